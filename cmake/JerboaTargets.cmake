@@ -1,0 +1,36 @@
+# How every target of the project is built: one language level, warnings as errors, one output folder.
+include(GNUInstallDirs)
+
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+
+add_library(jerboa_settings INTERFACE)
+target_compile_features(jerboa_settings INTERFACE cxx_std_20)
+target_compile_options(jerboa_settings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror)
+if(JERBOA_SANITIZE)
+  target_compile_options(jerboa_settings INTERFACE -fsanitize=${JERBOA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(jerboa_settings INTERFACE -fsanitize=${JERBOA_SANITIZE})
+endif()
+
+# jerboa_library(NAME SOURCES a.cpp … LINKS jerboa::base …): one library per folder of src.
+function(jerboa_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
+  add_library(jerboa_${name} STATIC ${ARG_SOURCES})
+  add_library(jerboa::${name} ALIAS jerboa_${name})
+  set_target_properties(jerboa_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF)
+  target_compile_features(jerboa_${name} PUBLIC cxx_std_20)
+  target_include_directories(jerboa_${name}
+    PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
+    PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(jerboa_${name} PUBLIC ${ARG_LINKS} PRIVATE $<BUILD_INTERFACE:jerboa_settings> ${ARG_PRIVATE_LINKS})
+  set_property(GLOBAL APPEND PROPERTY JERBOA_LIBRARIES jerboa_${name})
+endfunction()
+
+# jerboa_test(NAME SOURCES a_test.cpp … LINKS jerboa::base …): one GoogleTest program per folder of tests.
+function(jerboa_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
+  add_executable(${name}_test ${ARG_SOURCES})
+  target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name}_test PRIVATE ${ARG_LINKS} jerboa_settings GTest::gtest_main)
+  target_compile_definitions(${name}_test PRIVATE JERBOA_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  gtest_discover_tests(${name}_test TEST_PREFIX ${name}/ PROPERTIES TIMEOUT 300 DISCOVERY_TIMEOUT 60)
+endfunction()

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace jerboa {
+
+/// Every failure that Jerboa reports is an Error; catch a derived type to react to one kind of it.
+/// A message names the thing, the place and, where there is one, the remedy.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Sizes or types that do not fit an operation.
+class ShapeError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A graph that is built, traced or differentiated wrongly.
+class GraphError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A call that is wrong whatever the data: an unknown name, a missing input, an option out of range.
+class UsageError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A file that cannot be read or written, or whose content is malformed.
+class FileError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The user's source line that a tensor, and so an error, comes from.
+struct CallSite {
+  const char* file = "";
+  int line = 0;
+
+  /// "model.cpp:41", or "" where nothing is known.
+  std::string str() const;
+};
+
+}  // namespace jerboa

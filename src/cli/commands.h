@@ -1,0 +1,12 @@
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace jerboa::cli {
+
+// One function per subcommand, each in a file of its name. It declares the arguments and a callback that does the work;
+// the callback throws Error on failure, which main prints as one line before it exits with 1.
+
+}  // namespace jerboa::cli
