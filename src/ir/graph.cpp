@@ -1,5 +1,7 @@
 #include <jerboa/ir/graph.h>
 
+#include <atomic>
+
 #include <fmt/format.h>
 
 #include <jerboa/base/error.h>
@@ -34,6 +36,11 @@ std::vector<TensorType> infer(Op op, std::span<const TensorType* const> inputs, 
       throw GraphError(fmt::format("{}: the operand {} is missing", row.name, operand.name));
   }
   return rules[static_cast<std::size_t>(op)]({op, inputs, attrs});
+}
+
+std::uint64_t Graph::next_identity() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
 }
 
 std::vector<TensorId> Graph::add_node(Op op, std::vector<TensorId> inputs, Attrs attrs, std::string site,

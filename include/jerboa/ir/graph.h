@@ -92,6 +92,9 @@ class Graph {
   std::vector<HostTensor> constants;
   bool training = false;
 
+  /// Tells one traced graph from another; copies keep it, so that handles into a graph fit its copies.
+  std::uint64_t identity() const { return identity_; }
+
   /// Appends a node, infers its output types, names them and gives their ids. Throws ShapeError with the site for
   /// operands that do not fit.
   /// `leaf_type` is the type of an op without operands that has none in its attributes.
@@ -111,6 +114,9 @@ class Graph {
   std::map<std::string, std::int64_t> symbols() const;
 
  private:
+  static std::uint64_t next_identity();
+
+  std::uint64_t identity_ = next_identity();
   std::map<std::string, TensorId> names_;
 };
 
