@@ -191,8 +191,9 @@ Types pad(const Call& call) {
   if (attrs.before.size() != shape.size() || attrs.after.size() != shape.size())
     call.fail("{} needs one number before and after for each of its axes", to_string(shape));
   for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (attrs.before[i] < 0 || attrs.after[i] < 0) call.fail("a negative amount; slice instead");
-    shape[i] = shape[i] + Dim(attrs.before[i] + attrs.after[i]);
+    if (attrs.before[i].lower_bound() < 0 || attrs.after[i].lower_bound() < 0)
+      call.fail("a negative amount; slice instead");
+    shape[i] = attrs.before[i] + shape[i] + attrs.after[i];
   }
   return {{call.in(0).dtype, shape}};
 }

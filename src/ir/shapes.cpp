@@ -24,6 +24,10 @@ std::optional<std::vector<int>> resolve_axes(const std::vector<int>& axes, int r
   return resolved;
 }
 
+int axis_of(int axis, int rank) { return resolve_axis(axis, rank).value(); }
+
+std::vector<int> axes_of(const std::vector<int>& axes, int rank) { return resolve_axes(axes, rank).value(); }
+
 std::optional<Shape> broadcast(const Shape& a, const Shape& b) {
   Shape result(std::max(a.size(), b.size()), Dim(1));
   for (std::size_t i = 0; i < result.size(); ++i) {

@@ -299,7 +299,7 @@ Tensor concat(const std::vector<Operand>& parts, int axis) { return one(Op::conc
 std::vector<Tensor> split(Operand x, Shape sizes, int axis) {
   return apply(Op::split, {x}, SplitAttrs{axis, std::move(sizes)});
 }
-Tensor pad(Operand x, std::vector<std::int64_t> before, std::vector<std::int64_t> after, double value) {
+Tensor pad(Operand x, Shape before, Shape after, double value) {
   return one(Op::pad, {x}, PadAttrs{std::move(before), std::move(after), value});
 }
 

@@ -120,7 +120,7 @@ struct SplitAttrs {
   JERBOA_FIELDS(axis, sizes)
 };
 struct PadAttrs {
-  std::vector<std::int64_t> before, after;  ///< one number an axis
+  Shape before, after;  ///< one number an axis
   double value = 0;
   JERBOA_FIELDS(before, after, value)
 };

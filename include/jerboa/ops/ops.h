@@ -141,7 +141,7 @@ Tensor sum_to_shape(Operand x, Shape shape);
 Tensor slice(Operand x, int axis, Dim start, Dim end, std::int64_t step = 1);
 Tensor concat(const std::vector<Operand>& parts, int axis = -1);
 std::vector<Tensor> split(Operand x, Shape sizes, int axis = -1);
-Tensor pad(Operand x, std::vector<std::int64_t> before, std::vector<std::int64_t> after, double value = 0);
+Tensor pad(Operand x, Shape before, Shape after, double value = 0);
 
 /// N equal parts: auto [q, k, v] = split<3>(x);
 template <std::size_t N>

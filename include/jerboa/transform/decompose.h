@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <vector>
 
 #include <jerboa/ir/graph.h>
@@ -8,8 +7,9 @@
 
 namespace jerboa {
 
-/// Rewrites every op whose row says Decompose into others, until none is left. Names, outputs, captures and updates stay.
-Graph decompose(const Graph& graph);
+/// Rewrites every op whose row says Decompose into others, until none is left. Names, outputs, captures and updates stay;
+/// `moved`, where given, tells the new tensor for each old one.
+Graph decompose(const Graph& graph, std::vector<TensorId>* moved = nullptr);
 
 /// The decomposition of one node of the traced graph, appended to it: the tensors that stand for its outputs.
 /// `inputs` are its operands there, empty where absent.
