@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+#include <vector>
 
 #include <jerboa/base/error.h>
 #include <jerboa/base/file.h>
@@ -137,6 +138,24 @@ TEST(WriteFileAtomically, LeavesTheOldFileWhenTheDiskIsFull) {
   EXPECT_NE(message.find("a: cannot write: File too large"), std::string::npos) << message;
   EXPECT_EQ(read_text(folder / "a"), "old");
   EXPECT_EQ(files_in(folder), 1) << "the temporary file is gone";
+}
+
+TEST(WriteFileAtomically, WorksFromSeveralThreads) {
+  const TempFolder folder;
+  std::vector<std::thread> writers;
+  for (int i = 0; i < 4; ++i) {
+    writers.emplace_back([&folder, i] {
+      for (int round = 0; round < 20; ++round) {
+        write_file_atomically(folder / "shared", std::string(10'000, static_cast<char>('a' + i)));
+        write_file_atomically(folder / std::to_string(i), std::to_string(round));
+      }
+    });
+  }
+  for (auto& writer : writers) writer.join();
+  const std::string content = read_text(folder / "shared");
+  EXPECT_EQ(content, std::string(10'000, content.at(0)));
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(read_text(folder / std::to_string(i)), "19");
+  EXPECT_EQ(files_in(folder), 5);
 }
 
 TEST(WriteFileAtomically, LeavesTheOldFileOrTheNewOneAfterACrash) {
