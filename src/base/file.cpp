@@ -163,7 +163,7 @@ void write_file_atomically(const fs::path& path, std::span<const std::span<const
 }
 
 void write_file_atomically(const fs::path& path, std::string_view content) {
-  const std::array pieces{std::as_bytes(std::span(content))};
+  const std::array pieces{std::as_bytes(std::span(content.data(), content.size()))};
   write_file_atomically(path, pieces);
 }
 

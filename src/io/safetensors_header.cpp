@@ -64,7 +64,7 @@ struct TensorRecord {
 /// Elements times their size, or nothing where that does not fit 63 bits. An empty tensor's other sizes must fit too,
 /// so that nobody's strides overflow later.
 std::optional<std::uint64_t> bytes_of(StoredType type, const std::vector<std::int64_t>& shape) {
-  std::int64_t bytes = static_cast<std::int64_t>(size_of(type));
+  auto bytes = static_cast<std::int64_t>(size_of(type));
   bool empty = false;
   for (const std::int64_t size : shape) {
     if (size < 0) return std::nullopt;

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <string>
 #include <sys/resource.h>
 #include <sys/stat.h>

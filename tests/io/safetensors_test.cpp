@@ -164,7 +164,7 @@ TEST(WriteSafetensors, RefusesWhatNoFileCanHold) {
 
 class Shards : public testing::Test {
  protected:
-  void write_shard(std::string_view name, std::vector<std::string> tensors,
+  void write_shard(std::string_view name, const std::vector<std::string>& tensors,
                    const SafeTensors::Metadata& metadata = {}) {
     std::vector<TensorView> views;
     for (const auto& tensor : tensors)
