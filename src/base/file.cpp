@@ -1,0 +1,170 @@
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <optional>
+#include <string>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+#include <jerboa/base/error.h>
+#include <jerboa/base/file.h>
+
+namespace jerboa {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(const fs::path& path, std::string_view action, int error) {
+  throw FileError(fmt::format("{}: cannot {}: {}", path.string(), action, std::generic_category().message(error)));
+}
+
+/// A file descriptor that closes itself.
+class Descriptor {
+ public:
+  Descriptor(const fs::path& path, int flags, mode_t mode = 0) {
+    do {
+      fd_ = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+    } while (fd_ < 0 && errno == EINTR);
+  }
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  Descriptor& operator=(Descriptor&&) = delete;
+
+  bool is_open() const { return fd_ >= 0; }
+  int get() const { return fd_; }
+  /// Closes, and tells what close said: some file systems report a failed write only there.
+  bool close() { return ::close(std::exchange(fd_, -1)) == 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+bool sync(const Descriptor& file) {
+  int result = 0;
+  do {
+    result = ::fsync(file.get());
+  } while (result != 0 && errno == EINTR);
+  return result == 0;
+}
+
+/// A file of a name not used before, beside the one that it will replace; removed unless it gets that name.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const fs::path& target) : target_(target), file_(create(target, path_)) {}
+  ~TemporaryFile() {
+    if (!path_.empty()) ::unlink(path_.c_str());
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  void keep_mode_of(const struct stat& old) {
+    if (::fchmod(file_.get(), old.st_mode & 07777) != 0) fail(target_, "set the permissions of its new version", errno);
+  }
+
+  void write(std::span<const std::byte> bytes) {
+    constexpr std::size_t most_at_once = 1u << 30;  // Linux writes no more than 2 GiB in one call
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(file_.get(), bytes.data(), std::min(bytes.size(), most_at_once));
+      if (written >= 0) {
+        bytes = bytes.subspan(static_cast<std::size_t>(written));
+      } else if (errno != EINTR) {
+        fail(target_, "write", errno);
+      }
+    }
+  }
+
+  void take_name() {
+    if (!sync(file_) || !file_.close()) fail(target_, "write", errno);
+    if (::rename(path_.c_str(), target_.c_str()) != 0) fail(target_, "replace", errno);
+    path_.clear();
+  }
+
+ private:
+  static Descriptor create(const fs::path& target, fs::path& path) {
+    static std::atomic<unsigned> counter = 0;
+    for (int attempt = 0; attempt < 1000; ++attempt) {
+      path = target;
+      path.replace_filename(fmt::format(".{}.{}-{}.tmp", target.filename().string(), ::getpid(), counter++));
+      Descriptor file(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
+      if (file.is_open()) return file;
+      if (errno != EEXIST) break;
+    }
+    const int error = errno;
+    path.clear();
+    fail(target, "create a temporary file beside it", error);
+  }
+
+  const fs::path& target_;
+  fs::path path_;
+  Descriptor file_;
+};
+
+std::optional<struct stat> status_of(const fs::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) return status;
+  if (errno != ENOENT) fail(path, "write", errno);
+  return std::nullopt;
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const fs::path& path) : path_(path) {
+  const Descriptor file(path, O_RDONLY | O_NONBLOCK);  // a pipe must be refused below, not waited for here
+  if (!file.is_open()) fail(path, "open", errno);
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) fail(path, "open", errno);
+  if (!S_ISREG(status.st_mode)) throw FileError(fmt::format("{}: cannot open: not a file", path.string()));
+  const auto size = static_cast<std::size_t>(status.st_size);
+  if (size == 0) return;  // nothing can be mapped
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (data == MAP_FAILED) fail(path, "map", errno);
+  bytes_ = {static_cast<const std::byte*>(data), size};
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+void write_file_atomically(const fs::path& path, std::span<const std::span<const std::byte>> pieces) {
+  std::error_code error;
+  const fs::path target = fs::is_symlink(path, error) ? fs::weakly_canonical(path, error) : path;
+  if (target.empty()) fail(path, "write", error ? error.value() : ENOENT);
+  const auto old = status_of(target);
+  if (old && !S_ISREG(old->st_mode)) throw FileError(fmt::format("{}: cannot write: not a file", path.string()));
+
+  TemporaryFile file(target);
+  if (old) file.keep_mode_of(*old);
+  for (const auto piece : pieces) file.write(piece);
+  file.take_name();
+
+  const fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
+  const Descriptor entries(folder, O_RDONLY | O_DIRECTORY);
+  // Some file systems cannot sync a folder and say EINVAL: there the rename is as safe as it gets.
+  if (!entries.is_open() || (!sync(entries) && errno != EINVAL)) fail(folder, "sync", errno);
+}
+
+void write_file_atomically(const fs::path& path, std::string_view content) {
+  const std::array pieces{std::as_bytes(std::span(content.data(), content.size()))};
+  write_file_atomically(path, pieces);
+}
+
+}  // namespace jerboa
