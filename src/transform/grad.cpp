@@ -140,7 +140,7 @@ std::vector<ParamGrad> append_grad(Operand loss) {
       params.emplace_back(graph.identity(), static_cast<TensorId>(i));
   const auto grads = grad(loss, params);
   std::vector<ParamGrad> pairs;
-  for (std::size_t i = 0; i < params.size(); ++i) pairs.push_back({params[i], grads[i].named("grad/" + params[i].name())});
+  for (std::size_t i = 0; i < params.size(); ++i) pairs.push_back({params[i], grads[i].named("d_" + params[i].name())});
   return pairs;
 }
 

@@ -19,7 +19,7 @@ std::vector<Tensor> vector_jacobian(const std::vector<Tensor>& outputs, const st
 struct ParamGrad {
   Tensor param, grad;
 };
-/// Gradients of the loss for every trainable parameter of the traced graph, named "grad/NAME".
+/// Gradients of the loss for every trainable parameter of the traced graph, named "d_NAME".
 std::vector<ParamGrad> append_grad(Operand loss);
 
 }  // namespace jerboa
