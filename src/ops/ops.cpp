@@ -137,9 +137,6 @@ Tensor random(Operand key, Shape shape, Distribution distribution, int stream) {
 
 namespace {
 
-// The session keeps u32[2] under this name: its seed, and a count of steps.
-constexpr const char* random_state = "rng";
-
 Tensor random_of(Shape shape, Distribution distribution, const char* file, int line) {
   const SiteScope scope(CallSite{file, line});
   Graph& graph = current_graph("random", {file, line});

@@ -26,7 +26,9 @@ double decay_of(const ParamUpdate& p, double weight_decay, const DecayFilter& fi
 }
 
 Tensor adam_rule(ParamUpdate& p, const AdamAttrs& attrs) {
-  const auto next = adam_update(p.param, p.grad, p.state("adam_m"), p.state("adam_v"), p.lr, p.step, attrs);
+  const Tensor m = p.state("adam_m");
+  const Tensor v = p.state("adam_v");
+  const auto next = adam_update(p.param, p.grad, m, v, p.lr, p.step, attrs);
   p.set_state("adam_m", next.m);
   p.set_state("adam_v", next.v);
   return next.param;

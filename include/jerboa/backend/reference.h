@@ -1,7 +1,7 @@
 #pragma once
 
 #include <functional>
-#include <optional>
+#include <memory>
 #include <vector>
 
 #include <jerboa/ir/graph.h>
@@ -27,5 +27,9 @@ enum class Precision { f32, f64 };
 std::vector<Value> evaluate_reference(const Graph& graph, const std::vector<TensorId>& keep,
                                       const std::function<Value(const TensorInfo&)>& leaf, const SymbolValues& symbols = {},
                                       Precision precision = Precision::f32);
+
+class Backend;
+/// The evaluator as a device.
+std::shared_ptr<Backend> make_reference_backend(Precision precision = Precision::f32);
 
 }  // namespace jerboa

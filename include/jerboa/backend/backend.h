@@ -1,0 +1,57 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <jerboa/base/host_tensor.h>
+#include <jerboa/ir/graph.h>
+
+namespace jerboa {
+
+/// Memory of one tensor that is kept between steps, on a device.
+class DeviceTensor {
+ public:
+  virtual ~DeviceTensor() = default;
+  virtual void upload(const HostTensor& values) = 0;
+  virtual HostTensor download() const = 0;
+};
+
+/// What a run leaves behind, read only when asked for.
+class RunResults {
+ public:
+  virtual ~RunResults() = default;
+  /// An output or a capture that was asked for.
+  virtual HostTensor read(const std::string& name) = 0;
+};
+
+struct RunRequest {
+  const std::map<std::string, HostTensor>& inputs;
+  const SymbolValues& symbols;
+  const std::vector<std::string>& captures;
+};
+
+/// One entry of a session, compiled for a device. Runs read and update the persistent tensors it was compiled with.
+class Executable {
+ public:
+  virtual ~Executable() = default;
+  virtual std::unique_ptr<RunResults> run(const RunRequest& request) = 0;
+  /// Kernels, or nodes, that one run executes.
+  virtual int kernel_count() const = 0;
+};
+
+/// The device memory behind a parameter or state of the given name.
+using FindStorage = std::function<std::shared_ptr<DeviceTensor>(const std::string& name)>;
+
+/// What a device must do. One folder of backend/ implements it for each kind of device.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string name() const = 0;
+  virtual std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes) = 0;
+  virtual std::unique_ptr<Executable> compile(const Graph& graph, const FindStorage& storage) = 0;
+};
+
+}  // namespace jerboa

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <jerboa/frontend/model.h>
+#include <jerboa/runtime/session.h>
+#include <jerboa/transform/optimizer.h>
+
+namespace jerboa {
+
+/// An input that a graph is compiled for.
+struct InputSpec {
+  std::string name;
+  Shape shape;
+  DType dtype = DType::f32;
+};
+using InputSpecs = std::vector<InputSpec>;
+/// The specs of data that is at hand.
+InputSpecs specs_of(const TensorMap& batch);
+
+/// The inputs of a graph while it is traced, by name.
+class Inputs {
+ public:
+  /// Makes a tensor_input for each.
+  explicit Inputs(const InputSpecs& specs);
+  /// Throws UsageError that lists the names.
+  Tensor operator[](const std::string& name) const;
+  bool has(const std::string& name) const;
+
+ private:
+  std::vector<std::pair<std::string, Tensor>> tensors_;
+};
+
+/// Computes a tensor, or the loss, from the inputs.
+using Forward = std::function<Tensor(const Inputs&)>;
+
+struct CompileOptions {
+  std::optional<Device> device = {};  ///< by default Device::best()
+  std::uint64_t seed = 0;
+};
+
+/// Graphs of a training step. Gradients are kept in storage under "grad/NAME".
+/// "loss" is the output; the optimizer's learning rate is the output "lr".
+Graph training_graph(const InputSpecs& inputs, const Forward& loss, const Optimizer& optimizer);
+/// For gradient accumulation: adds the gradients of loss / parts to those in storage, without an update.
+Graph accumulation_graph(const InputSpecs& inputs, const Forward& loss, int parts);
+/// Updates the parameters from the gradients in storage, and sets those to zero. `like` is an accumulation graph.
+Graph apply_graph(const Graph& like, const Optimizer& optimizer);
+/// A forward pass with the output "output", in evaluation mode.
+Graph forward_graph(const InputSpecs& inputs, const Forward& forward);
+
+/// A graph compiled for a device, with its storage.
+class Module {
+ public:
+  Module(Session session, std::string entry) : session_(std::move(session)), entry_(std::move(entry)) {}
+
+  const Graph& ir() const { return session_.graph(entry_); }
+  int kernel_count() const { return session_.kernel_count(entry_); }
+  /// The shape of an output; throws UsageError that lists the outputs.
+  Shape output_shape(const std::string& output = "output") const;
+  Result run(const TensorMap& inputs, const RunOptions& options = {}) { return session_.run(entry_, inputs, options); }
+  Result step(const TensorMap& inputs, const RunOptions& options = {}) { return run(inputs, options); }
+  Session& session() { return session_; }
+
+ private:
+  Session session_;
+  std::string entry_;
+};
+
+/// One graph as a module of its own.
+Module compile(const Graph& graph, const CompileOptions& options = {});
+/// The same on storage that exists: parameters are shared, not copied.
+Module compile(const Graph& graph, const Session& shared);
+
+/// A training step of a model: loss(model, inputs) must be a scalar.
+template <class Model, class Loss>
+Module compile_module(Model model, Loss loss, const InputSpecs& inputs, const Optimizer& optimizer = Adam{},
+                      const CompileOptions& options = {}) {
+  assign_paths(model);
+  return compile(training_graph(inputs, [&](const Inputs& in) { return loss(std::as_const(model), in); }, optimizer), options);
+}
+
+/// A forward pass of a model on its own storage.
+template <class Model, class Function>
+Module compile_forward(Model model, Function function, const InputSpecs& inputs, const CompileOptions& options = {}) {
+  assign_paths(model);
+  return compile(forward_graph(inputs, [&](const Inputs& in) { return function(std::as_const(model), in); }), options);
+}
+/// A sibling of a module or session that shares its parameters.
+template <class Model, class Function>
+Module compile_forward(Model model, Function function, const InputSpecs& inputs, const Session& shared) {
+  assign_paths(model);
+  return compile(forward_graph(inputs, [&](const Inputs& in) { return function(std::as_const(model), in); }), shared);
+}
+
+/// A session with one entry per graph.
+Session create_session(const std::vector<std::pair<std::string, Graph>>& entries, const CompileOptions& options = {});
+
+}  // namespace jerboa

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <jerboa/frontend/trainer.h>
+
+namespace jerboa {
+
+/// A counted sequence of batches, made one at a time: for (auto& batch : data.batches(100)) …
+class BatchRange {
+ public:
+  using Make = std::function<Batch(std::int64_t number)>;
+  BatchRange(std::int64_t count, Make make) : count_(count), make_(std::move(make)) {}
+
+  class Iterator {
+   public:
+    Iterator(BatchRange* range, std::int64_t number) : range_(range), number_(number) {}
+    Batch& operator*() const { return range_->at(number_); }
+    Iterator& operator++() {
+      ++number_;
+      return *this;
+    }
+    bool operator!=(const Iterator& other) const { return number_ != other.number_; }
+
+   private:
+    BatchRange* range_;
+    std::int64_t number_;
+  };
+  Iterator begin() { return {this, 0}; }
+  Iterator end() { return {this, count_}; }
+
+ private:
+  Batch& at(std::int64_t number);
+
+  std::int64_t count_;
+  Make make_;
+  std::int64_t current_ = -1;
+  Batch batch_;
+};
+
+struct TextDataOptions {
+  int batch = 8, length = 128;
+  std::uint64_t seed = 0;
+};
+
+/// Windows of a text at random places: "ids" and "targets", i32[batch, length], the targets one token on. Tokens are the
+/// text's bytes unless ids are given.
+class TextData {
+ public:
+  explicit TextData(const std::filesystem::path& file, TextDataOptions options = {});
+  TextData(std::vector<std::int32_t> ids, TextDataOptions options = {});
+  static TextData from_text(std::string_view text, TextDataOptions options = {});
+
+  /// Reproducible: the batch of a number depends on the seed alone.
+  BatchRange batches(std::int64_t count) const;
+  Batch batch(std::int64_t number) const;
+  std::size_t size() const { return ids_.size(); }
+
+ private:
+  std::vector<std::int32_t> ids_;
+  TextDataOptions options_;
+};
+
+struct ImageDataOptions {
+  int batch = 128;
+  std::uint64_t seed = 0;
+};
+
+/// Images with labels from a pair of IDX files, as MNIST comes: "images" f32[batch, 1, height, width] from 0 to 1, and
+/// "labels" i32[batch].
+class ImageData {
+ public:
+  ImageData(const std::filesystem::path& images, const std::filesystem::path& labels, ImageDataOptions options = {});
+
+  /// Batches over all images in a new random order for each epoch; what is left over at its end is left out.
+  BatchRange epoch(std::int64_t number = 0) const;
+  /// Images first to first + count, in the file's order.
+  Batch range(std::int64_t first, std::int64_t count) const;
+  std::int64_t size() const { return count_; }
+  int height() const { return height_; }
+  int width() const { return width_; }
+
+ private:
+  Batch gather(const std::vector<std::int64_t>& which) const;
+
+  ImageDataOptions options_;
+  std::int64_t count_ = 0;
+  int height_ = 0, width_ = 0;
+  std::vector<std::uint8_t> pixels_, labels_;
+};
+
+}  // namespace jerboa

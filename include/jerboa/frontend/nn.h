@@ -1,0 +1,98 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include <jerboa/base/fields.h>
+#include <jerboa/ops/ops.h>
+
+namespace jerboa::nn {
+
+// Modules: plain structs that describe parameters and apply ops to them. A model is a struct of modules whose
+// JERBOA_FIELDS lists them. Weights are [out, in], as in Hugging Face files.
+
+struct LinearOptions {
+  bool bias = true;
+  std::optional<Init> init = {};  ///< of the weight; by default uniform within 1 / sqrt(in)
+};
+struct Linear {
+  Parameter weight;
+  std::optional<Parameter> bias;
+
+  Linear(int in, int out, LinearOptions options = {}, const char* file = __builtin_FILE(), int line = __builtin_LINE());
+  Tensor operator()(Operand x) const;
+  JERBOA_FIELDS(weight, bias)
+};
+
+struct Embedding {
+  Parameter weight;
+
+  Embedding(int count, int width, Init init = Init::normal(0.02), const char* file = __builtin_FILE(),
+            int line = __builtin_LINE());
+  Tensor operator()(Operand ids) const;
+  /// x times the table transposed: an output layer with the embedding's weights.
+  Tensor logits(Operand x) const;
+  JERBOA_FIELDS(weight)
+};
+
+struct LayerNorm {
+  Parameter weight, bias;
+  double eps;
+
+  explicit LayerNorm(int width, double eps = 1e-5, const char* file = __builtin_FILE(), int line = __builtin_LINE());
+  Tensor operator()(Operand x) const;
+  JERBOA_FIELDS(weight, bias)
+};
+
+struct RMSNorm {
+  Parameter weight;
+  double eps;
+
+  explicit RMSNorm(int width, double eps = 1e-6, const char* file = __builtin_FILE(), int line = __builtin_LINE());
+  Tensor operator()(Operand x) const;
+  JERBOA_FIELDS(weight)
+};
+
+/// In a training graph each element is 0 with probability `rate`, the others grow to keep the mean; else nothing.
+struct Dropout {
+  double rate = 0.1;
+
+  Tensor operator()(Operand x) const;
+  JERBOA_FIELDS()
+};
+
+struct ConvOptions {
+  int stride = 1, padding = 0, dilation = 1, groups = 1;
+  bool bias = true;
+};
+struct Conv1d {
+  Parameter weight;
+  std::optional<Parameter> bias;
+  Conv1dAttrs attrs;
+
+  Conv1d(int in, int out, int kernel, ConvOptions options = {}, const char* file = __builtin_FILE(), int line = __builtin_LINE());
+  Tensor operator()(Operand x) const;
+  JERBOA_FIELDS(weight, bias)
+};
+struct Conv2d {
+  Parameter weight;
+  std::optional<Parameter> bias;
+  Conv2dAttrs attrs;
+
+  Conv2d(int in, int out, int kernel, ConvOptions options = {}, const char* file = __builtin_FILE(), int line = __builtin_LINE());
+  Tensor operator()(Operand x) const;
+  JERBOA_FIELDS(weight, bias)
+};
+
+/// Copies of a module, one after another: nn::stack<Block>(layers, {.width = width})
+template <class Module>
+std::vector<Module> stack(int count, const Module& module) {
+  return std::vector<Module>(static_cast<std::size_t>(count), module);
+}
+
+using jerboa::merge_heads;
+using jerboa::split_heads;
+/// The other name of merge_heads.
+inline Tensor unsplit_heads(Operand x) { return merge_heads(x); }
+
+}  // namespace jerboa::nn

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <jerboa/backend/backend.h>
+
+namespace jerboa {
+
+/// Where a session runs. A handle: copies are the same device.
+class Device {
+ public:
+  explicit Device(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
+
+  /// The best device of this machine.
+  static Device best();
+  /// The oracle: every op by straight loops, in f32. Slow.
+  static Device reference();
+  /// The same without any rounding to f32 between ops.
+  static Device reference64();
+  /// By name: "best", "reference", "reference64". Throws UsageError that lists the names.
+  static Device by_name(const std::string& name);
+
+  std::string name() const { return backend_->name(); }
+  Backend& backend() const { return *backend_; }
+
+ private:
+  std::shared_ptr<Backend> backend_;
+};
+
+}  // namespace jerboa

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <jerboa/ir/graph.h>
+#include <jerboa/runtime/device.h>
+
+namespace jerboa {
+
+/// Tensors by name: inputs of a run, parameters, gradients.
+using TensorMap = std::map<std::string, HostTensor>;
+
+/// The outputs and captures of a run. Reading one waits for the device; what is never read is never copied.
+class Result {
+ public:
+  Result() = default;
+  Result(std::shared_ptr<RunResults> results, std::map<std::string, Sizes> shapes, std::shared_ptr<std::recursive_mutex> mutex)
+      : results_(std::move(results)), shapes_(std::move(shapes)), mutex_(std::move(mutex)) {}
+
+  /// Throws UsageError that lists the known names.
+  HostTensor get(const std::string& name) const;
+  const Sizes& shape_of(const std::string& name) const;
+  bool has(const std::string& name) const { return shapes_.contains(name); }
+  std::vector<std::string> names() const;
+  /// The number in the output "loss".
+  double loss() const { return get("loss").item(); }
+
+ private:
+  void check(const std::string& name) const;
+
+  std::shared_ptr<RunResults> results_;
+  std::map<std::string, Sizes> shapes_;
+  std::shared_ptr<std::recursive_mutex> mutex_;
+};
+
+struct SessionOptions {
+  std::uint64_t seed = 0;  ///< of initial values and of random ops
+};
+struct RunOptions {
+  std::vector<std::string> captures = {};
+  bool all_captures = false;
+};
+struct UploadOptions {
+  bool partial = false;  ///< parameters may be missing
+};
+
+/// Named persistent tensors on a device (parameters, gradients, states) and the entries that run over them.
+/// Calls from several threads, also on siblings, are serialised.
+class Session {
+ public:
+  explicit Session(Device device, SessionOptions options = {});
+
+  /// Compiles a graph under a name. Its parameters and states become storage, shared by name with other entries; their
+  /// types must agree. Throws UsageError where they do not, or where the name is taken.
+  void add_entry(const std::string& name, const Graph& graph);
+  bool has_entry(const std::string& name) const;
+  const Graph& graph(const std::string& entry) const;
+  int kernel_count(const std::string& entry) const;
+
+  /// Runs an entry. Input shapes bind the symbols of the graph. Throws UsageError that lists missing and unknown inputs.
+  Result run(const std::string& entry, const TensorMap& inputs, const RunOptions& options = {});
+  /// Runs the entry "step".
+  Result step(const TensorMap& inputs, const RunOptions& options = {}) { return run("step", inputs, options); }
+
+  /// Another session over the same storage: no copy, changes are seen at once.
+  Session sibling() const;
+
+  void upload_params(const TensorMap& params, UploadOptions options = {});
+  TensorMap download_params() const;
+  HostTensor download_param(const std::string& name) const;
+  /// Gradients of the last step by parameter name; empty before an entry that keeps them was added.
+  TensorMap download_param_grads() const;
+  HostTensor download_state(const std::string& name) const;
+  void upload_state(const std::string& name, const HostTensor& values);
+  std::vector<std::string> param_names() const;
+  std::vector<std::string> state_names() const;
+
+  /// Parameters and states start again, from the same seed or another.
+  void reset(std::optional<std::uint64_t> seed = {});
+  /// Moments, counters and other states start again; parameters stay.
+  void reset_optimizer_state();
+
+  /// Parameters, states and the random state, in one safetensors file, written atomically. A path without the extension
+  /// is a folder, which then holds model.safetensors.
+  void save(const std::filesystem::path& path) const;
+  /// Everything that save wrote. Throws before anything changes where names, shapes or types do not fit.
+  void load(const std::filesystem::path& path);
+
+  const Device& device() const { return device_; }
+  std::uint64_t seed() const;
+
+ private:
+  struct Slot;
+  struct Shared;
+  struct Entry;
+
+  Session(Device device, std::shared_ptr<Shared> shared);
+  void declare(const TensorInfo& tensor);
+
+  Device device_;
+  std::shared_ptr<Shared> shared_;
+  std::map<std::string, std::shared_ptr<Entry>> entries_;
+};
+
+/// The prefix of the states that hold the last gradients.
+inline constexpr const char* gradient_prefix = "grad/";
+
+/// Where a checkpoint of this name is: the file itself, or model.safetensors in the folder.
+std::filesystem::path checkpoint_file(const std::filesystem::path& path);
+
+}  // namespace jerboa

@@ -1,0 +1,83 @@
+#include <jerboa/frontend/trainer.h>
+
+#include <fmt/format.h>
+
+namespace jerboa {
+namespace {
+
+// "ids:i32[8, 128] targets:i32[8, 128]": what a compiled step depends on.
+std::string signature(const TensorMap& batch) {
+  std::string text;
+  for (const auto& [name, tensor] : batch)
+    text += fmt::format("{}{}:{}{}", text.empty() ? "" : " ", name, jerboa::name(tensor.dtype()), to_string(tensor.shape()));
+  return text;
+}
+
+}  // namespace
+
+TrainerCore::TrainerCore(Forward loss, TrainerOptions options)
+    : loss_(std::move(loss)),
+      options_(std::move(options)),
+      session_(options_.device ? *options_.device : Device::best(), {.seed = options_.seed}) {
+  if (options_.accumulate < 1) throw UsageError(fmt::format("accumulate must be at least 1, not {}", options_.accumulate));
+}
+
+std::string TrainerCore::entry_for(const Batch& batch) {
+  InputSpecs specs = specs_of(batch);
+  const bool whole = options_.accumulate == 1;
+  if (const auto* rate = std::get_if<HostRate>(&options_.optimizer.lr); rate != nullptr)
+    std::erase_if(specs, [&](const InputSpec& spec) { return spec.name == rate->input; });
+  Batch data = batch;
+  if (const auto* rate = std::get_if<HostRate>(&options_.optimizer.lr)) data.erase(rate->input);
+  const std::string entry = fmt::format("{} {}", whole ? "step" : "grad", signature(data));
+  if (session_.has_entry(entry)) return entry;
+  if (whole) {
+    session_.add_entry(entry, training_graph(specs, loss_, options_.optimizer));
+  } else {
+    const Graph graph = accumulation_graph(specs, loss_, options_.accumulate);
+    session_.add_entry(entry, graph);
+    if (!session_.has_entry("apply")) session_.add_entry("apply", apply_graph(graph, options_.optimizer));
+  }
+  return entry;
+}
+
+StepResult TrainerCore::step(const Batch& batch, const RunOptions& options) {
+  const std::string entry = entry_for(batch);
+  if (options_.accumulate == 1) {
+    StepResult result{session_.run(entry, batch, options), steps_ + 1};
+    ++steps_;
+    return result;
+  }
+  Batch data = batch, rate;
+  if (const auto* host = std::get_if<HostRate>(&options_.optimizer.lr); host != nullptr && data.contains(host->input))
+    rate.insert(data.extract(host->input));
+  StepResult result{session_.run(entry, data, options), steps_};
+  if (++parts_done_ == options_.accumulate) {
+    session_.run("apply", rate);
+    parts_done_ = 0;
+    result.step = ++steps_;
+  }
+  return result;
+}
+
+void TrainerCore::load(const std::filesystem::path& path) {
+  if (session_.param_names().empty())
+    throw UsageError("load: the trainer has no storage yet; call prepare(batch) or make a step first");
+  session_.load(path);
+  steps_ = static_cast<std::int64_t>(session_.download_state(step_state).item());
+  parts_done_ = 0;
+}
+
+void TrainerCore::reset(std::optional<std::uint64_t> seed) {
+  session_.reset(seed);
+  steps_ = 0;
+  parts_done_ = 0;
+}
+
+Result ForwardPass::operator()(const TensorMap& inputs, const RunOptions& options) {
+  const std::string entry = "forward " + signature(inputs);
+  if (!session_.has_entry(entry)) session_.add_entry(entry, forward_graph(specs_of(inputs), forward_));
+  return session_.run(entry, inputs, options);
+}
+
+}  // namespace jerboa

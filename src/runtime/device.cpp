@@ -1,0 +1,21 @@
+#include <jerboa/runtime/device.h>
+
+#include <fmt/format.h>
+
+#include <jerboa/backend/reference.h>
+#include <jerboa/base/error.h>
+
+namespace jerboa {
+
+Device Device::best() { return reference(); }
+Device Device::reference() { return Device(make_reference_backend(Precision::f32)); }
+Device Device::reference64() { return Device(make_reference_backend(Precision::f64)); }
+
+Device Device::by_name(const std::string& name) {
+  if (name == "best") return best();
+  if (name == "reference") return reference();
+  if (name == "reference64") return reference64();
+  throw UsageError(fmt::format("no device is named {}; there are best, reference and reference64", name));
+}
+
+}  // namespace jerboa

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <jerboa/runtime/session.h>
+
+namespace jerboa {
+
+namespace detail {
+/// "a, b and 3 more", or "none": for errors that list what is known.
+std::string listed(const std::vector<std::string>& names);
+}  // namespace detail
+
+// A persistent tensor.
+struct Session::Slot {
+  TensorType type;
+  Storage storage = Storage::state;
+  Init init;
+  std::shared_ptr<DeviceTensor> memory;
+
+  Sizes sizes() const { return evaluate(type.shape, {}); }
+};
+
+struct Session::Shared {
+  std::shared_ptr<std::recursive_mutex> mutex = std::make_shared<std::recursive_mutex>();
+  std::uint64_t seed = 0;
+  std::map<std::string, Slot> slots;
+
+  void initialize(const std::string& name, Slot& slot) const;
+  /// Throws UsageError that lists the known names.
+  const Slot& find(const std::string& name, const char* what, Storage storage) const;
+  /// Without the slots that hold gradients.
+  std::vector<std::string> names(Storage storage) const;
+};
+
+struct Session::Entry {
+  Graph graph;
+  std::unique_ptr<Executable> executable;
+};
+
+}  // namespace jerboa
