@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <jerboa/ir/attrs.h>
+
+namespace jerboa {
+
+/// What a RopeAttrs means in numbers: pair i of a head at position p turns by p * frequencies[i], and grows by
+/// magnitude.
+struct RopeTable {
+  std::vector<double> frequencies;
+  double magnitude = 1;
+};
+
+/// The table for heads of this size, its scalings as Hugging Face transformers computes them.
+RopeTable rope_table(const RopeAttrs& attrs, std::int64_t head_size);
+
+}  // namespace jerboa

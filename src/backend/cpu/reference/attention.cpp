@@ -1,0 +1,156 @@
+#include <cmath>
+#include <limits>
+
+#include "backend/cpu/reference/evaluate.h"
+#include "backend/cpu/reference/loops.h"
+
+// Attention and its gradient, from the dense formulas.
+namespace jerboa::reference {
+namespace {
+
+// The log-sum-exp of a row that sees nothing: low, but finite.
+constexpr double unseen = -3.4e38;
+
+// The operands of attention by name, whatever the op, and where their elements are.
+struct Attention {
+  const Value &q, &k, &v;
+  const Value *mask, *sinks, *lengths, *positions;
+  AttentionAttrs attrs;
+  std::int64_t batch = q.shape[0], heads = q.shape[1], time = q.shape[2], size = q.shape[3];
+  std::int64_t key_heads = k.shape[1], keys = k.shape[2], value_size = v.shape[3];
+  double scale = attrs.scale != 0 ? attrs.scale : 1 / std::sqrt(static_cast<double>(size));
+  Sizes mask_strides = mask != nullptr ? broadcast_strides(mask->shape, {batch, heads, time, keys}) : Sizes();
+
+  std::int64_t shared(std::int64_t h) const { return h / (heads / key_heads); }
+  std::int64_t query_at(std::int64_t b, std::int64_t h, std::int64_t t) const {
+    return ((b * heads + h) * time + t) * size;
+  }
+  std::int64_t out_at(std::int64_t b, std::int64_t h, std::int64_t t) const {
+    return ((b * heads + h) * time + t) * value_size;
+  }
+  std::int64_t key_at(std::int64_t b, std::int64_t h, std::int64_t s) const {
+    return ((b * key_heads + shared(h)) * keys + s) * size;
+  }
+  std::int64_t value_at(std::int64_t b, std::int64_t h, std::int64_t s) const {
+    return ((b * key_heads + shared(h)) * keys + s) * value_size;
+  }
+  std::int64_t mask_at(std::int64_t b, std::int64_t h, std::int64_t t, std::int64_t s) const {
+    return offset_of({b, h, t, s}, mask_strides);
+  }
+
+  // The position that slot s holds; negative where it holds none.
+  std::int64_t key_position(std::int64_t b, std::int64_t s) const {
+    if (!attrs.ring) return s;
+    const std::int64_t last = static_cast<std::int64_t>(lengths->data[b]) - 1;
+    const std::int64_t behind = ((last - s) % keys + keys) % keys;
+    return last - behind;
+  }
+
+  bool visible(std::int64_t b, std::int64_t h, std::int64_t t, std::int64_t s) const {
+    const std::int64_t key = key_position(b, s);
+    const std::int64_t query =
+        positions != nullptr ? static_cast<std::int64_t>(positions->data[b * time + t]) : t + keys - time;
+    if (key < 0) return false;
+    if (lengths != nullptr && key >= static_cast<std::int64_t>(lengths->data[b])) return false;
+    if (attrs.causal && key > query) return false;
+    if (attrs.window > 0 && key <= query - attrs.window) return false;
+    return mask == nullptr || mask->dtype != DType::boolean || mask->data[mask_at(b, h, t, s)] != 0;
+  }
+};
+
+Attention operands(const Call& call, std::size_t options, const AttentionAttrs& attrs) {
+  const auto optional = [&](std::size_t i) { return call.inputs[options + i]; };
+  return {call.in(0), call.in(1), call.in(2), optional(0), optional(1), optional(2), optional(3), attrs};
+}
+
+// One query's probabilities over the keys; those that it does not see have 0.
+struct Row {
+  std::vector<double> probability;
+  std::vector<double> slope;  // of the soft cap at each score
+  double sink = 0;            // the sink's probability
+  double lse = unseen;
+};
+
+Row attend(const Attention& a, std::int64_t b, std::int64_t h, std::int64_t t) {
+  Row row{std::vector<double>(a.keys, 0), std::vector<double>(a.keys, 1)};
+  std::vector<double> scores(a.keys, 0);
+  std::vector<bool> seen(a.keys, false);
+  double top = a.sinks != nullptr ? a.sinks->data[h] : -std::numeric_limits<double>::infinity();
+  for (std::int64_t s = 0; s < a.keys; ++s) {
+    seen[s] = a.visible(b, h, t, s);
+    if (!seen[s]) continue;
+    double score = 0;
+    for (std::int64_t i = 0; i < a.size; ++i)
+      score += a.q.data[a.query_at(b, h, t) + i] * a.k.data[a.key_at(b, h, s) + i];
+    score *= a.scale;
+    if (a.attrs.soft_cap > 0) {
+      const double bent = std::tanh(score / a.attrs.soft_cap);
+      row.slope[s] = 1 - bent * bent;
+      score = bent * a.attrs.soft_cap;
+    }
+    if (a.mask != nullptr && is_float(a.mask->dtype)) score += a.mask->data[a.mask_at(b, h, t, s)];
+    scores[s] = score;
+    top = std::max(top, score);
+  }
+  double total = a.sinks != nullptr ? std::exp(a.sinks->data[h] - top) : 0;
+  for (std::int64_t s = 0; s < a.keys; ++s)
+    if (seen[s]) total += std::exp(scores[s] - top);
+  if (total == 0) return row;
+  row.lse = top + std::log(total);
+  for (std::int64_t s = 0; s < a.keys; ++s)
+    if (seen[s]) row.probability[s] = std::exp(scores[s] - row.lse);
+  if (a.sinks != nullptr) row.sink = std::exp(a.sinks->data[h] - row.lse);
+  return row;
+}
+
+}  // namespace
+
+template <>
+void evaluate<Op::attention>(const Call& call) {
+  const Attention a = operands(call, 3, call.as<AttentionAttrs>());
+  for_each_index({a.batch, a.heads, a.time}, [&](const Sizes& index) {
+    const std::int64_t b = index[0], h = index[1], t = index[2];
+    const Row row = attend(a, b, h, t);
+    for (std::int64_t s = 0; s < a.keys; ++s)
+      for (std::int64_t i = 0; i < a.value_size; ++i)
+        call.out(0).data[a.out_at(b, h, t) + i] += row.probability[s] * a.v.data[a.value_at(b, h, s) + i];
+    call.out(1).data[(b * a.heads + h) * a.time + t] = row.lse;
+  });
+}
+
+template <>
+void evaluate<Op::attention_grad>(const Call& call) {
+  const auto& attrs = call.as<AttentionGradAttrs>();
+  const Attention a = operands(call, 6, {attrs.scale, attrs.causal, attrs.window, attrs.soft_cap, attrs.ring});
+  const std::vector<double>& dout = call.in(5).data;
+  std::vector<double>&dq = call.out(0).data, &dk = call.out(1).data, &dv = call.out(2).data;
+  double* dsinks = a.sinks != nullptr ? call.out(3).data.data() : nullptr;
+  double* dmask = attrs.mask_grad ? call.outputs.back().data.data() : nullptr;
+  for_each_index({a.batch, a.heads, a.time}, [&](const Sizes& index) {
+    const std::int64_t b = index[0], h = index[1], t = index[2];
+    const Row row = attend(a, b, h, t);
+    // The gradient of each probability, and their mean under the probabilities.
+    std::vector<double> dprobability(a.keys, 0);
+    double mean = 0;
+    for (std::int64_t s = 0; s < a.keys; ++s) {
+      for (std::int64_t i = 0; i < a.value_size; ++i) {
+        const double dy = dout[a.out_at(b, h, t) + i];
+        dprobability[s] += dy * a.v.data[a.value_at(b, h, s) + i];
+        dv[a.value_at(b, h, s) + i] += row.probability[s] * dy;
+      }
+      mean += row.probability[s] * dprobability[s];
+    }
+    for (std::int64_t s = 0; s < a.keys; ++s) {
+      const double dscore = row.probability[s] * (dprobability[s] - mean);
+      if (dmask != nullptr) dmask[a.mask_at(b, h, t, s)] += dscore;
+      const double dproduct = dscore * row.slope[s] * a.scale;
+      for (std::int64_t i = 0; i < a.size; ++i) {
+        dq[a.query_at(b, h, t) + i] += dproduct * a.k.data[a.key_at(b, h, s) + i];
+        dk[a.key_at(b, h, s) + i] += dproduct * a.q.data[a.query_at(b, h, t) + i];
+      }
+    }
+    if (dsinks != nullptr) dsinks[h] -= row.sink * mean;  // the sink has no value, so its own dprobability is 0
+  });
+}
+
+}  // namespace jerboa::reference

@@ -1,0 +1,109 @@
+#include <algorithm>
+
+#include "backend/cpu/reference/evaluate.h"
+#include "backend/cpu/reference/loops.h"
+
+// Gathers and scatters. A read out of range takes the nearest element, a write out of range is dropped.
+namespace jerboa::reference {
+namespace {
+
+std::int64_t nearest(double index, std::int64_t size) {
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(index), 0, size - 1);
+}
+
+bool in_range(std::int64_t index, std::int64_t size) { return 0 <= index && index < size; }
+
+// out = x, then put(out element, update) for each index in order.
+template <class Put>
+void scatter_with(const Call& call, Put put) {
+  const Value &indices = call.in(1), &updates = call.in(2);
+  const int axis = call.as<AxisAttrs>().axis;
+  const AlongAxis out(call.out().shape, axis), along(indices.shape, axis);
+  call.out().data = call.in(0).data;
+  along.for_each_line([&](std::int64_t o, std::int64_t i) {
+    for (std::int64_t p = 0; p < along.size; ++p) {
+      const std::int64_t from = along.at(o, p, i);
+      const auto to = static_cast<std::int64_t>(indices.data[from]);
+      if (in_range(to, out.size)) put(call.out().data[out.at(o, to, i)], updates.data[from]);
+    }
+  });
+}
+
+}  // namespace
+
+template <>
+void evaluate<Op::embedding>(const Call& call) {
+  const Value &table = call.in(0), &ids = call.in(1);
+  const std::int64_t rows = table.shape[0], width = table.shape[1];
+  if (rows == 0) return;
+  for (std::size_t i = 0; i < ids.data.size(); ++i)
+    std::copy_n(table.data.begin() + nearest(ids.data[i], rows) * width, width,
+                call.out().data.begin() + static_cast<std::int64_t>(i) * width);
+}
+
+template <>
+void evaluate<Op::embedding_grad>(const Call& call) {
+  const Value &ids = call.in(0), &dy = call.in(1);
+  const std::int64_t rows = call.out().shape[0], width = call.out().shape[1];
+  for (std::size_t i = 0; i < ids.data.size(); ++i) {
+    const auto row = static_cast<std::int64_t>(ids.data[i]);
+    if (!in_range(row, rows)) continue;
+    for (std::int64_t j = 0; j < width; ++j)
+      call.out().data[row * width + j] += dy.data[static_cast<std::int64_t>(i) * width + j];
+  }
+}
+
+template <>
+void evaluate<Op::take_along_axis>(const Call& call) {
+  const Value &x = call.in(0), &indices = call.in(1);
+  const int axis = call.as<AxisAttrs>().axis;
+  const AlongAxis along(x.shape, axis), out(indices.shape, axis);
+  if (along.size == 0) return;
+  out.for_each_line([&](std::int64_t o, std::int64_t i) {
+    for (std::int64_t p = 0; p < out.size; ++p) {
+      const std::int64_t at = out.at(o, p, i);
+      call.out().data[at] = x.data[along.at(o, nearest(indices.data[at], along.size), i)];
+    }
+  });
+}
+
+template <>
+void evaluate<Op::scatter>(const Call& call) {
+  scatter_with(call, [](double& element, double update) { element = update; });
+}
+
+template <>
+void evaluate<Op::scatter_add>(const Call& call) {
+  const DType dtype = call.out().dtype;
+  scatter_with(call, [dtype](double& element, double update) { element = wrapped(element + update, dtype); });
+}
+
+template <>
+void evaluate<Op::one_hot>(const Call& call) {
+  const Value& ids = call.in(0);
+  const std::int64_t depth = call.out().shape.back();
+  for (std::size_t i = 0; i < ids.data.size(); ++i) {
+    const auto id = static_cast<std::int64_t>(ids.data[i]);
+    if (in_range(id, depth)) call.out().data[static_cast<std::int64_t>(i) * depth + id] = 1;
+  }
+}
+
+template <>
+void evaluate<Op::cache_append>(const Call& call) {
+  const Value &values = call.in(1), &positions = call.in(2);
+  const Sizes& cache = call.out().shape;
+  const std::int64_t batch = cache[0], heads = cache[1], capacity = cache[2], width = cache[3], time = values.shape[2];
+  call.out().data = call.in(0).data;
+  for (std::int64_t b = 0; b < batch; ++b)
+    for (std::int64_t t = 0; t < time; ++t) {
+      auto slot = static_cast<std::int64_t>(positions.data[b * time + t]);
+      if (slot < 0 || capacity == 0) continue;
+      if (call.as<CacheAppendAttrs>().ring) slot %= capacity;
+      if (slot >= capacity) continue;
+      for (std::int64_t h = 0; h < heads; ++h)
+        std::copy_n(values.data.begin() + ((b * heads + h) * time + t) * width, width,
+                    call.out().data.begin() + ((b * heads + h) * capacity + slot) * width);
+    }
+}
+
+}  // namespace jerboa::reference

@@ -1,0 +1,97 @@
+#include <algorithm>
+
+#include "backend/cpu/reference/evaluate.h"
+#include "backend/cpu/reference/loops.h"
+
+// Matrix products.
+namespace jerboa::reference {
+namespace {
+
+// A matrix inside a tensor; a transposed one has its strides exchanged.
+struct Matrix {
+  const double* data;
+  std::int64_t row_stride, column_stride;
+
+  double operator()(std::int64_t row, std::int64_t column) const {
+    return data[row * row_stride + column * column_stride];
+  }
+};
+
+Matrix matrix(const double* data, std::int64_t stored_columns, bool transposed) {
+  return transposed ? Matrix{data, 1, stored_columns} : Matrix{data, stored_columns, 1};
+}
+
+// out[rows, columns] += a[rows, inner] b[inner, columns]
+void add_product(const Matrix& a, const Matrix& b, double* out, std::int64_t rows, std::int64_t inner,
+                 std::int64_t columns) {
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t k = 0; k < inner; ++k) {
+      const double factor = a(i, k);
+      for (std::int64_t j = 0; j < columns; ++j) out[i * columns + j] += factor * b(k, j);
+    }
+}
+
+// Strides over the leading axes of a batch of matrices, broadcasting; `shape` ends in the two axes of a matrix.
+Sizes batch_strides(const Sizes& shape, const Sizes& batch) {
+  Sizes strides = broadcast_strides(Sizes(shape.begin(), shape.end() - 2), batch);
+  for (std::int64_t& stride : strides) stride *= shape[shape.size() - 2] * shape.back();
+  return strides;
+}
+
+struct Group {
+  std::int64_t begin, end;
+};
+
+// The rows of group g, kept within what there is.
+Group group_rows(const Value& offsets, std::int64_t g, std::int64_t rows) {
+  const std::int64_t begin = std::clamp<std::int64_t>(static_cast<std::int64_t>(offsets.data[g]), 0, rows);
+  const std::int64_t end = std::clamp<std::int64_t>(static_cast<std::int64_t>(offsets.data[g + 1]), begin, rows);
+  return {begin, end};
+}
+
+}  // namespace
+
+template <>
+void evaluate<Op::matmul>(const Call& call) {
+  const auto& attrs = call.as<MatmulAttrs>();
+  const Value &a = call.in(0), &b = call.in(1);
+  Value& out = call.out();
+  const std::int64_t rows = out.shape[out.shape.size() - 2], columns = out.shape.back();
+  const std::int64_t inner = attrs.transpose_a ? a.shape[a.shape.size() - 2] : a.shape.back();
+  const Sizes batch(out.shape.begin(), out.shape.end() - 2);
+  const Sizes a_strides = batch_strides(a.shape, batch), b_strides = batch_strides(b.shape, batch);
+  double* destination = out.data.data();
+  for_each_index(batch, [&](const Sizes& index) {
+    add_product(matrix(a.data.data() + offset_of(index, a_strides), a.shape.back(), attrs.transpose_a),
+                matrix(b.data.data() + offset_of(index, b_strides), b.shape.back(), attrs.transpose_b), destination,
+                rows, inner, columns);
+    destination += rows * columns;
+  });
+}
+
+template <>
+void evaluate<Op::matmul_grouped>(const Call& call) {
+  const bool transposed = call.as<GroupedAttrs>().transpose_b;
+  const Value &x = call.in(0), &w = call.in(1), &offsets = call.in(2);
+  const std::int64_t groups = w.shape[0], inner = x.shape[1], columns = call.out().shape[1];
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const auto [begin, end] = group_rows(offsets, g, x.shape[0]);
+    add_product(matrix(x.data.data() + begin * inner, inner, false),
+                matrix(w.data.data() + g * inner * columns, w.shape[2], transposed),
+                call.out().data.data() + begin * columns, end - begin, inner, columns);
+  }
+}
+
+template <>
+void evaluate<Op::matmul_grouped_weight_grad>(const Call& call) {
+  const Value &x = call.in(0), &dy = call.in(1), &offsets = call.in(2);
+  const std::int64_t groups = call.out().shape[0], rows = x.shape[1], columns = dy.shape[1];
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const auto [begin, end] = group_rows(offsets, g, x.shape[0]);
+    add_product(matrix(x.data.data() + begin * rows, rows, true),
+                matrix(dy.data.data() + begin * columns, columns, false), call.out().data.data() + g * rows * columns,
+                rows, end - begin, columns);
+  }
+}
+
+}  // namespace jerboa::reference
