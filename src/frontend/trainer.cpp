@@ -22,35 +22,32 @@ TrainerCore::TrainerCore(Forward loss, TrainerOptions options)
   if (options_.accumulate < 1) throw UsageError(fmt::format("accumulate must be at least 1, not {}", options_.accumulate));
 }
 
-std::string TrainerCore::entry_for(const Batch& batch) {
-  InputSpecs specs = specs_of(batch);
+std::string TrainerCore::entry_for(const Batch& data) {
   const bool whole = options_.accumulate == 1;
-  if (const auto* rate = std::get_if<HostRate>(&options_.optimizer.lr); rate != nullptr)
-    std::erase_if(specs, [&](const InputSpec& spec) { return spec.name == rate->input; });
-  Batch data = batch;
-  if (const auto* rate = std::get_if<HostRate>(&options_.optimizer.lr)) data.erase(rate->input);
   const std::string entry = fmt::format("{} {}", whole ? "step" : "grad", signature(data));
   if (session_.has_entry(entry)) return entry;
   if (whole) {
-    session_.add_entry(entry, training_graph(specs, loss_, options_.optimizer));
-  } else {
-    const Graph graph = accumulation_graph(specs, loss_, options_.accumulate);
-    session_.add_entry(entry, graph);
-    if (!session_.has_entry("apply")) session_.add_entry("apply", apply_graph(graph, options_.optimizer));
+    session_.add_entry(entry, training_graph(specs_of(data), loss_, options_.optimizer));
+    return entry;
   }
+  const Graph graph = accumulation_graph(specs_of(data), loss_, options_.accumulate);
+  session_.add_entry(entry, graph);
+  if (!session_.has_entry("apply")) session_.add_entry("apply", apply_graph(graph, options_.optimizer));
   return entry;
 }
 
 StepResult TrainerCore::step(const Batch& batch, const RunOptions& options) {
-  const std::string entry = entry_for(batch);
-  if (options_.accumulate == 1) {
-    StepResult result{session_.run(entry, batch, options), steps_ + 1};
-    ++steps_;
-    return result;
-  }
+  // A rate from the host belongs to the optimizer, not to the model's inputs.
   Batch data = batch, rate;
   if (const auto* host = std::get_if<HostRate>(&options_.optimizer.lr); host != nullptr && data.contains(host->input))
     rate.insert(data.extract(host->input));
+  const std::string entry = entry_for(data);
+  if (options_.accumulate == 1) {
+    data.merge(rate);
+    StepResult result{session_.run(entry, data, options), steps_ + 1};
+    ++steps_;
+    return result;
+  }
   StepResult result{session_.run(entry, data, options), steps_};
   if (++parts_done_ == options_.accumulate) {
     session_.run("apply", rate);

@@ -191,8 +191,8 @@ Tensor capture(Operand x, const std::string& name) {
 void update(Operand target, Operand value) {
   Graph& graph = current_graph("update", target.site());
   const std::string site = in_parentheses(site_of({target, value}));
+  const Tensor next = value.tensor(graph.type(target.tensor().id()).dtype);
   const TensorInfo& info = graph.tensor(target.tensor().id());
-  const Tensor next = value.tensor(info.type.dtype);
   if (info.storage != Storage::param && info.storage != Storage::state)
     throw GraphError(fmt::format("update: {} is neither a parameter nor a state{}", info.name, site));
   if (graph.type(next.id()) != info.type)

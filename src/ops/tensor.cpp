@@ -52,13 +52,13 @@ Tensor parameter_tensor(const Parameter& parameter, const CallSite& site) {
 
 }  // namespace
 
-const Shape& Tensor::shape() const { return look_up(*this, "shape").type.shape; }
+Shape Tensor::shape() const { return look_up(*this, "shape").type.shape; }
 int Tensor::rank() const { return static_cast<int>(shape().size()); }
 DType Tensor::dtype() const { return look_up(*this, "dtype").type.dtype; }
-const std::string& Tensor::name() const { return look_up(*this, "name").name; }
+std::string Tensor::name() const { return look_up(*this, "name").name; }
 
 Dim Tensor::dim(int axis) const {
-  const Shape& own = shape();
+  const Shape own = shape();
   const int resolved = axis < 0 ? axis + rank() : axis;
   if (resolved < 0 || resolved >= rank())
     throw ShapeError(fmt::format("dim: axis {} is out of range for {}", axis, to_string(own)));

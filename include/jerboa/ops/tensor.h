@@ -21,11 +21,11 @@ class Tensor {
   explicit operator bool() const { return id_ != no_tensor; }
 
   // These look into the graph, so they work only while it is traced.
-  const Shape& shape() const;
+  Shape shape() const;
   Dim dim(int axis) const;
   int rank() const;
   DType dtype() const;
-  const std::string& name() const;
+  std::string name() const;
   /// Names the tensor for printing, dumps and profiles.
   Tensor named(const std::string& name) const;
 

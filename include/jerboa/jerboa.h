@@ -1,0 +1,16 @@
+#pragma once
+
+// All that a user needs.
+#include <jerboa/base/error.h>
+#include <jerboa/base/host_tensor.h>
+#include <jerboa/frontend/compile.h>
+#include <jerboa/frontend/data.h>
+#include <jerboa/frontend/model.h>
+#include <jerboa/frontend/nn.h>
+#include <jerboa/frontend/trainer.h>
+#include <jerboa/io/safetensors.h>
+#include <jerboa/ir/graph.h>
+#include <jerboa/ops/ops.h>
+#include <jerboa/runtime/session.h>
+#include <jerboa/transform/grad.h>
+#include <jerboa/transform/optimizer.h>
