@@ -1,0 +1,19 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+namespace jerboa {
+
+/// How far computed values may be from golden ones: each value by `absolute` plus `relative` times the golden one, and
+/// the whole tensor by `norm` times its Euclidean norm.
+struct Tolerance {
+  double relative = 1e-4, absolute = 1e-5, norm = 1e-4;
+};
+
+/// What is wrong with the values, with the worst error and its place; nothing where they hold. NaN never holds.
+std::optional<std::string> difference(std::span<const double> computed, std::span<const double> golden,
+                                      const Tolerance& tolerance = {});
+
+}  // namespace jerboa

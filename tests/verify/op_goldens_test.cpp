@@ -1,0 +1,88 @@
+#include "verify/op_goldens.h"
+
+#include <gtest/gtest.h>
+
+#include <jerboa/base/error.h>
+
+#include "support/expect_error.h"
+#include "support/temp_folder.h"
+
+namespace jerboa {
+namespace {
+
+// A golden file with one case of these tensors.
+SafeTensors write_case(const test::TempFolder& folder, const std::string& cases,
+                       const std::vector<TensorView>& tensors) {
+  write_safetensors(folder / "ops.safetensors", tensors, {{"cases", cases}});
+  return SafeTensors::open(folder / "ops.safetensors");
+}
+
+constexpr float two[] = {1, 2};
+constexpr float doubled[] = {2, 4};
+
+TensorView pair(const std::string& name, std::span<const float> values) { return view_of(name, {2}, values); }
+
+CaseReport only_report(const std::string& cases, const std::vector<TensorView>& tensors) {
+  const test::TempFolder folder;
+  const auto reports = verify_op_goldens(write_case(folder, cases, tensors), evaluate_on_reference);
+  EXPECT_EQ(reports.size(), 1u);
+  return reports.at(0);
+}
+
+TEST(OpGoldens, AllCasesHoldForwardAndBackward) {
+  const auto file = SafeTensors::open(JERBOA_SOURCE_DIR "/tests/data/goldens/ops.safetensors");
+  const auto reports = verify_op_goldens(file, evaluate_on_reference);
+  EXPECT_EQ(reports.size(), 97u);
+  for (const CaseReport& report : reports) EXPECT_TRUE(report.ok) << report.name << ": " << report.message;
+}
+
+// The same file with an engine that is slightly wrong: every case must notice.
+TEST(OpGoldens, EveryCaseNoticesAWrongEngine) {
+  const auto file = SafeTensors::open(JERBOA_SOURCE_DIR "/tests/data/goldens/ops.safetensors");
+  const auto wrong = [](const Graph& graph, const std::vector<TensorId>& keep,
+                        const std::map<std::string, HostTensor>& inputs) {
+    auto values = evaluate_on_reference(graph, keep, inputs);
+    HostTensor& last = values.back();
+    for (std::int64_t i = 0; i < last.size(); ++i)
+      last.set_number(i, is_float(last.dtype()) ? last.number(i) * 1.001 : last.number(i) + 1);
+    return values;
+  };
+  for (const CaseReport& report : verify_op_goldens(file, wrong)) EXPECT_FALSE(report.ok) << report.name;
+}
+
+TEST(OpGoldens, ReportsTheError) {
+  const std::string cases = R"({"a": {"op": "add", "attrs": {}}})";
+  EXPECT_TRUE(only_report(cases, {pair("a/in0", two), pair("a/in1", two), pair("a/out", doubled)}).ok);
+  const auto wrong = only_report(cases, {pair("a/in0", two), pair("a/in1", two), pair("a/out", two)});
+  EXPECT_FALSE(wrong.ok);
+  EXPECT_EQ(wrong.message, "out: 2 of 2 values are off, most at 1: 4 instead of 2");
+}
+
+TEST(OpGoldens, AnUnknownOpOrAttributeFails) {
+  EXPECT_EQ(only_report(R"({"a": {"op": "blend", "attrs": {}}})", {pair("a/out", two)}).message,
+            "there is no op blend");
+  EXPECT_EQ(only_report(R"({"a": {"op": "exp", "attrs": {"base": 2}}})", {pair("a/out", two)}).message,
+            "exp has no attribute base");
+}
+
+TEST(OpGoldens, TensorsThatDoNotFitTheOpFail) {
+  const auto missing = only_report(R"({"a": {"op": "add"}})", {pair("a/in0", two), pair("a/out", two)});
+  EXPECT_EQ(missing.message, "add: the operand b is missing");
+  const auto many =
+      only_report(R"({"a": {"op": "exp"}})", {pair("a/in0", two), pair("a/in1", two), pair("a/out", two)});
+  EXPECT_EQ(many.message, "2 inputs and 0 integer inputs are more than exp takes");
+  EXPECT_FALSE(only_report(R"({"a": {"op": "exp"}})", {pair("a/in0", two)}).ok);
+  EXPECT_EQ(only_report(R"({"a": {"op": "sum"}})", {pair("a/in0", two), pair("a/out", two)}).message,
+            "out is [] instead of [2]");
+}
+
+TEST(OpGoldens, AFileWithoutCasesIsRefused) {
+  const test::TempFolder folder;
+  for (const char* cases : {"", "[1]", "{"}) {
+    const SafeTensors file = write_case(folder, cases, {pair("a", two)});
+    test::expect_error<FileError>([&] { verify_op_goldens(file, evaluate_on_reference); }, "no JSON object");
+  }
+}
+
+}  // namespace
+}  // namespace jerboa
