@@ -1,0 +1,31 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include <jerboa/ir/graph.h>
+
+namespace jerboa {
+
+/// A tensor's values in the reference evaluator. Every type is held in doubles, which hold i32, u32 and booleans exactly.
+struct Value {
+  DType dtype = DType::f32;
+  Sizes shape;
+  std::vector<double> data;
+};
+
+Value to_value(const HostTensor& tensor);
+HostTensor to_host(const Value& value);
+
+/// How float results are kept: rounded to the tensor's own type after each op, or not at all.
+enum class Precision { f32, f64 };
+
+/// The oracle: straight loops, one op at a time, sums in double. Slow and obviously right.
+/// `leaf` gives the values of inputs, parameters and states; the result holds a value for each tensor of `keep`.
+/// Ops that decompose are rewritten first.
+std::vector<Value> evaluate_reference(const Graph& graph, const std::vector<TensorId>& keep,
+                                      const std::function<Value(const TensorInfo&)>& leaf, const SymbolValues& symbols = {},
+                                      Precision precision = Precision::f32);
+
+}  // namespace jerboa

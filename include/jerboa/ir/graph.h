@@ -1,0 +1,143 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <jerboa/base/host_tensor.h>
+#include <jerboa/ir/op.h>
+
+namespace jerboa {
+
+using TensorId = int;
+using NodeId = int;
+/// Stands in a node's inputs for an optional operand that is absent.
+inline constexpr TensorId no_tensor = -1;
+
+struct TensorType {
+  DType dtype = DType::f32;
+  Shape shape;
+
+  friend bool operator==(const TensorType&, const TensorType&) = default;
+};
+std::string to_string(const TensorType& type);
+
+/// Where a tensor lives between steps.
+enum class Storage : std::uint8_t { input, param, state, constant, activation };
+std::string_view name(Storage storage);
+
+/// How a parameter or a state starts.
+struct Init {
+  enum class Kind : std::uint8_t { constant, normal, uniform };
+  Kind kind = Kind::constant;
+  double mean = 0;   ///< the constant, or the middle
+  double width = 0;  ///< standard deviation, or half the range
+
+  static Init zeros() { return {}; }
+  static Init ones() { return {Kind::constant, 1, 0}; }
+  static Init constant(double value) { return {Kind::constant, value, 0}; }
+  static Init normal(double deviation) { return {Kind::normal, 0, deviation}; }
+  static Init uniform(double bound) { return {Kind::uniform, 0, bound}; }
+
+  friend bool operator==(const Init&, const Init&) = default;
+};
+constexpr auto enum_names(Init::Kind) { return std::to_array<std::string_view>({"constant", "normal", "uniform"}); }
+
+struct TensorInfo {
+  std::string name;
+  TensorType type;
+  Storage storage = Storage::activation;
+  NodeId producer = -1;
+  // Of parameters and states:
+  Init init;
+  bool trainable = false;
+  bool decay = false;   ///< weight decay applies
+  std::string tied_to;  ///< another parameter whose storage this one is
+};
+
+struct Node {
+  Op op = Op::add;
+  std::vector<TensorId> inputs;
+  std::vector<TensorId> outputs;
+  Attrs attrs;
+  std::string site;        ///< the user's "model.cpp:41"
+  bool recompute = false;  ///< computed again on purpose, to save memory: CSE leaves it alone
+
+  template <class A>
+  const A& as() const {
+    return std::get<A>(attrs);
+  }
+};
+
+/// A state's next version, which replaces it when the step is done.
+struct Update {
+  TensorId target = no_tensor;  ///< a param or state
+  TensorId value = no_tensor;
+};
+
+struct NamedTensor {
+  std::string name;
+  TensorId tensor = no_tensor;
+};
+
+/// A purely functional program over tensors: nodes in execution order, each tensor written once. Change of state is an
+/// entry in `updates`; whether it happens in place is the memory plan's business.
+class Graph {
+ public:
+  std::vector<Node> nodes;
+  std::vector<TensorInfo> tensors;
+  std::vector<NamedTensor> outputs;
+  std::vector<NamedTensor> captures;
+  std::vector<Update> updates;
+  std::vector<HostTensor> constants;
+  bool training = false;
+
+  /// Tells one traced graph from another; copies keep it, so that handles into a graph fit its copies.
+  std::uint64_t identity() const { return identity_; }
+
+  /// Appends a node, infers its output types, names them and gives their ids. Throws ShapeError with the site for
+  /// operands that do not fit.
+  /// `leaf_type` is the type of an op without operands that has none in its attributes.
+  std::vector<TensorId> add_node(Op op, std::vector<TensorId> inputs, Attrs attrs, std::string site,
+                       const TensorType* leaf_type = nullptr, Storage storage = Storage::activation);
+  /// Gives a tensor a name of its own; a number is appended where it is taken.
+  void rename(TensorId tensor, const std::string& name);
+
+  const TensorInfo& tensor(TensorId id) const { return tensors[static_cast<std::size_t>(id)]; }
+  TensorInfo& tensor(TensorId id) { return tensors[static_cast<std::size_t>(id)]; }
+  const TensorType& type(TensorId id) const { return tensor(id).type; }
+  const Shape& shape(TensorId id) const { return tensor(id).type.shape; }
+  const Node& producer(TensorId id) const { return nodes[static_cast<std::size_t>(tensor(id).producer)]; }
+  /// The tensor of that name, or no_tensor.
+  TensorId find(const std::string& name) const;
+  /// Every symbol with its bound.
+  std::map<std::string, std::int64_t> symbols() const;
+
+ private:
+  static std::uint64_t next_identity();
+
+  std::uint64_t identity_ = next_identity();
+  std::map<std::string, TensorId> names_;
+};
+
+/// Types of the outputs of an op on operands of these types (null: absent). Throws ShapeError without a site.
+std::vector<TensorType> infer(Op op, std::span<const TensorType* const> inputs, const Attrs& attrs);
+
+/// Proves that a graph is well formed: operands are defined before use, types follow from the shape rules, names are
+/// unique, updates fit their targets. Throws GraphError that names the first node or tensor that is wrong.
+void verify(const Graph& graph);
+
+/// One line a node: name, op, operands, attributes, type, the user's line.
+std::string print(const Graph& graph);
+/// Graphviz.
+std::string to_dot(const Graph& graph);
+std::string to_json(const Graph& graph);
+/// Reads what to_json writes and verifies it; throws GraphError that says what is wrong.
+Graph from_json(std::string_view text);
+
+/// Attributes as {"axis": -1}: those that differ from the default, or all.
+std::string attrs_to_json(const Attrs& attrs, bool all = true);
+/// Fields by name over the op's defaults; throws GraphError that names an unknown field or a wrong type.
+Attrs attrs_from_json(Op op, std::string_view text);
+
+}  // namespace jerboa

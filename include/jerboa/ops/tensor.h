@@ -1,0 +1,98 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <type_traits>
+
+#include <jerboa/base/error.h>
+#include <jerboa/ir/graph.h>
+
+namespace jerboa {
+
+/// A handle to a tensor of the graph that is being traced. Small, copied freely, and useless outside its trace.
+class Tensor {
+ public:
+  Tensor() = default;
+  Tensor(std::uint64_t graph, TensorId id) : graph_(graph), id_(id) {}
+
+  TensorId id() const { return id_; }
+  std::uint64_t graph() const { return graph_; }
+  /// Whether it refers to a tensor at all.
+  explicit operator bool() const { return id_ != no_tensor; }
+
+  // These look into the graph, so they work only while it is traced.
+  const Shape& shape() const;
+  Dim dim(int axis) const;
+  int rank() const;
+  DType dtype() const;
+  const std::string& name() const;
+  /// Names the tensor for printing, dumps and profiles.
+  Tensor named(const std::string& name) const;
+
+ private:
+  std::uint64_t graph_ = 0;
+  TensorId id_ = no_tensor;
+};
+
+/// The description of a parameter inside a model: its shape, how it starts, whether weight decay applies. It becomes a
+/// tensor of the graph when an op uses it; which one is decided by its path, given when a Trainer takes the model.
+struct Parameter {
+  Shape shape;
+  Init init;
+  bool decay = true;
+  bool trainable = true;
+  std::string owner;  ///< the module it belongs to, for errors: "nn::Linear(256, 768)"
+  CallSite site;      ///< where that module was made
+  std::string path;   ///< "blocks.0.qkv.weight"; empty until assigned
+};
+
+/// What ops take: a tensor, a parameter or a number, together with the user's file and line, which default arguments
+/// record at the place of the call, also for operators. A number takes the type of the other operand.
+class Operand {
+ public:
+  Operand() = default;
+  Operand(Tensor tensor, const char* file = __builtin_FILE(), int line = __builtin_LINE())  // NOLINT
+      : tensor_(tensor), site_{file, line} {}
+  Operand(const Parameter& parameter, const char* file = __builtin_FILE(), int line = __builtin_LINE());  // NOLINT
+  template <class T>
+  requires std::is_arithmetic_v<T>
+  Operand(T number, const char* file = __builtin_FILE(), int line = __builtin_LINE())  // NOLINT
+      : number_(static_cast<double>(number)), is_number_(true), site_{file, line} {}
+
+  bool is_number() const { return is_number_; }
+  bool is_absent() const { return !is_number_ && !tensor_; }
+  double number() const { return number_; }
+  /// The tensor; a number becomes a const_scalar of the given type.
+  Tensor tensor(DType dtype = DType::f32) const;
+  const CallSite& site() const { return site_; }
+
+ private:
+  Tensor tensor_;
+  double number_ = 0;
+  bool is_number_ = false;
+  CallSite site_;
+};
+
+/// Runs `body` with a new graph as the one that ops on this thread append to, and gives that graph, verified.
+Graph trace(const std::function<void()>& body);
+/// The same, appending to a graph that exists; handles into it stay valid. On an error the graph is as it was.
+void trace_into(Graph& graph, const std::function<void()>& body);
+/// The graph that ops on this thread append to; throws GraphError outside a trace, naming `what` and the site.
+Graph& current_graph(std::string_view what, const CallSite& site = {});
+bool is_tracing();
+
+/// While it lives, ops belong to this line of the user's: how a module or a composite op keeps its own lines out of
+/// errors. The outermost scope wins.
+class SiteScope {
+ public:
+  explicit SiteScope(CallSite site);
+  explicit SiteScope(std::string site);
+  ~SiteScope();
+  SiteScope(const SiteScope&) = delete;
+  SiteScope& operator=(const SiteScope&) = delete;
+
+ private:
+  bool outermost_;
+};
+
+}  // namespace jerboa

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <vector>
+
+#include <jerboa/ops/tensor.h>
+
+namespace jerboa {
+
+/// Gradients of a scalar for each of `wrt`, appended to the traced graph as ordinary nodes, so that a gradient can be
+/// differentiated again. A tensor that does not reach the loss gets zeros. Throws GraphError that names an op on the way
+/// that cannot be differentiated, with the user's line.
+std::vector<Tensor> grad(Operand loss, const std::vector<Tensor>& wrt);
+
+/// The general form: for each of `wrt`, the sum over outputs of the output's cotangent times its derivative. An empty
+/// tensor stands for a gradient of zero.
+std::vector<Tensor> vector_jacobian(const std::vector<Tensor>& outputs, const std::vector<Tensor>& cotangents,
+                                    const std::vector<Tensor>& wrt);
+
+struct ParamGrad {
+  Tensor param, grad;
+};
+/// Gradients of the loss for every trainable parameter of the traced graph, named "d_NAME".
+std::vector<ParamGrad> append_grad(Operand loss);
+
+}  // namespace jerboa

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <jerboa/ops/tensor.h>
+
+namespace jerboa {
+
+/// A learning rate over time as data: it runs inside the graph from the step counter, so a saved program carries it.
+/// Pieces follow each other; after the last one its end value stays.
+class Schedule {
+ public:
+  enum class Curve : std::uint8_t { linear, cosine };
+  struct Piece {
+    std::int64_t steps = 0;
+    double from = 0, to = 0;
+    Curve curve = Curve::linear;
+  };
+
+  Schedule(double constant) : pieces_{{0, constant, constant, Curve::linear}} {}  // NOLINT: a number is a schedule
+  /// Throws UsageError for no pieces or a piece with a negative length.
+  explicit Schedule(std::vector<Piece> pieces);
+
+  /// The value at a step, counted from 1.
+  double at(std::int64_t step) const;
+  /// The same in the traced graph, for an i32 scalar.
+  Tensor at(Operand step) const;
+  const std::vector<Piece>& pieces() const { return pieces_; }
+
+ private:
+  std::vector<Piece> pieces_;
+};
+
+/// Up to `peak` over `warmup` steps, then half a cosine down to `floor` at `total`.
+Schedule warmup_cosine(double peak, std::int64_t warmup, std::int64_t total, double floor = 0);
+/// Up to `peak` over `warmup` steps, then a straight line down to `floor` at `total`.
+Schedule warmup_linear(double peak, std::int64_t warmup, std::int64_t total, double floor = 0);
+
+}  // namespace jerboa

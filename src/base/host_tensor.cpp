@@ -1,0 +1,107 @@
+#include <jerboa/base/host_tensor.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include <jerboa/base/error.h>
+#include <jerboa/base/float16.h>
+
+namespace jerboa {
+namespace {
+
+std::int64_t count(const std::vector<std::int64_t>& shape) {
+  std::int64_t total = 1;
+  for (const auto size : shape) {
+    if (size < 0) throw UsageError(fmt::format("a tensor cannot have a size of {}", size));
+    total *= size;
+  }
+  return total;
+}
+
+}  // namespace
+
+HostTensor::HostTensor(DType dtype, std::vector<std::int64_t> shape)
+    : dtype_(dtype),
+      shape_(std::move(shape)),
+      bytes_(static_cast<std::size_t>((count(shape_) * bits(dtype) + 7) / 8), std::byte{0}) {}
+
+HostTensor::HostTensor(std::vector<std::int64_t> shape, std::span<const float> values)
+    : HostTensor(DType::f32, std::move(shape)) {
+  if (static_cast<std::int64_t>(values.size()) != size())
+    throw UsageError(fmt::format("a tensor of {} elements was given {} values", size(), values.size()));
+  std::copy(values.begin(), values.end(), as<float>().begin());
+}
+
+HostTensor::HostTensor(std::vector<std::int64_t> shape, std::span<const std::int32_t> values)
+    : HostTensor(DType::i32, std::move(shape)) {
+  if (static_cast<std::int64_t>(values.size()) != size())
+    throw UsageError(fmt::format("a tensor of {} elements was given {} values", size(), values.size()));
+  std::copy(values.begin(), values.end(), as<std::int32_t>().begin());
+}
+
+HostTensor::HostTensor(std::vector<std::int64_t> shape, std::initializer_list<float> values)
+    : HostTensor(std::move(shape), std::span(values.begin(), values.size())) {}
+
+std::int64_t HostTensor::size() const { return count(shape_); }
+
+double HostTensor::item() const {
+  if (size() != 1) throw UsageError(fmt::format("item() needs a tensor of one element; this one has {}", size()));
+  return number(0);
+}
+
+double HostTensor::number(std::int64_t i) const {
+  const auto at = [&]<class T>(T) {
+    T value;
+    std::memcpy(&value, bytes_.data() + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
+    return value;
+  };
+  switch (dtype_) {
+    case DType::f32: return at(float{});
+    case DType::f16: return f16_to_f32(at(std::uint16_t{}));
+    case DType::bf16: return bf16_to_f32(at(std::uint16_t{}));
+    case DType::i32: return at(std::int32_t{});
+    case DType::u32:
+    case DType::boolean: return at(std::uint32_t{});
+    case DType::i8:
+    case DType::i4: break;
+  }
+  throw UsageError(fmt::format("elements of a {} tensor cannot be read one by one", name(dtype_)));
+}
+
+void HostTensor::set_number(std::int64_t i, double value) {
+  const auto put = [&]<class T>(T element) {
+    std::memcpy(bytes_.data() + static_cast<std::size_t>(i) * sizeof(T), &element, sizeof(T));
+  };
+  switch (dtype_) {
+    case DType::f32: return put(static_cast<float>(value));
+    case DType::f16: return put(f32_to_f16(static_cast<float>(value)));
+    case DType::bf16: return put(f32_to_bf16(static_cast<float>(value)));
+    case DType::i32: return put(static_cast<std::int32_t>(value));
+    case DType::u32: return put(static_cast<std::uint32_t>(value));
+    case DType::boolean: return put(std::uint32_t{value != 0});
+    case DType::i8:
+    case DType::i4: break;
+  }
+  throw UsageError(fmt::format("elements of a {} tensor cannot be written one by one", name(dtype_)));
+}
+
+void HostTensor::check_type(Element element) const {
+  const bool fits = [&] {
+    switch (dtype_) {
+      case DType::f32: return element == Element::f32;
+      case DType::i32: return element == Element::i32;
+      case DType::u32:
+      case DType::boolean: return element == Element::u32;
+      case DType::f16:
+      case DType::bf16: return element == Element::bits16;
+      case DType::i8:
+      case DType::i4: return false;
+    }
+    return false;
+  }();
+  if (!fits) throw UsageError(fmt::format("a {} tensor was read as another element type", name(dtype_)));
+}
+
+}  // namespace jerboa

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include <jerboa/ir/attrs.h>
+#include <jerboa/ir/op.h>
+
+namespace jerboa::detail {
+
+using Json = nlohmann::ordered_json;
+
+/// Bounds of the symbols that a dim's text may name.
+using Bounds = std::map<std::string, std::int64_t>;
+
+Json attrs_json(const Attrs& attrs, bool all);
+Attrs attrs_from(Op op, const Json& json, const Bounds& bounds);
+Json shape_json(const Shape& shape);
+Shape shape_from(const Json& json, const Bounds& bounds, const std::string& what);
+
+}  // namespace jerboa::detail

@@ -1,0 +1,74 @@
+#include <jerboa/ir/op.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+namespace jerboa {
+namespace {
+
+OperandInfo parse_operand(std::string_view text) {
+  OperandInfo operand;
+  const auto ends_with = [&](std::string_view suffix) {
+    if (!text.ends_with(suffix)) return false;
+    text.remove_suffix(suffix.size());
+    return true;
+  };
+  operand.variadic = ends_with("...");
+  operand.optional = ends_with("?");
+  if (ends_with(":int")) operand.kind = OperandInfo::Kind::integer;
+  if (ends_with(":bool")) operand.kind = OperandInfo::Kind::boolean;
+  operand.name = text;
+  return operand;
+}
+
+std::vector<OperandInfo> parse_operands(std::string_view text) {
+  std::vector<OperandInfo> operands;
+  while (!text.empty()) {
+    const auto end = std::min(text.find(' '), text.size());
+    operands.push_back(parse_operand(text.substr(0, end)));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return operands;
+}
+
+const std::vector<OpInfo>& table() {
+  static const std::vector<OpInfo> rows{
+#define OP(name, operands, attrs, rule, lowering, gradient, doc) \
+  OpInfo{Op::name, #name, parse_operands(operands), #attrs, Lowering::lowering, Gradient::gradient, doc, Attrs{attrs{}}},
+#include <jerboa/ir/ops.def>
+#undef OP
+  };
+  return rows;
+}
+
+}  // namespace
+
+const OpInfo& info(Op op) { return table()[static_cast<std::size_t>(op)]; }
+
+std::span<const OpInfo> op_table() { return table(); }
+
+std::optional<Op> op_from_name(std::string_view name) {
+  static const auto by_name = [] {
+    std::map<std::string_view, Op> map;
+    for (const OpInfo& row : table()) map.emplace(row.name, row.op);
+    return map;
+  }();
+  const auto found = by_name.find(name);
+  if (found == by_name.end()) return std::nullopt;
+  return found->second;
+}
+
+std::string_view name(Lowering lowering) {
+  constexpr auto names =
+      std::to_array<std::string_view>({"Leaf", "View", "Map", "Reduce", "Scan", "Sort", "Template", "Matmul",
+                                       "GroupedMatmul", "Conv", "Pool", "Attention", "Gather", "Scatter", "Decompose"});
+  return names[static_cast<std::size_t>(lowering)];
+}
+
+std::string_view name(Gradient gradient) {
+  constexpr auto names = std::to_array<std::string_view>({"Rule", "Decompose", "Zero", "None"});
+  return names[static_cast<std::size_t>(gradient)];
+}
+
+}  // namespace jerboa

@@ -1,0 +1,181 @@
+#include "ir/shape_rules.h"
+
+// Rules of softmax, norms, attention, losses and state.
+namespace jerboa::shape_rule {
+namespace {
+
+void want_vector(const Call& call, std::size_t i, const Dim& size) {
+  if (!call.has(i)) return;
+  call.want_same_dtype(0, i);
+  if (call.shape(i) != Shape{size})
+    call.fail("{} must be [{}], not {}", info(call.op).operands[i].name, size.str(), to_string(call.shape(i)));
+}
+
+void want_shape(const Call& call, std::size_t i, const Shape& shape) {
+  if (call.has(i) && call.shape(i) != shape)
+    call.fail("{} must be {}, not {}", info(call.op).operands[i].name, to_string(shape), to_string(call.shape(i)));
+}
+
+void want_scalar(const Call& call, std::size_t i) { want_shape(call, i, {}); }
+
+// The operands of attention from `first` on: mask, sinks, lengths, positions.
+void check_attention_options(const Call& call, std::size_t first, const Shape& scores) {
+  if (call.has(first)) {
+    if (call.in(first).dtype != DType::boolean) call.want_same_dtype(0, first);
+    if (!broadcasts_to(call.shape(first), scores))
+      call.fail("mask {} does not broadcast to {}", to_string(call.shape(first)), to_string(scores));
+  }
+  if (call.has(first + 1)) call.want_same_dtype(0, first + 1);
+  want_shape(call, first + 1, {scores[1]});
+  for (const std::size_t i : {first + 2, first + 3})
+    if (call.has(i)) call.want_integer(i);
+  want_shape(call, first + 2, {scores[0]});
+  want_shape(call, first + 3, {scores[0], scores[2]});
+}
+
+// Checks q and k, and gives [batch, heads, time, keys].
+Shape score_shape(const Call& call) {
+  call.want_float(0);
+  for (std::size_t i = 0; i < 2; ++i) call.want_rank(i, 4);
+  call.want_same_dtype(0, 1);
+  const Shape &q = call.shape(0), &k = call.shape(1);
+  if (!(q[0] == k[0]) || !(q[3] == k[3]))
+    call.fail("q {} and k {} must agree in batch and head size", to_string(q), to_string(k));
+  if (!divide_exactly(q[1], k[1])) call.fail("{} query heads do not divide into {} key heads", q[1].str(), k[1].str());
+  return {q[0], q[1], q[2], k[2]};
+}
+
+template <class A>
+void check_attention_attrs(const Call& call, const A& attrs, std::size_t lengths) {
+  if (attrs.window < 0) call.fail("window must not be negative");
+  if (attrs.soft_cap < 0) call.fail("soft_cap must not be negative");
+  if (attrs.window > 0 && !attrs.causal) call.fail("a window needs causal attention");
+  if (attrs.ring && !(call.has(lengths) && call.has(lengths + 1)))
+    call.fail("a ring of keys needs lengths and positions, which say what each slot holds");
+}
+
+void check_v(const Call& call) {
+  call.want_rank(2, 4);
+  call.want_same_dtype(0, 2);
+  const Shape &k = call.shape(1), &v = call.shape(2);
+  if (!(k[0] == v[0]) || !(k[1] == v[1]) || !(k[2] == v[2]))
+    call.fail("k {} and v {} must agree but for the head size", to_string(k), to_string(v));
+}
+
+}  // namespace
+
+Types axis_float(const Call& call) {
+  call.want_float(0);
+  call.axis(call.as<AxisAttrs>().axis);
+  return {call.in(0)};
+}
+
+Types causal(const Call& call) {
+  call.want_float(0);
+  call.want_rank_at_least(0, 2);
+  return {call.in(0)};
+}
+
+Types norm(const Call& call) {
+  call.want_float(0);
+  call.want_rank_at_least(0, 1);
+  for (std::size_t i = 1; i < call.inputs.size(); ++i) want_vector(call, i, call.shape(0).back());
+  return {call.in(0)};
+}
+
+Types rope(const Call& call) {
+  const auto& attrs = call.as<RopeAttrs>();
+  call.want_float(0);
+  call.want_rank(0, 4);
+  const Shape& x = call.shape(0);
+  const std::int64_t size = x[3].value();
+  const std::int64_t dims = attrs.dims == 0 ? size : attrs.dims;
+  if (dims < 2 || dims % 2 != 0 || dims > size)
+    call.fail("dims = {} must be even, at least 2 and at most the head size {}", dims, size);
+  if ((attrs.scaling == RopeScaling::llama3 || attrs.scaling == RopeScaling::yarn) && attrs.original_context < 1)
+    call.fail("this scaling needs original_context");
+  if (call.has(1)) call.want_integer(1);
+  want_shape(call, 1, {x[0], x[2]});
+  return {call.in(0)};
+}
+
+Types attention(const Call& call) {
+  const Shape scores = score_shape(call);
+  check_v(call);
+  check_attention_attrs(call, call.as<AttentionAttrs>(), 5);
+  check_attention_options(call, 3, scores);
+  return {{call.in(0).dtype, {scores[0], scores[1], scores[2], call.shape(2)[3]}},
+          {DType::f32, {scores[0], scores[1], scores[2]}}};
+}
+
+Types attention_grad(const Call& call) {
+  const auto& attrs = call.as<AttentionGradAttrs>();
+  const Shape scores = score_shape(call);
+  check_v(call);
+  check_attention_attrs(call, attrs, 8);
+  check_attention_options(call, 6, scores);
+  const Shape out{scores[0], scores[1], scores[2], call.shape(2)[3]};
+  want_shape(call, 3, out);
+  want_shape(call, 4, {scores[0], scores[1], scores[2]});
+  want_shape(call, 5, out);
+  Types types{call.in(0), call.in(1), call.in(2)};
+  if (call.has(7)) types.push_back(call.in(7));
+  if (attrs.mask_grad) {
+    if (!call.has(6) || !is_float(call.in(6).dtype)) call.fail("mask_grad needs a float mask");
+    types.push_back(call.in(6));
+  }
+  return types;
+}
+
+Types attention_weights(const Call& call) {
+  const Shape scores = score_shape(call);
+  check_attention_attrs(call, call.as<AttentionAttrs>(), 4);
+  check_attention_options(call, 2, scores);
+  return {{call.in(0).dtype, scores}};
+}
+
+Types cross_entropy(const Call& call) {
+  call.want_float(0);
+  call.want_integer(1);
+  call.want_rank_at_least(0, 1);
+  Shape positions = call.shape(0);
+  positions.pop_back();
+  want_shape(call, 1, positions);
+  if (call.has(2)) call.want_same_dtype(0, 2);
+  want_shape(call, 2, positions);
+  return {{call.in(0).dtype, positions}};
+}
+
+Types adam_update(const Call& call) {
+  for (std::size_t i = 0; i < 4; ++i) {
+    call.want_float(i);
+    want_shape(call, i, call.shape(0));
+  }
+  want_scalar(call, 4);
+  want_scalar(call, 5);
+  call.want_float(4);
+  call.want_integer(5);
+  return {call.in(0), call.in(2), call.in(3)};
+}
+
+Types sgd_update(const Call& call) {
+  call.want_float(0);
+  want_shape(call, 1, call.shape(0));
+  want_scalar(call, 2);
+  want_shape(call, 3, call.shape(0));
+  if ((call.as<SgdAttrs>().momentum != 0) != call.has(3)) call.fail("momentum and a velocity go together");
+  return call.has(3) ? Types{call.in(0), call.in(3)} : Types{call.in(0)};
+}
+
+Types cache_append(const Call& call) {
+  for (std::size_t i = 0; i < 2; ++i) call.want_rank(i, 4);
+  call.want_same_dtype(0, 1);
+  call.want_integer(2);
+  const Shape &cache = call.shape(0), &values = call.shape(1);
+  if (!(cache[0] == values[0]) || !(cache[1] == values[1]) || !(cache[3] == values[3]))
+    call.fail("cache {} and values {} must agree but for the time", to_string(cache), to_string(values));
+  want_shape(call, 2, {values[0], values[2]});
+  return {call.in(0)};
+}
+
+}  // namespace jerboa::shape_rule

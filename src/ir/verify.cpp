@@ -1,0 +1,114 @@
+#include <set>
+
+#include <fmt/format.h>
+
+#include <jerboa/base/error.h>
+#include <jerboa/ir/graph.h>
+
+namespace jerboa {
+namespace {
+
+template <class... Args>
+[[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
+  throw GraphError("invalid graph: " + fmt::format(format, std::forward<Args>(args)...));
+}
+
+void check_id(const Graph& graph, TensorId id, const std::string& user) {
+  if (id < 0 || id >= static_cast<TensorId>(graph.tensors.size())) fail("{} uses tensor {}, which is not there", user, id);
+}
+
+void check_names(const Graph& graph) {
+  std::set<std::string> seen;
+  for (const TensorInfo& tensor : graph.tensors) {
+    if (tensor.name.empty()) fail("a tensor has no name");
+    if (!seen.insert(tensor.name).second) fail("two tensors are named {}", tensor.name);
+  }
+}
+
+void check_symbols(const Graph& graph) {
+  const auto bounds = graph.symbols();
+  for (const TensorInfo& tensor : graph.tensors)
+    for (const Dim& dim : tensor.type.shape) {
+      std::map<std::string, std::int64_t> own;
+      dim.collect_symbols(own);
+      for (const auto& [name, bound] : own)
+        if (bounds.at(name) != bound) fail("symbol {} is bounded by {} and by {}", name, bounds.at(name), bound);
+    }
+}
+
+void check_node(const Graph& graph, NodeId id, const std::vector<bool>& defined) {
+  const Node& node = graph.nodes[static_cast<std::size_t>(id)];
+  const std::string user = fmt::format("node {} ({})", id, name(node.op));
+  std::vector<const TensorType*> inputs;
+  for (const TensorId input : node.inputs) {
+    if (input == no_tensor) {
+      inputs.push_back(nullptr);
+      continue;
+    }
+    check_id(graph, input, user);
+    if (!defined[static_cast<std::size_t>(input)]) fail("{} uses {} before it is computed", user, graph.tensor(input).name);
+    inputs.push_back(&graph.type(input));
+  }
+  if (node.outputs.empty()) fail("{} has no outputs", user);
+  for (const TensorId output : node.outputs) {
+    check_id(graph, output, user);
+    if (defined[static_cast<std::size_t>(output)]) fail("{} writes {} again", user, graph.tensor(output).name);
+    if (graph.tensor(output).producer != id) fail("{} is not the producer of {}", user, graph.tensor(output).name);
+  }
+  if (node.op == Op::constant) {
+    const int blob = node.as<ConstantAttrs>().blob;
+    if (blob < 0 || blob >= static_cast<int>(graph.constants.size())) fail("{} has no values", user);
+    const HostTensor& values = graph.constants[static_cast<std::size_t>(blob)];
+    if (graph.type(node.outputs[0]) != TensorType{values.dtype(), to_shape(values.shape())})
+      fail("{} does not have the type of its values", user);
+  }
+  if (info(node.op).lowering == Lowering::Leaf && node.op != Op::const_scalar) return;
+  const auto types = infer(node.op, inputs, node.attrs);
+  if (types.size() != node.outputs.size()) fail("{} has {} outputs, not {}", user, types.size(), node.outputs.size());
+  for (std::size_t i = 0; i < types.size(); ++i)
+    if (graph.type(node.outputs[i]) != types[i])
+      fail("{} gives {}, but {} is {}", user, to_string(types[i]), graph.tensor(node.outputs[i]).name,
+           to_string(graph.type(node.outputs[i])));
+}
+
+void check_updates(const Graph& graph) {
+  std::set<TensorId> targets;
+  for (const auto& [target, value] : graph.updates) {
+    check_id(graph, target, "an update");
+    check_id(graph, value, "an update");
+    const TensorInfo& info = graph.tensor(target);
+    if (info.storage != Storage::param && info.storage != Storage::state)
+      fail("{} is updated but is neither a parameter nor a state", info.name);
+    if (!targets.insert(target).second) fail("{} is updated twice", info.name);
+    if (info.type != graph.type(value))
+      fail("{} is {} but its update is {}", info.name, to_string(info.type), to_string(graph.type(value)));
+  }
+}
+
+void check_named(const Graph& graph, const std::vector<NamedTensor>& list, const char* what) {
+  std::set<std::string> seen;
+  for (const auto& [name, tensor] : list) {
+    check_id(graph, tensor, fmt::format("{} {}", what, name));
+    if (!seen.insert(name).second) fail("two {}s are named {}", what, name);
+  }
+}
+
+}  // namespace
+
+void verify(const Graph& graph) {
+  check_names(graph);
+  check_symbols(graph);
+  std::vector<bool> defined(graph.tensors.size(), false);
+  for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes.size()); ++id) {
+    check_node(graph, id, defined);
+    for (const TensorId output : graph.nodes[static_cast<std::size_t>(id)].outputs)
+      defined[static_cast<std::size_t>(output)] = true;
+  }
+  for (std::size_t i = 0; i < defined.size(); ++i)
+    if (!defined[i]) fail("nothing computes {}", graph.tensors[i].name);
+  check_named(graph, graph.outputs, "output");
+  check_named(graph, graph.captures, "capture");
+  check_updates(graph);
+}
+
+}  // namespace jerboa

@@ -1,0 +1,110 @@
+#include "transform/attention_math.h"
+
+#include <cmath>
+
+#include <jerboa/ops/ops.h>
+
+namespace jerboa::detail {
+namespace {
+
+double lowest_score(DType dtype) { return dtype == DType::f16 ? -6e4 : -1e30; }
+
+void restrict(Tensor& visible, const Tensor& condition) {
+  visible = visible ? logical_and(visible, condition) : condition;
+}
+
+// The position that each key stands at: [keys], or [batch, 1, 1, 1, keys] for a ring.
+Tensor key_positions(const AttentionOperands& in, const AttentionAttrs& attrs) {
+  const Dim keys = in.k.dim(2);
+  const Tensor slot = arange(keys);
+  if (!attrs.ring) return slot;
+  // Slot j holds the largest position p < length with p = j modulo the capacity.
+  const Tensor last = reshape(in.lengths, {in.lengths.dim(0), 1, 1, 1, 1}) - 1;
+  const Tensor behind = last - slot;
+  const Tensor capacity = scalar(static_cast<double>(keys.value()), DType::i32);
+  const Tensor wrapped = mod(mod(behind, capacity) + capacity, capacity);
+  return last - wrapped;
+}
+
+// [batch or 1, 1, 1, time, 1]
+Tensor query_positions(const AttentionOperands& in) {
+  const Dim time = in.q.dim(2), keys = in.k.dim(2);
+  if (in.positions) return reshape(in.positions, {in.positions.dim(0), 1, 1, time, 1});
+  // Without positions the queries are the last `time` keys.
+  const Tensor all = arange(keys);
+  const Tensor own = time == keys ? all : slice(all, 0, keys - time, keys);
+  return reshape(own, {1, 1, 1, time, 1});
+}
+
+Tensor visibility(const AttentionOperands& in, const AttentionAttrs& attrs, const Shape& scores, const Dim& key_heads) {
+  Tensor visible;
+  const Tensor key_at = key_positions(in, attrs);
+  if (attrs.ring) restrict(visible, key_at >= 0);
+  if (in.lengths) restrict(visible, key_at < reshape(in.lengths, {in.lengths.dim(0), 1, 1, 1, 1}));
+  if (attrs.causal) {
+    const Tensor query_at = query_positions(in);
+    restrict(visible, key_at <= query_at);
+    if (attrs.window > 0) restrict(visible, key_at > query_at - attrs.window);
+  }
+  if (in.mask && in.mask.dtype() == DType::boolean)
+    restrict(visible, group_heads(broadcast_to(in.mask, {in.q.dim(0), in.q.dim(1), in.q.dim(2), in.k.dim(2)}), key_heads));
+  return visible ? broadcast_to(visible, scores) : visible;
+}
+
+}  // namespace
+
+Tensor group_heads(const Tensor& x, const Dim& key_heads) {
+  Shape shape = x.shape();
+  const Dim group = *divide_exactly(shape[1], key_heads);
+  shape[1] = key_heads;
+  shape.insert(shape.begin() + 2, group);
+  return reshape(x, shape);
+}
+
+Tensor ungroup_heads(const Tensor& x) {
+  Shape shape = x.shape();
+  shape[1] = shape[1] * shape[2];
+  shape.erase(shape.begin() + 2);
+  return reshape(x, shape);
+}
+
+AttentionProbabilities attention_probabilities(const AttentionOperands& in, const AttentionAttrs& attrs) {
+  AttentionProbabilities result;
+  const Dim key_heads = in.k.dim(1);
+  const DType dtype = in.q.dtype();
+  result.query = group_heads(in.q, key_heads);
+  result.key = unsqueeze(in.k, {2});
+  const double scale = attrs.scale != 0 ? attrs.scale : 1 / std::sqrt(static_cast<double>(in.q.dim(3).value()));
+  Tensor scores = matmul(result.query, result.key, {.transpose_b = true}) * scale;
+  if (attrs.soft_cap > 0) {
+    const Tensor bent = tanh(scores / attrs.soft_cap);
+    scores = bent * attrs.soft_cap;
+    result.cap_slope = 1 - bent * bent;
+  }
+  if (in.mask && is_float(in.mask.dtype()))
+    scores = scores + group_heads(broadcast_to(in.mask, {in.q.dim(0), in.q.dim(1), in.q.dim(2), in.k.dim(2)}), key_heads);
+  const Tensor visible = visibility(in, attrs, scores.shape(), key_heads);
+  if (visible) scores = where(visible, scores, lowest_score(dtype));
+
+  Tensor top = max(scores, {-1}, true);
+  Tensor sink;
+  if (in.sinks) {
+    sink = reshape(in.sinks, {1, key_heads, *divide_exactly(in.q.dim(1), key_heads), 1, 1});
+    top = maximum(top, sink);
+  }
+  Tensor exponentials = exp(scores - top);
+  if (visible) exponentials = where(visible, exponentials, 0);
+  Tensor total = sum(exponentials, {-1}, true);
+  Tensor sink_exponential;
+  if (in.sinks) {
+    sink_exponential = exp(sink - top);
+    total = total + sink_exponential;
+  }
+  // The largest term is 1, so only a row that sees nothing is changed by the bound.
+  total = maximum(total, 0.5);
+  result.weights = exponentials / total;
+  if (in.sinks) result.sink_weights = sink_exponential / total;
+  return result;
+}
+
+}  // namespace jerboa::detail

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <jerboa/ir/attrs.h>
+#include <jerboa/ops/tensor.h>
+
+namespace jerboa::detail {
+
+/// The operands of attention that shape its probabilities; absent ones are empty.
+struct AttentionOperands {
+  Tensor q, k, mask, sinks, lengths, positions;
+};
+
+/// Attention's probabilities, written out in plain ops. Heads that share a key head stand in a group of their own, so
+/// everything is [batch, key heads, group, time, keys].
+struct AttentionProbabilities {
+  Tensor weights;
+  Tensor sink_weights;  ///< [batch, key heads, group, time, 1]; empty without sinks
+  Tensor cap_slope;     ///< derivative of the soft cap at each score; empty without one
+  Tensor query;         ///< q as [batch, key heads, group, time, size]
+  Tensor key;           ///< k as [batch, key heads, 1, keys, size]
+};
+
+AttentionProbabilities attention_probabilities(const AttentionOperands& in, const AttentionAttrs& attrs);
+
+/// [batch, heads, …] ↔ [batch, key heads, group, …]
+Tensor group_heads(const Tensor& x, const Dim& key_heads);
+Tensor ungroup_heads(const Tensor& x);
+
+}  // namespace jerboa::detail

@@ -1,0 +1,147 @@
+#include <jerboa/transform/grad.h>
+
+#include <fmt/format.h>
+
+#include <jerboa/ops/ops.h>
+#include <jerboa/transform/decompose.h>
+
+#include "transform/grad_rules.h"
+
+namespace jerboa {
+namespace {
+
+// Walks the nodes that lead from `wrt` to the outputs in reverse, carrying a cotangent for each tensor on the way.
+class ReverseWalk {
+ public:
+  ReverseWalk(Graph& graph, const std::vector<Tensor>& wrt) : graph_(graph), end_(static_cast<NodeId>(graph.nodes.size())) {
+    reaches_.assign(graph.tensors.size(), false);
+    first_ = end_;
+    for (const Tensor& tensor : wrt) {
+      reaches_[static_cast<std::size_t>(tensor.id())] = true;
+      first_ = std::min(first_, graph.tensor(tensor.id()).producer);
+    }
+    for (NodeId id = std::max(first_, 0); id < end_; ++id) {
+      const Node& node = graph.nodes[static_cast<std::size_t>(id)];
+      bool any = false;
+      for (const TensorId input : node.inputs) any |= input != no_tensor && reaches(input);
+      if (!any) continue;
+      for (const TensorId output : node.outputs)
+        if (is_float(graph.type(output).dtype)) reaches_[static_cast<std::size_t>(output)] = true;
+    }
+    cotangents_.resize(graph.tensors.size());
+  }
+
+  void seed(const Tensor& output, const Tensor& cotangent) { accumulate(output.id(), cotangent); }
+
+  void run() {
+    for (NodeId id = end_ - 1; id >= std::max(first_, 0); --id) {
+      const Node node = graph_.nodes[static_cast<std::size_t>(id)];  // a copy: appending moves the nodes
+      if (is_needed(node)) back(node);
+    }
+  }
+
+  Tensor cotangent(const Tensor& tensor) const { return cotangents_[static_cast<std::size_t>(tensor.id())]; }
+
+ private:
+  bool reaches(TensorId id) const { return reaches_[static_cast<std::size_t>(id)]; }
+  Tensor handle(TensorId id) const { return id == no_tensor ? Tensor() : Tensor(graph_.identity(), id); }
+
+  bool is_needed(const Node& node) const {
+    bool from = false, to = false;
+    for (const TensorId output : node.outputs) from |= static_cast<bool>(cotangents_[static_cast<std::size_t>(output)]);
+    for (const TensorId input : node.inputs) to |= input != no_tensor && reaches(input);
+    return from && to;
+  }
+
+  void back(const Node& node) {
+    const SiteScope scope(node.site);
+    const Gradient column = info(node.op).gradient;
+    if (column == Gradient::Zero) return;
+    if (column == Gradient::None)
+      throw GraphError(fmt::format("{}: cannot be differentiated{}", name(node.op), node.site.empty() ? "" : " (" + node.site + ")"));
+    std::vector<Tensor> x, y, dys;
+    std::vector<bool> wanted;
+    for (const TensorId id : node.inputs) {
+      x.push_back(handle(id));
+      wanted.push_back(id != no_tensor && reaches(id));
+    }
+    for (const TensorId id : node.outputs) {
+      y.push_back(handle(id));
+      dys.push_back(cotangents_[static_cast<std::size_t>(id)]);
+    }
+    const auto grads = column == Gradient::Decompose ? through_decomposition(node, x, dys, wanted)
+                                                     : detail::apply_gradient_rule({node, x, y, dys, wanted, dys[0]});
+    for (std::size_t i = 0; i < grads.size(); ++i)
+      if (grads[i] && wanted[i]) accumulate(node.inputs[i], sum_to_shape(grads[i], x[i].shape()));
+  }
+
+  std::vector<Tensor> through_decomposition(const Node& node, const std::vector<Tensor>& x, const std::vector<Tensor>& dys,
+                                            const std::vector<bool>& wanted) const {
+    const auto made = decomposition(node, x);
+    std::vector<Tensor> outputs, cotangents, wrt;
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      if (!dys[i]) continue;
+      outputs.push_back(made[i]);
+      cotangents.push_back(dys[i]);
+    }
+    for (std::size_t i = 0; i < x.size(); ++i)
+      if (wanted[i]) wrt.push_back(x[i]);
+    const auto found = vector_jacobian(outputs, cotangents, wrt);
+    std::vector<Tensor> grads(x.size());
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < x.size(); ++i)
+      if (wanted[i]) grads[i] = found[next++];
+    return grads;
+  }
+
+  void accumulate(TensorId id, const Tensor& more) {
+    Tensor& own = cotangents_[static_cast<std::size_t>(id)];
+    own = own ? own + more : more;
+  }
+
+  Graph& graph_;
+  NodeId end_, first_ = 0;
+  std::vector<bool> reaches_;
+  std::vector<Tensor> cotangents_;
+};
+
+}  // namespace
+
+std::vector<Tensor> vector_jacobian(const std::vector<Tensor>& outputs, const std::vector<Tensor>& cotangents,
+                                    const std::vector<Tensor>& wrt) {
+  ReverseWalk walk(current_graph("vector_jacobian"), wrt);
+  for (std::size_t i = 0; i < outputs.size(); ++i) walk.seed(outputs[i], cotangents[i]);
+  walk.run();
+  std::vector<Tensor> grads;
+  for (const Tensor& tensor : wrt) grads.push_back(walk.cotangent(tensor));
+  return grads;
+}
+
+std::vector<Tensor> grad(Operand loss, const std::vector<Tensor>& wrt) {
+  const Tensor own = loss.tensor();
+  const std::string site = loss.site().line > 0 ? " (" + loss.site().str() + ")" : "";
+  if (own.rank() != 0 || !is_float(own.dtype()))
+    throw GraphError(fmt::format("the loss must be a float scalar, not {}{}; take its mean or sum",
+                                 to_string(TensorType{own.dtype(), own.shape()}), site));
+  for (const Tensor& tensor : wrt)
+    if (!is_float(tensor.dtype()))
+      throw GraphError(fmt::format("{} is {}: only float tensors have gradients{}", tensor.name(), name(tensor.dtype()), site));
+  auto grads = vector_jacobian({own}, {scalar(1, own.dtype())}, wrt);
+  for (std::size_t i = 0; i < wrt.size(); ++i)
+    if (!grads[i]) grads[i] = zeros_like(wrt[i]);
+  return grads;
+}
+
+std::vector<ParamGrad> append_grad(Operand loss) {
+  Graph& graph = current_graph("append_grad", loss.site());
+  std::vector<Tensor> params;
+  for (std::size_t i = 0; i < graph.tensors.size(); ++i)
+    if (graph.tensors[i].storage == Storage::param && graph.tensors[i].trainable)
+      params.emplace_back(graph.identity(), static_cast<TensorId>(i));
+  const auto grads = grad(loss, params);
+  std::vector<ParamGrad> pairs;
+  for (std::size_t i = 0; i < params.size(); ++i) pairs.push_back({params[i], grads[i].named("d_" + params[i].name())});
+  return pairs;
+}
+
+}  // namespace jerboa

@@ -1,0 +1,41 @@
+#include "transform/rewrite.h"
+
+namespace jerboa::detail {
+
+std::vector<TensorId> GraphRewriter::at(const std::vector<TensorId>& old) const {
+  std::vector<TensorId> ids;
+  ids.reserve(old.size());
+  for (const TensorId id : old) ids.push_back(at(id));
+  return ids;
+}
+
+void GraphRewriter::copy(const Node& node) {
+  const std::size_t before = to_.tensors.size();
+  const TensorInfo& first = from_.tensor(node.outputs[0]);
+  const bool typed = info(node.op).lowering == Lowering::Leaf && node.op != Op::const_scalar;
+  const auto made = to_.add_node(node.op, at(node.inputs), node.attrs, node.site, typed ? &first.type : nullptr, first.storage);
+  to_.nodes.back().recompute = node.recompute;
+  replace(node, made, before);
+}
+
+void GraphRewriter::replace(const Node& node, const std::vector<TensorId>& made, std::size_t tensors_before) {
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    moved_[static_cast<std::size_t>(node.outputs[i])] = made[i];
+    if (made[i] < static_cast<TensorId>(tensors_before)) continue;
+    const TensorInfo& old = from_.tensor(node.outputs[i]);
+    to_.rename(made[i], old.name);
+    TensorInfo& fresh = to_.tensor(made[i]);
+    fresh.init = old.init;
+    fresh.trainable = old.trainable;
+    fresh.decay = old.decay;
+    fresh.tied_to = old.tied_to;
+  }
+}
+
+void GraphRewriter::finish() {
+  for (const auto& [name, tensor] : from_.outputs) to_.outputs.push_back({name, at(tensor)});
+  for (const auto& [name, tensor] : from_.captures) to_.captures.push_back({name, at(tensor)});
+  for (const auto& [target, value] : from_.updates) to_.updates.push_back({at(target), at(value)});
+}
+
+}  // namespace jerboa::detail
