@@ -121,7 +121,8 @@ Attrs attrs_from(Op op, const Json& json, const Bounds& bounds) {
           Reader{bounds, fmt::format("{}: {}", name(op), field_name)}.read(*found, field);
         });
         if (known == json.size()) return;
-        for (const auto& [key, value] : json.items()) {
+        for (const auto& item : json.items()) {
+          const std::string& key = item.key();  // clang 14 captures no structured binding
           bool found = false;
           own.for_each_field([&](const char* field_name, auto&) { found |= key == field_name; });
           if (!found) throw GraphError(fmt::format("{} has no attribute {}", name(op), key));
