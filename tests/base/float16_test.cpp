@@ -83,7 +83,7 @@ TEST(Float16, RoundsTheSmallestFloatsToZero) {
 }
 
 TEST(Float16, KeepsANanWhosePayloadIsInTheLowBits) {
-  const float nan = std::bit_cast<float>(0xff800001u);  // cutting its bits would make an infinity
+  const float nan = bit_cast<float>(0xff800001u);  // cutting its bits would make an infinity
   EXPECT_EQ(f32_to_f16(nan), 0xfe00);
   EXPECT_EQ(f32_to_bf16(nan), 0xffc0);
 }
