@@ -1,9 +1,8 @@
-#include <jerboa/runtime/device.h>
-
 #include <fmt/format.h>
 
 #include <jerboa/backend/reference.h>
 #include <jerboa/base/error.h>
+#include <jerboa/runtime/device.h>
 
 namespace jerboa {
 
