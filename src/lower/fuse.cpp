@@ -384,12 +384,19 @@ class Fuser {
       std::set<int> readers = readers_[index(update.target)];
       const bool own_reads = readers.erase(group) > 0;
       const KernelSpec::Kind kind = result_.groups[index(group)].kind;
-      if (own_reads && (kind == KernelSpec::Kind::whole || kind == KernelSpec::Kind::reduce)) continue;
+      if (own_reads && kind == KernelSpec::Kind::reduce) continue;
+      if (own_reads && kind == KernelSpec::Kind::whole && !overwrites_operand(node(producer(value)), update.target)) continue;
       if (own_reads && (unaligned_.contains({update.target, group}) || is_matmul_operand(update.target, group))) continue;
       if (!stays_acyclic(group, readers)) continue;
       result_.groups[index(group)].needs.insert(readers.begin(), readers.end());
       result_.written_to[index(value)] = update.target;
     }
+  }
+
+  // Ops whose first operand may stand where the result goes: what they do not change stays as it is.
+  static bool overwrites_operand(const Node& own, TensorId target) {
+    const bool able = own.op == Op::cache_append || own.op == Op::scatter || own.op == Op::scatter_add;
+    return able && own.inputs[0] == target && own.inputs[1] != target && own.inputs[2] != target;
   }
 
   bool row_major_result(TensorId id) const {

@@ -12,16 +12,6 @@
 
 namespace jerboa::cpu {
 
-float* Scratch::floats(std::size_t slot, std::int64_t count) {
-  if (slots_.size() <= slot) slots_.resize(slot + 1);
-  auto& memory = slots_[slot];
-  constexpr std::size_t slack = 16;  // room to start at a multiple of 64 bytes
-  const auto wanted = static_cast<std::size_t>(count + vector_padding) + slack;
-  if (memory.size() < wanted) memory.resize(wanted);
-  const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
-  return memory.data() + ((64 - address % 64) % 64) / sizeof(float);
-}
-
 namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
@@ -217,7 +207,7 @@ void TileMachine::assign_slots() {
 struct TileMachine::Run {
   const Tile& tile;
   const std::vector<Memory>& memory;
-  Scratch& scratch;
+  TileMemory& scratch;
   std::vector<Register> registers;
   std::vector<std::int64_t> indices;  // of each row along each outer run
 
@@ -569,16 +559,22 @@ void TileMachine::run_stores(Run& run) const {
   }
 }
 
-void TileMachine::execute(const Tile& tile, const std::vector<Memory>& memory, Scratch& scratch) const {
+void TileMachine::execute(const Tile& tile, const std::vector<Memory>& memory, TileMemory& scratch) const {
   Run run{tile, memory, scratch, {}, {}};
   run_steps(run, static_cast<int>(steps_.size()) - 1);
   run_stores(run);
 }
 
-const float* TileMachine::evaluate(int value, const Tile& tile, const std::vector<Memory>& memory, Scratch& scratch) const {
+const float* TileMachine::evaluate(int value, const Tile& tile, const std::vector<Memory>& memory, TileMemory& scratch) const {
   Run run{tile, memory, scratch, {}, {}};
   run_steps(run, value);
   return spread(run, run.registers[at(value)], static_cast<int>(slots_));
+}
+
+const float* TileMachine::evaluate_row(int value, const Tile& tile, const std::vector<Memory>& memory, TileMemory& scratch) const {
+  Run run{tile, memory, scratch, {}, {}};
+  run_steps(run, value);
+  return run.registers[at(value)].data;
 }
 
 void TileMachine::store_columns(const float* values, std::int64_t column, std::int64_t columns, const std::vector<Memory>& memory) const {

@@ -5,6 +5,7 @@
 
 #include <jerboa/lower/program.h>
 
+#include "backend/cpu/scratch.h"
 #include "backend/cpu/vector_ops.h"
 
 namespace jerboa::cpu {
@@ -15,14 +16,17 @@ struct Memory {
   bool padded = false;
 };
 
-/// Grow-only memory of one worker.
-class Scratch {
+/// The registers of one worker.
+class TileMemory {
  public:
-  /// At least `count` elements of 4 bytes, aligned, valid until the next call for the same slot.
-  float* floats(std::size_t slot, std::int64_t count);
+  /// At least `count` elements of 4 bytes and the padding, valid until the next call for the same slot.
+  float* floats(std::size_t slot, std::int64_t count) {
+    if (slots_.size() <= slot) slots_.resize(slot + 1);
+    return slots_[slot].get(count + vector_padding);
+  }
 
  private:
-  std::vector<std::vector<float>> slots_;
+  std::vector<Scratch<float>> slots_;
 };
 
 /// Executes the body of a kernel over tiles of its domain: rows × columns, where a row is one place along the outer axes
@@ -46,9 +50,11 @@ class TileMachine {
     std::int64_t product_stride = 0;
   };
   /// Runs the body and the stores.
-  void execute(const Tile& tile, const std::vector<Memory>& memory, Scratch& scratch) const;
+  void execute(const Tile& tile, const std::vector<Memory>& memory, TileMemory& scratch) const;
   /// Runs the body and gives the values of one instruction, rows × columns, spread out where it is the same for several.
-  const float* evaluate(int value, const Tile& tile, const std::vector<Memory>& memory, Scratch& scratch) const;
+  const float* evaluate(int value, const Tile& tile, const std::vector<Memory>& memory, TileMemory& scratch) const;
+  /// The same for an instruction that gives one value a row, as it stands.
+  const float* evaluate_row(int value, const Tile& tile, const std::vector<Memory>& memory, TileMemory& scratch) const;
   /// Stores given values, one for each column, as the kernel's store of the first row would.
   void store_columns(const float* values, std::int64_t column, std::int64_t columns, const std::vector<Memory>& memory) const;
   /// Stores one value for a row.
