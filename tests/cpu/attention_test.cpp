@@ -12,6 +12,7 @@ struct Case {
   std::string name;
   std::int64_t batch = 1, heads = 1, key_heads = 1, time = 1, keys = 1, size = 4, value_size = 4;
   AttentionAttrs attrs = {};
+void PrintTo(const Case& c, std::ostream* stream) { *stream << c.name; }
   Sizes mask = {};  // empty: none
   bool boolean_mask = false;
   bool sinks = false;
