@@ -14,7 +14,7 @@ struct Case {
   std::string name;
   Sizes x;
   PoolAttrs attrs = {};
-void PrintTo(const Case& c, std::ostream* stream) { *stream << c.name; }
+  void PrintTo(const Case& c, std::ostream* stream) { *stream << c.name; }
 };
 
 class PoolingTest : public testing::TestWithParam<Case> {};
@@ -23,7 +23,8 @@ TEST_P(PoolingTest, AgreesWithTheReference) {
   const Case& c = GetParam();
   // Few different values, so that windows have ties.
   std::vector<float> x;
-  for (const std::int32_t value : test::random_ints(count_of(c.x), 1, -4, 4)) x.push_back(static_cast<float>(value) / 2);
+  for (const std::int32_t value : test::random_ints(count_of(c.x), 1, -4, 4))
+    x.push_back(static_cast<float>(value) / 2);
   const Value x_value = test::value_of(DType::f32, c.x, x);
   const Value largest = test::reference_of(Op::max_pool2d, {x_value}, c.attrs)[0];
   const Value mean = test::reference_of(Op::avg_pool2d, {x_value}, c.attrs)[0];
@@ -42,8 +43,9 @@ TEST_P(PoolingTest, AgreesWithTheReference) {
   std::vector<std::vector<float>> first;
   for (const int threads : {1, 2, 3}) {
     ThreadPool pool(threads);
-    std::vector<std::vector<float>> results{std::vector<float>(dy.size(), poison), std::vector<float>(dy.size(), poison),
-                                            std::vector<float>(x.size(), poison), std::vector<float>(x.size(), poison)};
+    std::vector<std::vector<float>> results{std::vector<float>(dy.size(), poison),
+                                            std::vector<float>(dy.size(), poison), std::vector<float>(x.size(), poison),
+                                            std::vector<float>(x.size(), poison)};
     run_max_pool2d(pooling, x.data(), results[0].data(), pool);
     run_avg_pool2d(pooling, x.data(), results[1].data(), pool);
     run_max_pool2d_grad(pooling, x.data(), dy.data(), results[2].data(), pool);

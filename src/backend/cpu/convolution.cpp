@@ -124,8 +124,7 @@ void run_conv2d(const Convolution& c, const float* x, const float* weight, const
     const std::int64_t index = task % layout.blocks, g = task / layout.blocks % c.groups;
     const std::int64_t n = task / layout.blocks / c.groups;
     const std::int64_t first = index * layout.block, count = layout.block_size(index);
-    const Columns columns =
-        columns_of(c, layout, x + layout.x_at(c, n, g), first, count, workspace().columns);
+    const Columns columns = columns_of(c, layout, x + layout.x_at(c, n, g), first, count, workspace().columns);
     float* out = y + layout.y_at(c, n, g) + first;
     if (bias != nullptr)
       for (std::int64_t o = 0; o < layout.out_channels; ++o)
@@ -179,8 +178,8 @@ void run_conv2d_weight_grad(const Convolution& c, const float* x, const float* d
   const std::int64_t weights = c.out_channels * layout.taps;
   if (weights == 0) return;
   const std::int64_t channel_blocks = (layout.out_channels + channel_block - 1) / channel_block;
-  const std::int64_t parts = std::clamp<std::int64_t>(most_partial_floats / weights, 1,
-                                                      std::clamp<std::int64_t>(c.batch, 1, most_parts));
+  const std::int64_t parts =
+      std::clamp<std::int64_t>(most_partial_floats / weights, 1, std::clamp<std::int64_t>(c.batch, 1, most_parts));
   static thread_local Scratch<float> scratch;
   float* partial = parts > 1 ? scratch.get(parts * weights) : dweight;
   pool.run(parts * c.groups * channel_blocks, [&](std::int64_t task, int) {
@@ -192,8 +191,7 @@ void run_conv2d_weight_grad(const Convolution& c, const float* x, const float* d
     for (std::int64_t n = part * c.batch / parts; n < (part + 1) * c.batch / parts; ++n)
       for (std::int64_t index = 0; index < layout.blocks; ++index) {
         const std::int64_t first = index * layout.block, count = layout.block_size(index);
-        const Columns columns =
-            columns_of(c, layout, x + layout.x_at(c, n, g), first, count, workspace().columns);
+        const Columns columns = columns_of(c, layout, x + layout.x_at(c, n, g), first, count, workspace().columns);
         SmallMatmul product;
         product.rows = rows, product.columns = layout.taps, product.inner = count;
         product.a = dy + layout.y_at(c, n, g) + channel * layout.out_area + first;

@@ -64,7 +64,8 @@ void run_max_pool2d_grad(const Pooling& p, const float* x, const float* dy, floa
         if (y_begin >= y_end || x_begin >= x_end) continue;
         std::int64_t best = y_begin * p.in[1] + x_begin;
         for (std::int64_t i = y_begin; i < y_end; ++i)
-          for (std::int64_t j = i * p.in[1] + x_begin; j < i * p.in[1] + x_end; ++j) best = image[j] > image[best] ? j : best;
+          for (std::int64_t j = i * p.in[1] + x_begin; j < i * p.in[1] + x_end; ++j)
+            best = image[j] > image[best] ? j : best;
         to[best] += dy[y_at + row * p.out[1] + column];
       }
     }
