@@ -1,5 +1,7 @@
 #include "backend/cpu/attention.h"
 
+#include <hwy/highway.h>
+
 #include "oracle.h"
 
 namespace jerboa::cpu {
@@ -154,8 +156,13 @@ void check(const Case& c, bool time_first) {
 class Attention : public testing::TestWithParam<Case> {};
 
 TEST_P(Attention, AgreesWithTheReference) {
-  check(GetParam(), false);
-  check(GetParam(), true);
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    hwy::SetSupportedTargetsForTest(target);
+    check(GetParam(), false);
+    check(GetParam(), true);
+  }
+  hwy::SetSupportedTargetsForTest(0);
 }
 
 std::vector<Case> cases() {

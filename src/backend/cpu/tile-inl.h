@@ -37,8 +37,9 @@ HWY_INLINE void multiply_block(const Left& a, const float* HWY_RESTRICT b, std::
                                std::int64_t c_row, std::int64_t inner, bool accumulate) {
   const FloatTag d;
   Floats sum[kRows][kVectors];
-  HWY_UNROLL(8)
-  for (int r = 0; r < kRows; ++r) HWY_UNROLL(4) for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(d);
+  HWY_UNROLL(8) for (auto& row : sum) {
+    HWY_UNROLL(4) for (Floats& element : row) element = hn::Zero(d);
+  }
   const float* HWY_RESTRICT left = a.data;
   for (std::int64_t k = 0; k < inner; ++k) {
     Floats right[kVectors];
@@ -50,9 +51,11 @@ HWY_INLINE void multiply_block(const Left& a, const float* HWY_RESTRICT b, std::
     left += a.inner;
     b += b_row;
   }
-  HWY_UNROLL(8) for (int r = 0; r < kRows; ++r) HWY_UNROLL(4) for (int v = 0; v < kVectors; ++v) {
-    float* to = c + r * c_row + v * lanes;
-    hn::StoreU(accumulate ? hn::Add(hn::LoadU(d, to), sum[r][v]) : sum[r][v], d, to);
+  HWY_UNROLL(8) for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(4) for (int v = 0; v < kVectors; ++v) {
+      float* to = c + r * c_row + v * lanes;
+      hn::StoreU(accumulate ? hn::Add(hn::LoadU(d, to), sum[r][v]) : sum[r][v], d, to);
+    }
   }
 }
 
