@@ -1,12 +1,11 @@
-// Times attention and its gradient: attention_bench [threads]. FLOPs are those of the products that causal attention needs,
-// 2 forward and 5 backward; matmul at a size of its own stands beside them.
+// Times attention and its gradient: attention_bench [threads]. FLOPs are those of the products that causal attention
+// needs, 2 forward and 5 backward; matmul at a size of its own stands beside them.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <fmt/core.h>
 #include <functional>
 #include <vector>
-
-#include <fmt/core.h>
 
 #include "backend/cpu/attention.h"
 #include "backend/cpu/matmul.h"

@@ -1,5 +1,7 @@
 #include "backend/cpu/attention.h"
 
+#include <hwy/highway.h>
+
 #include "oracle.h"
 
 namespace jerboa::cpu {
@@ -12,6 +14,7 @@ struct Case {
   std::string name;
   std::int64_t batch = 1, heads = 1, key_heads = 1, time = 1, keys = 1, size = 4, value_size = 4;
   AttentionAttrs attrs = {};
+  void PrintTo(const Case& c, std::ostream* stream) { *stream << c.name; }
   Sizes mask = {};  // empty: none
   bool boolean_mask = false;
   bool sinks = false;
@@ -26,13 +29,13 @@ struct Rows {
   std::vector<float> memory;
   AttentionInputs::Strides strides;
 
-  Rows(const Sizes& sizes, bool by_time, const std::vector<float>* values = nullptr) : shape(sizes), time_first(by_time) {
+  Rows(const Sizes& sizes, bool by_time, const std::vector<float>* values = nullptr)
+      : shape(sizes), time_first(by_time) {
     const std::int64_t width = shape[3] + (time_first ? 3 : 0);
     strides = time_first ? AttentionInputs::Strides{shape[1] * shape[2] * width, width, shape[1] * width}
                          : AttentionInputs::Strides{shape[1] * shape[2] * width, shape[2] * width, width};
     memory.assign(static_cast<std::size_t>(shape[0] * shape[1] * shape[2] * width), poison);
-    if (values != nullptr)
-      for_each([&](std::int64_t i, std::int64_t at) { memory[at] = (*values)[i]; });
+    if (values != nullptr) for_each([&](std::int64_t i, std::int64_t at) { memory[at] = (*values)[i]; });
   }
   template <class Visit>
   void for_each(Visit visit) const {
@@ -40,8 +43,7 @@ struct Rows {
     for (std::int64_t b = 0; b < shape[0]; ++b)
       for (std::int64_t h = 0; h < shape[1]; ++h)
         for (std::int64_t t = 0; t < shape[2]; ++t)
-          for (std::int64_t d = 0; d < shape[3]; ++d)
-            visit(i++, b * strides[0] + h * strides[1] + t * strides[2] + d);
+          for (std::int64_t d = 0; d < shape[3]; ++d) visit(i++, b * strides[0] + h * strides[1] + t * strides[2] + d);
   }
   std::vector<float> values() const {
     std::vector<float> result(static_cast<std::size_t>(count_of(shape)));
@@ -65,7 +67,8 @@ void check(const Case& c, bool time_first) {
   const Sizes q_shape{c.batch, c.heads, c.time, c.size}, k_shape{c.batch, c.key_heads, c.keys, c.size};
   const Sizes v_shape{c.batch, c.key_heads, c.keys, c.value_size}, out_shape{c.batch, c.heads, c.time, c.value_size};
   const auto q_data = test::normal_floats(count_of(q_shape), 1), k_data = test::normal_floats(count_of(k_shape), 2);
-  const auto v_data = test::normal_floats(count_of(v_shape), 3), dout_data = test::normal_floats(count_of(out_shape), 4);
+  const auto v_data = test::normal_floats(count_of(v_shape), 3),
+             dout_data = test::normal_floats(count_of(out_shape), 4);
   const auto sinks = test::normal_floats(c.heads, 5);
   const auto mask_data = test::normal_floats(count_of(c.mask), 6);
   std::vector<std::uint32_t> mask_flags;
@@ -132,9 +135,11 @@ void check(const Case& c, bool time_first) {
     grad.dmask_strides = mask_strides(c.mask);
     run_attention_grad(grad, pool);
 
-    const std::vector<std::vector<float>> results{out.values(), lse, dq.values(), dk.values(), dv.values(), dsinks, dmask};
+    const std::vector<std::vector<float>> results{out.values(), lse,    dq.values(), dk.values(),
+                                                  dv.values(),  dsinks, dmask};
     if (threads > 1) {
-      for (std::size_t i = 0; i < results.size(); ++i) ASSERT_EQ(results[i], first[i]) << threads << " threads, result " << i;
+      for (std::size_t i = 0; i < results.size(); ++i)
+        ASSERT_EQ(results[i], first[i]) << threads << " threads, result " << i;
       continue;
     }
     first = results;
@@ -151,8 +156,13 @@ void check(const Case& c, bool time_first) {
 class Attention : public testing::TestWithParam<Case> {};
 
 TEST_P(Attention, AgreesWithTheReference) {
-  check(GetParam(), false);
-  check(GetParam(), true);
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    hwy::SetSupportedTargetsForTest(target);
+    check(GetParam(), false);
+    check(GetParam(), true);
+  }
+  hwy::SetSupportedTargetsForTest(0);
 }
 
 std::vector<Case> cases() {
@@ -181,8 +191,20 @@ std::vector<Case> cases() {
   // Decode
   add({"decode", 2, 4, 4, 1, 37, 64, 64, {.causal = true}});
   add({"decode_split", 1, 8, 2, 1, 1300, 32, 32, {.causal = true}});
-  add({"decode_split_options", 2, 8, 2, 1, 1300, 20, 24, {.causal = true, .window = 300, .soft_cap = 5}, {}, false, true,
-       {700, 1}, {699, 0}});
+  add({"decode_split_options",
+       2,
+       8,
+       2,
+       1,
+       1300,
+       20,
+       24,
+       {.causal = true, .window = 300, .soft_cap = 5},
+       {},
+       false,
+       true,
+       {700, 1},
+       {699, 0}});
   add({"decode_few", 2, 4, 2, 3, 600, 16, 16, {.causal = true}, {}, false, true, {600, 250}});
   // Soft cap and sinks
   add({"soft_cap", 1, 2, 2, 70, 70, 16, 16, {.soft_cap = 2}});
@@ -190,22 +212,55 @@ std::vector<Case> cases() {
   add({"sinks", 2, 3, 3, 40, 40, 8, 8, {}, {}, false, true});
   add({"sinks_causal_fewer_keys", 1, 2, 2, 70, 20, 8, 8, {.causal = true}, {}, false, true});
   // Masks of every broadcast form
-  for (const Sizes& mask : std::vector<Sizes>{{2, 4, 70, 80}, {2, 1, 70, 80}, {1, 4, 70, 80}, {70, 80}, {1, 1, 1, 80},
-                                              {80}, {70, 1}, {2, 1, 1, 1}, {4, 1, 1}, {4, 70, 1}, {1}, {2, 4, 1, 80}}) {
+  for (const Sizes& mask : std::vector<Sizes>{{2, 4, 70, 80},
+                                              {2, 1, 70, 80},
+                                              {1, 4, 70, 80},
+                                              {70, 80},
+                                              {1, 1, 1, 80},
+                                              {80},
+                                              {70, 1},
+                                              {2, 1, 1, 1},
+                                              {4, 1, 1},
+                                              {4, 70, 1},
+                                              {1},
+                                              {2, 4, 1, 80}}) {
     std::string name;
     for (const std::int64_t size : mask) name += "_" + std::to_string(size);
     add({"mask" + name, 2, 4, 2, 70, 80, 8, 8, {}, mask});
     add({"mask_bool" + name, 2, 4, 2, 70, 80, 8, 8, {}, mask, true});
   }
-  add({"mask_everything", 2, 4, 2, 64, 128, 16, 16, {.causal = true, .window = 70, .soft_cap = 4}, {2, 1, 64, 128}, false,
-       true, {128, 100}});
+  add({"mask_everything",
+       2,
+       4,
+       2,
+       64,
+       128,
+       16,
+       16,
+       {.causal = true, .window = 70, .soft_cap = 4},
+       {2, 1, 64, 128},
+       false,
+       true,
+       {128, 100}});
   // Lengths and positions
   add({"lengths", 3, 2, 2, 10, 90, 8, 8, {}, {}, false, false, {90, 1, 0}});
   add({"lengths_causal", 3, 2, 1, 80, 80, 8, 8, {.causal = true}, {}, false, false, {80, 33, 64}});
   add({"positions", 2, 2, 2, 3, 50, 8, 8, {.causal = true}, {}, false, false, {}, {0, 7, 49, 20, 21, 3}});
   add({"positions_negative", 1, 2, 2, 3, 20, 8, 8, {.causal = true, .window = 4}, {}, false, false, {}, {-1, 7, 30}});
   // A ring that is not full, just full, and long past it
-  add({"ring", 4, 2, 2, 2, 70, 8, 8, {.causal = true, .window = 40, .ring = true}, {}, false, false, {5, 70, 75, 1000},
+  add({"ring",
+       4,
+       2,
+       2,
+       2,
+       70,
+       8,
+       8,
+       {.causal = true, .window = 40, .ring = true},
+       {},
+       false,
+       false,
+       {5, 70, 75, 1000},
        {3, 4, 68, 69, 73, 74, 998, 999}});
   add({"ring_empty", 2, 2, 2, 1, 7, 8, 8, {.causal = true, .ring = true}, {}, false, false, {0, 1}, {0, 0}});
   add({"ring_split", 1, 2, 1, 1, 1100, 8, 8, {.causal = true, .ring = true}, {}, false, false, {3000}, {2999}});

@@ -2,12 +2,11 @@
 
 #include <cmath>
 #include <cstdint>
+#include <gtest/gtest.h>
 #include <optional>
 #include <random>
 #include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include <jerboa/backend/reference.h>
 #include <jerboa/ops/ops.h>

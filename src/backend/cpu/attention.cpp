@@ -9,7 +9,6 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/attention.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
-
 #include <hwy/highway.h>
 
 #include "backend/cpu/attention_scores-inl.h"
@@ -36,8 +35,8 @@ void start(const AttentionProblem& a, const QueryRows& rows, const Running& runn
   }
 }
 
-// Takes a span of scores into the running softmax: scores become exp(score - top), and what was summed under a lower top
-// is scaled down.
+// Takes a span of scores into the running softmax: scores become exp(score - top), and what was summed under a lower
+// top is scaled down.
 void absorb(const Span& span, float* scores, const Running& running, std::int64_t out_width) {
   const FloatTag d;
   alignas(64) float reference[row_strip], shrink[row_strip];
@@ -73,7 +72,8 @@ void absorb(const Span& span, float* scores, const Running& running, std::int64_
       if (shrink[r] == 1.0F) continue;
       float* out = running.out + (first + r) * out_width;
       const Floats factor = hn::Set(d, shrink[r]);
-      for (std::int64_t i = 0; i < out_width; i += lanes) hn::StoreU(hn::Mul(hn::LoadU(d, out + i), factor), d, out + i);
+      for (std::int64_t i = 0; i < out_width; i += lanes)
+        hn::StoreU(hn::Mul(hn::LoadU(d, out + i), factor), d, out + i);
     }
   }
 }
@@ -96,8 +96,9 @@ void store(const AttentionProblem& a, const QueryRows& rows, const Running& runn
   finish_rows(running, lse, inverse);
   for (std::int64_t r = 0; r < rows.count; ++r) {
     a.lse[(rows.batch * a.heads + rows.head[r]) * a.time + rows.time[r]] = lse[r];
-    copy_result(running.out + r * padded(a.value_size), a.value_size, inverse[r],
-                a.out + rows.batch * a.out_strides[0] + rows.head[r] * a.out_strides[1] + rows.time[r] * a.out_strides[2]);
+    copy_result(
+        running.out + r * padded(a.value_size), a.value_size, inverse[r],
+        a.out + rows.batch * a.out_strides[0] + rows.head[r] * a.out_strides[1] + rows.time[r] * a.out_strides[2]);
   }
 }
 
@@ -139,7 +140,8 @@ void stream_keys(const AttentionProblem& a, std::int64_t batch, std::int64_t key
       const std::int64_t value_row = values == packed_values ? width : a.v_strides[2];
       for (const Span& span : spans) {
         multiply({running[i].queries + span.row * padded(a.size), padded(a.size), 1}, keys_transposed + span.column,
-                 key_tile, scores + span.row * key_tile + span.column, key_tile, span.rows, span.columns, a.size, false);
+                 key_tile, scores + span.row * key_tile + span.column, key_tile, span.rows, span.columns, a.size,
+                 false);
         finish_scores(a, rows[i], keys, span, scores, nullptr);
         absorb(span, scores, running[i], width);
         multiply({scores + span.row * key_tile + span.column, key_tile, 1}, values + span.column * value_row, value_row,
@@ -207,8 +209,8 @@ void join_parts(const AttentionProblem& a, std::int64_t parts, std::int64_t task
       float* to = joined.out + r * width;
       const float* from = other.out + r * width;
       for (std::int64_t i = 0; i < width; i += lanes)
-        hn::StoreU(hn::MulAdd(hn::LoadU(d, from + i), hn::Set(d, its), hn::Mul(hn::LoadU(d, to + i), hn::Set(d, own))), d,
-                   to + i);
+        hn::StoreU(hn::MulAdd(hn::LoadU(d, from + i), hn::Set(d, its), hn::Mul(hn::LoadU(d, to + i), hn::Set(d, own))),
+                   d, to + i);
     }
   }
   store(a, rows, joined);
@@ -253,8 +255,9 @@ void run_attention(const AttentionProblem& a, ThreadPool& pool) {
     return;
   }
   const std::int64_t tiles_a_task = std::clamp<std::int64_t>(tiles / wanted_tasks, 1, 4);
-  pool.run(a.batch * a.key_heads * tiles_in(tiling.count, tiles_a_task),
-           [&](std::int64_t task, int) { HWY_DYNAMIC_DISPATCH(attend)(a, tiles_a_task, task); });
+  pool.run(a.batch * a.key_heads * tiles_in(tiling.count, tiles_a_task), [&](std::int64_t task, int) {
+    HWY_DYNAMIC_DISPATCH(attend)(a, tiles_a_task, task);
+  });
 }
 
 }  // namespace jerboa::cpu

@@ -8,7 +8,8 @@
 namespace jerboa::cpu {
 
 /// What attention and its gradient read. Strides are in elements; the last axis of q, k, v and of all results that have
-/// a head's features is contiguous, so that [batch, time, heads, size] memory serves as well as [batch, heads, time, size].
+/// a head's features is contiguous, so that [batch, time, heads, size] memory serves as well as [batch, heads, time,
+/// size].
 struct AttentionInputs {
   std::int64_t batch = 0, heads = 0, key_heads = 0, time = 0, keys = 0;
   std::int64_t size = 0;        ///< of a head of q and k

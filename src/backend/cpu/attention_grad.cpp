@@ -8,7 +8,6 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/attention_grad.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
-
 #include <hwy/highway.h>
 
 #include "backend/cpu/attention_scores-inl.h"
@@ -42,17 +41,21 @@ Tiles tiles_in_scratch(const AttentionGradProblem& a) {
   const std::int64_t size = padded(a.size), value_size = padded(a.value_size);
   float* next = scratch.get(row_tile * (size + value_size + 2) + key_tile * (a.size + a.value_size + size) +
                             3 * row_tile * key_tile + key_tile * (size + value_size));
-  const std::int64_t counts[] = {row_tile * size,          row_tile * value_size, row_tile,
-                                 row_tile,                 key_tile * a.size,     key_tile * a.value_size,
-                                 key_tile * size,          row_tile * key_tile,   row_tile * key_tile,
-                                 row_tile * key_tile,      key_tile * size,       key_tile * value_size};
+  const std::int64_t counts[] = {row_tile * size,     row_tile * value_size,   row_tile,        row_tile,
+                                 key_tile * a.size,   key_tile * a.value_size, key_tile * size, row_tile * key_tile,
+                                 row_tile * key_tile, row_tile * key_tile,     key_tile * size, key_tile * value_size};
   float* parts[std::size(counts)];
   for (std::size_t i = 0; i < std::size(counts); ++i) {
     parts[i] = next;
     next += counts[i];
   }
-  return {{parts[0], parts[1], parts[2], parts[3]}, {parts[4], parts[5], parts[6]}, parts[7], parts[8], parts[9],
-          parts[10], parts[11]};
+  return {{parts[0], parts[1], parts[2], parts[3]},
+          {parts[4], parts[5], parts[6]},
+          parts[7],
+          parts[8],
+          parts[9],
+          parts[10],
+          parts[11]};
 }
 
 void pack(const AttentionGradProblem& a, const QueryRows& rows, const float* means, const PackedQueries& to) {
@@ -70,7 +73,8 @@ void pack(const AttentionGradProblem& a, const KeyTile& keys, std::int64_t key_h
   transpose_tile(k, a.k_strides[2], keys.count, a.size, to.transposed, key_tile);
   transpose_tile(key_rows(a.v, a.v_strides, keys, key_head), a.v_strides[2], keys.count, a.value_size,
                  to.values_transposed, key_tile);
-  for (std::int64_t s = 0; s < keys.count; ++s) copy_row(k + s * a.k_strides[2], a.size, 1, to.rows + s * padded(a.size));
+  for (std::int64_t s = 0; s < keys.count; ++s)
+    copy_row(k + s * a.k_strides[2], a.size, 1, to.rows + s * padded(a.size));
 }
 
 // Fills weights and dscores in a span: the probabilities and the gradients of the scores, those before the soft cap
@@ -108,12 +112,12 @@ void exchange(const AttentionGradProblem& a, const QueryRows& rows, const KeyTil
     if (with_keys) {
       multiply({tiles.weights + at, 1, key_tile}, tiles.queries.dout + span.row * value_size, value_size,
                tiles.dv + span.column * value_size, value_size, span.columns, value_size, span.rows, true);
-      multiply({tiles.dscores + at, 1, key_tile}, tiles.queries.q + span.row * size, size, tiles.dk + span.column * size,
-               size, span.columns, size, span.rows, true);
+      multiply({tiles.dscores + at, 1, key_tile}, tiles.queries.q + span.row * size, size,
+               tiles.dk + span.column * size, size, span.columns, size, span.rows, true);
     }
     if (dq != nullptr)
-      multiply({tiles.dscores + at, key_tile, 1}, tiles.keys.rows + span.column * size, size, dq + span.row * size, size,
-               span.rows, size, std::min(span.columns, keys.count - span.column), true);
+      multiply({tiles.dscores + at, key_tile, 1}, tiles.keys.rows + span.column * size, size, dq + span.row * size,
+               size, span.rows, size, std::min(span.columns, keys.count - span.column), true);
   }
 }
 
@@ -129,7 +133,8 @@ void clear_key_gradients(const AttentionGradProblem& a, const Tiles& tiles) {
   std::fill_n(tiles.dv, key_tile * padded(a.value_size), 0.0F);
 }
 
-void store_key_gradients(const AttentionGradProblem& a, const KeyTile& keys, std::int64_t key_head, const Tiles& tiles) {
+void store_key_gradients(const AttentionGradProblem& a, const KeyTile& keys, std::int64_t key_head,
+                         const Tiles& tiles) {
   for (std::int64_t i = 0; i < keys.count; ++i) {
     const std::int64_t s = keys.first + i;
     copy_result(tiles.dk + i * padded(a.size), a.size, 1,
@@ -306,13 +311,14 @@ void run_attention_grad(const AttentionGradProblem& a, ThreadPool& pool) {
   if (pairs >= enough_heads) {
     pool.run(pairs, [&](std::int64_t task, int) { HWY_DYNAMIC_DISPATCH(differentiate_head)(a, means, task); });
   } else {
-    pool.run(pairs * RowTiling(a).count,
-             [&](std::int64_t task, int) { HWY_DYNAMIC_DISPATCH(differentiate_queries)(a, means, task); });
-    pool.run(pairs * tiles_in(a.keys, key_tile),
-             [&](std::int64_t task, int) { HWY_DYNAMIC_DISPATCH(differentiate_keys)(a, means, task); });
+    pool.run(pairs * RowTiling(a).count, [&](std::int64_t task, int) {
+      HWY_DYNAMIC_DISPATCH(differentiate_queries)(a, means, task);
+    });
+    pool.run(pairs * tiles_in(a.keys, key_tile), [&](std::int64_t task, int) {
+      HWY_DYNAMIC_DISPATCH(differentiate_keys)(a, means, task);
+    });
   }
-  if (a.dsinks != nullptr)
-    pool.run(a.heads, [&](std::int64_t head, int) { sink_gradient(a, means, head); });
+  if (a.dsinks != nullptr) pool.run(a.heads, [&](std::int64_t head, int) { sink_gradient(a, means, head); });
   if (a.dmask != nullptr)
     pool.run(mask_tasks(a), [&](std::int64_t task, int) { HWY_DYNAMIC_DISPATCH(differentiate_mask)(a, means, task); });
 }

@@ -22,16 +22,16 @@ template <class T>
 HWY_INLINE const T* mask_row(const AttentionInputs& a, const T* mask, const QueryRows& rows, const KeyTile& keys,
                              std::int64_t row, T* buffer) {
   const auto& strides = a.mask_strides;
-  const T* from =
-      mask + rows.batch * strides[0] + rows.head[row] * strides[1] + rows.time[row] * strides[2] + keys.first * strides[3];
+  const T* from = mask + rows.batch * strides[0] + rows.head[row] * strides[1] + rows.time[row] * strides[2] +
+                  keys.first * strides[3];
   if (strides[3] == 1 && keys.count == key_tile) return from;
   for (std::int64_t i = 0; i < keys.count; ++i) buffer[i] = from[i * strides[3]];
   for (std::int64_t i = keys.count; i < key_tile; ++i) buffer[i] = 0;
   return buffer;
 }
 
-// Turns the scaled products of a span of scores[row_tile, key_tile] into scores, minus infinity where a row does not see
-// the key. `slopes`, where asked for, gets the soft cap's derivative.
+// Turns the scaled products of a span of scores[row_tile, key_tile] into scores, minus infinity where a row does not
+// see the key. `slopes`, where asked for, gets the soft cap's derivative.
 inline HWY_NOINLINE void finish_scores(const AttentionInputs& a, const QueryRows& rows, const KeyTile& keys,
                                        const Span& span, float* scores, float* slopes) {
   const bool masked = a.mask_float != nullptr || a.mask_bool != nullptr;

@@ -1,5 +1,5 @@
-// Products, transposes and exponentials of tiles that stay in the cache, for kernels that work tile by tile. Included once
-// per target by files that use Highway's foreach_target.
+// Products, transposes and exponentials of tiles that stay in the cache, for kernels that work tile by tile. Included
+// once per target by files that use Highway's foreach_target.
 #if defined(JERBOA_BACKEND_CPU_TILE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef JERBOA_BACKEND_CPU_TILE_INL_H
 #undef JERBOA_BACKEND_CPU_TILE_INL_H
@@ -37,8 +37,9 @@ HWY_INLINE void multiply_block(const Left& a, const float* HWY_RESTRICT b, std::
                                std::int64_t c_row, std::int64_t inner, bool accumulate) {
   const FloatTag d;
   Floats sum[kRows][kVectors];
-  HWY_UNROLL(8) for (int r = 0; r < kRows; ++r)
-  HWY_UNROLL(4) for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(d);
+  HWY_UNROLL(8) for (auto& row : sum) {
+    HWY_UNROLL(4) for (Floats& element : row) element = hn::Zero(d);
+  }
   const float* HWY_RESTRICT left = a.data;
   for (std::int64_t k = 0; k < inner; ++k) {
     Floats right[kVectors];
@@ -50,10 +51,11 @@ HWY_INLINE void multiply_block(const Left& a, const float* HWY_RESTRICT b, std::
     left += a.inner;
     b += b_row;
   }
-  HWY_UNROLL(8) for (int r = 0; r < kRows; ++r)
-  HWY_UNROLL(4) for (int v = 0; v < kVectors; ++v) {
-    float* to = c + r * c_row + v * lanes;
-    hn::StoreU(accumulate ? hn::Add(hn::LoadU(d, to), sum[r][v]) : sum[r][v], d, to);
+  HWY_UNROLL(8) for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(4) for (int v = 0; v < kVectors; ++v) {
+      float* to = c + r * c_row + v * lanes;
+      hn::StoreU(accumulate ? hn::Add(hn::LoadU(d, to), sum[r][v]) : sum[r][v], d, to);
+    }
   }
 }
 
@@ -73,8 +75,9 @@ HWY_INLINE void multiply_columns(Left a, const float* b, std::int64_t b_row, flo
 }
 
 // c[rows, columns] = a[rows, inner] b[inner, columns], or added to what is there. Columns are a multiple of granule.
-[[maybe_unused]] HWY_NOINLINE void multiply(const Left& a, const float* b, std::int64_t b_row, float* c, std::int64_t c_row,
-                           std::int64_t rows, std::int64_t columns, std::int64_t inner, bool accumulate) {
+[[maybe_unused]] HWY_NOINLINE void multiply(const Left& a, const float* b, std::int64_t b_row, float* c,
+                                            std::int64_t c_row, std::int64_t rows, std::int64_t columns,
+                                            std::int64_t inner, bool accumulate) {
   std::int64_t column = 0;
   for (; column + 2 * lanes <= columns; column += 2 * lanes)
     multiply_columns<2>(a, b + column, b_row, c + column, c_row, rows, inner, accumulate);
@@ -83,8 +86,8 @@ HWY_INLINE void multiply_columns(Left a, const float* b, std::int64_t b_row, flo
 }
 
 // to[j, i] = from[i, j] for i < rows, j < columns; the rows of `to` are filled with zeros to a multiple of granule.
-[[maybe_unused]] HWY_NOINLINE void transpose_tile(const float* from, std::int64_t from_row, std::int64_t rows, std::int64_t columns,
-                                 float* to, std::int64_t to_row) {
+[[maybe_unused]] HWY_NOINLINE void transpose_tile(const float* from, std::int64_t from_row, std::int64_t rows,
+                                                  std::int64_t columns, float* to, std::int64_t to_row) {
   std::int64_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
   const hn::FixedTag<float, 4> d4;
