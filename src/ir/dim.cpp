@@ -1,11 +1,9 @@
-#include <jerboa/ir/dim.h>
-
 #include <algorithm>
 #include <cctype>
-
 #include <fmt/format.h>
 
 #include <jerboa/base/error.h>
+#include <jerboa/ir/dim.h>
 
 namespace jerboa {
 
@@ -29,6 +27,8 @@ struct Dim::Term {
 
 namespace {
 
+std::int64_t floor_quotient(std::int64_t a, std::int64_t divisor) { return a / divisor - (a % divisor < 0 ? 1 : 0); }
+
 bool before(const std::vector<std::shared_ptr<const Dim::Atom>>& a,
             const std::vector<std::shared_ptr<const Dim::Atom>>& b) {
   if (a.size() != b.size()) return a.size() > b.size();  // higher powers first, the number last
@@ -43,7 +43,8 @@ Dim Dim::symbol(std::string name, std::int64_t bound) {
   const bool is_name =
       !name.empty() && std::isalpha(static_cast<unsigned char>(name[0])) != 0 &&
       std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
-  if (!is_name) throw ShapeError(fmt::format("symbol '{}': a name is a letter followed by letters, digits and _", name));
+  if (!is_name)
+    throw ShapeError(fmt::format("symbol '{}': a name is a letter followed by letters, digits and _", name));
   auto atom = std::make_shared<Atom>();
   atom->name = std::move(name);
   atom->bound = bound;
@@ -85,7 +86,8 @@ std::int64_t Dim::lower_bound() const {
     std::int64_t product = 1;
     for (const auto& atom : term.atoms) {
       if (atom->numerator)
-        product *= (term.coefficient > 0 ? atom->numerator->lower_bound() : atom->numerator->upper_bound()) / atom->divisor;
+        product *= floor_quotient(
+            term.coefficient > 0 ? atom->numerator->lower_bound() : atom->numerator->upper_bound(), atom->divisor);
       else
         product *= term.coefficient > 0 ? 1 : atom->bound;
     }
@@ -106,7 +108,7 @@ std::int64_t Dim::evaluate(const SymbolValues& values) const {
     std::int64_t product = term.coefficient;
     for (const auto& atom : term.atoms) {
       if (atom->numerator) {
-        product *= atom->numerator->evaluate(values) / atom->divisor;
+        product *= floor_quotient(atom->numerator->evaluate(values), atom->divisor);
         continue;
       }
       const auto found = values.find(atom->name);
@@ -199,18 +201,30 @@ std::optional<Dim> divide_exactly(const Dim& a, const Dim& b) {
 }
 
 Dim floor_divide(const Dim& a, std::int64_t divisor) {
-  if (a.is_constant()) return {a.constant_ / divisor};
-  if (const auto exact = divide_exactly(a, Dim(divisor))) return *exact;
+  // Multiples of the divisor come out of the floor: (2*T+5)//2 is T+2.
+  std::vector<Dim::Term> whole, rest;
+  for (Dim::Term& term : a.terms()) {
+    const bool number = term.atoms.empty();
+    const std::int64_t coefficient = term.coefficient;
+    const std::int64_t quotient = number || coefficient % divisor == 0 ? floor_quotient(coefficient, divisor) : 0;
+    term.coefficient = coefficient - quotient * divisor;
+    if (quotient != 0) whole.push_back({quotient, term.atoms});
+    if (term.coefficient != 0) rest.push_back(std::move(term));
+  }
+  const Dim numerator = Dim::from_terms(std::move(rest));
+  if (numerator.is_constant()) return Dim::from_terms(std::move(whole));  // less than the divisor
   auto atom = std::make_shared<Dim::Atom>();
-  atom->name = fmt::format("({}//{})", a.str(), divisor);
-  atom->numerator = a;
+  atom->name = fmt::format("({}//{})", numerator.str(), divisor);
+  atom->numerator = numerator;
   atom->divisor = divisor;
-  return Dim::from_terms({Dim::Term{1, {std::move(atom)}}});
+  whole.push_back({1, {std::move(atom)}});
+  return Dim::from_terms(std::move(whole));
 }
 
 namespace {
 
-// expression := term (('+'|'-') term)* ; term := factor ('*' factor)* ; factor := number | name | '(' expression '//' number ')'
+// expression := term (('+'|'-') term)* ; term := factor ('*' factor)* ; factor := number | name | '(' expression '//'
+// number ')'
 class DimParser {
  public:
   DimParser(std::string_view text, const std::map<std::string, std::int64_t>& bounds) : text_(text), bounds_(bounds) {}
