@@ -68,6 +68,7 @@ CASES(slice) {
           {{any({T + Dim(2), 2})}, SliceAttrs{0, 1, T, 1}},
           {{any({T + T, 2})}, SliceAttrs{0, 0, T + T, 2}},
           {{any({T, 9})}, SliceAttrs{1, 1, 8, 4}},
+          {{any({T, 2})}, SliceAttrs{0, 0, T, 2}},
           {{whole(0, 9, {6})}, SliceAttrs{0, 1, 6, 2}}};
 }
 CASES(concat) {
