@@ -132,9 +132,9 @@ Graph read_graph(const Json& json) {
   for (const Json& tensor : json.at("tensors")) {
     TensorInfo info = tensor_from(tensor, bounds);
     const std::string name = std::exchange(info.name, "");
+    if (graph.find(name) != no_tensor) throw GraphError(fmt::format("two tensors are named {}", name));
     graph.tensors.push_back(std::move(info));
     graph.rename(static_cast<TensorId>(graph.tensors.size()) - 1, name);
-    if (graph.tensors.back().name != name) throw GraphError(fmt::format("two tensors are named {}", name));
   }
   for (const Json& item : json.at("nodes")) {
     Node node = node_from(item, bounds);
