@@ -32,7 +32,8 @@ Tensor leaf(Op op, const std::string& name, const TensorType& type, Storage stor
   const std::string site = site_of(file, line);
   Graph& graph = current_graph(jerboa::name(op), {file, line});
   if (name.empty()) throw GraphError(fmt::format("{}: a name is needed{}", jerboa::name(op), in_parentheses(site)));
-  if (graph.find(name) != no_tensor)
+  if (const TensorId holder = graph.find(name);
+      holder != no_tensor && graph.tensor(holder).storage != Storage::activation)
     throw GraphError(fmt::format("{}: the name {} is taken{}", jerboa::name(op), name, in_parentheses(site)));
   for (const Dim& dim : type.shape)
     if (dim.lower_bound() < 0)
@@ -128,6 +129,7 @@ Tensor zeros_like(Operand x) { return zeros(x.tensor().shape(), x.tensor().dtype
 
 Tensor arange(Dim length, DType dtype, const char* file, int line) {
   const SiteScope scope(CallSite{file, line});
+  current_graph("arange", {file, line});
   return one(Op::arange, {}, ArangeAttrs{length, 0, 1, dtype});
 }
 
@@ -164,19 +166,30 @@ Tensor random_normal(Shape shape, const char* file, int line) {
 
 // What the graph gives back and keeps
 
+namespace {
+
+// The tensor, which must be one of the graph's.
+Tensor own_tensor(const std::string& what, const Operand& x, const Graph& graph, DType dtype = DType::f32) {
+  if (x.is_absent()) throw GraphError(fmt::format("{}: the tensor is empty{}", what, in_parentheses(site_of({x}))));
+  const Tensor tensor = x.tensor(dtype);
+  if (tensor.graph() != graph.identity())
+    throw GraphError(fmt::format("{}: the tensor belongs to another graph{}", what, in_parentheses(site_of({x}))));
+  return tensor;
+}
+
+}  // namespace
+
 void output(const std::string& name, Operand x) {
   Graph& graph = current_graph("output", x.site());
   for (const auto& existing : graph.outputs)
     if (existing.name == name)
       throw GraphError(fmt::format("output: the name {} is taken{}", name, in_parentheses(site_of({x}))));
-  const Tensor tensor = x.tensor();
-  if (tensor.graph() != graph.identity())
-    throw GraphError(fmt::format("output {}: the tensor belongs to another graph{}", name, in_parentheses(site_of({x}))));
-  graph.outputs.push_back({name, tensor.id()});
+  graph.outputs.push_back({name, own_tensor("output " + name, x, graph).id()});
 }
 
 Tensor capture(Operand x, const std::string& name) {
   Graph& graph = current_graph("capture", x.site());
+  const Tensor own = own_tensor("capture " + name, x, graph);
   std::string free = name;
   const auto taken = [&] {
     for (const auto& existing : graph.captures)
@@ -184,24 +197,25 @@ Tensor capture(Operand x, const std::string& name) {
     return false;
   };
   for (int number = 1; taken(); ++number) free = fmt::format("{}.{}", name, number);
-  graph.captures.push_back({free, x.tensor().id()});
-  return x.tensor();
+  graph.captures.push_back({free, own.id()});
+  return own;
 }
 
 void update(Operand target, Operand value) {
   Graph& graph = current_graph("update", target.site());
   const std::string site = in_parentheses(site_of({target, value}));
-  const Tensor next = value.tensor(graph.type(target.tensor().id()).dtype);
-  const TensorInfo& info = graph.tensor(target.tensor().id());
+  const TensorId own = own_tensor("update", target, graph).id();
+  const Tensor next = own_tensor("update", value, graph, graph.type(own).dtype);
+  const TensorInfo& info = graph.tensor(own);
   if (info.storage != Storage::param && info.storage != Storage::state)
     throw GraphError(fmt::format("update: {} is neither a parameter nor a state{}", info.name, site));
   if (graph.type(next.id()) != info.type)
     throw ShapeError(fmt::format("update: {} is {} but the new value is {}{}", info.name, to_string(info.type),
                                  to_string(graph.type(next.id())), site));
   for (const Update& existing : graph.updates)
-    if (existing.target == target.tensor().id())
+    if (existing.target == own)
       throw GraphError(fmt::format("update: {} is updated twice in one graph{}", info.name, site));
-  graph.updates.push_back({target.tensor().id(), next.id()});
+  graph.updates.push_back({own, next.id()});
 }
 
 // Element-wise
