@@ -7,6 +7,16 @@
 int main(int argc, char** argv) {
   CLI::App app{"Train, load and run neural networks on the CPU and on WebGPU."};
   app.require_subcommand(1);
-  CLI11_PARSE(app, argc, argv);
+  jerboa::cli::add_verify(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  } catch (const jerboa::cli::Failure&) {
+    return 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "jerboa: %s\n", error.what());
+    return 1;
+  }
   return 0;
 }

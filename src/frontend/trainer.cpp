@@ -1,6 +1,6 @@
-#include <jerboa/frontend/trainer.h>
-
 #include <fmt/format.h>
+
+#include <jerboa/frontend/trainer.h>
 
 namespace jerboa {
 namespace {
@@ -9,7 +9,8 @@ namespace {
 std::string signature(const TensorMap& batch) {
   std::string text;
   for (const auto& [name, tensor] : batch)
-    text += fmt::format("{}{}:{}{}", text.empty() ? "" : " ", name, jerboa::name(tensor.dtype()), to_string(tensor.shape()));
+    text += fmt::format("{}{}:{}{}", text.empty() ? "" : " ", name, jerboa::name(tensor.dtype()),
+                        to_string(tensor.shape()));
   return text;
 }
 
@@ -19,7 +20,8 @@ TrainerCore::TrainerCore(Forward loss, TrainerOptions options)
     : loss_(std::move(loss)),
       options_(std::move(options)),
       session_(options_.device ? *options_.device : Device::best(), {.seed = options_.seed}) {
-  if (options_.accumulate < 1) throw UsageError(fmt::format("accumulate must be at least 1, not {}", options_.accumulate));
+  if (options_.accumulate < 1)
+    throw UsageError(fmt::format("accumulate must be at least 1, not {}", options_.accumulate));
 }
 
 std::string TrainerCore::entry_for(const Batch& data) {
@@ -36,25 +38,39 @@ std::string TrainerCore::entry_for(const Batch& data) {
   return entry;
 }
 
-StepResult TrainerCore::step(const Batch& batch, const RunOptions& options) {
-  // A rate from the host belongs to the optimizer, not to the model's inputs.
-  Batch data = batch, rate;
-  if (const auto* host = std::get_if<HostRate>(&options_.optimizer.lr); host != nullptr && data.contains(host->input))
+Batch TrainerCore::take_rate(Batch& data) const {
+  Batch rate;
+  if (const auto* host = std::get_if<HostRate>(&options_.optimizer.lr)) {
+    if (!data.contains(host->input))
+      throw UsageError(
+          fmt::format("the batch has no {}, the learning rate that the optimizer takes from the host", host->input));
     rate.insert(data.extract(host->input));
+  }
+  return rate;
+}
+
+void TrainerCore::prepare(const Batch& batch) {
+  Batch data = batch;
+  if (const auto* host = std::get_if<HostRate>(&options_.optimizer.lr)) data.erase(host->input);
+  entry_for(data);
+}
+
+StepResult TrainerCore::step(const Batch& batch, const RunOptions& options) {
+  Batch data = batch;
+  Batch rate = take_rate(data);
   const std::string entry = entry_for(data);
   if (options_.accumulate == 1) {
     data.merge(rate);
-    StepResult result{session_.run(entry, data, options), steps_ + 1};
-    ++steps_;
-    return result;
+    Result result = session_.run(entry, data, options);
+    return {std::move(result), ++steps_};
   }
-  StepResult result{session_.run(entry, data, options), steps_};
+  Result result = session_.run(entry, data, options);
   if (++parts_done_ == options_.accumulate) {
-    session_.run("apply", rate);
     parts_done_ = 0;
-    result.step = ++steps_;
+    session_.run("apply", rate);
+    ++steps_;
   }
-  return result;
+  return {std::move(result), steps_};
 }
 
 void TrainerCore::load(const std::filesystem::path& path) {

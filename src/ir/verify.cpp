@@ -1,5 +1,7 @@
-#include <fmt/format.h>
+#include <map>
 #include <set>
+
+#include <fmt/format.h>
 
 #include <jerboa/base/error.h>
 #include <jerboa/ir/graph.h>
@@ -101,9 +103,26 @@ void check_updates(const Graph& graph) {
     const TensorInfo& info = graph.tensor(target);
     if (info.storage != Storage::param && info.storage != Storage::state)
       fail("{} is updated but is neither a parameter nor a state", info.name);
+    if (!info.tied_to.empty()) fail("{} is updated, but its values are those of {}", info.name, info.tied_to);
     if (!targets.insert(target).second) fail("{} is updated twice", info.name);
     if (info.type != graph.type(value))
       fail("{} is {} but its update is {}", info.name, to_string(info.type), to_string(graph.type(value)));
+  }
+}
+
+void check_ties(const Graph& graph) {
+  std::map<std::string, const TensorInfo*> params;
+  for (const TensorInfo& tensor : graph.tensors)
+    if (tensor.storage == Storage::param) params.emplace(tensor.name, &tensor);
+  for (const TensorInfo& tensor : graph.tensors) {
+    if (tensor.tied_to.empty()) continue;
+    const auto owner = params.find(tensor.tied_to);
+    if (tensor.storage != Storage::param || owner == params.end())
+      fail("{} is tied to {}, but only parameters of one graph can be tied", tensor.name, tensor.tied_to);
+    if (!owner->second->tied_to.empty()) fail("{} is tied to {}, which is tied itself", tensor.name, tensor.tied_to);
+    if (owner->second->type != tensor.type)
+      fail("{} is {} but is tied to {}, which is {}", tensor.name, to_string(tensor.type), tensor.tied_to,
+           to_string(owner->second->type));
   }
 }
 
@@ -120,6 +139,7 @@ void check_named(const Graph& graph, const std::vector<NamedTensor>& list, const
 void verify(const Graph& graph) {
   check_names(graph);
   check_symbols(graph);
+  check_ties(graph);
   std::vector<bool> defined(graph.tensors.size(), false);
   for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes.size()); ++id) {
     check_node(graph, id, defined);

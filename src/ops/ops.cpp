@@ -24,6 +24,20 @@ std::string site_of(const char* file, int line) {
 
 std::string in_parentheses(const std::string& site) { return site.empty() ? "" : " (" + site + ")"; }
 
+// The id of an operand in the traced graph; a number becomes a const_scalar of the given type. Throws GraphError that
+// names `what` for a tensor that is empty, belongs to another graph, or was made by a trace that failed.
+TensorId id_of(const Operand& operand, const Graph& graph, std::string_view what, const std::string& site,
+               DType number_type = DType::f32) {
+  const auto fail = [&](const char* problem) {
+    throw GraphError(fmt::format("{}: an operand {}{}", what, problem, in_parentheses(site)));
+  };
+  const Tensor tensor = operand.tensor(number_type);
+  if (!tensor) fail("is empty");
+  if (tensor.graph() != graph.identity()) fail("belongs to another graph, not the one being traced");
+  if (tensor.id() >= static_cast<TensorId>(graph.tensors.size())) fail("is not in the graph: its trace failed");
+  return tensor.id();
+}
+
 Tensor one(Op op, const std::vector<Operand>& operands, Attrs attrs = NoAttrs{}) {
   return apply(op, operands, std::move(attrs)).front();
 }
@@ -76,10 +90,7 @@ std::vector<Tensor> apply(Op op, const std::vector<Operand>& operands, Attrs att
       inputs.push_back(no_tensor);
       continue;
     }
-    const Tensor tensor = operand.tensor(number_type);
-    if (tensor.graph() != graph.identity())
-      throw GraphError(fmt::format("{}: an operand belongs to another graph, not the one being traced{}", name(op), in_parentheses(site)));
-    inputs.push_back(tensor.id());
+    inputs.push_back(id_of(operand, graph, name(op), site, number_type));
   }
   std::vector<Tensor> outputs;
   for (const TensorId id : graph.add_node(op, std::move(inputs), std::move(attrs), site))
@@ -166,30 +177,17 @@ Tensor random_normal(Shape shape, const char* file, int line) {
 
 // What the graph gives back and keeps
 
-namespace {
-
-// The tensor, which must be one of the graph's.
-Tensor own_tensor(const std::string& what, const Operand& x, const Graph& graph, DType dtype = DType::f32) {
-  if (x.is_absent()) throw GraphError(fmt::format("{}: the tensor is empty{}", what, in_parentheses(site_of({x}))));
-  const Tensor tensor = x.tensor(dtype);
-  if (tensor.graph() != graph.identity())
-    throw GraphError(fmt::format("{}: the tensor belongs to another graph{}", what, in_parentheses(site_of({x}))));
-  return tensor;
-}
-
-}  // namespace
-
 void output(const std::string& name, Operand x) {
   Graph& graph = current_graph("output", x.site());
+  const std::string site = site_of({x});
   for (const auto& existing : graph.outputs)
     if (existing.name == name)
-      throw GraphError(fmt::format("output: the name {} is taken{}", name, in_parentheses(site_of({x}))));
-  graph.outputs.push_back({name, own_tensor("output " + name, x, graph).id()});
+      throw GraphError(fmt::format("output: the name {} is taken{}", name, in_parentheses(site)));
+  graph.outputs.push_back({name, id_of(x, graph, "output " + name, site)});
 }
 
 Tensor capture(Operand x, const std::string& name) {
   Graph& graph = current_graph("capture", x.site());
-  const Tensor own = own_tensor("capture " + name, x, graph);
   std::string free = name;
   const auto taken = [&] {
     for (const auto& existing : graph.captures)
@@ -197,25 +195,29 @@ Tensor capture(Operand x, const std::string& name) {
     return false;
   };
   for (int number = 1; taken(); ++number) free = fmt::format("{}.{}", name, number);
-  graph.captures.push_back({free, own.id()});
-  return own;
+  const TensorId id = id_of(x, graph, "capture " + name, site_of({x}));
+  graph.captures.push_back({free, id});
+  return {graph.identity(), id};
 }
 
 void update(Operand target, Operand value) {
   Graph& graph = current_graph("update", target.site());
-  const std::string site = in_parentheses(site_of({target, value}));
-  const TensorId own = own_tensor("update", target, graph).id();
-  const Tensor next = own_tensor("update", value, graph, graph.type(own).dtype);
-  const TensorInfo& info = graph.tensor(own);
+  const std::string site = site_of({target, value});
+  const TensorId old = id_of(target, graph, "update", site);
+  const TensorId next = id_of(value, graph, "update", site, graph.type(old).dtype);
+  const TensorInfo& info = graph.tensor(old);
   if (info.storage != Storage::param && info.storage != Storage::state)
-    throw GraphError(fmt::format("update: {} is neither a parameter nor a state{}", info.name, site));
-  if (graph.type(next.id()) != info.type)
+    throw GraphError(fmt::format("update: {} is neither a parameter nor a state{}", info.name, in_parentheses(site)));
+  if (!info.tied_to.empty())
+    throw GraphError(fmt::format("update: the values of {} are those of {}, so update that{}", info.name, info.tied_to,
+                                 in_parentheses(site)));
+  if (graph.type(next) != info.type)
     throw ShapeError(fmt::format("update: {} is {} but the new value is {}{}", info.name, to_string(info.type),
-                                 to_string(graph.type(next.id())), site));
+                                 to_string(graph.type(next)), in_parentheses(site)));
   for (const Update& existing : graph.updates)
-    if (existing.target == own)
-      throw GraphError(fmt::format("update: {} is updated twice in one graph{}", info.name, site));
-  graph.updates.push_back({own, next.id()});
+    if (existing.target == old)
+      throw GraphError(fmt::format("update: {} is updated twice in one graph{}", info.name, in_parentheses(site)));
+  graph.updates.push_back({old, next});
 }
 
 // Element-wise

@@ -30,6 +30,8 @@ const TensorInfo& look_up(const Tensor& tensor, std::string_view what) {
   const Graph& graph = current_graph(what);
   if (!tensor) throw GraphError(fmt::format("{}: the tensor is empty", what));
   if (tensor.graph() != graph.identity()) throw GraphError(fmt::format("{}: the tensor belongs to another graph", what));
+  if (tensor.id() >= static_cast<TensorId>(graph.tensors.size()))
+    throw GraphError(fmt::format("{}: the tensor is not in the graph: its trace failed", what));
   return graph.tensor(tensor.id());
 }
 

@@ -1,4 +1,6 @@
+#include <charconv>
 #include <fmt/format.h>
+#include <set>
 
 #include <jerboa/base/error.h>
 #include <jerboa/io/safetensors.h>
@@ -27,6 +29,11 @@ StoredType stored_type(DType dtype) {
   throw UsageError(fmt::format("a checkpoint cannot hold {} tensors", name(dtype)));
 }
 
+bool read_number(const std::string& text, std::uint64_t& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
 }  // namespace
 
 std::filesystem::path checkpoint_file(const std::filesystem::path& path) {
@@ -53,38 +60,46 @@ void Session::load(const std::filesystem::path& path) {
   const std::lock_guard lock(*shared_->mutex);
   const auto file = checkpoint_file(path);
   const SafeTensors stored = SafeTensors::open(file);
-  if (const auto found = stored.metadata().find("format"); found == stored.metadata().end() || found->second != format_name)
-    throw FileError(fmt::format("{}: not a checkpoint of a session; to take over parameters alone, read them and call "
-                                "upload_params",
-                                file.string()));
-  TensorMap params, states;
+  if (const auto found = stored.metadata().find("format");
+      found == stored.metadata().end() || found->second != format_name)
+    throw FileError(
+        fmt::format("{}: not a checkpoint of a session; to take over parameters alone, read them and call "
+                    "upload_params",
+                    file.string()));
+  std::uint64_t stored_seed = 0;
+  const auto seed_text = stored.metadata().find("seed");
+  if (seed_text == stored.metadata().end() || !read_number(seed_text->second, stored_seed))
+    throw FileError(fmt::format("{}: its metadata has no seed", file.string()));
+
+  std::map<std::string, HostTensor> loaded;
   std::vector<std::string> missing, unknown;
-  const auto read = [&](const std::string& name, const std::string& stored_name, const HostTensor& now) {
-    if (!stored.contains(stored_name)) {
-      missing.push_back(name);
-      return now;
-    }
+  std::set<std::string> wanted;
+  const auto read = [&](const std::string& name, const std::string& stored_name) {
+    wanted.insert(stored_name);
+    if (!stored.contains(stored_name)) return missing.push_back(name);
     const TensorView& view = stored.view(stored_name);
-    if (view.type != stored_type(now.dtype()) || view.shape != now.shape())
-      throw FileError(fmt::format("{}: {} is {}{} but the session's is {}{}", file.string(), name, to_string(view.type),
-                                  to_string(Sizes(view.shape)), jerboa::name(now.dtype()), to_string(now.shape())));
-    HostTensor values(now.dtype(), now.shape());
+    const Slot& slot = shared_->slots.at(name);
+    if (view.type != stored_type(slot.type.dtype) || view.shape != slot.sizes())
+      throw FileError(fmt::format("{}: {} is {}{} but the session's is {}", file.string(), name, to_string(view.type),
+                                  to_string(Sizes(view.shape)), to_string(slot.type)));
+    HostTensor values(slot.type.dtype, view.shape);
     std::copy(view.bytes.begin(), view.bytes.end(), values.bytes().begin());
-    return values;
+    loaded.emplace(name, std::move(values));
   };
-  for (const std::string& name : param_names()) params.emplace(name, read(name, name, download_param(name)));
-  for (const std::string& name : state_names())
-    states.emplace(name, read(name, std::string(state_prefix) + name, download_state(name)));
-  for (const std::string& name : stored.names()) {
-    const bool is_state = name.starts_with(state_prefix);
-    const bool known = is_state ? states.contains(name.substr(state_prefix.size())) : params.contains(name);
-    if (!known) unknown.push_back(name);
-  }
+  for (const std::string& name : param_names()) read(name, name);
+  for (const std::string& name : state_names()) read(name, std::string(state_prefix) + name);
+  for (const std::string& name : stored.names())
+    if (!wanted.contains(name)) unknown.push_back(name);
   if (!missing.empty() || !unknown.empty())
     throw FileError(fmt::format("{}: does not fit the session: missing: {}; unknown: {}", file.string(),
                                 detail::listed(missing), detail::listed(unknown)));
-  upload_params(params);
-  for (const auto& [name, values] : states) upload_state(name, values);
+  shared_->seed = stored_seed;
+  for (const auto& [name, slot] : shared_->slots) {
+    if (const auto values = loaded.find(name); values != loaded.end())
+      slot.memory->upload(values->second);
+    else
+      shared_->initialize(name, slot);  // a gradient
+  }
 }
 
 }  // namespace jerboa

@@ -1,10 +1,9 @@
-#include <jerboa/runtime/device.h>
-
 #include <fmt/format.h>
 
 #include <jerboa/backend/cpu.h>
 #include <jerboa/backend/reference.h>
 #include <jerboa/base/error.h>
+#include <jerboa/runtime/device.h>
 
 namespace jerboa {
 

@@ -16,7 +16,8 @@ std::uint64_t hash(const std::string& text) {
 
 }  // namespace
 
-HostTensor initial_values(const std::string& name, DType dtype, const Sizes& sizes, const Init& init, std::uint64_t seed) {
+HostTensor initial_values(const std::string& name, DType dtype, const Sizes& sizes, const Init& init,
+                          std::uint64_t seed) {
   HostTensor values(dtype, sizes);
   const std::int64_t count = values.size();
   if (init.kind == Init::Kind::constant) {

@@ -1,12 +1,10 @@
-#include <jerboa/runtime/session.h>
-
 #include <algorithm>
-#include <set>
-
 #include <fmt/format.h>
+#include <set>
 
 #include <jerboa/base/error.h>
 #include <jerboa/ops/ops.h>
+#include <jerboa/runtime/session.h>
 
 #include "runtime/initialize.h"
 #include "runtime/session_state.h"
@@ -21,15 +19,13 @@ std::vector<std::string> keys(const Map& map) {
   return names;
 }
 
-// Binds the symbols of an input's shape to the sizes it came with; false where they do not fit.
-bool bind(const Shape& shape, const Sizes& sizes, SymbolValues& symbols) {
-  if (shape.size() != sizes.size()) return false;
-  for (std::size_t i = 0; i < shape.size(); ++i) {
+// A size that is a symbol alone binds it; the first input that has the symbol decides.
+void bind(const Shape& shape, const Sizes& sizes, SymbolValues& symbols) {
+  for (std::size_t i = 0; i < std::min(shape.size(), sizes.size()); ++i) {
     std::map<std::string, std::int64_t> own;
     shape[i].collect_symbols(own);
     if (own.size() == 1 && shape[i].str() == own.begin()->first) symbols.emplace(own.begin()->first, sizes[i]);
   }
-  return true;
 }
 
 }  // namespace
@@ -43,7 +39,8 @@ std::string detail::listed(const std::vector<std::string>& names) {
   return text;
 }
 
-void Session::Shared::initialize(const std::string& name, Slot& slot) const {
+void Session::Shared::initialize(const std::string& name, const Slot& slot) const {
+  if (slot.tied) return;  // its memory belongs to another
   HostTensor values = detail::initial_values(name, slot.type.dtype, slot.sizes(), slot.init, seed);
   if (name == random_state) values.set_number(0, static_cast<double>(seed & 0xffffffffu));
   slot.memory->upload(values);
@@ -58,14 +55,15 @@ const Session::Slot& Session::Shared::find(const std::string& name, const char* 
 std::vector<std::string> Session::Shared::names(Storage storage) const {
   std::vector<std::string> list;
   for (const auto& [name, slot] : slots)
-    if (slot.storage == storage && !name.starts_with(gradient_prefix)) list.push_back(name);
+    if (slot.storage == storage && !slot.tied && !name.starts_with(gradient_prefix)) list.push_back(name);
   return list;
 }
 
 // Result
 
 void Result::check(const std::string& name) const {
-  if (!has(name)) throw UsageError(fmt::format("the run has no output or capture {}; there are {}", name, detail::listed(names())));
+  if (!has(name))
+    throw UsageError(fmt::format("the run has no output or capture {}; there are {}", name, detail::listed(names())));
 }
 
 HostTensor Result::get(const std::string& name) const {
@@ -83,54 +81,73 @@ std::vector<std::string> Result::names() const { return keys(shapes_); }
 
 // Session
 
-Session::Session(Device device, SessionOptions options) : device_(std::move(device)), shared_(std::make_shared<Shared>()) {
+Session::Session(Device device, SessionOptions options)
+    : device_(std::move(device)), shared_(std::make_shared<Shared>()) {
   shared_->seed = options.seed;
 }
 
-Session::Session(Device device, std::shared_ptr<Shared> shared) : device_(std::move(device)), shared_(std::move(shared)) {}
+Session::Session(Device device, std::shared_ptr<Shared> shared)
+    : device_(std::move(device)), shared_(std::move(shared)) {}
 
 Session Session::sibling() const { return {device_, shared_}; }
 
-std::uint64_t Session::seed() const { return shared_->seed; }
+std::uint64_t Session::seed() const {
+  const std::lock_guard lock(*shared_->mutex);
+  return shared_->seed;
+}
 
-void Session::declare(const TensorInfo& tensor) {
+bool Session::declare(const TensorInfo& tensor) {
+  const bool tied = !tensor.tied_to.empty();
   const auto known = shared_->slots.find(tensor.name);
   if (known != shared_->slots.end()) {
-    if (known->second.type != tensor.type || known->second.storage != tensor.storage)
-      throw UsageError(fmt::format("{} is {} {} here, but {} {} in another entry of the session", tensor.name,
-                                   name(tensor.storage), to_string(tensor.type), name(known->second.storage),
-                                   to_string(known->second.type)));
-    return;
+    const Slot& slot = known->second;
+    if (slot.type != tensor.type || slot.storage != tensor.storage || slot.tied != tied)
+      throw UsageError(fmt::format("{} is {}{} {} here, but {}{} {} in another entry of the session", tensor.name,
+                                   tied ? "tied " : "", name(tensor.storage), to_string(tensor.type),
+                                   slot.tied ? "tied " : "", name(slot.storage), to_string(slot.type)));
+    return false;
   }
   for (const Dim& dim : tensor.type.shape)
     if (!dim.is_constant())
       throw UsageError(fmt::format("{} is kept between runs, so its shape {} must not be symbolic", tensor.name,
                                    to_string(tensor.type.shape)));
-  Slot slot{tensor.type, tensor.storage, tensor.init, nullptr};
-  if (!tensor.tied_to.empty()) {
-    slot.memory = shared_->find(tensor.tied_to, "parameter", Storage::param).memory;
-  } else {
-    slot.memory = device_.backend().allocate(tensor.type.dtype, slot.sizes());
-    shared_->initialize(tensor.name, slot);
-  }
+  Slot slot{tensor.type, tensor.storage, tensor.init, tied, nullptr};
+  slot.memory = tied ? shared_->find(tensor.tied_to, "parameter", Storage::param).memory
+                     : device_.backend().allocate(tensor.type.dtype, slot.sizes());
+  shared_->initialize(tensor.name, slot);
   shared_->slots.emplace(tensor.name, std::move(slot));
+  return true;
 }
 
 void Session::add_entry(const std::string& name, const Graph& graph) {
   const std::lock_guard lock(*shared_->mutex);
   if (entries_.contains(name)) throw UsageError(fmt::format("the session already has an entry {}", name));
-  for (const TensorInfo& tensor : graph.tensors)
-    if (tensor.storage == Storage::param || tensor.storage == Storage::state) declare(tensor);
-  auto entry = std::make_shared<Entry>();
-  entry->graph = graph;
-  entry->executable =
-      device_.backend().compile(graph, [this](const std::string& slot) { return shared_->slots.at(slot).memory; });
-  entries_.emplace(name, std::move(entry));
+  verify(graph);
+  std::vector<std::string> declared;
+  try {
+    for (const bool tied : {false, true})  // what is tied needs the other's memory
+      for (const TensorInfo& tensor : graph.tensors) {
+        const bool persistent = tensor.storage == Storage::param || tensor.storage == Storage::state;
+        if (persistent && !tensor.tied_to.empty() == tied && declare(tensor)) declared.push_back(tensor.name);
+      }
+    auto entry = std::make_shared<Entry>();
+    entry->graph = graph;
+    entry->executable =
+        device_.backend().compile(graph, [this](const std::string& slot) { return shared_->slots.at(slot).memory; });
+    entries_.emplace(name, std::move(entry));
+  } catch (...) {
+    for (const std::string& slot : declared) shared_->slots.erase(slot);
+    throw;
+  }
 }
 
-bool Session::has_entry(const std::string& name) const { return entries_.contains(name); }
+bool Session::has_entry(const std::string& name) const {
+  const std::lock_guard lock(*shared_->mutex);
+  return entries_.contains(name);
+}
 
 const Graph& Session::graph(const std::string& entry) const {
+  const std::lock_guard lock(*shared_->mutex);
   const auto found = entries_.find(entry);
   if (found == entries_.end())
     throw UsageError(fmt::format("the session has no entry {}; there are {}", entry, detail::listed(keys(entries_))));
@@ -138,11 +155,26 @@ const Graph& Session::graph(const std::string& entry) const {
 }
 
 int Session::kernel_count(const std::string& entry) const {
+  const std::lock_guard lock(*shared_->mutex);
   graph(entry);
   return entries_.at(entry)->executable->kernel_count();
 }
 
 namespace {
+
+// Says in what way an input does not fit its type under the symbols' values; empty where it does.
+std::string misfit(const HostTensor& given, const TensorType& type, const SymbolValues& symbols) {
+  const std::string text =
+      fmt::format("is {}{} but the graph takes {}", name(given.dtype()), to_string(given.shape()), to_string(type));
+  if (given.dtype() != type.dtype || given.shape().size() != type.shape.size()) return text;
+  try {
+    const Sizes wanted = evaluate(type.shape, symbols);
+    if (given.shape() == wanted) return {};
+    return to_shape(wanted) == type.shape ? text : fmt::format("{}, which is {} here", text, to_string(wanted));
+  } catch (const ShapeError& error) {  // a symbol without a value, or beyond its bound
+    return fmt::format("{}: {}", text, error.what());
+  }
+}
 
 // Checks the inputs of a run against the graph, and gives the values of its symbols.
 SymbolValues check_inputs(const std::string& entry, const Graph& graph, const TensorMap& inputs) {
@@ -161,15 +193,12 @@ SymbolValues check_inputs(const std::string& entry, const Graph& graph, const Te
   for (const auto& [name, values] : inputs)
     if (!wanted.contains(name)) unknown.push_back(name);
   if (!missing.empty() || !unknown.empty())
-    throw UsageError(fmt::format("entry {}: missing inputs: {}; unknown inputs: {}", entry, detail::listed(missing), detail::listed(unknown)));
+    throw UsageError(fmt::format("entry {}: missing inputs: {}; unknown inputs: {}", entry, detail::listed(missing),
+                                 detail::listed(unknown)));
   for (const TensorInfo& tensor : graph.tensors) {
     if (tensor.storage != Storage::input) continue;
-    const HostTensor& given = inputs.at(tensor.name);
-    const bool fits = given.dtype() == tensor.type.dtype && given.shape().size() == tensor.type.shape.size() &&
-                      given.shape() == evaluate(tensor.type.shape, symbols);
-    if (!fits)
-      throw UsageError(fmt::format("entry {}: input {} is {}{} but the graph takes {}", entry, tensor.name,
-                                   name(given.dtype()), to_string(given.shape()), to_string(tensor.type)));
+    if (const std::string problem = misfit(inputs.at(tensor.name), tensor.type, symbols); !problem.empty())
+      throw UsageError(fmt::format("entry {}: input {} {}", entry, tensor.name, problem));
   }
   return symbols;
 }
@@ -180,7 +209,8 @@ std::vector<std::string> wanted_captures(const std::string& entry, const Graph& 
   if (options.all_captures) return known;
   for (const std::string& name : options.captures)
     if (std::find(known.begin(), known.end(), name) == known.end())
-      throw UsageError(fmt::format("entry {}: no capture is named {}; there are {}", entry, name, detail::listed(known)));
+      throw UsageError(
+          fmt::format("entry {}: no capture is named {}; there are {}", entry, name, detail::listed(known)));
   return options.captures;
 }
 
@@ -217,7 +247,7 @@ void Session::upload_params(const TensorMap& params, UploadOptions options) {
   std::vector<std::string> unknown, missing;
   for (const auto& [name, values] : params) {
     const auto found = shared_->slots.find(name);
-    if (found == shared_->slots.end() || found->second.storage != Storage::param)
+    if (found == shared_->slots.end() || found->second.storage != Storage::param || found->second.tied)
       unknown.push_back(name);
     else
       check_fits(name, found->second.type, values);
@@ -226,7 +256,8 @@ void Session::upload_params(const TensorMap& params, UploadOptions options) {
     for (const std::string& name : param_names())
       if (!params.contains(name)) missing.push_back(name);
   if (!unknown.empty() || !missing.empty())
-    throw UsageError(fmt::format("upload_params: unknown: {}; missing: {}", detail::listed(unknown), detail::listed(missing)));
+    throw UsageError(
+        fmt::format("upload_params: unknown: {}; missing: {}", detail::listed(unknown), detail::listed(missing)));
   for (const auto& [name, values] : params) shared_->slots.at(name).memory->upload(values);
 }
 

@@ -20,6 +20,7 @@ struct Session::Slot {
   TensorType type;
   Storage storage = Storage::state;
   Init init;
+  bool tied = false;  // the memory is another parameter's, under whose name it is saved and listed
   std::shared_ptr<DeviceTensor> memory;
 
   Sizes sizes() const { return evaluate(type.shape, {}); }
@@ -30,10 +31,10 @@ struct Session::Shared {
   std::uint64_t seed = 0;
   std::map<std::string, Slot> slots;
 
-  void initialize(const std::string& name, Slot& slot) const;
+  void initialize(const std::string& name, const Slot& slot) const;
   /// Throws UsageError that lists the known names.
   const Slot& find(const std::string& name, const char* what, Storage storage) const;
-  /// Without the slots that hold gradients.
+  /// Without the slots that hold gradients, and without tied ones.
   std::vector<std::string> names(Storage storage) const;
 };
 

@@ -1,9 +1,8 @@
-#include <jerboa/transform/grad.h>
-
 #include <fmt/format.h>
 
 #include <jerboa/ops/ops.h>
 #include <jerboa/transform/decompose.h>
+#include <jerboa/transform/grad.h>
 
 #include "transform/grad_rules.h"
 
@@ -13,7 +12,8 @@ namespace {
 // Walks the nodes that lead from `wrt` to the outputs in reverse, carrying a cotangent for each tensor on the way.
 class ReverseWalk {
  public:
-  ReverseWalk(Graph& graph, const std::vector<Tensor>& wrt) : graph_(graph), end_(static_cast<NodeId>(graph.nodes.size())) {
+  ReverseWalk(Graph& graph, const std::vector<Tensor>& wrt)
+      : graph_(graph), end_(static_cast<NodeId>(graph.nodes.size())) {
     reaches_.assign(graph.tensors.size(), false);
     first_ = end_;
     for (const Tensor& tensor : wrt) {
@@ -58,7 +58,8 @@ class ReverseWalk {
     const Gradient column = info(node.op).gradient;
     if (column == Gradient::Zero) return;
     if (column == Gradient::None)
-      throw GraphError(fmt::format("{}: cannot be differentiated{}", name(node.op), node.site.empty() ? "" : " (" + node.site + ")"));
+      throw GraphError(fmt::format("{}: cannot be differentiated{}", name(node.op),
+                                   node.site.empty() ? "" : " (" + node.site + ")"));
     std::vector<Tensor> x, y, dys;
     std::vector<bool> wanted;
     for (const TensorId id : node.inputs) {
@@ -75,8 +76,8 @@ class ReverseWalk {
       if (grads[i] && wanted[i]) accumulate(node.inputs[i], sum_to_shape(grads[i], x[i].shape()));
   }
 
-  std::vector<Tensor> through_decomposition(const Node& node, const std::vector<Tensor>& x, const std::vector<Tensor>& dys,
-                                            const std::vector<bool>& wanted) const {
+  std::vector<Tensor> through_decomposition(const Node& node, const std::vector<Tensor>& x,
+                                            const std::vector<Tensor>& dys, const std::vector<bool>& wanted) const {
     const auto made = decomposition(node, x);
     std::vector<Tensor> outputs, cotangents, wrt;
     for (std::size_t i = 0; i < made.size(); ++i) {
@@ -119,13 +120,18 @@ std::vector<Tensor> vector_jacobian(const std::vector<Tensor>& outputs, const st
 
 std::vector<Tensor> grad(Operand loss, const std::vector<Tensor>& wrt) {
   const Tensor own = loss.tensor();
-  const std::string site = loss.site().line > 0 ? " (" + loss.site().str() + ")" : "";
-  if (own.rank() != 0 || !is_float(own.dtype()))
-    throw GraphError(fmt::format("the loss must be a float scalar, not {}{}; take its mean or sum",
-                                 to_string(TensorType{own.dtype(), own.shape()}), site));
+  if (!own) throw GraphError("the loss is empty: the function that computes it gave no tensor");
+  const TensorType type{own.dtype(), own.shape()};
+  const std::string where =
+      current_graph("grad").producer(own.id()).site;  // the line that computed it, not this call's
+  const std::string site = where.empty() ? "" : " (" + where + ")";
+  if (!type.shape.empty() || !is_float(type.dtype))
+    throw GraphError(
+        fmt::format("the loss must be a float scalar, not {}{}; take its mean or sum", to_string(type), site));
   for (const Tensor& tensor : wrt)
     if (!is_float(tensor.dtype()))
-      throw GraphError(fmt::format("{} is {}: only float tensors have gradients{}", tensor.name(), name(tensor.dtype()), site));
+      throw GraphError(
+          fmt::format("{} is {}: only float tensors have gradients{}", tensor.name(), name(tensor.dtype()), site));
   auto grads = vector_jacobian({own}, {scalar(1, own.dtype())}, wrt);
   for (std::size_t i = 0; i < wrt.size(); ++i)
     if (!grads[i]) grads[i] = zeros_like(wrt[i]);
@@ -135,12 +141,22 @@ std::vector<Tensor> grad(Operand loss, const std::vector<Tensor>& wrt) {
 std::vector<ParamGrad> append_grad(Operand loss) {
   Graph& graph = current_graph("append_grad", loss.site());
   std::vector<Tensor> params;
-  for (std::size_t i = 0; i < graph.tensors.size(); ++i)
-    if (graph.tensors[i].storage == Storage::param && graph.tensors[i].trainable)
-      params.emplace_back(graph.identity(), static_cast<TensorId>(i));
+  std::vector<std::string> owners;  // the parameter whose values each one has: itself, unless it is tied
+  for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
+    const TensorInfo& info = graph.tensors[i];
+    if (info.storage != Storage::param || !info.trainable) continue;
+    params.emplace_back(graph.identity(), static_cast<TensorId>(i));
+    owners.push_back(info.tied_to.empty() ? info.name : info.tied_to);
+  }
   const auto grads = grad(loss, params);
   std::vector<ParamGrad> pairs;
-  for (std::size_t i = 0; i < params.size(); ++i) pairs.push_back({params[i], grads[i].named("d_" + params[i].name())});
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    if (params[i].name() != owners[i]) continue;
+    Tensor total = grads[i];
+    for (std::size_t j = 0; j < params.size(); ++j)
+      if (j != i && owners[j] == owners[i]) total = total + grads[j];
+    pairs.push_back({params[i], total.named("d_" + owners[i])});
+  }
   return pairs;
 }
 

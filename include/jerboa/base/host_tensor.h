@@ -25,20 +25,24 @@ class HostTensor {
   const std::vector<std::int64_t>& shape() const { return shape_; }
   std::int64_t size() const;
 
-  /// The elements; throws UsageError where T is not the element type.
+  /// The elements; throws UsageError where T is not the element type. Not of a temporary, which they would not outlive.
   template <class T>
-  std::span<T> as() {
+  std::span<T> as() & {
     check_type(type_of<T>());
     return {reinterpret_cast<T*>(bytes_.data()), static_cast<std::size_t>(size())};
   }
   template <class T>
-  std::span<const T> as() const {
+  std::span<const T> as() const& {
     check_type(type_of<T>());
     return {reinterpret_cast<const T*>(bytes_.data()), static_cast<std::size_t>(size())};
   }
-  std::span<float> f32() { return as<float>(); }
-  std::span<const float> f32() const { return as<float>(); }
-  std::span<const std::int32_t> i32() const { return as<std::int32_t>(); }
+  template <class T>
+  std::span<const T> as() const&& = delete;
+  std::span<float> f32() & { return as<float>(); }
+  std::span<const float> f32() const& { return as<float>(); }
+  std::span<const float> f32() const&& = delete;
+  std::span<const std::int32_t> i32() const& { return as<std::int32_t>(); }
+  std::span<const std::int32_t> i32() const&& = delete;
   /// The only element of a tensor that has one, whatever its type.
   double item() const;
   /// Element i as a number, whatever the type.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,10 +60,10 @@ class TextData {
   /// Reproducible: the batch of a number depends on the seed alone.
   BatchRange batches(std::int64_t count) const;
   Batch batch(std::int64_t number) const;
-  std::size_t size() const { return ids_.size(); }
+  std::size_t size() const { return ids_->size(); }
 
  private:
-  std::vector<std::int32_t> ids_;
+  std::shared_ptr<const std::vector<std::int32_t>> ids_;  // shared with the batches that are still to be made
   TextDataOptions options_;
 };
 
@@ -91,7 +92,7 @@ class ImageData {
   ImageDataOptions options_;
   std::int64_t count_ = 0;
   int height_ = 0, width_ = 0;
-  std::vector<std::uint8_t> pixels_, labels_;
+  std::shared_ptr<const std::vector<std::uint8_t>> pixels_, labels_;
 };
 
 }  // namespace jerboa

@@ -20,7 +20,7 @@ struct TrainerOptions {
 };
 
 struct StepResult : Result {
-  std::int64_t step = 0;  ///< updates so far, this one included
+  std::int64_t step = 0;  ///< updates so far; this step's included, if it made one
 };
 
 /// The part of a Trainer that does not depend on the model's type.
@@ -35,9 +35,11 @@ class TrainerCore {
   void load(const std::filesystem::path& path);
   void reset(std::optional<std::uint64_t> seed);
   /// Declares storage for batches like this one without a step, so that parameters can be loaded or looked at.
-  void prepare(const Batch& batch) { entry_for(batch); }
+  void prepare(const Batch& batch);
 
  private:
+  /// Takes a rate from the host, which belongs to the optimizer and not to the model's inputs, out of the batch.
+  Batch take_rate(Batch& data) const;
   std::string entry_for(const Batch& batch);
 
   Forward loss_;
@@ -81,6 +83,7 @@ class Trainer {
   StepResult step(const Batch& batch, const RunOptions& options = {}) { return core_.step(batch, options); }
   std::int64_t steps() const { return core_.steps(); }
   void prepare(const Batch& batch) { core_.prepare(batch); }
+  /// For a later load: between updates, because gradients that wait for more batches are not saved.
   void save(const std::filesystem::path& path) const { core_.save(path); }
   /// Needs the storage, so a step or prepare() comes first.
   void load(const std::filesystem::path& path) { core_.load(path); }

@@ -58,7 +58,7 @@ class Session {
   explicit Session(Device device, SessionOptions options = {});
 
   /// Compiles a graph under a name. Its parameters and states become storage, shared by name with other entries; their
-  /// types must agree. Throws UsageError where they do not, or where the name is taken.
+  /// types must agree. Throws UsageError where they do not, or where the name is taken, and leaves the session as it was.
   void add_entry(const std::string& name, const Graph& graph);
   bool has_entry(const std::string& name) const;
   const Graph& graph(const std::string& entry) const;
@@ -72,10 +72,13 @@ class Session {
   /// Another session over the same storage: no copy, changes are seen at once.
   Session sibling() const;
 
+  /// Throws UsageError that lists unknown and missing names, before anything changes. A parameter that is tied to another
+  /// has no values of its own, here and below.
   void upload_params(const TensorMap& params, UploadOptions options = {});
   TensorMap download_params() const;
   HostTensor download_param(const std::string& name) const;
-  /// Gradients of the last step by parameter name; empty before an entry that keeps them was added.
+  /// Gradients of the last step by parameter name; empty before an entry that keeps them was added. With accumulation
+  /// they are the sum so far, which an update sets to zero.
   TensorMap download_param_grads() const;
   HostTensor download_state(const std::string& name) const;
   void upload_state(const std::string& name, const HostTensor& values);
@@ -90,7 +93,8 @@ class Session {
   /// Parameters, states and the random state, in one safetensors file, written atomically. A path without the extension
   /// is a folder, which then holds model.safetensors.
   void save(const std::filesystem::path& path) const;
-  /// Everything that save wrote. Throws before anything changes where names, shapes or types do not fit.
+  /// Everything that save wrote, the seed included; gradients, which it does not write, become zero. Throws before
+  /// anything changes where names, shapes or types do not fit.
   void load(const std::filesystem::path& path);
 
   const Device& device() const { return device_; }
@@ -102,7 +106,8 @@ class Session {
   struct Entry;
 
   Session(Device device, std::shared_ptr<Shared> shared);
-  void declare(const TensorInfo& tensor);
+  /// Whether the storage is new.
+  bool declare(const TensorInfo& tensor);
 
   Device device_;
   std::shared_ptr<Shared> shared_;

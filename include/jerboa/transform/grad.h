@@ -19,7 +19,8 @@ std::vector<Tensor> vector_jacobian(const std::vector<Tensor>& outputs, const st
 struct ParamGrad {
   Tensor param, grad;
 };
-/// Gradients of the loss for every trainable parameter of the traced graph, named "d_NAME".
+/// Gradients of the loss for every trainable parameter of the traced graph, named "d_NAME". That of a parameter which
+/// others are tied to is the sum of all theirs.
 std::vector<ParamGrad> append_grad(Operand loss);
 
 }  // namespace jerboa

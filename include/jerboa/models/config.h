@@ -1,0 +1,47 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace jerboa::models {
+
+/// A Hugging Face config.json. A value that is missing or of another kind is a FileError that names the file and the
+/// key; a key whose value is null counts as missing.
+class Config {
+ public:
+  /// The file itself, or the folder that holds config.json.
+  static Config open(const std::filesystem::path& path);
+  /// `origin` stands for the file in errors.
+  static Config parse(std::string_view text, std::string origin = "config.json");
+
+  bool has(const std::string& key) const;
+  std::string text(const std::string& key) const;
+  int integer(const std::string& key) const;
+  double number(const std::string& key) const;
+  bool flag(const std::string& key) const;
+  std::vector<std::string> texts(const std::string& key) const;
+
+  std::string text(const std::string& key, std::string otherwise) const;
+  int integer(const std::string& key, int otherwise) const;
+  double number(const std::string& key, double otherwise) const;
+  bool flag(const std::string& key, bool otherwise) const;
+
+  /// An object inside, nothing where it is missing.
+  std::optional<Config> section(const std::string& key) const;
+  const std::string& origin() const { return origin_; }
+
+ private:
+  struct Json;
+  Config(std::shared_ptr<const Json> json, std::string origin) : json_(std::move(json)), origin_(std::move(origin)) {}
+  template <class T>
+  T get(const std::string& key, const char* kind) const;
+
+  std::shared_ptr<const Json> json_;
+  std::string origin_;
+};
+
+}  // namespace jerboa::models

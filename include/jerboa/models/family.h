@@ -1,0 +1,50 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <jerboa/io/safetensors.h>
+#include <jerboa/models/config.h>
+#include <jerboa/ops/tensor.h>
+
+namespace jerboa::models {
+
+/// Key/value caches of a decoder, kept as states "cache.LAYER.k" and "cache.LAYER.v".
+struct CacheOptions {
+  int capacity = 0;  ///< positions a sequence can have; 0: no cache
+  /// Layers whose attention has a window keep only what it can still reach, at position modulo their capacity, which
+  /// is the window plus chunk - 1: a chunk is stored before its first query looks back.
+  bool ring = false;
+  int chunk = 1;  ///< the most tokens a sequence gets in one run
+};
+
+/// What a decoder computes from. Positions and lengths are data, so one graph serves ragged batches, prefill in chunks
+/// and decode, with the time as a symbol.
+struct TextInputs {
+  Tensor ids;             ///< i32[batch, time]
+  Tensor positions = {};  ///< i32[batch, time], negative for padding; by default 0, 1, …
+  Tensor lengths = {};  ///< i32[batch]: tokens of each sequence so far, those of this run included; needed with a cache
+  CacheOptions cache = {};
+};
+
+/// A family of decoders: how config.json becomes a graph. Parameters are named as in Hugging Face files, and tied ones
+/// appear once.
+struct Family {
+  std::string_view model_type;  ///< as config.json says it
+  /// Logits f32[batch, time, vocabulary], appended to the traced graph.
+  Tensor (*logits)(const Config& config, const TextInputs& inputs);
+  /// How every parameter's name begins that older files leave out: "transformer."
+  std::string_view optional_prefix = {};
+};
+
+/// One row a family; adding one adds a file and a row.
+std::span<const Family> families();
+/// The family that config.json names; throws UsageError that lists those there are.
+const Family& family_of(const Config& config);
+
+/// The weights of a checkpoint for each parameter of a graph, as f32. Throws FileError that lists the parameters that
+/// the checkpoint lacks, or names one of another shape. Weights that the graph does not use are left alone.
+std::map<std::string, HostTensor> read_params(const SafeTensors& weights, const Graph& graph, const Family& family);
+
+}  // namespace jerboa::models

@@ -1,0 +1,38 @@
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <memory>
+
+#include <jerboa/base/error.h>
+
+#include "cli/commands.h"
+#include "verify/goldens.h"
+
+namespace jerboa::cli {
+namespace {
+
+struct Options {
+  std::string path, device = "best";
+};
+
+void run(const Options& options) {
+  int passed = 0, failed = 0;
+  for (const CaseReport& report : verify_goldens(options.path, Device::by_name(options.device))) {
+    ++(report.ok ? passed : failed);
+    if (!report.ok) fmt::print("{}: {}\n", report.name, report.message);
+  }
+  fmt::print("{} passed, {} failed\n", passed, failed);
+  if (failed > 0 || passed == 0) throw Failure();
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("verify", "Run goldens and say which do not hold: exits 0 only if all do.");
+  command->add_option("PATH", options->path, "an op-golden file, or a folder with train or logit goldens")->required();
+  command->add_option("--device", options->device, "where to run them: best, or the name of a device")
+      ->capture_default_str();
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace jerboa::cli

@@ -1,0 +1,78 @@
+#include <algorithm>
+#include <cstdint>
+#include <fmt/format.h>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include <jerboa/base/error.h>
+#include <jerboa/base/file.h>
+#include <jerboa/models/config.h>
+
+namespace jerboa::models {
+
+struct Config::Json {
+  nlohmann::json value;
+};
+
+Config Config::open(const std::filesystem::path& path) {
+  const auto file = std::filesystem::is_directory(path) ? path / "config.json" : path;
+  return parse(MappedFile(file).text(), file.string());
+}
+
+Config Config::parse(std::string_view text, std::string origin) {
+  auto value = nlohmann::json::parse(text, nullptr, false);
+  if (!value.is_object()) throw FileError(fmt::format("{}: not a JSON object", origin));
+  return {std::make_shared<const Json>(Json{std::move(value)}), std::move(origin)};
+}
+
+bool Config::has(const std::string& key) const {
+  const auto found = json_->value.find(key);
+  return found != json_->value.end() && !found->is_null();
+}
+
+template <class T>
+T Config::get(const std::string& key, const char* kind) const {
+  if (!has(key)) throw FileError(fmt::format("{}: {} is missing", origin_, key));
+  const nlohmann::json& value = json_->value.at(key);
+  const bool fits = [&] {
+    if constexpr (std::is_same_v<T, bool>) return value.is_boolean();
+    if constexpr (std::is_same_v<T, std::int64_t>) return value.is_number_integer();
+    if constexpr (std::is_same_v<T, double>) return value.is_number();
+    if constexpr (std::is_same_v<T, std::string>) return value.is_string();
+    if constexpr (std::is_same_v<T, std::vector<std::string>>)
+      return value.is_array() &&
+             std::all_of(value.begin(), value.end(), [](const auto& item) { return item.is_string(); });
+  }();
+  if (!fits) throw FileError(fmt::format("{}: {} is {}, which is not {}", origin_, key, value.dump(), kind));
+  return value.get<T>();
+}
+
+std::string Config::text(const std::string& key) const { return get<std::string>(key, "a text"); }
+double Config::number(const std::string& key) const { return get<double>(key, "a number"); }
+bool Config::flag(const std::string& key) const { return get<bool>(key, "true or false"); }
+std::vector<std::string> Config::texts(const std::string& key) const {
+  return get<std::vector<std::string>>(key, "a list of texts");
+}
+
+int Config::integer(const std::string& key) const {
+  const auto value = get<std::int64_t>(key, "a whole number");
+  if (value < std::numeric_limits<int>::min() || value > std::numeric_limits<int>::max())
+    throw FileError(fmt::format("{}: {} is {}, which is out of range", origin_, key, value));
+  return static_cast<int>(value);
+}
+
+std::string Config::text(const std::string& key, std::string otherwise) const {
+  return has(key) ? text(key) : std::move(otherwise);
+}
+int Config::integer(const std::string& key, int otherwise) const { return has(key) ? integer(key) : otherwise; }
+double Config::number(const std::string& key, double otherwise) const { return has(key) ? number(key) : otherwise; }
+bool Config::flag(const std::string& key, bool otherwise) const { return has(key) ? flag(key) : otherwise; }
+
+std::optional<Config> Config::section(const std::string& key) const {
+  if (!has(key)) return std::nullopt;
+  nlohmann::json value = json_->value.at(key);
+  if (!value.is_object()) throw FileError(fmt::format("{}: {} is not an object", origin_, key));
+  return Config(std::make_shared<const Json>(Json{std::move(value)}), fmt::format("{}: {}", origin_, key));
+}
+
+}  // namespace jerboa::models

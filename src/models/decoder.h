@@ -1,0 +1,62 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include <jerboa/models/family.h>
+#include <jerboa/ops/ops.h>
+
+namespace jerboa::models {
+
+/// The pieces that the families' graphs are made of, over what one graph's layers share. A name is that of a module in
+/// the checkpoint, whose parameters are NAME.weight and NAME.bias.
+class Decoder {
+ public:
+  /// Throws UsageError for inputs that do not fit together.
+  Decoder(const Config& config, const TextInputs& inputs);
+
+  /// x times a weight [out, in] transposed.
+  Tensor linear(const std::string& name, const Tensor& x, int out, bool bias) const;
+  /// The same for a weight [in, out], as GPT-2's files hold it.
+  Tensor linear_in_out(const std::string& name, const Tensor& x, int out) const;
+  Tensor embedding(const std::string& name, const Tensor& ids, int count, int width) const;
+  Tensor rms_norm(const std::string& name, const Tensor& x, double eps) const;
+  Tensor layer_norm(const std::string& name, const Tensor& x, double eps) const;
+  /// Scores of every token, by a table [count, width].
+  Tensor logits(const std::string& name, const Tensor& x, int count) const;
+
+  /// i32[batch, time]
+  Tensor positions() const { return positions_; }
+  Tensor rope(const Tensor& x, const RopeAttrs& attrs) const;
+  /// Causal attention of [batch, heads, time, size], through the layer's cache where there is one.
+  Tensor attend(int layer, const Tensor& q, const Tensor& k, const Tensor& v, int window = 0) const;
+
+ private:
+  Tensor weight(const std::string& name, Shape shape) const;
+  Tensor vector(const std::string& name, const Dim& size, double value) const;
+  /// A layer's cache with the new keys or values in it, which is the next version of it too.
+  Tensor cached(const std::string& name, const Tensor& values, int capacity, bool ring) const;
+
+  const Config& config_;
+  const TextInputs& inputs_;
+  Tensor positions_;
+  double deviation_;  // of initial weights
+};
+
+/// Any activation that Hugging Face configs name; throws FileError for others.
+Tensor activation(const Config& config, const std::string& key, const Tensor& x);
+/// Rotary embedding as `rope_parameters`, or in older files `rope_theta` and `rope_scaling`, describe it.
+RopeAttrs rope_attrs(const Config& config, int head_size);
+
+/// The model that Llama made common: pre-norm layers of attention, which is the family's own, and a gated MLP, under
+/// RMS norms. `attention(layer, name, x)` gives what the module NAME adds to the stream.
+using SelfAttention = std::function<Tensor(int layer, const std::string& name, const Tensor& x)>;
+Tensor llama_like_logits(const Decoder& decoder, const Config& config, const Tensor& ids,
+                         const SelfAttention& attention);
+
+// One function a family, each in a file of its name.
+Tensor gpt2_logits(const Config& config, const TextInputs& inputs);
+Tensor llama_logits(const Config& config, const TextInputs& inputs);
+Tensor qwen3_logits(const Config& config, const TextInputs& inputs);
+
+}  // namespace jerboa::models

@@ -1,0 +1,162 @@
+#include "verify/train_goldens.h"
+
+#include <cmath>
+#include <fmt/format.h>
+#include <limits>
+
+#include <jerboa/base/error.h>
+#include <jerboa/frontend/compile.h>
+#include <jerboa/models/family.h>
+#include <jerboa/ops/ops.h>
+
+namespace jerboa {
+namespace {
+
+constexpr double learning_rate = 1e-3;
+
+std::vector<double> numbers(const HostTensor& tensor) {
+  const auto values = tensor.f32();
+  return {values.begin(), values.end()};
+}
+
+class TrainGoldens {
+ public:
+  TrainGoldens(const std::filesystem::path& folder, const Device& device, const Tolerance& tolerance)
+      : golden_(SafeTensors::open(folder / "train.safetensors")),
+        config_(models::Config::open(folder)),
+        family_(models::family_of(config_)),
+        weights_(SafeTensors::open(folder)),
+        device_(device),
+        tolerance_(tolerance) {
+    const auto& shape = golden_.view("ids").shape;
+    if (shape.size() != 3 || shape[0] < 1 || shape[2] < 2)
+      throw FileError(
+          fmt::format("{}: ids is {}, not [steps, batch, time + 1]", golden_.path().string(), to_string(Sizes(shape))));
+    steps_ = shape[0];
+    batch_ = shape[1];
+    time_ = shape[2] - 1;
+    find_noise();
+  }
+
+  std::vector<CaseReport> run() {
+    Module module = compile_step();
+    module.session().upload_params(models::read_params(weights_, module.ir(), family_));
+    std::vector<double> losses;
+    for (std::int64_t step = 0; step < steps_; ++step) {
+      losses.push_back(module.step(batch(step)).loss());
+      if (step == 0) check_all("grad", module.session().download_param_grads(), &TrainGoldens::gradient_error);
+    }
+    check("losses", difference(losses, to_f64(golden_.view("losses")), tolerance_));
+    check_all(fmt::format("after{}", steps_), module.session().download_params(), &TrainGoldens::param_error);
+    return std::move(reports_);
+  }
+
+ private:
+  using Error = std::optional<std::string>;
+
+  Module compile_step() const {
+    const InputSpecs specs{{"ids", {batch_, time_}, DType::i32}, {"targets", {batch_, time_}, DType::i32}};
+    const auto loss = [&](const Inputs& in) {
+      return mean(cross_entropy(family_.logits(config_, {.ids = in["ids"]}), in["targets"]));
+    };
+    const AdamW optimizer{.lr = learning_rate,
+                          .beta1 = 0.9,
+                          .beta2 = 0.95,
+                          .eps = 1e-8,
+                          .weight_decay = 0.1,
+                          .decay = [](const std::string&) { return true; }};
+    return compile(training_graph(specs, loss, optimizer), {.device = device_});
+  }
+
+  // Inputs and targets of a step: all tokens but the last, and all but the first.
+  TensorMap batch(std::int64_t step) const {
+    const auto all = to_i32(golden_.view("ids"));
+    HostTensor ids(DType::i32, {batch_, time_}), targets = ids;
+    for (std::int64_t row = 0; row < batch_; ++row) {
+      const auto from = all.begin() + (step * batch_ + row) * (time_ + 1);
+      std::copy_n(from, time_, ids.as<std::int32_t>().begin() + row * time_);
+      std::copy_n(from + 1, time_, targets.as<std::int32_t>().begin() + row * time_);
+    }
+    return {{"ids", std::move(ids)}, {"targets", std::move(targets)}};
+  }
+
+  // Some gradients are zero by mathematics and rounding noise in the file: a bias of GPT-2's keys moves all scores of a
+  // query alike, which softmax does not see. No engine can match noise, and Adam, which divides a gradient by its own
+  // size, would blow it up. Such values are those that are not zero but smaller than an f32's precision of the typical
+  // gradient; the smallest real ones are well above that. A value that is exactly zero, like that of a token that did
+  // not occur, is no noise.
+  void find_noise() {
+    double squares = 0, count = 0;
+    for (const std::string& name : golden_.names()) {
+      if (!name.starts_with("grad/")) continue;
+      for (const double value : to_f64(golden_.view(name))) {
+        squares += value * value;
+        count += 1;
+      }
+    }
+    noise_ = count == 0 ? 0 : std::numeric_limits<float>::epsilon() * std::sqrt(squares / count);
+  }
+
+  bool is_noise(double gradient) const { return gradient != 0 && std::abs(gradient) < noise_; }
+
+  void check(const std::string& name, const Error& error) { reports_.push_back({name, !error, error.value_or("")}); }
+
+  // Each computed tensor against its golden, and each golden against what was computed.
+  void check_all(const std::string& kind, const TensorMap& computed,
+                 Error (TrainGoldens::*error)(const std::string&, std::vector<double>) const) {
+    for (const auto& [name, tensor] : computed) {
+      const std::string full = kind + "/" + name;
+      if (!golden_.contains(full))
+        check(full, "the file has no golden for this parameter");
+      else if (golden_.view(full).shape != tensor.shape())
+        check(full,
+              fmt::format("{} instead of {}", to_string(tensor.shape()), to_string(Sizes(golden_.view(full).shape))));
+      else
+        check(full, (this->*error)(name, numbers(tensor)));
+    }
+    for (const std::string& full : golden_.names())
+      if (full.starts_with(kind + "/") && !computed.contains(full.substr(kind.size() + 1)))
+        check(full, "the model has no such parameter");
+  }
+
+  std::vector<double> golden_of(const std::string& kind, const std::string& name) const {
+    return to_f64(golden_.view(fmt::format("{}/{}", kind, name)));
+  }
+
+  Error gradient_error(const std::string& name, std::vector<double> computed) const {
+    const auto golden = golden_of("grad", name);
+    for (std::size_t i = 0; i < golden.size(); ++i)
+      if (is_noise(golden[i]) && std::abs(computed[i]) < tolerance_.absolute) computed[i] = golden[i];
+    return difference(computed, golden, tolerance_);
+  }
+
+  Error param_error(const std::string& name, std::vector<double> computed) const {
+    const auto golden = golden_of(fmt::format("after{}", steps_), name);
+    auto gradient = golden_.contains("grad/" + name) ? golden_of("grad", name) : std::vector<double>();
+    gradient.resize(golden.size(), 0);
+    // Noise may have moved a parameter either way, but by no more than the rate at each step.
+    const double reach = 2.5 * learning_rate * static_cast<double>(steps_);
+    for (std::size_t i = 0; i < golden.size(); ++i)
+      if (is_noise(gradient[i]) && std::abs(computed[i] - golden[i]) < reach) computed[i] = golden[i];
+    return difference(computed, golden, tolerance_);
+  }
+
+  SafeTensors golden_;
+  models::Config config_;
+  const models::Family& family_;
+  SafeTensors weights_;
+  Device device_;
+  Tolerance tolerance_;
+  std::int64_t steps_ = 0, batch_ = 0, time_ = 0;
+  double noise_ = 0;
+  std::vector<CaseReport> reports_;
+};
+
+}  // namespace
+
+std::vector<CaseReport> verify_train_goldens(const std::filesystem::path& folder, const Device& device,
+                                             const Tolerance& tolerance) {
+  return TrainGoldens(folder, device, tolerance).run();
+}
+
+}  // namespace jerboa

@@ -1,0 +1,140 @@
+#include <gtest/gtest.h>
+
+#include <jerboa/base/error.h>
+#include <jerboa/frontend/compile.h>
+#include <jerboa/models/config.h>
+#include <jerboa/models/family.h>
+
+#include "models/decoder.h"
+#include "support/expect_error.h"
+#include "support/temp_folder.h"
+
+namespace jerboa::models {
+namespace {
+
+using test::expect_error;
+
+TEST(Config, ReadsValuesByKey) {
+  const Config config =
+      Config::parse(R"({"n": 3, "x": 0.5, "on": true, "name": "a", "none": null, "list": ["p", "q"], "in": {"y": 1}})");
+  EXPECT_EQ(config.integer("n"), 3);
+  EXPECT_EQ(config.number("n"), 3.0);
+  EXPECT_EQ(config.number("x"), 0.5);
+  EXPECT_TRUE(config.flag("on"));
+  EXPECT_EQ(config.text("name"), "a");
+  EXPECT_EQ(config.texts("list"), (std::vector<std::string>{"p", "q"}));
+  EXPECT_FALSE(config.has("none"));
+  EXPECT_EQ(config.integer("none", 7), 7);
+  EXPECT_EQ(config.section("in")->integer("y"), 1);
+  EXPECT_FALSE(config.section("out"));
+}
+
+TEST(Config, SaysWhatIsWrongAndWhere) {
+  const Config config =
+      Config::parse(R"({"n": "3", "huge": 4294967296, "in": {"y": 1.5}, "list": [1]})", "folder/config.json");
+  expect_error<FileError>([&] { config.integer("m"); }, "folder/config.json: m is missing");
+  expect_error<FileError>([&] { config.integer("n"); }, "folder/config.json: n is \"3\", which is not a whole number");
+  expect_error<FileError>([&] { config.integer("n", 1); }, "not a whole number");
+  expect_error<FileError>([&] { config.integer("huge"); }, "out of range");
+  expect_error<FileError>([&] { config.section("in")->integer("y"); }, "folder/config.json: in: y is 1.5");
+  expect_error<FileError>([&] { config.section("n"); }, "n is not an object");
+  expect_error<FileError>([&] { config.texts("list"); }, "not a list of texts");
+  expect_error<FileError>([] { Config::parse("[1]"); }, "not a JSON object");
+  expect_error<FileError>([] { Config::parse("{"); }, "not a JSON object");
+  expect_error<FileError>([] { Config::open("no/such/folder"); }, "no/such/folder");
+}
+
+TEST(Families, AreATable) {
+  for (const Family& family : families())
+    EXPECT_EQ(&family_of(Config::parse(R"({"model_type": ")" + std::string(family.model_type) + "\"}")), &family);
+  expect_error<UsageError>([] { family_of(Config::parse(R"({"model_type": "perceptron"})")); },
+                           "no family of models is named perceptron; there are gpt2, llama");
+  expect_error<FileError>([] { family_of(Config::parse("{}")); }, "model_type is missing");
+}
+
+RopeAttrs rope_of(const std::string& text) { return rope_attrs(Config::parse(text), 64); }
+bool same(const RopeAttrs& a, const RopeAttrs& b) { return same_attrs(Attrs(a), Attrs(b)); }
+
+TEST(RopeConfig, ReadsOldAndNewFilesAlike) {
+  EXPECT_TRUE(same(rope_of("{}"), RopeAttrs{}));
+  EXPECT_TRUE(same(rope_of(R"({"rope_theta": 5e5})"), {.base = 5e5}));
+  EXPECT_TRUE(same(rope_of(R"({"rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}})"), {.base = 5e5}));
+  const RopeAttrs llama3{.base = 5e5,
+                         .scaling = RopeScaling::llama3,
+                         .factor = 8,
+                         .low_freq_factor = 1,
+                         .high_freq_factor = 4,
+                         .original_context = 8192};
+  EXPECT_TRUE(
+      same(rope_of(R"({"rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+                               "high_freq_factor": 4, "original_max_position_embeddings": 8192}})"),
+           llama3));
+  EXPECT_TRUE(
+      same(rope_of(R"({"rope_parameters": {"rope_theta": 5e5, "rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+                               "high_freq_factor": 4, "original_max_position_embeddings": 8192}})"),
+           llama3));
+  EXPECT_TRUE(same(rope_of(R"({"max_position_embeddings": 32, "rope_scaling": {"type": "linear", "factor": 2}})"),
+                   {.scaling = RopeScaling::linear, .factor = 2, .original_context = 32}));
+  EXPECT_TRUE(same(
+      rope_of(
+          R"({"rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 32, "beta_fast": 16}})"),
+      {.scaling = RopeScaling::yarn, .factor = 4, .beta_fast = 16, .original_context = 32}));
+  EXPECT_TRUE(same(rope_of(R"({"partial_rotary_factor": 0.5})"), {.dims = 32}));
+  expect_error<FileError>([] { rope_of(R"({"rope_scaling": {"type": "dynamic", "factor": 2}})"); },
+                          "type dynamic is not known");
+  expect_error<FileError>([] { rope_of(R"({"rope_scaling": {"type": "llama3", "factor": 2}})"); },
+                          "low_freq_factor is missing");
+}
+
+// Weights
+
+constexpr const char* tiny = R"({"model_type": "gpt2", "n_embd": 4, "n_head": 2, "n_layer": 1, "n_positions": 8,
+                                 "vocab_size": 6, "activation_function": "gelu_new"})";
+
+Graph tiny_graph(const Config& config) {
+  return forward_graph({{"ids", {1, 3}, DType::i32}},
+                       [&](const Inputs& in) { return family_of(config).logits(config, {.ids = in["ids"]}); });
+}
+
+// A checkpoint with every parameter of the tiny model, under names without these first characters.
+void write_tiny(const std::filesystem::path& path, std::size_t without, const std::string& left_out = "") {
+  const Graph graph = tiny_graph(Config::parse(tiny));
+  std::vector<float> zeros(256, 0);
+  std::vector<TensorView> views;
+  for (const TensorInfo& tensor : graph.tensors) {
+    if (tensor.storage != Storage::param || tensor.name == left_out) continue;
+    const Sizes sizes = evaluate(tensor.type.shape, {});
+    views.push_back(view_of(tensor.name.substr(without), sizes,
+                            std::span<const float>(zeros).first(static_cast<std::size_t>(element_count(sizes)))));
+  }
+  write_safetensors(path, views);
+}
+
+TEST(Weights, AreFoundUnderLongAndShortNames) {
+  const test::TempFolder folder;
+  const Config config = Config::parse(tiny);
+  const Graph graph = tiny_graph(config);
+  for (const std::size_t without : {std::size_t{0}, std::string_view("transformer.").size()}) {
+    write_tiny(folder / "model.safetensors", without);
+    const auto params = read_params(SafeTensors::open(folder.path()), graph, family_of(config));
+    EXPECT_EQ(params.size(), 16u);
+    EXPECT_TRUE(params.contains("transformer.h.0.attn.c_attn.weight"));
+  }
+}
+
+TEST(Weights, ThatAreMissingOrOfAnotherShapeAreNamed) {
+  const test::TempFolder folder;
+  const Config config = Config::parse(tiny);
+  write_tiny(folder / "model.safetensors", 0, "transformer.ln_f.bias");
+  expect_error<FileError>([&] { read_params(SafeTensors::open(folder.path()), tiny_graph(config), family_of(config)); },
+                          "has no transformer.ln_f.bias");
+  std::string wider = tiny;
+  wider.replace(wider.find("\"n_positions\": 8"), 16, "\"n_positions\": 9");
+  write_tiny(folder / "model.safetensors", 0);
+  const Config other = Config::parse(wider);
+  expect_error<FileError>([&] { read_params(SafeTensors::open(folder.path()), tiny_graph(other), family_of(other)); },
+                          "transformer.wpe.weight is [8, 4], but the model's is [9, 4]");
+}
+
+}  // namespace
+}  // namespace jerboa::models

@@ -1,0 +1,270 @@
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <numeric>
+
+#include <jerboa/base/error.h>
+#include <jerboa/base/random.h>
+#include <jerboa/frontend/compile.h>
+#include <jerboa/models/family.h>
+#include <jerboa/ops/ops.h>
+
+#include "support/expect_error.h"
+#include "support/temp_folder.h"
+
+// Decoding through key/value caches, in ragged batches and chunks of any size, against computing every sequence whole.
+namespace jerboa {
+namespace {
+
+using models::CacheOptions;
+using models::Config;
+using models::Family;
+using models::TextInputs;
+
+const std::filesystem::path goldens = JERBOA_SOURCE_DIR "/tests/data/goldens";
+
+using Tokens = std::vector<std::int32_t>;
+using Logits = std::vector<float>;  // of one position
+
+/// One of the golden models, its config perhaps changed.
+struct Model {
+  explicit Model(const std::string& folder) : Model(folder, test::read_text(goldens / folder / "config.json")) {}
+  Model(const std::string& folder, const std::string& config_text)
+      : config(Config::parse(config_text)),
+        family(models::family_of(config)),
+        weights(SafeTensors::open(goldens / folder)) {}
+
+  Session session(const Graph& graph) const {
+    Session made = create_session({{"run", graph}}, {.device = Device::reference()});
+    made.upload_params(models::read_params(weights, graph, family));
+    return made;
+  }
+
+  Config config;
+  const Family& family;
+  SafeTensors weights;
+};
+
+std::vector<Logits> rows_of(const HostTensor& logits) {
+  const auto width = static_cast<std::size_t>(logits.shape().back());
+  const auto values = logits.f32();
+  std::vector<Logits> rows;
+  for (std::size_t at = 0; at < values.size(); at += width)
+    rows.emplace_back(values.begin() + static_cast<std::ptrdiff_t>(at),
+                      values.begin() + static_cast<std::ptrdiff_t>(at + width));
+  return rows;
+}
+
+/// The logits of every position of one sequence, computed at once and without a cache.
+class Whole {
+ public:
+  explicit Whole(const Model& model)
+      : session_(model.session(forward_graph({{"ids", {1, Dim::symbol("T", 64)}, DType::i32}}, [&](const Inputs& in) {
+          return model.family.logits(model.config, {.ids = in["ids"]});
+        }))) {}
+
+  std::vector<Logits> operator()(const Tokens& tokens) {
+    const HostTensor ids({1, static_cast<std::int64_t>(tokens.size())}, std::span<const std::int32_t>(tokens));
+    return rows_of(session_.run("run", {{"ids", ids}}).get("output"));
+  }
+
+ private:
+  Session session_;
+};
+
+/// Sequences that grow through a cache: one graph for every size of chunk.
+class Decoding {
+ public:
+  Decoding(const Model& model, std::int64_t batch, const CacheOptions& cache)
+      : batch_(batch), done_(static_cast<std::size_t>(batch)), session_(model.session(graph(model, batch, cache))) {}
+
+  Session& session() { return session_; }
+
+  /// Appends tokens to each sequence, some of them perhaps none, in one run; gives the logits of what was appended.
+  std::vector<std::vector<Logits>> append(const std::vector<Tokens>& more) {
+    std::size_t time = 1;
+    for (const Tokens& tokens : more) time = std::max(time, tokens.size());
+    HostTensor ids(DType::i32, {batch_, static_cast<std::int64_t>(time)}), positions = ids,
+                                                                           lengths(DType::i32, {batch_});
+    const auto position = positions.as<std::int32_t>();
+    std::fill(position.begin(), position.end(), -1);
+    for (std::size_t row = 0; row < more.size(); ++row) {
+      for (std::size_t t = 0; t < more[row].size(); ++t) {
+        ids.as<std::int32_t>()[row * time + t] = more[row][t];
+        position[row * time + t] = static_cast<std::int32_t>(done_[row]++);
+      }
+      lengths.as<std::int32_t>()[row] = static_cast<std::int32_t>(done_[row]);
+    }
+    const auto all =
+        rows_of(session_.run("run", {{"ids", ids}, {"positions", positions}, {"lengths", lengths}}).get("output"));
+    std::vector<std::vector<Logits>> own(more.size());
+    for (std::size_t row = 0; row < more.size(); ++row)
+      for (std::size_t t = 0; t < more[row].size(); ++t) own[row].push_back(all[row * time + t]);
+    return own;
+  }
+
+  /// New sequences in place of the old ones; what those left in the cache stays there, and must not be seen.
+  void start_again() { std::fill(done_.begin(), done_.end(), 0); }
+
+ private:
+  static Graph graph(const Model& model, std::int64_t batch, const CacheOptions& cache) {
+    const Dim time = Dim::symbol("T", 32);
+    const InputSpecs specs{
+        {"ids", {batch, time}, DType::i32}, {"positions", {batch, time}, DType::i32}, {"lengths", {batch}, DType::i32}};
+    return forward_graph(specs, [&](const Inputs& in) {
+      return model.family.logits(
+          model.config, {.ids = in["ids"], .positions = in["positions"], .lengths = in["lengths"], .cache = cache});
+    });
+  }
+
+  std::int64_t batch_;
+  std::vector<std::size_t> done_;
+  Session session_;
+};
+
+std::vector<Tokens> random_sequences(const std::vector<std::size_t>& lengths, std::uint64_t seed) {
+  SplitMix random(seed);
+  std::vector<Tokens> sequences;
+  for (const std::size_t length : lengths) {
+    sequences.emplace_back(length);
+    for (auto& token : sequences.back()) token = static_cast<std::int32_t>(random.below(256));
+  }
+  return sequences;
+}
+
+void expect_near(const Logits& computed, const Logits& wanted, const std::string& what) {
+  ASSERT_EQ(computed.size(), wanted.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(computed[i], wanted[i], 1e-5) << what << ", token " << i;
+}
+
+// Feeds the sequences in chunks of these sizes, the last size again and again, and compares every position.
+void expect_same_in_chunks(Decoding& decoding, Whole& whole, const std::vector<Tokens>& sequences,
+                           const std::vector<std::size_t>& chunks) {
+  std::vector<std::vector<Logits>> wanted;
+  std::size_t longest = 0;
+  for (const Tokens& sequence : sequences) {
+    wanted.push_back(whole(sequence));
+    longest = std::max(longest, sequence.size());
+  }
+  decoding.start_again();
+  for (std::size_t start = 0, number = 0; start < longest; ++number) {
+    const std::size_t chunk = chunks[std::min(number, chunks.size() - 1)];
+    std::vector<Tokens> more;
+    for (const Tokens& sequence : sequences) {
+      const auto at = [&](std::size_t place) {
+        return sequence.begin() + static_cast<std::ptrdiff_t>(std::min(place, sequence.size()));
+      };
+      more.emplace_back(at(start), at(start + chunk));
+    }
+    const auto computed = decoding.append(more);
+    for (std::size_t row = 0; row < sequences.size(); ++row)
+      for (std::size_t t = 0; t < computed[row].size(); ++t)
+        expect_near(computed[row][t], wanted[row][start + t],
+                    "chunk " + std::to_string(chunk) + ", sequence " + std::to_string(row) + ", position " +
+                        std::to_string(start + t));
+    if (testing::Test::HasFatalFailure()) return;
+    start += chunk;
+  }
+}
+
+TEST(Decode, ARaggedBatchInChunksEqualsComputingItWhole) {
+  const Model model("train_llama");
+  Whole whole(model);
+  Decoding decoding(model, 3, {.capacity = 24});
+  std::uint64_t seed = 1;
+  for (const auto& chunks : std::vector<std::vector<std::size_t>>{{32}, {4}, {1}, {7, 1}, {3, 5, 2, 1}})
+    expect_same_in_chunks(decoding, whole, random_sequences({5, 17, 11}, seed++), chunks);
+}
+
+// Prefill of prompts that differ in length, then one token a run, while sequences end at different times.
+TEST(Decode, PrefillThenOneTokenAtATime) {
+  const Model model("train_llama");
+  Whole whole(model);
+  Decoding decoding(model, 3, {.capacity = 20});
+  const auto prompts = random_sequences({3, 9, 6}, 20), ends = random_sequences({8, 2, 5}, 21);
+  std::vector<Tokens> so_far = prompts;
+  auto computed = decoding.append(prompts);
+  for (std::size_t step = 0;; ++step) {
+    std::vector<Tokens> next(3);
+    for (std::size_t row = 0; row < 3; ++row) {
+      if (computed[row].empty()) continue;
+      expect_near(computed[row].back(), whole(so_far[row]).back(),
+                  "step " + std::to_string(step) + ", row " + std::to_string(row));
+      if (step < ends[row].size()) next[row] = {ends[row][step]};
+      so_far[row].insert(so_far[row].end(), next[row].begin(), next[row].end());
+    }
+    if (HasFatalFailure() || step == 8) break;
+    computed = decoding.append(next);
+  }
+  EXPECT_EQ(so_far[0].size(), 11u);
+  EXPECT_EQ(so_far[1].size(), 11u);
+}
+
+// Windows in some layers: a ring keeps no more than they reach.
+TEST(Decode, ARingWithAWindowEqualsComputingItWhole) {
+  std::string text = test::read_text(goldens / "train_qwen3" / "config.json");
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    const auto place = text.find(from);
+    ASSERT_NE(place, std::string::npos) << from;
+    text.replace(place, from.size(), to);
+  };
+  replace("\"sliding_window\": null", "\"sliding_window\": 4");
+  replace("\"use_sliding_window\": false", "\"use_sliding_window\": true");
+  replace("full_attention", "sliding_attention");
+  const Model windowed("train_qwen3", text), full("train_qwen3");
+  Whole whole(windowed), whole_without(full);
+  const auto sequences = random_sequences({26, 9}, 5);
+  EXPECT_NE(whole(sequences[0]).back(), whole_without(sequences[0]).back());
+  EXPECT_EQ(whole(sequences[0])[3], whole_without(sequences[0])[3]);
+
+  Decoding ring(windowed, 2, {.capacity = 30, .ring = true, .chunk = 5});
+  EXPECT_EQ(ring.session().download_state("cache.0.k").shape(), (Sizes{2, 2, 8, 16}));
+  EXPECT_EQ(ring.session().download_state("cache.1.v").shape(), (Sizes{2, 2, 30, 16}));
+  for (const auto& chunks : std::vector<std::vector<std::size_t>>{{5}, {1}, {5, 3, 1}})
+    expect_same_in_chunks(ring, whole, sequences, chunks);
+
+  Decoding straight(windowed, 2, {.capacity = 30});
+  EXPECT_EQ(straight.session().download_state("cache.0.k").shape(), (Sizes{2, 2, 30, 16}));
+  expect_same_in_chunks(straight, whole, sequences, {5, 1});
+}
+
+class GreedyDecode : public testing::TestWithParam<const char*> {};
+
+TEST_P(GreedyDecode, WritesWhatTransformersWrote) {
+  const Model model(GetParam());
+  const SafeTensors golden = SafeTensors::open(goldens / GetParam() / "golden.safetensors");
+  const Tokens prompt = to_i32(golden.view("input_ids"));
+  Decoding decoding(model, 1, {.capacity = 48});
+  Tokens written = prompt;
+  auto logits = decoding.append({prompt});
+  for (int i = 0; i < 24; ++i) {
+    const Logits& last = logits[0].back();
+    written.push_back(static_cast<std::int32_t>(std::max_element(last.begin(), last.end()) - last.begin()));
+    logits = decoding.append({{written.back()}});
+  }
+  EXPECT_EQ(written, to_i32(golden.view("greedy")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GreedyDecode, testing::Values("gpt2", "llama", "llama3_scaled", "qwen3"));
+
+TEST(Decode, InputsThatDoNotFitTogetherAreRefused) {
+  const Model model("train_llama");
+  const auto build = [&](const CacheOptions& cache, const Dim& batch, bool positions) {
+    return [&model, cache, batch, positions] {
+      trace([&] {
+        const Tensor ids = tensor_input("ids", {batch, 4}, DType::i32);
+        TextInputs inputs{.ids = ids, .cache = cache};
+        if (positions) inputs.positions = tensor_input("positions", {batch, 4}, DType::i32);
+        if (positions) inputs.lengths = tensor_input("lengths", {batch}, DType::i32);
+        output("output", model.family.logits(model.config, inputs));
+      });
+    };
+  };
+  test::expect_error<UsageError>(build({.capacity = 8}, 1, false), "needs positions and lengths");
+  test::expect_error<UsageError>(build({.capacity = 8}, Dim::symbol("B", 4), true), "a batch of a fixed size");
+  test::expect_error<UsageError>(build({.capacity = 8, .chunk = 0}, 1, true), "chunks of 0");
+  build({.capacity = 8}, 1, true)();
+  build({}, Dim::symbol("B", 4), false)();
+}
+
+}  // namespace
+}  // namespace jerboa
