@@ -1,6 +1,6 @@
-#include <jerboa/base/error.h>
-
 #include <string_view>
+
+#include <jerboa/base/error.h>
 
 namespace jerboa {
 
