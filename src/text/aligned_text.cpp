@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "text/utf8.h"
+
 namespace jerboa {
 namespace {
 
@@ -25,6 +27,13 @@ void Rewriter::replace(std::size_t begin, std::size_t end, std::string_view with
   target_ += with;
   edits_.push_back({{target_begin, static_cast<std::uint32_t>(target_.size())},
                     {static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)}});
+}
+
+void Rewriter::prepend(std::size_t at, std::string_view text) {
+  const std::size_t size = utf8::decode(source_, at).size;
+  std::string both(text);
+  both += source_.substr(at, size);
+  replace(at, at + size, both);
 }
 
 void AlignedText::apply(Rewriter&& rewriter) {

@@ -77,7 +77,7 @@ void Replace::apply(AlignedText& text) const {
 void Prepend::apply(AlignedText& text) const {
   if (text.text().empty()) return;
   Rewriter rewriter(text.text());
-  rewriter.insert(0, prepend);
+  rewriter.prepend(0, prepend);
   text.apply(std::move(rewriter));
 }
 
@@ -85,10 +85,11 @@ void Bert::apply(AlignedText& text) const {
   if (clean_text || handle_chinese_chars) {
     const unicode::Classes classify;
     edit_characters(text, [&](Rewriter& out, char32_t c, std::size_t begin, std::size_t end) {
-      if (clean_text && classify.is(c, unicode::kSpace)) {
-        out.replace(begin, end, " ");
-      } else if (clean_text && (c == 0 || c == utf8::kReplacement || classify.is(c, unicode::kOther))) {
+      const bool line_or_tab = c == '\t' || c == '\n' || c == '\r';
+      if (clean_text && (c == utf8::kReplacement || (classify.is(c, unicode::kOther) && !line_or_tab))) {
         out.remove(begin, end);
+      } else if (clean_text && classify.is(c, unicode::kSpace)) {
+        out.replace(begin, end, " ");
       } else if (handle_chinese_chars && unicode::is_cjk_ideograph(c)) {
         out.insert(begin, " ");
         out.insert(end, " ");

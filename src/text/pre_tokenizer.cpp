@@ -116,7 +116,7 @@ namespace pre_tokenizers {
 void ByteLevel::apply(Words& words) const {
   if (add_prefix_space) {
     rewrite_words(words, [&](Rewriter& out, Range word) {
-      if (!view(words, word).starts_with(' ')) out.insert(word.begin, " ");
+      if (!view(words, word).starts_with(' ')) out.prepend(word.begin, " ");
     });
   }
   if (use_regex) {
@@ -190,7 +190,7 @@ void Metaspace::apply(Words& words) const {
     const bool prepend =
         prepend_scheme == PrependScheme::always ||
         (prepend_scheme == PrependScheme::first && words.at_start && words.text.original(word).begin == 0);
-    if (prepend && !text.starts_with(replacement) && !text.starts_with(' ')) out.insert(word.begin, replacement);
+    if (prepend && !text.starts_with(replacement) && !text.starts_with(' ')) out.prepend(word.begin, replacement);
     for (std::size_t at = text.find(' '); at != std::string_view::npos; at = text.find(' ', at + 1))
       out.replace(word.begin + at, word.begin + at + 1, replacement);
   });

@@ -97,6 +97,24 @@ class FormTable {
   std::vector<std::uint8_t> bits_;
 };
 
+// Replaces what differs, so that the characters around it keep offsets of their own.
+void replace_difference(Rewriter& rewriter, std::string_view text, std::size_t begin, std::size_t end,
+                        std::string_view result) {
+  while (begin < end && !result.empty()) {
+    const std::size_t size = utf8::decode(text, begin).size;
+    if (!result.starts_with(text.substr(begin, size))) break;
+    result.remove_prefix(size);
+    begin += size;
+  }
+  while (begin < end && !result.empty()) {
+    const std::size_t last = utf8::previous(text, end);
+    if (!result.ends_with(text.substr(last, end - last))) break;
+    result.remove_suffix(end - last);
+    end = last;
+  }
+  rewriter.replace(begin, end, result);
+}
+
 }  // namespace
 
 void normalize(AlignedText& aligned, UnicodeForm form) {
@@ -123,8 +141,7 @@ void normalize(AlignedText& aligned, UnicodeForm form) {
       if (!next.valid || next.code < 0x80 || (table->bits(next.code, form) & FormTable::kBoundary)) break;
       at += next.size;
     }
-    const std::string result = normalized(text.substr(boundary, at - boundary), form);
-    rewriter.replace(boundary, at, result);
+    replace_difference(rewriter, text, boundary, at, normalized(text.substr(boundary, at - boundary), form));
     boundary = at;
   }
   aligned.apply(std::move(rewriter));
