@@ -29,7 +29,6 @@ class Rewriter {
 
   /// Replaces [begin, end), which must not lie before the last replacement.
   void replace(std::size_t begin, std::size_t end, std::string_view with);
-  void insert(std::size_t at, std::string_view text) { replace(at, at, text); }
   /// Puts `text` before the character at `at`, as a part of it: both stand for that character.
   void prepend(std::size_t at, std::string_view text);
   void remove(std::size_t begin, std::size_t end) { replace(begin, end, {}); }

@@ -91,8 +91,7 @@ void Bert::apply(AlignedText& text) const {
       } else if (clean_text && classify.is(c, unicode::kSpace)) {
         out.replace(begin, end, " ");
       } else if (handle_chinese_chars && unicode::is_cjk_ideograph(c)) {
-        out.insert(begin, " ");
-        out.insert(end, " ");
+        out.replace(begin, end, fmt::format(" {} ", utf8::encode(c)));
       }
     });
   }

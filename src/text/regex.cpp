@@ -20,17 +20,25 @@ constexpr std::size_t kMaxPattern = 64 * 1024;
 constexpr std::string_view kSpaces =
     R"(\t-\r\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
-std::string with_unicode_spaces(std::string_view pattern) {
+// And its word characters are fewer than Oniguruma's: no marks, and not the Latin-1 superscripts and fractions.
+constexpr std::string_view kWords = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
+
+// Spells out the classes that PCRE2 understands differently.
+std::string translated(std::string_view pattern) {
   std::string out;
   bool in_class = false;
   for (std::size_t i = 0; i < pattern.size(); ++i) {
     const char c = pattern[i];
     if (c == '\\' && i + 1 < pattern.size()) {
       const char escaped = pattern[++i];
-      if (escaped == 's') {
-        out += in_class ? std::string(kSpaces) : fmt::format("[{}]", kSpaces);
-      } else if (escaped == 'S' && !in_class) {
-        out += fmt::format("[^{}]", kSpaces);
+      const bool space = escaped == 's' || escaped == 'S';
+      const bool word = escaped == 'w' || escaped == 'W';
+      const bool negated = escaped == 'S' || escaped == 'W';
+      const std::string_view members = space ? kSpaces : kWords;
+      if ((space || word) && !in_class) {
+        out += fmt::format("[{}{}]", negated ? "^" : "", members);
+      } else if ((space || word) && !negated) {
+        out += members;
       } else {
         out += c;
         out += escaped;
@@ -66,14 +74,14 @@ Regex::Regex(std::string_view pattern) : pattern_(pattern) {
   if (pattern.size() > kMaxPattern)
     throw UsageError(
         fmt::format("regular expression of {} bytes; at most {} are accepted", pattern.size(), kMaxPattern));
-  const std::string translated = with_unicode_spaces(pattern);
+  const std::string ours = translated(pattern);
   int error = 0;
   PCRE2_SIZE place = 0;
-  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(ours.data()), ours.size(),
                                    PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &place, nullptr);
   if (!code)
-    throw UsageError(fmt::format("regular expression \"{}\": {} (at byte {} of \"{}\")", pattern, message_of(error),
-                                 place, translated));
+    throw UsageError(
+        fmt::format("regular expression \"{}\": {} (at byte {} of \"{}\")", pattern, message_of(error), place, ours));
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where there is no JIT, the interpreter runs
   code_ = std::shared_ptr<const void>(
       code, [](const void* p) { pcre2_code_free(static_cast<pcre2_code*>(const_cast<void*>(p))); });

@@ -288,7 +288,10 @@ Tokenizer Tokenizer::from_json(std::string_view text, std::string_view name) {
     for (std::size_t i = 0; i < list.size(); ++i) added.push_back(AddedToken::parse(list.at(i)));
   }
   parts->added = AddedTokens(std::move(added), parts->normalizer);
-  const bool reads_bytes = model->type == "BPE" && parts->pre_tokenizer.leave_bytes();
+  const JsonView options(model->options, file);
+  const bool affixes =
+      !options.string("continuing_subword_prefix", "").empty() || !options.string("end_of_word_suffix", "").empty();
+  const bool reads_bytes = model->type == "BPE" && !affixes && parts->pre_tokenizer.leave_bytes();
   parts->model = build_model(*model, reads_bytes, file);
   return Tokenizer(std::move(parts));
 }
