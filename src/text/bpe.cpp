@@ -55,7 +55,6 @@ void MergeTable::add(TokenId left, TokenId right, Merge merge) {
     at = (at + 1) & mask_;
   }
   entries_[at] = {pair, merge};
-  ++count_;
 }
 
 std::optional<std::pair<const Token*, const Token*>> WordCache::find(std::string_view word, std::uint64_t hash) const {

@@ -43,7 +43,6 @@ class MergeTable {
       if (entries_[at].pair == kFree) return {};
     }
   }
-  std::size_t size() const { return count_; }
 
  private:
   static constexpr std::uint64_t kFree = ~std::uint64_t{0};
@@ -65,7 +64,6 @@ class MergeTable {
   std::vector<Entry> entries_;
   std::size_t mask_ = 0;
   int shift_ = 0;
-  std::size_t count_ = 0;
 };
 
 /// Remembers the tokens of words: most words of a text have been seen before. Bounded; forgets everything when full.
@@ -132,7 +130,6 @@ class BpeModel {
 
   const Vocab& vocab() const { return vocab_; }
   const Options& options() const { return options_; }
-  const MergeTable& merges() const { return merges_; }
   void tokenize(std::string_view word, ModelScratch& scratch, std::vector<Token>& out) const;
 
  private:

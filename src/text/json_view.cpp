@@ -44,11 +44,6 @@ std::int64_t JsonView::integer() const {
   return node_->get<std::int64_t>();
 }
 
-double JsonView::number() const {
-  if (!node_->is_number()) fail(fmt::format("expected a number, found {}", node_->type_name()));
-  return node_->get<double>();
-}
-
 std::string JsonView::string(std::string_view key, std::string_view fallback) const {
   return has(key) ? string(key) : std::string(fallback);
 }

@@ -26,7 +26,6 @@ class JsonView {
 
   std::string string() const;
   std::int64_t integer() const;
-  double number() const;
   std::string string(std::string_view key) const { return at(key).string(); }
   std::string string(std::string_view key, std::string_view fallback) const;
   bool boolean(std::string_view key, bool fallback) const;

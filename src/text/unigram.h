@@ -48,7 +48,6 @@ class UnigramModel {
   UnigramModel(Vocab vocab, std::vector<double> scores, TokenId unk, bool byte_fallback);
 
   const Vocab& vocab() const { return vocab_; }
-  double score(TokenId id) const { return scores_[static_cast<std::size_t>(id)]; }
   void tokenize(std::string_view word, ModelScratch& scratch, std::vector<Token>& out) const;
 
  private:

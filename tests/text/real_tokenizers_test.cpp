@@ -7,8 +7,8 @@
 
 #include <jerboa/base/error.h>
 
+#include "text/pre_tokenizer.h"
 #include "text/sentencepiece.h"
-#include "text/tokenizer_parts.h"
 
 namespace jerboa {
 namespace {

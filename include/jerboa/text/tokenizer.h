@@ -107,7 +107,6 @@ class Tokenizer {
 
   /// For the library itself.
   explicit Tokenizer(std::shared_ptr<const detail::TokenizerParts> parts);
-  const detail::TokenizerParts& parts() const { return *parts_; }
 
  private:
   friend class StreamDecoder;
