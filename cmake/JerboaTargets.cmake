@@ -5,7 +5,8 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 
 add_library(jerboa_settings INTERFACE)
 target_compile_features(jerboa_settings INTERFACE cxx_std_20)
-target_compile_options(jerboa_settings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror)
+target_compile_options(jerboa_settings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)  # false in g++ 12 for std::string (GCC bug 105651)
 if(JERBOA_SANITIZE)
   target_compile_options(jerboa_settings INTERFACE -fsanitize=${JERBOA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(jerboa_settings INTERFACE -fsanitize=${JERBOA_SANITIZE})
