@@ -50,8 +50,11 @@ Value absolute(Interpreter&, const Value& input, Arguments&) {
   return input.number() < 0 ? negate(input) : input.is_bool() ? Value(input.integer()) : input;
 }
 
+// An attribute alone: unlike the dot, never a key.
 Value attr(Interpreter&, const Value& input, Arguments& arguments) {
-  return get_attribute(input, ArgumentReader("attr", arguments, {"name"}).text(0));
+  const std::string& name = ArgumentReader("attr", arguments, {"name"}).text(0);
+  if (has_method(input, name) || input.is_object()) return get_attribute(input, name);
+  return undefined(fmt::format("'{}' has no attribute '{}'", input.type_name(), name));
 }
 
 Value batch(Interpreter&, const Value& input, Arguments& arguments) {
@@ -338,6 +341,7 @@ Value round_number(Interpreter&, const Value& input, Arguments& arguments) {
   const std::int64_t precision = args.integer(0, 0);
   if (precision < -300 || precision > 300) throw Fault("round: the precision is out of range");
   const std::string method = args.text(1, "common");
+  if (input.is_integral() && method == "common" && precision >= 0) return input.integer();
   const double scale = std::pow(10.0, static_cast<double>(precision));
   const double scaled = input.number() * scale;
   if (!std::isfinite(scaled)) return input.number();
@@ -346,7 +350,9 @@ Value round_number(Interpreter&, const Value& input, Arguments& arguments) {
   if (method != "common") throw Fault("round: the method must be 'common', 'ceil' or 'floor'");
   // Python rounds the exact decimal value, half to even, which is what printing to that precision does.
   if (precision >= 0) return std::strtod(fmt::format("{:.{}f}", input.number(), precision).c_str(), nullptr);
-  return std::nearbyint(scaled) / scale;
+  const double rounded = std::nearbyint(scaled) / scale;
+  if (input.is_integral() && std::fabs(rounded) < 9.2e18) return static_cast<std::int64_t>(rounded);
+  return rounded;
 }
 
 // slice(3): the items in that many columns.
