@@ -362,6 +362,7 @@ class Compiler {
     const auto max = count(schema, "maxProperties", path);
     if ((min > 0 || max) && !members.empty())
       fail(path, "'minProperties' and 'maxProperties' beside named properties are not supported");
+    if (min > 1) fail(path, "'minProperties' above 1 is not supported: a key may come twice and count once");
 
     // Two rows of states: before the first member, and after one, where a comma is needed.
     State empty = add_space(grammar_->add_text(rule.start, "{"), Gap::bracket);

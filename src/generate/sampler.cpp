@@ -16,6 +16,10 @@ void require(bool holds, const char* option, double value, const char* wanted) {
 
 }  // namespace
 
+bool Sampler::likelier(const Candidate& a, const Candidate& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+}
+
 Sampler::Sampler(SamplerOptions options) : options_(std::move(options)), random_(options_.seed) {
   require(options_.temperature >= 0, "temperature", options_.temperature, "0 or more");
   require(options_.top_k >= 0, "top_k", options_.top_k, "0 or more");
@@ -54,10 +58,11 @@ int Sampler::sample(std::span<float> logits, int tokens_left) {
             })->token;
   } else {
     softmax();
-    if (options_.top_p < 1) keep_likeliest(options_.top_p);
+    if (options_.top_p < 1) keep_nucleus();
     if (options_.min_p > 0) {
-      const double least = candidates_.front().probability * options_.min_p;
-      std::erase_if(candidates_, [&](const Candidate& c) { return c.probability < least; });
+      double largest = 0;
+      for (const Candidate& candidate : candidates_) largest = std::max(largest, candidate.probability);
+      std::erase_if(candidates_, [&](const Candidate& c) { return c.probability < largest * options_.min_p; });
     }
     if (options_.typical_p < 1) keep_typical();
     token = draw();
@@ -81,24 +86,20 @@ void Sampler::penalize(std::span<float> logits) const {
   }
 }
 
-// The tokens that are still possible; the top k of them, likeliest first, where they are to be drawn from.
+// The tokens that are still possible; where they are to be drawn from, the top k of them.
 void Sampler::gather(std::span<const float> logits) {
   candidates_.clear();
   for (std::size_t i = 0; i < logits.size(); ++i)
     if (logits[i] > excluded) candidates_.push_back({static_cast<int>(i), logits[i], 0});
   if (candidates_.empty()) throw UsageError("sampler: no token is possible: every logit is excluded or not a number");
   if (options_.temperature == 0) return;
-  const auto likelier = [](const Candidate& a, const Candidate& b) {
-    return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
-  };
   const auto k = static_cast<std::size_t>(options_.top_k);
   if (k > 0 && k < candidates_.size()) {
     std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(k), candidates_.end(),
                      likelier);
     candidates_.resize(k);
-  }
-  if (options_.top_k > 0 || options_.top_p < 1 || options_.min_p > 0 || options_.typical_p < 1)
     std::sort(candidates_.begin(), candidates_.end(), likelier);
+  }
 }
 
 void Sampler::softmax() {
@@ -113,12 +114,19 @@ void Sampler::softmax() {
   for (Candidate& candidate : candidates_) candidate.probability /= sum;
 }
 
-void Sampler::keep_likeliest(double total) {
-  double sum = 0;
-  for (const Candidate& candidate : candidates_) sum += candidate.probability;
+void Sampler::keep_nucleus() {
+  // All tokens below this share less than what may be left out, so that only the others need sorting.
+  const double share = (1.0 - options_.top_p) / static_cast<double>(candidates_.size());
+  std::erase_if(candidates_, [&](const Candidate& c) { return c.probability < share; });
+  std::sort(candidates_.begin(), candidates_.end(), likelier);
+  keep_first(options_.top_p);
+}
+
+// The first candidates that together have a probability; `candidates_` need not sum to one.
+void Sampler::keep_first(double total) {
   double reached = 0;
   std::size_t count = 0;
-  while (count < candidates_.size() && reached < total * sum) reached += candidates_[count++].probability;
+  while (count < candidates_.size() && reached < total) reached += candidates_[count++].probability;
   candidates_.resize(std::max<std::size_t>(count, 1));
 }
 
@@ -132,7 +140,7 @@ void Sampler::keep_typical() {
   const auto strangeness = [&](const Candidate& c) { return std::fabs(-std::log(c.probability) - entropy); };
   std::stable_sort(candidates_.begin(), candidates_.end(),
                    [&](const Candidate& a, const Candidate& b) { return strangeness(a) < strangeness(b); });
-  keep_likeliest(options_.typical_p);
+  keep_first(options_.typical_p);
 }
 
 int Sampler::draw() {

@@ -46,32 +46,8 @@ struct List {
   int depth = 1;  // of containers in containers, bounded so that walking and freeing them cannot overflow the stack
 };
 
-/// Keys in the order in which they were first set.
-class Dict {
- public:
-  const Value* find(const Value& key) const;
-  const Value* find(std::string_view key) const;
-  void set(Value key, Value value);
-  bool erase(const Value& key);
-  void clear();
-  const std::vector<std::pair<Value, Value>>& entries() const { return entries_; }
-  std::size_t size() const { return entries_.size(); }
-  int depth() const { return depth_; }
-
- private:
-  std::optional<std::size_t> position(const Value& key) const;
-  std::optional<std::size_t> position(std::string_view key) const;
-  void index_strings();
-
-  std::vector<std::pair<Value, Value>> entries_;
-  std::unordered_map<std::string, std::size_t> index_;  // string keys, once a dict is large
-  int depth_ = 1;
-};
-
-struct Arguments {
-  std::vector<Value> positional;
-  std::vector<std::pair<std::string, Value>> named;
-};
+class Dict;
+struct Arguments;
 
 /// What is neither data nor a container: a macro, a method, `loop`, a namespace.
 class Object {
@@ -142,6 +118,33 @@ class Value {
   std::variant<Undefined, None, bool, std::int64_t, double, String, std::shared_ptr<List>, std::shared_ptr<Dict>,
                std::shared_ptr<Object>>
       data_;
+};
+
+/// Keys in the order in which they were first set.
+class Dict {
+ public:
+  const Value* find(const Value& key) const;
+  const Value* find(std::string_view key) const;
+  void set(Value key, Value value);
+  bool erase(const Value& key);
+  void clear();
+  const std::vector<std::pair<Value, Value>>& entries() const { return entries_; }
+  std::size_t size() const { return entries_.size(); }
+  int depth() const { return depth_; }
+
+ private:
+  std::optional<std::size_t> position(const Value& key) const;
+  std::optional<std::size_t> position(std::string_view key) const;
+  void index_strings();
+
+  std::vector<std::pair<Value, Value>> entries_;
+  std::unordered_map<std::string, std::size_t> index_;  // string keys, once a dict is large
+  int depth_ = 1;
+};
+
+struct Arguments {
+  std::vector<Value> positional;
+  std::vector<std::pair<std::string, Value>> named;
 };
 
 bool equal(const Value& a, const Value& b);

@@ -70,7 +70,7 @@ const char* const schemas[] = {
     R"({"enum": ["red", "gr\"een", 3, null, {"x": [1, {"y": "é"}]}]})",
     R"({"type": "object", "properties": {"na": {"type": "integer"}, "name": {"type": "null"}, "né": {"type": "boolean"}},
         "additionalProperties": {"type": "string", "minLength": 2, "maxLength": 4}})",
-    R"({"type": "object", "additionalProperties": {"type": "boolean"}, "minProperties": 2, "maxProperties": 4})",
+    R"({"type": "object", "additionalProperties": {"type": "boolean"}, "minProperties": 1, "maxProperties": 4})",
     R"({"type": ["string", "number", "null"], "minLength": 1, "maxLength": 3})",
     R"({"type": "string", "format": "date-time"})",
     R"({"type": "object", "properties": {"x": true, "y": false}, "required": ["x", "z"]})",

@@ -63,10 +63,12 @@ class Sampler {
     double probability;
   };
 
+  static bool likelier(const Candidate& a, const Candidate& b);
   void penalize(std::span<float> logits) const;
   void gather(std::span<const float> logits);
   void softmax();
-  void keep_likeliest(double total);
+  void keep_nucleus();
+  void keep_first(double total);
   void keep_typical();
   int draw();
 
