@@ -12,6 +12,10 @@ if(JERBOA_SANITIZE)
   target_link_options(jerboa_settings INTERFACE -fsanitize=${JERBOA_SANITIZE})
 endif()
 
+if(JERBOA_BUILD_FUZZERS)
+  target_compile_options(jerboa_settings INTERFACE -fsanitize=fuzzer-no-link)  # so that the fuzzers see what they cover
+endif()
+
 # jerboa_library(NAME SOURCES a.cpp … LINKS jerboa::base …): one library per folder of src.
 function(jerboa_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <fmt/core.h>
 #include <unordered_map>
+#include <utility>
 
 #include <jerboa/generate/constraint.h>
 
@@ -27,8 +28,19 @@ class GrammarConstraint : public Constraint {
     // Near the end: only what can still be completed, at a token a byte; and where it is too late already, what brings
     // the end closer.
     const std::int64_t reach = std::max<std::int64_t>(tokens_left - 1, matcher_.distance(position_) - 1);
-    limited_ = compute(reach).tokens;
-    return limited_;
+    const bool common = known.common <= reach;
+    bool any = common;
+    limited_ = common ? known.tokens : TokenMask(vocabulary_->size());
+    for (const auto& [token, distance] : known.others) {
+      const bool near = distance <= reach;
+      any = any || near;
+      if (near != common) limited_.set(static_cast<std::size_t>(token), near);
+    }
+    if (complete()) {
+      for (const int token : vocabulary_->end_tokens()) limited_.allow(static_cast<std::size_t>(token));
+      any = true;
+    }
+    return any ? limited_ : known.tokens;  // a vocabulary without single bytes may have no way to be in time
   }
 
   void accept(int token) override {
@@ -60,22 +72,25 @@ class GrammarConstraint : public Constraint {
   }
 
  private:
+  // The tokens that fit, and how many bytes the text still needs after each: nearly always the same for most of them.
   struct Mask {
     TokenMask tokens;
-    std::int64_t farthest = 0;  // the distance to the end after the worst of the tokens
+    std::int64_t farthest = 0, common = 0;
+    std::vector<std::pair<std::int32_t, std::int64_t>> others;  // those with another distance than the common one
   };
 
   const Mask& mask() {
     if (const auto found = masks_.find(position_); found != masks_.end()) return found->second;
     if (masks_.size() >= max_masks) masks_.clear();
-    return masks_.emplace(position_, compute(Grammar::unreachable)).first->second;
+    return masks_.emplace(position_, compute()).first->second;
   }
 
-  Mask compute(std::int64_t reach) {
+  Mask compute() {
     const TokenTrie& trie = vocabulary_->trie();
     const auto& nodes = trie.nodes();
-    Mask out{TokenMask(vocabulary_->size()), 0};
-    bool any = false;
+    Mask out{TokenMask(vocabulary_->size()), 0, 0, {}};
+    std::unordered_map<std::int64_t, std::size_t> tally;
+    fitting_.clear();
     path_.resize(trie.longest() + 1);
     path_[0] = position_;
     for (std::size_t i = 0; i < nodes.size();) {
@@ -86,18 +101,27 @@ class GrammarConstraint : public Constraint {
         continue;
       }
       path_[node.depth + 1u] = to;
-      if (node.first_token >= 0 && matcher_.distance(to) <= reach) {
-        out.farthest = std::max(out.farthest, matcher_.distance(to));
-        for (std::int32_t token = node.first_token; token >= 0; token = trie.next_same(token))
-          out.tokens.allow(static_cast<std::size_t>(token));
-        any = true;
+      for (std::int32_t token = node.first_token; token >= 0; token = trie.next_same(token)) {
+        out.tokens.allow(static_cast<std::size_t>(token));
+        fitting_.emplace_back(token, matcher_.distance(to));
       }
       ++i;
     }
+    if (fitting_.empty() && !complete()) throw ConstraintError("no token of the vocabulary can continue the text");
     if (complete())
       for (const int token : vocabulary_->end_tokens()) out.tokens.allow(static_cast<std::size_t>(token));
-    else if (!any)
-      throw ConstraintError("no token of the vocabulary can continue the text");
+    for (const auto& fit : fitting_) {
+      out.farthest = std::max(out.farthest, fit.second);
+      ++tally[fit.second];
+    }
+    std::size_t most = 0;
+    for (const auto& [distance, count] : tally) {
+      if (count < most || (count == most && distance > out.common)) continue;
+      most = count;
+      out.common = distance;
+    }
+    for (const auto& fit : fitting_)
+      if (fit.second != out.common) out.others.push_back(fit);
     return out;
   }
 
@@ -117,7 +141,8 @@ class GrammarConstraint : public Constraint {
   bool ended_ = false;
   std::unordered_map<Matcher::Position, Mask> masks_;
   TokenMask limited_;
-  std::vector<Matcher::Position> path_;
+  std::vector<Matcher::Position> path_;  // scratch of compute()
+  std::vector<std::pair<std::int32_t, std::int64_t>> fitting_;
 };
 
 }  // namespace

@@ -621,7 +621,11 @@ class Compiler {
 }  // namespace
 
 std::shared_ptr<const Grammar> compile_json_schema(const Json& schema, const JsonSchemaOptions& options) {
-  return Compiler(schema, options).run();
+  try {
+    return Compiler(schema, options).run();
+  } catch (const Json::exception& error) {  // a keyword's value of a type that no schema has there
+    throw ConstraintError(fmt::format("the schema is malformed: {}", error.what()));
+  }
 }
 
 std::shared_ptr<const Grammar> compile_json_schema_text(std::string_view schema, const JsonSchemaOptions& options) {

@@ -23,6 +23,10 @@ class TokenMask {
  public:
   explicit TokenMask(std::size_t tokens = 0) : words_((tokens + 63) / 64) {}
   void allow(std::size_t token) { words_[token / 64] |= std::uint64_t{1} << (token % 64); }
+  void set(std::size_t token, bool allowed) {
+    const std::uint64_t bit = std::uint64_t{1} << (token % 64);
+    words_[token / 64] = allowed ? words_[token / 64] | bit : words_[token / 64] & ~bit;
+  }
   bool allows(std::size_t token) const { return (words_[token / 64] >> (token % 64) & 1) != 0; }
   const std::vector<std::uint64_t>& words() const { return words_; }
 
