@@ -110,9 +110,10 @@ class GrammarConstraint : public Constraint {
     if (fitting_.empty() && !complete()) throw ConstraintError("no token of the vocabulary can continue the text");
     if (complete())
       for (const int token : vocabulary_->end_tokens()) out.tokens.allow(static_cast<std::size_t>(token));
-    for (const auto& fit : fitting_) {
-      out.farthest = std::max(out.farthest, fit.second);
-      ++tally[fit.second];
+    for (std::size_t i = 0, begin = 0; i < fitting_.size(); begin = i) {  // neighbours mostly agree
+      while (i < fitting_.size() && fitting_[i].second == fitting_[begin].second) ++i;
+      out.farthest = std::max(out.farthest, fitting_[begin].second);
+      tally[fitting_[begin].second] += i - begin;
     }
     std::size_t most = 0;
     for (const auto& [distance, count] : tally) {
