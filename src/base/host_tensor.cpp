@@ -1,21 +1,24 @@
-#include <jerboa/base/host_tensor.h>
-
 #include <algorithm>
 #include <cstring>
-
 #include <fmt/format.h>
+#include <limits>
 
 #include <jerboa/base/error.h>
 #include <jerboa/base/float16.h>
+#include <jerboa/base/host_tensor.h>
 
 namespace jerboa {
 namespace {
+
+// So that the bits of all of them are a number, too.
+constexpr std::int64_t most_elements = std::numeric_limits<std::int64_t>::max() / 64;
 
 std::int64_t count(const std::vector<std::int64_t>& shape) {
   std::int64_t total = 1;
   for (const auto size : shape) {
     if (size < 0) throw UsageError(fmt::format("a tensor cannot have a size of {}", size));
-    total *= size;
+    if (__builtin_mul_overflow(total, size, &total) || total > most_elements)
+      throw UsageError(fmt::format("a tensor cannot have sizes as large as [{}]", fmt::join(shape, ", ")));
   }
   return total;
 }

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <map>
-#include <string>
-
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 
 #include <jerboa/ir/attrs.h>
 #include <jerboa/ir/op.h>
@@ -14,6 +14,10 @@ using Json = nlohmann::ordered_json;
 
 /// Bounds of the symbols that a dim's text may name.
 using Bounds = std::map<std::string, std::int64_t>;
+
+/// A number; the infinities and NaN, which JSON does not have, as "inf", "-inf" and "nan".
+Json number_json(double value);
+std::optional<double> number_from(const Json& json);
 
 Json attrs_json(const Attrs& attrs, bool all);
 Attrs attrs_from(Op op, const Json& json, const Bounds& bounds);

@@ -1,22 +1,36 @@
-#include <jerboa/ir/attrs.h>
-
 #include <cmath>
-
 #include <fmt/format.h>
+#include <limits>
 
 #include <jerboa/base/error.h>
+#include <jerboa/ir/attrs.h>
 #include <jerboa/ir/graph.h>
 
 #include "ir/attr_json.h"
 
 namespace jerboa {
 namespace detail {
+
+Json number_json(double value) {
+  if (std::isfinite(value)) return value;
+  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
+std::optional<double> number_from(const Json& json) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  if (json.is_number()) return json.get<double>();
+  if (json == "inf") return infinity;
+  if (json == "-inf") return -infinity;
+  if (json == "nan") return std::numeric_limits<double>::quiet_NaN();
+  return std::nullopt;
+}
+
 namespace {
 
 Json write(bool value) { return value; }
 Json write(int value) { return value; }
 Json write(std::int64_t value) { return value; }
-Json write(double value) { return value; }
+Json write(double value) { return number_json(value); }
 Json write(DType value) { return name(value); }
 Json write(const Dim& dim) { return dim.is_constant() ? Json(dim.value()) : Json(dim.str()); }
 template <class T>
@@ -26,8 +40,7 @@ Json write(const std::vector<T>& values) {
   return list;
 }
 template <class E>
-requires std::is_enum_v<E>
-Json write(E value) { return enum_names(value)[static_cast<std::size_t>(value)]; }
+requires std::is_enum_v<E> Json write(E value) { return enum_names(value)[static_cast<std::size_t>(value)]; }
 
 // Reads one field; `what` names it in errors.
 struct Reader {
@@ -42,16 +55,18 @@ struct Reader {
     value = json.get<bool>();
   }
   template <class T>
-  requires(std::is_same_v<T, int> || std::is_same_v<T, std::int64_t>)
-  void read(const Json& json, T& value) const {
-    const bool whole = json.is_number_integer() || (json.is_number_float() && std::nearbyint(json.get<double>()) == json.get<double>());
-    if (!whole || std::abs(json.get<double>()) > 1e15 || static_cast<std::int64_t>(json.get<T>()) != json.get<std::int64_t>())
+  requires(std::is_same_v<T, int> || std::is_same_v<T, std::int64_t>) void read(const Json& json, T& value) const {
+    const bool whole = json.is_number_integer() ||
+                       (json.is_number_float() && std::nearbyint(json.get<double>()) == json.get<double>());
+    if (!whole || std::abs(json.get<double>()) > 1e15 ||
+        static_cast<std::int64_t>(json.get<T>()) != json.get<std::int64_t>())
       fail("a whole number", json);
     value = json.get<T>();
   }
   void read(const Json& json, double& value) const {
-    if (!json.is_number()) fail("a number", json);
-    value = json.get<double>();
+    const auto number = number_from(json);
+    if (!number) fail("a number", json);
+    value = *number;
   }
   void read(const Json& json, DType& value) const {
     const auto dtype = json.is_string() ? dtype_from_name(json.get<std::string>()) : std::nullopt;

@@ -1,11 +1,9 @@
-#include <jerboa/ir/dim.h>
-
 #include <algorithm>
 #include <cctype>
-
 #include <fmt/format.h>
 
 #include <jerboa/base/error.h>
+#include <jerboa/ir/dim.h>
 
 namespace jerboa {
 
@@ -29,6 +27,20 @@ struct Dim::Term {
 
 namespace {
 
+// Arithmetic that refuses what 64 bits cannot hold.
+std::int64_t plus(std::int64_t a, std::int64_t b) {
+  std::int64_t result = 0;
+  if (__builtin_add_overflow(a, b, &result)) throw ShapeError(fmt::format("a size of {} + {} is too large", a, b));
+  return result;
+}
+std::int64_t times(std::int64_t a, std::int64_t b) {
+  std::int64_t result = 0;
+  if (__builtin_mul_overflow(a, b, &result)) throw ShapeError(fmt::format("a size of {} * {} is too large", a, b));
+  return result;
+}
+
+std::int64_t floor_quotient(std::int64_t a, std::int64_t divisor) { return a / divisor - (a % divisor < 0 ? 1 : 0); }
+
 bool before(const std::vector<std::shared_ptr<const Dim::Atom>>& a,
             const std::vector<std::shared_ptr<const Dim::Atom>>& b) {
   if (a.size() != b.size()) return a.size() > b.size();  // higher powers first, the number last
@@ -43,7 +55,8 @@ Dim Dim::symbol(std::string name, std::int64_t bound) {
   const bool is_name =
       !name.empty() && std::isalpha(static_cast<unsigned char>(name[0])) != 0 &&
       std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
-  if (!is_name) throw ShapeError(fmt::format("symbol '{}': a name is a letter followed by letters, digits and _", name));
+  if (!is_name)
+    throw ShapeError(fmt::format("symbol '{}': a name is a letter followed by letters, digits and _", name));
   auto atom = std::make_shared<Atom>();
   atom->name = std::move(name);
   atom->bound = bound;
@@ -61,7 +74,7 @@ Dim Dim::from_terms(std::vector<Term> terms) {
   std::vector<Term> merged;
   for (auto& term : terms) {
     if (!merged.empty() && merged.back().same_atoms(term))
-      merged.back().coefficient += term.coefficient;
+      merged.back().coefficient = plus(merged.back().coefficient, term.coefficient);
     else
       merged.push_back(std::move(term));
   }
@@ -78,26 +91,36 @@ std::int64_t Dim::value() const {
   return constant_;
 }
 
-std::int64_t Dim::lower_bound() const {
-  if (is_constant()) return constant_;
-  std::int64_t total = 0;
+struct Dim::Range {
+  std::int64_t low = 0, high = 0;
+
+  static Range product(const Range& a, const Range& b) {
+    const auto corners = {times(a.low, b.low), times(a.low, b.high), times(a.high, b.low), times(a.high, b.high)};
+    return {std::min(corners), std::max(corners)};
+  }
+};
+
+// Of each term apart, so it may be wider than the values that the whole takes.
+Dim::Range Dim::range() const {
+  if (is_constant()) return {constant_, constant_};
+  Range total;
   for (const Term& term : *terms_) {
-    std::int64_t product = 1;
+    Range part{term.coefficient, term.coefficient};
     for (const auto& atom : term.atoms) {
-      if (atom->numerator)
-        product *= (term.coefficient > 0 ? atom->numerator->lower_bound() : atom->numerator->upper_bound()) / atom->divisor;
-      else
-        product *= term.coefficient > 0 ? 1 : atom->bound;
+      Range own{1, atom->bound};
+      if (atom->numerator) {
+        const Range numerator = atom->numerator->range();
+        own = {floor_quotient(numerator.low, atom->divisor), floor_quotient(numerator.high, atom->divisor)};
+      }
+      part = Range::product(part, own);
     }
-    total += term.coefficient * product;
+    total = {plus(total.low, part.low), plus(total.high, part.high)};
   }
   return total;
 }
 
-std::int64_t Dim::upper_bound() const {
-  if (is_constant()) return constant_;
-  return -(Dim(0) - *this).lower_bound();
-}
+std::int64_t Dim::lower_bound() const { return range().low; }
+std::int64_t Dim::upper_bound() const { return range().high; }
 
 std::int64_t Dim::evaluate(const SymbolValues& values) const {
   if (is_constant()) return constant_;
@@ -106,16 +129,16 @@ std::int64_t Dim::evaluate(const SymbolValues& values) const {
     std::int64_t product = term.coefficient;
     for (const auto& atom : term.atoms) {
       if (atom->numerator) {
-        product *= atom->numerator->evaluate(values) / atom->divisor;
+        product = times(product, floor_quotient(atom->numerator->evaluate(values), atom->divisor));
         continue;
       }
       const auto found = values.find(atom->name);
       if (found == values.end()) throw ShapeError(fmt::format("symbol {} has no value", atom->name));
       if (found->second < 1 || found->second > atom->bound)
         throw ShapeError(fmt::format("symbol {} = {} is outside 1 to {}", atom->name, found->second, atom->bound));
-      product *= found->second;
+      product = times(product, found->second);
     }
-    total += product;
+    total = plus(total, product);
   }
   return total;
 }
@@ -145,7 +168,7 @@ void Dim::collect_symbols(std::map<std::string, std::int64_t>& bounds) const {
 }
 
 Dim operator+(const Dim& a, const Dim& b) {
-  if (a.is_constant() && b.is_constant()) return {a.constant_ + b.constant_};
+  if (a.is_constant() && b.is_constant()) return {plus(a.constant_, b.constant_)};
   auto terms = a.terms();
   auto more = b.terms();
   terms.insert(terms.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
@@ -155,11 +178,11 @@ Dim operator+(const Dim& a, const Dim& b) {
 Dim operator-(const Dim& a, const Dim& b) { return a + Dim(-1) * b; }
 
 Dim operator*(const Dim& a, const Dim& b) {
-  if (a.is_constant() && b.is_constant()) return {a.constant_ * b.constant_};
+  if (a.is_constant() && b.is_constant()) return {times(a.constant_, b.constant_)};
   std::vector<Dim::Term> product;
   for (const auto& x : a.terms())
     for (const auto& y : b.terms()) {
-      Dim::Term term{x.coefficient * y.coefficient, x.atoms};
+      Dim::Term term{times(x.coefficient, y.coefficient), x.atoms};
       term.atoms.insert(term.atoms.end(), y.atoms.begin(), y.atoms.end());
       std::sort(term.atoms.begin(), term.atoms.end(), [](const auto& p, const auto& q) { return p->name < q->name; });
       product.push_back(std::move(term));
@@ -199,18 +222,32 @@ std::optional<Dim> divide_exactly(const Dim& a, const Dim& b) {
 }
 
 Dim floor_divide(const Dim& a, std::int64_t divisor) {
-  if (a.is_constant()) return {a.constant_ / divisor};
-  if (const auto exact = divide_exactly(a, Dim(divisor))) return *exact;
+  // Multiples of the divisor come out of the floor: (2*T+5)//2 is T+2.
+  std::vector<Dim::Term> whole, rest;
+  for (Dim::Term& term : a.terms()) {
+    const bool number = term.atoms.empty();
+    const std::int64_t coefficient = term.coefficient;
+    const std::int64_t quotient = number || coefficient % divisor == 0 ? floor_quotient(coefficient, divisor) : 0;
+    term.coefficient = coefficient - quotient * divisor;
+    if (quotient != 0) whole.push_back({quotient, term.atoms});
+    if (term.coefficient != 0) rest.push_back(std::move(term));
+  }
+  const Dim numerator = Dim::from_terms(std::move(rest));
+  if (numerator.is_constant()) return Dim::from_terms(std::move(whole));  // less than the divisor
   auto atom = std::make_shared<Dim::Atom>();
-  atom->name = fmt::format("({}//{})", a.str(), divisor);
-  atom->numerator = a;
+  const bool single = numerator.terms_->size() == 1 && numerator.terms_->front().coefficient > 0;
+  atom->name = single ? fmt::format("({}//{})", numerator.str(), divisor)
+                      : fmt::format("(({})//{})", numerator.str(), divisor);
+  atom->numerator = numerator;
   atom->divisor = divisor;
-  return Dim::from_terms({Dim::Term{1, {std::move(atom)}}});
+  whole.push_back({1, {std::move(atom)}});
+  return Dim::from_terms(std::move(whole));
 }
 
 namespace {
 
-// expression := term (('+'|'-') term)* ; term := factor ('*' factor)* ; factor := number | name | '(' expression '//' number ')'
+// expression := ['-'] term (('+'|'-') term)* ; term := factor ('*' factor)*
+// factor := number | name | '(' expression ['//' number] ')'
 class DimParser {
  public:
   DimParser(std::string_view text, const std::map<std::string, std::int64_t>& bounds) : text_(text), bounds_(bounds) {}
@@ -256,6 +293,7 @@ class DimParser {
   std::optional<Dim> factor(int depth) {
     if (take("(")) {
       const auto numerator = expression(depth + 1);
+      if (numerator && take(")")) return numerator;
       if (!numerator || !take("//")) return std::nullopt;
       const auto divisor = number();
       if (!divisor || *divisor < 1 || !take(")")) return std::nullopt;
@@ -316,7 +354,7 @@ Dim element_count(const Shape& shape) {
 
 std::int64_t element_count(const Sizes& sizes) {
   std::int64_t count = 1;
-  for (const std::int64_t size : sizes) count *= size;
+  for (const std::int64_t size : sizes) count = times(count, size);
   return count;
 }
 

@@ -35,7 +35,12 @@ std::vector<TensorType> infer(Op op, std::span<const TensorType* const> inputs, 
     if (inputs[i] == nullptr && !operand.optional)
       throw GraphError(fmt::format("{}: the operand {} is missing", row.name, operand.name));
   }
-  return rules[static_cast<std::size_t>(op)]({op, inputs, attrs});
+  auto types = rules[static_cast<std::size_t>(op)]({op, inputs, attrs});
+  for (const TensorType& type : types)
+    for (const Dim& dim : type.shape)
+      if (dim.is_constant() && dim.value() < 0)
+        throw ShapeError(fmt::format("{}: {} has a negative size", row.name, to_string(type.shape)));
+  return types;
 }
 
 std::uint64_t Graph::next_identity() {
@@ -76,6 +81,9 @@ std::vector<TensorId> Graph::add_node(Op op, std::vector<TensorId> inputs, Attrs
 void Graph::rename(TensorId id, const std::string& name) {
   std::string& own = tensor(id).name;
   if (own == name) return;
+  if (const TensorId holder = find(name); holder != no_tensor && tensor(id).storage != Storage::activation &&
+                                          tensor(holder).storage == Storage::activation)
+    rename(holder, name + ".1");
   std::string free = name;
   for (int suffix = 1; names_.contains(free); ++suffix) free = fmt::format("{}.{}", name, suffix);
   if (!own.empty()) names_.erase(own);

@@ -5,7 +5,8 @@
 
 #include "ir/attr_json.h"
 
-// {"version", "training", "symbols", "tensors": [{name, dtype, shape, …}], "nodes": [{op, inputs, outputs, attrs, site}],
+// {"version", "training", "symbols", "tensors": [{name, dtype, shape, …}], "nodes": [{op, inputs, outputs, attrs,
+// site}],
 //  "outputs", "captures": {name: id}, "updates": [[target, value]], "constants"}. Ids are indices into "tensors".
 namespace jerboa {
 namespace {
@@ -16,7 +17,8 @@ using detail::Json;
 constexpr int json_version = 1;
 
 Json tensor_json(const TensorInfo& tensor) {
-  Json json{{"name", tensor.name}, {"dtype", name(tensor.type.dtype)}, {"shape", detail::shape_json(tensor.type.shape)}};
+  Json json{
+      {"name", tensor.name}, {"dtype", name(tensor.type.dtype)}, {"shape", detail::shape_json(tensor.type.shape)}};
   if (tensor.storage == Storage::activation) return json;
   json["storage"] = name(tensor.storage);
   if (tensor.storage != Storage::param && tensor.storage != Storage::state) return json;
@@ -39,7 +41,7 @@ Json node_json(const Node& node) {
 
 Json constant_json(const HostTensor& constant) {
   Json values = Json::array();
-  for (std::int64_t i = 0; i < constant.size(); ++i) values.push_back(constant.number(i));
+  for (std::int64_t i = 0; i < constant.size(); ++i) values.push_back(detail::number_json(constant.number(i)));
   return {{"dtype", name(constant.dtype())}, {"shape", constant.shape()}, {"values", values}};
 }
 
@@ -100,14 +102,19 @@ HostTensor constant_from(const Json& json) {
   const Json& values = json.at("values");
   std::int64_t count = 1;
   for (const auto size : shape) {
-    // Checked before anything is allocated: a size that the values do not bear out is an error, not a request for memory.
+    // Checked before anything is allocated: a size that the values do not bear out is an error, not a request for
+    // memory.
     if (size < 0 || (size > 0 && count > static_cast<std::int64_t>(values.size()) / size + 1))
       throw GraphError("a constant's shape does not fit its values");
     count *= size;
   }
   if (count != static_cast<std::int64_t>(values.size())) throw GraphError("a constant's shape does not fit its values");
   HostTensor constant(dtype_at(json), std::move(shape));
-  for (std::size_t i = 0; i < values.size(); ++i) constant.set_number(static_cast<std::int64_t>(i), values[i].get<double>());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto number = detail::number_from(values[i]);
+    if (!number) throw GraphError(fmt::format("a constant's value must be a number, not {}", values[i].dump()));
+    constant.set_number(static_cast<std::int64_t>(i), *number);
+  }
   return constant;
 }
 
@@ -125,9 +132,9 @@ Graph read_graph(const Json& json) {
   for (const Json& tensor : json.at("tensors")) {
     TensorInfo info = tensor_from(tensor, bounds);
     const std::string name = std::exchange(info.name, "");
+    if (graph.find(name) != no_tensor) throw GraphError(fmt::format("two tensors are named {}", name));
     graph.tensors.push_back(std::move(info));
     graph.rename(static_cast<TensorId>(graph.tensors.size()) - 1, name);
-    if (graph.tensors.back().name != name) throw GraphError(fmt::format("two tensors are named {}", name));
   }
   for (const Json& item : json.at("nodes")) {
     Node node = node_from(item, bounds);
@@ -138,7 +145,8 @@ Graph read_graph(const Json& json) {
     }
     graph.nodes.push_back(std::move(node));
   }
-  for (const Json& constant : json.value("constants", Json::array())) graph.constants.push_back(constant_from(constant));
+  for (const Json& constant : json.value("constants", Json::array()))
+    graph.constants.push_back(constant_from(constant));
   graph.outputs = named_from(json.value("outputs", Json::object()));
   graph.captures = named_from(json.value("captures", Json::object()));
   for (const Json& update : json.value("updates", Json::array()))

@@ -147,19 +147,22 @@ Types cross_entropy(const Call& call) {
 }
 
 Types adam_update(const Call& call) {
-  for (std::size_t i = 0; i < 4; ++i) {
-    call.want_float(i);
+  call.want_float(0);
+  for (std::size_t i = 1; i < 4; ++i) {
+    call.want_same_dtype(0, i);
     want_shape(call, i, call.shape(0));
   }
   want_scalar(call, 4);
   want_scalar(call, 5);
-  call.want_float(4);
+  call.want_same_dtype(0, 4);
   call.want_integer(5);
   return {call.in(0), call.in(2), call.in(3)};
 }
 
 Types sgd_update(const Call& call) {
   call.want_float(0);
+  for (std::size_t i = 1; i < 4; ++i)
+    if (call.has(i)) call.want_same_dtype(0, i);
   want_shape(call, 1, call.shape(0));
   want_scalar(call, 2);
   want_shape(call, 3, call.shape(0));

@@ -15,7 +15,8 @@ template <class... Args>
 }
 
 void check_id(const Graph& graph, TensorId id, const std::string& user) {
-  if (id < 0 || id >= static_cast<TensorId>(graph.tensors.size())) fail("{} uses tensor {}, which is not there", user, id);
+  if (id < 0 || id >= static_cast<TensorId>(graph.tensors.size()))
+    fail("{} uses tensor {}, which is not there", user, id);
 }
 
 void check_names(const Graph& graph) {
@@ -37,6 +38,30 @@ void check_symbols(const Graph& graph) {
     }
 }
 
+// Where the results of an op live.
+Storage storage_of(Op op) {
+  switch (op) {
+    case Op::tensor_input: return Storage::input;
+    case Op::param_input: return Storage::param;
+    case Op::state_input: return Storage::state;
+    case Op::constant: return Storage::constant;
+    default: return Storage::activation;
+  }
+}
+
+void check_leaf(const Graph& graph, const Node& node, const std::string& user) {
+  const OpInfo& row = info(node.op);
+  if (!node.inputs.empty()) fail("{} takes no operands", user);
+  if (node.outputs.size() != 1) fail("{} has {} outputs, not 1", user, node.outputs.size());
+  if (node.attrs.index() != row.default_attrs.index()) fail("the attributes of {} must be {}", user, row.attrs_name);
+  if (node.op != Op::constant) return;
+  const int blob = node.as<ConstantAttrs>().blob;
+  if (blob < 0 || blob >= static_cast<int>(graph.constants.size())) fail("{} has no values", user);
+  const HostTensor& values = graph.constants[static_cast<std::size_t>(blob)];
+  if (graph.type(node.outputs[0]) != TensorType{values.dtype(), to_shape(values.shape())})
+    fail("{} does not have the type of its values", user);
+}
+
 void check_node(const Graph& graph, NodeId id, const std::vector<bool>& defined) {
   const Node& node = graph.nodes[static_cast<std::size_t>(id)];
   const std::string user = fmt::format("node {} ({})", id, name(node.op));
@@ -47,22 +72,20 @@ void check_node(const Graph& graph, NodeId id, const std::vector<bool>& defined)
       continue;
     }
     check_id(graph, input, user);
-    if (!defined[static_cast<std::size_t>(input)]) fail("{} uses {} before it is computed", user, graph.tensor(input).name);
+    if (!defined[static_cast<std::size_t>(input)])
+      fail("{} uses {} before it is computed", user, graph.tensor(input).name);
     inputs.push_back(&graph.type(input));
   }
   if (node.outputs.empty()) fail("{} has no outputs", user);
   for (const TensorId output : node.outputs) {
     check_id(graph, output, user);
     if (defined[static_cast<std::size_t>(output)]) fail("{} writes {} again", user, graph.tensor(output).name);
-    if (graph.tensor(output).producer != id) fail("{} is not the producer of {}", user, graph.tensor(output).name);
+    const TensorInfo& tensor = graph.tensor(output);
+    if (tensor.producer != id) fail("{} is not the producer of {}", user, tensor.name);
+    if (tensor.storage != storage_of(node.op))
+      fail("{} gives {}, which is stored as {}", user, tensor.name, name(tensor.storage));
   }
-  if (node.op == Op::constant) {
-    const int blob = node.as<ConstantAttrs>().blob;
-    if (blob < 0 || blob >= static_cast<int>(graph.constants.size())) fail("{} has no values", user);
-    const HostTensor& values = graph.constants[static_cast<std::size_t>(blob)];
-    if (graph.type(node.outputs[0]) != TensorType{values.dtype(), to_shape(values.shape())})
-      fail("{} does not have the type of its values", user);
-  }
+  if (info(node.op).lowering == Lowering::Leaf) check_leaf(graph, node, user);
   if (info(node.op).lowering == Lowering::Leaf && node.op != Op::const_scalar) return;
   const auto types = infer(node.op, inputs, node.attrs);
   if (types.size() != node.outputs.size()) fail("{} has {} outputs, not {}", user, types.size(), node.outputs.size());

@@ -41,7 +41,8 @@ Tensor leaf(Op op, const std::string& name, const TensorType& type, Storage stor
   const std::string site = site_of(file, line);
   Graph& graph = current_graph(jerboa::name(op), {file, line});
   if (name.empty()) throw GraphError(fmt::format("{}: a name is needed{}", jerboa::name(op), in_parentheses(site)));
-  if (graph.find(name) != no_tensor)
+  if (const TensorId holder = graph.find(name);
+      holder != no_tensor && graph.tensor(holder).storage != Storage::activation)
     throw GraphError(fmt::format("{}: the name {} is taken{}", jerboa::name(op), name, in_parentheses(site)));
   for (const Dim& dim : type.shape)
     if (dim.lower_bound() < 0)
@@ -124,6 +125,7 @@ Tensor zeros_like(Operand x) { return zeros(x.tensor().shape(), x.tensor().dtype
 
 Tensor arange(Dim length, DType dtype, const char* file, int line) {
   const SiteScope scope(CallSite{file, line});
+  current_graph("arange", {file, line});
   return one(Op::arange, {}, ArangeAttrs{length, 0, 1, dtype});
 }
 

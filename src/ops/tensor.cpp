@@ -45,7 +45,7 @@ Tensor parameter_tensor(const Parameter& parameter, const CallSite& site) {
                                  parameter.owner.empty() ? "a parameter" : parameter.owner,
                                  parameter.site.line > 0 ? " made at " + parameter.site.str() : "", at(site)));
   const TensorId known = graph.find(parameter.path);
-  if (known == no_tensor)
+  if (known == no_tensor || graph.tensor(known).storage == Storage::activation)
     return param_input(parameter.path, parameter.shape,
                        {.init = parameter.init, .trainable = parameter.trainable, .decay = parameter.decay}, site.file,
                        site.line);
@@ -61,11 +61,11 @@ int Tensor::rank() const { return static_cast<int>(shape().size()); }
 DType Tensor::dtype() const { return look_up(*this, "dtype").type.dtype; }
 std::string Tensor::name() const { return look_up(*this, "name").name; }
 
-Dim Tensor::dim(int axis) const {
+Dim Tensor::dim(int axis, const char* file, int line) const {
   const Shape own = shape();
   const int resolved = axis < 0 ? axis + rank() : axis;
   if (resolved < 0 || resolved >= rank())
-    throw ShapeError(fmt::format("dim: axis {} is out of range for {}", axis, to_string(own)));
+    throw ShapeError(fmt::format("dim: axis {} is out of range for {}{}", axis, to_string(own), at({file, line})));
   return own[static_cast<std::size_t>(resolved)];
 }
 

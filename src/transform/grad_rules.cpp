@@ -144,31 +144,22 @@ template <> Grads gradient<Op::transpose>(G g) {
 template <> Grads gradient<Op::broadcast_to>(G g) { return {sum_to_shape(g.dy, g.x[0].shape())}; }
 
 template <> Grads gradient<Op::slice>(G g) {
-  const SliceRange range = *resolve_slice(g.as<SliceAttrs>(), g.x[0].shape());
+  const auto& attrs = g.as<SliceAttrs>();
+  const Tensor& x = g.x[0];
+  const SliceRange range = *resolve_slice(attrs, x.shape());
   const auto axis = static_cast<std::size_t>(range.axis);
-  const Dim size = g.x[0].dim(range.axis);
-  Tensor spaced = g.dy;
-  Dim length = range.length;
+  const Dim size = x.dim(range.axis);
   if (range.step > 1) {
-    // Each element is followed by step - 1 zeros; what sticks out past the end are zeros too.
-    Shape shape = spaced.shape();
-    shape.insert(shape.begin() + range.axis + 1, Dim(1));
-    Shape none(shape.size(), Dim(0)), after = none;
-    after[axis + 1] = range.step - 1;
-    spaced = pad(reshape(spaced, shape), none, after);
-    length = range.length * Dim(range.step);
-    Shape merged = g.dy.shape();
-    merged[axis] = length;
-    spaced = reshape(spaced, merged);
-    if (const Dim room = size - range.start; room.is_constant() && length.is_constant() && room.value() < length.value()) {
-      spaced = slice(spaced, range.axis, 0, room);
-      length = room;
-    }
+    // Each element goes back to the place that it came from: slice the places alike.
+    Shape line(x.shape().size(), Dim(1));
+    line[axis] = range.length;
+    const Tensor places = slice(arange(size), 0, attrs.start, attrs.end, attrs.step);
+    return {scatter_add(zeros_like(x), broadcast_to(reshape(places, line), g.dy.shape()), g.dy, range.axis)};
   }
-  Shape before(g.x[0].shape().size(), Dim(0)), after = before;
+  Shape before(x.shape().size(), Dim(0)), after = before;
   before[axis] = range.start;
-  after[axis] = size - range.start - length;
-  return {pad(spaced, before, after)};
+  after[axis] = size - range.start - range.length;
+  return {pad(g.dy, before, after)};
 }
 
 template <> Grads gradient<Op::concat>(G g) {

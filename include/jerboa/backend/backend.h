@@ -33,6 +33,25 @@ struct RunRequest {
   const std::vector<std::string>& captures;
 };
 
+/// Memory that an entry uses.
+struct MemoryReport {
+  struct Tensor {
+    std::string name;
+    std::int64_t bytes = 0, offset = 0;
+    int first = 0, last = 0;  ///< kernels between which it is alive
+  };
+  std::int64_t persistent = 0;   ///< parameters, gradients and states
+  std::int64_t activations = 0;  ///< everything that lives within a run, as planned
+  std::vector<Tensor> tensors;   ///< that share the activations' memory
+};
+
+/// One execution of a kernel.
+struct KernelTime {
+  std::string label;   ///< what it computes
+  std::string kernel;  ///< its kind and size
+  double seconds = 0;
+};
+
 /// One entry of a session, compiled for a device. Runs read and update the persistent tensors it was compiled with.
 class Executable {
  public:
@@ -40,6 +59,10 @@ class Executable {
   virtual std::unique_ptr<RunResults> run(const RunRequest& request) = 0;
   /// Kernels, or nodes, that one run executes.
   virtual int kernel_count() const = 0;
+  virtual MemoryReport memory_report() const { return {}; }
+  /// Times of each kernel since profiling was switched on.
+  virtual void set_profiling(bool) {}
+  virtual std::vector<KernelTime> profile() const { return {}; }
 };
 
 /// The device memory behind a parameter or state of the given name.

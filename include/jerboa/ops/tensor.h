@@ -22,7 +22,7 @@ class Tensor {
 
   // These look into the graph, so they work only while it is traced.
   Shape shape() const;
-  Dim dim(int axis) const;
+  Dim dim(int axis, const char* file = __builtin_FILE(), int line = __builtin_LINE()) const;
   int rank() const;
   DType dtype() const;
   std::string name() const;

@@ -14,11 +14,13 @@ class Device {
 
   /// The best device of this machine.
   static Device best();
+  /// The CPU engine, on so many threads; 0: one a core.
+  static Device cpu(int threads = 0);
   /// The oracle: every op by straight loops, in f32. Slow.
   static Device reference();
   /// The same without any rounding to f32 between ops.
   static Device reference64();
-  /// By name: "best", "reference", "reference64". Throws UsageError that lists the names.
+  /// By name: "best", "cpu", "reference", "reference64". Throws UsageError that lists the names.
   static Device by_name(const std::string& name);
 
   std::string name() const { return backend_->name(); }

@@ -12,7 +12,8 @@ namespace jerboa::cpu {
 class MatmulEpilogue {
  public:
   virtual ~MatmulEpilogue() = default;
-  /// The rows × columns values at (row, column) of product `batch` stand in `tile`, `tile_stride` apart from row to row.
+  /// The rows × columns values at (row, column) of product `batch` stand in `tile`, `tile_stride` apart from row to
+  /// row.
   virtual void apply(std::int64_t batch, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns,
                      const float* tile, std::int64_t tile_stride, int worker) = 0;
 };

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -10,9 +11,9 @@
 
 namespace jerboa::cpu {
 
-/// Threads that share out numbered tasks. They spin for a moment after each job, because the next kernel of a step comes
-/// within microseconds, and then sleep. What a task computes must depend on its number alone: then results do not depend
-/// on the number of threads.
+/// Threads that share out numbered tasks. They spin for a moment after each job, because the next kernel of a step
+/// comes within microseconds, and then sleep. What a task computes must depend on its number alone: then results do not
+/// depend on the number of threads.
 class ThreadPool {
  public:
   /// `threads` counts the calling thread; 0: one a core.
@@ -23,26 +24,32 @@ class ThreadPool {
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
-  /// Calls task(number, worker) once for each number below count, on the calling thread and the workers, and returns when
-  /// all are done. `worker` is below size(), for scratch memory. The first exception of a task is thrown here.
-  /// Not to be called from inside a task.
+  /// Calls task(number, worker) once for each number below count, on the calling thread and the workers, and returns
+  /// when all are done. `worker` is below size(), for scratch memory; the calling thread is worker 0. The first
+  /// exception of a task is thrown here, and the tasks not yet begun are left out. Not to be called from inside a task;
+  /// calls from several threads take turns.
   void run(std::int64_t count, const std::function<void(std::int64_t number, int worker)>& task);
 
  private:
   void work(int worker);
   void take_tasks(int worker);
+  bool join_job(std::uint64_t& seen);
+  void stop();
 
   std::vector<std::thread> workers_;
+  std::mutex turn_;  ///< held by the thread whose job it is
+  // The job: written only while no worker is inside one.
   const std::function<void(std::int64_t, int)>* task_ = nullptr;
   std::int64_t count_ = 0;
-  std::atomic<std::int64_t> next_{0};
-  std::atomic<int> busy_{0};
-  std::atomic<std::uint64_t> job_{0};
-  std::atomic<bool> stop_{false};
-  std::mutex mutex_;
+  std::exception_ptr error_;
+  alignas(64) std::atomic<std::int64_t> next_{0};
+  /// The job's number, whether it is open, and how many workers are inside it: one word, so that a worker either joins
+  /// an open job, which then waits for it, or does not touch it. A worker that wakes late keeps nobody waiting.
+  alignas(64) std::atomic<std::uint64_t> state_{0};
+  std::mutex mutex_;  ///< guards sleeping_, stop_, error_ and the publishing of a job
   std::condition_variable wake_;
   int sleeping_ = 0;
-  std::exception_ptr error_;
+  bool stop_ = false;
 };
 
 }  // namespace jerboa::cpu

@@ -1,0 +1,157 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <jerboa/base/host_tensor.h>
+#include <jerboa/ir/graph.h>
+
+namespace jerboa {
+
+// Kernels and programs as plain data: what the compiler gives to the hosts. Any backend can execute or print them.
+
+/// What the compiler must know of a device.
+struct Target {
+  std::string name = "cpu";
+  std::int64_t max_buffer_bytes = std::int64_t{1} << 40;
+  std::int64_t max_binding_bytes = std::int64_t{1} << 40;
+  int max_bindings = 1 << 20;             ///< storage buffers that one kernel may bind
+  std::int64_t offset_alignment = 64;     ///< of a binding in its buffer, bytes
+  bool separate_arenas = false;           ///< a buffer must not be bound for reading and writing in one dispatch
+  bool fuse = true;                       ///< off: one kernel a node, to compare against
+  bool plan = true;                       ///< off: every tensor has memory of its own, to compare against
+
+  static Target cpu() { return {}; }
+  /// The limits that every WebGPU device has.
+  static Target webgpu_default();
+};
+
+/// Where an element of a kernel's domain stands in a buffer: offset + sum of stride * index, in elements.
+struct IndexMap {
+  Dim offset = 0;
+  std::vector<Dim> strides;  ///< one for each axis of the domain
+};
+
+/// A range of one axis of the domain outside of which a load gives its fill value: padding.
+struct Mask {
+  int axis = 0;
+  Dim from = 0, to = 0;
+};
+
+struct Load {
+  int binding = 0;
+  DType dtype = DType::f32;
+  IndexMap map;
+  std::vector<Mask> masks;
+  double fill = 0;
+  /// A gather: the instruction whose value, clamped to 0 … limit - 1, is multiplied by the stride and added. -1: none.
+  int indirect = -1;
+  Dim indirect_stride = 0, indirect_limit = 0;
+};
+
+struct Store {
+  int binding = 0;
+  DType dtype = DType::f32;
+  IndexMap map;
+  int value = 0;  ///< an instruction
+};
+
+/// One step of a kernel's body, in static single assignment: instruction i defines value i.
+struct Instruction {
+  enum class Kind : std::uint8_t {
+    load,      ///< loads[index]
+    constant,  ///< number, or dim
+    position,  ///< the index along axis `index` of the domain, times dim_scale, plus dim
+    compute,   ///< op on a, b, c
+    reduce,    ///< op (sum, max, min, argmax, all_finite) of a over the row
+    product    ///< the element of the matrix product that the kernel computes
+  };
+  Kind kind = Kind::constant;
+  Op op = Op::add;
+  DType dtype = DType::f32;  ///< of the result
+  int a = -1, b = -1, c = -1;
+  int index = 0;
+  double number = 0;   ///< a constant, an exponent, a lower bound
+  double number2 = 0;  ///< an upper bound
+  Dim dim = 0, dim_scale = 1;
+};
+
+/// A tensor that a kernel reads or writes as a whole: an operand of a product, of attention, of a sort.
+struct TensorAccess {
+  int binding = -1;  ///< -1: absent
+  DType dtype = DType::f32;
+  Shape shape;
+  Dim offset = 0;
+  std::vector<Dim> strides;
+};
+
+struct KernelSpec {
+  enum class Kind : std::uint8_t {
+    loop,     ///< the body for each element; reductions run over the last row_axes axes
+    reduce,   ///< the body for each element of kept × reduced axes, then a sum, maximum or minimum over the last row_axes
+    matmul,   ///< operands[0] times operands[1], then the body on each element
+    whole     ///< `op` on whole tensors
+  };
+  Kind kind = Kind::loop;
+  Op op = Op::add;
+  Attrs attrs;
+  Shape domain;
+  int row_axes = 0;
+  std::vector<Load> loads;
+  std::vector<Instruction> body;
+  std::vector<Store> stores;
+  std::vector<TensorAccess> operands;  ///< of matmul and whole
+  std::vector<TensorAccess> results;   ///< of whole
+  Op reduction = Op::sum;              ///< of reduce
+  int bindings = 0;
+};
+
+/// Memory that a program's kernels bind.
+struct Buffer {
+  enum class Where : std::uint8_t { storage, input, constant, arena };
+  Where where = Where::arena;
+  std::string name;            ///< of storage and inputs; else what it holds, for reports
+  int constant = -1;           ///< index into constants
+  DType dtype = DType::f32;
+  Dim elements = 0;
+  int arena = 0;
+  std::int64_t offset = 0;     ///< in the arena, bytes
+  std::int64_t bytes = 0;      ///< at the symbols' bounds
+  int first = 0, last = 0;     ///< dispatches that use it
+};
+
+/// Kernels that run at the same time: none of them reads what another of them writes.
+struct Dispatch {
+  struct Part {
+    int kernel = 0;
+    std::vector<int> buffers;  ///< by binding
+    std::string label;         ///< names of what it computes, for profiles
+  };
+  std::vector<Part> parts;
+};
+
+/// A tensor that can be read after a run.
+struct Readable {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+  int buffer = 0;
+  Dim offset = 0;
+  std::vector<Dim> strides;
+};
+
+/// One graph, compiled.
+struct Program {
+  std::vector<KernelSpec> kernels;
+  std::vector<Buffer> buffers;
+  std::vector<Dispatch> dispatches;
+  std::vector<std::int64_t> arenas;  ///< bytes
+  std::vector<HostTensor> constants;
+  std::vector<Readable> outputs, captures;
+};
+
+std::string print(const Program& program);
+
+}  // namespace jerboa

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <jerboa/text/template_limits.h>
+
+namespace jerboa {
+
+struct ChatTemplateOptions {
+  bool add_generation_prompt = true;
+  nlohmann::ordered_json tools = nullptr;  ///< a list of function schemas, as in the OpenAI API
+  nlohmann::ordered_json documents = nullptr;
+  nlohmann::ordered_json variables =
+      nullptr;  ///< any further names the template reads, e.g. {"enable_thinking": false}
+  std::optional<std::chrono::system_clock::time_point> now = std::nullopt;  ///< what strftime_now sees; else the clock
+  TemplateLimits limits = {};
+};
+
+struct RenderedChat {
+  std::string text;
+  /// Byte ranges [begin, end) of `text` inside {% generation %} blocks: what the assistant said, for training on it.
+  std::vector<std::pair<std::size_t, std::size_t>> generated;
+};
+
+namespace jinja {
+struct Program;
+}
+
+/// Turns a conversation into the text a model was trained on, by the Jinja template that comes with the model.
+///
+///     auto chat = ChatTemplate::load("Qwen3-0.6B");
+///     std::string prompt = chat.render({{{"role", "user"}, {"content", "Name three rivers."}}});
+///
+/// Immutable, so that several threads may render with one.
+class ChatTemplate {
+ public:
+  /// Parses the template; throws TemplateError.
+  explicit ChatTemplate(std::string source);
+
+  /// The template of a Hugging Face folder: chat_template.jinja, chat_template.json, or `chat_template` in
+  /// tokenizer_config.json, and from the last the special tokens (bos_token …). A folder may hold several by name;
+  /// `name` picks one, else "default", and "tool_use" where tools are given and there is one.
+  static ChatTemplate load(const std::filesystem::path& folder, const std::string& name = "");
+
+  /// `messages` is a list of objects with "role", "content" and whatever else the template reads.
+  std::string render(const nlohmann::ordered_json& messages, const ChatTemplateOptions& options = {}) const;
+  RenderedChat render_with_spans(const nlohmann::ordered_json& messages, const ChatTemplateOptions& options = {}) const;
+
+  const std::string& source() const { return source_; }
+
+ private:
+  std::string source_;
+  std::shared_ptr<const jinja::Program> program_;
+  std::shared_ptr<const jinja::Program> tool_program_;  // of "tool_use"
+  nlohmann::ordered_json tokens_;                       // bos_token and the like
+};
+
+}  // namespace jerboa

@@ -1,0 +1,264 @@
+#include "backend/cpu/attention.h"
+
+#include <vector>
+
+#include "backend/cpu/attention_tiles.h"
+#include "backend/cpu/scratch.h"
+#include "backend/cpu/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/attention.cpp"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+#include <hwy/highway.h>
+
+#include "backend/cpu/attention_scores-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace jerboa::cpu::HWY_NAMESPACE {
+namespace {
+
+// What a task keeps for one tile of queries while keys stream past.
+struct Running {
+  float* queries;  // [row_tile, padded(size)], scaled
+  float* out;      // [row_tile, padded(value_size)], not yet divided by the total
+  float* top;      // [row_tile]: the largest score
+  float* total;    // [row_tile]: the sum of exp(score - top)
+};
+
+void start(const AttentionProblem& a, const QueryRows& rows, const Running& running, bool with_sinks) {
+  pack_rows(a.q, a.q_strides, rows, a.size, scale_of(a), running.queries);
+  std::fill_n(running.out, rows.count * padded(a.value_size), 0.0F);
+  for (std::int64_t r = 0; r < row_tile; ++r) {
+    const bool sink = with_sinks && a.sinks != nullptr && r < rows.count;
+    running.top[r] = sink ? a.sinks[rows.head[r]] : unseen_score;
+    running.total[r] = sink ? 1.0F : 0.0F;
+  }
+}
+
+// Takes a span of scores into the running softmax: scores become exp(score - top), and what was summed under a lower
+// top is scaled down.
+void absorb(const Span& span, float* scores, const Running& running, std::int64_t out_width) {
+  const FloatTag d;
+  alignas(64) float reference[row_strip], shrink[row_strip];
+  for (std::int64_t strip = 0; strip < span.rows; strip += row_strip) {
+    const std::int64_t first = span.row + strip, count = std::min(row_strip, span.rows - strip);
+    std::fill_n(reference, row_strip, 0.0F);
+    for (std::int64_t r = 0; r < count; ++r) {
+      const float* row = scores + (first + r) * key_tile + span.column;
+      Floats best = hn::LoadU(d, row);
+      for (std::int64_t c = lanes; c < span.columns; c += lanes) best = hn::Max(best, hn::LoadU(d, row + c));
+      reference[r] = hn::GetLane(hn::MaxOfLanes(d, best));
+    }
+    for (std::int64_t r = 0; r < row_strip; r += lanes) {
+      const Floats before = hn::LoadU(d, running.top + first + r);
+      const Floats top = hn::Max(before, hn::LoadU(d, reference + r));
+      hn::StoreU(top, d, running.top + first + r);
+      // Nothing seen yet: any finite reference makes all exponentials 0.
+      const Floats safe = hn::IfThenElse(hn::Eq(top, hn::Set(d, unseen_score)), hn::Zero(d), top);
+      hn::StoreU(safe, d, reference + r);
+      hn::StoreU(exponential(hn::Sub(before, safe)), d, shrink + r);
+    }
+    for (std::int64_t r = 0; r < count; ++r) {
+      float* row = scores + (first + r) * key_tile + span.column;
+      const Floats top = hn::Set(d, reference[r]);
+      Floats sum = hn::Zero(d);
+      for (std::int64_t c = 0; c < span.columns; c += lanes) {
+        const Floats weight = exponential(hn::Sub(hn::LoadU(d, row + c), top));
+        hn::StoreU(weight, d, row + c);
+        sum = hn::Add(sum, weight);
+      }
+      float& total = running.total[first + r];
+      total = total * shrink[r] + hn::GetLane(hn::SumOfLanes(d, sum));
+      if (shrink[r] == 1.0F) continue;
+      float* out = running.out + (first + r) * out_width;
+      const Floats factor = hn::Set(d, shrink[r]);
+      for (std::int64_t i = 0; i < out_width; i += lanes)
+        hn::StoreU(hn::Mul(hn::LoadU(d, out + i), factor), d, out + i);
+    }
+  }
+}
+
+// lse = top + log(total) of a tile's rows, and 1 / total, or 0 where nothing was seen.
+void finish_rows(const Running& running, float* lse, float* inverse) {
+  const FloatTag d;
+  for (std::int64_t r = 0; r < row_tile; r += lanes) {
+    const Floats total = hn::LoadU(d, running.total + r);
+    const auto seen = hn::Gt(total, hn::Zero(d));
+    const Floats some = hn::IfThenElse(seen, total, hn::Set(d, 1.0F));
+    const Floats sum = hn::Add(hn::LoadU(d, running.top + r), hn::Log(d, some));
+    hn::StoreU(hn::IfThenElse(seen, sum, hn::Set(d, -3.4e38F)), d, lse + r);
+    hn::StoreU(hn::IfThenElseZero(seen, hn::Div(hn::Set(d, 1.0F), some)), d, inverse + r);
+  }
+}
+
+void store(const AttentionProblem& a, const QueryRows& rows, const Running& running) {
+  alignas(64) float lse[row_tile], inverse[row_tile];
+  finish_rows(running, lse, inverse);
+  for (std::int64_t r = 0; r < rows.count; ++r) {
+    a.lse[(rows.batch * a.heads + rows.head[r]) * a.time + rows.time[r]] = lse[r];
+    copy_result(
+        running.out + r * padded(a.value_size), a.value_size, inverse[r],
+        a.out + rows.batch * a.out_strides[0] + rows.head[r] * a.out_strides[1] + rows.time[r] * a.out_strides[2]);
+  }
+}
+
+std::int64_t running_floats(const AttentionProblem& a) {
+  return row_tile * (padded(a.size) + padded(a.value_size) + 2);
+}
+
+Running running_at(const AttentionProblem& a, float* memory) {
+  float* out = memory + row_tile * padded(a.size);
+  float* top = out + row_tile * padded(a.value_size);
+  return {memory, out, top, top + row_tile};
+}
+
+// Streams the key tiles [first_key_tile, end_key_tile) past some tiles of queries.
+void stream_keys(const AttentionProblem& a, std::int64_t batch, std::int64_t key_head, const QueryRows* rows,
+                 const Running* running, std::int64_t count, std::int64_t first_key_tile, std::int64_t end_key_tile) {
+  static thread_local Scratch<float> scratch;
+  const std::int64_t width = padded(a.value_size);
+  float* scores = scratch.get(row_tile * key_tile + key_tile * (a.size + width));
+  float* keys_transposed = scores + row_tile * key_tile;
+  float* packed_values = keys_transposed + key_tile * a.size;
+  for (std::int64_t tile = first_key_tile; tile < end_key_tile; ++tile) {
+    const KeyTile keys(a, batch, tile);
+    const float* values = nullptr;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const Spans spans = visible_spans(rows[i], keys);
+      if (spans.count == 0) continue;
+      if (values == nullptr) {
+        transpose_tile(key_rows(a.k, a.k_strides, keys, key_head), a.k_strides[2], keys.count, a.size, keys_transposed,
+                       key_tile);
+        values = key_rows(a.v, a.v_strides, keys, key_head);
+      }
+      // Rows far apart collide in the cache, which matters only where they are read again and again.
+      if (values != packed_values && (width != a.value_size || (a.v_strides[2] != width && rows[i].count > 8))) {
+        for (std::int64_t s = 0; s < keys.count; ++s)
+          copy_row(values + s * a.v_strides[2], a.value_size, 1, packed_values + s * width);
+        values = packed_values;
+      }
+      const std::int64_t value_row = values == packed_values ? width : a.v_strides[2];
+      for (const Span& span : spans) {
+        multiply({running[i].queries + span.row * padded(a.size), padded(a.size), 1}, keys_transposed + span.column,
+                 key_tile, scores + span.row * key_tile + span.column, key_tile, span.rows, span.columns, a.size,
+                 false);
+        finish_scores(a, rows[i], keys, span, scores, nullptr);
+        absorb(span, scores, running[i], width);
+        multiply({scores + span.row * key_tile + span.column, key_tile, 1}, values + span.column * value_row, value_row,
+                 running[i].out + span.row * width, width, span.rows, width,
+                 std::min(span.columns, keys.count - span.column), true);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+constexpr std::int64_t most_tiles_a_task = 4;
+
+// A task: tiles_a_task tiles of queries of one (batch, key head) against all keys.
+void attend(const AttentionProblem& a, std::int64_t tiles_a_task, std::int64_t task) {
+  static thread_local Scratch<float> scratch;
+  const RowTiling tiling(a);
+  const std::int64_t tasks_a_head = tiles_in(tiling.count, tiles_a_task);
+  const std::int64_t key_head = task / tasks_a_head % a.key_heads, batch = task / tasks_a_head / a.key_heads;
+  const std::int64_t first = task % tasks_a_head * tiles_a_task, count = std::min(tiles_a_task, tiling.count - first);
+  float* memory = scratch.get(count * running_floats(a));
+  Running running[most_tiles_a_task];
+  static thread_local std::vector<QueryRows> rows;
+  rows.clear();
+  for (std::int64_t i = 0; i < count; ++i) {
+    running[i] = running_at(a, memory + i * running_floats(a));
+    rows.push_back(tiling.rows(a, batch, key_head, first + i));
+    start(a, rows[i], running[i], true);
+  }
+  stream_keys(a, batch, key_head, rows.data(), running, count, 0, tiles_in(a.keys, key_tile));
+  for (std::int64_t i = 0; i < count; ++i) store(a, rows[i], running[i]);
+}
+
+// A task of the split form: one tile of queries against a part of the keys, left in `memory` as a Running.
+void attend_part(const AttentionProblem& a, std::int64_t key_tiles, std::int64_t parts, std::int64_t task,
+                 float* memory) {
+  const RowTiling tiling(a);
+  const std::int64_t part = task % parts, tile = task / parts % tiling.count;
+  const std::int64_t key_head = task / parts / tiling.count % a.key_heads;
+  const std::int64_t batch = task / parts / tiling.count / a.key_heads;
+  const QueryRows rows = tiling.rows(a, batch, key_head, tile);
+  const Running running = running_at(a, memory);
+  start(a, rows, running, part == 0);
+  stream_keys(a, batch, key_head, &rows, &running, 1, part * key_tiles,
+              std::min((part + 1) * key_tiles, tiles_in(a.keys, key_tile)));
+}
+
+// Joins the parts of one tile of queries into the first, and stores it.
+void join_parts(const AttentionProblem& a, std::int64_t parts, std::int64_t task, float* memory) {
+  const RowTiling tiling(a);
+  const std::int64_t key_head = task / tiling.count % a.key_heads, batch = task / tiling.count / a.key_heads;
+  const QueryRows rows = tiling.rows(a, batch, key_head, task % tiling.count);
+  const Running joined = running_at(a, memory);
+  const FloatTag d;
+  const std::int64_t width = padded(a.value_size);
+  for (std::int64_t part = 1; part < parts; ++part) {
+    const Running other = running_at(a, memory + part * running_floats(a));
+    for (std::int64_t r = 0; r < rows.count; ++r) {
+      if (other.total[r] == 0) continue;
+      const float top = std::max(joined.top[r], other.top[r]);
+      const float own = std::exp(joined.top[r] - top), its = std::exp(other.top[r] - top);
+      joined.top[r] = top;
+      joined.total[r] = joined.total[r] * own + other.total[r] * its;
+      float* to = joined.out + r * width;
+      const float* from = other.out + r * width;
+      for (std::int64_t i = 0; i < width; i += lanes)
+        hn::StoreU(hn::MulAdd(hn::LoadU(d, from + i), hn::Set(d, its), hn::Mul(hn::LoadU(d, to + i), hn::Set(d, own))),
+                   d, to + i);
+    }
+  }
+  store(a, rows, joined);
+}
+
+std::int64_t part_floats(const AttentionProblem& a) { return running_floats(a); }
+
+}  // namespace jerboa::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace jerboa::cpu {
+namespace {
+
+HWY_EXPORT(attend);
+HWY_EXPORT(attend_part);
+HWY_EXPORT(join_parts);
+HWY_EXPORT(part_floats);
+
+// With few queries a task is a part of the keys; otherwise it is some queries. Both are functions of the shape alone.
+constexpr std::int64_t few_queries = 16;
+constexpr std::int64_t key_tiles_a_part = 8;
+constexpr std::int64_t wanted_tasks = 32;
+
+}  // namespace
+
+void run_attention(const AttentionProblem& a, ThreadPool& pool) {
+  if (a.batch * a.heads * a.time == 0) return;
+  const RowTiling tiling(a);
+  const std::int64_t parts = tiles_in(tiles_in(a.keys, key_tile), key_tiles_a_part);
+  const std::int64_t tiles = a.batch * a.key_heads * tiling.count;
+  if (a.time * group_of(a) <= few_queries && parts > 1) {
+    static thread_local Scratch<float> scratch;
+    const std::int64_t floats = HWY_DYNAMIC_DISPATCH(part_floats)(a);
+    float* memory = scratch.get(tiles * parts * floats);
+    pool.run(tiles * parts, [&](std::int64_t task, int) {
+      HWY_DYNAMIC_DISPATCH(attend_part)(a, key_tiles_a_part, parts, task, memory + task * floats);
+    });
+    pool.run(tiles, [&](std::int64_t task, int) {
+      HWY_DYNAMIC_DISPATCH(join_parts)(a, parts, task, memory + task * parts * floats);
+    });
+    return;
+  }
+  const std::int64_t tiles_a_task = std::clamp<std::int64_t>(tiles / wanted_tasks, 1, 4);
+  pool.run(a.batch * a.key_heads * tiles_in(tiling.count, tiles_a_task), [&](std::int64_t task, int) {
+    HWY_DYNAMIC_DISPATCH(attend)(a, tiles_a_task, task);
+  });
+}
+
+}  // namespace jerboa::cpu
+#endif

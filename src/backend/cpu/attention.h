@@ -1,0 +1,67 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "backend/cpu/thread_pool.h"
+
+namespace jerboa::cpu {
+
+/// What attention and its gradient read. Strides are in elements; the last axis of q, k, v and of all results that have
+/// a head's features is contiguous, so that [batch, time, heads, size] memory serves as well as [batch, heads, time,
+/// size].
+struct AttentionInputs {
+  std::int64_t batch = 0, heads = 0, key_heads = 0, time = 0, keys = 0;
+  std::int64_t size = 0;        ///< of a head of q and k
+  std::int64_t value_size = 0;  ///< of a head of v and out
+
+  using Strides = std::array<std::int64_t, 3>;  ///< batch, head, time
+  const float* q = nullptr;
+  const float* k = nullptr;
+  const float* v = nullptr;
+  Strides q_strides{}, k_strides{}, v_strides{};
+
+  // Optional: null where absent. A mask's strides are those of batch, head, time and key, 0 where it broadcasts.
+  const float* mask_float = nullptr;         ///< added to the scores
+  const std::uint32_t* mask_bool = nullptr;  ///< 0: not seen
+  std::array<std::int64_t, 4> mask_strides{};
+  const float* sinks = nullptr;           ///< [heads]
+  const std::int32_t* lengths = nullptr;  ///< [batch]
+  const std::int32_t* positions = nullptr;
+  std::array<std::int64_t, 2> position_strides{};
+
+  float scale = 0;  ///< 0: 1 / sqrt(size)
+  bool causal = false;
+  std::int64_t window = 0;
+  float soft_cap = 0;
+  bool ring = false;
+};
+
+struct AttentionProblem : AttentionInputs {
+  float* out = nullptr;
+  Strides out_strides{};
+  float* lse = nullptr;  ///< [batch, heads, time], contiguous
+};
+
+/// Writes all of out and lse. A query that sees nothing gets zeros and an lse of -3.4e38.
+void run_attention(const AttentionProblem& problem, ThreadPool& pool);
+
+struct AttentionGradProblem : AttentionInputs {
+  const float* out = nullptr;
+  const float* dout = nullptr;
+  Strides out_strides{}, dout_strides{};
+  const float* lse = nullptr;  ///< [batch, heads, time], contiguous
+
+  float* dq = nullptr;
+  float* dk = nullptr;
+  float* dv = nullptr;
+  Strides dq_strides{}, dk_strides{}, dv_strides{};
+  float* dsinks = nullptr;  ///< [heads]; null: not wanted
+  float* dmask = nullptr;   ///< of mask_float; null: not wanted. A stride of 0 sums over that axis.
+  std::array<std::int64_t, 4> dmask_strides{};
+};
+
+/// Writes all of the gradients that are wanted.
+void run_attention_grad(const AttentionGradProblem& problem, ThreadPool& pool);
+
+}  // namespace jerboa::cpu

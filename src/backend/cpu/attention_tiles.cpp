@@ -1,0 +1,112 @@
+#include "backend/cpu/attention_tiles.h"
+
+namespace jerboa::cpu {
+namespace {
+
+constexpr std::int32_t no_limit = std::numeric_limits<std::int32_t>::max();
+
+std::int32_t clamp_position(std::int64_t position) {
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(position, 0, no_limit));
+}
+
+constexpr std::int64_t columns_multiple = 16;
+
+bool can_see(const Sight& sight, std::int32_t least, std::int32_t greatest) {
+  return greatest >= sight.least_low && least < sight.most_high;
+}
+
+bool sees_all(const Sight& sight, std::int32_t least, std::int32_t greatest) {
+  return least >= sight.most_low && greatest < sight.least_high;
+}
+
+}  // namespace
+
+QueryRows::QueryRows(const AttentionInputs& a, std::int64_t batch_index, std::int64_t first_head, std::int64_t heads,
+                     std::int64_t first_time, std::int64_t times)
+    : batch(batch_index), count(heads * times) {
+  const std::int64_t length = a.lengths != nullptr ? a.lengths[batch] : no_limit;
+  for (auto& strip : strips) strip = {no_limit, 0, no_limit, 0};
+  all = {no_limit, 0, no_limit, 0};
+  for (std::int64_t r = 0; r < count; ++r) {
+    const std::int64_t t = first_time + r % times;
+    head[r] = first_head + r / times;
+    time[r] = t;
+    const std::int64_t query = a.positions != nullptr
+                                   ? a.positions[batch * a.position_strides[0] + t * a.position_strides[1]]
+                                   : t + a.keys - a.time;
+    low[r] = a.window > 0 ? clamp_position(query - a.window + 1) : 0;
+    high[r] = clamp_position(a.causal ? std::min(length, query + 1) : length);
+    for (Sight* sight : {&strips[r / row_strip], &all}) {
+      sight->least_low = std::min(sight->least_low, low[r]);
+      sight->most_low = std::max(sight->most_low, low[r]);
+      sight->least_high = std::min(sight->least_high, high[r]);
+      sight->most_high = std::max(sight->most_high, high[r]);
+    }
+  }
+}
+
+RowTiling::RowTiling(const AttentionInputs& a) {
+  if (a.time == 0) return;
+  const std::int64_t group = group_of(a);
+  if (a.time < row_tile) heads_a_tile = std::min(group, row_tile / a.time);
+  tiles_a_head = tiles_in(a.time, row_tile);
+  count = heads_a_tile > 1 ? tiles_in(group, heads_a_tile) : group * tiles_a_head;
+}
+
+QueryRows RowTiling::rows(const AttentionInputs& a, std::int64_t batch, std::int64_t key_head,
+                          std::int64_t tile) const {
+  const std::int64_t group = group_of(a), head = key_head * group;
+  if (heads_a_tile > 1) {
+    const std::int64_t first = tile * heads_a_tile;
+    return {a, batch, head + first, std::min(heads_a_tile, group - first), 0, a.time};
+  }
+  const std::int64_t first = tile % tiles_a_head * row_tile;
+  return {a, batch, head + tile / tiles_a_head, 1, first, std::min(row_tile, a.time - first)};
+}
+
+KeyTile::KeyTile(const AttentionInputs& a, std::int64_t batch_index, std::int64_t tile)
+    : batch(batch_index), first(tile * key_tile), count(std::min(key_tile, a.keys - first)), ordered(!a.ring) {
+  position.fill(-1);
+  least = no_limit;
+  greatest = -1;
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::int64_t at = first + i;
+    if (a.ring) {
+      const std::int64_t last = static_cast<std::int64_t>(a.lengths[batch]) - 1;
+      at = last - ((last - at) % a.keys + a.keys) % a.keys;
+    }
+    position[i] = static_cast<std::int32_t>(std::max<std::int64_t>(at, -1));
+    least = std::min(least, position[i]);
+    greatest = std::max(greatest, position[i]);
+  }
+}
+
+Spans visible_spans(const QueryRows& rows, const KeyTile& keys) {
+  Spans result;
+  if (!can_see(rows.all, keys.least, keys.greatest)) return result;
+  const std::int64_t columns = tiles_in(keys.count, columns_multiple) * columns_multiple;
+  if (columns == keys.count && sees_all(rows.all, keys.least, keys.greatest)) {
+    result.spans[result.count++] = {0, rows.count, 0, columns, true};
+    return result;
+  }
+  for (std::int64_t row = 0; row < rows.count; row += row_strip) {
+    const Sight& sight = rows.strips[row / row_strip];
+    if (!can_see(sight, keys.least, keys.greatest)) continue;
+    Span span{row, std::min(row_strip, rows.count - row), 0, columns, false};
+    if (keys.ordered) {
+      const std::int64_t from = std::max<std::int64_t>(sight.least_low - keys.first, 0);
+      const std::int64_t to = std::min<std::int64_t>(sight.most_high - keys.first, keys.count);
+      span.column = from / columns_multiple * columns_multiple;
+      const std::int64_t end = tiles_in(to, columns_multiple) * columns_multiple;
+      span.columns = end - span.column;
+      span.full = end <= keys.count && sees_all(sight, static_cast<std::int32_t>(keys.first + span.column),
+                                                static_cast<std::int32_t>(keys.first + end - 1));
+    } else {
+      span.full = columns == keys.count && sees_all(sight, keys.least, keys.greatest);
+    }
+    if (span.columns > 0) result.spans[result.count++] = span;
+  }
+  return result;
+}
+
+}  // namespace jerboa::cpu

@@ -1,0 +1,227 @@
+#include <jerboa/backend/cpu.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+
+#include <fmt/format.h>
+
+#include <jerboa/base/error.h>
+#include <jerboa/lower/lower.h>
+
+#include "backend/cpu/kernel.h"
+#include "backend/cpu/pack.h"
+
+namespace jerboa {
+namespace {
+
+using cpu::Memory;
+using cpu::Workers;
+
+// Memory that may be read, and its tail written, a vector past the end.
+class PaddedBytes {
+ public:
+  explicit PaddedBytes(std::int64_t size) { scratch_.get(size + 4 * cpu::vector_padding); }
+  std::byte* data() { return scratch_.get(std::ptrdiff_t{0}); }
+  const std::byte* data() const { return scratch_.get(std::ptrdiff_t{0}); }
+
+ private:
+  mutable cpu::Scratch<std::byte> scratch_;
+};
+
+class CpuTensor final : public DeviceTensor {
+ public:
+  CpuTensor(DType dtype, const Sizes& sizes) : dtype_(dtype), sizes_(sizes), bytes_(HostTensor(dtype, sizes).bytes().size()), memory_(static_cast<std::int64_t>(bytes_)) {}
+
+  void upload(const HostTensor& values) override { std::memcpy(memory_.data(), values.bytes().data(), bytes_); }
+  HostTensor download() const override {
+    HostTensor values(dtype_, sizes_);
+    std::memcpy(values.bytes().data(), memory_.data(), bytes_);
+    return values;
+  }
+  std::byte* data() { return memory_.data(); }
+
+ private:
+  DType dtype_;
+  Sizes sizes_;
+  std::size_t bytes_;
+  PaddedBytes memory_;
+};
+
+class CpuResults final : public RunResults {
+ public:
+  explicit CpuResults(std::map<std::string, HostTensor> values) : values_(std::move(values)) {}
+  HostTensor read(const std::string& name) override { return values_.at(name); }
+
+ private:
+  std::map<std::string, HostTensor> values_;
+};
+
+class CpuExecutable final : public Executable {
+ public:
+  CpuExecutable(Program program, const FindStorage& storage, std::shared_ptr<Workers> workers, const CpuOptions& options)
+      : program_(std::move(program)), workers_(std::move(workers)), options_(options) {
+    for (const std::int64_t bytes : program_.arenas) arenas_.emplace_back(bytes);
+    for (const Buffer& buffer : program_.buffers) {
+      Memory memory;
+      if (buffer.where == Buffer::Where::storage) {
+        storage_.push_back(std::static_pointer_cast<CpuTensor>(storage(buffer.name)));
+        memory = {storage_.back()->data(), true};
+      } else if (buffer.where == Buffer::Where::arena) {
+        memory = {arenas_[static_cast<std::size_t>(buffer.arena)].data() + buffer.offset, true};
+      } else if (buffer.where == Buffer::Where::constant) {
+        memory = {program_.constants[static_cast<std::size_t>(buffer.constant)].bytes().data(), false};
+      }
+      memory_.push_back(memory);
+    }
+    if (program_is_static()) prepare_kernels({});
+  }
+
+  int kernel_count() const override { return static_cast<int>(program_.dispatches.size()); }
+
+  std::unique_ptr<RunResults> run(const RunRequest& request) override {
+    if (kernels_.empty() || request.symbols != symbols_) prepare_kernels(request.symbols);
+    if (options_.sentinel) fill_arenas(*options_.sentinel);
+    for (std::size_t i = 0; i < program_.buffers.size(); ++i)
+      if (program_.buffers[i].where == Buffer::Where::input)
+        // Kernels only read inputs.
+        memory_[i] = {const_cast<std::byte*>(request.inputs.at(program_.buffers[i].name).bytes().data()), false};
+    for (std::size_t i = 0; i < program_.dispatches.size(); ++i) run_dispatch(i);
+    std::map<std::string, HostTensor> values;
+    for (const Readable& output : program_.outputs) values.emplace(output.name, read(output, request.symbols));
+    for (const Readable& capture : program_.captures)
+      if (std::find(request.captures.begin(), request.captures.end(), capture.name) != request.captures.end())
+        values.emplace(capture.name, read(capture, request.symbols));
+    return std::make_unique<CpuResults>(std::move(values));
+  }
+
+  MemoryReport memory_report() const override {
+    MemoryReport report;
+    for (const Buffer& buffer : program_.buffers) {
+      if (buffer.where == Buffer::Where::storage) report.persistent += buffer.bytes;
+      if (buffer.where == Buffer::Where::arena) report.tensors.push_back({buffer.name, buffer.bytes, buffer.offset, buffer.first, buffer.last});
+    }
+    for (const std::int64_t bytes : program_.arenas) report.activations += bytes;
+    return report;
+  }
+
+  std::vector<KernelTime> profile() const override { return times_; }
+  void set_profiling(bool on) override {
+    profiling_ = on;
+    times_.clear();
+  }
+
+ private:
+  bool program_is_static() const {
+    return std::all_of(program_.buffers.begin(), program_.buffers.end(), [](const Buffer& buffer) { return buffer.elements.is_constant(); });
+  }
+
+  void prepare_kernels(const SymbolValues& symbols) {
+    kernels_.clear();
+    for (const KernelSpec& kernel : program_.kernels) kernels_.push_back(cpu::prepare(kernel, symbols));
+    symbols_ = symbols;
+    bound_.clear();
+    for (const Dispatch& dispatch : program_.dispatches) {
+      auto& parts = bound_.emplace_back();
+      for (const Dispatch::Part& part : dispatch.parts) parts.push_back({kernels_[static_cast<std::size_t>(part.kernel)].get(), {}});
+    }
+  }
+
+  void bind(std::size_t number) {
+    const Dispatch& dispatch = program_.dispatches[number];
+    for (std::size_t i = 0; i < dispatch.parts.size(); ++i) {
+      auto& memory = bound_[number][i].memory;
+      memory.clear();
+      for (const int buffer : dispatch.parts[i].buffers) memory.push_back(memory_[static_cast<std::size_t>(buffer)]);
+    }
+  }
+
+  void run_dispatch(std::size_t number) {
+    const auto start = std::chrono::steady_clock::now();
+    bind(number);
+    auto& parts = bound_[number];
+    if (parts.size() == 1) {
+      parts[0].kernel->run(parts[0].memory, *workers_);
+    } else {
+      // All parts at once: their tasks in one row.
+      std::vector<std::int64_t> first{0};
+      for (const Bound& part : parts) first.push_back(first.back() + part.kernel->tasks());
+      workers_->pool.run(first.back(), [&](std::int64_t task, int worker) {
+        const auto part = static_cast<std::size_t>(std::upper_bound(first.begin(), first.end(), task) - first.begin()) - 1;
+        parts[part].kernel->run_task(task - first[part], parts[part].memory, workers_->of(worker));
+      });
+    }
+    if (!profiling_) return;
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    times_.push_back({program_.dispatches[number].parts[0].label, describe(number), seconds});
+  }
+
+  std::string describe(std::size_t number) const {
+    const Dispatch& dispatch = program_.dispatches[number];
+    const KernelSpec& kernel = program_.kernels[static_cast<std::size_t>(dispatch.parts[0].kernel)];
+    constexpr auto kinds = std::to_array<std::string_view>({"loop", "reduce", "matmul", "whole"});
+    const std::string kind = kernel.kind == KernelSpec::Kind::whole ? std::string(name(kernel.op)) : std::string(kinds[static_cast<std::size_t>(kernel.kind)]);
+    return dispatch.parts.size() == 1 ? fmt::format("{} {}", kind, to_string(kernel.domain)) : fmt::format("{} x{}", kind, dispatch.parts.size());
+  }
+
+  HostTensor read(const Readable& readable, const SymbolValues& symbols) const {
+    const Sizes sizes = evaluate(readable.shape, symbols);
+    HostTensor values(readable.dtype, sizes);
+    const std::byte* memory = memory_[static_cast<std::size_t>(readable.buffer)].data;
+    const std::int64_t offset = readable.offset.evaluate(symbols);
+    std::vector<std::int64_t> strides;
+    for (const Dim& stride : readable.strides) strides.push_back(stride.evaluate(symbols));
+    if (bits(readable.dtype) == 32) {
+      cpu::pack_f32(memory, readable.dtype, offset, sizes, strides, reinterpret_cast<float*>(values.bytes().data()));
+      return values;
+    }
+    std::vector<float> wide(static_cast<std::size_t>(values.size()));
+    cpu::pack_f32(memory, readable.dtype, offset, sizes, strides, wide.data());
+    for (std::int64_t i = 0; i < values.size(); ++i) values.set_number(i, static_cast<double>(wide[static_cast<std::size_t>(i)]));
+    return values;
+  }
+
+  void fill_arenas(float sentinel) {
+    for (std::size_t i = 0; i < arenas_.size(); ++i)
+      std::fill_n(reinterpret_cast<float*>(arenas_[i].data()), program_.arenas[i] / 4, sentinel);
+  }
+
+  struct Bound {
+    cpu::Kernel* kernel = nullptr;
+    std::vector<Memory> memory;
+  };
+
+  Program program_;
+  std::shared_ptr<Workers> workers_;
+  CpuOptions options_;
+  std::vector<PaddedBytes> arenas_;
+  std::vector<std::shared_ptr<CpuTensor>> storage_;
+  std::vector<Memory> memory_;
+  SymbolValues symbols_;
+  std::vector<std::unique_ptr<cpu::Kernel>> kernels_;
+  std::vector<std::vector<Bound>> bound_;
+  bool profiling_ = false;
+  std::vector<KernelTime> times_;
+};
+
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(const CpuOptions& options) : options_(options), workers_(std::make_shared<Workers>(options.threads)) {}
+
+  std::string name() const override { return "cpu"; }
+  std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes) override { return std::make_shared<CpuTensor>(dtype, sizes); }
+  std::unique_ptr<Executable> compile(const Graph& graph, const FindStorage& storage) override {
+    return std::make_unique<CpuExecutable>(lower(graph, options_.target), storage, workers_, options_);
+  }
+
+ private:
+  CpuOptions options_;
+  std::shared_ptr<Workers> workers_;
+};
+
+}  // namespace
+
+std::shared_ptr<Backend> make_cpu_backend(const CpuOptions& options) { return std::make_shared<CpuBackend>(options); }
+
+}  // namespace jerboa

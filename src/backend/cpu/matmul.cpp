@@ -1,0 +1,295 @@
+#include "backend/cpu/matmul.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "backend/cpu/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/matmul.cpp"
+#include "hwy/foreach_target.h"
+// After foreach_target.h, which includes this file once more for each instruction set.
+#include "backend/cpu/matmul_kernels-inl.h"
+#include "hwy/aligned_allocator.h"
+#include "hwy/highway.h"
+
+#ifndef JERBOA_CPU_MATMUL_CPP
+#define JERBOA_CPU_MATMUL_CPP
+namespace jerboa::cpu {
+namespace {
+
+/// Memory that grows and is kept: one of each kind a thread.
+class Scratch {
+ public:
+  float* get(std::int64_t size) {
+    if (size > size_) {
+      memory_.reset();
+      memory_ = hwy::AllocateAligned<float>(static_cast<std::size_t>(size));
+      size_ = size;
+    }
+    return memory_.get();
+  }
+
+ private:
+  hwy::AlignedFreeUniquePtr<float[]> memory_;
+  std::int64_t size_ = 0;
+};
+
+thread_local Scratch packed_a, packed_b, tile_memory;  // of the thread that computes a tile
+thread_local Scratch shared_a, shared_b;               // of the thread that asked for the product
+
+std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// The products of `matmul`'s batch; an operand without offsets is the same in all of them.
+std::int64_t batch_size(const Matmul& matmul) {
+  return static_cast<std::int64_t>(
+      std::max({std::size_t{1}, matmul.a_offsets.size(), matmul.b_offsets.size(), matmul.c_offsets.size()}));
+}
+std::int64_t offset(const std::vector<std::int64_t>& offsets, std::int64_t batch) {
+  return offsets.empty() ? 0 : offsets[static_cast<std::size_t>(batch)];
+}
+
+/// `count` things in `parts` ranges of nearly equal size: where the range begins.
+std::int64_t part(std::int64_t count, std::int64_t parts, std::int64_t number) { return count * number / parts; }
+
+}  // namespace
+}  // namespace jerboa::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace jerboa::cpu::HWY_NAMESPACE {
+namespace {
+
+// The packed depth x tile of b stays in the second-level cache, a strip of a in the first.
+constexpr std::int64_t most_depth = 384;
+constexpr std::int64_t most_tile_rows = 144;
+constexpr std::int64_t most_tile_columns = 256;
+constexpr std::int64_t most_shared = std::int64_t{4} << 20;  // floats that are packed once for all tiles
+// Tiles get smaller to give more threads work, but not below some 20 microseconds each.
+constexpr std::int64_t wanted_tiles = 32;
+constexpr std::int64_t least_tile_work = std::int64_t{1} << 20;
+constexpr std::int64_t least_shared_work = std::int64_t{4} << 20;
+
+/// How a product is cut: a function of its sizes. Rows are cut in strips of at most block_rows, columns in panels of
+/// block_columns, the inner dimension in blocks; a tile is some strips by some panels, and one task.
+struct Plan {
+  const Matmul& matmul;
+  std::int64_t batch = 1;
+  std::int64_t strips = 0, panels = 0, depths = 0;
+  std::int64_t row_tiles = 1, column_tiles = 1;
+  const float* all_a = nullptr;  ///< packed: [depth block][strip][depth][block_rows]
+  const float* all_b = nullptr;  ///< packed: [depth block][panel][depth][block_columns]
+
+  explicit Plan(const Matmul& product) : matmul(product), batch(batch_size(product)) {
+    strips = ceil_divide(matmul.rows, block_rows);
+    panels = ceil_divide(matmul.columns, block_columns);
+    depths = std::max<std::int64_t>(1, ceil_divide(matmul.inner, most_depth));
+    row_tiles = ceil_divide(strips * block_rows, most_tile_rows);
+    column_tiles = ceil_divide(panels * block_columns, most_tile_columns);
+    for (;;) {
+      const std::int64_t rows = ceil_divide(strips, row_tiles), columns = ceil_divide(panels, column_tiles);
+      const std::int64_t work = rows * block_rows * columns * block_columns * matmul.inner;
+      if (batch * row_tiles * column_tiles >= wanted_tiles || work < 2 * least_tile_work) break;
+      if (rows > 1 && (rows * block_rows >= columns * block_columns || columns == 1)) {
+        row_tiles = std::min(strips, 2 * row_tiles);
+      } else if (columns > 1) {
+        column_tiles = std::min(panels, 2 * column_tiles);
+      } else {
+        break;
+      }
+    }
+  }
+
+  std::int64_t strip_begin(std::int64_t strip) const { return part(matmul.rows, strips, strip); }
+  std::int64_t depth_begin(std::int64_t block) const { return part(matmul.inner, depths, block); }
+};
+
+void pack_strip(const Plan& plan, std::int64_t batch, std::int64_t depth_block, std::int64_t strip, float* to) {
+  const Matmul& m = plan.matmul;
+  const std::int64_t begin = plan.strip_begin(strip), k = plan.depth_begin(depth_block);
+  pack<block_rows>(m.a + offset(m.a_offsets, batch) + begin * m.a_row + k * m.a_inner, m.a_row, m.a_inner,
+                   plan.strip_begin(strip + 1) - begin, plan.depth_begin(depth_block + 1) - k, to);
+}
+
+void pack_panel(const Plan& plan, std::int64_t batch, std::int64_t depth_block, std::int64_t panel, float* to) {
+  const Matmul& m = plan.matmul;
+  const std::int64_t begin = panel * block_columns, k = plan.depth_begin(depth_block);
+  pack<block_columns>(m.b + offset(m.b_offsets, batch) + begin * m.b_column + k * m.b_inner, m.b_column, m.b_inner,
+                      std::min<std::int64_t>(block_columns, m.columns - begin), plan.depth_begin(depth_block + 1) - k,
+                      to);
+}
+
+/// Some rows of a tile are finished: to the epilogue, or to c where its columns are apart.
+void finish(const Matmul& m, std::int64_t batch, std::int64_t row, std::int64_t rows, std::int64_t column,
+            std::int64_t columns, const float* tile, std::int64_t tile_stride, int worker) {
+  if (m.epilogue != nullptr) {
+    m.epilogue->apply(batch, row, rows, column, columns, tile, tile_stride, worker);
+    return;
+  }
+  float* c = m.c + offset(m.c_offsets, batch) + row * m.c_row + column * m.c_column;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t j = 0; j < columns; ++j) c[i * m.c_row + j * m.c_column] = tile[i * tile_stride + j];
+  }
+}
+
+void multiply_tile(const Plan& plan, std::int64_t batch, std::int64_t tile_row, std::int64_t tile_column, int worker) {
+  const Matmul& m = plan.matmul;
+  const std::int64_t first_strip = part(plan.strips, plan.row_tiles, tile_row);
+  const std::int64_t end_strip = part(plan.strips, plan.row_tiles, tile_row + 1);
+  const std::int64_t first_panel = part(plan.panels, plan.column_tiles, tile_column);
+  const std::int64_t end_panel = part(plan.panels, plan.column_tiles, tile_column + 1);
+  const std::int64_t first_row = plan.strip_begin(first_strip), first_column = first_panel * block_columns;
+  const std::int64_t columns = std::min(end_panel * block_columns, m.columns) - first_column;
+
+  // Sums grow in c itself where its rows are contiguous and nothing follows; else in a tile, which is only a strip high
+  // where the inner dimension is one block.
+  const bool in_place = m.epilogue == nullptr && m.c_column == 1;
+  const std::int64_t width = (end_panel - first_panel) * block_columns;
+  const bool keep_rows = plan.depths > 1;
+  const std::int64_t height = keep_rows ? plan.strip_begin(end_strip) - first_row : block_rows;
+  float* tile = in_place ? m.c + offset(m.c_offsets, batch) + first_row * m.c_row + first_column
+                         : tile_memory.get(height * width);
+  const std::int64_t tile_stride = in_place ? m.c_row : width;
+
+  for (std::int64_t depth_block = 0; depth_block < plan.depths; ++depth_block) {
+    const std::int64_t before = plan.depth_begin(depth_block), depth = plan.depth_begin(depth_block + 1) - before;
+    const float* b = nullptr;
+    if (plan.all_b != nullptr) {
+      b = plan.all_b + (before * plan.panels + first_panel * depth) * block_columns;
+    } else {
+      float* packed = packed_b.get(width * depth);
+      for (std::int64_t panel = first_panel; panel < end_panel; ++panel) {
+        pack_panel(plan, batch, depth_block, panel, packed + (panel - first_panel) * depth * block_columns);
+      }
+      b = packed;
+    }
+    for (std::int64_t strip = first_strip; strip < end_strip; ++strip) {
+      const float* a = nullptr;
+      if (plan.all_a != nullptr) {
+        a = plan.all_a + (before * plan.strips + strip * depth) * block_rows;
+      } else {
+        float* packed = packed_a.get(block_rows * depth);
+        pack_strip(plan, batch, depth_block, strip, packed);
+        a = packed;
+      }
+      const std::int64_t row = plan.strip_begin(strip), rows = plan.strip_begin(strip + 1) - row;
+      float* c = in_place || keep_rows ? tile + (row - first_row) * tile_stride : tile;
+      Block block{.inner = depth,
+                  .a = a,
+                  .a_row = 1,
+                  .a_inner = block_rows,
+                  .b_inner = block_columns,
+                  .c_row = tile_stride,
+                  .accumulate = depth_block > 0};
+      for (std::int64_t column = 0; column < columns; column += block_columns) {
+        block.b = b + column * depth;
+        block.c = c + column;
+        multiply_block<true>(block, rows, std::min<std::int64_t>(block_columns, columns - column));
+      }
+      if (!in_place && depth_block + 1 == plan.depths) {
+        finish(m, batch, row, rows, first_column, columns, c, tile_stride, worker);
+      }
+    }
+  }
+}
+
+void matmul(const Matmul& product, ThreadPool& pool) {
+  Plan plan(product);
+  // Operands that several tiles use are packed once, by all threads.
+  const std::int64_t work = product.rows * product.columns * product.inner;
+  if (plan.batch == 1 && work >= least_shared_work) {
+    float* a = nullptr;
+    float* b = nullptr;
+    if (plan.column_tiles > 1 && plan.strips * block_rows * product.inner <= most_shared) {
+      plan.all_a = a = shared_a.get(plan.strips * block_rows * product.inner);
+    }
+    if (plan.row_tiles > 1 && plan.panels * block_columns * product.inner <= most_shared) {
+      plan.all_b = b = shared_b.get(plan.panels * block_columns * product.inner);
+    }
+    struct Packing {
+      const Plan& plan;
+      float *a, *b;
+      std::int64_t a_tasks, b_tasks;
+    } packing{plan, a, b, a == nullptr ? 0 : plan.row_tiles, b == nullptr ? 0 : plan.column_tiles};
+    pool.run((packing.a_tasks + packing.b_tasks) * plan.depths, [&packing](std::int64_t number, int) {
+      const Plan& p = packing.plan;
+      const std::int64_t depth_block = number % p.depths, group = number / p.depths;
+      const std::int64_t before = p.depth_begin(depth_block), depth = p.depth_begin(depth_block + 1) - before;
+      if (group < packing.a_tasks) {
+        const std::int64_t end = part(p.strips, packing.a_tasks, group + 1);
+        for (std::int64_t strip = part(p.strips, packing.a_tasks, group); strip < end; ++strip) {
+          pack_strip(p, 0, depth_block, strip, packing.a + (before * p.strips + strip * depth) * block_rows);
+        }
+      } else {
+        const std::int64_t end = part(p.panels, packing.b_tasks, group - packing.a_tasks + 1);
+        for (std::int64_t panel = part(p.panels, packing.b_tasks, group - packing.a_tasks); panel < end; ++panel) {
+          pack_panel(p, 0, depth_block, panel, packing.b + (before * p.panels + panel * depth) * block_columns);
+        }
+      }
+    });
+  }
+  pool.run(plan.batch * plan.row_tiles * plan.column_tiles, [&plan](std::int64_t number, int worker) {
+    const std::int64_t tile_row = number % plan.row_tiles, rest = number / plan.row_tiles;
+    multiply_tile(plan, rest / plan.column_tiles, tile_row, rest % plan.column_tiles, worker);
+  });
+}
+
+void small_matmul(const SmallMatmul& m, std::vector<float>& scratch) {
+  const std::int64_t panels = ceil_divide(m.columns, block_columns), strips = ceil_divide(m.rows, block_rows);
+  const bool direct = m.b_column == 1;
+  if (!direct) {
+    const auto size = static_cast<std::size_t>(panels * block_columns * m.inner);
+    if (scratch.size() < size) scratch.resize(size);
+  }
+  Block block{.inner = m.inner,
+              .a_row = m.a_row,
+              .a_inner = m.a_inner,
+              .b_inner = direct ? m.b_inner : block_columns,
+              .c_row = m.c_row,
+              .scale = m.scale,
+              .accumulate = m.accumulate};
+  for (std::int64_t panel = 0; panel < panels; ++panel) {
+    const std::int64_t column = panel * block_columns;
+    const std::int64_t columns = std::min<std::int64_t>(block_columns, m.columns - column);
+    if (direct) {
+      block.b = m.b + column;
+    } else {
+      float* packed = scratch.data() + column * m.inner;
+      pack<block_columns>(m.b + column * m.b_column, m.b_column, m.b_inner, columns, m.inner, packed);
+      block.b = packed;
+    }
+    for (std::int64_t strip = 0; strip < strips; ++strip) {
+      const std::int64_t row = part(m.rows, strips, strip), rows = part(m.rows, strips, strip + 1) - row;
+      block.a = m.a + row * m.a_row;
+      block.c = m.c + row * m.c_row + column;
+      if (m.a_row == 1) {
+        multiply_block<true>(block, rows, columns);
+      } else {
+        multiply_block<false>(block, rows, columns);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace jerboa::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace jerboa::cpu {
+
+HWY_EXPORT(matmul);
+HWY_EXPORT(small_matmul);
+
+void run_matmul(const Matmul& matmul, ThreadPool& pool) {
+  if (matmul.rows <= 0 || matmul.columns <= 0) return;
+  HWY_DYNAMIC_DISPATCH(matmul)(matmul, pool);
+}
+
+void run_small_matmul(const SmallMatmul& matmul, std::vector<float>& scratch) {
+  if (matmul.rows <= 0 || matmul.columns <= 0) return;
+  HWY_DYNAMIC_DISPATCH(small_matmul)(matmul, scratch);
+}
+
+}  // namespace jerboa::cpu
+#endif

@@ -1,0 +1,480 @@
+// Element-wise f32 ops and reductions on SIMD registers, compiled once for each instruction set and chosen at run time.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/vector_ops.cpp"
+#include <hwy/foreach_target.h>
+// After foreach_target.h:
+#include <hwy/contrib/math/math-inl.h>
+#include <hwy/highway.h>
+
+#include "backend/cpu/vector_ops.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace jerboa::cpu::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+using I = hn::RebindToSigned<D>;
+
+std::int64_t lanes() { return static_cast<std::int64_t>(hn::Lanes(D())); }
+
+template <class F>
+void unary(const VectorCall& call, F f) {
+  const D d;
+  const auto* a = static_cast<const float*>(call.a);
+  auto* y = static_cast<float*>(call.y);
+  for (std::int64_t i = 0; i < call.count; i += lanes()) hn::StoreU(f(d, hn::LoadU(d, a + i)), d, y + i);
+}
+
+template <class F>
+void binary(const VectorCall& call, F f) {
+  const D d;
+  const auto* a = static_cast<const float*>(call.a);
+  const auto* b = static_cast<const float*>(call.b);
+  auto* y = static_cast<float*>(call.y);
+  if (call.a_scalar) {
+    const V first = hn::Set(d, *a);
+    for (std::int64_t i = 0; i < call.count; i += lanes()) hn::StoreU(f(d, first, hn::LoadU(d, b + i)), d, y + i);
+  } else if (call.b_scalar) {
+    const V second = hn::Set(d, *b);
+    for (std::int64_t i = 0; i < call.count; i += lanes()) hn::StoreU(f(d, hn::LoadU(d, a + i), second), d, y + i);
+  } else {
+    for (std::int64_t i = 0; i < call.count; i += lanes())
+      hn::StoreU(f(d, hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, y + i);
+  }
+}
+
+template <class F>
+void compare(const VectorCall& call, F f) {
+  const D d;
+  const I integers;
+  const auto* a = static_cast<const float*>(call.a);
+  const auto* b = static_cast<const float*>(call.b);
+  auto* y = static_cast<std::int32_t*>(call.y);
+  const auto one = hn::Set(integers, 1);
+  for (std::int64_t i = 0; i < call.count; i += lanes()) {
+    const V first = call.a_scalar ? hn::Set(d, *a) : hn::LoadU(d, a + i);
+    const V second = call.b_scalar ? hn::Set(d, *b) : hn::LoadU(d, b + i);
+    hn::StoreU(hn::IfThenElseZero(hn::RebindMask(integers, f(first, second)), one), integers, y + i);
+  }
+}
+
+void select(const VectorCall& call) {
+  const D d;
+  const I integers;
+  const auto* condition = static_cast<const std::int32_t*>(call.a);
+  const auto* b = static_cast<const float*>(call.b);
+  const auto* c = static_cast<const float*>(call.c);
+  auto* y = static_cast<float*>(call.y);
+  for (std::int64_t i = 0; i < call.count; i += lanes()) {
+    const auto flags = call.a_scalar ? hn::Set(integers, *condition) : hn::LoadU(integers, condition + i);
+    const V yes = call.b_scalar ? hn::Set(d, *b) : hn::LoadU(d, b + i);
+    const V no = call.c_scalar ? hn::Set(d, *c) : hn::LoadU(d, c + i);
+    hn::StoreU(hn::IfThenElse(hn::RebindMask(d, hn::Ne(flags, hn::Zero(integers))), yes, no), d, y + i);
+  }
+}
+
+V sigmoid(D d, V x) { return hn::Div(hn::Set(d, 1.0f), hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Neg(x)))); }
+
+// A rational function of x², good to a few units in the last place on the range where erf is not 1 in f32.
+V erf(D d, V x) {
+  const V bounded = hn::Min(hn::Max(x, hn::Set(d, -4.0f)), hn::Set(d, 4.0f));
+  const V square = hn::Mul(bounded, bounded);
+  V top = hn::Set(d, -2.72614225801306e-10f);
+  for (const float k : {2.77068142495902e-08f, -2.10102402082508e-06f, -5.69250639462346e-05f, -7.34990630326855e-04f,
+                        -2.95459980854025e-03f, -1.60960333262415e-02f})
+    top = hn::MulAdd(top, square, hn::Set(d, k));
+  V bottom = hn::Set(d, -1.45660718464996e-05f);
+  for (const float k : {-2.13374055278905e-04f, -1.68282697438203e-03f, -7.37332916720468e-03f, -1.42647390514189e-02f})
+    bottom = hn::MulAdd(bottom, square, hn::Set(d, k));
+  return hn::Div(hn::Mul(bounded, top), bottom);
+}
+
+V gelu_exact(D d, V x) {
+  const V half = hn::Mul(x, hn::Set(d, 0.5f));
+  return hn::MulAdd(half, erf(d, hn::Mul(x, hn::Set(d, 0.70710678118654752f))), half);
+}
+
+// x * sigmoid(2 c (x + k x³)), which equals the form with tanh.
+V gelu_tanh(D d, V x) {
+  const V inner = hn::MulAdd(hn::Mul(hn::Mul(x, x), x), hn::Set(d, 0.044715f), x);
+  return hn::Mul(x, sigmoid(d, hn::Mul(inner, hn::Set(d, 1.5957691216057308f))));
+}
+
+V softplus(D d, V x) {
+  return hn::Add(hn::Max(x, hn::Zero(d)), hn::Log1p(d, hn::Exp(d, hn::Neg(hn::Abs(x)))));
+}
+
+// Whole exponents by squaring, so that a negative base is allowed.
+V whole_power(D d, V x, int exponent) {
+  V result = hn::Set(d, 1.0f), power = x;
+  for (int rest = exponent < 0 ? -exponent : exponent; rest > 0; rest >>= 1) {
+    if ((rest & 1) != 0) result = hn::Mul(result, power);
+    power = hn::Mul(power, power);
+  }
+  return exponent < 0 ? hn::Div(hn::Set(d, 1.0f), result) : result;
+}
+
+void f_neg(const VectorCall& v) { unary(v, [](D, V x) HWY_ATTR { return hn::Neg(x); }); }
+void f_abs(const VectorCall& v) { unary(v, [](D, V x) HWY_ATTR { return hn::Abs(x); }); }
+void f_sqrt(const VectorCall& v) { unary(v, [](D, V x) HWY_ATTR { return hn::Sqrt(x); }); }
+void f_rsqrt(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return hn::Div(hn::Set(d, 1.0f), hn::Sqrt(x)); }); }
+void f_log(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return hn::Log(d, x); }); }
+void f_exp(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return hn::Exp(d, x); }); }
+void f_expm1(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return hn::Expm1(d, x); }); }
+void f_sin(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return hn::Sin(d, x); }); }
+void f_cos(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return hn::Cos(d, x); }); }
+void f_tanh(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return hn::Tanh(d, x); }); }
+void f_sigmoid(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return sigmoid(d, x); }); }
+void f_erf(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return erf(d, x); }); }
+void f_relu(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return hn::Max(x, hn::Zero(d)); }); }
+void f_silu(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return hn::Mul(x, sigmoid(d, x)); }); }
+void f_softplus(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return softplus(d, x); }); }
+void f_floor(const VectorCall& v) { unary(v, [](D, V x) HWY_ATTR { return hn::Floor(x); }); }
+void f_round(const VectorCall& v) { unary(v, [](D, V x) HWY_ATTR { return hn::Round(x); }); }
+void f_gelu(const VectorCall& v) {
+  if (v.index == static_cast<int>(GeluForm::tanh))
+    unary(v, [](D d, V x) HWY_ATTR { return gelu_tanh(d, x); });
+  else
+    unary(v, [](D d, V x) HWY_ATTR { return gelu_exact(d, x); });
+}
+void f_clamp(const VectorCall& v) {
+  const auto low = static_cast<float>(v.number), high = static_cast<float>(v.number2);
+  unary(v, [low, high](D d, V x) HWY_ATTR { return hn::Min(hn::Max(x, hn::Set(d, low)), hn::Set(d, high)); });
+}
+void f_whole_power(const VectorCall& v) {
+  const int exponent = static_cast<int>(v.number);
+  unary(v, [exponent](D d, V x) HWY_ATTR { return whole_power(d, x, exponent); });
+}
+
+void f_add(const VectorCall& v) { binary(v, [](D, V a, V b) HWY_ATTR { return hn::Add(a, b); }); }
+void f_sub(const VectorCall& v) { binary(v, [](D, V a, V b) HWY_ATTR { return hn::Sub(a, b); }); }
+void f_mul(const VectorCall& v) { binary(v, [](D, V a, V b) HWY_ATTR { return hn::Mul(a, b); }); }
+void f_div(const VectorCall& v) { binary(v, [](D, V a, V b) HWY_ATTR { return hn::Div(a, b); }); }
+void f_maximum(const VectorCall& v) { binary(v, [](D, V a, V b) HWY_ATTR { return hn::Max(a, b); }); }
+void f_minimum(const VectorCall& v) { binary(v, [](D, V a, V b) HWY_ATTR { return hn::Min(a, b); }); }
+
+void f_equal(const VectorCall& v) { compare(v, [](V a, V b) HWY_ATTR { return hn::Eq(a, b); }); }
+void f_not_equal(const VectorCall& v) { compare(v, [](V a, V b) HWY_ATTR { return hn::Ne(a, b); }); }
+void f_less(const VectorCall& v) { compare(v, [](V a, V b) HWY_ATTR { return hn::Lt(a, b); }); }
+void f_less_equal(const VectorCall& v) { compare(v, [](V a, V b) HWY_ATTR { return hn::Le(a, b); }); }
+void f_greater(const VectorCall& v) { compare(v, [](V a, V b) HWY_ATTR { return hn::Gt(a, b); }); }
+void f_greater_equal(const VectorCall& v) { compare(v, [](V a, V b) HWY_ATTR { return hn::Ge(a, b); }); }
+
+template <class F>
+float fold(const float* x, std::int64_t count, float neutral, F f) {
+  const D d;
+  const std::int64_t n = lanes();
+  V totals[4] = {hn::Set(d, neutral), hn::Set(d, neutral), hn::Set(d, neutral), hn::Set(d, neutral)};
+  std::int64_t i = 0;
+  for (; i + 4 * n <= count; i += 4 * n)
+    for (int k = 0; k < 4; ++k) totals[k] = f(totals[k], hn::LoadU(d, x + i + k * n));
+  for (; i + n <= count; i += n) totals[0] = f(totals[0], hn::LoadU(d, x + i));
+  const V all = f(f(totals[0], totals[1]), f(totals[2], totals[3]));
+  alignas(64) float parts[HWY_MAX_BYTES / sizeof(float)];
+  hn::StoreU(all, d, parts);
+  // The lanes as a tree, then the tail: the same on every run.
+  for (std::int64_t width = n / 2; width > 0; width /= 2)
+    for (std::int64_t k = 0; k < width; ++k) {
+      const auto pair = f(hn::Set(d, parts[k]), hn::Set(d, parts[k + width]));
+      parts[k] = hn::GetLane(pair);
+    }
+  float result = parts[0];
+  for (; i < count; ++i) result = hn::GetLane(f(hn::Set(d, result), hn::Set(d, x[i])));
+  return result;
+}
+
+float sum_f32(const float* x, std::int64_t count) {
+  return fold(x, count, 0.0f, [](V a, V b) HWY_ATTR { return hn::Add(a, b); });
+}
+float max_f32(const float* x, std::int64_t count) {
+  return fold(x, count, -3.4028234663852886e38f, [](V a, V b) HWY_ATTR { return hn::Max(a, b); });
+}
+float min_f32(const float* x, std::int64_t count) {
+  return fold(x, count, 3.4028234663852886e38f, [](V a, V b) HWY_ATTR { return hn::Min(a, b); });
+}
+
+}  // namespace
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace jerboa::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include <jerboa/base/float16.h>
+
+namespace jerboa::cpu {
+namespace {
+
+#define JERBOA_VECTOR_FUNCTION(name) \
+  HWY_EXPORT(name);                  \
+  void call_##name(const VectorCall& call) { HWY_DYNAMIC_DISPATCH(name)(call); }
+
+JERBOA_VECTOR_FUNCTION(f_neg)
+JERBOA_VECTOR_FUNCTION(f_abs)
+JERBOA_VECTOR_FUNCTION(f_sqrt)
+JERBOA_VECTOR_FUNCTION(f_rsqrt)
+JERBOA_VECTOR_FUNCTION(f_log)
+JERBOA_VECTOR_FUNCTION(f_exp)
+JERBOA_VECTOR_FUNCTION(f_expm1)
+JERBOA_VECTOR_FUNCTION(f_sin)
+JERBOA_VECTOR_FUNCTION(f_cos)
+JERBOA_VECTOR_FUNCTION(f_tanh)
+JERBOA_VECTOR_FUNCTION(f_sigmoid)
+JERBOA_VECTOR_FUNCTION(f_erf)
+JERBOA_VECTOR_FUNCTION(f_relu)
+JERBOA_VECTOR_FUNCTION(f_silu)
+JERBOA_VECTOR_FUNCTION(f_softplus)
+JERBOA_VECTOR_FUNCTION(f_floor)
+JERBOA_VECTOR_FUNCTION(f_round)
+JERBOA_VECTOR_FUNCTION(f_gelu)
+JERBOA_VECTOR_FUNCTION(f_clamp)
+JERBOA_VECTOR_FUNCTION(f_whole_power)
+JERBOA_VECTOR_FUNCTION(f_add)
+JERBOA_VECTOR_FUNCTION(f_sub)
+JERBOA_VECTOR_FUNCTION(f_mul)
+JERBOA_VECTOR_FUNCTION(f_div)
+JERBOA_VECTOR_FUNCTION(f_maximum)
+JERBOA_VECTOR_FUNCTION(f_minimum)
+JERBOA_VECTOR_FUNCTION(f_equal)
+JERBOA_VECTOR_FUNCTION(f_not_equal)
+JERBOA_VECTOR_FUNCTION(f_less)
+JERBOA_VECTOR_FUNCTION(f_less_equal)
+JERBOA_VECTOR_FUNCTION(f_greater)
+JERBOA_VECTOR_FUNCTION(f_greater_equal)
+JERBOA_VECTOR_FUNCTION(select)
+HWY_EXPORT(sum_f32);
+HWY_EXPORT(max_f32);
+HWY_EXPORT(min_f32);
+
+// What follows is rare or on integers: plain loops.
+
+template <class A, class Y, class F>
+void map1(const VectorCall& call, F f) {
+  const auto* a = static_cast<const A*>(call.a);
+  auto* y = static_cast<Y*>(call.y);
+  for (std::int64_t i = 0; i < call.count; ++i) y[i] = f(a[call.a_scalar ? 0 : i]);
+}
+
+template <class A, class Y, class F>
+void map2(const VectorCall& call, F f) {
+  const auto* a = static_cast<const A*>(call.a);
+  const auto* b = static_cast<const A*>(call.b);
+  auto* y = static_cast<Y*>(call.y);
+  for (std::int64_t i = 0; i < call.count; ++i) y[i] = f(a[call.a_scalar ? 0 : i], b[call.b_scalar ? 0 : i]);
+}
+
+// `f` on values of T that are reckoned in unsigned numbers, where overflow wraps.
+template <class T, class F>
+void wrapping(const VectorCall& call, F f) {
+  map2<T, T>(call, [f](T a, T b) { return static_cast<T>(f(static_cast<std::uint32_t>(a), static_cast<std::uint32_t>(b))); });
+}
+
+template <class T>
+T divide(T a, T b) {
+  if (b == 0) return a;
+  if constexpr (std::is_signed_v<T>)
+    if (b == -1) return static_cast<T>(0u - static_cast<std::uint32_t>(a));
+  return a / b;
+}
+
+template <class T>
+T remainder(T a, T b) {
+  if (b == 0) return 0;
+  if constexpr (std::is_signed_v<T>)
+    if (b == -1) return 0;
+  return a % b;
+}
+
+template <class T>
+VectorFunction integer_function(Op op) {
+  using U = std::uint32_t;
+  switch (op) {
+    case Op::neg: return [](const VectorCall& v) { map1<T, T>(v, [](T a) { return static_cast<T>(0u - static_cast<U>(a)); }); };
+    case Op::abs: return [](const VectorCall& v) { map1<T, T>(v, [](T a) { return a < T{0} ? static_cast<T>(0u - static_cast<U>(a)) : a; }); };
+    case Op::bit_not: return [](const VectorCall& v) { map1<T, T>(v, [](T a) { return static_cast<T>(~a); }); };
+    case Op::logical_not: return [](const VectorCall& v) { map1<T, T>(v, [](T a) { return static_cast<T>(a == 0); }); };
+    case Op::clamp:
+      return [](const VectorCall& v) {
+        const auto low = static_cast<T>(v.number), high = static_cast<T>(v.number2);
+        map1<T, T>(v, [low, high](T a) { return std::min(std::max(a, low), high); });
+      };
+    case Op::add: return [](const VectorCall& v) { wrapping<T>(v, [](U a, U b) { return a + b; }); };
+    case Op::sub: return [](const VectorCall& v) { wrapping<T>(v, [](U a, U b) { return a - b; }); };
+    case Op::mul: return [](const VectorCall& v) { wrapping<T>(v, [](U a, U b) { return a * b; }); };
+    case Op::div: return [](const VectorCall& v) { map2<T, T>(v, divide<T>); };
+    case Op::mod: return [](const VectorCall& v) { map2<T, T>(v, remainder<T>); };
+    case Op::maximum: return [](const VectorCall& v) { map2<T, T>(v, [](T a, T b) { return std::max(a, b); }); };
+    case Op::minimum: return [](const VectorCall& v) { map2<T, T>(v, [](T a, T b) { return std::min(a, b); }); };
+    case Op::bit_and: return [](const VectorCall& v) { wrapping<T>(v, [](U a, U b) { return a & b; }); };
+    case Op::bit_or: return [](const VectorCall& v) { wrapping<T>(v, [](U a, U b) { return a | b; }); };
+    case Op::bit_xor: return [](const VectorCall& v) { wrapping<T>(v, [](U a, U b) { return a ^ b; }); };
+    case Op::shift_left: return [](const VectorCall& v) { wrapping<T>(v, [](U a, U b) { return a << (b & 31u); }); };
+    case Op::shift_right: return [](const VectorCall& v) { map2<T, T>(v, [](T a, T b) { return static_cast<T>(a >> (static_cast<U>(b) & 31u)); }); };
+    case Op::logical_and: return [](const VectorCall& v) { map2<T, T>(v, [](T a, T b) { return static_cast<T>(a != 0 && b != 0); }); };
+    case Op::logical_or: return [](const VectorCall& v) { map2<T, T>(v, [](T a, T b) { return static_cast<T>(a != 0 || b != 0); }); };
+    case Op::equal: return [](const VectorCall& v) { map2<T, std::int32_t>(v, [](T a, T b) { return a == b; }); };
+    case Op::not_equal: return [](const VectorCall& v) { map2<T, std::int32_t>(v, [](T a, T b) { return a != b; }); };
+    case Op::less: return [](const VectorCall& v) { map2<T, std::int32_t>(v, [](T a, T b) { return a < b; }); };
+    case Op::less_equal: return [](const VectorCall& v) { map2<T, std::int32_t>(v, [](T a, T b) { return a <= b; }); };
+    case Op::greater: return [](const VectorCall& v) { map2<T, std::int32_t>(v, [](T a, T b) { return a > b; }); };
+    case Op::greater_equal: return [](const VectorCall& v) { map2<T, std::int32_t>(v, [](T a, T b) { return a >= b; }); };
+    default: return nullptr;
+  }
+}
+
+void fixed_power(const VectorCall& call) {
+  const double exponent = call.number;
+  if (exponent == std::nearbyint(exponent) && std::abs(exponent) <= 64) return call_f_whole_power(call);
+  const auto e = static_cast<float>(exponent);
+  map1<float, float>(call, [e](float a) { return std::pow(a, e); });
+}
+
+void power(const VectorCall& call) {
+  if (call.b == nullptr) return fixed_power(call);
+  map2<float, float>(call, [](float a, float b) { return std::pow(a, b); });
+}
+
+std::uint32_t rotate(std::uint32_t x, int by) { return std::rotl(x, by); }
+
+// Threefry-2x32 with 20 rounds: a counter through additions, rotations and exclusive ors.
+std::pair<std::uint32_t, std::uint32_t> threefry(std::uint32_t key0, std::uint32_t key1, std::uint32_t x0, std::uint32_t x1) {
+  constexpr int rotations[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
+  const std::uint32_t keys[3] = {key0, key1, key0 ^ key1 ^ 0x1bd11bdau};
+  x0 += keys[0];
+  x1 += keys[1];
+  for (std::uint32_t round = 0; round < 5; ++round) {
+    for (const int by : rotations[round % 2]) {
+      x0 += x1;
+      x1 = rotate(x1, by) ^ x0;
+    }
+    x0 += keys[(round + 1) % 3];
+    x1 += keys[(round + 2) % 3] + round + 1;
+  }
+  return {x0, x1};
+}
+
+void random_numbers(const VectorCall& call) {
+  const auto* element = static_cast<const std::int32_t*>(call.a);
+  const auto key0 = *static_cast<const std::uint32_t*>(call.b), key1 = *static_cast<const std::uint32_t*>(call.c);
+  auto* y = static_cast<float*>(call.y);
+  const auto stream = static_cast<std::uint32_t>(call.number);
+  for (std::int64_t i = 0; i < call.count; ++i) {
+    const auto [x0, x1] = threefry(key0, key1, static_cast<std::uint32_t>(element[call.a_scalar ? 0 : i]), stream);
+    if (call.index == static_cast<int>(Distribution::uniform)) {
+      y[i] = static_cast<float>(x0 >> 8) * 0x1p-24f;
+    } else {
+      const double u1 = (static_cast<double>(x0 >> 8) + 1) * 0x1p-24, u2 = static_cast<double>(x1 >> 8) * 0x1p-24;
+      y[i] = static_cast<float>(std::sqrt(-2 * std::log(u1)) * std::cos(2 * std::numbers::pi * u2));
+    }
+  }
+}
+
+template <class T>
+T truncated(float x) {
+  constexpr auto low = static_cast<double>(std::numeric_limits<T>::min()), high = static_cast<double>(std::numeric_limits<T>::max());
+  return static_cast<T>(std::min(std::max(std::trunc(static_cast<double>(x)), low), high));
+}
+
+void copy(const VectorCall& call) {
+  map1<std::uint32_t, std::uint32_t>(call, [](std::uint32_t a) { return a; });
+}
+
+VectorFunction cast_function(DType from, DType to) {
+  using i32 = std::int32_t;
+  using u32 = std::uint32_t;
+  if (is_float(from)) {
+    switch (to) {
+      case DType::f32: return copy;
+      case DType::f16: return [](const VectorCall& v) { map1<float, float>(v, [](float a) { return f16_to_f32(f32_to_f16(a)); }); };
+      case DType::bf16: return [](const VectorCall& v) { map1<float, float>(v, [](float a) { return bf16_to_f32(f32_to_bf16(a)); }); };
+      case DType::i32: return [](const VectorCall& v) { map1<float, i32>(v, truncated<i32>); };
+      case DType::u32: return [](const VectorCall& v) { map1<float, u32>(v, truncated<u32>); };
+      default: return [](const VectorCall& v) { map1<float, i32>(v, [](float a) { return a != 0; }); };
+    }
+  }
+  if (is_float(to)) {
+    if (from == DType::u32) return [](const VectorCall& v) { map1<u32, float>(v, [](u32 a) { return static_cast<float>(a); }); };
+    return [](const VectorCall& v) { map1<i32, float>(v, [](i32 a) { return static_cast<float>(a); }); };
+  }
+  if (to == DType::boolean) return [](const VectorCall& v) { map1<u32, u32>(v, [](u32 a) { return u32{a != 0}; }); };
+  // From u32 to i32 values above the range are clamped, and so are negative ones the other way.
+  if (from == DType::u32 && to == DType::i32)
+    return [](const VectorCall& v) { map1<u32, i32>(v, [](u32 a) { return static_cast<i32>(std::min(a, 0x7fffffffu)); }); };
+  if (from == DType::i32 && to == DType::u32)
+    return [](const VectorCall& v) { map1<i32, u32>(v, [](i32 a) { return static_cast<u32>(std::max(a, 0)); }); };
+  return copy;
+}
+
+VectorFunction float_function(Op op) {
+  switch (op) {
+    case Op::neg: return call_f_neg;
+    case Op::abs: return call_f_abs;
+    case Op::sqrt: return call_f_sqrt;
+    case Op::rsqrt: return call_f_rsqrt;
+    case Op::log: return call_f_log;
+    case Op::exp: return call_f_exp;
+    case Op::expm1: return call_f_expm1;
+    case Op::sin: return call_f_sin;
+    case Op::cos: return call_f_cos;
+    case Op::tanh: return call_f_tanh;
+    case Op::sigmoid: return call_f_sigmoid;
+    case Op::erf: return call_f_erf;
+    case Op::relu: return call_f_relu;
+    case Op::silu: return call_f_silu;
+    case Op::softplus: return call_f_softplus;
+    case Op::floor: return call_f_floor;
+    case Op::round: return call_f_round;
+    case Op::gelu: return call_f_gelu;
+    case Op::clamp: return call_f_clamp;
+    case Op::pow: return power;
+    case Op::add: return call_f_add;
+    case Op::sub: return call_f_sub;
+    case Op::mul: return call_f_mul;
+    case Op::div: return call_f_div;
+    case Op::maximum: return call_f_maximum;
+    case Op::minimum: return call_f_minimum;
+    case Op::mod: return [](const VectorCall& v) { map2<float, float>(v, [](float a, float b) { return std::fmod(a, b); }); };
+    case Op::equal: return call_f_equal;
+    case Op::not_equal: return call_f_not_equal;
+    case Op::less: return call_f_less;
+    case Op::less_equal: return call_f_less_equal;
+    case Op::greater: return call_f_greater;
+    case Op::greater_equal: return call_f_greater_equal;
+    default: return nullptr;
+  }
+}
+
+}  // namespace
+
+VectorFunction vector_function(Op op, DType operand, DType result) {
+  if (op == Op::cast) return cast_function(operand, result);
+  if (op == Op::where) return call_select;  // bits, whatever they mean
+  if (op == Op::random) return random_numbers;
+  if (is_float(operand)) return float_function(op);
+  return operand == DType::u32 ? integer_function<std::uint32_t>(op) : integer_function<std::int32_t>(op);
+}
+
+float reduce_f32(Op op, const float* x, std::int64_t count) {
+  if (op == Op::max) return HWY_DYNAMIC_DISPATCH(max_f32)(x, count);
+  if (op == Op::min) return HWY_DYNAMIC_DISPATCH(min_f32)(x, count);
+  return HWY_DYNAMIC_DISPATCH(sum_f32)(x, count);
+}
+
+void accumulate_f32(Op op, float* y, const float* x, std::int64_t count) {
+  const VectorCall call{y, y, x, nullptr, count, false, false, false, 0, 0, 0};
+  // Element by element in place: an operand and the result are the same place.
+  if (op == Op::max) return call_f_maximum(call);
+  if (op == Op::min) return call_f_minimum(call);
+  call_f_add(call);
+}
+
+}  // namespace jerboa::cpu
+
+#endif  // HWY_ONCE

@@ -1,0 +1,179 @@
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdio>
+#include <fmt/format.h>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <jerboa/base/error.h>
+#include <jerboa/text/bpe_trainer.h>
+#include <jerboa/text/tokenizer.h>
+
+#include "cli/commands.h"
+
+namespace jerboa::cli {
+namespace {
+
+std::string read_stdin() { return {std::istreambuf_iterator<char>(std::cin), {}}; }
+
+void write_out(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    throw FileError("standard output cannot be written");
+}
+
+// Whole texts of any length: what a file says about truncation and padding is for a model's batches.
+Tokenizer load_plain(const std::string& path) {
+  Tokenizer tokenizer = Tokenizer::load(path);
+  tokenizer.set_truncation({});
+  tokenizer.set_padding({});
+  return tokenizer;
+}
+
+struct EncodeCommand {
+  std::string tokenizer;
+  bool special = false;
+  bool null = false;
+  bool offsets = false;
+
+  void run() const {
+    const Tokenizer loaded = load_plain(tokenizer);
+    std::string input = read_stdin();
+    if (null && input.ends_with('\0')) input.pop_back();
+    std::string_view rest = input;
+    std::string line;
+    while (true) {
+      const auto end = null ? rest.find('\0') : std::string_view::npos;
+      const Encoding encoding = loaded.encode(rest.substr(0, end), {.add_special = special});
+      line.clear();
+      for (std::size_t i = 0; i < encoding.size(); ++i) {
+        if (i > 0) line += ' ';
+        fmt::format_to(std::back_inserter(line), "{}", encoding.ids[i]);
+        if (offsets)
+          fmt::format_to(std::back_inserter(line), ":{}-{}", encoding.offsets[i].begin, encoding.offsets[i].end);
+      }
+      line += '\n';
+      write_out(line);
+      if (end == std::string_view::npos) return;
+      rest.remove_prefix(end + 1);
+    }
+  }
+};
+
+struct DecodeCommand {
+  std::string tokenizer;
+  bool special = false;
+  bool null = false;
+
+  void run() const {
+    const Tokenizer loaded = load_plain(tokenizer);
+    std::string line;
+    std::size_t number = 0;
+    while (std::getline(std::cin, line)) {
+      std::string text = loaded.decode(ids_of(line, ++number), {.skip_special = !special});
+      text += null ? '\0' : '\n';
+      write_out(text);
+    }
+  }
+
+  static std::vector<std::int32_t> ids_of(std::string_view line, std::size_t number) {
+    std::vector<std::int32_t> ids;
+    while (true) {
+      line.remove_prefix(std::min(line.find_first_not_of(" \t\r,"), line.size()));
+      if (line.empty()) return ids;
+      const auto word = line.substr(0, line.find_first_of(" \t\r,"));
+      std::int32_t id = 0;
+      const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+      if (error != std::errc() || stop != word.data() + word.size())
+        throw UsageError(fmt::format("standard input, line {}: \"{}\" is not a token id", number, word));
+      ids.push_back(id);
+      line.remove_prefix(word.size());
+    }
+  }
+};
+
+struct InfoCommand {
+  std::string tokenizer;
+
+  void run() const {
+    const Tokenizer loaded = Tokenizer::load(tokenizer);
+    std::string out = fmt::format("model       {}\nvocabulary  {}\n", loaded.model_type(), loaded.vocab_size());
+    if (const auto& truncation = loaded.truncation())
+      out += fmt::format("truncation  {} tokens\n", truncation->max_length);
+    if (const auto& padding = loaded.padding()) {
+      out += padding->length ? fmt::format("padding     to {} tokens\n", *padding->length)
+                             : "padding     to the longest\n";
+    }
+    const auto special = loaded.special_tokens();
+    out += fmt::format("special     {}\n", special.size());
+    for (const auto& [text, id] : special) out += fmt::format("  {:>8}  {}\n", id, text);
+    write_out(out);
+  }
+};
+
+struct TrainCommand {
+  std::vector<std::string> files;
+  std::string output;
+  BpeTraining options;
+
+  void run() const {
+    BpeTrainer trainer(options);
+    if (files.empty()) trainer.add(read_stdin());
+    for (const std::string& path : files) {
+      std::ifstream file(path, std::ios::binary);
+      if (!file) throw FileError(fmt::format("{}: cannot be opened", path));
+      trainer.add(std::string(std::istreambuf_iterator<char>(file), {}));
+    }
+    const std::string json = trainer.train();
+    std::ofstream file(output, std::ios::binary);
+    if (!file.write(json.data(), static_cast<std::streamsize>(json.size())).flush())
+      throw FileError(fmt::format("{}: cannot be written", output));
+    write_out(fmt::format("{}: {} tokens\n", output, Tokenizer::from_json(json, output).vocab_size()));
+  }
+};
+
+}  // namespace
+
+void add_tokenizer(CLI::App& app) {
+  CLI::App* group = app.add_subcommand("tokenizer", "Turn text into tokens and back; train a tokenizer");
+  group->require_subcommand(1);
+  constexpr const char* kTokenizer =
+      "tokenizer.json, sentencepiece .model, llama2.c tokenizer.bin, or a folder with one";
+
+  auto encode = std::make_shared<EncodeCommand>();
+  CLI::App* command = group->add_subcommand("encode", "Print the ids of the text on standard input, on one line");
+  command->add_option("tokenizer", encode->tokenizer, kTokenizer)->required();
+  command->add_flag("--special", encode->special, "Add the special tokens that a model expects around a text");
+  command->add_flag("--null", encode->null, "The input is several texts, separated by NUL bytes; one line for each");
+  command->add_flag("--offsets", encode->offsets, "Print each id with its bytes of the text, as ID:BEGIN-END");
+  command->callback([encode] { encode->run(); });
+
+  auto decode = std::make_shared<DecodeCommand>();
+  command = group->add_subcommand("decode", "Print the text of the ids on standard input, one text a line");
+  command->add_option("tokenizer", decode->tokenizer, kTokenizer)->required();
+  command->add_flag("--special", decode->special, "Keep special tokens in the text");
+  command->add_flag("--null", decode->null, "End each text with a NUL byte instead of a line break");
+  command->callback([decode] { decode->run(); });
+
+  auto info = std::make_shared<InfoCommand>();
+  command = group->add_subcommand("info", "Describe a tokenizer");
+  command->add_option("tokenizer", info->tokenizer, kTokenizer)->required();
+  command->callback([info] { info->run(); });
+
+  auto train = std::make_shared<TrainCommand>();
+  command = group->add_subcommand("train", "Train a byte-level BPE tokenizer");
+  command->add_option("files", train->files, "Texts to learn from; standard input where there are none");
+  command->add_option("-o,--output", train->output, "The tokenizer.json to write")->required();
+  command->add_option("--vocab-size", train->options.vocab_size, "How many tokens, with the special ones")
+      ->capture_default_str();
+  command->add_option("--min-frequency", train->options.min_frequency, "How often a pair must occur to be joined")
+      ->capture_default_str();
+  command->add_option("--special-token", train->options.special_tokens, "A special token; may be given several times")
+      ->capture_default_str();
+  command->callback([train] { train->run(); });
+}
+
+}  // namespace jerboa::cli

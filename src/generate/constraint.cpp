@@ -1,0 +1,168 @@
+#include <algorithm>
+#include <fmt/core.h>
+#include <unordered_map>
+#include <utility>
+
+#include <jerboa/generate/constraint.h>
+
+#include "generate/matcher.h"
+#include "generate/token_trie.h"
+
+namespace jerboa {
+namespace {
+
+constexpr std::size_t max_masks = 512;         // of 19 KB for 150,000 tokens
+constexpr std::size_t max_positions = 20'000;  // of 1 KB
+
+class GrammarConstraint : public Constraint {
+ public:
+  GrammarConstraint(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const Vocabulary> vocabulary)
+      : grammar_(std::move(grammar)),
+        vocabulary_(std::move(vocabulary)),
+        matcher_(grammar_),
+        position_(matcher_.start()) {}
+
+  const TokenMask& allowed(int tokens_left) override {
+    const Mask& known = mask();
+    if (tokens_left == unlimited || known.farthest < tokens_left) return known.tokens;
+    // Near the end: only what can still be completed, at a token a byte; and where it is too late already, what brings
+    // the end closer.
+    const std::int64_t reach = std::max<std::int64_t>(tokens_left - 1, matcher_.distance(position_) - 1);
+    const bool common = known.common <= reach;
+    bool any = common;
+    limited_ = common ? known.tokens : TokenMask(vocabulary_->size());
+    for (const auto& [token, distance] : known.others) {
+      const bool near = distance <= reach;
+      any = any || near;
+      if (near != common) limited_.set(static_cast<std::size_t>(token), near);
+    }
+    if (complete()) {
+      for (const int token : vocabulary_->end_tokens()) limited_.allow(static_cast<std::size_t>(token));
+      any = true;
+    }
+    return any ? limited_ : known.tokens;  // a vocabulary without single bytes may have no way to be in time
+  }
+
+  void accept(int token) override {
+    if (token < 0 || static_cast<std::size_t>(token) >= vocabulary_->size())
+      throw ConstraintError(fmt::format("there is no token {}", token));
+    if (ended_) throw ConstraintError(fmt::format("token {} follows the end", token));
+    const auto& ends = vocabulary_->end_tokens();
+    if (std::find(ends.begin(), ends.end(), token) != ends.end()) {
+      if (!complete()) throw ConstraintError("the text may not end here");
+      ended_ = true;
+      return;
+    }
+    const std::string& bytes = vocabulary_->bytes(token);
+    Matcher::Position to = bytes.empty() ? Matcher::dead : position_;
+    for (std::size_t i = 0; i < bytes.size() && to != Matcher::dead; ++i)
+      to = matcher_.next(to, static_cast<std::uint8_t>(bytes[i]));
+    if (to == Matcher::dead) throw ConstraintError(fmt::format("token {} is not allowed here", token));
+    position_ = to;
+    text_ += bytes;
+    if (matcher_.size() > max_positions) forget();
+  }
+
+  bool complete() const override { return matcher_.complete(position_); }
+
+  void reset() override {
+    position_ = matcher_.start();
+    text_.clear();
+    ended_ = false;
+  }
+
+ private:
+  // The tokens that fit, and how many bytes the text still needs after each: nearly always the same for most of them.
+  struct Mask {
+    TokenMask tokens;
+    std::int64_t farthest = 0, common = 0;
+    std::vector<std::pair<std::int32_t, std::int64_t>> others;  // those with another distance than the common one
+  };
+
+  const Mask& mask() {
+    if (const auto found = masks_.find(position_); found != masks_.end()) return found->second;
+    if (masks_.size() >= max_masks) masks_.clear();
+    return masks_.emplace(position_, compute()).first->second;
+  }
+
+  Mask compute() {
+    const TokenTrie& trie = vocabulary_->trie();
+    const auto& nodes = trie.nodes();
+    Mask out{TokenMask(vocabulary_->size()), 0, 0, {}};
+    std::unordered_map<std::int64_t, std::size_t> tally;
+    fitting_.clear();
+    path_.resize(trie.longest() + 1);
+    path_[0] = position_;
+    for (std::size_t i = 0; i < nodes.size();) {
+      const TokenTrie::Node& node = nodes[i];
+      const Matcher::Position to = matcher_.next(path_[node.depth], node.byte);
+      if (to == Matcher::dead) {
+        i = node.skip;
+        continue;
+      }
+      path_[node.depth + 1u] = to;
+      for (std::int32_t token = node.first_token; token >= 0; token = trie.next_same(token)) {
+        out.tokens.allow(static_cast<std::size_t>(token));
+        fitting_.emplace_back(token, matcher_.distance(to));
+      }
+      ++i;
+    }
+    if (fitting_.empty() && !complete()) throw ConstraintError("no token of the vocabulary can continue the text");
+    if (complete())
+      for (const int token : vocabulary_->end_tokens()) out.tokens.allow(static_cast<std::size_t>(token));
+    for (std::size_t i = 0, begin = 0; i < fitting_.size(); begin = i) {  // neighbours mostly agree
+      while (i < fitting_.size() && fitting_[i].second == fitting_[begin].second) ++i;
+      out.farthest = std::max(out.farthest, fitting_[begin].second);
+      tally[fitting_[begin].second] += i - begin;
+    }
+    std::size_t most = 0;
+    for (const auto& [distance, count] : tally) {
+      if (count < most || (count == most && distance > out.common)) continue;
+      most = count;
+      out.common = distance;
+    }
+    for (const auto& fit : fitting_)
+      if (fit.second != out.common) out.others.push_back(fit);
+    return out;
+  }
+
+  // Drops all that was learnt and finds the way to the present position again.
+  void forget() {
+    matcher_ = Matcher(grammar_);
+    masks_.clear();
+    position_ = matcher_.start();
+    for (const char c : text_) position_ = matcher_.next(position_, static_cast<std::uint8_t>(c));
+  }
+
+  std::shared_ptr<const Grammar> grammar_;
+  std::shared_ptr<const Vocabulary> vocabulary_;
+  Matcher matcher_;
+  Matcher::Position position_;
+  std::string text_;
+  bool ended_ = false;
+  std::unordered_map<Matcher::Position, Mask> masks_;
+  TokenMask limited_;
+  std::vector<Matcher::Position> path_;  // scratch of compute()
+  std::vector<std::pair<std::int32_t, std::int64_t>> fitting_;
+};
+
+}  // namespace
+
+Vocabulary::Vocabulary(const std::vector<std::string>& tokens, std::vector<int> end_tokens)
+    : bytes_(tokens), end_tokens_(std::move(end_tokens)) {
+  for (const int token : end_tokens_) {
+    if (token < 0 || static_cast<std::size_t>(token) >= bytes_.size())
+      throw UsageError(fmt::format("end token {} is not in a vocabulary of {}", token, bytes_.size()));
+    bytes_[static_cast<std::size_t>(token)].clear();
+  }
+  trie_ = std::make_unique<TokenTrie>(bytes_);
+}
+
+Vocabulary::~Vocabulary() = default;
+
+std::unique_ptr<Constraint> make_constraint(std::shared_ptr<const Grammar> grammar,
+                                            std::shared_ptr<const Vocabulary> vocabulary) {
+  return std::make_unique<GrammarConstraint>(std::move(grammar), std::move(vocabulary));
+}
+
+}  // namespace jerboa

@@ -1,0 +1,189 @@
+#include "generate/grammar.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/core.h>
+
+namespace jerboa {
+namespace {
+
+constexpr std::size_t max_states = 400'000;
+constexpr char32_t last_code_point = 0x10FFFF;
+
+// Cut so that within a part every encoding has the same length and each byte its own range.
+constexpr std::array<char32_t, 4> length_limits = {0x7F, 0x7FF, 0xFFFF, last_code_point};
+
+int encode(char32_t c, std::array<std::uint8_t, 4>& out) {
+  if (c < 0x80) {
+    out[0] = static_cast<std::uint8_t>(c);
+    return 1;
+  }
+  const int size = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+  for (int i = size - 1; i > 0; --i, c >>= 6)
+    out[static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(0x80 | (c & 0x3F));
+  constexpr std::array<std::uint8_t, 5> marks = {0, 0, 0xC0, 0xE0, 0xF0};
+  out[0] = static_cast<std::uint8_t>(marks[static_cast<std::size_t>(size)] | c);
+  return size;
+}
+
+}  // namespace
+
+CodePoints normalize(CodePoints points) {
+  std::sort(points.begin(), points.end());
+  CodePoints out;
+  for (const auto& [first, last] : points) {
+    if (first > last) continue;
+    if (!out.empty() && first <= out.back().second + 1)
+      out.back().second = std::max(out.back().second, last);
+    else
+      out.emplace_back(first, last);
+  }
+  return out;
+}
+
+CodePoints complement(const CodePoints& points) {
+  CodePoints excluded = points;
+  excluded.emplace_back(0xD800, 0xDFFF);
+  CodePoints out;
+  char32_t next = 0;
+  for (const auto& [first, last] : normalize(std::move(excluded))) {
+    if (first > next) out.emplace_back(next, first - 1);
+    next = last + 1;
+  }
+  if (next <= last_code_point) out.emplace_back(next, last_code_point);
+  return out;
+}
+
+CodePoints intersect(const CodePoints& a, const CodePoints& b) {
+  CodePoints out;
+  for (const auto& x : a)
+    for (const auto& y : b)
+      if (std::max(x.first, y.first) <= std::min(x.second, y.second))
+        out.emplace_back(std::max(x.first, y.first), std::min(x.second, y.second));
+  return normalize(std::move(out));
+}
+
+Grammar::Grammar() { nodes_.reserve(1024); }
+
+State Grammar::add_state() {
+  if (nodes_.size() >= max_states)
+    throw ConstraintError(fmt::format("the grammar needs more than {} states; lower its counts", max_states));
+  nodes_.emplace_back();
+  return static_cast<State>(nodes_.size() - 1);
+}
+
+Grammar::Rule Grammar::add_rule() {
+  const State start = add_state();
+  const State end = add_state();
+  at(end).end = true;
+  return {start, end};
+}
+
+void Grammar::add_bytes(State from, State to, std::uint8_t first, std::uint8_t last) {
+  at(from).bytes.push_back({first, last, to});
+}
+
+State Grammar::add_text(State from, std::string_view text) {
+  for (const char c : text) {
+    const State next = add_state();
+    add_bytes(from, next, static_cast<std::uint8_t>(c), static_cast<std::uint8_t>(c));
+    from = next;
+  }
+  return from;
+}
+
+void Grammar::add_text(State from, State to, std::string_view text) { add_empty(add_text(from, text), to); }
+
+void Grammar::add_utf8(State from, State to, char32_t first, char32_t last) {
+  for (const char32_t limit : length_limits) {
+    if (first <= limit && last > limit) {
+      add_utf8(from, to, first, limit);
+      return add_utf8(from, to, limit + 1, last);
+    }
+  }
+  // The bytes after the first that differs must span all of 80–BF.
+  for (int tail = 1; tail < 4; ++tail) {
+    const char32_t mask = (char32_t{1} << (6 * tail)) - 1;
+    if ((first & ~mask) == (last & ~mask) || first < 0x80) continue;
+    if ((first & mask) != 0) {
+      add_utf8(from, to, first, first | mask);
+      return add_utf8(from, to, (first | mask) + 1, last);
+    }
+    if ((last & mask) != mask) {
+      add_utf8(from, to, first, (last & ~mask) - 1);
+      return add_utf8(from, to, last & ~mask, last);
+    }
+  }
+  std::array<std::uint8_t, 4> low{}, high{};
+  const int size = encode(first, low);
+  encode(last, high);
+  for (int i = 0; i < size; ++i) {
+    const State next = i + 1 == size ? to : add_state();
+    add_bytes(from, next, low[static_cast<std::size_t>(i)], high[static_cast<std::size_t>(i)]);
+    from = next;
+  }
+}
+
+void Grammar::add_characters(State from, State to, const CodePoints& set, Encoding encoding) {
+  if (set.empty()) return;
+  const bool escapes = encoding == Encoding::json_string &&
+                       (set.front().first < 0x20 || !intersect(set, {{U'"', U'"'}, {U'\\', U'\\'}}).empty());
+  if (set.back().second < 0x80 && !escapes) {
+    for (const auto& [first, last] : set)
+      add_bytes(from, to, static_cast<std::uint8_t>(first), static_cast<std::uint8_t>(last));
+    return;
+  }
+  const auto [found, added] = sets_.try_emplace({set, encoding}, Rule{});
+  if (added) {
+    const Rule rule = add_rule();
+    found->second = rule;
+    CodePoints raw = intersect(set, complement({}));
+    if (encoding == Encoding::json_string) {
+      constexpr std::string_view named = "\"\\\b\f\n\r\t", names = "\"\\bfnrt";
+      for (std::size_t i = 0; i < named.size(); ++i) {
+        const auto c = static_cast<char32_t>(named[i]);
+        if (!intersect(set, {{c, c}}).empty()) add_text(rule.start, rule.end, {std::array{'\\', names[i]}.data(), 2});
+      }
+      for (char32_t c = 0; c < 0x20; ++c)
+        if (named.find(static_cast<char>(c)) == std::string_view::npos && !intersect(set, {{c, c}}).empty())
+          add_text(rule.start, rule.end, fmt::format("\\u{:04x}", static_cast<unsigned>(c)));
+      raw = intersect(raw, {{0x20, 0x21}, {0x23, 0x5B}, {0x5D, last_code_point}});
+    }
+    for (const auto& [first, last] : raw) add_utf8(rule.start, rule.end, first, last);
+  }
+  add_call(from, to, found->second);
+}
+
+// Knuth's generalisation of shortest paths, by relaxation: calls add what the called rule needs.
+void Grammar::measure() {
+  for (Node& node : nodes_) node.distance = node.end ? 0 : unreachable;
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::size_t i = nodes_.size(); i-- > 0;) {
+      Node& node = nodes_[i];
+      std::int64_t best = node.distance;
+      for (const ByteEdge& edge : node.bytes) best = std::min(best, 1 + at(edge.target).distance);
+      for (const State target : node.empty) best = std::min(best, at(target).distance);
+      for (const CallEdge& call : node.calls)
+        best = std::min(best, std::min(unreachable, at(call.callee).distance + at(call.resume).distance));
+      if (best >= node.distance) continue;
+      node.distance = best;
+      changed = true;
+    }
+  }
+}
+
+void Grammar::finish(Rule root) {
+  start_ = root.start;
+  measure();
+  const auto dead = [this](State state) { return at(state).distance >= unreachable; };
+  if (dead(start_)) throw ConstraintError("nothing can match: the pattern or schema contradicts itself");
+  for (Node& node : nodes_) {
+    std::erase_if(node.bytes, [&](const ByteEdge& edge) { return dead(edge.target); });
+    std::erase_if(node.empty, dead);
+    std::erase_if(node.calls, [&](const CallEdge& call) { return dead(call.callee) || dead(call.resume); });
+  }
+  sets_.clear();
+}
+
+}  // namespace jerboa

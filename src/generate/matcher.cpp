@@ -1,0 +1,93 @@
+#include "generate/matcher.h"
+
+#include <algorithm>
+
+namespace jerboa {
+namespace {
+
+constexpr std::size_t max_frames_in_closure = 100'000;
+
+}  // namespace
+
+Matcher::Matcher(std::shared_ptr<const Grammar> grammar) : grammar_(std::move(grammar)) {
+  std::vector<Frame> pending = {frame(grammar_->start(), bottom)};
+  Reached reached;
+  close(pending, reached);
+  start_ = intern(std::move(reached));
+}
+
+Matcher::Frame Matcher::frame(State state, Frame below) {
+  const std::uint64_t key = static_cast<std::uint64_t>(static_cast<std::uint32_t>(below)) << 32 |
+                            static_cast<std::uint64_t>(static_cast<std::uint32_t>(state));
+  const auto [found, added] = frame_of_.try_emplace(key, static_cast<Frame>(frames_.size()));
+  if (added) {
+    const std::int64_t rest = below == bottom ? 0 : frames_[static_cast<std::size_t>(below)].distance;
+    frames_.push_back({state, below, (*grammar_)[state].distance + rest});
+    visited_.push_back(0);
+  }
+  return found->second;
+}
+
+// Follows everything that takes no byte: empty edges, calls, and returns at the end of an automaton.
+void Matcher::close(std::vector<Frame>& pending, Reached& out) {
+  ++closure_;
+  std::size_t seen = 0;
+  while (!pending.empty()) {
+    const Frame current = pending.back();
+    pending.pop_back();
+    if (std::exchange(visited_[static_cast<std::size_t>(current)], closure_) == closure_) continue;
+    if (++seen > max_frames_in_closure) throw ConstraintError("the grammar is too ambiguous");
+    const auto [state, below, distance] = frames_[static_cast<std::size_t>(current)];
+    const Grammar::Node& node = (*grammar_)[state];
+    if (!node.bytes.empty()) out.frames.push_back(current);
+    for (const State target : node.empty) pending.push_back(frame(target, below));
+    for (const Grammar::CallEdge& call : node.calls) {
+      // A call in last place leaves no frame: recursion through it stays flat.
+      const Grammar::Node& resume = (*grammar_)[call.resume];
+      const bool last = resume.end && resume.bytes.empty() && resume.empty.empty() && resume.calls.empty();
+      pending.push_back(frame(call.callee, last ? below : frame(call.resume, below)));
+    }
+    out.distance = std::min(out.distance, distance);
+    if (node.end) {
+      if (below == bottom)
+        out.complete = true;
+      else
+        pending.push_back(below);
+    }
+  }
+  std::sort(out.frames.begin(), out.frames.end());
+}
+
+Matcher::Position Matcher::intern(Reached reached) {
+  if (reached.frames.empty() && !reached.complete) return dead;
+  std::uint64_t hash = reached.complete ? 1 : 0;
+  for (const Frame item : reached.frames) {
+    hash = (hash ^ static_cast<std::uint64_t>(item)) * 0x9E3779B97F4A7C15ull;
+    hash ^= hash >> 29;
+  }
+  const auto [first, last] = position_of_.equal_range(hash);
+  for (auto at = first; at != last; ++at) {
+    const Reached& known = positions_[static_cast<std::size_t>(at->second)];
+    if (known.complete == reached.complete && known.frames == reached.frames) return at->second;
+  }
+  positions_.push_back(std::move(reached));
+  const auto position = static_cast<Position>(positions_.size() - 1);
+  position_of_.emplace(hash, position);
+  return position;
+}
+
+Matcher::Position Matcher::compute(Position from, std::uint8_t byte) {
+  std::vector<Frame> pending;
+  for (const Frame item : positions_[static_cast<std::size_t>(from)].frames) {
+    const auto [state, below, distance] = frames_[static_cast<std::size_t>(item)];
+    for (const Grammar::ByteEdge& edge : (*grammar_)[state].bytes)
+      if (byte >= edge.first && byte <= edge.last) pending.push_back(frame(edge.target, below));
+  }
+  Reached reached;
+  if (!pending.empty()) close(pending, reached);
+  const Position to = intern(std::move(reached));
+  positions_[static_cast<std::size_t>(from)].next[byte] = to;
+  return to;
+}
+
+}  // namespace jerboa

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "generate/grammar.h"
+
+namespace jerboa {
+
+/// Runs a grammar over bytes as a deterministic machine that is built while it runs. A position is the set of all
+/// (state, stack of states to resume) that the bytes so far may have led to; equal sets are one position, so that its
+/// transitions are computed once.
+class Matcher {
+ public:
+  using Position = std::int32_t;
+  static constexpr Position dead = -1;
+
+  explicit Matcher(std::shared_ptr<const Grammar> grammar);
+
+  Position start() const { return start_; }
+  Position next(Position from, std::uint8_t byte) {
+    const Position known = positions_[static_cast<std::size_t>(from)].next[byte];
+    return known != unknown ? known : compute(from, byte);
+  }
+  bool complete(Position position) const { return positions_[static_cast<std::size_t>(position)].complete; }
+  /// Fewest bytes that make the text whole.
+  std::int64_t distance(Position position) const { return positions_[static_cast<std::size_t>(position)].distance; }
+  std::size_t size() const { return positions_.size(); }
+
+ private:
+  static constexpr Position unknown = -2;
+  using Frame = std::int32_t;
+  static constexpr Frame bottom = -1;
+
+  // A state, and the frame that resumes when its automaton ends. Equal frames are one.
+  struct StackFrame {
+    State state;
+    Frame below;
+    std::int64_t distance;
+  };
+  struct Reached {
+    std::vector<Frame> frames;  // those with byte edges, ascending
+    bool complete = false;
+    std::int64_t distance = Grammar::unreachable;
+    std::vector<Position> next = std::vector<Position>(256, unknown);
+  };
+
+  Frame frame(State state, Frame below);
+  void close(std::vector<Frame>& pending, Reached& out);
+  Position intern(Reached reached);
+  Position compute(Position from, std::uint8_t byte);
+
+  std::shared_ptr<const Grammar> grammar_;
+  std::vector<StackFrame> frames_;
+  std::unordered_map<std::uint64_t, Frame> frame_of_;
+  std::vector<Reached> positions_;
+  std::unordered_multimap<std::uint64_t, Position> position_of_;
+  std::vector<std::uint32_t> visited_;  // per frame: the closure that saw it last
+  std::uint32_t closure_ = 0;
+  Position start_ = 0;
+};
+
+}  // namespace jerboa

@@ -1,0 +1,392 @@
+#include "generate/regex.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+#include <memory>
+#include <optional>
+#include <utf8proc.h>
+
+namespace jerboa {
+namespace {
+
+constexpr int max_depth = 100;
+constexpr int max_count = 10'000;
+constexpr int unbounded = -1;
+
+const CodePoints digits = {{'0', '9'}};
+const CodePoints words = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+const CodePoints spaces = {{0x09, 0x0D},     {0x20, 0x20},     {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
+                           {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+const CodePoints line_ends = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
+
+struct Node {
+  enum class Kind { characters, sequence, choice, repeat } kind = Kind::sequence;
+  CodePoints set;
+  std::vector<std::unique_ptr<Node>> parts;
+  int min = 0, max = unbounded;
+};
+using NodePtr = std::unique_ptr<Node>;
+
+// One alternative of the pattern, and whether ^ and $ stand at its ends.
+struct Branch {
+  NodePtr body;
+  bool from_start = false, to_end = false;
+};
+
+class Parser {
+ public:
+  explicit Parser(std::string_view pattern) : pattern_(pattern) {
+    for (std::size_t i = 0; i < pattern.size();) {
+      utf8proc_int32_t c = 0;
+      const auto size = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(pattern.data()) + i,
+                                         static_cast<utf8proc_ssize_t>(pattern.size() - i), &c);
+      if (size <= 0) fail("is not UTF-8");
+      text_ += static_cast<char32_t>(c);
+      i += static_cast<std::size_t>(size);
+    }
+  }
+
+  std::vector<Branch> run() {
+    std::vector<Branch> out;
+    do {
+      Branch branch;
+      branch.from_start = take(U'^');
+      branch.body = sequence(0, &branch.to_end);
+      out.push_back(std::move(branch));
+    } while (take(U'|'));
+    if (!done()) fail("has a ')' too many");
+    return out;
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view what) const {
+    throw ConstraintError(fmt::format("the pattern /{}/ {}", pattern_, what));
+  }
+  bool done() const { return position_ >= text_.size(); }
+  char32_t peek() const { return done() ? U'\0' : text_[position_]; }
+  bool take(char32_t c) { return !done() && text_[position_] == c && (++position_, true); }
+  char32_t next() {
+    if (done()) fail("ends too early");
+    return text_[position_++];
+  }
+
+  static NodePtr characters(CodePoints set) {
+    auto out = std::make_unique<Node>();
+    out->kind = Node::Kind::characters;
+    out->set = std::move(set);
+    return out;
+  }
+
+  NodePtr choice(int depth) {
+    auto out = std::make_unique<Node>();
+    out->kind = Node::Kind::choice;
+    do {
+      out->parts.push_back(sequence(depth, nullptr));
+    } while (take(U'|'));
+    return out;
+  }
+
+  // `to_end` is set where the sequence is a top-level one and ends in $.
+  NodePtr sequence(int depth, bool* to_end) {
+    auto out = std::make_unique<Node>();
+    while (!done() && peek() != U'|' && peek() != U')') {
+      if (to_end != nullptr && peek() == U'$' && (position_ + 1 == text_.size() || text_[position_ + 1] == U'|')) {
+        ++position_;
+        *to_end = true;
+        break;
+      }
+      out->parts.push_back(repeated(depth));
+    }
+    return out;
+  }
+
+  NodePtr repeated(int depth) {
+    NodePtr body = atom(depth);
+    for (;;) {
+      int min = 0, max = unbounded;
+      if (take(U'*')) {
+      } else if (take(U'+')) {
+        min = 1;
+      } else if (take(U'?')) {
+        max = 1;
+      } else if (!counts(min, max)) {
+        return body;
+      }
+      take(U'?');  // lazy or greedy: the same texts match
+      if (++depth > max_depth) fail("is nested too deeply");
+      auto out = std::make_unique<Node>();
+      out->kind = Node::Kind::repeat;
+      out->min = min;
+      out->max = max;
+      out->parts.push_back(std::move(body));
+      body = std::move(out);
+    }
+  }
+
+  std::optional<int> number() {
+    if (peek() < U'0' || peek() > U'9') return std::nullopt;
+    int value = 0;
+    while (peek() >= U'0' && peek() <= U'9') {
+      value = value * 10 + static_cast<int>(next() - U'0');
+      if (value > max_count) fail(fmt::format("repeats more than {} times", max_count));
+    }
+    return value;
+  }
+
+  // {2} {2,} {2,5}; any other brace is itself
+  bool counts(int& min, int& max) {
+    const std::size_t start = position_;
+    if (!take(U'{')) return false;
+    const auto first = number();
+    if (first) {
+      min = max = *first;
+      if (take(U',')) max = number().value_or(unbounded);
+      if (take(U'}')) {
+        if (max != unbounded && max < min) fail("has a count whose end is before its start");
+        return true;
+      }
+    }
+    position_ = start;
+    return false;
+  }
+
+  NodePtr atom(int depth) {
+    if (depth > max_depth) fail("is nested too deeply");
+    const char32_t c = next();
+    switch (c) {
+      case U'(':
+        return group(depth);
+      case U'[':
+        return characters(char_class());
+      case U'.':
+        return characters(complement(line_ends));
+      case U'\\':
+        return characters(escape(false));
+      case U'^':
+      case U'$':
+        fail(fmt::format("has a '{}' inside: it may stand only at the ends of the pattern or of its alternatives",
+                         static_cast<char>(c)));
+      case U'*':
+      case U'+':
+      case U'?':
+        fail(fmt::format("has a '{}' with nothing to repeat", static_cast<char>(c)));
+      default:
+        return characters({{c, c}});
+    }
+  }
+
+  NodePtr group(int depth) {
+    if (take(U'?')) {
+      const char32_t kind = next();
+      if (kind == U'=' || kind == U'!' || (kind == U'<' && (peek() == U'=' || peek() == U'!')))
+        fail("has a look-around, which is not supported");
+      if (kind == U'<') {
+        while (next() != U'>') {
+        }
+      } else if (kind != U':') {
+        fail("has a group of an unknown kind");
+      }
+    }
+    NodePtr body = choice(depth + 1);
+    if (!take(U')')) fail("has a group that is not closed");
+    return body;
+  }
+
+  CodePoints char_class() {
+    const bool negated = take(U'^');
+    CodePoints set;
+    while (!take(U']')) {
+      const CodePoints first = class_item();
+      if (peek() == U'-' && position_ + 1 < text_.size() && text_[position_ + 1] != U']') {
+        ++position_;
+        const CodePoints last = class_item();
+        const bool single = first.size() == 1 && first[0].first == first[0].second && last.size() == 1 &&
+                            last[0].first == last[0].second;
+        if (!single || first[0].first > last[0].first) fail("has a malformed range in a class");
+        set.emplace_back(first[0].first, last[0].first);
+      } else {
+        set.insert(set.end(), first.begin(), first.end());
+      }
+    }
+    return negated ? complement(set) : intersect(normalize(std::move(set)), complement({}));
+  }
+
+  CodePoints class_item() {
+    const char32_t c = next();
+    if (c == U'\\') return escape(true);
+    return {{c, c}};
+  }
+
+  char32_t hex(int count) {
+    char32_t value = 0;
+    for (int i = 0; i < count; ++i) {
+      const char32_t c = next();
+      const bool letter = (c >= U'a' && c <= U'f') || (c >= U'A' && c <= U'F');
+      if (!letter && !(c >= U'0' && c <= U'9')) fail("has a malformed escape");
+      value = value * 16 + (letter ? (c | 0x20) - U'a' + 10 : c - U'0');
+    }
+    return value;
+  }
+
+  CodePoints escape(bool in_class) {
+    const char32_t c = next();
+    switch (c) {
+      case U'd':
+        return digits;
+      case U'D':
+        return complement(digits);
+      case U'w':
+        return words;
+      case U'W':
+        return complement(words);
+      case U's':
+        return spaces;
+      case U'S':
+        return complement(spaces);
+      case U'n':
+        return {{'\n', '\n'}};
+      case U'r':
+        return {{'\r', '\r'}};
+      case U't':
+        return {{'\t', '\t'}};
+      case U'f':
+        return {{'\f', '\f'}};
+      case U'v':
+        return {{'\v', '\v'}};
+      case U'0':
+        return {{0, 0}};
+      case U'p':
+      case U'P':
+        return property(c == U'P');
+      case U'x':
+      case U'u': {
+        char32_t value = 0;
+        if (c == U'u' && take(U'{')) {
+          while (!take(U'}')) value = value * 16 + hex(1);
+        } else {
+          value = hex(c == U'x' ? 2 : 4);
+        }
+        if (value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF)) fail("has an escape that is no character");
+        return {{value, value}};
+      }
+      default:
+        break;
+    }
+    if (c == U'b' && in_class) return {{'\b', '\b'}};
+    if (c == U'b' || c == U'B') fail("has a word boundary, which is not supported");
+    if (c >= U'1' && c <= U'9') fail("has a back-reference, which is not supported");
+    if ((c >= U'a' && c <= U'z') || (c >= U'A' && c <= U'Z'))
+      fail(fmt::format("has the unknown escape '\\{}'", static_cast<char>(c)));
+    return {{c, c}};
+  }
+
+  // \p{L}, \p{Lu}: a general category or a group of them.
+  CodePoints property(bool negated) {
+    std::string name;
+    if (!take(U'{')) fail("has a \\p without a category");
+    while (!take(U'}')) {
+      const char32_t c = next();
+      if (c >= 0x80 || name.size() > 30) fail("has an unknown category");
+      name += static_cast<char>(c);
+    }
+    CodePoints out;
+    for (utf8proc_int32_t c = 0; c <= 0x10FFFF; ++c) {
+      const std::string_view category = utf8proc_category_string(c);
+      if (category.substr(0, name.size()) != name || category == "Cs") continue;
+      if (!out.empty() && out.back().second + 1 == static_cast<char32_t>(c))
+        ++out.back().second;
+      else
+        out.emplace_back(c, c);
+    }
+    if (out.empty() || name.empty()) fail(fmt::format("has the unknown category '{}'", name));
+    return negated ? complement(out) : out;
+  }
+
+  std::string_view pattern_;
+  std::u32string text_;
+  std::size_t position_ = 0;
+};
+
+class Emitter {
+ public:
+  Emitter(Grammar& grammar, Encoding encoding) : grammar_(grammar), encoding_(encoding) {}
+
+  void emit(const Node& node, State from, State to) {
+    switch (node.kind) {
+      case Node::Kind::characters:
+        grammar_.add_characters(from, to, node.set, encoding_);
+        break;
+      case Node::Kind::sequence: {
+        for (const NodePtr& part : node.parts) {
+          const State next = grammar_.add_state();
+          emit(*part, from, next);
+          from = next;
+        }
+        grammar_.add_empty(from, to);
+        break;
+      }
+      case Node::Kind::choice:
+        for (const NodePtr& part : node.parts) emit(*part, from, to);
+        break;
+      case Node::Kind::repeat:
+        repeat(node, from, to);
+        break;
+    }
+  }
+
+  void any_text(State at) { grammar_.add_characters(at, at, complement({}), encoding_); }
+
+ private:
+  // The body is an automaton of its own, called once per turn: a count costs a state, whatever it repeats.
+  void repeat(const Node& node, State from, State to) {
+    const Node& body = *node.parts.front();
+    const Grammar::Rule rule = grammar_.add_rule();
+    emit(body, rule.start, rule.end);
+    for (int i = 0; i < node.min; ++i) {
+      const State next = grammar_.add_state();
+      grammar_.add_call(from, next, rule);
+      from = next;
+    }
+    if (node.max == unbounded) {
+      const State loop = grammar_.add_state();
+      grammar_.add_empty(from, loop);
+      grammar_.add_call(loop, loop, rule);
+      grammar_.add_empty(loop, to);
+      return;
+    }
+    for (int i = node.min; i < node.max; ++i) {
+      const State next = grammar_.add_state();
+      grammar_.add_empty(from, to);
+      grammar_.add_call(from, next, rule);
+      from = next;
+    }
+    grammar_.add_empty(from, to);
+  }
+
+  Grammar& grammar_;
+  Encoding encoding_;
+};
+
+}  // namespace
+
+void add_regex(Grammar& grammar, State from, State to, std::string_view pattern, Encoding encoding, bool search) {
+  Emitter emitter(grammar, encoding);
+  for (const Branch& branch : Parser(pattern).run()) {
+    const State begin = grammar.add_state(), end = grammar.add_state();
+    grammar.add_empty(from, begin);
+    if (search && !branch.from_start) emitter.any_text(begin);
+    if (search && !branch.to_end) emitter.any_text(end);
+    emitter.emit(*branch.body, begin, end);
+    grammar.add_empty(end, to);
+  }
+}
+
+std::shared_ptr<const Grammar> compile_regex(std::string_view pattern) {
+  auto grammar = std::make_shared<Grammar>();
+  const Grammar::Rule root = grammar->add_rule();
+  add_regex(*grammar, root.start, root.end, pattern, Encoding::plain, false);
+  grammar->finish(root);
+  return grammar;
+}
+
+}  // namespace jerboa

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <jerboa/lower/program.h>
+
+#include "lower/fuse.h"
+
+namespace jerboa::detail {
+
+/// Turns groups into kernels and dispatches over buffers, whose memory is not planned yet.
+Program emit(const Graph& graph, const Fusion& fusion, const Target& target);
+
+/// A kernel as text: for dumps, and equal for equal kernels.
+std::string print(const KernelSpec& kernel);
+
+}  // namespace jerboa::detail

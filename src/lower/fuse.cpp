@@ -1,0 +1,461 @@
+#include "lower/fuse.h"
+
+#include <algorithm>
+#include <queue>
+
+#include <jerboa/ir/shapes.h>
+
+namespace jerboa::detail {
+
+bool is_elementwise(Op op) {
+  return info(op).lowering == Lowering::Map || op == Op::const_scalar || op == Op::embedding || op == Op::take_along_axis;
+}
+
+bool is_reduction(Op op) { return info(op).lowering == Lowering::Reduce; }
+
+Access own_access(const Shape& shape) { return identity_access(shape.size()); }
+
+bool is_aligned(const Shape& shape, const Access& access) {
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    if (!(shape[i] == Dim(1)) && !access[i].is_axis(static_cast<int>(i))) return false;
+  return true;
+}
+
+std::vector<int> reduced_axes(const Graph& graph, const Node& node) {
+  const int rank = static_cast<int>(graph.shape(node.inputs[0]).size());
+  if (node.op == Op::argmax) return {axis_of(node.as<ArgmaxAttrs>().axis, rank)};
+  if (node.op == Op::all_finite) return axes_of({}, rank);
+  return axes_of(node.as<ReduceAttrs>().axes, rank);
+}
+
+bool looks_up(Op op, std::size_t operand) {
+  return operand == 0 && (op == Op::embedding || op == Op::take_along_axis || op == Op::random);
+}
+
+namespace {
+
+// Trailing axes, all of them: then each row of the domain is reduced by itself.
+bool reduces_rows(const Graph& graph, const Node& node) {
+  const auto axes = reduced_axes(graph, node);
+  const int rank = static_cast<int>(graph.shape(node.inputs[0]).size());
+  for (std::size_t i = 0; i < axes.size(); ++i)
+    if (axes[i] != rank - static_cast<int>(axes.size()) + static_cast<int>(i)) return false;
+  return !axes.empty();
+}
+
+class Fuser {
+ public:
+  Fuser(const Graph& graph, const Target& target) : graph_(graph), target_(target) {
+    result_.group_of.assign(graph.nodes.size(), -1);
+    result_.in_memory.assign(graph.tensors.size(), false);
+    result_.layouts = layouts_of(graph);
+    inlined_.assign(graph.nodes.size(), false);
+    uses_.assign(graph.tensors.size(), {});
+    readers_.assign(graph.tensors.size(), {});
+    for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes.size()); ++id)
+      for (const TensorId input : node(id).inputs)
+        if (input != no_tensor) uses_[index(input)].push_back(id);
+  }
+
+  Fusion run() {
+    find_inlined();
+    for (NodeId id = 0; id < static_cast<NodeId>(graph_.nodes.size()); ++id) place(id);
+    decide_memory();
+    choose_in_place();
+    sort_groups();
+    result_.inlined = inlined_;
+    return std::move(result_);
+  }
+
+ private:
+  static std::size_t index(int id) { return static_cast<std::size_t>(id); }
+  const Node& node(NodeId id) const { return graph_.nodes[index(id)]; }
+  NodeId producer(TensorId id) const { return graph_.tensor(id).producer; }
+
+  bool is_leaf(const Node& own) const { return info(own.op).lowering == Lowering::Leaf && own.op != Op::const_scalar; }
+
+  // Nodes that are computed again wherever they are used, instead of being stored: those that read no memory at all, and
+  // those whose only use cannot share a kernel with them otherwise.
+  void find_inlined() {
+    std::vector<bool> kept(graph_.tensors.size(), false);
+    for (const NamedTensor& output : graph_.outputs) kept[index(result_.layouts[index(output.tensor)].root)] = true;
+    for (const NamedTensor& capture : graph_.captures) kept[index(result_.layouts[index(capture.tensor)].root)] = true;
+    for (const Update& update : graph_.updates) kept[index(result_.layouts[index(update.value)].root)] = true;
+    for (NodeId id = 0; id < static_cast<NodeId>(graph_.nodes.size()); ++id) {
+      const Node& own = node(id);
+      if (!is_elementwise(own.op) || kept[index(own.outputs[0])]) continue;
+      // Random numbers are too dear to draw twice; the masks of moved elements need axes of the domain as they are.
+      if (own.op == Op::random || own.op == Op::concat || own.op == Op::pad) continue;
+      const bool free = std::all_of(own.inputs.begin(), own.inputs.end(), [&](TensorId input) {
+        return input == no_tensor || inlined_[index(producer(view_source(input)))];
+      });
+      if (free && can_inline_uses(own.outputs[0])) {
+        inlined_[index(id)] = true;
+        continue;
+      }
+      if (target_.fuse && only_use_moves_elements(own.outputs[0])) inlined_[index(id)] = true;
+    }
+  }
+
+  // The tensor behind a chain of views.
+  TensorId view_source(TensorId id) const { return result_.layouts[index(id)].root; }
+
+  // Every use, through views that an access can follow, is an element-wise op or a reduction.
+  bool can_inline_uses(TensorId id) const {
+    for (const NodeId use : uses_[index(id)]) {
+      const Node& user = node(use);
+      if (is_view(user.op)) {
+        if (!view_operand_access(graph_, user, identity_access(graph_.shape(user.outputs[0]).size()))) return false;
+        if (!can_inline_uses(user.outputs[0])) return false;
+        continue;
+      }
+      if (!is_elementwise(user.op) && !is_reduction(user.op)) return false;
+      if (looks_up(user.op, 0) && user.inputs[0] == id) return false;
+    }
+    return true;
+  }
+
+  bool only_use_moves_elements(TensorId id) const {
+    TensorId at = id;
+    for (;;) {
+      if (uses_[index(at)].size() != 1) return false;
+      const Node& user = node(uses_[index(at)][0]);
+      if (is_view(user.op)) {
+        if (!view_operand_access(graph_, user, identity_access(graph_.shape(user.outputs[0]).size()))) return false;
+        at = user.outputs[0];
+        continue;
+      }
+      if (user.op == Op::concat || user.op == Op::pad) return can_inline_uses(id);
+      return is_reduction(user.op) && !reduces_rows(graph_, user) && can_inline_uses(id);
+    }
+  }
+
+  // Collects the groups whose results a read of `id` with this access needs; false where `group` computes it but cannot
+  // hand it over.
+  bool collect(TensorId id, const Access& access, int group, std::set<int>& needs) const {
+    const NodeId from = producer(id);
+    const Node& own = node(from);
+    if (is_leaf(own)) return true;
+    if (is_view(own.op)) {
+      const NodeId source = producer(view_source(id));
+      const bool computed_here = group >= 0 && result_.group_of[index(source)] == group;
+      if (computed_here || inlined_[index(source)]) {
+        const auto inner = view_operand_access(graph_, own, access);
+        return inner && collect(own.inputs[0], *inner, group, needs);
+      }
+      if (!is_leaf(node(source))) needs.insert(result_.group_of[index(source)]);
+      return true;
+    }
+    if (inlined_[index(from)]) {
+      return collect_operands(own, access, group, needs);
+    }
+    if (group >= 0 && result_.group_of[index(from)] == group) return is_aligned(graph_.shape(id), access);
+    needs.insert(result_.group_of[index(from)]);
+    return true;
+  }
+
+  // How a node that is read with this access reads one of its operands.
+  Access operand_access(const Node& own, std::size_t operand, const Access& access) const {
+    const Shape& shape = graph_.shape(own.outputs[0]);
+    const Shape& operand_shape = graph_.shape(own.inputs[operand]);
+    switch (own.op) {
+      case Op::concat:
+      case Op::pad: return Access(operand_shape.size(), AffineIndex{Dim(-1), {}});  // shifted: never the same element
+      case Op::embedding:
+      case Op::one_hot: return Access(access.begin(), access.end() - 1);
+      case Op::take_along_axis: return access;
+      default: return is_reduction(own.op) ? access : broadcast_access(access, shape, operand_shape);
+    }
+  }
+
+  bool collect_operands(const Node& own, const Access& access, int group, std::set<int>& needs) const {
+    for (std::size_t i = 0; i < own.inputs.size(); ++i) {
+      const TensorId input = own.inputs[i];
+      if (input == no_tensor) continue;
+      if (looks_up(own.op, i)) {
+        const NodeId source = producer(view_source(input));
+        if (is_leaf(node(source))) continue;
+        if (result_.group_of[index(source)] == group) return false;
+        needs.insert(result_.group_of[index(source)]);
+      } else if (!collect(input, operand_access(own, i, access), group, needs)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  bool reaches(int from, int to, std::vector<char>& seen) const {
+    if (from == to) return true;
+    if (seen[index(from)] != 0) return false;
+    seen[index(from)] = 1;
+    for (const int next : result_.groups[index(from)].needs)
+      if (reaches(next, to, seen)) return true;
+    return false;
+  }
+
+  // Whether `group` may also need these groups: none of them may need it.
+  bool stays_acyclic(int group, const std::set<int>& needs) const {
+    std::vector<char> seen(result_.groups.size(), 0);
+    return std::none_of(needs.begin(), needs.end(), [&](int other) { return other != group && reaches(other, group, seen); });
+  }
+
+  // A value of this shape fits a group element by element, or row by row.
+  static bool fits(const Group& group, const Shape& shape) {
+    if (shape == group.domain) return true;
+    if (group.kind != KernelSpec::Kind::loop || group.row_axes == 0) return false;
+    const std::size_t outer = group.domain.size() - static_cast<std::size_t>(group.row_axes);
+    if (shape.size() != outer && shape.size() != group.domain.size()) return false;
+    for (std::size_t i = 0; i < shape.size(); ++i)
+      if (!(shape[i] == (i < outer ? group.domain[i] : Dim(1)))) return false;
+    return true;
+  }
+
+  bool can_join(const Node& own, int number) const {
+    const Group& group = result_.groups[index(number)];
+    if (group.kind == KernelSpec::Kind::whole || group.kind == KernelSpec::Kind::reduce) return false;
+    if (is_reduction(own.op)) {
+      if (group.kind != KernelSpec::Kind::loop || !reduces_rows(graph_, own)) return false;
+      const Shape& shape = graph_.shape(own.inputs[0]);
+      const int axes = static_cast<int>(reduced_axes(graph_, own).size());
+      if (shape != group.domain || axes == static_cast<int>(shape.size())) return false;
+      if (group.row_axes != 0 && group.row_axes != axes) return false;
+      if (group.row_axes == 0 && !holds_whole_domain_only(group)) return false;
+    } else if (!fits(group, graph_.shape(own.outputs[0]))) {
+      return false;
+    }
+    std::set<int> needs;
+    return collect_operands(own, own_access_of(own), number, needs) && stays_acyclic(number, needs);
+  }
+
+  // A group of whole-domain values only can take up reductions of its rows.
+  bool holds_whole_domain_only(const Group& group) const {
+    return std::all_of(group.nodes.begin(), group.nodes.end(),
+                       [&](NodeId id) { return graph_.shape(node(id).outputs[0]) == group.domain; });
+  }
+
+  // A reduction is accessed by the elements that it reads.
+  Access own_access_of(const Node& own) const {
+    return own_access(graph_.shape(is_reduction(own.op) ? own.inputs[0] : own.outputs[0]));
+  }
+
+  void place(NodeId id) {
+    const Node& own = node(id);
+    if (is_leaf(own) || is_view(own.op) || inlined_[index(id)]) return;
+    const bool fusable = is_elementwise(own.op) || is_reduction(own.op);
+    if (fusable && target_.fuse) {
+      for (const int candidate : candidates(own)) {
+        if (!can_join(own, candidate)) continue;
+        join(id, candidate);
+        return;
+      }
+    }
+    start_group(id);
+  }
+
+  // Groups that compute operands of the node, the latest first.
+  std::set<int, std::greater<>> candidates(const Node& own) const {
+    std::set<int, std::greater<>> found;
+    std::set<int> needs;
+    collect_operands(own, own_access_of(own), -1, needs);
+    for (const int group : needs) found.insert(group);
+    return found;
+  }
+
+  void join(NodeId id, int number) {
+    Group& group = result_.groups[index(number)];
+    const Node& own = node(id);
+    std::set<int> needs;
+    collect_operands(own, own_access_of(own), number, needs);
+    needs.erase(number);
+    group.needs.insert(needs.begin(), needs.end());
+    group.nodes.push_back(id);
+    if (is_reduction(own.op)) group.row_axes = static_cast<int>(reduced_axes(graph_, own).size());
+    result_.group_of[index(id)] = number;
+  }
+
+  void start_group(NodeId id) {
+    const Node& own = node(id);
+    Group group;
+    group.nodes = {id};
+    if (own.op == Op::matmul) {
+      group.kind = KernelSpec::Kind::matmul;
+      group.domain = graph_.shape(own.outputs[0]);
+    } else if (is_reduction(own.op)) {
+      const auto axes = reduced_axes(graph_, own);
+      const Shape& shape = graph_.shape(own.inputs[0]);
+      const bool rows = reduces_rows(graph_, own) && axes.size() < shape.size();
+      group.kind = rows ? KernelSpec::Kind::loop : KernelSpec::Kind::reduce;
+      group.row_axes = static_cast<int>(axes.size());
+      group.domain = shape;
+    } else if (is_elementwise(own.op)) {
+      group.domain = graph_.shape(own.outputs[0]);
+    } else {
+      group.kind = KernelSpec::Kind::whole;
+    }
+    if (is_elementwise(own.op) || is_reduction(own.op)) {
+      collect_operands(own, own_access_of(own), -1, group.needs);
+    } else {
+      for (const TensorId input : own.inputs) {
+        if (input == no_tensor) continue;
+        const NodeId source = producer(view_source(input));
+        if (!is_leaf(node(source))) group.needs.insert(result_.group_of[index(source)]);
+      }
+    }
+    result_.group_of[index(id)] = static_cast<int>(result_.groups.size());
+    result_.groups.push_back(std::move(group));
+  }
+
+  // A value needs memory if a kernel other than its own reads it, or the same one from another place, or the user does.
+  void decide_memory() {
+    for (const TensorInfo& tensor : graph_.tensors)
+      if (is_leaf(node(tensor.producer))) result_.in_memory[index(node(tensor.producer).outputs[0])] = true;
+    const auto keep = [&](TensorId id) { result_.in_memory[index(view_source(id))] = true; };
+    for (const NamedTensor& output : graph_.outputs) keep(output.tensor);
+    for (const NamedTensor& capture : graph_.captures) keep(capture.tensor);
+    for (const Update& update : graph_.updates) keep(update.value);
+    for (std::size_t number = 0; number < result_.groups.size(); ++number) {
+      const Group& group = result_.groups[number];
+      for (const NodeId id : group.nodes) {
+        const Node& own = node(id);
+        const bool fused = is_elementwise(own.op) || is_reduction(own.op);
+        if (!fused)
+          for (const TensorId output : own.outputs)
+            if (group.kind == KernelSpec::Kind::whole) result_.in_memory[index(output)] = true;
+        if (fused) {
+          mark_operands(own, own_access_of(own), static_cast<int>(number));
+          continue;
+        }
+        for (const TensorId input : own.inputs)
+          if (input != no_tensor) read_memory(input, static_cast<int>(number));
+      }
+    }
+  }
+
+  void read_memory(TensorId id, int group) {
+    const TensorId source = view_source(id);
+    result_.in_memory[index(source)] = true;
+    readers_[index(source)].insert(group);
+  }
+
+  void mark_operands(const Node& own, const Access& access, int group) {
+    for (std::size_t i = 0; i < own.inputs.size(); ++i) {
+      if (own.inputs[i] == no_tensor) continue;
+      if (looks_up(own.op, i)) {
+        read_memory(own.inputs[i], group);
+        unaligned_.insert({view_source(own.inputs[i]), group});
+      } else {
+        mark_reads(own.inputs[i], operand_access(own, i, access), group);
+      }
+    }
+  }
+
+  void mark_reads(TensorId id, const Access& access, int group) {
+    const NodeId from = producer(id);
+    const Node& own = node(from);
+    if (is_view(own.op)) {
+      const NodeId source = producer(view_source(id));
+      if (result_.group_of[index(source)] == group || inlined_[index(source)]) {
+        mark_reads(own.inputs[0], *view_operand_access(graph_, own, access), group);
+        return;
+      }
+      read_memory(id, group);
+      unaligned_.insert({view_source(id), group});
+      return;
+    }
+    if (inlined_[index(from)]) {
+      mark_operands(own, access, group);
+      return;
+    }
+    if (result_.group_of[index(from)] == group) return;
+    read_memory(id, group);
+    if (!is_aligned(graph_.shape(id), access) || graph_.shape(id) != result_.groups[index(group)].domain)
+      unaligned_.insert({id, group});
+  }
+
+  // An update is written where the old version stands if everyone else has read that by then, and the kernel that
+  // computes it reads of it only the very element that it writes.
+  void choose_in_place() {
+    result_.written_to.assign(graph_.tensors.size(), no_tensor);
+    for (const Update& update : graph_.updates) {
+      const TensorId value = update.value;
+      const int group = result_.group_of[index(producer(value))];
+      if (group < 0 || view_source(value) != value || result_.written_to[index(value)] != no_tensor) continue;
+      if (!row_major_result(value)) continue;
+      std::set<int> readers = readers_[index(update.target)];
+      const bool own_reads = readers.erase(group) > 0;
+      const KernelSpec::Kind kind = result_.groups[index(group)].kind;
+      if (own_reads && kind == KernelSpec::Kind::reduce) continue;
+      if (own_reads && kind == KernelSpec::Kind::whole && !overwrites_operand(node(producer(value)), update.target)) continue;
+      if (own_reads && (unaligned_.contains({update.target, group}) || is_matmul_operand(update.target, group))) continue;
+      if (!stays_acyclic(group, readers)) continue;
+      result_.groups[index(group)].needs.insert(readers.begin(), readers.end());
+      result_.written_to[index(value)] = update.target;
+    }
+  }
+
+  // Ops whose first operand may stand where the result goes: what they do not change stays as it is.
+  static bool overwrites_operand(const Node& own, TensorId target) {
+    const bool able = own.op == Op::cache_append || own.op == Op::scatter || own.op == Op::scatter_add;
+    return able && own.inputs[0] == target && own.inputs[1] != target && own.inputs[2] != target;
+  }
+
+  bool row_major_result(TensorId id) const {
+    const Op op = node(producer(id)).op;
+    return op != Op::attention && op != Op::attention_grad;
+  }
+
+  bool is_matmul_operand(TensorId target, int group) const {
+    const Group& own = result_.groups[index(group)];
+    if (own.kind != KernelSpec::Kind::matmul) return false;
+    const Node& product = node(own.nodes.front());
+    return std::any_of(product.inputs.begin(), product.inputs.end(), [&](TensorId id) { return view_source(id) == target; });
+  }
+
+  // Kahn's algorithm; among the groups that are ready, the one whose last node comes first.
+  void sort_groups() {
+    const std::size_t count = result_.groups.size();
+    std::vector<std::vector<int>> users(count);
+    std::vector<int> waiting(count, 0);
+    for (std::size_t i = 0; i < count; ++i)
+      for (const int need : result_.groups[i].needs) {
+        users[index(need)].push_back(static_cast<int>(i));
+        ++waiting[i];
+      }
+    const auto later = [&](int a, int b) { return result_.groups[index(a)].nodes.back() > result_.groups[index(b)].nodes.back(); };
+    std::priority_queue<int, std::vector<int>, decltype(later)> ready(later);
+    for (std::size_t i = 0; i < count; ++i)
+      if (waiting[i] == 0) ready.push(static_cast<int>(i));
+    std::vector<Group> sorted;
+    std::vector<int> place_of(count, -1);
+    while (!ready.empty()) {
+      const int next = ready.top();
+      ready.pop();
+      place_of[index(next)] = static_cast<int>(sorted.size());
+      sorted.push_back(result_.groups[index(next)]);
+      for (const int user : users[index(next)])
+        if (--waiting[index(user)] == 0) ready.push(user);
+    }
+    for (Group& group : sorted) {
+      std::set<int> needs;
+      for (const int need : group.needs) needs.insert(place_of[index(need)]);
+      group.needs = std::move(needs);
+    }
+    for (int& group : result_.group_of)
+      if (group >= 0) group = place_of[index(group)];
+    result_.groups = std::move(sorted);
+  }
+
+  const Graph& graph_;
+  const Target& target_;
+  Fusion result_;
+  std::vector<bool> inlined_;
+  std::vector<std::vector<NodeId>> uses_;
+  std::vector<std::set<int>> readers_;             // by tensor: groups that read its memory
+  std::set<std::pair<TensorId, int>> unaligned_;   // where one does so at other elements than it computes
+};
+
+}  // namespace
+
+Fusion fuse(const Graph& graph, const Target& target) { return Fuser(graph, target).run(); }
+
+}  // namespace jerboa::detail

@@ -1,0 +1,57 @@
+#include <jerboa/lower/lower.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "lower/emit.h"
+#include "lower/expand.h"
+#include "lower/fuse.h"
+#include "lower/plan.h"
+#include "lower/views.h"
+
+namespace jerboa {
+namespace {
+
+// Prints a stage where JERBOA_DUMP lists it, with the time since the last one.
+class Stages {
+ public:
+  template <class Text>
+  void done(const char* stage, Text&& text) {
+    if (wanted_ == nullptr) return;
+    const auto now = std::chrono::steady_clock::now();
+    const double milliseconds = std::chrono::duration<double, std::milli>(now - last_).count();
+    if (std::string_view(wanted_).find(stage) != std::string_view::npos)
+      fmt::print(stderr, "--- {} ({:.2f} ms)\n{}", stage, milliseconds, text());
+    last_ = std::chrono::steady_clock::now();
+  }
+
+ private:
+  const char* wanted_ = std::getenv("JERBOA_DUMP");
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+Program lower(const Graph& graph, const Target& target) {
+  Stages stages;
+  // 1. Blocks become element-wise ops, reductions and views.
+  const Graph primitive = detail::expand(graph);
+  // 2. Shape ops become strides over their operand's memory.
+  const Graph viewed = detail::make_views_possible(primitive);
+  stages.done("ir", [&] { return print(viewed); });
+  // 3. Nodes become kernels.
+  const detail::Fusion fusion = detail::fuse(viewed, target);
+  Program program = detail::emit(viewed, fusion, target);
+  stages.done("fused", [&] { return print(program); });
+  // 4. Activations get their places.
+  detail::plan_memory(program, target);
+  verify(program, target);
+  stages.done("plan", [&] { return print(program); });
+  return program;
+}
+
+}  // namespace jerboa

@@ -1,0 +1,160 @@
+#include "lower/views.h"
+
+#include <jerboa/ir/shapes.h>
+
+#include "transform/rewrite.h"
+
+namespace jerboa::detail {
+namespace {
+
+std::vector<Dim> row_major(const Shape& shape) {
+  std::vector<Dim> strides(shape.size(), Dim(1));
+  for (std::size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
+  return strides;
+}
+
+// Results of attention stand as [batch, time, heads, size], so that merging the heads costs nothing.
+bool has_heads_inside(const Graph& graph, TensorId id) {
+  const Op op = graph.producer(id).op;
+  return (op == Op::attention || op == Op::attention_grad) && graph.shape(id).size() == 4;
+}
+
+std::vector<Dim> strides_of_new(const Graph& graph, TensorId id) {
+  const Shape& shape = graph.shape(id);
+  if (!has_heads_inside(graph, id)) return row_major(shape);
+  const auto inner = row_major({shape[0], shape[2], shape[1], shape[3]});
+  return {inner[0], inner[2], inner[1], inner[3]};
+}
+
+// Strides of `to` over memory where `from` has `strides`; nullopt where there are none.
+std::optional<std::vector<Dim>> reshape_strides(const Shape& from, const std::vector<Dim>& strides, const Shape& to) {
+  if (element_count(to) == Dim(0)) return row_major(to);
+  std::vector<Dim> result(to.size(), Dim(0));
+  std::size_t i = 0, j = 0;
+  while (i < from.size() || j < to.size()) {
+    // Take axes from both sides until they hold as many elements; each such block must be contiguous in itself.
+    std::size_t i_end = i, j_end = j;
+    Dim have(1), want(1);
+    if (i_end < from.size()) have = from[i_end++];
+    if (j_end < to.size()) want = to[j_end++];
+    while (!(have == want)) {
+      const bool more_have = i_end < from.size() && divide_exactly(want, have).has_value();
+      if (more_have)
+        have = have * from[i_end++];
+      else if (j_end < to.size())
+        want = want * to[j_end++];
+      else if (i_end < from.size())
+        have = have * from[i_end++];
+      else
+        return std::nullopt;
+    }
+    Dim innermost(1), expected(0);
+    bool first = true;
+    for (std::size_t axis = i_end; axis-- > i;) {
+      if (from[axis] == Dim(1)) continue;
+      if (first) {
+        innermost = strides[axis];
+        first = false;
+      } else if (!(strides[axis] == expected)) {
+        return std::nullopt;
+      }
+      expected = strides[axis] * from[axis];
+    }
+    Dim stride = innermost;
+    for (std::size_t axis = j_end; axis-- > j;) {
+      result[axis] = to[axis] == Dim(1) ? Dim(0) : stride;
+      stride = stride * to[axis];
+    }
+    i = i_end;
+    j = j_end;
+  }
+  return result;
+}
+
+std::optional<Layout> view_layout(const Graph& graph, const Node& node, const Layout& base) {
+  const Shape& from = graph.shape(node.inputs[0]);
+  const Shape& to = graph.shape(node.outputs[0]);
+  Layout layout{base.root, base.offset, {}};
+  switch (node.op) {
+    case Op::reshape: {
+      auto strides = reshape_strides(from, base.strides, to);
+      if (!strides) return std::nullopt;
+      layout.strides = std::move(*strides);
+      return layout;
+    }
+    case Op::transpose:
+      for (const int axis : node.as<TransposeAttrs>().perm)
+        layout.strides.push_back(base.strides[static_cast<std::size_t>(axis_of(axis, static_cast<int>(from.size())))]);
+      return layout;
+    case Op::broadcast_to: {
+      const std::size_t added = to.size() - from.size();
+      for (std::size_t i = 0; i < to.size(); ++i)
+        layout.strides.push_back(i < added || !(from[i - added] == to[i]) ? Dim(0) : base.strides[i - added]);
+      return layout;
+    }
+    case Op::slice: {
+      const SliceRange range = resolve_slice(node.as<SliceAttrs>(), from).value();
+      layout.strides = base.strides;
+      Dim& stride = layout.strides[static_cast<std::size_t>(range.axis)];
+      layout.offset = layout.offset + range.start * stride;
+      stride = stride * Dim(range.step);
+      return layout;
+    }
+    default: return std::nullopt;
+  }
+}
+
+}  // namespace
+
+bool is_view(Op op) { return info(op).lowering == Lowering::View; }
+
+Graph make_views_possible(const Graph& graph) {
+  Graph result;
+  GraphRewriter rewriter(graph, result);
+  std::vector<Layout> layouts;
+  const auto note = [&](const Node& node) {
+    layouts.resize(result.tensors.size());
+    for (const TensorId id : node.outputs) {
+      auto& layout = layouts[static_cast<std::size_t>(id)];
+      if (is_view(node.op))
+        layout = view_layout(result, node, layouts[static_cast<std::size_t>(node.inputs[0])]).value();
+      else
+        layout = {id, 0, strides_of_new(result, id)};
+    }
+  };
+  for (const Node& node : graph.nodes) {
+    if (node.op == Op::reshape) {
+      const TensorId input = rewriter.at(node.inputs[0]);
+      const Shape& to = graph.shape(node.outputs[0]);
+      if (!reshape_strides(result.shape(input), layouts[static_cast<std::size_t>(input)].strides, to)) {
+        // A cast to its own type is a copy.
+        const TensorId copy = result.add_node(Op::cast, {input}, CastAttrs{result.type(input).dtype}, node.site).front();
+        note(Node(result.nodes.back()));
+        const std::size_t before = result.tensors.size();
+        const auto made = result.add_node(Op::reshape, {copy}, node.attrs, node.site);
+        rewriter.replace(node, made, before);
+        note(Node(result.nodes.back()));
+        continue;
+      }
+    }
+    rewriter.copy(node);
+    note(Node(result.nodes.back()));
+  }
+  rewriter.finish();
+  return result;
+}
+
+std::vector<Layout> layouts_of(const Graph& graph) {
+  std::vector<Layout> layouts(graph.tensors.size());
+  for (const Node& node : graph.nodes)
+    for (const TensorId id : node.outputs) {
+      auto& layout = layouts[static_cast<std::size_t>(id)];
+      if (is_view(node.op))
+        layout = view_layout(graph, node, layouts[static_cast<std::size_t>(node.inputs[0])]).value();
+      else
+        layout = {id, 0, strides_of_new(graph, id)};
+    }
+  return layouts;
+}
+
+}  // namespace jerboa::detail

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include <jerboa/ir/graph.h>
+
+namespace jerboa::detail {
+
+/// Where a tensor's elements stand: in the memory of `root`, which is itself or what it is a view of.
+struct Layout {
+  TensorId root = no_tensor;
+  Dim offset = 0;
+  std::vector<Dim> strides;
+};
+
+/// Whether the op only looks at its operand's memory in another way.
+bool is_view(Op op);
+
+/// The same graph with a copy wherever a reshape cannot be expressed as strides over its operand's memory.
+Graph make_views_possible(const Graph& graph);
+
+/// The layout of every tensor of such a graph.
+std::vector<Layout> layouts_of(const Graph& graph);
+
+}  // namespace jerboa::detail

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "text/json_view.h"
+#include "text/normalizer.h"
+#include "text/unigram.h"
+#include "text/vocab.h"
+
+namespace jerboa {
+
+/// A token that is found in the text before the model sees it.
+struct AddedToken {
+  TokenId id = kNoToken;
+  std::string content;
+  bool single_word = false;  // only where no word character touches it
+  bool lstrip = false;       // takes the white space before it along
+  bool rstrip = false;       // and behind it
+  bool normalized = false;   // looked for in the normalized text
+  bool special = false;      // left out by decode({.skip_special = true})
+
+  static AddedToken parse(const JsonView& json);
+};
+
+/// The added tokens of a tokenizer.
+class AddedTokens {
+ public:
+  struct Match {
+    Range range;
+    TokenId id;
+  };
+
+  AddedTokens() = default;
+  AddedTokens(std::vector<AddedToken> tokens, const Normalizer& normalizer);
+
+  const std::vector<AddedToken>& all() const { return tokens_; }
+  /// nullptr where no added token has the id or the content.
+  const AddedToken* find(TokenId id) const;
+  const AddedToken* find(std::string_view content) const;
+
+  /// The added tokens in a text, leftmost and longest first, not overlapping. `normalized` says which kind of them.
+  std::vector<Match> matches(std::string_view text, bool normalized) const;
+  bool any(bool normalized) const { return index(normalized).any; }
+
+ private:
+  // The trie's ids are places in tokens_.
+  struct Index {
+    bool any = false;
+    std::array<bool, 256> first{};  // the bytes that a token can begin with
+    ByteTrie trie;
+  };
+  const Index& index(bool normalized) const { return normalized ? normalized_ : raw_; }
+
+  std::vector<AddedToken> tokens_;
+  std::unordered_map<TokenId, std::size_t> by_id_;
+  std::unordered_map<std::string, std::size_t> by_content_;
+  Index raw_;
+  Index normalized_;
+};
+
+}  // namespace jerboa

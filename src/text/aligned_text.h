@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace jerboa {
+
+/// Bytes [begin, end) of a text.
+struct Range {
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+  bool empty() const { return begin == end; }
+  bool operator==(const Range&) const = default;
+};
+
+/// A part of a rewritten text that does not stand for itself, and the part of the source that it stands for.
+struct Edit {
+  Range target;
+  Range source;
+};
+
+/// Writes a changed copy of a text and remembers the changes. Nothing is copied before the first of them.
+class Rewriter {
+ public:
+  explicit Rewriter(std::string_view source) : source_(source) {}
+
+  /// Replaces [begin, end), which must not lie before the last replacement.
+  void replace(std::size_t begin, std::size_t end, std::string_view with);
+  /// Puts `text` before the character at `at`, as a part of it: both stand for that character.
+  void prepend(std::size_t at, std::string_view text);
+  void remove(std::size_t begin, std::size_t end) { replace(begin, end, {}); }
+
+  /// Where in the result the source position `at` falls; it must not lie before the last replacement.
+  std::size_t target_size(std::size_t at) const { return target_.size() + (at - copied_); }
+
+ private:
+  friend class AlignedText;
+  std::string_view source_;
+  std::size_t copied_ = 0;
+  std::string target_;
+  std::vector<Edit> edits_;
+};
+
+/// A text on its way through normalizers and pre-tokenizers, which knows for each part where in the original it comes
+/// from: one list of edits per stage that changed anything.
+class AlignedText {
+ public:
+  /// Borrows `original`, which must outlive this.
+  explicit AlignedText(std::string_view original) : original_(original) {}
+
+  std::string_view text() const { return stages_.empty() ? original_ : std::string_view(text_); }
+
+  /// Makes the rewriter's result the current text.
+  void apply(Rewriter&& rewriter);
+
+  /// What of the original stands behind a part of the current text: from the first to the last byte of the source of
+  /// everything in it. Amortised constant time for ranges that come in order.
+  Range original(Range range);
+
+ private:
+  struct Stage {
+    std::vector<Edit> edits;
+    std::size_t begin_hint = 0;
+    std::size_t end_hint = 0;
+  };
+  std::string_view original_;
+  std::string text_;
+  std::vector<Stage> stages_;
+};
+
+}  // namespace jerboa

@@ -1,0 +1,134 @@
+#include <fmt/core.h>
+#include <fstream>
+#include <iterator>
+#include <map>
+
+#include <jerboa/text/chat_template.h>
+
+#include "text/jinja_interpreter.h"
+#include "text/jinja_parser.h"
+
+namespace jerboa {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string read_text(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw FileError(fmt::format("{}: cannot be read", path.string()));
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+Json read_json(const std::filesystem::path& path) {
+  try {
+    return Json::parse(read_text(path));
+  } catch (const Json::exception& error) {
+    throw FileError(fmt::format("{}: {}", path.string(), error.what()));
+  }
+}
+
+// bos_token and the like, which are strings or objects with "content".
+Json special_tokens(const Json& config) {
+  Json out = Json::object();
+  for (const auto& [key, value] : config.items()) {
+    if (key.size() < 6 || key.compare(key.size() - 6, 6, "_token") != 0) continue;
+    if (value.is_string())
+      out[key] = value;
+    else if (value.is_object() && value.contains("content") && value["content"].is_string())
+      out[key] = value["content"];
+  }
+  return out;
+}
+
+// One template, or a list of {"name", "template"}.
+std::map<std::string, std::string> named_templates(const Json& entry, const std::filesystem::path& path) {
+  std::map<std::string, std::string> out;
+  if (entry.is_string()) {
+    out["default"] = entry.get<std::string>();
+  } else if (entry.is_array()) {
+    for (const Json& item : entry) {
+      if (!item.is_object() || !item.contains("name") || !item["name"].is_string() || !item.contains("template") ||
+          !item["template"].is_string())
+        throw FileError(fmt::format("{}: an entry of chat_template has no name or no template", path.string()));
+      out[item["name"].get<std::string>()] = item["template"].get<std::string>();
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+TemplateError::TemplateError(int line, const std::string& message)
+    : Error(fmt::format("chat template, line {}: {}", line, message)), line_(line) {}
+
+ChatTemplate::ChatTemplate(std::string source)
+    : source_(std::move(source)), program_(std::make_shared<const jinja::Program>(jinja::parse(source_))) {}
+
+ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::string& name) {
+  const auto config_path = folder / "tokenizer_config.json";
+  const Json config = std::filesystem::exists(config_path) ? read_json(config_path) : Json::object();
+  std::map<std::string, std::string> found;
+  if (config.is_object() && config.contains("chat_template"))
+    found = named_templates(config["chat_template"], config_path);
+  if (const auto path = folder / "chat_template.json"; std::filesystem::exists(path)) {
+    const Json wrapped = read_json(path);
+    if (wrapped.is_object() && wrapped.contains("chat_template"))
+      for (auto& [key, text] : named_templates(wrapped["chat_template"], path)) found[key] = text;
+  }
+  if (const auto path = folder / "chat_template.jinja"; std::filesystem::exists(path))
+    found["default"] = read_text(path);
+  if (const auto more = folder / "additional_chat_templates"; std::filesystem::is_directory(more))
+    for (const auto& entry : std::filesystem::directory_iterator(more))
+      if (entry.path().extension() == ".jinja") found[entry.path().stem().string()] = read_text(entry.path());
+
+  if (found.empty())
+    throw FileError(
+        fmt::format("{}: has no chat template: neither chat_template.jinja nor chat_template in tokenizer_config.json",
+                    folder.string()));
+  const std::string wanted = name.empty() ? "default" : name;
+  const auto chosen = found.find(wanted);
+  if (chosen == found.end()) {
+    std::string names;
+    for (const auto& entry : found) names += (names.empty() ? "" : ", ") + entry.first;
+    throw UsageError(fmt::format("{}: has no chat template '{}', but {}", folder.string(), wanted, names));
+  }
+  ChatTemplate out(chosen->second);
+  if (const auto tools = found.find("tool_use"); name.empty() && tools != found.end())
+    out.tool_program_ = std::make_shared<const jinja::Program>(jinja::parse(tools->second));
+  if (config.is_object()) out.tokens_ = special_tokens(config);
+  return out;
+}
+
+std::string ChatTemplate::render(const Json& messages, const ChatTemplateOptions& options) const {
+  return render_with_spans(messages, options).text;
+}
+
+RenderedChat ChatTemplate::render_with_spans(const Json& messages, const ChatTemplateOptions& options) const {
+  if (!messages.is_array()) throw UsageError("chat template: the messages must be a list of objects");
+  if (!options.variables.is_null() && !options.variables.is_object())
+    throw UsageError("chat template: the variables must be an object");
+  const bool has_tools = !options.tools.is_null();
+  const jinja::Program& program = has_tools && tool_program_ ? *tool_program_ : *program_;
+  jinja::Interpreter interpreter(program, options.limits, options.now.value_or(std::chrono::system_clock::now()));
+  const auto define = [&](const std::string& name, const Json& value) {
+    interpreter.define(name, [&] {
+      try {
+        return jinja::from_json(value);
+      } catch (const jinja::Fault& fault) {
+        throw UsageError(fmt::format("chat template: '{}': {}", name, fault.what()));
+      }
+    });
+  };
+  for (const auto& [name, value] : tokens_.items()) define(name, value);
+  define("messages", messages);
+  define("add_generation_prompt", options.add_generation_prompt);
+  define("tools", options.tools);
+  define("documents", options.documents);
+  for (const auto& [name, value] : options.variables.items()) define(name, value);
+  RenderedChat out;
+  out.text = interpreter.run();
+  out.generated = interpreter.generated();
+  return out;
+}
+
+}  // namespace jerboa

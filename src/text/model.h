@@ -1,0 +1,14 @@
+#pragma once
+
+#include <variant>
+
+#include "text/bpe.h"
+#include "text/unigram.h"
+#include "text/wordpiece.h"
+
+namespace jerboa {
+
+/// What turns a word into tokens.
+using Model = std::variant<BpeModel, WordPieceModel, WordLevelModel, UnigramModel>;
+
+}  // namespace jerboa

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <jerboa/text/tokenizer.h>
+
+#include "text/json_view.h"
+#include "text/vocab.h"
+
+namespace jerboa {
+
+/// Adds to an encoding whatever tokens a model expects around a text.
+class PostProcessor {
+ public:
+  /// A place of a template: one of the texts, or tokens put in.
+  struct Piece {
+    enum class Kind { first, second, tokens } kind = Kind::first;
+    std::int32_t type_id = 0;
+    std::vector<TokenId> tokens;
+  };
+  /// What surrounds one text, and two.
+  struct Template {
+    std::vector<Piece> single;
+    std::vector<Piece> pair;
+  };
+  /// Leaves the white space at the ends of a token out of its offsets.
+  struct TrimOffsets {
+    bool add_prefix_space = true;
+  };
+
+  static PostProcessor parse(const JsonView& json);
+
+  void add(Template step) { steps_.push_back(std::move(step)); }
+  /// How many tokens apply() adds to one text, or to two.
+  std::size_t added(bool pair) const;
+  /// `texts`: what was encoded, one or two; their encodings are joined into one.
+  Encoding apply(std::vector<Encoding> encodings, const std::vector<std::string_view>& texts, bool add_special) const;
+
+ private:
+  void parse_into(const JsonView& json, int depth);
+  std::vector<std::variant<Template, TrimOffsets>> steps_;
+};
+
+}  // namespace jerboa

@@ -1,0 +1,150 @@
+#include "text/unicode_form.h"
+
+#include <cstdlib>
+#include <memory>
+#include <utf8proc.h>
+#include <vector>
+
+#include "text/utf8.h"
+
+namespace jerboa {
+namespace {
+
+utf8proc_option_t options_of(UnicodeForm form) {
+  constexpr auto kStable = UTF8PROC_STABLE;
+  switch (form) {
+    case UnicodeForm::nfc:
+      return static_cast<utf8proc_option_t>(kStable | UTF8PROC_COMPOSE);
+    case UnicodeForm::nfd:
+      return static_cast<utf8proc_option_t>(kStable | UTF8PROC_DECOMPOSE);
+    case UnicodeForm::nfkc:
+      return static_cast<utf8proc_option_t>(kStable | UTF8PROC_COMPOSE | UTF8PROC_COMPAT);
+    case UnicodeForm::nfkd:
+      return static_cast<utf8proc_option_t>(kStable | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT);
+  }
+  return kStable;
+}
+
+int combining_class(utf8proc_int32_t code) { return utf8proc_get_property(code)->combining_class; }
+
+std::string normalized(std::string_view text, UnicodeForm form) {
+  utf8proc_uint8_t* result = nullptr;
+  const auto size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                 static_cast<utf8proc_ssize_t>(text.size()), &result, options_of(form));
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, &std::free);
+  // The text is valid UTF-8, so only a lack of memory gets here.
+  if (size < 0) throw std::bad_alloc();
+  return std::string(reinterpret_cast<const char*>(result), static_cast<std::size_t>(size));
+}
+
+// For each character and form, whether it stays as it is whatever stands beside it (inert), and whether what stands
+// before it can be normalized on its own (boundary). Between two boundaries lies the least that must be looked at
+// together.
+class FormTable {
+ public:
+  enum Bits : std::uint8_t { kInert = 1, kBoundary = 2 };
+
+  static const FormTable& instance() {
+    static const FormTable table;
+    return table;
+  }
+
+  std::uint8_t bits(char32_t code, UnicodeForm form) const {
+    const int shift = 2 * static_cast<int>(form);
+    return code < bits_.size() ? bits_[code] >> shift & 3 : std::uint8_t{kInert | kBoundary};
+  }
+
+ private:
+  // Beyond the ideographs no character takes part in a normalization.
+  static constexpr utf8proc_int32_t kEnd = 0x2FA20;
+
+  FormTable() : bits_(kEnd, 0) {
+    const auto second = composes_with_previous();
+    for (utf8proc_int32_t code = 0; code < kEnd; ++code) {
+      for (const auto form : {UnicodeForm::nfc, UnicodeForm::nfd, UnicodeForm::nfkc, UnicodeForm::nfkd}) {
+        const bool composes = form == UnicodeForm::nfc || form == UnicodeForm::nfkc;
+        utf8proc_int32_t parts[32];
+        int last_class = 0;
+        const auto options = static_cast<utf8proc_option_t>(options_of(form) & ~UTF8PROC_COMPOSE) | UTF8PROC_DECOMPOSE;
+        const auto size =
+            utf8proc_decompose_char(code, parts, 32, static_cast<utf8proc_option_t>(options), &last_class);
+        if (size < 1) continue;
+        const bool boundary =
+            combining_class(parts[0]) == 0 && !(composes && second[static_cast<std::size_t>(parts[0])]);
+        // A composing form leaves a canonical composite alone, though it would come apart here.
+        const bool alone = (size == 1 && parts[0] == code) ||
+                           (composes && normalized(utf8::encode(static_cast<char32_t>(code)), form) ==
+                                            utf8::encode(static_cast<char32_t>(code)));
+        const bool inert = boundary && alone;
+        bits_[static_cast<std::size_t>(code)] |=
+            static_cast<std::uint8_t>((inert * kInert | boundary * kBoundary) << 2 * static_cast<int>(form));
+      }
+    }
+  }
+
+  // Characters that a composition may join to the one before them.
+  static std::vector<bool> composes_with_previous() {
+    std::vector<bool> second(kEnd, false);
+    for (utf8proc_int32_t code = 0; code < kEnd; ++code) {
+      utf8proc_int32_t parts[32];
+      int last_class = 0;
+      const auto size = utf8proc_decompose_char(code, parts, 32, UTF8PROC_DECOMPOSE, &last_class);
+      for (utf8proc_ssize_t i = 1; i < size; ++i) second[static_cast<std::size_t>(parts[i])] = true;
+    }
+    return second;
+  }
+
+  std::vector<std::uint8_t> bits_;
+};
+
+// Replaces what differs, so that the characters around it keep offsets of their own.
+void replace_difference(Rewriter& rewriter, std::string_view text, std::size_t begin, std::size_t end,
+                        std::string_view result) {
+  while (begin < end && !result.empty()) {
+    const std::size_t size = utf8::decode(text, begin).size;
+    if (!result.starts_with(text.substr(begin, size))) break;
+    result.remove_prefix(size);
+    begin += size;
+  }
+  while (begin < end && !result.empty()) {
+    const std::size_t last = utf8::previous(text, end);
+    if (!result.ends_with(text.substr(last, end - last))) break;
+    result.remove_suffix(end - last);
+    end = last;
+  }
+  rewriter.replace(begin, end, result);
+}
+
+}  // namespace
+
+void normalize(AlignedText& aligned, UnicodeForm form) {
+  const std::string_view text = aligned.text();
+  const FormTable* table = nullptr;  // built for the first character that is not ASCII
+  Rewriter rewriter(text);
+  std::size_t boundary = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    if (static_cast<unsigned char>(text[at]) < 0x80) {
+      boundary = at++;
+      continue;
+    }
+    const utf8::Char first = utf8::decode(text, at);
+    if (!table) table = &FormTable::instance();
+    const std::uint8_t bits = first.valid ? table->bits(first.code, form) : FormTable::kInert | FormTable::kBoundary;
+    if (bits & FormTable::kBoundary) boundary = at;
+    at += first.size;
+    if (bits & FormTable::kInert) {
+      if (!first.valid) boundary = at;
+      continue;
+    }
+    while (at < text.size()) {
+      const utf8::Char next = utf8::decode(text, at);
+      if (!next.valid || next.code < 0x80 || (table->bits(next.code, form) & FormTable::kBoundary)) break;
+      at += next.size;
+    }
+    replace_difference(rewriter, text, boundary, at, normalized(text.substr(boundary, at - boundary), form));
+    boundary = at;
+  }
+  aligned.apply(std::move(rewriter));
+}
+
+}  // namespace jerboa

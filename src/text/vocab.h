@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace jerboa {
+
+using TokenId = std::int32_t;
+inline constexpr TokenId kNoToken = -1;
+/// Bounds the tables that are indexed by id; the largest vocabularies have a few hundred thousand tokens.
+inline constexpr TokenId kMaxTokenId = (1 << 24) - 1;
+
+/// A fast hash of short byte strings; not meant to withstand adversaries beyond keeping tables correct.
+std::uint64_t hash_bytes(std::string_view bytes);
+
+/// Tokens by id and ids by token. The texts lie in one block of memory.
+class Vocab {
+ public:
+  void reserve(std::size_t tokens, std::size_t bytes);
+
+  /// A text that is there already gets the new id; an id that is there already gets the new text.
+  /// `id` must lie in [0, kMaxTokenId].
+  void add(std::string_view text, TokenId id);
+
+  /// kNoToken where there is none.
+  TokenId find(std::string_view text) const;
+  bool has(TokenId id) const { return id >= 0 && static_cast<std::size_t>(id) < texts_.size() && texts_[id].present; }
+  /// The text of a token, or "" where there is none.
+  std::string_view text(TokenId id) const;
+
+  /// One more than the largest id.
+  TokenId end_id() const { return static_cast<TokenId>(texts_.size()); }
+  std::size_t size() const { return count_; }
+
+ private:
+  struct Text {
+    std::uint32_t offset = 0;
+    std::uint32_t size : 31;
+    std::uint32_t present : 1;
+    Text() : size(0), present(0) {}
+  };
+  struct Slot {
+    std::uint32_t offset = 0;
+    std::uint32_t size = 0;
+    TokenId id = kNoToken;  // kNoToken: the slot is free
+    std::uint32_t hash = 0;
+  };
+  void grow(std::size_t slots);
+  std::size_t slot_of(std::string_view text, std::uint64_t hash) const;
+
+  std::string bytes_;
+  std::vector<Text> texts_;
+  std::vector<Slot> slots_;  // open addressing, a power of two
+  std::size_t count_ = 0;
+};
+
+}  // namespace jerboa

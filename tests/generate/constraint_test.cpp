@@ -1,0 +1,298 @@
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <string>
+
+#include <jerboa/generate/sampler.h>
+
+#include "generate/json_validator.h"
+#include "generate/vocabularies.h"
+
+namespace jerboa {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Generates under a constraint from random logits until the end token.
+std::vector<int> random_tokens(const std::shared_ptr<const Grammar>& grammar, std::uint64_t seed, int budget,
+                               std::span<const int> prefix = {}) {
+  static const auto vocabulary = test_vocabulary();
+  Sampler sampler({.temperature = 1.0f, .seed = seed});
+  auto constraint = make_constraint(grammar, vocabulary);
+  for (const int token : prefix) constraint->accept(token);
+  sampler.constrain(std::move(constraint));
+  CounterRandom random(seed * 7919 + 1);
+  std::vector<float> logits(vocabulary->size());
+  std::vector<int> out(prefix.begin(), prefix.end());
+  for (int step = 0; step < 4000; ++step) {
+    for (float& logit : logits) logit = static_cast<float>(random.uniform() * 6);
+    const int token = sampler.sample(logits, std::max(budget - step, 1));
+    if (token == end_token) return out;
+    out.push_back(token);
+    if (step > budget && sampler.constraint()->complete()) return out;
+  }
+  ADD_FAILURE() << "did not end";
+  return out;
+}
+
+std::string text_of(std::span<const int> tokens) {
+  static const auto vocabulary = test_vocabulary();
+  std::string out;
+  for (const int token : tokens) out += vocabulary->bytes(token);
+  return out;
+}
+
+std::string error_of(const std::string& schema) {
+  try {
+    compile_json_schema_text(schema);
+    return "compiled";
+  } catch (const ConstraintError& error) {
+    return error.what();
+  }
+}
+
+const char* const schemas[] = {
+    R"({"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0, "maximum": 130},
+        "tags": {"type": "array", "items": {"type": "string", "maxLength": 5}, "minItems": 1, "maxItems": 3}},
+        "required": ["name", "age"], "additionalProperties": false})",
+    R"({"type": "array", "items": {"type": "number", "minimum": -1.5, "exclusiveMaximum": 2.25}, "minItems": 2, "maxItems": 6})",
+    R"({"type": "array", "prefixItems": [{"type": "boolean"}, {"type": "null"}], "items": {"type": "integer", "multipleOf": 7},
+        "maxItems": 5})",
+    R"({"$ref": "#/$defs/tree", "$defs": {"tree": {"type": "object", "properties": {"value": {"type": "integer"},
+        "children": {"type": "array", "items": {"$ref": "#/$defs/tree"}}}, "required": ["value"]}}})",
+    R"({"anyOf": [{"type": "string", "pattern": "^[a-z]+(-[0-9]{2,3})?$"}, {"type": "integer", "exclusiveMinimum": 10, "maximum": 99}]})",
+    R"({"type": "string", "pattern": "b[0-9]"})",
+    R"({"oneOf": [{"type": "object", "properties": {"kind": {"const": "circle"}, "r": {"type": "number", "exclusiveMinimum": 0}},
+        "required": ["kind", "r"]}, {"type": "object", "properties": {"kind": {"const": "square"}, "side": {"type": "number"}},
+        "required": ["kind", "side"]}]})",
+    R"({"allOf": [{"type": "object", "properties": {"a": {"type": "integer", "minimum": 3}}, "required": ["a"]},
+        {"properties": {"a": {"maximum": 12}, "b": {"type": ["null", "boolean"]}}, "required": ["b"]}]})",
+    R"({"enum": ["red", "gr\"een", 3, null, {"x": [1, {"y": "é"}]}]})",
+    R"({"type": "object", "properties": {"na": {"type": "integer"}, "name": {"type": "null"}, "né": {"type": "boolean"}},
+        "additionalProperties": {"type": "string", "minLength": 2, "maxLength": 4}})",
+    R"({"type": "object", "additionalProperties": {"type": "boolean"}, "minProperties": 1, "maxProperties": 4})",
+    R"({"type": ["string", "number", "null"], "minLength": 1, "maxLength": 3})",
+    R"({"type": "string", "format": "date-time"})",
+    R"({"type": "object", "properties": {"x": true, "y": false}, "required": ["x", "z"]})",
+    R"({"type": "integer", "minimum": -1205, "maximum": -37})",
+    R"({})",
+    R"({"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}, "required": ["next"]})",
+};
+
+TEST(JsonSchema, RandomLogitsAlwaysEndInValidJson) {
+  for (const char* source : schemas) {
+    const Json schema = Json::parse(source);
+    const JsonValidator validator(schema);
+    for (const auto style : {JsonWhitespace::none, JsonWhitespace::spaced, JsonWhitespace::any}) {
+      const auto grammar = compile_json_schema(schema, {.whitespace = style});
+      for (std::uint64_t seed = 0; seed < 25; ++seed) {
+        const std::string text = text_of(random_tokens(grammar, seed, 20 + static_cast<int>(seed) * 5));
+        const Json value = Json::parse(text, nullptr, false);
+        ASSERT_FALSE(value.is_discarded()) << source << "\n" << text;
+        ASSERT_TRUE(validator.valid(value)) << source << "\n" << text;
+      }
+    }
+  }
+}
+
+TEST(JsonSchema, EveryPrefixCanBeCompleted) {
+  for (const char* source : schemas) {
+    const Json schema = Json::parse(source);
+    const JsonValidator validator(schema);
+    const auto grammar = compile_json_schema(schema);
+    for (std::uint64_t seed = 100; seed < 103; ++seed) {
+      const std::vector<int> whole = random_tokens(grammar, seed, 60);
+      for (std::size_t cut = 0; cut < whole.size(); ++cut) {
+        const std::string text = text_of(random_tokens(grammar, seed, 0, std::span(whole).first(cut)));
+        const Json value = Json::parse(text, nullptr, false);
+        ASSERT_FALSE(value.is_discarded()) << source << "\n" << text;
+        ASSERT_TRUE(validator.valid(value)) << source << "\n" << text;
+      }
+    }
+  }
+}
+
+TEST(JsonSchema, AcceptsExactlyTheIntegersInRange) {
+  for (const auto& [low, high] : {std::pair{0, 0}, {-5, 5}, {7, 1234}, {-1001, -99}, {-10, 100}, {99, 100}, {-1, 0}}) {
+    const auto grammar = compile_json_schema(Json{{"type", "integer"}, {"minimum", low}, {"maximum", high}});
+    for (int i = -1300; i <= 1300; ++i)
+      EXPECT_EQ(matches(grammar, std::to_string(i)), i >= low && i <= high) << i << " in " << low << ".." << high;
+    EXPECT_FALSE(matches(grammar, "-0"));
+    EXPECT_FALSE(matches(grammar, "007"));
+  }
+  const auto sevens = compile_json_schema_text(R"({"type": "integer", "multipleOf": 7, "minimum": -50})");
+  for (int i = -100; i <= 1000; ++i) EXPECT_EQ(matches(sevens, std::to_string(i)), i >= -50 && i % 7 == 0) << i;
+}
+
+TEST(JsonSchema, AcceptsExactlyTheNumbersInRange) {
+  const auto grammar = compile_json_schema_text(R"({"type": "number", "exclusiveMinimum": -0.25, "maximum": 10.5})");
+  for (const char* inside : {"-0.2", "-0.24999", "0", "0.0", "1", "10", "10.5", "10.50", "10.49", "9.99999"})
+    EXPECT_TRUE(matches(grammar, inside)) << inside;
+  for (const char* outside : {"-0.25", "-0.250", "-0.3", "-1", "10.51", "11", "100", "10.", "01", ".5", "+1", "1e1"})
+    EXPECT_FALSE(matches(grammar, outside)) << outside;
+}
+
+TEST(JsonSchema, KeepsAdditionalKeysApartFromProperties) {
+  const auto grammar = compile_json_schema_text(
+      R"({"type": "object", "properties": {"name": {"type": "integer"}}, "additionalProperties": {"type": "null"}})");
+  EXPECT_TRUE(matches(grammar, R"({"name": 1, "nam": null, "names": null, "": null})"));
+  EXPECT_FALSE(matches(grammar, R"({"nam": null, "name": null})"));
+  EXPECT_FALSE(matches(grammar, R"({"\u006eame": null})"));
+  EXPECT_FALSE(matches(grammar, R"({"name": null})"));
+}
+
+TEST(JsonSchema, ReadsStringsAsJsonDoes) {
+  const auto grammar = compile_json_schema_text(R"({"type": "string", "maxLength": 3})");
+  for (const char* good : {R"("")", R"("abc")", R"("日本語")", R"("\n\"\\")", R"("\u00e9\ud83e\udd98x")", "\"\x7f\""})
+    EXPECT_TRUE(matches(grammar, good)) << good;
+  for (const char* bad :
+       {R"("abcd")", "\"\n\"", R"("\x")", R"("\ud83e")", R"("\udd98")", "\"\xff\"", "\"\xed\xa0\x80\"", "\"\xc0\x80\""})
+    EXPECT_FALSE(matches(grammar, bad)) << bad;
+}
+
+TEST(JsonSchema, ClosesObjectsThatListTheirProperties) {
+  const std::string schema = R"({"type": "object", "properties": {"a": {"type": "null"}}})";
+  EXPECT_FALSE(matches(compile_json_schema_text(schema), R"({"b": 1})"));
+  EXPECT_TRUE(matches(compile_json_schema_text(schema, {.open_objects = true}), R"({"b": 1})"));
+}
+
+TEST(JsonSchema, RefusesWhatItCannotHonour) {
+  EXPECT_EQ(error_of(R"({"type": "object", "properties": {"x": {"not": {"type": "null"}}}})"),
+            "#/properties/x: 'not' is not supported");
+  EXPECT_EQ(error_of(R"({"type": "array", "items": {"minimun": 3}})"), "#/items: 'minimun' is not supported");
+  EXPECT_EQ(error_of(R"({"type": "array", "uniqueItems": true})"), "#: 'uniqueItems' is not supported");
+  EXPECT_EQ(error_of(R"({"type": "string", "format": "regex"})"), "#: 'format': 'regex' is not supported");
+  EXPECT_EQ(error_of(R"({"type": "strnig"})"), "#: 'type' is 'strnig', which is no JSON type");
+  EXPECT_EQ(error_of(R"({"$ref": "#/$defs/x"})"), "#: '$ref' to '#/$defs/x', which is not there");
+  EXPECT_EQ(error_of(R"x({"type": "string", "pattern": "(?=a)"})x"),
+            "#: the pattern /(?=a)/ has a look-around, which is not supported");
+  EXPECT_EQ(error_of(R"({"oneOf": [{"type": "number"}, {"type": "integer"}]})").substr(0, 56),
+            "#: 'oneOf': a value may be valid by both 0 and 1; use an");
+  EXPECT_EQ(error_of(R"({"type": "number", "multipleOf": 0.1})").substr(0, 30), "#: 'multipleOf' is supported f");
+  EXPECT_EQ(error_of("[1]"), "#: a schema must be an object or a boolean");
+  EXPECT_EQ(error_of("{").substr(0, 21), "the schema is no JSON");
+  const std::string nothing = "nothing can match: the pattern or schema contradicts itself";
+  EXPECT_EQ(error_of("false"), nothing);
+  EXPECT_EQ(error_of(R"({"$ref": "#"})"), nothing);
+  EXPECT_EQ(error_of(R"({"type": "integer", "minimum": 3, "maximum": 2})"), nothing);
+  EXPECT_EQ(error_of(R"({"type": "array", "items": {"$ref": "#"}, "minItems": 1})"), nothing);
+  EXPECT_EQ(error_of(R"({"const": 1, "type": "string"})"), nothing);
+}
+
+// Every text over a small alphabet, against the standard library's engine.
+TEST(Regex, MatchesWhatTheStandardLibraryMatches) {
+  const std::string alphabet = "ab1-";
+  std::vector<std::string> texts = {""};
+  for (std::size_t begin = 0, size = 0; size < 5; ++size) {
+    const std::size_t end = texts.size();
+    for (; begin < end; ++begin)
+      for (const char c : alphabet) texts.push_back(texts[begin] + c);
+  }
+  for (const char* pattern :
+       {"a*b", "(a|b)*1", "a{2,3}", "(ab?){1,2}-?", "[a-b]+1?", "[^a]*", "\\w+-\\d", "(a*)*b", "(a|)b{0,2}",
+        "^a.b$|^1+$", "((a|b){2}){2}", "\\D{3}", "(?:a|b)+?1", "a|b|", "[\\d-]{2}", "(a*|b*){2,}"}) {
+    const auto grammar = compile_regex(pattern);
+    const std::regex expected(pattern);
+    for (const std::string& text : texts)
+      ASSERT_EQ(matches(grammar, text), std::regex_match(text, expected)) << pattern << " on " << text;
+  }
+}
+
+TEST(Regex, KnowsUnicode) {
+  EXPECT_TRUE(matches(compile_regex("é+[а-я]{2}."), "ééжя🦘"));
+  EXPECT_FALSE(matches(compile_regex("."), "\xff"));
+  EXPECT_FALSE(matches(compile_regex("."), "\n"));
+  EXPECT_TRUE(matches(compile_regex("[^a]"), "日"));
+  EXPECT_TRUE(matches(compile_regex("\\p{Lu}\\p{L}+\\u{1F998}"), "Äpfel🦘"));
+  EXPECT_FALSE(matches(compile_regex("\\p{Lu}"), "ä"));
+  EXPECT_TRUE(matches(compile_regex("\\P{L}"), "1"));
+  for (char32_t c : {U'\x7f', U'\x80', U'߿', U'ࠀ', U'\uffff', U'\U00010000', U'\U0010ffff'}) {
+    std::string text;
+    if (c < 0x80)
+      text = static_cast<char>(c);
+    else if (c < 0x800)
+      text = {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 63))};
+    else if (c < 0x10000)
+      text = {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 63)),
+              static_cast<char>(0x80 | (c & 63))};
+    else
+      text = {static_cast<char>(0xF0 | c >> 18), static_cast<char>(0x80 | (c >> 12 & 63)),
+              static_cast<char>(0x80 | (c >> 6 & 63)), static_cast<char>(0x80 | (c & 63))};
+    EXPECT_TRUE(matches(compile_regex("[^a]"), text)) << static_cast<unsigned>(c);
+  }
+}
+
+TEST(Regex, RandomLogitsEndInAMatch) {
+  for (const char* pattern :
+       {"(\\d{3}-){2}\\d{4}", "[A-Z][a-z]*( [a-z]+)*\\.", "(yes|no|maybe)", "\\{\"a\": \\[(1|2)(, (1|2))*\\]\\}"}) {
+    const auto grammar = compile_regex(pattern);
+    for (std::uint64_t seed = 0; seed < 30; ++seed) {
+      const std::string text = text_of(random_tokens(grammar, seed, 40));
+      EXPECT_TRUE(std::regex_match(text, std::regex(pattern))) << text;
+    }
+  }
+}
+
+TEST(Regex, RefusesWhatItDoesNotKnow) {
+  for (const char* pattern :
+       {"(", ")", "a{3,2}", "[b-a]", "*a", "\\1", "\\b", "(?!a)", "a^b", "a$b", "\\q", "[a", "\\u{110000}", "\\p{Zz}",
+        "(?i)a", "a{99999}", "((((a{999}){999}){999}){999})b\\", "\xff"})
+    EXPECT_THROW(compile_regex(pattern), ConstraintError) << pattern;
+  EXPECT_THROW(compile_regex(std::string(5000, '(')), ConstraintError);
+}
+
+TEST(Constraint, AllowsATokenOnlyWhereItsBytesFit) {
+  const auto vocabulary = test_vocabulary();
+  const auto constraint = make_constraint(compile_regex("true|tr1"), vocabulary);
+  const auto count = [&] {
+    int allowed = 0;
+    for (std::size_t i = 0; i < vocabulary->size(); ++i) allowed += constraint->allowed().allows(i);
+    return allowed;
+  };
+  EXPECT_EQ(count(), 2);  // "t", "true"
+  EXPECT_THROW(constraint->accept('x'), ConstraintError);
+  EXPECT_THROW(constraint->accept(end_token), ConstraintError);
+  constraint->accept('t');
+  constraint->accept('r');
+  EXPECT_EQ(count(), 2);  // "u", "1"
+  constraint->accept('1');
+  EXPECT_TRUE(constraint->complete());
+  EXPECT_EQ(count(), 1);
+  EXPECT_TRUE(constraint->allowed().allows(end_token));
+  constraint->accept(end_token);
+  EXPECT_THROW(constraint->accept('t'), ConstraintError);
+  constraint->reset();
+  EXPECT_EQ(count(), 2);
+}
+
+TEST(Constraint, EndsInTimeWhereTokensRunOut) {
+  const auto grammar = compile_json_schema_text(R"({"type": "array"})");
+  for (std::uint64_t seed = 0; seed < 20; ++seed) EXPECT_LE(random_tokens(grammar, seed, 30).size(), 30u);
+}
+
+TEST(Constraint, SurvivesForgettingWhatItLearnt) {
+  // A counted string has a new position at each character, far more than are kept.
+  const auto vocabulary = test_vocabulary();
+  const auto constraint = make_constraint(
+      compile_json_schema_text(R"({"type": "array", "items": {"type": "string", "maxLength": 9000}})"), vocabulary);
+  const auto accept = [&](const std::string& text) {
+    for (const char c : text) constraint->accept(static_cast<unsigned char>(c));
+  };
+  accept("[\"");
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 8999; ++i) constraint->accept('a');
+    accept("é\", \"");
+  }
+  accept("\"]");
+  EXPECT_TRUE(constraint->complete());
+}
+
+TEST(Constraint, SaysWhereTheVocabularyCannotGoOn) {
+  const auto vocabulary = std::make_shared<const Vocabulary>(std::vector<std::string>{"a", ""}, std::vector<int>{1});
+  const auto constraint = make_constraint(compile_regex("ab"), vocabulary);
+  constraint->accept(0);
+  EXPECT_THROW(constraint->allowed(), ConstraintError);
+}
+
+}  // namespace
+}  // namespace jerboa

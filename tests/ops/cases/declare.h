@@ -1,0 +1,16 @@
+#pragma once
+
+#include "ops/case.h"
+
+namespace jerboa::test {
+
+/// The sample cases of one op; the table of them names the row that has none.
+template <Op op>
+std::vector<Case> cases() = delete;
+
+}  // namespace jerboa::test
+
+/// CASES(add) { return {…}; }
+#define CASES(op) \
+  template <>     \
+  inline std::vector<Case> cases<Op::op>()

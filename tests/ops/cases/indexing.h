@@ -1,0 +1,70 @@
+#pragma once
+
+#include "ops/cases/declare.h"
+
+// Sample cases of gathers, scatters and the ops that keep state.
+namespace jerboa::test {
+
+CASES(embedding) {
+  return {{{any({9, 4}), whole(0, 8, {2, 8})}},   {{any({9, 4}), given({}, {3})}},
+          {{any({1, 3}), whole(0, 0, {4})}},      {{any({5, 1}), given({4}, {2, 2, 2, 0})}},
+          {{any({5, 3}), whole(0, 4, {0})}},      {{any({5, 3}), whole(0, 4, {T})}},
+          {{any({5, 0}), whole(0, 4, {2})}},      {{any({4, 2}), whole(0, 3, {3}, DType::u32)}},
+          {{any({257, 33}), whole(0, 256, {40})}}};
+}
+CASES(embedding_grad) {
+  return {{{whole(0, 8, {2, 8}), any({2, 8, 4})}, EmbeddingGradAttrs{9}},
+          {{given({}, {2}), any({3})}, EmbeddingGradAttrs{4}},
+          {{given({4}, {1, 1, 1, 0}), any({4, 2})}, EmbeddingGradAttrs{3}},
+          {{whole(0, 4, {0}), any({0, 3})}, EmbeddingGradAttrs{5}},
+          {{whole(0, 4, {B, T}), any({B, T, 2})}, EmbeddingGradAttrs{5}}};
+}
+CASES(take_along_axis) {
+  return {{{any({3, 8}), whole(0, 7, {3, 3})}, AxisAttrs{1}},        {{any({4, 3}), whole(0, 3, {6, 3})}, AxisAttrs{0}},
+          {{any({2, 5, 3}), whole(0, 4, {2, 2, 3})}, AxisAttrs{-2}}, {{any({1}), given({1}, {0})}, AxisAttrs{0}},
+          {{any({3, 4}), whole(0, 3, {3, 0})}, AxisAttrs{1}},        {{any({T, 4}), whole(0, 3, {T, 2})}, AxisAttrs{1}},
+          {{whole(0, 9, {2, 3}), whole(0, 2, {2, 2})}, AxisAttrs{1}}};
+}
+inline std::vector<Case> scatters() {
+  return {{{any({3, 8}), whole(0, 7, {3, 3}), any({3, 3})}, AxisAttrs{1}},
+          {{any({4, 3}), whole(0, 3, {6, 3}), any({6, 3})}, AxisAttrs{0}},
+          {{any({2, 5, 3}), whole(0, 4, {2, 2, 3}), any({2, 2, 3})}, AxisAttrs{-2}},
+          {{any({4}), given({3}, {1, 1, 1}), any({3})}, AxisAttrs{0}},
+          {{any({3, 4}), whole(0, 3, {3, 0}), any({3, 0})}, AxisAttrs{1}},
+          {{any({T, 4}), whole(0, 3, {T, 2}), any({T, 2})}, AxisAttrs{1}},
+          {{whole(0, 9, {2, 3}), whole(0, 2, {2, 2}), whole(0, 9, {2, 2})}, AxisAttrs{1}}};
+}
+CASES(scatter) { return scatters(); }
+CASES(scatter_add) { return scatters(); }
+CASES(one_hot) {
+  return {{{whole(-1, 4, {2, 6})}, OneHotAttrs{5, DType::f32}},
+          {{given({}, {2})}, OneHotAttrs{3, DType::i32}},
+          {{whole(0, 2, {0})}, OneHotAttrs{3, DType::f32}},
+          {{whole(0, 2, {3})}, OneHotAttrs{0, DType::f32}},
+          {{whole(0, 3, {T})}, OneHotAttrs{T, DType::f32}}};
+}
+
+CASES(adam_update) {
+  const auto rate = given({}, {0.1}, DType::f32);
+  const auto one = [&](Shape shape, double step, AdamAttrs attrs) {
+    return Case{{any(shape), any(shape), any(shape), positive(shape), rate, given({}, {step})}, attrs};
+  };
+  return {one({3, 5}, 1, {}), one({7}, 100, {0.8, 0.95, 1e-6, 0.1}), one({}, 3, {}), one({0}, 2, {})};
+}
+CASES(sgd_update) {
+  const auto rate = given({}, {0.1}, DType::f32);
+  return {{{any({3, 5}), any({3, 5}), rate, absent()}, SgdAttrs{}},
+          {{any({3, 5}), any({3, 5}), rate, absent()}, SgdAttrs{0, 0.1, false}},
+          {{any({4}), any({4}), rate, any({4})}, SgdAttrs{0.9, 0, false}},
+          {{any({4}), any({4}), rate, any({4})}, SgdAttrs{0.9, 0.1, true}},
+          {{any({0}), any({0}), rate, absent()}, SgdAttrs{}}};
+}
+CASES(cache_append) {
+  return {{{any({2, 3, 6, 4}), any({2, 3, 2, 4}), given({2, 2}, {0, 1, 4, 5})}, CacheAppendAttrs{}},
+          {{any({2, 3, 6, 4}), any({2, 3, 2, 4}), given({2, 2}, {-1, 3, 5, 6})}, CacheAppendAttrs{}},
+          {{any({2, 1, 4, 3}), any({2, 1, 3, 3}), given({2, 3}, {2, 3, 4, 9, 10, -1})}, CacheAppendAttrs{true}},
+          {{any({1, 1, 4, 2}), any({1, 1, 0, 2}), given({1, 0}, {})}, CacheAppendAttrs{}},
+          {{any({B, 1, 16, 2}), any({B, 1, T, 2}), whole(0, 15, {B, T})}, CacheAppendAttrs{}}};
+}
+
+}  // namespace jerboa::test
