@@ -1,5 +1,6 @@
 // A character GPT: trains on a text file and writes in its manner.
 //   gpt TEXT [STEPS]
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 
@@ -34,27 +35,37 @@ struct Gpt {
   }
 };
 
-int main(int argc, char** argv) {
-  if (argc < 2) {
-    std::cerr << "usage: gpt TEXT [STEPS]\n";
-    return 2;
-  }
-  const int steps = argc > 2 ? std::atoi(argv[2]) : 100;
-  Trainer gpt(Gpt{}, next_token_loss, {.optimizer = AdamW{.lr = warmup_cosine(3e-3, 20, steps), .weight_decay = 0.1}});
-  TextData text(argv[1], {.batch = 8, .length = 64});
+void run(const char* file, int steps) {
+  Trainer gpt(Gpt{}, next_token_loss,
+              {.optimizer = AdamW{.lr = warmup_cosine(3e-3, steps / 10, steps), .weight_decay = 0.1}});
+  TextData text(file, {.batch = 8, .length = 64});
   for (auto& batch : text.batches(steps))
-    if (auto r = gpt.step(batch); r.step % 10 == 0) std::cout << r.step << ' ' << r.loss() << '\n';
+    if (auto r = gpt.step(batch); r.step % 10 == 0) std::cout << r.step << ' ' << r.loss() << std::endl;
 
-  // One character at a time, each the most likely of the sampled window.
+  // One character at a time, each the likeliest after the last 64.
   auto forward = gpt.compile_forward();
-  std::string written = "Shall I compare thee to a summer's day? Thou art more lovely and";
-  for (int i = 0; i < 20; ++i) {
-    const std::string window = written.substr(written.size() - 64);
+  std::string written = "Shall I compare thee to a summer's day?\nThou art more lovely and";
+  for (int i = 0; i < 120; ++i) {
     HostTensor ids(DType::i32, {1, 64});
-    for (std::size_t t = 0; t < 64; ++t) ids.as<std::int32_t>()[t] = static_cast<unsigned char>(window[t]);
+    std::transform(written.end() - 64, written.end(), ids.as<std::int32_t>().begin(),
+                   [](unsigned char c) { return c; });
     const HostTensor logits = forward({{"ids", ids}}).get("output");
-    const auto last = logits.f32().subspan(63 * 256, 256);
+    const auto last = logits.f32().last(256);
     written += static_cast<char>(std::max_element(last.begin(), last.end()) - last.begin());
   }
   std::cout << written << '\n';
+}
+
+int main(int argc, char** argv) {
+  const int steps = argc > 2 ? std::atoi(argv[2]) : 100;
+  if (argc < 2 || steps < 1) {
+    std::cerr << "usage: gpt TEXT [STEPS]\n";
+    return 2;
+  }
+  try {
+    run(argv[1], steps);
+  } catch (const Error& error) {
+    std::cerr << "gpt: " << error.what() << '\n';
+    return 1;
+  }
 }

@@ -235,6 +235,18 @@ TEST(Misuse, ShapesThatDoNotFitTellTheUsersLine) {
       line, "matmul: ");
 }
 
+// The very error that README.md shows.
+TEST(Misuse, AnErrorReadsAsOneLine) {
+  int line = 0;
+  const std::string message = message_of<ShapeError>([&] {
+    trace([&] {
+      line = __LINE__ + 1;
+      matmul(zeros({8, 128, 256}), zeros({128, 512}));
+    });
+  });
+  EXPECT_EQ(message, "matmul: [8, 128, 256] x [128, 512]: inner sizes 256 and 128 differ (" + here(line) + ")");
+}
+
 TEST(Misuse, OptionsThatMakeNoSense) {
   const auto loss = [](const nn::Linear& model, const Inputs& in) { return mean(model(in["x"])); };
   expect_error<UsageError>([&] { Trainer(nn::Linear(2, 2), loss, {.accumulate = 0}); },
