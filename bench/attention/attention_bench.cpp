@@ -43,14 +43,16 @@ struct Setting {
   bool backward;
 };
 
-// Everything is [batch, time, heads, size] in memory, as projections leave it.
+// Everything is [batch, time, heads, size] in memory, as projections leave it, but for the keys and values of decoding:
+// they are a cache's, [batch, heads, time, size].
 void measure(const Setting& s, ThreadPool& pool) {
   const std::int64_t queries = s.batch * s.time * s.heads * s.size, keys = s.batch * s.keys * s.key_heads * s.size;
   const auto q = numbers(queries), k = numbers(keys), v = numbers(keys), dout = numbers(queries);
   std::vector<float> out(q.size()), lse(static_cast<std::size_t>(s.batch * s.heads * s.time));
   std::vector<float> dq(q.size()), dk(k.size()), dv(v.size());
   const AttentionInputs::Strides of_queries{s.time * s.heads * s.size, s.size, s.heads * s.size};
-  const AttentionInputs::Strides of_keys{s.keys * s.key_heads * s.size, s.size, s.key_heads * s.size};
+  AttentionInputs::Strides of_keys{s.keys * s.key_heads * s.size, s.size, s.key_heads * s.size};
+  if (s.time == 1) of_keys = {s.keys * s.key_heads * s.size, s.keys * s.size, s.size};
   const auto fill = [&](AttentionInputs& a) {
     a.batch = s.batch, a.heads = s.heads, a.key_heads = s.key_heads, a.time = s.time, a.keys = s.keys;
     a.size = a.value_size = s.size;

@@ -3,15 +3,19 @@
 // All that a user needs.
 #include <jerboa/base/error.h>
 #include <jerboa/base/host_tensor.h>
+#include <jerboa/base/random.h>
 #include <jerboa/frontend/compile.h>
 #include <jerboa/frontend/data.h>
 #include <jerboa/frontend/model.h>
 #include <jerboa/frontend/nn.h>
 #include <jerboa/frontend/trainer.h>
+#include <jerboa/generate/sampler.h>
 #include <jerboa/io/safetensors.h>
 #include <jerboa/ir/graph.h>
 #include <jerboa/models/family.h>
 #include <jerboa/ops/ops.h>
 #include <jerboa/runtime/session.h>
 #include <jerboa/transform/grad.h>
+#include <jerboa/text/chat_template.h>
+#include <jerboa/text/tokenizer.h>
 #include <jerboa/transform/optimizer.h>

@@ -12,6 +12,7 @@ namespace jerboa::cli {
 /// Thrown where a command has said already what is wrong: main exits with 1 and prints nothing.
 struct Failure {};
 
+void add_bench(CLI::App& app);
 void add_template(CLI::App& app);
 void add_tokenizer(CLI::App& app);
 void add_verify(CLI::App& app);

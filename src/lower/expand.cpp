@@ -139,10 +139,31 @@ Graph expand_templates(const Graph& graph) {
   return result;
 }
 
+// A tied parameter is the one it is tied to, so that reads and writes of their one memory are seen as such.
+Graph resolve_ties(const Graph& graph) {
+  Graph result;
+  GraphRewriter rewriter(graph, result);
+  const auto tied_to = [&](const Node& node) { return graph.tensor(node.outputs[0]).tied_to; };
+  // Parameters first: one may stand before that which it is tied to.
+  for (const bool tied : {false, true})
+    for (const Node& node : graph.nodes) {
+      if (node.op != Op::param_input || tied_to(node).empty() == tied) continue;
+      const TensorId other = tied ? result.find(tied_to(node)) : no_tensor;
+      if (other == no_tensor)
+        rewriter.copy(node);
+      else
+        rewriter.replace(node, {other}, result.tensors.size());
+    }
+  for (const Node& node : graph.nodes)
+    if (node.op != Op::param_input) rewriter.copy(node);
+  rewriter.finish();
+  return result;
+}
+
 }  // namespace
 
 Graph expand(const Graph& graph) {
-  const Graph primitive = decompose(expand_templates(decompose(graph)));
+  const Graph primitive = decompose(expand_templates(decompose(resolve_ties(graph))));
   return remove_dead_nodes(merge_common_nodes(primitive));
 }
 

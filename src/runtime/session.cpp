@@ -132,8 +132,11 @@ void Session::add_entry(const std::string& name, const Graph& graph) {
       }
     auto entry = std::make_shared<Entry>();
     entry->graph = graph;
-    entry->executable =
-        device_.backend().compile(graph, [this](const std::string& slot) { return shared_->slots.at(slot).memory; });
+    for (const TensorInfo& tensor : graph.tensors)
+      if (tensor.storage == Storage::input) entry->inputs.push_back({tensor.name, tensor.type});
+    for (const NamedTensor& output : graph.outputs) entry->outputs.push_back({output.name, graph.type(output.tensor)});
+    for (const NamedTensor& capture : graph.captures) entry->captures.push_back({capture.name, graph.type(capture.tensor)});
+    entry->executable = device_.backend().compile(graph, finder());
     entries_.emplace(name, std::move(entry));
   } catch (...) {
     for (const std::string& slot : declared) shared_->slots.erase(slot);
@@ -146,19 +149,21 @@ bool Session::has_entry(const std::string& name) const {
   return entries_.contains(name);
 }
 
-const Graph& Session::graph(const std::string& entry) const {
+const Session::Entry& Session::entry(const std::string& name) const {
   const std::lock_guard lock(*shared_->mutex);
-  const auto found = entries_.find(entry);
+  const auto found = entries_.find(name);
   if (found == entries_.end())
-    throw UsageError(fmt::format("the session has no entry {}; there are {}", entry, detail::listed(keys(entries_))));
-  return found->second->graph;
+    throw UsageError(fmt::format("the session has no entry {}; there are {}", name, detail::listed(keys(entries_))));
+  return *found->second;
 }
 
-int Session::kernel_count(const std::string& entry) const {
-  const std::lock_guard lock(*shared_->mutex);
-  graph(entry);
-  return entries_.at(entry)->executable->kernel_count();
+FindStorage Session::finder() const {
+  return [shared = shared_](const std::string& slot) { return shared->slots.at(slot).memory; };
 }
+
+const Graph& Session::graph(const std::string& entry_name) const { return entry(entry_name).graph; }
+
+int Session::kernel_count(const std::string& entry_name) const { return entry(entry_name).executable->kernel_count(); }
 
 namespace {
 
@@ -176,36 +181,34 @@ std::string misfit(const HostTensor& given, const TensorType& type, const Symbol
   }
 }
 
-// Checks the inputs of a run against the graph, and gives the values of its symbols.
-SymbolValues check_inputs(const std::string& entry, const Graph& graph, const TensorMap& inputs) {
+// Checks the inputs of a run against those of the entry, and gives the values of its symbols.
+SymbolValues check_inputs(const std::string& entry, const std::vector<Port>& ports, const TensorMap& inputs) {
   std::vector<std::string> missing, unknown;
   SymbolValues symbols;
   std::set<std::string> wanted;
-  for (const TensorInfo& tensor : graph.tensors) {
-    if (tensor.storage != Storage::input) continue;
-    wanted.insert(tensor.name);
-    const auto given = inputs.find(tensor.name);
+  for (const Port& port : ports) {
+    wanted.insert(port.name);
+    const auto given = inputs.find(port.name);
     if (given == inputs.end())
-      missing.push_back(tensor.name);
+      missing.push_back(port.name);
     else
-      bind(tensor.type.shape, given->second.shape(), symbols);
+      bind(port.type.shape, given->second.shape(), symbols);
   }
   for (const auto& [name, values] : inputs)
     if (!wanted.contains(name)) unknown.push_back(name);
   if (!missing.empty() || !unknown.empty())
     throw UsageError(fmt::format("entry {}: missing inputs: {}; unknown inputs: {}", entry, detail::listed(missing),
                                  detail::listed(unknown)));
-  for (const TensorInfo& tensor : graph.tensors) {
-    if (tensor.storage != Storage::input) continue;
-    if (const std::string problem = misfit(inputs.at(tensor.name), tensor.type, symbols); !problem.empty())
-      throw UsageError(fmt::format("entry {}: input {} {}", entry, tensor.name, problem));
-  }
+  for (const Port& port : ports)
+    if (const std::string problem = misfit(inputs.at(port.name), port.type, symbols); !problem.empty())
+      throw UsageError(fmt::format("entry {}: input {} {}", entry, port.name, problem));
   return symbols;
 }
 
-std::vector<std::string> wanted_captures(const std::string& entry, const Graph& graph, const RunOptions& options) {
+std::vector<std::string> wanted_captures(const std::string& entry, const std::vector<Port>& captures,
+                                         const RunOptions& options) {
   std::vector<std::string> known;
-  for (const NamedTensor& capture : graph.captures) known.push_back(capture.name);
+  for (const Port& capture : captures) known.push_back(capture.name);
   if (options.all_captures) return known;
   for (const std::string& name : options.captures)
     if (std::find(known.begin(), known.end(), name) == known.end())
@@ -218,15 +221,15 @@ std::vector<std::string> wanted_captures(const std::string& entry, const Graph& 
 
 Result Session::run(const std::string& entry_name, const TensorMap& inputs, const RunOptions& options) {
   const std::lock_guard lock(*shared_->mutex);
-  const Graph& own = graph(entry_name);
-  const SymbolValues symbols = check_inputs(entry_name, own, inputs);
-  const auto captures = wanted_captures(entry_name, own, options);
+  const Entry& own = entry(entry_name);
+  const SymbolValues symbols = check_inputs(entry_name, own.inputs, inputs);
+  const auto captures = wanted_captures(entry_name, own.captures, options);
   std::map<std::string, Sizes> shapes;
-  for (const NamedTensor& output : own.outputs) shapes[output.name] = evaluate(own.shape(output.tensor), symbols);
-  for (const NamedTensor& capture : own.captures)
+  for (const Port& output : own.outputs) shapes[output.name] = evaluate(output.type.shape, symbols);
+  for (const Port& capture : own.captures)
     if (std::find(captures.begin(), captures.end(), capture.name) != captures.end())
-      shapes[capture.name] = evaluate(own.shape(capture.tensor), symbols);
-  auto results = entries_.at(entry_name)->executable->run({inputs, symbols, captures});
+      shapes[capture.name] = evaluate(capture.type.shape, symbols);
+  auto results = own.executable->run({inputs, symbols, captures});
   return {std::shared_ptr<RunResults>(std::move(results)), std::move(shapes), shared_->mutex};
 }
 

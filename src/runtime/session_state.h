@@ -38,8 +38,15 @@ struct Session::Shared {
   std::vector<std::string> names(Storage storage) const;
 };
 
+// What goes in or comes out of an entry.
+struct Port {
+  std::string name;
+  TensorType type;
+};
+
 struct Session::Entry {
-  Graph graph;
+  Graph graph;  // without nodes where the entry was loaded as a program
+  std::vector<Port> inputs, outputs, captures;
   std::unique_ptr<Executable> executable;
 };
 

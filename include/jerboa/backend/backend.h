@@ -6,10 +6,13 @@
 #include <string>
 #include <vector>
 
+#include <jerboa/base/error.h>
 #include <jerboa/base/host_tensor.h>
 #include <jerboa/ir/graph.h>
 
 namespace jerboa {
+
+struct Program;
 
 /// Memory of one tensor that is kept between steps, on a device.
 class DeviceTensor {
@@ -59,6 +62,8 @@ class Executable {
   virtual std::unique_ptr<RunResults> run(const RunRequest& request) = 0;
   /// Kernels, or nodes, that one run executes.
   virtual int kernel_count() const = 0;
+  /// The compiled form, or null on a device that runs graphs as they are.
+  virtual const Program* program() const { return nullptr; }
   virtual MemoryReport memory_report() const { return {}; }
   /// Times of each kernel since profiling was switched on.
   virtual void set_profiling(bool) {}
@@ -75,6 +80,10 @@ class Backend {
   virtual std::string name() const = 0;
   virtual std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes) = 0;
   virtual std::unique_ptr<Executable> compile(const Graph& graph, const FindStorage& storage) = 0;
+  /// The same from a program that was compiled for such a device before.
+  virtual std::unique_ptr<Executable> load(const Program&, const FindStorage&) {
+    throw UsageError("the device " + name() + " runs graphs, not programs");
+  }
 };
 
 }  // namespace jerboa

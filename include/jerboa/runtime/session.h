@@ -97,6 +97,18 @@ class Session {
   /// anything changes where names, shapes or types do not fit.
   void load(const std::filesystem::path& path);
 
+  /// What an entry's memory holds: persistent and activation bytes, and each tensor that shares the latter.
+  MemoryReport memory_report(const std::string& entry) const;
+  /// Times each kernel of an entry from now on, or stops; profile() gives what was measured, for printing.
+  void set_profiling(const std::string& entry, bool on);
+  std::vector<KernelTime> profile(const std::string& entry) const;
+
+  /// Writes the compiled entries with the storage they share, without its values, to one file that needs no compiler.
+  /// Throws UsageError on a device that runs graphs as they are.
+  void save_program(const std::filesystem::path& path) const;
+  /// A session of such a file; parameters and states start from the seed until they are uploaded or loaded.
+  static Session load_program(const std::filesystem::path& path, Device device, SessionOptions options = {});
+
   const Device& device() const { return device_; }
   std::uint64_t seed() const;
 
@@ -106,6 +118,8 @@ class Session {
   struct Entry;
 
   Session(Device device, std::shared_ptr<Shared> shared);
+  const Entry& entry(const std::string& name) const;
+  FindStorage finder() const;
   /// Whether the storage is new.
   bool declare(const TensorInfo& tensor);
 
@@ -113,6 +127,11 @@ class Session {
   std::shared_ptr<Shared> shared_;
   std::map<std::string, std::shared_ptr<Entry>> entries_;
 };
+
+/// A table of kernels by total time: calls, milliseconds, share.
+std::string print(const std::vector<KernelTime>& times);
+/// Totals, and the largest tensors.
+std::string print(const MemoryReport& report);
 
 /// The prefix of the states that hold the last gradients.
 inline constexpr const char* gradient_prefix = "grad/";

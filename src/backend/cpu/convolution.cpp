@@ -1,6 +1,8 @@
 #include "backend/cpu/convolution.h"
 
 #include <algorithm>
+#include <cstring>
+#include <vector>
 
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/scratch.h"
@@ -59,8 +61,8 @@ void for_each_run(const Convolution& c, const Layout& layout, std::int64_t first
     // Output columns whose element lies inside the image.
     const std::int64_t inside = std::min(divide_up(-shift_x, c.stride[1]), width);
     const std::int64_t inside_end = std::clamp(divide_up(c.in[1] - shift_x, c.stride[1]), inside, width);
-    for (std::int64_t p = 0; p < count;) {
-      const std::int64_t row = (first + p) / width, begin = (first + p) % width;
+    std::int64_t row = first / width, begin = first % width;
+    for (std::int64_t p = 0; p < count; ++row, begin = 0) {
       const std::int64_t end = std::min(width, begin + count - p);
       const std::int64_t y = row * c.stride[0] + shift_y;
       if (y < 0 || y >= c.in[0]) {
@@ -76,6 +78,21 @@ void for_each_run(const Convolution& c, const Layout& layout, std::int64_t first
       p += end - begin;
     }
   }
+}
+
+// Runs are often shorter than a call to memcpy is worth.
+void copy_run(const float* from, std::int64_t count, float* to) {
+  constexpr std::int64_t piece = 8;
+  if (count < piece) {
+    for (std::int64_t i = 0; i < count; ++i) to[i] = from[i];
+    return;
+  }
+  if (count > 8 * piece) {
+    std::copy_n(from, count, to);
+    return;
+  }
+  for (std::int64_t i = 0; i < count - piece; i += piece) std::memcpy(to + i, from + i, piece * sizeof(float));
+  std::memcpy(to + count - piece, from + count - piece, piece * sizeof(float));
 }
 
 // The columns of a block of positions: rows `row` apart.
@@ -95,7 +112,7 @@ Columns columns_of(const Convolution& c, const Layout& layout, const float* x, s
         float* to = columns + tap * layout.block + p;
         const float* from = x + at;
         if (stride == 1)
-          std::copy_n(from, run, to);
+          copy_run(from, run, to);
         else
           for (std::int64_t i = 0; i < run; ++i) to[i] = from[i * stride];
       },

@@ -96,6 +96,8 @@ class CpuExecutable final : public Executable {
     return std::make_unique<CpuResults>(std::move(values));
   }
 
+  const Program* program() const override { return &program_; }
+
   MemoryReport memory_report() const override {
     MemoryReport report;
     for (const Buffer& buffer : program_.buffers) {
@@ -212,7 +214,10 @@ class CpuBackend final : public Backend {
   std::string name() const override { return "cpu"; }
   std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes) override { return std::make_shared<CpuTensor>(dtype, sizes); }
   std::unique_ptr<Executable> compile(const Graph& graph, const FindStorage& storage) override {
-    return std::make_unique<CpuExecutable>(lower(graph, options_.target), storage, workers_, options_);
+    return load(lower(graph, options_.target), storage);
+  }
+  std::unique_ptr<Executable> load(const Program& program, const FindStorage& storage) override {
+    return std::make_unique<CpuExecutable>(program, storage, workers_, options_);
   }
 
  private:

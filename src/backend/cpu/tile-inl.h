@@ -37,9 +37,7 @@ HWY_INLINE void multiply_block(const Left& a, const float* HWY_RESTRICT b, std::
                                std::int64_t c_row, std::int64_t inner, bool accumulate) {
   const FloatTag d;
   Floats sum[kRows][kVectors];
-  HWY_UNROLL(8) for (auto& row : sum) {
-    HWY_UNROLL(4) for (Floats& element : row) element = hn::Zero(d);
-  }
+  HWY_UNROLL(8) for (auto& row : sum) { HWY_UNROLL(4) for (Floats& element : row) element = hn::Zero(d); }
   const float* HWY_RESTRICT left = a.data;
   for (std::int64_t k = 0; k < inner; ++k) {
     Floats right[kVectors];

@@ -1,0 +1,201 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include <jerboa/base/random.h>
+#include <jerboa/jerboa.h>
+
+#include "cli/commands.h"
+#include "cli/torch_peer.h"
+
+namespace jerboa::cli {
+namespace {
+
+// Workloads. The same ones are in torch_bench.py, which --against torch runs.
+
+struct Block {
+  int width = 0, heads = 1;
+  nn::LayerNorm ln1{width}, ln2{width};
+  nn::Linear qkv{width, 3 * width}, proj{width, width}, up{width, 4 * width}, down{4 * width, width};
+  JERBOA_FIELDS(ln1, ln2, qkv, proj, up, down)
+  Tensor operator()(Tensor x) const {
+    auto [q, k, v] = split<3>(qkv(ln1(x)));
+    x = x + proj(attention(q, k, v, {.heads = heads, .causal = true}));
+    return x + down(gelu(up(ln2(x)), GeluForm::tanh));
+  }
+};
+
+struct Gpt {
+  int vocab = 256, width = 256, layers = 4, heads = 8, context = 128;
+  nn::Embedding tok{vocab, width}, pos{context, width};
+  std::vector<Block> blocks = nn::stack<Block>(layers, {.width = width, .heads = heads});
+  nn::LayerNorm norm{width};
+  nn::Linear head{width, vocab, {.bias = false}};
+  JERBOA_FIELDS(tok, pos, blocks, norm, head)
+  Tensor operator()(Tensor ids) const {
+    Tensor x = tok(ids) + pos(arange(ids.dim(-1)));
+    for (const auto& block : blocks) x = block(x);
+    return head(norm(x));
+  }
+};
+
+struct Perceptron {
+  nn::Linear hidden1{784, 512}, hidden2{512, 512}, out{512, 10};
+  JERBOA_FIELDS(hidden1, hidden2, out)
+  Tensor operator()(Tensor x) const { return out(relu(hidden2(relu(hidden1(x))))); }
+};
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+HostTensor random_floats(Sizes shape, std::uint64_t seed) {
+  HostTensor values(DType::f32, std::move(shape));
+  SplitMix random(seed);
+  for (float& value : values.f32()) value = static_cast<float>(random.uniform() - 0.5);
+  return values;
+}
+
+HostTensor random_ids(Sizes shape, int bound, std::uint64_t seed) {
+  HostTensor values(DType::i32, std::move(shape));
+  SplitMix random(seed);
+  for (std::int32_t& value : values.as<std::int32_t>()) value = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(bound)));
+  return values;
+}
+
+// One thing to measure: run() does it once.
+struct Workload {
+  std::string name;
+  std::string peer;    // what the peer's program calls it
+  double flops = 0;    // of one run, where the rate is of interest
+  std::function<void()> run;
+  double compile_seconds = 0;
+  int kernels = 0;
+  std::int64_t activations = 0;
+  std::function<std::string()> profile;
+};
+
+Workload matmul_workload(const std::string& name, std::int64_t m, std::int64_t k, std::int64_t n, const Device& device) {
+  const Graph graph = trace([&] { output("output", sum(matmul(param_input("a", {m, k}, {.init = Init::uniform(1)}), param_input("b", {k, n}, {.init = Init::uniform(1)})), {1})); });
+  auto module = std::make_shared<Module>(compile(graph, {.device = device}));
+  Workload work{name, name, 2.0 * static_cast<double>(m * k * n), [module] { module->run({}).get("output"); }, 0, module->kernel_count(), 0, {}};
+  return work;
+}
+
+template <class Model, class Loss>
+Workload training_workload(const std::string& name, Model model, Loss loss, const Batch& batch, const Device& device) {
+  const double start = now();
+  auto module = std::make_shared<Module>(compile_module(std::move(model), loss, specs_of(batch), Adam{.lr = 1e-4}, {.device = device}));
+  Workload work{name, name, 0, [module, batch] { module->step(batch).loss(); }, now() - start, module->kernel_count(), 0, {}};
+  work.activations = module->session().memory_report("run").activations;
+  work.profile = [module, batch] {
+    module->session().set_profiling("run", true);
+    module->step(batch);
+    const std::string text = print(module->session().profile("run")) + print(module->session().memory_report("run"));
+    module->session().set_profiling("run", false);
+    return text;
+  };
+  return work;
+}
+
+Workload gpt_workload(const std::string& name, Gpt model, int batch, int length, const Device& device) {
+  const Batch data{{"ids", random_ids({batch, length}, model.vocab, 1)}, {"targets", random_ids({batch, length}, model.vocab, 2)}};
+  return training_workload(name, std::move(model), next_token_loss, data, device);
+}
+
+std::vector<std::string> workload_names() { return {"matmul512", "matmul1024", "matmul4096x768x3072", "small", "tiny", "mlp"}; }
+
+Workload make(const std::string& name, const Device& device) {
+  if (name == "matmul512") return matmul_workload(name, 512, 512, 512, device);
+  if (name == "matmul1024") return matmul_workload(name, 1024, 1024, 1024, device);
+  if (name == "matmul4096x768x3072") return matmul_workload(name, 4096, 768, 3072, device);
+  if (name == "small") return gpt_workload(name, Gpt{}, 8, 128, device);
+  if (name == "tiny") return gpt_workload(name, Gpt{.width = 64, .layers = 2, .heads = 4, .context = 32}, 16, 32, device);
+  if (name == "mlp") {
+    const Batch data{{"images", random_floats({128, 784}, 1)}, {"labels", random_ids({128}, 10, 2)}};
+    return training_workload(name, Perceptron{}, classification_loss, data, device);
+  }
+  throw UsageError(fmt::format("no workload is named {}; there are {}", name, fmt::join(workload_names(), ", ")));
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+// Seconds of each of a series of runs that together last about as long as asked.
+std::vector<double> measure(const Workload& work, double seconds) {
+  std::vector<double> samples;
+  const double end = now() + seconds;
+  do {
+    const double start = now();
+    work.run();
+    samples.push_back(now() - start);
+  } while (now() < end || samples.size() < 3);
+  return samples;
+}
+
+struct Options {
+  std::vector<std::string> names;
+  std::string device = "best", against;
+  int threads = 0, turns = 3;
+  double seconds = 2;
+  bool json = false, profile = false;
+};
+
+void run_bench(const Options& options) {
+  const Device device = options.device == "cpu" || options.device == "best" ? Device::cpu(options.threads) : Device::by_name(options.device);
+  auto json = nlohmann::ordered_json::array();
+  if (!options.json)
+    fmt::print("{:<22} {:>12} {:>10} {:>8} {:>9} {:>10}{}\n", "work", "median", "GFLOP/s", "kernels", "compile", "activations",
+               options.against.empty() ? "" : fmt::format(" {:>12} {:>7}", options.against, "ratio"));
+  for (const std::string& name : options.names.empty() ? workload_names() : options.names) {
+    const Workload work = make(name, device);
+    for (int i = 0; i < 3; ++i) work.run();
+    std::vector<double> own, peer;
+    // Taking turns, so that both see the same noise.
+    for (int turn = 0; turn < options.turns; ++turn) {
+      const auto samples = measure(work, options.seconds / options.turns);
+      own.insert(own.end(), samples.begin(), samples.end());
+      if (options.against == "torch") {
+        const auto theirs = torch_samples(work.peer, options.threads, options.seconds / options.turns);
+        peer.insert(peer.end(), theirs.begin(), theirs.end());
+      }
+    }
+    const double seconds = median(own), other = median(peer);
+    if (options.json) {
+      json.push_back({{"work", name}, {"seconds", seconds}, {"samples", own.size()}, {"kernels", work.kernels}, {"compile_seconds", work.compile_seconds}, {"activation_bytes", work.activations}});
+      if (work.flops > 0) json.back()["gflops"] = work.flops / seconds * 1e-9;
+      if (!peer.empty()) json.back()[options.against + "_seconds"] = other;
+    } else {
+      fmt::print("{:<22} {:>9.3f} ms {:>10} {:>8} {:>6.0f} ms {:>7.1f} MB{}\n", name, seconds * 1e3,
+                 work.flops > 0 ? fmt::format("{:.1f}", work.flops / seconds * 1e-9) : "", work.kernels, work.compile_seconds * 1e3,
+                 static_cast<double>(work.activations) * 1e-6,
+                 peer.empty() ? "" : fmt::format(" {:>9.3f} ms {:>6.2f}x", other * 1e3, other / seconds));
+      std::fflush(stdout);
+      if (options.profile && work.profile) fmt::print("{}", work.profile());
+    }
+  }
+  if (options.json) fmt::print("{}\n", json.dump(1));
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app) {
+  auto* command = app.add_subcommand("bench", "Measure training steps and matrix products; medians of repeated runs");
+  auto options = std::make_shared<Options>();
+  command->add_option("work", options->names, fmt::format("What to measure, by default all: {}", fmt::join(workload_names(), ", ")));
+  command->add_option("--device", options->device, "cpu or reference");
+  command->add_option("--threads", options->threads, "Threads; by default one a core");
+  command->add_option("--seconds", options->seconds, "How long to measure each");
+  command->add_option("--turns", options->turns, "In how many turns, with the peer's between them")->check(CLI::PositiveNumber);
+  command->add_option("--against", options->against, "A peer to measure in the same run")->check(CLI::IsMember({"torch"}));
+  command->add_flag("--json", options->json, "Print JSON");
+  command->add_flag("--profile", options->profile, "Print the time of each kernel, and the memory");
+  command->callback([options] { run_bench(*options); });
+}
+
+}  // namespace jerboa::cli

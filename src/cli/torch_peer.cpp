@@ -1,0 +1,117 @@
+#include "cli/torch_peer.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <memory>
+#include <thread>
+
+#include <jerboa/base/error.h>
+
+namespace jerboa::cli {
+namespace {
+
+// The same workloads as in bench.cpp. OPENBLAS_CORETYPE: Debian's OpenBLAS takes new processors for old ones and would run
+// several times too slow, which would make a comparison unfair.
+constexpr const char* program = R"(
+import os, sys, time
+work, threads, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+os.environ.setdefault('OPENBLAS_CORETYPE', 'SkylakeX')
+os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
+os.environ['OMP_NUM_THREADS'] = os.environ['OPENBLAS_NUM_THREADS'] = str(threads)
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+torch.set_num_threads(threads)
+torch.manual_seed(0)
+
+class Block(nn.Module):
+    def __init__(self, d, h):
+        super().__init__()
+        self.h = h
+        self.ln1, self.ln2 = nn.LayerNorm(d), nn.LayerNorm(d)
+        self.qkv, self.proj = nn.Linear(d, 3 * d), nn.Linear(d, d)
+        self.up, self.down = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
+    def forward(self, x, mask):
+        B, T, d = x.shape
+        q, k, v = self.qkv(self.ln1(x)).split(d, 2)
+        q, k, v = [t.view(B, T, self.h, d // self.h).transpose(1, 2) for t in (q, k, v)]
+        if hasattr(F, 'scaled_dot_product_attention'):
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            a = (q @ k.transpose(2, 3)) * (d // self.h) ** -0.5
+            y = torch.softmax(a.masked_fill(mask, float('-inf')), 3) @ v
+        x = x + self.proj(y.transpose(1, 2).reshape(B, T, d))
+        return x + self.down(F.gelu(self.up(self.ln2(x)), approximate='tanh'))
+
+class Gpt(nn.Module):
+    def __init__(self, vocab, d, layers, h, T):
+        super().__init__()
+        self.tok, self.pos = nn.Embedding(vocab, d), nn.Embedding(T, d)
+        self.blocks = nn.ModuleList([Block(d, h) for _ in range(layers)])
+        self.norm, self.head = nn.LayerNorm(d), nn.Linear(d, vocab, bias=False)
+        self.register_buffer('mask', torch.ones(T, T, dtype=torch.bool).triu(1))
+    def forward(self, ids):
+        x = self.tok(ids) + self.pos(torch.arange(ids.shape[1]))
+        for block in self.blocks: x = block(x, self.mask)
+        return self.head(self.norm(x))
+
+def training(model, inputs, targets):
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+    def run():
+        optimizer.zero_grad(set_to_none=True)
+        logits = model(inputs)
+        loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+    return run
+
+def gpt(B, T, d, layers, h):
+    return training(Gpt(256, d, layers, h, T), torch.randint(0, 256, (B, T)), torch.randint(0, 256, (B, T)))
+
+def product(m, k, n):
+    a, b = torch.randn(m, k), torch.randn(k, n)
+    return lambda: (a @ b).sum(1)
+
+if work == 'small': run = gpt(8, 128, 256, 4, 8)
+elif work == 'tiny': run = gpt(16, 32, 64, 2, 4)
+elif work == 'mlp':
+    net = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+    run = training(net, torch.randn(128, 784), torch.randint(0, 10, (128,)))
+else:
+    sizes = [int(s) for s in work[len('matmul'):].split('x')]
+    run = product(*(sizes if len(sizes) == 3 else sizes * 3))
+for _ in range(3): run()
+end = time.perf_counter() + seconds
+count = 0
+while count < 3 or time.perf_counter() < end:
+    start = time.perf_counter()
+    run()
+    print(time.perf_counter() - start)
+    count += 1
+)";
+
+// PyTorch of the distribution belongs to its own Python.
+std::string python() {
+  if (const char* chosen = std::getenv("JERBOA_PYTHON")) return chosen;
+  return std::system("/usr/bin/python3 -c 'import torch' 2>/dev/null") == 0 ? "/usr/bin/python3" : "python3";
+}
+
+}  // namespace
+
+std::vector<double> torch_samples(const std::string& work, int threads, double seconds) {
+  static const std::string interpreter = python();
+  if (threads <= 0) threads = static_cast<int>(std::thread::hardware_concurrency());
+  std::string quoted(program);
+  for (std::size_t at = 0; (at = quoted.find('\'', at)) != std::string::npos; at += 4) quoted.replace(at, 1, "'\\''");
+  const std::string command = fmt::format("{} -c '{}' {} {} {}", interpreter, quoted, work, threads, seconds);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  std::vector<double> samples;
+  double sample = 0;
+  while (pipe && std::fscanf(pipe.get(), "%lf", &sample) == 1) samples.push_back(sample);
+  if (samples.empty()) throw Error("PyTorch did not run: install Debian's python3-torch, or set JERBOA_PYTHON to a Python that has it");
+  return samples;
+}
+
+}  // namespace jerboa::cli

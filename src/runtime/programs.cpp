@@ -1,0 +1,52 @@
+#include <fmt/format.h>
+
+#include <jerboa/base/error.h>
+#include <jerboa/lower/program_file.h>
+#include <jerboa/runtime/session.h>
+
+#include "runtime/session_state.h"
+
+namespace jerboa {
+
+void Session::save_program(const std::filesystem::path& path) const {
+  const std::lock_guard lock(*shared_->mutex);
+  ProgramFile file;
+  file.target = device_.name();
+  for (const auto& [name, slot] : shared_->slots)
+    file.storage.push_back({name, slot.type.dtype, slot.type.shape, slot.storage == Storage::param, slot.init});
+  for (const auto& [name, entry] : entries_) {
+    const Program* program = entry->executable->program();
+    if (program == nullptr)
+      throw UsageError(fmt::format("the device {} runs graphs as they are, so it has no program to save; use cpu", device_.name()));
+    ProgramEntry saved{name, {}, *program};
+    for (const Port& input : entry->inputs) saved.inputs.push_back({input.name, input.type.dtype, input.type.shape});
+    file.entries.push_back(std::move(saved));
+  }
+  jerboa::save_program(path, file);
+}
+
+Session Session::load_program(const std::filesystem::path& path, Device device, SessionOptions options) {
+  const ProgramFile file = jerboa::load_program(path);
+  if (file.target != device.name())
+    throw UsageError(fmt::format("{} is a program for the device {}, not {}", path.string(), file.target, device.name()));
+  Session session(std::move(device), options);
+  for (const PersistentTensor& tensor : file.storage) {
+    TensorInfo info;
+    info.name = tensor.name;
+    info.type = {tensor.dtype, tensor.shape};
+    info.storage = tensor.is_param ? Storage::param : Storage::state;
+    info.init = tensor.init;
+    session.declare(info);
+  }
+  for (const ProgramEntry& saved : file.entries) {
+    auto entry = std::make_shared<Entry>();
+    for (const InputTensor& input : saved.inputs) entry->inputs.push_back({input.name, {input.dtype, input.shape}});
+    for (const Readable& output : saved.program.outputs) entry->outputs.push_back({output.name, {output.dtype, output.shape}});
+    for (const Readable& capture : saved.program.captures) entry->captures.push_back({capture.name, {capture.dtype, capture.shape}});
+    entry->executable = session.device_.backend().load(saved.program, session.finder());
+    session.entries_.emplace(saved.name, std::move(entry));
+  }
+  return session;
+}
+
+}  // namespace jerboa

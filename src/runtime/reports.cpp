@@ -1,0 +1,64 @@
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include <jerboa/runtime/session.h>
+
+#include "runtime/session_state.h"
+
+namespace jerboa {
+
+MemoryReport Session::memory_report(const std::string& entry_name) const {
+  const std::lock_guard lock(*shared_->mutex);
+  return entry(entry_name).executable->memory_report();
+}
+
+void Session::set_profiling(const std::string& entry_name, bool on) {
+  const std::lock_guard lock(*shared_->mutex);
+  entry(entry_name).executable->set_profiling(on);
+}
+
+std::vector<KernelTime> Session::profile(const std::string& entry_name) const {
+  const std::lock_guard lock(*shared_->mutex);
+  return entry(entry_name).executable->profile();
+}
+
+std::string print(const std::vector<KernelTime>& times) {
+  struct Row {
+    std::string kernel, label;
+    int calls = 0;
+    double seconds = 0;
+  };
+  std::map<std::string, Row> rows;
+  double total = 0;
+  for (const KernelTime& time : times) {
+    Row& row = rows[time.kernel];
+    row.kernel = time.kernel;
+    if (row.calls++ == 0) row.label = time.label;
+    row.seconds += time.seconds;
+    total += time.seconds;
+  }
+  std::vector<Row> sorted;
+  for (auto& [key, row] : rows) sorted.push_back(std::move(row));
+  std::sort(sorted.begin(), sorted.end(), [](const Row& a, const Row& b) { return a.seconds > b.seconds; });
+  std::string text = fmt::format("{:>8} {:>10} {:>6}  {}\n", "calls", "ms", "share", "kernel");
+  for (const Row& row : sorted)
+    text += fmt::format("{:>8} {:>10.3f} {:>5.1f}%  {}: {}\n", row.calls, row.seconds * 1e3,
+                        total > 0 ? 100 * row.seconds / total : 0, row.kernel, row.label);
+  return text + fmt::format("{:>8} {:>10.3f}\n", times.size(), total * 1e3);
+}
+
+std::string print(const MemoryReport& report) {
+  std::string text = fmt::format("persistent  {:>12} bytes: parameters, gradients, states\nactivations {:>12} bytes, shared by {} tensors\n",
+                                 report.persistent, report.activations, report.tensors.size());
+  auto tensors = report.tensors;
+  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  constexpr std::size_t most = 20;
+  for (std::size_t i = 0; i < std::min(tensors.size(), most); ++i)
+    text += fmt::format("  {:>12} bytes at {:>12}, kernels {} to {}: {}\n", tensors[i].bytes, tensors[i].offset, tensors[i].first,
+                        tensors[i].last, tensors[i].name);
+  return text;
+}
+
+}  // namespace jerboa
