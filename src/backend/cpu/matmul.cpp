@@ -158,6 +158,9 @@ void multiply_tile(const Plan& plan, std::int64_t batch, std::int64_t tile_row, 
                          : tile_memory.get(height * width);
   const std::int64_t tile_stride = in_place ? m.c_row : width;
 
+  // For a few panels only it does not pay to pack a, unless its rows all fall on the same lines of the cache.
+  const bool direct_a = end_panel - first_panel <= 2 && m.a_row % 1024 != 0;
+
   for (std::int64_t depth_block = 0; depth_block < plan.depths; ++depth_block) {
     const std::int64_t before = plan.depth_begin(depth_block), depth = plan.depth_begin(depth_block + 1) - before;
     const float* b = nullptr;
@@ -169,27 +172,34 @@ void multiply_tile(const Plan& plan, std::int64_t batch, std::int64_t tile_row, 
       b = packed;
     }
     for (std::int64_t strip = first_strip; strip < end_strip; ++strip) {
-      const float* a = nullptr;
-      if (plan.all_a != nullptr) {
-        a = plan.all_a + (before * plan.strips + strip * depth) * block_rows;
-      } else {
-        float* packed = packed_a.get(block_rows * depth);
-        pack_strips(plan, batch, depth_block, strip, strip + 1, packed);
-        a = packed;
-      }
       const std::int64_t row = plan.strip_begin(strip), rows = plan.strip_begin(strip + 1) - row;
       float* c = in_place || keep_rows ? tile + (row - first_row) * tile_stride : tile;
       Block block{.inner = depth,
-                  .a = a,
                   .a_row = 1,
                   .a_inner = block_rows,
                   .b_inner = block_columns,
                   .c_row = tile_stride,
                   .accumulate = depth_block > 0};
+      if (plan.all_a != nullptr) {
+        block.a = plan.all_a + (before * plan.strips + strip * depth) * block_rows;
+      } else if (direct_a) {
+        block.a = m.a + offset(m.a_offsets, batch) + row * m.a_row + before * m.a_inner;
+        block.a_row = m.a_row;
+        block.a_inner = m.a_inner;
+      } else {
+        float* packed = packed_a.get(block_rows * depth);
+        pack_strips(plan, batch, depth_block, strip, strip + 1, packed);
+        block.a = packed;
+      }
       for (std::int64_t column = 0; column < columns; column += block_columns) {
         block.b = b + column * depth;
         block.c = c + column;
-        multiply_block<true>(block, rows, std::min<std::int64_t>(block_columns, columns - column));
+        const std::int64_t block_width = std::min<std::int64_t>(block_columns, columns - column);
+        if (block.a_row == 1) {
+          multiply_block<true>(block, rows, block_width);
+        } else {
+          multiply_block<false>(block, rows, block_width);
+        }
       }
       if (!in_place && depth_block + 1 == plan.depths) {
         finish(m, batch, row, rows, first_column, columns, c, tile_stride, worker);

@@ -14,7 +14,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace jerboa::cpu::HWY_NAMESPACE {
 
-constexpr int few_rows = 8;
+constexpr int few_rows = std::max(8, block_rows);
 constexpr int dot_sums = 2 * block_rows;  // dot products at once: as many as a block of c has vectors
 constexpr std::int64_t dot_depth = 512;
 constexpr std::int64_t prefetch_ahead = 64;
@@ -131,7 +131,7 @@ HWY_INLINE void dot_products(const float* HWY_RESTRICT a, const float* HWY_RESTR
 /// Where b_inner is 1: each value of c is a dot product, along pieces of a that stay in the first-level cache.
 template <int rows>
 void multiply_rows_across(const RowsBlock& block) {
-  constexpr int columns = std::min(8, dot_sums / rows);
+  constexpr int columns = std::clamp(dot_sums / rows, 1, 8);
   HWY_ALIGN float a[rows * dot_depth];
   std::int64_t begin = 0;
   do {
