@@ -59,7 +59,7 @@ int main(int argc, char** argv) try {
   const int steps = argc > 2 ? std::max(1, std::atoi(argv[2])) : 1500;
   const Gpt model;
   Trainer gpt(model, next_token_loss,
-              {.optimizer = AdamW{.lr = warmup_cosine(2e-3, 100, steps), .weight_decay = 0.1, .clip_norm = 1}});
+              {.optimizer = AdamW{.lr = warmup_cosine(2e-3, std::min(100, steps), steps), .weight_decay = 0.1, .clip_norm = 1}});
   const TextData text(argv[1], {.batch = 16, .length = model.context});
   std::printf("%lld parameters, %zu characters of text, device %s\n", static_cast<long long>(count_parameters(model)),
               text.size(), gpt.session().device().name().c_str());

@@ -12,6 +12,7 @@
 #include <jerboa/generate/sampler.h>
 #include <jerboa/io/safetensors.h>
 #include <jerboa/ir/graph.h>
+#include <jerboa/models/family.h>
 #include <jerboa/ops/ops.h>
 #include <jerboa/runtime/session.h>
 #include <jerboa/transform/grad.h>

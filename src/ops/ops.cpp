@@ -9,18 +9,13 @@
 namespace jerboa {
 namespace {
 
-thread_local std::string scoped_site;
-
 std::string site_of(const std::vector<Operand>& operands) {
-  if (!scoped_site.empty()) return scoped_site;
   for (const Operand& operand : operands)
-    if (operand.site().line > 0) return operand.site().str();
-  return {};
+    if (operand.site().line > 0) return detail::site_text(operand.site());
+  return detail::site_text({});
 }
 
-std::string site_of(const char* file, int line) {
-  return scoped_site.empty() ? CallSite{file, line}.str() : scoped_site;
-}
+std::string site_of(const char* file, int line) { return detail::site_text({file, line}); }
 
 std::string in_parentheses(const std::string& site) { return site.empty() ? "" : " (" + site + ")"; }
 
@@ -59,14 +54,6 @@ Tensor leaf(Op op, const std::string& name, const TensorType& type, Storage stor
 
 }  // namespace
 
-SiteScope::SiteScope(CallSite site) : SiteScope(site.str()) {}
-SiteScope::SiteScope(std::string site) : outermost_(scoped_site.empty()) {
-  if (outermost_) scoped_site = std::move(site);
-}
-SiteScope::~SiteScope() {
-  if (outermost_) scoped_site.clear();
-}
-
 std::vector<Tensor> apply(Op op, const std::vector<Operand>& operands, Attrs attrs) {
   const std::string site = site_of(operands);
   CallSite first;
@@ -79,10 +66,8 @@ std::vector<Tensor> apply(Op op, const std::vector<Operand>& operands, Attrs att
   for (std::size_t i = 0; i < operands.size(); ++i) {
     if (operands[i].is_number() || operands[i].is_absent()) continue;
     if (i < slots.size() && slots[i].kind == OperandInfo::Kind::boolean && op == Op::where) continue;
-    if (operands[i].tensor().graph() == graph.identity()) {
-      number_type = operands[i].tensor().dtype();
-      break;
-    }
+    number_type = graph.type(id_of(operands[i], graph, name(op), site)).dtype;
+    break;
   }
   std::vector<TensorId> inputs;
   for (const Operand& operand : operands) {

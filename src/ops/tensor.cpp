@@ -21,8 +21,10 @@ class TraceScope {
   Graph* outer_;
 };
 
+thread_local std::string scoped_site;
+
 std::string at(const CallSite& site) {
-  const std::string text = site.str();
+  const std::string text = detail::site_text(site);
   return text.empty() ? "" : " (" + text + ")";
 }
 
@@ -80,6 +82,16 @@ Tensor Operand::tensor(DType dtype) const {
   if (is_number_) return scalar(number_, dtype, site_.file, site_.line);
   return tensor_;
 }
+
+SiteScope::SiteScope(CallSite site) : SiteScope(site.str()) {}
+SiteScope::SiteScope(std::string site) : outermost_(scoped_site.empty()) {
+  if (outermost_) scoped_site = std::move(site);
+}
+SiteScope::~SiteScope() {
+  if (outermost_) scoped_site.clear();
+}
+
+std::string detail::site_text(const CallSite& site) { return scoped_site.empty() ? site.str() : scoped_site; }
 
 Graph& current_graph(std::string_view what, const CallSite& site) {
   if (traced == nullptr)

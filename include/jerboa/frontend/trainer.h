@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include <jerboa/frontend/compile.h>
@@ -93,6 +94,7 @@ class Trainer {
 
   /// function(model, inputs) in evaluation mode over the parameters that are being trained.
   template <class Function>
+  requires std::is_invocable_r_v<Tensor, Function, const Model&, const Inputs&>
   ForwardPass compile_forward(Function function) {
     return {[shared = model_, function](const Inputs& in) { return function(std::as_const(*shared), in); },
             core_.session().sibling()};

@@ -95,4 +95,9 @@ class SiteScope {
   bool outermost_;
 };
 
+namespace detail {
+/// The line that errors of an op at this site tell: the scope's where there is one, else its own.
+std::string site_text(const CallSite& site);
+}  // namespace detail
+
 }  // namespace jerboa

@@ -1,0 +1,132 @@
+// The code of docs/training.md that is in no example: what it says must compile, and do what it says.
+#include <fstream>
+#include <gtest/gtest.h>
+
+#include <jerboa/jerboa.h>
+
+#include "support/temp_folder.h"
+
+namespace jerboa {
+namespace {
+
+struct Classifier {
+  int classes = 10;
+  nn::Conv2d conv{1, 4, 3, {.padding = 1}};
+  nn::Dropout dropout{0.1};
+  nn::Linear out{4, classes};
+  JERBOA_FIELDS(conv, dropout, out)
+
+  Tensor operator()(Tensor images) const {
+    const Tensor features = capture(mean(relu(conv(images)), {2, 3}), "features");
+    return out(dropout(features));
+  }
+};
+
+Batch images() {
+  HostTensor pixels(DType::f32, {2, 1, 5, 5}), labels(DType::i32, {2});
+  for (std::int64_t i = 0; i < pixels.size(); ++i) pixels.set_number(i, static_cast<double>(i % 3));
+  labels.set_number(1, 3);
+  return {{"images", pixels}, {"labels", labels}};
+}
+
+TEST(TrainingGuide, CapturesAndEvaluation) {
+  Trainer trainer(Classifier{}, classification_loss);
+  const Batch batch = images();
+  auto r = trainer.step(batch, {.captures = {"features"}});
+  HostTensor features = r.get("features");
+  EXPECT_EQ(features.shape(), (Sizes{2, 4}));
+
+  auto forward = trainer.compile_forward("images");
+  HostTensor logits = forward({{"images", batch.at("images")}}).get("output");
+  EXPECT_EQ(logits.shape(), (Sizes{2, 10}));
+}
+
+TEST(TrainingGuide, Options) {
+  Trainer trainer(Classifier{}, classification_loss,
+                  {.optimizer = AdamW{.lr = warmup_cosine(3e-4, 100, 5000),
+                                      .weight_decay = 0.1,
+                                      .decay = [](const std::string& name) { return name.ends_with("weight"); },
+                                      .clip_norm = 1},
+                   .seed = 42,
+                   .accumulate = 4});
+  for (int part = 0; part < 4; ++part) trainer.step(images());
+  EXPECT_EQ(trainer.steps(), 1);
+}
+
+TEST(TrainingGuide, RatesFromTheHost) {
+  Trainer trainer(Classifier{}, classification_loss, {.optimizer = Sgd{.lr = HostRate{"lr"}, .momentum = 0.9}});
+  Batch batch = images();
+  batch["lr"] = HostTensor(0.01f);
+  trainer.step(batch);
+  EXPECT_EQ(trainer.steps(), 1);
+}
+
+TEST(TrainingGuide, Checkpoints) {
+  const test::TempFolder folder;
+  const auto run = folder / "run";
+  const Batch batch = images();
+  {
+    Trainer trainer(Classifier{}, classification_loss);
+    trainer.step(batch);
+    trainer.save(run);
+  }
+  Trainer trainer(Classifier{}, classification_loss);
+  trainer.prepare(batch);  // makes the storage that load fills
+  trainer.load(run);
+  EXPECT_EQ(trainer.steps(), 1);
+  auto weights = SafeTensors::open(run);
+  EXPECT_TRUE(weights.contains("conv.weight"));
+}
+
+TEST(TrainingGuide, TheLevelBelow) {
+  Graph graph = trace([] {
+    Tensor x = tensor_input("x", {Dim::symbol("N", 64), 2});
+    Tensor w = param_input("w", {2}, {.init = Init::normal(1)});
+    Tensor loss = mean(square(sum(x * w, {-1}) - 1));
+    append_adam(append_grad(loss), {.lr = 0.1});
+    output("loss", loss);
+  });
+  Session session = create_session({{"step", graph}});
+  double loss = session.step({{"x", HostTensor({2, 2}, {1, 2, 3, 4})}}).loss();
+  EXPECT_GE(loss, 0);
+}
+
+// Documentation
+
+std::vector<std::string> stripped_lines(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) {
+    const auto first = line.find_first_not_of(' ');
+    lines.push_back(first == std::string::npos ? "" : line.substr(first));
+  }
+  return lines;
+}
+
+// Every block of C++ or CMake in these pages stands, line by line, in a file that is compiled or used as it is.
+TEST(TrainingGuide, CodeInTheDocumentationIsCodeThatIsTested) {
+  const std::filesystem::path root = JERBOA_SOURCE_DIR;
+  std::string tested;
+  for (const char* folder : {"examples", "tests/frontend", "tests/install/outside"})
+    for (const auto& entry : std::filesystem::directory_iterator(root / folder))
+      for (const std::string& line : stripped_lines(entry.path())) tested += line + "\n";
+  int blocks = 0;
+  for (const char* page : {"README.md", "docs/training.md"}) {
+    std::optional<std::string> block;
+    for (const std::string& line : stripped_lines(root / page)) {
+      if (line == "```cpp" || line == "```cmake") {
+        block = "";
+      } else if (line == "```" && block) {
+        ++blocks;
+        EXPECT_NE(tested.find(*block), std::string::npos) << page << " shows code that is nowhere tested:\n" << *block;
+        block.reset();
+      } else if (block) {
+        *block += line + "\n";
+      }
+    }
+  }
+  EXPECT_GT(blocks, 8);
+}
+
+}  // namespace
+}  // namespace jerboa
