@@ -164,7 +164,7 @@ Graph resolve_ties(const Graph& graph) {
 
 Graph expand(const Graph& graph) {
   const Graph primitive = decompose(expand_templates(decompose(resolve_ties(graph))));
-  return remove_dead_nodes(merge_common_nodes(primitive));
+  return recompute_activations(remove_dead_nodes(merge_common_nodes(primitive)));
 }
 
 }  // namespace jerboa::detail

@@ -13,7 +13,12 @@ bool is_elementwise(Op op) {
 
 bool is_reduction(Op op) { return info(op).lowering == Lowering::Reduce; }
 
-Access own_access(const Shape& shape) { return identity_access(shape.size()); }
+Access own_access(const Shape& shape) {
+  Access access = identity_access(shape.size());
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    if (shape[i] == Dim(1)) access[i] = {};  // of a row's value: the domain's axis may be longer
+  return access;
+}
 
 bool is_aligned(const Shape& shape, const Access& access) {
   for (std::size_t i = 0; i < shape.size(); ++i)
@@ -84,8 +89,12 @@ class Fuser {
     for (NodeId id = 0; id < static_cast<NodeId>(graph_.nodes.size()); ++id) {
       const Node& own = node(id);
       if (!is_elementwise(own.op) || kept[index(own.outputs[0])]) continue;
-      // Random numbers are too dear to draw twice; the masks of moved elements need axes of the domain as they are.
-      if (own.op == Op::random || own.op == Op::concat || own.op == Op::pad) continue;
+      if (own.op == Op::random) continue;  // too dear to draw twice
+      // The masks of moved elements need axes of the domain as they are.
+      if (own.op == Op::concat || own.op == Op::pad) {
+        inlined_[index(id)] = target_.fuse && only_use_is_aligned(own.outputs[0]);
+        continue;
+      }
       const bool free = std::all_of(own.inputs.begin(), own.inputs.end(), [&](TensorId input) {
         return input == no_tensor || inlined_[index(producer(view_source(input)))];
       });
@@ -93,7 +102,8 @@ class Fuser {
         inlined_[index(id)] = true;
         continue;
       }
-      if (target_.fuse && only_use_moves_elements(own.outputs[0])) inlined_[index(id)] = true;
+      if (!target_.fuse) continue;
+      inlined_[index(id)] = only_use_moves_elements(own.outputs[0]) || (reads_leaves_only(own) && only_use_is_aligned(own.outputs[0]));
     }
   }
 
@@ -113,6 +123,23 @@ class Fuser {
       if (looks_up(user.op, 0) && user.inputs[0] == id) return false;
     }
     return true;
+  }
+
+  // Whatever computes from leaves alone can be computed in the kernel that needs it.
+  bool reads_leaves_only(const Node& own) const {
+    return std::all_of(own.inputs.begin(), own.inputs.end(), [&](TensorId input) {
+      if (input == no_tensor) return true;
+      const NodeId source = producer(view_source(input));
+      return is_leaf(node(source)) || inlined_[index(source)];
+    });
+  }
+
+  // One element-wise use, in the same shape and without a view between.
+  bool only_use_is_aligned(TensorId id) const {
+    if (uses_[index(id)].size() != 1) return false;
+    const Node& user = node(uses_[index(id)][0]);
+    return info(user.op).lowering == Lowering::Map && user.op != Op::concat && user.op != Op::pad &&
+           user.op != Op::one_hot && user.op != Op::random && graph_.shape(user.outputs[0]) == graph_.shape(id);
   }
 
   bool only_use_moves_elements(TensorId id) const {
@@ -213,6 +240,8 @@ class Fuser {
   bool can_join(const Node& own, int number) const {
     const Group& group = result_.groups[index(number)];
     if (group.kind == KernelSpec::Kind::whole || group.kind == KernelSpec::Kind::reduce) return false;
+    // What is computed again to save memory must not be computed where it was the first time.
+    if (own.recompute && std::none_of(group.nodes.begin(), group.nodes.end(), [&](NodeId id) { return node(id).recompute; })) return false;
     if (is_reduction(own.op)) {
       if (group.kind != KernelSpec::Kind::loop || !reduces_rows(graph_, own)) return false;
       const Shape& shape = graph_.shape(own.inputs[0]);
@@ -411,7 +440,8 @@ class Fuser {
     return std::any_of(product.inputs.begin(), product.inputs.end(), [&](TensorId id) { return view_source(id) == target; });
   }
 
-  // Kahn's algorithm; among the groups that are ready, the one whose last node comes first.
+  // Kahn's algorithm; among the groups that are ready, the one that the user's order begins first: so a gradient is used
+  // up as soon as it is there.
   void sort_groups() {
     const std::size_t count = result_.groups.size();
     std::vector<std::vector<int>> users(count);
@@ -421,7 +451,19 @@ class Fuser {
         users[index(need)].push_back(static_cast<int>(i));
         ++waiting[i];
       }
-    const auto later = [&](int a, int b) { return result_.groups[index(a)].nodes.back() > result_.groups[index(b)].nodes.back(); };
+    // What an earlier group waits for is as urgent as that group.
+    std::vector<NodeId> urgency(count);
+    for (std::size_t i = 0; i < count; ++i) urgency[i] = result_.groups[i].nodes.front();
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (std::size_t i = count; i-- > 0;)
+        for (const int user : users[i])
+          if (urgency[index(user)] < urgency[i]) {
+            urgency[i] = urgency[index(user)];
+            changed = true;
+          }
+    }
+    const auto later = [&](int a, int b) { return urgency[index(a)] > urgency[index(b)]; };
     std::priority_queue<int, std::vector<int>, decltype(later)> ready(later);
     for (std::size_t i = 0; i < count; ++i)
       if (waiting[i] == 0) ready.push(static_cast<int>(i));

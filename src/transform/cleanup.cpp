@@ -32,6 +32,40 @@ Graph merge_common_nodes(const Graph& graph) {
   return result;
 }
 
+Graph recompute_activations(const Graph& graph) {
+  std::vector<std::vector<NodeId>> uses(graph.tensors.size());
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i)
+    for (const TensorId input : graph.nodes[i].inputs)
+      if (input != no_tensor) uses[static_cast<std::size_t>(input)].push_back(static_cast<NodeId>(i));
+  const auto is_activation = [](Op op) { return op == Op::gelu || op == Op::relu || op == Op::silu || op == Op::tanh || op == Op::sigmoid; };
+  // The use, long after the others, before which a node is computed again.
+  const auto late_use = [&](NodeId id) {
+    const Node& node = graph.nodes[static_cast<std::size_t>(id)];
+    if (!is_activation(node.op)) return NodeId{-1};
+    const auto& own = uses[static_cast<std::size_t>(node.outputs[0])];
+    const auto& operand = uses[static_cast<std::size_t>(node.inputs[0])];
+    constexpr NodeId long_after = 40;
+    for (std::size_t i = 1; i < own.size(); ++i)
+      if (own[i] > own[i - 1] + long_after && own[i - 1] < id + long_after && operand.back() > own[i] - long_after) return own[i];
+    return NodeId{-1};
+  };
+  std::map<NodeId, std::vector<NodeId>> again;  // by the use before which it happens
+  for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes.size()); ++id)
+    if (const NodeId use = late_use(id); use >= 0) again[use].push_back(id);
+  Graph result;
+  detail::GraphRewriter rewriter(graph, result);
+  for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes.size()); ++id) {
+    for (const NodeId first : again[id]) {
+      Node copy = graph.nodes[static_cast<std::size_t>(first)];
+      copy.recompute = true;
+      rewriter.copy(copy);
+    }
+    rewriter.copy(graph.nodes[static_cast<std::size_t>(id)]);
+  }
+  rewriter.finish();
+  return result;
+}
+
 Graph remove_dead_nodes(const Graph& graph) {
   std::vector<bool> needed(graph.tensors.size(), false);
   const auto need = [&](TensorId id) { needed[static_cast<std::size_t>(id)] = true; };

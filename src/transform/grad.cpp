@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <set>
+
 #include <fmt/format.h>
 
 #include <jerboa/ops/ops.h>
@@ -10,17 +13,14 @@ namespace jerboa {
 namespace {
 
 // Walks the nodes that lead from `wrt` to the outputs in reverse, carrying a cotangent for each tensor on the way.
+// Nodes before `first` are left alone.
 class ReverseWalk {
  public:
-  ReverseWalk(Graph& graph, const std::vector<Tensor>& wrt)
-      : graph_(graph), end_(static_cast<NodeId>(graph.nodes.size())) {
+  ReverseWalk(Graph& graph, const std::vector<Tensor>& wrt, NodeId first)
+      : graph_(graph), end_(static_cast<NodeId>(graph.nodes.size())), first_(first) {
     reaches_.assign(graph.tensors.size(), false);
-    first_ = end_;
-    for (const Tensor& tensor : wrt) {
-      reaches_[static_cast<std::size_t>(tensor.id())] = true;
-      first_ = std::min(first_, graph.tensor(tensor.id()).producer);
-    }
-    for (NodeId id = std::max(first_, 0); id < end_; ++id) {
+    for (const Tensor& tensor : wrt) reaches_[static_cast<std::size_t>(tensor.id())] = true;
+    for (NodeId id = first_; id < end_; ++id) {
       const Node& node = graph.nodes[static_cast<std::size_t>(id)];
       bool any = false;
       for (const TensorId input : node.inputs) any |= input != no_tensor && reaches(input);
@@ -34,7 +34,7 @@ class ReverseWalk {
   void seed(const Tensor& output, const Tensor& cotangent) { accumulate(output.id(), cotangent); }
 
   void run() {
-    for (NodeId id = end_ - 1; id >= std::max(first_, 0); --id) {
+    for (NodeId id = end_ - 1; id >= first_; --id) {
       const Node node = graph_.nodes[static_cast<std::size_t>(id)];  // a copy: appending moves the nodes
       if (is_needed(node)) back(node);
     }
@@ -70,28 +70,36 @@ class ReverseWalk {
       y.push_back(handle(id));
       dys.push_back(cotangents_[static_cast<std::size_t>(id)]);
     }
+    const std::size_t before = graph_.nodes.size();
     const auto grads = column == Gradient::Decompose ? through_decomposition(node, x, dys, wanted)
                                                      : detail::apply_gradient_rule({node, x, y, dys, wanted, dys[0]});
+    // A norm's rule computes its statistics again from x, which is kept anyway: cheaper than keeping them.
+    if (node.op == Op::layer_norm || node.op == Op::rms_norm)
+      for (std::size_t i = before; i < graph_.nodes.size(); ++i) graph_.nodes[i].recompute = true;
     for (std::size_t i = 0; i < grads.size(); ++i)
       if (grads[i] && wanted[i]) accumulate(node.inputs[i], sum_to_shape(grads[i], x[i].shape()));
   }
 
+  // Only the decomposition's own nodes are walked: an operand may be computed from another one, and what it passes on
+  // is the business of the nodes in between.
   std::vector<Tensor> through_decomposition(const Node& node, const std::vector<Tensor>& x,
                                             const std::vector<Tensor>& dys, const std::vector<bool>& wanted) const {
+    const auto first = static_cast<NodeId>(graph_.nodes.size());
     const auto made = decomposition(node, x);
-    std::vector<Tensor> outputs, cotangents, wrt;
-    for (std::size_t i = 0; i < made.size(); ++i) {
-      if (!dys[i]) continue;
-      outputs.push_back(made[i]);
-      cotangents.push_back(dys[i]);
-    }
+    std::vector<Tensor> wrt;
     for (std::size_t i = 0; i < x.size(); ++i)
       if (wanted[i]) wrt.push_back(x[i]);
-    const auto found = vector_jacobian(outputs, cotangents, wrt);
+    ReverseWalk walk(graph_, wrt, first);
+    for (std::size_t i = 0; i < made.size(); ++i)
+      if (dys[i]) walk.seed(made[i], dys[i]);
+    walk.run();
     std::vector<Tensor> grads(x.size());
-    std::size_t next = 0;
-    for (std::size_t i = 0; i < x.size(); ++i)
-      if (wanted[i]) grads[i] = found[next++];
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      // A tensor that stands in several places has one cotangent for all of them.
+      const auto same = [&](const Tensor& other) { return other.id() == x[i].id(); };
+      const bool counted = std::any_of(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(i), same);
+      if (wanted[i] && !counted) grads[i] = walk.cotangent(x[i]);
+    }
     return grads;
   }
 
@@ -101,7 +109,7 @@ class ReverseWalk {
   }
 
   Graph& graph_;
-  NodeId end_, first_ = 0;
+  NodeId end_, first_;
   std::vector<bool> reaches_;
   std::vector<Tensor> cotangents_;
 };
@@ -110,7 +118,7 @@ class ReverseWalk {
 
 std::vector<Tensor> vector_jacobian(const std::vector<Tensor>& outputs, const std::vector<Tensor>& cotangents,
                                     const std::vector<Tensor>& wrt) {
-  ReverseWalk walk(current_graph("vector_jacobian"), wrt);
+  ReverseWalk walk(current_graph("vector_jacobian"), wrt, 0);
   for (std::size_t i = 0; i < outputs.size(); ++i) walk.seed(outputs[i], cotangents[i]);
   walk.run();
   std::vector<Tensor> grads;
@@ -150,11 +158,14 @@ std::vector<ParamGrad> append_grad(Operand loss) {
   }
   const auto grads = grad(loss, params);
   std::vector<ParamGrad> pairs;
+  std::set<TensorId> named;
   for (std::size_t i = 0; i < params.size(); ++i) {
     if (params[i].name() != owners[i]) continue;
     Tensor total = grads[i];
     for (std::size_t j = 0; j < params.size(); ++j)
       if (j != i && owners[j] == owners[i]) total = total + grads[j];
+    // One tensor may be the gradient of two parameters; each has a name of its own.
+    if (!named.insert(total.id()).second) total = reshape(total, total.shape());
     pairs.push_back({params[i], total.named("d_" + owners[i])});
   }
   return pairs;

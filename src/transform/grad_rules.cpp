@@ -303,6 +303,9 @@ template <> Grads gradient<Op::rope>(G g) {
 template <> Grads gradient<Op::attention>(G g) {
   const auto& attrs = g.as<AttentionAttrs>();
   const Tensor &mask = g.x[3], &sinks = g.x[4];
+  if (g.dys[1])
+    throw GraphError("attention: its log-sum-exp cannot be differentiated" +
+                     (g.node.site.empty() ? "" : " (" + g.node.site + ")"));
   const bool mask_grad = mask && is_float(mask.dtype()) && g.wanted[3];
   const auto parts = apply(Op::attention_grad,
                            {g.x[0], g.x[1], g.x[2], g.y[0], g.y[1], g.dy, maybe(mask), maybe(sinks), maybe(g.x[5]), maybe(g.x[6])},

@@ -14,11 +14,14 @@ void GraphRewriter::copy(const Node& node) {
   const TensorInfo& first = from_.tensor(node.outputs[0]);
   const bool typed = info(node.op).lowering == Lowering::Leaf && node.op != Op::const_scalar;
   const auto made = to_.add_node(node.op, at(node.inputs), node.attrs, node.site, typed ? &first.type : nullptr, first.storage);
-  to_.nodes.back().recompute = node.recompute;
   replace(node, made, before);
 }
 
 void GraphRewriter::replace(const Node& node, const std::vector<TensorId>& made, std::size_t tensors_before) {
+  // What stands for a node that is computed again is so too.
+  if (node.recompute)
+    for (std::size_t i = tensors_before; i < to_.tensors.size(); ++i)
+      to_.nodes[static_cast<std::size_t>(to_.tensors[i].producer)].recompute = true;
   for (std::size_t i = 0; i < made.size(); ++i) {
     moved_[static_cast<std::size_t>(node.outputs[i])] = made[i];
     if (made[i] < static_cast<TensorId>(tensors_before)) continue;

@@ -10,6 +10,7 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.h, which includes this file once more for each instruction set.
 #include "backend/cpu/matmul_kernels-inl.h"
+#include "backend/cpu/matmul_rows-inl.h"
 #include "hwy/aligned_allocator.h"
 #include "hwy/highway.h"
 
@@ -69,6 +70,9 @@ constexpr std::int64_t most_shared = std::int64_t{4} << 20;  // floats that are 
 constexpr std::int64_t wanted_tiles = 32;
 constexpr std::int64_t least_tile_work = std::int64_t{1} << 20;
 constexpr std::int64_t least_shared_work = std::int64_t{4} << 20;
+// Of a product of few rows or columns, a task reads this many values of the large operand, or 256 columns of it.
+constexpr std::int64_t few_columns = 4;
+constexpr std::int64_t task_values = std::int64_t{1} << 17;
 
 /// How a product is cut: a function of its sizes. Rows are cut in strips of at most block_rows, columns in panels of
 /// block_columns, the inner dimension in blocks; a tile is some strips by some panels, and one task.
@@ -104,19 +108,22 @@ struct Plan {
   std::int64_t depth_begin(std::int64_t block) const { return part(matmul.inner, depths, block); }
 };
 
-void pack_strip(const Plan& plan, std::int64_t batch, std::int64_t depth_block, std::int64_t strip, float* to) {
+void pack_strips(const Plan& plan, std::int64_t batch, std::int64_t depth_block, std::int64_t first, std::int64_t end,
+                 float* to) {
   const Matmul& m = plan.matmul;
-  const std::int64_t begin = plan.strip_begin(strip), k = plan.depth_begin(depth_block);
-  pack<block_rows>(m.a + offset(m.a_offsets, batch) + begin * m.a_row + k * m.a_inner, m.a_row, m.a_inner,
-                   plan.strip_begin(strip + 1) - begin, plan.depth_begin(depth_block + 1) - k, to);
+  const std::int64_t k = plan.depth_begin(depth_block), depth = plan.depth_begin(depth_block + 1) - k;
+  pack<block_rows>(
+      m.a + offset(m.a_offsets, batch) + k * m.a_inner, m.a_row, m.a_inner,
+      [&](std::int64_t strip) { return plan.strip_begin(strip); }, first, end, m.rows, depth, to);
 }
 
-void pack_panel(const Plan& plan, std::int64_t batch, std::int64_t depth_block, std::int64_t panel, float* to) {
+void pack_panels(const Plan& plan, std::int64_t batch, std::int64_t depth_block, std::int64_t first, std::int64_t end,
+                 float* to) {
   const Matmul& m = plan.matmul;
-  const std::int64_t begin = panel * block_columns, k = plan.depth_begin(depth_block);
-  pack<block_columns>(m.b + offset(m.b_offsets, batch) + begin * m.b_column + k * m.b_inner, m.b_column, m.b_inner,
-                      std::min<std::int64_t>(block_columns, m.columns - begin), plan.depth_begin(depth_block + 1) - k,
-                      to);
+  const std::int64_t k = plan.depth_begin(depth_block), depth = plan.depth_begin(depth_block + 1) - k;
+  pack<block_columns>(
+      m.b + offset(m.b_offsets, batch) + k * m.b_inner, m.b_column, m.b_inner,
+      [](std::int64_t panel) { return panel * block_columns; }, first, end, m.columns, depth, to);
 }
 
 /// Some rows of a tile are finished: to the epilogue, or to c where its columns are apart.
@@ -151,6 +158,9 @@ void multiply_tile(const Plan& plan, std::int64_t batch, std::int64_t tile_row, 
                          : tile_memory.get(height * width);
   const std::int64_t tile_stride = in_place ? m.c_row : width;
 
+  // For a few panels only it does not pay to pack a, unless its rows all fall on the same lines of the cache.
+  const bool direct_a = end_panel - first_panel <= 2 && m.a_row % 1024 != 0;
+
   for (std::int64_t depth_block = 0; depth_block < plan.depths; ++depth_block) {
     const std::int64_t before = plan.depth_begin(depth_block), depth = plan.depth_begin(depth_block + 1) - before;
     const float* b = nullptr;
@@ -158,33 +168,38 @@ void multiply_tile(const Plan& plan, std::int64_t batch, std::int64_t tile_row, 
       b = plan.all_b + (before * plan.panels + first_panel * depth) * block_columns;
     } else {
       float* packed = packed_b.get(width * depth);
-      for (std::int64_t panel = first_panel; panel < end_panel; ++panel) {
-        pack_panel(plan, batch, depth_block, panel, packed + (panel - first_panel) * depth * block_columns);
-      }
+      pack_panels(plan, batch, depth_block, first_panel, end_panel, packed);
       b = packed;
     }
     for (std::int64_t strip = first_strip; strip < end_strip; ++strip) {
-      const float* a = nullptr;
-      if (plan.all_a != nullptr) {
-        a = plan.all_a + (before * plan.strips + strip * depth) * block_rows;
-      } else {
-        float* packed = packed_a.get(block_rows * depth);
-        pack_strip(plan, batch, depth_block, strip, packed);
-        a = packed;
-      }
       const std::int64_t row = plan.strip_begin(strip), rows = plan.strip_begin(strip + 1) - row;
       float* c = in_place || keep_rows ? tile + (row - first_row) * tile_stride : tile;
       Block block{.inner = depth,
-                  .a = a,
                   .a_row = 1,
                   .a_inner = block_rows,
                   .b_inner = block_columns,
                   .c_row = tile_stride,
                   .accumulate = depth_block > 0};
+      if (plan.all_a != nullptr) {
+        block.a = plan.all_a + (before * plan.strips + strip * depth) * block_rows;
+      } else if (direct_a) {
+        block.a = m.a + offset(m.a_offsets, batch) + row * m.a_row + before * m.a_inner;
+        block.a_row = m.a_row;
+        block.a_inner = m.a_inner;
+      } else {
+        float* packed = packed_a.get(block_rows * depth);
+        pack_strips(plan, batch, depth_block, strip, strip + 1, packed);
+        block.a = packed;
+      }
       for (std::int64_t column = 0; column < columns; column += block_columns) {
         block.b = b + column * depth;
         block.c = c + column;
-        multiply_block<true>(block, rows, std::min<std::int64_t>(block_columns, columns - column));
+        const std::int64_t block_width = std::min<std::int64_t>(block_columns, columns - column);
+        if (block.a_row == 1) {
+          multiply_block<true>(block, rows, block_width);
+        } else {
+          multiply_block<false>(block, rows, block_width);
+        }
       }
       if (!in_place && depth_block + 1 == plan.depths) {
         finish(m, batch, row, rows, first_column, columns, c, tile_stride, worker);
@@ -193,7 +208,65 @@ void multiply_tile(const Plan& plan, std::int64_t batch, std::int64_t tile_row, 
   }
 }
 
+/// A product of few rows, or of few columns: then `turned`, c is the transpose of what is computed.
+struct RowsPlan {
+  const Matmul& matmul;
+  bool turned = false, along = false;
+  std::int64_t rows = 0, columns = 0, columns_a_task = 0, tasks = 0;  ///< tasks of each product
+};
+
+void multiply_few(const RowsPlan& plan, std::int64_t batch, std::int64_t task, int worker) {
+  const Matmul& m = plan.matmul;
+  const std::int64_t column = task * plan.columns_a_task;
+  const std::int64_t columns = std::min(plan.columns_a_task, plan.columns - column);
+  const float* a = m.a + offset(m.a_offsets, batch);
+  const float* b = m.b + offset(m.b_offsets, batch);
+  float* tile = tile_memory.get(2 * plan.rows * plan.columns_a_task);
+  RowsBlock block{.columns = columns, .inner = m.inner, .c = tile, .c_row = columns};
+  if (plan.turned) {
+    block.a = b, block.a_row = m.b_column, block.a_inner = m.b_inner;
+    block.b = a + column * m.a_row, block.b_inner = m.a_inner, block.b_column = m.a_row;
+  } else {
+    block.a = a, block.a_row = m.a_row, block.a_inner = m.a_inner;
+    block.b = b + column * m.b_column, block.b_inner = m.b_inner, block.b_column = m.b_column;
+  }
+  rows_function(plan.rows, plan.along)(block);
+  if (!plan.turned) return finish(m, batch, 0, plan.rows, column, columns, tile, columns, worker);
+  float* turned = tile;
+  if (plan.rows > 1) {
+    turned = tile + plan.rows * columns;
+    for (std::int64_t i = 0; i < plan.rows; ++i) {
+      for (std::int64_t j = 0; j < columns; ++j) turned[j * plan.rows + i] = tile[i * columns + j];
+    }
+  }
+  finish(m, batch, column, columns, 0, plan.rows, turned, plan.rows, worker);
+}
+
+/// Whether a product of few rows or columns could be computed without packing, and now is.
+bool matmul_of_few(const Matmul& m, ThreadPool& pool) {
+  RowsPlan plan{m};
+  if (m.rows <= few_rows && (m.b_column == 1 || m.b_inner == 1)) {
+    plan.along = m.b_column == 1;
+  } else if (m.columns <= few_columns && (m.a_row == 1 || m.a_inner == 1)) {
+    plan.turned = true;
+    plan.along = m.a_row == 1;
+  } else {
+    return false;
+  }
+  plan.rows = plan.turned ? m.columns : m.rows;
+  plan.columns = plan.turned ? m.rows : m.columns;
+  const std::int64_t wanted = task_values / std::max<std::int64_t>(1, m.inner);
+  const std::int64_t unit = plan.along ? 256 : 8;
+  plan.columns_a_task = std::clamp(ceil_divide(wanted, unit) * unit, unit, std::int64_t{1024});
+  plan.tasks = ceil_divide(plan.columns, plan.columns_a_task);
+  pool.run(batch_size(m) * plan.tasks, [&plan](std::int64_t number, int worker) {
+    multiply_few(plan, number / plan.tasks, number % plan.tasks, worker);
+  });
+  return true;
+}
+
 void matmul(const Matmul& product, ThreadPool& pool) {
+  if (matmul_of_few(product, pool)) return;
   Plan plan(product);
   // Operands that several tiles use are packed once, by all threads.
   const std::int64_t work = product.rows * product.columns * product.inner;
@@ -216,15 +289,13 @@ void matmul(const Matmul& product, ThreadPool& pool) {
       const std::int64_t depth_block = number % p.depths, group = number / p.depths;
       const std::int64_t before = p.depth_begin(depth_block), depth = p.depth_begin(depth_block + 1) - before;
       if (group < packing.a_tasks) {
-        const std::int64_t end = part(p.strips, packing.a_tasks, group + 1);
-        for (std::int64_t strip = part(p.strips, packing.a_tasks, group); strip < end; ++strip) {
-          pack_strip(p, 0, depth_block, strip, packing.a + (before * p.strips + strip * depth) * block_rows);
-        }
+        const std::int64_t first = part(p.strips, packing.a_tasks, group);
+        pack_strips(p, 0, depth_block, first, part(p.strips, packing.a_tasks, group + 1),
+                    packing.a + (before * p.strips + first * depth) * block_rows);
       } else {
-        const std::int64_t end = part(p.panels, packing.b_tasks, group - packing.a_tasks + 1);
-        for (std::int64_t panel = part(p.panels, packing.b_tasks, group - packing.a_tasks); panel < end; ++panel) {
-          pack_panel(p, 0, depth_block, panel, packing.b + (before * p.panels + panel * depth) * block_columns);
-        }
+        const std::int64_t first = part(p.panels, packing.b_tasks, group - packing.a_tasks);
+        pack_panels(p, 0, depth_block, first, part(p.panels, packing.b_tasks, group - packing.a_tasks + 1),
+                    packing.b + (before * p.panels + first * depth) * block_columns);
       }
     });
   }

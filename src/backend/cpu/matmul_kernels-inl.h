@@ -176,15 +176,10 @@ HWY_INLINE void transpose_four(const float* from, std::int64_t stride, std::int6
   }
 }
 
-/// to[k, i] = from[i * outer + k * inner] for i < count, zero from there to width: a strip of rows of a, or a panel of
-/// columns of b.
+/// to[k, i] = from[i * outer + k * inner] for i < count, zero from there to width.
 template <int width>
 void pack(const float* from, std::int64_t outer, std::int64_t inner, std::int64_t count, std::int64_t depth,
           float* to) {
-  if (outer == 1 && count == width) {
-    for (std::int64_t k = 0; k < depth; ++k) std::memcpy(to + k * width, from + k * inner, width * sizeof(float));
-    return;
-  }
   std::int64_t done = 0;
   if (inner == 1) {
     for (; done + 4 <= count; done += 4) transpose_four<width>(from + done * outer, outer, depth, to + done);
@@ -193,6 +188,36 @@ void pack(const float* from, std::int64_t outer, std::int64_t inner, std::int64_
   for (std::int64_t k = 0; k < depth; ++k) {
     for (std::int64_t i = done; i < count; ++i) to[k * width + i] = from[i * outer + k * inner];
     for (std::int64_t i = count; i < width; ++i) to[k * width + i] = 0;
+  }
+}
+
+/// Packs neighbouring strips of rows of a, or panels of columns of b: [strip][depth][width]. begin(i) is where the one
+/// of number i begins in the outer dimension, which `limit` ends.
+template <int width, class Begin>
+void pack(const float* from, std::int64_t outer, std::int64_t inner, const Begin& begin, std::int64_t first,
+          std::int64_t end, std::int64_t limit, std::int64_t depth, float* to) {
+  // Along the contiguous dimension, for the sake of the memory. A strip that is narrower than its place gets values of
+  // the next, which nobody reads.
+  if (outer == 1) {
+    const std::int64_t whole = limit - begin(end - 1) >= width ? end : end - 1;
+    constexpr std::int64_t at_once = 16;
+    while (first < whole) {
+      const std::int64_t count = std::min(at_once, whole - first);
+      std::array<const float*, at_once> sources;
+      for (std::int64_t i = 0; i < count; ++i) sources[static_cast<std::size_t>(i)] = from + begin(first + i);
+      for (std::int64_t k = 0; k < depth; ++k) {
+        for (std::int64_t i = 0; i < count; ++i) {
+          std::memcpy(to + (i * depth + k) * width, sources[static_cast<std::size_t>(i)] + k * inner,
+                      width * sizeof(float));
+        }
+      }
+      first += count;
+      to += count * depth * width;
+    }
+  }
+  for (std::int64_t i = first; i < end; ++i) {
+    pack<width>(from + begin(i) * outer, outer, inner, std::min(begin(i + 1), limit) - begin(i), depth,
+                to + (i - first) * depth * width);
   }
 }
 

@@ -404,11 +404,6 @@ VectorFunction cast_function(DType from, DType to) {
     return [](const VectorCall& v) { map1<i32, float>(v, [](i32 a) { return static_cast<float>(a); }); };
   }
   if (to == DType::boolean) return [](const VectorCall& v) { map1<u32, u32>(v, [](u32 a) { return u32{a != 0}; }); };
-  // From u32 to i32 values above the range are clamped, and so are negative ones the other way.
-  if (from == DType::u32 && to == DType::i32)
-    return [](const VectorCall& v) { map1<u32, i32>(v, [](u32 a) { return static_cast<i32>(std::min(a, 0x7fffffffu)); }); };
-  if (from == DType::i32 && to == DType::u32)
-    return [](const VectorCall& v) { map1<i32, u32>(v, [](i32 a) { return static_cast<u32>(std::max(a, 0)); }); };
   return copy;
 }
 

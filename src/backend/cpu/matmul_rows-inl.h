@@ -1,0 +1,170 @@
+// Products of a few rows, as in decoding: every value of b is read once and used at once, so there is nothing to pack
+// and the memory is what limits them.
+
+#if defined(JERBOA_CPU_MATMUL_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef JERBOA_CPU_MATMUL_ROWS_INL_H
+#undef JERBOA_CPU_MATMUL_ROWS_INL_H
+#else
+#define JERBOA_CPU_MATMUL_ROWS_INL_H
+#endif
+
+#include "backend/cpu/matmul_kernels-inl.h"
+#include "hwy/cache_control.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace jerboa::cpu::HWY_NAMESPACE {
+
+constexpr int few_rows = std::max(8, block_rows);
+constexpr int dot_sums = 2 * block_rows;  // dot products at once: as many as a block of c has vectors
+constexpr std::int64_t dot_depth = 512;
+constexpr std::int64_t prefetch_ahead = 64;
+
+/// Some columns of a product of a few rows: c = a b.
+struct RowsBlock {
+  std::int64_t columns = 0, inner = 0;
+  const float* a = nullptr;
+  std::int64_t a_row = 0, a_inner = 0;
+  const float* b = nullptr;
+  std::int64_t b_inner = 0, b_column = 0;
+  float* c = nullptr;
+  std::int64_t c_row = 0;
+};
+
+/// c += a b over `depth` rows of b, which are contiguous, for the columns of `vectors` vectors.
+template <int rows, int depth, int vectors, bool partial>
+HWY_INLINE void add_rows_of_b(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, std::int64_t b_inner,
+                              std::size_t last, float* HWY_RESTRICT c, std::int64_t c_row) {
+  const Floats d;
+  std::array<std::array<Vector, vectors>, rows> sums;
+  repeat<rows>([&](auto i) __attribute__((always_inline)) {
+    repeat<vectors>([&](auto j) __attribute__((always_inline)) { sums[i][j] = hn::Zero(d); });
+  });
+  repeat<depth>([&](auto k) __attribute__((always_inline)) {
+    repeat<vectors>([&](auto j) __attribute__((always_inline)) {
+      const float* from = b + k * b_inner + j * lanes;
+      hwy::Prefetch(from + depth * b_inner);
+      const Vector values = partial && j == vectors - 1 ? load_first(from, last) : hn::LoadU(d, from);
+      repeat<rows>([&](auto i) __attribute__((always_inline)) {
+        sums[i][j] = hn::MulAdd(hn::Set(d, a[i * depth + k]), values, sums[i][j]);
+      });
+    });
+  });
+  // The sums of a few terms are added to c, not the terms: that rounds less.
+  repeat<rows>([&](auto i) __attribute__((always_inline)) {
+    repeat<vectors>([&](auto j) __attribute__((always_inline)) {
+      float* to = c + i * c_row + j * lanes;
+      if (partial && j == vectors - 1) {
+        store_first(hn::Add(load_first(to, last), sums[i][j]), to, last);
+      } else {
+        hn::StoreU(hn::Add(hn::LoadU(d, to), sums[i][j]), d, to);
+      }
+    });
+  });
+}
+
+template <int rows, int depth>
+HWY_INLINE void add_rows_of_b(const RowsBlock& block, std::int64_t k) {
+  std::array<float, static_cast<std::size_t>(rows * depth)> a;
+  for (int i = 0; i < rows; ++i) {
+    for (int n = 0; n < depth; ++n) {
+      a[static_cast<std::size_t>(i * depth + n)] = block.a[i * block.a_row + (k + n) * block.a_inner];
+    }
+  }
+  const float* b = block.b + k * block.b_inner;
+  std::int64_t j = 0;
+  for (; j + block_columns <= block.columns; j += block_columns) {
+    add_rows_of_b<rows, depth, block_vectors, false>(a.data(), b + j, block.b_inner, 0, block.c + j, block.c_row);
+  }
+  for (; j < block.columns; j += lanes) {
+    const auto last = static_cast<std::size_t>(std::min<std::int64_t>(lanes, block.columns - j));
+    add_rows_of_b<rows, depth, 1, true>(a.data(), b + j, block.b_inner, last, block.c + j, block.c_row);
+  }
+}
+
+/// Where b_column is 1: a few rows of b at a time, added up in c.
+template <int rows>
+void multiply_rows_along(const RowsBlock& block) {
+  constexpr int depth = 4;
+  for (int i = 0; i < rows; ++i) std::fill_n(block.c + i * block.c_row, block.columns, 0.0F);
+  std::int64_t k = 0;
+  for (; k + depth <= block.inner; k += depth) add_rows_of_b<rows, depth>(block, k);
+  for (; k < block.inner; ++k) add_rows_of_b<rows, 1>(block, k);
+}
+
+/// Products of `rows` packed rows, dot_depth apart, with neighbouring columns of b: stored in c, or added to it.
+template <int rows, int columns>
+HWY_INLINE void dot_products(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, std::int64_t b_column,
+                             std::int64_t depth, bool accumulate, float* HWY_RESTRICT c, std::int64_t c_row) {
+  const Floats d;
+  std::array<std::array<Vector, columns>, rows> sums;
+  repeat<rows>([&](auto i) __attribute__((always_inline)) {
+    repeat<columns>([&](auto j) __attribute__((always_inline)) { sums[i][j] = hn::Zero(d); });
+  });
+  const auto step = [&](auto load) __attribute__((always_inline)) {
+    std::array<Vector, columns> values;
+    repeat<columns>([&](auto j) __attribute__((always_inline)) {
+      hwy::Prefetch(b + j * b_column + prefetch_ahead);
+      values[j] = load(b + j * b_column);
+    });
+    repeat<rows>([&](auto i) __attribute__((always_inline)) {
+      const Vector value = load(a + i * dot_depth);
+      repeat<columns>([&](auto j)
+                          __attribute__((always_inline)) { sums[i][j] = hn::MulAdd(value, values[j], sums[i][j]); });
+    });
+  };
+  std::int64_t k = 0;
+  for (; k + lanes <= depth; k += lanes, a += lanes, b += lanes) {
+    step([&](const float* from) __attribute__((always_inline)) { return hn::LoadU(d, from); });
+  }
+  if (k < depth) {
+    const auto last = static_cast<std::size_t>(depth - k);
+    step([&](const float* from) __attribute__((always_inline)) { return load_first(from, last); });
+  }
+  repeat<rows>([&](auto i) __attribute__((always_inline)) {
+    repeat<columns>([&](auto j) __attribute__((always_inline)) {
+      float& to = c[i * c_row + j];
+      to = (accumulate ? to : 0.0F) + hn::GetLane(hn::SumOfLanes(d, sums[i][j]));
+    });
+  });
+}
+
+/// Where b_inner is 1: each value of c is a dot product, along pieces of a that stay in the first-level cache.
+template <int rows>
+void multiply_rows_across(const RowsBlock& block) {
+  constexpr int columns = std::clamp(dot_sums / rows, 1, 8);
+  HWY_ALIGN float a[rows * dot_depth];
+  std::int64_t begin = 0;
+  do {
+    const std::int64_t depth = std::min(dot_depth, block.inner - begin);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const float* from = block.a + i * block.a_row + begin * block.a_inner;
+      for (std::int64_t k = 0; k < depth; ++k) a[i * dot_depth + k] = from[k * block.a_inner];
+    }
+    const float* b = block.b + begin;
+    std::int64_t j = 0;
+    for (; j + columns <= block.columns; j += columns) {
+      dot_products<rows, columns>(a, b + j * block.b_column, block.b_column, depth, begin > 0, block.c + j,
+                                  block.c_row);
+    }
+    for (; j < block.columns; ++j) {
+      dot_products<rows, 1>(a, b + j * block.b_column, block.b_column, depth, begin > 0, block.c + j, block.c_row);
+    }
+    begin += depth;
+  } while (begin < block.inner);
+}
+
+using RowsFunction = void (*)(const RowsBlock&);
+
+inline RowsFunction rows_function(std::int64_t rows, bool along) {
+  static constexpr auto tables = []<int... i>(std::integer_sequence<int, i...>) {
+    return std::array<std::array<RowsFunction, few_rows>, 2>{
+        {{&multiply_rows_across<i + 1>...}, {&multiply_rows_along<i + 1>...}}};
+  }
+  (std::make_integer_sequence<int, few_rows>());
+  return tables[along ? 1 : 0][static_cast<std::size_t>(rows - 1)];
+}
+
+}  // namespace jerboa::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,131 @@
+#include <gtest/gtest.h>
+
+#include <jerboa/base/error.h>
+#include <jerboa/transform/grad.h>
+
+#include "reference/evaluate.h"
+#include "support/expect_error.h"
+
+namespace jerboa::test {
+namespace {
+
+using Xs = const std::vector<Tensor>&;
+using Numbers = std::vector<double>;
+
+// The gradient of a loss for its first operand.
+Numbers gradient(const std::vector<Value>& values, const std::function<Tensor(Xs)>& loss) {
+  return evaluate_one(values, [&](Xs x) { return grad(loss(x), {x[0]})[0]; });
+}
+
+template <class Body>
+std::string refusal(Body body) {
+  return message_of<GraphError>([&] { trace([&] { body(tensor_input("x", {2})); }); });
+}
+
+TEST(Grad, SharesTiesInEqualParts) {
+  const auto x = floats({3, 5, 5, 1});
+  EXPECT_EQ(gradient({x}, [](Xs in) { return max(in[0]); }), (Numbers{0, 0.5, 0.5, 0}));
+  EXPECT_EQ(gradient({x}, [](Xs in) { return min(in[0]); }), (Numbers{0, 0, 0, 1}));
+  EXPECT_EQ(gradient({floats({1, 2, 3}), floats({2, 2, 2})}, [](Xs in) { return sum(maximum(in[0], in[1])); }),
+            (Numbers{0, 0.5, 1}));
+  EXPECT_EQ(gradient({floats({1, 2, 3}), floats({2, 2, 2})}, [](Xs in) { return sum(minimum(in[0], in[1])); }),
+            (Numbers{1, 0.5, 0}));
+  EXPECT_EQ(gradient({x}, [](Xs in) { return sum(top_k(in[0], 1).values); }), (Numbers{0, 1, 0, 0}));
+}
+
+TEST(Grad, TakesTheInnerSideOfKinks) {
+  EXPECT_EQ(gradient({floats({-1, 0, 1})}, [](Xs in) { return sum(relu(in[0])); }), (Numbers{0, 0, 1}));
+  EXPECT_EQ(gradient({floats({-1, 0, 1})}, [](Xs in) { return sum(abs(in[0])); }), (Numbers{-1, 0, 1}));
+  EXPECT_EQ(gradient({floats({-2, -1, 1, 2})}, [](Xs in) { return sum(clamp(in[0], -1, 1)); }), (Numbers{0, 1, 1, 0}));
+}
+
+TEST(Grad, AddsUpOverSeveralUses) {
+  EXPECT_EQ(gradient({floats({3, 4})}, [](Xs in) { return sum(in[0] * in[0] + in[0]); }), (Numbers{7, 9}));
+  EXPECT_EQ(gradient({floats({1, 2}), integers({0, 0, 1, 0})}, [](Xs in) { return sum(gather(in[0], in[1])); }),
+            (Numbers{3, 1}));
+}
+
+// The operands of an op that decomposes may be one tensor, or come from one another.
+TEST(Grad, CountsEachPathThroughADecompositionOnce) {
+  const auto x = floats({0.3, -1});
+  const auto plain = gradient({x}, [](Xs in) { return sum(silu(in[0]) * in[0]); });
+  EXPECT_EQ(gradient({x}, [](Xs in) { return sum(swiglu(in[0], in[0])); }), plain);
+  const auto chained = gradient({x}, [](Xs in) { return sum(silu(in[0]) * exp(in[0])); });
+  EXPECT_EQ(gradient({x}, [](Xs in) { return sum(swiglu(in[0], exp(in[0]))); }), chained);
+}
+
+TEST(Grad, IsZeroWhereNothingReachesTheLoss) {
+  EXPECT_EQ(gradient({floats({1, 2}), floats({5})}, [](Xs in) { return sum(in[1]); }), (Numbers{0, 0}));
+  EXPECT_EQ(gradient({floats({1.5, 2})}, [](Xs in) { return sum(cast(cast(in[0], DType::i32), DType::f32)); }),
+            (Numbers{0, 0}));
+  EXPECT_EQ(gradient({floats({1.5, 2})}, [](Xs in) { return sum(where(in[0] > 1.7, 1, 0)); }), (Numbers{0, 0}));
+}
+
+TEST(Grad, OfATensorInTheMiddle) {
+  EXPECT_EQ(evaluate_one({floats({3})},
+                         [](Xs in) {
+                           const Tensor y = in[0] * 2;
+                           return grad(sum(y * y), {y})[0];
+                         }),
+            Numbers{12});
+}
+
+TEST(Grad, RefusesALossThatIsNoScalar) {
+  const std::string message = refusal([](Tensor x) { grad(exp(x), {x}); });
+  EXPECT_EQ(message.substr(0, 59), "the loss must be a float scalar, not f32[2] (grad_test.cpp:");
+  EXPECT_NE(message.find("); take its mean or sum"), std::string::npos) << message;
+  EXPECT_EQ(refusal([](Tensor x) { grad(sum(cast(x, DType::i32)), {x}); }).substr(0, 42),
+            "the loss must be a float scalar, not i32[]");
+}
+
+TEST(Grad, RefusesGradientsForIntegers) {
+  const auto message = refusal([](Tensor x) { grad(sum(x), {cast(x, DType::i32).named("ids")}); });
+  EXPECT_EQ(message.substr(0, 49), "ids is i32: only float tensors have gradients (gr");
+}
+
+TEST(Grad, RefusesTensorsOfAnotherGraph) {
+  Tensor other;
+  trace([&] { other = tensor_input("y", {2}); });
+  EXPECT_NE(refusal([&](Tensor x) { grad(sum(x), {other}); }).find("another graph"), std::string::npos);
+  EXPECT_NE(refusal([&](Tensor) { grad(other, {}); }).find("another graph"), std::string::npos);
+}
+
+// Nothing uses it but kernels; a gradient that silently leaves it out would be wrong.
+TEST(Grad, RefusesTheLogSumExpOfAttention) {
+  const auto message = message_of<GraphError>([] {
+    trace([] {
+      const Tensor x = tensor_input("x", {1, 1, 2, 2});
+      const auto parts = apply(Op::attention, {Operand(x, "model.cpp", 7), x, x, {}, {}, {}, {}}, AttentionAttrs{});
+      grad(sum(parts[0]) + sum(parts[1]), {x});
+    });
+  });
+  EXPECT_EQ(message, "attention: its log-sum-exp cannot be differentiated (model.cpp:7)");
+}
+
+TEST(AppendGrad, GivesOneForEachTrainableParameter) {
+  const Graph graph = trace([] {
+    const Tensor w = param_input("w", {2}), b = param_input("b", {2}), unused = param_input("unused", {3});
+    const Tensor frozen = param_input("frozen", {2}, {.trainable = false});
+    const auto pairs = append_grad(sum(w * frozen + b));
+    ASSERT_EQ(pairs.size(), 3u);
+    const auto names = [](const ParamGrad& pair) { return pair.param.name() + " " + pair.grad.name(); };
+    EXPECT_EQ(names(pairs[0]), "w d_w");
+    EXPECT_EQ(names(pairs[1]), "b d_b");
+    EXPECT_EQ(names(pairs[2]), "unused d_unused");
+    EXPECT_EQ(pairs[2].grad.shape(), Shape{3});
+    EXPECT_TRUE(unused);
+  });
+  EXPECT_EQ(graph.find("d_frozen"), no_tensor);
+}
+
+TEST(AppendGrad, NamesEachGradientApart) {
+  trace([] {
+    const Tensor a = param_input("a", {2}), b = param_input("b", {2});
+    const auto pairs = append_grad(sum(a + b));  // one cotangent serves both
+    EXPECT_EQ(pairs[0].grad.name(), "d_a");
+    EXPECT_EQ(pairs[1].grad.name(), "d_b");
+  });
+}
+
+}  // namespace
+}  // namespace jerboa::test
