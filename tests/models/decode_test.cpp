@@ -27,18 +27,21 @@ using Logits = std::vector<float>;  // of one position
 
 /// One of the golden models, its config perhaps changed.
 struct Model {
-  explicit Model(const std::string& folder) : Model(folder, test::read_text(goldens / folder / "config.json")) {}
-  Model(const std::string& folder, const std::string& config_text)
-      : config(Config::parse(config_text)),
+  Model(const std::string& folder, const char* device_name)
+      : Model(folder, device_name, test::read_text(goldens / folder / "config.json")) {}
+  Model(const std::string& folder, const char* device_name, const std::string& config_text)
+      : device(Device::by_name(device_name)),
+        config(Config::parse(config_text)),
         family(models::family_of(config)),
         weights(SafeTensors::open(goldens / folder)) {}
 
   Session session(const Graph& graph) const {
-    Session made = create_session({{"run", graph}}, {.device = Device::reference()});
+    Session made = create_session({{"run", graph}}, {.device = device});
     made.upload_params(models::read_params(weights, graph, family));
     return made;
   }
 
+  Device device;
   Config config;
   const Family& family;
   SafeTensors weights;
@@ -166,8 +169,10 @@ void expect_same_in_chunks(Decoding& decoding, Whole& whole, const std::vector<T
   }
 }
 
-TEST(Decode, ARaggedBatchInChunksEqualsComputingItWhole) {
-  const Model model("train_llama");
+class Decode : public testing::TestWithParam<const char*> {};  // the device
+
+TEST_P(Decode, ARaggedBatchInChunksEqualsComputingItWhole) {
+  const Model model("train_llama", GetParam());
   Whole whole(model);
   Decoding decoding(model, 3, {.capacity = 24});
   std::uint64_t seed = 1;
@@ -176,8 +181,8 @@ TEST(Decode, ARaggedBatchInChunksEqualsComputingItWhole) {
 }
 
 // Prefill of prompts that differ in length, then one token a run, while sequences end at different times.
-TEST(Decode, PrefillThenOneTokenAtATime) {
-  const Model model("train_llama");
+TEST_P(Decode, PrefillThenOneTokenAtATime) {
+  const Model model("train_llama", GetParam());
   Whole whole(model);
   Decoding decoding(model, 3, {.capacity = 20});
   const auto prompts = random_sequences({3, 9, 6}, 20), ends = random_sequences({8, 2, 5}, 21);
@@ -200,7 +205,7 @@ TEST(Decode, PrefillThenOneTokenAtATime) {
 }
 
 // Windows in some layers: a ring keeps no more than they reach.
-TEST(Decode, ARingWithAWindowEqualsComputingItWhole) {
+TEST_P(Decode, ARingWithAWindowEqualsComputingItWhole) {
   std::string text = test::read_text(goldens / "train_qwen3" / "config.json");
   const auto replace = [&](const std::string& from, const std::string& to) {
     const auto place = text.find(from);
@@ -210,7 +215,7 @@ TEST(Decode, ARingWithAWindowEqualsComputingItWhole) {
   replace("\"sliding_window\": null", "\"sliding_window\": 4");
   replace("\"use_sliding_window\": false", "\"use_sliding_window\": true");
   replace("full_attention", "sliding_attention");
-  const Model windowed("train_qwen3", text), full("train_qwen3");
+  const Model windowed("train_qwen3", GetParam(), text), full("train_qwen3", GetParam());
   Whole whole(windowed), whole_without(full);
   const auto sequences = random_sequences({26, 9}, 5);
   EXPECT_NE(whole(sequences[0]).back(), whole_without(sequences[0]).back());
@@ -227,10 +232,12 @@ TEST(Decode, ARingWithAWindowEqualsComputingItWhole) {
   expect_same_in_chunks(straight, whole, sequences, {5, 1});
 }
 
+INSTANTIATE_TEST_SUITE_P(Devices, Decode, testing::Values("cpu", "reference"));
+
 class GreedyDecode : public testing::TestWithParam<const char*> {};
 
 TEST_P(GreedyDecode, WritesWhatTransformersWrote) {
-  const Model model(GetParam());
+  const Model model(GetParam(), "best");
   const SafeTensors golden = SafeTensors::open(goldens / GetParam() / "golden.safetensors");
   const Tokens prompt = to_i32(golden.view("input_ids"));
   Decoding decoding(model, 1, {.capacity = 48});
@@ -246,8 +253,8 @@ TEST_P(GreedyDecode, WritesWhatTransformersWrote) {
 
 INSTANTIATE_TEST_SUITE_P(Families, GreedyDecode, testing::Values("gpt2", "llama", "llama3_scaled", "qwen3"));
 
-TEST(Decode, InputsThatDoNotFitTogetherAreRefused) {
-  const Model model("train_llama");
+TEST(DecodeInputs, ThatDoNotFitTogetherAreRefused) {
+  const Model model("train_llama", "reference");
   const auto build = [&](const CacheOptions& cache, const Dim& batch, bool positions) {
     return [&model, cache, batch, positions] {
       trace([&] {

@@ -15,8 +15,8 @@ const std::filesystem::path goldens = JERBOA_SOURCE_DIR "/tests/data/goldens";
 
 class TrainGoldens : public testing::TestWithParam<const char*> {};
 
-TEST_P(TrainGoldens, HoldInF32AndInF64) {
-  for (const Device& device : {Device::reference(), Device::reference64()}) {
+TEST_P(TrainGoldens, HoldOnEveryDevice) {
+  for (const Device& device : {Device::cpu(), Device::reference(), Device::reference64()}) {
     const auto reports = verify_train_goldens(goldens / GetParam(), device);
     EXPECT_GT(reports.size(), 40u);
     for (const CaseReport& report : reports)
@@ -28,10 +28,13 @@ INSTANTIATE_TEST_SUITE_P(Families, TrainGoldens, testing::Values("train_gpt2", "
 
 class LogitGoldens : public testing::TestWithParam<const char*> {};
 
-TEST_P(LogitGoldens, Hold) {
-  const auto reports = verify_goldens(goldens / GetParam(), Device::reference());
-  EXPECT_EQ(reports.size(), 2u);
-  for (const CaseReport& report : reports) EXPECT_TRUE(report.ok) << report.name << ": " << report.message;
+TEST_P(LogitGoldens, HoldOnEveryDevice) {
+  for (const Device& device : {Device::cpu(), Device::reference(), Device::reference64()}) {
+    const auto reports = verify_goldens(goldens / GetParam(), device);
+    EXPECT_EQ(reports.size(), 2u);
+    for (const CaseReport& report : reports)
+      EXPECT_TRUE(report.ok) << device.name() << ' ' << report.name << ": " << report.message;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, LogitGoldens, testing::Values("gpt2", "llama", "llama3_scaled", "qwen3"));
