@@ -106,6 +106,22 @@ struct Plan {
 
   std::int64_t strip_begin(std::int64_t strip) const { return part(matmul.rows, strips, strip); }
   std::int64_t depth_begin(std::int64_t block) const { return part(matmul.inner, depths, block); }
+
+  // Of all_a and all_b: their sizes, and where a strip or panel stands.
+  std::int64_t a_size() const { return strips * (matmul.inner * block_rows + depths * packed_stride(0, 0)); }
+  std::int64_t b_size() const { return panels * (matmul.inner * block_columns + depths * packed_stride(0, 0)); }
+  std::int64_t a_place(std::int64_t depth_block, std::int64_t strip) const {
+    return place(strips, block_rows, depth_block, strip);
+  }
+  std::int64_t b_place(std::int64_t depth_block, std::int64_t panel) const {
+    return place(panels, block_columns, depth_block, panel);
+  }
+
+ private:
+  std::int64_t place(std::int64_t count, std::int64_t width, std::int64_t depth_block, std::int64_t number) const {
+    const std::int64_t before = depth_begin(depth_block), depth = depth_begin(depth_block + 1) - before;
+    return count * (before * width + depth_block * packed_stride(0, 0)) + number * packed_stride(depth, width);
+  }
 };
 
 void pack_strips(const Plan& plan, std::int64_t batch, std::int64_t depth_block, std::int64_t first, std::int64_t end,
@@ -165,9 +181,9 @@ void multiply_tile(const Plan& plan, std::int64_t batch, std::int64_t tile_row, 
     const std::int64_t before = plan.depth_begin(depth_block), depth = plan.depth_begin(depth_block + 1) - before;
     const float* b = nullptr;
     if (plan.all_b != nullptr) {
-      b = plan.all_b + (before * plan.panels + first_panel * depth) * block_columns;
+      b = plan.all_b + plan.b_place(depth_block, first_panel);
     } else {
-      float* packed = packed_b.get(width * depth);
+      float* packed = packed_b.get((end_panel - first_panel) * packed_stride(depth, block_columns));
       pack_panels(plan, batch, depth_block, first_panel, end_panel, packed);
       b = packed;
     }
@@ -181,18 +197,18 @@ void multiply_tile(const Plan& plan, std::int64_t batch, std::int64_t tile_row, 
                   .c_row = tile_stride,
                   .accumulate = depth_block > 0};
       if (plan.all_a != nullptr) {
-        block.a = plan.all_a + (before * plan.strips + strip * depth) * block_rows;
+        block.a = plan.all_a + plan.a_place(depth_block, strip);
       } else if (direct_a) {
         block.a = m.a + offset(m.a_offsets, batch) + row * m.a_row + before * m.a_inner;
         block.a_row = m.a_row;
         block.a_inner = m.a_inner;
       } else {
-        float* packed = packed_a.get(block_rows * depth);
+        float* packed = packed_a.get(packed_stride(depth, block_rows));
         pack_strips(plan, batch, depth_block, strip, strip + 1, packed);
         block.a = packed;
       }
       for (std::int64_t column = 0; column < columns; column += block_columns) {
-        block.b = b + column * depth;
+        block.b = b + column / block_columns * packed_stride(depth, block_columns);
         block.c = c + column;
         const std::int64_t block_width = std::min<std::int64_t>(block_columns, columns - column);
         if (block.a_row == 1) {
@@ -273,11 +289,11 @@ void matmul(const Matmul& product, ThreadPool& pool) {
   if (plan.batch == 1 && work >= least_shared_work) {
     float* a = nullptr;
     float* b = nullptr;
-    if (plan.column_tiles > 1 && plan.strips * block_rows * product.inner <= most_shared) {
-      plan.all_a = a = shared_a.get(plan.strips * block_rows * product.inner);
+    if (plan.column_tiles > 1 && plan.a_size() <= most_shared) {
+      plan.all_a = a = shared_a.get(plan.a_size());
     }
-    if (plan.row_tiles > 1 && plan.panels * block_columns * product.inner <= most_shared) {
-      plan.all_b = b = shared_b.get(plan.panels * block_columns * product.inner);
+    if (plan.row_tiles > 1 && plan.b_size() <= most_shared) {
+      plan.all_b = b = shared_b.get(plan.b_size());
     }
     struct Packing {
       const Plan& plan;
@@ -287,15 +303,14 @@ void matmul(const Matmul& product, ThreadPool& pool) {
     pool.run((packing.a_tasks + packing.b_tasks) * plan.depths, [&packing](std::int64_t number, int) {
       const Plan& p = packing.plan;
       const std::int64_t depth_block = number % p.depths, group = number / p.depths;
-      const std::int64_t before = p.depth_begin(depth_block), depth = p.depth_begin(depth_block + 1) - before;
       if (group < packing.a_tasks) {
         const std::int64_t first = part(p.strips, packing.a_tasks, group);
         pack_strips(p, 0, depth_block, first, part(p.strips, packing.a_tasks, group + 1),
-                    packing.a + (before * p.strips + first * depth) * block_rows);
+                    packing.a + p.a_place(depth_block, first));
       } else {
         const std::int64_t first = part(p.panels, packing.b_tasks, group - packing.a_tasks);
         pack_panels(p, 0, depth_block, first, part(p.panels, packing.b_tasks, group - packing.a_tasks + 1),
-                    packing.b + (before * p.panels + first * depth) * block_columns);
+                    packing.b + p.b_place(depth_block, first));
       }
     });
   }

@@ -16,6 +16,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -92,6 +93,11 @@ void multiply_block(const Block& block) {
   repeat<rows>([&](auto i) __attribute__((always_inline)) {
     repeat<vectors>([&](auto j) __attribute__((always_inline)) { sums[i][j] = hn::Zero(d); });
   });
+  float* HWY_RESTRICT c = block.c;
+  const std::int64_t c_row = block.c_row;
+  repeat<rows>([&](auto i) __attribute__((always_inline)) {
+    repeat<vectors>([&](auto j) __attribute__((always_inline)) { hwy::Prefetch(c + i * c_row + j * lanes); });
+  });
   const float* HWY_RESTRICT a = block.a;
   const float* HWY_RESTRICT b = block.b;
   const std::int64_t a_row = adjacent ? 1 : block.a_row;
@@ -111,8 +117,6 @@ void multiply_block(const Block& block) {
   }
   const Vector scale = hn::Set(d, block.scale);
   const bool accumulate = block.accumulate;
-  float* HWY_RESTRICT c = block.c;
-  const std::int64_t c_row = block.c_row;
   repeat<rows>([&](auto i) __attribute__((always_inline)) {
     repeat<vectors>([&](auto j) __attribute__((always_inline)) {
       float* to = c + i * c_row + j * lanes;
@@ -191,13 +195,17 @@ void pack(const float* from, std::int64_t outer, std::int64_t inner, std::int64_
   }
 }
 
-/// Packs neighbouring strips of rows of a, or panels of columns of b: [strip][depth][width]. begin(i) is where the one
+/// Packed strips and panels are a line of the cache apart beyond their size, or all would begin on the same line of it.
+constexpr std::int64_t packed_stride(std::int64_t depth, std::int64_t width) { return depth * width + 16; }
+
+/// Packs neighbouring strips of rows of a, or panels of columns of b: [depth][width] each. begin(i) is where the one
 /// of number i begins in the outer dimension, which `limit` ends.
 template <int width, class Begin>
 void pack(const float* from, std::int64_t outer, std::int64_t inner, const Begin& begin, std::int64_t first,
           std::int64_t end, std::int64_t limit, std::int64_t depth, float* to) {
   // Along the contiguous dimension, for the sake of the memory. A strip that is narrower than its place gets values of
   // the next, which nobody reads.
+  const std::int64_t stride = packed_stride(depth, width);
   if (outer == 1) {
     const std::int64_t whole = limit - begin(end - 1) >= width ? end : end - 1;
     constexpr std::int64_t at_once = 16;
@@ -207,17 +215,17 @@ void pack(const float* from, std::int64_t outer, std::int64_t inner, const Begin
       for (std::int64_t i = 0; i < count; ++i) sources[static_cast<std::size_t>(i)] = from + begin(first + i);
       for (std::int64_t k = 0; k < depth; ++k) {
         for (std::int64_t i = 0; i < count; ++i) {
-          std::memcpy(to + (i * depth + k) * width, sources[static_cast<std::size_t>(i)] + k * inner,
+          std::memcpy(to + i * stride + k * width, sources[static_cast<std::size_t>(i)] + k * inner,
                       width * sizeof(float));
         }
       }
       first += count;
-      to += count * depth * width;
+      to += count * stride;
     }
   }
   for (std::int64_t i = first; i < end; ++i) {
     pack<width>(from + begin(i) * outer, outer, inner, std::min(begin(i + 1), limit) - begin(i), depth,
-                to + (i - first) * depth * width);
+                to + (i - first) * stride);
   }
 }
 
