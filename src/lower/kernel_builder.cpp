@@ -223,22 +223,36 @@ int KernelBuilder::evaluate_pad(const Node& own, const Access& access) {
   const auto& attrs = own.as<PadAttrs>();
   const Shape& shape = graph_.shape(own.inputs[0]);
   const DType dtype = graph_.type(own.outputs[0]).dtype;
+  const auto is_padded = [&](std::size_t i) { return !(attrs.before[i] == Dim(0) && attrs.after[i] == Dim(0)); };
   Access inner = access;
-  int inside = -1;
   const std::size_t masks = masks_.size();
+  bool all_masked = true;
   for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (attrs.before[i] == Dim(0) && attrs.after[i] == Dim(0)) continue;
+    if (!is_padded(i)) continue;
     inner[i].offset = inner[i].offset - attrs.before[i];
-    const Dim from = attrs.before[i], to = attrs.before[i] + shape[i];
-    if (const auto mask = mask_for(access[i], from, to)) masks_.push_back(*mask);
+    const auto mask = mask_for(access[i], attrs.before[i], attrs.before[i] + shape[i]);
+    if (mask) masks_.push_back(*mask);
+    all_masked &= mask.has_value();
+  }
+  const std::size_t loads = kernel_.loads.size();
+  const int value = read(own.inputs[0], inner);
+  const bool outermost = masks == 0;
+  masks_.resize(masks);
+  const Instruction& read_value = kernel_.body[static_cast<std::size_t>(value)];
+  // A plain load gives the padding itself.
+  if (all_masked && outermost && read_value.kind == Instruction::Kind::load && read_value.index == static_cast<int>(loads)) {
+    kernel_.loads.back().fill = attrs.value;
+    return value;
+  }
+  int inside = -1;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (!is_padded(i)) continue;
     const int at = position(access[i]);
-    const int after_start = compute(Op::greater_equal, DType::boolean, at, dim_constant(from));
-    const int before_end = compute(Op::less, DType::boolean, at, dim_constant(to));
+    const int after_start = compute(Op::greater_equal, DType::boolean, at, dim_constant(attrs.before[i]));
+    const int before_end = compute(Op::less, DType::boolean, at, dim_constant(attrs.before[i] + shape[i]));
     const int both = compute(Op::logical_and, DType::boolean, after_start, before_end);
     inside = inside < 0 ? both : compute(Op::logical_and, DType::boolean, inside, both);
   }
-  const int value = read(own.inputs[0], inner);
-  masks_.resize(masks);
   return inside < 0 ? value : compute(Op::where, dtype, inside, value, constant(attrs.value, dtype));
 }
 

@@ -49,6 +49,7 @@ std::string detail::print(const KernelSpec& kernel) {
     const Load& load = kernel.loads[i];
     text += fmt::format("  load {}: b{} {} at {}", i, load.binding, name(load.dtype), text_of(load.map));
     for (const Mask& mask : load.masks) text += fmt::format(" if {} <= index {} < {}", mask.from.str(), mask.axis, mask.to.str());
+    if (!load.masks.empty()) text += fmt::format(" else {}", load.fill);
     if (load.indirect >= 0) text += fmt::format(" + v{} * {} of {}", load.indirect, load.indirect_stride.str(), load.indirect_limit.str());
     text += '\n';
   }

@@ -73,8 +73,9 @@ class ReverseWalk {
     const std::size_t before = graph_.nodes.size();
     const auto grads = column == Gradient::Decompose ? through_decomposition(node, x, dys, wanted)
                                                      : detail::apply_gradient_rule({node, x, y, dys, wanted, dys[0]});
-    // A norm's rule computes its statistics again from x, which is kept anyway: cheaper than keeping them.
-    if (node.op == Op::layer_norm || node.op == Op::rms_norm)
+    // Statistics of a norm and slopes of an activation come from x, which is kept anyway: cheaper than keeping them.
+    const bool activation = info(node.op).lowering == Lowering::Map && node.inputs.size() == 1;
+    if (node.op == Op::layer_norm || node.op == Op::rms_norm || activation)
       for (std::size_t i = before; i < graph_.nodes.size(); ++i) graph_.nodes[i].recompute = true;
     for (std::size_t i = 0; i < grads.size(); ++i)
       if (grads[i] && wanted[i]) accumulate(node.inputs[i], sum_to_shape(grads[i], x[i].shape()));
