@@ -277,6 +277,14 @@ class Fuser {
         join(id, candidate);
         return;
       }
+      // Parts of one thing that is computed again often have nothing in common but what they read.
+      constexpr int look_back = 8;
+      const int last = static_cast<int>(result_.groups.size()) - 1;
+      for (int group = last; own.recompute && group >= std::max(0, last - look_back); --group)
+        if (can_join(own, group)) {
+          join(id, group);
+          return;
+        }
     }
     start_group(id);
   }
