@@ -56,7 +56,7 @@ int main(int argc, char** argv) try {
     std::cerr << "usage: gpt TEXT [STEPS]\n";
     return 2;
   }
-  const int steps = argc > 2 ? std::max(1, std::atoi(argv[2])) : 1500;
+  const int steps = argc > 2 ? std::max(1, std::atoi(argv[2])) : 1000;
   const Gpt model;
   Trainer gpt(model, next_token_loss,
               {.optimizer =

@@ -16,7 +16,8 @@ int main() {
       x.f32()[2 * i] = a, x.f32()[2 * i + 1] = b;
       y.f32()[i] = 3 * a - 2 * b + 1 + 0.01f * static_cast<float>(random.uniform() - 0.5);
     }
-    if (auto r = line.step({{"x", x}, {"y", y}}); r.step % 50 == 0) std::cout << r.step << "  loss " << r.loss() << '\n';
+    if (auto r = line.step({{"x", x}, {"y", y}}); r.step % 50 == 0)
+      std::cout << r.step << "  loss " << r.loss() << '\n';
   }
   const HostTensor weight = line.session().download_param("weight"), bias = line.session().download_param("bias");
   std::cout << "y = " << weight.f32()[0] << " a + " << weight.f32()[1] << " b + " << bias.f32()[0] << '\n';

@@ -52,8 +52,10 @@ double train(const std::filesystem::path& folder, int epochs) {
   const ImageData training(folder / "train-images-idx3-ubyte", folder / "train-labels-idx1-ubyte");
   const ImageData test(folder / "t10k-images-idx3-ubyte", folder / "t10k-labels-idx1-ubyte");
   const std::int64_t steps = epochs * (training.size() / 128);
-  Trainer trainer(Model{}, classification_loss, {.optimizer = AdamW{.lr = warmup_cosine(1e-3, 50, steps), .weight_decay = 0.01}});
-  auto classify = trainer.compile_forward([](const Model& model, const Inputs& in) { return argmax(model(in["images"])); });
+  Trainer trainer(Model{}, classification_loss,
+                  {.optimizer = AdamW{.lr = warmup_cosine(1e-3, 50, steps), .weight_decay = 0.01}});
+  auto classify =
+      trainer.compile_forward([](const Model& model, const Inputs& in) { return argmax(model(in["images"])); });
   const auto start = std::chrono::steady_clock::now();
   double reached = 0;
   for (int epoch = 0; epoch < epochs; ++epoch) {

@@ -15,7 +15,7 @@
 #include <jerboa/models/family.h>
 #include <jerboa/ops/ops.h>
 #include <jerboa/runtime/session.h>
-#include <jerboa/transform/grad.h>
 #include <jerboa/text/chat_template.h>
 #include <jerboa/text/tokenizer.h>
+#include <jerboa/transform/grad.h>
 #include <jerboa/transform/optimizer.h>

@@ -1,6 +1,6 @@
-#include <jerboa/base/dtype.h>
-
 #include <array>
+
+#include <jerboa/base/dtype.h>
 
 namespace jerboa {
 namespace {
@@ -10,14 +10,8 @@ struct Row {
   int bits;
 };
 
-constexpr std::array<Row, 8> rows{{{"f32", 32},
-                                   {"f16", 16},
-                                   {"bf16", 16},
-                                   {"i32", 32},
-                                   {"u32", 32},
-                                   {"boolean", 32},
-                                   {"i8", 8},
-                                   {"i4", 4}}};
+constexpr std::array<Row, 8> rows{
+    {{"f32", 32}, {"f16", 16}, {"bf16", 16}, {"i32", 32}, {"u32", 32}, {"boolean", 32}, {"i8", 8}, {"i4", 4}}};
 
 }  // namespace
 

@@ -62,15 +62,16 @@ HostTensor random_floats(Sizes shape, std::uint64_t seed) {
 HostTensor random_ids(Sizes shape, int bound, std::uint64_t seed) {
   HostTensor values(DType::i32, std::move(shape));
   SplitMix random(seed);
-  for (std::int32_t& value : values.as<std::int32_t>()) value = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(bound)));
+  for (std::int32_t& value : values.as<std::int32_t>())
+    value = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(bound)));
   return values;
 }
 
 // One thing to measure: run() does it once.
 struct Workload {
   std::string name;
-  std::string peer;    // what the peer's program calls it
-  double flops = 0;    // of one run, where the rate is of interest
+  std::string peer;  // what the peer's program calls it
+  double flops = 0;  // of one run, where the rate is of interest
   std::function<void()> run;
   double compile_seconds = 0;
   int kernels = 0;
@@ -78,18 +79,32 @@ struct Workload {
   std::function<std::string()> profile;
 };
 
-Workload matmul_workload(const std::string& name, std::int64_t m, std::int64_t k, std::int64_t n, const Device& device) {
-  const Graph graph = trace([&] { output("output", sum(matmul(param_input("a", {m, k}, {.init = Init::uniform(1)}), param_input("b", {k, n}, {.init = Init::uniform(1)})), {1})); });
+Workload matmul_workload(const std::string& name, std::int64_t m, std::int64_t k, std::int64_t n,
+                         const Device& device) {
+  const Graph graph = trace([&] {
+    output("output", sum(matmul(param_input("a", {m, k}, {.init = Init::uniform(1)}),
+                                param_input("b", {k, n}, {.init = Init::uniform(1)})),
+                         {1}));
+  });
   auto module = std::make_shared<Module>(compile(graph, {.device = device}));
-  Workload work{name, name, 2.0 * static_cast<double>(m * k * n), [module] { module->run({}).get("output"); }, 0, module->kernel_count(), 0, {}};
+  Workload work{name,
+                name,
+                2.0 * static_cast<double>(m * k * n),
+                [module] { module->run({}).get("output"); },
+                0,
+                module->kernel_count(),
+                0,
+                {}};
   return work;
 }
 
 template <class Model, class Loss>
 Workload training_workload(const std::string& name, Model model, Loss loss, const Batch& batch, const Device& device) {
   const double start = now();
-  auto module = std::make_shared<Module>(compile_module(std::move(model), loss, specs_of(batch), Adam{.lr = 1e-4}, {.device = device}));
-  Workload work{name, name, 0, [module, batch] { module->step(batch).loss(); }, now() - start, module->kernel_count(), 0, {}};
+  auto module = std::make_shared<Module>(
+      compile_module(std::move(model), loss, specs_of(batch), Adam{.lr = 1e-4}, {.device = device}));
+  Workload work{name, name, 0, [module, batch] { module->step(batch).loss(); }, now() - start, module->kernel_count(),
+                0,    {}};
   work.activations = module->session().memory_report("run").activations;
   work.profile = [module, batch] {
     module->session().set_profiling("run", true);
@@ -102,18 +117,22 @@ Workload training_workload(const std::string& name, Model model, Loss loss, cons
 }
 
 Workload gpt_workload(const std::string& name, Gpt model, int batch, int length, const Device& device) {
-  const Batch data{{"ids", random_ids({batch, length}, model.vocab, 1)}, {"targets", random_ids({batch, length}, model.vocab, 2)}};
+  const Batch data{{"ids", random_ids({batch, length}, model.vocab, 1)},
+                   {"targets", random_ids({batch, length}, model.vocab, 2)}};
   return training_workload(name, std::move(model), next_token_loss, data, device);
 }
 
-std::vector<std::string> workload_names() { return {"matmul512", "matmul1024", "matmul4096x768x3072", "small", "tiny", "mlp"}; }
+std::vector<std::string> workload_names() {
+  return {"matmul512", "matmul1024", "matmul4096x768x3072", "small", "tiny", "mlp"};
+}
 
 Workload make(const std::string& name, const Device& device) {
   if (name == "matmul512") return matmul_workload(name, 512, 512, 512, device);
   if (name == "matmul1024") return matmul_workload(name, 1024, 1024, 1024, device);
   if (name == "matmul4096x768x3072") return matmul_workload(name, 4096, 768, 3072, device);
   if (name == "small") return gpt_workload(name, Gpt{}, 8, 128, device);
-  if (name == "tiny") return gpt_workload(name, Gpt{.width = 64, .layers = 2, .heads = 4, .context = 32}, 16, 32, device);
+  if (name == "tiny")
+    return gpt_workload(name, Gpt{.width = 64, .layers = 2, .heads = 4, .context = 32}, 16, 32, device);
   if (name == "mlp") {
     const Batch data{{"images", random_floats({128, 784}, 1)}, {"labels", random_ids({128}, 10, 2)}};
     return training_workload(name, Perceptron{}, classification_loss, data, device);
@@ -147,11 +166,12 @@ struct Options {
 };
 
 void run_bench(const Options& options) {
-  const Device device = options.device == "cpu" || options.device == "best" ? Device::cpu(options.threads) : Device::by_name(options.device);
+  const Device device = options.device == "cpu" || options.device == "best" ? Device::cpu(options.threads)
+                                                                            : Device::by_name(options.device);
   auto json = nlohmann::ordered_json::array();
   if (!options.json)
-    fmt::print("{:<22} {:>12} {:>10} {:>8} {:>9} {:>10}{}\n", "work", "median", "GFLOP/s", "kernels", "compile", "activations",
-               options.against.empty() ? "" : fmt::format(" {:>12} {:>7}", options.against, "ratio"));
+    fmt::print("{:<22} {:>12} {:>10} {:>8} {:>9} {:>10}{}\n", "work", "median", "GFLOP/s", "kernels", "compile",
+               "activations", options.against.empty() ? "" : fmt::format(" {:>12} {:>7}", options.against, "ratio"));
   for (const std::string& name : options.names.empty() ? workload_names() : options.names) {
     const Workload work = make(name, device);
     for (int i = 0; i < 3; ++i) work.run();
@@ -167,13 +187,18 @@ void run_bench(const Options& options) {
     }
     const double seconds = median(own), other = median(peer);
     if (options.json) {
-      json.push_back({{"work", name}, {"seconds", seconds}, {"samples", own.size()}, {"kernels", work.kernels}, {"compile_seconds", work.compile_seconds}, {"activation_bytes", work.activations}});
+      json.push_back({{"work", name},
+                      {"seconds", seconds},
+                      {"samples", own.size()},
+                      {"kernels", work.kernels},
+                      {"compile_seconds", work.compile_seconds},
+                      {"activation_bytes", work.activations}});
       if (work.flops > 0) json.back()["gflops"] = work.flops / seconds * 1e-9;
       if (!peer.empty()) json.back()[options.against + "_seconds"] = other;
     } else {
       fmt::print("{:<22} {:>9.3f} ms {:>10} {:>8} {:>6.0f} ms {:>7.1f} MB{}\n", name, seconds * 1e3,
-                 work.flops > 0 ? fmt::format("{:.1f}", work.flops / seconds * 1e-9) : "", work.kernels, work.compile_seconds * 1e3,
-                 static_cast<double>(work.activations) * 1e-6,
+                 work.flops > 0 ? fmt::format("{:.1f}", work.flops / seconds * 1e-9) : "", work.kernels,
+                 work.compile_seconds * 1e3, static_cast<double>(work.activations) * 1e-6,
                  peer.empty() ? "" : fmt::format(" {:>9.3f} ms {:>6.2f}x", other * 1e3, other / seconds));
       std::fflush(stdout);
       if (options.profile && work.profile) fmt::print("{}", work.profile());
@@ -187,12 +212,15 @@ void run_bench(const Options& options) {
 void add_bench(CLI::App& app) {
   auto* command = app.add_subcommand("bench", "Measure training steps and matrix products; medians of repeated runs");
   auto options = std::make_shared<Options>();
-  command->add_option("work", options->names, fmt::format("What to measure, by default all: {}", fmt::join(workload_names(), ", ")));
+  command->add_option("work", options->names,
+                      fmt::format("What to measure, by default all: {}", fmt::join(workload_names(), ", ")));
   command->add_option("--device", options->device, "cpu or reference");
   command->add_option("--threads", options->threads, "Threads; by default one a core");
   command->add_option("--seconds", options->seconds, "How long to measure each");
-  command->add_option("--turns", options->turns, "In how many turns, with the peer's between them")->check(CLI::PositiveNumber);
-  command->add_option("--against", options->against, "A peer to measure in the same run")->check(CLI::IsMember({"torch"}));
+  command->add_option("--turns", options->turns, "In how many turns, with the peer's between them")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--against", options->against, "A peer to measure in the same run")
+      ->check(CLI::IsMember({"torch"}));
   command->add_flag("--json", options->json, "Print JSON");
   command->add_flag("--profile", options->profile, "Print the time of each kernel, and the memory");
   command->callback([options] { run_bench(*options); });

@@ -11,8 +11,8 @@
 namespace jerboa::cli {
 namespace {
 
-// The same workloads as in bench.cpp. OPENBLAS_CORETYPE: Debian's OpenBLAS takes new processors for old ones and would run
-// several times too slow, which would make a comparison unfair.
+// The same workloads as in bench.cpp. OPENBLAS_CORETYPE: Debian's OpenBLAS takes new processors for old ones and would
+// run several times too slow, which would make a comparison unfair.
 constexpr const char* program = R"(
 import os, sys, time
 work, threads, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
@@ -110,7 +110,8 @@ std::vector<double> torch_samples(const std::string& work, int threads, double s
   std::vector<double> samples;
   double sample = 0;
   while (pipe && std::fscanf(pipe.get(), "%lf", &sample) == 1) samples.push_back(sample);
-  if (samples.empty()) throw Error("PyTorch did not run: install Debian's python3-torch, or set JERBOA_PYTHON to a Python that has it");
+  if (samples.empty())
+    throw Error("PyTorch did not run: install Debian's python3-torch, or set JERBOA_PYTHON to a Python that has it");
   return samples;
 }
 

@@ -1,7 +1,6 @@
-#include <jerboa/frontend/compile.h>
-
 #include <fmt/format.h>
 
+#include <jerboa/frontend/compile.h>
 #include <jerboa/ops/ops.h>
 
 namespace jerboa {
@@ -73,7 +72,8 @@ Graph apply_graph(const Graph& like, const Optimizer& optimizer) {
     std::vector<ParamGrad> grads;
     for (const TensorInfo& info : like.tensors) {
       if (info.storage != Storage::param || !info.trainable || !info.tied_to.empty()) continue;
-      const Tensor param = param_input(info.name, info.type.shape, {info.init, info.trainable, info.decay, info.type.dtype});
+      const Tensor param =
+          param_input(info.name, info.type.shape, {info.init, info.trainable, info.decay, info.type.dtype});
       const Tensor slot = gradient_slot(param);
       grads.push_back({param, slot});
       update(slot, zeros_like(slot));

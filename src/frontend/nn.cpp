@@ -1,9 +1,8 @@
-#include <jerboa/frontend/nn.h>
-
 #include <algorithm>
 #include <cmath>
-
 #include <fmt/format.h>
+
+#include <jerboa/frontend/nn.h>
 
 namespace jerboa::nn {
 namespace {
@@ -116,7 +115,10 @@ Tensor Conv1d::operator()(Operand x) const {
 }
 
 Conv2d::Conv2d(int in, int out, int kernel, ConvOptions options, const char* file, int line)
-    : attrs{{options.stride, options.stride}, {options.padding, options.padding}, {options.dilation, options.dilation}, options.groups} {
+    : attrs{{options.stride, options.stride},
+            {options.padding, options.padding},
+            {options.dilation, options.dilation},
+            options.groups} {
   const CallSite site{file, line};
   const std::string owner = fmt::format("nn::Conv2d({}, {}, {})", in, out, kernel);
   check_sizes(owner, {in, out, kernel, options.groups - 1}, site);

@@ -154,24 +154,18 @@ class Parser {
     if (depth > max_depth) fail("is nested too deeply");
     const char32_t c = next();
     switch (c) {
-      case U'(':
-        return group(depth);
-      case U'[':
-        return characters(char_class());
-      case U'.':
-        return characters(complement(line_ends));
-      case U'\\':
-        return characters(escape(false));
+      case U'(': return group(depth);
+      case U'[': return characters(char_class());
+      case U'.': return characters(complement(line_ends));
+      case U'\\': return characters(escape(false));
       case U'^':
       case U'$':
         fail(fmt::format("has a '{}' inside: it may stand only at the ends of the pattern or of its alternatives",
                          static_cast<char>(c)));
       case U'*':
       case U'+':
-      case U'?':
-        fail(fmt::format("has a '{}' with nothing to repeat", static_cast<char>(c)));
-      default:
-        return characters({{c, c}});
+      case U'?': fail(fmt::format("has a '{}' with nothing to repeat", static_cast<char>(c)));
+      default: return characters({{c, c}});
     }
   }
 
@@ -231,33 +225,20 @@ class Parser {
   CodePoints escape(bool in_class) {
     const char32_t c = next();
     switch (c) {
-      case U'd':
-        return digits;
-      case U'D':
-        return complement(digits);
-      case U'w':
-        return words;
-      case U'W':
-        return complement(words);
-      case U's':
-        return spaces;
-      case U'S':
-        return complement(spaces);
-      case U'n':
-        return {{'\n', '\n'}};
-      case U'r':
-        return {{'\r', '\r'}};
-      case U't':
-        return {{'\t', '\t'}};
-      case U'f':
-        return {{'\f', '\f'}};
-      case U'v':
-        return {{'\v', '\v'}};
-      case U'0':
-        return {{0, 0}};
+      case U'd': return digits;
+      case U'D': return complement(digits);
+      case U'w': return words;
+      case U'W': return complement(words);
+      case U's': return spaces;
+      case U'S': return complement(spaces);
+      case U'n': return {{'\n', '\n'}};
+      case U'r': return {{'\r', '\r'}};
+      case U't': return {{'\t', '\t'}};
+      case U'f': return {{'\f', '\f'}};
+      case U'v': return {{'\v', '\v'}};
+      case U'0': return {{0, 0}};
       case U'p':
-      case U'P':
-        return property(c == U'P');
+      case U'P': return property(c == U'P');
       case U'x':
       case U'u': {
         char32_t value = 0;
@@ -269,8 +250,7 @@ class Parser {
         if (value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF)) fail("has an escape that is no character");
         return {{value, value}};
       }
-      default:
-        break;
+      default: break;
     }
     if (c == U'b' && in_class) return {{'\b', '\b'}};
     if (c == U'b' || c == U'B') fail("has a word boundary, which is not supported");
@@ -313,9 +293,7 @@ class Emitter {
 
   void emit(const Node& node, State from, State to) {
     switch (node.kind) {
-      case Node::Kind::characters:
-        grammar_.add_characters(from, to, node.set, encoding_);
-        break;
+      case Node::Kind::characters: grammar_.add_characters(from, to, node.set, encoding_); break;
       case Node::Kind::sequence: {
         for (const NodePtr& part : node.parts) {
           const State next = grammar_.add_state();
@@ -328,9 +306,7 @@ class Emitter {
       case Node::Kind::choice:
         for (const NodePtr& part : node.parts) emit(*part, from, to);
         break;
-      case Node::Kind::repeat:
-        repeat(node, from, to);
-        break;
+      case Node::Kind::repeat: repeat(node, from, to); break;
     }
   }
 

@@ -236,8 +236,8 @@ Dim floor_divide(const Dim& a, std::int64_t divisor) {
   if (numerator.is_constant()) return Dim::from_terms(std::move(whole));  // less than the divisor
   auto atom = std::make_shared<Dim::Atom>();
   const bool single = numerator.terms_->size() == 1 && numerator.terms_->front().coefficient > 0;
-  atom->name = single ? fmt::format("({}//{})", numerator.str(), divisor)
-                      : fmt::format("(({})//{})", numerator.str(), divisor);
+  atom->name =
+      single ? fmt::format("({}//{})", numerator.str(), divisor) : fmt::format("(({})//{})", numerator.str(), divisor);
   atom->numerator = numerator;
   atom->divisor = divisor;
   whole.push_back({1, {std::move(atom)}});

@@ -1,10 +1,8 @@
-#include <jerboa/ir/graph.h>
-
 #include <atomic>
-
 #include <fmt/format.h>
 
 #include <jerboa/base/error.h>
+#include <jerboa/ir/graph.h>
 
 #include "ir/shape_rules.h"
 
@@ -81,8 +79,8 @@ std::vector<TensorId> Graph::add_node(Op op, std::vector<TensorId> inputs, Attrs
 void Graph::rename(TensorId id, const std::string& name) {
   std::string& own = tensor(id).name;
   if (own == name) return;
-  if (const TensorId holder = find(name); holder != no_tensor && tensor(id).storage != Storage::activation &&
-                                          tensor(holder).storage == Storage::activation)
+  if (const TensorId holder = find(name);
+      holder != no_tensor && tensor(id).storage != Storage::activation && tensor(holder).storage == Storage::activation)
     rename(holder, name + ".1");
   std::string free = name;
   for (int suffix = 1; names_.contains(free); ++suffix) free = fmt::format("{}.{}", name, suffix);

@@ -1,8 +1,8 @@
-#include <jerboa/ir/op.h>
-
 #include <algorithm>
 #include <array>
 #include <map>
+
+#include <jerboa/ir/op.h>
 
 namespace jerboa {
 namespace {
@@ -34,8 +34,9 @@ std::vector<OperandInfo> parse_operands(std::string_view text) {
 
 const std::vector<OpInfo>& table() {
   static const std::vector<OpInfo> rows{
-#define OP(name, operands, attrs, rule, lowering, gradient, doc) \
-  OpInfo{Op::name, #name, parse_operands(operands), #attrs, Lowering::lowering, Gradient::gradient, doc, Attrs{attrs{}}},
+#define OP(name, operands, attrs, rule, lowering, gradient, doc)                                            \
+  OpInfo{Op::name, #name,         parse_operands(operands), #attrs, Lowering::lowering, Gradient::gradient, \
+         doc,      Attrs{attrs{}}},
 #include <jerboa/ir/ops.def>
 #undef OP
   };

@@ -1,5 +1,4 @@
 #include <algorithm>
-
 #include <fmt/format.h>
 
 #include <jerboa/ir/graph.h>
@@ -34,8 +33,10 @@ std::string print(const Graph& graph) {
     if (!node.site.empty()) text += fmt::format("  ({})", node.site);
     text += '\n';
   }
-  for (const auto& [name, tensor] : graph.outputs) text += fmt::format("output {} = {}\n", name, graph.tensor(tensor).name);
-  for (const auto& [name, tensor] : graph.captures) text += fmt::format("capture {} = {}\n", name, graph.tensor(tensor).name);
+  for (const auto& [name, tensor] : graph.outputs)
+    text += fmt::format("output {} = {}\n", name, graph.tensor(tensor).name);
+  for (const auto& [name, tensor] : graph.captures)
+    text += fmt::format("capture {} = {}\n", name, graph.tensor(tensor).name);
   for (const auto& [target, value] : graph.updates)
     text += fmt::format("update {} <- {}\n", graph.tensor(target).name, graph.tensor(value).name);
   return text;

@@ -9,8 +9,7 @@ int Call::axis(int given, std::size_t input) const {
 }
 
 void Call::want_rank(std::size_t i, int wanted) const {
-  if (rank(i) != wanted)
-    fail("{} must have {} axes, not {}", info(op).operands[i].name, wanted, to_string(shape(i)));
+  if (rank(i) != wanted) fail("{} must have {} axes, not {}", info(op).operands[i].name, wanted, to_string(shape(i)));
 }
 
 void Call::want_rank_at_least(std::size_t i, int wanted) const {

@@ -20,15 +20,16 @@ void check_conv(const Call& call, const A& attrs) {
 Dim windows(const Call& call, const Dim& size, const Dim& kernel, int stride, int padding, int dilation) {
   const Dim span = (kernel - Dim(1)) * Dim(dilation) + Dim(1);
   const Dim room = size + Dim(std::int64_t{2} * padding) - span;
-  if (room.lower_bound() < 0) call.fail("a window of {} does not fit a size of {} padded by {}", span.str(), size.str(), padding);
+  if (room.lower_bound() < 0)
+    call.fail("a window of {} does not fit a size of {} padded by {}", span.str(), size.str(), padding);
   return floor_divide(room, stride) + Dim(1);
 }
 
 template <class A>
 Shape conv_output(const Call& call, const A& attrs, const Shape& x, const Shape& weight) {
   if (!(x[1] == weight[1] * Dim(attrs.groups)))
-    call.fail("input {} has {} channels, weight {} with {} groups takes {}", to_string(x), x[1].str(), to_string(weight),
-              attrs.groups, (weight[1] * Dim(attrs.groups)).str());
+    call.fail("input {} has {} channels, weight {} with {} groups takes {}", to_string(x), x[1].str(),
+              to_string(weight), attrs.groups, (weight[1] * Dim(attrs.groups)).str());
   if (!divide_exactly(weight[0], Dim(attrs.groups)))
     call.fail("{} output channels do not divide into {} groups", weight[0].str(), attrs.groups);
   return {x[0], weight[0], windows(call, x[2], weight[2], attrs.stride[0], attrs.padding[0], attrs.dilation[0]),
@@ -88,7 +89,8 @@ Types matmul_grouped(const Call& call) {
   const Shape& w = call.shape(1);
   const Dim inner = transposed ? w[2] : w[1];
   if (!(call.shape(0)[1] == inner))
-    call.fail("{} x {}: inner sizes {} and {} differ", to_string(call.shape(0)), to_string(w), call.shape(0)[1].str(), inner.str());
+    call.fail("{} x {}: inner sizes {} and {} differ", to_string(call.shape(0)), to_string(w), call.shape(0)[1].str(),
+              inner.str());
   if (!(call.shape(2)[0] == w[0] + Dim(1)))
     call.fail("{} groups need {} offsets, not {}", w[0].str(), (w[0] + Dim(1)).str(), call.shape(2)[0].str());
   return {{call.in(0).dtype, {call.shape(0)[0], transposed ? w[1] : w[2]}}};

@@ -21,14 +21,16 @@ Shape without(const Shape& shape, const std::vector<int>& axes, bool keepdims) {
 Types reduce(const Call& call) {
   const auto& attrs = call.as<ReduceAttrs>();
   const auto axes = resolve_axes(attrs.axes, call.rank(0));
-  if (!axes) call.fail("axes {} are out of range or repeated for {}", fmt::join(attrs.axes, ", "), to_string(call.shape(0)));
+  if (!axes)
+    call.fail("axes {} are out of range or repeated for {}", fmt::join(attrs.axes, ", "), to_string(call.shape(0)));
   return {{call.in(0).dtype, without(call.shape(0), *axes, attrs.keepdims)}};
 }
 
 // Sizes equal on every axis but one.
 void want_same_but(const Call& call, std::size_t i, std::size_t j, std::size_t axis) {
   bool same = call.rank(i) == call.rank(j);
-  for (std::size_t d = 0; same && d < call.shape(i).size(); ++d) same = d == axis || call.shape(i)[d] == call.shape(j)[d];
+  for (std::size_t d = 0; same && d < call.shape(i).size(); ++d)
+    same = d == axis || call.shape(i)[d] == call.shape(j)[d];
   if (!same)
     call.fail("{} and {} must agree on every axis but {}", to_string(call.shape(i)), to_string(call.shape(j)), axis);
 }

@@ -1,6 +1,6 @@
-#include <jerboa/ir/shapes.h>
-
 #include <algorithm>
+
+#include <jerboa/ir/shapes.h>
 
 namespace jerboa {
 

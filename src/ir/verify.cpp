@@ -1,7 +1,6 @@
+#include <fmt/format.h>
 #include <map>
 #include <set>
-
-#include <fmt/format.h>
 
 #include <jerboa/base/error.h>
 #include <jerboa/ir/graph.h>

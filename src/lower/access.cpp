@@ -14,7 +14,8 @@ Access broadcast_access(const Access& result, const Shape& result_shape, const S
   const std::size_t added = result_shape.size() - operand_shape.size();
   Access access;
   for (std::size_t i = 0; i < operand_shape.size(); ++i)
-    access.push_back(operand_shape[i] == Dim(1) && !(result_shape[i + added] == Dim(1)) ? AffineIndex{} : result[i + added]);
+    access.push_back(operand_shape[i] == Dim(1) && !(result_shape[i + added] == Dim(1)) ? AffineIndex{}
+                                                                                        : result[i + added]);
   return access;
 }
 
@@ -69,7 +70,8 @@ IndexMap index_map(const Access& access, const Dim& offset, const std::vector<Di
   for (std::size_t i = 0; i < access.size(); ++i) {
     map.offset = map.offset + access[i].offset * strides[i];
     for (const auto& [axis, coefficient] : access[i].terms)
-      map.strides[static_cast<std::size_t>(axis)] = map.strides[static_cast<std::size_t>(axis)] + coefficient * strides[i];
+      map.strides[static_cast<std::size_t>(axis)] =
+          map.strides[static_cast<std::size_t>(axis)] + coefficient * strides[i];
   }
   return map;
 }

@@ -1,10 +1,9 @@
 #include "lower/emit.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <map>
 #include <set>
-
-#include <fmt/format.h>
 
 #include "lower/kernel_builder.h"
 
@@ -89,7 +88,8 @@ class Emitter {
     part.label = label(group);
     // A kernel that does not depend on those of the last dispatch runs together with them.
     const bool mergeable = group.kind == KernelSpec::Kind::loop;
-    const bool independent = std::none_of(group.needs.begin(), group.needs.end(), [&](int need) { return in_last_.contains(need); });
+    const bool independent =
+        std::none_of(group.needs.begin(), group.needs.end(), [&](int need) { return in_last_.contains(need); });
     if (mergeable && last_mergeable_ && independent) {
       program_.dispatches.back().parts.push_back(std::move(part));
     } else {
@@ -113,7 +113,8 @@ class Emitter {
       std::vector<Dim> strides = layout.strides;
       const Shape& shape = graph_.shape(update.value);
       // What is itself about to change is saved first.
-      const TensorId overwritten = fusion_.written_to[index(layout.root)] == no_tensor ? layout.root : fusion_.written_to[index(layout.root)];
+      const TensorId overwritten =
+          fusion_.written_to[index(layout.root)] == no_tensor ? layout.root : fusion_.written_to[index(layout.root)];
       if (targets.contains(overwritten)) {
         Buffer temporary;
         temporary.name = "next " + graph_.tensor(update.target).name;
@@ -122,7 +123,8 @@ class Emitter {
         temporary.bytes = temporary.elements.upper_bound() * bits(temporary.dtype) / 8;
         program_.buffers.push_back(temporary);
         const int between = static_cast<int>(program_.buffers.size()) - 1;
-        to_temporary.parts.push_back(copy_part(source, offset, strides, between, shape, temporary.dtype, temporary.name));
+        to_temporary.parts.push_back(
+            copy_part(source, offset, strides, between, shape, temporary.dtype, temporary.name));
         source = between;
         offset = 0;
         strides = row_major(shape);
@@ -140,8 +142,8 @@ class Emitter {
     return strides;
   }
 
-  Dispatch::Part copy_part(int source, const Dim& offset, const std::vector<Dim>& strides, int target, const Shape& shape,
-                           DType dtype, const std::string& name) {
+  Dispatch::Part copy_part(int source, const Dim& offset, const std::vector<Dim>& strides, int target,
+                           const Shape& shape, DType dtype, const std::string& name) {
     KernelSpec kernel;
     kernel.domain = shape;
     Load load;
@@ -159,8 +161,12 @@ class Emitter {
 
   Readable readable(const NamedTensor& named) const {
     const Layout& layout = fusion_.layouts[index(named.tensor)];
-    return {named.name, graph_.type(named.tensor).dtype, graph_.shape(named.tensor), buffer_of_[index(layout.root)],
-            layout.offset, layout.strides};
+    return {named.name,
+            graph_.type(named.tensor).dtype,
+            graph_.shape(named.tensor),
+            buffer_of_[index(layout.root)],
+            layout.offset,
+            layout.strides};
   }
 
   const Graph& graph_;

@@ -1,5 +1,6 @@
 #include "lower/expand.h"
 
+#include <algorithm>
 #include <map>
 
 #include <jerboa/ir/rope.h>
@@ -80,14 +81,16 @@ Tensor expansion<Op::rope>(const Node& node, const Inputs& in, Shared& shared) {
     const std::vector<float> values(table.frequencies.begin(), table.frequencies.end());
     frequencies = constant(HostTensor({half}, std::span<const float>(values)));
   }
-  const Tensor positions = in[1] ? reshape(in[1], {in[1].dim(0), 1, x.dim(2), 1}) : reshape(arange(x.dim(2)), {1, 1, x.dim(2), 1});
+  const Tensor positions =
+      in[1] ? reshape(in[1], {in[1].dim(0), 1, x.dim(2), 1}) : reshape(arange(x.dim(2)), {1, 1, x.dim(2), 1});
   const Tensor angle = cast(positions, DType::f32) * frequencies;
   const Tensor cosine = cast(cos(angle) * table.magnitude, x.dtype());
   const Tensor sine = cast(sin(angle) * (attrs.inverse ? -table.magnitude : table.magnitude), x.dtype());
   std::vector<Operand> parts;
   if (attrs.interleaved) {
     const Tensor even = slice(x, 3, 0, 2 * half, 2), odd = slice(x, 3, 1, 2 * half, 2);
-    const Tensor pairs = concat({unsqueeze(even * cosine - odd * sine, {-1}), unsqueeze(odd * cosine + even * sine, {-1})}, -1);
+    const Tensor pairs =
+        concat({unsqueeze(even * cosine - odd * sine, {-1}), unsqueeze(odd * cosine + even * sine, {-1})}, -1);
     parts.emplace_back(reshape(pairs, {x.dim(0), x.dim(1), x.dim(2), 2 * half}));
     if (2 * half == size) return parts[0].tensor();
   } else {
@@ -160,11 +163,28 @@ Graph resolve_ties(const Graph& graph) {
   return result;
 }
 
+// What is given back of a parameter or state that this graph updates is its old version, so it is copied in time.
+Graph save_old_versions(Graph graph) {
+  const auto is_updated = [&](TensorId id) {
+    while (info(graph.producer(id).op).lowering == Lowering::View) id = graph.producer(id).inputs[0];
+    return std::any_of(graph.updates.begin(), graph.updates.end(),
+                       [&](const Update& update) { return update.target == id; });
+  };
+  const auto save = [&](TensorId& id) {
+    // A cast to its own type is a copy.
+    if (is_updated(id)) id = graph.add_node(Op::cast, {id}, CastAttrs{graph.type(id).dtype}, "").front();
+  };
+  for (NamedTensor& output : graph.outputs) save(output.tensor);
+  for (NamedTensor& capture : graph.captures) save(capture.tensor);
+  for (Update& update : graph.updates) save(update.value);
+  return graph;
+}
+
 }  // namespace
 
 Graph expand(const Graph& graph) {
   const Graph primitive = decompose(expand_templates(decompose(resolve_ties(graph))));
-  return recompute_activations(remove_dead_nodes(merge_common_nodes(primitive)));
+  return save_old_versions(recompute_activations(remove_dead_nodes(merge_common_nodes(primitive))));
 }
 
 }  // namespace jerboa::detail

@@ -8,7 +8,8 @@
 namespace jerboa::detail {
 
 bool is_elementwise(Op op) {
-  return info(op).lowering == Lowering::Map || op == Op::const_scalar || op == Op::embedding || op == Op::take_along_axis;
+  return info(op).lowering == Lowering::Map || op == Op::const_scalar || op == Op::embedding ||
+         op == Op::take_along_axis;
 }
 
 bool is_reduction(Op op) { return info(op).lowering == Lowering::Reduce; }
@@ -79,8 +80,8 @@ class Fuser {
 
   bool is_leaf(const Node& own) const { return info(own.op).lowering == Lowering::Leaf && own.op != Op::const_scalar; }
 
-  // Nodes that are computed again wherever they are used, instead of being stored: those that read no memory at all, and
-  // those whose only use cannot share a kernel with them otherwise.
+  // Nodes that are computed again wherever they are used, instead of being stored: those that read no memory at all,
+  // and those whose only use cannot share a kernel with them otherwise.
   void find_inlined() {
     std::vector<bool> kept(graph_.tensors.size(), false);
     for (const NamedTensor& output : graph_.outputs) kept[index(result_.layouts[index(output.tensor)].root)] = true;
@@ -103,7 +104,8 @@ class Fuser {
         continue;
       }
       if (!target_.fuse) continue;
-      inlined_[index(id)] = only_use_moves_elements(own.outputs[0]) || (reads_leaves_only(own) && only_use_is_aligned(own.outputs[0]));
+      inlined_[index(id)] =
+          only_use_moves_elements(own.outputs[0]) || (reads_leaves_only(own) && only_use_is_aligned(own.outputs[0]));
     }
   }
 
@@ -223,7 +225,8 @@ class Fuser {
   // Whether `group` may also need these groups: none of them may need it.
   bool stays_acyclic(int group, const std::set<int>& needs) const {
     std::vector<char> seen(result_.groups.size(), 0);
-    return std::none_of(needs.begin(), needs.end(), [&](int other) { return other != group && reaches(other, group, seen); });
+    return std::none_of(needs.begin(), needs.end(),
+                        [&](int other) { return other != group && reaches(other, group, seen); });
   }
 
   // A value of this shape fits a group element by element, or row by row.
@@ -241,7 +244,9 @@ class Fuser {
     const Group& group = result_.groups[index(number)];
     if (group.kind == KernelSpec::Kind::whole || group.kind == KernelSpec::Kind::reduce) return false;
     // What is computed again to save memory must not be computed where it was the first time.
-    if (own.recompute && std::none_of(group.nodes.begin(), group.nodes.end(), [&](NodeId id) { return node(id).recompute; })) return false;
+    if (own.recompute &&
+        std::none_of(group.nodes.begin(), group.nodes.end(), [&](NodeId id) { return node(id).recompute; }))
+      return false;
     if (is_reduction(own.op)) {
       if (group.kind != KernelSpec::Kind::loop || !reduces_rows(graph_, own)) return false;
       const Shape& shape = graph_.shape(own.inputs[0]);
@@ -422,8 +427,10 @@ class Fuser {
       const bool own_reads = readers.erase(group) > 0;
       const KernelSpec::Kind kind = result_.groups[index(group)].kind;
       if (own_reads && kind == KernelSpec::Kind::reduce) continue;
-      if (own_reads && kind == KernelSpec::Kind::whole && !overwrites_operand(node(producer(value)), update.target)) continue;
-      if (own_reads && (unaligned_.contains({update.target, group}) || is_matmul_operand(update.target, group))) continue;
+      if (own_reads && kind == KernelSpec::Kind::whole && !overwrites_operand(node(producer(value)), update.target))
+        continue;
+      if (own_reads && (unaligned_.contains({update.target, group}) || is_matmul_operand(update.target, group)))
+        continue;
       if (!stays_acyclic(group, readers)) continue;
       result_.groups[index(group)].needs.insert(readers.begin(), readers.end());
       result_.written_to[index(value)] = update.target;
@@ -445,11 +452,12 @@ class Fuser {
     const Group& own = result_.groups[index(group)];
     if (own.kind != KernelSpec::Kind::matmul) return false;
     const Node& product = node(own.nodes.front());
-    return std::any_of(product.inputs.begin(), product.inputs.end(), [&](TensorId id) { return view_source(id) == target; });
+    return std::any_of(product.inputs.begin(), product.inputs.end(),
+                       [&](TensorId id) { return view_source(id) == target; });
   }
 
-  // Kahn's algorithm; among the groups that are ready, the one that the user's order begins first: so a gradient is used
-  // up as soon as it is there.
+  // Kahn's algorithm; among the groups that are ready, the one that the user's order begins first: so a gradient is
+  // used up as soon as it is there.
   void sort_groups() {
     const std::size_t count = result_.groups.size();
     std::vector<std::vector<int>> users(count);
@@ -500,8 +508,8 @@ class Fuser {
   Fusion result_;
   std::vector<bool> inlined_;
   std::vector<std::vector<NodeId>> uses_;
-  std::vector<std::set<int>> readers_;             // by tensor: groups that read its memory
-  std::set<std::pair<TensorId, int>> unaligned_;   // where one does so at other elements than it computes
+  std::vector<std::set<int>> readers_;            // by tensor: groups that read its memory
+  std::set<std::pair<TensorId, int>> unaligned_;  // where one does so at other elements than it computes
 };
 
 }  // namespace

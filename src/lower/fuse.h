@@ -16,18 +16,18 @@ struct Group {
   KernelSpec::Kind kind = KernelSpec::Kind::loop;
   std::vector<NodeId> nodes;
   Shape domain;
-  int row_axes = 0;      ///< trailing axes of the domain that its reductions run over
-  std::set<int> needs;   ///< groups that must run before
+  int row_axes = 0;     ///< trailing axes of the domain that its reductions run over
+  std::set<int> needs;  ///< groups that must run before
 };
 
 /// What fusion decides: which kernel each node belongs to, and which tensors have memory.
 struct Fusion {
-  std::vector<Group> groups;           ///< in an order in which they can run
-  std::vector<int> group_of;           ///< by node; -1: no kernel (leaf, view, or computed where it is used)
-  std::vector<bool> in_memory;         ///< by tensor: written to a buffer, or a leaf
-  std::vector<Layout> layouts;         ///< by tensor
-  std::vector<bool> inlined;           ///< by node: computed again wherever it is used
-  std::vector<TensorId> written_to;    ///< by tensor: the parameter or state whose memory it is written to, or no_tensor
+  std::vector<Group> groups;         ///< in an order in which they can run
+  std::vector<int> group_of;         ///< by node; -1: no kernel (leaf, view, or computed where it is used)
+  std::vector<bool> in_memory;       ///< by tensor: written to a buffer, or a leaf
+  std::vector<Layout> layouts;       ///< by tensor
+  std::vector<bool> inlined;         ///< by node: computed again wherever it is used
+  std::vector<TensorId> written_to;  ///< by tensor: the parameter or state whose memory it is written to, or no_tensor
 };
 
 Fusion fuse(const Graph& graph, const Target& target);

@@ -1,7 +1,6 @@
 #include "lower/kernel_builder.h"
 
 #include <algorithm>
-
 #include <fmt/format.h>
 
 #include <jerboa/ir/shapes.h>
@@ -158,12 +157,15 @@ int KernelBuilder::evaluate(const Node& own, const Access& access) {
       const int ids = read(own.inputs[0], Access(access.begin(), access.end() - 1));
       const int at = position(access.back());
       const DType index_type = graph_.type(own.inputs[0]).dtype;
-      const int same = compute(Op::equal, DType::boolean, index_type == DType::i32 ? at : compute(Op::cast, index_type, at), ids);
+      const int same =
+          compute(Op::equal, DType::boolean, index_type == DType::i32 ? at : compute(Op::cast, index_type, at), ids);
       return compute(Op::cast, type.dtype, same);
     }
     case Op::embedding: return evaluate_lookup(own, access, 0, Access(access.begin(), access.end() - 1));
     case Op::take_along_axis:
-      return evaluate_lookup(own, access, static_cast<std::size_t>(axis_of(own.as<AxisAttrs>().axis, static_cast<int>(access.size()))), access);
+      return evaluate_lookup(
+          own, access, static_cast<std::size_t>(axis_of(own.as<AxisAttrs>().axis, static_cast<int>(access.size()))),
+          access);
     case Op::cast: {
       const int value = operand(0);
       return graph_.type(own.inputs[0]).dtype == type.dtype ? value : compute(Op::cast, type.dtype, value);
@@ -212,8 +214,9 @@ int KernelBuilder::evaluate_concat(const Node& own, const Access& access) {
     if (const auto mask = mask_for(access[axis], start, end)) masks_.push_back(*mask);
     const int value = read(own.inputs[i], part);
     masks_.resize(masks);
-    result = result < 0 ? value
-                        : compute(Op::where, dtype, compute(Op::less, DType::boolean, at, dim_constant(end)), value, result);
+    result = result < 0
+                 ? value
+                 : compute(Op::where, dtype, compute(Op::less, DType::boolean, at, dim_constant(end)), value, result);
     end = start;
   }
   return result < 0 ? constant(0, dtype) : result;
@@ -240,7 +243,8 @@ int KernelBuilder::evaluate_pad(const Node& own, const Access& access) {
   masks_.resize(masks);
   const Instruction& read_value = kernel_.body[static_cast<std::size_t>(value)];
   // A plain load gives the padding itself.
-  if (all_masked && outermost && read_value.kind == Instruction::Kind::load && read_value.index == static_cast<int>(loads)) {
+  if (all_masked && outermost && read_value.kind == Instruction::Kind::load &&
+      read_value.index == static_cast<int>(loads)) {
     kernel_.loads.back().fill = attrs.value;
     return value;
   }
@@ -282,7 +286,8 @@ int KernelBuilder::evaluate_random(const Node& own, const Access& access) {
   return add(std::move(instruction));
 }
 
-int KernelBuilder::evaluate_lookup(const Node& own, const Access& access, std::size_t axis, const Access& index_access) {
+int KernelBuilder::evaluate_lookup(const Node& own, const Access& access, std::size_t axis,
+                                   const Access& index_access) {
   const TensorId table = own.inputs[0];
   const Layout& layout = fusion_.layouts[static_cast<std::size_t>(table)];
   const int at = read(own.inputs[1], index_access);
@@ -353,7 +358,9 @@ void KernelBuilder::build_reduce() {
   const Node& own = node(group_.nodes.front());
   const Shape& shape = graph_.shape(own.inputs[0]);
   const auto reduced = reduced_axes(graph_, own);
-  const auto is_reduced = [&](std::size_t axis) { return std::find(reduced.begin(), reduced.end(), static_cast<int>(axis)) != reduced.end(); };
+  const auto is_reduced = [&](std::size_t axis) {
+    return std::find(reduced.begin(), reduced.end(), static_cast<int>(axis)) != reduced.end();
+  };
   // The domain is the operand's shape with the reduced axes moved to the end.
   std::vector<int> place(shape.size(), 0);
   int next = 0;
@@ -410,7 +417,8 @@ void KernelBuilder::build_matmul() {
   }
   for (const NodeId id : group_.nodes) {
     const TensorId result = node(id).outputs[0];
-    if (fusion_.in_memory[static_cast<std::size_t>(result)]) store(result, values_.at(result), own_access(group_.domain));
+    if (fusion_.in_memory[static_cast<std::size_t>(result)])
+      store(result, values_.at(result), own_access(group_.domain));
   }
 }
 

@@ -1,11 +1,10 @@
-#include <jerboa/lower/lower.h>
-
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <fmt/format.h>
 #include <string_view>
 
-#include <fmt/format.h>
+#include <jerboa/lower/lower.h>
 
 #include "lower/emit.h"
 #include "lower/expand.h"

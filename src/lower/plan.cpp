@@ -1,9 +1,8 @@
 #include "lower/plan.h"
 
 #include <algorithm>
-#include <limits>
-
 #include <fmt/format.h>
+#include <limits>
 
 #include <jerboa/base/error.h>
 #include <jerboa/lower/lower.h>
@@ -11,7 +10,9 @@
 namespace jerboa {
 namespace {
 
-std::int64_t aligned(std::int64_t bytes, std::int64_t alignment) { return (bytes + alignment - 1) / alignment * alignment; }
+std::int64_t aligned(std::int64_t bytes, std::int64_t alignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
 
 // Bindings that a kernel writes.
 std::vector<bool> written_bindings(const KernelSpec& kernel) {
@@ -75,7 +76,8 @@ void detail::plan_memory(Program& program, const Target& target) {
   std::vector<Buffer*> waiting;
   for (Buffer& buffer : program.buffers)
     if (buffer.where == Buffer::Where::arena) waiting.push_back(&buffer);
-  std::stable_sort(waiting.begin(), waiting.end(), [](const Buffer* a, const Buffer* b) { return a->bytes > b->bytes; });
+  std::stable_sort(waiting.begin(), waiting.end(),
+                   [](const Buffer* a, const Buffer* b) { return a->bytes > b->bytes; });
   std::vector<const Buffer*> placed;
   std::int64_t size = 0, next = 0;
   for (Buffer* buffer : waiting) {
@@ -104,15 +106,18 @@ void verify(const Program& program, const Target& target) {
     for (std::size_t j = i + 1; j < arena.size(); ++j) {
       const Buffer &a = *arena[i], &b = *arena[j];
       const bool share = a.arena == b.arena && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
-      if (share && lives_overlap(a, b)) fail(fmt::format("{} and {} share memory while both are in use", a.name, b.name));
+      if (share && lives_overlap(a, b))
+        fail(fmt::format("{} and {} share memory while both are in use", a.name, b.name));
     }
   std::vector<bool> written(program.buffers.size(), false);
-  for (std::size_t i = 0; i < program.buffers.size(); ++i) written[i] = program.buffers[i].where != Buffer::Where::arena;
+  for (std::size_t i = 0; i < program.buffers.size(); ++i)
+    written[i] = program.buffers[i].where != Buffer::Where::arena;
   for (std::size_t number = 0; number < program.dispatches.size(); ++number) {
     std::vector<int> writes, reads;
     for (const Dispatch::Part& part : program.dispatches[number].parts) {
       const KernelSpec& kernel = program.kernels.at(static_cast<std::size_t>(part.kernel));
-      if (static_cast<int>(part.buffers.size()) != kernel.bindings) fail(fmt::format("dispatch {} binds the wrong number of buffers", number));
+      if (static_cast<int>(part.buffers.size()) != kernel.bindings)
+        fail(fmt::format("dispatch {} binds the wrong number of buffers", number));
       const auto written_here = written_bindings(kernel), read_here = read_bindings(kernel);
       for (std::size_t b = 0; b < part.buffers.size(); ++b) {
         const auto buffer = static_cast<std::size_t>(part.buffers[b]);

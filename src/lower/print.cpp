@@ -13,8 +13,8 @@ std::string text_of(const IndexMap& map) { return fmt::format("{}+{}", map.offse
 
 std::string text_of(const TensorAccess& access) {
   if (access.binding < 0) return "-";
-  return fmt::format("b{} {}{} at {}+{}", access.binding, name(access.dtype), to_string(access.shape), access.offset.str(),
-                     join(access.strides));
+  return fmt::format("b{} {}{} at {}+{}", access.binding, name(access.dtype), to_string(access.shape),
+                     access.offset.str(), join(access.strides));
 }
 
 std::string text_of(const Instruction& own) {
@@ -30,7 +30,8 @@ std::string text_of(const Instruction& own) {
   std::string text = std::string(name(own.op));
   for (const int operand : {own.a, own.b, own.c})
     if (operand >= 0) text += fmt::format(" v{}", operand);
-  if (own.number != 0 || own.number2 != 0 || own.index != 0) text += fmt::format(" ({}, {}, {})", own.number, own.number2, own.index);
+  if (own.number != 0 || own.number2 != 0 || own.index != 0)
+    text += fmt::format(" ({}, {}, {})", own.number, own.number2, own.index);
   return text;
 }
 
@@ -41,40 +42,47 @@ std::string detail::print(const KernelSpec& kernel) {
   std::string text = fmt::format("{} {}", kinds[static_cast<std::size_t>(kernel.kind)], to_string(kernel.domain));
   if (kernel.row_axes > 0) text += fmt::format(" rows over the last {}", kernel.row_axes);
   if (kernel.kind == KernelSpec::Kind::reduce) text += fmt::format(" {}", name(kernel.reduction));
-  if (kernel.kind == KernelSpec::Kind::whole) text += fmt::format(" {} {}", name(kernel.op), attrs_to_json(kernel.attrs, false));
+  if (kernel.kind == KernelSpec::Kind::whole)
+    text += fmt::format(" {} {}", name(kernel.op), attrs_to_json(kernel.attrs, false));
   text += '\n';
   for (const TensorAccess& operand : kernel.operands) text += fmt::format("  operand {}\n", text_of(operand));
   for (const TensorAccess& result : kernel.results) text += fmt::format("  result {}\n", text_of(result));
   for (std::size_t i = 0; i < kernel.loads.size(); ++i) {
     const Load& load = kernel.loads[i];
     text += fmt::format("  load {}: b{} {} at {}", i, load.binding, name(load.dtype), text_of(load.map));
-    for (const Mask& mask : load.masks) text += fmt::format(" if {} <= index {} < {}", mask.from.str(), mask.axis, mask.to.str());
+    for (const Mask& mask : load.masks)
+      text += fmt::format(" if {} <= index {} < {}", mask.from.str(), mask.axis, mask.to.str());
     if (!load.masks.empty()) text += fmt::format(" else {}", load.fill);
-    if (load.indirect >= 0) text += fmt::format(" + v{} * {} of {}", load.indirect, load.indirect_stride.str(), load.indirect_limit.str());
+    if (load.indirect >= 0)
+      text += fmt::format(" + v{} * {} of {}", load.indirect, load.indirect_stride.str(), load.indirect_limit.str());
     text += '\n';
   }
   for (std::size_t i = 0; i < kernel.body.size(); ++i)
     text += fmt::format("  v{}: {} = {}\n", i, name(kernel.body[i].dtype), text_of(kernel.body[i]));
   for (const Store& store : kernel.stores)
-    text += fmt::format("  store v{} to b{} {} at {}\n", store.value, store.binding, name(store.dtype), text_of(store.map));
+    text +=
+        fmt::format("  store v{} to b{} {} at {}\n", store.value, store.binding, name(store.dtype), text_of(store.map));
   return text;
 }
 
 std::string print(const Program& program) {
   std::string text;
-  for (std::size_t i = 0; i < program.kernels.size(); ++i) text += fmt::format("kernel {}: {}", i, detail::print(program.kernels[i]));
+  for (std::size_t i = 0; i < program.kernels.size(); ++i)
+    text += fmt::format("kernel {}: {}", i, detail::print(program.kernels[i]));
   for (std::size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& buffer = program.buffers[i];
     constexpr auto places = std::to_array<std::string_view>({"storage", "input", "constant", "arena"});
-    text += fmt::format("buffer {}: {} {} {}[{}] {} bytes", i, places[static_cast<std::size_t>(buffer.where)], buffer.name,
-                        name(buffer.dtype), buffer.elements.str(), buffer.bytes);
+    text += fmt::format("buffer {}: {} {} {}[{}] {} bytes", i, places[static_cast<std::size_t>(buffer.where)],
+                        buffer.name, name(buffer.dtype), buffer.elements.str(), buffer.bytes);
     if (buffer.where == Buffer::Where::arena)
-      text += fmt::format(" at arena {} + {}, dispatches {} to {}", buffer.arena, buffer.offset, buffer.first, buffer.last);
+      text +=
+          fmt::format(" at arena {} + {}, dispatches {} to {}", buffer.arena, buffer.offset, buffer.first, buffer.last);
     text += '\n';
   }
   for (std::size_t i = 0; i < program.dispatches.size(); ++i)
     for (const Dispatch::Part& part : program.dispatches[i].parts)
-      text += fmt::format("dispatch {}: kernel {} [{}] {}\n", i, part.kernel, fmt::join(part.buffers, ", "), part.label);
+      text +=
+          fmt::format("dispatch {}: kernel {} [{}] {}\n", i, part.kernel, fmt::join(part.buffers, ", "), part.label);
   return text;
 }
 

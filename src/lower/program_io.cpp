@@ -1,6 +1,5 @@
-#include <fmt/format.h>
-
 #include <cstring>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <jerboa/base/error.h>
@@ -10,7 +9,8 @@
 
 #include "ir/attr_json.h"
 
-// A program file: "JERBOAP1", the length of a JSON header as 8 bytes, the header, the constants' bytes one after another.
+// A program file: "JERBOAP1", the length of a JSON header as 8 bytes, the header, the constants' bytes one after
+// another.
 namespace jerboa {
 namespace {
 
@@ -20,53 +20,139 @@ using Json = detail::Json;
 constexpr std::string_view magic = "JERBOAP1";
 
 // One description of each struct serves writing and reading: `f` is called with the name and the field.
-template <class F, class T> void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, IndexMap> { f("offset", x.offset); f("strides", x.strides); }
-template <class F, class T> void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Mask> { f("axis", x.axis); f("from", x.from); f("to", x.to); }
-template <class F, class T> void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Load> {
-  f("binding", x.binding); f("dtype", x.dtype); f("map", x.map); f("masks", x.masks); f("fill", x.fill);
-  f("indirect", x.indirect); f("indirect_stride", x.indirect_stride); f("indirect_limit", x.indirect_limit);
+template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, IndexMap> {
+  f("offset", x.offset);
+  f("strides", x.strides);
 }
-template <class F, class T> void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Store> {
-  f("binding", x.binding); f("dtype", x.dtype); f("map", x.map); f("value", x.value);
+template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Mask> {
+  f("axis", x.axis);
+  f("from", x.from);
+  f("to", x.to);
 }
-template <class F, class T> void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Instruction> {
-  f("kind", x.kind); f("op", x.op); f("dtype", x.dtype); f("a", x.a); f("b", x.b); f("c", x.c); f("index", x.index);
-  f("number", x.number); f("number2", x.number2); f("dim", x.dim); f("dim_scale", x.dim_scale);
+template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Load> {
+  f("binding", x.binding);
+  f("dtype", x.dtype);
+  f("map", x.map);
+  f("masks", x.masks);
+  f("fill", x.fill);
+  f("indirect", x.indirect);
+  f("indirect_stride", x.indirect_stride);
+  f("indirect_limit", x.indirect_limit);
 }
-template <class F, class T> void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, TensorAccess> {
-  f("binding", x.binding); f("dtype", x.dtype); f("shape", x.shape); f("offset", x.offset); f("strides", x.strides);
+template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Store> {
+  f("binding", x.binding);
+  f("dtype", x.dtype);
+  f("map", x.map);
+  f("value", x.value);
 }
-template <class F, class T> void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, KernelSpec> {
-  f("kind", x.kind); f("op", x.op); f("domain", x.domain); f("row_axes", x.row_axes); f("loads", x.loads); f("body", x.body);
-  f("stores", x.stores); f("operands", x.operands); f("results", x.results); f("reduction", x.reduction); f("bindings", x.bindings);
+template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Instruction> {
+  f("kind", x.kind);
+  f("op", x.op);
+  f("dtype", x.dtype);
+  f("a", x.a);
+  f("b", x.b);
+  f("c", x.c);
+  f("index", x.index);
+  f("number", x.number);
+  f("number2", x.number2);
+  f("dim", x.dim);
+  f("dim_scale", x.dim_scale);
 }
-template <class F, class T> void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Buffer> {
-  f("where", x.where); f("name", x.name); f("constant", x.constant); f("dtype", x.dtype); f("elements", x.elements);
-  f("arena", x.arena); f("offset", x.offset); f("bytes", x.bytes); f("first", x.first); f("last", x.last);
+template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, TensorAccess> {
+  f("binding", x.binding);
+  f("dtype", x.dtype);
+  f("shape", x.shape);
+  f("offset", x.offset);
+  f("strides", x.strides);
 }
-template <class F, class T> void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Dispatch::Part> {
-  f("kernel", x.kernel); f("buffers", x.buffers); f("label", x.label);
+template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, KernelSpec> {
+  f("kind", x.kind);
+  f("op", x.op);
+  f("domain", x.domain);
+  f("row_axes", x.row_axes);
+  f("loads", x.loads);
+  f("body", x.body);
+  f("stores", x.stores);
+  f("operands", x.operands);
+  f("results", x.results);
+  f("reduction", x.reduction);
+  f("bindings", x.bindings);
 }
-template <class F, class T> void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Dispatch> { f("parts", x.parts); }
-template <class F, class T> void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Readable> {
-  f("name", x.name); f("dtype", x.dtype); f("shape", x.shape); f("buffer", x.buffer); f("offset", x.offset); f("strides", x.strides);
+template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Buffer> {
+  f("where", x.where);
+  f("name", x.name);
+  f("constant", x.constant);
+  f("dtype", x.dtype);
+  f("elements", x.elements);
+  f("arena", x.arena);
+  f("offset", x.offset);
+  f("bytes", x.bytes);
+  f("first", x.first);
+  f("last", x.last);
 }
-template <class F, class T> void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Program> {
-  f("kernels", x.kernels); f("buffers", x.buffers); f("dispatches", x.dispatches); f("arenas", x.arenas);
-  f("outputs", x.outputs); f("captures", x.captures);
+template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Dispatch::Part> {
+  f("kernel", x.kernel);
+  f("buffers", x.buffers);
+  f("label", x.label);
 }
-template <class F, class T> void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, PersistentTensor> {
-  f("name", x.name); f("dtype", x.dtype); f("shape", x.shape); f("is_param", x.is_param); f("init_kind", x.init.kind);
-  f("init_mean", x.init.mean); f("init_width", x.init.width);
+template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Dispatch> {
+  f("parts", x.parts);
 }
-template <class F, class T> void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, InputTensor> {
-  f("name", x.name); f("dtype", x.dtype); f("shape", x.shape);
+template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Readable> {
+  f("name", x.name);
+  f("dtype", x.dtype);
+  f("shape", x.shape);
+  f("buffer", x.buffer);
+  f("offset", x.offset);
+  f("strides", x.strides);
 }
-template <class F, class T> void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, ProgramEntry> {
-  f("name", x.name); f("inputs", x.inputs); f("program", x.program);
+template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Program> {
+  f("kernels", x.kernels);
+  f("buffers", x.buffers);
+  f("dispatches", x.dispatches);
+  f("arenas", x.arenas);
+  f("outputs", x.outputs);
+  f("captures", x.captures);
 }
-template <class F, class T> void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, ProgramFile> {
-  f("target", x.target); f("storage", x.storage); f("entries", x.entries);
+template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, PersistentTensor> {
+  f("name", x.name);
+  f("dtype", x.dtype);
+  f("shape", x.shape);
+  f("is_param", x.is_param);
+  f("init_kind", x.init.kind);
+  f("init_mean", x.init.mean);
+  f("init_width", x.init.width);
+}
+template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, InputTensor> {
+  f("name", x.name);
+  f("dtype", x.dtype);
+  f("shape", x.shape);
+}
+template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, ProgramEntry> {
+  f("name", x.name);
+  f("inputs", x.inputs);
+  f("program", x.program);
+}
+template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, ProgramFile> {
+  f("target", x.target);
+  f("storage", x.storage);
+  f("entries", x.entries);
 }
 
 struct Writer {
@@ -81,11 +167,9 @@ struct Writer {
   Json write(const std::string& text) { return text; }
   Json write(bool value) { return value; }
   template <class T>
-  requires std::is_arithmetic_v<T>
-  Json write(T value) { return value; }
+  requires std::is_arithmetic_v<T> Json write(T value) { return value; }
   template <class T>
-  requires std::is_enum_v<T>
-  Json write(T value) { return static_cast<int>(value); }
+  requires std::is_enum_v<T> Json write(T value) { return static_cast<int>(value); }
   template <class T>
   Json write(const std::vector<T>& list) {
     Json json = Json::array();
@@ -93,8 +177,7 @@ struct Writer {
     return json;
   }
   template <class T>
-  requires std::is_class_v<T>
-  Json write(const T& x) {
+  requires std::is_class_v<T> Json write(const T& x) {
     Json json = Json::object();
     auto visit = [&](const char* field, const auto& value) { json[field] = write(value); };
     fields(visit, x);
@@ -176,9 +259,11 @@ void check_references(const ProgramFile& file) {
     for (const KernelSpec& kernel : program.kernels) {
       const auto body = kernel.body.size(), bindings = static_cast<std::size_t>(std::max(kernel.bindings, 0));
       for (const Load& load : kernel.loads)
-        fine &= in(load.binding, bindings) && load.map.strides.size() == kernel.domain.size() && (load.indirect < 0 || in(load.indirect, body));
+        fine &= in(load.binding, bindings) && load.map.strides.size() == kernel.domain.size() &&
+                (load.indirect < 0 || in(load.indirect, body));
       for (const Store& store : kernel.stores)
-        fine &= in(store.binding, bindings) && store.map.strides.size() == kernel.domain.size() && in(store.value, body);
+        fine &=
+            in(store.binding, bindings) && store.map.strides.size() == kernel.domain.size() && in(store.value, body);
       for (std::size_t i = 0; i < body; ++i) {
         const Instruction& own = kernel.body[i];
         for (const int operand : {own.a, own.b, own.c}) fine &= operand < static_cast<int>(i);
@@ -186,7 +271,8 @@ void check_references(const ProgramFile& file) {
         if (own.kind == Instruction::Kind::position) fine &= in(own.index, kernel.domain.size());
       }
       for (const auto* list : {&kernel.operands, &kernel.results})
-        for (const TensorAccess& access : *list) fine &= access.binding < kernel.bindings && access.strides.size() == access.shape.size();
+        for (const TensorAccess& access : *list)
+          fine &= access.binding < kernel.bindings && access.strides.size() == access.shape.size();
     }
     if (!fine) throw FileError(fmt::format("entry {} refers to something that is not there", entry.name));
     verify(program, Target::cpu());
@@ -217,9 +303,12 @@ void save_program(const std::filesystem::path& path, const ProgramFile& file) {
 ProgramFile load_program(const std::filesystem::path& path) {
   const MappedFile mapped(path);
   const std::string_view text = mapped.text();
-  const auto fail = [&](const std::string& what) -> FileError { return FileError(fmt::format("{}: {}", path.string(), what)); };
+  const auto fail = [&](const std::string& what) -> FileError {
+    return FileError(fmt::format("{}: {}", path.string(), what));
+  };
   std::uint64_t length = 0;
-  if (text.size() < magic.size() + sizeof(length) || !text.starts_with(magic)) throw fail("not a program of this version of Jerboa");
+  if (text.size() < magic.size() + sizeof(length) || !text.starts_with(magic))
+    throw fail("not a program of this version of Jerboa");
   std::memcpy(&length, text.data() + magic.size(), sizeof(length));
   const std::string_view rest = text.substr(magic.size() + sizeof(length));
   if (length > rest.size()) throw fail("the header is cut off");
@@ -238,7 +327,8 @@ ProgramFile load_program(const std::filesystem::path& path) {
         const auto offset = item.at("offset").get<std::uint64_t>();
         std::uint64_t bytes = static_cast<std::uint64_t>(bits(dtype)) / 8;
         for (const auto size : shape) {
-          if (size < 0 || (size > 0 && bytes > blobs.size() / static_cast<std::uint64_t>(size) + 1)) throw fail("a constant is cut off");
+          if (size < 0 || (size > 0 && bytes > blobs.size() / static_cast<std::uint64_t>(size) + 1))
+            throw fail("a constant is cut off");
           bytes *= static_cast<std::uint64_t>(size);
         }
         if (offset > blobs.size() || bytes > blobs.size() - offset) throw fail("a constant is cut off");

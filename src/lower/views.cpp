@@ -128,7 +128,8 @@ Graph make_views_possible(const Graph& graph) {
       const Shape& to = graph.shape(node.outputs[0]);
       if (!reshape_strides(result.shape(input), layouts[static_cast<std::size_t>(input)].strides, to)) {
         // A cast to its own type is a copy.
-        const TensorId copy = result.add_node(Op::cast, {input}, CastAttrs{result.type(input).dtype}, node.site).front();
+        const TensorId copy =
+            result.add_node(Op::cast, {input}, CastAttrs{result.type(input).dtype}, node.site).front();
         note(Node(result.nodes.back()));
         const std::size_t before = result.tensors.size();
         const auto made = result.add_node(Op::reshape, {copy}, node.attrs, node.site);

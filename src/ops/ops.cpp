@@ -1,10 +1,8 @@
-#include <jerboa/ops/ops.h>
-
 #include <cmath>
-
 #include <fmt/format.h>
 
 #include <jerboa/ir/shapes.h>
+#include <jerboa/ops/ops.h>
 
 namespace jerboa {
 namespace {
@@ -46,7 +44,8 @@ Tensor leaf(Op op, const std::string& name, const TensorType& type, Storage stor
     throw GraphError(fmt::format("{}: the name {} is taken{}", jerboa::name(op), name, in_parentheses(site)));
   for (const Dim& dim : type.shape)
     if (dim.lower_bound() < 0)
-      throw ShapeError(fmt::format("{} {}: {} has a negative size{}", jerboa::name(op), name, to_string(type.shape), in_parentheses(site)));
+      throw ShapeError(fmt::format("{} {}: {} has a negative size{}", jerboa::name(op), name, to_string(type.shape),
+                                   in_parentheses(site)));
   const TensorId id = graph.add_node(op, {}, NoAttrs{}, site, &type, storage).front();
   graph.rename(id, name);
   return {graph.identity(), id};
@@ -116,7 +115,8 @@ Tensor constant(HostTensor values, const char* file, int line) {
   const TensorType type{values.dtype(), to_shape(values.shape())};
   graph.constants.push_back(std::move(values));
   const ConstantAttrs attrs{static_cast<int>(graph.constants.size()) - 1};
-  return {graph.identity(), graph.add_node(Op::constant, {}, attrs, site_of(file, line), &type, Storage::constant).front()};
+  return {graph.identity(),
+          graph.add_node(Op::constant, {}, attrs, site_of(file, line), &type, Storage::constant).front()};
 }
 
 Tensor full(Shape shape, double value, DType dtype) { return broadcast_to(scalar(value, dtype), std::move(shape)); }
@@ -336,7 +336,9 @@ Tensor matmul_grouped(Operand x, Operand w, Operand offsets, GroupedAttrs attrs)
 Tensor matmul_grouped_weight_grad(Operand x, Operand dy, Operand offsets) {
   return one(Op::matmul_grouped_weight_grad, {x, dy, offsets});
 }
-Tensor conv1d(Operand x, Operand weight, Operand bias, Conv1dAttrs attrs) { return one(Op::conv1d, {x, weight, bias}, attrs); }
+Tensor conv1d(Operand x, Operand weight, Operand bias, Conv1dAttrs attrs) {
+  return one(Op::conv1d, {x, weight, bias}, attrs);
+}
 Tensor conv2d(Operand x, Operand weight, Operand bias, Conv2dAttrs attrs) {
   return one(Op::conv2d, {x, weight, bias}, std::move(attrs));
 }
@@ -413,7 +415,8 @@ Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& option
   AttentionOptions inner = options;
   inner.heads = 0;
   const int kv_heads = options.kv_heads == 0 ? options.heads : options.kv_heads;
-  return merge_heads(attention(split_heads(q, options.heads), split_heads(k, kv_heads), split_heads(v, kv_heads), inner));
+  return merge_heads(
+      attention(split_heads(q, options.heads), split_heads(k, kv_heads), split_heads(v, kv_heads), inner));
 }
 
 Tensor attention_weights(Operand q, Operand k, const AttentionOptions& options) {

@@ -1,8 +1,7 @@
-#include <jerboa/ops/tensor.h>
-
 #include <fmt/format.h>
 
 #include <jerboa/ops/ops.h>
+#include <jerboa/ops/tensor.h>
 
 namespace jerboa {
 namespace {
@@ -31,7 +30,8 @@ std::string at(const CallSite& site) {
 const TensorInfo& look_up(const Tensor& tensor, std::string_view what) {
   const Graph& graph = current_graph(what);
   if (!tensor) throw GraphError(fmt::format("{}: the tensor is empty", what));
-  if (tensor.graph() != graph.identity()) throw GraphError(fmt::format("{}: the tensor belongs to another graph", what));
+  if (tensor.graph() != graph.identity())
+    throw GraphError(fmt::format("{}: the tensor belongs to another graph", what));
   if (tensor.id() >= static_cast<TensorId>(graph.tensors.size()))
     throw GraphError(fmt::format("{}: the tensor is not in the graph: its trace failed", what));
   return graph.tensor(tensor.id());
@@ -40,17 +40,19 @@ const TensorInfo& look_up(const Tensor& tensor, std::string_view what) {
 Tensor parameter_tensor(const Parameter& parameter, const CallSite& site) {
   Graph& graph = current_graph("a parameter", site);
   if (parameter.path.empty())
-    throw GraphError(fmt::format("{}{} has no name: list it in JERBOA_FIELDS of the struct that holds it, and hand the model "
-                                 "to a Trainer or to assign_paths{}",
-                                 parameter.owner.empty() ? "a parameter" : parameter.owner,
-                                 parameter.site.line > 0 ? " made at " + parameter.site.str() : "", at(site)));
+    throw GraphError(
+        fmt::format("{}{} has no name: list it in JERBOA_FIELDS of the struct that holds it, and hand the model "
+                    "to a Trainer or to assign_paths{}",
+                    parameter.owner.empty() ? "a parameter" : parameter.owner,
+                    parameter.site.line > 0 ? " made at " + parameter.site.str() : "", at(site)));
   const TensorId known = graph.find(parameter.path);
   if (known == no_tensor || graph.tensor(known).storage == Storage::activation)
     return param_input(parameter.path, parameter.shape,
                        {.init = parameter.init, .trainable = parameter.trainable, .decay = parameter.decay}, site.file,
                        site.line);
   if (graph.tensor(known).storage != Storage::param || graph.shape(known) != parameter.shape)
-    throw GraphError(fmt::format("parameter {}: the graph already has another tensor of that name{}", parameter.path, at(site)));
+    throw GraphError(
+        fmt::format("parameter {}: the graph already has another tensor of that name{}", parameter.path, at(site)));
   return {graph.identity(), known};
 }
 
@@ -95,7 +97,8 @@ std::string detail::site_text(const CallSite& site) { return scoped_site.empty()
 
 Graph& current_graph(std::string_view what, const CallSite& site) {
   if (traced == nullptr)
-    throw GraphError(fmt::format("{}: ops work only inside trace(), a model's forward function or a loss{}", what, at(site)));
+    throw GraphError(
+        fmt::format("{}: ops work only inside trace(), a model's forward function or a loss{}", what, at(site)));
   return *traced;
 }
 

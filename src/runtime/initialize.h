@@ -9,6 +9,7 @@ namespace jerboa::detail {
 
 /// The initial values of a parameter or state: a function of the seed and the name alone, so that adding a layer leaves
 /// the others as they were.
-HostTensor initial_values(const std::string& name, DType dtype, const Sizes& sizes, const Init& init, std::uint64_t seed);
+HostTensor initial_values(const std::string& name, DType dtype, const Sizes& sizes, const Init& init,
+                          std::uint64_t seed);
 
 }  // namespace jerboa::detail

@@ -17,7 +17,8 @@ void Session::save_program(const std::filesystem::path& path) const {
   for (const auto& [name, entry] : entries_) {
     const Program* program = entry->executable->program();
     if (program == nullptr)
-      throw UsageError(fmt::format("the device {} runs graphs as they are, so it has no program to save; use cpu", device_.name()));
+      throw UsageError(
+          fmt::format("the device {} runs graphs as they are, so it has no program to save; use cpu", device_.name()));
     ProgramEntry saved{name, {}, *program};
     for (const Port& input : entry->inputs) saved.inputs.push_back({input.name, input.type.dtype, input.type.shape});
     file.entries.push_back(std::move(saved));
@@ -28,7 +29,8 @@ void Session::save_program(const std::filesystem::path& path) const {
 Session Session::load_program(const std::filesystem::path& path, Device device, SessionOptions options) {
   const ProgramFile file = jerboa::load_program(path);
   if (file.target != device.name())
-    throw UsageError(fmt::format("{} is a program for the device {}, not {}", path.string(), file.target, device.name()));
+    throw UsageError(
+        fmt::format("{} is a program for the device {}, not {}", path.string(), file.target, device.name()));
   Session session(std::move(device), options);
   for (const PersistentTensor& tensor : file.storage) {
     TensorInfo info;
@@ -41,8 +43,10 @@ Session Session::load_program(const std::filesystem::path& path, Device device, 
   for (const ProgramEntry& saved : file.entries) {
     auto entry = std::make_shared<Entry>();
     for (const InputTensor& input : saved.inputs) entry->inputs.push_back({input.name, {input.dtype, input.shape}});
-    for (const Readable& output : saved.program.outputs) entry->outputs.push_back({output.name, {output.dtype, output.shape}});
-    for (const Readable& capture : saved.program.captures) entry->captures.push_back({capture.name, {capture.dtype, capture.shape}});
+    for (const Readable& output : saved.program.outputs)
+      entry->outputs.push_back({output.name, {output.dtype, output.shape}});
+    for (const Readable& capture : saved.program.captures)
+      entry->captures.push_back({capture.name, {capture.dtype, capture.shape}});
     entry->executable = session.device_.backend().load(saved.program, session.finder());
     session.entries_.emplace(saved.name, std::move(entry));
   }

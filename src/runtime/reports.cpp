@@ -1,7 +1,6 @@
 #include <algorithm>
-#include <map>
-
 #include <fmt/format.h>
+#include <map>
 
 #include <jerboa/runtime/session.h>
 
@@ -50,14 +49,15 @@ std::string print(const std::vector<KernelTime>& times) {
 }
 
 std::string print(const MemoryReport& report) {
-  std::string text = fmt::format("persistent  {:>12} bytes: parameters, gradients, states\nactivations {:>12} bytes, shared by {} tensors\n",
-                                 report.persistent, report.activations, report.tensors.size());
+  std::string text = fmt::format(
+      "persistent  {:>12} bytes: parameters, gradients, states\nactivations {:>12} bytes, shared by {} tensors\n",
+      report.persistent, report.activations, report.tensors.size());
   auto tensors = report.tensors;
   std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   constexpr std::size_t most = 20;
   for (std::size_t i = 0; i < std::min(tensors.size(), most); ++i)
-    text += fmt::format("  {:>12} bytes at {:>12}, kernels {} to {}: {}\n", tensors[i].bytes, tensors[i].offset, tensors[i].first,
-                        tensors[i].last, tensors[i].name);
+    text += fmt::format("  {:>12} bytes at {:>12}, kernels {} to {}: {}\n", tensors[i].bytes, tensors[i].offset,
+                        tensors[i].first, tensors[i].last, tensors[i].name);
   return text;
 }
 

@@ -135,7 +135,8 @@ void Session::add_entry(const std::string& name, const Graph& graph) {
     for (const TensorInfo& tensor : graph.tensors)
       if (tensor.storage == Storage::input) entry->inputs.push_back({tensor.name, tensor.type});
     for (const NamedTensor& output : graph.outputs) entry->outputs.push_back({output.name, graph.type(output.tensor)});
-    for (const NamedTensor& capture : graph.captures) entry->captures.push_back({capture.name, graph.type(capture.tensor)});
+    for (const NamedTensor& capture : graph.captures)
+      entry->captures.push_back({capture.name, graph.type(capture.tensor)});
     entry->executable = device_.backend().compile(graph, finder());
     entries_.emplace(name, std::move(entry));
   } catch (...) {

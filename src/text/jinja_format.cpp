@@ -86,18 +86,13 @@ std::string float_body(double magnitude, const Spec& spec, char type) {
   // A magnitude of 1e308 has 309 digits; a precision is bounded by max_width.
   const int precision = spec.precision < 0 ? 6 : spec.precision;
   switch (type) {
-    case 'e':
-      return fmt::format("{:.{}e}", magnitude, precision);
-    case 'E':
-      return fmt::format("{:.{}E}", magnitude, precision);
-    case 'g':
-      return fmt::format("{:.{}g}", magnitude, std::max(precision, 1));
-    case '%':
-      return fmt::format("{:.{}f}%", magnitude * 100, precision);
+    case 'e': return fmt::format("{:.{}e}", magnitude, precision);
+    case 'E': return fmt::format("{:.{}E}", magnitude, precision);
+    case 'g': return fmt::format("{:.{}g}", magnitude, std::max(precision, 1));
+    case '%': return fmt::format("{:.{}f}%", magnitude * 100, precision);
     case '\0':
       return spec.precision < 0 ? format_float(magnitude) : fmt::format("{:.{}g}", magnitude, std::max(precision, 1));
-    default:
-      return fmt::format("{:.{}f}", magnitude, precision);
+    default: return fmt::format("{:.{}f}", magnitude, precision);
   }
 }
 
@@ -116,20 +111,11 @@ std::string format_value(const Value& value, const Spec& spec) {
     const std::uint64_t magnitude =
         negative ? -static_cast<std::uint64_t>(value.integer()) : static_cast<std::uint64_t>(value.integer());
     switch (spec.type) {
-      case 'x':
-        body = fmt::format("{:x}", magnitude);
-        break;
-      case 'X':
-        body = fmt::format("{:X}", magnitude);
-        break;
-      case 'o':
-        body = fmt::format("{:o}", magnitude);
-        break;
-      case 'b':
-        body = fmt::format("{:b}", magnitude);
-        break;
-      default:
-        body = fmt::format("{}", magnitude);
+      case 'x': body = fmt::format("{:x}", magnitude); break;
+      case 'X': body = fmt::format("{:X}", magnitude); break;
+      case 'o': body = fmt::format("{:o}", magnitude); break;
+      case 'b': body = fmt::format("{:b}", magnitude); break;
+      default: body = fmt::format("{}", magnitude);
     }
     if (spec.alternate && spec.type != '\0' && spec.type != 'd') body = fmt::format("0{}{}", spec.type, body);
   } else {
@@ -275,9 +261,7 @@ std::string format_percent(Interpreter& interpreter, std::string_view format, co
         if (spec.align == '\0' || spec.align == '=') spec.align = '>';
         break;
       case 'i':
-      case 'u':
-        spec.type = 'd';
-        [[fallthrough]];
+      case 'u': spec.type = 'd'; [[fallthrough]];
       case 'd':
         if (value.is_float()) {
           if (!(std::fabs(value.number()) < 9e18)) throw Fault("format: the number is too large for '%d'");
@@ -291,10 +275,8 @@ std::string format_percent(Interpreter& interpreter, std::string_view format, co
       case 'E':
       case 'f':
       case 'F':
-      case 'g':
-        break;
-      default:
-        throw Fault(fmt::format("format: unknown type '%{}'", spec.type));
+      case 'g': break;
+      default: throw Fault(fmt::format("format: unknown type '%{}'", spec.type));
     }
     const std::string text = format_value(value, spec);
     interpreter.charge(text.size());

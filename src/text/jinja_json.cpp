@@ -14,19 +14,15 @@ constexpr int max_depth = 200;
 Value from_json_at(const nlohmann::ordered_json& json, int depth) {
   if (depth > max_depth) throw Fault("the data is nested too deeply");
   switch (json.type()) {
-    case nlohmann::json::value_t::boolean:
-      return json.get<bool>();
-    case nlohmann::json::value_t::number_integer:
-      return json.get<std::int64_t>();
+    case nlohmann::json::value_t::boolean: return json.get<bool>();
+    case nlohmann::json::value_t::number_integer: return json.get<std::int64_t>();
     case nlohmann::json::value_t::number_unsigned: {
       const auto number = json.get<std::uint64_t>();
       if (number > static_cast<std::uint64_t>(INT64_MAX)) return static_cast<double>(number);
       return static_cast<std::int64_t>(number);
     }
-    case nlohmann::json::value_t::number_float:
-      return json.get<double>();
-    case nlohmann::json::value_t::string:
-      return json.get_ref<const std::string&>();
+    case nlohmann::json::value_t::number_float: return json.get<double>();
+    case nlohmann::json::value_t::string: return json.get_ref<const std::string&>();
     case nlohmann::json::value_t::array: {
       std::vector<Value> items;
       items.reserve(json.size());
@@ -40,8 +36,7 @@ Value from_json_at(const nlohmann::ordered_json& json, int depth) {
     }
     case nlohmann::json::value_t::null:
     case nlohmann::json::value_t::binary:
-    case nlohmann::json::value_t::discarded:
-      break;
+    case nlohmann::json::value_t::discarded: break;
   }
   return None{};
 }
@@ -163,27 +158,13 @@ class Writer {
 
   void write_byte(char c) {
     switch (c) {
-      case '"':
-        out_ += "\\\"";
-        break;
-      case '\\':
-        out_ += "\\\\";
-        break;
-      case '\n':
-        out_ += "\\n";
-        break;
-      case '\r':
-        out_ += "\\r";
-        break;
-      case '\t':
-        out_ += "\\t";
-        break;
-      case '\b':
-        out_ += "\\b";
-        break;
-      case '\f':
-        out_ += "\\f";
-        break;
+      case '"': out_ += "\\\""; break;
+      case '\\': out_ += "\\\\"; break;
+      case '\n': out_ += "\\n"; break;
+      case '\r': out_ += "\\r"; break;
+      case '\t': out_ += "\\t"; break;
+      case '\b': out_ += "\\b"; break;
+      case '\f': out_ += "\\f"; break;
       default:
         if (static_cast<unsigned char>(c) < 0x20)
           out_ += fmt::format("\\u{:04x}", static_cast<unsigned>(c));

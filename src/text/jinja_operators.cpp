@@ -47,12 +47,9 @@ Value integer_arithmetic(BinaryOp op, std::int64_t a, std::int64_t b) {
     case BinaryOp::multiply:
       if (__builtin_mul_overflow(a, b, &out)) throw Fault(overflow);
       return out;
-    case BinaryOp::divide:
-      return static_cast<double>(a) / static_cast<double>(b);
-    case BinaryOp::floor_divide:
-      return floor_divide(a, b);
-    case BinaryOp::modulo:
-      return b == -1 ? Value(std::int64_t{0}) : Value(a - floor_divide(a, b) * b);
+    case BinaryOp::divide: return static_cast<double>(a) / static_cast<double>(b);
+    case BinaryOp::floor_divide: return floor_divide(a, b);
+    case BinaryOp::modulo: return b == -1 ? Value(std::int64_t{0}) : Value(a - floor_divide(a, b) * b);
     case BinaryOp::power:
       if (b < 0) return std::pow(static_cast<double>(a), static_cast<double>(b));
       return integer_power(a, b);
@@ -62,42 +59,29 @@ Value integer_arithmetic(BinaryOp op, std::int64_t a, std::int64_t b) {
 
 Value float_arithmetic(BinaryOp op, double a, double b) {
   switch (op) {
-    case BinaryOp::add:
-      return a + b;
-    case BinaryOp::subtract:
-      return a - b;
-    case BinaryOp::multiply:
-      return a * b;
-    case BinaryOp::divide:
-      return a / b;
-    case BinaryOp::floor_divide:
-      return std::floor(a / b);
+    case BinaryOp::add: return a + b;
+    case BinaryOp::subtract: return a - b;
+    case BinaryOp::multiply: return a * b;
+    case BinaryOp::divide: return a / b;
+    case BinaryOp::floor_divide: return std::floor(a / b);
     case BinaryOp::modulo: {
       const double rest = std::fmod(a, b);
       return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
     }
-    case BinaryOp::power:
-      return std::pow(a, b);
+    case BinaryOp::power: return std::pow(a, b);
   }
   return None{};
 }
 
 const char* symbol(BinaryOp op) {
   switch (op) {
-    case BinaryOp::add:
-      return "+";
-    case BinaryOp::subtract:
-      return "-";
-    case BinaryOp::multiply:
-      return "*";
-    case BinaryOp::divide:
-      return "/";
-    case BinaryOp::floor_divide:
-      return "//";
-    case BinaryOp::modulo:
-      return "%";
-    case BinaryOp::power:
-      return "**";
+    case BinaryOp::add: return "+";
+    case BinaryOp::subtract: return "-";
+    case BinaryOp::multiply: return "*";
+    case BinaryOp::divide: return "/";
+    case BinaryOp::floor_divide: return "//";
+    case BinaryOp::modulo: return "%";
+    case BinaryOp::power: return "**";
   }
   return "?";
 }
@@ -165,29 +149,20 @@ Value arithmetic(Interpreter& interpreter, BinaryOp op, const Value& left, const
 
 bool compare_with(CompareOp op, const Value& left, const Value& right) {
   switch (op) {
-    case CompareOp::equal:
-      return equal(left, right);
-    case CompareOp::not_equal:
-      return !equal(left, right);
-    case CompareOp::in:
-      return contains(right, left);
-    case CompareOp::not_in:
-      return !contains(right, left);
-    default:
-      break;
+    case CompareOp::equal: return equal(left, right);
+    case CompareOp::not_equal: return !equal(left, right);
+    case CompareOp::in: return contains(right, left);
+    case CompareOp::not_in: return !contains(right, left);
+    default: break;
   }
   // NaN is in no order, which a three-way comparison cannot say.
   if (left.is_number() && right.is_number() && (std::isnan(left.number()) || std::isnan(right.number()))) return false;
   const int order = compare(left, right);
   switch (op) {
-    case CompareOp::less:
-      return order < 0;
-    case CompareOp::less_equal:
-      return order <= 0;
-    case CompareOp::greater:
-      return order > 0;
-    default:
-      return order >= 0;
+    case CompareOp::less: return order < 0;
+    case CompareOp::less_equal: return order <= 0;
+    case CompareOp::greater: return order > 0;
+    default: return order >= 0;
   }
 }
 

@@ -74,22 +74,14 @@ class Parser {
 
   static std::string describe(const Token& token) {
     switch (token.kind) {
-      case TokenKind::data:
-        return "text";
-      case TokenKind::variable_begin:
-        return "'{{'";
-      case TokenKind::variable_end:
-        return "'}}'";
-      case TokenKind::block_begin:
-        return "'{%'";
-      case TokenKind::block_end:
-        return "'%}'";
-      case TokenKind::end:
-        return "the end of the template";
-      case TokenKind::string:
-        return "a string";
-      default:
-        return "'" + token.text + "'";
+      case TokenKind::data: return "text";
+      case TokenKind::variable_begin: return "'{{'";
+      case TokenKind::variable_end: return "'}}'";
+      case TokenKind::block_begin: return "'{%'";
+      case TokenKind::block_end: return "'%}'";
+      case TokenKind::end: return "the end of the template";
+      case TokenKind::string: return "a string";
+      default: return "'" + token.text + "'";
     }
   }
 
@@ -130,9 +122,7 @@ class Parser {
     for (;;) {
       const int at = line();
       switch (current().kind) {
-        case TokenKind::data:
-          out.push_back({at, Text{next().text}});
-          break;
+        case TokenKind::data: out.push_back({at, Text{next().text}}); break;
         case TokenKind::variable_begin: {
           next();
           ExpressionPtr value = tuple_or_expression(true);
@@ -525,12 +515,9 @@ class Parser {
         while (current().kind == TokenKind::string) text += next().text;
         return make(at, 0, Literal{std::move(text)});
       }
-      case TokenKind::integer:
-        return make(at, 0, Literal{next().integer});
-      case TokenKind::floating:
-        return make(at, 0, Literal{next().number});
-      default:
-        break;
+      case TokenKind::integer: return make(at, 0, Literal{next().integer});
+      case TokenKind::floating: return make(at, 0, Literal{next().number});
+      default: break;
     }
     if (take_op("(")) {
       if (take_op(")")) return make(at, 0, Sequence{{}, true});
@@ -678,14 +665,11 @@ class Parser {
 
   bool begins_test_argument() const {
     switch (current().kind) {
-      case TokenKind::name:
-        return !is_name({"else", "or", "and", "is", "if", "not", "in", "recursive"});
+      case TokenKind::name: return !is_name({"else", "or", "and", "is", "if", "not", "in", "recursive"});
       case TokenKind::string:
       case TokenKind::integer:
-      case TokenKind::floating:
-        return true;
-      default:
-        return is_op("[") || is_op("{");
+      case TokenKind::floating: return true;
+      default: return is_op("[") || is_op("{");
     }
   }
 

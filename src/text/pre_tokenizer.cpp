@@ -43,17 +43,10 @@ void split_by(const std::vector<Range>& matches, Range range, SplitBehavior beha
     if (!merged.empty()) {
       const bool previous = merged.back().match;
       switch (behavior) {
-        case SplitBehavior::contiguous:
-          join = part.match == previous;
-          break;
-        case SplitBehavior::merged_with_previous:
-          join = part.match && !previous;
-          break;
-        case SplitBehavior::merged_with_next:
-          join = previous && !part.match;
-          break;
-        default:
-          break;
+        case SplitBehavior::contiguous: join = part.match == previous; break;
+        case SplitBehavior::merged_with_previous: join = part.match && !previous; break;
+        case SplitBehavior::merged_with_next: join = previous && !part.match; break;
+        default: break;
       }
     }
     if (join) {
@@ -146,14 +139,10 @@ void SplitCharacters::apply(Words& words) const {
   split_words(words, behavior, false, [&](std::string_view text) {
     return characters_where(text, [&](char32_t c) {
       switch (property) {
-        case Property::space:
-          return classify.is(c, unicode::kSpace);
-        case Property::punctuation:
-          return unicode::is_ascii_punctuation(c) || classify.is(c, unicode::kPunctuation);
-        case Property::digit:
-          return classify.is(c, unicode::kNumber);
-        case Property::character:
-          return c == character;
+        case Property::space: return classify.is(c, unicode::kSpace);
+        case Property::punctuation: return unicode::is_ascii_punctuation(c) || classify.is(c, unicode::kPunctuation);
+        case Property::digit: return classify.is(c, unicode::kNumber);
+        case Property::character: return c == character;
       }
       return false;
     });

@@ -24,20 +24,11 @@ class ProtobufReader {
     number_ = 0;
     bytes_ = {};
     switch (tag & 7) {
-      case 0:
-        number_ = varint();
-        break;
-      case 1:
-        bytes_ = take(8);
-        break;
-      case 2:
-        bytes_ = take(varint());
-        break;
-      case 5:
-        bytes_ = take(4);
-        break;
-      default:
-        fail();
+      case 0: number_ = varint(); break;
+      case 1: bytes_ = take(8); break;
+      case 2: bytes_ = take(varint()); break;
+      case 5: bytes_ = take(4); break;
+      default: fail();
     }
     return true;
   }

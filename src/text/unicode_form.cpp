@@ -13,14 +13,10 @@ namespace {
 utf8proc_option_t options_of(UnicodeForm form) {
   constexpr auto kStable = UTF8PROC_STABLE;
   switch (form) {
-    case UnicodeForm::nfc:
-      return static_cast<utf8proc_option_t>(kStable | UTF8PROC_COMPOSE);
-    case UnicodeForm::nfd:
-      return static_cast<utf8proc_option_t>(kStable | UTF8PROC_DECOMPOSE);
-    case UnicodeForm::nfkc:
-      return static_cast<utf8proc_option_t>(kStable | UTF8PROC_COMPOSE | UTF8PROC_COMPAT);
-    case UnicodeForm::nfkd:
-      return static_cast<utf8proc_option_t>(kStable | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT);
+    case UnicodeForm::nfc: return static_cast<utf8proc_option_t>(kStable | UTF8PROC_COMPOSE);
+    case UnicodeForm::nfd: return static_cast<utf8proc_option_t>(kStable | UTF8PROC_DECOMPOSE);
+    case UnicodeForm::nfkc: return static_cast<utf8proc_option_t>(kStable | UTF8PROC_COMPOSE | UTF8PROC_COMPAT);
+    case UnicodeForm::nfkd: return static_cast<utf8proc_option_t>(kStable | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT);
   }
   return kStable;
 }

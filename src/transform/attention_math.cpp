@@ -47,7 +47,8 @@ Tensor visibility(const AttentionOperands& in, const AttentionAttrs& attrs, cons
     if (attrs.window > 0) restrict(visible, key_at > query_at - attrs.window);
   }
   if (in.mask && in.mask.dtype() == DType::boolean)
-    restrict(visible, group_heads(broadcast_to(in.mask, {in.q.dim(0), in.q.dim(1), in.q.dim(2), in.k.dim(2)}), key_heads));
+    restrict(visible,
+             group_heads(broadcast_to(in.mask, {in.q.dim(0), in.q.dim(1), in.q.dim(2), in.k.dim(2)}), key_heads));
   return visible ? broadcast_to(visible, scores) : visible;
 }
 
@@ -82,7 +83,8 @@ AttentionProbabilities attention_probabilities(const AttentionOperands& in, cons
     result.cap_slope = 1 - bent * bent;
   }
   if (in.mask && is_float(in.mask.dtype()))
-    scores = scores + group_heads(broadcast_to(in.mask, {in.q.dim(0), in.q.dim(1), in.q.dim(2), in.k.dim(2)}), key_heads);
+    scores =
+        scores + group_heads(broadcast_to(in.mask, {in.q.dim(0), in.q.dim(1), in.q.dim(2), in.k.dim(2)}), key_heads);
   const Tensor visible = visibility(in, attrs, scores.shape(), key_heads);
   if (visible) scores = where(visible, scores, lowest_score(dtype));
 

@@ -1,8 +1,7 @@
-#include <jerboa/transform/cleanup.h>
-
+#include <fmt/format.h>
 #include <map>
 
-#include <fmt/format.h>
+#include <jerboa/transform/cleanup.h>
 
 #include "transform/rewrite.h"
 
@@ -19,7 +18,8 @@ Graph merge_common_nodes(const Graph& graph) {
       continue;
     }
     const auto inputs = rewriter.at(node.inputs);
-    const std::string key = fmt::format("{} {} {} {}", name(node.op), fmt::join(inputs, ","), attrs_to_json(node.attrs), node.recompute);
+    const std::string key =
+        fmt::format("{} {} {} {}", name(node.op), fmt::join(inputs, ","), attrs_to_json(node.attrs), node.recompute);
     const auto found = known.find(key);
     if (found != known.end()) {
       rewriter.replace(node, found->second, result.tensors.size());
@@ -37,7 +37,9 @@ Graph recompute_activations(const Graph& graph) {
   for (std::size_t i = 0; i < graph.nodes.size(); ++i)
     for (const TensorId input : graph.nodes[i].inputs)
       if (input != no_tensor) uses[static_cast<std::size_t>(input)].push_back(static_cast<NodeId>(i));
-  const auto is_activation = [](Op op) { return op == Op::gelu || op == Op::relu || op == Op::silu || op == Op::tanh || op == Op::sigmoid; };
+  const auto is_activation = [](Op op) {
+    return op == Op::gelu || op == Op::relu || op == Op::silu || op == Op::tanh || op == Op::sigmoid;
+  };
   // The use, long after the others, before which a node is computed again.
   const auto late_use = [&](NodeId id) {
     const Node& node = graph.nodes[static_cast<std::size_t>(id)];
@@ -46,7 +48,8 @@ Graph recompute_activations(const Graph& graph) {
     const auto& operand = uses[static_cast<std::size_t>(node.inputs[0])];
     constexpr NodeId long_after = 40;
     for (std::size_t i = 1; i < own.size(); ++i)
-      if (own[i] > own[i - 1] + long_after && own[i - 1] < id + long_after && operand.back() > own[i] - long_after) return own[i];
+      if (own[i] > own[i - 1] + long_after && own[i - 1] < id + long_after && operand.back() > own[i] - long_after)
+        return own[i];
     return NodeId{-1};
   };
   std::map<NodeId, std::vector<NodeId>> again;  // by the use before which it happens

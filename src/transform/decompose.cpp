@@ -1,11 +1,10 @@
-#include <jerboa/transform/decompose.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include <jerboa/ir/shapes.h>
 #include <jerboa/ops/ops.h>
+#include <jerboa/transform/decompose.h>
 
 #include "transform/attention_math.h"
 #include "transform/rewrite.h"
@@ -91,9 +90,7 @@ std::vector<Tensor> rewrite<Op::conv1d>(const Node& node, const Inputs& in) {
 }
 
 // [time, keys] of s <= t
-Tensor causal_mask(const Tensor& x) {
-  return arange(x.dim(-1)) <= unsqueeze(arange(x.dim(-2)), {1});
-}
+Tensor causal_mask(const Tensor& x) { return arange(x.dim(-1)) <= unsqueeze(arange(x.dim(-2)), {1}); }
 
 template <>
 std::vector<Tensor> rewrite<Op::where_causal>(const Node& node, const Inputs& in) {
@@ -118,8 +115,8 @@ template <>
 std::vector<Tensor> rewrite<Op::attention_grad>(const Node& node, const Inputs& in) {
   const auto& attrs = node.as<AttentionGradAttrs>();
   const Tensor &k = in[1], &v = in[2], &dout = in[5], &mask = in[6], &sinks = in[7];
-  const auto p = detail::attention_probabilities(
-      {in[0], k, mask, sinks, in[8], in[9]}, {attrs.scale, attrs.causal, attrs.window, attrs.soft_cap, attrs.ring});
+  const auto p = detail::attention_probabilities({in[0], k, mask, sinks, in[8], in[9]},
+                                                 {attrs.scale, attrs.causal, attrs.window, attrs.soft_cap, attrs.ring});
   const double scale = attrs.scale != 0 ? attrs.scale : 1 / std::sqrt(static_cast<double>(in[0].dim(3).value()));
   const Dim key_heads = k.dim(1);
   const Tensor dy = detail::group_heads(dout, key_heads);

@@ -1,7 +1,6 @@
 #include <algorithm>
-#include <set>
-
 #include <fmt/format.h>
+#include <set>
 
 #include <jerboa/ops/ops.h>
 #include <jerboa/transform/decompose.h>

@@ -22,27 +22,69 @@ Operand maybe(const Tensor& tensor) { return tensor ? Operand(tensor) : Operand(
 
 // Element-wise, one operand
 
-template <> Grads gradient<Op::neg>(G g) { return {-g.dy}; }
-template <> Grads gradient<Op::abs>(G g) { return {where(g.x[0] > 0, g.dy, where(g.x[0] < 0, -g.dy, 0))}; }
-template <> Grads gradient<Op::sqrt>(G g) { return {g.dy / (2 * g.y[0])}; }
-template <> Grads gradient<Op::rsqrt>(G g) { return {g.dy * -0.5 * g.y[0] / g.x[0]}; }
-template <> Grads gradient<Op::log>(G g) { return {g.dy / g.x[0]}; }
-template <> Grads gradient<Op::exp>(G g) { return {g.dy * g.y[0]}; }
-template <> Grads gradient<Op::expm1>(G g) { return {g.dy * (g.y[0] + 1)}; }
-template <> Grads gradient<Op::sin>(G g) { return {g.dy * cos(g.x[0])}; }
-template <> Grads gradient<Op::cos>(G g) { return {-(g.dy * sin(g.x[0]))}; }
-template <> Grads gradient<Op::tanh>(G g) { return {g.dy * (1 - g.y[0] * g.y[0])}; }
-template <> Grads gradient<Op::sigmoid>(G g) { return {g.dy * (g.y[0] * (1 - g.y[0]))}; }
-template <> Grads gradient<Op::relu>(G g) { return {where(g.x[0] > 0, g.dy, 0)}; }
-template <> Grads gradient<Op::softplus>(G g) { return {g.dy * sigmoid(g.x[0])}; }
-template <> Grads gradient<Op::erf>(G g) {
+template <>
+Grads gradient<Op::neg>(G g) {
+  return {-g.dy};
+}
+template <>
+Grads gradient<Op::abs>(G g) {
+  return {where(g.x[0] > 0, g.dy, where(g.x[0] < 0, -g.dy, 0))};
+}
+template <>
+Grads gradient<Op::sqrt>(G g) {
+  return {g.dy / (2 * g.y[0])};
+}
+template <>
+Grads gradient<Op::rsqrt>(G g) {
+  return {g.dy * -0.5 * g.y[0] / g.x[0]};
+}
+template <>
+Grads gradient<Op::log>(G g) {
+  return {g.dy / g.x[0]};
+}
+template <>
+Grads gradient<Op::exp>(G g) {
+  return {g.dy * g.y[0]};
+}
+template <>
+Grads gradient<Op::expm1>(G g) {
+  return {g.dy * (g.y[0] + 1)};
+}
+template <>
+Grads gradient<Op::sin>(G g) {
+  return {g.dy * cos(g.x[0])};
+}
+template <>
+Grads gradient<Op::cos>(G g) {
+  return {-(g.dy * sin(g.x[0]))};
+}
+template <>
+Grads gradient<Op::tanh>(G g) {
+  return {g.dy * (1 - g.y[0] * g.y[0])};
+}
+template <>
+Grads gradient<Op::sigmoid>(G g) {
+  return {g.dy * (g.y[0] * (1 - g.y[0]))};
+}
+template <>
+Grads gradient<Op::relu>(G g) {
+  return {where(g.x[0] > 0, g.dy, 0)};
+}
+template <>
+Grads gradient<Op::softplus>(G g) {
+  return {g.dy * sigmoid(g.x[0])};
+}
+template <>
+Grads gradient<Op::erf>(G g) {
   return {g.dy * (2 * std::numbers::inv_sqrtpi) * exp(-(g.x[0] * g.x[0]))};
 }
-template <> Grads gradient<Op::silu>(G g) {
+template <>
+Grads gradient<Op::silu>(G g) {
   const Tensor s = sigmoid(g.x[0]);
   return {g.dy * (s * (1 + g.x[0] * (1 - s)))};
 }
-template <> Grads gradient<Op::gelu>(G g) {
+template <>
+Grads gradient<Op::gelu>(G g) {
   const Tensor& x = g.x[0];
   if (g.as<GeluAttrs>().approximate == GeluForm::none) {
     const Tensor density = exp(-0.5 * (x * x)) * (std::numbers::inv_sqrtpi / std::numbers::sqrt2);
@@ -52,26 +94,37 @@ template <> Grads gradient<Op::gelu>(G g) {
   const Tensor t = tanh(c * (x + k * (x * x * x)));
   return {g.dy * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * (c * (1 + 3 * k * (x * x))))};
 }
-template <> Grads gradient<Op::clamp>(G g) {
+template <>
+Grads gradient<Op::clamp>(G g) {
   const auto& bounds = g.as<ClampAttrs>();
   return {where(logical_and(g.x[0] >= bounds.min, g.x[0] <= bounds.max), g.dy, 0)};
 }
-template <> Grads gradient<Op::cast>(G g) {
+template <>
+Grads gradient<Op::cast>(G g) {
   if (!is_float(g.x[0].dtype())) return {{}};
   return {cast(g.dy, g.x[0].dtype())};
 }
 
 // Element-wise, two operands or three
 
-template <> Grads gradient<Op::add>(G g) { return {g.dy, g.dy}; }
-template <> Grads gradient<Op::sub>(G g) { return {g.dy, g.wanted[1] ? -g.dy : Tensor()}; }
-template <> Grads gradient<Op::mul>(G g) {
+template <>
+Grads gradient<Op::add>(G g) {
+  return {g.dy, g.dy};
+}
+template <>
+Grads gradient<Op::sub>(G g) {
+  return {g.dy, g.wanted[1] ? -g.dy : Tensor()};
+}
+template <>
+Grads gradient<Op::mul>(G g) {
   return {g.wanted[0] ? g.dy * g.x[1] : Tensor(), g.wanted[1] ? g.dy * g.x[0] : Tensor()};
 }
-template <> Grads gradient<Op::div>(G g) {
+template <>
+Grads gradient<Op::div>(G g) {
   return {g.wanted[0] ? g.dy / g.x[1] : Tensor(), g.wanted[1] ? -(g.dy * g.y[0] / g.x[1]) : Tensor()};
 }
-template <> Grads gradient<Op::pow>(G g) {
+template <>
+Grads gradient<Op::pow>(G g) {
   const Tensor& a = g.x[0];
   if (!g.x[1]) {
     const double e = g.as<PowAttrs>().exponent;
@@ -82,23 +135,27 @@ template <> Grads gradient<Op::pow>(G g) {
   return {g.wanted[0] ? g.dy * g.x[1] * pow(a, g.x[1] - 1) : Tensor(), g.wanted[1] ? g.dy * g.y[0] * log(a) : Tensor()};
 }
 // Half to each side of a tie.
-template <> Grads gradient<Op::maximum>(G g) {
+template <>
+Grads gradient<Op::maximum>(G g) {
   const Tensor tie = equal(g.x[0], g.x[1]);
   const Tensor half = 0.5 * g.dy;
   return {where(tie, half, where(g.x[0] > g.x[1], g.dy, 0)), where(tie, half, where(g.x[1] > g.x[0], g.dy, 0))};
 }
-template <> Grads gradient<Op::minimum>(G g) {
+template <>
+Grads gradient<Op::minimum>(G g) {
   const Tensor tie = equal(g.x[0], g.x[1]);
   const Tensor half = 0.5 * g.dy;
   return {where(tie, half, where(g.x[0] < g.x[1], g.dy, 0)), where(tie, half, where(g.x[1] < g.x[0], g.dy, 0))};
 }
-template <> Grads gradient<Op::mod>(G g) {
+template <>
+Grads gradient<Op::mod>(G g) {
   if (!g.wanted[1]) return {g.dy, {}};
   const Tensor quotient = g.x[0] / g.x[1];
   const Tensor truncated = where(quotient < 0, -floor(-quotient), floor(quotient));
   return {g.dy, -(g.dy * truncated)};
 }
-template <> Grads gradient<Op::where>(G g) {
+template <>
+Grads gradient<Op::where>(G g) {
   return {{}, g.wanted[1] ? where(g.x[0], g.dy, 0) : Tensor(), g.wanted[2] ? where(g.x[0], 0, g.dy) : Tensor()};
 }
 
@@ -111,7 +168,10 @@ Tensor spread(const Tensor& reduced, const Tensor& x, const std::vector<int>& ax
   return broadcast_to(reduced.shape() == kept ? reduced : reshape(reduced, kept), x.shape());
 }
 
-template <> Grads gradient<Op::sum>(G g) { return {spread(g.dy, g.x[0], g.as<ReduceAttrs>().axes)}; }
+template <>
+Grads gradient<Op::sum>(G g) {
+  return {spread(g.dy, g.x[0], g.as<ReduceAttrs>().axes)};
+}
 
 // Equal parts to all ties.
 Grads extremum(G g) {
@@ -120,30 +180,46 @@ Grads extremum(G g) {
   const Tensor best = cast(equal(x, spread(g.y[0], x, axes)), x.dtype());
   return {best * spread(g.dy, x, axes) / sum(best, axes, true)};
 }
-template <> Grads gradient<Op::max>(G g) { return extremum(g); }
-template <> Grads gradient<Op::min>(G g) { return extremum(g); }
+template <>
+Grads gradient<Op::max>(G g) {
+  return extremum(g);
+}
+template <>
+Grads gradient<Op::min>(G g) {
+  return extremum(g);
+}
 
-template <> Grads gradient<Op::cumsum>(G g) {
+template <>
+Grads gradient<Op::cumsum>(G g) {
   const auto& attrs = g.as<CumsumAttrs>();
   return {cumsum(g.dy, attrs.axis, !attrs.reverse)};
 }
-template <> Grads gradient<Op::top_k>(G g) {
+template <>
+Grads gradient<Op::top_k>(G g) {
   return {scatter_add(zeros_like(g.x[0]), g.y[1], g.dy, g.as<TopKAttrs>().axis)};
 }
 
 // Shape
 
-template <> Grads gradient<Op::reshape>(G g) { return {reshape(g.dy, g.x[0].shape())}; }
-template <> Grads gradient<Op::transpose>(G g) {
+template <>
+Grads gradient<Op::reshape>(G g) {
+  return {reshape(g.dy, g.x[0].shape())};
+}
+template <>
+Grads gradient<Op::transpose>(G g) {
   const auto& perm = g.as<TransposeAttrs>().perm;
   std::vector<int> back(perm.size());
   for (std::size_t i = 0; i < perm.size(); ++i)
     back[static_cast<std::size_t>(axis_of(perm[i], g.x[0].rank()))] = static_cast<int>(i);
   return {transpose(g.dy, back)};
 }
-template <> Grads gradient<Op::broadcast_to>(G g) { return {sum_to_shape(g.dy, g.x[0].shape())}; }
+template <>
+Grads gradient<Op::broadcast_to>(G g) {
+  return {sum_to_shape(g.dy, g.x[0].shape())};
+}
 
-template <> Grads gradient<Op::slice>(G g) {
+template <>
+Grads gradient<Op::slice>(G g) {
   const auto& attrs = g.as<SliceAttrs>();
   const Tensor& x = g.x[0];
   const SliceRange range = *resolve_slice(attrs, x.shape());
@@ -162,7 +238,8 @@ template <> Grads gradient<Op::slice>(G g) {
   return {pad(g.dy, before, after)};
 }
 
-template <> Grads gradient<Op::concat>(G g) {
+template <>
+Grads gradient<Op::concat>(G g) {
   const int axis = g.as<AxisAttrs>().axis;
   Grads grads;
   Dim start(0);
@@ -174,7 +251,8 @@ template <> Grads gradient<Op::concat>(G g) {
   return grads;
 }
 
-template <> Grads gradient<Op::pad>(G g) {
+template <>
+Grads gradient<Op::pad>(G g) {
   const auto& before = g.as<PadAttrs>().before;
   Tensor inner = g.dy;
   for (int axis = 0; axis < g.x[0].rank(); ++axis) {
@@ -186,22 +264,32 @@ template <> Grads gradient<Op::pad>(G g) {
 
 // Indexing
 
-template <> Grads gradient<Op::embedding>(G g) { return {embedding_grad(g.x[1], g.dy, g.x[0].dim(0)), {}}; }
-template <> Grads gradient<Op::embedding_grad>(G g) { return {{}, embedding(g.dy, g.x[0])}; }
-template <> Grads gradient<Op::take_along_axis>(G g) {
+template <>
+Grads gradient<Op::embedding>(G g) {
+  return {embedding_grad(g.x[1], g.dy, g.x[0].dim(0)), {}};
+}
+template <>
+Grads gradient<Op::embedding_grad>(G g) {
+  return {{}, embedding(g.dy, g.x[0])};
+}
+template <>
+Grads gradient<Op::take_along_axis>(G g) {
   return {scatter_add(zeros_like(g.x[0]), g.x[1], g.dy, g.as<AxisAttrs>().axis), {}};
 }
-template <> Grads gradient<Op::scatter_add>(G g) {
+template <>
+Grads gradient<Op::scatter_add>(G g) {
   return {g.dy, {}, take_along_axis(g.dy, g.x[1], g.as<AxisAttrs>().axis)};
 }
-template <> Grads gradient<Op::scatter>(G g) {
+template <>
+Grads gradient<Op::scatter>(G g) {
   const int axis = g.as<AxisAttrs>().axis;
   const Tensor &indices = g.x[1], &updates = g.x[2];
   // Of several updates at one index the last one counts: the one that finds its own number there.
   Shape line(indices.shape().size(), Dim(1));
   line[static_cast<std::size_t>(axis_of(axis, indices.rank()))] = indices.dim(axis);
   const Tensor number = broadcast_to(reshape(arange(indices.dim(axis)), line), indices.shape());
-  const Tensor winner = take_along_axis(scatter(zeros(g.x[0].shape(), DType::i32), indices, number, axis), indices, axis);
+  const Tensor winner =
+      take_along_axis(scatter(zeros(g.x[0].shape(), DType::i32), indices, number, axis), indices, axis);
   return {scatter(g.dy, indices, zeros_like(updates), axis),
           {},
           where(equal(winner, number), take_along_axis(g.dy, indices, axis), 0)};
@@ -212,7 +300,8 @@ template <> Grads gradient<Op::scatter>(G g) {
 // A stack of matrices times one matrix is one tall matrix times it: its weight gradient is then a single product.
 Tensor flatten_rows(const Tensor& x) { return x.rank() == 2 ? x : reshape(x, {-1, x.dim(-1)}); }
 
-template <> Grads gradient<Op::matmul>(G g) {
+template <>
+Grads gradient<Op::matmul>(G g) {
   const auto [ta, tb] = g.as<MatmulAttrs>();
   const Tensor &a = g.x[0], &b = g.x[1], &dy = g.dy;
   Tensor da, db;
@@ -224,13 +313,15 @@ template <> Grads gradient<Op::matmul>(G g) {
   }
   return {da, db};
 }
-template <> Grads gradient<Op::matmul_grouped>(G g) {
+template <>
+Grads gradient<Op::matmul_grouped>(G g) {
   const bool tb = g.as<GroupedAttrs>().transpose_b;
   return {matmul_grouped(g.dy, g.x[1], g.x[2], {!tb}),
           tb ? matmul_grouped_weight_grad(g.dy, g.x[0], g.x[2]) : matmul_grouped_weight_grad(g.x[0], g.dy, g.x[2]),
           {}};
 }
-template <> Grads gradient<Op::matmul_grouped_weight_grad>(G g) {
+template <>
+Grads gradient<Op::matmul_grouped_weight_grad>(G g) {
   return {matmul_grouped(g.x[1], g.dy, g.x[2], {true}), matmul_grouped(g.x[0], g.dy, g.x[2]), {}};
 }
 
@@ -240,18 +331,21 @@ Conv2dGradAttrs conv_grad_attrs(const Conv2dAttrs& attrs, const Tensor& like) {
 Conv2dAttrs conv_attrs(const Conv2dGradAttrs& attrs) {
   return {attrs.stride, attrs.padding, attrs.dilation, attrs.groups};
 }
-template <> Grads gradient<Op::conv2d>(G g) {
+template <>
+Grads gradient<Op::conv2d>(G g) {
   const auto& attrs = g.as<Conv2dAttrs>();
   return {g.wanted[0] ? conv2d_input_grad(g.dy, g.x[1], conv_grad_attrs(attrs, g.x[0])) : Tensor(),
           g.wanted[1] ? conv2d_weight_grad(g.x[0], g.dy, conv_grad_attrs(attrs, g.x[1])) : Tensor(),
           g.wanted[2] ? sum(g.dy, {0, 2, 3}) : Tensor()};
 }
-template <> Grads gradient<Op::conv2d_input_grad>(G g) {
+template <>
+Grads gradient<Op::conv2d_input_grad>(G g) {
   const auto& attrs = g.as<Conv2dGradAttrs>();
   return {g.wanted[0] ? conv2d(g.dy, g.x[1], {}, conv_attrs(attrs)) : Tensor(),
           g.wanted[1] ? conv2d_weight_grad(g.dy, g.x[0], conv_grad_attrs(conv_attrs(attrs), g.x[1])) : Tensor()};
 }
-template <> Grads gradient<Op::conv2d_weight_grad>(G g) {
+template <>
+Grads gradient<Op::conv2d_weight_grad>(G g) {
   const auto& attrs = g.as<Conv2dGradAttrs>();
   return {g.wanted[0] ? conv2d_input_grad(g.x[1], g.dy, conv_grad_attrs(conv_attrs(attrs), g.x[0])) : Tensor(),
           g.wanted[1] ? conv2d(g.x[0], g.dy, {}, conv_attrs(attrs)) : Tensor()};
@@ -259,27 +353,33 @@ template <> Grads gradient<Op::conv2d_weight_grad>(G g) {
 PoolGradAttrs pool_grad_attrs(const PoolAttrs& attrs, const Tensor& x) {
   return {attrs.kernel, attrs.stride, attrs.padding, {x.dim(2), x.dim(3)}};
 }
-template <> Grads gradient<Op::max_pool2d>(G g) {
+template <>
+Grads gradient<Op::max_pool2d>(G g) {
   return {max_pool2d_grad(g.x[0], g.dy, pool_grad_attrs(g.as<PoolAttrs>(), g.x[0]))};
 }
-template <> Grads gradient<Op::avg_pool2d>(G g) {
+template <>
+Grads gradient<Op::avg_pool2d>(G g) {
   return {avg_pool2d_grad(g.dy, pool_grad_attrs(g.as<PoolAttrs>(), g.x[0]))};
 }
-template <> Grads gradient<Op::avg_pool2d_grad>(G g) {
+template <>
+Grads gradient<Op::avg_pool2d_grad>(G g) {
   const auto& attrs = g.as<PoolGradAttrs>();
   return {avg_pool2d(g.dy, {attrs.kernel, attrs.stride, attrs.padding})};
 }
 
 // Blocks
 
-template <> Grads gradient<Op::softmax>(G g) {
+template <>
+Grads gradient<Op::softmax>(G g) {
   const Tensor weighted = g.y[0] * g.dy;
   return {weighted - g.y[0] * sum(weighted, {g.as<AxisAttrs>().axis}, true)};
 }
-template <> Grads gradient<Op::log_softmax>(G g) {
+template <>
+Grads gradient<Op::log_softmax>(G g) {
   return {g.dy - exp(g.y[0]) * sum(g.dy, {g.as<AxisAttrs>().axis}, true)};
 }
-template <> Grads gradient<Op::layer_norm>(G g) {
+template <>
+Grads gradient<Op::layer_norm>(G g) {
   const Tensor& x = g.x[0];
   const Tensor centred = x - mean(x, {-1}, true);
   const Tensor scale = rsqrt(mean(centred * centred, {-1}, true) + g.as<EpsAttrs>().eps);
@@ -288,31 +388,36 @@ template <> Grads gradient<Op::layer_norm>(G g) {
   return {scale * (dnormal - mean(dnormal, {-1}, true) - normal * mean(dnormal * normal, {-1}, true)),
           g.x[1] ? g.dy * normal : Tensor(), g.dy};
 }
-template <> Grads gradient<Op::rms_norm>(G g) {
+template <>
+Grads gradient<Op::rms_norm>(G g) {
   const Tensor& x = g.x[0];
   const Tensor scale = rsqrt(mean(x * x, {-1}, true) + g.as<EpsAttrs>().eps);
   const Tensor normal = x * scale;
   const Tensor dnormal = g.x[1] ? g.dy * g.x[1] : g.dy;
   return {scale * (dnormal - normal * mean(dnormal * normal, {-1}, true)), g.x[1] ? g.dy * normal : Tensor()};
 }
-template <> Grads gradient<Op::rope>(G g) {
+template <>
+Grads gradient<Op::rope>(G g) {
   RopeAttrs attrs = g.as<RopeAttrs>();
   attrs.inverse = !attrs.inverse;
   return {rope(g.dy, maybe(g.x[1]), attrs), {}};
 }
-template <> Grads gradient<Op::attention>(G g) {
+template <>
+Grads gradient<Op::attention>(G g) {
   const auto& attrs = g.as<AttentionAttrs>();
   const Tensor &mask = g.x[3], &sinks = g.x[4];
   if (g.dys[1])
     throw GraphError("attention: its log-sum-exp cannot be differentiated" +
                      (g.node.site.empty() ? "" : " (" + g.node.site + ")"));
   const bool mask_grad = mask && is_float(mask.dtype()) && g.wanted[3];
-  const auto parts = apply(Op::attention_grad,
-                           {g.x[0], g.x[1], g.x[2], g.y[0], g.y[1], g.dy, maybe(mask), maybe(sinks), maybe(g.x[5]), maybe(g.x[6])},
-                           AttentionGradAttrs{attrs.scale, attrs.causal, attrs.window, attrs.soft_cap, attrs.ring, mask_grad});
+  const auto parts =
+      apply(Op::attention_grad,
+            {g.x[0], g.x[1], g.x[2], g.y[0], g.y[1], g.dy, maybe(mask), maybe(sinks), maybe(g.x[5]), maybe(g.x[6])},
+            AttentionGradAttrs{attrs.scale, attrs.causal, attrs.window, attrs.soft_cap, attrs.ring, mask_grad});
   return {parts[0], parts[1], parts[2], mask_grad ? parts.back() : Tensor(), sinks ? parts[3] : Tensor(), {}, {}};
 }
-template <> Grads gradient<Op::cross_entropy>(G g) {
+template <>
+Grads gradient<Op::cross_entropy>(G g) {
   const Tensor &logits = g.x[0], &targets = g.x[1], &mask = g.x[2];
   const double smoothing = g.as<CrossEntropyAttrs>().label_smoothing;
   const Tensor dloss = where(targets < 0, 0, mask ? g.dy * mask : g.dy);

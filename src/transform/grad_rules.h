@@ -10,9 +10,9 @@ namespace jerboa::detail {
 /// What a gradient rule sees: a node's operands and results, and the cotangent of each result.
 struct GradContext {
   const Node& node;
-  std::vector<Tensor> x;    ///< operands, empty where absent
-  std::vector<Tensor> y;    ///< results
-  std::vector<Tensor> dys;  ///< cotangents, empty where none reaches a result
+  std::vector<Tensor> x;     ///< operands, empty where absent
+  std::vector<Tensor> y;     ///< results
+  std::vector<Tensor> dys;   ///< cotangents, empty where none reaches a result
   std::vector<bool> wanted;  ///< operands whose gradient is of use
 
   Tensor dy;  ///< the first result's

@@ -1,8 +1,7 @@
-#include <jerboa/transform/optimizer.h>
-
 #include <fmt/format.h>
 
 #include <jerboa/ops/ops.h>
+#include <jerboa/transform/optimizer.h>
 
 namespace jerboa {
 
@@ -15,7 +14,8 @@ Tensor ParamUpdate::state(const std::string& name, Init init) {
 void ParamUpdate::set_state(const std::string& name, Operand value) {
   for (const auto& [known, tensor] : states_)
     if (known == name) return update(tensor, value);
-  throw UsageError(fmt::format("set_state: the optimizer has no state {} for {}; call state() first", name, param.name()));
+  throw UsageError(
+      fmt::format("set_state: the optimizer has no state {} for {}; call state() first", name, param.name()));
 }
 
 namespace {

@@ -13,7 +13,8 @@ void GraphRewriter::copy(const Node& node) {
   const std::size_t before = to_.tensors.size();
   const TensorInfo& first = from_.tensor(node.outputs[0]);
   const bool typed = info(node.op).lowering == Lowering::Leaf && node.op != Op::const_scalar;
-  const auto made = to_.add_node(node.op, at(node.inputs), node.attrs, node.site, typed ? &first.type : nullptr, first.storage);
+  const auto made =
+      to_.add_node(node.op, at(node.inputs), node.attrs, node.site, typed ? &first.type : nullptr, first.storage);
   replace(node, made, before);
 }
 

@@ -1,12 +1,10 @@
-#include <jerboa/transform/schedule.h>
-
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <numbers>
 
-#include <fmt/format.h>
-
 #include <jerboa/ops/ops.h>
+#include <jerboa/transform/schedule.h>
 
 namespace jerboa {
 

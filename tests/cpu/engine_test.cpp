@@ -21,9 +21,11 @@ TensorMap outputs_on(const CpuOptions& options, const Graph& graph, const Inputs
   session.add_entry("run", graph);
   TensorMap host;
   for (const TensorInfo& tensor : graph.tensors)
-    if (tensor.storage == Storage::input && tensor.name != "sizes") host.emplace(tensor.name, to_host(inputs.at(tensor.name)));
+    if (tensor.storage == Storage::input && tensor.name != "sizes")
+      host.emplace(tensor.name, to_host(inputs.at(tensor.name)));
   // Symbols get their values from the inputs' shapes; one that no input has in its shape needs one that does.
-  if (graph.find("sizes") != no_tensor) host["sizes"] = HostTensor(DType::f32, evaluate(graph.shape(graph.find("sizes")), symbol_values));
+  if (graph.find("sizes") != no_tensor)
+    host["sizes"] = HostTensor(DType::f32, evaluate(graph.shape(graph.find("sizes")), symbol_values));
   const Result result = session.run("run", host);
   TensorMap outputs;
   for (const std::string& name : result.names()) outputs.emplace(name, result.get(name));
@@ -72,7 +74,9 @@ Sample with_sizes(Sample sample) {
   return sample;
 }
 
-TensorMap forward_and_gradient(const Sample& sample, const CpuOptions& options) { return outputs_on(options, sample.graph, sample.inputs); }
+TensorMap forward_and_gradient(const Sample& sample, const CpuOptions& options) {
+  return outputs_on(options, sample.graph, sample.inputs);
+}
 
 void expect_same_bits(const TensorMap& a, const TensorMap& b, const char* what) {
   ASSERT_EQ(a.size(), b.size());

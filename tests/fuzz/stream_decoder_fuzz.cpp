@@ -16,28 +16,18 @@ using namespace jerboa;
 
 DecoderChain::Step step_of(std::uint8_t choice) {
   switch (choice % 11) {
-    case 0:
-      return decoders::ByteLevel{};
-    case 1:
-      return decoders::ByteFallback{};
-    case 2:
-      return decoders::Fuse{};
+    case 0: return decoders::ByteLevel{};
+    case 1: return decoders::ByteFallback{};
+    case 2: return decoders::Fuse{};
     case 3:
       return decoders::Strip{" ", static_cast<std::size_t>(choice / 11 % 3), static_cast<std::size_t>(choice / 33 % 3)};
-    case 4:
-      return decoders::Strip{"é", 1, 0};
-    case 5:
-      return decoders::Replace{Pattern(std::string("\u2581")), " "};
-    case 6:
-      return decoders::WordPiece{};
-    case 7:
-      return decoders::Metaspace{};
-    case 8:
-      return decoders::Bpe{};
-    case 9:
-      return decoders::Ctc{};
-    default:
-      return decoders::Join{};
+    case 4: return decoders::Strip{"é", 1, 0};
+    case 5: return decoders::Replace{Pattern(std::string("\u2581")), " "};
+    case 6: return decoders::WordPiece{};
+    case 7: return decoders::Metaspace{};
+    case 8: return decoders::Bpe{};
+    case 9: return decoders::Ctc{};
+    default: return decoders::Join{};
   }
 }
 

@@ -9,9 +9,9 @@
 namespace jerboa {
 
 struct CpuOptions {
-  int threads = 0;                 ///< 0: one a core
-  Target target = Target::cpu();   ///< with fusion and memory planning switched off, for comparisons
-  std::optional<float> sentinel;   ///< for tests: activations hold this before each run
+  int threads = 0;                ///< 0: one a core
+  Target target = Target::cpu();  ///< with fusion and memory planning switched off, for comparisons
+  std::optional<float> sentinel;  ///< for tests: activations hold this before each run
 };
 
 /// The engine that is always there: fused kernels on SIMD and threads. Results do not depend on the number of threads.

@@ -8,7 +8,8 @@
 
 namespace jerboa {
 
-/// A tensor's values in the reference evaluator. Every type is held in doubles, which hold i32, u32 and booleans exactly.
+/// A tensor's values in the reference evaluator. Every type is held in doubles, which hold i32, u32 and booleans
+/// exactly.
 struct Value {
   DType dtype = DType::f32;
   Sizes shape;
@@ -25,8 +26,8 @@ enum class Precision { f32, f64 };
 /// `leaf` gives the values of inputs, parameters and states; the result holds a value for each tensor of `keep`.
 /// Ops that decompose are rewritten first.
 std::vector<Value> evaluate_reference(const Graph& graph, const std::vector<TensorId>& keep,
-                                      const std::function<Value(const TensorInfo&)>& leaf, const SymbolValues& symbols = {},
-                                      Precision precision = Precision::f32);
+                                      const std::function<Value(const TensorInfo&)>& leaf,
+                                      const SymbolValues& symbols = {}, Precision precision = Precision::f32);
 
 class Backend;
 /// The evaluator as a device.

@@ -80,7 +80,9 @@ template <class Model, class Loss>
 Module compile_module(Model model, Loss loss, const InputSpecs& inputs, const Optimizer& optimizer = Adam{},
                       const CompileOptions& options = {}) {
   assign_paths(model);
-  return compile(training_graph(inputs, [&](const Inputs& in) { return loss(std::as_const(model), in); }, optimizer), options);
+  return compile(training_graph(
+                     inputs, [&](const Inputs& in) { return loss(std::as_const(model), in); }, optimizer),
+                 options);
 }
 
 /// A forward pass of a model on its own storage.

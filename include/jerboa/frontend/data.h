@@ -49,8 +49,8 @@ struct TextDataOptions {
   std::uint64_t seed = 0;
 };
 
-/// Windows of a text at random places: "ids" and "targets", i32[batch, length], the targets one token on. Tokens are the
-/// text's bytes unless ids are given.
+/// Windows of a text at random places: "ids" and "targets", i32[batch, length], the targets one token on. Tokens are
+/// the text's bytes unless ids are given.
 class TextData {
  public:
   explicit TextData(const std::filesystem::path& file, TextDataOptions options = {});

@@ -19,7 +19,9 @@ template <class T>
 struct IsOptional<std::optional<T>> : std::true_type {};
 
 template <class T>
-concept HasFields = requires(T& t) { t.for_each_field([](const char*, auto&) {}); };
+concept HasFields = requires(T& t) {
+  t.for_each_field([](const char*, auto&) {});
+};
 
 template <class T>
 concept IsRange = requires(T& t) {
@@ -44,9 +46,11 @@ void for_each_parameter(Model& model, Visit&& visit, const std::string& path = "
     });
   } else if constexpr (detail::IsRange<Model>) {
     std::size_t number = 0;
-    for (auto& item : model) for_each_parameter(item, visit, path + (path.empty() ? "" : ".") + std::to_string(number++));
+    for (auto& item : model)
+      for_each_parameter(item, visit, path + (path.empty() ? "" : ".") + std::to_string(number++));
   } else {
-    static_assert(detail::HasFields<Model>, "a field in JERBOA_FIELDS must be a parameter, a module, or a list of them");
+    static_assert(detail::HasFields<Model>,
+                  "a field in JERBOA_FIELDS must be a parameter, a module, or a list of them");
   }
 }
 
@@ -60,7 +64,8 @@ void assign_paths(Model& model) {
 template <class Model>
 std::int64_t count_parameters(const Model& model) {
   std::int64_t total = 0;
-  for_each_parameter(model, [&](const std::string&, const Parameter& parameter) { total += element_count(parameter.shape).value(); });
+  for_each_parameter(
+      model, [&](const std::string&, const Parameter& parameter) { total += element_count(parameter.shape).value(); });
   return total;
 }
 

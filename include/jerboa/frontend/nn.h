@@ -70,7 +70,8 @@ struct Conv1d {
   std::optional<Parameter> bias;
   Conv1dAttrs attrs;
 
-  Conv1d(int in, int out, int kernel, ConvOptions options = {}, const char* file = __builtin_FILE(), int line = __builtin_LINE());
+  Conv1d(int in, int out, int kernel, ConvOptions options = {}, const char* file = __builtin_FILE(),
+         int line = __builtin_LINE());
   Tensor operator()(Operand x) const;
   JERBOA_FIELDS(weight, bias)
 };
@@ -79,7 +80,8 @@ struct Conv2d {
   std::optional<Parameter> bias;
   Conv2dAttrs attrs;
 
-  Conv2d(int in, int out, int kernel, ConvOptions options = {}, const char* file = __builtin_FILE(), int line = __builtin_LINE());
+  Conv2d(int in, int out, int kernel, ConvOptions options = {}, const char* file = __builtin_FILE(),
+         int line = __builtin_LINE());
   Tensor operator()(Operand x) const;
   JERBOA_FIELDS(weight, bias)
 };

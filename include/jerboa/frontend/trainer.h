@@ -50,7 +50,8 @@ class TrainerCore {
   int parts_done_ = 0;
 };
 
-/// A forward pass that shares a trainer's parameters. It is compiled for the first shapes it meets, and again for others.
+/// A forward pass that shares a trainer's parameters. It is compiled for the first shapes it meets, and again for
+/// others.
 class ForwardPass {
  public:
   ForwardPass(Forward forward, Session session) : forward_(std::move(forward)), session_(std::move(session)) {}
@@ -94,8 +95,8 @@ class Trainer {
 
   /// function(model, inputs) in evaluation mode over the parameters that are being trained.
   template <class Function>
-  requires std::is_invocable_r_v<Tensor, Function, const Model&, const Inputs&>
-  ForwardPass compile_forward(Function function) {
+  requires std::is_invocable_r_v<Tensor, Function, const Model&, const Inputs&> ForwardPass
+  compile_forward(Function function) {
     return {[shared = model_, function](const Inputs& in) { return function(std::as_const(*shared), in); },
             core_.session().sibling()};
   }

@@ -99,7 +99,7 @@ class Graph {
   /// operands that do not fit.
   /// `leaf_type` is the type of an op without operands that has none in its attributes.
   std::vector<TensorId> add_node(Op op, std::vector<TensorId> inputs, Attrs attrs, std::string site,
-                       const TensorType* leaf_type = nullptr, Storage storage = Storage::activation);
+                                 const TensorType* leaf_type = nullptr, Storage storage = Storage::activation);
   /// Gives a tensor a name of its own; a number is appended where it is taken. An activation gives way to an input, a
   /// parameter or a state, which are found by their names.
   void rename(TensorId tensor, const std::string& name);

@@ -25,7 +25,21 @@ inline constexpr int op_count = 0
 
 /// How the compiler treats an op; see ops.def.
 enum class Lowering : std::uint8_t {
-  Leaf, View, Map, Reduce, Scan, Sort, Template, Matmul, GroupedMatmul, Conv, Pool, Attention, Gather, Scatter, Decompose
+  Leaf,
+  View,
+  Map,
+  Reduce,
+  Scan,
+  Sort,
+  Template,
+  Matmul,
+  GroupedMatmul,
+  Conv,
+  Pool,
+  Attention,
+  Gather,
+  Scatter,
+  Decompose
 };
 enum class Gradient : std::uint8_t { Rule, Decompose, Zero, None };
 

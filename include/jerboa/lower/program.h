@@ -17,11 +17,11 @@ struct Target {
   std::string name = "cpu";
   std::int64_t max_buffer_bytes = std::int64_t{1} << 40;
   std::int64_t max_binding_bytes = std::int64_t{1} << 40;
-  int max_bindings = 1 << 20;             ///< storage buffers that one kernel may bind
-  std::int64_t offset_alignment = 64;     ///< of a binding in its buffer, bytes
-  bool separate_arenas = false;           ///< a buffer must not be bound for reading and writing in one dispatch
-  bool fuse = true;                       ///< off: one kernel a node, to compare against
-  bool plan = true;                       ///< off: every tensor has memory of its own, to compare against
+  int max_bindings = 1 << 20;          ///< storage buffers that one kernel may bind
+  std::int64_t offset_alignment = 64;  ///< of a binding in its buffer, bytes
+  bool separate_arenas = false;        ///< a buffer must not be bound for reading and writing in one dispatch
+  bool fuse = true;                    ///< off: one kernel a node, to compare against
+  bool plan = true;                    ///< off: every tensor has memory of its own, to compare against
 
   static Target cpu() { return {}; }
   /// The limits that every WebGPU device has.
@@ -89,10 +89,11 @@ struct TensorAccess {
 
 struct KernelSpec {
   enum class Kind : std::uint8_t {
-    loop,     ///< the body for each element; reductions run over the last row_axes axes
-    reduce,   ///< the body for each element of kept × reduced axes, then a sum, maximum or minimum over the last row_axes
-    matmul,   ///< operands[0] times operands[1], then the body on each element
-    whole     ///< `op` on whole tensors
+    loop,    ///< the body for each element; reductions run over the last row_axes axes
+    reduce,  ///< the body for each element of kept × reduced axes, then a sum, maximum or minimum over the last
+             ///< row_axes
+    matmul,  ///< operands[0] times operands[1], then the body on each element
+    whole    ///< `op` on whole tensors
   };
   Kind kind = Kind::loop;
   Op op = Op::add;
@@ -112,14 +113,14 @@ struct KernelSpec {
 struct Buffer {
   enum class Where : std::uint8_t { storage, input, constant, arena };
   Where where = Where::arena;
-  std::string name;            ///< of storage and inputs; else what it holds, for reports
-  int constant = -1;           ///< index into constants
+  std::string name;   ///< of storage and inputs; else what it holds, for reports
+  int constant = -1;  ///< index into constants
   DType dtype = DType::f32;
   Dim elements = 0;
   int arena = 0;
-  std::int64_t offset = 0;     ///< in the arena, bytes
-  std::int64_t bytes = 0;      ///< at the symbols' bounds
-  int first = 0, last = 0;     ///< dispatches that use it
+  std::int64_t offset = 0;  ///< in the arena, bytes
+  std::int64_t bytes = 0;   ///< at the symbols' bounds
+  int first = 0, last = 0;  ///< dispatches that use it
 };
 
 /// Kernels that run at the same time: none of them reads what another of them writes.

@@ -9,8 +9,9 @@
 
 namespace jerboa {
 
-// The ops that models are written in: free functions on tensors, parameters and numbers. docs/ops.md lists them all with
-// their semantics. Each appends a node to the graph that is being traced, or throws ShapeError with the user's line.
+// The ops that models are written in: free functions on tensors, parameters and numbers. docs/ops.md lists them all
+// with their semantics. Each appends a node to the graph that is being traced, or throws ShapeError with the user's
+// line.
 
 using Axes = std::vector<int>;
 
@@ -218,7 +219,8 @@ Tensor cache_append(Operand cache, Operand values, Operand positions, bool ring 
 struct AdamUpdate {
   Tensor param, m, v;
 };
-AdamUpdate adam_update(Operand param, Operand grad, Operand m, Operand v, Operand lr, Operand step, AdamAttrs attrs = {});
+AdamUpdate adam_update(Operand param, Operand grad, Operand m, Operand v, Operand lr, Operand step,
+                       AdamAttrs attrs = {});
 struct SgdUpdate {
   Tensor param, velocity;
 };

@@ -55,8 +55,8 @@ class Operand {
       : tensor_(tensor), site_{file, line} {}
   Operand(const Parameter& parameter, const char* file = __builtin_FILE(), int line = __builtin_LINE());  // NOLINT
   template <class T>
-  requires std::is_arithmetic_v<T>
-  Operand(T number, const char* file = __builtin_FILE(), int line = __builtin_LINE())  // NOLINT
+  requires std::is_arithmetic_v<T> Operand(T number, const char* file = __builtin_FILE(),
+                                           int line = __builtin_LINE())  // NOLINT
       : number_(static_cast<double>(number)), is_number_(true), site_{file, line} {}
 
   bool is_number() const { return is_number_; }

@@ -21,7 +21,8 @@ using TensorMap = std::map<std::string, HostTensor>;
 class Result {
  public:
   Result() = default;
-  Result(std::shared_ptr<RunResults> results, std::map<std::string, Sizes> shapes, std::shared_ptr<std::recursive_mutex> mutex)
+  Result(std::shared_ptr<RunResults> results, std::map<std::string, Sizes> shapes,
+         std::shared_ptr<std::recursive_mutex> mutex)
       : results_(std::move(results)), shapes_(std::move(shapes)), mutex_(std::move(mutex)) {}
 
   /// Throws UsageError that lists the known names.
@@ -58,13 +59,15 @@ class Session {
   explicit Session(Device device, SessionOptions options = {});
 
   /// Compiles a graph under a name. Its parameters and states become storage, shared by name with other entries; their
-  /// types must agree. Throws UsageError where they do not, or where the name is taken, and leaves the session as it was.
+  /// types must agree. Throws UsageError where they do not, or where the name is taken, and leaves the session as it
+  /// was.
   void add_entry(const std::string& name, const Graph& graph);
   bool has_entry(const std::string& name) const;
   const Graph& graph(const std::string& entry) const;
   int kernel_count(const std::string& entry) const;
 
-  /// Runs an entry. Input shapes bind the symbols of the graph. Throws UsageError that lists missing and unknown inputs.
+  /// Runs an entry. Input shapes bind the symbols of the graph. Throws UsageError that lists missing and unknown
+  /// inputs.
   Result run(const std::string& entry, const TensorMap& inputs, const RunOptions& options = {});
   /// Runs the entry "step".
   Result step(const TensorMap& inputs, const RunOptions& options = {}) { return run("step", inputs, options); }
@@ -72,8 +75,8 @@ class Session {
   /// Another session over the same storage: no copy, changes are seen at once.
   Session sibling() const;
 
-  /// Throws UsageError that lists unknown and missing names, before anything changes. A parameter that is tied to another
-  /// has no values of its own, here and below.
+  /// Throws UsageError that lists unknown and missing names, before anything changes. A parameter that is tied to
+  /// another has no values of its own, here and below.
   void upload_params(const TensorMap& params, UploadOptions options = {});
   TensorMap download_params() const;
   HostTensor download_param(const std::string& name) const;

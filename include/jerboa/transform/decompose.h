@@ -7,8 +7,8 @@
 
 namespace jerboa {
 
-/// Rewrites every op whose row says Decompose into others, until none is left. Names, outputs, captures and updates stay;
-/// `moved`, where given, tells the new tensor for each old one.
+/// Rewrites every op whose row says Decompose into others, until none is left. Names, outputs, captures and updates
+/// stay; `moved`, where given, tells the new tensor for each old one.
 Graph decompose(const Graph& graph, std::vector<TensorId>* moved = nullptr);
 
 /// The decomposition of one node of the traced graph, appended to it: the tensors that stand for its outputs.

@@ -7,8 +7,8 @@
 namespace jerboa {
 
 /// Gradients of a scalar for each of `wrt`, appended to the traced graph as ordinary nodes, so that a gradient can be
-/// differentiated again. A tensor that does not reach the loss gets zeros. Throws GraphError that names an op on the way
-/// that cannot be differentiated, with the user's line.
+/// differentiated again. A tensor that does not reach the loss gets zeros. Throws GraphError that names an op on the
+/// way that cannot be differentiated, with the user's line.
 std::vector<Tensor> grad(Operand loss, const std::vector<Tensor>& wrt);
 
 /// The general form: for each of `wrt`, the sum over outputs of the output's cotangent times its derivative. An empty

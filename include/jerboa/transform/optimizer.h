@@ -21,8 +21,8 @@ using LearningRate = std::variant<Schedule, HostRate>;
 class ParamUpdate {
  public:
   Tensor param, grad;
-  Tensor lr;       ///< f32 scalar
-  Tensor step;     ///< i32 scalar, counted from 1
+  Tensor lr;           ///< f32 scalar
+  Tensor step;         ///< i32 scalar, counted from 1
   bool decay = false;  ///< whether weight decay applies to this parameter
 
   /// A state in the parameter's shape, kept between steps and saved in checkpoints as "NAME/PARAM".
@@ -85,7 +85,9 @@ inline constexpr const char* step_state = "step";
 /// Appends one optimizer step to the traced graph: clipping, the learning rate, the update of each parameter and of the
 /// step counter. Returns the learning rate, for reports.
 Tensor append_optimizer(const std::vector<ParamGrad>& grads, const Optimizer& optimizer);
-inline Tensor append_adam(const std::vector<ParamGrad>& grads, const Adam& adam = {}) { return append_optimizer(grads, adam); }
+inline Tensor append_adam(const std::vector<ParamGrad>& grads, const Adam& adam = {}) {
+  return append_optimizer(grads, adam);
+}
 
 /// Square root of the sum of squares of all gradients.
 Tensor global_norm(const std::vector<ParamGrad>& grads);

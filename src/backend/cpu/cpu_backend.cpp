@@ -1,12 +1,10 @@
-#include <jerboa/backend/cpu.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <fmt/format.h>
 #include <map>
 
-#include <fmt/format.h>
-
+#include <jerboa/backend/cpu.h>
 #include <jerboa/base/error.h>
 #include <jerboa/lower/lower.h>
 
@@ -32,7 +30,11 @@ class PaddedBytes {
 
 class CpuTensor final : public DeviceTensor {
  public:
-  CpuTensor(DType dtype, const Sizes& sizes) : dtype_(dtype), sizes_(sizes), bytes_(HostTensor(dtype, sizes).bytes().size()), memory_(static_cast<std::int64_t>(bytes_)) {}
+  CpuTensor(DType dtype, const Sizes& sizes)
+      : dtype_(dtype),
+        sizes_(sizes),
+        bytes_(HostTensor(dtype, sizes).bytes().size()),
+        memory_(static_cast<std::int64_t>(bytes_)) {}
 
   void upload(const HostTensor& values) override { std::memcpy(memory_.data(), values.bytes().data(), bytes_); }
   HostTensor download() const override {
@@ -60,7 +62,8 @@ class CpuResults final : public RunResults {
 
 class CpuExecutable final : public Executable {
  public:
-  CpuExecutable(Program program, const FindStorage& storage, std::shared_ptr<Workers> workers, const CpuOptions& options)
+  CpuExecutable(Program program, const FindStorage& storage, std::shared_ptr<Workers> workers,
+                const CpuOptions& options)
       : program_(std::move(program)), workers_(std::move(workers)), options_(options) {
     for (const std::int64_t bytes : program_.arenas) arenas_.emplace_back(bytes);
     for (const Buffer& buffer : program_.buffers) {
@@ -102,7 +105,8 @@ class CpuExecutable final : public Executable {
     MemoryReport report;
     for (const Buffer& buffer : program_.buffers) {
       if (buffer.where == Buffer::Where::storage) report.persistent += buffer.bytes;
-      if (buffer.where == Buffer::Where::arena) report.tensors.push_back({buffer.name, buffer.bytes, buffer.offset, buffer.first, buffer.last});
+      if (buffer.where == Buffer::Where::arena)
+        report.tensors.push_back({buffer.name, buffer.bytes, buffer.offset, buffer.first, buffer.last});
     }
     for (const std::int64_t bytes : program_.arenas) report.activations += bytes;
     return report;
@@ -116,7 +120,8 @@ class CpuExecutable final : public Executable {
 
  private:
   bool program_is_static() const {
-    return std::all_of(program_.buffers.begin(), program_.buffers.end(), [](const Buffer& buffer) { return buffer.elements.is_constant(); });
+    return std::all_of(program_.buffers.begin(), program_.buffers.end(),
+                       [](const Buffer& buffer) { return buffer.elements.is_constant(); });
   }
 
   void prepare_kernels(const SymbolValues& symbols) {
@@ -126,7 +131,8 @@ class CpuExecutable final : public Executable {
     bound_.clear();
     for (const Dispatch& dispatch : program_.dispatches) {
       auto& parts = bound_.emplace_back();
-      for (const Dispatch::Part& part : dispatch.parts) parts.push_back({kernels_[static_cast<std::size_t>(part.kernel)].get(), {}});
+      for (const Dispatch::Part& part : dispatch.parts)
+        parts.push_back({kernels_[static_cast<std::size_t>(part.kernel)].get(), {}});
     }
   }
 
@@ -150,7 +156,8 @@ class CpuExecutable final : public Executable {
       std::vector<std::int64_t> first{0};
       for (const Bound& part : parts) first.push_back(first.back() + part.kernel->tasks());
       workers_->pool.run(first.back(), [&](std::int64_t task, int worker) {
-        const auto part = static_cast<std::size_t>(std::upper_bound(first.begin(), first.end(), task) - first.begin()) - 1;
+        const auto part =
+            static_cast<std::size_t>(std::upper_bound(first.begin(), first.end(), task) - first.begin()) - 1;
         parts[part].kernel->run_task(task - first[part], parts[part].memory, workers_->of(worker));
       });
     }
@@ -163,8 +170,11 @@ class CpuExecutable final : public Executable {
     const Dispatch& dispatch = program_.dispatches[number];
     const KernelSpec& kernel = program_.kernels[static_cast<std::size_t>(dispatch.parts[0].kernel)];
     constexpr auto kinds = std::to_array<std::string_view>({"loop", "reduce", "matmul", "whole"});
-    const std::string kind = kernel.kind == KernelSpec::Kind::whole ? std::string(name(kernel.op)) : std::string(kinds[static_cast<std::size_t>(kernel.kind)]);
-    return dispatch.parts.size() == 1 ? fmt::format("{} {}", kind, to_string(kernel.domain)) : fmt::format("{} x{}", kind, dispatch.parts.size());
+    const std::string kind = kernel.kind == KernelSpec::Kind::whole
+                                 ? std::string(name(kernel.op))
+                                 : std::string(kinds[static_cast<std::size_t>(kernel.kind)]);
+    return dispatch.parts.size() == 1 ? fmt::format("{} {}", kind, to_string(kernel.domain))
+                                      : fmt::format("{} x{}", kind, dispatch.parts.size());
   }
 
   HostTensor read(const Readable& readable, const SymbolValues& symbols) const {
@@ -180,7 +190,8 @@ class CpuExecutable final : public Executable {
     }
     std::vector<float> wide(static_cast<std::size_t>(values.size()));
     cpu::pack_f32(memory, readable.dtype, offset, sizes, strides, wide.data());
-    for (std::int64_t i = 0; i < values.size(); ++i) values.set_number(i, static_cast<double>(wide[static_cast<std::size_t>(i)]));
+    for (std::int64_t i = 0; i < values.size(); ++i)
+      values.set_number(i, static_cast<double>(wide[static_cast<std::size_t>(i)]));
     return values;
   }
 
@@ -209,10 +220,13 @@ class CpuExecutable final : public Executable {
 
 class CpuBackend final : public Backend {
  public:
-  explicit CpuBackend(const CpuOptions& options) : options_(options), workers_(std::make_shared<Workers>(options.threads)) {}
+  explicit CpuBackend(const CpuOptions& options)
+      : options_(options), workers_(std::make_shared<Workers>(options.threads)) {}
 
   std::string name() const override { return "cpu"; }
-  std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes) override { return std::make_shared<CpuTensor>(dtype, sizes); }
+  std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes) override {
+    return std::make_shared<CpuTensor>(dtype, sizes);
+  }
   std::unique_ptr<Executable> compile(const Graph& graph, const FindStorage& storage) override {
     return load(lower(graph, options_.target), storage);
   }

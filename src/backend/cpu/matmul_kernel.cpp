@@ -14,7 +14,8 @@ namespace {
 // The kernel's body on finished tiles of the product.
 class BodyEpilogue final : public MatmulEpilogue {
  public:
-  BodyEpilogue(const TileMachine& machine, std::int64_t rows_of_product) : machine_(machine), rows_of_product_(rows_of_product) {}
+  BodyEpilogue(const TileMachine& machine, std::int64_t rows_of_product)
+      : machine_(machine), rows_of_product_(rows_of_product) {}
 
   void bind(const std::vector<Memory>& memory, Workers& workers) {
     memory_ = &memory;
@@ -25,7 +26,8 @@ class BodyEpilogue final : public MatmulEpilogue {
              const float* tile, std::int64_t tile_stride, int worker) override {
     const std::int64_t step = std::max<std::int64_t>(1, tile_elements / columns);
     for (std::int64_t at = 0; at < rows; at += step)
-      machine_.execute({batch * rows_of_product_ + row + at, std::min(step, rows - at), column, columns, tile + at * tile_stride, tile_stride},
+      machine_.execute({batch * rows_of_product_ + row + at, std::min(step, rows - at), column, columns,
+                        tile + at * tile_stride, tile_stride},
                        *memory_, workers_->of(worker));
   }
 
@@ -92,7 +94,9 @@ class MatmulKernel final : public Kernel {
     return order;
   }
 
-  const std::vector<std::int64_t>& strides(std::size_t i) const { return packed_strides_[i].empty() ? strides_[i] : packed_strides_[i]; }
+  const std::vector<std::int64_t>& strides(std::size_t i) const {
+    return packed_strides_[i].empty() ? strides_[i] : packed_strides_[i];
+  }
 
   // A batch of products with one right-hand side is a single product of more rows.
   void merge_batch(const Sizes& domain) {

@@ -7,7 +7,8 @@ namespace {
 
 // Calls visit(number of the element, its place) in row-major order.
 template <class Visit>
-void for_each_place(std::int64_t offset, const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& strides, Visit visit) {
+void for_each_place(std::int64_t offset, const std::vector<std::int64_t>& sizes,
+                    const std::vector<std::int64_t>& strides, Visit visit) {
   std::int64_t count = 1;
   for (const auto size : sizes) count *= size;
   std::vector<std::int64_t> index(sizes.size(), 0);

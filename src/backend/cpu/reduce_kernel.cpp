@@ -38,7 +38,8 @@ class ColumnReduce final : public Kernel {
     });
     workers.pool.run(blocks_, [&](std::int64_t block, int) {
       const std::int64_t columns = std::min(block_, machine_.columns() - block * block_);
-      for (std::int64_t chunk = 1; chunk < chunks_; ++chunk) accumulate_f32(op_, partial(0, block), partial(chunk, block), columns);
+      for (std::int64_t chunk = 1; chunk < chunks_; ++chunk)
+        accumulate_f32(op_, partial(0, block), partial(chunk, block), columns);
       machine_.store_columns(partial(0, block), block * block_, columns, memory);
     });
   }
@@ -58,14 +59,16 @@ class ColumnReduce final : public Kernel {
     return 0;
   }
 
-  void add_up(std::int64_t chunk, std::int64_t block, float* total, const std::vector<Memory>& memory, TileMemory& scratch) {
+  void add_up(std::int64_t chunk, std::int64_t block, float* total, const std::vector<Memory>& memory,
+              TileMemory& scratch) {
     const std::int64_t columns = std::min(block_, machine_.columns() - block * block_);
     const std::int64_t end = std::min(machine_.rows(), (chunk + 1) * chunk_rows_);
     const std::int64_t step = std::max<std::int64_t>(1, tile_elements / columns);
     std::fill_n(total, columns + vector_padding, neutral());
     for (std::int64_t row = chunk * chunk_rows_; row < end; row += step) {
       const std::int64_t rows = std::min(step, end - row);
-      const float* values = machine_.evaluate(value_, {row, rows, block * block_, columns, nullptr, 0}, memory, scratch);
+      const float* values =
+          machine_.evaluate(value_, {row, rows, block * block_, columns, nullptr, 0}, memory, scratch);
       for (std::int64_t r = 0; r < rows; ++r) accumulate_f32(op_, total, values + r * columns, columns);
     }
   }
@@ -85,7 +88,8 @@ class RowReduce final : public Kernel {
     // Only sums and extremes of floats come in parts.
     const bool in_parts = is_float(kernel.body[static_cast<std::size_t>(kernel.stores[0].value)].dtype) &&
                           kernel.reduction != Op::argmax && kernel.reduction != Op::all_finite;
-    piece_ = in_parts ? std::max(tile_elements * 4, pieces(machine_.columns(), max_chunks)) : std::max<std::int64_t>(machine_.columns(), 1);
+    piece_ = in_parts ? std::max(tile_elements * 4, pieces(machine_.columns(), max_chunks))
+                      : std::max<std::int64_t>(machine_.columns(), 1);
     parts_ = std::max<std::int64_t>(1, pieces(machine_.columns(), piece_));
     // The reduction itself, as an instruction on the last value.
     Instruction reduce;

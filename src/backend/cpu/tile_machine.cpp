@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
-
 #include <fmt/format.h>
+#include <limits>
 
 #include <jerboa/base/error.h>
 #include <jerboa/base/float16.h>
@@ -127,7 +126,8 @@ TileMachine::Place TileMachine::place_of(const IndexMap& map, const SymbolValues
   if (column_runs_.size() > 1) {
     std::vector<std::int64_t> strides;
     for (const AxisRun& run : column_runs_) strides.push_back(stride_of(run));
-    if (std::any_of(strides.begin(), strides.end(), [](std::int64_t stride) { return stride != 0; })) place.inner_table = column_table(strides);
+    if (std::any_of(strides.begin(), strides.end(), [](std::int64_t stride) { return stride != 0; }))
+      place.inner_table = column_table(strides);
   }
   return place;
 }
@@ -135,7 +135,9 @@ TileMachine::Place TileMachine::place_of(const IndexMap& map, const SymbolValues
 void TileMachine::plan_steps(const SymbolValues& symbols) {
   const auto level_of_place = [](const Place& place) {
     if (place.inner != 0 || !place.inner_table.empty()) return Level::element;
-    return std::any_of(place.outer.begin(), place.outer.end(), [](std::int64_t stride) { return stride != 0; }) ? Level::row : Level::uniform;
+    return std::any_of(place.outer.begin(), place.outer.end(), [](std::int64_t stride) { return stride != 0; })
+               ? Level::row
+               : Level::uniform;
   };
   for (Step& step : steps_) {
     const Instruction& own = step.instruction;
@@ -169,7 +171,8 @@ void TileMachine::plan_steps(const SymbolValues& symbols) {
         step.level = std::max({level(own.a), level(own.b), level(own.c)});
         const DType operand = steps_[at(own.op == Op::where ? own.b : own.a)].instruction.dtype;
         step.function = vector_function(own.op, operand, own.dtype);
-        if (step.function == nullptr) throw GraphError(fmt::format("the CPU engine has no {} for {}", name(own.op), name(operand)));
+        if (step.function == nullptr)
+          throw GraphError(fmt::format("the CPU engine has no {} for {}", name(own.op), name(operand)));
         break;
       }
       case Instruction::Kind::reduce: step.level = Level::row; break;
@@ -244,7 +247,8 @@ struct Bfloat {
   explicit operator float() const { return bf16_to_f32(bits); }
 };
 
-void load_values(float* out, const std::byte* memory, DType dtype, std::int64_t offset, std::int64_t stride, std::int64_t count) {
+void load_values(float* out, const std::byte* memory, DType dtype, std::int64_t offset, std::int64_t stride,
+                 std::int64_t count) {
   if (dtype == DType::f16)
     load_strided(out, reinterpret_cast<const Half*>(memory) + offset, stride, count);
   else if (dtype == DType::bf16)
@@ -299,7 +303,8 @@ void TileMachine::run_load(Run& run, const Step& step, Register& out) const {
     return offset;
   };
   // One contiguous row needs no copy.
-  if (step.level == Level::element && rows == 1 && wide && memory.padded && plan.place.inner == 1 && plan.ranges.empty() && indirect == nullptr) {
+  if (step.level == Level::element && rows == 1 && wide && memory.padded && plan.place.inner == 1 &&
+      plan.ranges.empty() && indirect == nullptr) {
     out.data = reinterpret_cast<float*>(memory.data) + row_offset(0) + tile.column;
     return;
   }
@@ -334,7 +339,8 @@ void TileMachine::run_load(Run& run, const Step& step, Register& out) const {
     std::fill(to, to + from, fill);
     std::fill(to + until, to + columns, fill);
     if (indirect == nullptr && !scattered) {
-      load_values(to + from, memory.data, load.dtype, offset + (tile.column + from) * plan.place.inner, plan.place.inner, until - from);
+      load_values(to + from, memory.data, load.dtype, offset + (tile.column + from) * plan.place.inner,
+                  plan.place.inner, until - from);
       continue;
     }
     if (indirect != nullptr && indirect->level != Level::element && !scattered) {
@@ -342,7 +348,9 @@ void TileMachine::run_load(Run& run, const Step& step, Register& out) const {
       std::int32_t index = 0;
       std::memcpy(&index, indirect->data + (indirect->level == Level::row ? row : 0), sizeof(index));
       const std::int64_t place = std::clamp<std::int64_t>(index, 0, std::max<std::int64_t>(plan.indirect_limit - 1, 0));
-      load_values(to + from, memory.data, load.dtype, offset + place * plan.indirect_stride + (tile.column + from) * plan.place.inner, plan.place.inner, until - from);
+      load_values(to + from, memory.data, load.dtype,
+                  offset + place * plan.indirect_stride + (tile.column + from) * plan.place.inner, plan.place.inner,
+                  until - from);
       continue;
     }
     for (std::int64_t i = from; i < until; ++i) {
@@ -356,13 +364,17 @@ void TileMachine::run_load(Run& run, const Step& step, Register& out) const {
         to[i] = fill;
         continue;
       }
-      std::int64_t element = offset + (plan.place.inner_table.empty() ? column * plan.place.inner
-                                                                      : plan.place.inner_table[static_cast<std::size_t>(column)]);
+      std::int64_t element =
+          offset + (plan.place.inner_table.empty() ? column * plan.place.inner
+                                                   : plan.place.inner_table[static_cast<std::size_t>(column)]);
       if (indirect != nullptr) {
         std::int32_t index = 0;
-        const std::int64_t which = indirect->level == Level::element ? row * columns + i : indirect->level == Level::row ? row : 0;
+        const std::int64_t which = indirect->level == Level::element ? row * columns + i
+                                   : indirect->level == Level::row   ? row
+                                                                     : 0;
         std::memcpy(&index, indirect->data + which, sizeof(index));
-        element += std::clamp<std::int64_t>(index, 0, std::max<std::int64_t>(plan.indirect_limit - 1, 0)) * plan.indirect_stride;
+        element += std::clamp<std::int64_t>(index, 0, std::max<std::int64_t>(plan.indirect_limit - 1, 0)) *
+                   plan.indirect_stride;
       }
       load_values(to + i, memory.data, load.dtype, element, 1, 1);
     }
@@ -380,7 +392,8 @@ void TileMachine::run_position(Run& run, const Step& step, Register& out) const 
     for (std::int64_t i = 0; i < columns; ++i) {
       std::int64_t index = 0;
       if (step.along_columns)
-        index = step.column_table.empty() ? tile.column + i : step.column_table[static_cast<std::size_t>(tile.column + i)];
+        index =
+            step.column_table.empty() ? tile.column + i : step.column_table[static_cast<std::size_t>(tile.column + i)];
       else if (step.outer_run >= 0)
         index = run.index(row, step.outer_run, runs);
       to[row * columns + i] = static_cast<std::int32_t>(index * step.scale + step.shift);
@@ -464,7 +477,8 @@ void reduce_row(Op op, DType dtype, const float* x, std::int64_t count, float* r
     // Sums wrap, as unsigned numbers do; of no elements the extremes are the neutral value.
     T total = op == Op::sum ? T{0} : op == Op::max ? std::numeric_limits<T>::lowest() : std::numeric_limits<T>::max();
     for (std::int64_t i = 0; i < count; ++i) {
-      if (op == Op::sum) total = static_cast<T>(static_cast<std::uint32_t>(total) + static_cast<std::uint32_t>(values[i]));
+      if (op == Op::sum)
+        total = static_cast<T>(static_cast<std::uint32_t>(total) + static_cast<std::uint32_t>(values[i]));
       if (op == Op::max) total = std::max(total, values[i]);
       if (op == Op::min) total = std::min(total, values[i]);
     }
@@ -499,7 +513,8 @@ void TileMachine::run_product(Run& run, Register& out) const {
   const Tile& tile = run.tile;
   out.data = run.scratch.floats(slots_ + 1, tile.rows * tile.columns);
   for (std::int64_t row = 0; row < tile.rows; ++row)
-    std::memcpy(out.data + row * tile.columns, tile.product + row * tile.product_stride, static_cast<std::size_t>(tile.columns) * sizeof(float));
+    std::memcpy(out.data + row * tile.columns, tile.product + row * tile.product_stride,
+                static_cast<std::size_t>(tile.columns) * sizeof(float));
 }
 
 void TileMachine::run_steps(Run& run, int last) const {
@@ -551,9 +566,11 @@ void TileMachine::run_stores(Run& run) const {
       const std::int64_t from_stride = value.level == Level::element ? 1 : 0;
       if (!place.inner_table.empty()) {
         for (std::int64_t c = 0; c < tile.columns; ++c)
-          store_values(from + c * from_stride, 1, memory, store.dtype, offset + place.inner_table[static_cast<std::size_t>(tile.column + c)], 1, 1);
+          store_values(from + c * from_stride, 1, memory, store.dtype,
+                       offset + place.inner_table[static_cast<std::size_t>(tile.column + c)], 1, 1);
       } else {
-        store_values(from, from_stride, memory, store.dtype, offset + tile.column * place.inner, place.inner, by_element ? tile.columns : 1);
+        store_values(from, from_stride, memory, store.dtype, offset + tile.column * place.inner, place.inner,
+                     by_element ? tile.columns : 1);
       }
     }
   }
@@ -565,19 +582,22 @@ void TileMachine::execute(const Tile& tile, const std::vector<Memory>& memory, T
   run_stores(run);
 }
 
-const float* TileMachine::evaluate(int value, const Tile& tile, const std::vector<Memory>& memory, TileMemory& scratch) const {
+const float* TileMachine::evaluate(int value, const Tile& tile, const std::vector<Memory>& memory,
+                                   TileMemory& scratch) const {
   Run run{tile, memory, scratch, {}, {}};
   run_steps(run, value);
   return spread(run, run.registers[at(value)], static_cast<int>(slots_));
 }
 
-const float* TileMachine::evaluate_row(int value, const Tile& tile, const std::vector<Memory>& memory, TileMemory& scratch) const {
+const float* TileMachine::evaluate_row(int value, const Tile& tile, const std::vector<Memory>& memory,
+                                       TileMemory& scratch) const {
   Run run{tile, memory, scratch, {}, {}};
   run_steps(run, value);
   return run.registers[at(value)].data;
 }
 
-void TileMachine::store_columns(const float* values, std::int64_t column, std::int64_t columns, const std::vector<Memory>& memory) const {
+void TileMachine::store_columns(const float* values, std::int64_t column, std::int64_t columns,
+                                const std::vector<Memory>& memory) const {
   const Store& store = stores_[0];
   const Place& place = store_places_[0];
   std::byte* to = memory[at(store.binding)].data;
@@ -586,7 +606,8 @@ void TileMachine::store_columns(const float* values, std::int64_t column, std::i
     return;
   }
   for (std::int64_t i = 0; i < columns; ++i)
-    store_values(values + i, 1, to, store.dtype, place.offset + place.inner_table[static_cast<std::size_t>(column + i)], 1, 1);
+    store_values(values + i, 1, to, store.dtype, place.offset + place.inner_table[static_cast<std::size_t>(column + i)],
+                 1, 1);
 }
 
 void TileMachine::store_row(const float* value, std::int64_t row, const std::vector<Memory>& memory) const {

@@ -29,15 +29,15 @@ class TileMemory {
   std::vector<Scratch<float>> slots_;
 };
 
-/// Executes the body of a kernel over tiles of its domain: rows × columns, where a row is one place along the outer axes
-/// and the columns run along the inner ones. Each instruction works on the whole tile before the next, in registers that
-/// stay in the first-level cache.
+/// Executes the body of a kernel over tiles of its domain: rows × columns, where a row is one place along the outer
+/// axes and the columns run along the inner ones. Each instruction works on the whole tile before the next, in
+/// registers that stay in the first-level cache.
 class TileMachine {
  public:
   struct Shape {
-    std::vector<int> order;   ///< the domain's axes, outer ones first
-    int inner = 1;            ///< how many of them make up the columns
-    bool merge_across = true; ///< whether outer and inner axes may be merged: not where rows have a meaning
+    std::vector<int> order;    ///< the domain's axes, outer ones first
+    int inner = 1;             ///< how many of them make up the columns
+    bool merge_across = true;  ///< whether outer and inner axes may be merged: not where rows have a meaning
   };
   TileMachine(const KernelSpec& kernel, const SymbolValues& symbols, const Shape& shape);
 
@@ -51,12 +51,14 @@ class TileMachine {
   };
   /// Runs the body and the stores.
   void execute(const Tile& tile, const std::vector<Memory>& memory, TileMemory& scratch) const;
-  /// Runs the body and gives the values of one instruction, rows × columns, spread out where it is the same for several.
+  /// Runs the body and gives the values of one instruction, rows × columns, spread out where it is the same for
+  /// several.
   const float* evaluate(int value, const Tile& tile, const std::vector<Memory>& memory, TileMemory& scratch) const;
   /// The same for an instruction that gives one value a row, as it stands.
   const float* evaluate_row(int value, const Tile& tile, const std::vector<Memory>& memory, TileMemory& scratch) const;
   /// Stores given values, one for each column, as the kernel's store of the first row would.
-  void store_columns(const float* values, std::int64_t column, std::int64_t columns, const std::vector<Memory>& memory) const;
+  void store_columns(const float* values, std::int64_t column, std::int64_t columns,
+                     const std::vector<Memory>& memory) const;
   /// Stores one value for a row.
   void store_row(const float* value, std::int64_t row, const std::vector<Memory>& memory) const;
 
@@ -77,7 +79,7 @@ class TileMachine {
     std::vector<std::int64_t> inner_table;  // offsets of the columns, where they are no single stride
   };
   struct Range {
-    int outer_run = -1;  // -1: the columns
+    int outer_run = -1;                      // -1: the columns
     std::vector<std::int64_t> column_table;  // the index of each column, where columns are several runs
     std::int64_t from = 0, to = 0;
   };

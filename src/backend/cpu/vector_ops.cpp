@@ -102,9 +102,7 @@ V gelu_tanh(D d, V x) {
   return hn::Mul(x, sigmoid(d, hn::Mul(inner, hn::Set(d, 1.5957691216057308f))));
 }
 
-V softplus(D d, V x) {
-  return hn::Add(hn::Max(x, hn::Zero(d)), hn::Log1p(d, hn::Exp(d, hn::Neg(hn::Abs(x)))));
-}
+V softplus(D d, V x) { return hn::Add(hn::Max(x, hn::Zero(d)), hn::Log1p(d, hn::Exp(d, hn::Neg(hn::Abs(x))))); }
 
 // Whole exponents by squaring, so that a negative base is allowed.
 V whole_power(D d, V x, int exponent) {
@@ -116,23 +114,57 @@ V whole_power(D d, V x, int exponent) {
   return exponent < 0 ? hn::Div(hn::Set(d, 1.0f), result) : result;
 }
 
-void f_neg(const VectorCall& v) { unary(v, [](D, V x) HWY_ATTR { return hn::Neg(x); }); }
-void f_abs(const VectorCall& v) { unary(v, [](D, V x) HWY_ATTR { return hn::Abs(x); }); }
-void f_sqrt(const VectorCall& v) { unary(v, [](D, V x) HWY_ATTR { return hn::Sqrt(x); }); }
-void f_rsqrt(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return hn::Div(hn::Set(d, 1.0f), hn::Sqrt(x)); }); }
-void f_log(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return hn::Log(d, x); }); }
-void f_exp(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return hn::Exp(d, x); }); }
-void f_expm1(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return hn::Expm1(d, x); }); }
-void f_sin(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return hn::Sin(d, x); }); }
-void f_cos(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return hn::Cos(d, x); }); }
-void f_tanh(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return hn::Tanh(d, x); }); }
-void f_sigmoid(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return sigmoid(d, x); }); }
-void f_erf(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return erf(d, x); }); }
-void f_relu(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return hn::Max(x, hn::Zero(d)); }); }
-void f_silu(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return hn::Mul(x, sigmoid(d, x)); }); }
-void f_softplus(const VectorCall& v) { unary(v, [](D d, V x) HWY_ATTR { return softplus(d, x); }); }
-void f_floor(const VectorCall& v) { unary(v, [](D, V x) HWY_ATTR { return hn::Floor(x); }); }
-void f_round(const VectorCall& v) { unary(v, [](D, V x) HWY_ATTR { return hn::Round(x); }); }
+void f_neg(const VectorCall& v) {
+  unary(v, [](D, V x) HWY_ATTR { return hn::Neg(x); });
+}
+void f_abs(const VectorCall& v) {
+  unary(v, [](D, V x) HWY_ATTR { return hn::Abs(x); });
+}
+void f_sqrt(const VectorCall& v) {
+  unary(v, [](D, V x) HWY_ATTR { return hn::Sqrt(x); });
+}
+void f_rsqrt(const VectorCall& v) {
+  unary(v, [](D d, V x) HWY_ATTR { return hn::Div(hn::Set(d, 1.0f), hn::Sqrt(x)); });
+}
+void f_log(const VectorCall& v) {
+  unary(v, [](D d, V x) HWY_ATTR { return hn::Log(d, x); });
+}
+void f_exp(const VectorCall& v) {
+  unary(v, [](D d, V x) HWY_ATTR { return hn::Exp(d, x); });
+}
+void f_expm1(const VectorCall& v) {
+  unary(v, [](D d, V x) HWY_ATTR { return hn::Expm1(d, x); });
+}
+void f_sin(const VectorCall& v) {
+  unary(v, [](D d, V x) HWY_ATTR { return hn::Sin(d, x); });
+}
+void f_cos(const VectorCall& v) {
+  unary(v, [](D d, V x) HWY_ATTR { return hn::Cos(d, x); });
+}
+void f_tanh(const VectorCall& v) {
+  unary(v, [](D d, V x) HWY_ATTR { return hn::Tanh(d, x); });
+}
+void f_sigmoid(const VectorCall& v) {
+  unary(v, [](D d, V x) HWY_ATTR { return sigmoid(d, x); });
+}
+void f_erf(const VectorCall& v) {
+  unary(v, [](D d, V x) HWY_ATTR { return erf(d, x); });
+}
+void f_relu(const VectorCall& v) {
+  unary(v, [](D d, V x) HWY_ATTR { return hn::Max(x, hn::Zero(d)); });
+}
+void f_silu(const VectorCall& v) {
+  unary(v, [](D d, V x) HWY_ATTR { return hn::Mul(x, sigmoid(d, x)); });
+}
+void f_softplus(const VectorCall& v) {
+  unary(v, [](D d, V x) HWY_ATTR { return softplus(d, x); });
+}
+void f_floor(const VectorCall& v) {
+  unary(v, [](D, V x) HWY_ATTR { return hn::Floor(x); });
+}
+void f_round(const VectorCall& v) {
+  unary(v, [](D, V x) HWY_ATTR { return hn::Round(x); });
+}
 void f_gelu(const VectorCall& v) {
   if (v.index == static_cast<int>(GeluForm::tanh))
     unary(v, [](D d, V x) HWY_ATTR { return gelu_tanh(d, x); });
@@ -148,19 +180,43 @@ void f_whole_power(const VectorCall& v) {
   unary(v, [exponent](D d, V x) HWY_ATTR { return whole_power(d, x, exponent); });
 }
 
-void f_add(const VectorCall& v) { binary(v, [](D, V a, V b) HWY_ATTR { return hn::Add(a, b); }); }
-void f_sub(const VectorCall& v) { binary(v, [](D, V a, V b) HWY_ATTR { return hn::Sub(a, b); }); }
-void f_mul(const VectorCall& v) { binary(v, [](D, V a, V b) HWY_ATTR { return hn::Mul(a, b); }); }
-void f_div(const VectorCall& v) { binary(v, [](D, V a, V b) HWY_ATTR { return hn::Div(a, b); }); }
-void f_maximum(const VectorCall& v) { binary(v, [](D, V a, V b) HWY_ATTR { return hn::Max(a, b); }); }
-void f_minimum(const VectorCall& v) { binary(v, [](D, V a, V b) HWY_ATTR { return hn::Min(a, b); }); }
+void f_add(const VectorCall& v) {
+  binary(v, [](D, V a, V b) HWY_ATTR { return hn::Add(a, b); });
+}
+void f_sub(const VectorCall& v) {
+  binary(v, [](D, V a, V b) HWY_ATTR { return hn::Sub(a, b); });
+}
+void f_mul(const VectorCall& v) {
+  binary(v, [](D, V a, V b) HWY_ATTR { return hn::Mul(a, b); });
+}
+void f_div(const VectorCall& v) {
+  binary(v, [](D, V a, V b) HWY_ATTR { return hn::Div(a, b); });
+}
+void f_maximum(const VectorCall& v) {
+  binary(v, [](D, V a, V b) HWY_ATTR { return hn::Max(a, b); });
+}
+void f_minimum(const VectorCall& v) {
+  binary(v, [](D, V a, V b) HWY_ATTR { return hn::Min(a, b); });
+}
 
-void f_equal(const VectorCall& v) { compare(v, [](V a, V b) HWY_ATTR { return hn::Eq(a, b); }); }
-void f_not_equal(const VectorCall& v) { compare(v, [](V a, V b) HWY_ATTR { return hn::Ne(a, b); }); }
-void f_less(const VectorCall& v) { compare(v, [](V a, V b) HWY_ATTR { return hn::Lt(a, b); }); }
-void f_less_equal(const VectorCall& v) { compare(v, [](V a, V b) HWY_ATTR { return hn::Le(a, b); }); }
-void f_greater(const VectorCall& v) { compare(v, [](V a, V b) HWY_ATTR { return hn::Gt(a, b); }); }
-void f_greater_equal(const VectorCall& v) { compare(v, [](V a, V b) HWY_ATTR { return hn::Ge(a, b); }); }
+void f_equal(const VectorCall& v) {
+  compare(v, [](V a, V b) HWY_ATTR { return hn::Eq(a, b); });
+}
+void f_not_equal(const VectorCall& v) {
+  compare(v, [](V a, V b) HWY_ATTR { return hn::Ne(a, b); });
+}
+void f_less(const VectorCall& v) {
+  compare(v, [](V a, V b) HWY_ATTR { return hn::Lt(a, b); });
+}
+void f_less_equal(const VectorCall& v) {
+  compare(v, [](V a, V b) HWY_ATTR { return hn::Le(a, b); });
+}
+void f_greater(const VectorCall& v) {
+  compare(v, [](V a, V b) HWY_ATTR { return hn::Gt(a, b); });
+}
+void f_greater_equal(const VectorCall& v) {
+  compare(v, [](V a, V b) HWY_ATTR { return hn::Ge(a, b); });
+}
 
 template <class F>
 float fold(const float* x, std::int64_t count, float neutral, F f) {
@@ -273,7 +329,8 @@ void map2(const VectorCall& call, F f) {
 // `f` on values of T that are reckoned in unsigned numbers, where overflow wraps.
 template <class T, class F>
 void wrapping(const VectorCall& call, F f) {
-  map2<T, T>(call, [f](T a, T b) { return static_cast<T>(f(static_cast<std::uint32_t>(a), static_cast<std::uint32_t>(b))); });
+  map2<T, T>(call,
+             [f](T a, T b) { return static_cast<T>(f(static_cast<std::uint32_t>(a), static_cast<std::uint32_t>(b))); });
 }
 
 template <class T>
@@ -296,8 +353,12 @@ template <class T>
 VectorFunction integer_function(Op op) {
   using U = std::uint32_t;
   switch (op) {
-    case Op::neg: return [](const VectorCall& v) { map1<T, T>(v, [](T a) { return static_cast<T>(0u - static_cast<U>(a)); }); };
-    case Op::abs: return [](const VectorCall& v) { map1<T, T>(v, [](T a) { return a < T{0} ? static_cast<T>(0u - static_cast<U>(a)) : a; }); };
+    case Op::neg:
+      return [](const VectorCall& v) { map1<T, T>(v, [](T a) { return static_cast<T>(0u - static_cast<U>(a)); }); };
+    case Op::abs:
+      return [](const VectorCall& v) {
+        map1<T, T>(v, [](T a) { return a < T{0} ? static_cast<T>(0u - static_cast<U>(a)) : a; });
+      };
     case Op::bit_not: return [](const VectorCall& v) { map1<T, T>(v, [](T a) { return static_cast<T>(~a); }); };
     case Op::logical_not: return [](const VectorCall& v) { map1<T, T>(v, [](T a) { return static_cast<T>(a == 0); }); };
     case Op::clamp:
@@ -316,15 +377,21 @@ VectorFunction integer_function(Op op) {
     case Op::bit_or: return [](const VectorCall& v) { wrapping<T>(v, [](U a, U b) { return a | b; }); };
     case Op::bit_xor: return [](const VectorCall& v) { wrapping<T>(v, [](U a, U b) { return a ^ b; }); };
     case Op::shift_left: return [](const VectorCall& v) { wrapping<T>(v, [](U a, U b) { return a << (b & 31u); }); };
-    case Op::shift_right: return [](const VectorCall& v) { map2<T, T>(v, [](T a, T b) { return static_cast<T>(a >> (static_cast<U>(b) & 31u)); }); };
-    case Op::logical_and: return [](const VectorCall& v) { map2<T, T>(v, [](T a, T b) { return static_cast<T>(a != 0 && b != 0); }); };
-    case Op::logical_or: return [](const VectorCall& v) { map2<T, T>(v, [](T a, T b) { return static_cast<T>(a != 0 || b != 0); }); };
+    case Op::shift_right:
+      return [](const VectorCall& v) {
+        map2<T, T>(v, [](T a, T b) { return static_cast<T>(a >> (static_cast<U>(b) & 31u)); });
+      };
+    case Op::logical_and:
+      return [](const VectorCall& v) { map2<T, T>(v, [](T a, T b) { return static_cast<T>(a != 0 && b != 0); }); };
+    case Op::logical_or:
+      return [](const VectorCall& v) { map2<T, T>(v, [](T a, T b) { return static_cast<T>(a != 0 || b != 0); }); };
     case Op::equal: return [](const VectorCall& v) { map2<T, std::int32_t>(v, [](T a, T b) { return a == b; }); };
     case Op::not_equal: return [](const VectorCall& v) { map2<T, std::int32_t>(v, [](T a, T b) { return a != b; }); };
     case Op::less: return [](const VectorCall& v) { map2<T, std::int32_t>(v, [](T a, T b) { return a < b; }); };
     case Op::less_equal: return [](const VectorCall& v) { map2<T, std::int32_t>(v, [](T a, T b) { return a <= b; }); };
     case Op::greater: return [](const VectorCall& v) { map2<T, std::int32_t>(v, [](T a, T b) { return a > b; }); };
-    case Op::greater_equal: return [](const VectorCall& v) { map2<T, std::int32_t>(v, [](T a, T b) { return a >= b; }); };
+    case Op::greater_equal:
+      return [](const VectorCall& v) { map2<T, std::int32_t>(v, [](T a, T b) { return a >= b; }); };
     default: return nullptr;
   }
 }
@@ -344,7 +411,8 @@ void power(const VectorCall& call) {
 std::uint32_t rotate(std::uint32_t x, int by) { return std::rotl(x, by); }
 
 // Threefry-2x32 with 20 rounds: a counter through additions, rotations and exclusive ors.
-std::pair<std::uint32_t, std::uint32_t> threefry(std::uint32_t key0, std::uint32_t key1, std::uint32_t x0, std::uint32_t x1) {
+std::pair<std::uint32_t, std::uint32_t> threefry(std::uint32_t key0, std::uint32_t key1, std::uint32_t x0,
+                                                 std::uint32_t x1) {
   constexpr int rotations[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
   const std::uint32_t keys[3] = {key0, key1, key0 ^ key1 ^ 0x1bd11bdau};
   x0 += keys[0];
@@ -378,7 +446,8 @@ void random_numbers(const VectorCall& call) {
 
 template <class T>
 T truncated(float x) {
-  constexpr auto low = static_cast<double>(std::numeric_limits<T>::min()), high = static_cast<double>(std::numeric_limits<T>::max());
+  constexpr auto low = static_cast<double>(std::numeric_limits<T>::min()),
+                 high = static_cast<double>(std::numeric_limits<T>::max());
   return static_cast<T>(std::min(std::max(std::trunc(static_cast<double>(x)), low), high));
 }
 
@@ -392,15 +461,18 @@ VectorFunction cast_function(DType from, DType to) {
   if (is_float(from)) {
     switch (to) {
       case DType::f32: return copy;
-      case DType::f16: return [](const VectorCall& v) { map1<float, float>(v, [](float a) { return f16_to_f32(f32_to_f16(a)); }); };
-      case DType::bf16: return [](const VectorCall& v) { map1<float, float>(v, [](float a) { return bf16_to_f32(f32_to_bf16(a)); }); };
+      case DType::f16:
+        return [](const VectorCall& v) { map1<float, float>(v, [](float a) { return f16_to_f32(f32_to_f16(a)); }); };
+      case DType::bf16:
+        return [](const VectorCall& v) { map1<float, float>(v, [](float a) { return bf16_to_f32(f32_to_bf16(a)); }); };
       case DType::i32: return [](const VectorCall& v) { map1<float, i32>(v, truncated<i32>); };
       case DType::u32: return [](const VectorCall& v) { map1<float, u32>(v, truncated<u32>); };
       default: return [](const VectorCall& v) { map1<float, i32>(v, [](float a) { return a != 0; }); };
     }
   }
   if (is_float(to)) {
-    if (from == DType::u32) return [](const VectorCall& v) { map1<u32, float>(v, [](u32 a) { return static_cast<float>(a); }); };
+    if (from == DType::u32)
+      return [](const VectorCall& v) { map1<u32, float>(v, [](u32 a) { return static_cast<float>(a); }); };
     return [](const VectorCall& v) { map1<i32, float>(v, [](i32 a) { return static_cast<float>(a); }); };
   }
   if (to == DType::boolean) return [](const VectorCall& v) { map1<u32, u32>(v, [](u32 a) { return u32{a != 0}; }); };
@@ -435,7 +507,8 @@ VectorFunction float_function(Op op) {
     case Op::div: return call_f_div;
     case Op::maximum: return call_f_maximum;
     case Op::minimum: return call_f_minimum;
-    case Op::mod: return [](const VectorCall& v) { map2<float, float>(v, [](float a, float b) { return std::fmod(a, b); }); };
+    case Op::mod:
+      return [](const VectorCall& v) { map2<float, float>(v, [](float a, float b) { return std::fmod(a, b); }); };
     case Op::equal: return call_f_equal;
     case Op::not_equal: return call_f_not_equal;
     case Op::less: return call_f_less;

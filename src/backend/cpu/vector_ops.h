@@ -7,8 +7,9 @@
 
 namespace jerboa::cpu {
 
-/// One instruction over a run of values in registers, which are arrays of 32-bit elements: f32, i32, u32 or booleans as 0
-/// and 1. A scalar operand is one element for all. Arrays may be read and written up to `vector_padding` past the end.
+/// One instruction over a run of values in registers, which are arrays of 32-bit elements: f32, i32, u32 or booleans as
+/// 0 and 1. A scalar operand is one element for all. Arrays may be read and written up to `vector_padding` past the
+/// end.
 struct VectorCall {
   void* y = nullptr;
   const void* a = nullptr;

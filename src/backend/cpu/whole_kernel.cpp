@@ -88,7 +88,9 @@ void run_whole(WholeCall& call) = delete;
 
 // Attention
 
-AttentionInputs::Strides three(const std::vector<std::int64_t>& strides) { return {strides[0], strides[1], strides[2]}; }
+AttentionInputs::Strides three(const std::vector<std::int64_t>& strides) {
+  return {strides[0], strides[1], strides[2]};
+}
 
 template <class A>
 void fill_attention(AttentionInputs& problem, WholeCall& call, const A& attrs, std::size_t mask) {
@@ -187,17 +189,20 @@ Convolution convolution(const A& attrs, const Sizes& x, const Sizes& weight, con
 
 template <>
 void run_whole<Op::conv2d>(WholeCall& call) {
-  const auto conv = convolution(call.as<Conv2dAttrs>(), call.operand(0).sizes, call.operand(1).sizes, call.result(0).sizes);
+  const auto conv =
+      convolution(call.as<Conv2dAttrs>(), call.operand(0).sizes, call.operand(1).sizes, call.result(0).sizes);
   run_conv2d(conv, call.contiguous(0), call.contiguous(1), call.contiguous(2), call.contiguous_result(0), call.pool());
 }
 template <>
 void run_whole<Op::conv2d_input_grad>(WholeCall& call) {
-  const auto conv = convolution(call.as<Conv2dGradAttrs>(), call.result(0).sizes, call.operand(1).sizes, call.operand(0).sizes);
+  const auto conv =
+      convolution(call.as<Conv2dGradAttrs>(), call.result(0).sizes, call.operand(1).sizes, call.operand(0).sizes);
   run_conv2d_input_grad(conv, call.contiguous(0), call.contiguous(1), call.contiguous_result(0), call.pool());
 }
 template <>
 void run_whole<Op::conv2d_weight_grad>(WholeCall& call) {
-  const auto conv = convolution(call.as<Conv2dGradAttrs>(), call.operand(0).sizes, call.result(0).sizes, call.operand(1).sizes);
+  const auto conv =
+      convolution(call.as<Conv2dGradAttrs>(), call.operand(0).sizes, call.result(0).sizes, call.operand(1).sizes);
   run_conv2d_weight_grad(conv, call.contiguous(0), call.contiguous(1), call.contiguous_result(0), call.pool());
 }
 
@@ -212,8 +217,8 @@ void run_whole<Op::max_pool2d>(WholeCall& call) {
 }
 template <>
 void run_whole<Op::max_pool2d_grad>(WholeCall& call) {
-  run_max_pool2d_grad(pooling(call.as<PoolGradAttrs>(), call.operand(0).sizes, call.operand(1).sizes), call.contiguous(0),
-                      call.contiguous(1), call.contiguous_result(0), call.pool());
+  run_max_pool2d_grad(pooling(call.as<PoolGradAttrs>(), call.operand(0).sizes, call.operand(1).sizes),
+                      call.contiguous(0), call.contiguous(1), call.contiguous_result(0), call.pool());
 }
 template <>
 void run_whole<Op::avg_pool2d>(WholeCall& call) {
@@ -222,8 +227,8 @@ void run_whole<Op::avg_pool2d>(WholeCall& call) {
 }
 template <>
 void run_whole<Op::avg_pool2d_grad>(WholeCall& call) {
-  run_avg_pool2d_grad(pooling(call.as<PoolGradAttrs>(), call.result(0).sizes, call.operand(0).sizes), call.contiguous(0),
-                      call.contiguous_result(0), call.pool());
+  run_avg_pool2d_grad(pooling(call.as<PoolGradAttrs>(), call.result(0).sizes, call.operand(0).sizes),
+                      call.contiguous(0), call.contiguous_result(0), call.pool());
 }
 
 // Scans and sorts
@@ -263,13 +268,15 @@ void run_whole<Op::top_k>(WholeCall& call) {
   const auto& attrs = call.as<TopKAttrs>();
   const Lines lines = lines_along(call.operand(0), attrs.axis);
   if (is_float(call.operand(0).dtype)) {
-    run_top_k(lines, call.contiguous(0), attrs.k, call.contiguous_result(0), call.contiguous_integer_result(1), call.pool());
+    run_top_k(lines, call.contiguous(0), attrs.k, call.contiguous_result(0), call.contiguous_integer_result(1),
+              call.pool());
     return;
   }
   std::int32_t* values = call.contiguous_integer_result(0);
   run_top_k(lines, sortable(call).data(), attrs.k, values, call.contiguous_integer_result(1), call.pool());
   if (call.operand(0).dtype == DType::u32)
-    for (std::int64_t i = 0; i < element_count(call.result(0).sizes); ++i) values[i] ^= std::numeric_limits<std::int32_t>::min();
+    for (std::int64_t i = 0; i < element_count(call.result(0).sizes); ++i)
+      values[i] ^= std::numeric_limits<std::int32_t>::min();
 }
 
 template <>
@@ -294,9 +301,14 @@ template <class T>
 ScatterProblem<T> scatter_problem(WholeCall& call) {
   const int axis = call.as<AxisAttrs>().axis;
   const Lines lines = lines_along(call.operand(0), axis);
-  return {lines.outer, lines.length, lines_along(call.operand(1), axis).length, lines.inner,
-          reinterpret_cast<const T*>(call.contiguous(0)), call.contiguous_integers(1),
-          reinterpret_cast<const T*>(call.contiguous(2)), reinterpret_cast<T*>(call.contiguous_result(0))};
+  return {lines.outer,
+          lines.length,
+          lines_along(call.operand(1), axis).length,
+          lines.inner,
+          reinterpret_cast<const T*>(call.contiguous(0)),
+          call.contiguous_integers(1),
+          reinterpret_cast<const T*>(call.contiguous(2)),
+          reinterpret_cast<T*>(call.contiguous_result(0))};
 }
 
 template <>
@@ -347,7 +359,8 @@ template <>
 void run_whole<Op::matmul_grouped_weight_grad>(WholeCall& call) {
   const BoundTensor& dw = call.result(0);
   const GroupedMatmul grouped{dw.size(0), call.operand(0).size(0), dw.size(1), dw.size(2), call.contiguous_integers(2)};
-  run_matmul_grouped_weight_grad(grouped, call.contiguous(0), call.contiguous(1), call.contiguous_result(0), call.pool());
+  run_matmul_grouped_weight_grad(grouped, call.contiguous(0), call.contiguous(1), call.contiguous_result(0),
+                                 call.pool());
 }
 
 using WholeFunction = void (*)(WholeCall&);
@@ -375,7 +388,8 @@ constexpr WholeFunction whole_functions[] = {
 
 class WholeKernel final : public Kernel {
  public:
-  WholeKernel(const KernelSpec& kernel, const SymbolValues& symbols) : attrs_(kernel.attrs), function_(whole_functions[static_cast<std::size_t>(kernel.op)]) {
+  WholeKernel(const KernelSpec& kernel, const SymbolValues& symbols)
+      : attrs_(kernel.attrs), function_(whole_functions[static_cast<std::size_t>(kernel.op)]) {
     for (const TensorAccess& operand : kernel.operands) operands_.push_back(bound(operand, symbols));
     for (const TensorAccess& result : kernel.results) results_.push_back(bound(result, symbols));
   }

@@ -35,10 +35,14 @@ class WholeCall {
 
   /// The operand in row-major order, as f32 or as the 32 bits of another type: itself, or a copy. Null where absent.
   const float* contiguous(std::size_t i);
-  const std::int32_t* contiguous_integers(std::size_t i) { return reinterpret_cast<const std::int32_t*>(contiguous(i)); }
+  const std::int32_t* contiguous_integers(std::size_t i) {
+    return reinterpret_cast<const std::int32_t*>(contiguous(i));
+  }
   /// Memory for the result in row-major order; finish() puts it where it belongs.
   float* contiguous_result(std::size_t i);
-  std::int32_t* contiguous_integer_result(std::size_t i) { return reinterpret_cast<std::int32_t*>(contiguous_result(i)); }
+  std::int32_t* contiguous_integer_result(std::size_t i) {
+    return reinterpret_cast<std::int32_t*>(contiguous_result(i));
+  }
   /// The operand as it stands, if it is f32 and its last axis is contiguous; else a row-major copy, with its strides.
   const float* with_strides(std::size_t i, std::vector<std::int64_t>& strides);
   float* result_with_strides(std::size_t i, std::vector<std::int64_t>& strides);

@@ -1,11 +1,9 @@
+#include <fmt/format.h>
 #include <map>
 
-#include <fmt/format.h>
-
+#include <jerboa/backend/backend.h>
 #include <jerboa/backend/reference.h>
 #include <jerboa/base/error.h>
-
-#include <jerboa/backend/backend.h>
 
 // The reference evaluator as a device, so that everything above it can run on the oracle.
 namespace jerboa {
@@ -84,6 +82,8 @@ class ReferenceBackend final : public Backend {
 
 }  // namespace
 
-std::shared_ptr<Backend> make_reference_backend(Precision precision) { return std::make_shared<ReferenceBackend>(precision); }
+std::shared_ptr<Backend> make_reference_backend(Precision precision) {
+  return std::make_shared<ReferenceBackend>(precision);
+}
 
 }  // namespace jerboa
