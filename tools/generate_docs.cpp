@@ -150,6 +150,20 @@ std::string forward(const OpInfo& row) {
   return "yes";
 }
 
+// What the CPU engine makes of an op; a row that it has no kernel for does not compile.
+std::string on_cpu(const OpInfo& row) {
+  switch (row.lowering) {
+    case Lowering::View: return "a view";
+    case Lowering::Map:
+    case Lowering::Gather:
+    case Lowering::Template: return "fused";
+    case Lowering::Reduce: return "fused, or a reduction";
+    case Lowering::Matmul: return "own, others fused behind it";
+    case Lowering::Decompose: return "by decomposition";
+    default: return "own";
+  }
+}
+
 std::string support_page() {
   std::string page =
       "# What is supported\n\n" + std::string(generated) +
@@ -157,13 +171,14 @@ std::string support_page() {
       "gradient and a gradient of that gradient, all checked against differences in f64, and how each engine computes "
       "it. Zero: the op is piecewise constant and passes nothing back. No: an error says so, with the user's line; "
       "the op that stands in the way is named where it is another.\n\n"
-      "| op | cases | forward | gradient | gradient of gradient | reference |\n|---|---|---|---|---|---|\n";
+      "| op | cases | forward | gradient | gradient of gradient | reference | CPU |\n|---|---|---|---|---|---|---|\n";
   const auto first = [](Op op, const test::Case& sample) { return test::first_order(op, sample); };
   for (const OpInfo& row : op_table()) {
     if (row.lowering == Lowering::Leaf) continue;
     const std::string reference = row.lowering == Lowering::Decompose ? "by decomposition" : "own";
-    page += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", row.name, test::cases_of(row.op).size(), forward(row),
-                        differentiable(row, first), differentiable(row, test::second_order), reference);
+    page +=
+        fmt::format("| `{}` | {} | {} | {} | {} | {} | {} |\n", row.name, test::cases_of(row.op).size(), forward(row),
+                    differentiable(row, first), differentiable(row, test::second_order), reference, on_cpu(row));
   }
   return page;
 }
