@@ -43,21 +43,9 @@ struct Call {
 
 using Types = std::vector<TensorType>;
 
-// One declaration for each rule that ops.def names; several ops share most of them.
-#define RULE(name) Types name(const Call& call);
-RULE(leaf)
-RULE(const_scalar)
-RULE(arange) RULE(random) RULE(unary_numeric) RULE(unary_float) RULE(unary_bool) RULE(unary_integer) RULE(cast)
-    RULE(binary_numeric) RULE(binary_float) RULE(binary_bool) RULE(binary_integer) RULE(power) RULE(compare) RULE(where)
-        RULE(reduce_numeric) RULE(reduce_float) RULE(argmax) RULE(all_finite) RULE(cumsum) RULE(top_k) RULE(argsort)
-            RULE(reshape) RULE(transpose) RULE(swap_axes) RULE(squeeze) RULE(unsqueeze) RULE(broadcast_to)
-                RULE(sum_to_shape) RULE(slice) RULE(concat) RULE(split) RULE(pad) RULE(embedding) RULE(embedding_grad)
-                    RULE(take_along_axis) RULE(scatter) RULE(one_hot) RULE(matmul) RULE(matmul_grouped)
-                        RULE(matmul_grouped_weight_grad) RULE(conv1d) RULE(conv2d) RULE(conv2d_input_grad)
-                            RULE(conv2d_weight_grad) RULE(pool2d) RULE(max_pool2d_grad) RULE(avg_pool2d_grad)
-                                RULE(axis_float) RULE(causal) RULE(norm) RULE(rope) RULE(attention) RULE(attention_grad)
-                                    RULE(attention_weights) RULE(cross_entropy) RULE(adam_update) RULE(sgd_update)
-                                        RULE(cache_append)
-#undef RULE
+// A declaration for each rule that ops.def names; several ops share most of them.
+#define OP(name, operands, attrs, rule, lowering, gradient, doc) Types rule(const Call& call);
+#include <jerboa/ir/ops.def>
+#undef OP
 
 }  // namespace jerboa::shape_rule
