@@ -9,10 +9,7 @@
 namespace jerboa::models {
 
 Decoder::Decoder(const Config& config, const TextInputs& inputs)
-    : config_(config),
-      inputs_(inputs),
-      positions_(inputs.positions),
-      deviation_(config.number("initializer_range", 0.02)) {
+    : inputs_(inputs), positions_(inputs.positions), deviation_(config.number("initializer_range", 0.02)) {
   const Tensor& ids = inputs.ids;
   if (ids.rank() != 2) throw UsageError(fmt::format("ids must be [batch, time], not {}", to_string(ids.shape())));
   const CacheOptions& cache = inputs.cache;

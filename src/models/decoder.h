@@ -37,7 +37,6 @@ class Decoder {
   /// A layer's cache with the new keys or values in it, which is the next version of it too.
   Tensor cached(const std::string& name, const Tensor& values, int capacity, bool ring) const;
 
-  const Config& config_;
   const TextInputs& inputs_;
   Tensor positions_;
   double deviation_;  // of initial weights
