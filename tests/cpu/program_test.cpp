@@ -80,6 +80,20 @@ TEST(CpuTraining, GivesTheSameBitsOnAnyNumberOfThreads) {
   }
 }
 
+TEST(CpuTraining, GivesTheSameBitsWhateverMemoryHeldAndHoweverItIsPlanned) {
+  const Training wanted = train(cpu_with(2));
+  for (const bool planned : {true, false})
+    for (const float sentinel : {7e8f, -3e-9f}) {
+      CpuOptions options;
+      options.threads = 2;
+      options.target.plan = planned;
+      options.sentinel = sentinel;
+      const Training other = train(Device(make_cpu_backend(options)));
+      EXPECT_EQ(wanted.losses, other.losses) << planned << ' ' << sentinel;
+      EXPECT_TRUE(wanted.params == other.params) << planned << ' ' << sentinel;
+    }
+}
+
 TEST(CpuTraining, FollowsTheReference) {
   const Training wanted = train(Device::reference64());
   for (const bool fused : {true, false}) {
