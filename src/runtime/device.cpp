@@ -7,7 +7,26 @@
 
 namespace jerboa {
 
-Device Device::best() { return cpu(); }
+Device Device::best() {
+#ifdef JERBOA_WEBGPU
+  try {
+    const auto adapters = webgpu_adapters();
+    // A driver that plays a GPU on the CPU is slower than the CPU engine.
+    for (const AdapterInfo& adapter : adapters)
+      if (adapter.kind != "CPU") return webgpu({.adapter = adapter.name});
+  } catch (const DeviceError&) {
+    // No library: nothing that would be better than the CPU.
+  }
+#endif
+  return cpu();
+}
+Device Device::webgpu([[maybe_unused]] const WebGpuOptions& options) {
+#ifdef JERBOA_WEBGPU
+  return Device(make_webgpu_backend(options));
+#else
+  throw DeviceError("this Jerboa was built without WebGPU (JERBOA_WEBGPU=OFF)");
+#endif
+}
 Device Device::cpu(int threads) {
   CpuOptions options;
   options.threads = threads;
@@ -19,9 +38,12 @@ Device Device::reference64() { return Device(make_reference_backend(Precision::f
 Device Device::by_name(const std::string& name) {
   if (name == "best") return best();
   if (name == "cpu") return cpu();
+  if (name == "webgpu") return webgpu();
+  if (constexpr std::string_view prefix = "webgpu:"; name.starts_with(prefix))
+    return webgpu({.adapter = name.substr(prefix.size())});
   if (name == "reference") return reference();
   if (name == "reference64") return reference64();
-  throw UsageError(fmt::format("no device is named {}; there are best, cpu, reference and reference64", name));
+  throw UsageError(fmt::format("no device is named {}; there are best, cpu, webgpu, webgpu:NAME, reference and reference64", name));
 }
 
 }  // namespace jerboa

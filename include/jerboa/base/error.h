@@ -36,6 +36,30 @@ class FileError : public Error {
   using Error::Error;
 };
 
+/// A device that is missing, or does not do what it was asked to.
+class DeviceError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The device is gone: its driver crashed or was reset. A session can be built again on another device.
+class DeviceLostError : public DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
+
+/// The device has not enough memory for a tensor.
+class OutOfMemoryError : public DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
+
+/// A kernel that the device's compiler refuses.
+class ShaderError : public DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
+
 /// The user's source line that a tensor, and so an error, comes from.
 struct CallSite {
   const char* file = "";

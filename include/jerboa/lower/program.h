@@ -22,6 +22,13 @@ struct Target {
   bool separate_arenas = false;        ///< a buffer must not be bound for reading and writing in one dispatch
   bool fuse = true;                    ///< off: one kernel a node, to compare against
   bool plan = true;                    ///< off: every tensor has memory of its own, to compare against
+  // Of GPUs:
+  int max_workgroups = 65535;  ///< in each dimension of a dispatch
+  int max_invocations = 256;   ///< threads of a workgroup
+  std::int64_t workgroup_bytes = 16384;
+  int subgroup_size = 0;  ///< threads that can exchange values directly; 0: not offered, or of changing size
+  bool f16 = false;       ///< arithmetic and storage in f16
+  bool software = false;  ///< a driver that runs on the CPU: kernels without workgroup memory are faster there
 
   static Target cpu() { return {}; }
   /// The limits that every WebGPU device has.
@@ -143,6 +150,34 @@ struct Readable {
   std::vector<Dim> strides;
 };
 
+/// Text of a compute shader in WGSL; its entry point is main, its bindings are those of group 0.
+struct ShaderSource {
+  std::string name;
+  std::string source;
+};
+
+/// One dispatch of a shader. Storage buffers are bound in order, from 0; where there are sizes, a uniform buffer follows
+/// that holds them as u32.
+struct GpuStep {
+  struct Binding {
+    int buffer = 0;
+    std::int64_t offset = 0, bytes = 0;  ///< a part of the buffer, where the whole is larger than a binding may be
+    bool written = false;
+  };
+  int shader = -1;  ///< -1: no dispatch, but a copy of the first binding to the second
+  std::vector<Binding> bindings;
+  std::vector<Dim> sizes;  ///< that depend on symbols
+  Dim workgroups = 0;      ///< in all; more than a dimension holds go in two dimensions, x first
+  std::string label;       ///< what it computes, for profiles
+};
+
+/// What a host of a GPU runs, natively or in a browser: the dispatches of a program as text and bindings.
+struct GpuCode {
+  std::vector<ShaderSource> shaders;
+  std::vector<GpuStep> steps;
+  bool uses_f16 = false, uses_subgroups = false;
+};
+
 /// One graph, compiled.
 struct Program {
   std::vector<KernelSpec> kernels;
@@ -151,6 +186,7 @@ struct Program {
   std::vector<std::int64_t> arenas;  ///< bytes
   std::vector<HostTensor> constants;
   std::vector<Readable> outputs, captures;
+  GpuCode gpu;  ///< of programs for WebGPU: its steps do the work of the dispatches
 };
 
 std::string print(const Program& program);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include <jerboa/backend/backend.h>
+#include <jerboa/backend/webgpu.h>
 
 namespace jerboa {
 
@@ -12,15 +13,17 @@ class Device {
  public:
   explicit Device(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
 
-  /// The best device of this machine.
+  /// The best device of this machine: a GPU if WebGPU finds one, else the CPU engine.
   static Device best();
+  /// A GPU through WebGPU. Throws DeviceError that says what is missing.
+  static Device webgpu(const WebGpuOptions& options = {});
   /// The CPU engine, on so many threads; 0: one a core.
   static Device cpu(int threads = 0);
   /// The oracle: every op by straight loops, in f32. Slow.
   static Device reference();
   /// The same without any rounding to f32 between ops.
   static Device reference64();
-  /// By name: "best", "cpu", "reference", "reference64". Throws UsageError that lists the names.
+  /// By name: "best", "cpu", "webgpu", "webgpu:NAME" with part of an adapter's name, "reference", "reference64". Throws UsageError that lists the names.
   static Device by_name(const std::string& name);
 
   std::string name() const { return backend_->name(); }

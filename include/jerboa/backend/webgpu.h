@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <jerboa/backend/backend.h>
+#include <jerboa/lower/program.h>
+
+namespace jerboa {
+
+/// A GPU, or a driver that plays one, as WebGPU shows it.
+struct AdapterInfo {
+  std::string name;         ///< "NVIDIA H200", "llvmpipe (LLVM 15.0.6, 256 bits)"
+  std::string vendor, kind, driver;  ///< kind: "discrete GPU", "integrated GPU", "CPU" or "unknown"
+  bool f16 = false, timestamps = false, subgroup_matrices = false;
+  int subgroup_min = 0, subgroup_max = 0;  ///< 0: no subgroups
+  std::int64_t max_buffer_bytes = 0, max_binding_bytes = 0, workgroup_bytes = 0;
+  int max_bindings = 0, max_invocations = 0;
+};
+
+struct WebGpuOptions {
+  std::string adapter = {};  ///< part of an adapter's name; empty: the fastest one
+  std::string library = {};  ///< path of libwebgpu_dawn.so; empty: see docs/devices.md for where it is looked for
+  /// A device of the caller's, with its instance: WGPUDevice and WGPUInstance of the same library. Both are kept alive.
+  void* device = nullptr;
+  void* instance = nullptr;
+  bool use_f16 = true, use_subgroups = true;  ///< off: as on a device without them
+  bool default_limits = false;                ///< ask for no more than every WebGPU device has
+  /// For tests: smaller limits than the device's own, fusion and memory planning switched off, a fill for activations.
+  std::optional<Target> target = {};
+  std::optional<float> sentinel = {};
+};
+
+/// A GPU through WebGPU. Throws DeviceError that says what is missing where there is no library or no adapter.
+std::shared_ptr<Backend> make_webgpu_backend(const WebGpuOptions& options = {});
+
+/// The adapters of this machine, the fastest first. Throws DeviceError where there is no library.
+std::vector<AdapterInfo> webgpu_adapters(const std::string& library = "");
+
+/// What the compiler is told of the device behind a WebGPU backend.
+const Target& webgpu_target(const Backend& backend);
+/// For tests: makes the device behave as if its driver had crashed.
+void force_device_loss(Backend& backend);
+
+}  // namespace jerboa

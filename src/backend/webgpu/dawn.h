@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <webgpu.h>
+
+namespace jerboa::webgpu {
+
+// Functions of the library that this host calls, without their prefix "wgpu".
+#define JERBOA_WEBGPU_FUNCTIONS(F)                                                                                    \
+  F(AdapterGetInfo) F(AdapterGetLimits) F(AdapterHasFeature) F(AdapterInfoFreeMembers) F(AdapterRelease)              \
+  F(AdapterRequestDevice) F(BindGroupLayoutRelease) F(BindGroupRelease) F(BufferDestroy)                              \
+  F(BufferGetConstMappedRange) F(BufferMapAsync) F(BufferRelease) F(BufferUnmap) F(CommandBufferRelease)              \
+  F(CommandEncoderBeginComputePass) F(CommandEncoderCopyBufferToBuffer) F(CommandEncoderFinish)                       \
+  F(CommandEncoderRelease) F(CommandEncoderResolveQuerySet) F(ComputePassEncoderDispatchWorkgroups)                   \
+  F(ComputePassEncoderEnd) F(ComputePassEncoderRelease) F(ComputePassEncoderSetBindGroup)                             \
+  F(ComputePassEncoderSetPipeline) F(ComputePipelineRelease) F(CreateInstance) F(DeviceAddRef)                        \
+  F(DeviceCreateBindGroup) F(DeviceCreateBindGroupLayout) F(DeviceCreateBuffer) F(DeviceCreateCommandEncoder)         \
+  F(DeviceCreateComputePipelineAsync) F(DeviceCreatePipelineLayout) F(DeviceCreateQuerySet)                           \
+  F(DeviceCreateShaderModule) F(DeviceForceLoss) F(DeviceGetAdapter) F(DeviceGetLimits) F(DeviceGetQueue)             \
+  F(DeviceHasFeature) F(DevicePopErrorScope) F(DevicePushErrorScope) F(DeviceRelease) F(InstanceAddRef)               \
+  F(InstanceProcessEvents) F(InstanceRelease) F(InstanceRequestAdapter) F(InstanceWaitAny) F(PipelineLayoutRelease)   \
+  F(QuerySetRelease) F(QueueOnSubmittedWorkDone) F(QueueRelease) F(QueueSubmit) F(QueueWriteBuffer)                   \
+  F(ShaderModuleGetCompilationInfo) F(ShaderModuleRelease)
+
+/// The WebGPU library, opened at run time.
+class Dawn {
+ public:
+  /// Opens it once for all. `path`: where it is, or "" to look for it: JERBOA_WEBGPU_LIBRARY, beside the program, where
+  /// it was when this was built, and where the system looks. Throws DeviceError that lists what was tried.
+  static std::shared_ptr<const Dawn> open(const std::string& path);
+
+#define JERBOA_DECLARE(name) decltype(&::wgpu##name) name = nullptr;
+  JERBOA_WEBGPU_FUNCTIONS(JERBOA_DECLARE)
+#undef JERBOA_DECLARE
+
+ private:
+  void find_functions(void* library, const std::string& path);
+};
+
+inline WGPUStringView text(std::string_view text) { return {text.data(), text.size()}; }
+inline std::string text(WGPUStringView view) {
+  if (view.data == nullptr) return {};
+  return view.length == WGPU_STRLEN ? std::string(view.data) : std::string(view.data, view.length);
+}
+
+}  // namespace jerboa::webgpu

@@ -1,0 +1,467 @@
+#include "backend/webgpu/gpu_device.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <limits>
+
+namespace jerboa::webgpu {
+namespace {
+
+// Beyond what the standard offers: f16 on NVIDIA's driver, and no checks of indices and of unwritten workgroup memory,
+// which the kernels keep by themselves. A driver on the CPU keeps them, so that tests would see a kernel that does not.
+constexpr const char* instance_toggles[] = {"allow_unsafe_apis", "vulkan_enable_f16_on_nvidia"};
+constexpr const char* gpu_toggles[] = {"allow_unsafe_apis", "vulkan_enable_f16_on_nvidia", "disable_robustness",
+                                       "disable_workgroup_init"};
+
+template <std::size_t count>
+WGPUDawnTogglesDescriptor toggles(const char* const (&names)[count]) {
+  WGPUDawnTogglesDescriptor descriptor{};
+  descriptor.chain.sType = WGPUSType_DawnTogglesDescriptor;
+  descriptor.enabledToggleCount = count;
+  descriptor.enabledToggles = names;
+  return descriptor;
+}
+
+Handle<WGPUInstance> create_instance(const Dawn& dawn) {
+  WGPUDawnTogglesDescriptor chosen = toggles(instance_toggles);
+  const WGPUInstanceFeatureName feature = WGPUInstanceFeatureName_TimedWaitAny;
+  WGPUInstanceDescriptor descriptor{};
+  descriptor.nextInChain = &chosen.chain;
+  descriptor.requiredFeatureCount = 1;
+  descriptor.requiredFeatures = &feature;
+  WGPUInstance instance = dawn.CreateInstance(&descriptor);
+  if (instance == nullptr) throw DeviceError("WebGPU: the library gives no instance");
+  return {instance, dawn.InstanceRelease};
+}
+
+void wait_for(const Dawn& dawn, WGPUInstance instance, WGPUFuture future) {
+  WGPUFutureWaitInfo info{future, 0};
+  dawn.InstanceWaitAny(instance, 1, &info, std::numeric_limits<std::uint64_t>::max());
+}
+
+struct AdapterChoice {
+  WGPUPowerPreference power = WGPUPowerPreference_HighPerformance;
+  bool fallback = false;
+};
+
+Handle<WGPUAdapter> request_adapter(const Dawn& dawn, WGPUInstance instance, const AdapterChoice& choice,
+                                    std::string& message) {
+  WGPUDawnTogglesDescriptor chosen = toggles(instance_toggles);
+  WGPURequestAdapterOptions options{};
+  options.nextInChain = &chosen.chain;
+  options.featureLevel = WGPUFeatureLevel_Core;
+  options.powerPreference = choice.power;
+  options.forceFallbackAdapter = choice.fallback ? 1 : 0;
+  struct Answer {
+    WGPUAdapter adapter = nullptr;
+    std::string message;
+  } answer;
+  WGPURequestAdapterCallbackInfo callback{};
+  callback.mode = WGPUCallbackMode_WaitAnyOnly;
+  callback.userdata1 = &answer;
+  callback.callback = [](WGPURequestAdapterStatus, WGPUAdapter adapter, WGPUStringView reason, void* to, void*) {
+    static_cast<Answer*>(to)->adapter = adapter;
+    static_cast<Answer*>(to)->message = text(reason);
+  };
+  wait_for(dawn, instance, dawn.InstanceRequestAdapter(instance, &options, callback));
+  message = answer.message;
+  return {answer.adapter, dawn.AdapterRelease};
+}
+
+AdapterInfo describe_adapter(const Dawn& dawn, WGPUAdapter adapter) {
+  AdapterInfo info;
+  WGPUAdapterInfo raw{};
+  dawn.AdapterGetInfo(adapter, &raw);
+  info.name = text(raw.device);
+  info.vendor = text(raw.vendor);
+  info.driver = text(raw.description);
+  switch (raw.adapterType) {
+    case WGPUAdapterType_DiscreteGPU: info.kind = "discrete GPU"; break;
+    case WGPUAdapterType_IntegratedGPU: info.kind = "integrated GPU"; break;
+    case WGPUAdapterType_CPU: info.kind = "CPU"; break;
+    default: info.kind = "unknown"; break;
+  }
+  const auto has = [&](WGPUFeatureName feature) { return dawn.AdapterHasFeature(adapter, feature) != 0; };
+  info.f16 = has(WGPUFeatureName_ShaderF16);
+  info.timestamps = has(WGPUFeatureName_TimestampQuery);
+  info.subgroup_matrices = has(WGPUFeatureName_ChromiumExperimentalSubgroupMatrix);
+  if (has(WGPUFeatureName_Subgroups)) {
+    info.subgroup_min = static_cast<int>(raw.subgroupMinSize);
+    info.subgroup_max = static_cast<int>(raw.subgroupMaxSize);
+  }
+  dawn.AdapterInfoFreeMembers(raw);
+  WGPULimits limits{};
+  dawn.AdapterGetLimits(adapter, &limits);
+  info.max_buffer_bytes = static_cast<std::int64_t>(limits.maxBufferSize);
+  info.max_binding_bytes = static_cast<std::int64_t>(limits.maxStorageBufferBindingSize);
+  info.workgroup_bytes = limits.maxComputeWorkgroupStorageSize;
+  info.max_bindings = static_cast<int>(limits.maxStorageBuffersPerShaderStage);
+  info.max_invocations = static_cast<int>(limits.maxComputeInvocationsPerWorkgroup);
+  return info;
+}
+
+// The library tells no list: what it gives for each kind of wish, each once.
+struct Adapters {
+  std::vector<std::pair<Handle<WGPUAdapter>, AdapterInfo>> list;
+  std::string message;
+};
+Adapters find_adapters(const Dawn& dawn, WGPUInstance instance) {
+  Adapters found;
+  for (const AdapterChoice& choice :
+       {AdapterChoice{WGPUPowerPreference_HighPerformance, false}, AdapterChoice{WGPUPowerPreference_LowPower, false},
+        AdapterChoice{WGPUPowerPreference_Undefined, true}}) {
+    std::string message;
+    Handle<WGPUAdapter> adapter = request_adapter(dawn, instance, choice, message);
+    if (!message.empty()) found.message = message;
+    if (adapter == nullptr) continue;
+    AdapterInfo info = describe_adapter(dawn, adapter);
+    const bool known = std::any_of(found.list.begin(), found.list.end(), [&](const auto& other) {
+      return other.second.name == info.name && other.second.driver == info.driver;
+    });
+    if (!known) found.list.emplace_back(std::move(adapter), std::move(info));
+  }
+  return found;
+}
+
+}  // namespace
+
+std::shared_ptr<GpuDevice> GpuDevice::open(const WebGpuOptions& options) {
+  std::shared_ptr<GpuDevice> device(new GpuDevice());
+  device->dawn_ = Dawn::open(options.library);
+  if (options.device != nullptr)
+    device->take(options);
+  else
+    device->request(options);
+  device->queue_ = {device->dawn_->DeviceGetQueue(device->device_), device->dawn_->QueueRelease};
+  device->timestamps_ = device->dawn_->DeviceHasFeature(device->device_, WGPUFeatureName_TimestampQuery) != 0;
+  device->dawn_->DeviceGetLimits(device->device_, &device->limits_);
+  device->make_target(options);
+  return device;
+}
+
+GpuDevice::~GpuDevice() {
+  {
+    const std::scoped_lock lock(report_mutex_);
+    closing_ = true;
+  }
+  pipelines_.clear();
+  layouts_.clear();
+  queue_ = {};
+  device_ = {};
+}
+
+void GpuDevice::request(const WebGpuOptions& options) {
+  instance_ = create_instance(*dawn_);
+  Adapters adapters = find_adapters(*dawn_, instance_);
+  if (adapters.list.empty())
+    throw DeviceError(fmt::format("WebGPU finds no adapter ({}): install a Vulkan driver; ./dev setup installs one that "
+                                  "runs on the CPU, for tests",
+                                  adapters.message));
+  std::vector<std::string> names;
+  for (auto& [adapter, info] : adapters.list) {
+    names.push_back(info.name);
+    if (adapter_ != nullptr || info.name.find(options.adapter) == std::string::npos) continue;
+    info_ = info;
+    adapter_ = std::move(adapter);
+  }
+  if (adapter_ == nullptr)
+    throw DeviceError(fmt::format("no WebGPU adapter is named {}; there are: {}", options.adapter, fmt::join(names, ", ")));
+  std::vector<WGPUFeatureName> features;
+  if (info_.f16 && options.use_f16) features.push_back(WGPUFeatureName_ShaderF16);
+  if (info_.subgroup_max > 0 && options.use_subgroups) features.push_back(WGPUFeatureName_Subgroups);
+  if (info_.timestamps) features.push_back(WGPUFeatureName_TimestampQuery);
+  WGPULimits limits{};
+  dawn_->AdapterGetLimits(adapter_, &limits);
+  limits.nextInChain = nullptr;
+  WGPUDawnTogglesDescriptor chosen = info_.kind == "CPU" ? toggles(instance_toggles) : toggles(gpu_toggles);
+  WGPUDeviceDescriptor descriptor{};
+  descriptor.nextInChain = &chosen.chain;
+  descriptor.label = text("jerboa");
+  descriptor.requiredFeatureCount = features.size();
+  descriptor.requiredFeatures = features.data();
+  if (!options.default_limits) descriptor.requiredLimits = &limits;
+  descriptor.uncapturedErrorCallbackInfo.userdata1 = this;
+  descriptor.uncapturedErrorCallbackInfo.callback = [](WGPUDevice const*, WGPUErrorType, WGPUStringView message,
+                                                       void* to, void*) {
+    auto& self = *static_cast<GpuDevice*>(to);
+    const std::scoped_lock lock(self.report_mutex_);
+    self.errors_.push_back(text(message));
+  };
+  descriptor.deviceLostCallbackInfo.mode = WGPUCallbackMode_AllowSpontaneous;
+  descriptor.deviceLostCallbackInfo.userdata1 = this;
+  descriptor.deviceLostCallbackInfo.callback = [](WGPUDevice const*, WGPUDeviceLostReason, WGPUStringView message,
+                                                  void* to, void*) {
+    auto& self = *static_cast<GpuDevice*>(to);
+    const std::scoped_lock lock(self.report_mutex_);
+    if (self.closing_) return;
+    self.lost_ = true;
+    self.loss_ = text(message);
+  };
+  struct Answer {
+    WGPUDevice device = nullptr;
+    std::string message;
+  } answer;
+  WGPURequestDeviceCallbackInfo callback{};
+  callback.mode = WGPUCallbackMode_WaitAnyOnly;
+  callback.userdata1 = &answer;
+  callback.callback = [](WGPURequestDeviceStatus, WGPUDevice device, WGPUStringView reason, void* to, void*) {
+    static_cast<Answer*>(to)->device = device;
+    static_cast<Answer*>(to)->message = text(reason);
+  };
+  wait(dawn_->AdapterRequestDevice(adapter_, &descriptor, callback));
+  if (answer.device == nullptr)
+    throw DeviceError(fmt::format("WebGPU: {} gives no device: {}", info_.name, answer.message));
+  device_ = {answer.device, dawn_->DeviceRelease};
+}
+
+// The caller's own callbacks stay in force on a device of the caller's.
+void GpuDevice::take(const WebGpuOptions& options) {
+  if (options.instance == nullptr)
+    throw UsageError("a WebGPU device of the caller's needs the instance that it comes from as well");
+  dawn_->InstanceAddRef(static_cast<WGPUInstance>(options.instance));
+  instance_ = {static_cast<WGPUInstance>(options.instance), dawn_->InstanceRelease};
+  dawn_->DeviceAddRef(static_cast<WGPUDevice>(options.device));
+  device_ = {static_cast<WGPUDevice>(options.device), dawn_->DeviceRelease};
+  adapter_ = {dawn_->DeviceGetAdapter(device_), dawn_->AdapterRelease};
+  info_ = describe_adapter(*dawn_, adapter_);
+}
+
+void GpuDevice::make_target(const WebGpuOptions& options) {
+  Target target = Target::webgpu_default();
+  const auto least = [](std::uint64_t a) {
+    return static_cast<std::int64_t>(std::min<std::uint64_t>(a, std::uint64_t{1} << 40));
+  };
+  target.max_buffer_bytes = least(limits_.maxBufferSize);
+  // A multiple of every alignment, so that parts of a tensor can be bound one after another.
+  target.max_binding_bytes = least(limits_.maxStorageBufferBindingSize) / 256 * 256;
+  target.max_bindings = static_cast<int>(limits_.maxStorageBuffersPerShaderStage);
+  target.max_workgroups = static_cast<int>(limits_.maxComputeWorkgroupsPerDimension);
+  target.max_invocations = static_cast<int>(std::min(limits_.maxComputeInvocationsPerWorkgroup, 256u));
+  target.workgroup_bytes = limits_.maxComputeWorkgroupStorageSize;
+  target.f16 = dawn_->DeviceHasFeature(device_, WGPUFeatureName_ShaderF16) != 0;
+  const bool subgroups = dawn_->DeviceHasFeature(device_, WGPUFeatureName_Subgroups) != 0;
+  if (subgroups && info_.subgroup_min == info_.subgroup_max) target.subgroup_size = info_.subgroup_max;
+  target.software = info_.kind == "CPU";
+  if (options.target) {
+    const Target& wanted = *options.target;
+    target.fuse = wanted.fuse;
+    target.plan = wanted.plan;
+    target.max_buffer_bytes = std::min(target.max_buffer_bytes, wanted.max_buffer_bytes);
+    target.max_binding_bytes = std::min(target.max_binding_bytes, wanted.max_binding_bytes);
+    target.max_bindings = std::min(target.max_bindings, wanted.max_bindings);
+    target.max_workgroups = std::min(target.max_workgroups, wanted.max_workgroups);
+    target.max_invocations = std::min(target.max_invocations, wanted.max_invocations);
+    target.workgroup_bytes = std::min(target.workgroup_bytes, wanted.workgroup_bytes);
+    target.f16 = target.f16 && wanted.f16;
+    target.subgroup_size = std::min(target.subgroup_size, wanted.subgroup_size);
+    target.software = wanted.software;
+  }
+  target_ = target;
+}
+
+void GpuDevice::wait(WGPUFuture future) const { wait_for(*dawn_, instance_, future); }
+
+void GpuDevice::check() {
+  dawn_->InstanceProcessEvents(instance_);
+  const std::scoped_lock lock(report_mutex_);
+  if (lost_)
+    throw DeviceLostError(fmt::format("the WebGPU device {} is lost: {}; make a new device and a new session on it",
+                                      info_.name, loss_.empty() ? "no reason is known" : loss_));
+  if (errors_.empty()) return;
+  const std::string message = fmt::format("WebGPU on {}: {}", info_.name, fmt::join(errors_, "; "));
+  errors_.clear();
+  throw DeviceError(message);
+}
+
+void GpuDevice::lose() {
+  dawn_->DeviceForceLoss(device_, WGPUDeviceLostReason_Unknown, text("a loss was asked for"));
+  dawn_->InstanceProcessEvents(instance_);
+}
+
+std::string GpuDevice::pop_error_scope() const {
+  std::string error;
+  WGPUPopErrorScopeCallbackInfo callback{};
+  callback.mode = WGPUCallbackMode_WaitAnyOnly;
+  callback.userdata1 = &error;
+  callback.callback = [](WGPUPopErrorScopeStatus, WGPUErrorType type, WGPUStringView message, void* to, void*) {
+    if (type != WGPUErrorType_NoError) *static_cast<std::string*>(to) = text(message);
+  };
+  wait(dawn_->DevicePopErrorScope(device_, callback));
+  return error;
+}
+
+Handle<WGPUBuffer> GpuDevice::create_buffer(std::int64_t bytes, WGPUBufferUsage usage, const std::string& name) {
+  WGPUBufferDescriptor descriptor{};
+  descriptor.label = text(name);
+  // Vectors of four are read from buffers of whole vectors.
+  descriptor.size = static_cast<std::uint64_t>(std::max<std::int64_t>(16, (bytes + 15) / 16 * 16));
+  descriptor.usage = usage;
+  if (descriptor.size > limits_.maxBufferSize)
+    throw OutOfMemoryError(fmt::format("{} takes {} bytes, but {} allows buffers of {} bytes at most", name,
+                                       descriptor.size, info_.name, limits_.maxBufferSize));
+  dawn_->DevicePushErrorScope(device_, WGPUErrorFilter_OutOfMemory);
+  Handle<WGPUBuffer> buffer{dawn_->DeviceCreateBuffer(device_, &descriptor), dawn_->BufferRelease};
+  const std::string error = pop_error_scope();
+  check();
+  if (!error.empty() || buffer == nullptr)
+    throw OutOfMemoryError(fmt::format("{} has no room for {} ({} bytes): {}", info_.name, name, descriptor.size, error));
+  return buffer;
+}
+
+void GpuDevice::write(WGPUBuffer buffer, std::int64_t offset, const void* data, std::int64_t bytes) {
+  const std::int64_t whole = bytes / 4 * 4;
+  if (whole > 0) dawn_->QueueWriteBuffer(queue_, buffer, static_cast<std::uint64_t>(offset), data, static_cast<std::size_t>(whole));
+  if (whole == bytes) return;
+  std::uint32_t rest = 0;
+  std::memcpy(&rest, static_cast<const std::byte*>(data) + whole, static_cast<std::size_t>(bytes - whole));
+  dawn_->QueueWriteBuffer(queue_, buffer, static_cast<std::uint64_t>(offset + whole), &rest, sizeof(rest));
+}
+
+std::vector<std::byte> GpuDevice::read(WGPUBuffer mappable, std::int64_t bytes) {
+  std::vector<std::byte> result(static_cast<std::size_t>(bytes));
+  if (bytes == 0) return result;
+  std::string error;
+  WGPUBufferMapCallbackInfo callback{};
+  callback.mode = WGPUCallbackMode_WaitAnyOnly;
+  callback.userdata1 = &error;
+  callback.callback = [](WGPUMapAsyncStatus status, WGPUStringView message, void* to, void*) {
+    if (status != WGPUMapAsyncStatus_Success) *static_cast<std::string*>(to) = text(message) + " ";
+  };
+  const auto size = static_cast<std::size_t>((bytes + 3) / 4 * 4);
+  wait(dawn_->BufferMapAsync(mappable, WGPUMapMode_Read, 0, size, callback));
+  check();
+  if (!error.empty()) throw DeviceError(fmt::format("WebGPU on {}: reading back failed: {}", info_.name, error));
+  std::memcpy(result.data(), dawn_->BufferGetConstMappedRange(mappable, 0, size), result.size());
+  dawn_->BufferUnmap(mappable);
+  return result;
+}
+
+const GpuDevice::Layout& GpuDevice::layout(const std::vector<BindingKind>& bindings) {
+  if (const auto found = layouts_.find(bindings); found != layouts_.end()) return found->second;
+  std::vector<WGPUBindGroupLayoutEntry> entries;
+  for (std::size_t i = 0; i < bindings.size(); ++i) {
+    WGPUBindGroupLayoutEntry entry{};
+    entry.binding = static_cast<std::uint32_t>(i);
+    entry.visibility = WGPUShaderStage_Compute;
+    entry.buffer.type = bindings[i] == BindingKind::uniform ? WGPUBufferBindingType_Uniform
+                        : bindings[i] == BindingKind::read  ? WGPUBufferBindingType_ReadOnlyStorage
+                                                            : WGPUBufferBindingType_Storage;
+    entries.push_back(entry);
+  }
+  WGPUBindGroupLayoutDescriptor descriptor{};
+  descriptor.entryCount = entries.size();
+  descriptor.entries = entries.data();
+  Layout layout;
+  layout.bindings = {dawn_->DeviceCreateBindGroupLayout(device_, &descriptor), dawn_->BindGroupLayoutRelease};
+  WGPUBindGroupLayout group = layout.bindings;
+  WGPUPipelineLayoutDescriptor pipeline{};
+  pipeline.bindGroupLayoutCount = 1;
+  pipeline.bindGroupLayouts = &group;
+  layout.pipeline = {dawn_->DeviceCreatePipelineLayout(device_, &pipeline), dawn_->PipelineLayoutRelease};
+  check();
+  return layouts_.emplace(bindings, std::move(layout)).first->second;
+}
+
+void GpuDevice::refuse(const ShaderSource& source, WGPUShaderModule module, const std::string& message) const {
+  struct Found {
+    std::uint64_t line = 0;
+    std::string text;
+  } found;
+  WGPUCompilationInfoCallbackInfo callback{};
+  callback.mode = WGPUCallbackMode_WaitAnyOnly;
+  callback.userdata1 = &found;
+  callback.callback = [](WGPUCompilationInfoRequestStatus, const WGPUCompilationInfo* info, void* to, void*) {
+    for (std::size_t i = 0; info != nullptr && i < info->messageCount; ++i) {
+      if (info->messages[i].type != WGPUCompilationMessageType_Error) continue;
+      *static_cast<Found*>(to) = {info->messages[i].lineNum, text(info->messages[i].message)};
+      return;
+    }
+  };
+  wait(dawn_->ShaderModuleGetCompilationInfo(module, callback));
+  std::string line;
+  std::size_t start = 0;
+  for (std::uint64_t number = 1; number < found.line && start != std::string::npos; ++number)
+    start = source.source.find('\n', start) + 1;
+  if (found.line > 0) line = source.source.substr(start, source.source.find('\n', start) - start);
+  throw ShaderError(fmt::format("the kernel {} does not compile: line {}: {}\n  {}\n{}\nThe whole text:\n{}", source.name,
+                                found.line, found.text, line, message, source.source));
+}
+
+Handle<WGPUShaderModule> GpuDevice::module(const ShaderSource& source) {
+  WGPUShaderSourceWGSL wgsl{};
+  wgsl.chain.sType = WGPUSType_ShaderSourceWGSL;
+  wgsl.code = text(source.source);
+  WGPUShaderModuleDescriptor descriptor{};
+  descriptor.nextInChain = &wgsl.chain;
+  descriptor.label = text(source.name);
+  dawn_->DevicePushErrorScope(device_, WGPUErrorFilter_Validation);
+  Handle<WGPUShaderModule> module{dawn_->DeviceCreateShaderModule(device_, &descriptor), dawn_->ShaderModuleRelease};
+  const std::string error = pop_error_scope();
+  check();
+  if (!error.empty()) refuse(source, module, error);
+  return module;
+}
+
+// A pipeline that is being compiled.
+struct GpuDevice::Pending {
+  const ShaderSource* source = nullptr;
+  WGPUFuture future{};
+  WGPUComputePipeline pipeline = nullptr;
+  std::string error;
+};
+
+std::vector<GpuDevice::Pipeline> GpuDevice::compile(const std::vector<ShaderRequest>& requests) {
+  std::vector<std::unique_ptr<Pending>> pending;
+  for (const ShaderRequest& request : requests) {
+    if (pipelines_.contains(request.source->source)) continue;
+    if (std::any_of(pending.begin(), pending.end(),
+                    [&](const auto& other) { return other->source->source == request.source->source; }))
+      continue;
+    const Handle<WGPUShaderModule> shader = module(*request.source);
+    WGPUComputePipelineDescriptor descriptor{};
+    descriptor.label = text(request.source->name);
+    descriptor.layout = layout(request.bindings).pipeline;
+    descriptor.compute.module = shader;
+    descriptor.compute.entryPoint = text("main");
+    auto& own = *pending.emplace_back(std::make_unique<Pending>());
+    own.source = request.source;
+    WGPUCreateComputePipelineAsyncCallbackInfo callback{};
+    callback.mode = WGPUCallbackMode_WaitAnyOnly;
+    callback.userdata1 = &own;
+    callback.callback = [](WGPUCreatePipelineAsyncStatus status, WGPUComputePipeline pipeline, WGPUStringView message,
+                           void* to, void*) {
+      auto& result = *static_cast<Pending*>(to);
+      result.pipeline = pipeline;
+      if (status != WGPUCreatePipelineAsyncStatus_Success) result.error = text(message) + " ";
+    };
+    own.future = dawn_->DeviceCreateComputePipelineAsync(device_, &descriptor, callback);
+  }
+  for (const auto& own : pending) wait(own->future);
+  check();
+  for (const auto& own : pending) {
+    if (own->pipeline == nullptr)
+      throw ShaderError(fmt::format("the kernel {} does not compile: {}\n{}", own->source->name, own->error,
+                                    own->source->source));
+    pipelines_[own->source->source] = {own->pipeline, dawn_->ComputePipelineRelease};
+  }
+  std::vector<Pipeline> result;
+  for (const ShaderRequest& request : requests)
+    result.push_back({pipelines_.at(request.source->source), layout(request.bindings).bindings});
+  return result;
+}
+
+}  // namespace jerboa::webgpu
+
+namespace jerboa {
+
+std::vector<AdapterInfo> webgpu_adapters(const std::string& library) {
+  const auto dawn = webgpu::Dawn::open(library);
+  const auto instance = webgpu::create_instance(*dawn);
+  std::vector<AdapterInfo> result;
+  for (auto& [adapter, info] : webgpu::find_adapters(*dawn, instance).list) result.push_back(std::move(info));
+  return result;
+}
+
+}  // namespace jerboa

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <jerboa/backend/webgpu.h>
+#include <jerboa/base/error.h>
+
+#include "backend/webgpu/dawn.h"
+
+namespace jerboa::webgpu {
+
+/// Owns one object of the library.
+template <class T>
+class Handle {
+ public:
+  using Release = void (*)(T);
+  Handle() = default;
+  Handle(T object, Release release) : object_(object), release_(release) {}
+  Handle(Handle&& other) noexcept : object_(other.object_), release_(other.release_) { other.object_ = nullptr; }
+  Handle& operator=(Handle&& other) noexcept {
+    std::swap(object_, other.object_);
+    std::swap(release_, other.release_);
+    return *this;
+  }
+  ~Handle() {
+    if (object_ != nullptr) release_(object_);
+  }
+  // NOLINTNEXTLINE(google-explicit-constructor): used wherever the object itself is
+  operator T() const { return object_; }
+
+ private:
+  T object_ = nullptr;
+  Release release_ = nullptr;
+};
+
+/// A device with its queue, its pipelines and what went wrong on it. Calls of one device come from one thread at a time:
+/// hold `mutex` around them.
+class GpuDevice {
+ public:
+  static std::shared_ptr<GpuDevice> open(const WebGpuOptions& options);
+  ~GpuDevice();
+  GpuDevice(const GpuDevice&) = delete;
+  GpuDevice& operator=(const GpuDevice&) = delete;
+
+  const Dawn& dawn() const { return *dawn_; }
+  WGPUDevice device() const { return device_; }
+  WGPUQueue queue() const { return queue_; }
+  const AdapterInfo& info() const { return info_; }
+  const Target& target() const { return target_; }
+  bool has_timestamps() const { return timestamps_; }
+  std::mutex& mutex() { return mutex_; }
+
+  /// Throws what the device reported since the last call: a loss, or an error that no call expected.
+  void check();
+  void wait(WGPUFuture future) const;
+  /// Memory, whose size is rounded up to whole words. Throws OutOfMemoryError that names it.
+  Handle<WGPUBuffer> create_buffer(std::int64_t bytes, WGPUBufferUsage usage, const std::string& name);
+  void write(WGPUBuffer buffer, std::int64_t offset, const void* data, std::int64_t bytes);
+  std::vector<std::byte> read(WGPUBuffer mappable, std::int64_t bytes);
+
+  /// One storage buffer or uniform of a shader.
+  enum class BindingKind : std::uint8_t { read, write, uniform };
+  struct Pipeline {
+    WGPUComputePipeline pipeline = nullptr;
+    WGPUBindGroupLayout layout = nullptr;
+  };
+  /// Begins to compile shaders, and waits for them. Those of the same text are compiled once for a device.
+  struct ShaderRequest {
+    const ShaderSource* source = nullptr;
+    std::vector<BindingKind> bindings;
+  };
+  std::vector<Pipeline> compile(const std::vector<ShaderRequest>& requests);
+  int pipeline_count() const { return static_cast<int>(pipelines_.size()); }
+
+  void lose();
+
+ private:
+  GpuDevice() = default;
+  struct Layout {
+    Handle<WGPUBindGroupLayout> bindings;
+    Handle<WGPUPipelineLayout> pipeline;
+  };
+  struct Pending;
+
+  void request(const WebGpuOptions& options);
+  void take(const WebGpuOptions& options);
+  void describe(WGPUAdapter adapter);
+  void make_target(const WebGpuOptions& options);
+  const Layout& layout(const std::vector<BindingKind>& bindings);
+  Handle<WGPUShaderModule> module(const ShaderSource& source);
+  [[noreturn]] void refuse(const ShaderSource& source, WGPUShaderModule module, const std::string& message) const;
+  std::string pop_error_scope() const;
+
+  std::shared_ptr<const Dawn> dawn_;
+  Handle<WGPUInstance> instance_;
+  Handle<WGPUAdapter> adapter_;
+  Handle<WGPUDevice> device_;
+  Handle<WGPUQueue> queue_;
+  AdapterInfo info_;
+  WGPULimits limits_{};
+  Target target_;
+  bool timestamps_ = false;
+  std::mutex mutex_;
+  std::mutex report_mutex_;  // the library reports from threads of its own
+  std::vector<std::string> errors_;
+  std::string loss_;
+  bool lost_ = false, closing_ = false;
+  std::map<std::vector<BindingKind>, Layout> layouts_;
+  std::map<std::string, Handle<WGPUComputePipeline>> pipelines_;
+};
+
+}  // namespace jerboa::webgpu

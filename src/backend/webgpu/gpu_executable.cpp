@@ -1,0 +1,386 @@
+#include "backend/webgpu/gpu_executable.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/format.h>
+
+namespace jerboa::webgpu {
+namespace {
+
+constexpr WGPUBufferUsage storage_usage = WGPUBufferUsage_Storage | WGPUBufferUsage_CopyDst | WGPUBufferUsage_CopySrc;
+constexpr WGPUBufferUsage readback_usage = WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst;
+constexpr std::int64_t uniform_alignment = 256;
+
+std::int64_t whole_words(std::int64_t bytes) { return (bytes + 3) / 4 * 4; }
+
+// Where the elements of a strided tensor stand: from the first to one past the last.
+struct Span {
+  std::int64_t first = 0, end = 0;
+};
+Span span_of(const Sizes& sizes, const std::vector<std::int64_t>& strides, std::int64_t offset) {
+  Span span{offset, offset + 1};
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == 0) return {offset, offset};
+    const std::int64_t reach = (sizes[i] - 1) * strides[i];
+    (reach < 0 ? span.first : span.end) += reach;
+  }
+  return span;
+}
+
+// The elements in row-major order, from bytes that begin with element `first`.
+HostTensor gather(const std::vector<std::byte>& bytes, DType dtype, const Sizes& sizes,
+                  const std::vector<std::int64_t>& strides, std::int64_t start) {
+  HostTensor values(dtype, sizes);
+  const std::size_t width = static_cast<std::size_t>(bits(dtype)) / 8;
+  std::byte* to = values.bytes().data();
+  const std::int64_t count = element_count(sizes);
+  std::vector<std::int64_t> index(sizes.size(), 0);
+  std::int64_t at = start;
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::memcpy(to + static_cast<std::size_t>(i) * width, bytes.data() + static_cast<std::size_t>(at) * width, width);
+    for (std::size_t axis = sizes.size(); axis-- > 0;) {
+      at += strides[axis];
+      if (++index[axis] < sizes[axis]) break;
+      at -= strides[axis] * sizes[axis];
+      index[axis] = 0;
+    }
+  }
+  return values;
+}
+
+}  // namespace
+
+GpuTensor::GpuTensor(std::shared_ptr<GpuDevice> device, DType dtype, const Sizes& sizes)
+    : device_(std::move(device)),
+      dtype_(dtype),
+      sizes_(sizes),
+      bytes_(static_cast<std::int64_t>(HostTensor(dtype, sizes).bytes().size())) {
+  const std::scoped_lock lock(device_->mutex());
+  buffer_ = device_->create_buffer(bytes_, storage_usage, fmt::format("a parameter or state {}", to_string(sizes)));
+}
+
+void GpuTensor::upload(const HostTensor& values) {
+  const std::scoped_lock lock(device_->mutex());
+  device_->write(buffer_, 0, values.bytes().data(), bytes_);
+  device_->check();
+}
+
+HostTensor GpuTensor::download() const {
+  const std::scoped_lock lock(device_->mutex());
+  const Dawn& dawn = device_->dawn();
+  const Handle<WGPUBuffer> readback = device_->create_buffer(bytes_, readback_usage, "readback");
+  const Handle<WGPUCommandEncoder> encoder{dawn.DeviceCreateCommandEncoder(device_->device(), nullptr),
+                                           dawn.CommandEncoderRelease};
+  dawn.CommandEncoderCopyBufferToBuffer(encoder, buffer_, 0, readback, 0, static_cast<std::uint64_t>(whole_words(bytes_)));
+  const Handle<WGPUCommandBuffer> commands{dawn.CommandEncoderFinish(encoder, nullptr), dawn.CommandBufferRelease};
+  WGPUCommandBuffer list = commands;
+  dawn.QueueSubmit(device_->queue(), 1, &list);
+  HostTensor values(dtype_, sizes_);
+  const std::vector<std::byte> bytes = device_->read(readback, bytes_);
+  std::copy(bytes.begin(), bytes.end(), values.bytes().begin());
+  return values;
+}
+
+// What a run gave, copied on the device when it ended, read when asked for.
+class GpuExecutable::Results final : public RunResults {
+ public:
+  struct Value {
+    DType dtype = DType::f32;
+    Sizes sizes;
+    std::vector<std::int64_t> strides;
+    std::int64_t start = 0, bytes = 0;  // of the first element among those copied
+    Handle<WGPUBuffer> readback;
+  };
+  Results(std::shared_ptr<GpuDevice> device, std::map<std::string, Value> values)
+      : device_(std::move(device)), values_(std::move(values)) {}
+
+  HostTensor read(const std::string& name) override {
+    if (const auto found = known_.find(name); found != known_.end()) return found->second;
+    const Value& own = values_.at(name);
+    const std::scoped_lock lock(device_->mutex());
+    HostTensor tensor = gather(device_->read(own.readback, own.bytes), own.dtype, own.sizes, own.strides, own.start);
+    known_.emplace(name, tensor);
+    return tensor;
+  }
+
+ private:
+  std::shared_ptr<GpuDevice> device_;
+  std::map<std::string, Value> values_;
+  std::map<std::string, HostTensor> known_;
+};
+
+GpuExecutable::GpuExecutable(std::shared_ptr<GpuDevice> device, Program program, const FindStorage& storage,
+                             std::optional<float> sentinel)
+    : device_(std::move(device)), program_(std::move(program)), sentinel_(sentinel) {
+  const std::scoped_lock lock(device_->mutex());
+  device_->check();
+  allocate(storage);
+  compile();
+  make_bind_groups();
+  device_->check();
+}
+
+std::int64_t GpuExecutable::planned_bytes() const {
+  std::int64_t total = 0;
+  for (const std::int64_t bytes : program_.arenas) total += bytes;
+  return total;
+}
+
+void GpuExecutable::allocate(const FindStorage& storage) {
+  for (std::size_t i = 0; i < program_.arenas.size(); ++i) {
+    std::string holds;
+    for (const Buffer& buffer : program_.buffers)
+      if (buffer.where == Buffer::Where::arena && buffer.arena == static_cast<int>(i) && holds.empty())
+        holds = buffer.name;
+    owned_.push_back(device_->create_buffer(
+        program_.arenas[i], storage_usage,
+        fmt::format("the memory of {} and others (activations are planned to take {} bytes in all)", holds,
+                    planned_bytes())));
+    arenas_.push_back(owned_.back());
+  }
+  for (const Buffer& buffer : program_.buffers) {
+    if (buffer.where == Buffer::Where::storage) {
+      storage_.push_back(std::static_pointer_cast<GpuTensor>(storage(buffer.name)));
+      buffers_.push_back(storage_.back()->buffer());
+      continue;
+    }
+    if (buffer.where == Buffer::Where::arena) {
+      buffers_.push_back(arenas_[static_cast<std::size_t>(buffer.arena)]);
+      continue;
+    }
+    owned_.push_back(device_->create_buffer(buffer.bytes, storage_usage, buffer.name));
+    buffers_.push_back(owned_.back());
+    if (buffer.where == Buffer::Where::constant) {
+      const auto bytes = program_.constants[static_cast<std::size_t>(buffer.constant)].bytes();
+      device_->write(owned_.back(), 0, bytes.data(), static_cast<std::int64_t>(bytes.size()));
+    }
+  }
+  steps_.resize(program_.gpu.steps.size());
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    if (program_.gpu.steps[i].sizes.empty()) continue;
+    steps_[i].sizes_offset = sizes_bytes_;
+    const auto bytes = static_cast<std::int64_t>(program_.gpu.steps[i].sizes.size() * sizeof(std::uint32_t));
+    sizes_bytes_ += (bytes + uniform_alignment - 1) / uniform_alignment * uniform_alignment;
+  }
+  if (sizes_bytes_ > 0)
+    sizes_ = device_->create_buffer(sizes_bytes_, WGPUBufferUsage_Uniform | WGPUBufferUsage_CopyDst, "sizes");
+}
+
+void GpuExecutable::compile() {
+  std::vector<GpuDevice::ShaderRequest> requests;
+  std::vector<std::size_t> numbers;
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    const GpuStep& step = program_.gpu.steps[i];
+    if (step.shader < 0) continue;
+    GpuDevice::ShaderRequest request{&program_.gpu.shaders[static_cast<std::size_t>(step.shader)], {}};
+    for (const auto& binding : step.bindings)
+      request.bindings.push_back(binding.written ? GpuDevice::BindingKind::write : GpuDevice::BindingKind::read);
+    if (!step.sizes.empty()) request.bindings.push_back(GpuDevice::BindingKind::uniform);
+    requests.push_back(std::move(request));
+    numbers.push_back(i);
+  }
+  const auto pipelines = device_->compile(requests);
+  for (std::size_t i = 0; i < numbers.size(); ++i) steps_[numbers[i]].pipeline = pipelines[i];
+}
+
+void GpuExecutable::make_bind_groups() {
+  const Dawn& dawn = device_->dawn();
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    const GpuStep& step = program_.gpu.steps[i];
+    if (step.shader < 0) continue;
+    std::vector<WGPUBindGroupEntry> entries;
+    for (const auto& binding : step.bindings) {
+      const Buffer& buffer = program_.buffers[static_cast<std::size_t>(binding.buffer)];
+      WGPUBindGroupEntry entry{};
+      entry.binding = static_cast<std::uint32_t>(entries.size());
+      entry.buffer = buffers_[static_cast<std::size_t>(binding.buffer)];
+      entry.offset = static_cast<std::uint64_t>((buffer.where == Buffer::Where::arena ? buffer.offset : 0) + binding.offset);
+      entry.size = static_cast<std::uint64_t>(std::max<std::int64_t>(16, whole_words(binding.bytes)));
+      entries.push_back(entry);
+    }
+    if (!step.sizes.empty()) {
+      WGPUBindGroupEntry entry{};
+      entry.binding = static_cast<std::uint32_t>(entries.size());
+      entry.buffer = sizes_;
+      entry.offset = static_cast<std::uint64_t>(steps_[i].sizes_offset);
+      entry.size = (step.sizes.size() + 3) / 4 * 16;
+      entries.push_back(entry);
+    }
+    WGPUBindGroupDescriptor descriptor{};
+    descriptor.layout = steps_[i].pipeline.layout;
+    descriptor.entryCount = entries.size();
+    descriptor.entries = entries.data();
+    steps_[i].bindings = {dawn.DeviceCreateBindGroup(device_->device(), &descriptor), dawn.BindGroupRelease};
+  }
+}
+
+void GpuExecutable::set_symbols(const SymbolValues& symbols) {
+  if (symbols_set_ && symbols == symbols_) return;
+  symbols_ = symbols;
+  symbols_set_ = true;
+  workgroups_.clear();
+  std::vector<std::uint32_t> values(static_cast<std::size_t>(sizes_bytes_) / sizeof(std::uint32_t), 0);
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    const GpuStep& step = program_.gpu.steps[i];
+    const std::int64_t count = step.workgroups.evaluate(symbols);
+    const std::int64_t across = std::min<std::int64_t>(count, device_->target().max_workgroups);
+    workgroups_.push_back({static_cast<std::uint32_t>(across),
+                           static_cast<std::uint32_t>(across == 0 ? 0 : (count + across - 1) / across)});
+    for (std::size_t k = 0; k < step.sizes.size(); ++k)
+      values[static_cast<std::size_t>(steps_[i].sizes_offset) / 4 + k] =
+          static_cast<std::uint32_t>(step.sizes[k].evaluate(symbols));
+  }
+  if (sizes_bytes_ > 0) device_->write(sizes_, 0, values.data(), sizes_bytes_);
+}
+
+void GpuExecutable::upload_inputs(const RunRequest& request) {
+  for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
+    if (program_.buffers[i].where != Buffer::Where::input) continue;
+    const auto bytes = request.inputs.at(program_.buffers[i].name).bytes();
+    device_->write(buffers_[i], 0, bytes.data(), static_cast<std::int64_t>(bytes.size()));
+  }
+}
+
+void GpuExecutable::fill_arenas() {
+  for (std::size_t i = 0; i < arenas_.size(); ++i) {
+    const std::vector<float> values(static_cast<std::size_t>(program_.arenas[i] + 3) / 4, *sentinel_);
+    device_->write(arenas_[i], 0, values.data(), static_cast<std::int64_t>(values.size() * sizeof(float)));
+  }
+}
+
+WGPUComputePassEncoder GpuExecutable::begin_pass(WGPUCommandEncoder encoder, std::size_t step) {
+  WGPUPassTimestampWrites writes{};
+  writes.querySet = queries_;
+  writes.beginningOfPassWriteIndex = static_cast<std::uint32_t>(2 * step);
+  writes.endOfPassWriteIndex = static_cast<std::uint32_t>(2 * step + 1);
+  WGPUComputePassDescriptor descriptor{};
+  if (profiling_ && queries_ != nullptr) descriptor.timestampWrites = &writes;
+  return device_->dawn().CommandEncoderBeginComputePass(encoder, &descriptor);
+}
+
+void GpuExecutable::end_pass(WGPUComputePassEncoder& pass) const {
+  if (pass == nullptr) return;
+  device_->dawn().ComputePassEncoderEnd(pass);
+  device_->dawn().ComputePassEncoderRelease(pass);
+  pass = nullptr;
+}
+
+void GpuExecutable::encode_step(std::size_t number, WGPUCommandEncoder encoder, WGPUComputePassEncoder& pass) {
+  const Dawn& dawn = device_->dawn();
+  const GpuStep& step = program_.gpu.steps[number];
+  if (step.shader < 0) {
+    end_pass(pass);
+    const auto &from = step.bindings[0], &to = step.bindings[1];
+    const auto offset = [&](const GpuStep::Binding& binding) {
+      const Buffer& buffer = program_.buffers[static_cast<std::size_t>(binding.buffer)];
+      return static_cast<std::uint64_t>((buffer.where == Buffer::Where::arena ? buffer.offset : 0) + binding.offset);
+    };
+    dawn.CommandEncoderCopyBufferToBuffer(encoder, buffers_[static_cast<std::size_t>(from.buffer)], offset(from),
+                                          buffers_[static_cast<std::size_t>(to.buffer)], offset(to),
+                                          static_cast<std::uint64_t>(whole_words(from.bytes)));
+    return;
+  }
+  if (workgroups_[number][0] == 0) return;
+  // A pass for each step, where each is to be timed.
+  if (profiling_) end_pass(pass);
+  if (pass == nullptr) pass = begin_pass(encoder, number);
+  dawn.ComputePassEncoderSetPipeline(pass, steps_[number].pipeline.pipeline);
+  dawn.ComputePassEncoderSetBindGroup(pass, 0, steps_[number].bindings, 0, nullptr);
+  dawn.ComputePassEncoderDispatchWorkgroups(pass, workgroups_[number][0], workgroups_[number][1], 1);
+}
+
+void GpuExecutable::encode(WGPUCommandEncoder encoder) {
+  WGPUComputePassEncoder pass = nullptr;
+  for (std::size_t i = 0; i < steps_.size(); ++i) encode_step(i, encoder, pass);
+  end_pass(pass);
+  if (!profiling_ || queries_ == nullptr) return;
+  const auto count = static_cast<std::uint32_t>(2 * steps_.size());
+  device_->dawn().CommandEncoderResolveQuerySet(encoder, queries_, 0, count, query_values_, 0);
+  device_->dawn().CommandEncoderCopyBufferToBuffer(encoder, query_values_, 0, query_readback_, 0, count * sizeof(std::uint64_t));
+}
+
+std::unique_ptr<RunResults> GpuExecutable::run(const RunRequest& request) {
+  const std::scoped_lock lock(device_->mutex());
+  device_->check();
+  const Dawn& dawn = device_->dawn();
+  set_symbols(request.symbols);
+  if (sentinel_) fill_arenas();
+  upload_inputs(request);
+  const Handle<WGPUCommandEncoder> encoder{dawn.DeviceCreateCommandEncoder(device_->device(), nullptr),
+                                           dawn.CommandEncoderRelease};
+  encode(encoder);
+  std::map<std::string, Results::Value> values;
+  const auto keep = [&](const Readable& readable) {
+    Results::Value value;
+    value.dtype = readable.dtype;
+    value.sizes = evaluate(readable.shape, request.symbols);
+    for (const Dim& stride : readable.strides) value.strides.push_back(stride.evaluate(request.symbols));
+    const std::int64_t offset = readable.offset.evaluate(request.symbols), width = bits(readable.dtype) / 8;
+    const Span span = span_of(value.sizes, value.strides, offset);
+    const std::int64_t from = span.first * width / 4 * 4;  // copies are of whole words
+    value.bytes = whole_words(span.end * width - from);
+    value.start = offset - from / width;
+    value.readback = device_->create_buffer(value.bytes, readback_usage, readable.name);
+    const Buffer& buffer = program_.buffers[static_cast<std::size_t>(readable.buffer)];
+    const std::int64_t base = buffer.where == Buffer::Where::arena ? buffer.offset : 0;
+    if (value.bytes > 0)
+      dawn.CommandEncoderCopyBufferToBuffer(encoder, buffers_[static_cast<std::size_t>(readable.buffer)],
+                                            static_cast<std::uint64_t>(base + from), value.readback, 0,
+                                            static_cast<std::uint64_t>(value.bytes));
+    values.emplace(readable.name, std::move(value));
+  };
+  for (const Readable& output : program_.outputs) keep(output);
+  for (const Readable& capture : program_.captures)
+    if (std::find(request.captures.begin(), request.captures.end(), capture.name) != request.captures.end())
+      keep(capture);
+  const Handle<WGPUCommandBuffer> commands{dawn.CommandEncoderFinish(encoder, nullptr), dawn.CommandBufferRelease};
+  WGPUCommandBuffer list = commands;
+  dawn.QueueSubmit(device_->queue(), 1, &list);
+  device_->check();
+  if (profiling_ && queries_ != nullptr) read_times();
+  return std::make_unique<Results>(device_, std::move(values));
+}
+
+MemoryReport GpuExecutable::memory_report() const {
+  MemoryReport report;
+  for (const Buffer& buffer : program_.buffers) {
+    if (buffer.where == Buffer::Where::storage) report.persistent += buffer.bytes;
+    if (buffer.where == Buffer::Where::arena)
+      report.tensors.push_back({buffer.name, buffer.bytes, buffer.offset, buffer.first, buffer.last});
+  }
+  report.activations = planned_bytes();
+  return report;
+}
+
+void GpuExecutable::set_profiling(bool on) {
+  const std::scoped_lock lock(device_->mutex());
+  profiling_ = on;
+  times_.clear();
+  if (!on || queries_ != nullptr || steps_.empty()) return;
+  if (!device_->has_timestamps())
+    throw UsageError("this WebGPU device has no timestamps, so its kernels cannot be timed one by one");
+  WGPUQuerySetDescriptor descriptor{};
+  descriptor.type = WGPUQueryType_Timestamp;
+  descriptor.count = static_cast<std::uint32_t>(2 * steps_.size());
+  queries_ = {device_->dawn().DeviceCreateQuerySet(device_->device(), &descriptor), device_->dawn().QuerySetRelease};
+  const auto bytes = static_cast<std::int64_t>(descriptor.count * sizeof(std::uint64_t));
+  query_values_ = device_->create_buffer(bytes, WGPUBufferUsage_QueryResolve | WGPUBufferUsage_CopySrc, "timestamps");
+  query_readback_ = device_->create_buffer(bytes, readback_usage, "timestamps");
+}
+
+void GpuExecutable::read_times() {
+  const auto bytes = device_->read(query_readback_, static_cast<std::int64_t>(2 * steps_.size() * sizeof(std::uint64_t)));
+  std::vector<std::uint64_t> stamps(2 * steps_.size());
+  std::memcpy(stamps.data(), bytes.data(), bytes.size());
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    const GpuStep& step = program_.gpu.steps[i];
+    if (step.shader < 0 || workgroups_[i][0] == 0) continue;
+    const std::uint64_t start = stamps[2 * i], end = stamps[2 * i + 1];
+    times_.push_back({step.label, program_.gpu.shaders[static_cast<std::size_t>(step.shader)].name,
+                      end > start ? static_cast<double>(end - start) * 1e-9 : 0});
+  }
+}
+
+std::vector<KernelTime> GpuExecutable::profile() const { return times_; }
+
+}  // namespace jerboa::webgpu

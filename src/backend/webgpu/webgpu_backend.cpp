@@ -1,0 +1,52 @@
+#include <jerboa/backend/webgpu.h>
+#include <jerboa/lower/lower.h>
+#include <jerboa/wgsl/emit_wgsl.h>
+
+#include "backend/webgpu/gpu_executable.h"
+
+namespace jerboa {
+namespace {
+
+class WebGpuBackend final : public Backend {
+ public:
+  explicit WebGpuBackend(const WebGpuOptions& options)
+      : device_(webgpu::GpuDevice::open(options)), sentinel_(options.sentinel) {}
+
+  std::string name() const override { return "webgpu"; }
+  std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes) override {
+    return std::make_shared<webgpu::GpuTensor>(device_, dtype, sizes);
+  }
+  std::unique_ptr<Executable> compile(const Graph& graph, const FindStorage& storage) override {
+    Program program = lower(graph, device_->target());
+    emit_wgsl(program, device_->target());
+    return load(program, storage);
+  }
+  std::unique_ptr<Executable> load(const Program& program, const FindStorage& storage) override {
+    if (program.gpu.steps.empty() && !program.dispatches.empty())
+      throw UsageError("this program was compiled for the CPU; compile it for WebGPU to run it there");
+    return std::make_unique<webgpu::GpuExecutable>(device_, program, storage, sentinel_);
+  }
+  webgpu::GpuDevice& device() const { return *device_; }
+
+ private:
+  std::shared_ptr<webgpu::GpuDevice> device_;
+  std::optional<float> sentinel_;
+};
+
+const WebGpuBackend& as_webgpu(const Backend& backend) {
+  const auto* own = dynamic_cast<const WebGpuBackend*>(&backend);
+  if (own == nullptr) throw UsageError("the device " + backend.name() + " is no WebGPU device");
+  return *own;
+}
+
+}  // namespace
+
+std::shared_ptr<Backend> make_webgpu_backend(const WebGpuOptions& options) {
+  return std::make_shared<WebGpuBackend>(options);
+}
+
+const Target& webgpu_target(const Backend& backend) { return as_webgpu(backend).device().target(); }
+
+void force_device_loss(Backend& backend) { as_webgpu(backend).device().lose(); }
+
+}  // namespace jerboa

@@ -1,0 +1,130 @@
+#include <jerboa/wgsl/emit_wgsl.h>
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+
+#include "wgsl/kernel_writer.h"
+
+namespace jerboa {
+namespace {
+
+using wgsl::KernelWriter;
+using wgsl::ShaderMemory;
+
+void write_kernel(KernelWriter& writer) {
+  switch (writer.kernel().kind) {
+    case KernelSpec::Kind::loop: return wgsl::write_loop(writer);
+    case KernelSpec::Kind::reduce: return wgsl::write_reduce(writer);
+    case KernelSpec::Kind::matmul: return wgsl::write_matmul(writer);
+    case KernelSpec::Kind::whole: return wgsl::write_whole(writer);
+  }
+}
+
+class Emitter {
+ public:
+  Emitter(Program& program, const Target& target) : program_(program), target_(target) {}
+
+  void run() {
+    program_.gpu = {};
+    for (const Dispatch& dispatch : program_.dispatches)
+      for (const Dispatch::Part& part : dispatch.parts) add_part(part);
+  }
+
+ private:
+  // Kernels that bind memory of the same sizes share their shaders.
+  const KernelWriter& written(const Dispatch::Part& part) {
+    std::vector<ShaderMemory> memories;
+    std::string key = fmt::format("{}", part.kernel);
+    for (const int number : part.buffers) {
+      const Buffer& buffer = program_.buffers[static_cast<std::size_t>(number)];
+      memories.push_back({buffer.dtype, buffer.bytes});
+      key += fmt::format(" {}", buffer.bytes);
+    }
+    const auto found = written_.find(key);
+    if (found != written_.end()) return found->second;
+    KernelWriter writer(program_.kernels[static_cast<std::size_t>(part.kernel)], target_, std::move(memories));
+    write_kernel(writer);
+    return written_.emplace(key, std::move(writer)).first->second;
+  }
+
+  void add_part(const Dispatch::Part& part) {
+    const KernelWriter& writer = written(part);
+    const auto buffer_of = [&](int memory) {
+      const auto number = static_cast<std::size_t>(memory);
+      if (number < part.buffers.size()) return part.buffers[number];
+      return workspace(static_cast<int>(number - part.buffers.size()), writer.memories()[number].bytes);
+    };
+    for (const KernelWriter::Step& own : writer.steps()) {
+      GpuStep step;
+      step.shader = shader_number(own.shader.source);
+      step.sizes = own.shader.sizes;
+      step.workgroups = own.workgroups;
+      step.label = part.label;
+      for (const auto& binding : own.shader.bindings) {
+        if (binding.packed.empty()) {
+          step.bindings.push_back({buffer_of(binding.memory), binding.offset, binding.bytes, binding.written});
+          continue;
+        }
+        step.bindings.push_back({pack(binding, writer, buffer_of), 0, binding.bytes, false});
+      }
+      program_.gpu.uses_f16 |= own.uses_f16;
+      program_.gpu.uses_subgroups |= own.uses_subgroups;
+      program_.gpu.steps.push_back(std::move(step));
+    }
+  }
+
+  // Copies several small buffers into one.
+  template <class BufferOf>
+  int pack(const wgsl::Shader::Binding& binding, const KernelWriter& writer, const BufferOf& buffer_of) {
+    const int target = workspace(packing_slot, binding.bytes);
+    std::int64_t offset = 0;
+    for (const int memory : binding.packed) {
+      const std::int64_t bytes = (writer.memories()[static_cast<std::size_t>(memory)].bytes + 3) / 4 * 4;
+      GpuStep copy;
+      copy.bindings = {{buffer_of(memory), 0, bytes, false}, {target, offset, bytes, true}};
+      copy.label = "pack";
+      offset += bytes;
+      if (bytes > 0) program_.gpu.steps.push_back(std::move(copy));
+    }
+    return target;
+  }
+
+  int shader_number(const ShaderSource& source) {
+    const auto [found, fresh] = shader_numbers_.emplace(source.source, static_cast<int>(program_.gpu.shaders.size()));
+    if (fresh) program_.gpu.shaders.push_back(source);
+    return found->second;
+  }
+
+  // Memory that all kernels share, one after another.
+  int workspace(int slot, std::int64_t bytes) {
+    const auto [found, fresh] = workspaces_.emplace(slot, static_cast<int>(program_.buffers.size()));
+    if (fresh) {
+      Buffer buffer;
+      buffer.name = slot == packing_slot ? "packed operands" : fmt::format("workspace {}", slot);
+      buffer.dtype = DType::u32;
+      buffer.arena = static_cast<int>(program_.arenas.size());
+      buffer.last = static_cast<int>(program_.dispatches.size());
+      program_.arenas.push_back(0);
+      program_.buffers.push_back(std::move(buffer));
+    }
+    Buffer& buffer = program_.buffers[static_cast<std::size_t>(found->second)];
+    buffer.bytes = std::max(buffer.bytes, (bytes + 3) / 4 * 4);
+    buffer.elements = buffer.bytes / 4;
+    program_.arenas[static_cast<std::size_t>(buffer.arena)] = buffer.bytes;
+    return found->second;
+  }
+
+  static constexpr int packing_slot = -1;
+  Program& program_;
+  const Target& target_;
+  std::map<std::string, KernelWriter> written_;
+  std::map<std::string, int> shader_numbers_;
+  std::map<int, int> workspaces_;
+};
+
+}  // namespace
+
+void emit_wgsl(Program& program, const Target& target) { Emitter(program, target).run(); }
+
+}  // namespace jerboa

@@ -1,0 +1,14 @@
+#include "wgsl/kernel_writer.h"
+
+namespace jerboa::wgsl {
+
+int KernelWriter::workspace(DType dtype, const Dim& elements) {
+  memories_.push_back({dtype, elements.upper_bound() * bits(dtype) / 8});
+  return static_cast<int>(memories_.size()) - 1;
+}
+
+void KernelWriter::add(Shader shader, const Dim& workgroups) {
+  steps_.push_back({shader.finish(workgroups), workgroups, shader.uses_f16(), shader.uses_subgroups()});
+}
+
+}  // namespace jerboa::wgsl

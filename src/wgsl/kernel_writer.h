@@ -1,0 +1,50 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <jerboa/lower/program.h>
+
+#include "wgsl/shader.h"
+
+namespace jerboa::wgsl {
+
+/// What one kernel becomes: shaders that run one after another, and memory between them.
+class KernelWriter {
+ public:
+  /// `memories`: one for each binding of the kernel.
+  KernelWriter(const KernelSpec& kernel, const Target& target, std::vector<ShaderMemory> memories)
+      : kernel_(kernel), target_(target), memories_(std::move(memories)) {}
+
+  const KernelSpec& kernel() const { return kernel_; }
+  const Target& target() const { return target_; }
+  /// Memory of the kernel's own for intermediate results; `elements` at the symbols' bounds count. The number is used
+  /// like that of a binding.
+  int workspace(DType dtype, const Dim& elements);
+  Shader shader(const std::string& name, int threads) const { return {target_, name, memories_, threads}; }
+  void add(Shader shader, const Dim& workgroups);
+
+  struct Step {
+    Shader::Finished shader;
+    Dim workgroups;
+    bool uses_f16 = false, uses_subgroups = false;
+  };
+  const std::vector<Step>& steps() const { return steps_; }
+  const std::vector<ShaderMemory>& memories() const { return memories_; }
+
+ private:
+  const KernelSpec& kernel_;
+  const Target& target_;
+  std::vector<ShaderMemory> memories_;
+  std::vector<Step> steps_;
+};
+
+/// How many groups of `size` hold `count`.
+inline Dim groups_of(const Dim& count, std::int64_t size) { return floor_divide(count + Dim(size - 1), size); }
+
+void write_loop(KernelWriter& writer);
+void write_reduce(KernelWriter& writer);
+void write_matmul(KernelWriter& writer);
+void write_whole(KernelWriter& writer);
+
+}  // namespace jerboa::wgsl

@@ -1,0 +1,429 @@
+#include <algorithm>
+#include <optional>
+
+#include "wgsl/body.h"
+#include "wgsl/kernel_writer.h"
+#include "wgsl/row_reduction.h"
+
+// Matrix products. The form is a function of target and sizes alone:
+// - few rows: each result by itself, its inner elements shared by some threads;
+// - a driver on the CPU: each thread a block of results, straight from memory;
+// - else: each workgroup a tile of results, from tiles of the operands in workgroup memory. Where that gives too few
+//   workgroups, the inner dimension is cut and a second shader adds the parts up.
+namespace jerboa::wgsl {
+namespace {
+
+// The product as rows × inner times inner × columns, batch by batch.
+struct Problem {
+  std::vector<Dim> batch;
+  Dim rows, columns, inner;
+  const TensorAccess* a = nullptr;
+  const TensorAccess* b = nullptr;
+  std::vector<Dim> a_batch, b_batch;  // strides
+  Dim a_row, a_inner, b_inner, b_column;
+  bool merged = false;  // the batch is part of the rows
+};
+
+Problem problem_of(const KernelSpec& kernel) {
+  Problem problem;
+  const std::size_t batch = kernel.domain.size() - 2;
+  problem.a = kernel.operands.data();
+  problem.b = &kernel.operands[1];
+  const auto &a = problem.a->strides, &b = problem.b->strides;
+  problem.batch.assign(kernel.domain.begin(), kernel.domain.end() - 2);
+  problem.rows = kernel.domain[batch];
+  problem.columns = kernel.domain[batch + 1];
+  problem.inner = problem.a->shape.back();
+  problem.a_batch.assign(a.begin(), a.end() - 2);
+  problem.b_batch.assign(b.begin(), b.end() - 2);
+  problem.a_row = a[batch];
+  problem.a_inner = a[batch + 1];
+  problem.b_inner = b[batch];
+  problem.b_column = b[batch + 1];
+  // A batch of products with one right-hand side is one product of more rows.
+  Dim expected = problem.a_row * problem.rows;
+  bool merges = batch > 0;
+  for (std::size_t axis = batch; axis-- > 0;) {
+    if (kernel.domain[axis] == Dim(1)) continue;
+    merges = merges && b[axis] == Dim(0) && a[axis] == expected;
+    expected = expected * kernel.domain[axis];
+  }
+  if (merges) {
+    problem.merged = true;
+    problem.rows = problem.rows * element_count(problem.batch);
+    problem.batch.clear();
+    problem.a_batch.clear();
+    problem.b_batch.clear();
+  }
+  return problem;
+}
+
+bool is_multiple(const Dim& size, std::int64_t of) { return size.is_constant() && size.value() % of == 0; }
+
+// Writes the kernel's body as a function that takes a result's place and the product.
+class Epilogue {
+ public:
+  Epilogue(Shader& shader, const KernelSpec& kernel, const Problem& problem)
+      : shader_(shader), kernel_(kernel), problem_(problem) {}
+
+  void write() {
+    shader_.begin_function("fn finish(batch: u32, row: u32, column: u32, product: f32)");
+    std::vector<std::string> indices;
+    const std::vector<Dim> batch(kernel_.domain.begin(), kernel_.domain.end() - 2);
+    if (problem_.merged) {
+      std::vector<Dim> rows = batch;
+      rows.push_back(kernel_.domain[batch.size()]);
+      indices = shader_.split_index("row", rows);
+    } else {
+      indices = shader_.split_index("batch", batch);
+      indices.emplace_back("row");
+    }
+    indices.emplace_back("column");
+    BodyWriter body(shader_, kernel_, std::move(indices));
+    for (std::size_t i = 0; i < kernel_.body.size(); ++i)
+      if (kernel_.body[i].kind == Instruction::Kind::product) body.set(static_cast<int>(i), "product");
+    for (const Store& store : kernel_.stores) body.value(store.value);
+    for (const Store& store : kernel_.stores) body.store(store);
+    shader_.end_function();
+  }
+
+ private:
+  Shader& shader_;
+  const KernelSpec& kernel_;
+  const Problem& problem_;
+};
+
+// Offsets of a batch's operands.
+void write_batch_offsets(Shader& shader, const Problem& problem) {
+  const auto indices = shader.split_index("batch", problem.batch);
+  shader.line("let a_start = {};", shader.place(problem.a->offset, problem.a_batch, indices));
+  shader.line("let b_start = {};", shader.place(problem.b->offset, problem.b_batch, indices));
+}
+
+std::string place(Shader& shader, const char* start, const std::string& first, const Dim& first_stride,
+                  const std::string& second, const Dim& second_stride) {
+  return fmt::format("{} + {}", start, shader.place(Dim(0), {first_stride, second_stride}, {first, second}));
+}
+
+// One result for some threads.
+void write_dots(KernelWriter& writer, const Problem& problem) {
+  const Target& target = writer.target();
+  // Threads stand along what memory runs along: the inner elements of a row of weights, or the columns.
+  const bool along_inner = problem.b_inner == Dim(1);
+  const int threads = target.software ? 32 : 128;
+  int lanes = 1;
+  while (lanes < (along_inner ? std::min(threads, 32) : std::min(threads, 8)) && lanes * 4 < problem.inner.upper_bound())
+    lanes *= 2;
+  const int results = threads / lanes;
+  Shader shader = writer.shader("matrix_vector", threads);
+  Epilogue(shader, writer.kernel(), problem).write();
+  // Threads that share a result stand next to each other, or in rows across the columns.
+  shader.line("let part = {};", along_inner ? fmt::format("lane % {}u", lanes) : fmt::format("lane / {}u", results));
+  const std::string number = along_inner ? fmt::format("lane / {}u", lanes) : fmt::format("lane % {}u", results);
+  shader.line("let wanted = group * {}u + {};", results, number);
+  const Dim count = element_count(problem.batch) * problem.rows * problem.columns;
+  shader.line("let in_range = wanted < {};", shader.size(count));
+  shader.line("let result = min(wanted, {} - 1u);", shader.size(count));
+  shader.line("let column = result % {}; let row_of_all = result / {};", shader.size(problem.columns),
+              shader.size(problem.columns));
+  shader.line("let row = row_of_all % {}; let batch = row_of_all / {};", shader.size(problem.rows),
+              shader.size(problem.rows));
+  write_batch_offsets(shader, problem);
+  shader.line("var sum = 0.0;");
+  shader.open("for (var k = part; k < {}; k += {}u) {{", shader.size(problem.inner), lanes);
+  shader.line("sum += {} * {};",
+              shader.load(problem.a->binding, place(shader, "a_start", "row", problem.a_row, "k", problem.a_inner)),
+              shader.load(problem.b->binding, place(shader, "b_start", "k", problem.b_inner, "column", problem.b_column)));
+  shader.close();
+  if (lanes > 1) {
+    shader.shared_array("parts", "f32", threads);
+    shader.line("parts[lane] = sum;");
+    const int step_size = along_inner ? 1 : results;
+    for (int step = lanes / 2; step > 0; step /= 2) {
+      shader.barrier();
+      shader.line("if (part < {}u) {{ sum += parts[lane + {}u]; parts[lane] = sum; }}", step, step * step_size);
+    }
+  }
+  shader.line("if (in_range && part == 0u) {{ finish(batch, row, column, sum); }}");
+  writer.add(shader, groups_of(count, results));
+}
+
+// Each thread a block of 4 × 4 results, straight from memory.
+void write_blocks(KernelWriter& writer, const Problem& problem) {
+  constexpr int block = 4, threads = 64;
+  Shader shader = writer.shader("matmul_blocks", threads);
+  Epilogue(shader, writer.kernel(), problem).write();
+  const Dim down = groups_of(problem.rows, block), across = groups_of(problem.columns, block);
+  const Dim count = element_count(problem.batch) * down * across;
+  shader.line("let number = group * {}u + lane;", threads);
+  shader.line("if (number >= {}) {{ return; }}", shader.size(count));
+  shader.line("let column = (number % {0}) * {1}u; let rest = number / {0};", shader.size(across), block);
+  shader.line("let row = (rest % {0}) * {1}u; let batch = rest / {0};", shader.size(down), block);
+  write_batch_offsets(shader, problem);
+  // Rows and columns past the end are those of the last, and are not stored.
+  for (int i = 0; i < block; ++i) {
+    shader.line("let row_{0} = min(row + {0}u, {1} - 1u);", i, shader.size(problem.rows));
+    shader.line("let column_{0} = min(column + {0}u, {1} - 1u);", i, shader.size(problem.columns));
+    shader.line("var sum_{} = vec4f();", i);
+  }
+  shader.open("for (var k = 0u; k < {}; k++) {{", shader.size(problem.inner));
+  const auto b = [&](int i) {
+    return shader.load(problem.b->binding, place(shader, "b_start", "k", problem.b_inner, fmt::format("column_{}", i),
+                                                 problem.b_column));
+  };
+  const std::string first = b(0), second = b(1), third = b(2), fourth = b(3);
+  shader.line("let b = vec4f({}, {}, {}, {});", first, second, third, fourth);
+  for (int i = 0; i < block; ++i)
+    shader.line("sum_{0} += {1} * b;", i,
+                shader.load(problem.a->binding, place(shader, "a_start", fmt::format("row_{}", i), problem.a_row, "k",
+                                                      problem.a_inner)));
+  shader.close();
+  for (int i = 0; i < block; ++i)
+    for (int j = 0; j < block; ++j)
+      shader.line("if (row + {0}u < {2} && column + {1}u < {3}) {{ finish(batch, row + {0}u, column + {1}u, sum_{0}.{4}); }}",
+                  i, j, shader.size(problem.rows), shader.size(problem.columns), "xyzw"[j]);
+  writer.add(shader, groups_of(count, threads));
+}
+
+struct Tile {
+  int rows = 64, columns = 64, inner = 16;
+  int thread_rows = 4, thread_columns = 4;
+  int across() const { return columns / thread_columns; }
+  int threads() const { return across() * (rows / thread_rows); }
+};
+
+// Tiles in workgroup memory.
+class TiledMatmul {
+ public:
+  TiledMatmul(KernelWriter& writer, const Problem& problem, const Tile& tile, std::int64_t chunks)
+      : writer_(writer),
+        problem_(problem),
+        tile_(tile),
+        chunks_(chunks),
+        shader_(writer.shader("matmul", tile.threads())) {}
+
+  void write() {
+    const KernelSpec& kernel = writer_.kernel();
+    const Dim results = element_count(problem_.batch) * problem_.rows * problem_.columns;
+    const int partials = chunks_ > 1 ? writer_.workspace(DType::f32, results * Dim(chunks_)) : -1;
+    if (chunks_ > 1) shader_ = writer_.shader("matmul", tile_.threads());
+    plain_ = partials < 0 && is_plain_store(kernel);
+    if (partials < 0 && !plain_) Epilogue(shader_, kernel, problem_).write();
+    const Dim down = groups_of(problem_.rows, tile_.rows), across = groups_of(problem_.columns, tile_.columns);
+    shader_.line("let tile_column = (group % {0}) * {1}u; let group_rest = group / {0};", shader_.size(across),
+                 tile_.columns);
+    shader_.line("let tile_row = (group_rest % {0}) * {1}u; let group_rest_2 = group_rest / {0};", shader_.size(down),
+                 tile_.rows);
+    shader_.line("let chunk = group_rest_2 % {0}u; let batch = group_rest_2 / {0}u;", chunks_);
+    write_batch_offsets(shader_, problem_);
+    shader_.line("let thread_column = lane % {0}u; let thread_row = lane / {0}u;", tile_.across());
+    write_product();
+    if (partials >= 0)
+      write_partials(partials);
+    else
+      write_results();
+    writer_.add(shader_, element_count(problem_.batch) * Dim(chunks_) * down * across);
+    if (partials >= 0) write_sum_of_partials(partials);
+  }
+
+ private:
+  // The product alone, row by row.
+  bool is_plain_store(const KernelSpec& kernel) const {
+    if (kernel.stores.size() != 1 || kernel.body.size() != 1) return false;
+    const Store& store = kernel.stores[0];
+    return store.dtype == DType::f32 && is_multiple(problem_.columns, 4) && is_multiple(store.map.offset, 4) &&
+           shader_.can_be_wide(store.binding);
+  }
+
+  void write_product() {
+    const int a_pitch = tile_.rows + 4;  // a row of padding spreads the columns over the memory's banks
+    shader_.shared_array("tile_a", "vec4f", tile_.inner * a_pitch / 4);
+    shader_.shared_array("tile_b", "vec4f", tile_.inner * tile_.columns / 4);
+    for (int i = 0; i < tile_.thread_rows; ++i)
+      for (int j = 0; j < tile_.thread_columns / 4; ++j) shader_.line("var sum_{}_{} = vec4f();", i, j);
+    if (chunks_ == 1) {
+      shader_.line("let inner_start = 0u; let inner_end = {};", shader_.size(problem_.inner));
+    } else {
+      const Dim per_chunk = groups_of(groups_of(problem_.inner, chunks_), tile_.inner) * Dim(tile_.inner);
+      shader_.line("let inner_start = chunk * {0}; let inner_end = min(inner_start + {0}, {1});", shader_.size(per_chunk),
+                   shader_.size(problem_.inner));
+    }
+    shader_.open("for (var inner = inner_start; inner < inner_end; inner += {}u) {{", tile_.inner);
+    load_tile("tile_a", "a_start", *problem_.a, tile_.rows, a_pitch, "tile_row", problem_.rows, problem_.a_row,
+              problem_.a_inner);
+    load_tile("tile_b", "b_start", *problem_.b, tile_.columns, tile_.columns, "tile_column", problem_.columns,
+              problem_.b_column, problem_.b_inner);
+    shader_.barrier();
+    shader_.open("for (var k = 0u; k < {}u; k++) {{", tile_.inner);
+    for (int i = 0; i < tile_.thread_rows / 4; ++i)
+      shader_.line("let a_{0} = tile_a[k * {1}u + thread_row * {2}u + {0}u];", i, a_pitch / 4, tile_.thread_rows / 4);
+    for (int j = 0; j < tile_.thread_columns / 4; ++j) {
+      shader_.line("let b_{0} = tile_b[k * {1}u + thread_column + {2}u];", j, tile_.columns / 4, j * tile_.across());
+      for (int i = 0; i < tile_.thread_rows; ++i)
+        shader_.line("sum_{0}_{1} = fma(vec4f(a_{2}.{3}), b_{1}, sum_{0}_{1});", i, j, i / 4, "xyzw"[i % 4]);
+    }
+    shader_.close();
+    shader_.barrier();
+    shader_.close();
+  }
+
+  // Copies `width` rows of an operand (or columns of the second), `tile_.inner` deep, so that in workgroup memory the
+  // inner elements are rows of `pitch`.
+  void load_tile(const char* tile, const char* start, const TensorAccess& operand, int width, int pitch,
+                 const char* tile_start, const Dim& count, const Dim& stride, const Dim& inner_stride) {
+    const int threads = tile_.threads();
+    const bool along_inner = inner_stride == Dim(1);
+    const bool checks_count = !is_multiple(count, width);
+    const bool checks_inner = !is_multiple(problem_.inner, tile_.inner);
+    bool wide = shader_.can_be_wide(operand.binding) && !is_written(operand.binding) && is_multiple(operand.offset, 4);
+    wide = wide && (along_inner ? is_multiple(stride, 4) && is_multiple(problem_.inner, 4)
+                                : stride == Dim(1) && is_multiple(inner_stride, 4) && is_multiple(count, 4));
+    const auto& batch_strides = &operand == problem_.a ? problem_.a_batch : problem_.b_batch;
+    for (const Dim& batch_stride : batch_strides) wide = wide && is_multiple(batch_stride, 4);
+    const int step = wide ? 4 : 1;
+    const int total = width * tile_.inner / step;
+    for (int i = 0; i < (total + threads - 1) / threads; ++i) {
+      // Neighbouring threads read neighbouring elements.
+      shader_.open("{{");
+      shader_.line("let number = lane + {}u;", i * threads);
+      if (along_inner)
+        shader_.line("let inside = number % {0}u * {1}u; let across = number / {0}u;", tile_.inner / step, step);
+      else
+        shader_.line("let across = number % {0}u * {1}u; let inside = number / {0}u;", width / step, step);
+      if (total % threads != 0) shader_.open("if (number < {}u) {{", total);
+      shader_.line("let at = {} + across; let k = inner + inside;", tile_start);
+      const std::string from = place(shader_, start, "at", stride, "k", inner_stride);
+      std::string condition;
+      if (checks_count) condition = fmt::format("at < {}", shader_.size(count));
+      if (checks_inner || chunks_ > 1) condition += (condition.empty() ? "" : " && ") + std::string("k < inner_end");
+      const std::string type = wide ? "vec4f" : "f32";
+      shader_.line("var value = {}();", type);
+      const std::string read = wide ? shader_.load_four(operand.binding, from) : shader_.load(operand.binding, from);
+      if (condition.empty())
+        shader_.line("value = {};", read);
+      else
+        shader_.line("if ({}) {{ value = {}; }}", condition, read);
+      put_into_tile(tile, pitch, wide, along_inner);
+      if (total % threads != 0) shader_.close();
+      shader_.close();
+    }
+  }
+
+  void put_into_tile(const char* tile, int pitch, bool wide, bool along_inner) {
+    if (!wide) {
+      shader_.line("{}[(inside * {}u + across) / 4u][across % 4u] = value;", tile, pitch);
+    } else if (along_inner) {
+      for (int i = 0; i < 4; ++i)
+        shader_.line("{}[((inside + {}u) * {}u + across) / 4u][across % 4u] = value.{};", tile, i, pitch, "xyzw"[i]);
+    } else {
+      shader_.line("{}[(inside * {}u + across) / 4u] = value;", tile, pitch);
+    }
+  }
+
+  bool is_written(int binding) const {
+    const auto& stores = writer_.kernel().stores;
+    return std::any_of(stores.begin(), stores.end(), [&](const Store& store) { return store.binding == binding; });
+  }
+
+  // Calls `f` for each vector of results that the thread holds, with the text of its row and first column.
+  template <class F>
+  void for_each_vector(F f) {
+    for (int i = 0; i < tile_.thread_rows; ++i) {
+      shader_.line("let row_{0} = tile_row + thread_row * {1}u + {0}u;", i, tile_.thread_rows);
+      for (int j = 0; j < tile_.thread_columns / 4; ++j) {
+        if (i == 0) shader_.line("let column_{0} = tile_column + (thread_column + {1}u) * 4u;", j, j * tile_.across());
+        f(fmt::format("row_{}", i), fmt::format("column_{}", j), fmt::format("sum_{}_{}", i, j));
+      }
+    }
+  }
+
+  std::string inside(const std::string& row, const std::string& column, int by = 0) {
+    std::string text;
+    if (!is_multiple(problem_.rows, tile_.rows)) text = fmt::format("{} < {}", row, shader_.size(problem_.rows));
+    if (!is_multiple(problem_.columns, tile_.columns)) {
+      if (!text.empty()) text += " && ";
+      text += by == 0 ? fmt::format("{} < {}", column, shader_.size(problem_.columns))
+                      : fmt::format("{} + {}u < {}", column, by, shader_.size(problem_.columns));
+    }
+    return text.empty() ? "true" : text;
+  }
+
+  void write_results() {
+    const KernelSpec& kernel = writer_.kernel();
+    for_each_vector([&](const std::string& row, const std::string& column, const std::string& sum) {
+      if (plain_) {
+        shader_.open("if ({}) {{", inside(row, column));
+        shader_.store_four(kernel.stores[0].binding,
+                           fmt::format("{} + (batch * {} + {}) * {} + {}", shader_.size(kernel.stores[0].map.offset),
+                                       shader_.size(problem_.rows), row, shader_.size(problem_.columns), column),
+                           sum);
+        shader_.close();
+        return;
+      }
+      for (int k = 0; k < 4; ++k)
+        shader_.line("if ({}) {{ finish(batch, {}, {} + {}u, {}.{}); }}", inside(row, column, k), row, column, k, sum,
+                     "xyzw"[k]);
+    });
+  }
+
+  void write_partials(int partials) {
+    const std::string start = fmt::format("(batch * {}u + chunk) * {}", chunks_, shader_.size(problem_.rows));
+    for_each_vector([&](const std::string& row, const std::string& column, const std::string& sum) {
+      for (int k = 0; k < 4; ++k) {
+        shader_.open("if ({}) {{", inside(row, column, k));
+        shader_.store(partials,
+                      fmt::format("({} + {}) * {} + {} + {}u", start, row, shader_.size(problem_.columns), column, k),
+                      fmt::format("{}.{}", sum, "xyzw"[k]));
+        shader_.close();
+      }
+    });
+  }
+
+  void write_sum_of_partials(int partials) {
+    constexpr int threads = 128;
+    Shader last = writer_.shader("matmul_parts", threads);
+    Epilogue(last, writer_.kernel(), problem_).write();
+    const Dim plane = problem_.rows * problem_.columns, count = element_count(problem_.batch) * plane;
+    last.line("let number = group * {}u + lane;", threads);
+    last.line("if (number >= {}) {{ return; }}", last.size(count));
+    last.line("let batch = number / {0}; let element = number % {0};", last.size(plane));
+    last.line("let row = element / {0}; let column = element % {0};", last.size(problem_.columns));
+    last.line("var sum = 0.0;");
+    last.open("for (var chunk = 0u; chunk < {}u; chunk++) {{", chunks_);
+    last.line("sum += {};",
+              last.load(partials, fmt::format("(batch * {}u + chunk) * {} + element", chunks_, last.size(plane))));
+    last.close();
+    last.line("finish(batch, row, column, sum);");
+    writer_.add(last, groups_of(count, threads));
+  }
+
+  KernelWriter& writer_;
+  const Problem& problem_;
+  Tile tile_;
+  std::int64_t chunks_;
+  Shader shader_;
+  bool plain_ = false;
+};
+
+std::int64_t pieces(std::int64_t total, std::int64_t size) { return (total + size - 1) / size; }
+
+}  // namespace
+
+void write_matmul(KernelWriter& writer) {
+  const Problem problem = problem_of(writer.kernel());
+  const std::int64_t rows = problem.rows.upper_bound(), columns = problem.columns.upper_bound(),
+                     inner = problem.inner.upper_bound(), batch = element_count(problem.batch).upper_bound();
+  if (rows <= 4 || columns <= 4) return write_dots(writer, problem);
+  if (writer.target().software) return write_blocks(writer, problem);
+  // Large tiles reuse more; small ones keep a device busy.
+  constexpr std::int64_t enough_groups = 128;
+  Tile tile{128, 128, 16, 8, 8};
+  if (batch * pieces(rows, 128) * pieces(columns, 128) < enough_groups) tile = {64, 64, 16, 4, 4};
+  if (rows <= 32 || columns <= 32) tile = {32, 32, 16, 4, 4};
+  const std::int64_t groups = batch * pieces(rows, tile.rows) * pieces(columns, tile.columns);
+  std::int64_t chunks = 1;
+  while (groups * chunks < enough_groups && inner / (chunks * 2) >= 128 && chunks < 64) chunks *= 2;
+  TiledMatmul(writer, problem, tile, chunks).write();
+}
+
+}  // namespace jerboa::wgsl

@@ -1,0 +1,102 @@
+#include <algorithm>
+
+#include "wgsl/body.h"
+#include "wgsl/kernel_writer.h"
+#include "wgsl/row_reduction.h"
+
+// Reductions of whole tensors, or over axes that are not the last. A workgroup is a block of kept elements × threads
+// that share each one's reduced elements. Where few elements are kept and many reduced, the latter are cut into chunks
+// whose partial results a second shader puts together; how is a function of the sizes alone.
+namespace jerboa::wgsl {
+namespace {
+
+struct Split {
+  int kept_lanes = 1, reduced_lanes = 1;
+  std::int64_t chunks = 1;
+};
+
+bool runs_along_kept(const KernelSpec& kernel) {
+  const std::size_t kept = kernel.domain.size() - static_cast<std::size_t>(kernel.row_axes);
+  for (const Load& load : kernel.loads)
+    for (std::size_t axis = 0; axis < kept; ++axis)
+      if (load.map.strides[axis] == Dim(1) && !(kernel.domain[axis] == Dim(1))) return true;
+  return false;
+}
+
+Split split(const KernelSpec& kernel, std::int64_t kept, std::int64_t reduced, const Target& target) {
+  Split split;
+  const int threads = std::min(target.max_invocations, target.software ? 32 : 256);
+  const bool along_kept = runs_along_kept(kernel);
+  if (along_kept)
+    while (split.kept_lanes < std::min<std::int64_t>(threads, 32) && split.kept_lanes < kept) split.kept_lanes *= 2;
+  while (split.kept_lanes * split.reduced_lanes < threads && split.reduced_lanes * 4 < reduced) split.reduced_lanes *= 2;
+  if (kernel.reduction == Op::argmax) return split;
+  // Enough workgroups to fill a device, and enough elements for each thread to be worth it.
+  const std::int64_t groups = (kept + split.kept_lanes - 1) / split.kept_lanes;
+  constexpr std::int64_t wanted_groups = 256;
+  while (groups * split.chunks < wanted_groups && split.chunks * split.reduced_lanes * 16 < reduced && split.chunks < 256)
+    split.chunks *= 2;
+  return split;
+}
+
+}  // namespace
+
+void write_reduce(KernelWriter& writer) {
+  const KernelSpec kernel = merge_axes(writer.kernel());
+  const std::vector<Dim> kept(kernel.domain.begin(), kernel.domain.end() - kernel.row_axes);
+  const std::vector<Dim> reduced(kernel.domain.end() - kernel.row_axes, kernel.domain.end());
+  const Dim kept_count = element_count(kept), reduced_count = element_count(reduced);
+  const Split parts = split(kernel, kept_count.upper_bound(), reduced_count.upper_bound(), writer.target());
+  const int threads = parts.kept_lanes * parts.reduced_lanes;
+  const Store& store = kernel.stores[0];
+  const DType dtype = kernel.body[static_cast<std::size_t>(store.value)].dtype;
+  const DType partial_type = kernel.reduction == Op::all_finite ? DType::boolean : dtype;
+  const int partials = parts.chunks > 1 ? writer.workspace(partial_type, kept_count * Dim(parts.chunks)) : -1;
+
+  Shader shader = writer.shader("reduce", threads);
+  // Threads that share an element stand next to each other.
+  shader.line("let part_lane = lane % {}u;", parts.reduced_lanes);
+  shader.line("let chunk = group % {}u;", parts.chunks);
+  shader.line("let wanted = (group / {}u) * {}u + lane / {}u;", parts.chunks, parts.kept_lanes, parts.reduced_lanes);
+  shader.line("let in_range = wanted < {};", shader.size(kept_count));
+  shader.line("let element = min(wanted, {} - 1u);", shader.size(kept_count));
+  std::vector<std::string> kept_indices = shader.split_index("element", kept);
+  RowReduction total(shader, kernel.reduction, dtype);
+  const std::string chunk_size =
+      parts.chunks == 1 ? shader.size(reduced_count) : shader.size(groups_of(reduced_count, parts.chunks));
+  shader.line("let first = chunk * {};", chunk_size);
+  shader.line("let end = min(first + {}, {});", chunk_size, shader.size(reduced_count));
+  shader.open("for (var number = first + part_lane; number < end; number += {}u) {{", parts.reduced_lanes);
+  std::vector<std::string> indices = kept_indices;
+  for (const std::string& index : shader.split_index("number", reduced)) indices.push_back(index);
+  BodyWriter body(shader, kernel, std::move(indices));
+  total.add(body.value(store.value), "number");
+  shader.close();
+  const std::string result = total.finish(parts.reduced_lanes, "part_lane", threads);
+  kept_indices.resize(kernel.domain.size(), "0u");
+  const std::string place = shader.place(store.map, kept_indices);
+  shader.open("if (in_range && part_lane == 0u) {{");
+  if (partials < 0)
+    shader.store(store.binding, place, result);
+  else
+    shader.store(partials, fmt::format("element * {}u + chunk", parts.chunks), result);
+  shader.close();
+  writer.add(shader, groups_of(kept_count, parts.kept_lanes) * Dim(parts.chunks));
+  if (partials < 0) return;
+
+  // A bool's partial results are put together like any other.
+  Shader last = writer.shader("reduce_parts", 64);
+  last.line("let element = group * 64u + lane;");
+  last.line("if (element >= {}) {{ return; }}", last.size(kept_count));
+  const std::string sum = last.var("total", value_type(partial_type), neutral(kernel.reduction, dtype));
+  last.open("for (var chunk = 0u; chunk < {}u; chunk++) {{", parts.chunks);
+  last.line("{} = {};", sum,
+            combine(kernel.reduction, dtype, sum, last.load(partials, fmt::format("element * {}u + chunk", parts.chunks))));
+  last.close();
+  std::vector<std::string> last_indices = last.split_index("element", kept);
+  last_indices.resize(kernel.domain.size(), "0u");
+  last.store(store.binding, last.place(store.map, last_indices), sum);
+  writer.add(last, groups_of(kept_count, 64));
+}
+
+}  // namespace jerboa::wgsl

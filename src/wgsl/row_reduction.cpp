@@ -1,0 +1,75 @@
+#include "wgsl/row_reduction.h"
+
+#include "wgsl/body.h"
+
+namespace jerboa::wgsl {
+
+int lanes_for(std::int64_t elements, const Target& target) {
+  const int most = target.software ? 16 : target.max_invocations;
+  int lanes = 1;
+  while (lanes < most && lanes * 4 < elements) lanes *= 2;
+  return lanes;
+}
+
+RowReduction::RowReduction(Shader& shader, Op op, DType dtype)
+    : shader_(shader), op_(op), dtype_(dtype), type_(op == Op::all_finite ? "bool" : value_type(dtype)) {
+  total_ = shader_.var("total", type_, neutral(op, dtype));
+  // No element yet: later than any other, so that ties and the neutral value itself give the first.
+  if (op == Op::argmax) index_ = shader_.var("place", "u32", "0xffffffffu");
+}
+
+void RowReduction::add(const std::string& value, const std::string& index) {
+  if (op_ == Op::argmax) {
+    shader_.line("if ({0} > {1} || {2} == 0xffffffffu) {{ {1} = {0}; {2} = {3}; }}", value, total_, index_, index);
+  } else if (op_ == Op::all_finite) {
+    const std::string finite =
+        is_float(dtype_) ? fmt::format("((bitcast<u32>({}) & 0x7f800000u) != 0x7f800000u)", value) : "true";
+    shader_.line("{0} = {0} && {1};", total_, finite);
+  } else {
+    shader_.line("{} = {};", total_, combine(op_, dtype_, total_, value));
+  }
+}
+
+std::string RowReduction::finish(int lanes, const std::string& lane, int threads) {
+  const bool places = op_ == Op::argmax;
+  if (lanes > 1) {
+    const std::string parts = shader_.fresh("parts"), part_places = shader_.fresh("part_places");
+    // A bool takes the place of a u32 in workgroup memory.
+    const bool boolean = type_ == "bool";
+    shader_.shared_array(parts, boolean ? "u32" : type_, threads);
+    if (places) shader_.shared_array(part_places, "u32", threads);
+    const auto put = [&] {
+      shader_.line("{}[lane] = {};", parts, boolean ? fmt::format("select(0u, 1u, {})", total_) : total_);
+      if (places) shader_.line("{}[lane] = {};", part_places, index_);
+    };
+    put();
+    for (int step = lanes / 2; step > 0; step /= 2) {
+      shader_.barrier();
+      shader_.open("if ({} < {}u) {{", lane, step);
+      const std::string other = fmt::format("{}[lane + {}u]", parts, step);
+      if (places) {
+        const std::string place = fmt::format("{}[lane + {}u]", part_places, step);
+        shader_.line("let other = {}; let other_place = {};", other, place);
+        shader_.line(
+            "if (other_place != 0xffffffffu && ({1} == 0xffffffffu || other > {0} || (other == {0} && other_place < {1}))) "
+            "{{ {0} = other; {1} = other_place; }}",
+            total_, index_);
+      } else {
+        shader_.line("{} = {};", total_, combine(op_, dtype_, total_, boolean ? "(" + other + " != 0u)" : other));
+      }
+      put();
+      shader_.close();
+    }
+    shader_.barrier();
+    const std::string first = fmt::format("lane - {}", lane);
+    const std::string result = places ? part_places : parts;
+    std::string text = fmt::format("{}[{}]", result, first);
+    if (boolean) text = fmt::format("({} != 0u)", text);
+    if (places) text = fmt::format("i32(select({0}, 0u, {0} == 0xffffffffu))", text);
+    return shader_.let("reduced", text);
+  }
+  if (places) return shader_.let("reduced", fmt::format("i32(select({0}, 0u, {0} == 0xffffffffu))", index_));
+  return shader_.let("reduced", total_);
+}
+
+}  // namespace jerboa::wgsl

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <jerboa/lower/program.h>
+
+#include "wgsl/shader.h"
+
+namespace jerboa::wgsl {
+
+/// A power of two of threads that suits rows of so many elements.
+int lanes_for(std::int64_t elements, const Target& target);
+
+/// A reduction whose parts are held by the threads of a row: each adds up its own elements, then they are put together
+/// as a tree, in an order that does not change from run to run.
+class RowReduction {
+ public:
+  /// Declares the running total. `dtype` is that of the elements.
+  RowReduction(Shader& shader, Op op, DType dtype);
+  /// Takes up one element; `index` is its number in the row, for argmax.
+  void add(const std::string& value, const std::string& index);
+  /// The result, known to all threads of the row. `lanes` threads hold parts of a row, `lane` is the thread's number
+  /// among them, `threads` are all of the workgroup.
+  std::string finish(int lanes, const std::string& lane, int threads);
+
+ private:
+  std::string combine_with(const std::string& other, const std::string& other_index) const;
+
+  Shader& shader_;
+  Op op_;
+  DType dtype_;
+  std::string type_, total_, index_;
+};
+
+}  // namespace jerboa::wgsl

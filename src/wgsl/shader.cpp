@@ -1,0 +1,310 @@
+#include "wgsl/shader.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <jerboa/base/error.h>
+
+#include "wgsl/functions.h"
+
+namespace jerboa::wgsl {
+
+std::string value_type(DType dtype) {
+  switch (dtype) {
+    case DType::i32: return "i32";
+    case DType::u32: return "u32";
+    case DType::boolean: return "bool";
+    default: return "f32";
+  }
+}
+
+std::string literal(double value, DType dtype) {
+  if (dtype == DType::boolean) return value != 0 ? "true" : "false";
+  if (dtype == DType::i32) return fmt::format("i32({})", static_cast<std::int32_t>(static_cast<std::int64_t>(value)));
+  if (dtype == DType::u32) return fmt::format("{}u", static_cast<std::uint32_t>(static_cast<std::int64_t>(value)));
+  // WGSL has no text for infinities and NaN, which ops may assume not to occur, and none for numbers below normal ones.
+  constexpr double largest = std::numeric_limits<float>::max(), smallest = std::numeric_limits<float>::min();
+  if (std::isnan(value)) value = 0;
+  value = std::clamp(value, -largest, largest);
+  if (std::abs(value) < smallest) value = 0;
+  return fmt::format("{:.9g}f", static_cast<double>(static_cast<float>(value)));
+}
+
+Shader::Shader(const Target& target, std::string name, std::vector<ShaderMemory> memories, int threads)
+    : target_(target), name_(std::move(name)), memories_(std::move(memories)), threads_(threads) {}
+
+void Shader::append(const std::string& text) {
+  body_.append(static_cast<std::size_t>(depth_) * 2, ' ');
+  body_ += text;
+  body_ += '\n';
+}
+
+void Shader::close(const std::string& text) {
+  --depth_;
+  append(text);
+}
+
+void Shader::otherwise() {
+  --depth_;
+  append("} else {");
+  ++depth_;
+}
+
+std::string Shader::fresh(const std::string& prefix) { return fmt::format("{}_{}", prefix, next_name_++); }
+
+std::string Shader::let(const std::string& prefix, const std::string& value) {
+  const std::string name = fresh(prefix);
+  line("let {} = {};", name, value);
+  return name;
+}
+
+std::string Shader::var(const std::string& prefix, const std::string& type, const std::string& value) {
+  const std::string name = fresh(prefix);
+  line("var {}: {} = {};", name, type, value);
+  return name;
+}
+
+std::string Shader::size(const Dim& size) {
+  if (size.is_constant()) return fmt::format("{}u", static_cast<std::uint32_t>(size.value()));
+  const auto [found, fresh] = size_numbers_.emplace(size.str(), static_cast<int>(sizes_.size()));
+  if (fresh) sizes_.push_back(size);
+  return fmt::format("sizes[{}].{}", found->second / 4, "xyzw"[found->second % 4]);
+}
+
+std::string Shader::load(int memory, const std::string& index) {
+  uses_[memory].read = true;
+  if (memories_[static_cast<std::size_t>(memory)].dtype == DType::f16 && target_.f16) uses_f16_ = true;
+  return fmt::format("load_{}({})", memory, index);
+}
+
+void Shader::store(int memory, const std::string& index, const std::string& value) {
+  uses_[memory].written = true;
+  if (memories_[static_cast<std::size_t>(memory)].dtype == DType::f16 && target_.f16) uses_f16_ = true;
+  line("store_{}({}, {});", memory, index, value);
+}
+
+bool Shader::can_be_wide(int memory) const {
+  const ShaderMemory& own = memories_[static_cast<std::size_t>(memory)];
+  return own.dtype == DType::f32 && own.bytes % 16 == 0 && segments(memory) == 1;
+}
+
+std::string Shader::load_four(int memory, const std::string& index) {
+  uses_[memory].read = uses_[memory].wide = true;
+  return fmt::format("buffer_{}[({}) / 4u]", memory, index);
+}
+
+void Shader::store_four(int memory, const std::string& index, const std::string& value) {
+  uses_[memory].written = uses_[memory].wide = true;
+  line("buffer_{}[({}) / 4u] = {};", memory, index, value);
+}
+
+void Shader::begin_function(const std::string& signature) {
+  main_body_ = std::move(body_);
+  body_ = signature + " {\n";
+}
+
+void Shader::end_function() {
+  own_functions_ += body_ + "}\n";
+  body_ = std::move(main_body_);
+}
+
+std::string Shader::place(const Dim& offset, const std::vector<Dim>& strides,
+                          const std::vector<std::string>& indices) {
+  std::string text;
+  const auto add = [&](const std::string& term) { text += text.empty() ? term : " + " + term; };
+  if (!(offset == Dim(0))) add(size(offset));
+  for (std::size_t i = 0; i < strides.size(); ++i) {
+    if (strides[i] == Dim(0) || indices[i] == "0u") continue;
+    add(strides[i] == Dim(1) ? indices[i] : fmt::format("{} * {}", indices[i], size(strides[i])));
+  }
+  return text.empty() ? "0u" : text;
+}
+
+std::vector<std::string> Shader::split_index(const std::string& number, const std::vector<Dim>& sizes) {
+  std::vector<std::string> indices(sizes.size(), "0u");
+  std::string rest = number;
+  for (std::size_t i = sizes.size(); i-- > 0;) {
+    if (sizes[i] == Dim(1)) continue;
+    const bool outermost = std::all_of(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(i),
+                                       [](const Dim& size) { return size == Dim(1); });
+    if (outermost) {
+      indices[i] = rest;
+      break;
+    }
+    const std::string whole = let("rest", fmt::format("{} / {}", rest, size(sizes[i])));
+    indices[i] = let("index", fmt::format("{} - {} * {}", rest, whole, size(sizes[i])));
+    rest = whole;
+  }
+  return indices;
+}
+
+const std::string& Shader::use(const std::string& function) { return *functions_.insert(function).first; }
+
+void Shader::shared_array(const std::string& name, const std::string& type, std::int64_t count) {
+  shared_ += fmt::format("var<workgroup> {}: array<{}, {}>;\n", name, type, count);
+}
+
+bool Shader::is_packed_pair(int memory) const {
+  const DType dtype = memories_[static_cast<std::size_t>(memory)].dtype;
+  return bits(dtype) == 16 && !(dtype == DType::f16 && target_.f16);
+}
+
+int Shader::segments(int memory) const {
+  const std::int64_t bytes = memories_[static_cast<std::size_t>(memory)].bytes;
+  return static_cast<int>(std::max<std::int64_t>(1, (bytes + target_.max_binding_bytes - 1) / target_.max_binding_bytes));
+}
+
+std::string Shader::buffer_type(int memory) const {
+  const DType dtype = memories_[static_cast<std::size_t>(memory)].dtype;
+  if (is_packed_pair(memory)) return uses_.at(memory).written ? "atomic<u32>" : "u32";
+  if (dtype == DType::f16) return "f16";
+  if (dtype == DType::boolean) return "u32";
+  return is_wide(memory) ? "vec4f" : value_type(dtype);
+}
+
+std::string Shader::load_from(int memory, const std::string& buffer, const std::string& index) const {
+  const DType dtype = memories_[static_cast<std::size_t>(memory)].dtype;
+  if (is_packed_pair(memory)) {
+    const std::string word = uses_.at(memory).written ? fmt::format("atomicLoad(&{}[({}) >> 1u])", buffer, index)
+                                                      : fmt::format("{}[({}) >> 1u]", buffer, index);
+    const std::string half = fmt::format("(({} >> ((({}) & 1u) * 16u)) & 0xffffu)", word, index);
+    return dtype == DType::f16 ? fmt::format("unpack2x16float{}.x", half) : fmt::format("bitcast<f32>({} << 16u)", half);
+  }
+  if (dtype == DType::f16) return fmt::format("f32({}[{}])", buffer, index);
+  if (dtype == DType::boolean) return fmt::format("({}[{}] != 0u)", buffer, index);
+  if (is_wide(memory)) return fmt::format("{0}[({1}) >> 2u][({1}) & 3u]", buffer, index);
+  return fmt::format("{}[{}]", buffer, index);
+}
+
+std::string Shader::store_to(int memory, const std::string& buffer, const std::string& index) const {
+  const DType dtype = memories_[static_cast<std::size_t>(memory)].dtype;
+  if (is_packed_pair(memory)) {
+    // Two threads may write the two halves of a word: each touches its own bits only.
+    const std::string half = dtype == DType::f16 ? "pack2x16float(vec2f(value, 0.0))" : "(round_bf16(value) >> 16u)";
+    return fmt::format(
+        "let shift = (({1}) & 1u) * 16u; atomicAnd(&{0}[({1}) >> 1u], ~(0xffffu << shift)); "
+        "atomicOr(&{0}[({1}) >> 1u], ({2} & 0xffffu) << shift);",
+        buffer, index, half);
+  }
+  if (dtype == DType::f16) return fmt::format("{}[{}] = f16(value);", buffer, index);
+  if (dtype == DType::boolean) return fmt::format("{}[{}] = select(0u, 1u, value);", buffer, index);
+  if (is_wide(memory)) return fmt::format("{0}[({1}) >> 2u][({1}) & 3u] = value;", buffer, index);
+  return fmt::format("{}[{}] = value;", buffer, index);
+}
+
+std::string Shader::load_function(int memory, const std::vector<std::string>& buffers) const {
+  const ShaderMemory& own = memories_[static_cast<std::size_t>(memory)];
+  std::string text = fmt::format("fn load_{}(index: u32) -> {} {{\n", memory, value_type(own.dtype));
+  const std::int64_t step = target_.max_binding_bytes * 8 / bits(own.dtype);
+  for (std::size_t i = 0; i + 1 < buffers.size(); ++i)
+    text += fmt::format("  if (index < {}u) {{ return {}; }}\n", step * static_cast<std::int64_t>(i + 1),
+                        load_from(memory, buffers[i], fmt::format("index - {}u", step * static_cast<std::int64_t>(i))));
+  const std::int64_t base = step * static_cast<std::int64_t>(buffers.size() - 1);
+  text += fmt::format("  return {};\n}}\n",
+                      load_from(memory, buffers.back(), base == 0 ? "index" : fmt::format("index - {}u", base)));
+  return text;
+}
+
+std::string Shader::store_function(int memory, const std::vector<std::string>& buffers) const {
+  const ShaderMemory& own = memories_[static_cast<std::size_t>(memory)];
+  std::string text = fmt::format("fn store_{}(index: u32, value: {}) {{\n", memory, value_type(own.dtype));
+  const std::int64_t step = target_.max_binding_bytes * 8 / bits(own.dtype);
+  for (std::size_t i = 0; i + 1 < buffers.size(); ++i)
+    text += fmt::format("  if (index < {}u) {{ {} return; }}\n", step * static_cast<std::int64_t>(i + 1),
+                        store_to(memory, buffers[i], fmt::format("index - {}u", step * static_cast<std::int64_t>(i))));
+  const std::int64_t base = step * static_cast<std::int64_t>(buffers.size() - 1);
+  text += fmt::format("  {}\n}}\n", store_to(memory, buffers.back(), base == 0 ? "index" : fmt::format("index - {}u", base)));
+  return text;
+}
+
+// Where a shader needs more buffers than it may bind, the smallest that it only reads share one.
+std::vector<int> Shader::memories_to_pack() const {
+  int count = 0;
+  std::vector<int> candidates;
+  for (const auto& [memory, use] : uses_) {
+    count += segments(memory);
+    if (!use.written && !use.wide && segments(memory) == 1 && bits(memories_[static_cast<std::size_t>(memory)].dtype) == 32)
+      candidates.push_back(memory);
+  }
+  if (count <= target_.max_bindings) return {};
+  std::stable_sort(candidates.begin(), candidates.end(), [&](int a, int b) {
+    return memories_[static_cast<std::size_t>(a)].bytes < memories_[static_cast<std::size_t>(b)].bytes;
+  });
+  const auto wanted = static_cast<std::size_t>(count - target_.max_bindings + 1);
+  if (candidates.size() < wanted)
+    throw GraphError(fmt::format("the kernel {} needs {} storage buffers, but the device allows {} and too few of them can share one",
+                                 name_, count, target_.max_bindings));
+  candidates.resize(wanted);
+  return candidates;
+}
+
+Shader::Finished Shader::finish(const Dim& workgroups) {
+  Finished finished;
+  std::string guard;
+  if (workgroups.upper_bound() > target_.max_workgroups)
+    guard = fmt::format("  if (group >= {}) {{ return; }}\n", size(workgroups));
+  const std::vector<int> packed = memories_to_pack();
+  std::string declarations, accessors;
+  int number = 0;
+  const auto declare_buffer = [&](const std::string& name, const std::string& type, bool written) {
+    declarations += fmt::format("@group(0) @binding({}) var<storage, {}> {}: array<{}>;\n", number++,
+                                written ? "read_write" : "read", name, type);
+  };
+  for (const auto& [memory, use] : uses_) {
+    if (std::find(packed.begin(), packed.end(), memory) != packed.end()) continue;
+    std::vector<std::string> buffers;
+    const std::int64_t bytes = memories_[static_cast<std::size_t>(memory)].bytes;
+    const int count = segments(memory);
+    for (int i = 0; i < count; ++i) {
+      buffers.push_back(count == 1 ? fmt::format("buffer_{}", memory) : fmt::format("buffer_{}_{}", memory, i));
+      declare_buffer(buffers.back(), buffer_type(memory), use.written);
+      const std::int64_t offset = target_.max_binding_bytes * i;
+      finished.bindings.push_back({memory, offset, std::min(bytes - offset, target_.max_binding_bytes), use.written, {}});
+    }
+    if (use.read) accessors += load_function(memory, buffers);
+    if (use.written) accessors += store_function(memory, buffers);
+  }
+  if (!packed.empty()) {
+    Binding binding;
+    binding.packed = packed;
+    for (const int memory : packed) {
+      const ShaderMemory& own = memories_[static_cast<std::size_t>(memory)];
+      const std::string word = fmt::format("packed[index + {}u]", binding.bytes / 4);
+      accessors += fmt::format(
+          "fn load_{}(index: u32) -> {} {{ return {}; }}\n", memory, value_type(own.dtype),
+          own.dtype == DType::boolean ? word + " != 0u" : fmt::format("bitcast<{}>({})", value_type(own.dtype), word));
+      binding.bytes += (own.bytes + 3) / 4 * 4;
+    }
+    declare_buffer("packed", "u32", false);
+    finished.bindings.push_back(std::move(binding));
+  }
+  if (!sizes_.empty())
+    declarations += fmt::format("@group(0) @binding({}) var<uniform> sizes: array<vec4u, {}>;\n", number,
+                                (sizes_.size() + 3) / 4);
+  std::string text;
+  if (uses_f16_) text += "enable f16;\n";
+  if (uses_subgroups_) text += "enable subgroups;\n";
+  text += declarations + shared_;
+  auto functions = functions_;
+  if (std::any_of(uses_.begin(), uses_.end(), [&](const auto& use) {
+        return use.second.written && memories_[static_cast<std::size_t>(use.first)].dtype == DType::bf16;
+      }))
+    functions.insert("round_bf16");
+  text += function_texts(functions);
+  text += accessors;
+  for (const std::string& declaration : declarations_) text += declaration;
+  text += own_functions_;
+  text += fmt::format(
+      "@compute @workgroup_size({})\n"
+      "fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) workgroups: vec3u,\n"
+      "        @builtin(local_invocation_index) lane: u32{}) {{\n"
+      "  let group = workgroup.x + workgroup.y * workgroups.x;\n",
+      threads_, uses_subgroups_ ? ", @builtin(subgroup_invocation_id) subgroup_lane: u32" : "");
+  text += guard + body_ + "}\n";
+  finished.source = {name_, std::move(text)};
+  finished.sizes = sizes_;
+  return finished;
+}
+
+}  // namespace jerboa::wgsl

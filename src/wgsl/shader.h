@@ -1,0 +1,146 @@
+#pragma once
+
+#include <cstdint>
+#include <fmt/format.h>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <jerboa/lower/program.h>
+
+namespace jerboa::wgsl {
+
+/// Memory that a shader may bind: a binding of the kernel, or workspace. Values of f16 and bf16 are f32 in the shader,
+/// booleans are bool.
+struct ShaderMemory {
+  DType dtype = DType::f32;
+  std::int64_t bytes = 0;
+};
+
+/// The name of the type of a value of this type in a shader: f32, i32, u32 or bool.
+std::string value_type(DType dtype);
+/// A number as text.
+std::string literal(double value, DType dtype);
+
+/// Writes one compute shader. Indices are u32 and wrap, so that negative strides work.
+///
+///   Shader shader(target, "fill", memories, 64);
+///   shader.line("let element = group * 64u + lane;");
+///   shader.open("if (element < {}) {{", shader.size(count));
+///   shader.store(0, "element", "1.0");
+///   shader.close();
+///
+/// `main` begins with `group`, the number of the workgroup, and `lane`, that of the thread in it.
+class Shader {
+ public:
+  Shader(const Target& target, std::string name, std::vector<ShaderMemory> memories, int threads);
+
+  const Target& target() const { return target_; }
+  int threads() const { return threads_; }
+
+  /// A line of main, indented.
+  template <class... Args>
+  void line(fmt::format_string<Args...> format, Args&&... args) {
+    append(fmt::format(format, std::forward<Args>(args)...));
+  }
+  /// A line that ends with a brace, and what follows up to close() is inside.
+  template <class... Args>
+  void open(fmt::format_string<Args...> format, Args&&... args) {
+    append(fmt::format(format, std::forward<Args>(args)...));
+    ++depth_;
+  }
+  void close(const std::string& text = "}");
+  /// "} else {"
+  void otherwise();
+  void barrier() { append("workgroupBarrier();"); }
+
+  /// What follows up to end_function() is the body of this function instead of main's.
+  void begin_function(const std::string& signature);
+  void end_function();
+
+  /// A name that no other has.
+  std::string fresh(const std::string& prefix);
+  /// `let NAME = value;` with a fresh name, which is returned.
+  std::string let(const std::string& prefix, const std::string& value);
+  /// `var NAME: TYPE = value;` likewise.
+  std::string var(const std::string& prefix, const std::string& type, const std::string& value);
+
+  /// Text of a size as u32: a number, or where it depends on symbols a field of the uniform buffer.
+  std::string size(const Dim& size);
+  /// Text that reads an element; `index` is u32.
+  std::string load(int memory, const std::string& index);
+  void store(int memory, const std::string& index, const std::string& value);
+  /// The same for four f32 at once, from an index that is a multiple of four. Only of memory that can_be_wide.
+  std::string load_four(int memory, const std::string& index);
+  void store_four(int memory, const std::string& index, const std::string& value);
+  /// Whether the memory holds f32 in fours and fits one binding.
+  bool can_be_wide(int memory) const;
+  /// Text of an index: offset + Σ stride * index, leaving out what is zero.
+  std::string place(const Dim& offset, const std::vector<Dim>& strides, const std::vector<std::string>& indices);
+  std::string place(const IndexMap& map, const std::vector<std::string>& indices) {
+    return place(map.offset, map.strides, indices);
+  }
+  /// The element of a tensor at these indices, as text that reads it.
+  std::string load(const TensorAccess& tensor, const std::vector<std::string>& indices) {
+    return load(tensor.binding, place(tensor.offset, tensor.strides, indices));
+  }
+  void store(const TensorAccess& tensor, const std::vector<std::string>& indices, const std::string& value) {
+    store(tensor.binding, place(tensor.offset, tensor.strides, indices), value);
+  }
+  /// Splits a running number (u32 text) into an index for each of these sizes, the last running fastest.
+  std::vector<std::string> split_index(const std::string& number, const std::vector<Dim>& sizes);
+
+  /// Makes a function of wgsl/functions.cpp, or a whole text of one's own, part of the shader.
+  const std::string& use(const std::string& function);
+  void declare(const std::string& text) { declarations_.insert(text); }
+  /// Workgroup memory.
+  void shared_array(const std::string& name, const std::string& type, std::int64_t count);
+  void use_subgroups() { uses_subgroups_ = true; }
+  bool uses_subgroups() const { return uses_subgroups_; }
+  bool uses_f16() const { return uses_f16_; }
+
+  /// One storage buffer of the finished shader.
+  struct Binding {
+    int memory = 0;
+    std::int64_t offset = 0, bytes = 0;
+    bool written = false;
+    std::vector<int> packed;  ///< several small memories that were copied into one buffer, because bindings are few
+  };
+  struct Finished {
+    ShaderSource source;
+    std::vector<Binding> bindings;
+    std::vector<Dim> sizes;
+  };
+  /// For so many workgroups. Where they need two dimensions, those past the last do nothing.
+  Finished finish(const Dim& workgroups);
+
+ private:
+  struct Use {
+    bool read = false, written = false, wide = false;
+  };
+  void append(const std::string& text);
+  bool is_wide(int memory) const { return uses_.at(memory).wide; }
+  bool is_packed_pair(int memory) const;  // 16-bit elements that the shader must take out of 32-bit words
+  int segments(int memory) const;
+  std::vector<int> memories_to_pack() const;
+  std::string buffer_type(int memory) const;
+  std::string load_function(int memory, const std::vector<std::string>& buffers) const;
+  std::string store_function(int memory, const std::vector<std::string>& buffers) const;
+  std::string load_from(int memory, const std::string& buffer, const std::string& index) const;
+  std::string store_to(int memory, const std::string& buffer, const std::string& index) const;
+
+  Target target_;
+  std::string name_;
+  std::vector<ShaderMemory> memories_;
+  int threads_;
+  std::map<int, Use> uses_;
+  std::vector<Dim> sizes_;
+  std::map<std::string, int> size_numbers_;
+  std::set<std::string> functions_, declarations_;
+  std::string shared_, body_, main_body_, own_functions_;
+  int depth_ = 1, next_name_ = 0;
+  bool uses_subgroups_ = false, uses_f16_ = false;
+};
+
+}  // namespace jerboa::wgsl

@@ -1,0 +1,38 @@
+#include <array>
+
+#include <jerboa/base/error.h>
+
+#include "wgsl/kernel_writer.h"
+#include "wgsl/whole_kernels.h"
+
+namespace jerboa::wgsl {
+namespace {
+
+constexpr bool works_on_whole_tensors(Lowering lowering) {
+  return lowering == Lowering::Scan || lowering == Lowering::Sort || lowering == Lowering::GroupedMatmul ||
+         lowering == Lowering::Conv || lowering == Lowering::Pool || lowering == Lowering::Attention ||
+         lowering == Lowering::Scatter;
+}
+
+using WholeWriter = void (*)(KernelWriter&);
+
+template <Op op, bool wanted>
+constexpr WholeWriter entry() {
+  if constexpr (wanted)
+    return &write_whole_op<op>;
+  else
+    return nullptr;
+}
+
+constexpr WholeWriter whole_writers[] = {
+#define OP(name, operands, attrs, rule, lowering, gradient, doc) \
+  entry<Op::name, works_on_whole_tensors(Lowering::lowering)>(),
+#include <jerboa/ir/ops.def>
+#undef OP
+};
+
+}  // namespace
+
+void write_whole(KernelWriter& writer) { whole_writers[static_cast<std::size_t>(writer.kernel().op)](writer); }
+
+}  // namespace jerboa::wgsl
