@@ -6,6 +6,7 @@
 #include <set>
 
 #include "lower/kernel_builder.h"
+#include "lower/target.h"
 
 namespace jerboa::detail {
 namespace {
@@ -44,7 +45,7 @@ class Emitter {
     buffer.name = tensor.name;
     buffer.dtype = tensor.type.dtype;
     buffer.elements = element_count(tensor.type.shape);
-    buffer.bytes = buffer.elements.upper_bound() * bits(buffer.dtype) / 8;
+    buffer.bytes = bytes_of(tensor.type);
     switch (tensor.storage) {
       case Storage::param:
       case Storage::state: buffer.where = Buffer::Where::storage; break;
@@ -120,7 +121,7 @@ class Emitter {
         temporary.name = "next " + graph_.tensor(update.target).name;
         temporary.dtype = graph_.type(update.value).dtype;
         temporary.elements = element_count(shape);
-        temporary.bytes = temporary.elements.upper_bound() * bits(temporary.dtype) / 8;
+        temporary.bytes = bytes_of({temporary.dtype, shape});
         program_.buffers.push_back(temporary);
         const int between = static_cast<int>(program_.buffers.size()) - 1;
         to_temporary.parts.push_back(

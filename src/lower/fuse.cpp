@@ -5,6 +5,8 @@
 
 #include <jerboa/ir/shapes.h>
 
+#include "lower/budget.h"
+
 namespace jerboa::detail {
 
 bool is_elementwise(Op op) {
@@ -51,10 +53,12 @@ bool reduces_rows(const Graph& graph, const Node& node) {
 
 class Fuser {
  public:
-  Fuser(const Graph& graph, const Target& target) : graph_(graph), target_(target) {
+  /// `strict` names the first nodes of groups that must not count on what others may do later.
+  Fuser(const Graph& graph, const Target& target, const std::set<NodeId>& strict)
+      : graph_(graph), target_(target), strict_(strict), layouts_(layouts_of(graph)), budget_(graph, target, layouts_) {
     result_.group_of.assign(graph.nodes.size(), -1);
     result_.in_memory.assign(graph.tensors.size(), false);
-    result_.layouts = layouts_of(graph);
+    result_.layouts = layouts_;
     inlined_.assign(graph.nodes.size(), false);
     uses_.assign(graph.tensors.size(), {});
     readers_.assign(graph.tensors.size(), {});
@@ -65,13 +69,18 @@ class Fuser {
 
   Fusion run() {
     find_inlined();
+    budget_.settle(inlined_);
     for (NodeId id = 0; id < static_cast<NodeId>(graph_.nodes.size()); ++id) place(id);
     decide_memory();
     choose_in_place();
+    find_over_budget();
     sort_groups();
     result_.inlined = inlined_;
     return std::move(result_);
   }
+
+  /// The first nodes of groups that turned out to need more bindings than there are.
+  const std::set<NodeId>& over_budget() const { return over_budget_; }
 
  private:
   static std::size_t index(int id) { return static_cast<std::size_t>(id); }
@@ -258,7 +267,8 @@ class Fuser {
       return false;
     }
     std::set<int> needs;
-    return collect_operands(own, own_access_of(own), number, needs) && stays_acyclic(number, needs);
+    return collect_operands(own, own_access_of(own), number, needs) && stays_acyclic(number, needs) &&
+           budget_.allows(producer(own.outputs[0]), group.nodes, result_.group_of, strict_.contains(group.nodes[0]));
   }
 
   // A group of whole-domain values only can take up reductions of its rows.
@@ -456,6 +466,24 @@ class Fuser {
                        [&](TensorId id) { return view_source(id) == target; });
   }
 
+  void find_over_budget() {
+    for (std::size_t number = 0; number < result_.groups.size(); ++number) {
+      const Group& group = result_.groups[number];
+      if (group.kind == KernelSpec::Kind::whole || group.nodes.size() == 1) continue;
+      std::set<TensorId> bound;
+      const auto bind = [&](TensorId id) {
+        const TensorId target = result_.written_to[index(id)];
+        bound.insert(target == no_tensor ? id : target);
+      };
+      for (std::size_t id = 0; id < readers_.size(); ++id)
+        if (readers_[id].contains(static_cast<int>(number))) bind(static_cast<TensorId>(id));
+      for (const NodeId id : group.nodes)
+        for (const TensorId output : node(id).outputs)
+          if (result_.in_memory[index(output)]) bind(output);
+      if (!budget_.allows(budget_.bindings({bound.begin(), bound.end()}))) over_budget_.insert(group.nodes[0]);
+    }
+  }
+
   // Kahn's algorithm; among the groups that are ready, the one that the user's order begins first: so a gradient is
   // used up as soon as it is there.
   void sort_groups() {
@@ -505,15 +533,28 @@ class Fuser {
 
   const Graph& graph_;
   const Target& target_;
+  const std::set<NodeId>& strict_;
+  const std::vector<Layout> layouts_;
+  Budget budget_;
   Fusion result_;
   std::vector<bool> inlined_;
   std::vector<std::vector<NodeId>> uses_;
   std::vector<std::set<int>> readers_;            // by tensor: groups that read its memory
   std::set<std::pair<TensorId, int>> unaligned_;  // where one does so at other elements than it computes
+  std::set<NodeId> over_budget_;
 };
 
 }  // namespace
 
-Fusion fuse(const Graph& graph, const Target& target) { return Fuser(graph, target).run(); }
+// Groups grow on the view that what still comes will fit; those for which it did not are made once more, strictly.
+Fusion fuse(const Graph& graph, const Target& target) {
+  for (std::set<NodeId> strict;;) {
+    Fuser fuser(graph, target, strict);
+    Fusion fusion = fuser.run();
+    const std::size_t before = strict.size();
+    strict.insert(fuser.over_budget().begin(), fuser.over_budget().end());
+    if (strict.size() == before) return fusion;
+  }
+}
 
 }  // namespace jerboa::detail

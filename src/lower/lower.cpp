@@ -10,6 +10,7 @@
 #include "lower/expand.h"
 #include "lower/fuse.h"
 #include "lower/plan.h"
+#include "lower/split.h"
 #include "lower/views.h"
 
 namespace jerboa {
@@ -39,8 +40,8 @@ Program lower(const Graph& graph, const Target& target) {
   Stages stages;
   // 1. Blocks become element-wise ops, reductions and views.
   const Graph primitive = detail::expand(graph);
-  // 2. Shape ops become strides over their operand's memory.
-  const Graph viewed = detail::make_views_possible(primitive);
+  // 2. What no kernel could bind is split, and shape ops become strides over their operand's memory.
+  const Graph viewed = detail::make_views_possible(detail::split_concats(primitive, target));
   stages.done("ir", [&] { return print(viewed); });
   // 3. Nodes become kernels.
   const detail::Fusion fusion = detail::fuse(viewed, target);
@@ -49,7 +50,7 @@ Program lower(const Graph& graph, const Target& target) {
   // 4. Activations get their places.
   detail::plan_memory(program, target);
   verify(program, target);
-  stages.done("plan", [&] { return print(program); });
+  stages.done("plan", [&] { return print(program) + detail::print_plan(program, target); });
   return program;
 }
 

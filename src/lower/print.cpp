@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <fmt/format.h>
 
 #include <jerboa/lower/program.h>
 
 #include "lower/emit.h"
+#include "lower/lives.h"
+#include "lower/target.h"
 
 namespace jerboa {
 namespace {
@@ -65,6 +68,34 @@ std::string detail::print(const KernelSpec& kernel) {
   return text;
 }
 
+std::string detail::print_plan(const Program& program, const Target& target) {
+  constexpr auto places = std::to_array<std::string_view>({"storage", "inputs", "constants", "activations"});
+  std::string text = fmt::format("plan for {}: {} dispatches\n", target.name, program.dispatches.size());
+  for (std::size_t place = 0; place < places.size(); ++place) {
+    std::int64_t count = 0, bytes = 0;
+    for (const Buffer& buffer : program.buffers)
+      if (static_cast<std::size_t>(buffer.where) == place) {
+        ++count;
+        bytes += buffer.bytes;
+      }
+    text += fmt::format("  {}: {} bytes in {} buffers\n", places[place], bytes, count);
+  }
+  std::int64_t total = 0;
+  for (const std::int64_t bytes : program.arenas) total += bytes;
+  text += fmt::format("  arenas: {} bytes in {}, of which {} are in use at once\n", total, program.arenas.size(),
+                      max_live_bytes(program));
+  int most = 0;
+  for (const Dispatch& dispatch : program.dispatches)
+    for (const Dispatch::Part& part : dispatch.parts) {
+      int count = 0;
+      for (const int buffer : part.buffers)
+        count += binding_count(program.buffers[static_cast<std::size_t>(buffer)].bytes, target);
+      if (program.kernels[static_cast<std::size_t>(part.kernel)].kind != KernelSpec::Kind::whole)
+        most = std::max(most, count);
+    }
+  return text + fmt::format("  bindings: up to {} a kernel\n", most);
+}
+
 std::string print(const Program& program) {
   std::string text;
   for (std::size_t i = 0; i < program.kernels.size(); ++i)
@@ -84,17 +115,6 @@ std::string print(const Program& program) {
       text +=
           fmt::format("dispatch {}: kernel {} [{}] {}\n", i, part.kernel, fmt::join(part.buffers, ", "), part.label);
   return text;
-}
-
-Target Target::webgpu_default() {
-  Target target;
-  target.name = "webgpu";
-  target.max_buffer_bytes = 256 << 20;
-  target.max_binding_bytes = 128 << 20;
-  target.max_bindings = 8;
-  target.offset_alignment = 256;
-  target.separate_arenas = true;
-  return target;
 }
 
 }  // namespace jerboa

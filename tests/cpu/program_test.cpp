@@ -10,7 +10,7 @@
 #include "support/expect_error.h"
 #include "support/temp_folder.h"
 
-// Whole programs on the CPU engine: training steps, symbolic sizes, files, and the plan's own checks.
+// Whole programs on the CPU engine: training steps, symbolic sizes, files.
 namespace jerboa {
 namespace {
 
@@ -185,39 +185,6 @@ TEST(CpuProgram, ReportsMemoryAndTime) {
   trainer.session().set_profiling(entry, true);
   trainer.step(batch_of(0));
   EXPECT_EQ(trainer.session().profile(entry).size(), static_cast<std::size_t>(trainer.session().kernel_count(entry)));
-}
-
-class PlanOf : public ::testing::Test {
- protected:
-  Program program = lower(trace([] {
-                            const Tensor x = tensor_input("x", {8, 16});
-                            const Tensor a = matmul(x, x, {.transpose_b = true}), b = softmax(a), c = matmul(b, x);
-                            output("y", sum(c * c, {0}));
-                          }),
-                          Target::cpu());
-};
-
-TEST_F(PlanOf, IsRefusedWhenBuffersInUseOverlap) {
-  for (Buffer& buffer : program.buffers)
-    if (buffer.where == Buffer::Where::arena) buffer.offset = 0;
-  test::expect_error<GraphError>([&] { verify(program, Target::cpu()); }, "share memory while both are in use");
-}
-
-TEST_F(PlanOf, IsRefusedWhenSomethingIsReadBeforeItIsWritten) {
-  std::reverse(program.dispatches.begin(), program.dispatches.end());
-  test::expect_error<GraphError>([&] { verify(program, Target::cpu()); }, "before it is written");
-}
-
-TEST_F(PlanOf, IsRefusedOutsideItsArena) {
-  program.arenas[0] = 0;
-  test::expect_error<GraphError>([&] { verify(program, Target::cpu()); }, "outside its arena");
-}
-
-TEST_F(PlanOf, SharesMemoryBetweenLives) {
-  std::int64_t apart = 0;
-  for (const Buffer& buffer : program.buffers)
-    if (buffer.where == Buffer::Where::arena) apart += buffer.bytes;
-  EXPECT_LT(program.arenas[0], apart);
 }
 
 }  // namespace

@@ -1,0 +1,63 @@
+#include "lower/lives.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace jerboa::detail {
+
+std::vector<Life> lives_of(const Program& program) {
+  std::vector<Life> lives(program.buffers.size(), {std::numeric_limits<int>::max(), -1});
+  for (std::size_t i = 0; i < program.dispatches.size(); ++i)
+    for (const Dispatch::Part& part : program.dispatches[i].parts)
+      for (const int number : part.buffers) {
+        Life& life = lives[static_cast<std::size_t>(number)];
+        life.first = std::min(life.first, static_cast<int>(i));
+        life.last = std::max(life.last, static_cast<int>(i));
+      }
+  for (const auto* list : {&program.outputs, &program.captures})
+    for (const Readable& readable : *list)
+      lives[static_cast<std::size_t>(readable.buffer)].last = static_cast<int>(program.dispatches.size());
+  return lives;
+}
+
+void find_lives(Program& program) {
+  const std::vector<Life> lives = lives_of(program);
+  for (std::size_t i = 0; i < lives.size(); ++i) {
+    program.buffers[i].first = lives[i].first;
+    program.buffers[i].last = lives[i].last;
+  }
+}
+
+bool lives_overlap(const Buffer& a, const Buffer& b) { return a.first <= b.last && b.first <= a.last; }
+
+std::int64_t max_live_bytes(const Program& program) {
+  std::int64_t most = 0;
+  for (const Buffer& at : program.buffers) {
+    if (at.where != Buffer::Where::arena) continue;
+    // The most is in use when something begins.
+    std::int64_t live = 0;
+    for (const Buffer& buffer : program.buffers)
+      if (buffer.where == Buffer::Where::arena && buffer.first <= at.first && at.first <= buffer.last)
+        live += buffer.bytes;
+    most = std::max(most, live);
+  }
+  return most;
+}
+
+std::vector<bool> read_bindings(const KernelSpec& kernel) {
+  std::vector<bool> read(static_cast<std::size_t>(kernel.bindings), false);
+  for (const Load& load : kernel.loads) read[static_cast<std::size_t>(load.binding)] = true;
+  for (const TensorAccess& operand : kernel.operands)
+    if (operand.binding >= 0) read[static_cast<std::size_t>(operand.binding)] = true;
+  return read;
+}
+
+std::vector<bool> written_bindings(const KernelSpec& kernel) {
+  std::vector<bool> written(static_cast<std::size_t>(kernel.bindings), false);
+  for (const Store& store : kernel.stores) written[static_cast<std::size_t>(store.binding)] = true;
+  for (const TensorAccess& result : kernel.results)
+    if (result.binding >= 0) written[static_cast<std::size_t>(result.binding)] = true;
+  return written;
+}
+
+}  // namespace jerboa::detail

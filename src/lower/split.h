@@ -1,0 +1,10 @@
+#pragma once
+
+#include <jerboa/lower/program.h>
+
+namespace jerboa::detail {
+
+/// The same graph with concatenations of more tensors than a kernel can bind as concatenations of concatenations.
+Graph split_concats(const Graph& graph, const Target& target);
+
+}  // namespace jerboa::detail

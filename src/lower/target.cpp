@@ -1,0 +1,26 @@
+#include "lower/target.h"
+
+#include <algorithm>
+
+namespace jerboa {
+
+Target Target::webgpu_default() {
+  Target target;
+  target.name = "webgpu";
+  target.max_buffer_bytes = 256 << 20;
+  target.max_binding_bytes = 128 << 20;
+  target.max_bindings = 8;
+  target.offset_alignment = 256;
+  target.separate_arenas = true;
+  return target;
+}
+
+int detail::binding_count(std::int64_t bytes, const Target& target) {
+  return static_cast<int>(std::max<std::int64_t>(1, (bytes + target.max_binding_bytes - 1) / target.max_binding_bytes));
+}
+
+std::int64_t detail::bytes_of(const TensorType& type) {
+  return element_count(type.shape).upper_bound() * bits(type.dtype) / 8;
+}
+
+}  // namespace jerboa

@@ -1,0 +1,160 @@
+#include <algorithm>
+#include <fmt/format.h>
+#include <set>
+
+#include <jerboa/base/error.h>
+#include <jerboa/lower/lower.h>
+
+#include "lower/lives.h"
+#include "lower/target.h"
+
+namespace jerboa {
+namespace {
+
+class Verifier {
+ public:
+  Verifier(const Program& program, const Target& target) : program_(program), target_(target) {}
+
+  void run() const {
+    check_numbers();
+    check_places();
+    check_sharing();
+    for (std::size_t i = 0; i < program_.dispatches.size(); ++i) check_bindings(i);
+    check_order();
+  }
+
+ private:
+  template <class... Args>
+  [[noreturn]] static void fail(fmt::format_string<Args...> text, Args&&... args) {
+    throw GraphError("invalid program: " + fmt::format(text, std::forward<Args>(args)...));
+  }
+
+  const Buffer& buffer(int number) const { return program_.buffers[static_cast<std::size_t>(number)]; }
+  const KernelSpec& kernel(const Dispatch::Part& part) const {
+    return program_.kernels[static_cast<std::size_t>(part.kernel)];
+  }
+
+  void check_numbers() const {
+    const auto is_in = [](int number, const auto& list) {
+      return number >= 0 && static_cast<std::size_t>(number) < list.size();
+    };
+    for (std::size_t i = 0; i < program_.dispatches.size(); ++i)
+      for (const Dispatch::Part& part : program_.dispatches[i].parts) {
+        if (!is_in(part.kernel, program_.kernels)) fail("dispatch {} has no kernel {}", i, part.kernel);
+        if (static_cast<int>(part.buffers.size()) != kernel(part).bindings)
+          fail("dispatch {} binds {} buffers to a kernel of {}", i, part.buffers.size(), kernel(part).bindings);
+        for (const int number : part.buffers)
+          if (!is_in(number, program_.buffers)) fail("dispatch {} has no buffer {}", i, number);
+      }
+    for (const auto* list : {&program_.outputs, &program_.captures})
+      for (const Readable& readable : *list)
+        if (!is_in(readable.buffer, program_.buffers)) fail("{} has no buffer {}", readable.name, readable.buffer);
+    for (const Buffer& own : program_.buffers)
+      if (own.where == Buffer::Where::arena && !is_in(own.arena, program_.arenas))
+        fail("{} has no arena {}", own.name, own.arena);
+  }
+
+  // Every activation stands inside its arena, and is in use no longer than the plan says.
+  void check_places() const {
+    const auto lives = detail::lives_of(program_);
+    std::vector<std::int64_t> largest(program_.arenas.size(), 0);
+    for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
+      const Buffer& own = program_.buffers[i];
+      if (own.where != Buffer::Where::arena || lives[i].last < 0) continue;
+      const auto arena = static_cast<std::size_t>(own.arena);
+      if (own.offset < 0 || own.offset % target_.offset_alignment != 0 ||
+          own.offset + own.bytes > program_.arenas[arena])
+        fail("{} stands outside its arena or is not aligned", own.name);
+      if (own.first > lives[i].first || own.last < lives[i].last)
+        fail("{} is planned for dispatches {} to {} and in use from {} to {}", own.name, own.first, own.last,
+             lives[i].first, lives[i].last);
+      largest[arena] = std::max(largest[arena], own.bytes);
+    }
+    // A tensor over the limit is the host's to split; a pool of smaller ones need not be so large.
+    for (std::size_t i = 0; i < largest.size(); ++i)
+      if (program_.arenas[i] > target_.max_buffer_bytes && largest[i] <= target_.max_buffer_bytes)
+        fail("arena {} has {} bytes, over the {} of a buffer, and no tensor that large", i, program_.arenas[i],
+             target_.max_buffer_bytes);
+  }
+
+  void check_sharing() const {
+    std::vector<const Buffer*> arena;
+    std::set<std::pair<Buffer::Where, std::string>> names;
+    for (const Buffer& own : program_.buffers) {
+      if (own.where == Buffer::Where::arena && own.last >= 0) arena.push_back(&own);
+      const bool named = own.where == Buffer::Where::storage || own.where == Buffer::Where::input;
+      if (named && !names.emplace(own.where, own.name).second) fail("{} has two buffers", own.name);
+    }
+    for (std::size_t i = 0; i < arena.size(); ++i)
+      for (std::size_t j = i + 1; j < arena.size(); ++j) {
+        const Buffer &a = *arena[i], &b = *arena[j];
+        if (a.arena != b.arena || !detail::lives_overlap(a, b)) continue;
+        if (a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes)
+          fail("{} and {} share memory while both are in use", a.name, b.name);
+        if (target_.separate_arenas)
+          fail("{} and {} stand in arena {} at the same time, which must hold one at a time", a.name, b.name, a.arena);
+      }
+  }
+
+  void check_bindings(std::size_t number) const {
+    for (const Dispatch::Part& part : program_.dispatches[number].parts) {
+      std::set<int> bound;
+      int count = 0;
+      for (const int own : part.buffers) {
+        if (!bound.insert(own).second) fail("dispatch {} binds {} twice", number, buffer(own).name);
+        count += detail::binding_count(buffer(own).bytes, target_);
+      }
+      // Hosts run ops on whole tensors in several dispatches where they must.
+      if (kernel(part).kind == KernelSpec::Kind::whole || count <= target_.max_bindings) continue;
+      std::vector<std::string_view> names;
+      for (const int own : part.buffers) names.push_back(buffer(own).name);
+      fail("dispatch {} needs {} bindings where {} are allowed: {}", number, count, target_.max_bindings,
+           fmt::join(names, ", "));
+    }
+  }
+
+  // Nothing is read before it is written, and parts of one dispatch, which run in any order, leave each other alone.
+  void check_order() const {
+    std::vector<bool> written(program_.buffers.size(), false);
+    for (std::size_t i = 0; i < program_.buffers.size(); ++i)
+      written[i] = program_.buffers[i].where != Buffer::Where::arena;
+    for (std::size_t number = 0; number < program_.dispatches.size(); ++number) {
+      std::set<int> writes, reads;
+      for (const Dispatch::Part& part : program_.dispatches[number].parts) {
+        const auto written_here = detail::written_bindings(kernel(part)),
+                   read_here = detail::read_bindings(kernel(part));
+        for (std::size_t b = 0; b < part.buffers.size(); ++b) {
+          const int own = part.buffers[b];
+          const std::string& name = buffer(own).name;
+          if (read_here[b] && !written[static_cast<std::size_t>(own)])
+            fail("dispatch {} reads {} before it is written", number, name);
+          if (written_here[b] && (reads.contains(own) || writes.contains(own)))
+            fail("dispatch {} writes {} while another part uses it", number, name);
+          if (read_here[b] && writes.contains(own))
+            fail("dispatch {} reads {} while another part writes it", number, name);
+          if (written_here[b] && buffer(own).where != Buffer::Where::arena &&
+              buffer(own).where != Buffer::Where::storage)
+            fail("dispatch {} writes {}, which is only to be read", number, name);
+        }
+        for (std::size_t b = 0; b < part.buffers.size(); ++b) {
+          if (written_here[b]) writes.insert(part.buffers[b]);
+          if (read_here[b]) reads.insert(part.buffers[b]);
+        }
+      }
+      for (const int own : writes) written[static_cast<std::size_t>(own)] = true;
+    }
+    for (const auto* list : {&program_.outputs, &program_.captures})
+      for (const Readable& readable : *list)
+        if (!written[static_cast<std::size_t>(readable.buffer)])
+          fail("{} is read after the run and never written", readable.name);
+  }
+
+  const Program& program_;
+  const Target& target_;
+};
+
+}  // namespace
+
+void verify(const Program& program, const Target& target) { Verifier(program, target).run(); }
+
+}  // namespace jerboa

@@ -1,0 +1,108 @@
+#include "lower/plan.h"
+
+#include <gtest/gtest.h>
+#include <random>
+
+#include <jerboa/lower/lower.h>
+
+#include "graphs.h"
+#include "lower/lives.h"
+
+// What holds of every memory plan, over random lives and over the training steps of whole models.
+namespace jerboa {
+namespace {
+
+std::int64_t total(const Program& program) {
+  std::int64_t bytes = 0;
+  for (const std::int64_t arena : program.arenas) bytes += arena;
+  return bytes;
+}
+
+// Buffers of random sizes and lives, without the kernels that use them.
+Program random_buffers(std::uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto below = [&](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
+  Program program;
+  const int count = 1 + below(80), dispatches = 1 + below(100), sizes = 1 + below(12);
+  for (int i = 0; i < count; ++i) {
+    Buffer buffer;
+    buffer.name = "t" + std::to_string(i);
+    // Few different sizes, as in layers that repeat, or many.
+    buffer.bytes = seed % 2 == 0 ? (1 + below(sizes)) * 4096 : below(100000);
+    buffer.first = below(dispatches);
+    buffer.last = std::min(dispatches, buffer.first + below(seed % 3 == 0 ? dispatches : 6));
+    program.buffers.push_back(buffer);
+  }
+  return program;
+}
+
+Target apart() { return Target::webgpu_default(); }
+
+void expect_no_overlap(const Program& program, const Target& target) {
+  for (std::size_t i = 0; i < program.buffers.size(); ++i) {
+    const Buffer& a = program.buffers[i];
+    if (a.where != Buffer::Where::arena) continue;
+    ASSERT_LE(a.offset + a.bytes, program.arenas.at(static_cast<std::size_t>(a.arena))) << a.name;
+    ASSERT_EQ(a.offset % target.offset_alignment, 0) << a.name;
+    for (std::size_t j = i + 1; j < program.buffers.size(); ++j) {
+      const Buffer& b = program.buffers[j];
+      if (b.where != Buffer::Where::arena || !detail::lives_overlap(a, b) || a.arena != b.arena) continue;
+      ASSERT_FALSE(target.separate_arenas) << a.name << " and " << b.name << " in one arena";
+      ASSERT_FALSE(a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes) << a.name << " and " << b.name;
+    }
+  }
+}
+
+TEST(Plan, KeepsRandomLivesApart) {
+  for (std::uint32_t seed = 0; seed < 200; ++seed)
+    for (const Target& target : {Target::cpu(), apart()}) {
+      SCOPED_TRACE(target.name + " " + std::to_string(seed));
+      Program program = random_buffers(seed);
+      detail::assign_memory(program, target);
+      expect_no_overlap(program, target);
+      EXPECT_GE(total(program), detail::max_live_bytes(program));
+    }
+}
+
+TEST(Plan, GivesEveryBufferItsOwnPlaceWithoutPlanning) {
+  for (Target target : {Target::cpu(), apart()}) {
+    target.plan = false;
+    Program program = random_buffers(4);
+    detail::assign_memory(program, target);
+    std::int64_t apart = 0;
+    for (Buffer& buffer : program.buffers) {
+      apart += buffer.bytes;
+      buffer.first = 0;
+    }
+    expect_no_overlap(program, target);
+    EXPECT_GE(total(program), apart);
+  }
+}
+
+// Bytes of buffers of one size are as few as can be, whatever the lives.
+TEST(Plan, IsTheBestThereIsForBuffersOfOneSize) {
+  for (std::uint32_t seed = 0; seed < 100; ++seed) {
+    Program program = random_buffers(seed);
+    for (Buffer& buffer : program.buffers) buffer.bytes = 4096;
+    detail::assign_memory(program, apart());
+    EXPECT_EQ(total(program), detail::max_live_bytes(program)) << seed;
+  }
+}
+
+TEST(Plan, OfTrainingStepsIsCloseToWhatIsInUseAtOnce) {
+  for (const auto& [name, graph] : test::training_steps())
+    for (const Target& target : {Target::cpu(), apart()}) {
+      SCOPED_TRACE(name + " for " + target.name);
+      const Program program = lower(graph, target);
+      expect_no_overlap(program, target);
+      const std::int64_t least = detail::max_live_bytes(program);
+      EXPECT_GE(total(program), least);
+      // Small models are mostly alignment.
+      if (least > 1 << 20) {
+        EXPECT_LT(static_cast<double>(total(program)), 1.25 * static_cast<double>(least));
+      }
+    }
+}
+
+}  // namespace
+}  // namespace jerboa
