@@ -25,7 +25,7 @@ fn log1p_f32(x: f32) -> f32 {
     {"log_f32", "", R"(
 // The mantissa between sqrt(1/2) and sqrt(2) by the same series, the exponent apart.
 fn log_f32(x: f32) -> f32 {
-  if (x <= 0.0) { return -3.40282347e+38f; }
+  if (x <= 0.0) { return -0x1.fffffep+127f; }
   var mantissa = frexp(x).fract;
   var exponent = f32(frexp(x).exp);
   if (mantissa < 0.707106769f) { mantissa = mantissa * 2.0; exponent = exponent - 1.0; }

@@ -28,6 +28,7 @@ std::string literal(double value, DType dtype) {
   if (std::isnan(value)) value = 0;
   value = std::clamp(value, -largest, largest);
   if (std::abs(value) < smallest) value = 0;
+  if (std::abs(value) == largest) return value < 0 ? "-0x1.fffffep+127f" : "0x1.fffffep+127f";
   return fmt::format("{:.9g}f", static_cast<double>(static_cast<float>(value)));
 }
 
