@@ -133,8 +133,10 @@ std::vector<std::string> Shader::split_index(const std::string& number, const st
       indices[i] = rest;
       break;
     }
-    const std::string whole = let("rest", fmt::format("{} / {}", rest, size(sizes[i])));
-    indices[i] = let("index", fmt::format("{} - {} * {}", rest, whole, size(sizes[i])));
+    // Nothing is ever indexed along an axis without elements, but its text must be legal.
+    const std::string divisor = sizes[i] == Dim(0) ? "1u" : size(sizes[i]);
+    const std::string whole = let("rest", fmt::format("{} / {}", rest, divisor));
+    indices[i] = let("index", fmt::format("{} - {} * {}", rest, whole, divisor));
     rest = whole;
   }
   return indices;

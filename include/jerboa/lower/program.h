@@ -174,6 +174,7 @@ struct GpuStep {
 /// What a host of a GPU runs, natively or in a browser: the dispatches of a program as text and bindings.
 struct GpuCode {
   std::vector<ShaderSource> shaders;
+  bool emitted = false;  ///< whether the program is for a GPU at all: one may have no steps
   std::vector<GpuStep> steps;
   bool uses_f16 = false, uses_subgroups = false;
 };
