@@ -37,6 +37,10 @@ TEST_P(EngineOp, EqualsTheReference) {
     expect_same_bits(fused, on_cpu(sample, with(true, true, 3, 7e8f)), "three threads");
     expect_same_bits(fused, on_cpu(sample, with(true, false, 1, 7e8f)), "a buffer a tensor");
     expect_reference(sample, on_cpu(sample, with(false, true, 2, 7e8f)), "unfused");
+    CpuOptions limited = with(true, true, 2, 7e8f);
+    limited.target = Target::webgpu_default();
+    limited.target.max_bindings = 4;
+    expect_reference(sample, on_cpu(sample, limited), "lowered for few bindings and arenas apart");
   }
 }
 

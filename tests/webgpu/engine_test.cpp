@@ -45,13 +45,27 @@ WebGpuOptions with_one_kernel_a_node() {
   return options;
 }
 
-// So small that tensors are bound in parts, dispatches take two dimensions, and operands share bindings.
-WebGpuOptions with_tiny_limits() {
+// So few that operands share bindings, and dispatches of a few workgroups take two dimensions.
+WebGpuOptions with_few_bindings_and_workgroups() {
   WebGpuOptions options = as_a_plain_gpu();
-  options.target->max_bindings = 6;
-  options.target->max_binding_bytes = 256;
+  options.target->max_bindings = 5;
   options.target->max_workgroups = 3;
   return options;
+}
+
+// So small that tensors of this many bytes are bound in three or four parts.
+WebGpuOptions with_small_bindings(std::int64_t largest) {
+  WebGpuOptions options = as_a_rich_gpu();
+  options.target->f16 = false;
+  options.target->max_binding_bytes = std::max<std::int64_t>(1, largest / 3 / 256) * 256;
+  return options;
+}
+
+std::int64_t largest_tensor(const Graph& graph) {
+  std::int64_t largest = 0;
+  for (const TensorInfo& tensor : graph.tensors)
+    largest = std::max(largest, element_count(tensor.type.shape).upper_bound() * bits(tensor.type.dtype) / 8);
+  return largest;
 }
 
 // One device for all tests of a process: pipelines are shared.
@@ -79,7 +93,21 @@ TEST_P(WebGpuOp, EqualsTheReference) { check(as_it_is, "as it is"); }
 TEST_P(WebGpuOp, EqualsTheReferenceAsAPlainGpu) { check(as_a_plain_gpu, "as a plain GPU"); }
 TEST_P(WebGpuOp, EqualsTheReferenceAsARichGpu) { check(as_a_rich_gpu, "as a rich GPU"); }
 TEST_P(WebGpuOp, EqualsTheReferenceUnfused) { check(with_one_kernel_a_node, "unfused"); }
-TEST_P(WebGpuOp, EqualsTheReferenceWithTinyLimits) { check(with_tiny_limits, "with tiny limits"); }
+TEST_P(WebGpuOp, EqualsTheReferenceWithFewBindingsAndWorkgroups) {
+  check(with_few_bindings_and_workgroups, "with few bindings and workgroups");
+}
+TEST_P(WebGpuOp, EqualsTheReferenceWithSmallBindings) {
+  std::map<std::int64_t, Device> devices;
+  const auto& cases = cases_of(GetParam());
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    SCOPED_TRACE(describe(GetParam(), i, cases[i]));
+    const Sample sample = sample_of(GetParam(), cases[i]);
+    const WebGpuOptions options = with_small_bindings(largest_tensor(sample.graph));
+    const std::int64_t limit = options.target->max_binding_bytes;
+    if (!devices.contains(limit)) devices.emplace(limit, Device::webgpu(options));
+    expect_reference(sample, outputs_on(devices.at(limit), sample), "with small bindings");
+  }
+}
 
 }  // namespace
 }  // namespace jerboa::test

@@ -113,7 +113,7 @@ struct KernelSpec {
   std::vector<TensorAccess> operands;  ///< of matmul and whole
   std::vector<TensorAccess> results;   ///< of whole
   Op reduction = Op::sum;              ///< of reduce
-  int bindings = 0;
+  int bindings = 0;  ///< one that is loaded and stored is in place: loads and store have one map, stores come last
 };
 
 /// Memory that a program's kernels bind.
