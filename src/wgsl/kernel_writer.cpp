@@ -8,7 +8,8 @@ int KernelWriter::workspace(DType dtype, const Dim& elements) {
 }
 
 void KernelWriter::add(Shader shader, const Dim& workgroups) {
-  if (workgroups == Dim(0)) return;  // such a shader may divide by a size that is 0, which does not compile
+  // What never runs may divide by a size that is 0, which does not compile.
+  if (workgroups == Dim(0)) shader = this->shader("nothing", 1);
   steps_.push_back({shader.finish(workgroups), workgroups, shader.uses_f16(), shader.uses_subgroups()});
 }
 

@@ -97,7 +97,8 @@ void expect_reference(const Sample& sample) {
 
 const std::vector<Op>& whole_ops() {
   static const std::vector<Op> list = {Op::embedding, Op::embedding_grad, Op::take_along_axis,
-                                       Op::scatter,   Op::scatter_add,    Op::cache_append};
+                                       Op::scatter,   Op::scatter_add,    Op::cache_append,
+                                       Op::cumsum,    Op::top_k,          Op::argsort};
   return list;
 }
 
@@ -117,6 +118,19 @@ std::vector<Case> large_cases(Op op) {
       return {{{flags({2, 2, 20, 3}), flags({2, 2, 30, 3}), whole(-5, 30, {2, 30})}, CacheAppendAttrs{}},
               {{any({2, 2, 40, 3}), any({2, 2, 30, 3}), whole(-5, 50, {2, 30})}, CacheAppendAttrs{}},
               {{any({2, 2, 16, 3}), any({2, 2, 40, 3}), whole(-5, 90, {2, 40})}, CacheAppendAttrs{true}}};
+    case Op::cumsum:
+      return {{{any({2, 2500})}, CumsumAttrs{1, false}},
+              {{any({300, 2})}, CumsumAttrs{0, true}},
+              {{whole(0, 2000000000, {2, 1100, 2}, DType::u32)}, CumsumAttrs{1, false}}};
+    case Op::top_k:
+      return {{{apart({2, 90})}, TopKAttrs{5, -1}},           {{apart({500, 2})}, TopKAttrs{200, 0}},
+              {{apart({2, 7000})}, TopKAttrs{3, -1}},         {{whole(0, 50, {1, 9000})}, TopKAttrs{40, -1}},
+              {{whole(0, 9, {5000, 2})}, TopKAttrs{3000, 0}}, {{whole(0, 1, {30000}, DType::u32)}, TopKAttrs{60, 0}}};
+    case Op::argsort:
+      return {{{apart({2, 100})}, ArgsortAttrs{-1, true}},
+              {{whole(0, 1500, {5000, 2})}, ArgsortAttrs{0, false}},
+              {{whole(0, 20, {2, 9000}, DType::u32)}, ArgsortAttrs{1, true}},
+              {{apart({3, 2048})}, ArgsortAttrs{}}};
     default: return {};
   }
 }
