@@ -133,8 +133,8 @@ std::vector<std::string> Shader::split_index(const std::string& number, const st
       indices[i] = rest;
       break;
     }
-    // Nothing is ever indexed along an axis without elements, but its text must be legal.
-    const std::string divisor = sizes[i] == Dim(0) ? "1u" : size(sizes[i]);
+    // A division by 0 does not compile, even where it never runs.
+    const std::string divisor = size(sizes[i] == Dim(0) ? Dim(1) : sizes[i]);
     const std::string whole = let("rest", fmt::format("{} / {}", rest, divisor));
     indices[i] = let("index", fmt::format("{} - {} * {}", rest, whole, divisor));
     rest = whole;
