@@ -96,9 +96,25 @@ void expect_reference(const Sample& sample) {
 }
 
 const std::vector<Op>& whole_ops() {
-  static const std::vector<Op> list = {Op::embedding, Op::embedding_grad, Op::take_along_axis,
-                                       Op::scatter,   Op::scatter_add,    Op::cache_append,
-                                       Op::cumsum,    Op::top_k,          Op::argsort};
+  static const std::vector<Op> list = {Op::embedding,
+                                       Op::embedding_grad,
+                                       Op::take_along_axis,
+                                       Op::scatter,
+                                       Op::scatter_add,
+                                       Op::cache_append,
+                                       Op::cumsum,
+                                       Op::top_k,
+                                       Op::argsort,
+                                       Op::conv1d,
+                                       Op::conv2d,
+                                       Op::conv2d_input_grad,
+                                       Op::conv2d_weight_grad,
+                                       Op::max_pool2d,
+                                       Op::max_pool2d_grad,
+                                       Op::avg_pool2d,
+                                       Op::avg_pool2d_grad,
+                                       Op::matmul_grouped,
+                                       Op::matmul_grouped_weight_grad};
   return list;
 }
 
@@ -131,6 +147,15 @@ std::vector<Case> large_cases(Op op) {
               {{whole(0, 1500, {5000, 2})}, ArgsortAttrs{0, false}},
               {{whole(0, 20, {2, 9000}, DType::u32)}, ArgsortAttrs{1, true}},
               {{apart({3, 2048})}, ArgsortAttrs{}}};
+    case Op::conv2d:
+      return {{{any({2, 20, 13, 11}), any({40, 20, 3, 3}), any({40})}, Conv2dAttrs{{1, 1}, {1, 1}, {1, 1}, 1}},
+              {{any({3, 20, 14, 9}), any({24, 10, 3, 2}), absent()}, Conv2dAttrs{{2, 1}, {2, 1}, {1, 2}, 2}},
+              {{any({2, 12, 15, 15}), any({12, 1, 3, 3}), any({12})}, Conv2dAttrs{{1, 1}, {1, 1}, {1, 1}, 12}}};
+    case Op::max_pool2d: return {{{apart({2, 5, 17, 19})}, PoolAttrs{{3, 3}, {2, 2}, {1, 1}}}};
+    case Op::avg_pool2d: return {{{any({2, 5, 17, 19})}, PoolAttrs{{3, 2}, {1, 2}, {1, 0}}}};
+    case Op::matmul_grouped:
+      return {{{any({150, 40}), any({5, 40, 70}), given({6}, {2, 40, 40, 41, 130, 149})}, GroupedAttrs{}},
+              {{any({150, 40}), any({5, 70, 40}), given({6}, {0, 70, 71, 71, 71, 150})}, GroupedAttrs{true}}};
     default: return {};
   }
 }
