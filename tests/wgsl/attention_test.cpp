@@ -42,8 +42,6 @@ Form large_gpu_form() {
   return {"large_gpu", target};
 }
 
-void PrintTo(const Form& form, std::ostream* stream) { *stream << form.name; }
-
 struct Sample {
   Graph graph;
   std::map<std::string, Value> inputs;
@@ -106,21 +104,6 @@ void expect_reference(const Sample& sample, const Form& form, const Tolerance& t
   }
 }
 
-class AttentionShaders : public ::testing::TestWithParam<Form> {};
-INSTANTIATE_TEST_SUITE_P(Forms, AttentionShaders,
-                         ::testing::Values(software_form(), least_gpu_form(), large_gpu_form()),
-                         [](const ::testing::TestParamInfo<Form>& param) { return std::string(param.param.name); });
-
-constexpr Tolerance f32_tolerance{1e-4, 2e-5, 1e-4};
-
-TEST_P(AttentionShaders, ComputeTheSampleCases) {
-  const auto& cases = cases_of(Op::attention);
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    SCOPED_TRACE(describe(Op::attention, i, cases[i]));
-    expect_reference(sample_of(cases[i], DType::f32), GetParam(), f32_tolerance);
-  }
-}
-
 Case attention_case(Shape q, Shape k, Shape v, AttentionAttrs attrs, std::vector<Draw> rest = {}) {
   Case one{{within(-1, 1, std::move(q)), within(-1, 1, std::move(k)), within(-1, 1, std::move(v))}, attrs, {0}};
   while (rest.size() < 4) rest.push_back(absent());
@@ -159,20 +142,35 @@ std::vector<Case> decode_cases() {
   };
 }
 
-TEST_P(AttentionShaders, ComputeSeveralTiles) {
-  const auto cases = tiled_cases();
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    SCOPED_TRACE(describe(Op::attention, i, cases[i]));
-    expect_reference(sample_of(cases[i], DType::f32), GetParam(), f32_tolerance);
+struct Run {
+  Form form;
+  std::string name;
+  Case one;
+};
+
+void PrintTo(const Run& run, std::ostream* stream) { *stream << run.name; }
+
+std::vector<Run> runs() {
+  std::vector<Run> list;
+  const auto add = [&](const Form& form, const char* what, const std::vector<Case>& cases) {
+    for (std::size_t i = 0; i < cases.size(); ++i)
+      list.push_back({form, std::string(form.name) + what + std::to_string(i), cases[i]});
+  };
+  for (const Form& form : {software_form(), least_gpu_form(), large_gpu_form()}) {
+    add(form, "_sample_", cases_of(Op::attention));
+    add(form, "_tiles_", tiled_cases());
+    add(form, "_decode_", decode_cases());
   }
+  return list;
 }
 
-TEST_P(AttentionShaders, ComputeFewQueriesOnManyKeys) {
-  const auto cases = decode_cases();
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    SCOPED_TRACE(describe(Op::attention, i, cases[i]));
-    expect_reference(sample_of(cases[i], DType::f32), GetParam(), f32_tolerance);
-  }
+class AttentionShaders : public ::testing::TestWithParam<Run> {};
+INSTANTIATE_TEST_SUITE_P(All, AttentionShaders, ::testing::ValuesIn(runs()),
+                         [](const ::testing::TestParamInfo<Run>& param) { return param.param.name; });
+
+TEST_P(AttentionShaders, EqualTheReference) {
+  SCOPED_TRACE(describe(Op::attention, 0, GetParam().one));
+  expect_reference(sample_of(GetParam().one, DType::f32), GetParam().form, Tolerance{1e-4, 2e-5, 1e-4});
 }
 
 }  // namespace
