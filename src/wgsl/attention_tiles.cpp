@@ -132,7 +132,8 @@ void AttentionTiles::write_product(const std::string& name, const std::string& m
   load(rows_, 0, pitch, mine, "tile_row");
   load(others, others_at, others, other, first);
   shader_.barrier();
-  shader_.open("for (var k = 0u; k < {}u; k++) {{", depth);
+  shader_.line("let steps = min({}u, {} - start);", depth, shader_.size(size));
+  shader_.open("for (var k = 0u; k < steps; k++) {{");
   shader_.line("let a = stage[k * {}u + thread_row];", pitch / 4);
   shader_.line("let b = stage[{}u + k * {}u + thread_column];", others_at, others / 4);
   for (int i = 0; i < 4; ++i) shader_.line("{0}_{1} = fma(vec4f(a.{2}), b, {0}_{1});", name, i, "xyzw"[i]);
@@ -164,7 +165,8 @@ void AttentionTiles::write_sums(const std::string& sums, const std::string& othe
   shader_.line("stage[number] = {}(batch, key_head, {} + start + row, column * 4u);", other, first);
   shader_.close();
   shader_.barrier();
-  shader_.open("for (var k = 0u; k < {}u; k++) {{", taken);
+  shader_.line("let steps = min({}u, {}u - start);", taken, others);
+  shader_.open("for (var k = 0u; k < steps; k++) {{");
   shader_.line("let a = weights[(start + k) * {}u + thread_row];", (rows_ + 4) / 4);
   for (int j = 0; j < columns; ++j) {
     shader_.line("let b_{0} = stage[k * {1}u + thread_column + {2}u];", j, width, j * across);
