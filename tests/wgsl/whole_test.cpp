@@ -1,0 +1,141 @@
+#include <array>
+#include <gtest/gtest.h>
+
+#include <jerboa/backend/webgpu.h>
+#include <jerboa/frontend/compile.h>
+
+#include "ops/sample.h"
+#include "verify/compare.h"
+
+// Ops on whole tensors on WebGPU against the reference in f64, in shapes that take several tiles, blocks and passes, in
+// the form for drivers on the CPU and in that for GPUs. Where no adapter can be had, the tests fail and say why.
+namespace jerboa::test {
+namespace {
+
+// One device a form for all tests of a process: pipelines are shared.
+const Device& device(bool software) {
+  static std::map<bool, Device> devices;
+  const auto found = devices.find(software);
+  if (found != devices.end()) return found->second;
+  WebGpuOptions options;
+  options.target = Target::webgpu_default();
+  options.target->max_bindings = 10;
+  options.target->software = software;
+  options.sentinel = 7e8F;
+  return devices.emplace(software, Device::webgpu(options)).first->second;
+}
+
+const char* form(bool software) { return software ? "for the CPU" : "for GPUs"; }
+
+Sample forward(Op op, const Case& own, DType floats = DType::f32) {
+  Sample sample;
+  sample.graph = trace([&] {
+    const Instance instance = build(op, own, sample.inputs, floats);
+    for (std::size_t i = 0; i < instance.outputs.size(); ++i) output("out" + std::to_string(i), instance.outputs[i]);
+  });
+  return sample;
+}
+
+// Larger than one tile, block or list of the shaders.
+std::vector<Case> large_cases(Op op) {
+  switch (op) {
+    case Op::embedding_grad:
+      return {{{whole(-3, 700, {3, 900}), any({3, 900, 8})}, EmbeddingGradAttrs{650}},
+              {{whole(0, 1, {1500}), any({1500, 3})}, EmbeddingGradAttrs{300}},
+              {{whole(0, 2999, {5000}, DType::u32), any({5000, 4})}, EmbeddingGradAttrs{3000}}};
+    case Op::scatter:
+    case Op::scatter_add:
+      return {{{any({2, 300}), whole(-20, 320, {2, 2500}), any({2, 2500})}, AxisAttrs{1}},
+              {{any({40, 3}), whole(0, 39, {200, 3}), any({200, 3})}, AxisAttrs{0}},
+              {{whole(0, 9, {300}, DType::u32), whole(0, 299, {400}), whole(0, 9, {400}, DType::u32)}, AxisAttrs{0}}};
+    case Op::cache_append:
+      return {{{any({2, 2, 40, 3}), any({2, 2, 30, 3}), whole(-5, 50, {2, 30})}, CacheAppendAttrs{}},
+              {{any({2, 2, 16, 3}), any({2, 2, 40, 3}), whole(-5, 90, {2, 40})}, CacheAppendAttrs{true}},
+              {{flags({2, 2, 20, 3}), flags({2, 2, 30, 3}), whole(-5, 30, {2, 30})}, CacheAppendAttrs{}}};
+    case Op::cumsum:
+      return {{{any({2, 2500})}, CumsumAttrs{1, false}},
+              {{any({300, 2})}, CumsumAttrs{0, true}},
+              {{whole(0, 2000000000, {2, 1100, 2}, DType::u32)}, CumsumAttrs{1, false}}};
+    case Op::top_k:
+      return {{{apart({2, 90})}, TopKAttrs{5, -1}},           {{apart({500, 2})}, TopKAttrs{200, 0}},
+              {{apart({2, 7000})}, TopKAttrs{3, -1}},         {{whole(0, 50, {1, 9000})}, TopKAttrs{40, -1}},
+              {{whole(0, 9, {5000, 2})}, TopKAttrs{3000, 0}}, {{whole(0, 1, {30000}, DType::u32)}, TopKAttrs{60, 0}}};
+    case Op::argsort:
+      return {{{apart({2, 100})}, ArgsortAttrs{-1, true}},
+              {{whole(0, 1500, {5000, 2})}, ArgsortAttrs{0, false}},
+              {{whole(0, 20, {2, 9000}, DType::u32)}, ArgsortAttrs{1, true}},
+              {{apart({3, 2048})}, ArgsortAttrs{}}};
+    case Op::conv2d:
+      return {{{any({2, 20, 13, 11}), any({40, 20, 3, 3}), any({40})}, Conv2dAttrs{{1, 1}, {1, 1}, {1, 1}, 1}},
+              {{any({3, 20, 14, 9}), any({24, 10, 3, 2}), absent()}, Conv2dAttrs{{2, 1}, {2, 1}, {1, 2}, 2}},
+              {{any({2, 12, 15, 15}), any({12, 1, 3, 3}), any({12})}, Conv2dAttrs{{1, 1}, {1, 1}, {1, 1}, 12}}};
+    case Op::max_pool2d: return {{{apart({2, 5, 17, 19})}, PoolAttrs{{3, 3}, {2, 2}, {1, 1}}}};
+    case Op::avg_pool2d: return {{{any({2, 5, 17, 19})}, PoolAttrs{{3, 2}, {1, 2}, {1, 0}}}};
+    case Op::matmul_grouped:
+      return {{{any({150, 40}), any({5, 40, 70}), given({6}, {2, 40, 40, 41, 130, 149})}, GroupedAttrs{}},
+              {{any({150, 40}), any({5, 70, 40}), given({6}, {0, 70, 71, 71, 71, 150})}, GroupedAttrs{true}}};
+    default: return {};
+  }
+}
+
+class WholeOp : public ::testing::TestWithParam<Op> {};
+INSTANTIATE_TEST_SUITE_P(Ops, WholeOp,
+                         ::testing::Values(Op::embedding_grad, Op::scatter, Op::scatter_add, Op::cache_append,
+                                           Op::cumsum, Op::top_k, Op::argsort, Op::conv2d, Op::max_pool2d,
+                                           Op::avg_pool2d, Op::matmul_grouped),
+                         [](const ::testing::TestParamInfo<Op>& param) { return std::string(name(param.param)); });
+
+TEST_P(WholeOp, EqualsTheReferenceEveryTime) {
+  const std::vector<Case> cases = large_cases(GetParam());
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    SCOPED_TRACE(describe(GetParam(), i, cases[i]));
+    for (const Sample& sample : {forward(GetParam(), cases[i]), sample_of(GetParam(), cases[i])})
+      for (const bool software : {true, false}) {
+        const TensorMap computed = outputs_on(device(software), sample);
+        expect_reference(sample, computed, form(software));
+        expect_same_bits(computed, outputs_on(device(software), sample), form(software));
+      }
+  }
+}
+
+// Two threads may write the two halves of a word.
+TEST_P(WholeOp, TakesSixteenBits) {
+  const Case own = large_cases(GetParam()).front();
+  for (const DType floats : {DType::f16, DType::bf16}) {
+    const Sample sample = forward(GetParam(), own, floats);
+    const auto wanted = run(sample.graph, {sample.graph.outputs[0].tensor}, sample.inputs);
+    for (const bool software : {true, false})
+      EXPECT_EQ(difference(to_value(outputs_on(device(software), sample).at("out0")).data, wanted[0].data,
+                           Tolerance{2e-2, 2e-2, 1e-2}),
+                std::nullopt)
+          << name(floats) << " " << form(software);
+  }
+}
+
+// What an update does not change stays as it is.
+TEST(WholeOps, UpdateStateWhereItStands) {
+  for (const bool software : {true, false}) {
+    Session session(device(software));
+    session.add_entry(
+        "run", trace([] {
+          const Tensor cache = state_input("cache", {1, 2, 3, 2});
+          const Tensor sums = state_input("sums", {4});
+          const Tensor positions = tensor_input("positions", {1, 1}, DType::i32);
+          update(cache, cache_append(cache, tensor_input("values", {1, 2, 1, 2}), positions));
+          update(sums, scatter_add(sums, tensor_input("indices", {3}, DType::i32), tensor_input("updates", {3}), 0));
+        }));
+    for (const std::int32_t position : {2, 0}) {
+      const std::array<std::int32_t, 3> indices{3, position, 3};
+      session.run("run", {{"positions", HostTensor({1, 1}, std::span(&position, 1))},
+                          {"values", HostTensor({1, 2, 1, 2}, {1, 2, 3, 4})},
+                          {"indices", HostTensor({3}, indices)},
+                          {"updates", HostTensor({3}, {10, 20, 30})}});
+    }
+    EXPECT_EQ(to_value(session.download_state("cache")).data,
+              (std::vector<double>{1, 2, 0, 0, 1, 2, 3, 4, 0, 0, 3, 4}));
+    EXPECT_EQ(to_value(session.download_state("sums")).data, (std::vector<double>{20, 0, 20, 80}));
+  }
+}
+
+}  // namespace
+}  // namespace jerboa::test
