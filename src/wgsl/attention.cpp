@@ -174,7 +174,7 @@ template <>
 void write_whole_op<Op::attention>(KernelWriter& writer) {
   const Attention attention(writer.kernel(), 3, std::get<AttentionAttrs>(writer.kernel().attrs));
   if (attention.queries().upper_bound() == 0) return;
-  if (writer.target().software || !AttentionTiles::fit(writer.target(), attention))
+  if (writer.target().software || !AttentionTiles::suit(writer.target(), attention))
     write_rows(writer, attention);
   else if (AttentionDecode::suits(writer.target(), attention))
     AttentionDecode(writer, attention).write();

@@ -278,7 +278,7 @@ template <>
 void write_whole_op<Op::attention_grad>(KernelWriter& writer) {
   const AttentionGrad attention(writer);
   if (attention.queries().upper_bound() > 0) write_row_terms(writer, attention);
-  if (writer.target().software || !AttentionTiles::fit(writer.target(), attention))
+  if (writer.target().software || !AttentionTiles::suit(writer.target(), attention))
     write_attention_grad_rows(writer, attention);
   else
     write_attention_grad_tiles(writer, attention);

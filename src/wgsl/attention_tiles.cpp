@@ -6,8 +6,9 @@ namespace {
 bool is_multiple_of_four(const Dim& size) { return size.is_constant() && size.value() % 4 == 0; }
 
 bool can_load_four(const Shader& shader, const TensorAccess& tensor) {
-  bool can = shader.can_be_wide(tensor.binding) && is_multiple_of_four(tensor.shape[3]) &&
-             is_multiple_of_four(tensor.offset) && tensor.strides[3] == Dim(1);
+  // Where bindings are few, operands may have to share one, which those that are read by fours cannot.
+  bool can = shader.target().max_bindings >= 8 && shader.can_be_wide(tensor.binding) &&
+             is_multiple_of_four(tensor.shape[3]) && is_multiple_of_four(tensor.offset) && tensor.strides[3] == Dim(1);
   for (std::size_t i = 0; i < 3; ++i)
     can = can && (tensor.shape[i] == Dim(1) || is_multiple_of_four(tensor.strides[i]));
   return can;
@@ -28,20 +29,25 @@ void write_row_place(Shader& shader, const Attention& attention, const TileRows&
 }  // namespace
 
 void write_fetch(Shader& shader, const Attention& attention, const TileRows& rows) {
-  shader.begin_function(fmt::format("fn {}(batch: u32, key_head: u32, row: u32, feature: u32) -> vec4f", rows.name));
-  const Dim& size = rows.tensor->shape[3];
-  const Dim count = rows.of == TileRows::Of::queries ? attention.rows() : attention.keys;
-  shader.line("if (row >= {} || feature >= {}) {{ return vec4f(); }}", shader.size(count), shader.size(size));
+  shader.begin_function(
+      fmt::format("fn {}(batch: u32, key_head: u32, wanted_row: u32, wanted: u32) -> vec4f", rows.name));
+  const std::string size = shader.size(rows.tensor->shape[3]);
+  const std::string count = shader.size(rows.of == TileRows::Of::queries ? attention.rows() : attention.keys);
+  // Loads what is nearest and in range, and drops it: a branch costs a driver on the CPU more.
+  shader.line("let row = min(wanted_row, {} - 1u);", count);
+  shader.line("let feature = min(wanted, {} - {}u);", size, can_load_four(shader, *rows.tensor) ? 4 : 1);
   write_row_place(shader, attention, rows);
   if (can_load_four(shader, *rows.tensor)) {
-    shader.line("return {};", shader.load_four(rows.tensor->binding, "start"));
+    shader.line("let result = {};", shader.load_four(rows.tensor->binding, "start"));
+    shader.line("return select(vec4f(), result, wanted_row < {} && wanted < {});", count, size);
   } else {
-    const std::string step = shader.size(rows.tensor->strides[3]);
-    shader.line("var result = vec4f({}, 0.0, 0.0, 0.0);", shader.load(rows.tensor->binding, "start"));
-    for (int i = 1; i < 4; ++i)
-      shader.line("if (feature + {0}u < {1}) {{ result.{2} = {3}; }}", i, shader.size(size), "xyzw"[i],
-                  shader.load(rows.tensor->binding, fmt::format("start + {}u * {}", i, step)));
-    shader.line("return result;");
+    std::string values[4];
+    for (int i = 0; i < 4; ++i)
+      values[i] = shader.load(rows.tensor->binding, fmt::format("start + (min(wanted + {}u, {} - 1u) - feature) * {}",
+                                                                i, size, shader.size(rows.tensor->strides[3])));
+    shader.line("let result = vec4f({}, {}, {}, {});", values[0], values[1], values[2], values[3]);
+    shader.line("let inside = vec4u(wanted) + vec4u(0u, 1u, 2u, 3u) < vec4u({});", size);
+    shader.line("return select(vec4f(), result, inside & vec4<bool>(wanted_row < {}));", count);
   }
   shader.end_function();
 }
@@ -66,7 +72,9 @@ void write_put(Shader& shader, const Attention& attention, const TileRows& rows)
   shader.end_function();
 }
 
-bool AttentionTiles::fit(const Target& target, const Attention& attention) {
+bool AttentionTiles::suit(const Target& target, const Attention& attention) {
+  // On a few keys threads do as well by themselves.
+  if (attention.keys.upper_bound() <= 32 && attention.rows().upper_bound() <= 64) return false;
   const int rows = rows_for(target);
   const std::int64_t stage = depth * (rows + 4 + others), weights = others * (rows + 4);
   const std::int64_t widest = std::max(columns_of(attention.size), columns_of(attention.value_size)) * 64;

@@ -27,8 +27,8 @@ class AttentionTiles {
  public:
   static constexpr int across = 16, others = 4 * across, depth = 16;
 
-  /// Whether the target can hold tiles for heads of this size.
-  static bool fit(const Target& target, const Attention& attention);
+  /// Whether tiles pay for these sizes, and the target can hold them.
+  static bool suit(const Target& target, const Attention& attention);
   static int rows_for(const Target& target) {
     return target.workgroup_bytes >= 32768 && target.max_invocations >= 256 ? 64 : 32;
   }
