@@ -37,7 +37,7 @@ class AttentionTiles {
   AttentionTiles(Shader& shader, const Attention& attention);
 
   int rows() const { return rows_; }
-  /// Names what a workgroup works on, for `groups` tiles of rows for each batch entry and key head: batch, key_head,
+  /// Names what a workgroup works on, for `tiles` tiles of rows for each batch entry and key head: batch, key_head,
   /// tile_row, thread_column, thread_row. To be called before all others but the functions above.
   void write_place(const Dim& tiles, const std::string& number);
 
