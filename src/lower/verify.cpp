@@ -7,6 +7,7 @@
 
 #include "lower/lives.h"
 #include "lower/target.h"
+#include "lower/verify_gpu.h"
 
 namespace jerboa {
 namespace {
@@ -21,6 +22,7 @@ class Verifier {
     check_sharing();
     for (std::size_t i = 0; i < program_.dispatches.size(); ++i) check_bindings(i);
     check_order();
+    detail::verify_gpu(program_);
   }
 
  private:
