@@ -1,7 +1,9 @@
 #include "lower/expand.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <numbers>
 
 #include <jerboa/ir/rope.h>
 #include <jerboa/ir/shapes.h>
@@ -102,6 +104,20 @@ Tensor expansion<Op::rope>(const Node& node, const Inputs& in, Shared& shared) {
   return concat(parts, 3);
 }
 
+// An activation that is computed again, written with what its slope computes too.
+template <>
+Tensor expansion<Op::gelu>(const Node& node, const Inputs& in, Shared&) {
+  const Tensor& x = in[0];
+  if (node.as<GeluAttrs>().approximate == GeluForm::none) return x * (0.5 * (1 + erf(x / std::numbers::sqrt2)));
+  const double c = std::sqrt(2 / std::numbers::pi), k = 0.044715;
+  return x * (0.5 * (1 + tanh(c * (x + k * (x * x * x)))));
+}
+
+template <>
+Tensor expansion<Op::silu>(const Node&, const Inputs& in, Shared&) {
+  return in[0] * sigmoid(in[0]);
+}
+
 using Expansion = Tensor (*)(const Node&, const Inputs&, Shared&);
 
 template <Op op, bool wanted>
@@ -126,7 +142,9 @@ Graph expand_templates(const Graph& graph) {
     Shared shared;
     GraphRewriter rewriter(graph, out);
     for (const Node& node : graph.nodes) {
-      const Expansion rule = expansions[static_cast<std::size_t>(node.op)];
+      Expansion rule = expansions[static_cast<std::size_t>(node.op)];
+      if (node.recompute && node.op == Op::gelu) rule = &expansion<Op::gelu>;
+      if (node.recompute && node.op == Op::silu) rule = &expansion<Op::silu>;
       if (rule == nullptr) {
         rewriter.copy(node);
         continue;
@@ -183,8 +201,9 @@ Graph save_old_versions(Graph graph) {
 }  // namespace
 
 Graph expand(const Graph& graph) {
-  const Graph primitive = decompose(expand_templates(decompose(resolve_ties(graph))));
-  return save_old_versions(recompute_activations(remove_dead_nodes(merge_common_nodes(primitive))));
+  const auto clean = [](const Graph& dirty) { return remove_dead_nodes(merge_common_nodes(dirty)); };
+  const Graph blocks = recompute_activations(clean(decompose(resolve_ties(graph))));
+  return save_old_versions(clean(decompose(expand_templates(blocks))));
 }
 
 }  // namespace jerboa::detail

@@ -71,6 +71,7 @@ class Fuser {
     find_inlined();
     budget_.settle(inlined_);
     for (NodeId id = 0; id < static_cast<NodeId>(graph_.nodes.size()); ++id) place(id);
+    merge_epilogues();
     decide_memory();
     choose_in_place();
     find_over_budget();
@@ -355,6 +356,66 @@ class Fuser {
     }
     result_.group_of[index(id)] = static_cast<int>(result_.groups.size());
     result_.groups.push_back(std::move(group));
+  }
+
+  // A loop over the elements of a product that was put together apart from it, such as a slope with what it is
+  // multiplied by, becomes the product's epilogue.
+  void merge_epilogues() {
+    for (int loop = 0; target_.fuse && loop < static_cast<int>(result_.groups.size()); ++loop) {
+      const std::set<int> needs = result_.groups[index(loop)].needs;
+      const bool again = is_computed_again(result_.groups[index(loop)]);
+      // What is computed again must come after something else than what it was computed from at first.
+      if (result_.groups[index(loop)].kind != KernelSpec::Kind::loop || (again && needs.size() < 2)) continue;
+      for (auto product = needs.rbegin(); product != needs.rend(); ++product) {
+        if (can_be_epilogue(loop, *product)) {
+          merge(loop, *product);
+          --loop;
+          break;
+        }
+        if (again) break;
+      }
+    }
+  }
+
+  bool is_computed_again(const Group& group) const {
+    return std::any_of(group.nodes.begin(), group.nodes.end(), [&](NodeId id) { return node(id).recompute; });
+  }
+
+  bool can_be_epilogue(int loop, int product) {
+    const Group &own = result_.groups[index(loop)], &other = result_.groups[index(product)];
+    if (other.kind != KernelSpec::Kind::matmul || own.row_axes > 0 || own.domain != other.domain) return false;
+    std::set<int> needs = own.needs;
+    needs.erase(product);
+    if (!stays_acyclic(product, needs)) return false;
+    for (const NodeId id : own.nodes) result_.group_of[index(id)] = product;
+    bool fine = std::all_of(own.nodes.begin(), own.nodes.end(), [&](NodeId id) {
+      std::set<int> unused;
+      return collect_operands(node(id), own_access_of(node(id)), product, unused);
+    });
+    std::vector<NodeId> both = other.nodes;
+    both.insert(both.end(), own.nodes.begin(), own.nodes.end());
+    fine = fine && budget_.allows(both.back(), both, result_.group_of, strict_.contains(both.front()));
+    for (const NodeId id : own.nodes) result_.group_of[index(id)] = loop;
+    return fine;
+  }
+
+  void merge(int loop, int product) {
+    Group& into = result_.groups[index(product)];
+    const Group own = result_.groups[index(loop)];
+    into.nodes.insert(into.nodes.end(), own.nodes.begin(), own.nodes.end());
+    into.needs.insert(own.needs.begin(), own.needs.end());
+    into.needs.erase(product);
+    result_.groups.erase(result_.groups.begin() + loop);
+    const auto renumbered = [&](int group) {
+      if (group == loop) group = product;
+      return group > loop ? group - 1 : group;
+    };
+    for (int& group : result_.group_of) group = renumbered(group);
+    for (Group& group : result_.groups) {
+      std::set<int> needs;
+      for (const int need : group.needs) needs.insert(renumbered(need));
+      group.needs = std::move(needs);
+    }
   }
 
   // A value needs memory if a kernel other than its own reads it, or the same one from another place, or the user does.

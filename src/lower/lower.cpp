@@ -9,6 +9,7 @@
 #include "lower/emit.h"
 #include "lower/expand.h"
 #include "lower/fuse.h"
+#include "lower/in_place.h"
 #include "lower/plan.h"
 #include "lower/split.h"
 #include "lower/views.h"
@@ -47,7 +48,8 @@ Program lower(const Graph& graph, const Target& target) {
   const detail::Fusion fusion = detail::fuse(viewed, target);
   Program program = detail::emit(viewed, fusion, target);
   stages.done("fused", [&] { return print(program); });
-  // 4. Activations get their places.
+  // 4. Activations get their places, where they can those of operands that die.
+  if (target.plan) detail::take_over_buffers(program);
   detail::plan_memory(program, target);
   verify(program, target);
   stages.done("plan", [&] { return print(program) + detail::print_plan(program, target); });

@@ -5,6 +5,7 @@
 #include <jerboa/base/error.h>
 #include <jerboa/lower/lower.h>
 
+#include "lower/in_place.h"
 #include "lower/lives.h"
 #include "lower/target.h"
 #include "lower/verify_gpu.h"
@@ -22,7 +23,11 @@ class Verifier {
     check_sharing();
     for (std::size_t i = 0; i < program_.dispatches.size(); ++i) check_bindings(i);
     check_order();
+<<<<<<< HEAD
     detail::verify_gpu(program_);
+=======
+    check_in_place();
+>>>>>>> wgsl-ops
   }
 
  private:
@@ -149,6 +154,25 @@ class Verifier {
       for (const Readable& readable : *list)
         if (!written[static_cast<std::size_t>(readable.buffer)])
           fail("{} is read after the run and never written", readable.name);
+  }
+
+  // A kernel that runs element by element reads of what it writes only the same element.
+  void check_in_place() const {
+    for (const Dispatch& dispatch : program_.dispatches)
+      for (const Dispatch::Part& part : dispatch.parts) {
+        const KernelSpec& own = kernel(part);
+        if (own.kind == KernelSpec::Kind::whole) continue;
+        for (const Store& store : own.stores) {
+          const auto is_other = [&](const Load& load) {
+            return load.binding == store.binding && !detail::reads_what_it_writes(own, load, store);
+          };
+          const auto is_operand = [&](const TensorAccess& operand) { return operand.binding == store.binding; };
+          if (std::any_of(own.loads.begin(), own.loads.end(), is_other) ||
+              std::any_of(own.operands.begin(), own.operands.end(), is_operand))
+            fail("{} reads other elements of {} than it writes", part.label,
+                 buffer(part.buffers[static_cast<std::size_t>(store.binding)]).name);
+        }
+      }
   }
 
   const Program& program_;

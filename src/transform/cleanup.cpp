@@ -37,16 +37,18 @@ Graph recompute_activations(const Graph& graph) {
   for (std::size_t i = 0; i < graph.nodes.size(); ++i)
     for (const TensorId input : graph.nodes[i].inputs)
       if (input != no_tensor) uses[static_cast<std::size_t>(input)].push_back(static_cast<NodeId>(i));
-  const auto is_activation = [](Op op) {
-    return op == Op::gelu || op == Op::relu || op == Op::silu || op == Op::tanh || op == Op::sigmoid;
+  // Of these the gradient reads the operand anyway.
+  const auto is_cheap = [](Op op) {
+    return op == Op::gelu || op == Op::relu || op == Op::silu || op == Op::tanh || op == Op::sigmoid ||
+           op == Op::layer_norm || op == Op::rms_norm;
   };
   // The use, long after the others, before which a node is computed again.
   const auto late_use = [&](NodeId id) {
     const Node& node = graph.nodes[static_cast<std::size_t>(id)];
-    if (!is_activation(node.op)) return NodeId{-1};
+    if (!is_cheap(node.op)) return NodeId{-1};
     const auto& own = uses[static_cast<std::size_t>(node.outputs[0])];
     const auto& operand = uses[static_cast<std::size_t>(node.inputs[0])];
-    constexpr NodeId long_after = 40;
+    constexpr NodeId long_after = 16;
     for (std::size_t i = 1; i < own.size(); ++i)
       if (own[i] > own[i - 1] + long_after && own[i - 1] < id + long_after && operand.back() > own[i] - long_after)
         return own[i];

@@ -104,10 +104,11 @@ std::string apply(Shader& shader, const Instruction& own, DType operand, const s
     case Op::mod: return floats ? call(shader, "mod_f32", fmt::format("{}, {}", a, b)) : infix("%");
     case Op::equal: return infix("==");
     case Op::not_equal: return infix("!=");
-    case Op::less: return infix("<");
-    case Op::less_equal: return infix("<=");
-    case Op::greater: return infix(">");
-    case Op::greater_equal: return infix(">=");
+    // WGSL does not order bools.
+    case Op::less: return operand == DType::boolean ? fmt::format("(!{} && {})", a, b) : infix("<");
+    case Op::less_equal: return operand == DType::boolean ? fmt::format("(!{} || {})", a, b) : infix("<=");
+    case Op::greater: return operand == DType::boolean ? fmt::format("({} && !{})", a, b) : infix(">");
+    case Op::greater_equal: return operand == DType::boolean ? fmt::format("({} || !{})", a, b) : infix(">=");
     case Op::logical_and: return infix("&&");
     case Op::logical_or: return infix("||");
     case Op::bit_and: return infix("&");

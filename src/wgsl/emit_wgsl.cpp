@@ -27,6 +27,7 @@ class Emitter {
 
   void run() {
     program_.gpu = {};
+    program_.gpu.emitted = true;
     for (const Dispatch& dispatch : program_.dispatches)
       for (const Dispatch::Part& part : dispatch.parts) add_part(part);
   }

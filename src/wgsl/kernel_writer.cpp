@@ -8,6 +8,8 @@ int KernelWriter::workspace(DType dtype, const Dim& elements) {
 }
 
 void KernelWriter::add(Shader shader, const Dim& workgroups) {
+  // What never runs may divide by a size that is 0, which does not compile.
+  if (workgroups == Dim(0)) return;
   steps_.push_back({shader.finish(workgroups), workgroups, shader.uses_f16(), shader.uses_subgroups()});
 }
 

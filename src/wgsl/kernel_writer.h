@@ -22,6 +22,7 @@ class KernelWriter {
   /// like that of a binding.
   int workspace(DType dtype, const Dim& elements);
   Shader shader(const std::string& name, int threads) const { return {target_, name, memories_, threads}; }
+  /// A shader without workgroups is left out.
   void add(Shader shader, const Dim& workgroups);
 
   struct Step {

@@ -150,10 +150,20 @@ class RowsWriter {
       close_element_loop();
       shader_.close();
     }
+    if (replaces_row_values()) shader_.line("storageBarrier();");
     shader_.open("if (in_range && row_lane == 0u) {{");
     for (const Store& store : kernel_.stores)
       if (!steps_along_row(store.map)) body_.store(store);
     shader_.close();
+  }
+
+  // Whether a row's value is stored in the place of another that all threads of the row read.
+  bool replaces_row_values() const {
+    return std::any_of(kernel_.stores.begin(), kernel_.stores.end(), [&](const Store& store) {
+      return !steps_along_row(store.map) && std::any_of(kernel_.loads.begin(), kernel_.loads.end(), [&](const Load& load) {
+        return load.binding == store.binding;
+      });
+    });
   }
 
   KernelWriter& writer_;

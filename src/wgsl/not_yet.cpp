@@ -2,6 +2,5 @@
 #include <jerboa/base/error.h>
 namespace jerboa::wgsl {
 #define N(op) template <> void write_whole_op<Op::op>(KernelWriter&) { throw GraphError("no " #op); }
-N(attention) N(attention_grad) N(conv2d) N(conv2d_input_grad) N(conv2d_weight_grad) N(max_pool2d) N(max_pool2d_grad) N(avg_pool2d) N(avg_pool2d_grad)
-N(cumsum) N(top_k) N(argsort) N(embedding_grad) N(scatter) N(scatter_add) N(cache_append) N(matmul_grouped) N(matmul_grouped_weight_grad)
+N(attention) N(attention_grad)
 }

@@ -133,8 +133,10 @@ std::vector<std::string> Shader::split_index(const std::string& number, const st
       indices[i] = rest;
       break;
     }
-    const std::string whole = let("rest", fmt::format("{} / {}", rest, size(sizes[i])));
-    indices[i] = let("index", fmt::format("{} - {} * {}", rest, whole, size(sizes[i])));
+    // A division by 0 does not compile, even where it never runs.
+    const std::string divisor = size(sizes[i] == Dim(0) ? Dim(1) : sizes[i]);
+    const std::string whole = let("rest", fmt::format("{} / {}", rest, divisor));
+    indices[i] = let("index", fmt::format("{} - {} * {}", rest, whole, divisor));
     rest = whole;
   }
   return indices;

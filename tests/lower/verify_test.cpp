@@ -142,12 +142,22 @@ TEST_P(BrokenProgram, ReadsWhatAnotherPartWrites) {
   program.kernels.push_back(copy);
   const Dispatch::Part part{
       static_cast<int>(program.kernels.size()) - 1, {product, static_cast<int>(program.buffers.size()) - 1}, "copy"};
-  program.dispatches[1].parts.push_back(part);
-  verify(program, target);
-  program.dispatches[1].parts.pop_back();
-  program.dispatches.push_back({{first_part(), part}});
+  program.dispatches.push_back({{part}});
   for (Buffer* buffer : activations()) ++buffer->last;
+  verify(program, target);
+  program.dispatches.back().parts.insert(program.dispatches.back().parts.begin(), first_part());
   expect_refusal("while another part writes it");
+}
+
+TEST_P(BrokenProgram, ReadsOtherElementsThanItWrites) {
+  // The softmax stands where the scores stood: shifted by one, it would read what it has overwritten.
+  const auto is_in_place = [](const KernelSpec& kernel) {
+    return kernel.kind == KernelSpec::Kind::loop && !kernel.stores.empty() && kernel.bindings == 1;
+  };
+  const auto softmax = std::find_if(program.kernels.begin(), program.kernels.end(), is_in_place);
+  ASSERT_NE(softmax, program.kernels.end());
+  softmax->loads[0].map.offset = 1;
+  expect_refusal("reads other elements of matmul_1 softmax_2 than it writes");
 }
 
 TEST_P(BrokenProgram, WritesAnInput) {

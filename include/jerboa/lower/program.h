@@ -113,7 +113,7 @@ struct KernelSpec {
   std::vector<TensorAccess> operands;  ///< of matmul and whole
   std::vector<TensorAccess> results;   ///< of whole
   Op reduction = Op::sum;              ///< of reduce
-  int bindings = 0;
+  int bindings = 0;  ///< one that is loaded and stored is in place: loads and store have one map, stores come last
 };
 
 /// Memory that a program's kernels bind.
@@ -174,6 +174,7 @@ struct GpuStep {
 /// What a host of a GPU runs, natively or in a browser: the dispatches of a program as text and bindings.
 struct GpuCode {
   std::vector<ShaderSource> shaders;
+  bool emitted = false;  ///< whether the program is for a GPU at all: one may have no steps
   std::vector<GpuStep> steps;
   bool uses_f16 = false, uses_subgroups = false;
 };

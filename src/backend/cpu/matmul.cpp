@@ -73,6 +73,7 @@ constexpr std::int64_t least_shared_work = std::int64_t{4} << 20;
 // Of a product of few rows or columns, a task reads this many values of the large operand, or 256 columns of it.
 constexpr std::int64_t few_columns = 4;
 constexpr std::int64_t task_values = std::int64_t{1} << 17;
+constexpr std::int64_t epilogue_padding = 64;  // which may read that many values past the end of a tile
 
 /// How a product is cut: a function of its sizes. Rows are cut in strips of at most block_rows, columns in panels of
 /// block_columns, the inner dimension in blocks; a tile is some strips by some panels, and one task.
@@ -171,7 +172,7 @@ void multiply_tile(const Plan& plan, std::int64_t batch, std::int64_t tile_row, 
   const bool keep_rows = plan.depths > 1;
   const std::int64_t height = keep_rows ? plan.strip_begin(end_strip) - first_row : block_rows;
   float* tile = in_place ? m.c + offset(m.c_offsets, batch) + first_row * m.c_row + first_column
-                         : tile_memory.get(height * width);
+                         : tile_memory.get(height * width + epilogue_padding);
   const std::int64_t tile_stride = in_place ? m.c_row : width;
 
   // For a few panels only it does not pay to pack a, unless its rows all fall on the same lines of the cache.
@@ -207,6 +208,8 @@ void multiply_tile(const Plan& plan, std::int64_t batch, std::int64_t tile_row, 
         pack_strips(plan, batch, depth_block, strip, strip + 1, packed);
         block.a = packed;
       }
+      if (m.epilogue != nullptr && depth_block + 1 == plan.depths)
+        m.epilogue->prepare(batch, row, rows, first_column, columns);
       for (std::int64_t column = 0; column < columns; column += block_columns) {
         block.b = b + column / block_columns * packed_stride(depth, block_columns);
         block.c = c + column;
@@ -237,7 +240,7 @@ void multiply_few(const RowsPlan& plan, std::int64_t batch, std::int64_t task, i
   const std::int64_t columns = std::min(plan.columns_a_task, plan.columns - column);
   const float* a = m.a + offset(m.a_offsets, batch);
   const float* b = m.b + offset(m.b_offsets, batch);
-  float* tile = tile_memory.get(2 * plan.rows * plan.columns_a_task);
+  float* tile = tile_memory.get(2 * plan.rows * plan.columns_a_task + epilogue_padding);
   RowsBlock block{.columns = columns, .inner = m.inner, .c = tile, .c_row = columns};
   if (plan.turned) {
     block.a = b, block.a_row = m.b_column, block.a_inner = m.b_inner;

@@ -12,6 +12,9 @@ namespace jerboa::cpu {
 class MatmulEpilogue {
  public:
   virtual ~MatmulEpilogue() = default;
+  /// Told some time before the tile is finished, to have what it needs fetched into the cache.
+  virtual void prepare(std::int64_t /*batch*/, std::int64_t /*row*/, std::int64_t /*rows*/, std::int64_t /*column*/,
+                       std::int64_t /*columns*/) {}
   /// The rows × columns values at (row, column) of product `batch` stand in `tile`, `tile_stride` apart from row to
   /// row.
   virtual void apply(std::int64_t batch, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns,

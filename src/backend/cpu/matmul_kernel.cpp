@@ -22,6 +22,11 @@ class BodyEpilogue final : public MatmulEpilogue {
     workers_ = &workers;
   }
 
+  void prepare(std::int64_t batch, std::int64_t row, std::int64_t rows, std::int64_t column,
+               std::int64_t columns) override {
+    machine_.prefetch({batch * rows_of_product_ + row, rows, column, columns, nullptr, 0}, *memory_);
+  }
+
   void apply(std::int64_t batch, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns,
              const float* tile, std::int64_t tile_stride, int worker) override {
     const std::int64_t step = std::max<std::int64_t>(1, tile_elements / columns);

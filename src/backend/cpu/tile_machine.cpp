@@ -59,6 +59,14 @@ TileMachine::TileMachine(const KernelSpec& kernel, const SymbolValues& symbols, 
     steps_.push_back(std::move(step));
   }
   plan_steps(symbols);
+  join_products();
+  for (const Store& store : stores_) {
+    const Instruction& value = steps_[at(store.value)].instruction;
+    if (value.kind != Instruction::Kind::load) continue;
+    load_plans_[at(value.index)].may_alias = std::any_of(stores_.begin(), stores_.end(), [&](const Store& other) {
+      return other.binding == loads_[at(value.index)].binding;
+    });
+  }
   assign_slots();
 }
 
@@ -181,12 +189,43 @@ void TileMachine::plan_steps(const SymbolValues& symbols) {
   }
 }
 
+// A sum or difference of f32 takes up a product that nothing else uses: one pass over the tile instead of two.
+void TileMachine::join_products() {
+  std::vector<int> uses(steps_.size(), 0);
+  for (const Step& step : steps_)
+    for (const int operand : {step.instruction.a, step.instruction.b, step.instruction.c})
+      if (operand >= 0) ++uses[at(operand)];
+  for (const Store& store : stores_) ++uses[at(store.value)];
+  for (const Load& load : loads_)
+    if (load.indirect >= 0) ++uses[at(load.indirect)];
+  for (Step& step : steps_) {
+    Instruction& own = step.instruction;
+    if (own.kind != Instruction::Kind::compute || own.dtype != DType::f32 || (own.op != Op::add && own.op != Op::sub))
+      continue;
+    for (const bool first : {true, false}) {
+      const int product = first ? own.a : own.b, other = first ? own.b : own.a;
+      Step& factor = steps_[at(product)];
+      if (factor.instruction.kind != Instruction::Kind::compute || factor.instruction.op != Op::mul || factor.gone ||
+          factor.level != step.level || uses[at(product)] != 1)
+        continue;
+      const bool minus = own.op == Op::sub;
+      step.function = mul_add_function(!minus ? MulAdd::plus : first ? MulAdd::minus : MulAdd::minus_product);
+      own.a = factor.instruction.a;
+      own.b = factor.instruction.b;
+      own.c = other;
+      factor.gone = true;
+      break;
+    }
+  }
+}
+
 // Registers are used again once their value has been read for the last time, but never for a result of the same
 // instruction: functions may write a little ahead of what they read.
 void TileMachine::assign_slots() {
   std::vector<int> last_use(steps_.size(), -1);
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const Instruction& own = steps_[i].instruction;
+    if (steps_[i].gone) continue;
     for (const int operand : {own.a, own.b, own.c})
       if (operand >= 0) last_use[at(operand)] = static_cast<int>(i);
     if (own.kind == Instruction::Kind::load && loads_[at(own.index)].indirect >= 0)
@@ -195,6 +234,7 @@ void TileMachine::assign_slots() {
   for (const Store& store : stores_) last_use[at(store.value)] = static_cast<int>(steps_.size());
   std::vector<int> free_slots;
   for (std::size_t i = 0; i < steps_.size(); ++i) {
+    if (steps_[i].gone) continue;
     if (free_slots.empty()) {
       steps_[i].slot = static_cast<int>(slots_++);
     } else {
@@ -211,8 +251,8 @@ struct TileMachine::Run {
   const Tile& tile;
   const std::vector<Memory>& memory;
   TileMemory& scratch;
-  std::vector<Register> registers;
-  std::vector<std::int64_t> indices;  // of each row along each outer run
+  std::vector<Register>& registers = scratch.registers;
+  std::vector<std::int64_t>& indices = scratch.indices;
 
   std::int64_t elements() const { return tile.rows * tile.columns; }
   std::int64_t index(std::int64_t row, int run, std::size_t runs) const {
@@ -287,6 +327,12 @@ void set_number(float* out, double value, DType dtype) {
 
 }  // namespace
 
+// The tile's elements stand one after the other in memory.
+bool TileMachine::rows_are_adjacent(const Place& place, const Tile& tile) const {
+  if (place.inner != 1) return false;
+  return tile.rows == 1 || (tile.columns == columns_ && outer_runs_.size() == 1 && place.outer[0] == columns_);
+}
+
 void TileMachine::run_load(Run& run, const Step& step, Register& out) const {
   const Load& load = loads_[at(step.instruction.index)];
   const LoadPlan& plan = load_plans_[at(step.instruction.index)];
@@ -302,9 +348,9 @@ void TileMachine::run_load(Run& run, const Step& step, Register& out) const {
     for (std::size_t i = 0; i < runs; ++i) offset += run.index(row, static_cast<int>(i), runs) * plan.place.outer[i];
     return offset;
   };
-  // One contiguous row needs no copy.
-  if (step.level == Level::element && rows == 1 && wide && memory.padded && plan.place.inner == 1 &&
-      plan.ranges.empty() && indirect == nullptr) {
+  // What is contiguous needs no copy.
+  if (step.level == Level::element && wide && memory.padded && plan.ranges.empty() && indirect == nullptr &&
+      !plan.may_alias && rows_are_adjacent(plan.place, tile)) {
     out.data = reinterpret_cast<float*>(memory.data) + row_offset(0) + tile.column;
     return;
   }
@@ -511,6 +557,10 @@ void TileMachine::run_reduce(Run& run, const Step& step, Register& out) const {
 
 void TileMachine::run_product(Run& run, Register& out) const {
   const Tile& tile = run.tile;
+  if (tile.rows == 1 || tile.product_stride == tile.columns) {
+    out.data = const_cast<float*>(tile.product);  // registers of loads and products are only read
+    return;
+  }
   out.data = run.scratch.floats(slots_ + 1, tile.rows * tile.columns);
   for (std::int64_t row = 0; row < tile.rows; ++row)
     std::memcpy(out.data + row * tile.columns, tile.product + row * tile.product_stride,
@@ -530,6 +580,7 @@ void TileMachine::run_steps(Run& run, int last) const {
   }
   for (int i = 0; i <= last; ++i) {
     const Step& step = steps_[at(i)];
+    if (step.gone) continue;
     Register& out = run.registers[at(i)];
     out.level = step.level;
     switch (step.instruction.kind) {
@@ -577,21 +628,48 @@ void TileMachine::run_stores(Run& run) const {
 }
 
 void TileMachine::execute(const Tile& tile, const std::vector<Memory>& memory, TileMemory& scratch) const {
-  Run run{tile, memory, scratch, {}, {}};
+  Run run{tile, memory, scratch};
   run_steps(run, static_cast<int>(steps_.size()) - 1);
   run_stores(run);
 }
 
+void TileMachine::prefetch(const Tile& tile, const std::vector<Memory>& memory) const {
+  constexpr std::int64_t line = 64 / sizeof(float);
+  const auto fetch = [&](const Place& place, int binding, DType dtype, auto for_writing) {
+    if (place.inner != 1 || bits(dtype) != 32) return;
+    const auto* data = reinterpret_cast<const float*>(memory[at(binding)].data);
+    for (std::int64_t row = tile.row; row < tile.row + tile.rows; ++row) {
+      std::int64_t offset = place.offset + tile.column, rest = row;
+      for (std::size_t i = outer_runs_.size(); i-- > 0;) {
+        offset += rest % outer_runs_[i].size * place.outer[i];
+        rest /= outer_runs_[i].size;
+      }
+      for (std::int64_t column = 0; column < tile.columns; column += line)
+        __builtin_prefetch(data + offset + column, decltype(for_writing)::value, 2);
+    }
+  };
+  for (std::size_t i = 0; i < loads_.size(); ++i) {
+    const bool stored = std::any_of(stores_.begin(), stores_.end(),
+                                    [&](const Store& store) { return store.binding == loads_[i].binding; });
+    const auto& outer = load_plans_[i].place.outer;
+    const bool broadcast = std::all_of(outer.begin(), outer.end(), [](std::int64_t stride) { return stride == 0; });
+    if (!stored && !broadcast && loads_[i].indirect < 0 && loads_[i].masks.empty())
+      fetch(load_plans_[i].place, loads_[i].binding, loads_[i].dtype, std::false_type());
+  }
+  for (std::size_t i = 0; i < stores_.size(); ++i)
+    fetch(store_places_[i], stores_[i].binding, stores_[i].dtype, std::true_type());
+}
+
 const float* TileMachine::evaluate(int value, const Tile& tile, const std::vector<Memory>& memory,
                                    TileMemory& scratch) const {
-  Run run{tile, memory, scratch, {}, {}};
+  Run run{tile, memory, scratch};
   run_steps(run, value);
   return spread(run, run.registers[at(value)], static_cast<int>(slots_));
 }
 
 const float* TileMachine::evaluate_row(int value, const Tile& tile, const std::vector<Memory>& memory,
                                        TileMemory& scratch) const {
-  Run run{tile, memory, scratch, {}, {}};
+  Run run{tile, memory, scratch};
   run_steps(run, value);
   return run.registers[at(value)].data;
 }

@@ -16,9 +16,21 @@ struct Memory {
   bool padded = false;
 };
 
+/// What a value is one for: the whole tile, a row, or an element.
+enum class TileLevel : std::uint8_t { uniform, row, element };
+
+/// Where a value stands during a tile.
+struct TileRegister {
+  float* data = nullptr;
+  TileLevel level = TileLevel::uniform;
+};
+
 /// The registers of one worker.
 class TileMemory {
  public:
+  std::vector<TileRegister> registers;  ///< by instruction
+  std::vector<std::int64_t> indices;    ///< of each row of the tile along each run of outer axes
+
   /// At least `count` elements of 4 bytes and the padding, valid until the next call for the same slot.
   float* floats(std::size_t slot, std::int64_t count) {
     if (slots_.size() <= slot) slots_.resize(slot + 1);
@@ -51,6 +63,8 @@ class TileMachine {
   };
   /// Runs the body and the stores.
   void execute(const Tile& tile, const std::vector<Memory>& memory, TileMemory& scratch) const;
+  /// Has what the body will load and store fetched into the cache.
+  void prefetch(const Tile& tile, const std::vector<Memory>& memory) const;
   /// Runs the body and gives the values of one instruction, rows × columns, spread out where it is the same for
   /// several.
   const float* evaluate(int value, const Tile& tile, const std::vector<Memory>& memory, TileMemory& scratch) const;
@@ -63,7 +77,8 @@ class TileMachine {
   void store_row(const float* value, std::int64_t row, const std::vector<Memory>& memory) const;
 
  private:
-  enum class Level : std::uint8_t { uniform, row, element };
+  using Level = TileLevel;
+  using Register = TileRegister;
 
   // Axes of the domain that are stepped through as one.
   struct AxisRun {
@@ -88,6 +103,7 @@ class TileMachine {
     Level level = Level::uniform;
     VectorFunction function = nullptr;
     int slot = 0;
+    bool gone = false;  // part of a later step
     // Of positions:
     int outer_run = -1;
     bool along_columns = false;
@@ -98,11 +114,7 @@ class TileMachine {
     Place place;
     std::vector<Range> ranges;
     std::int64_t indirect_stride = 0, indirect_limit = 0;
-  };
-  // Where a value stands during a tile.
-  struct Register {
-    float* data = nullptr;
-    Level level = Level::uniform;
+    bool may_alias = false;  // stored as it is while the same memory is written
   };
   struct Run;
 
@@ -112,6 +124,8 @@ class TileMachine {
   /// For each column, the sum over the runs of the index along it times its stride.
   std::vector<std::int64_t> column_table(const std::vector<std::int64_t>& stride_of_run) const;
   void plan_steps(const SymbolValues& symbols);
+  void join_products();
+  bool rows_are_adjacent(const Place& place, const Tile& tile) const;
   void assign_slots();
 
   void run_steps(Run& run, int last) const;

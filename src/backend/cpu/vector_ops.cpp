@@ -45,6 +45,38 @@ void binary(const VectorCall& call, F f) {
   }
 }
 
+// Scalar operands are told apart outside of the loop.
+template <class F, class A, class B, class C>
+void ternary_loop(const VectorCall& call, F f, A a, B b, C c) {
+  const D d;
+  auto* y = static_cast<float*>(call.y);
+  for (std::int64_t i = 0; i < call.count; i += lanes()) hn::StoreU(f(a(d, i), b(d, i), c(d, i)), d, y + i);
+}
+
+template <class F>
+void ternary(const VectorCall& call, F f) {
+  const D d;
+  const auto* pa = static_cast<const float*>(call.a);
+  const auto* pb = static_cast<const float*>(call.b);
+  const auto* pc = static_cast<const float*>(call.c);
+  const auto from = [](const float* x)
+                        HWY_ATTR { return [x](D tag, std::int64_t i) HWY_ATTR { return hn::LoadU(tag, x + i); }; };
+  const V va = hn::Set(d, *pa), vb = hn::Set(d, *pb), vc = hn::Set(d, *pc);
+  const auto same_a = [va](D, std::int64_t) HWY_ATTR { return va; };
+  const auto same_b = [vb](D, std::int64_t) HWY_ATTR { return vb; };
+  const auto same_c = [vc](D, std::int64_t) HWY_ATTR { return vc; };
+  switch ((call.a_scalar ? 4 : 0) + (call.b_scalar ? 2 : 0) + (call.c_scalar ? 1 : 0)) {
+    case 0: return ternary_loop(call, f, from(pa), from(pb), from(pc));
+    case 1: return ternary_loop(call, f, from(pa), from(pb), same_c);
+    case 2: return ternary_loop(call, f, from(pa), same_b, from(pc));
+    case 3: return ternary_loop(call, f, from(pa), same_b, same_c);
+    case 4: return ternary_loop(call, f, same_a, from(pb), from(pc));
+    case 5: return ternary_loop(call, f, same_a, from(pb), same_c);
+    case 6: return ternary_loop(call, f, same_a, same_b, from(pc));
+    default: return ternary_loop(call, f, same_a, same_b, same_c);
+  }
+}
+
 template <class F>
 void compare(const VectorCall& call, F f) {
   const D d;
@@ -76,6 +108,21 @@ void select(const VectorCall& call) {
 }
 
 V sigmoid(D d, V x) { return hn::Div(hn::Set(d, 1.0f), hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Neg(x)))); }
+
+// A rational function of x, good to a few units in the last place on the range where tanh is not 1 in f32.
+V tanh(D d, V x) {
+  const V bounded = hn::Min(hn::Max(x, hn::Set(d, -7.90531110763549805f)), hn::Set(d, 7.90531110763549805f));
+  const V square = hn::Mul(bounded, bounded);
+  V top = hn::Set(d, -2.76076847742355e-16f);
+  for (const float k : {2.00018790482477e-13f, -8.60467152213735e-11f, 5.12229709037114e-08f, 1.48572235717979e-05f,
+                        6.37261928875436e-04f, 4.89352455891786e-03f})
+    top = hn::MulAdd(top, square, hn::Set(d, k));
+  V bottom = hn::Set(d, 1.19825839466702e-06f);
+  for (const float k : {1.18534705686654e-04f, 2.26843463243900e-03f, 4.89352518554385e-03f})
+    bottom = hn::MulAdd(bottom, square, hn::Set(d, k));
+  const V value = hn::Div(hn::Mul(bounded, top), bottom);
+  return hn::IfThenElse(hn::Lt(hn::Abs(x), hn::Set(d, 0.0004f)), x, value);
+}
 
 // A rational function of x², good to a few units in the last place on the range where erf is not 1 in f32.
 V erf(D d, V x) {
@@ -142,7 +189,7 @@ void f_cos(const VectorCall& v) {
   unary(v, [](D d, V x) HWY_ATTR { return hn::Cos(d, x); });
 }
 void f_tanh(const VectorCall& v) {
-  unary(v, [](D d, V x) HWY_ATTR { return hn::Tanh(d, x); });
+  unary(v, [](D d, V x) HWY_ATTR { return tanh(d, x); });
 }
 void f_sigmoid(const VectorCall& v) {
   unary(v, [](D d, V x) HWY_ATTR { return sigmoid(d, x); });
@@ -197,6 +244,16 @@ void f_maximum(const VectorCall& v) {
 }
 void f_minimum(const VectorCall& v) {
   binary(v, [](D, V a, V b) HWY_ATTR { return hn::Min(a, b); });
+}
+
+void f_mul_plus(const VectorCall& v) {
+  ternary(v, [](V a, V b, V c) HWY_ATTR { return hn::MulAdd(a, b, c); });
+}
+void f_mul_minus(const VectorCall& v) {
+  ternary(v, [](V a, V b, V c) HWY_ATTR { return hn::MulSub(a, b, c); });
+}
+void f_minus_mul(const VectorCall& v) {
+  ternary(v, [](V a, V b, V c) HWY_ATTR { return hn::NegMulAdd(a, b, c); });
 }
 
 void f_equal(const VectorCall& v) {
@@ -298,6 +355,9 @@ JERBOA_VECTOR_FUNCTION(f_mul)
 JERBOA_VECTOR_FUNCTION(f_div)
 JERBOA_VECTOR_FUNCTION(f_maximum)
 JERBOA_VECTOR_FUNCTION(f_minimum)
+JERBOA_VECTOR_FUNCTION(f_mul_plus)
+JERBOA_VECTOR_FUNCTION(f_mul_minus)
+JERBOA_VECTOR_FUNCTION(f_minus_mul)
 JERBOA_VECTOR_FUNCTION(f_equal)
 JERBOA_VECTOR_FUNCTION(f_not_equal)
 JERBOA_VECTOR_FUNCTION(f_less)
@@ -527,6 +587,15 @@ VectorFunction vector_function(Op op, DType operand, DType result) {
   if (op == Op::random) return random_numbers;
   if (is_float(operand)) return float_function(op);
   return operand == DType::u32 ? integer_function<std::uint32_t>(op) : integer_function<std::int32_t>(op);
+}
+
+VectorFunction mul_add_function(MulAdd form) {
+  switch (form) {
+    case MulAdd::plus: return call_f_mul_plus;
+    case MulAdd::minus: return call_f_mul_minus;
+    case MulAdd::minus_product: return call_f_minus_mul;
+  }
+  return nullptr;
 }
 
 float reduce_f32(Op op, const float* x, std::int64_t count) {

@@ -27,6 +27,10 @@ using VectorFunction = void (*)(const VectorCall&);
 /// The function for an op on operands of this type; for cast, from `operand` to `result`.
 VectorFunction vector_function(Op op, DType operand, DType result);
 
+/// On f32, rounded once: a * b + c, a * b - c, or c - a * b.
+enum class MulAdd : std::uint8_t { plus, minus, minus_product };
+VectorFunction mul_add_function(MulAdd form);
+
 /// The sum, maximum or minimum of a run, in an order that depends on the count alone. Of no elements: the op's neutral
 /// value.
 float reduce_f32(Op op, const float* x, std::int64_t count);

@@ -22,7 +22,7 @@ class WebGpuBackend final : public Backend {
     return load(program, storage);
   }
   std::unique_ptr<Executable> load(const Program& program, const FindStorage& storage) override {
-    if (program.gpu.steps.empty() && !program.dispatches.empty())
+    if (!program.gpu.emitted)
       throw UsageError("this program was compiled for the CPU; compile it for WebGPU to run it there");
     return std::make_unique<webgpu::GpuExecutable>(device_, program, storage, sentinel_);
   }

@@ -1,0 +1,149 @@
+#include "lower/in_place.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "lower/emit.h"
+#include "lower/lives.h"
+
+namespace jerboa::detail {
+namespace {
+
+std::size_t index(int number) { return static_cast<std::size_t>(number); }
+
+class TakeOver {
+ public:
+  explicit TakeOver(Program& program) : program_(program), lives_(lives_of(program)) {
+    for (std::size_t i = 0; i < program.kernels.size(); ++i)
+      kernel_numbers_.emplace(print(program.kernels[i]), static_cast<int>(i));
+  }
+
+  void run() {
+    for (std::size_t number = 0; number < program_.dispatches.size(); ++number)
+      for (Dispatch::Part& part : program_.dispatches[number].parts)
+        while (const auto pair = find_pair(part, static_cast<int>(number)))
+          merge(part, static_cast<int>(number), pair->first, pair->second);
+    drop_unused();
+  }
+
+ private:
+  // Bindings of an operand and of the result that can take its place.
+  std::optional<std::pair<int, int>> find_pair(const Dispatch::Part& part, int number) const {
+    const KernelSpec& kernel = program_.kernels[index(part.kernel)];
+    if (kernel.kind != KernelSpec::Kind::loop && kernel.kind != KernelSpec::Kind::matmul) return std::nullopt;
+    const auto read = read_bindings(kernel), written = written_bindings(kernel);
+    for (int result = 0; result < kernel.bindings; ++result) {
+      const Buffer& to = program_.buffers[index(part.buffers[index(result)])];
+      if (!written[index(result)] || read[index(result)] || to.where != Buffer::Where::arena ||
+          lives_[index(part.buffers[index(result)])].first != number)
+        continue;
+      for (int operand = 0; operand < kernel.bindings; ++operand) {
+        const int from_number = part.buffers[index(operand)];
+        const Buffer& from = program_.buffers[index(from_number)];
+        if (written[index(operand)] || from.where != Buffer::Where::arena || lives_[index(from_number)].last != number)
+          continue;
+        if (from.bytes != to.bytes || from.dtype != to.dtype || !(from.elements == to.elements)) continue;
+        if (is_used_elsewhere(from_number, part, number) || !fits(kernel, operand, result)) continue;
+        return std::pair(operand, result);
+      }
+    }
+    return std::nullopt;
+  }
+
+  bool is_used_elsewhere(int buffer, const Dispatch::Part& own, int number) const {
+    const auto& parts = program_.dispatches[index(number)].parts;
+    return std::any_of(parts.begin(), parts.end(), [&](const Dispatch::Part& part) {
+      return &part != &own && std::find(part.buffers.begin(), part.buffers.end(), buffer) != part.buffers.end();
+    });
+  }
+
+  static bool fits(const KernelSpec& kernel, int operand, int result) {
+    if (std::any_of(kernel.operands.begin(), kernel.operands.end(),
+                    [&](const TensorAccess& own) { return own.binding == operand; }))
+      return false;
+    for (const Store& store : kernel.stores) {
+      if (store.binding == result && !std::all_of(kernel.loads.begin(), kernel.loads.end(), [&](const Load& load) {
+            return load.binding != operand || reads_what_it_writes(kernel, load, store);
+          }))
+        return false;
+      // What is only copied may be read when it is stored, which may be too late.
+      const Instruction& value = kernel.body[index(store.value)];
+      if (value.kind == Instruction::Kind::load && kernel.loads[index(value.index)].binding == operand) return false;
+    }
+    return true;
+  }
+
+  void merge(Dispatch::Part& part, int number, int operand, int result) {
+    const int from = part.buffers[index(operand)], to = part.buffers[index(result)];
+    KernelSpec kernel = program_.kernels[index(part.kernel)];
+    const auto move = [&](int& binding) {
+      if (binding == result) binding = operand;
+      if (binding > result) --binding;
+    };
+    for (Load& load : kernel.loads) move(load.binding);
+    for (Store& store : kernel.stores) move(store.binding);
+    for (TensorAccess& access : kernel.operands) move(access.binding);
+    --kernel.bindings;
+    const auto [found, fresh] = kernel_numbers_.emplace(print(kernel), static_cast<int>(program_.kernels.size()));
+    if (fresh) program_.kernels.push_back(std::move(kernel));
+    part.kernel = found->second;
+    part.buffers.erase(part.buffers.begin() + result);
+    for (std::size_t i = index(number); i < program_.dispatches.size(); ++i)
+      for (Dispatch::Part& later : program_.dispatches[i].parts)
+        std::replace(later.buffers.begin(), later.buffers.end(), to, from);
+    for (auto* list : {&program_.outputs, &program_.captures})
+      for (Readable& readable : *list)
+        if (readable.buffer == to) readable.buffer = from;
+    lives_[index(from)].last = lives_[index(to)].last;
+    program_.buffers[index(from)].name += " " + program_.buffers[index(to)].name;
+  }
+
+  void drop_unused() {
+    std::vector<int> kernels(program_.kernels.size(), -1), buffers(program_.buffers.size(), -1);
+    const auto keep = [](std::vector<int>& numbers, int& number, auto& from, auto& to) {
+      int& own = numbers[index(number)];
+      if (own < 0) {
+        own = static_cast<int>(to.size());
+        to.push_back(std::move(from[index(number)]));
+      }
+      number = own;
+    };
+    std::vector<KernelSpec> used_kernels;
+    std::vector<Buffer> used_buffers;
+    for (Dispatch& dispatch : program_.dispatches)
+      for (Dispatch::Part& part : dispatch.parts) {
+        keep(kernels, part.kernel, program_.kernels, used_kernels);
+        for (int& buffer : part.buffers) keep(buffers, buffer, program_.buffers, used_buffers);
+      }
+    for (auto* list : {&program_.outputs, &program_.captures})
+      for (Readable& readable : *list) keep(buffers, readable.buffer, program_.buffers, used_buffers);
+    // Storage and inputs that nothing uses are still what the host is to know of.
+    for (int i = 0; i < static_cast<int>(buffers.size()); ++i)
+      if (int number = i; buffers[index(i)] < 0 && program_.buffers[index(i)].where != Buffer::Where::arena)
+        keep(buffers, number, program_.buffers, used_buffers);
+    program_.kernels = std::move(used_kernels);
+    program_.buffers = std::move(used_buffers);
+  }
+
+  Program& program_;
+  std::vector<Life> lives_;
+  std::map<std::string, int> kernel_numbers_;
+};
+
+}  // namespace
+
+bool reads_what_it_writes(const KernelSpec& kernel, const Load& load, const Store& store) {
+  if (!load.masks.empty() || load.indirect >= 0 || !(load.map.offset == store.map.offset)) return false;
+  for (std::size_t axis = 0; axis < kernel.domain.size(); ++axis) {
+    if (kernel.domain[axis] == Dim(1)) continue;
+    const Dim& stride = store.map.strides[axis];
+    // A value of a whole row would be written before its last element is read.
+    if (stride == Dim(0) || !(load.map.strides[axis] == stride)) return false;
+  }
+  return true;
+}
+
+void take_over_buffers(Program& program) { TakeOver(program).run(); }
+
+}  // namespace jerboa::detail

@@ -1,0 +1,103 @@
+#include <algorithm>
+
+#include "wgsl/lines.h"
+#include "wgsl/whole_kernels.h"
+
+// Running sums along lines. A thread takes a whole line where lines are short or the device plays a GPU, else a
+// workgroup takes it tile by tile: each thread adds up some neighbours, and what stands before them is found in
+// workgroup memory.
+namespace jerboa::wgsl {
+namespace {
+
+class Cumsum {
+ public:
+  explicit Cumsum(KernelWriter& writer)
+      : writer_(writer),
+        x_(writer.kernel().operands[0]),
+        out_(writer.kernel().results[0]),
+        reverse_(std::get<CumsumAttrs>(writer.kernel().attrs).reverse),
+        lines_(x_.shape, std::get<CumsumAttrs>(writer.kernel().attrs).axis),
+        type_(value_type(x_.dtype)) {}
+
+  void write() {
+    constexpr std::int64_t short_line = 64;
+    if (writer_.target().software || lines_.length.upper_bound() <= short_line)
+      write_whole_lines();
+    else
+      write_tiles();
+  }
+
+ private:
+  // The indices of the element that comes `place`th.
+  std::vector<std::string> indices(Shader& shader, const std::string& place) const {
+    const std::string at = reverse_ ? fmt::format("({} - 1u - {})", shader.size(lines_.length), place) : place;
+    return lines_.indices(shader, "line", at);
+  }
+
+  void write_whole_lines() {
+    Shader shader = shader_of_elements(writer_, "cumsum_lines", lines_.count());
+    shader.line("let line = element;");
+    shader.line("var total = {}(0);", type_);
+    shader.open("for (var place = 0u; place < {}; place++) {{", shader.size(lines_.length));
+    const auto at = indices(shader, "place");
+    shader.line("total += {};", shader.load(x_, at));
+    shader.store(out_, at, "total");
+    shader.close();
+    add_shader_of_elements(writer_, std::move(shader), lines_.count());
+  }
+
+  void write_tiles() {
+    constexpr int own = 4;  // neighbours that a thread takes
+    int threads = 16;
+    while (threads * 2 <= writer_.target().max_invocations && threads * own < lines_.length.upper_bound()) threads *= 2;
+    Shader shader = writer_.shader("cumsum", threads);
+    shader.shared_array("totals", type_, threads);
+    shader.line("let line = group;");
+    shader.line("var before = {}(0);", type_);
+    shader.open("for (var first = 0u; first < {}; first += {}u) {{", shader.size(lines_.length), threads * own);
+    shader.line("let start = first + lane * {}u;", own);
+    shader.line("var values: array<{}, {}>; var total = {}(0);", type_, own, type_);
+    for (int i = 0; i < own; ++i) {
+      shader.open("if (start + {}u < {}) {{", i, shader.size(lines_.length));
+      const auto at = indices(shader, fmt::format("(start + {}u)", i));
+      shader.line("total += {};", shader.load(x_, at));
+      shader.close();
+      shader.line("values[{}] = total;", i);
+    }
+    shader.line("totals[lane] = total;");
+    shader.barrier();
+    for (int step = 1; step < threads; step *= 2) {
+      shader.line("if (lane >= {0}u) {{ total += totals[lane - {0}u]; }}", step);
+      shader.barrier();
+      shader.line("totals[lane] = total;");
+      shader.barrier();
+    }
+    shader.line("var base = before;");
+    shader.line("if (lane > 0u) {{ base += totals[lane - 1u]; }}");
+    for (int i = 0; i < own; ++i) {
+      shader.open("if (start + {}u < {}) {{", i, shader.size(lines_.length));
+      const auto at = indices(shader, fmt::format("(start + {}u)", i));
+      shader.store(out_, at, fmt::format("base + values[{}]", i));
+      shader.close();
+    }
+    shader.line("before += totals[{}u];", threads - 1);
+    shader.barrier();
+    shader.close();
+    writer_.add(std::move(shader), lines_.count());
+  }
+
+  KernelWriter& writer_;
+  const TensorAccess &x_, &out_;
+  bool reverse_;
+  Lines lines_;
+  std::string type_;
+};
+
+}  // namespace
+
+template <>
+void write_whole_op<Op::cumsum>(KernelWriter& writer) {
+  Cumsum(writer).write();
+}
+
+}  // namespace jerboa::wgsl

@@ -1,0 +1,323 @@
+#include <algorithm>
+
+#include "wgsl/lines.h"
+#include "wgsl/sort_lines.h"
+#include "wgsl/whole_kernels.h"
+
+// Scatters without atomics: each place that is written has one thread that writes it. Updates with equal indices are
+// found by looking at all of a line where there are few, else in lists that are sorted by index.
+namespace jerboa::wgsl {
+namespace {
+
+bool is_multiple(const Dim& size, std::int64_t of) { return size.is_constant() && size.value() % of == 0; }
+
+void write_copy(KernelWriter& writer, const TensorAccess& from, const TensorAccess& to) {
+  const Dim count = element_count(to.shape);
+  Shader shader = shader_of_elements(writer, "copy", count);
+  const auto indices = shader.split_index("element", to.shape);
+  shader.store(to, indices, shader.load(from, indices));
+  add_shader_of_elements(writer, std::move(shader), count);
+}
+
+// Rows of dy by the id of their position.
+class EmbeddingGrad {
+ public:
+  explicit EmbeddingGrad(KernelWriter& writer)
+      : writer_(writer),
+        ids_(writer.kernel().operands[0]),
+        dy_(writer.kernel().operands[1]),
+        out_(writer.kernel().results[0]),
+        count_(element_count(ids_.shape)),
+        rows_(out_.shape[0]),
+        width_(out_.shape[1]) {}
+
+  void write() {
+    const std::int64_t count = count_.upper_bound();
+    constexpr std::int64_t few = 64, little = 1 << 20;
+    if (count <= few || count * rows_.upper_bound() * width_.upper_bound() <= little) return write_by_looking();
+    const SortedLines sorted =
+        sort_lines(writer_, 1, count_,
+                   [&](Shader& shader, const std::string&, const std::string& place) { return id(shader, place); });
+    write_sums(sorted, write_starts(sorted));
+  }
+
+ private:
+  // As u32: an id out of range equals no row.
+  std::string id(Shader& shader, const std::string& position) const {
+    return fmt::format("u32({})", shader.load(ids_, shader.split_index(position, ids_.shape)));
+  }
+
+  std::string dy_place(Shader& shader, const std::string& position, const std::string& column) const {
+    auto indices = shader.split_index(position, ids_.shape);
+    indices.push_back(column);
+    return shader.place(dy_.offset, dy_.strides, indices);
+  }
+
+  // Each result looks at all ids.
+  void write_by_looking() {
+    Shader shader = shader_of_elements(writer_, "embedding_grad_small", rows_ * width_);
+    shader.line("let row = element / {0}; let column = element % {0};", shader.size(width_));
+    shader.line("var sum = 0.0;");
+    shader.open("for (var position = 0u; position < {}; position++) {{", shader.size(count_));
+    shader.open("if ({} == row) {{", id(shader, "position"));
+    const std::string place = dy_place(shader, "position", "column");
+    shader.line("sum += {};", shader.load(dy_.binding, place));
+    shader.close();
+    shader.close();
+    shader.store(out_, {"row", "column"}, "sum");
+    add_shader_of_elements(writer_, std::move(shader), rows_ * width_);
+  }
+
+  // Where in the sorted positions those of each row begin.
+  int write_starts(const SortedLines& sorted) {
+    const Dim count = rows_ + Dim(1);
+    const int starts = writer_.workspace(DType::u32, count);
+    Shader shader = shader_of_elements(writer_, "embedding_grad_starts", count);
+    shader.line("var low = 0u; var high = {};", shader.size(count_));
+    shader.open("while (low < high) {{");
+    shader.line("let middle = (low + high) / 2u;");
+    shader.line("if ({} < element) {{ low = middle + 1u; }} else {{ high = middle; }}",
+                shader.load(sorted.keys, "middle"));
+    shader.close();
+    shader.store(starts, "element", "low");
+    add_shader_of_elements(writer_, std::move(shader), count);
+    return starts;
+  }
+
+  bool can_be_wide(const Shader& shader) const {
+    const auto fits = [&](const TensorAccess& tensor) {
+      return shader.can_be_wide(tensor.binding) && tensor.strides.back() == Dim(1) && is_multiple(tensor.offset, 4) &&
+             std::all_of(tensor.strides.begin(), tensor.strides.end() - 1,
+                         [](const Dim& stride) { return is_multiple(stride, 4); });
+    };
+    return is_multiple(width_, 4) && fits(dy_) && fits(out_);
+  }
+
+  // A thread sums one column of a row, or four, in order.
+  void write_sums(const SortedLines& sorted, int starts) {
+    const bool wide = can_be_wide(writer_.shader("", 1));
+    const Dim across = wide ? groups_of(width_, 4) : width_;
+    Shader shader = shader_of_elements(writer_, "embedding_grad", rows_ * across);
+    shader.line("let row = element / {0}; let column = element % {0}{1};", shader.size(across), wide ? " * 4u" : "");
+    shader.line("var next = {}; let end = {};", shader.load(starts, "row"), shader.load(starts, "row + 1u"));
+    shader.line("var sum = {};", wide ? "vec4f()" : "0.0");
+    const auto value = [&](const std::string& rank) {
+      const std::string position = shader.let("position", shader.load(sorted.places, rank));
+      const std::string place = dy_place(shader, position, "column");
+      return shader.let("value", wide ? shader.load_four(dy_.binding, place) : shader.load(dy_.binding, place));
+    };
+    // Four rows are on their way at a time.
+    shader.open("for (; next + 4u <= end; next += 4u) {{");
+    const std::string a = value("next"), b = value("next + 1u"), c = value("next + 2u"), d = value("next + 3u");
+    shader.line("sum = sum + {} + {} + {} + {};", a, b, c, d);
+    shader.close();
+    shader.open("for (; next < end; next++) {{");
+    const std::string last = value("next");
+    shader.line("sum += {};", last);
+    shader.close();
+    const std::string to = shader.place(out_.offset, out_.strides, {"row", "column"});
+    if (wide)
+      shader.store_four(out_.binding, to, "sum");
+    else
+      shader.store(out_.binding, to, "sum");
+    add_shader_of_elements(writer_, std::move(shader), rows_ * across);
+  }
+
+  KernelWriter& writer_;
+  const TensorAccess &ids_, &dy_, &out_;
+  Dim count_, rows_, width_;
+};
+
+// Updates along an axis. Of those that share an index, one thread does the work: it overwrites with the last, or adds
+// all in order.
+class ScatterAlong {
+ public:
+  ScatterAlong(KernelWriter& writer, bool adds)
+      : writer_(writer),
+        adds_(adds),
+        indices_(writer.kernel().operands[1]),
+        updates_(writer.kernel().operands[2]),
+        out_(writer.kernel().results[0]),
+        lines_(indices_.shape, std::get<AxisAttrs>(writer.kernel().attrs).axis),
+        size_(out_.shape[lines_.axis]) {}
+
+  void write() {
+    const TensorAccess& x = writer_.kernel().operands[0];
+    if (x.binding != out_.binding) write_copy(writer_, x, out_);
+    constexpr std::int64_t few = 128;
+    if (lines_.length.upper_bound() <= few)
+      write_by_looking();
+    else
+      write_sorted();
+  }
+
+ private:
+  std::string index(Shader& shader, const std::string& line, const std::string& place) const {
+    return fmt::format("u32({})", shader.load(indices_, lines_.indices(shader, line, place)));
+  }
+  std::string update(Shader& shader, const std::string& place) const {
+    return shader.load(updates_, lines_.indices(shader, "line", place));
+  }
+  void add(Shader& shader, const std::string& place) const {
+    const std::string value = update(shader, place);
+    shader.line("total = total {} {};", out_.dtype == DType::boolean ? "||" : "+", value);
+  }
+
+  void write_by_looking() {
+    const Dim count = lines_.count() * lines_.length;
+    Shader shader = shader_of_elements(writer_, "scatter_small", count);
+    // Lines next to each other in memory are next to each other in threads.
+    shader.line("let line = element % {0}; let place = element / {0};", shader.size(lines_.count()));
+    shader.line("let index = {};", index(shader, "line", "place"));
+    shader.line("if (index >= {}) {{ return; }}", shader.size(size_));
+    const std::string length = shader.size(lines_.length);
+    // The last writes; the first adds.
+    shader.open("for (var other = {}; other < {}; other++) {{", adds_ ? "0u" : "place + 1u", adds_ ? "place" : length);
+    shader.line("if ({} == index) {{ return; }}", index(shader, "line", "other"));
+    shader.close();
+    const auto to = lines_.indices(shader, "line", "index");
+    if (adds_) {
+      shader.line("var total = {};", shader.load(out_, to));
+      shader.open("for (var other = place; other < {}; other++) {{", length);
+      shader.open("if ({} == index) {{", index(shader, "line", "other"));
+      add(shader, "other");
+      shader.close();
+      shader.close();
+      shader.store(out_, to, "total");
+    } else {
+      shader.store(out_, to, update(shader, "place"));
+    }
+    add_shader_of_elements(writer_, std::move(shader), count);
+  }
+
+  void write_sorted() {
+    const SortedLines sorted = sort_lines(
+        writer_, lines_.count(), lines_.length,
+        [&](Shader& shader, const std::string& line, const std::string& place) { return index(shader, line, place); });
+    const Dim count = lines_.count() * lines_.length;
+    Shader shader = shader_of_elements(writer_, "scatter", count);
+    const std::string length = shader.size(lines_.length);
+    shader.line("let rank = element % {0}; let line = element / {0};", length);
+    shader.line("let index = {};", shader.load(sorted.keys, "element"));
+    shader.line("if (index >= {}) {{ return; }}", shader.size(size_));
+    if (adds_) {
+      shader.open("if (rank > 0u) {{");
+      shader.line("if ({} == index) {{ return; }}", shader.load(sorted.keys, "element - 1u"));
+      shader.close();
+      const auto to = lines_.indices(shader, "line", "index");
+      shader.line("var total = {};", shader.load(out_, to));
+      shader.line("let end = element - rank + {};", length);
+      shader.open("for (var next = element; next < end; next++) {{");
+      shader.line("if ({} != index) {{ break; }}", shader.load(sorted.keys, "next"));
+      shader.line("let place = {};", shader.load(sorted.places, "next"));
+      add(shader, "place");
+      shader.close();
+      shader.store(out_, to, "total");
+    } else {
+      shader.open("if (rank + 1u < {}) {{", length);
+      shader.line("if ({} == index) {{ return; }}", shader.load(sorted.keys, "element + 1u"));
+      shader.close();
+      shader.line("let place = {};", shader.load(sorted.places, "element"));
+      const auto to = lines_.indices(shader, "line", "index");
+      shader.store(out_, to, update(shader, "place"));
+    }
+    add_shader_of_elements(writer_, std::move(shader), count);
+  }
+
+  KernelWriter& writer_;
+  bool adds_;
+  const TensorAccess &indices_, &updates_, &out_;
+  Lines lines_;
+  Dim size_;
+};
+
+// Of two values for one slot the later one stays.
+class CacheAppend {
+ public:
+  explicit CacheAppend(KernelWriter& writer)
+      : writer_(writer),
+        values_(writer.kernel().operands[1]),
+        positions_(writer.kernel().operands[2]),
+        out_(writer.kernel().results[0]),
+        time_(values_.shape[2]) {}
+
+  void write() {
+    const TensorAccess& cache = writer_.kernel().operands[0];
+    if (cache.binding != out_.binding) write_copy(writer_, cache, out_);
+    // Slots are found once for all heads where that takes a look at many positions.
+    constexpr std::int64_t few = 8;
+    const int slots = time_.upper_bound() > few ? write_slots() : -1;
+    const Dim count = element_count(values_.shape);
+    Shader shader = shader_of_elements(writer_, "cache_append", count);
+    auto indices = shader.split_index("element", values_.shape);
+    const std::string batch = shader.let("batch", indices[0]), time = shader.let("time", indices[2]);
+    if (slots < 0)
+      write_own_slot(shader, batch, time);
+    else
+      shader.line("let slot = {};", shader.load(slots, fmt::format("{} * {} + {}", batch, shader.size(time_), time)));
+    shader.line("if (slot == 0xffffffffu) {{ return; }}");
+    const std::string value = shader.load(values_, indices);
+    indices[2] = "slot";
+    shader.store(out_, indices, value);
+    add_shader_of_elements(writer_, std::move(shader), count);
+  }
+
+ private:
+  int write_slots() {
+    const Dim count = values_.shape[0] * time_;
+    const int slots = writer_.workspace(DType::u32, count);
+    Shader shader = shader_of_elements(writer_, "cache_slots", count);
+    shader.line("let batch = element / {0}; let time = element % {0};", shader.size(time_));
+    write_own_slot(shader, "batch", "time");
+    shader.store(slots, "element", "slot");
+    add_shader_of_elements(writer_, std::move(shader), count);
+    return slots;
+  }
+
+  // `slot`: where the value of a position goes, if anywhere.
+  void write_own_slot(Shader& shader, const std::string& batch, const std::string& time) {
+    const std::string capacity = shader.size(out_.shape[2]);
+    shader.declare("const none = 0xffffffffu;\n");
+    const auto slot_at = [&](const std::string& at) {
+      const std::string position = shader.let("position", fmt::format("u32({})", shader.load(positions_, {batch, at})));
+      const bool ring = std::get<CacheAppendAttrs>(writer_.kernel().attrs).ring;
+      const std::string is_none = positions_.dtype == DType::i32 ? fmt::format("{} >= 0x80000000u", position) : "false";
+      const std::string slot = ring ? fmt::format("{} % max({}, 1u)", position, capacity) : position;
+      return shader.let("slot", fmt::format("select({0}, none, {1} || {0} >= {2})", slot, is_none, capacity));
+    };
+    const std::string own = slot_at(time);
+    shader.line("var slot = {};", own);
+    shader.open("for (var later = {} + 1u; later < {}; later++) {{", time, shader.size(time_));
+    const std::string other = slot_at("later");
+    shader.line("if ({} == {}) {{ slot = none; break; }}", other, own);
+    shader.close();
+  }
+
+  KernelWriter& writer_;
+  const TensorAccess &values_, &positions_, &out_;
+  Dim time_;
+};
+
+}  // namespace
+
+template <>
+void write_whole_op<Op::embedding_grad>(KernelWriter& writer) {
+  EmbeddingGrad(writer).write();
+}
+
+template <>
+void write_whole_op<Op::scatter>(KernelWriter& writer) {
+  ScatterAlong(writer, false).write();
+}
+
+template <>
+void write_whole_op<Op::scatter_add>(KernelWriter& writer) {
+  ScatterAlong(writer, true).write();
+}
+
+template <>
+void write_whole_op<Op::cache_append>(KernelWriter& writer) {
+  CacheAppend(writer).write();
+}
+
+}  // namespace jerboa::wgsl

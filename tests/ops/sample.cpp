@@ -1,0 +1,86 @@
+#include "ops/sample.h"
+
+#include <gtest/gtest.h>
+
+#include <jerboa/frontend/compile.h>
+#include <jerboa/transform/grad.h>
+
+#include "ops/gradient_check.h"
+#include "verify/compare.h"
+
+namespace jerboa::test {
+namespace {
+
+// Symbols get their values from the inputs' shapes; one that no input has in its shape needs one that does.
+Sample with_sizes(Sample sample) {
+  if (!sample.graph.symbols().empty()) trace_into(sample.graph, [] { tensor_input("sizes", {T, B}); });
+  return sample;
+}
+
+Sample differentiated_or_plain(Op op, const Case& sample) {
+  const Gradient column = info(op).gradient;
+  if (column == Gradient::Rule || column == Gradient::Decompose)
+    if (const auto differentiated = first_order(op, sample)) {
+      Sample result{differentiated->graph, differentiated->inputs};
+      trace_into(result.graph, [&] {
+        const std::uint64_t identity = result.graph.identity();
+        for (std::size_t i = 0; i < differentiated->grads.size(); ++i)
+          output("grad" + std::to_string(i), Tensor(identity, differentiated->grads[i]));
+        output("loss", Tensor(identity, differentiated->loss));
+      });
+      return result;
+    }
+  Sample result;
+  result.graph = trace([&] {
+    const Instance instance = build(op, sample, result.inputs);
+    for (std::size_t i = 0; i < instance.outputs.size(); ++i) output("out" + std::to_string(i), instance.outputs[i]);
+  });
+  return result;
+}
+
+}  // namespace
+
+Sample sample_of(Op op, const Case& sample) { return with_sizes(differentiated_or_plain(op, sample)); }
+
+TensorMap outputs_on(const Device& device, const Sample& sample) {
+  Session session(device);
+  session.add_entry("run", sample.graph);
+  TensorMap host;
+  for (const TensorInfo& tensor : sample.graph.tensors)
+    if (tensor.storage == Storage::input && tensor.name != "sizes")
+      host.emplace(tensor.name, to_host(sample.inputs.at(tensor.name)));
+  if (sample.graph.find("sizes") != no_tensor)
+    host["sizes"] = HostTensor(DType::f32, evaluate(sample.graph.shape(sample.graph.find("sizes")), symbol_values));
+  const Result result = session.run("run", host);
+  TensorMap outputs;
+  for (const std::string& name : result.names()) outputs.emplace(name, result.get(name));
+  return outputs;
+}
+
+void expect_same_bits(const TensorMap& a, const TensorMap& b, const std::string& what) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, tensor] : a) EXPECT_TRUE(tensor == b.at(name)) << name << " differs: " << what;
+}
+
+void expect_reference(const Sample& sample, const TensorMap& computed, const std::string& what) {
+  std::vector<TensorId> keep;
+  for (const NamedTensor& output : sample.graph.outputs) keep.push_back(output.tensor);
+  auto inputs = sample.inputs;
+  inputs["sizes"] = Value{DType::f32, evaluate({T, B}, symbol_values), std::vector<double>(10, 0.0)};
+  const auto wanted = run(sample.graph, keep, inputs);
+  for (std::size_t i = 0; i < keep.size(); ++i) {
+    const HostTensor& own = computed.at(sample.graph.outputs[i].name);
+    ASSERT_EQ(own.shape(), wanted[i].shape);
+    EXPECT_EQ(difference(to_value(own).data, wanted[i].data, Tolerance{1e-4, 2e-5, 1e-4}), std::nullopt)
+        << sample.graph.outputs[i].name << " " << what;
+  }
+}
+
+std::vector<Op> computed_ops() {
+  std::vector<Op> list;
+  for (const OpInfo& row : op_table())
+    if (row.lowering != Lowering::Leaf) list.push_back(row.op);
+  return list;
+}
+
+}  // namespace jerboa::test

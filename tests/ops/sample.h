@@ -1,0 +1,33 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <jerboa/runtime/device.h>
+#include <jerboa/runtime/session.h>
+
+#include "ops/case.h"
+
+namespace jerboa::test {
+
+/// A case of an op as a graph with everything that it computes as outputs, gradients included, and its inputs.
+struct Sample {
+  Graph graph;
+  std::map<std::string, Value> inputs;
+};
+
+/// Where the op has a gradient, the sample has it too.
+Sample sample_of(Op op, const Case& sample);
+
+/// Everything that a device computes of a sample.
+TensorMap outputs_on(const Device& device, const Sample& sample);
+
+/// Fails a test unless this is what the reference computes in f64.
+void expect_reference(const Sample& sample, const TensorMap& computed, const std::string& what);
+void expect_same_bits(const TensorMap& a, const TensorMap& b, const std::string& what);
+
+/// The ops that engines compute: all but the leaves.
+std::vector<Op> computed_ops();
+
+}  // namespace jerboa::test

@@ -1,0 +1,113 @@
+#include <gtest/gtest.h>
+
+#include <jerboa/backend/webgpu.h>
+
+#include "ops/sample.h"
+
+// WebGPU against the reference in f64, over the sample cases of every op, forward and gradient. Where no adapter can be
+// had, the tests fail and say why.
+namespace jerboa::test {
+namespace {
+
+// The kernels that the driver at hand gets: on a driver that runs on the CPU, those that suit it.
+WebGpuOptions as_it_is() {
+  WebGpuOptions options;
+  options.sentinel = 7e8f;
+  return options;
+}
+
+// The kernels that a GPU gets, with nothing but what every WebGPU device has.
+WebGpuOptions as_a_plain_gpu() {
+  WebGpuOptions options = as_it_is();
+  options.default_limits = true;
+  options.use_f16 = options.use_subgroups = false;
+  options.target = Target::webgpu_default();
+  return options;
+}
+
+// The kernels that a GPU gets, with all that the driver has.
+WebGpuOptions as_a_rich_gpu() {
+  WebGpuOptions options = as_it_is();
+  options.target = Target::webgpu_default();
+  options.target->max_bindings = 1 << 20;
+  options.target->max_binding_bytes = options.target->max_buffer_bytes = std::int64_t{1} << 40;
+  options.target->workgroup_bytes = 1 << 20;
+  options.target->subgroup_size = 1024;
+  options.target->f16 = true;
+  return options;
+}
+
+WebGpuOptions with_one_kernel_a_node() {
+  WebGpuOptions options = as_it_is();
+  options.target = Target::webgpu_default();
+  options.target->software = true;
+  options.target->fuse = options.target->plan = false;
+  return options;
+}
+
+// So few that operands share bindings, and dispatches of a few workgroups take two dimensions.
+WebGpuOptions with_few_bindings_and_workgroups() {
+  WebGpuOptions options = as_a_plain_gpu();
+  options.target->max_bindings = 5;
+  options.target->max_workgroups = 3;
+  return options;
+}
+
+// So small that tensors of this many bytes are bound in three or four parts.
+WebGpuOptions with_small_bindings(std::int64_t largest) {
+  WebGpuOptions options = as_a_rich_gpu();
+  options.target->f16 = false;
+  options.target->max_binding_bytes = std::max<std::int64_t>(1, largest / 3 / 256) * 256;
+  return options;
+}
+
+std::int64_t largest_tensor(const Graph& graph) {
+  std::int64_t largest = 0;
+  for (const TensorInfo& tensor : graph.tensors)
+    largest = std::max(largest, element_count(tensor.type.shape).upper_bound() * bits(tensor.type.dtype) / 8);
+  return largest;
+}
+
+// One device for all tests of a process: pipelines are shared.
+const Device& device_with(WebGpuOptions (*options)()) {
+  static std::map<WebGpuOptions (*)(), Device> devices;
+  const auto found = devices.find(options);
+  return found != devices.end() ? found->second : devices.emplace(options, Device::webgpu(options())).first->second;
+}
+
+class WebGpuOp : public ::testing::TestWithParam<Op> {
+ protected:
+  static void check(WebGpuOptions (*options)(), const char* what) {
+    const auto& cases = cases_of(GetParam());
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      SCOPED_TRACE(describe(GetParam(), i, cases[i]));
+      const Sample sample = sample_of(GetParam(), cases[i]);
+      expect_reference(sample, outputs_on(device_with(options), sample), what);
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ops, WebGpuOp, ::testing::ValuesIn(computed_ops()),
+                         [](const ::testing::TestParamInfo<Op>& param) { return std::string(name(param.param)); });
+
+TEST_P(WebGpuOp, EqualsTheReference) { check(as_it_is, "as it is"); }
+TEST_P(WebGpuOp, EqualsTheReferenceAsAPlainGpu) { check(as_a_plain_gpu, "as a plain GPU"); }
+TEST_P(WebGpuOp, EqualsTheReferenceAsARichGpu) { check(as_a_rich_gpu, "as a rich GPU"); }
+TEST_P(WebGpuOp, EqualsTheReferenceUnfused) { check(with_one_kernel_a_node, "unfused"); }
+TEST_P(WebGpuOp, EqualsTheReferenceWithFewBindingsAndWorkgroups) {
+  check(with_few_bindings_and_workgroups, "with few bindings and workgroups");
+}
+TEST_P(WebGpuOp, EqualsTheReferenceWithSmallBindings) {
+  std::map<std::int64_t, Device> devices;
+  const auto& cases = cases_of(GetParam());
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    SCOPED_TRACE(describe(GetParam(), i, cases[i]));
+    const Sample sample = sample_of(GetParam(), cases[i]);
+    const WebGpuOptions options = with_small_bindings(largest_tensor(sample.graph));
+    const std::int64_t limit = options.target->max_binding_bytes;
+    if (!devices.contains(limit)) devices.emplace(limit, Device::webgpu(options));
+    expect_reference(sample, outputs_on(devices.at(limit), sample), "with small bindings");
+  }
+}
+
+}  // namespace
+}  // namespace jerboa::test
