@@ -61,7 +61,7 @@ export class Executable {
       if (buffer.where === "storage") return storage(buffer.name);
       if (buffer.where === "arena") return arenas[buffer.arena]!;
       const made = this.memory.create(buffer.bytes, buffer.name);
-      if (buffer.constant !== undefined) this.gpu.write(made, buffer.constant.slice());
+      if (buffer.constant !== undefined) this.gpu.write(made, new Uint8Array(buffer.constant));
       return made;
     });
     this.sizesOffsets = entry.steps.map((step) => {

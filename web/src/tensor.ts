@@ -44,7 +44,7 @@ export function byteCount(dtype: DType, shape: readonly number[]): number {
 
 /** The elements of bytes that are copied. */
 export function fromBytes(dtype: DType, shape: readonly number[], bytes: Uint8Array): Tensor {
-  return { dtype, shape: [...shape], data: new rows[dtype].array(bytes.slice().buffer) };
+  return { dtype, shape: [...shape], data: new rows[dtype].array(new Uint8Array(bytes).buffer) };
 }
 
 export function bytesOf(data: TensorData): Uint8Array<ArrayBuffer> {
