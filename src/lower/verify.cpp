@@ -23,11 +23,8 @@ class Verifier {
     check_sharing();
     for (std::size_t i = 0; i < program_.dispatches.size(); ++i) check_bindings(i);
     check_order();
-<<<<<<< HEAD
-    detail::verify_gpu(program_);
-=======
     check_in_place();
->>>>>>> wgsl-ops
+    detail::verify_gpu(program_);
   }
 
  private:
