@@ -144,6 +144,7 @@ void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, GpuCode>
   f("steps", x.steps);
   f("uses_f16", x.uses_f16);
   f("uses_subgroups", x.uses_subgroups);
+  f("emitted", x.emitted);
 }
 template <class F, class T>
 void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Program> {
