@@ -98,11 +98,12 @@ Workload matmul_workload(const std::string& name, std::int64_t m, std::int64_t k
   return work;
 }
 
-template <class Model, class Loss>
-Workload training_workload(const std::string& name, Model model, Loss loss, const Batch& batch, const Device& device) {
+template <class Model, class Loss, class Optimizer = Adam>
+Workload training_workload(const std::string& name, Model model, Loss loss, const Batch& batch, const Device& device,
+                           const Optimizer& optimizer = Optimizer{.lr = 1e-4}) {
   const double start = now();
   auto module = std::make_shared<Module>(
-      compile_module(std::move(model), loss, specs_of(batch), Adam{.lr = 1e-4}, {.device = device}));
+      compile_module(std::move(model), loss, specs_of(batch), optimizer, {.device = device}));
   Workload work{name, name, 0, [module, batch] { module->step(batch).loss(); }, now() - start, module->kernel_count(),
                 0,    {}};
   work.activations = module->session().memory_report("run").activations;
@@ -122,14 +123,30 @@ Workload gpt_workload(const std::string& name, Gpt model, int batch, int length,
   return training_workload(name, std::move(model), next_token_loss, data, device);
 }
 
+// GPT-2 with 124 million parameters (and as many again for its head, which is not tied here).
+Workload gpt2_workload(const Device& device) {
+  Gpt model{.vocab = 50304, .width = 768, .layers = 12, .heads = 12, .context = 1024};
+  const Batch data{{"ids", random_ids({8, 1024}, model.vocab, 1)}, {"targets", random_ids({8, 1024}, model.vocab, 2)}};
+  return training_workload("gpt2", std::move(model), next_token_loss, data, device, AdamW{.lr = 1e-4});
+}
+
 std::vector<std::string> workload_names() {
-  return {"matmul512", "matmul1024", "matmul4096x768x3072", "small", "tiny", "mlp"};
+  return {"matmul512", "matmul1024", "matmul4096x768x3072", "matmul4096", "small", "tiny", "mlp", "gpt2"};
+}
+
+// Those that are measured unless others are asked for: some are too large for a CPU.
+std::vector<std::string> default_names(const Device& device) {
+  std::vector<std::string> names = workload_names();
+  if (device.name() != "webgpu") std::erase_if(names, [](const auto& name) { return name == "gpt2" || name == "matmul4096"; });
+  return names;
 }
 
 Workload make(const std::string& name, const Device& device) {
   if (name == "matmul512") return matmul_workload(name, 512, 512, 512, device);
   if (name == "matmul1024") return matmul_workload(name, 1024, 1024, 1024, device);
   if (name == "matmul4096x768x3072") return matmul_workload(name, 4096, 768, 3072, device);
+  if (name == "matmul4096") return matmul_workload(name, 4096, 4096, 4096, device);
+  if (name == "gpt2") return gpt2_workload(device);
   if (name == "small") return gpt_workload(name, Gpt{}, 8, 128, device);
   if (name == "tiny")
     return gpt_workload(name, Gpt{.width = 64, .layers = 2, .heads = 4, .context = 32}, 16, 32, device);
@@ -159,48 +176,77 @@ std::vector<double> measure(const Workload& work, double seconds) {
 
 struct Options {
   std::vector<std::string> names;
-  std::string device = "best", against;
+  std::string device = "cpu", against;
+  std::vector<std::string> torch_forms{"eager", "compiled", "graph"};
   int threads = 0, turns = 3;
   double seconds = 2;
   bool json = false, profile = false;
 };
 
+// A peer's form, with what was measured of it.
+struct Peer {
+  std::string form;
+  std::vector<double> samples;
+};
+
+std::vector<Peer> peers_for(const Options& options, const Device& device) {
+  if (options.against.empty()) return {};
+  std::vector<Peer> peers;
+  const bool on_gpu = device.name() == "webgpu";
+  for (const std::string& form : on_gpu ? options.torch_forms : std::vector<std::string>{"cpu"}) peers.push_back({form, {}});
+  return peers;
+}
+
+void print_row(const Workload& work, double seconds, const std::vector<Peer>& peers) {
+  fmt::print("{:<22} {:>9.3f} ms {:>10} {:>8} {:>6.0f} ms {:>7.1f} MB", work.name, seconds * 1e3,
+             work.flops > 0 ? fmt::format("{:.1f}", work.flops / seconds * 1e-9) : "", work.kernels,
+             work.compile_seconds * 1e3, static_cast<double>(work.activations) * 1e-6);
+  for (const Peer& peer : peers) fmt::print(" {:>11.3f} ms {:>6.2f}x", median(peer.samples) * 1e3, median(peer.samples) / seconds);
+  fmt::print("\n");
+  std::fflush(stdout);
+}
+
+nlohmann::ordered_json row_json(const Workload& work, const std::vector<double>& samples, const std::vector<Peer>& peers) {
+  const double seconds = median(samples);
+  nlohmann::ordered_json row{{"work", work.name},
+                             {"seconds", seconds},
+                             {"samples", samples.size()},
+                             {"kernels", work.kernels},
+                             {"compile_seconds", work.compile_seconds},
+                             {"activation_bytes", work.activations}};
+  if (work.flops > 0) row["gflops"] = work.flops / seconds * 1e-9;
+  for (const Peer& peer : peers) row["torch_" + peer.form + "_seconds"] = median(peer.samples);
+  return row;
+}
+
 void run_bench(const Options& options) {
-  const Device device = options.device == "cpu" || options.device == "best" ? Device::cpu(options.threads)
-                                                                            : Device::by_name(options.device);
+  const Device device = options.device == "cpu" ? Device::cpu(options.threads) : Device::by_name(options.device);
   auto json = nlohmann::ordered_json::array();
-  if (!options.json)
-    fmt::print("{:<22} {:>12} {:>10} {:>8} {:>9} {:>10}{}\n", "work", "median", "GFLOP/s", "kernels", "compile",
-               "activations", options.against.empty() ? "" : fmt::format(" {:>12} {:>7}", options.against, "ratio"));
-  for (const std::string& name : options.names.empty() ? workload_names() : options.names) {
+  std::vector<Peer> peers = peers_for(options, device);
+  if (!options.json) {
+    fmt::print("device: {}\n", device.description());
+    fmt::print("{:<22} {:>12} {:>10} {:>8} {:>9} {:>10}", "work", "median", "GFLOP/s", "kernels", "compile", "activations");
+    for (const Peer& peer : peers) fmt::print(" {:>14} {:>7}", "torch " + peer.form, "ratio");
+    fmt::print("\n");
+  }
+  for (const std::string& name : options.names.empty() ? default_names(device) : options.names) {
     const Workload work = make(name, device);
     for (int i = 0; i < 3; ++i) work.run();
-    std::vector<double> own, peer;
-    // Taking turns, so that both see the same noise.
+    std::vector<double> own;
+    for (Peer& peer : peers) peer.samples.clear();
+    // Taking turns, so that all see the same noise.
     for (int turn = 0; turn < options.turns; ++turn) {
       const auto samples = measure(work, options.seconds / options.turns);
       own.insert(own.end(), samples.begin(), samples.end());
-      if (options.against == "torch") {
-        const auto theirs = torch_samples(work.peer, options.threads, options.seconds / options.turns);
-        peer.insert(peer.end(), theirs.begin(), theirs.end());
+      for (Peer& peer : peers) {
+        const auto theirs = torch_samples(work.peer, peer.form, options.threads, options.seconds / options.turns);
+        peer.samples.insert(peer.samples.end(), theirs.begin(), theirs.end());
       }
     }
-    const double seconds = median(own), other = median(peer);
     if (options.json) {
-      json.push_back({{"work", name},
-                      {"seconds", seconds},
-                      {"samples", own.size()},
-                      {"kernels", work.kernels},
-                      {"compile_seconds", work.compile_seconds},
-                      {"activation_bytes", work.activations}});
-      if (work.flops > 0) json.back()["gflops"] = work.flops / seconds * 1e-9;
-      if (!peer.empty()) json.back()[options.against + "_seconds"] = other;
+      json.push_back(row_json(work, own, peers));
     } else {
-      fmt::print("{:<22} {:>9.3f} ms {:>10} {:>8} {:>6.0f} ms {:>7.1f} MB{}\n", name, seconds * 1e3,
-                 work.flops > 0 ? fmt::format("{:.1f}", work.flops / seconds * 1e-9) : "", work.kernels,
-                 work.compile_seconds * 1e3, static_cast<double>(work.activations) * 1e-6,
-                 peer.empty() ? "" : fmt::format(" {:>9.3f} ms {:>6.2f}x", other * 1e3, other / seconds));
-      std::fflush(stdout);
+      print_row(work, median(own), peers);
       if (options.profile && work.profile) fmt::print("{}", work.profile());
     }
   }
@@ -214,13 +260,15 @@ void add_bench(CLI::App& app) {
   auto options = std::make_shared<Options>();
   command->add_option("work", options->names,
                       fmt::format("What to measure, by default all: {}", fmt::join(workload_names(), ", ")));
-  command->add_option("--device", options->device, "cpu or reference");
+  command->add_option("--device", options->device, "cpu, webgpu or reference");
   command->add_option("--threads", options->threads, "Threads; by default one a core");
   command->add_option("--seconds", options->seconds, "How long to measure each");
   command->add_option("--turns", options->turns, "In how many turns, with the peer's between them")
       ->check(CLI::PositiveNumber);
   command->add_option("--against", options->against, "A peer to measure in the same run")
       ->check(CLI::IsMember({"torch"}));
+  command->add_option("--torch-forms", options->torch_forms, "Of PyTorch on a GPU")
+      ->check(CLI::IsMember({"eager", "compiled", "graph"}));
   command->add_flag("--json", options->json, "Print JSON");
   command->add_flag("--profile", options->profile, "Print the time of each kernel, and the memory");
   command->callback([options] { run_bench(*options); });

@@ -13,6 +13,7 @@ namespace jerboa::cli {
 struct Failure {};
 
 void add_bench(CLI::App& app);
+void add_devices(CLI::App& app);
 void add_template(CLI::App& app);
 void add_tokenizer(CLI::App& app);
 void add_verify(CLI::App& app);

@@ -15,7 +15,7 @@ namespace {
 // run several times too slow, which would make a comparison unfair.
 constexpr const char* program = R"(
 import os, sys, time
-work, threads, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+work, form, threads, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 os.environ.setdefault('OPENBLAS_CORETYPE', 'SkylakeX')
 os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
 os.environ['OMP_NUM_THREADS'] = os.environ['OPENBLAS_NUM_THREADS'] = str(threads)
@@ -24,6 +24,8 @@ import torch.nn as nn
 import torch.nn.functional as F
 torch.set_num_threads(threads)
 torch.manual_seed(0)
+device = 'cpu' if form == 'cpu' else 'cuda'
+torch.set_default_dtype(torch.float32)
 
 class Block(nn.Module):
     def __init__(self, d, h):
@@ -52,30 +54,47 @@ class Gpt(nn.Module):
         self.norm, self.head = nn.LayerNorm(d), nn.Linear(d, vocab, bias=False)
         self.register_buffer('mask', torch.ones(T, T, dtype=torch.bool).triu(1))
     def forward(self, ids):
-        x = self.tok(ids) + self.pos(torch.arange(ids.shape[1]))
+        x = self.tok(ids) + self.pos(torch.arange(ids.shape[1], device=ids.device))
         for block in self.blocks: x = block(x, self.mask)
         return self.head(self.norm(x))
 
-def training(model, inputs, targets):
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
-    def run():
-        optimizer.zero_grad(set_to_none=True)
+def training(model, inputs, targets, kind=torch.optim.Adam):
+    model, inputs, targets = model.to(device), inputs.to(device), targets.to(device)
+    on_gpu = dict(fused=True, capturable=True) if device == 'cuda' else {}
+    optimizer = kind(model.parameters(), lr=1e-4, **on_gpu)
+    def loss_of(inputs, targets):
         logits = model(inputs)
-        loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
+        return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
+    if form == 'compiled': loss_of = torch.compile(loss_of)
+    def step():
+        optimizer.zero_grad(set_to_none=form != 'graph')
+        loss = loss_of(inputs, targets)
         loss.backward()
         optimizer.step()
+        return loss
+    if form != 'graph': return lambda: step().item()
+    # Warm up beside the main stream, record one step, replay it.
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3): step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph): loss = step()
+    def replay():
+        graph.replay()
         return loss.item()
-    return run
+    return replay
 
-def gpt(B, T, d, layers, h):
-    return training(Gpt(256, d, layers, h, T), torch.randint(0, 256, (B, T)), torch.randint(0, 256, (B, T)))
+def gpt(B, T, d, layers, h, vocab=256, kind=torch.optim.Adam):
+    return training(Gpt(vocab, d, layers, h, T), torch.randint(0, vocab, (B, T)), torch.randint(0, vocab, (B, T)), kind)
 
 def product(m, k, n):
-    a, b = torch.randn(m, k), torch.randn(k, n)
-    return lambda: (a @ b).sum(1)
+    a, b = torch.randn(m, k, device=device), torch.randn(k, n, device=device)
+    return lambda: (a @ b).sum(1).cpu()
 
 if work == 'small': run = gpt(8, 128, 256, 4, 8)
 elif work == 'tiny': run = gpt(16, 32, 64, 2, 4)
+elif work == 'gpt2': run = gpt(8, 1024, 768, 12, 12, 50304, torch.optim.AdamW)
 elif work == 'mlp':
     net = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
     run = training(net, torch.randn(128, 784), torch.randint(0, 10, (128,)))
@@ -100,18 +119,20 @@ std::string python() {
 
 }  // namespace
 
-std::vector<double> torch_samples(const std::string& work, int threads, double seconds) {
+std::vector<double> torch_samples(const std::string& work, const std::string& form, int threads, double seconds) {
   static const std::string interpreter = python();
   if (threads <= 0) threads = static_cast<int>(std::thread::hardware_concurrency());
   std::string quoted(program);
   for (std::size_t at = 0; (at = quoted.find('\'', at)) != std::string::npos; at += 4) quoted.replace(at, 1, "'\\''");
-  const std::string command = fmt::format("{} -c '{}' {} {} {}", interpreter, quoted, work, threads, seconds);
+  const std::string command = fmt::format("{} -c '{}' {} {} {} {}", interpreter, quoted, work, form, threads, seconds);
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen(command.c_str(), "r"), pclose);
   std::vector<double> samples;
   double sample = 0;
   while (pipe && std::fscanf(pipe.get(), "%lf", &sample) == 1) samples.push_back(sample);
   if (samples.empty())
-    throw Error("PyTorch did not run: install Debian's python3-torch, or set JERBOA_PYTHON to a Python that has it");
+    throw Error(
+        fmt::format("PyTorch ({}) did not run: install Debian's python3-torch, or set JERBOA_PYTHON to a Python that has it",
+                    form));
   return samples;
 }
 

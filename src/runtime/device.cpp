@@ -32,6 +32,11 @@ Device Device::cpu(int threads) {
   options.threads = threads;
   return Device(make_cpu_backend(options));
 }
+#ifndef JERBOA_WEBGPU
+std::vector<AdapterInfo> webgpu_adapters(const std::string&) {
+  throw DeviceError("this Jerboa was built without WebGPU (JERBOA_WEBGPU=OFF)");
+}
+#endif
 Device Device::reference() { return Device(make_reference_backend(Precision::f32)); }
 Device Device::reference64() { return Device(make_reference_backend(Precision::f64)); }
 

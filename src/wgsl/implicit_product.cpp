@@ -143,14 +143,18 @@ class ProductWriter {
       ImplicitProduct::Element element;
     };
     std::vector<Own> own;
+    // The workgroup takes some whole rows of the tile at a time: of inner elements, or across them.
+    const int fastest = operand.along_inner ? tile_inner : tile_;
+    const std::string fast = shader.let("fast", fmt::format("lane % {}u", fastest));
     for (int i = 0; i < tile_ * tile_inner / threads; ++i) {
-      const std::string number = fmt::format("(lane + {}u)", i * threads);
-      const int fastest = operand.along_inner ? tile_inner : tile_;
-      const std::string fast = shader.let("fast", fmt::format("{} % {}u", number, fastest));
-      const std::string slow = shader.let("slow", fmt::format("{} / {}u", number, fastest));
-      const std::string& across = operand.along_inner ? slow : fast;
-      const std::string at = shader.let("at", fmt::format("{} + {}", first, across));
-      own.push_back({at, across, operand.along_inner ? fast : slow, operand.at(shader, at)});
+      const std::string slow = shader.let("slow", fmt::format("lane / {}u + {}u", fastest, i * threads / fastest));
+      if (operand.along_inner || i == 0) {
+        const std::string& across = operand.along_inner ? slow : fast;
+        const std::string at = shader.let("at", fmt::format("{} + {}", first, across));
+        own.push_back({at, across, operand.along_inner ? fast : slow, operand.at(shader, at)});
+      } else {
+        own.push_back({own[0].at, fast, slow, own[0].element});
+      }
     }
     return [this, &shader, own = std::move(own), tile, end, inner_end] {
       for (const Own& one : own) {

@@ -78,6 +78,7 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string name() const = 0;
+  virtual std::string description() const { return name(); }
   virtual std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes) = 0;
   virtual std::unique_ptr<Executable> compile(const Graph& graph, const FindStorage& storage) = 0;
   /// The same from a program that was compiled for such a device before.

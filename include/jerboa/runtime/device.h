@@ -27,6 +27,8 @@ class Device {
   static Device by_name(const std::string& name);
 
   std::string name() const { return backend_->name(); }
+  /// The name, and of a GPU what it is.
+  std::string description() const { return backend_->description(); }
   Backend& backend() const { return *backend_; }
 
  private:

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <jerboa/backend/webgpu.h>
 #include <jerboa/lower/lower.h>
 #include <jerboa/wgsl/emit_wgsl.h>
@@ -13,6 +15,9 @@ class WebGpuBackend final : public Backend {
       : device_(webgpu::GpuDevice::open(options)), sentinel_(options.sentinel) {}
 
   std::string name() const override { return "webgpu"; }
+  std::string description() const override {
+    return fmt::format("webgpu, {} ({})", device_->info().name, device_->info().driver);
+  }
   std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes) override {
     return std::make_shared<webgpu::GpuTensor>(device_, dtype, sizes);
   }

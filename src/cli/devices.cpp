@@ -1,0 +1,48 @@
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <thread>
+
+#include <jerboa/jerboa.h>
+
+#include "cli/commands.h"
+
+namespace jerboa::cli {
+namespace {
+
+std::string megabytes(std::int64_t bytes) { return fmt::format("{} MiB", bytes >> 20); }
+
+void print_adapter(const AdapterInfo& adapter) {
+  std::string features = adapter.f16 ? "f16" : "no f16";
+  if (adapter.subgroup_max > 0)
+    features += adapter.subgroup_min == adapter.subgroup_max
+                    ? fmt::format(", subgroups of {}", adapter.subgroup_max)
+                    : fmt::format(", subgroups of {} to {}", adapter.subgroup_min, adapter.subgroup_max);
+  if (adapter.subgroup_matrices) features += ", subgroup matrices";
+  if (adapter.timestamps) features += ", timestamps";
+  fmt::print("webgpu  {} ({}, {})\n", adapter.name, adapter.kind, adapter.driver);
+  fmt::print("        {}\n", features);
+  fmt::print("        buffers of {}, bindings of {}, {} storage buffers a kernel, {} KiB of workgroup memory, {} threads a workgroup\n",
+             megabytes(adapter.max_buffer_bytes), megabytes(adapter.max_binding_bytes), adapter.max_bindings,
+             adapter.workgroup_bytes >> 10, adapter.max_invocations);
+}
+
+void run_devices() {
+  fmt::print("cpu     {} threads\n", std::thread::hardware_concurrency());
+  try {
+    const auto adapters = webgpu_adapters();
+    for (const AdapterInfo& adapter : adapters) print_adapter(adapter);
+    if (adapters.empty()) fmt::print("webgpu  no adapter: install a Vulkan driver\n");
+  } catch (const DeviceError& error) {
+    fmt::print("webgpu  {}\n", error.what());
+  }
+  fmt::print("best    {}\n", Device::best().description());
+}
+
+}  // namespace
+
+void add_devices(CLI::App& app) {
+  app.add_subcommand("devices", "List where programs can run: the CPU, and WebGPU's adapters with features and limits")
+      ->callback(run_devices);
+}
+
+}  // namespace jerboa::cli

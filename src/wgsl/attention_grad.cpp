@@ -1,0 +1,282 @@
+#include "wgsl/attention_grad.h"
+
+#include <functional>
+
+#include "wgsl/row_reduction.h"
+#include "wgsl/whole_kernels.h"
+
+// The gradient of attention, with p = exp(score - lse):
+//   dp = dout · v,  dscore = p (dp - Σ dout · out),  dq = Σ dscore slope k,  dk = Σ dscore slope q,  dv = Σ p dout.
+// Probabilities are computed again; who stores a result also sums it, over all heads that share a key head.
+namespace jerboa::wgsl {
+namespace {
+
+AttentionAttrs forward_attrs(const KernelSpec& kernel) {
+  const auto& attrs = std::get<AttentionGradAttrs>(kernel.attrs);
+  return {attrs.scale, attrs.causal, attrs.window, attrs.soft_cap, attrs.ring};
+}
+
+// What each query needs of its own.
+void write_row_terms(KernelWriter& writer, const AttentionGrad& attention) {
+  const int threads = writer.target().software ? 32 : 64;
+  Shader shader = writer.shader("attention_row_terms", threads);
+  shader.line("let query = group * {}u + lane;", threads);
+  shader.line("if (query >= {}) {{ return; }}", shader.size(attention.queries()));
+  const auto index = shader.split_index("query", {attention.batch, attention.heads, attention.time});
+  shader.line("var mean = 0.0;");
+  shader.open("for (var feature = 0u; feature < {}; feature++) {{", shader.size(attention.value_size));
+  const std::vector<std::string> at{index[0], index[1], index[2], "feature"};
+  shader.line("mean += {} * {};", shader.load(*attention.out, at), shader.load(*attention.dout, at));
+  shader.close();
+  shader.store(attention.row_terms, "query * 2u", shader.load(*attention.lse, index));
+  shader.store(attention.row_terms, "query * 2u + 1u", "mean");
+  writer.add(shader, groups_of(attention.queries(), threads));
+}
+
+// A sink takes probability from all queries of its head, and gives no value for it.
+void write_sinks(KernelWriter& writer, const AttentionGrad& attention) {
+  const Dim queries = attention.batch * attention.time;
+  const int threads = lanes_for(queries.upper_bound(), writer.target());
+  Shader shader = writer.shader("attention_dsinks", threads);
+  shader.line("let sink = {};", shader.load(*attention.sinks, {"group"}));
+  RowReduction sum(shader, Op::sum, DType::f32);
+  if (queries.upper_bound() > 0) {
+    shader.open("for (var query = lane; query < {}; query += {}u) {{", shader.size(queries), threads);
+    const auto index = shader.split_index("query", {attention.batch, attention.time});
+    sum.add(fmt::format("exp(sink - {}) * {}", attention.lse_of(shader, index[0], "group", index[1]),
+                        attention.mean_of(shader, index[0], "group", index[1])),
+            "query");
+    shader.close();
+  }
+  const std::string total = sum.finish(threads, "lane", threads);
+  shader.open("if (lane == 0u) {{");
+  shader.store(*attention.dsinks, {"group"}, fmt::format("-{}", total));
+  shader.close();
+  writer.add(shader, attention.heads);
+}
+
+// Each thread one element of the mask, summed over what it broadcasts to.
+void write_mask(KernelWriter& writer, const AttentionGrad& attention) {
+  const int threads = writer.target().software ? 32 : 64;
+  Shader shader = writer.shader("attention_dmask", threads);
+  write_score_functions(shader, attention);
+  const std::size_t rank = attention.mask->shape.size();
+  const std::vector<Dim> scores{attention.batch, attention.heads, attention.time, attention.keys};
+  std::vector<Dim> own(4, Dim(1)), summed = scores;
+  for (std::size_t i = 0; i < rank; ++i)
+    if (!(attention.mask->shape[i] == Dim(1))) {
+      own[4 - rank + i] = scores[4 - rank + i];
+      summed[4 - rank + i] = Dim(1);
+    }
+  const Dim count = element_count(own), each = element_count(summed);
+  if (count.upper_bound() == 0) return;
+  shader.line("let element = group * {}u + lane;", threads);
+  shader.line("if (element >= {}) {{ return; }}", shader.size(count));
+  const auto own_index = shader.split_index("element", own);
+  shader.line("var sum = 0.0;");
+  if (each.upper_bound() > 0) {
+    shader.open("for (var number = 0u; number < {}; number++) {{", shader.size(each));
+    const auto summed_index = shader.split_index("number", summed);
+    const char* names[] = {"batch", "head", "time", "key"};
+    for (std::size_t i = 0; i < 4; ++i)
+      shader.line("let {} = {};", names[i], summed[i] == Dim(1) ? own_index[i] : summed_index[i]);
+    shader.line("let own_sight = sight(batch, time); let position = key_position(batch, key);");
+    shader.open("if (position >= own_sight.x && position < own_sight.y) {{");
+    shader.line("let key_head = head / {};", shader.size(attention.group));
+    shader.line("var product = 0.0; var dweight = 0.0;");
+    shader.open("for (var feature = 0u; feature < {}; feature++) {{", shader.size(attention.size));
+    shader.line("product += {} * {};", shader.load(*attention.q, {"batch", "head", "time", "feature"}),
+                shader.load(*attention.k, {"batch", "key_head", "key", "feature"}));
+    shader.close();
+    shader.open("for (var feature = 0u; feature < {}; feature++) {{", shader.size(attention.value_size));
+    shader.line("dweight += {} * {};", shader.load(*attention.dout, {"batch", "head", "time", "feature"}),
+                shader.load(*attention.v, {"batch", "key_head", "key", "feature"}));
+    shader.close();
+    shader.line("let own_score = score(own_sight, batch, head, time, key, position, product).x;");
+    shader.line("if (own_score > {}) {{ sum += exp(own_score - {}) * (dweight - {}); }}", unseen_score,
+                attention.lse_of(shader, "batch", "head", "time"), attention.mean_of(shader, "batch", "head", "time"));
+    shader.close();
+    shader.close();
+  }
+  shader.store(attention.dmask->binding,
+               shader.place(attention.dmask->offset, attention.broadcast_strides(*attention.dmask), own_index), "sum");
+  writer.add(shader, groups_of(count, threads));
+}
+
+// The forms for a driver on the CPU: each thread up to four queries, or four keys, side by side.
+
+// product_j and dweight_j become the probabilities weight_j and the gradients of the products.
+void write_weights(Shader& shader, const Lanes& lanes, int j, const std::function<std::string(int)>& score,
+                   const std::string& lse, const std::string& mean) {
+  shader.open("{{");
+  for (int i = 0; i < lanes.count(); ++i) shader.line("let score_{} = {};", i, score(i));
+  const auto component = [&](char which) {
+    return lanes.each([&](int i) { return fmt::format("score_{}.{}", i, which); });
+  };
+  shader.line("let scores = {}; let slopes = {};", component('x'), component('y'));
+  shader.line("weight_{0} = select({1}(), exp(scores - {2}), scores > {1}({3}));", j, lanes.type(), lse, unseen_score);
+  shader.line("dproduct_{0} = weight_{0} * (dweight_{0} - {1}) * slopes;", j, mean);
+  shader.close();
+}
+
+void declare_weights(Shader& shader, const Lanes& lanes) {
+  for (int j = 0; j < others_at_a_time; ++j)
+    shader.line("var weight_{0} = {1}(); var dproduct_{0} = {1}();", j, lanes.type());
+}
+
+void open_feature_loop(Shader& shader, const Dim& size) {
+  shader.open("for (var feature = 0u; feature < {}; feature++) {{", shader.size(size));
+}
+
+void write_query_rows(KernelWriter& writer, const AttentionGrad& attention) {
+  constexpr int threads = 32;
+  const Lanes lanes(attention.rows().upper_bound());
+  Shader shader = writer.shader("attention_dq_rows", threads);
+  write_score_functions(shader, attention);
+  const Dim blocks = groups_of(attention.rows(), lanes.count());
+  const Dim count = attention.batch * attention.key_heads * blocks;
+  shader.line("let number = group * {}u + lane;", threads);
+  shader.line("if (number >= {}) {{ return; }}", shader.size(count));
+  const auto index = shader.split_index("number", {attention.batch, attention.key_heads, blocks});
+  shader.line("let batch = {}; let key_head = {};", index[0], index[1]);
+  std::string least, most;
+  for (int i = 0; i < lanes.count(); ++i) {
+    shader.line("let row_{0} = {1} * {2}u + {0}u;", i, index[2], lanes.count());
+    shader.line("let safe_{0} = min(row_{0}, {1} - 1u);", i, shader.size(attention.rows()));
+    shader.line("let head_{0} = key_head * {1} + safe_{0} / {2};", i, shader.size(attention.group),
+                shader.size(attention.time));
+    shader.line("let time_{0} = safe_{0} % {1};", i, shader.size(attention.time));
+    shader.line("let sight_{0} = sight(batch, time_{0});", i);
+    least = i == 0 ? "sight_0.x" : fmt::format("min({}, sight_{}.x)", least, i);
+    most = i == 0 ? "sight_0.y" : fmt::format("max({}, sight_{}.y)", most, i);
+  }
+  shader.line("let range = key_range(batch, {}, {});", least, most);
+  const auto head = [](int i) { return fmt::format("head_{}", i); };
+  const auto time = [](int i) { return fmt::format("time_{}", i); };
+  const auto of_query = [&](const TensorAccess& tensor) {
+    return [&](int i) { return shader.load(tensor, {"batch", head(i), time(i), "feature"}); };
+  };
+  const auto of_key = [&](const TensorAccess& tensor) {
+    return [&](int j) { return shader.load(tensor, {"batch", "key_head", fmt::format("key_{}", j), "feature"}); };
+  };
+  shader.line("let lse = {};", lanes.each([&](int i) { return attention.lse_of(shader, "batch", head(i), time(i)); }));
+  shader.line("let mean = {};",
+              lanes.each([&](int i) { return attention.mean_of(shader, "batch", head(i), time(i)); }));
+  shader.line("var dq = array<{}, {}>();", lanes.type(), attention.size.upper_bound());
+  shader.open("for (var key = range.x; key < range.y; key += {}u) {{", others_at_a_time);
+  for (int j = 0; j < others_at_a_time; ++j) shader.line("let key_{0} = min(key + {0}u, range.y - 1u);", j);
+  write_products(shader, "product", lanes, attention.size, of_query(*attention.q), of_key(*attention.k));
+  write_products(shader, "dweight", lanes, attention.value_size, of_query(*attention.dout), of_key(*attention.v));
+  declare_weights(shader, lanes);
+  for (int j = 0; j < others_at_a_time; ++j) {
+    shader.line("let position_{0} = select(-1, key_position(batch, key_{0}), key + {0}u < range.y);", j);
+    write_weights(
+        shader, lanes, j,
+        [&](int i) {
+          return fmt::format("score(sight_{0}, batch, head_{0}, time_{0}, key_{1}, position_{1}, {2})", i, j,
+                             lanes.at(fmt::format("product_{}", j), i));
+        },
+        "lse", "mean");
+  }
+  write_sums(shader, "dq", "dproduct", attention.size, of_key(*attention.k));
+  shader.close();
+  for (int i = 0; i < lanes.count(); ++i) {
+    shader.open("if (row_{} < {}) {{", i, shader.size(attention.rows()));
+    open_feature_loop(shader, attention.size);
+    shader.store(*attention.dq, {"batch", head(i), time(i), "feature"}, lanes.at("dq[feature]", i));
+    shader.close();
+    shader.close();
+  }
+  writer.add(shader, groups_of(count, threads));
+}
+
+void write_key_rows(KernelWriter& writer, const AttentionGrad& attention) {
+  constexpr int threads = 32;
+  const Lanes lanes(attention.keys.upper_bound());
+  Shader shader = writer.shader("attention_dkv_rows", threads);
+  write_score_functions(shader, attention);
+  const Dim blocks = groups_of(attention.keys, lanes.count());
+  const Dim count = attention.batch * attention.key_heads * blocks;
+  shader.line("let number = group * {}u + lane;", threads);
+  shader.line("if (number >= {}) {{ return; }}", shader.size(count));
+  const auto index = shader.split_index("number", {attention.batch, attention.key_heads, blocks});
+  shader.line("let batch = {}; let key_head = {};", index[0], index[1]);
+  for (int i = 0; i < lanes.count(); ++i) {
+    shader.line("let wanted_{0} = {1} * {2}u + {0}u;", i, index[2], lanes.count());
+    shader.line("let key_{0} = min(wanted_{0}, {1} - 1u);", i, shader.size(attention.keys));
+    shader.line("let position_{0} = key_position(batch, key_{0});", i);
+  }
+  shader.line("let range = time_range(key_0, key_{} + 1u);", lanes.count() - 1);
+  const auto key = [](int i) { return fmt::format("key_{}", i); };
+  const auto of_query = [&](const TensorAccess& tensor) {
+    return [&](int j) { return shader.load(tensor, {"batch", "head", fmt::format("time_{}", j), "feature"}); };
+  };
+  const auto of_key = [&](const TensorAccess& tensor) {
+    return [&](int i) { return shader.load(tensor, {"batch", "key_head", key(i), "feature"}); };
+  };
+  shader.line("var dk = array<{}, {}>();", lanes.type(), attention.size.upper_bound());
+  shader.line("var dv = array<{}, {}>();", lanes.type(), attention.value_size.upper_bound());
+  shader.open("for (var member = 0u; member < {}; member++) {{", shader.size(attention.group));
+  shader.line("let head = key_head * {} + member;", shader.size(attention.group));
+  shader.open("for (var time = range.x; time < range.y; time += {}u) {{", others_at_a_time);
+  for (int j = 0; j < others_at_a_time; ++j) {
+    shader.line("let time_{0} = min(time + {0}u, range.y - 1u);", j);
+    shader.line("let sight_{0} = select(vec2i(), sight(batch, time_{0}), time + {0}u < range.y);", j);
+  }
+  write_products(shader, "product", lanes, attention.size, of_key(*attention.k), of_query(*attention.q));
+  write_products(shader, "dweight", lanes, attention.value_size, of_key(*attention.v), of_query(*attention.dout));
+  declare_weights(shader, lanes);
+  for (int j = 0; j < others_at_a_time; ++j)
+    write_weights(
+        shader, lanes, j,
+        [&](int i) {
+          return fmt::format("score(sight_{1}, batch, head, time_{1}, key_{0}, position_{0}, {2})", i, j,
+                             lanes.at(fmt::format("product_{}", j), i));
+        },
+        attention.lse_of(shader, "batch", "head", fmt::format("time_{}", j)),
+        attention.mean_of(shader, "batch", "head", fmt::format("time_{}", j)));
+  write_sums(shader, "dk", "dproduct", attention.size, of_query(*attention.q));
+  write_sums(shader, "dv", "weight", attention.value_size, of_query(*attention.dout));
+  shader.close();
+  shader.close();
+  for (int i = 0; i < lanes.count(); ++i) {
+    shader.open("if (wanted_{} < {}) {{", i, shader.size(attention.keys));
+    open_feature_loop(shader, attention.size);
+    shader.store(*attention.dk, {"batch", "key_head", key(i), "feature"}, lanes.at("dk[feature]", i));
+    shader.close();
+    open_feature_loop(shader, attention.value_size);
+    shader.store(*attention.dv, {"batch", "key_head", key(i), "feature"}, lanes.at("dv[feature]", i));
+    shader.close();
+    shader.close();
+  }
+  writer.add(shader, groups_of(count, threads));
+}
+
+}  // namespace
+
+AttentionGrad::AttentionGrad(KernelWriter& writer)
+    : Attention(writer.kernel(), 6, forward_attrs(writer.kernel())),
+      out(&writer.kernel().operands[3]),
+      lse(&writer.kernel().operands[4]),
+      dout(&writer.kernel().operands[5]),
+      dq(writer.kernel().results.data()),
+      dk(&writer.kernel().results[1]),
+      dv(&writer.kernel().results[2]),
+      row_terms(writer.workspace(DType::f32, queries() * Dim(2))) {
+  std::size_t next = 3;
+  if (sinks != nullptr) dsinks = &writer.kernel().results[next++];
+  if (std::get<AttentionGradAttrs>(writer.kernel().attrs).mask_grad) dmask = &writer.kernel().results[next];
+}
+
+template <>
+void write_whole_op<Op::attention_grad>(KernelWriter& writer) {
+  const AttentionGrad attention(writer);
+  const bool has_queries = attention.queries().upper_bound() > 0, has_keys = attention.keys.upper_bound() > 0;
+  if (has_queries) write_row_terms(writer, attention);
+  if (has_queries) write_query_rows(writer, attention);
+  if (has_keys) write_key_rows(writer, attention);
+  if (attention.dsinks != nullptr) write_sinks(writer, attention);
+  if (attention.dmask != nullptr) write_mask(writer, attention);
+}
+
+}  // namespace jerboa::wgsl

@@ -1,0 +1,33 @@
+#pragma once
+
+#include "wgsl/attention.h"
+
+namespace jerboa::wgsl {
+
+/// attention_grad's operands and results by name.
+struct AttentionGrad : Attention {
+  const TensorAccess *out = nullptr, *lse = nullptr, *dout = nullptr;
+  const TensorAccess *dq = nullptr, *dk = nullptr, *dv = nullptr;
+  const TensorAccess *dsinks = nullptr, *dmask = nullptr;  ///< null: not wanted
+  int row_terms = -1;  ///< workspace [query, 2]: the log-sum-exp, and Σ dout · out
+
+  explicit AttentionGrad(KernelWriter& writer);
+
+  /// A query's terms as text.
+  std::string lse_of(Shader& shader, const std::string& b, const std::string& h, const std::string& t) const {
+    return shader.load(row_terms, query(shader, b, h, t) + " * 2u");
+  }
+  std::string mean_of(Shader& shader, const std::string& b, const std::string& h, const std::string& t) const {
+    return shader.load(row_terms, query(shader, b, h, t) + " * 2u + 1u");
+  }
+
+ private:
+  std::string query(Shader& shader, const std::string& b, const std::string& h, const std::string& t) const {
+    return fmt::format("(({} * {} + {}) * {} + {})", b, shader.size(heads), h, shader.size(time), t);
+  }
+};
+
+/// The gradients for q, and for k and v, from tiles in workgroup memory.
+void write_attention_grad_tiles(KernelWriter& writer, const AttentionGrad& attention);
+
+}  // namespace jerboa::wgsl

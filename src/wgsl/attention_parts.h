@@ -1,0 +1,43 @@
+#pragma once
+
+#include <string>
+
+#include "wgsl/attention.h"
+
+namespace jerboa::wgsl {
+
+/// Where attention's results go: straight to out and lse, or, where several workgroups share a query's keys, to
+/// workspace, from which a second shader puts them together.
+class AttentionParts {
+ public:
+  AttentionParts(KernelWriter& writer, const Attention& attention, std::int64_t parts);
+
+  std::int64_t count() const { return parts_; }
+  /// Text of a query's greatest score and of its sum before any key: the sink's, which the first part takes.
+  std::string first_top(Shader& shader, const std::string& head, const std::string& part) const;
+  std::string first_total(const std::string& part) const;
+  /// Cuts the keys [from, to) into the parts: gives the range of this one as `let` names first and end.
+  void write_range(Shader& shader, const std::string& from, const std::string& to, const std::string& part) const;
+
+  /// Stores one feature of Σ p v, and once for each query its greatest score and its sum.
+  void store_sum(Shader& shader, const std::string& batch, const std::string& head, const std::string& time,
+                 const std::string& part, const std::string& feature, const std::string& sum,
+                 const std::string& total) const;
+  void store_row(Shader& shader, const std::string& batch, const std::string& head, const std::string& time,
+                 const std::string& part, const std::string& top, const std::string& total) const;
+  /// The second shader, where one is needed.
+  void write_combine(KernelWriter& writer) const;
+
+ private:
+  AttentionParts(const AttentionParts& other, std::int64_t parts)
+      : attention_(other.attention_), out_(other.out_), lse_(other.lse_), parts_(parts) {}
+  std::string number(Shader& shader, const std::string& batch, const std::string& head, const std::string& time,
+                     const std::string& part) const;
+
+  const Attention& attention_;
+  const TensorAccess &out_, &lse_;
+  std::int64_t parts_;
+  int sums_ = -1, rows_ = -1;  // workspace: [query, part, feature], and [query, part, 2] of top and total
+};
+
+}  // namespace jerboa::wgsl
