@@ -19,6 +19,7 @@ const resetButton = element<HTMLButtonElement>("reset");
 const saveButton = element<HTMLButtonElement>("save");
 const promptField = element<HTMLInputElement>("prompt");
 const canvas = element<HTMLCanvasElement>("curve");
+const filesField = element<HTMLInputElement>("files");
 const textView = element<HTMLDivElement>("text");
 
 const stepsBetweenTexts = 50;
@@ -55,7 +56,7 @@ class LossCurve {
     const color = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name);
     const left = 30;
     const bottom = height - 22;
-    const most = Math.max(1, Math.ceil(Math.max(0, ...this.losses.filter(Number.isFinite))));
+    const most = this.losses.length === 0 ? 6 : Math.ceil(this.losses.reduce((a, b) => Math.max(a, b), 1));
     const count = Math.max(20, this.losses.length);
     const x = (step: number) => left + ((step - 1) / (count - 1)) * (width - left - 8);
     const y = (loss: number) => bottom - (loss / most) * (bottom - 8);
@@ -74,9 +75,7 @@ class LossCurve {
     context.textBaseline = "top";
     context.fillText(`step ${count}`, width, bottom + 6);
     this.line(color("--faint"), 1, this.losses, x, y);
-    let mean = this.losses[0] ?? 0;
-    const smooth = this.losses.map((loss, i) => (mean += (loss - mean) / Math.min(i + 1, 12)));
-    this.line(color("--accent"), 2.5, smooth, x, y);
+    this.line(color("--accent"), 2.5, smoothed(this.losses), x, y);
   }
 
   private line(color: string, width: number, values: number[], x: (step: number) => number, y: (loss: number) => number): void {
@@ -88,6 +87,16 @@ class LossCurve {
     values.forEach((value, i) => context.lineTo(x(i + 1), y(value)));
     context.stroke();
   }
+}
+
+/** The mean of each value and its neighbours on both sides, more of them where there are many values. */
+function smoothed(values: readonly number[]): number[] {
+  const reach = Math.min(20, Math.ceil(values.length / 25));
+  return values.map((_, i) => {
+    const near = Math.min(reach, i, values.length - 1 - i);
+    const window = values.slice(i - near, i + near + 1);
+    return window.reduce((sum, value) => sum + value, 0) / window.length;
+  });
 }
 
 /** One of the likeliest `topK`, at this temperature. */
@@ -235,11 +244,12 @@ function showStatus(text: string): void {
 function showProblem(error: unknown): void {
   const problem = element("problem");
   const title = document.createElement("strong");
-  title.textContent = error instanceof Error ? error.message : String(error);
+  const message = error instanceof Error ? error.message : String(error);
+  title.textContent = message.charAt(0).toUpperCase() + message.slice(1);
   const help = document.createElement("p");
   if (error instanceof UnsupportedError) help.textContent = "Export the program again for smaller limits, or use another device.";
   else if (error instanceof DeviceLostError) help.textContent = "Reload the page to open the device again. What was trained is lost.";
-  else if (!("gpu" in navigator))
+  else if (navigator.gpu === undefined)
     help.textContent =
       "WebGPU is in Chrome and Edge from 113, in Safari from 26, and in Firefox from 141 on Windows; on Linux, Chrome may need chrome://flags/#enable-unsafe-webgpu.";
   problem.replaceChildren(title, help);
@@ -302,10 +312,12 @@ async function main(): Promise<void> {
   const device = await openDevice();
   void device.lost.then((info) => {
     playground = undefined;
-    showProblem(new DeviceLostError(`The graphics device is gone: ${info.message}`, info.reason));
+    showProblem(new DeviceLostError(`the graphics device is gone: ${info.message}`, info.reason));
     update();
   });
-  const deviceName = device.adapterInfo.description || device.adapterInfo.vendor || "a graphics device";
+  filesField.disabled = false;
+  const { description, vendor, architecture } = device.adapterInfo;
+  const deviceName = description || [vendor, architecture].filter(Boolean).join(" ") || "a graphics device";
   const open = async (bundle: Bundle) => {
     showStatus(`Compiling ${bundle.name} …`);
     const fresh = await Playground.open(device, bundle, curve);
@@ -323,10 +335,7 @@ async function main(): Promise<void> {
   writeButton.onclick = () => void playground?.writeOnce();
   resetButton.onclick = () => playground?.reset();
   saveButton.onclick = () => void guarded(playground?.save() ?? Promise.resolve());
-  element<HTMLInputElement>("files").onchange = (event) => {
-    const files = [...((event.target as HTMLInputElement).files ?? [])];
-    void guarded(chosen(files).then(open));
-  };
+  filesField.onchange = () => void guarded(chosen([...(filesField.files ?? [])]).then(open));
   const first = await bundled();
   if (first === undefined) showStatus(`${deviceName}. Open a program to begin.`);
   else await open(first);
