@@ -55,9 +55,9 @@ inline std::vector<std::pair<std::string, Graph>> gpt_graphs(Gpt model, int batc
 
 /// Writes program, initial parameters, text and a manifest that names them. Compiles for every device that has WebGPU,
 /// and needs none.
-inline void export_gpt(const std::filesystem::path& folder, const Gpt& model, std::string_view text, int batch,
-                       int steps) {
-  const ProgramFile program = compile_program(gpt_graphs(model, batch, steps));
+inline void export_gpt(const std::filesystem::path& folder, const Gpt& model, std::string_view text, int batch, int steps,
+                       const Target& target = Target::webgpu_default()) {
+  const ProgramFile program = compile_program(gpt_graphs(model, batch, steps), target);
   std::filesystem::create_directories(folder);
   save_program(folder / "gpt.jerboa", program);
   save_initial_params(folder / "parameters.safetensors", program);

@@ -39,12 +39,20 @@ WebCase regression() {
   return own;
 }
 
+// Drivers that play a GPU on the CPU take minutes to compile the kernels for real ones, of which the regression has some.
+Target software() {
+  Target target = Target::webgpu_default();
+  target.software = true;
+  return target;
+}
+
 // The example with tiny sizes: a forward pass, 20 steps, decoding.
-Gpt tiny_gpt() { return {.width = 32, .layers = 2, .heads = 2, .context = 16}; }
+Gpt tiny_gpt() { return {.width = 32, .layers = 2, .heads = 4, .context = 16}; }
 
 WebCase gpt() {
   const TextData text(JERBOA_SOURCE_DIR "/README.md", {.batch = 4, .length = 16});
   WebCase own{"gpt", gpt_graphs(tiny_gpt(), 4, 20), {}};
+  own.target = software();
   const HostTensor context = random_ids({1, 16}, 3);
   own.runs.push_back({"forward", {{"ids", context}}});
   for (int i = 0; i < 20; ++i) own.runs.push_back({"step", text.batch(i)});
@@ -71,6 +79,7 @@ WebCase llama_decode() {
                                                                         .cache = {.capacity = 24}});
                                         })}},
               {}};
+  own.target = software();
   own.params = models::read_params(SafeTensors::open(folder), own.graphs[0].second, family);
   std::int32_t done = 0;
   for (const std::int32_t length : {7, 1, 1, 3, 1}) {
@@ -89,7 +98,7 @@ WebCase llama_decode() {
 std::vector<WebCase> web_cases() { return {regression(), gpt(), llama_decode()}; }
 
 void export_page_program(const std::filesystem::path& folder) {
-  export_gpt(folder, tiny_gpt(), MappedFile(JERBOA_SOURCE_DIR "/README.md").text(), 4, 60);
+  export_gpt(folder, tiny_gpt(), MappedFile(JERBOA_SOURCE_DIR "/README.md").text(), 4, 60, software());
 }
 
 }  // namespace jerboa::test

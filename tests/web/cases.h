@@ -14,6 +14,7 @@ struct WebCase {
   std::vector<std::pair<std::string, Graph>> graphs;
   std::vector<Run> runs;
   TensorMap params = {};  ///< empty: what the seed gives
+  Target target = Target::webgpu_default();
 };
 
 std::vector<WebCase> web_cases();

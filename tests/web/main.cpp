@@ -16,11 +16,11 @@ struct Mismatch : Error {
 /// By name: "3/loss" is an output of run 3, "final/NAME" a parameter after all of them.
 using Results = std::map<std::string, HostTensor>;
 
-Device default_webgpu() {
+Device default_webgpu(const Target& target) {
   WebGpuOptions options;
   options.default_limits = true;
   options.use_f16 = options.use_subgroups = false;
-  options.target = Target::webgpu_default();
+  options.target = target;
   return Device::webgpu(options);
 }
 
@@ -54,14 +54,14 @@ void write(const std::filesystem::path& path, const Results& tensors, const Safe
 
 void export_case(const WebCase& own, const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder);
-  const ProgramFile program = compile_program(own.graphs);
+  const ProgramFile program = compile_program(own.graphs, own.target);
   save_program(folder / "program.jerboa", program);
   if (own.params.empty())
     save_initial_params(folder / "parameters.safetensors", program);
   else
     write(folder / "parameters.safetensors", own.params);
 
-  Session webgpu = create_session(own.graphs, {.device = default_webgpu()});
+  Session webgpu = create_session(own.graphs, {.device = default_webgpu(own.target)});
   Session cpu = create_session(own.graphs, {.device = Device::cpu()});
   const Results on_webgpu = run(own, webgpu), on_cpu = run(own, cpu);
   expect_near(own.name + ", WebGPU and CPU:", on_webgpu, on_cpu, 2e-3);
@@ -78,7 +78,7 @@ void export_case(const WebCase& own, const std::filesystem::path& folder) {
 }
 
 void check_case(const WebCase& own, const std::filesystem::path& folder) {
-  Session session = Session::load_program(folder / "program.jerboa", default_webgpu());
+  Session session = Session::load_program(folder / "program.jerboa", default_webgpu(own.target));
   const SafeTensors wanted = SafeTensors::open(folder / "webgpu.safetensors");
   for (const auto& [name, values] : run(own, session)) {
     const auto bytes = wanted.view(name).bytes;
