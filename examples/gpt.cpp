@@ -1,13 +1,13 @@
 // A character GPT: trains on a text file, then writes in its manner.
 //   gpt TEXT [STEPS]
 //   gpt TEXT [STEPS] --export FOLDER    does neither, but writes what a page needs to do so: see docs/web.md
+#include "gpt.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
-
-#include "gpt.h"
 
 // Writes on, one character at a time, from the last `context` of them.
 std::string write(ForwardPass& forward, std::string text, std::size_t context, int characters) {

@@ -55,17 +55,20 @@ inline std::vector<std::pair<std::string, Graph>> gpt_graphs(Gpt model, int batc
 
 /// Writes program, initial parameters, text and a manifest that names them. Compiles for every device that has WebGPU,
 /// and needs none.
-inline void export_gpt(const std::filesystem::path& folder, const Gpt& model, std::string_view text, int batch, int steps,
-                       const Target& target = Target::webgpu_default()) {
+inline void export_gpt(const std::filesystem::path& folder, const Gpt& model, std::string_view text, int batch,
+                       int steps, const Target& target = Target::webgpu_default()) {
   const ProgramFile program = compile_program(gpt_graphs(model, batch, steps), target);
   std::filesystem::create_directories(folder);
   save_program(folder / "gpt.jerboa", program);
   save_initial_params(folder / "parameters.safetensors", program);
   write_file_atomically(folder / "text.txt", text);
-  write_file_atomically(folder / "manifest.json",
-                        "{\n  \"name\": \"A character GPT\",\n  \"program\": \"gpt.jerboa\",\n"
-                        "  \"parameters\": \"parameters.safetensors\",\n  \"text\": \"text.txt\",\n"
-                        "  \"vocabulary\": \"bytes\",\n  \"batch\": " +
-                            std::to_string(batch) + ",\n  \"context\": " + std::to_string(model.context) +
-                            ",\n  \"steps\": " + std::to_string(steps) + "\n}\n");
+  const std::string manifest = R"({
+  "name": "A character GPT",
+  "program": "gpt.jerboa",
+  "parameters": "parameters.safetensors",
+  "text": "text.txt",
+  "vocabulary": "bytes",
+  "steps": )" + std::to_string(steps) +
+                               "\n}\n";
+  write_file_atomically(folder / "manifest.json", manifest);
 }

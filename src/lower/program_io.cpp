@@ -286,7 +286,8 @@ void check_contents(const ProgramFile& file, const ProgramEntry& entry) {
     if (buffer.where == Buffer::Where::constant)
       fine &= buffer.bytes == static_cast<std::int64_t>(
                                   entry.program.constants[static_cast<std::size_t>(buffer.constant)].bytes().size());
-    if (!fine) throw FileError(fmt::format("entry {}: the buffer {} does not fit what it holds", entry.name, buffer.name));
+    if (!fine)
+      throw FileError(fmt::format("entry {}: the buffer {} does not fit what it holds", entry.name, buffer.name));
   }
 }
 

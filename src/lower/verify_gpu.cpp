@@ -59,8 +59,7 @@ class GpuVerifier {
     if (binding.offset < 0 || binding.bytes < 0 || binding.offset > most_bytes || binding.bytes > most_bytes ||
         start_of(binding) % (copied ? 4 : 256) != 0)
       fail("{} is bound from {}, which is not aligned", own.name, binding.offset);
-    const std::int64_t there =
-        is_in_arena(binding) ? program_.arenas[static_cast<std::size_t>(own.arena)] : own.bytes;
+    const std::int64_t there = is_in_arena(binding) ? program_.arenas[static_cast<std::size_t>(own.arena)] : own.bytes;
     if (start_of(binding) + rounded(binding.bytes, 4) > std::max<std::int64_t>(16, rounded(there, 16)))
       fail("{} is bound beyond its end", own.name);
     if (binding.written && own.where != Buffer::Where::arena && own.where != Buffer::Where::storage)

@@ -1,11 +1,10 @@
-#include <jerboa/runtime/export.h>
-
 #include <algorithm>
 #include <fmt/format.h>
 
 #include <jerboa/base/error.h>
 #include <jerboa/io/safetensors.h>
 #include <jerboa/lower/lower.h>
+#include <jerboa/runtime/export.h>
 #include <jerboa/wgsl/emit_wgsl.h>
 
 #include "runtime/initialize.h"
@@ -41,8 +40,7 @@ ProgramFile compile_program(const std::vector<std::pair<std::string, Graph>>& en
     if (target.name == Target::webgpu_default().name) emit_wgsl(entry.program, target);
     for (const TensorInfo& tensor : graph.tensors) {
       declare(file.storage, tensor, name);
-      if (tensor.storage == Storage::input)
-        entry.inputs.push_back({tensor.name, tensor.type.dtype, tensor.type.shape});
+      if (tensor.storage == Storage::input) entry.inputs.push_back({tensor.name, tensor.type.dtype, tensor.type.shape});
     }
     file.entries.push_back(std::move(entry));
   }

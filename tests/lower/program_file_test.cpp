@@ -56,7 +56,8 @@ TEST_F(GpuProgramFile, ComesBackAsItWasWritten) {
     ASSERT_EQ(own.steps.size(), wanted.steps.size());
     ASSERT_EQ(own.shaders.size(), wanted.shaders.size());
     for (std::size_t k = 0; k < wanted.shaders.size(); ++k) EXPECT_EQ(own.shaders[k].source, wanted.shaders[k].source);
-    for (std::size_t k = 0; k < wanted.steps.size(); ++k) EXPECT_EQ(own.steps[k].workgroups, wanted.steps[k].workgroups);
+    for (std::size_t k = 0; k < wanted.steps.size(); ++k)
+      EXPECT_EQ(own.steps[k].workgroups, wanted.steps[k].workgroups);
   }
   const auto again = folder.path() / "again.jerboa";
   save_program(again, loaded);
@@ -66,7 +67,8 @@ TEST_F(GpuProgramFile, ComesBackAsItWasWritten) {
 TEST_F(GpuProgramFile, TellsTheHostEverything) {
   save_program(path, file);
   const std::string header = header_of(path);
-  for (const char* word : {"\"gpu\"", "\"shaders\"", "\"workgroups\"", "@compute", "\"symbols\":{\"N\":300}", "\"init_kind\""})
+  for (const char* word :
+       {"\"gpu\"", "\"shaders\"", "\"workgroups\"", "@compute", "\"symbols\":{\"N\":300}", "\"init_kind\""})
     EXPECT_NE(header.find(word), std::string::npos) << word;
 }
 
@@ -136,10 +138,12 @@ TEST_F(GpuProgramFile, SurvivesDamage) {
 }
 
 TEST(CompileProgram, RefusesEntriesThatDisagree) {
-  const auto graph = [](std::int64_t size) {
-    return trace([&] { output("y", param_input("p", {size}) * 2); });
-  };
-  test::expect_error<UsageError>([&] { compile_program({{"a", graph(3)}, {"b", graph(4)}}); }, "p is f32[4] in entry b");
+  const auto graph = [](std::int64_t size) { return trace([&] { output("y", param_input("p", {size}) * 2); }); };
+  test::expect_error<UsageError>(
+      [&] {
+        compile_program({{"a", graph(3)}, {"b", graph(4)}});
+      },
+      "p is f32[4] in entry b");
   test::expect_error<UsageError>([&] { compile_program({{"a", graph(3)}, {"a", graph(3)}}); }, "two entries");
 }
 

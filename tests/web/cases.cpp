@@ -39,7 +39,8 @@ WebCase regression() {
   return own;
 }
 
-// Drivers that play a GPU on the CPU take minutes to compile the kernels for real ones, of which the regression has some.
+// Drivers that play a GPU on the CPU take minutes to compile the kernels for real ones, of which the regression has
+// some.
 Target software() {
   Target target = Target::webgpu_default();
   target.software = true;

@@ -48,7 +48,8 @@ void expect_near(const std::string& what, const Results& a, const Results& b, do
 void write(const std::filesystem::path& path, const Results& tensors, const SafeTensors::Metadata& metadata = {}) {
   std::vector<TensorView> views;
   for (const auto& [name, tensor] : tensors)
-    views.push_back({name, tensor.dtype() == DType::i32 ? StoredType::I32 : StoredType::F32, tensor.shape(), tensor.bytes()});
+    views.push_back(
+        {name, tensor.dtype() == DType::i32 ? StoredType::I32 : StoredType::F32, tensor.shape(), tensor.bytes()});
   write_safetensors(path, views, metadata);
 }
 

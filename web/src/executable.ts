@@ -25,6 +25,8 @@ export class Executable {
   private dispatches: (Dispatch | undefined)[] = [];
   private workgroups: (readonly [number, number])[] = [];
   private symbols = "";
+  private readonly stagings = new Map<number, GPUBuffer[]>(); // that results gave back, by size
+  private destroyed = false;
 
   private constructor(
     private readonly gpu: Gpu,
@@ -48,7 +50,26 @@ export class Executable {
   }
 
   destroy(): void {
+    this.destroyed = true;
     this.memory.destroy();
+    for (const list of this.stagings.values()) for (const buffer of list) buffer.destroy();
+    this.stagings.clear();
+  }
+
+  // Making buffers is slow, so those that results were copied to are used again.
+  private takeStaging(size: number): GPUBuffer {
+    const free = this.stagings.get(size)?.pop();
+    return free ?? this.gpu.device.createBuffer({ size, usage: GpuUsage.readback, label: "results" });
+  }
+
+  private giveBack(staging: GPUBuffer): void {
+    if (this.destroyed) {
+      staging.destroy();
+      return;
+    }
+    const free = this.stagings.get(staging.size) ?? [];
+    free.push(staging);
+    this.stagings.set(staging.size, free);
   }
 
   private allocate(storage: (name: string) => GPUBuffer): void {
@@ -131,7 +152,7 @@ export class Executable {
       bytes = own.staged + Math.ceil(own.bytes / 8) * 8;
     }
     const { device } = this.gpu;
-    const staging = device.createBuffer({ size: Math.max(8, bytes), usage: GpuUsage.readback, label: "results" });
+    const staging = this.takeStaging(Math.max(8, bytes));
     try {
       await this.gpu.validated(`running entry ${this.entry.name}`, () => {
         this.setSymbols(symbols);
@@ -151,7 +172,7 @@ export class Executable {
       staging.destroy();
       throw error;
     }
-    return new RunResult(this.gpu, staging, places);
+    return new RunResult(this.gpu, staging, places, () => this.giveBack(staging));
   }
 
   private encode(encoder: GPUCommandEncoder): void {

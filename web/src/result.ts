@@ -27,6 +27,8 @@ export class RunResult {
     private readonly gpu: Gpu,
     private readonly staging: GPUBuffer,
     places: readonly ResultPlace[],
+    /** Called when the copy is not needed any more. */
+    private readonly release: () => void,
   ) {
     this.places = new Map(places.map((own) => [own.readable.name, own]));
   }
@@ -53,12 +55,12 @@ export class RunResult {
     return dtype === "bf16" ? bf16ToF32(data[0]!) : data[0]!;
   }
 
-  /** Frees memory of the device that a result keeps until it is read. */
+  /** Gives up memory of the device that a result keeps until it is read. */
   destroy(): void {
     if (this.bytes !== undefined) return;
     this.bytes = Promise.reject(new UsageError("the result was destroyed"));
     this.bytes.catch(() => undefined);
-    this.staging.destroy();
+    this.release();
   }
 
   private find(name: string): ResultPlace {
@@ -68,11 +70,9 @@ export class RunResult {
   }
 
   private async take(): Promise<Uint8Array> {
-    try {
-      return await this.gpu.map(this.staging);
-    } finally {
-      this.staging.destroy();
-    }
+    const bytes = await this.gpu.map(this.staging);
+    this.release();
+    return bytes;
   }
 }
 
