@@ -107,8 +107,8 @@ class Emitter {
     for (const Update& update : graph_.updates) targets.insert(update.target);
     Dispatch to_temporary, to_storage;
     for (const Update& update : graph_.updates) {
-      if (fusion_.written_to[index(update.value)] == update.target) continue;
       const Layout& layout = fusion_.layouts[index(update.value)];
+      if (fusion_.written_to[index(layout.root)] == update.target) continue;
       int source = buffer_of_[index(layout.root)];
       Dim offset = layout.offset;
       std::vector<Dim> strides = layout.strides;

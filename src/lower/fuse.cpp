@@ -71,7 +71,7 @@ class Fuser {
     find_inlined();
     budget_.settle(inlined_);
     for (NodeId id = 0; id < static_cast<NodeId>(graph_.nodes.size()); ++id) place(id);
-    merge_epilogues();
+    merge_loops();
     decide_memory();
     choose_in_place();
     find_over_budget();
@@ -358,17 +358,17 @@ class Fuser {
     result_.groups.push_back(std::move(group));
   }
 
-  // A loop over the elements of a product that was put together apart from it, such as a slope with what it is
-  // multiplied by, becomes the product's epilogue.
-  void merge_epilogues() {
+  // A loop that was put together apart from a product or loop over the same elements that it needs, such as a slope
+  // with what it is multiplied by, or the second moment of Adam after the first, joins it.
+  void merge_loops() {
     for (int loop = 0; target_.fuse && loop < static_cast<int>(result_.groups.size()); ++loop) {
       const std::set<int> needs = result_.groups[index(loop)].needs;
       const bool again = is_computed_again(result_.groups[index(loop)]);
       // What is computed again must come after something else than what it was computed from at first.
       if (result_.groups[index(loop)].kind != KernelSpec::Kind::loop || (again && needs.size() < 2)) continue;
-      for (auto product = needs.rbegin(); product != needs.rend(); ++product) {
-        if (can_be_epilogue(loop, *product)) {
-          merge(loop, *product);
+      for (auto other = needs.rbegin(); other != needs.rend(); ++other) {
+        if (can_be_merged(loop, *other)) {
+          merge(loop, *other);
           --loop;
           break;
         }
@@ -381,9 +381,18 @@ class Fuser {
     return std::any_of(group.nodes.begin(), group.nodes.end(), [&](NodeId id) { return node(id).recompute; });
   }
 
-  bool can_be_epilogue(int loop, int product) {
+  bool can_be_merged(int loop, int product) {
     const Group &own = result_.groups[index(loop)], &other = result_.groups[index(product)];
-    if (other.kind != KernelSpec::Kind::matmul || own.row_axes > 0 || own.domain != other.domain) return false;
+    if (own.domain != other.domain) return false;
+    if (other.kind == KernelSpec::Kind::loop) {
+      if (own.row_axes != other.row_axes && own.row_axes != 0 &&
+          (other.row_axes != 0 || !holds_whole_domain_only(other)))
+        return false;
+      // It must not have to wait for what was begun after it.
+      if (own.needs.empty() || *own.needs.rbegin() != product) return false;
+    } else if (other.kind != KernelSpec::Kind::matmul || own.row_axes > 0) {
+      return false;
+    }
     std::set<int> needs = own.needs;
     needs.erase(product);
     if (!stays_acyclic(product, needs)) return false;
@@ -405,6 +414,7 @@ class Fuser {
     into.nodes.insert(into.nodes.end(), own.nodes.begin(), own.nodes.end());
     into.needs.insert(own.needs.begin(), own.needs.end());
     into.needs.erase(product);
+    into.row_axes = std::max(into.row_axes, own.row_axes);
     result_.groups.erase(result_.groups.begin() + loop);
     const auto renumbered = [&](int group) {
       if (group == loop) group = product;
@@ -490,9 +500,9 @@ class Fuser {
   void choose_in_place() {
     result_.written_to.assign(graph_.tensors.size(), no_tensor);
     for (const Update& update : graph_.updates) {
-      const TensorId value = update.value;
+      const TensorId value = view_source(update.value);
       const int group = result_.group_of[index(producer(value))];
-      if (group < 0 || view_source(value) != value || result_.written_to[index(value)] != no_tensor) continue;
+      if (group < 0 || !is_whole_view(update.value) || result_.written_to[index(value)] != no_tensor) continue;
       if (!row_major_result(value)) continue;
       std::set<int> readers = readers_[index(update.target)];
       const bool own_reads = readers.erase(group) > 0;
@@ -506,6 +516,19 @@ class Fuser {
       result_.groups[index(group)].needs.insert(readers.begin(), readers.end());
       result_.written_to[index(value)] = update.target;
     }
+  }
+
+  // Whether a tensor is all of the one that it is a view of, in the same order.
+  bool is_whole_view(TensorId id) const {
+    const Layout& layout = result_.layouts[index(id)];
+    const Shape& shape = graph_.shape(id);
+    if (!(layout.offset == Dim(0)) || !(element_count(shape) == element_count(graph_.shape(layout.root)))) return false;
+    Dim expected(1);
+    for (std::size_t i = shape.size(); i-- > 0;) {
+      if (!(shape[i] == Dim(1)) && !(layout.strides[i] == expected)) return false;
+      expected = expected * shape[i];
+    }
+    return true;
   }
 
   // Ops whose first operand may stand where the result goes: what they do not change stays as it is.

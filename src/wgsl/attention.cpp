@@ -2,22 +2,20 @@
 
 #include <algorithm>
 
+#include "wgsl/attention_decode.h"
 #include "wgsl/attention_parts.h"
+#include "wgsl/attention_tiles.h"
 #include "wgsl/whole_kernels.h"
 
 // Attention. The form is a function of target and sizes alone:
-// - a driver on the CPU: each thread some queries that share a key head, straight from memory.
+// - a driver on the CPU: each thread some queries that share a key head, straight from memory;
+// - few queries that share a key head: each workgroup all of them, or eight, and its threads stand along keys, then
+// along
+//   features (attention_decode.cpp);
+// - else: each workgroup a tile of queries, against tiles of keys and values in workgroup memory.
 // Where there are few queries, their keys are cut into parts.
 namespace jerboa::wgsl {
 namespace {
-
-std::int64_t pieces(std::int64_t total, std::int64_t size) { return (total + size - 1) / size; }
-
-// Parts of the keys for each of `blocks` pieces of work, so that some `wanted` pieces result.
-std::int64_t parts_of(std::int64_t blocks, std::int64_t wanted, std::int64_t keys, std::int64_t least_keys) {
-  return std::clamp<std::int64_t>(pieces(wanted, std::max<std::int64_t>(blocks, 1)), 1,
-                                  std::max<std::int64_t>(keys / least_keys, 1));
-}
 
 // Each thread up to four queries side by side.
 void write_rows(KernelWriter& writer, const Attention& attention) {
@@ -25,8 +23,7 @@ void write_rows(KernelWriter& writer, const Attention& attention) {
   const Lanes lanes(attention.rows().upper_bound());
   const Dim blocks = groups_of(attention.rows(), lanes.count());
   const Dim all_blocks = attention.batch * attention.key_heads * blocks;
-  const AttentionParts parts(writer, attention,
-                             parts_of(all_blocks.upper_bound(), threads, attention.keys.upper_bound(), 16));
+  const AttentionParts parts(writer, attention, parts_of(all_blocks, threads, attention.keys, 16));
   Shader shader = writer.shader("attention_rows", threads);
   write_score_functions(shader, attention);
   const Dim count = all_blocks * Dim(parts.count());
@@ -96,13 +93,93 @@ void write_rows(KernelWriter& writer, const Attention& attention) {
   parts.write_combine(writer);
 }
 
+// Each workgroup a tile of queries, against tiles of keys and values in workgroup memory.
+void write_tiles(KernelWriter& writer, const Attention& attention) {
+  const int tile_rows = AttentionTiles::rows_for(writer.target());
+  const Dim tiles = groups_of(attention.rows(), tile_rows);
+  const Dim all_tiles = attention.batch * attention.key_heads * tiles;
+  const AttentionParts parts(writer, attention, parts_of(all_tiles, 128, attention.keys, 256));
+  Shader shader = writer.shader("attention", AttentionTiles::threads_for(writer.target()));
+  write_score_functions(shader, attention);
+  AttentionTiles tile(shader, attention);
+  write_fetch(shader, attention, {attention.q, TileRows::Of::queries, "fetch_q"});
+  write_fetch(shader, attention, {attention.k, TileRows::Of::keys, "fetch_k"});
+  write_fetch(shader, attention, {attention.v, TileRows::Of::keys, "fetch_v"});
+  shader.line("let part = group % {0}u; let tile = group / {0}u;", parts.count());
+  tile.write_place(tiles, "tile");
+  tile.write_key_range();
+  parts.write_range(shader, "range.x", "range.y", "part");
+  tile.write_queries("tile_row + thread_row * 4u");
+  tile.declare_sums("sum", attention.value_size);
+  for (int i = 0; i < 4; ++i) {
+    shader.line("let first_top_{0} = {1};", i, parts.first_top(shader, fmt::format("head_{}", i), "part"));
+    shader.line("var top_{0} = first_top_{0}; var total_{0} = 0.0;", i);
+  }
+  shader.open("for (var tile_key = first; tile_key < end; tile_key += {}u) {{", AttentionTiles::others);
+  tile.write_product("score", "fetch_q", "fetch_k", "tile_key", attention.size);
+  for (int j = 0; j < 4; ++j) {
+    shader.line("let key_{0} = min(tile_key + thread_column * 4u + {0}u, end - 1u);", j);
+    shader.line(
+        "let position_{0} = select(-1, key_position(batch, key_{0}), tile_key + thread_column * 4u + {0}u < end);", j);
+  }
+  for (int i = 0; i < 4; ++i) {
+    for (int j = 0; j < 4; ++j)
+      shader.line(
+          "score_{0}.{2} = score(sight_{0}, batch, head_{0}, time_{0}, key_{1}, position_{1}, score_{0}.{2}).x;", i, j,
+          "xyzw"[j]);
+    shader.line("var new_top_{0} = max(max(score_{0}.x, score_{0}.y), max(score_{0}.z, score_{0}.w));", i);
+  }
+  tile.write_row_reduction("new_top", false);
+  for (int i = 0; i < 4; ++i) {
+    shader.line("new_top_{0} = max(new_top_{0}, top_{0});", i);
+    shader.line("let shrink_{0} = exp(top_{0} - new_top_{0});", i);
+    shader.line("score_{0} = select(vec4f(), exp(score_{0} - new_top_{0}), score_{0} > vec4f({1}));", i, unseen_score);
+    shader.line("total_{0} = total_{0} * shrink_{0} + (score_{0}.x + score_{0}.y) + (score_{0}.z + score_{0}.w);", i);
+    shader.line("top_{0} = new_top_{0};", i);
+  }
+  tile.for_each_sum("sum", attention.value_size, [&](int i, const std::string&, const std::string& sum) {
+    shader.line("{} *= shrink_{};", sum, i);
+  });
+  tile.write_weights("score");
+  tile.write_sums("sum", "fetch_v", "tile_key", attention.value_size);
+  shader.close();
+  tile.write_row_reduction("total", true);
+  for (int i = 0; i < 4; ++i)
+    shader.line("total_{0} += {1} * exp(first_top_{0} - top_{0});", i, parts.first_total("part"));
+  for (int i = 0; i < 4; ++i) {
+    shader.open("if (thread_column == 0u && tile_row + thread_row * 4u + {}u < {}) {{", i,
+                shader.size(attention.rows()));
+    parts.store_row(shader, "batch", fmt::format("head_{}", i), fmt::format("time_{}", i), "part",
+                    fmt::format("top_{}", i), fmt::format("total_{}", i));
+    shader.close();
+  }
+  tile.for_each_sum("sum", attention.value_size, [&](int i, const std::string& feature, const std::string& sum) {
+    shader.open("if (tile_row + thread_row * 4u + {}u < {}) {{", i, shader.size(attention.rows()));
+    for (int k = 0; k < 4; ++k) {
+      shader.open("if ({} + {}u < {}) {{", feature, k, shader.size(attention.value_size));
+      parts.store_sum(shader, "batch", fmt::format("head_{}", i), fmt::format("time_{}", i), "part",
+                      fmt::format("({} + {}u)", feature, k), fmt::format("{}.{}", sum, "xyzw"[k]),
+                      fmt::format("total_{}", i));
+      shader.close();
+    }
+    shader.close();
+  });
+  writer.add(shader, all_tiles * Dim(parts.count()));
+  parts.write_combine(writer);
+}
+
 }  // namespace
 
 template <>
 void write_whole_op<Op::attention>(KernelWriter& writer) {
   const Attention attention(writer.kernel(), 3, std::get<AttentionAttrs>(writer.kernel().attrs));
   if (attention.queries().upper_bound() == 0) return;
-  write_rows(writer, attention);
+  if (writer.target().software || !AttentionTiles::suit(writer.target(), attention))
+    write_rows(writer, attention);
+  else if (AttentionDecode::suits(writer.target(), attention))
+    AttentionDecode(writer, attention).write();
+  else
+    write_tiles(writer, attention);
 }
 
 }  // namespace jerboa::wgsl

@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "wgsl/attention_tiles.h"
 #include "wgsl/row_reduction.h"
 #include "wgsl/whole_kernels.h"
 
@@ -252,6 +253,11 @@ void write_key_rows(KernelWriter& writer, const AttentionGrad& attention) {
   writer.add(shader, groups_of(count, threads));
 }
 
+void write_attention_grad_rows(KernelWriter& writer, const AttentionGrad& attention) {
+  if (attention.queries().upper_bound() > 0) write_query_rows(writer, attention);
+  if (attention.keys.upper_bound() > 0) write_key_rows(writer, attention);
+}
+
 }  // namespace
 
 AttentionGrad::AttentionGrad(KernelWriter& writer)
@@ -271,10 +277,11 @@ AttentionGrad::AttentionGrad(KernelWriter& writer)
 template <>
 void write_whole_op<Op::attention_grad>(KernelWriter& writer) {
   const AttentionGrad attention(writer);
-  const bool has_queries = attention.queries().upper_bound() > 0, has_keys = attention.keys.upper_bound() > 0;
-  if (has_queries) write_row_terms(writer, attention);
-  if (has_queries) write_query_rows(writer, attention);
-  if (has_keys) write_key_rows(writer, attention);
+  if (attention.queries().upper_bound() > 0) write_row_terms(writer, attention);
+  if (writer.target().software || !AttentionTiles::suit(writer.target(), attention))
+    write_attention_grad_rows(writer, attention);
+  else
+    write_attention_grad_tiles(writer, attention);
   if (attention.dsinks != nullptr) write_sinks(writer, attention);
   if (attention.dmask != nullptr) write_mask(writer, attention);
 }

@@ -1,6 +1,14 @@
 #include "wgsl/attention_parts.h"
 
+#include <algorithm>
+
 namespace jerboa::wgsl {
+
+std::int64_t parts_of(const Dim& blocks, std::int64_t wanted, const Dim& keys, std::int64_t least_keys) {
+  const std::int64_t count = std::max<std::int64_t>(blocks.upper_bound(), 1);
+  return std::clamp<std::int64_t>((wanted + count - 1) / count, 1,
+                                  std::max<std::int64_t>(keys.upper_bound() / least_keys, 1));
+}
 
 AttentionParts::AttentionParts(KernelWriter& writer, const Attention& attention, std::int64_t parts)
     : attention_(attention), out_(writer.kernel().results[0]), lse_(writer.kernel().results[1]), parts_(parts) {

@@ -6,6 +6,10 @@
 
 namespace jerboa::wgsl {
 
+/// Parts into which to cut the keys of each of `blocks` pieces of work, so that about `wanted` pieces result and none
+/// has less than `least_keys`.
+std::int64_t parts_of(const Dim& blocks, std::int64_t wanted, const Dim& keys, std::int64_t least_keys);
+
 /// Where attention's results go: straight to out and lse, or, where several workgroups share a query's keys, to
 /// workspace, from which a second shader puts them together.
 class AttentionParts {

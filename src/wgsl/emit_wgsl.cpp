@@ -5,6 +5,7 @@
 #include <map>
 
 #include "wgsl/kernel_writer.h"
+#include "wgsl/order_steps.h"
 
 namespace jerboa {
 namespace {
@@ -30,6 +31,7 @@ class Emitter {
     program_.gpu.emitted = true;
     for (const Dispatch& dispatch : program_.dispatches)
       for (const Dispatch::Part& part : dispatch.parts) add_part(part);
+    wgsl::order_steps(program_);
   }
 
  private:
@@ -56,6 +58,7 @@ class Emitter {
       if (number < part.buffers.size()) return part.buffers[number];
       return workspace(static_cast<int>(number - part.buffers.size()), writer.memories()[number].bytes);
     };
+    ++kernels_;
     for (const KernelWriter::Step& own : writer.steps()) {
       GpuStep step;
       step.shader = shader_number(own.shader.source);
@@ -97,12 +100,16 @@ class Emitter {
     return found->second;
   }
 
-  // Memory that all kernels share, one after another.
+  // Memory that kernels share, one after another. Small ones take turns among several, so as not to wait for each other.
   int workspace(int slot, std::int64_t bytes) {
-    const auto [found, fresh] = workspaces_.emplace(slot, static_cast<int>(program_.buffers.size()));
+    constexpr std::int64_t small = std::int64_t{8} << 20;
+    constexpr int turns = 8;
+    const int turn = bytes <= small ? kernels_ % turns : turns;
+    const auto [found, fresh] =
+        workspaces_.emplace(std::pair(slot, turn), static_cast<int>(program_.buffers.size()));
     if (fresh) {
       Buffer buffer;
-      buffer.name = slot == packing_slot ? "packed operands" : fmt::format("workspace {}", slot);
+      buffer.name = slot == packing_slot ? "packed operands" : fmt::format("workspace {}.{}", slot, turn);
       buffer.dtype = DType::u32;
       buffer.arena = static_cast<int>(program_.arenas.size());
       buffer.last = static_cast<int>(program_.dispatches.size());
@@ -121,7 +128,8 @@ class Emitter {
   const Target& target_;
   std::map<std::string, KernelWriter> written_;
   std::map<std::string, int> shader_numbers_;
-  std::map<int, int> workspaces_;
+  std::map<std::pair<int, int>, int> workspaces_;
+  int kernels_ = 0;
 };
 
 }  // namespace

@@ -7,26 +7,24 @@
 namespace jerboa::wgsl {
 namespace {
 
+std::string offset(Shader& shader, const TensorAccess& offsets, const std::string& number) {
+  return fmt::format("u32(max(i32({}), 0i))", shader.load(offsets, {number}));
+}
+
 // `let begin` and `let end`: the rows of group `number`, within all rows.
 void write_group_rows(Shader& shader, const TensorAccess& offsets, const std::string& number, const Dim& rows) {
   const std::string all = shader.size(rows);
-  const auto offset = [&](const std::string& at) {
-    return fmt::format("u32(max(i32({}), 0i))", shader.load(offsets, {at}));
-  };
-  const std::string first = offset(number), last = offset(number + " + 1u");
-  shader.line("let begin = min({}, {});", first, all);
-  shader.line("let end = clamp({}, begin, {});", last, all);
+  shader.line("let begin = min({}, {});", offset(shader, offsets, number), all);
+  shader.line("let end = clamp({}, begin, {});", offset(shader, offsets, number + " + 1u"), all);
 }
 
-// Rows in no group.
+// Rows before the first group and behind the last. There are none between groups: one ends where the next begins.
 void write_zeros(KernelWriter& writer, const TensorAccess& offsets, const TensorAccess& out, const Dim& groups) {
   const Dim count = element_count(out.shape);
   Shader shader = shader_of_elements(writer, "grouped_zeros", count);
   shader.line("let row = element / {0}; let column = element % {0};", shader.size(out.shape[1]));
-  shader.open("for (var number = 0u; number < {}; number++) {{", shader.size(groups));
-  write_group_rows(shader, offsets, "number", out.shape[0]);
-  shader.line("if (row >= begin && row < end) {{ return; }}");
-  shader.close();
+  shader.line("if (row >= {} && row < {}) {{ return; }}", offset(shader, offsets, "0u"),
+              offset(shader, offsets, shader.size(groups)));
   shader.store(out, {"row", "column"}, "0.0");
   add_shader_of_elements(writer, std::move(shader), count);
 }

@@ -31,7 +31,7 @@ class ProductWriter {
           target.max_invocations >= 256 && batch_ * pieces(rows_, 64) * pieces(columns_, 64) >= enough_groups ? 64 : 32;
       choose_chunks(batch_ * pieces(rows_, tile_) * pieces(columns_, tile_), enough_groups, 128);
     } else if (!target.software) {
-      choose_chunks(batch_ * rows_ * columns_, 1 << 14, 64);
+      choose_chunks(batch_ * rows_ * columns_, 1 << 10, 1024);
     }
     if (chunks_ > 1)
       partials_ = writer_.workspace(DType::f32, product_.batch * product_.rows * product_.columns * Dim(chunks_));
@@ -78,22 +78,51 @@ class ProductWriter {
     shader.store(partials_, fmt::format("({} + {}) * {} + {}", start, row, shader.size(product_.columns), column), sum);
   }
 
-  // One result a thread.
+  // Threads that share a result, where results are few.
+  int choose_lanes(std::int64_t results) const {
+    constexpr std::int64_t enough_threads = 1 << 16, least = 16;
+    int lanes = 1;
+    if (writer_.target().software) return lanes;
+    while (results * lanes < enough_threads && inner_ / (lanes * 2) >= least && lanes < 32) lanes *= 2;
+    return lanes;
+  }
+
+  // One result a thread, or for some threads that share its sum.
   void write_results() {
+    constexpr int threads = 128;
     const Dim count = rows_of_tiles(1) * product_.columns * Dim(chunks_);
-    Shader shader = shader_of_elements(writer_, product_.name + "_direct", count);
-    shader.line("let number = element;");
+    const int lanes = choose_lanes(count.upper_bound()), results = threads / lanes;
+    Shader shader = writer_.shader(product_.name + "_direct", threads);
+    // Neighbouring threads stand along what memory runs along.
+    const bool along_inner = product_.b.along_inner;
+    shader.line("let part = {};", along_inner ? fmt::format("lane % {}u", lanes) : fmt::format("lane / {}u", results));
+    shader.line("let wanted = group * {}u + {};", results,
+                along_inner ? fmt::format("lane / {}u", lanes) : fmt::format("lane % {}u", results));
+    shader.line("let number = min(wanted, {} - 1u);", shader.size(count));
     const auto place = write_place(shader, 1, 1);
     shader.line("let row = {}; let column = first_column;", place.first_row);
-    shader.line("if (row >= {}) {{ return; }}", place.row_end);
-    const auto a = product_.a.at(shader, "row"), b = product_.b.at(shader, "column");
+    shader.line("let in_range = wanted < {} && row < {};", shader.size(count), place.row_end);
     shader.line("var sum = 0.0;");
-    shader.open("for (var k = {}; k < {}; k++) {{", place.inner_start, place.inner_end);
+    shader.open("if (in_range) {{");
+    const auto a = product_.a.at(shader, "row"), b = product_.b.at(shader, "column");
+    shader.open("for (var k = {} + part; k < {}; k += {}u) {{", place.inner_start, place.inner_end, lanes);
     const std::string left = a("k"), right = b("k");
     shader.line("sum += {} * {};", left, right);
     shader.close();
+    shader.close();
+    if (lanes > 1) {
+      const int step_size = along_inner ? 1 : results;
+      shader.shared_array("parts", "f32", threads);
+      shader.line("parts[lane] = sum;");
+      for (int step = lanes / 2; step > 0; step /= 2) {
+        shader.barrier();
+        shader.line("if (part < {}u) {{ sum += parts[lane + {}u]; parts[lane] = sum; }}", step, step * step_size);
+      }
+    }
+    shader.open("if (in_range && part == 0u) {{");
     finish(shader, "row", "column", "sum");
-    add_shader_of_elements(writer_, std::move(shader), count);
+    shader.close();
+    writer_.add(std::move(shader), groups_of(count, results));
   }
 
   void write_tiles() {

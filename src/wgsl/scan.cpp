@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "wgsl/lines.h"
+#include "wgsl/row_reduction.h"
 #include "wgsl/whole_kernels.h"
 
 // Running sums along lines. A thread takes a whole line where lines are short or the device plays a GPU, else a
@@ -36,25 +37,34 @@ class Cumsum {
 
   void write_whole_lines() {
     Shader shader = shader_of_elements(writer_, "cumsum_lines", lines_.count());
+    // Sums of runs, and of what is before each: a long sum would lose more digits.
     shader.line("let line = element;");
-    shader.line("var total = {}(0);", type_);
+    shader.line("var before = {0}(0); var total = {0}(0);", type_);
     shader.open("for (var place = 0u; place < {}; place++) {{", shader.size(lines_.length));
+    shader.line("if (place % 64u == 0u) {{ before += total; total = {}(0); }}", type_);
     const auto at = indices(shader, "place");
     shader.line("total += {};", shader.load(x_, at));
-    shader.store(out_, at, "total");
+    shader.store(out_, at, "before + total");
     shader.close();
     add_shader_of_elements(writer_, std::move(shader), lines_.count());
   }
 
   void write_tiles() {
-    constexpr int own = 4;  // neighbours that a thread takes
+    const std::int64_t length = lines_.length.upper_bound(), count = lines_.count().upper_bound();
     int threads = 16;
-    while (threads * 2 <= writer_.target().max_invocations && threads * own < lines_.length.upper_bound()) threads *= 2;
+    while (threads * 2 <= writer_.target().max_invocations && threads * own < length) threads *= 2;
+    constexpr std::int64_t enough_groups = 64;
+    while (count * chunks_ < enough_groups && threads * own * chunks_ < length) chunks_ *= 2;
+    const Dim chunk_size = groups_of(groups_of(lines_.length, chunks_), threads * own) * Dim(threads * own);
+    const int sums = chunks_ > 1 ? write_chunk_sums(threads, chunk_size) : -1;
     Shader shader = writer_.shader("cumsum", threads);
     shader.shared_array("totals", type_, threads);
-    shader.line("let line = group;");
+    write_chunk(shader, chunk_size);
     shader.line("var before = {}(0);", type_);
-    shader.open("for (var first = 0u; first < {}; first += {}u) {{", shader.size(lines_.length), threads * own);
+    if (sums >= 0)
+      shader.line("for (var other = 0u; other < chunk; other++) {{ before += {}; }}",
+                  shader.load(sums, fmt::format("line * {}u + other", chunks_)));
+    shader.open("for (var first = chunk_start; first < chunk_end; first += {}u) {{", threads * own);
     shader.line("let start = first + lane * {}u;", own);
     shader.line("var values: array<{}, {}>; var total = {}(0);", type_, own, type_);
     for (int i = 0; i < own; ++i) {
@@ -83,14 +93,39 @@ class Cumsum {
     shader.line("before += totals[{}u];", threads - 1);
     shader.barrier();
     shader.close();
-    writer_.add(std::move(shader), lines_.count());
+    writer_.add(std::move(shader), lines_.count() * Dim(chunks_));
   }
 
+  void write_chunk(Shader& shader, const Dim& chunk_size) const {
+    shader.line("let line = group / {0}u; let chunk = group % {0}u;", chunks_);
+    shader.line("let chunk_start = chunk * {0}; let chunk_end = min(chunk_start + {0}, {1});", shader.size(chunk_size),
+                shader.size(lines_.length));
+  }
+
+  int write_chunk_sums(int threads, const Dim& chunk_size) {
+    const int sums = writer_.workspace(is_float(x_.dtype) ? DType::f32 : x_.dtype, lines_.count() * Dim(chunks_));
+    Shader shader = writer_.shader("cumsum_chunks", threads);
+    write_chunk(shader, chunk_size);
+    RowReduction total(shader, Op::sum, x_.dtype);
+    shader.open("for (var place = chunk_start + lane; place < chunk_end; place += {}u) {{", threads);
+    const auto at = indices(shader, "place");
+    total.add(shader.load(x_, at), "place");
+    shader.close();
+    const std::string sum = total.finish(threads, "lane", threads);
+    shader.open("if (lane == 0u) {{");
+    shader.store(sums, "group", sum);
+    shader.close();
+    writer_.add(std::move(shader), lines_.count() * Dim(chunks_));
+    return sums;
+  }
+
+  static constexpr int own = 4;  // neighbours that a thread takes
   KernelWriter& writer_;
   const TensorAccess &x_, &out_;
   bool reverse_;
   Lines lines_;
   std::string type_;
+  std::int64_t chunks_ = 1;
 };
 
 }  // namespace

@@ -38,7 +38,9 @@ class EmbeddingGrad {
     const SortedLines sorted =
         sort_lines(writer_, 1, count_,
                    [&](Shader& shader, const std::string&, const std::string& place) { return id(shader, place); });
-    write_sums(sorted, write_starts(sorted));
+    const int starts = write_starts(sorted);
+    wide_ = can_be_wide(writer_.shader("", 1));
+    write_sums(sorted, starts, write_block_sums(sorted));
   }
 
  private:
@@ -93,39 +95,76 @@ class EmbeddingGrad {
     return is_multiple(width_, 4) && fits(dy_) && fits(out_);
   }
 
-  // A thread sums one column of a row, or four, in order.
-  void write_sums(const SortedLines& sorted, int starts) {
-    const bool wide = can_be_wide(writer_.shader("", 1));
-    const Dim across = wide ? groups_of(width_, 4) : width_;
-    Shader shader = shader_of_elements(writer_, "embedding_grad", rows_ * across);
-    shader.line("let row = element / {0}; let column = element % {0}{1};", shader.size(across), wide ? " * 4u" : "");
-    shader.line("var next = {}; let end = {};", shader.load(starts, "row"), shader.load(starts, "row + 1u"));
-    shader.line("var sum = {};", wide ? "vec4f()" : "0.0");
+  Dim across() const { return wide_ ? groups_of(width_, 4) : width_; }
+
+  // `row` and `column` of the thread, which has one column or four, and its `sum`.
+  void write_own_columns(Shader& shader) const {
+    shader.line("let row = element / {0}; let column = element % {0}{1};", shader.size(across()), wide_ ? " * 4u" : "");
+    shader.line("var sum = {};", wide_ ? "vec4f()" : "0.0");
+  }
+
+  std::string load(Shader& shader, int memory, const std::string& place) const {
+    return wide_ ? shader.load_four(memory, place) : shader.load(memory, place);
+  }
+  void store(Shader& shader, int memory, const std::string& place) const {
+    if (wide_)
+      shader.store_four(memory, place, "sum");
+    else
+      shader.store(memory, place, "sum");
+  }
+
+  // Adds the rows of dy from `next` to `end` of the sorted positions, in order; four are on their way at a time.
+  void write_rows(Shader& shader, const SortedLines& sorted, const std::string& end) const {
     const auto value = [&](const std::string& rank) {
       const std::string position = shader.let("position", shader.load(sorted.places, rank));
-      const std::string place = dy_place(shader, position, "column");
-      return shader.let("value", wide ? shader.load_four(dy_.binding, place) : shader.load(dy_.binding, place));
+      return shader.let("value", load(shader, dy_.binding, dy_place(shader, position, "column")));
     };
-    // Four rows are on their way at a time.
-    shader.open("for (; next + 4u <= end; next += 4u) {{");
+    shader.open("for (; next + 4u <= {0}; next += 4u) {{", end);
     const std::string a = value("next"), b = value("next + 1u"), c = value("next + 2u"), d = value("next + 3u");
     shader.line("sum = sum + {} + {} + {} + {};", a, b, c, d);
     shader.close();
-    shader.open("for (; next < end; next++) {{");
+    shader.open("for (; next < {}; next++) {{", end);
     const std::string last = value("next");
     shader.line("sum += {};", last);
     shader.close();
-    const std::string to = shader.place(out_.offset, out_.strides, {"row", "column"});
-    if (wide)
-      shader.store_four(out_.binding, to, "sum");
-    else
-      shader.store(out_.binding, to, "sum");
-    add_shader_of_elements(writer_, std::move(shader), rows_ * across);
   }
 
+  // An id may stand at most positions: sums of blocks of sorted positions that have the same one.
+  int write_block_sums(const SortedLines& sorted) {
+    const Dim blocks = floor_divide(count_, block), count = blocks * across();
+    const int sums = writer_.workspace(DType::f32, groups_of(count_, block) * width_);
+    Shader shader = shader_of_elements(writer_, "embedding_grad_blocks", count);
+    write_own_columns(shader);
+    shader.line("var next = row * {0}u; let end = next + {0}u;", block);
+    const std::string first = shader.load(sorted.keys, "next"), last = shader.load(sorted.keys, "end - 1u");
+    shader.line("if ({} != {}) {{ return; }}", first, last);
+    write_rows(shader, sorted, "end");
+    store(shader, sums, fmt::format("row * {} + column", shader.size(width_)));
+    add_shader_of_elements(writer_, std::move(shader), count);
+    return sums;
+  }
+
+  void write_sums(const SortedLines& sorted, int starts, int block_sums) {
+    const Dim count = rows_ * across();
+    Shader shader = shader_of_elements(writer_, "embedding_grad", count);
+    write_own_columns(shader);
+    shader.line("var next = {}; let end = {};", shader.load(starts, "row"), shader.load(starts, "row + 1u"));
+    shader.line("let first_block = min((next + {0}u) / {1}u * {1}u, end);", block - 1, block);
+    write_rows(shader, sorted, "first_block");
+    shader.open("for (; next + {0}u <= end; next += {0}u) {{", block);
+    shader.line("sum += {};",
+                load(shader, block_sums, fmt::format("next / {}u * {} + column", block, shader.size(width_))));
+    shader.close();
+    write_rows(shader, sorted, "end");
+    store(shader, out_.binding, shader.place(out_.offset, out_.strides, {"row", "column"}));
+    add_shader_of_elements(writer_, std::move(shader), count);
+  }
+
+  static constexpr int block = 32;
   KernelWriter& writer_;
   const TensorAccess &ids_, &dy_, &out_;
   Dim count_, rows_, width_;
+  bool wide_ = false;
 };
 
 // Updates along an axis. Of those that share an index, one thread does the work: it overwrites with the last, or adds

@@ -53,7 +53,7 @@ std::vector<Case> large_cases(Op op) {
               {{any({2, 2, 16, 3}), any({2, 2, 40, 3}), whole(-5, 90, {2, 40})}, CacheAppendAttrs{true}},
               {{flags({2, 2, 20, 3}), flags({2, 2, 30, 3}), whole(-5, 30, {2, 30})}, CacheAppendAttrs{}}};
     case Op::cumsum:
-      return {{{any({2, 2500})}, CumsumAttrs{1, false}},
+      return {{{any({2, 9000})}, CumsumAttrs{1, false}},
               {{any({300, 2})}, CumsumAttrs{0, true}},
               {{whole(0, 2000000000, {2, 1100, 2}, DType::u32)}, CumsumAttrs{1, false}}};
     case Op::top_k:
@@ -73,7 +73,9 @@ std::vector<Case> large_cases(Op op) {
     case Op::avg_pool2d: return {{{any({2, 5, 17, 19})}, PoolAttrs{{3, 2}, {1, 2}, {1, 0}}}};
     case Op::matmul_grouped:
       return {{{any({150, 40}), any({5, 40, 70}), given({6}, {2, 40, 40, 41, 130, 149})}, GroupedAttrs{}},
-              {{any({150, 40}), any({5, 70, 40}), given({6}, {0, 70, 71, 71, 71, 150})}, GroupedAttrs{true}}};
+              {{any({150, 40}), any({5, 70, 40}), given({6}, {0, 70, 71, 71, 71, 150})}, GroupedAttrs{true}},
+              {{any({6, 300}), any({4, 300, 20}), given({5}, {0, 1, 1, 4, 6})}, GroupedAttrs{}},
+              {{any({6, 300}), any({4, 20, 300}), given({5}, {0, 1, 1, 4, 6})}, GroupedAttrs{true}}};
     default: return {};
   }
 }

@@ -275,8 +275,9 @@ void f_greater_equal(const VectorCall& v) {
   compare(v, [](V a, V b) HWY_ATTR { return hn::Ge(a, b); });
 }
 
-template <class F>
-float fold(const float* x, std::int64_t count, float neutral, F f) {
+// Four sums side by side, then the lanes, then the tail: an order that depends on the count alone.
+template <class F, class Across>
+float fold(const float* x, std::int64_t count, float neutral, F f, Across across) {
   const D d;
   const std::int64_t n = lanes();
   V totals[4] = {hn::Set(d, neutral), hn::Set(d, neutral), hn::Set(d, neutral), hn::Set(d, neutral)};
@@ -284,28 +285,25 @@ float fold(const float* x, std::int64_t count, float neutral, F f) {
   for (; i + 4 * n <= count; i += 4 * n)
     for (int k = 0; k < 4; ++k) totals[k] = f(totals[k], hn::LoadU(d, x + i + k * n));
   for (; i + n <= count; i += n) totals[0] = f(totals[0], hn::LoadU(d, x + i));
-  const V all = f(f(totals[0], totals[1]), f(totals[2], totals[3]));
-  alignas(64) float parts[HWY_MAX_BYTES / sizeof(float)];
-  hn::StoreU(all, d, parts);
-  // The lanes as a tree, then the tail: the same on every run.
-  for (std::int64_t width = n / 2; width > 0; width /= 2)
-    for (std::int64_t k = 0; k < width; ++k) {
-      const auto pair = f(hn::Set(d, parts[k]), hn::Set(d, parts[k + width]));
-      parts[k] = hn::GetLane(pair);
-    }
-  float result = parts[0];
-  for (; i < count; ++i) result = hn::GetLane(f(hn::Set(d, result), hn::Set(d, x[i])));
-  return result;
+  V result = across(d, f(f(totals[0], totals[1]), f(totals[2], totals[3])));
+  for (; i < count; ++i) result = f(result, hn::Set(d, x[i]));
+  return hn::GetLane(result);
 }
 
 float sum_f32(const float* x, std::int64_t count) {
-  return fold(x, count, 0.0f, [](V a, V b) HWY_ATTR { return hn::Add(a, b); });
+  return fold(
+      x, count, 0.0f, [](V a, V b) HWY_ATTR { return hn::Add(a, b); },
+      [](D d, V v) HWY_ATTR { return hn::SumOfLanes(d, v); });
 }
 float max_f32(const float* x, std::int64_t count) {
-  return fold(x, count, -3.4028234663852886e38f, [](V a, V b) HWY_ATTR { return hn::Max(a, b); });
+  return fold(
+      x, count, -3.4028234663852886e38f, [](V a, V b) HWY_ATTR { return hn::Max(a, b); },
+      [](D d, V v) HWY_ATTR { return hn::MaxOfLanes(d, v); });
 }
 float min_f32(const float* x, std::int64_t count) {
-  return fold(x, count, 3.4028234663852886e38f, [](V a, V b) HWY_ATTR { return hn::Min(a, b); });
+  return fold(
+      x, count, 3.4028234663852886e38f, [](V a, V b) HWY_ATTR { return hn::Min(a, b); },
+      [](D d, V v) HWY_ATTR { return hn::MinOfLanes(d, v); });
 }
 
 }  // namespace
@@ -325,49 +323,50 @@ HWY_AFTER_NAMESPACE();
 namespace jerboa::cpu {
 namespace {
 
-#define JERBOA_VECTOR_FUNCTION(name) \
-  HWY_EXPORT(name);                  \
-  void call_##name(const VectorCall& call) { HWY_DYNAMIC_DISPATCH(name)(call); }
-
-JERBOA_VECTOR_FUNCTION(f_neg)
-JERBOA_VECTOR_FUNCTION(f_abs)
-JERBOA_VECTOR_FUNCTION(f_sqrt)
-JERBOA_VECTOR_FUNCTION(f_rsqrt)
-JERBOA_VECTOR_FUNCTION(f_log)
-JERBOA_VECTOR_FUNCTION(f_exp)
-JERBOA_VECTOR_FUNCTION(f_expm1)
-JERBOA_VECTOR_FUNCTION(f_sin)
-JERBOA_VECTOR_FUNCTION(f_cos)
-JERBOA_VECTOR_FUNCTION(f_tanh)
-JERBOA_VECTOR_FUNCTION(f_sigmoid)
-JERBOA_VECTOR_FUNCTION(f_erf)
-JERBOA_VECTOR_FUNCTION(f_relu)
-JERBOA_VECTOR_FUNCTION(f_silu)
-JERBOA_VECTOR_FUNCTION(f_softplus)
-JERBOA_VECTOR_FUNCTION(f_floor)
-JERBOA_VECTOR_FUNCTION(f_round)
-JERBOA_VECTOR_FUNCTION(f_gelu)
-JERBOA_VECTOR_FUNCTION(f_clamp)
-JERBOA_VECTOR_FUNCTION(f_whole_power)
-JERBOA_VECTOR_FUNCTION(f_add)
-JERBOA_VECTOR_FUNCTION(f_sub)
-JERBOA_VECTOR_FUNCTION(f_mul)
-JERBOA_VECTOR_FUNCTION(f_div)
-JERBOA_VECTOR_FUNCTION(f_maximum)
-JERBOA_VECTOR_FUNCTION(f_minimum)
-JERBOA_VECTOR_FUNCTION(f_mul_plus)
-JERBOA_VECTOR_FUNCTION(f_mul_minus)
-JERBOA_VECTOR_FUNCTION(f_minus_mul)
-JERBOA_VECTOR_FUNCTION(f_equal)
-JERBOA_VECTOR_FUNCTION(f_not_equal)
-JERBOA_VECTOR_FUNCTION(f_less)
-JERBOA_VECTOR_FUNCTION(f_less_equal)
-JERBOA_VECTOR_FUNCTION(f_greater)
-JERBOA_VECTOR_FUNCTION(f_greater_equal)
-JERBOA_VECTOR_FUNCTION(select)
+HWY_EXPORT(f_neg);
+HWY_EXPORT(f_abs);
+HWY_EXPORT(f_sqrt);
+HWY_EXPORT(f_rsqrt);
+HWY_EXPORT(f_log);
+HWY_EXPORT(f_exp);
+HWY_EXPORT(f_expm1);
+HWY_EXPORT(f_sin);
+HWY_EXPORT(f_cos);
+HWY_EXPORT(f_tanh);
+HWY_EXPORT(f_sigmoid);
+HWY_EXPORT(f_erf);
+HWY_EXPORT(f_relu);
+HWY_EXPORT(f_silu);
+HWY_EXPORT(f_softplus);
+HWY_EXPORT(f_floor);
+HWY_EXPORT(f_round);
+HWY_EXPORT(f_gelu);
+HWY_EXPORT(f_clamp);
+HWY_EXPORT(f_whole_power);
+HWY_EXPORT(f_add);
+HWY_EXPORT(f_sub);
+HWY_EXPORT(f_mul);
+HWY_EXPORT(f_div);
+HWY_EXPORT(f_maximum);
+HWY_EXPORT(f_minimum);
+HWY_EXPORT(f_mul_plus);
+HWY_EXPORT(f_mul_minus);
+HWY_EXPORT(f_minus_mul);
+HWY_EXPORT(f_equal);
+HWY_EXPORT(f_not_equal);
+HWY_EXPORT(f_less);
+HWY_EXPORT(f_less_equal);
+HWY_EXPORT(f_greater);
+HWY_EXPORT(f_greater_equal);
+HWY_EXPORT(select);
 HWY_EXPORT(sum_f32);
 HWY_EXPORT(max_f32);
 HWY_EXPORT(min_f32);
+
+// Before functions are looked up, so that they are those of this machine's instruction set.
+void choose_target() {
+  if (!hwy::GetChosenTarget().IsInitialized()) hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
 
 // What follows is rare or on integers: plain loops.
 
@@ -458,7 +457,8 @@ VectorFunction integer_function(Op op) {
 
 void fixed_power(const VectorCall& call) {
   const double exponent = call.number;
-  if (exponent == std::nearbyint(exponent) && std::abs(exponent) <= 64) return call_f_whole_power(call);
+  if (exponent == std::nearbyint(exponent) && std::abs(exponent) <= 64)
+    return HWY_DYNAMIC_DISPATCH(f_whole_power)(call);
   const auto e = static_cast<float>(exponent);
   map1<float, float>(call, [e](float a) { return std::pow(a, e); });
 }
@@ -541,40 +541,40 @@ VectorFunction cast_function(DType from, DType to) {
 
 VectorFunction float_function(Op op) {
   switch (op) {
-    case Op::neg: return call_f_neg;
-    case Op::abs: return call_f_abs;
-    case Op::sqrt: return call_f_sqrt;
-    case Op::rsqrt: return call_f_rsqrt;
-    case Op::log: return call_f_log;
-    case Op::exp: return call_f_exp;
-    case Op::expm1: return call_f_expm1;
-    case Op::sin: return call_f_sin;
-    case Op::cos: return call_f_cos;
-    case Op::tanh: return call_f_tanh;
-    case Op::sigmoid: return call_f_sigmoid;
-    case Op::erf: return call_f_erf;
-    case Op::relu: return call_f_relu;
-    case Op::silu: return call_f_silu;
-    case Op::softplus: return call_f_softplus;
-    case Op::floor: return call_f_floor;
-    case Op::round: return call_f_round;
-    case Op::gelu: return call_f_gelu;
-    case Op::clamp: return call_f_clamp;
+    case Op::neg: return &HWY_DYNAMIC_DISPATCH(f_neg);
+    case Op::abs: return &HWY_DYNAMIC_DISPATCH(f_abs);
+    case Op::sqrt: return &HWY_DYNAMIC_DISPATCH(f_sqrt);
+    case Op::rsqrt: return &HWY_DYNAMIC_DISPATCH(f_rsqrt);
+    case Op::log: return &HWY_DYNAMIC_DISPATCH(f_log);
+    case Op::exp: return &HWY_DYNAMIC_DISPATCH(f_exp);
+    case Op::expm1: return &HWY_DYNAMIC_DISPATCH(f_expm1);
+    case Op::sin: return &HWY_DYNAMIC_DISPATCH(f_sin);
+    case Op::cos: return &HWY_DYNAMIC_DISPATCH(f_cos);
+    case Op::tanh: return &HWY_DYNAMIC_DISPATCH(f_tanh);
+    case Op::sigmoid: return &HWY_DYNAMIC_DISPATCH(f_sigmoid);
+    case Op::erf: return &HWY_DYNAMIC_DISPATCH(f_erf);
+    case Op::relu: return &HWY_DYNAMIC_DISPATCH(f_relu);
+    case Op::silu: return &HWY_DYNAMIC_DISPATCH(f_silu);
+    case Op::softplus: return &HWY_DYNAMIC_DISPATCH(f_softplus);
+    case Op::floor: return &HWY_DYNAMIC_DISPATCH(f_floor);
+    case Op::round: return &HWY_DYNAMIC_DISPATCH(f_round);
+    case Op::gelu: return &HWY_DYNAMIC_DISPATCH(f_gelu);
+    case Op::clamp: return &HWY_DYNAMIC_DISPATCH(f_clamp);
     case Op::pow: return power;
-    case Op::add: return call_f_add;
-    case Op::sub: return call_f_sub;
-    case Op::mul: return call_f_mul;
-    case Op::div: return call_f_div;
-    case Op::maximum: return call_f_maximum;
-    case Op::minimum: return call_f_minimum;
+    case Op::add: return &HWY_DYNAMIC_DISPATCH(f_add);
+    case Op::sub: return &HWY_DYNAMIC_DISPATCH(f_sub);
+    case Op::mul: return &HWY_DYNAMIC_DISPATCH(f_mul);
+    case Op::div: return &HWY_DYNAMIC_DISPATCH(f_div);
+    case Op::maximum: return &HWY_DYNAMIC_DISPATCH(f_maximum);
+    case Op::minimum: return &HWY_DYNAMIC_DISPATCH(f_minimum);
     case Op::mod:
       return [](const VectorCall& v) { map2<float, float>(v, [](float a, float b) { return std::fmod(a, b); }); };
-    case Op::equal: return call_f_equal;
-    case Op::not_equal: return call_f_not_equal;
-    case Op::less: return call_f_less;
-    case Op::less_equal: return call_f_less_equal;
-    case Op::greater: return call_f_greater;
-    case Op::greater_equal: return call_f_greater_equal;
+    case Op::equal: return &HWY_DYNAMIC_DISPATCH(f_equal);
+    case Op::not_equal: return &HWY_DYNAMIC_DISPATCH(f_not_equal);
+    case Op::less: return &HWY_DYNAMIC_DISPATCH(f_less);
+    case Op::less_equal: return &HWY_DYNAMIC_DISPATCH(f_less_equal);
+    case Op::greater: return &HWY_DYNAMIC_DISPATCH(f_greater);
+    case Op::greater_equal: return &HWY_DYNAMIC_DISPATCH(f_greater_equal);
     default: return nullptr;
   }
 }
@@ -582,18 +582,20 @@ VectorFunction float_function(Op op) {
 }  // namespace
 
 VectorFunction vector_function(Op op, DType operand, DType result) {
+  choose_target();
   if (op == Op::cast) return cast_function(operand, result);
-  if (op == Op::where) return call_select;  // bits, whatever they mean
+  if (op == Op::where) return &HWY_DYNAMIC_DISPATCH(select);  // bits, whatever they mean
   if (op == Op::random) return random_numbers;
   if (is_float(operand)) return float_function(op);
   return operand == DType::u32 ? integer_function<std::uint32_t>(op) : integer_function<std::int32_t>(op);
 }
 
 VectorFunction mul_add_function(MulAdd form) {
+  choose_target();
   switch (form) {
-    case MulAdd::plus: return call_f_mul_plus;
-    case MulAdd::minus: return call_f_mul_minus;
-    case MulAdd::minus_product: return call_f_minus_mul;
+    case MulAdd::plus: return &HWY_DYNAMIC_DISPATCH(f_mul_plus);
+    case MulAdd::minus: return &HWY_DYNAMIC_DISPATCH(f_mul_minus);
+    case MulAdd::minus_product: return &HWY_DYNAMIC_DISPATCH(f_minus_mul);
   }
   return nullptr;
 }
@@ -607,9 +609,9 @@ float reduce_f32(Op op, const float* x, std::int64_t count) {
 void accumulate_f32(Op op, float* y, const float* x, std::int64_t count) {
   const VectorCall call{y, y, x, nullptr, count, false, false, false, 0, 0, 0};
   // Element by element in place: an operand and the result are the same place.
-  if (op == Op::max) return call_f_maximum(call);
-  if (op == Op::min) return call_f_minimum(call);
-  call_f_add(call);
+  if (op == Op::max) return HWY_DYNAMIC_DISPATCH(f_maximum)(call);
+  if (op == Op::min) return HWY_DYNAMIC_DISPATCH(f_minimum)(call);
+  HWY_DYNAMIC_DISPATCH(f_add)(call);
 }
 
 }  // namespace jerboa::cpu

@@ -21,6 +21,10 @@ WGPUDawnTogglesDescriptor toggles(const char* const (&names)[count]) {
   descriptor.chain.sType = WGPUSType_DawnTogglesDescriptor;
   descriptor.enabledToggleCount = count;
   descriptor.enabledToggles = names;
+  // Times to 100 µs, as pages get them for fear of spying, would be of no use.
+  static constexpr const char* disabled[] = {"timestamp_quantization"};
+  descriptor.disabledToggleCount = 1;
+  descriptor.disabledToggles = disabled;
   return descriptor;
 }
 

@@ -81,6 +81,25 @@ HostTensor GpuTensor::download() const {
   return values;
 }
 
+// Buffers that results are copied to for reading, used again once nobody wants what they hold: making one is slow.
+class GpuExecutable::ReadbackPool {
+ public:
+  explicit ReadbackPool(std::shared_ptr<GpuDevice> device) : device_(std::move(device)) {}
+
+  Handle<WGPUBuffer> take(std::int64_t bytes, const std::string& name) {
+    const auto found = free_.find(bytes);
+    if (found == free_.end()) return device_->create_buffer(bytes, readback_usage, name);
+    Handle<WGPUBuffer> buffer = std::move(found->second);
+    free_.erase(found);
+    return buffer;
+  }
+  void give_back(std::int64_t bytes, Handle<WGPUBuffer> buffer) { free_.emplace(bytes, std::move(buffer)); }
+
+ private:
+  std::shared_ptr<GpuDevice> device_;
+  std::multimap<std::int64_t, Handle<WGPUBuffer>> free_;
+};
+
 // What a run gave, copied on the device when it ended, read when asked for.
 class GpuExecutable::Results final : public RunResults {
  public:
@@ -91,8 +110,12 @@ class GpuExecutable::Results final : public RunResults {
     std::int64_t start = 0, bytes = 0;  // of the first element among those copied
     Handle<WGPUBuffer> readback;
   };
-  Results(std::shared_ptr<GpuDevice> device, std::map<std::string, Value> values)
-      : device_(std::move(device)), values_(std::move(values)) {}
+  Results(std::shared_ptr<GpuDevice> device, std::shared_ptr<ReadbackPool> pool, std::map<std::string, Value> values)
+      : device_(std::move(device)), pool_(std::move(pool)), values_(std::move(values)) {}
+  ~Results() override {
+    const std::scoped_lock lock(device_->mutex());
+    for (auto& [name, value] : values_) pool_->give_back(value.bytes, std::move(value.readback));
+  }
 
   HostTensor read(const std::string& name) override {
     if (const auto found = known_.find(name); found != known_.end()) return found->second;
@@ -105,13 +128,17 @@ class GpuExecutable::Results final : public RunResults {
 
  private:
   std::shared_ptr<GpuDevice> device_;
+  std::shared_ptr<ReadbackPool> pool_;
   std::map<std::string, Value> values_;
   std::map<std::string, HostTensor> known_;
 };
 
 GpuExecutable::GpuExecutable(std::shared_ptr<GpuDevice> device, Program program, const FindStorage& storage,
                              std::optional<float> sentinel)
-    : device_(std::move(device)), program_(std::move(program)), sentinel_(sentinel) {
+    : device_(std::move(device)),
+      program_(std::move(program)),
+      sentinel_(sentinel),
+      readbacks_(std::make_shared<ReadbackPool>(device_)) {
   const std::scoped_lock lock(device_->mutex());
   device_->check();
   allocate(storage);
@@ -320,7 +347,7 @@ std::unique_ptr<RunResults> GpuExecutable::run(const RunRequest& request) {
     const std::int64_t from = span.first * width / 4 * 4;  // copies are of whole words
     value.bytes = whole_words(span.end * width - from);
     value.start = offset - from / width;
-    value.readback = device_->create_buffer(value.bytes, readback_usage, readable.name);
+    value.readback = readbacks_->take(value.bytes, readable.name);
     const Buffer& buffer = program_.buffers[static_cast<std::size_t>(readable.buffer)];
     const std::int64_t base = buffer.where == Buffer::Where::arena ? buffer.offset : 0;
     if (value.bytes > 0)
@@ -338,7 +365,7 @@ std::unique_ptr<RunResults> GpuExecutable::run(const RunRequest& request) {
   dawn.QueueSubmit(device_->queue(), 1, &list);
   device_->check();
   if (profiling_ && queries_ != nullptr) read_times();
-  return std::make_unique<Results>(device_, std::move(values));
+  return std::make_unique<Results>(device_, readbacks_, std::move(values));
 }
 
 MemoryReport GpuExecutable::memory_report() const {

@@ -46,6 +46,7 @@ class GpuExecutable final : public Executable {
     std::int64_t sizes_offset = 0;
   };
   class Results;
+  class ReadbackPool;
 
   void allocate(const FindStorage& storage);
   void compile();
@@ -70,6 +71,7 @@ class GpuExecutable final : public Executable {
   Handle<WGPUBuffer> sizes_;
   std::int64_t sizes_bytes_ = 0;
   std::vector<Step> steps_;
+  std::shared_ptr<ReadbackPool> readbacks_;
   SymbolValues symbols_;
   bool symbols_set_ = false;
   std::vector<std::array<std::uint32_t, 2>> workgroups_;

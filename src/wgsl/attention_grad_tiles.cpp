@@ -1,0 +1,126 @@
+#include "wgsl/attention_grad.h"
+#include "wgsl/attention_tiles.h"
+
+namespace jerboa::wgsl {
+namespace {
+
+// Each workgroup the gradient of a tile of queries, against tiles of keys and values.
+void write_query_tiles(KernelWriter& writer, const AttentionGrad& attention) {
+  Shader shader = writer.shader("attention_dq", AttentionTiles::threads_for(writer.target()));
+  write_score_functions(shader, attention);
+  AttentionTiles tile(shader, attention);
+  write_fetch(shader, attention, {attention.q, TileRows::Of::queries, "fetch_q"});
+  write_fetch(shader, attention, {attention.dout, TileRows::Of::queries, "fetch_dout"});
+  write_fetch(shader, attention, {attention.k, TileRows::Of::keys, "fetch_k"});
+  write_fetch(shader, attention, {attention.v, TileRows::Of::keys, "fetch_v"});
+  write_put(shader, attention, {attention.dq, TileRows::Of::queries, "put_dq"});
+  const Dim tiles = groups_of(attention.rows(), tile.rows());
+  tile.write_place(tiles, "group");
+  tile.write_key_range();
+  tile.write_queries("tile_row + thread_row * 4u");
+  for (int i = 0; i < 4; ++i) {
+    const std::string head = fmt::format("head_{}", i), time = fmt::format("time_{}", i);
+    shader.line("let lse_{} = {};", i, attention.lse_of(shader, "batch", head, time));
+    shader.line("let mean_{} = {};", i, attention.mean_of(shader, "batch", head, time));
+  }
+  tile.declare_sums("dq", attention.size);
+  shader.open("for (var tile_key = range.x; tile_key < range.y; tile_key += {}u) {{", AttentionTiles::others);
+  tile.write_product("product", "fetch_q", "fetch_k", "tile_key", attention.size);
+  tile.write_product("dweight", "fetch_dout", "fetch_v", "tile_key", attention.value_size);
+  for (int j = 0; j < 4; ++j) {
+    shader.line("let wanted_{0} = tile_key + thread_column * 4u + {0}u;", j);
+    shader.line("let key_{0} = min(wanted_{0}, range.y - 1u);", j);
+    shader.line("let position_{0} = select(-1, key_position(batch, key_{0}), wanted_{0} < range.y);", j);
+  }
+  for (int i = 0; i < 4; ++i)
+    for (int j = 0; j < 4; ++j) {
+      shader.open("{{");
+      shader.line("let own = score(sight_{0}, batch, head_{0}, time_{0}, key_{1}, position_{1}, product_{0}.{2});", i,
+                  j, "xyzw"[j]);
+      shader.line("let weight = select(0.0, exp(own.x - lse_{}), own.x > {});", i, unseen_score);
+      shader.line("product_{0}.{1} = weight * (dweight_{0}.{1} - mean_{0}) * own.y;", i, "xyzw"[j]);
+      shader.close();
+    }
+  tile.write_weights("product");
+  tile.write_sums("dq", "fetch_k", "tile_key", attention.size);
+  shader.close();
+  tile.for_each_sum("dq", attention.size, [&](int i, const std::string& feature, const std::string& sum) {
+    shader.line("put_dq(batch, key_head, tile_row + thread_row * 4u + {}u, {}, {});", i, feature, sum);
+  });
+  writer.add(shader, attention.batch * attention.key_heads * tiles);
+}
+
+// Each workgroup the gradients of a tile of keys and values, against tiles of all queries that share them.
+void write_key_tiles(KernelWriter& writer, const AttentionGrad& attention) {
+  Shader shader = writer.shader("attention_dkv", AttentionTiles::threads_for(writer.target()));
+  write_score_functions(shader, attention);
+  AttentionTiles tile(shader, attention);
+  write_fetch(shader, attention, {attention.q, TileRows::Of::queries, "fetch_q"});
+  write_fetch(shader, attention, {attention.dout, TileRows::Of::queries, "fetch_dout"});
+  write_fetch(shader, attention, {attention.k, TileRows::Of::keys, "fetch_k"});
+  write_fetch(shader, attention, {attention.v, TileRows::Of::keys, "fetch_v"});
+  write_put(shader, attention, {attention.dk, TileRows::Of::keys, "put_dk"});
+  write_put(shader, attention, {attention.dv, TileRows::Of::keys, "put_dv"});
+  const Dim tiles = groups_of(attention.keys, tile.rows());
+  tile.write_place(tiles, "group");
+  for (int i = 0; i < 4; ++i) {
+    shader.line("let wanted_{0} = tile_row + thread_row * 4u + {0}u;", i);
+    shader.line("let key_{0} = min(wanted_{0}, {1} - 1u);", i, shader.size(attention.keys));
+    shader.line("let position_{0} = select(-1, key_position(batch, key_{0}), wanted_{0} < {1});", i,
+                shader.size(attention.keys));
+  }
+  tile.declare_sums("dk", attention.size);
+  tile.declare_sums("dv", attention.value_size);
+  shader.line("let range = time_range(tile_row, min(tile_row + {}u, {}));", tile.rows(), shader.size(attention.keys));
+  // Where not all times see the tile, heads are taken one by one; else their queries are rows without gaps.
+  const bool by_head = attention.has_fixed_sight() && attention.attrs.causal;
+  if (by_head) {
+    shader.open("for (var member = 0u; member < {}; member++) {{", shader.size(attention.group));
+    shader.line("let first_row = member * {0} + range.x; let end_row = member * {0} + range.y;",
+                shader.size(attention.time));
+  } else {
+    shader.line("let first_row = 0u; let end_row = {};", shader.size(attention.rows()));
+  }
+  shader.open("for (var tile_query = first_row; tile_query < end_row; tile_query += {}u) {{", AttentionTiles::others);
+  tile.write_product("product", "fetch_k", "fetch_q", "tile_query", attention.size);
+  tile.write_product("dweight", "fetch_v", "fetch_dout", "tile_query", attention.value_size);
+  tile.write_queries("tile_query + thread_column * 4u");
+  for (int i = 0; i < 4; ++i) shader.line("var weight_{} = vec4f();", i);
+  for (int j = 0; j < 4; ++j) {
+    const std::string head = fmt::format("head_{}", j), time = fmt::format("time_{}", j);
+    shader.open("{{");
+    // Rows behind the last of this head are the next one's, which takes them itself.
+    shader.line("let own_sight = select(vec2i(), sight_{0}, tile_query + thread_column * 4u + {0}u < end_row);", j);
+    shader.line("let lse = {}; let mean = {};", attention.lse_of(shader, "batch", head, time),
+                attention.mean_of(shader, "batch", head, time));
+    for (int i = 0; i < 4; ++i) {
+      shader.line("let own_{0} = score(own_sight, batch, head_{1}, time_{1}, key_{0}, position_{0}, product_{0}.{2});",
+                  i, j, "xyzw"[j]);
+      shader.line("weight_{0}.{1} = select(0.0, exp(own_{0}.x - lse), own_{0}.x > {2});", i, "xyzw"[j], unseen_score);
+      shader.line("product_{0}.{1} = weight_{0}.{1} * (dweight_{0}.{1} - mean) * own_{0}.y;", i, "xyzw"[j]);
+    }
+    shader.close();
+  }
+  tile.write_weights("weight");
+  tile.write_sums("dv", "fetch_dout", "tile_query", attention.value_size);
+  tile.write_weights("product");
+  tile.write_sums("dk", "fetch_q", "tile_query", attention.size);
+  shader.close();
+  if (by_head) shader.close();
+  tile.for_each_sum("dk", attention.size, [&](int i, const std::string& feature, const std::string& sum) {
+    shader.line("put_dk(batch, key_head, wanted_{}, {}, {});", i, feature, sum);
+  });
+  tile.for_each_sum("dv", attention.value_size, [&](int i, const std::string& feature, const std::string& sum) {
+    shader.line("put_dv(batch, key_head, wanted_{}, {}, {});", i, feature, sum);
+  });
+  writer.add(shader, attention.batch * attention.key_heads * tiles);
+}
+
+}  // namespace
+
+void write_attention_grad_tiles(KernelWriter& writer, const AttentionGrad& attention) {
+  if (attention.queries().upper_bound() > 0) write_query_tiles(writer, attention);
+  if (attention.keys.upper_bound() > 0) write_key_tiles(writer, attention);
+}
+
+}  // namespace jerboa::wgsl

@@ -1,0 +1,210 @@
+#include "wgsl/attention_tiles.h"
+
+namespace jerboa::wgsl {
+namespace {
+
+bool is_multiple_of_four(const Dim& size) { return size.is_constant() && size.value() % 4 == 0; }
+
+bool can_load_four(const Shader& shader, const TensorAccess& tensor) {
+  // Where bindings are few, operands may have to share one, which those that are read by fours cannot.
+  bool can = shader.target().max_bindings >= 8 && shader.can_be_wide(tensor.binding) &&
+             is_multiple_of_four(tensor.shape[3]) && is_multiple_of_four(tensor.offset) && tensor.strides[3] == Dim(1);
+  for (std::size_t i = 0; i < 3; ++i)
+    can = can && (tensor.shape[i] == Dim(1) || is_multiple_of_four(tensor.strides[i]));
+  return can;
+}
+
+// `start`, the place of (row, feature).
+void write_row_place(Shader& shader, const Attention& attention, const TileRows& rows) {
+  std::vector<std::string> index{"batch", "key_head", "row", "feature"};
+  if (rows.of == TileRows::Of::queries) {
+    shader.line("let head = key_head * {} + row / {};", shader.size(attention.group), shader.size(attention.time));
+    shader.line("let time = row % {};", shader.size(attention.time));
+    index[1] = "head";
+    index[2] = "time";
+  }
+  shader.line("let start = {};", shader.place(rows.tensor->offset, rows.tensor->strides, index));
+}
+
+}  // namespace
+
+void write_fetch(Shader& shader, const Attention& attention, const TileRows& rows) {
+  shader.begin_function(
+      fmt::format("fn {}(batch: u32, key_head: u32, wanted_row: u32, wanted: u32) -> vec4f", rows.name));
+  const std::string size = shader.size(rows.tensor->shape[3]);
+  const std::string count = shader.size(rows.of == TileRows::Of::queries ? attention.rows() : attention.keys);
+  // Loads what is nearest and in range, and drops it: a branch costs a driver on the CPU more.
+  shader.line("let row = min(wanted_row, {} - 1u);", count);
+  shader.line("let feature = min(wanted, {} - {}u);", size, can_load_four(shader, *rows.tensor) ? 4 : 1);
+  write_row_place(shader, attention, rows);
+  if (can_load_four(shader, *rows.tensor)) {
+    shader.line("let result = {};", shader.load_four(rows.tensor->binding, "start"));
+    shader.line("return select(vec4f(), result, wanted_row < {} && wanted < {});", count, size);
+  } else {
+    std::string values[4];
+    for (int i = 0; i < 4; ++i)
+      values[i] = shader.load(rows.tensor->binding, fmt::format("start + (min(wanted + {}u, {} - 1u) - feature) * {}",
+                                                                i, size, shader.size(rows.tensor->strides[3])));
+    shader.line("let result = vec4f({}, {}, {}, {});", values[0], values[1], values[2], values[3]);
+    shader.line("let inside = vec4u(wanted) + vec4u(0u, 1u, 2u, 3u) < vec4u({});", size);
+    shader.line("return select(vec4f(), result, inside & vec4<bool>(wanted_row < {}));", count);
+  }
+  shader.end_function();
+}
+
+void write_put(Shader& shader, const Attention& attention, const TileRows& rows) {
+  shader.begin_function(
+      fmt::format("fn {}(batch: u32, key_head: u32, row: u32, feature: u32, value: vec4f)", rows.name));
+  const Dim& size = rows.tensor->shape[3];
+  const Dim count = rows.of == TileRows::Of::queries ? attention.rows() : attention.keys;
+  shader.line("if (row >= {} || feature >= {}) {{ return; }}", shader.size(count), shader.size(size));
+  write_row_place(shader, attention, rows);
+  if (can_load_four(shader, *rows.tensor)) {
+    shader.store_four(rows.tensor->binding, "start", "value");
+  } else {
+    const std::string step = shader.size(rows.tensor->strides[3]);
+    for (int i = 0; i < 4; ++i) {
+      shader.open("if (feature + {}u < {}) {{", i, shader.size(size));
+      shader.store(rows.tensor->binding, fmt::format("start + {}u * {}", i, step), fmt::format("value.{}", "xyzw"[i]));
+      shader.close();
+    }
+  }
+  shader.end_function();
+}
+
+bool AttentionTiles::suit(const Target& target, const Attention& attention) {
+  // On a few keys threads do as well by themselves.
+  if (attention.keys.upper_bound() <= 32 && attention.rows().upper_bound() <= 64) return false;
+  const int rows = rows_for(target);
+  const std::int64_t stage = depth * (rows + 4 + others), weights = others * (rows + 4);
+  const std::int64_t widest = std::max(columns_of(attention.size), columns_of(attention.value_size)) * 64;
+  return (stage + weights) * 4 <= target.workgroup_bytes && threads_for(target) <= target.max_invocations &&
+         widest <= 512;
+}
+
+AttentionTiles::AttentionTiles(Shader& shader, const Attention& attention)
+    : shader_(shader), attention_(attention), rows_(rows_for(shader.target())) {
+  shader_.shared_array("stage", "vec4f", stage_floats() / 4);
+  shader_.shared_array("weights", "vec4f", others * (rows_ + 4) / 4);
+}
+
+void AttentionTiles::write_place(const Dim& tiles, const std::string& number) {
+  const auto index = shader_.split_index(number, {attention_.batch, attention_.key_heads, tiles});
+  shader_.line("let batch = {}; let key_head = {}; let tile_row = {} * {}u;", index[0], index[1], index[2], rows_);
+  shader_.line("let thread_column = lane % {0}u; let thread_row = lane / {0}u;", across);
+}
+
+void AttentionTiles::write_key_range() {
+  const std::string rows = shader_.size(attention_.rows()), time = shader_.size(attention_.time);
+  shader_.line("let last_row = min(tile_row + {}u, {}) - 1u;", rows_, rows);
+  if (attention_.positions == nullptr) {
+    // Later queries see later keys. A tile with queries of several heads has those of all times.
+    shader_.line("let one_head = tile_row / {0} == last_row / {0};", time);
+    shader_.line("let least = sight(batch, select(0u, tile_row % {}, one_head)).x;", time);
+    shader_.line("let most = sight(batch, select({0} - 1u, last_row % {0}, one_head)).y;", time);
+  } else {
+    shader_.line("var least = 0x7fffffff; var most = 0;");
+    shader_.open("for (var row = tile_row; row <= last_row; row++) {{");
+    shader_.line("let own = sight(batch, row % {});", time);
+    shader_.line("least = min(least, own.x); most = max(most, own.y);");
+    shader_.close();
+  }
+  shader_.line("let range = key_range(batch, least, most);");
+}
+
+void AttentionTiles::write_queries(const std::string& first) {
+  for (int i = 0; i < 4; ++i) {
+    shader_.line("let safe_{0} = min({1} + {0}u, {2} - 1u);", i, first, shader_.size(attention_.rows()));
+    shader_.line("let head_{0} = key_head * {1} + safe_{0} / {2};", i, shader_.size(attention_.group),
+                 shader_.size(attention_.time));
+    shader_.line("let time_{0} = safe_{0} % {1};", i, shader_.size(attention_.time));
+    shader_.line("let sight_{0} = select(vec2i(), sight(batch, time_{0}), {1} + {0}u < {2});", i, first,
+                 shader_.size(attention_.rows()));
+  }
+}
+
+void AttentionTiles::write_product(const std::string& name, const std::string& mine, const std::string& other,
+                                   const std::string& first, const Dim& size) {
+  const int pitch = rows_ + 4, others_at = depth * pitch / 4, threads = shader_.threads();
+  for (int i = 0; i < 4; ++i) shader_.line("var {}_{} = vec4f();", name, i);
+  shader_.open("for (var start = 0u; start < {}; start += {}u) {{", shader_.size(size), depth);
+  // Four features of a row become one element each of four rows of the stage.
+  const auto load = [&](int count, int at, int own_pitch, const std::string& function, const std::string& from) {
+    shader_.open("for (var number = lane; number < {}u; number += {}u) {{", count * depth / 4, threads);
+    shader_.line("let row = number / {0}u; let inside = number % {0}u * 4u;", depth / 4);
+    shader_.line("let value = {}(batch, key_head, {} + row, start + inside);", function, from);
+    for (int k = 0; k < 4; ++k)
+      shader_.line("stage[{}u + ((inside + {}u) * {}u + row) / 4u][row % 4u] = value.{};", at, k, own_pitch, "xyzw"[k]);
+    shader_.close();
+  };
+  load(rows_, 0, pitch, mine, "tile_row");
+  load(others, others_at, others, other, first);
+  shader_.barrier();
+  shader_.line("let steps = min({}u, {} - start);", depth, shader_.size(size));
+  shader_.open("for (var k = 0u; k < steps; k++) {{");
+  shader_.line("let a = stage[k * {}u + thread_row];", pitch / 4);
+  shader_.line("let b = stage[{}u + k * {}u + thread_column];", others_at, others / 4);
+  for (int i = 0; i < 4; ++i) shader_.line("{0}_{1} = fma(vec4f(a.{2}), b, {0}_{1});", name, i, "xyzw"[i]);
+  shader_.close();
+  shader_.barrier();
+  shader_.close();
+}
+
+void AttentionTiles::write_weights(const std::string& name) {
+  for (int j = 0; j < 4; ++j)
+    shader_.line(
+        "weights[(thread_column * 4u + {0}u) * {1}u + thread_row] = vec4f({2}_0.{3}, {2}_1.{3}, {2}_2.{3}, {2}_3.{3});",
+        j, (rows_ + 4) / 4, name, "xyzw"[j]);
+}
+
+void AttentionTiles::declare_sums(const std::string& sums, const Dim& size) {
+  for (int i = 0; i < 4; ++i)
+    for (int j = 0; j < columns_of(size); ++j) shader_.line("var {}_{}_{} = vec4f();", sums, i, j);
+}
+
+void AttentionTiles::write_sums(const std::string& sums, const std::string& other, const std::string& first,
+                                const Dim& size) {
+  const int columns = columns_of(size), width = columns * across;  // vectors
+  int taken = depth;
+  while (taken * width * 4 > stage_floats()) taken /= 2;
+  shader_.open("for (var start = 0u; start < {}u; start += {}u) {{", others, taken);
+  shader_.open("for (var number = lane; number < {}u; number += {}u) {{", taken * width, shader_.threads());
+  shader_.line("let row = number / {0}u; let column = number % {0}u;", width);
+  shader_.line("stage[number] = {}(batch, key_head, {} + start + row, column * 4u);", other, first);
+  shader_.close();
+  shader_.barrier();
+  shader_.line("let steps = min({}u, {}u - start);", taken, others);
+  shader_.open("for (var k = 0u; k < steps; k++) {{");
+  shader_.line("let a = weights[(start + k) * {}u + thread_row];", (rows_ + 4) / 4);
+  for (int j = 0; j < columns; ++j) {
+    shader_.line("let b_{0} = stage[k * {1}u + thread_column + {2}u];", j, width, j * across);
+    for (int i = 0; i < 4; ++i)
+      shader_.line("{0}_{1}_{2} = fma(vec4f(a.{3}), b_{2}, {0}_{1}_{2});", sums, i, j, "xyzw"[i]);
+  }
+  shader_.close();
+  shader_.barrier();
+  shader_.close();
+}
+
+void AttentionTiles::write_row_reduction(const std::string& name, bool is_sum) {
+  // The matrix of weights serves as [row, across].
+  shader_.barrier();
+  for (int i = 0; i < 4; ++i)
+    shader_.line("weights[(thread_row * 4u + {0}u) * {1}u + thread_column / 4u][thread_column % 4u] = {2}_{0};", i,
+                 across / 4, name);
+  shader_.barrier();
+  for (int i = 0; i < 4; ++i) {
+    shader_.open("{{");
+    shader_.line("let row = (thread_row * 4u + {}u) * {}u;", i, across / 4);
+    shader_.line("var all = weights[row];");
+    for (int k = 1; k < across / 4; ++k)
+      shader_.line("all = {};", is_sum ? fmt::format("all + weights[row + {}u]", k)
+                                       : fmt::format("max(all, weights[row + {}u])", k));
+    shader_.line("{}_{} = {};", name, i,
+                 is_sum ? "(all.x + all.y) + (all.z + all.w)" : "max(max(all.x, all.y), max(all.z, all.w))");
+    shader_.close();
+  }
+  shader_.barrier();
+}
+
+}  // namespace jerboa::wgsl

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <string>
+
+#include "wgsl/attention.h"
+
+namespace jerboa::wgsl {
+
+/// A tensor [batch, head, time, feature] by rows, either those of queries that share a key head or keys.
+struct TileRows {
+  enum class Of { queries, keys };
+  const TensorAccess* tensor = nullptr;
+  Of of = Of::queries;
+  std::string name;  ///< of the function that reads or writes it
+};
+
+/// Writes the function NAME(batch, key_head, row, feature) -> vec4f: four features of a row, 0 past its end and past
+/// the last row.
+void write_fetch(Shader& shader, const Attention& attention, const TileRows& rows);
+/// Writes the function NAME(batch, key_head, row, feature, value: vec4f), which leaves out what is past the end.
+void write_put(Shader& shader, const Attention& attention, const TileRows& rows);
+
+/// What attention and its gradient do on tiles: a workgroup has `rows` rows of its own against which it streams tiles
+/// of `others`. Thread (across, down) holds the results of rows 4 * down … + 3 and others 4 * across … + 3; a matrix of
+/// weights [other, row] stands in workgroup memory between the products.
+class AttentionTiles {
+ public:
+  static constexpr int across = 16, others = 4 * across, depth = 16;
+
+  /// Whether tiles pay for these sizes, and the target can hold them.
+  static bool suit(const Target& target, const Attention& attention);
+  static int rows_for(const Target& target) {
+    return target.workgroup_bytes >= 32768 && target.max_invocations >= 256 ? 64 : 32;
+  }
+  static int threads_for(const Target& target) { return rows_for(target) / 4 * across; }
+
+  AttentionTiles(Shader& shader, const Attention& attention);
+
+  int rows() const { return rows_; }
+  /// Names what a workgroup works on, for `tiles` tiles of rows for each batch entry and key head: batch, key_head,
+  /// tile_row, thread_column, thread_row. To be called before all others but the functions above.
+  void write_place(const Dim& tiles, const std::string& number);
+
+  /// Names the keys that the workgroup's rows, which are queries, may see: `range`, the same for all its threads.
+  void write_key_range();
+  /// Names what each thread must know of its four queries, from `first` on: head_i, time_i (in range even where the row
+  /// is not) and sight_i, which sees nothing past the last row.
+  void write_queries(const std::string& first);
+
+  /// Declares NAME_0 … NAME_3, vectors over four others for each of the thread's rows, and computes them: products of
+  /// rows from tile_row and others from `first`, over `size` features.
+  void write_product(const std::string& name, const std::string& mine, const std::string& other,
+                     const std::string& first, const Dim& size);
+  /// Puts NAME_0 … NAME_3 into the matrix of weights. A barrier must have passed since it was last read.
+  void write_weights(const std::string& name);
+  /// Declares SUMS_i_j for row i and the vector j of features.
+  void declare_sums(const std::string& sums, const Dim& size);
+  /// Adds the weights times the features of the others from `first`. Ends with a barrier.
+  void write_sums(const std::string& sums, const std::string& other, const std::string& first, const Dim& size);
+  /// Calls f(row i, text of the first of four features, text of the vector) for all sums of the thread.
+  template <class F>
+  void for_each_sum(const std::string& sums, const Dim& size, F f) {
+    for (int i = 0; i < 4; ++i)
+      for (int j = 0; j < columns_of(size); ++j)
+        f(i, fmt::format("(thread_column + {}u) * 4u", j * across), fmt::format("{}_{}_{}", sums, i, j));
+  }
+  /// NAME_0 … NAME_3, one f32 for each of the thread's rows, put together with those of the threads that share the
+  /// rows. `function`: max or add. Begins and ends with a barrier.
+  void write_row_reduction(const std::string& name, bool is_sum);
+
+ private:
+  static int columns_of(const Dim& size) { return static_cast<int>((size.upper_bound() + 63) / 64); }
+  int stage_floats() const { return depth * (rows_ + 4 + others); }
+
+  Shader& shader_;
+  const Attention& attention_;
+  int rows_;
+};
+
+}  // namespace jerboa::wgsl
