@@ -74,6 +74,7 @@ void export_case(const WebCase& own, const std::filesystem::path& folder) {
     for (const auto& [name, values] : own.runs[i].inputs) inputs.emplace(fmt::format("{}/{}", i, name), values);
   }
   write(folder / "inputs.safetensors", inputs, {{"entries", fmt::format("{}", fmt::join(entries, " "))}});
+  webgpu.save(folder / "checkpoint.safetensors");
   write(folder / "webgpu.safetensors", on_webgpu);
   write(folder / "cpu.safetensors", on_cpu);
 }

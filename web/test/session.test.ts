@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { DeviceError, DeviceLostError, FileError, Program, ShaderError, UnsupportedError, UsageError, openDevice, tensor } from "../src/index.js";
+import { DeviceError, DeviceLostError, FileError, Program, ShaderError, UnsupportedError, UsageError, openDevice, readSafetensors, tensor } from "../src/index.js";
 import { Gpu } from "../src/device.js";
 import { changed, gpu, readCase, withDevice } from "./support.js";
 
@@ -28,6 +28,13 @@ test("storage stays between runs and entries, and a checkpoint continues bit for
     other.reset(3);
     await other.run("step", { x, y });
     assert.deepEqual(await (await other.run("forward", { x })).read("output"), before);
+  }));
+
+test("a checkpoint of a native session is loaded, and saved as it was", () =>
+  withDevice(async (device) => {
+    const checkpoint = await read("checkpoint.safetensors");
+    const session = await (await Program.load(device, program)).createSession({ parameters: checkpoint });
+    assert.deepEqual(readSafetensors(await session.save()), readSafetensors(checkpoint));
   }));
 
 test("runs that are not waited for happen in their order", () =>
