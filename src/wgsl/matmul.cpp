@@ -240,7 +240,7 @@ class TiledMatmul {
   }
 
   void write_product() {
-    const int a_pitch = tile_.rows + 4;  // a row of padding spreads the columns over the memory's banks
+    const int a_pitch = tile_.pitch();
     shader_.shared_array("tile_a", "vec4f", tile_.inner * a_pitch / 4);
     shader_.shared_array("tile_b", "vec4f", tile_.inner * tile_.columns / 4);
     for (int i = 0; i < tile_.thread_rows; ++i)
@@ -468,6 +468,7 @@ void write_matmul(KernelWriter& writer) {
   MatmulTile tile{128, 128, 16, 8, 8};
   if (batch * pieces(rows, 128) * pieces(columns, 128) < enough_groups) tile = {64, 64, 16, 4, 4};
   if (rows <= 32 || columns <= 32) tile = {32, 32, 16, 4, 4};
+  if (tile.workgroup_bytes() > writer.target().workgroup_bytes) tile.inner /= 2;
   const std::int64_t groups = batch * pieces(rows, tile.rows) * pieces(columns, tile.columns);
   std::int64_t chunks = 1;
   while (groups * chunks < enough_groups && inner / (chunks * 2) >= 128 && chunks < 64) chunks *= 2;
