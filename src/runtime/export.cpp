@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <fmt/format.h>
+#include <set>
 
 #include <jerboa/base/error.h>
 #include <jerboa/io/safetensors.h>
@@ -32,9 +33,9 @@ void declare(std::vector<PersistentTensor>& storage, const TensorInfo& tensor, c
 ProgramFile compile_program(const std::vector<std::pair<std::string, Graph>>& entries, const Target& target) {
   ProgramFile file;
   file.target = target.name;
+  std::set<std::string> names;
   for (const auto& [name, graph] : entries) {
-    if (std::any_of(file.entries.begin(), file.entries.end(), [&](const auto& other) { return other.name == name; }))
-      throw UsageError(fmt::format("two entries are named {}", name));
+    if (!names.insert(name).second) throw UsageError(fmt::format("two entries are named {}", name));
     verify(graph);
     ProgramEntry entry{name, {}, lower(graph, target)};
     if (target.name == Target::webgpu_default().name) emit_wgsl(entry.program, target);

@@ -192,6 +192,7 @@ class Reader {
     const name = asText(row["name"], "an entry's name");
     const program = asObject(row["program"], `${name}: program`);
     const gpu = asObject(program["gpu"], `${name}: gpu`);
+    if (!asFlag(gpu["emitted"], `${name}: emitted`)) throw new FileError(`entry ${name} was not compiled for a GPU`);
     const list = (object: JsonObject, field: string) => asList(object[field], `${name}: ${field}`);
     const inputs = list(row, "inputs").map((item) => this.port(item));
     const arenas = list(program, "arenas").map((bytes) => asIndex(bytes, `${name}: an arena`));
