@@ -14,6 +14,7 @@
 #include <jerboa/ir/graph.h>
 #include <jerboa/models/family.h>
 #include <jerboa/ops/ops.h>
+#include <jerboa/runtime/export.h>
 #include <jerboa/runtime/session.h>
 #include <jerboa/text/chat_template.h>
 #include <jerboa/text/tokenizer.h>

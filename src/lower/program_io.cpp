@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -9,7 +10,7 @@
 
 #include "ir/attr_json.h"
 
-// A program file: "JERBOAP1", the length of a JSON header as 8 bytes, the header, the constants' bytes one after
+// A program file: "JERBOAP2", the length of a JSON header as 8 bytes, the header, the constants' bytes one after
 // another.
 namespace jerboa {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 using detail::Bounds;
 using Json = detail::Json;
 
-constexpr std::string_view magic = "JERBOAP1";
+constexpr std::string_view magic = "JERBOAP2";
 
 // One description of each struct serves writing and reading: `f` is called with the name and the field.
 template <class F, class T>
@@ -118,6 +119,34 @@ void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Readable
   f("strides", x.strides);
 }
 template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, ShaderSource> {
+  f("name", x.name);
+  f("source", x.source);
+}
+template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, GpuStep::Binding> {
+  f("buffer", x.buffer);
+  f("offset", x.offset);
+  f("bytes", x.bytes);
+  f("written", x.written);
+}
+template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, GpuStep> {
+  f("shader", x.shader);
+  f("bindings", x.bindings);
+  f("sizes", x.sizes);
+  f("workgroups", x.workgroups);
+  f("label", x.label);
+}
+template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, GpuCode> {
+  f("shaders", x.shaders);
+  f("steps", x.steps);
+  f("uses_f16", x.uses_f16);
+  f("uses_subgroups", x.uses_subgroups);
+  f("emitted", x.emitted);
+}
+template <class F, class T>
 void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Program> {
   f("kernels", x.kernels);
   f("buffers", x.buffers);
@@ -125,6 +154,7 @@ void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Program>
   f("arenas", x.arenas);
   f("outputs", x.outputs);
   f("captures", x.captures);
+  f("gpu", x.gpu);
 }
 template <class F, class T>
 void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, PersistentTensor> {
@@ -239,6 +269,28 @@ struct Reader {
   }
 };
 
+// What a host copies into a buffer must have the buffer's size.
+void check_contents(const ProgramFile& file, const ProgramEntry& entry) {
+  const auto bytes_of = [](const auto& tensor) {
+    return element_count(tensor.shape).upper_bound() * bits(tensor.dtype) / 8;
+  };
+  const auto holds = [&](const auto& tensors, const Buffer& buffer) {
+    return std::any_of(tensors.begin(), tensors.end(), [&](const auto& tensor) {
+      return tensor.name == buffer.name && tensor.dtype == buffer.dtype && bytes_of(tensor) == buffer.bytes;
+    });
+  };
+  for (const Buffer& buffer : entry.program.buffers) {
+    bool fine = buffer.bytes >= 0;
+    if (buffer.where == Buffer::Where::storage) fine &= holds(file.storage, buffer);
+    if (buffer.where == Buffer::Where::input) fine &= holds(entry.inputs, buffer);
+    if (buffer.where == Buffer::Where::constant)
+      fine &= buffer.bytes == static_cast<std::int64_t>(
+                                  entry.program.constants[static_cast<std::size_t>(buffer.constant)].bytes().size());
+    if (!fine)
+      throw FileError(fmt::format("entry {}: the buffer {} does not fit what it holds", entry.name, buffer.name));
+  }
+}
+
 // Indices that a host would follow must stay in range.
 void check_references(const ProgramFile& file) {
   for (const ProgramEntry& entry : file.entries) {
@@ -275,7 +327,10 @@ void check_references(const ProgramFile& file) {
           fine &= access.binding < kernel.bindings && access.strides.size() == access.shape.size();
     }
     if (!fine) throw FileError(fmt::format("entry {} refers to something that is not there", entry.name));
-    verify(program, Target::cpu());
+    check_contents(file, entry);
+    Target target = Target::cpu();  // whose sizes know no limits: the device that ran it had its own
+    target.separate_arenas = file.target == Target::webgpu_default().name;
+    verify(program, target);
   }
 }
 
@@ -341,6 +396,8 @@ ProgramFile load_program(const std::filesystem::path& path) {
   } catch (const Json::exception& error) {
     throw fail(error.what());
   } catch (const GraphError& error) {
+    throw fail(error.what());
+  } catch (const ShapeError& error) {
     throw fail(error.what());
   }
 }

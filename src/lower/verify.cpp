@@ -8,6 +8,7 @@
 #include "lower/in_place.h"
 #include "lower/lives.h"
 #include "lower/target.h"
+#include "lower/verify_gpu.h"
 
 namespace jerboa {
 namespace {
@@ -23,6 +24,7 @@ class Verifier {
     for (std::size_t i = 0; i < program_.dispatches.size(); ++i) check_bindings(i);
     check_order();
     check_in_place();
+    detail::verify_gpu(program_);
   }
 
  private:

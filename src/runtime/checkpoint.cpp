@@ -7,6 +7,7 @@
 #include <jerboa/runtime/session.h>
 
 #include "runtime/session_state.h"
+#include "runtime/stored_type.h"
 
 // A checkpoint is one safetensors file: parameters under their own names, states behind a prefix.
 namespace jerboa {
@@ -15,7 +16,14 @@ namespace {
 constexpr std::string_view state_prefix = "jerboa.state/";
 constexpr const char* format_name = "jerboa.checkpoint";
 
-StoredType stored_type(DType dtype) {
+bool read_number(const std::string& text, std::uint64_t& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+}  // namespace
+
+StoredType detail::stored_type(DType dtype) {
   switch (dtype) {
     case DType::f32: return StoredType::F32;
     case DType::f16: return StoredType::F16;
@@ -29,13 +37,6 @@ StoredType stored_type(DType dtype) {
   throw UsageError(fmt::format("a checkpoint cannot hold {} tensors", name(dtype)));
 }
 
-bool read_number(const std::string& text, std::uint64_t& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-}  // namespace
-
 std::filesystem::path checkpoint_file(const std::filesystem::path& path) {
   return path.extension() == ".safetensors" ? path : path / "model.safetensors";
 }
@@ -46,7 +47,7 @@ void Session::save(const std::filesystem::path& path) const {
   for (const std::string& name : state_names()) tensors.emplace(std::string(state_prefix) + name, download_state(name));
   std::vector<TensorView> views;
   for (const auto& [name, tensor] : tensors)
-    views.push_back({name, stored_type(tensor.dtype()), tensor.shape(), tensor.bytes()});
+    views.push_back({name, detail::stored_type(tensor.dtype()), tensor.shape(), tensor.bytes()});
   const auto file = checkpoint_file(path);
   if (file.has_parent_path()) {
     std::error_code error;
@@ -79,7 +80,7 @@ void Session::load(const std::filesystem::path& path) {
     if (!stored.contains(stored_name)) return missing.push_back(name);
     const TensorView& view = stored.view(stored_name);
     const Slot& slot = shared_->slots.at(name);
-    if (view.type != stored_type(slot.type.dtype) || view.shape != slot.sizes())
+    if (view.type != detail::stored_type(slot.type.dtype) || view.shape != slot.sizes())
       throw FileError(fmt::format("{}: {} is {}{} but the session's is {}", file.string(), name, to_string(view.type),
                                   to_string(Sizes(view.shape)), to_string(slot.type)));
     HostTensor values(slot.type.dtype, view.shape);

@@ -13,7 +13,8 @@ void Session::save_program(const std::filesystem::path& path) const {
   ProgramFile file;
   file.target = device_.name();
   for (const auto& [name, slot] : shared_->slots)
-    file.storage.push_back({name, slot.type.dtype, slot.type.shape, slot.storage == Storage::param, slot.init});
+    if (!slot.tied)  // programs name the memory's owner
+      file.storage.push_back({name, slot.type.dtype, slot.type.shape, slot.storage == Storage::param, slot.init});
   for (const auto& [name, entry] : entries_) {
     const Program* program = entry->executable->program();
     if (program == nullptr)

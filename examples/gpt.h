@@ -1,0 +1,74 @@
+#pragma once
+
+#include <jerboa/jerboa.h>
+
+// A character GPT, and how it is written to a folder from which a page trains and runs it (docs/web.md).
+
+using namespace jerboa;
+
+struct Block {
+  int width = 0, heads = 1;
+  nn::LayerNorm ln1{width}, ln2{width};
+  nn::Linear qkv{width, 3 * width}, proj{width, width}, up{width, 4 * width}, down{4 * width, width};
+  JERBOA_FIELDS(ln1, ln2, qkv, proj, up, down)  // parameter names come from the fields: "blocks.0.qkv.weight"
+
+  Tensor operator()(Tensor x) const {
+    auto [q, k, v] = split<3>(qkv(ln1(x)));
+    x = x + proj(attention(q, k, v, {.heads = heads, .causal = true}));
+    return x + down(gelu(up(ln2(x))));
+  }
+};
+
+struct Gpt {
+  int vocab = 256, width = 128, layers = 4, heads = 4, context = 64;
+  nn::Embedding tok{vocab, width}, pos{context, width};
+  std::vector<Block> blocks = nn::stack<Block>(layers, {.width = width, .heads = heads});
+  nn::LayerNorm norm{width};
+  JERBOA_FIELDS(tok, pos, blocks, norm)
+
+  Tensor operator()(Tensor ids) const {
+    Tensor x = tok(ids) + pos(arange(ids.dim(-1)));
+    for (const auto& block : blocks) x = block(x);
+    return tok.logits(norm(x));  // tied
+  }
+};
+
+inline Optimizer gpt_optimizer(int steps) {
+  return AdamW{.lr = warmup_cosine(2e-3, std::min(100, steps), steps), .weight_decay = 0.1, .clip_norm = 1};
+}
+
+/// The graphs that a page runs: "step" trains on a batch, "forward" gives the logits of a whole context, "decode" those
+/// that follow a text of any length up to it.
+inline std::vector<std::pair<std::string, Graph>> gpt_graphs(Gpt model, int batch, int steps) {
+  assign_paths(model);
+  const Dim context = model.context, length = Dim::symbol("T", model.context);
+  const InputSpecs step{{"ids", {batch, context}, DType::i32}, {"targets", {batch, context}, DType::i32}};
+  const auto forward = [&](const Inputs& in) { return model(in["ids"]); };
+  const auto decode = [&](const Inputs& in) {
+    return reshape(slice(model(in["ids"]), 1, length - 1, length), {model.vocab});
+  };
+  return {{"step", training_graph(
+                       step, [&](const Inputs& in) { return next_token_loss(model, in); }, gpt_optimizer(steps))},
+          {"forward", forward_graph({{"ids", {1, context}, DType::i32}}, forward)},
+          {"decode", forward_graph({{"ids", {1, length}, DType::i32}}, decode)}};
+}
+
+/// Writes program, initial parameters, text and a manifest that names them. Compiles for every device that has WebGPU,
+/// and needs none.
+inline void export_gpt(const std::filesystem::path& folder, const Gpt& model, std::string_view text, int batch,
+                       int steps, const Target& target = Target::webgpu_default()) {
+  const ProgramFile program = compile_program(gpt_graphs(model, batch, steps), target);
+  std::filesystem::create_directories(folder);
+  save_program(folder / "gpt.jerboa", program);
+  save_initial_params(folder / "parameters.safetensors", program);
+  write_file_atomically(folder / "text.txt", text);
+  const std::string manifest = R"({
+  "name": "A character GPT",
+  "program": "gpt.jerboa",
+  "parameters": "parameters.safetensors",
+  "text": "text.txt",
+  "vocabulary": "bytes",
+  "steps": )" + std::to_string(steps) +
+                               "\n}\n";
+  write_file_atomically(folder / "manifest.json", manifest);
+}

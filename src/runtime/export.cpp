@@ -1,0 +1,64 @@
+#include <algorithm>
+#include <fmt/format.h>
+#include <set>
+
+#include <jerboa/base/error.h>
+#include <jerboa/io/safetensors.h>
+#include <jerboa/lower/lower.h>
+#include <jerboa/runtime/export.h>
+#include <jerboa/wgsl/emit_wgsl.h>
+
+#include "runtime/initialize.h"
+#include "runtime/stored_type.h"
+
+namespace jerboa {
+namespace {
+
+void declare(std::vector<PersistentTensor>& storage, const TensorInfo& tensor, const std::string& entry) {
+  const bool is_param = tensor.storage == Storage::param;
+  if ((!is_param && tensor.storage != Storage::state) || !tensor.tied_to.empty()) return;
+  const auto known =
+      std::find_if(storage.begin(), storage.end(), [&](const auto& other) { return other.name == tensor.name; });
+  if (known == storage.end()) {
+    storage.push_back({tensor.name, tensor.type.dtype, tensor.type.shape, is_param, tensor.init});
+    return;
+  }
+  if (TensorType{known->dtype, known->shape} != tensor.type || known->is_param != is_param)
+    throw UsageError(fmt::format("{} is {} in entry {}, but another entry has it as {}", tensor.name,
+                                 to_string(tensor.type), entry, to_string(TensorType{known->dtype, known->shape})));
+}
+
+}  // namespace
+
+ProgramFile compile_program(const std::vector<std::pair<std::string, Graph>>& entries, const Target& target) {
+  ProgramFile file;
+  file.target = target.name;
+  std::set<std::string> names;
+  for (const auto& [name, graph] : entries) {
+    if (!names.insert(name).second) throw UsageError(fmt::format("two entries are named {}", name));
+    verify(graph);
+    ProgramEntry entry{name, {}, lower(graph, target)};
+    if (target.name == Target::webgpu_default().name) emit_wgsl(entry.program, target);
+    for (const TensorInfo& tensor : graph.tensors) {
+      declare(file.storage, tensor, name);
+      if (tensor.storage == Storage::input) entry.inputs.push_back({tensor.name, tensor.type.dtype, tensor.type.shape});
+    }
+    file.entries.push_back(std::move(entry));
+  }
+  return file;
+}
+
+void save_initial_params(const std::filesystem::path& path, const ProgramFile& program, std::uint64_t seed) {
+  std::vector<HostTensor> values;
+  std::vector<TensorView> views;
+  values.reserve(program.storage.size());
+  for (const PersistentTensor& tensor : program.storage) {
+    if (!tensor.is_param) continue;
+    const HostTensor& own = values.emplace_back(
+        detail::initial_values(tensor.name, tensor.dtype, evaluate(tensor.shape, {}), tensor.init, seed));
+    views.push_back({tensor.name, detail::stored_type(tensor.dtype), own.shape(), own.bytes()});
+  }
+  write_safetensors(path, views);
+}
+
+}  // namespace jerboa

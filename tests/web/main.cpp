@@ -1,0 +1,108 @@
+// web_cases export FOLDER: writes each case as programs and parameters, with what a run of it gives on WebGPU and on
+// the CPU. web_cases check FOLDER: loads the programs in this fresh process and demands the same bits.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <iostream>
+
+#include "tests/web/cases.h"
+
+namespace jerboa::test {
+namespace {
+
+struct Mismatch : Error {
+  using Error::Error;
+};
+
+/// By name: "3/loss" is an output of run 3, "final/NAME" a parameter after all of them.
+using Results = std::map<std::string, HostTensor>;
+
+Device default_webgpu(const Target& target) {
+  WebGpuOptions options;
+  options.default_limits = true;
+  options.use_f16 = options.use_subgroups = false;
+  options.target = target;
+  return Device::webgpu(options);
+}
+
+Results run(const WebCase& own, Session& session) {
+  if (!own.params.empty()) session.upload_params(own.params);
+  Results results;
+  for (std::size_t i = 0; i < own.runs.size(); ++i) {
+    const Result result = session.run(own.runs[i].entry, own.runs[i].inputs);
+    for (const std::string& name : result.names()) results.emplace(fmt::format("{}/{}", i, name), result.get(name));
+  }
+  for (auto& [name, values] : session.download_params()) results.emplace("final/" + name, std::move(values));
+  return results;
+}
+
+void expect_near(const std::string& what, const Results& a, const Results& b, double tolerance) {
+  for (const auto& [name, wanted] : b) {
+    const HostTensor& own = a.at(name);
+    if (own.shape() != wanted.shape()) throw Mismatch(fmt::format("{} {}: shapes differ", what, name));
+    for (std::int64_t i = 0; i < wanted.size(); ++i)
+      if (!(std::abs(own.number(i) - wanted.number(i)) <= tolerance * (1 + std::abs(wanted.number(i)))))
+        throw Mismatch(fmt::format("{} {}[{}]: {} and {}", what, name, i, own.number(i), wanted.number(i)));
+  }
+}
+
+void write(const std::filesystem::path& path, const Results& tensors, const SafeTensors::Metadata& metadata = {}) {
+  std::vector<TensorView> views;
+  for (const auto& [name, tensor] : tensors)
+    views.push_back(
+        {name, tensor.dtype() == DType::i32 ? StoredType::I32 : StoredType::F32, tensor.shape(), tensor.bytes()});
+  write_safetensors(path, views, metadata);
+}
+
+void export_case(const WebCase& own, const std::filesystem::path& folder) {
+  std::filesystem::create_directories(folder);
+  const ProgramFile program = compile_program(own.graphs, own.target);
+  save_program(folder / "program.jerboa", program);
+  if (own.params.empty())
+    save_initial_params(folder / "parameters.safetensors", program);
+  else
+    write(folder / "parameters.safetensors", own.params);
+
+  Session webgpu = create_session(own.graphs, {.device = default_webgpu(own.target)});
+  Session cpu = create_session(own.graphs, {.device = Device::cpu()});
+  const Results on_webgpu = run(own, webgpu), on_cpu = run(own, cpu);
+  expect_near(own.name + ", WebGPU and CPU:", on_webgpu, on_cpu, 2e-3);
+
+  Results inputs;
+  std::vector<std::string> entries;
+  for (std::size_t i = 0; i < own.runs.size(); ++i) {
+    entries.push_back(own.runs[i].entry);
+    for (const auto& [name, values] : own.runs[i].inputs) inputs.emplace(fmt::format("{}/{}", i, name), values);
+  }
+  write(folder / "inputs.safetensors", inputs, {{"entries", fmt::format("{}", fmt::join(entries, " "))}});
+  webgpu.save(folder / "checkpoint.safetensors");
+  write(folder / "webgpu.safetensors", on_webgpu);
+  write(folder / "cpu.safetensors", on_cpu);
+}
+
+void check_case(const WebCase& own, const std::filesystem::path& folder) {
+  Session session = Session::load_program(folder / "program.jerboa", default_webgpu(own.target));
+  const SafeTensors wanted = SafeTensors::open(folder / "webgpu.safetensors");
+  for (const auto& [name, values] : run(own, session)) {
+    const auto bytes = wanted.view(name).bytes;
+    if (!std::equal(bytes.begin(), bytes.end(), values.bytes().begin(), values.bytes().end()))
+      throw Mismatch(fmt::format("{} {}: a fresh process gives other bits", own.name, name));
+  }
+}
+
+}  // namespace
+}  // namespace jerboa::test
+
+int main(int argc, char** argv) try {
+  using namespace jerboa::test;
+  const std::string command = argc == 3 ? argv[1] : "";
+  if (command != "export" && command != "check") {
+    std::cerr << "usage: web_cases export|check FOLDER\n";
+    return 2;
+  }
+  const std::filesystem::path folder = argv[2];
+  for (const WebCase& own : web_cases()) (command == "export" ? export_case : check_case)(own, folder / own.name);
+  if (command == "export") export_page_program(folder / "page");
+} catch (const jerboa::Error& error) {
+  std::cerr << "web_cases: " << error.what() << '\n';
+  return 1;
+}

@@ -1,0 +1,205 @@
+import { DeviceError, DeviceLostError, OutOfMemoryError, UnsupportedError } from "./errors.js";
+import { Pipelines } from "./pipelines.js";
+import { type Entry, allocated } from "./program_file.js";
+
+export interface OpenDeviceOptions {
+  /** By default the browser's. */
+  readonly gpu?: GPU | undefined;
+  readonly powerPreference?: GPUPowerPreference;
+}
+
+const wantedLimits = [
+  "maxBufferSize",
+  "maxStorageBufferBindingSize",
+  "maxStorageBuffersPerShaderStage",
+  "maxComputeWorkgroupStorageSize",
+  "maxComputeInvocationsPerWorkgroup",
+  "maxComputeWorkgroupSizeX",
+] as const;
+const wantedFeatures: readonly GPUFeatureName[] = ["shader-f16", "subgroups"];
+
+/** A device with all that its adapter offers to programs. Throws DeviceError that says what is missing. */
+export async function openDevice(options: OpenDeviceOptions = {}): Promise<GPUDevice> {
+  const gpu = options.gpu ?? (globalThis.navigator as Navigator | undefined)?.gpu;
+  if (gpu === undefined)
+    throw new DeviceError(
+      globalThis.isSecureContext === false
+        ? "WebGPU is only there for pages from https or from http://127.0.0.1"
+        : "this browser has no WebGPU",
+    );
+  const adapter = await gpu.requestAdapter({ powerPreference: options.powerPreference ?? "high-performance" });
+  if (adapter === null) throw new DeviceError("WebGPU is there, but it finds no graphics device that it may use");
+  const requiredLimits = Object.fromEntries(wantedLimits.map((limit) => [limit, adapter.limits[limit]]));
+  const requiredFeatures = wantedFeatures.filter((feature) => adapter.features.has(feature));
+  return adapter.requestDevice({ requiredLimits, requiredFeatures });
+}
+
+function wholeWords(bytes: number): number {
+  return Math.ceil(bytes / 4) * 4;
+}
+
+/** A device with its pipelines, and whether it is lost. There is one of these for each GPUDevice. */
+export class Gpu {
+  private static readonly known = new WeakMap<GPUDevice, Gpu>();
+  readonly pipelines = new Pipelines(this);
+  private loss: DeviceLostError | undefined;
+  private readonly waiting = new Set<(error: DeviceLostError) => void>();
+
+  static of(device: GPUDevice): Gpu {
+    let own = Gpu.known.get(device);
+    if (own === undefined) {
+      own = new Gpu(device);
+      Gpu.known.set(device, own);
+    }
+    return own;
+  }
+
+  private constructor(readonly device: GPUDevice) {
+    void device.lost.then((info) => {
+      const text = info.message === "" ? "no reason is known" : info.message;
+      this.loss = new DeviceLostError(`the WebGPU device is lost: ${text}; open a new one and make a new session on it`, info.reason);
+      for (const reject of this.waiting) reject(this.loss);
+      this.waiting.clear();
+    });
+  }
+
+  /** Throws DeviceLostError where the device is lost. */
+  check(): void {
+    if (this.loss !== undefined) throw this.loss;
+  }
+
+  /** Waits for work of the device, or for its loss, which rejects. */
+  wait<T>(work: Promise<T>): Promise<T> {
+    return new Promise<T>((resolve, reject) => {
+      if (this.loss !== undefined) {
+        work.catch(() => undefined);
+        reject(this.loss);
+        return;
+      }
+      this.waiting.add(reject);
+      const done = () => this.waiting.delete(reject);
+      work.then(
+        (value) => {
+          done();
+          resolve(value);
+        },
+        (error: unknown) => {
+          // A loss rejects what is under way before it is announced.
+          setTimeout(() => {
+            done();
+            reject(error);
+          }, 50);
+        },
+      );
+    });
+  }
+
+  /** Runs `body` at once; what the device then says against it rejects as a DeviceError. */
+  async validated<T>(what: string, body: () => T): Promise<T> {
+    this.check();
+    this.device.pushErrorScope("validation");
+    let result: T;
+    let errors: Promise<GPUError | null>;
+    try {
+      result = body();
+    } finally {
+      errors = this.device.popErrorScope();
+      errors.catch(() => undefined);
+    }
+    const error = await this.wait(errors);
+    if (error !== null) throw new DeviceError(`${what}: ${error.message}`);
+    return result;
+  }
+
+  write(buffer: GPUBuffer, bytes: Uint8Array<ArrayBuffer>): void {
+    const whole = bytes.length - (bytes.length % 4);
+    if (whole > 0) this.device.queue.writeBuffer(buffer, 0, bytes, 0, whole);
+    if (whole === bytes.length) return;
+    const rest = new Uint8Array(4);
+    rest.set(bytes.subarray(whole));
+    this.device.queue.writeBuffer(buffer, whole, rest);
+  }
+
+  /** The bytes of a buffer as they are when the work submitted so far is done. */
+  async read(buffer: GPUBuffer, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
+    const size = Math.max(4, wholeWords(bytes));
+    const staging = this.device.createBuffer({ size, usage: GpuUsage.readback, label: "readback" });
+    try {
+      const encoder = this.device.createCommandEncoder();
+      encoder.copyBufferToBuffer(buffer, 0, staging, 0, size);
+      await this.validated("reading back", () => this.device.queue.submit([encoder.finish()]));
+      return (await this.map(staging)).slice(0, bytes);
+    } finally {
+      staging.destroy();
+    }
+  }
+
+  /** A copy of what a mappable buffer holds. */
+  async map(staging: GPUBuffer): Promise<Uint8Array<ArrayBuffer>> {
+    await this.wait(staging.mapAsync(GpuUsage.mapRead));
+    const bytes = new Uint8Array(staging.getMappedRange()).slice();
+    staging.unmap();
+    return bytes;
+  }
+}
+
+// The standard's numbers: outside of a browser its globals are not there.
+export const GpuUsage = {
+  mapRead: 0x1,
+  readback: 0x1 | 0x8, // MAP_READ | COPY_DST
+  storage: 0x80 | 0x8 | 0x4, // STORAGE | COPY_DST | COPY_SRC
+  uniform: 0x40 | 0x8, // UNIFORM | COPY_DST
+  computeStage: 0x4,
+} as const;
+
+/** Buffers that are made, and destroyed, together. */
+export class BufferSet {
+  private readonly buffers: GPUBuffer[] = [];
+  private readonly checks: Promise<void>[] = [];
+
+  constructor(private readonly gpu: Gpu) {}
+
+  create(bytes: number, name: string, usage: number = GpuUsage.storage): GPUBuffer {
+    const { device } = this.gpu;
+    const size = allocated(bytes);
+    if (size > device.limits.maxBufferSize)
+      throw new OutOfMemoryError(`${name} takes ${size} bytes, but the device allows buffers of ${device.limits.maxBufferSize}`);
+    device.pushErrorScope("out-of-memory");
+    const buffer = device.createBuffer({ size, usage, label: name });
+    const check = this.gpu.wait(device.popErrorScope()).then((error) => {
+      if (error !== null) throw new OutOfMemoryError(`the device has no room for ${name} (${size} bytes): ${error.message}`);
+    });
+    check.catch(() => undefined);
+    this.checks.push(check);
+    this.buffers.push(buffer);
+    return buffer;
+  }
+
+  /** Throws OutOfMemoryError that names the first buffer for which there was no room. */
+  async check(): Promise<void> {
+    await Promise.all(this.checks.splice(0));
+  }
+
+  destroy(): void {
+    for (const buffer of this.buffers.splice(0)) buffer.destroy();
+  }
+}
+
+/** Throws UnsupportedError that names every feature and limit that the entries need and the device lacks. */
+export function requireSupport(device: GPUDevice, entries: readonly Entry[]): void {
+  const missing = new Set<string>();
+  const needLimit = (limit: (typeof wantedLimits)[number], needed: number) => {
+    const offered = device.limits[limit];
+    if (needed > offered) missing.add(`${limit} of ${needed} (the device has ${offered})`);
+  };
+  const most = (values: readonly number[]) => values.reduce((a, b) => Math.max(a, b), 0);
+  for (const entry of entries) {
+    if (entry.usesF16 && !device.features.has("shader-f16")) missing.add("the feature shader-f16");
+    if (entry.usesSubgroups && !device.features.has("subgroups")) missing.add("the feature subgroups");
+    const dispatched = entry.steps.filter((step) => step.shader !== undefined);
+    needLimit("maxStorageBuffersPerShaderStage", most(dispatched.map((step) => step.bindings.length)));
+    needLimit("maxStorageBufferBindingSize", most(dispatched.flatMap((step) => step.bindings.map((own) => own.bytes))));
+    needLimit("maxBufferSize", most([...entry.arenas, ...entry.buffers.map((buffer) => buffer.bytes)]));
+  }
+  if (missing.size > 0) throw new UnsupportedError(`the program needs what this device lacks: ${[...missing].join("; ")}`, [...missing]);
+}

@@ -1,0 +1,66 @@
+// What can go wrong, one class for each kind, as in the C++ library. A message names the thing, the place and, where
+// there is one, the remedy.
+
+export class JerboaError extends Error {
+  constructor(message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = new.target.name;
+  }
+}
+
+/** Sizes that do not fit, or a symbol without a value. */
+export class ShapeError extends JerboaError {}
+
+/** A call that is wrong whatever the data: an unknown name, a missing input. */
+export class UsageError extends JerboaError {}
+
+/** A program or a safetensors file that is damaged, or of another version. */
+export class FileError extends JerboaError {}
+
+/** A device that is missing, or does not do what it was asked to. */
+export class DeviceError extends JerboaError {}
+
+/** The device lacks features or limits that the program needs. */
+export class UnsupportedError extends DeviceError {
+  constructor(
+    message: string,
+    readonly missing: readonly string[],
+  ) {
+    super(message);
+  }
+}
+
+/** The device is gone. Open another one and make a new session on it. */
+export class DeviceLostError extends DeviceError {
+  constructor(
+    message: string,
+    readonly reason: string,
+  ) {
+    super(message);
+  }
+}
+
+/** The device has not enough memory for a tensor. */
+export class OutOfMemoryError extends DeviceError {}
+
+/** A kernel that the device's compiler refuses. */
+export class ShaderError extends DeviceError {
+  constructor(
+    message: string,
+    readonly kernel: string,
+    /** In `source`, from 1; 0 where the compiler names none. */
+    readonly line: number,
+    readonly source: string,
+  ) {
+    super(message);
+  }
+}
+
+/** "a, b and 3 more", or "none": for errors that list what is known. */
+export function listed(names: Iterable<string>): string {
+  const all = [...names];
+  const most = 12;
+  if (all.length === 0) return "none";
+  const shown = all.slice(0, most).join(", ");
+  return all.length > most ? `${shown} and ${all.length - most} more` : shown;
+}

@@ -1,0 +1,216 @@
+import { type SymbolValues, evaluateShape } from "./dim.js";
+import { BufferSet, type Gpu, GpuUsage } from "./device.js";
+import { type Binding, type Entry, type Readable, type Step } from "./program_file.js";
+import { RunResult, type ResultPlace } from "./result.js";
+import { type Tensor, bitsOf, bytesOf } from "./tensor.js";
+
+const uniformAlignment = 256;
+
+function wholeWords(bytes: number): number {
+  return Math.ceil(bytes / 4) * 4;
+}
+
+interface Dispatch {
+  readonly pipeline: GPUComputePipeline;
+  readonly bindings: GPUBindGroup;
+}
+
+/** One entry of a session on its device: memory, pipelines and bind groups, made once; each run is one submit. */
+export class Executable {
+  private readonly memory: BufferSet;
+  private buffers: GPUBuffer[] = [];
+  private sizes: GPUBuffer | undefined;
+  private sizesOffsets: number[] = [];
+  private sizesBytes = 0;
+  private dispatches: (Dispatch | undefined)[] = [];
+  private workgroups: (readonly [number, number])[] = [];
+  private symbols = "";
+  private readonly stagings = new Map<number, GPUBuffer[]>(); // that results gave back, by size
+  private destroyed = false;
+
+  private constructor(
+    private readonly gpu: Gpu,
+    readonly entry: Entry,
+  ) {
+    this.memory = new BufferSet(gpu);
+  }
+
+  /** `storage` gives the memory of parameters and states. Nothing stays allocated where it throws. */
+  static async create(gpu: Gpu, entry: Entry, storage: (name: string) => GPUBuffer): Promise<Executable> {
+    const own = new Executable(gpu, entry);
+    try {
+      own.allocate(storage);
+      await own.memory.check();
+      await own.compile();
+      return own;
+    } catch (error) {
+      own.destroy();
+      throw error;
+    }
+  }
+
+  destroy(): void {
+    this.destroyed = true;
+    this.memory.destroy();
+    for (const list of this.stagings.values()) for (const buffer of list) buffer.destroy();
+    this.stagings.clear();
+  }
+
+  // Making buffers is slow, so those that results were copied to are used again.
+  private takeStaging(size: number): GPUBuffer {
+    const free = this.stagings.get(size)?.pop();
+    return free ?? this.gpu.device.createBuffer({ size, usage: GpuUsage.readback, label: "results" });
+  }
+
+  private giveBack(staging: GPUBuffer): void {
+    if (this.destroyed) {
+      staging.destroy();
+      return;
+    }
+    const free = this.stagings.get(staging.size) ?? [];
+    free.push(staging);
+    this.stagings.set(staging.size, free);
+  }
+
+  private allocate(storage: (name: string) => GPUBuffer): void {
+    const { entry } = this;
+    const arenas = entry.arenas.map((bytes, number) => {
+      const holds = entry.buffers.find((buffer) => buffer.where === "arena" && buffer.arena === number);
+      return this.memory.create(bytes, `the memory of ${holds?.name ?? "nothing"} and others in entry ${entry.name}`);
+    });
+    this.buffers = entry.buffers.map((buffer) => {
+      if (buffer.where === "storage") return storage(buffer.name);
+      if (buffer.where === "arena") return arenas[buffer.arena]!;
+      const made = this.memory.create(buffer.bytes, buffer.name);
+      if (buffer.constant !== undefined) this.gpu.write(made, new Uint8Array(buffer.constant));
+      return made;
+    });
+    this.sizesOffsets = entry.steps.map((step) => {
+      const offset = this.sizesBytes;
+      this.sizesBytes += Math.ceil((step.sizes.length * 4) / uniformAlignment) * uniformAlignment;
+      return offset;
+    });
+    if (this.sizesBytes > 0) this.sizes = this.memory.create(this.sizesBytes, "sizes", GpuUsage.uniform);
+  }
+
+  private place(binding: Binding): { buffer: GPUBuffer; offset: number } {
+    const offset = this.entry.buffers[binding.buffer]!.offset + binding.offset;
+    return { buffer: this.buffers[binding.buffer]!, offset };
+  }
+
+  private async compile(): Promise<void> {
+    const { steps } = this.entry;
+    const pipelines = await Promise.all(
+      steps.map((step) => (step.shader === undefined ? undefined : this.gpu.pipelines.get(step.shader, step))),
+    );
+    this.dispatches = await this.gpu.validated(`binding the memory of entry ${this.entry.name}`, () =>
+      steps.map((step, number) => {
+        const own = pipelines[number];
+        if (own === undefined) return undefined;
+        const entries: GPUBindGroupEntry[] = step.bindings.map((binding, index) => ({
+          binding: index,
+          resource: { ...this.place(binding), size: Math.max(16, wholeWords(binding.bytes)) },
+        }));
+        if (step.sizes.length > 0)
+          entries.push({
+            binding: entries.length,
+            resource: {
+              buffer: this.sizes!,
+              offset: this.sizesOffsets[number]!,
+              size: Math.ceil(step.sizes.length / 4) * 16,
+            },
+          });
+        const bindings = this.gpu.device.createBindGroup({ label: step.label, layout: own.layout, entries });
+        return { pipeline: own.pipeline, bindings };
+      }),
+    );
+  }
+
+  private setSymbols(symbols: SymbolValues): void {
+    const key = JSON.stringify([...symbols].sort());
+    if (key === this.symbols) return;
+    const most = this.gpu.device.limits.maxComputeWorkgroupsPerDimension;
+    const sizes = new Uint32Array(this.sizesBytes / 4);
+    this.workgroups = this.entry.steps.map((step, number) => {
+      step.sizes.forEach((size, k) => (sizes[this.sizesOffsets[number]! / 4 + k] = size.evaluate(symbols)));
+      const count = step.workgroups.evaluate(symbols);
+      const across = Math.min(count, most);
+      return [across, across === 0 ? 0 : Math.ceil(count / across)];
+    });
+    if (this.sizes !== undefined) this.gpu.write(this.sizes, bytesOf(sizes));
+    this.symbols = key;
+  }
+
+  /** What was checked by the session: the inputs fit the entry, the captures are its own. */
+  async run(inputs: ReadonlyMap<string, Tensor>, symbols: SymbolValues, captures: readonly Readable[]): Promise<RunResult> {
+    // Everything up to the submit happens before this function first waits, so runs never mix.
+    const places: ResultPlace[] = [];
+    let bytes = 0;
+    for (const readable of [...this.entry.outputs, ...captures]) {
+      const own = placeOf(readable, symbols, bytes);
+      places.push(own);
+      bytes = own.staged + Math.ceil(own.bytes / 8) * 8;
+    }
+    const { device } = this.gpu;
+    const staging = this.takeStaging(Math.max(8, bytes));
+    try {
+      await this.gpu.validated(`running entry ${this.entry.name}`, () => {
+        this.setSymbols(symbols);
+        this.entry.buffers.forEach((buffer, number) => {
+          if (buffer.where === "input") this.gpu.write(this.buffers[number]!, bytesOf(inputs.get(buffer.name)!.data));
+        });
+        const encoder = device.createCommandEncoder({ label: this.entry.name });
+        this.encode(encoder);
+        for (const own of places) {
+          const base = this.entry.buffers[own.readable.buffer]!.offset;
+          const from = this.buffers[own.readable.buffer]!;
+          if (own.bytes > 0) encoder.copyBufferToBuffer(from, base + own.from, staging, own.staged, own.bytes);
+        }
+        device.queue.submit([encoder.finish()]);
+      });
+    } catch (error) {
+      staging.destroy();
+      throw error;
+    }
+    return new RunResult(this.gpu, staging, places, () => this.giveBack(staging));
+  }
+
+  private encode(encoder: GPUCommandEncoder): void {
+    let pass: GPUComputePassEncoder | undefined;
+    this.entry.steps.forEach((step: Step, number) => {
+      const dispatch = this.dispatches[number];
+      if (dispatch === undefined) {
+        pass?.end();
+        pass = undefined;
+        const [from, to] = [this.place(step.bindings[0]!), this.place(step.bindings[1]!)];
+        encoder.copyBufferToBuffer(from.buffer, from.offset, to.buffer, to.offset, wholeWords(step.bindings[0]!.bytes));
+        return;
+      }
+      const [across, down] = this.workgroups[number]!;
+      if (across === 0) return;
+      pass ??= encoder.beginComputePass();
+      pass.setPipeline(dispatch.pipeline);
+      pass.setBindGroup(0, dispatch.bindings);
+      pass.dispatchWorkgroups(across, down);
+    });
+    pass?.end();
+  }
+}
+
+// The words of a buffer that hold a strided tensor, from its first element to its last.
+function placeOf(readable: Readable, symbols: SymbolValues, staged: number): ResultPlace {
+  const shape = evaluateShape(readable.shape, symbols);
+  const strides = evaluateShape(readable.strides, symbols);
+  const offset = readable.offset.evaluate(symbols);
+  const width = bitsOf(readable.dtype) / 8;
+  let first = offset;
+  let end = offset + 1;
+  shape.forEach((size, axis) => {
+    const reach = (size - 1) * strides[axis]!;
+    if (reach < 0) first += reach;
+    else end += reach;
+  });
+  if (shape.includes(0)) first = end = offset;
+  const from = Math.floor((first * width) / 4) * 4;
+  return { readable, shape, strides, start: offset - from / width, from, bytes: wholeWords(end * width - from), staged };
+}

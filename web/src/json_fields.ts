@@ -1,0 +1,48 @@
+import { FileError } from "./errors.js";
+
+// Reads JSON of which nothing is known: every field that is missing, or of another kind, is a FileError that names it.
+
+export type JsonObject = Record<string, unknown>;
+
+export function parseJson(text: string, what: string): JsonObject {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw new FileError(`${what} is no JSON: ${(error as Error).message}`);
+  }
+  return asObject(value, what);
+}
+
+export function asObject(value: unknown, what: string): JsonObject {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) throw new FileError(`${what} is no object`);
+  return value as JsonObject;
+}
+
+export function asList(value: unknown, what: string): unknown[] {
+  if (!Array.isArray(value)) throw new FileError(`${what} is no list`);
+  return value;
+}
+
+export function asText(value: unknown, what: string): string {
+  if (typeof value !== "string") throw new FileError(`${what} is no text`);
+  return value;
+}
+
+export function asFlag(value: unknown, what: string): boolean {
+  if (typeof value !== "boolean") throw new FileError(`${what} is neither true nor false`);
+  return value;
+}
+
+export function asNumber(value: unknown, what: string): number {
+  if (typeof value !== "number") throw new FileError(`${what} is no number`);
+  return value;
+}
+
+/** A whole number from `low` up to, but not including, `end`. */
+export function asIndex(value: unknown, what: string, end = Number.MAX_SAFE_INTEGER, low = 0): number {
+  const number = asNumber(value, what);
+  if (!Number.isSafeInteger(number) || number < low || number >= end)
+    throw new FileError(`${what} is ${number}, which is out of range`);
+  return number;
+}

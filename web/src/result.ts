@@ -1,0 +1,98 @@
+import type { Gpu } from "./device.js";
+import { UsageError, listed } from "./errors.js";
+import { bf16ToF32, f16ToF32 } from "./float16.js";
+import type { Readable } from "./program_file.js";
+import { type Tensor, bitsOf, elementCount, fromBytes, typeText } from "./tensor.js";
+
+/** Where an output stands in the copy that a run leaves behind. */
+export interface ResultPlace {
+  readonly readable: Readable;
+  readonly shape: readonly number[];
+  /** In elements. */
+  readonly strides: readonly number[];
+  /** Of the first element, in elements from the begin of the copy. */
+  readonly start: number;
+  /** Bytes: from where in the program's buffer, how many, to where in the copy. */
+  readonly from: number;
+  readonly bytes: number;
+  readonly staged: number;
+}
+
+/** The outputs of a run, and the captures that were asked for. Reading one waits for the device. */
+export class RunResult {
+  private readonly places: ReadonlyMap<string, ResultPlace>;
+  private bytes: Promise<Uint8Array> | undefined;
+
+  constructor(
+    private readonly gpu: Gpu,
+    private readonly staging: GPUBuffer,
+    places: readonly ResultPlace[],
+    /** Called when the copy is not needed any more. */
+    private readonly release: () => void,
+  ) {
+    this.places = new Map(places.map((own) => [own.readable.name, own]));
+  }
+
+  get names(): string[] {
+    return [...this.places.keys()];
+  }
+
+  shapeOf(name: string): readonly number[] {
+    return this.find(name).shape;
+  }
+
+  async read(name: string): Promise<Tensor> {
+    const own = this.find(name);
+    this.bytes ??= this.take();
+    return gather(await this.bytes, own);
+  }
+
+  /** The only element of an output that has one, such as a loss. */
+  async number(name: string): Promise<number> {
+    const { dtype, shape, data } = await this.read(name);
+    if (data.length !== 1) throw new UsageError(`${name} is ${typeText(dtype, shape)}, not one number`);
+    if (dtype === "f16") return f16ToF32(data[0]!);
+    return dtype === "bf16" ? bf16ToF32(data[0]!) : data[0]!;
+  }
+
+  /** Gives up memory of the device that a result keeps until it is read. */
+  destroy(): void {
+    if (this.bytes !== undefined) return;
+    this.bytes = Promise.reject(new UsageError("the result was destroyed"));
+    this.bytes.catch(() => undefined);
+    this.release();
+  }
+
+  private find(name: string): ResultPlace {
+    const own = this.places.get(name);
+    if (own === undefined) throw new UsageError(`the run has no output or capture ${name}; there are ${listed(this.names)}`);
+    return own;
+  }
+
+  private async take(): Promise<Uint8Array> {
+    const bytes = await this.gpu.map(this.staging);
+    this.release();
+    return bytes;
+  }
+}
+
+// The elements in row-major order.
+function gather(bytes: Uint8Array, own: ResultPlace): Tensor {
+  const width = bitsOf(own.readable.dtype) / 8;
+  const { shape, strides } = own;
+  const count = elementCount(shape);
+  const values = new Uint8Array(count * width);
+  const index = shape.map(() => 0);
+  let at = own.start;
+  for (let i = 0; i < count; ++i) {
+    const from = own.staged + at * width;
+    for (let k = 0; k < width; ++k) values[i * width + k] = bytes[from + k]!;
+    for (let axis = shape.length - 1; axis >= 0; --axis) {
+      at += strides[axis]!;
+      if (++index[axis]! < shape[axis]!) break;
+      at -= strides[axis]! * shape[axis]!;
+      index[axis] = 0;
+    }
+  }
+  return fromBytes(own.readable.dtype, shape, values);
+}

@@ -1,0 +1,269 @@
+import { BufferSet, type Gpu } from "./device.js";
+import { type Dim, type SymbolValues, evaluateShape } from "./dim.js";
+import { FileError, ShapeError, UsageError, listed } from "./errors.js";
+import { Executable } from "./executable.js";
+import { initialValues } from "./initialize.js";
+import type { Entry, PersistentTensor, Port, ProgramFile } from "./program_file.js";
+import type { RunResult } from "./result.js";
+import { readSafetensors, writeSafetensors } from "./safetensors.js";
+import { type Tensor, type TensorData, byteCount, bytesOf, fromBytes, holds, shapeText, typeText } from "./tensor.js";
+
+export interface SessionOptions {
+  /** A safetensors file: every parameter, or a checkpoint that a session saved. By default they start from the seed. */
+  readonly parameters?: Uint8Array | undefined;
+  /** Of initial values and of random ops. */
+  readonly seed?: number | bigint;
+  /** Those that are to be run; by default all. Others take no memory. */
+  readonly entries?: readonly string[];
+}
+
+export interface RunOptions {
+  readonly captures?: readonly string[];
+}
+
+/** An input: a tensor, or its elements alone where the program fixes the shape. */
+export type Input = Tensor | TensorData;
+
+interface Slot {
+  readonly tensor: PersistentTensor;
+  readonly memory: GPUBuffer;
+}
+
+const statePrefix = "jerboa.state/";
+const gradientPrefix = "grad/";
+const checkpointFormat = "jerboa.checkpoint";
+
+/** Parameters and states on a device, which stay between runs, and the entries that run over them. */
+export class Session {
+  private readonly slots = new Map<string, Slot>();
+  private readonly executables = new Map<string, Executable>();
+  private readonly memory: BufferSet;
+  private seed = 0n;
+  private destroyed = false;
+
+  private constructor(private readonly gpu: Gpu) {
+    this.memory = new BufferSet(gpu);
+  }
+
+  /** Nothing stays allocated where it throws. See Program.createSession. */
+  static async create(gpu: Gpu, file: ProgramFile, options: SessionOptions): Promise<Session> {
+    const entries = chosen(file.entries, options.entries);
+    const session = new Session(gpu);
+    try {
+      gpu.check();
+      for (const tensor of file.storage) {
+        const memory = session.memory.create(byteCount(tensor.dtype, tensor.shape), tensor.name);
+        session.slots.set(tensor.name, { tensor, memory });
+      }
+      await session.memory.check();
+      session.reset(options.seed ?? 0);
+      if (options.parameters !== undefined) session.load(options.parameters);
+      const find = (name: string) => session.slots.get(name)!.memory;
+      const made = await Promise.allSettled(entries.map((entry) => Executable.create(gpu, entry, find)));
+      for (const own of made) if (own.status === "fulfilled") session.executables.set(own.value.entry.name, own.value);
+      const failed = made.find((own) => own.status === "rejected");
+      if (failed !== undefined) throw failed.reason;
+      return session;
+    } catch (error) {
+      session.destroy();
+      throw error;
+    }
+  }
+
+  get entryNames(): string[] {
+    return [...this.executables.keys()];
+  }
+  get parameterNames(): string[] {
+    return this.names(true);
+  }
+  get stateNames(): string[] {
+    return this.names(false);
+  }
+
+  /**
+   * Runs an entry. Input shapes bind the program's symbols. Everything is checked before anything is done, and the run
+   * is submitted before this returns its promise, which is kept when the device has accepted it.
+   */
+  async run(entry: string, inputs: Readonly<Record<string, Input>> = {}, options: RunOptions = {}): Promise<RunResult> {
+    this.check();
+    const executable = this.executables.get(entry);
+    if (executable === undefined)
+      throw new UsageError(`the session has no entry ${entry}; there are ${listed(this.entryNames)}`);
+    const own = executable.entry;
+    const { tensors, symbols } = checkInputs(own, inputs);
+    const captures = (options.captures ?? []).map((name) => {
+      const found = own.captures.find((capture) => capture.name === name);
+      if (found === undefined)
+        throw new UsageError(`entry ${entry}: no capture is named ${name}; there are ${listed(own.captures.map((one) => one.name))}`);
+      return found;
+    });
+    return executable.run(tensors, symbols, captures);
+  }
+
+  /** Replaces parameters or states, all of those named or none. */
+  upload(values: ReadonlyMap<string, Tensor>): void {
+    this.check();
+    for (const [name, own] of values) checkFits(this.slot(name).tensor, own);
+    for (const [name, own] of values) this.gpu.write(this.slots.get(name)!.memory, bytesOf(own.data));
+  }
+
+  /** A parameter or state as it is when the runs so far are done. */
+  async download(name: string): Promise<Tensor> {
+    this.check();
+    const { tensor, memory } = this.slot(name);
+    return fromBytes(tensor.dtype, tensor.shape, await this.gpu.read(memory, byteCount(tensor.dtype, tensor.shape)));
+  }
+
+  async downloadParameters(): Promise<Map<string, Tensor>> {
+    return this.downloadAll(this.parameterNames);
+  }
+
+  /** Parameters and states as one safetensors file, which Session::load of the C++ library reads too. */
+  async save(): Promise<Uint8Array<ArrayBuffer>> {
+    const tensors = await this.downloadAll(this.parameterNames);
+    for (const [name, own] of await this.downloadAll(this.stateNames)) tensors.set(statePrefix + name, own);
+    return writeSafetensors(tensors, new Map([["format", checkpointFormat], ["seed", String(this.seed)]]));
+  }
+
+  /** Takes over a file of all parameters, or a checkpoint with the states as well. Throws before anything changes. */
+  load(bytes: Uint8Array): void {
+    this.check();
+    const { tensors, metadata } = readSafetensors(bytes);
+    const isCheckpoint = metadata.get("format") === checkpointFormat;
+    const values = new Map<string, Tensor>();
+    const missing: string[] = [];
+    const wanted = new Set<string>();
+    const take = (name: string, stored: string) => {
+      wanted.add(stored);
+      const own = tensors.get(stored);
+      if (own === undefined) {
+        missing.push(name);
+        return;
+      }
+      const { tensor } = this.slot(name);
+      values.set(name, tensor.dtype === "boolean" && own.dtype === "u32" ? { ...own, dtype: "boolean" } : own);
+      checkFits(tensor, values.get(name)!);
+    };
+    for (const name of this.parameterNames) take(name, name);
+    if (isCheckpoint) for (const name of this.stateNames) take(name, statePrefix + name);
+    const unknown = [...tensors.keys()].filter((name) => !wanted.has(name));
+    if (missing.length > 0 || unknown.length > 0)
+      throw new FileError(`the file does not fit the session: missing: ${listed(missing)}; unknown: ${listed(unknown)}`);
+    if (isCheckpoint) {
+      const seed = metadata.get("seed") ?? "";
+      if (!/^\d{1,20}$/.test(seed)) throw new FileError("the checkpoint's metadata has no seed");
+      this.seed = BigInt(seed);
+    }
+    this.upload(values);
+  }
+
+  /** Parameters and states start again, from the same seed or another. */
+  reset(seed: number | bigint = this.seed): void {
+    this.check();
+    this.seed = BigInt.asUintN(64, BigInt(seed));
+    for (const { tensor, memory } of this.slots.values()) {
+      const values = initialValues(tensor.name, tensor.dtype, tensor.shape, tensor.init, this.seed);
+      this.gpu.write(memory, bytesOf(values.data));
+    }
+  }
+
+  /** Frees the device's memory. Results of earlier runs can still be read. */
+  destroy(): void {
+    this.destroyed = true;
+    for (const own of this.executables.values()) own.destroy();
+    this.executables.clear();
+    this.memory.destroy();
+  }
+
+  private check(): void {
+    if (this.destroyed) throw new UsageError("the session was destroyed");
+    this.gpu.check();
+  }
+
+  private names(parameters: boolean): string[] {
+    const own = [...this.slots.values()].map((slot) => slot.tensor);
+    return own.filter((one) => one.isParameter === parameters && !one.name.startsWith(gradientPrefix)).map((one) => one.name);
+  }
+
+  private slot(name: string): Slot {
+    const own = this.slots.get(name);
+    if (own === undefined)
+      throw new UsageError(`no parameter or state is named ${name}; there are ${listed(this.slots.keys())}`);
+    return own;
+  }
+
+  private async downloadAll(names: readonly string[]): Promise<Map<string, Tensor>> {
+    const values = await Promise.all(names.map((name) => this.download(name)));
+    return new Map(names.map((name, i) => [name, values[i]!]));
+  }
+}
+
+function chosen(entries: readonly Entry[], names: readonly string[] | undefined): readonly Entry[] {
+  return (
+    names?.map((name) => {
+      const own = entries.find((entry) => entry.name === name);
+      if (own === undefined)
+        throw new UsageError(`the program has no entry ${name}; there are ${listed(entries.map((entry) => entry.name))}`);
+      return own;
+    }) ?? entries
+  );
+}
+
+function checkFits(wanted: PersistentTensor, given: Tensor): void {
+  const fits =
+    given.dtype === wanted.dtype &&
+    shapeText(given.shape) === shapeText(wanted.shape) &&
+    given.data.byteLength === byteCount(wanted.dtype, wanted.shape);
+  if (!fits)
+    throw new UsageError(
+      `${wanted.name} is ${typeText(wanted.dtype, wanted.shape)} but was given ${typeText(given.dtype, given.shape)}`,
+    );
+}
+
+function shapeOf(port: Port): string {
+  return `${port.dtype}[${port.shape.map((dim: Dim) => dim.text).join(", ")}]`;
+}
+
+// Checks the inputs of a run against those of the entry, and gives the values of its symbols.
+function checkInputs(entry: Entry, inputs: Readonly<Record<string, Input>>): { tensors: Map<string, Tensor>; symbols: SymbolValues } {
+  const wanted = new Set(entry.inputs.map((port) => port.name));
+  const missing = [...wanted].filter((name) => inputs[name] === undefined);
+  const unknown = Object.keys(inputs).filter((name) => !wanted.has(name));
+  if (missing.length > 0 || unknown.length > 0)
+    throw new UsageError(`entry ${entry.name}: missing inputs: ${listed(missing)}; unknown inputs: ${listed(unknown)}`);
+  const tensors = new Map<string, Tensor>();
+  const symbols = new Map<string, number>();
+  for (const port of entry.inputs) {
+    const given = asTensor(entry, port, inputs[port.name]!);
+    tensors.set(port.name, given);
+    // A size that is a symbol alone binds it; the first input that has the symbol decides.
+    port.shape.forEach((dim, axis) => {
+      const size = given.shape[axis];
+      if (dim.symbol !== undefined && size !== undefined && !symbols.has(dim.symbol)) symbols.set(dim.symbol, size);
+    });
+  }
+  for (const port of entry.inputs) {
+    const given = tensors.get(port.name)!;
+    const text = `entry ${entry.name}: input ${port.name} is ${typeText(given.dtype, given.shape)} but the program takes ${shapeOf(port)}`;
+    let shape: number[];
+    try {
+      shape = evaluateShape(port.shape, symbols);
+    } catch (error) {
+      if (error instanceof ShapeError) throw new UsageError(`${text}: ${error.message}`);
+      throw error;
+    }
+    if (given.dtype !== port.dtype || shapeText(given.shape) !== shapeText(shape)) throw new UsageError(text);
+    if (!holds(given.data, port.dtype) || given.data.byteLength !== byteCount(port.dtype, shape))
+      throw new UsageError(`${text}, and its data does not fit that`);
+  }
+  return { tensors, symbols };
+}
+
+function asTensor(entry: Entry, port: Port, given: Input): Tensor {
+  if (!ArrayBuffer.isView(given)) return given;
+  try {
+    return { dtype: port.dtype, shape: evaluateShape(port.shape, new Map()), data: given };
+  } catch {
+    throw new UsageError(`entry ${entry.name}: input ${port.name} is ${shapeOf(port)}, so it must be given with its shape`);
+  }
+}

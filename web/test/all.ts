@@ -1,0 +1,5 @@
+// Every test that runs under Node: node --test dist/test/all.js
+import "./cases.test.js";
+import "./dim.test.js";
+import "./session.test.js";
+import "./values.test.js";

@@ -1,0 +1,71 @@
+import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+
+import { type Page, chromium } from "playwright-core";
+
+import { serve } from "../tools/serve.js";
+import { type CaseReport, caseNames } from "./check_case.js";
+
+// Runs every case in Debian's Chromium, on its software driver, and the page, of which it makes pictures:
+//   node dist/test/chromium.js CASES PICTURE
+
+const [cases = "", picture = "web-page.png"] = process.argv.slice(2);
+const programs = ["chromium", "chromium-browser", "google-chrome"].flatMap((name) => [`/usr/bin/${name}`, `/usr/local/bin/${name}`]);
+const executablePath = process.env["JERBOA_CHROMIUM"] ?? programs.find((path) => existsSync(path));
+assert.ok(executablePath !== undefined, "there is no Chromium: ./dev setup installs it, or set JERBOA_CHROMIUM");
+
+async function runCase(page: Page, name: string): Promise<void> {
+  const report: CaseReport = await page.evaluate(async (own) => {
+    const { checkCase } = (await import(`${location.origin}/dist/test/check_case.js`)) as typeof import("./check_case.js");
+    return checkCase(undefined, async (file) => {
+      const response = await fetch(`/programs/${own}/${file}`);
+      if (!response.ok) throw new Error(`${own}/${file} is not there`);
+      return new Uint8Array(await response.arrayBuffer());
+    });
+  }, name);
+  console.log(`${name}: ${report.runs} runs in ${Math.round(report.milliseconds)} ms; from native WebGPU ${report.fromWebgpu.toExponential(1)}, from the CPU ${report.fromCpu.toExponential(1)}`);
+  assert.ok(report.fromWebgpu <= 2e-3 && report.fromCpu <= 2e-3, `${name} differs from the native results`);
+}
+
+async function trainOnPage(page: Page, address: string): Promise<void> {
+  await page.goto(`${address}/page/index.html`);
+  await page.waitForFunction(() => !(document.getElementById("train") as HTMLButtonElement).disabled, undefined, { timeout: 60_000 });
+  await page.click("#train");
+  await page.waitForFunction(() => Number(document.getElementById("step")!.textContent) >= 60, undefined, { timeout: 120_000 });
+  await page.click("#train");
+  await page.waitForFunction(() => document.getElementById("train")!.textContent === "Train", undefined, { timeout: 60_000 });
+  const loss = Number(await page.textContent("#loss"));
+  console.log(`the page: loss ${loss} at step ${await page.textContent("#step")}`);
+  assert.ok(loss > 0 && loss < 4.5, `a loss of ${loss}`);
+  await page.click("#write");
+  await page.waitForFunction(() => document.getElementById("text")!.textContent!.length > 150, undefined, { timeout: 60_000 });
+  assert.ok(await page.isHidden("#problem"));
+}
+
+const { server, address } = await serve(cases);
+const pageServer = await serve(`${cases}/page`);
+const browser = await chromium.launch({ executablePath, args: ["--headless", "--no-sandbox", "--enable-unsafe-webgpu"] });
+try {
+  const context = await browser.newContext({ viewport: { width: 1100, height: 780 } });
+  const page = await context.newPage();
+  page.on("pageerror", (error) => console.error(`page: ${error.message}`));
+  await page.goto(`${address}/page/index.html`);
+  for (const name of caseNames) await runCase(page, name);
+  await trainOnPage(page, pageServer.address);
+  await page.screenshot({ path: picture });
+  await page.setViewportSize({ width: 390, height: 844 });
+  await page.waitForTimeout(200);
+  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "the page is wider than a phone");
+  await page.screenshot({ path: picture.replace(/\.png$/, "-phone.png"), fullPage: true });
+
+  const bare = await context.newPage();
+  await bare.addInitScript(() => Object.defineProperty(Navigator.prototype, "gpu", { get: () => undefined }));
+  await bare.goto(`${pageServer.address}/page/index.html`);
+  await bare.waitForSelector("#problem:not([hidden])");
+  assert.match((await bare.textContent("#problem")) ?? "", /This browser has no WebGPU.*Chrome/s);
+  await bare.screenshot({ path: picture.replace(/\.png$/, "-without.png") });
+} finally {
+  await browser.close();
+  server.close();
+  pageServer.server.close();
+}

@@ -1,0 +1,158 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { DeviceError, DeviceLostError, FileError, Program, ShaderError, UnsupportedError, UsageError, openDevice, readSafetensors, tensor } from "../src/index.js";
+import { Gpu } from "../src/device.js";
+import { changed, gpu, readCase, withDevice } from "./support.js";
+
+const read = readCase("regression");
+const program = await read("program.jerboa");
+const x = tensor(Float32Array.from({ length: 60 }, (_, i) => Math.sin(i)), [10, 6]);
+const y = tensor(Float32Array.from({ length: 30 }, (_, i) => Math.cos(i)), [10, 3]);
+
+test("storage stays between runs and entries, and a checkpoint continues bit for bit", () =>
+  withDevice(async (device) => {
+    const loaded = await Program.load(device, program);
+    const session = await loaded.createSession({ seed: 3 });
+    await session.run("step", { x, y });
+    const before = await (await session.run("forward", { x })).read("output");
+    const saved = await session.save();
+    const wanted = await (await session.run("step", { x, y })).number("loss");
+    const after = await (await session.run("forward", { x })).read("output");
+    assert.notDeepEqual(before, after);
+
+    const other = await loaded.createSession({ parameters: saved });
+    assert.deepEqual(await (await other.run("forward", { x })).read("output"), before);
+    assert.equal(await (await other.run("step", { x, y })).number("loss"), wanted);
+    assert.deepEqual(await (await other.run("forward", { x })).read("output"), after);
+    other.reset(3);
+    await other.run("step", { x, y });
+    assert.deepEqual(await (await other.run("forward", { x })).read("output"), before);
+  }));
+
+test("a checkpoint of a native session is loaded, and saved as it was", () =>
+  withDevice(async (device) => {
+    const checkpoint = await read("checkpoint.safetensors");
+    const session = await (await Program.load(device, program)).createSession({ parameters: checkpoint });
+    assert.deepEqual(readSafetensors(await session.save()), readSafetensors(checkpoint));
+  }));
+
+test("runs that are not waited for happen in their order", () =>
+  withDevice(async (device) => {
+    const loaded = await Program.load(device, program);
+    const one = await loaded.createSession();
+    const many = await loaded.createSession();
+    const wanted: number[] = [];
+    for (let i = 0; i < 6; ++i) wanted.push(await (await one.run("step", { x, y })).number("loss"));
+    const losses = await Promise.all(wanted.map(() => many.run("step", { x, y }).then((out) => out.number("loss"))));
+    assert.deepEqual(losses, wanted);
+    const pipelines = Gpu.of(device).pipelines.count;
+    await loaded.createSession();
+    assert.equal(Gpu.of(device).pipelines.count, pipelines);
+  }));
+
+test("mistakes are told by name, and change nothing", () =>
+  withDevice(async (device) => {
+    const session = await (await Program.load(device, program)).createSession();
+    const before = await session.save();
+    const refused = (call: Promise<unknown>, text: RegExp) =>
+      assert.rejects(call, (error) => error instanceof UsageError && text.test(error.message));
+    await refused(session.run("walk", {}), /no entry walk; there are .*step/);
+    await refused(session.run("step", { x }), /missing inputs: y/);
+    await refused(session.run("step", { x, y, z: x }), /unknown inputs: z/);
+    await refused(session.run("step", { x, y: x }), /input y is f32\[10, 6\] but the program takes f32\[10, 3\]/);
+    await refused(session.run("step", { x, y: tensor(new Int32Array(30), [10, 3]) }), /y is i32/);
+    await refused(session.run("step", { x, y: { ...y, data: new Float32Array(3) } }), /does not fit/);
+    await refused(session.run("forward", { x: tensor(new Float32Array(6 * 301), [301, 6]) }), /N = 301 is outside 1 to 300/);
+    await refused(session.run("forward", { x: x.data }), /must be given with its shape/);
+    await refused(session.run("forward", { x }, { captures: ["y"] }), /no capture is named y; there are none/);
+    await refused(session.download("q"), /no parameter or state is named q; there are/);
+    const zeros = tensor(new Float32Array(144), [24, 6]);
+    assert.throws(() => session.upload(new Map([["up", zeros], ["down", zeros]])), /down is f32\[3, 24\] but was given/);
+    assert.throws(() => session.load(new Uint8Array(3)), FileError);
+    assert.deepEqual(await session.save(), before);
+    await session.run("step", { x: x.data, y: y.data }); // shapes that the program fixes need not be given
+    const out = await session.run("forward", { x });
+    await refused(out.read("loss"), /no output or capture loss; there are output/);
+    await refused(out.number("output"), /not one number/);
+    session.destroy();
+    await refused(session.run("step", { x, y }), /destroyed/);
+    assert.equal((await out.read("output")).data.length, 30);
+  }));
+
+test("damaged programs are refused", () =>
+  withDevice(async (device) => {
+    const refused = (bytes: Uint8Array, text: RegExp) =>
+      assert.rejects(Program.load(device, bytes), (error) => error instanceof FileError && text.test(error.message));
+    await refused(new Uint8Array(0), /not a program/);
+    await refused(program.subarray(0, 100), /cut off/);
+    await refused(changed(program, (header) => (header.target = "cpu")), /for the device cpu/);
+    await refused(changed(program, (header) => delete header.entries[0].program.gpu), /gpu is no object/);
+    await refused(changed(program, (header) => (header.entries[0].program.gpu.steps[0].shader = 999)), /out of range/);
+    await refused(changed(program, (header) => (header.entries[0].program.gpu.steps[0].bindings[0].bytes = 1e9)), /beyond its end/);
+    await refused(changed(program, (header) => (header.entries[0].program.gpu.steps[0].workgroups = "Q")), /no size/);
+    await refused(changed(program, (header) => (header.storage = [])), /does not fit what the storage holds/);
+    for (let at = 16; at < program.length; at += Math.ceil(program.length / 150)) {
+      const damaged = program.slice();
+      damaged[at] = damaged[at]! ^ 0x11;
+      await Program.load(device, damaged).catch((error: unknown) => assert.ok(error instanceof FileError || error instanceof DeviceError, String(error)));
+    }
+  }));
+
+test("a kernel that does not compile is named, with its line", () =>
+  withDevice(async (device) => {
+    const broken = changed(program, (header) => {
+      const shader = header.entries[0].program.gpu.shaders[0];
+      shader.name = "the culprit";
+      shader.source = shader.source.replace("let group =", "let group = nonsense;\n  let rest =");
+    });
+    await assert.rejects((await Program.load(device, broken)).createSession(), (error) => {
+      assert.ok(error instanceof ShaderError);
+      assert.equal(error.kernel, "the culprit");
+      assert.match(error.source.split("\n")[error.line - 1]!, /nonsense/);
+      assert.match(error.message, /the culprit does not compile: line \d+: .*nonsense/);
+      return true;
+    });
+    await (await Program.load(device, program)).createSession(); // the device is none the worse for it
+  }));
+
+test("missing features and limits are named", async () => {
+  const adapter = await gpu.requestAdapter();
+  const device = await adapter!.requestDevice();
+  const greedy = changed(program, (header) => {
+    const own = header.entries[0].program;
+    own.gpu.uses_f16 = own.gpu.uses_subgroups = true;
+    own.arenas[0] = 2 ** 40;
+  });
+  await assert.rejects(Program.load(device, greedy), (error) => {
+    assert.ok(error instanceof UnsupportedError);
+    assert.equal(error.missing.length, 3);
+    for (const text of [/shader-f16/, /subgroups/, /maxBufferSize of 1099511627776 \(the device has \d+\)/]) assert.match(error.message, text);
+    return true;
+  });
+  device.destroy();
+});
+
+test("the loss of the device rejects what is under way, and what comes after", async () => {
+  const device = await openDevice({ gpu });
+  const loaded = await Program.load(device, program);
+  const session = await loaded.createSession();
+  const out = await session.run("step", { x, y });
+  const underWay = [out.read("loss"), session.run("step", { x, y }).then((later) => later.read("loss"))];
+  device.destroy();
+  const settled = await Promise.allSettled(underWay);
+  for (const own of settled)
+    if (own.status === "rejected") assert.ok(own.reason instanceof DeviceLostError, String(own.reason));
+  await device.lost;
+  const lost = (call: Promise<unknown>) => assert.rejects(call, (error) => error instanceof DeviceLostError && /is lost/.test(error.message));
+  await lost(session.run("step", { x, y }));
+  await lost(session.download("up"));
+  await lost(loaded.createSession());
+  await lost(Program.load(device, program));
+});
+
+test("where there is no WebGPU, opening a device says so", async () => {
+  const none = { requestAdapter: async () => null } as unknown as GPU;
+  await assert.rejects(openDevice({ gpu: none }), /finds no graphics device/);
+  await assert.rejects(openDevice(), /no WebGPU/);
+});

@@ -1,0 +1,49 @@
+import { readFile } from "node:fs/promises";
+import { type Server, createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { extname, join, normalize } from "node:path";
+import { fileURLToPath } from "node:url";
+
+// Serves the page, and under /programs/ a folder with an exported program, on this machine only:
+//   node dist/tools/serve.js [FOLDER] [PORT]
+
+const types: Readonly<Record<string, string>> = {
+  ".html": "text/html; charset=utf-8",
+  ".js": "text/javascript",
+  ".json": "application/json",
+  ".txt": "text/plain; charset=utf-8",
+};
+const web = fileURLToPath(new URL("../..", import.meta.url));
+
+function fileOf(path: string, programs: string | undefined): string | undefined {
+  const clean = normalize(decodeURIComponent(path)).replaceAll("\\", "/");
+  if (clean.includes("..")) return undefined;
+  if (clean === "/") return join(web, "page/index.html");
+  if (clean.startsWith("/programs/")) return programs === undefined ? undefined : join(programs, clean.slice("/programs/".length));
+  return /^\/(page|dist)\//.test(clean) ? join(web, clean) : undefined;
+}
+
+export async function serve(programs: string | undefined, port = 0): Promise<{ server: Server; address: string }> {
+  const server = createServer(async (request, response) => {
+    try {
+      const file = fileOf(new URL(request.url ?? "/", "http://127.0.0.1").pathname, programs);
+      if (file === undefined) throw new Error("not served");
+      const content = await readFile(file);
+      response.writeHead(200, { "content-type": types[extname(file)] ?? "application/octet-stream", "cache-control": "no-cache" });
+      response.end(content);
+    } catch {
+      response.writeHead(404, { "content-type": "text/plain" });
+      response.end("not found");
+    }
+  });
+  await new Promise<void>((resolve, reject) => {
+    server.once("error", reject);
+    server.listen(port, "127.0.0.1", resolve);
+  });
+  return { server, address: `http://127.0.0.1:${(server.address() as AddressInfo).port}` };
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const { address } = await serve(process.argv[2], Number(process.argv[3] ?? 8000));
+  console.log(`${address}/   (Ctrl-C ends it)`);
+}
