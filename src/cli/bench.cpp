@@ -76,7 +76,8 @@ struct Workload {
   double compile_seconds = 0;
   int kernels = 0;
   std::int64_t activations = 0;
-  std::function<std::string()> profile;
+  std::function<std::vector<KernelTime>()> profile;
+  std::function<std::string()> memory;
 };
 
 Workload matmul_workload(const std::string& name, std::int64_t m, std::int64_t k, std::int64_t n,
@@ -94,7 +95,15 @@ Workload matmul_workload(const std::string& name, std::int64_t m, std::int64_t k
                 0,
                 module->kernel_count(),
                 0,
+                {},
                 {}};
+  work.profile = [module] {
+    module->session().set_profiling("run", true);
+    module->run({}).get("output");
+    auto times = module->session().profile("run");
+    module->session().set_profiling("run", false);
+    return times;
+  };
   return work;
 }
 
@@ -105,15 +114,16 @@ Workload training_workload(const std::string& name, Model model, Loss loss, cons
   auto module = std::make_shared<Module>(
       compile_module(std::move(model), loss, specs_of(batch), optimizer, {.device = device}));
   Workload work{name, name, 0, [module, batch] { module->step(batch).loss(); }, now() - start, module->kernel_count(),
-                0,    {}};
+                0,    {},   {}};
   work.activations = module->session().memory_report("run").activations;
   work.profile = [module, batch] {
     module->session().set_profiling("run", true);
-    module->step(batch);
-    const std::string text = print(module->session().profile("run")) + print(module->session().memory_report("run"));
+    module->step(batch).loss();
+    auto times = module->session().profile("run");
     module->session().set_profiling("run", false);
-    return text;
+    return times;
   };
+  work.memory = [module] { return print(module->session().memory_report("run")); };
   return work;
 }
 
@@ -181,6 +191,7 @@ struct Options {
   int threads = 0, turns = 3;
   double seconds = 2;
   bool json = false, profile = false;
+  std::string trace;
 };
 
 // A peer's form, with what was measured of it.
@@ -222,6 +233,7 @@ nlohmann::ordered_json row_json(const Workload& work, const std::vector<double>&
 void run_bench(const Options& options) {
   const Device device = options.device == "cpu" ? Device::cpu(options.threads) : Device::by_name(options.device);
   auto json = nlohmann::ordered_json::array();
+  std::vector<KernelTime> trace;
   std::vector<Peer> peers = peers_for(options, device);
   if (!options.json) {
     fmt::print("device: {}\n", device.description());
@@ -247,9 +259,19 @@ void run_bench(const Options& options) {
       json.push_back(row_json(work, own, peers));
     } else {
       print_row(work, median(own), peers);
-      if (options.profile && work.profile) fmt::print("{}", work.profile());
+    }
+    if (!options.profile && options.trace.empty()) continue;
+    std::vector<KernelTime> times = work.profile();
+    if (options.profile && !options.json) fmt::print("{}{}", print(times), work.memory ? work.memory() : "");
+    // One workload after the other in one trace.
+    const double after = trace.empty() ? 0 : trace.back().start + trace.back().seconds;
+    for (KernelTime& time : times) {
+      time.label = fmt::format("{}: {}", name, time.label);
+      time.start += after;
+      trace.push_back(std::move(time));
     }
   }
+  if (!options.trace.empty()) write_trace(trace, options.trace);
   if (options.json) fmt::print("{}\n", json.dump(1));
 }
 
@@ -271,6 +293,7 @@ void add_bench(CLI::App& app) {
       ->check(CLI::IsMember({"eager", "compiled", "graph"}));
   command->add_flag("--json", options->json, "Print JSON");
   command->add_flag("--profile", options->profile, "Print the time of each kernel, and the memory");
+  command->add_option("--trace", options->trace, "Write the kernels of one run of each to a file for ui.perfetto.dev");
   command->callback([options] { run_bench(*options); });
 }
 

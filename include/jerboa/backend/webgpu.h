@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,6 +43,19 @@ std::vector<AdapterInfo> webgpu_adapters(const std::string& library = "");
 
 /// What the compiler is told of the device behind a WebGPU backend.
 const Target& webgpu_target(const Backend& backend);
+
+/// The objects behind a WebGPU backend, for other WebGPU code of the same library. They live as long as the backend, or
+/// longer where the caller adds references.
+struct WebGpuHandles {
+  void* instance = nullptr;     ///< WGPUInstance
+  void* device = nullptr;       ///< WGPUDevice
+  void* queue = nullptr;        ///< WGPUQueue
+  std::mutex* mutex = nullptr;  ///< to hold around calls of the library while other threads use the device
+};
+WebGpuHandles webgpu_handles(const Backend& backend);
+/// The WGPUBuffer of a parameter or state (Session::storage), for storage bindings and copies from and to it.
+void* webgpu_buffer(const DeviceTensor& tensor);
+
 /// For tests: makes the device behave as if its driver had crashed.
 void force_device_loss(Backend& backend);
 

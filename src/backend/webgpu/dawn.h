@@ -19,9 +19,11 @@ namespace jerboa::webgpu {
   F(ComputePassEncoderSetPipeline) F(ComputePipelineRelease) F(CreateInstance) F(DeviceAddRef)                        \
   F(DeviceCreateBindGroup) F(DeviceCreateBindGroupLayout) F(DeviceCreateBuffer) F(DeviceCreateCommandEncoder)         \
   F(DeviceCreateComputePipelineAsync) F(DeviceCreatePipelineLayout) F(DeviceCreateQuerySet)                           \
-  F(DeviceCreateShaderModule) F(DeviceForceLoss) F(DeviceGetAdapter) F(DeviceGetLimits) F(DeviceGetQueue)             \
-  F(DeviceHasFeature) F(DevicePopErrorScope) F(DevicePushErrorScope) F(DeviceRelease) F(InstanceAddRef)               \
-  F(InstanceProcessEvents) F(InstanceRelease) F(InstanceRequestAdapter) F(InstanceWaitAny) F(PipelineLayoutRelease)   \
+  F(DeviceCreateShaderModule) F(DeviceForceLoss) F(DeviceGetAdapter) F(DeviceGetLimits) F(DeviceGetLostFuture)        \
+  F(DeviceGetQueue)                                                                                                   \
+  F(DeviceHasFeature) F(DevicePopErrorScope) F(DevicePushErrorScope) F(DeviceRelease) F(DeviceSetLoggingCallback)     \
+  F(DeviceTick) F(InstanceAddRef)                                                                                     \
+  F(InstanceRelease) F(InstanceRequestAdapter) F(InstanceWaitAny) F(PipelineLayoutRelease)   \
   F(QuerySetRelease) F(QueueOnSubmittedWorkDone) F(QueueRelease) F(QueueSubmit) F(QueueWriteBuffer)                   \
   F(ShaderModuleGetCompilationInfo) F(ShaderModuleRelease)
 

@@ -1,10 +1,14 @@
 #include "backend/webgpu/gpu_device.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <limits>
+#include <thread>
 
 namespace jerboa::webgpu {
 namespace {
@@ -28,6 +32,12 @@ WGPUDawnTogglesDescriptor toggles(const char* const (&names)[count]) {
   return descriptor;
 }
 
+// What the library has to say of a device, with JERBOA_DEBUG set. Errors arrive by another way as well, as exceptions.
+void log(WGPULoggingType type, WGPUStringView message, void*, void*) {
+  static const bool wanted = std::getenv("JERBOA_DEBUG") != nullptr;
+  if (wanted || type == WGPULoggingType_Error) fmt::print(stderr, "WebGPU: {}\n", text(message));
+}
+
 Handle<WGPUInstance> create_instance(const Dawn& dawn) {
   WGPUDawnTogglesDescriptor chosen = toggles(instance_toggles);
   const WGPUInstanceFeatureName feature = WGPUInstanceFeatureName_TimedWaitAny;
@@ -42,7 +52,11 @@ Handle<WGPUInstance> create_instance(const Dawn& dawn) {
 
 void wait_for(const Dawn& dawn, WGPUInstance instance, WGPUFuture future) {
   WGPUFutureWaitInfo info{future, 0};
-  dawn.InstanceWaitAny(instance, 1, &info, std::numeric_limits<std::uint64_t>::max());
+  if (dawn.InstanceWaitAny(instance, 1, &info, std::numeric_limits<std::uint64_t>::max()) == WGPUWaitStatus_Success)
+    return;
+  // An instance of the caller's may not be able to sleep while it waits.
+  while (dawn.InstanceWaitAny(instance, 1, &info, 0) == WGPUWaitStatus_TimedOut)
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
 
 struct AdapterChoice {
@@ -155,10 +169,7 @@ std::shared_ptr<GpuDevice> GpuDevice::open(const WebGpuOptions& options) {
 }
 
 GpuDevice::~GpuDevice() {
-  {
-    const std::scoped_lock lock(report_mutex_);
-    closing_ = true;
-  }
+  const std::scoped_lock lock(mutex_);
   pipelines_.clear();
   layouts_.clear();
   queue_ = {};
@@ -195,22 +206,23 @@ void GpuDevice::request(const WebGpuOptions& options) {
   descriptor.requiredFeatureCount = features.size();
   descriptor.requiredFeatures = features.data();
   if (!options.default_limits) descriptor.requiredLimits = &limits;
-  descriptor.uncapturedErrorCallbackInfo.userdata1 = this;
+  // The loss is reported exactly once, at the latest when the library lets the device go, and then nothing else is.
+  auto* reports = new std::shared_ptr<Reports>(reports_);
+  descriptor.uncapturedErrorCallbackInfo.userdata1 = reports;
   descriptor.uncapturedErrorCallbackInfo.callback = [](WGPUDevice const*, WGPUErrorType, WGPUStringView message,
                                                        void* to, void*) {
-    auto& self = *static_cast<GpuDevice*>(to);
-    const std::scoped_lock lock(self.report_mutex_);
-    self.errors_.push_back(text(message));
+    auto& own = **static_cast<std::shared_ptr<Reports>*>(to);
+    const std::scoped_lock lock(own.mutex);
+    own.errors.push_back(text(message));
   };
   descriptor.deviceLostCallbackInfo.mode = WGPUCallbackMode_AllowSpontaneous;
-  descriptor.deviceLostCallbackInfo.userdata1 = this;
+  descriptor.deviceLostCallbackInfo.userdata1 = reports;
   descriptor.deviceLostCallbackInfo.callback = [](WGPUDevice const*, WGPUDeviceLostReason, WGPUStringView message,
                                                   void* to, void*) {
-    auto& self = *static_cast<GpuDevice*>(to);
-    const std::scoped_lock lock(self.report_mutex_);
-    if (self.closing_) return;
-    self.lost_ = true;
-    self.loss_ = text(message);
+    const std::unique_ptr<std::shared_ptr<Reports>> own(static_cast<std::shared_ptr<Reports>*>(to));
+    const std::scoped_lock lock((*own)->mutex);
+    (*own)->lost = true;
+    (*own)->loss = text(message);
   };
   struct Answer {
     WGPUDevice device = nullptr;
@@ -227,6 +239,9 @@ void GpuDevice::request(const WebGpuOptions& options) {
   if (answer.device == nullptr)
     throw DeviceError(fmt::format("WebGPU: {} gives no device: {}", info_.name, answer.message));
   device_ = {answer.device, dawn_->DeviceRelease};
+  WGPULoggingCallbackInfo logging{};
+  logging.callback = log;
+  dawn_->DeviceSetLoggingCallback(device_, logging);
 }
 
 // The caller's own callbacks stay in force on a device of the caller's.
@@ -239,6 +254,7 @@ void GpuDevice::take(const WebGpuOptions& options) {
   device_ = {static_cast<WGPUDevice>(options.device), dawn_->DeviceRelease};
   adapter_ = {dawn_->DeviceGetAdapter(device_), dawn_->AdapterRelease};
   info_ = describe_adapter(*dawn_, adapter_);
+  taken_ = true;
 }
 
 void GpuDevice::make_target(const WebGpuOptions& options) {
@@ -276,21 +292,35 @@ void GpuDevice::make_target(const WebGpuOptions& options) {
 
 void GpuDevice::wait(WGPUFuture future) const { wait_for(*dawn_, instance_, future); }
 
+bool GpuDevice::is_lost() {
+  if (taken_) {  // whose callbacks are the caller's
+    WGPUFutureWaitInfo info{dawn_->DeviceGetLostFuture(device_), 0};
+    return dawn_->InstanceWaitAny(instance_, 1, &info, 0) == WGPUWaitStatus_Success;
+  }
+  const std::scoped_lock lock(reports_->mutex);
+  return reports_->lost;
+}
+
+std::string GpuDevice::loss() const {
+  const std::scoped_lock lock(reports_->mutex);
+  return reports_->loss.empty() ? "no reason is known" : reports_->loss;
+}
+
 void GpuDevice::check() {
-  dawn_->InstanceProcessEvents(instance_);
-  const std::scoped_lock lock(report_mutex_);
-  if (lost_)
+  dawn_->DeviceTick(device_);
+  if (is_lost())
     throw DeviceLostError(fmt::format("the WebGPU device {} is lost: {}; make a new device and a new session on it",
-                                      info_.name, loss_.empty() ? "no reason is known" : loss_));
-  if (errors_.empty()) return;
-  const std::string message = fmt::format("WebGPU on {}: {}", info_.name, fmt::join(errors_, "; "));
-  errors_.clear();
+                                      info_.name, loss()));
+  const std::scoped_lock lock(reports_->mutex);
+  if (reports_->errors.empty()) return;
+  const std::string message = fmt::format("WebGPU on {}: {}", info_.name, fmt::join(reports_->errors, "; "));
+  reports_->errors.clear();
   throw DeviceError(message);
 }
 
 void GpuDevice::lose() {
+  const std::scoped_lock lock(mutex_);
   dawn_->DeviceForceLoss(device_, WGPUDeviceLostReason_Unknown, text("a loss was asked for"));
-  dawn_->InstanceProcessEvents(instance_);
 }
 
 std::string GpuDevice::pop_error_scope() const {
@@ -311,6 +341,7 @@ Handle<WGPUBuffer> GpuDevice::create_buffer(std::int64_t bytes, WGPUBufferUsage 
   // Vectors of four are read from buffers of whole vectors.
   descriptor.size = static_cast<std::uint64_t>(std::max<std::int64_t>(16, (bytes + 15) / 16 * 16));
   descriptor.usage = usage;
+  check();
   if (descriptor.size > limits_.maxBufferSize)
     throw OutOfMemoryError(fmt::format("{} takes {} bytes, but {} allows buffers of {} bytes at most", name,
                                        descriptor.size, info_.name, limits_.maxBufferSize));
@@ -344,10 +375,12 @@ std::vector<std::byte> GpuDevice::read(WGPUBuffer mappable, std::int64_t bytes) 
   };
   const auto size = static_cast<std::size_t>((bytes + 3) / 4 * 4);
   wait(dawn_->BufferMapAsync(mappable, WGPUMapMode_Read, 0, size, callback));
+  if (error.empty()) {
+    std::memcpy(result.data(), dawn_->BufferGetConstMappedRange(mappable, 0, size), result.size());
+    dawn_->BufferUnmap(mappable);
+  }
   check();
   if (!error.empty()) throw DeviceError(fmt::format("WebGPU on {}: reading back failed: {}", info_.name, error));
-  std::memcpy(result.data(), dawn_->BufferGetConstMappedRange(mappable, 0, size), result.size());
-  dawn_->BufferUnmap(mappable);
   return result;
 }
 
@@ -420,8 +453,10 @@ Handle<WGPUShaderModule> GpuDevice::module(const ShaderSource& source) {
 // A pipeline that is being compiled.
 struct GpuDevice::Pending {
   const ShaderSource* source = nullptr;
+  Handle<WGPUShaderModule> module;
+  WGPUPipelineLayout layout = nullptr;
   WGPUFuture future{};
-  WGPUComputePipeline pipeline = nullptr;
+  Handle<WGPUComputePipeline> pipeline;
   std::string error;
 };
 
@@ -432,24 +467,29 @@ std::vector<GpuDevice::Pipeline> GpuDevice::compile(const std::vector<ShaderRequ
     if (std::any_of(pending.begin(), pending.end(),
                     [&](const auto& other) { return other->source->source == request.source->source; }))
       continue;
-    const Handle<WGPUShaderModule> shader = module(*request.source);
-    WGPUComputePipelineDescriptor descriptor{};
-    descriptor.label = text(request.source->name);
-    descriptor.layout = layout(request.bindings).pipeline;
-    descriptor.compute.module = shader;
-    descriptor.compute.entryPoint = text("main");
     auto& own = *pending.emplace_back(std::make_unique<Pending>());
     own.source = request.source;
+    own.module = module(*request.source);
+    own.layout = layout(request.bindings).pipeline;
+  }
+  // From here on nothing throws before all are waited for: callbacks write to what is pending.
+  for (const auto& own : pending) {
+    WGPUComputePipelineDescriptor descriptor{};
+    descriptor.label = text(own->source->name);
+    descriptor.layout = own->layout;
+    descriptor.compute.module = own->module;
+    descriptor.compute.entryPoint = text("main");
     WGPUCreateComputePipelineAsyncCallbackInfo callback{};
     callback.mode = WGPUCallbackMode_WaitAnyOnly;
-    callback.userdata1 = &own;
+    callback.userdata1 = own.get();
+    callback.userdata2 = const_cast<Dawn*>(dawn_.get());
     callback.callback = [](WGPUCreatePipelineAsyncStatus status, WGPUComputePipeline pipeline, WGPUStringView message,
-                           void* to, void*) {
+                           void* to, void* library) {
       auto& result = *static_cast<Pending*>(to);
-      result.pipeline = pipeline;
+      result.pipeline = {pipeline, static_cast<const Dawn*>(library)->ComputePipelineRelease};
       if (status != WGPUCreatePipelineAsyncStatus_Success) result.error = text(message) + " ";
     };
-    own.future = dawn_->DeviceCreateComputePipelineAsync(device_, &descriptor, callback);
+    own->future = dawn_->DeviceCreateComputePipelineAsync(device_, &descriptor, callback);
   }
   for (const auto& own : pending) wait(own->future);
   check();
@@ -457,7 +497,7 @@ std::vector<GpuDevice::Pipeline> GpuDevice::compile(const std::vector<ShaderRequ
     if (own->pipeline == nullptr)
       throw ShaderError(fmt::format("the kernel {} does not compile: {}\n{}", own->source->name, own->error,
                                     own->source->source));
-    pipelines_[own->source->source] = {own->pipeline, dawn_->ComputePipelineRelease};
+    pipelines_[own->source->source] = std::move(own->pipeline);
   }
   std::vector<Pipeline> result;
   for (const ShaderRequest& request : requests)

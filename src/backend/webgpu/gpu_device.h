@@ -37,6 +37,14 @@ class Handle {
   Release release_ = nullptr;
 };
 
+/// What a device reported, from threads of the library's own and perhaps after the GpuDevice is gone.
+struct Reports {
+  std::mutex mutex;
+  std::vector<std::string> errors;
+  bool lost = false;
+  std::string loss;
+};
+
 /// A device with its queue, its pipelines and what went wrong on it. Calls of one device come from one thread at a time:
 /// hold `mutex` around them.
 class GpuDevice {
@@ -49,6 +57,7 @@ class GpuDevice {
   const Dawn& dawn() const { return *dawn_; }
   WGPUDevice device() const { return device_; }
   WGPUQueue queue() const { return queue_; }
+  WGPUInstance instance() const { return instance_; }
   const AdapterInfo& info() const { return info_; }
   const Target& target() const { return target_; }
   bool has_timestamps() const { return timestamps_; }
@@ -86,6 +95,8 @@ class GpuDevice {
   };
   struct Pending;
 
+  bool is_lost();
+  std::string loss() const;
   void request(const WebGpuOptions& options);
   void take(const WebGpuOptions& options);
   void describe(WGPUAdapter adapter);
@@ -104,11 +115,9 @@ class GpuDevice {
   WGPULimits limits_{};
   Target target_;
   bool timestamps_ = false;
+  bool taken_ = false;  // the caller's, with the caller's callbacks
   std::mutex mutex_;
-  std::mutex report_mutex_;  // the library reports from threads of its own
-  std::vector<std::string> errors_;
-  std::string loss_;
-  bool lost_ = false, closing_ = false;
+  std::shared_ptr<Reports> reports_ = std::make_shared<Reports>();
   std::map<std::vector<BindingKind>, Layout> layouts_;
   std::map<std::string, Handle<WGPUComputePipeline>> pipelines_;
 };

@@ -50,13 +50,19 @@ HostTensor gather(const std::vector<std::byte>& bytes, DType dtype, const Sizes&
 
 }  // namespace
 
-GpuTensor::GpuTensor(std::shared_ptr<GpuDevice> device, DType dtype, const Sizes& sizes)
+GpuTensor::GpuTensor(std::shared_ptr<GpuDevice> device, DType dtype, const Sizes& sizes, const std::string& name)
     : device_(std::move(device)),
       dtype_(dtype),
       sizes_(sizes),
-      bytes_(static_cast<std::int64_t>(HostTensor(dtype, sizes).bytes().size())) {
+      bytes_((element_count(sizes) * bits(dtype) + 7) / 8) {
   const std::scoped_lock lock(device_->mutex());
-  buffer_ = device_->create_buffer(bytes_, storage_usage, fmt::format("a parameter or state {}", to_string(sizes)));
+  buffer_ = device_->create_buffer(bytes_, storage_usage,
+                                   fmt::format("{} ({}{})", name, jerboa::name(dtype), to_string(sizes)));
+}
+
+GpuTensor::~GpuTensor() {
+  const std::scoped_lock lock(device_->mutex());
+  buffer_ = {};
 }
 
 void GpuTensor::upload(const HostTensor& values) {
@@ -85,6 +91,12 @@ HostTensor GpuTensor::download() const {
 class GpuExecutable::ReadbackPool {
  public:
   explicit ReadbackPool(std::shared_ptr<GpuDevice> device) : device_(std::move(device)) {}
+  ~ReadbackPool() {
+    const std::scoped_lock lock(device_->mutex());
+    free_.clear();
+  }
+  ReadbackPool(const ReadbackPool&) = delete;
+  ReadbackPool& operator=(const ReadbackPool&) = delete;
 
   Handle<WGPUBuffer> take(std::int64_t bytes, const std::string& name) {
     const auto found = free_.find(bytes);
@@ -140,11 +152,29 @@ GpuExecutable::GpuExecutable(std::shared_ptr<GpuDevice> device, Program program,
       sentinel_(sentinel),
       readbacks_(std::make_shared<ReadbackPool>(device_)) {
   const std::scoped_lock lock(device_->mutex());
-  device_->check();
-  allocate(storage);
-  compile();
-  make_bind_groups();
-  device_->check();
+  try {
+    device_->check();
+    allocate(storage);
+    compile();
+    make_bind_groups();
+    device_->check();
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+GpuExecutable::~GpuExecutable() {
+  const std::scoped_lock lock(device_->mutex());
+  release();
+}
+
+// Objects of the library go while the device is ours alone; those of storage see to it themselves.
+void GpuExecutable::release() {
+  steps_.clear();
+  queries_ = {};
+  for (Handle<WGPUBuffer>* buffer : {&query_values_, &query_readback_, &sizes_}) *buffer = {};
+  owned_.clear();
 }
 
 std::int64_t GpuExecutable::planned_bytes() const {
@@ -155,14 +185,15 @@ std::int64_t GpuExecutable::planned_bytes() const {
 
 void GpuExecutable::allocate(const FindStorage& storage) {
   for (std::size_t i = 0; i < program_.arenas.size(); ++i) {
-    std::string holds;
+    const Buffer* largest = nullptr;
     for (const Buffer& buffer : program_.buffers)
-      if (buffer.where == Buffer::Where::arena && buffer.arena == static_cast<int>(i) && holds.empty())
-        holds = buffer.name;
+      if (buffer.where == Buffer::Where::arena && buffer.arena == static_cast<int>(i) &&
+          (largest == nullptr || buffer.bytes > largest->bytes))
+        largest = &buffer;
     owned_.push_back(device_->create_buffer(
         program_.arenas[i], storage_usage,
-        fmt::format("the memory of {} and others (activations are planned to take {} bytes in all)", holds,
-                    planned_bytes())));
+        fmt::format("the memory of {} and what shares it (activations are planned to take {} bytes in all)",
+                    largest == nullptr ? "activations" : largest->name, planned_bytes())));
     arenas_.push_back(owned_.back());
   }
   for (const Buffer& buffer : program_.buffers) {
@@ -381,8 +412,10 @@ MemoryReport GpuExecutable::memory_report() const {
 
 void GpuExecutable::set_profiling(bool on) {
   const std::scoped_lock lock(device_->mutex());
+  device_->check();
   profiling_ = on;
   times_.clear();
+  first_stamp_.reset();
   if (!on || queries_ != nullptr || steps_.empty()) return;
   if (!device_->has_timestamps())
     throw UsageError("this WebGPU device has no timestamps, so its kernels cannot be timed one by one");
@@ -403,8 +436,10 @@ void GpuExecutable::read_times() {
     const GpuStep& step = program_.gpu.steps[i];
     if (step.shader < 0 || workgroups_[i][0] == 0) continue;
     const std::uint64_t start = stamps[2 * i], end = stamps[2 * i + 1];
+    if (!first_stamp_) first_stamp_ = start;
     times_.push_back({step.label, program_.gpu.shaders[static_cast<std::size_t>(step.shader)].name,
-                      end > start ? static_cast<double>(end - start) * 1e-9 : 0});
+                      end > start ? static_cast<double>(end - start) * 1e-9 : 0,
+                      start > *first_stamp_ ? static_cast<double>(start - *first_stamp_) * 1e-9 : 0});
   }
 }
 
