@@ -58,5 +58,7 @@ void* webgpu_buffer(const DeviceTensor& tensor);
 
 /// For tests: makes the device behave as if its driver had crashed.
 void force_device_loss(Backend& backend);
+/// For tests: the library refuses larger buffers as if the device's memory were full.
+void refuse_buffers_above(Backend& backend, std::int64_t bytes);
 
 }  // namespace jerboa

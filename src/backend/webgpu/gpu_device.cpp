@@ -50,13 +50,10 @@ Handle<WGPUInstance> create_instance(const Dawn& dawn) {
   return {instance, dawn.InstanceRelease};
 }
 
-void wait_for(const Dawn& dawn, WGPUInstance instance, WGPUFuture future) {
+// Whether the instance could.
+bool wait_for(const Dawn& dawn, WGPUInstance instance, WGPUFuture future) {
   WGPUFutureWaitInfo info{future, 0};
-  if (dawn.InstanceWaitAny(instance, 1, &info, std::numeric_limits<std::uint64_t>::max()) == WGPUWaitStatus_Success)
-    return;
-  // An instance of the caller's may not be able to sleep while it waits.
-  while (dawn.InstanceWaitAny(instance, 1, &info, 0) == WGPUWaitStatus_TimedOut)
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  return dawn.InstanceWaitAny(instance, 1, &info, std::numeric_limits<std::uint64_t>::max()) == WGPUWaitStatus_Success;
 }
 
 struct AdapterChoice {
@@ -290,7 +287,13 @@ void GpuDevice::make_target(const WebGpuOptions& options) {
   target_ = target;
 }
 
-void GpuDevice::wait(WGPUFuture future) const { wait_for(*dawn_, instance_, future); }
+void GpuDevice::wait(WGPUFuture future) const {
+  if (can_sleep_) can_sleep_ = wait_for(*dawn_, instance_, future);
+  if (can_sleep_) return;
+  WGPUFutureWaitInfo info{future, 0};
+  while (dawn_->InstanceWaitAny(instance_, 1, &info, 0) == WGPUWaitStatus_TimedOut)
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
 
 bool GpuDevice::is_lost() {
   if (taken_) {  // whose callbacks are the caller's
@@ -345,6 +348,10 @@ Handle<WGPUBuffer> GpuDevice::create_buffer(std::int64_t bytes, WGPUBufferUsage 
   if (descriptor.size > limits_.maxBufferSize)
     throw OutOfMemoryError(fmt::format("{} takes {} bytes, but {} allows buffers of {} bytes at most", name,
                                        descriptor.size, info_.name, limits_.maxBufferSize));
+  WGPUDawnFakeBufferOOMForTesting refused{};
+  refused.chain.sType = WGPUSType_DawnFakeBufferOOMForTesting;
+  refused.fakeOOMAtDevice = 1;
+  if (bytes > refused_above_) descriptor.nextInChain = &refused.chain;
   dawn_->DevicePushErrorScope(device_, WGPUErrorFilter_OutOfMemory);
   Handle<WGPUBuffer> buffer{dawn_->DeviceCreateBuffer(device_, &descriptor), dawn_->BufferRelease};
   const std::string error = pop_error_scope();

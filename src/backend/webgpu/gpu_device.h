@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -86,6 +87,7 @@ class GpuDevice {
   int pipeline_count() const { return static_cast<int>(pipelines_.size()); }
 
   void lose();
+  void refuse_buffers_above(std::int64_t bytes) { refused_above_ = bytes; }
 
  private:
   GpuDevice() = default;
@@ -115,6 +117,8 @@ class GpuDevice {
   WGPULimits limits_{};
   Target target_;
   bool timestamps_ = false;
+  mutable bool can_sleep_ = true;  // while it waits; an instance of the caller's may not
+  std::int64_t refused_above_ = std::numeric_limits<std::int64_t>::max();
   bool taken_ = false;  // the caller's, with the caller's callbacks
   std::mutex mutex_;
   std::shared_ptr<Reports> reports_ = std::make_shared<Reports>();

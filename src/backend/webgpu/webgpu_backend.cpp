@@ -65,4 +65,8 @@ void* webgpu_buffer(const DeviceTensor& tensor) {
 
 void force_device_loss(Backend& backend) { as_webgpu(backend).device().lose(); }
 
+void refuse_buffers_above(Backend& backend, std::int64_t bytes) {
+  as_webgpu(backend).device().refuse_buffers_above(bytes);
+}
+
 }  // namespace jerboa
