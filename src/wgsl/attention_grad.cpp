@@ -191,7 +191,7 @@ void write_query_rows(KernelWriter& writer, const AttentionGrad& attention) {
   writer.add(shader, groups_of(count, threads));
 }
 
-void write_key_rows(KernelWriter& writer, const AttentionGrad& attention) {
+void write_key_rows(KernelWriter& writer, const AttentionGrad& attention, bool wants_dk, bool wants_dv) {
   constexpr int threads = 32;
   const Lanes lanes(attention.keys.upper_bound());
   Shader shader = writer.shader("attention_dkv_rows", threads);
@@ -215,8 +215,8 @@ void write_key_rows(KernelWriter& writer, const AttentionGrad& attention) {
   const auto of_key = [&](const TensorAccess& tensor) {
     return [&](int i) { return shader.load(tensor, {"batch", "key_head", key(i), "feature"}); };
   };
-  shader.line("var dk = array<{}, {}>();", lanes.type(), attention.size.upper_bound());
-  shader.line("var dv = array<{}, {}>();", lanes.type(), attention.value_size.upper_bound());
+  if (wants_dk) shader.line("var dk = array<{}, {}>();", lanes.type(), attention.size.upper_bound());
+  if (wants_dv) shader.line("var dv = array<{}, {}>();", lanes.type(), attention.value_size.upper_bound());
   shader.open("for (var member = 0u; member < {}; member++) {{", shader.size(attention.group));
   shader.line("let head = key_head * {} + member;", shader.size(attention.group));
   shader.open("for (var time = range.x; time < range.y; time += {}u) {{", others_at_a_time);
@@ -225,7 +225,10 @@ void write_key_rows(KernelWriter& writer, const AttentionGrad& attention) {
     shader.line("let sight_{0} = select(vec2i(), sight(batch, time_{0}), time + {0}u < range.y);", j);
   }
   write_products(shader, "product", lanes, attention.size, of_key(*attention.k), of_query(*attention.q));
-  write_products(shader, "dweight", lanes, attention.value_size, of_key(*attention.v), of_query(*attention.dout));
+  if (wants_dk)
+    write_products(shader, "dweight", lanes, attention.value_size, of_key(*attention.v), of_query(*attention.dout));
+  else
+    for (int j = 0; j < others_at_a_time; ++j) shader.line("let dweight_{} = {}();", j, lanes.type());
   declare_weights(shader, lanes);
   for (int j = 0; j < others_at_a_time; ++j)
     write_weights(
@@ -236,26 +239,50 @@ void write_key_rows(KernelWriter& writer, const AttentionGrad& attention) {
         },
         attention.lse_of(shader, "batch", "head", fmt::format("time_{}", j)),
         attention.mean_of(shader, "batch", "head", fmt::format("time_{}", j)));
-  write_sums(shader, "dk", "dproduct", attention.size, of_query(*attention.q));
-  write_sums(shader, "dv", "weight", attention.value_size, of_query(*attention.dout));
+  if (wants_dk) write_sums(shader, "dk", "dproduct", attention.size, of_query(*attention.q));
+  if (wants_dv) write_sums(shader, "dv", "weight", attention.value_size, of_query(*attention.dout));
   shader.close();
   shader.close();
   for (int i = 0; i < lanes.count(); ++i) {
     shader.open("if (wanted_{} < {}) {{", i, shader.size(attention.keys));
-    open_feature_loop(shader, attention.size);
-    shader.store(*attention.dk, {"batch", "key_head", key(i), "feature"}, lanes.at("dk[feature]", i));
-    shader.close();
-    open_feature_loop(shader, attention.value_size);
-    shader.store(*attention.dv, {"batch", "key_head", key(i), "feature"}, lanes.at("dv[feature]", i));
-    shader.close();
+    if (wants_dk) {
+      open_feature_loop(shader, attention.size);
+      shader.store(*attention.dk, {"batch", "key_head", key(i), "feature"}, lanes.at("dk[feature]", i));
+      shader.close();
+    }
+    if (wants_dv) {
+      open_feature_loop(shader, attention.value_size);
+      shader.store(*attention.dv, {"batch", "key_head", key(i), "feature"}, lanes.at("dv[feature]", i));
+      shader.close();
+    }
     shader.close();
   }
   writer.add(shader, groups_of(count, threads));
 }
 
+// Whether tensors that are larger than a binding leave too few bindings for both gradients in one shader.
+bool are_bindings_short(const KernelWriter& writer, const AttentionGrad& attention) {
+  const std::int64_t most = writer.target().max_binding_bytes;
+  std::int64_t segments = 0;
+  bool is_cut = false;
+  const auto add = [&](int binding) {
+    const std::int64_t bytes = writer.memories()[static_cast<std::size_t>(binding)].bytes;
+    segments += std::max<std::int64_t>(1, (bytes + most - 1) / most);
+    is_cut = is_cut || bytes > most;
+  };
+  add(attention.row_terms);
+  for (const TensorAccess* tensor : {attention.q, attention.k, attention.v, attention.dout, attention.dk, attention.dv,
+                                     attention.mask, attention.lengths, attention.positions})
+    if (tensor != nullptr) add(tensor->binding);
+  return is_cut && segments > writer.target().max_bindings;
+}
+
 void write_attention_grad_rows(KernelWriter& writer, const AttentionGrad& attention) {
   if (attention.queries().upper_bound() > 0) write_query_rows(writer, attention);
-  if (attention.keys.upper_bound() > 0) write_key_rows(writer, attention);
+  if (attention.keys.upper_bound() == 0) return;
+  if (!are_bindings_short(writer, attention)) return write_key_rows(writer, attention, true, true);
+  write_key_rows(writer, attention, true, false);
+  write_key_rows(writer, attention, false, true);
 }
 
 }  // namespace

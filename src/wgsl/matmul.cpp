@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <fmt/ranges.h>
 #include <optional>
 
 #include "wgsl/body.h"
 #include "wgsl/kernel_writer.h"
+#include "wgsl/matmul.h"
 #include "wgsl/row_reduction.h"
 
 // Matrix products. The form is a function of target and sizes alone:
@@ -185,17 +187,10 @@ void write_blocks(KernelWriter& writer, const Problem& problem) {
   writer.add(shader, groups_of(count, threads));
 }
 
-struct Tile {
-  int rows = 64, columns = 64, inner = 16;
-  int thread_rows = 4, thread_columns = 4;
-  int across() const { return columns / thread_columns; }
-  int threads() const { return across() * (rows / thread_rows); }
-};
-
 // Tiles in workgroup memory.
 class TiledMatmul {
  public:
-  TiledMatmul(KernelWriter& writer, const Problem& problem, const Tile& tile, std::int64_t chunks)
+  TiledMatmul(KernelWriter& writer, const Problem& problem, const MatmulTile& tile, std::int64_t chunks)
       : writer_(writer),
         problem_(problem),
         tile_(tile),
@@ -210,10 +205,7 @@ class TiledMatmul {
     plain_ = partials < 0 && is_plain_store(kernel);
     if (partials < 0 && !plain_) Epilogue(shader_, kernel, problem_).write();
     const Dim down = groups_of(problem_.rows, tile_.rows), across = groups_of(problem_.columns, tile_.columns);
-    shader_.line("let tile_column = (group % {0}) * {1}u; let group_rest = group / {0};", shader_.size(across),
-                 tile_.columns);
-    shader_.line("let tile_row = (group_rest % {0}) * {1}u; let group_rest_2 = group_rest / {0};", shader_.size(down),
-                 tile_.rows);
+    write_tile_place(down, across);
     shader_.line("let chunk = group_rest_2 % {0}u; let batch = group_rest_2 / {0}u;", chunks_);
     write_batch_offsets(shader_, problem_);
     shader_.line("let thread_column = lane % {0}u; let thread_row = lane / {0}u;", tile_.across());
@@ -235,8 +227,20 @@ class TiledMatmul {
            shader_.can_be_wide(store.binding);
   }
 
+  // Workgroups next to each other in time share rows and columns, which then come from the cache: bands of some rows of
+  // tiles, down each column of a band first.
+  void write_tile_place(const Dim& down, const Dim& across) {
+    const std::string all = shader_.size(down * across);
+    shader_.line("let tile_number = group % {0}; let group_rest_2 = group / {0};", all);
+    shader_.line("let band = tile_number / ({} * {}u) * {}u;", shader_.size(across), band_rows, band_rows);
+    shader_.line("let band_size = min({} - band, {}u);", shader_.size(down), band_rows);
+    shader_.line("let in_band = tile_number - band * {};", shader_.size(across));
+    shader_.line("let tile_row = (band + in_band % band_size) * {}u; let tile_column = (in_band / band_size) * {}u;",
+                 tile_.rows, tile_.columns);
+  }
+
   void write_product() {
-    const int a_pitch = tile_.rows + 4;  // a row of padding spreads the columns over the memory's banks
+    const int a_pitch = tile_.pitch();
     shader_.shared_array("tile_a", "vec4f", tile_.inner * a_pitch / 4);
     shader_.shared_array("tile_b", "vec4f", tile_.inner * tile_.columns / 4);
     for (int i = 0; i < tile_.thread_rows; ++i)
@@ -248,12 +252,18 @@ class TiledMatmul {
       shader_.line("let inner_start = chunk * {0}; let inner_end = min(inner_start + {0}, {1});", shader_.size(per_chunk),
                    shader_.size(problem_.inner));
     }
+    const Operand a{"a", "a_start", problem_.a, tile_.rows, a_pitch, "tile_row", problem_.rows, problem_.a_row, problem_.a_inner};
+    const Operand b{"b", "b_start", problem_.b, tile_.columns, tile_.columns, "tile_column", problem_.columns,
+                    problem_.b_column, problem_.b_inner};
+    for (const Operand* operand : {&a, &b}) declare_fetched(*operand);
+    // The next tiles are on their way while these are multiplied.
+    for (const Operand* operand : {&a, &b}) fetch(*operand, "inner_start");
     shader_.open("for (var inner = inner_start; inner < inner_end; inner += {}u) {{", tile_.inner);
-    load_tile("tile_a", "a_start", *problem_.a, tile_.rows, a_pitch, "tile_row", problem_.rows, problem_.a_row,
-              problem_.a_inner);
-    load_tile("tile_b", "b_start", *problem_.b, tile_.columns, tile_.columns, "tile_column", problem_.columns,
-              problem_.b_column, problem_.b_inner);
+    for (const Operand* operand : {&a, &b}) put_into_tile(*operand);
     shader_.barrier();
+    shader_.open("if (inner + {}u < inner_end) {{", tile_.inner);
+    for (const Operand* operand : {&a, &b}) fetch(*operand, fmt::format("inner + {}u", tile_.inner));
+    shader_.close();
     shader_.open("for (var k = 0u; k < {}u; k++) {{", tile_.inner);
     for (int i = 0; i < tile_.thread_rows / 4; ++i)
       shader_.line("let a_{0} = tile_a[k * {1}u + thread_row * {2}u + {0}u];", i, a_pitch / 4, tile_.thread_rows / 4);
@@ -267,56 +277,88 @@ class TiledMatmul {
     shader_.close();
   }
 
-  // Copies `width` rows of an operand (or columns of the second), `tile_.inner` deep, so that in workgroup memory the
-  // inner elements are rows of `pitch`.
-  void load_tile(const char* tile, const char* start, const TensorAccess& operand, int width, int pitch,
-                 const char* tile_start, const Dim& count, const Dim& stride, const Dim& inner_stride) {
-    const int threads = tile_.threads();
-    const bool along_inner = inner_stride == Dim(1);
-    const bool checks_count = !is_multiple(count, width);
-    const bool checks_inner = !is_multiple(problem_.inner, tile_.inner);
-    bool wide = shader_.can_be_wide(operand.binding) && !is_written(operand.binding) && is_multiple(operand.offset, 4);
-    wide = wide && (along_inner ? is_multiple(stride, 4) && is_multiple(problem_.inner, 4)
-                                : stride == Dim(1) && is_multiple(inner_stride, 4) && is_multiple(count, 4));
-    const auto& batch_strides = &operand == problem_.a ? problem_.a_batch : problem_.b_batch;
-    for (const Dim& batch_stride : batch_strides) wide = wide && is_multiple(batch_stride, 4);
-    const int step = wide ? 4 : 1;
-    const int total = width * tile_.inner / step;
-    for (int i = 0; i < (total + threads - 1) / threads; ++i) {
+  // One operand: `width` of its rows (of the second: columns) are taken, tile_.inner deep. In workgroup memory the inner
+  // elements are rows of `pitch`.
+  struct Operand {
+    const char* name;
+    const char* start;
+    const TensorAccess* tensor;
+    int width, pitch;
+    const char* tile_start;
+    Dim count, stride, inner_stride;
+
+    bool along_inner() const { return inner_stride == Dim(1); }
+  };
+
+  // Whether four elements can be read at once.
+  bool is_wide(const Operand& own) const {
+    const TensorAccess& tensor = *own.tensor;
+    bool wide = shader_.can_be_wide(tensor.binding) && !is_written(tensor.binding) && is_multiple(tensor.offset, 4);
+    wide = wide && (own.along_inner()
+                        ? is_multiple(own.stride, 4) && is_multiple(problem_.inner, 4)
+                        : own.stride == Dim(1) && is_multiple(own.inner_stride, 4) && is_multiple(own.count, 4));
+    for (const Dim& stride : own.tensor == problem_.a ? problem_.a_batch : problem_.b_batch)
+      wide = wide && is_multiple(stride, 4);
+    return wide;
+  }
+
+  int fetches(const Operand& own) const {
+    const int total = own.width * tile_.inner / (is_wide(own) ? 4 : 1);
+    return (total + tile_.threads() - 1) / tile_.threads();
+  }
+
+  void declare_fetched(const Operand& own) {
+    const int step = is_wide(own) ? 4 : 1, per_row = own.along_inner() ? tile_.inner / step : own.width / step;
+    for (int i = 0; i < fetches(own); ++i) {
+      shader_.line("var {}_{} = {}();", own.name, i, is_wide(own) ? "vec4f" : "f32");
       // Neighbouring threads read neighbouring elements.
+      const char* first = own.along_inner() ? "inside" : "across";
+      const char* second = own.along_inner() ? "across" : "inside";
+      shader_.line("let {0}_{1}_{2} = (lane + {3}u) % {4}u * {5}u; let {0}_{6}_{2} = (lane + {3}u) / {4}u;", own.name, first,
+                   i, i * tile_.threads(), per_row, step, second);
+    }
+  }
+
+  void fetch(const Operand& own, const std::string& inner) {
+    const bool checks_count = !is_multiple(own.count, own.width);
+    const bool checks_inner = !is_multiple(problem_.inner, tile_.inner) || chunks_ > 1;
+    const int total = own.width * tile_.inner / (is_wide(own) ? 4 : 1);
+    for (int i = 0; i < fetches(own); ++i) {
       shader_.open("{{");
-      shader_.line("let number = lane + {}u;", i * threads);
-      if (along_inner)
-        shader_.line("let inside = number % {0}u * {1}u; let across = number / {0}u;", tile_.inner / step, step);
-      else
-        shader_.line("let across = number % {0}u * {1}u; let inside = number / {0}u;", width / step, step);
-      if (total % threads != 0) shader_.open("if (number < {}u) {{", total);
-      shader_.line("let at = {} + across; let k = inner + inside;", tile_start);
-      const std::string from = place(shader_, start, "at", stride, "k", inner_stride);
-      std::string condition;
-      if (checks_count) condition = fmt::format("at < {}", shader_.size(count));
-      if (checks_inner || chunks_ > 1) condition += (condition.empty() ? "" : " && ") + std::string("k < inner_end");
-      const std::string type = wide ? "vec4f" : "f32";
-      shader_.line("var value = {}();", type);
-      const std::string read = wide ? shader_.load_four(operand.binding, from) : shader_.load(operand.binding, from);
-      if (condition.empty())
-        shader_.line("value = {};", read);
-      else
-        shader_.line("if ({}) {{ value = {}; }}", condition, read);
-      put_into_tile(tile, pitch, wide, along_inner);
-      if (total % threads != 0) shader_.close();
+      shader_.line("let at = {} + {}_across_{}; let k = {} + {}_inside_{};", own.tile_start, own.name, i, inner, own.name, i);
+      const std::string from = place(shader_, own.start, "at", own.stride, "k", own.inner_stride);
+      std::vector<std::string> conditions;
+      if (checks_count) conditions.push_back(fmt::format("at < {}", shader_.size(own.count)));
+      if (checks_inner) conditions.emplace_back("k < inner_end");
+      if ((i + 1) * tile_.threads() > total) conditions.push_back(fmt::format("lane + {}u < {}u", i * tile_.threads(), total));
+      const std::string read =
+          is_wide(own) ? shader_.load_four(own.tensor->binding, from) : shader_.load(own.tensor->binding, from);
+      if (conditions.empty()) {
+        shader_.line("{}_{} = {};", own.name, i, read);
+      } else {
+        shader_.line("{}_{} = {}();", own.name, i, is_wide(own) ? "vec4f" : "f32");
+        shader_.line("if ({}) {{ {}_{} = {}; }}", fmt::join(conditions, " && "), own.name, i, read);
+      }
       shader_.close();
     }
   }
 
-  void put_into_tile(const char* tile, int pitch, bool wide, bool along_inner) {
-    if (!wide) {
-      shader_.line("{}[(inside * {}u + across) / 4u][across % 4u] = value;", tile, pitch);
-    } else if (along_inner) {
-      for (int i = 0; i < 4; ++i)
-        shader_.line("{}[((inside + {}u) * {}u + across) / 4u][across % 4u] = value.{};", tile, i, pitch, "xyzw"[i]);
-    } else {
-      shader_.line("{}[(inside * {}u + across) / 4u] = value;", tile, pitch);
+  void put_into_tile(const Operand& own) {
+    const int total = own.width * tile_.inner / (is_wide(own) ? 4 : 1);
+    for (int i = 0; i < fetches(own); ++i) {
+      const bool partial = (i + 1) * tile_.threads() > total;
+      if (partial) shader_.open("if (lane + {}u < {}u) {{", i * tile_.threads(), total);
+      const std::string inside = fmt::format("{}_inside_{}", own.name, i), across = fmt::format("{}_across_{}", own.name, i);
+      if (!is_wide(own)) {
+        shader_.line("tile_{0}[({1} * {3}u + {2}) / 4u][{2} % 4u] = {0}_{4};", own.name, inside, across, own.pitch, i);
+      } else if (own.along_inner()) {
+        for (int j = 0; j < 4; ++j)
+          shader_.line("tile_{0}[(({1} + {5}u) * {3}u + {2}) / 4u][{2} % 4u] = {0}_{4}.{6};", own.name, inside, across,
+                       own.pitch, i, j, "xyzw"[j]);
+      } else {
+        shader_.line("tile_{0}[({1} * {3}u + {2}) / 4u] = {0}_{4};", own.name, inside, across, own.pitch, i);
+      }
+      if (partial) shader_.close();
     }
   }
 
@@ -397,9 +439,10 @@ class TiledMatmul {
     writer_.add(last, groups_of(count, threads));
   }
 
+  static constexpr int band_rows = 8;
   KernelWriter& writer_;
   const Problem& problem_;
-  Tile tile_;
+  MatmulTile tile_;
   std::int64_t chunks_;
   Shader shader_;
   bool plain_ = false;
@@ -409,6 +452,11 @@ std::int64_t pieces(std::int64_t total, std::int64_t size) { return (total + siz
 
 }  // namespace
 
+void write_tiled_matmul(KernelWriter& writer, const MatmulTile& tile, std::int64_t chunks) {
+  const Problem problem = problem_of(writer.kernel());
+  TiledMatmul(writer, problem, tile, chunks).write();
+}
+
 void write_matmul(KernelWriter& writer) {
   const Problem problem = problem_of(writer.kernel());
   const std::int64_t rows = problem.rows.upper_bound(), columns = problem.columns.upper_bound(),
@@ -417,9 +465,10 @@ void write_matmul(KernelWriter& writer) {
   if (writer.target().software) return write_blocks(writer, problem);
   // Large tiles reuse more; small ones keep a device busy.
   constexpr std::int64_t enough_groups = 128;
-  Tile tile{128, 128, 16, 8, 8};
+  MatmulTile tile{128, 128, 16, 8, 8};
   if (batch * pieces(rows, 128) * pieces(columns, 128) < enough_groups) tile = {64, 64, 16, 4, 4};
   if (rows <= 32 || columns <= 32) tile = {32, 32, 16, 4, 4};
+  if (tile.workgroup_bytes() > writer.target().workgroup_bytes) tile.inner /= 2;
   const std::int64_t groups = batch * pieces(rows, tile.rows) * pieces(columns, tile.columns);
   std::int64_t chunks = 1;
   while (groups * chunks < enough_groups && inner / (chunks * 2) >= 128 && chunks < 64) chunks *= 2;
