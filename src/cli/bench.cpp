@@ -111,8 +111,8 @@ template <class Model, class Loss, class Optimizer = Adam>
 Workload training_workload(const std::string& name, Model model, Loss loss, const Batch& batch, const Device& device,
                            const Optimizer& optimizer = Optimizer{.lr = 1e-4}) {
   const double start = now();
-  auto module = std::make_shared<Module>(
-      compile_module(std::move(model), loss, specs_of(batch), optimizer, {.device = device}));
+  auto module =
+      std::make_shared<Module>(compile_module(std::move(model), loss, specs_of(batch), optimizer, {.device = device}));
   Workload work{name, name, 0, [module, batch] { module->step(batch).loss(); }, now() - start, module->kernel_count(),
                 0,    {},   {}};
   work.activations = module->session().memory_report("run").activations;
@@ -147,7 +147,8 @@ std::vector<std::string> workload_names() {
 // Those that are measured unless others are asked for: some are too large for a CPU.
 std::vector<std::string> default_names(const Device& device) {
   std::vector<std::string> names = workload_names();
-  if (device.name() != "webgpu") std::erase_if(names, [](const auto& name) { return name == "gpt2" || name == "matmul4096"; });
+  if (device.name() != "webgpu")
+    std::erase_if(names, [](const auto& name) { return name == "gpt2" || name == "matmul4096"; });
   return names;
 }
 
@@ -204,7 +205,8 @@ std::vector<Peer> peers_for(const Options& options, const Device& device) {
   if (options.against.empty()) return {};
   std::vector<Peer> peers;
   const bool on_gpu = device.name() == "webgpu";
-  for (const std::string& form : on_gpu ? options.torch_forms : std::vector<std::string>{"cpu"}) peers.push_back({form, {}});
+  for (const std::string& form : on_gpu ? options.torch_forms : std::vector<std::string>{"cpu"})
+    peers.push_back({form, {}});
   return peers;
 }
 
@@ -212,12 +214,14 @@ void print_row(const Workload& work, double seconds, const std::vector<Peer>& pe
   fmt::print("{:<22} {:>9.3f} ms {:>10} {:>8} {:>6.0f} ms {:>7.1f} MB", work.name, seconds * 1e3,
              work.flops > 0 ? fmt::format("{:.1f}", work.flops / seconds * 1e-9) : "", work.kernels,
              work.compile_seconds * 1e3, static_cast<double>(work.activations) * 1e-6);
-  for (const Peer& peer : peers) fmt::print(" {:>11.3f} ms {:>6.2f}x", median(peer.samples) * 1e3, median(peer.samples) / seconds);
+  for (const Peer& peer : peers)
+    fmt::print(" {:>11.3f} ms {:>6.2f}x", median(peer.samples) * 1e3, median(peer.samples) / seconds);
   fmt::print("\n");
   std::fflush(stdout);
 }
 
-nlohmann::ordered_json row_json(const Workload& work, const std::vector<double>& samples, const std::vector<Peer>& peers) {
+nlohmann::ordered_json row_json(const Workload& work, const std::vector<double>& samples,
+                                const std::vector<Peer>& peers) {
   const double seconds = median(samples);
   nlohmann::ordered_json row{{"work", work.name},
                              {"seconds", seconds},
@@ -237,7 +241,8 @@ void run_bench(const Options& options) {
   std::vector<Peer> peers = peers_for(options, device);
   if (!options.json) {
     fmt::print("device: {}\n", device.description());
-    fmt::print("{:<22} {:>12} {:>10} {:>8} {:>9} {:>10}", "work", "median", "GFLOP/s", "kernels", "compile", "activations");
+    fmt::print("{:<22} {:>12} {:>10} {:>8} {:>9} {:>10}", "work", "median", "GFLOP/s", "kernels", "compile",
+               "activations");
     for (const Peer& peer : peers) fmt::print(" {:>14} {:>7}", "torch " + peer.form, "ratio");
     fmt::print("\n");
   }

@@ -145,8 +145,8 @@ void Session::add_entry(const std::string& name, const Graph& graph) {
     entries_.emplace(name, std::move(entry));
   } catch (const OutOfMemoryError& error) {
     forget(declared);
-    throw OutOfMemoryError(
-        fmt::format("entry {}: {}; its parameters, gradients and states take {} bytes in all", name, error.what(), bytes));
+    throw OutOfMemoryError(fmt::format("entry {}: {}; its parameters, gradients and states take {} bytes in all", name,
+                                       error.what(), bytes));
   } catch (...) {
     forget(declared);
     throw;
@@ -314,7 +314,8 @@ std::shared_ptr<DeviceTensor> Session::storage(const std::string& name) const {
   const std::lock_guard lock(*shared_->mutex);
   const auto found = shared_->slots.find(name);
   if (found == shared_->slots.end())
-    throw UsageError(fmt::format("no parameter or state is named {}; there are {}", name, detail::listed(keys(shared_->slots))));
+    throw UsageError(
+        fmt::format("no parameter or state is named {}; there are {}", name, detail::listed(keys(shared_->slots))));
   return found->second.memory;
 }
 

@@ -45,9 +45,10 @@ inline Batch small_batch(int number) {
 inline constexpr const char* small_step = "step ids:i32[3, 10] targets:i32[3, 10]";
 
 inline Trainer<SmallGpt> small_trainer(Device device) {
-  return {SmallGpt{},
-          next_token_loss,
-          {.optimizer = AdamW{.lr = warmup_cosine(1e-2, 2, 20), .clip_norm = 1}, .device = std::move(device), .seed = 5}};
+  return {
+      SmallGpt{},
+      next_token_loss,
+      {.optimizer = AdamW{.lr = warmup_cosine(1e-2, 2, 20), .clip_norm = 1}, .device = std::move(device), .seed = 5}};
 }
 
 /// Losses of the first steps, and the parameters after them.

@@ -37,8 +37,7 @@ TEST(WebGpuShader, ThatDoesNotCompileIsToldWithItsNameLineAndText) {
   ShaderSource& shader = program.gpu.shaders[0];
   shader.name = "broken kernel";
   shader.source = "const fine = 1;\nconst wrong: f32 = no_such_name;\n" + shader.source;
-  const std::string message =
-      message_of<ShaderError>([&] { device.backend().load(program, no_storage); });
+  const std::string message = message_of<ShaderError>([&] { device.backend().load(program, no_storage); });
   for (const char* part : {"the kernel broken kernel does not compile: line 2", "no_such_name",
                            "\n  const wrong: f32 = no_such_name;\n", "The whole text:\nconst fine = 1;"})
     EXPECT_NE(message.find(part), std::string::npos) << part << "\nin: " << message;
@@ -60,8 +59,8 @@ TEST(WebGpuShader, ThatFitsNoPipelineIsToldWithItsName) {
 
 TEST(WebGpuMemory, ATensorLargerThanTheDeviceAllowsIsNamed) {
   const Device device = Device::webgpu();
-  const std::string message = message_of<OutOfMemoryError>(
-      [&] { device.backend().allocate(DType::f32, {std::int64_t{1} << 42}, "table"); });
+  const std::string message =
+      message_of<OutOfMemoryError>([&] { device.backend().allocate(DType::f32, {std::int64_t{1} << 42}, "table"); });
   EXPECT_NE(message.find("table (f32[4398046511104]) takes 17592186044416 bytes"), std::string::npos) << message;
 }
 
@@ -85,10 +84,15 @@ TEST(WebGpuMemory, WhatTheDriverRefusesIsNamedAndTheRestGoesOn) {
   const Device device = Device::webgpu();
   Session session = regression_on(device);
   refuse_buffers_above(device.backend(), 100'000);
-  expect_error<OutOfMemoryError>([&] { device.backend().allocate(DType::f16, {300, 200}, "table"); },
-                                 "has no room for table (f16[300, 200]) (120000 bytes)");
   expect_error<OutOfMemoryError>(
-      [&] { session.add_entry("run", trace([] { output("y", sum(param_input("table", {200, 200}))); })); },
+      [&] {
+        device.backend().allocate(DType::f16, {300, 200}, "table");
+      },
+      "has no room for table (f16[300, 200]) (120000 bytes)");
+  expect_error<OutOfMemoryError>(
+      [&] {
+        session.add_entry("run", trace([] { output("y", sum(param_input("table", {200, 200}))); }));
+      },
       "its parameters, gradients and states take 160000 bytes in all");
   EXPECT_EQ(session.param_names(), (std::vector<std::string>{"b", "w"}));
   EXPECT_GT(session.step(regression_batch()).loss(), 0);
@@ -123,8 +127,11 @@ TEST(WebGpuLoss, IsThrownByEveryKindOfCallAndLeavesNothingBehind) {
   force_device_loss(device.backend());
   for (int turn = 0; turn < 2; ++turn) {
     expect_error<DeviceLostError>([&] { session.step(regression_batch()); }, "is lost: a loss was asked for");
-    expect_error<DeviceLostError>([&] { session.upload_params({{"b", HostTensor(DType::f32, {})}}, {.partial = true}); },
-                                  "make a new device and a new session on it");
+    expect_error<DeviceLostError>(
+        [&] {
+          session.upload_params({{"b", HostTensor(DType::f32, {})}}, {.partial = true});
+        },
+        "make a new device and a new session on it");
     expect_error<DeviceLostError>([&] { session.download_param("w"); }, "is lost");
     expect_error<DeviceLostError>([&] { session.download_state("step"); }, "is lost");
     expect_error<DeviceLostError>([&] { unread.loss(); }, "is lost");
@@ -137,7 +144,8 @@ TEST(WebGpuLoss, IsThrownByEveryKindOfCallAndLeavesNothingBehind) {
   EXPECT_EQ(read_before.loss(), loss);
   EXPECT_NE(session.device().description().find("webgpu"), std::string::npos);
   // A device that is opened afterwards is another.
-  EXPECT_EQ(regression_on(Device::webgpu()).step(regression_batch()).loss(), regression_on(Device::webgpu()).step(regression_batch()).loss());
+  EXPECT_EQ(regression_on(Device::webgpu()).step(regression_batch()).loss(),
+            regression_on(Device::webgpu()).step(regression_batch()).loss());
 }
 
 TEST(WebGpuLoss, WhileAResultIsWaitedForIsThrownToo) {
@@ -245,8 +253,7 @@ TEST(WebGpuMisuse, IsToldInTheCallersTerms) {
   on_cpu.save_program(folder / "run.jerboa");
   expect_error<UsageError>([&] { Session::load_program(folder / "run.jerboa", device); },
                            "is a program for the device cpu, not webgpu");
-  const std::string message =
-      message_of<DeviceError>([] { Device::webgpu({.adapter = "no such adapter"}); });
+  const std::string message = message_of<DeviceError>([] { Device::webgpu({.adapter = "no such adapter"}); });
   EXPECT_EQ(message.find("no WebGPU adapter is named no such adapter; there are: "), 0u) << message;
   expect_error<DeviceError>([] { Device::by_name("webgpu:no such adapter"); }, "there are: ");
   expect_error<DeviceError>([] { Device::webgpu({.library = "/no/such/libwebgpu_dawn.so"}); },

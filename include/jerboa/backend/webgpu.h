@@ -14,7 +14,7 @@ namespace jerboa {
 
 /// A GPU, or a driver that plays one, as WebGPU shows it.
 struct AdapterInfo {
-  std::string name;         ///< "NVIDIA H200", "llvmpipe (LLVM 15.0.6, 256 bits)"
+  std::string name;                  ///< "NVIDIA H200", "llvmpipe (LLVM 15.0.6, 256 bits)"
   std::string vendor, kind, driver;  ///< kind: "discrete GPU", "integrated GPU", "CPU" or "unknown"
   bool f16 = false, timestamps = false, subgroup_matrices = false;
   int subgroup_min = 0, subgroup_max = 0;  ///< 0: no subgroups

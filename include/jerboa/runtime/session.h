@@ -136,8 +136,8 @@ class Session {
 
 /// A table of kernels by total time: calls, milliseconds, share.
 std::string print(const std::vector<KernelTime>& times);
-/// The same for Perfetto (ui.perfetto.dev) and chrome://tracing: an event for each execution of a kernel, as trace-event
-/// JSON, written atomically.
+/// The same for Perfetto (ui.perfetto.dev) and chrome://tracing: an event for each execution of a kernel, as
+/// trace-event JSON, written atomically.
 void write_trace(const std::vector<KernelTime>& times, const std::filesystem::path& path);
 /// Totals, and the largest tensors.
 std::string print(const MemoryReport& report);

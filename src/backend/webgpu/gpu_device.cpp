@@ -177,9 +177,10 @@ void GpuDevice::request(const WebGpuOptions& options) {
   instance_ = create_instance(*dawn_);
   Adapters adapters = find_adapters(*dawn_, instance_);
   if (adapters.list.empty())
-    throw DeviceError(fmt::format("WebGPU finds no adapter{}: install a Vulkan driver; ./dev setup installs one that "
-                                  "runs on the CPU, for tests",
-                                  adapters.message.empty() ? "" : " (" + adapters.message + ")"));
+    throw DeviceError(
+        fmt::format("WebGPU finds no adapter{}: install a Vulkan driver; ./dev setup installs one that "
+                    "runs on the CPU, for tests",
+                    adapters.message.empty() ? "" : " (" + adapters.message + ")"));
   std::vector<std::string> names;
   for (auto& [adapter, info] : adapters.list) {
     names.push_back(info.name);
@@ -188,7 +189,8 @@ void GpuDevice::request(const WebGpuOptions& options) {
     adapter_ = std::move(adapter);
   }
   if (adapter_ == nullptr)
-    throw DeviceError(fmt::format("no WebGPU adapter is named {}; there are: {}", options.adapter, fmt::join(names, ", ")));
+    throw DeviceError(
+        fmt::format("no WebGPU adapter is named {}; there are: {}", options.adapter, fmt::join(names, ", ")));
   std::vector<WGPUFeatureName> features;
   if (info_.f16 && options.use_f16) features.push_back(WGPUFeatureName_ShaderF16);
   if (info_.subgroup_max > 0 && options.use_subgroups) features.push_back(WGPUFeatureName_Subgroups);
@@ -312,8 +314,8 @@ std::string GpuDevice::loss() const {
 void GpuDevice::check() {
   dawn_->DeviceTick(device_);
   if (is_lost())
-    throw DeviceLostError(fmt::format("the WebGPU device {} is lost: {}; make a new device and a new session on it",
-                                      info_.name, loss()));
+    throw DeviceLostError(
+        fmt::format("the WebGPU device {} is lost: {}; make a new device and a new session on it", info_.name, loss()));
   const std::scoped_lock lock(reports_->mutex);
   if (reports_->errors.empty()) return;
   const std::string message = fmt::format("WebGPU on {}: {}", info_.name, fmt::join(reports_->errors, "; "));
@@ -357,13 +359,15 @@ Handle<WGPUBuffer> GpuDevice::create_buffer(std::int64_t bytes, WGPUBufferUsage 
   const std::string error = pop_error_scope();
   check();
   if (!error.empty() || buffer == nullptr)
-    throw OutOfMemoryError(fmt::format("{} has no room for {} ({} bytes): {}", info_.name, name, descriptor.size, error));
+    throw OutOfMemoryError(
+        fmt::format("{} has no room for {} ({} bytes): {}", info_.name, name, descriptor.size, error));
   return buffer;
 }
 
 void GpuDevice::write(WGPUBuffer buffer, std::int64_t offset, const void* data, std::int64_t bytes) {
   const std::int64_t whole = bytes / 4 * 4;
-  if (whole > 0) dawn_->QueueWriteBuffer(queue_, buffer, static_cast<std::uint64_t>(offset), data, static_cast<std::size_t>(whole));
+  if (whole > 0)
+    dawn_->QueueWriteBuffer(queue_, buffer, static_cast<std::uint64_t>(offset), data, static_cast<std::size_t>(whole));
   if (whole == bytes) return;
   std::uint32_t rest = 0;
   std::memcpy(&rest, static_cast<const std::byte*>(data) + whole, static_cast<std::size_t>(bytes - whole));
@@ -438,8 +442,8 @@ void GpuDevice::refuse(const ShaderSource& source, WGPUShaderModule module, cons
   for (std::uint64_t number = 1; number < found.line && start != std::string::npos; ++number)
     start = source.source.find('\n', start) + 1;
   if (found.line > 0) line = source.source.substr(start, source.source.find('\n', start) - start);
-  throw ShaderError(fmt::format("the kernel {} does not compile: line {}: {}\n  {}\n{}\nThe whole text:\n{}", source.name,
-                                found.line, found.text, line, message, source.source));
+  throw ShaderError(fmt::format("the kernel {} does not compile: line {}: {}\n  {}\n{}\nThe whole text:\n{}",
+                                source.name, found.line, found.text, line, message, source.source));
 }
 
 Handle<WGPUShaderModule> GpuDevice::module(const ShaderSource& source) {
@@ -502,8 +506,8 @@ std::vector<GpuDevice::Pipeline> GpuDevice::compile(const std::vector<ShaderRequ
   check();
   for (const auto& own : pending) {
     if (own->pipeline == nullptr)
-      throw ShaderError(fmt::format("the kernel {} does not compile: {}\n{}", own->source->name, own->error,
-                                    own->source->source));
+      throw ShaderError(
+          fmt::format("the kernel {} does not compile: {}\n{}", own->source->name, own->error, own->source->source));
     pipelines_[own->source->source] = std::move(own->pipeline);
   }
   std::vector<Pipeline> result;

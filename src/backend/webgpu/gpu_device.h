@@ -46,8 +46,8 @@ struct Reports {
   std::string loss;
 };
 
-/// A device with its queue, its pipelines and what went wrong on it. Calls of one device come from one thread at a time:
-/// hold `mutex` around them.
+/// A device with its queue, its pipelines and what went wrong on it. Calls of one device come from one thread at a
+/// time: hold `mutex` around them.
 class GpuDevice {
  public:
   static std::shared_ptr<GpuDevice> open(const WebGpuOptions& options);

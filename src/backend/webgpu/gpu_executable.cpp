@@ -51,10 +51,7 @@ HostTensor gather(const std::vector<std::byte>& bytes, DType dtype, const Sizes&
 }  // namespace
 
 GpuTensor::GpuTensor(std::shared_ptr<GpuDevice> device, DType dtype, const Sizes& sizes, const std::string& name)
-    : device_(std::move(device)),
-      dtype_(dtype),
-      sizes_(sizes),
-      bytes_((element_count(sizes) * bits(dtype) + 7) / 8) {
+    : device_(std::move(device)), dtype_(dtype), sizes_(sizes), bytes_((element_count(sizes) * bits(dtype) + 7) / 8) {
   const std::scoped_lock lock(device_->mutex());
   buffer_ = device_->create_buffer(bytes_, storage_usage,
                                    fmt::format("{} ({}{})", name, jerboa::name(dtype), to_string(sizes)));
@@ -77,7 +74,8 @@ HostTensor GpuTensor::download() const {
   const Handle<WGPUBuffer> readback = device_->create_buffer(bytes_, readback_usage, "readback");
   const Handle<WGPUCommandEncoder> encoder{dawn.DeviceCreateCommandEncoder(device_->device(), nullptr),
                                            dawn.CommandEncoderRelease};
-  dawn.CommandEncoderCopyBufferToBuffer(encoder, buffer_, 0, readback, 0, static_cast<std::uint64_t>(whole_words(bytes_)));
+  dawn.CommandEncoderCopyBufferToBuffer(encoder, buffer_, 0, readback, 0,
+                                        static_cast<std::uint64_t>(whole_words(bytes_)));
   const Handle<WGPUCommandBuffer> commands{dawn.CommandEncoderFinish(encoder, nullptr), dawn.CommandBufferRelease};
   WGPUCommandBuffer list = commands;
   dawn.QueueSubmit(device_->queue(), 1, &list);
@@ -252,7 +250,8 @@ void GpuExecutable::make_bind_groups() {
       WGPUBindGroupEntry entry{};
       entry.binding = static_cast<std::uint32_t>(entries.size());
       entry.buffer = buffers_[static_cast<std::size_t>(binding.buffer)];
-      entry.offset = static_cast<std::uint64_t>((buffer.where == Buffer::Where::arena ? buffer.offset : 0) + binding.offset);
+      entry.offset =
+          static_cast<std::uint64_t>((buffer.where == Buffer::Where::arena ? buffer.offset : 0) + binding.offset);
       entry.size = static_cast<std::uint64_t>(std::max<std::int64_t>(16, whole_words(binding.bytes)));
       entries.push_back(entry);
     }
@@ -354,7 +353,8 @@ void GpuExecutable::encode(WGPUCommandEncoder encoder) {
   if (!profiling_ || queries_ == nullptr) return;
   const auto count = static_cast<std::uint32_t>(2 * steps_.size());
   device_->dawn().CommandEncoderResolveQuerySet(encoder, queries_, 0, count, query_values_, 0);
-  device_->dawn().CommandEncoderCopyBufferToBuffer(encoder, query_values_, 0, query_readback_, 0, count * sizeof(std::uint64_t));
+  device_->dawn().CommandEncoderCopyBufferToBuffer(encoder, query_values_, 0, query_readback_, 0,
+                                                   count * sizeof(std::uint64_t));
 }
 
 std::unique_ptr<RunResults> GpuExecutable::run(const RunRequest& request) {
@@ -429,7 +429,8 @@ void GpuExecutable::set_profiling(bool on) {
 }
 
 void GpuExecutable::read_times() {
-  const auto bytes = device_->read(query_readback_, static_cast<std::int64_t>(2 * steps_.size() * sizeof(std::uint64_t)));
+  const auto bytes =
+      device_->read(query_readback_, static_cast<std::int64_t>(2 * steps_.size() * sizeof(std::uint64_t)));
   std::vector<std::uint64_t> stamps(2 * steps_.size());
   std::memcpy(stamps.data(), bytes.data(), bytes.size());
   for (std::size_t i = 0; i < steps_.size(); ++i) {

@@ -67,9 +67,9 @@ class GpuExecutable final : public Executable {
   std::shared_ptr<GpuDevice> device_;
   Program program_;
   std::optional<float> sentinel_;
-  std::vector<Handle<WGPUBuffer>> owned_;             // inputs, constants, arenas
-  std::vector<std::shared_ptr<GpuTensor>> storage_;   // kept alive
-  std::vector<WGPUBuffer> buffers_;                   // of each Program::buffers
+  std::vector<Handle<WGPUBuffer>> owned_;            // inputs, constants, arenas
+  std::vector<std::shared_ptr<GpuTensor>> storage_;  // kept alive
+  std::vector<WGPUBuffer> buffers_;                  // of each Program::buffers
   std::vector<WGPUBuffer> arenas_;
   Handle<WGPUBuffer> sizes_;
   std::int64_t sizes_bytes_ = 0;
