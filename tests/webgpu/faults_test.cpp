@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include <gtest/gtest.h>
 #include <thread>
 
@@ -261,6 +262,23 @@ TEST(WebGpuMisuse, IsToldInTheCallersTerms) {
   expect_error<UsageError>([] { webgpu_handles(Device::cpu(1).backend()); }, "the device cpu is no WebGPU device");
   expect_error<UsageError>([&] { webgpu_buffer(*on_cpu.storage("w")); }, "this tensor is not on a WebGPU device");
   expect_error<UsageError>([&] { on_cpu.storage("v"); }, "no parameter or state is named v; there are b, w");
+}
+
+// In a process of its own, which the loader of drivers shows none.
+void open_without_a_driver() {
+  for (const char* variable : {"VK_DRIVER_FILES", "VK_ICD_FILENAMES"}) setenv(variable, "/no/such/driver.json", 1);
+  try {
+    Device::webgpu();
+  } catch (const DeviceError& error) {
+    std::fputs(error.what(), stderr);
+    std::_Exit(Device::best().name() == "cpu" && webgpu_adapters().empty() ? 3 : 4);
+  }
+  std::_Exit(5);
+}
+
+TEST(WebGpuMisuse, WithoutADriverSaysWhatIsMissingAndTheBestDeviceIsTheCpu) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(open_without_a_driver(), testing::ExitedWithCode(3), "WebGPU finds no adapter.*install a Vulkan driver");
 }
 
 }  // namespace
