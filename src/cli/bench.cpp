@@ -191,7 +191,7 @@ struct Options {
   std::vector<std::string> torch_forms{"eager", "compiled", "graph"};
   int threads = 0, turns = 3;
   double seconds = 2;
-  bool json = false, profile = false;
+  bool json = false, profile = false, no_validation = false;
   std::string trace;
 };
 
@@ -235,7 +235,9 @@ nlohmann::ordered_json row_json(const Workload& work, const std::vector<double>&
 }
 
 void run_bench(const Options& options) {
-  const Device device = options.device == "cpu" ? Device::cpu(options.threads) : Device::by_name(options.device);
+  const Device device = options.device == "cpu"    ? Device::cpu(options.threads)
+                        : options.no_validation ? Device::webgpu({.validation = false})
+                                                : Device::by_name(options.device);
   auto json = nlohmann::ordered_json::array();
   std::vector<KernelTime> trace;
   std::vector<Peer> peers = peers_for(options, device);
@@ -296,6 +298,7 @@ void add_bench(CLI::App& app) {
       ->check(CLI::IsMember({"torch"}));
   command->add_option("--torch-forms", options->torch_forms, "Of PyTorch on a GPU")
       ->check(CLI::IsMember({"eager", "compiled", "graph"}));
+  command->add_flag("--no-validation", options->no_validation, "WebGPU without the library's checks of each call");
   command->add_flag("--json", options->json, "Print JSON");
   command->add_flag("--profile", options->profile, "Print the time of each kernel, and the memory");
   command->add_option("--trace", options->trace, "Write the kernels of one run of each to a file for ui.perfetto.dev");

@@ -75,15 +75,31 @@ void write_put(Shader& shader, const Attention& attention, const TileRows& rows)
 bool AttentionTiles::suit(const Target& target, const Attention& attention) {
   // On a few keys threads do as well by themselves.
   if (attention.keys.upper_bound() <= 32 && attention.rows().upper_bound() <= 64) return false;
-  const int rows = rows_for(target);
-  const std::int64_t stage = depth * (rows + 4 + others), weights = others * (rows + 4);
   const std::int64_t widest = std::max(columns_of(attention.size), columns_of(attention.value_size)) * 64;
-  return (stage + weights) * 4 <= target.workgroup_bytes && threads_for(target) <= target.max_invocations &&
+  return workgroup_bytes(rows_for(target), depth_for(target)) <= target.workgroup_bytes && threads_for(target) <= target.max_invocations &&
          widest <= 512;
 }
 
+int AttentionTiles::depth_for(const Target& target) {
+  return workgroup_bytes(rows_for(target), 32) <= target.workgroup_bytes ? 32 : 16;
+}
+
+template <class F>
+void AttentionTiles::write_steps(int count, const std::string& steps, bool in_fours, F f) {
+  const int copies = in_fours && shader_.target().unroll >= 4 ? 4 : 1;
+  shader_.line("let steps = min({}u, {});", count, steps);
+  shader_.open("for (var k = 0u; k < steps; k += {}u) {{", copies);
+  for (int i = 0; i < copies; ++i) {
+    shader_.open("{{");
+    shader_.line("let at = k + {}u;", i);
+    f("at");
+    shader_.close();
+  }
+  shader_.close();
+}
+
 AttentionTiles::AttentionTiles(Shader& shader, const Attention& attention)
-    : shader_(shader), attention_(attention), rows_(rows_for(shader.target())) {
+    : shader_(shader), attention_(attention), rows_(rows_for(shader.target())), depth_(depth_for(shader.target())) {
   shader_.shared_array("stage", "vec4f", stage_floats() / 4);
   shader_.shared_array("weights", "vec4f", others * (rows_ + 4) / 4);
 }
@@ -125,13 +141,13 @@ void AttentionTiles::write_queries(const std::string& first) {
 
 void AttentionTiles::write_product(const std::string& name, const std::string& mine, const std::string& other,
                                    const std::string& first, const Dim& size) {
-  const int pitch = rows_ + 4, others_at = depth * pitch / 4, threads = shader_.threads();
+  const int pitch = rows_ + 4, others_at = depth_ * pitch / 4, threads = shader_.threads();
   for (int i = 0; i < 4; ++i) shader_.line("var {}_{} = vec4f();", name, i);
-  shader_.open("for (var start = 0u; start < {}; start += {}u) {{", shader_.size(size), depth);
+  shader_.open("for (var start = 0u; start < {}; start += {}u) {{", shader_.size(size), depth_);
   // Four features of a row become one element each of four rows of the stage.
   const auto load = [&](int count, int at, int own_pitch, const std::string& function, const std::string& from) {
-    shader_.open("for (var number = lane; number < {}u; number += {}u) {{", count * depth / 4, threads);
-    shader_.line("let row = number / {0}u; let inside = number % {0}u * 4u;", depth / 4);
+    shader_.open("for (var number = lane; number < {}u; number += {}u) {{", count * depth_ / 4, threads);
+    shader_.line("let row = number / {0}u; let inside = number % {0}u * 4u;", depth_ / 4);
     shader_.line("let value = {}(batch, key_head, {} + row, start + inside);", function, from);
     for (int k = 0; k < 4; ++k)
       shader_.line("stage[{}u + ((inside + {}u) * {}u + row) / 4u][row % 4u] = value.{};", at, k, own_pitch, "xyzw"[k]);
@@ -140,12 +156,11 @@ void AttentionTiles::write_product(const std::string& name, const std::string& m
   load(rows_, 0, pitch, mine, "tile_row");
   load(others, others_at, others, other, first);
   shader_.barrier();
-  shader_.line("let steps = min({}u, {} - start);", depth, shader_.size(size));
-  shader_.open("for (var k = 0u; k < steps; k++) {{");
-  shader_.line("let a = stage[k * {}u + thread_row];", pitch / 4);
-  shader_.line("let b = stage[{}u + k * {}u + thread_column];", others_at, others / 4);
-  for (int i = 0; i < 4; ++i) shader_.line("{0}_{1} = fma(vec4f(a.{2}), b, {0}_{1});", name, i, "xyzw"[i]);
-  shader_.close();
+  write_steps(depth_, fmt::format("{} - start", shader_.size(size)), is_multiple_of_four(size), [&](const char* k) {
+    shader_.line("let a = stage[{} * {}u + thread_row];", k, pitch / 4);
+    shader_.line("let b = stage[{}u + {} * {}u + thread_column];", others_at, k, others / 4);
+    for (int i = 0; i < 4; ++i) shader_.line("{0}_{1} = fma(vec4f(a.{2}), b, {0}_{1});", name, i, "xyzw"[i]);
+  });
   shader_.barrier();
   shader_.close();
 }
@@ -165,7 +180,7 @@ void AttentionTiles::declare_sums(const std::string& sums, const Dim& size) {
 void AttentionTiles::write_sums(const std::string& sums, const std::string& other, const std::string& first,
                                 const Dim& size) {
   const int columns = columns_of(size), width = columns * across;  // vectors
-  int taken = depth;
+  int taken = others;
   while (taken * width * 4 > stage_floats()) taken /= 2;
   shader_.open("for (var start = 0u; start < {}u; start += {}u) {{", others, taken);
   shader_.open("for (var number = lane; number < {}u; number += {}u) {{", taken * width, shader_.threads());
@@ -173,15 +188,14 @@ void AttentionTiles::write_sums(const std::string& sums, const std::string& othe
   shader_.line("stage[number] = {}(batch, key_head, {} + start + row, column * 4u);", other, first);
   shader_.close();
   shader_.barrier();
-  shader_.line("let steps = min({}u, {}u - start);", taken, others);
-  shader_.open("for (var k = 0u; k < steps; k++) {{");
-  shader_.line("let a = weights[(start + k) * {}u + thread_row];", (rows_ + 4) / 4);
-  for (int j = 0; j < columns; ++j) {
-    shader_.line("let b_{0} = stage[k * {1}u + thread_column + {2}u];", j, width, j * across);
-    for (int i = 0; i < 4; ++i)
-      shader_.line("{0}_{1}_{2} = fma(vec4f(a.{3}), b_{2}, {0}_{1}_{2});", sums, i, j, "xyzw"[i]);
-  }
-  shader_.close();
+  write_steps(taken, fmt::format("{}u - start", others), true, [&](const char* k) {
+    shader_.line("let a = weights[(start + {}) * {}u + thread_row];", k, (rows_ + 4) / 4);
+    for (int j = 0; j < columns; ++j) {
+      shader_.line("let b_{0} = stage[{3} * {1}u + thread_column + {2}u];", j, width, j * across, k);
+      for (int i = 0; i < 4; ++i)
+        shader_.line("{0}_{1}_{2} = fma(vec4f(a.{3}), b_{2}, {0}_{1}_{2});", sums, i, j, "xyzw"[i]);
+    }
+  });
   shader_.barrier();
   shader_.close();
 }

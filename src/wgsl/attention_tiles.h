@@ -25,7 +25,7 @@ void write_put(Shader& shader, const Attention& attention, const TileRows& rows)
 /// weights [other, row] stands in workgroup memory between the products.
 class AttentionTiles {
  public:
-  static constexpr int across = 16, others = 4 * across, depth = 16;
+  static constexpr int across = 16, others = 4 * across;
 
   /// Whether tiles pay for these sizes, and the target can hold them.
   static bool suit(const Target& target, const Attention& attention);
@@ -33,6 +33,8 @@ class AttentionTiles {
     return target.workgroup_bytes >= 32768 && target.max_invocations >= 256 ? 64 : 32;
   }
   static int threads_for(const Target& target) { return rows_for(target) / 4 * across; }
+  /// Features that are in workgroup memory at a time: the more, the fewer barriers.
+  static int depth_for(const Target& target);
 
   AttentionTiles(Shader& shader, const Attention& attention);
 
@@ -70,11 +72,18 @@ class AttentionTiles {
 
  private:
   static int columns_of(const Dim& size) { return static_cast<int>((size.upper_bound() + 63) / 64); }
-  int stage_floats() const { return depth * (rows_ + 4 + others); }
+  static std::int64_t workgroup_bytes(int rows, int depth) {
+    return std::int64_t{4} * (depth * (rows + 4 + others) + others * (rows + 4));
+  }
+  int stage_floats() const { return depth_ * (rows_ + 4 + others); }
+  // A loop over `count` steps, four at a time in the text: a loop of known length would be unrolled as a whole, which
+  // takes some compilers long. `f` gets the text of a step's number.
+  template <class F>
+  void write_steps(int count, const std::string& steps, bool in_fours, F f);
 
   Shader& shader_;
   const Attention& attention_;
-  int rows_;
+  int rows_, depth_;
 };
 
 }  // namespace jerboa::wgsl

@@ -1,8 +1,11 @@
 #include <jerboa/wgsl/emit_wgsl.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <fmt/format.h>
 #include <map>
+#include <string_view>
 
 #include "wgsl/kernel_writer.h"
 #include "wgsl/order_steps.h"
@@ -134,6 +137,27 @@ class Emitter {
 
 }  // namespace
 
-void emit_wgsl(Program& program, const Target& target) { Emitter(program, target).run(); }
+std::string print_gpu(const Program& program) {
+  std::string text;
+  for (std::size_t i = 0; i < program.gpu.shaders.size(); ++i)
+    text += fmt::format("shader {} {}:\n{}\n", i, program.gpu.shaders[i].name, program.gpu.shaders[i].source);
+  for (std::size_t i = 0; i < program.gpu.steps.size(); ++i) {
+    const GpuStep& step = program.gpu.steps[i];
+    text += fmt::format("step {}: {} of {} workgroups [", i,
+                        step.shader < 0 ? "copy" : program.gpu.shaders[static_cast<std::size_t>(step.shader)].name,
+                        step.workgroups.str());
+    for (const auto& binding : step.bindings)
+      text += fmt::format("{}{} ", binding.buffer, binding.written ? "w" : "");
+    text += fmt::format("] {}\n", step.label);
+  }
+  return text;
+}
+
+void emit_wgsl(Program& program, const Target& target) {
+  Emitter(program, target).run();
+  const char* wanted = std::getenv("JERBOA_DUMP");
+  if (wanted != nullptr && std::string_view(wanted).find("wgsl") != std::string_view::npos)
+    fmt::print(stderr, "--- wgsl\n{}", print_gpu(program));
+}
 
 }  // namespace jerboa

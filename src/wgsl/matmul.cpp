@@ -464,14 +464,18 @@ void write_matmul(KernelWriter& writer) {
   if (rows <= 4 || columns <= 4) return write_dots(writer, problem);
   if (writer.target().software) return write_blocks(writer, problem);
   // Large tiles reuse more; small ones keep a device busy.
-  constexpr std::int64_t enough_groups = 128;
+  constexpr std::int64_t enough_groups = 128, enough_groups_in_chunks = 256;
+  const auto groups = [&](const MatmulTile& tile) {
+    return batch * pieces(rows, tile.rows) * pieces(columns, tile.columns);
+  };
   MatmulTile tile{128, 128, 16, 8, 8};
-  if (batch * pieces(rows, 128) * pieces(columns, 128) < enough_groups) tile = {64, 64, 16, 4, 4};
+  if (groups(tile) < enough_groups) tile = {128, 64, 16, 8, 4};
+  if (groups(tile) < enough_groups) tile = {64, 64, 16, 8, 4};
   if (rows <= 32 || columns <= 32) tile = {32, 32, 16, 4, 4};
   if (tile.workgroup_bytes() > writer.target().workgroup_bytes) tile.inner /= 2;
-  const std::int64_t groups = batch * pieces(rows, tile.rows) * pieces(columns, tile.columns);
   std::int64_t chunks = 1;
-  while (groups * chunks < enough_groups && inner / (chunks * 2) >= 128 && chunks < 64) chunks *= 2;
+  if (groups(tile) < enough_groups)
+    while (groups(tile) * chunks < enough_groups_in_chunks && inner / (chunks * 2) >= 128 && chunks < 64) chunks *= 2;
   TiledMatmul(writer, problem, tile, chunks).write();
 }
 

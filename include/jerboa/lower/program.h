@@ -28,6 +28,7 @@ struct Target {
   std::int64_t workgroup_bytes = 16384;
   int subgroup_size = 0;  ///< threads that can exchange values directly; 0: not offered, or of changing size
   bool f16 = false;       ///< arithmetic and storage in f16
+  int unroll = 4;         ///< copies of a loop's body in a shader's text; drivers on the CPU compile them slowly
   bool software = false;  ///< a driver that runs on the CPU: kernels without workgroup memory are faster there
 
   static Target cpu() { return {}; }

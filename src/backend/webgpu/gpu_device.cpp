@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <limits>
+#include <span>
 #include <thread>
 
 namespace jerboa::webgpu {
@@ -19,12 +20,12 @@ constexpr const char* instance_toggles[] = {"allow_unsafe_apis", "vulkan_enable_
 constexpr const char* gpu_toggles[] = {"allow_unsafe_apis", "vulkan_enable_f16_on_nvidia", "disable_robustness",
                                        "disable_workgroup_init"};
 
-template <std::size_t count>
-WGPUDawnTogglesDescriptor toggles(const char* const (&names)[count]) {
+// Valid as long as the names are.
+WGPUDawnTogglesDescriptor toggles(std::span<const char* const> names) {
   WGPUDawnTogglesDescriptor descriptor{};
   descriptor.chain.sType = WGPUSType_DawnTogglesDescriptor;
-  descriptor.enabledToggleCount = count;
-  descriptor.enabledToggles = names;
+  descriptor.enabledToggleCount = names.size();
+  descriptor.enabledToggles = names.data();
   // Times to 100 µs, as pages get them for fear of spying, would be of no use.
   static constexpr const char* disabled[] = {"timestamp_quantization"};
   descriptor.disabledToggleCount = 1;
@@ -198,9 +199,12 @@ void GpuDevice::request(const WebGpuOptions& options) {
   WGPULimits limits{};
   dawn_->AdapterGetLimits(adapter_, &limits);
   limits.nextInChain = nullptr;
-  WGPUDawnTogglesDescriptor chosen = info_.kind == "CPU" ? toggles(instance_toggles) : toggles(gpu_toggles);
+  std::vector<const char*> toggles_wanted(std::begin(instance_toggles), std::end(instance_toggles));
+  if (info_.kind != "CPU") toggles_wanted.assign(std::begin(gpu_toggles), std::end(gpu_toggles));
+  if (!options.validation) toggles_wanted.push_back("skip_validation");
+  const WGPUDawnTogglesDescriptor chosen = toggles(toggles_wanted);
   WGPUDeviceDescriptor descriptor{};
-  descriptor.nextInChain = &chosen.chain;
+  descriptor.nextInChain = const_cast<WGPUChainedStruct*>(&chosen.chain);
   descriptor.label = text("jerboa");
   descriptor.requiredFeatureCount = features.size();
   descriptor.requiredFeatures = features.data();
@@ -272,6 +276,7 @@ void GpuDevice::make_target(const WebGpuOptions& options) {
   const bool subgroups = dawn_->DeviceHasFeature(device_, WGPUFeatureName_Subgroups) != 0;
   if (subgroups && info_.subgroup_min == info_.subgroup_max) target.subgroup_size = info_.subgroup_max;
   target.software = info_.kind == "CPU";
+  if (target.software) target.unroll = 1;
   if (options.target) {
     const Target& wanted = *options.target;
     target.fuse = wanted.fuse;
