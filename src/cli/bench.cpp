@@ -76,7 +76,8 @@ struct Workload {
   double compile_seconds = 0;
   int kernels = 0;
   std::int64_t activations = 0;
-  std::function<std::string()> profile;
+  std::function<std::vector<KernelTime>()> profile;
+  std::function<std::string()> memory;
 };
 
 Workload matmul_workload(const std::string& name, std::int64_t m, std::int64_t k, std::int64_t n,
@@ -94,7 +95,15 @@ Workload matmul_workload(const std::string& name, std::int64_t m, std::int64_t k
                 0,
                 module->kernel_count(),
                 0,
+                {},
                 {}};
+  work.profile = [module] {
+    module->session().set_profiling("run", true);
+    module->run({}).get("output");
+    auto times = module->session().profile("run");
+    module->session().set_profiling("run", false);
+    return times;
+  };
   return work;
 }
 
@@ -102,18 +111,19 @@ template <class Model, class Loss, class Optimizer = Adam>
 Workload training_workload(const std::string& name, Model model, Loss loss, const Batch& batch, const Device& device,
                            const Optimizer& optimizer = Optimizer{.lr = 1e-4}) {
   const double start = now();
-  auto module = std::make_shared<Module>(
-      compile_module(std::move(model), loss, specs_of(batch), optimizer, {.device = device}));
+  auto module =
+      std::make_shared<Module>(compile_module(std::move(model), loss, specs_of(batch), optimizer, {.device = device}));
   Workload work{name, name, 0, [module, batch] { module->step(batch).loss(); }, now() - start, module->kernel_count(),
-                0,    {}};
+                0,    {},   {}};
   work.activations = module->session().memory_report("run").activations;
   work.profile = [module, batch] {
     module->session().set_profiling("run", true);
-    module->step(batch);
-    const std::string text = print(module->session().profile("run")) + print(module->session().memory_report("run"));
+    module->step(batch).loss();
+    auto times = module->session().profile("run");
     module->session().set_profiling("run", false);
-    return text;
+    return times;
   };
+  work.memory = [module] { return print(module->session().memory_report("run")); };
   return work;
 }
 
@@ -137,7 +147,8 @@ std::vector<std::string> workload_names() {
 // Those that are measured unless others are asked for: some are too large for a CPU.
 std::vector<std::string> default_names(const Device& device) {
   std::vector<std::string> names = workload_names();
-  if (device.name() != "webgpu") std::erase_if(names, [](const auto& name) { return name == "gpt2" || name == "matmul4096"; });
+  if (device.name() != "webgpu")
+    std::erase_if(names, [](const auto& name) { return name == "gpt2" || name == "matmul4096"; });
   return names;
 }
 
@@ -181,6 +192,7 @@ struct Options {
   int threads = 0, turns = 3;
   double seconds = 2;
   bool json = false, profile = false, no_validation = false;
+  std::string trace;
 };
 
 // A peer's form, with what was measured of it.
@@ -193,7 +205,8 @@ std::vector<Peer> peers_for(const Options& options, const Device& device) {
   if (options.against.empty()) return {};
   std::vector<Peer> peers;
   const bool on_gpu = device.name() == "webgpu";
-  for (const std::string& form : on_gpu ? options.torch_forms : std::vector<std::string>{"cpu"}) peers.push_back({form, {}});
+  for (const std::string& form : on_gpu ? options.torch_forms : std::vector<std::string>{"cpu"})
+    peers.push_back({form, {}});
   return peers;
 }
 
@@ -201,12 +214,14 @@ void print_row(const Workload& work, double seconds, const std::vector<Peer>& pe
   fmt::print("{:<22} {:>9.3f} ms {:>10} {:>8} {:>6.0f} ms {:>7.1f} MB", work.name, seconds * 1e3,
              work.flops > 0 ? fmt::format("{:.1f}", work.flops / seconds * 1e-9) : "", work.kernels,
              work.compile_seconds * 1e3, static_cast<double>(work.activations) * 1e-6);
-  for (const Peer& peer : peers) fmt::print(" {:>11.3f} ms {:>6.2f}x", median(peer.samples) * 1e3, median(peer.samples) / seconds);
+  for (const Peer& peer : peers)
+    fmt::print(" {:>11.3f} ms {:>6.2f}x", median(peer.samples) * 1e3, median(peer.samples) / seconds);
   fmt::print("\n");
   std::fflush(stdout);
 }
 
-nlohmann::ordered_json row_json(const Workload& work, const std::vector<double>& samples, const std::vector<Peer>& peers) {
+nlohmann::ordered_json row_json(const Workload& work, const std::vector<double>& samples,
+                                const std::vector<Peer>& peers) {
   const double seconds = median(samples);
   nlohmann::ordered_json row{{"work", work.name},
                              {"seconds", seconds},
@@ -224,10 +239,12 @@ void run_bench(const Options& options) {
                         : options.no_validation ? Device::webgpu({.validation = false})
                                                 : Device::by_name(options.device);
   auto json = nlohmann::ordered_json::array();
+  std::vector<KernelTime> trace;
   std::vector<Peer> peers = peers_for(options, device);
   if (!options.json) {
     fmt::print("device: {}\n", device.description());
-    fmt::print("{:<22} {:>12} {:>10} {:>8} {:>9} {:>10}", "work", "median", "GFLOP/s", "kernels", "compile", "activations");
+    fmt::print("{:<22} {:>12} {:>10} {:>8} {:>9} {:>10}", "work", "median", "GFLOP/s", "kernels", "compile",
+               "activations");
     for (const Peer& peer : peers) fmt::print(" {:>14} {:>7}", "torch " + peer.form, "ratio");
     fmt::print("\n");
   }
@@ -249,9 +266,19 @@ void run_bench(const Options& options) {
       json.push_back(row_json(work, own, peers));
     } else {
       print_row(work, median(own), peers);
-      if (options.profile && work.profile) fmt::print("{}", work.profile());
+    }
+    if (!options.profile && options.trace.empty()) continue;
+    std::vector<KernelTime> times = work.profile();
+    if (options.profile && !options.json) fmt::print("{}{}", print(times), work.memory ? work.memory() : "");
+    // One workload after the other in one trace.
+    const double after = trace.empty() ? 0 : trace.back().start + trace.back().seconds;
+    for (KernelTime& time : times) {
+      time.label = fmt::format("{}: {}", name, time.label);
+      time.start += after;
+      trace.push_back(std::move(time));
     }
   }
+  if (!options.trace.empty()) write_trace(trace, options.trace);
   if (options.json) fmt::print("{}\n", json.dump(1));
 }
 
@@ -274,6 +301,7 @@ void add_bench(CLI::App& app) {
   command->add_flag("--no-validation", options->no_validation, "WebGPU without the library's checks of each call");
   command->add_flag("--json", options->json, "Print JSON");
   command->add_flag("--profile", options->profile, "Print the time of each kernel, and the memory");
+  command->add_option("--trace", options->trace, "Write the kernels of one run of each to a file for ui.perfetto.dev");
   command->callback([options] { run_bench(*options); });
 }
 

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
+#include <nlohmann/json.hpp>
 
+#include <jerboa/base/file.h>
 #include <jerboa/runtime/session.h>
 
 #include "runtime/session_state.h"
@@ -46,6 +48,26 @@ std::string print(const std::vector<KernelTime>& times) {
     text += fmt::format("{:>8} {:>10.3f} {:>5.1f}%  {}: {}\n", row.calls, row.seconds * 1e3,
                         total > 0 ? 100 * row.seconds / total : 0, row.kernel, row.label);
   return text + fmt::format("{:>8} {:>10.3f}\n", times.size(), total * 1e3);
+}
+
+void write_trace(const std::vector<KernelTime>& times, const std::filesystem::path& path) {
+  using Json = nlohmann::ordered_json;
+  const int process = 1, thread = 1;
+  Json events = Json::array();
+  events.push_back({{"name", "process_name"}, {"ph", "M"}, {"pid", process}, {"args", {{"name", "jerboa"}}}});
+  events.push_back(
+      {{"name", "thread_name"}, {"ph", "M"}, {"pid", process}, {"tid", thread}, {"args", {{"name", "kernels"}}}});
+  for (const KernelTime& time : times)
+    events.push_back({{"name", time.label.empty() ? time.kernel : time.label},
+                      {"cat", "kernel"},
+                      {"ph", "X"},
+                      {"ts", time.start * 1e6},
+                      {"dur", time.seconds * 1e6},
+                      {"pid", process},
+                      {"tid", thread},
+                      {"args", {{"kernel", time.kernel}}}});
+  const Json trace{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}};
+  write_file_atomically(path, trace.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 std::string print(const MemoryReport& report) {

@@ -113,7 +113,7 @@ bool Session::declare(const TensorInfo& tensor) {
                                    to_string(tensor.type.shape)));
   Slot slot{tensor.type, tensor.storage, tensor.init, tied, nullptr};
   slot.memory = tied ? shared_->find(tensor.tied_to, "parameter", Storage::param).memory
-                     : device_.backend().allocate(tensor.type.dtype, slot.sizes());
+                     : device_.backend().allocate(tensor.type.dtype, slot.sizes(), tensor.name);
   shared_->initialize(tensor.name, slot);
   shared_->slots.emplace(tensor.name, std::move(slot));
   return true;
@@ -124,6 +124,10 @@ void Session::add_entry(const std::string& name, const Graph& graph) {
   if (entries_.contains(name)) throw UsageError(fmt::format("the session already has an entry {}", name));
   verify(graph);
   std::vector<std::string> declared;
+  std::int64_t bytes = 0;
+  for (const TensorInfo& tensor : graph.tensors)
+    if ((tensor.storage == Storage::param || tensor.storage == Storage::state) && tensor.tied_to.empty())
+      bytes += element_count(tensor.type.shape).upper_bound() * bits(tensor.type.dtype) / 8;
   try {
     for (const bool tied : {false, true})  // what is tied needs the other's memory
       for (const TensorInfo& tensor : graph.tensors) {
@@ -139,10 +143,18 @@ void Session::add_entry(const std::string& name, const Graph& graph) {
       entry->captures.push_back({capture.name, graph.type(capture.tensor)});
     entry->executable = device_.backend().compile(graph, finder());
     entries_.emplace(name, std::move(entry));
+  } catch (const OutOfMemoryError& error) {
+    forget(declared);
+    throw OutOfMemoryError(fmt::format("entry {}: {}; its parameters, gradients and states take {} bytes in all", name,
+                                       error.what(), bytes));
   } catch (...) {
-    for (const std::string& slot : declared) shared_->slots.erase(slot);
+    forget(declared);
     throw;
   }
+}
+
+void Session::forget(const std::vector<std::string>& declared) {
+  for (const std::string& slot : declared) shared_->slots.erase(slot);
 }
 
 bool Session::has_entry(const std::string& name) const {
@@ -296,6 +308,15 @@ void Session::upload_state(const std::string& name, const HostTensor& values) {
   const Slot& slot = shared_->find(name, "state", Storage::state);
   check_fits(name, slot.type, values);
   slot.memory->upload(values);
+}
+
+std::shared_ptr<DeviceTensor> Session::storage(const std::string& name) const {
+  const std::lock_guard lock(*shared_->mutex);
+  const auto found = shared_->slots.find(name);
+  if (found == shared_->slots.end())
+    throw UsageError(
+        fmt::format("no parameter or state is named {}; there are {}", name, detail::listed(keys(shared_->slots))));
+  return found->second.memory;
 }
 
 std::vector<std::string> Session::param_names() const {

@@ -2,49 +2,23 @@
 
 #include <jerboa/backend/cpu.h>
 #include <jerboa/base/file.h>
-#include <jerboa/frontend/nn.h>
-#include <jerboa/frontend/trainer.h>
 #include <jerboa/lower/lower.h>
 #include <jerboa/lower/program_file.h>
 
 #include "support/expect_error.h"
+#include "support/small_gpt.h"
 #include "support/temp_folder.h"
 
 // Whole programs on the CPU engine: training steps, symbolic sizes, files.
 namespace jerboa {
 namespace {
 
-struct Block {
-  int width = 0, heads = 1;
-  nn::LayerNorm norm{width};
-  nn::Linear qkv{width, 3 * width}, proj{width, width}, up{width, 2 * width}, down{2 * width, width};
-  nn::Dropout dropout{0.1};
-  JERBOA_FIELDS(norm, qkv, proj, up, down, dropout)
-  Tensor operator()(Tensor x) const {
-    auto [q, k, v] = split<3>(qkv(norm(x)));
-    x = x + dropout(proj(attention(q, k, v, {.heads = heads, .causal = true})));
-    return x + down(gelu(up(x)));
-  }
-};
-
-struct Model {
-  nn::Embedding tok{31, 24};
-  std::vector<Block> blocks = nn::stack<Block>(2, {.width = 24, .heads = 3});
-  JERBOA_FIELDS(tok, blocks)
-  Tensor operator()(Tensor ids) const {
-    Tensor x = tok(ids);
-    for (const auto& block : blocks) x = block(x);
-    return tok.logits(x);
-  }
-};
-
-HostTensor ids_of(std::int64_t batch, std::int64_t length, int shift) {
-  HostTensor ids(DType::i32, {batch, length});
-  for (std::int64_t i = 0; i < batch * length; ++i) ids.set_number(i, static_cast<double>((i * 7 + shift) % 31));
-  return ids;
-}
-
-Batch batch_of(int number) { return {{"ids", ids_of(3, 10, number)}, {"targets", ids_of(3, 10, number + 1)}}; }
+using test::small_batch;
+using test::small_ids;
+using test::small_step;
+using test::small_trainer;
+using test::small_training;
+using test::SmallTraining;
 
 Device cpu_with(int threads, bool fused = true) {
   CpuOptions options;
@@ -53,51 +27,33 @@ Device cpu_with(int threads, bool fused = true) {
   return Device(make_cpu_backend(options));
 }
 
-TrainerOptions on(Device device) {
-  return {.optimizer = AdamW{.lr = warmup_cosine(1e-2, 2, 20), .clip_norm = 1}, .device = std::move(device), .seed = 5};
-}
-
-// Losses of the first steps, and the parameters after them.
-struct Training {
-  std::vector<double> losses;
-  TensorMap params;
-};
-
-Training train(Device device) {
-  Trainer trainer(Model{}, next_token_loss, on(std::move(device)));
-  Training result;
-  for (int step = 0; step < 4; ++step) result.losses.push_back(trainer.step(batch_of(step)).loss());
-  result.params = trainer.session().download_params();
-  return result;
-}
-
 TEST(CpuTraining, GivesTheSameBitsOnAnyNumberOfThreads) {
-  const Training one = train(cpu_with(1));
+  const SmallTraining one = small_training(cpu_with(1));
   for (const int threads : {2, 3}) {
-    const Training more = train(cpu_with(threads));
+    const SmallTraining more = small_training(cpu_with(threads));
     EXPECT_EQ(one.losses, more.losses);
     EXPECT_TRUE(one.params == more.params);
   }
 }
 
 TEST(CpuTraining, GivesTheSameBitsWhateverMemoryHeldAndHoweverItIsPlanned) {
-  const Training wanted = train(cpu_with(2));
+  const SmallTraining wanted = small_training(cpu_with(2));
   for (const bool planned : {true, false})
     for (const float sentinel : {7e8f, -3e-9f}) {
       CpuOptions options;
       options.threads = 2;
       options.target.plan = planned;
       options.sentinel = sentinel;
-      const Training other = train(Device(make_cpu_backend(options)));
+      const SmallTraining other = small_training(Device(make_cpu_backend(options)));
       EXPECT_EQ(wanted.losses, other.losses) << planned << ' ' << sentinel;
       EXPECT_TRUE(wanted.params == other.params) << planned << ' ' << sentinel;
     }
 }
 
 TEST(CpuTraining, FollowsTheReference) {
-  const Training wanted = train(Device::reference64());
+  const SmallTraining wanted = small_training(Device::reference64());
   for (const bool fused : {true, false}) {
-    const Training computed = train(cpu_with(2, fused));
+    const SmallTraining computed = small_training(cpu_with(2, fused));
     for (std::size_t i = 0; i < wanted.losses.size(); ++i)
       EXPECT_NEAR(computed.losses[i], wanted.losses[i], 2e-4) << fused;
   }
@@ -105,8 +61,8 @@ TEST(CpuTraining, FollowsTheReference) {
 
 TEST(CpuProgram, SavedAndLoadedStepsGiveTheSameBits) {
   const test::TempFolder folder;
-  Trainer trainer(Model{}, next_token_loss, on(cpu_with(2)));
-  trainer.step(batch_of(0));
+  auto trainer = small_trainer(cpu_with(2));
+  trainer.step(small_batch(0));
   Session& session = trainer.session();
   session.save_program(folder.path() / "step.jerboa");
   session.save(folder.path() / "checkpoint");
@@ -114,8 +70,8 @@ TEST(CpuProgram, SavedAndLoadedStepsGiveTheSameBits) {
   Session loaded = Session::load_program(folder.path() / "step.jerboa", cpu_with(2));
   loaded.load(folder.path() / "checkpoint");
   for (int step = 1; step < 4; ++step) {
-    const double wanted = trainer.step(batch_of(step)).loss();
-    EXPECT_EQ(loaded.run("step ids:i32[3, 10] targets:i32[3, 10]", batch_of(step)).loss(), wanted);
+    const double wanted = trainer.step(small_batch(step)).loss();
+    EXPECT_EQ(loaded.run(small_step, small_batch(step)).loss(), wanted);
   }
   EXPECT_TRUE(loaded.download_params() == session.download_params());
 }
@@ -143,15 +99,12 @@ TEST(CpuProgram, RefusesDamagedFiles) {
 }
 
 TEST(CpuProgram, ServesEveryLengthWithOneCompilation) {
-  const Dim length = Dim::symbol("T", 40);
-  Model model;
-  assign_paths(model);
-  const Graph graph = trace([&] { output("output", softmax(model(tensor_input("ids", {2, length}, DType::i32)))); });
+  const Graph graph = test::small_forward_of_any_length();
   Session engine(cpu_with(2), {.seed = 1}), reference(Device::reference64(), {.seed = 1});
   engine.add_entry("run", graph);
   reference.add_entry("run", graph);
   for (const std::int64_t t : {1, 2, 7, 16, 33, 40, 3}) {
-    const TensorMap inputs{{"ids", ids_of(2, t, 3)}};
+    const TensorMap inputs{{"ids", small_ids(2, t, 3)}};
     const HostTensor computed = engine.run("run", inputs).get("output"),
                      wanted = reference.run("run", inputs).get("output");
     ASSERT_EQ(computed.shape(), wanted.shape());
@@ -176,15 +129,16 @@ TEST(CpuProgram, SwapsStatesThatAreEachOthersNextVersion) {
 }
 
 TEST(CpuProgram, ReportsMemoryAndTime) {
-  Trainer trainer(Model{}, next_token_loss, on(cpu_with(1)));
-  trainer.prepare(batch_of(0));
-  const std::string entry = "step ids:i32[3, 10] targets:i32[3, 10]";
-  const MemoryReport report = trainer.session().memory_report(entry);
+  auto trainer = small_trainer(cpu_with(1));
+  trainer.prepare(small_batch(0));
+  const MemoryReport report = trainer.session().memory_report(small_step);
   EXPECT_GT(report.activations, 0);
-  EXPECT_GT(report.persistent, 4 * 4 * count_parameters(Model{}) - 1);  // parameters, gradients and two moments
-  trainer.session().set_profiling(entry, true);
-  trainer.step(batch_of(0));
-  EXPECT_EQ(trainer.session().profile(entry).size(), static_cast<std::size_t>(trainer.session().kernel_count(entry)));
+  EXPECT_GT(report.persistent,
+            4 * 4 * count_parameters(test::SmallGpt{}) - 1);  // parameters, gradients and two moments
+  trainer.session().set_profiling(small_step, true);
+  trainer.step(small_batch(0));
+  EXPECT_EQ(trainer.session().profile(small_step).size(),
+            static_cast<std::size_t>(trainer.session().kernel_count(small_step)));
 }
 
 }  // namespace

@@ -233,6 +233,9 @@ TEST_P(Decode, ARingWithAWindowEqualsComputingItWhole) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, Decode, testing::Values("cpu", "reference"));
+#ifdef JERBOA_WEBGPU
+INSTANTIATE_TEST_SUITE_P(WebGpu, Decode, testing::Values("webgpu"));
+#endif
 
 class GreedyDecode : public testing::TestWithParam<const char*> {};
 

@@ -53,6 +53,7 @@ struct KernelTime {
   std::string label;   ///< what it computes
   std::string kernel;  ///< its kind and size
   double seconds = 0;
+  double start = 0;  ///< seconds on the device's clock, from some moment before the first
 };
 
 /// One entry of a session, compiled for a device. Runs read and update the persistent tensors it was compiled with.
@@ -79,7 +80,8 @@ class Backend {
   virtual ~Backend() = default;
   virtual std::string name() const = 0;
   virtual std::string description() const { return name(); }
-  virtual std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes) = 0;
+  /// Throws OutOfMemoryError that names the tensor.
+  virtual std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes, const std::string& name) = 0;
   virtual std::unique_ptr<Executable> compile(const Graph& graph, const FindStorage& storage) = 0;
   /// The same from a program that was compiled for such a device before.
   virtual std::unique_ptr<Executable> load(const Program&, const FindStorage&) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,7 +14,7 @@ namespace jerboa {
 
 /// A GPU, or a driver that plays one, as WebGPU shows it.
 struct AdapterInfo {
-  std::string name;         ///< "NVIDIA H200", "llvmpipe (LLVM 15.0.6, 256 bits)"
+  std::string name;                  ///< "NVIDIA H200", "llvmpipe (LLVM 15.0.6, 256 bits)"
   std::string vendor, kind, driver;  ///< kind: "discrete GPU", "integrated GPU", "CPU" or "unknown"
   bool f16 = false, timestamps = false, subgroup_matrices = false;
   int subgroup_min = 0, subgroup_max = 0;  ///< 0: no subgroups
@@ -43,7 +44,22 @@ std::vector<AdapterInfo> webgpu_adapters(const std::string& library = "");
 
 /// What the compiler is told of the device behind a WebGPU backend.
 const Target& webgpu_target(const Backend& backend);
+
+/// The objects behind a WebGPU backend, for other WebGPU code of the same library. They live as long as the backend, or
+/// longer where the caller adds references.
+struct WebGpuHandles {
+  void* instance = nullptr;     ///< WGPUInstance
+  void* device = nullptr;       ///< WGPUDevice
+  void* queue = nullptr;        ///< WGPUQueue
+  std::mutex* mutex = nullptr;  ///< to hold around calls of the library while other threads use the device
+};
+WebGpuHandles webgpu_handles(const Backend& backend);
+/// The WGPUBuffer of a parameter or state (Session::storage), for storage bindings and copies from and to it.
+void* webgpu_buffer(const DeviceTensor& tensor);
+
 /// For tests: makes the device behave as if its driver had crashed.
 void force_device_loss(Backend& backend);
+/// For tests: the library refuses larger buffers as if the device's memory were full.
+void refuse_buffers_above(Backend& backend, std::int64_t bytes);
 
 }  // namespace jerboa

@@ -85,6 +85,8 @@ class Session {
   TensorMap download_param_grads() const;
   HostTensor download_state(const std::string& name) const;
   void upload_state(const std::string& name, const HostTensor& values);
+  /// The device memory of a parameter or state, for code that uses the device by itself (webgpu_buffer).
+  std::shared_ptr<DeviceTensor> storage(const std::string& name) const;
   std::vector<std::string> param_names() const;
   std::vector<std::string> state_names() const;
 
@@ -125,6 +127,7 @@ class Session {
   FindStorage finder() const;
   /// Whether the storage is new.
   bool declare(const TensorInfo& tensor);
+  void forget(const std::vector<std::string>& declared);
 
   Device device_;
   std::shared_ptr<Shared> shared_;
@@ -133,6 +136,9 @@ class Session {
 
 /// A table of kernels by total time: calls, milliseconds, share.
 std::string print(const std::vector<KernelTime>& times);
+/// The same for Perfetto (ui.perfetto.dev) and chrome://tracing: an event for each execution of a kernel, as
+/// trace-event JSON, written atomically.
+void write_trace(const std::vector<KernelTime>& times, const std::filesystem::path& path);
 /// Totals, and the largest tensors.
 std::string print(const MemoryReport& report);
 

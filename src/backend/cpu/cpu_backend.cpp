@@ -115,6 +115,7 @@ class CpuExecutable final : public Executable {
   std::vector<KernelTime> profile() const override { return times_; }
   void set_profiling(bool on) override {
     profiling_ = on;
+    profiling_since_ = std::chrono::steady_clock::now();
     times_.clear();
   }
 
@@ -162,8 +163,9 @@ class CpuExecutable final : public Executable {
       });
     }
     if (!profiling_) return;
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    times_.push_back({program_.dispatches[number].parts[0].label, describe(number), seconds});
+    const auto seconds = [](auto from, auto to) { return std::chrono::duration<double>(to - from).count(); };
+    times_.push_back({program_.dispatches[number].parts[0].label, describe(number),
+                      seconds(start, std::chrono::steady_clock::now()), seconds(profiling_since_, start)});
   }
 
   std::string describe(std::size_t number) const {
@@ -215,6 +217,7 @@ class CpuExecutable final : public Executable {
   std::vector<std::unique_ptr<cpu::Kernel>> kernels_;
   std::vector<std::vector<Bound>> bound_;
   bool profiling_ = false;
+  std::chrono::steady_clock::time_point profiling_since_;
   std::vector<KernelTime> times_;
 };
 
@@ -224,7 +227,7 @@ class CpuBackend final : public Backend {
       : options_(options), workers_(std::make_shared<Workers>(options.threads)) {}
 
   std::string name() const override { return "cpu"; }
-  std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes) override {
+  std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes, const std::string&) override {
     return std::make_shared<CpuTensor>(dtype, sizes);
   }
   std::unique_ptr<Executable> compile(const Graph& graph, const FindStorage& storage) override {

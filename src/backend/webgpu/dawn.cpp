@@ -33,11 +33,11 @@ std::vector<std::string> candidates(const std::string& path) {
 }  // namespace
 
 void Dawn::find_functions(void* library, const std::string& path) {
-#define JERBOA_FIND(name)                                                            \
-  name = reinterpret_cast<decltype(name)>(dlsym(library, "wgpu" #name));             \
-  if (name == nullptr)                                                               \
-    throw DeviceError(fmt::format("{} has no function wgpu" #name                    \
-                                  ": another version of Dawn than Jerboa is built for", path));
+#define JERBOA_FIND(name)                                                \
+  name = reinterpret_cast<decltype(name)>(dlsym(library, "wgpu" #name)); \
+  if (name == nullptr)                                                   \
+    throw DeviceError(                                                   \
+        fmt::format("{} has no function wgpu" #name ": another version of Dawn than Jerboa is built for", path));
   JERBOA_WEBGPU_FUNCTIONS(JERBOA_FIND)
 #undef JERBOA_FIND
 }

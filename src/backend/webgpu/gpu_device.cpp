@@ -1,11 +1,15 @@
 #include "backend/webgpu/gpu_device.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <limits>
 #include <span>
+#include <thread>
 
 namespace jerboa::webgpu {
 namespace {
@@ -29,6 +33,12 @@ WGPUDawnTogglesDescriptor toggles(std::span<const char* const> names) {
   return descriptor;
 }
 
+// What the library has to say of a device, with JERBOA_DEBUG set. Errors arrive by another way as well, as exceptions.
+void log(WGPULoggingType type, WGPUStringView message, void*, void*) {
+  static const bool wanted = std::getenv("JERBOA_DEBUG") != nullptr;
+  if (wanted || type == WGPULoggingType_Error) fmt::print(stderr, "WebGPU: {}\n", text(message));
+}
+
 Handle<WGPUInstance> create_instance(const Dawn& dawn) {
   WGPUDawnTogglesDescriptor chosen = toggles(instance_toggles);
   const WGPUInstanceFeatureName feature = WGPUInstanceFeatureName_TimedWaitAny;
@@ -41,9 +51,10 @@ Handle<WGPUInstance> create_instance(const Dawn& dawn) {
   return {instance, dawn.InstanceRelease};
 }
 
-void wait_for(const Dawn& dawn, WGPUInstance instance, WGPUFuture future) {
+// Whether the instance could.
+bool wait_for(const Dawn& dawn, WGPUInstance instance, WGPUFuture future) {
   WGPUFutureWaitInfo info{future, 0};
-  dawn.InstanceWaitAny(instance, 1, &info, std::numeric_limits<std::uint64_t>::max());
+  return dawn.InstanceWaitAny(instance, 1, &info, std::numeric_limits<std::uint64_t>::max()) == WGPUWaitStatus_Success;
 }
 
 struct AdapterChoice {
@@ -156,10 +167,7 @@ std::shared_ptr<GpuDevice> GpuDevice::open(const WebGpuOptions& options) {
 }
 
 GpuDevice::~GpuDevice() {
-  {
-    const std::scoped_lock lock(report_mutex_);
-    closing_ = true;
-  }
+  const std::scoped_lock lock(mutex_);
   pipelines_.clear();
   layouts_.clear();
   queue_ = {};
@@ -170,9 +178,10 @@ void GpuDevice::request(const WebGpuOptions& options) {
   instance_ = create_instance(*dawn_);
   Adapters adapters = find_adapters(*dawn_, instance_);
   if (adapters.list.empty())
-    throw DeviceError(fmt::format("WebGPU finds no adapter{}: install a Vulkan driver; ./dev setup installs one that "
-                                  "runs on the CPU, for tests",
-                                  adapters.message.empty() ? "" : " (" + adapters.message + ")"));
+    throw DeviceError(
+        fmt::format("WebGPU finds no adapter{}: install a Vulkan driver; ./dev setup installs one that "
+                    "runs on the CPU, for tests",
+                    adapters.message.empty() ? "" : " (" + adapters.message + ")"));
   std::vector<std::string> names;
   for (auto& [adapter, info] : adapters.list) {
     names.push_back(info.name);
@@ -181,7 +190,8 @@ void GpuDevice::request(const WebGpuOptions& options) {
     adapter_ = std::move(adapter);
   }
   if (adapter_ == nullptr)
-    throw DeviceError(fmt::format("no WebGPU adapter is named {}; there are: {}", options.adapter, fmt::join(names, ", ")));
+    throw DeviceError(
+        fmt::format("no WebGPU adapter is named {}; there are: {}", options.adapter, fmt::join(names, ", ")));
   std::vector<WGPUFeatureName> features;
   if (info_.f16 && options.use_f16) features.push_back(WGPUFeatureName_ShaderF16);
   if (info_.subgroup_max > 0 && options.use_subgroups) features.push_back(WGPUFeatureName_Subgroups);
@@ -199,22 +209,23 @@ void GpuDevice::request(const WebGpuOptions& options) {
   descriptor.requiredFeatureCount = features.size();
   descriptor.requiredFeatures = features.data();
   if (!options.default_limits) descriptor.requiredLimits = &limits;
-  descriptor.uncapturedErrorCallbackInfo.userdata1 = this;
+  // The loss is reported exactly once, at the latest when the library lets the device go, and then nothing else is.
+  auto* reports = new std::shared_ptr<Reports>(reports_);
+  descriptor.uncapturedErrorCallbackInfo.userdata1 = reports;
   descriptor.uncapturedErrorCallbackInfo.callback = [](WGPUDevice const*, WGPUErrorType, WGPUStringView message,
                                                        void* to, void*) {
-    auto& self = *static_cast<GpuDevice*>(to);
-    const std::scoped_lock lock(self.report_mutex_);
-    self.errors_.push_back(text(message));
+    auto& own = **static_cast<std::shared_ptr<Reports>*>(to);
+    const std::scoped_lock lock(own.mutex);
+    own.errors.push_back(text(message));
   };
   descriptor.deviceLostCallbackInfo.mode = WGPUCallbackMode_AllowSpontaneous;
-  descriptor.deviceLostCallbackInfo.userdata1 = this;
+  descriptor.deviceLostCallbackInfo.userdata1 = reports;
   descriptor.deviceLostCallbackInfo.callback = [](WGPUDevice const*, WGPUDeviceLostReason, WGPUStringView message,
                                                   void* to, void*) {
-    auto& self = *static_cast<GpuDevice*>(to);
-    const std::scoped_lock lock(self.report_mutex_);
-    if (self.closing_) return;
-    self.lost_ = true;
-    self.loss_ = text(message);
+    const std::unique_ptr<std::shared_ptr<Reports>> own(static_cast<std::shared_ptr<Reports>*>(to));
+    const std::scoped_lock lock((*own)->mutex);
+    (*own)->lost = true;
+    (*own)->loss = text(message);
   };
   struct Answer {
     WGPUDevice device = nullptr;
@@ -231,6 +242,9 @@ void GpuDevice::request(const WebGpuOptions& options) {
   if (answer.device == nullptr)
     throw DeviceError(fmt::format("WebGPU: {} gives no device: {}", info_.name, answer.message));
   device_ = {answer.device, dawn_->DeviceRelease};
+  WGPULoggingCallbackInfo logging{};
+  logging.callback = log;
+  dawn_->DeviceSetLoggingCallback(device_, logging);
 }
 
 // The caller's own callbacks stay in force on a device of the caller's.
@@ -243,6 +257,7 @@ void GpuDevice::take(const WebGpuOptions& options) {
   device_ = {static_cast<WGPUDevice>(options.device), dawn_->DeviceRelease};
   adapter_ = {dawn_->DeviceGetAdapter(device_), dawn_->AdapterRelease};
   info_ = describe_adapter(*dawn_, adapter_);
+  taken_ = true;
 }
 
 void GpuDevice::make_target(const WebGpuOptions& options) {
@@ -279,23 +294,43 @@ void GpuDevice::make_target(const WebGpuOptions& options) {
   target_ = target;
 }
 
-void GpuDevice::wait(WGPUFuture future) const { wait_for(*dawn_, instance_, future); }
+void GpuDevice::wait(WGPUFuture future) const {
+  if (can_sleep_) can_sleep_ = wait_for(*dawn_, instance_, future);
+  if (can_sleep_) return;
+  WGPUFutureWaitInfo info{future, 0};
+  while (dawn_->InstanceWaitAny(instance_, 1, &info, 0) == WGPUWaitStatus_TimedOut)
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
+bool GpuDevice::is_lost() {
+  if (taken_) {  // whose callbacks are the caller's
+    WGPUFutureWaitInfo info{dawn_->DeviceGetLostFuture(device_), 0};
+    return dawn_->InstanceWaitAny(instance_, 1, &info, 0) == WGPUWaitStatus_Success;
+  }
+  const std::scoped_lock lock(reports_->mutex);
+  return reports_->lost;
+}
+
+std::string GpuDevice::loss() const {
+  const std::scoped_lock lock(reports_->mutex);
+  return reports_->loss.empty() ? "no reason is known" : reports_->loss;
+}
 
 void GpuDevice::check() {
-  dawn_->InstanceProcessEvents(instance_);
-  const std::scoped_lock lock(report_mutex_);
-  if (lost_)
-    throw DeviceLostError(fmt::format("the WebGPU device {} is lost: {}; make a new device and a new session on it",
-                                      info_.name, loss_.empty() ? "no reason is known" : loss_));
-  if (errors_.empty()) return;
-  const std::string message = fmt::format("WebGPU on {}: {}", info_.name, fmt::join(errors_, "; "));
-  errors_.clear();
+  dawn_->DeviceTick(device_);
+  if (is_lost())
+    throw DeviceLostError(
+        fmt::format("the WebGPU device {} is lost: {}; make a new device and a new session on it", info_.name, loss()));
+  const std::scoped_lock lock(reports_->mutex);
+  if (reports_->errors.empty()) return;
+  const std::string message = fmt::format("WebGPU on {}: {}", info_.name, fmt::join(reports_->errors, "; "));
+  reports_->errors.clear();
   throw DeviceError(message);
 }
 
 void GpuDevice::lose() {
+  const std::scoped_lock lock(mutex_);
   dawn_->DeviceForceLoss(device_, WGPUDeviceLostReason_Unknown, text("a loss was asked for"));
-  dawn_->InstanceProcessEvents(instance_);
 }
 
 std::string GpuDevice::pop_error_scope() const {
@@ -316,21 +351,28 @@ Handle<WGPUBuffer> GpuDevice::create_buffer(std::int64_t bytes, WGPUBufferUsage 
   // Vectors of four are read from buffers of whole vectors.
   descriptor.size = static_cast<std::uint64_t>(std::max<std::int64_t>(16, (bytes + 15) / 16 * 16));
   descriptor.usage = usage;
+  check();
   if (descriptor.size > limits_.maxBufferSize)
     throw OutOfMemoryError(fmt::format("{} takes {} bytes, but {} allows buffers of {} bytes at most", name,
                                        descriptor.size, info_.name, limits_.maxBufferSize));
+  WGPUDawnFakeBufferOOMForTesting refused{};
+  refused.chain.sType = WGPUSType_DawnFakeBufferOOMForTesting;
+  refused.fakeOOMAtDevice = 1;
+  if (bytes > refused_above_) descriptor.nextInChain = &refused.chain;
   dawn_->DevicePushErrorScope(device_, WGPUErrorFilter_OutOfMemory);
   Handle<WGPUBuffer> buffer{dawn_->DeviceCreateBuffer(device_, &descriptor), dawn_->BufferRelease};
   const std::string error = pop_error_scope();
   check();
   if (!error.empty() || buffer == nullptr)
-    throw OutOfMemoryError(fmt::format("{} has no room for {} ({} bytes): {}", info_.name, name, descriptor.size, error));
+    throw OutOfMemoryError(
+        fmt::format("{} has no room for {} ({} bytes): {}", info_.name, name, descriptor.size, error));
   return buffer;
 }
 
 void GpuDevice::write(WGPUBuffer buffer, std::int64_t offset, const void* data, std::int64_t bytes) {
   const std::int64_t whole = bytes / 4 * 4;
-  if (whole > 0) dawn_->QueueWriteBuffer(queue_, buffer, static_cast<std::uint64_t>(offset), data, static_cast<std::size_t>(whole));
+  if (whole > 0)
+    dawn_->QueueWriteBuffer(queue_, buffer, static_cast<std::uint64_t>(offset), data, static_cast<std::size_t>(whole));
   if (whole == bytes) return;
   std::uint32_t rest = 0;
   std::memcpy(&rest, static_cast<const std::byte*>(data) + whole, static_cast<std::size_t>(bytes - whole));
@@ -349,10 +391,12 @@ std::vector<std::byte> GpuDevice::read(WGPUBuffer mappable, std::int64_t bytes) 
   };
   const auto size = static_cast<std::size_t>((bytes + 3) / 4 * 4);
   wait(dawn_->BufferMapAsync(mappable, WGPUMapMode_Read, 0, size, callback));
+  if (error.empty()) {
+    std::memcpy(result.data(), dawn_->BufferGetConstMappedRange(mappable, 0, size), result.size());
+    dawn_->BufferUnmap(mappable);
+  }
   check();
   if (!error.empty()) throw DeviceError(fmt::format("WebGPU on {}: reading back failed: {}", info_.name, error));
-  std::memcpy(result.data(), dawn_->BufferGetConstMappedRange(mappable, 0, size), result.size());
-  dawn_->BufferUnmap(mappable);
   return result;
 }
 
@@ -403,8 +447,8 @@ void GpuDevice::refuse(const ShaderSource& source, WGPUShaderModule module, cons
   for (std::uint64_t number = 1; number < found.line && start != std::string::npos; ++number)
     start = source.source.find('\n', start) + 1;
   if (found.line > 0) line = source.source.substr(start, source.source.find('\n', start) - start);
-  throw ShaderError(fmt::format("the kernel {} does not compile: line {}: {}\n  {}\n{}\nThe whole text:\n{}", source.name,
-                                found.line, found.text, line, message, source.source));
+  throw ShaderError(fmt::format("the kernel {} does not compile: line {}: {}\n  {}\n{}\nThe whole text:\n{}",
+                                source.name, found.line, found.text, line, message, source.source));
 }
 
 Handle<WGPUShaderModule> GpuDevice::module(const ShaderSource& source) {
@@ -425,8 +469,10 @@ Handle<WGPUShaderModule> GpuDevice::module(const ShaderSource& source) {
 // A pipeline that is being compiled.
 struct GpuDevice::Pending {
   const ShaderSource* source = nullptr;
+  Handle<WGPUShaderModule> module;
+  WGPUPipelineLayout layout = nullptr;
   WGPUFuture future{};
-  WGPUComputePipeline pipeline = nullptr;
+  Handle<WGPUComputePipeline> pipeline;
   std::string error;
 };
 
@@ -437,32 +483,37 @@ std::vector<GpuDevice::Pipeline> GpuDevice::compile(const std::vector<ShaderRequ
     if (std::any_of(pending.begin(), pending.end(),
                     [&](const auto& other) { return other->source->source == request.source->source; }))
       continue;
-    const Handle<WGPUShaderModule> shader = module(*request.source);
-    WGPUComputePipelineDescriptor descriptor{};
-    descriptor.label = text(request.source->name);
-    descriptor.layout = layout(request.bindings).pipeline;
-    descriptor.compute.module = shader;
-    descriptor.compute.entryPoint = text("main");
     auto& own = *pending.emplace_back(std::make_unique<Pending>());
     own.source = request.source;
+    own.module = module(*request.source);
+    own.layout = layout(request.bindings).pipeline;
+  }
+  // From here on nothing throws before all are waited for: callbacks write to what is pending.
+  for (const auto& own : pending) {
+    WGPUComputePipelineDescriptor descriptor{};
+    descriptor.label = text(own->source->name);
+    descriptor.layout = own->layout;
+    descriptor.compute.module = own->module;
+    descriptor.compute.entryPoint = text("main");
     WGPUCreateComputePipelineAsyncCallbackInfo callback{};
     callback.mode = WGPUCallbackMode_WaitAnyOnly;
-    callback.userdata1 = &own;
+    callback.userdata1 = own.get();
+    callback.userdata2 = const_cast<Dawn*>(dawn_.get());
     callback.callback = [](WGPUCreatePipelineAsyncStatus status, WGPUComputePipeline pipeline, WGPUStringView message,
-                           void* to, void*) {
+                           void* to, void* library) {
       auto& result = *static_cast<Pending*>(to);
-      result.pipeline = pipeline;
+      result.pipeline = {pipeline, static_cast<const Dawn*>(library)->ComputePipelineRelease};
       if (status != WGPUCreatePipelineAsyncStatus_Success) result.error = text(message) + " ";
     };
-    own.future = dawn_->DeviceCreateComputePipelineAsync(device_, &descriptor, callback);
+    own->future = dawn_->DeviceCreateComputePipelineAsync(device_, &descriptor, callback);
   }
   for (const auto& own : pending) wait(own->future);
   check();
   for (const auto& own : pending) {
     if (own->pipeline == nullptr)
-      throw ShaderError(fmt::format("the kernel {} does not compile: {}\n{}", own->source->name, own->error,
-                                    own->source->source));
-    pipelines_[own->source->source] = {own->pipeline, dawn_->ComputePipelineRelease};
+      throw ShaderError(
+          fmt::format("the kernel {} does not compile: {}\n{}", own->source->name, own->error, own->source->source));
+    pipelines_[own->source->source] = std::move(own->pipeline);
   }
   std::vector<Pipeline> result;
   for (const ShaderRequest& request : requests)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -37,8 +38,16 @@ class Handle {
   Release release_ = nullptr;
 };
 
-/// A device with its queue, its pipelines and what went wrong on it. Calls of one device come from one thread at a time:
-/// hold `mutex` around them.
+/// What a device reported, from threads of the library's own and perhaps after the GpuDevice is gone.
+struct Reports {
+  std::mutex mutex;
+  std::vector<std::string> errors;
+  bool lost = false;
+  std::string loss;
+};
+
+/// A device with its queue, its pipelines and what went wrong on it. Calls of one device come from one thread at a
+/// time: hold `mutex` around them.
 class GpuDevice {
  public:
   static std::shared_ptr<GpuDevice> open(const WebGpuOptions& options);
@@ -49,6 +58,7 @@ class GpuDevice {
   const Dawn& dawn() const { return *dawn_; }
   WGPUDevice device() const { return device_; }
   WGPUQueue queue() const { return queue_; }
+  WGPUInstance instance() const { return instance_; }
   const AdapterInfo& info() const { return info_; }
   const Target& target() const { return target_; }
   bool has_timestamps() const { return timestamps_; }
@@ -77,6 +87,7 @@ class GpuDevice {
   int pipeline_count() const { return static_cast<int>(pipelines_.size()); }
 
   void lose();
+  void refuse_buffers_above(std::int64_t bytes) { refused_above_ = bytes; }
 
  private:
   GpuDevice() = default;
@@ -86,6 +97,8 @@ class GpuDevice {
   };
   struct Pending;
 
+  bool is_lost();
+  std::string loss() const;
   void request(const WebGpuOptions& options);
   void take(const WebGpuOptions& options);
   void describe(WGPUAdapter adapter);
@@ -104,11 +117,11 @@ class GpuDevice {
   WGPULimits limits_{};
   Target target_;
   bool timestamps_ = false;
+  mutable bool can_sleep_ = true;  // while it waits; an instance of the caller's may not
+  std::int64_t refused_above_ = std::numeric_limits<std::int64_t>::max();
+  bool taken_ = false;  // the caller's, with the caller's callbacks
   std::mutex mutex_;
-  std::mutex report_mutex_;  // the library reports from threads of its own
-  std::vector<std::string> errors_;
-  std::string loss_;
-  bool lost_ = false, closing_ = false;
+  std::shared_ptr<Reports> reports_ = std::make_shared<Reports>();
   std::map<std::vector<BindingKind>, Layout> layouts_;
   std::map<std::string, Handle<WGPUComputePipeline>> pipelines_;
 };

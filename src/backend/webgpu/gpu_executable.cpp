@@ -50,13 +50,16 @@ HostTensor gather(const std::vector<std::byte>& bytes, DType dtype, const Sizes&
 
 }  // namespace
 
-GpuTensor::GpuTensor(std::shared_ptr<GpuDevice> device, DType dtype, const Sizes& sizes)
-    : device_(std::move(device)),
-      dtype_(dtype),
-      sizes_(sizes),
-      bytes_(static_cast<std::int64_t>(HostTensor(dtype, sizes).bytes().size())) {
+GpuTensor::GpuTensor(std::shared_ptr<GpuDevice> device, DType dtype, const Sizes& sizes, const std::string& name)
+    : device_(std::move(device)), dtype_(dtype), sizes_(sizes), bytes_((element_count(sizes) * bits(dtype) + 7) / 8) {
   const std::scoped_lock lock(device_->mutex());
-  buffer_ = device_->create_buffer(bytes_, storage_usage, fmt::format("a parameter or state {}", to_string(sizes)));
+  buffer_ = device_->create_buffer(bytes_, storage_usage,
+                                   fmt::format("{} ({}{})", name, jerboa::name(dtype), to_string(sizes)));
+}
+
+GpuTensor::~GpuTensor() {
+  const std::scoped_lock lock(device_->mutex());
+  buffer_ = {};
 }
 
 void GpuTensor::upload(const HostTensor& values) {
@@ -71,7 +74,8 @@ HostTensor GpuTensor::download() const {
   const Handle<WGPUBuffer> readback = device_->create_buffer(bytes_, readback_usage, "readback");
   const Handle<WGPUCommandEncoder> encoder{dawn.DeviceCreateCommandEncoder(device_->device(), nullptr),
                                            dawn.CommandEncoderRelease};
-  dawn.CommandEncoderCopyBufferToBuffer(encoder, buffer_, 0, readback, 0, static_cast<std::uint64_t>(whole_words(bytes_)));
+  dawn.CommandEncoderCopyBufferToBuffer(encoder, buffer_, 0, readback, 0,
+                                        static_cast<std::uint64_t>(whole_words(bytes_)));
   const Handle<WGPUCommandBuffer> commands{dawn.CommandEncoderFinish(encoder, nullptr), dawn.CommandBufferRelease};
   WGPUCommandBuffer list = commands;
   dawn.QueueSubmit(device_->queue(), 1, &list);
@@ -85,6 +89,12 @@ HostTensor GpuTensor::download() const {
 class GpuExecutable::ReadbackPool {
  public:
   explicit ReadbackPool(std::shared_ptr<GpuDevice> device) : device_(std::move(device)) {}
+  ~ReadbackPool() {
+    const std::scoped_lock lock(device_->mutex());
+    free_.clear();
+  }
+  ReadbackPool(const ReadbackPool&) = delete;
+  ReadbackPool& operator=(const ReadbackPool&) = delete;
 
   Handle<WGPUBuffer> take(std::int64_t bytes, const std::string& name) {
     const auto found = free_.find(bytes);
@@ -140,11 +150,29 @@ GpuExecutable::GpuExecutable(std::shared_ptr<GpuDevice> device, Program program,
       sentinel_(sentinel),
       readbacks_(std::make_shared<ReadbackPool>(device_)) {
   const std::scoped_lock lock(device_->mutex());
-  device_->check();
-  allocate(storage);
-  compile();
-  make_bind_groups();
-  device_->check();
+  try {
+    device_->check();
+    allocate(storage);
+    compile();
+    make_bind_groups();
+    device_->check();
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+GpuExecutable::~GpuExecutable() {
+  const std::scoped_lock lock(device_->mutex());
+  release();
+}
+
+// Objects of the library go while the device is ours alone; those of storage see to it themselves.
+void GpuExecutable::release() {
+  steps_.clear();
+  queries_ = {};
+  for (Handle<WGPUBuffer>* buffer : {&query_values_, &query_readback_, &sizes_}) *buffer = {};
+  owned_.clear();
 }
 
 std::int64_t GpuExecutable::planned_bytes() const {
@@ -155,14 +183,15 @@ std::int64_t GpuExecutable::planned_bytes() const {
 
 void GpuExecutable::allocate(const FindStorage& storage) {
   for (std::size_t i = 0; i < program_.arenas.size(); ++i) {
-    std::string holds;
+    const Buffer* largest = nullptr;
     for (const Buffer& buffer : program_.buffers)
-      if (buffer.where == Buffer::Where::arena && buffer.arena == static_cast<int>(i) && holds.empty())
-        holds = buffer.name;
+      if (buffer.where == Buffer::Where::arena && buffer.arena == static_cast<int>(i) &&
+          (largest == nullptr || buffer.bytes > largest->bytes))
+        largest = &buffer;
     owned_.push_back(device_->create_buffer(
         program_.arenas[i], storage_usage,
-        fmt::format("the memory of {} and others (activations are planned to take {} bytes in all)", holds,
-                    planned_bytes())));
+        fmt::format("the memory of {} and what shares it (activations are planned to take {} bytes in all)",
+                    largest == nullptr ? "activations" : largest->name, planned_bytes())));
     arenas_.push_back(owned_.back());
   }
   for (const Buffer& buffer : program_.buffers) {
@@ -221,7 +250,8 @@ void GpuExecutable::make_bind_groups() {
       WGPUBindGroupEntry entry{};
       entry.binding = static_cast<std::uint32_t>(entries.size());
       entry.buffer = buffers_[static_cast<std::size_t>(binding.buffer)];
-      entry.offset = static_cast<std::uint64_t>((buffer.where == Buffer::Where::arena ? buffer.offset : 0) + binding.offset);
+      entry.offset =
+          static_cast<std::uint64_t>((buffer.where == Buffer::Where::arena ? buffer.offset : 0) + binding.offset);
       entry.size = static_cast<std::uint64_t>(std::max<std::int64_t>(16, whole_words(binding.bytes)));
       entries.push_back(entry);
     }
@@ -323,7 +353,8 @@ void GpuExecutable::encode(WGPUCommandEncoder encoder) {
   if (!profiling_ || queries_ == nullptr) return;
   const auto count = static_cast<std::uint32_t>(2 * steps_.size());
   device_->dawn().CommandEncoderResolveQuerySet(encoder, queries_, 0, count, query_values_, 0);
-  device_->dawn().CommandEncoderCopyBufferToBuffer(encoder, query_values_, 0, query_readback_, 0, count * sizeof(std::uint64_t));
+  device_->dawn().CommandEncoderCopyBufferToBuffer(encoder, query_values_, 0, query_readback_, 0,
+                                                   count * sizeof(std::uint64_t));
 }
 
 std::unique_ptr<RunResults> GpuExecutable::run(const RunRequest& request) {
@@ -381,8 +412,10 @@ MemoryReport GpuExecutable::memory_report() const {
 
 void GpuExecutable::set_profiling(bool on) {
   const std::scoped_lock lock(device_->mutex());
+  device_->check();
   profiling_ = on;
   times_.clear();
+  first_stamp_.reset();
   if (!on || queries_ != nullptr || steps_.empty()) return;
   if (!device_->has_timestamps())
     throw UsageError("this WebGPU device has no timestamps, so its kernels cannot be timed one by one");
@@ -396,15 +429,18 @@ void GpuExecutable::set_profiling(bool on) {
 }
 
 void GpuExecutable::read_times() {
-  const auto bytes = device_->read(query_readback_, static_cast<std::int64_t>(2 * steps_.size() * sizeof(std::uint64_t)));
+  const auto bytes =
+      device_->read(query_readback_, static_cast<std::int64_t>(2 * steps_.size() * sizeof(std::uint64_t)));
   std::vector<std::uint64_t> stamps(2 * steps_.size());
   std::memcpy(stamps.data(), bytes.data(), bytes.size());
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const GpuStep& step = program_.gpu.steps[i];
     if (step.shader < 0 || workgroups_[i][0] == 0) continue;
     const std::uint64_t start = stamps[2 * i], end = stamps[2 * i + 1];
+    if (!first_stamp_) first_stamp_ = start;
     times_.push_back({step.label, program_.gpu.shaders[static_cast<std::size_t>(step.shader)].name,
-                      end > start ? static_cast<double>(end - start) * 1e-9 : 0});
+                      end > start ? static_cast<double>(end - start) * 1e-9 : 0,
+                      start > *first_stamp_ ? static_cast<double>(start - *first_stamp_) * 1e-9 : 0});
   }
 }
 

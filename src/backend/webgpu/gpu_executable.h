@@ -13,7 +13,8 @@ namespace jerboa::webgpu {
 /// Memory of a parameter or state on the device.
 class GpuTensor final : public DeviceTensor {
  public:
-  GpuTensor(std::shared_ptr<GpuDevice> device, DType dtype, const Sizes& sizes);
+  GpuTensor(std::shared_ptr<GpuDevice> device, DType dtype, const Sizes& sizes, const std::string& name);
+  ~GpuTensor() override;
   void upload(const HostTensor& values) override;
   HostTensor download() const override;
   WGPUBuffer buffer() const { return buffer_; }
@@ -31,6 +32,7 @@ class GpuExecutable final : public Executable {
  public:
   GpuExecutable(std::shared_ptr<GpuDevice> device, Program program, const FindStorage& storage,
                 std::optional<float> sentinel);
+  ~GpuExecutable() override;
 
   std::unique_ptr<RunResults> run(const RunRequest& request) override;
   int kernel_count() const override { return static_cast<int>(program_.gpu.steps.size()); }
@@ -49,6 +51,7 @@ class GpuExecutable final : public Executable {
   class ReadbackPool;
 
   void allocate(const FindStorage& storage);
+  void release();
   void compile();
   void make_bind_groups();
   void set_symbols(const SymbolValues& symbols);
@@ -64,9 +67,9 @@ class GpuExecutable final : public Executable {
   std::shared_ptr<GpuDevice> device_;
   Program program_;
   std::optional<float> sentinel_;
-  std::vector<Handle<WGPUBuffer>> owned_;             // inputs, constants, arenas
-  std::vector<std::shared_ptr<GpuTensor>> storage_;   // kept alive
-  std::vector<WGPUBuffer> buffers_;                   // of each Program::buffers
+  std::vector<Handle<WGPUBuffer>> owned_;            // inputs, constants, arenas
+  std::vector<std::shared_ptr<GpuTensor>> storage_;  // kept alive
+  std::vector<WGPUBuffer> buffers_;                  // of each Program::buffers
   std::vector<WGPUBuffer> arenas_;
   Handle<WGPUBuffer> sizes_;
   std::int64_t sizes_bytes_ = 0;
@@ -79,6 +82,7 @@ class GpuExecutable final : public Executable {
   Handle<WGPUQuerySet> queries_;
   Handle<WGPUBuffer> query_values_, query_readback_;
   std::vector<KernelTime> times_;
+  std::optional<std::uint64_t> first_stamp_;
 };
 
 }  // namespace jerboa::webgpu

@@ -18,8 +18,8 @@ class WebGpuBackend final : public Backend {
   std::string description() const override {
     return fmt::format("webgpu, {} ({})", device_->info().name, device_->info().driver);
   }
-  std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes) override {
-    return std::make_shared<webgpu::GpuTensor>(device_, dtype, sizes);
+  std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes, const std::string& name) override {
+    return std::make_shared<webgpu::GpuTensor>(device_, dtype, sizes, name);
   }
   std::unique_ptr<Executable> compile(const Graph& graph, const FindStorage& storage) override {
     Program program = lower(graph, device_->target());
@@ -52,6 +52,21 @@ std::shared_ptr<Backend> make_webgpu_backend(const WebGpuOptions& options) {
 
 const Target& webgpu_target(const Backend& backend) { return as_webgpu(backend).device().target(); }
 
+WebGpuHandles webgpu_handles(const Backend& backend) {
+  webgpu::GpuDevice& device = as_webgpu(backend).device();
+  return {device.instance(), device.device(), device.queue(), &device.mutex()};
+}
+
+void* webgpu_buffer(const DeviceTensor& tensor) {
+  const auto* own = dynamic_cast<const webgpu::GpuTensor*>(&tensor);
+  if (own == nullptr) throw UsageError("this tensor is not on a WebGPU device");
+  return own->buffer();
+}
+
 void force_device_loss(Backend& backend) { as_webgpu(backend).device().lose(); }
+
+void refuse_buffers_above(Backend& backend, std::int64_t bytes) {
+  as_webgpu(backend).device().refuse_buffers_above(bytes);
+}
 
 }  // namespace jerboa

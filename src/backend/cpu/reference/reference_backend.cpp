@@ -69,7 +69,7 @@ class ReferenceBackend final : public Backend {
  public:
   explicit ReferenceBackend(Precision precision) : precision_(precision) {}
   std::string name() const override { return precision_ == Precision::f32 ? "reference" : "reference64"; }
-  std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes) override {
+  std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes, const std::string&) override {
     return std::make_shared<ReferenceTensor>(dtype, sizes);
   }
   std::unique_ptr<Executable> compile(const Graph& graph, const FindStorage& storage) override {
