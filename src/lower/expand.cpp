@@ -180,11 +180,18 @@ Graph save_old_versions(Graph graph) {
   return graph;
 }
 
+Graph without_recomputation(Graph graph) {
+  for (Node& node : graph.nodes) node.recompute = false;
+  return graph;
+}
+
 }  // namespace
 
-Graph expand(const Graph& graph) {
-  const Graph primitive = decompose(expand_templates(decompose(resolve_ties(graph))));
-  return save_old_versions(recompute_activations(remove_dead_nodes(merge_common_nodes(primitive))));
+Graph expand(const Graph& graph, const Target& target) {
+  Graph primitive = decompose(expand_templates(decompose(resolve_ties(graph))));
+  if (!target.recompute) primitive = without_recomputation(std::move(primitive));
+  const Graph clean = remove_dead_nodes(merge_common_nodes(primitive));
+  return save_old_versions(target.recompute ? recompute_activations(clean) : clean);
 }
 
 }  // namespace jerboa::detail

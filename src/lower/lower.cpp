@@ -38,7 +38,7 @@ class Stages {
 Program lower(const Graph& graph, const Target& target) {
   Stages stages;
   // 1. Blocks become element-wise ops, reductions and views.
-  const Graph primitive = detail::expand(graph);
+  const Graph primitive = detail::expand(graph, target);
   // 2. Shape ops become strides over their operand's memory.
   const Graph viewed = detail::make_views_possible(primitive);
   stages.done("ir", [&] { return print(viewed); });

@@ -14,15 +14,6 @@ std::int64_t aligned(std::int64_t bytes, std::int64_t alignment) {
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
-// Bindings that a kernel writes.
-std::vector<bool> written_bindings(const KernelSpec& kernel) {
-  std::vector<bool> written(static_cast<std::size_t>(kernel.bindings), false);
-  for (const Store& store : kernel.stores) written[static_cast<std::size_t>(store.binding)] = true;
-  for (const TensorAccess& result : kernel.results)
-    if (result.binding >= 0) written[static_cast<std::size_t>(result.binding)] = true;
-  return written;
-}
-
 std::vector<bool> read_bindings(const KernelSpec& kernel) {
   std::vector<bool> read(static_cast<std::size_t>(kernel.bindings), false);
   for (const Load& load : kernel.loads) read[static_cast<std::size_t>(load.binding)] = true;
@@ -70,6 +61,14 @@ std::int64_t place(const Buffer& buffer, const std::vector<const Buffer*>& place
 }
 
 }  // namespace
+
+std::vector<bool> written_bindings(const KernelSpec& kernel) {
+  std::vector<bool> written(static_cast<std::size_t>(kernel.bindings), false);
+  for (const Store& store : kernel.stores) written[static_cast<std::size_t>(store.binding)] = true;
+  for (const TensorAccess& result : kernel.results)
+    if (result.binding >= 0) written[static_cast<std::size_t>(result.binding)] = true;
+  return written;
+}
 
 void detail::plan_memory(Program& program, const Target& target) {
   find_lives(program);

@@ -6,11 +6,14 @@
 #include <jerboa/transform/grad.h>
 
 #include "ops/case.h"
+#include "ops/cases/large.h"
 #include "ops/gradient_check.h"
+#include "support/random_graph.h"
 #include "verify/compare.h"
 
 // The CPU engine against the reference in f64, over the sample cases of every op: forward and gradient, fused and not,
-// planned and not, with memory that holds rubbish before a run, on several threads.
+// planned and not, with memory that holds rubbish before a run, on several threads, and with a guard over each
+// dispatch's memory.
 namespace jerboa::test {
 namespace {
 
@@ -38,6 +41,12 @@ CpuOptions with(bool fused, bool planned, int threads, float sentinel) {
   options.target.fuse = fused;
   options.target.plan = planned;
   options.sentinel = sentinel;
+  return options;
+}
+
+CpuOptions guarded(bool fused, bool planned, int threads) {
+  CpuOptions options = with(fused, planned, threads, 0);
+  options.guard = true;
   return options;
 }
 
@@ -83,16 +92,25 @@ void expect_same_bits(const TensorMap& a, const TensorMap& b, const char* what) 
   for (const auto& [name, tensor] : a) EXPECT_TRUE(tensor == b.at(name)) << name << " differs: " << what;
 }
 
-void expect_reference(const Sample& sample, const TensorMap& computed, const char* what) {
+void expect_reference(const Sample& sample, const TensorMap& computed, const Tolerance& tolerance, const char* what) {
   std::vector<TensorId> keep;
   for (const NamedTensor& output : sample.graph.outputs) keep.push_back(output.tensor);
   const auto wanted = run(sample.graph, keep, sample.inputs);
   for (std::size_t i = 0; i < keep.size(); ++i) {
     const HostTensor& own = computed.at(sample.graph.outputs[i].name);
     ASSERT_EQ(own.shape(), wanted[i].shape);
-    EXPECT_EQ(difference(to_value(own).data, wanted[i].data, Tolerance{1e-4, 2e-5, 1e-4}), std::nullopt)
+    EXPECT_EQ(difference(to_value(own).data, wanted[i].data, tolerance), std::nullopt)
         << sample.graph.outputs[i].name << " " << what;
   }
+}
+
+void expect_reference_in_every_way(const Sample& sample, const Tolerance& tolerance = {1e-4, 2e-5, 1e-4}) {
+  const TensorMap fused = forward_and_gradient(sample, with(true, true, 1, 7e8f));
+  expect_reference(sample, fused, tolerance, "fused");
+  expect_same_bits(fused, forward_and_gradient(sample, with(true, true, 1, -3e-9f)), "other rubbish in memory");
+  expect_same_bits(fused, forward_and_gradient(sample, guarded(true, true, 3)), "three threads");
+  expect_same_bits(fused, forward_and_gradient(sample, guarded(true, false, 1)), "a buffer a tensor");
+  expect_reference(sample, forward_and_gradient(sample, guarded(false, true, 2)), tolerance, "unfused");
 }
 
 std::vector<Op> computed_ops() {
@@ -110,14 +128,24 @@ TEST_P(EngineOp, EqualsTheReference) {
   const auto& cases = cases_of(GetParam());
   for (std::size_t i = 0; i < cases.size(); ++i) {
     SCOPED_TRACE(describe(GetParam(), i, cases[i]));
-    const Sample sample = with_sizes(sample_of(GetParam(), cases[i]));
-    const TensorMap fused = forward_and_gradient(sample, with(true, true, 1, 7e8f));
-    expect_reference(sample, fused, "fused");
-    expect_same_bits(fused, forward_and_gradient(sample, with(true, true, 1, -3e-9f)), "other rubbish in memory");
-    expect_same_bits(fused, forward_and_gradient(sample, with(true, true, 3, 7e8f)), "three threads");
-    expect_same_bits(fused, forward_and_gradient(sample, with(true, false, 1, 7e8f)), "a buffer a tensor");
-    expect_reference(sample, forward_and_gradient(sample, with(false, true, 2, 7e8f)), "unfused");
+    expect_reference_in_every_way(with_sizes(sample_of(GetParam(), cases[i])));
   }
+}
+
+TEST_P(EngineOp, EqualsTheReferenceInLargeShapes) {
+  const auto cases = large_cases_of(GetParam());
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    SCOPED_TRACE(describe(GetParam(), i, cases[i]));
+    expect_reference_in_every_way(sample_of(GetParam(), cases[i]));
+  }
+}
+
+class EngineRandomGraph : public ::testing::TestWithParam<unsigned> {};
+INSTANTIATE_TEST_SUITE_P(Seeds, EngineRandomGraph, ::testing::Range(0u, 40u));
+
+TEST_P(EngineRandomGraph, EqualsTheReference) {
+  const Differentiated it = random_graph(GetParam(), 24);
+  expect_reference_in_every_way(with_sizes({it.graph, it.inputs}), {1e-3, 1e-4, 1e-4});
 }
 
 }  // namespace

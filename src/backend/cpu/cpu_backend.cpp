@@ -8,6 +8,7 @@
 #include <jerboa/base/error.h>
 #include <jerboa/lower/lower.h>
 
+#include "backend/cpu/guard.h"
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/pack.h"
 
@@ -20,11 +21,13 @@ using cpu::Workers;
 // Memory that may be read, and its tail written, a vector past the end.
 class PaddedBytes {
  public:
-  explicit PaddedBytes(std::int64_t size) { scratch_.get(size + 4 * cpu::vector_padding); }
+  explicit PaddedBytes(std::int64_t size) : size_(size + 4 * cpu::vector_padding) { scratch_.get(size_); }
+  std::int64_t size() const { return size_; }
   std::byte* data() { return scratch_.get(std::ptrdiff_t{0}); }
   const std::byte* data() const { return scratch_.get(std::ptrdiff_t{0}); }
 
  private:
+  std::int64_t size_;
   mutable cpu::Scratch<std::byte> scratch_;
 };
 
@@ -43,6 +46,7 @@ class CpuTensor final : public DeviceTensor {
     return values;
   }
   std::byte* data() { return memory_.data(); }
+  std::int64_t padded_size() const { return memory_.size(); }
 
  private:
   DType dtype_;
@@ -90,7 +94,10 @@ class CpuExecutable final : public Executable {
       if (program_.buffers[i].where == Buffer::Where::input)
         // Kernels only read inputs.
         memory_[i] = {const_cast<std::byte*>(request.inputs.at(program_.buffers[i].name).bytes().data()), false};
-    for (std::size_t i = 0; i < program_.dispatches.size(); ++i) run_dispatch(i);
+    if (options_.guard)
+      run_guarded(request);
+    else
+      for (std::size_t i = 0; i < program_.dispatches.size(); ++i) run_dispatch(i);
     std::map<std::string, HostTensor> values;
     for (const Readable& output : program_.outputs) values.emplace(output.name, read(output, request.symbols));
     for (const Readable& capture : program_.captures)
@@ -164,6 +171,26 @@ class CpuExecutable final : public Executable {
     if (!profiling_) return;
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     times_.push_back({program_.dispatches[number].parts[0].label, describe(number), seconds});
+  }
+
+  void run_guarded(const RunRequest& request) {
+    std::vector<cpu::Guard::Region> persistent, scratch;
+    for (const auto& tensor : storage_) persistent.push_back({"the storage", tensor->data(), tensor->padded_size()});
+    std::vector<std::byte*> memory;
+    for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
+      const Buffer& buffer = program_.buffers[i];
+      memory.push_back(memory_[i].data);
+      if (buffer.where == Buffer::Where::constant || buffer.where == Buffer::Where::input)
+        persistent.push_back(
+            {buffer.name, memory_[i].data, buffer.elements.evaluate(request.symbols) * bits(buffer.dtype) / 8});
+    }
+    for (PaddedBytes& arena : arenas_) scratch.push_back({"the arena", arena.data(), arena.size()});
+    cpu::Guard guard(program_, request.symbols, std::move(memory), std::move(persistent), scratch);
+    for (std::size_t i = 0; i < program_.dispatches.size(); ++i) {
+      guard.before(i);
+      run_dispatch(i);
+      guard.after(i);
+    }
   }
 
   std::string describe(std::size_t number) const {

@@ -59,6 +59,13 @@ TileMachine::TileMachine(const KernelSpec& kernel, const SymbolValues& symbols, 
     steps_.push_back(std::move(step));
   }
   plan_steps(symbols);
+  for (const Store& store : stores_) {
+    Step& step = steps_[at(store.value)];
+    if (step.instruction.kind != Instruction::Kind::load) continue;
+    const int binding = loads_[at(step.instruction.index)].binding;
+    step.outlives_memory =
+        std::any_of(stores_.begin(), stores_.end(), [&](const Store& other) { return other.binding == binding; });
+  }
   assign_slots();
 }
 
@@ -302,9 +309,9 @@ void TileMachine::run_load(Run& run, const Step& step, Register& out) const {
     for (std::size_t i = 0; i < runs; ++i) offset += run.index(row, static_cast<int>(i), runs) * plan.place.outer[i];
     return offset;
   };
-  // One contiguous row needs no copy.
+  // One contiguous row needs no copy, unless it is stored elsewhere after its own memory was written.
   if (step.level == Level::element && rows == 1 && wide && memory.padded && plan.place.inner == 1 &&
-      plan.ranges.empty() && indirect == nullptr) {
+      plan.ranges.empty() && indirect == nullptr && !step.outlives_memory) {
     out.data = reinterpret_cast<float*>(memory.data) + row_offset(0) + tile.column;
     return;
   }
@@ -469,7 +476,7 @@ void reduce_row(Op op, DType dtype, const float* x, std::int64_t count, float* r
     return;
   }
   if (is_float(dtype)) {
-    *result = reduce_f32(op, x, count);
+    *result = count == 0 ? neutral_f32(op, dtype) : reduce_f32(op, x, count);
     return;
   }
   const auto fold = [&]<class T>(T) {

@@ -88,6 +88,7 @@ class TileMachine {
     Level level = Level::uniform;
     VectorFunction function = nullptr;
     int slot = 0;
+    bool outlives_memory = false;  // of loads: the kernel stores to what it loads from, and the value itself
     // Of positions:
     int outer_run = -1;
     bool along_columns = false;
