@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <fmt/format.h>
 #include <map>
 
@@ -39,10 +38,10 @@ class CpuTensor final : public DeviceTensor {
         bytes_(HostTensor(dtype, sizes).bytes().size()),
         memory_(static_cast<std::int64_t>(bytes_)) {}
 
-  void upload(const HostTensor& values) override { std::memcpy(memory_.data(), values.bytes().data(), bytes_); }
+  void upload(const HostTensor& values) override { std::copy_n(values.bytes().data(), bytes_, memory_.data()); }
   HostTensor download() const override {
     HostTensor values(dtype_, sizes_);
-    std::memcpy(values.bytes().data(), memory_.data(), bytes_);
+    std::copy_n(memory_.data(), bytes_, values.bytes().data());
     return values;
   }
   std::byte* data() { return memory_.data(); }
@@ -66,9 +65,8 @@ class CpuResults final : public RunResults {
 
 class CpuExecutable final : public Executable {
  public:
-  CpuExecutable(Program program, const FindStorage& storage, std::shared_ptr<Workers> workers,
-                const CpuOptions& options)
-      : program_(std::move(program)), workers_(std::move(workers)), options_(options) {
+  CpuExecutable(Program program, const FindStorage& storage, std::shared_ptr<Workers> workers, CpuOptions options)
+      : program_(std::move(program)), workers_(std::move(workers)), options_(std::move(options)) {
     for (const std::int64_t bytes : program_.arenas) arenas_.emplace_back(bytes);
     for (const Buffer& buffer : program_.buffers) {
       Memory memory;

@@ -19,9 +19,9 @@ void fill_with_poison(std::byte* begin, const std::byte* end) {
 
 }  // namespace
 
-Guard::Guard(const Program& program, const SymbolValues& symbols, std::vector<std::byte*> memory,
+Guard::Guard(const Program& program, SymbolValues symbols, std::vector<std::byte*> memory,
              std::vector<Region> persistent, const std::vector<Region>& scratch)
-    : program_(program), symbols_(symbols), memory_(std::move(memory)), regions_(std::move(persistent)) {
+    : program_(program), symbols_(std::move(symbols)), memory_(std::move(memory)), regions_(std::move(persistent)) {
   for (const Region& region : scratch) {
     fill_with_poison(region.data, region.data + region.bytes);
     regions_.push_back(region);
@@ -90,7 +90,7 @@ void Guard::expect_unchanged(std::size_t region, std::vector<Range> own, std::si
   for (const Range& range : own) {
     std::byte* const end = std::clamp(range.begin, at, data + bytes);
     const std::byte* wanted = known_[region].data() + (at - data);
-    if (std::memcmp(at, wanted, static_cast<std::size_t>(end - at)) != 0)
+    if (end != at && std::memcmp(at, wanted, static_cast<std::size_t>(end - at)) != 0)
       throw GraphError(fmt::format("{} wrote memory that is not its own: {}", describe(dispatch),
                                    owner_of(regions_[region], std::mismatch(at, end, wanted).first, dispatch)));
     at = std::clamp(range.end, at, data + bytes);

@@ -21,8 +21,8 @@ class Guard {
   };
 
   /// `memory` is where each of the program's buffers stands. What only kernels' activations stand in is `scratch`.
-  Guard(const Program& program, const SymbolValues& symbols, std::vector<std::byte*> memory,
-        std::vector<Region> persistent, const std::vector<Region>& scratch);
+  Guard(const Program& program, SymbolValues symbols, std::vector<std::byte*> memory, std::vector<Region> persistent,
+        const std::vector<Region>& scratch);
 
   void before(std::size_t dispatch);
   /// Throws GraphError that names the dispatch and what it should not have written, or has not written.

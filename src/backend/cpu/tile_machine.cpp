@@ -233,7 +233,7 @@ template <class T>
 void load_strided(float* out, const T* from, std::int64_t stride, std::int64_t count) {
   if constexpr (std::is_same_v<T, float>) {
     if (stride == 1) {
-      std::memcpy(out, from, static_cast<std::size_t>(count) * sizeof(float));
+      std::copy_n(from, count, out);
       return;
     }
   }
@@ -274,7 +274,7 @@ void store_values(const float* from, std::int64_t from_stride, std::byte* memory
   }
   auto* to = reinterpret_cast<float*>(memory) + offset;
   if (stride == 1 && from_stride == 1) {
-    std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
+    std::copy_n(from, count, to);
     return;
   }
   for (std::int64_t i = 0; i < count; ++i) to[i * stride] = from[i * from_stride];
