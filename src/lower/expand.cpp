@@ -198,11 +198,19 @@ Graph save_old_versions(Graph graph) {
   return graph;
 }
 
+Graph without_recomputation(Graph graph) {
+  for (Node& node : graph.nodes) node.recompute = false;
+  return graph;
+}
+
 }  // namespace
 
-Graph expand(const Graph& graph) {
+Graph expand(const Graph& graph, const Target& target) {
   const auto clean = [](const Graph& dirty) { return remove_dead_nodes(merge_common_nodes(dirty)); };
-  const Graph blocks = recompute_activations(clean(decompose(resolve_ties(graph))));
+  Graph blocks = decompose(resolve_ties(graph));
+  if (!target.recompute) blocks = without_recomputation(std::move(blocks));
+  blocks = clean(blocks);
+  if (target.recompute) blocks = recompute_activations(blocks);
   return save_old_versions(clean(decompose(expand_templates(blocks))));
 }
 

@@ -52,6 +52,10 @@ std::vector<bool> read_bindings(const KernelSpec& kernel) {
   return read;
 }
 
+}  // namespace jerboa::detail
+
+namespace jerboa {
+
 std::vector<bool> written_bindings(const KernelSpec& kernel) {
   std::vector<bool> written(static_cast<std::size_t>(kernel.bindings), false);
   for (const Store& store : kernel.stores) written[static_cast<std::size_t>(store.binding)] = true;
@@ -60,4 +64,4 @@ std::vector<bool> written_bindings(const KernelSpec& kernel) {
   return written;
 }
 
-}  // namespace jerboa::detail
+}  // namespace jerboa

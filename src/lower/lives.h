@@ -21,8 +21,7 @@ bool lives_overlap(const Buffer& a, const Buffer& b);
 /// The most bytes of activations that are in use at one time: no plan needs less.
 std::int64_t max_live_bytes(const Program& program);
 
-/// By binding: whether the kernel reads it, and whether it writes it.
+/// Which of its bindings a kernel reads.
 std::vector<bool> read_bindings(const KernelSpec& kernel);
-std::vector<bool> written_bindings(const KernelSpec& kernel);
 
 }  // namespace jerboa::detail

@@ -40,7 +40,7 @@ class Stages {
 Program lower(const Graph& graph, const Target& target) {
   Stages stages;
   // 1. Blocks become element-wise ops, reductions and views.
-  const Graph primitive = detail::expand(graph);
+  const Graph primitive = detail::expand(graph, target);
   // 2. What no kernel could bind is split, and shape ops become strides over their operand's memory.
   const Graph viewed = detail::make_views_possible(detail::split_concats(primitive, target));
   stages.done("ir", [&] { return print(viewed); });

@@ -46,9 +46,11 @@ Tensor visibility(const AttentionOperands& in, const AttentionAttrs& attrs, cons
     restrict(visible, key_at <= query_at);
     if (attrs.window > 0) restrict(visible, key_at > query_at - attrs.window);
   }
-  if (in.mask && in.mask.dtype() == DType::boolean)
-    restrict(visible,
-             group_heads(broadcast_to(in.mask, {in.q.dim(0), in.q.dim(1), in.q.dim(2), in.k.dim(2)}), key_heads));
+  if (in.mask) {
+    const DType dtype = in.mask.dtype();
+    const Tensor seen = dtype == DType::boolean ? in.mask : in.mask > hidden_key(dtype);
+    restrict(visible, group_heads(broadcast_to(seen, {in.q.dim(0), in.q.dim(1), in.q.dim(2), in.k.dim(2)}), key_heads));
+  }
   return visible ? broadcast_to(visible, scores) : visible;
 }
 

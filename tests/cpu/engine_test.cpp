@@ -2,10 +2,14 @@
 
 #include <jerboa/backend/cpu.h>
 
+#include "ops/cases/large.h"
 #include "ops/sample.h"
+#include "support/random_graph.h"
+#include "verify/compare.h"
 
 // The CPU engine against the reference in f64, over the sample cases of every op: forward and gradient, fused and not,
-// planned and not, with memory that holds rubbish before a run, on several threads.
+// planned and not, with memory that holds rubbish before a run, on several threads, and with a guard over each
+// dispatch's memory.
 namespace jerboa::test {
 namespace {
 
@@ -18,8 +22,27 @@ CpuOptions with(bool fused, bool planned, int threads, float sentinel) {
   return options;
 }
 
+CpuOptions guarded(bool fused, bool planned, int threads) {
+  CpuOptions options = with(fused, planned, threads, 0);
+  options.guard = true;
+  return options;
+}
+
 TensorMap on_cpu(const Sample& sample, const CpuOptions& options) {
   return outputs_on(Device(make_cpu_backend(options)), sample);
+}
+
+void expect_reference_in_every_way(const Sample& sample, const Tolerance& tolerance = {1e-4, 2e-5, 1e-4}) {
+  const TensorMap fused = on_cpu(sample, with(true, true, 1, 7e8f));
+  expect_reference(sample, fused, "fused", tolerance);
+  expect_same_bits(fused, on_cpu(sample, with(true, true, 1, -3e-9f)), "other rubbish in memory");
+  expect_same_bits(fused, on_cpu(sample, guarded(true, true, 3)), "three threads");
+  expect_same_bits(fused, on_cpu(sample, guarded(true, false, 1)), "a buffer a tensor");
+  expect_reference(sample, on_cpu(sample, guarded(false, true, 2)), "unfused", tolerance);
+  CpuOptions limited = with(true, true, 2, 7e8f);
+  limited.target = Target::webgpu_default();
+  limited.target.max_bindings = 4;
+  expect_reference(sample, on_cpu(sample, limited), "lowered for few bindings and arenas apart", tolerance);
 }
 
 class EngineOp : public ::testing::TestWithParam<Op> {};
@@ -30,18 +53,24 @@ TEST_P(EngineOp, EqualsTheReference) {
   const auto& cases = cases_of(GetParam());
   for (std::size_t i = 0; i < cases.size(); ++i) {
     SCOPED_TRACE(describe(GetParam(), i, cases[i]));
-    const Sample sample = sample_of(GetParam(), cases[i]);
-    const TensorMap fused = on_cpu(sample, with(true, true, 1, 7e8f));
-    expect_reference(sample, fused, "fused");
-    expect_same_bits(fused, on_cpu(sample, with(true, true, 1, -3e-9f)), "other rubbish in memory");
-    expect_same_bits(fused, on_cpu(sample, with(true, true, 3, 7e8f)), "three threads");
-    expect_same_bits(fused, on_cpu(sample, with(true, false, 1, 7e8f)), "a buffer a tensor");
-    expect_reference(sample, on_cpu(sample, with(false, true, 2, 7e8f)), "unfused");
-    CpuOptions limited = with(true, true, 2, 7e8f);
-    limited.target = Target::webgpu_default();
-    limited.target.max_bindings = 4;
-    expect_reference(sample, on_cpu(sample, limited), "lowered for few bindings and arenas apart");
+    expect_reference_in_every_way(sample_of(GetParam(), cases[i]));
   }
+}
+
+TEST_P(EngineOp, EqualsTheReferenceInLargeShapes) {
+  const auto cases = large_cases_of(GetParam());
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    SCOPED_TRACE(describe(GetParam(), i, cases[i]));
+    expect_reference_in_every_way(sample_of(GetParam(), cases[i]));
+  }
+}
+
+class EngineRandomGraph : public ::testing::TestWithParam<unsigned> {};
+INSTANTIATE_TEST_SUITE_P(Seeds, EngineRandomGraph, ::testing::Range(0u, 40u));
+
+TEST_P(EngineRandomGraph, EqualsTheReference) {
+  const Differentiated it = random_graph(GetParam(), 24);
+  expect_reference_in_every_way(Sample{it.graph, it.inputs}, {1e-3, 1e-4, 1e-4});
 }
 
 }  // namespace

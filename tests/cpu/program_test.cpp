@@ -128,6 +128,92 @@ TEST(CpuProgram, SwapsStatesThatAreEachOthersNextVersion) {
   EXPECT_TRUE(session.download_state("b") == HostTensor({3}, {11, 22, 33}));
 }
 
+TEST(CpuProgram, GivesTheOldVersionOfWhatItUpdatesInPlace) {
+  for (const std::int64_t size : {3, 5000}) {
+    Session session(cpu_with(1));
+    session.add_entry("step", trace([&] {
+                        const Tensor a = state_input("a", {size}), b = state_input("b", {size});
+                        update(a, a + 1);
+                        update(b, a);
+                        output("old", a);
+                      }));
+    for (int step = 0; step < 3; ++step) {
+      const HostTensor old = session.run("step", {}).get("old");
+      const HostTensor a = session.download_state("a"), b = session.download_state("b");
+      for (std::int64_t i = 0; i < size; ++i) {
+        ASSERT_EQ(old.number(i), step) << size << ' ' << i;
+        ASSERT_EQ(a.number(i), step + 1) << size << ' ' << i;
+        ASSERT_EQ(b.number(i), step) << size << ' ' << i;
+      }
+    }
+  }
+}
+
+// A kernel may store what it loaded after it has written the memory that it comes from.
+TEST(CpuProgram, KeepsWhatAKernelLoadedFromMemoryThatItWrites) {
+  constexpr std::int64_t size = 3000;
+  Instruction load, twice;
+  load.kind = Instruction::Kind::load;
+  twice.kind = Instruction::Kind::compute;
+  twice.a = twice.b = 0;
+  const IndexMap along{0, {1}};
+  KernelSpec kernel;
+  kernel.domain = {size};
+  kernel.loads.push_back({.map = along, .masks = {}});
+  kernel.body = {load, twice};
+  kernel.stores = {{0, DType::f32, along, 1}, {1, DType::f32, along, 0}};
+  kernel.bindings = 2;
+  Program program;
+  program.kernels = {kernel};
+  program.dispatches = {{{{0, {0, 1}, "twice"}}}};
+  Buffer state, old;
+  state.where = Buffer::Where::storage;
+  state.name = "state";
+  state.elements = old.elements = size;
+  state.bytes = old.bytes = size * 4;
+  program.buffers = {state, old};
+  program.arenas = {size * 4};
+  program.outputs = {{"old", DType::f32, {size}, 1, 0, {1}}};
+  const auto backend = make_cpu_backend();
+  const auto storage = backend->allocate("state", DType::f32, {size});
+  storage->upload(HostTensor({size}, std::vector<float>(size, 3)));
+  const auto results = backend->load(program, [&](const std::string&) { return std::shared_ptr(storage); })
+                           ->run({.inputs = {}, .symbols = {}, .captures = {}});
+  EXPECT_TRUE(results->read("old") == HostTensor({size}, std::vector<float>(size, 3)));
+  EXPECT_TRUE(storage->download() == HostTensor({size}, std::vector<float>(size, 6)));
+}
+
+// Fills so many elements of an activation that has four.
+void fill_under_guard(std::int64_t count) {
+  Instruction one;
+  one.number = 1;
+  KernelSpec kernel;
+  kernel.domain = {count};
+  kernel.body = {one};
+  kernel.stores = {{0, DType::f32, {0, {1}}, 0}};
+  kernel.bindings = 1;
+  Program program;
+  program.kernels = {kernel};
+  program.dispatches = {{{{0, {0}, "ones"}}}};
+  Buffer four;
+  four.name = "four";
+  four.elements = 4;
+  four.bytes = 16;
+  program.buffers = {four};
+  program.arenas = {64};
+  CpuOptions options;
+  options.guard = true;
+  make_cpu_backend(options)->load(program, {})->run({.inputs = {}, .symbols = {}, .captures = {}});
+}
+
+TEST(CpuGuard, NamesADispatchThatDoesNotWriteItsOwnMemoryAndNothingElse) {
+  fill_under_guard(4);
+  test::expect_error<GraphError>(
+      [] { fill_under_guard(5); },
+      "dispatch 0 (ones) wrote memory that is not its own: byte 16 of the arena, where no buffer is");
+  test::expect_error<GraphError>([] { fill_under_guard(3); }, "dispatch 0 (ones) did not write element 3 of four");
+}
+
 TEST(CpuProgram, ReportsMemoryAndTime) {
   auto trainer = small_trainer(cpu_with(1));
   trainer.prepare(small_batch(0));

@@ -54,12 +54,6 @@ std::vector<Tensor> checked_outputs(const Case& sample, const Instance& instance
   return outputs;
 }
 
-std::vector<TensorId> ids(const std::vector<Tensor>& tensors) {
-  std::vector<TensorId> list;
-  for (const Tensor& tensor : tensors) list.push_back(tensor.id());
-  return list;
-}
-
 // Runs `body` in a trace with the case in it; nothing where there is nothing to differentiate.
 template <class Body>
 std::optional<Differentiated> differentiate(Op op, const Case& sample, DType floats, Body body) {
@@ -76,6 +70,12 @@ std::optional<Differentiated> differentiate(Op op, const Case& sample, DType flo
 }
 
 }  // namespace
+
+std::vector<TensorId> ids(const std::vector<Tensor>& tensors) {
+  std::vector<TensorId> list;
+  for (const Tensor& tensor : tensors) list.push_back(tensor.id());
+  return list;
+}
 
 std::vector<Mismatch> check_gradient(const Differentiated& it) {
   std::vector<TensorId> moved;

@@ -22,6 +22,8 @@ struct Mismatch {
   std::string message;
 };
 
+std::vector<TensorId> ids(const std::vector<Tensor>& tensors);
+
 /// Compares the gradients with central differences of the scalar in f64, along single elements and along random
 /// directions; gives what differs.
 std::vector<Mismatch> check_gradient(const Differentiated& it);

@@ -62,7 +62,8 @@ void expect_same_bits(const TensorMap& a, const TensorMap& b, const std::string&
   for (const auto& [name, tensor] : a) EXPECT_TRUE(tensor == b.at(name)) << name << " differs: " << what;
 }
 
-void expect_reference(const Sample& sample, const TensorMap& computed, const std::string& what) {
+void expect_reference(const Sample& sample, const TensorMap& computed, const std::string& what,
+                      const Tolerance& tolerance) {
   std::vector<TensorId> keep;
   for (const NamedTensor& output : sample.graph.outputs) keep.push_back(output.tensor);
   auto inputs = sample.inputs;
@@ -71,7 +72,7 @@ void expect_reference(const Sample& sample, const TensorMap& computed, const std
   for (std::size_t i = 0; i < keep.size(); ++i) {
     const HostTensor& own = computed.at(sample.graph.outputs[i].name);
     ASSERT_EQ(own.shape(), wanted[i].shape);
-    EXPECT_EQ(difference(to_value(own).data, wanted[i].data, Tolerance{1e-4, 2e-5, 1e-4}), std::nullopt)
+    EXPECT_EQ(difference(to_value(own).data, wanted[i].data, tolerance), std::nullopt)
         << sample.graph.outputs[i].name << " " << what;
   }
 }

@@ -8,6 +8,7 @@
 #include <jerboa/runtime/session.h>
 
 #include "ops/case.h"
+#include "verify/compare.h"
 
 namespace jerboa::test {
 
@@ -24,7 +25,8 @@ Sample sample_of(Op op, const Case& sample);
 TensorMap outputs_on(const Device& device, const Sample& sample);
 
 /// Fails a test unless this is what the reference computes in f64.
-void expect_reference(const Sample& sample, const TensorMap& computed, const std::string& what);
+void expect_reference(const Sample& sample, const TensorMap& computed, const std::string& what,
+                      const Tolerance& tolerance = {1e-4, 2e-5, 1e-4});
 void expect_same_bits(const TensorMap& a, const TensorMap& b, const std::string& what);
 
 /// The ops that engines compute: all but the leaves.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 namespace jerboa {
@@ -23,5 +24,29 @@ class SplitMix {
  private:
   std::uint64_t state_;
 };
+
+/// Two words of 32 bits: a key, a counter, or what Threefry makes of them.
+struct WordPair {
+  std::uint32_t first = 0, second = 0;
+
+  friend bool operator==(const WordPair&, const WordPair&) = default;
+};
+
+/// Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"): a counter through
+/// additions, rotations and exclusive ors. For random numbers inside graphs.
+constexpr WordPair threefry(WordPair key, WordPair counter) {
+  constexpr int rotations[] = {13, 15, 26, 6, 17, 29, 16, 24};
+  const std::uint32_t keys[] = {key.first, key.second, 0x1bd11bdau ^ key.first ^ key.second};
+  WordPair x{counter.first + keys[0], counter.second + keys[1]};
+  for (std::uint32_t round = 0; round < 20; ++round) {
+    x.first += x.second;
+    x.second = std::rotl(x.second, rotations[round % 8]) ^ x.first;
+    if (round % 4 != 3) continue;
+    const std::uint32_t injection = round / 4 + 1;
+    x.first += keys[injection % 3];
+    x.second += keys[(injection + 1) % 3] + injection;
+  }
+  return x;
+}
 
 }  // namespace jerboa

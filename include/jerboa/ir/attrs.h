@@ -187,6 +187,9 @@ struct RopeAttrs {
   JERBOA_FIELDS(base, dims, interleaved, inverse, scaling, factor, low_freq_factor, high_freq_factor, beta_fast,
                 beta_slow, attention_factor, original_context)
 };
+/// A float mask of this type that is so low or lower hides a key from attention, as false does.
+constexpr double hidden_key(DType dtype) { return dtype == DType::f16 ? -65504 : -1e8; }
+
 struct AttentionAttrs {
   double scale = 0;  ///< 0: 1 / sqrt(size of a head)
   bool causal = false;

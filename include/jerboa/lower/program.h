@@ -21,6 +21,7 @@ struct Target {
   std::int64_t offset_alignment = 64;  ///< of a binding in its buffer, bytes
   bool separate_arenas = false;        ///< a buffer must not be bound for reading and writing in one dispatch
   bool fuse = true;                    ///< off: one kernel a node, to compare against
+  bool recompute = true;               ///< off: nothing is computed again to save memory, to compare against
   bool plan = true;                    ///< off: every tensor has memory of its own, to compare against
   // Of GPUs:
   int max_workgroups = 65535;  ///< in each dimension of a dispatch
@@ -116,6 +117,9 @@ struct KernelSpec {
   Op reduction = Op::sum;              ///< of reduce
   int bindings = 0;  ///< one that is loaded and stored is in place: loads and store have one map, stores come last
 };
+
+/// Which of its bindings a kernel writes.
+std::vector<bool> written_bindings(const KernelSpec& kernel);
 
 /// Memory that a program's kernels bind.
 struct Buffer {

@@ -23,6 +23,7 @@ struct AttentionInputs {
 
   // Optional: null where absent. A mask's strides are those of batch, head, time and key, 0 where it broadcasts.
   const float* mask_float = nullptr;         ///< added to the scores
+  float mask_hidden = -1e8F;                 ///< a float mask so low, or lower, hides the key
   const std::uint32_t* mask_bool = nullptr;  ///< 0: not seen
   std::array<std::int64_t, 4> mask_strides{};
   const float* sinks = nullptr;           ///< [heads]

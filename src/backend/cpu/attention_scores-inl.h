@@ -41,6 +41,7 @@ inline HWY_NOINLINE void finish_scores(const AttentionInputs& a, const QueryRows
   alignas(64) float added_buffer[key_tile];
   alignas(64) std::uint32_t seen_buffer[key_tile];
   const Floats cap = hn::Set(d, a.soft_cap), inverse_cap = hn::Set(d, a.soft_cap > 0 ? 1 / a.soft_cap : 0);
+  const Floats hidden = hn::Set(d, a.mask_hidden);
   for (std::int64_t r = span.row; r < span.row + span.rows; ++r) {
     float* row = scores + r * key_tile;
     const float* added = a.mask_float != nullptr ? mask_row(a, a.mask_float, rows, keys, r, added_buffer) : nullptr;
@@ -53,9 +54,13 @@ inline HWY_NOINLINE void finish_scores(const AttentionInputs& a, const QueryRows
         if (slopes != nullptr) hn::StoreU(hn::NegMulAdd(bent, bent, hn::Set(d, 1.0F)), d, slopes + r * key_tile + c);
         score = hn::Mul(bent, cap);
       }
-      if (added != nullptr) score = hn::Add(score, hn::LoadU(d, added + c));
       const auto position = hn::LoadU(di, keys.position.data() + c);
       auto visible = hn::AndNot(hn::Lt(position, low), hn::Lt(position, high));
+      if (added != nullptr) {
+        const Floats own = hn::LoadU(d, added + c);
+        score = hn::Add(score, own);
+        visible = hn::AndNot(hn::RebindMask(di, hn::Le(own, hidden)), visible);
+      }
       if (seen != nullptr) {
         const auto flags = hn::BitCast(di, hn::LoadU(hn::RebindToUnsigned<FloatTag>(), seen + c));
         visible = hn::AndNot(hn::Eq(flags, hn::Zero(di)), visible);

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <fmt/format.h>
 #include <map>
 
@@ -8,6 +7,7 @@
 #include <jerboa/base/error.h>
 #include <jerboa/lower/lower.h>
 
+#include "backend/cpu/guard.h"
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/pack.h"
 
@@ -20,11 +20,13 @@ using cpu::Workers;
 // Memory that may be read, and its tail written, a vector past the end.
 class PaddedBytes {
  public:
-  explicit PaddedBytes(std::int64_t size) { scratch_.get(size + 4 * cpu::vector_padding); }
+  explicit PaddedBytes(std::int64_t size) : size_(size + 4 * cpu::vector_padding) { scratch_.get(size_); }
+  std::int64_t size() const { return size_; }
   std::byte* data() { return scratch_.get(std::ptrdiff_t{0}); }
   const std::byte* data() const { return scratch_.get(std::ptrdiff_t{0}); }
 
  private:
+  std::int64_t size_;
   mutable cpu::Scratch<std::byte> scratch_;
 };
 
@@ -36,13 +38,14 @@ class CpuTensor final : public DeviceTensor {
         bytes_(HostTensor(dtype, sizes).bytes().size()),
         memory_(static_cast<std::int64_t>(bytes_)) {}
 
-  void upload(const HostTensor& values) override { std::memcpy(memory_.data(), values.bytes().data(), bytes_); }
+  void upload(const HostTensor& values) override { std::copy_n(values.bytes().data(), bytes_, memory_.data()); }
   HostTensor download() const override {
     HostTensor values(dtype_, sizes_);
-    std::memcpy(values.bytes().data(), memory_.data(), bytes_);
+    std::copy_n(memory_.data(), bytes_, values.bytes().data());
     return values;
   }
   std::byte* data() { return memory_.data(); }
+  std::int64_t padded_size() const { return memory_.size(); }
 
  private:
   DType dtype_;
@@ -62,9 +65,8 @@ class CpuResults final : public RunResults {
 
 class CpuExecutable final : public Executable {
  public:
-  CpuExecutable(Program program, const FindStorage& storage, std::shared_ptr<Workers> workers,
-                const CpuOptions& options)
-      : program_(std::move(program)), workers_(std::move(workers)), options_(options) {
+  CpuExecutable(Program program, const FindStorage& storage, std::shared_ptr<Workers> workers, CpuOptions options)
+      : program_(std::move(program)), workers_(std::move(workers)), options_(std::move(options)) {
     for (const std::int64_t bytes : program_.arenas) arenas_.emplace_back(bytes);
     for (const Buffer& buffer : program_.buffers) {
       Memory memory;
@@ -90,7 +92,10 @@ class CpuExecutable final : public Executable {
       if (program_.buffers[i].where == Buffer::Where::input)
         // Kernels only read inputs.
         memory_[i] = {const_cast<std::byte*>(request.inputs.at(program_.buffers[i].name).bytes().data()), false};
-    for (std::size_t i = 0; i < program_.dispatches.size(); ++i) run_dispatch(i);
+    if (options_.guard)
+      run_guarded(request);
+    else
+      for (std::size_t i = 0; i < program_.dispatches.size(); ++i) run_dispatch(i);
     std::map<std::string, HostTensor> values;
     for (const Readable& output : program_.outputs) values.emplace(output.name, read(output, request.symbols));
     for (const Readable& capture : program_.captures)
@@ -166,6 +171,26 @@ class CpuExecutable final : public Executable {
     const auto seconds = [](auto from, auto to) { return std::chrono::duration<double>(to - from).count(); };
     times_.push_back({program_.dispatches[number].parts[0].label, describe(number),
                       seconds(start, std::chrono::steady_clock::now()), seconds(profiling_since_, start)});
+  }
+
+  void run_guarded(const RunRequest& request) {
+    std::vector<cpu::Guard::Region> persistent, scratch;
+    for (const auto& tensor : storage_) persistent.push_back({"the storage", tensor->data(), tensor->padded_size()});
+    std::vector<std::byte*> memory;
+    for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
+      const Buffer& buffer = program_.buffers[i];
+      memory.push_back(memory_[i].data);
+      if (buffer.where == Buffer::Where::constant || buffer.where == Buffer::Where::input)
+        persistent.push_back(
+            {buffer.name, memory_[i].data, buffer.elements.evaluate(request.symbols) * bits(buffer.dtype) / 8});
+    }
+    for (PaddedBytes& arena : arenas_) scratch.push_back({"the arena", arena.data(), arena.size()});
+    cpu::Guard guard(program_, request.symbols, std::move(memory), std::move(persistent), scratch);
+    for (std::size_t i = 0; i < program_.dispatches.size(); ++i) {
+      guard.before(i);
+      run_dispatch(i);
+      guard.after(i);
+    }
   }
 
   std::string describe(std::size_t number) const {

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <numeric>
 
 #include "backend/cpu/kernel.h"
@@ -18,7 +17,10 @@ std::int64_t pieces(std::int64_t total, std::int64_t size) { return (total + siz
 class ColumnReduce final : public Kernel {
  public:
   ColumnReduce(const KernelSpec& kernel, const SymbolValues& symbols)
-      : op_(kernel.reduction), value_(kernel.stores[0].value), machine_(kernel, symbols, order(kernel)) {
+      : op_(kernel.reduction),
+        value_(kernel.stores[0].value),
+        neutral_(neutral_f32(op_, kernel.stores[0].dtype)),
+        machine_(kernel, symbols, order(kernel)) {
     chunk_rows_ = std::max<std::int64_t>(16, pieces(machine_.rows(), max_chunks));
     chunks_ = pieces(machine_.rows(), chunk_rows_);
     block_ = std::min<std::int64_t>(machine_.columns(), tile_elements);
@@ -31,7 +33,7 @@ class ColumnReduce final : public Kernel {
     const auto partial = [&](std::int64_t chunk, std::int64_t block) {
       return partials_.data() + (chunk * blocks_ + block) * padded;
     };
-    if (chunks_ == 0) std::fill(partials_.begin(), partials_.end(), neutral());
+    if (chunks_ == 0) std::fill(partials_.begin(), partials_.end(), neutral_);
     workers.pool.run(chunks_ * blocks_, [&](std::int64_t number, int worker) {
       const std::int64_t chunk = number / blocks_, block = number % blocks_;
       add_up(chunk, block, partial(chunk, block), memory, workers.of(worker));
@@ -53,18 +55,12 @@ class ColumnReduce final : public Kernel {
     return shape;
   }
 
-  float neutral() const {
-    if (op_ == Op::max) return std::numeric_limits<float>::lowest();
-    if (op_ == Op::min) return std::numeric_limits<float>::max();
-    return 0;
-  }
-
   void add_up(std::int64_t chunk, std::int64_t block, float* total, const std::vector<Memory>& memory,
               TileMemory& scratch) {
     const std::int64_t columns = std::min(block_, machine_.columns() - block * block_);
     const std::int64_t end = std::min(machine_.rows(), (chunk + 1) * chunk_rows_);
     const std::int64_t step = std::max<std::int64_t>(1, tile_elements / columns);
-    std::fill_n(total, columns + vector_padding, neutral());
+    std::fill_n(total, columns + vector_padding, neutral_);
     for (std::int64_t row = chunk * chunk_rows_; row < end; row += step) {
       const std::int64_t rows = std::min(step, end - row);
       const float* values =
@@ -75,6 +71,7 @@ class ColumnReduce final : public Kernel {
 
   Op op_;
   int value_;
+  float neutral_;
   TileMachine machine_;
   std::int64_t chunk_rows_ = 1, chunks_ = 0, block_ = 1, blocks_ = 0;
   std::vector<float> partials_;

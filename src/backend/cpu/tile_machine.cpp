@@ -266,7 +266,7 @@ template <class T>
 void load_strided(float* out, const T* from, std::int64_t stride, std::int64_t count) {
   if constexpr (std::is_same_v<T, float>) {
     if (stride == 1) {
-      std::memcpy(out, from, static_cast<std::size_t>(count) * sizeof(float));
+      std::copy_n(from, count, out);
       return;
     }
   }
@@ -307,7 +307,7 @@ void store_values(const float* from, std::int64_t from_stride, std::byte* memory
   }
   auto* to = reinterpret_cast<float*>(memory) + offset;
   if (stride == 1 && from_stride == 1) {
-    std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
+    std::copy_n(from, count, to);
     return;
   }
   for (std::int64_t i = 0; i < count; ++i) to[i * stride] = from[i * from_stride];
@@ -515,7 +515,7 @@ void reduce_row(Op op, DType dtype, const float* x, std::int64_t count, float* r
     return;
   }
   if (is_float(dtype)) {
-    *result = reduce_f32(op, x, count);
+    *result = count == 0 ? neutral_f32(op, dtype) : reduce_f32(op, x, count);
     return;
   }
   const auto fold = [&]<class T>(T) {

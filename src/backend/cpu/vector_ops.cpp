@@ -313,12 +313,12 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <numbers>
 
 #include <jerboa/base/float16.h>
+#include <jerboa/base/random.h>
 
 namespace jerboa::cpu {
 namespace {
@@ -468,33 +468,13 @@ void power(const VectorCall& call) {
   map2<float, float>(call, [](float a, float b) { return std::pow(a, b); });
 }
 
-std::uint32_t rotate(std::uint32_t x, int by) { return std::rotl(x, by); }
-
-// Threefry-2x32 with 20 rounds: a counter through additions, rotations and exclusive ors.
-std::pair<std::uint32_t, std::uint32_t> threefry(std::uint32_t key0, std::uint32_t key1, std::uint32_t x0,
-                                                 std::uint32_t x1) {
-  constexpr int rotations[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
-  const std::uint32_t keys[3] = {key0, key1, key0 ^ key1 ^ 0x1bd11bdau};
-  x0 += keys[0];
-  x1 += keys[1];
-  for (std::uint32_t round = 0; round < 5; ++round) {
-    for (const int by : rotations[round % 2]) {
-      x0 += x1;
-      x1 = rotate(x1, by) ^ x0;
-    }
-    x0 += keys[(round + 1) % 3];
-    x1 += keys[(round + 2) % 3] + round + 1;
-  }
-  return {x0, x1};
-}
-
 void random_numbers(const VectorCall& call) {
   const auto* element = static_cast<const std::int32_t*>(call.a);
   const auto key0 = *static_cast<const std::uint32_t*>(call.b), key1 = *static_cast<const std::uint32_t*>(call.c);
   auto* y = static_cast<float*>(call.y);
   const auto stream = static_cast<std::uint32_t>(call.number);
   for (std::int64_t i = 0; i < call.count; ++i) {
-    const auto [x0, x1] = threefry(key0, key1, static_cast<std::uint32_t>(element[call.a_scalar ? 0 : i]), stream);
+    const auto [x0, x1] = threefry({key0, key1}, {static_cast<std::uint32_t>(element[call.a_scalar ? 0 : i]), stream});
     if (call.index == static_cast<int>(Distribution::uniform)) {
       y[i] = static_cast<float>(x0 >> 8) * 0x1p-24f;
     } else {
@@ -598,6 +578,14 @@ VectorFunction mul_add_function(MulAdd form) {
     case MulAdd::minus_product: return &HWY_DYNAMIC_DISPATCH(f_minus_mul);
   }
   return nullptr;
+}
+
+float neutral_f32(Op op, DType dtype) {
+  if (op != Op::max && op != Op::min) return 0;
+  const float highest = dtype == DType::f16    ? 65504.0F
+                        : dtype == DType::bf16 ? 0x1.fep127F
+                                               : std::numeric_limits<float>::max();
+  return op == Op::max ? -highest : highest;
 }
 
 float reduce_f32(Op op, const float* x, std::int64_t count) {

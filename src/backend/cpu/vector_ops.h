@@ -31,8 +31,9 @@ VectorFunction vector_function(Op op, DType operand, DType result);
 enum class MulAdd : std::uint8_t { plus, minus, minus_product };
 VectorFunction mul_add_function(MulAdd form);
 
-/// The sum, maximum or minimum of a run, in an order that depends on the count alone. Of no elements: the op's neutral
-/// value.
+/// What a sum, maximum or minimum of no elements of this type is.
+float neutral_f32(Op op, DType dtype);
+/// The sum, maximum or minimum of a run of f32, in an order that depends on the count alone.
 float reduce_f32(Op op, const float* x, std::int64_t count);
 /// y[i] = op(y[i], x[i])
 void accumulate_f32(Op op, float* y, const float* x, std::int64_t count);

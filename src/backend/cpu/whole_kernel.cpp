@@ -118,6 +118,7 @@ void fill_attention(AttentionInputs& problem, WholeCall& call, const A& attrs, s
       problem.mask_bool = reinterpret_cast<const std::uint32_t*>(values);
     else
       problem.mask_float = values;
+    problem.mask_hidden = static_cast<float>(hidden_key(own.dtype));
   }
   problem.sinks = call.contiguous(mask + 1);
   problem.lengths = call.contiguous_integers(mask + 2);

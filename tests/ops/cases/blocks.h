@@ -71,6 +71,9 @@ inline std::vector<AttentionSample> attention_samples() {
   const Shape q{2, 4, 5, 3}, k{2, 2, 5, 3}, small{2, 2, 3, 4};
   const AttentionAttrs causal{0, true, 0, 0, false};
   const Draw none = absent();
+  constexpr double low = -1e9, lowest = -3e38;  // rows that are hidden in part, wholly, and not at all
+  const std::vector<double> hiding{0, low, 0.5,    low,    1,      low,    low,    low, low, low, 1, 0, low,
+                                   0, 2,   lowest, lowest, lowest, lowest, lowest, 0,   0,   1,   0, 0};
   return {{{2, 2, 5, 4}, {2, 2, 5, 4}, {2, 2, 5, 4}, causal, {none, none, none, none}},
           {q, k, k, causal, {none, none, none, none}},
           {q, k, {2, 2, 5, 7}, {0.4, false, 0, 0, false}, {none, none, none, none}},
@@ -80,6 +83,8 @@ inline std::vector<AttentionSample> attention_samples() {
           {q, k, k, {0, true, 3, 2, false}, {any({5, 5}), any({4}), none, none}},
           {q, k, k, {}, {any({2, 1, 5, 5}), none, none, none}},
           {q, k, k, {}, {any({4, 1, 5}), none, none, none}},
+          {q, k, k, {}, {given({5, 5}, hiding, DType::f32), none, none, none}},
+          {q, k, k, causal, {given({5, 5}, hiding, DType::f32), any({4}), none, none}},
           {q, k, k, {}, {flags({2, 4, 5, 5}), any({4}), none, none}},
           {q, k, k, {}, {flags({5, 5}), none, none, none}},
           {{2, 4, 2, 3}, k, k, causal, {none, none, none, none}},

@@ -54,7 +54,9 @@ struct Attention {
     if (lengths != nullptr && key >= static_cast<std::int64_t>(lengths->data[b])) return false;
     if (attrs.causal && key > query) return false;
     if (attrs.window > 0 && key <= query - attrs.window) return false;
-    return mask == nullptr || mask->dtype != DType::boolean || mask->data[mask_at(b, h, t, s)] != 0;
+    if (mask == nullptr) return true;
+    const double own = mask->data[mask_at(b, h, t, s)];
+    return mask->dtype == DType::boolean ? own != 0 : own > hidden_key(mask->dtype);
   }
 };
 

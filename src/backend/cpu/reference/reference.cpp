@@ -129,14 +129,16 @@ class Run {
 
 Value to_value(const HostTensor& tensor) {
   Value value{tensor.dtype(), tensor.shape(), {}};
-  value.data.reserve(static_cast<std::size_t>(tensor.size()));
-  for (std::int64_t i = 0; i < tensor.size(); ++i) value.data.push_back(tensor.number(i));
+  const std::int64_t size = tensor.size();
+  value.data.reserve(static_cast<std::size_t>(size));
+  for (std::int64_t i = 0; i < size; ++i) value.data.push_back(tensor.number(i));
   return value;
 }
 
 HostTensor to_host(const Value& value) {
   HostTensor tensor(value.dtype, value.shape);
-  for (std::int64_t i = 0; i < tensor.size(); ++i) tensor.set_number(i, value.data[static_cast<std::size_t>(i)]);
+  const std::int64_t size = tensor.size();
+  for (std::int64_t i = 0; i < size; ++i) tensor.set_number(i, value.data[static_cast<std::size_t>(i)]);
   return tensor;
 }
 
