@@ -59,6 +59,20 @@ TEST(WebGpuTraining, GoesOnFromACheckpointToTheSameBits) {
   EXPECT_TRUE(everything(loaded.session()) == everything(trainer.session()));
 }
 
+TEST(WebGpuTraining, OfASavedProgramGivesTheSameBits) {
+  const TempFolder folder;
+  const Device device = Device::webgpu();
+  auto trainer = small_trainer(device);
+  trainer.step(small_batch(0));
+  trainer.save(folder / "checkpoint");
+  trainer.session().save_program(folder / "step.jerboa");
+  Session program = Session::load_program(folder / "step.jerboa", device);
+  program.load(folder / "checkpoint");
+  for (int step = 1; step < 4; ++step)
+    EXPECT_EQ(program.run(small_step, small_batch(step)).loss(), trainer.step(small_batch(step)).loss());
+  EXPECT_TRUE(program.download_params() == trainer.session().download_params());
+}
+
 TEST(WebGpuTraining, AForwardSiblingSeesNewParameters) {
   auto trainer = small_trainer(Device::webgpu());
   trainer.prepare(small_batch(0));
