@@ -81,8 +81,8 @@ Timing time_tile(Backend& backend, const Size& size, const wgsl::MatmulTile& til
   const Sizes a_shape = size.transpose_a ? Sizes{size.inner, size.rows} : Sizes{size.rows, size.inner};
   const Sizes b_shape = size.transpose_b ? Sizes{size.columns, size.inner} : Sizes{size.inner, size.columns};
   const HostTensor a = numbers(a_shape, 1), b = numbers(b_shape, 2);
-  std::map<std::string, std::shared_ptr<DeviceTensor>> storage{{"a", backend.allocate("a", DType::f32, a_shape)},
-                                                               {"b", backend.allocate("b", DType::f32, b_shape)}};
+  std::map<std::string, std::shared_ptr<DeviceTensor>> storage{{"a", backend.allocate(DType::f32, a_shape, "a")},
+                                                               {"b", backend.allocate(DType::f32, b_shape, "b")}};
   storage.at("a")->upload(a);
   storage.at("b")->upload(b);
   const auto executable = backend.load(program, [&](const std::string& name) { return storage.at(name); });

@@ -49,6 +49,10 @@ void write_score(Shader& shader, const Attention& attention) {
     place = shader.place(attention.mask->offset, attention.mask_strides(), {"batch", "head", "time", "key"});
   const bool boolean = attention.mask != nullptr && attention.mask->dtype == DType::boolean;
   if (boolean) shader.line("seen = seen & {};", shader.load(attention.mask->binding, place));
+  if (attention.mask != nullptr && !boolean) {
+    shader.line("let bias = {};", shader.load(attention.mask->binding, place));
+    shader.line("seen = seen & (bias > {});", literal(hidden_key(attention.mask->dtype), DType::f32));
+  }
   const double given = attention.attrs.scale;
   std::string scale;
   if (given == 0 && !attention.size.is_constant())
@@ -63,7 +67,7 @@ void write_score(Shader& shader, const Attention& attention) {
     shader.line("slope *= 1.0 - bent * bent;");
     shader.line("result = bent * {};", cap);
   }
-  if (attention.mask != nullptr && !boolean) shader.line("result += {};", shader.load(attention.mask->binding, place));
+  if (attention.mask != nullptr && !boolean) shader.line("result += bias;");
   shader.line("return select(vec2f({}, 0.0), vec2f(result, slope), seen);", unseen_score);
   shader.end_function();
 }

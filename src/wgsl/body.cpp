@@ -125,17 +125,18 @@ std::string apply(Shader& shader, const Instruction& own, DType operand, const s
 }
 
 std::string neutral(Op reduction, DType dtype) {
-  const bool floats = is_float(dtype);
   if (reduction == Op::all_finite) return "true";
-  if (reduction == Op::max || reduction == Op::argmax) {
-    if (dtype == DType::i32) return literal(std::numeric_limits<std::int32_t>::min(), dtype);
-    return literal(floats ? std::numeric_limits<float>::lowest() : 0, dtype);
+  const bool highest = reduction == Op::min;
+  if (!highest && reduction != Op::max && reduction != Op::argmax) return literal(0, dtype);
+  const double sign = highest ? 1 : -1;
+  switch (dtype) {
+    case DType::f16: return literal(sign * 65504, dtype);
+    case DType::bf16: return literal(sign * 0x1.fep127, dtype);
+    case DType::i32:
+      return literal(highest ? std::numeric_limits<std::int32_t>::max() : std::numeric_limits<std::int32_t>::min(), dtype);
+    case DType::u32: return highest ? "4294967295u" : "0u";
+    default: return literal(sign * static_cast<double>(std::numeric_limits<float>::max()), dtype);
   }
-  if (reduction == Op::min) {
-    if (dtype == DType::i32) return literal(std::numeric_limits<std::int32_t>::max(), dtype);
-    return floats ? literal(std::numeric_limits<float>::max(), dtype) : "4294967295u";
-  }
-  return literal(0, dtype);
 }
 
 std::string combine(Op reduction, DType, const std::string& a, const std::string& b) {

@@ -471,10 +471,14 @@ void write_matmul(KernelWriter& writer) {
   MatmulTile tile{128, 128, 16, 8, 8};
   if (groups(tile) < enough_groups) tile = {128, 64, 16, 8, 4};
   if (groups(tile) < enough_groups) tile = {64, 64, 16, 8, 4};
+  // A short product is better cut into smaller tiles than into chunks, which need a second shader.
+  constexpr std::int64_t short_inner = 256;
+  if (groups(tile) < enough_groups && inner <= short_inner) tile = {32, 64, 16, 4, 4};
+  if (groups(tile) < enough_groups && inner <= short_inner) tile = {32, 32, 16, 4, 4};
   if (rows <= 32 || columns <= 32) tile = {32, 32, 16, 4, 4};
   if (tile.workgroup_bytes() > writer.target().workgroup_bytes) tile.inner /= 2;
   std::int64_t chunks = 1;
-  if (groups(tile) < enough_groups)
+  if (groups(tile) < enough_groups && inner > short_inner)
     while (groups(tile) * chunks < enough_groups_in_chunks && inner / (chunks * 2) >= 128 && chunks < 64) chunks *= 2;
   TiledMatmul(writer, problem, tile, chunks).write();
 }

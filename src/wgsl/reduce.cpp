@@ -31,6 +31,15 @@ Split split(const KernelSpec& kernel, std::int64_t kept, std::int64_t reduced, c
     while (split.kept_lanes < std::min<std::int64_t>(threads, 32) && split.kept_lanes < kept) split.kept_lanes *= 2;
   while (split.kept_lanes * split.reduced_lanes < threads && split.reduced_lanes * 4 < reduced) split.reduced_lanes *= 2;
   if (kernel.reduction == Op::argmax) return split;
+  // Of few elements a second shader would take longer than what it saves.
+  constexpr std::int64_t few = 2048;
+  if (reduced <= few) {
+    while (along_kept && split.kept_lanes > 8 && split.reduced_lanes * 8 < reduced) {
+      split.kept_lanes /= 2;
+      split.reduced_lanes *= 2;
+    }
+    return split;
+  }
   // Enough workgroups to fill a device, and enough elements for each thread to be worth it.
   const std::int64_t groups = (kept + split.kept_lanes - 1) / split.kept_lanes;
   constexpr std::int64_t wanted_groups = 256;
@@ -54,10 +63,10 @@ void write_reduce(KernelWriter& writer) {
   const int partials = parts.chunks > 1 ? writer.workspace(partial_type, kept_count * Dim(parts.chunks)) : -1;
 
   Shader shader = writer.shader("reduce", threads);
-  // Threads that share an element stand next to each other.
-  shader.line("let part_lane = lane % {}u;", parts.reduced_lanes);
+  // Threads of neighbouring elements stand next to each other: they read what is next to each other.
+  shader.line("let part_lane = lane / {}u;", parts.kept_lanes);
   shader.line("let chunk = group % {}u;", parts.chunks);
-  shader.line("let wanted = (group / {}u) * {}u + lane / {}u;", parts.chunks, parts.kept_lanes, parts.reduced_lanes);
+  shader.line("let wanted = (group / {}u) * {}u + lane % {}u;", parts.chunks, parts.kept_lanes, parts.kept_lanes);
   shader.line("let in_range = wanted < {};", shader.size(kept_count));
   shader.line("let element = min(wanted, {} - 1u);", shader.size(kept_count));
   std::vector<std::string> kept_indices = shader.split_index("element", kept);
@@ -72,7 +81,7 @@ void write_reduce(KernelWriter& writer) {
   BodyWriter body(shader, kernel, std::move(indices));
   total.add(body.value(store.value), "number");
   shader.close();
-  const std::string result = total.finish(parts.reduced_lanes, "part_lane", threads);
+  const std::string result = total.finish(parts.reduced_lanes, "part_lane", threads, parts.kept_lanes);
   kept_indices.resize(kernel.domain.size(), "0u");
   const std::string place = shader.place(store.map, kept_indices);
   shader.open("if (in_range && part_lane == 0u) {{");

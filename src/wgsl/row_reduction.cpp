@@ -30,7 +30,7 @@ void RowReduction::add(const std::string& value, const std::string& index) {
   }
 }
 
-std::string RowReduction::finish(int lanes, const std::string& lane, int threads) {
+std::string RowReduction::finish(int lanes, const std::string& lane, int threads, int apart) {
   const bool places = op_ == Op::argmax;
   if (lanes > 1) {
     const std::string parts = shader_.fresh("parts"), part_places = shader_.fresh("part_places");
@@ -46,9 +46,9 @@ std::string RowReduction::finish(int lanes, const std::string& lane, int threads
     for (int step = lanes / 2; step > 0; step /= 2) {
       shader_.barrier();
       shader_.open("if ({} < {}u) {{", lane, step);
-      const std::string other = fmt::format("{}[lane + {}u]", parts, step);
+      const std::string other = fmt::format("{}[lane + {}u]", parts, step * apart);
       if (places) {
-        const std::string place = fmt::format("{}[lane + {}u]", part_places, step);
+        const std::string place = fmt::format("{}[lane + {}u]", part_places, step * apart);
         shader_.line("let other = {}; let other_place = {};", other, place);
         shader_.line(
             "if (other_place != 0xffffffffu && ({1} == 0xffffffffu || other > {0} || (other == {0} && other_place < {1}))) "
@@ -61,7 +61,7 @@ std::string RowReduction::finish(int lanes, const std::string& lane, int threads
       shader_.close();
     }
     shader_.barrier();
-    const std::string first = fmt::format("lane - {}", lane);
+    const std::string first = apart == 1 ? fmt::format("lane - {}", lane) : fmt::format("lane - {} * {}u", lane, apart);
     const std::string result = places ? part_places : parts;
     std::string text = fmt::format("{}[{}]", result, first);
     if (boolean) text = fmt::format("({} != 0u)", text);

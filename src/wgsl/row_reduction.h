@@ -21,8 +21,8 @@ class RowReduction {
   /// Takes up one element; `index` is its number in the row, for argmax.
   void add(const std::string& value, const std::string& index);
   /// The result, known to all threads of the row. `lanes` threads hold parts of a row, `lane` is the thread's number
-  /// among them, `threads` are all of the workgroup.
-  std::string finish(int lanes, const std::string& lane, int threads);
+  /// among them, `threads` are all of the workgroup. The threads of a row stand `apart` from each other.
+  std::string finish(int lanes, const std::string& lane, int threads, int apart = 1);
 
  private:
   std::string combine_with(const std::string& other, const std::string& other_index) const;

@@ -175,7 +175,7 @@ TEST(CpuProgram, KeepsWhatAKernelLoadedFromMemoryThatItWrites) {
   program.arenas = {size * 4};
   program.outputs = {{"old", DType::f32, {size}, 1, 0, {1}}};
   const auto backend = make_cpu_backend();
-  const auto storage = backend->allocate("state", DType::f32, {size});
+  const auto storage = backend->allocate(DType::f32, {size}, "state");
   storage->upload(HostTensor({size}, std::vector<float>(size, 3)));
   const auto results = backend->load(program, [&](const std::string&) { return std::shared_ptr(storage); })
                            ->run({.inputs = {}, .symbols = {}, .captures = {}});
