@@ -150,8 +150,8 @@ std::string forward(const OpInfo& row) {
   return "yes";
 }
 
-// What the CPU engine makes of an op; a row that it has no kernel for does not compile.
-std::string on_cpu(const OpInfo& row) {
+// What the CPU engine and WebGPU make of an op; a row that either has no kernel for does not compile.
+std::string on_engines(const OpInfo& row) {
   switch (row.lowering) {
     case Lowering::View: return "a view";
     case Lowering::Map:
@@ -171,14 +171,15 @@ std::string support_page() {
       "gradient and a gradient of that gradient, all checked against differences in f64, and how each engine computes "
       "it. Zero: the op is piecewise constant and passes nothing back. No: an error says so, with the user's line; "
       "the op that stands in the way is named where it is another.\n\n"
-      "| op | cases | forward | gradient | gradient of gradient | reference | CPU |\n|---|---|---|---|---|---|---|\n";
+      "| op | cases | forward | gradient | gradient of gradient | reference | CPU and WebGPU "
+      "|\n|---|---|---|---|---|---|---|\n";
   const auto first = [](Op op, const test::Case& sample) { return test::first_order(op, sample); };
   for (const OpInfo& row : op_table()) {
     if (row.lowering == Lowering::Leaf) continue;
     const std::string reference = row.lowering == Lowering::Decompose ? "by decomposition" : "own";
     page +=
         fmt::format("| `{}` | {} | {} | {} | {} | {} | {} |\n", row.name, test::cases_of(row.op).size(), forward(row),
-                    differentiable(row, first), differentiable(row, test::second_order), reference, on_cpu(row));
+                    differentiable(row, first), differentiable(row, test::second_order), reference, on_engines(row));
   }
   return page;
 }

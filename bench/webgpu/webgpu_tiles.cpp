@@ -117,33 +117,39 @@ Timing time_tile(Backend& backend, const Size& size, const wgsl::MatmulTile& til
 void run(const std::string& adapter) {
   const auto backend = make_webgpu_backend({.adapter = adapter});
   const bool tiny = webgpu_target(*backend).software;
-  std::vector<Size> sizes{{4096, 4096, 4096},        {1024, 1024, 1024},      {1024, 256, 768, false, true},
-                          {1024, 256, 1024, false, true}, {1024, 1024, 256, false, true}, {256, 1024, 768, true, false},
-                          {8192, 768, 3072, false, true}, {768, 8192, 3072, true, false}, {8192, 768, 50304, false, true}};
+  std::vector<Size> sizes{{4096, 4096, 4096},
+                          {1024, 1024, 1024},
+                          {1024, 256, 768, false, true},
+                          {1024, 256, 1024, false, true},
+                          {1024, 1024, 256, false, true},
+                          {256, 1024, 768, true, false},
+                          {8192, 768, 3072, false, true},
+                          {768, 8192, 3072, true, false},
+                          {8192, 768, 50304, false, true}};
   if (tiny) sizes = {{130, 70, 66}, {256, 256, 256}};
-  const std::vector<wgsl::MatmulTile> tiles{{128, 128, 16, 8, 8}, {128, 128, 8, 8, 8},  {128, 128, 32, 8, 8},
-                                            {128, 64, 16, 8, 4},  {64, 128, 16, 8, 4},  {64, 128, 16, 4, 8},
-                                            {64, 64, 16, 4, 4},   {64, 64, 32, 4, 4},   {64, 64, 16, 8, 4},
-                                            {32, 64, 16, 4, 4},   {32, 32, 16, 4, 4},   {256, 128, 16, 16, 8},
-                                            {128, 256, 8, 8, 16}};
+  const std::vector<wgsl::MatmulTile> tiles{
+      {128, 128, 16, 8, 8}, {128, 128, 8, 8, 8},   {128, 128, 32, 8, 8}, {128, 64, 16, 8, 4}, {64, 128, 16, 8, 4},
+      {64, 128, 16, 4, 8},  {64, 64, 16, 4, 4},    {64, 64, 32, 4, 4},   {64, 64, 16, 8, 4},  {32, 64, 16, 4, 4},
+      {32, 32, 16, 4, 4},   {256, 128, 16, 16, 8}, {128, 256, 8, 8, 16}};
   for (const Size& size : sizes) {
     std::vector<std::pair<double, std::string>> rows;
     for (const wgsl::MatmulTile& tile : tiles)
       for (const std::int64_t chunks : {1, 2, 4, 8}) {
-        const std::int64_t groups = (size.rows + tile.rows - 1) / tile.rows * ((size.columns + tile.columns - 1) / tile.columns);
+        const std::int64_t groups =
+            (size.rows + tile.rows - 1) / tile.rows * ((size.columns + tile.columns - 1) / tile.columns);
         if (chunks > 1 && (groups * chunks > 1024 || size.inner / chunks < 64)) continue;
-        if (tile.threads() > 256 || tile.workgroup_bytes() > webgpu_target(*backend).workgroup_bytes)
-          continue;
+        if (tile.threads() > 256 || tile.workgroup_bytes() > webgpu_target(*backend).workgroup_bytes) continue;
         const Timing timing = time_tile(*backend, size, tile, chunks);
-        rows.emplace_back(timing.seconds,
-                          fmt::format("{}x{}x{} thread {}x{} chunks {}: {:.1f} us, {:.1f} TFLOP/s, error {:.1e}", tile.rows,
-                                      tile.columns, tile.inner, tile.thread_rows, tile.thread_columns, chunks,
-                                      timing.seconds * 1e6,
-                                      2e-12 * static_cast<double>(size.rows * size.inner * size.columns) / timing.seconds,
-                                      timing.error));
+        rows.emplace_back(
+            timing.seconds,
+            fmt::format("{}x{}x{} thread {}x{} chunks {}: {:.1f} us, {:.1f} TFLOP/s, error {:.1e}", tile.rows,
+                        tile.columns, tile.inner, tile.thread_rows, tile.thread_columns, chunks, timing.seconds * 1e6,
+                        2e-12 * static_cast<double>(size.rows * size.inner * size.columns) / timing.seconds,
+                        timing.error));
       }
     std::sort(rows.begin(), rows.end());
-    fmt::print("{} x {} x {}{}{}\n", size.rows, size.inner, size.columns, size.transpose_a ? " aT" : "", size.transpose_b ? " bT" : "");
+    fmt::print("{} x {} x {}{}{}\n", size.rows, size.inner, size.columns, size.transpose_a ? " aT" : "",
+               size.transpose_b ? " bT" : "");
     for (std::size_t i = 0; i < std::min<std::size_t>(rows.size(), 5); ++i) fmt::print("  {}\n", rows[i].second);
     std::fflush(stdout);
   }
@@ -152,9 +158,7 @@ void run(const std::string& adapter) {
 }  // namespace
 }  // namespace jerboa
 
-int main(int argc, char** argv) try {
-  jerboa::run(argc > 1 ? argv[1] : "");
-} catch (const std::exception& error) {
+int main(int argc, char** argv) try { jerboa::run(argc > 1 ? argv[1] : ""); } catch (const std::exception& error) {
   std::fprintf(stderr, "webgpu_tiles: %s\n", error.what());
   return 1;
 }

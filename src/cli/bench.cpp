@@ -235,7 +235,7 @@ nlohmann::ordered_json row_json(const Workload& work, const std::vector<double>&
 }
 
 void run_bench(const Options& options) {
-  const Device device = options.device == "cpu"    ? Device::cpu(options.threads)
+  const Device device = options.device == "cpu" ? Device::cpu(options.threads)
                         : options.no_validation ? Device::webgpu({.validation = false})
                                                 : Device::by_name(options.device);
   auto json = nlohmann::ordered_json::array();

@@ -21,9 +21,11 @@ void print_adapter(const AdapterInfo& adapter) {
   if (adapter.timestamps) features += ", timestamps";
   fmt::print("webgpu  {} ({}, {})\n", adapter.name, adapter.kind, adapter.driver);
   fmt::print("        {}\n", features);
-  fmt::print("        buffers of {}, bindings of {}, {} storage buffers a kernel, {} KiB of workgroup memory, {} threads a workgroup\n",
-             megabytes(adapter.max_buffer_bytes), megabytes(adapter.max_binding_bytes), adapter.max_bindings,
-             adapter.workgroup_bytes >> 10, adapter.max_invocations);
+  fmt::print(
+      "        buffers of {}, bindings of {}, {} storage buffers a kernel, {} KiB of workgroup memory, {} threads a "
+      "workgroup\n",
+      megabytes(adapter.max_buffer_bytes), megabytes(adapter.max_binding_bytes), adapter.max_bindings,
+      adapter.workgroup_bytes >> 10, adapter.max_invocations);
 }
 
 void run_devices() {

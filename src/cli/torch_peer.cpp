@@ -130,9 +130,9 @@ std::vector<double> torch_samples(const std::string& work, const std::string& fo
   double sample = 0;
   while (pipe && std::fscanf(pipe.get(), "%lf", &sample) == 1) samples.push_back(sample);
   if (samples.empty())
-    throw Error(
-        fmt::format("PyTorch ({}) did not run: install Debian's python3-torch, or set JERBOA_PYTHON to a Python that has it",
-                    form));
+    throw Error(fmt::format(
+        "PyTorch ({}) did not run: install Debian's python3-torch, or set JERBOA_PYTHON to a Python that has it",
+        form));
   return samples;
 }
 

@@ -76,8 +76,8 @@ bool AttentionTiles::suit(const Target& target, const Attention& attention) {
   // On a few keys threads do as well by themselves.
   if (attention.keys.upper_bound() <= 8) return false;
   const std::int64_t widest = std::max(columns_of(attention.size), columns_of(attention.value_size)) * 64;
-  return workgroup_bytes(rows_for(target), depth_for(target)) <= target.workgroup_bytes && threads_for(target) <= target.max_invocations &&
-         widest <= 512;
+  return workgroup_bytes(rows_for(target), depth_for(target)) <= target.workgroup_bytes &&
+         threads_for(target) <= target.max_invocations && widest <= 512;
 }
 
 int AttentionTiles::depth_for(const Target& target) {

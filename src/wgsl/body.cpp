@@ -25,7 +25,8 @@ std::string cast(Shader& shader, DType from, DType to, const std::string& x) {
     if (to == DType::bf16) return fmt::format("bitcast<f32>({})", call(shader, "round_bf16", x));
     // The largest f32 below 2^31 and 2^32.
     if (to == DType::i32)
-      return fmt::format("select(i32(clamp({0}, -2147483648.0f, 2147483520.0f)), 2147483647i, {0} >= 2147483648.0f)", x);
+      return fmt::format("select(i32(clamp({0}, -2147483648.0f, 2147483520.0f)), 2147483647i, {0} >= 2147483648.0f)",
+                         x);
     return fmt::format("select(u32(clamp({0}, 0.0f, 4294967040.0f)), 4294967295u, {0} >= 4294967296.0f)", x);
   }
   return fmt::format("{}({})", value_type(to), x);
@@ -57,9 +58,9 @@ std::string clamp(const Instruction& own, DType dtype, std::string x) {
 
 std::string gelu(Shader& shader, const Instruction& own, const std::string& x) {
   if (own.index == static_cast<int>(GeluForm::tanh))
-    return fmt::format("({0} * {1})", x,
-                       call(shader, "sigmoid_f32",
-                            fmt::format("1.59576912f * ({0} + 0.044715f * {0} * {0} * {0})", x)));
+    return fmt::format(
+        "({0} * {1})", x,
+        call(shader, "sigmoid_f32", fmt::format("1.59576912f * ({0} + 0.044715f * {0} * {0} * {0})", x)));
   return fmt::format("(0.5 * {0} * (1.0 + {1}))", x, call(shader, "erf_f32", fmt::format("0.707106781f * {}", x)));
 }
 
@@ -133,7 +134,8 @@ std::string neutral(Op reduction, DType dtype) {
     case DType::f16: return literal(sign * 65504, dtype);
     case DType::bf16: return literal(sign * 0x1.fep127, dtype);
     case DType::i32:
-      return literal(highest ? std::numeric_limits<std::int32_t>::max() : std::numeric_limits<std::int32_t>::min(), dtype);
+      return literal(highest ? std::numeric_limits<std::int32_t>::max() : std::numeric_limits<std::int32_t>::min(),
+                     dtype);
     case DType::u32: return highest ? "4294967295u" : "0u";
     default: return literal(sign * static_cast<double>(std::numeric_limits<float>::max()), dtype);
   }
@@ -160,21 +162,20 @@ const std::string& BodyWriter::value(int instruction) {
       names_[at] = own.dim == Dim(0) ? literal(own.number, own.dtype) : fmt::format("i32({})", shader_.size(own.dim));
       break;
     case Instruction::Kind::position:
-      names_[at] = shader_.let("at", fmt::format("i32({})", shader_.place(own.dim, {own.dim_scale},
-                                                                          {indices_[static_cast<std::size_t>(own.index)]})));
+      names_[at] = shader_.let(
+          "at", fmt::format("i32({})",
+                            shader_.place(own.dim, {own.dim_scale}, {indices_[static_cast<std::size_t>(own.index)]})));
       break;
     case Instruction::Kind::load: names_[at] = write_load(own); break;
     case Instruction::Kind::compute: names_[at] = compute(own); break;
     case Instruction::Kind::reduce:
-    case Instruction::Kind::product:
-      throw GraphError("internal: a reduction or product is used before it is computed");
+    case Instruction::Kind::product: throw GraphError("internal: a reduction or product is used before it is computed");
   }
   return names_[at];
 }
 
 std::string BodyWriter::compute(const Instruction& own) {
-  const DType operand =
-      kernel_.body[static_cast<std::size_t>(own.op == Op::where ? own.b : own.a)].dtype;
+  const DType operand = kernel_.body[static_cast<std::size_t>(own.op == Op::where ? own.b : own.a)].dtype;
   const auto text = [&](int operand_number) { return operand_number < 0 ? std::string() : value(operand_number); };
   const std::string a = text(own.a), b = text(own.b), c = text(own.c);
   return shader_.let("v", apply(shader_, own, operand, a, b, c));

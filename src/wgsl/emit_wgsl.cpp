@@ -1,11 +1,11 @@
-#include <jerboa/wgsl/emit_wgsl.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <map>
 #include <string_view>
+
+#include <jerboa/wgsl/emit_wgsl.h>
 
 #include "wgsl/kernel_writer.h"
 #include "wgsl/order_steps.h"
@@ -103,13 +103,13 @@ class Emitter {
     return found->second;
   }
 
-  // Memory that kernels share, one after another. Small ones take turns among several, so as not to wait for each other.
+  // Memory that kernels share, one after another. Small ones take turns among several, so as not to wait for each
+  // other.
   int workspace(int slot, std::int64_t bytes) {
     constexpr std::int64_t small = std::int64_t{8} << 20;
     constexpr int turns = 8;
     const int turn = bytes <= small ? kernels_ % turns : turns;
-    const auto [found, fresh] =
-        workspaces_.emplace(std::pair(slot, turn), static_cast<int>(program_.buffers.size()));
+    const auto [found, fresh] = workspaces_.emplace(std::pair(slot, turn), static_cast<int>(program_.buffers.size()));
     if (fresh) {
       Buffer buffer;
       buffer.name = slot == packing_slot ? "packed operands" : fmt::format("workspace {}.{}", slot, turn);
@@ -146,8 +146,7 @@ std::string print_gpu(const Program& program) {
     text += fmt::format("step {}: {} of {} workgroups [", i,
                         step.shader < 0 ? "copy" : program.gpu.shaders[static_cast<std::size_t>(step.shader)].name,
                         step.workgroups.str());
-    for (const auto& binding : step.bindings)
-      text += fmt::format("{}{} ", binding.buffer, binding.written ? "w" : "");
+    for (const auto& binding : step.bindings) text += fmt::format("{}{} ", binding.buffer, binding.written ? "w" : "");
     text += fmt::format("] {}\n", step.label);
   }
   return text;

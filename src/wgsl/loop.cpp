@@ -102,7 +102,8 @@ class RowsWriter {
 
   void open_element_loop() {
     known_ = body_.known();
-    shader_.open("for (var column = row_lane; column < {}; column += {}u) {{", shader_.size(element_count(row_)), lanes_);
+    shader_.open("for (var column = row_lane; column < {}; column += {}u) {{", shader_.size(element_count(row_)),
+                 lanes_);
     std::vector<std::string> indices = indices_;
     const auto along_row = shader_.split_index("column", row_);
     std::copy(along_row.begin(), along_row.end(), indices.begin() + static_cast<std::ptrdiff_t>(outer_.size()));
@@ -160,9 +161,9 @@ class RowsWriter {
   // Whether a row's value is stored in the place of another that all threads of the row read.
   bool replaces_row_values() const {
     return std::any_of(kernel_.stores.begin(), kernel_.stores.end(), [&](const Store& store) {
-      return !steps_along_row(store.map) && std::any_of(kernel_.loads.begin(), kernel_.loads.end(), [&](const Load& load) {
-        return load.binding == store.binding;
-      });
+      return !steps_along_row(store.map) &&
+             std::any_of(kernel_.loads.begin(), kernel_.loads.end(),
+                         [&](const Load& load) { return load.binding == store.binding; });
     });
   }
 

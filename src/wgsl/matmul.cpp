@@ -1,10 +1,11 @@
+#include "wgsl/matmul.h"
+
 #include <algorithm>
 #include <fmt/ranges.h>
 #include <optional>
 
 #include "wgsl/body.h"
 #include "wgsl/kernel_writer.h"
-#include "wgsl/matmul.h"
 #include "wgsl/row_reduction.h"
 
 // Matrix products. The form is a function of target and sizes alone:
@@ -114,7 +115,8 @@ void write_dots(KernelWriter& writer, const Problem& problem) {
   const bool along_inner = problem.b_inner == Dim(1);
   const int threads = target.software ? 32 : 128;
   int lanes = 1;
-  while (lanes < (along_inner ? std::min(threads, 32) : std::min(threads, 8)) && lanes * 4 < problem.inner.upper_bound())
+  while (lanes < (along_inner ? std::min(threads, 32) : std::min(threads, 8)) &&
+         lanes * 4 < problem.inner.upper_bound())
     lanes *= 2;
   const int results = threads / lanes;
   Shader shader = writer.shader("matrix_vector", threads);
@@ -133,9 +135,10 @@ void write_dots(KernelWriter& writer, const Problem& problem) {
   write_batch_offsets(shader, problem);
   shader.line("var sum = 0.0;");
   shader.open("for (var k = part; k < {}; k += {}u) {{", shader.size(problem.inner), lanes);
-  shader.line("sum += {} * {};",
-              shader.load(problem.a->binding, place(shader, "a_start", "row", problem.a_row, "k", problem.a_inner)),
-              shader.load(problem.b->binding, place(shader, "b_start", "k", problem.b_inner, "column", problem.b_column)));
+  shader.line(
+      "sum += {} * {};",
+      shader.load(problem.a->binding, place(shader, "a_start", "row", problem.a_row, "k", problem.a_inner)),
+      shader.load(problem.b->binding, place(shader, "b_start", "k", problem.b_inner, "column", problem.b_column)));
   shader.close();
   if (lanes > 1) {
     shader.shared_array("parts", "f32", threads);
@@ -170,20 +173,21 @@ void write_blocks(KernelWriter& writer, const Problem& problem) {
   }
   shader.open("for (var k = 0u; k < {}; k++) {{", shader.size(problem.inner));
   const auto b = [&](int i) {
-    return shader.load(problem.b->binding, place(shader, "b_start", "k", problem.b_inner, fmt::format("column_{}", i),
-                                                 problem.b_column));
+    return shader.load(problem.b->binding,
+                       place(shader, "b_start", "k", problem.b_inner, fmt::format("column_{}", i), problem.b_column));
   };
   const std::string first = b(0), second = b(1), third = b(2), fourth = b(3);
   shader.line("let b = vec4f({}, {}, {}, {});", first, second, third, fourth);
   for (int i = 0; i < block; ++i)
     shader.line("sum_{0} += {1} * b;", i,
-                shader.load(problem.a->binding, place(shader, "a_start", fmt::format("row_{}", i), problem.a_row, "k",
-                                                      problem.a_inner)));
+                shader.load(problem.a->binding,
+                            place(shader, "a_start", fmt::format("row_{}", i), problem.a_row, "k", problem.a_inner)));
   shader.close();
   for (int i = 0; i < block; ++i)
     for (int j = 0; j < block; ++j)
-      shader.line("if (row + {0}u < {2} && column + {1}u < {3}) {{ finish(batch, row + {0}u, column + {1}u, sum_{0}.{4}); }}",
-                  i, j, shader.size(problem.rows), shader.size(problem.columns), "xyzw"[j]);
+      shader.line(
+          "if (row + {0}u < {2} && column + {1}u < {3}) {{ finish(batch, row + {0}u, column + {1}u, sum_{0}.{4}); }}",
+          i, j, shader.size(problem.rows), shader.size(problem.columns), "xyzw"[j]);
   writer.add(shader, groups_of(count, threads));
 }
 
@@ -249,12 +253,13 @@ class TiledMatmul {
       shader_.line("let inner_start = 0u; let inner_end = {};", shader_.size(problem_.inner));
     } else {
       const Dim per_chunk = groups_of(groups_of(problem_.inner, chunks_), tile_.inner) * Dim(tile_.inner);
-      shader_.line("let inner_start = chunk * {0}; let inner_end = min(inner_start + {0}, {1});", shader_.size(per_chunk),
-                   shader_.size(problem_.inner));
+      shader_.line("let inner_start = chunk * {0}; let inner_end = min(inner_start + {0}, {1});",
+                   shader_.size(per_chunk), shader_.size(problem_.inner));
     }
-    const Operand a{"a", "a_start", problem_.a, tile_.rows, a_pitch, "tile_row", problem_.rows, problem_.a_row, problem_.a_inner};
-    const Operand b{"b", "b_start", problem_.b, tile_.columns, tile_.columns, "tile_column", problem_.columns,
-                    problem_.b_column, problem_.b_inner};
+    const Operand a{"a",        "a_start",     problem_.a,     tile_.rows,      a_pitch,
+                    "tile_row", problem_.rows, problem_.a_row, problem_.a_inner};
+    const Operand b{"b",           "b_start",        problem_.b,        tile_.columns,   tile_.columns,
+                    "tile_column", problem_.columns, problem_.b_column, problem_.b_inner};
     for (const Operand* operand : {&a, &b}) declare_fetched(*operand);
     // The next tiles are on their way while these are multiplied.
     for (const Operand* operand : {&a, &b}) fetch(*operand, "inner_start");
@@ -277,8 +282,8 @@ class TiledMatmul {
     shader_.close();
   }
 
-  // One operand: `width` of its rows (of the second: columns) are taken, tile_.inner deep. In workgroup memory the inner
-  // elements are rows of `pitch`.
+  // One operand: `width` of its rows (of the second: columns) are taken, tile_.inner deep. In workgroup memory the
+  // inner elements are rows of `pitch`.
   struct Operand {
     const char* name;
     const char* start;
@@ -294,9 +299,9 @@ class TiledMatmul {
   bool is_wide(const Operand& own) const {
     const TensorAccess& tensor = *own.tensor;
     bool wide = shader_.can_be_wide(tensor.binding) && !is_written(tensor.binding) && is_multiple(tensor.offset, 4);
-    wide = wide && (own.along_inner()
-                        ? is_multiple(own.stride, 4) && is_multiple(problem_.inner, 4)
-                        : own.stride == Dim(1) && is_multiple(own.inner_stride, 4) && is_multiple(own.count, 4));
+    wide = wide &&
+           (own.along_inner() ? is_multiple(own.stride, 4) && is_multiple(problem_.inner, 4)
+                              : own.stride == Dim(1) && is_multiple(own.inner_stride, 4) && is_multiple(own.count, 4));
     for (const Dim& stride : own.tensor == problem_.a ? problem_.a_batch : problem_.b_batch)
       wide = wide && is_multiple(stride, 4);
     return wide;
@@ -314,8 +319,8 @@ class TiledMatmul {
       // Neighbouring threads read neighbouring elements.
       const char* first = own.along_inner() ? "inside" : "across";
       const char* second = own.along_inner() ? "across" : "inside";
-      shader_.line("let {0}_{1}_{2} = (lane + {3}u) % {4}u * {5}u; let {0}_{6}_{2} = (lane + {3}u) / {4}u;", own.name, first,
-                   i, i * tile_.threads(), per_row, step, second);
+      shader_.line("let {0}_{1}_{2} = (lane + {3}u) % {4}u * {5}u; let {0}_{6}_{2} = (lane + {3}u) / {4}u;", own.name,
+                   first, i, i * tile_.threads(), per_row, step, second);
     }
   }
 
@@ -325,12 +330,14 @@ class TiledMatmul {
     const int total = own.width * tile_.inner / (is_wide(own) ? 4 : 1);
     for (int i = 0; i < fetches(own); ++i) {
       shader_.open("{{");
-      shader_.line("let at = {} + {}_across_{}; let k = {} + {}_inside_{};", own.tile_start, own.name, i, inner, own.name, i);
+      shader_.line("let at = {} + {}_across_{}; let k = {} + {}_inside_{};", own.tile_start, own.name, i, inner,
+                   own.name, i);
       const std::string from = place(shader_, own.start, "at", own.stride, "k", own.inner_stride);
       std::vector<std::string> conditions;
       if (checks_count) conditions.push_back(fmt::format("at < {}", shader_.size(own.count)));
       if (checks_inner) conditions.emplace_back("k < inner_end");
-      if ((i + 1) * tile_.threads() > total) conditions.push_back(fmt::format("lane + {}u < {}u", i * tile_.threads(), total));
+      if ((i + 1) * tile_.threads() > total)
+        conditions.push_back(fmt::format("lane + {}u < {}u", i * tile_.threads(), total));
       const std::string read =
           is_wide(own) ? shader_.load_four(own.tensor->binding, from) : shader_.load(own.tensor->binding, from);
       if (conditions.empty()) {
@@ -348,7 +355,8 @@ class TiledMatmul {
     for (int i = 0; i < fetches(own); ++i) {
       const bool partial = (i + 1) * tile_.threads() > total;
       if (partial) shader_.open("if (lane + {}u < {}u) {{", i * tile_.threads(), total);
-      const std::string inside = fmt::format("{}_inside_{}", own.name, i), across = fmt::format("{}_across_{}", own.name, i);
+      const std::string inside = fmt::format("{}_inside_{}", own.name, i),
+                        across = fmt::format("{}_across_{}", own.name, i);
       if (!is_wide(own)) {
         shader_.line("tile_{0}[({1} * {3}u + {2}) / 4u][{2} % 4u] = {0}_{4};", own.name, inside, across, own.pitch, i);
       } else if (own.along_inner()) {

@@ -29,7 +29,8 @@ Split split(const KernelSpec& kernel, std::int64_t kept, std::int64_t reduced, c
   const bool along_kept = runs_along_kept(kernel);
   if (along_kept)
     while (split.kept_lanes < std::min<std::int64_t>(threads, 32) && split.kept_lanes < kept) split.kept_lanes *= 2;
-  while (split.kept_lanes * split.reduced_lanes < threads && split.reduced_lanes * 4 < reduced) split.reduced_lanes *= 2;
+  while (split.kept_lanes * split.reduced_lanes < threads && split.reduced_lanes * 4 < reduced)
+    split.reduced_lanes *= 2;
   if (kernel.reduction == Op::argmax) return split;
   // Of few elements a second shader would take longer than what it saves.
   constexpr std::int64_t few = 2048;
@@ -43,7 +44,8 @@ Split split(const KernelSpec& kernel, std::int64_t kept, std::int64_t reduced, c
   // Enough workgroups to fill a device, and enough elements for each thread to be worth it.
   const std::int64_t groups = (kept + split.kept_lanes - 1) / split.kept_lanes;
   constexpr std::int64_t wanted_groups = 256;
-  while (groups * split.chunks < wanted_groups && split.chunks * split.reduced_lanes * 16 < reduced && split.chunks < 256)
+  while (groups * split.chunks < wanted_groups && split.chunks * split.reduced_lanes * 16 < reduced &&
+         split.chunks < 256)
     split.chunks *= 2;
   return split;
 }
@@ -99,8 +101,9 @@ void write_reduce(KernelWriter& writer) {
   last.line("if (element >= {}) {{ return; }}", last.size(kept_count));
   const std::string sum = last.var("total", value_type(partial_type), neutral(kernel.reduction, dtype));
   last.open("for (var chunk = 0u; chunk < {}u; chunk++) {{", parts.chunks);
-  last.line("{} = {};", sum,
-            combine(kernel.reduction, dtype, sum, last.load(partials, fmt::format("element * {}u + chunk", parts.chunks))));
+  last.line(
+      "{} = {};", sum,
+      combine(kernel.reduction, dtype, sum, last.load(partials, fmt::format("element * {}u + chunk", parts.chunks))));
   last.close();
   std::vector<std::string> last_indices = last.split_index("element", kept);
   last_indices.resize(kernel.domain.size(), "0u");

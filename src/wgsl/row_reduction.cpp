@@ -30,8 +30,34 @@ void RowReduction::add(const std::string& value, const std::string& index) {
   }
 }
 
+bool RowReduction::can_use_subgroups(int lanes, int apart) const {
+  const int size = shader_.target().subgroup_size;
+  return size > 1 && lanes >= size && lanes % size == 0 && apart == 1 &&
+         (op_ == Op::sum || op_ == Op::max || op_ == Op::min);
+}
+
+// The threads of a subgroup put their parts together without memory; then each thread takes up those of the row's
+// subgroups, which are few.
+std::string RowReduction::finish_by_subgroups(int lanes, int threads) {
+  shader_.use_subgroups();
+  const int size = shader_.target().subgroup_size, subgroups = lanes / size;
+  const char* function = op_ == Op::sum ? "subgroupAdd" : op_ == Op::max ? "subgroupMax" : "subgroupMin";
+  const std::string part = shader_.let("part", fmt::format("{}({})", function, total_));
+  if (subgroups == 1) return part;
+  const std::string parts = shader_.fresh("parts"), first = shader_.fresh("first");
+  shader_.shared_array(parts, type_, threads / size);
+  shader_.line("if (subgroup_lane == 0u) {{ {}[lane / {}u] = {}; }}", parts, size, part);
+  shader_.barrier();
+  shader_.line("let {} = lane / {}u * {}u;", first, lanes, subgroups);
+  std::string all = fmt::format("{}[{}]", parts, first);
+  for (int i = 1; i < subgroups; ++i)
+    all = shader_.let("all", combine(op_, dtype_, all, fmt::format("{}[{} + {}u]", parts, first, i)));
+  return all;
+}
+
 std::string RowReduction::finish(int lanes, const std::string& lane, int threads, int apart) {
   const bool places = op_ == Op::argmax;
+  if (can_use_subgroups(lanes, apart)) return finish_by_subgroups(lanes, threads);
   if (lanes > 1) {
     const std::string parts = shader_.fresh("parts"), part_places = shader_.fresh("part_places");
     // A bool takes the place of a u32 in workgroup memory.
@@ -51,7 +77,8 @@ std::string RowReduction::finish(int lanes, const std::string& lane, int threads
         const std::string place = fmt::format("{}[lane + {}u]", part_places, step * apart);
         shader_.line("let other = {}; let other_place = {};", other, place);
         shader_.line(
-            "if (other_place != 0xffffffffu && ({1} == 0xffffffffu || other > {0} || (other == {0} && other_place < {1}))) "
+            "if (other_place != 0xffffffffu && ({1} == 0xffffffffu || other > {0} || (other == {0} && other_place < "
+            "{1}))) "
             "{{ {0} = other; {1} = other_place; }}",
             total_, index_);
       } else {

@@ -25,7 +25,8 @@ class RowReduction {
   std::string finish(int lanes, const std::string& lane, int threads, int apart = 1);
 
  private:
-  std::string combine_with(const std::string& other, const std::string& other_index) const;
+  bool can_use_subgroups(int lanes, int apart) const;
+  std::string finish_by_subgroups(int lanes, int threads);
 
   Shader& shader_;
   Op op_;

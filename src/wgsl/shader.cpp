@@ -110,8 +110,7 @@ void Shader::end_function() {
   body_ = std::move(main_body_);
 }
 
-std::string Shader::place(const Dim& offset, const std::vector<Dim>& strides,
-                          const std::vector<std::string>& indices) {
+std::string Shader::place(const Dim& offset, const std::vector<Dim>& strides, const std::vector<std::string>& indices) {
   std::string text;
   const auto add = [&](const std::string& term) { text += text.empty() ? term : " + " + term; };
   if (!(offset == Dim(0))) add(size(offset));
@@ -155,7 +154,8 @@ bool Shader::is_packed_pair(int memory) const {
 
 int Shader::segments(int memory) const {
   const std::int64_t bytes = memories_[static_cast<std::size_t>(memory)].bytes;
-  return static_cast<int>(std::max<std::int64_t>(1, (bytes + target_.max_binding_bytes - 1) / target_.max_binding_bytes));
+  return static_cast<int>(
+      std::max<std::int64_t>(1, (bytes + target_.max_binding_bytes - 1) / target_.max_binding_bytes));
 }
 
 std::string Shader::buffer_type(int memory) const {
@@ -172,7 +172,8 @@ std::string Shader::load_from(int memory, const std::string& buffer, const std::
     const std::string word = uses_.at(memory).written ? fmt::format("atomicLoad(&{}[({}) >> 1u])", buffer, index)
                                                       : fmt::format("{}[({}) >> 1u]", buffer, index);
     const std::string half = fmt::format("(({} >> ((({}) & 1u) * 16u)) & 0xffffu)", word, index);
-    return dtype == DType::f16 ? fmt::format("unpack2x16float{}.x", half) : fmt::format("bitcast<f32>({} << 16u)", half);
+    return dtype == DType::f16 ? fmt::format("unpack2x16float{}.x", half)
+                               : fmt::format("bitcast<f32>({} << 16u)", half);
   }
   if (dtype == DType::f16) return fmt::format("f32({}[{}])", buffer, index);
   if (dtype == DType::boolean) return fmt::format("({}[{}] != 0u)", buffer, index);
@@ -217,7 +218,8 @@ std::string Shader::store_function(int memory, const std::vector<std::string>& b
     text += fmt::format("  if (index < {}u) {{ {} return; }}\n", step * static_cast<std::int64_t>(i + 1),
                         store_to(memory, buffers[i], fmt::format("index - {}u", step * static_cast<std::int64_t>(i))));
   const std::int64_t base = step * static_cast<std::int64_t>(buffers.size() - 1);
-  text += fmt::format("  {}\n}}\n", store_to(memory, buffers.back(), base == 0 ? "index" : fmt::format("index - {}u", base)));
+  text += fmt::format("  {}\n}}\n",
+                      store_to(memory, buffers.back(), base == 0 ? "index" : fmt::format("index - {}u", base)));
   return text;
 }
 
@@ -227,7 +229,8 @@ std::vector<int> Shader::memories_to_pack() const {
   std::vector<int> candidates;
   for (const auto& [memory, use] : uses_) {
     count += segments(memory);
-    if (!use.written && !use.wide && segments(memory) == 1 && bits(memories_[static_cast<std::size_t>(memory)].dtype) == 32)
+    if (!use.written && !use.wide && segments(memory) == 1 &&
+        bits(memories_[static_cast<std::size_t>(memory)].dtype) == 32)
       candidates.push_back(memory);
   }
   if (count <= target_.max_bindings) return {};
@@ -236,8 +239,9 @@ std::vector<int> Shader::memories_to_pack() const {
   });
   const auto wanted = static_cast<std::size_t>(count - target_.max_bindings + 1);
   if (candidates.size() < wanted)
-    throw GraphError(fmt::format("the kernel {} needs {} storage buffers, but the device allows {} and too few of them can share one",
-                                 name_, count, target_.max_bindings));
+    throw GraphError(fmt::format(
+        "the kernel {} needs {} storage buffers, but the device allows {} and too few of them can share one", name_,
+        count, target_.max_bindings));
   candidates.resize(wanted);
   return candidates;
 }
@@ -263,7 +267,8 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
       buffers.push_back(count == 1 ? fmt::format("buffer_{}", memory) : fmt::format("buffer_{}_{}", memory, i));
       declare_buffer(buffers.back(), buffer_type(memory), use.written);
       const std::int64_t offset = target_.max_binding_bytes * i;
-      finished.bindings.push_back({memory, offset, std::min(bytes - offset, target_.max_binding_bytes), use.written, {}});
+      finished.bindings.push_back(
+          {memory, offset, std::min(bytes - offset, target_.max_binding_bytes), use.written, {}});
     }
     if (use.read) accessors += load_function(memory, buffers);
     if (use.written) accessors += store_function(memory, buffers);
@@ -283,8 +288,8 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
     finished.bindings.push_back(std::move(binding));
   }
   if (!sizes_.empty())
-    declarations += fmt::format("@group(0) @binding({}) var<uniform> sizes: array<vec4u, {}>;\n", number,
-                                (sizes_.size() + 3) / 4);
+    declarations +=
+        fmt::format("@group(0) @binding({}) var<uniform> sizes: array<vec4u, {}>;\n", number, (sizes_.size() + 3) / 4);
   std::string text;
   if (uses_f16_) text += "enable f16;\n";
   if (uses_subgroups_) text += "enable subgroups;\n";

@@ -161,8 +161,8 @@ struct ShaderSource {
   std::string source;
 };
 
-/// One dispatch of a shader. Storage buffers are bound in order, from 0; where there are sizes, a uniform buffer follows
-/// that holds them as u32.
+/// One dispatch of a shader. Storage buffers are bound in order, from 0; where there are sizes, a uniform buffer
+/// follows that holds them as u32.
 struct GpuStep {
   struct Binding {
     int buffer = 0;

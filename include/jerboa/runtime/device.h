@@ -23,7 +23,8 @@ class Device {
   static Device reference();
   /// The same without any rounding to f32 between ops.
   static Device reference64();
-  /// By name: "best", "cpu", "webgpu", "webgpu:NAME" with part of an adapter's name, "reference", "reference64". Throws UsageError that lists the names.
+  /// By name: "best", "cpu", "webgpu", "webgpu:NAME" with part of an adapter's name, "reference", "reference64". Throws
+  /// UsageError that lists the names.
   static Device by_name(const std::string& name);
 
   std::string name() const { return backend_->name(); }
