@@ -21,7 +21,9 @@ struct Outcome {
 };
 
 // On the CPU unless another device is asked for: looking for the best one makes some drivers talk.
-Outcome verify(const std::filesystem::path& path, const std::string& options = "--device cpu") {
+constexpr const char* on_cpu = "--device cpu";
+
+Outcome verify(const std::filesystem::path& path, const std::string& options = on_cpu) {
   const std::string line = JERBOA_COMMAND " verify '" + path.string() + "' " + options + " 2>&1";
   FILE* pipe = popen(line.c_str(), "r");
   Outcome outcome;
@@ -126,11 +128,12 @@ TEST(VerifyCommand, RefusesWhatItCannotRead) {
   const test::TempFolder folder;
   const std::string whole = test::read_text(goldens / "ops.safetensors");
   test::write_text(folder / "short.safetensors", std::string_view(whole).substr(0, whole.size() / 2));
-  for (const auto& [path, options] : {std::pair<std::filesystem::path, std::string>{folder / "short.safetensors", ""},
-                                      {folder / "missing.safetensors", ""},
-                                      {folder.path(), ""},
-                                      {goldens / "bert", ""},
-                                      {goldens / "ops.safetensors", "--device abacus"}}) {
+  for (const auto& [path, options] :
+       {std::pair<std::filesystem::path, std::string>{folder / "short.safetensors", on_cpu},
+        {folder / "missing.safetensors", on_cpu},
+        {folder.path(), on_cpu},
+        {goldens / "bert", on_cpu},
+        {goldens / "ops.safetensors", "--device abacus"}}) {
     const Outcome outcome = verify(path, options);
     EXPECT_EQ(outcome.code, 1) << path;
     EXPECT_EQ(outcome.text.find("jerboa: "), 0u) << outcome.text;
