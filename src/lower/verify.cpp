@@ -125,8 +125,7 @@ class Verifier {
     for (std::size_t number = 0; number < program_.dispatches.size(); ++number) {
       std::set<int> writes, reads;
       for (const Dispatch::Part& part : program_.dispatches[number].parts) {
-        const auto written_here = written_bindings(kernel(part)),
-                   read_here = detail::read_bindings(kernel(part));
+        const auto written_here = written_bindings(kernel(part)), read_here = detail::read_bindings(kernel(part));
         for (std::size_t b = 0; b < part.buffers.size(); ++b) {
           const int own = part.buffers[b];
           const std::string& name = buffer(own).name;

@@ -48,7 +48,8 @@ Device Device::by_name(const std::string& name) {
     return webgpu({.adapter = name.substr(prefix.size())});
   if (name == "reference") return reference();
   if (name == "reference64") return reference64();
-  throw UsageError(fmt::format("no device is named {}; there are best, cpu, webgpu, webgpu:NAME, reference and reference64", name));
+  throw UsageError(
+      fmt::format("no device is named {}; there are best, cpu, webgpu, webgpu:NAME, reference and reference64", name));
 }
 
 }  // namespace jerboa
