@@ -72,7 +72,7 @@ class CpuExecutable final : public Executable {
       Memory memory;
       if (buffer.where == Buffer::Where::storage) {
         storage_.push_back(std::static_pointer_cast<CpuTensor>(storage(buffer.name)));
-        memory = {storage_.back()->data(), true};
+        memory = {storage_.back()->data(), true, true};
       } else if (buffer.where == Buffer::Where::arena) {
         memory = {arenas_[static_cast<std::size_t>(buffer.arena)].data() + buffer.offset, true};
       } else if (buffer.where == Buffer::Where::constant) {

@@ -48,6 +48,8 @@ TileMachine::TileMachine(const KernelSpec& kernel, const SymbolValues& symbols, 
       }
       plan.ranges.push_back(std::move(range));
     }
+    plan.in_place =
+        std::any_of(stores_.begin(), stores_.end(), [&](const Store& store) { return store.binding == load.binding; });
     plan.indirect_stride = load.indirect_stride.evaluate(symbols);
     plan.indirect_limit = load.indirect_limit.evaluate(symbols);
     load_plans_.push_back(std::move(plan));
@@ -348,9 +350,12 @@ void TileMachine::run_load(Run& run, const Step& step, Register& out) const {
     for (std::size_t i = 0; i < runs; ++i) offset += run.index(row, static_cast<int>(i), runs) * plan.place.outer[i];
     return offset;
   };
-  // What is contiguous needs no copy.
+  // What is contiguous needs no copy. Functions read whole vectors: what stands behind the tile must not be what
+  // another thread is writing.
+  constexpr std::int64_t widest_vector = 16;
+  const bool reads_own_only = (memory.apart && !plan.in_place) || columns % widest_vector == 0;
   if (step.level == Level::element && wide && memory.padded && plan.ranges.empty() && indirect == nullptr &&
-      !plan.may_alias && rows_are_adjacent(plan.place, tile)) {
+      !plan.may_alias && reads_own_only && rows_are_adjacent(plan.place, tile)) {
     out.data = reinterpret_cast<float*>(memory.data) + row_offset(0) + tile.column;
     return;
   }

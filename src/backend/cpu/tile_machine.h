@@ -14,6 +14,7 @@ namespace jerboa::cpu {
 struct Memory {
   std::byte* data = nullptr;
   bool padded = false;
+  bool apart = false;  ///< what is past its end is nobody else's
 };
 
 /// What a value is one for: the whole tile, a row, or an element.
@@ -115,6 +116,7 @@ class TileMachine {
     std::vector<Range> ranges;
     std::int64_t indirect_stride = 0, indirect_limit = 0;
     bool may_alias = false;  // stored as it is while the same memory is written
+    bool in_place = false;   // of memory that the kernel writes
   };
   struct Run;
 
