@@ -4,15 +4,20 @@
 namespace jerboa::wgsl {
 namespace {
 
-// Each workgroup the gradient of a tile of queries, against tiles of keys and values.
-void write_query_tiles(KernelWriter& writer, const AttentionGrad& attention) {
-  Shader shader = writer.shader("attention_dq", AttentionTiles::threads_for(writer.target()));
+// What both shaders call: scores, and reads of the four operands.
+void write_functions(Shader& shader, const AttentionGrad& attention) {
   write_score_functions(shader, attention);
-  AttentionTiles tile(shader, attention);
   write_fetch(shader, attention, {attention.q, TileRows::Of::queries, "fetch_q"});
   write_fetch(shader, attention, {attention.dout, TileRows::Of::queries, "fetch_dout"});
   write_fetch(shader, attention, {attention.k, TileRows::Of::keys, "fetch_k"});
   write_fetch(shader, attention, {attention.v, TileRows::Of::keys, "fetch_v"});
+}
+
+// Each workgroup the gradient of a tile of queries, against tiles of keys and values.
+void write_query_tiles(KernelWriter& writer, const AttentionGrad& attention) {
+  Shader shader = writer.shader("attention_dq", AttentionTiles::threads_for(writer.target()));
+  AttentionTiles tile(shader, attention);
+  write_functions(shader, attention);
   write_put(shader, attention, {attention.dq, TileRows::Of::queries, "put_dq"});
   const Dim tiles = groups_of(attention.rows(), tile.rows());
   tile.write_place(tiles, "group");
@@ -53,12 +58,8 @@ void write_query_tiles(KernelWriter& writer, const AttentionGrad& attention) {
 // Each workgroup the gradients of a tile of keys and values, against tiles of all queries that share them.
 void write_key_tiles(KernelWriter& writer, const AttentionGrad& attention) {
   Shader shader = writer.shader("attention_dkv", AttentionTiles::threads_for(writer.target()));
-  write_score_functions(shader, attention);
   AttentionTiles tile(shader, attention);
-  write_fetch(shader, attention, {attention.q, TileRows::Of::queries, "fetch_q"});
-  write_fetch(shader, attention, {attention.dout, TileRows::Of::queries, "fetch_dout"});
-  write_fetch(shader, attention, {attention.k, TileRows::Of::keys, "fetch_k"});
-  write_fetch(shader, attention, {attention.v, TileRows::Of::keys, "fetch_v"});
+  write_functions(shader, attention);
   write_put(shader, attention, {attention.dk, TileRows::Of::keys, "put_dk"});
   write_put(shader, attention, {attention.dv, TileRows::Of::keys, "put_dv"});
   const Dim tiles = groups_of(attention.keys, tile.rows());

@@ -2,17 +2,12 @@
 
 #include <jerboa/base/error.h>
 
+#include "lower/whole_ops.h"
 #include "wgsl/kernel_writer.h"
 #include "wgsl/whole_kernels.h"
 
 namespace jerboa::wgsl {
 namespace {
-
-constexpr bool works_on_whole_tensors(Lowering lowering) {
-  return lowering == Lowering::Scan || lowering == Lowering::Sort || lowering == Lowering::GroupedMatmul ||
-         lowering == Lowering::Conv || lowering == Lowering::Pool || lowering == Lowering::Attention ||
-         lowering == Lowering::Scatter;
-}
 
 using WholeWriter = void (*)(KernelWriter&);
 
@@ -26,7 +21,7 @@ constexpr WholeWriter entry() {
 
 constexpr WholeWriter whole_writers[] = {
 #define OP(name, operands, attrs, rule, lowering, gradient, doc) \
-  entry<Op::name, works_on_whole_tensors(Lowering::lowering)>(),
+  entry<Op::name, detail::works_on_whole_tensors(Lowering::lowering)>(),
 #include <jerboa/ir/ops.def>
 #undef OP
 };

@@ -12,6 +12,7 @@
 #include "backend/cpu/scan.h"
 #include "backend/cpu/scatter.h"
 #include "backend/cpu/sort.h"
+#include "lower/whole_ops.h"
 
 namespace jerboa::cpu {
 namespace {
@@ -366,12 +367,6 @@ void run_whole<Op::matmul_grouped_weight_grad>(WholeCall& call) {
 
 using WholeFunction = void (*)(WholeCall&);
 
-constexpr bool works_on_whole_tensors(Lowering lowering) {
-  return lowering == Lowering::Scan || lowering == Lowering::Sort || lowering == Lowering::GroupedMatmul ||
-         lowering == Lowering::Conv || lowering == Lowering::Pool || lowering == Lowering::Attention ||
-         lowering == Lowering::Scatter;
-}
-
 template <Op op, bool wanted>
 constexpr WholeFunction entry() {
   if constexpr (wanted)
@@ -382,7 +377,7 @@ constexpr WholeFunction entry() {
 
 constexpr WholeFunction whole_functions[] = {
 #define OP(name, operands, attrs, rule, lowering, gradient, doc) \
-  entry<Op::name, works_on_whole_tensors(Lowering::lowering)>(),
+  entry<Op::name, detail::works_on_whole_tensors(Lowering::lowering)>(),
 #include <jerboa/ir/ops.def>
 #undef OP
 };
