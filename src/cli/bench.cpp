@@ -10,39 +10,14 @@
 #include <jerboa/base/random.h>
 #include <jerboa/jerboa.h>
 
+#include "cli/bench_gpt.h"
 #include "cli/commands.h"
 #include "cli/torch_peer.h"
 
 namespace jerboa::cli {
 namespace {
 
-// Workloads. The same ones are in torch_bench.py, which --against torch runs.
-
-struct Block {
-  int width = 0, heads = 1;
-  nn::LayerNorm ln1{width}, ln2{width};
-  nn::Linear qkv{width, 3 * width}, proj{width, width}, up{width, 4 * width}, down{4 * width, width};
-  JERBOA_FIELDS(ln1, ln2, qkv, proj, up, down)
-  Tensor operator()(Tensor x) const {
-    auto [q, k, v] = split<3>(qkv(ln1(x)));
-    x = x + proj(attention(q, k, v, {.heads = heads, .causal = true}));
-    return x + down(gelu(up(ln2(x)), GeluForm::tanh));
-  }
-};
-
-struct Gpt {
-  int vocab = 256, width = 256, layers = 4, heads = 8, context = 128;
-  nn::Embedding tok{vocab, width}, pos{context, width};
-  std::vector<Block> blocks = nn::stack<Block>(layers, {.width = width, .heads = heads});
-  nn::LayerNorm norm{width};
-  nn::Linear head{width, vocab, {.bias = false}};
-  JERBOA_FIELDS(tok, pos, blocks, norm, head)
-  Tensor operator()(Tensor ids) const {
-    Tensor x = tok(ids) + pos(arange(ids.dim(-1)));
-    for (const auto& block : blocks) x = block(x);
-    return head(norm(x));
-  }
-};
+// Workloads. The same ones are in torch_peer.cpp, which --against torch runs.
 
 struct Perceptron {
   nn::Linear hidden1{784, 512}, hidden2{512, 512}, out{512, 10};
