@@ -155,12 +155,12 @@ TEST(WebGpuThreads, TwoSessionsOnOneDevice) {
 TEST(WebGpuThreads, DevicesOpenAndCloseInSeveralThreads) {
   std::vector<std::thread> threads;
   std::vector<double> losses(3);
-  for (std::size_t i = 0; i < losses.size(); ++i)
-    threads.emplace_back([&losses, i] {
+  for (double& loss : losses)
+    threads.emplace_back([&loss] {
       for (int turn = 0; turn < 3; ++turn) {
         Session session(Device::webgpu(), {.seed = 1});
         session.add_entry("step", regression_step());
-        losses[i] = session.step(regression_batch()).loss();
+        loss = session.step(regression_batch()).loss();
       }
     });
   for (std::thread& thread : threads) thread.join();
