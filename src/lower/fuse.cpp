@@ -42,13 +42,13 @@ bool looks_up(Op op, std::size_t operand) {
 
 namespace {
 
-// Trailing axes, all of them: then each row of the domain is reduced by itself.
+// Trailing axes, but not all there are: then each row of the domain is reduced by itself.
 bool reduces_rows(const Graph& graph, const Node& node) {
   const auto axes = reduced_axes(graph, node);
   const int rank = static_cast<int>(graph.shape(node.inputs[0]).size());
   for (std::size_t i = 0; i < axes.size(); ++i)
     if (axes[i] != rank - static_cast<int>(axes.size()) + static_cast<int>(i)) return false;
-  return !axes.empty();
+  return !axes.empty() && static_cast<int>(axes.size()) < rank;
 }
 
 class Fuser {
@@ -239,9 +239,14 @@ class Fuser {
                         [&](int other) { return other != group && reaches(other, group, seen); });
   }
 
+  // The shape of what a group computes, element by element.
+  const Shape& value_shape(const Group& group) const {
+    return group.kind == KernelSpec::Kind::reduce ? graph_.shape(node(group.nodes.front()).outputs[0]) : group.domain;
+  }
+
   // A value of this shape fits a group element by element, or row by row.
-  static bool fits(const Group& group, const Shape& shape) {
-    if (shape == group.domain) return true;
+  bool fits(const Group& group, const Shape& shape) const {
+    if (shape == value_shape(group)) return true;
     if (group.kind != KernelSpec::Kind::loop || group.row_axes == 0) return false;
     const std::size_t outer = group.domain.size() - static_cast<std::size_t>(group.row_axes);
     if (shape.size() != outer && shape.size() != group.domain.size()) return false;
@@ -252,7 +257,7 @@ class Fuser {
 
   bool can_join(const Node& own, int number) const {
     const Group& group = result_.groups[index(number)];
-    if (group.kind == KernelSpec::Kind::whole || group.kind == KernelSpec::Kind::reduce) return false;
+    if (group.kind == KernelSpec::Kind::whole) return false;
     // What is computed again to save memory must not be computed where it was the first time.
     if (own.recompute &&
         std::none_of(group.nodes.begin(), group.nodes.end(), [&](NodeId id) { return node(id).recompute; }))
@@ -261,7 +266,7 @@ class Fuser {
       if (group.kind != KernelSpec::Kind::loop || !reduces_rows(graph_, own)) return false;
       const Shape& shape = graph_.shape(own.inputs[0]);
       const int axes = static_cast<int>(reduced_axes(graph_, own).size());
-      if (shape != group.domain || axes == static_cast<int>(shape.size())) return false;
+      if (shape != group.domain) return false;
       if (group.row_axes != 0 && group.row_axes != axes) return false;
       if (group.row_axes == 0 && !holds_whole_domain_only(group)) return false;
     } else if (!fits(group, graph_.shape(own.outputs[0]))) {
@@ -336,8 +341,7 @@ class Fuser {
     } else if (is_reduction(own.op)) {
       const auto axes = reduced_axes(graph_, own);
       const Shape& shape = graph_.shape(own.inputs[0]);
-      const bool rows = reduces_rows(graph_, own) && axes.size() < shape.size();
-      group.kind = rows ? KernelSpec::Kind::loop : KernelSpec::Kind::reduce;
+      group.kind = reduces_rows(graph_, own) ? KernelSpec::Kind::loop : KernelSpec::Kind::reduce;
       group.row_axes = static_cast<int>(axes.size());
       group.domain = shape;
     } else if (is_elementwise(own.op)) {
@@ -358,8 +362,8 @@ class Fuser {
     result_.groups.push_back(std::move(group));
   }
 
-  // A loop that was put together apart from a product or loop over the same elements that it needs, such as a slope
-  // with what it is multiplied by, or the second moment of Adam after the first, joins it.
+  // A loop that was put together apart from a product, reduction or loop over the same elements that it needs, such as
+  // a slope with what it is multiplied by, or the second moment of Adam after the first, joins it.
   void merge_loops() {
     for (int loop = 0; target_.fuse && loop < static_cast<int>(result_.groups.size()); ++loop) {
       const std::set<int> needs = result_.groups[index(loop)].needs;
@@ -383,14 +387,14 @@ class Fuser {
 
   bool can_be_merged(int loop, int product) {
     const Group &own = result_.groups[index(loop)], &other = result_.groups[index(product)];
-    if (own.domain != other.domain) return false;
+    if (own.domain != value_shape(other)) return false;
     if (other.kind == KernelSpec::Kind::loop) {
       if (own.row_axes != other.row_axes && own.row_axes != 0 &&
           (other.row_axes != 0 || !holds_whole_domain_only(other)))
         return false;
       // It must not have to wait for what was begun after it.
       if (own.needs.empty() || *own.needs.rbegin() != product) return false;
-    } else if (other.kind != KernelSpec::Kind::matmul || own.row_axes > 0) {
+    } else if (other.kind == KernelSpec::Kind::whole || own.row_axes > 0) {
       return false;
     }
     std::set<int> needs = own.needs;
@@ -491,7 +495,7 @@ class Fuser {
     }
     if (result_.group_of[index(from)] == group) return;
     read_memory(id, group);
-    if (!is_aligned(graph_.shape(id), access) || graph_.shape(id) != result_.groups[index(group)].domain)
+    if (!is_aligned(graph_.shape(id), access) || graph_.shape(id) != value_shape(result_.groups[index(group)]))
       unaligned_.insert({id, group});
   }
 
@@ -507,7 +511,6 @@ class Fuser {
       std::set<int> readers = readers_[index(update.target)];
       const bool own_reads = readers.erase(group) > 0;
       const KernelSpec::Kind kind = result_.groups[index(group)].kind;
-      if (own_reads && kind == KernelSpec::Kind::reduce) continue;
       if (own_reads && kind == KernelSpec::Kind::whole && !overwrites_operand(node(producer(value)), update.target))
         continue;
       if (own_reads && (unaligned_.contains({update.target, group}) || is_matmul_operand(update.target, group)))

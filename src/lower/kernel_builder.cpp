@@ -379,10 +379,21 @@ void KernelBuilder::build_reduce() {
     if (is_reduced(axis) && !kept) continue;
     result.push_back(is_reduced(axis) ? AffineIndex{} : AffineIndex::axis(place[axis]));
   }
-  kernel_.reduction = own.op;
   kernel_.row_axes = static_cast<int>(reduced.size());
-  const int value = read(own.inputs[0], operand);
-  store(output, value, result);
+  Instruction reduction;
+  reduction.kind = Instruction::Kind::reduce;
+  reduction.op = own.op;
+  reduction.dtype = graph_.type(output).dtype;
+  reduction.a = read(own.inputs[0], operand);
+  values_[output] = add(std::move(reduction));
+  for (std::size_t i = 1; i < group_.nodes.size(); ++i) {
+    const Node& after = node(group_.nodes[i]);
+    values_[after.outputs[0]] = evaluate(after, result);
+  }
+  for (const NodeId id : group_.nodes) {
+    const TensorId value = node(id).outputs[0];
+    if (fusion_.in_memory[static_cast<std::size_t>(value)]) store(value, values_.at(value), result);
+  }
 }
 
 void KernelBuilder::build_matmul() {

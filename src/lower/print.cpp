@@ -44,7 +44,6 @@ std::string detail::print(const KernelSpec& kernel) {
   constexpr auto kinds = std::to_array<std::string_view>({"loop", "reduce", "matmul", "whole"});
   std::string text = fmt::format("{} {}", kinds[static_cast<std::size_t>(kernel.kind)], to_string(kernel.domain));
   if (kernel.row_axes > 0) text += fmt::format(" rows over the last {}", kernel.row_axes);
-  if (kernel.kind == KernelSpec::Kind::reduce) text += fmt::format(" {}", name(kernel.reduction));
   if (kernel.kind == KernelSpec::Kind::whole)
     text += fmt::format(" {} {}", name(kernel.op), attrs_to_json(kernel.attrs, false));
   text += '\n';

@@ -480,9 +480,10 @@ void write_matmul(KernelWriter& writer) {
   if (groups(tile) < enough_groups) tile = {128, 64, 16, 8, 4};
   if (groups(tile) < enough_groups) tile = {64, 64, 16, 8, 4};
   // A short product is better cut into smaller tiles than into chunks, which need a second shader.
-  constexpr std::int64_t short_inner = 256;
+  constexpr std::int64_t short_inner = 512;
   if (groups(tile) < enough_groups && inner <= short_inner) tile = {32, 64, 16, 4, 4};
-  if (groups(tile) < enough_groups && inner <= short_inner) tile = {32, 32, 16, 4, 4};
+  // Where nothing else keeps the device busy, each step into the depth is waited for: deeper tiles take fewer.
+  if (groups(tile) < enough_groups && inner <= short_inner) tile = {32, 32, 32, 4, 4};
   if (rows <= 32 || columns <= 32) tile = {32, 32, 16, 4, 4};
   if (tile.workgroup_bytes() > writer.target().workgroup_bytes) tile.inner /= 2;
   std::int64_t chunks = 1;

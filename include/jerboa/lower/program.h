@@ -99,8 +99,8 @@ struct TensorAccess {
 struct KernelSpec {
   enum class Kind : std::uint8_t {
     loop,    ///< the body for each element; reductions run over the last row_axes axes
-    reduce,  ///< the body for each element of kept × reduced axes, then a sum, maximum or minimum over the last
-             ///< row_axes
+    reduce,  ///< like a loop with one reduction, over elements that stand in any order in memory: what the body stores
+             ///< is one value for each place along the axes before the last row_axes
     matmul,  ///< operands[0] times operands[1], then the body on each element
     whole    ///< `op` on whole tensors
   };
@@ -114,7 +114,6 @@ struct KernelSpec {
   std::vector<Store> stores;
   std::vector<TensorAccess> operands;  ///< of matmul and whole
   std::vector<TensorAccess> results;   ///< of whole
-  Op reduction = Op::sum;              ///< of reduce
   int bindings = 0;  ///< one that is loaded and stored is in place: loads and store have one map, stores come last
 };
 
