@@ -1,11 +1,12 @@
 #include "lower/fuse.h"
 
 #include <algorithm>
-#include <queue>
 
 #include <jerboa/ir/shapes.h>
 
 #include "lower/budget.h"
+#include "lower/group_order.h"
+#include "lower/inline.h"
 
 namespace jerboa::detail {
 
@@ -42,15 +43,6 @@ bool looks_up(Op op, std::size_t operand) {
 
 namespace {
 
-// Trailing axes, but not all there are: then each row of the domain is reduced by itself.
-bool reduces_rows(const Graph& graph, const Node& node) {
-  const auto axes = reduced_axes(graph, node);
-  const int rank = static_cast<int>(graph.shape(node.inputs[0]).size());
-  for (std::size_t i = 0; i < axes.size(); ++i)
-    if (axes[i] != rank - static_cast<int>(axes.size()) + static_cast<int>(i)) return false;
-  return !axes.empty() && static_cast<int>(axes.size()) < rank;
-}
-
 class Fuser {
  public:
   /// `strict` names the first nodes of groups that must not count on what others may do later.
@@ -59,23 +51,18 @@ class Fuser {
     result_.group_of.assign(graph.nodes.size(), -1);
     result_.in_memory.assign(graph.tensors.size(), false);
     result_.layouts = layouts_;
-    inlined_.assign(graph.nodes.size(), false);
-    uses_.assign(graph.tensors.size(), {});
+    inlined_ = find_inlined(graph, target, layouts_);
     readers_.assign(graph.tensors.size(), {});
-    for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes.size()); ++id)
-      for (const TensorId input : node(id).inputs)
-        if (input != no_tensor) uses_[index(input)].push_back(id);
   }
 
   Fusion run() {
-    find_inlined();
     budget_.settle(inlined_);
     for (NodeId id = 0; id < static_cast<NodeId>(graph_.nodes.size()); ++id) place(id);
     merge_loops();
     decide_memory();
     choose_in_place();
     find_over_budget();
-    sort_groups();
+    sort_groups(result_);
     result_.inlined = inlined_;
     return std::move(result_);
   }
@@ -90,83 +77,14 @@ class Fuser {
 
   bool is_leaf(const Node& own) const { return info(own.op).lowering == Lowering::Leaf && own.op != Op::const_scalar; }
 
-  // Nodes that are computed again wherever they are used, instead of being stored: those that read no memory at all,
-  // and those whose only use cannot share a kernel with them otherwise.
-  void find_inlined() {
-    std::vector<bool> kept(graph_.tensors.size(), false);
-    for (const NamedTensor& output : graph_.outputs) kept[index(result_.layouts[index(output.tensor)].root)] = true;
-    for (const NamedTensor& capture : graph_.captures) kept[index(result_.layouts[index(capture.tensor)].root)] = true;
-    for (const Update& update : graph_.updates) kept[index(result_.layouts[index(update.value)].root)] = true;
-    for (NodeId id = 0; id < static_cast<NodeId>(graph_.nodes.size()); ++id) {
-      const Node& own = node(id);
-      if (!is_elementwise(own.op) || kept[index(own.outputs[0])]) continue;
-      if (own.op == Op::random) continue;  // too dear to draw twice
-      // The masks of moved elements need axes of the domain as they are.
-      if (own.op == Op::concat || own.op == Op::pad) {
-        inlined_[index(id)] = target_.fuse && only_use_is_aligned(own.outputs[0]);
-        continue;
-      }
-      const bool free = std::all_of(own.inputs.begin(), own.inputs.end(), [&](TensorId input) {
-        return input == no_tensor || inlined_[index(producer(view_source(input)))];
-      });
-      if (free && can_inline_uses(own.outputs[0])) {
-        inlined_[index(id)] = true;
-        continue;
-      }
-      if (!target_.fuse) continue;
-      inlined_[index(id)] =
-          only_use_moves_elements(own.outputs[0]) || (reads_leaves_only(own) && only_use_is_aligned(own.outputs[0]));
-    }
-  }
-
   // The tensor behind a chain of views.
   TensorId view_source(TensorId id) const { return result_.layouts[index(id)].root; }
 
-  // Every use, through views that an access can follow, is an element-wise op or a reduction.
-  bool can_inline_uses(TensorId id) const {
-    for (const NodeId use : uses_[index(id)]) {
-      const Node& user = node(use);
-      if (is_view(user.op)) {
-        if (!view_operand_access(graph_, user, identity_access(graph_.shape(user.outputs[0]).size()))) return false;
-        if (!can_inline_uses(user.outputs[0])) return false;
-        continue;
-      }
-      if (!is_elementwise(user.op) && !is_reduction(user.op)) return false;
-      if (looks_up(user.op, 0) && user.inputs[0] == id) return false;
-    }
-    return true;
-  }
-
-  // Whatever computes from leaves alone can be computed in the kernel that needs it.
-  bool reads_leaves_only(const Node& own) const {
-    return std::all_of(own.inputs.begin(), own.inputs.end(), [&](TensorId input) {
-      if (input == no_tensor) return true;
-      const NodeId source = producer(view_source(input));
-      return is_leaf(node(source)) || inlined_[index(source)];
-    });
-  }
-
-  // One element-wise use, in the same shape and without a view between.
-  bool only_use_is_aligned(TensorId id) const {
-    if (uses_[index(id)].size() != 1) return false;
-    const Node& user = node(uses_[index(id)][0]);
-    return info(user.op).lowering == Lowering::Map && user.op != Op::concat && user.op != Op::pad &&
-           user.op != Op::one_hot && user.op != Op::random && graph_.shape(user.outputs[0]) == graph_.shape(id);
-  }
-
-  bool only_use_moves_elements(TensorId id) const {
-    TensorId at = id;
-    for (;;) {
-      if (uses_[index(at)].size() != 1) return false;
-      const Node& user = node(uses_[index(at)][0]);
-      if (is_view(user.op)) {
-        if (!view_operand_access(graph_, user, identity_access(graph_.shape(user.outputs[0]).size()))) return false;
-        at = user.outputs[0];
-        continue;
-      }
-      if (user.op == Op::concat || user.op == Op::pad) return can_inline_uses(id);
-      return is_reduction(user.op) && !reduces_rows(graph_, user) && can_inline_uses(id);
-    }
+  // What an op on whole tensors reads of memory for an operand: products compute some of theirs as they read.
+  TensorId memory_of(TensorId id) const {
+    TensorId source = view_source(id);
+    while (inlined_[index(producer(source))]) source = view_source(varying_operand(graph_, node(producer(source))));
+    return source;
   }
 
   // Collects the groups whose results a read of `id` with this access needs; false where `group` computes it but cannot
@@ -354,7 +272,7 @@ class Fuser {
     } else {
       for (const TensorId input : own.inputs) {
         if (input == no_tensor) continue;
-        const NodeId source = producer(view_source(input));
+        const NodeId source = producer(memory_of(input));
         if (!is_leaf(node(source))) group.needs.insert(result_.group_of[index(source)]);
       }
     }
@@ -453,7 +371,7 @@ class Fuser {
           continue;
         }
         for (const TensorId input : own.inputs)
-          if (input != no_tensor) read_memory(input, static_cast<int>(number));
+          if (input != no_tensor) read_memory(memory_of(input), static_cast<int>(number));
       }
     }
   }
@@ -550,7 +468,7 @@ class Fuser {
     if (own.kind != KernelSpec::Kind::matmul) return false;
     const Node& product = node(own.nodes.front());
     return std::any_of(product.inputs.begin(), product.inputs.end(),
-                       [&](TensorId id) { return view_source(id) == target; });
+                       [&](TensorId id) { return memory_of(id) == target; });
   }
 
   void find_over_budget() {
@@ -571,53 +489,6 @@ class Fuser {
     }
   }
 
-  // Kahn's algorithm; among the groups that are ready, the one that the user's order begins first: so a gradient is
-  // used up as soon as it is there.
-  void sort_groups() {
-    const std::size_t count = result_.groups.size();
-    std::vector<std::vector<int>> users(count);
-    std::vector<int> waiting(count, 0);
-    for (std::size_t i = 0; i < count; ++i)
-      for (const int need : result_.groups[i].needs) {
-        users[index(need)].push_back(static_cast<int>(i));
-        ++waiting[i];
-      }
-    // What an earlier group waits for is as urgent as that group.
-    std::vector<NodeId> urgency(count);
-    for (std::size_t i = 0; i < count; ++i) urgency[i] = result_.groups[i].nodes.front();
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (std::size_t i = count; i-- > 0;)
-        for (const int user : users[i])
-          if (urgency[index(user)] < urgency[i]) {
-            urgency[i] = urgency[index(user)];
-            changed = true;
-          }
-    }
-    const auto later = [&](int a, int b) { return urgency[index(a)] > urgency[index(b)]; };
-    std::priority_queue<int, std::vector<int>, decltype(later)> ready(later);
-    for (std::size_t i = 0; i < count; ++i)
-      if (waiting[i] == 0) ready.push(static_cast<int>(i));
-    std::vector<Group> sorted;
-    std::vector<int> place_of(count, -1);
-    while (!ready.empty()) {
-      const int next = ready.top();
-      ready.pop();
-      place_of[index(next)] = static_cast<int>(sorted.size());
-      sorted.push_back(result_.groups[index(next)]);
-      for (const int user : users[index(next)])
-        if (--waiting[index(user)] == 0) ready.push(user);
-    }
-    for (Group& group : sorted) {
-      std::set<int> needs;
-      for (const int need : group.needs) needs.insert(place_of[index(need)]);
-      group.needs = std::move(needs);
-    }
-    for (int& group : result_.group_of)
-      if (group >= 0) group = place_of[index(group)];
-    result_.groups = std::move(sorted);
-  }
-
   const Graph& graph_;
   const Target& target_;
   const std::set<NodeId>& strict_;
@@ -625,7 +496,6 @@ class Fuser {
   Budget budget_;
   Fusion result_;
   std::vector<bool> inlined_;
-  std::vector<std::vector<NodeId>> uses_;
   std::vector<std::set<int>> readers_;            // by tensor: groups that read its memory
   std::set<std::pair<TensorId, int>> unaligned_;  // where one does so at other elements than it computes
   std::set<NodeId> over_budget_;

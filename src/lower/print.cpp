@@ -47,7 +47,11 @@ std::string detail::print(const KernelSpec& kernel) {
   if (kernel.kind == KernelSpec::Kind::whole)
     text += fmt::format(" {} {}", name(kernel.op), attrs_to_json(kernel.attrs, false));
   text += '\n';
-  for (const TensorAccess& operand : kernel.operands) text += fmt::format("  operand {}\n", text_of(operand));
+  for (const TensorAccess& operand : kernel.operands) {
+    text += fmt::format("  operand {}\n", text_of(operand));
+    for (std::size_t i = 0; i < operand.prologue.size(); ++i)
+      text += fmt::format("    v{}: {} = {}\n", i, name(operand.prologue[i].dtype), text_of(operand.prologue[i]));
+  }
   for (const TensorAccess& result : kernel.results) text += fmt::format("  result {}\n", text_of(result));
   for (std::size_t i = 0; i < kernel.loads.size(); ++i) {
     const Load& load = kernel.loads[i];

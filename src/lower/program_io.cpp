@@ -71,6 +71,7 @@ void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, TensorAc
   f("shape", x.shape);
   f("offset", x.offset);
   f("strides", x.strides);
+  f("prologue", x.prologue);
 }
 template <class F, class T>
 void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, KernelSpec> {

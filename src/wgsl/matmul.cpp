@@ -96,6 +96,38 @@ class Epilogue {
   const Problem& problem_;
 };
 
+// What is made of an operand's elements as they are read, as functions of one and of four.
+void write_prologue(Shader& shader, const TensorAccess& operand, const char* name) {
+  if (operand.prologue.empty()) return;
+  KernelSpec kernel;
+  kernel.body = operand.prologue;
+  shader.begin_function(fmt::format("fn prepare_{}(given: f32) -> f32", name));
+  BodyWriter body(shader, kernel, {});
+  body.set(0, "given");
+  const std::string result = body.value(static_cast<int>(kernel.body.size()) - 1);
+  shader.line("return {};", result);
+  shader.end_function();
+  shader.begin_function(fmt::format("fn prepare_four_{}(given: vec4f) -> vec4f", name));
+  shader.line("return vec4f(prepare_{0}(given.x), prepare_{0}(given.y), prepare_{0}(given.z), prepare_{0}(given.w));",
+              name);
+  shader.end_function();
+}
+
+void write_prologues(Shader& shader, const Problem& problem) {
+  write_prologue(shader, *problem.a, "a");
+  write_prologue(shader, *problem.b, "b");
+}
+
+std::string read(Shader& shader, const TensorAccess& operand, const char* name, const std::string& place) {
+  const std::string element = shader.load(operand.binding, place);
+  return operand.prologue.empty() ? element : fmt::format("prepare_{}({})", name, element);
+}
+
+std::string read_four(Shader& shader, const TensorAccess& operand, const char* name, const std::string& place) {
+  const std::string elements = shader.load_four(operand.binding, place);
+  return operand.prologue.empty() ? elements : fmt::format("prepare_four_{}({})", name, elements);
+}
+
 // Offsets of a batch's operands.
 void write_batch_offsets(Shader& shader, const Problem& problem) {
   const auto indices = shader.split_index("batch", problem.batch);
@@ -120,6 +152,7 @@ void write_dots(KernelWriter& writer, const Problem& problem) {
     lanes *= 2;
   const int results = threads / lanes;
   Shader shader = writer.shader("matrix_vector", threads);
+  write_prologues(shader, problem);
   Epilogue(shader, writer.kernel(), problem).write();
   // Threads that share a result stand next to each other, or in rows across the columns.
   shader.line("let part = {};", along_inner ? fmt::format("lane % {}u", lanes) : fmt::format("lane / {}u", results));
@@ -137,8 +170,8 @@ void write_dots(KernelWriter& writer, const Problem& problem) {
   shader.open("for (var k = part; k < {}; k += {}u) {{", shader.size(problem.inner), lanes);
   shader.line(
       "sum += {} * {};",
-      shader.load(problem.a->binding, place(shader, "a_start", "row", problem.a_row, "k", problem.a_inner)),
-      shader.load(problem.b->binding, place(shader, "b_start", "k", problem.b_inner, "column", problem.b_column)));
+      read(shader, *problem.a, "a", place(shader, "a_start", "row", problem.a_row, "k", problem.a_inner)),
+      read(shader, *problem.b, "b", place(shader, "b_start", "k", problem.b_inner, "column", problem.b_column)));
   shader.close();
   if (lanes > 1) {
     shader.shared_array("parts", "f32", threads);
@@ -157,6 +190,7 @@ void write_dots(KernelWriter& writer, const Problem& problem) {
 void write_blocks(KernelWriter& writer, const Problem& problem) {
   constexpr int block = 4, threads = 64;
   Shader shader = writer.shader("matmul_blocks", threads);
+  write_prologues(shader, problem);
   Epilogue(shader, writer.kernel(), problem).write();
   const Dim down = groups_of(problem.rows, block), across = groups_of(problem.columns, block);
   const Dim count = element_count(problem.batch) * down * across;
@@ -173,15 +207,15 @@ void write_blocks(KernelWriter& writer, const Problem& problem) {
   }
   shader.open("for (var k = 0u; k < {}; k++) {{", shader.size(problem.inner));
   const auto b = [&](int i) {
-    return shader.load(problem.b->binding,
-                       place(shader, "b_start", "k", problem.b_inner, fmt::format("column_{}", i), problem.b_column));
+    return read(shader, *problem.b, "b",
+                place(shader, "b_start", "k", problem.b_inner, fmt::format("column_{}", i), problem.b_column));
   };
   const std::string first = b(0), second = b(1), third = b(2), fourth = b(3);
   shader.line("let b = vec4f({}, {}, {}, {});", first, second, third, fourth);
   for (int i = 0; i < block; ++i)
     shader.line("sum_{0} += {1} * b;", i,
-                shader.load(problem.a->binding,
-                            place(shader, "a_start", fmt::format("row_{}", i), problem.a_row, "k", problem.a_inner)));
+                read(shader, *problem.a, "a",
+                     place(shader, "a_start", fmt::format("row_{}", i), problem.a_row, "k", problem.a_inner)));
   shader.close();
   for (int i = 0; i < block; ++i)
     for (int j = 0; j < block; ++j)
@@ -207,6 +241,7 @@ class TiledMatmul {
     const int partials = chunks_ > 1 ? writer_.workspace(DType::f32, results * Dim(chunks_)) : -1;
     if (chunks_ > 1) shader_ = writer_.shader("matmul", tile_.threads());
     plain_ = partials < 0 && is_plain_store(kernel);
+    write_prologues(shader_, problem_);
     if (partials < 0 && !plain_) Epilogue(shader_, kernel, problem_).write();
     const Dim down = groups_of(problem_.rows, tile_.rows), across = groups_of(problem_.columns, tile_.columns);
     write_tile_place(down, across);
@@ -338,13 +373,13 @@ class TiledMatmul {
       if (checks_inner) conditions.emplace_back("k < inner_end");
       if ((i + 1) * tile_.threads() > total)
         conditions.push_back(fmt::format("lane + {}u < {}u", i * tile_.threads(), total));
-      const std::string read =
-          is_wide(own) ? shader_.load_four(own.tensor->binding, from) : shader_.load(own.tensor->binding, from);
+      const std::string fetched =
+          is_wide(own) ? read_four(shader_, *own.tensor, own.name, from) : read(shader_, *own.tensor, own.name, from);
       if (conditions.empty()) {
-        shader_.line("{}_{} = {};", own.name, i, read);
+        shader_.line("{}_{} = {};", own.name, i, fetched);
       } else {
         shader_.line("{}_{} = {}();", own.name, i, is_wide(own) ? "vec4f" : "f32");
-        shader_.line("if ({}) {{ {}_{} = {}; }}", fmt::join(conditions, " && "), own.name, i, read);
+        shader_.line("if ({}) {{ {}_{} = {}; }}", fmt::join(conditions, " && "), own.name, i, fetched);
       }
       shader_.close();
     }

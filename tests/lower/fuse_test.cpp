@@ -38,6 +38,27 @@ TEST(Fusion, BiasActivationAndResidualFollowAProduct) {
             1);
 }
 
+TEST(Fusion, AProductComputesCheapOperandsAsItReadsThem) {
+  EXPECT_EQ(kernels([] {
+              output("y", matmul(relu(x()) * 0.5, cast(tensor_input("b", {32, 8}, DType::f16), DType::f32)));
+            }),
+            1);
+  EXPECT_EQ(kernels([] {
+              const Tensor a = relu(x());
+              const Tensor b = weight();
+              output("y", matmul(matmul(a, b) + 1, b) + matmul(a, b * 2));
+            }),
+            3);
+  // What is dear, or wanted in memory too, is computed once.
+  EXPECT_EQ(kernels([] { output("y", matmul(gelu(x()), weight())); }), 2);
+  EXPECT_EQ(kernels([] {
+              const Tensor a = relu(x());
+              output("a", a);
+              output("y", matmul(a, weight()));
+            }),
+            2);
+}
+
 TEST(Fusion, SoftmaxAndNormsAreOneKernelEach) {
   EXPECT_EQ(kernels([] { output("y", softmax(x() * 0.5)); }), 1);
   EXPECT_EQ(kernels([] { output("y", layer_norm(x(), tensor_input("gain", {32}), tensor_input("shift", {32}))); }), 1);

@@ -75,7 +75,7 @@ struct Instruction {
     position,  ///< the index along axis `index` of the domain, times dim_scale, plus dim
     compute,   ///< op on a, b, c
     reduce,    ///< op (sum, max, min, argmax, all_finite) of a over the row
-    product    ///< the element of the matrix product that the kernel computes
+    product    ///< given from outside: the element of the matrix product, of an operand, or what was reduced
   };
   Kind kind = Kind::constant;
   Op op = Op::add;
@@ -94,6 +94,9 @@ struct TensorAccess {
   Shape shape;
   Dim offset = 0;
   std::vector<Dim> strides;
+  /// Of a product's operand: what is made of each element as it is read, which stands there as the product; the last
+  /// instruction is the result. Empty: nothing.
+  std::vector<Instruction> prologue = {};
 };
 
 struct KernelSpec {
