@@ -6,6 +6,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "lower/bindable.h"
 #include "wgsl/functions.h"
 
 namespace jerboa::wgsl {
@@ -251,12 +252,21 @@ std::vector<int> Shader::memories_to_pack() const {
     return memories_[static_cast<std::size_t>(a)].bytes < memories_[static_cast<std::size_t>(b)].bytes;
   });
   const auto wanted = static_cast<std::size_t>(count - target_.max_bindings + 1);
-  if (candidates.size() < wanted)
-    throw GraphError(fmt::format(
-        "the kernel {} needs {} storage buffers, but the device allows {} and too few of them can share one", name_,
-        count, target_.max_bindings));
+  if (candidates.size() < wanted) refuse_bindings(count);
   candidates.resize(wanted);
   return candidates;
+}
+
+void Shader::refuse_bindings(int count) const {
+  const auto largest = std::max_element(uses_.begin(), uses_.end(), [&](const auto& a, const auto& b) {
+    return memories_[static_cast<std::size_t>(a.first)].bytes < memories_[static_cast<std::size_t>(b.first)].bytes;
+  });
+  const ShaderMemory& own = memories_[static_cast<std::size_t>(largest->first)];
+  if (segments(largest->first) > 1)
+    detail::refuse_binding(fmt::format("{} ({})", own.name, jerboa::name(own.dtype)), own.bytes, name_, count, target_);
+  throw GraphError(
+      fmt::format("the kernel {} needs {} storage buffers, but the device allows {} and too few of them can share one",
+                  name_, count, target_.max_bindings));
 }
 
 Shader::Finished Shader::finish(const Dim& workgroups) {

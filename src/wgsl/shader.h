@@ -16,6 +16,7 @@ namespace jerboa::wgsl {
 struct ShaderMemory {
   DType dtype = DType::f32;
   std::int64_t bytes = 0;
+  std::string name = {};  ///< for errors
 };
 
 /// The name of the type of a value of this type in a shader: f32, i32, u32 or bool.
@@ -129,6 +130,7 @@ class Shader {
   bool is_packed_pair(int memory) const;  // 16-bit elements that the shader must take out of 32-bit words
   int segments(int memory) const;
   std::vector<int> memories_to_pack() const;
+  [[noreturn]] void refuse_bindings(int count) const;
   std::string buffer_type(int memory) const;
   std::string load_function(int memory, const std::vector<std::string>& buffers) const;
   std::string store_function(int memory, const std::vector<std::string>& buffers) const;

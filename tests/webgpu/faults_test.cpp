@@ -118,6 +118,31 @@ TEST(WebGpuMemory, ActivationsWithoutRoomNameATensorAndThePlannedTotal) {
   EXPECT_EQ(session.run("small", {{"x", HostTensor(DType::f32, {40})}}).get("y").item(), 40 * 41 / 2 * 40);
 }
 
+TEST(WebGpuMemory, ATensorThatNoKernelCanBindIsNamedWithTheLimitAndTheRemedy) {
+  WebGpuOptions options;
+  options.target = Target::webgpu_default();
+  options.target->max_binding_bytes = 4096;
+  Session session(Device::webgpu(options));
+  const auto expect = [&](const std::function<void()>& build, const std::string& tensor) {
+    const std::string message = message_of<UsageError>([&] { session.add_entry("run", trace(build)); });
+    for (const std::string& part :
+         {tensor, std::string(" bytes, too many for the device webgpu: it binds a tensor in parts of at most 4096 "),
+          std::string("allows 8 of them in a kernel"), std::string("make it smaller")})
+      EXPECT_NE(message.find(part), std::string::npos) << part << "\nin: " << message;
+    EXPECT_TRUE(session.param_names().empty());
+  };
+  expect([] { output("y", sum(param_input("table", {200, 50}))); }, "table (f32[200, 50], faults_test.cpp:");
+  // Three tensors of five parts each, in a shader that needs them all.
+  expect(
+      [] {
+        const Tensor rows = param_input("rows", {5120}), updates = tensor_input("updates", {5120});
+        output("y", scatter_add(rows, tensor_input("places", {5120}, DType::i32), updates, 0));
+      },
+      " takes 20480 bytes");
+  session.add_entry("run", trace([] { output("y", sum(param_input("table", {100, 50}))); }));
+  EXPECT_EQ(session.run("run", {}).get("y").item(), 0);
+}
+
 // Loss
 
 TEST(WebGpuLoss, IsThrownByEveryKindOfCallAndLeavesNothingBehind) {
