@@ -289,6 +289,15 @@ TEST(WebGpuMisuse, IsToldInTheCallersTerms) {
   expect_error<UsageError>([&] { on_cpu.storage("v"); }, "no parameter or state is named v; there are b, w");
 }
 
+TEST(WebGpuMisuse, AGpuIsAskedForWhereOnlyADriverOnTheCpuIs) {
+  const auto adapters = webgpu_adapters();
+  const bool gpu =
+      std::any_of(adapters.begin(), adapters.end(), [](const AdapterInfo& own) { return own.kind != "CPU"; });
+  EXPECT_EQ(Device::best().name(), gpu ? "webgpu" : "cpu");
+  if (!gpu)
+    expect_error<DeviceError>([] { Device::webgpu({.software = false}); }, "WebGPU finds no adapter that is a GPU");
+}
+
 // In a process of its own, which the loader of drivers shows none.
 void open_without_a_driver() {
   for (const char* variable : {"VK_DRIVER_FILES", "VK_ICD_FILENAMES"}) setenv(variable, "/no/such/driver.json", 1);

@@ -177,7 +177,10 @@ GpuDevice::~GpuDevice() {
 void GpuDevice::request(const WebGpuOptions& options) {
   instance_ = create_instance(*dawn_);
   Adapters adapters = find_adapters(*dawn_, instance_);
-  if (adapters.list.empty())
+  const bool any = !adapters.list.empty();
+  if (!options.software) std::erase_if(adapters.list, [](const auto& own) { return own.second.kind == "CPU"; });
+  if (any && adapters.list.empty()) throw DeviceError("WebGPU finds no adapter that is a GPU");
+  if (!any)
     throw DeviceError(
         fmt::format("WebGPU finds no adapter{}: install a Vulkan driver; ./dev setup installs one that "
                     "runs on the CPU, for tests",
