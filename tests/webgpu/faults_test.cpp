@@ -1,6 +1,9 @@
 #include <cstdlib>
+#include <fstream>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <thread>
+#include <unistd.h>
 
 #include <jerboa/lower/lower.h>
 #include <jerboa/wgsl/emit_wgsl.h>
@@ -141,6 +144,45 @@ TEST(WebGpuMemory, ATensorThatNoKernelCanBindIsNamedWithTheLimitAndTheRemedy) {
       " takes 20480 bytes");
   session.add_entry("run", trace([] { output("y", sum(param_input("table", {100, 50}))); }));
   EXPECT_EQ(session.run("run", {}).get("y").item(), 0);
+}
+
+// In a process of its own, which may take hardly more memory than it has when its device is open. SwiftShader says so
+// when that is not enough; lavapipe does not.
+constexpr const char* swiftshader = "/usr/lib/chromium/vk_swiftshader_icd.json";
+
+void ask_for_more_than_there_is() {
+  for (const char* variable : {"VK_DRIVER_FILES", "VK_ICD_FILENAMES"}) setenv(variable, swiftshader, 1);
+  Session session(Device::webgpu(), {.seed = 1});
+  session.add_entry("step", regression_step());
+  std::int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlim_t most = static_cast<rlim_t>(pages * sysconf(_SC_PAGESIZE)) + (256 << 20);
+  const rlimit limit{most, most};
+  setrlimit(RLIMIT_AS, &limit);
+  try {
+    session.add_entry("run", trace([] { output("y", sum(param_input("table", {100 << 20}))); }));
+  } catch (const OutOfMemoryError& error) {
+    std::fputs(error.what(), stderr);
+    std::_Exit(session.step(regression_batch()).loss() > 0 && session.param_names().size() == 2 ? 3 : 4);
+  }
+  std::_Exit(5);
+}
+
+TEST(WebGpuMemory, ThatADriverReallyHasNotIsNamedToo) {
+  if (!std::filesystem::exists(swiftshader)) GTEST_SKIP() << "there is no " << swiftshader;
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(ask_for_more_than_there_is(), testing::ExitedWithCode(3),
+              "entry run: SwiftShader.* has no room for table .f32.104857600.. .419430400 bytes.(.|\n)*its parameters, "
+              "gradients and states take 419430400 bytes in all");
+}
+
+TEST(WebGpuMemory, OfTheHostIsToldLikeThatOfADevice) {
+  Session session(Device::cpu(1));
+  expect_error<OutOfMemoryError>(
+      [&] { session.add_entry("run", trace([] { output("y", sum(param_input("table", {std::int64_t{1} << 46}))); })); },
+      "entry run: the host has no room for table (f32[70368744177664]); its parameters, gradients and states take "
+      "281474976710656 bytes in all");
+  EXPECT_TRUE(session.param_names().empty());
 }
 
 // Loss
