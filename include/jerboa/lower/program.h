@@ -27,10 +27,11 @@ struct Target {
   int max_workgroups = 65535;  ///< in each dimension of a dispatch
   int max_invocations = 256;   ///< threads of a workgroup
   std::int64_t workgroup_bytes = 16384;
-  int subgroup_size = 0;  ///< threads that can exchange values directly; 0: not offered, or of changing size
-  bool f16 = false;       ///< arithmetic and storage in f16
-  int unroll = 4;         ///< copies of a loop's body in a shader's text; drivers on the CPU compile them slowly
-  bool software = false;  ///< a driver that runs on the CPU: kernels without workgroup memory are faster there
+  int subgroup_size = 0;       ///< threads that can exchange values directly; 0: not offered, or of changing size
+  bool f16 = false;            ///< f16 in shaders: it is read and written without unpacking, and tiles of it stay f16
+  bool f16_arithmetic = true;  ///< where there is f16: products of f16 that give f16 are multiplied in it
+  int unroll = 4;              ///< copies of a loop's body in a shader's text; drivers on the CPU compile them slowly
+  bool software = false;       ///< a driver that runs on the CPU: kernels without workgroup memory are faster there
 
   static Target cpu() { return {}; }
   /// The limits that every WebGPU device has.
