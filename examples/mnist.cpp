@@ -29,7 +29,7 @@ struct ConvNet {
   Tensor operator()(Tensor images) const {
     const Tensor small = max_pool2d(relu(conv1(images)));
     const Tensor tiny = max_pool2d(relu(conv2(small)));
-    return out(reshape(tiny, {images.dim(0), 32 * 7 * 7}));
+    return out(reshape(tiny, {images.dim(0), tiny.dim(1) * tiny.dim(2) * tiny.dim(3)}));
   }
 };
 

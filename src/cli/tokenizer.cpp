@@ -140,12 +140,12 @@ struct TrainCommand {
 void add_tokenizer(CLI::App& app) {
   CLI::App* group = app.add_subcommand("tokenizer", "Turn text into tokens and back; train a tokenizer");
   group->require_subcommand(1);
-  constexpr const char* kTokenizer =
+  constexpr const char* tokenizer_help =
       "tokenizer.json, sentencepiece .model, llama2.c tokenizer.bin, or a folder with one";
 
   auto encode = std::make_shared<EncodeCommand>();
   CLI::App* command = group->add_subcommand("encode", "Print the ids of the text on standard input, on one line");
-  command->add_option("tokenizer", encode->tokenizer, kTokenizer)->required();
+  command->add_option("tokenizer", encode->tokenizer, tokenizer_help)->required();
   command->add_flag("--special", encode->special, "Add the special tokens that a model expects around a text");
   command->add_flag("--null", encode->null, "The input is several texts, separated by NUL bytes; one line for each");
   command->add_flag("--offsets", encode->offsets, "Print each id with its bytes of the text, as ID:BEGIN-END");
@@ -153,14 +153,14 @@ void add_tokenizer(CLI::App& app) {
 
   auto decode = std::make_shared<DecodeCommand>();
   command = group->add_subcommand("decode", "Print the text of the ids on standard input, one text a line");
-  command->add_option("tokenizer", decode->tokenizer, kTokenizer)->required();
+  command->add_option("tokenizer", decode->tokenizer, tokenizer_help)->required();
   command->add_flag("--special", decode->special, "Keep special tokens in the text");
   command->add_flag("--null", decode->null, "End each text with a NUL byte instead of a line break");
   command->callback([decode] { decode->run(); });
 
   auto info = std::make_shared<InfoCommand>();
   command = group->add_subcommand("info", "Describe a tokenizer");
-  command->add_option("tokenizer", info->tokenizer, kTokenizer)->required();
+  command->add_option("tokenizer", info->tokenizer, tokenizer_help)->required();
   command->callback([info] { info->run(); });
 
   auto train = std::make_shared<TrainCommand>();

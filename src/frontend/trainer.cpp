@@ -26,7 +26,7 @@ TrainerCore::TrainerCore(Forward loss, TrainerOptions options)
 
 std::string TrainerCore::entry_for(const Batch& data) {
   const bool whole = options_.accumulate == 1;
-  const std::string entry = fmt::format("{} {}", whole ? "step" : "grad", signature(data));
+  std::string entry = fmt::format("{} {}", whole ? "step" : "grad", signature(data));
   if (session_.has_entry(entry)) return entry;
   if (whole) {
     session_.add_entry(entry, training_graph(specs_of(data), loss_, options_.optimizer));

@@ -148,8 +148,8 @@ class GrammarConstraint : public Constraint {
 
 }  // namespace
 
-Vocabulary::Vocabulary(const std::vector<std::string>& tokens, std::vector<int> end_tokens)
-    : bytes_(tokens), end_tokens_(std::move(end_tokens)) {
+Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<int> end_tokens)
+    : bytes_(std::move(tokens)), end_tokens_(std::move(end_tokens)) {
   for (const int token : end_tokens_) {
     if (token < 0 || static_cast<std::size_t>(token) >= bytes_.size())
       throw UsageError(fmt::format("end token {} is not in a vocabulary of {}", token, bytes_.size()));

@@ -292,7 +292,7 @@ class DimParser {
 
   std::optional<Dim> factor(int depth) {
     if (take("(")) {
-      const auto numerator = expression(depth + 1);
+      auto numerator = expression(depth + 1);
       if (numerator && take(")")) return numerator;
       if (!numerator || !take("//")) return std::nullopt;
       const auto divisor = number();

@@ -90,7 +90,7 @@ Tensor param_input(const std::string& name, Shape shape, ParamOptions options, c
   info.init = options.init;
   info.trainable = options.trainable;
   info.decay = options.decay;
-  info.tied_to = options.tied_to;
+  info.tied_to = std::move(options.tied_to);
   return result;
 }
 
@@ -126,7 +126,7 @@ Tensor zeros_like(Operand x) { return zeros(x.tensor().shape(), x.tensor().dtype
 Tensor arange(Dim length, DType dtype, const char* file, int line) {
   const SiteScope scope(CallSite{file, line});
   current_graph("arange", {file, line});
-  return one(Op::arange, {}, ArangeAttrs{length, 0, 1, dtype});
+  return one(Op::arange, {}, ArangeAttrs{std::move(length), 0, 1, dtype});
 }
 
 Tensor random(Operand key, Shape shape, Distribution distribution, int stream) {
@@ -291,7 +291,7 @@ Tensor sum_to_shape(Operand x, Shape shape) {
   return one(Op::sum_to_shape, {x}, ShapeAttrs{std::move(shape)});
 }
 Tensor slice(Operand x, int axis, Dim start, Dim end, std::int64_t step) {
-  return one(Op::slice, {x}, SliceAttrs{axis, start, end, step});
+  return one(Op::slice, {x}, SliceAttrs{axis, std::move(start), std::move(end), step});
 }
 Tensor concat(const std::vector<Operand>& parts, int axis) { return one(Op::concat, parts, AxisAttrs{axis}); }
 std::vector<Tensor> split(Operand x, Shape sizes, int axis) {
@@ -314,7 +314,7 @@ std::vector<Tensor> detail::split_equal(Operand x, std::size_t parts, int axis) 
 
 Tensor embedding(Operand table, Operand ids) { return one(Op::embedding, {table, ids}); }
 Tensor embedding_grad(Operand ids, Operand dy, Dim rows) {
-  return one(Op::embedding_grad, {ids, dy}, EmbeddingGradAttrs{rows});
+  return one(Op::embedding_grad, {ids, dy}, EmbeddingGradAttrs{std::move(rows)});
 }
 Tensor take_along_axis(Operand x, Operand indices, int axis) {
   return one(Op::take_along_axis, {x, indices}, AxisAttrs{axis});
@@ -325,7 +325,9 @@ Tensor scatter(Operand x, Operand indices, Operand updates, int axis) {
 Tensor scatter_add(Operand x, Operand indices, Operand updates, int axis) {
   return one(Op::scatter_add, {x, indices, updates}, AxisAttrs{axis});
 }
-Tensor one_hot(Operand ids, Dim depth, DType dtype) { return one(Op::one_hot, {ids}, OneHotAttrs{depth, dtype}); }
+Tensor one_hot(Operand ids, Dim depth, DType dtype) {
+  return one(Op::one_hot, {ids}, OneHotAttrs{std::move(depth), dtype});
+}
 
 // Linear algebra
 

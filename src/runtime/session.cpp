@@ -186,7 +186,7 @@ namespace {
 
 // Says in what way an input does not fit its type under the symbols' values; empty where it does.
 std::string misfit(const HostTensor& given, const TensorType& type, const SymbolValues& symbols) {
-  const std::string text =
+  std::string text =
       fmt::format("is {}{} but the graph takes {}", name(given.dtype()), to_string(given.shape()), to_string(type));
   if (given.dtype() != type.dtype || given.shape().size() != type.shape.size()) return text;
   try {

@@ -11,7 +11,7 @@ namespace jerboa {
 AddedToken AddedToken::parse(const JsonView& json) {
   AddedToken token;
   const auto id = json.integer("id");
-  if (id < 0 || id > kMaxTokenId) json.fail(fmt::format("id {} is out of range (0 to {})", id, kMaxTokenId));
+  if (id < 0 || id > max_token_id) json.fail(fmt::format("id {} is out of range (0 to {})", id, max_token_id));
   token.id = static_cast<TokenId>(id);
   token.content = json.string("content");
   token.single_word = json.boolean("single_word", false);
@@ -69,12 +69,12 @@ std::vector<AddedTokens::Match> AddedTokens::matches(std::string_view text, bool
       continue;
     }
     std::size_t length = 0;
-    TokenId index = kNoToken;
+    TokenId index = no_token;
     tokens.trie.prefixes(text.substr(searched), [&](std::size_t l, TokenId i) {
       length = l;
       index = i;
     });
-    if (index == kNoToken) {
+    if (index == no_token) {
       ++searched;
       continue;
     }
@@ -83,12 +83,12 @@ std::vector<AddedTokens::Match> AddedTokens::matches(std::string_view text, bool
     std::size_t end = searched + length;
     searched = end;
     if (begin < taken) continue;  // white space that the token before has taken
-    if (token.single_word && ((begin > 0 && is(utf8::previous(text, begin), unicode::kWord)) ||
-                              (end < text.size() && is(end, unicode::kWord))))
+    if (token.single_word && ((begin > 0 && is(utf8::previous(text, begin), unicode::word)) ||
+                              (end < text.size() && is(end, unicode::word))))
       continue;
-    while (token.lstrip && begin > taken && is(utf8::previous(text, begin), unicode::kSpace))
+    while (token.lstrip && begin > taken && is(utf8::previous(text, begin), unicode::space))
       begin = utf8::previous(text, begin);
-    while (token.rstrip && end < text.size() && is(end, unicode::kSpace)) end += utf8::decode(text, end).size;
+    while (token.rstrip && end < text.size() && is(end, unicode::space)) end += utf8::decode(text, end).size;
     matches.push_back({{static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)}, token.id});
     taken = end;
     searched = std::max(searched, end);

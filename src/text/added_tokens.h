@@ -15,7 +15,7 @@ namespace jerboa {
 
 /// A token that is found in the text before the model sees it.
 struct AddedToken {
-  TokenId id = kNoToken;
+  TokenId id = no_token;
   std::string content;
   bool single_word = false;  // only where no word character touches it
   bool lstrip = false;       // takes the white space before it along

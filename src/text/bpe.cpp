@@ -11,25 +11,25 @@
 namespace jerboa {
 namespace {
 
-constexpr std::string_view kMetaspace = "\u2581";
+constexpr std::string_view metaspace = "\u2581";
 
 // Up to this many symbols a scan over all pairs beats keeping a heap of them.
-constexpr std::size_t kShortWord = 96;
+constexpr std::size_t short_word = 96;
 
 // The next "▁" that follows another character, at or after `from` (> 0); or the end.
 std::size_t next_metaspace_boundary(std::string_view text, std::size_t from) {
-  for (std::size_t at = text.find(kMetaspace, from); at != std::string_view::npos;
-       at = text.find(kMetaspace, at + kMetaspace.size())) {
-    if (!text.substr(0, at).ends_with(kMetaspace)) return at;
+  for (std::size_t at = text.find(metaspace, from); at != std::string_view::npos;
+       at = text.find(metaspace, at + metaspace.size())) {
+    if (!text.substr(0, at).ends_with(metaspace)) return at;
   }
   return text.size();
 }
 
 bool metaspace_begins_words(const Vocab& vocab) {
-  if (vocab.find(kMetaspace) == kNoToken) return false;
+  if (vocab.find(metaspace) == no_token) return false;
   for (TokenId id = 0; id < vocab.end_id(); ++id) {
     const std::string_view text = vocab.text(id);
-    if (text.size() > kMetaspace.size() && next_metaspace_boundary(text, 1) != text.size()) return false;
+    if (text.size() > metaspace.size() && next_metaspace_boundary(text, 1) != text.size()) return false;
   }
   return true;
 }
@@ -39,18 +39,18 @@ bool metaspace_begins_words(const Vocab& vocab) {
 MergeTable::MergeTable(std::size_t capacity) {
   const std::size_t slots = std::bit_ceil(std::max<std::size_t>(8, capacity * 3 / 2));
   entries_.resize(slots);
-  filter_.resize((slots << kFilterBits) / 64);
+  filter_.resize((slots << filter_bits) / 64);
   mask_ = slots - 1;
   shift_ = 64 - std::countr_zero(slots);
 }
 
 void MergeTable::add(TokenId left, TokenId right, Merge merge) {
   const std::uint64_t pair = key(left, right);
-  const std::uint64_t hash = pair * kMultiplier;
-  const std::uint64_t bit = hash >> (shift_ - kFilterBits);
+  const std::uint64_t hash = pair * multiplier;
+  const std::uint64_t bit = hash >> (shift_ - filter_bits);
   filter_[bit / 64] |= std::uint64_t{1} << bit % 64;
   std::size_t at = hash >> shift_;
-  while (entries_[at].pair != kFree) {
+  while (entries_[at].pair != no_pair) {
     if (entries_[at].pair == pair) return;
     at = (at + 1) & mask_;
   }
@@ -72,16 +72,16 @@ std::optional<std::pair<const Token*, const Token*>> WordCache::find(std::string
 }
 
 void WordCache::add(std::string_view word, std::uint64_t hash, const Token* begin, const Token* end) {
-  constexpr std::size_t kSlots = 1 << 16;
-  if (slots_.empty()) slots_.resize(kSlots);
-  if (count_ >= kSlots / 2) {
+  constexpr std::size_t slots = 1 << 16;
+  if (slots_.empty()) slots_.resize(slots);
+  if (count_ >= slots / 2) {
     std::fill(slots_.begin(), slots_.end(), Slot{});
     words_.clear();
     tokens_.clear();
     count_ = 0;
   }
-  std::size_t at = hash & (kSlots - 1);
-  while (slots_[at].word_size != 0) at = (at + 1) & (kSlots - 1);
+  std::size_t at = hash & (slots - 1);
+  while (slots_[at].word_size != 0) at = (at + 1) & (slots - 1);
   slots_[at] = {static_cast<std::uint32_t>(hash >> 32), static_cast<std::uint32_t>(words_.size()),
                 static_cast<std::uint32_t>(word.size()), static_cast<std::uint32_t>(tokens_.size()),
                 static_cast<std::uint32_t>(end - begin)};
@@ -114,7 +114,7 @@ void BpeModel::tokenize(std::string_view word, ModelScratch& scratch, std::vecto
 void BpeModel::tokenize_chunk(std::string_view word, std::uint32_t offset, ModelScratch& scratch,
                               std::vector<Token>& out) const {
   const std::size_t first = out.size();
-  const bool cached = word.size() <= WordCache::kMaxWord;
+  const bool cached = word.size() <= WordCache::max_word;
   const std::uint64_t hash = cached ? hash_bytes(word) * 0x9E3779B97F4A7C15U : 0;
   if (cached) {
     if (const auto known = scratch.cache.find(word, hash)) {
@@ -126,15 +126,15 @@ void BpeModel::tokenize_chunk(std::string_view word, std::uint32_t offset, Model
       return;
     }
   }
-  TokenId whole = kNoToken;
+  TokenId whole = no_token;
   if (options_.ignore_merges) whole = vocab_.find(options_.reads_bytes ? spell_bytes(word) : std::string(word));
-  if (whole != kNoToken) {
+  if (whole != no_token) {
     out.push_back({whole, {0, static_cast<std::uint32_t>(word.size())}});
   } else {
     options_.reads_bytes ? symbols_of_bytes(word, scratch) : symbols_of_characters(word, scratch);
-    scratch.symbols.size() <= kShortWord ? merge_short(scratch) : merge_long(scratch);
+    scratch.symbols.size() <= short_word ? merge_short(scratch) : merge_long(scratch);
     for (const auto& symbol : scratch.symbols)
-      if (symbol.id != kNoToken) out.push_back({symbol.id, {symbol.begin, symbol.end}});
+      if (symbol.id != no_token) out.push_back({symbol.id, {symbol.begin, symbol.end}});
   }
   if (cached) scratch.cache.add(word, hash, out.data() + first, out.data() + out.size());
   for (std::size_t i = first; offset != 0 && i < out.size(); ++i) {
@@ -149,8 +149,8 @@ void BpeModel::symbols_of_bytes(std::string_view word, ModelScratch& scratch) co
   for (std::size_t i = 0; i < word.size(); ++i) {
     TokenId id = byte_tokens_[static_cast<unsigned char>(word[i])];
     const auto at = static_cast<std::uint32_t>(i);
-    if (id == kNoToken) {
-      if (unk_ == kNoToken) continue;
+    if (id == no_token) {
+      if (unk_ == no_token) continue;
       if (options_.fuse_unk && !symbols.empty() && symbols.back().id == unk_ && symbols.back().end == at) {
         symbols.back().end = at + 1;
         continue;
@@ -176,15 +176,15 @@ void BpeModel::symbols_of_characters(std::string_view word, ModelScratch& scratc
     }
     const Range range{static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(end)};
     const TokenId id = vocab_.find(text);
-    auto has_byte = [&](char c) { return byte_tokens_[static_cast<unsigned char>(c)] != kNoToken; };
-    if (id != kNoToken) {
+    auto has_byte = [&](char c) { return byte_tokens_[static_cast<unsigned char>(c)] != no_token; };
+    if (id != no_token) {
       symbols.push_back({id, range.begin, range.end, 0, 0});
       after_unk = false;
     } else if (options_.byte_fallback && std::all_of(text.begin(), text.end(), has_byte)) {
       for (const char c : text)
         symbols.push_back({byte_tokens_[static_cast<unsigned char>(c)], range.begin, range.end, 0, 0});
       after_unk = false;
-    } else if (unk_ != kNoToken) {
+    } else if (unk_ != no_token) {
       if (options_.fuse_unk && after_unk) {
         symbols.back().end = range.end;
       } else {
@@ -208,7 +208,7 @@ void BpeModel::merge_short(ModelScratch& scratch) const {
     std::size_t best = 0;
     for (std::size_t i = 1; i + 1 < size; ++i)
       if (merges[i].rank < merges[best].rank) best = i;
-    if (merges[best].rank == MergeTable::kNever) break;
+    if (merges[best].rank == MergeTable::never) break;
     symbols[best].id = merges[best].id;
     symbols[best].end = symbols[best + 1].end;
     std::move(symbols.begin() + static_cast<std::ptrdiff_t>(best) + 2,
@@ -239,7 +239,7 @@ void BpeModel::merge_long(ModelScratch& scratch) const {
     if (right < 0) return;
     const auto merge =
         merges_.find(symbols[static_cast<std::size_t>(left)].id, symbols[static_cast<std::size_t>(right)].id);
-    if (merge.rank == MergeTable::kNever) return;
+    if (merge.rank == MergeTable::never) return;
     heap.push_back({merge.rank, left, merge.id});
     std::push_heap(heap.begin(), heap.end(), later);
   };
@@ -254,14 +254,14 @@ void BpeModel::merge_long(ModelScratch& scratch) const {
     const auto candidate = heap.back();
     heap.pop_back();
     auto& left = symbols[static_cast<std::size_t>(candidate.left)];
-    if (left.id == kNoToken || left.next < 0) continue;
+    if (left.id == no_token || left.next < 0) continue;
     auto& right = symbols[static_cast<std::size_t>(left.next)];
     // A candidate is stale when either side has changed since.
     const auto merge = merges_.find(left.id, right.id);
     if (merge.rank != candidate.rank || merge.id != candidate.id) continue;
     left.id = merge.id;
     left.end = right.end;
-    right.id = kNoToken;
+    right.id = no_token;
     left.next = right.next;
     if (left.next >= 0) symbols[static_cast<std::size_t>(left.next)].previous = candidate.left;
     consider(left.previous);

@@ -14,7 +14,7 @@ namespace jerboa {
 
 /// A token of a word: its id, and the bytes of the word that it covers.
 struct Token {
-  TokenId id = kNoToken;
+  TokenId id = no_token;
   Range range;
   bool operator==(const Token&) const = default;
 };
@@ -25,10 +25,10 @@ struct Token {
 class MergeTable {
  public:
   struct Merge {
-    std::uint32_t rank = kNever;
-    TokenId id = kNoToken;
+    std::uint32_t rank = never;
+    TokenId id = no_token;
   };
-  static constexpr std::uint32_t kNever = 0xFFFFFFFF;
+  static constexpr std::uint32_t never = 0xFFFFFFFF;
 
   explicit MergeTable(std::size_t capacity = 0);
   /// The first entry for a pair wins, as the lower rank. At most `capacity` of them.
@@ -36,27 +36,27 @@ class MergeTable {
 
   Merge find(TokenId left, TokenId right) const {
     const std::uint64_t pair = key(left, right);
-    const std::uint64_t hash = pair * kMultiplier;
+    const std::uint64_t hash = pair * multiplier;
     if (!filter_bit(hash)) return {};
     for (std::size_t at = hash >> shift_;; at = (at + 1) & mask_) {
       if (entries_[at].pair == pair) return entries_[at].merge;
-      if (entries_[at].pair == kFree) return {};
+      if (entries_[at].pair == no_pair) return {};
     }
   }
 
  private:
-  static constexpr std::uint64_t kFree = ~std::uint64_t{0};
+  static constexpr std::uint64_t no_pair = ~std::uint64_t{0};
   struct Entry {
-    std::uint64_t pair = kFree;
+    std::uint64_t pair = no_pair;
     Merge merge;
   };
   static std::uint64_t key(TokenId left, TokenId right) {
     return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
   }
-  static constexpr std::uint64_t kMultiplier = 0x9E3779B97F4A7C15U;
-  static constexpr int kFilterBits = 3;  // 8 bits of the filter for each slot
+  static constexpr std::uint64_t multiplier = 0x9E3779B97F4A7C15U;
+  static constexpr int filter_bits = 3;  // 8 bits of the filter for each slot
   bool filter_bit(std::uint64_t hash) const {
-    const std::uint64_t bit = hash >> (shift_ - kFilterBits);
+    const std::uint64_t bit = hash >> (shift_ - filter_bits);
     return (filter_[bit / 64] >> bit % 64 & 1) != 0;
   }
 
@@ -69,7 +69,7 @@ class MergeTable {
 /// Remembers the tokens of words: most words of a text have been seen before. Bounded; forgets everything when full.
 class WordCache {
  public:
-  static constexpr std::size_t kMaxWord = 64;
+  static constexpr std::size_t max_word = 64;
 
   /// The tokens of a word, or nullopt.
   std::optional<std::pair<const Token*, const Token*>> find(std::string_view word, std::uint64_t hash) const;
@@ -143,7 +143,7 @@ class BpeModel {
   Vocab vocab_;
   MergeTable merges_;
   Options options_;
-  TokenId unk_ = kNoToken;
+  TokenId unk_ = no_token;
   std::array<TokenId, 256> byte_tokens_{};  // of the byte alphabet, or the fallback tokens
   /// Whether no token has a "▁" behind another character, so that words can be taken apart there: models of this kind
   /// get whole texts as one word.

@@ -139,10 +139,10 @@ BpeTrainer::BpeTrainer(BpeTraining options) : options_(std::move(options)), word
   }
   const std::size_t least = 256 + options_.special_tokens.size();
   if (options_.vocab_size < 0 || static_cast<std::size_t>(options_.vocab_size) < least ||
-      options_.vocab_size > kMaxTokenId)
+      options_.vocab_size > max_token_id)
     throw UsageError(
         fmt::format("a vocabulary of {} is out of range: 256 bytes and {} special tokens need {}, and {} is the most",
-                    options_.vocab_size, options_.special_tokens.size(), least, kMaxTokenId));
+                    options_.vocab_size, options_.special_tokens.size(), least, max_token_id));
 }
 
 BpeTrainer::BpeTrainer(BpeTrainer&&) noexcept = default;

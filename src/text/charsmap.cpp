@@ -54,8 +54,8 @@ Charsmap Charsmap::from_base64(std::string_view text, std::string_view where) {
   int count = 0;
   for (const char c : text) {
     if (c == '=') break;
-    constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const auto digit = kDigits.find(c);
+    constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const auto digit = digits.find(c);
     if (digit == std::string_view::npos) throw FileError(fmt::format("{}: not base64", where));
     bits = bits << 6 | static_cast<std::uint32_t>(digit);
     count += 6;
@@ -89,12 +89,12 @@ std::optional<std::string_view> Charsmap::find(std::string_view chunk) const {
 void Charsmap::apply(AlignedText& aligned) const {
   // A grapheme of a few bytes is looked up as a whole, as sentencepiece's longest match would find it; what has no
   // entry is looked up character by character.
-  constexpr std::size_t kMaxGrapheme = 6;
+  constexpr std::size_t max_grapheme = 6;
   const std::string_view text = aligned.text();
   Rewriter rewriter(text);
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = grapheme_end(text, begin);
-    const auto whole = end - begin < kMaxGrapheme ? find(text.substr(begin, end - begin)) : std::nullopt;
+    const auto whole = end - begin < max_grapheme ? find(text.substr(begin, end - begin)) : std::nullopt;
     if (whole) {
       rewriter.replace(begin, end, *whole);
     } else {

@@ -13,10 +13,10 @@ namespace {
 
 // Undoes the spaces that splitting put around punctuation and contractions.
 std::string clean_up(std::string text) {
-  constexpr std::pair<std::string_view, std::string_view> kFixes[] = {
+  constexpr std::pair<std::string_view, std::string_view> fixes[] = {
       {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
       {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
-  for (const auto& [from, to] : kFixes) text = replace_all(text, from, to);
+  for (const auto& [from, to] : fixes) text = replace_all(text, from, to);
   return text;
 }
 

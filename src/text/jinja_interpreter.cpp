@@ -435,7 +435,7 @@ Value Interpreter::evaluate(const Call& call_node, int line) {
 Value Interpreter::call(const Value& callee, Arguments arguments) {
   if (callee.is_undefined()) throw Fault(*callee.undefined().what);
   if (!callee.callable()) throw Fault(fmt::format("'{}' cannot be called", callee.type_name()));
-  return callee.object()->call(*this, std::move(arguments));
+  return callee.object()->call(*this, arguments);
 }
 
 bool Interpreter::evaluate(const Test& test, int line) {

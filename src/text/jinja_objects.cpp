@@ -15,7 +15,7 @@ class Function : public Object {
   Function(std::string name, Body body) : name_(std::move(name)), body_(body) {}
   std::string type_name() const override { return "function " + name_; }
   bool callable() const override { return true; }
-  Value call(Interpreter& interpreter, Arguments arguments) override { return body_(interpreter, arguments); }
+  Value call(Interpreter& interpreter, Arguments& arguments) override { return body_(interpreter, arguments); }
 
  private:
   std::string name_;
@@ -28,7 +28,7 @@ class Cycle : public Object {
   explicit Cycle(std::size_t index) : index_(index) {}
   std::string type_name() const override { return "method cycle"; }
   bool callable() const override { return true; }
-  Value call(Interpreter&, Arguments arguments) override {
+  Value call(Interpreter&, Arguments& arguments) override {
     if (arguments.positional.empty()) throw Fault("loop.cycle needs an argument");
     return arguments.positional[index_ % arguments.positional.size()];
   }
@@ -43,7 +43,7 @@ class Joiner : public Object {
   explicit Joiner(std::string separator) : separator_(std::move(separator)) {}
   std::string type_name() const override { return "joiner"; }
   bool callable() const override { return true; }
-  Value call(Interpreter&, Arguments) override { return std::exchange(used_, true) ? separator_ : std::string(); }
+  Value call(Interpreter&, Arguments&) override { return std::exchange(used_, true) ? separator_ : std::string(); }
 
  private:
   std::string separator_;
@@ -150,7 +150,7 @@ std::optional<Value> LoopObject::attribute(std::string_view name) {
   return std::nullopt;
 }
 
-Value LoopObject::call(Interpreter& interpreter, Arguments arguments) {
+Value LoopObject::call(Interpreter& interpreter, Arguments& arguments) {
   const ArgumentReader args("loop", arguments, {"iterable"});
   return interpreter.run_loop_again(loop_, outer_, args.required(0), recursion_ + 1);
 }
@@ -160,7 +160,7 @@ std::optional<Value> MacroObject::attribute(std::string_view name) {
   return std::nullopt;
 }
 
-Value MacroObject::call(Interpreter& interpreter, Arguments arguments) {
+Value MacroObject::call(Interpreter& interpreter, Arguments& arguments) {
   return interpreter.call_macro(*callable_, closure_, std::move(arguments));
 }
 
@@ -169,7 +169,7 @@ std::optional<Value> Namespace::attribute(std::string_view name) {
   return value ? std::optional(*value) : std::nullopt;
 }
 
-Value BoundMethod::call(Interpreter& interpreter, Arguments arguments) {
+Value BoundMethod::call(Interpreter& interpreter, Arguments& arguments) {
   return call_method(interpreter, object_.items.front(), name_, std::move(arguments));
 }
 
@@ -194,8 +194,8 @@ const Value& ArgumentReader::required(std::size_t index) const {
   return *values_[index];
 }
 
-Value ArgumentReader::value(std::size_t index, Value fallback) const {
-  return values_[index] != nullptr ? *values_[index] : std::move(fallback);
+Value ArgumentReader::value(std::size_t index, const Value& fallback) const {
+  return values_[index] != nullptr ? *values_[index] : fallback;
 }
 
 const std::string& ArgumentReader::text(std::size_t index) const {
@@ -206,8 +206,8 @@ const std::string& ArgumentReader::text(std::size_t index) const {
   return value.text();
 }
 
-std::string ArgumentReader::text(std::size_t index, std::string fallback) const {
-  return values_[index] == nullptr || values_[index]->is_none() ? std::move(fallback) : text(index);
+std::string ArgumentReader::text(std::size_t index, const std::string& fallback) const {
+  return values_[index] == nullptr || values_[index]->is_none() ? fallback : text(index);
 }
 
 std::int64_t ArgumentReader::integer(std::size_t index) const {

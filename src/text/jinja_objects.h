@@ -25,7 +25,7 @@ class LoopObject : public Object {
   int depth() const override { return list_.depth; }
   std::optional<Value> attribute(std::string_view name) override;
   bool callable() const override { return loop_.recursive; }
-  Value call(Interpreter& interpreter, Arguments arguments) override;
+  Value call(Interpreter& interpreter, Arguments& arguments) override;
 
  private:
   const For& loop_;
@@ -43,7 +43,7 @@ class MacroObject : public Object {
   std::string type_name() const override { return "macro"; }
   std::optional<Value> attribute(std::string_view name) override;
   bool callable() const override { return true; }
-  Value call(Interpreter& interpreter, Arguments arguments) override;
+  Value call(Interpreter& interpreter, Arguments& arguments) override;
 
  private:
   std::shared_ptr<const Callable> callable_;
@@ -55,7 +55,7 @@ class Namespace : public Object {
   std::string type_name() const override { return "namespace"; }
   int depth() const override { return values_.depth(); }
   std::optional<Value> attribute(std::string_view name) override;
-  void set_attribute(const std::string& name, Value value) override { values_.set(name, std::move(value)); }
+  void set_attribute(const std::string& name, const Value& value) override { values_.set(name, value); }
   void clear() { values_.clear(); }
 
  private:
@@ -69,7 +69,7 @@ class BoundMethod : public Object {
   int depth() const override { return object_.depth; }
   std::string type_name() const override { return "method " + name_; }
   bool callable() const override { return true; }
-  Value call(Interpreter& interpreter, Arguments arguments) override;
+  Value call(Interpreter& interpreter, Arguments& arguments) override;
 
  private:
   List object_;  // of one
@@ -84,9 +84,9 @@ class ArgumentReader {
   /// Null where the argument was not given.
   const Value* find(std::size_t index) const { return values_[index]; }
   const Value& required(std::size_t index) const;
-  Value value(std::size_t index, Value fallback) const;
+  Value value(std::size_t index, const Value& fallback) const;
   const std::string& text(std::size_t index) const;
-  std::string text(std::size_t index, std::string fallback) const;
+  std::string text(std::size_t index, const std::string& fallback) const;
   std::int64_t integer(std::size_t index) const;
   std::int64_t integer(std::size_t index, std::int64_t fallback) const;
   bool flag(std::size_t index, bool fallback) const;

@@ -190,8 +190,8 @@ void Dict::clear() {
 }
 
 std::optional<Value> Object::attribute(std::string_view) { return std::nullopt; }
-Value Object::call(Interpreter&, Arguments) { throw Fault(fmt::format("'{}' cannot be called", type_name())); }
-void Object::set_attribute(const std::string&, Value) {
+Value Object::call(Interpreter&, Arguments&) { throw Fault(fmt::format("'{}' cannot be called", type_name())); }
+void Object::set_attribute(const std::string&, const Value&) {
   throw Fault(fmt::format("cannot assign an attribute of '{}': only a namespace has those", type_name()));
 }
 

@@ -57,9 +57,9 @@ class Object {
   virtual int depth() const { return 1; }
   virtual std::optional<Value> attribute(std::string_view name);
   virtual bool callable() const { return false; }
-  virtual Value call(Interpreter& interpreter, Arguments arguments);
+  virtual Value call(Interpreter& interpreter, Arguments& arguments);
   /// namespace.name = value; a Fault for every other object.
-  virtual void set_attribute(const std::string& name, Value value);
+  virtual void set_attribute(const std::string& name, const Value& value);
 };
 
 class Value {

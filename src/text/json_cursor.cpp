@@ -90,10 +90,10 @@ std::string_view JsonCursor::string() {
     if (c != '\\' || at_ + 1 == text_.size()) fail("control character in a string");
     const char escape = text_[at_ + 1];
     at_ += 2;
-    constexpr std::string_view kNames = "\"\\/bfnrt";
-    constexpr std::string_view kMeanings = "\"\\/\b\f\n\r\t";
-    if (const auto index = kNames.find(escape); index != std::string_view::npos) {
-      unescaped_ += kMeanings[index];
+    constexpr std::string_view names = "\"\\/bfnrt";
+    constexpr std::string_view meanings = "\"\\/\b\f\n\r\t";
+    if (const auto index = names.find(escape); index != std::string_view::npos) {
+      unescaped_ += meanings[index];
     } else if (escape == 'u') {
       char32_t code = hex4();
       if (code >= 0xD800 && code < 0xDC00 && text_.substr(at_).starts_with("\\u")) {

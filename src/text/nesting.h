@@ -5,10 +5,10 @@
 namespace jerboa {
 
 /// Sequences may hold sequences; real files go two deep, and the stack must not depend on the file.
-inline constexpr int kMaxNesting = 16;
+inline constexpr int max_nesting = 16;
 
 inline void check_nesting(const JsonView& json, int depth) {
-  if (depth > kMaxNesting) json.fail("sequences are nested too deeply");
+  if (depth > max_nesting) json.fail("sequences are nested too deeply");
 }
 
 }  // namespace jerboa

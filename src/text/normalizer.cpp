@@ -52,12 +52,12 @@ void Strip::apply(AlignedText& aligned) const {
   std::size_t end = text.size();
   while (left && begin < end) {
     const utf8::Char c = utf8::decode(text, begin);
-    if (!classify.is(c.code, unicode::kSpace)) break;
+    if (!classify.is(c.code, unicode::space)) break;
     begin += c.size;
   }
   while (right && end > begin) {
     const std::size_t at = utf8::previous(text, end);
-    if (!classify.is(utf8::decode(text, at).code, unicode::kSpace)) break;
+    if (!classify.is(utf8::decode(text, at).code, unicode::space)) break;
     end = at;
   }
   Rewriter rewriter(text);
@@ -66,7 +66,7 @@ void Strip::apply(AlignedText& aligned) const {
   aligned.apply(std::move(rewriter));
 }
 
-void StripAccents::apply(AlignedText& text) const { remove_class(text, unicode::kMark); }
+void StripAccents::apply(AlignedText& text) const { remove_class(text, unicode::mark); }
 
 void Replace::apply(AlignedText& text) const {
   Rewriter rewriter(text.text());
@@ -86,9 +86,9 @@ void Bert::apply(AlignedText& text) const {
     const unicode::Classes classify;
     edit_characters(text, [&](Rewriter& out, char32_t c, std::size_t begin, std::size_t end) {
       const bool line_or_tab = c == '\t' || c == '\n' || c == '\r';
-      if (clean_text && (c == utf8::kReplacement || (classify.is(c, unicode::kOther) && !line_or_tab))) {
+      if (clean_text && (c == utf8::replacement || (classify.is(c, unicode::other) && !line_or_tab))) {
         out.remove(begin, end);
-      } else if (clean_text && classify.is(c, unicode::kSpace)) {
+      } else if (clean_text && classify.is(c, unicode::space)) {
         out.replace(begin, end, " ");
       } else if (handle_chinese_chars && unicode::is_cjk_ideograph(c)) {
         out.replace(begin, end, fmt::format(" {} ", utf8::encode(c)));
@@ -97,7 +97,7 @@ void Bert::apply(AlignedText& text) const {
   }
   if (strip_accents) {
     normalize(text, UnicodeForm::nfd);
-    remove_class(text, unicode::kNonspacingMark);
+    remove_class(text, unicode::nonspacing_mark);
   }
   if (lowercase) Lowercase{}.apply(text);
 }

@@ -13,7 +13,7 @@ namespace {
 
 TokenId parse_id(const JsonView& json) {
   const auto id = json.integer();
-  if (id < 0 || id > kMaxTokenId) json.fail(fmt::format("id {} is out of range (0 to {})", id, kMaxTokenId));
+  if (id < 0 || id > max_token_id) json.fail(fmt::format("id {} is out of range (0 to {})", id, max_token_id));
   return static_cast<TokenId>(id);
 }
 
@@ -58,7 +58,7 @@ void append(Encoding& to, Encoding&& from) {
 
 void trim_offsets(Encoding& encoding, std::string_view text, bool add_prefix_space) {
   const unicode::Classes classify;
-  const auto is_space = [&](std::size_t at) { return classify.is(utf8::decode(text, at).code, unicode::kSpace); };
+  const auto is_space = [&](std::size_t at) { return classify.is(utf8::decode(text, at).code, unicode::space); };
   for (std::size_t i = 0; i < encoding.size(); ++i) {
     TextSpan& span = encoding.offsets[i];
     // With a prefix space of the tokenizer's own, a space at the very start of the text is the user's, and stays.
@@ -146,7 +146,7 @@ void PostProcessor::parse_into(const JsonView& json, int depth) {
   } else if (type == "TemplateProcessing") {
     add(Template{parse_pieces(json.at("single"), json), parse_pieces(json.at("pair"), json)});
   } else if (type == "ByteLevel") {
-    if (json.boolean("trim_offsets", true)) steps_.push_back(TrimOffsets{json.boolean("add_prefix_space", true)});
+    if (json.boolean("trim_offsets", true)) steps_.emplace_back(TrimOffsets{json.boolean("add_prefix_space", true)});
   } else if (type == "BertProcessing") {
     const Piece cls = parse_token(json.at("cls"), 0);
     const Piece sep = parse_token(json.at("sep"), 0);
@@ -154,7 +154,7 @@ void PostProcessor::parse_into(const JsonView& json, int depth) {
     add(Template{{cls, {Kind::first, 0, {}}, sep},
                  {cls, {Kind::first, 0, {}}, sep, {Kind::second, 1, {}}, second_sep}});
   } else if (type == "RobertaProcessing") {
-    if (json.boolean("trim_offsets", true)) steps_.push_back(TrimOffsets{json.boolean("add_prefix_space", true)});
+    if (json.boolean("trim_offsets", true)) steps_.emplace_back(TrimOffsets{json.boolean("add_prefix_space", true)});
     const Piece cls = parse_token(json.at("cls"), 0);
     const Piece sep = parse_token(json.at("sep"), 0);
     const Piece first{Kind::first, 0, {}};

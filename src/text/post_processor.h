@@ -33,7 +33,7 @@ class PostProcessor {
 
   static PostProcessor parse(const JsonView& json);
 
-  void add(Template step) { steps_.push_back(std::move(step)); }
+  void add(Template step) { steps_.emplace_back(std::move(step)); }
   /// How many tokens apply() adds to one text, or to two.
   std::size_t added(bool pair) const;
   /// `texts`: what was encoded, one or two; their encodings are joined into one.

@@ -139,9 +139,9 @@ void SplitCharacters::apply(Words& words) const {
   split_words(words, behavior, false, [&](std::string_view text) {
     return characters_where(text, [&](char32_t c) {
       switch (property) {
-        case Property::space: return classify.is(c, unicode::kSpace);
-        case Property::punctuation: return unicode::is_ascii_punctuation(c) || classify.is(c, unicode::kPunctuation);
-        case Property::digit: return classify.is(c, unicode::kNumber);
+        case Property::space: return classify.is(c, unicode::space);
+        case Property::punctuation: return unicode::is_ascii_punctuation(c) || classify.is(c, unicode::punctuation);
+        case Property::digit: return classify.is(c, unicode::number);
         case Property::character: return c == character;
       }
       return false;
@@ -158,7 +158,7 @@ void Whitespace::apply(Words& words) const {
     for (std::size_t at = 0; at < text.size();) {
       const utf8::Char c = utf8::decode(text, at);
       const std::uint8_t classes = classify(c.code);
-      const int kind = classes & unicode::kSpace ? 0 : classes & unicode::kWord ? 1 : 2;
+      const int kind = classes & unicode::space ? 0 : classes & unicode::word ? 1 : 2;
       const Range range =
           shifted({static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(at + c.size)}, word.begin);
       if (kind != 0 && kind == previous) {

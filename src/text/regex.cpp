@@ -12,16 +12,16 @@ namespace jerboa {
 namespace {
 
 // A pattern may come from a file that means harm; ordinary ones need a few steps a character.
-constexpr std::uint32_t kMatchLimit = 20'000'000;
-constexpr std::uint32_t kHeapLimitKiB = 256 * 1024;
-constexpr std::size_t kMaxPattern = 64 * 1024;
+constexpr std::uint32_t match_limit = 20'000'000;
+constexpr std::uint32_t heap_limit_kib = 256 * 1024;
+constexpr std::size_t max_pattern = std::size_t{64} * 1024;
 
 // PCRE2 counts U+180E as a space, which Unicode has not done since version 6.3: tokenizers split by White_Space.
-constexpr std::string_view kSpaces =
+constexpr std::string_view spaces =
     R"(\t-\r\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
 // And its word characters are fewer than Oniguruma's: no marks, and not the Latin-1 superscripts and fractions.
-constexpr std::string_view kWords = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
+constexpr std::string_view words = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 
 // Spells out the classes that PCRE2 understands differently.
 std::string translated(std::string_view pattern) {
@@ -34,7 +34,7 @@ std::string translated(std::string_view pattern) {
       const bool space = escaped == 's' || escaped == 'S';
       const bool word = escaped == 'w' || escaped == 'W';
       const bool negated = escaped == 'S' || escaped == 'W';
-      const std::string_view members = space ? kSpaces : kWords;
+      const std::string_view members = space ? spaces : words;
       if ((space || word) && !in_class) {
         out += fmt::format("[{}{}]", negated ? "^" : "", members);
       } else if ((space || word) && !negated) {
@@ -71,9 +71,9 @@ struct FreeMatchContext {
 }  // namespace
 
 Regex::Regex(std::string_view pattern) : pattern_(pattern) {
-  if (pattern.size() > kMaxPattern)
+  if (pattern.size() > max_pattern)
     throw UsageError(
-        fmt::format("regular expression of {} bytes; at most {} are accepted", pattern.size(), kMaxPattern));
+        fmt::format("regular expression of {} bytes; at most {} are accepted", pattern.size(), max_pattern));
   const std::string ours = translated(pattern);
   int error = 0;
   PCRE2_SIZE place = 0;
@@ -103,8 +103,8 @@ std::vector<Range> Regex::find_all(std::string_view text) const {
   const std::unique_ptr<pcre2_match_data, FreeMatchData> data(pcre2_match_data_create_from_pattern(code, nullptr));
   const std::unique_ptr<pcre2_match_context, FreeMatchContext> context(pcre2_match_context_create(nullptr));
   if (!data || !context) throw std::bad_alloc();
-  pcre2_set_match_limit(context.get(), kMatchLimit);
-  pcre2_set_heap_limit(context.get(), kHeapLimitKiB);
+  pcre2_set_match_limit(context.get(), match_limit);
+  pcre2_set_heap_limit(context.get(), heap_limit_kib);
 
   std::vector<Range> matches;
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());

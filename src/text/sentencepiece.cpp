@@ -18,7 +18,7 @@
 namespace jerboa {
 namespace {
 
-constexpr std::string_view kMetaspace = "\u2581";
+constexpr std::string_view metaspace = "\u2581";
 
 /// A piece of the vocabulary, as sentencepiece numbers their kinds.
 struct Piece {
@@ -95,7 +95,7 @@ MergeTable merges_by_score(const std::vector<Piece>& pieces, const Vocab& vocab)
   };
   std::vector<Entry> entries;
   const auto is_normal = [&](TokenId id) {
-    return id != kNoToken && pieces[static_cast<std::size_t>(id)].kind == Piece::normal;
+    return id != no_token && pieces[static_cast<std::size_t>(id)].kind == Piece::normal;
   };
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const Piece& piece = pieces[i];
@@ -103,8 +103,8 @@ MergeTable merges_by_score(const std::vector<Piece>& pieces, const Vocab& vocab)
     const auto rank = std::lower_bound(scores.begin(), scores.end(), piece.score, std::greater<>()) - scores.begin();
     const std::string_view text = piece.text;
     // Longer pieces than any real one would make this quadratic in the file.
-    constexpr std::size_t kLongest = 512;
-    if (text.size() > kLongest) continue;
+    constexpr std::size_t longest = 512;
+    if (text.size() > longest) continue;
     for (std::size_t cut = 1; cut < text.size(); ++cut) {
       if (utf8::is_continuation(text[cut])) continue;
       const TokenId left = vocab.find(text.substr(0, cut));
@@ -120,14 +120,14 @@ MergeTable merges_by_score(const std::vector<Piece>& pieces, const Vocab& vocab)
 
 Tokenizer assemble(SentencePieceFile file, std::string_view name, bool add_bos, bool add_eos) {
   auto parts = std::make_shared<detail::TokenizerParts>();
-  if (file.pieces.size() > static_cast<std::size_t>(kMaxTokenId))
+  if (file.pieces.size() > static_cast<std::size_t>(max_token_id))
     throw FileError(fmt::format("{}: {} pieces are too many", name, file.pieces.size()));
 
   Vocab vocab;
   vocab.reserve(file.pieces.size(), 8 * file.pieces.size());
   std::vector<double> scores;
   std::vector<AddedToken> added;
-  TokenId unk = kNoToken;
+  TokenId unk = no_token;
   for (std::size_t i = 0; i < file.pieces.size(); ++i) {
     const Piece& piece = file.pieces[i];
     const auto id = static_cast<TokenId>(i);
@@ -146,13 +146,13 @@ Tokenizer assemble(SentencePieceFile file, std::string_view name, bool add_bos, 
     normalizer.add(normalizers::Strip{true, true});
     normalizer.add(normalizers::Replace{Pattern(Regex(" {2,}")), " "});
   }
-  if (file.add_dummy_prefix) normalizer.add(normalizers::Prepend{std::string(kMetaspace)});
-  normalizer.add(normalizers::Replace{Pattern(std::string(" ")), std::string(kMetaspace)});
+  if (file.add_dummy_prefix) normalizer.add(normalizers::Prepend{std::string(metaspace)});
+  normalizer.add(normalizers::Replace{Pattern(std::string(" ")), std::string(metaspace)});
   parts->added = AddedTokens(std::move(added), normalizer);
 
   if (file.is_bpe) {
     BpeModel::Options options;
-    options.has_unk = unk != kNoToken;
+    options.has_unk = unk != no_token;
     if (options.has_unk) options.unk_token = vocab.text(unk);
     options.fuse_unk = true;
     options.byte_fallback = file.byte_fallback;
@@ -179,7 +179,7 @@ Tokenizer assemble(SentencePieceFile file, std::string_view name, bool add_bos, 
   mark(add_eos, file.eos, 1);
   parts->post_processor.add(std::move(form));
 
-  parts->decoder.add(decoders::Replace{Pattern(std::string(kMetaspace)), " "});
+  parts->decoder.add(decoders::Replace{Pattern(std::string(metaspace)), " "});
   parts->decoder.add(decoders::ByteFallback{});
   parts->decoder.add(decoders::Fuse{});
   if (file.add_dummy_prefix) parts->decoder.add(decoders::Strip{" ", 1, 0});
@@ -213,14 +213,14 @@ Tokenizer load_llama2c(std::string_view content, std::string_view name) {
     if (size < 0 || static_cast<std::size_t>(size) > content.size() - at || !std::isfinite(piece.score))
       throw FileError(
           fmt::format("{}: token {} is malformed; is this a llama2.c tokenizer.bin?", name, file.pieces.size()));
-    piece.text = replace_all(content.substr(at, static_cast<std::size_t>(size)), " ", kMetaspace);
+    piece.text = replace_all(content.substr(at, static_cast<std::size_t>(size)), " ", metaspace);
     at += static_cast<std::size_t>(size);
     if (!utf8::is_valid(piece.text))
       throw FileError(fmt::format("{}: token {} is not UTF-8", name, file.pieces.size()));
     // llama2.c writes the marks as "\n<s>\n".
-    constexpr std::string_view kMarks[] = {"<unk>", "<s>", "</s>"};
-    if (const std::size_t id = file.pieces.size(); id < std::size(kMarks)) {
-      piece.text = kMarks[id];
+    constexpr std::string_view marks[] = {"<unk>", "<s>", "</s>"};
+    if (const std::size_t id = file.pieces.size(); id < std::size(marks)) {
+      piece.text = marks[id];
       piece.kind = id == 0 ? Piece::unknown : Piece::control;
     } else if (fallback_byte(piece.text)) {
       piece.kind = Piece::byte;

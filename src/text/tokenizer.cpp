@@ -50,7 +50,7 @@ using detail::ScratchPool;
 using detail::TokenizerParts;
 
 // A text of up to 4 GiB, so that offsets are 32 bits wide; rewriting may make it a few times longer.
-constexpr std::size_t kMaxText = std::numeric_limits<std::uint32_t>::max() / 8;
+constexpr std::size_t max_text = std::numeric_limits<std::uint32_t>::max() / 8;
 
 Range shifted(Range range, std::uint32_t by) { return {range.begin + by, range.end + by}; }
 
@@ -145,16 +145,16 @@ void replace_invalid(AlignedText& aligned) {
   for (std::size_t at = utf8::valid_prefix(text); at < text.size(); at += utf8::valid_prefix(text.substr(at))) {
     std::size_t size = 0;
     utf8::measure(text.substr(at), size);
-    rewriter.replace(at, at + size, utf8::kReplacementBytes);
+    rewriter.replace(at, at + size, utf8::replacement_bytes);
     at += size;
   }
   aligned.apply(std::move(rewriter));
 }
 
 Encoding encode_text(const TokenizerParts& parts, std::string_view text, std::int32_t type_id) {
-  if (text.size() > kMaxText)
+  if (text.size() > max_text)
     throw UsageError(fmt::format("a text of {} bytes is too long to encode at once; split it into parts of at most {}",
-                                 text.size(), kMaxText));
+                                 text.size(), max_text));
   Encoding out;
   if (parts.reads_bytes() || utf8::is_valid(text)) {
     Encoder(parts, text, out).run();
@@ -273,10 +273,10 @@ std::vector<Encoding> Tokenizer::encode_batch(std::span<const std::string> texts
     }
   };
   // A thread costs about as much as encoding this many bytes.
-  constexpr std::size_t kBytesPerThread = 64 * 1024;
+  constexpr std::size_t bytes_per_thread = std::size_t{64} * 1024;
   std::size_t bytes = 0;
   for (const std::string& text : texts) bytes += text.size();
-  const std::size_t threads = std::min({texts.size(), bytes / kBytesPerThread + 1,
+  const std::size_t threads = std::min({texts.size(), bytes / bytes_per_thread + 1,
                                         static_cast<std::size_t>(std::max(1U, std::thread::hardware_concurrency()))});
   {
     std::vector<std::jthread> helpers;
@@ -308,7 +308,7 @@ std::int32_t Tokenizer::vocab_size() const {
 std::optional<std::int32_t> Tokenizer::token_to_id(std::string_view token) const {
   if (const AddedToken* added = parts_->added.find(token)) return added->id;
   const TokenId id = parts_->vocab().find(token);
-  if (id == kNoToken) return std::nullopt;
+  if (id == no_token) return std::nullopt;
   return id;
 }
 
@@ -331,8 +331,8 @@ std::vector<std::pair<std::string, std::int32_t>> Tokenizer::special_tokens() co
 }
 
 std::string Tokenizer::model_type() const {
-  constexpr std::string_view kNames[] = {"BPE", "WordPiece", "WordLevel", "Unigram"};
-  return std::string(kNames[parts_->model.index()]);
+  constexpr std::string_view names[] = {"BPE", "WordPiece", "WordLevel", "Unigram"};
+  return std::string(names[parts_->model.index()]);
 }
 
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, DecodeOptions options)

@@ -37,7 +37,7 @@ struct ModelFile {
 };
 
 TokenId checked_id(const JsonCursor& cursor, std::int64_t id) {
-  if (id < 0 || id > kMaxTokenId) cursor.fail(fmt::format("token id {} is out of range (0 to {})", id, kMaxTokenId));
+  if (id < 0 || id > max_token_id) cursor.fail(fmt::format("token id {} is out of range (0 to {})", id, max_token_id));
   return static_cast<TokenId>(id);
 }
 
@@ -141,7 +141,7 @@ MergeTable resolve_merges(const ModelFile& model, std::string_view continuing_pr
   const auto text = [&](Slice slice) { return std::string_view(model.merge_text).substr(slice.begin, slice.size); };
   const auto id_of = [&](std::string_view token) {
     const TokenId id = model.vocab.find(token);
-    if (id == kNoToken)
+    if (id == no_token)
       where.fail(fmt::format("merges[{}] needs the token \"{}\", which the vocabulary does not have", rank, token));
     return id;
   };
@@ -163,7 +163,7 @@ Model build_model(ModelFile& model, bool reads_bytes, const std::string& name) {
   const auto find_unk = [&](std::string_view fallback) {
     const std::string token = options.string("unk_token", fallback);
     const TokenId id = model.vocab.find(token);
-    if (id == kNoToken) options.fail(fmt::format("the unknown token \"{}\" is not in the vocabulary", token));
+    if (id == no_token) options.fail(fmt::format("the unknown token \"{}\" is not in the vocabulary", token));
     return id;
   };
   if (model.type == "BPE") {
@@ -192,7 +192,7 @@ Model build_model(ModelFile& model, bool reads_bytes, const std::string& name) {
   }
   if (model.type == "Unigram") {
     if (!model.has_scores) options.fail("a Unigram vocabulary must be an array of [token, score]");
-    TokenId unk = kNoToken;
+    TokenId unk = no_token;
     if (options.has("unk_id")) {
       const auto id = options.integer("unk_id");
       if (id < 0 || static_cast<std::size_t>(id) >= model.scores.size())
@@ -211,10 +211,10 @@ Side parse_side(const JsonView& json) {
 }
 
 std::size_t parse_size(const JsonView& json) {
-  constexpr std::int64_t kMaxLength = 1 << 30;
+  constexpr std::int64_t max_length = 1 << 30;
   const auto value = json.integer();
   if (value < 0) json.fail(fmt::format("{} is negative", value));
-  return static_cast<std::size_t>(std::min(value, kMaxLength));
+  return static_cast<std::size_t>(std::min(value, max_length));
 }
 
 Truncation parse_truncation(const JsonView& json) {
@@ -234,12 +234,12 @@ Truncation parse_truncation(const JsonView& json) {
 
 Padding parse_padding(const JsonView& json) {
   // A file must not make every encoding arbitrarily large.
-  constexpr std::size_t kMaxPadding = 1 << 24;
+  constexpr std::size_t max_padding = 1 << 24;
   Padding padding;
   if (json.has("strategy") && json.at("strategy").is_object())
-    padding.length = std::min(kMaxPadding, parse_size(json.at("strategy").at("Fixed")));
+    padding.length = std::min(max_padding, parse_size(json.at("strategy").at("Fixed")));
   if (json.has("pad_to_multiple_of"))
-    padding.multiple_of = std::clamp<std::size_t>(parse_size(json.at("pad_to_multiple_of")), 1, kMaxPadding);
+    padding.multiple_of = std::clamp<std::size_t>(parse_size(json.at("pad_to_multiple_of")), 1, max_padding);
   padding.side = parse_side(json);
   padding.id = static_cast<std::int32_t>(json.integer("pad_id", 0));
   padding.type_id = static_cast<std::int32_t>(json.integer("pad_type_id", 0));

@@ -19,32 +19,32 @@ bool is_enclosed_letter(char32_t code) {
 }
 
 std::uint8_t classify(char32_t code) {
-  std::uint8_t bits = is_white_space(code) ? kSpace : 0;
+  std::uint8_t bits = is_white_space(code) ? space : 0;
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(code))) {
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LL:
     case UTF8PROC_CATEGORY_LT:
     case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO: return bits | kLetter | kWord;
-    case UTF8PROC_CATEGORY_MN: return bits | kMark | kNonspacingMark | kWord;
+    case UTF8PROC_CATEGORY_LO: return bits | letter | word;
+    case UTF8PROC_CATEGORY_MN: return bits | mark | nonspacing_mark | word;
     case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME: return bits | kMark | kWord;
+    case UTF8PROC_CATEGORY_ME: return bits | mark | word;
     case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL: return bits | kNumber | kWord;
-    case UTF8PROC_CATEGORY_NO: return bits | kNumber;
-    case UTF8PROC_CATEGORY_PC: return bits | kPunctuation | kWord;
+    case UTF8PROC_CATEGORY_NL: return bits | number | word;
+    case UTF8PROC_CATEGORY_NO: return bits | number;
+    case UTF8PROC_CATEGORY_PC: return bits | punctuation | word;
     case UTF8PROC_CATEGORY_PD:
     case UTF8PROC_CATEGORY_PS:
     case UTF8PROC_CATEGORY_PE:
     case UTF8PROC_CATEGORY_PI:
     case UTF8PROC_CATEGORY_PF:
-    case UTF8PROC_CATEGORY_PO: return bits | kPunctuation;
+    case UTF8PROC_CATEGORY_PO: return bits | punctuation;
     case UTF8PROC_CATEGORY_CF:
-      return static_cast<std::uint8_t>(bits | kOther | (code == 0x200C || code == 0x200D ? kWord : 0));
+      return static_cast<std::uint8_t>(bits | other | (code == 0x200C || code == 0x200D ? word : 0));
     case UTF8PROC_CATEGORY_CC:
     case UTF8PROC_CATEGORY_CS:
-    case UTF8PROC_CATEGORY_CO: return bits | kOther;
-    default: return static_cast<std::uint8_t>(bits | (is_enclosed_letter(code) ? kWord : 0));
+    case UTF8PROC_CATEGORY_CO: return bits | other;
+    default: return static_cast<std::uint8_t>(bits | (is_enclosed_letter(code) ? word : 0));
   }
 }
 

@@ -8,14 +8,14 @@ namespace jerboa::unicode {
 
 /// What tokenizers ask of a character, as bits, so that a scanner needs one look-up.
 enum Class : std::uint8_t {
-  kLetter = 1,           // L*
-  kNumber = 2,           // N*
-  kSpace = 4,            // White_Space
-  kPunctuation = 8,      // P*
-  kMark = 16,            // M*
-  kNonspacingMark = 32,  // Mn
-  kOther = 64,           // Cc, Cf, Co, Cs
-  kWord = 128,           // regex \w: alphabetic, marks, decimal digits, connectors, joiners
+  letter = 1,            // L*
+  number = 2,            // N*
+  space = 4,             // White_Space
+  punctuation = 8,       // P*
+  mark = 16,             // M*
+  nonspacing_mark = 32,  // Mn
+  other = 64,            // Cc, Cf, Co, Cs
+  word = 128,            // regex \w: alphabetic, marks, decimal digits, connectors, joiners
 };
 
 namespace detail {

@@ -11,14 +11,14 @@ namespace jerboa {
 namespace {
 
 utf8proc_option_t options_of(UnicodeForm form) {
-  constexpr auto kStable = UTF8PROC_STABLE;
+  constexpr auto stable = UTF8PROC_STABLE;
   switch (form) {
-    case UnicodeForm::nfc: return static_cast<utf8proc_option_t>(kStable | UTF8PROC_COMPOSE);
-    case UnicodeForm::nfd: return static_cast<utf8proc_option_t>(kStable | UTF8PROC_DECOMPOSE);
-    case UnicodeForm::nfkc: return static_cast<utf8proc_option_t>(kStable | UTF8PROC_COMPOSE | UTF8PROC_COMPAT);
-    case UnicodeForm::nfkd: return static_cast<utf8proc_option_t>(kStable | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT);
+    case UnicodeForm::nfc: return static_cast<utf8proc_option_t>(stable | UTF8PROC_COMPOSE);
+    case UnicodeForm::nfd: return static_cast<utf8proc_option_t>(stable | UTF8PROC_DECOMPOSE);
+    case UnicodeForm::nfkc: return static_cast<utf8proc_option_t>(stable | UTF8PROC_COMPOSE | UTF8PROC_COMPAT);
+    case UnicodeForm::nfkd: return static_cast<utf8proc_option_t>(stable | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT);
   }
-  return kStable;
+  return stable;
 }
 
 int combining_class(utf8proc_int32_t code) { return utf8proc_get_property(code)->combining_class; }
@@ -38,7 +38,7 @@ std::string normalized(std::string_view text, UnicodeForm form) {
 // together.
 class FormTable {
  public:
-  enum Bits : std::uint8_t { kInert = 1, kBoundary = 2 };
+  enum Bits : std::uint8_t { inert_bit = 1, boundary_bit = 2 };
 
   static const FormTable& instance() {
     static const FormTable table;
@@ -47,16 +47,16 @@ class FormTable {
 
   std::uint8_t bits(char32_t code, UnicodeForm form) const {
     const int shift = 2 * static_cast<int>(form);
-    return code < bits_.size() ? bits_[code] >> shift & 3 : std::uint8_t{kInert | kBoundary};
+    return code < bits_.size() ? bits_[code] >> shift & 3 : std::uint8_t{inert_bit | boundary_bit};
   }
 
  private:
   // Beyond the ideographs no character takes part in a normalization.
-  static constexpr utf8proc_int32_t kEnd = 0x2FA20;
+  static constexpr utf8proc_int32_t end_code = 0x2FA20;
 
-  FormTable() : bits_(kEnd, 0) {
+  FormTable() : bits_(end_code, 0) {
     const auto second = composes_with_previous();
-    for (utf8proc_int32_t code = 0; code < kEnd; ++code) {
+    for (utf8proc_int32_t code = 0; code < end_code; ++code) {
       for (const auto form : {UnicodeForm::nfc, UnicodeForm::nfd, UnicodeForm::nfkc, UnicodeForm::nfkd}) {
         const bool composes = form == UnicodeForm::nfc || form == UnicodeForm::nfkc;
         utf8proc_int32_t parts[32];
@@ -73,15 +73,15 @@ class FormTable {
                                             utf8::encode(static_cast<char32_t>(code)));
         const bool inert = boundary && alone;
         bits_[static_cast<std::size_t>(code)] |=
-            static_cast<std::uint8_t>((inert * kInert | boundary * kBoundary) << 2 * static_cast<int>(form));
+            static_cast<std::uint8_t>((inert * inert_bit | boundary * boundary_bit) << 2 * static_cast<int>(form));
       }
     }
   }
 
   // Characters that a composition may join to the one before them.
   static std::vector<bool> composes_with_previous() {
-    std::vector<bool> second(kEnd, false);
-    for (utf8proc_int32_t code = 0; code < kEnd; ++code) {
+    std::vector<bool> second(end_code, false);
+    for (utf8proc_int32_t code = 0; code < end_code; ++code) {
       utf8proc_int32_t parts[32];
       int last_class = 0;
       const auto size = utf8proc_decompose_char(code, parts, 32, UTF8PROC_DECOMPOSE, &last_class);
@@ -125,16 +125,17 @@ void normalize(AlignedText& aligned, UnicodeForm form) {
     }
     const utf8::Char first = utf8::decode(text, at);
     if (!table) table = &FormTable::instance();
-    const std::uint8_t bits = first.valid ? table->bits(first.code, form) : FormTable::kInert | FormTable::kBoundary;
-    if (bits & FormTable::kBoundary) boundary = at;
+    const std::uint8_t bits =
+        first.valid ? table->bits(first.code, form) : FormTable::inert_bit | FormTable::boundary_bit;
+    if (bits & FormTable::boundary_bit) boundary = at;
     at += first.size;
-    if (bits & FormTable::kInert) {
+    if (bits & FormTable::inert_bit) {
       if (!first.valid) boundary = at;
       continue;
     }
     while (at < text.size()) {
       const utf8::Char next = utf8::decode(text, at);
-      if (!next.valid || next.code < 0x80 || (table->bits(next.code, form) & FormTable::kBoundary)) break;
+      if (!next.valid || next.code < 0x80 || (table->bits(next.code, form) & FormTable::boundary_bit)) break;
       at += next.size;
     }
     replace_difference(rewriter, text, boundary, at, normalized(text.substr(boundary, at - boundary), form));

@@ -28,7 +28,7 @@ ByteTrie::ByteTrie(std::vector<std::pair<std::string_view, TokenId>> tokens) {
       std::size_t end = begin;
       while (end < at.end && tokens[end].first[at.depth] == byte) ++end;
       queue.push_back({static_cast<std::uint32_t>(nodes_.size()), begin, end, at.depth + 1});
-      nodes_.push_back({0, 0, static_cast<unsigned char>(byte), kNoToken});
+      nodes_.push_back({0, 0, static_cast<unsigned char>(byte), no_token});
       ++nodes_[at.node].count;
       begin = end;
     }
@@ -48,10 +48,10 @@ std::uint32_t ByteTrie::child(std::uint32_t node, unsigned char byte) const {
 UnigramModel::UnigramModel(Vocab vocab, std::vector<double> scores, TokenId unk, bool byte_fallback)
     : vocab_(std::move(vocab)), scores_(std::move(scores)), unk_(unk), byte_fallback_(byte_fallback) {
   // As in sentencepiece: an unknown character is less likely than any token.
-  constexpr double kUnkPenalty = 10;
+  constexpr double unk_penalty = 10;
   double lowest = scores_.empty() ? 0 : std::numeric_limits<double>::infinity();
   for (const double score : scores_) lowest = std::min(lowest, score);
-  unk_score_ = lowest - kUnkPenalty;
+  unk_score_ = lowest - unk_penalty;
   for (std::size_t byte = 0; byte < 256; ++byte) byte_tokens_[byte] = vocab_.find(fmt::format("<0x{:02X}>", byte));
   std::vector<std::pair<std::string_view, TokenId>> tokens;
   for (TokenId id = 0; id < vocab_.end_id(); ++id)
@@ -62,7 +62,7 @@ UnigramModel::UnigramModel(Vocab vocab, std::vector<double> scores, TokenId unk,
 void UnigramModel::tokenize(std::string_view word, ModelScratch&, std::vector<Token>& out) const {
   struct Best {
     double score = 0;
-    TokenId id = kNoToken;  // of the token that ends here on the best path
+    TokenId id = no_token;  // of the token that ends here on the best path
     std::uint32_t begin = 0;
     bool reached = false;
   };
@@ -97,17 +97,17 @@ void UnigramModel::tokenize(std::string_view word, ModelScratch&, std::vector<To
   }
   std::reverse(out.begin() + static_cast<std::ptrdiff_t>(first), out.end());
   if (!byte_fallback_) {
-    if (unk_ == kNoToken) std::erase_if(out, [](const Token& token) { return token.id == kNoToken; });
+    if (unk_ == no_token) std::erase_if(out, [](const Token& token) { return token.id == no_token; });
     return;
   }
   const std::vector<Token> tokens(out.begin() + static_cast<std::ptrdiff_t>(first), out.end());
   out.resize(first);
   for (const Token& token : tokens) {
     const std::string_view text = word.substr(token.range.begin, token.range.end - token.range.begin);
-    auto has_byte = [&](char c) { return byte_tokens_[static_cast<unsigned char>(c)] != kNoToken; };
+    auto has_byte = [&](char c) { return byte_tokens_[static_cast<unsigned char>(c)] != no_token; };
     if (token.id == unk_ && std::all_of(text.begin(), text.end(), has_byte)) {
       for (const char c : text) out.push_back({byte_tokens_[static_cast<unsigned char>(c)], token.range});
-    } else if (token.id != kNoToken) {
+    } else if (token.id != no_token) {
       out.push_back(token);
     }
   }

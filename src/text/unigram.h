@@ -23,7 +23,7 @@ class ByteTrie {
     for (std::size_t i = 0; i < text.size() && !nodes_.empty(); ++i) {
       node = child(node, static_cast<unsigned char>(text[i]));
       if (node == 0) return;
-      if (nodes_[node].id != kNoToken) found(i + 1, nodes_[node].id);
+      if (nodes_[node].id != no_token) found(i + 1, nodes_[node].id);
     }
   }
 
@@ -32,7 +32,7 @@ class ByteTrie {
     std::uint32_t children = 0;  // the first
     std::uint16_t count = 0;
     unsigned char byte = 0;
-    TokenId id = kNoToken;
+    TokenId id = no_token;
   };
   /// 0, the root, where there is none.
   std::uint32_t child(std::uint32_t node, unsigned char byte) const;
@@ -44,7 +44,7 @@ class ByteTrie {
 /// sentencepiece's unigram model: the most probable way to cut a word into tokens.
 class UnigramModel {
  public:
-  /// scores[id]: the log probability of a token. `unk` may be kNoToken.
+  /// scores[id]: the log probability of a token. `unk` may be no_token.
   UnigramModel(Vocab vocab, std::vector<double> scores, TokenId unk, bool byte_fallback);
 
   const Vocab& vocab() const { return vocab_; }

@@ -36,7 +36,7 @@ Sequence measure(std::string_view text, std::size_t& size) {
 
 Char decode_multibyte(std::string_view text, std::size_t at) {
   std::size_t size = 0;
-  if (measure(text.substr(at), size) != Sequence::complete) return {kReplacement, 1, false};
+  if (measure(text.substr(at), size) != Sequence::complete) return {replacement, 1, false};
   auto byte = [&](std::size_t i) { return static_cast<char32_t>(static_cast<unsigned char>(text[at + i])); };
   if (size == 2) return {(byte(0) & 0x1F) << 6 | (byte(1) & 0x3F), 2, true};
   if (size == 3) return {(byte(0) & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F), 3, true};
@@ -116,13 +116,13 @@ void Assembler::push(std::string_view bytes, std::string& out) {
       pending_ = bytes;
       return;
     }
-    out += kReplacementBytes;
+    out += replacement_bytes;
     bytes.remove_prefix(size);
   }
 }
 
 void Assembler::finish(std::string& out) {
-  if (!pending_.empty()) out += kReplacementBytes;
+  if (!pending_.empty()) out += replacement_bytes;
   pending_.clear();
 }
 

@@ -7,8 +7,8 @@
 
 namespace jerboa::utf8 {
 
-inline constexpr char32_t kReplacement = 0xFFFD;
-inline constexpr std::string_view kReplacementBytes = "\xEF\xBF\xBD";
+inline constexpr char32_t replacement = 0xFFFD;
+inline constexpr std::string_view replacement_bytes = "\xEF\xBF\xBD";
 
 /// One step through a text. A byte that begins no valid sequence is a Char of size 1 with the replacement code.
 struct Char {

@@ -40,7 +40,7 @@ void Vocab::reserve(std::size_t tokens, std::size_t bytes) {
 std::size_t Vocab::slot_of(std::string_view text, std::uint64_t hash) const {
   const std::size_t mask = slots_.size() - 1;
   std::size_t at = hash & mask;
-  while (slots_[at].id != kNoToken) {
+  while (slots_[at].id != no_token) {
     const Slot& slot = slots_[at];
     if (slot.hash == static_cast<std::uint32_t>(hash) && slot.size == text.size() &&
         std::memcmp(bytes_.data() + slot.offset, text.data(), text.size()) == 0)
@@ -56,9 +56,9 @@ void Vocab::grow(std::size_t slots) {
   old.swap(slots_);
   const std::size_t mask = slots_.size() - 1;
   for (const Slot& slot : old) {
-    if (slot.id == kNoToken) continue;
+    if (slot.id == no_token) continue;
     std::size_t at = hash_bytes(std::string_view(bytes_).substr(slot.offset, slot.size)) & mask;
-    while (slots_[at].id != kNoToken) at = (at + 1) & mask;
+    while (slots_[at].id != no_token) at = (at + 1) & mask;
     slots_[at] = slot;
   }
 }
@@ -67,7 +67,7 @@ void Vocab::add(std::string_view text, TokenId id) {
   if ((count_ + 1) * 2 > slots_.size()) grow(std::max<std::size_t>(16, slots_.size() * 2));
   const std::uint64_t hash = hash_bytes(text);
   Slot& slot = slots_[slot_of(text, hash)];
-  if (slot.id == kNoToken) {
+  if (slot.id == no_token) {
     slot.offset = static_cast<std::uint32_t>(bytes_.size());
     slot.size = static_cast<std::uint32_t>(text.size());
     slot.hash = static_cast<std::uint32_t>(hash);
@@ -83,7 +83,7 @@ void Vocab::add(std::string_view text, TokenId id) {
 }
 
 TokenId Vocab::find(std::string_view text) const {
-  return slots_.empty() ? kNoToken : slots_[slot_of(text, hash_bytes(text))].id;
+  return slots_.empty() ? no_token : slots_[slot_of(text, hash_bytes(text))].id;
 }
 
 std::string_view Vocab::text(TokenId id) const {

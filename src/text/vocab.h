@@ -8,9 +8,9 @@
 namespace jerboa {
 
 using TokenId = std::int32_t;
-inline constexpr TokenId kNoToken = -1;
+inline constexpr TokenId no_token = -1;
 /// Bounds the tables that are indexed by id; the largest vocabularies have a few hundred thousand tokens.
-inline constexpr TokenId kMaxTokenId = (1 << 24) - 1;
+inline constexpr TokenId max_token_id = (1 << 24) - 1;
 
 /// A fast hash of short byte strings; not meant to withstand adversaries beyond keeping tables correct.
 std::uint64_t hash_bytes(std::string_view bytes);
@@ -21,10 +21,10 @@ class Vocab {
   void reserve(std::size_t tokens, std::size_t bytes);
 
   /// A text that is there already gets the new id; an id that is there already gets the new text.
-  /// `id` must lie in [0, kMaxTokenId].
+  /// `id` must lie in [0, max_token_id].
   void add(std::string_view text, TokenId id);
 
-  /// kNoToken where there is none.
+  /// no_token where there is none.
   TokenId find(std::string_view text) const;
   bool has(TokenId id) const { return id >= 0 && static_cast<std::size_t>(id) < texts_.size() && texts_[id].present; }
   /// The text of a token, or "" where there is none.
@@ -37,14 +37,13 @@ class Vocab {
  private:
   struct Text {
     std::uint32_t offset = 0;
-    std::uint32_t size : 31;
-    std::uint32_t present : 1;
-    Text() : size(0), present(0) {}
+    std::uint32_t size : 31 = 0;
+    std::uint32_t present : 1 = 0;
   };
   struct Slot {
     std::uint32_t offset = 0;
     std::uint32_t size = 0;
-    TokenId id = kNoToken;  // kNoToken: the slot is free
+    TokenId id = no_token;  // no_token: the slot is free
     std::uint32_t hash = 0;
   };
   void grow(std::size_t slots);

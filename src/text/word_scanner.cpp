@@ -6,10 +6,7 @@
 namespace jerboa {
 namespace {
 
-using unicode::kLetter;
-using unicode::kNumber;
-using unicode::kSpace;
-constexpr std::uint8_t kWordOrSpace = kLetter | kNumber | kSpace;
+constexpr std::uint8_t word_or_space = unicode::letter | unicode::number | unicode::space;
 
 class Cursor {
  public:
@@ -48,7 +45,7 @@ class Cursor {
 
   /// The end of the white space at `at`, less the last character where a word follows: it goes with the word.
   std::size_t space(std::size_t at) const {
-    const std::size_t end = run<kSpace>(at, true);
+    const std::size_t end = run<unicode::space>(at, true);
     if (ended(end)) return end;
     const std::size_t last = utf8::previous(text_, end);
     return last > at ? last : end;
@@ -70,9 +67,9 @@ std::size_t next_gpt2_word(const Cursor& text, std::size_t at) {
     word = next;
     first = text.classes(word, next);
   }
-  if (first & kLetter) return text.run<kLetter>(next, true);
-  if (first & kNumber) return text.run<kNumber>(next, true);
-  if (!(first & kSpace)) return text.run<kWordOrSpace>(next, false);
+  if (first & unicode::letter) return text.run<unicode::letter>(next, true);
+  if (first & unicode::number) return text.run<unicode::number>(next, true);
+  if (!(first & unicode::space)) return text.run<word_or_space>(next, false);
   return text.space(at);
 }
 
@@ -81,25 +78,25 @@ std::size_t next_cl100k_word(const Cursor& text, std::size_t at, std::uint32_t m
   std::size_t next = 0;
   const std::uint8_t first = text.classes(at, next);
   const char byte = text.byte(at);
-  if (first & kLetter) return text.run<kLetter>(next, true);
-  if (first & kNumber) {
+  if (first & unicode::letter) return text.run<unicode::letter>(next, true);
+  if (first & unicode::number) {
     std::size_t end = next;
     for (std::uint32_t digits = 1; digits < max_digits && !text.ended(end); ++digits) {
-      if (!(text.classes(end, next) & kNumber)) break;
+      if (!(text.classes(end, next) & unicode::number)) break;
       end = next;
     }
     return end;
   }
   std::size_t after = 0;
-  const std::uint8_t second = text.ended(next) ? std::uint8_t{kSpace} : text.classes(next, after);
-  if ((second & kLetter) && byte != '\r' && byte != '\n') return text.run<kLetter>(after, true);
-  if (!(first & kSpace) || (byte == ' ' && !(second & kWordOrSpace))) {
-    std::size_t end = text.run<kWordOrSpace>(next, false);
+  const std::uint8_t second = text.ended(next) ? std::uint8_t{unicode::space} : text.classes(next, after);
+  if ((second & unicode::letter) && byte != '\r' && byte != '\n') return text.run<unicode::letter>(after, true);
+  if (!(first & unicode::space) || (byte == ' ' && !(second & word_or_space))) {
+    std::size_t end = text.run<word_or_space>(next, false);
     while (text.byte(end) == '\r' || text.byte(end) == '\n') ++end;
     return end;
   }
   // White space up to its last line break, or else as everywhere.
-  const std::size_t end = text.run<kSpace>(at, true);
+  const std::size_t end = text.run<unicode::space>(at, true);
   for (std::size_t i = end; i > at; --i) {
     if (text.byte(i - 1) == '\r' || text.byte(i - 1) == '\n') return i;
   }
@@ -109,12 +106,12 @@ std::size_t next_cl100k_word(const Cursor& text, std::size_t at, std::uint32_t m
 }  // namespace
 
 std::optional<WordScanner> WordScanner::for_regex(std::string_view regex) {
-  if (regex == kGpt2) return gpt2();
-  constexpr std::string_view kHead = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})";
-  constexpr std::string_view kTail = R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-  if (!regex.starts_with(kHead) || !regex.ends_with(kTail) || regex.size() < kHead.size() + kTail.size())
+  if (regex == gpt2_regex) return gpt2();
+  constexpr std::string_view head = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})";
+  constexpr std::string_view tail = R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  if (!regex.starts_with(head) || !regex.ends_with(tail) || regex.size() < head.size() + tail.size())
     return std::nullopt;
-  const std::string_view digits = regex.substr(kHead.size(), regex.size() - kHead.size() - kTail.size());
+  const std::string_view digits = regex.substr(head.size(), regex.size() - head.size() - tail.size());
   if (digits.empty()) return WordScanner(Family::cl100k, 1);
   if (digits == "{1,3}") return WordScanner(Family::cl100k, 3);
   return std::nullopt;

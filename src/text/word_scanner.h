@@ -13,7 +13,7 @@ namespace jerboa {
 class WordScanner {
  public:
   /// The expression of GPT-2, which the ByteLevel pre-tokenizer implies.
-  static constexpr std::string_view kGpt2 =
+  static constexpr std::string_view gpt2_regex =
       R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
   static WordScanner gpt2() { return WordScanner(Family::gpt2, 0); }
 

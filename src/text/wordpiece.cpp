@@ -21,7 +21,7 @@ void WordPieceModel::tokenize(std::string_view word, ModelScratch& scratch, std:
   for (std::size_t begin = 0; begin < word.size();) {
     std::size_t end = std::min(word.size(), begin + longest_);
     while (end < word.size() && utf8::is_continuation(word[end])) --end;
-    TokenId found = kNoToken;
+    TokenId found = no_token;
     for (; end > begin; end = utf8::previous(word, end)) {
       std::string_view piece = word.substr(begin, end - begin);
       if (begin > 0 && !prefix_.empty()) {
@@ -30,9 +30,9 @@ void WordPieceModel::tokenize(std::string_view word, ModelScratch& scratch, std:
         piece = scratch.spelling;
       }
       found = vocab_.find(piece);
-      if (found != kNoToken) break;
+      if (found != no_token) break;
     }
-    if (found == kNoToken) {
+    if (found == no_token) {
       out.resize(first);
       out.push_back({unk_, whole});
       return;
@@ -44,8 +44,8 @@ void WordPieceModel::tokenize(std::string_view word, ModelScratch& scratch, std:
 
 void WordLevelModel::tokenize(std::string_view word, ModelScratch&, std::vector<Token>& out) const {
   const TokenId found = vocab_.find(word);
-  const TokenId id = found == kNoToken ? unk_ : found;
-  if (id != kNoToken) out.push_back({id, {0, static_cast<std::uint32_t>(word.size())}});
+  const TokenId id = found == no_token ? unk_ : found;
+  if (id != no_token) out.push_back({id, {0, static_cast<std::uint32_t>(word.size())}});
 }
 
 }  // namespace jerboa

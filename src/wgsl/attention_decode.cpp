@@ -80,8 +80,8 @@ void AttentionDecode::write_queries() {
   shader_.line("let first_top = {};", parts_.first_top(shader_, "head", "part"));
   shader_.line("var top = first_top; var total = 0.0;");
   for (int i = 0; i < queries_; ++i) shader_.line("var sum_{} = vec4f();", i);
-  shader_.shared_array("scores", "f32", queries_ * pass);
-  shader_.shared_array("lane_values", "f32", queries_ * threads);
+  shader_.shared_array("scores", "f32", std::int64_t{queries_} * pass);
+  shader_.shared_array("lane_values", "f32", std::int64_t{queries_} * threads);
   shader_.shared_array("shrinks", "f32", queries_);
   shader_.barrier();
 }

@@ -75,7 +75,7 @@ void write_put(Shader& shader, const Attention& attention, const TileRows& rows)
 bool AttentionTiles::suit(const Target& target, const Attention& attention) {
   // On a few keys threads do as well by themselves.
   if (attention.keys.upper_bound() <= 8) return false;
-  const std::int64_t widest = std::max(columns_of(attention.size), columns_of(attention.value_size)) * 64;
+  const std::int64_t widest = std::max(columns_of(attention.size), columns_of(attention.value_size)) * std::int64_t{64};
   return workgroup_bytes(rows_for(target), depth_for(target)) <= target.workgroup_bytes &&
          threads_for(target) <= target.max_invocations && widest <= 512;
 }

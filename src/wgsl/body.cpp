@@ -199,7 +199,7 @@ std::string BodyWriter::write_load(const Instruction& own) {
     inside += fmt::format("i32({0}) >= i32({1}) && i32({0}) < i32({2})", index, shader_.size(mask.from),
                           shader_.size(mask.to));
   }
-  const std::string name = shader_.var("v", value_type(load.dtype), literal(load.fill, load.dtype));
+  std::string name = shader_.var("v", value_type(load.dtype), literal(load.fill, load.dtype));
   shader_.open("if ({}) {{", inside);
   shader_.line("{} = {};", name, shader_.load(load.binding, place));
   shader_.close();

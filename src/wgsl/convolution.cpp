@@ -84,7 +84,7 @@ class Convolution {
         const std::string down = far(vertical_, at[1], tap[1]), across = far(horizontal_, at[2], tap[2]);
         const std::string row = shader.let("window_row", fmt::format("{} / {}u", down, vertical_.stride));
         const std::string own = shader.let("window_column", fmt::format("{} / {}u", across, horizontal_.stride));
-        const std::string value = shader.var("value", "f32", "0.0");
+        std::string value = shader.var("value", "f32", "0.0");
         shader.open("if ({0} % {1}u == 0u && {2} % {3}u == 0u && {4} < {5} && {6} < {7}) {{", down, vertical_.stride,
                     across, horizontal_.stride, row, shader.size(y_.shape[2]), own, shader.size(y_.shape[3]));
         shader.line("{} = {};", value, shader.load(y_, {at[0], out_channel(shader, tap[0]), row, own}));
@@ -168,7 +168,8 @@ class Convolution {
   // The element of x, 0 in the padding.
   std::string image(Shader& shader, const std::string& n, const std::string& channel, const std::string& row,
                     const std::string& column) const {
-    const std::string y = shader.let("y", row), x = shader.let("x", column), value = shader.var("value", "f32", "0.0");
+    const std::string y = shader.let("y", row), x = shader.let("x", column);
+    std::string value = shader.var("value", "f32", "0.0");
     shader.open("if ({} < {} && {} < {}) {{", y, shader.size(x_.shape[2]), x, shader.size(x_.shape[3]));
     shader.line("{} = {};", value, shader.load(x_, {n, channel, y, x}));
     shader.close();

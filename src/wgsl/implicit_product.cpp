@@ -83,7 +83,7 @@ class ProductWriter {
     constexpr std::int64_t enough_threads = 1 << 16, least = 16;
     int lanes = 1;
     if (writer_.target().software) return lanes;
-    while (results * lanes < enough_threads && inner_ / (lanes * 2) >= least && lanes < 32) lanes *= 2;
+    while (results * lanes < enough_threads && inner_ / lanes / 2 >= least && lanes < 32) lanes *= 2;
     return lanes;
   }
 

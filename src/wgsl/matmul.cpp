@@ -172,7 +172,7 @@ void write_dots(KernelWriter& writer, const Problem& problem) {
   const int threads = target.software ? 32 : 128;
   int lanes = 1;
   while (lanes < (along_inner ? std::min(threads, 32) : std::min(threads, 8)) &&
-         lanes * 4 < problem.inner.upper_bound())
+         std::int64_t{lanes} * 4 < problem.inner.upper_bound())
     lanes *= 2;
   const int results = threads / lanes;
   Shader shader = writer.shader("matrix_vector", threads);

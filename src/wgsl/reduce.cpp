@@ -21,13 +21,13 @@ Split split(Op op, bool along_kept, std::int64_t kept, std::int64_t reduced, con
   const int threads = std::min(target.max_invocations, target.software ? 32 : 256);
   if (along_kept)
     while (split.kept_lanes < std::min<std::int64_t>(threads, 32) && split.kept_lanes < kept) split.kept_lanes *= 2;
-  while (split.kept_lanes * split.reduced_lanes < threads && split.reduced_lanes * 4 < reduced)
+  while (split.kept_lanes * split.reduced_lanes < threads && std::int64_t{split.reduced_lanes} * 4 < reduced)
     split.reduced_lanes *= 2;
   if (op == Op::argmax) return split;
   // Of few elements a second shader would take longer than what it saves.
   constexpr std::int64_t few = 2048;
   if (reduced <= few) {
-    while (along_kept && split.kept_lanes > 8 && split.reduced_lanes * 8 < reduced) {
+    while (along_kept && split.kept_lanes > 8 && std::int64_t{split.reduced_lanes} * 8 < reduced) {
       split.kept_lanes /= 2;
       split.reduced_lanes *= 2;
     }

@@ -7,7 +7,7 @@ namespace jerboa::wgsl {
 int lanes_for(std::int64_t elements, const Target& target) {
   const int most = target.software ? 16 : target.max_invocations;
   int lanes = 1;
-  while (lanes < most && lanes * 4 < elements) lanes *= 2;
+  while (lanes < most && std::int64_t{lanes} * 4 < elements) lanes *= 2;
   return lanes;
 }
 
@@ -42,7 +42,7 @@ std::string RowReduction::finish_by_subgroups(int lanes, int threads) {
   shader_.use_subgroups();
   const int size = shader_.target().subgroup_size, subgroups = lanes / size;
   const char* function = op_ == Op::sum ? "subgroupAdd" : op_ == Op::max ? "subgroupMax" : "subgroupMin";
-  const std::string part = shader_.let("part", fmt::format("{}({})", function, total_));
+  std::string part = shader_.let("part", fmt::format("{}({})", function, total_));
   if (subgroups == 1) return part;
   const std::string parts = shader_.fresh("parts"), first = shader_.fresh("first");
   shader_.shared_array(parts, type_, threads / size);

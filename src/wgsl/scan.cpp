@@ -52,10 +52,11 @@ class Cumsum {
   void write_tiles() {
     const std::int64_t length = lines_.length.upper_bound(), count = lines_.count().upper_bound();
     int threads = 16;
-    while (threads * 2 <= writer_.target().max_invocations && threads * own < length) threads *= 2;
+    while (threads * 2 <= writer_.target().max_invocations && std::int64_t{threads} * own < length) threads *= 2;
+    const std::int64_t tile = std::int64_t{threads} * own;
     constexpr std::int64_t enough_groups = 64;
-    while (count * chunks_ < enough_groups && threads * own * chunks_ < length) chunks_ *= 2;
-    const Dim chunk_size = groups_of(groups_of(lines_.length, chunks_), threads * own) * Dim(threads * own);
+    while (count * chunks_ < enough_groups && tile * chunks_ < length) chunks_ *= 2;
+    const Dim chunk_size = groups_of(groups_of(lines_.length, chunks_), tile) * Dim(tile);
     const int sums = chunks_ > 1 ? write_chunk_sums(threads, chunk_size) : -1;
     Shader shader = writer_.shader("cumsum", threads);
     shader.shared_array("totals", type_, threads);
@@ -64,7 +65,7 @@ class Cumsum {
     if (sums >= 0)
       shader.line("for (var other = 0u; other < chunk; other++) {{ before += {}; }}",
                   shader.load(sums, fmt::format("line * {}u + other", chunks_)));
-    shader.open("for (var first = chunk_start; first < chunk_end; first += {}u) {{", threads * own);
+    shader.open("for (var first = chunk_start; first < chunk_end; first += {}u) {{", tile);
     shader.line("let start = first + lane * {}u;", own);
     shader.line("var values: array<{}, {}>; var total = {}(0);", type_, own, type_);
     for (int i = 0; i < own; ++i) {

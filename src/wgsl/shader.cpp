@@ -33,8 +33,8 @@ std::string literal(double value, DType dtype) {
   return fmt::format("{:.9g}f", static_cast<double>(static_cast<float>(value)));
 }
 
-Shader::Shader(const Target& target, std::string name, std::vector<ShaderMemory> memories, int threads)
-    : target_(target), name_(std::move(name)), memories_(std::move(memories)), threads_(threads) {}
+Shader::Shader(Target target, std::string name, std::vector<ShaderMemory> memories, int threads)
+    : target_(std::move(target)), name_(std::move(name)), memories_(std::move(memories)), threads_(threads) {}
 
 void Shader::append(const std::string& text) {
   body_.append(static_cast<std::size_t>(depth_) * 2, ' ');
@@ -56,13 +56,13 @@ void Shader::otherwise() {
 std::string Shader::fresh(const std::string& prefix) { return fmt::format("{}_{}", prefix, next_name_++); }
 
 std::string Shader::let(const std::string& prefix, const std::string& value) {
-  const std::string name = fresh(prefix);
+  std::string name = fresh(prefix);
   line("let {} = {};", name, value);
   return name;
 }
 
 std::string Shader::var(const std::string& prefix, const std::string& type, const std::string& value) {
-  const std::string name = fresh(prefix);
+  std::string name = fresh(prefix);
   line("var {}: {} = {};", name, type, value);
   return name;
 }
@@ -251,7 +251,7 @@ std::vector<int> Shader::memories_to_pack() const {
   std::stable_sort(candidates.begin(), candidates.end(), [&](int a, int b) {
     return memories_[static_cast<std::size_t>(a)].bytes < memories_[static_cast<std::size_t>(b)].bytes;
   });
-  const auto wanted = static_cast<std::size_t>(count - target_.max_bindings + 1);
+  const auto wanted = static_cast<std::size_t>(count - target_.max_bindings) + 1;
   if (candidates.size() < wanted) refuse_bindings(count);
   candidates.resize(wanted);
   return candidates;

@@ -35,7 +35,7 @@ std::string literal(double value, DType dtype);
 /// `main` begins with `group`, the number of the workgroup, and `lane`, that of the thread in it.
 class Shader {
  public:
-  Shader(const Target& target, std::string name, std::vector<ShaderMemory> memories, int threads);
+  Shader(Target target, std::string name, std::vector<ShaderMemory> memories, int threads);
 
   const Target& target() const { return target_; }
   int threads() const { return threads_; }

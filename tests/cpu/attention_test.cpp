@@ -14,13 +14,13 @@ struct Case {
   std::string name;
   std::int64_t batch = 1, heads = 1, key_heads = 1, time = 1, keys = 1, size = 4, value_size = 4;
   AttentionAttrs attrs = {};
-  void PrintTo(const Case& c, std::ostream* stream) { *stream << c.name; }
   Sizes mask = {};  // empty: none
   bool boolean_mask = false;
   bool sinks = false;
   std::vector<std::int32_t> lengths = {};
   std::vector<std::int32_t> positions = {};
 };
+void PrintTo(const Case& c, std::ostream* stream) { *stream << c.name; }
 
 // [batch, heads, time, width] data and where a kernel finds it: as it is, or as [batch, time, heads, width] with gaps.
 struct Rows {
@@ -29,8 +29,8 @@ struct Rows {
   std::vector<float> memory;
   AttentionInputs::Strides strides;
 
-  Rows(const Sizes& sizes, bool by_time, const std::vector<float>* values = nullptr)
-      : shape(sizes), time_first(by_time) {
+  Rows(Sizes sizes, bool by_time, const std::vector<float>* values = nullptr)
+      : shape(std::move(sizes)), time_first(by_time) {
     const std::int64_t width = shape[3] + (time_first ? 3 : 0);
     strides = time_first ? AttentionInputs::Strides{shape[1] * shape[2] * width, width, shape[1] * width}
                          : AttentionInputs::Strides{shape[1] * shape[2] * width, shape[2] * width, width};

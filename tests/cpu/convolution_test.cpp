@@ -13,8 +13,8 @@ struct Case {
   Sizes x;       // batch, channels, height, width
   Sizes weight;  // out channels, channels / groups, height, width
   Conv2dAttrs attrs = {};
-  void PrintTo(const Case& c, std::ostream* stream) { *stream << c.name; }
 };
+void PrintTo(const Case& c, std::ostream* stream) { *stream << c.name; }
 
 class ConvolutionTest : public testing::TestWithParam<Case> {};
 

@@ -172,7 +172,7 @@ class MatmulTest : public testing::TestWithParam<std::int64_t> {
  protected:
   void SetUp() override { hwy::SetSupportedTargetsForTest(GetParam()); }
   void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
-  ThreadPool pool_{2};
+  ThreadPool two_threads{2};
 };
 
 TEST_P(MatmulTest, SmallSizesOfEveryLayout) {
@@ -183,7 +183,7 @@ TEST_P(MatmulTest, SmallSizesOfEveryLayout) {
         // All layouts meet all sizes over the sweep, though not each with each.
         const Layout a = layouts[number % 5], b = layouts[number / 5 % 5], c = layouts[number / 25 % 5];
         number += 1 + number % 3;
-        check({rows, columns, inner}, a, b, c, pool_);
+        check({rows, columns, inner}, a, b, c, two_threads);
         if (HasFailure()) return;
       }
     }
@@ -194,7 +194,7 @@ TEST_P(MatmulTest, EveryLayoutWithEveryOther) {
   for (const Sizes& s : {Sizes{5, 37, 19}, Sizes{29, 67, 33}, Sizes{1, 50, 129}, Sizes{50, 1, 129}, Sizes{3, 5, 1}}) {
     for (const Layout a : layouts) {
       for (const Layout b : layouts) {
-        for (const Layout c : layouts) check(s, a, b, c, pool_);
+        for (const Layout c : layouts) check(s, a, b, c, two_threads);
       }
     }
   }
@@ -204,19 +204,19 @@ TEST_P(MatmulTest, LargeOddSizes) {
   for (const Sizes& s : {Sizes{257, 521, 391}, Sizes{131, 263, 1031}, Sizes{389, 70, 800}, Sizes{13, 1500, 770},
                          Sizes{1, 1031, 997}, Sizes{2, 997, 515}, Sizes{4, 700, 1000}, Sizes{7, 333, 1025},
                          Sizes{8, 640, 64}, Sizes{1031, 1, 500}, Sizes{777, 3, 403}, Sizes{300, 10, 512}}) {
-    check(s, Layout::Rows, Layout::Rows, Layout::Rows, pool_);
-    check(s, Layout::Columns, Layout::PaddedRows, Layout::PaddedRows, pool_);
-    check(s, Layout::PaddedRows, Layout::Columns, Layout::Columns, pool_);
-    check(s, Layout::Apart, Layout::Apart, Layout::Apart, pool_);
+    check(s, Layout::Rows, Layout::Rows, Layout::Rows, two_threads);
+    check(s, Layout::Columns, Layout::PaddedRows, Layout::PaddedRows, two_threads);
+    check(s, Layout::PaddedRows, Layout::Columns, Layout::Columns, two_threads);
+    check(s, Layout::Apart, Layout::Apart, Layout::Apart, two_threads);
   }
 }
 
 TEST_P(MatmulTest, EmptySizes) {
-  check({5, 7, 0}, Layout::Rows, Layout::Rows, Layout::Rows, pool_);
-  check({1, 70, 0}, Layout::Rows, Layout::Columns, Layout::Rows, pool_);
-  check({100, 300, 0}, Layout::Rows, Layout::Rows, Layout::Apart, pool_);
-  check({0, 7, 5}, Layout::Rows, Layout::Rows, Layout::Rows, pool_);
-  check({7, 0, 5}, Layout::Rows, Layout::Rows, Layout::Rows, pool_);
+  check({5, 7, 0}, Layout::Rows, Layout::Rows, Layout::Rows, two_threads);
+  check({1, 70, 0}, Layout::Rows, Layout::Columns, Layout::Rows, two_threads);
+  check({100, 300, 0}, Layout::Rows, Layout::Rows, Layout::Apart, two_threads);
+  check({0, 7, 5}, Layout::Rows, Layout::Rows, Layout::Rows, two_threads);
+  check({7, 0, 5}, Layout::Rows, Layout::Rows, Layout::Rows, two_threads);
   check_small({5, 40, 0}, Layout::Rows, Layout::Rows, false, 2);
   check_small({5, 40, 0}, Layout::Rows, Layout::Columns, true, 2);
   check_small({0, 7, 5}, Layout::Rows, Layout::Rows, false, 1);
@@ -249,10 +249,10 @@ TEST_P(MatmulTest, BatchesWithBroadcastOperands) {
         m.b_offsets.push_back(t.b_shared ? 0 : (t.batch - 1 - i) * b_size);
         m.c_offsets.push_back(i * (c_size + 3));
       }
-      run_matmul(m, pool_);
-      Recorder recorder(t.batch, s.rows, s.columns, pool_.size());
+      run_matmul(m, two_threads);
+      Recorder recorder(t.batch, s.rows, s.columns, two_threads.size());
       m.epilogue = &recorder;
-      run_matmul(m, pool_);
+      run_matmul(m, two_threads);
       int wrong = 0;
       for (std::int64_t n = 0; n < t.batch; ++n) {
         const auto at = static_cast<std::size_t>(n);
@@ -308,8 +308,8 @@ TEST_P(MatmulTest, AnExceptionOfTheEpilogueComesOut) {
   const Matrix a(s.rows, s.inner, Layout::Rows, 9), b(s.inner, s.columns, Layout::Rows, 10);
   Matmul m = product_of(a, b, s);
   m.epilogue = &throwing;
-  EXPECT_THROW(run_matmul(m, pool_), std::runtime_error);
-  check(s, Layout::Rows, Layout::Rows, Layout::Rows, pool_);
+  EXPECT_THROW(run_matmul(m, two_threads), std::runtime_error);
+  check(s, Layout::Rows, Layout::Rows, Layout::Rows, two_threads);
 }
 
 TEST_P(MatmulTest, SmallMatmul) {

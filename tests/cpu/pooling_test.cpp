@@ -14,8 +14,8 @@ struct Case {
   std::string name;
   Sizes x;
   PoolAttrs attrs = {};
-  void PrintTo(const Case& c, std::ostream* stream) { *stream << c.name; }
 };
+void PrintTo(const Case& c, std::ostream* stream) { *stream << c.name; }
 
 class PoolingTest : public testing::TestWithParam<Case> {};
 

@@ -31,7 +31,7 @@ DecoderChain::Step step_of(std::uint8_t choice) {
   }
 }
 
-const std::array<std::string, 24> kTokens = {
+const std::array<std::string, 24> spellings = {
     "a",      " ",      "é",      "Ġ",      "ðŁ",  "ļ",    "Ģ",     "Ã", "©",  "<0xF0>", "<0x9F>", "<0x9A>",
     "<0x80>", "<0xC3>", "<0xA9>", "\u2581", "##b", "</w>", "<pad>", "|", " é", "",       "你好",   "x</w>"};
 
@@ -41,7 +41,7 @@ std::string decode(const DecoderChain& chain, const std::vector<std::uint8_t>& t
   std::string piece;
   for (const std::uint8_t token : tokens) {
     if (check_pieces) piece.clear();
-    decoder.push(kTokens[token % kTokens.size()], piece);
+    decoder.push(spellings[token % spellings.size()], piece);
     if (!check_pieces) continue;
     if (!utf8::is_valid(piece)) std::abort();
     all += piece;
@@ -66,7 +66,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // Where nothing is fused or collapsed, the first tokens decode to a prefix of the whole.
   TokenDecoder decoder(chain, false);
   std::string prefix;
-  for (std::size_t i = 0; i < tokens.size() / 2; ++i) decoder.push(kTokens[tokens[i] % kTokens.size()], prefix);
+  for (std::size_t i = 0; i < tokens.size() / 2; ++i) decoder.push(spellings[tokens[i] % spellings.size()], prefix);
   if (!streamed.starts_with(prefix)) std::abort();
   return 0;
 }

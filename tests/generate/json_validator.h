@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <string>
+#include <utility>
 
 namespace jerboa {
 
@@ -12,7 +13,7 @@ class JsonValidator {
  public:
   using Json = nlohmann::ordered_json;
 
-  explicit JsonValidator(const Json& root) : root_(root) {}
+  explicit JsonValidator(Json root) : root_(std::move(root)) {}
   bool valid(const Json& value) const { return valid(root_, value); }
 
  private:

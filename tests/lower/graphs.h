@@ -29,7 +29,7 @@ struct ConvNet {
   JERBOA_FIELDS(conv1, conv2, out)
   Tensor operator()(Tensor x) const {
     x = max_pool2d(relu(conv2(max_pool2d(relu(conv1(x))))));
-    return out(reshape(x, {x.dim(0), 32 * 7 * 7}));
+    return out(reshape(x, {x.dim(0), x.dim(1) * x.dim(2) * x.dim(3)}));
   }
 };
 

@@ -11,8 +11,8 @@ namespace {
 TEST(BpeTrainer, JoinsTheMostFrequentPairFirst) {
   // hug ×10, pug ×5, pun ×12, bun ×4, hugs ×5: the example of Hugging Face's course, whose merges it works out.
   BpeTrainer trainer({.vocab_size = 260, .min_frequency = 1, .special_tokens = {"<|endoftext|>"}});
-  const std::pair<const char*, int> kWords[] = {{"hug", 10}, {"pug", 5}, {"pun", 12}, {"bun", 4}, {"hugs", 5}};
-  for (const auto& [word, count] : kWords)
+  const std::pair<const char*, int> words[] = {{"hug", 10}, {"pug", 5}, {"pun", 12}, {"bun", 4}, {"hugs", 5}};
+  for (const auto& [word, count] : words)
     for (int i = 0; i < count; ++i) trainer.add(word);
   const auto json = nlohmann::json::parse(trainer.train());
   EXPECT_EQ(json.at("model").at("merges"), nlohmann::json::parse(R"([["u","g"],["u","n"],["h","ug"]])"));

@@ -21,10 +21,10 @@ TEST_P(Fixtures, EveryLineIsExact) {
   std::istringstream lines(test::read_file(folder / (std::string(GetParam().strings) + ".out")));
   const auto tokenizer = Tokenizer::load(test::real_tokenizer(GetParam().tokenizer));
 
-  constexpr std::string_view kSeparator = "\n__ggml_vocab_test__\n";
+  constexpr std::string_view separator = "\n__ggml_vocab_test__\n";
   int count = 0;
   for (std::size_t at = 0; at < strings.size(); ++count) {
-    const std::size_t end = strings.find(kSeparator, at);
+    const std::size_t end = strings.find(separator, at);
     ASSERT_NE(end, std::string::npos);
     const std::string text = strings.substr(at, end - at);
     std::string line;
@@ -32,7 +32,7 @@ TEST_P(Fixtures, EveryLineIsExact) {
     std::istringstream numbers(line);
     const std::vector<std::int32_t> ids(std::istream_iterator<std::int32_t>(numbers), {});
     EXPECT_EQ(tokenizer.encode(text, {.add_special = false}).ids, ids) << text;
-    at = end + kSeparator.size();
+    at = end + separator.size();
   }
   EXPECT_GE(count, 40);
 }

@@ -13,8 +13,8 @@
 namespace jerboa {
 namespace {
 
-const char* const kTokenizers[] = {"gpt2",   "llama3",   "llama3_2", "qwen2_5", "qwen3", "gemma3", "bert",
-                                   "cl100k", "deepseek", "llama2",   "mistral", "o200k", "t5"};
+const char* const tokenizers[] = {"gpt2",   "llama3",   "llama3_2", "qwen2_5", "qwen3", "gemma3", "bert",
+                                  "cl100k", "deepseek", "llama2",   "mistral", "o200k", "t5"};
 
 class RealTokenizers : public testing::TestWithParam<const char*> {
  protected:
@@ -76,7 +76,7 @@ TEST_P(RealTokenizers, TokensAndIdsFindEachOther) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Real, RealTokenizers, testing::ValuesIn(kTokenizers));
+INSTANTIATE_TEST_SUITE_P(Real, RealTokenizers, testing::ValuesIn(tokenizers));
 
 // Those that do not normalize.
 class LosslessTokenizers : public testing::TestWithParam<const char*> {};

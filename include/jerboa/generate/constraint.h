@@ -55,7 +55,7 @@ class Constraint {
 class Vocabulary {
  public:
   /// A token without bytes (a special token) is never allowed, but for the end tokens once a constraint is complete.
-  Vocabulary(const std::vector<std::string>& tokens, std::vector<int> end_tokens);
+  Vocabulary(std::vector<std::string> tokens, std::vector<int> end_tokens);
   ~Vocabulary();
   std::size_t size() const { return bytes_.size(); }
   const std::string& bytes(int token) const { return bytes_[static_cast<std::size_t>(token)]; }

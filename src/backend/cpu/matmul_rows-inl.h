@@ -65,10 +65,9 @@ HWY_INLINE void add_rows_of_b(const float* HWY_RESTRICT a, const float* HWY_REST
 template <int rows, int depth>
 HWY_INLINE void add_rows_of_b(const RowsBlock& block, std::int64_t k) {
   std::array<float, static_cast<std::size_t>(rows * depth)> a;
+  float* next = a.data();
   for (int i = 0; i < rows; ++i) {
-    for (int n = 0; n < depth; ++n) {
-      a[static_cast<std::size_t>(i * depth + n)] = block.a[i * block.a_row + (k + n) * block.a_inner];
-    }
+    for (int n = 0; n < depth; ++n) *next++ = block.a[i * block.a_row + (k + n) * block.a_inner];
   }
   const float* b = block.b + k * block.b_inner;
   std::int64_t j = 0;
@@ -122,8 +121,8 @@ HWY_INLINE void dot_products(const float* HWY_RESTRICT a, const float* HWY_RESTR
   }
   repeat<rows>([&](auto i) __attribute__((always_inline)) {
     repeat<columns>([&](auto j) __attribute__((always_inline)) {
-      float& to = c[i * c_row + j];
-      to = (accumulate ? to : 0.0F) + hn::GetLane(hn::SumOfLanes(d, sums[i][j]));
+      float* to = c + i * c_row + j;
+      *to = (accumulate ? *to : 0.0F) + hn::GetLane(hn::SumOfLanes(d, sums[i][j]));
     });
   });
 }

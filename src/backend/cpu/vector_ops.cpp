@@ -595,8 +595,11 @@ float reduce_f32(Op op, const float* x, std::int64_t count) {
 }
 
 void accumulate_f32(Op op, float* y, const float* x, std::int64_t count) {
-  const VectorCall call{y, y, x, nullptr, count, false, false, false, 0, 0, 0};
-  // Element by element in place: an operand and the result are the same place.
+  VectorCall call;
+  call.y = y;
+  call.a = y;  // element by element in place
+  call.b = x;
+  call.count = count;
   if (op == Op::max) return HWY_DYNAMIC_DISPATCH(f_maximum)(call);
   if (op == Op::min) return HWY_DYNAMIC_DISPATCH(f_minimum)(call);
   HWY_DYNAMIC_DISPATCH(f_add)(call);
