@@ -71,7 +71,7 @@ TEST(Trainer, AccumulatedGradientsEqualThoseOfOneBatch) {
        std::vector<Optimizer>{Sgd{.lr = 0.1, .momentum = 0.9}, AdamW{.lr = 0.01, .clip_norm = 0.5}}) {
     Trainer whole(Net{}, squared_error, {.optimizer = optimizer, .device = Device::reference()});
     Trainer halves(Net{}, squared_error, {.optimizer = optimizer, .device = Device::reference(), .accumulate = 2});
-    for (int i = 0; i < 4; ++i) {
+    for (std::int64_t i = 0; i < 4; ++i) {
       const double loss = whole.step(rows(8 * i, 8)).loss();
       const StepResult first = halves.step(rows(8 * i, 4));
       EXPECT_EQ(first.step, i);
@@ -164,14 +164,14 @@ TEST(TrainerCheckpoint, ContinuesBitForBit) {
   const TrainerOptions options{
       .optimizer = AdamW{.lr = warmup_cosine(0.05, 3, 20)}, .device = Device::reference(), .seed = 9};
   Trainer whole(Dropping{}, squared_error, options);
-  for (int i = 0; i < 3; ++i) whole.step(rows(4 * i, 4));
+  for (std::int64_t i = 0; i < 3; ++i) whole.step(rows(4 * i, 4));
   whole.save(folder / "run");
 
   Trainer resumed(Dropping{}, squared_error, options);
   resumed.prepare(rows(0, 4));
   resumed.load(folder / "run");
   EXPECT_EQ(resumed.steps(), 3);
-  for (int i = 3; i < 7; ++i) {
+  for (std::int64_t i = 3; i < 7; ++i) {
     const StepResult a = whole.step(rows(4 * i, 4)), b = resumed.step(rows(4 * i, 4));
     EXPECT_EQ(a.step, b.step);
     EXPECT_EQ(a.loss(), b.loss());
@@ -185,17 +185,17 @@ TEST(TrainerCheckpoint, LoadAndResetDropAPartOfAnUpdate) {
   Trainer trainer(Net{}, squared_error, options), clean(Net{}, squared_error, options);
   trainer.prepare(rows(0, 4));
   trainer.save(folder / "start");
-  for (int i = 0; i < 2; ++i) clean.step(rows(4 * i, 4));
+  for (std::int64_t i = 0; i < 2; ++i) clean.step(rows(4 * i, 4));
 
   trainer.step(rows(100, 4));
   trainer.load(folder / "start");
-  for (int i = 0; i < 2; ++i) trainer.step(rows(4 * i, 4));
+  for (std::int64_t i = 0; i < 2; ++i) trainer.step(rows(4 * i, 4));
   EXPECT_EQ(trainer.session().download_params(), clean.session().download_params());
 
   trainer.step(rows(100, 4));
   trainer.reset();
   EXPECT_EQ(trainer.steps(), 0);
-  for (int i = 0; i < 2; ++i) trainer.step(rows(4 * i, 4));
+  for (std::int64_t i = 0; i < 2; ++i) trainer.step(rows(4 * i, 4));
   EXPECT_EQ(trainer.session().download_params(), clean.session().download_params());
 }
 

@@ -16,11 +16,13 @@ inline Value value(DType dtype, Sizes shape, std::vector<double> data) {
 inline Value floats(Sizes shape, std::vector<double> data) {
   return value(DType::f32, std::move(shape), std::move(data));
 }
-inline Value floats(std::vector<double> data) { return floats({static_cast<std::int64_t>(data.size())}, data); }
+inline Value floats(const std::vector<double>& data) { return floats({static_cast<std::int64_t>(data.size())}, data); }
 inline Value integers(Sizes shape, std::vector<double> data) {
   return value(DType::i32, std::move(shape), std::move(data));
 }
-inline Value integers(std::vector<double> data) { return integers({static_cast<std::int64_t>(data.size())}, data); }
+inline Value integers(const std::vector<double>& data) {
+  return integers({static_cast<std::int64_t>(data.size())}, data);
+}
 
 /// What ops make of these values: body gets a tensor for each.
 inline std::vector<Value> evaluate_all(const std::vector<Value>& values,

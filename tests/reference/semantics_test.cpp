@@ -21,7 +21,7 @@ constexpr double top = std::numeric_limits<std::uint32_t>::max();
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
-Value unsigneds(Numbers data) { return value(DType::u32, {static_cast<std::int64_t>(data.size())}, data); }
+Value unsigneds(const Numbers& data) { return value(DType::u32, {static_cast<std::int64_t>(data.size())}, data); }
 
 TEST(Integers, Wrap) {
   const auto a = integers({high, low, low, 65536}), b = integers({1, -1, -1, 65536});

@@ -184,7 +184,7 @@ TEST(SessionInputs, BindTheSymbols) {
     EXPECT_EQ(result.shape_of("twice"), (Sizes{2 * size}));
     EXPECT_EQ(result.get("sum").number(size - 1), 2.0 * static_cast<double>(size - 1));
   }
-  const auto run = [&](Sizes a, Sizes b) {
+  const auto run = [&](const Sizes& a, const Sizes& b) {
     return [&session, a, b] {
       session.run("run", {{"a", HostTensor(DType::f32, a)}, {"b", HostTensor(DType::f32, b)}});
     };

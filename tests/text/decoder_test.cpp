@@ -32,7 +32,9 @@ Streamed decode(const nlohmann::json& config, const std::vector<std::string>& to
   return result;
 }
 
-nlohmann::json sequence(std::vector<nlohmann::json> decoders) { return {{"type", "Sequence"}, {"decoders", decoders}}; }
+nlohmann::json sequence(const std::vector<nlohmann::json>& decoders) {
+  return {{"type", "Sequence"}, {"decoders", decoders}};
+}
 
 TEST(Decoder, ByteLevelHoldsHalfCharactersBack) {
   const auto result = decode({{"type", "ByteLevel"}}, {"Hi", "ĠðŁ", "ļ", "Ģ", "ðŁ"});

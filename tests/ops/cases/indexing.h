@@ -46,7 +46,7 @@ CASES(one_hot) {
 
 CASES(adam_update) {
   const auto rate = given({}, {0.1}, DType::f32);
-  const auto one = [&](Shape shape, double step, AdamAttrs attrs) {
+  const auto one = [&](const Shape& shape, double step, AdamAttrs attrs) {
     return Case{{any(shape), any(shape), any(shape), positive(shape), rate, given({}, {step})}, attrs};
   };
   return {one({3, 5}, 1, {}), one({7}, 100, {0.8, 0.95, 1e-6, 0.1}), one({}, 3, {}), one({0}, 2, {})};
