@@ -1,11 +1,12 @@
 #include "lower/fuse.h"
 
 #include <algorithm>
-#include <queue>
 
 #include <jerboa/ir/shapes.h>
 
 #include "lower/budget.h"
+#include "lower/group_order.h"
+#include "lower/inline.h"
 
 namespace jerboa::detail {
 
@@ -42,15 +43,6 @@ bool looks_up(Op op, std::size_t operand) {
 
 namespace {
 
-// Trailing axes, all of them: then each row of the domain is reduced by itself.
-bool reduces_rows(const Graph& graph, const Node& node) {
-  const auto axes = reduced_axes(graph, node);
-  const int rank = static_cast<int>(graph.shape(node.inputs[0]).size());
-  for (std::size_t i = 0; i < axes.size(); ++i)
-    if (axes[i] != rank - static_cast<int>(axes.size()) + static_cast<int>(i)) return false;
-  return !axes.empty();
-}
-
 class Fuser {
  public:
   /// `strict` names the first nodes of groups that must not count on what others may do later.
@@ -59,23 +51,18 @@ class Fuser {
     result_.group_of.assign(graph.nodes.size(), -1);
     result_.in_memory.assign(graph.tensors.size(), false);
     result_.layouts = layouts_;
-    inlined_.assign(graph.nodes.size(), false);
-    uses_.assign(graph.tensors.size(), {});
+    inlined_ = find_inlined(graph, target, layouts_);
     readers_.assign(graph.tensors.size(), {});
-    for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes.size()); ++id)
-      for (const TensorId input : node(id).inputs)
-        if (input != no_tensor) uses_[index(input)].push_back(id);
   }
 
   Fusion run() {
-    find_inlined();
     budget_.settle(inlined_);
     for (NodeId id = 0; id < static_cast<NodeId>(graph_.nodes.size()); ++id) place(id);
     merge_loops();
     decide_memory();
     choose_in_place();
     find_over_budget();
-    sort_groups();
+    sort_groups(result_);
     result_.inlined = inlined_;
     return std::move(result_);
   }
@@ -90,83 +77,14 @@ class Fuser {
 
   bool is_leaf(const Node& own) const { return info(own.op).lowering == Lowering::Leaf && own.op != Op::const_scalar; }
 
-  // Nodes that are computed again wherever they are used, instead of being stored: those that read no memory at all,
-  // and those whose only use cannot share a kernel with them otherwise.
-  void find_inlined() {
-    std::vector<bool> kept(graph_.tensors.size(), false);
-    for (const NamedTensor& output : graph_.outputs) kept[index(result_.layouts[index(output.tensor)].root)] = true;
-    for (const NamedTensor& capture : graph_.captures) kept[index(result_.layouts[index(capture.tensor)].root)] = true;
-    for (const Update& update : graph_.updates) kept[index(result_.layouts[index(update.value)].root)] = true;
-    for (NodeId id = 0; id < static_cast<NodeId>(graph_.nodes.size()); ++id) {
-      const Node& own = node(id);
-      if (!is_elementwise(own.op) || kept[index(own.outputs[0])]) continue;
-      if (own.op == Op::random) continue;  // too dear to draw twice
-      // The masks of moved elements need axes of the domain as they are.
-      if (own.op == Op::concat || own.op == Op::pad) {
-        inlined_[index(id)] = target_.fuse && only_use_is_aligned(own.outputs[0]);
-        continue;
-      }
-      const bool free = std::all_of(own.inputs.begin(), own.inputs.end(), [&](TensorId input) {
-        return input == no_tensor || inlined_[index(producer(view_source(input)))];
-      });
-      if (free && can_inline_uses(own.outputs[0])) {
-        inlined_[index(id)] = true;
-        continue;
-      }
-      if (!target_.fuse) continue;
-      inlined_[index(id)] =
-          only_use_moves_elements(own.outputs[0]) || (reads_leaves_only(own) && only_use_is_aligned(own.outputs[0]));
-    }
-  }
-
   // The tensor behind a chain of views.
   TensorId view_source(TensorId id) const { return result_.layouts[index(id)].root; }
 
-  // Every use, through views that an access can follow, is an element-wise op or a reduction.
-  bool can_inline_uses(TensorId id) const {
-    for (const NodeId use : uses_[index(id)]) {
-      const Node& user = node(use);
-      if (is_view(user.op)) {
-        if (!view_operand_access(graph_, user, identity_access(graph_.shape(user.outputs[0]).size()))) return false;
-        if (!can_inline_uses(user.outputs[0])) return false;
-        continue;
-      }
-      if (!is_elementwise(user.op) && !is_reduction(user.op)) return false;
-      if (looks_up(user.op, 0) && user.inputs[0] == id) return false;
-    }
-    return true;
-  }
-
-  // Whatever computes from leaves alone can be computed in the kernel that needs it.
-  bool reads_leaves_only(const Node& own) const {
-    return std::all_of(own.inputs.begin(), own.inputs.end(), [&](TensorId input) {
-      if (input == no_tensor) return true;
-      const NodeId source = producer(view_source(input));
-      return is_leaf(node(source)) || inlined_[index(source)];
-    });
-  }
-
-  // One element-wise use, in the same shape and without a view between.
-  bool only_use_is_aligned(TensorId id) const {
-    if (uses_[index(id)].size() != 1) return false;
-    const Node& user = node(uses_[index(id)][0]);
-    return info(user.op).lowering == Lowering::Map && user.op != Op::concat && user.op != Op::pad &&
-           user.op != Op::one_hot && user.op != Op::random && graph_.shape(user.outputs[0]) == graph_.shape(id);
-  }
-
-  bool only_use_moves_elements(TensorId id) const {
-    TensorId at = id;
-    for (;;) {
-      if (uses_[index(at)].size() != 1) return false;
-      const Node& user = node(uses_[index(at)][0]);
-      if (is_view(user.op)) {
-        if (!view_operand_access(graph_, user, identity_access(graph_.shape(user.outputs[0]).size()))) return false;
-        at = user.outputs[0];
-        continue;
-      }
-      if (user.op == Op::concat || user.op == Op::pad) return can_inline_uses(id);
-      return is_reduction(user.op) && !reduces_rows(graph_, user) && can_inline_uses(id);
-    }
+  // What an op on whole tensors reads of memory for an operand: products compute some of theirs as they read.
+  TensorId memory_of(TensorId id) const {
+    TensorId source = view_source(id);
+    while (inlined_[index(producer(source))]) source = view_source(varying_operand(graph_, node(producer(source))));
+    return source;
   }
 
   // Collects the groups whose results a read of `id` with this access needs; false where `group` computes it but cannot
@@ -239,9 +157,14 @@ class Fuser {
                         [&](int other) { return other != group && reaches(other, group, seen); });
   }
 
+  // The shape of what a group computes, element by element.
+  const Shape& value_shape(const Group& group) const {
+    return group.kind == KernelSpec::Kind::reduce ? graph_.shape(node(group.nodes.front()).outputs[0]) : group.domain;
+  }
+
   // A value of this shape fits a group element by element, or row by row.
-  static bool fits(const Group& group, const Shape& shape) {
-    if (shape == group.domain) return true;
+  bool fits(const Group& group, const Shape& shape) const {
+    if (shape == value_shape(group)) return true;
     if (group.kind != KernelSpec::Kind::loop || group.row_axes == 0) return false;
     const std::size_t outer = group.domain.size() - static_cast<std::size_t>(group.row_axes);
     if (shape.size() != outer && shape.size() != group.domain.size()) return false;
@@ -252,7 +175,7 @@ class Fuser {
 
   bool can_join(const Node& own, int number) const {
     const Group& group = result_.groups[index(number)];
-    if (group.kind == KernelSpec::Kind::whole || group.kind == KernelSpec::Kind::reduce) return false;
+    if (group.kind == KernelSpec::Kind::whole) return false;
     // What is computed again to save memory must not be computed where it was the first time.
     if (own.recompute &&
         std::none_of(group.nodes.begin(), group.nodes.end(), [&](NodeId id) { return node(id).recompute; }))
@@ -261,7 +184,7 @@ class Fuser {
       if (group.kind != KernelSpec::Kind::loop || !reduces_rows(graph_, own)) return false;
       const Shape& shape = graph_.shape(own.inputs[0]);
       const int axes = static_cast<int>(reduced_axes(graph_, own).size());
-      if (shape != group.domain || axes == static_cast<int>(shape.size())) return false;
+      if (shape != group.domain) return false;
       if (group.row_axes != 0 && group.row_axes != axes) return false;
       if (group.row_axes == 0 && !holds_whole_domain_only(group)) return false;
     } else if (!fits(group, graph_.shape(own.outputs[0]))) {
@@ -336,8 +259,7 @@ class Fuser {
     } else if (is_reduction(own.op)) {
       const auto axes = reduced_axes(graph_, own);
       const Shape& shape = graph_.shape(own.inputs[0]);
-      const bool rows = reduces_rows(graph_, own) && axes.size() < shape.size();
-      group.kind = rows ? KernelSpec::Kind::loop : KernelSpec::Kind::reduce;
+      group.kind = reduces_rows(graph_, own) ? KernelSpec::Kind::loop : KernelSpec::Kind::reduce;
       group.row_axes = static_cast<int>(axes.size());
       group.domain = shape;
     } else if (is_elementwise(own.op)) {
@@ -350,7 +272,7 @@ class Fuser {
     } else {
       for (const TensorId input : own.inputs) {
         if (input == no_tensor) continue;
-        const NodeId source = producer(view_source(input));
+        const NodeId source = producer(memory_of(input));
         if (!is_leaf(node(source))) group.needs.insert(result_.group_of[index(source)]);
       }
     }
@@ -358,8 +280,8 @@ class Fuser {
     result_.groups.push_back(std::move(group));
   }
 
-  // A loop that was put together apart from a product or loop over the same elements that it needs, such as a slope
-  // with what it is multiplied by, or the second moment of Adam after the first, joins it.
+  // A loop that was put together apart from a product, reduction or loop over the same elements that it needs, such as
+  // a slope with what it is multiplied by, or the second moment of Adam after the first, joins it.
   void merge_loops() {
     for (int loop = 0; target_.fuse && loop < static_cast<int>(result_.groups.size()); ++loop) {
       const std::set<int> needs = result_.groups[index(loop)].needs;
@@ -383,14 +305,14 @@ class Fuser {
 
   bool can_be_merged(int loop, int product) {
     const Group &own = result_.groups[index(loop)], &other = result_.groups[index(product)];
-    if (own.domain != other.domain) return false;
+    if (own.domain != value_shape(other)) return false;
     if (other.kind == KernelSpec::Kind::loop) {
       if (own.row_axes != other.row_axes && own.row_axes != 0 &&
           (other.row_axes != 0 || !holds_whole_domain_only(other)))
         return false;
       // It must not have to wait for what was begun after it.
       if (own.needs.empty() || *own.needs.rbegin() != product) return false;
-    } else if (other.kind != KernelSpec::Kind::matmul || own.row_axes > 0) {
+    } else if (other.kind == KernelSpec::Kind::whole || own.row_axes > 0) {
       return false;
     }
     std::set<int> needs = own.needs;
@@ -449,7 +371,7 @@ class Fuser {
           continue;
         }
         for (const TensorId input : own.inputs)
-          if (input != no_tensor) read_memory(input, static_cast<int>(number));
+          if (input != no_tensor) read_memory(memory_of(input), static_cast<int>(number));
       }
     }
   }
@@ -491,7 +413,7 @@ class Fuser {
     }
     if (result_.group_of[index(from)] == group) return;
     read_memory(id, group);
-    if (!is_aligned(graph_.shape(id), access) || graph_.shape(id) != result_.groups[index(group)].domain)
+    if (!is_aligned(graph_.shape(id), access) || graph_.shape(id) != value_shape(result_.groups[index(group)]))
       unaligned_.insert({id, group});
   }
 
@@ -507,7 +429,6 @@ class Fuser {
       std::set<int> readers = readers_[index(update.target)];
       const bool own_reads = readers.erase(group) > 0;
       const KernelSpec::Kind kind = result_.groups[index(group)].kind;
-      if (own_reads && kind == KernelSpec::Kind::reduce) continue;
       if (own_reads && kind == KernelSpec::Kind::whole && !overwrites_operand(node(producer(value)), update.target))
         continue;
       if (own_reads && (unaligned_.contains({update.target, group}) || is_matmul_operand(update.target, group)))
@@ -547,7 +468,7 @@ class Fuser {
     if (own.kind != KernelSpec::Kind::matmul) return false;
     const Node& product = node(own.nodes.front());
     return std::any_of(product.inputs.begin(), product.inputs.end(),
-                       [&](TensorId id) { return view_source(id) == target; });
+                       [&](TensorId id) { return memory_of(id) == target; });
   }
 
   void find_over_budget() {
@@ -568,53 +489,6 @@ class Fuser {
     }
   }
 
-  // Kahn's algorithm; among the groups that are ready, the one that the user's order begins first: so a gradient is
-  // used up as soon as it is there.
-  void sort_groups() {
-    const std::size_t count = result_.groups.size();
-    std::vector<std::vector<int>> users(count);
-    std::vector<int> waiting(count, 0);
-    for (std::size_t i = 0; i < count; ++i)
-      for (const int need : result_.groups[i].needs) {
-        users[index(need)].push_back(static_cast<int>(i));
-        ++waiting[i];
-      }
-    // What an earlier group waits for is as urgent as that group.
-    std::vector<NodeId> urgency(count);
-    for (std::size_t i = 0; i < count; ++i) urgency[i] = result_.groups[i].nodes.front();
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (std::size_t i = count; i-- > 0;)
-        for (const int user : users[i])
-          if (urgency[index(user)] < urgency[i]) {
-            urgency[i] = urgency[index(user)];
-            changed = true;
-          }
-    }
-    const auto later = [&](int a, int b) { return urgency[index(a)] > urgency[index(b)]; };
-    std::priority_queue<int, std::vector<int>, decltype(later)> ready(later);
-    for (std::size_t i = 0; i < count; ++i)
-      if (waiting[i] == 0) ready.push(static_cast<int>(i));
-    std::vector<Group> sorted;
-    std::vector<int> place_of(count, -1);
-    while (!ready.empty()) {
-      const int next = ready.top();
-      ready.pop();
-      place_of[index(next)] = static_cast<int>(sorted.size());
-      sorted.push_back(result_.groups[index(next)]);
-      for (const int user : users[index(next)])
-        if (--waiting[index(user)] == 0) ready.push(user);
-    }
-    for (Group& group : sorted) {
-      std::set<int> needs;
-      for (const int need : group.needs) needs.insert(place_of[index(need)]);
-      group.needs = std::move(needs);
-    }
-    for (int& group : result_.group_of)
-      if (group >= 0) group = place_of[index(group)];
-    result_.groups = std::move(sorted);
-  }
-
   const Graph& graph_;
   const Target& target_;
   const std::set<NodeId>& strict_;
@@ -622,7 +496,6 @@ class Fuser {
   Budget budget_;
   Fusion result_;
   std::vector<bool> inlined_;
-  std::vector<std::vector<NodeId>> uses_;
   std::vector<std::set<int>> readers_;            // by tensor: groups that read its memory
   std::set<std::pair<TensorId, int>> unaligned_;  // where one does so at other elements than it computes
   std::set<NodeId> over_budget_;

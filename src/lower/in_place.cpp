@@ -135,9 +135,16 @@ class TakeOver {
 
 bool reads_what_it_writes(const KernelSpec& kernel, const Load& load, const Store& store) {
   if (!load.masks.empty() || load.indirect >= 0 || !(load.map.offset == store.map.offset)) return false;
-  for (std::size_t axis = 0; axis < kernel.domain.size(); ++axis) {
+  const std::size_t rank = kernel.domain.size();
+  const std::size_t kept = kernel.kind == KernelSpec::Kind::reduce ? rank - index(kernel.row_axes) : rank;
+  for (std::size_t axis = 0; axis < rank; ++axis) {
     if (kernel.domain[axis] == Dim(1)) continue;
     const Dim& stride = store.map.strides[axis];
+    // What is computed from a reduction comes after all that was reduced.
+    if (axis >= kept) {
+      if (!(load.map.strides[axis] == Dim(0))) return false;
+      continue;
+    }
     // A value of a whole row would be written before its last element is read.
     if (stride == Dim(0) || !(load.map.strides[axis] == stride)) return false;
   }

@@ -5,6 +5,8 @@
 
 #include <jerboa/ir/shapes.h>
 
+#include "lower/inline.h"
+
 namespace jerboa::detail {
 
 KernelBuilder::KernelBuilder(const Graph& graph, const Fusion& fusion, const std::vector<int>& buffer_of, int group)
@@ -321,6 +323,60 @@ TensorAccess KernelBuilder::whole_tensor(TensorId tensor) {
   return {binding_of(layout.root), graph_.type(tensor).dtype, graph_.shape(tensor), layout.offset, layout.strides};
 }
 
+namespace {
+
+// Appends what a node makes of the last value in the list.
+void append_to_prologue(const Graph& graph, const Node& own, std::vector<Instruction>& prologue) {
+  Instruction instruction;
+  instruction.kind = Instruction::Kind::compute;
+  instruction.op = own.op;
+  instruction.dtype = graph.type(own.outputs[0]).dtype;
+  const int last = static_cast<int>(prologue.size()) - 1;
+  for (std::size_t i = 0; i < own.inputs.size(); ++i) {
+    const Node& from = graph.producer(own.inputs[i]);
+    int value = last;
+    if (from.op == Op::const_scalar) {
+      Instruction constant;
+      constant.dtype = graph.type(own.inputs[i]).dtype;
+      constant.number = from.as<ConstScalarAttrs>().value;
+      prologue.push_back(std::move(constant));
+      value = static_cast<int>(prologue.size()) - 1;
+    }
+    (i == 0 ? instruction.a : instruction.b) = value;
+  }
+  if (own.op == Op::clamp) {
+    instruction.number = own.as<ClampAttrs>().min;
+    instruction.number2 = own.as<ClampAttrs>().max;
+  }
+  prologue.push_back(std::move(instruction));
+}
+
+}  // namespace
+
+TensorAccess KernelBuilder::product_operand(TensorId tensor) {
+  const Layout& layout = fusion_.layouts[static_cast<std::size_t>(tensor)];
+  TensorAccess access{-1, DType::f32, graph_.shape(tensor), layout.offset, layout.strides};
+  // From what is multiplied back to what is in memory; elements stand in the same order all the way.
+  std::vector<const Node*> chain;
+  TensorId root = layout.root;
+  while (fusion_.inlined[static_cast<std::size_t>(graph_.tensor(root).producer)]) {
+    chain.push_back(&graph_.producer(root));
+    const Layout& before = fusion_.layouts[static_cast<std::size_t>(varying_operand(graph_, *chain.back()))];
+    access.offset = access.offset + before.offset;
+    root = before.root;
+  }
+  access.binding = binding_of(root);
+  access.dtype = graph_.type(root).dtype;
+  if (chain.empty()) return access;
+  Instruction given;
+  given.kind = Instruction::Kind::product;
+  given.dtype = access.dtype;
+  access.prologue.push_back(std::move(given));
+  std::for_each(chain.rbegin(), chain.rend(),
+                [&](const Node* own) { append_to_prologue(graph_, *own, access.prologue); });
+  return access;
+}
+
 void KernelBuilder::store(TensorId tensor, int value, const Access& domain_of_axis) {
   const Layout& layout = fusion_.layouts[static_cast<std::size_t>(tensor)];
   Store store;
@@ -379,10 +435,21 @@ void KernelBuilder::build_reduce() {
     if (is_reduced(axis) && !kept) continue;
     result.push_back(is_reduced(axis) ? AffineIndex{} : AffineIndex::axis(place[axis]));
   }
-  kernel_.reduction = own.op;
   kernel_.row_axes = static_cast<int>(reduced.size());
-  const int value = read(own.inputs[0], operand);
-  store(output, value, result);
+  Instruction reduction;
+  reduction.kind = Instruction::Kind::reduce;
+  reduction.op = own.op;
+  reduction.dtype = graph_.type(output).dtype;
+  reduction.a = read(own.inputs[0], operand);
+  values_[output] = add(std::move(reduction));
+  for (std::size_t i = 1; i < group_.nodes.size(); ++i) {
+    const Node& after = node(group_.nodes[i]);
+    values_[after.outputs[0]] = evaluate(after, result);
+  }
+  for (const NodeId id : group_.nodes) {
+    const TensorId value = node(id).outputs[0];
+    if (fusion_.in_memory[static_cast<std::size_t>(value)]) store(value, values_.at(value), result);
+  }
 }
 
 void KernelBuilder::build_matmul() {
@@ -391,7 +458,7 @@ void KernelBuilder::build_matmul() {
   const auto& attrs = product.as<MatmulAttrs>();
   // Both operands as [batch …, rows or inner, inner or columns], the batch broadcast to the result's.
   for (std::size_t i = 0; i < 2; ++i) {
-    TensorAccess operand = whole_tensor(product.inputs[i]);
+    TensorAccess operand = product_operand(product.inputs[i]);
     const std::size_t rank = operand.shape.size();
     if (i == 0 ? attrs.transpose_a : attrs.transpose_b) {
       std::swap(operand.shape[rank - 1], operand.shape[rank - 2]);

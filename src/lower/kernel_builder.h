@@ -36,6 +36,7 @@ class KernelBuilder {
   int evaluate_random(const Node& node, const Access& access);
   int evaluate_lookup(const Node& node, const Access& access, std::size_t axis, const Access& index_access);
   TensorAccess whole_tensor(TensorId tensor);
+  TensorAccess product_operand(TensorId tensor);
   void store(TensorId tensor, int value, const Access& domain_of_axis);
   void build_loop();
   void build_reduce();

@@ -6,6 +6,7 @@
 
 #include <jerboa/lower/lower.h>
 
+#include "lower/bindable.h"
 #include "lower/emit.h"
 #include "lower/expand.h"
 #include "lower/fuse.h"
@@ -50,6 +51,7 @@ Program lower(const Graph& graph, const Target& target) {
   stages.done("fused", [&] { return print(program); });
   // 4. Activations get their places, where they can those of operands that die.
   if (target.plan) detail::take_over_buffers(program);
+  detail::refuse_unbindable_tensors(program, viewed, target);
   detail::plan_memory(program, target);
   verify(program, target);
   stages.done("plan", [&] { return print(program) + detail::print_plan(program, target); });

@@ -44,11 +44,14 @@ std::string detail::print(const KernelSpec& kernel) {
   constexpr auto kinds = std::to_array<std::string_view>({"loop", "reduce", "matmul", "whole"});
   std::string text = fmt::format("{} {}", kinds[static_cast<std::size_t>(kernel.kind)], to_string(kernel.domain));
   if (kernel.row_axes > 0) text += fmt::format(" rows over the last {}", kernel.row_axes);
-  if (kernel.kind == KernelSpec::Kind::reduce) text += fmt::format(" {}", name(kernel.reduction));
   if (kernel.kind == KernelSpec::Kind::whole)
     text += fmt::format(" {} {}", name(kernel.op), attrs_to_json(kernel.attrs, false));
   text += '\n';
-  for (const TensorAccess& operand : kernel.operands) text += fmt::format("  operand {}\n", text_of(operand));
+  for (const TensorAccess& operand : kernel.operands) {
+    text += fmt::format("  operand {}\n", text_of(operand));
+    for (std::size_t i = 0; i < operand.prologue.size(); ++i)
+      text += fmt::format("    v{}: {} = {}\n", i, name(operand.prologue[i].dtype), text_of(operand.prologue[i]));
+  }
   for (const TensorAccess& result : kernel.results) text += fmt::format("  result {}\n", text_of(result));
   for (std::size_t i = 0; i < kernel.loads.size(); ++i) {
     const Load& load = kernel.loads[i];

@@ -10,7 +10,7 @@
 
 #include "ir/attr_json.h"
 
-// A program file: "JERBOAP2", the length of a JSON header as 8 bytes, the header, the constants' bytes one after
+// A program file: "JERBOAP3", the length of a JSON header as 8 bytes, the header, the constants' bytes one after
 // another.
 namespace jerboa {
 namespace {
@@ -18,7 +18,7 @@ namespace {
 using detail::Bounds;
 using Json = detail::Json;
 
-constexpr std::string_view magic = "JERBOAP2";
+constexpr std::string_view magic = "JERBOAP3";
 
 // One description of each struct serves writing and reading: `f` is called with the name and the field.
 template <class F, class T>
@@ -71,6 +71,7 @@ void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, TensorAc
   f("shape", x.shape);
   f("offset", x.offset);
   f("strides", x.strides);
+  f("prologue", x.prologue);
 }
 template <class F, class T>
 void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, KernelSpec> {
@@ -83,7 +84,6 @@ void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, KernelSp
   f("stores", x.stores);
   f("operands", x.operands);
   f("results", x.results);
-  f("reduction", x.reduction);
   f("bindings", x.bindings);
 }
 template <class F, class T>

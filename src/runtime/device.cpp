@@ -10,12 +10,10 @@ namespace jerboa {
 Device Device::best() {
 #ifdef JERBOA_WEBGPU
   try {
-    const auto adapters = webgpu_adapters();
     // A driver that plays a GPU on the CPU is slower than the CPU engine.
-    for (const AdapterInfo& adapter : adapters)
-      if (adapter.kind != "CPU") return webgpu({.adapter = adapter.name});
+    return webgpu({.software = false});
   } catch (const DeviceError&) {
-    // No library: nothing that would be better than the CPU.
+    // No library or no GPU: nothing that would be better than the CPU.
   }
 #endif
   return cpu();

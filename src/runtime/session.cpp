@@ -112,9 +112,13 @@ bool Session::declare(const TensorInfo& tensor) {
       throw UsageError(fmt::format("{} is kept between runs, so its shape {} must not be symbolic", tensor.name,
                                    to_string(tensor.type.shape)));
   Slot slot{tensor.type, tensor.storage, tensor.init, tied, nullptr};
-  slot.memory = tied ? shared_->find(tensor.tied_to, "parameter", Storage::param).memory
-                     : device_.backend().allocate(tensor.type.dtype, slot.sizes(), tensor.name);
-  shared_->initialize(tensor.name, slot);
+  try {
+    slot.memory = tied ? shared_->find(tensor.tied_to, "parameter", Storage::param).memory
+                       : device_.backend().allocate(tensor.type.dtype, slot.sizes(), tensor.name);
+    shared_->initialize(tensor.name, slot);
+  } catch (const std::bad_alloc&) {
+    throw OutOfMemoryError(fmt::format("the host has no room for {} ({})", tensor.name, to_string(tensor.type)));
+  }
   shared_->slots.emplace(tensor.name, std::move(slot));
   return true;
 }

@@ -65,7 +65,9 @@ std::vector<Tensor> rewrite<Op::sum_to_shape>(const Node& node, const Inputs& in
   const Shape& shape = node.as<ShapeAttrs>().shape;
   const auto axes = broadcast_axes(shape, in[0].shape());
   if (axes.empty()) return {in[0]};
-  const Tensor total = sum(in[0], axes, true);
+  // Axes that the shape does not have go at once: what follows then has the shape of the sum.
+  const bool keep = static_cast<int>(shape.size() + axes.size()) != in[0].rank();
+  const Tensor total = sum(in[0], axes, keep);
   return {total.shape() == shape ? total : reshape(total, shape)};
 }
 

@@ -44,7 +44,7 @@ class Emitter {
     std::string key = fmt::format("{}", part.kernel);
     for (const int number : part.buffers) {
       const Buffer& buffer = program_.buffers[static_cast<std::size_t>(number)];
-      memories.push_back({buffer.dtype, buffer.bytes});
+      memories.push_back({buffer.dtype, buffer.bytes, buffer.name});
       key += fmt::format(" {}", buffer.bytes);
     }
     const auto found = written_.find(key);

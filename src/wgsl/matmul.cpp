@@ -13,6 +13,8 @@
 // - a driver on the CPU: each thread a block of results, straight from memory;
 // - else: each workgroup a tile of results, from tiles of the operands in workgroup memory. Where that gives too few
 //   workgroups, the inner dimension is cut and a second shader adds the parts up.
+// Two operands of f16 are f16 in workgroup memory too, where the target has f16. They are multiplied in it where they
+// come in fours and the result is f16 as well; what a few such products give is added up in f32.
 namespace jerboa::wgsl {
 namespace {
 
@@ -63,6 +65,28 @@ Problem problem_of(const KernelSpec& kernel) {
 
 bool is_multiple(const Dim& size, std::int64_t of) { return size.is_constant() && size.value() % of == 0; }
 
+// How many products of f16 are added up in f16: with each the sum is less exact, and sooner past 65504.
+constexpr int products_in_f16 = 4;
+
+bool are_halves(const KernelWriter& writer, const Problem& problem) {
+  const auto is_half = [](const TensorAccess& operand) {
+    return operand.dtype == DType::f16 && operand.prologue.empty();
+  };
+  return writer.target().f16 && is_half(*problem.a) && is_half(*problem.b);
+}
+
+bool multiplies_in_f16(const KernelWriter& writer, const Problem& problem) {
+  const auto& stores = writer.kernel().stores;
+  return are_halves(writer, problem) && writer.target().f16_arithmetic &&
+         std::all_of(stores.begin(), stores.end(), [](const Store& store) { return store.dtype == DType::f16; });
+}
+
+// Whether an operand's matrices begin where four elements can be read at once.
+bool begins_in_fours(const Shader& shader, const TensorAccess& tensor, const std::vector<Dim>& batch) {
+  return shader.can_be_wide(tensor.binding) && is_multiple(tensor.offset, 4) &&
+         std::all_of(batch.begin(), batch.end(), [](const Dim& stride) { return is_multiple(stride, 4); });
+}
+
 // Writes the kernel's body as a function that takes a result's place and the product.
 class Epilogue {
  public:
@@ -96,6 +120,38 @@ class Epilogue {
   const Problem& problem_;
 };
 
+// What is made of an operand's elements as they are read, as functions of one and of four.
+void write_prologue(Shader& shader, const TensorAccess& operand, const char* name) {
+  if (operand.prologue.empty()) return;
+  KernelSpec kernel;
+  kernel.body = operand.prologue;
+  shader.begin_function(fmt::format("fn prepare_{}(given: f32) -> f32", name));
+  BodyWriter body(shader, kernel, {});
+  body.set(0, "given");
+  const std::string result = body.value(static_cast<int>(kernel.body.size()) - 1);
+  shader.line("return {};", result);
+  shader.end_function();
+  shader.begin_function(fmt::format("fn prepare_four_{}(given: vec4f) -> vec4f", name));
+  shader.line("return vec4f(prepare_{0}(given.x), prepare_{0}(given.y), prepare_{0}(given.z), prepare_{0}(given.w));",
+              name);
+  shader.end_function();
+}
+
+void write_prologues(Shader& shader, const Problem& problem) {
+  write_prologue(shader, *problem.a, "a");
+  write_prologue(shader, *problem.b, "b");
+}
+
+std::string read(Shader& shader, const TensorAccess& operand, const char* name, const std::string& place) {
+  const std::string element = shader.load(operand.binding, place);
+  return operand.prologue.empty() ? element : fmt::format("prepare_{}({})", name, element);
+}
+
+std::string read_four(Shader& shader, const TensorAccess& operand, const char* name, const std::string& place) {
+  const std::string elements = shader.load_four(operand.binding, place);
+  return operand.prologue.empty() ? elements : fmt::format("prepare_four_{}({})", name, elements);
+}
+
 // Offsets of a batch's operands.
 void write_batch_offsets(Shader& shader, const Problem& problem) {
   const auto indices = shader.split_index("batch", problem.batch);
@@ -120,6 +176,7 @@ void write_dots(KernelWriter& writer, const Problem& problem) {
     lanes *= 2;
   const int results = threads / lanes;
   Shader shader = writer.shader("matrix_vector", threads);
+  write_prologues(shader, problem);
   Epilogue(shader, writer.kernel(), problem).write();
   // Threads that share a result stand next to each other, or in rows across the columns.
   shader.line("let part = {};", along_inner ? fmt::format("lane % {}u", lanes) : fmt::format("lane / {}u", results));
@@ -134,11 +191,23 @@ void write_dots(KernelWriter& writer, const Problem& problem) {
               shader.size(problem.rows));
   write_batch_offsets(shader, problem);
   shader.line("var sum = 0.0;");
-  shader.open("for (var k = part; k < {}; k += {}u) {{", shader.size(problem.inner), lanes);
-  shader.line(
-      "sum += {} * {};",
-      shader.load(problem.a->binding, place(shader, "a_start", "row", problem.a_row, "k", problem.a_inner)),
-      shader.load(problem.b->binding, place(shader, "b_start", "k", problem.b_inner, "column", problem.b_column)));
+  const bool fours = are_halves(writer, problem) && along_inner && problem.a_inner == Dim(1) &&
+                     is_multiple(problem.inner, 4) && is_multiple(problem.a_row, 4) &&
+                     is_multiple(problem.b_column, 4) && begins_in_fours(shader, *problem.a, problem.a_batch) &&
+                     begins_in_fours(shader, *problem.b, problem.b_batch);
+  const int step_inner = fours ? 4 : 1;
+  shader.open("for (var k = part * {0}u; k < {1}; k += {2}u) {{", step_inner, shader.size(problem.inner),
+              lanes * step_inner);
+  const std::string a = place(shader, "a_start", "row", problem.a_row, "k", problem.a_inner),
+                    b = place(shader, "b_start", "k", problem.b_inner, "column", problem.b_column);
+  if (!fours)
+    shader.line("sum += {} * {};", read(shader, *problem.a, "a", a), read(shader, *problem.b, "b", b));
+  else if (multiplies_in_f16(writer, problem))
+    shader.line("sum += f32(dot({}, {}));", shader.load_four_halves(problem.a->binding, a),
+                shader.load_four_halves(problem.b->binding, b));
+  else
+    shader.line("sum += dot({}, {});", shader.load_four(problem.a->binding, a),
+                shader.load_four(problem.b->binding, b));
   shader.close();
   if (lanes > 1) {
     shader.shared_array("parts", "f32", threads);
@@ -157,6 +226,7 @@ void write_dots(KernelWriter& writer, const Problem& problem) {
 void write_blocks(KernelWriter& writer, const Problem& problem) {
   constexpr int block = 4, threads = 64;
   Shader shader = writer.shader("matmul_blocks", threads);
+  write_prologues(shader, problem);
   Epilogue(shader, writer.kernel(), problem).write();
   const Dim down = groups_of(problem.rows, block), across = groups_of(problem.columns, block);
   const Dim count = element_count(problem.batch) * down * across;
@@ -173,15 +243,15 @@ void write_blocks(KernelWriter& writer, const Problem& problem) {
   }
   shader.open("for (var k = 0u; k < {}; k++) {{", shader.size(problem.inner));
   const auto b = [&](int i) {
-    return shader.load(problem.b->binding,
-                       place(shader, "b_start", "k", problem.b_inner, fmt::format("column_{}", i), problem.b_column));
+    return read(shader, *problem.b, "b",
+                place(shader, "b_start", "k", problem.b_inner, fmt::format("column_{}", i), problem.b_column));
   };
   const std::string first = b(0), second = b(1), third = b(2), fourth = b(3);
   shader.line("let b = vec4f({}, {}, {}, {});", first, second, third, fourth);
   for (int i = 0; i < block; ++i)
     shader.line("sum_{0} += {1} * b;", i,
-                shader.load(problem.a->binding,
-                            place(shader, "a_start", fmt::format("row_{}", i), problem.a_row, "k", problem.a_inner)));
+                read(shader, *problem.a, "a",
+                     place(shader, "a_start", fmt::format("row_{}", i), problem.a_row, "k", problem.a_inner)));
   shader.close();
   for (int i = 0; i < block; ++i)
     for (int j = 0; j < block; ++j)
@@ -199,7 +269,9 @@ class TiledMatmul {
         problem_(problem),
         tile_(tile),
         chunks_(chunks),
-        shader_(writer.shader("matmul", tile.threads())) {}
+        shader_(writer.shader("matmul", tile.threads())),
+        halves_(are_halves(writer, problem)),
+        half_products_(multiplies_in_f16(writer, problem)) {}
 
   void write() {
     const KernelSpec& kernel = writer_.kernel();
@@ -207,6 +279,7 @@ class TiledMatmul {
     const int partials = chunks_ > 1 ? writer_.workspace(DType::f32, results * Dim(chunks_)) : -1;
     if (chunks_ > 1) shader_ = writer_.shader("matmul", tile_.threads());
     plain_ = partials < 0 && is_plain_store(kernel);
+    write_prologues(shader_, problem_);
     if (partials < 0 && !plain_) Epilogue(shader_, kernel, problem_).write();
     const Dim down = groups_of(problem_.rows, tile_.rows), across = groups_of(problem_.columns, tile_.columns);
     write_tile_place(down, across);
@@ -227,8 +300,7 @@ class TiledMatmul {
   bool is_plain_store(const KernelSpec& kernel) const {
     if (kernel.stores.size() != 1 || kernel.body.size() != 1) return false;
     const Store& store = kernel.stores[0];
-    return store.dtype == DType::f32 && is_multiple(problem_.columns, 4) && is_multiple(store.map.offset, 4) &&
-           shader_.can_be_wide(store.binding);
+    return is_multiple(problem_.columns, 4) && is_multiple(store.map.offset, 4) && shader_.can_be_wide(store.binding);
   }
 
   // Workgroups next to each other in time share rows and columns, which then come from the cache: bands of some rows of
@@ -245,8 +317,9 @@ class TiledMatmul {
 
   void write_product() {
     const int a_pitch = tile_.pitch();
-    shader_.shared_array("tile_a", "vec4f", tile_.inner * a_pitch / 4);
-    shader_.shared_array("tile_b", "vec4f", tile_.inner * tile_.columns / 4);
+    const char* vector = halves_ ? "vec4<f16>" : "vec4f";
+    shader_.shared_array("tile_a", vector, tile_.inner * a_pitch / 4);
+    shader_.shared_array("tile_b", vector, tile_.inner * tile_.columns / 4);
     for (int i = 0; i < tile_.thread_rows; ++i)
       for (int j = 0; j < tile_.thread_columns / 4; ++j) shader_.line("var sum_{}_{} = vec4f();", i, j);
     if (chunks_ == 1) {
@@ -269,16 +342,34 @@ class TiledMatmul {
     shader_.open("if (inner + {}u < inner_end) {{", tile_.inner);
     for (const Operand* operand : {&a, &b}) fetch(*operand, fmt::format("inner + {}u", tile_.inner));
     shader_.close();
-    shader_.open("for (var k = 0u; k < {}u; k++) {{", tile_.inner);
-    for (int i = 0; i < tile_.thread_rows / 4; ++i)
-      shader_.line("let a_{0} = tile_a[k * {1}u + thread_row * {2}u + {0}u];", i, a_pitch / 4, tile_.thread_rows / 4);
-    for (int j = 0; j < tile_.thread_columns / 4; ++j) {
-      shader_.line("let b_{0} = tile_b[k * {1}u + thread_column + {2}u];", j, tile_.columns / 4, j * tile_.across());
-      for (int i = 0; i < tile_.thread_rows; ++i)
-        shader_.line("sum_{0}_{1} = fma(vec4f(a_{2}.{3}), b_{1}, sum_{0}_{1});", i, j, i / 4, "xyzw"[i % 4]);
-    }
-    shader_.close();
+    multiply_tiles(a_pitch);
     shader_.barrier();
+    shader_.close();
+  }
+
+  void multiply_tiles(int a_pitch) {
+    const int depth = half_products_ ? products_in_f16 : 1;
+    const char* as_vector = halves_ && !half_products_ ? "vec4f" : "";
+    shader_.open("for (var k = 0u; k < {}u; k += {}u) {{", tile_.inner, depth);
+    for (int i = 0; i < tile_.thread_rows / 4; ++i)
+      for (int d = 0; d < depth; ++d)
+        shader_.line("let a_{0}_{1} = {2}(tile_a[(k + {1}u) * {3}u + thread_row * {4}u + {0}u]);", i, d, as_vector,
+                     a_pitch / 4, tile_.thread_rows / 4);
+    for (int j = 0; j < tile_.thread_columns / 4; ++j) {
+      for (int d = 0; d < depth; ++d)
+        shader_.line("let b_{0}_{1} = {2}(tile_b[(k + {1}u) * {3}u + thread_column + {4}u]);", j, d, as_vector,
+                     tile_.columns / 4, j * tile_.across());
+      for (int i = 0; i < tile_.thread_rows; ++i) {
+        const auto factors = [&](int d) {
+          return fmt::format("{}(a_{}_{}.{}), b_{}_{}", half_products_ ? "vec4<f16>" : "vec4f", i / 4, d, "xyzw"[i % 4],
+                             j, d);
+        };
+        std::string sum = half_products_ ? "vec4<f16>()" : fmt::format("sum_{}_{}", i, j);
+        for (int d = 0; d < depth; ++d) sum = fmt::format("fma({}, {})", factors(d), sum);
+        shader_.line("sum_{}_{} {} {};", i, j, half_products_ ? "+=" : "=",
+                     half_products_ ? fmt::format("vec4f({})", sum) : sum);
+      }
+    }
     shader_.close();
   }
 
@@ -298,14 +389,14 @@ class TiledMatmul {
   // Whether four elements can be read at once.
   bool is_wide(const Operand& own) const {
     const TensorAccess& tensor = *own.tensor;
-    bool wide = shader_.can_be_wide(tensor.binding) && !is_written(tensor.binding) && is_multiple(tensor.offset, 4);
-    wide = wide &&
+    return begins_in_fours(shader_, tensor, own.tensor == problem_.a ? problem_.a_batch : problem_.b_batch) &&
+           !is_written(tensor.binding) &&
            (own.along_inner() ? is_multiple(own.stride, 4) && is_multiple(problem_.inner, 4)
                               : own.stride == Dim(1) && is_multiple(own.inner_stride, 4) && is_multiple(own.count, 4));
-    for (const Dim& stride : own.tensor == problem_.a ? problem_.a_batch : problem_.b_batch)
-      wide = wide && is_multiple(stride, 4);
-    return wide;
   }
+
+  // The type that an operand's elements are fetched in.
+  const char* fetched_type(const Operand& own) const { return !is_wide(own) ? "f32" : halves_ ? "vec4<f16>" : "vec4f"; }
 
   int fetches(const Operand& own) const {
     const int total = own.width * tile_.inner / (is_wide(own) ? 4 : 1);
@@ -315,7 +406,7 @@ class TiledMatmul {
   void declare_fetched(const Operand& own) {
     const int step = is_wide(own) ? 4 : 1, per_row = own.along_inner() ? tile_.inner / step : own.width / step;
     for (int i = 0; i < fetches(own); ++i) {
-      shader_.line("var {}_{} = {}();", own.name, i, is_wide(own) ? "vec4f" : "f32");
+      shader_.line("var {}_{} = {}();", own.name, i, fetched_type(own));
       // Neighbouring threads read neighbouring elements.
       const char* first = own.along_inner() ? "inside" : "across";
       const char* second = own.along_inner() ? "across" : "inside";
@@ -338,13 +429,14 @@ class TiledMatmul {
       if (checks_inner) conditions.emplace_back("k < inner_end");
       if ((i + 1) * tile_.threads() > total)
         conditions.push_back(fmt::format("lane + {}u < {}u", i * tile_.threads(), total));
-      const std::string read =
-          is_wide(own) ? shader_.load_four(own.tensor->binding, from) : shader_.load(own.tensor->binding, from);
+      const std::string fetched = !is_wide(own) ? read(shader_, *own.tensor, own.name, from)
+                                  : halves_     ? shader_.load_four_halves(own.tensor->binding, from)
+                                                : read_four(shader_, *own.tensor, own.name, from);
       if (conditions.empty()) {
-        shader_.line("{}_{} = {};", own.name, i, read);
+        shader_.line("{}_{} = {};", own.name, i, fetched);
       } else {
-        shader_.line("{}_{} = {}();", own.name, i, is_wide(own) ? "vec4f" : "f32");
-        shader_.line("if ({}) {{ {}_{} = {}; }}", fmt::join(conditions, " && "), own.name, i, read);
+        shader_.line("{}_{} = {}();", own.name, i, fetched_type(own));
+        shader_.line("if ({}) {{ {}_{} = {}; }}", fmt::join(conditions, " && "), own.name, i, fetched);
       }
       shader_.close();
     }
@@ -358,7 +450,8 @@ class TiledMatmul {
       const std::string inside = fmt::format("{}_inside_{}", own.name, i),
                         across = fmt::format("{}_across_{}", own.name, i);
       if (!is_wide(own)) {
-        shader_.line("tile_{0}[({1} * {3}u + {2}) / 4u][{2} % 4u] = {0}_{4};", own.name, inside, across, own.pitch, i);
+        shader_.line("tile_{0}[({1} * {3}u + {2}) / 4u][{2} % 4u] = {5}({0}_{4});", own.name, inside, across, own.pitch,
+                     i, halves_ ? "f16" : "");
       } else if (own.along_inner()) {
         for (int j = 0; j < 4; ++j)
           shader_.line("tile_{0}[(({1} + {5}u) * {3}u + {2}) / 4u][{2} % 4u] = {0}_{4}.{6};", own.name, inside, across,
@@ -453,6 +546,7 @@ class TiledMatmul {
   MatmulTile tile_;
   std::int64_t chunks_;
   Shader shader_;
+  bool halves_, half_products_;  // tiles of f16, and products in f16
   bool plain_ = false;
 };
 
@@ -480,11 +574,12 @@ void write_matmul(KernelWriter& writer) {
   if (groups(tile) < enough_groups) tile = {128, 64, 16, 8, 4};
   if (groups(tile) < enough_groups) tile = {64, 64, 16, 8, 4};
   // A short product is better cut into smaller tiles than into chunks, which need a second shader.
-  constexpr std::int64_t short_inner = 256;
+  constexpr std::int64_t short_inner = 512;
   if (groups(tile) < enough_groups && inner <= short_inner) tile = {32, 64, 16, 4, 4};
-  if (groups(tile) < enough_groups && inner <= short_inner) tile = {32, 32, 16, 4, 4};
+  // Where nothing else keeps the device busy, each step into the depth is waited for: deeper tiles take fewer.
+  if (groups(tile) < enough_groups && inner <= short_inner) tile = {32, 32, 32, 4, 4};
   if (rows <= 32 || columns <= 32) tile = {32, 32, 16, 4, 4};
-  if (tile.workgroup_bytes() > writer.target().workgroup_bytes) tile.inner /= 2;
+  if (tile.workgroup_bytes(are_halves(writer, problem) ? 2 : 4) > writer.target().workgroup_bytes) tile.inner /= 2;
   std::int64_t chunks = 1;
   if (groups(tile) < enough_groups && inner > short_inner)
     while (groups(tile) * chunks < enough_groups_in_chunks && inner / (chunks * 2) >= 128 && chunks < 64) chunks *= 2;

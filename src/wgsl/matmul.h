@@ -15,7 +15,9 @@ struct MatmulTile {
   int threads() const { return across() * (rows / thread_rows); }
   /// A row of the first operand's tile is padded, which spreads its columns over the memory's banks.
   int pitch() const { return rows + 4; }
-  std::int64_t workgroup_bytes() const { return std::int64_t{4} * inner * (pitch() + columns); }
+  std::int64_t workgroup_bytes(int element_bytes = 4) const {
+    return std::int64_t{element_bytes} * inner * (pitch() + columns);
+  }
 };
 
 /// A matmul kernel with a given tile, its inner dimension cut into so many chunks; for measuring. write_matmul chooses.

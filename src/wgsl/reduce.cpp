@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "lower/reduce_parts.h"
 #include "wgsl/body.h"
 #include "wgsl/kernel_writer.h"
 #include "wgsl/row_reduction.h"
@@ -15,23 +16,14 @@ struct Split {
   std::int64_t chunks = 1;
 };
 
-bool runs_along_kept(const KernelSpec& kernel) {
-  const std::size_t kept = kernel.domain.size() - static_cast<std::size_t>(kernel.row_axes);
-  for (const Load& load : kernel.loads)
-    for (std::size_t axis = 0; axis < kept; ++axis)
-      if (load.map.strides[axis] == Dim(1) && !(kernel.domain[axis] == Dim(1))) return true;
-  return false;
-}
-
-Split split(const KernelSpec& kernel, std::int64_t kept, std::int64_t reduced, const Target& target) {
+Split split(Op op, bool along_kept, std::int64_t kept, std::int64_t reduced, const Target& target) {
   Split split;
   const int threads = std::min(target.max_invocations, target.software ? 32 : 256);
-  const bool along_kept = runs_along_kept(kernel);
   if (along_kept)
     while (split.kept_lanes < std::min<std::int64_t>(threads, 32) && split.kept_lanes < kept) split.kept_lanes *= 2;
   while (split.kept_lanes * split.reduced_lanes < threads && std::int64_t{split.reduced_lanes} * 4 < reduced)
     split.reduced_lanes *= 2;
-  if (kernel.reduction == Op::argmax) return split;
+  if (op == Op::argmax) return split;
   // Of few elements a second shader would take longer than what it saves.
   constexpr std::int64_t few = 2048;
   if (reduced <= few) {
@@ -57,11 +49,21 @@ void write_reduce(KernelWriter& writer) {
   const std::vector<Dim> kept(kernel.domain.begin(), kernel.domain.end() - kernel.row_axes);
   const std::vector<Dim> reduced(kernel.domain.end() - kernel.row_axes, kernel.domain.end());
   const Dim kept_count = element_count(kept), reduced_count = element_count(reduced);
-  const Split parts = split(kernel, kept_count.upper_bound(), reduced_count.upper_bound(), writer.target());
+  const int number = detail::reduction_of(kernel);
+  const Instruction& reduction = kernel.body[static_cast<std::size_t>(number)];
+  const Split parts = split(reduction.op, detail::runs_along_kept(detail::split_reduce(kernel).elements),
+                            kept_count.upper_bound(), reduced_count.upper_bound(), writer.target());
   const int threads = parts.kept_lanes * parts.reduced_lanes;
-  const Store& store = kernel.stores[0];
-  const DType dtype = kernel.body[static_cast<std::size_t>(store.value)].dtype;
-  const DType partial_type = kernel.reduction == Op::all_finite ? DType::boolean : dtype;
+  const DType dtype = kernel.body[static_cast<std::size_t>(reduction.a)].dtype;
+  const DType partial_type = reduction.op == Op::all_finite ? DType::boolean : dtype;
+  // What the body makes of a result, and its stores.
+  const auto finish = [&](Shader& shader, const std::string& result, std::vector<std::string> indices) {
+    indices.resize(kernel.domain.size(), "0u");
+    BodyWriter body(shader, kernel, std::move(indices));
+    body.set(number, result);
+    for (const Store& store : kernel.stores) body.value(store.value);
+    for (const Store& store : kernel.stores) body.store(store);
+  };
   const int partials = parts.chunks > 1 ? writer.workspace(partial_type, kept_count * Dim(parts.chunks)) : -1;
 
   Shader shader = writer.shader("reduce", threads);
@@ -72,23 +74,21 @@ void write_reduce(KernelWriter& writer) {
   shader.line("let in_range = wanted < {};", shader.size(kept_count));
   shader.line("let element = min(wanted, {} - 1u);", shader.size(kept_count));
   std::vector<std::string> kept_indices = shader.split_index("element", kept);
-  RowReduction total(shader, kernel.reduction, dtype);
+  RowReduction total(shader, reduction.op, dtype);
   const std::string chunk_size =
       parts.chunks == 1 ? shader.size(reduced_count) : shader.size(groups_of(reduced_count, parts.chunks));
   shader.line("let first = chunk * {};", chunk_size);
   shader.line("let end = min(first + {}, {});", chunk_size, shader.size(reduced_count));
-  shader.open("for (var number = first + part_lane; number < end; number += {}u) {{", parts.reduced_lanes);
+  shader.open("for (var place = first + part_lane; place < end; place += {}u) {{", parts.reduced_lanes);
   std::vector<std::string> indices = kept_indices;
-  for (const std::string& index : shader.split_index("number", reduced)) indices.push_back(index);
+  for (const std::string& index : shader.split_index("place", reduced)) indices.push_back(index);
   BodyWriter body(shader, kernel, std::move(indices));
-  total.add(body.value(store.value), "number");
+  total.add(body.value(reduction.a), "place");
   shader.close();
   const std::string result = total.finish(parts.reduced_lanes, "part_lane", threads, parts.kept_lanes);
-  kept_indices.resize(kernel.domain.size(), "0u");
-  const std::string place = shader.place(store.map, kept_indices);
   shader.open("if (in_range && part_lane == 0u) {{");
   if (partials < 0)
-    shader.store(store.binding, place, result);
+    finish(shader, result, kept_indices);
   else
     shader.store(partials, fmt::format("element * {}u + chunk", parts.chunks), result);
   shader.close();
@@ -99,15 +99,12 @@ void write_reduce(KernelWriter& writer) {
   Shader last = writer.shader("reduce_parts", 64);
   last.line("let element = group * 64u + lane;");
   last.line("if (element >= {}) {{ return; }}", last.size(kept_count));
-  const std::string sum = last.var("total", value_type(partial_type), neutral(kernel.reduction, dtype));
+  const std::string sum = last.var("total", value_type(partial_type), neutral(reduction.op, dtype));
   last.open("for (var chunk = 0u; chunk < {}u; chunk++) {{", parts.chunks);
-  last.line(
-      "{} = {};", sum,
-      combine(kernel.reduction, dtype, sum, last.load(partials, fmt::format("element * {}u + chunk", parts.chunks))));
+  last.line("{} = {};", sum,
+            combine(reduction.op, dtype, sum, last.load(partials, fmt::format("element * {}u + chunk", parts.chunks))));
   last.close();
-  std::vector<std::string> last_indices = last.split_index("element", kept);
-  last_indices.resize(kernel.domain.size(), "0u");
-  last.store(store.binding, last.place(store.map, last_indices), sum);
+  finish(last, sum, last.split_index("element", kept));
   writer.add(last, groups_of(kept_count, 64));
 }
 

@@ -6,6 +6,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "lower/bindable.h"
 #include "wgsl/functions.h"
 
 namespace jerboa::wgsl {
@@ -73,31 +74,41 @@ std::string Shader::size(const Dim& size) {
   return fmt::format("sizes[{}].{}", found->second / 4, "xyzw"[found->second % 4]);
 }
 
+Shader::Use& Shader::use_of(int memory) {
+  if (is_half(memory)) uses_f16_ = true;
+  return uses_[memory];
+}
+
 std::string Shader::load(int memory, const std::string& index) {
-  uses_[memory].read = true;
-  if (memories_[static_cast<std::size_t>(memory)].dtype == DType::f16 && target_.f16) uses_f16_ = true;
+  use_of(memory).read = true;
   return fmt::format("load_{}({})", memory, index);
 }
 
 void Shader::store(int memory, const std::string& index, const std::string& value) {
-  uses_[memory].written = true;
-  if (memories_[static_cast<std::size_t>(memory)].dtype == DType::f16 && target_.f16) uses_f16_ = true;
+  use_of(memory).written = true;
   line("store_{}({}, {});", memory, index, value);
 }
 
 bool Shader::can_be_wide(int memory) const {
   const ShaderMemory& own = memories_[static_cast<std::size_t>(memory)];
-  return own.dtype == DType::f32 && own.bytes % 16 == 0 && segments(memory) == 1;
+  const int bytes_of_four = bits(own.dtype) / 2;
+  return (own.dtype == DType::f32 || is_half(memory)) && own.bytes % bytes_of_four == 0 && segments(memory) == 1;
 }
 
 std::string Shader::load_four(int memory, const std::string& index) {
-  uses_[memory].read = uses_[memory].wide = true;
+  if (is_half(memory)) return fmt::format("vec4f({})", load_four_halves(memory, index));
+  use_of(memory).read = use_of(memory).wide = true;
+  return fmt::format("buffer_{}[({}) / 4u]", memory, index);
+}
+
+std::string Shader::load_four_halves(int memory, const std::string& index) {
+  use_of(memory).read = use_of(memory).wide = true;
   return fmt::format("buffer_{}[({}) / 4u]", memory, index);
 }
 
 void Shader::store_four(int memory, const std::string& index, const std::string& value) {
-  uses_[memory].written = uses_[memory].wide = true;
-  line("buffer_{}[({}) / 4u] = {};", memory, index, value);
+  use_of(memory).written = use_of(memory).wide = true;
+  line("buffer_{}[({}) / 4u] = {};", memory, index, is_half(memory) ? fmt::format("vec4<f16>({})", value) : value);
 }
 
 void Shader::begin_function(const std::string& signature) {
@@ -147,9 +158,12 @@ void Shader::shared_array(const std::string& name, const std::string& type, std:
   shared_ += fmt::format("var<workgroup> {}: array<{}, {}>;\n", name, type, count);
 }
 
+bool Shader::is_half(int memory) const {
+  return target_.f16 && memories_[static_cast<std::size_t>(memory)].dtype == DType::f16;
+}
+
 bool Shader::is_packed_pair(int memory) const {
-  const DType dtype = memories_[static_cast<std::size_t>(memory)].dtype;
-  return bits(dtype) == 16 && !(dtype == DType::f16 && target_.f16);
+  return bits(memories_[static_cast<std::size_t>(memory)].dtype) == 16 && !is_half(memory);
 }
 
 int Shader::segments(int memory) const {
@@ -161,7 +175,7 @@ int Shader::segments(int memory) const {
 std::string Shader::buffer_type(int memory) const {
   const DType dtype = memories_[static_cast<std::size_t>(memory)].dtype;
   if (is_packed_pair(memory)) return uses_.at(memory).written ? "atomic<u32>" : "u32";
-  if (dtype == DType::f16) return "f16";
+  if (dtype == DType::f16) return is_wide(memory) ? "vec4<f16>" : "f16";
   if (dtype == DType::boolean) return "u32";
   return is_wide(memory) ? "vec4f" : value_type(dtype);
 }
@@ -175,10 +189,10 @@ std::string Shader::load_from(int memory, const std::string& buffer, const std::
     return dtype == DType::f16 ? fmt::format("unpack2x16float{}.x", half)
                                : fmt::format("bitcast<f32>({} << 16u)", half);
   }
-  if (dtype == DType::f16) return fmt::format("f32({}[{}])", buffer, index);
   if (dtype == DType::boolean) return fmt::format("({}[{}] != 0u)", buffer, index);
-  if (is_wide(memory)) return fmt::format("{0}[({1}) >> 2u][({1}) & 3u]", buffer, index);
-  return fmt::format("{}[{}]", buffer, index);
+  const std::string element = is_wide(memory) ? fmt::format("{0}[({1}) >> 2u][({1}) & 3u]", buffer, index)
+                                              : fmt::format("{}[{}]", buffer, index);
+  return dtype == DType::f16 ? fmt::format("f32({})", element) : element;
 }
 
 std::string Shader::store_to(int memory, const std::string& buffer, const std::string& index) const {
@@ -191,10 +205,10 @@ std::string Shader::store_to(int memory, const std::string& buffer, const std::s
         "atomicOr(&{0}[({1}) >> 1u], ({2} & 0xffffu) << shift);",
         buffer, index, half);
   }
-  if (dtype == DType::f16) return fmt::format("{}[{}] = f16(value);", buffer, index);
   if (dtype == DType::boolean) return fmt::format("{}[{}] = select(0u, 1u, value);", buffer, index);
-  if (is_wide(memory)) return fmt::format("{0}[({1}) >> 2u][({1}) & 3u] = value;", buffer, index);
-  return fmt::format("{}[{}] = value;", buffer, index);
+  const char* value = dtype == DType::f16 ? "f16(value)" : "value";
+  if (is_wide(memory)) return fmt::format("{0}[({1}) >> 2u][({1}) & 3u] = {2};", buffer, index, value);
+  return fmt::format("{}[{}] = {};", buffer, index, value);
 }
 
 std::string Shader::load_function(int memory, const std::vector<std::string>& buffers) const {
@@ -238,12 +252,21 @@ std::vector<int> Shader::memories_to_pack() const {
     return memories_[static_cast<std::size_t>(a)].bytes < memories_[static_cast<std::size_t>(b)].bytes;
   });
   const auto wanted = static_cast<std::size_t>(count - target_.max_bindings) + 1;
-  if (candidates.size() < wanted)
-    throw GraphError(fmt::format(
-        "the kernel {} needs {} storage buffers, but the device allows {} and too few of them can share one", name_,
-        count, target_.max_bindings));
+  if (candidates.size() < wanted) refuse_bindings(count);
   candidates.resize(wanted);
   return candidates;
+}
+
+void Shader::refuse_bindings(int count) const {
+  const auto largest = std::max_element(uses_.begin(), uses_.end(), [&](const auto& a, const auto& b) {
+    return memories_[static_cast<std::size_t>(a.first)].bytes < memories_[static_cast<std::size_t>(b.first)].bytes;
+  });
+  const ShaderMemory& own = memories_[static_cast<std::size_t>(largest->first)];
+  if (segments(largest->first) > 1)
+    detail::refuse_binding(fmt::format("{} ({})", own.name, jerboa::name(own.dtype)), own.bytes, name_, count, target_);
+  throw GraphError(
+      fmt::format("the kernel {} needs {} storage buffers, but the device allows {} and too few of them can share one",
+                  name_, count, target_.max_bindings));
 }
 
 Shader::Finished Shader::finish(const Dim& workgroups) {

@@ -16,6 +16,7 @@ namespace jerboa::wgsl {
 struct ShaderMemory {
   DType dtype = DType::f32;
   std::int64_t bytes = 0;
+  std::string name = {};  ///< for errors
 };
 
 /// The name of the type of a value of this type in a shader: f32, i32, u32 or bool.
@@ -71,10 +72,13 @@ class Shader {
   /// Text that reads an element; `index` is u32.
   std::string load(int memory, const std::string& index);
   void store(int memory, const std::string& index, const std::string& value);
-  /// The same for four f32 at once, from an index that is a multiple of four. Only of memory that can_be_wide.
+  /// The same for four values at once, a vec4f, from an index that is a multiple of four. Only of memory that
+  /// can_be_wide.
   std::string load_four(int memory, const std::string& index);
   void store_four(int memory, const std::string& index, const std::string& value);
-  /// Whether the memory holds f32 in fours and fits one binding.
+  /// Four f16 as they stand, a vec4<f16>.
+  std::string load_four_halves(int memory, const std::string& index);
+  /// Whether the memory holds f32, or f16 that needs no unpacking, in fours and fits one binding.
   bool can_be_wide(int memory) const;
   /// Text of an index: offset + Σ stride * index, leaving out what is zero.
   std::string place(const Dim& offset, const std::vector<Dim>& strides, const std::vector<std::string>& indices);
@@ -120,10 +124,13 @@ class Shader {
     bool read = false, written = false, wide = false;
   };
   void append(const std::string& text);
+  Use& use_of(int memory);
+  bool is_half(int memory) const;  // f16 that needs no unpacking
   bool is_wide(int memory) const { return uses_.at(memory).wide; }
   bool is_packed_pair(int memory) const;  // 16-bit elements that the shader must take out of 32-bit words
   int segments(int memory) const;
   std::vector<int> memories_to_pack() const;
+  [[noreturn]] void refuse_bindings(int count) const;
   std::string buffer_type(int memory) const;
   std::string load_function(int memory, const std::vector<std::string>& buffers) const;
   std::string store_function(int memory, const std::vector<std::string>& buffers) const;

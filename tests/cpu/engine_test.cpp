@@ -4,6 +4,7 @@
 
 #include "ops/cases/large.h"
 #include "ops/sample.h"
+#include "support/product_prologues.h"
 #include "support/random_graph.h"
 #include "verify/compare.h"
 
@@ -63,6 +64,14 @@ TEST_P(EngineOp, EqualsTheReferenceInLargeShapes) {
     SCOPED_TRACE(describe(GetParam(), i, cases[i]));
     expect_reference_in_every_way(sample_of(GetParam(), cases[i]));
   }
+}
+
+TEST(EngineProduct, ComputesItsOperandsAsItReadsThem) {
+  for (const ProductCase& product : product_cases())
+    for (const DType second : {DType::f32, DType::f16, DType::bf16}) {
+      SCOPED_TRACE(describe(product));
+      expect_reference_in_every_way(product_of_prologues(product, second));
+    }
 }
 
 class EngineRandomGraph : public ::testing::TestWithParam<unsigned> {};

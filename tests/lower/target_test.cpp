@@ -63,7 +63,32 @@ TEST(Limits, CountSegmentsOfSmallBindings) {
   };
   EXPECT_LE(most_bindings(lower(step(20), target), target), 8);
   // Three tensors of three segments each are too much for a product of two of them, which nothing can split.
-  test::expect_error<GraphError>([&] { lower(step(28), target); }, "needs 9 bindings where 8 are allowed");
+  test::expect_error<UsageError>([&] { lower(step(28), target); }, "allows 8 of them in a kernel");
+}
+
+// The error is the user's to understand: it comes before any of the verifier's.
+TEST(Limits, RefuseWhatNoKernelCanBindByName) {
+  const Target target = small_target(8, 4096);
+  test::expect_error<UsageError>(
+      [&] {
+        lower(trace([] { output("loss", sum(param_input("table", {128, 80}))); }), target);
+      },
+      " takes 40960 bytes, too many for the device small: it binds a tensor in parts of at most 4096 bytes and allows "
+      "8 "
+      "of them in a kernel, but the one that computes sum_1 needs 11; make it smaller (several tensors instead of one, "
+      "a smaller type or batch), or use a device with larger bindings");
+  // What is computed, and what an op takes as a whole.
+  const auto scores = [](std::int64_t n) {
+    const Tensor x = tensor_input("x", {n, 1}, DType::f16);
+    return matmul(x, x, {.transpose_b = true});
+  };
+  test::expect_error<UsageError>([&] { lower(trace([&] { output("y", softmax(scores(160))); }), target); },
+                                 "matmul_1 (f16[160, 160], target_test.cpp:");
+  test::expect_error<UsageError>([&] { lower(trace([&] { output("y", argsort(scores(100))); }), target); },
+                                 "argsort_2 (i32[100, 100], target_test.cpp:");
+  // The same with room for it.
+  lower(trace([&] { output("y", argsort(scores(60))); }), target);
+  lower(trace([] { output("loss", sum(param_input("table", {64, 80}))); }), target);
 }
 
 TEST(Limits, SplitWideConcatenations) {

@@ -43,6 +43,7 @@ Sample differentiated_or_plain(Op op, const Case& sample) {
 Sample sample_of(Op op, const Case& sample) { return with_sizes(differentiated_or_plain(op, sample)); }
 
 TensorMap outputs_on(const Device& device, const Sample& sample) {
+  const std::int64_t reference_before = reference_evaluations();
   Session session(device);
   session.add_entry("run", sample.graph);
   TensorMap host;
@@ -54,6 +55,7 @@ TensorMap outputs_on(const Device& device, const Sample& sample) {
   const Result result = session.run("run", host);
   TensorMap outputs;
   for (const std::string& name : result.names()) outputs.emplace(name, result.get(name));
+  EXPECT_EQ(reference_evaluations() - reference_before, 0) << "the engine falls back on the reference";
   return outputs;
 }
 

@@ -21,7 +21,7 @@ struct Sample {
 /// Where the op has a gradient, the sample has it too.
 Sample sample_of(Op op, const Case& sample);
 
-/// Everything that a device computes of a sample.
+/// Everything that a device computes of a sample. Fails a test if it has the reference evaluator do any of it.
 TensorMap outputs_on(const Device& device, const Sample& sample);
 
 /// Fails a test unless this is what the reference computes in f64.

@@ -1,6 +1,9 @@
 #include <cstdlib>
+#include <fstream>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <thread>
+#include <unistd.h>
 
 #include <jerboa/lower/lower.h>
 #include <jerboa/wgsl/emit_wgsl.h>
@@ -116,6 +119,70 @@ TEST(WebGpuMemory, ActivationsWithoutRoomNameATensorAndThePlannedTotal) {
   EXPECT_FALSE(session.has_entry("large"));
   add("small", 40);
   EXPECT_EQ(session.run("small", {{"x", HostTensor(DType::f32, {40})}}).get("y").item(), 40 * 41 / 2 * 40);
+}
+
+TEST(WebGpuMemory, ATensorThatNoKernelCanBindIsNamedWithTheLimitAndTheRemedy) {
+  WebGpuOptions options;
+  options.target = Target::webgpu_default();
+  options.target->max_binding_bytes = 4096;
+  Session session(Device::webgpu(options));
+  const auto expect = [&](const std::function<void()>& build, const std::string& tensor) {
+    const std::string message = message_of<UsageError>([&] { session.add_entry("run", trace(build)); });
+    for (const std::string& part :
+         {tensor, std::string(" bytes, too many for the device webgpu: it binds a tensor in parts of at most 4096 "),
+          std::string("allows 8 of them in a kernel"), std::string("make it smaller")})
+      EXPECT_NE(message.find(part), std::string::npos) << part << "\nin: " << message;
+    EXPECT_TRUE(session.param_names().empty());
+  };
+  expect([] { output("y", sum(param_input("table", {200, 50}))); }, "table (f32[200, 50], faults_test.cpp:");
+  // Three tensors of five parts each, in a shader that needs them all.
+  expect(
+      [] {
+        const Tensor rows = param_input("rows", {5120}), updates = tensor_input("updates", {5120});
+        output("y", scatter_add(rows, tensor_input("places", {5120}, DType::i32), updates, 0));
+      },
+      " takes 20480 bytes");
+  session.add_entry("run", trace([] { output("y", sum(param_input("table", {100, 50}))); }));
+  EXPECT_EQ(session.run("run", {}).get("y").item(), 0);
+}
+
+// In a process of its own, which may take hardly more memory than it has when its device is open. SwiftShader says so
+// when that is not enough; lavapipe does not.
+constexpr const char* swiftshader = "/usr/lib/chromium/vk_swiftshader_icd.json";
+
+void ask_for_more_than_there_is() {
+  for (const char* variable : {"VK_DRIVER_FILES", "VK_ICD_FILENAMES"}) setenv(variable, swiftshader, 1);
+  Session session(Device::webgpu(), {.seed = 1});
+  session.add_entry("step", regression_step());
+  std::int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlim_t most = static_cast<rlim_t>(pages * sysconf(_SC_PAGESIZE)) + (256 << 20);
+  const rlimit limit{most, most};
+  setrlimit(RLIMIT_AS, &limit);
+  try {
+    session.add_entry("run", trace([] { output("y", sum(param_input("table", {100 << 20}))); }));
+  } catch (const OutOfMemoryError& error) {
+    std::fputs(error.what(), stderr);
+    std::_Exit(session.step(regression_batch()).loss() > 0 && session.param_names().size() == 2 ? 3 : 4);
+  }
+  std::_Exit(5);
+}
+
+TEST(WebGpuMemory, ThatADriverReallyHasNotIsNamedToo) {
+  if (!std::filesystem::exists(swiftshader)) GTEST_SKIP() << "there is no " << swiftshader;
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(ask_for_more_than_there_is(), testing::ExitedWithCode(3),
+              "entry run: SwiftShader.* has no room for table .f32.104857600.. .419430400 bytes.(.|\n)*its parameters, "
+              "gradients and states take 419430400 bytes in all");
+}
+
+TEST(WebGpuMemory, OfTheHostIsToldLikeThatOfADevice) {
+  Session session(Device::cpu(1));
+  expect_error<OutOfMemoryError>(
+      [&] { session.add_entry("run", trace([] { output("y", sum(param_input("table", {std::int64_t{1} << 46}))); })); },
+      "entry run: the host has no room for table (f32[70368744177664]); its parameters, gradients and states take "
+      "281474976710656 bytes in all");
+  EXPECT_TRUE(session.param_names().empty());
 }
 
 // Loss
@@ -262,6 +329,15 @@ TEST(WebGpuMisuse, IsToldInTheCallersTerms) {
   expect_error<UsageError>([] { webgpu_handles(Device::cpu(1).backend()); }, "the device cpu is no WebGPU device");
   expect_error<UsageError>([&] { webgpu_buffer(*on_cpu.storage("w")); }, "this tensor is not on a WebGPU device");
   expect_error<UsageError>([&] { on_cpu.storage("v"); }, "no parameter or state is named v; there are b, w");
+}
+
+TEST(WebGpuMisuse, AGpuIsAskedForWhereOnlyADriverOnTheCpuIs) {
+  const auto adapters = webgpu_adapters();
+  const bool gpu =
+      std::any_of(adapters.begin(), adapters.end(), [](const AdapterInfo& own) { return own.kind != "CPU"; });
+  EXPECT_EQ(Device::best().name(), gpu ? "webgpu" : "cpu");
+  if (!gpu)
+    expect_error<DeviceError>([] { Device::webgpu({.software = false}); }, "WebGPU finds no adapter that is a GPU");
 }
 
 // In a process of its own, which the loader of drivers shows none.

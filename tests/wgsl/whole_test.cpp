@@ -13,16 +13,17 @@ namespace jerboa::test {
 namespace {
 
 // One device a form for all tests of a process: pipelines are shared.
-const Device& device(bool software) {
-  static std::map<bool, Device> devices;
-  const auto found = devices.find(software);
+const Device& device(bool software, bool f16 = false) {
+  static std::map<std::pair<bool, bool>, Device> devices;
+  const auto found = devices.find({software, f16});
   if (found != devices.end()) return found->second;
   WebGpuOptions options;
   options.target = Target::webgpu_default();
   options.target->max_bindings = 10;
   options.target->software = software;
+  options.target->f16 = f16;
   options.sentinel = 7e8F;
-  return devices.emplace(software, Device::webgpu(options)).first->second;
+  return devices.emplace(std::pair(software, f16), Device::webgpu(options)).first->second;
 }
 
 const char* form(bool software) { return software ? "for the CPU" : "for GPUs"; }
@@ -107,10 +108,11 @@ TEST_P(WholeOp, TakesSixteenBits) {
     const Sample sample = forward(GetParam(), own, floats);
     const auto wanted = run(sample.graph, {sample.graph.outputs[0].tensor}, sample.inputs);
     for (const bool software : {true, false})
-      EXPECT_EQ(difference(to_value(outputs_on(device(software), sample).at("out0")).data, wanted[0].data,
-                           Tolerance{2e-2, 2e-2, 1e-2}),
-                std::nullopt)
-          << name(floats) << " " << form(software);
+      for (const bool f16 : {false, true})
+        EXPECT_EQ(difference(to_value(outputs_on(device(software, f16), sample).at("out0")).data, wanted[0].data,
+                             Tolerance{2e-2, 2e-2, 1e-2}),
+                  std::nullopt)
+            << name(floats) << " " << form(software) << (f16 ? " with f16" : "");
   }
 }
 

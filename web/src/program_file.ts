@@ -5,7 +5,7 @@ import { type JsonObject, asFlag, asIndex, asList, asNumber, asObject, asText, p
 import { splitHeader } from "./safetensors.js";
 import { type DType, byteCount, dtypes } from "./tensor.js";
 
-// A program file: "JERBOAP2", the length of a JSON header as 8 bytes, the header, the constants' bytes. Of the header
+// A program file: "JERBOAP3", the length of a JSON header as 8 bytes, the header, the constants' bytes. Of the header
 // a GPU host reads the storage, the buffers and the steps; the kernels behind them are for other hosts.
 
 /** A parameter or state that entries share and that stays between runs. */
@@ -81,7 +81,7 @@ export interface ProgramFile {
   readonly entries: readonly Entry[];
 }
 
-const magic = "JERBOAP2";
+const magic = "JERBOAP3";
 const places: readonly BufferPlace[] = ["storage", "input", "constant", "arena"];
 const initKinds = ["constant", "normal", "uniform"] as const;
 

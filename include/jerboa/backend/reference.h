@@ -29,6 +29,9 @@ std::vector<Value> evaluate_reference(const Graph& graph, const std::vector<Tens
                                       const std::function<Value(const TensorInfo&)>& leaf,
                                       const SymbolValues& symbols = {}, Precision precision = Precision::f32);
 
+/// How often the evaluator was called in this process. Tests see by it that no engine falls back on it.
+std::int64_t reference_evaluations();
+
 class Backend;
 /// The evaluator as a device.
 std::shared_ptr<Backend> make_reference_backend(Precision precision = Precision::f32);

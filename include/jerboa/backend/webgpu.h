@@ -29,6 +29,8 @@ struct WebGpuOptions {
   void* device = nullptr;
   void* instance = nullptr;
   bool use_f16 = true, use_subgroups = true;  ///< off: as on a device without them
+  bool f16_arithmetic = true;                 ///< off: products of f16 are multiplied in f32 (docs/devices.md)
+  bool software = true;                       ///< off: no adapter that is a driver on the CPU
   bool validation = true;                     ///< off: the library checks no call, which saves it some time
   bool default_limits = false;                ///< ask for no more than every WebGPU device has
   /// For tests: smaller limits than the device's own, fusion and memory planning switched off, a fill for activations.

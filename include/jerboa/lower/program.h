@@ -27,10 +27,11 @@ struct Target {
   int max_workgroups = 65535;  ///< in each dimension of a dispatch
   int max_invocations = 256;   ///< threads of a workgroup
   std::int64_t workgroup_bytes = 16384;
-  int subgroup_size = 0;  ///< threads that can exchange values directly; 0: not offered, or of changing size
-  bool f16 = false;       ///< arithmetic and storage in f16
-  int unroll = 4;         ///< copies of a loop's body in a shader's text; drivers on the CPU compile them slowly
-  bool software = false;  ///< a driver that runs on the CPU: kernels without workgroup memory are faster there
+  int subgroup_size = 0;       ///< threads that can exchange values directly; 0: not offered, or of changing size
+  bool f16 = false;            ///< f16 in shaders: it is read and written without unpacking, and tiles of it stay f16
+  bool f16_arithmetic = true;  ///< where there is f16: products of f16 that give f16 are multiplied in it
+  int unroll = 4;              ///< copies of a loop's body in a shader's text; drivers on the CPU compile them slowly
+  bool software = false;       ///< a driver that runs on the CPU: kernels without workgroup memory are faster there
 
   static Target cpu() { return {}; }
   /// The limits that every WebGPU device has.
@@ -75,7 +76,7 @@ struct Instruction {
     position,  ///< the index along axis `index` of the domain, times dim_scale, plus dim
     compute,   ///< op on a, b, c
     reduce,    ///< op (sum, max, min, argmax, all_finite) of a over the row
-    product    ///< the element of the matrix product that the kernel computes
+    product    ///< given from outside: the element of the matrix product, of an operand, or what was reduced
   };
   Kind kind = Kind::constant;
   Op op = Op::add;
@@ -94,13 +95,16 @@ struct TensorAccess {
   Shape shape;
   Dim offset = 0;
   std::vector<Dim> strides;
+  /// Of a product's operand: what is made of each element as it is read, which stands there as the product; the last
+  /// instruction is the result. Empty: nothing.
+  std::vector<Instruction> prologue = {};
 };
 
 struct KernelSpec {
   enum class Kind : std::uint8_t {
     loop,    ///< the body for each element; reductions run over the last row_axes axes
-    reduce,  ///< the body for each element of kept × reduced axes, then a sum, maximum or minimum over the last
-             ///< row_axes
+    reduce,  ///< like a loop with one reduction, over elements that stand in any order in memory: what the body stores
+             ///< is one value for each place along the axes before the last row_axes
     matmul,  ///< operands[0] times operands[1], then the body on each element
     whole    ///< `op` on whole tensors
   };
@@ -114,7 +118,6 @@ struct KernelSpec {
   std::vector<Store> stores;
   std::vector<TensorAccess> operands;  ///< of matmul and whole
   std::vector<TensorAccess> results;   ///< of whole
-  Op reduction = Op::sum;              ///< of reduce
   int bindings = 0;  ///< one that is loaded and stored is in place: loads and store have one map, stores come last
 };
 

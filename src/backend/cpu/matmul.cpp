@@ -126,21 +126,23 @@ struct Plan {
 };
 
 void pack_strips(const Plan& plan, std::int64_t batch, std::int64_t depth_block, std::int64_t first, std::int64_t end,
-                 float* to) {
+                 float* to, int worker) {
   const Matmul& m = plan.matmul;
   const std::int64_t k = plan.depth_begin(depth_block), depth = plan.depth_begin(depth_block + 1) - k;
   pack<block_rows>(
       m.a + offset(m.a_offsets, batch) + k * m.a_inner, m.a_row, m.a_inner,
       [&](std::int64_t strip) { return plan.strip_begin(strip); }, first, end, m.rows, depth, to);
+  if (m.a_prologue != nullptr) m.a_prologue->apply(to, (end - first) * packed_stride(depth, block_rows), worker);
 }
 
 void pack_panels(const Plan& plan, std::int64_t batch, std::int64_t depth_block, std::int64_t first, std::int64_t end,
-                 float* to) {
+                 float* to, int worker) {
   const Matmul& m = plan.matmul;
   const std::int64_t k = plan.depth_begin(depth_block), depth = plan.depth_begin(depth_block + 1) - k;
   pack<block_columns>(
       m.b + offset(m.b_offsets, batch) + k * m.b_inner, m.b_column, m.b_inner,
       [](std::int64_t panel) { return panel * block_columns; }, first, end, m.columns, depth, to);
+  if (m.b_prologue != nullptr) m.b_prologue->apply(to, (end - first) * packed_stride(depth, block_columns), worker);
 }
 
 /// Some rows of a tile are finished: to the epilogue, or to c where its columns are apart.
@@ -176,7 +178,7 @@ void multiply_tile(const Plan& plan, std::int64_t batch, std::int64_t tile_row, 
   const std::int64_t tile_stride = in_place ? m.c_row : width;
 
   // For a few panels only it does not pay to pack a, unless its rows all fall on the same lines of the cache.
-  const bool direct_a = end_panel - first_panel <= 2 && m.a_row % 1024 != 0;
+  const bool direct_a = end_panel - first_panel <= 2 && m.a_row % 1024 != 0 && m.a_prologue == nullptr;
 
   for (std::int64_t depth_block = 0; depth_block < plan.depths; ++depth_block) {
     const std::int64_t before = plan.depth_begin(depth_block), depth = plan.depth_begin(depth_block + 1) - before;
@@ -185,7 +187,7 @@ void multiply_tile(const Plan& plan, std::int64_t batch, std::int64_t tile_row, 
       b = plan.all_b + plan.b_place(depth_block, first_panel);
     } else {
       float* packed = packed_b.get((end_panel - first_panel) * packed_stride(depth, block_columns));
-      pack_panels(plan, batch, depth_block, first_panel, end_panel, packed);
+      pack_panels(plan, batch, depth_block, first_panel, end_panel, packed, worker);
       b = packed;
     }
     for (std::int64_t strip = first_strip; strip < end_strip; ++strip) {
@@ -205,7 +207,7 @@ void multiply_tile(const Plan& plan, std::int64_t batch, std::int64_t tile_row, 
         block.a_inner = m.a_inner;
       } else {
         float* packed = packed_a.get(packed_stride(depth, block_rows));
-        pack_strips(plan, batch, depth_block, strip, strip + 1, packed);
+        pack_strips(plan, batch, depth_block, strip, strip + 1, packed, worker);
         block.a = packed;
       }
       if (m.epilogue != nullptr && depth_block + 1 == plan.depths)
@@ -263,6 +265,7 @@ void multiply_few(const RowsPlan& plan, std::int64_t batch, std::int64_t task, i
 
 /// Whether a product of few rows or columns could be computed without packing, and now is.
 bool matmul_of_few(const Matmul& m, ThreadPool& pool) {
+  if (m.a_prologue != nullptr || m.b_prologue != nullptr) return false;
   RowsPlan plan{m};
   if (m.rows <= few_rows && (m.b_column == 1 || m.b_inner == 1)) {
     plan.along = m.b_column == 1;
@@ -303,17 +306,17 @@ void matmul(const Matmul& product, ThreadPool& pool) {
       float *a, *b;
       std::int64_t a_tasks, b_tasks;
     } packing{plan, a, b, a == nullptr ? 0 : plan.row_tiles, b == nullptr ? 0 : plan.column_tiles};
-    pool.run((packing.a_tasks + packing.b_tasks) * plan.depths, [&packing](std::int64_t number, int) {
+    pool.run((packing.a_tasks + packing.b_tasks) * plan.depths, [&packing](std::int64_t number, int worker) {
       const Plan& p = packing.plan;
       const std::int64_t depth_block = number % p.depths, group = number / p.depths;
       if (group < packing.a_tasks) {
         const std::int64_t first = part(p.strips, packing.a_tasks, group);
         pack_strips(p, 0, depth_block, first, part(p.strips, packing.a_tasks, group + 1),
-                    packing.a + p.a_place(depth_block, first));
+                    packing.a + p.a_place(depth_block, first), worker);
       } else {
         const std::int64_t first = part(p.panels, packing.b_tasks, group - packing.a_tasks);
         pack_panels(p, 0, depth_block, first, part(p.panels, packing.b_tasks, group - packing.a_tasks + 1),
-                    packing.b + p.b_place(depth_block, first));
+                    packing.b + p.b_place(depth_block, first), worker);
       }
     });
   }

@@ -21,6 +21,13 @@ class MatmulEpilogue {
                      const float* tile, std::int64_t tile_stride, int worker) = 0;
 };
 
+/// What is made of an operand's elements as they are read.
+class MatmulPrologue {
+ public:
+  virtual ~MatmulPrologue() = default;
+  virtual void apply(float* values, std::int64_t count, int worker) = 0;
+};
+
 /// c[i, j] = sum over k of a[i, k] * b[k, j], for each of a batch. Strides are in elements and may be anything: a
 /// transposed operand is one with exchanged strides.
 struct Matmul {
@@ -33,6 +40,8 @@ struct Matmul {
   std::int64_t c_row = 0, c_column = 1;
   /// Offsets of each product of the batch; empty: a single product.
   std::vector<std::int64_t> a_offsets = {}, b_offsets = {}, c_offsets = {};
+  MatmulPrologue* a_prologue = nullptr;
+  MatmulPrologue* b_prologue = nullptr;
   MatmulEpilogue* epilogue = nullptr;
 };
 

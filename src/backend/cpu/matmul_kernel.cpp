@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 
@@ -43,6 +44,38 @@ class BodyEpilogue final : public MatmulEpilogue {
   Workers* workers_ = nullptr;
 };
 
+// An operand's prologue on blocks of its elements.
+class BodyPrologue final : public MatmulPrologue {
+ public:
+  BodyPrologue(const std::vector<Instruction>& body, const SymbolValues& symbols)
+      : machine_(over_a_tile(body), symbols, {{0}, 1, false}), value_(static_cast<int>(body.size()) - 1) {}
+
+  void bind(Workers& workers) { workers_ = &workers; }
+
+  void apply(float* values, std::int64_t count, int worker) override {
+    std::array<float, tile_elements + vector_padding> block;  // with room to read a little past its end
+    for (std::int64_t at = 0; at < count; at += tile_elements) {
+      const std::int64_t size = std::min(tile_elements, count - at);
+      std::copy_n(values + at, size, block.begin());
+      std::fill_n(block.begin() + size, vector_padding, 0.0F);
+      const float* result = machine_.evaluate(value_, {0, 1, 0, size, block.data(), size}, {}, workers_->of(worker));
+      std::copy_n(result, size, values + at);
+    }
+  }
+
+ private:
+  static KernelSpec over_a_tile(const std::vector<Instruction>& body) {
+    KernelSpec kernel;
+    kernel.domain = {Dim(tile_elements)};
+    kernel.body = body;
+    return kernel;
+  }
+
+  TileMachine machine_;
+  int value_;
+  Workers* workers_ = nullptr;
+};
+
 class MatmulKernel final : public Kernel {
  public:
   MatmulKernel(const KernelSpec& kernel, const SymbolValues& symbols)
@@ -58,7 +91,11 @@ class MatmulKernel final : public Kernel {
       if (operands_[i].dtype != DType::f32) {
         packed_strides_[i] = strides_of(sizes_[i]);
       }
+      if (!operands_[i].prologue.empty())
+        prologues_[i] = std::make_unique<BodyPrologue>(operands_[i].prologue, symbols);
     }
+    matmul_.a_prologue = prologues_[0].get();
+    matmul_.b_prologue = prologues_[1].get();
     matmul_.inner = sizes_[0].back();
     const auto& a = strides(0);
     const auto& b = strides(1);
@@ -89,6 +126,8 @@ class MatmulKernel final : public Kernel {
       own.c = reinterpret_cast<float*>(memory[static_cast<std::size_t>(store_binding_)].data) + store_offset_;
     else
       epilogue_->bind(memory, workers);
+    for (const auto& prologue : prologues_)
+      if (prologue) prologue->bind(workers);
     run_matmul(own, workers.pool);
   }
 
@@ -151,6 +190,7 @@ class MatmulKernel final : public Kernel {
   std::int64_t offsets_[2] = {0, 0};
   std::vector<float> packed_[2];
   Matmul matmul_;
+  std::unique_ptr<BodyPrologue> prologues_[2];
   std::unique_ptr<BodyEpilogue> epilogue_;
   bool plain_ = false;
   int store_binding_ = 0;

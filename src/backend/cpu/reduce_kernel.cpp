@@ -1,26 +1,52 @@
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "backend/cpu/kernel.h"
+#include "lower/reduce_parts.h"
 
 // Reductions over axes that are not all trailing ones, or over all axes. The reduced elements are cut into chunks whose
 // number depends on the sizes alone; each chunk gives a partial result, and those are put together in order.
 namespace jerboa::cpu {
 namespace {
 
+using detail::ReduceParts;
+
 constexpr std::int64_t max_chunks = 64;
 
 std::int64_t pieces(std::int64_t total, std::int64_t size) { return (total + size - 1) / size; }
 
+std::vector<int> axes(int from, int to) {
+  std::vector<int> numbers(static_cast<std::size_t>(to - from));
+  std::iota(numbers.begin(), numbers.end(), from);
+  return numbers;
+}
+
+// What the kernel computes and stores of each result, with the results along the columns.
+class Finish {
+ public:
+  Finish(const KernelSpec& results, const SymbolValues& symbols)
+      : machine_(results, symbols, {axes(0, rank(results)), rank(results), false}) {}
+
+  void run(const float* totals, std::int64_t first, std::int64_t count, const std::vector<Memory>& memory,
+           TileMemory& scratch) const {
+    machine_.execute({0, 1, first, count, totals, count}, memory, scratch);
+  }
+
+ private:
+  static int rank(const KernelSpec& results) { return static_cast<int>(results.domain.size()); }
+
+  TileMachine machine_;
+};
+
 // The kept axes along the columns, the reduced ones along the rows: whole rows are added to each other.
 class ColumnReduce final : public Kernel {
  public:
-  ColumnReduce(const KernelSpec& kernel, const SymbolValues& symbols)
-      : op_(kernel.reduction),
-        value_(kernel.stores[0].value),
-        neutral_(neutral_f32(op_, kernel.stores[0].dtype)),
-        machine_(kernel, symbols, order(kernel)) {
+  ColumnReduce(Op op, DType dtype, const ReduceParts& parts, const SymbolValues& symbols)
+      : op_(op),
+        value_(parts.value),
+        neutral_(neutral_f32(op, dtype)),
+        machine_(parts.elements, symbols, order(parts.elements)),
+        finish_(parts.results, symbols) {
     chunk_rows_ = std::max<std::int64_t>(16, pieces(machine_.rows(), max_chunks));
     chunks_ = pieces(machine_.rows(), chunk_rows_);
     block_ = std::min<std::int64_t>(machine_.columns(), tile_elements);
@@ -38,20 +64,19 @@ class ColumnReduce final : public Kernel {
       const std::int64_t chunk = number / blocks_, block = number % blocks_;
       add_up(chunk, block, partial(chunk, block), memory, workers.of(worker));
     });
-    workers.pool.run(blocks_, [&](std::int64_t block, int) {
+    workers.pool.run(blocks_, [&](std::int64_t block, int worker) {
       const std::int64_t columns = std::min(block_, machine_.columns() - block * block_);
       for (std::int64_t chunk = 1; chunk < chunks_; ++chunk)
         accumulate_f32(op_, partial(0, block), partial(chunk, block), columns);
-      machine_.store_columns(partial(0, block), block * block_, columns, memory);
+      finish_.run(partial(0, block), block * block_, columns, memory, workers.of(worker));
     });
   }
 
  private:
-  static TileMachine::Shape order(const KernelSpec& kernel) {
-    const int rank = static_cast<int>(kernel.domain.size()), kept = rank - kernel.row_axes;
-    TileMachine::Shape shape{{}, kept, false};
-    for (int axis = kept; axis < rank; ++axis) shape.order.push_back(axis);
-    for (int axis = 0; axis < kept; ++axis) shape.order.push_back(axis);
+  static TileMachine::Shape order(const KernelSpec& elements) {
+    const int rank = static_cast<int>(elements.domain.size()), kept = rank - elements.row_axes;
+    TileMachine::Shape shape{axes(kept, rank), kept, false};
+    for (const int axis : axes(0, kept)) shape.order.push_back(axis);
     return shape;
   }
 
@@ -73,6 +98,7 @@ class ColumnReduce final : public Kernel {
   int value_;
   float neutral_;
   TileMachine machine_;
+  Finish finish_;
   std::int64_t chunk_rows_ = 1, chunks_ = 0, block_ = 1, blocks_ = 0;
   std::vector<float> partials_;
 };
@@ -80,70 +106,65 @@ class ColumnReduce final : public Kernel {
 // The reduced axes along the columns.
 class RowReduce final : public Kernel {
  public:
-  RowReduce(const KernelSpec& kernel, const SymbolValues& symbols)
-      : kernel_(kernel), machine_(kernel, symbols, order(kernel)) {
+  RowReduce(const Instruction& reduction, const ReduceParts& parts, const SymbolValues& symbols)
+      : op_(reduction.op),
+        machine_(with_reduction(reduction, parts), symbols, order(parts.elements)),
+        value_(static_cast<int>(parts.elements.body.size())),
+        finish_(parts.results, symbols) {
     // Only sums and extremes of floats come in parts.
-    const bool in_parts = is_float(kernel.body[static_cast<std::size_t>(kernel.stores[0].value)].dtype) &&
-                          kernel.reduction != Op::argmax && kernel.reduction != Op::all_finite;
+    const bool in_parts = is_float(parts.elements.body[static_cast<std::size_t>(parts.value)].dtype) &&
+                          op_ != Op::argmax && op_ != Op::all_finite;
     piece_ = in_parts ? std::max(tile_elements * 4, pieces(machine_.columns(), max_chunks))
                       : std::max<std::int64_t>(machine_.columns(), 1);
     parts_ = std::max<std::int64_t>(1, pieces(machine_.columns(), piece_));
-    // The reduction itself, as an instruction on the last value.
-    Instruction reduce;
-    reduce.kind = Instruction::Kind::reduce;
-    reduce.op = kernel.reduction;
-    reduce.dtype = kernel.stores[0].dtype;
-    reduce.a = kernel.stores[0].value;
-    kernel_.body.push_back(reduce);
-    whole_ = std::make_unique<TileMachine>(kernel_, symbols, order(kernel_));
   }
 
   void run(const std::vector<Memory>& memory, Workers& workers) override {
     const std::int64_t rows = machine_.rows();
-    const int value = static_cast<int>(kernel_.body.size()) - 1;
-    std::vector<float> partial(static_cast<std::size_t>(rows * parts_) + vector_padding);
+    partials_.resize(static_cast<std::size_t>(rows * parts_) + vector_padding);
     workers.pool.run(rows * parts_, [&](std::int64_t number, int worker) {
       const std::int64_t row = number / parts_, column = number % parts_ * piece_;
       const TileMachine::Tile tile{row, 1, column, std::min(piece_, machine_.columns() - column), nullptr, 0};
-      partial[static_cast<std::size_t>(number)] = *whole_->evaluate_row(value, tile, memory, workers.of(worker));
+      partials_[static_cast<std::size_t>(number)] = *machine_.evaluate_row(value_, tile, memory, workers.of(worker));
     });
-    for (std::int64_t row = 0; row < rows; ++row) {
-      float total = partial[static_cast<std::size_t>(row * parts_)];
-      if (parts_ > 1) total = reduce_f32(kernel_.reduction, partial.data() + row * parts_, parts_);
-      machine_.store_row(&total, row, memory);
-    }
+    if (parts_ > 1)
+      for (std::int64_t row = 0; row < rows; ++row)
+        partials_[static_cast<std::size_t>(row)] = reduce_f32(op_, partials_.data() + row * parts_, parts_);
+    workers.pool.run(pieces(rows, tile_elements), [&](std::int64_t block, int worker) {
+      const std::int64_t first = block * tile_elements;
+      finish_.run(partials_.data() + first, first, std::min(tile_elements, rows - first), memory, workers.of(worker));
+    });
   }
 
  private:
-  static TileMachine::Shape order(const KernelSpec& kernel) {
-    TileMachine::Shape shape{std::vector<int>(kernel.domain.size()), kernel.row_axes, false};
-    std::iota(shape.order.begin(), shape.order.end(), 0);
-    return shape;
+  static KernelSpec with_reduction(Instruction reduction, const ReduceParts& parts) {
+    KernelSpec kernel = parts.elements;
+    reduction.a = parts.value;
+    kernel.body.push_back(std::move(reduction));
+    return kernel;
   }
 
-  KernelSpec kernel_;
-  TileMachine machine_;
-  std::unique_ptr<TileMachine> whole_;
-  std::int64_t piece_ = 1, parts_ = 1;
-};
+  static TileMachine::Shape order(const KernelSpec& elements) {
+    return {axes(0, static_cast<int>(elements.domain.size())), elements.row_axes, false};
+  }
 
-// Whether the kept axes are the ones that memory runs along.
-bool runs_along_kept(const KernelSpec& kernel) {
-  const std::size_t kept = kernel.domain.size() - static_cast<std::size_t>(kernel.row_axes);
-  if (kept == 0) return false;
-  for (const Load& load : kernel.loads)
-    for (std::size_t axis = 0; axis < kept; ++axis)
-      if (load.map.strides[axis] == Dim(1) && !(kernel.domain[axis] == Dim(1))) return true;
-  return false;
-}
+  Op op_;
+  TileMachine machine_;
+  int value_;
+  Finish finish_;
+  std::int64_t piece_ = 1, parts_ = 1;
+  std::vector<float> partials_;
+};
 
 }  // namespace
 
 std::unique_ptr<Kernel> prepare_reduce(const KernelSpec& kernel, const SymbolValues& symbols) {
-  const bool additive = kernel.reduction == Op::sum || kernel.reduction == Op::max || kernel.reduction == Op::min;
-  const bool floats = is_float(kernel.body[static_cast<std::size_t>(kernel.stores[0].value)].dtype);
-  if (additive && floats && runs_along_kept(kernel)) return std::make_unique<ColumnReduce>(kernel, symbols);
-  return std::make_unique<RowReduce>(kernel, symbols);
+  const Instruction& reduction = kernel.body[static_cast<std::size_t>(detail::reduction_of(kernel))];
+  const ReduceParts parts = detail::split_reduce(kernel);
+  const bool additive = reduction.op == Op::sum || reduction.op == Op::max || reduction.op == Op::min;
+  if (additive && is_float(reduction.dtype) && detail::runs_along_kept(parts.elements))
+    return std::make_unique<ColumnReduce>(reduction.op, reduction.dtype, parts, symbols);
+  return std::make_unique<RowReduce>(reduction, parts, symbols);
 }
 
 }  // namespace jerboa::cpu

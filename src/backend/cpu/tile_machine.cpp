@@ -136,15 +136,16 @@ TileMachine::Place TileMachine::place_of(const IndexMap& map, const SymbolValues
   if (column_runs_.size() > 1) {
     std::vector<std::int64_t> strides;
     for (const AxisRun& run : column_runs_) strides.push_back(stride_of(run));
-    if (std::any_of(strides.begin(), strides.end(), [](std::int64_t stride) { return stride != 0; }))
-      place.inner_table = column_table(strides);
+    place.along_columns = std::any_of(strides.begin(), strides.end(), [](std::int64_t stride) { return stride != 0; });
+    if (place.along_columns) place.inner_table = column_table(strides);
   }
+  place.along_columns = place.along_columns || place.inner != 0;
   return place;
 }
 
 void TileMachine::plan_steps(const SymbolValues& symbols) {
   const auto level_of_place = [](const Place& place) {
-    if (place.inner != 0 || !place.inner_table.empty()) return Level::element;
+    if (place.along_columns) return Level::element;
     return std::any_of(place.outer.begin(), place.outer.end(), [](std::int64_t stride) { return stride != 0; })
                ? Level::row
                : Level::uniform;
@@ -677,30 +678,6 @@ const float* TileMachine::evaluate_row(int value, const Tile& tile, const std::v
   Run run{tile, memory, scratch};
   run_steps(run, value);
   return run.registers[at(value)].data;
-}
-
-void TileMachine::store_columns(const float* values, std::int64_t column, std::int64_t columns,
-                                const std::vector<Memory>& memory) const {
-  const Store& store = stores_[0];
-  const Place& place = store_places_[0];
-  std::byte* to = memory[at(store.binding)].data;
-  if (place.inner_table.empty()) {
-    store_values(values, 1, to, store.dtype, place.offset + column * place.inner, place.inner, columns);
-    return;
-  }
-  for (std::int64_t i = 0; i < columns; ++i)
-    store_values(values + i, 1, to, store.dtype, place.offset + place.inner_table[static_cast<std::size_t>(column + i)],
-                 1, 1);
-}
-
-void TileMachine::store_row(const float* value, std::int64_t row, const std::vector<Memory>& memory) const {
-  const Place& place = store_places_[0];
-  std::int64_t offset = place.offset, rest = row;
-  for (std::size_t i = outer_runs_.size(); i-- > 0;) {
-    offset += rest % outer_runs_[i].size * place.outer[i];
-    rest /= outer_runs_[i].size;
-  }
-  store_values(value, 1, memory[at(stores_[0].binding)].data, stores_[0].dtype, offset, 1, 1);
 }
 
 }  // namespace jerboa::cpu

@@ -71,11 +71,6 @@ class TileMachine {
   const float* evaluate(int value, const Tile& tile, const std::vector<Memory>& memory, TileMemory& scratch) const;
   /// The same for an instruction that gives one value a row, as it stands.
   const float* evaluate_row(int value, const Tile& tile, const std::vector<Memory>& memory, TileMemory& scratch) const;
-  /// Stores given values, one for each column, as the kernel's store of the first row would.
-  void store_columns(const float* values, std::int64_t column, std::int64_t columns,
-                     const std::vector<Memory>& memory) const;
-  /// Stores one value for a row.
-  void store_row(const float* value, std::int64_t row, const std::vector<Memory>& memory) const;
 
  private:
   using Level = TileLevel;
@@ -93,6 +88,7 @@ class TileMachine {
     std::vector<std::int64_t> outer;
     std::int64_t inner = 0;
     std::vector<std::int64_t> inner_table;  // offsets of the columns, where they are no single stride
+    bool along_columns = false;             // whether it changes along them, be there any or not
   };
   struct Range {
     int outer_run = -1;                      // -1: the columns

@@ -177,7 +177,10 @@ GpuDevice::~GpuDevice() {
 void GpuDevice::request(const WebGpuOptions& options) {
   instance_ = create_instance(*dawn_);
   Adapters adapters = find_adapters(*dawn_, instance_);
-  if (adapters.list.empty())
+  const bool any = !adapters.list.empty();
+  if (!options.software) std::erase_if(adapters.list, [](const auto& own) { return own.second.kind == "CPU"; });
+  if (any && adapters.list.empty()) throw DeviceError("WebGPU finds no adapter that is a GPU");
+  if (!any)
     throw DeviceError(
         fmt::format("WebGPU finds no adapter{}: install a Vulkan driver; ./dev setup installs one that "
                     "runs on the CPU, for tests",
@@ -273,6 +276,7 @@ void GpuDevice::make_target(const WebGpuOptions& options) {
   target.max_invocations = static_cast<int>(std::min(limits_.maxComputeInvocationsPerWorkgroup, 256u));
   target.workgroup_bytes = limits_.maxComputeWorkgroupStorageSize;
   target.f16 = dawn_->DeviceHasFeature(device_, WGPUFeatureName_ShaderF16) != 0;
+  target.f16_arithmetic = options.f16_arithmetic;
   const bool subgroups = dawn_->DeviceHasFeature(device_, WGPUFeatureName_Subgroups) != 0;
   if (subgroups && info_.subgroup_min == info_.subgroup_max) target.subgroup_size = info_.subgroup_max;
   target.software = info_.kind == "CPU";
@@ -288,6 +292,7 @@ void GpuDevice::make_target(const WebGpuOptions& options) {
     target.max_invocations = std::min(target.max_invocations, wanted.max_invocations);
     target.workgroup_bytes = std::min(target.workgroup_bytes, wanted.workgroup_bytes);
     target.f16 = target.f16 && wanted.f16;
+    target.f16_arithmetic = target.f16_arithmetic && wanted.f16_arithmetic;
     target.subgroup_size = std::min(target.subgroup_size, wanted.subgroup_size);
     target.software = wanted.software;
   }

@@ -7,141 +7,9 @@
 namespace jerboa::webgpu {
 namespace {
 
-constexpr WGPUBufferUsage storage_usage = WGPUBufferUsage_Storage | WGPUBufferUsage_CopyDst | WGPUBufferUsage_CopySrc;
-constexpr WGPUBufferUsage readback_usage = WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst;
 constexpr std::int64_t uniform_alignment = 256;
 
-std::int64_t whole_words(std::int64_t bytes) { return (bytes + 3) / 4 * 4; }
-
-// Where the elements of a strided tensor stand: from the first to one past the last.
-struct Span {
-  std::int64_t first = 0, end = 0;
-};
-Span span_of(const Sizes& sizes, const std::vector<std::int64_t>& strides, std::int64_t offset) {
-  Span span{offset, offset + 1};
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] == 0) return {offset, offset};
-    const std::int64_t reach = (sizes[i] - 1) * strides[i];
-    (reach < 0 ? span.first : span.end) += reach;
-  }
-  return span;
-}
-
-// The elements in row-major order, from bytes that begin with element `first`.
-HostTensor gather(const std::vector<std::byte>& bytes, DType dtype, const Sizes& sizes,
-                  const std::vector<std::int64_t>& strides, std::int64_t start) {
-  HostTensor values(dtype, sizes);
-  const std::size_t width = static_cast<std::size_t>(bits(dtype)) / 8;
-  std::byte* to = values.bytes().data();
-  const std::int64_t count = element_count(sizes);
-  std::vector<std::int64_t> index(sizes.size(), 0);
-  std::int64_t at = start;
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::memcpy(to + static_cast<std::size_t>(i) * width, bytes.data() + static_cast<std::size_t>(at) * width, width);
-    for (std::size_t axis = sizes.size(); axis-- > 0;) {
-      at += strides[axis];
-      if (++index[axis] < sizes[axis]) break;
-      at -= strides[axis] * sizes[axis];
-      index[axis] = 0;
-    }
-  }
-  return values;
-}
-
 }  // namespace
-
-GpuTensor::GpuTensor(std::shared_ptr<GpuDevice> device, DType dtype, const Sizes& sizes, const std::string& name)
-    : device_(std::move(device)), dtype_(dtype), sizes_(sizes), bytes_((element_count(sizes) * bits(dtype) + 7) / 8) {
-  const std::scoped_lock lock(device_->mutex());
-  buffer_ = device_->create_buffer(bytes_, storage_usage,
-                                   fmt::format("{} ({}{})", name, jerboa::name(dtype), to_string(sizes)));
-}
-
-GpuTensor::~GpuTensor() {
-  const std::scoped_lock lock(device_->mutex());
-  buffer_ = {};
-}
-
-void GpuTensor::upload(const HostTensor& values) {
-  const std::scoped_lock lock(device_->mutex());
-  device_->write(buffer_, 0, values.bytes().data(), bytes_);
-  device_->check();
-}
-
-HostTensor GpuTensor::download() const {
-  const std::scoped_lock lock(device_->mutex());
-  const Dawn& dawn = device_->dawn();
-  const Handle<WGPUBuffer> readback = device_->create_buffer(bytes_, readback_usage, "readback");
-  const Handle<WGPUCommandEncoder> encoder{dawn.DeviceCreateCommandEncoder(device_->device(), nullptr),
-                                           dawn.CommandEncoderRelease};
-  dawn.CommandEncoderCopyBufferToBuffer(encoder, buffer_, 0, readback, 0,
-                                        static_cast<std::uint64_t>(whole_words(bytes_)));
-  const Handle<WGPUCommandBuffer> commands{dawn.CommandEncoderFinish(encoder, nullptr), dawn.CommandBufferRelease};
-  WGPUCommandBuffer list = commands;
-  dawn.QueueSubmit(device_->queue(), 1, &list);
-  HostTensor values(dtype_, sizes_);
-  const std::vector<std::byte> bytes = device_->read(readback, bytes_);
-  std::copy(bytes.begin(), bytes.end(), values.bytes().begin());
-  return values;
-}
-
-// Buffers that results are copied to for reading, used again once nobody wants what they hold: making one is slow.
-class GpuExecutable::ReadbackPool {
- public:
-  explicit ReadbackPool(std::shared_ptr<GpuDevice> device) : device_(std::move(device)) {}
-  ~ReadbackPool() {
-    const std::scoped_lock lock(device_->mutex());
-    free_.clear();
-  }
-  ReadbackPool(const ReadbackPool&) = delete;
-  ReadbackPool& operator=(const ReadbackPool&) = delete;
-
-  Handle<WGPUBuffer> take(std::int64_t bytes, const std::string& name) {
-    const auto found = free_.find(bytes);
-    if (found == free_.end()) return device_->create_buffer(bytes, readback_usage, name);
-    Handle<WGPUBuffer> buffer = std::move(found->second);
-    free_.erase(found);
-    return buffer;
-  }
-  void give_back(std::int64_t bytes, Handle<WGPUBuffer> buffer) { free_.emplace(bytes, std::move(buffer)); }
-
- private:
-  std::shared_ptr<GpuDevice> device_;
-  std::multimap<std::int64_t, Handle<WGPUBuffer>> free_;
-};
-
-// What a run gave, copied on the device when it ended, read when asked for.
-class GpuExecutable::Results final : public RunResults {
- public:
-  struct Value {
-    DType dtype = DType::f32;
-    Sizes sizes;
-    std::vector<std::int64_t> strides;
-    std::int64_t start = 0, bytes = 0;  // of the first element among those copied
-    Handle<WGPUBuffer> readback;
-  };
-  Results(std::shared_ptr<GpuDevice> device, std::shared_ptr<ReadbackPool> pool, std::map<std::string, Value> values)
-      : device_(std::move(device)), pool_(std::move(pool)), values_(std::move(values)) {}
-  ~Results() override {
-    const std::scoped_lock lock(device_->mutex());
-    for (auto& [name, value] : values_) pool_->give_back(value.bytes, std::move(value.readback));
-  }
-
-  HostTensor read(const std::string& name) override {
-    if (const auto found = known_.find(name); found != known_.end()) return found->second;
-    const Value& own = values_.at(name);
-    const std::scoped_lock lock(device_->mutex());
-    HostTensor tensor = gather(device_->read(own.readback, own.bytes), own.dtype, own.sizes, own.strides, own.start);
-    known_.emplace(name, tensor);
-    return tensor;
-  }
-
- private:
-  std::shared_ptr<GpuDevice> device_;
-  std::shared_ptr<ReadbackPool> pool_;
-  std::map<std::string, Value> values_;
-  std::map<std::string, HostTensor> known_;
-};
 
 GpuExecutable::GpuExecutable(std::shared_ptr<GpuDevice> device, Program program, const FindStorage& storage,
                              std::optional<float> sentinel)
@@ -169,6 +37,7 @@ GpuExecutable::~GpuExecutable() {
 
 // Objects of the library go while the device is ours alone; those of storage see to it themselves.
 void GpuExecutable::release() {
+  forget_next();
   steps_.clear();
   queries_ = {};
   for (Handle<WGPUBuffer>* buffer : {&query_values_, &query_readback_, &sizes_}) *buffer = {};
@@ -357,46 +226,73 @@ void GpuExecutable::encode(WGPUCommandEncoder encoder) {
                                                    count * sizeof(std::uint64_t));
 }
 
-std::unique_ptr<RunResults> GpuExecutable::run(const RunRequest& request) {
-  const std::scoped_lock lock(device_->mutex());
-  device_->check();
-  const Dawn& dawn = device_->dawn();
-  set_symbols(request.symbols);
-  if (sentinel_) fill_arenas();
-  upload_inputs(request);
-  const Handle<WGPUCommandEncoder> encoder{dawn.DeviceCreateCommandEncoder(device_->device(), nullptr),
-                                           dawn.CommandEncoderRelease};
-  encode(encoder);
-  std::map<std::string, Results::Value> values;
+void GpuExecutable::copy_results(WGPUCommandEncoder encoder, Recording& recording) {
+  const Wanted& wanted = recording.wanted;
   const auto keep = [&](const Readable& readable) {
-    Results::Value value;
-    value.dtype = readable.dtype;
-    value.sizes = evaluate(readable.shape, request.symbols);
-    for (const Dim& stride : readable.strides) value.strides.push_back(stride.evaluate(request.symbols));
-    const std::int64_t offset = readable.offset.evaluate(request.symbols), width = bits(readable.dtype) / 8;
-    const Span span = span_of(value.sizes, value.strides, offset);
-    const std::int64_t from = span.first * width / 4 * 4;  // copies are of whole words
-    value.bytes = whole_words(span.end * width - from);
-    value.start = offset - from / width;
-    value.readback = readbacks_->take(value.bytes, readable.name);
+    Readback readback(readable, wanted.symbols, *readbacks_);
     const Buffer& buffer = program_.buffers[static_cast<std::size_t>(readable.buffer)];
     const std::int64_t base = buffer.where == Buffer::Where::arena ? buffer.offset : 0;
-    if (value.bytes > 0)
-      dawn.CommandEncoderCopyBufferToBuffer(encoder, buffers_[static_cast<std::size_t>(readable.buffer)],
-                                            static_cast<std::uint64_t>(base + from), value.readback, 0,
-                                            static_cast<std::uint64_t>(value.bytes));
-    values.emplace(readable.name, std::move(value));
+    if (readback.bytes > 0)
+      device_->dawn().CommandEncoderCopyBufferToBuffer(encoder, buffers_[static_cast<std::size_t>(readable.buffer)],
+                                                       static_cast<std::uint64_t>(base + readback.from),
+                                                       readback.buffer, 0, static_cast<std::uint64_t>(readback.bytes));
+    recording.results.emplace(readable.name, std::move(readback));
   };
   for (const Readable& output : program_.outputs) keep(output);
   for (const Readable& capture : program_.captures)
-    if (std::find(request.captures.begin(), request.captures.end(), capture.name) != request.captures.end())
-      keep(capture);
-  const Handle<WGPUCommandBuffer> commands{dawn.CommandEncoderFinish(encoder, nullptr), dawn.CommandBufferRelease};
-  WGPUCommandBuffer list = commands;
-  dawn.QueueSubmit(device_->queue(), 1, &list);
+    if (std::find(wanted.captures.begin(), wanted.captures.end(), capture.name) != wanted.captures.end()) keep(capture);
+}
+
+GpuExecutable::Recording GpuExecutable::record(const Wanted& wanted) {
+  const Dawn& dawn = device_->dawn();
+  Recording recording{wanted, {}, {}};
+  const Handle<WGPUCommandEncoder> encoder{dawn.DeviceCreateCommandEncoder(device_->device(), nullptr),
+                                           dawn.CommandEncoderRelease};
+  encode(encoder);
+  copy_results(encoder, recording);
+  recording.commands = {dawn.CommandEncoderFinish(encoder, nullptr), dawn.CommandBufferRelease};
+  return recording;
+}
+
+void GpuExecutable::forget_next() {
+  if (next_) give_back(next_->results, *readbacks_);
+  next_.reset();
+}
+
+GpuExecutable::Recording GpuExecutable::take_recording(const Wanted& wanted) {
+  if (!next_ || !(next_->wanted == wanted)) {
+    forget_next();
+    return record(wanted);
+  }
+  Recording recording = std::move(*next_);
+  next_.reset();
+  return recording;
+}
+
+// This run has gone well already: if there is no memory for another's results, that run shall say so.
+void GpuExecutable::record_next(const Wanted& wanted) {
+  try {
+    next_ = record(wanted);
+  } catch (const OutOfMemoryError&) {
+    next_.reset();
+  }
+}
+
+std::unique_ptr<RunResults> GpuExecutable::run(const RunRequest& request) {
+  const std::scoped_lock lock(device_->mutex());
+  device_->check();
+  const Wanted wanted{request.symbols, request.captures};
+  set_symbols(wanted.symbols);
+  if (sentinel_) fill_arenas();
+  upload_inputs(request);
+  Recording recording = take_recording(wanted);
+  WGPUCommandBuffer list = recording.commands;
+  device_->dawn().QueueSubmit(device_->queue(), 1, &list);
   device_->check();
   if (profiling_ && queries_ != nullptr) read_times();
-  return std::make_unique<Results>(device_, readbacks_, std::move(values));
+  if (last_ == wanted && !profiling_) record_next(wanted);
+  last_ = wanted;
+  return std::make_unique<GpuResults>(device_, readbacks_, std::move(recording.results));
 }
 
 MemoryReport GpuExecutable::memory_report() const {
@@ -414,6 +310,7 @@ void GpuExecutable::set_profiling(bool on) {
   const std::scoped_lock lock(device_->mutex());
   device_->check();
   profiling_ = on;
+  forget_next();
   times_.clear();
   first_stamp_.reset();
   if (!on || queries_ != nullptr || steps_.empty()) return;

@@ -7,27 +7,14 @@
 #include <jerboa/backend/backend.h>
 
 #include "backend/webgpu/gpu_device.h"
+#include "backend/webgpu/gpu_results.h"
+#include "backend/webgpu/gpu_tensor.h"
 
 namespace jerboa::webgpu {
 
-/// Memory of a parameter or state on the device.
-class GpuTensor final : public DeviceTensor {
- public:
-  GpuTensor(std::shared_ptr<GpuDevice> device, DType dtype, const Sizes& sizes, const std::string& name);
-  ~GpuTensor() override;
-  void upload(const HostTensor& values) override;
-  HostTensor download() const override;
-  WGPUBuffer buffer() const { return buffer_; }
-
- private:
-  std::shared_ptr<GpuDevice> device_;
-  DType dtype_;
-  Sizes sizes_;
-  std::int64_t bytes_;
-  Handle<WGPUBuffer> buffer_;
-};
-
-/// Runs the steps of a program: one pass and one submission a run, with bind groups that are made once.
+/// Runs the steps of a program: one pass and one submission a run, with bind groups that are made once. Where runs
+/// repeat each other, the commands of the next are recorded while the device works on this one: for small models that
+/// takes as long as the work itself.
 class GpuExecutable final : public Executable {
  public:
   GpuExecutable(std::shared_ptr<GpuDevice> device, Program program, const FindStorage& storage,
@@ -47,8 +34,18 @@ class GpuExecutable final : public Executable {
     Handle<WGPUBindGroup> bindings;
     std::int64_t sizes_offset = 0;
   };
-  class Results;
-  class ReadbackPool;
+  // What tells one recording of commands from another.
+  struct Wanted {
+    SymbolValues symbols;
+    std::vector<std::string> captures;
+    bool operator==(const Wanted&) const = default;
+  };
+  // Commands to be submitted once, and where their results will be read.
+  struct Recording {
+    Wanted wanted;
+    Handle<WGPUCommandBuffer> commands;
+    Readbacks results;
+  };
 
   void allocate(const FindStorage& storage);
   void release();
@@ -57,10 +54,15 @@ class GpuExecutable final : public Executable {
   void set_symbols(const SymbolValues& symbols);
   void upload_inputs(const RunRequest& request);
   void fill_arenas();
+  Recording take_recording(const Wanted& wanted);
+  Recording record(const Wanted& wanted);
+  void record_next(const Wanted& wanted);
+  void forget_next();
   void encode(WGPUCommandEncoder encoder);
   void encode_step(std::size_t number, WGPUCommandEncoder encoder, WGPUComputePassEncoder& pass);
   WGPUComputePassEncoder begin_pass(WGPUCommandEncoder encoder, std::size_t step);
   void end_pass(WGPUComputePassEncoder& pass) const;
+  void copy_results(WGPUCommandEncoder encoder, Recording& recording);
   void read_times();
   std::int64_t planned_bytes() const;
 
@@ -78,6 +80,8 @@ class GpuExecutable final : public Executable {
   SymbolValues symbols_;
   bool symbols_set_ = false;
   std::vector<std::array<std::uint32_t, 2>> workgroups_;
+  std::optional<Wanted> last_;
+  std::optional<Recording> next_;
   bool profiling_ = false;
   Handle<WGPUQuerySet> queries_;
   Handle<WGPUBuffer> query_values_, query_readback_;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <fmt/format.h>
 #include <utility>
 
@@ -142,9 +143,16 @@ HostTensor to_host(const Value& value) {
   return tensor;
 }
 
+namespace {
+std::atomic<std::int64_t> evaluations = 0;
+}  // namespace
+
+std::int64_t reference_evaluations() { return evaluations; }
+
 std::vector<Value> evaluate_reference(const Graph& graph, const std::vector<TensorId>& keep,
                                       const std::function<Value(const TensorInfo&)>& leaf, const SymbolValues& symbols,
                                       Precision precision) {
+  ++evaluations;
   std::vector<TensorId> moved;
   const Graph simple = decompose(graph, &moved);
   std::vector<TensorId> wanted;

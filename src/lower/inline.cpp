@@ -1,0 +1,204 @@
+#include "lower/inline.h"
+
+#include <algorithm>
+
+#include "lower/fuse.h"
+
+namespace jerboa::detail {
+namespace {
+
+std::size_t index(int id) { return static_cast<std::size_t>(id); }
+
+class Inliner {
+ public:
+  Inliner(const Graph& graph, const Target& target, const std::vector<Layout>& layouts)
+      : graph_(graph),
+        target_(target),
+        layouts_(layouts),
+        inlined_(graph.nodes.size(), false),
+        kept_(graph.tensors.size(), false),
+        uses_(graph.tensors.size()) {
+    const auto keep = [&](TensorId id) { kept_[index(source(id))] = true; };
+    for (const NamedTensor& output : graph.outputs) keep(output.tensor);
+    for (const NamedTensor& capture : graph.captures) keep(capture.tensor);
+    for (const Update& update : graph.updates) keep(update.value);
+    for (NodeId id = 0; id < count(); ++id)
+      for (const TensorId input : node(id).inputs)
+        if (input != no_tensor) uses_[index(input)].push_back(id);
+  }
+
+  std::vector<bool> run() {
+    for (NodeId id = 0; id < count(); ++id) inlined_[index(id)] = is_inlined(node(id));
+    if (target_.fuse) add_prologues();
+    return std::move(inlined_);
+  }
+
+ private:
+  NodeId count() const { return static_cast<NodeId>(graph_.nodes.size()); }
+  const Node& node(NodeId id) const { return graph_.nodes[index(id)]; }
+  NodeId producer(TensorId id) const { return graph_.tensor(id).producer; }
+  // The tensor behind a chain of views.
+  TensorId source(TensorId id) const { return layouts_[index(id)].root; }
+  bool is_leaf(const Node& own) const { return info(own.op).lowering == Lowering::Leaf && own.op != Op::const_scalar; }
+
+  bool is_inlined(const Node& own) const {
+    if (!is_elementwise(own.op) || kept_[index(own.outputs[0])]) return false;
+    if (own.op == Op::random) return false;  // too dear to draw twice
+    // The masks of moved elements need axes of the domain as they are.
+    if (own.op == Op::concat || own.op == Op::pad) return target_.fuse && only_use_is_aligned(own.outputs[0]);
+    const bool free = std::all_of(own.inputs.begin(), own.inputs.end(), [&](TensorId input) {
+      return input == no_tensor || inlined_[index(producer(source(input)))];
+    });
+    if (free && can_inline_uses(own.outputs[0])) return true;
+    if (!target_.fuse) return false;
+    return only_use_moves_elements(own.outputs[0]) || (reads_leaves_only(own) && only_use_is_aligned(own.outputs[0]));
+  }
+
+  // Every use, through views that an access can follow, is an element-wise op or a reduction.
+  bool can_inline_uses(TensorId id) const {
+    for (const NodeId use : uses_[index(id)]) {
+      const Node& user = node(use);
+      if (is_view(user.op)) {
+        if (!view_operand_access(graph_, user, identity_access(graph_.shape(user.outputs[0]).size()))) return false;
+        if (!can_inline_uses(user.outputs[0])) return false;
+        continue;
+      }
+      if (!is_elementwise(user.op) && !is_reduction(user.op)) return false;
+      if (looks_up(user.op, 0) && user.inputs[0] == id) return false;
+    }
+    return true;
+  }
+
+  // Whatever computes from leaves alone can be computed in the kernel that needs it.
+  bool reads_leaves_only(const Node& own) const {
+    return std::all_of(own.inputs.begin(), own.inputs.end(), [&](TensorId input) {
+      if (input == no_tensor) return true;
+      const NodeId from = producer(source(input));
+      return is_leaf(node(from)) || inlined_[index(from)];
+    });
+  }
+
+  // One element-wise use, in the same shape and without a view between.
+  bool only_use_is_aligned(TensorId id) const {
+    if (uses_[index(id)].size() != 1) return false;
+    const Node& user = node(uses_[index(id)][0]);
+    return info(user.op).lowering == Lowering::Map && user.op != Op::concat && user.op != Op::pad &&
+           user.op != Op::one_hot && user.op != Op::random && graph_.shape(user.outputs[0]) == graph_.shape(id);
+  }
+
+  bool only_use_moves_elements(TensorId id) const {
+    TensorId at = id;
+    for (;;) {
+      if (uses_[index(at)].size() != 1) return false;
+      const Node& user = node(uses_[index(at)][0]);
+      if (is_view(user.op)) {
+        if (!view_operand_access(graph_, user, identity_access(graph_.shape(user.outputs[0]).size()))) return false;
+        at = user.outputs[0];
+        continue;
+      }
+      if (user.op == Op::concat || user.op == Op::pad) return can_inline_uses(id);
+      return is_reduction(user.op) && !reduces_rows(graph_, user) && can_inline_uses(id);
+    }
+  }
+
+  // Nodes that products compute as they read: chains of cheap ops on one tensor that is in memory anyway, each used by
+  // products and by its like alone.
+  void add_prologues() {
+    std::vector<bool> able(graph_.nodes.size(), false);
+    for (NodeId id = count(); id-- > 0;)
+      able[index(id)] = is_cheap(node(id)) && serves_products(node(id).outputs[0], able);
+    for (NodeId id = 0; id < count(); ++id)
+      if (able[index(id)]) able[index(id)] = is_in_memory(varying_operand(graph_, node(id)), able);
+    for (NodeId id = 0; id < count(); ++id)
+      if (able[index(id)]) inlined_[index(id)] = true;
+  }
+
+  bool is_cheap(const Node& own) const {
+    switch (own.op) {
+      case Op::cast:
+      case Op::neg:
+      case Op::abs:
+      case Op::relu:
+      case Op::clamp:
+      case Op::add:
+      case Op::sub:
+      case Op::mul:
+      case Op::div: break;
+      default: return false;
+    }
+    const TensorId result = own.outputs[0], operand = varying_operand(graph_, own);
+    return operand != no_tensor && !kept_[index(result)] && is_float(graph_.type(result).dtype) &&
+           is_float(graph_.type(operand).dtype) && graph_.shape(operand) == graph_.shape(result) &&
+           is_contiguous(operand);
+  }
+
+  bool is_contiguous(TensorId id) const {
+    const Shape& shape = graph_.shape(id);
+    Dim expected(1);
+    for (std::size_t i = shape.size(); i-- > 0;) {
+      if (!(shape[i] == Dim(1)) && !(layouts_[index(id)].strides[i] == expected)) return false;
+      expected = expected * shape[i];
+    }
+    return true;
+  }
+
+  bool serves_products(TensorId id, const std::vector<bool>& able) const {
+    const auto& uses = uses_[index(id)];
+    return !uses.empty() && std::all_of(uses.begin(), uses.end(), [&](NodeId use) {
+      const Node& user = node(use);
+      return user.op == Op::matmul || able[index(use)] ||
+             (is_view(user.op) && source(user.outputs[0]) == id && serves_products(user.outputs[0], able));
+    });
+  }
+
+  // Whether the tensor has memory, or a product can compute it too, whatever becomes of the nodes that use it.
+  bool is_in_memory(TensorId id, const std::vector<bool>& able) const {
+    const TensorId root = source(id);
+    const Node& from = graph_.producer(root);
+    if (is_leaf(from) || kept_[index(root)] || able[index(producer(root))]) return true;
+    if (inlined_[index(producer(root))]) return false;
+    const bool always = !is_elementwise(from.op) && !is_reduction(from.op) && from.op != Op::matmul;
+    return always || has_other_use(root, able);
+  }
+
+  bool has_other_use(TensorId id, const std::vector<bool>& able) const {
+    const auto& uses = uses_[index(id)];
+    return std::any_of(uses.begin(), uses.end(), [&](NodeId use) {
+      const Node& user = node(use);
+      return is_view(user.op) ? has_other_use(user.outputs[0], able) : !able[index(use)];
+    });
+  }
+
+  const Graph& graph_;
+  const Target& target_;
+  const std::vector<Layout>& layouts_;
+  std::vector<bool> inlined_;
+  std::vector<bool> kept_;                 // by tensor: read by the user, or an update
+  std::vector<std::vector<NodeId>> uses_;  // by tensor
+};
+
+}  // namespace
+
+std::vector<bool> find_inlined(const Graph& graph, const Target& target, const std::vector<Layout>& layouts) {
+  return Inliner(graph, target, layouts).run();
+}
+
+TensorId varying_operand(const Graph& graph, const Node& node) {
+  TensorId varying = no_tensor;
+  for (const TensorId input : node.inputs) {
+    if (input == no_tensor || graph.producer(input).op == Op::const_scalar) continue;
+    if (varying != no_tensor && varying != input) return no_tensor;
+    varying = input;
+  }
+  return varying;
+}
+
+bool reduces_rows(const Graph& graph, const Node& node) {
+  const auto axes = reduced_axes(graph, node);
+  const int rank = static_cast<int>(graph.shape(node.inputs[0]).size());
+  for (std::size_t i = 0; i < axes.size(); ++i)
+    if (axes[i] != rank - static_cast<int>(axes.size()) + static_cast<int>(i)) return false;
+  return !axes.empty() && static_cast<int>(axes.size()) < rank;
+}
+
+}  // namespace jerboa::detail

@@ -1,0 +1,123 @@
+#include "lower/fuse.h"
+
+#include <gtest/gtest.h>
+
+#include <jerboa/lower/lower.h>
+
+#include "graphs.h"
+
+// Which nodes share a kernel.
+namespace jerboa {
+namespace {
+
+Program lowered(const std::function<void()>& body) { return lower(trace(body), Target::webgpu_default()); }
+
+int kernels(const Program& program) {
+  int count = 0;
+  for (const Dispatch& dispatch : program.dispatches) count += static_cast<int>(dispatch.parts.size());
+  return count;
+}
+int kernels(const std::function<void()>& body) { return kernels(lowered(body)); }
+
+Tensor x() { return tensor_input("x", {8, 16, 32}); }
+Tensor weight() { return tensor_input("weight", {32, 32}); }
+
+TEST(Fusion, AChainOfElementWiseOpsIsOneKernel) {
+  EXPECT_EQ(kernels([] {
+              const Tensor in = x();
+              output("y", exp(in * 2 + 1) / (1 + sigmoid(in)));
+            }),
+            1);
+}
+
+TEST(Fusion, BiasActivationAndResidualFollowAProduct) {
+  EXPECT_EQ(kernels([] {
+              const Tensor in = x();
+              output("y", gelu(matmul(in, weight()) + tensor_input("bias", {32})) + in);
+            }),
+            1);
+}
+
+TEST(Fusion, AProductComputesCheapOperandsAsItReadsThem) {
+  EXPECT_EQ(kernels([] {
+              output("y", matmul(relu(x()) * 0.5, cast(tensor_input("b", {32, 8}, DType::f16), DType::f32)));
+            }),
+            1);
+  EXPECT_EQ(kernels([] {
+              const Tensor a = relu(x());
+              const Tensor b = weight();
+              output("y", matmul(matmul(a, b) + 1, b) + matmul(a, b * 2));
+            }),
+            3);
+  // What is dear, or wanted in memory too, is computed once.
+  EXPECT_EQ(kernels([] { output("y", matmul(gelu(x()), weight())); }), 2);
+  EXPECT_EQ(kernels([] {
+              const Tensor a = relu(x());
+              output("a", a);
+              output("y", matmul(a, weight()));
+            }),
+            2);
+}
+
+TEST(Fusion, SoftmaxAndNormsAreOneKernelEach) {
+  EXPECT_EQ(kernels([] { output("y", softmax(x() * 0.5)); }), 1);
+  EXPECT_EQ(kernels([] { output("y", layer_norm(x(), tensor_input("gain", {32}), tensor_input("shift", {32}))); }), 1);
+  EXPECT_EQ(kernels([] { output("y", rms_norm(x(), tensor_input("gain", {32}))); }), 1);
+}
+
+TEST(Fusion, WhatComesBeforeAReductionIsComputedAsItReads) {
+  EXPECT_EQ(kernels([] { output("y", sum(exp(x()), {0, 1})); }), 1);
+  EXPECT_EQ(kernels([] { output("y", sum(exp(x()))); }), 1);
+}
+
+TEST(Fusion, WhatFollowsAReductionJoinsIt) {
+  EXPECT_EQ(kernels([] { output("y", sqrt(sum(exp(x()), {0, 1})) + tensor_input("shift", {32})); }), 1);
+  EXPECT_EQ(kernels([] { output("y", mean(x(), {0, 1}, true) * 2); }), 1);
+  EXPECT_EQ(kernels([] { output("y", rsqrt(mean(x()))); }), 1);
+  // In another shape it is a kernel of its own.
+  EXPECT_EQ(kernels([] {
+              const Tensor in = x();
+              output("y", in - sum(in, {0, 1}));
+            }),
+            2);
+}
+
+TEST(Fusion, AnOptimizerWorksWhereGradientsAreMade) {
+  const Graph step = training_graph(
+      {{"x", {16, 32}, DType::f32}, {"y", {16, 8}, DType::f32}},
+      [](const Inputs& in) {
+        const Tensor error = matmul(in["x"], param_input("weight", {32, 8})) + param_input("bias", {8}) - in["y"];
+        return mean(error * error);
+      },
+      Adam{.lr = 1e-3});
+  const Program program = lower(step, Target::cpu());
+  // The error; its mean; the gradient of the weight with its update, and of the bias with its; the count of steps.
+  EXPECT_EQ(kernels(program), 5) << print(program);
+}
+
+TEST(Fusion, AttentionHasNoMemoryForItsScores) {
+  const std::int64_t length = 512;
+  const Graph step = training_graph(
+      {{"x", {1, 2, length, 8}, DType::f32}},
+      [](const Inputs& in) {
+        const Tensor q = in["x"] * param_input("gain", {8});
+        return mean(attention(q, q, q, {.causal = true}));
+      },
+      Sgd{.lr = 0.1});
+  const Program program = lower(step, Target::webgpu_default());
+  for (const Buffer& buffer : program.buffers) EXPECT_LT(buffer.elements.upper_bound(), length * length) << buffer.name;
+}
+
+TEST(Fusion, OffMeansAKernelForEachNode) {
+  Target plain = Target::webgpu_default();
+  plain.fuse = false;
+  EXPECT_EQ(kernels(lower(trace([] {
+                            const Tensor in = x();
+                            output("y", exp(in * in) + in);
+                          }),
+                          plain)),
+            3);
+}
+
+}  // namespace
+}  // namespace jerboa

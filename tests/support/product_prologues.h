@@ -1,0 +1,56 @@
+#pragma once
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include <jerboa/ops/ops.h>
+
+#include "ops/sample.h"
+
+namespace jerboa::test {
+
+/// A product of operands that it computes as it reads them.
+struct ProductCase {
+  std::int64_t batch, rows, inner, columns;
+  bool transpose_a = false, transpose_b = false;
+};
+
+/// From a single element to several tiles, and in all transposed forms.
+inline std::vector<ProductCase> product_cases() {
+  std::vector<ProductCase> cases{{1, 1, 1, 1}, {1, 2, 70, 33}, {3, 5, 7, 6}, {1, 70, 40, 3}, {1, 150, 96, 200}};
+  for (const bool a : {false, true})
+    for (const bool b : {false, true}) cases.push_back({2, 33, 40, 52, a, b});
+  return cases;
+}
+
+inline std::string describe(const ProductCase& own) {
+  return std::to_string(own.batch) + " x " + std::to_string(own.rows) + " x " + std::to_string(own.inner) + " x " +
+         std::to_string(own.columns) + (own.transpose_a ? ", a transposed" : "") +
+         (own.transpose_b ? ", b transposed" : "");
+}
+
+/// Both operands have a prologue; that of the second begins with a cast where it is not f32. What is added to the first
+/// shows whether padding is left alone.
+inline Sample product_of_prologues(const ProductCase& own, DType second = DType::f32) {
+  Sample sample;
+  sample.graph = trace([&] {
+    const Tensor a = tensor_input(
+        "a", own.transpose_a ? Shape{own.batch, own.inner, own.rows} : Shape{own.batch, own.rows, own.inner});
+    const Tensor b =
+        tensor_input("b", own.transpose_b ? Shape{own.columns, own.inner} : Shape{own.inner, own.columns}, second);
+    output("out0", matmul(relu(a) * 0.5 + 1, clamp(abs(cast(b, DType::f32) - 0.25), 0.1, 0.8),
+                          {.transpose_a = own.transpose_a, .transpose_b = own.transpose_b}));
+  });
+  std::mt19937 random(1);
+  for (const TensorInfo& tensor : sample.graph.tensors) {
+    if (tensor.storage != Storage::input) continue;
+    Value value{tensor.type.dtype, evaluate(tensor.type.shape, {}), {}};
+    for (std::int64_t i = 0; i < element_count(value.shape); ++i)
+      value.data.push_back(std::uniform_int_distribution(-64, 64)(random) / 64.0);
+    sample.inputs.emplace(tensor.name, std::move(value));
+  }
+  return sample;
+}
+
+}  // namespace jerboa::test
