@@ -14,12 +14,12 @@ namespace {
 
 class LogitGoldens {
  public:
-  LogitGoldens(const std::filesystem::path& folder, const Device& device)
+  LogitGoldens(const std::filesystem::path& folder, Device device)
       : golden_(SafeTensors::open(folder / "golden.safetensors")),
         config_(models::Config::open(folder)),
         family_(models::family_of(config_)),
         weights_(SafeTensors::open(folder)),
-        device_(device) {}
+        device_(std::move(device)) {}
 
   std::vector<CaseReport> run() const {
     const HostTensor logits = logits_of(ids("input_ids"));

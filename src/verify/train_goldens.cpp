@@ -30,12 +30,12 @@ std::vector<double> numbers(const HostTensor& tensor) {
 
 class TrainGoldens {
  public:
-  TrainGoldens(const std::filesystem::path& folder, const Device& device, const Tolerance& tolerance)
+  TrainGoldens(const std::filesystem::path& folder, Device device, const Tolerance& tolerance)
       : golden_(SafeTensors::open(folder / "train.safetensors")),
         config_(models::Config::open(folder)),
         family_(models::family_of(config_)),
         weights_(SafeTensors::open(folder)),
-        device_(device),
+        device_(std::move(device)),
         tolerance_(tolerance) {
     const auto& shape = golden_.view("ids").shape;
     if (shape.size() != 3 || shape[0] < 1 || shape[2] < 2)
@@ -111,7 +111,7 @@ class TrainGoldens {
   void check_all(const std::string& kind, const TensorMap& computed,
                  Error (TrainGoldens::*error)(const std::string&, std::vector<double>) const) {
     for (const auto& [name, tensor] : computed) {
-      const std::string full = kind + "/" + name;
+      const std::string full = fmt::format("{}/{}", kind, name);
       if (!golden_.contains(full))
         check(full, "the file has no golden for this parameter");
       else if (golden_.view(full).shape != tensor.shape())
