@@ -59,12 +59,14 @@ struct Workload {
 // Of a product the rate is of interest, not how long a GPU takes to answer: that many are asked for at once there.
 constexpr int products_at_once = 8;
 
-Workload matmul_workload(const std::string& name, std::int64_t m, std::int64_t k, std::int64_t n,
-                         const Device& device) {
+Workload matmul_workload(const std::string& name, std::int64_t m, std::int64_t k, std::int64_t n, const Device& device,
+                         DType dtype = DType::f32) {
   const Graph graph = trace([&] {
-    output("output", sum(matmul(param_input("a", {m, k}, {.init = Init::uniform(1)}),
-                                param_input("b", {k, n}, {.init = Init::uniform(1)})),
-                         {1}));
+    const auto operand = [&](const char* own, Shape shape) {
+      return param_input(own, std::move(shape), {.init = Init::uniform(1), .dtype = dtype});
+    };
+    // All of it is computed, and one element read.
+    output("output", slice(slice(matmul(operand("a", {m, k}), operand("b", {k, n})), 0, 0, 1), 1, 0, 1));
   });
   auto module = std::make_shared<Module>(compile(graph, {.device = device}));
   const int repeats = device.name() == "webgpu" ? products_at_once : 1;
@@ -126,14 +128,16 @@ Workload gpt2_workload(const Device& device) {
 }
 
 std::vector<std::string> workload_names() {
-  return {"matmul512", "matmul1024", "matmul4096x768x3072", "matmul4096", "small", "tiny", "mlp", "gpt2"};
+  return {"matmul512", "matmul1024", "matmul4096x768x3072", "matmul4096", "matmul4096_f16", "small", "tiny",
+          "mlp",       "gpt2"};
 }
 
 // Those that are measured unless others are asked for: some are too large for a CPU.
 std::vector<std::string> default_names(const Device& device) {
   std::vector<std::string> names = workload_names();
   if (device.name() != "webgpu")
-    std::erase_if(names, [](const auto& name) { return name == "gpt2" || name == "matmul4096"; });
+    std::erase_if(names,
+                  [](const auto& name) { return name == "gpt2" || name == "matmul4096" || name == "matmul4096_f16"; });
   return names;
 }
 
@@ -142,6 +146,7 @@ Workload make(const std::string& name, const Device& device) {
   if (name == "matmul1024") return matmul_workload(name, 1024, 1024, 1024, device);
   if (name == "matmul4096x768x3072") return matmul_workload(name, 4096, 768, 3072, device);
   if (name == "matmul4096") return matmul_workload(name, 4096, 4096, 4096, device);
+  if (name == "matmul4096_f16") return matmul_workload(name, 4096, 4096, 4096, device, DType::f16);
   if (name == "gpt2") return gpt2_workload(device);
   if (name == "small") return gpt_workload(name, Gpt{}, 8, 128, device);
   if (name == "tiny")

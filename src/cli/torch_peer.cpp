@@ -91,11 +91,12 @@ def gpt(B, T, d, layers, h, vocab=256, kind=torch.optim.Adam):
 at_once = 1
 def product(m, k, n):
     global at_once
-    a, b = torch.randn(m, k, device=device), torch.randn(k, n, device=device)
+    dtype = torch.float16 if work.endswith('_f16') else torch.float32
+    a, b = torch.randn(m, k, device=device, dtype=dtype), torch.randn(k, n, device=device, dtype=dtype)
     at_once = 8 if device == 'cuda' else 1
     def run():
-        for _ in range(at_once): result = (a @ b).sum(1)
-        return result.cpu()
+        for _ in range(at_once): result = a @ b
+        return result[0, 0].item()
     return run
 
 if work == 'small': run = gpt(8, 128, 256, 4, 8)
@@ -105,7 +106,7 @@ elif work == 'mlp':
     net = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
     run = training(net, torch.randn(128, 784), torch.randint(0, 10, (128,)))
 else:
-    sizes = [int(s) for s in work[len('matmul'):].split('x')]
+    sizes = [int(s) for s in work[len('matmul'):].split('_')[0].split('x')]
     run = product(*(sizes if len(sizes) == 3 else sizes * 3))
 for _ in range(3): run()
 end = time.perf_counter() + seconds

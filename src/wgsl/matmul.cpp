@@ -66,7 +66,7 @@ Problem problem_of(const KernelSpec& kernel) {
 bool is_multiple(const Dim& size, std::int64_t of) { return size.is_constant() && size.value() % of == 0; }
 
 // How many products of f16 are added up in f16: with each the sum is less exact, and sooner past 65504.
-constexpr int products_in_f16 = 4;
+constexpr int products_in_f16 = 8;
 
 bool are_halves(const KernelWriter& writer, const Problem& problem) {
   const auto is_half = [](const TensorAccess& operand) {
