@@ -35,7 +35,7 @@ TEST(BpeTrainer, DoesNotDependOnTheOrderOfTexts) {
   BpeTrainer forth({.vocab_size = 300, .min_frequency = 1});
   BpeTrainer back({.vocab_size = 300, .min_frequency = 1});
   const std::vector<std::string> texts = {"alpha beta", "gamma delta alpha", "beta beta epsilon", "zeta eta theta"};
-  for (auto text = texts.begin(); text != texts.end(); ++text) forth.add(*text);
+  for (const std::string& text : texts) forth.add(text);
   for (auto text = texts.rbegin(); text != texts.rend(); ++text) back.add(*text);
   EXPECT_EQ(forth.train(), back.train());
 }
