@@ -20,27 +20,27 @@ Graph counting() {
 
 class RecordedAhead : public ::testing::Test {
  protected:
-  RecordedAhead() { session_.add_entry("run", counting()); }
+  RecordedAhead() { session.add_entry("run", counting()); }
 
   void expect(std::int64_t size, bool captured) {
     HostTensor x(DType::f32, {size});
-    for (std::int64_t i = 0; i < size; ++i) x.f32()[static_cast<std::size_t>(i)] = static_cast<float>(runs_ + i);
+    for (std::int64_t i = 0; i < size; ++i) x.f32()[static_cast<std::size_t>(i)] = static_cast<float>(runs + i);
     RunOptions options;
     if (captured) options.captures = {"doubled"};
-    const Result result = session_.run("run", {{"x", x}}, options);
-    double total = runs_;
-    for (std::int64_t i = 0; i < size; ++i) total += 2.0 * static_cast<double>(runs_ + i);
-    EXPECT_EQ(result.get("total").number(0), total) << "run " << runs_;
+    const Result result = session.run("run", {{"x", x}}, options);
+    double total = runs;
+    for (std::int64_t i = 0; i < size; ++i) total += 2.0 * static_cast<double>(runs + i);
+    EXPECT_EQ(result.get("total").number(0), total) << "run " << runs;
     EXPECT_EQ(result.has("doubled"), captured);
     if (captured) {
       ASSERT_EQ(result.get("doubled").size(), size);
-      EXPECT_EQ(result.get("doubled").number(size - 1), 2.0 * static_cast<double>(runs_ + size - 1));
+      EXPECT_EQ(result.get("doubled").number(size - 1), 2.0 * static_cast<double>(runs + size - 1));
     }
-    ++runs_;
+    ++runs;
   }
 
-  Session session_{Device::webgpu()};
-  int runs_ = 0;
+  Session session{Device::webgpu()};
+  int runs = 0;
 };
 
 TEST_F(RecordedAhead, ServesRunsThatRepeatEachOther) {
@@ -59,7 +59,7 @@ TEST_F(RecordedAhead, KeepsResultsThatAreReadLate) {
   const auto run = [&](float value) {
     HostTensor x(DType::f32, {1});
     x.f32()[0] = value;
-    return session_.run("run", {{"x", x}});
+    return session.run("run", {{"x", x}});
   };
   std::vector<Result> results;
   for (int i = 0; i < 6; ++i) results.push_back(run(static_cast<float>(10 * i)));
@@ -68,10 +68,10 @@ TEST_F(RecordedAhead, KeepsResultsThatAreReadLate) {
 
 TEST_F(RecordedAhead, StopsWhileKernelsAreTimed) {
   for (int i = 0; i < 3; ++i) expect(4, false);
-  session_.set_profiling("run", true);
+  session.set_profiling("run", true);
   for (int i = 0; i < 3; ++i) expect(4, false);
-  EXPECT_FALSE(session_.profile("run").empty());
-  session_.set_profiling("run", false);
+  EXPECT_FALSE(session.profile("run").empty());
+  session.set_profiling("run", false);
   for (int i = 0; i < 3; ++i) expect(4, false);
 }
 
