@@ -13,8 +13,8 @@
 namespace jerboa::webgpu {
 
 /// Runs the steps of a program: one pass and one submission a run, with bind groups that are made once. Where runs
-/// repeat each other, the commands of the next are recorded while the device works on this one: for small models that
-/// takes as long as the work itself.
+/// repeat each other, the commands of the next are recorded while the device works on this one: of a small model's step
+/// that is a good part.
 class GpuExecutable final : public Executable {
  public:
   GpuExecutable(std::shared_ptr<GpuDevice> device, Program program, const FindStorage& storage,
