@@ -15,6 +15,8 @@ bool is_elementwise(Op op) {
          op == Op::take_along_axis;
 }
 
+bool is_leaf(const Node& node) { return info(node.op).lowering == Lowering::Leaf && node.op != Op::const_scalar; }
+
 bool is_reduction(Op op) { return info(op).lowering == Lowering::Reduce; }
 
 Access own_access(const Shape& shape) {
@@ -74,8 +76,6 @@ class Fuser {
   static std::size_t index(int id) { return static_cast<std::size_t>(id); }
   const Node& node(NodeId id) const { return graph_.nodes[index(id)]; }
   NodeId producer(TensorId id) const { return graph_.tensor(id).producer; }
-
-  bool is_leaf(const Node& own) const { return info(own.op).lowering == Lowering::Leaf && own.op != Op::const_scalar; }
 
   // The tensor behind a chain of views.
   TensorId view_source(TensorId id) const { return result_.layouts[index(id)].root; }
@@ -443,13 +443,8 @@ class Fuser {
   bool is_whole_view(TensorId id) const {
     const Layout& layout = result_.layouts[index(id)];
     const Shape& shape = graph_.shape(id);
-    if (!(layout.offset == Dim(0)) || !(element_count(shape) == element_count(graph_.shape(layout.root)))) return false;
-    Dim expected(1);
-    for (std::size_t i = shape.size(); i-- > 0;) {
-      if (!(shape[i] == Dim(1)) && !(layout.strides[i] == expected)) return false;
-      expected = expected * shape[i];
-    }
-    return true;
+    return layout.offset == Dim(0) && element_count(shape) == element_count(graph_.shape(layout.root)) &&
+           is_row_major(shape, layout);
   }
 
   // Ops whose first operand may stand where the result goes: what they do not change stays as it is.

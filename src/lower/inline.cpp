@@ -39,7 +39,6 @@ class Inliner {
   NodeId producer(TensorId id) const { return graph_.tensor(id).producer; }
   // The tensor behind a chain of views.
   TensorId source(TensorId id) const { return layouts_[index(id)].root; }
-  bool is_leaf(const Node& own) const { return info(own.op).lowering == Lowering::Leaf && own.op != Op::const_scalar; }
 
   bool is_inlined(const Node& own) const {
     if (!is_elementwise(own.op) || kept_[index(own.outputs[0])]) return false;
@@ -129,17 +128,7 @@ class Inliner {
     const TensorId result = own.outputs[0], operand = varying_operand(graph_, own);
     return operand != no_tensor && !kept_[index(result)] && is_float(graph_.type(result).dtype) &&
            is_float(graph_.type(operand).dtype) && graph_.shape(operand) == graph_.shape(result) &&
-           is_contiguous(operand);
-  }
-
-  bool is_contiguous(TensorId id) const {
-    const Shape& shape = graph_.shape(id);
-    Dim expected(1);
-    for (std::size_t i = shape.size(); i-- > 0;) {
-      if (!(shape[i] == Dim(1)) && !(layouts_[index(id)].strides[i] == expected)) return false;
-      expected = expected * shape[i];
-    }
-    return true;
+           is_row_major(graph_.shape(operand), layouts_[index(operand)]);
   }
 
   bool serves_products(TensorId id, const std::vector<bool>& able) const {

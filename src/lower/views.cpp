@@ -106,6 +106,15 @@ std::optional<Layout> view_layout(const Graph& graph, const Node& node, const La
 
 }  // namespace
 
+bool is_row_major(const Shape& shape, const Layout& layout) {
+  Dim expected(1);
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    if (!(shape[i] == Dim(1)) && !(layout.strides[i] == expected)) return false;
+    expected = expected * shape[i];
+  }
+  return true;
+}
+
 bool is_view(Op op) { return info(op).lowering == Lowering::View; }
 
 Graph make_views_possible(const Graph& graph) {

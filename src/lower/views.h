@@ -14,6 +14,9 @@ struct Layout {
   std::vector<Dim> strides;
 };
 
+/// Whether the elements of a tensor of this shape follow each other in row-major order.
+bool is_row_major(const Shape& shape, const Layout& layout);
+
 /// Whether the op only looks at its operand's memory in another way.
 bool is_view(Op op);
 

@@ -5,7 +5,6 @@
 #include <jerboa/frontend/compile.h>
 #include <jerboa/transform/grad.h>
 
-#include "ops/gradient_check.h"
 #include "verify/compare.h"
 
 namespace jerboa::test {
@@ -21,13 +20,8 @@ Sample differentiated_or_plain(Op op, const Case& sample) {
   const Gradient column = info(op).gradient;
   if (column == Gradient::Rule || column == Gradient::Decompose)
     if (const auto differentiated = first_order(op, sample)) {
-      Sample result{differentiated->graph, differentiated->inputs};
-      trace_into(result.graph, [&] {
-        const std::uint64_t identity = result.graph.identity();
-        for (std::size_t i = 0; i < differentiated->grads.size(); ++i)
-          output("grad" + std::to_string(i), Tensor(identity, differentiated->grads[i]));
-        output("loss", Tensor(identity, differentiated->loss));
-      });
+      Sample result = with_gradients(*differentiated);
+      trace_into(result.graph, [&] { output("loss", Tensor(result.graph.identity(), differentiated->loss)); });
       return result;
     }
   Sample result;
@@ -39,6 +33,15 @@ Sample differentiated_or_plain(Op op, const Case& sample) {
 }
 
 }  // namespace
+
+Sample with_gradients(const Differentiated& differentiated) {
+  Sample result{differentiated.graph, differentiated.inputs};
+  trace_into(result.graph, [&] {
+    for (std::size_t i = 0; i < differentiated.grads.size(); ++i)
+      output("grad" + std::to_string(i), Tensor(result.graph.identity(), differentiated.grads[i]));
+  });
+  return result;
+}
 
 Sample sample_of(Op op, const Case& sample) { return with_sizes(differentiated_or_plain(op, sample)); }
 

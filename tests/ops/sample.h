@@ -8,6 +8,7 @@
 #include <jerboa/runtime/session.h>
 
 #include "ops/case.h"
+#include "ops/gradient_check.h"
 #include "verify/compare.h"
 
 namespace jerboa::test {
@@ -17,6 +18,9 @@ struct Sample {
   Graph graph;
   std::map<std::string, Value> inputs;
 };
+
+/// With the gradients as the outputs grad0, grad1, …
+Sample with_gradients(const Differentiated& differentiated);
 
 /// Where the op has a gradient, the sample has it too.
 Sample sample_of(Op op, const Case& sample);

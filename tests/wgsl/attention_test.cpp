@@ -37,12 +37,9 @@ const Device& device(Form form) {
 
 // What attention gives, and the gradients for all float operands.
 Sample sample_of(const Case& one, DType floats) {
-  const auto differentiated = first_order(Op::attention, one, floats);
-  Sample result{differentiated->graph, differentiated->inputs};
+  Sample result = with_gradients(*first_order(Op::attention, one, floats));
   trace_into(result.graph, [&] {
     const std::uint64_t identity = result.graph.identity();
-    for (std::size_t i = 0; i < differentiated->grads.size(); ++i)
-      output("grad" + std::to_string(i), Tensor(identity, differentiated->grads[i]));
     for (const Node& node : std::vector<Node>(result.graph.nodes))
       if (node.op == Op::attention) {
         output("out", Tensor(identity, node.outputs[0]));
