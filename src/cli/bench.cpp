@@ -114,10 +114,11 @@ Workload training_workload(const std::string& name, Model model, Loss loss, cons
   return work;
 }
 
-Workload gpt_workload(const std::string& name, Gpt model, int batch, int length, const Device& device) {
+Workload gpt_workload(const std::string& name, Gpt model, int batch, int length, const Device& device,
+                      const Adam& optimizer = {.lr = 1e-4}) {
   const Batch data{{"ids", random_ids({batch, length}, model.vocab, 1)},
                    {"targets", random_ids({batch, length}, model.vocab, 2)}};
-  return training_workload(name, std::move(model), next_token_loss, data, device);
+  return training_workload(name, std::move(model), next_token_loss, data, device, optimizer);
 }
 
 // GPT-2 with 124 million parameters (and as many again for its head, which is not tied here).
@@ -128,8 +129,17 @@ Workload gpt2_workload(const Device& device) {
 }
 
 std::vector<std::string> workload_names() {
-  return {"matmul512", "matmul1024", "matmul4096x768x3072", "matmul4096", "matmul4096_f16", "small", "tiny",
-          "mlp",       "gpt2"};
+  return {"matmul512",
+          "matmul1024",
+          "matmul4096x768x3072",
+          "matmul4096",
+          "matmul4096_f16",
+          "small",
+          "small_clipped",
+          "tiny",
+          "tiny_clipped",
+          "mlp",
+          "gpt2"};
 }
 
 // Those that are measured unless others are asked for: some are too large for a CPU.
@@ -149,8 +159,10 @@ Workload make(const std::string& name, const Device& device) {
   if (name == "matmul4096_f16") return matmul_workload(name, 4096, 4096, 4096, device, DType::f16);
   if (name == "gpt2") return gpt2_workload(device);
   if (name == "small") return gpt_workload(name, Gpt{}, 8, 128, device);
-  if (name == "tiny")
-    return gpt_workload(name, Gpt{.width = 64, .layers = 2, .heads = 4, .context = 32}, 16, 32, device);
+  if (name == "small_clipped") return gpt_workload(name, Gpt{}, 8, 128, device, {.lr = 1e-4, .clip_norm = 1});
+  const Gpt tiny{.width = 64, .layers = 2, .heads = 4, .context = 32};
+  if (name == "tiny") return gpt_workload(name, tiny, 16, 32, device);
+  if (name == "tiny_clipped") return gpt_workload(name, tiny, 16, 32, device, {.lr = 1e-4, .clip_norm = 1});
   if (name == "mlp") {
     const Batch data{{"images", random_floats({128, 784}, 1)}, {"labels", random_ids({128}, 10, 2)}};
     return training_workload(name, Perceptron{}, classification_loss, data, device);

@@ -70,6 +70,7 @@ def training(model, inputs, targets, kind=torch.optim.Adam):
         optimizer.zero_grad(set_to_none=form != 'graph')
         loss = loss_of(inputs, targets)
         loss.backward()
+        if work.endswith('_clipped'): nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         return loss
     if form != 'graph': return lambda: step().item()
@@ -99,8 +100,9 @@ def product(m, k, n):
         return result[0, 0].item()
     return run
 
-if work == 'small': run = gpt(8, 128, 256, 4, 8)
-elif work == 'tiny': run = gpt(16, 32, 64, 2, 4)
+size = work.replace('_clipped', '')
+if size == 'small': run = gpt(8, 128, 256, 4, 8)
+elif size == 'tiny': run = gpt(16, 32, 64, 2, 4)
 elif work == 'gpt2': run = gpt(8, 1024, 768, 12, 12, 50304, torch.optim.AdamW)
 elif work == 'mlp':
     net = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))

@@ -57,6 +57,11 @@ Types all_finite(const Call& call) {
   return {{DType::boolean, {}}};
 }
 
+Types sum_squares(const Call& call) {
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) call.want_float(i);
+  return {{DType::f32, {}}};
+}
+
 Types cumsum(const Call& call) {
   if (!is_numeric(call.in(0).dtype)) call.fail("{} tensors have no arithmetic; cast them", name(call.in(0).dtype));
   call.axis(call.as<CumsumAttrs>().axis);

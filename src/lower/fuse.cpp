@@ -7,6 +7,7 @@
 #include "lower/budget.h"
 #include "lower/group_order.h"
 #include "lower/inline.h"
+#include "lower/pool_updates.h"
 
 namespace jerboa::detail {
 
@@ -54,6 +55,8 @@ class Fuser {
     result_.in_memory.assign(graph.tensors.size(), false);
     result_.layouts = layouts_;
     inlined_ = find_inlined(graph, target, layouts_);
+    if (target.pool_updates && target.fuse) apart_ = find_update_nodes(graph);
+    apart_.resize(graph.nodes.size(), false);
     readers_.assign(graph.tensors.size(), {});
   }
 
@@ -175,7 +178,8 @@ class Fuser {
 
   bool can_join(const Node& own, int number) const {
     const Group& group = result_.groups[index(number)];
-    if (group.kind == KernelSpec::Kind::whole) return false;
+    if (group.kind == KernelSpec::Kind::whole || apart_[index(producer(own.outputs[0]))] != is_apart(group))
+      return false;
     // What is computed again to save memory must not be computed where it was the first time.
     if (own.recompute &&
         std::none_of(group.nodes.begin(), group.nodes.end(), [&](NodeId id) { return node(id).recompute; }))
@@ -303,9 +307,11 @@ class Fuser {
     return std::any_of(group.nodes.begin(), group.nodes.end(), [&](NodeId id) { return node(id).recompute; });
   }
 
+  bool is_apart(const Group& group) const { return apart_[index(group.nodes.front())]; }
+
   bool can_be_merged(int loop, int product) {
     const Group &own = result_.groups[index(loop)], &other = result_.groups[index(product)];
-    if (own.domain != value_shape(other)) return false;
+    if (own.domain != value_shape(other) || is_apart(own) != is_apart(other)) return false;
     if (other.kind == KernelSpec::Kind::loop) {
       if (own.row_axes != other.row_axes && own.row_axes != 0 &&
           (other.row_axes != 0 || !holds_whole_domain_only(other)))
@@ -491,6 +497,7 @@ class Fuser {
   Budget budget_;
   Fusion result_;
   std::vector<bool> inlined_;
+  std::vector<bool> apart_;                       // by node: of updates, which are kernels without anything else
   std::vector<std::set<int>> readers_;            // by tensor: groups that read its memory
   std::set<std::pair<TensorId, int>> unaligned_;  // where one does so at other elements than it computes
   std::set<NodeId> over_budget_;

@@ -17,6 +17,9 @@ class TakeOver {
   explicit TakeOver(Program& program) : program_(program), lives_(lives_of(program)) {
     for (std::size_t i = 0; i < program.kernels.size(); ++i)
       kernel_numbers_.emplace(print(program.kernels[i]), static_cast<int>(i));
+    has_a_place_.assign(program.buffers.size(), false);
+    for (std::size_t i = 0; i < program.buffers.size(); ++i)
+      if (program.buffers[i].within >= 0) has_a_place_[i] = has_a_place_[index(program.buffers[i].within)] = true;
   }
 
   void run() {
@@ -36,12 +39,14 @@ class TakeOver {
     for (int result = 0; result < kernel.bindings; ++result) {
       const Buffer& to = program_.buffers[index(part.buffers[index(result)])];
       if (!written[index(result)] || read[index(result)] || to.where != Buffer::Where::arena ||
-          lives_[index(part.buffers[index(result)])].first != number)
+          lives_[index(part.buffers[index(result)])].first != number ||
+          has_a_place_[index(part.buffers[index(result)])])
         continue;
       for (int operand = 0; operand < kernel.bindings; ++operand) {
         const int from_number = part.buffers[index(operand)];
         const Buffer& from = program_.buffers[index(from_number)];
-        if (written[index(operand)] || from.where != Buffer::Where::arena || lives_[index(from_number)].last != number)
+        if (written[index(operand)] || from.where != Buffer::Where::arena ||
+            lives_[index(from_number)].last != number || has_a_place_[index(from_number)])
           continue;
         if (from.bytes != to.bytes || from.dtype != to.dtype || !(from.elements == to.elements)) continue;
         if (is_used_elsewhere(from_number, part, number) || !fits(kernel, operand, result)) continue;
@@ -122,12 +127,15 @@ class TakeOver {
     for (int i = 0; i < static_cast<int>(buffers.size()); ++i)
       if (int number = i; buffers[index(i)] < 0 && program_.buffers[index(i)].where != Buffer::Where::arena)
         keep(buffers, number, program_.buffers, used_buffers);
+    for (Buffer& buffer : used_buffers)
+      if (buffer.within >= 0) buffer.within = buffers[index(buffer.within)];
     program_.kernels = std::move(used_kernels);
     program_.buffers = std::move(used_buffers);
   }
 
   Program& program_;
   std::vector<Life> lives_;
+  std::vector<bool> has_a_place_;  // by buffer: beside others, so that it cannot take another's
   std::map<std::string, int> kernel_numbers_;
 };
 

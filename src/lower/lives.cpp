@@ -5,6 +5,21 @@
 
 namespace jerboa::detail {
 
+namespace {
+
+// A buffer and those within it live as long as any of them.
+void share_lives(const Program& program, std::vector<Life>& lives) {
+  for (std::size_t i = 0; i < lives.size(); ++i) {
+    if (program.buffers[i].within < 0) continue;
+    Life& whole = lives[static_cast<std::size_t>(program.buffers[i].within)];
+    whole = {std::min(whole.first, lives[i].first), std::max(whole.last, lives[i].last)};
+  }
+  for (std::size_t i = 0; i < lives.size(); ++i)
+    if (program.buffers[i].within >= 0) lives[i] = lives[static_cast<std::size_t>(program.buffers[i].within)];
+}
+
+}  // namespace
+
 std::vector<Life> lives_of(const Program& program) {
   std::vector<Life> lives(program.buffers.size(), {std::numeric_limits<int>::max(), -1});
   for (std::size_t i = 0; i < program.dispatches.size(); ++i)
@@ -17,6 +32,7 @@ std::vector<Life> lives_of(const Program& program) {
   for (const auto* list : {&program.outputs, &program.captures})
     for (const Readable& readable : *list)
       lives[static_cast<std::size_t>(readable.buffer)].last = static_cast<int>(program.dispatches.size());
+  share_lives(program, lives);
   return lives;
 }
 
@@ -37,7 +53,8 @@ std::int64_t max_live_bytes(const Program& program) {
     // The most is in use when something begins.
     std::int64_t live = 0;
     for (const Buffer& buffer : program.buffers)
-      if (buffer.where == Buffer::Where::arena && buffer.first <= at.first && at.first <= buffer.last)
+      if (buffer.where == Buffer::Where::arena && buffer.within < 0 && buffer.first <= at.first &&
+          at.first <= buffer.last)
         live += buffer.bytes;
     most = std::max(most, live);
   }
@@ -55,6 +72,11 @@ std::vector<bool> read_bindings(const KernelSpec& kernel) {
 }  // namespace jerboa::detail
 
 namespace jerboa {
+
+int root_of(const Program& program, int buffer) {
+  const int within = program.buffers[static_cast<std::size_t>(buffer)].within;
+  return within < 0 ? buffer : within;
+}
 
 std::vector<bool> written_bindings(const KernelSpec& kernel) {
   std::vector<bool> written(static_cast<std::size_t>(kernel.bindings), false);

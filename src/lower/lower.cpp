@@ -12,6 +12,7 @@
 #include "lower/fuse.h"
 #include "lower/in_place.h"
 #include "lower/plan.h"
+#include "lower/pool_updates.h"
 #include "lower/split.h"
 #include "lower/views.h"
 
@@ -49,7 +50,9 @@ Program lower(const Graph& graph, const Target& target) {
   const detail::Fusion fusion = detail::fuse(viewed, target);
   Program program = detail::emit(viewed, fusion, target);
   stages.done("fused", [&] { return print(program); });
-  // 4. Activations get their places, where they can those of operands that die.
+  // 4. Updates of many parameters become one, where they come together.
+  if (target.pool_updates && target.fuse) detail::pool_updates(program, target);
+  // 5. Activations get their places, where they can those of operands that die.
   if (target.plan) detail::take_over_buffers(program);
   detail::refuse_unbindable_tensors(program, viewed, target);
   detail::plan_memory(program, target);

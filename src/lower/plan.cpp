@@ -89,7 +89,7 @@ void place_in_pool(Program& program, const std::vector<Buffer*>& largest_first, 
 void assign_memory(Program& program, const Target& target) {
   std::vector<Buffer*> buffers;
   for (Buffer& buffer : program.buffers)
-    if (buffer.where == Buffer::Where::arena) buffers.push_back(&buffer);
+    if (buffer.where == Buffer::Where::arena && buffer.within < 0) buffers.push_back(&buffer);
   const auto earlier = [&](const Buffer* a, const Buffer* b) { return target.separate_arenas && a->first < b->first; };
   std::stable_sort(buffers.begin(), buffers.end(), [&](const Buffer* a, const Buffer* b) {
     return a->bytes != b->bytes ? a->bytes > b->bytes : earlier(a, b);
@@ -98,6 +98,12 @@ void assign_memory(Program& program, const Target& target) {
     place_in_pool(program, buffers, target);
   else
     place_in_one(program, buffers, target);
+  for (Buffer& buffer : program.buffers) {
+    if (buffer.where != Buffer::Where::arena || buffer.within < 0) continue;
+    const Buffer& whole = program.buffers[static_cast<std::size_t>(buffer.within)];
+    buffer.arena = whole.arena;
+    buffer.offset = whole.offset + buffer.inside;
+  }
 }
 
 void plan_memory(Program& program, const Target& target) {

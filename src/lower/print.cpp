@@ -72,7 +72,7 @@ std::string detail::print(const KernelSpec& kernel) {
 }
 
 std::string detail::print_plan(const Program& program, const Target& target) {
-  constexpr auto places = std::to_array<std::string_view>({"storage", "inputs", "constants", "activations"});
+  constexpr auto places = std::to_array<std::string_view>({"storage", "inputs", "constants", "activations", "pools"});
   std::string text = fmt::format("plan for {}: {} dispatches\n", target.name, program.dispatches.size());
   for (std::size_t place = 0; place < places.size(); ++place) {
     std::int64_t count = 0, bytes = 0;
@@ -105,12 +105,13 @@ std::string print(const Program& program) {
     text += fmt::format("kernel {}: {}", i, detail::print(program.kernels[i]));
   for (std::size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& buffer = program.buffers[i];
-    constexpr auto places = std::to_array<std::string_view>({"storage", "input", "constant", "arena"});
+    constexpr auto places = std::to_array<std::string_view>({"storage", "input", "constant", "arena", "pool"});
     text += fmt::format("buffer {}: {} {} {}[{}] {} bytes", i, places[static_cast<std::size_t>(buffer.where)],
                         buffer.name, name(buffer.dtype), buffer.elements.str(), buffer.bytes);
     if (buffer.where == Buffer::Where::arena)
       text +=
           fmt::format(" at arena {} + {}, dispatches {} to {}", buffer.arena, buffer.offset, buffer.first, buffer.last);
+    if (buffer.within >= 0) text += fmt::format(", within buffer {} + {}", buffer.within, buffer.inside);
     text += '\n';
   }
   for (std::size_t i = 0; i < program.dispatches.size(); ++i)

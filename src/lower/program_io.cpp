@@ -10,7 +10,7 @@
 
 #include "ir/attr_json.h"
 
-// A program file: "JERBOAP3", the length of a JSON header as 8 bytes, the header, the constants' bytes one after
+// A program file: "JERBOAP4", the length of a JSON header as 8 bytes, the header, the constants' bytes one after
 // another.
 namespace jerboa {
 namespace {
@@ -18,7 +18,7 @@ namespace {
 using detail::Bounds;
 using Json = detail::Json;
 
-constexpr std::string_view magic = "JERBOAP3";
+constexpr std::string_view magic = "JERBOAP4";
 
 // One description of each struct serves writing and reading: `f` is called with the name and the field.
 template <class F, class T>
@@ -98,6 +98,8 @@ void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Buffer> 
   f("bytes", x.bytes);
   f("first", x.first);
   f("last", x.last);
+  f("within", x.within);
+  f("inside", x.inside);
 }
 template <class F, class T>
 void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Dispatch::Part> {
@@ -245,7 +247,7 @@ struct Reader {
   void read(const Json& json, T& value) const { value = json.get<T>(); }
   void read(const Json& json, Instruction::Kind& kind) const { kind = number<Instruction::Kind>(json, 6); }
   void read(const Json& json, KernelSpec::Kind& kind) const { kind = number<KernelSpec::Kind>(json, 4); }
-  void read(const Json& json, Buffer::Where& where) const { where = number<Buffer::Where>(json, 4); }
+  void read(const Json& json, Buffer::Where& where) const { where = number<Buffer::Where>(json, 5); }
   void read(const Json& json, Init::Kind& kind) const { kind = number<Init::Kind>(json, 3); }
   template <class E>
   static E number(const Json& json, int count) {
@@ -300,6 +302,7 @@ void check_references(const ProgramFile& file) {
     for (const Buffer& buffer : program.buffers) {
       fine &= buffer.where != Buffer::Where::arena || in(buffer.arena, program.arenas.size());
       fine &= buffer.where != Buffer::Where::constant || in(buffer.constant, program.constants.size());
+      fine &= buffer.within == -1 || in(buffer.within, program.buffers.size());
     }
     for (const Dispatch& dispatch : program.dispatches)
       for (const Dispatch::Part& part : dispatch.parts) {

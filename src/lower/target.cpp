@@ -12,6 +12,7 @@ Target Target::webgpu_default() {
   target.max_bindings = 8;
   target.offset_alignment = 256;
   target.separate_arenas = true;
+  target.pool_updates = true;
   return target;
 }
 

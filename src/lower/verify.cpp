@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <fmt/format.h>
+#include <map>
 #include <set>
 
 #include <jerboa/base/error.h>
@@ -56,6 +57,21 @@ class Verifier {
     for (const Buffer& own : program_.buffers)
       if (own.where == Buffer::Where::arena && !is_in(own.arena, program_.arenas))
         fail("{} has no arena {}", own.name, own.arena);
+    for (const Buffer& own : program_.buffers)
+      if (own.within >= 0) check_within(own);
+  }
+
+  // What is part of another stands inside it, in memory of the same kind.
+  void check_within(const Buffer& own) const {
+    if (static_cast<std::size_t>(own.within) >= program_.buffers.size()) fail("{} is within no buffer", own.name);
+    const Buffer& whole = buffer(own.within);
+    const bool alike =
+        own.where == Buffer::Where::arena
+            ? whole.where == Buffer::Where::arena && own.arena == whole.arena && own.offset == whole.offset + own.inside
+            : own.where == Buffer::Where::storage && whole.where == Buffer::Where::pool && own.offset == own.inside;
+    if (!alike || whole.within >= 0 || own.inside < 0 || own.inside % target_.offset_alignment != 0 ||
+        own.inside + own.bytes > whole.bytes)
+      fail("{} does not stand inside {}", own.name, whole.name);
   }
 
   // Every activation stands inside its arena, and is in use no longer than the plan says.
@@ -83,9 +99,11 @@ class Verifier {
 
   void check_sharing() const {
     std::vector<const Buffer*> arena;
+    std::map<int, std::vector<const Buffer*>> parts;
     std::set<std::pair<Buffer::Where, std::string>> names;
     for (const Buffer& own : program_.buffers) {
-      if (own.where == Buffer::Where::arena && own.last >= 0) arena.push_back(&own);
+      if (own.within >= 0) parts[own.within].push_back(&own);
+      if (own.where == Buffer::Where::arena && own.last >= 0 && own.within < 0) arena.push_back(&own);
       const bool named = own.where == Buffer::Where::storage || own.where == Buffer::Where::input;
       if (named && !names.emplace(own.where, own.name).second) fail("{} has two buffers", own.name);
     }
@@ -98,6 +116,12 @@ class Verifier {
         if (target_.separate_arenas)
           fail("{} and {} stand in arena {} at the same time, which must hold one at a time", a.name, b.name, a.arena);
       }
+    for (auto& [whole, list] : parts) {
+      std::sort(list.begin(), list.end(), [](const Buffer* a, const Buffer* b) { return a->inside < b->inside; });
+      for (std::size_t i = 1; i < list.size(); ++i)
+        if (list[i - 1]->inside + list[i - 1]->bytes > list[i]->inside)
+          fail("{} and {} overlap in {}", list[i - 1]->name, list[i]->name, buffer(whole).name);
+    }
   }
 
   void check_bindings(std::size_t number) const {
@@ -122,6 +146,23 @@ class Verifier {
     std::vector<bool> written(program_.buffers.size(), false);
     for (std::size_t i = 0; i < program_.buffers.size(); ++i)
       written[i] = program_.buffers[i].where != Buffer::Where::arena;
+    const auto is_written = [&](int own) {
+      if (written[static_cast<std::size_t>(own)]) return true;
+      const int whole = buffer(own).within;
+      if (whole >= 0) return static_cast<bool>(written[static_cast<std::size_t>(whole)]);
+      // All of its parts were.
+      bool any = false, all = true;
+      for (std::size_t i = 0; i < program_.buffers.size(); ++i)
+        if (program_.buffers[i].within == own) {
+          any = true;
+          all = all && written[i];
+        }
+      return any && all;
+    };
+    const auto overlap = [&](int a, int b) { return a == b || buffer(a).within == b || buffer(b).within == a; };
+    const auto any_overlaps = [&](const std::set<int>& list, int own) {
+      return std::any_of(list.begin(), list.end(), [&](int other) { return overlap(other, own); });
+    };
     for (std::size_t number = 0; number < program_.dispatches.size(); ++number) {
       std::set<int> writes, reads;
       for (const Dispatch::Part& part : program_.dispatches[number].parts) {
@@ -129,14 +170,13 @@ class Verifier {
         for (std::size_t b = 0; b < part.buffers.size(); ++b) {
           const int own = part.buffers[b];
           const std::string& name = buffer(own).name;
-          if (read_here[b] && !written[static_cast<std::size_t>(own)])
-            fail("dispatch {} reads {} before it is written", number, name);
-          if (written_here[b] && (reads.contains(own) || writes.contains(own)))
+          if (read_here[b] && !is_written(own)) fail("dispatch {} reads {} before it is written", number, name);
+          if (written_here[b] && (any_overlaps(reads, own) || any_overlaps(writes, own)))
             fail("dispatch {} writes {} while another part uses it", number, name);
-          if (read_here[b] && writes.contains(own))
+          if (read_here[b] && any_overlaps(writes, own))
             fail("dispatch {} reads {} while another part writes it", number, name);
           if (written_here[b] && buffer(own).where != Buffer::Where::arena &&
-              buffer(own).where != Buffer::Where::storage)
+              buffer(own).where != Buffer::Where::storage && buffer(own).where != Buffer::Where::pool)
             fail("dispatch {} writes {}, which is only to be read", number, name);
         }
         for (std::size_t b = 0; b < part.buffers.size(); ++b) {
@@ -148,8 +188,7 @@ class Verifier {
     }
     for (const auto* list : {&program_.outputs, &program_.captures})
       for (const Readable& readable : *list)
-        if (!written[static_cast<std::size_t>(readable.buffer)])
-          fail("{} is read after the run and never written", readable.name);
+        if (!is_written(readable.buffer)) fail("{} is read after the run and never written", readable.name);
   }
 
   // A kernel that runs element by element reads of what it writes only the same element.

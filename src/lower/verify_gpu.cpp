@@ -34,9 +34,7 @@ class GpuVerifier {
     return program_.buffers[static_cast<std::size_t>(binding.buffer)];
   }
   bool is_in_arena(const GpuStep::Binding& binding) const { return buffer(binding).where == Buffer::Where::arena; }
-  std::int64_t start_of(const GpuStep::Binding& binding) const {
-    return (is_in_arena(binding) ? buffer(binding).offset : 0) + binding.offset;
-  }
+  std::int64_t start_of(const GpuStep::Binding& binding) const { return buffer(binding).offset + binding.offset; }
 
   void check(const GpuStep& step) const {
     const bool copies = step.shader == -1;
@@ -59,16 +57,20 @@ class GpuVerifier {
     if (binding.offset < 0 || binding.bytes < 0 || binding.offset > most_bytes || binding.bytes > most_bytes ||
         start_of(binding) % (copied ? 4 : 256) != 0)
       fail("{} is bound from {}, which is not aligned", own.name, binding.offset);
-    const std::int64_t there = is_in_arena(binding) ? program_.arenas[static_cast<std::size_t>(own.arena)] : own.bytes;
+    const std::int64_t there = is_in_arena(binding) ? program_.arenas[static_cast<std::size_t>(own.arena)]
+                               : own.within >= 0    ? program_.buffers[static_cast<std::size_t>(own.within)].bytes
+                                                    : own.bytes;
     if (start_of(binding) + rounded(binding.bytes, 4) > std::max<std::int64_t>(16, rounded(there, 16)))
       fail("{} is bound beyond its end", own.name);
-    if (binding.written && own.where != Buffer::Where::arena && own.where != Buffer::Where::storage)
+    if (binding.written && own.where != Buffer::Where::arena && own.where != Buffer::Where::storage &&
+        own.where != Buffer::Where::pool)
       fail("{} is written, but is only to be read", own.name);
   }
 
   // Two bindings of one step: of the same memory both must be reads, or writes of parts that do not overlap.
   void check(const GpuStep::Binding& a, const GpuStep::Binding& b) const {
-    const bool same = is_in_arena(a) && is_in_arena(b) ? buffer(a).arena == buffer(b).arena : a.buffer == b.buffer;
+    const bool same = is_in_arena(a) && is_in_arena(b) ? buffer(a).arena == buffer(b).arena
+                                                       : root_of(program_, a.buffer) == root_of(program_, b.buffer);
     if (!same || (!a.written && !b.written)) return;
     const bool overlap = start_of(a) < start_of(b) + b.bytes && start_of(b) < start_of(a) + a.bytes;
     if (a.written != b.written || overlap)

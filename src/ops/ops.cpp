@@ -268,6 +268,7 @@ Tensor max(Operand x, Axes axes, bool keepdims) { return one(Op::max, {x}, Reduc
 Tensor min(Operand x, Axes axes, bool keepdims) { return one(Op::min, {x}, ReduceAttrs{std::move(axes), keepdims}); }
 Tensor argmax(Operand x, int axis, bool keepdims) { return one(Op::argmax, {x}, ArgmaxAttrs{axis, keepdims}); }
 Tensor all_finite(Operand x) { return one(Op::all_finite, {x}); }
+Tensor sum_squares(const std::vector<Operand>& tensors) { return one(Op::sum_squares, tensors); }
 Tensor cumsum(Operand x, int axis, bool reverse) { return one(Op::cumsum, {x}, CumsumAttrs{axis, reverse}); }
 TopK top_k(Operand x, int k, int axis) {
   const auto parts = apply(Op::top_k, {x}, TopKAttrs{k, axis});

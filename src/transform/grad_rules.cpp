@@ -190,6 +190,13 @@ Grads gradient<Op::min>(G g) {
 }
 
 template <>
+Grads gradient<Op::sum_squares>(G g) {
+  Grads grads;
+  for (const Tensor& x : g.x) grads.push_back(x * cast(2 * g.dy, x.dtype()));
+  return grads;
+}
+
+template <>
 Grads gradient<Op::cumsum>(G g) {
   const auto& attrs = g.as<CumsumAttrs>();
   return {cumsum(g.dy, attrs.axis, !attrs.reverse)};

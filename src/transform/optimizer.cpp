@@ -60,9 +60,9 @@ Sgd::operator Optimizer() const {
 }
 
 Tensor global_norm(const std::vector<ParamGrad>& grads) {
-  Tensor total = scalar(0);
-  for (const auto& [param, grad] : grads) total = total + sum(square(cast(grad, DType::f32)));
-  return sqrt(total);
+  std::vector<Operand> all;
+  for (const auto& [param, grad] : grads) all.emplace_back(grad);
+  return all.empty() ? scalar(0) : sqrt(sum_squares(all));
 }
 
 Tensor append_optimizer(const std::vector<ParamGrad>& grads, const Optimizer& optimizer) {

@@ -6,10 +6,30 @@
 namespace jerboa::wgsl {
 namespace {
 
-// Tensors of one arena share memory.
-std::pair<int, int> memory_of(const Program& program, int number) {
-  const Buffer& buffer = program.buffers[static_cast<std::size_t>(number)];
-  return buffer.where == Buffer::Where::arena ? std::pair(1, buffer.arena) : std::pair(0, number);
+using Places = std::vector<std::vector<std::pair<int, int>>>;
+
+// The places that each buffer takes up, as (what kind, number): tensors of one arena share theirs; of a buffer that
+// holds others side by side, each of them is a place of its own.
+Places places_of(const Program& program) {
+  constexpr int own_memory = 0, arena = 1, inside = 2;
+  const auto is_in_arena = [](const Buffer& buffer) { return buffer.where == Buffer::Where::arena; };
+  std::map<int, std::vector<std::pair<int, int>>> parts;  // by the arena, or by the buffer that they are within
+  for (std::size_t i = 0; i < program.buffers.size(); ++i)
+    if (const Buffer& buffer = program.buffers[i]; buffer.within >= 0)
+      parts[is_in_arena(buffer) ? -1 - buffer.arena : buffer.within].emplace_back(inside, static_cast<int>(i));
+  Places places;
+  for (std::size_t i = 0; i < program.buffers.size(); ++i) {
+    const Buffer& buffer = program.buffers[i];
+    const int number = static_cast<int>(i);
+    if (buffer.within >= 0) {
+      places.push_back({{inside, number}});
+      continue;
+    }
+    places.push_back({is_in_arena(buffer) ? std::pair(arena, buffer.arena) : std::pair(own_memory, number)});
+    if (const auto found = parts.find(is_in_arena(buffer) ? -1 - buffer.arena : number); found != parts.end())
+      places.back().insert(places.back().end(), found->second.begin(), found->second.end());
+  }
+  return places;
 }
 
 // The waves in which memory was last read and written.
@@ -21,18 +41,23 @@ struct LastUse {
 
 void order_steps(Program& program) {
   std::vector<GpuStep>& steps = program.gpu.steps;
+  const Places places = places_of(program);
   std::map<std::pair<int, int>, LastUse> last;
   std::vector<std::pair<int, std::size_t>> waves;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     int wave = 0;
     for (const GpuStep::Binding& binding : steps[i].bindings) {
-      const LastUse& use = last[memory_of(program, binding.buffer)];
-      wave = std::max({wave, use.written + 1, binding.written ? use.read + 1 : 0});
+      for (const auto& place : places[static_cast<std::size_t>(binding.buffer)]) {
+        const LastUse& use = last[place];
+        wave = std::max({wave, use.written + 1, binding.written ? use.read + 1 : 0});
+      }
     }
     for (const GpuStep::Binding& binding : steps[i].bindings) {
-      LastUse& use = last[memory_of(program, binding.buffer)];
-      use.read = std::max(use.read, wave);
-      if (binding.written) use.written = wave;
+      for (const auto& place : places[static_cast<std::size_t>(binding.buffer)]) {
+        LastUse& use = last[place];
+        use.read = std::max(use.read, wave);
+        if (binding.written) use.written = wave;
+      }
     }
     waves.emplace_back(wave, i);
   }

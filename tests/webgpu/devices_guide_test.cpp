@@ -55,11 +55,11 @@ TEST(DevicesGuide, Handles) {
   trainer.prepare(small_batch(0));
   Session& session = trainer.session();
   const auto find = [&] {
-    const WebGpuHandles handles = webgpu_handles(session.device().backend());  // instance, device, queue
-    auto* weights = static_cast<WGPUBuffer>(webgpu_buffer(*session.storage("tok.weight")));
-    const std::scoped_lock lock(*handles.mutex);  // while other threads use the device
+    const WebGpuHandles handles = webgpu_handles(session.device().backend());    // instance, device, queue
+    const WebGpuBuffer weights = webgpu_buffer(*session.storage("tok.weight"));  // buffer, offset, bytes
+    const std::scoped_lock lock(*handles.mutex);                                 // while other threads use the device
 
-    return std::pair(handles.device, weights);
+    return std::pair(handles.device, weights.buffer);
   };
   EXPECT_NE(find().first, nullptr);
   EXPECT_NE(find().second, nullptr);

@@ -115,7 +115,7 @@ TEST(WebGpuHandles, OtherCodeReadsAndWritesParameters) {
   const WebGpuHandles handles = webgpu_handles(session.device().backend());
   auto* const device = static_cast<WGPUDevice>(handles.device);
   auto* const queue = static_cast<WGPUQueue>(handles.queue);
-  auto* const weights = static_cast<WGPUBuffer>(webgpu_buffer(*session.storage("w")));
+  const WebGpuBuffer weights = webgpu_buffer(*session.storage("w"));
   const HostTensor before = session.download_param("w");
   {
     const std::scoped_lock lock(*handles.mutex);
@@ -127,7 +127,8 @@ TEST(WebGpuHandles, OtherCodeReadsAndWritesParameters) {
     dawn.QueueWriteBuffer(queue, own, 0, values, sizeof(values));
     const Handle<WGPUCommandEncoder> encoder{dawn.DeviceCreateCommandEncoder(device, nullptr),
                                              dawn.CommandEncoderRelease};
-    dawn.CommandEncoderCopyBufferToBuffer(encoder, own, 0, weights, 0, sizeof(values));
+    dawn.CommandEncoderCopyBufferToBuffer(encoder, own, 0, static_cast<WGPUBuffer>(weights.buffer),
+                                          static_cast<std::uint64_t>(weights.offset), sizeof(values));
     const Handle<WGPUCommandBuffer> commands{dawn.CommandEncoderFinish(encoder, nullptr), dawn.CommandBufferRelease};
     WGPUCommandBuffer list = commands;
     dawn.QueueSubmit(queue, 1, &list);

@@ -111,22 +111,22 @@ export class Gpu {
     return result;
   }
 
-  write(buffer: GPUBuffer, bytes: Uint8Array<ArrayBuffer>): void {
+  write(buffer: GPUBuffer, bytes: Uint8Array<ArrayBuffer>, offset = 0): void {
     const whole = bytes.length - (bytes.length % 4);
-    if (whole > 0) this.device.queue.writeBuffer(buffer, 0, bytes, 0, whole);
+    if (whole > 0) this.device.queue.writeBuffer(buffer, offset, bytes, 0, whole);
     if (whole === bytes.length) return;
     const rest = new Uint8Array(4);
     rest.set(bytes.subarray(whole));
-    this.device.queue.writeBuffer(buffer, whole, rest);
+    this.device.queue.writeBuffer(buffer, offset + whole, rest);
   }
 
   /** The bytes of a buffer as they are when the work submitted so far is done. */
-  async read(buffer: GPUBuffer, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
+  async read(buffer: GPUBuffer, bytes: number, offset = 0): Promise<Uint8Array<ArrayBuffer>> {
     const size = Math.max(4, wholeWords(bytes));
     const staging = this.device.createBuffer({ size, usage: GpuUsage.readback, label: "readback" });
     try {
       const encoder = this.device.createCommandEncoder();
-      encoder.copyBufferToBuffer(buffer, 0, staging, 0, size);
+      encoder.copyBufferToBuffer(buffer, offset, staging, 0, size);
       await this.validated("reading back", () => this.device.queue.submit([encoder.finish()]));
       return (await this.map(staging)).slice(0, bytes);
     } finally {

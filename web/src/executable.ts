@@ -10,6 +10,14 @@ function wholeWords(bytes: number): number {
   return Math.ceil(bytes / 4) * 4;
 }
 
+/** Where a parameter or state stands on the device. */
+export interface Place {
+  readonly buffer: GPUBuffer;
+  readonly offset: number;
+}
+
+export type Storage = (name: string) => Place;
+
 interface Dispatch {
   readonly pipeline: GPUComputePipeline;
   readonly bindings: GPUBindGroup;
@@ -19,6 +27,7 @@ interface Dispatch {
 export class Executable {
   private readonly memory: BufferSet;
   private buffers: GPUBuffer[] = [];
+  private offsets: number[] = []; // of each of them, where it begins
   private sizes: GPUBuffer | undefined;
   private sizesOffsets: number[] = [];
   private sizesBytes = 0;
@@ -36,7 +45,7 @@ export class Executable {
   }
 
   /** `storage` gives the memory of parameters and states. Nothing stays allocated where it throws. */
-  static async create(gpu: Gpu, entry: Entry, storage: (name: string) => GPUBuffer): Promise<Executable> {
+  static async create(gpu: Gpu, entry: Entry, storage: Storage): Promise<Executable> {
     const own = new Executable(gpu, entry);
     try {
       own.allocate(storage);
@@ -72,14 +81,16 @@ export class Executable {
     this.stagings.set(staging.size, free);
   }
 
-  private allocate(storage: (name: string) => GPUBuffer): void {
+  private allocate(storage: Storage): void {
     const { entry } = this;
     const arenas = entry.arenas.map((bytes, number) => {
       const holds = entry.buffers.find((buffer) => buffer.where === "arena" && buffer.arena === number);
       return this.memory.create(bytes, `the memory of ${holds?.name ?? "nothing"} and others in entry ${entry.name}`);
     });
-    this.buffers = entry.buffers.map((buffer) => {
-      if (buffer.where === "storage") return storage(buffer.name);
+    this.offsets = entry.buffers.map((buffer) => (buffer.where === "storage" ? storage(buffer.name).offset : buffer.offset));
+    this.buffers = entry.buffers.map((buffer, number) => {
+      if (buffer.where === "storage") return storage(buffer.name).buffer;
+      if (buffer.where === "pool") return poolMemory(entry, number, storage);
       if (buffer.where === "arena") return arenas[buffer.arena]!;
       const made = this.memory.create(buffer.bytes, buffer.name);
       if (buffer.constant !== undefined) this.gpu.write(made, new Uint8Array(buffer.constant));
@@ -94,7 +105,7 @@ export class Executable {
   }
 
   private place(binding: Binding): { buffer: GPUBuffer; offset: number } {
-    const offset = this.entry.buffers[binding.buffer]!.offset + binding.offset;
+    const offset = this.offsets[binding.buffer]! + binding.offset;
     return { buffer: this.buffers[binding.buffer]!, offset };
   }
 
@@ -162,7 +173,7 @@ export class Executable {
         const encoder = device.createCommandEncoder({ label: this.entry.name });
         this.encode(encoder);
         for (const own of places) {
-          const base = this.entry.buffers[own.readable.buffer]!.offset;
+          const base = this.offsets[own.readable.buffer]!;
           const from = this.buffers[own.readable.buffer]!;
           if (own.bytes > 0) encoder.copyBufferToBuffer(from, base + own.from, staging, own.staged, own.bytes);
         }
@@ -195,6 +206,11 @@ export class Executable {
     });
     pass?.end();
   }
+}
+
+// The session has put what is within a pool into one buffer.
+function poolMemory(entry: Entry, pool: number, storage: Storage): GPUBuffer {
+  return storage(entry.buffers.find((buffer) => buffer.pool === pool)!.name).buffer;
 }
 
 // The words of a buffer that hold a strided tensor, from its first element to its last.

@@ -5,7 +5,7 @@ import { type JsonObject, asFlag, asIndex, asList, asNumber, asObject, asText, p
 import { splitHeader } from "./safetensors.js";
 import { type DType, byteCount, dtypes } from "./tensor.js";
 
-// A program file: "JERBOAP3", the length of a JSON header as 8 bytes, the header, the constants' bytes. Of the header
+// A program file: "JERBOAP4", the length of a JSON header as 8 bytes, the header, the constants' bytes. Of the header
 // a GPU host reads the storage, the buffers and the steps; the kernels behind them are for other hosts.
 
 /** A parameter or state that entries share and that stays between runs. */
@@ -31,15 +31,18 @@ export interface Readable extends Port {
   readonly strides: readonly Dim[];
 }
 
-export type BufferPlace = "storage" | "input" | "constant" | "arena";
+/** A pool holds parameters or states side by side; those are buffers within it. */
+export type BufferPlace = "storage" | "input" | "constant" | "arena" | "pool";
 export interface ProgramBuffer {
   readonly where: BufferPlace;
   readonly name: string;
   readonly constant: Uint8Array | undefined;
   readonly arena: number;
-  /** In the arena. */
+  /** In the arena or pool. */
   readonly offset: number;
   readonly bytes: number;
+  /** The pool that a parameter or state stands in, or -1. */
+  readonly pool: number;
 }
 
 export interface Binding {
@@ -81,8 +84,8 @@ export interface ProgramFile {
   readonly entries: readonly Entry[];
 }
 
-const magic = "JERBOAP3";
-const places: readonly BufferPlace[] = ["storage", "input", "constant", "arena"];
+const magic = "JERBOAP4";
+const places: readonly BufferPlace[] = ["storage", "input", "constant", "arena", "pool"];
 const initKinds = ["constant", "normal", "uniform"] as const;
 
 function asDType(value: unknown, what: string): DType {
@@ -128,7 +131,7 @@ class Reader {
     return this.blobs.subarray(offset, offset + bytes);
   }
 
-  private buffer(value: unknown, arenas: readonly number[], constants: readonly Uint8Array[]): ProgramBuffer {
+  private buffer(value: unknown, arenas: readonly number[], constants: readonly Uint8Array[], count: number): ProgramBuffer {
     const row = asObject(value, "a buffer");
     const name = asText(row["name"], "a buffer's name");
     const where = places[asIndex(row["where"], `${name}: where`, places.length)]!;
@@ -137,12 +140,17 @@ class Reader {
       const arena = asIndex(row["arena"], `${name}: arena`, arenas.length);
       const offset = asIndex(row["offset"], `${name}: offset`);
       if (offset + bytes > arenas[arena]!) throw new FileError(`${name} stands outside its arena`);
-      return { where, name, constant: undefined, arena, offset, bytes };
+      return { where, name, constant: undefined, arena, offset, bytes, pool: -1 };
     }
-    if (where !== "constant") return { where, name, constant: undefined, arena: -1, offset: 0, bytes };
+    if (where === "storage") {
+      const pool = asIndex(row["within"], `${name}: within`, count, -1);
+      const offset = pool < 0 ? 0 : asIndex(row["inside"], `${name}: inside`);
+      return { where, name, constant: undefined, arena: -1, offset, bytes, pool };
+    }
+    if (where !== "constant") return { where, name, constant: undefined, arena: -1, offset: 0, bytes, pool: -1 };
     const constant = constants[asIndex(row["constant"], `${name}: constant`, constants.length)]!;
     if (constant.length !== bytes) throw new FileError(`${name} does not fit what it holds`);
-    return { where, name, constant, arena: -1, offset: 0, bytes };
+    return { where, name, constant, arena: -1, offset: 0, bytes, pool: -1 };
   }
 
   private readable(value: unknown, buffers: readonly ProgramBuffer[]): Readable {
@@ -171,7 +179,7 @@ class Reader {
         written: asFlag(own["written"], `${label}: written`),
       };
       const buffer = buffers[binding.buffer]!;
-      const there = buffer.where === "arena" ? arenas[buffer.arena]! : buffer.bytes;
+      const there = buffer.where === "arena" ? arenas[buffer.arena]! : (buffers[buffer.pool] ?? buffer).bytes;
       if (buffer.offset + binding.offset + binding.bytes > allocated(there))
         throw new FileError(`${label}: ${buffer.name} is bound beyond its end`);
       return binding;
@@ -197,8 +205,12 @@ class Reader {
     const inputs = list(row, "inputs").map((item) => this.port(item));
     const arenas = list(program, "arenas").map((bytes) => asIndex(bytes, `${name}: an arena`));
     const constants = list(row, "constants").map((item) => this.constant(item));
-    const buffers = list(program, "buffers").map((item) => this.buffer(item, arenas, constants));
+    const rows = list(program, "buffers");
+    const buffers = rows.map((item) => this.buffer(item, arenas, constants, rows.length));
     for (const buffer of buffers) {
+      const pool = buffers[buffer.pool];
+      if (pool !== undefined && (pool.where !== "pool" || buffer.offset % 256 !== 0 || buffer.offset + buffer.bytes > pool.bytes))
+        throw new FileError(`${name}: ${buffer.name} does not stand inside ${pool.name}`);
       const kept = storage.get(buffer.name);
       if (buffer.where === "storage" && (kept === undefined || byteCount(kept.dtype, kept.shape) !== buffer.bytes))
         throw new FileError(`${name}: ${buffer.name} does not fit what the storage holds`);

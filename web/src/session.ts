@@ -1,7 +1,7 @@
 import { BufferSet, type Gpu } from "./device.js";
 import { type Dim, type SymbolValues, evaluateShape } from "./dim.js";
 import { FileError, ShapeError, UsageError, listed } from "./errors.js";
-import { Executable } from "./executable.js";
+import { Executable, type Place } from "./executable.js";
 import { initialValues } from "./initialize.js";
 import type { Entry, PersistentTensor, Port, ProgramFile } from "./program_file.js";
 import type { RunResult } from "./result.js";
@@ -24,9 +24,8 @@ export interface RunOptions {
 /** An input: a tensor, or its elements alone where the program fixes the shape. */
 export type Input = Tensor | TensorData;
 
-interface Slot {
+interface Slot extends Place {
   readonly tensor: PersistentTensor;
-  readonly memory: GPUBuffer;
 }
 
 const statePrefix = "jerboa.state/";
@@ -51,14 +50,18 @@ export class Session {
     const session = new Session(gpu);
     try {
       gpu.check();
+      const pooled = poolPlaces(entries, session.memory);
       for (const tensor of file.storage) {
-        const memory = session.memory.create(byteCount(tensor.dtype, tensor.shape), tensor.name);
-        session.slots.set(tensor.name, { tensor, memory });
+        const place = pooled.get(tensor.name) ?? {
+          buffer: session.memory.create(byteCount(tensor.dtype, tensor.shape), tensor.name),
+          offset: 0,
+        };
+        session.slots.set(tensor.name, { tensor, buffer: place.buffer, offset: place.offset });
       }
       await session.memory.check();
       session.reset(options.seed ?? 0);
       if (options.parameters !== undefined) session.load(options.parameters);
-      const find = (name: string) => session.slots.get(name)!.memory;
+      const find = (name: string) => session.slots.get(name)!;
       const made = await Promise.allSettled(entries.map((entry) => Executable.create(gpu, entry, find)));
       for (const own of made) if (own.status === "fulfilled") session.executables.set(own.value.entry.name, own.value);
       const failed = made.find((own) => own.status === "rejected");
@@ -104,14 +107,18 @@ export class Session {
   upload(values: ReadonlyMap<string, Tensor>): void {
     this.check();
     for (const [name, own] of values) checkFits(this.slot(name).tensor, own);
-    for (const [name, own] of values) this.gpu.write(this.slots.get(name)!.memory, bytesOf(own.data));
+    for (const [name, own] of values) {
+      const { buffer, offset } = this.slots.get(name)!;
+      this.gpu.write(buffer, bytesOf(own.data), offset);
+    }
   }
 
   /** A parameter or state as it is when the runs so far are done. */
   async download(name: string): Promise<Tensor> {
     this.check();
-    const { tensor, memory } = this.slot(name);
-    return fromBytes(tensor.dtype, tensor.shape, await this.gpu.read(memory, byteCount(tensor.dtype, tensor.shape)));
+    const { tensor, buffer, offset } = this.slot(name);
+    const bytes = await this.gpu.read(buffer, byteCount(tensor.dtype, tensor.shape), offset);
+    return fromBytes(tensor.dtype, tensor.shape, bytes);
   }
 
   async downloadParameters(): Promise<Map<string, Tensor>> {
@@ -161,9 +168,9 @@ export class Session {
   reset(seed: number | bigint = this.seed): void {
     this.check();
     this.seed = BigInt.asUintN(64, BigInt(seed));
-    for (const { tensor, memory } of this.slots.values()) {
+    for (const { tensor, buffer, offset } of this.slots.values()) {
       const values = initialValues(tensor.name, tensor.dtype, tensor.shape, tensor.init, this.seed);
-      this.gpu.write(memory, bytesOf(values.data));
+      this.gpu.write(buffer, bytesOf(values.data), offset);
     }
   }
 
@@ -266,4 +273,26 @@ function asTensor(entry: Entry, port: Port, given: Input): Tensor {
   } catch {
     throw new UsageError(`entry ${entry.name}: input ${port.name} is ${shapeOf(port)}, so it must be given with its shape`);
   }
+}
+
+// Buffers for parameters and states that an entry wants side by side, and where each of them stands.
+function poolPlaces(entries: readonly Entry[], memory: BufferSet): Map<string, Place> {
+  const places = new Map<string, Place>();
+  const known = new Set<string>();
+  for (const entry of entries) {
+    entry.buffers.forEach((pool, number) => {
+      if (pool.where !== "pool") return;
+      const members = entry.buffers.filter((buffer) => buffer.pool === number);
+      const layout = JSON.stringify([pool.bytes, members.map((own) => [own.name, own.offset]).sort()]);
+      if (known.has(layout)) return; // another entry wants the same
+      known.add(layout);
+      const buffer = memory.create(pool.bytes, pool.name);
+      for (const own of members) {
+        if (places.has(own.name))
+          throw new FileError(`the entries of the program want ${own.name} in different places; choose some with \`entries\``);
+        places.set(own.name, { buffer, offset: own.offset });
+      }
+    });
+  }
+  return places;
 }

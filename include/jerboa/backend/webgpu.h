@@ -56,8 +56,13 @@ struct WebGpuHandles {
   std::mutex* mutex = nullptr;  ///< to hold around calls of the library while other threads use the device
 };
 WebGpuHandles webgpu_handles(const Backend& backend);
-/// The WGPUBuffer of a parameter or state (Session::storage), for storage bindings and copies from and to it.
-void* webgpu_buffer(const DeviceTensor& tensor);
+/// Where a parameter or state stands (Session::storage), for storage bindings and copies from and to it. Compiling
+/// another entry may move it.
+struct WebGpuBuffer {
+  void* buffer = nullptr;  ///< WGPUBuffer
+  std::int64_t offset = 0, bytes = 0;
+};
+WebGpuBuffer webgpu_buffer(const DeviceTensor& tensor);
 
 /// For tests: makes the device behave as if its driver had crashed.
 void force_device_loss(Backend& backend);

@@ -29,6 +29,7 @@ enum class Lowering : std::uint8_t {
   View,
   Map,
   Reduce,
+  Total,
   Scan,
   Sort,
   Template,

@@ -23,6 +23,7 @@ struct Target {
   bool fuse = true;                    ///< off: one kernel a node, to compare against
   bool recompute = true;               ///< off: nothing is computed again to save memory, to compare against
   bool plan = true;                    ///< off: every tensor has memory of its own, to compare against
+  bool pool_updates = false;           ///< updates that are alike become one dispatch over tensors side by side
   // Of GPUs:
   int max_workgroups = 65535;  ///< in each dimension of a dispatch
   int max_invocations = 256;   ///< threads of a workgroup
@@ -124,19 +125,32 @@ struct KernelSpec {
 /// Which of its bindings a kernel writes.
 std::vector<bool> written_bindings(const KernelSpec& kernel);
 
+struct Program;
+
 /// Memory that a program's kernels bind.
 struct Buffer {
-  enum class Where : std::uint8_t { storage, input, constant, arena };
+  enum class Where : std::uint8_t {
+    storage,
+    input,
+    constant,
+    arena,
+    pool  ///< storage of several tensors side by side, which are buffers within it
+  };
   Where where = Where::arena;
   std::string name;   ///< of storage and inputs; else what it holds, for reports
   int constant = -1;  ///< index into constants
   DType dtype = DType::f32;
   Dim elements = 0;
   int arena = 0;
-  std::int64_t offset = 0;  ///< in the arena, bytes
+  std::int64_t offset = 0;  ///< in the arena or pool, bytes
   std::int64_t bytes = 0;   ///< at the symbols' bounds
   int first = 0, last = 0;  ///< dispatches that use it
+  int within = -1;          ///< the buffer that it is a part of: a pool, or one of the same arena
+  std::int64_t inside = 0;  ///< its place there, bytes
 };
+
+/// The buffer itself, or the one that it is within.
+int root_of(const Program& program, int buffer);
 
 /// Kernels that run at the same time: none of them reads what another of them writes.
 struct Dispatch {

@@ -124,6 +124,8 @@ Tensor max(Operand x, Axes axes = {}, bool keepdims = false);
 Tensor min(Operand x, Axes axes = {}, bool keepdims = false);
 Tensor argmax(Operand x, int axis = -1, bool keepdims = false);
 Tensor all_finite(Operand x);
+/// The squares of all elements of all tensors, added up: what a global norm is the root of.
+Tensor sum_squares(const std::vector<Operand>& tensors);
 Tensor cumsum(Operand x, int axis = -1, bool reverse = false);
 struct TopK {
   Tensor values, indices;

@@ -259,6 +259,9 @@ class CpuBackend final : public Backend {
     return load(lower(graph, options_.target), storage);
   }
   std::unique_ptr<Executable> load(const Program& program, const FindStorage& storage) override {
+    for (const Buffer& buffer : program.buffers)
+      if (buffer.where == Buffer::Where::pool)
+        throw UsageError("this program was compiled for WebGPU, where tensors share memory; compile it for the CPU");
     return std::make_unique<CpuExecutable>(program, storage, workers_, options_);
   }
 

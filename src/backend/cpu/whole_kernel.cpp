@@ -12,6 +12,7 @@
 #include "backend/cpu/scan.h"
 #include "backend/cpu/scatter.h"
 #include "backend/cpu/sort.h"
+#include "backend/cpu/sum_squares.h"
 #include "lower/whole_ops.h"
 
 namespace jerboa::cpu {
@@ -243,6 +244,14 @@ Lines lines_along(const BoundTensor& tensor, int given) {
     if (i > axis) lines.inner *= tensor.sizes[i];
   }
   return lines;
+}
+
+template <>
+void run_whole<Op::sum_squares>(WholeCall& call) {
+  std::vector<Floats> tensors;
+  for (std::size_t i = 0; i < call.operands(); ++i)
+    tensors.push_back({call.contiguous(i), element_count(call.operand(i).sizes)});
+  *call.contiguous_result(0) = sum_squares(tensors, call.pool());
 }
 
 template <>

@@ -30,6 +30,7 @@ class WholeCall {
   }
   const BoundTensor& operand(std::size_t i) const { return operands_[i]; }
   const BoundTensor& result(std::size_t i) const { return results_[i]; }
+  std::size_t operands() const { return operands_.size(); }
   std::size_t results() const { return results_.size(); }
   ThreadPool& pool() const { return workers_.pool; }
 

@@ -285,6 +285,7 @@ void GpuDevice::make_target(const WebGpuOptions& options) {
     const Target& wanted = *options.target;
     target.fuse = wanted.fuse;
     target.plan = wanted.plan;
+    target.pool_updates = wanted.pool_updates;
     target.max_buffer_bytes = std::min(target.max_buffer_bytes, wanted.max_buffer_bytes);
     target.max_binding_bytes = std::min(target.max_binding_bytes, wanted.max_binding_bytes);
     target.max_bindings = std::min(target.max_bindings, wanted.max_bindings);

@@ -21,6 +21,7 @@ GpuExecutable::GpuExecutable(std::shared_ptr<GpuDevice> device, Program program,
   try {
     device_->check();
     allocate(storage);
+    place_storage();
     compile();
     make_bind_groups();
     device_->check();
@@ -64,9 +65,10 @@ void GpuExecutable::allocate(const FindStorage& storage) {
     arenas_.push_back(owned_.back());
   }
   for (const Buffer& buffer : program_.buffers) {
-    if (buffer.where == Buffer::Where::storage) {
-      storage_.push_back(std::static_pointer_cast<GpuTensor>(storage(buffer.name)));
-      buffers_.push_back(storage_.back()->buffer());
+    const bool kept = buffer.where == Buffer::Where::storage;
+    storage_.push_back(kept ? std::static_pointer_cast<GpuTensor>(storage(buffer.name)) : nullptr);
+    if (kept || buffer.where == Buffer::Where::pool) {
+      buffers_.push_back(nullptr);  // place_storage says where
       continue;
     }
     if (buffer.where == Buffer::Where::arena) {
@@ -80,6 +82,7 @@ void GpuExecutable::allocate(const FindStorage& storage) {
       device_->write(owned_.back(), 0, bytes.data(), static_cast<std::int64_t>(bytes.size()));
     }
   }
+  find_pools();
   steps_.resize(program_.gpu.steps.size());
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     if (program_.gpu.steps[i].sizes.empty()) continue;
@@ -89,6 +92,67 @@ void GpuExecutable::allocate(const FindStorage& storage) {
   }
   if (sizes_bytes_ > 0)
     sizes_ = device_->create_buffer(sizes_bytes_, WGPUBufferUsage_Uniform | WGPUBufferUsage_CopyDst, "sizes");
+}
+
+void GpuExecutable::find_pools() {
+  for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
+    if (program_.buffers[i].where != Buffer::Where::pool) continue;
+    Pool pool{i, {}};
+    for (std::size_t k = 0; k < program_.buffers.size(); ++k)
+      if (program_.buffers[k].within == static_cast<int>(i))
+        pool.members.emplace_back(storage_[k], program_.buffers[k].inside);
+    pools_.push_back(std::move(pool));
+  }
+}
+
+// Storage is a session's, and other programs over it may have other wishes: whoever runs puts it where it needs it.
+void GpuExecutable::place_storage() {
+  for (const Pool& pool : pools_) place(pool);
+  part_readers_from_writers();
+  moves_.clear();
+  for (std::size_t i = 0; i < storage_.size(); ++i) {
+    moves_.push_back(storage_[i] ? storage_[i]->moves() : 0);
+    if (storage_[i]) buffers_[i] = storage_[i]->buffer();
+  }
+}
+
+// Holds no memory itself: the last tensor that leaves one lets go of it.
+void GpuExecutable::place(const Pool& pool) {
+  const Buffer& whole = program_.buffers[pool.buffer];
+  const GpuMemory* there = pool.members.front().first->memory().get();
+  const bool placed =
+      there->bytes() == whole.bytes && std::all_of(pool.members.begin(), pool.members.end(), [&](const auto& member) {
+        return member.first->memory().get() == there && member.first->offset() == member.second;
+      });
+  if (!placed) {
+    const auto fresh = std::make_shared<GpuMemory>(device_, whole.bytes, whole.name);
+    for (const auto& [tensor, offset] : pool.members) tensor->move_to(fresh, offset);
+  }
+  buffers_[pool.buffer] = pool.members.front().first->buffer();
+}
+
+// No dispatch may bind one buffer for reading and for writing, which another program's pool could lead to.
+void GpuExecutable::part_readers_from_writers() {
+  for (const GpuStep& step : program_.gpu.steps)
+    for (const auto& written : step.bindings)
+      for (const auto& read : step.bindings) {
+        const auto& own = storage_[static_cast<std::size_t>(read.buffer)];
+        const auto& other = storage_[static_cast<std::size_t>(written.buffer)];
+        if (!written.written || read.written || !own || !other || own == other || own->memory() != other->memory())
+          continue;
+        own->move_to(std::make_shared<GpuMemory>(device_, own->bytes(), own->name()), 0);
+      }
+}
+
+bool GpuExecutable::was_moved() const {
+  for (std::size_t i = 0; i < storage_.size(); ++i)
+    if (storage_[i] && storage_[i]->moves() != moves_[i]) return true;
+  return false;
+}
+
+std::int64_t GpuExecutable::start_of(int buffer) const {
+  const auto number = static_cast<std::size_t>(buffer);
+  return storage_[number] ? storage_[number]->offset() : program_.buffers[number].offset;
 }
 
 void GpuExecutable::compile() {
@@ -115,12 +179,10 @@ void GpuExecutable::make_bind_groups() {
     if (step.shader < 0) continue;
     std::vector<WGPUBindGroupEntry> entries;
     for (const auto& binding : step.bindings) {
-      const Buffer& buffer = program_.buffers[static_cast<std::size_t>(binding.buffer)];
       WGPUBindGroupEntry entry{};
       entry.binding = static_cast<std::uint32_t>(entries.size());
       entry.buffer = buffers_[static_cast<std::size_t>(binding.buffer)];
-      entry.offset =
-          static_cast<std::uint64_t>((buffer.where == Buffer::Where::arena ? buffer.offset : 0) + binding.offset);
+      entry.offset = static_cast<std::uint64_t>(start_of(binding.buffer) + binding.offset);
       entry.size = static_cast<std::uint64_t>(std::max<std::int64_t>(16, whole_words(binding.bytes)));
       entries.push_back(entry);
     }
@@ -198,8 +260,7 @@ void GpuExecutable::encode_step(std::size_t number, WGPUCommandEncoder encoder, 
     end_pass(pass);
     const auto &from = step.bindings[0], &to = step.bindings[1];
     const auto offset = [&](const GpuStep::Binding& binding) {
-      const Buffer& buffer = program_.buffers[static_cast<std::size_t>(binding.buffer)];
-      return static_cast<std::uint64_t>((buffer.where == Buffer::Where::arena ? buffer.offset : 0) + binding.offset);
+      return static_cast<std::uint64_t>(start_of(binding.buffer) + binding.offset);
     };
     dawn.CommandEncoderCopyBufferToBuffer(encoder, buffers_[static_cast<std::size_t>(from.buffer)], offset(from),
                                           buffers_[static_cast<std::size_t>(to.buffer)], offset(to),
@@ -230,8 +291,7 @@ void GpuExecutable::copy_results(WGPUCommandEncoder encoder, Recording& recordin
   const Wanted& wanted = recording.wanted;
   const auto keep = [&](const Readable& readable) {
     Readback readback(readable, wanted.symbols, *readbacks_);
-    const Buffer& buffer = program_.buffers[static_cast<std::size_t>(readable.buffer)];
-    const std::int64_t base = buffer.where == Buffer::Where::arena ? buffer.offset : 0;
+    const std::int64_t base = start_of(readable.buffer);
     if (readback.bytes > 0)
       device_->dawn().CommandEncoderCopyBufferToBuffer(encoder, buffers_[static_cast<std::size_t>(readable.buffer)],
                                                        static_cast<std::uint64_t>(base + readback.from),
@@ -281,6 +341,11 @@ void GpuExecutable::record_next(const Wanted& wanted) {
 std::unique_ptr<RunResults> GpuExecutable::run(const RunRequest& request) {
   const std::scoped_lock lock(device_->mutex());
   device_->check();
+  if (was_moved()) {
+    forget_next();
+    place_storage();
+    make_bind_groups();
+  }
   const Wanted wanted{request.symbols, request.captures};
   set_symbols(wanted.symbols);
   if (sentinel_) fill_arenas();
@@ -299,7 +364,7 @@ MemoryReport GpuExecutable::memory_report() const {
   MemoryReport report;
   for (const Buffer& buffer : program_.buffers) {
     if (buffer.where == Buffer::Where::storage) report.persistent += buffer.bytes;
-    if (buffer.where == Buffer::Where::arena)
+    if (buffer.where == Buffer::Where::arena && buffer.within < 0)
       report.tensors.push_back({buffer.name, buffer.bytes, buffer.offset, buffer.first, buffer.last});
   }
   report.activations = planned_bytes();

@@ -47,7 +47,19 @@ class GpuExecutable final : public Executable {
     Readbacks results;
   };
 
+  // Parameters or states that stand side by side in a buffer of the program.
+  struct Pool {
+    std::size_t buffer = 0;
+    std::vector<std::pair<std::shared_ptr<GpuTensor>, std::int64_t>> members;  // with their places
+  };
+
   void allocate(const FindStorage& storage);
+  void find_pools();
+  void place_storage();
+  void place(const Pool& pool);
+  void part_readers_from_writers();
+  bool was_moved() const;
+  std::int64_t start_of(int buffer) const;
   void release();
   void compile();
   void make_bind_groups();
@@ -70,8 +82,10 @@ class GpuExecutable final : public Executable {
   Program program_;
   std::optional<float> sentinel_;
   std::vector<Handle<WGPUBuffer>> owned_;            // inputs, constants, arenas
-  std::vector<std::shared_ptr<GpuTensor>> storage_;  // kept alive
-  std::vector<WGPUBuffer> buffers_;                  // of each Program::buffers
+  std::vector<std::shared_ptr<GpuTensor>> storage_;  // of each Program::buffers that is one; else null
+  std::vector<int> moves_;                           // of each of them, when bind groups were made
+  std::vector<Pool> pools_;
+  std::vector<WGPUBuffer> buffers_;  // of each Program::buffers
   std::vector<WGPUBuffer> arenas_;
   Handle<WGPUBuffer> sizes_;
   std::int64_t sizes_bytes_ = 0;

@@ -2,42 +2,68 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <utility>
 
 namespace jerboa::webgpu {
+namespace {
 
-GpuTensor::GpuTensor(std::shared_ptr<GpuDevice> device, DType dtype, const Sizes& sizes, const std::string& name)
-    : device_(std::move(device)), dtype_(dtype), sizes_(sizes), bytes_((element_count(sizes) * bits(dtype) + 7) / 8) {
-  const std::scoped_lock lock(device_->mutex());
-  buffer_ = device_->create_buffer(bytes_, storage_usage,
-                                   fmt::format("{} ({}{})", name, jerboa::name(dtype), to_string(sizes)));
+// Copies whole words from one buffer to another.
+void copy(GpuDevice& device, WGPUBuffer from, std::int64_t from_offset, WGPUBuffer to, std::int64_t to_offset,
+          std::int64_t bytes) {
+  const Dawn& dawn = device.dawn();
+  const Handle<WGPUCommandEncoder> encoder{dawn.DeviceCreateCommandEncoder(device.device(), nullptr),
+                                           dawn.CommandEncoderRelease};
+  dawn.CommandEncoderCopyBufferToBuffer(encoder, from, static_cast<std::uint64_t>(from_offset), to,
+                                        static_cast<std::uint64_t>(to_offset),
+                                        static_cast<std::uint64_t>(whole_words(bytes)));
+  const Handle<WGPUCommandBuffer> commands{dawn.CommandEncoderFinish(encoder, nullptr), dawn.CommandBufferRelease};
+  WGPUCommandBuffer list = commands;
+  dawn.QueueSubmit(device.queue(), 1, &list);
 }
 
-GpuTensor::~GpuTensor() {
+}  // namespace
+
+GpuMemory::GpuMemory(std::shared_ptr<GpuDevice> device, std::int64_t bytes, const std::string& name)
+    : device_(std::move(device)), bytes_(bytes), buffer_(device_->create_buffer(bytes, storage_usage, name)) {}
+
+GpuMemory::~GpuMemory() {
+  if (buffer_ == nullptr) return;
   const std::scoped_lock lock(device_->mutex());
   buffer_ = {};
 }
 
+GpuTensor::GpuTensor(std::shared_ptr<GpuDevice> device, DType dtype, const Sizes& sizes, const std::string& name)
+    : device_(std::move(device)),
+      dtype_(dtype),
+      sizes_(sizes),
+      name_(fmt::format("{} ({}{})", name, jerboa::name(dtype), to_string(sizes))),
+      bytes_((element_count(sizes) * bits(dtype) + 7) / 8) {
+  const std::scoped_lock lock(device_->mutex());
+  memory_ = std::make_shared<GpuMemory>(device_, bytes_, name_);
+}
+
 void GpuTensor::upload(const HostTensor& values) {
   const std::scoped_lock lock(device_->mutex());
-  device_->write(buffer_, 0, values.bytes().data(), bytes_);
+  device_->write(buffer(), offset_, values.bytes().data(), bytes_);
   device_->check();
 }
 
 HostTensor GpuTensor::download() const {
   const std::scoped_lock lock(device_->mutex());
-  const Dawn& dawn = device_->dawn();
   const Handle<WGPUBuffer> readback = device_->create_buffer(bytes_, readback_usage, "readback");
-  const Handle<WGPUCommandEncoder> encoder{dawn.DeviceCreateCommandEncoder(device_->device(), nullptr),
-                                           dawn.CommandEncoderRelease};
-  dawn.CommandEncoderCopyBufferToBuffer(encoder, buffer_, 0, readback, 0,
-                                        static_cast<std::uint64_t>(whole_words(bytes_)));
-  const Handle<WGPUCommandBuffer> commands{dawn.CommandEncoderFinish(encoder, nullptr), dawn.CommandBufferRelease};
-  WGPUCommandBuffer list = commands;
-  dawn.QueueSubmit(device_->queue(), 1, &list);
+  copy(*device_, buffer(), offset_, readback, 0, bytes_);
   HostTensor values(dtype_, sizes_);
   const std::vector<std::byte> bytes = device_->read(readback, bytes_);
   std::copy(bytes.begin(), bytes.end(), values.bytes().begin());
   return values;
+}
+
+void GpuTensor::move_to(std::shared_ptr<GpuMemory> memory, std::int64_t offset) {
+  if (bytes_ > 0) copy(*device_, buffer(), offset_, memory->buffer(), offset, bytes_);
+  if (memory_.use_count() == 1) memory_->release();
+  memory_ = std::move(memory);
+  offset_ = offset;
+  ++moves_;
 }
 
 }  // namespace jerboa::webgpu

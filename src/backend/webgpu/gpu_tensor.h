@@ -16,21 +16,48 @@ inline constexpr WGPUBufferUsage readback_usage = WGPUBufferUsage_MapRead | WGPU
 /// Copies and bindings are of whole words.
 constexpr std::int64_t whole_words(std::int64_t bytes) { return (bytes + 3) / 4 * 4; }
 
-/// Memory of a parameter or state on the device.
+/// A buffer that one or several parameters and states share. It is made while the device is the caller's alone.
+class GpuMemory {
+ public:
+  GpuMemory(std::shared_ptr<GpuDevice> device, std::int64_t bytes, const std::string& name);
+  ~GpuMemory();
+  /// Lets go of the buffer while the device is the caller's alone; else it goes with the object, which waits for that.
+  void release() { buffer_ = {}; }
+  WGPUBuffer buffer() const { return buffer_; }
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  std::shared_ptr<GpuDevice> device_;
+  std::int64_t bytes_;
+  Handle<WGPUBuffer> buffer_;
+};
+
+/// A parameter or state on the device.
 class GpuTensor final : public DeviceTensor {
  public:
   GpuTensor(std::shared_ptr<GpuDevice> device, DType dtype, const Sizes& sizes, const std::string& name);
-  ~GpuTensor() override;
   void upload(const HostTensor& values) override;
   HostTensor download() const override;
-  WGPUBuffer buffer() const { return buffer_; }
+
+  const std::string& name() const { return name_; }
+  const std::shared_ptr<GpuMemory>& memory() const { return memory_; }
+  WGPUBuffer buffer() const { return memory_->buffer(); }
+  std::int64_t offset() const { return offset_; }
+  std::int64_t bytes() const { return bytes_; }
+  /// How often it was moved: what was made for its place is out of date when this has changed.
+  int moves() const { return moves_; }
+  /// Puts it elsewhere, values and all, while the device is the caller's alone.
+  void move_to(std::shared_ptr<GpuMemory> memory, std::int64_t offset);
 
  private:
   std::shared_ptr<GpuDevice> device_;
   DType dtype_;
   Sizes sizes_;
+  std::string name_;
   std::int64_t bytes_;
-  Handle<WGPUBuffer> buffer_;
+  std::shared_ptr<GpuMemory> memory_;
+  std::int64_t offset_ = 0;
+  int moves_ = 0;
 };
 
 }  // namespace jerboa::webgpu

@@ -57,10 +57,10 @@ WebGpuHandles webgpu_handles(const Backend& backend) {
   return {device.instance(), device.device(), device.queue(), &device.mutex()};
 }
 
-void* webgpu_buffer(const DeviceTensor& tensor) {
+WebGpuBuffer webgpu_buffer(const DeviceTensor& tensor) {
   const auto* own = dynamic_cast<const webgpu::GpuTensor*>(&tensor);
   if (own == nullptr) throw UsageError("this tensor is not on a WebGPU device");
-  return own->buffer();
+  return {own->buffer(), own->offset(), own->bytes()};
 }
 
 void force_device_loss(Backend& backend) { as_webgpu(backend).device().lose(); }

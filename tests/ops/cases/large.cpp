@@ -53,6 +53,7 @@ std::vector<Case> large_cases_of(Op op) {
     case Op::rms_norm: return {{{any({5, 515}), any({515})}, EpsAttrs{1e-6}}};
     case Op::cross_entropy:
       return {{{any({5, long_line}), whole(0, long_line - 1, {5}), absent()}, CrossEntropyAttrs{}}};
+    case Op::sum_squares: return {{{any({129, 67}), any({9001}), any({3})}}};
     case Op::cumsum:
       return {{{any({3, long_line})}, CumsumAttrs{1, false}}, {{any({long_line, 3})}, CumsumAttrs{0, true}}};
     case Op::top_k: return {{{apart({3, long_line})}, TopKAttrs{17, -1}}};

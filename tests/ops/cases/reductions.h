@@ -58,6 +58,11 @@ CASES(argmax) {
           {{apart({1})}, ArgmaxAttrs{0, false}}};
 }
 CASES(all_finite) { return {{{any({3, 5})}}, {{any({})}}, {{any({0})}}, {{any({T})}}}; }
+CASES(sum_squares) {
+  std::vector<Draw> many;
+  for (int i = 0; i < 21; ++i) many.push_back(any({i % 4 + 1, 3}));
+  return {{{any({3, 5}), any({7}), any({})}}, {{any({0}), any({2, 2})}}, {{any({T, 3}), any({4})}}, {many}};
+}
 CASES(cumsum) {
   return {{{any({3, 8})}, CumsumAttrs{1, false}},
           {{any({3, 8})}, CumsumAttrs{0, true}},

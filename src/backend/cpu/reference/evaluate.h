@@ -34,7 +34,7 @@ void evaluate(const Call& call) = delete;
 #define EVALUATION(op) template <> void evaluate<Op::op>(const Call& call);
 EVALUATION(arange) EVALUATION(random)
 EVALUATION(clamp) EVALUATION(gelu) EVALUATION(pow) EVALUATION(cast) EVALUATION(where)
-EVALUATION(sum) EVALUATION(max) EVALUATION(min) EVALUATION(argmax) EVALUATION(all_finite) EVALUATION(cumsum)
+EVALUATION(sum) EVALUATION(max) EVALUATION(min) EVALUATION(argmax) EVALUATION(all_finite) EVALUATION(sum_squares) EVALUATION(cumsum)
 EVALUATION(top_k) EVALUATION(argsort)
 EVALUATION(reshape) EVALUATION(transpose) EVALUATION(broadcast_to) EVALUATION(slice) EVALUATION(concat) EVALUATION(pad)
 EVALUATION(embedding) EVALUATION(embedding_grad) EVALUATION(take_along_axis) EVALUATION(scatter)

@@ -95,6 +95,14 @@ void evaluate<Op::all_finite>(const Call& call) {
 }
 
 template <>
+void evaluate<Op::sum_squares>(const Call& call) {
+  double total = 0;
+  for (const Value* operand : call.inputs)
+    for (const double x : operand->data) total += x * x;
+  call.out().data[0] = total;
+}
+
+template <>
 void evaluate<Op::cumsum>(const Call& call) {
   const auto& attrs = call.as<CumsumAttrs>();
   const Value& x = call.in(0);

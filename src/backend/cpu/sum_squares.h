@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/cpu/thread_pool.h"
+
+namespace jerboa::cpu {
+
+struct Floats {
+  const float* data = nullptr;
+  std::int64_t count = 0;
+};
+
+/// The squares of all elements of all tensors, added up in an order that depends on their sizes alone.
+float sum_squares(const std::vector<Floats>& tensors, ThreadPool& pool);
+
+}  // namespace jerboa::cpu

@@ -1,0 +1,405 @@
+#include "lower/pool_updates.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "lower/emit.h"
+#include "lower/fuse.h"
+#include "lower/lives.h"
+
+namespace jerboa::detail {
+namespace {
+
+constexpr std::size_t worth_it = 4;  // so many updates
+
+std::size_t index(int number) { return static_cast<std::size_t>(number); }
+
+bool is_everywhere_the_same(const IndexMap& map, const Shape& domain) {
+  for (std::size_t axis = 0; axis < domain.size(); ++axis)
+    if (!(domain[axis] == Dim(1)) && !(map.strides[axis] == Dim(0))) return false;
+  return true;
+}
+
+// Whether elements of the domain, in order, are those of memory from its start on.
+bool is_in_order(const IndexMap& map, const Shape& domain) {
+  Dim expected(1);
+  for (std::size_t axis = domain.size(); axis-- > 0;) {
+    if (!(domain[axis] == Dim(1)) && !(map.strides[axis] == expected)) return false;
+    expected = expected * domain[axis];
+  }
+  return map.offset == Dim(0);
+}
+
+// An update of one parameter: a kernel that reads and writes tensors of its size from the first element to the last,
+// and reads single numbers.
+struct UpdateKernel {
+  int dispatch = 0, part = 0;
+  std::int64_t elements = 0;
+  KernelSpec kernel;            // the same over one axis
+  std::vector<int> buffers;     // by binding
+  std::vector<bool> is_number;  // by binding
+};
+
+// Loads and stores of a kernel over one axis.
+std::optional<std::vector<bool>> flatten(KernelSpec& kernel) {
+  std::vector<bool> is_number(index(kernel.bindings), false), is_tensor(index(kernel.bindings), false);
+  for (Load& load : kernel.loads) {
+    const bool number = is_everywhere_the_same(load.map, kernel.domain);
+    if (!load.masks.empty() || load.indirect >= 0 || (!number && !is_in_order(load.map, kernel.domain)))
+      return std::nullopt;
+    (number ? is_number : is_tensor)[index(load.binding)] = true;
+    load.map.strides = {Dim(number ? 0 : 1)};
+  }
+  for (Store& store : kernel.stores) {
+    if (!is_in_order(store.map, kernel.domain)) return std::nullopt;
+    is_tensor[index(store.binding)] = true;
+    store.map.strides = {Dim(1)};
+  }
+  for (std::size_t i = 0; i < is_number.size(); ++i)
+    if (is_number[i] == is_tensor[i]) return std::nullopt;
+  kernel.domain = {element_count(kernel.domain)};
+  return is_number;
+}
+
+class UpdatePooler {
+ public:
+  UpdatePooler(Program& program, const Target& target) : program_(program), target_(target) {}
+
+  // One pool after another: each changes when the others' updates run.
+  void run() {
+    while (pool_some()) {
+    }
+  }
+
+ private:
+  bool pool_some() {
+    for (auto& [key, updates] : find()) {
+      drop_those_that_must_not_move(updates);
+      drop_conflicts(updates);
+      keep_those_of_one_pool(updates);
+      if (updates.size() < worth_it) continue;
+      pool(updates);
+      return true;
+    }
+    return false;
+  }
+
+  const Buffer& buffer(int number) const { return program_.buffers[index(number)]; }
+  const std::string& name_of(const UpdateKernel& update) const {
+    return buffer(update.buffers[index(update.kernel.stores.front().binding)]).name;
+  }
+
+  // Updates by what they do.
+  std::map<std::string, std::vector<UpdateKernel>> find() const {
+    std::map<std::string, std::vector<UpdateKernel>> found;
+    for (std::size_t d = 0; d < program_.dispatches.size(); ++d)
+      for (std::size_t p = 0; p < program_.dispatches[d].parts.size(); ++p)
+        if (auto update = update_of(program_.dispatches[d].parts[p])) {
+          update->dispatch = static_cast<int>(d);
+          update->part = static_cast<int>(p);
+          found[key_of(*update)].push_back(std::move(*update));
+        }
+    return found;
+  }
+
+  std::optional<UpdateKernel> update_of(const Dispatch::Part& part) const {
+    UpdateKernel update;
+    update.kernel = program_.kernels[index(part.kernel)];
+    update.buffers = part.buffers;
+    const Dim elements = element_count(update.kernel.domain);
+    if (update.kernel.kind != KernelSpec::Kind::loop || update.kernel.row_axes > 0 || !elements.is_constant() ||
+        elements.value() < 2)
+      return std::nullopt;
+    update.elements = elements.value();
+    const auto is_number = flatten(update.kernel);
+    if (!is_number) return std::nullopt;
+    update.is_number = *is_number;
+    for (std::size_t i = 0; i < part.buffers.size(); ++i)
+      if (!update.is_number[i] && !can_stand_beside_others(part.buffers[i], elements)) return std::nullopt;
+    for (const Store& store : update.kernel.stores)
+      if (buffer(part.buffers[index(store.binding)]).where != Buffer::Where::storage) return std::nullopt;
+    const auto depends_on_place = [](const Instruction& own) {
+      return own.kind != Instruction::Kind::load && own.kind != Instruction::Kind::compute &&
+             own.kind != Instruction::Kind::constant;
+    };
+    const auto& body = update.kernel.body;
+    if (std::any_of(body.begin(), body.end(), depends_on_place)) return std::nullopt;
+    return update;
+  }
+
+  bool can_stand_beside_others(int number, const Dim& elements) const {
+    const Buffer& own = buffer(number);
+    const bool fits = own.where == Buffer::Where::storage || own.where == Buffer::Where::arena;
+    return fits && own.within < 0 && own.elements == elements && bits(own.dtype) >= 16 &&
+           own.bytes <= target_.max_binding_bytes;
+  }
+
+  std::string key_of(const UpdateKernel& update) const {
+    KernelSpec kernel = update.kernel;
+    kernel.domain = {Dim(0)};
+    std::string key = print(kernel);
+    for (std::size_t i = 0; i < update.buffers.size(); ++i) {
+      const Buffer& own = buffer(update.buffers[i]);
+      key += update.is_number[i]
+                 ? fmt::format(" {}", update.buffers[i])
+                 : fmt::format(" {}{}", name(own.dtype), own.where == Buffer::Where::arena ? " made here" : "");
+    }
+    return key;
+  }
+
+  // All of them run where the last one does: until then nobody may use what one writes, nor write what it reads.
+  void drop_those_that_must_not_move(std::vector<UpdateKernel>& updates) const {
+    int last = 0;
+    std::set<std::pair<int, int>> own;
+    for (const UpdateKernel& update : updates) {
+      last = std::max(last, update.dispatch);
+      own.emplace(update.dispatch, update.part);
+    }
+    std::erase_if(updates, [&](const UpdateKernel& update) {
+      const auto written = written_bindings(update.kernel);
+      for (int d = update.dispatch + 1; d <= last; ++d)
+        for (std::size_t p = 0; p < program_.dispatches[index(d)].parts.size(); ++p) {
+          const Dispatch::Part& other = program_.dispatches[index(d)].parts[p];
+          if (own.contains({d, static_cast<int>(p)})) continue;
+          const auto writes = written_bindings(program_.kernels[index(other.kernel)]);
+          for (std::size_t i = 0; i < other.buffers.size(); ++i)
+            for (std::size_t k = 0; k < update.buffers.size(); ++k)
+              if (other.buffers[i] == update.buffers[k] && (writes[i] || written[k])) return true;
+        }
+      return false;
+    });
+  }
+
+  // Tensors of different updates are different, and no kernel reads one of a pool while it writes another.
+  void drop_conflicts(std::vector<UpdateKernel>& updates) const {
+    std::map<int, std::size_t> owner;  // of a buffer: the update that it belongs to
+    std::map<int, std::size_t> role;   // of a buffer: the pool that it would be in, by binding
+    std::set<std::size_t> dropped;
+    for (std::size_t u = 0; u < updates.size(); ++u)
+      for (std::size_t b = 0; b < updates[u].buffers.size(); ++b) {
+        if (updates[u].is_number[b]) continue;
+        if (!owner.emplace(updates[u].buffers[b], u).second) dropped.insert(u);
+        role.emplace(updates[u].buffers[b], b);
+      }
+    for (const Dispatch& dispatch : program_.dispatches)
+      for (const Dispatch::Part& part : dispatch.parts) {
+        const auto writes = written_bindings(program_.kernels[index(part.kernel)]);
+        for (std::size_t i = 0; i < part.buffers.size(); ++i)
+          for (std::size_t k = 0; k < part.buffers.size(); ++k) {
+            const auto read = role.find(part.buffers[i]), written = role.find(part.buffers[k]);
+            if (i != k && writes[k] && !writes[i] && read != role.end() && written != role.end() &&
+                read->second == written->second)
+              dropped.insert(owner.at(part.buffers[i]));
+          }
+      }
+    std::vector<UpdateKernel> kept;
+    for (std::size_t u = 0; u < updates.size(); ++u)
+      if (!dropped.contains(u)) kept.push_back(std::move(updates[u]));
+    updates = std::move(kept);
+  }
+
+  // Each tensor begins where a device can bind it.
+  std::int64_t elements_between(const UpdateKernel& update) const {
+    std::int64_t elements = 1;
+    for (std::size_t i = 0; i < update.buffers.size(); ++i)
+      if (!update.is_number[i])
+        elements = std::max(elements, target_.offset_alignment * 8 / bits(buffer(update.buffers[i]).dtype));
+    return (update.elements + elements - 1) / elements * elements;
+  }
+
+  // In the order of their names, which is the same in every program over the same storage. What does not fit is for the
+  // next pool.
+  void keep_those_of_one_pool(std::vector<UpdateKernel>& updates) const {
+    std::stable_sort(updates.begin(), updates.end(),
+                     [&](const UpdateKernel& a, const UpdateKernel& b) { return name_of(a) < name_of(b); });
+    const std::int64_t most = std::min(target_.max_binding_bytes, target_.max_buffer_bytes) / 4;
+    std::int64_t elements = 0;
+    std::erase_if(updates, [&](const UpdateKernel& update) {
+      if (elements + elements_between(update) > most) return true;
+      elements += elements_between(update);
+      return false;
+    });
+  }
+
+  void pool(const std::vector<UpdateKernel>& updates) {
+    const UpdateKernel& first = updates.front();
+    std::int64_t total = 0;
+    std::vector<std::int64_t> places;
+    bool gaps = false;
+    for (const UpdateKernel& update : updates) {
+      places.push_back(total);
+      total += elements_between(update);
+      gaps |= elements_between(update) != update.elements;
+    }
+    Dispatch::Part part;
+    std::vector<int> cleared;
+    for (std::size_t b = 0; b < first.buffers.size(); ++b) {
+      if (first.is_number[b]) {
+        part.buffers.push_back(first.buffers[b]);
+        continue;
+      }
+      std::vector<int> members;
+      for (const UpdateKernel& update : updates) members.push_back(update.buffers[b]);
+      part.buffers.push_back(put_side_by_side(members, places, total));
+      const bool squared = read_squares_of(part.buffers.back(), members);
+      // What stands between them is added up, too.
+      if (squared && gaps && buffer(part.buffers.back()).where == Buffer::Where::arena)
+        cleared.push_back(part.buffers.back());
+    }
+    part.label =
+        fmt::format("{} and {} more", program_.dispatches[index(first.dispatch)].parts[index(first.part)].label,
+                    updates.size() - 1);
+    KernelSpec kernel = first.kernel;
+    kernel.domain = {Dim(total)};
+    part.kernel = add_kernel(std::move(kernel));
+    put_in_place_of(updates, std::move(part), cleared);
+  }
+
+  int put_side_by_side(const std::vector<int>& members, const std::vector<std::int64_t>& places, std::int64_t total) {
+    const Buffer& like = buffer(members.front());
+    Buffer whole;
+    whole.where = like.where == Buffer::Where::arena ? Buffer::Where::arena : Buffer::Where::pool;
+    whole.name = fmt::format("{} and {} more side by side", like.name, members.size() - 1);
+    whole.dtype = like.dtype;
+    whole.elements = total;
+    whole.bytes = total * bits(like.dtype) / 8;
+    const int number = static_cast<int>(program_.buffers.size());
+    program_.buffers.push_back(std::move(whole));
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      Buffer& own = program_.buffers[index(members[i])];
+      own.within = number;
+      own.inside = places[i] * bits(own.dtype) / 8;
+      if (own.where == Buffer::Where::storage) own.offset = own.inside;
+    }
+    return number;
+  }
+
+  // Where all of them are squared and added up, their whole is.
+  bool read_squares_of(int whole, const std::vector<int>& members) {
+    bool any = false;
+    for (Dispatch& dispatch : program_.dispatches)
+      for (Dispatch::Part& part : dispatch.parts) {
+        const KernelSpec& kernel = program_.kernels[index(part.kernel)];
+        if (kernel.kind != KernelSpec::Kind::whole || kernel.op != Op::sum_squares || !reads_all(part, kernel, members))
+          continue;
+        replace_operands(part, KernelSpec(kernel), whole);
+        any = true;
+      }
+    return any;
+  }
+
+  bool reads_all(const Dispatch::Part& part, const KernelSpec& kernel, const std::vector<int>& members) const {
+    return std::all_of(members.begin(), members.end(), [&](int member) {
+      return std::count_if(kernel.operands.begin(), kernel.operands.end(), [&](const TensorAccess& own) {
+               return part.buffers[index(own.binding)] == member && is_all_of(own, buffer(member));
+             }) == 1;
+    });
+  }
+
+  // Whether each element of the buffer is read once, in whatever order.
+  static bool is_all_of(const TensorAccess& access, const Buffer& buffer) {
+    for (std::size_t axis = 0; axis < access.shape.size(); ++axis)
+      if (access.strides[axis] == Dim(0) && !(access.shape[axis] == Dim(1))) return false;
+    return element_count(access.shape) == buffer.elements;
+  }
+
+  void replace_operands(Dispatch::Part& part, const KernelSpec& before, int whole) {
+    KernelSpec kernel = before;
+    kernel.operands.clear();
+    std::vector<int> buffers;
+    const auto bind = [&](TensorAccess access, int number) {
+      const auto found = std::find(buffers.begin(), buffers.end(), number);
+      access.binding = static_cast<int>(found - buffers.begin());
+      if (found == buffers.end()) buffers.push_back(number);
+      return access;
+    };
+    kernel.operands.push_back(bind({0, buffer(whole).dtype, {buffer(whole).elements}, Dim(0), {Dim(1)}}, whole));
+    for (const TensorAccess& own : before.operands)
+      if (const int number = part.buffers[index(own.binding)]; buffer(number).within != whole)
+        kernel.operands.push_back(bind(own, number));
+    for (TensorAccess& result : kernel.results) result = bind(result, part.buffers[index(result.binding)]);
+    kernel.bindings = static_cast<int>(buffers.size());
+    part.buffers = std::move(buffers);
+    part.kernel = add_kernel(std::move(kernel));
+  }
+
+  int add_kernel(KernelSpec kernel) {
+    program_.kernels.push_back(std::move(kernel));
+    return static_cast<int>(program_.kernels.size()) - 1;
+  }
+
+  // A kernel that fills a buffer with zeros.
+  Dispatch::Part clear(int number) {
+    const Buffer& own = buffer(number);
+    KernelSpec kernel;
+    kernel.domain = {own.elements};
+    Instruction zero;
+    zero.dtype = own.dtype;
+    kernel.body.push_back(zero);
+    kernel.stores.push_back({0, own.dtype, {0, {Dim(1)}}, 0});
+    kernel.bindings = 1;
+    return {add_kernel(std::move(kernel)), {number}, "clear " + own.name};
+  }
+
+  // The kernel over all takes the place of the last of them. What must be cleared is so before anyone uses it.
+  void put_in_place_of(const std::vector<UpdateKernel>& updates, Dispatch::Part part, const std::vector<int>& cleared) {
+    std::set<std::pair<int, int>> removed;
+    int last = 0;
+    for (const UpdateKernel& update : updates) {
+      removed.emplace(update.dispatch, update.part);
+      last = std::max(last, update.dispatch);
+    }
+    const std::vector<Life> lives = lives_of(program_);
+    std::map<int, std::vector<Dispatch::Part>> before;
+    for (const int number : cleared) before[lives[index(number)].first].push_back(clear(number));
+    std::vector<Dispatch> dispatches;
+    for (int d = 0; d < static_cast<int>(program_.dispatches.size()); ++d) {
+      Dispatch own;
+      for (std::size_t p = 0; p < program_.dispatches[index(d)].parts.size(); ++p)
+        if (!removed.contains({d, static_cast<int>(p)}))
+          own.parts.push_back(std::move(program_.dispatches[index(d)].parts[p]));
+      for (Dispatch::Part& zeros : before[d]) dispatches.push_back({{std::move(zeros)}});
+      if (!own.parts.empty()) dispatches.push_back(std::move(own));
+      if (d == last) dispatches.push_back({{std::move(part)}});
+    }
+    program_.dispatches = std::move(dispatches);
+  }
+
+  Program& program_;
+  const Target& target_;
+};
+
+}  // namespace
+
+std::vector<bool> find_update_nodes(const Graph& graph) {
+  std::vector<bool> found(graph.nodes.size(), false);
+  std::vector<bool> used_elsewhere(graph.tensors.size(), false), updates(graph.tensors.size(), false);
+  for (const auto* list : {&graph.outputs, &graph.captures})
+    for (const NamedTensor& named : *list) used_elsewhere[index(named.tensor)] = true;
+  std::size_t count = 0;
+  for (const Update& update : graph.updates) {
+    updates[index(update.value)] = true;
+    const Dim elements = element_count(graph.shape(update.target));
+    if (graph.tensor(update.target).storage == Storage::param && elements.upper_bound() > 1) ++count;
+  }
+  if (count < worth_it) return found;
+  // From the last node to the first: by then all that uses a node has been looked at.
+  for (std::size_t id = graph.nodes.size(); id-- > 0;) {
+    const Node& node = graph.nodes[id];
+    const TensorId result = node.outputs[0];
+    const bool wanted = updates[index(result)] && !used_elsewhere[index(result)];
+    found[id] =
+        wanted && (is_elementwise(node.op) || is_view(node.op)) && element_count(graph.shape(result)).upper_bound() > 1;
+    for (const TensorId input : node.inputs)
+      if (input != no_tensor) (found[id] ? updates : used_elsewhere)[index(input)] = true;
+  }
+  return found;
+}
+
+void pool_updates(Program& program, const Target& target) { UpdatePooler(program, target).run(); }
+
+}  // namespace jerboa::detail
