@@ -12,6 +12,7 @@
 #include <jerboa/generate/sampler.h>
 #include <jerboa/io/safetensors.h>
 #include <jerboa/ir/graph.h>
+#include <jerboa/language/language_model.h>
 #include <jerboa/models/family.h>
 #include <jerboa/ops/ops.h>
 #include <jerboa/runtime/export.h>

@@ -54,6 +54,7 @@ struct Workload {
   std::function<std::vector<KernelTime>()> profile;
   std::function<std::string()> memory;
   int repeats = 1;
+  int tokens = 0;  // that it computes, of a language model
 };
 
 // Of a product the rate is of interest, not how long a GPU takes to answer: that many are asked for at once there.
@@ -128,18 +129,47 @@ Workload gpt2_workload(const Device& device) {
   return training_workload("gpt2", std::move(model), next_token_loss, data, device, AdamW{.lr = 1e-4});
 }
 
+// A Llama of 8 layers × 512 (peers measure the same): `time` tokens after as many as the cache holds already.
+Workload llama_workload(const std::string& name, int time, const Device& device) {
+  constexpr int context = 1024, before = 512;
+  const auto config = models::Config::parse(R"({"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 8,
+      "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 1536, "vocab_size": 32000,
+      "hidden_act": "silu", "rms_norm_eps": 1e-5, "max_position_embeddings": 4096})");
+  const Graph graph = forward_graph(
+      {{"ids", {1, time}, DType::i32}, {"positions", {1, time}, DType::i32}, {"lengths", {1}, DType::i32}},
+      [&](const Inputs& in) {
+        return models::family_of(config).logits(config, {.ids = in["ids"],
+                                                         .positions = in["positions"],
+                                                         .lengths = in["lengths"],
+                                                         .cache = {.capacity = context, .chunk = time},
+                                                         .only_last = true});
+      });
+  HostTensor positions(DType::i32, {1, time}), lengths(DType::i32, {1});
+  const int first = time == 1 ? before : 0;
+  for (int i = 0; i < time; ++i) positions.set_number(i, first + i);
+  lengths.set_number(0, first + time);
+  const Batch inputs{{"ids", random_ids({1, time}, 32000, 1)}, {"positions", positions}, {"lengths", lengths}};
+  const double start = now();
+  auto module = std::make_shared<Module>(compile(graph, {.device = device}));
+  Workload work{
+      name, "", 0, [module, inputs] { module->run(inputs).get("output"); }, now() - start, module->kernel_count(), 0,
+      {},   {}, 1};
+  work.activations = module->session().memory_report("run").activations;
+  work.tokens = time;
+  work.profile = [module, inputs] {
+    module->session().set_profiling("run", true);
+    module->run(inputs).get("output");
+    auto times = module->session().profile("run");
+    module->session().set_profiling("run", false);
+    return times;
+  };
+  return work;
+}
+
 std::vector<std::string> workload_names() {
-  return {"matmul512",
-          "matmul1024",
-          "matmul4096x768x3072",
-          "matmul4096",
-          "matmul4096_f16",
-          "small",
-          "small_clipped",
-          "tiny",
-          "tiny_clipped",
-          "mlp",
-          "gpt2"};
+  return {"matmul512",     "matmul1024", "matmul4096x768x3072", "matmul4096", "matmul4096_f16", "small",
+          "small_clipped", "tiny",       "tiny_clipped",        "mlp",        "gpt2",           "llama_prefill",
+          "llama_decode"};
 }
 
 // Those that are measured unless others are asked for: some are too large for a CPU.
@@ -158,6 +188,8 @@ Workload make(const std::string& name, const Device& device) {
   if (name == "matmul4096") return matmul_workload(name, 4096, 4096, 4096, device);
   if (name == "matmul4096_f16") return matmul_workload(name, 4096, 4096, 4096, device, DType::f16);
   if (name == "gpt2") return gpt2_workload(device);
+  if (name == "llama_prefill") return llama_workload(name, 512, device);
+  if (name == "llama_decode") return llama_workload(name, 1, device);
   if (name == "small") return gpt_workload(name, Gpt{}, 8, 128, device);
   if (name == "small_clipped") return gpt_workload(name, Gpt{}, 8, 128, device, {.lr = 1e-4, .clip_norm = 1});
   const Gpt tiny{.width = 64, .layers = 2, .heads = 4, .context = 32};
@@ -216,8 +248,10 @@ void print_row(const Workload& work, double seconds, const std::vector<Peer>& pe
   fmt::print("{:<22} {:>9.3f} ms {:>10} {:>8} {:>6.0f} ms {:>7.1f} MB", work.name, seconds * 1e3,
              work.flops > 0 ? fmt::format("{:.1f}", work.flops / seconds * 1e-9) : "", work.kernels,
              work.compile_seconds * 1e3, static_cast<double>(work.activations) * 1e-6);
+  if (work.tokens > 0) fmt::print(" {:>9.1f} tokens/s", work.tokens / seconds);
   for (const Peer& peer : peers)
-    fmt::print(" {:>11.3f} ms {:>6.2f}x", median(peer.samples) * 1e3, median(peer.samples) / seconds);
+    if (!peer.samples.empty())
+      fmt::print(" {:>11.3f} ms {:>6.2f}x", median(peer.samples) * 1e3, median(peer.samples) / seconds);
   fmt::print("\n");
   std::fflush(stdout);
 }
@@ -232,7 +266,9 @@ nlohmann::ordered_json row_json(const Workload& work, const std::vector<double>&
                              {"compile_seconds", work.compile_seconds},
                              {"activation_bytes", work.activations}};
   if (work.flops > 0) row["gflops"] = work.flops / seconds * 1e-9;
-  for (const Peer& peer : peers) row["torch_" + peer.form + "_seconds"] = median(peer.samples);
+  if (work.tokens > 0) row["tokens_per_second"] = work.tokens / seconds;
+  for (const Peer& peer : peers)
+    if (!peer.samples.empty()) row["torch_" + peer.form + "_seconds"] = median(peer.samples);
   return row;
 }
 
@@ -260,6 +296,7 @@ void run_bench(const Options& options) {
       const auto samples = measure(work, options.seconds / options.turns);
       own.insert(own.end(), samples.begin(), samples.end());
       for (Peer& peer : peers) {
+        if (work.peer.empty()) continue;  // it has no such thing
         const auto theirs = torch_samples(work.peer, peer.form, options.threads, options.seconds / options.turns);
         peer.samples.insert(peer.samples.end(), theirs.begin(), theirs.end());
       }

@@ -8,7 +8,9 @@ int main(int argc, char** argv) {
   CLI::App app{"Train, load and run neural networks on the CPU and on WebGPU."};
   app.require_subcommand(1);
   jerboa::cli::add_bench(app);
+  jerboa::cli::add_chat(app);
   jerboa::cli::add_devices(app);
+  jerboa::cli::add_generate(app);
   jerboa::cli::add_template(app);
   jerboa::cli::add_tokenizer(app);
   jerboa::cli::add_verify(app);

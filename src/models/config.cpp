@@ -42,6 +42,9 @@ T Config::get(const std::string& key, const char* kind) const {
     if constexpr (std::is_same_v<T, std::vector<std::string>>)
       return value.is_array() &&
              std::all_of(value.begin(), value.end(), [](const auto& item) { return item.is_string(); });
+    if constexpr (std::is_same_v<T, std::vector<int>>)
+      return value.is_array() &&
+             std::all_of(value.begin(), value.end(), [](const auto& item) { return item.is_number_integer(); });
   }();
   if (!fits) throw FileError(fmt::format("{}: {} is {}, which is not {}", origin_, key, value.dump(), kind));
   return value.get<T>();
@@ -52,6 +55,11 @@ double Config::number(const std::string& key) const { return get<double>(key, "a
 bool Config::flag(const std::string& key) const { return get<bool>(key, "true or false"); }
 std::vector<std::string> Config::texts(const std::string& key) const {
   return get<std::vector<std::string>>(key, "a list of texts");
+}
+
+std::vector<int> Config::integers(const std::string& key) const {
+  if (has(key) && json_->value.at(key).is_number_integer()) return {integer(key)};
+  return get<std::vector<int>>(key, "a whole number or a list of them");
 }
 
 int Config::integer(const std::string& key) const {

@@ -63,7 +63,9 @@ Tensor Decoder::layer_norm(const std::string& name, const Tensor& x, double eps)
       .named(name);
 }
 
-Tensor Decoder::logits(const std::string& name, const Tensor& x, int count) const {
+Tensor Decoder::logits(const std::string& name, const Tensor& states, int count) const {
+  const Dim time = states.dim(1);
+  const Tensor x = inputs_.only_last ? slice(states, 1, time - Dim(1), time) : states;
   return matmul(x, weight(name + ".weight", {count, x.dim(-1)}), {.transpose_b = true}).named("logits");
 }
 

@@ -22,8 +22,8 @@ class Decoder {
   Tensor embedding(const std::string& name, const Tensor& ids, int count, int width) const;
   Tensor rms_norm(const std::string& name, const Tensor& x, double eps) const;
   Tensor layer_norm(const std::string& name, const Tensor& x, double eps) const;
-  /// Scores of every token, by a table [count, width].
-  Tensor logits(const std::string& name, const Tensor& x, int count) const;
+  /// Scores of every token, by a table [count, width], after each position or after the last alone.
+  Tensor logits(const std::string& name, const Tensor& states, int count) const;
 
   /// i32[batch, time]
   Tensor positions() const { return positions_; }

@@ -41,23 +41,29 @@ HostTensor read(const SafeTensors& weights, const std::string& stored, const Ten
 
 }  // namespace
 
-std::map<std::string, HostTensor> read_params(const SafeTensors& weights, const Graph& graph, const Family& family) {
-  std::map<std::string, HostTensor> params;
+void for_each_param(const SafeTensors& weights, const Graph& graph, const Family& family,
+                    const std::function<void(const std::string& name, HostTensor values)>& use) {
+  std::vector<std::pair<const TensorInfo*, std::string>> found;
   std::vector<std::string> missing;
   for (const TensorInfo& tensor : graph.tensors) {
     if (tensor.storage != Storage::param) continue;
     const std::string& name = tensor.name;
     const std::string shorter =
         name.starts_with(family.optional_prefix) ? name.substr(family.optional_prefix.size()) : name;
-    if (weights.contains(name))
-      params.emplace(name, read(weights, name, tensor));
-    else if (weights.contains(shorter))
-      params.emplace(name, read(weights, shorter, tensor));
+    if (weights.contains(name) || weights.contains(shorter))
+      found.emplace_back(&tensor, weights.contains(name) ? name : shorter);
     else
       missing.push_back(name);
   }
   if (!missing.empty())
     throw FileError(fmt::format("{}: has no {}", weights.path().string(), fmt::join(missing, ", ")));
+  for (const auto& [param, stored] : found) use(param->name, read(weights, stored, *param));
+}
+
+std::map<std::string, HostTensor> read_params(const SafeTensors& weights, const Graph& graph, const Family& family) {
+  std::map<std::string, HostTensor> params;
+  for_each_param(weights, graph, family,
+                 [&](const std::string& name, HostTensor values) { params.emplace(name, std::move(values)); });
   return params;
 }
 

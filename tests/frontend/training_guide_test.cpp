@@ -111,7 +111,7 @@ TEST(TrainingGuide, CodeInTheDocumentationIsCodeThatIsTested) {
     for (const auto& entry : std::filesystem::directory_iterator(root / folder))
       for (const std::string& line : stripped_lines(entry.path())) tested += line + "\n";
   int blocks = 0;
-  for (const char* page : {"README.md", "docs/training.md", "docs/devices.md"}) {
+  for (const char* page : {"README.md", "docs/training.md", "docs/devices.md", "docs/language-models.md"}) {
     std::optional<std::string> block;
     for (const std::string& line : stripped_lines(root / page)) {
       if (line == "```cpp" || line == "```cmake") {

@@ -24,6 +24,8 @@ class Config {
   double number(const std::string& key) const;
   bool flag(const std::string& key) const;
   std::vector<std::string> texts(const std::string& key) const;
+  /// One whole number, or a list of them.
+  std::vector<int> integers(const std::string& key) const;
 
   std::string text(const std::string& key, std::string otherwise) const;
   int integer(const std::string& key, int otherwise) const;

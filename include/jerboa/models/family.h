@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,6 +27,7 @@ struct TextInputs {
   Tensor positions = {};  ///< i32[batch, time], negative for padding; by default 0, 1, …
   Tensor lengths = {};  ///< i32[batch]: tokens of each sequence so far, those of this run included; needed with a cache
   CacheOptions cache = {};
+  bool only_last = false;  ///< logits of the last position alone: [batch, 1, vocabulary]
 };
 
 /// A family of decoders: how config.json becomes a graph. Parameters are named as in Hugging Face files, and tied ones
@@ -46,5 +48,8 @@ const Family& family_of(const Config& config);
 /// The weights of a checkpoint for each parameter of a graph, as f32. Throws FileError that lists the parameters that
 /// the checkpoint lacks, or names one of another shape. Weights that the graph does not use are left alone.
 std::map<std::string, HostTensor> read_params(const SafeTensors& weights, const Graph& graph, const Family& family);
+/// The same one after another, so that only one of them is in the host's memory at a time.
+void for_each_param(const SafeTensors& weights, const Graph& graph, const Family& family,
+                    const std::function<void(const std::string& name, HostTensor values)>& use);
 
 }  // namespace jerboa::models

@@ -1,0 +1,64 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fmt/format.h>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <jerboa/base/error.h>
+#include <jerboa/language/language_model.h>
+
+#include "cli/commands.h"
+#include "cli/language_options.h"
+
+namespace jerboa::cli {
+namespace {
+
+struct ChatCommand {
+  std::string folder, system;
+  std::vector<std::string> messages;
+  LanguageFlags flags;
+
+  void run() const {
+    LanguageModel model = flags.open(folder);
+    if (!model.has_chat_template())
+      throw UsageError(folder + " has no chat template, so it is not made for messages; use jerboa generate");
+    auto conversation = nlohmann::ordered_json::array();
+    if (!system.empty()) conversation.push_back({{"role", "system"}, {"content", system}});
+    for (const std::string& message : messages) answer(model, conversation, message);
+    if (!messages.empty()) return;
+    const bool person = isatty(STDIN_FILENO) != 0;
+    if (person) fmt::print("An empty line ends the conversation.\n");
+    std::string line;
+    while (ask(person, line)) answer(model, conversation, line);
+  }
+
+ private:
+  static bool ask(bool person, std::string& line) {
+    if (person) write_text("> ");
+    return std::getline(std::cin, line) && !line.empty();
+  }
+
+  void answer(LanguageModel& model, nlohmann::ordered_json& conversation, const std::string& message) const {
+    conversation.push_back({{"role", "user"}, {"content", message}});
+    const Generation result = model.answer(conversation, flags.generation(model), write_text);
+    write_text("\n");
+    conversation.push_back({{"role", "assistant"}, {"content", result.text}});
+    if (flags.stats) print_stats(model, result);
+  }
+};
+
+}  // namespace
+
+void add_chat(CLI::App& app) {
+  auto command = std::make_shared<ChatCommand>();
+  auto* sub = app.add_subcommand("chat", "Talk with a pretrained model, line by line");
+  sub->add_option("folder", command->folder, "A Hugging Face folder with a chat template")->required();
+  sub->add_option("message", command->messages, "Messages to answer, one after another; else standard input's lines");
+  sub->add_option("--system", command->system, "What the model is told before the conversation");
+  command->flags.add_to(*sub);
+  sub->callback([command] { command->run(); });
+}
+
+}  // namespace jerboa::cli

@@ -1,0 +1,61 @@
+#include "cli/language_options.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fmt/format.h>
+#include <random>
+
+#include <jerboa/base/error.h>
+
+namespace jerboa::cli {
+
+void LanguageFlags::add_to(CLI::App& command) {
+  command.add_option("--device", device, "best, cpu, webgpu, webgpu:NAME or reference");
+  command
+      .add_option("--context", context, "The most tokens of prompt and answer; by default the model's, at most 4096")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--max-tokens", max_tokens, "The most tokens of an answer")->check(CLI::PositiveNumber);
+  command.add_option("--temperature", temperature, "How freely tokens are chosen; 0: the likeliest");
+  command.add_option("--top-k", top_k, "Choose among the k likeliest");
+  command.add_option("--top-p", top_p, "Choose among the likeliest that together have this probability");
+  command.add_option("--min-p", min_p, "Drop what is less likely than this times the likeliest");
+  command.add_option("--repetition-penalty", repetition_penalty, "Above 1: tokens that were there are less likely");
+  command.add_option("--seed", seed, "For the same answer again; by default another each time");
+  command.add_option("--stop", stop, "End the answer before this text");
+  command.add_flag("--greedy", greedy, "Always the likeliest token");
+  command.add_flag("--stats", stats, "Print how many tokens there were, and how fast");
+}
+
+LanguageModel LanguageFlags::open(const std::string& folder) const {
+  return LanguageModel::load(folder, {.device = Device::by_name(device), .context = context});
+}
+
+GenerateOptions LanguageFlags::generation(const LanguageModel& model) const {
+  SamplerOptions sampling = model.recommended_sampling();
+  sampling.temperature = greedy ? 0 : temperature.value_or(sampling.temperature);
+  sampling.top_k = top_k.value_or(sampling.top_k);
+  sampling.top_p = top_p.value_or(sampling.top_p);
+  sampling.min_p = min_p.value_or(sampling.min_p);
+  sampling.repetition_penalty = repetition_penalty.value_or(sampling.repetition_penalty);
+  sampling.seed = seed.value_or(std::random_device{}());
+  return {.max_tokens = max_tokens, .sampling = sampling, .stop = stop};
+}
+
+void write_text(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    throw FileError("standard output cannot be written");
+}
+
+void print_stats(const LanguageModel& model, const Generation& result) {
+  const auto rate = [](double tokens, double seconds) { return seconds > 0 ? tokens / seconds : 0; };
+  const auto computed = static_cast<double>(result.prompt_tokens - result.reused);
+  const auto followed = static_cast<double>(result.tokens.size()) - 1;  // the first comes with the prompt
+  fmt::print(stderr,
+             "{:.1f} million parameters; prompt: {} tokens ({} reused) in {:.3f} s, {:.1f} a second; answer: {} tokens "
+             "(stopped by {}), {:.1f} a second\n",
+             static_cast<double>(model.parameters()) * 1e-6, result.prompt_tokens, result.reused, result.prompt_seconds,
+             rate(computed, result.prompt_seconds), result.tokens.size(), name(result.reason),
+             rate(followed, result.token_seconds));
+}
+
+}  // namespace jerboa::cli

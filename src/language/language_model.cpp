@@ -1,0 +1,206 @@
+#include <algorithm>
+#include <chrono>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <jerboa/base/error.h>
+#include <jerboa/frontend/compile.h>
+#include <jerboa/generate/stop.h>
+#include <jerboa/language/language_model.h>
+#include <jerboa/models/family.h>
+
+#include "language/generation_config.h"
+
+namespace jerboa {
+namespace {
+
+constexpr int usual_context = 4096;  // of models that could see more than most want to pay for
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// How long a sequence may be.
+int context_of(const models::Config& config, int wanted) {
+  const int most = config.integer("max_position_embeddings", config.integer("n_positions", usual_context));
+  if (wanted < 0 || wanted > most)
+    throw UsageError(fmt::format("{}: the model sees at most {} tokens, so its context cannot be {}", config.origin(),
+                                 most, wanted));
+  return wanted > 0 ? wanted : std::min(most, usual_context);
+}
+
+// The logits of the last of `time` tokens, which are appended to one sequence's cache.
+Graph step_graph(const models::Config& config, const Dim& time, const models::CacheOptions& cache) {
+  const InputSpecs specs{
+      {"ids", {1, time}, DType::i32}, {"positions", {1, time}, DType::i32}, {"lengths", {1}, DType::i32}};
+  return forward_graph(specs, [&](const Inputs& in) {
+    return models::family_of(config).logits(
+        config,
+        {.ids = in["ids"], .positions = in["positions"], .lengths = in["lengths"], .cache = cache, .only_last = true});
+  });
+}
+
+// Of a folder that may have none.
+std::optional<ChatTemplate> template_of(const std::filesystem::path& folder) {
+  const auto config = folder / "tokenizer_config.json";
+  const bool named = std::filesystem::exists(folder / "chat_template.jinja") ||
+                     std::filesystem::exists(folder / "chat_template.json") ||
+                     (std::filesystem::exists(config) && models::Config::open(config).has("chat_template"));
+  if (!named) return std::nullopt;
+  return ChatTemplate::load(folder);
+}
+
+Tokenizer tokenizer_of(const std::filesystem::path& folder) {
+  Tokenizer tokenizer = Tokenizer::load(folder);
+  // What a file says about them is for batches of texts to compare.
+  tokenizer.set_truncation({});
+  tokenizer.set_padding({});
+  return tokenizer;
+}
+
+}  // namespace
+
+std::string_view name(StopReason reason) {
+  switch (reason) {
+    case StopReason::end: return "end";
+    case StopReason::length: return "length";
+    case StopReason::stop: return "stop";
+    case StopReason::context: return "context";
+  }
+  return {};
+}
+
+LanguageModel LanguageModel::load(const std::filesystem::path& folder, const LanguageModelOptions& options) {
+  const models::Config config = models::Config::open(folder);
+  const models::Family& family = models::family_of(config);
+  if (options.chunk < 1) throw UsageError(fmt::format("a prompt cannot be computed {} tokens at once", options.chunk));
+  const int context = context_of(config, options.context), chunk = std::min(options.chunk, context);
+  Tokenizer tokenizer = tokenizer_of(folder);
+  auto chat_template = template_of(folder);
+  const SafeTensors weights = SafeTensors::open(folder);
+
+  const models::CacheOptions cache{.capacity = context, .chunk = chunk};
+  const Graph decode = step_graph(config, 1, cache);
+  Session session = create_session({{"decode", decode}}, {.device = options.device});
+  if (chunk > 1) session.add_entry("prefill", step_graph(config, Dim::symbol("T", chunk), cache));
+  models::for_each_param(weights, decode, family, [&](const std::string& param, HostTensor values) {
+    session.upload_params({{param, std::move(values)}}, {.partial = true});
+  });
+
+  LanguageModel model(std::move(session), std::move(tokenizer));
+  model.template_ = std::move(chat_template);
+  const detail::GenerationConfig generation = detail::read_generation_config(folder, config);
+  model.end_tokens_ = generation.end_tokens;
+  model.sampling_ = generation.sampling;
+  model.context_ = context;
+  model.chunk_ = chunk;
+  return model;
+}
+
+std::int64_t LanguageModel::parameters() const {
+  std::int64_t count = 0;
+  for (const TensorInfo& tensor : session_.graph("decode").tensors)
+    if (tensor.storage == Storage::param) count += element_count(tensor.type.shape).upper_bound();
+  return count;
+}
+
+// Appends tokens to what is in the cache.
+void LanguageModel::run(std::span<const std::int32_t> tokens, std::vector<float>& logits) {
+  const auto count = static_cast<std::int64_t>(tokens.size()), before = static_cast<std::int64_t>(cached_.size());
+  HostTensor ids({1, count}, tokens), positions(DType::i32, {1, count}), lengths(DType::i32, {1});
+  for (std::int64_t i = 0; i < count; ++i) positions.set_number(i, static_cast<double>(before + i));
+  lengths.set_number(0, static_cast<double>(before + count));
+  const HostTensor result =
+      session_.run(count == 1 ? "decode" : "prefill", {{"ids", ids}, {"positions", positions}, {"lengths", lengths}})
+          .get("output");
+  logits.assign(result.f32().begin(), result.f32().end());
+  cached_.insert(cached_.end(), tokens.begin(), tokens.end());
+}
+
+std::vector<float> LanguageModel::next_logits(std::span<const std::int32_t> tokens) {
+  if (tokens.empty()) throw UsageError("there must be a token before the one that is asked for");
+  if (std::ssize(tokens) > context_)
+    throw UsageError(
+        fmt::format("{} tokens are more than the context of {}; shorten the text, or open the model with "
+                    "a larger context",
+                    tokens.size(), context_));
+  const auto vocabulary = session_.graph("decode").shape(session_.graph("decode").find("logits")).back();
+  for (const std::int32_t token : tokens)
+    if (token < 0 || vocabulary.upper_bound() <= token)
+      throw UsageError(fmt::format("there is no token {}; the model has {}", token, vocabulary.str()));
+  // What is in the cache already need not be computed again, but for the last token, whose logits are wanted.
+  const auto common = std::mismatch(tokens.begin(), tokens.end() - 1, cached_.begin(), cached_.end()).first;
+  cached_.resize(static_cast<std::size_t>(common - tokens.begin()));
+  std::vector<float> logits;
+  for (std::size_t at = cached_.size(); at < tokens.size(); at = cached_.size())
+    run(tokens.subspan(at, std::min(tokens.size() - at, static_cast<std::size_t>(chunk_))), logits);
+  return logits;
+}
+
+Generation LanguageModel::continue_tokens(std::span<const std::int32_t> prompt, const GenerateOptions& options,
+                                          const OnText& on_text) {
+  Sampler sampler(options.sampling.value_or(sampling_));
+  sampler.observe(prompt);
+  StopMatcher stop(options.stop, end_tokens_);
+  StreamDecoder stream(tokenizer_);
+  Generation result;
+  const auto say = [&](const std::string& text) {
+    result.text += text;
+    if (on_text && !text.empty()) on_text(text);
+  };
+  std::vector<std::int32_t> tokens(prompt.begin(), prompt.end());
+  result.prompt_tokens = std::ssize(prompt);
+  result.reused = std::mismatch(tokens.begin(), tokens.end(), cached_.begin(), cached_.end()).first - tokens.begin();
+  const double start = now();
+  double first = 0;
+  result.reason = StopReason::length;
+  while (std::ssize(result.tokens) < options.max_tokens) {
+    if (std::ssize(tokens) > context_ && !result.tokens.empty()) {
+      result.reason = StopReason::context;
+      break;
+    }
+    std::vector<float> logits = next_logits(tokens);
+    if (first == 0) first = now();
+    const int token = sampler.sample(logits, options.max_tokens - static_cast<int>(result.tokens.size()));
+    if (stop.is_stop_token(token)) {
+      result.reason = StopReason::end;
+      break;
+    }
+    tokens.push_back(token);
+    result.tokens.push_back(token);
+    say(stop.feed(stream.push(token)));
+    if (stop.stopped()) {
+      result.reason = StopReason::stop;
+      break;
+    }
+  }
+  if (!stop.stopped()) {
+    say(stop.feed(stream.finish()));
+    say(stop.finish());
+  }
+  result.prompt_seconds = first - start;
+  result.token_seconds = now() - first;
+  return result;
+}
+
+Generation LanguageModel::generate(std::string_view prompt, const GenerateOptions& options, const OnText& on_text) {
+  const Encoding encoding = tokenizer_.encode(prompt);
+  if (encoding.ids.empty())
+    throw UsageError("the prompt is empty, and the tokenizer has no token that begins a text; give some text");
+  return continue_tokens(encoding.ids, options, on_text);
+}
+
+Generation LanguageModel::chat(std::string_view message, const GenerateOptions& options, const OnText& on_text) {
+  return answer(nlohmann::ordered_json::array({{{"role", "user"}, {"content", message}}}), options, on_text);
+}
+
+Generation LanguageModel::answer(const nlohmann::ordered_json& messages, const GenerateOptions& options,
+                                 const OnText& on_text, const ChatTemplateOptions& rendering) {
+  if (!template_)
+    throw UsageError(
+        "the model's folder has no chat template, so it is not made for messages; continue a text with generate, or "
+        "add a chat_template.jinja");
+  // The template writes the special tokens itself.
+  const Encoding encoding = tokenizer_.encode(template_->render(messages, rendering), {.add_special = false});
+  return continue_tokens(encoding.ids, options, on_text);
+}
+
+}  // namespace jerboa

@@ -1,0 +1,54 @@
+#include "language/generation_config.h"
+
+#include <gtest/gtest.h>
+
+#include <jerboa/base/error.h>
+
+#include "support/expect_error.h"
+#include "support/temp_folder.h"
+
+namespace jerboa {
+namespace {
+
+const models::Config model = models::Config::parse(R"({"eos_token_id": 7})");
+
+detail::GenerationConfig read(const std::string& text) {
+  const test::TempFolder folder;
+  test::write_text(folder / "generation_config.json", text);
+  return detail::read_generation_config(folder.path(), model);
+}
+
+TEST(GenerationConfig, SaysWhatEndsAText) {
+  EXPECT_EQ(read(R"({"eos_token_id": 3})").end_tokens, std::vector<int>{3});
+  EXPECT_EQ(read(R"({"eos_token_id": [3, 9]})").end_tokens, (std::vector<int>{3, 9}));
+  EXPECT_EQ(read("{}").end_tokens, std::vector<int>{7});
+}
+
+TEST(GenerationConfig, SaysHowTokensAreChosen) {
+  const SamplerOptions free =
+      read(R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": 1.1})")
+          .sampling;
+  EXPECT_FLOAT_EQ(free.temperature, 0.6F);
+  EXPECT_EQ(free.top_k, 20);
+  EXPECT_FLOAT_EQ(free.top_p, 0.95F);
+  EXPECT_FLOAT_EQ(free.repetition_penalty, 1.1F);
+  EXPECT_EQ(read(R"({"do_sample": true})").sampling.top_k, 50);
+  EXPECT_EQ(read(R"({"eos_token_id": 3})").sampling.temperature, 0);
+  EXPECT_EQ(read(R"({"do_sample": false, "temperature": 0.6})").sampling.temperature, 0);
+}
+
+TEST(GenerationConfig, MayBeMissing) {
+  const test::TempFolder folder;
+  const auto config = detail::read_generation_config(folder.path(), model);
+  EXPECT_EQ(config.end_tokens, std::vector<int>{7});
+  EXPECT_EQ(config.sampling.temperature, 1);
+  EXPECT_TRUE(detail::read_generation_config(folder.path(), models::Config::parse("{}")).end_tokens.empty());
+}
+
+TEST(GenerationConfig, NamesWhatIsWrong) {
+  test::expect_error<FileError>([] { read(R"({"eos_token_id": "x"})"); },
+                                "generation_config.json: eos_token_id is \"x\", which is not a whole number or a list");
+}
+
+}  // namespace
+}  // namespace jerboa

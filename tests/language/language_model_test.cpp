@@ -1,0 +1,186 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <jerboa/base/error.h>
+#include <jerboa/io/safetensors.h>
+#include <jerboa/language/language_model.h>
+
+#include "support/expect_error.h"
+#include "support/temp_folder.h"
+
+// Pretrained models from folders to text: greedy tokens against those that transformers gave, and the loop around them.
+namespace jerboa {
+namespace {
+
+using test::expect_error;
+using Tokens = std::vector<std::int32_t>;
+
+const std::filesystem::path goldens = JERBOA_SOURCE_DIR "/tests/data/goldens";
+
+std::string utf8(int code) {
+  if (code < 0x80) return {static_cast<char>(code)};
+  return {static_cast<char>(0xc0 | code >> 6), static_cast<char>(0x80 | (code & 0x3f))};
+}
+
+// A tokenizer whose 256 tokens are the bytes, in the alphabet that GPT-2 writes them in.
+std::string byte_tokenizer() {
+  nlohmann::json vocabulary;
+  int next = 256;
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
+    vocabulary[utf8(printable ? byte : next++)] = byte;
+  }
+  return nlohmann::json{{"version", "1.0"},
+                        {"added_tokens", nlohmann::json::array()},
+                        {"normalizer", nullptr},
+                        {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}},
+                        {"post_processor", nullptr},
+                        {"decoder", {{"type", "ByteLevel"}}},
+                        {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", nlohmann::json::array()}}}}
+      .dump();
+}
+
+// A golden model's folder with a tokenizer, and perhaps more.
+class ModelFolder {
+ public:
+  explicit ModelFolder(const std::string& golden) : golden_(goldens / golden) {
+    for (const char* file : {"config.json", "model.safetensors"}) std::filesystem::copy(golden_ / file, folder_ / file);
+    write("tokenizer.json", byte_tokenizer());
+  }
+
+  void write(const std::string& file, const std::string& text) const { test::write_text(folder_ / file, text); }
+  const std::filesystem::path& path() const { return folder_.path(); }
+  LanguageModel open(LanguageModelOptions options = {}) const {
+    options.device = Device::cpu(2);
+    return LanguageModel::load(path(), options);
+  }
+  Tokens golden(const std::string& name) const {
+    const SafeTensors file = SafeTensors::open(golden_ / "golden.safetensors");
+    const TensorView& view = file.view(name);
+    const auto* values = reinterpret_cast<const std::int32_t*>(view.bytes.data());
+    return {values, values + view.bytes.size() / sizeof(std::int32_t)};
+  }
+  Tokens prompt() const { return golden("input_ids"); }
+  Tokens continuation() const {
+    const Tokens all = golden("greedy");
+    return {all.begin() + std::ssize(prompt()), all.end()};
+  }
+
+ private:
+  std::filesystem::path golden_;
+  test::TempFolder folder_;
+};
+
+GenerateOptions greedy(int tokens) { return {.max_tokens = tokens, .sampling = SamplerOptions{.temperature = 0}}; }
+
+TEST(LanguageModel, ContinuesAsTransformersDoes) {
+  for (const char* family : {"gpt2", "llama", "llama3_scaled", "qwen3"})
+    for (const int chunk : {1, 5, 128}) {
+      SCOPED_TRACE(fmt::format("{} in chunks of {}", family, chunk));
+      const ModelFolder folder(family);
+      LanguageModel model = folder.open({.chunk = chunk});
+      const Tokens wanted = folder.continuation();
+      EXPECT_EQ(model.continue_tokens(folder.prompt(), greedy(static_cast<int>(wanted.size()))).tokens, wanted);
+    }
+}
+
+TEST(LanguageModel, KeepsWhatItHasComputed) {
+  const ModelFolder folder("llama");
+  LanguageModel model = folder.open(), fresh = folder.open();
+  const Tokens prompt = folder.prompt();
+  const Generation first = model.continue_tokens(prompt, greedy(6));
+  EXPECT_EQ(first.reused, 0);
+  Tokens longer = prompt;
+  longer.insert(longer.end(), first.tokens.begin(), first.tokens.end());
+  longer.push_back(17);
+  const Generation second = model.continue_tokens(longer, greedy(6));
+  EXPECT_GE(second.reused, std::ssize(prompt) + 5);
+  EXPECT_EQ(second.tokens, fresh.continue_tokens(longer, greedy(6)).tokens);
+  // Another text that begins alike, and one that does not.
+  const Tokens other(prompt.begin(), prompt.begin() + 4);
+  EXPECT_EQ(model.continue_tokens(other, greedy(6)).tokens, folder.open().continue_tokens(other, greedy(6)).tokens);
+  EXPECT_EQ(model.continue_tokens(prompt, greedy(6)).tokens, first.tokens);
+}
+
+TEST(LanguageModel, GivesPiecesThatAreTheText) {
+  const ModelFolder folder("llama");
+  LanguageModel model = folder.open();
+  std::string pieces;
+  const Generation result = model.generate("Hello", {.max_tokens = 40, .sampling = SamplerOptions{.seed = 3}},
+                                           [&](std::string_view piece) { pieces += piece; });
+  EXPECT_EQ(pieces, result.text);
+  EXPECT_EQ(result.text, model.tokenizer().decode(result.tokens));
+  EXPECT_EQ(result.prompt_tokens, 5);
+  EXPECT_EQ(model.generate("Hello", {.max_tokens = 40, .sampling = SamplerOptions{.seed = 3}}).text, result.text);
+  EXPECT_NE(model.generate("Hello", {.max_tokens = 40, .sampling = SamplerOptions{.seed = 4}}).text, result.text);
+}
+
+TEST(LanguageModel, StopsForEachReason) {
+  const ModelFolder folder("llama");
+  const Tokens prompt = folder.prompt(), wanted = folder.continuation();
+  LanguageModel model = folder.open({.context = 32});
+  EXPECT_EQ(model.continue_tokens(prompt, greedy(3)).reason, StopReason::length);
+  // Of 32 tokens 21 are the prompt's; the last that is drawn is not computed any more.
+  const Generation full = model.continue_tokens(prompt, greedy(100));
+  EXPECT_EQ(full.reason, StopReason::context);
+  EXPECT_EQ(full.tokens, Tokens(wanted.begin(), wanted.begin() + 12));
+
+  folder.write("generation_config.json", fmt::format(R"({{"eos_token_id": [{}]}})", wanted[4]));
+  LanguageModel ending = folder.open();
+  const Generation ended = ending.continue_tokens(prompt, greedy(100));
+  EXPECT_EQ(ended.reason, StopReason::end);
+  EXPECT_EQ(ended.tokens, Tokens(wanted.begin(), std::find(wanted.begin(), wanted.end(), wanted[4])));
+
+  const std::string text = model.continue_tokens(prompt, greedy(8)).text;
+  GenerateOptions options = greedy(8);
+  options.stop = {text.substr(3, 2)};
+  const Generation stopped = model.continue_tokens(prompt, options);
+  EXPECT_EQ(stopped.reason, StopReason::stop);
+  EXPECT_EQ(stopped.text, text.substr(0, text.find(options.stop[0])));
+}
+
+TEST(LanguageModel, AnswersMessagesByItsTemplate) {
+  const ModelFolder folder("llama");
+  LanguageModel plain = folder.open();
+  EXPECT_FALSE(plain.has_chat_template());
+  expect_error<UsageError>([&] { plain.chat("Hi"); }, "has no chat template");
+  folder.write("chat_template.jinja",
+               "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+               "{% if add_generation_prompt %}assistant:{% endif %}");
+  LanguageModel model = folder.open();
+  EXPECT_TRUE(model.has_chat_template());
+  const Tokens wanted = plain.generate("user: Hi\nassistant:", greedy(8)).tokens;
+  EXPECT_EQ(model.chat("Hi", greedy(8)).tokens, wanted);
+  const auto messages = nlohmann::ordered_json::parse(R"([{"role": "user", "content": "Hi"}])");
+  EXPECT_EQ(model.answer(messages, greedy(8)).tokens, wanted);
+}
+
+TEST(LanguageModel, SaysWhatIsWrong) {
+  const ModelFolder folder("llama");
+  LanguageModel model = folder.open({.context = 16});
+  expect_error<UsageError>([&] { model.generate(std::string(17, 'a')); },
+                           "17 tokens are more than the context of 16; shorten the text");
+  expect_error<UsageError>([&] { model.generate(""); }, "the prompt is empty");
+  expect_error<UsageError>([&] { model.continue_tokens(Tokens{256}); }, "there is no token 256; the model has 256");
+  expect_error<UsageError>([&] { folder.open({.context = 1000}); }, "sees at most 128 tokens");
+  expect_error<UsageError>([&] { folder.open({.chunk = 0}); }, "0 tokens at once");
+  expect_error<FileError>([] { LanguageModel::load("no/such/folder"); }, "no/such/folder");
+  std::filesystem::remove(folder.path() / "tokenizer.json");
+  expect_error<FileError>([&] { folder.open(); }, folder.path().string());
+}
+
+// A real model, where it is at hand.
+TEST(LanguageModel, TellsTheStoryThatItsMakersSaw) {
+  const std::filesystem::path stories = JERBOA_SOURCE_DIR "/../shared/models/stories260K";
+  if (!std::filesystem::exists(stories)) GTEST_SKIP() << "stories260K is not here";
+  const auto reference = nlohmann::json::parse(test::read_text(stories / "reference.json"));
+  LanguageModel model = LanguageModel::load(stories, {.device = Device::cpu(2)});
+  const Generation result = model.generate(reference["prompt"].get<std::string>(),
+                                           greedy(static_cast<int>(reference["generated_ids"].size())));
+  EXPECT_EQ(result.tokens, reference["generated_ids"].get<Tokens>());
+  EXPECT_EQ(result.text, reference["generated_text"].get<std::string>());
+}
+
+}  // namespace
+}  // namespace jerboa
