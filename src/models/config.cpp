@@ -42,7 +42,7 @@ T Config::get(const std::string& key, const char* kind) const {
     if constexpr (std::is_same_v<T, std::vector<std::string>>)
       return value.is_array() &&
              std::all_of(value.begin(), value.end(), [](const auto& item) { return item.is_string(); });
-    if constexpr (std::is_same_v<T, std::vector<int>>)
+    if constexpr (std::is_same_v<T, std::vector<std::int64_t>>)
       return value.is_array() &&
              std::all_of(value.begin(), value.end(), [](const auto& item) { return item.is_number_integer(); });
   }();
@@ -57,16 +57,26 @@ std::vector<std::string> Config::texts(const std::string& key) const {
   return get<std::vector<std::string>>(key, "a list of texts");
 }
 
-std::vector<int> Config::integers(const std::string& key) const {
-  if (has(key) && json_->value.at(key).is_number_integer()) return {integer(key)};
-  return get<std::vector<int>>(key, "a whole number or a list of them");
-}
-
-int Config::integer(const std::string& key) const {
-  const auto value = get<std::int64_t>(key, "a whole number");
+int Config::in_range(const std::string& key, std::int64_t value) const {
   if (value < std::numeric_limits<int>::min() || value > std::numeric_limits<int>::max())
     throw FileError(fmt::format("{}: {} is {}, which is out of range", origin_, key, value));
   return static_cast<int>(value);
+}
+
+int Config::integer(const std::string& key) const { return in_range(key, get<std::int64_t>(key, "a whole number")); }
+
+std::vector<int> Config::integers(const std::string& key) const {
+  if (has(key) && json_->value.at(key).is_number_integer()) return {integer(key)};
+  std::vector<int> list;
+  for (const auto value : get<std::vector<std::int64_t>>(key, "a whole number or a list of them"))
+    list.push_back(in_range(key, value));
+  return list;
+}
+
+int Config::size(const std::string& key) const {
+  const int value = integer(key);
+  if (value < 1) throw FileError(fmt::format("{}: {} is {}, which is not above zero", origin_, key, value));
+  return value;
 }
 
 std::string Config::text(const std::string& key, std::string otherwise) const {
@@ -75,6 +85,13 @@ std::string Config::text(const std::string& key, std::string otherwise) const {
 int Config::integer(const std::string& key, int otherwise) const { return has(key) ? integer(key) : otherwise; }
 double Config::number(const std::string& key, double otherwise) const { return has(key) ? number(key) : otherwise; }
 bool Config::flag(const std::string& key, bool otherwise) const { return has(key) ? flag(key) : otherwise; }
+int Config::size(const std::string& key, int otherwise) const { return has(key) ? size(key) : otherwise; }
+
+Config Config::with_defaults(std::string_view json) const {
+  auto value = nlohmann::json::parse(json);
+  value.update(json_->value);
+  return {std::make_shared<const Json>(Json{std::move(value)}), origin_};
+}
 
 std::optional<Config> Config::section(const std::string& key) const {
   if (!has(key)) return std::nullopt;

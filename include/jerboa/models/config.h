@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -26,12 +27,18 @@ class Config {
   std::vector<std::string> texts(const std::string& key) const;
   /// One whole number, or a list of them.
   std::vector<int> integers(const std::string& key) const;
+  /// A whole number from 1 on.
+  int size(const std::string& key) const;
 
   std::string text(const std::string& key, std::string otherwise) const;
   int integer(const std::string& key, int otherwise) const;
   double number(const std::string& key, double otherwise) const;
   bool flag(const std::string& key, bool otherwise) const;
+  int size(const std::string& key, int otherwise) const;
 
+  /// The same with values, written as JSON, for keys that the file does not name at all. Where it says null, that
+  /// stays: it turns off what would be on.
+  Config with_defaults(std::string_view json) const;
   /// An object inside, nothing where it is missing.
   std::optional<Config> section(const std::string& key) const;
   const std::string& origin() const { return origin_; }
@@ -41,6 +48,7 @@ class Config {
   Config(std::shared_ptr<const Json> json, std::string origin) : json_(std::move(json)), origin_(std::move(origin)) {}
   template <class T>
   T get(const std::string& key, const char* kind) const;
+  int in_range(const std::string& key, std::int64_t value) const;
 
   std::shared_ptr<const Json> json_;
   std::string origin_;
