@@ -1,12 +1,18 @@
 #pragma once
 
-#include <functional>
 #include <string>
 
 #include <jerboa/models/family.h>
 #include <jerboa/ops/ops.h>
 
 namespace jerboa::models {
+
+/// How queries look at keys.
+struct Look {
+  int window = 0;       ///< positions that a query sees, its own the last; 0: all
+  double scale = 0;     ///< of the scores; 0: 1 / sqrt(size of a head)
+  double soft_cap = 0;  ///< of the scores; 0: none
+};
 
 /// The pieces that the families' graphs are made of, over what one graph's layers share. A name is that of a module in
 /// the checkpoint, whose parameters are NAME.weight and NAME.bias.
@@ -21,6 +27,8 @@ class Decoder {
   Tensor linear_in_out(const std::string& name, const Tensor& x, int out) const;
   Tensor embedding(const std::string& name, const Tensor& ids, int count, int width) const;
   Tensor rms_norm(const std::string& name, const Tensor& x, double eps) const;
+  /// The same for a weight that files hold less 1, as Gemma's do.
+  Tensor rms_norm_around_one(const std::string& name, const Tensor& x, double eps) const;
   Tensor layer_norm(const std::string& name, const Tensor& x, double eps) const;
   /// Scores of every token, by a table [count, width], after each position or after the last alone.
   Tensor logits(const std::string& name, const Tensor& states, int count) const;
@@ -29,10 +37,11 @@ class Decoder {
   Tensor positions() const { return positions_; }
   Tensor rope(const Tensor& x, const RopeAttrs& attrs) const;
   /// Causal attention of [batch, heads, time, size], through the layer's cache where there is one.
-  Tensor attend(int layer, const Tensor& q, const Tensor& k, const Tensor& v, int window = 0) const;
+  Tensor attend(int layer, const Tensor& q, const Tensor& k, const Tensor& v, const Look& look = {}) const;
+  /// A parameter of this very name.
+  Tensor weight(const std::string& name, Shape shape) const;
 
  private:
-  Tensor weight(const std::string& name, Shape shape) const;
   Tensor vector(const std::string& name, const Dim& size, double value) const;
   /// A layer's cache with the new keys or values in it, which is the next version of it too.
   Tensor cached(const std::string& name, const Tensor& values, int capacity, bool ring) const;
@@ -44,14 +53,6 @@ class Decoder {
 
 /// Any activation that Hugging Face configs name; throws FileError for others.
 Tensor activation(const Config& config, const std::string& key, const Tensor& x);
-/// Rotary embedding as `rope_parameters`, or in older files `rope_theta` and `rope_scaling`, describe it.
-RopeAttrs rope_attrs(const Config& config, int head_size);
-
-/// The model that Llama made common: pre-norm layers of attention, which is the family's own, and a gated MLP, under
-/// RMS norms. `attention(layer, name, x)` gives what the module NAME adds to the stream.
-using SelfAttention = std::function<Tensor(int layer, const std::string& name, const Tensor& x)>;
-Tensor llama_like_logits(const Decoder& decoder, const Config& config, const Tensor& ids,
-                         const SelfAttention& attention);
 
 // One function a family, each in a file of its name.
 Tensor gpt2_logits(const Config& config, const TextInputs& inputs);

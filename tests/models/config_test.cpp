@@ -5,7 +5,8 @@
 #include <jerboa/models/config.h>
 #include <jerboa/models/family.h>
 
-#include "models/decoder.h"
+#include "models/rope_config.h"
+#include "models/windows.h"
 #include "support/expect_error.h"
 #include "support/temp_folder.h"
 
@@ -16,13 +17,17 @@ using test::expect_error;
 
 TEST(Config, ReadsValuesByKey) {
   const Config config =
-      Config::parse(R"({"n": 3, "x": 0.5, "on": true, "name": "a", "none": null, "list": ["p", "q"], "in": {"y": 1}})");
+      Config::parse(R"({"n": 3, "x": 0.5, "on": true, "name": "a", "none": null, "list": ["p", "q"], "in": {"y": 1},
+                        "numbers": [2, -1]})");
   EXPECT_EQ(config.integer("n"), 3);
   EXPECT_EQ(config.number("n"), 3.0);
   EXPECT_EQ(config.number("x"), 0.5);
   EXPECT_TRUE(config.flag("on"));
   EXPECT_EQ(config.text("name"), "a");
   EXPECT_EQ(config.texts("list"), (std::vector<std::string>{"p", "q"}));
+  EXPECT_EQ(config.integers("numbers"), (std::vector<int>{2, -1}));
+  EXPECT_EQ(config.integers("n"), std::vector<int>{3});
+  EXPECT_EQ(config.size("n"), 3);
   EXPECT_FALSE(config.has("none"));
   EXPECT_EQ(config.integer("none", 7), 7);
   EXPECT_EQ(config.section("in")->integer("y"), 1);
@@ -31,7 +36,8 @@ TEST(Config, ReadsValuesByKey) {
 
 TEST(Config, SaysWhatIsWrongAndWhere) {
   const Config config =
-      Config::parse(R"({"n": "3", "huge": 4294967296, "in": {"y": 1.5}, "list": [1]})", "folder/config.json");
+      Config::parse(R"({"n": "3", "huge": 4294967296, "in": {"y": 1.5}, "list": [1], "zero": 0, "mixed": [1, "a"]})",
+                    "folder/config.json");
   expect_error<FileError>([&] { config.integer("m"); }, "folder/config.json: m is missing");
   expect_error<FileError>([&] { config.integer("n"); }, "folder/config.json: n is \"3\", which is not a whole number");
   expect_error<FileError>([&] { config.integer("n", 1); }, "not a whole number");
@@ -39,9 +45,18 @@ TEST(Config, SaysWhatIsWrongAndWhere) {
   expect_error<FileError>([&] { config.section("in")->integer("y"); }, "folder/config.json: in: y is 1.5");
   expect_error<FileError>([&] { config.section("n"); }, "n is not an object");
   expect_error<FileError>([&] { config.texts("list"); }, "not a list of texts");
+  expect_error<FileError>([&] { config.integers("mixed"); }, "not a whole number or a list of them");
+  expect_error<FileError>([&] { config.size("zero"); }, "folder/config.json: zero is 0, which is not above zero");
   expect_error<FileError>([] { Config::parse("[1]"); }, "not a JSON object");
   expect_error<FileError>([] { Config::parse("{"); }, "not a JSON object");
   expect_error<FileError>([] { Config::open("no/such/folder"); }, "no/such/folder");
+}
+
+TEST(Config, TakesDefaultsForWhatTheFileDoesNotName) {
+  const Config config = Config::parse(R"({"n": 3, "none": null})").with_defaults(R"({"n": 1, "none": 2, "more": 4})");
+  EXPECT_EQ(config.integer("n"), 3);
+  EXPECT_FALSE(config.has("none"));
+  EXPECT_EQ(config.integer("more"), 4);
 }
 
 TEST(Families, AreATable) {
@@ -82,8 +97,37 @@ TEST(RopeConfig, ReadsOldAndNewFilesAlike) {
   EXPECT_TRUE(same(rope_of(R"({"partial_rotary_factor": 0.5})"), {.dims = 32}));
   expect_error<FileError>([] { rope_of(R"({"rope_scaling": {"type": "dynamic", "factor": 2}})"); },
                           "type dynamic is not known");
+  expect_error<FileError>([] { rope_of(R"({"rope_scaling": {"type": "longrope", "long_factor": [2]}})"); },
+                          "config.json: rope_scaling: rotary embedding of the type longrope is not known");
   expect_error<FileError>([] { rope_of(R"({"rope_scaling": {"type": "llama3", "factor": 2}})"); },
                           "low_freq_factor is missing");
+}
+
+TEST(Windows, OfLayersComeFromTheirTypesOrARule) {
+  const auto windows = [](const std::string& text) {
+    const Config config = Config::parse(text);
+    return layer_windows(config, sliding_layers(config, [](int layer) { return layer == 1; }));
+  };
+  EXPECT_EQ(windows(R"({"num_hidden_layers": 3, "sliding_window": 8})"), (std::vector<int>{0, 8, 0}));
+  EXPECT_EQ(windows(R"({"num_hidden_layers": 3, "sliding_window": null})"), (std::vector<int>{0, 0, 0}));
+  EXPECT_EQ(windows(R"({"num_hidden_layers": 2, "sliding_window": 8,
+                        "layer_types": ["sliding_attention", "full_attention"]})"),
+            (std::vector<int>{8, 0}));
+  expect_error<FileError>([&] { windows(R"({"num_hidden_layers": 2, "layer_types": ["full_attention"]})"); },
+                          "config.json: 1 layer_types for 2 layers");
+  expect_error<FileError>([&] { windows(R"({"num_hidden_layers": 1, "layer_types": ["linear_attention"]})"); },
+                          "config.json: layer_types has linear_attention");
+  expect_error<FileError>([&] { windows(R"({"num_hidden_layers": 1, "sliding_window": -1})"); },
+                          "config.json: sliding_window is -1");
+}
+
+TEST(Windows, OfQwenAreSwitchedAndBeginAtALayer) {
+  const auto windows = [](const std::string& more) {
+    return qwen_windows(Config::parse(R"({"num_hidden_layers": 3, "sliding_window": 8)" + more + "}"));
+  };
+  EXPECT_EQ(windows(R"(, "max_window_layers": 1)"), (std::vector<int>{0, 0, 0}));
+  EXPECT_EQ(windows(R"(, "use_sliding_window": true, "max_window_layers": 1)"), (std::vector<int>{0, 8, 8}));
+  EXPECT_EQ(windows(R"(, "use_sliding_window": true)"), (std::vector<int>{0, 0, 0}));
 }
 
 // Weights

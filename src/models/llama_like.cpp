@@ -1,0 +1,86 @@
+#include "models/llama_like.h"
+
+#include <fmt/format.h>
+
+#include <jerboa/base/error.h>
+
+#include "models/rope_config.h"
+
+namespace jerboa::models {
+
+Norm llama_norm(const Decoder& decoder, const Config& config) {
+  return [&decoder, eps = config.number("rms_norm_eps", 1e-6)](const std::string& name, const Tensor& x) {
+    return decoder.rms_norm(name, x, eps);
+  };
+}
+
+AttentionForm attention_form(const Config& config) {
+  AttentionForm form;
+  form.width = config.size("hidden_size");
+  form.heads = config.size("num_attention_heads");
+  form.kv_heads = config.size("num_key_value_heads", form.heads);
+  form.head_size = config.size("head_dim", form.width / form.heads);
+  if (form.heads % form.kv_heads != 0)
+    throw FileError(fmt::format("{}: num_key_value_heads is {}, which does not divide num_attention_heads {}",
+                                config.origin(), form.kv_heads, form.heads));
+  const auto layers = static_cast<std::size_t>(config.size("num_hidden_layers"));
+  form.ropes.assign(layers, rope_attrs(config, form.head_size));
+  form.windows.assign(layers, 0);
+  return form;
+}
+
+Tensor attend_and_project(const Decoder& decoder, const AttentionForm& form, int layer, const std::string& name,
+                          const Tensor& q, const Tensor& k, const Tensor& v) {
+  const auto index = static_cast<std::size_t>(layer);
+  const auto prepare = [&](const std::string& norm, Tensor heads) {
+    if (form.head_norm) heads = form.head_norm(name + norm, heads);
+    return form.ropes[index] ? decoder.rope(heads, *form.ropes[index]) : heads;
+  };
+  const Tensor seen = decoder.attend(layer, prepare(".q_norm", split_heads(q, form.heads)),
+                                     prepare(".k_norm", split_heads(k, form.kv_heads)), split_heads(v, form.kv_heads),
+                                     {.window = form.windows[index], .scale = form.scale, .soft_cap = form.soft_cap});
+  return decoder.linear(name + ".o_proj", merge_heads(seen), form.width, form.output_bias);
+}
+
+Tensor self_attention(const Decoder& decoder, const AttentionForm& form, int layer, const std::string& name,
+                      const Tensor& x) {
+  const Tensor q = decoder.linear(name + ".q_proj", x, form.heads * form.head_size, form.bias);
+  const Tensor k = decoder.linear(name + ".k_proj", x, form.kv_heads * form.head_size, form.bias);
+  const Tensor v = decoder.linear(name + ".v_proj", x, form.kv_heads * form.head_size, form.bias);
+  return attend_and_project(decoder, form, layer, name, q, k, v);
+}
+
+Tensor gated_mlp(const Decoder& decoder, const Config& config, const std::string& name, const Tensor& x,
+                 const std::string& key) {
+  const int inner = config.size("intermediate_size");
+  const bool bias = config.flag("mlp_bias", false);
+  const Tensor gate = activation(config, key, decoder.linear(name + ".gate_proj", x, inner, bias));
+  const Tensor up = decoder.linear(name + ".up_proj", x, inner, bias);
+  return decoder.linear(name + ".down_proj", gate * up, config.size("hidden_size"), bias);
+}
+
+Tensor llama_like_logits(const Decoder& decoder, const Config& config, const Tensor& ids, const Sublayer& attention,
+                         const Sublayer& mlp) {
+  const int vocabulary = config.size("vocab_size");
+  const Norm norm = llama_norm(decoder, config);
+  const std::string tokens = "model.embed_tokens";
+  Tensor x = decoder.embedding(tokens, ids, vocabulary, config.size("hidden_size"));
+  for (int layer = 0; layer < config.size("num_hidden_layers"); ++layer) {
+    const std::string name = fmt::format("model.layers.{}", layer);
+    x = x + attention(layer, name + ".self_attn", norm(name + ".input_layernorm", x));
+    x = x + mlp(layer, name + ".mlp", norm(name + ".post_attention_layernorm", x));
+  }
+  const bool tied = config.flag("tie_word_embeddings", false);
+  return decoder.logits(tied ? tokens : "lm_head", norm("model.norm", x), vocabulary);
+}
+
+Tensor llama_like_logits(const Decoder& decoder, const Config& config, const Tensor& ids, const AttentionForm& form) {
+  return llama_like_logits(
+      decoder, config, ids,
+      [&](int layer, const std::string& name, const Tensor& x) {
+        return self_attention(decoder, form, layer, name, x);
+      },
+      [&](int, const std::string& name, const Tensor& x) { return gated_mlp(decoder, config, name, x); });
+}
+
+}  // namespace jerboa::models
