@@ -57,6 +57,10 @@ Tensor activation(const Config& config, const std::string& key, const Tensor& x)
 // One function a family, each in a file of its name.
 Tensor gpt2_logits(const Config& config, const TextInputs& inputs);
 Tensor llama_logits(const Config& config, const TextInputs& inputs);
+Tensor mistral_logits(const Config& config, const TextInputs& inputs);
+Tensor phi3_logits(const Config& config, const TextInputs& inputs);
+Tensor qwen2_logits(const Config& config, const TextInputs& inputs);
 Tensor qwen3_logits(const Config& config, const TextInputs& inputs);
+Tensor smollm3_logits(const Config& config, const TextInputs& inputs);
 
 }  // namespace jerboa::models

@@ -13,7 +13,11 @@ std::span<const Family> families() {
   static constexpr auto table = std::to_array<Family>({
       {"gpt2", gpt2_logits, "transformer."},
       {"llama", llama_logits},
+      {"mistral", mistral_logits},
+      {"phi3", phi3_logits},
+      {"qwen2", qwen2_logits},
       {"qwen3", qwen3_logits},
+      {"smollm3", smollm3_logits},
   });
   return table;
 }

@@ -1,0 +1,50 @@
+#include <fmt/format.h>
+
+#include <jerboa/base/error.h>
+
+#include "models/llama_like.h"
+#include "models/windows.h"
+
+// Phi-3 and Phi-4: Llama's layers, with queries, keys and values from one product and the MLP's two halves from
+// another.
+namespace jerboa::models {
+namespace {
+
+// The family scales by LongRoPE alone, which older files call su or even yarn.
+void refuse_scaling(const Config& config, const AttentionForm& form) {
+  if (form.ropes.front()->scaling != RopeScaling::none)
+    throw FileError(fmt::format("{}: rope_scaling means LongRoPE in a phi3, which is not supported", config.origin()));
+}
+
+Tensor fused_attention(const Decoder& decoder, const AttentionForm& form, int layer, const std::string& name,
+                       const Tensor& x) {
+  const int queries = form.heads * form.head_size, keys = form.kv_heads * form.head_size;
+  const Tensor qkv = decoder.linear(name + ".qkv_proj", x, queries + 2 * keys, false);
+  const auto parts = split(qkv, {queries, keys, keys});
+  return attend_and_project(decoder, form, layer, name, parts[0], parts[1], parts[2]);
+}
+
+Tensor fused_mlp(const Decoder& decoder, const Config& config, const std::string& name, const Tensor& x) {
+  const auto [gate, up] =
+      split<2>(decoder.linear(name + ".gate_up_proj", x, 2 * config.size("intermediate_size"), false));
+  return decoder.linear(name + ".down_proj", activation(config, "hidden_act", gate) * up, config.size("hidden_size"),
+                        false);
+}
+
+}  // namespace
+
+Tensor phi3_logits(const Config& given, const TextInputs& inputs) {
+  const Config config = given.with_defaults(R"({"rms_norm_eps": 1e-5})");
+  const Decoder decoder(config, inputs);
+  AttentionForm form = attention_form(config);
+  refuse_scaling(config, form);
+  form.windows = equal_windows(config);
+  return llama_like_logits(
+      decoder, config, inputs.ids,
+      [&](int layer, const std::string& name, const Tensor& x) {
+        return fused_attention(decoder, form, layer, name, x);
+      },
+      [&](int, const std::string& name, const Tensor& x) { return fused_mlp(decoder, config, name, x); });
+}
+
+}  // namespace jerboa::models

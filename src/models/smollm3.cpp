@@ -1,0 +1,47 @@
+#include <fmt/format.h>
+
+#include <jerboa/base/error.h>
+
+#include "models/llama_like.h"
+#include "models/windows.h"
+
+// SmolLM3: Llama's layers, every few of which do not turn queries and keys by their positions.
+namespace jerboa::models {
+namespace {
+
+// `no_rope_layers` has, whatever its name says, a 1 for each layer with rotary positions.
+std::vector<bool> turning_layers(const Config& config) {
+  const int layers = config.size("num_hidden_layers"), interval = config.size("no_rope_layer_interval");
+  const bool listed = config.has("no_rope_layers");
+  const auto list = listed ? config.integers("no_rope_layers") : std::vector<int>();
+  if (listed && list.size() < static_cast<std::size_t>(layers))
+    throw FileError(fmt::format("{}: {} no_rope_layers for {} layers", config.origin(), list.size(), layers));
+  std::vector<bool> turning;
+  for (int layer = 0; layer < layers; ++layer)
+    turning.push_back(listed ? list[static_cast<std::size_t>(layer)] != 0 : (layer + 1) % interval != 0);
+  return turning;
+}
+
+// A file that asks for windows and does not say where gets them in the layers without rotary positions.
+std::vector<int> windows(const Config& config, const std::vector<bool>& turning) {
+  if (!config.flag("use_sliding_window", false)) return std::vector<int>(turning.size(), 0);
+  return layer_windows(config,
+                       sliding_layers(config, [&](int layer) { return !turning[static_cast<std::size_t>(layer)]; }));
+}
+
+}  // namespace
+
+Tensor smollm3_logits(const Config& given, const TextInputs& inputs) {
+  const Config config = given.with_defaults(R"({"num_key_value_heads": 4, "no_rope_layer_interval": 4,
+                                                "rope_theta": 2000000, "tie_word_embeddings": true})");
+  const Decoder decoder(config, inputs);
+  AttentionForm form = attention_form(config);
+  form.bias = form.output_bias = config.flag("attention_bias", false);
+  const auto turning = turning_layers(config);
+  form.windows = windows(config, turning);
+  for (std::size_t layer = 0; layer < turning.size(); ++layer)
+    if (!turning[layer]) form.ropes[layer].reset();
+  return llama_like_logits(decoder, config, inputs.ids, form);
+}
+
+}  // namespace jerboa::models
