@@ -55,6 +55,8 @@ class Decoder {
 Tensor activation(const Config& config, const std::string& key, const Tensor& x);
 
 // One function a family, each in a file of its name.
+Tensor gemma2_logits(const Config& config, const TextInputs& inputs);
+Tensor gemma3_logits(const Config& config, const TextInputs& inputs);
 Tensor gpt2_logits(const Config& config, const TextInputs& inputs);
 Tensor llama_logits(const Config& config, const TextInputs& inputs);
 Tensor mistral_logits(const Config& config, const TextInputs& inputs);

@@ -11,6 +11,8 @@ namespace jerboa::models {
 
 std::span<const Family> families() {
   static constexpr auto table = std::to_array<Family>({
+      {"gemma2", gemma2_logits},
+      {"gemma3_text", gemma3_logits},
       {"gpt2", gpt2_logits, "transformer."},
       {"llama", llama_logits},
       {"mistral", mistral_logits},

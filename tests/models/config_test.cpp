@@ -63,7 +63,7 @@ TEST(Families, AreATable) {
   for (const Family& family : families())
     EXPECT_EQ(&family_of(Config::parse(R"({"model_type": ")" + std::string(family.model_type) + "\"}")), &family);
   expect_error<UsageError>([] { family_of(Config::parse(R"({"model_type": "perceptron"})")); },
-                           "no family of models is named perceptron; there are gpt2, llama");
+                           "no family of models is named perceptron; there are gemma2, gemma3_text, gpt2, llama");
   expect_error<FileError>([] { family_of(Config::parse("{}")); }, "model_type is missing");
 }
 

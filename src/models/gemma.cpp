@@ -1,0 +1,67 @@
+#include "models/gemma.h"
+
+#include <cmath>
+#include <fmt/format.h>
+
+#include <jerboa/base/error.h>
+
+namespace jerboa::models {
+namespace {
+
+double above_zero(const Config& config, const std::string& key) {
+  const double value = config.number(key);
+  if (value <= 0) throw FileError(fmt::format("{}: {} is {}, which is not above zero", config.origin(), key, value));
+  return value;
+}
+
+Tensor layer_output(const Decoder& decoder, const Config& config, const AttentionForm& form, int layer,
+                    const Tensor& x) {
+  const std::string name = fmt::format("model.layers.{}", layer);
+  const Norm norm = gemma_norm(decoder, config);
+  const Tensor seen = self_attention(decoder, form, layer, name + ".self_attn", norm(name + ".input_layernorm", x));
+  const Tensor middle = x + norm(name + ".post_attention_layernorm", seen);
+  const Tensor more =
+      gated_mlp(decoder, config, name + ".mlp", norm(name + ".pre_feedforward_layernorm", middle), "hidden_activation");
+  return middle + norm(name + ".post_feedforward_layernorm", more);
+}
+
+Tensor capped(const Config& config, const Tensor& logits) {
+  if (!config.has("final_logit_softcapping")) return logits;
+  const double cap = above_zero(config, "final_logit_softcapping");
+  return tanh(logits / cap) * cap;
+}
+
+}  // namespace
+
+Config gemma_config(const Config& config) {
+  return config.with_defaults(R"({"num_key_value_heads": 4, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh",
+                                  "query_pre_attn_scalar": 256, "sliding_window": 4096, "tie_word_embeddings": true})");
+}
+
+Norm gemma_norm(const Decoder& decoder, const Config& config) {
+  return [&decoder, eps = config.number("rms_norm_eps", 1e-6)](const std::string& name, const Tensor& x) {
+    return decoder.rms_norm_around_one(name, x, eps);
+  };
+}
+
+AttentionForm gemma_attention_form(const Config& config) {
+  if (config.flag("use_bidirectional_attention", false))
+    throw FileError(fmt::format("{}: use_bidirectional_attention makes it no decoder", config.origin()));
+  AttentionForm form = attention_form(config);
+  form.bias = form.output_bias = config.flag("attention_bias", false);
+  form.scale = 1 / std::sqrt(above_zero(config, "query_pre_attn_scalar"));
+  if (config.has("attn_logit_softcapping")) form.soft_cap = above_zero(config, "attn_logit_softcapping");
+  return form;
+}
+
+Tensor gemma_logits(const Decoder& decoder, const Config& config, const Tensor& ids, const AttentionForm& form) {
+  const int vocabulary = config.size("vocab_size"), width = form.width;
+  const std::string tokens = "model.embed_tokens";
+  Tensor x = decoder.embedding(tokens, ids, vocabulary, width) * std::sqrt(static_cast<double>(width));
+  for (int layer = 0; layer < config.size("num_hidden_layers"); ++layer)
+    x = layer_output(decoder, config, form, layer, x);
+  x = gemma_norm(decoder, config)("model.norm", x);
+  return capped(config, decoder.logits(config.flag("tie_word_embeddings") ? tokens : "lm_head", x, vocabulary));
+}
+
+}  // namespace jerboa::models

@@ -1,0 +1,40 @@
+#include <fmt/format.h>
+
+#include <jerboa/base/error.h>
+
+#include "models/gemma.h"
+#include "models/rope_config.h"
+#include "models/windows.h"
+
+// Gemma 3's text models: most layers have a window and turn faster than the few that see everything, and queries and
+// keys of each head are normed.
+namespace jerboa::models {
+namespace {
+
+// Older files scale the rotary embedding of the layers without a window alone.
+RopeAttrs rope_of(const Config& config, bool slides, int head_size) {
+  const auto ropes = config.section("rope_parameters");
+  if (!ropes) return slides ? RopeAttrs{.base = config.number("rope_local_base_freq")} : rope_attrs(config, head_size);
+  const std::string type = slides ? "sliding_attention" : "full_attention";
+  const auto own = ropes->section(type);
+  if (!own || !own->has("rope_theta")) throw FileError(fmt::format("{}: {} has no rope_theta", ropes->origin(), type));
+  return rope_attrs(config, *own, head_size);
+}
+
+}  // namespace
+
+Tensor gemma3_logits(const Config& given, const TextInputs& inputs) {
+  const Config config = gemma_config(given).with_defaults(
+      R"({"rope_theta": 1000000, "rope_local_base_freq": 10000, "sliding_window_pattern": 6})");
+  const Decoder decoder(config, inputs);
+  AttentionForm form = gemma_attention_form(config);
+  form.head_norm = gemma_norm(decoder, config);
+  const int pattern = config.size("sliding_window_pattern");
+  const auto sliding = sliding_layers(config, [&](int layer) { return (layer + 1) % pattern != 0; });
+  form.windows = layer_windows(config, sliding);
+  for (std::size_t layer = 0; layer < sliding.size(); ++layer)
+    form.ropes[layer] = rope_of(config, sliding[layer], form.head_size);
+  return gemma_logits(decoder, config, inputs.ids, form);
+}
+
+}  // namespace jerboa::models
