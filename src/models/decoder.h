@@ -63,6 +63,7 @@ Tensor mistral_logits(const Config& config, const TextInputs& inputs);
 Tensor phi3_logits(const Config& config, const TextInputs& inputs);
 Tensor qwen2_logits(const Config& config, const TextInputs& inputs);
 Tensor qwen3_logits(const Config& config, const TextInputs& inputs);
+Tensor qwen3_moe_logits(const Config& config, const TextInputs& inputs);
 Tensor smollm3_logits(const Config& config, const TextInputs& inputs);
 
 }  // namespace jerboa::models

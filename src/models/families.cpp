@@ -6,6 +6,7 @@
 #include <jerboa/models/family.h>
 
 #include "models/decoder.h"
+#include "models/experts.h"
 
 namespace jerboa::models {
 
@@ -19,6 +20,7 @@ std::span<const Family> families() {
       {"phi3", phi3_logits},
       {"qwen2", qwen2_logits},
       {"qwen3", qwen3_logits},
+      {"qwen3_moe", qwen3_moe_logits, {}, expert_parts},
       {"smollm3", smollm3_logits},
   });
   return table;
@@ -33,44 +35,6 @@ const Family& family_of(const Config& config) {
   }
   throw UsageError(
       fmt::format("{}: no family of models is named {}; there are {}", config.origin(), type, fmt::join(known, ", ")));
-}
-
-namespace {
-
-HostTensor read(const SafeTensors& weights, const std::string& stored, const TensorInfo& param) {
-  const TensorView& view = weights.view(stored);
-  if (to_shape(view.shape) != param.type.shape)
-    throw FileError(fmt::format("{}: {} is {}, but the model's is {}", weights.path().string(), stored,
-                                to_string(Sizes(view.shape)), to_string(param.type.shape)));
-  return {view.shape, to_f32(view)};
-}
-
-}  // namespace
-
-void for_each_param(const SafeTensors& weights, const Graph& graph, const Family& family,
-                    const std::function<void(const std::string& name, HostTensor values)>& use) {
-  std::vector<std::pair<const TensorInfo*, std::string>> found;
-  std::vector<std::string> missing;
-  for (const TensorInfo& tensor : graph.tensors) {
-    if (tensor.storage != Storage::param) continue;
-    const std::string& name = tensor.name;
-    const std::string shorter =
-        name.starts_with(family.optional_prefix) ? name.substr(family.optional_prefix.size()) : name;
-    if (weights.contains(name) || weights.contains(shorter))
-      found.emplace_back(&tensor, weights.contains(name) ? name : shorter);
-    else
-      missing.push_back(name);
-  }
-  if (!missing.empty())
-    throw FileError(fmt::format("{}: has no {}", weights.path().string(), fmt::join(missing, ", ")));
-  for (const auto& [param, stored] : found) use(param->name, read(weights, stored, *param));
-}
-
-std::map<std::string, HostTensor> read_params(const SafeTensors& weights, const Graph& graph, const Family& family) {
-  std::map<std::string, HostTensor> params;
-  for_each_param(weights, graph, family,
-                 [&](const std::string& name, HostTensor values) { params.emplace(name, std::move(values)); });
-  return params;
 }
 
 }  // namespace jerboa::models

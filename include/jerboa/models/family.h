@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <jerboa/io/safetensors.h>
 #include <jerboa/models/config.h>
@@ -38,6 +39,9 @@ struct Family {
   Tensor (*logits)(const Config& config, const TextInputs& inputs);
   /// How every parameter's name begins that older files leave out: "transformer."
   std::string_view optional_prefix = {};
+  /// The tensors that a checkpoint may hold in place of a parameter [count, rows, columns], one below the other; none
+  /// for a parameter that is not held so.
+  std::vector<std::string> (*parts)(const std::string& parameter, const Shape& shape) = nullptr;
 };
 
 /// One row a family; adding one adds a file and a row.

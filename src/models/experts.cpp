@@ -1,0 +1,55 @@
+#include "models/experts.h"
+
+#include <fmt/format.h>
+
+namespace jerboa::models {
+namespace {
+
+/// Which experts each token goes through, and how much each of them counts: [tokens, chosen].
+TopK route(const Decoder& decoder, const ExpertsForm& form, const std::string& name, const Tensor& tokens) {
+  TopK best = top_k(softmax(decoder.linear(name + ".gate", tokens, form.count, false)), form.chosen);
+  if (form.normalised) best.values = best.values / sum(best.values, {-1}, true);
+  return best;
+}
+
+/// Where the rows of each expert begin among rows sorted by expert, and where the last ones end.
+Tensor group_offsets(const Tensor& experts, int count) {
+  return sum(cast(less(unsqueeze(experts, {1}), arange(count + 1)), DType::i32), {0});
+}
+
+/// The gated MLPs of all experts, over rows sorted by expert.
+Tensor expert_mlps(const Decoder& decoder, const Config& config, const ExpertsForm& form, const std::string& name,
+                   const Tensor& rows, const Tensor& offsets) {
+  const Dim width = rows.dim(-1);
+  const Tensor in = decoder.weight(name + ".gate_up_proj", {form.count, std::int64_t{2} * form.inner, width});
+  const Tensor out = decoder.weight(name + ".down_proj", {form.count, width, form.inner});
+  const auto [gate, up] = split<2>(matmul_grouped(rows, in, offsets, {.transpose_b = true}));
+  return matmul_grouped(activation(config, "hidden_act", gate) * up, out, offsets, {.transpose_b = true});
+}
+
+}  // namespace
+
+Tensor mixture_of_experts(const Decoder& decoder, const Config& config, const ExpertsForm& form,
+                          const std::string& name, const Tensor& x) {
+  const Tensor tokens = reshape(x, {-1, x.dim(-1)});
+  const TopK best = route(decoder, form, name, tokens);
+  const Tensor experts = reshape(best.indices, {-1});
+  const Tensor order = argsort(experts);
+  const Tensor rows = embedding(tokens, order / form.chosen);  // each token once for each of its experts
+  const Tensor sorted = expert_mlps(decoder, config, form, name + ".experts", rows, group_offsets(experts, form.count));
+  const Tensor found = reshape(embedding(sorted, argsort(order)), {tokens.dim(0), form.chosen, x.dim(-1)});
+  return reshape(sum(found * unsqueeze(best.values, {-1}), {1}), x.shape()).named(name);
+}
+
+std::vector<std::string> expert_parts(const std::string& parameter, const Shape& shape) {
+  const bool in = parameter.ends_with(".experts.gate_up_proj");
+  if (!in && !parameter.ends_with(".experts.down_proj")) return {};
+  const std::string module = parameter.substr(0, parameter.rfind('.'));
+  std::vector<std::string> parts;
+  for (std::int64_t expert = 0; expert < shape.front().value(); ++expert)
+    for (const char* part : in ? std::vector{"gate_proj", "up_proj"} : std::vector{"down_proj"})
+      parts.push_back(fmt::format("{}.{}.{}.weight", module, expert, part));
+  return parts;
+}
+
+}  // namespace jerboa::models
