@@ -8,6 +8,7 @@
 #include <jerboa/models/family.h>
 #include <jerboa/ops/ops.h>
 
+#include "models/golden_families.h"
 #include "support/expect_error.h"
 #include "support/temp_folder.h"
 
@@ -237,7 +238,31 @@ INSTANTIATE_TEST_SUITE_P(Devices, Decode, testing::Values("cpu", "reference"));
 INSTANTIATE_TEST_SUITE_P(WebGpu, Decode, testing::Values("webgpu"));
 #endif
 
-class GreedyDecode : public testing::TestWithParam<const char*> {};
+using DeviceAndFamily = std::tuple<const char*, std::string>;
+std::string device_and_family(const testing::TestParamInfo<DeviceAndFamily>& info) {
+  return std::get<0>(info.param) + ("_" + std::get<1>(info.param));
+}
+
+class FamilyDecode : public testing::TestWithParam<DeviceAndFamily> {};
+
+// Sequences long enough that rings of the goldens' windows go round twice.
+TEST_P(FamilyDecode, ChunksAndThenSingleTokensEqualComputingItWhole) {
+  const auto& [device, family] = GetParam();
+  const Model model(family, device);
+  Whole whole(model);
+  const auto sequences = random_sequences({26, 9}, 7);
+  for (const bool ring : {false, true}) {
+    Decoding decoding(model, 2, {.capacity = 30, .ring = ring, .chunk = 5});
+    expect_same_in_chunks(decoding, whole, sequences, {5, 3, 1});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, FamilyDecode,
+                         testing::Combine(testing::Values("cpu", "reference"),
+                                          testing::ValuesIn(test::golden_families())),
+                         device_and_family);
+
+class GreedyDecode : public testing::TestWithParam<std::string> {};
 
 TEST_P(GreedyDecode, WritesWhatTransformersWrote) {
   const Model model(GetParam(), "best");
@@ -254,7 +279,8 @@ TEST_P(GreedyDecode, WritesWhatTransformersWrote) {
   EXPECT_EQ(written, to_i32(golden.view("greedy")));
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, GreedyDecode, testing::Values("gpt2", "llama", "llama3_scaled", "qwen3"));
+INSTANTIATE_TEST_SUITE_P(Families, GreedyDecode, testing::ValuesIn(test::golden_families()), test::name_of);
+INSTANTIATE_TEST_SUITE_P(Scaled, GreedyDecode, testing::Values("llama3_scaled"));
 
 TEST(DecodeInputs, ThatDoNotFitTogetherAreRefused) {
   const Model model("train_llama", "reference");

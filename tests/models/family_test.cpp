@@ -1,0 +1,195 @@
+#include <algorithm>
+#include <gtest/gtest.h>
+
+#include <jerboa/base/error.h>
+#include <jerboa/frontend/compile.h>
+#include <jerboa/models/family.h>
+#include <jerboa/ops/ops.h>
+
+#include "models/golden_families.h"
+#include "support/expect_error.h"
+#include "support/temp_folder.h"
+#include "verify/compare.h"
+
+// How configs become graphs, family by family, and checkpoints their parameters.
+namespace jerboa {
+namespace {
+
+using models::Config;
+using models::Family;
+using test::expect_error;
+
+const std::filesystem::path goldens = JERBOA_SOURCE_DIR "/tests/data/goldens";
+
+// A tiny model; `more` has the keys in question.
+Graph graph_of(const std::string& type, const std::string& more) {
+  const Config config = Config::parse(R"({"model_type": ")" + type + R"(", "vocab_size": 8, "hidden_size": 8,
+      "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 12, "hidden_act": "silu",
+      "num_hidden_layers": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 6, )" +
+                                      more + "}");
+  return forward_graph({{"ids", {1, 5}, DType::i32}},
+                       [&](const Inputs& in) { return models::family_of(config).logits(config, {.ids = in["ids"]}); });
+}
+
+void expect_same(const std::string& type, const std::string& newer, const std::string& older) {
+  EXPECT_EQ(to_json(graph_of(type, newer)), to_json(graph_of(type, older))) << type;
+}
+
+TEST(OlderConfigs, MeanTheSame) {
+  const std::string rope = R"("rope_parameters": {"rope_type": "default", "rope_theta": )";
+  expect_same("mistral", rope + R"(500}, "sliding_window": 4096)", R"("rope_theta": 500)");
+  expect_same("qwen2", R"("use_sliding_window": true, "sliding_window": 4,
+                          "layer_types": ["full_attention", "full_attention", "sliding_attention"])",
+              R"("use_sliding_window": true, "sliding_window": 4, "max_window_layers": 2)");
+  expect_same("smollm3", rope + R"(2000000}, "no_rope_layers": [1, 0, 1], "tie_word_embeddings": true)",
+              R"("no_rope_layer_interval": 2)");
+  expect_same("gemma2", rope + R"(10000}, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+                          "sliding_window": 4, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0)",
+              R"("sliding_window": 4)");
+  expect_same("gemma3_text", R"("layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+      "sliding_window": 4, "rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 300},
+      "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 500}})",
+              R"("sliding_window_pattern": 2, "sliding_window": 4, "rope_local_base_freq": 300, "rope_theta": 500,
+                 "rope_scaling": {"rope_type": "linear", "factor": 8.0})");
+  expect_same("qwen3_moe", R"("num_local_experts": 4)", R"("num_experts": 4)");
+}
+
+TEST(Configs, ThatNoFamilyCanHaveAreRefused) {
+  const auto refuse = [](const std::string& type, const std::string& more, const std::string& message) {
+    expect_error<FileError>([&] { graph_of(type, more); }, "config.json: " + message);
+  };
+  refuse("mistral", R"("num_key_value_heads": 3)", "num_key_value_heads is 3, which does not divide");
+  refuse("mistral", R"("num_attention_heads": 0)", "num_attention_heads is 0");
+  refuse("mistral", R"("sliding_window": 0)", "sliding_window is 0");
+  refuse("phi3", R"("rope_scaling": {"type": "su", "short_factor": [1]})",
+         "rope_scaling: rotary embedding of the type su");
+  refuse("phi3", R"("rope_scaling": {"type": "yarn", "factor": 2})", "rope_scaling means LongRoPE");
+  refuse("smollm3", R"("no_rope_layers": [1, 1])", "2 no_rope_layers for 3 layers");
+  refuse("smollm3", R"("no_rope_layer_interval": 0)", "no_rope_layer_interval is 0");
+  refuse("gemma2", R"("use_bidirectional_attention": true)", "use_bidirectional_attention");
+  refuse("gemma2", R"("query_pre_attn_scalar": 0)", "query_pre_attn_scalar is 0");
+  refuse("gemma2", R"("final_logit_softcapping": -1)", "final_logit_softcapping is -1");
+  refuse("gemma3_text", R"("sliding_window_pattern": 0)", "sliding_window_pattern is 0");
+  refuse("gemma3_text", R"("rope_parameters": {"full_attention": {"rope_theta": 5}})",
+         "rope_parameters: sliding_attention has no rope_theta");
+  refuse("qwen3_moe", R"("num_experts": 1)", "num_experts_per_tok is 2, but there are 1 experts");
+  refuse("qwen3_moe", R"("norm_topk_prob": true)", "num_local_experts is missing");
+}
+
+TEST(Experts, AreInTheLayersThatTheConfigSays) {
+  const auto sparse = [](const std::string& more) {
+    const Graph graph = graph_of("qwen3_moe", R"("num_experts": 4, )" + more);
+    std::vector<bool> layers(3);
+    for (const TensorInfo& tensor : graph.tensors)
+      for (std::size_t layer = 0; layer < layers.size(); ++layer)
+        if (tensor.name == "model.layers." + std::to_string(layer) + ".mlp.experts.down_proj") layers[layer] = true;
+    return layers;
+  };
+  EXPECT_EQ(sparse(R"("mlp_only_layers": [])"), (std::vector<bool>{true, true, true}));
+  EXPECT_EQ(sparse(R"("mlp_only_layers": [1])"), (std::vector<bool>{true, false, true}));
+  EXPECT_EQ(sparse(R"("decoder_sparse_step": 2)"), (std::vector<bool>{false, true, false}));
+  EXPECT_EQ(sparse(R"("decoder_sparse_step": 2, "mlp_only_layers": [1])"), (std::vector<bool>{false, false, false}));
+}
+
+// The checkpoint qwen3_moe, whose experts' weights are one by one.
+class ExpertWeights : public testing::Test {
+ protected:
+  Graph graph() const {
+    return forward_graph({{"ids", {1, 5}, DType::i32}},
+                         [&](const Inputs& in) { return family.logits(config, {.ids = in["ids"]}); });
+  }
+  TensorMap written_and_read(const std::vector<TensorView>& views) const {
+    const test::TempFolder folder;
+    write_safetensors(folder / "model.safetensors", views);
+    return models::read_params(SafeTensors::open(folder.path()), graph(), family);
+  }
+
+  const Config config = Config::open(goldens / "qwen3_moe");
+  const Family& family = models::family_of(config);
+  const SafeTensors weights = SafeTensors::open(goldens / "qwen3_moe");
+};
+
+TEST_F(ExpertWeights, AreReadOneByOneOrStacked) {
+  const TensorMap params = models::read_params(weights, graph(), family);
+  const HostTensor& stacked = params.at("model.layers.1.mlp.experts.gate_up_proj");
+  EXPECT_EQ(stacked.shape(), (Sizes{4, 96, 64}));
+  const auto up = to_f32(weights.view("model.layers.1.mlp.experts.2.up_proj.weight"));
+  const std::size_t place = (2 * 96 + 48) * up.size() / 48;
+  EXPECT_TRUE(std::equal(up.begin(), up.end(), stacked.f32().subspan(place).begin()));
+
+  std::vector<TensorView> views;
+  for (const auto& [name, values] : params) views.push_back(view_of(name, values.shape(), values.f32()));
+  EXPECT_EQ(written_and_read(views), params);
+}
+
+TEST_F(ExpertWeights, ThatAreMissingAreNamed) {
+  const auto without = [&](const std::string& part) {
+    return [this, part] {
+      std::vector<TensorView> views;
+      for (const std::string& name : weights.names())
+        if (name.find(part) == std::string::npos) views.push_back(weights.view(name));
+      written_and_read(views);
+    };
+  };
+  expect_error<FileError>(without("layers.1.mlp.experts.2.up_proj"),
+                          "has no model.layers.1.mlp.experts.2.up_proj.weight");
+  expect_error<FileError>(without("layers.1.mlp.experts.0."),
+                          "has no model.layers.1.mlp.experts.0.gate_proj.weight, "
+                          "model.layers.1.mlp.experts.0.up_proj.weight, model.layers.1.mlp.experts.0.down_proj.weight");
+  expect_error<FileError>(without("layers.1.mlp.experts."),
+                          "has no model.layers.1.mlp.experts.gate_up_proj, model.layers.1.mlp.experts.down_proj");
+}
+
+TEST_F(ExpertWeights, OfAnotherShapeAreNamed) {
+  std::vector<TensorView> views;
+  for (const std::string& name : weights.names()) views.push_back(weights.view(name));
+  const auto odd = std::find_if(views.begin(), views.end(), [](const TensorView& view) {
+    return view.name == "model.layers.0.mlp.experts.3.up_proj.weight";
+  });
+  std::swap(odd->shape[0], odd->shape[1]);
+  expect_error<FileError>([&] { written_and_read(views); },
+                          "model.layers.0.mlp.experts.3.up_proj.weight is [64, 48], but the model's is [48, 64]");
+}
+
+/// One training step of a family's golden: what it finds.
+struct Step {
+  double loss = 0;
+  TensorMap grads;
+};
+
+Step train(const std::string& name, const char* device) {
+  const Config config = Config::open(goldens / name);
+  const Family& family = models::family_of(config);
+  const InputSpecs specs{{"ids", {2, 11}, DType::i32}, {"targets", {2, 11}, DType::i32}};
+  const auto loss = [&](const Inputs& in) {
+    return mean(cross_entropy(family.logits(config, {.ids = in["ids"]}), in["targets"]));
+  };
+  Module module = compile(training_graph(specs, loss, Sgd{.lr = 0}), {.device = Device::by_name(device)});
+  module.session().upload_params(models::read_params(SafeTensors::open(goldens / name), module.ir(), family));
+  HostTensor ids(DType::i32, {2, 11}), targets = ids;
+  for (std::int64_t i = 0; i < ids.size(); ++i) {
+    ids.set_number(i, static_cast<double>(i * 37 % 256));
+    targets.set_number(i, static_cast<double>(i * 53 % 256));
+  }
+  const double value = module.step({{"ids", ids}, {"targets", targets}}).loss();
+  return {value, module.session().download_param_grads()};
+}
+
+std::vector<double> numbers(const HostTensor& tensor) { return {tensor.f32().begin(), tensor.f32().end()}; }
+
+class FamilyTraining : public testing::TestWithParam<std::string> {};
+
+TEST_P(FamilyTraining, GivesTheGradientsOfTheReference) {
+  const Step wanted = train(GetParam(), "reference"), computed = train(GetParam(), "cpu");
+  EXPECT_NEAR(computed.loss, wanted.loss, 1e-5);
+  for (const auto& [name, grad] : wanted.grads) {
+    const auto wrong =
+        difference(numbers(computed.grads.at(name)), numbers(grad), {.relative = 1e-3, .absolute = 1e-6, .norm = 1e-4});
+    EXPECT_FALSE(wrong) << name << ": " << *wrong;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, FamilyTraining, testing::ValuesIn(test::golden_families()), test::name_of);
+
+}  // namespace
+}  // namespace jerboa
