@@ -23,12 +23,19 @@ std::int64_t count(const std::vector<std::int64_t>& shape) {
   return total;
 }
 
+// Where an i4 stands; see DType.
+std::size_t i4_byte(std::int64_t i) { return static_cast<std::size_t>(i / 32 * 16 + i % 16); }
+int i4_shift(std::int64_t i) { return i % 32 < 16 ? 0 : 4; }
+
 }  // namespace
 
 HostTensor::HostTensor(DType dtype, std::vector<std::int64_t> shape)
     : dtype_(dtype),
       shape_(std::move(shape)),
-      bytes_(static_cast<std::size_t>((count(shape_) * bits(dtype) + 7) / 8), std::byte{0}) {}
+      bytes_(static_cast<std::size_t>((count(shape_) * bits(dtype) + 7) / 8), std::byte{0}) {
+  if (dtype == DType::i4 && count(shape_) % 32 != 0)
+    throw UsageError(fmt::format("a tensor of i4 holds multiples of 32 elements, not {}", count(shape_)));
+}
 
 HostTensor::HostTensor(std::vector<std::int64_t> shape, std::span<const float> values)
     : HostTensor(DType::f32, std::move(shape)) {
@@ -67,10 +74,10 @@ double HostTensor::number(std::int64_t i) const {
     case DType::i32: return at(std::int32_t{});
     case DType::u32:
     case DType::boolean: return at(std::uint32_t{});
-    case DType::i8:
-    case DType::i4: break;
+    case DType::i8: return at(std::int8_t{});
+    case DType::i4: return static_cast<int>(std::to_integer<unsigned>(bytes_[i4_byte(i)]) >> i4_shift(i) & 15u) - 8;
   }
-  throw UsageError(fmt::format("elements of a {} tensor cannot be read one by one", name(dtype_)));
+  return 0;
 }
 
 void HostTensor::set_number(std::int64_t i, double value) {
@@ -84,10 +91,14 @@ void HostTensor::set_number(std::int64_t i, double value) {
     case DType::i32: return put(static_cast<std::int32_t>(value));
     case DType::u32: return put(static_cast<std::uint32_t>(value));
     case DType::boolean: return put(std::uint32_t{value != 0});
-    case DType::i8:
-    case DType::i4: break;
+    case DType::i8: return put(static_cast<std::int8_t>(std::clamp(value, -128.0, 127.0)));
+    case DType::i4: {
+      const auto bits = static_cast<unsigned>(std::clamp(value, -8.0, 7.0) + 8) << i4_shift(i);
+      std::byte& byte = bytes_[i4_byte(i)];
+      byte = (byte & ~(std::byte{15} << i4_shift(i))) | static_cast<std::byte>(bits);
+      return;
+    }
   }
-  throw UsageError(fmt::format("elements of a {} tensor cannot be written one by one", name(dtype_)));
 }
 
 void HostTensor::check_type(Element element) const {

@@ -130,7 +130,7 @@ Workload gpt2_workload(const Device& device) {
 }
 
 // A Llama of 8 layers × 512 (peers measure the same): `time` tokens after as many as the cache holds already.
-Workload llama_workload(const std::string& name, int time, const Device& device) {
+Workload llama_workload(const std::string& name, int time, const Device& device, DType weights) {
   constexpr int context = 1024, before = 512;
   const auto config = models::Config::parse(R"({"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 8,
       "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 1536, "vocab_size": 32000,
@@ -142,7 +142,8 @@ Workload llama_workload(const std::string& name, int time, const Device& device)
                                                          .positions = in["positions"],
                                                          .lengths = in["lengths"],
                                                          .cache = {.capacity = context, .chunk = time},
-                                                         .only_last = true});
+                                                         .only_last = true,
+                                                         .weights = weights});
       });
   HostTensor positions(DType::i32, {1, time}), lengths(DType::i32, {1});
   const int first = time == 1 ? before : 0;
@@ -167,9 +168,24 @@ Workload llama_workload(const std::string& name, int time, const Device& device)
 }
 
 std::vector<std::string> workload_names() {
-  return {"matmul512",     "matmul1024", "matmul4096x768x3072", "matmul4096", "matmul4096_f16", "small",
-          "small_clipped", "tiny",       "tiny_clipped",        "mlp",        "gpt2",           "llama_prefill",
-          "llama_decode"};
+  return {"matmul512",
+          "matmul1024",
+          "matmul4096x768x3072",
+          "matmul4096",
+          "matmul4096_f16",
+          "small",
+          "small_clipped",
+          "tiny",
+          "tiny_clipped",
+          "mlp",
+          "gpt2",
+          "llama_prefill",
+          "llama_prefill_i8",
+          "llama_decode",
+          "llama_decode_f16",
+          "llama_decode_bf16",
+          "llama_decode_i8",
+          "llama_decode_i4"};
 }
 
 // Those that are measured unless others are asked for: some are too large for a CPU.
@@ -188,8 +204,11 @@ Workload make(const std::string& name, const Device& device) {
   if (name == "matmul4096") return matmul_workload(name, 4096, 4096, 4096, device);
   if (name == "matmul4096_f16") return matmul_workload(name, 4096, 4096, 4096, device, DType::f16);
   if (name == "gpt2") return gpt2_workload(device);
-  if (name == "llama_prefill") return llama_workload(name, 512, device);
-  if (name == "llama_decode") return llama_workload(name, 1, device);
+  for (const DType weights : {DType::f32, DType::f16, DType::bf16, DType::i8, DType::i4}) {
+    const std::string type = weights == DType::f32 ? "" : fmt::format("_{}", jerboa::name(weights));
+    if (name == "llama_prefill" + type) return llama_workload(name, 512, device, weights);
+    if (name == "llama_decode" + type) return llama_workload(name, 1, device, weights);
+  }
   if (name == "small") return gpt_workload(name, Gpt{}, 8, 128, device);
   if (name == "small_clipped") return gpt_workload(name, Gpt{}, 8, 128, device, {.lr = 1e-4, .clip_norm = 1});
   const Gpt tiny{.width = 64, .layers = 2, .heads = 4, .context = 32};

@@ -16,6 +16,7 @@ void add_bench(CLI::App& app);
 void add_chat(CLI::App& app);
 void add_devices(CLI::App& app);
 void add_generate(CLI::App& app);
+void add_import(CLI::App& app);
 void add_template(CLI::App& app);
 void add_tokenizer(CLI::App& app);
 void add_verify(CLI::App& app);

@@ -11,6 +11,8 @@ namespace jerboa::cli {
 
 void LanguageFlags::add_to(CLI::App& command) {
   command.add_option("--device", device, "best, cpu, webgpu, webgpu:NAME or reference");
+  command.add_option("--weights", weights, "How weights are kept: f32, f16, bf16, int8 or int4; by default as stored")
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}));
   command
       .add_option("--context", context, "The most tokens of prompt and answer; by default the model's, at most 4096")
       ->check(CLI::PositiveNumber);
@@ -27,7 +29,10 @@ void LanguageFlags::add_to(CLI::App& command) {
 }
 
 LanguageModel LanguageFlags::open(const std::string& folder) const {
-  return LanguageModel::load(folder, {.device = Device::by_name(device), .context = context});
+  LanguageModelOptions options{.device = Device::by_name(device), .context = context};
+  if (!weights.empty())
+    options.weights = dtype_from_name(weights == "int8" ? "i8" : weights == "int4" ? "i4" : weights);
+  return LanguageModel::load(folder, options);
 }
 
 GenerateOptions LanguageFlags::generation(const LanguageModel& model) const {

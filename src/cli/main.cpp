@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   jerboa::cli::add_chat(app);
   jerboa::cli::add_devices(app);
   jerboa::cli::add_generate(app);
+  jerboa::cli::add_import(app);
   jerboa::cli::add_template(app);
   jerboa::cli::add_tokenizer(app);
   jerboa::cli::add_verify(app);

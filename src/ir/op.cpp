@@ -62,7 +62,7 @@ std::optional<Op> op_from_name(std::string_view name) {
 
 std::string_view name(Lowering lowering) {
   constexpr auto names =
-      std::to_array<std::string_view>({"Leaf", "View", "Map", "Reduce", "Total", "Scan", "Sort", "Template", "Matmul",
+      std::to_array<std::string_view>({"Leaf", "View", "Map", "Reduce", "Whole", "Scan", "Sort", "Template", "Matmul",
                                        "GroupedMatmul", "Conv", "Pool", "Attention", "Gather", "Scatter", "Decompose"});
   static_assert(names.size() == static_cast<std::size_t>(Lowering::Decompose) + 1);
   return names[static_cast<std::size_t>(lowering)];

@@ -78,6 +78,39 @@ Types matmul(const Call& call) {
   return {{call.in(0).dtype, *shape}};
 }
 
+namespace {
+
+// A weight of i8 or i4 with a scale for each 32 of a row.
+void want_quantised(const Call& call, std::size_t weight, std::size_t scales) {
+  call.want_rank(weight, 2);
+  call.want_rank(scales, 2);
+  call.want_float(scales);
+  const DType dtype = call.in(weight).dtype;
+  if (dtype != DType::i8 && dtype != DType::i4) call.fail("weight must be i8 or i4, not {}", name(dtype));
+  const Shape &w = call.shape(weight), &s = call.shape(scales);
+  if (!(w[0] == s[0]) || !(w[1] == s[1] * Dim(32)))
+    call.fail("scales of {} do not fit a weight of {}: each 32 of a row share one", to_string(s), to_string(w));
+}
+
+}  // namespace
+
+Types matmul_quantised(const Call& call) {
+  call.want_float(0);
+  call.want_rank_at_least(0, 2);
+  want_quantised(call, 1, 2);
+  Shape shape = call.shape(0);
+  if (!(shape.back() == call.shape(1)[1]))
+    call.fail("{} x {}: inner sizes {} and {} differ", to_string(shape), to_string(call.shape(1)), shape.back().str(),
+              call.shape(1)[1].str());
+  shape.back() = call.shape(1)[0];
+  return {{call.in(0).dtype, shape}};
+}
+
+Types dequantise(const Call& call) {
+  want_quantised(call, 0, 1);
+  return {{call.in(1).dtype, call.shape(0)}};
+}
+
 Types matmul_grouped(const Call& call) {
   const bool transposed = call.as<GroupedAttrs>().transpose_b;
   call.want_rank(0, 2);

@@ -2,12 +2,14 @@
 #include <chrono>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include <jerboa/base/error.h>
 #include <jerboa/frontend/compile.h>
 #include <jerboa/generate/stop.h>
 #include <jerboa/language/language_model.h>
 #include <jerboa/models/family.h>
+#include <jerboa/models/quantise.h>
 
 #include "language/generation_config.h"
 
@@ -28,14 +30,35 @@ int context_of(const models::Config& config, int wanted) {
 }
 
 // The logits of the last of `time` tokens, which are appended to one sequence's cache.
-Graph step_graph(const models::Config& config, const Dim& time, const models::CacheOptions& cache) {
+Graph step_graph(const models::Config& config, const Dim& time, const models::CacheOptions& cache, DType weights) {
   const InputSpecs specs{
       {"ids", {1, time}, DType::i32}, {"positions", {1, time}, DType::i32}, {"lengths", {1}, DType::i32}};
   return forward_graph(specs, [&](const Inputs& in) {
-    return models::family_of(config).logits(
-        config,
-        {.ids = in["ids"], .positions = in["positions"], .lengths = in["lengths"], .cache = cache, .only_last = true});
+    return models::family_of(config).logits(config, {.ids = in["ids"],
+                                                     .positions = in["positions"],
+                                                     .lengths = in["lengths"],
+                                                     .cache = cache,
+                                                     .only_last = true,
+                                                     .weights = weights});
   });
+}
+
+// The type that most of a checkpoint's weights are in.
+DType stored_weights(const SafeTensors& weights) {
+  std::size_t f16 = 0, bf16 = 0, all = 0;
+  for (const std::string& name : weights.names()) {
+    const TensorView& view = weights.view(name);
+    all += view.elements();
+    f16 += view.type == StoredType::F16 ? view.elements() : 0;
+    bf16 += view.type == StoredType::BF16 ? view.elements() : 0;
+  }
+  return 2 * f16 > all ? DType::f16 : 2 * bf16 > all ? DType::bf16 : DType::f32;
+}
+
+DType checked(DType weights) {
+  if (!is_float(weights) && weights != DType::i8 && weights != DType::i4)
+    throw UsageError(fmt::format("weights are kept in f32, f16, bf16, i8 or i4, not in {}", name(weights)));
+  return weights;
 }
 
 // Of a folder that may have none.
@@ -78,9 +101,10 @@ LanguageModel LanguageModel::load(const std::filesystem::path& folder, const Lan
   const SafeTensors weights = SafeTensors::open(folder);
 
   const models::CacheOptions cache{.capacity = context, .chunk = chunk};
-  const Graph decode = step_graph(config, 1, cache);
+  const DType type = options.weights ? checked(*options.weights) : stored_weights(weights);
+  const Graph decode = step_graph(config, 1, cache, type);
   Session session = create_session({{"decode", decode}}, {.device = options.device});
-  if (chunk > 1) session.add_entry("prefill", step_graph(config, Dim::symbol("T", chunk), cache));
+  if (chunk > 1) session.add_entry("prefill", step_graph(config, Dim::symbol("T", chunk), cache, type));
   models::for_each_param(weights, decode, family, [&](const std::string& param, HostTensor values) {
     session.upload_params({{param, std::move(values)}}, {.partial = true});
   });
@@ -96,9 +120,14 @@ LanguageModel LanguageModel::load(const std::filesystem::path& folder, const Lan
 }
 
 std::int64_t LanguageModel::parameters() const {
+  std::set<std::string> known;  // a table may be there twice, for its rows and quantised
   std::int64_t count = 0;
-  for (const TensorInfo& tensor : session_.graph("decode").tensors)
-    if (tensor.storage == Storage::param) count += element_count(tensor.type.shape).upper_bound();
+  for (const TensorInfo& tensor : session_.graph("decode").tensors) {
+    if (tensor.storage != Storage::param || tensor.name.ends_with(models::scales_suffix)) continue;
+    const bool quantised = tensor.name.ends_with(models::quantised_suffix);
+    const std::size_t length = tensor.name.size() - (quantised ? models::quantised_suffix.size() : 0);
+    if (known.insert(tensor.name.substr(0, length)).second) count += element_count(tensor.type.shape).upper_bound();
+  }
   return count;
 }
 
@@ -140,7 +169,9 @@ Generation LanguageModel::continue_tokens(std::span<const std::int32_t> prompt, 
   Sampler sampler(options.sampling.value_or(sampling_));
   sampler.observe(prompt);
   StopMatcher stop(options.stop, end_tokens_);
+  // Told of the prompt, so that what follows it is not taken for the beginning of a text, whose space would go.
   StreamDecoder stream(tokenizer_);
+  for (const std::int32_t token : prompt) stream.push(token);
   Generation result;
   const auto say = [&](const std::string& text) {
     result.text += text;

@@ -18,6 +18,8 @@ bool is_elementwise(Op op) {
 
 bool is_leaf(const Node& node) { return info(node.op).lowering == Lowering::Leaf && node.op != Op::const_scalar; }
 
+bool is_product(Op op) { return info(op).lowering == Lowering::Matmul; }
+
 bool is_reduction(Op op) { return info(op).lowering == Lowering::Reduce; }
 
 Access own_access(const Shape& shape) {
@@ -257,7 +259,7 @@ class Fuser {
     const Node& own = node(id);
     Group group;
     group.nodes = {id};
-    if (own.op == Op::matmul) {
+    if (is_product(own.op)) {
       group.kind = KernelSpec::Kind::matmul;
       group.domain = graph_.shape(own.outputs[0]);
     } else if (is_reduction(own.op)) {

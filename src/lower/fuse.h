@@ -36,6 +36,8 @@ Fusion fuse(const Graph& graph, const Target& target);
 /// places are affine in its own, or looked up by an index.
 bool is_elementwise(Op op);
 bool is_reduction(Op op);
+/// A matrix product, whose kernel takes up element-wise ops behind it.
+bool is_product(Op op);
 /// What is in memory before anything runs: an input, a parameter, a constant tensor.
 bool is_leaf(const Node& node);
 

@@ -146,7 +146,7 @@ class Inliner {
     const Node& from = graph_.producer(root);
     if (is_leaf(from) || kept_[index(root)] || able[index(producer(root))]) return true;
     if (inlined_[index(producer(root))]) return false;
-    const bool always = !is_elementwise(from.op) && !is_reduction(from.op) && from.op != Op::matmul;
+    const bool always = !is_elementwise(from.op) && !is_reduction(from.op) && !is_product(from.op);
     return always || has_other_use(root, able);
   }
 

@@ -454,8 +454,9 @@ void KernelBuilder::build_reduce() {
 
 void KernelBuilder::build_matmul() {
   const Node& product = node(group_.nodes.front());
-  kernel_.op = Op::matmul;
-  const auto& attrs = product.as<MatmulAttrs>();
+  kernel_.op = product.op;
+  const bool quantised = product.op == Op::matmul_quantised;
+  const MatmulAttrs attrs = quantised ? MatmulAttrs{.transpose_b = true} : product.as<MatmulAttrs>();
   // Both operands as [batch …, rows or inner, inner or columns], the batch broadcast to the result's.
   for (std::size_t i = 0; i < 2; ++i) {
     TensorAccess operand = product_operand(product.inputs[i]);
@@ -474,6 +475,7 @@ void KernelBuilder::build_matmul() {
     full.strides.insert(full.strides.end(), operand.strides.end() - 2, operand.strides.end());
     kernel_.operands.push_back(std::move(full));
   }
+  if (quantised) kernel_.operands.push_back(whole_tensor(product.inputs[2]));
   Instruction instruction;
   instruction.kind = Instruction::Kind::product;
   instruction.dtype = graph_.type(product.outputs[0]).dtype;

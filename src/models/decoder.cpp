@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <jerboa/base/error.h>
+#include <jerboa/models/quantise.h>
 
 namespace jerboa::models {
 
@@ -38,9 +39,31 @@ Tensor Decoder::vector(const std::string& name, const Dim& size, double value) c
   return Operand(parameter).tensor();
 }
 
+Tensor Decoder::frozen(const std::string& name, Shape shape, DType dtype) const {
+  Graph& graph = current_graph("decoder");
+  const TensorId known = graph.find(name);  // a table that serves tokens and logits alike
+  if (known != no_tensor) return {graph.identity(), known};
+  return param_input(name, std::move(shape), {.trainable = false, .dtype = dtype});
+}
+
+Tensor Decoder::matrix(const std::string& name, Shape shape) const {
+  if (inputs_.weights == DType::f32) return weight(name, std::move(shape));
+  return frozen(name, std::move(shape), inputs_.weights == DType::bf16 ? DType::bf16 : DType::f16);
+}
+
+Tensor Decoder::product(const std::string& name, const Tensor& x, int out) const {
+  constexpr std::int64_t group = 32;  // weights that share a scale
+  const std::string own = name + ".weight";
+  const std::int64_t in = x.dim(-1).value();
+  const bool quantised = inputs_.weights == DType::i8 || inputs_.weights == DType::i4;
+  if (!quantised || in % group != 0) return matmul(x, cast(matrix(own, {out, in}), DType::f32), {.transpose_b = true});
+  return matmul_quantised(x, frozen(own + std::string(quantised_suffix), {out, in}, inputs_.weights),
+                          frozen(own + std::string(scales_suffix), {out, in / group}, DType::f16));
+}
+
 Tensor Decoder::linear(const std::string& name, const Tensor& x, int out, bool bias) const {
-  const Tensor product = matmul(x, weight(name + ".weight", {out, x.dim(-1)}), {.transpose_b = true});
-  return (bias ? product + vector(name + ".bias", out, 0) : product).named(name);
+  const Tensor result = product(name, x, out);
+  return (bias ? result + vector(name + ".bias", out, 0) : result).named(name);
 }
 
 Tensor Decoder::linear_in_out(const std::string& name, const Tensor& x, int out) const {
@@ -49,7 +72,7 @@ Tensor Decoder::linear_in_out(const std::string& name, const Tensor& x, int out)
 }
 
 Tensor Decoder::embedding(const std::string& name, const Tensor& ids, int count, int width) const {
-  return jerboa::embedding(weight(name + ".weight", {count, width}), ids).named(name);
+  return cast(jerboa::embedding(matrix(name + ".weight", {count, width}), ids), DType::f32).named(name);
 }
 
 Tensor Decoder::rms_norm(const std::string& name, const Tensor& x, double eps) const {
@@ -68,7 +91,7 @@ Tensor Decoder::layer_norm(const std::string& name, const Tensor& x, double eps)
 Tensor Decoder::logits(const std::string& name, const Tensor& states, int count) const {
   const Dim time = states.dim(1);
   const Tensor x = inputs_.only_last ? slice(states, 1, time - Dim(1), time) : states;
-  return matmul(x, weight(name + ".weight", {count, x.dim(-1)}), {.transpose_b = true}).named("logits");
+  return product(name, x, count).named("logits");
 }
 
 Tensor Decoder::rope(const Tensor& x, const RopeAttrs& attrs) const { return jerboa::rope(x, positions_, attrs); }

@@ -38,11 +38,17 @@ class Decoder {
   Tensor rope(const Tensor& x, const RopeAttrs& attrs) const;
   /// Causal attention of [batch, heads, time, size], through the layer's cache where there is one.
   Tensor attend(int layer, const Tensor& q, const Tensor& k, const Tensor& v, const Look& look = {}) const;
-  /// A parameter of this very name.
+  /// A parameter of this very name, in f32.
   Tensor weight(const std::string& name, Shape shape) const;
 
  private:
   Tensor vector(const std::string& name, const Dim& size, double value) const;
+  /// A parameter that is not trained.
+  Tensor frozen(const std::string& name, Shape shape, DType dtype) const;
+  /// A matrix of this name in f32 or 16 bits.
+  Tensor matrix(const std::string& name, Shape shape) const;
+  /// x times the matrix NAME.weight [out, in] transposed, in whatever type it is kept.
+  Tensor product(const std::string& name, const Tensor& x, int out) const;
   /// A layer's cache with the new keys or values in it, which is the next version of it too.
   Tensor cached(const std::string& name, const Tensor& values, int capacity, bool ring) const;
 

@@ -333,6 +333,10 @@ Tensor one_hot(Operand ids, Dim depth, DType dtype) {
 // Linear algebra
 
 Tensor matmul(Operand a, Operand b, MatmulAttrs attrs) { return one(Op::matmul, {a, b}, attrs); }
+Tensor matmul_quantised(Operand x, Operand weight, Operand scales) {
+  return one(Op::matmul_quantised, {x, weight, scales});
+}
+Tensor dequantise(Operand weight, Operand scales) { return one(Op::dequantise, {weight, scales}); }
 Tensor matmul_grouped(Operand x, Operand w, Operand offsets, GroupedAttrs attrs) {
   return one(Op::matmul_grouped, {x, w, offsets}, attrs);
 }

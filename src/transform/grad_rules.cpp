@@ -320,6 +320,27 @@ Grads gradient<Op::matmul>(G g) {
   }
   return {da, db};
 }
+// Of scales: the gradient of each weight times what stands in it, summed over those that share the scale.
+Tensor gradient_of_scales(const Tensor& dweight, const Tensor& weight, const Tensor& scales) {
+  const Tensor whole = dequantise(weight, zeros_like(scales) + 1);
+  return sum(reshape(dweight * whole, {scales.dim(0), scales.dim(1), 32}), {-1});
+}
+
+template <>
+Grads gradient<Op::dequantise>(G g) {
+  return {{}, gradient_of_scales(g.dy, g.x[0], g.x[1])};
+}
+template <>
+Grads gradient<Op::matmul_quantised>(G g) {
+  const Tensor &x = g.x[0], &weight = g.x[1], &scales = g.x[2];
+  Tensor dx, dscales;
+  if (g.wanted[0]) dx = matmul(g.dy, cast(dequantise(weight, scales), g.dy.dtype()));
+  if (g.wanted[2]) {
+    const Tensor dweight = matmul(flatten_rows(g.dy), flatten_rows(x), {true, false});
+    dscales = gradient_of_scales(cast(dweight, scales.dtype()), weight, scales);
+  }
+  return {dx, {}, dscales};
+}
 template <>
 Grads gradient<Op::matmul_grouped>(G g) {
   const bool tb = g.as<GroupedAttrs>().transpose_b;

@@ -26,7 +26,8 @@ struct Problem {
   const TensorAccess* b = nullptr;
   std::vector<Dim> a_batch, b_batch;  // strides
   Dim a_row, a_inner, b_inner, b_column;
-  bool merged = false;  // the batch is part of the rows
+  const TensorAccess* scales = nullptr;  // of b, one for each 32 elements as they stand
+  bool merged = false;                   // the batch is part of the rows
 };
 
 Problem problem_of(const KernelSpec& kernel) {
@@ -34,6 +35,7 @@ Problem problem_of(const KernelSpec& kernel) {
   const std::size_t batch = kernel.domain.size() - 2;
   problem.a = kernel.operands.data();
   problem.b = &kernel.operands[1];
+  if (kernel.operands.size() > 2) problem.scales = &kernel.operands[2];
   const auto &a = problem.a->strides, &b = problem.b->strides;
   problem.batch.assign(kernel.domain.begin(), kernel.domain.end() - 2);
   problem.rows = kernel.domain[batch];
@@ -142,8 +144,11 @@ void write_prologues(Shader& shader, const Problem& problem) {
   write_prologue(shader, *problem.b, "b");
 }
 
-std::string read(Shader& shader, const TensorAccess& operand, const char* name, const std::string& place) {
+std::string read(Shader& shader, const Problem& problem, const TensorAccess& operand, const char* name,
+                 const std::string& place) {
   const std::string element = shader.load(operand.binding, place);
+  if (&operand == problem.b && problem.scales != nullptr)
+    return fmt::format("{} * {}", element, shader.load(problem.scales->binding, fmt::format("({}) >> 5u", place)));
   return operand.prologue.empty() ? element : fmt::format("prepare_{}({})", name, element);
 }
 
@@ -201,7 +206,8 @@ void write_dots(KernelWriter& writer, const Problem& problem) {
   const std::string a = place(shader, "a_start", "row", problem.a_row, "k", problem.a_inner),
                     b = place(shader, "b_start", "k", problem.b_inner, "column", problem.b_column);
   if (!fours)
-    shader.line("sum += {} * {};", read(shader, *problem.a, "a", a), read(shader, *problem.b, "b", b));
+    shader.line("sum += {} * {};", read(shader, problem, *problem.a, "a", a),
+                read(shader, problem, *problem.b, "b", b));
   else if (multiplies_in_f16(writer, problem))
     shader.line("sum += f32(dot({}, {}));", shader.load_four_halves(problem.a->binding, a),
                 shader.load_four_halves(problem.b->binding, b));
@@ -243,14 +249,14 @@ void write_blocks(KernelWriter& writer, const Problem& problem) {
   }
   shader.open("for (var k = 0u; k < {}; k++) {{", shader.size(problem.inner));
   const auto b = [&](int i) {
-    return read(shader, *problem.b, "b",
+    return read(shader, problem, *problem.b, "b",
                 place(shader, "b_start", "k", problem.b_inner, fmt::format("column_{}", i), problem.b_column));
   };
   const std::string first = b(0), second = b(1), third = b(2), fourth = b(3);
   shader.line("let b = vec4f({}, {}, {}, {});", first, second, third, fourth);
   for (int i = 0; i < block; ++i)
     shader.line("sum_{0} += {1} * b;", i,
-                read(shader, *problem.a, "a",
+                read(shader, problem, *problem.a, "a",
                      place(shader, "a_start", fmt::format("row_{}", i), problem.a_row, "k", problem.a_inner)));
   shader.close();
   for (int i = 0; i < block; ++i)
@@ -429,7 +435,7 @@ class TiledMatmul {
       if (checks_inner) conditions.emplace_back("k < inner_end");
       if ((i + 1) * tile_.threads() > total)
         conditions.push_back(fmt::format("lane + {}u < {}u", i * tile_.threads(), total));
-      const std::string fetched = !is_wide(own) ? read(shader_, *own.tensor, own.name, from)
+      const std::string fetched = !is_wide(own) ? read(shader_, problem_, *own.tensor, own.name, from)
                                   : halves_     ? shader_.load_four_halves(own.tensor->binding, from)
                                                 : read_four(shader_, *own.tensor, own.name, from);
       if (conditions.empty()) {

@@ -176,7 +176,7 @@ std::string Shader::buffer_type(int memory) const {
   const DType dtype = memories_[static_cast<std::size_t>(memory)].dtype;
   if (is_packed_pair(memory)) return uses_.at(memory).written ? "atomic<u32>" : "u32";
   if (dtype == DType::f16) return is_wide(memory) ? "vec4<f16>" : "f16";
-  if (dtype == DType::boolean) return "u32";
+  if (dtype == DType::boolean || bits(dtype) < 16) return "u32";
   return is_wide(memory) ? "vec4f" : value_type(dtype);
 }
 
@@ -190,6 +190,15 @@ std::string Shader::load_from(int memory, const std::string& buffer, const std::
                                : fmt::format("bitcast<f32>({} << 16u)", half);
   }
   if (dtype == DType::boolean) return fmt::format("({}[{}] != 0u)", buffer, index);
+  if (dtype == DType::i8)
+    return fmt::format("f32(extractBits(bitcast<i32>({0}[({1}) >> 2u]), (({1}) & 3u) * 8u, 8u))", buffer, index);
+  // Value j of 32 is in byte j % 16 of 16, in its low half if it is one of the first 16.
+  if (dtype == DType::i4)
+    return fmt::format(
+        "f32(i32(extractBits({0}[(({1}) >> 5u) * 4u + ((({1}) & 15u) >> 2u)], (({1}) & 3u) * 8u + ((({1}) >> 4u) & 1u) "
+        "* "
+        "4u, 4u)) - 8)",
+        buffer, index);
   const std::string element = is_wide(memory) ? fmt::format("{0}[({1}) >> 2u][({1}) & 3u]", buffer, index)
                                               : fmt::format("{}[{}]", buffer, index);
   return dtype == DType::f16 ? fmt::format("f32({})", element) : element;

@@ -29,6 +29,8 @@ void write_whole_op<Op::avg_pool2d>(KernelWriter& writer);
 template <>
 void write_whole_op<Op::avg_pool2d_grad>(KernelWriter& writer);
 template <>
+void write_whole_op<Op::dequantise>(KernelWriter& writer);
+template <>
 void write_whole_op<Op::sum_squares>(KernelWriter& writer);
 template <>
 void write_whole_op<Op::cumsum>(KernelWriter& writer);

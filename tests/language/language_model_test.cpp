@@ -1,3 +1,4 @@
+#include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -64,7 +65,8 @@ class ModelFolder {
   Tokens prompt() const { return golden("input_ids"); }
   Tokens continuation() const {
     const Tokens all = golden("greedy");
-    return {all.begin() + std::ssize(prompt()), all.end()};
+    const auto first = all.begin() + std::ssize(prompt());
+    return {first, std::find(first, all.end(), 2)};  // which ends a text in all of them
   }
 
  private:
@@ -75,14 +77,56 @@ class ModelFolder {
 GenerateOptions greedy(int tokens) { return {.max_tokens = tokens, .sampling = SamplerOptions{.temperature = 0}}; }
 
 TEST(LanguageModel, ContinuesAsTransformersDoes) {
-  for (const char* family : {"gpt2", "llama", "llama3_scaled", "qwen3"})
+  for (const char* family : {"gemma2", "gemma3_text", "gpt2", "llama", "llama3_scaled", "mistral", "phi3", "qwen2",
+                             "qwen3", "qwen3_moe", "smollm3"})
     for (const int chunk : {1, 5, 128}) {
       SCOPED_TRACE(fmt::format("{} in chunks of {}", family, chunk));
       const ModelFolder folder(family);
       LanguageModel model = folder.open({.chunk = chunk});
       const Tokens wanted = folder.continuation();
-      EXPECT_EQ(model.continue_tokens(folder.prompt(), greedy(static_cast<int>(wanted.size()))).tokens, wanted);
+      EXPECT_EQ(model.continue_tokens(folder.prompt(), greedy(24)).tokens, wanted);
     }
+}
+
+double rms(const std::vector<float>& values) {
+  double total = 0;
+  for (const float value : values) total += static_cast<double>(value) * value;
+  return std::sqrt(total / static_cast<double>(values.size()));
+}
+
+// How far logits are from those of f32 weights, as a share of them.
+TEST(LanguageModel, KeepsWeightsInFewerBits) {
+  for (const char* family : {"llama", "qwen3", "phi3", "gemma2", "gpt2"}) {
+    const ModelFolder folder(family);
+    const std::vector<float> wanted = folder.open({.weights = DType::f32}).next_logits(folder.prompt());
+    for (const auto& [type, most] : {std::pair(DType::f16, 1e-3), std::pair(DType::bf16, 1e-2),
+                                     std::pair(DType::i8, 3e-2), std::pair(DType::i4, 0.4)}) {
+      std::vector<float> error = folder.open({.weights = type}).next_logits(folder.prompt());
+      for (std::size_t i = 0; i < error.size(); ++i) error[i] -= wanted[i];
+      EXPECT_LT(rms(error), most * rms(wanted)) << family << " in " << name(type);
+      if (type == DType::i4 && std::string(family) != "gpt2") {
+        EXPECT_GT(rms(error), 1e-3 * rms(wanted)) << family;
+      }
+    }
+  }
+}
+
+TEST(LanguageModel, TakesWeightsAsTheFileHasThem) {
+  const auto type_of = [](const char* family) {
+    const ModelFolder folder(family);
+    LanguageModel model = folder.open();
+    const Graph& graph = model.session().graph("decode");
+    return graph.type(graph.find("model.embed_tokens.weight")).dtype;
+  };
+  EXPECT_EQ(type_of("llama"), DType::f32);
+  EXPECT_EQ(type_of("mistral"), DType::f16);
+  EXPECT_EQ(type_of("qwen2"), DType::bf16);
+}
+
+TEST(LanguageModel, CountsEachWeightOnce) {
+  const ModelFolder folder("qwen2");  // whose table serves tokens and logits
+  const std::int64_t wanted = folder.open({.weights = DType::f32}).parameters();
+  for (const DType type : {DType::bf16, DType::i8}) EXPECT_EQ(folder.open({.weights = type}).parameters(), wanted);
 }
 
 TEST(LanguageModel, KeepsWhatItHasComputed) {
@@ -110,7 +154,12 @@ TEST(LanguageModel, GivesPiecesThatAreTheText) {
   const Generation result = model.generate("Hello", {.max_tokens = 40, .sampling = SamplerOptions{.seed = 3}},
                                            [&](std::string_view piece) { pieces += piece; });
   EXPECT_EQ(pieces, result.text);
-  EXPECT_EQ(result.text, model.tokenizer().decode(result.tokens));
+  const std::string all = model.tokenizer().decode([&] {
+    Tokens tokens = model.tokenizer().encode("Hello").ids;
+    tokens.insert(tokens.end(), result.tokens.begin(), result.tokens.end());
+    return tokens;
+  }());
+  EXPECT_EQ("Hello" + result.text, all);
   EXPECT_EQ(result.prompt_tokens, 5);
   EXPECT_EQ(model.generate("Hello", {.max_tokens = 40, .sampling = SamplerOptions{.seed = 3}}).text, result.text);
   EXPECT_NE(model.generate("Hello", {.max_tokens = 40, .sampling = SamplerOptions{.seed = 4}}).text, result.text);
@@ -165,6 +214,7 @@ TEST(LanguageModel, SaysWhatIsWrong) {
   expect_error<UsageError>([&] { model.continue_tokens(Tokens{256}); }, "there is no token 256; the model has 256");
   expect_error<UsageError>([&] { folder.open({.context = 1000}); }, "sees at most 128 tokens");
   expect_error<UsageError>([&] { folder.open({.chunk = 0}); }, "0 tokens at once");
+  expect_error<UsageError>([&] { folder.open({.weights = DType::i32}); }, "f16, bf16, i8 or i4, not in i32");
   expect_error<FileError>([] { LanguageModel::load("no/such/folder"); }, "no/such/folder");
   std::filesystem::remove(folder.path() / "tokenizer.json");
   expect_error<FileError>([&] { folder.open(); }, folder.path().string());

@@ -6,7 +6,9 @@
 
 namespace jerboa {
 
-/// Element types. i8 and i4 are storage only: block-quantised weights, which no element-wise op takes.
+/// Element types. i8 and i4 are storage only: quantised weights, which no element-wise op takes. An i4 is -8 to 7, and
+/// stands as itself plus 8 in 32 values to 16 bytes: byte j holds value j in its low half and value j + 16 in its high
+/// half.
 enum class DType : std::uint8_t { f32, f16, bf16, i32, u32, boolean, i8, i4 };
 
 std::string_view name(DType dtype);

@@ -29,7 +29,7 @@ enum class Lowering : std::uint8_t {
   View,
   Map,
   Reduce,
-  Total,
+  Whole,
   Scan,
   Sort,
   Template,

@@ -22,6 +22,8 @@ struct LanguageModelOptions {
   std::optional<Device> device = {};  ///< by default Device::best()
   int context = 0;  ///< the most tokens a sequence can have; 0: the model's own limit, but at most 4096
   int chunk = 128;  ///< tokens of a prompt that are computed at once
+  /// In what type the matrices are kept: f32, f16, bf16, or i8 and i4, quantised; by default as the file has them.
+  std::optional<DType> weights = {};
 };
 
 enum class StopReason : std::uint8_t {

@@ -106,7 +106,7 @@ struct KernelSpec {
     loop,    ///< the body for each element; reductions run over the last row_axes axes
     reduce,  ///< like a loop with one reduction, over elements that stand in any order in memory: what the body stores
              ///< is one value for each place along the axes before the last row_axes
-    matmul,  ///< operands[0] times operands[1], then the body on each element
+    matmul,  ///< operands[0] times operands[1], whose scales are operands[2] if any, then the body on each element
     whole    ///< `op` on whole tensors
   };
   Kind kind = Kind::loop;

@@ -29,6 +29,9 @@ struct TextInputs {
   Tensor lengths = {};  ///< i32[batch]: tokens of each sequence so far, those of this run included; needed with a cache
   CacheOptions cache = {};
   bool only_last = false;  ///< logits of the last position alone: [batch, 1, vocabulary]
+  /// In what type matrices are kept: f32, to be trained; f16 or bf16; i8 or i4, quantised (models/quantise.h), but for
+  /// tables that are looked up, which are f16 then, and GPT-2's, which stay f32.
+  DType weights = DType::f32;
 };
 
 /// A family of decoders: how config.json becomes a graph. Parameters are named as in Hugging Face files, and tied ones
@@ -49,8 +52,9 @@ std::span<const Family> families();
 /// The family that config.json names; throws UsageError that lists those there are.
 const Family& family_of(const Config& config);
 
-/// The weights of a checkpoint for each parameter of a graph, as f32. Throws FileError that lists the parameters that
-/// the checkpoint lacks, or names one of another shape. Weights that the graph does not use are left alone.
+/// The weights of a checkpoint for each parameter of a graph, in the type that it has there. Throws FileError that
+/// lists the parameters that the checkpoint lacks, or names one of another shape. Weights that the graph does not use
+/// are left alone.
 std::map<std::string, HostTensor> read_params(const SafeTensors& weights, const Graph& graph, const Family& family);
 /// The same one after another, so that only one of them is in the host's memory at a time.
 void for_each_param(const SafeTensors& weights, const Graph& graph, const Family& family,

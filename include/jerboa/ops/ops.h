@@ -165,6 +165,10 @@ Tensor one_hot(Operand ids, Dim depth, DType dtype = DType::f32);
 // Linear algebra
 
 Tensor matmul(Operand a, Operand b, MatmulAttrs attrs = {});
+/// x times a weight [out, in] of i8 or i4 transposed, of which each 32 in a row share a scale, [out, in / 32].
+Tensor matmul_quantised(Operand x, Operand weight, Operand scales);
+/// The numbers that such a weight stands for.
+Tensor dequantise(Operand weight, Operand scales);
 Tensor matmul_grouped(Operand x, Operand w, Operand offsets, GroupedAttrs attrs = {});
 Tensor matmul_grouped_weight_grad(Operand x, Operand dy, Operand offsets);
 Tensor conv1d(Operand x, Operand weight, Operand bias = {}, Conv1dAttrs attrs = {});

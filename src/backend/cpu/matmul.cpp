@@ -36,8 +36,8 @@ class Scratch {
   std::int64_t size_ = 0;
 };
 
-thread_local Scratch packed_a, packed_b, tile_memory;  // of the thread that computes a tile
-thread_local Scratch shared_a, shared_b;               // of the thread that asked for the product
+thread_local Scratch packed_a, packed_b, tile_memory, expanded;  // of the thread that computes a tile
+thread_local Scratch shared_a, shared_b;                         // of the thread that asked for the product
 
 std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -106,7 +106,11 @@ struct Plan {
   }
 
   std::int64_t strip_begin(std::int64_t strip) const { return part(matmul.rows, strips, strip); }
-  std::int64_t depth_begin(std::int64_t block) const { return part(matmul.inner, depths, block); }
+  // Of weights with scales, at a whole group.
+  std::int64_t depth_begin(std::int64_t block) const {
+    if (matmul.weights == nullptr || matmul.inner % weight_group != 0) return part(matmul.inner, depths, block);
+    return part(matmul.inner / weight_group, depths, block) * weight_group;
+  }
 
   // Of all_a and all_b: their sizes, and where a strip or panel stands.
   std::int64_t a_size() const { return strips * (matmul.inner * block_rows + depths * packed_stride(0, 0)); }
@@ -135,10 +139,23 @@ void pack_strips(const Plan& plan, std::int64_t batch, std::int64_t depth_block,
   if (m.a_prologue != nullptr) m.a_prologue->apply(to, (end - first) * packed_stride(depth, block_rows), worker);
 }
 
+// Panel by panel: some columns are expanded, and from there put in order.
+void pack_weights(const Matmul& m, std::int64_t k, std::int64_t depth, std::int64_t first, std::int64_t end,
+                  float* to) {
+  float* values = expanded.get(block_columns * depth);
+  for (std::int64_t panel = first; panel < end; ++panel, to += packed_stride(depth, block_columns)) {
+    const std::int64_t column = panel * block_columns;
+    const std::int64_t columns = std::min<std::int64_t>(block_columns, m.columns - column);
+    for (std::int64_t i = 0; i < columns; ++i) expand_weights(*m.weights, column + i, k, depth, values + i * depth);
+    pack<block_columns>(values, depth, 1, columns, depth, to);
+  }
+}
+
 void pack_panels(const Plan& plan, std::int64_t batch, std::int64_t depth_block, std::int64_t first, std::int64_t end,
                  float* to, int worker) {
   const Matmul& m = plan.matmul;
   const std::int64_t k = plan.depth_begin(depth_block), depth = plan.depth_begin(depth_block + 1) - k;
+  if (m.weights != nullptr) return pack_weights(m, k, depth, first, end, to);
   pack<block_columns>(
       m.b + offset(m.b_offsets, batch) + k * m.b_inner, m.b_column, m.b_inner,
       [](std::int64_t panel) { return panel * block_columns; }, first, end, m.columns, depth, to);
@@ -244,6 +261,11 @@ void multiply_few(const RowsPlan& plan, std::int64_t batch, std::int64_t task, i
   const float* b = m.b + offset(m.b_offsets, batch);
   float* tile = tile_memory.get(2 * plan.rows * plan.columns_a_task + epilogue_padding);
   RowsBlock block{.columns = columns, .inner = m.inner, .c = tile, .c_row = columns};
+  if (m.weights != nullptr) {
+    block.a = a, block.a_row = m.a_row, block.a_inner = m.a_inner;
+    expanded_rows_function(plan.rows)(block, *m.weights, column, expanded.get(8 * dot_depth));
+    return finish(m, batch, 0, plan.rows, column, columns, tile, columns, worker);
+  }
   if (plan.turned) {
     block.a = b, block.a_row = m.b_column, block.a_inner = m.b_inner;
     block.b = a + column * m.a_row, block.b_inner = m.a_inner, block.b_column = m.a_row;
@@ -267,7 +289,9 @@ void multiply_few(const RowsPlan& plan, std::int64_t batch, std::int64_t task, i
 bool matmul_of_few(const Matmul& m, ThreadPool& pool) {
   if (m.a_prologue != nullptr || m.b_prologue != nullptr) return false;
   RowsPlan plan{m};
-  if (m.rows <= few_rows && (m.b_column == 1 || m.b_inner == 1)) {
+  if (m.weights != nullptr) {
+    if (m.rows > few_rows) return false;
+  } else if (m.rows <= few_rows && (m.b_column == 1 || m.b_inner == 1)) {
     plan.along = m.b_column == 1;
   } else if (m.columns <= few_columns && (m.a_row == 1 || m.a_inner == 1)) {
     plan.turned = true;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/cpu/compact_weights.h"
 #include "backend/cpu/thread_pool.h"
 
 namespace jerboa::cpu {
@@ -36,7 +37,8 @@ struct Matmul {
   std::int64_t a_row = 0, a_inner = 0;
   const float* b = nullptr;
   std::int64_t b_inner = 0, b_column = 0;
-  float* c = nullptr;  ///< not written where there is an epilogue
+  const CompactWeights* weights = nullptr;  ///< instead of b: its columns are their rows
+  float* c = nullptr;                       ///< not written where there is an epilogue
   std::int64_t c_row = 0, c_column = 1;
   /// Offsets of each product of the batch; empty: a single product.
   std::vector<std::int64_t> a_offsets = {}, b_offsets = {}, c_offsets = {};

@@ -88,6 +88,7 @@ class MatmulKernel final : public Kernel {
       sizes_[i] = jerboa::evaluate(operands_[i].shape, symbols);
       offsets_[i] = operands_[i].offset.evaluate(symbols);
       for (const Dim& stride : operands_[i].strides) strides_[i].push_back(stride.evaluate(symbols));
+      if (i == 1 && takes_weights()) continue;
       if (operands_[i].dtype != DType::f32) {
         packed_strides_[i] = strides_of(sizes_[i]);
       }
@@ -121,7 +122,13 @@ class MatmulKernel final : public Kernel {
   void run(const std::vector<Memory>& memory, Workers& workers) override {
     Matmul own = matmul_;
     own.a = operand(0, memory);
-    own.b = operand(1, memory);
+    if (takes_weights_) {
+      weights_.values = memory[static_cast<std::size_t>(operands_[1].binding)].data;
+      if (operands_.size() > 2) weights_.scales = memory[static_cast<std::size_t>(operands_[2].binding)].data;
+      own.weights = &weights_;
+    } else {
+      own.b = operand(1, memory);
+    }
     if (plain_)
       own.c = reinterpret_cast<float*>(memory[static_cast<std::size_t>(store_binding_)].data) + store_offset_;
     else
@@ -136,6 +143,25 @@ class MatmulKernel final : public Kernel {
     std::vector<int> order(kernel.domain.size());
     std::iota(order.begin(), order.end(), 0);
     return order;
+  }
+
+  // Weights of 16 bits or fewer, [columns, inner] in memory, are expanded as they are read.
+  bool takes_weights() {
+    const auto& own = operands_[1];
+    const std::size_t rank = sizes_[1].size();
+    const bool narrow = own.dtype == DType::f16 || own.dtype == DType::bf16;
+    const bool only_cast = own.prologue.empty() || (own.prologue.size() == 2 && own.prologue[1].op == Op::cast &&
+                                                    own.prologue[1].dtype == DType::f32);
+    bool single = true;
+    for (std::size_t axis = 0; axis + 2 < rank; ++axis) single &= sizes_[1][axis] == 1 || strides_[1][axis] == 0;
+    if (operands_.size() > 2) {
+      takes_weights_ = true;
+      weights_ = {own.dtype, nullptr, nullptr, operands_[2].dtype, strides_[1][rank - 1]};
+      return true;
+    }
+    takes_weights_ = narrow && only_cast && single && offsets_[1] == 0 && strides_[1][rank - 2] == 1;
+    weights_ = {own.dtype, nullptr, nullptr, DType::f16, strides_[1][rank - 1]};
+    return takes_weights_;
   }
 
   const std::vector<std::int64_t>& strides(std::size_t i) const {
@@ -190,6 +216,8 @@ class MatmulKernel final : public Kernel {
   std::int64_t offsets_[2] = {0, 0};
   std::vector<float> packed_[2];
   Matmul matmul_;
+  bool takes_weights_ = false;
+  CompactWeights weights_;
   std::unique_ptr<BodyPrologue> prologues_[2];
   std::unique_ptr<BodyEpilogue> epilogue_;
   bool plain_ = false;

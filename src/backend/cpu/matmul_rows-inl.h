@@ -8,6 +8,7 @@
 #define JERBOA_CPU_MATMUL_ROWS_INL_H
 #endif
 
+#include "backend/cpu/compact_weights.h"
 #include "backend/cpu/matmul_kernels-inl.h"
 #include "hwy/cache_control.h"
 
@@ -150,6 +151,47 @@ void multiply_rows_across(const RowsBlock& block) {
     }
     begin += depth;
   } while (begin < block.inner);
+}
+
+/// The same for weights of which some columns at a time are expanded into `values`, 8 × dot_depth, which stay in the
+/// first-level cache.
+template <int rows>
+void multiply_expanded_rows(const RowsBlock& block, const CompactWeights& weights, std::int64_t first_column,
+                            float* values) {
+  constexpr int columns = std::clamp(dot_sums / rows, 1, 8);
+  HWY_ALIGN float a[rows * dot_depth];
+  std::int64_t begin = 0;
+  do {
+    const std::int64_t depth = std::min(dot_depth, block.inner - begin);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const float* from = block.a + i * block.a_row + begin * block.a_inner;
+      for (std::int64_t k = 0; k < depth; ++k) a[i * dot_depth + k] = from[k * block.a_inner];
+    }
+    const auto expand = [&](std::int64_t j, std::int64_t count) {
+      for (std::int64_t i = 0; i < count; ++i)
+        expand_weights(weights, first_column + j + i, begin, depth, values + i * dot_depth);
+    };
+    std::int64_t j = 0;
+    for (; j + columns <= block.columns; j += columns) {
+      expand(j, columns);
+      dot_products<rows, columns>(a, values, dot_depth, depth, begin > 0, block.c + j, block.c_row);
+    }
+    for (; j < block.columns; ++j) {
+      expand(j, 1);
+      dot_products<rows, 1>(a, values, dot_depth, depth, begin > 0, block.c + j, block.c_row);
+    }
+    begin += depth;
+  } while (begin < block.inner);
+}
+
+using ExpandedRowsFunction = void (*)(const RowsBlock&, const CompactWeights&, std::int64_t, float*);
+
+inline ExpandedRowsFunction expanded_rows_function(std::int64_t rows) {
+  static constexpr auto table = []<int... i>(std::integer_sequence<int, i...>) {
+    return std::array<ExpandedRowsFunction, few_rows>{&multiply_expanded_rows<i + 1>...};
+  }
+  (std::make_integer_sequence<int, few_rows>());
+  return table[static_cast<std::size_t>(rows - 1)];
 }
 
 using RowsFunction = void (*)(const RowsBlock&);

@@ -5,6 +5,7 @@
 #include <jerboa/ir/shapes.h>
 
 #include "backend/cpu/attention.h"
+#include "backend/cpu/compact_weights.h"
 #include "backend/cpu/convolution.h"
 #include "backend/cpu/grouped_matmul.h"
 #include "backend/cpu/pack.h"
@@ -244,6 +245,16 @@ Lines lines_along(const BoundTensor& tensor, int given) {
     if (i > axis) lines.inner *= tensor.sizes[i];
   }
   return lines;
+}
+
+template <>
+void run_whole<Op::dequantise>(WholeCall& call) {
+  const BoundTensor &weight = call.operand(0), &scales = call.operand(1);
+  const CompactWeights weights{weight.dtype, weight.data, scales.data, scales.dtype, weight.size(1)};
+  float* result = call.contiguous_result(0);
+  call.pool().run(weight.size(0), [&](std::int64_t row, int) {
+    expand_weights(weights, row, 0, weight.size(1), result + row * weight.size(1));
+  });
 }
 
 template <>

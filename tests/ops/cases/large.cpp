@@ -53,6 +53,10 @@ std::vector<Case> large_cases_of(Op op) {
     case Op::rms_norm: return {{{any({5, 515}), any({515})}, EpsAttrs{1e-6}}};
     case Op::cross_entropy:
       return {{{any({5, long_line}), whole(0, long_line - 1, {5}), absent()}, CrossEntropyAttrs{}}};
+    case Op::matmul_quantised:
+      return {{{any({17, 416}), whole(-9, 9, {130, 416}, DType::i8), within(0.01, 0.02, {130, 13})}},
+              {{any({1, 1056}), whole(-8, 7, {300, 1056}, DType::i4), within(0.01, 0.02, {300, 33})}}};
+    case Op::dequantise: return {{{whole(-8, 7, {65, 160}, DType::i4), within(0.01, 0.02, {65, 5})}}};
     case Op::sum_squares: return {{{any({129, 67}), any({9001}), any({3})}}};
     case Op::cumsum:
       return {{{any({3, long_line})}, CumsumAttrs{1, false}}, {{any({long_line, 3})}, CumsumAttrs{0, true}}};

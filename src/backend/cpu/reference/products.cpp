@@ -70,6 +70,28 @@ void evaluate<Op::matmul>(const Call& call) {
 }
 
 template <>
+void evaluate<Op::dequantise>(const Call& call) {
+  constexpr std::size_t group = 32;
+  const Value &weight = call.in(0), &scales = call.in(1);
+  for (std::size_t i = 0; i < weight.data.size(); ++i) call.out().data[i] = weight.data[i] * scales.data[i / group];
+}
+
+template <>
+void evaluate<Op::matmul_quantised>(const Call& call) {
+  constexpr std::int64_t group = 32;
+  const Value &x = call.in(0), &weight = call.in(1), &scales = call.in(2);
+  const std::int64_t columns = weight.shape[0], inner = weight.shape[1];
+  const std::int64_t rows = inner == 0 ? 0 : static_cast<std::int64_t>(x.data.size()) / inner;
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t column = 0; column < columns; ++column) {
+      double total = 0;
+      for (std::int64_t k = 0; k < inner; ++k)
+        total += x.data[row * inner + k] * weight.data[column * inner + k] * scales.data[(column * inner + k) / group];
+      call.out().data[row * columns + column] = total;
+    }
+}
+
+template <>
 void evaluate<Op::matmul_grouped>(const Call& call) {
   const bool transposed = call.as<GroupedAttrs>().transpose_b;
   const Value &x = call.in(0), &w = call.in(1), &offsets = call.in(2);

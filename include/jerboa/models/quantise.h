@@ -1,0 +1,24 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include <jerboa/base/host_tensor.h>
+
+namespace jerboa::models {
+
+/// What the parameters of a quantised weight are called behind its own name.
+inline constexpr std::string_view quantised_suffix = ".quantised";
+inline constexpr std::string_view scales_suffix = ".scales";
+
+/// A weight [out, in] as matmul_quantised takes it.
+struct Quantised {
+  HostTensor weight;  ///< i8 or i4
+  HostTensor scales;  ///< f16[out, in / 32]
+};
+
+/// Rounds each 32 weights of a row to whole numbers times a scale that they share: of i8 up to 127 to either side, of
+/// i4 from -8 to 7. `in` must be a multiple of 32.
+Quantised quantise(std::span<const float> values, std::int64_t out, std::int64_t in, DType dtype);
+
+}  // namespace jerboa::models

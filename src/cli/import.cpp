@@ -1,0 +1,39 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include <jerboa/base/error.h>
+#include <jerboa/models/llama2c.h>
+#include <jerboa/text/tokenizer.h>
+
+#include "cli/commands.h"
+
+namespace jerboa::cli {
+namespace {
+
+struct ImportCommand {
+  std::string file, folder, tokenizer;
+
+  void run() const {
+    if (!tokenizer.empty()) Tokenizer::load(tokenizer);  // before anything is written
+    models::import_llama2c(file, folder);
+    if (tokenizer.empty()) return;
+    std::error_code error;
+    std::filesystem::copy_file(tokenizer, std::filesystem::path(folder) / "tokenizer.bin",
+                               std::filesystem::copy_options::overwrite_existing, error);
+    if (error) throw FileError(tokenizer + " cannot be copied to " + folder + ": " + error.message());
+  }
+};
+
+}  // namespace
+
+void add_import(CLI::App& app) {
+  auto command = std::make_shared<ImportCommand>();
+  auto* sub = app.add_subcommand("import", "Make a Hugging Face folder of a model in llama2.c's format");
+  sub->add_option("file", command->file, "The model, as llama2.c's first version writes it (stories15M.bin)")
+      ->required();
+  sub->add_option("folder", command->folder, "The folder to make")->required();
+  sub->add_option("--tokenizer", command->tokenizer, "Its tokenizer.bin");
+  sub->callback([command] { command->run(); });
+}
+
+}  // namespace jerboa::cli

@@ -1,0 +1,117 @@
+#include "backend/cpu/compact_weights.h"
+
+#include <cmath>
+#include <cstring>
+#include <gtest/gtest.h>
+
+#include <jerboa/base/float16.h>
+#include <jerboa/base/random.h>
+
+#include "backend/cpu/matmul.h"
+
+// Weights of 16, 8 and 4 bits: expanded, and as the right-hand side of products.
+namespace jerboa::cpu {
+namespace {
+
+struct Stored {
+  DType dtype;
+  std::int64_t rows, columns;
+  std::vector<std::byte> bytes;
+  std::vector<std::uint16_t> scales;
+  std::vector<float> values;  // what they stand for
+
+  CompactWeights weights() const {
+    return {dtype, bytes.data(), reinterpret_cast<const std::byte*>(scales.data()), DType::f16, columns};
+  }
+};
+
+// Random weights [rows, columns] of a type.
+Stored random_weights(DType dtype, std::int64_t rows, std::int64_t columns, std::uint64_t seed) {
+  const auto count = static_cast<std::size_t>(rows * columns);
+  Stored stored{dtype, rows, columns, std::vector<std::byte>(count * static_cast<std::size_t>(bits(dtype)) / 8),
+                {},    {}};
+  stored.values.resize(count);
+  SplitMix random(seed);
+  if (dtype == DType::i8 || dtype == DType::i4)
+    for (std::size_t i = 0; i < count / weight_group; ++i)
+      stored.scales.push_back(f32_to_f16(static_cast<float>(random.uniform() * 0.1)));
+  auto* narrow = reinterpret_cast<std::uint16_t*>(stored.bytes.data());
+  auto* bytes = reinterpret_cast<std::uint8_t*>(stored.bytes.data());
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto drawn = static_cast<float>(random.uniform() - 0.5);
+    if (dtype == DType::f16) {
+      narrow[i] = f32_to_f16(drawn);
+      stored.values[i] = f16_to_f32(narrow[i]);
+    } else if (dtype == DType::bf16) {
+      narrow[i] = f32_to_bf16(drawn);
+      stored.values[i] = bf16_to_f32(narrow[i]);
+    } else {
+      const float scale = f16_to_f32(stored.scales[i / weight_group]);
+      if (dtype == DType::i8) {
+        const auto value = static_cast<std::int8_t>(static_cast<int>(random.below(255)) - 127);
+        std::memcpy(bytes + i, &value, 1);
+        stored.values[i] = static_cast<float>(value) * scale;
+      } else {
+        const auto value = static_cast<unsigned>(random.below(16));
+        const std::size_t in_group = i % weight_group;
+        bytes[i / weight_group * 16 + in_group % 16] |= static_cast<std::uint8_t>(value << (in_group < 16 ? 0 : 4));
+        stored.values[i] = static_cast<float>(static_cast<int>(value) - 8) * scale;
+      }
+    }
+  }
+  return stored;
+}
+
+class WeightTypes : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Types, WeightTypes, ::testing::Values(DType::f16, DType::bf16, DType::i8, DType::i4),
+                         [](const auto& param) { return std::string(name(param.param)); });
+
+TEST_P(WeightTypes, AreExpandedExactly) {
+  const Stored stored = random_weights(GetParam(), 5, 96, 1);
+  for (std::int64_t row = 0; row < stored.rows; ++row)
+    for (const std::int64_t first : {0, 32, 64}) {
+      std::vector<float> values(32);
+      expand_weights(stored.weights(), row, first, 32, values.data());
+      for (std::int64_t i = 0; i < 32; ++i)
+        ASSERT_EQ(values[static_cast<std::size_t>(i)],
+                  stored.values[static_cast<std::size_t>(row * stored.columns + first + i)])
+            << row << ", " << first + i;
+    }
+}
+
+TEST_P(WeightTypes, MultiplyAsWhatTheyStandFor) {
+  struct Sizes {
+    std::int64_t rows, inner, columns;
+  };
+  for (const Sizes& size :
+       {Sizes{1, 64, 5}, {1, 1056, 300}, {3, 512, 33}, {12, 96, 100}, {40, 800, 70}, {200, 416, 290}}) {
+    const Stored stored = random_weights(GetParam(), size.columns, size.inner, 2);
+    std::vector<float> a(static_cast<std::size_t>(size.rows * size.inner));
+    SplitMix random(3);
+    for (float& value : a) value = static_cast<float>(random.uniform() - 0.5);
+    std::vector<float> c(static_cast<std::size_t>(size.rows * size.columns), 1e9F);
+    const CompactWeights weights = stored.weights();
+    Matmul product;
+    product.rows = size.rows, product.columns = size.columns, product.inner = size.inner;
+    product.a = a.data(), product.a_row = size.inner, product.a_inner = 1;
+    product.weights = &weights;
+    product.c = c.data(), product.c_row = size.columns;
+    ThreadPool pool(2);
+    run_matmul(product, pool);
+    for (std::int64_t i = 0; i < size.rows; ++i)
+      for (std::int64_t j = 0; j < size.columns; ++j) {
+        double wanted = 0, magnitude = 0;
+        for (std::int64_t k = 0; k < size.inner; ++k) {
+          const double term = static_cast<double>(a[static_cast<std::size_t>(i * size.inner + k)]) *
+                              stored.values[static_cast<std::size_t>(j * size.inner + k)];
+          wanted += term;
+          magnitude += std::abs(term);
+        }
+        ASSERT_NEAR(c[static_cast<std::size_t>(i * size.columns + j)], wanted, 1e-6 * magnitude + 1e-7)
+            << i << ", " << j << " of " << size.rows << "x" << size.inner << "x" << size.columns;
+      }
+  }
+}
+
+}  // namespace
+}  // namespace jerboa::cpu
