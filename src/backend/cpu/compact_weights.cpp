@@ -45,16 +45,14 @@ void expand_f16(const std::uint16_t* from, std::int64_t count, float* to) {
 constexpr std::int64_t groups_at_once = 16;
 using Scales = std::array<float, static_cast<std::size_t>(groups_at_once)>;
 
-Scales scales_from(const CompactWeights& weights, std::int64_t group, std::int64_t count) {
-  Scales scales;
+void scales_from(const CompactWeights& weights, std::int64_t group, std::int64_t count, float* to) {
   const auto* narrow = reinterpret_cast<const std::uint16_t*>(weights.scales) + group;
   if (weights.scale_dtype == DType::f16)
-    expand_f16(narrow, count, scales.data());
+    expand_f16(narrow, count, to);
   else if (weights.scale_dtype == DType::bf16)
-    expand_bf16(narrow, count, scales.data());
+    expand_bf16(narrow, count, to);
   else
-    std::copy_n(reinterpret_cast<const float*>(weights.scales) + group, count, scales.begin());
-  return scales;
+    std::copy_n(reinterpret_cast<const float*>(weights.scales) + group, count, to);
 }
 
 // Calls expand_group(scale, first value) for each group.
@@ -64,7 +62,8 @@ void for_each_group(const CompactWeights& weights, std::int64_t place, std::int6
   const std::int64_t groups = count / weight_group;
   for (std::int64_t first = 0; first < groups; first += groups_at_once) {
     const std::int64_t some = std::min(groups_at_once, groups - first);
-    const Scales scales = scales_from(weights, place / weight_group + first, some);
+    Scales scales;
+    scales_from(weights, place / weight_group + first, some, scales.data());
     for (std::int64_t i = 0; i < some; ++i)
       expand_group(scales[static_cast<std::size_t>(i)], (first + i) * weight_group);
   }
@@ -122,6 +121,12 @@ HWY_AFTER_NAMESPACE();
 namespace jerboa::cpu {
 
 HWY_EXPORT(expand);
+HWY_EXPORT(scales_from);
+
+void expand_scales(const CompactWeights& weights, std::int64_t row, std::int64_t first, std::int64_t count, float* to) {
+  HWY_DYNAMIC_DISPATCH(scales_from)
+  (weights, (row * weights.row + first) / weight_group, count / weight_group, to);
+}
 
 void expand_weights(const CompactWeights& weights, std::int64_t row, std::int64_t first, std::int64_t count,
                     float* to) {

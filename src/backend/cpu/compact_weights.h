@@ -23,4 +23,7 @@ inline constexpr std::int64_t weight_group = 32;
 /// `count` values of a row, from `first` on, as f32.
 void expand_weights(const CompactWeights& weights, std::int64_t row, std::int64_t first, std::int64_t count, float* to);
 
+/// The scales of `count` values of a row, from `first` on, one for each group.
+void expand_scales(const CompactWeights& weights, std::int64_t row, std::int64_t first, std::int64_t count, float* to);
+
 }  // namespace jerboa::cpu

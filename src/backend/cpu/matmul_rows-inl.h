@@ -153,6 +153,110 @@ void multiply_rows_across(const RowsBlock& block) {
   } while (begin < block.inner);
 }
 
+/// Dot products of one row with neighbouring columns of weights, straight from their bits: c[j], or added to it.
+template <int columns, class Step>
+HWY_INLINE void sum_of_steps(bool accumulate, float* HWY_RESTRICT c, const Step& steps) {
+  const Floats d;
+  std::array<Vector, columns> sums;
+  repeat<columns>([&](auto j) __attribute__((always_inline)) { sums[j] = hn::Zero(d); });
+  steps(sums);
+  repeat<columns>([&](auto j) __attribute__((always_inline)) {
+    c[j] = (accumulate ? c[j] : 0.0F) + hn::GetLane(hn::SumOfLanes(d, sums[j]));
+  });
+}
+
+HWY_INLINE Vector load_bf16(const std::uint16_t* from) {
+  const Floats d;
+  const hn::RebindToUnsigned<Floats> wide;
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(hn::Rebind<std::uint16_t, Floats>(), from))));
+}
+
+HWY_INLINE Vector load_f16(const std::uint16_t* from) {
+  return hn::PromoteTo(Floats(), hn::LoadU(hn::Rebind<hwy::float16_t, Floats>(),
+                                           reinterpret_cast<const hwy::float16_t*>(from)));
+}
+
+template <int columns, bool brain>
+HWY_INLINE void dot_halves(const float* HWY_RESTRICT a, const std::uint16_t* b, std::int64_t b_row, std::int64_t depth,
+                           bool accumulate, float* HWY_RESTRICT c) {
+  sum_of_steps<columns>(accumulate, c, [&](auto& sums) __attribute__((always_inline)) {
+    for (std::int64_t k = 0; k < depth; k += lanes) {
+      const Vector value = hn::LoadU(Floats(), a + k);
+      repeat<columns>([&](auto j) __attribute__((always_inline)) {
+        const std::uint16_t* from = b + j * b_row + k;
+        hwy::Prefetch(from + 2 * prefetch_ahead);
+        sums[j] = hn::MulAdd(value, brain ? load_bf16(from) : load_f16(from), sums[j]);
+      });
+    }
+  });
+}
+
+/// Of i8: the whole numbers are multiplied first, and what a group gives by its scale.
+template <int columns>
+HWY_INLINE void dot_bytes(const float* HWY_RESTRICT a, const std::int8_t* b, std::int64_t b_row, const float* scales,
+                          std::int64_t depth, bool accumulate, float* HWY_RESTRICT c) {
+  const Floats d;
+  const hn::RebindToSigned<Floats> wide;
+  const hn::Rebind<std::int8_t, Floats> narrow;
+  sum_of_steps<columns>(accumulate, c, [&](auto& sums) __attribute__((always_inline)) {
+    for (std::int64_t group = 0; group * weight_group < depth; ++group)
+      repeat<columns>([&](auto j) __attribute__((always_inline)) {
+        const std::int8_t* from = b + j * b_row + group * weight_group;
+        hwy::Prefetch(from + 4 * prefetch_ahead);
+        Vector part = hn::Zero(d);
+        for (std::int64_t k = 0; k < weight_group; k += lanes)
+          part = hn::MulAdd(hn::LoadU(d, a + group * weight_group + k),
+                            hn::ConvertTo(d, hn::PromoteTo(wide, hn::LoadU(narrow, from + k))), part);
+        sums[j] = hn::MulAdd(part, hn::Set(d, scales[j * (dot_depth / weight_group) + group]), sums[j]);
+      });
+  });
+}
+
+template <int columns>
+HWY_INLINE void dot_nibbles(const float* HWY_RESTRICT a, const std::uint8_t* b, std::int64_t b_row, const float* scales,
+                            std::int64_t depth, bool accumulate, float* HWY_RESTRICT c) {
+  const Floats d;
+  const hn::RebindToSigned<Floats> wide;
+  const hn::Rebind<std::uint8_t, Floats> narrow;
+  constexpr std::int64_t half = weight_group / 2;
+  sum_of_steps<columns>(accumulate, c, [&](auto& sums) __attribute__((always_inline)) {
+    const auto eight = hn::Set(wide, 8), fifteen = hn::Set(wide, 15);
+    for (std::int64_t group = 0; group * weight_group < depth; ++group)
+      repeat<columns>([&](auto j) __attribute__((always_inline)) {
+        const std::uint8_t* from = b + j * b_row + group * half;
+        hwy::Prefetch(from + 4 * prefetch_ahead);
+        const float* values = a + group * weight_group;
+        Vector part = hn::Zero(d);
+        for (std::int64_t k = 0; k < half; k += lanes) {
+          const auto both = hn::PromoteTo(wide, hn::LoadU(narrow, from + k));
+          const auto low = hn::Sub(hn::And(both, fifteen), eight), high = hn::Sub(hn::ShiftRight<4>(both), eight);
+          part = hn::MulAdd(hn::LoadU(d, values + k), hn::ConvertTo(d, low), part);
+          part = hn::MulAdd(hn::LoadU(d, values + half + k), hn::ConvertTo(d, high), part);
+        }
+        sums[j] = hn::MulAdd(part, hn::Set(d, scales[j * (dot_depth / weight_group) + group]), sums[j]);
+      });
+  });
+}
+
+/// One row times some columns of weights, `depth` values from `begin` on, where that is whole vectors and groups.
+template <int columns>
+void dot_weights(const float* a, const CompactWeights& weights, std::int64_t column, std::int64_t begin,
+                 std::int64_t depth, float* c) {
+  const bool accumulate = begin > 0;
+  const std::int64_t place = column * weights.row + begin;
+  const auto* halves = reinterpret_cast<const std::uint16_t*>(weights.values) + place;
+  if (weights.dtype == DType::bf16) return dot_halves<columns, true>(a, halves, weights.row, depth, accumulate, c);
+  if (weights.dtype == DType::f16) return dot_halves<columns, false>(a, halves, weights.row, depth, accumulate, c);
+  std::array<float, static_cast<std::size_t>(columns * dot_depth / weight_group)> scales;
+  for (std::int64_t j = 0; j < columns; ++j)
+    expand_scales(weights, column + j, begin, depth, scales.data() + j * (dot_depth / weight_group));
+  if (weights.dtype == DType::i8)
+    return dot_bytes<columns>(a, reinterpret_cast<const std::int8_t*>(weights.values) + place, weights.row,
+                              scales.data(), depth, accumulate, c);
+  dot_nibbles<columns>(a, reinterpret_cast<const std::uint8_t*>(weights.values) + place / 2, weights.row / 2,
+                       scales.data(), depth, accumulate, c);
+}
+
 /// The same for weights of which some columns at a time are expanded into `values`, 8 × dot_depth, which stay in the
 /// first-level cache.
 template <int rows>
@@ -167,11 +271,14 @@ void multiply_expanded_rows(const RowsBlock& block, const CompactWeights& weight
       const float* from = block.a + i * block.a_row + begin * block.a_inner;
       for (std::int64_t k = 0; k < depth; ++k) a[i * dot_depth + k] = from[k * block.a_inner];
     }
-    const auto expand = [&](std::int64_t j, std::int64_t count) {
-      for (std::int64_t i = 0; i < count; ++i)
-        expand_weights(weights, first_column + j + i, begin, depth, values + i * dot_depth);
-    };
     std::int64_t j = 0;
+    if (rows == 1 && depth % weight_group == 0)  // which is whole vectors, too
+      for (; j + columns <= block.columns; j += columns)
+        dot_weights<columns>(a, weights, first_column + j, begin, depth, block.c + j);
+    const auto expand = [&](std::int64_t first, std::int64_t count) {
+      for (std::int64_t i = 0; i < count; ++i)
+        expand_weights(weights, first_column + first + i, begin, depth, values + i * dot_depth);
+    };
     for (; j + columns <= block.columns; j += columns) {
       expand(j, columns);
       dot_products<rows, columns>(a, values, dot_depth, depth, begin > 0, block.c + j, block.c_row);
