@@ -18,9 +18,15 @@ namespace {
 
 using Inputs = std::vector<Tensor>;
 
+// For each element the angle's frequency, what the cosine and what the sine is multiplied by: of an element that is not
+// turned 0, 1 and 0.
+struct RopeRows {
+  Tensor frequencies, cosines, sines;
+};
+
 // Tensors that several expansions share.
 struct Shared {
-  std::map<std::string, Tensor> frequencies;
+  std::map<std::string, RopeRows> ropes;
 };
 
 // One specialisation for each row of the op table that says Template; a missing one is a compile error that names it.
@@ -71,37 +77,52 @@ Tensor expansion<Op::cross_entropy>(const Node& node, const Inputs& in, Shared&)
   return mask ? loss * mask : loss;
 }
 
+RopeRows rope_rows(const RopeAttrs& attrs, std::int64_t size) {
+  const RopeTable table = rope_table(attrs, size);
+  const auto half = static_cast<std::int64_t>(table.frequencies.size());
+  std::vector<float> frequencies(static_cast<std::size_t>(size), 0), cosines(static_cast<std::size_t>(size), 1),
+      sines(static_cast<std::size_t>(size), 0);
+  for (std::int64_t i = 0; i < half; ++i)
+    for (const bool second : {false, true}) {
+      const auto at = static_cast<std::size_t>(attrs.interleaved ? 2 * i + second : second * half + i);
+      const double turn = attrs.inverse ? -table.magnitude : table.magnitude;
+      frequencies[at] = static_cast<float>(table.frequencies[static_cast<std::size_t>(i)]);
+      cosines[at] = static_cast<float>(table.magnitude);
+      sines[at] = static_cast<float>(second ? turn : -turn);
+    }
+  const auto row = [&](const std::vector<float>& values) {
+    return constant(HostTensor({size}, std::span<const float>(values)));
+  };
+  return {row(frequencies), row(cosines), row(sines)};
+}
+
+// Each element's partner in its place.
+Tensor partners(const Tensor& x, std::int64_t half, bool interleaved) {
+  const std::int64_t size = x.dim(3).value();
+  if (interleaved) {
+    const Tensor pairs = reshape(x, {x.dim(0), x.dim(1), x.dim(2), size / 2, 2});
+    return reshape(concat({slice(pairs, 4, 1, 2), slice(pairs, 4, 0, 1)}, 4), x.shape());
+  }
+  std::vector<Operand> parts{slice(x, 3, half, 2 * half), slice(x, 3, 0, half)};
+  if (2 * half < size) parts.emplace_back(slice(x, 3, 2 * half, size));
+  return concat(parts, 3);
+}
+
+// x cos + partner sin, the sign being the sine's: one loop, because what only moves elements is read where it stands.
 template <>
 Tensor expansion<Op::rope>(const Node& node, const Inputs& in, Shared& shared) {
   const auto& attrs = node.as<RopeAttrs>();
   const Tensor& x = in[0];
   const std::int64_t size = x.dim(3).value();
-  const RopeTable table = rope_table(attrs, size);
-  const auto half = static_cast<std::int64_t>(table.frequencies.size());
-  Tensor& frequencies = shared.frequencies[attrs_to_json(node.attrs) + std::to_string(size)];
-  if (!frequencies) {
-    const std::vector<float> values(table.frequencies.begin(), table.frequencies.end());
-    frequencies = constant(HostTensor({half}, std::span<const float>(values)));
-  }
+  const auto [known, fresh] = shared.ropes.try_emplace(attrs_to_json(node.attrs) + std::to_string(size));
+  RopeRows& rows = known->second;
+  if (fresh) rows = rope_rows(attrs, size);
   const Tensor positions =
       in[1] ? reshape(in[1], {in[1].dim(0), 1, x.dim(2), 1}) : reshape(arange(x.dim(2)), {1, 1, x.dim(2), 1});
-  const Tensor angle = cast(positions, DType::f32) * frequencies;
-  const Tensor cosine = cast(cos(angle) * table.magnitude, x.dtype());
-  const Tensor sine = cast(sin(angle) * (attrs.inverse ? -table.magnitude : table.magnitude), x.dtype());
-  std::vector<Operand> parts;
-  if (attrs.interleaved) {
-    const Tensor even = slice(x, 3, 0, 2 * half, 2), odd = slice(x, 3, 1, 2 * half, 2);
-    const Tensor pairs =
-        concat({unsqueeze(even * cosine - odd * sine, {-1}), unsqueeze(odd * cosine + even * sine, {-1})}, -1);
-    parts.emplace_back(reshape(pairs, {x.dim(0), x.dim(1), x.dim(2), 2 * half}));
-    if (2 * half == size) return parts[0].tensor();
-  } else {
-    const Tensor low = slice(x, 3, 0, half), high = slice(x, 3, half, 2 * half);
-    parts.emplace_back(low * cosine - high * sine);
-    parts.emplace_back(high * cosine + low * sine);
-  }
-  if (2 * half < size) parts.emplace_back(slice(x, 3, 2 * half, size));
-  return concat(parts, 3);
+  const Tensor angle = cast(positions, DType::f32) * rows.frequencies;
+  const Tensor cosine = cast(cos(angle) * rows.cosines, x.dtype()), sine = cast(sin(angle) * rows.sines, x.dtype());
+  const auto half = static_cast<std::int64_t>(rope_table(attrs, size).frequencies.size());
+  return x * cosine + partners(x, half, attrs.interleaved) * sine;
 }
 
 // An activation that is computed again, written with what its slope computes too.

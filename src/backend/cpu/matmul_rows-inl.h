@@ -172,23 +172,24 @@ HWY_INLINE Vector load_bf16(const std::uint16_t* from) {
 }
 
 HWY_INLINE Vector load_f16(const std::uint16_t* from) {
-  return hn::PromoteTo(Floats(), hn::LoadU(hn::Rebind<hwy::float16_t, Floats>(),
-                                           reinterpret_cast<const hwy::float16_t*>(from)));
+  return hn::PromoteTo(Floats(),
+                       hn::LoadU(hn::Rebind<hwy::float16_t, Floats>(), reinterpret_cast<const hwy::float16_t*>(from)));
 }
 
 template <int columns, bool brain>
 HWY_INLINE void dot_halves(const float* HWY_RESTRICT a, const std::uint16_t* b, std::int64_t b_row, std::int64_t depth,
                            bool accumulate, float* HWY_RESTRICT c) {
-  sum_of_steps<columns>(accumulate, c, [&](auto& sums) __attribute__((always_inline)) {
-    for (std::int64_t k = 0; k < depth; k += lanes) {
-      const Vector value = hn::LoadU(Floats(), a + k);
-      repeat<columns>([&](auto j) __attribute__((always_inline)) {
-        const std::uint16_t* from = b + j * b_row + k;
-        hwy::Prefetch(from + 2 * prefetch_ahead);
-        sums[j] = hn::MulAdd(value, brain ? load_bf16(from) : load_f16(from), sums[j]);
+  sum_of_steps<columns>(
+      accumulate, c, [&](auto& sums) __attribute__((always_inline)) {
+        for (std::int64_t k = 0; k < depth; k += lanes) {
+          const Vector value = hn::LoadU(Floats(), a + k);
+          repeat<columns>([&](auto j) __attribute__((always_inline)) {
+            const std::uint16_t* from = b + j * b_row + k;
+            hwy::Prefetch(from + 2 * prefetch_ahead);
+            sums[j] = hn::MulAdd(value, brain ? load_bf16(from) : load_f16(from), sums[j]);
+          });
+        }
       });
-    }
-  });
 }
 
 /// Of i8: the whole numbers are multiplied first, and what a group gives by its scale.
@@ -198,18 +199,19 @@ HWY_INLINE void dot_bytes(const float* HWY_RESTRICT a, const std::int8_t* b, std
   const Floats d;
   const hn::RebindToSigned<Floats> wide;
   const hn::Rebind<std::int8_t, Floats> narrow;
-  sum_of_steps<columns>(accumulate, c, [&](auto& sums) __attribute__((always_inline)) {
-    for (std::int64_t group = 0; group * weight_group < depth; ++group)
-      repeat<columns>([&](auto j) __attribute__((always_inline)) {
-        const std::int8_t* from = b + j * b_row + group * weight_group;
-        hwy::Prefetch(from + 4 * prefetch_ahead);
-        Vector part = hn::Zero(d);
-        for (std::int64_t k = 0; k < weight_group; k += lanes)
-          part = hn::MulAdd(hn::LoadU(d, a + group * weight_group + k),
-                            hn::ConvertTo(d, hn::PromoteTo(wide, hn::LoadU(narrow, from + k))), part);
-        sums[j] = hn::MulAdd(part, hn::Set(d, scales[j * (dot_depth / weight_group) + group]), sums[j]);
+  sum_of_steps<columns>(
+      accumulate, c, [&](auto& sums) __attribute__((always_inline)) {
+        for (std::int64_t group = 0; group * weight_group < depth; ++group)
+          repeat<columns>([&](auto j) __attribute__((always_inline)) {
+            const std::int8_t* from = b + j * b_row + group * weight_group;
+            hwy::Prefetch(from + 4 * prefetch_ahead);
+            Vector part = hn::Zero(d);
+            for (std::int64_t k = 0; k < weight_group; k += lanes)
+              part = hn::MulAdd(hn::LoadU(d, a + group * weight_group + k),
+                                hn::ConvertTo(d, hn::PromoteTo(wide, hn::LoadU(narrow, from + k))), part);
+            sums[j] = hn::MulAdd(part, hn::Set(d, scales[j * (dot_depth / weight_group) + group]), sums[j]);
+          });
       });
-  });
 }
 
 template <int columns>
@@ -219,23 +221,24 @@ HWY_INLINE void dot_nibbles(const float* HWY_RESTRICT a, const std::uint8_t* b, 
   const hn::RebindToSigned<Floats> wide;
   const hn::Rebind<std::uint8_t, Floats> narrow;
   constexpr std::int64_t half = weight_group / 2;
-  sum_of_steps<columns>(accumulate, c, [&](auto& sums) __attribute__((always_inline)) {
-    const auto eight = hn::Set(wide, 8), fifteen = hn::Set(wide, 15);
-    for (std::int64_t group = 0; group * weight_group < depth; ++group)
-      repeat<columns>([&](auto j) __attribute__((always_inline)) {
-        const std::uint8_t* from = b + j * b_row + group * half;
-        hwy::Prefetch(from + 4 * prefetch_ahead);
-        const float* values = a + group * weight_group;
-        Vector part = hn::Zero(d);
-        for (std::int64_t k = 0; k < half; k += lanes) {
-          const auto both = hn::PromoteTo(wide, hn::LoadU(narrow, from + k));
-          const auto low = hn::Sub(hn::And(both, fifteen), eight), high = hn::Sub(hn::ShiftRight<4>(both), eight);
-          part = hn::MulAdd(hn::LoadU(d, values + k), hn::ConvertTo(d, low), part);
-          part = hn::MulAdd(hn::LoadU(d, values + half + k), hn::ConvertTo(d, high), part);
-        }
-        sums[j] = hn::MulAdd(part, hn::Set(d, scales[j * (dot_depth / weight_group) + group]), sums[j]);
+  sum_of_steps<columns>(
+      accumulate, c, [&](auto& sums) __attribute__((always_inline)) {
+        const auto eight = hn::Set(wide, 8), fifteen = hn::Set(wide, 15);
+        for (std::int64_t group = 0; group * weight_group < depth; ++group)
+          repeat<columns>([&](auto j) __attribute__((always_inline)) {
+            const std::uint8_t* from = b + j * b_row + group * half;
+            hwy::Prefetch(from + 4 * prefetch_ahead);
+            const float* values = a + group * weight_group;
+            Vector part = hn::Zero(d);
+            for (std::int64_t k = 0; k < half; k += lanes) {
+              const auto both = hn::PromoteTo(wide, hn::LoadU(narrow, from + k));
+              const auto low = hn::Sub(hn::And(both, fifteen), eight), high = hn::Sub(hn::ShiftRight<4>(both), eight);
+              part = hn::MulAdd(hn::LoadU(d, values + k), hn::ConvertTo(d, low), part);
+              part = hn::MulAdd(hn::LoadU(d, values + half + k), hn::ConvertTo(d, high), part);
+            }
+            sums[j] = hn::MulAdd(part, hn::Set(d, scales[j * (dot_depth / weight_group) + group]), sums[j]);
+          });
       });
-  });
 }
 
 /// One row times some columns of weights, `depth` values from `begin` on, where that is whole vectors and groups.
