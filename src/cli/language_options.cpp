@@ -6,6 +6,7 @@
 #include <random>
 
 #include <jerboa/base/error.h>
+#include <jerboa/base/file.h>
 
 namespace jerboa::cli {
 
@@ -24,6 +25,9 @@ void LanguageFlags::add_to(CLI::App& command) {
   command.add_option("--repetition-penalty", repetition_penalty, "Above 1: tokens that were there are less likely");
   command.add_option("--seed", seed, "For the same answer again; by default another each time");
   command.add_option("--stop", stop, "End the answer before this text");
+  auto* by_schema =
+      command.add_option("--schema", schema, "A file with a JSON schema: the answer is JSON that is valid");
+  command.add_option("--regex", regex, "The answer matches this from its first to its last byte")->excludes(by_schema);
   command.add_flag("--greedy", greedy, "Always the likeliest token");
   command.add_flag("--stats", stats, "Print how many tokens there were, and how fast");
 }
@@ -43,7 +47,10 @@ GenerateOptions LanguageFlags::generation(const LanguageModel& model) const {
   sampling.min_p = min_p.value_or(sampling.min_p);
   sampling.repetition_penalty = repetition_penalty.value_or(sampling.repetition_penalty);
   sampling.seed = seed.value_or(std::random_device{}());
-  return {.max_tokens = max_tokens, .sampling = sampling, .stop = stop};
+  GenerateOptions options{.max_tokens = max_tokens, .sampling = sampling, .stop = stop};
+  if (!schema.empty()) options.grammar = compile_json_schema_text(MappedFile(schema).text());
+  if (!regex.empty()) options.grammar = compile_regex(regex);
+  return options;
 }
 
 void write_text(std::string_view text) {

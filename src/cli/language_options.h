@@ -15,7 +15,7 @@ namespace jerboa::cli {
 
 /// What `generate` and `chat` have in common.
 struct LanguageFlags {
-  std::string device = "best", weights;
+  std::string device = "best", weights, schema, regex;
   int context = 0, max_tokens = 256;
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int> top_k;

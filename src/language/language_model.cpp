@@ -12,6 +12,7 @@
 #include <jerboa/models/quantise.h>
 
 #include "language/generation_config.h"
+#include "language/token_bytes.h"
 
 namespace jerboa {
 namespace {
@@ -79,6 +80,14 @@ Tokenizer tokenizer_of(const std::filesystem::path& folder) {
   return tokenizer;
 }
 
+// Whether a text is complete and can only end here.
+bool is_whole(Constraint& constraint, const Vocabulary& vocabulary) {
+  if (!constraint.complete()) return false;
+  TokenMask others = constraint.allowed();
+  for (const int token : vocabulary.end_tokens()) others.set(static_cast<std::size_t>(token), false);
+  return std::all_of(others.words().begin(), others.words().end(), [](std::uint64_t word) { return word == 0; });
+}
+
 }  // namespace
 
 std::string_view name(StopReason reason) {
@@ -131,6 +140,17 @@ std::int64_t LanguageModel::parameters() const {
   return count;
 }
 
+std::int64_t LanguageModel::vocabulary_size() const {
+  const Graph& graph = session_.graph("decode");
+  return graph.shape(graph.find("logits")).back().upper_bound();
+}
+
+std::shared_ptr<const Vocabulary> LanguageModel::vocabulary() {
+  if (!vocabulary_)
+    vocabulary_ = std::make_shared<const Vocabulary>(detail::token_bytes(tokenizer_, vocabulary_size()), end_tokens_);
+  return vocabulary_;
+}
+
 // Appends tokens to what is in the cache.
 void LanguageModel::run(std::span<const std::int32_t> tokens, std::vector<float>& logits) {
   const auto count = static_cast<std::int64_t>(tokens.size()), before = static_cast<std::int64_t>(cached_.size());
@@ -151,10 +171,9 @@ std::vector<float> LanguageModel::next_logits(std::span<const std::int32_t> toke
         fmt::format("{} tokens are more than the context of {}; shorten the text, or open the model with "
                     "a larger context",
                     tokens.size(), context_));
-  const auto vocabulary = session_.graph("decode").shape(session_.graph("decode").find("logits")).back();
   for (const std::int32_t token : tokens)
-    if (token < 0 || vocabulary.upper_bound() <= token)
-      throw UsageError(fmt::format("there is no token {}; the model has {}", token, vocabulary.str()));
+    if (token < 0 || vocabulary_size() <= token)
+      throw UsageError(fmt::format("there is no token {}; the model has {}", token, vocabulary_size()));
   // What is in the cache already need not be computed again, but for the last token, whose logits are wanted.
   const auto common = std::mismatch(tokens.begin(), tokens.end() - 1, cached_.begin(), cached_.end()).first;
   cached_.resize(static_cast<std::size_t>(common - tokens.begin()));
@@ -168,6 +187,7 @@ Generation LanguageModel::continue_tokens(std::span<const std::int32_t> prompt, 
                                           const OnText& on_text) {
   Sampler sampler(options.sampling.value_or(sampling_));
   sampler.observe(prompt);
+  if (options.grammar) sampler.constrain(make_constraint(options.grammar, vocabulary()));
   StopMatcher stop(options.stop, end_tokens_);
   // Told of the prompt, so that what follows it is not taken for the beginning of a text, whose space would go.
   StreamDecoder stream(tokenizer_);
@@ -200,6 +220,11 @@ Generation LanguageModel::continue_tokens(std::span<const std::int32_t> prompt, 
     say(stop.feed(stream.push(token)));
     if (stop.stopped()) {
       result.reason = StopReason::stop;
+      break;
+    }
+    // Where nothing may follow, there is no need to draw that nothing does.
+    if (options.grammar && is_whole(*sampler.constraint(), *vocabulary_)) {
+      result.reason = StopReason::end;
       break;
     }
   }

@@ -205,6 +205,28 @@ TEST(LanguageModel, AnswersMessagesByItsTemplate) {
   EXPECT_EQ(model.answer(messages, greedy(8)).tokens, wanted);
 }
 
+// A model of random weights says nothing but noise, and still only what the grammar allows.
+TEST(LanguageModel, HoldsTextsToAGrammar) {
+  const ModelFolder folder("llama");
+  folder.write("generation_config.json", R"({"eos_token_id": 2, "do_sample": true})");
+  LanguageModel model = folder.open();
+  const auto written = [&](std::shared_ptr<const Grammar> grammar, std::uint64_t seed) {
+    return model.generate("Hello",
+                          {.max_tokens = 60, .sampling = SamplerOptions{.seed = seed}, .grammar = std::move(grammar)});
+  };
+  for (std::uint64_t seed = 0; seed < 5; ++seed) {
+    const Generation date = written(compile_regex("[0-9]{4}-[0-9]{2}"), seed);
+    EXPECT_EQ(date.text.size(), 7u) << date.text;
+    EXPECT_EQ(date.text[4], '-') << date.text;
+    EXPECT_EQ(date.reason, StopReason::end);
+    const auto schema = compile_json_schema_text(
+        R"({"type": "object", "properties": {"age": {"type": "integer", "minimum": 0, "maximum": 99}}, "required": ["age"]})");
+    const auto json = nlohmann::json::parse(written(schema, seed).text);
+    EXPECT_TRUE(json.at("age").is_number_integer());
+    EXPECT_LE(json.at("age").get<int>(), 99);
+  }
+}
+
 TEST(LanguageModel, SaysWhatIsWrong) {
   const ModelFolder folder("llama");
   LanguageModel model = folder.open({.context = 16});

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
@@ -27,7 +28,7 @@ struct LanguageModelOptions {
 };
 
 enum class StopReason : std::uint8_t {
-  end,     ///< the model said that it is done
+  end,     ///< the model said that it is done, or the grammar that the text is whole
   length,  ///< max_tokens
   stop,    ///< a stop string
   context  ///< the sequence is as long as the model can see
@@ -38,6 +39,8 @@ struct GenerateOptions {
   int max_tokens = 256;
   std::optional<SamplerOptions> sampling = {};  ///< by default what the model's folder recommends
   std::vector<std::string> stop = {};           ///< the text ends before the first of these
+  /// The text is held to this grammar (compile_json_schema, compile_regex), and ends when it is complete.
+  std::shared_ptr<const Grammar> grammar = {};
 };
 
 struct Generation {
@@ -83,6 +86,8 @@ class LanguageModel {
   /// Tokens that end a text.
   const std::vector<int>& end_tokens() const { return end_tokens_; }
   const SamplerOptions& recommended_sampling() const { return sampling_; }
+  /// The bytes of every token, for constraints; made when it is first asked for.
+  std::shared_ptr<const Vocabulary> vocabulary();
   int context() const { return context_; }
   std::int64_t parameters() const;
   Session& session() { return session_; }
@@ -91,12 +96,14 @@ class LanguageModel {
   LanguageModel(Session session, Tokenizer tokenizer)
       : session_(std::move(session)), tokenizer_(std::move(tokenizer)) {}
   void run(std::span<const std::int32_t> tokens, std::vector<float>& logits);
+  std::int64_t vocabulary_size() const;
 
   Session session_;
   Tokenizer tokenizer_;
   std::optional<ChatTemplate> template_;
   std::vector<int> end_tokens_;
   SamplerOptions sampling_;
+  std::shared_ptr<const Vocabulary> vocabulary_;
   int context_ = 0, chunk_ = 0;
   std::vector<std::int32_t> cached_;  // the tokens whose keys and values are in the cache
 };
