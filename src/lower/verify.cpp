@@ -57,8 +57,14 @@ class Verifier {
     for (const Buffer& own : program_.buffers)
       if (own.where == Buffer::Where::arena && !is_in(own.arena, program_.arenas))
         fail("{} has no arena {}", own.name, own.arena);
-    for (const Buffer& own : program_.buffers)
+    std::set<int> wholes;
+    for (const Buffer& own : program_.buffers) {
       if (own.within >= 0) check_within(own);
+      wholes.insert(own.within);
+    }
+    for (std::size_t i = 0; i < program_.buffers.size(); ++i)
+      if (program_.buffers[i].where == Buffer::Where::pool && !wholes.contains(static_cast<int>(i)))
+        fail("{} is a pool that holds no tensor", program_.buffers[i].name);
   }
 
   // What is part of another stands inside it, in memory of the same kind.

@@ -191,6 +191,14 @@ TEST_F(BrokenPool, HasMembersThatOverlap) {
   expect_refusal("overlap in");
 }
 
+TEST_F(BrokenPool, IsEmpty) {
+  Buffer pool;
+  pool.where = Buffer::Where::pool;
+  pool.name = "nothing";
+  program.buffers.push_back(pool);
+  expect_refusal("nothing is a pool that holds no tensor");
+}
+
 TEST_F(BrokenPool, HoldsWhatCannotBeThere) {
   members(Buffer::Where::storage).front()->within = members(Buffer::Where::arena).front()->within;
   expect_refusal("does not stand inside");

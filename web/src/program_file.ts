@@ -207,6 +207,10 @@ class Reader {
     const constants = list(row, "constants").map((item) => this.constant(item));
     const rows = list(program, "buffers");
     const buffers = rows.map((item) => this.buffer(item, arenas, constants, rows.length));
+    buffers.forEach((pool, number) => {
+      if (pool.where === "pool" && !buffers.some((buffer) => buffer.pool === number))
+        throw new FileError(`${name}: ${pool.name} is a pool that holds no tensor`);
+    });
     for (const buffer of buffers) {
       const pool = buffers[buffer.pool];
       if (pool !== undefined && (pool.where !== "pool" || buffer.offset % 256 !== 0 || buffer.offset + buffer.bytes > pool.bytes))

@@ -103,7 +103,7 @@ HWY_INLINE void dot_products(const float* HWY_RESTRICT a, const float* HWY_RESTR
   const auto step = [&](auto load) __attribute__((always_inline)) {
     std::array<Vector, columns> values;
     repeat<columns>([&](auto j) __attribute__((always_inline)) {
-      hwy::Prefetch(b + j * b_column + prefetch_ahead);
+      hwy::Prefetch(b + j * b_column + columns * b_column);
       values[j] = load(b + j * b_column);
     });
     repeat<rows>([&](auto i) __attribute__((always_inline)) {
@@ -185,7 +185,7 @@ HWY_INLINE void dot_halves(const float* HWY_RESTRICT a, const std::uint16_t* b, 
           const Vector value = hn::LoadU(Floats(), a + k);
           repeat<columns>([&](auto j) __attribute__((always_inline)) {
             const std::uint16_t* from = b + j * b_row + k;
-            hwy::Prefetch(from + 2 * prefetch_ahead);
+            hwy::Prefetch(from + columns * b_row);
             sums[j] = hn::MulAdd(value, brain ? load_bf16(from) : load_f16(from), sums[j]);
           });
         }
@@ -204,7 +204,7 @@ HWY_INLINE void dot_bytes(const float* HWY_RESTRICT a, const std::int8_t* b, std
         for (std::int64_t group = 0; group * weight_group < depth; ++group)
           repeat<columns>([&](auto j) __attribute__((always_inline)) {
             const std::int8_t* from = b + j * b_row + group * weight_group;
-            hwy::Prefetch(from + 4 * prefetch_ahead);
+            hwy::Prefetch(from + columns * b_row);
             Vector part = hn::Zero(d);
             for (std::int64_t k = 0; k < weight_group; k += lanes)
               part = hn::MulAdd(hn::LoadU(d, a + group * weight_group + k),
@@ -227,7 +227,7 @@ HWY_INLINE void dot_nibbles(const float* HWY_RESTRICT a, const std::uint8_t* b, 
         for (std::int64_t group = 0; group * weight_group < depth; ++group)
           repeat<columns>([&](auto j) __attribute__((always_inline)) {
             const std::uint8_t* from = b + j * b_row + group * half;
-            hwy::Prefetch(from + 4 * prefetch_ahead);
+            hwy::Prefetch(from + columns * b_row);
             const float* values = a + group * weight_group;
             Vector part = hn::Zero(d);
             for (std::int64_t k = 0; k < half; k += lanes) {
