@@ -1,6 +1,5 @@
 #include "cli/language_options.h"
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fmt/format.h>
 #include <random>

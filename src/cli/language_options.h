@@ -1,15 +1,12 @@
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <jerboa/language/language_model.h>
-
-namespace CLI {
-class App;
-}
 
 namespace jerboa::cli {
 

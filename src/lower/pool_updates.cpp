@@ -256,7 +256,7 @@ class UpdatePooler {
     KernelSpec kernel = first.kernel;
     kernel.domain = {Dim(total)};
     part.kernel = add_kernel(std::move(kernel));
-    put_in_place_of(updates, std::move(part), cleared);
+    put_in_place_of(updates, part, cleared);
   }
 
   int put_side_by_side(const std::vector<int>& members, const std::vector<std::int64_t>& places, std::int64_t total) {
@@ -346,7 +346,8 @@ class UpdatePooler {
   }
 
   // The kernel over all takes the place of the last of them. What must be cleared is so before anyone uses it.
-  void put_in_place_of(const std::vector<UpdateKernel>& updates, Dispatch::Part part, const std::vector<int>& cleared) {
+  void put_in_place_of(const std::vector<UpdateKernel>& updates, const Dispatch::Part& part,
+                       const std::vector<int>& cleared) {
     std::set<std::pair<int, int>> removed;
     int last = 0;
     for (const UpdateKernel& update : updates) {
@@ -364,7 +365,7 @@ class UpdatePooler {
           own.parts.push_back(std::move(program_.dispatches[index(d)].parts[p]));
       for (Dispatch::Part& zeros : before[d]) dispatches.push_back({{std::move(zeros)}});
       if (!own.parts.empty()) dispatches.push_back(std::move(own));
-      if (d == last) dispatches.push_back({{std::move(part)}});
+      if (d == last) dispatches.push_back({{part}});
     }
     program_.dispatches = std::move(dispatches);
   }

@@ -32,7 +32,7 @@ std::string written(const SafeTensors& weights) {
     for (int head = 0; head < turned; ++head)
       for (int i = 0; i < size; ++i) {
         const int from = head * size + (i % 2 == 0 ? i / 2 : size / 2 + i / 2);
-        append(file, values.data() + from * width, width * sizeof(float));
+        append(file, values.data() + std::ptrdiff_t{from} * width, width * sizeof(float));
       }
   };
   const auto put_layers = [&](const std::string& name, int turned = 0) {

@@ -23,7 +23,7 @@ float value_at(const Quantised& own, std::int64_t i) {
 }
 
 TEST(Quantise, RoundsToWithinHalfAStep) {
-  const auto values = random_values(4 * 96);
+  const auto values = random_values(384);
   for (const auto& [dtype, steps] : {std::pair(DType::i8, 127.0F), std::pair(DType::i4, 8.0F)}) {
     const Quantised own = quantise(values, 4, 96, dtype);
     for (std::int64_t i = 0; i < own.weight.size(); ++i) {

@@ -161,7 +161,8 @@ HWY_INLINE void sum_of_steps(bool accumulate, float* HWY_RESTRICT c, const Step&
   repeat<columns>([&](auto j) __attribute__((always_inline)) { sums[j] = hn::Zero(d); });
   steps(sums);
   repeat<columns>([&](auto j) __attribute__((always_inline)) {
-    c[j] = (accumulate ? c[j] : 0.0F) + hn::GetLane(hn::SumOfLanes(d, sums[j]));
+    float* to = c + j;
+    *to = (accumulate ? *to : 0.0F) + hn::GetLane(hn::SumOfLanes(d, sums[j]));
   });
 }
 
