@@ -1,7 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include <jerboa/base/error.h>
+#include <jerboa/base/file.h>
 #include <jerboa/models/llama2c.h>
 #include <jerboa/text/tokenizer.h>
 
@@ -17,10 +17,8 @@ struct ImportCommand {
     if (!tokenizer.empty()) Tokenizer::load(tokenizer);  // before anything is written
     models::import_llama2c(file, folder);
     if (tokenizer.empty()) return;
-    std::error_code error;
-    std::filesystem::copy_file(tokenizer, std::filesystem::path(folder) / "tokenizer.bin",
-                               std::filesystem::copy_options::overwrite_existing, error);
-    if (error) throw FileError(tokenizer + " cannot be copied to " + folder + ": " + error.message());
+    // Last, so that a folder with a tokenizer is a whole one.
+    write_file_atomically(std::filesystem::path(folder) / "tokenizer.bin", MappedFile(tokenizer).text());
   }
 };
 

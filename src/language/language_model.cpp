@@ -123,6 +123,7 @@ LanguageModel LanguageModel::load(const std::filesystem::path& folder, const Lan
   const detail::GenerationConfig generation = detail::read_generation_config(folder, config);
   model.end_tokens_ = generation.end_tokens;
   model.sampling_ = generation.sampling;
+  model.vocabulary_size_ = decode.shape(decode.find("logits")).back().upper_bound();
   model.context_ = context;
   model.chunk_ = chunk;
   return model;
@@ -140,14 +141,9 @@ std::int64_t LanguageModel::parameters() const {
   return count;
 }
 
-std::int64_t LanguageModel::vocabulary_size() const {
-  const Graph& graph = session_.graph("decode");
-  return graph.shape(graph.find("logits")).back().upper_bound();
-}
-
 std::shared_ptr<const Vocabulary> LanguageModel::vocabulary() {
   if (!vocabulary_)
-    vocabulary_ = std::make_shared<const Vocabulary>(detail::token_bytes(tokenizer_, vocabulary_size()), end_tokens_);
+    vocabulary_ = std::make_shared<const Vocabulary>(detail::token_bytes(tokenizer_, vocabulary_size_), end_tokens_);
   return vocabulary_;
 }
 
@@ -171,11 +167,11 @@ std::vector<float> LanguageModel::next_logits(std::span<const std::int32_t> toke
         fmt::format("{} tokens are more than the context of {}; shorten the text, or open the model with "
                     "a larger context",
                     tokens.size(), context_));
-  for (const std::int32_t token : tokens)
-    if (token < 0 || vocabulary_size() <= token)
-      throw UsageError(fmt::format("there is no token {}; the model has {}", token, vocabulary_size()));
   // What is in the cache already need not be computed again, but for the last token, whose logits are wanted.
   const auto common = std::mismatch(tokens.begin(), tokens.end() - 1, cached_.begin(), cached_.end()).first;
+  for (const std::int32_t token : tokens.subspan(static_cast<std::size_t>(common - tokens.begin())))
+    if (token < 0 || vocabulary_size_ <= token)
+      throw UsageError(fmt::format("there is no token {}; the model has {}", token, vocabulary_size_));
   cached_.resize(static_cast<std::size_t>(common - tokens.begin()));
   std::vector<float> logits;
   for (std::size_t at = cached_.size(); at < tokens.size(); at = cached_.size())

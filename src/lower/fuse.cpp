@@ -432,7 +432,9 @@ class Fuser {
     for (const Update& update : graph_.updates) {
       const TensorId value = view_source(update.value);
       const int group = result_.group_of[index(producer(value))];
-      if (group < 0 || !is_whole_view(update.value) || result_.written_to[index(value)] != no_tensor) continue;
+      if (group < 0 || !is_whole_view(graph_, update.value, result_.layouts[index(update.value)]) ||
+          result_.written_to[index(value)] != no_tensor)
+        continue;
       if (!row_major_result(value)) continue;
       std::set<int> readers = readers_[index(update.target)];
       const bool own_reads = readers.erase(group) > 0;
@@ -445,14 +447,6 @@ class Fuser {
       result_.groups[index(group)].needs.insert(readers.begin(), readers.end());
       result_.written_to[index(value)] = update.target;
     }
-  }
-
-  // Whether a tensor is all of the one that it is a view of, in the same order.
-  bool is_whole_view(TensorId id) const {
-    const Layout& layout = result_.layouts[index(id)];
-    const Shape& shape = graph_.shape(id);
-    return layout.offset == Dim(0) && element_count(shape) == element_count(graph_.shape(layout.root)) &&
-           is_row_major(shape, layout);
   }
 
   // Ops whose first operand may stand where the result goes: what they do not change stays as it is.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include <jerboa/base/error.h>
 #include <jerboa/ir/shapes.h>
 
 #include "lower/inline.h"
@@ -452,6 +453,18 @@ void KernelBuilder::build_reduce() {
   }
 }
 
+// Engines read a quantised weight from its first block on, with the scales in the same order.
+void KernelBuilder::refuse_parts_of_quantised(const Node& own, std::size_t weight) const {
+  for (const std::size_t i : {weight, weight + 1}) {
+    const TensorId id = own.inputs[i];
+    if (is_whole_view(graph_, id, fusion_.layouts[static_cast<std::size_t>(id)])) continue;
+    throw UsageError(
+        fmt::format("{}: {} is a part or another view of a tensor, of which a quantised weight cannot be "
+                    "made; quantise what is wanted by itself{}",
+                    name(own.op), i == weight ? "weight" : "scales", own.site.empty() ? "" : " (" + own.site + ")"));
+  }
+}
+
 void KernelBuilder::build_matmul() {
   const Node& product = node(group_.nodes.front());
   kernel_.op = product.op;
@@ -475,7 +488,10 @@ void KernelBuilder::build_matmul() {
     full.strides.insert(full.strides.end(), operand.strides.end() - 2, operand.strides.end());
     kernel_.operands.push_back(std::move(full));
   }
-  if (quantised) kernel_.operands.push_back(whole_tensor(product.inputs[2]));
+  if (quantised) {
+    refuse_parts_of_quantised(product, 1);
+    kernel_.operands.push_back(whole_tensor(product.inputs[2]));
+  }
   Instruction instruction;
   instruction.kind = Instruction::Kind::product;
   instruction.dtype = graph_.type(product.outputs[0]).dtype;
@@ -493,6 +509,7 @@ void KernelBuilder::build_matmul() {
 
 void KernelBuilder::build_whole() {
   const Node& own = node(group_.nodes.front());
+  if (own.op == Op::dequantise) refuse_parts_of_quantised(own, 0);
   kernel_.op = own.op;
   kernel_.attrs = own.attrs;
   for (const TensorId input : own.inputs) kernel_.operands.push_back(whole_tensor(input));

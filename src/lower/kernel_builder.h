@@ -41,6 +41,7 @@ class KernelBuilder {
   void build_loop();
   void build_reduce();
   void build_matmul();
+  void refuse_parts_of_quantised(const Node& own, std::size_t weight) const;
   void build_whole();
 
   const Graph& graph_;

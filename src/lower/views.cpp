@@ -115,6 +115,12 @@ bool is_row_major(const Shape& shape, const Layout& layout) {
   return true;
 }
 
+bool is_whole_view(const Graph& graph, TensorId id, const Layout& layout) {
+  const Shape& shape = graph.shape(id);
+  return layout.offset == Dim(0) && element_count(shape) == element_count(graph.shape(layout.root)) &&
+         is_row_major(shape, layout);
+}
+
 bool is_view(Op op) { return info(op).lowering == Lowering::View; }
 
 Graph make_views_possible(const Graph& graph) {

@@ -17,6 +17,9 @@ struct Layout {
 /// Whether the elements of a tensor of this shape follow each other in row-major order.
 bool is_row_major(const Shape& shape, const Layout& layout);
 
+/// Whether a tensor is all of the one that it is a view of, in the same order.
+bool is_whole_view(const Graph& graph, TensorId id, const Layout& layout);
+
 /// Whether the op only looks at its operand's memory in another way.
 bool is_view(Op op);
 

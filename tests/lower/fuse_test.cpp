@@ -5,6 +5,7 @@
 #include <jerboa/lower/lower.h>
 
 #include "graphs.h"
+#include "support/expect_error.h"
 
 // Which nodes share a kernel.
 namespace jerboa {
@@ -106,6 +107,20 @@ TEST(Fusion, AttentionHasNoMemoryForItsScores) {
       Sgd{.lr = 0.1});
   const Program program = lower(step, Target::webgpu_default());
   for (const Buffer& buffer : program.buffers) EXPECT_LT(buffer.elements.upper_bound(), length * length) << buffer.name;
+}
+
+TEST(Fusion, RefusesPartsOfQuantisedWeights) {
+  const auto product = [](bool part, bool turned) {
+    lowered([&] {
+      Tensor weight = tensor_input("weight", {64, 64}, DType::i8), scales = tensor_input("scales", {64, 2});
+      if (part) weight = slice(weight, 0, 32, 64), scales = slice(scales, 0, 32, 64);
+      if (turned) weight = transpose(weight, {1, 0});
+      output("y", matmul_quantised(tensor_input("x", {4, 64}), weight, scales));
+    });
+  };
+  product(false, false);
+  test::expect_error<UsageError>([&] { product(true, false); }, "weight is a part or another view of a tensor");
+  test::expect_error<UsageError>([&] { product(false, true); }, "quantise what is wanted by itself");
 }
 
 TEST(Fusion, OffMeansAKernelForEachNode) {

@@ -42,24 +42,17 @@ TEST(WebGpuPool, MakesFewerSteps) {
   EXPECT_LT(pooled + 15, apart);
 }
 
-Graph clipped_step(double lr) {
+Graph small_step_graph(const Optimizer& optimizer) {
   SmallGpt model;
   assign_paths(model);
   return training_graph(
       {{"ids", {3, 10}, DType::i32}, {"targets", {3, 10}, DType::i32}},
-      [&](const Inputs& in) { return mean(cross_entropy(model(in["ids"]), in["targets"])); },
-      Adam{.lr = lr, .clip_norm = 1});
+      [&](const Inputs& in) { return mean(cross_entropy(model(in["ids"]), in["targets"])); }, optimizer);
 }
 
+Graph clipped_step() { return small_step_graph(Adam{.lr = 1e-3, .clip_norm = 1}); }
 // Decays some parameters and not others, which makes two updates of it.
-Graph decaying_step(double lr) {
-  SmallGpt model;
-  assign_paths(model);
-  return training_graph(
-      {{"ids", {3, 10}, DType::i32}, {"targets", {3, 10}, DType::i32}},
-      [&](const Inputs& in) { return mean(cross_entropy(model(in["ids"]), in["targets"])); },
-      AdamW{.lr = lr, .weight_decay = 0.1});
-}
+Graph decaying_step() { return small_step_graph(AdamW{.lr = 1e-3, .weight_decay = 0.1}); }
 
 // Reads one parameter and writes another in one kernel, which may not be bound in one buffer then.
 Graph mixing_step() {
@@ -90,8 +83,8 @@ TEST(WebGpuPool, ServesProgramsThatDisagree) {
   const auto work = [](Session& session) {
     session.add_entry("forward", small_forward_of_any_length());
     session.run("forward", {{"ids", small_ids(2, 7, 0)}});
-    session.add_entry("decaying", decaying_step(1e-3));
-    session.add_entry("clipped", clipped_step(1e-3));
+    session.add_entry("decaying", decaying_step());
+    session.add_entry("clipped", clipped_step());
     session.add_entry("mixing", mixing_step());
     for (int step = 0; step < 3; ++step) {
       session.run("clipped", small_batch(step)).get("loss");
@@ -111,7 +104,7 @@ TEST(WebGpuPool, MovesWhatWasThereBefore) {
   const HostTensor wanted = session.run("forward", inputs).get("output");
   EXPECT_FALSE(share_memory(session, "blocks.0.qkv.weight", "blocks.1.qkv.weight"));
   const TensorMap before = session.download_params();
-  session.add_entry("step", clipped_step(1e-3));
+  session.add_entry("step", clipped_step());
   EXPECT_TRUE(share_memory(session, "blocks.0.qkv.weight", "blocks.1.qkv.weight"));
   EXPECT_TRUE(session.download_params() == before);
   EXPECT_EQ(session.run("forward", inputs).get("output"), wanted);

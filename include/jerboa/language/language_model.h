@@ -96,7 +96,6 @@ class LanguageModel {
   LanguageModel(Session session, Tokenizer tokenizer)
       : session_(std::move(session)), tokenizer_(std::move(tokenizer)) {}
   void run(std::span<const std::int32_t> tokens, std::vector<float>& logits);
-  std::int64_t vocabulary_size() const;
 
   Session session_;
   Tokenizer tokenizer_;
@@ -104,6 +103,7 @@ class LanguageModel {
   std::vector<int> end_tokens_;
   SamplerOptions sampling_;
   std::shared_ptr<const Vocabulary> vocabulary_;
+  std::int64_t vocabulary_size_ = 0;  // logits of a token: there may be more than the tokenizer has tokens
   int context_ = 0, chunk_ = 0;
   std::vector<std::int32_t> cached_;  // the tokens whose keys and values are in the cache
 };

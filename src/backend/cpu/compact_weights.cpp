@@ -11,6 +11,7 @@
 #define HWY_TARGET_INCLUDE "backend/cpu/compact_weights.cpp"
 #include "hwy/foreach_target.h"
 // After foreach_target.h, which includes this file once more for each instruction set.
+#include "backend/cpu/narrow_floats-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -23,21 +24,14 @@ using Integers = hn::RebindToSigned<Floats>;
 constexpr auto lanes = static_cast<std::int64_t>(hn::MaxLanes(Floats()));
 
 void expand_bf16(const std::uint16_t* from, std::int64_t count, float* to) {
-  const Floats d;
-  const hn::RebindToUnsigned<Floats> wide;
-  const hn::Rebind<std::uint16_t, Floats> narrow;
   std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes)
-    hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(narrow, from + i)))), d, to + i);
+  for (; i + lanes <= count; i += lanes) hn::StoreU(load_bf16(from + i), Floats(), to + i);
   for (; i < count; ++i) to[i] = bf16_to_f32(from[i]);
 }
 
 void expand_f16(const std::uint16_t* from, std::int64_t count, float* to) {
-  const Floats d;
-  const hn::Rebind<hwy::float16_t, Floats> narrow;
   std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes)
-    hn::StoreU(hn::PromoteTo(d, hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(from + i))), d, to + i);
+  for (; i + lanes <= count; i += lanes) hn::StoreU(load_f16(from + i), Floats(), to + i);
   for (; i < count; ++i) to[i] = f16_to_f32(from[i]);
 }
 

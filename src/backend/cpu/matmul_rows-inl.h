@@ -10,6 +10,7 @@
 
 #include "backend/cpu/compact_weights.h"
 #include "backend/cpu/matmul_kernels-inl.h"
+#include "backend/cpu/narrow_floats-inl.h"
 #include "hwy/cache_control.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -18,7 +19,6 @@ namespace jerboa::cpu::HWY_NAMESPACE {
 constexpr int few_rows = std::max(8, block_rows);
 constexpr int dot_sums = 2 * block_rows;  // dot products at once: as many as a block of c has vectors
 constexpr std::int64_t dot_depth = 512;
-constexpr std::int64_t prefetch_ahead = 64;
 
 /// Some columns of a product of a few rows: c = a b.
 struct RowsBlock {
@@ -128,10 +128,9 @@ HWY_INLINE void dot_products(const float* HWY_RESTRICT a, const float* HWY_RESTR
   });
 }
 
-/// Where b_inner is 1: each value of c is a dot product, along pieces of a that stay in the first-level cache.
-template <int rows>
-void multiply_rows_across(const RowsBlock& block) {
-  constexpr int columns = std::clamp(dot_sums / rows, 1, 8);
+/// Calls multiply(a, begin, depth) for pieces of the rows, packed dot_depth apart, that stay in the first-level cache.
+template <int rows, class Multiply>
+HWY_INLINE void for_each_piece(const RowsBlock& block, const Multiply& multiply) {
   HWY_ALIGN float a[rows * dot_depth];
   std::int64_t begin = 0;
   do {
@@ -140,17 +139,29 @@ void multiply_rows_across(const RowsBlock& block) {
       const float* from = block.a + i * block.a_row + begin * block.a_inner;
       for (std::int64_t k = 0; k < depth; ++k) a[i * dot_depth + k] = from[k * block.a_inner];
     }
-    const float* b = block.b + begin;
-    std::int64_t j = 0;
-    for (; j + columns <= block.columns; j += columns) {
-      dot_products<rows, columns>(a, b + j * block.b_column, block.b_column, depth, begin > 0, block.c + j,
-                                  block.c_row);
-    }
-    for (; j < block.columns; ++j) {
-      dot_products<rows, 1>(a, b + j * block.b_column, block.b_column, depth, begin > 0, block.c + j, block.c_row);
-    }
+    multiply(a, begin, depth);
     begin += depth;
   } while (begin < block.inner);
+}
+
+/// As many columns as a block of so many rows has sums for.
+template <int rows>
+constexpr int columns_at_once = std::clamp(dot_sums / rows, 1, 8);
+
+/// Where b_inner is 1: each value of c is a dot product.
+template <int rows>
+void multiply_rows_across(const RowsBlock& block) {
+  constexpr int columns = columns_at_once<rows>;
+  for_each_piece<rows>(
+      block, [&](const float* a, std::int64_t begin, std::int64_t depth) __attribute__((always_inline)) {
+        const float* b = block.b + begin;
+        std::int64_t j = 0;
+        for (; j + columns <= block.columns; j += columns)
+          dot_products<rows, columns>(a, b + j * block.b_column, block.b_column, depth, begin > 0, block.c + j,
+                                      block.c_row);
+        for (; j < block.columns; ++j)
+          dot_products<rows, 1>(a, b + j * block.b_column, block.b_column, depth, begin > 0, block.c + j, block.c_row);
+      });
 }
 
 /// Dot products of one row with neighbouring columns of weights, straight from their bits: c[j], or added to it.
@@ -164,17 +175,6 @@ HWY_INLINE void sum_of_steps(bool accumulate, float* HWY_RESTRICT c, const Step&
     float* to = c + j;
     *to = (accumulate ? *to : 0.0F) + hn::GetLane(hn::SumOfLanes(d, sums[j]));
   });
-}
-
-HWY_INLINE Vector load_bf16(const std::uint16_t* from) {
-  const Floats d;
-  const hn::RebindToUnsigned<Floats> wide;
-  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(hn::Rebind<std::uint16_t, Floats>(), from))));
-}
-
-HWY_INLINE Vector load_f16(const std::uint16_t* from) {
-  return hn::PromoteTo(Floats(),
-                       hn::LoadU(hn::Rebind<hwy::float16_t, Floats>(), reinterpret_cast<const hwy::float16_t*>(from)));
 }
 
 template <int columns, bool brain>
@@ -266,33 +266,26 @@ void dot_weights(const float* a, const CompactWeights& weights, std::int64_t col
 template <int rows>
 void multiply_expanded_rows(const RowsBlock& block, const CompactWeights& weights, std::int64_t first_column,
                             float* values) {
-  constexpr int columns = std::clamp(dot_sums / rows, 1, 8);
-  HWY_ALIGN float a[rows * dot_depth];
-  std::int64_t begin = 0;
-  do {
-    const std::int64_t depth = std::min(dot_depth, block.inner - begin);
-    for (std::int64_t i = 0; i < rows; ++i) {
-      const float* from = block.a + i * block.a_row + begin * block.a_inner;
-      for (std::int64_t k = 0; k < depth; ++k) a[i * dot_depth + k] = from[k * block.a_inner];
-    }
-    std::int64_t j = 0;
-    if (rows == 1 && depth % weight_group == 0)  // which is whole vectors, too
-      for (; j + columns <= block.columns; j += columns)
-        dot_weights<columns>(a, weights, first_column + j, begin, depth, block.c + j);
-    const auto expand = [&](std::int64_t first, std::int64_t count) {
-      for (std::int64_t i = 0; i < count; ++i)
-        expand_weights(weights, first_column + first + i, begin, depth, values + i * dot_depth);
-    };
-    for (; j + columns <= block.columns; j += columns) {
-      expand(j, columns);
-      dot_products<rows, columns>(a, values, dot_depth, depth, begin > 0, block.c + j, block.c_row);
-    }
-    for (; j < block.columns; ++j) {
-      expand(j, 1);
-      dot_products<rows, 1>(a, values, dot_depth, depth, begin > 0, block.c + j, block.c_row);
-    }
-    begin += depth;
-  } while (begin < block.inner);
+  constexpr int columns = columns_at_once<rows>;
+  for_each_piece<rows>(
+      block, [&](const float* a, std::int64_t begin, std::int64_t depth) __attribute__((always_inline)) {
+        std::int64_t j = 0;
+        if (rows == 1 && depth % weight_group == 0)  // which is whole vectors, too
+          for (; j + columns <= block.columns; j += columns)
+            dot_weights<columns>(a, weights, first_column + j, begin, depth, block.c + j);
+        const auto expand = [&](std::int64_t first, std::int64_t count) {
+          for (std::int64_t i = 0; i < count; ++i)
+            expand_weights(weights, first_column + first + i, begin, depth, values + i * dot_depth);
+        };
+        for (; j + columns <= block.columns; j += columns) {
+          expand(j, columns);
+          dot_products<rows, columns>(a, values, dot_depth, depth, begin > 0, block.c + j, block.c_row);
+        }
+        for (; j < block.columns; ++j) {
+          expand(j, 1);
+          dot_products<rows, 1>(a, values, dot_depth, depth, begin > 0, block.c + j, block.c_row);
+        }
+      });
 }
 
 using ExpandedRowsFunction = void (*)(const RowsBlock&, const CompactWeights&, std::int64_t, float*);
