@@ -57,6 +57,15 @@ struct Workload {
   int tokens = 0;  // that it computes, of a language model
 };
 
+// The times of the kernels of one run.
+std::vector<KernelTime> profile_of(Module& module, const std::function<void()>& run) {
+  module.session().set_profiling("run", true);
+  run();
+  auto times = module.session().profile("run");
+  module.session().set_profiling("run", false);
+  return times;
+}
+
 // Of a product the rate is of interest, not how long a GPU takes to answer: that many are asked for at once there.
 constexpr int products_at_once = 8;
 
@@ -84,13 +93,7 @@ Workload matmul_workload(const std::string& name, std::int64_t m, std::int64_t k
                 {},
                 {},
                 repeats};
-  work.profile = [module] {
-    module->session().set_profiling("run", true);
-    module->run({}).get("output");
-    auto times = module->session().profile("run");
-    module->session().set_profiling("run", false);
-    return times;
-  };
+  work.profile = [module] { return profile_of(*module, [&] { module->run({}).get("output"); }); };
   return work;
 }
 
@@ -104,13 +107,7 @@ Workload training_workload(const std::string& name, Model model, Loss loss, cons
       name, name, 0, [module, batch] { module->step(batch).loss(); }, now() - start, module->kernel_count(), 0,
       {},   {},   1};
   work.activations = module->session().memory_report("run").activations;
-  work.profile = [module, batch] {
-    module->session().set_profiling("run", true);
-    module->step(batch).loss();
-    auto times = module->session().profile("run");
-    module->session().set_profiling("run", false);
-    return times;
-  };
+  work.profile = [module, run = work.run] { return profile_of(*module, run); };
   work.memory = [module] { return print(module->session().memory_report("run")); };
   return work;
 }
@@ -129,7 +126,7 @@ Workload gpt2_workload(const Device& device) {
   return training_workload("gpt2", std::move(model), next_token_loss, data, device, AdamW{.lr = 1e-4});
 }
 
-// A Llama of 8 layers × 512 (peers measure the same): `time` tokens after as many as the cache holds already.
+// A Llama of 8 layers × 512 (peers measure the same): many tokens at once into an empty cache, or one after 512.
 Workload llama_workload(const std::string& name, int time, const Device& device, DType weights) {
   constexpr int context = 1024, before = 512;
   const auto config = models::Config::parse(R"({"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 8,
@@ -157,13 +154,7 @@ Workload llama_workload(const std::string& name, int time, const Device& device,
       {},   {}, 1};
   work.activations = module->session().memory_report("run").activations;
   work.tokens = time;
-  work.profile = [module, inputs] {
-    module->session().set_profiling("run", true);
-    module->run(inputs).get("output");
-    auto times = module->session().profile("run");
-    module->session().set_profiling("run", false);
-    return times;
-  };
+  work.profile = [module, run = work.run] { return profile_of(*module, run); };
   return work;
 }
 
