@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <fmt/format.h>
 
@@ -14,6 +15,18 @@ std::string_view name(Storage storage) {
   constexpr auto names = std::to_array<std::string_view>({"input", "param", "state", "constant", "activation"});
   return names[static_cast<std::size_t>(storage)];
 }
+
+namespace {
+
+// So that counts of elements, strides and bytes, at the symbols' bounds too, cannot overflow in what follows.
+void check_size(Op op, const TensorType& type) {
+  std::int64_t total = bits(type.dtype);
+  for (const Dim& dim : type.shape)
+    if (__builtin_mul_overflow(total, std::max<std::int64_t>(dim.upper_bound(), 1), &total))
+      throw ShapeError(fmt::format("{}: {} has more elements than 64 bits can count", name(op), to_string(type)));
+}
+
+}  // namespace
 
 std::vector<TensorType> infer(Op op, std::span<const TensorType* const> inputs, const Attrs& attrs) {
   using Rule = shape_rule::Types (*)(const shape_rule::Call&);
@@ -34,10 +47,12 @@ std::vector<TensorType> infer(Op op, std::span<const TensorType* const> inputs, 
       throw GraphError(fmt::format("{}: the operand {} is missing", row.name, operand.name));
   }
   auto types = rules[static_cast<std::size_t>(op)]({op, inputs, attrs});
-  for (const TensorType& type : types)
+  for (const TensorType& type : types) {
     for (const Dim& dim : type.shape)
       if (dim.is_constant() && dim.value() < 0)
         throw ShapeError(fmt::format("{}: {} has a negative size", row.name, to_string(type.shape)));
+    check_size(op, type);
+  }
   return types;
 }
 
@@ -49,16 +64,17 @@ std::uint64_t Graph::next_identity() {
 std::vector<TensorId> Graph::add_node(Op op, std::vector<TensorId> inputs, Attrs attrs, std::string site,
                                       const TensorType* leaf_type, Storage storage) {
   std::vector<TensorType> types;
-  if (leaf_type != nullptr) {
-    types.push_back(*leaf_type);
-  } else {
-    std::vector<const TensorType*> input_types;
-    for (const TensorId id : inputs) input_types.push_back(id == no_tensor ? nullptr : &type(id));
-    try {
+  try {
+    if (leaf_type != nullptr) {
+      check_size(op, *leaf_type);
+      types.push_back(*leaf_type);
+    } else {
+      std::vector<const TensorType*> input_types;
+      for (const TensorId id : inputs) input_types.push_back(id == no_tensor ? nullptr : &type(id));
       types = infer(op, input_types, attrs);
-    } catch (const ShapeError& error) {
-      throw ShapeError(site.empty() ? error.what() : fmt::format("{} ({})", error.what(), site));
     }
+  } catch (const ShapeError& error) {
+    throw ShapeError(site.empty() ? error.what() : fmt::format("{} ({})", error.what(), site));
   }
   const auto node = static_cast<NodeId>(nodes.size());
   std::vector<TensorId> outputs_of_node;

@@ -22,13 +22,26 @@ std::string in_parentheses(const std::string& site) { return site.empty() ? "" :
 TensorId id_of(const Operand& operand, const Graph& graph, std::string_view what, const std::string& site,
                DType number_type = DType::f32) {
   const auto fail = [&](const char* problem) {
-    throw GraphError(fmt::format("{}: an operand {}{}", what, problem, in_parentheses(site)));
+    throw GraphError(
+        fmt::format("{}{}: an operand {}{}", detail::module_prefix(), what, problem, in_parentheses(site)));
   };
   const Tensor tensor = operand.tensor(number_type);
   if (!tensor) fail("is empty");
   if (tensor.graph() != graph.identity()) fail("belongs to another graph, not the one being traced");
   if (tensor.id() >= static_cast<TensorId>(graph.tensors.size())) fail("is not in the graph: its trace failed");
   return tensor.id();
+}
+
+// With the module in front of what does not fit.
+std::vector<TensorId> add_node(Graph& graph, Op op, std::vector<TensorId> inputs, Attrs attrs,
+                               const std::string& site) {
+  try {
+    return graph.add_node(op, std::move(inputs), std::move(attrs), site);
+  } catch (const ShapeError& error) {
+    throw ShapeError(detail::module_prefix() + error.what());
+  } catch (const GraphError& error) {
+    throw GraphError(detail::module_prefix() + error.what() + in_parentheses(site));
+  }
 }
 
 Tensor one(Op op, const std::vector<Operand>& operands, Attrs attrs = NoAttrs{}) {
@@ -77,7 +90,7 @@ std::vector<Tensor> apply(Op op, const std::vector<Operand>& operands, Attrs att
     inputs.push_back(id_of(operand, graph, name(op), site, number_type));
   }
   std::vector<Tensor> outputs;
-  for (const TensorId id : graph.add_node(op, std::move(inputs), std::move(attrs), site))
+  for (const TensorId id : add_node(graph, op, std::move(inputs), std::move(attrs), site))
     outputs.emplace_back(graph.identity(), id);
   return outputs;
 }
@@ -119,9 +132,17 @@ Tensor constant(HostTensor values, const char* file, int line) {
           graph.add_node(Op::constant, {}, attrs, site_of(file, line), &type, Storage::constant).front()};
 }
 
-Tensor full(Shape shape, double value, DType dtype) { return broadcast_to(scalar(value, dtype), std::move(shape)); }
-Tensor zeros(Shape shape, DType dtype) { return full(std::move(shape), 0, dtype); }
-Tensor zeros_like(Operand x) { return zeros(x.tensor().shape(), x.tensor().dtype()); }
+Tensor full(Shape shape, double value, DType dtype, const char* file, int line) {
+  const SiteScope scope(CallSite{file, line});
+  return broadcast_to(scalar(value, dtype), std::move(shape));
+}
+Tensor zeros(Shape shape, DType dtype, const char* file, int line) {
+  return full(std::move(shape), 0, dtype, file, line);
+}
+Tensor zeros_like(Operand x) {
+  const SiteScope scope(x.site());
+  return zeros(x.tensor().shape(), x.tensor().dtype());
+}
 
 Tensor arange(Dim length, DType dtype, const char* file, int line) {
   const SiteScope scope(CallSite{file, line});
@@ -228,6 +249,7 @@ Tensor round(Operand x) { return one(Op::round, {x}); }
 Tensor square(Operand x) { return mul(x, x); }
 Tensor clamp(Operand x, double min, double max) { return one(Op::clamp, {x}, ClampAttrs{min, max}); }
 Tensor cast(Operand x, DType dtype) {
+  const SiteScope scope(x.site());
   if (!x.is_number() && !x.is_absent() && x.tensor().dtype() == dtype) return x.tensor();
   return one(Op::cast, {x}, CastAttrs{dtype});
 }
@@ -284,10 +306,12 @@ Tensor swap_axes(Operand x, int a, int b) { return one(Op::swap_axes, {x}, SwapA
 Tensor squeeze(Operand x, Axes axes) { return one(Op::squeeze, {x}, AxesAttrs{std::move(axes)}); }
 Tensor unsqueeze(Operand x, Axes axes) { return one(Op::unsqueeze, {x}, AxesAttrs{std::move(axes)}); }
 Tensor broadcast_to(Operand x, Shape shape) {
+  const SiteScope scope(x.site());
   if (!x.is_number() && x.tensor().shape() == shape) return x.tensor();
   return one(Op::broadcast_to, {x}, ShapeAttrs{std::move(shape)});
 }
 Tensor sum_to_shape(Operand x, Shape shape) {
+  const SiteScope scope(x.site());
   if (x.tensor().shape() == shape) return x.tensor();
   return one(Op::sum_to_shape, {x}, ShapeAttrs{std::move(shape)});
 }
@@ -303,6 +327,7 @@ Tensor pad(Operand x, Shape before, Shape after, double value) {
 }
 
 std::vector<Tensor> detail::split_equal(Operand x, std::size_t parts, int axis) {
+  const SiteScope scope(x.site());
   const Dim size = x.tensor().dim(axis);
   const auto part = divide_exactly(size, Dim(static_cast<std::int64_t>(parts)));
   if (!part)

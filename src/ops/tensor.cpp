@@ -1,4 +1,6 @@
 #include <fmt/format.h>
+#include <optional>
+#include <utility>
 
 #include <jerboa/ops/ops.h>
 #include <jerboa/ops/tensor.h>
@@ -20,20 +22,23 @@ class TraceScope {
   Graph* outer_;
 };
 
-thread_local std::string scoped_site;
+// The user's line of the outermost SiteScope; none outside of one.
+thread_local std::optional<std::string> scoped_site;
+thread_local std::string scoped_module;
 
 std::string at(const CallSite& site) {
   const std::string text = detail::site_text(site);
   return text.empty() ? "" : " (" + text + ")";
 }
 
-const TensorInfo& look_up(const Tensor& tensor, std::string_view what) {
-  const Graph& graph = current_graph(what);
-  if (!tensor) throw GraphError(fmt::format("{}: the tensor is empty", what));
-  if (tensor.graph() != graph.identity())
-    throw GraphError(fmt::format("{}: the tensor belongs to another graph", what));
-  if (tensor.id() >= static_cast<TensorId>(graph.tensors.size()))
-    throw GraphError(fmt::format("{}: the tensor is not in the graph: its trace failed", what));
+const TensorInfo& look_up(const Tensor& tensor, std::string_view what, const CallSite& site) {
+  const Graph& graph = current_graph(what, site);
+  const auto fail = [&](const char* problem) {
+    throw GraphError(fmt::format("{}{}: the tensor {}{}", detail::module_prefix(), what, problem, at(site)));
+  };
+  if (!tensor) fail("is empty");
+  if (tensor.graph() != graph.identity()) fail("belongs to another graph");
+  if (tensor.id() >= static_cast<TensorId>(graph.tensors.size())) fail("is not in the graph: its trace failed");
   return graph.tensor(tensor.id());
 }
 
@@ -47,10 +52,12 @@ Tensor parameter_tensor(const Parameter& parameter, const CallSite& site) {
                     parameter.site.line > 0 ? " made at " + parameter.site.str() : "", at(site)));
   const TensorId known = graph.find(parameter.path);
   if (known == no_tensor || graph.tensor(known).storage == Storage::activation)
-    return param_input(parameter.path, parameter.shape,
-                       {.init = parameter.init, .trainable = parameter.trainable, .decay = parameter.decay}, site.file,
-                       site.line);
-  if (graph.tensor(known).storage != Storage::param || graph.shape(known) != parameter.shape)
+    return param_input(
+        parameter.path, parameter.shape,
+        {.init = parameter.init, .trainable = parameter.trainable, .decay = parameter.decay, .dtype = parameter.dtype},
+        site.file, site.line);
+  if (graph.tensor(known).storage != Storage::param ||
+      graph.type(known) != TensorType{parameter.dtype, parameter.shape})
     throw GraphError(
         fmt::format("parameter {}: the graph already has another tensor of that name{}", parameter.path, at(site)));
   return {graph.identity(), known};
@@ -58,21 +65,24 @@ Tensor parameter_tensor(const Parameter& parameter, const CallSite& site) {
 
 }  // namespace
 
-Shape Tensor::shape() const { return look_up(*this, "shape").type.shape; }
-int Tensor::rank() const { return static_cast<int>(shape().size()); }
-DType Tensor::dtype() const { return look_up(*this, "dtype").type.dtype; }
-std::string Tensor::name() const { return look_up(*this, "name").name; }
+Shape Tensor::shape(const char* file, int line) const { return look_up(*this, "shape", {file, line}).type.shape; }
+int Tensor::rank(const char* file, int line) const {
+  return static_cast<int>(look_up(*this, "rank", {file, line}).type.shape.size());
+}
+DType Tensor::dtype(const char* file, int line) const { return look_up(*this, "dtype", {file, line}).type.dtype; }
+std::string Tensor::name(const char* file, int line) const { return look_up(*this, "name", {file, line}).name; }
 
 Dim Tensor::dim(int axis, const char* file, int line) const {
-  const Shape own = shape();
-  const int resolved = axis < 0 ? axis + rank() : axis;
-  if (resolved < 0 || resolved >= rank())
-    throw ShapeError(fmt::format("dim: axis {} is out of range for {}{}", axis, to_string(own), at({file, line})));
+  const Shape own = look_up(*this, "dim", {file, line}).type.shape;
+  const int rank = static_cast<int>(own.size()), resolved = axis < 0 ? axis + rank : axis;
+  if (resolved < 0 || resolved >= rank)
+    throw ShapeError(fmt::format("{}dim: axis {} is out of range for {}{}", detail::module_prefix(), axis,
+                                 to_string(own), at({file, line})));
   return own[static_cast<std::size_t>(resolved)];
 }
 
-Tensor Tensor::named(const std::string& name) const {
-  if (look_up(*this, "named").storage == Storage::activation) current_graph("named").rename(id_, name);
+Tensor Tensor::named(const std::string& name, const char* file, int line) const {
+  if (look_up(*this, "named", {file, line}).storage == Storage::activation) current_graph("named").rename(id_, name);
   return *this;
 }
 
@@ -85,20 +95,28 @@ Tensor Operand::tensor(DType dtype) const {
   return tensor_;
 }
 
-SiteScope::SiteScope(CallSite site) : SiteScope(site.str()) {}
-SiteScope::SiteScope(std::string site) : outermost_(scoped_site.empty()) {
+SiteScope::SiteScope(const CallSite& site) : SiteScope(site.str()) {}
+SiteScope::SiteScope(std::string site) : outermost_(!scoped_site) {
   if (outermost_) scoped_site = std::move(site);
 }
 SiteScope::~SiteScope() {
-  if (outermost_) scoped_site.clear();
+  if (outermost_) scoped_site.reset();
 }
 
-std::string detail::site_text(const CallSite& site) { return scoped_site.empty() ? site.str() : scoped_site; }
+ModuleScope::ModuleScope(std::string module) : outer_(std::exchange(scoped_module, std::move(module))) {}
+ModuleScope::~ModuleScope() { scoped_module = std::move(outer_); }
+
+std::string detail::site_text(const CallSite& site) {
+  // The losses and the forward pass that come with the library are templates in its headers.
+  const bool is_ours = std::string_view(site.file).find("include/jerboa/") != std::string_view::npos;
+  return scoped_site.value_or(is_ours ? "" : site.str());
+}
+std::string detail::module_prefix() { return scoped_module.empty() ? "" : scoped_module + ": "; }
 
 Graph& current_graph(std::string_view what, const CallSite& site) {
   if (traced == nullptr)
-    throw GraphError(
-        fmt::format("{}: ops work only inside trace(), a model's forward function or a loss{}", what, at(site)));
+    throw GraphError(fmt::format("{}{}: ops work only inside trace(), a model's forward function or a loss{}",
+                                 detail::module_prefix(), what, at(site)));
   return *traced;
 }
 

@@ -35,8 +35,9 @@ Tensor state_input(const std::string& name, Shape shape, DType dtype = DType::f3
                    const char* file = __builtin_FILE(), int line = __builtin_LINE());
 Tensor scalar(double value, DType dtype = DType::f32, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 Tensor constant(HostTensor values, const char* file = __builtin_FILE(), int line = __builtin_LINE());
-Tensor full(Shape shape, double value, DType dtype = DType::f32);
-Tensor zeros(Shape shape, DType dtype = DType::f32);
+Tensor full(Shape shape, double value, DType dtype = DType::f32, const char* file = __builtin_FILE(),
+            int line = __builtin_LINE());
+Tensor zeros(Shape shape, DType dtype = DType::f32, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 Tensor zeros_like(Operand x);
 /// 0, 1, … length - 1
 Tensor arange(Dim length, DType dtype = DType::i32, const char* file = __builtin_FILE(), int line = __builtin_LINE());

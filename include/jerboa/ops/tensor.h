@@ -21,24 +21,26 @@ class Tensor {
   explicit operator bool() const { return id_ != no_tensor; }
 
   // These look into the graph, so they work only while it is traced.
-  Shape shape() const;
+  Shape shape(const char* file = __builtin_FILE(), int line = __builtin_LINE()) const;
   Dim dim(int axis, const char* file = __builtin_FILE(), int line = __builtin_LINE()) const;
-  int rank() const;
-  DType dtype() const;
-  std::string name() const;
+  int rank(const char* file = __builtin_FILE(), int line = __builtin_LINE()) const;
+  DType dtype(const char* file = __builtin_FILE(), int line = __builtin_LINE()) const;
+  std::string name(const char* file = __builtin_FILE(), int line = __builtin_LINE()) const;
   /// Names the tensor for printing, dumps and profiles.
-  Tensor named(const std::string& name) const;
+  Tensor named(const std::string& name, const char* file = __builtin_FILE(), int line = __builtin_LINE()) const;
 
  private:
   std::uint64_t graph_ = 0;
   TensorId id_ = no_tensor;
 };
 
-/// The description of a parameter inside a model: its shape, how it starts, whether weight decay applies. It becomes a
-/// tensor of the graph when an op uses it; which one is decided by its path, given when a Trainer takes the model.
+/// The description of a parameter inside a model: its shape and type, how it starts, whether weight decay applies. It
+/// becomes a tensor of the graph when an op uses it; which one is decided by its path, given when a Trainer takes the
+/// model.
 struct Parameter {
   Shape shape;
   Init init;
+  DType dtype = DType::f32;  ///< f32, f16 or bf16
   bool decay = true;
   bool trainable = true;
   std::string owner;  ///< the module it belongs to, for errors: "nn::Linear(256, 768)"
@@ -82,10 +84,10 @@ Graph& current_graph(std::string_view what, const CallSite& site = {});
 bool is_tracing();
 
 /// While it lives, ops belong to this line of the user's: how a module or a composite op keeps its own lines out of
-/// errors. The outermost scope wins.
+/// errors. The outermost scope wins; an empty site means that no line of the user's is known.
 class SiteScope {
  public:
-  explicit SiteScope(CallSite site);
+  explicit SiteScope(const CallSite& site);
   explicit SiteScope(std::string site);
   ~SiteScope();
   SiteScope(const SiteScope&) = delete;
@@ -95,9 +97,23 @@ class SiteScope {
   bool outermost_;
 };
 
+/// While it lives, errors of ops begin with the name of this module: "blocks.3.qkv: matmul: …". The innermost wins.
+class ModuleScope {
+ public:
+  explicit ModuleScope(std::string module);
+  ~ModuleScope();
+  ModuleScope(const ModuleScope&) = delete;
+  ModuleScope& operator=(const ModuleScope&) = delete;
+
+ private:
+  std::string outer_;
+};
+
 namespace detail {
 /// The line that errors of an op at this site tell: the scope's where there is one, else its own.
 std::string site_text(const CallSite& site);
+/// "blocks.3.qkv: " inside a ModuleScope, else nothing: what an error begins with.
+std::string module_prefix();
 }  // namespace detail
 
 }  // namespace jerboa
