@@ -129,7 +129,11 @@ std::vector<Tensor> vector_jacobian(const std::vector<Tensor>& outputs, const st
 std::vector<Tensor> grad(Operand loss, const std::vector<Tensor>& wrt) {
   const Tensor own = loss.tensor();
   if (!own) throw GraphError("the loss is empty: the function that computes it gave no tensor");
-  const TensorType type{own.dtype(), own.shape()};
+  const TensorType type = [&] {
+    const SiteScope scope(loss.site());
+    for (const Tensor& tensor : wrt) tensor.dtype();  // is of this graph
+    return TensorType{own.dtype(), own.shape()};
+  }();
   const std::string where =
       current_graph("grad").producer(own.id()).site;  // the line that computed it, not this call's
   const std::string site = where.empty() ? "" : " (" + where + ")";
@@ -140,23 +144,34 @@ std::vector<Tensor> grad(Operand loss, const std::vector<Tensor>& wrt) {
     if (!is_float(tensor.dtype()))
       throw GraphError(
           fmt::format("{} is {}: only float tensors have gradients{}", tensor.name(), name(tensor.dtype()), site));
-  auto grads = vector_jacobian({own}, {scalar(1, own.dtype())}, wrt);
+  // What stands for a line of the user's is the loss; nodes in between have the lines of those they differentiate.
+  const auto of_loss = [&](auto&& make) {
+    const SiteScope scope(where);
+    return make();
+  };
+  auto grads = vector_jacobian({own}, {of_loss([&] { return scalar(1, own.dtype()); })}, wrt);
   for (std::size_t i = 0; i < wrt.size(); ++i)
-    if (!grads[i]) grads[i] = zeros_like(wrt[i]);
+    if (!grads[i]) grads[i] = of_loss([&] { return zeros_like(wrt[i]); });
   return grads;
 }
 
 std::vector<ParamGrad> append_grad(Operand loss) {
+  return append_grad(loss, [](const std::string&) { return true; });
+}
+
+std::vector<ParamGrad> append_grad(Operand loss, const std::function<bool(const std::string& name)>& wanted) {
   Graph& graph = current_graph("append_grad", loss.site());
   std::vector<Tensor> params;
   std::vector<std::string> owners;  // the parameter whose values each one has: itself, unless it is tied
   for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
     const TensorInfo& info = graph.tensors[i];
-    if (info.storage != Storage::param || !info.trainable) continue;
+    const std::string& owner = info.tied_to.empty() ? info.name : info.tied_to;
+    if (info.storage != Storage::param || !info.trainable || !wanted(owner)) continue;
     params.emplace_back(graph.identity(), static_cast<TensorId>(i));
-    owners.push_back(info.tied_to.empty() ? info.name : info.tied_to);
+    owners.push_back(owner);
   }
   const auto grads = grad(loss, params);
+  const SiteScope scope(loss.site());
   std::vector<ParamGrad> pairs;
   std::set<TensorId> named;
   for (std::size_t i = 0; i < params.size(); ++i) {

@@ -5,27 +5,47 @@
 
 namespace jerboa {
 
-Tensor ParamUpdate::state(const std::string& name, Init init) {
-  const Tensor made = state_input(name + "/" + param.name(), param.shape(), param.dtype(), init);
-  states_.emplace_back(name, made);
+namespace {
+
+std::string prefix_of(const std::string& optimizer) { return optimizer.empty() ? "" : optimizer + "/"; }
+
+}  // namespace
+
+std::string step_state_of(const std::string& optimizer) { return prefix_of(optimizer) + step_state; }
+
+bool is_step_counter(std::string_view state) {
+  return state == step_state || state.ends_with("/" + std::string(step_state));
+}
+
+std::optional<std::string> state_owner(const std::string& state,
+                                       const std::function<bool(const std::string& name)>& is_param) {
+  for (auto slash = state.find('/'); slash != std::string::npos; slash = state.find('/', slash + 1))
+    if (const std::string rest = state.substr(slash + 1); is_param(rest)) return rest;
+  return std::nullopt;
+}
+
+Tensor ParamUpdate::state(const std::string& state, Init init, const char* file, int line) {
+  const Tensor made =
+      state_input(prefix_of(optimizer) + state + "/" + name, param.shape(), DType::f32, init, file, line);
+  states_.emplace_back(state, made);
   return made;
 }
 
-void ParamUpdate::set_state(const std::string& name, Operand value) {
+void ParamUpdate::set_state(const std::string& state, Operand value) {
   for (const auto& [known, tensor] : states_)
-    if (known == name) return update(tensor, value);
-  throw UsageError(
-      fmt::format("set_state: the optimizer has no state {} for {}; call state() first", name, param.name()));
+    if (known == state) return update(Operand(tensor, value.site().file, value.site().line), value);
+  throw UsageError(fmt::format("set_state: the optimizer has no state {} for {}; call state() first", state, name));
 }
 
 namespace {
 
 double decay_of(const ParamUpdate& p, double weight_decay, const DecayFilter& filter) {
-  const bool wanted = filter ? filter(p.param.name()) : p.decay;
+  const bool wanted = filter ? filter(p.name) : p.decay;
   return wanted ? weight_decay : 0;
 }
 
 Tensor adam_rule(ParamUpdate& p, const AdamAttrs& attrs) {
+  const SiteScope scope(p.site);
   const Tensor m = p.state("adam_m");
   const Tensor v = p.state("adam_v");
   const auto next = adam_update(p.param, p.grad, m, v, p.lr, p.step, attrs);
@@ -38,55 +58,97 @@ Tensor adam_rule(ParamUpdate& p, const AdamAttrs& attrs) {
 
 Adam::operator Optimizer() const {
   const AdamAttrs attrs{beta1, beta2, eps, 0};
-  return {lr, [attrs](ParamUpdate& p) { return adam_rule(p, attrs); }, clip_norm};
+  return {lr, [attrs](ParamUpdate& p) { return adam_rule(p, attrs); }, clip_norm, name};
 }
 
 AdamW::operator Optimizer() const {
   const auto rule = [own = *this](ParamUpdate& p) {
     return adam_rule(p, {own.beta1, own.beta2, own.eps, decay_of(p, own.weight_decay, own.decay)});
   };
-  return {lr, rule, clip_norm};
+  return {lr, rule, clip_norm, name};
 }
 
 Sgd::operator Optimizer() const {
   const auto rule = [own = *this](ParamUpdate& p) {
+    const SiteScope scope(p.site);
     const SgdAttrs attrs{own.momentum, decay_of(p, own.weight_decay, own.decay), own.nesterov};
     if (own.momentum == 0) return sgd_update(p.param, p.grad, p.lr, {}, attrs).param;
     const auto next = sgd_update(p.param, p.grad, p.lr, p.state("velocity"), attrs);
     p.set_state("velocity", next.velocity);
     return next.param;
   };
-  return {lr, rule, clip_norm};
+  return {lr, rule, clip_norm, name};
 }
 
-Tensor global_norm(const std::vector<ParamGrad>& grads) {
+Tensor global_norm(const std::vector<ParamGrad>& grads, const char* file, int line) {
+  const SiteScope scope(CallSite{file, line});
   std::vector<Operand> all;
   for (const auto& [param, grad] : grads) all.emplace_back(grad);
   return all.empty() ? scalar(0) : sqrt(sum_squares(all));
 }
 
-Tensor append_optimizer(const std::vector<ParamGrad>& grads, const Optimizer& optimizer) {
-  if (!optimizer.update) throw UsageError("the optimizer has no update rule");
-  const Tensor last = state_input(step_state, {}, DType::i32);
+namespace {
+
+// The next step's number, which is counted too.
+Tensor count_step(const Optimizer& optimizer, const std::string& site) {
+  const std::string counter = step_state_of(optimizer.name);
+  const Graph& graph = current_graph("append_optimizer");
+  if (graph.find(counter) != no_tensor)
+    throw UsageError(fmt::format(
+        "append_optimizer: the graph already has an optimizer {}; give each a name of its own: Adam{{.name = "
+        "\"generator\"}}{}",
+        optimizer.name.empty() ? "without a name" : "named " + optimizer.name, site.empty() ? "" : " (" + site + ")"));
+  const Tensor last = state_input(counter, {}, DType::i32);
   const Tensor step = last + 1;
   update(last, step);
-  const Tensor lr = std::holds_alternative<Schedule>(optimizer.lr)
-                        ? std::get<Schedule>(optimizer.lr).at(Operand(step))
-                        : tensor_input(std::get<HostRate>(optimizer.lr).input, {}, DType::f32);
+  return step;
+}
+
+// Several optimizers may take the same rate from the host.
+Tensor host_rate(const std::string& input) {
+  const Graph& graph = current_graph("append_optimizer");
+  const TensorId known = graph.find(input);
+  if (known != no_tensor && graph.tensor(known).storage == Storage::input &&
+      graph.type(known) == TensorType{DType::f32, {}})
+    return {graph.identity(), known};
+  return tensor_input(input, {}, DType::f32);
+}
+
+}  // namespace
+
+Tensor append_optimizer(const std::vector<ParamGrad>& grads, const Optimizer& optimizer, const char* file, int line) {
+  if (!optimizer.update) throw UsageError("the optimizer has no update rule");
+  if (optimizer.clip_norm < 0)
+    throw UsageError(fmt::format("clip_norm is {}, but a norm is not negative; 0 is off", optimizer.clip_norm));
+  const CallSite site{file, line};
+  ParamUpdate common;
   Tensor scale;
-  // A norm of 0 needs no clipping; the small number keeps the quotient finite.
-  if (optimizer.clip_norm > 0) scale = minimum(optimizer.clip_norm / (global_norm(grads) + 1e-6), 1);
-  for (const auto& [param, grad] : grads) {
-    const bool decay = current_graph("append_optimizer").tensor(param.id()).decay;
-    ParamUpdate p;
-    p.param = param;
-    p.grad = scale ? grad * cast(scale, grad.dtype()) : grad;
-    p.lr = lr;
-    p.step = step;
-    p.decay = decay;
-    update(param, optimizer.update(p));
+  {
+    const SiteScope scope(site);
+    common.optimizer = optimizer.name;
+    common.site = detail::site_text(site);
+    common.step = count_step(optimizer, common.site);
+    common.lr = std::holds_alternative<Schedule>(optimizer.lr)
+                    ? std::get<Schedule>(optimizer.lr).at(Operand(common.step))
+                    : host_rate(std::get<HostRate>(optimizer.lr).input);
+    // A norm of 0 needs no clipping; the small number keeps the quotient finite.
+    if (optimizer.clip_norm > 0) scale = minimum(optimizer.clip_norm / (global_norm(grads) + 1e-6), 1);
   }
-  return lr;
+  for (const auto& [param, grad] : grads) {
+    ParamUpdate p = common;
+    {
+      const SiteScope scope(site);
+      const Tensor wide = cast(grad, DType::f32);
+      p.name = param.name();
+      p.param = cast(param, DType::f32);
+      p.grad = scale ? wide * scale : wide;
+      p.decay = current_graph("append_optimizer").tensor(param.id()).decay;
+    }
+    const Tensor next = optimizer.update(p);  // outside of the scope: its lines may be the user's
+    const SiteScope scope(site);
+    update(param, cast(next, param.dtype()));
+  }
+  return common.lr;
 }
 
 }  // namespace jerboa

@@ -8,10 +8,20 @@
 
 namespace jerboa {
 
+void check_rate(double rate) {
+  if (!(rate >= 0) || !std::isfinite(rate))
+    throw UsageError(fmt::format("a learning rate must be 0 or more and finite, not {}", rate));
+}
+
+Schedule::Schedule(double constant) : Schedule(std::vector<Piece>{{0, constant, constant, Curve::linear}}) {}
+
 Schedule::Schedule(std::vector<Piece> pieces) : pieces_(std::move(pieces)) {
   if (pieces_.empty()) throw UsageError("a schedule needs at least one piece");
-  for (const Piece& piece : pieces_)
+  for (const Piece& piece : pieces_) {
     if (piece.steps < 0) throw UsageError(fmt::format("a piece of a schedule has {} steps", piece.steps));
+    check_rate(piece.from);
+    check_rate(piece.to);
+  }
 }
 
 double Schedule::at(std::int64_t step) const {

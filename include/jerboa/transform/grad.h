@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <string>
 #include <vector>
 
 #include <jerboa/ops/tensor.h>
@@ -22,5 +24,7 @@ struct ParamGrad {
 /// Gradients of the loss for every trainable parameter of the traced graph, named "d_NAME". That of a parameter which
 /// others are tied to is the sum of all theirs.
 std::vector<ParamGrad> append_grad(Operand loss);
+/// The same for the parameters whose names the filter wants: one side of an adversarial pair, a head to fine-tune.
+std::vector<ParamGrad> append_grad(Operand loss, const std::function<bool(const std::string& name)>& wanted);
 
 }  // namespace jerboa

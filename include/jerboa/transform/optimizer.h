@@ -1,7 +1,9 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -18,17 +20,23 @@ struct HostRate {
 using LearningRate = std::variant<Schedule, HostRate>;
 
 /// What an optimizer sees of one parameter. It works on tensors of the graph, so its update is compiled like the rest.
+/// Everything is f32, whatever the parameter's type: the new value is rounded to that type once, at the end.
 class ParamUpdate {
  public:
-  Tensor param, grad;
-  Tensor lr;           ///< f32 scalar
-  Tensor step;         ///< i32 scalar, counted from 1
-  bool decay = false;  ///< whether weight decay applies to this parameter
+  std::string name;       ///< of the parameter
+  Tensor param, grad;     ///< f32
+  Tensor lr;              ///< f32 scalar
+  Tensor step;            ///< i32 scalar, counted from 1
+  bool decay = false;     ///< whether weight decay applies to this parameter
+  std::string optimizer;  ///< the optimizer's name, which its states begin with
+  std::string site;       ///< the user's line that made the optimizer, for errors
 
-  /// A state in the parameter's shape, kept between steps and saved in checkpoints as "NAME/PARAM".
-  Tensor state(const std::string& name, Init init = Init::zeros());
+  /// An f32 state in the parameter's shape, kept between steps and saved in checkpoints as "STATE/PARAM", or
+  /// "OPTIMIZER/STATE/PARAM" where the optimizer has a name.
+  Tensor state(const std::string& state, Init init = Init::zeros(), const char* file = __builtin_FILE(),
+               int line = __builtin_LINE());
   /// The next version of such a state.
-  void set_state(const std::string& name, Operand value);
+  void set_state(const std::string& state, Operand value);
 
  private:
   std::vector<std::pair<std::string, Tensor>> states_;
@@ -48,6 +56,8 @@ struct Optimizer {
   LearningRate lr = Schedule(1e-3);
   UpdateRule update;
   double clip_norm = 0;  ///< gradients are scaled down to this global norm; 0: off
+  /// Its step counter and states begin with this name. Optimizers over one session need a name each, but for one.
+  std::string name = {};
 };
 
 /// Chooses by name which parameters weight decay applies to; by default those whose description says so: weights of
@@ -58,6 +68,7 @@ struct Adam {
   LearningRate lr = Schedule(1e-3);
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double clip_norm = 0;
+  std::string name = {};
   operator Optimizer() const;  // NOLINT: an Adam is an optimizer
 };
 /// Adam with decoupled weight decay.
@@ -67,6 +78,7 @@ struct AdamW {
   double weight_decay = 0.01;
   DecayFilter decay = {};
   double clip_norm = 0;
+  std::string name = {};
   operator Optimizer() const;  // NOLINT
 };
 struct Sgd {
@@ -76,20 +88,32 @@ struct Sgd {
   double weight_decay = 0;
   DecayFilter decay = {};
   double clip_norm = 0;
+  std::string name = {};
   operator Optimizer() const;  // NOLINT
 };
 
-/// Names of the states that every optimizer shares.
+/// The state that counts the steps of an optimizer without a name.
 inline constexpr const char* step_state = "step";
+/// The state that counts the steps of the optimizer of this name: "step", or "NAME/step".
+std::string step_state_of(const std::string& optimizer);
+/// Whether a state of this name counts an optimizer's steps.
+bool is_step_counter(std::string_view state);
+/// The parameter that an optimizer's state of this name belongs to, among those that `is_param` knows.
+std::optional<std::string> state_owner(const std::string& state,
+                                       const std::function<bool(const std::string& name)>& is_param);
 
 /// Appends one optimizer step to the traced graph: clipping, the learning rate, the update of each parameter and of the
-/// step counter. Returns the learning rate, for reports.
-Tensor append_optimizer(const std::vector<ParamGrad>& grads, const Optimizer& optimizer);
-inline Tensor append_adam(const std::vector<ParamGrad>& grads, const Adam& adam = {}) {
-  return append_optimizer(grads, adam);
+/// step counter. Several optimizers in one graph update parameters of their own and have names of their own. Returns
+/// the learning rate, for reports.
+Tensor append_optimizer(const std::vector<ParamGrad>& grads, const Optimizer& optimizer,
+                        const char* file = __builtin_FILE(), int line = __builtin_LINE());
+inline Tensor append_adam(const std::vector<ParamGrad>& grads, const Adam& adam = {},
+                          const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  return append_optimizer(grads, adam, file, line);
 }
 
 /// Square root of the sum of squares of all gradients.
-Tensor global_norm(const std::vector<ParamGrad>& grads);
+Tensor global_norm(const std::vector<ParamGrad>& grads, const char* file = __builtin_FILE(),
+                   int line = __builtin_LINE());
 
 }  // namespace jerboa

@@ -18,8 +18,9 @@ class Schedule {
     Curve curve = Curve::linear;
   };
 
-  Schedule(double constant) : pieces_{{0, constant, constant, Curve::linear}} {}  // NOLINT: a number is a schedule
-  /// Throws UsageError for no pieces or a piece with a negative length.
+  /// Throws UsageError for a rate that is negative or not finite.
+  Schedule(double constant);  // NOLINT: a number is a schedule
+  /// The same, and for no pieces or a piece with a negative length.
   explicit Schedule(std::vector<Piece> pieces);
 
   /// The value at a step, counted from 1.
@@ -31,6 +32,9 @@ class Schedule {
  private:
   std::vector<Piece> pieces_;
 };
+
+/// Throws UsageError unless a learning rate is finite and not negative.
+void check_rate(double rate);
 
 /// Up to `peak` over `warmup` steps, then half a cosine down to `floor` at `total`.
 Schedule warmup_cosine(double peak, std::int64_t warmup, std::int64_t total, double floor = 0);
