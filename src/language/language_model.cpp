@@ -114,9 +114,8 @@ LanguageModel LanguageModel::load(const std::filesystem::path& folder, const Lan
   const Graph decode = step_graph(config, 1, cache, type);
   Session session = create_session({{"decode", decode}}, {.device = options.device});
   if (chunk > 1) session.add_entry("prefill", step_graph(config, Dim::symbol("T", chunk), cache, type));
-  models::for_each_param(weights, decode, family, [&](const std::string& param, HostTensor values) {
-    session.upload_params({{param, std::move(values)}}, {.partial = true});
-  });
+  models::for_each_param(weights, decode, family,
+                         [&](const models::ParamValues& values) { session.upload_param(values.name, values.bytes); });
 
   LanguageModel model(std::move(session), std::move(tokenizer));
   model.template_ = std::move(chat_template);

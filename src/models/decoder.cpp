@@ -52,6 +52,7 @@ Tensor Decoder::matrix(const std::string& name, Shape shape) const {
 }
 
 Tensor Decoder::product(const std::string& name, const Tensor& x, int out) const {
+  const ModuleScope scope(name);
   constexpr std::int64_t group = 32;  // weights that share a scale
   const std::string own = name + ".weight";
   const std::int64_t in = x.dim(-1).value();
@@ -67,25 +68,30 @@ Tensor Decoder::linear(const std::string& name, const Tensor& x, int out, bool b
 }
 
 Tensor Decoder::linear_in_out(const std::string& name, const Tensor& x, int out) const {
+  const ModuleScope scope(name);
   const Tensor product = matmul(x, weight(name + ".weight", {x.dim(-1), out}));
   return (product + vector(name + ".bias", out, 0)).named(name);
 }
 
 Tensor Decoder::embedding(const std::string& name, const Tensor& ids, int count, int width) const {
+  const ModuleScope scope(name);
   return cast(jerboa::embedding(matrix(name + ".weight", {count, width}), ids), DType::f32).named(name);
 }
 
 Tensor Decoder::rms_norm(const std::string& name, const Tensor& x, double eps) const {
+  const ModuleScope scope(name);
   return jerboa::rms_norm(x, vector(name + ".weight", x.dim(-1), 1), eps).named(name);
 }
 
 Tensor Decoder::rms_norm_around_one(const std::string& name, const Tensor& x, double eps) const {
+  const ModuleScope scope(name);
   return jerboa::rms_norm(x, vector(name + ".weight", x.dim(-1), 0) + 1, eps).named(name);
 }
 
 Tensor Decoder::layer_norm(const std::string& name, const Tensor& x, double eps) const {
-  return jerboa::layer_norm(x, vector(name + ".weight", x.dim(-1), 1), vector(name + ".bias", x.dim(-1), 0), eps)
-      .named(name);
+  const ModuleScope scope(name);
+  const Tensor weight = vector(name + ".weight", x.dim(-1), 1), bias = vector(name + ".bias", x.dim(-1), 0);
+  return jerboa::layer_norm(x, weight, bias, eps).named(name);
 }
 
 Tensor Decoder::logits(const std::string& name, const Tensor& states, int count) const {

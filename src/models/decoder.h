@@ -52,6 +52,7 @@ class Decoder {
   /// A layer's cache with the new keys or values in it, which is the next version of it too.
   Tensor cached(const std::string& name, const Tensor& values, int capacity, bool ring) const;
 
+  const SiteScope scope_{CallSite{}};  // none of its lines is the user's
   const TextInputs& inputs_;
   Tensor positions_;
   double deviation_;  // of initial weights

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <optional>
 
 #include <jerboa/base/error.h>
 #include <jerboa/base/float16.h>
@@ -42,41 +43,68 @@ Stored stored_as(const SafeTensors& weights, const Family& family, const TensorI
   return {{name}, sizes};
 }
 
-HostTensor read(const SafeTensors& weights, const Stored& stored, const Sizes& sizes) {
-  HostTensor values(DType::f32, sizes);
-  auto place = values.as<float>().begin();
+// The parts of a parameter in the file, each of the shape that the graph wants.
+std::vector<const TensorView*> views_of(const SafeTensors& weights, const Stored& stored) {
+  std::vector<const TensorView*> views;
   for (const std::string& name : stored.names) {
     const TensorView& view = weights.view(name);
     if (Sizes(view.shape) != stored.shape)
       throw FileError(fmt::format("{}: {} is {}, but the model's is {}", weights.path().string(), name,
                                   to_string(Sizes(view.shape)), to_string(stored.shape)));
-    const auto part = to_f32(view);
-    place = std::copy(part.begin(), part.end(), place);
+    views.push_back(&view);
   }
-  return values;
+  return views;
 }
 
-// In 16 bits, as the file has it where that is the same type.
-HostTensor narrowed(const SafeTensors& weights, const Stored& stored, const Sizes& sizes, DType dtype) {
-  const StoredType same = dtype == DType::bf16 ? StoredType::BF16 : StoredType::F16;
-  HostTensor values(dtype, sizes);
-  if (stored.names.size() == 1 && weights.view(stored.names[0]).type == same &&
-      Sizes(weights.view(stored.names[0]).shape) == sizes) {
-    const auto bytes = weights.view(stored.names[0]).bytes;
-    std::copy(bytes.begin(), bytes.end(), values.bytes().begin());
-    return values;
+std::optional<StoredType> stored_as_is(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return StoredType::F32;
+    case DType::f16: return StoredType::F16;
+    case DType::bf16: return StoredType::BF16;
+    default: return std::nullopt;
   }
-  const HostTensor wide = read(weights, stored, sizes);
-  const auto to = values.as<std::uint16_t>();
-  for (std::size_t i = 0; i < to.size(); ++i)
-    to[i] = dtype == DType::bf16 ? f32_to_bf16(wide.f32()[i]) : f32_to_f16(wide.f32()[i]);
-  return values;
 }
+
+/// Reads parameters one after another, through memory that is used again where they need to be converted.
+class Reader {
+ public:
+  explicit Reader(const SafeTensors& weights) : weights_(weights) {}
+
+  /// The values in f32.
+  std::span<const float> wide(const Stored& stored) {
+    const auto views = views_of(weights_, stored);
+    std::size_t count = 0;
+    for (const TensorView* view : views) count += view->elements();
+    wide_.resize(count);
+    std::span<float> rest = wide_;
+    for (const TensorView* view : views) {
+      to_f32(*view, rest.first(view->elements()));
+      rest = rest.subspan(view->elements());
+    }
+    return wide_;
+  }
+
+  /// The bytes in f32 or 16 bits: the file's own, where it holds them so.
+  std::span<const std::byte> bytes(const Stored& stored, DType dtype) {
+    const auto views = views_of(weights_, stored);
+    if (views.size() == 1 && views[0]->type == stored_as_is(dtype)) return views[0]->bytes;
+    const auto values = wide(stored);
+    if (dtype == DType::f32) return std::as_bytes(values);
+    narrow_.resize(values.size());
+    std::transform(values.begin(), values.end(), narrow_.begin(), dtype == DType::bf16 ? f32_to_bf16 : f32_to_f16);
+    return std::as_bytes(std::span(narrow_));
+  }
+
+ private:
+  const SafeTensors& weights_;
+  std::vector<float> wide_;
+  std::vector<std::uint16_t> narrow_;
+};
 
 }  // namespace
 
 void for_each_param(const SafeTensors& weights, const Graph& graph, const Family& family,
-                    const std::function<void(const std::string& name, HostTensor values)>& use) {
+                    const std::function<void(const ParamValues& values)>& use) {
   std::vector<std::pair<const TensorInfo*, Stored>> found;
   std::vector<std::string> missing;
   for (const TensorInfo& tensor : graph.tensors) {
@@ -87,26 +115,28 @@ void for_each_param(const SafeTensors& weights, const Graph& graph, const Family
   }
   if (!missing.empty())
     throw FileError(fmt::format("{}: has no {}", weights.path().string(), fmt::join(missing, ", ")));
+  Reader reader(weights);
   for (const auto& [param, stored] : found) {
     const Sizes sizes = evaluate(param->type.shape, {});
     const DType dtype = param->type.dtype;
-    if (dtype == DType::f32) {
-      use(param->name, read(weights, stored, sizes));
-    } else if (bits(dtype) == 16) {
-      use(param->name, narrowed(weights, stored, sizes, dtype));
+    if (is_float(dtype)) {
+      use({param->name, dtype, sizes, reader.bytes(stored, dtype)});
     } else {
-      const HostTensor wide = read(weights, stored, sizes);
-      Quantised own = quantise(wide.f32(), sizes[0], sizes[1], dtype);
-      use(param->name, std::move(own.weight));
-      use(stored_name(*param) + std::string(scales_suffix), std::move(own.scales));
+      const Quantised own = quantise(reader.wide(stored), sizes[0], sizes[1], dtype);
+      const std::string scales = stored_name(*param) + std::string(scales_suffix);
+      use({param->name, dtype, sizes, own.weight.bytes()});
+      use({scales, own.scales.dtype(), own.scales.shape(), own.scales.bytes()});
     }
   }
 }
 
 std::map<std::string, HostTensor> read_params(const SafeTensors& weights, const Graph& graph, const Family& family) {
   std::map<std::string, HostTensor> params;
-  for_each_param(weights, graph, family,
-                 [&](const std::string& name, HostTensor values) { params.emplace(name, std::move(values)); });
+  for_each_param(weights, graph, family, [&](const ParamValues& values) {
+    HostTensor own(values.dtype, values.shape);
+    std::copy(values.bytes.begin(), values.bytes.end(), own.bytes().begin());
+    params.emplace(values.name, std::move(own));
+  });
   return params;
 }
 

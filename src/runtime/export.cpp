@@ -9,6 +9,7 @@
 #include <jerboa/wgsl/emit_wgsl.h>
 
 #include "runtime/initialize.h"
+#include "runtime/optimizer_uses.h"
 #include "runtime/stored_type.h"
 
 namespace jerboa {
@@ -34,9 +35,11 @@ ProgramFile compile_program(const std::vector<std::pair<std::string, Graph>>& en
   ProgramFile file;
   file.target = target.name;
   std::set<std::string> names;
+  detail::OptimizerUses optimizers;
   for (const auto& [name, graph] : entries) {
     if (!names.insert(name).second) throw UsageError(fmt::format("two entries are named {}", name));
     verify(graph);
+    optimizers.add(name, graph);
     ProgramEntry entry{name, {}, lower(graph, target)};
     if (target.name == Target::webgpu_default().name) emit_wgsl(entry.program, target);
     for (const TensorInfo& tensor : graph.tensors) {

@@ -70,6 +70,18 @@ void write_trace(const std::vector<KernelTime>& times, const std::filesystem::pa
   write_file_atomically(path, trace.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
+std::string print(const std::vector<EntryInfo>& entries) {
+  const auto ports = [](const std::vector<Port>& list) {
+    std::vector<std::string> texts;
+    for (const Port& port : list) texts.push_back(fmt::format("{} {}", port.name, to_string(port.type)));
+    return texts.empty() ? "nothing" : fmt::format("{}", fmt::join(texts, ", "));
+  };
+  std::string text;
+  for (const EntryInfo& entry : entries)
+    text += fmt::format("{}: {} -> {}\n", entry.name, ports(entry.inputs), ports(entry.outputs));
+  return text;
+}
+
 std::string print(const MemoryReport& report) {
   std::string text = fmt::format(
       "persistent  {:>12} bytes: parameters, gradients, states\nactivations {:>12} bytes, shared by {} tensors\n",

@@ -8,6 +8,7 @@
 
 #include "runtime/initialize.h"
 #include "runtime/session_state.h"
+#include "runtime/stored_type.h"
 
 namespace jerboa {
 namespace {
@@ -28,6 +29,45 @@ void bind(const Shape& shape, const Sizes& sizes, SymbolValues& symbols) {
   }
 }
 
+[[noreturn]] void throw_no_room(const std::string& name, const TensorType& type) {
+  throw OutOfMemoryError(fmt::format("the host has no room for {} ({})", name, to_string(type)));
+}
+
+// Names the largest tensor that the graph computes.
+[[noreturn]] void throw_no_room_for(const std::string& entry, const Graph& graph) {
+  const TensorInfo* largest = nullptr;
+  const auto bytes = [](const TensorInfo& tensor) {
+    return element_count(tensor.type.shape).upper_bound() * bits(tensor.type.dtype) / 8;
+  };
+  for (const TensorInfo& tensor : graph.tensors)
+    if (tensor.storage == Storage::activation && (largest == nullptr || bytes(tensor) > bytes(*largest)))
+      largest = &tensor;
+  const std::string what =
+      largest == nullptr ? "its tensors"
+                         : fmt::format("{} ({}, {} bytes)", largest->name, to_string(largest->type), bytes(*largest));
+  throw OutOfMemoryError(fmt::format("entry {}: the host has no room for {}", entry, what));
+}
+
+template <class Action>
+auto with_room(const std::string& entry, const Graph& graph, Action&& action) {
+  try {
+    return action();
+  } catch (const std::bad_alloc&) {
+    throw_no_room_for(entry, graph);
+  } catch (const std::length_error&) {
+    throw_no_room_for(entry, graph);
+  }
+}
+
+// A tensor that waits for its storage must fit it.
+void check_waiting(const std::string& file, const TensorInfo& tensor, const WaitingTensor& waiting) {
+  const bool is_param = tensor.storage == Storage::param;
+  if (waiting.is_param != is_param || waiting.type != detail::stored_type(tensor.type.dtype) ||
+      to_shape(waiting.shape) != tensor.type.shape)
+    throw FileError(fmt::format("{}: {} is {}{} but the session's is {}", file, tensor.name, to_string(waiting.type),
+                                to_string(waiting.shape), to_string(tensor.type)));
+}
+
 }  // namespace
 
 std::string detail::listed(const std::vector<std::string>& names) {
@@ -39,16 +79,40 @@ std::string detail::listed(const std::vector<std::string>& names) {
   return text;
 }
 
-void Session::Shared::initialize(const std::string& name, const Slot& slot) const {
+void Session::Shared::initialize(const std::string& name, Slot& slot) const {
+  slot.filled = true;
   if (slot.tied) return;  // its memory belongs to another
-  HostTensor values = detail::initial_values(name, slot.type.dtype, slot.sizes(), slot.init, seed);
-  if (name == random_state) values.set_number(0, static_cast<double>(seed & 0xffffffffu));
-  slot.memory->upload(values);
+  try {
+    HostTensor values = detail::initial_values(name, slot.type.dtype, slot.sizes(), slot.init, seed);
+    if (name == random_state) values.set_number(0, static_cast<double>(seed & 0xffffffffu));
+    slot.memory->upload(values);
+  } catch (const std::bad_alloc&) {
+    slot.filled = false;
+    throw_no_room(name, slot.type);
+  }
 }
 
-const Session::Slot& Session::Shared::find(const std::string& name, const char* what, Storage storage) const {
+void Session::Shared::fill(const std::string& name, Slot& slot) const {
+  if (!slot.filled) initialize(name, slot);
+}
+
+void Session::Shared::fill_all() {
+  for (auto& [name, slot] : slots) fill(name, slot);
+}
+
+void Session::Shared::upload(const std::string& name, std::span<const std::byte> bytes) {
+  Slot& slot = slots.at(name);
+  slot.memory->upload(bytes);
+  slot.filled = true;
+}
+
+Session::Slot& Session::Shared::find(const std::string& name, const char* what, Storage storage) {
   const auto found = slots.find(name);
-  if (found != slots.end() && found->second.storage == storage) return found->second;
+  if (found != slots.end() && found->second.storage == storage) {
+    fill(name, found->second);
+    if (found->second.tied) fill_all();
+    return found->second;
+  }
   throw UsageError(fmt::format("no {} is named {}; there are {}", what, name, detail::listed(names(storage))));
 }
 
@@ -111,33 +175,58 @@ bool Session::declare(const TensorInfo& tensor) {
     if (!dim.is_constant())
       throw UsageError(fmt::format("{} is kept between runs, so its shape {} must not be symbolic", tensor.name,
                                    to_string(tensor.type.shape)));
-  Slot slot{tensor.type, tensor.storage, tensor.init, tied, nullptr};
+  const auto waiting = shared_->waiting.find(tensor.name);
+  if (waiting != shared_->waiting.end()) check_waiting(shared_->loaded_file, tensor, waiting->second);
+  Slot slot{tensor.type, tensor.storage, tensor.init, tied, nullptr, tied};
   try {
-    slot.memory = tied ? shared_->find(tensor.tied_to, "parameter", Storage::param).memory
-                       : device_.backend().allocate(tensor.type.dtype, slot.sizes(), tensor.name);
-    shared_->initialize(tensor.name, slot);
+    if (!tied) {
+      slot.memory = device_.backend().allocate(tensor.type.dtype, slot.sizes(), tensor.name);
+    } else if (const auto owner = shared_->slots.find(tensor.tied_to); owner != shared_->slots.end()) {
+      slot.memory = owner->second.memory;
+    } else {
+      throw UsageError(fmt::format("{} is tied to {}, which is not a parameter", tensor.name, tensor.tied_to));
+    }
   } catch (const std::bad_alloc&) {
-    throw OutOfMemoryError(fmt::format("the host has no room for {} ({})", tensor.name, to_string(tensor.type)));
+    throw_no_room(tensor.name, tensor.type);
   }
   shared_->slots.emplace(tensor.name, std::move(slot));
+  if (waiting != shared_->waiting.end()) shared_->upload(tensor.name, waiting->second.bytes);
   return true;
 }
 
-void Session::add_entry(const std::string& name, const Graph& graph) {
-  const std::lock_guard lock(*shared_->mutex);
-  if (entries_.contains(name)) throw UsageError(fmt::format("the session already has an entry {}", name));
-  verify(graph);
+std::vector<std::string> Session::declare_all(const Graph& graph) {
   std::vector<std::string> declared;
-  std::int64_t bytes = 0;
-  for (const TensorInfo& tensor : graph.tensors)
-    if ((tensor.storage == Storage::param || tensor.storage == Storage::state) && tensor.tied_to.empty())
-      bytes += element_count(tensor.type.shape).upper_bound() * bits(tensor.type.dtype) / 8;
   try {
     for (const bool tied : {false, true})  // what is tied needs the other's memory
       for (const TensorInfo& tensor : graph.tensors) {
         const bool persistent = tensor.storage == Storage::param || tensor.storage == Storage::state;
         if (persistent && !tensor.tied_to.empty() == tied && declare(tensor)) declared.push_back(tensor.name);
       }
+  } catch (...) {
+    forget(declared);
+    throw;
+  }
+  return declared;
+}
+
+void Session::declare(const Graph& graph) {
+  const std::lock_guard lock(*shared_->mutex);
+  for (const std::string& name : declare_all(graph)) shared_->waiting.erase(name);
+}
+
+void Session::add_entry(const std::string& name, const Graph& graph) {
+  const std::lock_guard lock(*shared_->mutex);
+  if (entries_.contains(name)) throw UsageError(fmt::format("the session already has an entry {}", name));
+  verify(graph);
+  detail::OptimizerUses optimizers = shared_->optimizers;
+  optimizers.add(name, graph);
+  std::vector<std::string> declared;
+  std::int64_t bytes = 0;
+  for (const TensorInfo& tensor : graph.tensors)
+    if ((tensor.storage == Storage::param || tensor.storage == Storage::state) && tensor.tied_to.empty())
+      bytes += element_count(tensor.type.shape).upper_bound() * bits(tensor.type.dtype) / 8;
+  try {
+    declared = declare_all(graph);
     auto entry = std::make_shared<Entry>();
     entry->graph = graph;
     for (const TensorInfo& tensor : graph.tensors)
@@ -145,8 +234,10 @@ void Session::add_entry(const std::string& name, const Graph& graph) {
     for (const NamedTensor& output : graph.outputs) entry->outputs.push_back({output.name, graph.type(output.tensor)});
     for (const NamedTensor& capture : graph.captures)
       entry->captures.push_back({capture.name, graph.type(capture.tensor)});
-    entry->executable = device_.backend().compile(graph, finder());
+    entry->executable = with_room(name, graph, [&] { return device_.backend().compile(graph, finder()); });
     entries_.emplace(name, std::move(entry));
+    shared_->optimizers = std::move(optimizers);
+    for (const std::string& own : declared) shared_->waiting.erase(own);
   } catch (const OutOfMemoryError& error) {
     forget(declared);
     throw OutOfMemoryError(fmt::format("entry {}: {}; its parameters, gradients and states take {} bytes in all", name,
@@ -164,6 +255,13 @@ void Session::forget(const std::vector<std::string>& declared) {
 bool Session::has_entry(const std::string& name) const {
   const std::lock_guard lock(*shared_->mutex);
   return entries_.contains(name);
+}
+
+std::vector<EntryInfo> Session::entries() const {
+  const std::lock_guard lock(*shared_->mutex);
+  std::vector<EntryInfo> list;
+  for (const auto& [name, entry] : entries_) list.push_back({name, entry->inputs, entry->outputs, entry->captures});
+  return list;
 }
 
 const Session::Entry& Session::entry(const std::string& name) const {
@@ -188,6 +286,8 @@ namespace {
 std::string misfit(const HostTensor& given, const TensorType& type, const SymbolValues& symbols) {
   std::string text =
       fmt::format("is {}{} but the graph takes {}", name(given.dtype()), to_string(given.shape()), to_string(type));
+  if (given.dtype() == DType::f32 && is_integer(type.dtype))
+    text += fmt::format(", as HostTensor(DType::{}, shape, {{…}}) makes it", name(type.dtype));
   if (given.dtype() != type.dtype || given.shape().size() != type.shape.size()) return text;
   try {
     const Sizes wanted = evaluate(type.shape, symbols);
@@ -246,7 +346,8 @@ Result Session::run(const std::string& entry_name, const TensorMap& inputs, cons
   for (const Port& capture : own.captures)
     if (std::find(captures.begin(), captures.end(), capture.name) != captures.end())
       shapes[capture.name] = evaluate(capture.type.shape, symbols);
-  auto results = own.executable->run({inputs, symbols, captures});
+  shared_->fill_all();
+  auto results = with_room(entry_name, own.graph, [&] { return own.executable->run({inputs, symbols, captures}); });
   return {std::shared_ptr<RunResults>(std::move(results)), std::move(shapes), shared_->mutex};
 }
 
@@ -278,7 +379,21 @@ void Session::upload_params(const TensorMap& params, UploadOptions options) {
   if (!unknown.empty() || !missing.empty())
     throw UsageError(
         fmt::format("upload_params: unknown: {}; missing: {}", detail::listed(unknown), detail::listed(missing)));
-  for (const auto& [name, values] : params) shared_->slots.at(name).memory->upload(values);
+  for (const auto& [name, values] : params) shared_->upload(name, values.bytes());
+}
+
+void Session::upload_param(const std::string& name, std::span<const std::byte> bytes) {
+  const std::lock_guard lock(*shared_->mutex);
+  const auto found = shared_->slots.find(name);
+  if (found == shared_->slots.end() || found->second.storage != Storage::param || found->second.tied)
+    throw UsageError(
+        fmt::format("no parameter is named {}; there are {}", name, detail::listed(shared_->names(Storage::param))));
+  const TensorType& type = found->second.type;
+  const std::int64_t wanted = (element_count(found->second.sizes()) * bits(type.dtype) + 7) / 8;
+  if (std::ssize(bytes) != wanted)
+    throw UsageError(
+        fmt::format("{} is {}, {} bytes, but was given {} bytes", name, to_string(type), wanted, bytes.size()));
+  shared_->upload(name, bytes);
 }
 
 HostTensor Session::download_param(const std::string& name) const {
@@ -289,16 +404,18 @@ HostTensor Session::download_param(const std::string& name) const {
 TensorMap Session::download_params() const {
   const std::lock_guard lock(*shared_->mutex);
   TensorMap params;
-  for (const std::string& name : param_names()) params.emplace(name, shared_->slots.at(name).memory->download());
+  for (const std::string& name : param_names()) params.emplace(name, download_param(name));
   return params;
 }
 
 TensorMap Session::download_param_grads() const {
   const std::lock_guard lock(*shared_->mutex);
   TensorMap grads;
-  for (const auto& [name, slot] : shared_->slots)
-    if (name.starts_with(gradient_prefix))
-      grads.emplace(name.substr(std::string_view(gradient_prefix).size()), slot.memory->download());
+  for (auto& [name, slot] : shared_->slots) {
+    if (!name.starts_with(gradient_prefix)) continue;
+    shared_->fill(name, slot);
+    grads.emplace(name.substr(std::string_view(gradient_prefix).size()), slot.memory->download());
+  }
   return grads;
 }
 
@@ -309,9 +426,8 @@ HostTensor Session::download_state(const std::string& name) const {
 
 void Session::upload_state(const std::string& name, const HostTensor& values) {
   const std::lock_guard lock(*shared_->mutex);
-  const Slot& slot = shared_->find(name, "state", Storage::state);
-  check_fits(name, slot.type, values);
-  slot.memory->upload(values);
+  check_fits(name, shared_->find(name, "state", Storage::state).type, values);
+  shared_->upload(name, values.bytes());
 }
 
 std::shared_ptr<DeviceTensor> Session::storage(const std::string& name) const {
@@ -320,6 +436,7 @@ std::shared_ptr<DeviceTensor> Session::storage(const std::string& name) const {
   if (found == shared_->slots.end())
     throw UsageError(
         fmt::format("no parameter or state is named {}; there are {}", name, detail::listed(keys(shared_->slots))));
+  shared_->fill_all();
   return found->second.memory;
 }
 
@@ -336,6 +453,7 @@ std::vector<std::string> Session::state_names() const {
 void Session::reset(std::optional<std::uint64_t> seed) {
   const std::lock_guard lock(*shared_->mutex);
   if (seed) shared_->seed = *seed;
+  shared_->waiting.clear();
   for (auto& [name, slot] : shared_->slots) shared_->initialize(name, slot);
 }
 
@@ -343,6 +461,12 @@ void Session::reset_optimizer_state() {
   const std::lock_guard lock(*shared_->mutex);
   for (auto& [name, slot] : shared_->slots)
     if (slot.storage == Storage::state) shared_->initialize(name, slot);
+}
+
+void Session::reset_gradients() {
+  const std::lock_guard lock(*shared_->mutex);
+  for (auto& [name, slot] : shared_->slots)
+    if (name.starts_with(gradient_prefix)) shared_->initialize(name, slot);
 }
 
 }  // namespace jerboa

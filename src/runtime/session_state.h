@@ -6,7 +6,10 @@
 #include <string>
 #include <vector>
 
+#include <jerboa/io/tensor_view.h>
 #include <jerboa/runtime/session.h>
+
+#include "runtime/optimizer_uses.h"
 
 namespace jerboa {
 
@@ -22,26 +25,36 @@ struct Session::Slot {
   Init init;
   bool tied = false;  // the memory is another parameter's, under whose name it is saved and listed
   std::shared_ptr<DeviceTensor> memory;
+  bool filled = false;  // has values; where it has none at its first use, the initial ones are drawn
 
   Sizes sizes() const { return evaluate(type.shape, {}); }
+};
+
+// A tensor of a loaded file that no entry has storage for yet.
+struct WaitingTensor {
+  StoredType type;
+  Sizes shape;
+  bool is_param;
+  std::vector<std::byte> bytes;
 };
 
 struct Session::Shared {
   std::shared_ptr<std::recursive_mutex> mutex = std::make_shared<std::recursive_mutex>();
   std::uint64_t seed = 0;
   std::map<std::string, Slot> slots;
+  std::map<std::string, WaitingTensor> waiting;
+  std::string loaded_file;  // the last one that was loaded
+  detail::OptimizerUses optimizers;
 
-  void initialize(const std::string& name, const Slot& slot) const;
+  void initialize(const std::string& name, Slot& slot) const;
+  /// Gives its initial values to what has none.
+  void fill(const std::string& name, Slot& slot) const;
+  void fill_all();
+  void upload(const std::string& name, std::span<const std::byte> bytes);
   /// Throws UsageError that lists the known names.
-  const Slot& find(const std::string& name, const char* what, Storage storage) const;
+  Slot& find(const std::string& name, const char* what, Storage storage);
   /// Without the slots that hold gradients, and without tied ones.
   std::vector<std::string> names(Storage storage) const;
-};
-
-// What goes in or comes out of an entry.
-struct Port {
-  std::string name;
-  TensorType type;
 };
 
 struct Session::Entry {

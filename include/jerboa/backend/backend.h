@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,9 @@ struct Program;
 class DeviceTensor {
  public:
   virtual ~DeviceTensor() = default;
-  virtual void upload(const HostTensor& values) = 0;
+  /// As many bytes as the tensor has, in its own type.
+  virtual void upload(std::span<const std::byte> bytes) = 0;
+  void upload(const HostTensor& values) { upload(values.bytes()); }
   virtual HostTensor download() const = 0;
 };
 

@@ -56,8 +56,16 @@ const Family& family_of(const Config& config);
 /// lists the parameters that the checkpoint lacks, or names one of another shape. Weights that the graph does not use
 /// are left alone.
 std::map<std::string, HostTensor> read_params(const SafeTensors& weights, const Graph& graph, const Family& family);
-/// The same one after another, so that only one of them is in the host's memory at a time.
+
+/// A parameter's values, to be used before the next one's are read.
+struct ParamValues {
+  const std::string& name;
+  DType dtype;
+  Sizes shape;
+  std::span<const std::byte> bytes;  ///< the mapped file's own, where it holds the values in this type
+};
+/// The same one after another, without a copy of those that the file holds as the graph wants them.
 void for_each_param(const SafeTensors& weights, const Graph& graph, const Family& family,
-                    const std::function<void(const std::string& name, HostTensor values)>& use);
+                    const std::function<void(const ParamValues& values)>& use);
 
 }  // namespace jerboa::models

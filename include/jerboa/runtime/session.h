@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,34 @@ struct RunOptions {
 struct UploadOptions {
   bool partial = false;  ///< parameters may be missing
 };
+struct LoadOptions {
+  /// Where the file's optimizer keeps other states than the session's, take everything else and let the optimizer start
+  /// anew, moments and counters alike.
+  bool across_optimizers = false;
+  /// Keep what the session has no storage for yet until an entry makes it.
+  bool keep_unknown = false;
+};
+/// What a load did with the tensors of a file and those of the session, by name.
+struct LoadReport {
+  std::vector<std::string> loaded;   ///< parameters and states that have the file's values now
+  std::vector<std::string> waiting;  ///< in the file, for an entry that is not there yet
+  std::vector<std::string> left;     ///< states in the file that the session has no use for
+  std::vector<std::string> initial;  ///< states of the session that the file does not have: they start anew
+
+  /// Whether it continues where the file was saved.
+  bool complete() const { return left.empty() && initial.empty(); }
+};
+
+/// What goes in or comes out of an entry.
+struct Port {
+  std::string name;
+  TensorType type;
+};
+/// An entry of a session: what it can run.
+struct EntryInfo {
+  std::string name;
+  std::vector<Port> inputs, outputs, captures;
+};
 
 /// Named persistent tensors on a device (parameters, gradients, states) and the entries that run over them.
 /// Calls from several threads, also on siblings, are serialised.
@@ -62,7 +91,11 @@ class Session {
   /// types must agree. Throws UsageError where they do not, or where the name is taken, and leaves the session as it
   /// was.
   void add_entry(const std::string& name, const Graph& graph);
+  /// Makes the storage of a graph's parameters and states without compiling it, so that it can be filled first.
+  void declare(const Graph& graph);
   bool has_entry(const std::string& name) const;
+  /// What the session can run, by name.
+  std::vector<EntryInfo> entries() const;
   const Graph& graph(const std::string& entry) const;
   int kernel_count(const std::string& entry) const;
 
@@ -78,6 +111,8 @@ class Session {
   /// Throws UsageError that lists unknown and missing names, before anything changes. A parameter that is tied to
   /// another has no values of its own, here and below.
   void upload_params(const TensorMap& params, UploadOptions options = {});
+  /// One parameter from memory that the caller owns, such as a mapped file: its elements in the parameter's own type.
+  void upload_param(const std::string& name, std::span<const std::byte> bytes);
   TensorMap download_params() const;
   HostTensor download_param(const std::string& name) const;
   /// Gradients of the last step by parameter name; empty before an entry that keeps them was added. With accumulation
@@ -94,13 +129,18 @@ class Session {
   void reset(std::optional<std::uint64_t> seed = {});
   /// Moments, counters and other states start again; parameters stay.
   void reset_optimizer_state();
+  /// The gradients that download_param_grads gives are zero again.
+  void reset_gradients();
 
   /// Parameters, states and the random state, in one safetensors file, written atomically. A path without the extension
   /// is a folder, which then holds model.safetensors.
   void save(const std::filesystem::path& path) const;
-  /// Everything that save wrote, the seed included; gradients, which it does not write, become zero. Throws before
-  /// anything changes where names, shapes or types do not fit.
-  void load(const std::filesystem::path& path);
+  /// Everything that save wrote, the seed included; gradients, which it does not write, become zero. Throws FileError
+  /// before anything changes where names, shapes or types do not fit.
+  LoadReport load(const std::filesystem::path& path, LoadOptions options = {});
+  /// Throws FileError that lists the differences where the parameters of the graph are not those that a load with
+  /// keep_unknown brought.
+  void check_loaded(const Graph& graph) const;
 
   /// What an entry's memory holds: persistent and activation bytes, and each tensor that shares the latter.
   MemoryReport memory_report(const std::string& entry) const;
@@ -127,6 +167,8 @@ class Session {
   FindStorage finder() const;
   /// Whether the storage is new.
   bool declare(const TensorInfo& tensor);
+  /// The names of what is new.
+  std::vector<std::string> declare_all(const Graph& graph);
   void forget(const std::vector<std::string>& declared);
 
   Device device_;
@@ -139,6 +181,8 @@ std::string print(const std::vector<KernelTime>& times);
 /// The same for Perfetto (ui.perfetto.dev) and chrome://tracing: an event for each execution of a kernel, as
 /// trace-event JSON, written atomically.
 void write_trace(const std::vector<KernelTime>& times, const std::filesystem::path& path);
+/// A line for each entry: its name, inputs and outputs.
+std::string print(const std::vector<EntryInfo>& entries);
 /// Totals, and the largest tensors.
 std::string print(const MemoryReport& report);
 
@@ -147,5 +191,7 @@ inline constexpr const char* gradient_prefix = "grad/";
 
 /// Where a checkpoint of this name is: the file itself, or model.safetensors in the folder.
 std::filesystem::path checkpoint_file(const std::filesystem::path& path);
+/// The names of the parameters in a checkpoint. Throws FileError where it is not one.
+std::vector<std::string> checkpoint_params(const std::filesystem::path& path);
 
 }  // namespace jerboa

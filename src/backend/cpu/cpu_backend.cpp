@@ -35,10 +35,11 @@ class CpuTensor final : public DeviceTensor {
   CpuTensor(DType dtype, const Sizes& sizes)
       : dtype_(dtype),
         sizes_(sizes),
-        bytes_(HostTensor(dtype, sizes).bytes().size()),
+        bytes_(static_cast<std::size_t>((element_count(sizes) * bits(dtype) + 7) / 8)),
         memory_(static_cast<std::int64_t>(bytes_)) {}
 
-  void upload(const HostTensor& values) override { std::copy_n(values.bytes().data(), bytes_, memory_.data()); }
+  using DeviceTensor::upload;
+  void upload(std::span<const std::byte> bytes) override { std::copy_n(bytes.data(), bytes_, memory_.data()); }
   HostTensor download() const override {
     HostTensor values(dtype_, sizes_);
     std::copy_n(memory_.data(), bytes_, values.bytes().data());

@@ -42,9 +42,9 @@ GpuTensor::GpuTensor(std::shared_ptr<GpuDevice> device, DType dtype, const Sizes
   memory_ = std::make_shared<GpuMemory>(device_, bytes_, name_);
 }
 
-void GpuTensor::upload(const HostTensor& values) {
+void GpuTensor::upload(std::span<const std::byte> bytes) {
   const std::scoped_lock lock(device_->mutex());
-  device_->write(buffer(), offset_, values.bytes().data(), bytes_);
+  device_->write(buffer(), offset_, bytes.data(), bytes_);
   device_->check();
 }
 

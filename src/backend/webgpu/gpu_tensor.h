@@ -36,7 +36,8 @@ class GpuMemory {
 class GpuTensor final : public DeviceTensor {
  public:
   GpuTensor(std::shared_ptr<GpuDevice> device, DType dtype, const Sizes& sizes, const std::string& name);
-  void upload(const HostTensor& values) override;
+  using DeviceTensor::upload;
+  void upload(std::span<const std::byte> bytes) override;
   HostTensor download() const override;
 
   const std::string& name() const { return name_; }

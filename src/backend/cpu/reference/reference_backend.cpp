@@ -13,7 +13,12 @@ class ReferenceTensor final : public DeviceTensor {
  public:
   ReferenceTensor(DType dtype, const Sizes& sizes)
       : value{dtype, sizes, std::vector<double>(static_cast<std::size_t>(element_count(sizes)), 0.0)} {}
-  void upload(const HostTensor& values) override { value = to_value(values); }
+  using DeviceTensor::upload;
+  void upload(std::span<const std::byte> bytes) override {
+    HostTensor values(value.dtype, value.shape);
+    std::copy(bytes.begin(), bytes.end(), values.bytes().begin());
+    value = to_value(values);
+  }
   HostTensor download() const override { return to_host(value); }
 
   Value value;

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <jerboa/ir/graph.h>
+
+namespace jerboa::detail {
+
+/// Which optimizers the entries over one storage hold, to notice two that count their steps in one state: each would
+/// see the other's steps as its own, in its bias correction and its schedule.
+class OptimizerUses {
+ public:
+  /// Throws UsageError where an optimizer of the graph shares its step counter with another one that was added. The
+  /// same optimizer in several entries, for batches of several shapes, is fine.
+  void add(const std::string& entry, const Graph& graph);
+
+ private:
+  struct Use {
+    std::string entry;
+    std::map<std::string, std::set<std::string>> states;  // of each parameter that the entry updates
+  };
+  std::map<std::string, std::vector<Use>> by_counter_;
+};
+
+}  // namespace jerboa::detail
