@@ -1,9 +1,16 @@
+#include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <jerboa/frontend/compile.h>
 #include <jerboa/ops/ops.h>
 
 namespace jerboa {
+namespace {
+
+std::string in_parentheses(const CallSite& site) { return site.line == 0 ? "" : " (" + site.str() + ")"; }
+
+}  // namespace
 
 InputSpecs specs_of(const TensorMap& batch) {
   InputSpecs specs;
@@ -11,29 +18,41 @@ InputSpecs specs_of(const TensorMap& batch) {
   return specs;
 }
 
-Inputs::Inputs(const InputSpecs& specs) {
-  for (const InputSpec& spec : specs) tensors_.emplace_back(spec.name, tensor_input(spec.name, spec.shape, spec.dtype));
+Inputs::Inputs(const InputSpecs& specs, const CallSite& site) : site_(site) {
+  const SiteScope scope(site);
+  for (const InputSpec& spec : specs) inputs_.push_back({spec.name, tensor_input(spec.name, spec.shape, spec.dtype)});
 }
 
 bool Inputs::has(const std::string& name) const {
-  for (const auto& [known, tensor] : tensors_)
-    if (known == name) return true;
-  return false;
+  return std::any_of(inputs_.begin(), inputs_.end(), [&](const Input& input) { return input.name == name; });
 }
 
 Tensor Inputs::operator[](const std::string& name) const {
-  std::string known;
-  for (const auto& [own, tensor] : tensors_) {
-    if (own == name) return tensor;
-    known += (known.empty() ? "" : ", ") + own;
+  std::vector<std::string> known;
+  for (const Input& input : inputs_) {
+    if (input.name == name) {
+      input.used = true;
+      return input.tensor;
+    }
+    known.push_back(input.name);
   }
-  throw UsageError(fmt::format("no input is named {}; there are {}", name, known.empty() ? "none" : known));
+  throw UsageError(fmt::format("no input is named {}; there are {}{}", name,
+                               known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")),
+                               in_parentheses(site_)));
+}
+
+std::vector<std::string> Inputs::unused() const {
+  std::vector<std::string> names;
+  for (const Input& input : inputs_)
+    if (!input.used) names.push_back(input.name);
+  return names;
 }
 
 namespace {
 
-Tensor gradient_slot(const Tensor& param) {
-  return state_input(gradient_prefix + param.name(), param.shape(), param.dtype());
+// f32 whatever the parameter's type, so that sums of many small gradients keep them.
+Tensor gradient_slot(const std::string& param, const Shape& shape) {
+  return state_input(gradient_prefix + param, shape, DType::f32);
 }
 
 Graph trace_training(const std::function<void()>& body) {
@@ -43,47 +62,77 @@ Graph trace_training(const std::function<void()>& body) {
   return graph;
 }
 
+Tensor trace_loss(const InputSpecs& specs, const Loss& loss, const CallSite& site) {
+  const Inputs inputs(specs, site);
+  const Tensor value = loss(inputs);
+  if (const auto unused = inputs.unused(); value && !unused.empty())
+    throw UsageError(
+        fmt::format("the loss does not use {} of the batch; leave out what is not needed, or look for a "
+                    "name that is misspelt{}",
+                    fmt::join(unused, ", "), in_parentheses(site)));
+  return value;
+}
+
 }  // namespace
 
-Graph training_graph(const InputSpecs& inputs, const Forward& loss, const Optimizer& optimizer) {
+Graph training_graph(const InputSpecs& inputs, const Loss& loss, const Optimizer& optimizer, const CallSite& site) {
   return trace_training([&] {
-    const Tensor value = loss(Inputs(inputs));
-    const auto grads = append_grad(value);
-    for (const auto& [param, grad] : grads) update(gradient_slot(param), grad);
-    const Tensor lr = append_optimizer(grads, optimizer);
+    const Tensor value = trace_loss(inputs, loss, site);
+    const auto grads = append_grad(Operand(value, site.file, site.line));
+    {
+      const SiteScope scope(site);
+      for (const auto& [param, grad] : grads)
+        update(gradient_slot(param.name(), param.shape()), cast(grad, DType::f32));
+    }
+    const Tensor lr = append_optimizer(grads, optimizer, site.file, site.line);
+    const SiteScope scope(site);
     output("loss", value);
     output("lr", lr);
   });
 }
 
-Graph accumulation_graph(const InputSpecs& inputs, const Forward& loss, int parts) {
+Graph accumulation_graph(const InputSpecs& inputs, const Loss& loss, int parts, const CallSite& site) {
   return trace_training([&] {
-    const Tensor value = loss(Inputs(inputs));
-    for (const auto& [param, grad] : append_grad(value / parts)) {
-      const Tensor slot = gradient_slot(param);
-      update(slot, slot + grad);
+    const Tensor value = trace_loss(inputs, loss, site);
+    const auto part_of = [&] {
+      const SiteScope scope(site);
+      return value / parts;
+    };
+    const auto grads = append_grad(Operand(value ? part_of() : value, site.file, site.line));
+    const SiteScope scope(site);
+    for (const auto& [param, grad] : grads) {
+      const Tensor slot = gradient_slot(param.name(), param.shape());
+      update(slot, slot + cast(grad, DType::f32));
     }
     output("loss", value);
   });
 }
 
-Graph apply_graph(const Graph& like, const Optimizer& optimizer) {
+Graph apply_graph(const Graph& like, const Optimizer& optimizer, const CallSite& site) {
   return trace_training([&] {
     std::vector<ParamGrad> grads;
     for (const TensorInfo& info : like.tensors) {
       if (info.storage != Storage::param || !info.trainable || !info.tied_to.empty()) continue;
+      const SiteScope scope(site);
       const Tensor param =
           param_input(info.name, info.type.shape, {info.init, info.trainable, info.decay, info.type.dtype});
-      const Tensor slot = gradient_slot(param);
+      const Tensor slot = gradient_slot(info.name, info.type.shape);
       grads.push_back({param, slot});
       update(slot, zeros_like(slot));
     }
-    output("lr", append_optimizer(grads, optimizer));
+    const Tensor lr = append_optimizer(grads, optimizer, site.file, site.line);
+    output("lr", Operand(lr, site.file, site.line));
   });
 }
 
-Graph forward_graph(const InputSpecs& inputs, const Forward& forward) {
-  return trace([&] { output("output", forward(Inputs(inputs))); });
+Graph forward_graph(const InputSpecs& inputs, const Forward& forward, const CallSite& site) {
+  return trace([&] {
+    const Outputs outputs = forward(Inputs(inputs, site));
+    const SiteScope scope(site);
+    if (outputs.list().empty())
+      throw UsageError(fmt::format("the forward pass gives no outputs{}", in_parentheses(site)));
+    for (const auto& [name, tensor] : outputs.list()) output(name, tensor);
+  });
 }
 
 Shape Module::output_shape(const std::string& output) const {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <fmt/format.h>
 
 #include <jerboa/frontend/trainer.h>
@@ -14,27 +15,44 @@ std::string signature(const TensorMap& batch) {
   return text;
 }
 
+void check_batch(const Batch& batch) {
+  if (batch.empty()) throw UsageError("the batch is empty: it holds no tensor");
+  for (const auto& [name, tensor] : batch)
+    if (tensor.size() == 0)
+      throw UsageError(
+          fmt::format("the batch is empty: {} is {}{}", name, jerboa::name(tensor.dtype()), to_string(tensor.shape())));
+}
+
 }  // namespace
 
-TrainerCore::TrainerCore(Forward loss, TrainerOptions options)
+TrainerCore::TrainerCore(Loss loss, std::vector<Parameter> parameters, TrainerOptions options, const CallSite& site)
     : loss_(std::move(loss)),
+      parameters_(std::move(parameters)),
       options_(std::move(options)),
+      site_(site),
       session_(options_.device ? *options_.device : Device::best(), {.seed = options_.seed}) {
   if (options_.accumulate < 1)
     throw UsageError(fmt::format("accumulate must be at least 1, not {}", options_.accumulate));
 }
 
+void TrainerCore::add_entry(const std::string& entry, const Graph& graph) {
+  if (loaded_ && !prepared_) session_.check_loaded(graph);
+  session_.add_entry(entry, graph);
+  prepared_ = true;
+}
+
 std::string TrainerCore::entry_for(const Batch& data) {
+  check_batch(data);
   const bool whole = options_.accumulate == 1;
   std::string entry = fmt::format("{} {}", whole ? "step" : "grad", signature(data));
   if (session_.has_entry(entry)) return entry;
   if (whole) {
-    session_.add_entry(entry, training_graph(specs_of(data), loss_, options_.optimizer));
+    add_entry(entry, training_graph(specs_of(data), loss_, options_.optimizer, site_));
     return entry;
   }
-  const Graph graph = accumulation_graph(specs_of(data), loss_, options_.accumulate);
-  session_.add_entry(entry, graph);
-  if (!session_.has_entry("apply")) session_.add_entry("apply", apply_graph(graph, options_.optimizer));
+  const Graph graph = accumulation_graph(specs_of(data), loss_, options_.accumulate, site_);
+  if (!session_.has_entry("apply")) add_entry("apply", apply_graph(graph, options_.optimizer, site_));
+  add_entry(entry, graph);
   return entry;
 }
 
@@ -45,6 +63,7 @@ Batch TrainerCore::take_rate(Batch& data) const {
       throw UsageError(
           fmt::format("the batch has no {}, the learning rate that the optimizer takes from the host", host->input));
     rate.insert(data.extract(host->input));
+    check_rate(rate.begin()->second.item());
   }
   return rate;
 }
@@ -59,37 +78,78 @@ StepResult TrainerCore::step(const Batch& batch, const RunOptions& options) {
   Batch data = batch;
   Batch rate = take_rate(data);
   const std::string entry = entry_for(data);
-  if (options_.accumulate == 1) {
-    data.merge(rate);
-    Result result = session_.run(entry, data, options);
-    return {std::move(result), ++steps_};
-  }
+  if (options_.accumulate > 1) return accumulate(entry, data, rate, options);
+  data.merge(rate);
   Result result = session_.run(entry, data, options);
-  if (++parts_done_ == options_.accumulate) {
-    parts_done_ = 0;
-    session_.run("apply", rate);
-    ++steps_;
-  }
-  return {std::move(result), steps_};
+  return {std::move(result), ++steps_};
 }
 
-void TrainerCore::load(const std::filesystem::path& path) {
-  if (session_.param_names().empty())
-    throw UsageError("load: the trainer has no storage yet; call prepare(batch) or make a step first");
-  session_.load(path);
-  steps_ = static_cast<std::int64_t>(session_.download_state(step_state).item());
+StepResult TrainerCore::accumulate(const std::string& entry, const Batch& data, const Batch& rate,
+                                   const RunOptions& options) {
+  if (stale_) {
+    session_.reset_gradients();
+    stale_ = false;
+  }
+  try {
+    Result result = session_.run(entry, data, options);
+    if (++parts_done_ == options_.accumulate) {
+      session_.run("apply", rate);
+      parts_done_ = 0;
+      ++steps_;
+    }
+    return {std::move(result), steps_};
+  } catch (...) {
+    // What the run has left in storage is not known. The next batch begins a new update.
+    parts_done_ = 0;
+    stale_ = true;
+    throw;
+  }
+}
+
+void TrainerCore::save(const std::filesystem::path& path) const {
+  if (!prepared_ && !loaded_)
+    throw UsageError("save: there is nothing to save yet; a step, prepare(batch) or load makes the parameters");
+  session_.save(path);
+}
+
+void TrainerCore::declare_like(const std::filesystem::path& path) {
+  const auto names = checkpoint_params(path);
+  session_.declare(trace([&] {
+    const SiteScope scope(site_);
+    std::vector<ParamGrad> grads;
+    for (const Parameter& parameter : parameters_) {
+      if (std::find(names.begin(), names.end(), parameter.path) == names.end()) continue;
+      const Tensor own = Operand(parameter).tensor();
+      if (parameter.trainable) grads.push_back({own, zeros_like(own)});
+    }
+    if (!grads.empty()) append_optimizer(grads, options_.optimizer);
+  }));
+}
+
+LoadReport TrainerCore::load(const std::filesystem::path& path) {
+  if (!prepared_) declare_like(path);
+  LoadReport report = session_.load(path, {.across_optimizers = true, .keep_unknown = !prepared_});
+  loaded_ = !prepared_;
+  const std::string counter = step_state_of(options_.optimizer.name);
+  const auto states = session_.state_names();
+  const bool counts = std::find(states.begin(), states.end(), counter) != states.end();
+  steps_ = counts ? static_cast<std::int64_t>(session_.download_state(counter).item()) : 0;
   parts_done_ = 0;
+  stale_ = false;
+  return report;
 }
 
 void TrainerCore::reset(std::optional<std::uint64_t> seed) {
   session_.reset(seed);
   steps_ = 0;
   parts_done_ = 0;
+  stale_ = false;
+  loaded_ = false;
 }
 
 Result ForwardPass::operator()(const TensorMap& inputs, const RunOptions& options) {
   const std::string entry = "forward " + signature(inputs);
-  if (!session_.has_entry(entry)) session_.add_entry(entry, forward_graph(specs_of(inputs), forward_));
+  if (!session_.has_entry(entry)) session_.add_entry(entry, forward_graph(specs_of(inputs), forward_, site_));
   return session_.run(entry, inputs, options);
 }
 

@@ -1,6 +1,7 @@
 // The code of docs/training.md that is in no example: what it says must compile, and do what it says.
 #include <fstream>
 #include <gtest/gtest.h>
+#include <iostream>
 
 #include <jerboa/jerboa.h>
 
@@ -39,6 +40,13 @@ TEST(TrainingGuide, CapturesAndEvaluation) {
   auto forward = trainer.compile_forward("images");
   HostTensor logits = forward({{"images", batch.at("images")}}).get("output");
   EXPECT_EQ(logits.shape(), (Sizes{2, 10}));
+
+  auto both = trainer.compile_forward([](const Classifier& model, const Inputs& in) -> Outputs {
+    Tensor maps = relu(model.conv(in["images"]));
+    return {{"maps", maps}, {"logits", model.out(mean(maps, {2, 3}))}};
+  });
+  HostTensor maps = both({{"images", batch.at("images")}}).get("maps");
+  EXPECT_EQ(maps.shape(), (Sizes{2, 4, 5, 5}));
 }
 
 TEST(TrainingGuide, Options) {
@@ -71,11 +79,51 @@ TEST(TrainingGuide, Checkpoints) {
     trainer.save(run);
   }
   Trainer trainer(Classifier{}, classification_loss);
-  trainer.prepare(batch);  // makes the storage that load fills
-  trainer.load(run);
+  LoadReport report = trainer.load(run);
+  if (!report.complete()) std::cout << report.left.size() << " states of another optimizer were left in the file\n";
   EXPECT_EQ(trainer.steps(), 1);
+  EXPECT_TRUE(report.complete());
   auto weights = SafeTensors::open(run);
   EXPECT_TRUE(weights.contains("conv.weight"));
+}
+
+struct SmallWords {
+  nn::Embedding table{256, 32, {.dtype = DType::bf16}};
+  nn::Linear out{32, 256, {.dtype = DType::bf16}};
+  JERBOA_FIELDS(table, out)
+  Tensor operator()(Tensor ids) const { return out(cast(table(ids), DType::f32)); }
+};
+
+TEST(TrainingGuide, SixteenBits) {
+  Trainer trainer(SmallWords{}, next_token_loss);
+  HostTensor ids(DType::i32, {2, 4});
+  trainer.step({{"ids", ids}, {"targets", ids}});
+  EXPECT_EQ(trainer.session().download_param("table.weight").dtype(), DType::bf16);
+}
+
+TEST(TrainingGuide, AdversarialPairs) {
+  nn::Linear generator(4, 2), critic(2, 1);
+  for_each_parameter(generator, [](const std::string& name, Parameter& p) { p.path = "generator." + name; });
+  for_each_parameter(critic, [](const std::string& name, Parameter& p) { p.path = "critic." + name; });
+  auto side = [](std::string name) { return [name](const std::string& param) { return param.starts_with(name); }; };
+
+  Graph critic_step = trace([&] {
+    Tensor made = generator(tensor_input("noise", {8, 4}));
+    Tensor loss = mean(softplus(critic(made))) + mean(softplus(-critic(tensor_input("real", {8, 2}))));
+    append_optimizer(append_grad(loss, side("critic.")), Adam{.lr = 4e-4, .name = "critic"});
+    output("loss", loss);
+  });
+  Graph generator_step = trace([&] {
+    Tensor loss = mean(softplus(-critic(generator(tensor_input("noise", {8, 4})))));
+    append_optimizer(append_grad(loss, side("generator.")), Adam{.lr = 1e-4, .name = "generator"});
+    output("loss", loss);
+  });
+  Session session = create_session({{"critic", critic_step}, {"generator", generator_step}});
+  HostTensor noise(DType::f32, {8, 4}), real(DType::f32, {8, 2});
+  for (int i = 0; i < 3; ++i) session.run("critic", {{"noise", noise}, {"real", real}});
+  session.run("generator", {{"noise", noise}});
+  EXPECT_EQ(session.download_state("critic/step").item(), 3);
+  EXPECT_EQ(session.download_state("generator/step").item(), 1);
 }
 
 TEST(TrainingGuide, TheLevelBelow) {

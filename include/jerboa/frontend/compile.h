@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,32 +26,59 @@ InputSpecs specs_of(const TensorMap& batch);
 class Inputs {
  public:
   /// Makes a tensor_input for each.
-  explicit Inputs(const InputSpecs& specs);
+  explicit Inputs(const InputSpecs& specs, const CallSite& site = {});
   /// Throws UsageError that lists the names.
   Tensor operator[](const std::string& name) const;
   bool has(const std::string& name) const;
+  /// Those that nobody has asked for.
+  std::vector<std::string> unused() const;
+  /// The user's line that the graph is traced for.
+  const CallSite& site() const { return site_; }
 
  private:
-  std::vector<std::pair<std::string, Tensor>> tensors_;
+  struct Input {
+    std::string name;
+    Tensor tensor;
+    mutable bool used = false;
+  };
+  std::vector<Input> inputs_;
+  CallSite site_;
 };
 
-/// Computes a tensor, or the loss, from the inputs.
-using Forward = std::function<Tensor(const Inputs&)>;
+/// What a forward pass gives: one tensor, which is the output "output", or several by name:
+///
+///   return {{"features", features}, {"logits", logits}};
+class Outputs {
+ public:
+  Outputs(Tensor output) : list_{{"output", output}} {}                                        // NOLINT
+  Outputs(std::initializer_list<std::pair<std::string, Tensor>> outputs) : list_(outputs) {}   // NOLINT
+  Outputs(std::vector<std::pair<std::string, Tensor>> outputs) : list_(std::move(outputs)) {}  // NOLINT
+  const std::vector<std::pair<std::string, Tensor>>& list() const { return list_; }
+
+ private:
+  std::vector<std::pair<std::string, Tensor>> list_;
+};
+
+/// Computes the loss from the inputs.
+using Loss = std::function<Tensor(const Inputs&)>;
+/// Computes a tensor, or several, from the inputs.
+using Forward = std::function<Outputs(const Inputs&)>;
 
 struct CompileOptions {
   std::optional<Device> device = {};  ///< by default Device::best()
   std::uint64_t seed = 0;
 };
 
-/// Graphs of a training step. Gradients are kept in storage under "grad/NAME".
+/// Graphs of a training step. Gradients are kept in storage under "grad/NAME", in f32. Throws UsageError that names the
+/// inputs that the loss does not use. `site` is the user's line, for errors.
 /// "loss" is the output; the optimizer's learning rate is the output "lr".
-Graph training_graph(const InputSpecs& inputs, const Forward& loss, const Optimizer& optimizer);
+Graph training_graph(const InputSpecs& inputs, const Loss& loss, const Optimizer& optimizer, const CallSite& site = {});
 /// For gradient accumulation: adds the gradients of loss / parts to those in storage, without an update.
-Graph accumulation_graph(const InputSpecs& inputs, const Forward& loss, int parts);
+Graph accumulation_graph(const InputSpecs& inputs, const Loss& loss, int parts, const CallSite& site = {});
 /// Updates the parameters from the gradients in storage, and sets those to zero. `like` is an accumulation graph.
-Graph apply_graph(const Graph& like, const Optimizer& optimizer);
-/// A forward pass with the output "output", in evaluation mode.
-Graph forward_graph(const InputSpecs& inputs, const Forward& forward);
+Graph apply_graph(const Graph& like, const Optimizer& optimizer, const CallSite& site = {});
+/// A forward pass in evaluation mode.
+Graph forward_graph(const InputSpecs& inputs, const Forward& forward, const CallSite& site = {});
 
 /// A graph compiled for a device, with its storage.
 class Module {
@@ -76,26 +104,30 @@ Module compile(const Graph& graph, const CompileOptions& options = {});
 Module compile(const Graph& graph, const Session& shared);
 
 /// A training step of a model: loss(model, inputs) must be a scalar.
-template <class Model, class Loss>
-Module compile_module(Model model, Loss loss, const InputSpecs& inputs, const Optimizer& optimizer = Adam{},
-                      const CompileOptions& options = {}) {
+template <class Model, class LossFunction>
+Module compile_module(Model model, LossFunction loss, const InputSpecs& inputs, const Optimizer& optimizer = Adam{},
+                      const CompileOptions& options = {}, const char* file = __builtin_FILE(),
+                      int line = __builtin_LINE()) {
   assign_paths(model);
-  return compile(training_graph(
-                     inputs, [&](const Inputs& in) { return loss(std::as_const(model), in); }, optimizer),
-                 options);
+  const Loss own = [&](const Inputs& in) { return loss(std::as_const(model), in); };
+  return compile(training_graph(inputs, own, optimizer, {file, line}), options);
 }
 
-/// A forward pass of a model on its own storage.
+/// A forward pass of a model on its own storage. The function gives a tensor or several Outputs.
 template <class Model, class Function>
-Module compile_forward(Model model, Function function, const InputSpecs& inputs, const CompileOptions& options = {}) {
+Module compile_forward(Model model, Function function, const InputSpecs& inputs, const CompileOptions& options = {},
+                       const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   assign_paths(model);
-  return compile(forward_graph(inputs, [&](const Inputs& in) { return function(std::as_const(model), in); }), options);
+  const Forward own = [&](const Inputs& in) { return function(std::as_const(model), in); };
+  return compile(forward_graph(inputs, own, {file, line}), options);
 }
 /// A sibling of a module or session that shares its parameters.
 template <class Model, class Function>
-Module compile_forward(Model model, Function function, const InputSpecs& inputs, const Session& shared) {
+Module compile_forward(Model model, Function function, const InputSpecs& inputs, const Session& shared,
+                       const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   assign_paths(model);
-  return compile(forward_graph(inputs, [&](const Inputs& in) { return function(std::as_const(model), in); }), shared);
+  const Forward own = [&](const Inputs& in) { return function(std::as_const(model), in); };
+  return compile(forward_graph(inputs, own, {file, line}), shared);
 }
 
 /// A session with one entry per graph.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -54,10 +55,19 @@ void for_each_parameter(Model& model, Visit&& visit, const std::string& path = "
   }
 }
 
+namespace detail {
+[[noreturn]] void throw_listed_twice(const std::string& path, const Parameter& parameter);
+}  // namespace detail
+
 /// Gives every parameter its path, which is its name from then on. A Trainer does this for its own copy of a model.
+/// Throws UsageError where JERBOA_FIELDS lists a field twice.
 template <class Model>
 void assign_paths(Model& model) {
-  for_each_parameter(model, [](const std::string& path, Parameter& parameter) { parameter.path = path; });
+  std::set<std::string> paths;
+  for_each_parameter(model, [&](const std::string& path, Parameter& parameter) {
+    if (!paths.insert(path).second) detail::throw_listed_twice(path, parameter);
+    parameter.path = path;
+  });
 }
 
 /// How many numbers a model holds.

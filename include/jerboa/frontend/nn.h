@@ -10,10 +10,14 @@ namespace jerboa::nn {
 
 // Modules: plain structs that describe parameters and apply ops to them. A model is a struct of modules whose
 // JERBOA_FIELDS lists them. Weights are [out, in], as in Hugging Face files.
+//
+// `dtype` is the type that parameters are kept in: f32, f16 or bf16. A module computes in the type of its input, which
+// its parameters are cast to; only an embedding, whose input is ids, gives rows in the type of its table.
 
 struct LinearOptions {
   bool bias = true;
   std::optional<Init> init = {};  ///< of the weight; by default uniform within 1 / sqrt(in)
+  DType dtype = DType::f32;
 };
 struct Linear {
   Parameter weight;
@@ -24,10 +28,16 @@ struct Linear {
   JERBOA_FIELDS(weight, bias)
 };
 
+struct EmbeddingOptions {
+  Init init = Init::normal(0.02);
+  DType dtype = DType::f32;
+};
 struct Embedding {
   Parameter weight;
 
   Embedding(int count, int width, Init init = Init::normal(0.02), const char* file = __builtin_FILE(),
+            int line = __builtin_LINE());
+  Embedding(int count, int width, EmbeddingOptions options, const char* file = __builtin_FILE(),
             int line = __builtin_LINE());
   Tensor operator()(Operand ids) const;
   /// x times the table transposed: an output layer with the embedding's weights.
@@ -35,11 +45,16 @@ struct Embedding {
   JERBOA_FIELDS(weight)
 };
 
+struct NormOptions {
+  std::optional<double> eps = {};  ///< by default 1e-5 of LayerNorm, 1e-6 of RMSNorm
+  DType dtype = DType::f32;
+};
 struct LayerNorm {
   Parameter weight, bias;
   double eps;
 
   explicit LayerNorm(int width, double eps = 1e-5, const char* file = __builtin_FILE(), int line = __builtin_LINE());
+  LayerNorm(int width, NormOptions options, const char* file = __builtin_FILE(), int line = __builtin_LINE());
   Tensor operator()(Operand x) const;
   JERBOA_FIELDS(weight, bias)
 };
@@ -49,6 +64,7 @@ struct RMSNorm {
   double eps;
 
   explicit RMSNorm(int width, double eps = 1e-6, const char* file = __builtin_FILE(), int line = __builtin_LINE());
+  RMSNorm(int width, NormOptions options, const char* file = __builtin_FILE(), int line = __builtin_LINE());
   Tensor operator()(Operand x) const;
   JERBOA_FIELDS(weight)
 };
@@ -64,6 +80,7 @@ struct Dropout {
 struct ConvOptions {
   int stride = 1, padding = 0, dilation = 1, groups = 1;
   bool bias = true;
+  DType dtype = DType::f32;
 };
 struct Conv1d {
   Parameter weight;

@@ -4,6 +4,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <jerboa/frontend/compile.h>
 #include <jerboa/ops/ops.h>
@@ -27,34 +28,49 @@ struct StepResult : Result {
 /// The part of a Trainer that does not depend on the model's type.
 class TrainerCore {
  public:
-  TrainerCore(Forward loss, TrainerOptions options);
+  /// `site` is the user's line that made the trainer, for errors.
+  TrainerCore(Loss loss, std::vector<Parameter> parameters, TrainerOptions options, const CallSite& site);
+  TrainerCore(const TrainerCore&) = delete;
+  TrainerCore& operator=(const TrainerCore&) = delete;
+  TrainerCore(TrainerCore&&) = default;
+  TrainerCore& operator=(TrainerCore&&) = default;
 
   StepResult step(const Batch& batch, const RunOptions& options = {});
   std::int64_t steps() const { return steps_; }
   Session& session() { return session_; }
-  void save(const std::filesystem::path& path) const { session_.save(path); }
-  void load(const std::filesystem::path& path);
+  void save(const std::filesystem::path& path) const;
+  LoadReport load(const std::filesystem::path& path);
   void reset(std::optional<std::uint64_t> seed);
-  /// Declares storage for batches like this one without a step, so that parameters can be loaded or looked at.
+  /// Makes storage for batches like this one without a step, so that parameters can be looked at.
   void prepare(const Batch& batch);
 
  private:
   /// Takes a rate from the host, which belongs to the optimizer and not to the model's inputs, out of the batch.
   Batch take_rate(Batch& data) const;
   std::string entry_for(const Batch& batch);
+  void add_entry(const std::string& entry, const Graph& graph);
+  /// Storage for those of the model's parameters that a checkpoint holds, and for their optimizer.
+  void declare_like(const std::filesystem::path& path);
+  StepResult accumulate(const std::string& entry, const Batch& data, const Batch& rate, const RunOptions& options);
 
-  Forward loss_;
+  Loss loss_;
+  std::vector<Parameter> parameters_;
   TrainerOptions options_;
+  CallSite site_;
   Session session_;
   std::int64_t steps_ = 0;
   int parts_done_ = 0;
+  bool stale_ = false;     // gradients of an update that failed are in storage
+  bool prepared_ = false;  // there is an entry
+  bool loaded_ = false;    // parameters came from a file before there was an entry
 };
 
 /// A forward pass that shares a trainer's parameters. It is compiled for the first shapes it meets, and again for
 /// others.
 class ForwardPass {
  public:
-  ForwardPass(Forward forward, Session session) : forward_(std::move(forward)), session_(std::move(session)) {}
+  ForwardPass(Forward forward, Session session, const CallSite& site = {})
+      : forward_(std::move(forward)), session_(std::move(session)), site_(site) {}
 
   Result operator()(const TensorMap& inputs, const RunOptions& options = {});
   Session& session() { return session_; }
@@ -62,6 +78,7 @@ class ForwardPass {
  private:
   Forward forward_;
   Session session_;
+  CallSite site_;
 };
 
 /// Trains a model: takes a copy of it, gives its parameters their names, and compiles the step for the shapes of the
@@ -70,53 +87,74 @@ class ForwardPass {
 ///   Trainer gpt(Gpt{.layers = 6}, next_token_loss, {.optimizer = AdamW{.lr = 3e-4}});
 ///   auto r = gpt.step(batch);
 ///   std::cout << r.step << ' ' << r.loss() << '\n';
+///
+/// A trainer can be moved, not copied: a copy would train the same parameters.
 template <class Model>
 class Trainer {
  public:
-  /// `loss(model, inputs)` gives a scalar; `inputs["name"]` are the tensors of the batch.
-  template <class Loss>
-  Trainer(Model model, Loss loss, TrainerOptions options = {})
-      : model_(std::make_shared<Model>(std::move(model))),
-        core_((assign_paths(*model_),
-               [shared = model_, loss](const Inputs& in) { return loss(std::as_const(*shared), in); }),
-              std::move(options)) {}
+  /// `loss(model, inputs)` gives a scalar; `inputs["name"]` are the tensors of the batch, each of which it must use.
+  template <class LossFunction>
+  Trainer(Model model, LossFunction loss, TrainerOptions options = {}, const char* file = __builtin_FILE(),
+          int line = __builtin_LINE())
+      : model_(named(std::move(model))),
+        core_([shared = model_, loss](const Inputs& in) { return loss(std::as_const(*shared), in); },
+              parameters_of(*model_), std::move(options), CallSite{file, line}) {}
 
   /// Returns at once; loss() of the result waits for it.
   StepResult step(const Batch& batch, const RunOptions& options = {}) { return core_.step(batch, options); }
   std::int64_t steps() const { return core_.steps(); }
   void prepare(const Batch& batch) { core_.prepare(batch); }
-  /// For a later load: between updates, because gradients that wait for more batches are not saved.
+  /// For a later load: between updates, because gradients that wait for more batches are not saved. Throws UsageError
+  /// before there are parameters: a step, prepare() or load() makes them.
   void save(const std::filesystem::path& path) const { core_.save(path); }
-  /// Needs the storage, so a step or prepare() comes first.
-  void load(const std::filesystem::path& path) { core_.load(path); }
+  /// Continues where a trainer was saved. From a trainer with another optimizer it takes the parameters, and the
+  /// optimizer starts anew; the report says what it left. Throws FileError where the parameters do not fit.
+  LoadReport load(const std::filesystem::path& path) { return core_.load(path); }
   void reset(std::optional<std::uint64_t> seed = {}) { core_.reset(seed); }
   Session& session() { return core_.session(); }
   const Model& model() const { return *model_; }
 
-  /// function(model, inputs) in evaluation mode over the parameters that are being trained.
+  /// function(model, inputs) in evaluation mode over the parameters that are being trained. It gives a tensor, the
+  /// output "output", or several Outputs by name.
   template <class Function>
-  requires std::is_invocable_r_v<Tensor, Function, const Model&, const Inputs&> ForwardPass
-  compile_forward(Function function) {
-    return {[shared = model_, function](const Inputs& in) { return function(std::as_const(*shared), in); },
-            core_.session().sibling()};
+  requires std::is_invocable_r_v<Outputs, Function, const Model&, const Inputs&> ForwardPass
+  compile_forward(Function function, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {[shared = model_, function](const Inputs& in) -> Outputs { return function(std::as_const(*shared), in); },
+            core_.session().sibling(), CallSite{file, line}};
   }
   /// The model itself as the function, on one input.
-  ForwardPass compile_forward(const std::string& input = "ids") {
-    return compile_forward([input](const Model& model, const Inputs& in) { return model(in[input]); });
+  ForwardPass compile_forward(const std::string& input = "ids", const char* file = __builtin_FILE(),
+                              int line = __builtin_LINE()) {
+    return compile_forward([input](const Model& model, const Inputs& in) { return model(in[input]); }, file, line);
   }
 
  private:
+  static std::shared_ptr<Model> named(Model model) {
+    auto own = std::make_shared<Model>(std::move(model));
+    assign_paths(*own);
+    return own;
+  }
+  static std::vector<Parameter> parameters_of(const Model& model) {
+    std::vector<Parameter> list;
+    for_each_parameter(model, [&](const std::string&, const Parameter& parameter) { list.push_back(parameter); });
+    return list;
+  }
+
   std::shared_ptr<Model> model_;
   TrainerCore core_;
 };
 
 /// Mean cross-entropy of model(ids) against targets: for batches with "ids" and "targets".
 inline constexpr auto next_token_loss = [](const auto& model, const Inputs& in) {
-  return mean(cross_entropy(model(in["ids"]), in["targets"]));
+  const Tensor logits = model(in["ids"]);  // outside of the scope: its lines are the user's
+  const SiteScope scope(in.site());
+  return mean(cross_entropy(logits, in["targets"]));
 };
 /// Mean cross-entropy of model(images) against labels: for batches with "images" and "labels".
 inline constexpr auto classification_loss = [](const auto& model, const Inputs& in) {
-  return mean(cross_entropy(model(in["images"]), in["labels"]));
+  const Tensor logits = model(in["images"]);
+  const SiteScope scope(in.site());
+  return mean(cross_entropy(logits, in["labels"]));
 };
 
 }  // namespace jerboa

@@ -1,0 +1,168 @@
+#include <cmath>
+#include <gtest/gtest.h>
+
+#include <jerboa/frontend/compile.h>
+#include <jerboa/ops/ops.h>
+#include <jerboa/runtime/export.h>
+#include <jerboa/transform/optimizer.h>
+
+#include "support/expect_error.h"
+#include "support/temp_folder.h"
+
+// Optimizers side by side over one session, as the two of an adversarial pair are: each counts its own steps.
+namespace jerboa {
+namespace {
+
+using test::expect_error;
+
+// Adam in f64 with a schedule, as its paper has it.
+struct ExactAdam {
+  Schedule lr;
+  double beta1 = 0.9, beta2 = 0.999;
+  double value = 0, m = 0, v = 0;
+  int step = 0;
+
+  void update(double gradient) {
+    ++step;
+    m = beta1 * m + (1 - beta1) * gradient;
+    v = beta2 * v + (1 - beta2) * gradient * gradient;
+    const double corrected_m = m / (1 - std::pow(beta1, step)), corrected_v = v / (1 - std::pow(beta2, step));
+    value -= lr.at(step) * corrected_m / (std::sqrt(corrected_v) + 1e-8);
+  }
+};
+
+const Schedule generator_rate = warmup_linear(0.05, 4, 12), critic_rate = warmup_cosine(0.08, 7, 30);
+const Adam generator{.lr = generator_rate, .name = "generator"}, critic{.lr = critic_rate, .beta1 = 0.5};
+
+// The generator wants to match what the critic says of x; the critic wants to be far from it, but small.
+Tensor generator_param() { return param_input("generator.w", {}, {.init = Init::constant(0.7)}); }
+Tensor critic_param() { return param_input("critic.w", {}, {.init = Init::constant(-0.4)}); }
+Tensor generator_loss(const Tensor& g, const Tensor& c, const Tensor& x) { return square(g - c * x); }
+Tensor critic_loss(const Tensor& g, const Tensor& c, const Tensor& x) { return square(c) - 0.5 * square(g - c * x); }
+double generator_gradient(double g, double c, double x) { return 2 * (g - c * x); }
+double critic_gradient(double g, double c, double x) { return 2 * c + (g - c * x) * x; }
+
+auto belongs_to(const std::string& module) {
+  return [module](const std::string& name) { return name.starts_with(module + "."); };
+}
+
+Graph step_graph(bool with_generator, bool with_critic, const Optimizer& of_generator, const Optimizer& of_critic) {
+  return trace([&] {
+    const Tensor x = tensor_input("x", {});
+    const Tensor g = generator_param(), c = critic_param();
+    if (with_generator) {
+      const Tensor loss = generator_loss(g, c, x);
+      output("generator_lr", append_optimizer(append_grad(loss, belongs_to("generator")), of_generator));
+    }
+    if (with_critic) {
+      const Tensor loss = critic_loss(g, c, x);
+      output("critic_lr", append_optimizer(append_grad(loss, belongs_to("critic")), of_critic));
+    }
+  });
+}
+
+double input(int i) { return 1 + 0.5 * std::sin(i); }
+TensorMap batch(int i) { return {{"x", HostTensor(static_cast<float>(input(i)))}}; }
+
+std::vector<Device> engines() { return {Device::reference(), Device::cpu(1)}; }
+
+TEST(SeveralOptimizers, CountTheirOwnStepsInEntriesOfOneSession) {
+  for (const Device& device : engines()) {
+    Session session = create_session({{"generator", step_graph(true, false, generator, critic)},
+                                      {"critic", step_graph(false, true, generator, critic)}},
+                                     {.device = device});
+    ExactAdam g{.lr = generator_rate, .value = 0.7}, c{.lr = critic_rate, .beta1 = 0.5, .value = -0.4};
+    for (int i = 0; i < 24; ++i) {
+      const bool generates = i % 3 == 2;  // the critic makes two steps for each of the generator's
+      const Result result = session.run(generates ? "generator" : "critic", batch(i));
+      if (generates)
+        g.update(generator_gradient(g.value, c.value, input(i)));
+      else
+        c.update(critic_gradient(g.value, c.value, input(i)));
+      const ExactAdam& own = generates ? g : c;
+      ASSERT_NEAR(result.get(generates ? "generator_lr" : "critic_lr").item(), own.lr.at(own.step), 1e-7);
+      ASSERT_NEAR(session.download_param("generator.w").item(), g.value, 2e-5) << i << ' ' << device.name();
+      ASSERT_NEAR(session.download_param("critic.w").item(), c.value, 2e-5) << i << ' ' << device.name();
+    }
+    EXPECT_EQ(session.download_state("generator/step").item(), 8);
+    EXPECT_EQ(session.download_state("step").item(), 16);
+    EXPECT_EQ(session.state_names(),
+              (std::vector<std::string>{"adam_m/critic.w", "adam_v/critic.w", "generator/adam_m/generator.w",
+                                        "generator/adam_v/generator.w", "generator/step", "step"}));
+  }
+}
+
+TEST(SeveralOptimizers, WorkInOneGraph) {
+  for (const Device& device : engines()) {
+    Session session = create_session({{"step", step_graph(true, true, generator, critic)}}, {.device = device});
+    ExactAdam g{.lr = generator_rate, .value = 0.7}, c{.lr = critic_rate, .beta1 = 0.5, .value = -0.4};
+    for (int i = 0; i < 20; ++i) {
+      session.step(batch(i));
+      // Both from the parameters before the step.
+      const double of_g = generator_gradient(g.value, c.value, input(i));
+      c.update(critic_gradient(g.value, c.value, input(i)));
+      g.update(of_g);
+      ASSERT_NEAR(session.download_param("generator.w").item(), g.value, 2e-5) << i << ' ' << device.name();
+      ASSERT_NEAR(session.download_param("critic.w").item(), c.value, 2e-5) << i << ' ' << device.name();
+    }
+    EXPECT_EQ(session.download_state("generator/step").item(), 20);
+    EXPECT_EQ(session.download_state("step").item(), 20);
+  }
+}
+
+TEST(SeveralOptimizers, MayTakeOneRateFromTheHost) {
+  const Sgd of_g{.lr = HostRate{}, .name = "generator"}, of_c{.lr = HostRate{}};
+  Session session = create_session({{"step", step_graph(true, true, of_g, of_c)}}, {.device = Device::reference()});
+  TensorMap inputs = batch(0);
+  inputs["lr"] = HostTensor(0.25f);
+  session.step(inputs);
+  EXPECT_NEAR(session.download_param("generator.w").item(), 0.7 - 0.25 * generator_gradient(0.7, -0.4, 1), 1e-6);
+  EXPECT_NEAR(session.download_param("critic.w").item(), -0.4 - 0.25 * critic_gradient(0.7, -0.4, 1), 1e-6);
+}
+
+TEST(SeveralOptimizers, SaveAndLoadEachItsOwn) {
+  const test::TempFolder folder;
+  const auto make = [] {
+    return create_session({{"generator", step_graph(true, false, generator, critic)},
+                           {"critic", step_graph(false, true, generator, critic)}},
+                          {.device = Device::reference()});
+  };
+  Session whole = make(), resumed = make();
+  for (int i = 0; i < 5; ++i) whole.run(i % 2 == 0 ? "generator" : "critic", batch(i));
+  whole.save(folder / "run");
+  resumed.load(folder / "run");
+  for (int i = 5; i < 9; ++i)
+    for (Session* session : {&whole, &resumed}) session->run(i % 2 == 0 ? "generator" : "critic", batch(i));
+  EXPECT_EQ(resumed.download_params(), whole.download_params());
+  EXPECT_EQ(resumed.download_state("generator/step").item(), 5);
+  EXPECT_EQ(resumed.download_state("step").item(), 4);
+}
+
+TEST(SeveralOptimizers, OfOneNameAreRefused) {
+  const Adam plain, also_plain{.lr = 0.1};
+  expect_error<UsageError>([&] { step_graph(true, true, plain, also_plain); },
+                           "append_optimizer: the graph already has an optimizer without a name; give each a name");
+  const Adam twice{.name = "both"};
+  expect_error<UsageError>([&] { step_graph(true, true, twice, twice); }, "already has an optimizer named both");
+
+  const std::string shared_counter = "both count their steps in the state step; give each a name of its own";
+  const Graph of_generator = step_graph(true, false, plain, plain), of_critic = step_graph(false, true, plain, plain);
+  Session session = create_session({{"generator", of_generator}}, {.device = Device::reference()});
+  expect_error<UsageError>([&] { session.add_entry("critic", of_critic); }, shared_counter);
+  EXPECT_FALSE(session.has_entry("critic"));
+  Session sibling = session.sibling();
+  expect_error<UsageError>([&] { sibling.add_entry("critic", of_critic); }, shared_counter);
+  // The same parameters by another rule are another optimizer.
+  expect_error<UsageError>([&] { session.add_entry("sgd", step_graph(true, false, Sgd{.momentum = 0.9}, plain)); },
+                           shared_counter);
+  expect_error<UsageError>(
+      [&] {
+        compile_program({{"generator", of_generator}, {"critic", of_critic}}, Target::cpu());
+      },
+      shared_counter);
+  session.add_entry("again", of_generator);  // the very same one is fine
+  session.add_entry("critic", step_graph(false, true, plain, Adam{.name = "critic"}));
+}
+
+}  // namespace
+}  // namespace jerboa
