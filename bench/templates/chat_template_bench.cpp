@@ -6,25 +6,24 @@
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 const std::string packages = JERBOA_SOURCE_DIR "/tests/text/templates/node_modules/";
 
-Json conversation(int turns) {
-  Json out = {{{"role", "system"}, {"content", "You are a helpful geographer."}}};
+std::vector<jerboa::ChatMessage> conversation(int turns) {
+  std::vector<jerboa::ChatMessage> out = {{"system", "You are a helpful geographer."}};
   for (int i = 0; i < turns; ++i) {
-    out.push_back({{"role", "user"}, {"content", "Which river is number " + std::to_string(i) + "?"}});
-    out.push_back({{"role", "assistant"}, {"content", "<think>\nLet me see.\n</think>\n\nThe Rhine, which is long."}});
+    out.push_back({"user", "Which river is number " + std::to_string(i) + "?"});
+    out.push_back({"assistant", "<think>\nLet me see.\n</think>\n\nThe Rhine, which is long."});
   }
-  out.push_back({{"role", "user"}, {"content", "Thanks."}});
+  out.push_back({"user", "Thanks."});
   return out;
 }
 
 void render(benchmark::State& state, const std::string& folder) {
   const auto chat = jerboa::ChatTemplate::load(packages + folder);
-  const Json messages = conversation(static_cast<int>(state.range(0)));
+  const auto messages = conversation(static_cast<int>(state.range(0)));
   const jerboa::ChatTemplateOptions options{
-      .tools = Json::parse(R"([{"type": "function", "function": {"name": "get_weather", "description": "The weather",
+      .tools = jerboa::JsonValue::parse(
+          R"([{"type": "function", "function": {"name": "get_weather", "description": "The weather",
                 "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}])")};
   for (auto _ : state) benchmark::DoNotOptimize(chat.render(messages, options));
 }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <jerboa/base/error.h>
@@ -24,8 +23,8 @@ struct ChatCommand {
     LanguageModel model = flags.open(folder);
     if (!model.has_chat_template())
       throw UsageError(folder + " has no chat template, so it is not made for messages; use jerboa generate");
-    auto conversation = nlohmann::ordered_json::array();
-    if (!system.empty()) conversation.push_back({{"role", "system"}, {"content", system}});
+    std::vector<ChatMessage> conversation;
+    if (!system.empty()) conversation.push_back({"system", system});
     for (const std::string& message : messages) answer(model, conversation, message);
     if (!messages.empty()) return;
     const bool person = isatty(STDIN_FILENO) != 0;
@@ -40,11 +39,11 @@ struct ChatCommand {
     return std::getline(std::cin, line) && !line.empty();
   }
 
-  void answer(LanguageModel& model, nlohmann::ordered_json& conversation, const std::string& message) const {
-    conversation.push_back({{"role", "user"}, {"content", message}});
+  void answer(LanguageModel& model, std::vector<ChatMessage>& conversation, const std::string& message) const {
+    conversation.push_back({"user", message});
     const Generation result = model.answer(conversation, flags.generation(model), write_text);
     write_text("\n");
-    conversation.push_back({{"role", "assistant"}, {"content", result.text}});
+    conversation.push_back({"assistant", result.text});
     if (flags.stats) print_stats(model, result);
   }
 };

@@ -12,14 +12,12 @@
 namespace jerboa::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct RenderArguments {
   std::string folder, name, messages = "-", tools, documents, variables;
   bool no_generation_prompt = false;
 };
 
-Json read_json(const std::string& path) {
+JsonValue read_json(const std::string& path) {
   std::ifstream file;
   if (path != "-") {
     file.open(path, std::ios::binary);
@@ -27,11 +25,7 @@ Json read_json(const std::string& path) {
   }
   std::istream& in = path == "-" ? std::cin : file;
   const std::string text{std::istreambuf_iterator<char>(in), {}};
-  try {
-    return Json::parse(text);
-  } catch (const Json::exception& error) {
-    throw FileError((path == "-" ? "standard input" : path) + ": " + error.what());
-  }
+  return JsonValue::parse(text, path == "-" ? "standard input" : path);
 }
 
 void render(const RenderArguments& args) {

@@ -3,11 +3,11 @@
 #include <cmath>
 #include <fmt/core.h>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include <jerboa/generate/constraint.h>
 
+#include "base/json_value.h"
 #include "generate/grammar.h"
 #include "generate/json_number.h"
 #include "generate/regex.h"
@@ -620,20 +620,20 @@ class Compiler {
 
 }  // namespace
 
-std::shared_ptr<const Grammar> compile_json_schema(const Json& schema, const JsonSchemaOptions& options) {
+std::shared_ptr<const Grammar> compile_json_schema(const JsonValue& schema, const JsonSchemaOptions& options) {
   try {
-    return Compiler(schema, options).run();
-  } catch (const Json::exception& error) {  // a keyword's value of a type that no schema has there
+    return Compiler(json_value(schema), options).run();
+  } catch (const nlohmann::ordered_json::exception& error) {  // a keyword's value of a type that no schema has there
     throw ConstraintError(fmt::format("the schema is malformed: {}", error.what()));
   }
 }
 
 std::shared_ptr<const Grammar> compile_json_schema_text(std::string_view schema, const JsonSchemaOptions& options) {
-  Json parsed;
+  JsonValue parsed;
   try {
-    parsed = Json::parse(schema);
-  } catch (const Json::exception& error) {
-    throw ConstraintError(fmt::format("the schema is no JSON: {}", error.what()));
+    parsed = JsonValue::parse(schema, "the schema");
+  } catch (const UsageError& error) {
+    throw ConstraintError(error.what());
   }
   return compile_json_schema(parsed, options);
 }

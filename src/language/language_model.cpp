@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include <jerboa/base/error.h>
@@ -240,11 +239,16 @@ Generation LanguageModel::generate(std::string_view prompt, const GenerateOption
 }
 
 Generation LanguageModel::chat(std::string_view message, const GenerateOptions& options, const OnText& on_text) {
-  return answer(nlohmann::ordered_json::array({{{"role", "user"}, {"content", message}}}), options, on_text);
+  return answer(std::vector<ChatMessage>{{"user", std::string(message)}}, options, on_text);
 }
 
-Generation LanguageModel::answer(const nlohmann::ordered_json& messages, const GenerateOptions& options,
+Generation LanguageModel::answer(const std::vector<ChatMessage>& messages, const GenerateOptions& options,
                                  const OnText& on_text, const ChatTemplateOptions& rendering) {
+  return answer(to_json(messages), options, on_text, rendering);
+}
+
+Generation LanguageModel::answer(const JsonValue& messages, const GenerateOptions& options, const OnText& on_text,
+                                 const ChatTemplateOptions& rendering) {
   if (!template_)
     throw UsageError(
         "the model's folder has no chat template, so it is not made for messages; continue a text with generate, or "

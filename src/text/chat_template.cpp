@@ -5,6 +5,7 @@
 
 #include <jerboa/text/chat_template.h>
 
+#include "base/json_value.h"
 #include "text/jinja_interpreter.h"
 #include "text/jinja_parser.h"
 
@@ -95,21 +96,35 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
   ChatTemplate out(chosen->second);
   if (const auto tools = found.find("tool_use"); name.empty() && tools != found.end())
     out.tool_program_ = std::make_shared<const jinja::Program>(jinja::parse(tools->second));
-  if (config.is_object()) out.tokens_ = special_tokens(config);
+  if (config.is_object()) out.tokens_ = make_json(special_tokens(config));
   return out;
 }
 
-std::string ChatTemplate::render(const Json& messages, const ChatTemplateOptions& options) const {
+JsonValue to_json(const std::vector<ChatMessage>& messages) {
+  auto list = Json::array();
+  for (const ChatMessage& message : messages) list.push_back({{"role", message.role}, {"content", message.content}});
+  return make_json(std::move(list));
+}
+
+std::string ChatTemplate::render(const std::vector<ChatMessage>& messages, const ChatTemplateOptions& options) const {
+  return render(to_json(messages), options);
+}
+
+std::string ChatTemplate::render(const JsonValue& messages, const ChatTemplateOptions& options) const {
   return render_with_spans(messages, options).text;
 }
 
-RenderedChat ChatTemplate::render_with_spans(const Json& messages, const ChatTemplateOptions& options) const {
-  if (!messages.is_array()) throw UsageError("chat template: the messages must be a list of objects");
-  if (!options.variables.is_null() && !options.variables.is_object())
+RenderedChat ChatTemplate::render_with_spans(const JsonValue& messages, const ChatTemplateOptions& options) const {
+  const Json& list = json_value(messages);
+  const Json& variables = json_value(options.variables);
+  if (!list.is_array()) throw UsageError("chat template: the messages must be a list of objects");
+  if (!variables.is_null() && !variables.is_object())
     throw UsageError("chat template: the variables must be an object");
   const bool has_tools = !options.tools.is_null();
   const jinja::Program& program = has_tools && tool_program_ ? *tool_program_ : *program_;
-  jinja::Interpreter interpreter(program, options.limits, options.now.value_or(std::chrono::system_clock::now()));
+  const auto now = options.now ? jinja::Interpreter::TimePoint(std::chrono::seconds(*options.now))
+                               : std::chrono::system_clock::now();
+  jinja::Interpreter interpreter(program, options.limits, now);
   const auto define = [&](const std::string& name, const Json& value) {
     interpreter.define(name, [&] {
       try {
@@ -119,12 +134,12 @@ RenderedChat ChatTemplate::render_with_spans(const Json& messages, const ChatTem
       }
     });
   };
-  for (const auto& [name, value] : tokens_.items()) define(name, value);
-  define("messages", messages);
+  for (const auto& [name, value] : json_value(tokens_).items()) define(name, value);
+  define("messages", list);
   define("add_generation_prompt", options.add_generation_prompt);
-  define("tools", options.tools);
-  define("documents", options.documents);
-  for (const auto& [name, value] : options.variables.items()) define(name, value);
+  define("tools", json_value(options.tools));
+  define("documents", json_value(options.documents));
+  for (const auto& [name, value] : variables.items()) define(name, value);
   RenderedChat out;
   out.text = interpreter.run();
   out.generated = interpreter.generated();

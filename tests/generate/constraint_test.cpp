@@ -5,6 +5,7 @@
 
 #include <jerboa/generate/sampler.h>
 
+#include "base/json_value.h"
 #include "generate/json_validator.h"
 #include "generate/vocabularies.h"
 
@@ -84,7 +85,7 @@ TEST(JsonSchema, RandomLogitsAlwaysEndInValidJson) {
     const Json schema = Json::parse(source);
     const JsonValidator validator(schema);
     for (const auto style : {JsonWhitespace::none, JsonWhitespace::spaced, JsonWhitespace::any}) {
-      const auto grammar = compile_json_schema(schema, {.whitespace = style});
+      const auto grammar = compile_json_schema(make_json(schema), {.whitespace = style});
       for (std::uint64_t seed = 0; seed < 25; ++seed) {
         const std::string text = text_of(random_tokens(grammar, seed, 20 + static_cast<int>(seed) * 5));
         const Json value = Json::parse(text, nullptr, false);
@@ -99,7 +100,7 @@ TEST(JsonSchema, EveryPrefixCanBeCompleted) {
   for (const char* source : schemas) {
     const Json schema = Json::parse(source);
     const JsonValidator validator(schema);
-    const auto grammar = compile_json_schema(schema);
+    const auto grammar = compile_json_schema(make_json(schema));
     for (std::uint64_t seed = 100; seed < 103; ++seed) {
       const std::vector<int> whole = random_tokens(grammar, seed, 60);
       for (std::size_t cut = 0; cut < whole.size(); ++cut) {
@@ -114,7 +115,7 @@ TEST(JsonSchema, EveryPrefixCanBeCompleted) {
 
 TEST(JsonSchema, AcceptsExactlyTheIntegersInRange) {
   for (const auto& [low, high] : {std::pair{0, 0}, {-5, 5}, {7, 1234}, {-1001, -99}, {-10, 100}, {99, 100}, {-1, 0}}) {
-    const auto grammar = compile_json_schema(Json{{"type", "integer"}, {"minimum", low}, {"maximum", high}});
+    const auto grammar = compile_json_schema(make_json({{"type", "integer"}, {"minimum", low}, {"maximum", high}}));
     for (int i = -1300; i <= 1300; ++i)
       EXPECT_EQ(matches(grammar, std::to_string(i)), i >= low && i <= high) << i << " in " << low << ".." << high;
     EXPECT_FALSE(matches(grammar, "-0"));

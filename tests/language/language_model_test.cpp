@@ -201,8 +201,8 @@ TEST(LanguageModel, AnswersMessagesByItsTemplate) {
   EXPECT_TRUE(model.has_chat_template());
   const Tokens wanted = plain.generate("user: Hi\nassistant:", greedy(8)).tokens;
   EXPECT_EQ(model.chat("Hi", greedy(8)).tokens, wanted);
-  const auto messages = nlohmann::ordered_json::parse(R"([{"role": "user", "content": "Hi"}])");
-  EXPECT_EQ(model.answer(messages, greedy(8)).tokens, wanted);
+  EXPECT_EQ(model.answer(JsonValue::parse(R"([{"role": "user", "content": "Hi"}])"), greedy(8)).tokens, wanted);
+  EXPECT_EQ(model.answer({{"user", "Hi"}}, greedy(8)).tokens, wanted);
 }
 
 // A model of random weights says nothing but noise, and still only what the grammar allows.

@@ -9,13 +9,15 @@
 
 #include <jerboa/text/chat_template.h>
 
+#include "base/json_value.h"
+
 namespace jerboa {
 namespace {
 
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-const Json hello = {{{"role", "user"}, {"content", "Hello"}}};
+const std::vector<ChatMessage> hello = {{"user", "Hello"}};
 
 class TemporaryFolder {
  public:
@@ -62,16 +64,16 @@ TEST(ChatTemplate, RendersRealTemplatesAsTheReferenceDoes) {
       expected = python[name];
       overridden.insert(name);
     }
-    ChatTemplateOptions options{
-        .add_generation_prompt = one["add_generation_prompt"].get<bool>(),
-        .tools = one.value("tools", Json()),
-        .variables = one.value("tokens", Json::object()),
-        .now = std::chrono::system_clock::time_point(std::chrono::milliseconds(reference["now"].get<std::int64_t>()))};
-    options.variables.update(one.value("variables", Json::object()));
+    Json variables = one.value("tokens", Json::object());
+    variables.update(one.value("variables", Json::object()));
+    const ChatTemplateOptions options{.add_generation_prompt = one["add_generation_prompt"].get<bool>(),
+                                      .tools = make_json(one.value("tools", Json())),
+                                      .variables = make_json(variables),
+                                      .now = reference["now"].get<std::int64_t>() / 1000};
     try {
       const ChatTemplate chat = one.contains("folder") ? ChatTemplate::load(one["folder"].get<std::string>())
                                                        : ChatTemplate(one["source"].get<std::string>());
-      EXPECT_EQ(Json(chat.render(one["messages"], options)), expected) << name;
+      EXPECT_EQ(Json(chat.render(make_json(one["messages"]), options)), expected) << name;
     } catch (const TemplateError& error) {
       EXPECT_TRUE(expected.is_null()) << name << ": " << error.what();
     }
@@ -96,7 +98,7 @@ TEST(ChatTemplate, PicksAmongNamedTemplates) {
                {"name": "tool_use", "template": "{{ tools[0].name }}"}, {"name": "rag", "template": "rag"}]})");
   const ChatTemplate chat = ChatTemplate::load(folder.path());
   EXPECT_EQ(chat.render(hello), "plain");
-  EXPECT_EQ(chat.render(hello, {.tools = {{{"name", "search"}}}}), "search");
+  EXPECT_EQ(chat.render(hello, {.tools = make_json({{{"name", "search"}}})}), "search");
   EXPECT_EQ(ChatTemplate::load(folder.path(), "rag").render(hello), "rag");
   EXPECT_THROW(ChatTemplate::load(folder.path(), "nope"), UsageError);
 }
@@ -114,9 +116,8 @@ TEST(ChatTemplate, TellsWhatTheAssistantSaid) {
   const ChatTemplate chat(
       "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
       "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}");
-  const RenderedChat out = chat.render_with_spans({{{"role", "user"}, {"content", "Hi"}},
-                                                   {{"role", "assistant"}, {"content", "Hello"}},
-                                                   {{"role", "assistant"}, {"content", "Bye"}}});
+  const RenderedChat out =
+      chat.render_with_spans(to_json({{"user", "Hi"}, {"assistant", "Hello"}, {"assistant", "Bye"}}));
   ASSERT_EQ(out.generated.size(), 2u);
   EXPECT_EQ(out.text.substr(out.generated[0].first, out.generated[0].second - out.generated[0].first), "Hello");
   EXPECT_EQ(out.text.substr(out.generated[1].first, out.generated[1].second - out.generated[1].first), "Bye");
@@ -125,11 +126,11 @@ TEST(ChatTemplate, TellsWhatTheAssistantSaid) {
 TEST(ChatTemplate, PassesToolsDocumentsAndVariables) {
   const ChatTemplate chat("{{ tools | tojson }}{{ documents | tojson }}{{ x }}{{ add_generation_prompt }}");
   EXPECT_EQ(chat.render(hello, {.add_generation_prompt = false,
-                                .tools = {{{"b", 1}, {"a", 2}}},
-                                .documents = {{{"title", "T"}}},
-                                .variables = {{"x", "y"}}}),
+                                .tools = jerboa::JsonValue::parse(R"([{"b": 1, "a": 2}])"),
+                                .documents = jerboa::JsonValue::parse(R"([{"title": "T"}])"),
+                                .variables = jerboa::JsonValue::parse(R"({"x": "y"})")}),
             R"([{"b": 1, "a": 2}][{"title": "T"}]yFalse)");
-  EXPECT_THROW(chat.render(Json::object()), UsageError);
+  EXPECT_THROW(chat.render(make_json(Json::object())), UsageError);
 }
 
 }  // namespace

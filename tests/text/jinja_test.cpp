@@ -4,18 +4,20 @@
 
 #include <jerboa/text/chat_template.h>
 
+#include "base/json_value.h"
+
 namespace jerboa {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
 std::string render(const std::string& source, const Json& variables = nullptr) {
-  return ChatTemplate(source).render(Json::array(), {.variables = variables});
+  return ChatTemplate(source).render(std::vector<ChatMessage>{}, {.variables = make_json(variables)});
 }
 
 std::string error_of(const std::string& source, const ChatTemplateOptions& options = {}) {
   try {
-    return "rendered: " + ChatTemplate(source).render(Json::array(), options);
+    return "rendered: " + ChatTemplate(source).render(std::vector<ChatMessage>{}, options);
   } catch (const TemplateError& error) {
     return error.what();
   }
@@ -118,11 +120,10 @@ TEST(Jinja, StopsRunawayTemplates) {
 }
 
 TEST(Jinja, FormatsTheTime) {
-  using namespace std::chrono;
-  const ChatTemplateOptions options{.now = system_clock::time_point(hours(24 * 365))};
-  const std::string text = ChatTemplate("{{ strftime_now('%Y-%m') }}").render(Json::array(), options);
+  const ChatTemplateOptions options{.now = std::int64_t{24 * 365} * 3600};
+  const std::string text = ChatTemplate("{{ strftime_now('%Y-%m') }}").render(std::vector<ChatMessage>{}, options);
   EXPECT_TRUE(text == "1971-01" || text == "1970-12") << text;
-  EXPECT_EQ(ChatTemplate("{{ strftime_now('') }}|").render(Json::array(), options), "|");
+  EXPECT_EQ(ChatTemplate("{{ strftime_now('') }}|").render(std::vector<ChatMessage>{}, options), "|");
 }
 
 }  // namespace

@@ -3,12 +3,12 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <jerboa/base/error.h>
+#include <jerboa/base/json.h>
 
 namespace jerboa {
 
@@ -90,8 +90,7 @@ struct JsonSchemaOptions {
 /// The JSON texts that are valid by a schema (draft 2020-12), a subset of them where a schema leaves much open:
 /// properties come in the schema's order; numbers have at most 18 digits before and 17 after the point. A keyword that
 /// cannot be honoured is refused with a ConstraintError that names it and its place: "#/properties/x: 'not' …".
-std::shared_ptr<const Grammar> compile_json_schema(const nlohmann::ordered_json& schema,
-                                                   const JsonSchemaOptions& options = {});
+std::shared_ptr<const Grammar> compile_json_schema(const JsonValue& schema, const JsonSchemaOptions& options = {});
 /// The same from the schema's text.
 std::shared_ptr<const Grammar> compile_json_schema_text(std::string_view schema, const JsonSchemaOptions& options = {});
 

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -69,10 +68,12 @@ class LanguageModel {
   using OnText = std::function<void(std::string_view piece)>;
   /// What follows the prompt.
   Generation generate(std::string_view prompt, const GenerateOptions& options = {}, const OnText& on_text = {});
-  /// The assistant's next message, by the model's chat template. `messages` are objects with "role" and "content".
-  /// Throws UsageError where the folder has no template.
-  Generation answer(const nlohmann::ordered_json& messages, const GenerateOptions& options = {},
+  /// The assistant's next message, by the model's chat template. Throws UsageError where the folder has no template.
+  Generation answer(const std::vector<ChatMessage>& messages, const GenerateOptions& options = {},
                     const OnText& on_text = {}, const ChatTemplateOptions& rendering = {});
+  /// `messages` is a list of objects with "role", "content" and whatever else the template reads.
+  Generation answer(const JsonValue& messages, const GenerateOptions& options = {}, const OnText& on_text = {},
+                    const ChatTemplateOptions& rendering = {});
   /// The answer to a single message.
   Generation chat(std::string_view message, const GenerateOptions& options = {}, const OnText& on_text = {});
   /// What follows these tokens.

@@ -1,26 +1,31 @@
 #pragma once
 
-#include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <jerboa/base/json.h>
 #include <jerboa/text/template_limits.h>
 
 namespace jerboa {
 
 struct ChatTemplateOptions {
   bool add_generation_prompt = true;
-  nlohmann::ordered_json tools = nullptr;  ///< a list of function schemas, as in the OpenAI API
-  nlohmann::ordered_json documents = nullptr;
-  nlohmann::ordered_json variables =
-      nullptr;  ///< any further names the template reads, e.g. {"enable_thinking": false}
-  std::optional<std::chrono::system_clock::time_point> now = std::nullopt;  ///< what strftime_now sees; else the clock
+  JsonValue tools = {};  ///< a list of function schemas, as in the OpenAI API
+  JsonValue documents = {};
+  JsonValue variables = {};              ///< any further names the template reads, e.g. {"enable_thinking": false}
+  std::optional<std::int64_t> now = {};  ///< what strftime_now sees, seconds since 1970; by default the clock
   TemplateLimits limits = {};
+};
+
+/// One message of a conversation.
+struct ChatMessage {
+  std::string role;  ///< "system", "user", "assistant" or whatever else the template knows
+  std::string content;
 };
 
 struct RenderedChat {
@@ -29,6 +34,9 @@ struct RenderedChat {
   std::vector<std::pair<std::size_t, std::size_t>> generated;
 };
 
+/// The messages as the list of objects that templates read.
+JsonValue to_json(const std::vector<ChatMessage>& messages);
+
 namespace jinja {
 struct Program;
 }
@@ -36,7 +44,7 @@ struct Program;
 /// Turns a conversation into the text a model was trained on, by the Jinja template that comes with the model.
 ///
 ///     auto chat = ChatTemplate::load("Qwen3-0.6B");
-///     std::string prompt = chat.render({{{"role", "user"}, {"content", "Name three rivers."}}});
+///     std::string prompt = chat.render({{"user", "Name three rivers."}});
 ///
 /// Immutable, so that several threads may render with one.
 class ChatTemplate {
@@ -49,9 +57,10 @@ class ChatTemplate {
   /// `name` picks one, else "default", and "tool_use" where tools are given and there is one.
   static ChatTemplate load(const std::filesystem::path& folder, const std::string& name = "");
 
+  std::string render(const std::vector<ChatMessage>& messages, const ChatTemplateOptions& options = {}) const;
   /// `messages` is a list of objects with "role", "content" and whatever else the template reads.
-  std::string render(const nlohmann::ordered_json& messages, const ChatTemplateOptions& options = {}) const;
-  RenderedChat render_with_spans(const nlohmann::ordered_json& messages, const ChatTemplateOptions& options = {}) const;
+  std::string render(const JsonValue& messages, const ChatTemplateOptions& options = {}) const;
+  RenderedChat render_with_spans(const JsonValue& messages, const ChatTemplateOptions& options = {}) const;
 
   const std::string& source() const { return source_; }
 
@@ -59,7 +68,7 @@ class ChatTemplate {
   std::string source_;
   std::shared_ptr<const jinja::Program> program_;
   std::shared_ptr<const jinja::Program> tool_program_;  // of "tool_use"
-  nlohmann::ordered_json tokens_;                       // bos_token and the like
+  JsonValue tokens_;                                    // bos_token and the like
 };
 
 }  // namespace jerboa
