@@ -8,7 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include <jerboa/base/random.h>
-#include <jerboa/jerboa.h>
+#include <jerboa/frontend/nn.h>
+#include <jerboa/frontend/trainer.h>
+#include <jerboa/models/family.h>
 
 #include "cli/bench_gpt.h"
 #include "cli/commands.h"

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <thread>
 
-#include <jerboa/jerboa.h>
+#include <jerboa/runtime/device.h>
 
 #include "cli/commands.h"
 
