@@ -20,12 +20,14 @@ if(JERBOA_BUILD_FUZZERS)
   target_compile_options(jerboa_settings INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# jerboa_library(NAME SOURCES a.cpp … LINKS jerboa::base …): one library per folder of src.
+# jerboa_library(NAME SOURCES a.cpp … LINKS jerboa::base …): one library per folder of src, static
+# unless BUILD_SHARED_LIBS is set.
 function(jerboa_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
-  add_library(jerboa_${name} STATIC ${ARG_SOURCES})
+  add_library(jerboa_${name} ${ARG_SOURCES})
   add_library(jerboa::${name} ALIAS jerboa_${name})
-  set_target_properties(jerboa_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF)
+  set_target_properties(jerboa_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF
+    INSTALL_RPATH "$ORIGIN")
   target_compile_features(jerboa_${name} PUBLIC cxx_std_20)
   target_include_directories(jerboa_${name}
     PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
@@ -41,5 +43,7 @@ function(jerboa_test name)
   target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name}_test PRIVATE ${ARG_LINKS} jerboa_settings GTest::gtest_main)
   target_compile_definitions(${name}_test PRIVATE JERBOA_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  # Tests spend their time in the libraries; optimizing their own code takes a third of its compile time for nothing.
+  target_compile_options(${name}_test PRIVATE $<$<CONFIG:Release>:-O1>)
   gtest_discover_tests(${name}_test TEST_PREFIX ${name}/ PROPERTIES TIMEOUT 300 DISCOVERY_TIMEOUT 60)
 endfunction()

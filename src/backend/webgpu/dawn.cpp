@@ -23,9 +23,6 @@ std::vector<std::string> candidates(const std::string& path) {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
   if (!error) paths.push_back((program.parent_path() / library_name).string());
-#ifdef JERBOA_DAWN_LIBRARY
-  paths.emplace_back(JERBOA_DAWN_LIBRARY);
-#endif
   paths.emplace_back(library_name);
   return paths;
 }
