@@ -22,14 +22,30 @@ class LogitGoldens {
         device_(std::move(device)) {}
 
   std::vector<CaseReport> run() const {
-    const HostTensor logits = logits_of(ids("input_ids"));
-    const auto computed = logits.f32();
-    const auto golden = to_f64(golden_.view("logits"));
-    const auto wrong = difference(std::vector<double>(computed.begin(), computed.end()), golden, tolerance_for(golden));
-    return {{"logits", !wrong, wrong.value_or("")}, greedy(ids("input_ids").shape().at(1))};
+    const HostTensor prompt = ids("input_ids"), tokens = ids("greedy");
+    if (prompt.size() == 0) refuse("input_ids holds no tokens");
+    if (tokens.shape()[0] != prompt.shape()[0]) refuse("greedy and input_ids are of different batches");
+    if (tokens.shape()[1] <= prompt.shape()[1]) refuse("greedy adds no token to input_ids");
+    return {logits(prompt), greedy(prompt.shape()[1], tokens)};
   }
 
  private:
+  // Goldens that would pass whatever the engine computes.
+  [[noreturn]] void refuse(const std::string& problem) const {
+    throw FileError(fmt::format("{}: {}", golden_.path().string(), problem));
+  }
+
+  CaseReport logits(const HostTensor& prompt) const {
+    const HostTensor logits = logits_of(prompt);
+    const Sizes shape(golden_.view("logits").shape);
+    if (logits.shape() != shape)
+      return {"logits", false, fmt::format("{} instead of {}", to_string(logits.shape()), to_string(shape))};
+    const auto computed = logits.f32();
+    const auto golden = to_f64(golden_.view("logits"));
+    const auto wrong = difference(std::vector<double>(computed.begin(), computed.end()), golden, tolerance_for(golden));
+    return {"logits", !wrong, wrong.value_or("")};
+  }
+
   // A logit near zero is a sum that cancels, so every error is held against the size of a typical one.
   static Tolerance tolerance_for(const std::vector<double>& golden) {
     const double squares = std::inner_product(golden.begin(), golden.end(), golden.begin(), 0.0);
@@ -52,21 +68,54 @@ class LogitGoldens {
     return module.run({{"ids", ids}}).get("output");
   }
 
-  // Each token after the prompt must be the likeliest after those before it, which is what greedy decoding means.
-  CaseReport greedy(std::int64_t prompt) const {
-    const HostTensor tokens = ids("greedy");
-    const HostTensor logits = logits_of(tokens);
-    const std::int64_t time = tokens.shape()[1], vocabulary = logits.shape()[2];
-    for (std::int64_t row = 0; row < tokens.shape()[0]; ++row)
-      for (std::int64_t t = prompt; t < time; ++t) {
-        const auto scores = logits.f32().subspan(static_cast<std::size_t>((row * time + t - 1) * vocabulary),
-                                                 static_cast<std::size_t>(vocabulary));
-        const auto likeliest = std::max_element(scores.begin(), scores.end()) - scores.begin();
-        const auto wanted = tokens.i32()[static_cast<std::size_t>(row * time + t)];
+  // Decodes as a program does: the prompt in one run that fills the key/value caches, then one token at a time. Each
+  // token must be the likeliest after those before it.
+  CaseReport greedy(std::int64_t prompt, const HostTensor& tokens) const {
+    const std::int64_t batch = tokens.shape()[0], time = tokens.shape()[1];
+    const models::CacheOptions cache{.capacity = static_cast<int>(time), .chunk = static_cast<int>(prompt)};
+    Session session = create_session(
+        {{"prefill", step_graph(batch, prompt, cache)}, {"decode", step_graph(batch, 1, cache)}}, {.device = device_});
+    session.upload_params(models::read_params(weights_, session.graph("prefill"), family_));
+    for (std::int64_t at = 0, next = prompt; next < time; at = next++) {
+      const HostTensor scores =
+          session.run(at == 0 ? "prefill" : "decode", step_inputs(tokens, at, next)).get("output");
+      const std::int64_t vocabulary = scores.shape().back();
+      for (std::int64_t row = 0; row < batch; ++row) {
+        const auto own =
+            scores.f32().subspan(static_cast<std::size_t>(row * vocabulary), static_cast<std::size_t>(vocabulary));
+        const auto likeliest = std::max_element(own.begin(), own.end()) - own.begin();
+        const auto wanted = tokens.i32()[static_cast<std::size_t>(row * time + next)];
         if (likeliest != wanted)
-          return {"greedy", false, fmt::format("token {} is {} instead of {}", t, likeliest, wanted)};
+          return {"greedy", false, fmt::format("token {} is {} instead of {}", next, likeliest, wanted)};
       }
+    }
     return {"greedy", true, {}};
+  }
+
+  Graph step_graph(std::int64_t batch, std::int64_t time, const models::CacheOptions& cache) const {
+    const InputSpecs specs{
+        {"ids", {batch, time}, DType::i32}, {"positions", {batch, time}, DType::i32}, {"lengths", {batch}, DType::i32}};
+    return forward_graph(specs, [&](const Inputs& in) {
+      return family_.logits(config_, {.ids = in["ids"],
+                                      .positions = in["positions"],
+                                      .lengths = in["lengths"],
+                                      .cache = cache,
+                                      .only_last = true});
+    });
+  }
+
+  // Tokens from `from` on and before `to`, of every row.
+  static TensorMap step_inputs(const HostTensor& tokens, std::int64_t from, std::int64_t to) {
+    const std::int64_t batch = tokens.shape()[0], count = to - from;
+    HostTensor ids(DType::i32, {batch, count}), positions = ids, lengths(DType::i32, {batch});
+    for (std::int64_t row = 0; row < batch; ++row) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        ids.set_number(row * count + i, tokens.number(row * tokens.shape()[1] + from + i));
+        positions.set_number(row * count + i, static_cast<double>(from + i));
+      }
+      lengths.set_number(row, static_cast<double>(to));
+    }
+    return {{"ids", std::move(ids)}, {"positions", std::move(positions)}, {"lengths", std::move(lengths)}};
   }
 
   SafeTensors golden_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include <jerboa/backend/reference.h>
 #include <jerboa/base/error.h>
@@ -58,11 +59,23 @@ class Case {
     const Graph graph = trace([&] { build(); });
     const auto values = evaluate(graph, keep_, inputs_);
     for (std::size_t i = 0; i < keep_.size(); ++i) check(wanted_[i], values.at(i), tolerance);
+    refuse_unused_tensors();
   }
 
  private:
   bool has(const std::string& part) const { return file_.contains(name_ + "/" + part); }
-  const TensorView& view(const std::string& part) const { return file_.view(name_ + "/" + part); }
+  const TensorView& view(const std::string& part) const {
+    used_.insert(part);
+    return file_.view(name_ + "/" + part);
+  }
+
+  // A tensor that nothing is held against would look like a check and be none.
+  void refuse_unused_tensors() const {
+    const std::string prefix = name_ + "/";
+    for (const std::string& name : file_.names())
+      if (name.starts_with(prefix) && !used_.contains(name.substr(prefix.size())))
+        throw UsageError(fmt::format("{} is in the file, but the case has no use for it", name.substr(prefix.size())));
+  }
 
   // The case's tensors "in0" … or "int0" …, which fill the slots of the op that take such.
   std::vector<std::string> parts(const std::string& prefix) const {
@@ -99,22 +112,29 @@ class Case {
     if (next_float < floats.size() || next_int < ints.size())
       throw UsageError(
           fmt::format("{} inputs and {} integer inputs are more than {} takes", floats.size(), ints.size(), name(op_)));
-    const Tensor out = apply(op_, operands, attrs_).front();
-    keep(out, "out");
-    if (has("cotangent")) differentiate(out, sources);
+    const auto outputs = apply(op_, operands, attrs_);
+    keep(outputs.front(), "out");
+    for (std::size_t i = 1; i < outputs.size(); ++i)
+      if (const std::string part = fmt::format("out{}", i); has(part)) keep(outputs[i], part);
+    if (has("cotangent")) differentiate(outputs.front(), sources);
   }
 
   void differentiate(const Tensor& out, const std::vector<Tensor>& sources) {
     const Tensor weight = input("cotangent", {});
     const auto grads = grad(sum(weight * out), sources);
-    for (std::size_t i = 0; i < grads.size(); ++i)
-      if (const std::string part = fmt::format("grad{}", i); has(part)) keep(grads[i], part);
+    for (std::size_t i = 0; i < grads.size(); ++i) {
+      const std::string part = fmt::format("grad{}", i);
+      if (!has(part)) throw UsageError(fmt::format("there is a cotangent, but {} is missing", part));
+      keep(grads[i], part);
+    }
   }
 
   void keep(const Tensor& tensor, const std::string& part) {
     if (tensor.shape() != to_shape(view(part).shape))
       throw ShapeError(
           fmt::format("{} is {} instead of {}", part, to_string(tensor.shape()), to_string(view(part).shape)));
+    if (element_count(view(part).shape) == 0)
+      throw UsageError(fmt::format("{} has no elements, so that anything would pass", part));
     keep_.push_back(tensor.id());
     wanted_.push_back(part);
   }
@@ -133,6 +153,7 @@ class Case {
   std::map<std::string, HostTensor> inputs_;
   std::vector<TensorId> keep_;
   std::vector<std::string> wanted_;
+  mutable std::set<std::string> used_;
 };
 
 }  // namespace

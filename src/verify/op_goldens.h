@@ -27,9 +27,10 @@ struct CaseReport {
 };
 
 /// Runs every case of an op-golden file, forward and backward. The file's metadata says `cases`, as JSON
-/// {NAME: {"op": …, "attrs": {…}}}; its tensors are NAME/in0…, NAME/int0…, NAME/out, NAME/cotangent and NAME/grad0…
-/// A case with an unknown op or attribute, or without the tensors that it needs, fails. Throws FileError for a file
-/// that has no cases.
+/// {NAME: {"op": …, "attrs": {…}}}; its tensors are NAME/in0…, NAME/int0…, NAME/out (and NAME/out1… of an op that gives
+/// several), NAME/cotangent and NAME/grad0… A case fails that has an unknown op or attribute, lacks tensors that it
+/// needs (with a cotangent, the gradient of every float operand), holds one that it has no use for, or compares no
+/// elements. Throws FileError for a file that has no cases.
 std::vector<CaseReport> verify_op_goldens(const SafeTensors& file, const EvaluateGraph& evaluate,
                                           const Tolerance& tolerance = {});
 

@@ -41,6 +41,9 @@ class TrainGoldens {
     if (shape.size() != 3 || shape[0] < 1 || shape[2] < 2)
       throw FileError(
           fmt::format("{}: ids is {}, not [steps, batch, time + 1]", golden_.path().string(), to_string(Sizes(shape))));
+    if (golden_.view("losses").shape != std::vector<std::int64_t>{shape[0]})
+      throw FileError(fmt::format("{}: losses is {}, not one loss for each of the {} steps", golden_.path().string(),
+                                  to_string(Sizes(golden_.view("losses").shape)), shape[0]));
     steps_ = shape[0];
     batch_ = shape[1];
     time_ = shape[2] - 1;

@@ -76,6 +76,35 @@ TEST(OpGoldens, TensorsThatDoNotFitTheOpFail) {
             "out is [] instead of [2]");
 }
 
+TEST(OpGoldens, ChecksEveryOutputAndGradient) {
+  const std::string top = R"({"a": {"op": "top_k", "attrs": {"k": 1}}})";
+  constexpr float largest[] = {2};
+  constexpr std::int32_t at[] = {1}, elsewhere[] = {0};
+  const auto value = view_of("a/out", {1}, std::span<const float>(largest));
+  const auto index = [](std::span<const std::int32_t> values) { return view_of("a/out1", {1}, values); };
+  EXPECT_TRUE(only_report(top, {pair("a/in0", two), value, index(at)}).ok);
+  EXPECT_FALSE(only_report(top, {pair("a/in0", two), value, index(elsewhere)}).ok);
+
+  const std::string product = R"({"a": {"op": "mul"}})";
+  constexpr float squares[] = {1, 4};
+  std::vector<TensorView> tensors = {pair("a/in0", two), pair("a/in1", two), pair("a/out", squares),
+                                     pair("a/cotangent", two), pair("a/grad0", squares)};
+  EXPECT_EQ(only_report(product, tensors).message, "there is a cotangent, but grad1 is missing");
+  tensors.push_back(pair("a/grad1", squares));
+  EXPECT_TRUE(only_report(product, tensors).ok);
+}
+
+TEST(OpGoldens, GoldensThatCouldNotFailAreRefused) {
+  const std::string cases = R"({"a": {"op": "exp"}})";
+  const std::vector<float> none;
+  const auto empty = [&](const std::string& name) { return view_of(name, {0}, std::span<const float>(none)); };
+  EXPECT_EQ(only_report(cases, {empty("a/in0"), empty("a/out")}).message,
+            "out has no elements, so that anything would pass");
+  constexpr float zeros[] = {0, 0}, ones[] = {1, 1};
+  EXPECT_EQ(only_report(cases, {pair("a/in0", zeros), pair("a/out", ones), pair("a/grad0", ones)}).message,
+            "grad0 is in the file, but the case has no use for it");
+}
+
 TEST(OpGoldens, AFileWithoutCasesIsRefused) {
   const test::TempFolder folder;
   for (const char* cases : {"", "[1]", "{"}) {
