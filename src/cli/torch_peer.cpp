@@ -12,11 +12,14 @@ namespace jerboa::cli {
 namespace {
 
 // The same workloads as in bench.cpp. OPENBLAS_CORETYPE: Debian's OpenBLAS takes new processors for old ones and would
-// run several times too slow, which would make a comparison unfair.
+// run several times too slow, which would make a comparison unfair. It is set to what this processor can run. PyTorch
+// on the CPU is refused where its matrix product shows that it found no fast BLAS at all.
 constexpr const char* program = R"(
 import os, sys, time
 work, form, threads, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
-os.environ.setdefault('OPENBLAS_CORETYPE', 'SkylakeX')
+with open('/proc/cpuinfo') as file: flags = file.read().split()
+if 'avx512f' in flags and 'avx512bw' in flags: os.environ.setdefault('OPENBLAS_CORETYPE', 'SkylakeX')
+elif 'avx2' in flags: os.environ.setdefault('OPENBLAS_CORETYPE', 'Haswell')
 os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
 os.environ['OMP_NUM_THREADS'] = os.environ['OPENBLAS_NUM_THREADS'] = str(threads)
 import torch
@@ -26,6 +29,17 @@ torch.set_num_threads(threads)
 torch.manual_seed(0)
 device = 'cpu' if form == 'cpu' else 'cuda'
 torch.set_default_dtype(torch.float32)
+
+def gflops_per_thread(n=512):
+    a, b, best = torch.randn(n, n), torch.randn(n, n), 1e9
+    for _ in range(5):
+        start = time.perf_counter()
+        a @ b
+        best = min(best, time.perf_counter() - start)
+    return 2 * n ** 3 / best / 1e9 / threads
+if device == 'cpu' and gflops_per_thread() < 8:
+    print('slow %.1f' % gflops_per_thread())
+    sys.exit()
 
 class Block(nn.Module):
     def __init__(self, d, h):
@@ -138,6 +152,11 @@ std::vector<double> torch_samples(const std::string& work, const std::string& fo
   std::vector<double> samples;
   double sample = 0;
   while (pipe && std::fscanf(pipe.get(), "%lf", &sample) == 1) samples.push_back(sample);
+  if (pipe && samples.empty() && std::fscanf(pipe.get(), "slow %lf", &sample) == 1)
+    throw Error(
+        fmt::format("PyTorch's own matrix product reaches only {:.1f} GFLOP/s per thread: it found no fast BLAS, and "
+                    "a comparison with it would say nothing; install libopenblas0-pthread",
+                    sample));
   if (samples.empty())
     throw Error(fmt::format(
         "PyTorch ({}) did not run: install Debian's python3-torch, or set JERBOA_PYTHON to a Python that has it",
