@@ -35,8 +35,8 @@ std::vector<AdapterInfo> webgpu_adapters(const std::string&) {
   throw DeviceError("this Jerboa was built without WebGPU (JERBOA_WEBGPU=OFF)");
 }
 #endif
-Device Device::reference() { return Device(make_reference_backend(Precision::f32)); }
-Device Device::reference64() { return Device(make_reference_backend(Precision::f64)); }
+Device Device::reference() { return Device(make_reference_backend(ReferencePrecision::f32)); }
+Device Device::reference64() { return Device(make_reference_backend(ReferencePrecision::f64)); }
 
 Device Device::by_name(const std::string& name) {
   if (name == "best") return best();

@@ -7,6 +7,7 @@
 #include <jerboa/runtime/session.h>
 
 #include "runtime/initialize.h"
+#include "runtime/run_checks.h"
 #include "runtime/session_state.h"
 #include "runtime/stored_type.h"
 
@@ -148,6 +149,9 @@ std::vector<std::string> Result::names() const { return keys(shapes_); }
 Session::Session(Device device, SessionOptions options)
     : device_(std::move(device)), shared_(std::make_shared<Shared>()) {
   shared_->seed = options.seed;
+  shared_->checks = checks_from_environment();
+  shared_->checks.finite |= options.check_finite;
+  shared_->checks.indices |= options.check_indices;
 }
 
 Session::Session(Device device, std::shared_ptr<Shared> shared)
@@ -234,7 +238,10 @@ void Session::add_entry(const std::string& name, const Graph& graph) {
     for (const NamedTensor& output : graph.outputs) entry->outputs.push_back({output.name, graph.type(output.tensor)});
     for (const NamedTensor& capture : graph.captures)
       entry->captures.push_back({capture.name, graph.type(capture.tensor)});
-    entry->executable = with_room(name, graph, [&] { return device_.backend().compile(graph, finder()); });
+    entry->indices = detail::find_input_indices(graph);
+    if (shared_->checks.any()) entry->checks = with_checks(graph, shared_->checks);
+    const Graph& compiled = entry->checks ? entry->checks->graph : graph;
+    entry->executable = with_room(name, graph, [&] { return device_.backend().compile(compiled, finder()); });
     entries_.emplace(name, std::move(entry));
     shared_->optimizers = std::move(optimizers);
     for (const std::string& own : declared) shared_->waiting.erase(own);
@@ -340,6 +347,7 @@ Result Session::run(const std::string& entry_name, const TensorMap& inputs, cons
   const std::lock_guard lock(*shared_->mutex);
   const Entry& own = entry(entry_name);
   const SymbolValues symbols = check_inputs(entry_name, own.inputs, inputs);
+  detail::check_input_indices(own.indices, inputs, symbols);
   const auto captures = wanted_captures(entry_name, own.captures, options);
   std::map<std::string, Sizes> shapes;
   for (const Port& output : own.outputs) shapes[output.name] = evaluate(output.type.shape, symbols);
@@ -348,6 +356,7 @@ Result Session::run(const std::string& entry_name, const TensorMap& inputs, cons
       shapes[capture.name] = evaluate(capture.type.shape, symbols);
   shared_->fill_all();
   auto results = with_room(entry_name, own.graph, [&] { return own.executable->run({inputs, symbols, captures}); });
+  if (own.checks) detail::throw_failed_checks(*own.checks, *own.executable, *results, symbols);
   return {std::shared_ptr<RunResults>(std::move(results)), std::move(shapes), shared_->mutex};
 }
 

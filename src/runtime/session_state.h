@@ -9,6 +9,7 @@
 #include <jerboa/io/tensor_view.h>
 #include <jerboa/runtime/session.h>
 
+#include "runtime/index_checks.h"
 #include "runtime/optimizer_uses.h"
 
 namespace jerboa {
@@ -45,6 +46,7 @@ struct Session::Shared {
   std::map<std::string, WaitingTensor> waiting;
   std::string loaded_file;  // the last one that was loaded
   detail::OptimizerUses optimizers;
+  Checks checks;
 
   void initialize(const std::string& name, Slot& slot) const;
   /// Gives its initial values to what has none.
@@ -60,6 +62,8 @@ struct Session::Shared {
 struct Session::Entry {
   Graph graph;  // without nodes where the entry was loaded as a program
   std::vector<Port> inputs, outputs, captures;
+  std::vector<detail::InputIndices> indices;
+  std::optional<CheckedGraph> checks;
   std::unique_ptr<Executable> executable;
 };
 

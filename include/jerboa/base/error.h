@@ -54,6 +54,12 @@ class OutOfMemoryError : public DeviceError {
   using DeviceError::DeviceError;
 };
 
+/// A tensor that holds NaN or infinity, found by a finite check (SessionOptions::check_finite).
+class NotFiniteError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// A kernel that the device's compiler refuses.
 class ShaderError : public DeviceError {
  public:

@@ -44,6 +44,13 @@ class Result {
 
 struct SessionOptions {
   std::uint64_t seed = 0;  ///< of initial values and of random ops
+  /// Runs look for NaN and infinity in every tensor, by bit pattern, and throw NotFiniteError that names the first one,
+  /// its op and the user's line; parameters and states stay as they were. Slow: for finding where training went wrong.
+  /// The environment variable JERBOA_CHECK=finite turns it on for every session.
+  bool check_finite = false;
+  /// The same for indices that the graph computes: out of range, they throw UsageError. Inputs that are indices are
+  /// always checked before a run. JERBOA_CHECK=indices, or finite,indices for both.
+  bool check_indices = false;
 };
 struct RunOptions {
   std::vector<std::string> captures = {};

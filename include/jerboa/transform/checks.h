@@ -1,0 +1,61 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <jerboa/ir/graph.h>
+
+namespace jerboa {
+
+/// What a checked graph looks for.
+struct Checks {
+  bool finite = false;   ///< tensors that hold NaN or infinity, by bit pattern
+  bool indices = false;  ///< indices out of range
+
+  bool any() const { return finite || indices; }
+};
+/// The checks that the environment variable JERBOA_CHECK names: "finite", "indices" or both, separated by commas.
+/// Throws UsageError where it names anything else.
+Checks checks_from_environment();
+
+/// The indices that one operand of an op may hold: below `limit`, and not negative unless that means «none».
+struct IndexRange {
+  Dim limit = 0;
+  bool negative_is_none = false;
+};
+
+struct IndexOperand {
+  TensorId tensor = no_tensor;
+  IndexRange range;
+};
+/// The operands of a node that are indices into another tensor: ids of an embedding, targets of a cross-entropy, …
+std::vector<IndexOperand> index_operands(const Graph& graph, const Node& node);
+
+/// "label 77 of targets is out of range for cross_entropy: …"
+std::string out_of_range(std::int64_t value, const std::string& tensor, Op op, std::int64_t limit,
+                         const std::string& site);
+
+/// A graph with checks in it. They are outputs of their own that the host looks at after a run; updates of parameters
+/// and states happen only where every check holds, so that a run that fails changes nothing.
+struct CheckedGraph {
+  struct Value {
+    std::string name;
+    Op op = Op::add;
+    std::string site;
+  };
+  struct Indices {
+    Value value;
+    Op user = Op::embedding;
+    std::string user_site;
+    IndexRange range;
+  };
+  Graph graph;
+  std::vector<Value> finite;     ///< in the order of execution, as the elements of the output finite_flags
+  std::vector<Indices> indices;  ///< two elements of the output index_extremes for each: smallest and largest
+};
+inline constexpr const char* finite_flags = "check/finite";     ///< i32: 1 where a tensor is finite
+inline constexpr const char* index_extremes = "check/indices";  ///< i32
+
+CheckedGraph with_checks(const Graph& graph, const Checks& checks);
+
+}  // namespace jerboa

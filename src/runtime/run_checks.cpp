@@ -1,0 +1,62 @@
+#include "runtime/run_checks.h"
+
+#include <fmt/format.h>
+
+#include <jerboa/base/error.h>
+#include <jerboa/lower/program.h>
+
+namespace jerboa::detail {
+namespace {
+
+// Labels list the tensors that a kernel computes, some of them by number.
+std::string kernel_of(const Executable& executable, const std::string& tensor) {
+  const Program* program = executable.program();
+  if (program == nullptr) return {};
+  for (const Dispatch& dispatch : program->dispatches)
+    for (const Dispatch::Part& part : dispatch.parts)
+      if (part.label.find(tensor) != std::string::npos) return part.label;
+  return {};
+}
+
+std::string in_parentheses(const std::string& site) { return site.empty() ? "" : " (" + site + ")"; }
+
+bool is_leaf(Op op) { return info(op).lowering == Lowering::Leaf; }
+
+[[noreturn]] void throw_not_finite(const CheckedGraph::Value& value, const Executable& executable) {
+  if (is_leaf(value.op))
+    throw NotFiniteError(fmt::format("{} holds NaN or infinity before the run: it is {} {}{}", value.name,
+                                     value.op == Op::tensor_input ? "an" : "a",
+                                     value.op == Op::tensor_input  ? "input"
+                                     : value.op == Op::param_input ? "parameter"
+                                                                   : "state",
+                                     in_parentheses(value.site)));
+  const std::string kernel = kernel_of(executable, value.name);
+  throw NotFiniteError(fmt::format("{} is not finite: {} gave NaN or infinity{}{}", value.name, name(value.op),
+                                   kernel.empty() ? "" : fmt::format(" in kernel «{}»", kernel),
+                                   in_parentheses(value.site)));
+}
+
+}  // namespace
+
+void throw_failed_checks(const CheckedGraph& checks, const Executable& executable, RunResults& results,
+                         const SymbolValues& symbols) {
+  // Indices first: an element that was read from the wrong place may well be what is not finite.
+  if (!checks.indices.empty()) {
+    const HostTensor extremes = results.read(index_extremes);
+    for (std::size_t i = 0; i < checks.indices.size(); ++i) {
+      const auto& own = checks.indices[i];
+      const std::int64_t smallest = extremes.i32()[2 * i], largest = extremes.i32()[2 * i + 1];
+      const std::int64_t limit = own.range.limit.evaluate(symbols);
+      if (smallest > largest) continue;  // there are none
+      const bool low = smallest < 0 && !own.range.negative_is_none;
+      if (low || largest >= limit)
+        throw UsageError(out_of_range(low ? smallest : largest, own.value.name, own.user, limit, own.user_site));
+    }
+  }
+  if (checks.finite.empty()) return;
+  const HostTensor flags = results.read(finite_flags);
+  for (std::size_t i = 0; i < checks.finite.size(); ++i)
+    if (flags.i32()[i] == 0) throw_not_finite(checks.finite[i], executable);
+}
+
+}  // namespace jerboa::detail

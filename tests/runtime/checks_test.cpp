@@ -1,0 +1,117 @@
+#include <cmath>
+#include <cstdlib>
+#include <gtest/gtest.h>
+#include <limits>
+
+#include <jerboa/ops/ops.h>
+#include <jerboa/runtime/session.h>
+
+#include "support/expect_error.h"
+#include "support/run_checks.h"
+
+namespace jerboa {
+namespace {
+
+using test::expect_error;
+
+TEST(FiniteCheck, NamesTheFirstTensorItsOpAndTheLine) { test::expect_finite_check(Device::cpu()); }
+TEST(FiniteCheck, WorksOnTheReference) { test::expect_finite_check(Device::reference()); }
+TEST(IndexCheck, NamesIndicesThatTheGraphComputes) { test::expect_index_check(Device::cpu()); }
+
+TEST(FiniteCheck, NamesInputsAndParameters) {
+  Session session(Device::cpu(), {.check_finite = true});
+  session.add_entry("run", trace([] { output("y", tensor_input("x", {2}) * param_input("w", {2})); }));
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  expect_error<NotFiniteError>(
+      [&] {
+        session.run("run", {{"x", HostTensor({2}, {1, nan})}});
+      },
+      "x holds NaN or infinity before the run: it is an input");
+  session.upload_params({{"w", HostTensor({2}, {1, INFINITY})}});
+  expect_error<NotFiniteError>(
+      [&] {
+        session.run("run", {{"x", HostTensor({2}, {1, 2})}});
+      },
+      "w holds NaN or infinity before the run: it is a parameter");
+  session.upload_params({{"w", HostTensor({2}, {1, 3})}});
+  EXPECT_EQ(session.run("run", {{"x", HostTensor({2}, {1, 2})}}).get("y"), HostTensor({2}, {1, 6}));
+}
+
+TEST(Checks, FollowTheEnvironment) {
+  const auto graph = trace([] { output("y", log(tensor_input("x", {1}))); });
+  const TensorMap inputs{{"x", HostTensor({1}, {-1})}};
+  ::setenv("JERBOA_CHECK", "finite", 1);
+  Session checked(Device::cpu());
+  checked.add_entry("run", graph);
+  expect_error<NotFiniteError>([&] { checked.run("run", inputs); }, "log gave NaN or infinity");
+  ::setenv("JERBOA_CHECK", "indices,finit", 1);
+  expect_error<UsageError>([] { const Session session(Device::cpu()); }, "JERBOA_CHECK names 'finit'");
+  ::unsetenv("JERBOA_CHECK");
+  Session plain(Device::cpu());
+  plain.add_entry("run", graph);
+  EXPECT_TRUE(std::isnan(plain.run("run", inputs).get("y").item()));
+}
+
+// Indices that are handed in are checked on every device, without asking for it.
+class InputIndices : public testing::Test {
+ protected:
+  void expect_refused(const Graph& graph, const TensorMap& inputs, const std::string& part) {
+    Session session(Device::cpu());
+    session.add_entry("run", graph);
+    expect_error<UsageError>([&] { session.run("run", inputs); }, part);
+  }
+  void expect_taken(const Graph& graph, const TensorMap& inputs) {
+    Session session(Device::cpu());
+    session.add_entry("run", graph);
+    EXPECT_NO_THROW(session.run("run", inputs));
+  }
+  static HostTensor integers(Sizes shape, const std::vector<std::int32_t>& values) {
+    return {std::move(shape), std::span<const std::int32_t>(values)};
+  }
+};
+
+TEST_F(InputIndices, OfAnEmbeddingMustBeInRange) {
+  const Graph graph = trace([] {
+    const Tensor ids = tensor_input("ids", {2, 2}, DType::i32);
+    output("rows", embedding(param_input("table", {5, 3}), reshape(ids, {4})));
+  });
+  expect_taken(graph, {{"ids", integers({2, 2}, {0, 4, 2, 3})}});
+  expect_refused(graph, {{"ids", integers({2, 2}, {0, 5, 2, 3})}},
+                 "input ids holds 5, which is out of range for embedding: indices go from 0 to 4");
+  expect_refused(graph, {{"ids", integers({2, 2}, {0, 1, -1, 3})}}, "input ids holds -1");
+}
+
+TEST_F(InputIndices, OfACrossEntropyMayBeNegativeForNone) {
+  const Graph graph = trace([] {
+    output("loss", mean(cross_entropy(tensor_input("logits", {2, 3}), tensor_input("labels", {2}, DType::i32))));
+  });
+  const HostTensor logits({2, 3}, {1, 2, 3, 4, 5, 6});
+  expect_taken(graph, {{"logits", logits}, {"labels", integers({2}, {2, -100})}});
+  expect_refused(graph, {{"logits", logits}, {"labels", integers({2}, {77, 0})}},
+                 "input labels holds 77, which is out of range for cross_entropy: indices go from 0 to 2");
+}
+
+// Only the part of an input that is used as indices counts, wherever it goes on the way.
+TEST_F(InputIndices, AreThoseThatReachTheOp) {
+  const Graph graph = trace([] {
+    const Tensor tokens = tensor_input("tokens", {2, 3}, DType::i32);
+    const Tensor first = slice(swap_axes(tokens, 0, 1), 0, 0, 2);  // columns 0 and 1
+    output("rows", embedding(param_input("table", {5, 3}), first));
+  });
+  expect_taken(graph, {{"tokens", integers({2, 3}, {0, 1, 99, 2, 3, -7})}});
+  expect_refused(graph, {{"tokens", integers({2, 3}, {0, 1, 2, 2, 8, 2})}}, "input tokens holds 8");
+}
+
+TEST_F(InputIndices, FollowTheSymbolsOfARun) {
+  const Graph graph = trace([] {
+    const Dim length = Dim::symbol("T", 8);
+    const Tensor x = tensor_input("x", {length}), places = tensor_input("places", {2}, DType::i32);
+    output("taken", take_along_axis(x, places, 0));
+  });
+  const HostTensor x({3}, {1, 2, 3});
+  expect_taken(graph, {{"x", x}, {"places", integers({2}, {2, 0})}});
+  expect_refused(graph, {{"x", x}, {"places", integers({2}, {3, 0})}}, "indices go from 0 to 2");
+}
+
+}  // namespace
+}  // namespace jerboa
