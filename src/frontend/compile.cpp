@@ -75,40 +75,83 @@ Tensor trace_loss(const InputSpecs& specs, const Loss& loss, const CallSite& sit
 
 }  // namespace
 
-Graph training_graph(const InputSpecs& inputs, const Loss& loss, const Optimizer& optimizer, const CallSite& site) {
-  return trace_training([&] {
-    const Tensor value = trace_loss(inputs, loss, site);
-    const auto grads = append_grad(Operand(value, site.file, site.line));
+namespace {
+
+// A graph that computes the loss, its output, in this precision.
+Graph loss_graph(const InputSpecs& inputs, const Loss& loss, const CallSite& site, Precision precision) {
+  return with_precision(trace_training([&] {
+                          const Tensor value = trace_loss(inputs, loss, site);
+                          if (!value)
+                            throw GraphError("the loss is empty: the function that computes it gave no tensor");
+                          output("loss", Operand(value, site.file, site.line));
+                        }),
+                        precision);
+}
+
+Tensor loss_of(const Graph& graph) { return {graph.identity(), graph.outputs.front().tensor}; }
+
+// Gradients of the loss over so many parts of a batch, through a scaled loss where the precision is mixed.
+std::vector<ParamGrad> gradients(const Tensor& loss, int parts, const CallSite& site,
+                                 const PrecisionOptions& precision) {
+  const auto differentiate = [&](const Tensor& value) { return append_grad(Operand(value, site.file, site.line)); };
+  const SiteScope scope(site);
+  const Tensor part = parts == 1 ? loss : loss / parts;
+  if (precision.precision == Precision::full) return differentiate(part);
+  const Tensor scale = loss_scale(precision.loss_scaling);
+  return unscaled(differentiate(part * cast(scale, part.dtype())), scale);
+}
+
+// An optimizer step, which in mixed precision is skipped where a gradient is not finite. Gives the learning rate.
+Tensor optimize(const std::vector<ParamGrad>& grads, const Optimizer& optimizer, const CallSite& site,
+                const PrecisionOptions& precision) {
+  const std::size_t first = current_graph("optimize").updates.size();
+  const Tensor lr = append_optimizer(grads, optimizer, site.file, site.line);
+  if (precision.precision == Precision::full) return lr;
+  const SiteScope scope(site);
+  const Tensor finite = are_finite(grads);
+  update_only_if(finite, first);
+  output("loss_scale", loss_scale(precision.loss_scaling));
+  update_loss_scale(finite, precision.loss_scaling);
+  return lr;
+}
+
+}  // namespace
+
+Graph training_graph(const InputSpecs& inputs, const Loss& loss, const Optimizer& optimizer, const CallSite& site,
+                     const PrecisionOptions& precision) {
+  Graph graph = loss_graph(inputs, loss, site, precision.precision);
+  const Tensor value = loss_of(graph);
+  trace_into(graph, [&] {
+    const auto grads = gradients(value, 1, site, precision);
     {
       const SiteScope scope(site);
       for (const auto& [param, grad] : grads)
         update(gradient_slot(param.name(), param.shape()), cast(grad, DType::f32));
     }
-    const Tensor lr = append_optimizer(grads, optimizer, site.file, site.line);
+    const Tensor lr = optimize(grads, optimizer, site, precision);
     const SiteScope scope(site);
-    output("loss", value);
     output("lr", lr);
   });
+  return graph;
 }
 
-Graph accumulation_graph(const InputSpecs& inputs, const Loss& loss, int parts, const CallSite& site) {
-  return trace_training([&] {
-    const Tensor value = trace_loss(inputs, loss, site);
-    const auto part_of = [&] {
-      const SiteScope scope(site);
-      return value / parts;
-    };
-    const auto grads = append_grad(Operand(value ? part_of() : value, site.file, site.line));
+Graph accumulation_graph(const InputSpecs& inputs, const Loss& loss, int parts, const CallSite& site,
+                         const PrecisionOptions& precision) {
+  Graph graph = loss_graph(inputs, loss, site, precision.precision);
+  const Tensor value = loss_of(graph);
+  trace_into(graph, [&] {
+    const auto grads = gradients(value, parts, site, precision);
     const SiteScope scope(site);
     for (const auto& [param, grad] : grads) {
       const Tensor slot = gradient_slot(param.name(), param.shape());
       update(slot, slot + cast(grad, DType::f32));
     }
-    output("loss", value);
   });
+  return graph;
 }
 
-Graph apply_graph(const Graph& like, const Optimizer& optimizer, const CallSite& site) {
+Graph apply_graph(const Graph& like, const Optimizer& optimizer, const CallSite& site,
+                  const PrecisionOptions& precision) {
   return trace_training([&] {
     std::vector<ParamGrad> grads;
     for (const TensorInfo& info : like.tensors) {
@@ -120,19 +163,20 @@ Graph apply_graph(const Graph& like, const Optimizer& optimizer, const CallSite&
       grads.push_back({param, slot});
       update(slot, zeros_like(slot));
     }
-    const Tensor lr = append_optimizer(grads, optimizer, site.file, site.line);
+    const Tensor lr = optimize(grads, optimizer, site, precision);
     output("lr", Operand(lr, site.file, site.line));
   });
 }
 
-Graph forward_graph(const InputSpecs& inputs, const Forward& forward, const CallSite& site) {
-  return trace([&] {
-    const Outputs outputs = forward(Inputs(inputs, site));
-    const SiteScope scope(site);
-    if (outputs.list().empty())
-      throw UsageError(fmt::format("the forward pass gives no outputs{}", in_parentheses(site)));
-    for (const auto& [name, tensor] : outputs.list()) output(name, tensor);
-  });
+Graph forward_graph(const InputSpecs& inputs, const Forward& forward, const CallSite& site, Precision precision) {
+  return with_precision(trace([&] {
+                          const Outputs outputs = forward(Inputs(inputs, site));
+                          const SiteScope scope(site);
+                          if (outputs.list().empty())
+                            throw UsageError(fmt::format("the forward pass gives no outputs{}", in_parentheses(site)));
+                          for (const auto& [name, tensor] : outputs.list()) output(name, tensor);
+                        }),
+                        precision);
 }
 
 Shape Module::output_shape(const std::string& output) const {

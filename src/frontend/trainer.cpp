@@ -30,7 +30,9 @@ TrainerCore::TrainerCore(Loss loss, std::vector<Parameter> parameters, TrainerOp
       parameters_(std::move(parameters)),
       options_(std::move(options)),
       site_(site),
-      session_(options_.device ? *options_.device : Device::best(), {.seed = options_.seed}) {
+      session_(
+          options_.device ? *options_.device : Device::best(),
+          {.seed = options_.seed, .check_finite = options_.check_finite, .check_indices = options_.check_indices}) {
   if (options_.accumulate < 1)
     throw UsageError(fmt::format("accumulate must be at least 1, not {}", options_.accumulate));
 }
@@ -46,12 +48,13 @@ std::string TrainerCore::entry_for(const Batch& data) {
   const bool whole = options_.accumulate == 1;
   std::string entry = fmt::format("{} {}", whole ? "step" : "grad", signature(data));
   if (session_.has_entry(entry)) return entry;
+  const PrecisionOptions precision{options_.precision, options_.loss_scaling};
   if (whole) {
-    add_entry(entry, training_graph(specs_of(data), loss_, options_.optimizer, site_));
+    add_entry(entry, training_graph(specs_of(data), loss_, options_.optimizer, site_, precision));
     return entry;
   }
-  const Graph graph = accumulation_graph(specs_of(data), loss_, options_.accumulate, site_);
-  if (!session_.has_entry("apply")) add_entry("apply", apply_graph(graph, options_.optimizer, site_));
+  const Graph graph = accumulation_graph(specs_of(data), loss_, options_.accumulate, site_, precision);
+  if (!session_.has_entry("apply")) add_entry("apply", apply_graph(graph, options_.optimizer, site_, precision));
   add_entry(entry, graph);
   return entry;
 }
@@ -149,7 +152,8 @@ void TrainerCore::reset(std::optional<std::uint64_t> seed) {
 
 Result ForwardPass::operator()(const TensorMap& inputs, const RunOptions& options) {
   const std::string entry = "forward " + signature(inputs);
-  if (!session_.has_entry(entry)) session_.add_entry(entry, forward_graph(specs_of(inputs), forward_, site_));
+  if (!session_.has_entry(entry))
+    session_.add_entry(entry, forward_graph(specs_of(inputs), forward_, site_, precision_));
   return session_.run(entry, inputs, options);
 }
 

@@ -54,6 +54,11 @@ fn tanh_f32(x: f32) -> f32 {
   return select(far, -far, x < 0.0);
 }
 )"},
+    {"square_or_large", "", R"(
+fn square_or_large(x: f32) -> f32 {
+  return select(x * x, 1e38, (bitcast<u32>(x) & 0x7f800000u) == 0x7f800000u);
+}
+)"},
     {"sigmoid_f32", "", R"(
 fn sigmoid_f32(x: f32) -> f32 { return 1.0 / (1.0 + exp(min(-x, 87.0))); }
 )"},

@@ -4,8 +4,10 @@
 #include "wgsl/row_reduction.h"
 #include "wgsl/whole_kernels.h"
 
-// The squares of many tensors, added up: as many tensors a shader as it can bind, each with workgroups of its own that
-// leave a partial sum; a last shader adds those.
+// The squares of many tensors, added up: as many tensors per shader as it can bind, each with workgroups of its own
+// that leave a partial sum; a last shader adds those. Elements that are NaN or infinite make the sum infinite. They are
+// found by bit pattern and stand for a large number until the end, because WGSL may assume that arithmetic stays
+// finite.
 namespace jerboa::wgsl {
 namespace {
 
@@ -70,7 +72,7 @@ class SumSquares {
       shader.open("for (var place = (group - {}u) * {}u + lane; place < {}; place += {}u) {{", groups, threads_,
                   shader.size(own.count), own.groups * threads_);
       shader.line("let value = {};", shader.load(own.access, shader.split_index("place", own.access.shape)));
-      total.add("value * value", "place");
+      total.add(fmt::format("{}(value)", shader.use("square_or_large")), "place");
       shader.close();
       shader.close();
       groups += own.groups;
@@ -78,9 +80,9 @@ class SumSquares {
     const std::string sum = total.finish(threads_, "lane", threads_, 1);
     shader.open("if (lane == 0u) {{");
     if (partials < 0)
-      shader.store(result_, {}, sum);
+      store_result(shader, sum);
     else
-      shader.store(partials, fmt::format("group + {}u", before), sum);
+      shader.store(partials, fmt::format("group + {}u", before), fmt::format("min({}, {})", sum, large));
     shader.close();
     writer_.add(std::move(shader), Dim(groups));
     return groups;
@@ -94,10 +96,18 @@ class SumSquares {
     shader.close();
     const std::string sum = total.finish(threads_, "lane", threads_, 1);
     shader.open("if (lane == 0u) {{");
-    shader.store(result_, {}, sum);
+    store_result(shader, sum);
     shader.close();
     writer_.add(std::move(shader), Dim(1));
   }
+
+  // Infinity comes from a variable: it is not a value that a constant may have.
+  void store_result(Shader& shader, const std::string& sum) {
+    shader.line("var infinity = 0x7f800000u;");
+    shader.store(result_, {}, fmt::format("select({0}, bitcast<f32>(infinity), !({0} < {1}))", sum, large));
+  }
+
+  static constexpr const char* large = "1e38";
 
   KernelWriter& writer_;
   int threads_;

@@ -57,7 +57,7 @@ inline std::vector<Value> reference_of(Op op, const std::vector<std::optional<Va
     for (const Tensor& result : apply(op, inputs, attrs)) keep.push_back(result.id());
   });
   const auto leaf = [&](const TensorInfo& info) { return *operands[std::stoul(info.name.substr(2))]; };
-  return evaluate_reference(graph, keep, leaf, {}, Precision::f64);
+  return evaluate_reference(graph, keep, leaf, {}, ReferencePrecision::f64);
 }
 
 template <class T>

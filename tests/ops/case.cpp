@@ -95,7 +95,7 @@ Tensor weight_input(const std::string& name, const Tensor& like, std::map<std::s
 }
 
 std::vector<Value> run(const Graph& graph, const std::vector<TensorId>& keep,
-                       const std::map<std::string, Value>& inputs, Precision precision) {
+                       const std::map<std::string, Value>& inputs, ReferencePrecision precision) {
   return evaluate_reference(
       graph, keep, [&](const TensorInfo& leaf) { return inputs.at(leaf.name); }, symbol_values, precision);
 }

@@ -75,7 +75,7 @@ Tensor weight_input(const std::string& name, const Tensor& like, std::map<std::s
 
 /// Values of some tensors.
 std::vector<Value> run(const Graph& graph, const std::vector<TensorId>& keep,
-                       const std::map<std::string, Value>& inputs, Precision precision = Precision::f64);
+                       const std::map<std::string, Value>& inputs, ReferencePrecision precision = ReferencePrecision::f64);
 
 /// "add #3 [4, 1] [1, 8] {}": what a failure is about.
 std::string describe(Op op, std::size_t index, const Case& sample);

@@ -67,7 +67,7 @@ TEST_P(EveryOp, RunsForward) {
       for (const Tensor& out : build(GetParam(), sample, inputs).outputs) keep.push_back(out.id());
     });
     expect_round_trip(graph);
-    const auto exact = run(graph, keep, inputs, Precision::f64), rounded = run(graph, keep, inputs, Precision::f32);
+    const auto exact = run(graph, keep, inputs, ReferencePrecision::f64), rounded = run(graph, keep, inputs, ReferencePrecision::f32);
     for (std::size_t i = 0; i < keep.size(); ++i) {
       EXPECT_EQ(exact[i].dtype, graph.type(keep[i]).dtype);
       EXPECT_EQ(exact[i].shape, evaluate(graph.shape(keep[i]), symbol_values));
@@ -86,8 +86,8 @@ TEST_P(EveryOp, RunsInSixteenBits) {
       const bool refused = info(GetParam()).gradient == Gradient::None;
       const auto it = refused ? std::nullopt : first_order(GetParam(), sample, dtype);
       if (!it) return;
-      const auto rounded = run(it->graph, it->grads, it->inputs, Precision::f32);
-      const auto exact = run(it->graph, it->grads, it->inputs, Precision::f64);
+      const auto rounded = run(it->graph, it->grads, it->inputs, ReferencePrecision::f32);
+      const auto exact = run(it->graph, it->grads, it->inputs, ReferencePrecision::f64);
       for (std::size_t i = 0; i < rounded.size(); ++i) {
         EXPECT_EQ(rounded[i].dtype, dtype);
         expect_close(rounded[i], exact[i], {0, std::numeric_limits<double>::infinity(), 0.1});

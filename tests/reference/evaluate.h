@@ -27,7 +27,7 @@ inline Value integers(const std::vector<double>& data) {
 /// What ops make of these values: body gets a tensor for each.
 inline std::vector<Value> evaluate_all(const std::vector<Value>& values,
                                        const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& body,
-                                       Precision precision = Precision::f32) {
+                                       ReferencePrecision precision = ReferencePrecision::f32) {
   std::map<std::string, Value> inputs;
   std::vector<TensorId> keep;
   const Graph graph = trace([&] {
@@ -45,7 +45,7 @@ inline std::vector<Value> evaluate_all(const std::vector<Value>& values,
 
 inline std::vector<double> evaluate_one(const std::vector<Value>& values,
                                         const std::function<Tensor(const std::vector<Tensor>&)>& body,
-                                        Precision precision = Precision::f32) {
+                                        ReferencePrecision precision = ReferencePrecision::f32) {
   return evaluate_all(
              values, [&](const std::vector<Tensor>& x) { return std::vector<Tensor>{body(x)}; }, precision)
       .front()

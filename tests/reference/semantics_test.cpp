@@ -78,11 +78,11 @@ TEST(Casts, TruncateAndClamp) {
 
 TEST(Precision, RoundsEveryResultOrNone) {
   const auto third = [](Xs) { return scalar(1.0) / 3; };
-  EXPECT_EQ(evaluate_one({}, third, Precision::f32), Numbers{1.0f / 3.0f});
-  EXPECT_EQ(evaluate_one({}, third, Precision::f64), Numbers{1.0 / 3.0});
+  EXPECT_EQ(evaluate_one({}, third, ReferencePrecision::f32), Numbers{1.0f / 3.0f});
+  EXPECT_EQ(evaluate_one({}, third, ReferencePrecision::f64), Numbers{1.0 / 3.0});
   const auto half = [](Xs x) { return cast(x[0], DType::f16); };
   EXPECT_EQ(evaluate_one({floats({1.0 / 3.0, 70000})}, half), (Numbers{0.333251953125, infinity}));
-  EXPECT_EQ(evaluate_one({floats({1.0 / 3.0, 70000})}, half, Precision::f64), (Numbers{1.0 / 3.0, 70000}));
+  EXPECT_EQ(evaluate_one({floats({1.0 / 3.0, 70000})}, half, ReferencePrecision::f64), (Numbers{1.0 / 3.0, 70000}));
   const auto brain = [](Xs x) { return cast(x[0], DType::bf16); };
   EXPECT_EQ(evaluate_one({floats({1.0 / 3.0})}, brain), Numbers{0.333984375});
   // Sums are kept in double until the end of the op.
@@ -221,7 +221,7 @@ TEST(Optimizers, TakeOneStep) {
         const auto next = adam_update(x[0], x[1], x[2], x[3], x[4], x[5], {0.9, 0.99, 1e-3, 0.05});
         return std::vector<Tensor>{next.param, next.m, next.v};
       },
-      Precision::f64);
+      ReferencePrecision::f64);
   EXPECT_NEAR(adam[0].data[0], 1 * (1 - 0.1 * 0.05) - 0.1 * change, 1e-12);
   EXPECT_NEAR(adam[1].data[0], m, 1e-12);
   EXPECT_NEAR(adam[2].data[0], v, 1e-12);
@@ -231,7 +231,7 @@ TEST(Optimizers, TakeOneStep) {
         const auto next = sgd_update(x[0], x[1], x[2], x[3], {.momentum = 0.9, .weight_decay = 0.01, .nesterov = true});
         return std::vector<Tensor>{next.param, next.velocity};
       },
-      Precision::f64);
+      ReferencePrecision::f64);
   const double grad = 0.5 + 0.01, velocity = 0.9 * 0.2 + grad;
   EXPECT_NEAR(sgd[0].data[0], 1 - 0.1 * (grad + 0.9 * velocity), 1e-12);
   EXPECT_NEAR(sgd[1].data[0], velocity, 1e-12);

@@ -2,6 +2,8 @@
 #include <thread>
 
 #include "runtime/regression.h"
+#include "support/mixed_training.h"
+#include "support/run_checks.h"
 #include "support/small_gpt.h"
 #include "support/temp_folder.h"
 
@@ -40,6 +42,15 @@ TEST(WebGpuTraining, FollowsTheReferenceFusedAndUnfused) {
     for (std::size_t i = 0; i < wanted.losses.size(); ++i)
       EXPECT_NEAR(computed.losses[i], wanted.losses[i], 2e-4) << fused;
   }
+}
+
+TEST(WebGpuTraining, MixedPrecisionFollowsFullPrecision) { expect_mixed_follows_full(Device::webgpu()); }
+
+TEST(WebGpuTraining, MixedPrecisionSkipsOverflowsAndRecovers) { expect_overflow_is_skipped(Device::webgpu()); }
+
+TEST(WebGpuTraining, ChecksNameWhatIsNotFiniteOrOutOfRange) {
+  expect_finite_check(Device::webgpu());
+  expect_index_check(Device::webgpu());
 }
 
 TEST(WebGpuTraining, GoesOnFromACheckpointToTheSameBits) {

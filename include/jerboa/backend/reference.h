@@ -20,20 +20,20 @@ Value to_value(const HostTensor& tensor);
 HostTensor to_host(const Value& value);
 
 /// How float results are kept: rounded to the tensor's own type after each op, or not at all.
-enum class Precision { f32, f64 };
+enum class ReferencePrecision { f32, f64 };
 
 /// The oracle: straight loops, one op at a time, sums in double. Slow and obviously right.
 /// `leaf` gives the values of inputs, parameters and states; the result holds a value for each tensor of `keep`.
 /// Ops that decompose are rewritten first.
 std::vector<Value> evaluate_reference(const Graph& graph, const std::vector<TensorId>& keep,
                                       const std::function<Value(const TensorInfo&)>& leaf,
-                                      const SymbolValues& symbols = {}, Precision precision = Precision::f32);
+                                      const SymbolValues& symbols = {}, ReferencePrecision precision = ReferencePrecision::f32);
 
 /// How often the evaluator was called in this process. Tests see by it that no engine falls back on it.
 std::int64_t reference_evaluations();
 
 class Backend;
 /// The evaluator as a device.
-std::shared_ptr<Backend> make_reference_backend(Precision precision = Precision::f32);
+std::shared_ptr<Backend> make_reference_backend(ReferencePrecision precision = ReferencePrecision::f32);
 
 }  // namespace jerboa

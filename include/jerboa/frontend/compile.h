@@ -8,7 +8,9 @@
 
 #include <jerboa/frontend/model.h>
 #include <jerboa/runtime/session.h>
+#include <jerboa/transform/loss_scaling.h>
 #include <jerboa/transform/optimizer.h>
+#include <jerboa/transform/precision.h>
 
 namespace jerboa {
 
@@ -64,21 +66,33 @@ using Loss = std::function<Tensor(const Inputs&)>;
 /// Computes a tensor, or several, from the inputs.
 using Forward = std::function<Outputs(const Inputs&)>;
 
+/// In which types a model computes and, where that is mixed, how its loss is scaled.
+struct PrecisionOptions {
+  Precision precision = Precision::full;
+  LossScaling loss_scaling = {};
+};
+
 struct CompileOptions {
   std::optional<Device> device = {};  ///< by default Device::best()
   std::uint64_t seed = 0;
+  PrecisionOptions precision = {};
 };
 
 /// Graphs of a training step. Gradients are kept in storage under "grad/NAME", in f32. Throws UsageError that names the
 /// inputs that the loss does not use. `site` is the user's line, for errors.
-/// "loss" is the output; the optimizer's learning rate is the output "lr".
-Graph training_graph(const InputSpecs& inputs, const Loss& loss, const Optimizer& optimizer, const CallSite& site = {});
+/// "loss" is the output; the optimizer's learning rate is the output "lr", the scale of the loss in mixed precision
+/// "loss_scale".
+Graph training_graph(const InputSpecs& inputs, const Loss& loss, const Optimizer& optimizer, const CallSite& site = {},
+                     const PrecisionOptions& precision = {});
 /// For gradient accumulation: adds the gradients of loss / parts to those in storage, without an update.
-Graph accumulation_graph(const InputSpecs& inputs, const Loss& loss, int parts, const CallSite& site = {});
+Graph accumulation_graph(const InputSpecs& inputs, const Loss& loss, int parts, const CallSite& site = {},
+                         const PrecisionOptions& precision = {});
 /// Updates the parameters from the gradients in storage, and sets those to zero. `like` is an accumulation graph.
-Graph apply_graph(const Graph& like, const Optimizer& optimizer, const CallSite& site = {});
+Graph apply_graph(const Graph& like, const Optimizer& optimizer, const CallSite& site = {},
+                  const PrecisionOptions& precision = {});
 /// A forward pass in evaluation mode.
-Graph forward_graph(const InputSpecs& inputs, const Forward& forward, const CallSite& site = {});
+Graph forward_graph(const InputSpecs& inputs, const Forward& forward, const CallSite& site = {},
+                    Precision precision = Precision::full);
 
 /// A graph compiled for a device, with its storage.
 class Module {
@@ -110,7 +124,7 @@ Module compile_module(Model model, LossFunction loss, const InputSpecs& inputs, 
                       int line = __builtin_LINE()) {
   assign_paths(model);
   const Loss own = [&](const Inputs& in) { return loss(std::as_const(model), in); };
-  return compile(training_graph(inputs, own, optimizer, {file, line}), options);
+  return compile(training_graph(inputs, own, optimizer, {file, line}, options.precision), options);
 }
 
 /// A forward pass of a model on its own storage. The function gives a tensor or several Outputs.
@@ -119,7 +133,7 @@ Module compile_forward(Model model, Function function, const InputSpecs& inputs,
                        const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   assign_paths(model);
   const Forward own = [&](const Inputs& in) { return function(std::as_const(model), in); };
-  return compile(forward_graph(inputs, own, {file, line}), options);
+  return compile(forward_graph(inputs, own, {file, line}, options.precision.precision), options);
 }
 /// A sibling of a module or session that shares its parameters.
 template <class Model, class Function>

@@ -18,7 +18,11 @@ struct TrainerOptions {
   Optimizer optimizer = AdamW{};
   std::optional<Device> device = {};  ///< by default Device::best()
   std::uint64_t seed = 0;
-  int accumulate = 1;  ///< batches whose gradients make one update
+  int accumulate = 1;          ///< batches whose gradients make one update
+  bool check_finite = false;   ///< as in SessionOptions
+  bool check_indices = false;  ///< as in SessionOptions
+  Precision precision = Precision::full;
+  LossScaling loss_scaling = {};  ///< of mixed precision
 };
 
 struct StepResult : Result {
@@ -38,6 +42,7 @@ class TrainerCore {
   StepResult step(const Batch& batch, const RunOptions& options = {});
   std::int64_t steps() const { return steps_; }
   Session& session() { return session_; }
+  Precision precision() const { return options_.precision; }
   void save(const std::filesystem::path& path) const;
   LoadReport load(const std::filesystem::path& path);
   void reset(std::optional<std::uint64_t> seed);
@@ -69,8 +74,8 @@ class TrainerCore {
 /// others.
 class ForwardPass {
  public:
-  ForwardPass(Forward forward, Session session, const CallSite& site = {})
-      : forward_(std::move(forward)), session_(std::move(session)), site_(site) {}
+  ForwardPass(Forward forward, Session session, const CallSite& site = {}, Precision precision = Precision::full)
+      : forward_(std::move(forward)), session_(std::move(session)), site_(site), precision_(precision) {}
 
   Result operator()(const TensorMap& inputs, const RunOptions& options = {});
   Session& session() { return session_; }
@@ -79,6 +84,7 @@ class ForwardPass {
   Forward forward_;
   Session session_;
   CallSite site_;
+  Precision precision_ = Precision::full;
 };
 
 /// Trains a model: takes a copy of it, gives its parameters their names, and compiles the step for the shapes of the
@@ -120,7 +126,7 @@ class Trainer {
   requires std::is_invocable_r_v<Outputs, Function, const Model&, const Inputs&> ForwardPass
   compile_forward(Function function, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     return {[shared = model_, function](const Inputs& in) -> Outputs { return function(std::as_const(*shared), in); },
-            core_.session().sibling(), CallSite{file, line}};
+            core_.session().sibling(), CallSite{file, line}, core_.precision()};
   }
   /// The model itself as the function, on one input.
   ForwardPass compile_forward(const std::string& input = "ids", const char* file = __builtin_FILE(),

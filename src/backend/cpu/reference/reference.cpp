@@ -46,7 +46,7 @@ void round_to_type(Value& value) {
 class Run {
  public:
   Run(const Graph& graph, const std::function<Value(const TensorInfo&)>& leaf, const SymbolValues& symbols,
-      Precision precision)
+      ReferencePrecision precision)
       : graph_(graph), leaf_(leaf), symbols_(symbols), precision_(precision), values_(graph.tensors.size()) {}
 
   std::vector<Value> operator()(const std::vector<TensorId>& keep) {
@@ -98,7 +98,7 @@ class Run {
       read_leaf(node, outputs[0]);
     }
     for (std::size_t i = 0; i < outputs.size(); ++i) {
-      if (precision_ == Precision::f32) round_to_type(outputs[i]);
+      if (precision_ == ReferencePrecision::f32) round_to_type(outputs[i]);
       value(node.outputs[i]) = std::move(outputs[i]);
     }
   }
@@ -121,7 +121,7 @@ class Run {
   const Graph& graph_;
   const std::function<Value(const TensorInfo&)>& leaf_;
   const SymbolValues& symbols_;
-  Precision precision_;
+  ReferencePrecision precision_;
   std::vector<Value> values_;
 };
 
@@ -151,7 +151,7 @@ std::int64_t reference_evaluations() { return evaluations; }
 
 std::vector<Value> evaluate_reference(const Graph& graph, const std::vector<TensorId>& keep,
                                       const std::function<Value(const TensorInfo&)>& leaf, const SymbolValues& symbols,
-                                      Precision precision) {
+                                      ReferencePrecision precision) {
   ++evaluations;
   std::vector<TensorId> moved;
   const Graph simple = decompose(graph, &moved);

@@ -35,7 +35,7 @@ class ReferenceResults final : public RunResults {
 
 class ReferenceExecutable final : public Executable {
  public:
-  ReferenceExecutable(Graph graph, const FindStorage& storage, Precision precision)
+  ReferenceExecutable(Graph graph, const FindStorage& storage, ReferencePrecision precision)
       : graph_(std::move(graph)), precision_(precision) {
     for (const TensorInfo& tensor : graph_.tensors)
       if (tensor.storage == Storage::param || tensor.storage == Storage::state)
@@ -66,14 +66,14 @@ class ReferenceExecutable final : public Executable {
 
  private:
   Graph graph_;
-  Precision precision_;
+  ReferencePrecision precision_;
   std::map<std::string, std::shared_ptr<ReferenceTensor>> storage_;
 };
 
 class ReferenceBackend final : public Backend {
  public:
-  explicit ReferenceBackend(Precision precision) : precision_(precision) {}
-  std::string name() const override { return precision_ == Precision::f32 ? "reference" : "reference64"; }
+  explicit ReferenceBackend(ReferencePrecision precision) : precision_(precision) {}
+  std::string name() const override { return precision_ == ReferencePrecision::f32 ? "reference" : "reference64"; }
   std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes, const std::string&) override {
     return std::make_shared<ReferenceTensor>(dtype, sizes);
   }
@@ -82,12 +82,12 @@ class ReferenceBackend final : public Backend {
   }
 
  private:
-  Precision precision_;
+  ReferencePrecision precision_;
 };
 
 }  // namespace
 
-std::shared_ptr<Backend> make_reference_backend(Precision precision) {
+std::shared_ptr<Backend> make_reference_backend(ReferencePrecision precision) {
   return std::make_shared<ReferenceBackend>(precision);
 }
 

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <vector>
+
+#include <jerboa/transform/grad.h>
+
+namespace jerboa {
+
+/// How the loss is scaled in mixed precision, so that small gradients do not vanish in f16. Where a gradient overflows,
+/// the update is skipped and the scale halved; after so many updates without an overflow it is doubled. All of it
+/// happens in the graph.
+struct LossScaling {
+  double initial = 65536;
+  int growth_interval = 2000;
+  double least = 1;
+};
+
+/// States of the loss scaling, which are saved in checkpoints.
+inline constexpr const char* loss_scale_state = "loss_scale";
+inline constexpr const char* loss_scale_age_state = "loss_scale_age";  ///< updates since it last changed
+
+/// The scale of this step's loss: an f32 scalar.
+Tensor loss_scale(const LossScaling& scaling);
+/// The gradients of the loss itself, f32, from those of the loss times the scale.
+std::vector<ParamGrad> unscaled(const std::vector<ParamGrad>& grads, const Tensor& scale);
+/// Whether every gradient is finite, by bit pattern.
+Tensor are_finite(const std::vector<ParamGrad>& grads);
+/// The next step's scale.
+void update_loss_scale(const Tensor& finite, const LossScaling& scaling);
+/// Makes updates of the traced graph from number `first` on happen only where the condition, a boolean scalar, holds.
+void update_only_if(const Tensor& condition, std::size_t first);
+
+}  // namespace jerboa
