@@ -39,38 +39,67 @@ static_assert(
 
 /// Reads the elements, as Stored, from bytes of any alignment and converts each.
 template <typename Stored, typename To, typename Convert>
-std::vector<To> convert_each(const TensorView& tensor, Convert convert) {
-  std::vector<To> result(tensor.bytes.size() / sizeof(Stored));
+void convert_each(const TensorView& tensor, std::span<To> result, Convert convert) {
   for (std::size_t i = 0; i < result.size(); ++i) {
     Stored value;
     std::memcpy(&value, tensor.bytes.data() + i * sizeof(Stored), sizeof(Stored));
     result[i] = convert(value, i);
   }
-  return result;
 }
 
 template <typename To>
-std::vector<To> to_floating(const TensorView& tensor) {
+void to_floating(const TensorView& tensor, std::span<To> values) {
+  if (values.size() != tensor.elements())
+    throw UsageError(
+        fmt::format("tensor \"{}\" has {} elements, not {}", tensor.name, tensor.elements(), values.size()));
   const auto plain = [](auto value, std::size_t) { return static_cast<To>(value); };
   const auto from_f16 = [](std::uint16_t bits, std::size_t) { return static_cast<To>(f16_to_f32(bits)); };
   const auto from_bf16 = [](std::uint16_t bits, std::size_t) { return static_cast<To>(bf16_to_f32(bits)); };
   const auto from_bool = [](std::uint8_t byte, std::size_t) { return static_cast<To>(byte != 0); };
   switch (tensor.type) {
-    case StoredType::F64: return convert_each<double, To>(tensor, plain);
-    case StoredType::F32: return convert_each<float, To>(tensor, plain);
-    case StoredType::F16: return convert_each<std::uint16_t, To>(tensor, from_f16);
-    case StoredType::BF16: return convert_each<std::uint16_t, To>(tensor, from_bf16);
-    case StoredType::I64: return convert_each<std::int64_t, To>(tensor, plain);
-    case StoredType::I32: return convert_each<std::int32_t, To>(tensor, plain);
-    case StoredType::I16: return convert_each<std::int16_t, To>(tensor, plain);
-    case StoredType::I8: return convert_each<std::int8_t, To>(tensor, plain);
-    case StoredType::U64: return convert_each<std::uint64_t, To>(tensor, plain);
-    case StoredType::U32: return convert_each<std::uint32_t, To>(tensor, plain);
-    case StoredType::U16: return convert_each<std::uint16_t, To>(tensor, plain);
-    case StoredType::U8: return convert_each<std::uint8_t, To>(tensor, plain);
-    case StoredType::BOOL: return convert_each<std::uint8_t, To>(tensor, from_bool);
+    case StoredType::F64: return convert_each<double>(tensor, values, plain);
+    case StoredType::F32: return convert_each<float>(tensor, values, plain);
+    case StoredType::F16: return convert_each<std::uint16_t>(tensor, values, from_f16);
+    case StoredType::BF16: return convert_each<std::uint16_t>(tensor, values, from_bf16);
+    case StoredType::I64: return convert_each<std::int64_t>(tensor, values, plain);
+    case StoredType::I32: return convert_each<std::int32_t>(tensor, values, plain);
+    case StoredType::I16: return convert_each<std::int16_t>(tensor, values, plain);
+    case StoredType::I8: return convert_each<std::int8_t>(tensor, values, plain);
+    case StoredType::U64: return convert_each<std::uint64_t>(tensor, values, plain);
+    case StoredType::U32: return convert_each<std::uint32_t>(tensor, values, plain);
+    case StoredType::U16: return convert_each<std::uint16_t>(tensor, values, plain);
+    case StoredType::U8: return convert_each<std::uint8_t>(tensor, values, plain);
+    case StoredType::BOOL: return convert_each<std::uint8_t>(tensor, values, from_bool);
   }
   throw UsageError(fmt::format("tensor \"{}\" has no valid type", tensor.name));
+}
+
+void to_integers(const TensorView& tensor, std::span<std::int32_t> values) {
+  using To = std::int32_t;
+  const auto exact = [&](auto value, std::size_t i) {
+    if (!std::in_range<To>(value))
+      throw FileError(
+          fmt::format("tensor \"{}\": element {} is {}, which does not fit 32 bits", tensor.name, i, value));
+    return static_cast<To>(value);
+  };
+  switch (tensor.type) {
+    case StoredType::I64: return convert_each<std::int64_t>(tensor, values, exact);
+    case StoredType::I32: return convert_each<std::int32_t>(tensor, values, exact);
+    case StoredType::I16: return convert_each<std::int16_t>(tensor, values, exact);
+    case StoredType::I8: return convert_each<std::int8_t>(tensor, values, exact);
+    case StoredType::U64: return convert_each<std::uint64_t>(tensor, values, exact);
+    case StoredType::U32: return convert_each<std::uint32_t>(tensor, values, exact);
+    case StoredType::U16: return convert_each<std::uint16_t>(tensor, values, exact);
+    case StoredType::U8: return convert_each<std::uint8_t>(tensor, values, exact);
+    case StoredType::BOOL:
+      return convert_each<std::uint8_t>(tensor, values,
+                                        [](std::uint8_t byte, std::size_t) { return byte != 0 ? 1 : 0; });
+    case StoredType::F64:
+    case StoredType::F32:
+    case StoredType::F16:
+    case StoredType::BF16: break;
+  }
+  throw FileError(fmt::format("tensor \"{}\" is {}, where integers are needed", tensor.name, to_string(tensor.type)));
 }
 
 }  // namespace
@@ -85,35 +114,24 @@ std::optional<StoredType> stored_type_from_string(std::string_view name) {
   return std::nullopt;
 }
 
-std::vector<float> to_f32(const TensorView& tensor) { return to_floating<float>(tensor); }
+std::vector<float> to_f32(const TensorView& tensor) {
+  std::vector<float> values(tensor.elements());
+  to_floating<float>(tensor, values);
+  return values;
+}
 
-std::vector<double> to_f64(const TensorView& tensor) { return to_floating<double>(tensor); }
+void to_f32(const TensorView& tensor, std::span<float> values) { to_floating<float>(tensor, values); }
+
+std::vector<double> to_f64(const TensorView& tensor) {
+  std::vector<double> values(tensor.elements());
+  to_floating<double>(tensor, values);
+  return values;
+}
 
 std::vector<std::int32_t> to_i32(const TensorView& tensor) {
-  using To = std::int32_t;
-  const auto exact = [&](auto value, std::size_t i) {
-    if (!std::in_range<To>(value))
-      throw FileError(
-          fmt::format("tensor \"{}\": element {} is {}, which does not fit 32 bits", tensor.name, i, value));
-    return static_cast<To>(value);
-  };
-  switch (tensor.type) {
-    case StoredType::I64: return convert_each<std::int64_t, To>(tensor, exact);
-    case StoredType::I32: return convert_each<std::int32_t, To>(tensor, exact);
-    case StoredType::I16: return convert_each<std::int16_t, To>(tensor, exact);
-    case StoredType::I8: return convert_each<std::int8_t, To>(tensor, exact);
-    case StoredType::U64: return convert_each<std::uint64_t, To>(tensor, exact);
-    case StoredType::U32: return convert_each<std::uint32_t, To>(tensor, exact);
-    case StoredType::U16: return convert_each<std::uint16_t, To>(tensor, exact);
-    case StoredType::U8: return convert_each<std::uint8_t, To>(tensor, exact);
-    case StoredType::BOOL:
-      return convert_each<std::uint8_t, To>(tensor, [](std::uint8_t byte, std::size_t) { return byte != 0 ? 1 : 0; });
-    case StoredType::F64:
-    case StoredType::F32:
-    case StoredType::F16:
-    case StoredType::BF16: break;
-  }
-  throw FileError(fmt::format("tensor \"{}\" is {}, where integers are needed", tensor.name, to_string(tensor.type)));
+  std::vector<std::int32_t> values(tensor.elements());
+  to_integers(tensor, values);
+  return values;
 }
 
 }  // namespace jerboa

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <jerboa/base/error.h>
+#include <jerboa/base/parse_json.h>
 #include <jerboa/ir/graph.h>
 
 #include "ir/attr_json.h"
@@ -172,14 +173,14 @@ std::string to_json(const Graph& graph) {
 }
 
 Graph from_json(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) throw GraphError("graph: not valid JSON");
   try {
-    Graph graph = read_graph(json);
+    Graph graph = read_graph(parse_ordered_json(text, "graph"));
     verify(graph);
     return graph;
   } catch (const Json::exception& error) {
     throw GraphError(fmt::format("graph: {}", error.what()));
+  } catch (const FileError& error) {
+    throw GraphError(error.what());
   } catch (const ShapeError& error) {
     throw GraphError(fmt::format("graph: {}", error.what()));
   } catch (const UsageError& error) {

@@ -16,7 +16,7 @@ struct Config::Json {
 
 Config Config::open(const std::filesystem::path& path) {
   const auto file = std::filesystem::is_directory(path) ? path / "config.json" : path;
-  return parse(MappedFile(file).text(), file.string());
+  return parse(FileContent(file).text(), file.string());
 }
 
 Config Config::parse(std::string_view text, std::string origin) {

@@ -36,7 +36,7 @@ bool makes_sense(const Header& header) {
 // Takes one tensor after another off the file.
 class Reader {
  public:
-  Reader(const MappedFile& file, std::string name) : rest_(file.bytes()), name_(std::move(name)) {}
+  Reader(const FileContent& file, std::string name) : rest_(file.bytes()), name_(std::move(name)) {}
 
   template <class T>
   T take() {
@@ -144,7 +144,7 @@ nlohmann::ordered_json config_of(const Header& header) {
 }  // namespace
 
 void import_llama2c(const std::filesystem::path& file, const std::filesystem::path& folder) {
-  const MappedFile mapped(file);
+  const FileContent mapped(file);
   Reader reader(mapped, file.string());
   const auto header = reader.take<Header>();
   if (!makes_sense(header)) throw FileError(fmt::format("{}: is no model of llama2.c", file.string()));

@@ -78,13 +78,13 @@ void Session::load(const std::filesystem::path& path) {
   const auto read = [&](const std::string& name, const std::string& stored_name) {
     wanted.insert(stored_name);
     if (!stored.contains(stored_name)) return missing.push_back(name);
-    const TensorView& view = stored.view(stored_name);
+    const TensorEntry& entry = stored.entry(stored_name);
     const Slot& slot = shared_->slots.at(name);
-    if (view.type != detail::stored_type(slot.type.dtype) || view.shape != slot.sizes())
-      throw FileError(fmt::format("{}: {} is {}{} but the session's is {}", file.string(), name, to_string(view.type),
-                                  to_string(Sizes(view.shape)), to_string(slot.type)));
-    HostTensor values(slot.type.dtype, view.shape);
-    std::copy(view.bytes.begin(), view.bytes.end(), values.bytes().begin());
+    if (entry.type != detail::stored_type(slot.type.dtype) || entry.shape != slot.sizes())
+      throw FileError(fmt::format("{}: {} is {}{} but the session's is {}", file.string(), name, to_string(entry.type),
+                                  to_string(Sizes(entry.shape)), to_string(slot.type)));
+    HostTensor values(slot.type.dtype, entry.shape);
+    stored.read(stored_name, values.bytes());
     loaded.emplace(name, std::move(values));
   };
   for (const std::string& name : param_names()) read(name, name);

@@ -3,6 +3,7 @@
 #include <iterator>
 #include <map>
 
+#include <jerboa/base/parse_json.h>
 #include <jerboa/text/chat_template.h>
 
 #include "text/jinja_interpreter.h"
@@ -20,11 +21,7 @@ std::string read_text(const std::filesystem::path& path) {
 }
 
 Json read_json(const std::filesystem::path& path) {
-  try {
-    return Json::parse(read_text(path));
-  } catch (const Json::exception& error) {
-    throw FileError(fmt::format("{}: {}", path.string(), error.what()));
-  }
+  return parse_ordered_json(read_text(path), path.string());
 }
 
 // bos_token and the like, which are strings or objects with "content".

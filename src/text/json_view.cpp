@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <jerboa/base/error.h>
+#include <jerboa/base/parse_json.h>
 
 namespace jerboa {
 
@@ -40,8 +41,9 @@ std::string JsonView::string() const {
 }
 
 std::int64_t JsonView::integer() const {
-  if (!node_->is_number_integer()) fail(fmt::format("expected an integer, found {}", node_->type_name()));
-  return node_->get<std::int64_t>();
+  const auto value = json_integer(*node_);
+  if (!value) fail(fmt::format("expected a 64-bit integer, found {}", shortened(node_->dump(), 40)));
+  return *value;
 }
 
 std::string JsonView::string(std::string_view key, std::string_view fallback) const {
