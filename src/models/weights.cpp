@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <charconv>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <jerboa/base/error.h>
 #include <jerboa/base/float16.h>
+#include <jerboa/base/parse_json.h>
 #include <jerboa/models/family.h>
 #include <jerboa/models/quantise.h>
 
@@ -42,16 +44,51 @@ Stored stored_as(const SafeTensors& weights, const Family& family, const TensorI
   return {{name}, sizes};
 }
 
+/// Every parameter of a graph that is read from a file: the scales of quantised ones are not.
+template <class Use>
+void for_each_stored(const SafeTensors& weights, const Graph& graph, const Family& family, Use use) {
+  for (const TensorInfo& tensor : graph.tensors)
+    if (tensor.storage == Storage::param && !tensor.name.ends_with(scales_suffix))
+      use(tensor, stored_as(weights, family, tensor));
+}
+
+bool is_float(StoredType type) {
+  return type == StoredType::F64 || type == StoredType::F32 || type == StoredType::F16 || type == StoredType::BF16;
+}
+
+void check_entry(const SafeTensors& weights, const std::string& name, const Sizes& wanted) {
+  const TensorEntry& entry = weights.entry(name);
+  if (!is_float(entry.type))
+    throw FileError(fmt::format("{}: {} is {}, but weights must be F64, F32, F16 or BF16", weights.path().string(),
+                                name, to_string(entry.type)));
+  if (Sizes(entry.shape) != wanted)
+    throw FileError(fmt::format("{}: {} is {}, but by config.json it must be {}", weights.path().string(), name,
+                                to_string(Sizes(entry.shape)), to_string(wanted)));
+}
+
+/// One more than the largest number of a layer in the names of a checkpoint's tensors.
+std::int64_t layers_in(const SafeTensors& weights, const Family& family) {
+  std::int64_t layers = 0;
+  const std::string_view shorter = family.layer_prefix.substr(family.optional_prefix.size());
+  for (const std::string& name : weights.names()) {
+    std::string_view rest = name;
+    if (!rest.starts_with(family.layer_prefix) && !rest.starts_with(shorter)) continue;
+    rest.remove_prefix(rest.starts_with(family.layer_prefix) ? family.layer_prefix.size() : shorter.size());
+    std::int32_t layer = 0;
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
+    if (error == std::errc() && layer >= 0 && end != rest.data() + rest.size() && *end == '.')
+      layers = std::max(layers, std::int64_t{layer} + 1);
+  }
+  return layers;
+}
+
 HostTensor read(const SafeTensors& weights, const Stored& stored, const Sizes& sizes) {
   HostTensor values(DType::f32, sizes);
-  auto place = values.as<float>().begin();
+  auto rest = values.as<float>();
   for (const std::string& name : stored.names) {
-    const TensorView& view = weights.view(name);
-    if (Sizes(view.shape) != stored.shape)
-      throw FileError(fmt::format("{}: {} is {}, but the model's is {}", weights.path().string(), name,
-                                  to_string(Sizes(view.shape)), to_string(stored.shape)));
-    const auto part = to_f32(view);
-    place = std::copy(part.begin(), part.end(), place);
+    const std::size_t count = weights.entry(name).elements();
+    weights.read_f32(name, rest.first(count));
+    rest = rest.subspan(count);
   }
   return values;
 }
@@ -60,10 +97,8 @@ HostTensor read(const SafeTensors& weights, const Stored& stored, const Sizes& s
 HostTensor narrowed(const SafeTensors& weights, const Stored& stored, const Sizes& sizes, DType dtype) {
   const StoredType same = dtype == DType::bf16 ? StoredType::BF16 : StoredType::F16;
   HostTensor values(dtype, sizes);
-  if (stored.names.size() == 1 && weights.view(stored.names[0]).type == same &&
-      Sizes(weights.view(stored.names[0]).shape) == sizes) {
-    const auto bytes = weights.view(stored.names[0]).bytes;
-    std::copy(bytes.begin(), bytes.end(), values.bytes().begin());
+  if (stored.names.size() == 1 && weights.entry(stored.names[0]).type == same) {
+    weights.read(stored.names[0], values.bytes());
     return values;
   }
   const HostTensor wide = read(weights, stored, sizes);
@@ -75,32 +110,51 @@ HostTensor narrowed(const SafeTensors& weights, const Stored& stored, const Size
 
 }  // namespace
 
+void check_layers(const SafeTensors& weights, const Config& config, const Family& family) {
+  const std::string key(family.layer_count);
+  const std::int64_t stored = layers_in(weights, family);
+  if (config.count(key) <= stored) return;
+  const auto names = weights.names();
+  const std::string example = names.empty() ? "it has no tensors" : "its first tensor is " + in_quotes(names.front());
+  throw FileError(fmt::format("{}: {} is {}, but {} has the weights {}N.… of {} layers ({})", config.origin(), key,
+                              config.count(key), weights.path().string(), family.layer_prefix, stored, example));
+}
+
+void check_params(const SafeTensors& weights, const Graph& graph, const Family& family) {
+  constexpr std::size_t most_shown = 3;
+  std::vector<std::string> missing;
+  std::size_t missing_count = 0;
+  for_each_stored(weights, graph, family, [&](const TensorInfo&, const Stored& stored) {
+    for (const std::string& name : stored.names)
+      if (weights.contains(name))
+        check_entry(weights, name, stored.shape);
+      else if (++missing_count <= most_shown)
+        missing.push_back(name);
+  });
+  if (missing_count > 0)
+    throw FileError(fmt::format("{}: has no {}{}", weights.path().string(), fmt::join(missing, ", "),
+                                missing_count > most_shown
+                                    ? fmt::format(" and {} more that config.json asks for", missing_count - most_shown)
+                                    : ""));
+}
+
 void for_each_param(const SafeTensors& weights, const Graph& graph, const Family& family,
                     const std::function<void(const std::string& name, HostTensor values)>& use) {
-  std::vector<std::pair<const TensorInfo*, Stored>> found;
-  std::vector<std::string> missing;
-  for (const TensorInfo& tensor : graph.tensors) {
-    if (tensor.storage != Storage::param || tensor.name.ends_with(scales_suffix)) continue;
-    found.emplace_back(&tensor, stored_as(weights, family, tensor));
-    for (const std::string& name : found.back().second.names)
-      if (!weights.contains(name)) missing.push_back(name);
-  }
-  if (!missing.empty())
-    throw FileError(fmt::format("{}: has no {}", weights.path().string(), fmt::join(missing, ", ")));
-  for (const auto& [param, stored] : found) {
-    const Sizes sizes = evaluate(param->type.shape, {});
-    const DType dtype = param->type.dtype;
+  check_params(weights, graph, family);
+  for_each_stored(weights, graph, family, [&](const TensorInfo& param, const Stored& stored) {
+    const Sizes sizes = evaluate(param.type.shape, {});
+    const DType dtype = param.type.dtype;
     if (dtype == DType::f32) {
-      use(param->name, read(weights, stored, sizes));
+      use(param.name, read(weights, stored, sizes));
     } else if (bits(dtype) == 16) {
-      use(param->name, narrowed(weights, stored, sizes, dtype));
+      use(param.name, narrowed(weights, stored, sizes, dtype));
     } else {
       const HostTensor wide = read(weights, stored, sizes);
-      Quantised own = quantise(wide.f32(), sizes[0], sizes[1], dtype);
-      use(param->name, std::move(own.weight));
-      use(stored_name(*param) + std::string(scales_suffix), std::move(own.scales));
+      Quantised quantised = quantise(wide.f32(), sizes[0], sizes[1], dtype);
+      use(param.name, std::move(quantised.weight));
+      use(stored_name(param) + std::string(scales_suffix), std::move(quantised.scales));
     }
-  }
+  });
 }
 
 std::map<std::string, HostTensor> read_params(const SafeTensors& weights, const Graph& graph, const Family& family) {
