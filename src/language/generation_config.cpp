@@ -10,7 +10,8 @@ constexpr double largest = 1000;  // of temperatures and penalties: more than an
 float number_of(const models::Config& config, const std::string& key, double otherwise, bool (*fits)(double),
                 const char* wanted) {
   const double value = config.number(key, otherwise);
-  if (!fits(value)) config.fail(key, fmt::format("is not {}", wanted));
+  // What is above zero may not be as a float.
+  if (!fits(value) || !fits(static_cast<float>(value))) config.fail(key, fmt::format("is not {}", wanted));
   return static_cast<float>(value);
 }
 

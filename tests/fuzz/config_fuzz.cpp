@@ -1,8 +1,13 @@
 // Whatever config.json says, it becomes a graph whose parameters fit a checkpoint, or is refused with an Error: in
 // little time and memory. After a NUL byte, the first byte chooses the type that weights are kept in.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include <jerboa/base/error.h>
 #include <jerboa/models/family.h>

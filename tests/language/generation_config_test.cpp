@@ -59,6 +59,7 @@ TEST(GenerationConfig, NamesWhatIsWrong) {
   refuse(R"({"temperature": 1e300})", "temperature is 1e+300, which is not from 0 to 1000");
   refuse(R"({"top_k": -1})", "top_k is -1, which is below zero");
   refuse(R"({"top_p": 0})", "top_p is 0, which is not above 0 and at most 1");
+  refuse(R"({"top_p": 1e-300})", "top_p is 1e-300, which is not above 0 and at most 1");
   refuse(R"({"top_p": 1.5})", "top_p is 1.5, which is not above 0 and at most 1");
   refuse(R"({"do_sample": true, "min_p": 2})", "min_p is 2, which is not from 0 to 1");
   refuse(R"({"do_sample": true, "repetition_penalty": 0})", "repetition_penalty is 0, which is not above 0");
