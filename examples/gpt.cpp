@@ -38,7 +38,7 @@ int main(int argc, char** argv) try {
   constexpr int batch_size = 16;
   const Gpt model;
   if (!folder.empty()) {
-    export_gpt(folder, model, MappedFile(arguments[0]).text(), batch_size, steps);
+    export_gpt(folder, model, FileContent(arguments[0]).text(), batch_size, steps);
     return 0;
   }
   Trainer gpt(model, next_token_loss, {.optimizer = gpt_optimizer(steps)});

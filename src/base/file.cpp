@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <optional>
 #include <string>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -23,6 +22,8 @@ namespace fs = std::filesystem;
 [[noreturn]] void fail(const fs::path& path, std::string_view action, int error) {
   throw FileError(fmt::format("{}: cannot {}: {}", path.string(), action, std::generic_category().message(error)));
 }
+
+constexpr std::size_t most_at_once = 1u << 30;  // Linux moves no more than 2 GiB in one call
 
 /// A file descriptor that closes itself.
 class Descriptor {
@@ -42,6 +43,7 @@ class Descriptor {
 
   bool is_open() const { return fd_ >= 0; }
   int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
   /// Closes, and tells what close said: some file systems report a failed write only there.
   bool close() { return ::close(std::exchange(fd_, -1)) == 0; }
 
@@ -72,7 +74,6 @@ class TemporaryFile {
   }
 
   void write(std::span<const std::byte> bytes) {
-    constexpr std::size_t most_at_once = 1u << 30;  // Linux writes no more than 2 GiB in one call
     while (!bytes.empty()) {
       const ssize_t written = ::write(file_.get(), bytes.data(), std::min(bytes.size(), most_at_once));
       if (written >= 0) {
@@ -118,30 +119,51 @@ std::optional<struct stat> status_of(const fs::path& path) {
 
 }  // namespace
 
-MappedFile::MappedFile(const fs::path& path) : path_(path) {
-  const Descriptor file(path, O_RDONLY | O_NONBLOCK);  // a pipe must be refused below, not waited for here
+FileReader::FileReader(const fs::path& path) : path_(path) {
+  Descriptor file(path, O_RDONLY | O_NONBLOCK);  // a pipe must be refused below, not waited for here
   if (!file.is_open()) fail(path, "open", errno);
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) fail(path, "open", errno);
   if (!S_ISREG(status.st_mode)) throw FileError(fmt::format("{}: cannot open: not a file", path.string()));
-  const auto size = static_cast<std::size_t>(status.st_size);
-  if (size == 0) return;  // nothing can be mapped
-  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
-  if (data == MAP_FAILED) fail(path, "map", errno);
-  bytes_ = {static_cast<const std::byte*>(data), size};
+  size_ = static_cast<std::uint64_t>(status.st_size);
+  descriptor_ = file.release();
 }
 
-MappedFile::~MappedFile() {
-  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+FileReader::~FileReader() {
+  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
+FileReader::FileReader(FileReader&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), size_(other.size_) {}
 
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+FileReader& FileReader::operator=(FileReader&& other) noexcept {
   std::swap(path_, other.path_);
-  std::swap(bytes_, other.bytes_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(size_, other.size_);
   return *this;
+}
+
+void FileReader::read(std::uint64_t offset, std::span<std::byte> bytes) const {
+  const std::uint64_t end = offset + bytes.size();
+  while (!bytes.empty()) {
+    const ssize_t count =
+        ::pread(descriptor_, bytes.data(), std::min(bytes.size(), most_at_once), static_cast<off_t>(offset));
+    if (count == 0)
+      throw FileError(fmt::format("{}: ends at byte {}, but was to be read up to byte {}{}", path_.string(), offset,
+                                  end, end <= size_ ? ": it became shorter while it was read" : ""));
+    if (count > 0) {
+      bytes = bytes.subspan(static_cast<std::size_t>(count));
+      offset += static_cast<std::uint64_t>(count);
+    } else if (errno != EINTR) {
+      fail(path_, "read", errno);
+    }
+  }
+}
+
+FileContent::FileContent(const fs::path& path) : path_(path) {
+  const FileReader file(path);
+  bytes_.resize(static_cast<std::size_t>(file.size()));
+  file.read(0, bytes_);
 }
 
 void write_file_atomically(const fs::path& path, std::span<const std::span<const std::byte>> pieces) {

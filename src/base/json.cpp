@@ -1,17 +1,17 @@
-#include <fmt/format.h>
 #include <utility>
 
 #include <jerboa/base/error.h>
 
 #include "base/json_value.h"
+#include "base/parse_json.h"
 
 namespace jerboa {
 
 JsonValue JsonValue::parse(std::string_view text, std::string_view what) {
   try {
-    return make_json(nlohmann::ordered_json::parse(text));
-  } catch (const nlohmann::ordered_json::exception& error) {
-    throw UsageError(fmt::format("{} is not valid JSON: {}", what, error.what()));
+    return make_json(parse_ordered_json(text, what));
+  } catch (const FileError& error) {
+    throw UsageError(error.what());
   }
 }
 

@@ -18,7 +18,7 @@ struct ImportCommand {
     models::import_llama2c(file, folder);
     if (tokenizer.empty()) return;
     // Last, so that a folder with a tokenizer is a whole one.
-    write_file_atomically(std::filesystem::path(folder) / "tokenizer.bin", MappedFile(tokenizer).text());
+    write_file_atomically(std::filesystem::path(folder) / "tokenizer.bin", FileContent(tokenizer).text());
   }
 };
 

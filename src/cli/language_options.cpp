@@ -47,7 +47,7 @@ GenerateOptions LanguageFlags::generation(const LanguageModel& model) const {
   sampling.repetition_penalty = repetition_penalty.value_or(sampling.repetition_penalty);
   sampling.seed = seed.value_or(std::random_device{}());
   GenerateOptions options{.max_tokens = max_tokens, .sampling = sampling, .stop = stop};
-  if (!schema.empty()) options.grammar = compile_json_schema_text(MappedFile(schema).text());
+  if (!schema.empty()) options.grammar = compile_json_schema_text(FileContent(schema).text());
   if (!regex.empty()) options.grammar = compile_regex(regex);
   return options;
 }

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <numeric>
+#include <utility>
 
 #include <jerboa/base/file.h>
 #include <jerboa/base/random.h>
 #include <jerboa/frontend/data.h>
+#include <jerboa/io/idx.h>
 
 namespace jerboa {
 
@@ -19,7 +21,7 @@ Batch& BatchRange::at(std::int64_t number) {
 // TextData
 
 TextData::TextData(const std::filesystem::path& file, TextDataOptions options)
-    : TextData(from_text(MappedFile(file).text(), options)) {}
+    : TextData(from_text(FileContent(file).text(), options)) {}
 
 TextData TextData::from_text(std::string_view text, TextDataOptions options) {
   std::vector<std::int32_t> ids;
@@ -58,53 +60,29 @@ BatchRange TextData::batches(std::int64_t count) const {
 
 // ImageData
 
-namespace {
+ImageData::ImageData(const std::filesystem::path& images, const std::filesystem::path& labels, ImageDataOptions options)
+    : ImageData(FileContent(images).bytes(), images.string(), FileContent(labels).bytes(), labels.string(), options) {}
 
-// An IDX file of bytes: two zero bytes, the type 0x08, the number of axes, their sizes as big-endian 32-bit numbers.
-struct Idx {
-  std::vector<std::int64_t> shape;
-  std::vector<std::uint8_t> values;
-};
-
-Idx read_idx(const std::filesystem::path& path, std::size_t axes) {
-  const MappedFile file(path);
-  const auto bytes = file.bytes();
-  const auto byte = [&](std::size_t i) { return std::to_integer<std::uint32_t>(bytes[i]); };
-  const std::size_t header = 4 + 4 * axes;
-  if (bytes.size() < header || byte(0) != 0 || byte(1) != 0 || byte(2) != 8 || byte(3) != axes)
-    throw FileError(fmt::format("{}: not an IDX file of bytes with {} axes", path.string(), axes));
-  Idx idx;
-  std::size_t count = 1;
-  for (std::size_t i = 0; i < axes; ++i) {
-    const std::size_t at = 4 + 4 * i;
-    const std::size_t size = byte(at) << 24 | byte(at + 1) << 16 | byte(at + 2) << 8 | byte(at + 3);
-    idx.shape.push_back(static_cast<std::int64_t>(size));
-    if (size != 0 && count > (bytes.size() - header) / size)
-      throw FileError(
-          fmt::format("{}: the sizes in the header need more than the file's {} bytes", path.string(), bytes.size()));
-    count *= size;
-  }
-  if (count != bytes.size() - header)
-    throw FileError(fmt::format("{}: the header tells of {} values, the file holds {}", path.string(), count,
-                                bytes.size() - header));
-  const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
-  idx.values.assign(data + header, data + bytes.size());
-  return idx;
+ImageData ImageData::from_bytes(std::span<const std::byte> images, std::span<const std::byte> labels,
+                                ImageDataOptions options) {
+  return {images, "images", labels, "labels", options};
 }
 
-}  // namespace
-
-ImageData::ImageData(const std::filesystem::path& images, const std::filesystem::path& labels, ImageDataOptions options)
+ImageData::ImageData(std::span<const std::byte> images, const std::string& images_name,
+                     std::span<const std::byte> labels, const std::string& labels_name, ImageDataOptions options)
     : options_(options) {
-  Idx image_file = read_idx(images, 3), label_file = read_idx(labels, 1);
-  if (image_file.shape[0] != label_file.shape[0])
-    throw FileError(fmt::format("{} holds {} images, {} {} labels", images.string(), image_file.shape[0],
-                                labels.string(), label_file.shape[0]));
-  count_ = image_file.shape[0];
-  height_ = static_cast<int>(image_file.shape[1]);
-  width_ = static_cast<int>(image_file.shape[2]);
-  pixels_ = std::make_shared<const std::vector<std::uint8_t>>(std::move(image_file.values));
-  labels_ = std::make_shared<const std::vector<std::uint8_t>>(std::move(label_file.values));
+  const IdxBytes pixels = parse_idx(images, 3, images_name), classes = parse_idx(labels, 1, labels_name);
+  if (pixels.shape[0] != classes.shape[0])
+    throw FileError(
+        fmt::format("{} holds {} images, {} {} labels", images_name, pixels.shape[0], labels_name, classes.shape[0]));
+  for (const std::int64_t size : {pixels.shape[1], pixels.shape[2]})
+    if (size < 1 || !std::in_range<int>(size))
+      throw FileError(fmt::format("{}: images of {} by {} pixels", images_name, pixels.shape[1], pixels.shape[2]));
+  count_ = pixels.shape[0];
+  height_ = static_cast<int>(pixels.shape[1]);
+  width_ = static_cast<int>(pixels.shape[2]);
+  pixels_ = std::make_shared<const std::vector<std::uint8_t>>(pixels.values.begin(), pixels.values.end());
+  labels_ = std::make_shared<const std::vector<std::uint8_t>>(classes.values.begin(), classes.values.end());
   if (options_.batch < 1 || options_.batch > count_)
     throw UsageError(fmt::format("ImageData: a batch of {} does not fit {} images", options_.batch, count_));
 }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <fmt/core.h>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 
@@ -11,8 +12,7 @@
 namespace jerboa {
 namespace {
 
-constexpr std::size_t max_masks = 512;         // of 19 KB for 150,000 tokens
-constexpr std::size_t max_positions = 20'000;  // of 1 KB
+constexpr std::size_t max_masks = 512;  // of 19 KB for 150,000 tokens
 
 class GrammarConstraint : public Constraint {
  public:
@@ -54,20 +54,15 @@ class GrammarConstraint : public Constraint {
       return;
     }
     const std::string& bytes = vocabulary_->bytes(token);
-    Matcher::Position to = bytes.empty() ? Matcher::dead : position_;
-    for (std::size_t i = 0; i < bytes.size() && to != Matcher::dead; ++i)
-      to = matcher_.next(to, static_cast<std::uint8_t>(bytes[i]));
+    const Matcher::Position to = within_budget([&] { return position_after(bytes); });
     if (to == Matcher::dead) throw ConstraintError(fmt::format("token {} is not allowed here", token));
     position_ = to;
-    text_ += bytes;
-    if (matcher_.size() > max_positions) forget();
   }
 
   bool complete() const override { return matcher_.complete(position_); }
 
   void reset() override {
     position_ = matcher_.start();
-    text_.clear();
     ended_ = false;
   }
 
@@ -82,7 +77,8 @@ class GrammarConstraint : public Constraint {
   const Mask& mask() {
     if (const auto found = masks_.find(position_); found != masks_.end()) return found->second;
     if (masks_.size() >= max_masks) masks_.clear();
-    return masks_.emplace(position_, compute()).first->second;
+    Mask made = within_budget([&] { return compute(); });
+    return masks_.emplace(position_, std::move(made)).first->second;
   }
 
   Mask compute() {
@@ -126,19 +122,39 @@ class GrammarConstraint : public Constraint {
     return out;
   }
 
-  // Drops all that was learnt and finds the way to the present position again.
+  Matcher::Position position_after(const std::string& bytes) {
+    Matcher::Position to = bytes.empty() ? Matcher::dead : position_;
+    for (std::size_t i = 0; i < bytes.size() && to != Matcher::dead; ++i)
+      to = matcher_.next(to, static_cast<std::uint8_t>(bytes[i]));
+    return to;
+  }
+
+  // What one token needs may be more than the matcher can keep beside all that it has learnt; that is dropped then. A
+  // grammar that needs more than the matcher can keep at all is refused.
+  template <class Work>
+  std::invoke_result_t<Work> within_budget(Work work) {
+    matcher_.start_work();
+    try {
+      return work();
+    } catch (const Matcher::TooManyPositions&) {
+      forget();
+    }
+    matcher_.start_work();
+    return work();
+  }
+
+  // Drops all that was learnt but the present position.
   void forget() {
-    matcher_ = Matcher(grammar_);
+    auto [fresh, here] = Matcher::continued(matcher_, position_);
+    matcher_ = std::move(fresh);
+    position_ = here;
     masks_.clear();
-    position_ = matcher_.start();
-    for (const char c : text_) position_ = matcher_.next(position_, static_cast<std::uint8_t>(c));
   }
 
   std::shared_ptr<const Grammar> grammar_;
   std::shared_ptr<const Vocabulary> vocabulary_;
   Matcher matcher_;
   Matcher::Position position_;
-  std::string text_;
   bool ended_ = false;
   std::unordered_map<Matcher::Position, Mask> masks_;
   TokenMask limited_;

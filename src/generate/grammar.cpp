@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <fmt/core.h>
+#include <functional>
+#include <queue>
 
 namespace jerboa {
 namespace {
@@ -67,7 +69,10 @@ Grammar::Grammar() { nodes_.reserve(1024); }
 
 State Grammar::add_state() {
   if (nodes_.size() >= max_states)
-    throw ConstraintError(fmt::format("the grammar needs more than {} states; lower its counts", max_states));
+    throw ConstraintError(fmt::format(
+        "the pattern or schema needs more than {} states; make its counts smaller, or leave out some of its "
+        "alternatives, properties and constants",
+        max_states));
   nodes_.emplace_back();
   return static_cast<State>(nodes_.size() - 1);
 }
@@ -154,21 +159,37 @@ void Grammar::add_characters(State from, State to, const CodePoints& set, Encodi
   add_call(from, to, found->second);
 }
 
-// Knuth's generalisation of shortest paths, by relaxation: calls add what the called rule needs.
+// Knuth's generalisation of Dijkstra's algorithm: calls add what the called rule needs. The nearest state is always
+// settled next, so that each edge is looked at once.
 void Grammar::measure() {
-  for (Node& node : nodes_) node.distance = node.end ? 0 : unreachable;
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (std::size_t i = nodes_.size(); i-- > 0;) {
-      Node& node = nodes_[i];
-      std::int64_t best = node.distance;
-      for (const ByteEdge& edge : node.bytes) best = std::min(best, 1 + at(edge.target).distance);
-      for (const State target : node.empty) best = std::min(best, at(target).distance);
-      for (const CallEdge& call : node.calls)
-        best = std::min(best, std::min(unreachable, at(call.callee).distance + at(call.resume).distance));
-      if (best >= node.distance) continue;
-      node.distance = best;
-      changed = true;
+  struct Use {
+    State user, other;  // the other state that a call needs, or none
+    std::int64_t bytes;
+  };
+  constexpr State none = -1;
+  std::vector<std::vector<Use>> uses(nodes_.size());
+  using Found = std::pair<std::int64_t, State>;
+  std::priority_queue<Found, std::vector<Found>, std::greater<>> nearest;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const auto user = static_cast<State>(i);
+    for (const ByteEdge& edge : nodes_[i].bytes) uses[static_cast<std::size_t>(edge.target)].push_back({user, none, 1});
+    for (const State target : nodes_[i].empty) uses[static_cast<std::size_t>(target)].push_back({user, none, 0});
+    for (const CallEdge& call : nodes_[i].calls) {
+      uses[static_cast<std::size_t>(call.callee)].push_back({user, call.resume, 0});
+      if (call.resume != call.callee) uses[static_cast<std::size_t>(call.resume)].push_back({user, call.callee, 0});
+    }
+    nodes_[i].distance = unreachable;
+    if (nodes_[i].end) nearest.emplace(0, user);
+  }
+  while (!nearest.empty()) {
+    const auto [distance, state] = nearest.top();
+    nearest.pop();
+    if (at(state).distance != unreachable) continue;
+    at(state).distance = distance;
+    for (const Use& use : uses[static_cast<std::size_t>(state)]) {
+      const std::int64_t more = use.other == none ? use.bytes : at(use.other).distance;
+      if (at(use.user).distance == unreachable && more < unreachable)
+        nearest.emplace(std::min(unreachable - 1, distance + more), use.user);
     }
   }
 }

@@ -8,10 +8,12 @@
 #include <jerboa/generate/constraint.h>
 
 #include "base/json_value.h"
+#include "base/parse_json.h"
 #include "generate/grammar.h"
 #include "generate/json_number.h"
 #include "generate/regex.h"
 #include "generate/schema_merge.h"
+#include "generate/schema_overlap.h"
 
 namespace jerboa {
 namespace {
@@ -78,7 +80,9 @@ class Compiler {
   }
 
   void add_value(Rule rule, const Json& schema, const std::string& path, int depth) {
-    if (depth > max_depth || ++schemas_ > max_schemas) fail(path, "the schema is too large or too deep");
+    if (depth > max_depth || ++schemas_ > max_schemas)
+      fail(path,
+           fmt::format("the schema is nested more than {} deep, or has more than {} parts", max_depth, max_schemas));
     if (schema.is_boolean()) {
       if (schema.get<bool>()) grammar_->add_call(rule.start, rule.end, any_value());
       return;
@@ -155,10 +159,11 @@ class Compiler {
     return out;
   }
 
-  Json merge_all(const Json& schema, const std::string& path, int depth) const {
+  Json merge_all(const Json& schema, const std::string& path, int depth) {
     if (!schema["allOf"].is_array()) fail(path, "'allOf' must be a list");
     Json out = without(schema, "allOf");
     for (const Json& part : schema["allOf"]) {
+      if (++merged_ > max_schemas) fail(path, fmt::format("'allOf' merges more than {} schemas", max_schemas));
       Json next = resolved(part, path);
       if (next.is_object() && next.contains("allOf")) {
         if (depth > max_depth) fail(path, "the schema is too deep");
@@ -176,13 +181,10 @@ class Compiler {
     if (!branches.is_array() || branches.empty()) fail(path, fmt::format("'{}' must be a list", keyword));
     if (keyword == "oneOf") {
       const auto resolve = [&](const Json& branch) { return resolved(branch, path); };
-      for (std::size_t i = 0; i < branches.size(); ++i)
-        for (std::size_t j = i + 1; j < branches.size(); ++j)
-          if (!are_disjoint(branches[i], branches[j], resolve))
-            fail(path,
-                 fmt::format("'oneOf': a value may be valid by both {} and {}; use anyOf, or a constant that tells "
-                             "them apart",
-                             i, j));
+      if (const auto both = find_overlap(branches, resolve))
+        fail(path, fmt::format("'oneOf': a value may be valid by both {} and {}; use anyOf, or a constant that tells "
+                               "them apart",
+                               both->first, both->second));
     }
     const Json rest = without(schema, keyword);
     for (std::size_t i = 0; i < branches.size(); ++i) {
@@ -202,7 +204,7 @@ class Compiler {
       if (key != "const" && key != "enum" && key != "type" && !annotations.contains(key) && key.rfind("x-", 0) != 0)
         fail(path, fmt::format("'{}' beside 'const' or 'enum' is not supported", key));
     for (const Json& constant : values) {
-      if (schema.contains("enum") &&
+      if (schema.contains("const") && schema.contains("enum") &&
           std::find(schema["enum"].begin(), schema["enum"].end(), constant) == schema["enum"].end())
         continue;
       const std::string type = type_of(constant);
@@ -320,11 +322,12 @@ class Compiler {
     const Json& properties = schema.contains("properties") ? schema["properties"] : none;
     if (!properties.is_object()) fail(path, "'properties' must be an object");
     std::vector<std::string> required;
+    std::set<std::string> is_required;
     if (schema.contains("required")) {
       if (!schema["required"].is_array()) fail(path, "'required' must be a list");
       for (const Json& name : schema["required"]) {
         if (!name.is_string()) fail(path, "'required' must be a list of strings");
-        required.push_back(name.get<std::string>());
+        if (is_required.insert(name.get<std::string>()).second) required.push_back(name.get<std::string>());
       }
     }
     const bool open = options_.open_objects || properties.empty();
@@ -336,18 +339,19 @@ class Compiler {
     };
     std::vector<Member> members;
     std::vector<std::string> names;
+    std::set<std::string> is_named;
     const auto add_member = [&](const std::string& name, const Json& member, const std::string& place, bool needed) {
       const Rule pair = grammar_->add_rule();
       const Rule item = value(member, place, depth + 1);
       grammar_->add_call(add_key(pair.start, name), pair.end, item);
       members.push_back({pair, needed});
       names.push_back(name);
+      is_named.insert(name);
     };
     for (const auto& [name, member] : properties.items())
-      add_member(name, member, fmt::format("{}/properties/{}", path, name),
-                 std::find(required.begin(), required.end(), name) != required.end());
+      add_member(name, member, fmt::format("{}/properties/{}", path, name), is_required.contains(name));
     for (const std::string& name : required)
-      if (std::find(names.begin(), names.end(), name) == names.end())
+      if (!is_named.contains(name))
         add_member(name, schema.contains("additionalProperties") ? additional : Json(true), path, true);
 
     std::optional<Rule> other;
@@ -615,7 +619,7 @@ class Compiler {
   std::shared_ptr<Grammar> grammar_;
   std::map<std::string, Rule> references_;
   std::optional<Rule> any_, space_, character_, key_character_;
-  int schemas_ = 0;
+  int schemas_ = 0, merged_ = 0;
 };
 
 }  // namespace

@@ -1,19 +1,52 @@
 #include "generate/matcher.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 
 namespace jerboa {
-namespace {
 
-constexpr std::size_t max_frames_in_closure = 100'000;
-
-}  // namespace
+Matcher::TooManyPositions::TooManyPositions()
+    : ConstraintError(fmt::format(
+          "the pattern or schema needs more than {} states within one token; this comes of a part that may begin "
+          "anywhere and is followed by a counted one, as in [^a]*a.{{20}}: make the count smaller, or what stands "
+          "before it such that it can begin in one place only",
+          max_positions)) {}
 
 Matcher::Matcher(std::shared_ptr<const Grammar> grammar) : grammar_(std::move(grammar)) {
   std::vector<Frame> pending = {frame(grammar_->start(), bottom)};
   Reached reached;
   close(pending, reached);
   start_ = intern(std::move(reached));
+}
+
+std::pair<Matcher, Matcher::Position> Matcher::continued(const Matcher& other, Position position) {
+  Matcher fresh(other.grammar_);
+  const Reached& old = other.positions_[static_cast<std::size_t>(position)];
+  Reached reached;
+  reached.complete = old.complete;
+  reached.distance = old.distance;
+  std::unordered_map<Frame, Frame> known;
+  for (const Frame item : old.frames) reached.frames.push_back(fresh.adopt(other, item, known));
+  std::sort(reached.frames.begin(), reached.frames.end());
+  const Position here = fresh.intern(std::move(reached));
+  return {std::move(fresh), here};
+}
+
+Matcher::Frame Matcher::adopt(const Matcher& other, Frame item, std::unordered_map<Frame, Frame>& known) {
+  std::vector<Frame> above;
+  Frame below = bottom;
+  for (; item != bottom; item = other.frames_[static_cast<std::size_t>(item)].below) {
+    if (const auto found = known.find(item); found != known.end()) {
+      below = found->second;
+      break;
+    }
+    above.push_back(item);
+  }
+  for (auto at = above.rbegin(); at != above.rend(); ++at) {
+    below = frame(other.frames_[static_cast<std::size_t>(*at)].state, below);
+    known.emplace(*at, below);
+  }
+  return below;
 }
 
 Matcher::Frame Matcher::frame(State state, Frame below) {
@@ -31,12 +64,15 @@ Matcher::Frame Matcher::frame(State state, Frame below) {
 // Follows everything that takes no byte: empty edges, calls, and returns at the end of an automaton.
 void Matcher::close(std::vector<Frame>& pending, Reached& out) {
   ++closure_;
-  std::size_t seen = 0;
   while (!pending.empty()) {
     const Frame current = pending.back();
     pending.pop_back();
     if (std::exchange(visited_[static_cast<std::size_t>(current)], closure_) == closure_) continue;
-    if (++seen > max_frames_in_closure) throw ConstraintError("the grammar is too ambiguous");
+    if (++work_ > max_work)
+      throw ConstraintError(
+          fmt::format("the pattern or schema can be read in too many ways at once: one token takes more than {} steps; "
+                      "use fewer alternatives that begin alike, or smaller counts inside of other counts",
+                      max_work));
     const auto [state, below, distance] = frames_[static_cast<std::size_t>(current)];
     const Grammar::Node& node = (*grammar_)[state];
     if (!node.bytes.empty()) out.frames.push_back(current);
@@ -70,6 +106,7 @@ Matcher::Position Matcher::intern(Reached reached) {
     const Reached& known = positions_[static_cast<std::size_t>(at->second)];
     if (known.complete == reached.complete && known.frames == reached.frames) return at->second;
   }
+  if (positions_.size() >= max_positions) throw TooManyPositions();
   positions_.push_back(std::move(reached));
   const auto position = static_cast<Position>(positions_.size() - 1);
   position_of_.emplace(hash, position);

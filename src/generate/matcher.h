@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "generate/grammar.h"
@@ -13,12 +14,26 @@ namespace jerboa {
 /// Runs a grammar over bytes as a deterministic machine that is built while it runs. A position is the set of all
 /// (state, stack of states to resume) that the bytes so far may have led to; equal sets are one position, so that its
 /// transitions are computed once.
+///
+/// What a grammar may cost is bounded while it runs: next() throws TooManyPositions where it would keep more than
+/// max_positions, and ConstraintError where one call of start_work() is followed by more than max_work steps.
 class Matcher {
  public:
   using Position = std::int32_t;
   static constexpr Position dead = -1;
+  static constexpr std::size_t max_positions = 30'000;  // of 1 KB
+  static constexpr std::size_t max_work = 10'000'000;   // less than a second
+
+  class TooManyPositions : public ConstraintError {
+   public:
+    TooManyPositions();
+  };
 
   explicit Matcher(std::shared_ptr<const Grammar> grammar);
+  /// One that knows a single position of another, beside the start: that position. The way on is found again.
+  static std::pair<Matcher, Position> continued(const Matcher& other, Position position);
+
+  void start_work() { work_ = 0; }
 
   Position start() const { return start_; }
   Position next(Position from, std::uint8_t byte) {
@@ -50,6 +65,7 @@ class Matcher {
 
   Frame frame(State state, Frame below);
   void close(std::vector<Frame>& pending, Reached& out);
+  Frame adopt(const Matcher& other, Frame frame, std::unordered_map<Frame, Frame>& known);
   Position intern(Reached reached);
   Position compute(Position from, std::uint8_t byte);
 
@@ -60,6 +76,7 @@ class Matcher {
   std::unordered_multimap<std::uint64_t, Position> position_of_;
   std::vector<std::uint32_t> visited_;  // per frame: the closure that saw it last
   std::uint32_t closure_ = 0;
+  std::size_t work_ = 0;
   Position start_ = 0;
 };
 

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <fmt/core.h>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utf8proc.h>
+
+#include "base/parse_json.h"
 
 namespace jerboa {
 namespace {
@@ -12,12 +15,31 @@ namespace {
 constexpr int max_depth = 100;
 constexpr int max_count = 10'000;
 constexpr int unbounded = -1;
+constexpr std::size_t max_ranges = 1'000'000;  // of 8 bytes
 
 const CodePoints digits = {{'0', '9'}};
 const CodePoints words = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 const CodePoints spaces = {{0x09, 0x0D},     {0x20, 0x20},     {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
                            {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 const CodePoints line_ends = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
+
+/// The characters of each general category, but for surrogates; found once for all patterns.
+const std::map<std::string, CodePoints>& categories() {
+  static const std::map<std::string, CodePoints> table = [] {
+    std::map<std::string, CodePoints> made;
+    for (utf8proc_int32_t c = 0; c <= 0x10FFFF; ++c) {
+      const char* category = utf8proc_category_string(c);
+      CodePoints& members = made[category];
+      if (!members.empty() && members.back().second + 1 == static_cast<char32_t>(c))
+        ++members.back().second;
+      else
+        members.emplace_back(c, c);
+    }
+    made.erase("Cs");
+    return made;
+  }();
+  return table;
+}
 
 struct Node {
   enum class Kind { characters, sequence, choice, repeat } kind = Kind::sequence;
@@ -60,7 +82,7 @@ class Parser {
 
  private:
   [[noreturn]] void fail(std::string_view what) const {
-    throw ConstraintError(fmt::format("the pattern /{}/ {}", pattern_, what));
+    throw ConstraintError(fmt::format("the pattern /{}/ {}", shortened(pattern_, 200), what));
   }
   bool done() const { return position_ >= text_.size(); }
   char32_t peek() const { return done() ? U'\0' : text_[position_]; }
@@ -70,7 +92,10 @@ class Parser {
     return text_[position_++];
   }
 
-  static NodePtr characters(CodePoints set) {
+  NodePtr characters(CodePoints set) {
+    ranges_ += set.size();
+    if (ranges_ > max_ranges)
+      fail(fmt::format("has classes of more than {} ranges in all; use fewer of them", max_ranges));
     auto out = std::make_unique<Node>();
     out->kind = Node::Kind::characters;
     out->set = std::move(set);
@@ -243,7 +268,7 @@ class Parser {
       case U'u': {
         char32_t value = 0;
         if (c == U'u' && take(U'{')) {
-          while (!take(U'}')) value = value * 16 + hex(1);
+          while (!take(U'}') && value <= 0x10FFFF) value = value * 16 + hex(1);
         } else {
           value = hex(c == U'x' ? 2 : 4);
         }
@@ -270,21 +295,16 @@ class Parser {
       name += static_cast<char>(c);
     }
     CodePoints out;
-    for (utf8proc_int32_t c = 0; c <= 0x10FFFF; ++c) {
-      const std::string_view category = utf8proc_category_string(c);
-      if (category.substr(0, name.size()) != name || category == "Cs") continue;
-      if (!out.empty() && out.back().second + 1 == static_cast<char32_t>(c))
-        ++out.back().second;
-      else
-        out.emplace_back(c, c);
-    }
+    for (const auto& [category, members] : categories())
+      if (category.starts_with(name)) out.insert(out.end(), members.begin(), members.end());
     if (out.empty() || name.empty()) fail(fmt::format("has the unknown category '{}'", name));
-    return negated ? complement(out) : out;
+    return negated ? complement(out) : normalize(std::move(out));
   }
 
   std::string_view pattern_;
   std::u32string text_;
   std::size_t position_ = 0;
+  std::size_t ranges_ = 0;  // of all classes so far
 };
 
 class Emitter {

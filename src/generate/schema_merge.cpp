@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <fmt/core.h>
-#include <optional>
 
 #include <jerboa/generate/constraint.h>
 
@@ -45,13 +44,6 @@ Json merge_properties(const Json& a, const Json& b) {
   for (const auto& [name, schema] : in_b.items())
     if (!in_a.contains(name)) out[name] = both(schema, additional_of(a));
   return out;
-}
-
-std::optional<Json> constants(const Json& schema) {
-  if (!schema.is_object()) return std::nullopt;
-  if (schema.contains("const")) return Json::array({schema["const"]});
-  if (schema.contains("enum") && schema["enum"].is_array()) return schema["enum"];
-  return std::nullopt;
 }
 
 }  // namespace
@@ -109,6 +101,10 @@ Json merge_schemas(const Json& a, const Json& b, const std::string& path) {
         throw ConstraintError(fmt::format("{}: 'items' beside 'prefixItems' in two schemas that both hold", path));
       mine = both(mine, value);
     } else if (key == "anyOf") {
+      constexpr std::size_t most = 10'000;
+      if (mine.size() * value.size() > most)
+        throw ConstraintError(fmt::format("{}: two 'anyOf' of {} and {} alternatives that both hold make more than {}",
+                                          path, mine.size(), value.size(), most));
       Json pairs = Json::array();
       for (const Json& x : mine)
         for (const Json& y : value) pairs.push_back(both(x, y));
@@ -125,41 +121,6 @@ Json merge_schemas(const Json& a, const Json& b, const std::string& path) {
   if (a.contains("additionalProperties") || b.contains("additionalProperties"))
     out["additionalProperties"] = both(additional_of(a), additional_of(b));
   return out;
-}
-
-bool are_disjoint(const Json& a_given, const Json& b_given, const std::function<Json(const Json&)>& resolve) {
-  const Json a = resolve(a_given), b = resolve(b_given);
-  if (!a.is_object() || !b.is_object()) return a == Json(false) || b == Json(false);
-  const auto values_a = constants(a), values_b = constants(b);
-  if (values_a && values_b)
-    return std::none_of(values_a->begin(), values_a->end(), [&](const Json& value) {
-      return std::find(values_b->begin(), values_b->end(), value) != values_b->end();
-    });
-  const auto types = [](const Json& schema, const std::optional<Json>& values) {
-    std::vector<std::string> out = types_of(schema);
-    if (out.empty() && values)
-      for (const Json& value : *values) out.push_back(type_of(value));
-    return out;
-  };
-  const auto types_a = types(a, values_a), types_b = types(b, values_b);
-  if (types_a.empty() || types_b.empty()) return false;
-  if (common_types(types_a, types_b).empty()) return true;
-  if (types_a != std::vector<std::string>{"object"} || types_b != types_a) return false;
-  if (!a.contains("required") || !b.contains("required") || !a.contains("properties") || !b.contains("properties"))
-    return false;
-  for (const Json& name : a["required"]) {
-    if (!name.is_string() || std::find(b["required"].begin(), b["required"].end(), name) == b["required"].end())
-      continue;
-    const auto key = name.get<std::string>();
-    if (!a["properties"].contains(key) || !b["properties"].contains(key)) continue;
-    const Json x = resolve(a["properties"][key]), y = resolve(b["properties"][key]);
-    const auto constants_x = constants(x), constants_y = constants(y);
-    if (constants_x && constants_y && std::none_of(constants_x->begin(), constants_x->end(), [&](const Json& value) {
-          return std::find(constants_y->begin(), constants_y->end(), value) != constants_y->end();
-        }))
-      return true;
-  }
-  return false;
 }
 
 }  // namespace jerboa

@@ -1,26 +1,151 @@
 #include <algorithm>
+#include <array>
 #include <fmt/format.h>
-#include <set>
+#include <mutex>
+#include <optional>
 #include <system_error>
 #include <utility>
 
 #include <jerboa/base/error.h>
+#include <jerboa/base/file.h>
 #include <jerboa/io/safetensors.h>
 
 #include "io/safetensors_header.h"
 
 namespace jerboa {
 namespace fs = std::filesystem;
+namespace {
+
+/// Where the bytes of tensors come from: a file, or memory that belongs to someone else.
+class Source {
+ public:
+  virtual ~Source() = default;
+  virtual std::uint64_t size() const = 0;
+  virtual void read(std::uint64_t offset, std::span<std::byte> bytes) const = 0;
+  /// The bytes where they are, if they are in memory for good.
+  virtual std::optional<std::span<const std::byte>> in_place(std::uint64_t offset, std::size_t bytes) const = 0;
+};
+
+class FileSource final : public Source {
+ public:
+  explicit FileSource(const fs::path& path) : file_(path) {}
+  std::uint64_t size() const override { return file_.size(); }
+  void read(std::uint64_t offset, std::span<std::byte> bytes) const override { file_.read(offset, bytes); }
+  std::optional<std::span<const std::byte>> in_place(std::uint64_t, std::size_t) const override { return {}; }
+
+ private:
+  FileReader file_;
+};
+
+class MemorySource final : public Source {
+ public:
+  explicit MemorySource(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  std::uint64_t size() const override { return bytes_.size(); }
+  void read(std::uint64_t offset, std::span<std::byte> bytes) const override {
+    const auto from = bytes_.subspan(offset, bytes.size());
+    std::copy(from.begin(), from.end(), bytes.begin());
+  }
+  std::optional<std::span<const std::byte>> in_place(std::uint64_t offset, std::size_t bytes) const override {
+    return bytes_.subspan(offset, bytes);
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+io::SafeTensorsLayout read_layout(const Source& source, const std::string& name) {
+  std::array<std::byte, sizeof(std::uint64_t)> length{};
+  const auto first = std::span(length).first(std::min<std::size_t>(length.size(), source.size()));
+  source.read(0, first);
+  std::vector<std::byte> header(io::header_bytes(first, source.size(), name));
+  source.read(0, header);
+  return io::parse_layout(header, source.size(), name);
+}
+
+// Larger elements first, as the reference implementation does: then every tensor starts aligned.
+std::vector<TensorView> in_file_order(std::span<const TensorView> tensors) {
+  std::vector<TensorView> ordered(tensors.begin(), tensors.end());
+  std::sort(ordered.begin(), ordered.end(), [](const TensorView& a, const TensorView& b) {
+    return size_of(a.type) != size_of(b.type) ? size_of(a.type) > size_of(b.type) : a.name < b.name;
+  });
+  return ordered;
+}
+
+}  // namespace
+
+struct SafeTensors::Content {
+  struct Tensor {
+    TensorEntry entry;
+    std::shared_ptr<const Source> source;
+    std::uint64_t offset = 0;
+    // What view() gives, and the bytes that were read for it.
+    std::optional<TensorView> view = {};
+    std::vector<std::byte> bytes = {};
+  };
+
+  void add(const std::shared_ptr<const Source>& source, const std::string& name) {
+    io::SafeTensorsLayout layout = read_layout(*source, name);
+    for (io::TensorPlace& place : layout.tensors)
+      tensors.emplace(
+          std::move(place.name),
+          Tensor{{place.type, std::move(place.shape), static_cast<std::size_t>(place.bytes)}, source, place.offset});
+    metadata.merge(layout.metadata);
+  }
+  void add_file(const fs::path& file) { add(std::make_shared<FileSource>(file), file.string()); }
+  void add_shards(const fs::path& index);
+
+  Tensor& find(std::string_view name) {
+    if (const auto found = tensors.find(name); found != tensors.end()) return found->second;
+    std::string known;
+    constexpr std::size_t most_shown = 10;
+    for (std::size_t shown = 0; const auto& [other, tensor] : tensors) {
+      if (shown == most_shown) known += ", …";
+      if (shown++ >= most_shown) break;
+      known += (known.empty() ? "" : ", ") + other;
+    }
+    throw UsageError(
+        fmt::format("{} has no tensor \"{}\"; its {} tensors are: {}", path.string(), name, tensors.size(), known));
+  }
+
+  fs::path path;
+  std::map<std::string, Tensor, std::less<>> tensors;
+  Metadata metadata;
+  std::mutex mutex;  // of what view() reads
+};
+
+void SafeTensors::Content::add_shards(const fs::path& index) {
+  const auto shard_of = io::parse_shard_index(FileContent(index).text(), index.string());
+  std::map<std::string, std::vector<std::string>> names_in;
+  for (const auto& [name, shard] : shard_of) names_in[shard].push_back(name);
+  for (const auto& [shard, names] : names_in) {
+    Content part;
+    part.add_file(index.parent_path() / shard);
+    for (const auto& name : names) {
+      auto node = part.tensors.extract(name);
+      if (node.empty())
+        throw FileError(
+            fmt::format("{}: tensor \"{}\" should be in {}, which does not have it", index.string(), name, shard));
+      tensors.insert(std::move(node));
+    }
+    metadata.merge(part.metadata);
+  }
+}
+
+SafeTensors::SafeTensors(fs::path path) : content_(std::make_unique<Content>()) { content_->path = std::move(path); }
+SafeTensors::SafeTensors(SafeTensors&&) noexcept = default;
+SafeTensors& SafeTensors::operator=(SafeTensors&&) noexcept = default;
+SafeTensors::~SafeTensors() = default;
 
 SafeTensors SafeTensors::open(const fs::path& path) {
   SafeTensors result(path);
+  Content& content = *result.content_;
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) {
-    path.extension() == ".json" ? result.add_shards(path) : result.add_file(path);
+    path.extension() == ".json" ? content.add_shards(path) : content.add_file(path);
   } else if (const auto single = path / "model.safetensors"; fs::exists(single, ignored)) {
-    result.add_file(single);
+    content.add_file(single);
   } else if (const auto index = path / "model.safetensors.index.json"; fs::exists(index, ignored)) {
-    result.add_shards(index);
+    content.add_shards(index);
   } else {
     throw FileError(
         fmt::format("{}: the folder has neither model.safetensors nor model.safetensors.index.json", path.string()));
@@ -28,65 +153,81 @@ SafeTensors SafeTensors::open(const fs::path& path) {
   return result;
 }
 
-void SafeTensors::add_file(const fs::path& file) {
-  const auto& mapped = files_.emplace_back(file);
-  auto content = io::parse_safetensors(mapped.bytes(), file.string());
-  for (auto& tensor : content.tensors) {
-    std::string name = tensor.name;
-    tensors_.emplace(std::move(name), std::move(tensor));
-  }
-  metadata_.merge(content.metadata);
-}
-
-void SafeTensors::add_shards(const fs::path& index) {
-  const auto shard_of = io::parse_shard_index(MappedFile(index).text(), index.string());
-  std::map<std::string, std::vector<std::string>> names_in;
-  for (const auto& [name, shard] : shard_of) names_in[shard].push_back(name);
-  for (const auto& [shard, names] : names_in) {
-    SafeTensors part(index.parent_path() / shard);
-    part.add_file(part.path());
-    for (const auto& name : names) {
-      auto node = part.tensors_.extract(name);
-      if (node.empty())
-        throw FileError(
-            fmt::format("{}: tensor \"{}\" should be in {}, which does not have it", index.string(), name, shard));
-      tensors_.insert(std::move(node));
-    }
-    files_.push_back(std::move(part.files_.front()));
-    metadata_.merge(part.metadata_);
-  }
+SafeTensors SafeTensors::from_bytes(std::span<const std::byte> bytes, const std::string& name) {
+  SafeTensors result{fs::path(name)};
+  result.content_->add(std::make_shared<MemorySource>(bytes), name);
+  return result;
 }
 
 std::vector<std::string> SafeTensors::names() const {
   std::vector<std::string> names;
-  names.reserve(tensors_.size());
-  for (const auto& [name, tensor] : tensors_) names.push_back(name);
+  names.reserve(size());
+  for (const auto& [name, tensor] : content_->tensors) names.push_back(name);
   return names;
 }
 
+std::size_t SafeTensors::size() const { return content_->tensors.size(); }
+bool SafeTensors::contains(std::string_view name) const { return content_->tensors.contains(name); }
+const SafeTensors::Metadata& SafeTensors::metadata() const { return content_->metadata; }
+const fs::path& SafeTensors::path() const { return content_->path; }
+
+const TensorEntry& SafeTensors::entry(std::string_view name) const { return content_->find(name).entry; }
+
 const TensorView& SafeTensors::view(std::string_view name) const {
-  if (const auto found = tensors_.find(name); found != tensors_.end()) return found->second;
-  std::string known;
-  constexpr std::size_t most_shown = 10;
-  for (std::size_t shown = 0; const auto& [other, tensor] : tensors_) {
-    if (shown == most_shown) known += ", …";
-    if (shown++ >= most_shown) break;
-    known += (known.empty() ? "" : ", ") + other;
+  Content::Tensor& tensor = content_->find(name);
+  const std::lock_guard lock(content_->mutex);
+  if (tensor.view) return *tensor.view;
+  auto bytes = tensor.source->in_place(tensor.offset, tensor.entry.bytes);
+  if (!bytes) {
+    tensor.bytes.resize(tensor.entry.bytes);
+    tensor.source->read(tensor.offset, tensor.bytes);
+    bytes = tensor.bytes;
   }
-  throw UsageError(fmt::format("{} has no tensor \"{}\"; its {} tensors are: {}", path_.string(), name, size(), known));
+  return tensor.view.emplace(TensorView{std::string(name), tensor.entry.type, tensor.entry.shape, *bytes});
+}
+
+void SafeTensors::read(std::string_view name, std::span<std::byte> bytes) const {
+  const Content::Tensor& tensor = content_->find(name);
+  if (bytes.size() != tensor.entry.bytes)
+    throw UsageError(fmt::format("tensor \"{}\" has {} bytes, not {}", name, tensor.entry.bytes, bytes.size()));
+  tensor.source->read(tensor.offset, bytes);
+}
+
+void SafeTensors::read_f32(std::string_view name, std::span<float> values) const {
+  const Content::Tensor& tensor = content_->find(name);
+  const TensorEntry& entry = tensor.entry;
+  if (values.size() != entry.elements())
+    throw UsageError(fmt::format("tensor \"{}\" has {} elements, not {}", name, entry.elements(), values.size()));
+  if (entry.type == StoredType::F32) return read(name, std::as_writable_bytes(values));
+  constexpr std::size_t elements_at_once = 1u << 17;  // which stay in the cache until they are converted
+  std::vector<std::byte> buffer(std::min(elements_at_once, entry.elements()) * size_of(entry.type));
+  std::uint64_t offset = tensor.offset;
+  while (!values.empty()) {
+    const auto part = values.first(std::min(elements_at_once, values.size()));
+    const auto bytes = std::span(buffer).first(part.size() * size_of(entry.type));
+    tensor.source->read(offset, bytes);
+    to_f32({std::string(name), entry.type, {}, bytes}, part);
+    offset += bytes.size();
+    values = values.subspan(part.size());
+  }
 }
 
 void write_safetensors(const fs::path& path, std::span<const TensorView> tensors,
                        const SafeTensors::Metadata& metadata) {
-  std::vector<TensorView> ordered(tensors.begin(), tensors.end());
-  // Larger elements first, as the reference implementation does: then every tensor starts aligned.
-  std::sort(ordered.begin(), ordered.end(), [](const TensorView& a, const TensorView& b) {
-    return size_of(a.type) != size_of(b.type) ? size_of(a.type) > size_of(b.type) : a.name < b.name;
-  });
+  const std::vector<TensorView> ordered = in_file_order(tensors);
   const std::string header = io::encode_header(ordered, metadata);
   std::vector<std::span<const std::byte>> pieces{std::as_bytes(std::span(header))};
   for (const auto& tensor : ordered) pieces.push_back(tensor.bytes);
   write_file_atomically(path, pieces);
+}
+
+std::vector<std::byte> encode_safetensors(std::span<const TensorView> tensors, const SafeTensors::Metadata& metadata) {
+  const std::vector<TensorView> ordered = in_file_order(tensors);
+  const std::string header = io::encode_header(ordered, metadata);
+  const auto first = std::as_bytes(std::span(header));
+  std::vector<std::byte> bytes(first.begin(), first.end());
+  for (const auto& tensor : ordered) bytes.insert(bytes.end(), tensor.bytes.begin(), tensor.bytes.end());
+  return bytes;
 }
 
 }  // namespace jerboa

@@ -15,6 +15,8 @@
 
 #include <jerboa/base/error.h>
 
+#include "base/parse_json.h"
+
 namespace jerboa::io {
 namespace {
 
@@ -23,32 +25,11 @@ using nlohmann::json;
 constexpr std::uint64_t max_header_bytes = 100'000'000;  // the reference implementation's limit
 constexpr std::string_view metadata_key = "__metadata__";
 
-/// At most `limit` bytes of UTF-8, cut between characters.
-std::string shorten(std::string_view text, std::size_t limit) {
-  if (text.size() <= limit) return std::string(text);
-  while (limit > 0 && (static_cast<unsigned char>(text[limit]) & 0xc0) == 0x80) --limit;
-  return std::string(text.substr(0, limit)) + "…";
-}
-
-/// A name as an error shows it: whatever a file calls its tensors, the message stays one printable line.
-std::string in_quotes(std::string_view name) {
-  return json(shorten(name, 120)).dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-/// nlohmann's message without its own prefixes.
-std::string reason_of(const nlohmann::detail::exception& error) {
-  std::string_view text = error.what();
-  if (const auto end = text.find("] "); end != std::string_view::npos) text.remove_prefix(end + 2);
-  if (text.starts_with("parse error"))
-    if (const auto end = text.find(": "); end != std::string_view::npos) text.remove_prefix(end + 2);
-  return shorten(text, 200);
-}
-
 /// `bytes_read`: up to and with the wrong one.
 [[noreturn]] void fail_as_json(const std::string& file, std::string_view what, std::size_t bytes_read,
                                const nlohmann::detail::exception& error) {
   throw FileError(
-      fmt::format("{}: {} is not valid JSON, at byte {}: {}", file, what, bytes_read - 1, reason_of(error)));
+      fmt::format("{}: {} is not valid JSON, at byte {}: {}", file, what, bytes_read - 1, json_reason(error)));
 }
 
 struct Range {
@@ -88,7 +69,7 @@ class HeaderReader final : public nlohmann::json_sax<json> {
   bool null() override { return refuse("null"); }
   bool boolean(bool) override { return refuse("a boolean"); }
   bool number_integer(std::int64_t) override { return refuse("a negative number"); }
-  bool number_float(double, const std::string& text) override { return refuse("the number " + shorten(text, 40)); }
+  bool number_float(double, const std::string& text) override { return refuse("the number " + shortened(text, 40)); }
   bool binary(json::binary_t&) override { return refuse("binary data"); }
 
   bool number_unsigned(std::uint64_t value) override {
@@ -223,7 +204,8 @@ class HeaderReader final : public nlohmann::json_sax<json> {
   int offsets_read_ = 0;
 };
 
-void check_size(const std::string& file, const std::string& name, const TensorRecord& tensor, std::size_t data_bytes) {
+void check_size(const std::string& file, const std::string& name, const TensorRecord& tensor,
+                std::uint64_t data_bytes) {
   const auto fail = [&](std::string_view what) {
     throw FileError(fmt::format("{}: tensor {}: {}", file, in_quotes(name), what));
   };
@@ -232,7 +214,7 @@ void check_size(const std::string& file, const std::string& name, const TensorRe
   if (end > data_bytes)
     fail(fmt::format("data_offsets [{}, {}] reach past the {} bytes of data", begin, end, data_bytes));
   const auto bytes = bytes_of(tensor.type, tensor.shape);
-  const auto shape = [&] { return shorten(fmt::format("{} {}", to_string(tensor.type), tensor.shape), 200); };
+  const auto shape = [&] { return shortened(fmt::format("{} {}", to_string(tensor.type), tensor.shape), 200); };
   if (!bytes) fail(fmt::format("the size of {} overflows", shape()));
   if (*bytes != end - begin)
     fail(fmt::format("{} takes {} bytes, but data_offsets [{}, {}] hold {}", shape(), *bytes, begin, end, end - begin));
@@ -240,35 +222,40 @@ void check_size(const std::string& file, const std::string& name, const TensorRe
 
 }  // namespace
 
-SafeTensorsContent parse_safetensors(std::span<const std::byte> bytes, const std::string& file) {
+std::uint64_t header_bytes(std::span<const std::byte> first, std::uint64_t file_bytes, const std::string& file) {
   const auto fail = [&](std::string_view what) { throw FileError(fmt::format("{}: {}", file, what)); };
-
   std::uint64_t length = 0;
-  if (bytes.size() < sizeof(length))
+  if (first.size() < sizeof(length) || file_bytes < sizeof(length))
     fail(fmt::format("{} bytes are too few for a safetensors file, which starts with 8 bytes of header length",
-                     bytes.size()));
-  std::memcpy(&length, bytes.data(), sizeof(length));
-  bytes = bytes.subspan(sizeof(length));
+                     file_bytes));
+  std::memcpy(&length, first.data(), sizeof(length));
   if (length > max_header_bytes)
     fail(fmt::format("a header of {} bytes is over the limit of {} (is this a safetensors file?)", length,
                      max_header_bytes));
-  if (length > bytes.size())
-    fail(fmt::format("a header of {} bytes reaches past the end of the file, {} bytes on", length, bytes.size()));
+  if (length > file_bytes - sizeof(length))
+    fail(fmt::format("a header of {} bytes reaches past the end of the file, {} bytes on", length,
+                     file_bytes - sizeof(length)));
+  return sizeof(length) + length;
+}
 
-  const std::string_view header(reinterpret_cast<const char*>(bytes.data()), length);
-  const auto data = bytes.subspan(length);
+SafeTensorsLayout parse_layout(std::span<const std::byte> bytes, std::uint64_t file_bytes, const std::string& file) {
+  const auto fail = [&](std::string_view what) { throw FileError(fmt::format("{}: {}", file, what)); };
+  constexpr std::size_t length_bytes = sizeof(std::uint64_t);
+  const auto all = std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::string_view header = all.substr(length_bytes);
+  const std::uint64_t data_bytes = file_bytes - bytes.size();
   if (!header.starts_with('{')) fail("the header does not start with '{' (is this a safetensors file?)");
   // The JSON parser takes a zero byte for the end and would not look at what follows it.
   if (const auto zero = header.find('\0'); zero != std::string_view::npos)
-    fail(fmt::format("the header is not valid JSON, at byte {}: a zero byte", sizeof(length) + zero));
+    fail(fmt::format("the header is not valid JSON, at byte {}: a zero byte", length_bytes + zero));
 
   HeaderReader reader(file);
   json::sax_parse(header.begin(), header.end(), &reader);
 
   std::vector<std::tuple<std::uint64_t, std::uint64_t, const std::string*>> order;
-  SafeTensorsContent content{.tensors = {}, .metadata = std::move(reader.metadata)};
+  SafeTensorsLayout layout{.tensors = {}, .metadata = std::move(reader.metadata)};
   for (const auto& [name, tensor] : reader.tensors) {
-    check_size(file, name, tensor, data.size());
+    check_size(file, name, tensor, data_bytes);
     order.emplace_back(tensor.range.begin, tensor.range.end, &name);
   }
   std::sort(order.begin(), order.end());
@@ -283,12 +270,21 @@ SafeTensorsContent parse_safetensors(std::span<const std::byte> bytes, const std
       fail(fmt::format("bytes {} to {} of the data, before tensor {}, belong to no tensor", covered, begin,
                        in_quotes(*name)));
     auto& tensor = reader.tensors.at(*name);
-    content.tensors.push_back({*name, tensor.type, std::move(tensor.shape), data.subspan(begin, end - begin)});
+    layout.tensors.push_back({*name, tensor.type, std::move(tensor.shape), bytes.size() + begin, end - begin});
     covered = end;
     previous = name;
   }
-  if (covered != data.size())
-    fail(fmt::format("bytes {} to {} of the data, after the last tensor, belong to no tensor", covered, data.size()));
+  if (covered != data_bytes)
+    fail(fmt::format("bytes {} to {} of the data, after the last tensor, belong to no tensor", covered, data_bytes));
+  return layout;
+}
+
+SafeTensorsContent parse_safetensors(std::span<const std::byte> bytes, const std::string& file) {
+  SafeTensorsLayout layout = parse_layout(bytes.first(header_bytes(bytes, bytes.size(), file)), bytes.size(), file);
+  SafeTensorsContent content{.tensors = {}, .metadata = std::move(layout.metadata)};
+  for (TensorPlace& place : layout.tensors)
+    content.tensors.push_back(
+        {std::move(place.name), place.type, std::move(place.shape), bytes.subspan(place.offset, place.bytes)});
   return content;
 }
 
@@ -318,7 +314,7 @@ std::string encode_header(std::span<const TensorView> tensors, const std::map<st
   try {
     text = header.dump();
   } catch (const json::type_error& error) {
-    throw UsageError(fmt::format("a name or the metadata cannot be written: {}", reason_of(error)));
+    throw UsageError(fmt::format("a name or the metadata cannot be written: {}", json_reason(error)));
   }
   text.resize((text.size() + 7) / 8 * 8, ' ');  // so that the data starts aligned
   if (text.size() > max_header_bytes)
@@ -332,32 +328,11 @@ std::string encode_header(std::span<const TensorView> tensors, const std::map<st
 
 std::map<std::string, std::string> parse_shard_index(std::string_view text, const std::string& file) {
   const auto fail = [&](std::string_view what) { throw FileError(fmt::format("{}: {}", file, what)); };
-  if (const auto zero = text.find('\0'); zero != std::string_view::npos)
-    fail(fmt::format("the index is not valid JSON, at byte {}: a zero byte", zero));
-
-  constexpr int max_depth = 16;
-  std::vector<std::set<std::string>> keys;  // of the objects that are open: a DOM would keep the last of two equal keys
-  const auto check = [&](int depth, json::parse_event_t event, json& value) {
-    if (depth > max_depth) fail("the index nests too deeply");
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
-      fail(fmt::format("the name {} occurs twice", in_quotes(value.get<std::string>())));
-    return true;
-  };
-  json index;
-  try {
-    index = json::parse(text.begin(), text.end(), check);
-  } catch (const json::parse_error& error) {
-    fail_as_json(file, "the index", error.byte, error);
-  } catch (const json::exception& error) {  // a number out of range
-    fail(fmt::format("the index is not valid JSON: {}", reason_of(error)));
-  }
-
+  const json index = parse_json(text, file);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
     fail("the index has no object \"weight_map\"");
   std::map<std::string, std::string> shards;
-  for (const auto& [name, shard] : index["weight_map"].items()) {
+  for (const auto& [name, shard] : index.at("weight_map").items()) {
     if (!shard.is_string()) fail(fmt::format("tensor {}: the name of its file is not a string", in_quotes(name)));
     const auto& path = shard.get_ref<const std::string&>();
     if (path.empty() || path == "." || path == ".." ||

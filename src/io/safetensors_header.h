@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <span>
 #include <string>
@@ -14,12 +15,33 @@ namespace jerboa::io {
 // A safetensors file is a 64-bit header length, a JSON header, and the data. The header maps each tensor's name to its
 // type, shape and range of the data; the ranges, in order, cover the data exactly.
 
+/// Where a tensor lies in a file.
+struct TensorPlace {
+  std::string name;
+  StoredType type{};
+  std::vector<std::int64_t> shape;
+  std::uint64_t offset = 0, bytes = 0;
+};
+
+struct SafeTensorsLayout {
+  std::vector<TensorPlace> tensors;  // in the order of their data
+  std::map<std::string, std::string> metadata;
+};
+
+/// The bytes that a file's header takes, its length among them, as the first 8 bytes of the file tell. Throws
+/// FileError, whose message starts with `file`, where a file of `file_bytes` cannot hold it.
+std::uint64_t header_bytes(std::span<const std::byte> first, std::uint64_t file_bytes, const std::string& file);
+
+/// What a header of header_bytes() says. Checks everything that a file can get wrong; throws FileError, whose message
+/// starts with `file`.
+SafeTensorsLayout parse_layout(std::span<const std::byte> header, std::uint64_t file_bytes, const std::string& file);
+
 struct SafeTensorsContent {
   std::vector<TensorView> tensors;  // in the order of their data
   std::map<std::string, std::string> metadata;
 };
 
-/// Checks everything that a file can get wrong; throws FileError, whose message starts with `file`.
+/// The same of a whole file in memory, which the tensors are views of.
 SafeTensorsContent parse_safetensors(std::span<const std::byte> bytes, const std::string& file);
 
 /// The length and header of a file whose data are the tensors' bytes in the order given. Throws UsageError.

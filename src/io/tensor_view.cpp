@@ -39,7 +39,7 @@ static_assert(
 
 /// Reads the elements, as Stored, from bytes of any alignment and converts each.
 template <typename Stored, typename To, typename Convert>
-void convert_into(const TensorView& tensor, std::span<To> result, Convert convert) {
+void convert_each(const TensorView& tensor, std::span<To> result, Convert convert) {
   for (std::size_t i = 0; i < result.size(); ++i) {
     Stored value;
     std::memcpy(&value, tensor.bytes.data() + i * sizeof(Stored), sizeof(Stored));
@@ -47,38 +47,59 @@ void convert_into(const TensorView& tensor, std::span<To> result, Convert conver
   }
 }
 
-template <typename Stored, typename To, typename Convert>
-std::vector<To> convert_each(const TensorView& tensor, Convert convert) {
-  std::vector<To> result(tensor.elements());
-  convert_into<Stored, To>(tensor, result, convert);
-  return result;
-}
-
 template <typename To>
-void to_floating(const TensorView& tensor, std::span<To> result) {
-  if (result.size() != tensor.elements())
+void to_floating(const TensorView& tensor, std::span<To> values) {
+  if (values.size() != tensor.elements())
     throw UsageError(
-        fmt::format("tensor \"{}\" has {} elements, not {}", tensor.name, tensor.elements(), result.size()));
+        fmt::format("tensor \"{}\" has {} elements, not {}", tensor.name, tensor.elements(), values.size()));
   const auto plain = [](auto value, std::size_t) { return static_cast<To>(value); };
   const auto from_f16 = [](std::uint16_t bits, std::size_t) { return static_cast<To>(f16_to_f32(bits)); };
   const auto from_bf16 = [](std::uint16_t bits, std::size_t) { return static_cast<To>(bf16_to_f32(bits)); };
   const auto from_bool = [](std::uint8_t byte, std::size_t) { return static_cast<To>(byte != 0); };
   switch (tensor.type) {
-    case StoredType::F64: return convert_into<double, To>(tensor, result, plain);
-    case StoredType::F32: return convert_into<float, To>(tensor, result, plain);
-    case StoredType::F16: return convert_into<std::uint16_t, To>(tensor, result, from_f16);
-    case StoredType::BF16: return convert_into<std::uint16_t, To>(tensor, result, from_bf16);
-    case StoredType::I64: return convert_into<std::int64_t, To>(tensor, result, plain);
-    case StoredType::I32: return convert_into<std::int32_t, To>(tensor, result, plain);
-    case StoredType::I16: return convert_into<std::int16_t, To>(tensor, result, plain);
-    case StoredType::I8: return convert_into<std::int8_t, To>(tensor, result, plain);
-    case StoredType::U64: return convert_into<std::uint64_t, To>(tensor, result, plain);
-    case StoredType::U32: return convert_into<std::uint32_t, To>(tensor, result, plain);
-    case StoredType::U16: return convert_into<std::uint16_t, To>(tensor, result, plain);
-    case StoredType::U8: return convert_into<std::uint8_t, To>(tensor, result, plain);
-    case StoredType::BOOL: return convert_into<std::uint8_t, To>(tensor, result, from_bool);
+    case StoredType::F64: return convert_each<double>(tensor, values, plain);
+    case StoredType::F32: return convert_each<float>(tensor, values, plain);
+    case StoredType::F16: return convert_each<std::uint16_t>(tensor, values, from_f16);
+    case StoredType::BF16: return convert_each<std::uint16_t>(tensor, values, from_bf16);
+    case StoredType::I64: return convert_each<std::int64_t>(tensor, values, plain);
+    case StoredType::I32: return convert_each<std::int32_t>(tensor, values, plain);
+    case StoredType::I16: return convert_each<std::int16_t>(tensor, values, plain);
+    case StoredType::I8: return convert_each<std::int8_t>(tensor, values, plain);
+    case StoredType::U64: return convert_each<std::uint64_t>(tensor, values, plain);
+    case StoredType::U32: return convert_each<std::uint32_t>(tensor, values, plain);
+    case StoredType::U16: return convert_each<std::uint16_t>(tensor, values, plain);
+    case StoredType::U8: return convert_each<std::uint8_t>(tensor, values, plain);
+    case StoredType::BOOL: return convert_each<std::uint8_t>(tensor, values, from_bool);
   }
   throw UsageError(fmt::format("tensor \"{}\" has no valid type", tensor.name));
+}
+
+void to_integers(const TensorView& tensor, std::span<std::int32_t> values) {
+  using To = std::int32_t;
+  const auto exact = [&](auto value, std::size_t i) {
+    if (!std::in_range<To>(value))
+      throw FileError(
+          fmt::format("tensor \"{}\": element {} is {}, which does not fit 32 bits", tensor.name, i, value));
+    return static_cast<To>(value);
+  };
+  switch (tensor.type) {
+    case StoredType::I64: return convert_each<std::int64_t>(tensor, values, exact);
+    case StoredType::I32: return convert_each<std::int32_t>(tensor, values, exact);
+    case StoredType::I16: return convert_each<std::int16_t>(tensor, values, exact);
+    case StoredType::I8: return convert_each<std::int8_t>(tensor, values, exact);
+    case StoredType::U64: return convert_each<std::uint64_t>(tensor, values, exact);
+    case StoredType::U32: return convert_each<std::uint32_t>(tensor, values, exact);
+    case StoredType::U16: return convert_each<std::uint16_t>(tensor, values, exact);
+    case StoredType::U8: return convert_each<std::uint8_t>(tensor, values, exact);
+    case StoredType::BOOL:
+      return convert_each<std::uint8_t>(tensor, values,
+                                        [](std::uint8_t byte, std::size_t) { return byte != 0 ? 1 : 0; });
+    case StoredType::F64:
+    case StoredType::F32:
+    case StoredType::F16:
+    case StoredType::BF16: break;
+  }
+  throw FileError(fmt::format("tensor \"{}\" is {}, where integers are needed", tensor.name, to_string(tensor.type)));
 }
 
 }  // namespace
@@ -108,30 +129,9 @@ std::vector<double> to_f64(const TensorView& tensor) {
 }
 
 std::vector<std::int32_t> to_i32(const TensorView& tensor) {
-  using To = std::int32_t;
-  const auto exact = [&](auto value, std::size_t i) {
-    if (!std::in_range<To>(value))
-      throw FileError(
-          fmt::format("tensor \"{}\": element {} is {}, which does not fit 32 bits", tensor.name, i, value));
-    return static_cast<To>(value);
-  };
-  switch (tensor.type) {
-    case StoredType::I64: return convert_each<std::int64_t, To>(tensor, exact);
-    case StoredType::I32: return convert_each<std::int32_t, To>(tensor, exact);
-    case StoredType::I16: return convert_each<std::int16_t, To>(tensor, exact);
-    case StoredType::I8: return convert_each<std::int8_t, To>(tensor, exact);
-    case StoredType::U64: return convert_each<std::uint64_t, To>(tensor, exact);
-    case StoredType::U32: return convert_each<std::uint32_t, To>(tensor, exact);
-    case StoredType::U16: return convert_each<std::uint16_t, To>(tensor, exact);
-    case StoredType::U8: return convert_each<std::uint8_t, To>(tensor, exact);
-    case StoredType::BOOL:
-      return convert_each<std::uint8_t, To>(tensor, [](std::uint8_t byte, std::size_t) { return byte != 0 ? 1 : 0; });
-    case StoredType::F64:
-    case StoredType::F32:
-    case StoredType::F16:
-    case StoredType::BF16: break;
-  }
-  throw FileError(fmt::format("tensor \"{}\" is {}, where integers are needed", tensor.name, to_string(tensor.type)));
+  std::vector<std::int32_t> values(tensor.elements());
+  to_integers(tensor, values);
+  return values;
 }
 
 }  // namespace jerboa

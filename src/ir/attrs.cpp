@@ -6,6 +6,7 @@
 #include <jerboa/ir/attrs.h>
 #include <jerboa/ir/graph.h>
 
+#include "base/parse_json.h"
 #include "ir/attr_json.h"
 
 namespace jerboa {
@@ -164,9 +165,11 @@ bool same_attrs(const Attrs& a, const Attrs& b) {
 std::string attrs_to_json(const Attrs& attrs, bool all) { return detail::attrs_json(attrs, all).dump(); }
 
 Attrs attrs_from_json(Op op, std::string_view text) {
-  const auto json = detail::Json::parse(text, nullptr, false);
-  if (json.is_discarded()) throw GraphError(fmt::format("{}: its attributes are not valid JSON", name(op)));
-  return detail::attrs_from(op, json, {});
+  try {
+    return detail::attrs_from(op, parse_ordered_json(text, fmt::format("{}: its attributes", name(op))), {});
+  } catch (const FileError& error) {
+    throw GraphError(error.what());
+  }
 }
 
 }  // namespace jerboa

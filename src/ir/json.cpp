@@ -3,6 +3,7 @@
 #include <jerboa/base/error.h>
 #include <jerboa/ir/graph.h>
 
+#include "base/parse_json.h"
 #include "ir/attr_json.h"
 
 // {"version", "training", "symbols", "tensors": [{name, dtype, shape, …}], "nodes": [{op, inputs, outputs, attrs,
@@ -172,14 +173,14 @@ std::string to_json(const Graph& graph) {
 }
 
 Graph from_json(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) throw GraphError("graph: not valid JSON");
   try {
-    Graph graph = read_graph(json);
+    Graph graph = read_graph(parse_ordered_json(text, "graph"));
     verify(graph);
     return graph;
   } catch (const Json::exception& error) {
     throw GraphError(fmt::format("graph: {}", error.what()));
+  } catch (const FileError& error) {
+    throw GraphError(error.what());
   } catch (const ShapeError& error) {
     throw GraphError(fmt::format("graph: {}", error.what()));
   } catch (const UsageError& error) {

@@ -1,7 +1,19 @@
 #include "language/generation_config.h"
 
+#include <fmt/format.h>
+
 namespace jerboa::detail {
 namespace {
+
+constexpr double largest = 1000;  // of temperatures and penalties: more than anyone means, and a float
+
+float number_of(const models::Config& config, const std::string& key, double otherwise, bool (*fits)(double),
+                const char* wanted) {
+  const double value = config.number(key, otherwise);
+  // What is above zero may not be as a float.
+  if (!fits(value) || !fits(static_cast<float>(value))) config.fail(key, fmt::format("is not {}", wanted));
+  return static_cast<float>(value);
+}
 
 SamplerOptions sampling_of(const models::Config& config) {
   SamplerOptions options;
@@ -10,24 +22,44 @@ SamplerOptions sampling_of(const models::Config& config) {
     options.temperature = 0;
     return options;
   }
-  options.temperature = static_cast<float>(config.number("temperature", 1));
+  const auto a_share = [](double value) { return value > 0 && value <= 1; };
+  options.temperature = number_of(
+      config, "temperature", 1, [](double value) { return value >= 0 && value <= largest; }, "from 0 to 1000");
   options.top_k = config.integer("top_k", 50);  // what transformers assumes
-  options.top_p = static_cast<float>(config.number("top_p", 1));
-  options.min_p = static_cast<float>(config.number("min_p", 0));
-  options.repetition_penalty = static_cast<float>(config.number("repetition_penalty", 1));
+  if (options.top_k < 0) config.fail("top_k", "is below zero");
+  options.top_p = number_of(config, "top_p", 1, a_share, "above 0 and at most 1");
+  options.min_p = number_of(
+      config, "min_p", 0, [](double value) { return value >= 0 && value <= 1; }, "from 0 to 1");
+  options.repetition_penalty = number_of(
+      config, "repetition_penalty", 1, [](double value) { return value > 0 && value <= largest; },
+      "above 0 and at most 1000");
   return options;
+}
+
+std::vector<int> end_tokens(const models::Config& config, int vocabulary) {
+  if (!config.has("eos_token_id")) return {};
+  std::vector<int> tokens = config.integers("eos_token_id");
+  for (const int token : tokens)
+    if (token < 0 || token >= vocabulary)
+      config.fail("eos_token_id",
+                  fmt::format("names token {}, but the model has tokens 0 to {}", token, vocabulary - 1));
+  return tokens;
 }
 
 }  // namespace
 
-GenerationConfig read_generation_config(const std::filesystem::path& folder, const models::Config& config) {
+GenerationConfig generation_config(const std::optional<models::Config>& file, const models::Config& config) {
   GenerationConfig result;
-  const auto file = folder / "generation_config.json";
-  const models::Config own = std::filesystem::exists(file) ? models::Config::open(file) : config;
-  const models::Config& ends = own.has("eos_token_id") ? own : config;
-  if (ends.has("eos_token_id")) result.end_tokens = ends.integers("eos_token_id");
-  result.sampling = std::filesystem::exists(file) ? sampling_of(own) : SamplerOptions{};
+  const bool own_ends = file && file->has("eos_token_id");
+  result.end_tokens = end_tokens(own_ends ? *file : config, config.size("vocab_size"));
+  if (file) result.sampling = sampling_of(*file);
   return result;
+}
+
+GenerationConfig read_generation_config(const std::filesystem::path& folder, const models::Config& config) {
+  const auto file = folder / "generation_config.json";
+  if (!std::filesystem::exists(file)) return generation_config(std::nullopt, config);
+  return generation_config(models::Config::open(file), config);
 }
 
 }  // namespace jerboa::detail

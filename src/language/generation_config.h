@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include <jerboa/generate/sampler.h>
@@ -14,8 +15,11 @@ struct GenerationConfig {
   SamplerOptions sampling;
 };
 
-/// From generation_config.json, and what that does not say from config.json. Without either: the model's own
-/// distribution, and no token that ends a text.
+/// From generation_config.json, where there is one, and what that does not say from config.json. Without either: the
+/// model's own distribution, and no token that ends a text. Throws FileError for values that cannot be meant, such as
+/// tokens that the model does not have.
+GenerationConfig generation_config(const std::optional<models::Config>& file, const models::Config& config);
+/// The same of a model's folder.
 GenerationConfig read_generation_config(const std::filesystem::path& folder, const models::Config& config);
 
 }  // namespace jerboa::detail

@@ -22,7 +22,7 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 
 // How long a sequence may be.
 int context_of(const models::Config& config, int wanted) {
-  const int most = config.integer("max_position_embeddings", config.integer("n_positions", usual_context));
+  const int most = config.size("max_position_embeddings", config.size("n_positions", usual_context));
   if (wanted < 0 || wanted > most)
     throw UsageError(fmt::format("{}: the model sees at most {} tokens, so its context cannot be {}", config.origin(),
                                  most, wanted));
@@ -47,10 +47,10 @@ Graph step_graph(const models::Config& config, const Dim& time, const models::Ca
 DType stored_weights(const SafeTensors& weights) {
   std::size_t f16 = 0, bf16 = 0, all = 0;
   for (const std::string& name : weights.names()) {
-    const TensorView& view = weights.view(name);
-    all += view.elements();
-    f16 += view.type == StoredType::F16 ? view.elements() : 0;
-    bf16 += view.type == StoredType::BF16 ? view.elements() : 0;
+    const TensorEntry& entry = weights.entry(name);
+    all += entry.elements();
+    f16 += entry.type == StoredType::F16 ? entry.elements() : 0;
+    bf16 += entry.type == StoredType::BF16 ? entry.elements() : 0;
   }
   return 2 * f16 > all ? DType::f16 : 2 * bf16 > all ? DType::bf16 : DType::f32;
 }
@@ -104,13 +104,16 @@ LanguageModel LanguageModel::load(const std::filesystem::path& folder, const Lan
   const models::Family& family = models::family_of(config);
   if (options.chunk < 1) throw UsageError(fmt::format("a prompt cannot be computed {} tokens at once", options.chunk));
   const int context = context_of(config, options.context), chunk = std::min(options.chunk, context);
-  Tokenizer tokenizer = tokenizer_of(folder);
-  auto chat_template = template_of(folder);
+  const detail::GenerationConfig generation = detail::read_generation_config(folder, config);
   const SafeTensors weights = SafeTensors::open(folder);
+  models::check_layers(weights, config, family);
 
   const models::CacheOptions cache{.capacity = context, .chunk = chunk};
   const DType type = options.weights ? checked(*options.weights) : stored_weights(weights);
   const Graph decode = step_graph(config, 1, cache, type);
+  models::check_params(weights, decode, family);  // before there is memory for what config.json asks for
+  Tokenizer tokenizer = tokenizer_of(folder);
+  auto chat_template = template_of(folder);
   Session session = create_session({{"decode", decode}}, {.device = options.device});
   if (chunk > 1) session.add_entry("prefill", step_graph(config, Dim::symbol("T", chunk), cache, type));
   models::for_each_param(weights, decode, family,
@@ -118,7 +121,6 @@ LanguageModel LanguageModel::load(const std::filesystem::path& folder, const Lan
 
   LanguageModel model(std::move(session), std::move(tokenizer));
   model.template_ = std::move(chat_template);
-  const detail::GenerationConfig generation = detail::read_generation_config(folder, config);
   model.end_tokens_ = generation.end_tokens;
   model.sampling_ = generation.sampling;
   model.vocabulary_size_ = decode.shape(decode.find("logits")).back().upper_bound();
@@ -169,7 +171,8 @@ std::vector<float> LanguageModel::next_logits(std::span<const std::int32_t> toke
   const auto common = std::mismatch(tokens.begin(), tokens.end() - 1, cached_.begin(), cached_.end()).first;
   for (const std::int32_t token : tokens.subspan(static_cast<std::size_t>(common - tokens.begin())))
     if (token < 0 || vocabulary_size_ <= token)
-      throw UsageError(fmt::format("there is no token {}; the model has {}", token, vocabulary_size_));
+      throw UsageError(fmt::format("there is no token {}; the model has {}{}", token, vocabulary_size_,
+                                   tokenizer_.id_to_token(token) ? ", fewer than its tokenizer" : ""));
   cached_.resize(static_cast<std::size_t>(common - tokens.begin()));
   std::vector<float> logits;
   for (std::size_t at = cached_.size(); at < tokens.size(); at = cached_.size())

@@ -359,7 +359,7 @@ void save_program(const std::filesystem::path& path, const ProgramFile& file) {
 }
 
 ProgramFile load_program(const std::filesystem::path& path) {
-  const MappedFile mapped(path);
+  const FileContent mapped(path);
   const std::string_view text = mapped.text();
   const auto fail = [&](const std::string& what) -> FileError {
     return FileError(fmt::format("{}: {}", path.string(), what));

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include <jerboa/base/error.h>
 #include <jerboa/base/file.h>
 #include <jerboa/models/config.h>
+
+#include "base/parse_json.h"
 
 namespace jerboa::models {
 
@@ -16,11 +19,11 @@ struct Config::Json {
 
 Config Config::open(const std::filesystem::path& path) {
   const auto file = std::filesystem::is_directory(path) ? path / "config.json" : path;
-  return parse(MappedFile(file).text(), file.string());
+  return parse(FileContent(file).text(), file.string());
 }
 
 Config Config::parse(std::string_view text, std::string origin) {
-  auto value = nlohmann::json::parse(text, nullptr, false);
+  auto value = parse_json(text, origin);
   if (!value.is_object()) throw FileError(fmt::format("{}: not a JSON object", origin));
   return {std::make_shared<const Json>(Json{std::move(value)}), std::move(origin)};
 }
@@ -36,7 +39,7 @@ T Config::get(const std::string& key, const char* kind) const {
   const nlohmann::json& value = json_->value.at(key);
   const bool fits = [&] {
     if constexpr (std::is_same_v<T, bool>) return value.is_boolean();
-    if constexpr (std::is_same_v<T, std::int64_t>) return value.is_number_integer();
+    if constexpr (std::is_same_v<T, std::int64_t>) return json_integer(value).has_value();
     if constexpr (std::is_same_v<T, double>) return value.is_number();
     if constexpr (std::is_same_v<T, std::string>) return value.is_string();
     if constexpr (std::is_same_v<T, std::vector<std::string>>)
@@ -44,10 +47,15 @@ T Config::get(const std::string& key, const char* kind) const {
              std::all_of(value.begin(), value.end(), [](const auto& item) { return item.is_string(); });
     if constexpr (std::is_same_v<T, std::vector<std::int64_t>>)
       return value.is_array() &&
-             std::all_of(value.begin(), value.end(), [](const auto& item) { return item.is_number_integer(); });
+             std::all_of(value.begin(), value.end(), [](const auto& item) { return json_integer(item).has_value(); });
   }();
-  if (!fits) throw FileError(fmt::format("{}: {} is {}, which is not {}", origin_, key, value.dump(), kind));
+  if (!fits) fail(key, fmt::format("is not {}", kind));
   return value.get<T>();
+}
+
+void Config::fail(const std::string& key, std::string_view reason) const {
+  const std::string value = has(key) ? shortened(json_->value.at(key).dump(), 80) : "missing";
+  throw FileError(fmt::format("{}: {} is {}, which {}", origin_, key, value, reason));
 }
 
 std::string Config::text(const std::string& key) const { return get<std::string>(key, "a text"); }
@@ -57,25 +65,32 @@ std::vector<std::string> Config::texts(const std::string& key) const {
   return get<std::vector<std::string>>(key, "a list of texts");
 }
 
-int Config::in_range(const std::string& key, std::int64_t value) const {
-  if (value < std::numeric_limits<int>::min() || value > std::numeric_limits<int>::max())
-    throw FileError(fmt::format("{}: {} is {}, which is out of range", origin_, key, value));
+int Config::within(const std::string& key, int least, int most) const {
+  const auto value = get<std::int64_t>(key, "a whole number");
+  if (value < least || value > most) fail(key, fmt::format("is not from {} to {}", least, most));
   return static_cast<int>(value);
 }
 
-int Config::integer(const std::string& key) const { return in_range(key, get<std::int64_t>(key, "a whole number")); }
+int Config::integer(const std::string& key) const {
+  return within(key, std::numeric_limits<int>::min(), std::numeric_limits<int>::max());
+}
 
 std::vector<int> Config::integers(const std::string& key) const {
-  if (has(key) && json_->value.at(key).is_number_integer()) return {integer(key)};
+  if (has(key) && json_->value.at(key).is_number()) return {integer(key)};
   std::vector<int> list;
-  for (const auto value : get<std::vector<std::int64_t>>(key, "a whole number or a list of them"))
-    list.push_back(in_range(key, value));
+  for (const auto value : get<std::vector<std::int64_t>>(key, "a whole number or a list of them")) {
+    if (!std::in_range<int>(value)) fail(key, fmt::format("has {}, which is out of range", value));
+    list.push_back(static_cast<int>(value));
+  }
   return list;
 }
 
-int Config::size(const std::string& key) const {
-  const int value = integer(key);
-  if (value < 1) throw FileError(fmt::format("{}: {} is {}, which is not above zero", origin_, key, value));
+int Config::size(const std::string& key) const { return within(key, 1, largest_size); }
+int Config::count(const std::string& key) const { return within(key, 1, largest_count); }
+
+double Config::positive(const std::string& key) const {
+  const double value = number(key);
+  if (!(value > 0)) fail(key, "is not above zero");
   return value;
 }
 
@@ -86,6 +101,7 @@ int Config::integer(const std::string& key, int otherwise) const { return has(ke
 double Config::number(const std::string& key, double otherwise) const { return has(key) ? number(key) : otherwise; }
 bool Config::flag(const std::string& key, bool otherwise) const { return has(key) ? flag(key) : otherwise; }
 int Config::size(const std::string& key, int otherwise) const { return has(key) ? size(key) : otherwise; }
+double Config::positive(const std::string& key, double otherwise) const { return has(key) ? positive(key) : otherwise; }
 
 Config Config::with_defaults(std::string_view json) const {
   auto value = nlohmann::json::parse(json);
@@ -96,7 +112,7 @@ Config Config::with_defaults(std::string_view json) const {
 std::optional<Config> Config::section(const std::string& key) const {
   if (!has(key)) return std::nullopt;
   nlohmann::json value = json_->value.at(key);
-  if (!value.is_object()) throw FileError(fmt::format("{}: {} is not an object", origin_, key));
+  if (!value.is_object()) fail(key, "is not an object");
   return Config(std::make_shared<const Json>(Json{std::move(value)}), fmt::format("{}: {}", origin_, key));
 }
 

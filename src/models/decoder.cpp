@@ -9,6 +9,7 @@ namespace jerboa::models {
 
 Decoder::Decoder(const Config& config, const TextInputs& inputs)
     : inputs_(inputs), positions_(inputs.positions), deviation_(config.number("initializer_range", 0.02)) {
+  if (deviation_ < 0) config.fail("initializer_range", "is below zero");
   const Tensor& ids = inputs.ids;
   if (ids.rank() != 2) throw UsageError(fmt::format("ids must be [batch, time], not {}", to_string(ids.shape())));
   const CacheOptions& cache = inputs.cache;
@@ -123,6 +124,12 @@ Tensor Decoder::attend(int layer, const Tensor& q, const Tensor& k, const Tensor
   const int capacity = options.ring ? reach : cache.capacity;
   return attention(q, cached(fmt::format("cache.{}.k", layer), k, capacity, options.ring),
                    cached(fmt::format("cache.{}.v", layer), v, capacity, options.ring), options);
+}
+
+double norm_epsilon(const Config& config, const std::string& key, double otherwise) {
+  const double eps = config.positive(key, otherwise);
+  if (eps >= 1) config.fail(key, "is not below 1");
+  return eps;
 }
 
 Tensor activation(const Config& config, const std::string& key, const Tensor& x) {

@@ -58,6 +58,9 @@ class Decoder {
   double deviation_;  // of initial weights
 };
 
+/// What a norm adds before it takes a root: above 0 and below 1.
+double norm_epsilon(const Config& config, const std::string& key, double otherwise);
+
 /// Any activation that Hugging Face configs name; throws FileError for others.
 Tensor activation(const Config& config, const std::string& key, const Tensor& x);
 

@@ -14,7 +14,7 @@ std::span<const Family> families() {
   static constexpr auto table = std::to_array<Family>({
       {"gemma2", gemma2_logits},
       {"gemma3_text", gemma3_logits},
-      {"gpt2", gpt2_logits, "transformer."},
+      {"gpt2", gpt2_logits, "transformer.", nullptr, "n_layer", "transformer.h."},
       {"llama", llama_logits},
       {"mistral", mistral_logits},
       {"phi3", phi3_logits},

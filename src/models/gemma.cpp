@@ -8,12 +8,6 @@
 namespace jerboa::models {
 namespace {
 
-double above_zero(const Config& config, const std::string& key) {
-  const double value = config.number(key);
-  if (value <= 0) throw FileError(fmt::format("{}: {} is {}, which is not above zero", config.origin(), key, value));
-  return value;
-}
-
 Tensor layer_output(const Decoder& decoder, const Config& config, const AttentionForm& form, int layer,
                     const Tensor& x) {
   const std::string name = fmt::format("model.layers.{}", layer);
@@ -27,7 +21,7 @@ Tensor layer_output(const Decoder& decoder, const Config& config, const Attentio
 
 Tensor capped(const Config& config, const Tensor& logits) {
   if (!config.has("final_logit_softcapping")) return logits;
-  const double cap = above_zero(config, "final_logit_softcapping");
+  const double cap = config.positive("final_logit_softcapping");
   return tanh(logits / cap) * cap;
 }
 
@@ -39,7 +33,7 @@ Config gemma_config(const Config& config) {
 }
 
 Norm gemma_norm(const Decoder& decoder, const Config& config) {
-  return [&decoder, eps = config.number("rms_norm_eps", 1e-6)](const std::string& name, const Tensor& x) {
+  return [&decoder, eps = norm_epsilon(config, "rms_norm_eps", 1e-6)](const std::string& name, const Tensor& x) {
     return decoder.rms_norm_around_one(name, x, eps);
   };
 }
@@ -49,8 +43,8 @@ AttentionForm gemma_attention_form(const Config& config) {
     throw FileError(fmt::format("{}: use_bidirectional_attention makes it no decoder", config.origin()));
   AttentionForm form = attention_form(config);
   form.bias = form.output_bias = config.flag("attention_bias", false);
-  form.scale = 1 / std::sqrt(above_zero(config, "query_pre_attn_scalar"));
-  if (config.has("attn_logit_softcapping")) form.soft_cap = above_zero(config, "attn_logit_softcapping");
+  form.scale = 1 / std::sqrt(config.positive("query_pre_attn_scalar"));
+  if (config.has("attn_logit_softcapping")) form.soft_cap = config.positive("attn_logit_softcapping");
   return form;
 }
 
@@ -58,7 +52,7 @@ Tensor gemma_logits(const Decoder& decoder, const Config& config, const Tensor& 
   const int vocabulary = config.size("vocab_size"), width = form.width;
   const std::string tokens = "model.embed_tokens";
   Tensor x = decoder.embedding(tokens, ids, vocabulary, width) * std::sqrt(static_cast<double>(width));
-  for (int layer = 0; layer < config.size("num_hidden_layers"); ++layer)
+  for (int layer = 0; layer < config.count("num_hidden_layers"); ++layer)
     x = layer_output(decoder, config, form, layer, x);
   x = gemma_norm(decoder, config)("model.norm", x);
   return capped(config, decoder.logits(config.flag("tie_word_embeddings") ? tokens : "lm_head", x, vocabulary));

@@ -11,10 +11,16 @@
 namespace jerboa::models {
 namespace {
 
+double local_base(const Config& config) {
+  const double base = config.number("rope_local_base_freq");
+  if (!(base > 1)) config.fail("rope_local_base_freq", "is not above 1");
+  return base;
+}
+
 // Older files scale the rotary embedding of the layers without a window alone.
 RopeAttrs rope_of(const Config& config, bool slides, int head_size) {
   const auto ropes = config.section("rope_parameters");
-  if (!ropes) return slides ? RopeAttrs{.base = config.number("rope_local_base_freq")} : rope_attrs(config, head_size);
+  if (!ropes) return slides ? RopeAttrs{.base = local_base(config)} : rope_attrs(config, head_size);
   const std::string type = slides ? "sliding_attention" : "full_attention";
   const auto own = ropes->section(type);
   if (!own || !own->has("rope_theta")) throw FileError(fmt::format("{}: {} has no rope_theta", ropes->origin(), type));

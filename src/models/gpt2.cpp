@@ -9,7 +9,8 @@ namespace {
 Tensor block(const Decoder& decoder, const Config& config, int layer, const Tensor& x) {
   const std::string name = fmt::format("transformer.h.{}", layer);
   const int width = config.size("n_embd"), heads = config.size("n_head");
-  const double eps = config.number("layer_norm_epsilon", 1e-5);
+  if (width % heads != 0) config.fail("n_head", fmt::format("does not divide n_embd {}", width));
+  const double eps = norm_epsilon(config, "layer_norm_epsilon", 1e-5);
   const Tensor qkv =
       decoder.linear_in_out(name + ".attn.c_attn", decoder.layer_norm(name + ".ln_1", x, eps), 3 * width);
   const auto [q, k, v] = split<3>(qkv);
@@ -28,8 +29,8 @@ Tensor gpt2_logits(const Config& config, const TextInputs& inputs) {
   const std::string tokens = "transformer.wte";
   Tensor x = decoder.embedding(tokens, inputs.ids, vocabulary, width) +
              decoder.embedding("transformer.wpe", decoder.positions(), config.size("n_positions"), width);
-  for (int layer = 0; layer < config.size("n_layer"); ++layer) x = block(decoder, config, layer, x);
-  x = decoder.layer_norm("transformer.ln_f", x, config.number("layer_norm_epsilon", 1e-5));
+  for (int layer = 0; layer < config.count("n_layer"); ++layer) x = block(decoder, config, layer, x);
+  x = decoder.layer_norm("transformer.ln_f", x, norm_epsilon(config, "layer_norm_epsilon", 1e-5));
   return decoder.logits(config.flag("tie_word_embeddings", true) ? tokens : "lm_head", x, vocabulary);
 }
 

@@ -23,69 +23,76 @@ struct Header {
   std::int64_t kv_width() const { return kv_heads * head_size(); }
 };
 
-constexpr std::int32_t most = 1 << 20;  // of any size: what is larger is no such file
-
-bool makes_sense(const Header& header) {
-  for (const std::int32_t size :
-       {header.width, header.inner, header.layers, header.heads, header.kv_heads, header.context})
-    if (size < 1 || size > most) return false;
-  return header.vocabulary != 0 && header.words() <= most * std::int64_t{16} && header.width % header.heads == 0 &&
-         header.head_size() % 2 == 0 && header.heads % header.kv_heads == 0;
+void check_sizes(const Header& header, const std::string& name) {
+  const auto refuse = [&](const std::string& why) {
+    throw FileError(fmt::format("{}: not a model of llama2.c, whose header would not say {}", name, why));
+  };
+  const std::pair<const char*, std::int32_t> sizes[] = {{"dim", header.width},           {"hidden_dim", header.inner},
+                                                        {"n_layers", header.layers},     {"n_heads", header.heads},
+                                                        {"n_kv_heads", header.kv_heads}, {"seq_len", header.context}};
+  for (const auto& [what, size] : sizes)
+    if (size < 1) refuse(fmt::format("that {} is {}", what, size));
+  if (header.vocabulary == 0) refuse("that vocab_size is 0");
+  if (header.width % header.heads != 0 || header.head_size() % 2 != 0)
+    refuse(fmt::format("that {} features are {} heads of an even size", header.width, header.heads));
+  if (header.heads % header.kv_heads != 0)
+    refuse(fmt::format("that {} heads share {} of keys", header.heads, header.kv_heads));
 }
 
-// Takes one tensor after another off the file.
-class Reader {
+/// Adds up how many floats tensors have, as long as that is a number.
+class FloatCount {
  public:
-  Reader(const MappedFile& file, std::string name) : rest_(file.bytes()), name_(std::move(name)) {}
-
-  template <class T>
-  T take() {
-    T value;
-    std::memcpy(&value, take_bytes(sizeof(T)).data(), sizeof(T));
-    return value;
+  void add(std::initializer_list<std::int64_t> sizes) {
+    std::int64_t product = 1;
+    for (const std::int64_t size : sizes) overflow_ |= __builtin_mul_overflow(product, size, &product);
+    overflow_ |= __builtin_add_overflow(total_, product, &total_);
   }
-  std::vector<float> floats(std::int64_t count) {
-    std::vector<float> values(static_cast<std::size_t>(count));
-    std::memcpy(values.data(), take_bytes(values.size() * sizeof(float)).data(), values.size() * sizeof(float));
-    return values;
-  }
-  std::size_t left() const { return rest_.size(); }
+  bool is(std::uint64_t floats) const { return !overflow_ && static_cast<std::uint64_t>(total_) == floats; }
+  std::string text() const { return overflow_ ? "more than 2^63" : fmt::format("{}", total_); }
 
  private:
-  std::span<const std::byte> take_bytes(std::size_t count) {
-    if (count > rest_.size()) throw FileError(fmt::format("{}: ends before all its weights", name_));
-    const auto bytes = rest_.first(count);
-    rest_ = rest_.subspan(count);
-    return bytes;
-  }
-
-  std::span<const std::byte> rest_;
-  std::string name_;
+  std::int64_t total_ = 0;
+  bool overflow_ = false;
 };
 
+// Before anything is made of the sizes, which may be anyone's.
+void check_length(const Header& header, std::size_t bytes, const std::string& name) {
+  const std::int64_t width = header.width, inner = header.inner, layers = header.layers, kv = header.kv_width();
+  FloatCount floats;
+  floats.add({header.words(), width});
+  for (const std::int64_t rows : {width, width, kv, kv, inner, inner, inner}) floats.add({layers, rows, width});
+  floats.add({layers, 2, width});
+  floats.add({width});
+  floats.add({header.context, header.head_size()});
+  if (!header.tied()) floats.add({header.words(), width});
+  if (floats.is(bytes / sizeof(float)) && bytes % sizeof(float) == 0) return;
+  throw FileError(fmt::format(
+      "{}: not a model of llama2.c's first version: its header (dim {}, hidden_dim {}, n_layers {}, n_heads {}, "
+      "n_kv_heads {}, vocab_size {}, seq_len {}) asks for {} floats, but {} bytes follow it",
+      name, header.width, header.inner, header.layers, header.heads, header.kv_heads, header.vocabulary, header.context,
+      floats.text(), bytes));
+}
+
 // llama2.c turns neighbouring elements of a head together, Hugging Face one of the first half with one of the second.
-std::vector<float> halves_of_pairs(const std::vector<float>& rows, std::int64_t heads, std::int64_t head_size,
+std::vector<float> halves_of_pairs(std::span<const std::byte> rows, std::int64_t heads, std::int64_t head_size,
                                    std::int64_t width) {
-  std::vector<float> result(rows.size());
+  std::vector<float> result(rows.size() / sizeof(float));
+  const std::size_t row_bytes = static_cast<std::size_t>(width) * sizeof(float);
   for (std::int64_t head = 0; head < heads; ++head)
     for (std::int64_t i = 0; i < head_size; ++i) {
       const std::int64_t from = head * head_size + i, to = head * head_size + i / 2 + (i % 2) * head_size / 2;
-      std::copy_n(rows.begin() + from * width, width, result.begin() + to * width);
+      std::memcpy(result.data() + to * width, rows.data() + static_cast<std::size_t>(from) * row_bytes, row_bytes);
     }
   return result;
 }
 
-struct Weight {
-  std::string name;
-  std::vector<std::int64_t> shape;
-  std::vector<float> values;
-};
-
+/// Takes one tensor after another off the file, whose length fits the header.
 class Importer {
  public:
-  Importer(Reader& reader, const Header& header) : reader_(reader), header_(header) {}
+  Importer(std::span<const std::byte> rest, const Header& header, Llama2cModel& model)
+      : rest_(rest), header_(header), model_(model) {}
 
-  std::vector<Weight> run() {
+  void run() {
     const std::int64_t width = header_.width, inner = header_.inner, kv = header_.kv_width();
     take("model.embed_tokens", {header_.words(), width});
     take_layers("input_layernorm", {width});
@@ -98,29 +105,35 @@ class Importer {
     take_layers("mlp.down_proj", {width, inner});
     take_layers("mlp.up_proj", {inner, width});
     take("model.norm", {width});
-    reader_.floats(header_.context * header_.head_size());  // sines and cosines, which are computed here
+    take_floats(header_.context * header_.head_size());  // sines and cosines, which are computed here
     if (!header_.tied()) take("lm_head", {header_.words(), width});
-    return std::move(weights_);
   }
 
  private:
+  std::span<const std::byte> take_floats(std::int64_t count) {
+    const auto bytes = rest_.first(static_cast<std::size_t>(count) * sizeof(float));
+    rest_ = rest_.subspan(bytes.size());
+    return bytes;
+  }
   void take(const std::string& name, const std::vector<std::int64_t>& shape) {
     std::int64_t count = 1;
     for (const std::int64_t size : shape) count *= size;
-    weights_.push_back({name + ".weight", shape, reader_.floats(count)});
+    model_.tensors.push_back({name + ".weight", StoredType::F32, shape, take_floats(count)});
   }
   // One after another for each layer; `turned` heads of rows that are turned by position.
   void take_layers(const std::string& name, const std::vector<std::int64_t>& shape, std::int64_t turned = 0) {
     for (std::int32_t layer = 0; layer < header_.layers; ++layer) {
       take(fmt::format("model.layers.{}.{}", layer, name), shape);
-      if (turned > 0)
-        weights_.back().values = halves_of_pairs(weights_.back().values, turned, header_.head_size(), header_.width);
+      if (turned == 0) continue;
+      TensorView& tensor = model_.tensors.back();
+      model_.turned.push_back(halves_of_pairs(tensor.bytes, turned, header_.head_size(), header_.width));
+      tensor.bytes = std::as_bytes(std::span(model_.turned.back()));
     }
   }
 
-  Reader& reader_;
+  std::span<const std::byte> rest_;
   const Header& header_;
-  std::vector<Weight> weights_;
+  Llama2cModel& model_;
 };
 
 nlohmann::ordered_json config_of(const Header& header) {
@@ -143,27 +156,34 @@ nlohmann::ordered_json config_of(const Header& header) {
 
 }  // namespace
 
-void import_llama2c(const std::filesystem::path& file, const std::filesystem::path& folder) {
-  const MappedFile mapped(file);
-  Reader reader(mapped, file.string());
-  const auto header = reader.take<Header>();
-  if (!makes_sense(header)) throw FileError(fmt::format("{}: is no model of llama2.c", file.string()));
-  const std::vector<Weight> weights = Importer(reader, header).run();
-  if (reader.left() != 0)
-    throw FileError(fmt::format("{}: has {} bytes after its weights, so it is no model of llama2.c's first version",
-                                file.string(), reader.left()));
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw FileError(fmt::format("{}: {}", folder.string(), error.message()));
-  std::vector<TensorView> views;
-  for (const Weight& weight : weights)
-    views.push_back(view_of(weight.name, weight.shape, std::span<const float>(weight.values)));
-  write_safetensors(folder / "model.safetensors", views);
+Llama2cModel parse_llama2c(std::span<const std::byte> file, const std::string& name) {
+  Header header{};
+  if (file.size() < sizeof(header))
+    throw FileError(fmt::format("{}: {} bytes are too few for a model of llama2.c, which begins with {} bytes of sizes",
+                                name, file.size(), sizeof(header)));
+  std::memcpy(&header, file.data(), sizeof(header));
+  const auto weights = file.subspan(sizeof(header));
+  check_sizes(header, name);
+  check_length(header, weights.size(), name);
+  Llama2cModel model;
+  Importer(weights, header, model).run();
+  model.config = config_of(header).dump(2) + "\n";
   // Its models begin the next text with token 1 where one is done, and its program draws so by default.
   const nlohmann::ordered_json generation{
       {"eos_token_id", {1, 2}}, {"do_sample", true}, {"temperature", 1.0}, {"top_k", 0}, {"top_p", 0.9}};
-  write_file_atomically(folder / "generation_config.json", generation.dump(2) + "\n");
-  write_file_atomically(folder / "config.json", config_of(header).dump(2) + "\n");
+  model.generation_config = generation.dump(2) + "\n";
+  return model;
+}
+
+void import_llama2c(const std::filesystem::path& file, const std::filesystem::path& folder) {
+  const FileContent content(file);
+  const Llama2cModel model = parse_llama2c(content.bytes(), file.string());
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw FileError(fmt::format("{}: {}", folder.string(), error.message()));
+  write_safetensors(folder / "model.safetensors", model.tensors);
+  write_file_atomically(folder / "generation_config.json", model.generation_config);
+  write_file_atomically(folder / "config.json", model.config);
 }
 
 }  // namespace jerboa::models

@@ -9,7 +9,7 @@
 namespace jerboa::models {
 
 Norm llama_norm(const Decoder& decoder, const Config& config) {
-  return [&decoder, eps = config.number("rms_norm_eps", 1e-6)](const std::string& name, const Tensor& x) {
+  return [&decoder, eps = norm_epsilon(config, "rms_norm_eps", 1e-6)](const std::string& name, const Tensor& x) {
     return decoder.rms_norm(name, x, eps);
   };
 }
@@ -19,11 +19,14 @@ AttentionForm attention_form(const Config& config) {
   form.width = config.size("hidden_size");
   form.heads = config.size("num_attention_heads");
   form.kv_heads = config.size("num_key_value_heads", form.heads);
-  form.head_size = config.size("head_dim", form.width / form.heads);
   if (form.heads % form.kv_heads != 0)
-    throw FileError(fmt::format("{}: num_key_value_heads is {}, which does not divide num_attention_heads {}",
-                                config.origin(), form.kv_heads, form.heads));
-  const auto layers = static_cast<std::size_t>(config.size("num_hidden_layers"));
+    config.fail("num_key_value_heads", fmt::format("does not divide num_attention_heads {}", form.heads));
+  if (!config.has("head_dim") && form.width % form.heads != 0)
+    config.fail("num_attention_heads", fmt::format("does not divide hidden_size {}", form.width));
+  form.head_size = config.size("head_dim", form.width / form.heads);
+  if (std::int64_t{form.heads} * form.head_size > Config::largest_size)
+    config.fail("num_attention_heads", fmt::format("is too many heads of {} features each", form.head_size));
+  const auto layers = static_cast<std::size_t>(config.count("num_hidden_layers"));
   form.ropes.assign(layers, rope_attrs(config, form.head_size));
   form.windows.assign(layers, 0);
   return form;
@@ -65,7 +68,7 @@ Tensor llama_like_logits(const Decoder& decoder, const Config& config, const Ten
   const Norm norm = llama_norm(decoder, config);
   const std::string tokens = "model.embed_tokens";
   Tensor x = decoder.embedding(tokens, ids, vocabulary, config.size("hidden_size"));
-  for (int layer = 0; layer < config.size("num_hidden_layers"); ++layer) {
+  for (int layer = 0; layer < config.count("num_hidden_layers"); ++layer) {
     const std::string name = fmt::format("model.layers.{}", layer);
     x = x + attention(layer, name + ".self_attn", norm(name + ".input_layernorm", x));
     x = x + mlp(layer, name + ".mlp", norm(name + ".post_attention_layernorm", x));

@@ -13,7 +13,7 @@ namespace {
 
 // Later versions of transformers write num_experts under another name.
 int expert_count(const Config& config) {
-  return config.size(config.has("num_experts") ? "num_experts" : "num_local_experts");
+  return config.count(config.has("num_experts") ? "num_experts" : "num_local_experts");
 }
 
 ExpertsForm experts_form(const Config& config) {
@@ -24,6 +24,9 @@ ExpertsForm experts_form(const Config& config) {
   if (form.chosen > form.count)
     throw FileError(fmt::format("{}: num_experts_per_tok is {}, but there are {} experts", config.origin(), form.chosen,
                                 form.count));
+  // All of one layer's experts are one tensor.
+  if (std::int64_t{form.inner} * config.size("hidden_size") > std::int64_t{1} << 48)
+    config.fail("moe_intermediate_size", fmt::format("is too large for hidden_size {}", config.size("hidden_size")));
   return form;
 }
 

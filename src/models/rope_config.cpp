@@ -10,20 +10,24 @@ namespace {
 
 void read_llama3(const Config& scaling, RopeAttrs& attrs) {
   attrs.scaling = RopeScaling::llama3;
-  attrs.low_freq_factor = scaling.number("low_freq_factor");
-  attrs.high_freq_factor = scaling.number("high_freq_factor");
+  attrs.low_freq_factor = scaling.positive("low_freq_factor");
+  attrs.high_freq_factor = scaling.positive("high_freq_factor");
+  if (attrs.high_freq_factor <= attrs.low_freq_factor)
+    scaling.fail("high_freq_factor", fmt::format("is not above low_freq_factor {}", attrs.low_freq_factor));
 }
 
 double yarn_magnitude(double factor, double scale) { return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1; }
 
 void read_yarn(const Config& scaling, RopeAttrs& attrs) {
   attrs.scaling = RopeScaling::yarn;
-  attrs.beta_fast = scaling.number("beta_fast", attrs.beta_fast);
-  attrs.beta_slow = scaling.number("beta_slow", attrs.beta_slow);
-  attrs.attention_factor = scaling.number("attention_factor", 0);
+  attrs.beta_fast = scaling.positive("beta_fast", attrs.beta_fast);
+  attrs.beta_slow = scaling.positive("beta_slow", attrs.beta_slow);
+  if (attrs.beta_fast <= attrs.beta_slow)
+    scaling.fail("beta_fast", fmt::format("is not above beta_slow {}", attrs.beta_slow));
+  attrs.attention_factor = scaling.positive("attention_factor", 0);
   if (attrs.attention_factor == 0 && scaling.has("mscale") && scaling.has("mscale_all_dim"))
-    attrs.attention_factor = yarn_magnitude(scaling.number("factor"), scaling.number("mscale")) /
-                             yarn_magnitude(scaling.number("factor"), scaling.number("mscale_all_dim"));
+    attrs.attention_factor = yarn_magnitude(scaling.positive("factor"), scaling.positive("mscale")) /
+                             yarn_magnitude(scaling.positive("factor"), scaling.positive("mscale_all_dim"));
 }
 
 void read_scaling(const Config& scaling, const std::string& type, int longest, RopeAttrs& attrs) {
@@ -35,19 +39,43 @@ void read_scaling(const Config& scaling, const std::string& type, int longest, R
     read_yarn(scaling, attrs);
   else
     throw FileError(fmt::format("{}: rotary embedding of the type {} is not known", scaling.origin(), type));
-  attrs.factor = scaling.number("factor");
-  attrs.original_context = scaling.integer("original_max_position_embeddings", longest);
+  attrs.factor = scaling.positive("factor");
+  attrs.original_context = scaling.size("original_max_position_embeddings", longest);
+  if (attrs.original_context == 0 && type != "linear")
+    throw FileError(fmt::format("{}: original_max_position_embeddings is missing, and so is max_position_embeddings",
+                                scaling.origin()));
+}
+
+double rope_base(const Config& config, const Config& parameters, double usual) {
+  const Config& source = parameters.has("rope_theta") ? parameters : config;
+  const double base = source.number("rope_theta", usual);
+  if (!(base > 1)) source.fail("rope_theta", "is not above 1");
+  return base;
+}
+
+// The leading features of a head that turn, which are pairs.
+int rotary_size(const Config& config, const Config& parameters, int head_size) {
+  const Config& source = parameters.has("partial_rotary_factor") ? parameters : config;
+  const double part = source.positive("partial_rotary_factor", 1);
+  if (part > 1) source.fail("partial_rotary_factor", "is above 1");
+  const int size = static_cast<int>(head_size * part);
+  if (size < 2 || size % 2 != 0)
+    throw FileError(
+        fmt::format("{}: {} of {} features of a head turn, but that must be an even number from 2 on "
+                    "(head_dim, or hidden_size / num_attention_heads, times partial_rotary_factor)",
+                    config.origin(), size, head_size));
+  return size;
 }
 
 }  // namespace
 
 RopeAttrs rope_attrs(const Config& config, const Config& parameters, int head_size) {
   RopeAttrs attrs;
-  attrs.base = parameters.number("rope_theta", config.number("rope_theta", attrs.base));
-  const double part = parameters.number("partial_rotary_factor", config.number("partial_rotary_factor", 1));
-  if (part != 1) attrs.dims = static_cast<int>(head_size * part);
+  attrs.base = rope_base(config, parameters, attrs.base);
+  const int turning = rotary_size(config, parameters, head_size);
+  if (turning != head_size) attrs.dims = turning;
   const std::string type = parameters.text("rope_type", parameters.text("type", "default"));
-  if (type != "default") read_scaling(parameters, type, config.integer("max_position_embeddings", 0), attrs);
+  if (type != "default") read_scaling(parameters, type, config.size("max_position_embeddings", 0), attrs);
   return attrs;
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 // `no_rope_layers` has, whatever its name says, a 1 for each layer with rotary positions.
 std::vector<bool> turning_layers(const Config& config) {
-  const int layers = config.size("num_hidden_layers"), interval = config.size("no_rope_layer_interval");
+  const int layers = config.count("num_hidden_layers"), interval = config.size("no_rope_layer_interval");
   const bool listed = config.has("no_rope_layers");
   const auto list = listed ? config.integers("no_rope_layers") : std::vector<int>();
   if (listed && list.size() < static_cast<std::size_t>(layers))

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <optional>
@@ -7,6 +8,8 @@
 #include <jerboa/base/float16.h>
 #include <jerboa/models/family.h>
 #include <jerboa/models/quantise.h>
+
+#include "base/parse_json.h"
 
 // From the tensors of a checkpoint to the parameters of a graph.
 namespace jerboa::models {
@@ -43,17 +46,42 @@ Stored stored_as(const SafeTensors& weights, const Family& family, const TensorI
   return {{name}, sizes};
 }
 
-// The parts of a parameter in the file, each of the shape that the graph wants.
-std::vector<const TensorView*> views_of(const SafeTensors& weights, const Stored& stored) {
-  std::vector<const TensorView*> views;
-  for (const std::string& name : stored.names) {
-    const TensorView& view = weights.view(name);
-    if (Sizes(view.shape) != stored.shape)
-      throw FileError(fmt::format("{}: {} is {}, but the model's is {}", weights.path().string(), name,
-                                  to_string(Sizes(view.shape)), to_string(stored.shape)));
-    views.push_back(&view);
+/// Every parameter of a graph that is read from a file: the scales of quantised ones are not.
+template <class Use>
+void for_each_stored(const SafeTensors& weights, const Graph& graph, const Family& family, Use use) {
+  for (const TensorInfo& tensor : graph.tensors)
+    if (tensor.storage == Storage::param && !tensor.name.ends_with(scales_suffix))
+      use(tensor, stored_as(weights, family, tensor));
+}
+
+bool is_float(StoredType type) {
+  return type == StoredType::F64 || type == StoredType::F32 || type == StoredType::F16 || type == StoredType::BF16;
+}
+
+void check_entry(const SafeTensors& weights, const std::string& name, const Sizes& wanted) {
+  const TensorEntry& entry = weights.entry(name);
+  if (!is_float(entry.type))
+    throw FileError(fmt::format("{}: {} is {}, but weights must be F64, F32, F16 or BF16", weights.path().string(),
+                                name, to_string(entry.type)));
+  if (Sizes(entry.shape) != wanted)
+    throw FileError(fmt::format("{}: {} is {}, but by config.json it must be {}", weights.path().string(), name,
+                                to_string(Sizes(entry.shape)), to_string(wanted)));
+}
+
+/// One more than the largest number of a layer in the names of a checkpoint's tensors.
+std::int64_t layers_in(const SafeTensors& weights, const Family& family) {
+  std::int64_t layers = 0;
+  const std::string_view shorter = family.layer_prefix.substr(family.optional_prefix.size());
+  for (const std::string& name : weights.names()) {
+    std::string_view rest = name;
+    if (!rest.starts_with(family.layer_prefix) && !rest.starts_with(shorter)) continue;
+    rest.remove_prefix(rest.starts_with(family.layer_prefix) ? family.layer_prefix.size() : shorter.size());
+    std::int32_t layer = 0;
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
+    if (error == std::errc() && layer >= 0 && end != rest.data() + rest.size() && *end == '.')
+      layers = std::max(layers, std::int64_t{layer} + 1);
   }
-  return views;
+  return layers;
 }
 
 std::optional<StoredType> stored_as_is(DType dtype) {
@@ -65,29 +93,33 @@ std::optional<StoredType> stored_as_is(DType dtype) {
   }
 }
 
-/// Reads parameters one after another, through memory that is used again where they need to be converted.
+/// Reads parameters one after another through memory that is used again.
 class Reader {
  public:
   explicit Reader(const SafeTensors& weights) : weights_(weights) {}
 
   /// The values in f32.
   std::span<const float> wide(const Stored& stored) {
-    const auto views = views_of(weights_, stored);
     std::size_t count = 0;
-    for (const TensorView* view : views) count += view->elements();
+    for (const std::string& name : stored.names) count += weights_.entry(name).elements();
     wide_.resize(count);
     std::span<float> rest = wide_;
-    for (const TensorView* view : views) {
-      to_f32(*view, rest.first(view->elements()));
-      rest = rest.subspan(view->elements());
+    for (const std::string& name : stored.names) {
+      const std::size_t own = weights_.entry(name).elements();
+      weights_.read_f32(name, rest.first(own));
+      rest = rest.subspan(own);
     }
     return wide_;
   }
 
-  /// The bytes in f32 or 16 bits: the file's own, where it holds them so.
+  /// The bytes in f32 or 16 bits, as the file has them where it holds them so.
   std::span<const std::byte> bytes(const Stored& stored, DType dtype) {
-    const auto views = views_of(weights_, stored);
-    if (views.size() == 1 && views[0]->type == stored_as_is(dtype)) return views[0]->bytes;
+    const TensorEntry& first = weights_.entry(stored.names[0]);
+    if (stored.names.size() == 1 && first.type == stored_as_is(dtype)) {
+      bytes_.resize(first.bytes);
+      weights_.read(stored.names[0], bytes_);
+      return bytes_;
+    }
     const auto values = wide(stored);
     if (dtype == DType::f32) return std::as_bytes(values);
     narrow_.resize(values.size());
@@ -99,35 +131,55 @@ class Reader {
   const SafeTensors& weights_;
   std::vector<float> wide_;
   std::vector<std::uint16_t> narrow_;
+  std::vector<std::byte> bytes_;
 };
 
 }  // namespace
 
+void check_layers(const SafeTensors& weights, const Config& config, const Family& family) {
+  const std::string key(family.layer_count);
+  const std::int64_t stored = layers_in(weights, family);
+  if (config.count(key) <= stored) return;
+  const auto names = weights.names();
+  const std::string example = names.empty() ? "it has no tensors" : "its first tensor is " + in_quotes(names.front());
+  throw FileError(fmt::format("{}: {} is {}, but {} has the weights {}N.… of {} layers ({})", config.origin(), key,
+                              config.count(key), weights.path().string(), family.layer_prefix, stored, example));
+}
+
+void check_params(const SafeTensors& weights, const Graph& graph, const Family& family) {
+  constexpr std::size_t most_shown = 3;
+  std::vector<std::string> missing;
+  std::size_t missing_count = 0;
+  for_each_stored(weights, graph, family, [&](const TensorInfo&, const Stored& stored) {
+    for (const std::string& name : stored.names)
+      if (weights.contains(name))
+        check_entry(weights, name, stored.shape);
+      else if (++missing_count <= most_shown)
+        missing.push_back(name);
+  });
+  if (missing_count > 0)
+    throw FileError(fmt::format("{}: has no {}{}", weights.path().string(), fmt::join(missing, ", "),
+                                missing_count > most_shown
+                                    ? fmt::format(" and {} more that config.json asks for", missing_count - most_shown)
+                                    : ""));
+}
+
 void for_each_param(const SafeTensors& weights, const Graph& graph, const Family& family,
                     const std::function<void(const ParamValues& values)>& use) {
-  std::vector<std::pair<const TensorInfo*, Stored>> found;
-  std::vector<std::string> missing;
-  for (const TensorInfo& tensor : graph.tensors) {
-    if (tensor.storage != Storage::param || tensor.name.ends_with(scales_suffix)) continue;
-    found.emplace_back(&tensor, stored_as(weights, family, tensor));
-    for (const std::string& name : found.back().second.names)
-      if (!weights.contains(name)) missing.push_back(name);
-  }
-  if (!missing.empty())
-    throw FileError(fmt::format("{}: has no {}", weights.path().string(), fmt::join(missing, ", ")));
+  check_params(weights, graph, family);
   Reader reader(weights);
-  for (const auto& [param, stored] : found) {
-    const Sizes sizes = evaluate(param->type.shape, {});
-    const DType dtype = param->type.dtype;
-    if (is_float(dtype)) {
-      use({param->name, dtype, sizes, reader.bytes(stored, dtype)});
+  for_each_stored(weights, graph, family, [&](const TensorInfo& param, const Stored& stored) {
+    const Sizes sizes = evaluate(param.type.shape, {});
+    const DType dtype = param.type.dtype;
+    if (jerboa::is_float(dtype)) {
+      use({param.name, dtype, sizes, reader.bytes(stored, dtype)});
     } else {
       const Quantised own = quantise(reader.wide(stored), sizes[0], sizes[1], dtype);
-      const std::string scales = stored_name(*param) + std::string(scales_suffix);
-      use({param->name, dtype, sizes, own.weight.bytes()});
+      const std::string scales = stored_name(param) + std::string(scales_suffix);
+      use({param.name, dtype, sizes, own.weight.bytes()});
       use({scales, own.scales.dtype(), own.scales.shape(), own.scales.bytes()});
     }
-  }
+  });
 }
 
 std::map<std::string, HostTensor> read_params(const SafeTensors& weights, const Graph& graph, const Family& family) {

@@ -15,7 +15,7 @@ bool slides(const Config& config, const std::string& type) {
 
 std::vector<bool> layers_by(const Config& config, const std::function<bool(int layer)>& rule) {
   std::vector<bool> sliding;
-  for (int layer = 0; layer < config.size("num_hidden_layers"); ++layer) sliding.push_back(rule(layer));
+  for (int layer = 0; layer < config.count("num_hidden_layers"); ++layer) sliding.push_back(rule(layer));
   return sliding;
 }
 
@@ -24,7 +24,7 @@ std::vector<bool> layers_by(const Config& config, const std::function<bool(int l
 std::vector<bool> sliding_layers(const Config& config, const std::function<bool(int layer)>& rule) {
   if (!config.has("layer_types")) return layers_by(config, rule);
   const auto types = config.texts("layer_types");
-  const int layers = config.size("num_hidden_layers");
+  const int layers = config.count("num_hidden_layers");
   if (types.size() != static_cast<std::size_t>(layers))
     throw FileError(fmt::format("{}: {} layer_types for {} layers", config.origin(), types.size(), layers));
   return layers_by(config, [&](int layer) { return slides(config, types[static_cast<std::size_t>(layer)]); });

@@ -138,11 +138,11 @@ LoadReport Session::load(const std::filesystem::path& path, LoadOptions options)
     }
     if (!stored.contains(in_file))
       return (is_param || !options.across_optimizers ? missing : report.initial).push_back(name);
-    const TensorView& view = stored.view(in_file);
+    const TensorEntry& entry = stored.entry(in_file);
     const Slot& slot = shared_->slots.at(name);
-    if (view.type != detail::stored_type(slot.type.dtype) || view.shape != slot.sizes())
-      throw FileError(fmt::format("{}: {} is {}{} but the session's is {}", file.string(), name, to_string(view.type),
-                                  to_string(Sizes(view.shape)), to_string(slot.type)));
+    if (entry.type != detail::stored_type(slot.type.dtype) || entry.shape != slot.sizes())
+      throw FileError(fmt::format("{}: {} is {}{} but the session's is {}", file.string(), name, to_string(entry.type),
+                                  to_string(Sizes(entry.shape)), to_string(slot.type)));
     report.loaded.push_back(name);
   };
   for (const std::string& name : param_names()) take(name, true);
@@ -162,6 +162,9 @@ LoadReport Session::load(const std::filesystem::path& path, LoadOptions options)
     throw FileError(fmt::format("{}: does not fit the session: missing: {}; unknown: {}", file.string(),
                                 detail::listed(missing), detail::listed(unknown)));
 
+  // Everything is read before anything changes: the file may have been cut short since it was opened.
+  for (const std::string& name : wanted)
+    if (stored.contains(name)) stored.view(name);
   shared_->seed = opened.second;
   shared_->loaded_file = file.string();
   shared_->waiting.clear();

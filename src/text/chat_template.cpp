@@ -6,6 +6,7 @@
 #include <jerboa/text/chat_template.h>
 
 #include "base/json_value.h"
+#include "base/parse_json.h"
 #include "text/jinja_interpreter.h"
 #include "text/jinja_parser.h"
 
@@ -20,13 +21,7 @@ std::string read_text(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-Json read_json(const std::filesystem::path& path) {
-  try {
-    return Json::parse(read_text(path));
-  } catch (const Json::exception& error) {
-    throw FileError(fmt::format("{}: {}", path.string(), error.what()));
-  }
-}
+Json read_json(const std::filesystem::path& path) { return parse_ordered_json(read_text(path), path.string()); }
 
 // bos_token and the like, which are strings or objects with "content".
 Json special_tokens(const Json& config) {

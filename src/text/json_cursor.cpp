@@ -6,6 +6,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "base/parse_json.h"
 #include "text/utf8.h"
 
 namespace jerboa {
@@ -31,6 +32,11 @@ bool JsonCursor::consume(char c) {
   if (peek() != c) return false;
   ++at_;
   return true;
+}
+
+void JsonCursor::finish() {
+  skip_space();
+  if (at_ != text_.size()) fail("something follows the end of the value");
 }
 
 void JsonCursor::expect(char c) {
@@ -136,7 +142,9 @@ std::int64_t JsonCursor::integer() {
 double JsonCursor::number() {
   const std::string_view text = literal();
   double value = 0;
+  if (text.find_first_of("nN") != std::string_view::npos) fail("expected a number");  // from_chars takes inf and nan
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc::result_out_of_range) fail(fmt::format("the number {} is out of range", shortened(text, 40)));
   if (error != std::errc() || stop != text.data() + text.size()) fail("expected a number");
   return value;
 }

@@ -34,6 +34,8 @@ class JsonCursor {
   /// Passes over the value at hand, and returns its text.
   std::string_view skip_value();
   char peek();
+  /// Fails where something other than space follows the outermost value.
+  void finish();
 
   [[noreturn]] void fail(std::string_view message) const;
 

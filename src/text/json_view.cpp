@@ -5,6 +5,8 @@
 
 #include <jerboa/base/error.h>
 
+#include "base/parse_json.h"
+
 namespace jerboa {
 
 bool JsonView::is_object() const { return node_->is_object(); }
@@ -40,8 +42,9 @@ std::string JsonView::string() const {
 }
 
 std::int64_t JsonView::integer() const {
-  if (!node_->is_number_integer()) fail(fmt::format("expected an integer, found {}", node_->type_name()));
-  return node_->get<std::int64_t>();
+  const auto value = json_integer(*node_);
+  if (!value) fail(fmt::format("expected a 64-bit integer, found {}", shortened(node_->dump(), 40)));
+  return *value;
 }
 
 std::string JsonView::string(std::string_view key, std::string_view fallback) const {

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include <jerboa/base/error.h>
 #include <jerboa/text/tokenizer.h>
 
+#include "base/parse_json.h"
 #include "text/json_cursor.h"
 #include "text/json_view.h"
 #include "text/tokenizer_parts.h"
@@ -51,7 +53,9 @@ void read_vocab(JsonCursor& cursor, std::size_t file_size, ModelFile& model) {
     std::string text;
     while (cursor.next_key(token)) {
       text = token;
+      const std::size_t before = model.vocab.size();
       model.vocab.add(text, checked_id(cursor, cursor.integer()));
+      if (model.vocab.size() == before) cursor.fail(fmt::format("the token {} occurs twice", in_quotes(text)));
     }
     return;
   }
@@ -103,17 +107,27 @@ void read_merges(JsonCursor& cursor, std::size_t file_size, ModelFile& model) {
 }
 
 Json parse_small(std::string_view text, const JsonCursor& cursor) {
-  Json value = Json::parse(text, nullptr, false);
-  if (value.is_discarded()) cursor.fail("malformed JSON before this place");
-  return value;
+  try {
+    return parse_json(text, "the value before this place");
+  } catch (const FileError& error) {
+    cursor.fail(error.what());
+  }
+}
+
+/// The next key of an object, which must not be among those `seen`.
+std::optional<std::string> next_new_key(JsonCursor& cursor, std::set<std::string>& seen) {
+  std::string_view key;
+  if (!cursor.next_key(key)) return std::nullopt;
+  if (!seen.emplace(key).second) cursor.fail(fmt::format("the key {} occurs twice", in_quotes(key)));
+  return std::string(key);
 }
 
 ModelFile read_model(JsonCursor& cursor, std::size_t file_size) {
   ModelFile model;
   cursor.begin_object();
-  std::string_view view;
-  while (cursor.next_key(view)) {
-    const std::string key(view);
+  std::set<std::string> seen;
+  while (const auto next = next_new_key(cursor, seen)) {
+    const std::string& key = *next;
     if (key == "vocab") {
       read_vocab(cursor, file_size, model);
     } else if (key == "merges") {
@@ -241,8 +255,14 @@ Padding parse_padding(const JsonView& json) {
   if (json.has("pad_to_multiple_of"))
     padding.multiple_of = std::clamp<std::size_t>(parse_size(json.at("pad_to_multiple_of")), 1, max_padding);
   padding.side = parse_side(json);
-  padding.id = static_cast<std::int32_t>(json.integer("pad_id", 0));
-  padding.type_id = static_cast<std::int32_t>(json.integer("pad_type_id", 0));
+  const auto id = [&](std::string_view key) {
+    const std::int64_t value = json.integer(key, 0);
+    if (value < 0 || value > max_token_id)
+      json.fail(fmt::format("{} is {}, which is out of range (0 to {})", key, value, max_token_id));
+    return static_cast<std::int32_t>(value);
+  };
+  padding.id = id("pad_id");
+  padding.type_id = id("pad_type_id");
   return padding;
 }
 
@@ -257,15 +277,16 @@ Tokenizer Tokenizer::from_json(std::string_view text, std::string_view name) {
   Json rest = Json::object();
   std::optional<ModelFile> model;
   cursor.begin_object();
-  std::string_view view;
-  while (cursor.next_key(view)) {
-    const std::string key(view);
+  std::set<std::string> seen;
+  while (const auto next = next_new_key(cursor, seen)) {
+    const std::string& key = *next;
     if (key == "model") {
       model = read_model(cursor, text.size());
     } else {
       rest[key] = parse_small(cursor.skip_value(), cursor);
     }
   }
+  cursor.finish();
   const std::string file(name);
   if (!model) throw FileError(fmt::format("{}: there is no \"model\"; is this a tokenizer.json?", name));
 

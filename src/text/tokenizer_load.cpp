@@ -1,14 +1,15 @@
 #include <algorithm>
 #include <fmt/format.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <system_error>
 #include <vector>
 
 #include <jerboa/base/error.h>
+#include <jerboa/base/file.h>
 #include <jerboa/text/tokenizer.h>
 
+#include "base/parse_json.h"
 #include "text/sentencepiece.h"
 
 namespace jerboa {
@@ -16,23 +17,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) throw FileError(fmt::format("{}: cannot be opened", path.string()));
-  const auto size = file.tellg();
-  std::string content(size < 0 ? 0 : static_cast<std::size_t>(size), '\0');
-  file.seekg(0);
-  if (size < 0 || !file.read(content.data(), size)) throw FileError(fmt::format("{}: cannot be read", path.string()));
-  return content;
-}
-
-// Whether a folder's tokenizer_config.json wants the marks of beginning and end, where it says so.
-SentencePieceOptions options_beside(const fs::path& file) {
+// Whether a tokenizer_config.json wants the marks of beginning and end, where it says so.
+SentencePieceOptions options_in(std::string_view config_text, const std::string& config_name) {
   SentencePieceOptions options;
-  const fs::path config_path = file.parent_path() / "tokenizer_config.json";
-  if (!fs::is_regular_file(config_path)) return options;
-  const auto config = nlohmann::json::parse(read_file(config_path), nullptr, false);
-  if (!config.is_object()) throw FileError(fmt::format("{}: not a JSON object", config_path.string()));
+  if (config_text.empty()) return options;
+  const auto config = parse_json(config_text, config_name);
+  if (!config.is_object()) throw FileError(fmt::format("{}: not a JSON object", config_name));
   const auto flag = [&](const char* key) -> std::optional<bool> {
     const auto found = config.find(key);
     if (found == config.end() || !found->is_boolean()) return std::nullopt;
@@ -59,17 +49,22 @@ fs::path file_in(const fs::path& folder) {
 
 }  // namespace
 
+Tokenizer Tokenizer::from_file(std::string_view content, const std::string& name, std::string_view config_text,
+                               const std::string& config_name) {
+  if (name.ends_with(".json")) return from_json(content, name);
+  if (name.ends_with(".model")) return load_sentencepiece(content, name, options_in(config_text, config_name));
+  if (name.ends_with(".bin")) return load_llama2c(content, name);
+  throw FileError(fmt::format("{}: a tokenizer is a .json, .model or .bin file, or a folder with one", name));
+}
+
 Tokenizer Tokenizer::load(const fs::path& path) {
   try {
     if (!fs::exists(path)) throw FileError(fmt::format("{}: no such file or folder", path.string()));
     const fs::path file = fs::is_directory(path) ? file_in(path) : path;
-    const std::string name = file.string();
-    const std::string content = read_file(file);
-    const auto extension = file.extension();
-    if (extension == ".json") return from_json(content, name);
-    if (extension == ".model") return load_sentencepiece(content, name, options_beside(file));
-    if (extension == ".bin") return load_llama2c(content, name);
-    throw FileError(fmt::format("{}: a tokenizer is a .json, .model or .bin file, or a folder with one", name));
+    const FileContent content(file);
+    const fs::path beside = file.parent_path() / "tokenizer_config.json";
+    if (file.extension() != ".model" || !fs::is_regular_file(beside)) return from_file(content.text(), file.string());
+    return from_file(content.text(), file.string(), FileContent(beside).text(), beside.string());
   } catch (const fs::filesystem_error& error) {
     throw FileError(fmt::format("{}: {}", path.string(), error.code().message()));
   }

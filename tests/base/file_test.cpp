@@ -30,40 +30,65 @@ std::size_t files_in(const TempFolder& folder) {
   return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()));
 }
 
-TEST(MappedFile, ShowsTheBytes) {
+TEST(FileContent, ShowsTheBytes) {
   const TempFolder folder;
   write_text(folder / "a", std::string_view("one\0two", 7));
-  MappedFile file(folder / "a");
+  FileContent file(folder / "a");
   EXPECT_EQ(file.text(), std::string_view("one\0two", 7));
   EXPECT_EQ(file.bytes().size(), 7);
   EXPECT_EQ(file.path(), folder / "a");
 }
 
-TEST(MappedFile, KeepsTheBytesInPlaceWhenMoved) {
+TEST(FileContent, KeepsTheBytesInPlaceWhenMoved) {
   const TempFolder folder;
   write_text(folder / "a", "first");
   write_text(folder / "b", "second");
-  MappedFile a(folder / "a"), b(folder / "b");
+  FileContent a(folder / "a"), b(folder / "b");
   const auto* data = a.bytes().data();
-  MappedFile moved(std::move(a));
+  FileContent moved(std::move(a));
   EXPECT_EQ(moved.bytes().data(), data);
   b = std::move(moved);
   EXPECT_EQ(b.bytes().data(), data);
   EXPECT_EQ(b.text(), "first");
 }
 
-TEST(MappedFile, MapsAnEmptyFile) {
+TEST(FileContent, ReadsAnEmptyFile) {
   const TempFolder folder;
   write_text(folder / "empty", "");
-  EXPECT_TRUE(MappedFile(folder / "empty").bytes().empty());
+  EXPECT_TRUE(FileContent(folder / "empty").bytes().empty());
 }
 
-TEST(MappedFile, RefusesWhatIsNotAFile) {
+TEST(FileContent, RefusesWhatIsNotAFile) {
   const TempFolder folder;
-  expect_error<FileError>([&] { MappedFile(folder / "missing"); }, "missing: cannot open: No such file");
-  expect_error<FileError>([&] { MappedFile(folder.path()); }, "not a file");
+  expect_error<FileError>([&] { FileContent(folder / "missing"); }, "missing: cannot open: No such file");
+  expect_error<FileError>([&] { FileContent(folder.path()); }, "not a file");
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
-  expect_error<FileError>([&] { MappedFile(folder / "pipe"); }, "pipe: cannot open: not a file");
+  expect_error<FileError>([&] { FileContent(folder / "pipe"); }, "pipe: cannot open: not a file");
+}
+
+TEST(FileReader, ReadsAnyPart) {
+  const TempFolder folder;
+  write_text(folder / "a", "0123456789");
+  FileReader other(folder / "a");
+  FileReader file(std::move(other));
+  EXPECT_EQ(file.size(), 10U);
+  EXPECT_EQ(file.path(), folder / "a");
+  std::string text(4, ' ');
+  file.read(3, std::as_writable_bytes(std::span(text)));
+  EXPECT_EQ(text, "3456");
+  file.read(10, {});
+  expect_error<FileError>([&] { file.read(8, std::as_writable_bytes(std::span(text))); },
+                          "a: ends at byte 10, but was to be read up to byte 12");
+}
+
+TEST(FileReader, RefusesAFileThatBecomesShorter) {
+  const TempFolder folder;
+  write_text(folder / "a", std::string(100'000, 'x'));
+  const FileReader file(folder / "a");
+  fs::resize_file(folder / "a", 5000);
+  std::string text(100'000, ' ');
+  expect_error<FileError>([&] { file.read(0, std::as_writable_bytes(std::span(text))); },
+                          "a: ends at byte 5000, but was to be read up to byte 100000: it became shorter while it was");
 }
 
 TEST(WriteFileAtomically, CreatesAndReplaces) {
@@ -111,13 +136,15 @@ TEST(WriteFileAtomically, RefusesWhatIsNotAFile) {
   expect_error<FileError>([&] { write_file_atomically(folder / "no/such/a", "x"); }, "No such file or directory");
 }
 
-TEST(WriteFileAtomically, LeavesAnEarlierMappingReadable) {
+TEST(WriteFileAtomically, LeavesAnOpenFileReadable) {
   const TempFolder folder;
   write_text(folder / "a", "old");
-  const MappedFile old(folder / "a");
+  const FileReader old(folder / "a");
   write_file_atomically(folder / "a", "new, and longer");
-  EXPECT_EQ(old.text(), "old");
-  EXPECT_EQ(MappedFile(folder / "a").text(), "new, and longer");
+  std::string text(3, ' ');
+  old.read(0, std::as_writable_bytes(std::span(text)));
+  EXPECT_EQ(text, "old");
+  EXPECT_EQ(FileContent(folder / "a").text(), "new, and longer");
 }
 
 TEST(WriteFileAtomically, LeavesTheOldFileWhenTheDiskIsFull) {

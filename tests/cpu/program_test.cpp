@@ -82,7 +82,7 @@ TEST(CpuProgram, RefusesDamagedFiles) {
   session.add_entry("run", trace([] { output("y", softmax(tensor_input("x", {4, 5}))); }));
   const auto path = folder.path() / "run.jerboa";
   session.save_program(path);
-  const std::string whole(MappedFile(path).text());
+  const std::string whole(FileContent(path).text());
   for (const std::size_t length : {std::size_t{0}, std::size_t{7}, std::size_t{20}, whole.size() / 2}) {
     write_file_atomically(path, whole.substr(0, length));
     EXPECT_THROW(load_program(path), FileError) << length;

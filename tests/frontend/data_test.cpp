@@ -152,6 +152,12 @@ TEST_F(ImageFiles, ThatAreMalformedAreRefused) {
   write(pixels, labels);
   expect_error<UsageError>([&] { open(6); }, "a batch of 6 does not fit 5 images");
   expect_error<FileError>([&] { ImageData(folder / "none", folder / "labels"); }, "none");
+  const auto from_bytes = [&](const std::string& images) {
+    return ImageData::from_bytes(std::as_bytes(std::span(images)), std::as_bytes(std::span(labels)), {.batch = 2});
+  };
+  EXPECT_EQ(from_bytes(pixels).size(), 5);
+  const std::string no_pixels("\0\0\x08\x03\0\0\0\x05\0\0\0\0\xff\xff\xff\xff", 16);
+  expect_error<FileError>([&] { from_bytes(no_pixels); }, "images: images of 0 by 4294967295 pixels");
 }
 
 }  // namespace

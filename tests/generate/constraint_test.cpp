@@ -1,3 +1,6 @@
+#include <chrono>
+#include <fmt/format.h>
+#include <functional>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -171,7 +174,7 @@ TEST(JsonSchema, RefusesWhatItCannotHonour) {
             "#: 'oneOf': a value may be valid by both 0 and 1; use an");
   EXPECT_EQ(error_of(R"({"type": "number", "multipleOf": 0.1})").substr(0, 30), "#: 'multipleOf' is supported f");
   EXPECT_EQ(error_of("[1]"), "#: a schema must be an object or a boolean");
-  EXPECT_EQ(error_of("{").substr(0, 21), "the schema is no JSON");
+  EXPECT_EQ(error_of("{").substr(0, 26), "the schema: not valid JSON");
   const std::string nothing = "nothing can match: the pattern or schema contradicts itself";
   EXPECT_EQ(error_of("false"), nothing);
   EXPECT_EQ(error_of(R"({"$ref": "#"})"), nothing);
@@ -286,6 +289,152 @@ TEST(Constraint, SurvivesForgettingWhatItLearnt) {
   }
   accept("\"]");
   EXPECT_TRUE(constraint->complete());
+}
+
+// Runs the work, and expects that it is done in so many seconds, even under a sanitizer.
+template <class Work>
+void expect_within(double seconds, Work work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), seconds);
+}
+
+// Tokens of sixteen letters each: what a pattern needs for one of them is a state for every one of their beginnings.
+std::shared_ptr<const Vocabulary> long_tokens() {
+  std::vector<std::string> tokens(1);
+  for (unsigned bits = 0; bits < 1u << 16; ++bits) {
+    std::string& token = tokens.emplace_back();
+    for (unsigned i = 0; i < 16; ++i) token += (bits >> i & 1) != 0 ? 'a' : 'b';
+  }
+  tokens.emplace_back("\"");
+  return std::make_shared<const Vocabulary>(tokens, std::vector<int>{0});
+}
+
+TEST(Budget, BoundsTheStatesOfAMask) {
+  const auto vocabulary = long_tokens();
+  const auto refuse = [](Constraint& constraint) {
+    expect_within(20, [&] {
+      try {
+        constraint.allowed();
+        ADD_FAILURE() << "no error";
+      } catch (const ConstraintError& error) {
+        EXPECT_NE(std::string(error.what()).find("make the count smaller"), std::string::npos) << error.what();
+      }
+    });
+  };
+  refuse(*make_constraint(compile_regex("(a|b)*a(a|b){20}"), vocabulary));
+  // The pattern of a schema may begin anywhere in the string.
+  const auto string =
+      make_constraint(compile_json_schema_text(R"({"type": "string", "pattern": "[^a]*a.{20}"})"), vocabulary);
+  string->accept(1 + (1 << 16));
+  refuse(*string);
+  // One letter at a time it is as good as any other.
+  const auto letters = make_constraint(compile_regex("(a|b)*a(a|b){20}"), test_vocabulary());
+  for (int i = 0; i < 100'000; ++i) letters->accept(i * i % 7 < 3 ? 'a' : 'b');
+}
+
+TEST(Budget, BoundsTheStepsOfAToken) {
+  // Few enough states, but a thousand alternatives are open in each.
+  std::string pattern = "(a|b";
+  for (int i = 0; i < 1000; ++i) pattern += "|y?z";
+  pattern += ")*a(a|b){12}";
+  const auto grammar = compile_regex(pattern);
+  expect_within(60, [&] {
+    try {
+      const auto constraint = make_constraint(grammar, long_tokens());
+      constraint->allowed();
+      ADD_FAILURE() << "no error";
+    } catch (const ConstraintError& error) {
+      EXPECT_NE(std::string(error.what()).find("too many ways at once"), std::string::npos) << error.what();
+    }
+  });
+}
+
+TEST(Budget, BoundsTheStatesOfAGrammar) {
+  std::string pattern;
+  for (int i = 0; i < 50; ++i) pattern += "a{10000}";
+  EXPECT_THROW(compile_regex(pattern), ConstraintError);
+  std::string classes;
+  for (int i = 0; i < 100'000; ++i) classes += "\\p{L}";
+  expect_within(20, [&] { EXPECT_THROW(compile_regex(classes), ConstraintError); });
+}
+
+TEST(Budget, BoundsWhatSchemasMultiplyTo) {
+  const auto any_of = [](int first) {
+    std::string out = R"({"anyOf": [)";
+    for (int i = 0; i < 1000; ++i) out += (i == 0 ? "" : ",") + fmt::format(R"({{"const": {}}})", first + i);
+    return out + "]}";
+  };
+  EXPECT_EQ(error_of(R"({"allOf": [)" + any_of(0) + "," + any_of(1) + "]}"),
+            "#: two 'anyOf' of 1000 and 1000 alternatives that both hold make more than 10000");
+  // Each definition holds the next one twice.
+  std::string doubled = R"({"allOf": [{"$ref": "#/$defs/0"}], "$defs": {)";
+  for (int i = 0; i < 60; ++i)
+    doubled +=
+        fmt::format(R"("{}": {{"allOf": [{{"$ref": "#/$defs/{}"}}, {{"$ref": "#/$defs/{}"}}]}},)", i, i + 1, i + 1);
+  doubled += R"("60": {"type": "null"}}})";
+  expect_within(20, [&] { EXPECT_NE(error_of(doubled).find("'allOf' merges more than"), std::string::npos); });
+}
+
+TEST(Budget, MeasuresChainsOfRulesInOnePass) {
+  std::string schema = R"({"prefixItems": [)";
+  for (int i = 0; i < 3000; ++i) schema += (i == 0 ? "" : ",") + fmt::format(R"({{"$ref": "#/$defs/{}"}})", i);
+  schema += R"(], "items": false, "$defs": {"0": {"type": "null"})";
+  for (int i = 1; i < 3000; ++i)
+    schema += fmt::format(R"(,"{}": {{"type": "array", "prefixItems": [{{"$ref": "#/$defs/{}"}}], "items": false}})", i,
+                          i - 1);
+  expect_within(20, [&] { EXPECT_EQ(error_of(schema + "}}"), "compiled"); });
+}
+
+TEST(Budget, FindsCategoriesOnce) {
+  compile_regex("\\p{L}");
+  expect_within(2, [] {
+    for (int i = 0; i < 100; ++i) compile_regex("\\p{Lu}\\P{Nd}[\\p{P}x]");
+  });
+}
+
+std::string one_of(int count, const std::function<std::string(int)>& alternative) {
+  std::string out = R"({"oneOf": [)";
+  for (int i = 0; i < count; ++i) out += (i == 0 ? "" : ",") + alternative(i);
+  return out + "]}";
+}
+
+TEST(Budget, ComparesAlternativesInProportion) {
+  const auto tagged = [](int i) {
+    return fmt::format(R"({{"type": "object", "properties": {{"kind": {{"const": "k{}"}}, "x": {{"type": "integer"}}}},
+                           "required": ["kind", "x"]}})",
+                       i);
+  };
+  expect_within(5, [&] { EXPECT_EQ(error_of(one_of(1000, tagged)), "compiled"); });
+  expect_within(5, [&] {
+    EXPECT_EQ(error_of(one_of(3000, [](int i) { return fmt::format(R"({{"const": {}}})", i); })), "compiled");
+  });
+  const auto same = [&](int i) { return tagged(i == 999 ? 4 : i); };
+  EXPECT_EQ(error_of(one_of(1000, same)).substr(0, 48), "#: 'oneOf': a value may be valid by both 4 and 9");
+}
+
+TEST(Budget, TellsAlternativesApartByAnyOfTheirProperties) {
+  const auto object = [](const std::string& properties, const std::string& required) {
+    return R"({"type": "object", "properties": {)" + properties + R"(}, "required": [)" + required + "]}";
+  };
+  const std::string a = R"("a": {"enum": [1, 2]})", b = R"("b": {"const": "x"})", other = R"("b": {"const": "y"})";
+  const auto of = [](const std::vector<std::string>& list) {
+    return one_of(static_cast<int>(list.size()), [&](int i) { return list[static_cast<std::size_t>(i)]; });
+  };
+  // Alike by one property, told apart by the other.
+  EXPECT_EQ(error_of(of({object(a + "," + b, R"("a", "b")"), object(a + "," + other, R"("a", "b")")})), "compiled");
+  // The property that tells them apart may be left out.
+  EXPECT_NE(error_of(of({object(a + "," + b, R"("a")"), object(a + "," + other, R"("a", "b")")})), "compiled");
+  // One is told from the others by a property that those share.
+  EXPECT_EQ(error_of(of({object(R"("a": {"const": 1},)" + b, R"("a", "b")"),
+                         object(R"("a": {"const": 2},)" + b, R"("a", "b")"), object(other, R"("b")")})),
+            "compiled");
+  EXPECT_NE(error_of(of({object(R"("a": {"const": 1.0})", R"("a")"), object(R"("a": {"const": 1})", R"("a")")})),
+            "compiled");
+  EXPECT_NE(error_of(R"({"oneOf": [{"const": {"x": 1, "y": 2}}, {"const": {"y": 2, "x": 1}}]})"), "compiled");
+  EXPECT_NE(error_of(R"({"oneOf": [{"const": "x"}, {"type": "string"}]})"), "compiled");
+  EXPECT_EQ(error_of(R"({"oneOf": [{"const": "x"}, {"type": "integer"}, false, {"type": ["null", "array"]}]})"),
+            "compiled");
 }
 
 TEST(Constraint, SaysWhereTheVocabularyCannotGoOn) {

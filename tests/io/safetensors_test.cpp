@@ -1,3 +1,4 @@
+#include <array>
 #include <cstring>
 #include <gtest/gtest.h>
 #include <numeric>
@@ -49,6 +50,48 @@ TEST(SafeTensors, ReadsTensorsAndMetadata) {
   EXPECT_EQ(file.view("a.b").elements(), 1);
   EXPECT_EQ(file.view("none").shape, (std::vector<std::int64_t>{3, 0}));
   EXPECT_TRUE(to_f32(file.view("none")).empty());
+}
+
+TEST(SafeTensors, ReadsAFileInMemory) {
+  const std::vector<float> values{1, 2, 3};
+  const auto bytes = encode_safetensors(std::array{view_of("x", {3}, std::span<const float>(values))}, {{"a", "b"}});
+  const SafeTensors file = SafeTensors::from_bytes(bytes, "memory");
+  EXPECT_EQ(to_f32(file.view("x")), values);
+  EXPECT_EQ(file.metadata().at("a"), "b");
+  const TempFolder folder;
+  write_safetensors(folder / "a", std::array{view_of("x", {3}, std::span<const float>(values))}, {{"a", "b"}});
+  EXPECT_EQ(read_text(folder / "a"), std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  expect_error<FileError>([&] { SafeTensors::from_bytes(std::span(bytes).first(20), "memory"); }, "memory: ");
+}
+
+TEST(SafeTensors, ConvertsAsItReads) {
+  std::vector<std::int64_t> values(300'000);  // more than are converted at once
+  std::iota(values.begin(), values.end(), -100'000);
+  const TempFolder folder;
+  write_safetensors(folder / "a", std::array{view_of("x", {3, 100'000}, std::span<const std::int64_t>(values))});
+  const SafeTensors file = SafeTensors::open(folder / "a");
+  EXPECT_EQ(file.entry("x").elements(), values.size());
+  std::vector<float> read(values.size());
+  file.read_f32("x", read);
+  EXPECT_EQ(read, to_f32(file.view("x")));
+  EXPECT_EQ(read.back(), 199'999);
+  expect_error<UsageError>([&] { file.read_f32("x", std::span(read).first(3)); }, "has 300000 elements, not 3");
+  expect_error<UsageError>([&] { file.read("x", {}); }, "has 2400000 bytes, not 0");
+}
+
+TEST(SafeTensors, RefusesAFileThatBecomesShorter) {
+  const std::vector<float> values(100'000, 1);
+  const TempFolder folder;
+  write_safetensors(folder / "a", std::array{view_of("x", {100'000}, std::span<const float>(values)),
+                                             view_of("first", {2}, std::span<const float>(values).first(2))});
+  const SafeTensors file = SafeTensors::open(folder / "a");
+  fs::resize_file(folder / "a", 5000);
+  std::vector<float> read(values.size());
+  const char* wanted = "a: ends at byte 5000, but was to be read up to byte";
+  expect_error<FileError>([&] { file.view("x"); }, wanted);
+  expect_error<FileError>([&] { file.read("x", std::as_writable_bytes(std::span(read))); }, wanted);
+  expect_error<FileError>([&] { file.read_f32("x", read); }, wanted);
+  EXPECT_EQ(to_f32(file.view("first")), (std::vector<float>{1, 1}));  // which is still there
 }
 
 TEST(SafeTensors, ReadsAFileWithoutTensors) {
@@ -206,7 +249,7 @@ TEST_F(Shards, AreMissedInAFolderWithout) {
 
 TEST_F(Shards, AreRefusedWithAWrongIndex) {
   write_shard("one.safetensors", {"a"});
-  refuse("", "model.safetensors.index.json: the index is not valid JSON, at byte 0");
+  refuse("", "model.safetensors.index.json: not valid JSON, at byte 0");
   refuse(R"({"weight_map":{"a":"one.safetensors"}} x)", "not valid JSON, at byte 39");
   refuse(std::string_view("{}\0", 3), "at byte 2: a zero byte");
   refuse(R"({"weight_map":1e999})", "number overflow");
@@ -214,9 +257,9 @@ TEST_F(Shards, AreRefusedWithAWrongIndex) {
   refuse("{}", "has no object \"weight_map\"");
   refuse(R"({"weight_map":["a"]})", "has no object \"weight_map\"");
   refuse(R"({"weight_map":{"a":7}})", "tensor \"a\": the name of its file is not a string");
-  refuse(R"({"weight_map":{"a":"one.safetensors","a":"two.safetensors"}})", "the name \"a\" occurs twice");
-  refuse(R"({"weight_map":{},"weight_map":{}})", "the name \"weight_map\" occurs twice");
-  refuse(R"({"metadata":)" + std::string(100'000, '['), "nests too deeply");
+  refuse(R"({"weight_map":{"a":"one.safetensors","a":"two.safetensors"}})", "the key \"a\" occurs twice");
+  refuse(R"({"weight_map":{},"weight_map":{}})", "the key \"weight_map\" occurs twice");
+  refuse(R"({"metadata":)" + std::string(100'000, '['), "nested more than 256 deep");
   for (const char* path :
        {"", ".", "..", "../one.safetensors", "/etc/passwd", "sub/one.safetensors", "..\\\\one", "a\\u0000b"})
     refuse(std::string(R"({"weight_map":{"a":")") + path + "\"}}", "is not the name of a file beside the index");

@@ -10,7 +10,7 @@
 namespace jerboa {
 namespace {
 
-const models::Config model = models::Config::parse(R"({"eos_token_id": 7})");
+const models::Config model = models::Config::parse(R"({"eos_token_id": 7, "vocab_size": 10})");
 
 detail::GenerationConfig read(const std::string& text) {
   const test::TempFolder folder;
@@ -42,12 +42,29 @@ TEST(GenerationConfig, MayBeMissing) {
   const auto config = detail::read_generation_config(folder.path(), model);
   EXPECT_EQ(config.end_tokens, std::vector<int>{7});
   EXPECT_EQ(config.sampling.temperature, 1);
-  EXPECT_TRUE(detail::read_generation_config(folder.path(), models::Config::parse("{}")).end_tokens.empty());
+  EXPECT_TRUE(
+      detail::read_generation_config(folder.path(), models::Config::parse(R"({"vocab_size": 10})")).end_tokens.empty());
 }
 
 TEST(GenerationConfig, NamesWhatIsWrong) {
   test::expect_error<FileError>([] { read(R"({"eos_token_id": "x"})"); },
                                 "generation_config.json: eos_token_id is \"x\", which is not a whole number or a list");
+  const auto refuse = [](const std::string& text, const std::string& message) {
+    test::expect_error<FileError>([&] { read(text); }, "generation_config.json: " + message);
+  };
+  refuse(R"({"eos_token_id": 10})", "eos_token_id is 10, which names token 10, but the model has tokens 0 to 9");
+  refuse(R"({"eos_token_id": [1, -1]})", "eos_token_id is [1,-1], which names token -1");
+  refuse(R"({"eos_token_id": 18446744073709551615})", "eos_token_id is 18446744073709551615, which is not a whole");
+  refuse(R"({"temperature": -0.5})", "temperature is -0.5, which is not from 0 to 1000");
+  refuse(R"({"temperature": 1e300})", "temperature is 1e+300, which is not from 0 to 1000");
+  refuse(R"({"top_k": -1})", "top_k is -1, which is below zero");
+  refuse(R"({"top_p": 0})", "top_p is 0, which is not above 0 and at most 1");
+  refuse(R"({"top_p": 1e-300})", "top_p is 1e-300, which is not above 0 and at most 1");
+  refuse(R"({"top_p": 1.5})", "top_p is 1.5, which is not above 0 and at most 1");
+  refuse(R"({"do_sample": true, "min_p": 2})", "min_p is 2, which is not from 0 to 1");
+  refuse(R"({"do_sample": true, "repetition_penalty": 0})", "repetition_penalty is 0, which is not above 0");
+  refuse(R"({"do_sample": true, "do_sample": false})", "the key \"do_sample\" occurs twice");
+  refuse("{", "not valid JSON, at byte 1");
 }
 
 }  // namespace

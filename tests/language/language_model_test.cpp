@@ -1,3 +1,4 @@
+#include <chrono>
 #include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -163,6 +164,33 @@ TEST(LanguageModel, GivesPiecesThatAreTheText) {
   EXPECT_EQ(result.prompt_tokens, 5);
   EXPECT_EQ(model.generate("Hello", {.max_tokens = 40, .sampling = SamplerOptions{.seed = 3}}).text, result.text);
   EXPECT_NE(model.generate("Hello", {.max_tokens = 40, .sampling = SamplerOptions{.seed = 4}}).text, result.text);
+}
+
+// A folder from a stranger is refused in a moment, before there is memory for what its config.json asks for.
+TEST(LanguageModel, RefusesAConfigThatDoesNotFitTheWeights) {
+  const ModelFolder folder("llama");
+  const auto config = nlohmann::json::parse(test::read_text(folder.path() / "config.json"));
+  const auto refuse = [&](const nlohmann::json& change, const std::string& message) {
+    auto changed = config;
+    changed.update(change);
+    folder.write("config.json", changed.dump());
+    const auto start = std::chrono::steady_clock::now();
+    expect_error<FileError>([&] { folder.open(); }, message);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << message;
+  };
+  refuse({{"num_hidden_layers", 2147483647}}, "num_hidden_layers is 2147483647, which is not from 1 to 4096");
+  refuse({{"num_hidden_layers", 61}}, "num_hidden_layers is 61, but ");
+  refuse({{"vocab_size", 10'000'000}},
+         "embed_tokens.weight is [256, 64], but by config.json it must be [10000000, 64]");
+  refuse({{"intermediate_size", 100'000'000}}, "by config.json it must be [100000000, 64]");
+  refuse({{"num_key_value_heads", 4}}, "k_proj.weight is [32, 64], but by config.json it must be [64, 64]");
+  refuse({{"max_position_embeddings", 0}}, "max_position_embeddings is 0");
+  refuse({{"rope_theta", 0}, {"rope_parameters", nullptr}}, "rope_theta is 0, which is not above 1");
+  refuse({{"eos_token_id", 256}}, "eos_token_id is 256, which names token 256, but the model has tokens 0 to 255");
+  folder.write("config.json", config.dump());
+  folder.write("generation_config.json", R"({"eos_token_id": [2, 5000]})");
+  expect_error<FileError>([&] { folder.open(); },
+                          "generation_config.json: eos_token_id is [2,5000], which names token");
 }
 
 TEST(LanguageModel, StopsForEachReason) {

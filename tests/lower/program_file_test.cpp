@@ -26,7 +26,7 @@ std::vector<std::pair<std::string, Graph>> graphs() {
 }
 
 std::string header_of(const std::filesystem::path& path) {
-  const std::string text(MappedFile(path).text());
+  const std::string text(FileContent(path).text());
   std::uint64_t length = 0;
   std::memcpy(&length, text.data() + 8, sizeof(length));
   return text.substr(16, length);
@@ -61,7 +61,7 @@ TEST_F(GpuProgramFile, ComesBackAsItWasWritten) {
   }
   const auto again = folder.path() / "again.jerboa";
   save_program(again, loaded);
-  EXPECT_EQ(MappedFile(again).text(), MappedFile(path).text());
+  EXPECT_EQ(FileContent(again).text(), FileContent(path).text());
 }
 
 TEST_F(GpuProgramFile, TellsTheHostEverything) {
@@ -119,7 +119,7 @@ TEST_F(GpuProgramFile, RefusesBuffersThatDoNotFitTheirTensors) {
 // Whatever byte is changed, a file is loaded or refused with an Error.
 TEST_F(GpuProgramFile, SurvivesDamage) {
   save_program(path, file);
-  const std::string whole(MappedFile(path).text());
+  const std::string whole(FileContent(path).text());
   const std::size_t stride = std::max<std::size_t>(1, whole.size() / 60);
   for (std::size_t at = 0; at < whole.size(); at += stride)
     for (const char replacement : {'9', '-', '"', '\0'}) {

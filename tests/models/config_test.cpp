@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <jerboa/base/error.h>
@@ -41,14 +42,15 @@ TEST(Config, SaysWhatIsWrongAndWhere) {
   expect_error<FileError>([&] { config.integer("m"); }, "folder/config.json: m is missing");
   expect_error<FileError>([&] { config.integer("n"); }, "folder/config.json: n is \"3\", which is not a whole number");
   expect_error<FileError>([&] { config.integer("n", 1); }, "not a whole number");
-  expect_error<FileError>([&] { config.integer("huge"); }, "out of range");
+  expect_error<FileError>([&] { config.integer("huge"); },
+                          "huge is 4294967296, which is not from -2147483648 to 2147483647");
   expect_error<FileError>([&] { config.section("in")->integer("y"); }, "folder/config.json: in: y is 1.5");
-  expect_error<FileError>([&] { config.section("n"); }, "n is not an object");
+  expect_error<FileError>([&] { config.section("n"); }, "n is \"3\", which is not an object");
   expect_error<FileError>([&] { config.texts("list"); }, "not a list of texts");
   expect_error<FileError>([&] { config.integers("mixed"); }, "not a whole number or a list of them");
-  expect_error<FileError>([&] { config.size("zero"); }, "folder/config.json: zero is 0, which is not above zero");
+  expect_error<FileError>([&] { config.size("zero"); }, "folder/config.json: zero is 0, which is not from 1 to");
   expect_error<FileError>([] { Config::parse("[1]"); }, "not a JSON object");
-  expect_error<FileError>([] { Config::parse("{"); }, "not a JSON object");
+  expect_error<FileError>([] { Config::parse("{"); }, "config.json: not valid JSON, at byte 1");
   expect_error<FileError>([] { Config::open("no/such/folder"); }, "no/such/folder");
 }
 
@@ -177,7 +179,48 @@ TEST(Weights, ThatAreMissingOrOfAnotherShapeAreNamed) {
   write_tiny(folder / "model.safetensors", 0);
   const Config other = Config::parse(wider);
   expect_error<FileError>([&] { read_params(SafeTensors::open(folder.path()), tiny_graph(other), family_of(other)); },
-                          "transformer.wpe.weight is [8, 4], but the model's is [9, 4]");
+                          "transformer.wpe.weight is [8, 4], but by config.json it must be [9, 4]");
+}
+
+TEST(Weights, ThatAreNotFloatsAreRefused) {
+  const test::TempFolder folder;
+  const Config config = Config::parse(tiny);
+  write_tiny(folder / "model.safetensors", 0);
+  const SafeTensors good = SafeTensors::open(folder / "model.safetensors");
+  std::vector<TensorView> views;
+  for (const std::string& name : good.names()) views.push_back(good.view(name));
+  for (TensorView& view : views)
+    if (view.name == "transformer.wpe.weight") view.type = StoredType::I32;
+  write_safetensors(folder / "odd.safetensors", views);
+  const SafeTensors odd = SafeTensors::open(folder / "odd.safetensors");
+  expect_error<FileError>([&] { check_params(odd, tiny_graph(config), family_of(config)); },
+                          "transformer.wpe.weight is I32, but weights must be F64, F32, F16 or BF16");
+}
+
+// However much is missing or wrong, a message is a few lines.
+TEST(Weights, AreHeldAgainstTheConfigBeforeAnythingIsMade) {
+  const test::TempFolder folder;
+  write_tiny(folder / "model.safetensors", std::string_view("transformer.").size());
+  const SafeTensors weights = SafeTensors::open(folder.path());
+  const auto with_layers = [](int layers) {
+    return Config::parse(fmt::format(R"({{"n_layer": {}}})", layers)).with_defaults(tiny);
+  };
+  const Family& family = family_of(with_layers(1));
+  EXPECT_NO_THROW(check_layers(weights, with_layers(1), family));
+  expect_error<FileError>(
+      [&] { check_layers(weights, with_layers(60), family); },
+      "config.json: n_layer is 60, but " + folder.path().string() +
+          " has the weights transformer.h.N.… of 1 layers (its first tensor is \"h.0.attn.c_attn.bias\"");
+  expect_error<FileError>([&] { check_layers(weights, with_layers(2147483647), family); },
+                          "config.json: n_layer is 2147483647, which is not from 1 to 4096");
+  const std::string message =
+      test::message_of<FileError>([&] { check_params(weights, tiny_graph(with_layers(60)), family); });
+  EXPECT_NE(message.find("has no transformer.h.1."), std::string::npos) << message;
+  EXPECT_NE(message.find(" and 705 more that config.json asks for"), std::string::npos) << message;
+  EXPECT_LT(message.size(), 400U);
+  const Config wide = Config::parse(R"({"vocab_size": 10000000})").with_defaults(tiny);
+  expect_error<FileError>([&] { check_params(weights, tiny_graph(wide), family); },
+                          "wte.weight is [6, 4], but by config.json it must be [10000000, 4]");
 }
 
 }  // namespace

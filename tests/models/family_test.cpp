@@ -23,10 +23,10 @@ const std::filesystem::path goldens = JERBOA_SOURCE_DIR "/tests/data/goldens";
 
 // A tiny model; `more` has the keys in question.
 Graph graph_of(const std::string& type, const std::string& more) {
-  const Config config = Config::parse(R"({"model_type": ")" + type + R"(", "vocab_size": 8, "hidden_size": 8,
-      "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 12, "hidden_act": "silu",
-      "num_hidden_layers": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 6, )" +
-                                      more + "}");
+  const Config config =
+      Config::parse("{" + more + "}").with_defaults(R"({"model_type": ")" + type + R"(", "vocab_size": 8,
+      "hidden_size": 8, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 12,
+      "hidden_act": "silu", "num_hidden_layers": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 6})");
   return forward_graph({{"ids", {1, 5}, DType::i32}},
                        [&](const Inputs& in) { return models::family_of(config).logits(config, {.ids = in["ids"]}); });
 }
@@ -63,7 +63,8 @@ TEST(Configs, ThatNoFamilyCanHaveAreRefused) {
   refuse("mistral", R"("sliding_window": 0)", "sliding_window is 0");
   refuse("phi3", R"("rope_scaling": {"type": "su", "short_factor": [1]})",
          "rope_scaling: rotary embedding of the type su");
-  refuse("phi3", R"("rope_scaling": {"type": "yarn", "factor": 2})", "rope_scaling means LongRoPE");
+  refuse("phi3", R"("rope_scaling": {"type": "yarn", "factor": 2}, "max_position_embeddings": 8)",
+         "rope_scaling means LongRoPE");
   refuse("smollm3", R"("no_rope_layers": [1, 1])", "2 no_rope_layers for 3 layers");
   refuse("smollm3", R"("no_rope_layer_interval": 0)", "no_rope_layer_interval is 0");
   refuse("gemma2", R"("use_bidirectional_attention": true)", "use_bidirectional_attention");
@@ -74,6 +75,53 @@ TEST(Configs, ThatNoFamilyCanHaveAreRefused) {
          "rope_parameters: sliding_attention has no rope_theta");
   refuse("qwen3_moe", R"("num_experts": 1)", "num_experts_per_tok is 2, but there are 1 experts");
   refuse("qwen3_moe", R"("norm_topk_prob": true)", "num_local_experts is missing");
+}
+
+TEST(Configs, WithNumbersThatCannotBeMeantAreRefused) {
+  const auto refuse = [](const std::string& type, const std::string& more, const std::string& message) {
+    expect_error<FileError>([&] { graph_of(type, more); }, "config.json: " + message);
+  };
+  for (const char* key : {"vocab_size", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim",
+                          "intermediate_size", "num_hidden_layers"})
+    for (const char* value : {"0", "-1", "2147483647", "-2147483648", "1e3", "18446744073709551615", "\"8\""})
+      refuse("llama", std::string("\"") + key + "\": " + value, std::string(key) + " is ");
+  refuse("llama", R"("num_hidden_layers": 2147483647)", "num_hidden_layers is 2147483647, which is not from 1 to 4096");
+  refuse("llama", R"("num_attention_heads": 16777216, "num_key_value_heads": 1, "head_dim": 16777216)",
+         "num_attention_heads is 16777216, which is too many heads of 16777216 features each");
+  refuse("llama", R"("num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": null)",
+         "num_attention_heads is 3, which does not divide hidden_size 8");
+  refuse("llama", R"("num_attention_heads": 16, "head_dim": null)", "num_attention_heads is 16, which does not divide");
+  refuse("llama", R"("head_dim": 3)", "3 of 3 features of a head turn");
+  for (const char* eps : {"0", "-1e-6", "1", "1e300"})
+    refuse("llama", std::string(R"("rms_norm_eps": )") + eps, "rms_norm_eps is ");
+  for (const char* base : {"0", "-10000", "1"})
+    refuse("llama", std::string(R"("rope_theta": )") + base, "rope_theta is ");
+  refuse("llama", R"("rope_parameters": {"rope_theta": 0})", "rope_parameters: rope_theta is 0, which is not above 1");
+  refuse("llama", R"("rope_theta": "NaN")", "rope_theta is \"NaN\", which is not a number");
+  refuse("llama", R"("rope_theta": 1e999)", "not valid JSON");
+  refuse("llama", R"("partial_rotary_factor": 0)", "partial_rotary_factor is 0, which is not above zero");
+  refuse("llama", R"("partial_rotary_factor": 2)", "partial_rotary_factor is 2, which is above 1");
+  refuse("llama", R"("partial_rotary_factor": 0.8)", "3 of 4 features of a head turn");
+  const auto scaled = [](const std::string& text) { return R"("rope_scaling": {"type": )" + text + "}"; };
+  refuse("llama", scaled(R"("linear", "factor": 0)"), "rope_scaling: factor is 0, which is not above zero");
+  refuse("llama", scaled(R"("yarn", "factor": -2, "original_max_position_embeddings": 8)"),
+         "rope_scaling: factor is -2, which is not above zero");
+  refuse("llama", scaled(R"("yarn", "factor": 2)"), "rope_scaling: original_max_position_embeddings is missing");
+  refuse("llama", scaled(R"("yarn", "factor": 2, "beta_fast": 1)"), "rope_scaling: beta_fast is 1, which is not above");
+  refuse("llama", scaled(R"("yarn", "factor": 2, "beta_slow": 0)"), "rope_scaling: beta_slow is 0, which is not above");
+  refuse("llama", scaled(R"("yarn", "factor": 2, "attention_factor": -1)"), "rope_scaling: attention_factor is -1");
+  refuse("llama", scaled(R"("llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4)"),
+         "rope_scaling: high_freq_factor is 4, which is not above low_freq_factor 4");
+  refuse("llama", R"("initializer_range": -1)", "initializer_range is -1, which is below zero");
+  refuse("mistral", R"("sliding_window": 4294967296)", "sliding_window is 4294967296");
+  refuse("gemma3_text", R"("rope_local_base_freq": 0)", "rope_local_base_freq is 0, which is not above 1");
+  refuse("gemma2", R"("attn_logit_softcapping": 0)", "attn_logit_softcapping is 0, which is not above zero");
+  refuse("qwen3_moe", R"("num_experts": 2147483647)", "num_experts is 2147483647, which is not from 1 to 4096");
+  refuse("qwen3_moe", R"("num_experts": 4, "num_experts_per_tok": 0)", "num_experts_per_tok is 0");
+  refuse("qwen3_moe", R"("num_experts": 4096, "hidden_size": 268435456, "moe_intermediate_size": 268435456)",
+         "moe_intermediate_size is 268435456, which is too large for hidden_size 268435456");
+  refuse("gpt2", R"("n_embd": 4, "n_head": 3, "n_layer": 1, "n_positions": 4, "activation_function": "relu")",
+         "n_head is 3, which does not divide n_embd 4");
 }
 
 TEST(Experts, AreInTheLayersThatTheConfigSays) {
@@ -147,8 +195,9 @@ TEST_F(ExpertWeights, OfAnotherShapeAreNamed) {
     return view.name == "model.layers.0.mlp.experts.3.up_proj.weight";
   });
   std::swap(odd->shape[0], odd->shape[1]);
-  expect_error<FileError>([&] { written_and_read(views); },
-                          "model.layers.0.mlp.experts.3.up_proj.weight is [64, 48], but the model's is [48, 64]");
+  expect_error<FileError>(
+      [&] { written_and_read(views); },
+      "model.layers.0.mlp.experts.3.up_proj.weight is [64, 48], but by config.json it must be [48, 64]");
 }
 
 /// One training step of a family's golden: what it finds.

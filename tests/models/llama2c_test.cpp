@@ -1,5 +1,7 @@
 #include <fstream>
 #include <gtest/gtest.h>
+#include <limits>
+#include <span>
 
 #include <jerboa/base/error.h>
 #include <jerboa/io/safetensors.h>
@@ -69,6 +71,28 @@ TEST(Llama2c, BecomesTheFolderThatItCameFrom) {
   EXPECT_FALSE(config.flag("tie_word_embeddings"));
 }
 
+std::string header(std::initializer_list<std::int32_t> sizes) {
+  std::string file;
+  for (const std::int32_t size : sizes) append(file, &size, sizeof(size));
+  return file;
+}
+
+// None of these may take memory or time for what their headers say.
+TEST(Llama2c, ChecksSizesBeforeItTakesMemory) {
+  constexpr std::int32_t most = std::numeric_limits<std::int32_t>::max(), least = -most - 1;
+  const auto refuse = [](const std::string& file, const std::string& message) {
+    test::expect_error<FileError>([&] { parse_llama2c(std::as_bytes(std::span(file)), "a.bin"); }, "a.bin: " + message);
+  };
+  refuse(header({most - 1, most, most, 1, 1, most, most}), "not a model of llama2.c's first version");
+  refuse(header({1 << 20, 1 << 20, 1 << 20, 1, 1, -(1 << 20), 1 << 20}), "not a model of llama2.c's first version");
+  refuse(header({2, 1, most, 1, 1, 1, 1}), "not a model of llama2.c's first version: its header (dim 2, hidden_dim 1");
+  refuse(header({2, 1, 1, 1, 1, least, 1}), "not a model of llama2.c's first version");
+  refuse(header({2, 1, 1, 1, -1, 1, 1}), "not a model of llama2.c, whose header would not say that n_kv_heads is -1");
+  refuse(header({2, 1, 1, 1, 1, 0, 1}), "not a model of llama2.c, whose header would not say that vocab_size is 0");
+  refuse(header({2, 1, 1, 2, 2, 1, 1}), "not a model of llama2.c, whose header would not say that 2 features are 2");
+  refuse(header({12, 1, 1, 3, 2, 1, 1}), "not a model of llama2.c, whose header would not say that 3 heads share 2");
+}
+
 TEST(Llama2c, RefusesOtherFiles) {
   const test::TempFolder folder;
   const std::string whole = written(SafeTensors::open(golden));
@@ -77,10 +101,11 @@ TEST(Llama2c, RefusesOtherFiles) {
     test::expect_error<FileError>([&] { import_llama2c(folder / "model.bin", folder / "model"); }, message);
     EXPECT_FALSE(std::filesystem::exists(folder / "model"));
   };
-  expect_refusal("short", "ends before");
-  expect_refusal(std::string(64, '\0'), "is no model of llama2.c");
-  expect_refusal(whole.substr(0, whole.size() - 4), "ends before all its weights");
-  expect_refusal(whole + "more", "has 4 bytes after its weights");
+  expect_refusal("short", "model.bin: 5 bytes are too few for a model of llama2.c");
+  expect_refusal(std::string(64, '\0'), "not a model of llama2.c, whose header would not say that dim is 0");
+  for (const std::size_t cut : {std::size_t{4}, std::size_t{1}, whole.size() - 28})
+    expect_refusal(whole.substr(0, whole.size() - cut), "asks for");
+  expect_refusal(whole + "more", "asks for");
 }
 
 }  // namespace

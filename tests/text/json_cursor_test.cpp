@@ -64,6 +64,24 @@ TEST(JsonCursor, NamesTheLine) {
   }
 }
 
+TEST(JsonCursor, RejectsNumbersThatAreNotJson) {
+  for (const std::string_view json : {"inf", "nan", "-inf", "1e999", "-1e999", "", "1x"})
+    EXPECT_THROW(JsonCursor(json, "test.json").number(), FileError) << json;
+  for (const std::string_view json : {"9223372036854775808", "1.5", "1e3", ""})
+    EXPECT_THROW(JsonCursor(json, "test.json").integer(), FileError) << json;
+}
+
+TEST(JsonCursor, RejectsWhatFollowsTheEnd) {
+  JsonCursor cursor("{} ", "test.json"), more("{} {", "test.json");
+  std::string_view key;
+  for (JsonCursor* one : {&cursor, &more}) {
+    one->begin_object();
+    EXPECT_FALSE(one->next_key(key));
+  }
+  EXPECT_NO_THROW(cursor.finish());
+  EXPECT_THROW(more.finish(), FileError);
+}
+
 TEST(JsonCursor, SkipsDeepNestingWithoutRecursion) {
   const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
   EXPECT_EQ(JsonCursor(deep, "deep.json").skip_value().size(), deep.size());

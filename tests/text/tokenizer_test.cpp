@@ -160,7 +160,27 @@ TEST(Tokenizer, DeepNestingIsAnError) {
   for (int i = 0; i < 100'000; ++i) json += R"({"type": "Sequence", "normalizers": [)";
   json += R"({"type": "NFC"})";
   for (int i = 0; i < 100'000; ++i) json += "]}";
-  EXPECT_NE(failure(Json(json + "}")).find("nested too deeply"), std::string::npos);
+  EXPECT_NE(failure(Json(json + "}")).find("nested more than 256 deep"), std::string::npos);
+}
+
+TEST(Tokenizer, KeysThatOccurTwiceAreErrors) {
+  const auto refuse = [](const std::string& text, const std::string& what) {
+    const std::string message = failure(Json(text));
+    EXPECT_NE(message.find(what), std::string::npos) << message;
+  };
+  refuse(R"({"model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "a": 2}}})", "the token \"a\" occurs twice");
+  refuse(R"({"model": {"type": "WordLevel", "vocab": {"a": 0}, "vocab": {}}})", "the key \"vocab\" occurs twice");
+  refuse(R"({"model": {"type": "WordLevel", "vocab": {"a": 0}}, "model": {}})", "the key \"model\" occurs twice");
+  refuse(R"({"decoder": {"type": "Fuse", "type": "Fuse"}})", "the key \"type\" occurs twice");
+  refuse(R"({"model": {"type": "WordLevel", "vocab": {"a": 0}}} {)", "something follows the end");
+  refuse(R"({"model": {"type": "Unigram", "vocab": [["a", 1e999]]}})", "the number 1e999 is out of range");
+  refuse(R"({"model": {"type": "WordLevel", "vocab": {"a": 0}}, "padding": {"pad_id": 4294967296}})",
+         "pad_id is 4294967296, which is out of range");
+}
+
+TEST(Tokenizer, ContentIsReadByTheNameOfItsFile) {
+  EXPECT_EQ(Tokenizer::from_file(word_level().dump(), "folder/tokenizer.json").encode("a").ids, (Ids{1, 3, 2}));
+  EXPECT_THROW(Tokenizer::from_file("x", "notes.txt"), FileError);
 }
 
 TEST(Tokenizer, LoadErrorsNameThePath) {

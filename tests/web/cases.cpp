@@ -66,7 +66,7 @@ WebCase gpt() {
 // Llama with key/value caches: a prompt in one run, then one token a run.
 WebCase llama_decode() {
   const std::filesystem::path folder = JERBOA_SOURCE_DIR "/tests/data/goldens/train_llama";
-  const auto config = models::Config::parse(MappedFile(folder / "config.json").text());
+  const auto config = models::Config::parse(FileContent(folder / "config.json").text());
   const models::Family& family = models::family_of(config);
   const Dim time = Dim::symbol("T", 32);
   const InputSpecs specs{
@@ -99,7 +99,7 @@ WebCase llama_decode() {
 std::vector<WebCase> web_cases() { return {regression(), gpt(), llama_decode()}; }
 
 void export_page_program(const std::filesystem::path& folder) {
-  export_gpt(folder, tiny_gpt(), MappedFile(JERBOA_SOURCE_DIR "/README.md").text(), 4, 60, software());
+  export_gpt(folder, tiny_gpt(), FileContent(JERBOA_SOURCE_DIR "/README.md").text(), 4, 60, software());
 }
 
 }  // namespace jerboa::test

@@ -1,23 +1,43 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string_view>
+#include <vector>
 
 namespace jerboa {
 
-/// A whole file, mapped read-only; the bytes stay where they are when the object is moved.
-/// A file that is replaced by rename (as write_file_atomically does) stays readable through an earlier mapping; one
-/// that another process truncates in place does not, and reading it then ends the process.
-class MappedFile {
+/// A file that is open for reading. What is read is copied: a file that another process shortens meanwhile is an error
+/// then, where touching the memory of a mapped file would end the process. One that is replaced by rename (as
+/// write_file_atomically does) stays readable.
+class FileReader {
  public:
-  explicit MappedFile(const std::filesystem::path& path);
-  ~MappedFile();
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
+  explicit FileReader(const std::filesystem::path& path);
+  ~FileReader();
+  FileReader(FileReader&& other) noexcept;
+  FileReader& operator=(FileReader&& other) noexcept;
+  FileReader(const FileReader&) = delete;
+  FileReader& operator=(const FileReader&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  /// In bytes, when it was opened.
+  std::uint64_t size() const { return size_; }
+  /// Fills `bytes` from `offset` on; from several threads at once, if need be. Throws FileError where the file ends
+  /// before that.
+  void read(std::uint64_t offset, std::span<std::byte> bytes) const;
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+  std::uint64_t size_ = 0;
+};
+
+/// The whole content of a file, read into memory; the bytes stay where they are when the object is moved.
+class FileContent {
+ public:
+  explicit FileContent(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
   std::span<const std::byte> bytes() const { return bytes_; }
@@ -25,7 +45,7 @@ class MappedFile {
 
  private:
   std::filesystem::path path_;
-  std::span<const std::byte> bytes_;
+  std::vector<std::byte> bytes_;
 };
 
 /// Writes the pieces, one after the other, as the whole content of `path`, replacing what was there.

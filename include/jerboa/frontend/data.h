@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -77,6 +78,9 @@ struct ImageDataOptions {
 class ImageData {
  public:
   ImageData(const std::filesystem::path& images, const std::filesystem::path& labels, ImageDataOptions options = {});
+  /// The same from files in memory, which are copied.
+  static ImageData from_bytes(std::span<const std::byte> images, std::span<const std::byte> labels,
+                              ImageDataOptions options = {});
 
   /// Batches over all images in a new random order for each epoch; what is left over at its end is left out.
   BatchRange epoch(std::int64_t number = 0) const;
@@ -87,6 +91,8 @@ class ImageData {
   int width() const { return width_; }
 
  private:
+  ImageData(std::span<const std::byte> images, const std::string& images_name, std::span<const std::byte> labels,
+            const std::string& labels_name, ImageDataOptions options);
   Batch gather(const std::vector<std::int64_t>& which) const;
 
   ImageDataOptions options_;

@@ -56,7 +56,7 @@ TensorView view_of(std::string name, std::vector<std::int64_t> shape, std::span<
 
 /// The values, converted from any stored type; exact where f32 can hold them, else rounded to nearest.
 std::vector<float> to_f32(const TensorView& tensor);
-/// The same into memory of the caller's, as many as the tensor has elements.
+/// The same into memory of the caller's, for as many values as the tensor has.
 void to_f32(const TensorView& tensor, std::span<float> values);
 /// The values, converted from any stored type; exact but for I64 and U64 beyond 2^53, which are rounded to nearest.
 std::vector<double> to_f64(const TensorView& tensor);

@@ -10,8 +10,8 @@
 
 namespace jerboa::models {
 
-/// A Hugging Face config.json. A value that is missing or of another kind is a FileError that names the file and the
-/// key; a key whose value is null counts as missing.
+/// A Hugging Face config.json. A value that is missing, of another kind or out of range is a FileError that names the
+/// file, the key, what was found and what was expected; a key whose value is null counts as missing.
 class Config {
  public:
   /// The file itself, or the folder that holds config.json.
@@ -27,14 +27,24 @@ class Config {
   std::vector<std::string> texts(const std::string& key) const;
   /// One whole number, or a list of them.
   std::vector<int> integers(const std::string& key) const;
-  /// A whole number from 1 on.
+  /// A whole number from 1 to largest_size: so that what a few of them multiply to is a number, too.
   int size(const std::string& key) const;
+  static constexpr int largest_size = 1 << 28;
+  /// A whole number from 1 to largest_count, of what a graph has one after another: layers, experts.
+  int count(const std::string& key) const;
+  static constexpr int largest_count = 4096;
+  /// A number above zero.
+  double positive(const std::string& key) const;
 
   std::string text(const std::string& key, std::string otherwise) const;
   int integer(const std::string& key, int otherwise) const;
   double number(const std::string& key, double otherwise) const;
   bool flag(const std::string& key, bool otherwise) const;
   int size(const std::string& key, int otherwise) const;
+  double positive(const std::string& key, double otherwise) const;
+
+  /// FileError: "ORIGIN: KEY is VALUE, which REASON".
+  [[noreturn]] void fail(const std::string& key, std::string_view reason) const;
 
   /// The same with values, written as JSON, for keys that the file does not name at all. Where it says null, that
   /// stays: it turns off what would be on.
@@ -48,7 +58,7 @@ class Config {
   Config(std::shared_ptr<const Json> json, std::string origin) : json_(std::move(json)), origin_(std::move(origin)) {}
   template <class T>
   T get(const std::string& key, const char* kind) const;
-  int in_range(const std::string& key, std::int64_t value) const;
+  int within(const std::string& key, int least, int most) const;
 
   std::shared_ptr<const Json> json_;
   std::string origin_;

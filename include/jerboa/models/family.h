@@ -45,6 +45,8 @@ struct Family {
   /// The tensors that a checkpoint may hold in place of a parameter [count, rows, columns], one below the other; none
   /// for a parameter that is not held so.
   std::vector<std::string> (*parts)(const std::string& parameter, const Shape& shape) = nullptr;
+  /// How config.json calls the number of layers, and how the names of a layer's parameters begin before its number.
+  std::string_view layer_count = "num_hidden_layers", layer_prefix = "model.layers.";
 };
 
 /// One row a family; adding one adds a file and a row.
@@ -52,9 +54,13 @@ std::span<const Family> families();
 /// The family that config.json names; throws UsageError that lists those there are.
 const Family& family_of(const Config& config);
 
-/// The weights of a checkpoint for each parameter of a graph, in the type that it has there. Throws FileError that
-/// lists the parameters that the checkpoint lacks, or names one of another shape. Weights that the graph does not use
-/// are left alone.
+/// Throws FileError where config.json has more layers than the checkpoint: before a graph is made of them.
+void check_layers(const SafeTensors& weights, const Config& config, const Family& family);
+/// Throws FileError that names the first few parameters that the checkpoint lacks, or one of another shape or not of
+/// floats: before memory is taken for what a file asks for. Weights that the graph does not use are left alone.
+void check_params(const SafeTensors& weights, const Graph& graph, const Family& family);
+
+/// The weights of a checkpoint for each parameter of a graph, in the type that it has there, after check_params.
 std::map<std::string, HostTensor> read_params(const SafeTensors& weights, const Graph& graph, const Family& family);
 
 /// A parameter's values, to be used before the next one's are read.

@@ -76,6 +76,10 @@ class Tokenizer {
   /// A tokenizer.json, sentencepiece .model or llama2.c tokenizer.bin, or a folder with one of them (in this order of
   /// preference). Throws FileError.
   static Tokenizer load(const std::filesystem::path& path);
+  /// The same of a file's content, whose kind its name tells. A sentencepiece model's tokenizer_config.json, where
+  /// there is one, says whether it adds marks of beginning and end.
+  static Tokenizer from_file(std::string_view content, const std::string& name, std::string_view config_text = {},
+                             const std::string& config_name = "tokenizer_config.json");
   /// From the text of a tokenizer.json; `name` stands for the file in errors.
   static Tokenizer from_json(std::string_view json, std::string_view name = "tokenizer.json");
 

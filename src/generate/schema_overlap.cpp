@@ -1,0 +1,203 @@
+#include "generate/schema_overlap.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/core.h>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include <jerboa/generate/constraint.h>
+
+#include "generate/schema_merge.h"
+
+namespace jerboa {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Overlap = std::optional<std::pair<std::size_t, std::size_t>>;
+
+// Bits of types that have no value in common. A number is an integer or has a fraction.
+constexpr unsigned object_bit = 1, all_bits = 127;
+constexpr std::array<std::pair<std::string_view, unsigned>, 7> type_bits = {{{"object", object_bit},
+                                                                             {"array", 2},
+                                                                             {"string", 4},
+                                                                             {"number", 8 | 16},
+                                                                             {"integer", 8},
+                                                                             {"boolean", 32},
+                                                                             {"null", 64}}};
+
+unsigned bits_of(std::string_view type) {
+  for (const auto& [name, bits] : type_bits)
+    if (name == type) return bits;
+  return 0;
+}
+
+/// A text that is the same for values that JSON holds equal: 1 and 1.0, objects in any order.
+std::string canonical(const Json& value) {
+  if (value.is_number_float() && value.get<double>() == static_cast<double>(static_cast<std::int64_t>(
+                                                            std::clamp(value.get<double>(), -9e15, 9e15))))
+    return fmt::format("{}", static_cast<std::int64_t>(value.get<double>()));
+  if (!value.is_structured()) return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::vector<std::string> parts;
+  for (const auto& [key, item] : value.items())
+    parts.push_back(value.is_object() ? canonical(Json(key)) + ":" + canonical(item) : canonical(item));
+  if (value.is_object()) std::sort(parts.begin(), parts.end());
+  std::string out = value.is_object() ? "{" : "[";
+  for (const std::string& part : parts) out += part + ",";
+  return out + (value.is_object() ? "}" : "]");
+}
+
+using Constants = std::set<std::string>;
+
+const Json* constant_list(const Json& schema, Json& single) {
+  if (!schema.is_object()) return nullptr;
+  if (schema.contains("const")) return &(single = Json::array({schema["const"]}));
+  return schema.contains("enum") && schema["enum"].is_array() ? &schema["enum"] : nullptr;
+}
+
+std::optional<Constants> constants_of(const Json& schema) {
+  Json single;
+  const Json* list = constant_list(schema, single);
+  if (list == nullptr) return std::nullopt;
+  Constants out;
+  for (const Json& value : *list) out.insert(canonical(value));
+  return out;
+}
+
+/// What tells a schema from others.
+struct Facts {
+  unsigned types = 0;
+  std::optional<Constants> constants;
+  std::map<std::string, Constants> tags;  // required properties that are constants, of a schema of objects alone
+};
+
+unsigned types_in(const Json& schema) {
+  unsigned types = 0;
+  for (const std::string& type : types_of(schema)) types |= bits_of(type);
+  if (schema.contains("type")) return types;
+  Json single;
+  const Json* constants = constant_list(schema, single);
+  if (constants == nullptr) return all_bits;
+  for (const Json& value : *constants) types |= bits_of(type_of(value));
+  return types;
+}
+
+Facts facts_of(const Json& schema, const std::function<Json(const Json&)>& resolve) {
+  Facts facts;
+  if (!schema.is_object()) {
+    facts.types = schema == Json(false) ? 0 : all_bits;
+    return facts;
+  }
+  facts.types = types_in(schema);
+  facts.constants = constants_of(schema);
+  const bool named = schema.contains("required") && schema["required"].is_array() && schema.contains("properties") &&
+                     schema["properties"].is_object();
+  if (facts.types != object_bit || !named) return facts;
+  for (const Json& name : schema["required"]) {
+    if (!name.is_string() || !schema["properties"].contains(name.get<std::string>())) continue;
+    auto constants = constants_of(resolve(schema["properties"][name.get<std::string>()]));
+    if (constants) facts.tags.emplace(name.get<std::string>(), std::move(*constants));
+  }
+  return facts;
+}
+
+class OverlapFinder {
+ public:
+  explicit OverlapFinder(std::vector<Facts> facts) : facts_(std::move(facts)) {}
+
+  Overlap run() {
+    for (unsigned bit = 1; bit <= all_bits; bit <<= 1) {
+      std::vector<std::size_t> having;
+      for (std::size_t i = 0; i < facts_.size(); ++i)
+        if ((facts_[i].types & bit) != 0) having.push_back(i);
+      if (const Overlap found = among(having, bit == object_bit)) return found;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  using Members = std::vector<std::size_t>;
+
+  // Of schemas that have a type in common.
+  Overlap among(const Members& members, bool objects) {
+    Members constant, other;
+    for (const std::size_t i : members) (facts_[i].constants ? constant : other).push_back(i);
+    if (const Overlap found = by_values(
+            constant, [&](std::size_t i) { return &*facts_[i].constants; }, nullptr))
+      return found;
+    if (other.empty() || members.size() == 1) return std::nullopt;
+    if (!objects) return pair(other[0], other.size() > 1 ? other[1] : constant[0]);
+    if (!constant.empty()) return pair(constant[0], other[0]);
+    return by_tags(other, {});
+  }
+
+  // Schemas of objects, of which some are alike in the properties that were looked at.
+  Overlap by_tags(const Members& members, std::set<std::string> looked_at) {
+    if (members.size() < 2) return std::nullopt;
+    std::map<std::string, std::size_t> count;
+    for (const std::size_t i : members)
+      for (const auto& [name, constants] : facts_[i].tags)
+        if (!looked_at.contains(name)) ++count[name];
+    const auto most =
+        std::max_element(count.begin(), count.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (most == count.end() || most->second < 2) return pair(members[0], members[1]);
+    const std::string name = most->first;
+    Members with, without;
+    for (const std::size_t i : members) (facts_[i].tags.contains(name) ? with : without).push_back(i);
+    for (std::size_t k = 0; k < without.size(); ++k) {
+      for (const std::size_t j : with)
+        if (!told_apart(without[k], j)) return pair(without[k], j);
+      for (std::size_t m = k + 1; m < without.size(); ++m)
+        if (!told_apart(without[k], without[m])) return pair(without[k], without[m]);
+    }
+    looked_at.insert(name);
+    const auto further = [&](const Members& alike) { return by_tags(alike, looked_at); };
+    return by_values(
+        with, [&](std::size_t i) { return &facts_[i].tags.at(name); }, further);
+  }
+
+  // Those that share a value overlap, unless `further` tells them apart.
+  template <class Values>
+  Overlap by_values(const Members& members, Values values, const std::function<Overlap(const Members&)>& further) {
+    std::map<std::string_view, Members> having;
+    for (const std::size_t i : members)
+      for (const std::string& value : *values(i)) having[value].push_back(i);
+    for (const auto& [value, alike] : having) {
+      if (alike.size() < 2) continue;
+      const Overlap found = further ? further(alike) : pair(alike[0], alike[1]);
+      if (found) return found;
+    }
+    return std::nullopt;
+  }
+
+  bool told_apart(std::size_t i, std::size_t j) {
+    constexpr std::size_t most = 200'000;
+    if (++compared_ > most)
+      throw ConstraintError(
+          "'oneOf' has too many alternatives that no required constant in common tells apart; give them one, as "
+          "\"kind\": {\"const\": \"circle\"}, or use anyOf");
+    return std::any_of(facts_[i].tags.begin(), facts_[i].tags.end(), [&](const auto& tag) {
+      const auto other = facts_[j].tags.find(tag.first);
+      return other != facts_[j].tags.end() &&
+             std::none_of(tag.second.begin(), tag.second.end(),
+                          [&](const std::string& value) { return other->second.contains(value); });
+    });
+  }
+
+  static Overlap pair(std::size_t a, std::size_t b) { return std::pair(std::min(a, b), std::max(a, b)); }
+
+  std::vector<Facts> facts_;
+  std::size_t compared_ = 0;
+};
+
+}  // namespace
+
+Overlap find_overlap(const Json& schemas, const std::function<Json(const Json&)>& resolve) {
+  std::vector<Facts> facts;
+  for (const Json& schema : schemas) facts.push_back(facts_of(resolve(schema), resolve));
+  return OverlapFinder(std::move(facts)).run();
+}
+
+}  // namespace jerboa

@@ -1,0 +1,61 @@
+// Whatever config.json says, it becomes a graph whose parameters fit a checkpoint, or is refused with an Error: in
+// little time and memory. After a NUL byte, the first byte chooses the type that weights are kept in.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <jerboa/base/error.h>
+#include <jerboa/models/family.h>
+#include <jerboa/ops/ops.h>
+
+namespace {
+
+using namespace jerboa;
+
+constexpr int most_layers = 3;  // more of them are more of the same
+
+DType weights_of(std::string_view rest) {
+  constexpr DType types[] = {DType::f32, DType::f16, DType::bf16, DType::i8, DType::i4};
+  return rest.empty() ? DType::f32 : types[static_cast<unsigned char>(rest[0]) % std::size(types)];
+}
+
+Graph graph_of(const models::Config& config, const models::Family& family, DType weights) {
+  return trace([&] {
+    const Tensor ids = tensor_input("ids", {1, 4}, DType::i32),
+                 positions = tensor_input("positions", {1, 4}, DType::i32);
+    const Tensor lengths = tensor_input("lengths", {1}, DType::i32);
+    output("logits", family.logits(config, {.ids = ids,
+                                            .positions = positions,
+                                            .lengths = lengths,
+                                            .cache = {.capacity = 16, .ring = true, .chunk = 4},
+                                            .weights = weights}));
+  });
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const std::vector<std::byte> file = [] {
+    const std::vector<float> values(8);
+    return encode_safetensors(std::vector{view_of("model.layers.2.mlp.up_proj.weight", {2, 4}, std::span(values)),
+                                          view_of("h.2.ln_1.weight", {8}, std::span(values))});
+  }();
+  static const SafeTensors weights = SafeTensors::from_bytes(file);
+  const std::string_view input(reinterpret_cast<const char*>(data), size);
+  const std::size_t end = std::min(input.find('\0'), input.size());
+  try {
+    const auto config = models::Config::parse(input.substr(0, end));
+    const models::Family& family = models::family_of(config);
+    if (config.count(std::string(family.layer_count)) > most_layers) return 0;
+    const Graph graph = graph_of(config, family, weights_of(input.substr(std::min(end + 1, input.size()))));
+    models::check_layers(weights, config, family);
+    models::check_params(weights, graph, family);
+  } catch (const Error&) {
+  }
+  return 0;
+}
