@@ -54,6 +54,14 @@ HostTensor::HostTensor(std::vector<std::int64_t> shape, std::span<const std::int
 HostTensor::HostTensor(std::vector<std::int64_t> shape, std::initializer_list<float> values)
     : HostTensor(std::move(shape), std::span(values.begin(), values.size())) {}
 
+HostTensor::HostTensor(DType dtype, std::vector<std::int64_t> shape, std::initializer_list<double> values)
+    : HostTensor(dtype, std::move(shape)) {
+  if (static_cast<std::int64_t>(values.size()) != size())
+    throw UsageError(fmt::format("a tensor of {} elements was given {} values", size(), values.size()));
+  std::int64_t i = 0;
+  for (const double value : values) set_number(i++, value);
+}
+
 std::int64_t HostTensor::size() const { return count(shape_); }
 
 double HostTensor::item() const {

@@ -253,6 +253,7 @@ Tensor cast(Operand x, DType dtype) {
   if (!x.is_number() && !x.is_absent() && x.tensor().dtype() == dtype) return x.tensor();
   return one(Op::cast, {x}, CastAttrs{dtype});
 }
+Tensor stop_gradient(Operand x) { return one(Op::stop_gradient, {x}); }
 Tensor logical_not(Operand x) { return one(Op::logical_not, {x}); }
 Tensor bit_not(Operand x) { return one(Op::bit_not, {x}); }
 

@@ -108,7 +108,7 @@ TEST(TrainingGuide, AdversarialPairs) {
   auto side = [](std::string name) { return [name](const std::string& param) { return param.starts_with(name); }; };
 
   Graph critic_step = trace([&] {
-    Tensor made = generator(tensor_input("noise", {8, 4}));
+    Tensor made = stop_gradient(generator(tensor_input("noise", {8, 4})));
     Tensor loss = mean(softplus(critic(made))) + mean(softplus(-critic(tensor_input("real", {8, 2}))));
     append_optimizer(append_grad(loss, side("critic.")), Adam{.lr = 4e-4, .name = "critic"});
     output("loss", loss);

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <jerboa/base/error.h>
+#include <jerboa/transform/decompose.h>
 #include <jerboa/transform/grad.h>
 
 #include "reference/evaluate.h"
@@ -52,6 +53,19 @@ TEST(Grad, CountsEachPathThroughADecompositionOnce) {
   EXPECT_EQ(gradient({x}, [](Xs in) { return sum(swiglu(in[0], in[0])); }), plain);
   const auto chained = gradient({x}, [](Xs in) { return sum(silu(in[0]) * exp(in[0])); });
   EXPECT_EQ(gradient({x}, [](Xs in) { return sum(swiglu(in[0], exp(in[0]))); }), chained);
+}
+
+TEST(Grad, StopsWhereItIsToldTo) {
+  EXPECT_EQ(gradient({floats({3, 4})}, [](Xs in) { return sum(in[0] * stop_gradient(in[0])); }), (Numbers{3, 4}));
+  EXPECT_EQ(gradient({floats({3, 4})}, [](Xs in) { return sum(exp(stop_gradient(square(in[0])))); }), (Numbers{0, 0}));
+  EXPECT_EQ(evaluate_one({floats({3, -4})}, [](Xs in) { return stop_gradient(in[0]); }), (Numbers{3, -4}));
+  // Nothing of it is left in what is compiled.
+  const Graph graph = decompose(trace([] {
+    const Tensor x = param_input("x", {2});
+    output("y", stop_gradient(x));
+    append_grad(sum(x * stop_gradient(tanh(x))));
+  }));
+  for (const Node& node : graph.nodes) EXPECT_NE(node.op, Op::stop_gradient);
 }
 
 TEST(Grad, IsZeroWhereNothingReachesTheLoss) {

@@ -17,7 +17,10 @@ class HostTensor {
   HostTensor(DType dtype, std::vector<std::int64_t> shape);
   HostTensor(std::vector<std::int64_t> shape, std::span<const float> values);
   HostTensor(std::vector<std::int64_t> shape, std::span<const std::int32_t> values);
+  /// Values written down are f32, also where they are whole: HostTensor({2}, {1, 2}) is f32[2].
   HostTensor(std::vector<std::int64_t> shape, std::initializer_list<float> values);
+  /// The same in another type: HostTensor(DType::i32, {2}, {1, 2}). Each value is rounded as set_number does.
+  HostTensor(DType dtype, std::vector<std::int64_t> shape, std::initializer_list<double> values);
   explicit HostTensor(float value) : HostTensor({}, std::span(&value, 1)) {}
   explicit HostTensor(std::int32_t value) : HostTensor({}, std::span(&value, 1)) {}
 

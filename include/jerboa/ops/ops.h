@@ -80,6 +80,8 @@ Tensor round(Operand x);
 Tensor square(Operand x);
 Tensor clamp(Operand x, double min, double max);
 Tensor cast(Operand x, DType dtype);
+/// x itself, but a constant to gradients: nothing that x was computed from gets a gradient through it.
+Tensor stop_gradient(Operand x);
 Tensor logical_not(Operand x);
 Tensor bit_not(Operand x);
 

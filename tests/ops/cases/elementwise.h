@@ -70,6 +70,7 @@ CASES(gelu) { return joined(shapes_of(any, GeluAttrs{}), shapes_of(any, GeluAttr
 CASES(softplus) { return joined(shapes_of(any), {{{within(-50, 50, {9})}}}); }
 CASES(floor) { return shapes_of(apart); }
 CASES(round) { return shapes_of(apart); }
+CASES(stop_gradient) { return joined(shapes_of(any), {{{whole(-9, 9, {5})}}}); }
 CASES(clamp) {
   return joined(shapes_of(apart, ClampAttrs{-0.503, 0.707}), {{{whole(-9, 9, {12})}, ClampAttrs{-3, 4}}});
 }
