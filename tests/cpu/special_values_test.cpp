@@ -176,12 +176,15 @@ std::vector<double> cycled(std::int64_t count, std::int64_t first) {
 void check_one(Op op, const Expectation& expected, bool among_others) {
   // One size of tails alone, of bodies and tails, and of several tiles, with each value in each place of a vector.
   const auto values = static_cast<std::int64_t>(special_values().size());
-  for (const auto& [count, step] : std::vector<std::pair<std::int64_t, std::int64_t>>{{5, 5}, {67, 67}, {1057, values}})
-    for (std::int64_t first = 0; first < values; first += step) {
-      const std::vector<double> x = cycled(count, first);
-      const Sample sample = sample_of_op(op, expected.attrs, {floats_of({count}, x)}, among_others);
+  struct Run {
+    std::int64_t count, step;
+  };
+  for (const Run& run : {Run{5, 5}, Run{67, 67}, Run{1057, values}})
+    for (std::int64_t first = 0; first < values; first += run.step) {
+      const std::vector<double> x = cycled(run.count, first);
+      const Sample sample = sample_of_op(op, expected.attrs, {floats_of({run.count}, x)}, among_others);
       for_each_engine(sample, [&](const std::vector<double>& computed, const std::string& engine) {
-        expect_as_wanted(expected, x, x, computed, fmt::format("{} of {}, {}", name(op), count, engine));
+        expect_as_wanted(expected, x, x, computed, fmt::format("{} of {}, {}", name(op), run.count, engine));
       });
     }
 }
