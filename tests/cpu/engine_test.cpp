@@ -4,6 +4,7 @@
 
 #include "ops/cases/large.h"
 #include "ops/sample.h"
+#include "ops/sixteen_bits.h"
 #include "support/product_prologues.h"
 #include "support/random_graph.h"
 #include "verify/compare.h"
@@ -64,6 +65,39 @@ TEST_P(EngineOp, EqualsTheReferenceInLargeShapes) {
     SCOPED_TRACE(describe(GetParam(), i, cases[i]));
     expect_reference_in_every_way(sample_of(GetParam(), cases[i]));
   }
+}
+
+TEST_P(EngineOp, EqualsTheReferenceInSixteenBits) {
+  CpuOptions limited = with(true, true, 2, 7e8f);
+  limited.target = Target::webgpu_default();
+  limited.target.max_bindings = 4;
+  const std::vector<std::pair<const char*, CpuOptions>> ways{{"fused", with(true, true, 1, 7e8f)},
+                                                             {"unfused", guarded(false, true, 2)},
+                                                             {"lowered for few bindings and arenas apart", limited}};
+  const auto& cases = cases_of(GetParam());
+  for (std::size_t i = 0; i < cases.size(); ++i)
+    for (const DType floats : {DType::f16, DType::bf16})
+      for (const Sample& sample : sixteen_bit_samples(GetParam(), cases[i], floats)) {
+        const SixteenBits wanted(sample);
+        for (const auto& [how, options] : ways)
+          EXPECT_EQ(wanted.difference(on_cpu(sample, options)), std::nullopt)
+              << how << " in " << name(floats) << ": " << describe(GetParam(), i, cases[i]);
+      }
+}
+
+// The bounds are no wider than they need to be: results that are off by a few units in the last place are noticed.
+TEST(SixteenBitBounds, NoticeAWrongResult) {
+  for (const DType floats : {DType::f16, DType::bf16})
+    for (const Op op : {Op::exp, Op::matmul, Op::softmax, Op::layer_norm, Op::attention}) {
+      const Sample sample = sixteen_bit_samples(op, cases_of(op).front(), floats).front();
+      const SixteenBits wanted(sample);
+      TensorMap outputs = on_cpu(sample, with(true, true, 1, 0));
+      ASSERT_EQ(wanted.difference(outputs), std::nullopt);
+      HostTensor& first = outputs.at("out0");
+      const double unit = floats == DType::f16 ? 0x1p-10 : 0x1p-7;
+      for (std::int64_t i = 0; i < first.size(); ++i) first.set_number(i, first.number(i) * (1 + 8 * unit));
+      EXPECT_NE(wanted.difference(outputs), std::nullopt) << name(op) << " in " << name(floats);
+    }
 }
 
 TEST(EngineProduct, ComputesItsOperandsAsItReadsThem) {

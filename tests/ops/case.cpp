@@ -55,9 +55,11 @@ Value draw(const Draw& how, std::size_t operand, const std::string& seed) {
   return value;
 }
 
-// The values as the type holds them.
+// The values as the type holds them; those beyond its range are its largest.
 Value in_type(Value value, DType dtype) {
   value.dtype = dtype;
+  if (dtype == DType::f16)
+    for (double& element : value.data) element = std::clamp(element, -65504.0, 65504.0);
   return dtype == DType::f32 ? value : to_value(to_host(value));
 }
 

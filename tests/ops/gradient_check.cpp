@@ -63,6 +63,7 @@ std::optional<Differentiated> differentiate(Op op, const Case& sample, DType flo
     const Instance instance = build(op, sample, it.inputs, floats);
     const auto outputs = checked_outputs(sample, instance);
     differentiable = !instance.floats.empty() && !outputs.empty();
+    it.outputs = ids(outputs);
     if (differentiable) body(it, instance, outputs);
   });
   if (!differentiable) return std::nullopt;

@@ -14,6 +14,7 @@ struct Differentiated {
   Graph graph;
   TensorId loss = no_tensor;
   std::vector<TensorId> wrt, grads;
+  std::vector<TensorId> outputs;  ///< of the op, those that take part in the scalar
   std::map<std::string, Value> inputs;
 };
 

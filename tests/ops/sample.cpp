@@ -5,6 +5,7 @@
 #include <jerboa/frontend/compile.h>
 #include <jerboa/transform/grad.h>
 
+#include "backend/cpu/reference/finish.h"
 #include "verify/compare.h"
 
 namespace jerboa::test {
@@ -16,19 +17,26 @@ Sample with_sizes(Sample sample) {
   return sample;
 }
 
-Sample differentiated_or_plain(Op op, const Case& sample) {
-  const Gradient column = info(op).gradient;
-  if (column == Gradient::Rule || column == Gradient::Decompose)
-    if (const auto differentiated = first_order(op, sample)) {
-      Sample result = with_gradients(*differentiated);
-      trace_into(result.graph, [&] { output("loss", Tensor(result.graph.identity(), differentiated->loss)); });
-      return result;
-    }
+Sample plain(Op op, const Case& sample, DType floats) {
   Sample result;
   result.graph = trace([&] {
-    const Instance instance = build(op, sample, result.inputs);
+    const Instance instance = build(op, sample, result.inputs, floats);
     for (std::size_t i = 0; i < instance.outputs.size(); ++i) output("out" + std::to_string(i), instance.outputs[i]);
   });
+  return result;
+}
+
+std::optional<Differentiated> differentiated(Op op, const Case& sample, DType floats) {
+  const Gradient column = info(op).gradient;
+  const bool passes_back = column == Gradient::Rule || column == Gradient::Decompose;
+  return passes_back ? first_order(op, sample, floats) : std::nullopt;
+}
+
+Sample differentiated_or_plain(Op op, const Case& sample) {
+  const auto it = differentiated(op, sample, DType::f32);
+  if (!it) return plain(op, sample, DType::f32);
+  Sample result = with_gradients(*it);
+  trace_into(result.graph, [&] { output("loss", Tensor(result.graph.identity(), it->loss)); });
   return result;
 }
 
@@ -44,6 +52,29 @@ Sample with_gradients(const Differentiated& differentiated) {
 }
 
 Sample sample_of(Op op, const Case& sample) { return with_sizes(differentiated_or_plain(op, sample)); }
+
+Sample forward_sample_of(Op op, const Case& sample, DType floats) { return with_sizes(plain(op, sample, floats)); }
+
+std::optional<Sample> gradient_sample_of(Op op, const Case& sample, DType floats) {
+  const auto it = differentiated(op, sample, floats);
+  if (!it) return std::nullopt;
+  Sample result = with_gradients(*it);
+  trace_into(result.graph, [&] {
+    for (std::size_t i = 0; i < it->outputs.size(); ++i)
+      output("out" + std::to_string(i), Tensor(result.graph.identity(), it->outputs[i]));
+  });
+  return with_sizes(result);
+}
+
+std::vector<Value> reference_outputs(const Sample& sample, const std::function<void(Value&)>& finish) {
+  std::vector<TensorId> keep;
+  for (const NamedTensor& output : sample.graph.outputs) keep.push_back(output.tensor);
+  const Value sizes{DType::f32, evaluate({T, B}, symbol_values), std::vector<double>(10, 0.0)};
+  return reference::evaluate_with(
+      sample.graph, keep,
+      [&](const TensorInfo& leaf) { return leaf.name == "sizes" ? sizes : sample.inputs.at(leaf.name); }, symbol_values,
+      finish);
+}
 
 TensorMap outputs_on(const Device& device, const Sample& sample) {
   const std::int64_t reference_before = reference_evaluations();
@@ -69,12 +100,8 @@ void expect_same_bits(const TensorMap& a, const TensorMap& b, const std::string&
 
 void expect_reference(const Sample& sample, const TensorMap& computed, const std::string& what,
                       const Tolerance& tolerance) {
-  std::vector<TensorId> keep;
-  for (const NamedTensor& output : sample.graph.outputs) keep.push_back(output.tensor);
-  auto inputs = sample.inputs;
-  inputs["sizes"] = Value{DType::f32, evaluate({T, B}, symbol_values), std::vector<double>(10, 0.0)};
-  const auto wanted = run(sample.graph, keep, inputs);
-  for (std::size_t i = 0; i < keep.size(); ++i) {
+  const auto wanted = reference_outputs(sample, [](Value&) {});
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
     const HostTensor& own = computed.at(sample.graph.outputs[i].name);
     ASSERT_EQ(own.shape(), wanted[i].shape);
     EXPECT_EQ(difference(to_value(own).data, wanted[i].data, tolerance), std::nullopt)

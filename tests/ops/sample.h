@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,8 +27,16 @@ Sample with_gradients(const Differentiated& differentiated);
 /// Where the op has a gradient, the sample has it too.
 Sample sample_of(Op op, const Case& sample);
 
+/// The outputs of the op alone, as out0, out1, …, with floats of the given type.
+Sample forward_sample_of(Op op, const Case& sample, DType floats);
+/// The outputs of the op that have a gradient, and the gradients; nothing where there are none.
+std::optional<Sample> gradient_sample_of(Op op, const Case& sample, DType floats);
+
 /// Everything that a device computes of a sample. Fails a test if it has the reference evaluator do any of it.
 TensorMap outputs_on(const Device& device, const Sample& sample);
+
+/// What the reference computes of the sample's outputs, each tensor of which goes through `finish`.
+std::vector<Value> reference_outputs(const Sample& sample, const std::function<void(Value&)>& finish);
 
 /// Fails a test unless this is what the reference computes in f64.
 void expect_reference(const Sample& sample, const TensorMap& computed, const std::string& what,

@@ -3,6 +3,7 @@
 #include <jerboa/backend/webgpu.h>
 
 #include "ops/sample.h"
+#include "ops/sixteen_bits.h"
 
 // WebGPU against the reference in f64, over the sample cases of every op, forward and gradient. Where no adapter can be
 // had, the tests fail and say why.
@@ -13,6 +14,12 @@ namespace {
 WebGpuOptions as_it_is() {
   WebGpuOptions options;
   options.sentinel = 7e8f;
+  return options;
+}
+
+WebGpuOptions with_f32_arithmetic() {
+  WebGpuOptions options = as_it_is();
+  options.f16_arithmetic = false;
   return options;
 }
 
@@ -95,6 +102,19 @@ TEST_P(WebGpuOp, EqualsTheReferenceAsARichGpu) { check(as_a_rich_gpu, "as a rich
 TEST_P(WebGpuOp, EqualsTheReferenceUnfused) { check(with_one_kernel_a_node, "unfused"); }
 TEST_P(WebGpuOp, EqualsTheReferenceWithFewBindingsAndWorkgroups) {
   check(with_few_bindings_and_workgroups, "with few bindings and workgroups");
+}
+// One case of each op, since shaders take long to compile: the CPU engine's test has them all. Products are multiplied
+// in f32; those in f16 have tests of their own.
+TEST_P(WebGpuOp, EqualsTheReferenceInSixteenBits) {
+  for (const DType floats : {DType::f16, DType::bf16})
+    for (const Case& sample : cases_of(GetParam())) {
+      const std::vector<Sample> samples = sixteen_bit_samples(GetParam(), sample, floats);
+      if (samples.empty()) continue;
+      EXPECT_EQ(SixteenBits(samples.back()).difference(outputs_on(device_with(with_f32_arithmetic), samples.back())),
+                std::nullopt)
+          << "in " << name(floats) << ": " << describe(GetParam(), 0, sample);
+      break;
+    }
 }
 TEST_P(WebGpuOp, EqualsTheReferenceWithSmallBindings) {
   // A kernel of attention's gradient binds six such tensors, which in three parts each would be too many.

@@ -83,9 +83,9 @@ void finish_rows(const Running& running, float* lse, float* inverse) {
   const FloatTag d;
   for (std::int64_t r = 0; r < row_tile; r += lanes) {
     const Floats total = hn::LoadU(d, running.total + r);
-    const auto seen = hn::Gt(total, hn::Zero(d));
+    const auto seen = ieee::differ(total, hn::Zero(d));
     const Floats some = hn::IfThenElse(seen, total, hn::Set(d, 1.0F));
-    const Floats sum = hn::Add(hn::LoadU(d, running.top + r), hn::Log(d, some));
+    const Floats sum = hn::Add(hn::LoadU(d, running.top + r), ieee::log(d, some));
     hn::StoreU(hn::IfThenElse(seen, sum, hn::Set(d, -3.4e38F)), d, lse + r);
     hn::StoreU(hn::IfThenElseZero(seen, hn::Div(hn::Set(d, 1.0F), some)), d, inverse + r);
   }

@@ -6,9 +6,8 @@
 #define JERBOA_BACKEND_CPU_ATTENTION_SCORES_INL_H
 #endif
 
-#include <hwy/contrib/math/math-inl.h>
-
 #include "backend/cpu/attention_tiles.h"
+#include "backend/cpu/math-inl.h"
 #include "backend/cpu/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -9,6 +9,8 @@
 
 #include <cstdint>
 
+#include <jerboa/base/float16.h>
+
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -25,8 +27,12 @@ inline HWY_ATTR auto load_bf16(const std::uint16_t* from) {
 inline HWY_ATTR auto load_f16(const std::uint16_t* from) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::ScalableTag<float> d;
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Set(d, f16_to_f32(*from));  // Highway's own takes infinity and NaN for numbers
+#else
   const hn::Rebind<hwy::float16_t, decltype(d)> narrow;
   return hn::PromoteTo(d, hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(from)));
+#endif
 }
 
 }  // namespace jerboa::cpu::HWY_NAMESPACE

@@ -1,7 +1,7 @@
 #include "backend/cpu/pooling.h"
 
 #include <algorithm>
-#include <cfloat>
+#include <limits>
 
 namespace jerboa::cpu {
 namespace {
@@ -37,15 +37,19 @@ void for_each_run(const Pooling& p, Visit visit) {
     }
 }
 
+// NaN counts as the largest value, so that it is passed on.
+bool exceeds(float a, float b) { return a > b || (a != a && b == b); }
+
 }  // namespace
 
 void run_max_pool2d(const Pooling& p, const float* x, float* y, ThreadPool& pool) {
   for_each_plane(p, pool, [&](std::int64_t x_at, std::int64_t y_at) {
-    std::fill_n(y + y_at, p.out[0] * p.out[1], -FLT_MAX);
+    std::fill_n(y + y_at, p.out[0] * p.out[1], -std::numeric_limits<float>::infinity());
     for_each_run(p, [&](std::int64_t out, std::int64_t in, std::int64_t count) {
       float* to = y + y_at + out;
       const float* from = x + x_at + in;
-      for (std::int64_t i = 0; i < count; ++i) to[i] = std::max(to[i], from[i * p.stride[1]]);
+      for (std::int64_t i = 0; i < count; ++i)
+        to[i] = exceeds(from[i * p.stride[1]], to[i]) ? from[i * p.stride[1]] : to[i];
     });
   });
 }
@@ -65,7 +69,7 @@ void run_max_pool2d_grad(const Pooling& p, const float* x, const float* dy, floa
         std::int64_t best = y_begin * p.in[1] + x_begin;
         for (std::int64_t i = y_begin; i < y_end; ++i)
           for (std::int64_t j = i * p.in[1] + x_begin; j < i * p.in[1] + x_end; ++j)
-            best = image[j] > image[best] ? j : best;
+            best = exceeds(image[j], image[best]) ? j : best;
         to[best] += dy[y_at + row * p.out[1] + column];
       }
     }

@@ -85,7 +85,7 @@ class ColumnReduce final : public Kernel {
     const std::int64_t columns = std::min(block_, machine_.columns() - block * block_);
     const std::int64_t end = std::min(machine_.rows(), (chunk + 1) * chunk_rows_);
     const std::int64_t step = std::max<std::int64_t>(1, tile_elements / columns);
-    std::fill_n(total, columns + vector_padding, neutral_);
+    std::fill_n(total, columns + vector_padding, start_f32(op_));
     for (std::int64_t row = chunk * chunk_rows_; row < end; row += step) {
       const std::int64_t rows = std::min(step, end - row);
       const float* values =

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "backend/cpu/scratch.h"
 
@@ -12,7 +13,9 @@ namespace {
 
 constexpr std::uint32_t sign_bit = 0x80000000U;
 
+// NaN, whatever its sign and payload, stands above infinity; all of them are equal.
 std::uint32_t ordered_bits(float value) {
+  if (std::isnan(value)) return 0xFFFFFFFFU;
   const auto bits = std::bit_cast<std::uint32_t>(value == 0 ? 0.0F : value);  // -0 equals 0
   return (bits & sign_bit) != 0 ? ~bits : bits | sign_bit;
 }

@@ -136,7 +136,7 @@ HWY_INLINE void copy_result(const float* from, std::int64_t width, float scale, 
   for (; i < width; ++i) to[i] = from[i] * scale;
 }
 
-// e to the power x for x up to 88, within 2 ulp; exactly 0 below -87.3, also for minus infinity.
+// e to the power x for x up to 88, within 2 ulp; exactly 0 below -87.3, also for minus infinity. NaN gives NaN.
 HWY_INLINE Floats exponential(Floats x) {
   const FloatTag d;
   const IntTag di;
@@ -150,7 +150,7 @@ HWY_INLINE Floats exponential(Floats x) {
   p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1F));
   p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(d, 1.0F));
   const Floats power = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(n, hn::Set(di, 127))));
-  return hn::IfThenElseZero(hn::Ge(x, hn::Set(d, -87.3F)), hn::Mul(p, power));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3F)), hn::Mul(p, power));
 }
 
 }  // namespace

@@ -499,7 +499,7 @@ void reduce_row(Op op, DType dtype, const float* x, std::int64_t count, float* r
     for (std::int64_t i = 1; i < count; ++i) {
       bool greater = false;
       if (is_float(dtype)) {
-        greater = x[i] > x[best];
+        greater = x[i] > x[best] || (std::isnan(x[i]) && !std::isnan(x[best]));
       } else {
         const auto* integers = reinterpret_cast<const std::int32_t*>(x);
         const auto* naturals = reinterpret_cast<const std::uint32_t*>(x);

@@ -1,11 +1,13 @@
 // Element-wise f32 ops and reductions on SIMD registers, compiled once for each instruction set and chosen at run time.
+#include "backend/cpu/simd_targets.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/vector_ops.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target.h:
-#include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
+#include "backend/cpu/math-inl.h"
 #include "backend/cpu/vector_ops.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -107,50 +109,6 @@ void select(const VectorCall& call) {
   }
 }
 
-V sigmoid(D d, V x) { return hn::Div(hn::Set(d, 1.0f), hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Neg(x)))); }
-
-// A rational function of x, good to a few units in the last place on the range where tanh is not 1 in f32.
-V tanh(D d, V x) {
-  const V bounded = hn::Min(hn::Max(x, hn::Set(d, -7.90531110763549805f)), hn::Set(d, 7.90531110763549805f));
-  const V square = hn::Mul(bounded, bounded);
-  V top = hn::Set(d, -2.76076847742355e-16f);
-  for (const float k : {2.00018790482477e-13f, -8.60467152213735e-11f, 5.12229709037114e-08f, 1.48572235717979e-05f,
-                        6.37261928875436e-04f, 4.89352455891786e-03f})
-    top = hn::MulAdd(top, square, hn::Set(d, k));
-  V bottom = hn::Set(d, 1.19825839466702e-06f);
-  for (const float k : {1.18534705686654e-04f, 2.26843463243900e-03f, 4.89352518554385e-03f})
-    bottom = hn::MulAdd(bottom, square, hn::Set(d, k));
-  const V value = hn::Div(hn::Mul(bounded, top), bottom);
-  return hn::IfThenElse(hn::Lt(hn::Abs(x), hn::Set(d, 0.0004f)), x, value);
-}
-
-// A rational function of x², good to a few units in the last place on the range where erf is not 1 in f32.
-V erf(D d, V x) {
-  const V bounded = hn::Min(hn::Max(x, hn::Set(d, -4.0f)), hn::Set(d, 4.0f));
-  const V square = hn::Mul(bounded, bounded);
-  V top = hn::Set(d, -2.72614225801306e-10f);
-  for (const float k : {2.77068142495902e-08f, -2.10102402082508e-06f, -5.69250639462346e-05f, -7.34990630326855e-04f,
-                        -2.95459980854025e-03f, -1.60960333262415e-02f})
-    top = hn::MulAdd(top, square, hn::Set(d, k));
-  V bottom = hn::Set(d, -1.45660718464996e-05f);
-  for (const float k : {-2.13374055278905e-04f, -1.68282697438203e-03f, -7.37332916720468e-03f, -1.42647390514189e-02f})
-    bottom = hn::MulAdd(bottom, square, hn::Set(d, k));
-  return hn::Div(hn::Mul(bounded, top), bottom);
-}
-
-V gelu_exact(D d, V x) {
-  const V half = hn::Mul(x, hn::Set(d, 0.5f));
-  return hn::MulAdd(half, erf(d, hn::Mul(x, hn::Set(d, 0.70710678118654752f))), half);
-}
-
-// x * sigmoid(2 c (x + k x³)), which equals the form with tanh.
-V gelu_tanh(D d, V x) {
-  const V inner = hn::MulAdd(hn::Mul(hn::Mul(x, x), x), hn::Set(d, 0.044715f), x);
-  return hn::Mul(x, sigmoid(d, hn::Mul(inner, hn::Set(d, 1.5957691216057308f))));
-}
-
-V softplus(D d, V x) { return hn::Add(hn::Max(x, hn::Zero(d)), hn::Log1p(d, hn::Exp(d, hn::Neg(hn::Abs(x))))); }
-
 // Whole exponents by squaring, so that a negative base is allowed.
 V whole_power(D d, V x, int exponent) {
   V result = hn::Set(d, 1.0f), power = x;
@@ -174,37 +132,37 @@ void f_rsqrt(const VectorCall& v) {
   unary(v, [](D d, V x) HWY_ATTR { return hn::Div(hn::Set(d, 1.0f), hn::Sqrt(x)); });
 }
 void f_log(const VectorCall& v) {
-  unary(v, [](D d, V x) HWY_ATTR { return hn::Log(d, x); });
+  unary(v, [](D d, V x) HWY_ATTR { return ieee::log(d, x); });
 }
 void f_exp(const VectorCall& v) {
-  unary(v, [](D d, V x) HWY_ATTR { return hn::Exp(d, x); });
+  unary(v, [](D d, V x) HWY_ATTR { return ieee::exp(d, x); });
 }
 void f_expm1(const VectorCall& v) {
-  unary(v, [](D d, V x) HWY_ATTR { return hn::Expm1(d, x); });
+  unary(v, [](D d, V x) HWY_ATTR { return ieee::expm1(d, x); });
 }
 void f_sin(const VectorCall& v) {
-  unary(v, [](D d, V x) HWY_ATTR { return hn::Sin(d, x); });
+  unary(v, [](D d, V x) HWY_ATTR { return ieee::sin(d, x); });
 }
 void f_cos(const VectorCall& v) {
-  unary(v, [](D d, V x) HWY_ATTR { return hn::Cos(d, x); });
+  unary(v, [](D d, V x) HWY_ATTR { return ieee::cos(d, x); });
 }
 void f_tanh(const VectorCall& v) {
-  unary(v, [](D d, V x) HWY_ATTR { return tanh(d, x); });
+  unary(v, [](D d, V x) HWY_ATTR { return ieee::tanh(d, x); });
 }
 void f_sigmoid(const VectorCall& v) {
-  unary(v, [](D d, V x) HWY_ATTR { return sigmoid(d, x); });
+  unary(v, [](D d, V x) HWY_ATTR { return ieee::sigmoid(d, x); });
 }
 void f_erf(const VectorCall& v) {
-  unary(v, [](D d, V x) HWY_ATTR { return erf(d, x); });
+  unary(v, [](D d, V x) HWY_ATTR { return ieee::erf(d, x); });
 }
 void f_relu(const VectorCall& v) {
-  unary(v, [](D d, V x) HWY_ATTR { return hn::Max(x, hn::Zero(d)); });
+  unary(v, [](D d, V x) HWY_ATTR { return ieee::relu(d, x); });
 }
 void f_silu(const VectorCall& v) {
-  unary(v, [](D d, V x) HWY_ATTR { return hn::Mul(x, sigmoid(d, x)); });
+  unary(v, [](D d, V x) HWY_ATTR { return ieee::silu(d, x); });
 }
 void f_softplus(const VectorCall& v) {
-  unary(v, [](D d, V x) HWY_ATTR { return softplus(d, x); });
+  unary(v, [](D d, V x) HWY_ATTR { return ieee::softplus(d, x); });
 }
 void f_floor(const VectorCall& v) {
   unary(v, [](D, V x) HWY_ATTR { return hn::Floor(x); });
@@ -214,13 +172,13 @@ void f_round(const VectorCall& v) {
 }
 void f_gelu(const VectorCall& v) {
   if (v.index == static_cast<int>(GeluForm::tanh))
-    unary(v, [](D d, V x) HWY_ATTR { return gelu_tanh(d, x); });
+    unary(v, [](D d, V x) HWY_ATTR { return ieee::gelu_tanh(d, x); });
   else
-    unary(v, [](D d, V x) HWY_ATTR { return gelu_exact(d, x); });
+    unary(v, [](D d, V x) HWY_ATTR { return ieee::gelu_exact(d, x); });
 }
 void f_clamp(const VectorCall& v) {
   const auto low = static_cast<float>(v.number), high = static_cast<float>(v.number2);
-  unary(v, [low, high](D d, V x) HWY_ATTR { return hn::Min(hn::Max(x, hn::Set(d, low)), hn::Set(d, high)); });
+  unary(v, [low, high](D d, V x) HWY_ATTR { return ieee::clamp(d, x, low, high); });
 }
 void f_whole_power(const VectorCall& v) {
   const int exponent = static_cast<int>(v.number);
@@ -240,10 +198,10 @@ void f_div(const VectorCall& v) {
   binary(v, [](D, V a, V b) HWY_ATTR { return hn::Div(a, b); });
 }
 void f_maximum(const VectorCall& v) {
-  binary(v, [](D, V a, V b) HWY_ATTR { return hn::Max(a, b); });
+  binary(v, [](D, V a, V b) HWY_ATTR { return ieee::maximum(a, b); });
 }
 void f_minimum(const VectorCall& v) {
-  binary(v, [](D, V a, V b) HWY_ATTR { return hn::Min(a, b); });
+  binary(v, [](D, V a, V b) HWY_ATTR { return ieee::minimum(a, b); });
 }
 
 void f_mul_plus(const VectorCall& v) {
@@ -260,7 +218,7 @@ void f_equal(const VectorCall& v) {
   compare(v, [](V a, V b) HWY_ATTR { return hn::Eq(a, b); });
 }
 void f_not_equal(const VectorCall& v) {
-  compare(v, [](V a, V b) HWY_ATTR { return hn::Ne(a, b); });
+  compare(v, [](V a, V b) HWY_ATTR { return ieee::differ(a, b); });
 }
 void f_less(const VectorCall& v) {
   compare(v, [](V a, V b) HWY_ATTR { return hn::Lt(a, b); });
@@ -295,14 +253,38 @@ float sum_f32(const float* x, std::int64_t count) {
       x, count, 0.0f, [](V a, V b) HWY_ATTR { return hn::Add(a, b); },
       [](D d, V v) HWY_ATTR { return hn::SumOfLanes(d, v); });
 }
+
+// Highway's Max and Min may drop a NaN, so NaN is looked for beside them.
+template <class F, class Across>
+float extreme(const float* x, std::int64_t count, float start, F f, Across across) {
+  const D d;
+  const std::int64_t n = lanes();
+  V best[2] = {hn::Set(d, start), hn::Set(d, start)};
+  auto unordered = ieee::differ(hn::Zero(d), hn::Zero(d));  // none
+  std::int64_t i = 0;
+  for (; i + 2 * n <= count; i += 2 * n)
+    for (int k = 0; k < 2; ++k) {
+      const V values = hn::LoadU(d, x + i + k * n);
+      best[k] = f(best[k], values);
+      unordered = hn::Or(unordered, ieee::differ(values, values));
+    }
+  V result = across(d, f(best[0], best[1]));
+  if (!hn::AllFalse(d, unordered)) return std::numeric_limits<float>::quiet_NaN();
+  for (; i < count; ++i) {
+    if (x[i] != x[i]) return x[i];
+    result = f(result, hn::Set(d, x[i]));
+  }
+  return hn::GetLane(result);
+}
+
 float max_f32(const float* x, std::int64_t count) {
-  return fold(
-      x, count, -3.4028234663852886e38f, [](V a, V b) HWY_ATTR { return hn::Max(a, b); },
+  return extreme(
+      x, count, -std::numeric_limits<float>::infinity(), [](V a, V b) HWY_ATTR { return hn::Max(a, b); },
       [](D d, V v) HWY_ATTR { return hn::MaxOfLanes(d, v); });
 }
 float min_f32(const float* x, std::int64_t count) {
-  return fold(
-      x, count, 3.4028234663852886e38f, [](V a, V b) HWY_ATTR { return hn::Min(a, b); },
+  return extreme(
+      x, count, std::numeric_limits<float>::infinity(), [](V a, V b) HWY_ATTR { return hn::Min(a, b); },
       [](D d, V v) HWY_ATTR { return hn::MinOfLanes(d, v); });
 }
 
@@ -484,8 +466,10 @@ void random_numbers(const VectorCall& call) {
   }
 }
 
+// Towards zero, and clamped to the range of T; NaN gives 0.
 template <class T>
 T truncated(float x) {
+  if (std::isnan(x)) return 0;
   constexpr auto low = static_cast<double>(std::numeric_limits<T>::min()),
                  high = static_cast<double>(std::numeric_limits<T>::max());
   return static_cast<T>(std::min(std::max(std::trunc(static_cast<double>(x)), low), high));
@@ -586,6 +570,11 @@ float neutral_f32(Op op, DType dtype) {
                         : dtype == DType::bf16 ? 0x1.fep127F
                                                : std::numeric_limits<float>::max();
   return op == Op::max ? -highest : highest;
+}
+
+float start_f32(Op op) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  return op == Op::max ? -infinity : op == Op::min ? infinity : 0;
 }
 
 float reduce_f32(Op op, const float* x, std::int64_t count) {

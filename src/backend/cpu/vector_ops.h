@@ -33,6 +33,8 @@ VectorFunction mul_add_function(MulAdd form);
 
 /// What a sum, maximum or minimum of no elements of this type is.
 float neutral_f32(Op op, DType dtype);
+/// What a sum, maximum or minimum of at least one element starts from.
+float start_f32(Op op);
 /// The sum, maximum or minimum of a run of f32, in an order that depends on the count alone.
 float reduce_f32(Op op, const float* x, std::int64_t count);
 /// y[i] = op(y[i], x[i])

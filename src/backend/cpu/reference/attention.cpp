@@ -73,7 +73,8 @@ struct Row {
   double lse = unseen;
 };
 
-Row attend(const Attention& a, std::int64_t b, std::int64_t h, std::int64_t t) {
+// `lse`, where it is known already, is that of the row.
+Row attend(const Attention& a, std::int64_t b, std::int64_t h, std::int64_t t, const double* lse = nullptr) {
   Row row{std::vector<double>(a.keys, 0), std::vector<double>(a.keys, 1)};
   std::vector<double> scores(a.keys, 0);
   std::vector<bool> seen(a.keys, false);
@@ -91,6 +92,8 @@ Row attend(const Attention& a, std::int64_t b, std::int64_t h, std::int64_t t) {
       score = bent * a.attrs.soft_cap;
     }
     if (a.mask != nullptr && is_float(a.mask->dtype)) score += a.mask->data[a.mask_at(b, h, t, s)];
+    seen[s] = score != -std::numeric_limits<double>::infinity();
+    if (!seen[s]) continue;
     scores[s] = score;
     top = std::max(top, score);
   }
@@ -98,7 +101,7 @@ Row attend(const Attention& a, std::int64_t b, std::int64_t h, std::int64_t t) {
   for (std::int64_t s = 0; s < a.keys; ++s)
     if (seen[s]) total += std::exp(scores[s] - top);
   if (total == 0) return row;
-  row.lse = top + std::log(total);
+  row.lse = lse != nullptr ? *lse : top + std::log(total);
   for (std::int64_t s = 0; s < a.keys; ++s)
     if (seen[s]) row.probability[s] = std::exp(scores[s] - row.lse);
   if (a.sinks != nullptr) row.sink = std::exp(a.sinks->data[h] - row.lse);
@@ -124,23 +127,23 @@ template <>
 void evaluate<Op::attention_grad>(const Call& call) {
   const auto& attrs = call.as<AttentionGradAttrs>();
   const Attention a = operands(call, 6, {attrs.scale, attrs.causal, attrs.window, attrs.soft_cap, attrs.ring});
-  const std::vector<double>& dout = call.in(5).data;
+  const std::vector<double>&out = call.in(3).data, &lse = call.in(4).data, &dout = call.in(5).data;
   std::vector<double>&dq = call.out(0).data, &dk = call.out(1).data, &dv = call.out(2).data;
   double* dsinks = a.sinks != nullptr ? call.out(3).data.data() : nullptr;
   double* dmask = attrs.mask_grad ? call.outputs.back().data.data() : nullptr;
   for_each_index({a.batch, a.heads, a.time}, [&](const Sizes& index) {
     const std::int64_t b = index[0], h = index[1], t = index[2];
-    const Row row = attend(a, b, h, t);
-    // The gradient of each probability, and their mean under the probabilities.
+    const Row row = attend(a, b, h, t, &lse[(b * a.heads + h) * a.time + t]);
+    // The gradient of each probability, and their mean under the probabilities, which is that of the output.
     std::vector<double> dprobability(a.keys, 0);
     double mean = 0;
+    for (std::int64_t i = 0; i < a.value_size; ++i) mean += dout[a.out_at(b, h, t) + i] * out[a.out_at(b, h, t) + i];
     for (std::int64_t s = 0; s < a.keys; ++s) {
       for (std::int64_t i = 0; i < a.value_size; ++i) {
         const double dy = dout[a.out_at(b, h, t) + i];
         dprobability[s] += dy * a.v.data[a.value_at(b, h, s) + i];
         dv[a.value_at(b, h, s) + i] += row.probability[s] * dy;
       }
-      mean += row.probability[s] * dprobability[s];
     }
     for (std::int64_t s = 0; s < a.keys; ++s) {
       const double dscore = row.probability[s] * (dprobability[s] - mean);

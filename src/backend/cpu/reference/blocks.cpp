@@ -94,11 +94,14 @@ void evaluate<Op::cross_entropy>(const Call& call) {
     if (target < 0) continue;
     const double normalizer = log_sum_exp(logits, along, row, 0);
     const double loss = normalizer - logits.data[along.at(row, std::min(target, along.size - 1), 0)];
-    // Smoothing moves this much of the target's probability evenly to all classes, its own included.
-    double spread = 0;
-    for (std::int64_t c = 0; c < along.size; ++c)
-      spread += (normalizer - logits.data[along.at(row, c, 0)]) / static_cast<double>(along.size);
-    call.out().data[row] = (1 - smoothing) * loss + smoothing * spread;
+    call.out().data[row] = loss;
+    if (smoothing > 0) {
+      // Smoothing moves this much of the target's probability evenly to all classes, its own included.
+      double spread = 0;
+      for (std::int64_t c = 0; c < along.size; ++c)
+        spread += (normalizer - logits.data[along.at(row, c, 0)]) / static_cast<double>(along.size);
+      call.out().data[row] = (1 - smoothing) * loss + smoothing * spread;
+    }
     if (call.has(2)) call.out().data[row] *= call.in(2).data[row];
   }
 }

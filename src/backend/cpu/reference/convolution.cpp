@@ -2,6 +2,7 @@
 
 #include "backend/cpu/reference/evaluate.h"
 #include "backend/cpu/reference/loops.h"
+#include "backend/cpu/reference/scalar_ops.h"
 
 // Convolutions and pooling of [batch, channels, height, width].
 namespace jerboa::reference {
@@ -64,10 +65,10 @@ void for_each_window(const A& attrs, const Sizes& x_shape, const Sizes& y_shape,
   });
 }
 
-// The place of the first largest of some elements.
+// The place of the first largest of some elements, or of the first NaN.
 std::int64_t largest(const Value& x, const std::vector<std::int64_t>& elements) {
   return *std::max_element(elements.begin(), elements.end(),
-                           [&](std::int64_t a, std::int64_t b) { return x.data[a] < x.data[b]; });
+                           [&](std::int64_t a, std::int64_t b) { return comes_before(x.data[a], x.data[b]); });
 }
 
 template <class A>

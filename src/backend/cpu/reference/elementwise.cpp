@@ -7,11 +7,11 @@
 namespace jerboa::reference {
 namespace {
 
-double gelu(double x) { return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2)); }
+double gelu(double x) { return vanishing(x, 0.5 * (1 + std::erf(x / std::numbers::sqrt2))); }
 
 double gelu_tanh(double x) {
   const double inner = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
-  return 0.5 * x * (1 + std::tanh(inner));
+  return vanishing(x, 0.5 * (1 + std::tanh(inner)));
 }
 
 // Towards zero, and clamped to the range of T; NaN gives 0.

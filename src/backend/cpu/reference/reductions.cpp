@@ -6,6 +6,7 @@
 
 #include "backend/cpu/reference/evaluate.h"
 #include "backend/cpu/reference/loops.h"
+#include "backend/cpu/reference/scalar_ops.h"
 
 // Reductions, scans and sorts.
 namespace jerboa::reference {
@@ -44,6 +45,14 @@ double lowest(DType dtype) {
   return dtype == DType::i32 ? std::numeric_limits<std::int32_t>::lowest() : -highest(dtype);
 }
 
+// What the largest value is compared with first: the lowest value of all, or the result where there is nothing.
+double start_of_max(const Value& x) {
+  return is_float(x.dtype) && !x.data.empty() ? -std::numeric_limits<double>::infinity() : lowest(x.dtype);
+}
+double start_of_min(const Value& x) {
+  return is_float(x.dtype) && !x.data.empty() ? std::numeric_limits<double>::infinity() : highest(x.dtype);
+}
+
 // The positions along a line of x in the order of their values, equal ones as they stand.
 std::vector<std::int64_t> sorted(const Value& x, const AlongAxis& along, std::int64_t o, std::int64_t i,
                                  bool descending) {
@@ -51,7 +60,7 @@ std::vector<std::int64_t> sorted(const Value& x, const AlongAxis& along, std::in
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
     const double first = x.data[along.at(o, a, i)], second = x.data[along.at(o, b, i)];
-    return descending ? first > second : first < second;
+    return descending ? comes_before(second, first) : comes_before(first, second);
   });
   return order;
 }
@@ -66,12 +75,12 @@ void evaluate<Op::sum>(const Call& call) {
 
 template <>
 void evaluate<Op::max>(const Call& call) {
-  reduce(call, lowest(call.out().dtype), [](double a, double b) { return std::max(a, b); });
+  reduce(call, start_of_max(call.in(0)), larger<double>);
 }
 
 template <>
 void evaluate<Op::min>(const Call& call) {
-  reduce(call, highest(call.out().dtype), [](double a, double b) { return std::min(a, b); });
+  reduce(call, start_of_min(call.in(0)), smaller<double>);
 }
 
 template <>
@@ -82,7 +91,7 @@ void evaluate<Op::argmax>(const Call& call) {
   along.for_each_line([&](std::int64_t o, std::int64_t i) {
     std::int64_t best = 0;
     for (std::int64_t p = 1; p < along.size; ++p)
-      if (x.data[along.at(o, p, i)] > x.data[along.at(o, best, i)]) best = p;
+      if (comes_before(x.data[along.at(o, best, i)], x.data[along.at(o, p, i)])) best = p;
     call.out().data[next++] = static_cast<double>(best);
   });
 }

@@ -10,6 +10,7 @@
 
 #include "backend/cpu/reference/elementwise.h"
 #include "backend/cpu/reference/evaluate.h"
+#include "backend/cpu/reference/finish.h"
 
 namespace jerboa {
 namespace reference {
@@ -46,8 +47,8 @@ void round_to_type(Value& value) {
 class Run {
  public:
   Run(const Graph& graph, const std::function<Value(const TensorInfo&)>& leaf, const SymbolValues& symbols,
-      ReferencePrecision precision)
-      : graph_(graph), leaf_(leaf), symbols_(symbols), precision_(precision), values_(graph.tensors.size()) {}
+      const std::function<void(Value&)>& finish)
+      : graph_(graph), leaf_(leaf), symbols_(symbols), finish_(finish), values_(graph.tensors.size()) {}
 
   std::vector<Value> operator()(const std::vector<TensorId>& keep) {
     const std::vector<int> last_use = last_uses(keep);
@@ -98,7 +99,7 @@ class Run {
       read_leaf(node, outputs[0]);
     }
     for (std::size_t i = 0; i < outputs.size(); ++i) {
-      if (precision_ == ReferencePrecision::f32) round_to_type(outputs[i]);
+      finish_(outputs[i]);
       value(node.outputs[i]) = std::move(outputs[i]);
     }
   }
@@ -121,7 +122,7 @@ class Run {
   const Graph& graph_;
   const std::function<Value(const TensorInfo&)>& leaf_;
   const SymbolValues& symbols_;
-  ReferencePrecision precision_;
+  const std::function<void(Value&)>& finish_;
   std::vector<Value> values_;
 };
 
@@ -149,15 +150,23 @@ std::atomic<std::int64_t> evaluations = 0;
 
 std::int64_t reference_evaluations() { return evaluations; }
 
-std::vector<Value> evaluate_reference(const Graph& graph, const std::vector<TensorId>& keep,
-                                      const std::function<Value(const TensorInfo&)>& leaf, const SymbolValues& symbols,
-                                      ReferencePrecision precision) {
-  ++evaluations;
+std::vector<Value> reference::evaluate_with(const Graph& graph, const std::vector<TensorId>& keep,
+                                            const std::function<Value(const TensorInfo&)>& leaf,
+                                            const SymbolValues& symbols, const std::function<void(Value&)>& finish) {
+  ++jerboa::evaluations;
   std::vector<TensorId> moved;
   const Graph simple = decompose(graph, &moved);
   std::vector<TensorId> wanted;
   for (const TensorId id : keep) wanted.push_back(moved[static_cast<std::size_t>(id)]);
-  return reference::Run(simple, leaf, symbols, precision)(wanted);
+  return Run(simple, leaf, symbols, finish)(wanted);
+}
+
+std::vector<Value> evaluate_reference(const Graph& graph, const std::vector<TensorId>& keep,
+                                      const std::function<Value(const TensorInfo&)>& leaf, const SymbolValues& symbols,
+                                      ReferencePrecision precision) {
+  const auto keep_as_it_is = [](Value&) {};
+  return precision == ReferencePrecision::f32 ? reference::evaluate_with(graph, keep, leaf, symbols, reference::round_to_type)
+                                     : reference::evaluate_with(graph, keep, leaf, symbols, keep_as_it_is);
 }
 
 }  // namespace jerboa

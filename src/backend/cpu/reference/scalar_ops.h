@@ -41,7 +41,34 @@ inline double logistic(double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)
 /// -x, also for the lowest i32, which is its own negative.
 template <Number T>
 T negative(T x) {
-  return wrapping([](auto a, auto b) { return a - b; }, T{0}, x);
+  if constexpr (Float<T>)
+    return -x;
+  else
+    return static_cast<T>(0u - static_cast<std::uint32_t>(x));
+}
+
+/// x * weight, for a weight that falls to 0 faster than x grows to minus infinity.
+inline double vanishing(double x, double weight) { return weight == 0 ? 0 : x * weight; }
+
+/// The order of max, argmax, top_k and argsort: NaN is above infinity, and equal to itself.
+template <Element T>
+bool comes_before(T a, T b) {
+  if constexpr (Float<T>)
+    return a < b || (std::isnan(b) && !std::isnan(a));
+  else
+    return a < b;
+}
+
+/// NaN if either is.
+template <Number T>
+T larger(T a, T b) {
+  return comes_before(a, b) ? b : a;
+}
+template <Number T>
+T smaller(T a, T b) {
+  if constexpr (Float<T>)
+    if (std::isnan(b)) return b;
+  return b < a ? b : a;
 }
 
 #define SCALAR(op) \
@@ -49,7 +76,12 @@ T negative(T x) {
   inline constexpr auto scalar<Op::op>
 
 SCALAR(neg) = [](Number auto x) { return negative(x); };
-SCALAR(abs) = [](Number auto x) { return x < 0 ? negative(x) : x; };
+SCALAR(abs) = []<Number T>(T x) {
+  if constexpr (Float<T>)
+    return std::abs(x);
+  else
+    return x < 0 ? negative(x) : x;
+};
 SCALAR(sqrt) = [](Float auto x) { return std::sqrt(x); };
 SCALAR(rsqrt) = [](Float auto x) { return 1 / std::sqrt(x); };
 SCALAR(log) = [](Float auto x) { return std::log(x); };
@@ -60,9 +92,9 @@ SCALAR(cos) = [](Float auto x) { return std::cos(x); };
 SCALAR(tanh) = [](Float auto x) { return std::tanh(x); };
 SCALAR(sigmoid) = [](Float auto x) { return logistic(x); };
 SCALAR(erf) = [](Float auto x) { return std::erf(x); };
-SCALAR(relu) = [](Float auto x) { return x > 0 ? x : 0.0; };
-SCALAR(silu) = [](Float auto x) { return x * logistic(x); };
-SCALAR(softplus) = [](Float auto x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); };
+SCALAR(relu) = [](Float auto x) { return x < 0 ? 0.0 : x; };
+SCALAR(silu) = [](Float auto x) { return vanishing(x, logistic(x)); };
+SCALAR(softplus) = [](Float auto x) { return (x < 0 ? 0.0 : x) + std::log1p(std::exp(-std::abs(x))); };
 SCALAR(floor) = [](Float auto x) { return std::floor(x); };
 SCALAR(round) = [](Float auto x) { return std::nearbyint(x); };
 SCALAR(logical_not) = [](Boolean auto x) { return !x; };
@@ -86,8 +118,8 @@ SCALAR(mod) = []<Number T>(T a, T b) -> T {
   else
     return a % b;
 };
-SCALAR(maximum) = []<Number T>(T a, T b) { return std::max(a, b); };
-SCALAR(minimum) = []<Number T>(T a, T b) { return std::min(a, b); };
+SCALAR(maximum) = []<Number T>(T a, T b) { return larger(a, b); };
+SCALAR(minimum) = []<Number T>(T a, T b) { return smaller(a, b); };
 SCALAR(equal) = []<Element T>(T a, T b) { return a == b; };
 SCALAR(not_equal) = []<Element T>(T a, T b) { return a != b; };
 SCALAR(less) = []<Element T>(T a, T b) { return a < b; };
