@@ -10,7 +10,7 @@
 
 #include "ir/attr_json.h"
 
-// A program file: "JERBOAP4", the length of a JSON header as 8 bytes, the header, the constants' bytes one after
+// A program file: "JERBOAP5", the length of a JSON header as 8 bytes, the header, the constants' bytes one after
 // another.
 namespace jerboa {
 namespace {
@@ -18,7 +18,7 @@ namespace {
 using detail::Bounds;
 using Json = detail::Json;
 
-constexpr std::string_view magic = "JERBOAP4";
+constexpr std::string_view magic = "JERBOAP5";
 
 // One description of each struct serves writing and reading: `f` is called with the name and the field.
 template <class F, class T>
@@ -149,14 +149,19 @@ void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, GpuCode>
   f("emitted", x.emitted);
 }
 template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Program> {
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, CpuCode> {
   f("kernels", x.kernels);
-  f("buffers", x.buffers);
   f("dispatches", x.dispatches);
+}
+// Of its code a file holds the half that its device runs.
+template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Program> {
+  f("buffers", x.buffers);
   f("arenas", x.arenas);
   f("outputs", x.outputs);
   f("captures", x.captures);
   f("gpu", x.gpu);
+  if (!x.gpu.emitted) f("cpu", x.cpu);
 }
 template <class F, class T>
 void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, PersistentTensor> {
@@ -304,14 +309,14 @@ void check_references(const ProgramFile& file) {
       fine &= buffer.where != Buffer::Where::constant || in(buffer.constant, program.constants.size());
       fine &= buffer.within == -1 || in(buffer.within, program.buffers.size());
     }
-    for (const Dispatch& dispatch : program.dispatches)
+    for (const Dispatch& dispatch : program.cpu.dispatches)
       for (const Dispatch::Part& part : dispatch.parts) {
-        fine &= in(part.kernel, program.kernels.size());
+        fine &= in(part.kernel, program.cpu.kernels.size());
         for (const int buffer : part.buffers) fine &= in(buffer, program.buffers.size());
       }
     for (const auto* list : {&program.outputs, &program.captures})
       for (const Readable& readable : *list) fine &= in(readable.buffer, program.buffers.size());
-    for (const KernelSpec& kernel : program.kernels) {
+    for (const KernelSpec& kernel : program.cpu.kernels) {
       const auto body = kernel.body.size(), bindings = static_cast<std::size_t>(std::max(kernel.bindings, 0));
       for (const Load& load : kernel.loads)
         fine &= in(load.binding, bindings) && load.map.strides.size() == kernel.domain.size() &&

@@ -7,6 +7,7 @@
 
 #include <jerboa/wgsl/emit_wgsl.h>
 
+#include "lower/verify_gpu.h"
 #include "wgsl/kernel_writer.h"
 #include "wgsl/order_steps.h"
 
@@ -32,7 +33,7 @@ class Emitter {
   void run() {
     program_.gpu = {};
     program_.gpu.emitted = true;
-    for (const Dispatch& dispatch : program_.dispatches)
+    for (const Dispatch& dispatch : program_.cpu.dispatches)
       for (const Dispatch::Part& part : dispatch.parts) add_part(part);
     wgsl::order_steps(program_);
   }
@@ -49,7 +50,7 @@ class Emitter {
     }
     const auto found = written_.find(key);
     if (found != written_.end()) return found->second;
-    KernelWriter writer(program_.kernels[static_cast<std::size_t>(part.kernel)], target_, std::move(memories));
+    KernelWriter writer(program_.cpu.kernels[static_cast<std::size_t>(part.kernel)], target_, std::move(memories));
     write_kernel(writer);
     return written_.emplace(key, std::move(writer)).first->second;
   }
@@ -115,7 +116,7 @@ class Emitter {
       buffer.name = slot == packing_slot ? "packed operands" : fmt::format("workspace {}.{}", slot, turn);
       buffer.dtype = DType::u32;
       buffer.arena = static_cast<int>(program_.arenas.size());
-      buffer.last = static_cast<int>(program_.dispatches.size());
+      buffer.last = static_cast<int>(program_.cpu.dispatches.size());
       program_.arenas.push_back(0);
       program_.buffers.push_back(std::move(buffer));
     }
@@ -154,6 +155,7 @@ std::string print_gpu(const Program& program) {
 
 void emit_wgsl(Program& program, const Target& target) {
   Emitter(program, target).run();
+  detail::verify_gpu(program, program.gpu);
   const char* wanted = std::getenv("JERBOA_DUMP");
   if (wanted != nullptr && std::string_view(wanted).find("wgsl") != std::string_view::npos)
     fmt::print(stderr, "--- wgsl\n{}", print_gpu(program));

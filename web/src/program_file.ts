@@ -5,8 +5,8 @@ import { type JsonObject, asFlag, asIndex, asList, asNumber, asObject, asText, p
 import { splitHeader } from "./safetensors.js";
 import { type DType, byteCount, dtypes } from "./tensor.js";
 
-// A program file: "JERBOAP4", the length of a JSON header as 8 bytes, the header, the constants' bytes. Of the header
-// a GPU host reads the storage, the buffers and the steps; the kernels behind them are for other hosts.
+// A program file: "JERBOAP5", the length of a JSON header as 8 bytes, the header, the constants' bytes. Of the header
+// a GPU host reads the storage, the buffers and the steps.
 
 /** A parameter or state that entries share and that stays between runs. */
 export interface PersistentTensor {
@@ -84,7 +84,7 @@ export interface ProgramFile {
   readonly entries: readonly Entry[];
 }
 
-const magic = "JERBOAP4";
+const magic = "JERBOAP5";
 const places: readonly BufferPlace[] = ["storage", "input", "constant", "arena", "pool"];
 const initKinds = ["constant", "normal", "uniform"] as const;
 

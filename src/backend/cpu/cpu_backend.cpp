@@ -83,7 +83,7 @@ class CpuExecutable final : public Executable {
     if (program_is_static()) prepare_kernels({});
   }
 
-  int kernel_count() const override { return static_cast<int>(program_.dispatches.size()); }
+  int kernel_count() const override { return static_cast<int>(program_.cpu.dispatches.size()); }
 
   std::unique_ptr<RunResults> run(const RunRequest& request) override {
     if (kernels_.empty() || request.symbols != symbols_) prepare_kernels(request.symbols);
@@ -95,7 +95,7 @@ class CpuExecutable final : public Executable {
     if (options_.guard)
       run_guarded(request);
     else
-      for (std::size_t i = 0; i < program_.dispatches.size(); ++i) run_dispatch(i);
+      for (std::size_t i = 0; i < program_.cpu.dispatches.size(); ++i) run_dispatch(i);
     std::map<std::string, HostTensor> values;
     for (const Readable& output : program_.outputs) values.emplace(output.name, read(output, request.symbols));
     for (const Readable& capture : program_.captures)
@@ -132,10 +132,10 @@ class CpuExecutable final : public Executable {
 
   void prepare_kernels(const SymbolValues& symbols) {
     kernels_.clear();
-    for (const KernelSpec& kernel : program_.kernels) kernels_.push_back(cpu::prepare(kernel, symbols));
+    for (const KernelSpec& kernel : program_.cpu.kernels) kernels_.push_back(cpu::prepare(kernel, symbols));
     symbols_ = symbols;
     bound_.clear();
-    for (const Dispatch& dispatch : program_.dispatches) {
+    for (const Dispatch& dispatch : program_.cpu.dispatches) {
       auto& parts = bound_.emplace_back();
       for (const Dispatch::Part& part : dispatch.parts)
         parts.push_back({kernels_[static_cast<std::size_t>(part.kernel)].get(), {}});
@@ -143,7 +143,7 @@ class CpuExecutable final : public Executable {
   }
 
   void bind(std::size_t number) {
-    const Dispatch& dispatch = program_.dispatches[number];
+    const Dispatch& dispatch = program_.cpu.dispatches[number];
     for (std::size_t i = 0; i < dispatch.parts.size(); ++i) {
       auto& memory = bound_[number][i].memory;
       memory.clear();
@@ -169,7 +169,7 @@ class CpuExecutable final : public Executable {
     }
     if (!profiling_) return;
     const auto seconds = [](auto from, auto to) { return std::chrono::duration<double>(to - from).count(); };
-    times_.push_back({program_.dispatches[number].parts[0].label, describe(number),
+    times_.push_back({program_.cpu.dispatches[number].parts[0].label, describe(number),
                       seconds(start, std::chrono::steady_clock::now()), seconds(profiling_since_, start)});
   }
 
@@ -186,7 +186,7 @@ class CpuExecutable final : public Executable {
     }
     for (PaddedBytes& arena : arenas_) scratch.push_back({"the arena", arena.data(), arena.size()});
     cpu::Guard guard(program_, request.symbols, std::move(memory), std::move(persistent), scratch);
-    for (std::size_t i = 0; i < program_.dispatches.size(); ++i) {
+    for (std::size_t i = 0; i < program_.cpu.dispatches.size(); ++i) {
       guard.before(i);
       run_dispatch(i);
       guard.after(i);
@@ -194,8 +194,8 @@ class CpuExecutable final : public Executable {
   }
 
   std::string describe(std::size_t number) const {
-    const Dispatch& dispatch = program_.dispatches[number];
-    const KernelSpec& kernel = program_.kernels[static_cast<std::size_t>(dispatch.parts[0].kernel)];
+    const Dispatch& dispatch = program_.cpu.dispatches[number];
+    const KernelSpec& kernel = program_.cpu.kernels[static_cast<std::size_t>(dispatch.parts[0].kernel)];
     constexpr auto kinds = std::to_array<std::string_view>({"loop", "reduce", "matmul", "whole"});
     const std::string kind = kernel.kind == KernelSpec::Kind::whole
                                  ? std::string(name(kernel.op))
