@@ -1,14 +1,16 @@
+#include "lower/verify_gpu.h"
+
 #include <algorithm>
 #include <fmt/format.h>
 
 #include <jerboa/base/error.h>
 
 #include "lower/target.h"
-#include "lower/verify_gpu.h"
 
 namespace jerboa::detail {
 namespace {
 
+constexpr std::int64_t most_u32 = 0xffffffff;
 constexpr std::int64_t most_workgroups = std::int64_t{65535} * 65535;
 
 std::int64_t rounded(std::int64_t bytes, std::int64_t to) { return (bytes + to - 1) / to * to; }
@@ -19,7 +21,8 @@ class GpuVerifier {
 
   void run() {
     for (const ShaderSource& shader : code_.shaders)
-      if (shader.source.empty()) throw GraphError(fmt::format("invalid program: the shader {} is empty", shader.name));
+      if (shader.source.empty() || shader.threads < 1 || shader.workgroup_bytes < 0)
+        throw GraphError(fmt::format("invalid program: the shader {} is empty", shader.name));
     for (; step_ < code_.steps.size(); ++step_) check(code_.steps[step_]);
   }
 
@@ -42,6 +45,8 @@ class GpuVerifier {
       fail("there is no shader {}", step.shader);
     if (step.workgroups.lower_bound() < 0 || step.workgroups.upper_bound() > most_workgroups)
       fail("{} workgroups are out of range", step.workgroups.str());
+    for (const Dim& size : step.sizes)
+      if (size.lower_bound() < -most_u32 || size.upper_bound() > most_u32) fail("{} does not fit u32", size.str());
     for (const GpuStep::Binding& binding : step.bindings) check(binding, copies);
     if (copies &&
         (step.bindings.size() != 2 || step.bindings[0].bytes != step.bindings[1].bytes || !step.bindings[1].written))

@@ -188,6 +188,8 @@ struct CpuCode {
 struct ShaderSource {
   std::string name;
   std::string source;
+  int threads = 1;                   ///< of a workgroup
+  std::int64_t workgroup_bytes = 0;  ///< memory that a workgroup shares
 };
 
 /// One dispatch of a shader. Storage buffers are bound in order, from 0; where there are sizes, a uniform buffer
@@ -205,12 +207,22 @@ struct GpuStep {
   std::string label;       ///< what it computes, for profiles
 };
 
+/// A product of matrices that the threads of a subgroup compute together: rows × inner times inner × columns.
+struct SubgroupMatrix {
+  int rows = 0, columns = 0, inner = 0;
+  DType operands = DType::f16, sums = DType::f32;
+
+  friend bool operator==(const SubgroupMatrix&, const SubgroupMatrix&) = default;
+};
+
 /// What a GPU host runs, natively or in a browser: the work of the dispatches as shaders and bindings.
 struct GpuCode {
   std::vector<ShaderSource> shaders;
   bool emitted = false;  ///< whether the program is for a GPU at all: one may have no steps
   std::vector<GpuStep> steps;
   bool uses_f16 = false, uses_subgroups = false;
+  std::vector<SubgroupMatrix> subgroup_matrices;  ///< that its shaders use
+  bool foreign = false;  ///< not emitted by this process: for devices alone that check every index in a shader
 };
 
 /// One graph, compiled: its memory, and the code of each kind of host over it. A program that was loaded from a file
