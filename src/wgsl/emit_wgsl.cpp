@@ -5,6 +5,7 @@
 #include <map>
 #include <string_view>
 
+#include <jerboa/base/error.h>
 #include <jerboa/wgsl/emit_wgsl.h>
 
 #include "lower/verify_gpu.h"
@@ -24,6 +25,15 @@ void write_kernel(KernelWriter& writer) {
     case KernelSpec::Kind::matmul: return wgsl::write_matmul(writer);
     case KernelSpec::Kind::whole: return wgsl::write_whole(writer);
   }
+}
+
+// Shaders count in u32. Rounding up to whole workgroups must not go past that, either.
+constexpr std::int64_t most_elements = (std::int64_t{1} << 32) - (std::int64_t{1} << 20);
+
+void refuse_more_than_u32_counts(const std::string& what, std::int64_t elements) {
+  if (elements > most_elements)
+    throw GraphError(fmt::format(
+        "{} has {} elements, but shaders count them in 32 bits: split it, or run it on the CPU", what, elements));
 }
 
 class Emitter {
@@ -50,8 +60,18 @@ class Emitter {
     }
     const auto found = written_.find(key);
     if (found != written_.end()) return found->second;
-    KernelWriter writer(program_.cpu.kernels[static_cast<std::size_t>(part.kernel)], target_, std::move(memories));
+    const KernelSpec& kernel = program_.cpu.kernels[static_cast<std::size_t>(part.kernel)];
+    const auto refuse = [&](const Shape& shape) {
+      refuse_more_than_u32_counts("the domain of " + part.label, element_count(shape).upper_bound());
+    };
+    refuse(kernel.domain);
+    for (const auto* list : {&kernel.operands, &kernel.results})
+      for (const TensorAccess& access : *list) refuse(access.shape);
+    KernelWriter writer(kernel, target_, std::move(memories));
     write_kernel(writer);
+    for (const ShaderMemory& memory : writer.memories())
+      refuse_more_than_u32_counts(memory.name.empty() ? "memory between the shaders of " + part.label : memory.name,
+                                  memory.bytes * 8 / bits(memory.dtype));
     return written_.emplace(key, std::move(writer)).first->second;
   }
 

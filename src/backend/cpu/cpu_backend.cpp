@@ -10,6 +10,7 @@
 #include "backend/cpu/guard.h"
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/pack.h"
+#include "lower/verify_access.h"
 
 namespace jerboa {
 namespace {
@@ -67,7 +68,7 @@ class CpuExecutable final : public Executable {
  public:
   CpuExecutable(Program program, const FindStorage& storage, std::shared_ptr<Workers> workers, CpuOptions options)
       : program_(std::move(program)), workers_(std::move(workers)), options_(std::move(options)) {
-    for (const std::int64_t bytes : program_.arenas) arenas_.emplace_back(bytes);
+    for (const std::int64_t bytes : program_.arenas) add_arena(bytes);
     for (const Buffer& buffer : program_.buffers) {
       Memory memory;
       if (buffer.where == Buffer::Where::storage) {
@@ -125,14 +126,25 @@ class CpuExecutable final : public Executable {
   }
 
  private:
+  void add_arena(std::int64_t bytes) {
+    try {
+      arenas_.emplace_back(bytes);
+    } catch (const std::bad_alloc&) {
+      throw OutOfMemoryError(fmt::format("the host has no room for activations of {} bytes", bytes));
+    }
+  }
+
   bool program_is_static() const {
     return std::all_of(program_.buffers.begin(), program_.buffers.end(),
                        [](const Buffer& buffer) { return buffer.elements.is_constant(); });
   }
 
   void prepare_kernels(const SymbolValues& symbols) {
-    kernels_.clear();
-    for (const KernelSpec& kernel : program_.cpu.kernels) kernels_.push_back(cpu::prepare(kernel, symbols));
+    // The program was verified at its symbols' bounds.
+    if (!symbols.empty()) detail::verify_access(program_, symbols);
+    std::vector<std::unique_ptr<cpu::Kernel>> kernels;
+    for (const KernelSpec& kernel : program_.cpu.kernels) kernels.push_back(cpu::prepare(kernel, symbols));
+    kernels_ = std::move(kernels);
     symbols_ = symbols;
     bound_.clear();
     for (const Dispatch& dispatch : program_.cpu.dispatches) {
@@ -259,9 +271,10 @@ class CpuBackend final : public Backend {
     return load(lower(graph, options_.target), storage);
   }
   std::unique_ptr<Executable> load(const Program& program, const FindStorage& storage) override {
-    for (const Buffer& buffer : program.buffers)
-      if (buffer.where == Buffer::Where::pool)
-        throw UsageError("this program was compiled for WebGPU, where tensors share memory; compile it for the CPU");
+    const auto is_pool = [](const Buffer& buffer) { return buffer.where == Buffer::Where::pool; };
+    if (std::any_of(program.buffers.begin(), program.buffers.end(), is_pool) ||
+        (program.gpu.emitted && program.cpu.dispatches.empty()))
+      throw UsageError("this program was compiled for WebGPU; compile it for the CPU to run it there");
     return std::make_unique<CpuExecutable>(program, storage, workers_, options_);
   }
 
