@@ -48,11 +48,11 @@ Timing time_tile(Backend& backend, const Size& size, const wgsl::MatmulTile& til
   Program own = program;
   emit_wgsl(own, target);
   std::vector<wgsl::ShaderMemory> memories;
-  const Dispatch::Part& part = program.dispatches.at(0).parts.at(0);
+  const Dispatch::Part& part = program.cpu.dispatches.at(0).parts.at(0);
   for (const int number : part.buffers)
     memories.push_back({program.buffers[static_cast<std::size_t>(number)].dtype,
                         program.buffers[static_cast<std::size_t>(number)].bytes});
-  wgsl::KernelWriter writer(program.kernels[static_cast<std::size_t>(part.kernel)], target, memories);
+  wgsl::KernelWriter writer(program.cpu.kernels[static_cast<std::size_t>(part.kernel)], target, memories);
   wgsl::write_tiled_matmul(writer, tile, chunks);
   program.gpu.emitted = true;
   for (std::size_t i = memories.size(); i < writer.memories().size(); ++i) {

@@ -179,9 +179,13 @@ Dim operator-(const Dim& a, const Dim& b) { return a + Dim(-1) * b; }
 
 Dim operator*(const Dim& a, const Dim& b) {
   if (a.is_constant() && b.is_constant()) return {times(a.constant_, b.constant_)};
+  // No model has such sizes, but a file might.
+  constexpr std::size_t most_terms = 1024;
+  const auto left = a.terms(), right = b.terms();
+  if (left.size() * right.size() > most_terms) throw ShapeError("a size of more than 1024 terms");
   std::vector<Dim::Term> product;
-  for (const auto& x : a.terms())
-    for (const auto& y : b.terms()) {
+  for (const auto& x : left)
+    for (const auto& y : right) {
       Dim::Term term{times(x.coefficient, y.coefficient), x.atoms};
       term.atoms.insert(term.atoms.end(), y.atoms.begin(), y.atoms.end());
       std::sort(term.atoms.begin(), term.atoms.end(), [](const auto& p, const auto& q) { return p->name < q->name; });

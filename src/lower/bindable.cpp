@@ -23,7 +23,7 @@ std::string describe(const Buffer& buffer, const Graph& graph) {
 }  // namespace
 
 void refuse_unbindable_tensors(const Program& program, const Graph& graph, const Target& target) {
-  for (const Dispatch& dispatch : program.dispatches)
+  for (const Dispatch& dispatch : program.cpu.dispatches)
     for (const Dispatch::Part& part : dispatch.parts) {
       const Buffer* largest = nullptr;
       int all = 0, most = 0;
@@ -36,7 +36,7 @@ void refuse_unbindable_tensors(const Program& program, const Graph& graph, const
       }
       // Ops on whole tensors are shaders that bind some of them each, so only one that is too large by itself is sure
       // to be; and too many small tensors are no fault of the user's.
-      const bool whole = program.kernels[static_cast<std::size_t>(part.kernel)].kind == KernelSpec::Kind::whole;
+      const bool whole = program.cpu.kernels[static_cast<std::size_t>(part.kernel)].kind == KernelSpec::Kind::whole;
       const int needed = whole ? most : all;
       if (most > 1 && needed > target.max_bindings)
         refuse_binding(describe(*largest, graph), largest->bytes, part.label, needed, target);

@@ -61,8 +61,8 @@ class Emitter {
   }
 
   int add_kernel(KernelSpec kernel) {
-    const auto [found, fresh] = kernel_numbers_.emplace(print(kernel), static_cast<int>(program_.kernels.size()));
-    if (fresh) program_.kernels.push_back(std::move(kernel));
+    const auto [found, fresh] = kernel_numbers_.emplace(print(kernel), static_cast<int>(program_.cpu.kernels.size()));
+    if (fresh) program_.cpu.kernels.push_back(std::move(kernel));
     return found->second;
   }
 
@@ -92,9 +92,9 @@ class Emitter {
     const bool independent =
         std::none_of(group.needs.begin(), group.needs.end(), [&](int need) { return in_last_.contains(need); });
     if (mergeable && last_mergeable_ && independent) {
-      program_.dispatches.back().parts.push_back(std::move(part));
+      program_.cpu.dispatches.back().parts.push_back(std::move(part));
     } else {
-      program_.dispatches.push_back({{std::move(part)}});
+      program_.cpu.dispatches.push_back({{std::move(part)}});
       in_last_.clear();
     }
     last_mergeable_ = mergeable;
@@ -133,8 +133,8 @@ class Emitter {
       to_storage.parts.push_back(copy_part(source, offset, strides, buffer_of_[index(update.target)], shape,
                                            graph_.type(update.value).dtype, graph_.tensor(update.target).name));
     }
-    if (!to_temporary.parts.empty()) program_.dispatches.push_back(std::move(to_temporary));
-    if (!to_storage.parts.empty()) program_.dispatches.push_back(std::move(to_storage));
+    if (!to_temporary.parts.empty()) program_.cpu.dispatches.push_back(std::move(to_temporary));
+    if (!to_storage.parts.empty()) program_.cpu.dispatches.push_back(std::move(to_storage));
   }
 
   static std::vector<Dim> row_major(const Shape& shape) {

@@ -15,16 +15,16 @@ std::size_t index(int number) { return static_cast<std::size_t>(number); }
 class TakeOver {
  public:
   explicit TakeOver(Program& program) : program_(program), lives_(lives_of(program)) {
-    for (std::size_t i = 0; i < program.kernels.size(); ++i)
-      kernel_numbers_.emplace(print(program.kernels[i]), static_cast<int>(i));
+    for (std::size_t i = 0; i < program.cpu.kernels.size(); ++i)
+      kernel_numbers_.emplace(print(program.cpu.kernels[i]), static_cast<int>(i));
     has_a_place_.assign(program.buffers.size(), false);
     for (std::size_t i = 0; i < program.buffers.size(); ++i)
       if (program.buffers[i].within >= 0) has_a_place_[i] = has_a_place_[index(program.buffers[i].within)] = true;
   }
 
   void run() {
-    for (std::size_t number = 0; number < program_.dispatches.size(); ++number)
-      for (Dispatch::Part& part : program_.dispatches[number].parts)
+    for (std::size_t number = 0; number < program_.cpu.dispatches.size(); ++number)
+      for (Dispatch::Part& part : program_.cpu.dispatches[number].parts)
         while (const auto pair = find_pair(part, static_cast<int>(number)))
           merge(part, static_cast<int>(number), pair->first, pair->second);
     drop_unused();
@@ -33,7 +33,7 @@ class TakeOver {
  private:
   // Bindings of an operand and of the result that can take its place.
   std::optional<std::pair<int, int>> find_pair(const Dispatch::Part& part, int number) const {
-    const KernelSpec& kernel = program_.kernels[index(part.kernel)];
+    const KernelSpec& kernel = program_.cpu.kernels[index(part.kernel)];
     if (kernel.kind != KernelSpec::Kind::loop && kernel.kind != KernelSpec::Kind::matmul) return std::nullopt;
     const auto read = read_bindings(kernel), written = written_bindings(kernel);
     for (int result = 0; result < kernel.bindings; ++result) {
@@ -57,7 +57,7 @@ class TakeOver {
   }
 
   bool is_used_elsewhere(int buffer, const Dispatch::Part& own, int number) const {
-    const auto& parts = program_.dispatches[index(number)].parts;
+    const auto& parts = program_.cpu.dispatches[index(number)].parts;
     return std::any_of(parts.begin(), parts.end(), [&](const Dispatch::Part& part) {
       return &part != &own && std::find(part.buffers.begin(), part.buffers.end(), buffer) != part.buffers.end();
     });
@@ -81,7 +81,7 @@ class TakeOver {
 
   void merge(Dispatch::Part& part, int number, int operand, int result) {
     const int from = part.buffers[index(operand)], to = part.buffers[index(result)];
-    KernelSpec kernel = program_.kernels[index(part.kernel)];
+    KernelSpec kernel = program_.cpu.kernels[index(part.kernel)];
     const auto move = [&](int& binding) {
       if (binding == result) binding = operand;
       if (binding > result) --binding;
@@ -90,12 +90,12 @@ class TakeOver {
     for (Store& store : kernel.stores) move(store.binding);
     for (TensorAccess& access : kernel.operands) move(access.binding);
     --kernel.bindings;
-    const auto [found, fresh] = kernel_numbers_.emplace(print(kernel), static_cast<int>(program_.kernels.size()));
-    if (fresh) program_.kernels.push_back(std::move(kernel));
+    const auto [found, fresh] = kernel_numbers_.emplace(print(kernel), static_cast<int>(program_.cpu.kernels.size()));
+    if (fresh) program_.cpu.kernels.push_back(std::move(kernel));
     part.kernel = found->second;
     part.buffers.erase(part.buffers.begin() + result);
-    for (std::size_t i = index(number); i < program_.dispatches.size(); ++i)
-      for (Dispatch::Part& later : program_.dispatches[i].parts)
+    for (std::size_t i = index(number); i < program_.cpu.dispatches.size(); ++i)
+      for (Dispatch::Part& later : program_.cpu.dispatches[i].parts)
         std::replace(later.buffers.begin(), later.buffers.end(), to, from);
     for (auto* list : {&program_.outputs, &program_.captures})
       for (Readable& readable : *list)
@@ -105,7 +105,7 @@ class TakeOver {
   }
 
   void drop_unused() {
-    std::vector<int> kernels(program_.kernels.size(), -1), buffers(program_.buffers.size(), -1);
+    std::vector<int> kernels(program_.cpu.kernels.size(), -1), buffers(program_.buffers.size(), -1);
     const auto keep = [](std::vector<int>& numbers, int& number, auto& from, auto& to) {
       int& own = numbers[index(number)];
       if (own < 0) {
@@ -116,9 +116,9 @@ class TakeOver {
     };
     std::vector<KernelSpec> used_kernels;
     std::vector<Buffer> used_buffers;
-    for (Dispatch& dispatch : program_.dispatches)
+    for (Dispatch& dispatch : program_.cpu.dispatches)
       for (Dispatch::Part& part : dispatch.parts) {
-        keep(kernels, part.kernel, program_.kernels, used_kernels);
+        keep(kernels, part.kernel, program_.cpu.kernels, used_kernels);
         for (int& buffer : part.buffers) keep(buffers, buffer, program_.buffers, used_buffers);
       }
     for (auto* list : {&program_.outputs, &program_.captures})
@@ -129,7 +129,7 @@ class TakeOver {
         keep(buffers, number, program_.buffers, used_buffers);
     for (Buffer& buffer : used_buffers)
       if (buffer.within >= 0) buffer.within = buffers[index(buffer.within)];
-    program_.kernels = std::move(used_kernels);
+    program_.cpu.kernels = std::move(used_kernels);
     program_.buffers = std::move(used_buffers);
   }
 

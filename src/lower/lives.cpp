@@ -22,8 +22,8 @@ void share_lives(const Program& program, std::vector<Life>& lives) {
 
 std::vector<Life> lives_of(const Program& program) {
   std::vector<Life> lives(program.buffers.size(), {std::numeric_limits<int>::max(), -1});
-  for (std::size_t i = 0; i < program.dispatches.size(); ++i)
-    for (const Dispatch::Part& part : program.dispatches[i].parts)
+  for (std::size_t i = 0; i < program.cpu.dispatches.size(); ++i)
+    for (const Dispatch::Part& part : program.cpu.dispatches[i].parts)
       for (const int number : part.buffers) {
         Life& life = lives[static_cast<std::size_t>(number)];
         life.first = std::min(life.first, static_cast<int>(i));
@@ -31,7 +31,7 @@ std::vector<Life> lives_of(const Program& program) {
       }
   for (const auto* list : {&program.outputs, &program.captures})
     for (const Readable& readable : *list)
-      lives[static_cast<std::size_t>(readable.buffer)].last = static_cast<int>(program.dispatches.size());
+      lives[static_cast<std::size_t>(readable.buffer)].last = static_cast<int>(program.cpu.dispatches.size());
   share_lives(program, lives);
   return lives;
 }
@@ -73,8 +73,8 @@ std::vector<bool> read_bindings(const KernelSpec& kernel) {
 
 namespace jerboa {
 
-int root_of(const Program& program, int buffer) {
-  const int within = program.buffers[static_cast<std::size_t>(buffer)].within;
+int root_of(const ProgramMemory& memory, int buffer) {
+  const int within = memory.buffers[static_cast<std::size_t>(buffer)].within;
   return within < 0 ? buffer : within;
 }
 

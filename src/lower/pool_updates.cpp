@@ -96,9 +96,9 @@ class UpdatePooler {
   // Updates by what they do.
   std::map<std::string, std::vector<UpdateKernel>> find() const {
     std::map<std::string, std::vector<UpdateKernel>> found;
-    for (std::size_t d = 0; d < program_.dispatches.size(); ++d)
-      for (std::size_t p = 0; p < program_.dispatches[d].parts.size(); ++p)
-        if (auto update = update_of(program_.dispatches[d].parts[p])) {
+    for (std::size_t d = 0; d < program_.cpu.dispatches.size(); ++d)
+      for (std::size_t p = 0; p < program_.cpu.dispatches[d].parts.size(); ++p)
+        if (auto update = update_of(program_.cpu.dispatches[d].parts[p])) {
           update->dispatch = static_cast<int>(d);
           update->part = static_cast<int>(p);
           found[key_of(*update)].push_back(std::move(*update));
@@ -108,7 +108,7 @@ class UpdatePooler {
 
   std::optional<UpdateKernel> update_of(const Dispatch::Part& part) const {
     UpdateKernel update;
-    update.kernel = program_.kernels[index(part.kernel)];
+    update.kernel = program_.cpu.kernels[index(part.kernel)];
     update.buffers = part.buffers;
     const Dim elements = element_count(update.kernel.domain);
     if (update.kernel.kind != KernelSpec::Kind::loop || update.kernel.row_axes > 0 || !elements.is_constant() ||
@@ -162,10 +162,10 @@ class UpdatePooler {
     std::erase_if(updates, [&](const UpdateKernel& update) {
       const auto written = written_bindings(update.kernel);
       for (int d = update.dispatch + 1; d <= last; ++d)
-        for (std::size_t p = 0; p < program_.dispatches[index(d)].parts.size(); ++p) {
-          const Dispatch::Part& other = program_.dispatches[index(d)].parts[p];
+        for (std::size_t p = 0; p < program_.cpu.dispatches[index(d)].parts.size(); ++p) {
+          const Dispatch::Part& other = program_.cpu.dispatches[index(d)].parts[p];
           if (own.contains({d, static_cast<int>(p)})) continue;
-          const auto writes = written_bindings(program_.kernels[index(other.kernel)]);
+          const auto writes = written_bindings(program_.cpu.kernels[index(other.kernel)]);
           for (std::size_t i = 0; i < other.buffers.size(); ++i)
             for (std::size_t k = 0; k < update.buffers.size(); ++k)
               if (other.buffers[i] == update.buffers[k] && (writes[i] || written[k])) return true;
@@ -185,9 +185,9 @@ class UpdatePooler {
         if (!owner.emplace(updates[u].buffers[b], u).second) dropped.insert(u);
         role.emplace(updates[u].buffers[b], b);
       }
-    for (const Dispatch& dispatch : program_.dispatches)
+    for (const Dispatch& dispatch : program_.cpu.dispatches)
       for (const Dispatch::Part& part : dispatch.parts) {
-        const auto writes = written_bindings(program_.kernels[index(part.kernel)]);
+        const auto writes = written_bindings(program_.cpu.kernels[index(part.kernel)]);
         for (std::size_t i = 0; i < part.buffers.size(); ++i)
           for (std::size_t k = 0; k < part.buffers.size(); ++k) {
             const auto read = role.find(part.buffers[i]), written = role.find(part.buffers[k]);
@@ -251,7 +251,7 @@ class UpdatePooler {
         cleared.push_back(part.buffers.back());
     }
     part.label =
-        fmt::format("{} and {} more", program_.dispatches[index(first.dispatch)].parts[index(first.part)].label,
+        fmt::format("{} and {} more", program_.cpu.dispatches[index(first.dispatch)].parts[index(first.part)].label,
                     updates.size() - 1);
     KernelSpec kernel = first.kernel;
     kernel.domain = {Dim(total)};
@@ -281,9 +281,9 @@ class UpdatePooler {
   // Where all of them are squared and added up, their whole is.
   bool read_squares_of(int whole, const std::vector<int>& members) {
     bool any = false;
-    for (Dispatch& dispatch : program_.dispatches)
+    for (Dispatch& dispatch : program_.cpu.dispatches)
       for (Dispatch::Part& part : dispatch.parts) {
-        const KernelSpec& kernel = program_.kernels[index(part.kernel)];
+        const KernelSpec& kernel = program_.cpu.kernels[index(part.kernel)];
         if (kernel.kind != KernelSpec::Kind::whole || kernel.op != Op::sum_squares || !reads_all(part, kernel, members))
           continue;
         replace_operands(part, KernelSpec(kernel), whole);
@@ -328,8 +328,8 @@ class UpdatePooler {
   }
 
   int add_kernel(KernelSpec kernel) {
-    program_.kernels.push_back(std::move(kernel));
-    return static_cast<int>(program_.kernels.size()) - 1;
+    program_.cpu.kernels.push_back(std::move(kernel));
+    return static_cast<int>(program_.cpu.kernels.size()) - 1;
   }
 
   // A kernel that fills a buffer with zeros.
@@ -358,16 +358,16 @@ class UpdatePooler {
     std::map<int, std::vector<Dispatch::Part>> before;
     for (const int number : cleared) before[lives[index(number)].first].push_back(clear(number));
     std::vector<Dispatch> dispatches;
-    for (int d = 0; d < static_cast<int>(program_.dispatches.size()); ++d) {
+    for (int d = 0; d < static_cast<int>(program_.cpu.dispatches.size()); ++d) {
       Dispatch own;
-      for (std::size_t p = 0; p < program_.dispatches[index(d)].parts.size(); ++p)
+      for (std::size_t p = 0; p < program_.cpu.dispatches[index(d)].parts.size(); ++p)
         if (!removed.contains({d, static_cast<int>(p)}))
-          own.parts.push_back(std::move(program_.dispatches[index(d)].parts[p]));
+          own.parts.push_back(std::move(program_.cpu.dispatches[index(d)].parts[p]));
       for (Dispatch::Part& zeros : before[d]) dispatches.push_back({{std::move(zeros)}});
       if (!own.parts.empty()) dispatches.push_back(std::move(own));
       if (d == last) dispatches.push_back({{part}});
     }
-    program_.dispatches = std::move(dispatches);
+    program_.cpu.dispatches = std::move(dispatches);
   }
 
   Program& program_;

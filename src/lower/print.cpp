@@ -73,7 +73,7 @@ std::string detail::print(const KernelSpec& kernel) {
 
 std::string detail::print_plan(const Program& program, const Target& target) {
   constexpr auto places = std::to_array<std::string_view>({"storage", "inputs", "constants", "activations", "pools"});
-  std::string text = fmt::format("plan for {}: {} dispatches\n", target.name, program.dispatches.size());
+  std::string text = fmt::format("plan for {}: {} dispatches\n", target.name, program.cpu.dispatches.size());
   for (std::size_t place = 0; place < places.size(); ++place) {
     std::int64_t count = 0, bytes = 0;
     for (const Buffer& buffer : program.buffers)
@@ -88,12 +88,12 @@ std::string detail::print_plan(const Program& program, const Target& target) {
   text += fmt::format("  arenas: {} bytes in {}, of which {} are in use at once\n", total, program.arenas.size(),
                       max_live_bytes(program));
   int most = 0;
-  for (const Dispatch& dispatch : program.dispatches)
+  for (const Dispatch& dispatch : program.cpu.dispatches)
     for (const Dispatch::Part& part : dispatch.parts) {
       int count = 0;
       for (const int buffer : part.buffers)
         count += binding_count(program.buffers[static_cast<std::size_t>(buffer)].bytes, target);
-      if (program.kernels[static_cast<std::size_t>(part.kernel)].kind != KernelSpec::Kind::whole)
+      if (program.cpu.kernels[static_cast<std::size_t>(part.kernel)].kind != KernelSpec::Kind::whole)
         most = std::max(most, count);
     }
   return text + fmt::format("  bindings: up to {} a kernel\n", most);
@@ -101,8 +101,8 @@ std::string detail::print_plan(const Program& program, const Target& target) {
 
 std::string print(const Program& program) {
   std::string text;
-  for (std::size_t i = 0; i < program.kernels.size(); ++i)
-    text += fmt::format("kernel {}: {}", i, detail::print(program.kernels[i]));
+  for (std::size_t i = 0; i < program.cpu.kernels.size(); ++i)
+    text += fmt::format("kernel {}: {}", i, detail::print(program.cpu.kernels[i]));
   for (std::size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& buffer = program.buffers[i];
     constexpr auto places = std::to_array<std::string_view>({"storage", "input", "constant", "arena", "pool"});
@@ -114,8 +114,8 @@ std::string print(const Program& program) {
     if (buffer.within >= 0) text += fmt::format(", within buffer {} + {}", buffer.within, buffer.inside);
     text += '\n';
   }
-  for (std::size_t i = 0; i < program.dispatches.size(); ++i)
-    for (const Dispatch::Part& part : program.dispatches[i].parts)
+  for (std::size_t i = 0; i < program.cpu.dispatches.size(); ++i)
+    for (const Dispatch::Part& part : program.cpu.dispatches[i].parts)
       text +=
           fmt::format("dispatch {}: kernel {} [{}] {}\n", i, part.kernel, fmt::join(part.buffers, ", "), part.label);
   return text;

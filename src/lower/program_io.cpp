@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include <jerboa/base/error.h>
@@ -9,16 +10,17 @@
 #include <jerboa/lower/program_file.h>
 
 #include "ir/attr_json.h"
+#include "lower/program_sections.h"
+#include "lower/target.h"
 
-// A program file: "JERBOAP4", the length of a JSON header as 8 bytes, the header, the constants' bytes one after
-// another.
+// What the sections of a program file hold: JSON, and the constants' bytes. docs/program-files.md describes it.
 namespace jerboa {
 namespace {
 
 using detail::Bounds;
+using detail::Section;
 using Json = detail::Json;
-
-constexpr std::string_view magic = "JERBOAP4";
+namespace section = detail::section;
 
 // One description of each struct serves writing and reading: `f` is called with the name and the field.
 template <class F, class T>
@@ -121,9 +123,23 @@ void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Readable
   f("strides", x.strides);
 }
 template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, ProgramMemory> {
+  f("buffers", x.buffers);
+  f("arenas", x.arenas);
+  f("outputs", x.outputs);
+  f("captures", x.captures);
+}
+template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, CpuCode> {
+  f("kernels", x.kernels);
+  f("dispatches", x.dispatches);
+}
+template <class F, class T>
 void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, ShaderSource> {
   f("name", x.name);
   f("source", x.source);
+  f("threads", x.threads);
+  f("workgroup_bytes", x.workgroup_bytes);
 }
 template <class F, class T>
 void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, GpuStep::Binding> {
@@ -141,22 +157,20 @@ void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, GpuStep>
   f("label", x.label);
 }
 template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, SubgroupMatrix> {
+  f("rows", x.rows);
+  f("columns", x.columns);
+  f("inner", x.inner);
+  f("operands", x.operands);
+  f("sums", x.sums);
+}
+template <class F, class T>
 void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, GpuCode> {
   f("shaders", x.shaders);
   f("steps", x.steps);
   f("uses_f16", x.uses_f16);
   f("uses_subgroups", x.uses_subgroups);
-  f("emitted", x.emitted);
-}
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Program> {
-  f("kernels", x.kernels);
-  f("buffers", x.buffers);
-  f("dispatches", x.dispatches);
-  f("arenas", x.arenas);
-  f("outputs", x.outputs);
-  f("captures", x.captures);
-  f("gpu", x.gpu);
+  f("subgroup_matrices", x.subgroup_matrices);
 }
 template <class F, class T>
 void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, PersistentTensor> {
@@ -174,18 +188,6 @@ void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, InputTen
   f("dtype", x.dtype);
   f("shape", x.shape);
 }
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, ProgramEntry> {
-  f("name", x.name);
-  f("inputs", x.inputs);
-  f("program", x.program);
-}
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, ProgramFile> {
-  f("target", x.target);
-  f("storage", x.storage);
-  f("entries", x.entries);
-}
 
 struct Writer {
   Bounds bounds;
@@ -198,8 +200,9 @@ struct Writer {
   Json write(Op op) { return name(op); }
   Json write(const std::string& text) { return text; }
   Json write(bool value) { return value; }
+  Json write(double value) { return detail::number_json(value); }
   template <class T>
-  requires std::is_arithmetic_v<T> Json write(T value) { return value; }
+  requires std::is_integral_v<T> Json write(T value) { return value; }
   template <class T>
   requires std::is_enum_v<T> Json write(T value) { return static_cast<int>(value); }
   template <class T>
@@ -219,16 +222,23 @@ struct Writer {
   }
 };
 
+std::int64_t integer(const Json& json, std::int64_t low, std::int64_t high) {
+  const bool too_large = json.is_number_unsigned() && json.get<std::uint64_t>() > static_cast<std::uint64_t>(high);
+  if (!json.is_number_integer() || too_large || json.get<std::int64_t>() < low || json.get<std::int64_t>() > high)
+    throw FileError(fmt::format("{} is not a whole number from {} to {}", json.dump(), low, high));
+  return json.get<std::int64_t>();
+}
+
 struct Reader {
-  const Bounds& bounds;
+  Bounds bounds;
 
   void read(const Json& json, Dim& dim) const {
-    if (json.is_number_integer()) {
-      dim = Dim(json.get<std::int64_t>());
+    if (json.is_number()) {
+      dim = Dim(integer(json, -detail::most_bytes * 8, detail::most_bytes * 8));
       return;
     }
     const auto parsed = Dim::parse(json.get<std::string>(), bounds);
-    if (!parsed) throw FileError(fmt::format("{} is no size over known symbols", json.dump()));
+    if (!parsed) throw FileError(fmt::format("{} is not a size over known symbols", json.dump()));
     dim = *parsed;
   }
   void read(const Json& json, DType& dtype) const {
@@ -242,18 +252,24 @@ struct Reader {
     op = *found;
   }
   void read(const Json& json, std::string& text) const { text = json.get<std::string>(); }
+  void read(const Json& json, bool& value) const { value = json.get<bool>(); }
+  void read(const Json& json, double& value) const {
+    const auto number = detail::number_from(json);
+    if (!number) throw FileError(fmt::format("{} is not a number", json.dump()));
+    value = *number;
+  }
   template <class T>
-  requires std::is_arithmetic_v<T>
-  void read(const Json& json, T& value) const { value = json.get<T>(); }
+  requires std::is_integral_v<T>
+  void read(const Json& json, T& value) const {
+    value = static_cast<T>(integer(json, std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
+  }
   void read(const Json& json, Instruction::Kind& kind) const { kind = number<Instruction::Kind>(json, 6); }
   void read(const Json& json, KernelSpec::Kind& kind) const { kind = number<KernelSpec::Kind>(json, 4); }
   void read(const Json& json, Buffer::Where& where) const { where = number<Buffer::Where>(json, 5); }
   void read(const Json& json, Init::Kind& kind) const { kind = number<Init::Kind>(json, 3); }
   template <class E>
   static E number(const Json& json, int count) {
-    const int value = json.get<int>();
-    if (value < 0 || value >= count) throw FileError(fmt::format("{} is out of range", value));
-    return static_cast<E>(value);
+    return static_cast<E>(integer(json, 0, count - 1));
   }
   template <class T>
   void read(const Json& json, std::vector<T>& list) const {
@@ -269,140 +285,253 @@ struct Reader {
     if constexpr (std::is_same_v<T, KernelSpec>)
       if (x.kind == KernelSpec::Kind::whole) x.attrs = detail::attrs_from(x.op, json.at("attrs"), bounds);
   }
+
+  HostTensor constant(const Json& json, std::string_view data) const {
+    DType dtype{};
+    std::vector<std::int64_t> shape;
+    std::int64_t offset = 0;
+    read(json.at("dtype"), dtype);
+    read(json.at("shape"), shape);
+    read(json.at("offset"), offset);
+    const std::int64_t bytes = detail::bytes_of({dtype, to_shape(shape)}),
+                       there = static_cast<std::int64_t>(data.size());
+    if (std::any_of(shape.begin(), shape.end(), [](std::int64_t size) { return size < 0; }) || offset < 0 ||
+        offset > there || bytes > there - offset)
+      throw FileError("a constant is cut off");
+    HostTensor values(dtype, shape);
+    std::memcpy(values.bytes().data(), data.data() + offset, values.bytes().size());
+    return values;
+  }
 };
+
+constexpr std::string_view gpu_target = "webgpu";
+
+// Requirements
+
+Json write(const GpuRequirements& needs) {
+  Json features = Json::array();
+  if (needs.f16) features.push_back("f16");
+  if (needs.subgroups) features.push_back("subgroups");
+  return {{"features", features},
+          {"subgroup_matrices", Writer().write(needs.subgroup_matrices)},
+          {"limits",
+           {{"buffer_bytes", needs.buffer_bytes},
+            {"binding_bytes", needs.binding_bytes},
+            {"workgroup_bytes", needs.workgroup_bytes},
+            {"bindings", needs.bindings},
+            {"invocations", needs.invocations}}}};
+}
+
+GpuRequirements read_requirements(const Json& json) {
+  GpuRequirements needs;
+  const Reader reader{{}};
+  const auto refuse = [](const char* what, const std::string& name) {
+    throw FileError(fmt::format("needs the {} {}, which Jerboa {} does not know", what, name,
+                                detail::to_string(detail::host_version)));
+  };
+  for (const Json& feature : json.at("features")) {
+    const auto name = feature.get<std::string>();
+    if (name != "f16" && name != "subgroups") refuse("feature", name);
+    (name == "f16" ? needs.f16 : needs.subgroups) = true;
+  }
+  reader.read(json.at("subgroup_matrices"), needs.subgroup_matrices);
+  for (const auto& [name, value] : json.at("limits").items()) {
+    if (name == "buffer_bytes")
+      reader.read(value, needs.buffer_bytes);
+    else if (name == "binding_bytes")
+      reader.read(value, needs.binding_bytes);
+    else if (name == "workgroup_bytes")
+      reader.read(value, needs.workgroup_bytes);
+    else if (name == "bindings")
+      reader.read(value, needs.bindings);
+    else if (name == "invocations")
+      reader.read(value, needs.invocations);
+    else
+      refuse("limit", name);
+  }
+  return needs;
+}
+
+// Of all entries together.
+GpuRequirements requirements_of(const ProgramFile& file) {
+  GpuRequirements all;
+  for (const ProgramEntry& entry : file.entries) {
+    const GpuRequirements own = gpu_requirements(entry.program);
+    all.f16 |= own.f16;
+    all.subgroups |= own.subgroups;
+    for (const SubgroupMatrix& matrix : own.subgroup_matrices)
+      if (std::find(all.subgroup_matrices.begin(), all.subgroup_matrices.end(), matrix) == all.subgroup_matrices.end())
+        all.subgroup_matrices.push_back(matrix);
+    all.buffer_bytes = std::max(all.buffer_bytes, own.buffer_bytes);
+    all.binding_bytes = std::max(all.binding_bytes, own.binding_bytes);
+    all.workgroup_bytes = std::max(all.workgroup_bytes, own.workgroup_bytes);
+    all.bindings = std::max(all.bindings, own.bindings);
+    all.invocations = std::max(all.invocations, own.invocations);
+  }
+  return all;
+}
+
+// A host looks at what a file says that it needs before it looks at the steps.
+void check_requirements(const GpuRequirements& said, const GpuRequirements& needs) {
+  const auto is_said = [&](const SubgroupMatrix& own) {
+    return std::find(said.subgroup_matrices.begin(), said.subgroup_matrices.end(), own) != said.subgroup_matrices.end();
+  };
+  if (needs.f16 > said.f16 || needs.subgroups > said.subgroups || needs.buffer_bytes > said.buffer_bytes ||
+      needs.binding_bytes > said.binding_bytes || needs.workgroup_bytes > said.workgroup_bytes ||
+      needs.bindings > said.bindings || needs.invocations > said.invocations ||
+      !std::all_of(needs.subgroup_matrices.begin(), needs.subgroup_matrices.end(), is_said))
+    throw FileError("needs more of a device than it says");
+}
 
 // What a host copies into a buffer must have the buffer's size.
 void check_contents(const ProgramFile& file, const ProgramEntry& entry) {
-  const auto bytes_of = [](const auto& tensor) {
-    return element_count(tensor.shape).upper_bound() * bits(tensor.dtype) / 8;
-  };
   const auto holds = [&](const auto& tensors, const Buffer& buffer) {
     return std::any_of(tensors.begin(), tensors.end(), [&](const auto& tensor) {
-      return tensor.name == buffer.name && tensor.dtype == buffer.dtype && bytes_of(tensor) == buffer.bytes;
+      return tensor.name == buffer.name && tensor.dtype == buffer.dtype &&
+             element_count(tensor.shape) == buffer.elements &&
+             detail::bytes_of({tensor.dtype, tensor.shape}) == buffer.bytes;
     });
   };
   for (const Buffer& buffer : entry.program.buffers) {
-    bool fine = buffer.bytes >= 0;
+    bool fine = true;
     if (buffer.where == Buffer::Where::storage) fine &= holds(file.storage, buffer);
     if (buffer.where == Buffer::Where::input) fine &= holds(entry.inputs, buffer);
-    if (buffer.where == Buffer::Where::constant)
-      fine &= buffer.bytes == static_cast<std::int64_t>(
-                                  entry.program.constants[static_cast<std::size_t>(buffer.constant)].bytes().size());
     if (!fine)
       throw FileError(fmt::format("entry {}: the buffer {} does not fit what it holds", entry.name, buffer.name));
   }
 }
 
-// Indices that a host would follow must stay in range.
-void check_references(const ProgramFile& file) {
+// Sizes of tensors from a file: not negative, and nothing of them is too large to be counted.
+void check_sizes(const std::string& name, DType dtype, const Shape& shape) {
+  for (const Dim& size : shape)
+    if (size.lower_bound() < 0) throw FileError(fmt::format("{} has a size of {}", name, size.str()));
+  if (detail::bytes_of({dtype, shape}) > detail::most_bytes) throw FileError(fmt::format("{} is too large", name));
+}
+
+void check(const ProgramFile& file) {
+  for (const PersistentTensor& tensor : file.storage) {
+    check_sizes(tensor.name, tensor.dtype, tensor.shape);
+    for (const Dim& size : tensor.shape)
+      if (!size.is_constant()) throw FileError(fmt::format("{} is kept, but has the size {}", tensor.name, size.str()));
+  }
   for (const ProgramEntry& entry : file.entries) {
-    const Program& program = entry.program;
-    const auto in = [](int index, std::size_t size) { return index >= 0 && index < static_cast<int>(size); };
-    bool fine = true;
-    for (const Buffer& buffer : program.buffers) {
-      fine &= buffer.where != Buffer::Where::arena || in(buffer.arena, program.arenas.size());
-      fine &= buffer.where != Buffer::Where::constant || in(buffer.constant, program.constants.size());
-      fine &= buffer.within == -1 || in(buffer.within, program.buffers.size());
-    }
-    for (const Dispatch& dispatch : program.dispatches)
-      for (const Dispatch::Part& part : dispatch.parts) {
-        fine &= in(part.kernel, program.kernels.size());
-        for (const int buffer : part.buffers) fine &= in(buffer, program.buffers.size());
-      }
-    for (const auto* list : {&program.outputs, &program.captures})
-      for (const Readable& readable : *list) fine &= in(readable.buffer, program.buffers.size());
-    for (const KernelSpec& kernel : program.kernels) {
-      const auto body = kernel.body.size(), bindings = static_cast<std::size_t>(std::max(kernel.bindings, 0));
-      for (const Load& load : kernel.loads)
-        fine &= in(load.binding, bindings) && load.map.strides.size() == kernel.domain.size() &&
-                (load.indirect < 0 || in(load.indirect, body));
-      for (const Store& store : kernel.stores)
-        fine &=
-            in(store.binding, bindings) && store.map.strides.size() == kernel.domain.size() && in(store.value, body);
-      for (std::size_t i = 0; i < body; ++i) {
-        const Instruction& own = kernel.body[i];
-        for (const int operand : {own.a, own.b, own.c}) fine &= operand < static_cast<int>(i);
-        if (own.kind == Instruction::Kind::load) fine &= in(own.index, kernel.loads.size());
-        if (own.kind == Instruction::Kind::position) fine &= in(own.index, kernel.domain.size());
-      }
-      for (const auto* list : {&kernel.operands, &kernel.results})
-        for (const TensorAccess& access : *list)
-          fine &= access.binding < kernel.bindings && access.strides.size() == access.shape.size();
-    }
-    if (!fine) throw FileError(fmt::format("entry {} refers to something that is not there", entry.name));
-    check_contents(file, entry);
+    for (const InputTensor& input : entry.inputs) check_sizes(input.name, input.dtype, input.shape);
     Target target = Target::cpu();  // whose sizes know no limits: the device that ran it had its own
-    target.separate_arenas = file.target == Target::webgpu_default().name;
-    verify(program, target);
+    target.separate_arenas = file.target == gpu_target;
+    verify(entry.program, target);
+    check_contents(file, entry);
   }
 }
 
 }  // namespace
 
-void save_program(const std::filesystem::path& path, const ProgramFile& file) {
+GpuRequirements gpu_requirements(const Program& program) {
+  GpuRequirements needs;
+  needs.f16 = program.gpu.uses_f16;
+  needs.subgroups = program.gpu.uses_subgroups;
+  needs.subgroup_matrices = program.gpu.subgroup_matrices;
+  for (const std::int64_t bytes : program.arenas) needs.buffer_bytes = std::max(needs.buffer_bytes, bytes);
+  for (const Buffer& buffer : program.buffers) needs.buffer_bytes = std::max(needs.buffer_bytes, buffer.bytes);
+  for (const ShaderSource& shader : program.gpu.shaders) {
+    needs.workgroup_bytes = std::max(needs.workgroup_bytes, shader.workgroup_bytes);
+    needs.invocations = std::max(needs.invocations, shader.threads);
+  }
+  for (const GpuStep& step : program.gpu.steps) {
+    if (step.shader < 0) continue;
+    needs.bindings = std::max(needs.bindings, static_cast<int>(step.bindings.size()));
+    for (const auto& binding : step.bindings) needs.binding_bytes = std::max(needs.binding_bytes, binding.bytes);
+  }
+  return needs;
+}
+
+std::string encode_program(const ProgramFile& file) {
+  const bool for_gpu = file.target == gpu_target;
   Writer writer;
-  Json json = writer.write(file);
-  std::string blobs;
-  for (std::size_t i = 0; i < file.entries.size(); ++i) {
-    Json& constants = json["entries"][i]["constants"] = Json::array();
-    for (const HostTensor& constant : file.entries[i].program.constants) {
-      constants.push_back({{"dtype", name(constant.dtype())}, {"shape", constant.shape()}, {"offset", blobs.size()}});
-      blobs.append(reinterpret_cast<const char*>(constant.bytes().data()), constant.bytes().size());
+  Json programs = {{"storage", writer.write(file.storage)}, {"entries", Json::array()}}, code = Json::array();
+  std::string data;
+  for (const ProgramEntry& entry : file.entries) {
+    Json constants = Json::array();
+    for (const HostTensor& constant : entry.program.constants) {
+      constants.push_back({{"dtype", name(constant.dtype())}, {"shape", constant.shape()}, {"offset", data.size()}});
+      data.append(reinterpret_cast<const char*>(constant.bytes().data()), constant.bytes().size());
+    }
+    programs["entries"].push_back({{"name", entry.name},
+                                   {"inputs", writer.write(entry.inputs)},
+                                   {"memory", writer.write(static_cast<const ProgramMemory&>(entry.program))},
+                                   {"constants", std::move(constants)}});
+    code.push_back(for_gpu ? writer.write(entry.program.gpu) : writer.write(entry.program.cpu));
+  }
+  programs["symbols"] = writer.bounds;
+  Json needs = for_gpu ? write(requirements_of(file)) : Json::object();
+  needs["device"] = file.target;
+  const std::string needs_text = needs.dump(), programs_text = programs.dump(), code_text = code.dump();
+  return detail::write_sections({{std::string(section::requirements), true, needs_text},
+                                 {std::string(section::programs), true, programs_text},
+                                 {std::string(for_gpu ? section::gpu : section::cpu), true, code_text},
+                                 {std::string(section::data), true, data}},
+                                {0, 1, 0});
+}
+
+namespace {
+
+ProgramFile decode(std::string_view bytes) {
+  const std::vector<Section> sections = detail::read_sections(bytes);
+  const auto content = [&](std::string_view kind) {
+    for (const Section& own : sections)
+      if (own.kind == kind) return own.bytes;
+    throw FileError(fmt::format("lacks the section {}", kind));
+  };
+  const Json needs = Json::parse(content(section::requirements)), programs = Json::parse(content(section::programs));
+  Bounds bounds;
+  for (const auto& [name, bound] : programs.at("symbols").items())
+    bounds.emplace(name, integer(bound, 1, std::numeric_limits<std::int32_t>::max()));
+  const Reader reader{bounds};
+  ProgramFile file;
+  reader.read(needs.at("device"), file.target);
+  reader.read(programs.at("storage"), file.storage);
+  const bool for_gpu = file.target == gpu_target;
+  const Json code = Json::parse(content(for_gpu ? section::gpu : section::cpu));
+  const std::string_view data = content(section::data);
+  const Json& entries = programs.at("entries");
+  if (!entries.is_array() || !code.is_array() || entries.size() != code.size())
+    throw FileError("does not have one program for each entry");
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    ProgramEntry& entry = file.entries.emplace_back();
+    reader.read(entries[i].at("name"), entry.name);
+    reader.read(entries[i].at("inputs"), entry.inputs);
+    reader.read(entries[i].at("memory"), static_cast<ProgramMemory&>(entry.program));
+    for (const Json& item : entries[i].at("constants")) entry.program.constants.push_back(reader.constant(item, data));
+    if (for_gpu) {
+      reader.read(code[i], entry.program.gpu);
+      entry.program.gpu.emitted = entry.program.gpu.foreign = true;
+    } else {
+      reader.read(code[i], entry.program.cpu);
     }
   }
-  json["symbols"] = writer.bounds;
-  const std::string header = json.dump();
-  const std::uint64_t length = header.size();
-  std::string content(magic);
-  content.append(reinterpret_cast<const char*>(&length), sizeof(length));
-  write_file_atomically(path, content + header + blobs);
+  check(file);
+  if (for_gpu) check_requirements(read_requirements(needs), requirements_of(file));
+  return file;
+}
+
+}  // namespace
+
+ProgramFile decode_program(std::string_view bytes, const std::string& name) {
+  try {
+    return decode(bytes);
+  } catch (const Json::exception& error) {
+    throw FileError(fmt::format("{}: {}", name, error.what()));
+  } catch (const Error& error) {
+    throw FileError(fmt::format("{}: {}", name, error.what()));
+  }
+}
+
+void save_program(const std::filesystem::path& path, const ProgramFile& file) {
+  write_file_atomically(path, encode_program(file));
 }
 
 ProgramFile load_program(const std::filesystem::path& path) {
-  const FileContent mapped(path);
-  const std::string_view text = mapped.text();
-  const auto fail = [&](const std::string& what) -> FileError {
-    return FileError(fmt::format("{}: {}", path.string(), what));
-  };
-  std::uint64_t length = 0;
-  if (text.size() < magic.size() + sizeof(length) || !text.starts_with(magic))
-    throw fail("not a program of this version of Jerboa");
-  std::memcpy(&length, text.data() + magic.size(), sizeof(length));
-  const std::string_view rest = text.substr(magic.size() + sizeof(length));
-  if (length > rest.size()) throw fail("the header is cut off");
-  const std::string_view blobs = rest.substr(length);
-  try {
-    const Json json = Json::parse(rest.substr(0, length));
-    const auto bounds = json.at("symbols").get<Bounds>();
-    ProgramFile file;
-    const Reader reader{bounds};
-    reader.read(json, file);
-    for (std::size_t i = 0; i < file.entries.size(); ++i)
-      for (const Json& item : json.at("entries").at(i).at("constants")) {
-        DType dtype{};
-        reader.read(item.at("dtype"), dtype);
-        const auto shape = item.at("shape").get<std::vector<std::int64_t>>();
-        const auto offset = item.at("offset").get<std::uint64_t>();
-        std::uint64_t bytes = static_cast<std::uint64_t>(bits(dtype)) / 8;
-        for (const auto size : shape) {
-          if (size < 0 || (size > 0 && bytes > blobs.size() / static_cast<std::uint64_t>(size) + 1))
-            throw fail("a constant is cut off");
-          bytes *= static_cast<std::uint64_t>(size);
-        }
-        if (offset > blobs.size() || bytes > blobs.size() - offset) throw fail("a constant is cut off");
-        HostTensor constant(dtype, shape);
-        std::memcpy(constant.bytes().data(), blobs.data() + offset, bytes);
-        file.entries[i].program.constants.push_back(std::move(constant));
-      }
-    check_references(file);
-    return file;
-  } catch (const Json::exception& error) {
-    throw fail(error.what());
-  } catch (const GraphError& error) {
-    throw fail(error.what());
-  } catch (const ShapeError& error) {
-    throw fail(error.what());
-  }
+  const FileContent content(path);
+  return decode_program(content.text(), path.string());
 }
 
 }  // namespace jerboa

@@ -21,7 +21,7 @@ int detail::binding_count(std::int64_t bytes, const Target& target) {
 }
 
 std::int64_t detail::bytes_of(const TensorType& type) {
-  return element_count(type.shape).upper_bound() * bits(type.dtype) / 8;
+  return (element_count(type.shape) * Dim(bits(type.dtype))).upper_bound() / 8;
 }
 
 }  // namespace jerboa

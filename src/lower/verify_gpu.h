@@ -4,8 +4,8 @@
 
 namespace jerboa::detail {
 
-/// Proves that the steps of a program's GpuCode, where it has one, bind memory that is there, aligned, and never one
-/// buffer for reading and for writing at once. Throws GraphError that names the step.
-void verify_gpu(const Program& program);
+/// Proves of the steps of a GPU's code, over memory that has been verified, that they bind what is there, aligned, and
+/// never one buffer for reading and for writing at once. Throws GraphError that names the step.
+void verify_gpu(const ProgramMemory& memory, const GpuCode& code);
 
 }  // namespace jerboa::detail

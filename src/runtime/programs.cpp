@@ -32,6 +32,7 @@ Session Session::load_program(const std::filesystem::path& path, Device device, 
   if (file.target != device.name())
     throw UsageError(
         fmt::format("{} is a program for the device {}, not {}", path.string(), file.target, device.name()));
+  if (auto robust = device.backend().for_foreign_code()) device = Device(std::move(robust));
   Session session(std::move(device), options);
   for (const PersistentTensor& tensor : file.storage) {
     TensorInfo info;

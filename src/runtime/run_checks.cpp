@@ -12,7 +12,7 @@ namespace {
 std::string kernel_of(const Executable& executable, const std::string& tensor) {
   const Program* program = executable.program();
   if (program == nullptr) return {};
-  for (const Dispatch& dispatch : program->dispatches)
+  for (const Dispatch& dispatch : program->cpu.dispatches)
     for (const Dispatch::Part& part : dispatch.parts)
       if (part.label.find(tensor) != std::string::npos) return part.label;
   return {};

@@ -5,8 +5,10 @@
 #include <map>
 #include <string_view>
 
+#include <jerboa/base/error.h>
 #include <jerboa/wgsl/emit_wgsl.h>
 
+#include "lower/verify_gpu.h"
 #include "wgsl/kernel_writer.h"
 #include "wgsl/order_steps.h"
 
@@ -25,6 +27,15 @@ void write_kernel(KernelWriter& writer) {
   }
 }
 
+// Shaders count in u32. Rounding up to whole workgroups must not go past that, either.
+constexpr std::int64_t most_elements = (std::int64_t{1} << 32) - (std::int64_t{1} << 20);
+
+void refuse_more_than_u32_counts(const std::string& what, std::int64_t elements) {
+  if (elements > most_elements)
+    throw GraphError(fmt::format(
+        "{} has {} elements, but shaders count them in 32 bits: split it, or run it on the CPU", what, elements));
+}
+
 class Emitter {
  public:
   Emitter(Program& program, const Target& target) : program_(program), target_(target) {}
@@ -32,7 +43,7 @@ class Emitter {
   void run() {
     program_.gpu = {};
     program_.gpu.emitted = true;
-    for (const Dispatch& dispatch : program_.dispatches)
+    for (const Dispatch& dispatch : program_.cpu.dispatches)
       for (const Dispatch::Part& part : dispatch.parts) add_part(part);
     wgsl::order_steps(program_);
   }
@@ -49,8 +60,18 @@ class Emitter {
     }
     const auto found = written_.find(key);
     if (found != written_.end()) return found->second;
-    KernelWriter writer(program_.kernels[static_cast<std::size_t>(part.kernel)], target_, std::move(memories));
+    const KernelSpec& kernel = program_.cpu.kernels[static_cast<std::size_t>(part.kernel)];
+    const auto refuse = [&](const Shape& shape) {
+      refuse_more_than_u32_counts("the domain of " + part.label, element_count(shape).upper_bound());
+    };
+    refuse(kernel.domain);
+    for (const auto* list : {&kernel.operands, &kernel.results})
+      for (const TensorAccess& access : *list) refuse(access.shape);
+    KernelWriter writer(kernel, target_, std::move(memories));
     write_kernel(writer);
+    for (const ShaderMemory& memory : writer.memories())
+      refuse_more_than_u32_counts(memory.name.empty() ? "memory between the shaders of " + part.label : memory.name,
+                                  memory.bytes * 8 / bits(memory.dtype));
     return written_.emplace(key, std::move(writer)).first->second;
   }
 
@@ -115,7 +136,7 @@ class Emitter {
       buffer.name = slot == packing_slot ? "packed operands" : fmt::format("workspace {}.{}", slot, turn);
       buffer.dtype = DType::u32;
       buffer.arena = static_cast<int>(program_.arenas.size());
-      buffer.last = static_cast<int>(program_.dispatches.size());
+      buffer.last = static_cast<int>(program_.cpu.dispatches.size());
       program_.arenas.push_back(0);
       program_.buffers.push_back(std::move(buffer));
     }
@@ -154,6 +175,7 @@ std::string print_gpu(const Program& program) {
 
 void emit_wgsl(Program& program, const Target& target) {
   Emitter(program, target).run();
+  detail::verify_gpu(program, program.gpu);
   const char* wanted = std::getenv("JERBOA_DUMP");
   if (wanted != nullptr && std::string_view(wanted).find("wgsl") != std::string_view::npos)
     fmt::print(stderr, "--- wgsl\n{}", print_gpu(program));

@@ -154,7 +154,21 @@ std::vector<std::string> Shader::split_index(const std::string& number, const st
 
 const std::string& Shader::use(const std::string& function) { return *functions_.insert(function).first; }
 
+namespace {
+
+// The bytes of an element of an array of this type.
+std::int64_t stride_of(const std::string& type) {
+  if (type == "vec4f" || type == "vec4u" || type == "vec4i" || type == "vec4<f32>") return 16;
+  if (type == "vec2f" || type == "vec2u" || type == "vec2i" || type == "vec4<f16>") return 8;
+  if (type == "f16") return 2;
+  if (type == "f32" || type == "u32" || type == "i32" || type == "bool" || type == "vec2<f16>") return 4;
+  throw GraphError(fmt::format("internal: the size of {} is not known", type));
+}
+
+}  // namespace
+
 void Shader::shared_array(const std::string& name, const std::string& type, std::int64_t count) {
+  shared_bytes_ += (stride_of(type) * count + 15) / 16 * 16;
   shared_ += fmt::format("var<workgroup> {}: array<{}, {}>;\n", name, type, count);
 }
 
@@ -342,7 +356,7 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
       "  let group = workgroup.x + workgroup.y * workgroups.x;\n",
       threads_, uses_subgroups_ ? ", @builtin(subgroup_invocation_id) subgroup_lane: u32" : "");
   text += guard + body_ + "}\n";
-  finished.source = {name_, std::move(text)};
+  finished.source = {name_, std::move(text), threads_, shared_bytes_};
   finished.sizes = sizes_;
   return finished;
 }

@@ -164,8 +164,8 @@ TEST(CpuProgram, KeepsWhatAKernelLoadedFromMemoryThatItWrites) {
   kernel.stores = {{0, DType::f32, along, 1}, {1, DType::f32, along, 0}};
   kernel.bindings = 2;
   Program program;
-  program.kernels = {kernel};
-  program.dispatches = {{{{0, {0, 1}, "twice"}}}};
+  program.cpu.kernels = {kernel};
+  program.cpu.dispatches = {{{{0, {0, 1}, "twice"}}}};
   Buffer state, old;
   state.where = Buffer::Where::storage;
   state.name = "state";
@@ -193,8 +193,8 @@ void fill_under_guard(std::int64_t count) {
   kernel.stores = {{0, DType::f32, {0, {1}}, 0}};
   kernel.bindings = 1;
   Program program;
-  program.kernels = {kernel};
-  program.dispatches = {{{{0, {0}, "ones"}}}};
+  program.cpu.kernels = {kernel};
+  program.cpu.dispatches = {{{{0, {0}, "ones"}}}};
   Buffer four;
   four.name = "four";
   four.elements = 4;

@@ -15,7 +15,7 @@ Program lowered(const std::function<void()>& body) { return lower(trace(body), T
 
 int kernels(const Program& program) {
   int count = 0;
-  for (const Dispatch& dispatch : program.dispatches) count += static_cast<int>(dispatch.parts.size());
+  for (const Dispatch& dispatch : program.cpu.dispatches) count += static_cast<int>(dispatch.parts.size());
   return count;
 }
 int kernels(const std::function<void()>& body) { return kernels(lowered(body)); }

@@ -38,9 +38,9 @@ bool is_parameter(const Buffer& buffer) {
 // Kernels that write parameters.
 int updates(const Program& program) {
   int count = 0;
-  for (const Dispatch& dispatch : program.dispatches)
+  for (const Dispatch& dispatch : program.cpu.dispatches)
     for (const Dispatch::Part& part : dispatch.parts) {
-      const auto written = written_bindings(program.kernels[static_cast<std::size_t>(part.kernel)]);
+      const auto written = written_bindings(program.cpu.kernels[static_cast<std::size_t>(part.kernel)]);
       bool writes = false;
       for (std::size_t i = 0; i < written.size(); ++i)
         writes |= written[i] && is_parameter(program.buffers[static_cast<std::size_t>(part.buffers[i])]);
@@ -50,13 +50,13 @@ int updates(const Program& program) {
 }
 
 const KernelSpec* squares(const Program& program) {
-  for (const KernelSpec& kernel : program.kernels)
+  for (const KernelSpec& kernel : program.cpu.kernels)
     if (kernel.kind == KernelSpec::Kind::whole && kernel.op == Op::sum_squares) return &kernel;
   return nullptr;
 }
 
 bool clears(const Program& program) {
-  return std::any_of(program.dispatches.begin(), program.dispatches.end(),
+  return std::any_of(program.cpu.dispatches.begin(), program.cpu.dispatches.end(),
                      [](const Dispatch& dispatch) { return dispatch.parts.front().label.starts_with("clear "); });
 }
 
@@ -91,7 +91,7 @@ TEST(PooledUpdates, AreLeftBehindTheirProductsWhereTheyAreFew) {
                                 Target::webgpu_default());
   EXPECT_EQ(pools(program), 0);
   EXPECT_EQ(updates(program), 1);
-  const bool behind = std::any_of(program.kernels.begin(), program.kernels.end(), [](const KernelSpec& kernel) {
+  const bool behind = std::any_of(program.cpu.kernels.begin(), program.cpu.kernels.end(), [](const KernelSpec& kernel) {
     return kernel.kind == KernelSpec::Kind::matmul && kernel.stores.size() >= 3;
   });
   EXPECT_TRUE(behind) << print(program);

@@ -1,4 +1,4 @@
-#include <cstring>
+#include <algorithm>
 #include <gtest/gtest.h>
 
 #include <jerboa/base/file.h>
@@ -7,6 +7,7 @@
 #include <jerboa/ops/ops.h>
 #include <jerboa/runtime/export.h>
 
+#include "lower/program_sections.h"
 #include "support/expect_error.h"
 #include "support/temp_folder.h"
 
@@ -25,11 +26,28 @@ std::vector<std::pair<std::string, Graph>> graphs() {
           {"forward", forward_graph({{"x", {Dim::symbol("N", 300), 5}}}, predict)}};
 }
 
-std::string header_of(const std::filesystem::path& path) {
-  const std::string text(FileContent(path).text());
-  std::uint64_t length = 0;
-  std::memcpy(&length, text.data() + 8, sizeof(length));
-  return text.substr(16, length);
+// What the sections of a file hold, one after another.
+std::string text_of(const std::string& file) {
+  std::string text;
+  for (const detail::Section& section : detail::read_sections(file)) text += section.bytes;
+  return text;
+}
+
+// The file with the sections changed, and checksums that fit.
+template <class Change>
+std::string changed(const std::string& file, Change change) {
+  auto sections = detail::read_sections(file);
+  std::vector<std::string> texts;
+  for (const detail::Section& section : sections) texts.emplace_back(section.bytes);
+  change(sections, texts);
+  for (std::size_t i = 0; i < sections.size(); ++i) sections[i].bytes = texts[i];
+  return detail::write_sections(sections, detail::host_version);
+}
+
+void replace(std::string& text, const std::string& from, const std::string& to) {
+  const auto at = text.find(from);
+  ASSERT_NE(at, std::string::npos) << from;
+  text.replace(at, from.size(), to);
 }
 
 class GpuProgramFile : public testing::Test {
@@ -64,12 +82,99 @@ TEST_F(GpuProgramFile, ComesBackAsItWasWritten) {
   EXPECT_EQ(FileContent(again).text(), FileContent(path).text());
 }
 
-TEST_F(GpuProgramFile, TellsTheHostEverything) {
-  save_program(path, file);
-  const std::string header = header_of(path);
-  for (const char* word :
-       {"\"gpu\"", "\"shaders\"", "\"workgroups\"", "@compute", "\"symbols\":{\"N\":300}", "\"init_kind\""})
-    EXPECT_NE(header.find(word), std::string::npos) << word;
+TEST_F(GpuProgramFile, HoldsWhatAGpuHostNeedsAndNothingElse) {
+  const std::string text = text_of(encode_program(file));
+  for (const char* word : {"\"device\":\"webgpu\"", "\"shaders\"", "\"workgroups\"", "@compute",
+                           "\"symbols\":{\"N\":300}", "\"init_kind\"", "\"binding_bytes\""})
+    EXPECT_NE(text.find(word), std::string::npos) << word;
+  for (const char* word : {"\"kernels\"", "\"dispatches\"", "\"loads\""})
+    EXPECT_EQ(text.find(word), std::string::npos) << word;
+  const ProgramFile loaded = decode_program(encode_program(file), "file");
+  EXPECT_TRUE(loaded.entries[0].program.cpu.kernels.empty());
+  EXPECT_TRUE(loaded.entries[0].program.gpu.foreign);
+  EXPECT_FALSE(file.entries[0].program.gpu.foreign);
+}
+
+TEST_F(GpuProgramFile, SaysWhatItNeeds) {
+  GpuRequirements needs;
+  for (const ProgramEntry& entry : file.entries) {
+    const GpuRequirements own = gpu_requirements(entry.program);
+    EXPECT_FALSE(own.f16);
+    EXPECT_GT(own.buffer_bytes, 0);
+    EXPECT_GT(own.binding_bytes, 0);
+    EXPECT_GE(own.bindings, 2);
+    EXPECT_LE(own.bindings, Target::webgpu_default().max_bindings);
+    EXPECT_GE(own.invocations, 1);
+    EXPECT_LE(own.invocations, Target::webgpu_default().max_invocations);
+    EXPECT_LE(own.workgroup_bytes, Target::webgpu_default().workgroup_bytes);
+    needs.workgroup_bytes = std::max(needs.workgroup_bytes, own.workgroup_bytes);
+  }
+  EXPECT_GT(needs.workgroup_bytes, 0);
+}
+
+TEST_F(GpuProgramFile, RefusesNeedsThatAreUnknownOrTooSmall) {
+  const std::string whole = encode_program(file);
+  const auto refuse = [&](const std::string& from, const std::string& to, const std::string& message) {
+    const std::string other = changed(whole, [&](auto&, auto& texts) { replace(texts[0], from, to); });
+    test::expect_error<FileError>([&] { decode_program(other, "model.jerboa"); }, "model.jerboa: " + message);
+  };
+  refuse("\"features\":[]", "\"features\":[\"telepathy\"]",
+         "needs the feature telepathy, which Jerboa 0.1.0 does not know");
+  refuse("\"bindings\":", "\"wishes\":1,\"bindings\":", "needs the limit wishes, which Jerboa 0.1.0 does not know");
+  refuse("\"workgroup_bytes\":", "\"workgroup_bytes\":0,\"buffer_bytes\":", "needs more of a device than it says");
+}
+
+TEST_F(GpuProgramFile, RefusesSectionsThatAreMissingOrUnknown) {
+  const std::string whole = encode_program(file);
+  const auto refuse = [&](auto change, const std::string& message) {
+    const std::string other = changed(whole, change);
+    test::expect_error<FileError>([&] { decode_program(other, "model.jerboa"); }, "model.jerboa: " + message);
+  };
+  refuse([](auto& sections, auto&) { sections[2].kind = "WARP"; },
+         "needs the section WARP, which Jerboa 0.1.0 does not know");
+  refuse([](auto& sections, auto&) { sections[2].kind = "WARP", sections[2].required = false; },
+         "lacks the section GPU ");
+  refuse([](auto& sections, auto&) { sections[2].kind = "LOOP", sections[2].required = false; },
+         "has steps that repeat (section LOOP), which Jerboa 0.1.0 cannot run");
+  refuse([](auto& sections, auto&) { sections[2].kind = "PROG"; }, "has the section PROG twice");
+  // One that need not be known is passed over.
+  const std::string more = changed(whole, [](auto& sections, auto& texts) {
+    sections.push_back({"NOTE", false, {}});
+    texts.emplace_back("for the reader");
+  });
+  EXPECT_EQ(encode_program(decode_program(more, "file")), whole);
+}
+
+TEST_F(GpuProgramFile, NamesBothVersions) {
+  const std::string whole = encode_program(file);
+  const auto refuse = [](const std::string& text, const std::string& message) {
+    test::expect_error<FileError>([&] { decode_program(text, "model.jerboa"); }, "model.jerboa: " + message);
+  };
+  refuse("", "not a Jerboa program file");
+  refuse("JERBOAP4" + whole.substr(8), "a program file of format 4, but Jerboa 0.1.0 reads format 5: export it again");
+  std::string later = whole;
+  later[8] = 9;
+  refuse(later, "a program file of format 9, but Jerboa 0.1.0 reads format 5: use a later Jerboa");
+  refuse(detail::write_sections(detail::read_sections(whole), {7, 2, 1}),
+         "needs Jerboa 7.2.1 or later, but this is 0.1.0");
+}
+
+// Every byte counts: what is changed is found by a checksum, unless it is where nothing stands.
+TEST_F(GpuProgramFile, FindsDamage) {
+  const std::string whole = encode_program(file);
+  std::string damaged = whole;
+  damaged[20] = static_cast<char>(damaged[20] ^ 1);
+  test::expect_error<FileError>([&] { decode_program(damaged, "f"); },
+                                "f: the header is damaged: its checksum does not fit");
+  damaged = whole;
+  damaged[40] = static_cast<char>(damaged[40] ^ 1);
+  test::expect_error<FileError>([&] { decode_program(damaged, "f"); }, "f: the header is damaged");
+  damaged = whole;
+  damaged.back() = static_cast<char>(damaged.back() ^ 1);
+  test::expect_error<FileError>([&] { decode_program(damaged, "f"); }, "is damaged: its checksum does not fit");
+  test::expect_error<FileError>([&] { decode_program(whole.substr(0, whole.size() - 1), "f"); }, "is cut off");
+  test::expect_error<FileError>([&] { decode_program(whole.substr(0, 40), "f"); }, "the table of sections is cut off");
+  test::expect_error<FileError>([&] { decode_program(whole.substr(0, 12), "f"); }, "the header is cut off");
 }
 
 TEST_F(GpuProgramFile, RefusesStepsThatDoNotFit) {
@@ -116,20 +221,25 @@ TEST_F(GpuProgramFile, RefusesBuffersThatDoNotFitTheirTensors) {
   expect_refusal("does not fit what it holds");
 }
 
-// Whatever byte is changed, a file is loaded or refused with an Error.
+// Whatever byte of a section is changed, checksum and all, a file is loaded or refused with an Error.
 TEST_F(GpuProgramFile, SurvivesDamage) {
   save_program(path, file);
   const std::string whole(FileContent(path).text());
   const std::size_t stride = std::max<std::size_t>(1, whole.size() / 60);
-  for (std::size_t at = 0; at < whole.size(); at += stride)
-    for (const char replacement : {'9', '-', '"', '\0'}) {
-      std::string damaged = whole;
-      damaged[at] = replacement;
-      write_file_atomically(path, damaged);
-      try {
-        load_program(path);
-      } catch (const Error&) {
+  for (std::size_t number = 0; number < 3; ++number)
+    for (std::size_t at = 0;; at += stride / 3) {
+      bool past = false;
+      for (const char replacement : {'9', '-', '"', '\0'}) {
+        const std::string damaged = changed(whole, [&](auto&, auto& texts) {
+          past = at >= texts[number].size();
+          if (!past) texts[number][at] = replacement;
+        });
+        try {
+          decode_program(damaged, "file");
+        } catch (const FileError&) {
+        }
       }
+      if (past) break;
     }
   for (std::size_t length = 0; length < whole.size(); length += stride) {
     write_file_atomically(path, whole.substr(0, length));

@@ -24,9 +24,9 @@ Target small_target(int bindings, std::int64_t binding_bytes) {
 
 int most_bindings(const Program& program, const Target& target) {
   int most = 0;
-  for (const Dispatch& dispatch : program.dispatches)
+  for (const Dispatch& dispatch : program.cpu.dispatches)
     for (const Dispatch::Part& part : dispatch.parts) {
-      if (program.kernels[static_cast<std::size_t>(part.kernel)].kind == KernelSpec::Kind::whole) continue;
+      if (program.cpu.kernels[static_cast<std::size_t>(part.kernel)].kind == KernelSpec::Kind::whole) continue;
       int count = 0;
       for (const int buffer : part.buffers)
         count += detail::binding_count(program.buffers[static_cast<std::size_t>(buffer)].bytes, target);
@@ -116,8 +116,8 @@ TEST(Limits, SplitWideConcatenations) {
 
 TEST(Limits, LeaveFusionAloneWhereTheySuffice) {
   const Graph& graph = test::training_steps()[0].second;
-  const auto wide = lower(graph, Target::cpu()).dispatches.size(),
-             narrow = lower(graph, Target::webgpu_default()).dispatches.size();
+  const auto wide = lower(graph, Target::cpu()).cpu.dispatches.size(),
+             narrow = lower(graph, Target::webgpu_default()).cpu.dispatches.size();
   EXPECT_LE(narrow, wide + wide / 4);
 }
 

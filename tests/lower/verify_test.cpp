@@ -43,12 +43,12 @@ class BrokenProgram : public ::testing::TestWithParam<Target> {
       buffer->arena = 0;
       buffer->offset = end;
       buffer->first = 0;
-      buffer->last = static_cast<int>(program.dispatches.size());
+      buffer->last = static_cast<int>(program.cpu.dispatches.size());
       end += (buffer->bytes + 255) / 256 * 256;
     }
     program.arenas = {end};
   }
-  Dispatch::Part& first_part() { return program.dispatches[0].parts[0]; }
+  Dispatch::Part& first_part() { return program.cpu.dispatches[0].parts[0]; }
 };
 
 INSTANTIATE_TEST_SUITE_P(Targets, BrokenProgram, ::testing::Values(Target::cpu(), Target::webgpu_default()),
@@ -67,7 +67,7 @@ TEST_P(BrokenProgram, SharesMemoryInUse) {
 
 TEST_P(BrokenProgram, ReadsBeforeItWrites) {
   spread_out();
-  std::reverse(program.dispatches.begin(), program.dispatches.end());
+  std::reverse(program.cpu.dispatches.begin(), program.cpu.dispatches.end());
   expect_refusal("before it is written");
 }
 
@@ -123,7 +123,7 @@ TEST_P(BrokenProgram, NamesWhatIsNotThere) {
 
 TEST_P(BrokenProgram, WritesFromTwoPartsOfADispatch) {
   spread_out();
-  program.dispatches[0].parts.push_back(first_part());
+  program.cpu.dispatches[0].parts.push_back(first_part());
   expect_refusal("while another part uses it");
 }
 
@@ -138,25 +138,27 @@ TEST_P(BrokenProgram, ReadsWhatAnotherPartWrites) {
   KernelSpec copy;
   copy.bindings = 2;
   copy.loads.emplace_back();
+  copy.body.emplace_back().kind = Instruction::Kind::load;
   copy.stores.push_back({1, DType::f32, {}, 0});
-  program.kernels.push_back(copy);
-  const Dispatch::Part part{
-      static_cast<int>(program.kernels.size()) - 1, {product, static_cast<int>(program.buffers.size()) - 1}, "copy"};
-  program.dispatches.push_back({{part}});
+  program.cpu.kernels.push_back(copy);
+  const Dispatch::Part part{static_cast<int>(program.cpu.kernels.size()) - 1,
+                            {product, static_cast<int>(program.buffers.size()) - 1},
+                            "copy"};
+  program.cpu.dispatches.push_back({{part}});
   for (Buffer* buffer : activations()) ++buffer->last;
   verify(program, target);
-  program.dispatches.back().parts.insert(program.dispatches.back().parts.begin(), first_part());
+  program.cpu.dispatches.back().parts.insert(program.cpu.dispatches.back().parts.begin(), first_part());
   expect_refusal("while another part writes it");
 }
 
 TEST_P(BrokenProgram, ReadsOtherElementsThanItWrites) {
-  // The softmax stands where the scores stood: shifted by one, it would read what it has overwritten.
+  // The softmax stands where the scores stood: transposed, it would read what it has overwritten.
   const auto is_in_place = [](const KernelSpec& kernel) {
     return kernel.kind == KernelSpec::Kind::loop && !kernel.stores.empty() && kernel.bindings == 1;
   };
-  const auto softmax = std::find_if(program.kernels.begin(), program.kernels.end(), is_in_place);
-  ASSERT_NE(softmax, program.kernels.end());
-  softmax->loads[0].map.offset = 1;
+  const auto softmax = std::find_if(program.cpu.kernels.begin(), program.cpu.kernels.end(), is_in_place);
+  ASSERT_NE(softmax, program.cpu.kernels.end());
+  softmax->loads[0].map.strides = {1, 8};
   expect_refusal("reads other elements of matmul_1 softmax_2 than it writes");
 }
 

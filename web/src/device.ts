@@ -199,6 +199,8 @@ export function requireSupport(device: GPUDevice, entries: readonly Entry[]): vo
     const dispatched = entry.steps.filter((step) => step.shader !== undefined);
     needLimit("maxStorageBuffersPerShaderStage", most(dispatched.map((step) => step.bindings.length)));
     needLimit("maxStorageBufferBindingSize", most(dispatched.flatMap((step) => step.bindings.map((own) => own.bytes))));
+    needLimit("maxComputeInvocationsPerWorkgroup", most(dispatched.map((step) => step.shader!.threads)));
+    needLimit("maxComputeWorkgroupStorageSize", most(dispatched.map((step) => step.shader!.workgroupBytes)));
     needLimit("maxBufferSize", most([...entry.arenas, ...entry.buffers.map((buffer) => buffer.bytes)]));
   }
   if (missing.size > 0) throw new UnsupportedError(`the program needs what this device lacks: ${[...missing].join("; ")}`, [...missing]);

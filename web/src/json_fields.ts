@@ -4,14 +4,12 @@ import { FileError } from "./errors.js";
 
 export type JsonObject = Record<string, unknown>;
 
-export function parseJson(text: string, what: string): JsonObject {
-  let value: unknown;
+export function parseJson(text: string, what: string): unknown {
   try {
-    value = JSON.parse(text);
+    return JSON.parse(text) as unknown;
   } catch (error) {
-    throw new FileError(`${what} is no JSON: ${(error as Error).message}`);
+    throw new FileError(`${what} is not valid JSON: ${(error as Error).message}`);
   }
-  return asObject(value, what);
 }
 
 export function asObject(value: unknown, what: string): JsonObject {

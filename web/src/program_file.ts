@@ -1,12 +1,12 @@
-import { type Bounds, type Dim, noSymbols, parseDim, evaluateShape } from "./dim.js";
-import { FileError } from "./errors.js";
+import { type Bounds, type Dim, type SymbolValues, noSymbols, parseDim, evaluateShape } from "./dim.js";
+import { FileError, ShapeError } from "./errors.js";
 import type { Init } from "./initialize.js";
 import { type JsonObject, asFlag, asIndex, asList, asNumber, asObject, asText, parseJson } from "./json_fields.js";
-import { splitHeader } from "./safetensors.js";
-import { type DType, byteCount, dtypes } from "./tensor.js";
+import { hostVersion, readSections } from "./sections.js";
+import { type DType, bitsOf, byteCount, dtypes } from "./tensor.js";
 
-// A program file: "JERBOAP4", the length of a JSON header as 8 bytes, the header, the constants' bytes. Of the header
-// a GPU host reads the storage, the buffers and the steps; the kernels behind them are for other hosts.
+// What the sections of a program file for WebGPU hold; docs/program-files.md describes it. Whatever a file says, what
+// comes out of here stays inside its buffers.
 
 /** A parameter or state that entries share and that stays between runs. */
 export interface PersistentTensor {
@@ -55,6 +55,10 @@ export interface Binding {
 export interface ShaderSource {
   readonly name: string;
   readonly source: string;
+  /** Of a workgroup. */
+  readonly threads: number;
+  /** Memory that a workgroup shares. */
+  readonly workgroupBytes: number;
 }
 
 /** One dispatch of a shader, or, without one, a copy from the first binding to the second. */
@@ -84,7 +88,9 @@ export interface ProgramFile {
   readonly entries: readonly Entry[];
 }
 
-const magic = "JERBOAP4";
+/** No buffer is larger. */
+const mostBytes = 2 ** 40;
+const mostWorkgroups = 65535 ** 2;
 const places: readonly BufferPlace[] = ["storage", "input", "constant", "arena", "pool"];
 const initKinds = ["constant", "normal", "uniform"] as const;
 
@@ -95,10 +101,15 @@ function asDType(value: unknown, what: string): DType {
 }
 
 class Reader {
+  /** Values of the symbols at both ends of their ranges. */
+  private readonly corners: readonly SymbolValues[];
+
   constructor(
     private readonly bounds: Bounds,
     private readonly blobs: Uint8Array,
-  ) {}
+  ) {
+    this.corners = [bounds, new Map([...bounds.keys()].map((name) => [name, 1]))];
+  }
 
   private shape(value: unknown, what: string): Dim[] {
     return asList(value, `the shape of ${what}`).map((size) => parseDim(size, this.bounds));
@@ -119,7 +130,9 @@ class Reader {
       width: asNumber(row["init_width"], `${name}: init_width`),
     };
     const isParameter = asFlag(row["is_param"], `${name}: is_param`);
-    return { name, dtype, shape: evaluateShape(shape, noSymbols), isParameter, init };
+    const sizes = evaluateShape(shape, noSymbols);
+    if (sizes.some((size) => size < 0) || byteCount(dtype, sizes) > mostBytes) throw new FileError(`${name} cannot be [${sizes.join(", ")}]`);
+    return { name, dtype, shape: sizes, isParameter, init };
   }
 
   private constant(value: unknown): Uint8Array {
@@ -135,7 +148,7 @@ class Reader {
     const row = asObject(value, "a buffer");
     const name = asText(row["name"], "a buffer's name");
     const where = places[asIndex(row["where"], `${name}: where`, places.length)]!;
-    const bytes = asIndex(row["bytes"], `${name}: bytes`);
+    const bytes = asIndex(row["bytes"], `${name}: bytes`, mostBytes);
     if (where === "arena") {
       const arena = asIndex(row["arena"], `${name}: arena`, arenas.length);
       const offset = asIndex(row["offset"], `${name}: offset`);
@@ -158,12 +171,14 @@ class Reader {
     const row = asObject(value, port.name);
     const strides = this.shape(row["strides"], port.name);
     if (strides.length !== port.shape.length) throw new FileError(`${port.name} has not one stride for each size`);
-    return {
+    const readable = {
       ...port,
       buffer: asIndex(row["buffer"], `${port.name}: buffer`, buffers.length),
       offset: parseDim(row["offset"], this.bounds),
       strides,
     };
+    for (const symbols of this.corners) checkReadable(readable, buffers[readable.buffer]!, symbols);
+    return readable;
   }
 
   private step(value: unknown, shaders: readonly ShaderSource[], buffers: readonly ProgramBuffer[], arenas: readonly number[]): Step {
@@ -174,8 +189,8 @@ class Reader {
       const own = asObject(item, `${label}: a binding`);
       const binding = {
         buffer: asIndex(own["buffer"], `${label}: buffer`, buffers.length),
-        offset: asIndex(own["offset"], `${label}: offset`),
-        bytes: asIndex(own["bytes"], `${label}: bytes`),
+        offset: asIndex(own["offset"], `${label}: offset`, mostBytes),
+        bytes: asIndex(own["bytes"], `${label}: bytes`, mostBytes),
         written: asFlag(own["written"], `${label}: written`),
       };
       const buffer = buffers[binding.buffer]!;
@@ -186,26 +201,33 @@ class Reader {
     });
     if (number < 0 && (bindings.length !== 2 || bindings[0]!.bytes !== bindings[1]!.bytes))
       throw new FileError(`${label}: a copy has a source and a target of the same size`);
-    return {
+    const step = {
       shader: shaders[number],
       bindings,
       sizes: this.shape(row["sizes"], label),
       workgroups: parseDim(row["workgroups"], this.bounds),
       label,
     };
+    for (const symbols of this.corners) {
+      const workgroups = step.workgroups.evaluate(symbols);
+      if (workgroups < 0 || workgroups > mostWorkgroups) throw new FileError(`${label}: ${workgroups} workgroups are out of range`);
+      for (const size of step.sizes)
+        if (Math.abs(size.evaluate(symbols)) > 0xffffffff) throw new FileError(`${label}: ${size.text} does not fit u32`);
+    }
+    return step;
   }
 
-  entry(value: unknown, storage: ReadonlyMap<string, PersistentTensor>): Entry {
+  /** `value` is what every host needs of an entry, `code` what a GPU runs. */
+  entry(value: unknown, code: unknown, storage: ReadonlyMap<string, PersistentTensor>): Entry {
     const row = asObject(value, "an entry");
     const name = asText(row["name"], "an entry's name");
-    const program = asObject(row["program"], `${name}: program`);
-    const gpu = asObject(program["gpu"], `${name}: gpu`);
-    if (!asFlag(gpu["emitted"], `${name}: emitted`)) throw new FileError(`entry ${name} was not compiled for a GPU`);
+    const memory = asObject(row["memory"], `${name}: memory`);
+    const gpu = asObject(code, `${name}: its code`);
     const list = (object: JsonObject, field: string) => asList(object[field], `${name}: ${field}`);
     const inputs = list(row, "inputs").map((item) => this.port(item));
-    const arenas = list(program, "arenas").map((bytes) => asIndex(bytes, `${name}: an arena`));
+    const arenas = list(memory, "arenas").map((bytes) => asIndex(bytes, `${name}: an arena`, mostBytes + 1));
     const constants = list(row, "constants").map((item) => this.constant(item));
-    const rows = list(program, "buffers");
+    const rows = list(memory, "buffers");
     const buffers = rows.map((item) => this.buffer(item, arenas, constants, rows.length));
     buffers.forEach((pool, number) => {
       if (pool.where === "pool" && !buffers.some((buffer) => buffer.pool === number))
@@ -223,13 +245,18 @@ class Reader {
     }
     const shaders = list(gpu, "shaders").map((item): ShaderSource => {
       const own = asObject(item, `${name}: a shader`);
-      return { name: asText(own["name"], "a shader's name"), source: asText(own["source"], "a shader's text") };
+      return {
+        name: asText(own["name"], "a shader's name"),
+        source: asText(own["source"], "a shader's text"),
+        threads: asIndex(own["threads"], `${name}: threads`, 2 ** 31, 1),
+        workgroupBytes: asIndex(own["workgroup_bytes"], `${name}: workgroup_bytes`, mostBytes),
+      };
     });
     return {
       name,
       inputs,
-      outputs: list(program, "outputs").map((item) => this.readable(item, buffers)),
-      captures: list(program, "captures").map((item) => this.readable(item, buffers)),
+      outputs: list(memory, "outputs").map((item) => this.readable(item, buffers)),
+      captures: list(memory, "captures").map((item) => this.readable(item, buffers)),
       buffers,
       arenas,
       steps: list(gpu, "steps").map((item) => this.step(item, shaders, buffers, arenas)),
@@ -244,19 +271,66 @@ export function allocated(bytes: number): number {
   return Math.max(16, Math.ceil(bytes / 16) * 16);
 }
 
+// What is read after a run lies inside its buffer.
+function checkReadable(readable: Readable, buffer: ProgramBuffer, symbols: SymbolValues): void {
+  if (bitsOf(readable.dtype) < 16) throw new FileError(`${readable.name} is ${readable.dtype}, which cannot be read after a run`);
+  const shape = evaluateShape(readable.shape, symbols);
+  if (shape.some((size) => size < 0)) throw new FileError(`${readable.name} cannot be [${shape.join(", ")}]`);
+  if (shape.includes(0)) return;
+  let first = readable.offset.evaluate(symbols);
+  let last = first;
+  readable.strides.forEach((stride, axis) => {
+    const reach = stride.evaluate(symbols) * (shape[axis]! - 1);
+    if (reach < 0) first += reach;
+    else last += reach;
+  });
+  if (!(first >= 0 && ((last + 1) * bitsOf(readable.dtype)) / 8 <= buffer.bytes)) throw new FileError(`${readable.name} is read outside of ${buffer.name}`);
+}
+
+const knownFeatures: readonly string[] = ["f16", "subgroups"];
+const knownLimits: readonly string[] = ["buffer_bytes", "binding_bytes", "workgroup_bytes", "bindings", "invocations"];
+
+// What a program needs of a device is found in its steps; here, only that this host knows all of it.
+function checkRequirements(json: JsonObject): void {
+  const target = asText(json["device"], "the device");
+  if (target !== "webgpu") throw new FileError(`this is a program for the device ${target}, not for WebGPU`);
+  const refuse = (what: string, name: string) => new FileError(`the program needs the ${what} ${name}, which this host (${hostVersion.join(".")}) does not know`);
+  for (const feature of asList(json["features"], "the features")) {
+    const name = asText(feature, "a feature");
+    if (!knownFeatures.includes(name)) throw refuse("feature", name);
+  }
+  for (const name of Object.keys(asObject(json["limits"], "the limits"))) if (!knownLimits.includes(name)) throw refuse("limit", name);
+  if (asList(json["subgroup_matrices"], "the subgroup matrices").length > 0) throw refuse("feature", "subgroup matrices");
+}
+
 /** Throws FileError that says what is wrong with a file that is damaged, of another version, or not for WebGPU. */
 export function readProgramFile(bytes: Uint8Array): ProgramFile {
-  if (new TextDecoder().decode(bytes.subarray(0, magic.length)) !== magic)
-    throw new FileError("not a program of this version of Jerboa");
-  const { header, rest } = splitHeader(bytes, magic.length);
-  const json = parseJson(header, "the header of the program");
-  const target = asText(json["target"], "the target");
-  if (target !== "webgpu") throw new FileError(`this is a program for the device ${target}, not for WebGPU`);
+  try {
+    return decode(bytes);
+  } catch (error) {
+    if (error instanceof ShapeError) throw new FileError(error.message); // sizes that cannot be counted
+    throw error;
+  }
+}
+
+function decode(bytes: Uint8Array): ProgramFile {
+  const sections = new Map(readSections(bytes).map((section) => [section.kind, section.bytes]));
+  const content = (kind: string) => {
+    const found = sections.get(kind);
+    if (found === undefined) throw new FileError(`the program lacks the section ${kind}`);
+    return found;
+  };
+  const json = (kind: string) => parseJson(new TextDecoder().decode(content(kind)), `the section ${kind}`);
+  checkRequirements(asObject(json("NEED"), "the requirements"));
+  const programs = asObject(json("PROG"), "the programs");
+  const code = asList(json("GPU "), "the code");
   const bounds = new Map<string, number>();
-  for (const [name, bound] of Object.entries(asObject(json["symbols"], "the symbols")))
-    bounds.set(name, asIndex(bound, `the bound of ${name}`, Number.MAX_SAFE_INTEGER, 1));
-  const reader = new Reader(bounds, rest);
-  const storage = asList(json["storage"], "the storage").map((item) => reader.persistent(item));
+  for (const [name, bound] of Object.entries(asObject(programs["symbols"], "the symbols")))
+    bounds.set(name, asIndex(bound, `the bound of ${name}`, 2 ** 31, 1));
+  const reader = new Reader(bounds, content("DATA"));
+  const storage = asList(programs["storage"], "the storage").map((item) => reader.persistent(item));
   const byName = new Map(storage.map((kept) => [kept.name, kept]));
-  return { storage, entries: asList(json["entries"], "the entries").map((item) => reader.entry(item, byName)) };
+  const entries = asList(programs["entries"], "the entries");
+  if (entries.length !== code.length) throw new FileError("the program does not have code for each entry");
+  return { storage, entries: entries.map((item, number) => reader.entry(item, code[number], byName)) };
 }

@@ -36,7 +36,7 @@ export function readSafetensors(bytes: Uint8Array): SafeTensors {
   const { header, rest } = splitHeader(bytes, 0);
   const tensors = new Map<string, Tensor>();
   const metadata = new Map<string, string>();
-  for (const [name, value] of Object.entries(parseJson(header, "the header of the safetensors file"))) {
+  for (const [name, value] of Object.entries(asObject(parseJson(header, "the header of the safetensors file"), "the header of the safetensors file"))) {
     const row = asObject(value, name);
     if (name === "__metadata__") {
       for (const [key, text] of Object.entries(row)) metadata.set(key, asText(text, key));

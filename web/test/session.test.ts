@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { DeviceError, DeviceLostError, FileError, Program, ShaderError, UnsupportedError, UsageError, openDevice, readSafetensors, tensor } from "../src/index.js";
+import { DeviceLostError, FileError, Program, ShaderError, UnsupportedError, UsageError, openDevice, readSafetensors, tensor } from "../src/index.js";
 import { Gpu } from "../src/device.js";
+import { readSections, writeSections } from "../src/sections.js";
 import { changed, gpu, readCase, withDevice } from "./support.js";
 
 const read = readCase("regression");
@@ -84,25 +85,63 @@ test("damaged programs are refused", () =>
   withDevice(async (device) => {
     const refused = (bytes: Uint8Array, text: RegExp) =>
       assert.rejects(Program.load(device, bytes), (error) => error instanceof FileError && text.test(error.message));
-    await refused(new Uint8Array(0), /not a program/);
+    await refused(new Uint8Array(0), /not a Jerboa program/);
     await refused(program.subarray(0, 100), /cut off/);
-    await refused(changed(program, (header) => (header.target = "cpu")), /for the device cpu/);
-    await refused(changed(program, (header) => delete header.entries[0].program.gpu), /gpu is no object/);
-    await refused(changed(program, (header) => (header.entries[0].program.gpu.steps[0].shader = 999)), /out of range/);
-    await refused(changed(program, (header) => (header.entries[0].program.gpu.steps[0].bindings[0].bytes = 1e9)), /beyond its end/);
-    await refused(changed(program, (header) => (header.entries[0].program.gpu.steps[0].workgroups = "Q")), /no size/);
-    await refused(changed(program, (header) => (header.storage = [])), /does not fit what the storage holds/);
-    for (let at = 16; at < program.length; at += Math.ceil(program.length / 150)) {
+    await refused(changed(program, ({ needs }) => (needs.device = "cpu")), /for the device cpu/);
+    await refused(changed(program, ({ code }) => (code[0] = 7)), /its code is no object/);
+    await refused(changed(program, ({ code }) => code.pop()), /code for each entry/);
+    await refused(changed(program, ({ code }) => (code[0].steps[0].shader = 999)), /out of range/);
+    await refused(changed(program, ({ code }) => (code[0].steps[0].bindings[0].bytes = 1e9)), /beyond its end/);
+    await refused(changed(program, ({ code }) => (code[0].steps[0].workgroups = "Q")), /no size/);
+    await refused(changed(program, ({ code }) => (code[0].steps[0].workgroups = 1e12)), /workgroups are out of range/);
+    await refused(changed(program, ({ code }) => (code[0].steps[0].workgroups = -1)), /workgroups are out of range/);
+    await refused(changed(program, ({ code }) => code[0].steps[0].sizes.push(2 ** 33)), /does not fit u32/);
+    await refused(changed(program, ({ programs }) => (programs.storage = [])), /does not fit what the storage holds/);
+    await refused(changed(program, ({ programs }) => (programs.storage[0].shape = [-1])), /cannot be \[-1\]/);
+    await refused(changed(program, ({ programs }) => (programs.entries[0].memory.outputs[0].offset = 1e6)), /is read outside of/);
+    await refused(changed(program, ({ programs }) => (programs.entries[0].memory.outputs[0].offset = -1)), /is read outside of/);
+    await refused(changed(program, ({ programs }) => (programs.symbols = [])), /no object|no size/);
+    await refused(changed(program, ({ needs }) => needs.features.push("telepathy")), /needs the feature telepathy, which this host \(0\.1\.0\) does not know/);
+    await refused(changed(program, ({ needs }) => (needs.limits.wishes = 3)), /needs the limit wishes/);
+    // Damage is found by the checksums, but for what stands between the sections.
+    for (let at = 0; at < program.length; at += Math.ceil(program.length / 150)) {
       const damaged = program.slice();
       damaged[at] = damaged[at]! ^ 0x11;
-      await Program.load(device, damaged).catch((error: unknown) => assert.ok(error instanceof FileError || error instanceof DeviceError, String(error)));
+      await Program.load(device, damaged).then(
+        () => assert.equal(program[at], 0),
+        (error: unknown) => assert.ok(error instanceof FileError, String(error)),
+      );
     }
+  }));
+
+test("sections and versions that are unknown are named", () =>
+  withDevice(async (device) => {
+    const sections = readSections(program);
+    const refused = (bytes: Uint8Array, text: RegExp) =>
+      assert.rejects(Program.load(device, bytes), (error) => error instanceof FileError && text.test(error.message));
+    const kindOf = (from: string, kind: string, required: boolean) =>
+      writeSections(sections.map((section) => (section.kind === from ? { ...section, kind, required } : section)));
+    await refused(kindOf("GPU ", "WARP", true), /needs the section WARP, which this host \(0\.1\.0\) does not know/);
+    await refused(kindOf("GPU ", "WARP", false), /lacks the section GPU/);
+    await refused(kindOf("GPU ", "LOOP", false), /steps that repeat \(section LOOP\)/);
+    await refused(kindOf("GPU ", "PROG", true), /the section PROG twice/);
+    await refused(writeSections(sections, [7, 2, 1]), /needs version 7\.2\.1 of the host or later, but this is 0\.1\.0/);
+    const before = program.slice();
+    before.set(new TextEncoder().encode("JERBOAP4"));
+    await refused(before, /of format 4, but this host \(0\.1\.0\) reads format 5: export it again/);
+    const later = program.slice();
+    later[8] = 9;
+    await refused(later, /of format 9, but this host \(0\.1\.0\) reads format 5: use a later host/);
+    assert.deepEqual(writeSections(sections), program);
+    const note = { kind: "NOTE", required: false, bytes: new Uint8Array([1, 2, 3]) };
+    const loaded = await Program.load(device, writeSections([note, ...sections]));
+    assert.deepEqual(loaded.entries.map((entry) => entry.name), (await Program.load(device, program)).entries.map((entry) => entry.name));
   }));
 
 test("a kernel that does not compile is named, with its line", () =>
   withDevice(async (device) => {
-    const broken = changed(program, (header) => {
-      const shader = header.entries[0].program.gpu.shaders[0];
+    const broken = changed(program, ({ code }) => {
+      const shader = code[0].shaders[0];
       shader.name = "the culprit";
       shader.source = shader.source.replace("let group =", "let group = nonsense;\n  let rest =");
     });
@@ -119,10 +158,9 @@ test("a kernel that does not compile is named, with its line", () =>
 test("missing features and limits are named", async () => {
   const adapter = await gpu.requestAdapter();
   const device = await adapter!.requestDevice();
-  const greedy = changed(program, (header) => {
-    const own = header.entries[0].program;
-    own.gpu.uses_f16 = own.gpu.uses_subgroups = true;
-    own.arenas[0] = 2 ** 40;
+  const greedy = changed(program, ({ programs, code }) => {
+    code[0].uses_f16 = code[0].uses_subgroups = true;
+    programs.entries[0].memory.arenas[0] = 2 ** 40;
   });
   await assert.rejects(Program.load(device, greedy), (error) => {
     assert.ok(error instanceof UnsupportedError);

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { create } from "webgpu";
 
 import { openDevice } from "../src/index.js";
+import { readSections, writeSections } from "../src/sections.js";
 
 /** Where tests/web exported its cases to. */
 export const casesFolder = process.env["JERBOA_WEB_CASES"] ?? "../build/release/web-cases";
@@ -22,16 +23,22 @@ export async function withDevice(body: (device: GPUDevice) => Promise<void>): Pr
   }
 }
 
-/** The header of a program file, changed, in a file as it was. */
-export function changed(file: Uint8Array, change: (header: any) => void): Uint8Array {
-  const length = Number(new DataView(file.buffer, file.byteOffset).getBigUint64(8, true));
-  const header = JSON.parse(new TextDecoder().decode(file.subarray(16, 16 + length)));
-  change(header);
-  const text = new TextEncoder().encode(JSON.stringify(header));
-  const fresh = new Uint8Array(16 + text.length + file.length - 16 - length);
-  fresh.set(file.subarray(0, 8));
-  new DataView(fresh.buffer).setBigUint64(8, BigInt(text.length), true);
-  fresh.set(text, 16);
-  fresh.set(file.subarray(16 + length), 16 + text.length);
-  return fresh;
+/** What the JSON sections of a program file hold. */
+export interface Contents {
+  needs: any;
+  programs: any;
+  code: any;
+}
+
+const jsonSections = { NEED: "needs", PROG: "programs", "GPU ": "code" } as const;
+
+/** A program file with its JSON changed, and checksums that fit. */
+export function changed(file: Uint8Array, change: (contents: Contents) => void): Uint8Array {
+  const sections = readSections(file);
+  const contents = { needs: {}, programs: {}, code: {} } as Contents;
+  for (const { kind, bytes } of sections)
+    if (kind in jsonSections) contents[jsonSections[kind as keyof typeof jsonSections]] = JSON.parse(new TextDecoder().decode(bytes));
+  change(contents);
+  const encode = (kind: string) => new TextEncoder().encode(JSON.stringify(contents[jsonSections[kind as keyof typeof jsonSections]]));
+  return writeSections(sections.map((section) => (section.kind in jsonSections ? { ...section, bytes: encode(section.kind) } : section)));
 }

@@ -86,6 +86,8 @@ class Backend {
   /// Throws OutOfMemoryError that names the tensor.
   virtual std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes, const std::string& name) = 0;
   virtual std::unique_ptr<Executable> compile(const Graph& graph, const FindStorage& storage) = 0;
+  /// A device like this one that may run code from files: null where this one may itself. They share no storage.
+  virtual std::shared_ptr<Backend> for_foreign_code() { return nullptr; }
   /// The same from a program that was compiled for such a device before.
   virtual std::unique_ptr<Executable> load(const Program&, const FindStorage&) {
     throw UsageError("the device " + name() + " runs graphs, not programs");

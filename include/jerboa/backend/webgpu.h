@@ -31,8 +31,12 @@ struct WebGpuOptions {
   bool use_f16 = true, use_subgroups = true;  ///< off: as on a device without them
   bool f16_arithmetic = true;                 ///< off: products of f16 are multiplied in f32 (docs/devices.md)
   bool software = true;                       ///< off: no adapter that is a driver on the CPU
-  bool validation = true;                     ///< off: the library checks no call, which saves it some time
-  bool default_limits = false;                ///< ask for no more than every WebGPU device has
+  /// The library checks every index in a shader, as it must for shaders from files (Session::load_program). Without it
+  /// a device runs only shaders that this process emitted, which keep their bounds by themselves. Drivers on the CPU
+  /// always check. Of a device of the caller's: whether it does.
+  bool robust = false;
+  bool validation = true;       ///< off: the library checks no call, which saves it some time
+  bool default_limits = false;  ///< ask for no more than every WebGPU device has
   /// For tests: smaller limits than the device's own, fusion and memory planning switched off, a fill for activations.
   std::optional<Target> target = {};
   std::optional<float> sentinel = {};

@@ -125,8 +125,6 @@ struct KernelSpec {
 /// Which of its bindings a kernel writes.
 std::vector<bool> written_bindings(const KernelSpec& kernel);
 
-struct Program;
-
 /// Memory that a program's kernels bind.
 struct Buffer {
   enum class Where : std::uint8_t {
@@ -149,9 +147,6 @@ struct Buffer {
   std::int64_t inside = 0;  ///< its place there, bytes
 };
 
-/// The buffer itself, or the one that it is within.
-int root_of(const Program& program, int buffer);
-
 /// Kernels that run at the same time: none of them reads what another of them writes.
 struct Dispatch {
   struct Part {
@@ -172,10 +167,29 @@ struct Readable {
   std::vector<Dim> strides;
 };
 
+/// What every host of a program needs: its memory, and what can be read there after a run.
+struct ProgramMemory {
+  std::vector<Buffer> buffers;
+  std::vector<std::int64_t> arenas;  ///< bytes
+  std::vector<HostTensor> constants;
+  std::vector<Readable> outputs, captures;
+};
+
+/// The buffer itself, or the one that it is within.
+int root_of(const ProgramMemory& memory, int buffer);
+
+/// What the CPU engine runs. The compiler's passes work on it for every device, and WGSL is emitted from it.
+struct CpuCode {
+  std::vector<KernelSpec> kernels;
+  std::vector<Dispatch> dispatches;
+};
+
 /// Text of a compute shader in WGSL; its entry point is main, its bindings are those of group 0.
 struct ShaderSource {
   std::string name;
   std::string source;
+  int threads = 1;                   ///< of a workgroup
+  std::int64_t workgroup_bytes = 0;  ///< memory that a workgroup shares
 };
 
 /// One dispatch of a shader. Storage buffers are bound in order, from 0; where there are sizes, a uniform buffer
@@ -193,23 +207,29 @@ struct GpuStep {
   std::string label;       ///< what it computes, for profiles
 };
 
-/// What a host of a GPU runs, natively or in a browser: the dispatches of a program as text and bindings.
+/// A product of matrices that the threads of a subgroup compute together: rows × inner times inner × columns.
+struct SubgroupMatrix {
+  int rows = 0, columns = 0, inner = 0;
+  DType operands = DType::f16, sums = DType::f32;
+
+  friend bool operator==(const SubgroupMatrix&, const SubgroupMatrix&) = default;
+};
+
+/// What a GPU host runs, natively or in a browser: the work of the dispatches as shaders and bindings.
 struct GpuCode {
   std::vector<ShaderSource> shaders;
   bool emitted = false;  ///< whether the program is for a GPU at all: one may have no steps
   std::vector<GpuStep> steps;
   bool uses_f16 = false, uses_subgroups = false;
+  std::vector<SubgroupMatrix> subgroup_matrices;  ///< that its shaders use
+  bool foreign = false;  ///< not emitted by this process: for devices alone that check every index in a shader
 };
 
-/// One graph, compiled.
-struct Program {
-  std::vector<KernelSpec> kernels;
-  std::vector<Buffer> buffers;
-  std::vector<Dispatch> dispatches;
-  std::vector<std::int64_t> arenas;  ///< bytes
-  std::vector<HostTensor> constants;
-  std::vector<Readable> outputs, captures;
-  GpuCode gpu;  ///< of programs for WebGPU: its steps do the work of the dispatches
+/// One graph, compiled: its memory, and the code of each kind of host over it. A program that was loaded from a file
+/// has only the code of the device that it was compiled for.
+struct Program : ProgramMemory {
+  CpuCode cpu;
+  GpuCode gpu;
 };
 
 std::string print(const Program& program);

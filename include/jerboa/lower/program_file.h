@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <jerboa/lower/program.h>
@@ -34,9 +35,23 @@ struct ProgramFile {
   std::vector<ProgramEntry> entries;
 };
 
+/// What a device must offer to run a program for GPUs.
+struct GpuRequirements {
+  bool f16 = false, subgroups = false;
+  std::vector<SubgroupMatrix> subgroup_matrices;
+  std::int64_t buffer_bytes = 0, binding_bytes = 0, workgroup_bytes = 0;
+  int bindings = 0, invocations = 0;  ///< storage buffers of a shader, threads of a workgroup
+};
+GpuRequirements gpu_requirements(const Program& program);
+
+/// The bytes of a file; docs/program-files.md describes them.
+std::string encode_program(const ProgramFile& file);
+/// Proves every access of the programs in bounds. Throws FileError that names the file and says what is wrong: damage,
+/// another version, something that this one does not know.
+ProgramFile decode_program(std::string_view bytes, const std::string& name);
+
 /// Written atomically.
 void save_program(const std::filesystem::path& path, const ProgramFile& file);
-/// Throws FileError that says what is wrong with a file that is damaged or of another version.
 ProgramFile load_program(const std::filesystem::path& path);
 
 }  // namespace jerboa

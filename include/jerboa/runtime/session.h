@@ -158,7 +158,9 @@ class Session {
   /// Writes the compiled entries with the storage they share, without its values, to one file that needs no compiler.
   /// Throws UsageError on a device that runs graphs as they are.
   void save_program(const std::filesystem::path& path) const;
-  /// A session of such a file; parameters and states start from the seed until they are uploaded or loaded.
+  /// A session of such a file; parameters and states start from the seed until they are uploaded or loaded. A file is
+  /// code from somewhere: every access of it is proved to be in bounds, or it is refused; and on a GPU it runs on a
+  /// device of its own, which checks every index and shares no storage with `device` (WebGpuOptions::robust).
   static Session load_program(const std::filesystem::path& path, Device device, SessionOptions options = {});
 
   const Device& device() const { return device_; }

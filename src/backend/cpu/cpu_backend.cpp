@@ -10,6 +10,7 @@
 #include "backend/cpu/guard.h"
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/pack.h"
+#include "lower/verify_access.h"
 
 namespace jerboa {
 namespace {
@@ -68,7 +69,7 @@ class CpuExecutable final : public Executable {
  public:
   CpuExecutable(Program program, const FindStorage& storage, std::shared_ptr<Workers> workers, CpuOptions options)
       : program_(std::move(program)), workers_(std::move(workers)), options_(std::move(options)) {
-    for (const std::int64_t bytes : program_.arenas) arenas_.emplace_back(bytes);
+    for (const std::int64_t bytes : program_.arenas) add_arena(bytes);
     for (const Buffer& buffer : program_.buffers) {
       Memory memory;
       if (buffer.where == Buffer::Where::storage) {
@@ -84,7 +85,7 @@ class CpuExecutable final : public Executable {
     if (program_is_static()) prepare_kernels({});
   }
 
-  int kernel_count() const override { return static_cast<int>(program_.dispatches.size()); }
+  int kernel_count() const override { return static_cast<int>(program_.cpu.dispatches.size()); }
 
   std::unique_ptr<RunResults> run(const RunRequest& request) override {
     if (kernels_.empty() || request.symbols != symbols_) prepare_kernels(request.symbols);
@@ -96,7 +97,7 @@ class CpuExecutable final : public Executable {
     if (options_.guard)
       run_guarded(request);
     else
-      for (std::size_t i = 0; i < program_.dispatches.size(); ++i) run_dispatch(i);
+      for (std::size_t i = 0; i < program_.cpu.dispatches.size(); ++i) run_dispatch(i);
     std::map<std::string, HostTensor> values;
     for (const Readable& output : program_.outputs) values.emplace(output.name, read(output, request.symbols));
     for (const Readable& capture : program_.captures)
@@ -126,17 +127,28 @@ class CpuExecutable final : public Executable {
   }
 
  private:
+  void add_arena(std::int64_t bytes) {
+    try {
+      arenas_.emplace_back(bytes);
+    } catch (const std::bad_alloc&) {
+      throw OutOfMemoryError(fmt::format("the host has no room for activations of {} bytes", bytes));
+    }
+  }
+
   bool program_is_static() const {
     return std::all_of(program_.buffers.begin(), program_.buffers.end(),
                        [](const Buffer& buffer) { return buffer.elements.is_constant(); });
   }
 
   void prepare_kernels(const SymbolValues& symbols) {
-    kernels_.clear();
-    for (const KernelSpec& kernel : program_.kernels) kernels_.push_back(cpu::prepare(kernel, symbols));
+    // The program was verified at its symbols' bounds.
+    if (!symbols.empty()) detail::verify_access(program_, symbols);
+    std::vector<std::unique_ptr<cpu::Kernel>> kernels;
+    for (const KernelSpec& kernel : program_.cpu.kernels) kernels.push_back(cpu::prepare(kernel, symbols));
+    kernels_ = std::move(kernels);
     symbols_ = symbols;
     bound_.clear();
-    for (const Dispatch& dispatch : program_.dispatches) {
+    for (const Dispatch& dispatch : program_.cpu.dispatches) {
       auto& parts = bound_.emplace_back();
       for (const Dispatch::Part& part : dispatch.parts)
         parts.push_back({kernels_[static_cast<std::size_t>(part.kernel)].get(), {}});
@@ -144,7 +156,7 @@ class CpuExecutable final : public Executable {
   }
 
   void bind(std::size_t number) {
-    const Dispatch& dispatch = program_.dispatches[number];
+    const Dispatch& dispatch = program_.cpu.dispatches[number];
     for (std::size_t i = 0; i < dispatch.parts.size(); ++i) {
       auto& memory = bound_[number][i].memory;
       memory.clear();
@@ -170,7 +182,7 @@ class CpuExecutable final : public Executable {
     }
     if (!profiling_) return;
     const auto seconds = [](auto from, auto to) { return std::chrono::duration<double>(to - from).count(); };
-    times_.push_back({program_.dispatches[number].parts[0].label, describe(number),
+    times_.push_back({program_.cpu.dispatches[number].parts[0].label, describe(number),
                       seconds(start, std::chrono::steady_clock::now()), seconds(profiling_since_, start)});
   }
 
@@ -187,7 +199,7 @@ class CpuExecutable final : public Executable {
     }
     for (PaddedBytes& arena : arenas_) scratch.push_back({"the arena", arena.data(), arena.size()});
     cpu::Guard guard(program_, request.symbols, std::move(memory), std::move(persistent), scratch);
-    for (std::size_t i = 0; i < program_.dispatches.size(); ++i) {
+    for (std::size_t i = 0; i < program_.cpu.dispatches.size(); ++i) {
       guard.before(i);
       run_dispatch(i);
       guard.after(i);
@@ -195,8 +207,8 @@ class CpuExecutable final : public Executable {
   }
 
   std::string describe(std::size_t number) const {
-    const Dispatch& dispatch = program_.dispatches[number];
-    const KernelSpec& kernel = program_.kernels[static_cast<std::size_t>(dispatch.parts[0].kernel)];
+    const Dispatch& dispatch = program_.cpu.dispatches[number];
+    const KernelSpec& kernel = program_.cpu.kernels[static_cast<std::size_t>(dispatch.parts[0].kernel)];
     constexpr auto kinds = std::to_array<std::string_view>({"loop", "reduce", "matmul", "whole"});
     const std::string kind = kernel.kind == KernelSpec::Kind::whole
                                  ? std::string(name(kernel.op))
@@ -260,9 +272,10 @@ class CpuBackend final : public Backend {
     return load(lower(graph, options_.target), storage);
   }
   std::unique_ptr<Executable> load(const Program& program, const FindStorage& storage) override {
-    for (const Buffer& buffer : program.buffers)
-      if (buffer.where == Buffer::Where::pool)
-        throw UsageError("this program was compiled for WebGPU, where tensors share memory; compile it for the CPU");
+    const auto is_pool = [](const Buffer& buffer) { return buffer.where == Buffer::Where::pool; };
+    if (std::any_of(program.buffers.begin(), program.buffers.end(), is_pool) ||
+        (program.gpu.emitted && program.cpu.dispatches.empty()))
+      throw UsageError("this program was compiled for WebGPU; compile it for the CPU to run it there");
     return std::make_unique<CpuExecutable>(program, storage, workers_, options_);
   }
 

@@ -37,8 +37,8 @@ Guard::Range Guard::range_of(int buffer) const {
 
 std::vector<int> Guard::written_by(std::size_t dispatch) const {
   std::vector<int> buffers;
-  for (const Dispatch::Part& part : program_.dispatches[dispatch].parts) {
-    const auto written = written_bindings(program_.kernels[static_cast<std::size_t>(part.kernel)]);
+  for (const Dispatch::Part& part : program_.cpu.dispatches[dispatch].parts) {
+    const auto written = written_bindings(program_.cpu.kernels[static_cast<std::size_t>(part.kernel)]);
     for (std::size_t i = 0; i < written.size(); ++i)
       if (written[i]) buffers.push_back(part.buffers[i]);
   }
@@ -121,7 +121,7 @@ std::string Guard::owner_of(const Region& region, const std::byte* place, std::s
 }
 
 std::string Guard::describe(std::size_t dispatch) const {
-  return fmt::format("dispatch {} ({})", dispatch, program_.dispatches[dispatch].parts[0].label);
+  return fmt::format("dispatch {} ({})", dispatch, program_.cpu.dispatches[dispatch].parts[0].label);
 }
 
 }  // namespace jerboa::cpu

@@ -14,8 +14,9 @@
 namespace jerboa::webgpu {
 namespace {
 
-// Beyond what the standard offers: f16 on NVIDIA's driver, and no checks of indices and of unwritten workgroup memory,
-// which the kernels keep by themselves. A driver on the CPU keeps them, so that tests would see a kernel that does not.
+// Beyond what the standard offers: f16 on NVIDIA's driver, and, unless the device is to be robust, no checks of indices
+// and of unwritten workgroup memory, which this process's own kernels keep by themselves. A driver on the CPU always
+// checks, so that tests would see a kernel that does not.
 constexpr const char* instance_toggles[] = {"allow_unsafe_apis", "vulkan_enable_f16_on_nvidia"};
 constexpr const char* gpu_toggles[] = {"allow_unsafe_apis", "vulkan_enable_f16_on_nvidia", "disable_robustness",
                                        "disable_workgroup_init"};
@@ -155,6 +156,7 @@ Adapters find_adapters(const Dawn& dawn, WGPUInstance instance) {
 std::shared_ptr<GpuDevice> GpuDevice::open(const WebGpuOptions& options) {
   std::shared_ptr<GpuDevice> device(new GpuDevice());
   device->dawn_ = Dawn::open(options.library);
+  device->robust_ = options.robust;
   if (options.device != nullptr)
     device->take(options);
   else
@@ -203,7 +205,7 @@ void GpuDevice::request(const WebGpuOptions& options) {
   dawn_->AdapterGetLimits(adapter_, &limits);
   limits.nextInChain = nullptr;
   std::vector<const char*> toggles_wanted(std::begin(instance_toggles), std::end(instance_toggles));
-  if (info_.kind != "CPU") toggles_wanted.assign(std::begin(gpu_toggles), std::end(gpu_toggles));
+  if (info_.kind != "CPU" && !options.robust) toggles_wanted.assign(std::begin(gpu_toggles), std::end(gpu_toggles));
   if (!options.validation) toggles_wanted.push_back("skip_validation");
   const WGPUDawnTogglesDescriptor chosen = toggles(toggles_wanted);
   WGPUDeviceDescriptor descriptor{};

@@ -62,6 +62,8 @@ class GpuDevice {
   const AdapterInfo& info() const { return info_; }
   const Target& target() const { return target_; }
   bool has_timestamps() const { return timestamps_; }
+  /// Whether it may run shaders of unknown origin (WebGpuOptions::robust).
+  bool is_robust() const { return robust_; }
   std::mutex& mutex() { return mutex_; }
 
   /// Throws what the device reported since the last call: a loss, or an error that no call expected.
@@ -116,7 +118,7 @@ class GpuDevice {
   AdapterInfo info_;
   WGPULimits limits_{};
   Target target_;
-  bool timestamps_ = false;
+  bool timestamps_ = false, robust_ = false;
   mutable bool can_sleep_ = true;  // while it waits; an instance of the caller's may not
   std::int64_t refused_above_ = std::numeric_limits<std::int64_t>::max();
   bool taken_ = false;  // the caller's, with the caller's callbacks

@@ -66,7 +66,9 @@ void GpuExecutable::allocate(const FindStorage& storage) {
   }
   for (const Buffer& buffer : program_.buffers) {
     const bool kept = buffer.where == Buffer::Where::storage;
-    storage_.push_back(kept ? std::static_pointer_cast<GpuTensor>(storage(buffer.name)) : nullptr);
+    storage_.push_back(kept ? std::dynamic_pointer_cast<GpuTensor>(storage(buffer.name)) : nullptr);
+    if (kept && (storage_.back() == nullptr || &storage_.back()->device() != device_.get()))
+      throw UsageError(fmt::format("{} is on another device; devices share no storage", buffer.name));
     if (kept || buffer.where == Buffer::Where::pool) {
       buffers_.push_back(nullptr);  // place_storage says where
       continue;

@@ -41,6 +41,7 @@ class GpuTensor final : public DeviceTensor {
   HostTensor download() const override;
 
   const std::string& name() const { return name_; }
+  const GpuDevice& device() const { return *device_; }
   const std::shared_ptr<GpuMemory>& memory() const { return memory_; }
   WGPUBuffer buffer() const { return memory_->buffer(); }
   std::int64_t offset() const { return offset_; }

@@ -2,6 +2,7 @@
 
 #include <jerboa/backend/webgpu.h>
 #include <jerboa/lower/lower.h>
+#include <jerboa/lower/program_file.h>
 #include <jerboa/wgsl/emit_wgsl.h>
 
 #include "backend/webgpu/gpu_executable.h"
@@ -9,10 +10,28 @@
 namespace jerboa {
 namespace {
 
+// What code needs and a device lacks, for a message; empty where it lacks nothing.
+std::vector<std::string> missing_support(const Program& program, const Target& target) {
+  std::vector<std::string> missing;
+  const GpuRequirements needs = gpu_requirements(program);
+  const auto need = [&](const char* what, std::int64_t wanted, std::int64_t offered) {
+    if (wanted > offered) missing.push_back(fmt::format("{} of {} (the device has {})", what, wanted, offered));
+  };
+  if (needs.f16 && !target.f16) missing.emplace_back("f16 in shaders");
+  if (needs.subgroups && target.subgroup_size == 0) missing.emplace_back("subgroups");
+  for (const SubgroupMatrix& own : needs.subgroup_matrices)
+    missing.push_back(fmt::format("subgroup matrices of {}x{}x{}", own.rows, own.columns, own.inner));
+  need("buffers", needs.buffer_bytes, target.max_buffer_bytes);
+  need("bindings", needs.binding_bytes, target.max_binding_bytes);
+  need("storage buffers of a shader", needs.bindings, target.max_bindings);
+  need("workgroup memory", needs.workgroup_bytes, target.workgroup_bytes);
+  need("threads of a workgroup", needs.invocations, target.max_invocations);
+  return missing;
+}
+
 class WebGpuBackend final : public Backend {
  public:
-  explicit WebGpuBackend(const WebGpuOptions& options)
-      : device_(webgpu::GpuDevice::open(options)), sentinel_(options.sentinel) {}
+  explicit WebGpuBackend(const WebGpuOptions& options) : options_(options), device_(webgpu::GpuDevice::open(options)) {}
 
   std::string name() const override { return "webgpu"; }
   std::string description() const override {
@@ -29,13 +48,42 @@ class WebGpuBackend final : public Backend {
   std::unique_ptr<Executable> load(const Program& program, const FindStorage& storage) override {
     if (!program.gpu.emitted)
       throw UsageError("this program was compiled for the CPU; compile it for WebGPU to run it there");
-    return std::make_unique<webgpu::GpuExecutable>(device_, program, storage, sentinel_);
+    if (program.gpu.foreign) check_foreign(program);
+    return std::make_unique<webgpu::GpuExecutable>(device_, program, storage, options_.sentinel);
+  }
+  std::shared_ptr<Backend> for_foreign_code() override {
+    if (device_->is_robust()) return nullptr;
+    if (options_.device != nullptr)
+      throw UsageError(
+          "programs from files run only on devices that check every index in a shader; if this device of "
+          "yours does, say so with WebGpuOptions::robust");
+    const std::scoped_lock lock(mutex_);
+    if (robust_ == nullptr) {
+      WebGpuOptions options = options_;
+      options.adapter = device_->info().name;
+      options.robust = options.validation = true;
+      robust_ = std::make_shared<WebGpuBackend>(options);
+    }
+    return robust_;
   }
   webgpu::GpuDevice& device() const { return *device_; }
 
  private:
+  void check_foreign(const Program& program) const {
+    if (!device_->is_robust())
+      throw UsageError(
+          "this program comes from a file, and this device runs only what this process compiled; load it with "
+          "Session::load_program, which opens a device for it");
+    const auto missing = missing_support(program, device_->target());
+    if (!missing.empty())
+      throw UsageError(fmt::format("the program needs what {} lacks: {}; compile it for this device",
+                                   device_->info().name, fmt::join(missing, "; ")));
+  }
+
+  WebGpuOptions options_;
   std::shared_ptr<webgpu::GpuDevice> device_;
-  std::optional<float> sentinel_;
+  std::mutex mutex_;
+  std::shared_ptr<WebGpuBackend> robust_;  // for programs from files, once one was loaded
 };
 
 const WebGpuBackend& as_webgpu(const Backend& backend) {

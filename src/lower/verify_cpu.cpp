@@ -1,0 +1,182 @@
+#include "lower/verify_cpu.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <set>
+
+#include <jerboa/base/error.h>
+
+#include "lower/in_place.h"
+#include "lower/lives.h"
+#include "lower/target.h"
+
+namespace jerboa::detail {
+namespace {
+
+template <class... Args>
+[[noreturn]] void fail(fmt::format_string<Args...> text, Args&&... args) {
+  throw GraphError("invalid program: " + fmt::format(text, std::forward<Args>(args)...));
+}
+
+bool is_in(int number, std::size_t size) { return number >= 0 && static_cast<std::size_t>(number) < size; }
+
+class CpuVerifier {
+ public:
+  CpuVerifier(const Program& program, const Target& target) : program_(program), target_(target) {
+    parts_.resize(program.buffers.size());
+    for (std::size_t i = 0; i < program.buffers.size(); ++i)
+      if (program.buffers[i].within >= 0)
+        parts_[static_cast<std::size_t>(program.buffers[i].within)].push_back(static_cast<int>(i));
+  }
+
+  void run() const {
+    check_lives();
+    for (std::size_t i = 0; i < program_.cpu.dispatches.size(); ++i) check_bindings(i);
+    check_order();
+    check_merged();
+    check_in_place();
+  }
+
+ private:
+  const Buffer& buffer(int number) const { return program_.buffers[static_cast<std::size_t>(number)]; }
+  const KernelSpec& kernel(const Dispatch::Part& part) const {
+    return program_.cpu.kernels[static_cast<std::size_t>(part.kernel)];
+  }
+
+  // Every activation is in use no longer than the plan says.
+  void check_lives() const {
+    const auto lives = lives_of(program_);
+    for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
+      const Buffer& own = program_.buffers[i];
+      if (own.where != Buffer::Where::arena || lives[i].last < 0) continue;
+      if (own.first > lives[i].first || own.last < lives[i].last)
+        fail("{} is planned for dispatches {} to {} and in use from {} to {}", own.name, own.first, own.last,
+             lives[i].first, lives[i].last);
+    }
+  }
+
+  void check_bindings(std::size_t number) const {
+    for (const Dispatch::Part& part : program_.cpu.dispatches[number].parts) {
+      std::set<int> bound;
+      int count = 0;
+      for (const int own : part.buffers) {
+        if (any_overlaps(bound, own)) fail("dispatch {} binds {} twice", number, buffer(own).name);
+        bound.insert(own);
+        count += binding_count(buffer(own).bytes, target_);
+      }
+      // Hosts run ops on whole tensors in several dispatches where they must.
+      if (kernel(part).kind == KernelSpec::Kind::whole || count <= target_.max_bindings) continue;
+      std::vector<std::string_view> names;
+      for (const int own : part.buffers) names.push_back(buffer(own).name);
+      fail("dispatch {} needs {} bindings where {} are allowed: {}", number, count, target_.max_bindings,
+           fmt::join(names, ", "));
+    }
+  }
+
+  // Whether one of the list is this buffer, the whole that it is within, or a part of it.
+  bool any_overlaps(const std::set<int>& list, int own) const {
+    const auto& parts = parts_[static_cast<std::size_t>(own)];
+    return list.contains(own) || (buffer(own).within >= 0 && list.contains(buffer(own).within)) ||
+           std::any_of(parts.begin(), parts.end(), [&](int part) { return list.contains(part); });
+  }
+
+  // A buffer is written when it was itself, or the whole that it is within, or all of its parts.
+  bool is_written(const std::vector<bool>& written, int own) const {
+    if (written[static_cast<std::size_t>(own)]) return true;
+    if (buffer(own).within >= 0) return written[static_cast<std::size_t>(buffer(own).within)];
+    const auto& parts = parts_[static_cast<std::size_t>(own)];
+    return !parts.empty() &&
+           std::all_of(parts.begin(), parts.end(), [&](int part) { return written[static_cast<std::size_t>(part)]; });
+  }
+
+  // Nothing is read before it is written, and parts of one dispatch, which run in any order, leave each other alone.
+  void check_order() const {
+    std::vector<bool> written(program_.buffers.size(), false);
+    for (std::size_t i = 0; i < program_.buffers.size(); ++i)
+      written[i] = program_.buffers[i].where != Buffer::Where::arena;
+    for (std::size_t number = 0; number < program_.cpu.dispatches.size(); ++number) {
+      std::set<int> writes, reads;
+      for (const Dispatch::Part& part : program_.cpu.dispatches[number].parts) {
+        const auto written_here = written_bindings(kernel(part)), read_here = read_bindings(kernel(part));
+        for (std::size_t b = 0; b < part.buffers.size(); ++b) {
+          const int own = part.buffers[b];
+          const std::string& name = buffer(own).name;
+          if (read_here[b] && !is_written(written, own))
+            fail("dispatch {} reads {} before it is written", number, name);
+          if (written_here[b] && (any_overlaps(reads, own) || any_overlaps(writes, own)))
+            fail("dispatch {} writes {} while another part uses it", number, name);
+          if (read_here[b] && any_overlaps(writes, own))
+            fail("dispatch {} reads {} while another part writes it", number, name);
+          if (written_here[b] && buffer(own).where != Buffer::Where::arena &&
+              buffer(own).where != Buffer::Where::storage && buffer(own).where != Buffer::Where::pool)
+            fail("dispatch {} writes {}, which is only to be read", number, name);
+        }
+        for (std::size_t b = 0; b < part.buffers.size(); ++b) {
+          if (written_here[b]) writes.insert(part.buffers[b]);
+          if (read_here[b]) reads.insert(part.buffers[b]);
+        }
+      }
+      for (const int own : writes) written[static_cast<std::size_t>(own)] = true;
+    }
+    for (const auto* list : {&program_.outputs, &program_.captures})
+      for (const Readable& readable : *list)
+        if (!is_written(written, readable.buffer)) fail("{} is read after the run and never written", readable.name);
+  }
+
+  void check_merged() const {
+    for (std::size_t i = 0; i < program_.cpu.dispatches.size(); ++i) {
+      const auto& parts = program_.cpu.dispatches[i].parts;
+      if (parts.size() > 1 && !std::all_of(parts.begin(), parts.end(), [&](const Dispatch::Part& part) {
+            return kernel(part).kind == KernelSpec::Kind::loop;
+          }))
+        fail("dispatch {} runs several kernels at once, which only loops can do", i);
+    }
+  }
+
+  // A kernel that runs element by element reads of what it writes only the same element.
+  void check_in_place() const {
+    for (const Dispatch& dispatch : program_.cpu.dispatches)
+      for (const Dispatch::Part& part : dispatch.parts) {
+        const KernelSpec& own = kernel(part);
+        if (own.kind == KernelSpec::Kind::whole) continue;
+        for (const Store& store : own.stores) {
+          const auto is_other = [&](const Load& load) {
+            return load.binding == store.binding && !reads_what_it_writes(own, load, store);
+          };
+          const auto is_operand = [&](const TensorAccess& operand) { return operand.binding == store.binding; };
+          if (std::any_of(own.loads.begin(), own.loads.end(), is_other) ||
+              std::any_of(own.operands.begin(), own.operands.end(), is_operand))
+            fail("{} reads other elements of {} than it writes", part.label,
+                 buffer(part.buffers[static_cast<std::size_t>(store.binding)]).name);
+        }
+      }
+  }
+
+  const Program& program_;
+  const Target& target_;
+  std::vector<std::vector<int>> parts_;  // by buffer: those within it
+};
+
+}  // namespace
+
+void verify_dispatches(const Program& program) {
+  for (std::size_t i = 0; i < program.cpu.dispatches.size(); ++i) {
+    const auto& parts = program.cpu.dispatches[i].parts;
+    if (parts.empty()) fail("dispatch {} is empty", i);
+    for (const Dispatch::Part& part : parts) {
+      if (!is_in(part.kernel, program.cpu.kernels.size())) fail("dispatch {} has no kernel {}", i, part.kernel);
+      const KernelSpec& kernel = program.cpu.kernels[static_cast<std::size_t>(part.kernel)];
+      if (static_cast<int>(part.buffers.size()) != kernel.bindings)
+        fail("dispatch {} binds {} buffers to a kernel of {}", i, part.buffers.size(), kernel.bindings);
+      for (const int number : part.buffers)
+        if (!is_in(number, program.buffers.size())) fail("dispatch {} has no buffer {}", i, number);
+    }
+  }
+}
+
+void verify_cpu(const Program& program, const Target& target) {
+  if (program.cpu.dispatches.empty() && program.gpu.emitted) return;
+  CpuVerifier(program, target).run();
+}
+
+}  // namespace jerboa::detail

@@ -1,0 +1,278 @@
+// A program file is code from a stranger: whatever it holds, it is refused with an Error, or it runs on the CPU engine
+// without touching memory that is not its own. An input of one byte names one of the programs that are compiled here;
+// mutations change the JSON of a file's sections and give it checksums that fit, so that they reach behind those.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+
+#include <jerboa/backend/cpu.h>
+#include <jerboa/base/error.h>
+#include <jerboa/lower/lower.h>
+#include <jerboa/lower/program_file.h>
+#include <jerboa/ops/ops.h>
+
+#include "lower/program_sections.h"
+
+extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size);
+
+namespace {
+
+using namespace jerboa;
+using Json = nlohmann::ordered_json;
+
+// Seeds
+
+void perceptron() {
+  const Tensor x = tensor_input("x", {5, 6}), w = param_input("w", {6, 4}), b = param_input("b", {4});
+  const Tensor y = log_softmax(relu(matmul(x, w) + b));
+  output("loss", mean(sum(y * y, {0})));
+  output("best", argmax(y, 1));
+  const Tensor state = state_input("state", {4});
+  update(state, state * 0.5 + sum(y, {0}));
+}
+
+void lookups() {
+  const Dim t = Dim::symbol("T", 6);
+  const Tensor ids = tensor_input("ids", {2, t}, DType::i32), table = param_input("table", {9, 4});
+  const Tensor rows = embedding(table, ids);
+  const Tensor padded = pad(rows, {0, 1, 0}, {0, 2, 1}, 3);
+  output("y", concat({padded, padded * 2}, 1));
+  output("z", transpose(slice(rows, 2, 1, 3), {2, 0, 1}));
+  output("hot", one_hot(ids, 9));
+}
+
+void attention_over_a_cache() {
+  const Dim t = Dim::symbol("T", 4);
+  const Tensor q = tensor_input("q", {1, 2, t, 4}), k = tensor_input("k", {1, 1, t, 4});
+  const Tensor positions = tensor_input("positions", {1, t}, DType::i32),
+               lengths = tensor_input("lengths", {1}, DType::i32);
+  const Tensor cache = state_input("cache", {1, 1, 8, 4});
+  const Tensor next = cache_append(cache, k, positions);
+  update(cache, next);
+  output("y", attention(q, next, next, {.causal = true, .lengths = lengths, .positions = positions}));
+}
+
+void images() {
+  const Tensor x = tensor_input("x", {2, 3, 6, 5}), w = param_input("w", {4, 3, 3, 2});
+  const Tensor y = conv2d(x, w, {}, {.stride = {1, 2}, .padding = {1, 1}});
+  output("pooled", max_pool2d(y, {.kernel = {2, 2}, .stride = {1, 1}}));
+  output("means", avg_pool2d(y, {.kernel = {2, 2}, .stride = {2, 1}}));
+}
+
+void sorts() {
+  const Tensor x = tensor_input("x", {3, 7}), ids = tensor_input("ids", {3, 2}, DType::i32);
+  output("sums", cumsum(x, 0));
+  output("order", argsort(x, 1));
+  output("top", top_k(x, 3, 1).values);
+  output("put", scatter_add(x, ids, slice(x, 1, 0, 2), 1));
+  output("taken", take_along_axis(x, ids, 1));
+  output("squares", sum_squares({x, x * 2}));
+}
+
+void narrow_types() {
+  const Tensor x = tensor_input("x", {3, 64}, DType::f16);
+  const Tensor w = param_input("w", {5, 64}, {.dtype = DType::i8}),
+               scales = param_input("scales", {5, 2}, {.dtype = DType::f16});
+  output("y", matmul_quantised(x, w, scales));
+  output("whole", dequantise(w, scales));
+  output("product", matmul(x, x, {.transpose_b = true}));
+  output("wide", cast(x, DType::f32) * 2);
+  output("bits", bit_and(cast(x, DType::i32), 3));
+}
+
+std::string compile(void (*body)()) {
+  const Graph graph = trace(body);
+  ProgramFile file;
+  ProgramEntry entry{"run", {}, lower(graph, Target::cpu())};
+  for (const TensorInfo& tensor : graph.tensors) {
+    if (tensor.storage == Storage::param || tensor.storage == Storage::state)
+      file.storage.push_back(
+          {tensor.name, tensor.type.dtype, tensor.type.shape, tensor.storage == Storage::param, tensor.init});
+    if (tensor.storage == Storage::input) entry.inputs.push_back({tensor.name, tensor.type.dtype, tensor.type.shape});
+  }
+  file.entries.push_back(std::move(entry));
+  return encode_program(file);
+}
+
+const std::array<std::string, 6>& seeds() {
+  static const std::array<std::string, 6> files{compile(perceptron), compile(lookups), compile(attention_over_a_cache),
+                                                compile(images),     compile(sorts),   compile(narrow_types)};
+  return files;
+}
+
+std::string file_of(const std::uint8_t* data, std::size_t size) {
+  if (size == 1) return seeds()[data[0] % seeds().size()];
+  return {reinterpret_cast<const char*>(data), size};
+}
+
+// Mutations
+
+void collect(Json& json, std::vector<Json*>& nodes) {
+  nodes.push_back(&json);
+  if (json.is_structured())
+    for (Json& item : json) collect(item, nodes);
+}
+
+void mutate(Json& root, std::mt19937& random) {
+  std::vector<Json*> nodes;
+  collect(root, nodes);
+  const auto pick = [&](std::size_t count) { return static_cast<std::size_t>(random()) % count; };
+  Json& node = *nodes[pick(nodes.size())];
+  if (pick(8) == 0) {
+    node = Json(*nodes[pick(nodes.size())]);
+    return;
+  }
+  if (node.is_number_integer()) {
+    const auto value = node.get<std::int64_t>();
+    const std::array<std::int64_t, 14> choices{0,
+                                               1,
+                                               -1,
+                                               value + 1,
+                                               value - 1,
+                                               -value,
+                                               value * 2,
+                                               value / 2,
+                                               7,
+                                               64,
+                                               1 << 20,
+                                               INT32_MAX,
+                                               std::int64_t{1} << 40,
+                                               INT64_MAX};
+    node = choices[pick(choices.size())];
+  } else if (node.is_string()) {
+    for (int tries = 0; tries < 50; ++tries)
+      if (const Json& other = *nodes[pick(nodes.size())]; other.is_string()) {
+        node = Json(other);
+        return;
+      }
+  } else if (node.is_boolean()) {
+    node = !node.get<bool>();
+  } else if (node.is_array() && !node.empty()) {
+    const std::size_t at = pick(node.size());
+    if (pick(2) == 0)
+      node.erase(at);
+    else
+      node.push_back(Json(node[at]));
+  } else if (node.is_number()) {
+    constexpr std::array<double, 5> choices{0, -1.5, 1e10, 1e300, -1e300};
+    node = choices[pick(choices.size())];
+  }
+}
+
+// Runs
+
+constexpr std::int64_t most_work = 1 << 18;
+
+std::int64_t product(const Sizes& sizes) {
+  std::int64_t total = 1;
+  for (const std::int64_t size : sizes)
+    total = std::min(most_work * 2, total) * std::min(most_work * 2, std::max<std::int64_t>(size, 1));
+  return total;
+}
+
+// Whether a run ends soon: sizes are the file's to choose, and large ones are no fault.
+bool is_small(const ProgramFile& file, const ProgramEntry& entry, const SymbolValues& symbols) {
+  std::int64_t work = 0;
+  const auto add = [&](const Shape& shape) { work += product(evaluate(shape, symbols)); };
+  for (const std::int64_t bytes : entry.program.arenas) work += bytes / 64;
+  for (const PersistentTensor& tensor : file.storage) add(tensor.shape);
+  for (const InputTensor& input : entry.inputs) add(input.shape);
+  for (const Dispatch& dispatch : entry.program.cpu.dispatches)
+    for (const Dispatch::Part& part : dispatch.parts) {
+      const KernelSpec& kernel = entry.program.cpu.kernels[static_cast<std::size_t>(part.kernel)];
+      add(kernel.domain);
+      for (const TensorAccess& access : kernel.operands) add(access.shape);
+      for (const TensorAccess& access : kernel.results) add(access.shape);
+      if (work > most_work) return false;
+    }
+  for (const KernelSpec& kernel : entry.program.cpu.kernels) add(kernel.domain);
+  return work <= most_work;
+}
+
+HostTensor values(DType dtype, const Sizes& sizes, std::mt19937& random) {
+  HostTensor tensor(dtype, sizes);
+  // Bits of any kind: indices far out of range, NaN and infinity among them.
+  for (std::byte& byte : tensor.bytes()) byte = static_cast<std::byte>(random() % 3 == 0 ? random() : random() % 4);
+  return tensor;
+}
+
+void run(const ProgramFile& file, const ProgramEntry& entry, std::mt19937& random) {
+  static const auto backend = make_cpu_backend({.threads = 1});
+  std::map<std::string, std::int64_t> bounds;
+  for (const InputTensor& input : entry.inputs)
+    for (const Dim& size : input.shape) size.collect_symbols(bounds);
+  SymbolValues symbols;
+  for (const auto& [name, bound] : bounds)
+    symbols[name] =
+        1 + static_cast<std::int64_t>(random() % static_cast<std::uint32_t>(std::min<std::int64_t>(bound, 64)));
+  for (auto& [name, value] : symbols) value = std::min(value, bounds.at(name));
+  if (!is_small(file, entry, symbols)) return;
+  std::map<std::string, std::shared_ptr<DeviceTensor>> storage;
+  for (const PersistentTensor& tensor : file.storage) {
+    const Sizes sizes = evaluate(tensor.shape, {});
+    auto memory = backend->allocate(tensor.dtype, sizes, tensor.name);
+    memory->upload(values(tensor.dtype, sizes, random));
+    if (!storage.emplace(tensor.name, std::move(memory)).second) return;
+  }
+  std::map<std::string, HostTensor> inputs;
+  for (const InputTensor& input : entry.inputs)
+    if (!inputs.emplace(input.name, values(input.dtype, evaluate(input.shape, symbols), random)).second) return;
+  const auto executable = backend->load(entry.program, [&](const std::string& name) { return storage.at(name); });
+  std::vector<std::string> captures;
+  for (const Readable& capture : entry.program.captures) captures.push_back(capture.name);
+  for (int i = 0; i < 2; ++i) executable->run({inputs, symbols, captures});
+}
+
+}  // namespace
+
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
+                                               unsigned int seed) {
+  std::mt19937 random(seed);
+  std::string file = file_of(data, size);
+  try {
+    auto sections = detail::read_sections(file);
+    const std::size_t chosen = random() % 3;
+    std::string text;
+    if (chosen < sections.size() && random() % 20 != 0) {
+      Json json = Json::parse(sections[chosen].bytes);
+      for (std::size_t i = 1 + random() % 3; i > 0; --i) mutate(json, random);
+      text = json.dump();
+      sections[chosen].bytes = text;
+      file = detail::write_sections(sections, detail::host_version);
+      if (file.size() <= max_size) {
+        std::memcpy(data, file.data(), file.size());
+        return file.size();
+      }
+    }
+  } catch (const std::exception&) {
+    file = seeds()[random() % seeds().size()];
+    if (file.size() <= max_size) {
+      std::memcpy(data, file.data(), file.size());
+      return file.size();
+    }
+  }
+  return LLVMFuzzerMutate(data, size, max_size);
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  std::mt19937 random(static_cast<std::uint32_t>(size));
+  try {
+    const ProgramFile file = decode_program(file_of(data, size), "file");
+    // What was read is written and read again as it was.
+    const std::string again = encode_program(file);
+    if (encode_program(decode_program(again, "again")) != again) std::abort();
+    for (const ProgramEntry& entry : file.entries)
+      if (file.target == "cpu") run(file, entry, random);
+  } catch (const Error&) {
+    // A program that is compiled here is not refused.
+    if (size == 1) std::abort();
+  }
+  return 0;
+}

@@ -1,0 +1,91 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { FileError, JerboaError, Program, tensor } from "../src/index.js";
+import { changed, readCase, withDevice } from "./support.js";
+
+// A program file is code from a stranger: whatever is changed in it, checksums and all, it is refused with an error of
+// ours, or it runs.
+
+const program = await readCase("regression")("program.jerboa");
+const x = tensor(Float32Array.from({ length: 60 }, (_, i) => Math.sin(i)), [10, 6]);
+const y = tensor(Float32Array.from({ length: 30 }, (_, i) => Math.cos(i)), [10, 3]);
+
+/** SplitMix64, so that a failure can be repeated. */
+function generator(seed: bigint): (count: number) => number {
+  let state = seed;
+  return (count) => {
+    state = BigInt.asUintN(64, state + 0x9e3779b97f4a7c15n);
+    let mixed = state;
+    mixed = BigInt.asUintN(64, (mixed ^ (mixed >> 30n)) * 0xbf58476d1ce4e5b9n);
+    mixed = BigInt.asUintN(64, (mixed ^ (mixed >> 27n)) * 0x94d049bb133111ebn);
+    return Number((mixed ^ (mixed >> 31n)) % BigInt(count));
+  };
+}
+
+/** Where a value stands in JSON. */
+interface Place {
+  readonly holder: any;
+  readonly key: string | number;
+}
+
+function places(holder: any, found: Place[] = []): Place[] {
+  for (const key of Object.keys(holder)) {
+    found.push({ holder, key });
+    if (typeof holder[key] === "object" && holder[key] !== null) places(holder[key], found);
+  }
+  return found;
+}
+
+function mutate(root: any, random: (count: number) => number): void {
+  const all = places(root);
+  const pick = () => all[random(all.length)]!;
+  const { holder, key } = pick();
+  const value = holder[key];
+  const other = pick();
+  const choices: unknown[] = [structuredClone(other.holder[other.key]), null, 0, 1, -1, "T", [], {}, true];
+  if (typeof value === "number") choices.push(value + 1, value - 1, -value, value * 2, 0.5, 2 ** 31, 2 ** 40, 2 ** 53, 1e300);
+  if (Array.isArray(value)) choices.push([...value, ...value], value.slice(1));
+  holder[key] = choices[random(choices.length)];
+}
+
+const symbols = new Map([["N", x.shape[0]!]]);
+
+/** Work is a file's to choose: a run of many workgroups, or of long loops in a shader, is no fault, but takes long. */
+function isSmall(loaded: Program): boolean {
+  const steps = loaded.entries.flatMap((entry) => entry.steps);
+  return steps.every((step) => step.workgroups.evaluate(symbols) < 2000 && step.sizes.every((size) => Math.abs(size.evaluate(symbols)) < 2000));
+}
+
+test("programs with anything changed are refused or run", { timeout: 300_000 }, () =>
+  withDevice(async (device) => {
+    const random = generator(2026n);
+    let refused = 0;
+    let ran = 0;
+    for (let round = 0; round < 400; ++round) {
+      const bytes = changed(program, (contents) => {
+        for (let i = random(3); i >= 0; --i) mutate([contents.needs, contents.programs, contents.code][random(3)], random);
+      });
+      try {
+        const loaded = await Program.load(device, bytes);
+        if (!isSmall(loaded) || ran >= 60) continue;
+        const session = await loaded.createSession();
+        try {
+          for (const entry of loaded.entries) {
+            const inputs = Object.fromEntries(entry.inputs.map((input) => [input.name, input.name === "y" ? y : x]));
+            const out = await session.run(entry.name, inputs);
+            for (const output of entry.outputs) await out.read(output.name);
+          }
+          ++ran;
+        } finally {
+          session.destroy();
+        }
+      } catch (error) {
+        assert.ok(error instanceof JerboaError, `round ${round}: ${error instanceof Error ? error.stack : String(error)}`);
+        if (error instanceof FileError) ++refused;
+      }
+    }
+    assert.ok(refused > 100, `${refused} were refused`);
+    assert.ok(ran > 5, `${ran} ran`);
+  }),
+);
