@@ -131,6 +131,7 @@ void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, GpuStep:
   f("offset", x.offset);
   f("bytes", x.bytes);
   f("written", x.written);
+  f("read_write", x.read_write);
 }
 template <class F, class T>
 void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, GpuStep> {
@@ -146,6 +147,7 @@ void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, GpuCode>
   f("steps", x.steps);
   f("uses_f16", x.uses_f16);
   f("uses_subgroups", x.uses_subgroups);
+  f("uses_subgroup_matrices", x.uses_subgroup_matrices);
   f("emitted", x.emitted);
 }
 template <class F, class T>

@@ -50,6 +50,8 @@ export interface Binding {
   readonly offset: number;
   readonly bytes: number;
   readonly written: boolean;
+  /** Bound for reading and writing, although it is only read. */
+  readonly readWrite: boolean;
 }
 
 export interface ShaderSource {
@@ -77,6 +79,7 @@ export interface Entry {
   readonly steps: readonly Step[];
   readonly usesF16: boolean;
   readonly usesSubgroups: boolean;
+  readonly usesSubgroupMatrices: boolean;
 }
 
 export interface ProgramFile {
@@ -177,6 +180,7 @@ class Reader {
         offset: asIndex(own["offset"], `${label}: offset`),
         bytes: asIndex(own["bytes"], `${label}: bytes`),
         written: asFlag(own["written"], `${label}: written`),
+        readWrite: asFlag(own["read_write"], `${label}: read_write`),
       };
       const buffer = buffers[binding.buffer]!;
       const there = buffer.where === "arena" ? arenas[buffer.arena]! : (buffers[buffer.pool] ?? buffer).bytes;
@@ -235,6 +239,7 @@ class Reader {
       steps: list(gpu, "steps").map((item) => this.step(item, shaders, buffers, arenas)),
       usesF16: asFlag(gpu["uses_f16"], `${name}: uses_f16`),
       usesSubgroups: asFlag(gpu["uses_subgroups"], `${name}: uses_subgroups`),
+      usesSubgroupMatrices: asFlag(gpu["uses_subgroup_matrices"], `${name}: uses_subgroup_matrices`),
     };
   }
 }

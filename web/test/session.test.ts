@@ -121,13 +121,13 @@ test("missing features and limits are named", async () => {
   const device = await adapter!.requestDevice();
   const greedy = changed(program, (header) => {
     const own = header.entries[0].program;
-    own.gpu.uses_f16 = own.gpu.uses_subgroups = true;
+    own.gpu.uses_f16 = own.gpu.uses_subgroups = own.gpu.uses_subgroup_matrices = true;
     own.arenas[0] = 2 ** 40;
   });
   await assert.rejects(Program.load(device, greedy), (error) => {
     assert.ok(error instanceof UnsupportedError);
-    assert.equal(error.missing.length, 3);
-    for (const text of [/shader-f16/, /subgroups/, /maxBufferSize of 1099511627776 \(the device has \d+\)/]) assert.match(error.message, text);
+    assert.equal(error.missing.length, 4);
+    for (const text of [/shader-f16/, /subgroups/, /subgroup-matrix/, /maxBufferSize of 1099511627776 \(the device has \d+\)/]) assert.match(error.message, text);
     return true;
   });
   device.destroy();

@@ -28,11 +28,14 @@ struct WebGpuOptions {
   /// A device of the caller's, with its instance: WGPUDevice and WGPUInstance of the same library. Both are kept alive.
   void* device = nullptr;
   void* instance = nullptr;
-  bool use_f16 = true, use_subgroups = true;  ///< off: as on a device without them
-  bool f16_arithmetic = true;                 ///< off: products of f16 are multiplied in f32 (docs/devices.md)
-  bool software = true;                       ///< off: no adapter that is a driver on the CPU
-  bool validation = true;                     ///< off: the library checks no call, which saves it some time
-  bool default_limits = false;                ///< ask for no more than every WebGPU device has
+  bool use_f16 = true, use_subgroups = true, use_subgroup_matrices = true;  ///< off: as on a device without them
+  bool f16_arithmetic = true;  ///< off: products of f16 are multiplied in f32 (docs/devices.md)
+  bool software = true;        ///< off: no adapter that is a driver on the CPU
+  /// Checks of indices by the library in every shader, for shaders of unknown origin. Those that this process emits
+  /// keep their bounds by themselves. Drivers on the CPU always check, so that tests notice a kernel that does not.
+  bool robust = false;
+  bool validation = true;       ///< off: the library checks no call, which saves it some time
+  bool default_limits = false;  ///< ask for no more than every WebGPU device has
   /// For tests: smaller limits than the device's own, fusion and memory planning switched off, a fill for activations.
   std::optional<Target> target = {};
   std::optional<float> sentinel = {};

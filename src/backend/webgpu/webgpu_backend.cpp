@@ -29,6 +29,9 @@ class WebGpuBackend final : public Backend {
   std::unique_ptr<Executable> load(const Program& program, const FindStorage& storage) override {
     if (!program.gpu.emitted)
       throw UsageError("this program was compiled for the CPU; compile it for WebGPU to run it there");
+    if (program.gpu.uses_subgroup_matrices && device_->target().subgroup_matrices != SubgroupMatrices::native)
+      throw UsageError(fmt::format("this program needs subgroup matrices, which {} lacks; compile it for this device",
+                                   device_->info().name));
     return std::make_unique<webgpu::GpuExecutable>(device_, program, storage, sentinel_);
   }
   webgpu::GpuDevice& device() const { return *device_; }
