@@ -1,59 +1,78 @@
-// Which tile of a matrix product is fastest on a GPU: times each for some sizes, and checks some results.
-//   webgpu_tiles [ADAPTER]
+// Which form of a matrix product is fastest on a GPU: times each for some sizes, and checks some results.
+//   webgpu_tiles [ADAPTER [ROWSxINNERxCOLUMNS[_f16][_ta][_tb]]...]
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <fmt/format.h>
+#include <regex>
 
 #include <jerboa/backend/webgpu.h>
 #include <jerboa/jerboa.h>
 #include <jerboa/lower/lower.h>
 #include <jerboa/wgsl/emit_wgsl.h>
 
-#include "wgsl/matmul.h"
+#include "wgsl/product/form.h"
 
 namespace jerboa {
 namespace {
 
+using wgsl::MatmulForm;
+using Kind = MatmulForm::Kind;
+
 struct Size {
   std::int64_t rows, inner, columns;
+  DType dtype = DType::f32;
   bool transpose_a = false, transpose_b = false;
+
+  Sizes a() const { return transpose_a ? Sizes{inner, rows} : Sizes{rows, inner}; }
+  Sizes b() const { return transpose_b ? Sizes{columns, inner} : Sizes{inner, columns}; }
+  std::string text() const {
+    return fmt::format("{}x{}x{} {}{}{}", rows, inner, columns, name(dtype), transpose_a ? " ta" : "",
+                       transpose_b ? " tb" : "");
+  }
 };
+
+Size parse(const std::string& text) {
+  static const std::regex form("([0-9]+)x([0-9]+)x([0-9]+)(_f16)?(_ta)?(_tb)?");
+  std::smatch found;
+  if (!std::regex_match(text, found, form)) throw UsageError(text + " is not a size such as 4096x768x768_f16_tb");
+  return {std::stoll(found[1]), std::stoll(found[2]), std::stoll(found[3]), found[4].matched ? DType::f16 : DType::f32,
+          found[5].matched,     found[6].matched};
+}
 
 Graph product(const Size& size) {
   return trace([&] {
-    const Tensor a = param_input("a", size.transpose_a ? Shape{size.inner, size.rows} : Shape{size.rows, size.inner});
-    const Tensor b =
-        param_input("b", size.transpose_b ? Shape{size.columns, size.inner} : Shape{size.inner, size.columns});
-    const Tensor c = matmul(a, b, {.transpose_a = size.transpose_a, .transpose_b = size.transpose_b});
+    const auto operand = [&](const char* name, const Sizes& shape) {
+      return param_input(name, {shape[0], shape[1]}, {.dtype = size.dtype});
+    };
+    const Tensor c = matmul(operand("a", size.a()), operand("b", size.b()),
+                            {.transpose_a = size.transpose_a, .transpose_b = size.transpose_b});
     output("some", slice(slice(c, 0, 0, 4), 1, 0, 8));
   });
 }
 
-HostTensor numbers(const Sizes& shape, std::uint64_t seed) {
-  HostTensor values(DType::f32, shape);
+HostTensor numbers(DType dtype, const Sizes& shape, std::uint64_t seed) {
+  HostTensor values(dtype, shape);
   SplitMix random(seed);
-  for (float& value : values.f32()) value = static_cast<float>(random.uniform() - 0.5);
+  for (std::int64_t i = 0; i < values.size(); ++i) values.set_number(i, random.uniform() - 0.5);
   return values;
 }
 
-struct Timing {
-  double seconds = 0, error = 0;
-};
-
-Timing time_tile(Backend& backend, const Size& size, const wgsl::MatmulTile& tile, std::int64_t chunks) {
-  const Target& target = webgpu_target(backend);
+// The program of the product alone, in this form; nothing where the form is the one that is chosen.
+Program program_of(const Size& size, const std::optional<MatmulForm>& form, const Target& target) {
   Program program = lower(product(size), target);
-  // Only this product, with this tile.
-  Program own = program;
-  emit_wgsl(own, target);
+  if (!form) {
+    emit_wgsl(program, target);
+    return program;
+  }
   std::vector<wgsl::ShaderMemory> memories;
   const Dispatch::Part& part = program.cpu.dispatches.at(0).parts.at(0);
   for (const int number : part.buffers)
     memories.push_back({program.buffers[static_cast<std::size_t>(number)].dtype,
                         program.buffers[static_cast<std::size_t>(number)].bytes});
   wgsl::KernelWriter writer(program.cpu.kernels[static_cast<std::size_t>(part.kernel)], target, memories);
-  wgsl::write_tiled_matmul(writer, tile, chunks);
+  wgsl::write_matmul_as(writer, *form);
   program.gpu.emitted = true;
   for (std::size_t i = memories.size(); i < writer.memories().size(); ++i) {
     Buffer buffer;
@@ -75,90 +94,182 @@ Timing time_tile(Backend& backend, const Size& size, const wgsl::MatmulTile& til
     program.gpu.shaders.push_back(step.shader.source);
     out.workgroups = step.workgroups;
     for (const auto& binding : step.shader.bindings)
-      out.bindings.push_back({buffer_of(binding.memory), binding.offset, binding.bytes, binding.written});
+      out.bindings.push_back(
+          {buffer_of(binding.memory), binding.offset, binding.bytes, binding.written, binding.read_write});
     program.gpu.steps.push_back(std::move(out));
   }
-  const Sizes a_shape = size.transpose_a ? Sizes{size.inner, size.rows} : Sizes{size.rows, size.inner};
-  const Sizes b_shape = size.transpose_b ? Sizes{size.columns, size.inner} : Sizes{size.inner, size.columns};
-  const HostTensor a = numbers(a_shape, 1), b = numbers(b_shape, 2);
-  std::map<std::string, std::shared_ptr<DeviceTensor>> storage{{"a", backend.allocate(DType::f32, a_shape, "a")},
-                                                               {"b", backend.allocate(DType::f32, b_shape, "b")}};
-  storage.at("a")->upload(a);
-  storage.at("b")->upload(b);
-  const auto executable = backend.load(program, [&](const std::string& name) { return storage.at(name); });
-  executable->set_profiling(true);
-  const std::map<std::string, HostTensor> inputs;
-  const SymbolValues symbols;
-  const std::vector<std::string> captures;
-  std::vector<double> samples;
-  Timing timing;
-  for (int i = 0; i < 12; ++i) {
-    executable->set_profiling(true);
-    const auto results = executable->run({inputs, symbols, captures});
-    double seconds = 0;
-    for (const KernelTime& time : executable->profile()) seconds += time.seconds;
-    if (i >= 2) samples.push_back(seconds);
-    if (i > 0) continue;
-    const HostTensor some = results->read("some");
+  return program;
+}
+
+// Operands on the device, and every form compiled over them.
+class Contest {
+ public:
+  Contest(Backend& backend, const Size& size) : backend_(backend), size_(size) {
+    storage_["a"] = backend.allocate(size.dtype, size.a(), "a");
+    storage_["b"] = backend.allocate(size.dtype, size.b(), "b");
+    storage_.at("a")->upload(a_);
+    storage_.at("b")->upload(b_);
+    if (webgpu_target(backend).software) return;
+    const Size load{2048, 2048, 2048};
+    load_storage_["a"] = backend.allocate(load.dtype, load.a(), "a");
+    load_storage_["b"] = backend.allocate(load.dtype, load.b(), "b");
+    load_ = backend.load(program_of(load, {}, webgpu_target(backend)),
+                         [&](const std::string& name) { return load_storage_.at(name); });
+  }
+
+  void add(const std::string& label, const std::optional<MatmulForm>& form) {
+    const Program program = program_of(size_, form, webgpu_target(backend_));
+    entrants_.push_back({label, backend_.load(program, [&](const std::string& name) { return storage_.at(name); })});
+  }
+
+  void run() {
+    for (int i = 0; i < 4; ++i) warm();
+    struct Row {
+      double seconds, error;
+      std::string label;
+    };
+    std::vector<Row> rows;
+    for (const Entrant& own : entrants_) {
+      std::vector<double> samples;
+      warm();
+      for (int i = 0; i < 9; ++i) samples.push_back(seconds(*own.executable));
+      std::sort(samples.begin(), samples.end());
+      rows.push_back({samples[samples.size() / 2], error(*own.executable), own.label});
+    }
+    std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.seconds < b.seconds; });
+    fmt::print("{}\n", size_.text());
+    for (const Row& row : rows)
+      fmt::print("  {:<42} {:>9.1f} us {:>6.1f} TFLOP/s, error {:.1e}\n", row.label, row.seconds * 1e6,
+                 2e-12 * static_cast<double>(size_.rows * size_.inner * size_.columns) / row.seconds, row.error);
+    std::fflush(stdout);
+  }
+
+ private:
+  struct Entrant {
+    std::string label;
+    std::unique_ptr<Executable> executable;
+  };
+
+  std::unique_ptr<RunResults> start(Executable& executable) const { return executable.run({inputs_, symbols_, {}}); }
+
+  // The device's clock falls while the host compiles, and while the device has little to do.
+  void warm() const {
+    if (!load_) return;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+    while (std::chrono::steady_clock::now() < end) start(*load_)->read("some");
+  }
+
+  double seconds(Executable& executable) const {
+    executable.set_profiling(true);
+    start(executable)->read("some");
+    double total = 0;
+    for (const KernelTime& time : executable.profile()) total += time.seconds;
+    executable.set_profiling(false);
+    return total;
+  }
+
+  double error(Executable& executable) const {
+    const HostTensor some = start(executable)->read("some");
+    double largest = 0;
     for (std::int64_t row = 0; row < 4; ++row)
       for (std::int64_t column = 0; column < 8; ++column) {
         double sum = 0;
-        for (std::int64_t k = 0; k < size.inner; ++k)
-          sum += a.number(size.transpose_a ? k * size.rows + row : row * size.inner + k) *
-                 b.number(size.transpose_b ? column * size.inner + k : k * size.columns + column);
-        timing.error = std::max(timing.error, std::abs(sum - some.number(row * 8 + column)));
+        for (std::int64_t k = 0; k < size_.inner; ++k)
+          sum += a_.number(size_.transpose_a ? k * size_.rows + row : row * size_.inner + k) *
+                 b_.number(size_.transpose_b ? column * size_.inner + k : k * size_.columns + column);
+        largest = std::max(largest, std::abs(sum - some.number(row * 8 + column)));
       }
+    return largest;
   }
-  std::sort(samples.begin(), samples.end());
-  timing.seconds = samples[samples.size() / 2];
-  return timing;
+
+  Backend& backend_;
+  Size size_;
+  HostTensor a_ = numbers(size_.dtype, size_.a(), 1), b_ = numbers(size_.dtype, size_.b(), 2);
+  std::map<std::string, std::shared_ptr<DeviceTensor>> storage_;
+  std::map<std::string, std::shared_ptr<DeviceTensor>> load_storage_;
+  std::unique_ptr<Executable> load_;  // keeps the device busy
+  std::vector<Entrant> entrants_;
+  std::map<std::string, HostTensor> inputs_;
+  SymbolValues symbols_;
+};
+
+std::vector<MatmulForm> forms_for(const Size& size, const Target& target) {
+  std::vector<MatmulForm> forms;
+  const auto add = [&](MatmulForm form) {
+    if (form.threads() > target.max_invocations || form.workgroup_bytes() > target.workgroup_bytes) return;
+    const std::int64_t groups =
+        (size.rows + form.rows - 1) / form.rows * ((size.columns + form.columns - 1) / form.columns);
+    for (const std::int64_t chunks : {1, 2, 4, 8}) {
+      if (chunks > 1 && (groups * chunks > 1024 || size.inner / chunks < 128)) continue;
+      form.chunks = chunks;
+      forms.push_back(form);
+    }
+  };
+  if (size.dtype == DType::f16 && target.subgroup_matrices != SubgroupMatrices::none) {
+    const auto matrices = [&](int rows, int columns, int part_rows, int part_columns, bool ahead) {
+      MatmulForm form{Kind::matrices, rows, columns, 32, part_rows, part_columns, 8};
+      form.fetches_ahead = ahead;
+      add(form);
+    };
+    matrices(128, 128, 64, 64, true);
+    matrices(128, 64, 64, 32, false);
+    matrices(64, 64, 32, 32, false);
+    matrices(32, 64, 16, 32, false);
+    return forms;
+  }
+  for (const int padding : {0, 4})
+    for (const auto& [rows, columns] : {std::pair(128, 128), {128, 64}, {64, 64}}) {
+      MatmulForm form{Kind::tiles, rows, columns, 8, 8, 8, padding};
+      form.two_buffers = true;
+      add(form);
+    }
+  add({Kind::tiles, 128, 128, 16, 8, 8});
+  add({Kind::tiles, 64, 64, 16, 8, 4});
+  add({Kind::tiles, 32, 64, 16, 4, 4});
+  add({Kind::tiles, 32, 32, 32, 4, 4});
+  return forms;
 }
 
-void run(const std::string& adapter) {
+std::string label_of(const MatmulForm& form) {
+  return fmt::format("{} {}x{}x{} part {}x{} pad {}{} chunks {}", form.kind == Kind::matrices ? "matrices" : "tiles",
+                     form.rows, form.columns, form.inner, form.part_rows, form.part_columns, form.padding,
+                     form.two_buffers     ? " two buffers"
+                     : form.fetches_ahead ? " ahead"
+                                          : "",
+                     form.chunks);
+}
+
+void run(const std::string& adapter, std::vector<Size> sizes) {
   const auto backend = make_webgpu_backend({.adapter = adapter});
-  const bool tiny = webgpu_target(*backend).software;
-  std::vector<Size> sizes{{4096, 4096, 4096},
-                          {1024, 1024, 1024},
-                          {1024, 256, 768, false, true},
-                          {1024, 256, 1024, false, true},
-                          {1024, 1024, 256, false, true},
-                          {256, 1024, 768, true, false},
-                          {8192, 768, 3072, false, true},
-                          {768, 8192, 3072, true, false},
-                          {8192, 768, 50304, false, true}};
-  if (tiny) sizes = {{130, 70, 66}, {256, 256, 256}};
-  const std::vector<wgsl::MatmulTile> tiles{
-      {128, 128, 16, 8, 8}, {128, 128, 8, 8, 8},   {128, 128, 32, 8, 8}, {128, 64, 16, 8, 4}, {64, 128, 16, 8, 4},
-      {64, 128, 16, 4, 8},  {64, 64, 16, 4, 4},    {64, 64, 32, 4, 4},   {64, 64, 16, 8, 4},  {32, 64, 16, 4, 4},
-      {32, 32, 16, 4, 4},   {256, 128, 16, 16, 8}, {128, 256, 8, 8, 16}};
+  const Target& target = webgpu_target(*backend);
+  if (sizes.empty() && target.software) sizes = {{130, 70, 66}, {256, 256, 256}};
+  if (sizes.empty())
+    sizes = {{4096, 4096, 4096},
+             {2048, 2048, 2048},
+             {1024, 1024, 1024},
+             {1024, 256, 768, DType::f32, false, true},
+             {8192, 768, 3072, DType::f32, false, true},
+             {768, 8192, 3072, DType::f32, true, false},
+             {4096, 4096, 4096, DType::f16},
+             {4096, 4096, 4096, DType::f16, false, true},
+             {8192, 768, 768, DType::f16, false, true},
+             {768, 8192, 3072, DType::f16, true, false}};
   for (const Size& size : sizes) {
-    std::vector<std::pair<double, std::string>> rows;
-    for (const wgsl::MatmulTile& tile : tiles)
-      for (const std::int64_t chunks : {1, 2, 4, 8}) {
-        const std::int64_t groups =
-            (size.rows + tile.rows - 1) / tile.rows * ((size.columns + tile.columns - 1) / tile.columns);
-        if (chunks > 1 && (groups * chunks > 1024 || size.inner / chunks < 64)) continue;
-        if (tile.threads() > 256 || tile.workgroup_bytes() > webgpu_target(*backend).workgroup_bytes) continue;
-        const Timing timing = time_tile(*backend, size, tile, chunks);
-        rows.emplace_back(
-            timing.seconds,
-            fmt::format("{}x{}x{} thread {}x{} chunks {}: {:.1f} us, {:.1f} TFLOP/s, error {:.1e}", tile.rows,
-                        tile.columns, tile.inner, tile.thread_rows, tile.thread_columns, chunks, timing.seconds * 1e6,
-                        2e-12 * static_cast<double>(size.rows * size.inner * size.columns) / timing.seconds,
-                        timing.error));
-      }
-    std::sort(rows.begin(), rows.end());
-    fmt::print("{} x {} x {}{}{}\n", size.rows, size.inner, size.columns, size.transpose_a ? " aT" : "",
-               size.transpose_b ? " bT" : "");
-    for (std::size_t i = 0; i < std::min<std::size_t>(rows.size(), 5); ++i) fmt::print("  {}\n", rows[i].second);
-    std::fflush(stdout);
+    Contest contest(*backend, size);
+    contest.add("as chosen", {});
+    for (const MatmulForm& form : forms_for(size, target)) contest.add(label_of(form), form);
+    contest.run();
   }
 }
 
 }  // namespace
 }  // namespace jerboa
 
-int main(int argc, char** argv) try { jerboa::run(argc > 1 ? argv[1] : ""); } catch (const std::exception& error) {
+int main(int argc, char** argv) try {
+  std::vector<jerboa::Size> sizes;
+  for (int i = 2; i < argc; ++i) sizes.push_back(jerboa::parse(argv[i]));
+  jerboa::run(argc > 1 ? argv[1] : "", std::move(sizes));
+} catch (const std::exception& error) {
   std::fprintf(stderr, "webgpu_tiles: %s\n", error.what());
   return 1;
 }

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <regex>
 
 #include <jerboa/base/random.h>
 #include <jerboa/frontend/nn.h>
@@ -14,6 +16,7 @@
 
 #include "cli/bench_gpt.h"
 #include "cli/commands.h"
+#include "cli/gpu_clock.h"
 #include "cli/torch_peer.h"
 
 namespace jerboa::cli {
@@ -71,20 +74,41 @@ std::vector<KernelTime> profile_of(Module& module, const std::function<void()>& 
 // Of a product the rate is of interest, not how long a GPU takes to answer: that many are asked for at once there.
 constexpr int products_at_once = 8;
 
-Workload matmul_workload(const std::string& name, std::int64_t m, std::int64_t k, std::int64_t n, const Device& device,
-                         DType dtype = DType::f32) {
+// A product of matrices: matmul4096, matmul8192x768x3072_f16_weights.
+struct ProductName {
+  std::int64_t m = 0, k = 0, n = 0;
+  DType dtype = DType::f32;
+  bool weights = false;  // the second operand is [out, in], as weights are
+};
+
+std::optional<ProductName> product_of(const std::string& name) {
+  static const std::regex form("matmul([0-9]{1,6})(?:x([0-9]{1,6})x([0-9]{1,6}))?(_f16)?(_weights)?");
+  std::smatch found;
+  if (!std::regex_match(name, found, form)) return {};
+  ProductName own;
+  own.m = own.k = own.n = std::stoll(found[1]);
+  if (found[2].matched) own.k = std::stoll(found[2]), own.n = std::stoll(found[3]);
+  if (found[4].matched) own.dtype = DType::f16;
+  own.weights = found[5].matched;
+  return own;
+}
+
+Workload matmul_workload(const std::string& name, const ProductName& own, const Device& device) {
   const Graph graph = trace([&] {
-    const auto operand = [&](const char* own, Shape shape) {
-      return param_input(own, std::move(shape), {.init = Init::uniform(1), .dtype = dtype});
+    const auto operand = [&](const char* label, Shape shape) {
+      return param_input(label, std::move(shape), {.init = Init::uniform(1), .dtype = own.dtype});
     };
+    const Tensor y =
+        matmul(operand("a", {own.m, own.k}), operand("b", own.weights ? Shape{own.n, own.k} : Shape{own.k, own.n}),
+               {.transpose_b = own.weights});
     // All of it is computed, and one element read.
-    output("output", slice(slice(matmul(operand("a", {m, k}), operand("b", {k, n})), 0, 0, 1), 1, 0, 1));
+    output("output", slice(slice(y, 0, 0, 1), 1, 0, 1));
   });
   auto module = std::make_shared<Module>(compile(graph, {.device = device}));
   const int repeats = device.name() == "webgpu" ? products_at_once : 1;
   Workload work{name,
                 name,
-                2.0 * static_cast<double>(m * k * n),
+                2.0 * static_cast<double>(own.m * own.k * own.n),
                 [module, repeats] {
                   for (int i = 1; i < repeats; ++i) module->run({});
                   module->run({}).get("output");
@@ -165,7 +189,9 @@ std::vector<std::string> workload_names() {
           "matmul1024",
           "matmul4096x768x3072",
           "matmul4096",
+          "matmul4096_weights",
           "matmul4096_f16",
+          "matmul4096_f16_weights",
           "small",
           "small_clipped",
           "tiny",
@@ -185,17 +211,14 @@ std::vector<std::string> workload_names() {
 std::vector<std::string> default_names(const Device& device) {
   std::vector<std::string> names = workload_names();
   if (device.name() != "webgpu")
-    std::erase_if(names,
-                  [](const auto& name) { return name == "gpt2" || name == "matmul4096" || name == "matmul4096_f16"; });
+    std::erase_if(names, [](const auto& name) {
+      return name == "gpt2" || name.starts_with("matmul4096_") || name == "matmul4096";
+    });
   return names;
 }
 
 Workload make(const std::string& name, const Device& device) {
-  if (name == "matmul512") return matmul_workload(name, 512, 512, 512, device);
-  if (name == "matmul1024") return matmul_workload(name, 1024, 1024, 1024, device);
-  if (name == "matmul4096x768x3072") return matmul_workload(name, 4096, 768, 3072, device);
-  if (name == "matmul4096") return matmul_workload(name, 4096, 4096, 4096, device);
-  if (name == "matmul4096_f16") return matmul_workload(name, 4096, 4096, 4096, device, DType::f16);
+  if (const auto product = product_of(name)) return matmul_workload(name, *product, device);
   if (name == "gpt2") return gpt2_workload(device);
   for (const DType weights : {DType::f32, DType::f16, DType::bf16, DType::i8, DType::i4}) {
     const std::string type = weights == DType::f32 ? "" : fmt::format("_{}", jerboa::name(weights));
@@ -211,7 +234,9 @@ Workload make(const std::string& name, const Device& device) {
     const Batch data{{"images", random_floats({128, 784}, 1)}, {"labels", random_ids({128}, 10, 2)}};
     return training_workload(name, Perceptron{}, classification_loss, data, device);
   }
-  throw UsageError(fmt::format("no workload is named {}; there are {}", name, fmt::join(workload_names(), ", ")));
+  throw UsageError(fmt::format(
+      "no workload is named {}; there are {}, and products of other sizes as matmulROWSxINNERxCOLUMNS[_f16][_weights]",
+      name, fmt::join(workload_names(), ", ")));
 }
 
 double median(std::vector<double> values) {
@@ -256,10 +281,12 @@ std::vector<Peer> peers_for(const Options& options, const Device& device) {
   return peers;
 }
 
-void print_row(const Workload& work, double seconds, const std::vector<Peer>& peers) {
+// Rates are in TFLOP/s on GPUs and in GFLOP/s elsewhere.
+void print_row(const Workload& work, double seconds, bool on_gpu, double clock, const std::vector<Peer>& peers) {
   fmt::print("{:<22} {:>9.3f} ms {:>10} {:>8} {:>6.0f} ms {:>7.1f} MB", work.name, seconds * 1e3,
-             work.flops > 0 ? fmt::format("{:.1f}", work.flops / seconds * 1e-9) : "", work.kernels,
+             work.flops > 0 ? fmt::format("{:.1f}", work.flops / seconds * (on_gpu ? 1e-12 : 1e-9)) : "", work.kernels,
              work.compile_seconds * 1e3, static_cast<double>(work.activations) * 1e-6);
+  if (on_gpu) fmt::print(" {:>5.0f} %", clock * 100);
   if (work.tokens > 0) fmt::print(" {:>9.1f} tokens/s", work.tokens / seconds);
   for (const Peer& peer : peers)
     if (!peer.samples.empty())
@@ -268,7 +295,7 @@ void print_row(const Workload& work, double seconds, const std::vector<Peer>& pe
   std::fflush(stdout);
 }
 
-nlohmann::ordered_json row_json(const Workload& work, const std::vector<double>& samples,
+nlohmann::ordered_json row_json(const Workload& work, const std::vector<double>& samples, bool on_gpu, double clock,
                                 const std::vector<Peer>& peers) {
   const double seconds = median(samples);
   nlohmann::ordered_json row{{"work", work.name},
@@ -278,6 +305,7 @@ nlohmann::ordered_json row_json(const Workload& work, const std::vector<double>&
                              {"compile_seconds", work.compile_seconds},
                              {"activation_bytes", work.activations}};
   if (work.flops > 0) row["gflops"] = work.flops / seconds * 1e-9;
+  if (on_gpu) row["clock"] = clock;
   if (work.tokens > 0) row["tokens_per_second"] = work.tokens / seconds;
   for (const Peer& peer : peers)
     if (!peer.samples.empty()) row["torch_" + peer.form + "_seconds"] = median(peer.samples);
@@ -291,10 +319,13 @@ void run_bench(const Options& options) {
   auto json = nlohmann::ordered_json::array();
   std::vector<KernelTime> trace;
   std::vector<Peer> peers = peers_for(options, device);
+  const bool on_gpu = device.name() == "webgpu";
+  GpuClock clock(device);
   if (!options.json) {
     fmt::print("device: {}\n", device.description());
-    fmt::print("{:<22} {:>12} {:>10} {:>8} {:>9} {:>10}", "work", "median", "GFLOP/s", "kernels", "compile",
-               "activations");
+    fmt::print("{:<22} {:>12} {:>10} {:>8} {:>9} {:>10}", "work", "median", on_gpu ? "TFLOP/s" : "GFLOP/s", "kernels",
+               "compile", "activations");
+    if (on_gpu) fmt::print(" {:>7}", "clock");
     for (const Peer& peer : peers) fmt::print(" {:>14} {:>7}", "torch " + peer.form, "ratio");
     fmt::print("\n");
   }
@@ -302,10 +333,13 @@ void run_bench(const Options& options) {
     const Workload work = make(name, device);
     for (int i = 0; i < 3; ++i) work.run();
     std::vector<double> own;
+    double slowest_clock = 1;
     for (Peer& peer : peers) peer.samples.clear();
     // Taking turns, so that all see the same noise.
     for (int turn = 0; turn < options.turns; ++turn) {
+      clock.warm();
       const auto samples = measure(work, options.seconds / options.turns);
+      slowest_clock = std::min(slowest_clock, clock.speed());
       own.insert(own.end(), samples.begin(), samples.end());
       for (Peer& peer : peers) {
         if (work.peer.empty()) continue;  // it has no such thing
@@ -314,11 +348,12 @@ void run_bench(const Options& options) {
       }
     }
     if (options.json) {
-      json.push_back(row_json(work, own, peers));
+      json.push_back(row_json(work, own, on_gpu, slowest_clock, peers));
     } else {
-      print_row(work, median(own), peers);
+      print_row(work, median(own), on_gpu, slowest_clock, peers);
     }
     if (!options.profile && options.trace.empty()) continue;
+    clock.warm();
     std::vector<KernelTime> times = work.profile();
     if (options.profile && !options.json) fmt::print("{}{}", print(times), work.memory ? work.memory() : "");
     // One workload after the other in one trace.

@@ -106,8 +106,9 @@ def gpt(B, T, d, layers, h, vocab=256, kind=torch.optim.Adam):
 at_once = 1
 def product(m, k, n):
     global at_once
-    dtype = torch.float16 if work.endswith('_f16') else torch.float32
+    dtype = torch.float16 if '_f16' in work else torch.float32
     a, b = torch.randn(m, k, device=device, dtype=dtype), torch.randn(k, n, device=device, dtype=dtype)
+    if work.endswith('_weights'): b = torch.randn(n, k, device=device, dtype=dtype).t()
     at_once = 8 if device == 'cuda' else 1
     def run():
         for _ in range(at_once): result = a @ b

@@ -147,6 +147,7 @@ void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, GpuStep:
   f("offset", x.offset);
   f("bytes", x.bytes);
   f("written", x.written);
+  f("read_write", x.read_write);
 }
 template <class F, class T>
 void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, GpuStep> {

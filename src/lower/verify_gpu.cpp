@@ -76,10 +76,10 @@ class GpuVerifier {
   void check(const GpuStep::Binding& a, const GpuStep::Binding& b) const {
     const bool same = is_in_arena(a) && is_in_arena(b) ? buffer(a).arena == buffer(b).arena
                                                        : root_of(memory_, a.buffer) == root_of(memory_, b.buffer);
-    if (!same || (!a.written && !b.written)) return;
+    if (!same || (!a.is_read_write() && !b.is_read_write())) return;
     const bool overlap = start_of(a) < start_of(b) + b.bytes && start_of(b) < start_of(a) + a.bytes;
-    if (a.written != b.written || overlap)
-      fail("{} and {} are the same memory, and at least one is written", buffer(a).name, buffer(b).name);
+    if (a.is_read_write() != b.is_read_write() || overlap)
+      fail("{} and {} are the same memory, and at least one is bound for writing", buffer(a).name, buffer(b).name);
   }
 
   const ProgramMemory& memory_;

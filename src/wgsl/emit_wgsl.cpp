@@ -58,6 +58,8 @@ class Emitter {
       memories.push_back({buffer.dtype, buffer.bytes, buffer.name});
       key += fmt::format(" {}", buffer.bytes);
     }
+    const bool overlap = buffers_overlap(part);
+    if (overlap) key += " overlap";
     const auto found = written_.find(key);
     if (found != written_.end()) return found->second;
     const KernelSpec& kernel = program_.cpu.kernels[static_cast<std::size_t>(part.kernel)];
@@ -67,12 +69,25 @@ class Emitter {
     refuse(kernel.domain);
     for (const auto* list : {&kernel.operands, &kernel.results})
       for (const TensorAccess& access : *list) refuse(access.shape);
-    KernelWriter writer(kernel, target_, std::move(memories));
+    KernelWriter writer(kernel, target_, std::move(memories), overlap);
     write_kernel(writer);
     for (const ShaderMemory& memory : writer.memories())
       refuse_more_than_u32_counts(memory.name.empty() ? "memory between the shaders of " + part.label : memory.name,
                                   memory.bytes * 8 / bits(memory.dtype));
     return written_.emplace(key, std::move(writer)).first->second;
+  }
+
+  // Whether two of a kernel's bindings are of the same tensor, or of one and a part of it.
+  bool buffers_overlap(const Dispatch::Part& part) const {
+    for (std::size_t i = 0; i < part.buffers.size(); ++i)
+      for (std::size_t j = 0; j < i; ++j) {
+        const Buffer& a = program_.buffers[static_cast<std::size_t>(part.buffers[i])];
+        const Buffer& b = program_.buffers[static_cast<std::size_t>(part.buffers[j])];
+        if (root_of(program_, part.buffers[i]) == root_of(program_, part.buffers[j]) && a.inside < b.inside + b.bytes &&
+            b.inside < a.inside + a.bytes)
+          return true;
+      }
+    return false;
   }
 
   void add_part(const Dispatch::Part& part) {
@@ -91,13 +106,16 @@ class Emitter {
       step.label = part.label;
       for (const auto& binding : own.shader.bindings) {
         if (binding.packed.empty()) {
-          step.bindings.push_back({buffer_of(binding.memory), binding.offset, binding.bytes, binding.written});
+          step.bindings.push_back(
+              {buffer_of(binding.memory), binding.offset, binding.bytes, binding.written, binding.read_write});
           continue;
         }
         step.bindings.push_back({pack(binding, writer, buffer_of), 0, binding.bytes, false});
       }
       program_.gpu.uses_f16 |= own.uses_f16;
       program_.gpu.uses_subgroups |= own.uses_subgroups;
+      if (own.uses_subgroup_matrices && program_.gpu.subgroup_matrices.empty())
+        program_.gpu.subgroup_matrices.push_back({16, 16, 16, DType::f16, DType::f32});
       program_.gpu.steps.push_back(std::move(step));
     }
   }

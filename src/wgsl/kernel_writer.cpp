@@ -10,7 +10,9 @@ int KernelWriter::workspace(DType dtype, const Dim& elements) {
 void KernelWriter::add(Shader shader, const Dim& workgroups) {
   // What never runs may divide by a size that is 0, which does not compile.
   if (workgroups == Dim(0)) return;
-  steps_.push_back({shader.finish(workgroups), workgroups, shader.uses_f16(), shader.uses_subgroups()});
+  Shader::Finished finished = shader.finish(workgroups);
+  steps_.push_back(
+      {std::move(finished), workgroups, shader.uses_f16(), shader.uses_subgroups(), shader.uses_subgroup_matrices()});
 }
 
 }  // namespace jerboa::wgsl

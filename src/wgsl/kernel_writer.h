@@ -13,11 +13,14 @@ namespace jerboa::wgsl {
 class KernelWriter {
  public:
   /// `memories`: one for each binding of the kernel.
-  KernelWriter(const KernelSpec& kernel, const Target& target, std::vector<ShaderMemory> memories)
-      : kernel_(kernel), target_(target), memories_(std::move(memories)) {}
+  KernelWriter(const KernelSpec& kernel, const Target& target, std::vector<ShaderMemory> memories,
+               bool memories_overlap = false)
+      : kernel_(kernel), target_(target), memories_(std::move(memories)), memories_overlap_(memories_overlap) {}
 
   const KernelSpec& kernel() const { return kernel_; }
   const Target& target() const { return target_; }
+  /// Whether two bindings are of the same memory: then they cannot both be read_write.
+  bool memories_overlap() const { return memories_overlap_; }
   /// Memory of the kernel's own for intermediate results; `elements` at the symbols' bounds count. The number is used
   /// like that of a binding.
   int workspace(DType dtype, const Dim& elements);
@@ -28,7 +31,7 @@ class KernelWriter {
   struct Step {
     Shader::Finished shader;
     Dim workgroups;
-    bool uses_f16 = false, uses_subgroups = false;
+    bool uses_f16 = false, uses_subgroups = false, uses_subgroup_matrices = false;
   };
   const std::vector<Step>& steps() const { return steps_; }
   const std::vector<ShaderMemory>& memories() const { return memories_; }
@@ -37,6 +40,7 @@ class KernelWriter {
   const KernelSpec& kernel_;
   const Target& target_;
   std::vector<ShaderMemory> memories_;
+  bool memories_overlap_;
   std::vector<Step> steps_;
 };
 

@@ -106,6 +106,12 @@ std::string Shader::load_four_halves(int memory, const std::string& index) {
   return fmt::format("buffer_{}[({}) / 4u]", memory, index);
 }
 
+std::string Shader::load_words(int memory, const std::string& number) {
+  use_of(memory).read = use_of(memory).wide = true;
+  if (is_half(memory)) use_of(memory).words = true;
+  return fmt::format("buffer_{}[{}]", memory, number);
+}
+
 void Shader::store_four(int memory, const std::string& index, const std::string& value) {
   use_of(memory).written = use_of(memory).wide = true;
   line("buffer_{}[({}) / 4u] = {};", memory, index, is_half(memory) ? fmt::format("vec4<f16>({})", value) : value);
@@ -189,6 +195,7 @@ int Shader::segments(int memory) const {
 std::string Shader::buffer_type(int memory) const {
   const DType dtype = memories_[static_cast<std::size_t>(memory)].dtype;
   if (is_packed_pair(memory)) return uses_.at(memory).written ? "atomic<u32>" : "u32";
+  if (dtype == DType::f16 && uses_.at(memory).words) return "vec2u";
   if (dtype == DType::f16) return is_wide(memory) ? "vec4<f16>" : "f16";
   if (dtype == DType::boolean || bits(dtype) < 16) return "u32";
   return is_wide(memory) ? "vec4f" : value_type(dtype);
@@ -213,6 +220,8 @@ std::string Shader::load_from(int memory, const std::string& buffer, const std::
         "* "
         "4u, 4u)) - 8)",
         buffer, index);
+  if (uses_.at(memory).words && is_half(memory))
+    return fmt::format("unpack2x16float({0}[({1}) >> 2u][(({1}) >> 1u) & 1u])[({1}) & 1u]", buffer, index);
   const std::string element = is_wide(memory) ? fmt::format("{0}[({1}) >> 2u][({1}) & 3u]", buffer, index)
                                               : fmt::format("{}[{}]", buffer, index);
   return dtype == DType::f16 ? fmt::format("f32({})", element) : element;
@@ -311,10 +320,14 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
     const int count = segments(memory);
     for (int i = 0; i < count; ++i) {
       buffers.push_back(count == 1 ? fmt::format("buffer_{}", memory) : fmt::format("buffer_{}_{}", memory, i));
-      declare_buffer(buffers.back(), buffer_type(memory), use.written);
+      declare_buffer(buffers.back(), buffer_type(memory), use.written || keeps_loads_in_place_);
       const std::int64_t offset = target_.max_binding_bytes * i;
-      finished.bindings.push_back(
-          {memory, offset, std::min(bytes - offset, target_.max_binding_bytes), use.written, {}});
+      finished.bindings.push_back({memory,
+                                   offset,
+                                   std::min(bytes - offset, target_.max_binding_bytes),
+                                   use.written,
+                                   keeps_loads_in_place_,
+                                   {}});
     }
     if (use.read) accessors += load_function(memory, buffers);
     if (use.written) accessors += store_function(memory, buffers);
@@ -339,6 +352,9 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
   std::string text;
   if (uses_f16_) text += "enable f16;\n";
   if (uses_subgroups_) text += "enable subgroups;\n";
+  // The compiler cannot tell that the number of a subgroup is the same for all of its threads.
+  if (uses_subgroup_matrices_)
+    text += "enable chromium_experimental_subgroup_matrix;\ndiagnostic(off, chromium.subgroup_matrix_uniformity);\n";
   text += declarations + shared_;
   auto functions = functions_;
   if (std::any_of(uses_.begin(), uses_.end(), [&](const auto& use) {
@@ -352,9 +368,10 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
   text += fmt::format(
       "@compute @workgroup_size({})\n"
       "fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) workgroups: vec3u,\n"
-      "        @builtin(local_invocation_index) lane: u32{}) {{\n"
+      "        @builtin(local_invocation_index) lane: u32{}{}) {{\n"
       "  let group = workgroup.x + workgroup.y * workgroups.x;\n",
-      threads_, uses_subgroups_ ? ", @builtin(subgroup_invocation_id) subgroup_lane: u32" : "");
+      threads_, uses_subgroups_ ? ", @builtin(subgroup_invocation_id) subgroup_lane: u32" : "",
+      uses_subgroup_matrices_ ? ", @builtin(subgroup_id) subgroup: u32" : "");
   text += guard + body_ + "}\n";
   finished.source = {name_, std::move(text), threads_, shared_bytes_};
   finished.sizes = sizes_;

@@ -78,6 +78,11 @@ class Shader {
   void store_four(int memory, const std::string& index, const std::string& value);
   /// Four f16 as they stand, a vec4<f16>.
   std::string load_four_halves(int memory, const std::string& index);
+  /// Four elements as they stand, by the number of the four: a vec4f, or of f16 a vec2u that holds them. Only of memory
+  /// that can_be_wide.
+  std::string load_words(int memory, const std::string& number);
+  /// The name of memory that can_be_wide.
+  static std::string buffer_name(int memory) { return fmt::format("buffer_{}", memory); }
   /// Whether the memory holds f32, or f16 that needs no unpacking, in fours and fits one binding.
   bool can_be_wide(int memory) const;
   /// Text of an index: offset + Σ stride * index, leaving out what is zero.
@@ -101,6 +106,15 @@ class Shader {
   /// Workgroup memory.
   void shared_array(const std::string& name, const std::string& type, std::int64_t count);
   void use_subgroups() { uses_subgroups_ = true; }
+  /// Makes `subgroup` and `subgroup_lane` known, the numbers of a thread's subgroup and of the thread in it, and
+  /// enables subgroup matrices.
+  void use_subgroup_matrices() { uses_subgroups_ = uses_subgroup_matrices_ = uses_f16_ = true; }
+  bool uses_subgroup_matrices() const { return uses_subgroup_matrices_; }
+  /// For shaders whose text uses f16 apart from what is loaded and stored.
+  void use_f16() { uses_f16_ = true; }
+  /// Binds all memory read_write, although some of it is only read: compilers may move loads of what nothing writes,
+  /// and so undo that the next tiles are fetched ahead.
+  void keep_loads_in_place() { keeps_loads_in_place_ = true; }
   bool uses_subgroups() const { return uses_subgroups_; }
   bool uses_f16() const { return uses_f16_; }
 
@@ -108,7 +122,7 @@ class Shader {
   struct Binding {
     int memory = 0;
     std::int64_t offset = 0, bytes = 0;
-    bool written = false;
+    bool written = false, read_write = false;
     std::vector<int> packed;  ///< several small memories that were copied into one buffer, because bindings are few
   };
   struct Finished {
@@ -121,7 +135,7 @@ class Shader {
 
  private:
   struct Use {
-    bool read = false, written = false, wide = false;
+    bool read = false, written = false, wide = false, words = false;
   };
   void append(const std::string& text);
   Use& use_of(int memory);
@@ -148,7 +162,7 @@ class Shader {
   std::string shared_, body_, main_body_, own_functions_;
   std::int64_t shared_bytes_ = 0;
   int depth_ = 1, next_name_ = 0;
-  bool uses_subgroups_ = false, uses_f16_ = false;
+  bool uses_subgroups_ = false, uses_subgroup_matrices_ = false, uses_f16_ = false, keeps_loads_in_place_ = false;
 };
 
 }  // namespace jerboa::wgsl

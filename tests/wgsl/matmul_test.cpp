@@ -8,6 +8,7 @@
 
 #include "ops/sample.h"
 #include "verify/compare.h"
+#include "wgsl/half_products.h"
 
 // Products of f16 on WebGPU against the reference in f64: multiplied in f16, in f32 from tiles of f16, and on a device
 // without f16. Where no adapter can be had, the tests fail and say why.
@@ -40,20 +41,7 @@ const Device& device(Products products) {
 // A result is rounded to f16, which alone is 2^-11 of it. Products in f16 add some roundings of each, which is a few
 // times that of results whose terms cancel no more than random ones do.
 Tolerance tolerance_of(Products products) {
-  return products == Products::in_f16 ? Tolerance{5e-3, 2e-2, 6e-4} : Tolerance{6e-4, 1e-4, 3e-4};
-}
-
-// The product and the gradients for both operands.
-Sample halves(const Case& one) {
-  Sample result = with_gradients(*first_order(Op::matmul, one, DType::f16));
-  trace_into(result.graph, [&] {
-    for (const Node& node : std::vector<Node>(result.graph.nodes))
-      if (node.op == Op::matmul && result.graph.find("out") == no_tensor) {
-        output("out", Tensor(result.graph.identity(), node.outputs[0]));
-        break;
-      }
-  });
-  return result;
+  return products == Products::in_f16 ? Tolerance{5e-3, 2e-2, 6e-4} : tolerance_of_halves;
 }
 
 void expect_reference_and_same_bits(const Sample& sample, Products products) {
@@ -90,12 +78,12 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ProductsOfHalves, ::testing::ValuesIn(trials())
 
 TEST_P(ProductsOfHalves, EqualTheReferenceAndThemselves) {
   for (const Products products : {Products::in_f16, Products::in_f32})
-    expect_reference_and_same_bits(halves(GetParam().one), products);
+    expect_reference_and_same_bits(product_of_halves(GetParam().one), products);
 }
 
 // The rest of what a device without f16 does is tested op by op.
 TEST(ProductsWithoutF16, EqualTheReferenceAndThemselves) {
-  expect_reference_and_same_bits(halves(trials().front().one), Products::without_f16);
+  expect_reference_and_same_bits(product_of_halves(trials().front().one), Products::without_f16);
 }
 
 // Rows of products, each 90000, of which the first half cancels the second: in f16 already the first is too large.

@@ -196,6 +196,8 @@ export function requireSupport(device: GPUDevice, entries: readonly Entry[]): vo
   for (const entry of entries) {
     if (entry.usesF16 && !device.features.has("shader-f16")) missing.add("the feature shader-f16");
     if (entry.usesSubgroups && !device.features.has("subgroups")) missing.add("the feature subgroups");
+    const matrices = "chromium-experimental-subgroup-matrix";
+    if (entry.usesSubgroupMatrices && !device.features.has(matrices)) missing.add(`the feature ${matrices}`);
     const dispatched = entry.steps.filter((step) => step.shader !== undefined);
     needLimit("maxStorageBuffersPerShaderStage", most(dispatched.map((step) => step.bindings.length)));
     needLimit("maxStorageBufferBindingSize", most(dispatched.flatMap((step) => step.bindings.map((own) => own.bytes))));

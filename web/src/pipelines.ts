@@ -20,7 +20,7 @@ export class Pipelines {
 
   /** Throws ShaderError that names the kernel and the line. */
   get(shader: ShaderSource, step: Step): Promise<Pipeline> {
-    const kinds = step.bindings.map((binding) => (binding.written ? "w" : "r")).join("") + (step.sizes.length > 0 ? "u" : "");
+    const kinds = step.bindings.map((binding) => (binding.written || binding.readWrite ? "w" : "r")).join("") + (step.sizes.length > 0 ? "u" : "");
     const key = `${kinds}\n${shader.source}`;
     let own = this.pipelines.get(key);
     if (own === undefined) {

@@ -50,6 +50,8 @@ export interface Binding {
   readonly offset: number;
   readonly bytes: number;
   readonly written: boolean;
+  /** Bound for reading and writing, although it is only read. */
+  readonly readWrite: boolean;
 }
 
 export interface ShaderSource {
@@ -81,6 +83,7 @@ export interface Entry {
   readonly steps: readonly Step[];
   readonly usesF16: boolean;
   readonly usesSubgroups: boolean;
+  readonly usesSubgroupMatrices: boolean;
 }
 
 export interface ProgramFile {
@@ -192,6 +195,7 @@ class Reader {
         offset: asIndex(own["offset"], `${label}: offset`, mostBytes),
         bytes: asIndex(own["bytes"], `${label}: bytes`, mostBytes),
         written: asFlag(own["written"], `${label}: written`),
+        readWrite: asFlag(own["read_write"], `${label}: read_write`),
       };
       const buffer = buffers[binding.buffer]!;
       const there = buffer.where === "arena" ? arenas[buffer.arena]! : (buffers[buffer.pool] ?? buffer).bytes;
@@ -262,6 +266,7 @@ class Reader {
       steps: list(gpu, "steps").map((item) => this.step(item, shaders, buffers, arenas)),
       usesF16: asFlag(gpu["uses_f16"], `${name}: uses_f16`),
       usesSubgroups: asFlag(gpu["uses_subgroups"], `${name}: uses_subgroups`),
+      usesSubgroupMatrices: list(gpu, "subgroup_matrices").length > 0,
     };
   }
 }
@@ -300,7 +305,7 @@ function checkRequirements(json: JsonObject): void {
     if (!knownFeatures.includes(name)) throw refuse("feature", name);
   }
   for (const name of Object.keys(asObject(json["limits"], "the limits"))) if (!knownLimits.includes(name)) throw refuse("limit", name);
-  if (asList(json["subgroup_matrices"], "the subgroup matrices").length > 0) throw refuse("feature", "subgroup matrices");
+  asList(json["subgroup_matrices"], "the subgroup matrices"); // those that steps use are asked of the device
 }
 
 /** Throws FileError that says what is wrong with a file that is damaged, of another version, or not for WebGPU. */

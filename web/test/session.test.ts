@@ -160,12 +160,13 @@ test("missing features and limits are named", async () => {
   const device = await adapter!.requestDevice();
   const greedy = changed(program, ({ programs, code }) => {
     code[0].uses_f16 = code[0].uses_subgroups = true;
+    code[0].subgroup_matrices = [{ rows: 16, columns: 16, inner: 16, operands: "f16", sums: "f32" }];
     programs.entries[0].memory.arenas[0] = 2 ** 40;
   });
   await assert.rejects(Program.load(device, greedy), (error) => {
     assert.ok(error instanceof UnsupportedError);
-    assert.equal(error.missing.length, 3);
-    for (const text of [/shader-f16/, /subgroups/, /maxBufferSize of 1099511627776 \(the device has \d+\)/]) assert.match(error.message, text);
+    assert.equal(error.missing.length, 4);
+    for (const text of [/shader-f16/, /subgroups/, /subgroup-matrix/, /maxBufferSize of 1099511627776 \(the device has \d+\)/]) assert.match(error.message, text);
     return true;
   });
   device.destroy();

@@ -28,9 +28,9 @@ struct WebGpuOptions {
   /// A device of the caller's, with its instance: WGPUDevice and WGPUInstance of the same library. Both are kept alive.
   void* device = nullptr;
   void* instance = nullptr;
-  bool use_f16 = true, use_subgroups = true;  ///< off: as on a device without them
-  bool f16_arithmetic = true;                 ///< off: products of f16 are multiplied in f32 (docs/devices.md)
-  bool software = true;                       ///< off: no adapter that is a driver on the CPU
+  bool use_f16 = true, use_subgroups = true, use_subgroup_matrices = true;  ///< off: as on a device without them
+  bool f16_arithmetic = true;  ///< off: products of f16 are multiplied in f32 (docs/devices.md)
+  bool software = true;        ///< off: no adapter that is a driver on the CPU
   /// The library checks every index in a shader, as it must for shaders from files (Session::load_program). Without it
   /// a device runs only shaders that this process emitted, which keep their bounds by themselves. Drivers on the CPU
   /// always check. Of a device of the caller's: whether it does.

@@ -12,6 +12,13 @@ namespace jerboa {
 
 // Kernels and programs as plain data: what the compiler gives to the hosts. Any backend can execute or print them.
 
+/// Whether threads of a subgroup can multiply matrices together: 16×16 of f16, with sums of f32, by subgroups of 32.
+enum class SubgroupMatrices : std::uint8_t {
+  none,
+  emulated,  ///< the same kernels with functions in their place that any device runs: slow, for tests
+  native
+};
+
 /// What the compiler must know of a device.
 struct Target {
   std::string name = "cpu";
@@ -31,8 +38,10 @@ struct Target {
   int subgroup_size = 0;       ///< threads that can exchange values directly; 0: not offered, or of changing size
   bool f16 = false;            ///< f16 in shaders: it is read and written without unpacking, and tiles of it stay f16
   bool f16_arithmetic = true;  ///< where there is f16: products of f16 that give f16 are multiplied in it
-  int unroll = 4;              ///< copies of a loop's body in a shader's text; drivers on the CPU compile them slowly
-  bool software = false;       ///< a driver that runs on the CPU: kernels without workgroup memory are faster there
+  SubgroupMatrices subgroup_matrices = SubgroupMatrices::none;
+  int resident_workgroups = 0;  ///< workgroups of 128 threads and 24 KiB that run at the same time; 0: not known
+  int unroll = 4;               ///< copies of a loop's body in a shader's text; drivers on the CPU compile them slowly
+  bool software = false;        ///< a driver that runs on the CPU: kernels without workgroup memory are faster there
 
   static Target cpu() { return {}; }
   /// The limits that every WebGPU device has.
@@ -199,6 +208,8 @@ struct GpuStep {
     int buffer = 0;
     std::int64_t offset = 0, bytes = 0;  ///< a part of the buffer, where the whole is larger than a binding may be
     bool written = false;
+    bool read_write = false;  ///< bound so although it is only read, which keeps drivers from moving its loads
+    bool is_read_write() const { return written || read_write; }
   };
   int shader = -1;  ///< -1: no dispatch, but a copy of the first binding to the second
   std::vector<Binding> bindings;

@@ -10,7 +10,8 @@ namespace jerboa::webgpu {
 // Functions of the library that this host calls, without their prefix "wgpu".
 // clang-format off
 #define JERBOA_WEBGPU_FUNCTIONS(F) \
-  F(AdapterGetInfo) F(AdapterGetLimits) F(AdapterHasFeature) F(AdapterInfoFreeMembers) F(AdapterRelease) \
+  F(AdapterGetInfo) F(AdapterGetLimits) F(AdapterHasFeature) F(AdapterInfoFreeMembers) \
+  F(AdapterPropertiesSubgroupMatrixConfigsFreeMembers) F(AdapterRelease) \
   F(AdapterRequestDevice) F(BindGroupLayoutRelease) F(BindGroupRelease) F(BufferDestroy) \
   F(BufferGetConstMappedRange) F(BufferMapAsync) F(BufferRelease) F(BufferUnmap) F(CommandBufferRelease) \
   F(CommandEncoderBeginComputePass) F(CommandEncoderCopyBufferToBuffer) F(CommandEncoderFinish) \

@@ -14,12 +14,12 @@
 namespace jerboa::webgpu {
 namespace {
 
-// Beyond what the standard offers: f16 on NVIDIA's driver, and, unless the device is to be robust, no checks of indices
-// and of unwritten workgroup memory, which this process's own kernels keep by themselves. A driver on the CPU always
-// checks, so that tests would see a kernel that does not.
-constexpr const char* instance_toggles[] = {"allow_unsafe_apis", "vulkan_enable_f16_on_nvidia"};
-constexpr const char* gpu_toggles[] = {"allow_unsafe_apis", "vulkan_enable_f16_on_nvidia", "disable_robustness",
-                                       "disable_workgroup_init"};
+// Beyond what the standard offers: subgroup matrices, and f16 on NVIDIA's driver.
+constexpr const char* common_toggles[] = {"allow_unsafe_apis", "vulkan_enable_f16_on_nvidia"};
+// Unless the device is to be robust: no checks of indices, and no zeros in workgroup memory before a kernel begins,
+// which this process's own kernels do without. A driver on the CPU always checks, so that tests would see one that does
+// not.
+constexpr const char* trusting_toggles[] = {"disable_robustness", "disable_workgroup_init"};
 
 // Valid as long as the names are.
 WGPUDawnTogglesDescriptor toggles(std::span<const char* const> names) {
@@ -41,7 +41,7 @@ void log(WGPULoggingType type, WGPUStringView message, void*, void*) {
 }
 
 Handle<WGPUInstance> create_instance(const Dawn& dawn) {
-  WGPUDawnTogglesDescriptor chosen = toggles(instance_toggles);
+  WGPUDawnTogglesDescriptor chosen = toggles(common_toggles);
   const WGPUInstanceFeatureName feature = WGPUInstanceFeatureName_TimedWaitAny;
   WGPUInstanceDescriptor descriptor{};
   descriptor.nextInChain = &chosen.chain;
@@ -65,7 +65,7 @@ struct AdapterChoice {
 
 Handle<WGPUAdapter> request_adapter(const Dawn& dawn, WGPUInstance instance, const AdapterChoice& choice,
                                     std::string& message) {
-  WGPUDawnTogglesDescriptor chosen = toggles(instance_toggles);
+  WGPUDawnTogglesDescriptor chosen = toggles(common_toggles);
   WGPURequestAdapterOptions options{};
   options.nextInChain = &chosen.chain;
   options.featureLevel = WGPUFeatureLevel_Core;
@@ -87,6 +87,28 @@ Handle<WGPUAdapter> request_adapter(const Dawn& dawn, WGPUInstance instance, con
   return {answer.adapter, dawn.AdapterRelease};
 }
 
+// Whether subgroups multiply 16×16 matrices of f16 and add up in f32.
+bool has_subgroup_matrices(const Dawn& dawn, WGPUAdapter adapter) {
+  if (dawn.AdapterHasFeature(adapter, WGPUFeatureName_ChromiumExperimentalSubgroupMatrix) == 0) return false;
+  WGPUAdapterPropertiesSubgroupMatrixConfigs offered{};
+  offered.chain.sType = WGPUSType_AdapterPropertiesSubgroupMatrixConfigs;
+  WGPUAdapterInfo raw{};
+  raw.nextInChain = &offered.chain;
+  dawn.AdapterGetInfo(adapter, &raw);
+  const std::span configs(offered.configs, offered.configCount);
+  const bool found = std::any_of(configs.begin(), configs.end(), [](const WGPUSubgroupMatrixConfig& own) {
+    return own.componentType == WGPUSubgroupMatrixComponentType_F16 &&
+           own.resultComponentType == WGPUSubgroupMatrixComponentType_F32 && own.M == 16 && own.N == 16 && own.K == 16;
+  });
+  dawn.AdapterPropertiesSubgroupMatrixConfigsFreeMembers(offered);
+  dawn.AdapterInfoFreeMembers(raw);
+  return found;
+}
+
+// Workgroups of 128 threads and 24 KiB that run at the same time, of GPUs on which that was measured: WebGPU does not
+// tell how many multiprocessors there are.
+int resident_workgroups(const std::string& adapter) { return adapter.find("H200") != std::string::npos ? 264 : 0; }
+
 AdapterInfo describe_adapter(const Dawn& dawn, WGPUAdapter adapter) {
   AdapterInfo info;
   WGPUAdapterInfo raw{};
@@ -103,7 +125,7 @@ AdapterInfo describe_adapter(const Dawn& dawn, WGPUAdapter adapter) {
   const auto has = [&](WGPUFeatureName feature) { return dawn.AdapterHasFeature(adapter, feature) != 0; };
   info.f16 = has(WGPUFeatureName_ShaderF16);
   info.timestamps = has(WGPUFeatureName_TimestampQuery);
-  info.subgroup_matrices = has(WGPUFeatureName_ChromiumExperimentalSubgroupMatrix);
+  info.subgroup_matrices = has_subgroup_matrices(dawn, adapter);
   if (has(WGPUFeatureName_Subgroups)) {
     info.subgroup_min = static_cast<int>(raw.subgroupMinSize);
     info.subgroup_max = static_cast<int>(raw.subgroupMaxSize);
@@ -200,12 +222,15 @@ void GpuDevice::request(const WebGpuOptions& options) {
   std::vector<WGPUFeatureName> features;
   if (info_.f16 && options.use_f16) features.push_back(WGPUFeatureName_ShaderF16);
   if (info_.subgroup_max > 0 && options.use_subgroups) features.push_back(WGPUFeatureName_Subgroups);
+  const bool matrices = info_.subgroup_matrices && options.use_f16 && options.use_subgroups;
+  if (matrices && options.use_subgroup_matrices) features.push_back(WGPUFeatureName_ChromiumExperimentalSubgroupMatrix);
   if (info_.timestamps) features.push_back(WGPUFeatureName_TimestampQuery);
   WGPULimits limits{};
   dawn_->AdapterGetLimits(adapter_, &limits);
   limits.nextInChain = nullptr;
-  std::vector<const char*> toggles_wanted(std::begin(instance_toggles), std::end(instance_toggles));
-  if (info_.kind != "CPU" && !options.robust) toggles_wanted.assign(std::begin(gpu_toggles), std::end(gpu_toggles));
+  std::vector<const char*> toggles_wanted(std::begin(common_toggles), std::end(common_toggles));
+  if (info_.kind != "CPU" && !options.robust)
+    toggles_wanted.insert(toggles_wanted.end(), std::begin(trusting_toggles), std::end(trusting_toggles));
   if (!options.validation) toggles_wanted.push_back("skip_validation");
   const WGPUDawnTogglesDescriptor chosen = toggles(toggles_wanted);
   WGPUDeviceDescriptor descriptor{};
@@ -281,6 +306,11 @@ void GpuDevice::make_target(const WebGpuOptions& options) {
   target.f16_arithmetic = options.f16_arithmetic;
   const bool subgroups = dawn_->DeviceHasFeature(device_, WGPUFeatureName_Subgroups) != 0;
   if (subgroups && info_.subgroup_min == info_.subgroup_max) target.subgroup_size = info_.subgroup_max;
+  // A device of the caller's may lack what its adapter has.
+  if (target.f16 && target.subgroup_size == 32 && info_.subgroup_matrices &&
+      dawn_->DeviceHasFeature(device_, WGPUFeatureName_ChromiumExperimentalSubgroupMatrix) != 0)
+    target.subgroup_matrices = SubgroupMatrices::native;
+  target.resident_workgroups = resident_workgroups(info_.name);
   target.software = info_.kind == "CPU";
   if (target.software) target.unroll = 1;
   if (options.target) {
@@ -297,6 +327,8 @@ void GpuDevice::make_target(const WebGpuOptions& options) {
     target.f16 = target.f16 && wanted.f16;
     target.f16_arithmetic = target.f16_arithmetic && wanted.f16_arithmetic;
     target.subgroup_size = std::min(target.subgroup_size, wanted.subgroup_size);
+    if (wanted.subgroup_matrices != SubgroupMatrices::native) target.subgroup_matrices = wanted.subgroup_matrices;
+    if (wanted.resident_workgroups > 0) target.resident_workgroups = wanted.resident_workgroups;
     target.software = wanted.software;
   }
   target_ = target;

@@ -140,7 +140,8 @@ void GpuExecutable::part_readers_from_writers() {
       for (const auto& read : step.bindings) {
         const auto& own = storage_[static_cast<std::size_t>(read.buffer)];
         const auto& other = storage_[static_cast<std::size_t>(written.buffer)];
-        if (!written.written || read.written || !own || !other || own == other || own->memory() != other->memory())
+        if (!written.is_read_write() || read.is_read_write() || !own || !other || own == other ||
+            own->memory() != other->memory())
           continue;
         own->move_to(std::make_shared<GpuMemory>(device_, own->bytes(), own->name()), 0);
       }
@@ -165,7 +166,8 @@ void GpuExecutable::compile() {
     if (step.shader < 0) continue;
     GpuDevice::ShaderRequest request{&program_.gpu.shaders[static_cast<std::size_t>(step.shader)], {}};
     for (const auto& binding : step.bindings)
-      request.bindings.push_back(binding.written ? GpuDevice::BindingKind::write : GpuDevice::BindingKind::read);
+      request.bindings.push_back(binding.is_read_write() ? GpuDevice::BindingKind::write
+                                                         : GpuDevice::BindingKind::read);
     if (!step.sizes.empty()) request.bindings.push_back(GpuDevice::BindingKind::uniform);
     requests.push_back(std::move(request));
     numbers.push_back(i);

@@ -20,7 +20,9 @@ std::vector<std::string> missing_support(const Program& program, const Target& t
   if (needs.f16 && !target.f16) missing.emplace_back("f16 in shaders");
   if (needs.subgroups && target.subgroup_size == 0) missing.emplace_back("subgroups");
   for (const SubgroupMatrix& own : needs.subgroup_matrices)
-    missing.push_back(fmt::format("subgroup matrices of {}x{}x{}", own.rows, own.columns, own.inner));
+    if (target.subgroup_matrices != SubgroupMatrices::native ||
+        own != SubgroupMatrix{16, 16, 16, DType::f16, DType::f32})
+      missing.push_back(fmt::format("subgroup matrices of {}x{}x{}", own.rows, own.columns, own.inner));
   need("buffers", needs.buffer_bytes, target.max_buffer_bytes);
   need("bindings", needs.binding_bytes, target.max_binding_bytes);
   need("storage buffers of a shader", needs.bindings, target.max_bindings);

@@ -1,0 +1,179 @@
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "wgsl/product/problem.h"
+#include "wgsl/product/writers.h"
+
+namespace jerboa::wgsl {
+namespace {
+
+using Kind = MatmulForm::Kind;
+
+std::int64_t pieces(std::int64_t total, std::int64_t size) { return (total + size - 1) / size; }
+
+// At the symbols' bounds.
+struct Sizes {
+  std::int64_t batch, rows, columns, inner;
+
+  explicit Sizes(const MatmulProblem& problem)
+      : batch(element_count(problem.batch).upper_bound()),
+        rows(problem.rows.upper_bound()),
+        columns(problem.columns.upper_bound()),
+        inner(problem.inner.upper_bound()) {}
+  std::int64_t groups(const MatmulForm& form) const {
+    return batch * pieces(rows, form.rows) * pieces(columns, form.columns);
+  }
+  double results() const { return static_cast<double>(batch * rows * columns); }
+};
+
+MatmulForm tiles(int rows, int columns, int inner, int part_rows, int part_columns) {
+  return {Kind::tiles, rows, columns, inner, part_rows, part_columns};
+}
+
+// A form with what it costs on an H200, from its time at 1024 to 4096, in µs: a step into the depth, where each
+// multiprocessor has one more workgroup of it, and what a step costs in any case. The ratios are what matters.
+struct MeasuredForm {
+  MatmulForm form;
+  double workgroup, latency;
+};
+
+// What a second shader costs that adds up chunks, in µs: to begin, and to write and read a partial result.
+constexpr double second_shader = 4, partial_result = 2.7e-6;
+
+double multiprocessors_of(const Target& target) {
+  constexpr double unknown = 64;
+  return target.resident_workgroups > 0 ? target.resident_workgroups / 2.0 : unknown;
+}
+
+// For large products of f32.
+std::optional<MatmulForm> choose_two_buffers(const Target& target, const Sizes& sizes) {
+  const auto in_two_buffers = [](int rows, int columns) {
+    MatmulForm form = tiles(rows, columns, 8, 8, 8);
+    form.two_buffers = true;
+    form.padding = 0;  // it makes no difference here, and they then fit the 16 KiB that every device has
+    return form;
+  };
+  static const MeasuredForm forms[] = {{in_two_buffers(128, 128), 0.73, 0.14},
+                                       {in_two_buffers(128, 64), 0.375, 0.12},
+                                       {in_two_buffers(64, 64), 0.196, 0.15}};
+  const double multiprocessors = multiprocessors_of(target);
+  std::optional<MatmulForm> best;
+  double least = std::numeric_limits<double>::max();
+  for (const MeasuredForm& own : forms) {
+    if (own.form.threads() > target.max_invocations || own.form.workgroup_bytes() > target.workgroup_bytes) continue;
+    for (std::int64_t chunks = 1; chunks <= 16; ++chunks) {
+      const std::int64_t steps = pieces(pieces(sizes.inner, chunks), own.form.inner);
+      if (chunks > 1 && steps < 16) break;
+      const double each = std::ceil(static_cast<double>(sizes.groups(own.form) * chunks) / multiprocessors);
+      double cost = static_cast<double>(steps) * (each * own.workgroup + own.latency);
+      if (chunks > 1) cost += second_shader + sizes.results() * static_cast<double>(chunks) * partial_result;
+      if (cost >= least) continue;
+      least = cost;
+      best = own.form;
+      best->chunks = chunks;
+    }
+  }
+  return best;
+}
+
+MatmulForm choose_tiles(const Target& target, const Sizes& sizes, bool halves) {
+  // Large tiles reuse more; small ones keep a device busy.
+  constexpr std::int64_t enough_groups = 128, enough_groups_in_chunks = 256;
+  // A short product is better cut into smaller tiles than into chunks, which need a second shader.
+  constexpr std::int64_t short_inner = 512;
+  const bool is_short = sizes.inner <= short_inner, is_thin = sizes.rows <= 32 || sizes.columns <= 32;
+  constexpr double large = 4e6;  // for each multiprocessor
+  if (!halves && !is_thin && sizes.results() * static_cast<double>(sizes.inner) >= large * multiprocessors_of(target))
+    if (const std::optional<MatmulForm> form = choose_two_buffers(target, sizes)) return *form;
+  MatmulForm form = tiles(128, 128, 16, 8, 8);
+  if (sizes.groups(form) < enough_groups) form = tiles(128, 64, 16, 8, 4);
+  if (sizes.groups(form) < enough_groups) form = tiles(64, 64, 16, 8, 4);
+  if (sizes.groups(form) < enough_groups && is_short) form = tiles(32, 64, 16, 4, 4);
+  // Where nothing else keeps the device busy, each step into the depth is waited for: deeper tiles take fewer.
+  if (sizes.groups(form) < enough_groups && is_short) form = tiles(32, 32, 32, 4, 4);
+  if (is_thin) form = tiles(32, 32, 16, 4, 4);
+  if (form.workgroup_bytes(halves ? 2 : 4) > target.workgroup_bytes) form.inner /= 2;
+  if (sizes.groups(form) < enough_groups && !is_short)
+    while (sizes.groups(form) * form.chunks < enough_groups_in_chunks && sizes.inner / (form.chunks * 2) >= 128 &&
+           form.chunks < 64)
+      form.chunks *= 2;
+  return form;
+}
+
+MatmulForm matrices(int rows, int columns, int part_rows, int part_columns) {
+  MatmulForm form{Kind::matrices, rows, columns, 32, part_rows, part_columns, 8};
+  form.fetches_ahead = rows * columns >= 128 * 128;  // smaller ones are faster without
+  return form;
+}
+
+// Workgroups on matrices run in rounds: so many at the same time, and each step of a round takes as long. How many
+// there are compared with those of the largest tile, and µs of a step on an H200.
+struct MatrixForm {
+  MatmulForm form;
+  double residents, step;
+};
+
+std::optional<MatmulForm> choose_matrices(const Target& target, const Sizes& sizes) {
+  static const MatrixForm forms[] = {{matrices(128, 128, 64, 64), 1, 0.88},
+                                     {matrices(128, 64, 64, 32), 1, 0.69},
+                                     {matrices(64, 64, 32, 32), 1.5, 0.59},
+                                     {matrices(32, 64, 16, 32), 1.5, 0.45}};
+  constexpr double unknown_residents = 128, begin_and_end = 6;  // steps that a round takes apart from its own
+  const double residents = target.resident_workgroups > 0 ? target.resident_workgroups : unknown_residents;
+  std::optional<MatmulForm> best;
+  double least = std::numeric_limits<double>::max();
+  for (const MatrixForm& own : forms) {
+    if (own.form.workgroup_bytes() > target.workgroup_bytes) continue;
+    const std::int64_t steps = pieces(sizes.inner, own.form.inner);
+    for (std::int64_t chunks = 1; chunks <= 16; ++chunks) {
+      // All of the same length but the last, which must not be empty.
+      const std::int64_t length = pieces(steps, chunks);
+      if (pieces(steps, length) != chunks || (chunks > 1 && length < 4)) continue;
+      const double rounds =
+          std::ceil(static_cast<double>(sizes.groups(own.form) * chunks) / (residents * own.residents));
+      double cost = rounds * (static_cast<double>(length) + begin_and_end) * own.step;
+      if (chunks > 1) cost += second_shader + sizes.results() * static_cast<double>(chunks) * partial_result;
+      if (cost >= least) continue;
+      least = cost;
+      best = own.form;
+      best->chunks = chunks;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+std::int64_t MatmulForm::workgroup_bytes(int element_bytes) const {
+  if (kind == Kind::matrices) {
+    constexpr int staged_bytes = 16 * 16 * 4;
+    return std::int64_t{2} * (inner + padding) * (rows + columns) + std::int64_t{threads() / 32} * staged_bytes;
+  }
+  return std::int64_t{element_bytes} * inner * (pitch() + columns) * (two_buffers ? 2 : 1);
+}
+
+MatmulForm choose_form(const Target& target, const MatmulProblem& problem) {
+  const Sizes sizes(problem);
+  if (sizes.rows <= 4 || sizes.columns <= 4) return {.kind = Kind::dots};
+  if (problem.suits_matrices)
+    if (const std::optional<MatmulForm> form = choose_matrices(target, sizes)) return *form;
+  if (target.software) return {.kind = Kind::blocks};
+  return choose_tiles(target, sizes, problem.halves);
+}
+
+void write_matmul_as(KernelWriter& writer, const MatmulForm& form) {
+  const MatmulProblem problem(writer);
+  switch (form.kind) {
+    case Kind::dots: return write_dots(writer, problem);
+    case Kind::blocks: return write_blocks(writer, problem);
+    case Kind::tiles: return write_tiles(writer, problem, form);
+    case Kind::matrices: return write_matrices(writer, problem, form);
+  }
+}
+
+void write_matmul(KernelWriter& writer) {
+  write_matmul_as(writer, choose_form(writer.target(), MatmulProblem(writer)));
+}
+
+}  // namespace jerboa::wgsl

@@ -1,0 +1,118 @@
+#include "wgsl/product/epilogue.h"
+
+#include <algorithm>
+#include <fmt/ranges.h>
+
+#include "wgsl/body.h"
+
+namespace jerboa::wgsl {
+
+// The index along each axis of the domain but the last.
+std::vector<std::string> Epilogue::write_indices() {
+  std::vector<Dim> batch(kernel_.domain.begin(), kernel_.domain.end() - 2);
+  if (problem_.merged) {
+    batch.push_back(kernel_.domain[batch.size()]);
+    return shader_.split_index("row", batch);
+  }
+  std::vector<std::string> indices = shader_.split_index("batch", batch);
+  indices.emplace_back("row");
+  return indices;
+}
+
+void Epilogue::write() {
+  shader_.begin_function("fn finish(batch: u32, row: u32, column: u32, product: f32)");
+  std::vector<std::string> indices = write_indices();
+  indices.emplace_back("column");
+  BodyWriter body(shader_, kernel_, std::move(indices));
+  for (std::size_t i = 0; i < kernel_.body.size(); ++i)
+    if (kernel_.body[i].kind == Instruction::Kind::product) body.set(static_cast<int>(i), "product");
+  for (const Store& store : kernel_.stores) body.value(store.value);
+  for (const Store& store : kernel_.stores) body.store(store);
+  shader_.end_function();
+}
+
+// Whether four elements of a row stand side by side, where they can be read at once. Operands are left out: a form may
+// read them in its own way.
+bool Epilogue::runs_in_fours(int binding, const IndexMap& map) const {
+  return binding != problem_.a->binding && binding != problem_.b->binding && shader_.can_be_wide(binding) &&
+         is_multiple(map.offset, 4) && map.strides.back() == Dim(1) &&
+         std::all_of(map.strides.begin(), map.strides.end() - 1,
+                     [](const Dim& stride) { return is_multiple(stride, 4); });
+}
+
+void Epilogue::write_four() {
+  shader_.begin_function("fn finish_four(batch: u32, row: u32, column: u32, products: vec4f)");
+  std::vector<std::string> first = write_indices();
+  first.emplace_back("column");
+  std::vector<BodyWriter> bodies;
+  for (int k = 0; k < 4; ++k) {
+    std::vector<std::string> indices = first;
+    if (k > 0) indices.back() = fmt::format("(column + {}u)", k);
+    bodies.emplace_back(shader_, kernel_, std::move(indices));
+  }
+  for (std::size_t i = 0; i < kernel_.body.size(); ++i) {
+    const Instruction& own = kernel_.body[i];
+    std::string four;
+    if (own.kind == Instruction::Kind::product) {
+      four = "products";
+    } else if (own.kind == Instruction::Kind::load) {
+      const Load& load = kernel_.loads[static_cast<std::size_t>(own.index)];
+      if (load.masks.empty() && load.indirect < 0 && runs_in_fours(load.binding, load.map))
+        four = shader_.let("four", shader_.load_four(load.binding, shader_.place(load.map, first)));
+    }
+    if (four.empty()) continue;
+    for (std::size_t k = 0; k < 4; ++k) bodies[k].set(static_cast<int>(i), fmt::format("{}.{}", four, "xyzw"[k]));
+  }
+  // All is read before anything is written: a store may be in place.
+  std::vector<std::vector<std::string>> values;
+  for (const Store& store : kernel_.stores) {
+    auto& own = values.emplace_back();
+    for (BodyWriter& body : bodies) own.push_back(body.value(store.value));
+  }
+  for (std::size_t i = 0; i < kernel_.stores.size(); ++i) {
+    const Store& store = kernel_.stores[i];
+    if (runs_in_fours(store.binding, store.map))
+      shader_.store_four(store.binding, shader_.place(store.map, first),
+                         fmt::format("vec4f({})", fmt::join(values[i], ", ")));
+    else
+      for (BodyWriter& body : bodies) body.store(store);
+  }
+  shader_.end_function();
+}
+
+PartialResults::PartialResults(KernelWriter& writer, const MatmulProblem& problem, std::int64_t chunks)
+    : problem_(problem),
+      chunks_(chunks),
+      memory_(
+          writer.workspace(DType::f32, element_count(problem.batch) * problem.rows * problem.columns * Dim(chunks))) {}
+
+std::string PartialResults::place(Shader& shader, const std::string& row, const std::string& column) const {
+  return fmt::format("((batch * {}u + chunk) * {} + {}) * {} + {}", chunks_, shader.size(problem_.rows), row,
+                     shader.size(problem_.columns), column);
+}
+
+void PartialResults::write_sum(KernelWriter& writer) const {
+  constexpr int threads = 128;
+  Shader shader = writer.shader("matmul_parts", threads);
+  Epilogue epilogue(shader, writer.kernel(), problem_);
+  const bool in_fours = epilogue.can_take_four() && shader.can_be_wide(memory_);
+  if (in_fours)
+    epilogue.write_four();
+  else
+    epilogue.write();
+  const int width = in_fours ? 4 : 1;
+  const Dim plane = problem_.rows * problem_.columns, count = element_count(problem_.batch) * plane;
+  shader.line("let number = (group * {}u + lane) * {}u;", threads, width);
+  shader.line("if (number >= {}) {{ return; }}", shader.size(count));
+  shader.line("let batch = number / {0}; let element = number % {0};", shader.size(plane));
+  shader.line("let row = element / {0}; let column = element % {0};", shader.size(problem_.columns));
+  shader.line("var sum = {};", in_fours ? "vec4f()" : "0.0");
+  shader.open("for (var chunk = 0u; chunk < {}u; chunk++) {{", chunks_);
+  const std::string place = fmt::format("(batch * {}u + chunk) * {} + element", chunks_, shader.size(plane));
+  shader.line("sum += {};", in_fours ? shader.load_four(memory_, place) : shader.load(memory_, place));
+  shader.close();
+  shader.line("{}(batch, row, column, sum);", in_fours ? "finish_four" : "finish");
+  writer.add(std::move(shader), groups_of(count, std::int64_t{threads} * width));
+}
+
+}  // namespace jerboa::wgsl

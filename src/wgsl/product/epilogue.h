@@ -1,0 +1,48 @@
+#pragma once
+
+#include <string>
+
+#include "wgsl/product/problem.h"
+
+namespace jerboa::wgsl {
+
+/// What becomes of a product's results: the kernel's body and its stores, as functions of the shader.
+class Epilogue {
+ public:
+  Epilogue(Shader& shader, const KernelSpec& kernel, const MatmulProblem& problem)
+      : shader_(shader), kernel_(kernel), problem_(problem) {}
+
+  /// `fn finish(batch, row, column, product: f32)`.
+  void write();
+  /// `fn finish_four(batch, row, column, products: vec4f)`: four results of a row, from a column that is a multiple of
+  /// 4. What stands side by side in memory is read and written at once. Only where can_take_four().
+  void write_four();
+  /// Whether rows of results begin where four can be read at once.
+  bool can_take_four() const { return is_multiple(problem_.columns, 4); }
+
+ private:
+  std::vector<std::string> write_indices();
+  bool runs_in_fours(int binding, const IndexMap& map) const;
+
+  Shader& shader_;
+  const KernelSpec& kernel_;
+  const MatmulProblem& problem_;
+};
+
+/// Results in parts, [batch][chunks][rows][columns] of f32, whose sums are the products.
+class PartialResults {
+ public:
+  PartialResults(KernelWriter& writer, const MatmulProblem& problem, std::int64_t chunks);
+  int memory() const { return memory_; }
+  /// Text of a result's place in the part of `chunk`.
+  std::string place(Shader& shader, const std::string& row, const std::string& column) const;
+  /// Adds the shader that adds them up.
+  void write_sum(KernelWriter& writer) const;
+
+ private:
+  const MatmulProblem& problem_;
+  std::int64_t chunks_;
+  int memory_;
+};
+
+}  // namespace jerboa::wgsl

@@ -1,0 +1,335 @@
+#include <algorithm>
+#include <optional>
+
+#include "wgsl/product/epilogue.h"
+#include "wgsl/product/writers.h"
+
+// Products of f16 by subgroups, which multiply 16×16 matrices and add up in f32. A workgroup's tiles of the operands
+// stand in workgroup memory as they do in memory, be that along the inner elements or across them, and are loaded as
+// matrices by rows or by columns. Each subgroup then puts its results into workgroup memory matrix by matrix, where its
+// threads find them, compute what follows and store four at a time.
+//
+// Whatever the sizes, indices stay in bounds: places past an operand's last four become those of the last four. What is
+// read there belongs to rows and columns that are not stored; inner elements past the end are made zero.
+namespace jerboa::wgsl {
+namespace {
+
+constexpr int matrix = 16, subgroup_size = 32;
+
+// Two workgroups of this size fit a multiprocessor of NVIDIA's, which runs at half speed with one.
+constexpr int good_workgroup_bytes = 24576;
+
+// One operand: a tile is `width` of its rows (of the second: columns) and form.inner deep.
+struct Operand {
+  const char* name;
+  const TensorAccess* tensor;
+  int width;
+  const char* tile_start;  // the first of its rows or columns
+  Dim count, stride, inner_stride;
+  int inner;    // of a tile
+  int threads;  // that fetch it
+  int padding;  // behind each line of a tile
+
+  bool along_inner() const { return inner_stride == Dim(1) && !(stride == Dim(1)); }
+  int lines() const { return along_inner() ? width : inner; }
+  int line_length() const { return along_inner() ? inner : width; }
+  const Dim& line_stride() const { return along_inner() ? stride : inner_stride; }
+  int pitch() const { return line_length() + padding; }
+  int size() const { return lines() * pitch(); }
+  int fours() const { return line_length() / 4; }  // of a line
+  int lines_at_once() const { return threads / fours(); }
+  int fetches() const { return lines() / lines_at_once(); }
+};
+
+class MatrixMatmul {
+ public:
+  MatrixMatmul(KernelWriter& writer, const MatmulProblem& problem, const MatmulForm& form)
+      : writer_(writer),
+        problem_(problem),
+        form_(form),
+        emulated_(writer.target().subgroup_matrices == SubgroupMatrices::emulated),
+        a_{"a",           problem.a,       form.rows,  "tile_row",     problem.rows,
+           problem.a_row, problem.a_inner, form.inner, form.threads(), form.padding},
+        b_{"b",        problem.b,      form.columns, "tile_column", problem.columns, problem.b_column, problem.b_inner,
+           form.inner, form.threads(), form.padding} {
+    // No chunk may be empty.
+    form_.chunks = (steps() + steps_of_chunk() - 1) / steps_of_chunk();
+    if (form_.chunks > 1) partials_.emplace(writer, problem, form_.chunks);
+    shader_.emplace(writer.shader("matmul_matrices", form.threads()));
+  }
+
+  void write() {
+    Shader& shader = *shader_;
+    if (form_.fetches_ahead && !writer_.memories_overlap()) shader.keep_loads_in_place();
+    declare();
+    write_prologues(shader, problem_);
+    write_finish();
+    const Dim workgroups = write_tile_place(shader, problem_, form_);
+    write_batch_offsets(shader, problem_);
+    if (emulated_) shader.line("let subgroup = lane / {0}u; let subgroup_lane = lane % {0}u;", subgroup_size);
+    shader.line("let part_row = subgroup / {0}u * {1}u; let part_column = subgroup % {0}u * {2}u;", form_.across(),
+                form_.part_rows, form_.part_columns);
+    write_product();
+    write_results();
+    writer_.add(std::move(shader), workgroups);
+    if (partials_) partials_->write_sum(writer_);
+  }
+
+ private:
+  int rows_of_matrices() const { return form_.part_rows / matrix; }
+  int columns_of_matrices() const { return form_.part_columns / matrix; }
+  std::int64_t steps() const { return (problem_.inner.value() + form_.inner - 1) / form_.inner; }
+  std::int64_t steps_of_chunk() const { return (steps() + form_.chunks - 1) / form_.chunks; }
+  bool ends_within_tile() const { return !is_multiple(problem_.inner, form_.inner); }
+  // Whether fetched lines may be past the operand's last.
+  bool checks(const Operand& own) const { return !is_multiple(own.count, own.width) || ends_within_tile(); }
+  int subgroups() const { return form_.threads() / subgroup_size; }
+  // Elements of f32 in a row of results, padded where that leaves room for a second workgroup.
+  int staged_pitch() const {
+    const int padded = matrix + 4;
+    const int bytes = 2 * (a_.size() + b_.size()) + 4 * subgroups() * matrix * padded;
+    return bytes <= good_workgroup_bytes ? padded : matrix;
+  }
+
+  void declare() {
+    Shader& shader = *shader_;
+    shader.shared_array("tile_a", "f16", a_.size());
+    shader.shared_array("tile_b", "f16", b_.size());
+    shader.shared_array("staged", "f32", std::int64_t{subgroups()} * matrix * staged_pitch());
+    if (emulated_) {
+      shader.use_f16();
+      declare_emulation();
+    } else {
+      shader.use_subgroup_matrices();
+    }
+  }
+
+  // A matrix of an operand is where it begins in its tile; of results, each of 32 threads has eight of a row. An
+  // operand has at least as many fours as inner elements, but the compiler does not know: it would unroll the loop and
+  // take long.
+  void declare_emulation() {
+    const auto element = [](const Operand& own, bool row_major, const char* row, const char* column) {
+      return fmt::format("f32(tile_{}[{} + {} * {}u + {}])", own.name, own.name, row_major ? row : column, own.pitch(),
+                         row_major ? column : row);
+    };
+    std::string products;
+    for (int i = 0; i < 8; ++i)
+      products += fmt::format("    (*sum)[{}u] += left * {};\n", i,
+                              element(b_, !b_.along_inner(), "k", fmt::format("(column + {}u)", i).c_str()));
+    shader_->declare(fmt::format(
+        "fn multiply_accumulate(a: u32, b: u32, sum: ptr<function, array<f32, 8>>, lane: u32) {{\n"
+        "  let row = lane / 2u; let column = lane % 2u * 8u;\n"
+        "  for (var k = 0u; k < min({}u, arrayLength(&{})); k++) {{\n"
+        "    let left = {};\n"
+        "{}  }}\n}}\n",
+        matrix, Shader::buffer_name(problem_.a->binding), element(a_, a_.along_inner(), "row", "k"), products));
+    shader_->declare(fmt::format(
+        "fn store_matrix(start: u32, sum: array<f32, 8>, lane: u32) {{\n"
+        "  var own = sum;\n"
+        "  for (var i = 0u; i < 8u; i++) {{ staged[start + lane / 2u * {}u + lane % 2u * 8u + i] = own[i]; }}\n}}\n",
+        staged_pitch()));
+  }
+
+  // Declares what the thread fetches: its first place in the operand and in the tile, both for the whole loop.
+  void prepare(const Operand& own) {
+    Shader& shader = *shader_;
+    shader.line("let {}_four = lane % {}u;", own.name, own.fours());
+    // Rows of 64 bytes are dealt out so that half a subgroup's stores of 8 bytes meet all banks of workgroup memory.
+    const std::string line = fmt::format("lane / {}u", own.fours());
+    shader.line("let {}_line = {};", own.name,
+                own.line_length() == 32 && own.lines_at_once() % 8 == 0
+                    ? fmt::format("(({0}) & ~7u) | ((({0}) & 1u) << 2u) | ((({0}) >> 1u) & 3u)", line)
+                    : line);
+    const std::string first = own.along_inner() ? fmt::format("({} + {}_line)", own.tile_start, own.name)
+                                                : fmt::format("(first_inner + {}_line)", own.name);
+    const std::string in_line = own.along_inner() ? "first_inner" : own.tile_start;
+    shader.line("var {0}_at = ({0}_start + {1} * {2} + {3}) / 4u + {0}_four;", own.name, first,
+                shader.size(own.line_stride()), in_line);
+    shader.line("let {0}_put = {0}_line * {1}u + {0}_four * 4u;", own.name, own.pitch());
+    if (checks(own))
+      shader.line("let {0}_last = ({0}_start + {1}) / 4u;", own.name,
+                  shader.place(Dim(0), {own.stride, own.inner_stride},
+                               {fmt::format("({} - 1u)", shader.size(own.count)),
+                                fmt::format("({} - 1u)", shader.size(problem_.inner))}));
+    const char* type = own.tensor->dtype == DType::f16 ? "vec2u" : "vec4f";
+    for (int i = 0; i < own.fetches(); ++i) shader.line("var {}_{} = {}();", own.name, i, type);
+  }
+
+  void fetch(const Operand& own) {
+    const std::int64_t apart = own.line_stride().value() * own.lines_at_once() / 4;
+    for (int i = 0; i < own.fetches(); ++i) {
+      std::string at = fmt::format("{}_at", own.name);
+      if (i > 0) at += fmt::format(" + {}u", apart * i);
+      if (checks(own)) at = fmt::format("min({}, {}_last)", at, own.name);
+      shader_->line("{}_{} = {};", own.name, i, shader_->load_words(own.tensor->binding, at));
+    }
+  }
+
+  // What was fetched, as f16, for the tile that begins at inner element `k`.
+  void put_into_tile(const Operand& own) {
+    for (int i = 0; i < own.fetches(); ++i) {
+      std::string four = fmt::format("{}_{}", own.name, i);
+      const bool half = own.tensor->dtype == DType::f16, prepared = !own.tensor->prologue.empty();
+      if (half) four = fmt::format("bitcast<vec4<f16>>({})", four);
+      if (prepared) four = fmt::format("prepare_four_{}({})", own.name, half ? fmt::format("vec4f({})", four) : four);
+      if (prepared || !half) four = fmt::format("vec4<f16>({})", four);
+      if (ends_within_tile())
+        four = fmt::format("select(vec4<f16>(), {}, k + {} < {})", four,
+                           own.along_inner() ? fmt::format("{}_four * 4u", own.name)
+                                             : fmt::format("{}_line + {}u", own.name, own.lines_at_once() * i),
+                           shader_->size(problem_.inner));
+      shader_->open("{{");
+      shader_->line("let four = {}; let to = {}_put + {}u;", four, own.name, own.lines_at_once() * own.pitch() * i);
+      shader_->line(
+          "tile_{0}[to] = four.x; tile_{0}[to + 1u] = four.y; tile_{0}[to + 2u] = four.z; tile_{0}[to + 3u] = four.w;",
+          own.name);
+      shader_->close();
+    }
+  }
+
+  void write_product() {
+    Shader& shader = *shader_;
+    shader.line("let first_step = chunk * {}u; let first_inner = first_step * {}u;", steps_of_chunk(), form_.inner);
+    for (const Operand* own : {&a_, &b_}) prepare(*own);
+    for (int i = 0; i < rows_of_matrices(); ++i)
+      for (int j = 0; j < columns_of_matrices(); ++j)
+        shader.line("var sum_{}_{} = {}();", i, j, emulated_ ? "array<f32, 8>" : "subgroup_matrix_result<f32, 16, 16>");
+    if (ends_within_tile()) shader.line("var k = first_inner;");
+    shader.line("let steps = min({}u, {}u - first_step);", steps_of_chunk(), steps());
+    if (form_.fetches_ahead)
+      multiply_and_fetch_ahead();
+    else
+      multiply_as_fetched();
+  }
+
+  void multiply_as_fetched() {
+    Shader& shader = *shader_;
+    shader.open("for (var step = 0u; step < steps; step++) {{");
+    for (const Operand* own : {&a_, &b_}) fetch(*own);
+    for (const Operand* own : {&a_, &b_}) put_into_tile(*own);
+    shader.barrier();
+    for (int depth = 0; depth < form_.inner; depth += matrix) multiply_matrices(depth);
+    shader.barrier();
+    for (const Operand* own : {&a_, &b_}) shader.line("{}_at += {}u;", own->name, step_of(*own));
+    if (ends_within_tile()) shader.line("k += {}u;", form_.inner);
+    shader.close();
+  }
+
+  // The steps are floats, of a number that the compiler does not know: it then unrolls them with an exit after each,
+  // and keeps the order within each, so that the next tiles are fetched before these are multiplied. No operand is
+  // shorter than there are steps.
+  void multiply_and_fetch_ahead() {
+    Shader& shader = *shader_;
+    for (const Operand* own : {&a_, &b_}) fetch(*own);
+    shader.line("let last = f32(min(steps, arrayLength(&{})));", Shader::buffer_name(problem_.a->binding));
+    shader.open("for (var step = 0.0; step < last; step += 1.0) {{");
+    for (const Operand* own : {&a_, &b_}) put_into_tile(*own);
+    shader.barrier();
+    // Unconditional, but in the last step what was fetched already, which is then not used.
+    shader.line("let more = step + 1.0 < last;");
+    for (const Operand* own : {&a_, &b_}) shader.line("{}_at += select(0u, {}u, more);", own->name, step_of(*own));
+    if (ends_within_tile()) shader.line("k += select(0u, {}u, more);", form_.inner);
+    for (const Operand* own : {&a_, &b_}) fetch(*own);
+    for (int depth = 0; depth < form_.inner; depth += matrix) multiply_matrices(depth);
+    shader.barrier();
+    shader.close();
+  }
+
+  // Fours from one tile to the next.
+  std::int64_t step_of(const Operand& own) const {
+    return own.along_inner() ? form_.inner / 4 : form_.inner * own.inner_stride.value() / 4;
+  }
+
+  // Loads the matrix of an operand that begins at a row or column of the subgroup's part and an inner element of the
+  // tile.
+  void load_matrix(const Operand& own, const char* part, int at, int depth, int number) {
+    const std::string place = own.along_inner() ? fmt::format("({} + {}u) * {}u + {}u", part, at, own.pitch(), depth)
+                                                : fmt::format("{}u + {} + {}u", depth * own.pitch(), part, at);
+    if (emulated_) {
+      shader_->line("let {}_matrix_{} = {};", own.name, number, place);
+      return;
+    }
+    const bool left = &own == &a_;
+    shader_->line("let {}_matrix_{} = subgroupMatrixLoad<subgroup_matrix_{}<f16, 16, 16>, {}>(&tile_{}, {}, {}u);",
+                  own.name, number, left ? "left" : "right", left == own.along_inner() ? "row_major" : "col_major",
+                  own.name, place, own.pitch());
+  }
+
+  void multiply_matrices(int depth) {
+    shader_->open("{{");
+    for (int i = 0; i < rows_of_matrices(); ++i) load_matrix(a_, "part_row", i * matrix, depth, i);
+    for (int j = 0; j < columns_of_matrices(); ++j) {
+      load_matrix(b_, "part_column", j * matrix, depth, j);
+      for (int i = 0; i < rows_of_matrices(); ++i)
+        if (emulated_)
+          shader_->line("multiply_accumulate(a_matrix_{0}, b_matrix_{1}, &sum_{0}_{1}, subgroup_lane);", i, j);
+        else
+          shader_->line("sum_{0}_{1} = subgroupMatrixMultiplyAccumulate(a_matrix_{0}, b_matrix_{1}, sum_{0}_{1});", i,
+                        j);
+    }
+    shader_->close();
+  }
+
+  // `fn finish_staged(…)`: four results that stand at `start` in workgroup memory.
+  void write_finish() {
+    Shader& shader = *shader_;
+    Epilogue epilogue(shader, writer_.kernel(), problem_);
+    const bool in_fours = epilogue.can_take_four() && (!partials_ || shader.can_be_wide(partials_->memory()));
+    if (!partials_ && in_fours) epilogue.write_four();
+    if (!partials_ && !in_fours) epilogue.write();
+    shader.begin_function("fn finish_staged(batch: u32, chunk: u32, row: u32, column: u32, start: u32)");
+    shader.line("if (row >= {}) {{ return; }}", shader.size(problem_.rows));
+    shader.line("let four = vec4f(staged[start], staged[start + 1u], staged[start + 2u], staged[start + 3u]);");
+    for (int k = 0; k < (in_fours ? 1 : 4); ++k) {
+      const std::string column = k == 0 ? "column" : fmt::format("column + {}u", k);
+      const std::string result = in_fours ? "four" : fmt::format("four.{}", "xyzw"[k]);
+      shader.open("if ({} < {}) {{", column, shader.size(problem_.columns));
+      if (!partials_)
+        shader.line("{}(batch, row, {}, {});", in_fours ? "finish_four" : "finish", column, result);
+      else if (in_fours)
+        shader.store_four(partials_->memory(), partials_->place(shader, "row", column), result);
+      else
+        shader.store(partials_->memory(), partials_->place(shader, "row", column), result);
+      shader.close();
+    }
+    shader.end_function();
+  }
+
+  void write_results() {
+    Shader& shader = *shader_;
+    shader.line("let staged_start = subgroup * {}u;", matrix * staged_pitch());
+    // Four threads a row, which then store whole sectors of 32 bytes.
+    shader.line("let own_row = subgroup_lane / 4u; let own_column = subgroup_lane % 4u * 4u;");
+    shader.line("let own_start = staged_start + own_row * {}u + own_column;", staged_pitch());
+    shader.line(
+        "let first_row = tile_row + part_row + own_row; let first_column = tile_column + part_column + own_column;");
+    for (int i = 0; i < rows_of_matrices(); ++i)
+      for (int j = 0; j < columns_of_matrices(); ++j) {
+        if (emulated_)
+          shader.line("store_matrix(staged_start, sum_{}_{}, subgroup_lane);", i, j);
+        else
+          shader.line("subgroupMatrixStore<row_major>(&staged, staged_start, sum_{}_{}, {}u);", i, j, staged_pitch());
+        shader.barrier();
+        for (int half = 0; half < 2; ++half)
+          shader.line("finish_staged(batch, chunk, first_row + {}u, first_column + {}u, own_start + {}u);",
+                      i * matrix + half * 8, j * matrix, half * 8 * staged_pitch());
+        shader.barrier();
+      }
+  }
+
+  KernelWriter& writer_;
+  const MatmulProblem& problem_;
+  MatmulForm form_;
+  bool emulated_;
+  Operand a_, b_;
+  std::optional<PartialResults> partials_;
+  std::optional<Shader> shader_;
+};
+
+}  // namespace
+
+void write_matrices(KernelWriter& writer, const MatmulProblem& problem, const MatmulForm& form) {
+  MatrixMatmul(writer, problem, form).write();
+}
+
+}  // namespace jerboa::wgsl

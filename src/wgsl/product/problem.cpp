@@ -1,0 +1,139 @@
+#include "wgsl/product/problem.h"
+
+#include <algorithm>
+
+#include "wgsl/body.h"
+
+namespace jerboa::wgsl {
+namespace {
+
+bool is_stored(const KernelSpec& kernel, const TensorAccess& operand) {
+  return std::any_of(kernel.stores.begin(), kernel.stores.end(),
+                     [&](const Store& store) { return store.binding == operand.binding; });
+}
+
+// Whether an operand gives values of f16, and four of them that follow each other, along the inner elements or across
+// them, can always be read at once.
+bool lies_in_fours(const Shader& shader, const TensorAccess& operand, const std::vector<Dim>& batch, const Dim& stride,
+                   const Dim& inner_stride, const Dim& inner) {
+  const DType given = operand.prologue.empty() ? operand.dtype : operand.prologue.back().dtype;
+  const auto steps_in_fours = [](const Dim& own) { return is_multiple(own, 4) && own.value() > 0; };
+  const bool along_inner = inner_stride == Dim(1) && steps_in_fours(stride) && is_multiple(inner, 4);
+  const bool across = stride == Dim(1) && steps_in_fours(inner_stride);
+  return given == DType::f16 && (along_inner || across) && begins_in_fours(shader, operand, batch);
+}
+
+bool is_half(const TensorAccess& operand) { return operand.dtype == DType::f16 && operand.prologue.empty(); }
+
+void write_prologue(Shader& shader, const TensorAccess& operand, const char* name) {
+  if (operand.prologue.empty()) return;
+  KernelSpec kernel;
+  kernel.body = operand.prologue;
+  shader.begin_function(fmt::format("fn prepare_{}(given: f32) -> f32", name));
+  BodyWriter body(shader, kernel, {});
+  body.set(0, "given");
+  const std::string result = body.value(static_cast<int>(kernel.body.size()) - 1);
+  shader.line("return {};", result);
+  shader.end_function();
+  shader.begin_function(fmt::format("fn prepare_four_{}(given: vec4f) -> vec4f", name));
+  shader.line("return vec4f(prepare_{0}(given.x), prepare_{0}(given.y), prepare_{0}(given.z), prepare_{0}(given.w));",
+              name);
+  shader.end_function();
+}
+
+}  // namespace
+
+MatmulProblem::MatmulProblem(const KernelWriter& writer)
+    : batch(writer.kernel().domain.begin(), writer.kernel().domain.end() - 2),
+      a(writer.kernel().operands.data()),
+      b(&writer.kernel().operands[1]) {
+  const KernelSpec& kernel = writer.kernel();
+  const Target& target = writer.target();
+  const std::size_t axes = batch.size();
+  if (kernel.operands.size() > 2) scales = &kernel.operands[2];
+  rows = kernel.domain[axes];
+  columns = kernel.domain[axes + 1];
+  inner = a->shape.back();
+  a_batch.assign(a->strides.begin(), a->strides.end() - 2);
+  b_batch.assign(b->strides.begin(), b->strides.end() - 2);
+  a_row = a->strides[axes];
+  a_inner = a->strides[axes + 1];
+  b_inner = b->strides[axes];
+  b_column = b->strides[axes + 1];
+  // A batch of products with one right-hand side is one product of more rows.
+  Dim expected = a_row * rows;
+  bool merges = axes > 0;
+  for (std::size_t axis = axes; axis-- > 0;) {
+    if (kernel.domain[axis] == Dim(1)) continue;
+    merges = merges && b->strides[axis] == Dim(0) && a->strides[axis] == expected;
+    expected = expected * kernel.domain[axis];
+  }
+  if (merges) {
+    merged = true;
+    rows = rows * element_count(batch);
+    batch.clear();
+    a_batch.clear();
+    b_batch.clear();
+  }
+  halves = target.f16 && is_half(*a) && is_half(*b);
+  multiplies_in_f16 = halves && target.f16_arithmetic &&
+                      std::all_of(kernel.stores.begin(), kernel.stores.end(),
+                                  [](const Store& store) { return store.dtype == DType::f16; });
+  const Shader shader = writer.shader("matmul", 1);
+  suits_matrices =
+      target.f16 && target.subgroup_matrices != SubgroupMatrices::none && scales == nullptr && inner.is_constant() &&
+      columns.is_constant() && lies_in_fours(shader, *a, a_batch, a_row, a_inner, inner) &&
+      lies_in_fours(shader, *b, b_batch, b_column, b_inner, inner) && !is_stored(kernel, *a) && !is_stored(kernel, *b);
+}
+
+bool begins_in_fours(const Shader& shader, const TensorAccess& tensor, const std::vector<Dim>& batch) {
+  return shader.can_be_wide(tensor.binding) && is_multiple(tensor.offset, 4) &&
+         std::all_of(batch.begin(), batch.end(), [](const Dim& stride) { return is_multiple(stride, 4); });
+}
+
+void write_prologues(Shader& shader, const MatmulProblem& problem) {
+  write_prologue(shader, *problem.a, "a");
+  write_prologue(shader, *problem.b, "b");
+}
+
+std::string read_operand(Shader& shader, const MatmulProblem& problem, const TensorAccess& operand, const char* name,
+                         const std::string& place) {
+  const std::string element = shader.load(operand.binding, place);
+  if (&operand == problem.b && problem.scales != nullptr)
+    return fmt::format("{} * {}", element, shader.load(problem.scales->binding, fmt::format("({}) >> 5u", place)));
+  return operand.prologue.empty() ? element : fmt::format("prepare_{}({})", name, element);
+}
+
+std::string read_four_of_operand(Shader& shader, const TensorAccess& operand, const char* name,
+                                 const std::string& place) {
+  const std::string elements = shader.load_four(operand.binding, place);
+  return operand.prologue.empty() ? elements : fmt::format("prepare_four_{}({})", name, elements);
+}
+
+// Workgroups next to each other in time share rows and columns, which then come from the cache: bands of some rows of
+// tiles, down each column of a band first.
+Dim write_tile_place(Shader& shader, const MatmulProblem& problem, const MatmulForm& form) {
+  constexpr int band_rows = 8;
+  const Dim down = groups_of(problem.rows, form.rows), across = groups_of(problem.columns, form.columns);
+  shader.line("let tile_number = group % {0}; let chunk_of_all = group / {0};", shader.size(down * across));
+  shader.line("let band = tile_number / ({} * {}u) * {}u;", shader.size(across), band_rows, band_rows);
+  shader.line("let band_size = min({} - band, {}u);", shader.size(down), band_rows);
+  shader.line("let in_band = tile_number - band * {};", shader.size(across));
+  shader.line("let tile_row = (band + in_band % band_size) * {}u; let tile_column = (in_band / band_size) * {}u;",
+              form.rows, form.columns);
+  shader.line("let chunk = chunk_of_all % {0}u; let batch = chunk_of_all / {0}u;", form.chunks);
+  return element_count(problem.batch) * Dim(form.chunks) * down * across;
+}
+
+void write_batch_offsets(Shader& shader, const MatmulProblem& problem) {
+  const auto indices = shader.split_index("batch", problem.batch);
+  shader.line("let a_start = {};", shader.place(problem.a->offset, problem.a_batch, indices));
+  shader.line("let b_start = {};", shader.place(problem.b->offset, problem.b_batch, indices));
+}
+
+std::string place_in_matrix(Shader& shader, const char* start, const std::string& first, const Dim& first_stride,
+                            const std::string& second, const Dim& second_stride) {
+  return fmt::format("{} + {}", start, shader.place(Dim(0), {first_stride, second_stride}, {first, second}));
+}
+
+}  // namespace jerboa::wgsl

@@ -1,0 +1,325 @@
+#include <algorithm>
+#include <fmt/ranges.h>
+#include <optional>
+
+#include "wgsl/product/epilogue.h"
+#include "wgsl/product/writers.h"
+
+namespace jerboa::wgsl {
+namespace {
+
+// How many products of f16 are added up in f16: with each the sum is less exact, and sooner past 65504.
+constexpr int products_in_f16 = 8;
+
+// Tiles in workgroup memory.
+class TiledMatmul {
+ public:
+  TiledMatmul(KernelWriter& writer, const MatmulProblem& problem, const MatmulForm& form)
+      : writer_(writer), problem_(problem), form_(form) {
+    if (form.chunks > 1) partials_.emplace(writer, problem, form.chunks);
+    shader_.emplace(writer.shader("matmul", form.threads()));
+  }
+
+  void write() {
+    Epilogue epilogue(*shader_, writer_.kernel(), problem_);
+    in_fours_ = epilogue.can_take_four() && (!partials_ || shader_->can_be_wide(partials_->memory()));
+    write_prologues(*shader_, problem_);
+    if (!partials_ && in_fours_) epilogue.write_four();
+    if (!partials_ && !in_fours_) epilogue.write();
+    const Dim workgroups = write_tile_place(*shader_, problem_, form_);
+    write_batch_offsets(*shader_, problem_);
+    shader_->line("let thread_column = lane % {0}u; let thread_row = lane / {0}u;", form_.across());
+    write_product();
+    write_results();
+    writer_.add(std::move(*shader_), workgroups);
+    if (partials_) partials_->write_sum(writer_);
+  }
+
+ private:
+  // One operand: `width` of its rows (of the second: columns) are taken, form_.inner deep. In workgroup memory the
+  // inner elements are rows of `pitch`.
+  struct Operand {
+    const char* name;
+    const char* start;
+    const TensorAccess* tensor;
+    int width, pitch;
+    const char* tile_start;
+    Dim count, stride, inner_stride;
+
+    bool along_inner() const { return inner_stride == Dim(1); }
+  };
+
+  // Vectors of four in a tile.
+  int a_size() const { return form_.inner * form_.pitch() / 4; }
+  int b_size() const { return form_.inner * form_.columns / 4; }
+  // How far a round of the loop gets.
+  int round_inner() const { return form_.inner * (form_.two_buffers ? 2 : 1); }
+
+  void write_product() {
+    const char* vector = problem_.halves ? "vec4<f16>" : "vec4f";
+    shader_->shared_array("tile_a", vector, a_size() * (form_.two_buffers ? 2 : 1));
+    shader_->shared_array("tile_b", vector, b_size() * (form_.two_buffers ? 2 : 1));
+    for (int i = 0; i < form_.part_rows; ++i)
+      for (int j = 0; j < form_.part_columns / 4; ++j) shader_->line("var sum_{}_{} = vec4f();", i, j);
+    if (form_.chunks == 1) {
+      shader_->line("let inner_start = 0u; let inner_end = {};", shader_->size(problem_.inner));
+    } else {
+      const Dim per_chunk = groups_of(groups_of(problem_.inner, form_.chunks), round_inner()) * Dim(round_inner());
+      shader_->line("let inner_start = chunk * {0}; let inner_end = min(inner_start + {0}, {1});",
+                    shader_->size(per_chunk), shader_->size(problem_.inner));
+    }
+    const Operand a{"a",        "a_start",     problem_.a,     form_.rows,      form_.pitch(),
+                    "tile_row", problem_.rows, problem_.a_row, problem_.a_inner};
+    const Operand b{"b",           "b_start",        problem_.b,        form_.columns,   form_.columns,
+                    "tile_column", problem_.columns, problem_.b_column, problem_.b_inner};
+    for (const Operand* operand : {&a, &b}) declare_fetched(*operand);
+    if (form_.two_buffers)
+      multiply_in_two_buffers(a, b);
+    else
+      multiply_in_one_buffer(a, b);
+  }
+
+  // The next tiles are on their way while these are multiplied.
+  void multiply_in_one_buffer(const Operand& a, const Operand& b) {
+    fetch(a, b, "inner_start");
+    shader_->open("for (var inner = inner_start; inner < inner_end; inner += {}u) {{", form_.inner);
+    put_into_tiles(a, b, 0);
+    shader_->barrier();
+    shader_->open("if (inner + {}u < inner_end) {{", form_.inner);
+    fetch(a, b, fmt::format("inner + {}u", form_.inner));
+    shader_->close();
+    const int depth = problem_.multiplies_in_f16 ? products_in_f16 : 1;
+    shader_->open("for (var k = 0u; k < {}u; k += {}u) {{", form_.inner, depth);
+    multiply_step("k", depth, 0);
+    shader_->close();
+    shader_->barrier();
+    shader_->close();
+  }
+
+  // Two tiles a round, one in each buffer. The last may be past the end, and is zeros then.
+  void multiply_in_two_buffers(const Operand& a, const Operand& b) {
+    fetch(a, b, "inner_start");
+    put_into_tiles(a, b, 0);
+    shader_->barrier();
+    shader_->open("for (var inner = inner_start; inner < inner_end; inner += {}u) {{", round_inner());
+    fetch(a, b, fmt::format("inner + {}u", form_.inner));
+    multiply_written_out(0);
+    put_into_tiles(a, b, 1);
+    shader_->barrier();
+    shader_->line("let more = inner + {}u < inner_end;", round_inner());
+    shader_->open("if (more) {{");
+    fetch(a, b, fmt::format("inner + {}u", round_inner()));
+    shader_->close();
+    multiply_written_out(1);
+    shader_->open("if (more) {{");
+    put_into_tiles(a, b, 0);
+    shader_->close();
+    shader_->barrier();
+    shader_->close();
+  }
+
+  // As a loop it would be a fifth slower: NVIDIA's compiler does not mix the steps of one.
+  void multiply_written_out(int buffer) {
+    const int depth = problem_.multiplies_in_f16 ? products_in_f16 : 1;
+    for (int k = 0; k < form_.inner; k += depth) {
+      shader_->open("{{");
+      multiply_step(fmt::format("{}u", k), depth, buffer);
+      shader_->close();
+    }
+  }
+
+  void multiply_step(const std::string& k, int depth, int buffer) {
+    const char* as_vector = problem_.halves && !problem_.multiplies_in_f16 ? "vec4f" : "";
+    for (int i = 0; i < form_.part_rows / 4; ++i)
+      for (int d = 0; d < depth; ++d)
+        shader_->line("let a_{0}_{1} = {2}(tile_a[({3} + {1}u) * {4}u + thread_row * {5}u + {6}u]);", i, d, as_vector,
+                      k, form_.pitch() / 4, form_.part_rows / 4, i + buffer * a_size());
+    for (int j = 0; j < form_.part_columns / 4; ++j) {
+      for (int d = 0; d < depth; ++d)
+        shader_->line("let b_{0}_{1} = {2}(tile_b[({3} + {1}u) * {4}u + thread_column + {5}u]);", j, d, as_vector, k,
+                      form_.columns / 4, j * form_.across() + buffer * b_size());
+      for (int i = 0; i < form_.part_rows; ++i) {
+        const auto factors = [&](int d) {
+          return fmt::format("{}(a_{}_{}.{}), b_{}_{}", problem_.multiplies_in_f16 ? "vec4<f16>" : "vec4f", i / 4, d,
+                             "xyzw"[i % 4], j, d);
+        };
+        std::string sum = problem_.multiplies_in_f16 ? "vec4<f16>()" : fmt::format("sum_{}_{}", i, j);
+        for (int d = 0; d < depth; ++d) sum = fmt::format("fma({}, {})", factors(d), sum);
+        shader_->line("sum_{}_{} {} {};", i, j, problem_.multiplies_in_f16 ? "+=" : "=",
+                      problem_.multiplies_in_f16 ? fmt::format("vec4f({})", sum) : sum);
+      }
+    }
+  }
+
+  // Whether four elements can be read at once.
+  bool is_wide(const Operand& own) const {
+    const TensorAccess& tensor = *own.tensor;
+    return begins_in_fours(*shader_, tensor, own.tensor == problem_.a ? problem_.a_batch : problem_.b_batch) &&
+           !is_written(tensor.binding) &&
+           (own.along_inner() ? is_multiple(own.stride, 4) && is_multiple(problem_.inner, 4)
+                              : own.stride == Dim(1) && is_multiple(own.inner_stride, 4) && is_multiple(own.count, 4));
+  }
+
+  // The type that an operand's elements are fetched in.
+  const char* fetched_type(const Operand& own) const {
+    return !is_wide(own) ? "f32" : problem_.halves ? "vec4<f16>" : "vec4f";
+  }
+
+  int fetches(const Operand& own) const {
+    const int total = own.width * form_.inner / (is_wide(own) ? 4 : 1);
+    return (total + form_.threads() - 1) / form_.threads();
+  }
+
+  void declare_fetched(const Operand& own) {
+    const int step = is_wide(own) ? 4 : 1, per_row = own.along_inner() ? form_.inner / step : own.width / step;
+    for (int i = 0; i < fetches(own); ++i) {
+      shader_->line("var {}_{} = {}();", own.name, i, fetched_type(own));
+      // Neighbouring threads read neighbouring elements.
+      const char* first = own.along_inner() ? "inside" : "across";
+      const char* second = own.along_inner() ? "across" : "inside";
+      shader_->line("let {0}_{1}_{2} = (lane + {3}u) % {4}u * {5}u; let {0}_{6}_{2} = (lane + {3}u) / {4}u;", own.name,
+                    first, i, i * form_.threads(), per_row, step, second);
+      if (steps_by_fours(own))
+        shader_->line(
+            "let {0}_from_{1} = ({2}) / 4u;", own.name, i,
+            place_in_matrix(*shader_, own.start, fmt::format("({} + {}_across_{})", own.tile_start, own.name, i),
+                            own.stride, fmt::format("{}_inside_{}", own.name, i), own.inner_stride));
+    }
+  }
+
+  // Whether places are counted in fours: what a step adds to them is then the same for all of a thread's.
+  bool steps_by_fours(const Operand& own) const { return is_wide(own) && own.tensor->dtype == DType::f32; }
+
+  // The four elements that fetch `i` reads of the tile at `inner`.
+  std::string read_by_fours(const Operand& own, int i, const std::string& inner) {
+    const std::string step = own.along_inner() ? fmt::format("({}) / 4u", inner)
+                                               : fmt::format("({}) * {}u", inner, own.inner_stride.value() / 4);
+    const std::string four =
+        shader_->load_words(own.tensor->binding, fmt::format("{}_from_{} + {}", own.name, i, step));
+    return own.tensor->prologue.empty() ? four : fmt::format("prepare_four_{}({})", own.name, four);
+  }
+
+  void fetch(const Operand& a, const Operand& b, const std::string& inner) {
+    for (const Operand* operand : {&a, &b}) fetch(*operand, inner);
+  }
+  void put_into_tiles(const Operand& a, const Operand& b, int buffer) {
+    put_into_tile(a, buffer * a_size());
+    put_into_tile(b, buffer * b_size());
+  }
+
+  void fetch(const Operand& own, const std::string& inner) {
+    const bool checks_count = !is_multiple(own.count, own.width);
+    const bool checks_inner = !is_multiple(problem_.inner, form_.chunks * round_inner());
+    const int total = own.width * form_.inner / (is_wide(own) ? 4 : 1);
+    for (int i = 0; i < fetches(own); ++i) {
+      shader_->open("{{");
+      shader_->line("let at = {} + {}_across_{}; let k = {} + {}_inside_{};", own.tile_start, own.name, i, inner,
+                    own.name, i);
+      const std::string from = place_in_matrix(*shader_, own.start, "at", own.stride, "k", own.inner_stride);
+      std::vector<std::string> conditions;
+      if (checks_count) conditions.push_back(fmt::format("at < {}", shader_->size(own.count)));
+      if (checks_inner) conditions.emplace_back("k < inner_end");
+      if ((i + 1) * form_.threads() > total)
+        conditions.push_back(fmt::format("lane + {}u < {}u", i * form_.threads(), total));
+      const std::string fetched = steps_by_fours(own) ? read_by_fours(own, i, inner)
+                                  : !is_wide(own)     ? read_operand(*shader_, problem_, *own.tensor, own.name, from)
+                                  : problem_.halves   ? shader_->load_four_halves(own.tensor->binding, from)
+                                                      : read_four_of_operand(*shader_, *own.tensor, own.name, from);
+      if (conditions.empty()) {
+        shader_->line("{}_{} = {};", own.name, i, fetched);
+      } else {
+        shader_->line("{}_{} = {}();", own.name, i, fetched_type(own));
+        shader_->line("if ({}) {{ {}_{} = {}; }}", fmt::join(conditions, " && "), own.name, i, fetched);
+      }
+      shader_->close();
+    }
+  }
+
+  void put_into_tile(const Operand& own, int start) {
+    const int total = own.width * form_.inner / (is_wide(own) ? 4 : 1);
+    for (int i = 0; i < fetches(own); ++i) {
+      const bool partial = (i + 1) * form_.threads() > total;
+      if (partial) shader_->open("if (lane + {}u < {}u) {{", i * form_.threads(), total);
+      const std::string inside = fmt::format("{}_inside_{}", own.name, i),
+                        across = fmt::format("{}_across_{}", own.name, i);
+      if (!is_wide(own)) {
+        shader_->line("tile_{0}[({1} * {3}u + {2}) / 4u + {6}u][{2} % 4u] = {5}({0}_{4});", own.name, inside, across,
+                      own.pitch, i, problem_.halves ? "f16" : "", start);
+      } else if (own.along_inner()) {
+        for (int j = 0; j < 4; ++j)
+          shader_->line("tile_{0}[(({1} + {5}u) * {3}u + {2}) / 4u + {7}u][{2} % 4u] = {0}_{4}.{6};", own.name, inside,
+                        across, own.pitch, i, j, "xyzw"[j], start);
+      } else {
+        shader_->line("tile_{0}[({1} * {3}u + {2}) / 4u + {5}u] = {0}_{4};", own.name, inside, across, own.pitch, i,
+                      start);
+      }
+      if (partial) shader_->close();
+    }
+  }
+
+  bool is_written(int binding) const {
+    const auto& stores = writer_.kernel().stores;
+    return std::any_of(stores.begin(), stores.end(), [&](const Store& store) { return store.binding == binding; });
+  }
+
+  // Calls `f` for each vector of results that the thread holds, with the text of its row and first column.
+  template <class F>
+  void for_each_vector(F f) {
+    for (int i = 0; i < form_.part_rows; ++i) {
+      shader_->line("let row_{0} = tile_row + thread_row * {1}u + {0}u;", i, form_.part_rows);
+      for (int j = 0; j < form_.part_columns / 4; ++j) {
+        if (i == 0) shader_->line("let column_{0} = tile_column + (thread_column + {1}u) * 4u;", j, j * form_.across());
+        f(fmt::format("row_{}", i), fmt::format("column_{}", j), fmt::format("sum_{}_{}", i, j));
+      }
+    }
+  }
+
+  std::string inside(const std::string& row, const std::string& column, int by = 0) {
+    std::string text;
+    if (!is_multiple(problem_.rows, form_.rows)) text = fmt::format("{} < {}", row, shader_->size(problem_.rows));
+    if (!is_multiple(problem_.columns, form_.columns)) {
+      if (!text.empty()) text += " && ";
+      text += by == 0 ? fmt::format("{} < {}", column, shader_->size(problem_.columns))
+                      : fmt::format("{} + {}u < {}", column, by, shader_->size(problem_.columns));
+    }
+    return text.empty() ? "true" : text;
+  }
+
+  void write_results() {
+    for_each_vector([&](const std::string& row, const std::string& column, const std::string& sum) {
+      if (in_fours_) {
+        shader_->open("if ({}) {{", inside(row, column));
+        if (partials_)
+          shader_->store_four(partials_->memory(), partials_->place(*shader_, row, column), sum);
+        else
+          shader_->line("finish_four(batch, {}, {}, {});", row, column, sum);
+        shader_->close();
+        return;
+      }
+      for (int k = 0; k < 4; ++k) {
+        shader_->open("if ({}) {{", inside(row, column, k));
+        if (partials_)
+          shader_->store(partials_->memory(), partials_->place(*shader_, row, fmt::format("{} + {}u", column, k)),
+                         fmt::format("{}.{}", sum, "xyzw"[k]));
+        else
+          shader_->line("finish(batch, {}, {} + {}u, {}.{});", row, column, k, sum, "xyzw"[k]);
+        shader_->close();
+      }
+    });
+  }
+
+  KernelWriter& writer_;
+  const MatmulProblem& problem_;
+  const MatmulForm& form_;
+  std::optional<PartialResults> partials_;
+  std::optional<Shader> shader_;
+  bool in_fours_ = false;  // results are stored in fours
+};
+
+}  // namespace
+
+void write_tiles(KernelWriter& writer, const MatmulProblem& problem, const MatmulForm& form) {
+  TiledMatmul(writer, problem, form).write();
+}
+
+}  // namespace jerboa::wgsl

@@ -1,0 +1,241 @@
+#include <array>
+#include <gtest/gtest.h>
+#include <random>
+
+#include <jerboa/backend/webgpu.h>
+#include <jerboa/frontend/compile.h>
+#include <jerboa/lower/lower.h>
+#include <jerboa/wgsl/emit_wgsl.h>
+
+#include "ops/sample.h"
+#include "verify/compare.h"
+#include "wgsl/half_products.h"
+
+// Products of f16 on subgroup matrices against the reference in f64, in all layouts and at sizes that do not fill
+// tiles: emulated on any device, and native where the device has them. Where no adapter can be had, the tests fail and
+// say why.
+namespace jerboa::test {
+namespace {
+
+// Few workgroups that run at the same time: large tiles. Many: small tiles, and long sums in chunks.
+enum class Size { large_tiles, small_tiles };
+
+Target target_of(SubgroupMatrices matrices, Size size) {
+  Target target = Target::webgpu_default();
+  target.f16 = true;
+  target.f16_arithmetic = false;  // what is not multiplied on matrices must be as exact
+  // The largest tiles would take a driver on the CPU minutes to compile; the ones below are written by the same code.
+  const bool leaves_out_largest = matrices == SubgroupMatrices::emulated && size == Size::large_tiles;
+  target.workgroup_bytes = leaves_out_largest ? 16384 : 32768;
+  target.subgroup_size = 32;
+  target.subgroup_matrices = matrices;
+  target.resident_workgroups = size == Size::large_tiles ? 1 : 264;
+  return target;
+}
+
+// One device each for all tests of a process: pipelines are shared.
+const Device& device(SubgroupMatrices matrices, Size size) {
+  static std::map<std::pair<SubgroupMatrices, Size>, Device> devices;
+  const auto found = devices.find({matrices, size});
+  if (found != devices.end()) return found->second;
+  WebGpuOptions options;
+  options.target = target_of(matrices, size);
+  options.sentinel = 7e8F;
+  return devices.emplace(std::pair(matrices, size), Device::webgpu(options)).first->second;
+}
+
+// Emulated, and native where the device can.
+std::vector<SubgroupMatrices> forms() {
+  std::vector<SubgroupMatrices> result{SubgroupMatrices::emulated};
+  const Device& native = device(SubgroupMatrices::native, Size::small_tiles);
+  if (webgpu_target(native.backend()).subgroup_matrices == SubgroupMatrices::native)
+    result.push_back(SubgroupMatrices::native);
+  return result;
+}
+
+std::string text_of(const Graph& graph, const Target& target) {
+  Program program = lower(graph, target);
+  emit_wgsl(program, target);
+  EXPECT_EQ(!program.gpu.subgroup_matrices.empty(), target.subgroup_matrices == SubgroupMatrices::native);
+  return print_gpu(program);
+}
+
+int count_of(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+void expect_reference_and_same_bits(const Sample& sample, Size size) {
+  for (const SubgroupMatrices matrices : forms()) {
+    SCOPED_TRACE(matrices == SubgroupMatrices::native ? "native" : "emulated");
+    const TensorMap computed = outputs_on(device(matrices, size), sample);
+    expect_reference(sample, computed, "on matrices", tolerance_of_halves);
+    expect_same_bits(computed, outputs_on(device(matrices, size), sample), "a second time");
+  }
+}
+
+struct Trial {
+  std::string name;
+  Size size;
+  int products;  // on matrices, of the three: itself and the gradients
+  Case one;
+};
+
+std::ostream& operator<<(std::ostream& stream, const Trial& trial) { return stream << trial.name; }
+
+std::vector<Trial> trials() {
+  const auto small = Size::small_tiles, large = Size::large_tiles;
+  return {
+      {"edges_of_large_tiles", large, 3, {{any({132, 100}), any({100, 136})}, MatmulAttrs{}}},
+      {"large_tiles_transposed", large, 3, {{any({64, 144}), any({152, 64})}, MatmulAttrs{true, true}}},
+      {"edges", small, 3, {{any({36, 60}), any({60, 68})}, MatmulAttrs{}}},
+      {"whole_tiles", small, 3, {{any({32, 64}), any({64, 64})}, MatmulAttrs{false, true}}},
+      {"transposed", small, 3, {{any({44, 36}), any({52, 44})}, MatmulAttrs{true, true}}},
+      {"batch", small, 3, {{any({3, 40, 24}), any({3, 20, 24})}, MatmulAttrs{false, true}}},
+      {"one_right_hand_side", small, 3, {{any({3, 24, 40}), any({40, 36})}, MatmulAttrs{}}},
+      {"odd_columns", small, 1, {{any({37, 48}), any({45, 48})}, MatmulAttrs{false, true}}},
+      {"in_chunks", small, 3, {{within(-1, 1, {12, 1028}), within(-1, 1, {1028, 20})}, MatmulAttrs{}}},
+  };
+}
+
+class ProductsOnMatrices : public ::testing::TestWithParam<Trial> {};
+INSTANTIATE_TEST_SUITE_P(Shapes, ProductsOnMatrices, ::testing::ValuesIn(trials()),
+                         [](const ::testing::TestParamInfo<Trial>& param) { return param.param.name; });
+
+TEST_P(ProductsOnMatrices, EqualTheReferenceAndThemselves) {
+  const Trial& own = GetParam();
+  const Sample sample = product_of_halves(own.one);
+  EXPECT_EQ(count_of(text_of(sample.graph, target_of(SubgroupMatrices::emulated, own.size)), " matmul_matrices of "),
+            own.products);
+  expect_reference_and_same_bits(sample, own.size);
+}
+
+Sample with_inputs(Graph graph, const SymbolValues& symbols = {}) {
+  Sample sample;
+  sample.graph = std::move(graph);
+  std::mt19937 random(1);
+  for (const TensorInfo& tensor : sample.graph.tensors) {
+    if (tensor.storage != Storage::input) continue;
+    Value value{tensor.type.dtype, evaluate(tensor.type.shape, symbols), {}};
+    for (std::int64_t i = 0; i < element_count(value.shape); ++i)
+      value.data.push_back(std::uniform_int_distribution(-64, 64)(random) / 64.0);
+    sample.inputs.emplace(tensor.name, std::move(value));
+  }
+  return sample;
+}
+
+// What follows a product is computed where its results are stored: a bias, an activation, a residual, f16 and f32
+// results, and the mean of a row's own tensor, which is no four side by side.
+TEST(ProductsOnMatricesWithEpilogue, EqualTheReference) {
+  const auto graph = [](std::int64_t rows, std::int64_t inner, std::int64_t columns) {
+    return trace([&] {
+      const Tensor x = tensor_input("x", {rows, inner}, DType::f16),
+                   w = tensor_input("w", {columns, inner}, DType::f16);
+      const Tensor bias = tensor_input("bias", {columns}, DType::f16), residual = tensor_input("r", {rows, columns});
+      const Tensor scale = tensor_input("scale", {rows, 1});
+      const Tensor hidden = cast(gelu(matmul(x, w, {.transpose_b = true}) + bias), DType::f32);
+      const Tensor y = hidden * scale + residual;
+      output("y", y);
+      output("halves", cast(y, DType::f16));
+    });
+  };
+  // Whole fours, odd columns, and chunks, whose sums another shader finishes.
+  for (const std::array<std::int64_t, 3>& sizes :
+       {std::array<std::int64_t, 3>{70, 40, 72}, {20, 40, 37}, {24, 1024, 40}}) {
+    SCOPED_TRACE(sizes[2]);
+    const Sample sample = with_inputs(graph(sizes[0], sizes[1], sizes[2]));
+    EXPECT_EQ(count_of(text_of(sample.graph, target_of(SubgroupMatrices::emulated, Size::small_tiles)),
+                       " matmul_matrices of "),
+              1);
+    for (const SubgroupMatrices matrices : forms())
+      expect_reference(sample, outputs_on(device(matrices, Size::small_tiles), sample), "with an epilogue",
+                       Tolerance{4e-3, 4e-3, 1e-3});
+  }
+}
+
+// Operands that are f16 only once they are read, and whose prologue makes something else of zero.
+TEST(ProductsOnMatricesWithPrologue, EqualTheReference) {
+  const Sample sample = with_inputs(trace([] {
+    const Tensor x = tensor_input("x", {40, 44}), w = tensor_input("w", {36, 44}, DType::f16);
+    output("y", cast(matmul(cast(x, DType::f16), relu(w) + 1, {.transpose_b = true}), DType::f32));
+  }));
+  EXPECT_EQ(
+      count_of(text_of(sample.graph, target_of(SubgroupMatrices::emulated, Size::small_tiles)), " matmul_matrices of "),
+      1);
+  for (const SubgroupMatrices matrices : forms())
+    expect_reference(sample, outputs_on(device(matrices, Size::small_tiles), sample), "with a prologue",
+                     Tolerance{1e-3, 1e-3, 1e-3});
+}
+
+Graph product(std::int64_t rows, std::int64_t inner, std::int64_t columns, MatmulAttrs attrs = {},
+              DType dtype = DType::f16) {
+  return trace([&] {
+    const Tensor a = tensor_input("a", attrs.transpose_a ? Shape{inner, rows} : Shape{rows, inner}, dtype);
+    const Tensor b = tensor_input("b", attrs.transpose_b ? Shape{columns, inner} : Shape{inner, columns}, dtype);
+    output("y", matmul(a, b, {.transpose_a = attrs.transpose_a, .transpose_b = attrs.transpose_b}));
+  });
+}
+
+TEST(FormOfProducts, IsChosenBySizesAndTarget) {
+  Target target = target_of(SubgroupMatrices::native, Size::small_tiles);
+  const std::string large = text_of(product(4096, 4096, 4096), target);
+  for (const char* part :
+       {"enable chromium_experimental_subgroup_matrix;", "var<storage, read_write> buffer_0: array<vec2u>",
+        "subgroupMatrixLoad<subgroup_matrix_left<f16, 16, 16>, row_major>(&tile_a",
+        "step 0: matmul_matrices of 1024 w"})
+    EXPECT_NE(large.find(part), std::string::npos) << part;
+  EXPECT_EQ(large.find("min(a_at"), std::string::npos) << "nothing is past the end here";
+  // 108 tiles, twice.
+  const std::string split = text_of(product(768, 8192, 2304, {true, false}), target);
+  EXPECT_NE(split.find("step 0: matmul_matrices of 216 w"), std::string::npos);
+  EXPECT_NE(split.find("matmul_parts"), std::string::npos);
+  EXPECT_NE(text_of(product(4096, 4096, 4096, {false, true}), target).find("col_major>(&tile_b"), std::string::npos);
+  target.subgroup_matrices = SubgroupMatrices::none;
+  EXPECT_EQ(text_of(product(4096, 4096, 4096), target).find("subgroup"), std::string::npos);
+}
+
+TEST(FormOfProducts, FitsTheWorkgroupMemory) {
+  Target target = target_of(SubgroupMatrices::emulated, Size::large_tiles);
+  target.workgroup_bytes = 16384;
+  EXPECT_NE(text_of(product(4096, 4096, 4096), target).find("step 0: matmul_matrices of 4096 w"), std::string::npos);
+  target.workgroup_bytes = 8192;
+  EXPECT_EQ(text_of(product(4096, 4096, 4096), target).find("matmul_matrices"), std::string::npos);
+}
+
+// A tensor that is multiplied by itself is bound once for reading.
+TEST(FormOfProducts, BindsWhatOverlapsForReading) {
+  const Target target = target_of(SubgroupMatrices::native, Size::small_tiles);
+  Program program = lower(trace([] {
+                            const Tensor a = tensor_input("a", {4096, 4096}, DType::f16);
+                            output("y", matmul(a, a, {.transpose_b = true}));
+                          }),
+                          target);
+  emit_wgsl(program, target);
+  verify(program, target);
+}
+
+// Products of f32 in large tiles, whose next ones are put beside them, at sizes that fill none of them.
+TEST(ProductsInTwoBuffers, EqualTheReferenceAndThemselves) {
+  WebGpuOptions options;
+  options.target = Target::webgpu_default();
+  options.target->resident_workgroups = 2;  // so few that small products are large
+  options.sentinel = 7e8F;
+  const Device own = Device::webgpu(options);
+  const std::vector<std::pair<Case, std::string>> cases{
+      {{{any({252, 70}), any({70, 255})}, MatmulAttrs{}}, "array<vec4f, 512>"},
+      {{{any({189, 132}), any({180, 189})}, MatmulAttrs{true, true}}, "array<vec4f, 256>"}};
+  for (const std::pair<Case, std::string>& own_case : cases) {
+    const Case& one = own_case.first;
+    Sample sample;
+    sample.graph = trace([&] { output("out", build(Op::matmul, one, sample.inputs).outputs[0]); });
+    const std::string text = text_of(sample.graph, *options.target);
+    EXPECT_NE(text.find("tile_a: " + own_case.second), std::string::npos) << text;
+    const TensorMap computed = outputs_on(own, sample);
+    expect_reference(sample, computed, "in two buffers", Tolerance{1e-4, 1e-4, 2e-6});
+    expect_same_bits(computed, outputs_on(own, sample), "a second time");
+  }
+}
+
+}  // namespace
+}  // namespace jerboa::test
