@@ -1,5 +1,7 @@
 #include "lower/split.h"
 
+#include <algorithm>
+
 #include "lower/target.h"
 #include "transform/rewrite.h"
 
@@ -60,6 +62,7 @@ Graph split_concats(const Graph& graph, const Target& target) {
     for (const TensorId input : node.inputs) count += binding_count(bytes_of(graph.type(input)), target);
     return count > target.max_bindings;
   };
+  if (std::none_of(graph.nodes.begin(), graph.nodes.end(), is_large)) return graph;
   Graph result;
   GraphRewriter rewriter(graph, result);
   for (const Node& node : graph.nodes) {

@@ -113,21 +113,41 @@ class Verifier {
       const bool named = own.where == Buffer::Where::storage || own.where == Buffer::Where::input;
       if (named && !names.emplace(own.where, own.name).second) fail("{} has two buffers", own.name);
     }
-    for (std::size_t i = 0; i < arena.size(); ++i)
-      for (std::size_t j = i + 1; j < arena.size(); ++j) {
-        const Buffer &a = *arena[i], &b = *arena[j];
-        if (a.arena != b.arena || !detail::lives_overlap(a, b)) continue;
-        if (a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes)
-          fail("{} and {} share memory while both are in use", a.name, b.name);
-        if (target_.separate_arenas)
-          fail("{} and {} stand in arena {} at the same time, which must hold one at a time", a.name, b.name, a.arena);
-      }
+    check_lives(std::move(arena));
     for (auto& [whole, list] : parts) {
       std::sort(list.begin(), list.end(), [](const Buffer* a, const Buffer* b) { return a->inside < b->inside; });
       for (std::size_t i = 1; i < list.size(); ++i)
         if (list[i - 1]->inside + list[i - 1]->bytes > list[i]->inside)
           fail("{} and {} overlap in {}", list[i - 1]->name, list[i]->name, buffer(whole).name);
     }
+  }
+
+  // Goes through the dispatches with the buffers that are in use, in the order of their places in memory.
+  void check_lives(std::vector<const Buffer*> buffers) const {
+    std::sort(buffers.begin(), buffers.end(), [](const Buffer* a, const Buffer* b) { return a->first < b->first; });
+    using Place = std::pair<int, std::int64_t>;  // arena and offset
+    std::map<Place, const Buffer*> in_use;
+    std::multimap<int, const Buffer*> by_end;
+    const auto place_of = [](const Buffer& own) { return Place(own.arena, own.offset); };
+    for (const Buffer* own : buffers) {
+      for (; !by_end.empty() && by_end.begin()->first < own->first; by_end.erase(by_end.begin()))
+        in_use.erase(place_of(*by_end.begin()->second));
+      if (own->first > own->last || own->bytes == 0) continue;
+      const auto next = in_use.lower_bound(place_of(*own));
+      if (next != in_use.end()) check_pair(*own, *next->second);
+      if (next != in_use.begin()) check_pair(*std::prev(next)->second, *own);
+      in_use.emplace(place_of(*own), own);
+      by_end.emplace(own->last, own);
+    }
+  }
+
+  // Two that are in use at the same time, the lower one first.
+  void check_pair(const Buffer& low, const Buffer& high) const {
+    if (low.arena != high.arena) return;
+    if (high.offset < low.offset + low.bytes) fail("{} and {} share memory while both are in use", low.name, high.name);
+    if (target_.separate_arenas)
+      fail("{} and {} stand in arena {} at the same time, which must hold one at a time", low.name, high.name,
+           low.arena);
   }
 
   void check_bindings(std::size_t number) const {
@@ -152,22 +172,24 @@ class Verifier {
     std::vector<bool> written(program_.buffers.size(), false);
     for (std::size_t i = 0; i < program_.buffers.size(); ++i)
       written[i] = program_.buffers[i].where != Buffer::Where::arena;
+    std::map<int, std::vector<int>> parts;  // by the buffer that they are within
+    for (std::size_t i = 0; i < program_.buffers.size(); ++i)
+      if (program_.buffers[i].within >= 0) parts[program_.buffers[i].within].push_back(static_cast<int>(i));
     const auto is_written = [&](int own) {
       if (written[static_cast<std::size_t>(own)]) return true;
       const int whole = buffer(own).within;
       if (whole >= 0) return static_cast<bool>(written[static_cast<std::size_t>(whole)]);
-      // All of its parts were.
-      bool any = false, all = true;
-      for (std::size_t i = 0; i < program_.buffers.size(); ++i)
-        if (program_.buffers[i].within == own) {
-          any = true;
-          all = all && written[i];
-        }
-      return any && all;
+      const auto found = parts.find(own);
+      return found != parts.end() && std::all_of(found->second.begin(), found->second.end(), [&](int part) {
+               return static_cast<bool>(written[static_cast<std::size_t>(part)]);
+             });
     };
-    const auto overlap = [&](int a, int b) { return a == b || buffer(a).within == b || buffer(b).within == a; };
+    // A buffer overlaps itself, the one that it is within, and those within it.
     const auto any_overlaps = [&](const std::set<int>& list, int own) {
-      return std::any_of(list.begin(), list.end(), [&](int other) { return overlap(other, own); });
+      if (list.contains(own) || list.contains(buffer(own).within)) return true;
+      const auto found = parts.find(own);
+      return found != parts.end() &&
+             std::any_of(found->second.begin(), found->second.end(), [&](int part) { return list.contains(part); });
     };
     for (std::size_t number = 0; number < program_.dispatches.size(); ++number) {
       std::set<int> writes, reads;

@@ -230,19 +230,12 @@ Grads gradient<Op::slice>(G g) {
   const auto& attrs = g.as<SliceAttrs>();
   const Tensor& x = g.x[0];
   const SliceRange range = *resolve_slice(attrs, x.shape());
-  const auto axis = static_cast<std::size_t>(range.axis);
-  const Dim size = x.dim(range.axis);
-  if (range.step > 1) {
-    // Each element goes back to the place that it came from: slice the places alike.
-    Shape line(x.shape().size(), Dim(1));
-    line[axis] = range.length;
-    const Tensor places = slice(arange(size), 0, attrs.start, attrs.end, attrs.step);
-    return {scatter_add(zeros_like(x), broadcast_to(reshape(places, line), g.dy.shape()), g.dy, range.axis)};
-  }
-  Shape before(x.shape().size(), Dim(0)), after = before;
-  before[axis] = range.start;
-  after[axis] = size - range.start - range.length;
-  return {pad(g.dy, before, after)};
+  if (range.step == 1) return {Contribution(g.dy, range.axis, range.start)};
+  // Each element goes back to the place that it came from: slice the places alike.
+  Shape line(x.shape().size(), Dim(1));
+  line[static_cast<std::size_t>(range.axis)] = range.length;
+  const Tensor places = slice(arange(x.dim(range.axis)), 0, attrs.start, attrs.end, attrs.step);
+  return {scatter_add(zeros_like(x), broadcast_to(reshape(places, line), g.dy.shape()), g.dy, range.axis)};
 }
 
 template <>
@@ -478,8 +471,8 @@ constexpr Rule rules[] = {
 Grads apply_gradient_rule(const GradContext& g) {
   Grads grads = rules[static_cast<std::size_t>(g.node.op)](g);
   if (mutated_gradient == g.node.op)
-    for (Tensor& tensor : grads)
-      if (tensor) tensor = tensor * 1.01;
+    for (Contribution& grad : grads)
+      if (grad) grad.tensor = grad.tensor * 1.01;
   return grads;
 }
 
