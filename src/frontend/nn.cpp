@@ -75,7 +75,9 @@ LayerNorm::LayerNorm(int width, double epsilon, const char* file, int line) : ep
 
 Tensor LayerNorm::operator()(Operand x) const {
   const SiteScope scope(x.site());
-  return named_after(layer_norm(x, weight, bias, eps), weight);
+  // A parameter enters the graph as it becomes an operand.
+  const Operand scale(weight), shift(bias);
+  return named_after(layer_norm(x, scale, shift, eps), weight);
 }
 
 RMSNorm::RMSNorm(int width, double epsilon, const char* file, int line) : eps(epsilon) {
@@ -111,7 +113,8 @@ Conv1d::Conv1d(int in, int out, int kernel, ConvOptions options, const char* fil
 
 Tensor Conv1d::operator()(Operand x) const {
   const SiteScope scope(x.site());
-  return named_after(conv1d(x, weight, maybe(bias), attrs), weight);
+  const Operand kernel(weight), shift = maybe(bias);
+  return named_after(conv1d(x, kernel, shift, attrs), weight);
 }
 
 Conv2d::Conv2d(int in, int out, int kernel, ConvOptions options, const char* file, int line)
@@ -129,7 +132,8 @@ Conv2d::Conv2d(int in, int out, int kernel, ConvOptions options, const char* fil
 
 Tensor Conv2d::operator()(Operand x) const {
   const SiteScope scope(x.site());
-  return named_after(conv2d(x, weight, maybe(bias), attrs), weight);
+  const Operand kernel(weight), shift = maybe(bias);
+  return named_after(conv2d(x, kernel, shift, attrs), weight);
 }
 
 }  // namespace jerboa::nn

@@ -51,8 +51,15 @@ void place_in_one(Program& program, const std::vector<Buffer*>& largest_first, c
 struct Slot {
   std::int64_t bytes = 0;
   std::map<int, int> tenants;  // the last dispatch of each one's life by the first
+  Life newest;                 // of them
 
+  void add(const Buffer& buffer) {
+    newest = {buffer.first, buffer.last};
+    if (buffer.first <= buffer.last) tenants.emplace(buffer.first, buffer.last);
+  }
   bool is_free_for(const Buffer& buffer) const {
+    // Most often the one that came last is in the way.
+    if (newest.first <= buffer.last && buffer.first <= newest.last) return false;
     const auto after = tenants.upper_bound(buffer.last);
     return after == tenants.begin() || std::prev(after)->second < buffer.first;
   }
@@ -76,8 +83,8 @@ void place_in_pool(Program& program, const std::vector<Buffer*>& largest_first, 
       const auto tightness = [&](const Slot& slot) { return std::pair(slot.bytes, slot.idle_around(*buffer)); };
       if (best == slots.size() || tightness(slots[i]) < tightness(slots[best])) best = i;
     }
-    if (best == slots.size()) slots.push_back({aligned(buffer->bytes, target.offset_alignment), {}});
-    if (buffer->first <= buffer->last) slots[best].tenants.emplace(buffer->first, buffer->last);
+    if (best == slots.size()) slots.push_back({aligned(buffer->bytes, target.offset_alignment), {}, {}});
+    slots[best].add(*buffer);
     buffer->arena = static_cast<int>(best);
     buffer->offset = 0;
   }

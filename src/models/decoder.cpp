@@ -57,8 +57,9 @@ Tensor Decoder::product(const std::string& name, const Tensor& x, int out) const
   const std::int64_t in = x.dim(-1).value();
   const bool quantised = inputs_.weights == DType::i8 || inputs_.weights == DType::i4;
   if (!quantised || in % group != 0) return matmul(x, cast(matrix(own, {out, in}), DType::f32), {.transpose_b = true});
-  return matmul_quantised(x, frozen(own + std::string(quantised_suffix), {out, in}, inputs_.weights),
-                          frozen(own + std::string(scales_suffix), {out, in / group}, DType::f16));
+  const Tensor weights = frozen(own + std::string(quantised_suffix), {out, in}, inputs_.weights);
+  const Tensor scales = frozen(own + std::string(scales_suffix), {out, in / group}, DType::f16);
+  return matmul_quantised(x, weights, scales);
 }
 
 Tensor Decoder::linear(const std::string& name, const Tensor& x, int out, bool bias) const {
@@ -84,8 +85,9 @@ Tensor Decoder::rms_norm_around_one(const std::string& name, const Tensor& x, do
 }
 
 Tensor Decoder::layer_norm(const std::string& name, const Tensor& x, double eps) const {
-  return jerboa::layer_norm(x, vector(name + ".weight", x.dim(-1), 1), vector(name + ".bias", x.dim(-1), 0), eps)
-      .named(name);
+  const Tensor scale = vector(name + ".weight", x.dim(-1), 1);
+  const Tensor shift = vector(name + ".bias", x.dim(-1), 0);
+  return jerboa::layer_norm(x, scale, shift, eps).named(name);
 }
 
 Tensor Decoder::logits(const std::string& name, const Tensor& states, int count) const {
@@ -115,8 +117,9 @@ Tensor Decoder::attend(int layer, const Tensor& q, const Tensor& k, const Tensor
   options.ring = cache.ring && look.window > 0 && reach < cache.capacity;
   options.positions = positions_;
   const int capacity = options.ring ? reach : cache.capacity;
-  return attention(q, cached(fmt::format("cache.{}.k", layer), k, capacity, options.ring),
-                   cached(fmt::format("cache.{}.v", layer), v, capacity, options.ring), options);
+  const Tensor keys = cached(fmt::format("cache.{}.k", layer), k, capacity, options.ring);
+  const Tensor values = cached(fmt::format("cache.{}.v", layer), v, capacity, options.ring);
+  return attention(q, keys, values, options);
 }
 
 Tensor activation(const Config& config, const std::string& key, const Tensor& x) {
