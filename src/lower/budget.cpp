@@ -1,7 +1,6 @@
 #include "lower/budget.h"
 
 #include <algorithm>
-#include <set>
 
 #include "lower/fuse.h"
 #include "lower/target.h"
@@ -87,10 +86,13 @@ void Budget::settle(std::vector<bool>& inlined) {
       }
     }
   }
-  users_.assign(graph_.tensors.size(), {});
+  all_users_.assign(graph_.tensors.size(), {});
   for (NodeId id = 0; id < static_cast<NodeId>(graph_.nodes.size()); ++id)
     if (!inlined[index(id)] && !is_view(graph_.nodes[index(id)].op))
-      for (const TensorId read : reads_[index(id)]) users_[index(read)].push_back(id);
+      for (const TensorId read : reads_[index(id)]) {
+        Users& users = all_users_[index(read)];
+        ++(is_fusable(id) ? users.unplaced : users.unplaced_on_own);
+      }
 }
 
 int Budget::bindings(const std::vector<TensorId>& tensors) const {
@@ -99,29 +101,100 @@ int Budget::bindings(const std::vector<TensorId>& tensors) const {
   return count;
 }
 
-bool Budget::allows(NodeId joining, const std::vector<NodeId>& group, const std::vector<int>& group_of,
-                    bool strict) const {
+int Budget::group_of_producer(TensorId id) const { return group_of_[index(graph_.tensor(id).producer)]; }
+
+bool Budget::is_stored(TensorId id, const Users& users, bool strict) const {
+  return kept_[index(id)] || users.elsewhere > 0 || users.unplaced_on_own > 0 || (strict && users.unplaced > 0);
+}
+
+void Budget::refresh_stored(TensorId id) {
+  const int group = group_of_producer(id);
+  if (group < 0) return;
+  Bound& bound = groups_[index(group)];
+  if (is_stored(id, users_[index(id)], bound.strict))
+    bound.stored.insert(id);
+  else
+    bound.stored.erase(id);
+}
+
+TensorId Budget::binding_of(TensorId result, bool strict) const {
+  const TensorId target = target_of_[index(result)];
+  return strict || target == no_tensor ? result : target;
+}
+
+void Budget::clear() {
+  group_of_.assign(graph_.nodes.size(), -1);
+  users_ = all_users_;
+  groups_.clear();
+}
+
+void Budget::add_group(bool strict) {
+  if (is_limited()) groups_.push_back({strict, {}, {}});
+}
+
+bool Budget::allows_to_join(NodeId joining, int group) const {
   if (!is_limited()) return true;
-  const int number = group_of[index(group.front())];
-  const auto is_inside = [&](NodeId id) { return id == joining || group_of[index(id)] == number; };
-  const auto is_stored = [&](TensorId id) {
-    return kept_[index(id)] || std::any_of(users_[index(id)].begin(), users_[index(id)].end(), [&](NodeId user) {
-             return !is_inside(user) && (strict || group_of[index(user)] >= 0 || !is_fusable(user));
-           });
-  };
+  const Bound& own = groups_[index(group)];
+  const std::vector<TensorId>& reads = reads_[index(joining)];
   std::set<TensorId> bound;
-  const auto bind_node = [&](NodeId id) {
-    for (const TensorId read : reads_[index(id)])
-      if (!is_inside(graph_.tensor(read).producer)) bound.insert(read);
-    for (const TensorId output : graph_.nodes[index(id)].outputs) {
-      if (!is_stored(output)) continue;
-      const TensorId target = target_of_[index(output)];
-      bound.insert(strict || target == no_tensor ? output : target);
-    }
-  };
-  for (const NodeId id : group) bind_node(id);
-  bind_node(joining);
+  for (const auto& [read, count] : own.reads) bound.insert(read);
+  for (const TensorId read : reads)
+    if (group_of_producer(read) != group) bound.insert(read);
+  for (const TensorId result : own.stored) {
+    Users users = users_[index(result)];
+    users.unplaced -= static_cast<int>(std::count(reads.begin(), reads.end(), result));
+    if (is_stored(result, users, own.strict)) bound.insert(binding_of(result, own.strict));
+  }
+  for (const TensorId result : graph_.nodes[index(joining)].outputs)
+    if (is_stored(result, users_[index(result)], own.strict)) bound.insert(binding_of(result, own.strict));
   return allows(bindings({bound.begin(), bound.end()}));
+}
+
+void Budget::place(NodeId node, int group) {
+  if (!is_limited()) return;
+  group_of_[index(node)] = group;
+  for (const TensorId read : reads_[index(node)]) {
+    Users& users = users_[index(read)];
+    --(is_fusable(node) ? users.unplaced : users.unplaced_on_own);
+    if (group_of_producer(read) != group) {
+      ++users.elsewhere;
+      ++groups_[index(group)].reads[read];
+    }
+    refresh_stored(read);
+  }
+  for (const TensorId result : graph_.nodes[index(node)].outputs) refresh_stored(result);
+}
+
+bool Budget::allows_to_merge(int group, int into) const {
+  if (!is_limited()) return true;
+  const Bound &from = groups_[index(group)], &own = groups_[index(into)];
+  std::set<TensorId> bound;
+  for (const auto& [read, count] : own.reads) bound.insert(read);
+  for (const auto& [read, count] : from.reads)
+    if (group_of_producer(read) != into) bound.insert(read);
+  for (const TensorId result : from.stored) bound.insert(binding_of(result, own.strict));
+  for (const TensorId result : own.stored) {
+    Users users = users_[index(result)];
+    if (const auto read = from.reads.find(result); read != from.reads.end()) users.elsewhere -= read->second;
+    if (is_stored(result, users, own.strict)) bound.insert(binding_of(result, own.strict));
+  }
+  return allows(bindings({bound.begin(), bound.end()}));
+}
+
+void Budget::merge(int group, const std::vector<NodeId>& nodes, int into) {
+  if (!is_limited()) return;
+  for (const NodeId node : nodes) group_of_[index(node)] = into;
+  Bound& own = groups_[index(into)];
+  const Bound from = std::move(groups_[index(group)]);
+  for (const auto& [read, count] : from.reads) {
+    if (group_of_producer(read) == into) {
+      users_[index(read)].elsewhere -= count;
+      refresh_stored(read);
+    } else {
+      own.reads[read] += count;
+    }
+  }
+  for (const TensorId result : from.stored) refresh_stored(result);
 }
 
 }  // namespace jerboa::detail

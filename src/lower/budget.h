@@ -1,5 +1,7 @@
 #pragma once
 
+#include <map>
+#include <set>
 #include <vector>
 
 #include <jerboa/lower/program.h>
@@ -17,26 +19,54 @@ class Budget {
   /// Takes nodes out of `inlined` whose users would have to bind too much; what is left is settled.
   void settle(std::vector<bool>& inlined);
 
-  /// Whether a node may join a group. A strict answer holds whatever becomes of the nodes that are not placed yet; the
-  /// other takes it that they join too, and that updates are written in place.
-  bool allows(NodeId joining, const std::vector<NodeId>& group, const std::vector<int>& group_of, bool strict) const;
+  /// Starts again, with nothing placed.
+  void clear();
+  /// Opens the next group. What a strict group is allowed holds whatever becomes of the nodes that are not placed yet;
+  /// for the others it is assumed that those join too, and that updates are written in place.
+  void add_group(bool strict);
+  /// Whether a node that is not placed yet may join a group, and that it does, or that it is the group's first.
+  bool allows_to_join(NodeId joining, int group) const;
+  void place(NodeId node, int group);
+  /// Whether a group may be merged into one that runs before it, and that it is. All nodes are placed by then.
+  bool allows_to_merge(int group, int into) const;
+  void merge(int group, const std::vector<NodeId>& nodes, int into);
 
   /// The bindings for these tensors, which are all different.
   int bindings(const std::vector<TensorId>& tensors) const;
   bool allows(int bindings) const { return bindings <= target_.max_bindings; }
 
  private:
+  // What a group binds.
+  struct Bound {
+    bool strict = false;
+    std::map<TensorId, int> reads;  // of other groups' results and leaves: by how many of its nodes
+    std::set<TensorId> stored;      // results of its nodes that others need
+  };
+  // The users of a tensor by where they are; inlined nodes and views are none.
+  struct Users {
+    int elsewhere = 0;        // in other groups than the one that computes it
+    int unplaced = 0;         // not placed yet, and able to join a group
+    int unplaced_on_own = 0;  // not placed yet, and always a kernel of their own
+  };
+
   bool is_limited() const;
   std::vector<TensorId> find_reads(const Node& node, const std::vector<bool>& inlined) const;
   bool is_fusable(NodeId id) const;
+  int group_of_producer(TensorId id) const;
+  bool is_stored(TensorId id, const Users& users, bool strict) const;
+  void refresh_stored(TensorId id);
+  TensorId binding_of(TensorId result, bool strict) const;
 
   const Graph& graph_;
   const Target& target_;
   const std::vector<Layout>& layouts_;
   std::vector<std::vector<TensorId>> reads_;  // by node: tensors in memory, also what inlined operands read
-  std::vector<std::vector<NodeId>> users_;    // by tensor: the other way round, without inlined nodes
-  std::vector<bool> kept_;                    // by tensor: read by the user, or an update
-  std::vector<TensorId> target_of_;           // by tensor: what it updates, or no_tensor
+  std::vector<Users> all_users_;              // by tensor, before any is placed
+  std::vector<Users> users_;                  // by tensor
+  std::vector<int> group_of_;                 // by node, -1 before it is placed
+  std::vector<Bound> groups_;
+  std::vector<bool> kept_;           // by tensor: read by the user, or an update
+  std::vector<TensorId> target_of_;  // by tensor: what it updates, or no_tensor
 };
 
 }  // namespace jerboa::detail

@@ -70,9 +70,13 @@ Tensor expansion<Op::cross_entropy>(const Node& node, const Inputs& in, Shared&)
   const double smoothing = node.as<CrossEntropyAttrs>().label_smoothing;
   const Tensor shifted = logits - max(logits, {-1}, true);
   const Tensor spread = log(sum(exp(shifted), {-1}));
-  const Tensor at_target = equal(arange(logits.dim(-1), targets.dtype()), unsqueeze(targets, {-1}));
+  const Tensor classes = arange(logits.dim(-1), targets.dtype());
+  const Tensor at_target = equal(classes, unsqueeze(targets, {-1}));
   Tensor loss = spread - sum(where(at_target, shifted, 0), {-1});
-  if (smoothing > 0) loss = (1 - smoothing) * loss + smoothing * (spread - mean(shifted, {-1}));
+  if (smoothing > 0) {
+    const Tensor sharp = (1 - smoothing) * loss;
+    loss = sharp + smoothing * (spread - mean(shifted, {-1}));
+  }
   loss = where(targets < 0, 0, loss);
   return mask ? loss * mask : loss;
 }
@@ -122,7 +126,8 @@ Tensor expansion<Op::rope>(const Node& node, const Inputs& in, Shared& shared) {
   const Tensor angle = cast(positions, DType::f32) * rows.frequencies;
   const Tensor cosine = cast(cos(angle) * rows.cosines, x.dtype()), sine = cast(sin(angle) * rows.sines, x.dtype());
   const auto half = static_cast<std::int64_t>(rope_table(attrs, size).frequencies.size());
-  return x * cosine + partners(x, half, attrs.interleaved) * sine;
+  const Tensor straight = x * cosine;
+  return straight + partners(x, half, attrs.interleaved) * sine;
 }
 
 // An activation that is computed again, written with what its slope computes too.

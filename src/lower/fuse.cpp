@@ -5,6 +5,7 @@
 #include <jerboa/ir/shapes.h>
 
 #include "lower/budget.h"
+#include "lower/group_needs.h"
 #include "lower/group_order.h"
 #include "lower/inline.h"
 #include "lower/pool_updates.h"
@@ -48,42 +49,58 @@ bool looks_up(Op op, std::size_t operand) {
 
 namespace {
 
+// Drivers take longer than linear time to compile a kernel, and registers run out: no group grows beyond this.
+constexpr std::size_t most_nodes = 512;
+
 class Fuser {
  public:
-  /// `strict` names the first nodes of groups that must not count on what others may do later.
-  Fuser(const Graph& graph, const Target& target, const std::set<NodeId>& strict)
-      : graph_(graph), target_(target), strict_(strict), layouts_(layouts_of(graph)), budget_(graph, target, layouts_) {
-    result_.group_of.assign(graph.nodes.size(), -1);
-    result_.in_memory.assign(graph.tensors.size(), false);
-    result_.layouts = layouts_;
-    inlined_ = find_inlined(graph, target, layouts_);
+  Fuser(const Graph& graph, const Target& target)
+      : graph_(graph),
+        target_(target),
+        layouts_(layouts_of(graph)),
+        budget_(graph, target, layouts_),
+        inlined_(find_inlined(graph, target, layouts_)) {
+    budget_.settle(inlined_);
     if (target.pool_updates && target.fuse) apart_ = find_update_nodes(graph);
     apart_.resize(graph.nodes.size(), false);
-    readers_.assign(graph.tensors.size(), {});
   }
 
+  // Groups grow on the view that what still comes will fit; those for which it did not are made once more, strictly.
+  // That moves where others begin and end, so that after a few rounds all of them are strict.
   Fusion run() {
-    budget_.settle(inlined_);
+    constexpr int most_rounds = 4;
+    for (int round = 1;; ++round) {
+      all_strict_ = round > most_rounds;
+      make_groups();
+      if (!find_over_budget() || all_strict_) break;
+    }
+    sort_groups(result_);
+    result_.layouts = std::move(layouts_);
+    result_.inlined = std::move(inlined_);
+    return std::move(result_);
+  }
+
+ private:
+  void make_groups() {
+    result_ = {};
+    result_.group_of.assign(graph_.nodes.size(), -1);
+    result_.in_memory.assign(graph_.tensors.size(), false);
+    needs_.clear();
+    budget_.clear();
+    readers_.assign(graph_.tensors.size(), {});
+    unaligned_.clear();
     for (NodeId id = 0; id < static_cast<NodeId>(graph_.nodes.size()); ++id) place(id);
     merge_loops();
     decide_memory();
     choose_in_place();
-    find_over_budget();
-    sort_groups(result_);
-    result_.inlined = inlined_;
-    return std::move(result_);
   }
 
-  /// The first nodes of groups that turned out to need more bindings than there are.
-  const std::set<NodeId>& over_budget() const { return over_budget_; }
-
- private:
   static std::size_t index(int id) { return static_cast<std::size_t>(id); }
   const Node& node(NodeId id) const { return graph_.nodes[index(id)]; }
   NodeId producer(TensorId id) const { return graph_.tensor(id).producer; }
 
   // The tensor behind a chain of views.
-  TensorId view_source(TensorId id) const { return result_.layouts[index(id)].root; }
+  TensorId view_source(TensorId id) const { return layouts_[index(id)].root; }
 
   // What an op on whole tensors reads of memory for an operand: products compute some of theirs as they read.
   TensorId memory_of(TensorId id) const {
@@ -92,28 +109,28 @@ class Fuser {
     return source;
   }
 
-  // Collects the groups whose results a read of `id` with this access needs; false where `group` computes it but cannot
-  // hand it over.
-  bool collect(TensorId id, const Access& access, int group, std::set<int>& needs) const {
-    const NodeId from = producer(id);
-    const Node& own = node(from);
-    if (is_leaf(own)) return true;
-    if (is_view(own.op)) {
-      const NodeId source = producer(view_source(id));
-      const bool computed_here = group >= 0 && result_.group_of[index(source)] == group;
-      if (computed_here || inlined_[index(source)]) {
-        const auto inner = view_operand_access(graph_, own, access);
-        return inner && collect(own.inputs[0], *inner, group, needs);
-      }
-      if (!is_leaf(node(source))) needs.insert(result_.group_of[index(source)]);
+  // Collects the groups whose results a node needs for an operand when it is read with this access; false where `group`
+  // computes that operand but cannot hand it over. Inlined nodes are few in a row (inline.h), so this does not recurse
+  // deeply.
+  bool collect(const Node& user, std::size_t operand, const Access& user_access, int group,
+               std::set<int>& needs) const {
+    TensorId id = user.inputs[operand];
+    const NodeId source = producer(view_source(id));
+    if (is_leaf(node(source))) return true;
+    const int computed_in = result_.group_of[index(source)];
+    const bool computed_here = group >= 0 && computed_in == group;
+    if (!computed_here && !inlined_[index(source)]) {
+      needs.insert(computed_in);
       return true;
     }
-    if (inlined_[index(from)]) {
-      return collect_operands(own, access, group, needs);
+    Access access = operand_access(user, operand, user_access);
+    for (; is_view(node(producer(id)).op); id = node(producer(id)).inputs[0]) {
+      auto inner = view_operand_access(graph_, node(producer(id)), access);
+      if (!inner) return false;
+      access = std::move(*inner);
     }
-    if (group >= 0 && result_.group_of[index(from)] == group) return is_aligned(graph_.shape(id), access);
-    needs.insert(result_.group_of[index(from)]);
-    return true;
+    if (inlined_[index(source)]) return collect_operands(node(source), access, group, needs);
+    return is_aligned(graph_.shape(id), access);
   }
 
   // How a node that is read with this access reads one of its operands.
@@ -139,27 +156,11 @@ class Fuser {
         if (is_leaf(node(source))) continue;
         if (result_.group_of[index(source)] == group) return false;
         needs.insert(result_.group_of[index(source)]);
-      } else if (!collect(input, operand_access(own, i, access), group, needs)) {
+      } else if (!collect(own, i, access, group, needs)) {
         return false;
       }
     }
     return true;
-  }
-
-  bool reaches(int from, int to, std::vector<char>& seen) const {
-    if (from == to) return true;
-    if (seen[index(from)] != 0) return false;
-    seen[index(from)] = 1;
-    for (const int next : result_.groups[index(from)].needs)
-      if (reaches(next, to, seen)) return true;
-    return false;
-  }
-
-  // Whether `group` may also need these groups: none of them may need it.
-  bool stays_acyclic(int group, const std::set<int>& needs) const {
-    std::vector<char> seen(result_.groups.size(), 0);
-    return std::none_of(needs.begin(), needs.end(),
-                        [&](int other) { return other != group && reaches(other, group, seen); });
   }
 
   // The shape of what a group computes, element by element.
@@ -180,31 +181,24 @@ class Fuser {
 
   bool can_join(const Node& own, int number) const {
     const Group& group = result_.groups[index(number)];
-    if (group.kind == KernelSpec::Kind::whole || apart_[index(producer(own.outputs[0]))] != is_apart(group))
+    if (group.kind == KernelSpec::Kind::whole || group.nodes.size() >= most_nodes ||
+        apart_[index(producer(own.outputs[0]))] != is_apart(group))
       return false;
     // What is computed again to save memory must not be computed where it was the first time.
-    if (own.recompute &&
-        std::none_of(group.nodes.begin(), group.nodes.end(), [&](NodeId id) { return node(id).recompute; }))
-      return false;
+    if (own.recompute && !group.recomputes) return false;
     if (is_reduction(own.op)) {
       if (group.kind != KernelSpec::Kind::loop || !reduces_rows(graph_, own)) return false;
       const Shape& shape = graph_.shape(own.inputs[0]);
       const int axes = static_cast<int>(reduced_axes(graph_, own).size());
       if (shape != group.domain) return false;
       if (group.row_axes != 0 && group.row_axes != axes) return false;
-      if (group.row_axes == 0 && !holds_whole_domain_only(group)) return false;
+      if (group.row_axes == 0 && !group.whole_domain_only) return false;
     } else if (!fits(group, graph_.shape(own.outputs[0]))) {
       return false;
     }
     std::set<int> needs;
-    return collect_operands(own, own_access_of(own), number, needs) && stays_acyclic(number, needs) &&
-           budget_.allows(producer(own.outputs[0]), group.nodes, result_.group_of, strict_.contains(group.nodes[0]));
-  }
-
-  // A group of whole-domain values only can take up reductions of its rows.
-  bool holds_whole_domain_only(const Group& group) const {
-    return std::all_of(group.nodes.begin(), group.nodes.end(),
-                       [&](NodeId id) { return graph_.shape(node(id).outputs[0]) == group.domain; });
+    return collect_operands(own, own_access_of(own), number, needs) &&
+           budget_.allows_to_join(producer(own.outputs[0]), number) && needs_.can_need(number, needs);
   }
 
   // A reduction is accessed by the elements that it reads.
@@ -248,17 +242,23 @@ class Fuser {
     const Node& own = node(id);
     std::set<int> needs;
     collect_operands(own, own_access_of(own), number, needs);
-    needs.erase(number);
-    group.needs.insert(needs.begin(), needs.end());
-    group.nodes.push_back(id);
+    needs_.add(number, needs);
     if (is_reduction(own.op)) group.row_axes = static_cast<int>(reduced_axes(graph_, own).size());
+    put(id, number);
+  }
+
+  void put(NodeId id, int number) {
+    Group& group = result_.groups[index(number)];
+    group.nodes.push_back(id);
+    group.recomputes |= node(id).recompute;
+    group.whole_domain_only &= graph_.shape(node(id).outputs[0]) == group.domain;
     result_.group_of[index(id)] = number;
+    budget_.place(id, number);
   }
 
   void start_group(NodeId id) {
     const Node& own = node(id);
     Group group;
-    group.nodes = {id};
     if (is_product(own.op)) {
       group.kind = KernelSpec::Kind::matmul;
       group.domain = graph_.shape(own.outputs[0]);
@@ -282,80 +282,66 @@ class Fuser {
         if (!is_leaf(node(source))) group.needs.insert(result_.group_of[index(source)]);
       }
     }
-    result_.group_of[index(id)] = static_cast<int>(result_.groups.size());
     result_.groups.push_back(std::move(group));
+    needs_.add_last();
+    budget_.add_group(all_strict_ || strict_.contains(id));
+    put(id, static_cast<int>(result_.groups.size()) - 1);
   }
 
   // A loop that was put together apart from a product, reduction or loop over the same elements that it needs, such as
   // a slope with what it is multiplied by, or the second moment of Adam after the first, joins it.
   void merge_loops() {
     for (int loop = 0; target_.fuse && loop < static_cast<int>(result_.groups.size()); ++loop) {
-      const std::set<int> needs = result_.groups[index(loop)].needs;
-      const bool again = is_computed_again(result_.groups[index(loop)]);
+      const Group& group = result_.groups[index(loop)];
       // What is computed again must come after something else than what it was computed from at first.
-      if (result_.groups[index(loop)].kind != KernelSpec::Kind::loop || (again && needs.size() < 2)) continue;
-      for (auto other = needs.rbegin(); other != needs.rend(); ++other) {
+      if (group.kind != KernelSpec::Kind::loop || (group.recomputes && group.needs.size() < 2)) continue;
+      for (auto other = group.needs.rbegin(); other != group.needs.rend(); ++other) {
         if (can_be_merged(loop, *other)) {
           merge(loop, *other);
-          --loop;
           break;
         }
-        if (again) break;
+        if (group.recomputes) break;
       }
     }
-  }
-
-  bool is_computed_again(const Group& group) const {
-    return std::any_of(group.nodes.begin(), group.nodes.end(), [&](NodeId id) { return node(id).recompute; });
+    const std::vector<int> numbers = needs_.drop_merged();
+    for (int& group : result_.group_of)
+      if (group >= 0) group = numbers[index(group)];
   }
 
   bool is_apart(const Group& group) const { return apart_[index(group.nodes.front())]; }
 
   bool can_be_merged(int loop, int product) {
     const Group &own = result_.groups[index(loop)], &other = result_.groups[index(product)];
-    if (own.domain != value_shape(other) || is_apart(own) != is_apart(other)) return false;
+    if (own.domain != value_shape(other) || is_apart(own) != is_apart(other) ||
+        own.nodes.size() + other.nodes.size() > most_nodes)
+      return false;
     if (other.kind == KernelSpec::Kind::loop) {
-      if (own.row_axes != other.row_axes && own.row_axes != 0 &&
-          (other.row_axes != 0 || !holds_whole_domain_only(other)))
+      if (own.row_axes != other.row_axes && own.row_axes != 0 && (other.row_axes != 0 || !other.whole_domain_only))
         return false;
       // It must not have to wait for what was begun after it.
       if (own.needs.empty() || *own.needs.rbegin() != product) return false;
     } else if (other.kind == KernelSpec::Kind::whole || own.row_axes > 0) {
       return false;
     }
-    std::set<int> needs = own.needs;
-    needs.erase(product);
-    if (!stays_acyclic(product, needs)) return false;
+    if (!budget_.allows_to_merge(loop, product) || !needs_.can_need(product, own.needs)) return false;
     for (const NodeId id : own.nodes) result_.group_of[index(id)] = product;
-    bool fine = std::all_of(own.nodes.begin(), own.nodes.end(), [&](NodeId id) {
+    const bool fits = std::all_of(own.nodes.begin(), own.nodes.end(), [&](NodeId id) {
       std::set<int> unused;
       return collect_operands(node(id), own_access_of(node(id)), product, unused);
     });
-    std::vector<NodeId> both = other.nodes;
-    both.insert(both.end(), own.nodes.begin(), own.nodes.end());
-    fine = fine && budget_.allows(both.back(), both, result_.group_of, strict_.contains(both.front()));
     for (const NodeId id : own.nodes) result_.group_of[index(id)] = loop;
-    return fine;
+    return fits;
   }
 
   void merge(int loop, int product) {
     Group& into = result_.groups[index(product)];
-    const Group own = result_.groups[index(loop)];
-    into.nodes.insert(into.nodes.end(), own.nodes.begin(), own.nodes.end());
-    into.needs.insert(own.needs.begin(), own.needs.end());
-    into.needs.erase(product);
+    const Group& own = result_.groups[index(loop)];
+    for (const NodeId id : own.nodes) result_.group_of[index(id)] = product;
+    budget_.merge(loop, own.nodes, product);
     into.row_axes = std::max(into.row_axes, own.row_axes);
-    result_.groups.erase(result_.groups.begin() + loop);
-    const auto renumbered = [&](int group) {
-      if (group == loop) group = product;
-      return group > loop ? group - 1 : group;
-    };
-    for (int& group : result_.group_of) group = renumbered(group);
-    for (Group& group : result_.groups) {
-      std::set<int> needs;
-      for (const int need : group.needs) needs.insert(renumbered(need));
-      group.needs = std::move(needs);
-    }
+    into.recomputes |= own.recomputes;
+    into.whole_domain_only &= own.whole_domain_only;
+    needs_.merge(loop, product);
   }
 
   // A value needs memory if a kernel other than its own reads it, or the same one from another place, or the user does.
@@ -402,24 +388,22 @@ class Fuser {
     }
   }
 
-  void mark_reads(TensorId id, const Access& access, int group) {
-    const NodeId from = producer(id);
-    const Node& own = node(from);
-    if (is_view(own.op)) {
-      const NodeId source = producer(view_source(id));
-      if (result_.group_of[index(source)] == group || inlined_[index(source)]) {
-        mark_reads(own.inputs[0], *view_operand_access(graph_, own, access), group);
+  void mark_reads(TensorId id, Access access, int group) {
+    const NodeId source = producer(view_source(id));
+    if (is_view(node(producer(id)).op)) {
+      if (result_.group_of[index(source)] != group && !inlined_[index(source)]) {
+        read_memory(id, group);
+        unaligned_.insert({view_source(id), group});
         return;
       }
-      read_memory(id, group);
-      unaligned_.insert({view_source(id), group});
+      for (; is_view(node(producer(id)).op); id = node(producer(id)).inputs[0])
+        access = view_operand_access(graph_, node(producer(id)), access).value();
+    }
+    if (inlined_[index(source)]) {
+      mark_operands(node(source), access, group);
       return;
     }
-    if (inlined_[index(from)]) {
-      mark_operands(own, access, group);
-      return;
-    }
-    if (result_.group_of[index(from)] == group) return;
+    if (result_.group_of[index(source)] == group) return;
     read_memory(id, group);
     if (!is_aligned(graph_.shape(id), access) || graph_.shape(id) != value_shape(result_.groups[index(group)]))
       unaligned_.insert({id, group});
@@ -432,7 +416,7 @@ class Fuser {
     for (const Update& update : graph_.updates) {
       const TensorId value = view_source(update.value);
       const int group = result_.group_of[index(producer(value))];
-      if (group < 0 || !is_whole_view(graph_, update.value, result_.layouts[index(update.value)]) ||
+      if (group < 0 || !is_whole_view(graph_, update.value, layouts_[index(update.value)]) ||
           result_.written_to[index(value)] != no_tensor)
         continue;
       if (!row_major_result(value)) continue;
@@ -443,8 +427,8 @@ class Fuser {
         continue;
       if (own_reads && (unaligned_.contains({update.target, group}) || is_matmul_operand(update.target, group)))
         continue;
-      if (!stays_acyclic(group, readers)) continue;
-      result_.groups[index(group)].needs.insert(readers.begin(), readers.end());
+      if (!needs_.can_need(group, readers)) continue;
+      needs_.add(group, readers);
       result_.written_to[index(value)] = update.target;
     }
   }
@@ -468,48 +452,44 @@ class Fuser {
                        [&](TensorId id) { return memory_of(id) == target; });
   }
 
-  void find_over_budget() {
+  // Notes the groups that turned out to need more bindings than there are; whether there are new ones.
+  bool find_over_budget() {
+    const std::size_t before = strict_.size();
+    std::vector<std::set<TensorId>> bound(result_.groups.size());
+    const auto bind = [&](int group, TensorId id) {
+      const TensorId target = result_.written_to[index(id)];
+      bound[index(group)].insert(target == no_tensor ? id : target);
+    };
+    for (std::size_t id = 0; id < readers_.size(); ++id)
+      for (const int group : readers_[id]) bind(group, static_cast<TensorId>(id));
     for (std::size_t number = 0; number < result_.groups.size(); ++number) {
       const Group& group = result_.groups[number];
       if (group.kind == KernelSpec::Kind::whole || group.nodes.size() == 1) continue;
-      std::set<TensorId> bound;
-      const auto bind = [&](TensorId id) {
-        const TensorId target = result_.written_to[index(id)];
-        bound.insert(target == no_tensor ? id : target);
-      };
-      for (std::size_t id = 0; id < readers_.size(); ++id)
-        if (readers_[id].contains(static_cast<int>(number))) bind(static_cast<TensorId>(id));
       for (const NodeId id : group.nodes)
         for (const TensorId output : node(id).outputs)
-          if (result_.in_memory[index(output)]) bind(output);
-      if (!budget_.allows(budget_.bindings({bound.begin(), bound.end()}))) over_budget_.insert(group.nodes[0]);
+          if (result_.in_memory[index(output)]) bind(static_cast<int>(number), output);
+      const int bindings = budget_.bindings({bound[number].begin(), bound[number].end()});
+      if (!budget_.allows(bindings)) strict_.insert(group.nodes[0]);
     }
+    return strict_.size() > before;
   }
 
   const Graph& graph_;
   const Target& target_;
-  const std::set<NodeId>& strict_;
-  const std::vector<Layout> layouts_;
+  std::vector<Layout> layouts_;
   Budget budget_;
-  Fusion result_;
   std::vector<bool> inlined_;
-  std::vector<bool> apart_;                       // by node: of updates, which are kernels without anything else
+  std::vector<bool> apart_;  // by node: of updates, which are kernels without anything else
+  std::set<NodeId> strict_;  // the first nodes of groups that must not count on what others may do later
+  bool all_strict_ = false;
+  Fusion result_;
+  GroupNeeds needs_{result_.groups};
   std::vector<std::set<int>> readers_;            // by tensor: groups that read its memory
   std::set<std::pair<TensorId, int>> unaligned_;  // where one does so at other elements than it computes
-  std::set<NodeId> over_budget_;
 };
 
 }  // namespace
 
-// Groups grow on the view that what still comes will fit; those for which it did not are made once more, strictly.
-Fusion fuse(const Graph& graph, const Target& target) {
-  for (std::set<NodeId> strict;;) {
-    Fuser fuser(graph, target, strict);
-    Fusion fusion = fuser.run();
-    const std::size_t before = strict.size();
-    strict.insert(fuser.over_budget().begin(), fuser.over_budget().end());
-    if (strict.size() == before) return fusion;
-  }
-}
+Fusion fuse(const Graph& graph, const Target& target) { return Fuser(graph, target).run(); }
 
 }  // namespace jerboa::detail

@@ -16,8 +16,10 @@ struct Group {
   KernelSpec::Kind kind = KernelSpec::Kind::loop;
   std::vector<NodeId> nodes;
   Shape domain;
-  int row_axes = 0;     ///< trailing axes of the domain that its reductions run over
-  std::set<int> needs;  ///< groups that must run before
+  int row_axes = 0;               ///< trailing axes of the domain that its reductions run over
+  std::set<int> needs;            ///< groups that must run before
+  bool recomputes = false;        ///< holds a node that is computed again to save memory
+  bool whole_domain_only = true;  ///< every node has a value for each element, so that rows can still be reduced
 };
 
 /// What fusion decides: which kernel each node belongs to, and which tensors have memory.

@@ -1,11 +1,23 @@
 #include "lower/group_order.h"
 
+#include <algorithm>
 #include <queue>
 
 namespace jerboa::detail {
 namespace {
 
 std::size_t index(int number) { return static_cast<std::size_t>(number); }
+
+// Any order in which each group comes after those that it waits for.
+std::vector<int> runnable_order(const std::vector<std::vector<int>>& users, std::vector<int> waiting) {
+  std::vector<int> order;
+  for (std::size_t i = 0; i < waiting.size(); ++i)
+    if (waiting[i] == 0) order.push_back(static_cast<int>(i));
+  for (std::size_t i = 0; i < order.size(); ++i)
+    for (const int user : users[index(order[i])])
+      if (--waiting[index(user)] == 0) order.push_back(user);
+  return order;
+}
 
 }  // namespace
 
@@ -19,18 +31,13 @@ void sort_groups(Fusion& fusion) {
       users[index(need)].push_back(static_cast<int>(i));
       ++waiting[i];
     }
-  // What an earlier group waits for is as urgent as that group.
+  // What an earlier group waits for is as urgent as that group: users before what they need.
   std::vector<NodeId> urgency(count);
   for (std::size_t i = 0; i < count; ++i) urgency[i] = fusion.groups[i].nodes.front();
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (std::size_t i = count; i-- > 0;)
-      for (const int user : users[i])
-        if (urgency[index(user)] < urgency[i]) {
-          urgency[i] = urgency[index(user)];
-          changed = true;
-        }
-  }
+  const std::vector<int> order = runnable_order(users, waiting);
+  for (auto group = order.rbegin(); group != order.rend(); ++group)
+    for (const int user : users[index(*group)])
+      urgency[index(*group)] = std::min(urgency[index(*group)], urgency[index(user)]);
   const auto later = [&](int a, int b) { return urgency[index(a)] > urgency[index(b)]; };
   std::priority_queue<int, std::vector<int>, decltype(later)> ready(later);
   for (std::size_t i = 0; i < count; ++i)
@@ -41,7 +48,7 @@ void sort_groups(Fusion& fusion) {
     const int next = ready.top();
     ready.pop();
     place_of[index(next)] = static_cast<int>(sorted.size());
-    sorted.push_back(fusion.groups[index(next)]);
+    sorted.push_back(std::move(fusion.groups[index(next)]));
     for (const int user : users[index(next)])
       if (--waiting[index(user)] == 0) ready.push(user);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 
 #include "lower/emit.h"
@@ -14,7 +15,8 @@ std::size_t index(int number) { return static_cast<std::size_t>(number); }
 
 class TakeOver {
  public:
-  explicit TakeOver(Program& program) : program_(program), lives_(lives_of(program)) {
+  explicit TakeOver(Program& program) : program_(program), lives_(lives_of(program)), now_(program.buffers.size()) {
+    std::iota(now_.begin(), now_.end(), 0);
     for (std::size_t i = 0; i < program.cpu.kernels.size(); ++i)
       kernel_numbers_.emplace(print(program.cpu.kernels[i]), static_cast<int>(i));
     has_a_place_.assign(program.buffers.size(), false);
@@ -23,17 +25,32 @@ class TakeOver {
   }
 
   void run() {
-    for (std::size_t number = 0; number < program_.cpu.dispatches.size(); ++number)
+    for (std::size_t number = 0; number < program_.cpu.dispatches.size(); ++number) {
       for (Dispatch::Part& part : program_.cpu.dispatches[number].parts)
-        while (const auto pair = find_pair(part, static_cast<int>(number)))
-          merge(part, static_cast<int>(number), pair->first, pair->second);
+        for (int& buffer : part.buffers) buffer = now_[index(buffer)];
+      for (Dispatch::Part& part : program_.cpu.dispatches[number].parts) take_over(part, static_cast<int>(number));
+    }
+    for (auto* list : {&program_.outputs, &program_.captures})
+      for (Readable& readable : *list) readable.buffer = now_[index(readable.buffer)];
     drop_unused();
   }
 
  private:
+  void take_over(Dispatch::Part& part, int number) {
+    KernelSpec kernel = program_.cpu.kernels[index(part.kernel)];
+    bool changed = false;
+    while (const auto pair = find_pair(part, kernel, number)) {
+      merge(part, kernel, number, pair->first, pair->second);
+      changed = true;
+    }
+    if (!changed) return;
+    const auto [found, fresh] = kernel_numbers_.emplace(print(kernel), static_cast<int>(program_.cpu.kernels.size()));
+    if (fresh) program_.cpu.kernels.push_back(std::move(kernel));
+    part.kernel = found->second;
+  }
+
   // Bindings of an operand and of the result that can take its place.
-  std::optional<std::pair<int, int>> find_pair(const Dispatch::Part& part, int number) const {
-    const KernelSpec& kernel = program_.cpu.kernels[index(part.kernel)];
+  std::optional<std::pair<int, int>> find_pair(const Dispatch::Part& part, const KernelSpec& kernel, int number) const {
     if (kernel.kind != KernelSpec::Kind::loop && kernel.kind != KernelSpec::Kind::matmul) return std::nullopt;
     const auto read = read_bindings(kernel), written = written_bindings(kernel);
     for (int result = 0; result < kernel.bindings; ++result) {
@@ -79,9 +96,8 @@ class TakeOver {
     return true;
   }
 
-  void merge(Dispatch::Part& part, int number, int operand, int result) {
+  void merge(Dispatch::Part& part, KernelSpec& kernel, int number, int operand, int result) {
     const int from = part.buffers[index(operand)], to = part.buffers[index(result)];
-    KernelSpec kernel = program_.cpu.kernels[index(part.kernel)];
     const auto move = [&](int& binding) {
       if (binding == result) binding = operand;
       if (binding > result) --binding;
@@ -90,16 +106,11 @@ class TakeOver {
     for (Store& store : kernel.stores) move(store.binding);
     for (TensorAccess& access : kernel.operands) move(access.binding);
     --kernel.bindings;
-    const auto [found, fresh] = kernel_numbers_.emplace(print(kernel), static_cast<int>(program_.cpu.kernels.size()));
-    if (fresh) program_.cpu.kernels.push_back(std::move(kernel));
-    part.kernel = found->second;
     part.buffers.erase(part.buffers.begin() + result);
-    for (std::size_t i = index(number); i < program_.cpu.dispatches.size(); ++i)
-      for (Dispatch::Part& later : program_.cpu.dispatches[i].parts)
-        std::replace(later.buffers.begin(), later.buffers.end(), to, from);
-    for (auto* list : {&program_.outputs, &program_.captures})
-      for (Readable& readable : *list)
-        if (readable.buffer == to) readable.buffer = from;
+    for (Dispatch::Part& other : program_.cpu.dispatches[index(number)].parts)
+      std::replace(other.buffers.begin(), other.buffers.end(), to, from);
+    // What takes another's place is made here, so nothing has taken its own yet.
+    now_[index(to)] = from;
     lives_[index(from)].last = lives_[index(to)].last;
     program_.buffers[index(from)].name += " " + program_.buffers[index(to)].name;
   }
@@ -135,6 +146,7 @@ class TakeOver {
 
   Program& program_;
   std::vector<Life> lives_;
+  std::vector<int> now_;           // by buffer: the one whose place it has taken, or itself
   std::vector<bool> has_a_place_;  // by buffer: beside others, so that it cannot take another's
   std::map<std::string, int> kernel_numbers_;
 };

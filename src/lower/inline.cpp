@@ -9,6 +9,10 @@ namespace {
 
 std::size_t index(int id) { return static_cast<std::size_t>(id); }
 
+// What is computed again wherever it is used must not be much: no more nodes than this, those that it is computed from
+// and that are inlined themselves counted each time. It also bounds the depth of everything that recurses through them.
+constexpr int most_inlined = 256;
+
 class Inliner {
  public:
   Inliner(const Graph& graph, const Target& target, const std::vector<Layout>& layouts)
@@ -16,6 +20,7 @@ class Inliner {
         target_(target),
         layouts_(layouts),
         inlined_(graph.nodes.size(), false),
+        size_(graph.nodes.size(), 0),
         kept_(graph.tensors.size(), false),
         uses_(graph.tensors.size()) {
     const auto keep = [&](TensorId id) { kept_[index(source(id))] = true; };
@@ -28,7 +33,10 @@ class Inliner {
   }
 
   std::vector<bool> run() {
-    for (NodeId id = 0; id < count(); ++id) inlined_[index(id)] = is_inlined(node(id));
+    for (NodeId id = 0; id < count(); ++id) {
+      size_[index(id)] = inlined_size(node(id));
+      inlined_[index(id)] = size_[index(id)] <= most_inlined && is_inlined(node(id));
+    }
     if (target_.fuse) add_prologues();
     return std::move(inlined_);
   }
@@ -39,6 +47,17 @@ class Inliner {
   NodeId producer(TensorId id) const { return graph_.tensor(id).producer; }
   // The tensor behind a chain of views.
   TensorId source(TensorId id) const { return layouts_[index(id)].root; }
+
+  // The nodes that a kernel computes for an element of this one, if it is inlined.
+  int inlined_size(const Node& own) const {
+    int size = own.op == Op::const_scalar ? 0 : 1;
+    for (const TensorId input : own.inputs) {
+      if (input == no_tensor || size > most_inlined) continue;
+      const NodeId from = producer(source(input));
+      if (inlined_[index(from)]) size += size_[index(from)];
+    }
+    return size;
+  }
 
   bool is_inlined(const Node& own) const {
     if (!is_elementwise(own.op) || kept_[index(own.outputs[0])]) return false;
@@ -55,15 +74,20 @@ class Inliner {
 
   // Every use, through views that an access can follow, is an element-wise op or a reduction.
   bool can_inline_uses(TensorId id) const {
-    for (const NodeId use : uses_[index(id)]) {
-      const Node& user = node(use);
-      if (is_view(user.op)) {
-        if (!view_operand_access(graph_, user, identity_access(graph_.shape(user.outputs[0]).size()))) return false;
-        if (!can_inline_uses(user.outputs[0])) return false;
-        continue;
+    std::vector<TensorId> open{id};
+    while (!open.empty()) {
+      const TensorId at = open.back();
+      open.pop_back();
+      for (const NodeId use : uses_[index(at)]) {
+        const Node& user = node(use);
+        if (is_view(user.op)) {
+          if (!view_operand_access(graph_, user, identity_access(graph_.shape(user.outputs[0]).size()))) return false;
+          open.push_back(user.outputs[0]);
+          continue;
+        }
+        if (!is_elementwise(user.op) && !is_reduction(user.op)) return false;
+        if (looks_up(user.op, 0) && user.inputs[0] == at) return false;
       }
-      if (!is_elementwise(user.op) && !is_reduction(user.op)) return false;
-      if (looks_up(user.op, 0) && user.inputs[0] == id) return false;
     }
     return true;
   }
@@ -100,14 +124,22 @@ class Inliner {
     }
   }
 
+  static constexpr int longest_prologue = 16;
+
   // Nodes that products compute as they read: chains of cheap ops on one tensor that is in memory anyway, each used by
   // products and by its like alone.
   void add_prologues() {
     std::vector<bool> able(graph_.nodes.size(), false);
     for (NodeId id = count(); id-- > 0;)
       able[index(id)] = is_cheap(node(id)) && serves_products(node(id).outputs[0], able);
-    for (NodeId id = 0; id < count(); ++id)
-      if (able[index(id)]) able[index(id)] = is_in_memory(varying_operand(graph_, node(id)), able);
+    std::vector<int> length(graph_.nodes.size(), 0);  // of the chain that ends with a node
+    for (NodeId id = 0; id < count(); ++id) {
+      if (!able[index(id)]) continue;
+      const TensorId operand = varying_operand(graph_, node(id));
+      length[index(id)] = length[index(producer(source(operand)))] + 1;
+      able[index(id)] = length[index(id)] <= longest_prologue && is_in_memory(operand, able);
+      if (!able[index(id)]) length[index(id)] = 0;
+    }
     for (NodeId id = 0; id < count(); ++id)
       if (able[index(id)]) inlined_[index(id)] = true;
   }
@@ -162,6 +194,7 @@ class Inliner {
   const Target& target_;
   const std::vector<Layout>& layouts_;
   std::vector<bool> inlined_;
+  std::vector<int> size_;                  // by node: inlined_size
   std::vector<bool> kept_;                 // by tensor: read by the user, or an update
   std::vector<std::vector<NodeId>> uses_;  // by tensor
 };

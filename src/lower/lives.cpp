@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 
 namespace jerboa::detail {
 
@@ -47,17 +48,14 @@ void find_lives(Program& program) {
 bool lives_overlap(const Buffer& a, const Buffer& b) { return a.first <= b.last && b.first <= a.last; }
 
 std::int64_t max_live_bytes(const Program& program) {
-  std::int64_t most = 0;
-  for (const Buffer& at : program.buffers) {
-    if (at.where != Buffer::Where::arena) continue;
-    // The most is in use when something begins.
-    std::int64_t live = 0;
-    for (const Buffer& buffer : program.buffers)
-      if (buffer.where == Buffer::Where::arena && buffer.within < 0 && buffer.first <= at.first &&
-          at.first <= buffer.last)
-        live += buffer.bytes;
-    most = std::max(most, live);
+  std::map<int, std::int64_t> change;  // by dispatch: what begins less what has ended
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.where != Buffer::Where::arena || buffer.within >= 0 || buffer.last < buffer.first) continue;
+    change[buffer.first] += buffer.bytes;
+    change[buffer.last + 1] -= buffer.bytes;
   }
+  std::int64_t live = 0, most = 0;
+  for (const auto& [dispatch, bytes] : change) most = std::max(most, live += bytes);
   return most;
 }
 

@@ -1,7 +1,9 @@
 #include "lower/plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <map>
 
 #include "lower/lives.h"
 
@@ -12,14 +14,13 @@ std::int64_t aligned(std::int64_t bytes, std::int64_t alignment) {
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
-// The lowest, tightest gap among the buffers that live at the same time.
+bool is_lower(const Buffer* a, const Buffer* b) { return a->offset < b->offset; }
+
+// The lowest, tightest gap among the buffers that live at the same time. `placed` is in the order of offsets.
 std::int64_t place(const Buffer& buffer, const std::vector<const Buffer*>& placed, std::int64_t alignment) {
-  std::vector<const Buffer*> others;
-  for (const Buffer* other : placed)
-    if (lives_overlap(buffer, *other)) others.push_back(other);
-  std::sort(others.begin(), others.end(), [](const Buffer* a, const Buffer* b) { return a->offset < b->offset; });
   std::int64_t best = -1, best_gap = std::numeric_limits<std::int64_t>::max(), end = 0;
-  for (const Buffer* other : others) {
+  for (const Buffer* other : placed) {
+    if (!lives_overlap(buffer, *other)) continue;
     const std::int64_t gap = other->offset - end;
     if (gap >= buffer.bytes && gap < best_gap) {
       best = end;
@@ -37,30 +38,37 @@ void place_in_one(Program& program, const std::vector<Buffer*>& largest_first, c
   for (Buffer* buffer : largest_first) {
     if (target.plan) {
       buffer->offset = place(*buffer, placed, target.offset_alignment);
+      placed.insert(std::upper_bound(placed.begin(), placed.end(), buffer, is_lower), buffer);
     } else {
       buffer->offset = next;
       next = aligned(next + buffer->bytes, target.offset_alignment);
     }
     size = std::max(size, buffer->offset + buffer->bytes);
-    placed.push_back(buffer);
   }
   program.arenas = {aligned(size, target.offset_alignment)};
 }
 
 struct Slot {
   std::int64_t bytes = 0;
-  std::vector<const Buffer*> tenants;
+  std::map<int, int> tenants;  // the last dispatch of each one's life by the first
+  Life newest;                 // of them
 
+  void add(const Buffer& buffer) {
+    newest = {buffer.first, buffer.last};
+    if (buffer.first <= buffer.last) tenants.emplace(buffer.first, buffer.last);
+  }
   bool is_free_for(const Buffer& buffer) const {
-    return std::none_of(tenants.begin(), tenants.end(), [&](const Buffer* own) { return lives_overlap(*own, buffer); });
+    // Most often the one that came last is in the way.
+    if (newest.first <= buffer.last && buffer.first <= newest.last) return false;
+    const auto after = tenants.upper_bound(buffer.last);
+    return after == tenants.begin() || std::prev(after)->second < buffer.first;
   }
   // Dispatches between the buffer's life and those of its neighbours in time: a tight row leaves the longest gaps free.
   int idle_around(const Buffer& buffer) const {
     int before = buffer.first, after = std::numeric_limits<int>::max() / 2;
-    for (const Buffer* own : tenants) {
-      if (own->last < buffer.first) before = std::min(before, buffer.first - own->last);
-      if (own->first > buffer.last) after = std::min(after, own->first - buffer.last);
-    }
+    const auto next = tenants.upper_bound(buffer.last);
+    if (next != tenants.end()) after = next->first - buffer.last;
+    if (next != tenants.begin()) before = buffer.first - std::prev(next)->second;
     return std::min(before, after);
   }
 };
@@ -75,8 +83,8 @@ void place_in_pool(Program& program, const std::vector<Buffer*>& largest_first, 
       const auto tightness = [&](const Slot& slot) { return std::pair(slot.bytes, slot.idle_around(*buffer)); };
       if (best == slots.size() || tightness(slots[i]) < tightness(slots[best])) best = i;
     }
-    if (best == slots.size()) slots.push_back({aligned(buffer->bytes, target.offset_alignment), {}});
-    slots[best].tenants.push_back(buffer);
+    if (best == slots.size()) slots.push_back({aligned(buffer->bytes, target.offset_alignment), {}, {}});
+    slots[best].add(*buffer);
     buffer->arena = static_cast<int>(best);
     buffer->offset = 0;
   }

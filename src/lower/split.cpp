@@ -1,10 +1,15 @@
 #include "lower/split.h"
 
+#include <algorithm>
+
 #include "lower/target.h"
 #include "transform/rewrite.h"
 
 namespace jerboa::detail {
 namespace {
+
+// A kernel looks at every part for every element, so that a concatenation of many is faster in levels.
+constexpr std::size_t most_parts = 16;
 
 class ConcatSplitter {
  public:
@@ -13,7 +18,7 @@ class ConcatSplitter {
   // Joins neighbours level by level until one kernel can bind all that are left.
   TensorId run(std::vector<TensorId> parts, const TensorType& type) {
     const int result = bindings(type);
-    while (total(parts) + result > target_.max_bindings) {
+    while (parts.size() > most_parts || total(parts) + result > target_.max_bindings) {
       std::vector<TensorId> joined;
       for (std::size_t i = 0; i < parts.size();) {
         std::vector<TensorId> some{parts[i++]};
@@ -39,7 +44,7 @@ class ConcatSplitter {
     parts.push_back(next);
     std::int64_t bytes = 0;
     for (const TensorId part : parts) bytes += bytes_of(graph_.type(part));
-    return total(parts) + binding_count(bytes, target_) <= target_.max_bindings;
+    return parts.size() <= most_parts && total(parts) + binding_count(bytes, target_) <= target_.max_bindings;
   }
 
   TensorId join(const std::vector<TensorId>& parts) {
@@ -58,8 +63,9 @@ Graph split_concats(const Graph& graph, const Target& target) {
     if (node.op != Op::concat) return false;
     int count = binding_count(bytes_of(graph.type(node.outputs[0])), target);
     for (const TensorId input : node.inputs) count += binding_count(bytes_of(graph.type(input)), target);
-    return count > target.max_bindings;
+    return count > target.max_bindings || node.inputs.size() > most_parts;
   };
+  if (std::none_of(graph.nodes.begin(), graph.nodes.end(), is_large)) return graph;
   Graph result;
   GraphRewriter rewriter(graph, result);
   for (const Node& node : graph.nodes) {

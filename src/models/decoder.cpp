@@ -59,8 +59,9 @@ Tensor Decoder::product(const std::string& name, const Tensor& x, int out) const
   const std::int64_t in = x.dim(-1).value();
   const bool quantised = inputs_.weights == DType::i8 || inputs_.weights == DType::i4;
   if (!quantised || in % group != 0) return matmul(x, cast(matrix(own, {out, in}), DType::f32), {.transpose_b = true});
-  return matmul_quantised(x, frozen(own + std::string(quantised_suffix), {out, in}, inputs_.weights),
-                          frozen(own + std::string(scales_suffix), {out, in / group}, DType::f16));
+  const Tensor weights = frozen(own + std::string(quantised_suffix), {out, in}, inputs_.weights);
+  const Tensor scales = frozen(own + std::string(scales_suffix), {out, in / group}, DType::f16);
+  return matmul_quantised(x, weights, scales);
 }
 
 Tensor Decoder::linear(const std::string& name, const Tensor& x, int out, bool bias) const {
@@ -122,8 +123,9 @@ Tensor Decoder::attend(int layer, const Tensor& q, const Tensor& k, const Tensor
   options.ring = cache.ring && look.window > 0 && reach < cache.capacity;
   options.positions = positions_;
   const int capacity = options.ring ? reach : cache.capacity;
-  return attention(q, cached(fmt::format("cache.{}.k", layer), k, capacity, options.ring),
-                   cached(fmt::format("cache.{}.v", layer), v, capacity, options.ring), options);
+  const Tensor keys = cached(fmt::format("cache.{}.k", layer), k, capacity, options.ring);
+  const Tensor values = cached(fmt::format("cache.{}.v", layer), v, capacity, options.ring);
+  return attention(q, keys, values, options);
 }
 
 double norm_epsilon(const Config& config, const std::string& key, double otherwise) {

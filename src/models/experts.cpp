@@ -14,7 +14,8 @@ TopK route(const Decoder& decoder, const ExpertsForm& form, const std::string& n
 
 /// Where the rows of each expert begin among rows sorted by expert, and where the last ones end.
 Tensor group_offsets(const Tensor& experts, int count) {
-  return sum(cast(less(unsqueeze(experts, {1}), arange(count + 1)), DType::i32), {0});
+  const Tensor column = unsqueeze(experts, {1});
+  return sum(cast(less(column, arange(count + 1)), DType::i32), {0});
 }
 
 /// The gated MLPs of all experts, over rows sorted by expert.

@@ -14,7 +14,9 @@ Tensor block(const Decoder& decoder, const Config& config, int layer, const Tens
   const Tensor qkv =
       decoder.linear_in_out(name + ".attn.c_attn", decoder.layer_norm(name + ".ln_1", x, eps), 3 * width);
   const auto [q, k, v] = split<3>(qkv);
-  const Tensor seen = decoder.attend(layer, split_heads(q, heads), split_heads(k, heads), split_heads(v, heads));
+  const Tensor queries = split_heads(q, heads);
+  const Tensor keys = split_heads(k, heads);
+  const Tensor seen = decoder.attend(layer, queries, keys, split_heads(v, heads));
   const Tensor middle = x + decoder.linear_in_out(name + ".attn.c_proj", merge_heads(seen), width);
   const Tensor up = decoder.linear_in_out(name + ".mlp.c_fc", decoder.layer_norm(name + ".ln_2", middle, eps),
                                           config.size("n_inner", 4 * width));
@@ -27,8 +29,8 @@ Tensor gpt2_logits(const Config& config, const TextInputs& inputs) {
   const Decoder decoder(config, inputs);
   const int vocabulary = config.size("vocab_size"), width = config.size("n_embd");
   const std::string tokens = "transformer.wte";
-  Tensor x = decoder.embedding(tokens, inputs.ids, vocabulary, width) +
-             decoder.embedding("transformer.wpe", decoder.positions(), config.size("n_positions"), width);
+  Tensor x = decoder.embedding(tokens, inputs.ids, vocabulary, width);
+  x = x + decoder.embedding("transformer.wpe", decoder.positions(), config.size("n_positions"), width);
   for (int layer = 0; layer < config.count("n_layer"); ++layer) x = block(decoder, config, layer, x);
   x = decoder.layer_norm("transformer.ln_f", x, norm_epsilon(config, "layer_norm_epsilon", 1e-5));
   return decoder.logits(config.flag("tie_word_embeddings", true) ? tokens : "lm_head", x, vocabulary);

@@ -39,8 +39,10 @@ Tensor attend_and_project(const Decoder& decoder, const AttentionForm& form, int
     if (form.head_norm) heads = form.head_norm(name + norm, heads);
     return form.ropes[index] ? decoder.rope(heads, *form.ropes[index]) : heads;
   };
-  const Tensor seen = decoder.attend(layer, prepare(".q_norm", split_heads(q, form.heads)),
-                                     prepare(".k_norm", split_heads(k, form.kv_heads)), split_heads(v, form.kv_heads),
+  const Tensor queries = prepare(".q_norm", split_heads(q, form.heads));
+  const Tensor keys = prepare(".k_norm", split_heads(k, form.kv_heads));
+  const Tensor values = split_heads(v, form.kv_heads);
+  const Tensor seen = decoder.attend(layer, queries, keys, values,
                                      {.window = form.windows[index], .scale = form.scale, .soft_cap = form.soft_cap});
   return decoder.linear(name + ".o_proj", merge_heads(seen), form.width, form.output_bias);
 }

@@ -448,8 +448,11 @@ Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& option
   AttentionOptions inner = options;
   inner.heads = 0;
   const int kv_heads = options.kv_heads == 0 ? options.heads : options.kv_heads;
-  return merge_heads(
-      attention(split_heads(q, options.heads), split_heads(k, kv_heads), split_heads(v, kv_heads), inner));
+  // One after another: the order in which arguments are evaluated must not decide the graph.
+  const Tensor queries = split_heads(q, options.heads);
+  const Tensor keys = split_heads(k, kv_heads);
+  const Tensor values = split_heads(v, kv_heads);
+  return merge_heads(attention(queries, keys, values, inner));
 }
 
 Tensor attention_weights(Operand q, Operand k, const AttentionOptions& options) {
@@ -458,7 +461,8 @@ Tensor attention_weights(Operand q, Operand k, const AttentionOptions& options) 
     AttentionOptions inner = options;
     inner.heads = 0;
     const int kv_heads = options.kv_heads == 0 ? options.heads : options.kv_heads;
-    return attention_weights(split_heads(q, options.heads), split_heads(k, kv_heads), inner);
+    const Tensor queries = split_heads(q, options.heads);
+    return attention_weights(queries, split_heads(k, kv_heads), inner);
   }
   return one(Op::attention_weights,
              {q, k, maybe(options.mask), maybe(options.sinks), maybe(options.lengths), maybe(options.positions)},

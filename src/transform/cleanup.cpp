@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <map>
+#include <unordered_map>
 
 #include <jerboa/transform/cleanup.h>
 
@@ -10,7 +11,7 @@ namespace jerboa {
 Graph merge_common_nodes(const Graph& graph) {
   Graph result;
   detail::GraphRewriter rewriter(graph, result);
-  std::map<std::string, std::vector<TensorId>> known;
+  std::unordered_map<std::string, std::vector<TensorId>> known;
   for (const Node& node : graph.nodes) {
     const bool leaf = info(node.op).lowering == Lowering::Leaf && node.op != Op::const_scalar;
     if (leaf) {
@@ -18,8 +19,9 @@ Graph merge_common_nodes(const Graph& graph) {
       continue;
     }
     const auto inputs = rewriter.at(node.inputs);
-    const std::string key =
-        fmt::format("{} {} {} {}", name(node.op), fmt::join(inputs, ","), attrs_to_json(node.attrs), node.recompute);
+    const bool plain = std::holds_alternative<NoAttrs>(node.attrs);
+    const std::string key = fmt::format("{} {} {} {}", name(node.op), fmt::join(inputs, ","),
+                                        plain ? "" : attrs_to_json(node.attrs), node.recompute);
     const auto found = known.find(key);
     if (found != known.end()) {
       rewriter.replace(node, found->second, result.tensors.size());
@@ -57,6 +59,7 @@ Graph recompute_activations(const Graph& graph) {
   std::map<NodeId, std::vector<NodeId>> again;  // by the use before which it happens
   for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes.size()); ++id)
     if (const NodeId use = late_use(id); use >= 0) again[use].push_back(id);
+  if (again.empty()) return graph;
   Graph result;
   detail::GraphRewriter rewriter(graph, result);
   for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes.size()); ++id) {

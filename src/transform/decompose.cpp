@@ -94,11 +94,16 @@ std::vector<Tensor> rewrite<Op::conv1d>(const Node& node, const Inputs& in) {
   const auto& attrs = node.as<Conv1dAttrs>();
   const Conv2dAttrs flat{{1, attrs.stride}, {0, attrs.padding}, {1, attrs.dilation}, attrs.groups};
   const Operand bias = in[2] ? Operand(in[2]) : Operand();
-  return {squeeze(conv2d(unsqueeze(in[0], {2}), unsqueeze(in[1], {2}), bias, flat), {2})};
+  const Tensor x = unsqueeze(in[0], {2});
+  const Tensor weight = unsqueeze(in[1], {2});
+  return {squeeze(conv2d(x, weight, bias, flat), {2})};
 }
 
 // [time, keys] of s <= t
-Tensor causal_mask(const Tensor& x) { return arange(x.dim(-1)) <= unsqueeze(arange(x.dim(-2)), {1}); }
+Tensor causal_mask(const Tensor& x) {
+  const Tensor keys = arange(x.dim(-1));
+  return keys <= unsqueeze(arange(x.dim(-2)), {1});
+}
 
 template <>
 std::vector<Tensor> rewrite<Op::where_causal>(const Node& node, const Inputs& in) {
@@ -154,14 +159,17 @@ template <>
 std::vector<Tensor> rewrite<Op::adam_update>(const Node& node, const Inputs& in) {
   const auto& attrs = node.as<AdamAttrs>();
   const Tensor &param = in[0], &grad = in[1], &lr = in[4];
-  const Tensor m = attrs.beta1 * in[2] + (1 - attrs.beta1) * grad;
-  const Tensor v = attrs.beta2 * in[3] + (1 - attrs.beta2) * (grad * grad);
+  const Tensor kept_m = attrs.beta1 * in[2];
+  const Tensor m = kept_m + (1 - attrs.beta1) * grad;
+  const Tensor kept_v = attrs.beta2 * in[3];
+  const Tensor v = kept_v + (1 - attrs.beta2) * (grad * grad);
   // 1 - beta^step by expm1: exact at every step, where the difference would lose digits at the first ones.
   const Tensor step = cast(in[5], lr.dtype());
   const Tensor correction1 = -expm1(step * std::log(attrs.beta1));
   const Tensor correction2 = -expm1(step * std::log(attrs.beta2));
   const Tensor rate = lr / correction1;
-  const Tensor change = m / (sqrt(v) * rsqrt(correction2) + attrs.eps);
+  const Tensor root = sqrt(v);
+  const Tensor change = m / (root * rsqrt(correction2) + attrs.eps);
   const Tensor kept = attrs.weight_decay == 0 ? param : param * (1 - lr * attrs.weight_decay);
   return {kept - rate * change, m, v};
 }

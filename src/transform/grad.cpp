@@ -30,7 +30,7 @@ class ReverseWalk {
     cotangents_.resize(graph.tensors.size());
   }
 
-  void seed(const Tensor& output, const Tensor& cotangent) { accumulate(output.id(), cotangent); }
+  void seed(const Tensor& output, const Tensor& cotangent) { at(output.id()).add(cotangent); }
 
   void run() {
     for (NodeId id = end_ - 1; id >= first_; --id) {
@@ -39,9 +39,13 @@ class ReverseWalk {
     }
   }
 
-  Tensor cotangent(const Tensor& tensor) const { return cotangents_[static_cast<std::size_t>(tensor.id())]; }
+  Tensor cotangent(const Tensor& tensor) {
+    const SiteScope scope(graph_.producer(tensor.id()).site);
+    return at(tensor.id()).total(tensor.shape());
+  }
 
  private:
+  detail::Cotangent& at(TensorId id) { return cotangents_[static_cast<std::size_t>(id)]; }
   bool reaches(TensorId id) const { return reaches_[static_cast<std::size_t>(id)]; }
   Tensor handle(TensorId id) const { return id == no_tensor ? Tensor() : Tensor(graph_.identity(), id); }
 
@@ -67,23 +71,25 @@ class ReverseWalk {
     }
     for (const TensorId id : node.outputs) {
       y.push_back(handle(id));
-      dys.push_back(cotangents_[static_cast<std::size_t>(id)]);
+      dys.push_back(at(id).total(y.back().shape()));
     }
     const std::size_t before = graph_.nodes.size();
-    const auto grads = column == Gradient::Decompose ? through_decomposition(node, x, dys, wanted)
-                                                     : detail::apply_gradient_rule({node, x, y, dys, wanted, dys[0]});
+    const detail::Grads grads = column == Gradient::Decompose
+                                    ? through_decomposition(node, x, dys, wanted)
+                                    : detail::apply_gradient_rule({node, x, y, dys, wanted, dys[0]});
     // Statistics of a norm and slopes of an activation come from x, which is kept anyway: cheaper than keeping them.
     const bool activation = info(node.op).lowering == Lowering::Map && node.inputs.size() == 1;
     if (node.op == Op::layer_norm || node.op == Op::rms_norm || activation)
       for (std::size_t i = before; i < graph_.nodes.size(); ++i) graph_.nodes[i].recompute = true;
     for (std::size_t i = 0; i < grads.size(); ++i)
-      if (grads[i] && wanted[i]) accumulate(node.inputs[i], sum_to_shape(grads[i], x[i].shape()));
+      if (grads[i] && wanted[i])
+        at(node.inputs[i]).add(grads[i].is_part() ? grads[i] : sum_to_shape(grads[i].tensor, x[i].shape()));
   }
 
   // Only the decomposition's own nodes are walked: an operand may be computed from another one, and what it passes on
   // is the business of the nodes in between.
-  std::vector<Tensor> through_decomposition(const Node& node, const std::vector<Tensor>& x,
-                                            const std::vector<Tensor>& dys, const std::vector<bool>& wanted) const {
+  detail::Grads through_decomposition(const Node& node, const std::vector<Tensor>& x, const std::vector<Tensor>& dys,
+                                      const std::vector<bool>& wanted) const {
     const auto first = static_cast<NodeId>(graph_.nodes.size());
     const auto made = decomposition(node, x);
     std::vector<Tensor> wrt;
@@ -93,7 +99,7 @@ class ReverseWalk {
     for (std::size_t i = 0; i < made.size(); ++i)
       if (dys[i]) walk.seed(made[i], dys[i]);
     walk.run();
-    std::vector<Tensor> grads(x.size());
+    detail::Grads grads(x.size());
     for (std::size_t i = 0; i < x.size(); ++i) {
       // A tensor that stands in several places has one cotangent for all of them.
       const auto same = [&](const Tensor& other) { return other.id() == x[i].id(); };
@@ -103,15 +109,10 @@ class ReverseWalk {
     return grads;
   }
 
-  void accumulate(TensorId id, const Tensor& more) {
-    Tensor& own = cotangents_[static_cast<std::size_t>(id)];
-    own = own ? own + more : more;
-  }
-
   Graph& graph_;
   NodeId end_, first_;
   std::vector<bool> reaches_;
-  std::vector<Tensor> cotangents_;
+  std::vector<detail::Cotangent> cotangents_;
 };
 
 }  // namespace

@@ -5,7 +5,8 @@
 
 #include <jerboa/ir/shapes.h>
 
-// All gradients, one rule an op, written in ops.
+// All gradients, one rule for each op, written in ops. Operands that are computed here have a line of their own where
+// there are several, because the order in which C++ evaluates them is the compiler's choice, and with it the graph.
 namespace jerboa::detail {
 
 std::optional<Op> mutated_gradient;
@@ -28,7 +29,10 @@ Grads gradient<Op::neg>(G g) {
 }
 template <>
 Grads gradient<Op::abs>(G g) {
-  return {where(g.x[0] > 0, g.dy, where(g.x[0] < 0, -g.dy, 0))};
+  const Tensor above = g.x[0] > 0;
+  const Tensor below = g.x[0] < 0;
+  const Tensor negative = -g.dy;
+  return {where(above, g.dy, where(below, negative, 0))};
 }
 template <>
 Grads gradient<Op::sqrt>(G g) {
@@ -76,7 +80,8 @@ Grads gradient<Op::softplus>(G g) {
 }
 template <>
 Grads gradient<Op::erf>(G g) {
-  return {g.dy * (2 * std::numbers::inv_sqrtpi) * exp(-(g.x[0] * g.x[0]))};
+  const Tensor slope = exp(-(g.x[0] * g.x[0])) * (2 * std::numbers::inv_sqrtpi);
+  return {g.dy * slope};
 }
 template <>
 Grads gradient<Op::silu>(G g) {
@@ -88,16 +93,22 @@ Grads gradient<Op::gelu>(G g) {
   const Tensor& x = g.x[0];
   if (g.as<GeluAttrs>().approximate == GeluForm::none) {
     const Tensor density = exp(-0.5 * (x * x)) * (std::numbers::inv_sqrtpi / std::numbers::sqrt2);
-    return {g.dy * (0.5 * (1 + erf(x / std::numbers::sqrt2)) + x * density)};
+    const Tensor probability = 0.5 * (1 + erf(x / std::numbers::sqrt2));
+    return {g.dy * (probability + x * density)};
   }
   const double c = std::sqrt(2 / std::numbers::pi), k = 0.044715;
   const Tensor t = tanh(c * (x + k * (x * x * x)));
-  return {g.dy * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * (c * (1 + 3 * k * (x * x))))};
+  const Tensor probability = 0.5 * (1 + t);
+  const Tensor half = 0.5 * x;
+  const Tensor bend = half * (1 - t * t);
+  return {g.dy * (probability + bend * (c * (1 + 3 * k * (x * x))))};
 }
 template <>
 Grads gradient<Op::clamp>(G g) {
   const auto& bounds = g.as<ClampAttrs>();
-  return {where(logical_and(g.x[0] >= bounds.min, g.x[0] <= bounds.max), g.dy, 0)};
+  const Tensor above = g.x[0] >= bounds.min;
+  const Tensor below = g.x[0] <= bounds.max;
+  return {where(logical_and(above, below), g.dy, 0)};
 }
 template <>
 Grads gradient<Op::cast>(G g) {
@@ -132,7 +143,16 @@ Grads gradient<Op::pow>(G g) {
     if (e == 1) return {g.dy, {}};
     return {g.dy * (e * (e == 2 ? a : pow(a, e - 1))), {}};
   }
-  return {g.wanted[0] ? g.dy * g.x[1] * pow(a, g.x[1] - 1) : Tensor(), g.wanted[1] ? g.dy * g.y[0] * log(a) : Tensor()};
+  Tensor da, dexponent;
+  if (g.wanted[0]) {
+    const Tensor slope = g.x[1] * pow(a, g.x[1] - 1);
+    da = g.dy * slope;
+  }
+  if (g.wanted[1]) {
+    const Tensor slope = g.y[0] * log(a);
+    dexponent = g.dy * slope;
+  }
+  return {da, dexponent};
 }
 // Half to each side of a tie.
 template <>
@@ -151,7 +171,9 @@ template <>
 Grads gradient<Op::mod>(G g) {
   if (!g.wanted[1]) return {g.dy, {}};
   const Tensor quotient = g.x[0] / g.x[1];
-  const Tensor truncated = where(quotient < 0, -floor(-quotient), floor(quotient));
+  const Tensor negative = quotient < 0;
+  const Tensor up = -floor(-quotient);
+  const Tensor truncated = where(negative, up, floor(quotient));
   return {g.dy, -(g.dy * truncated)};
 }
 template <>
@@ -178,7 +200,8 @@ Grads extremum(G g) {
   const auto& axes = g.as<ReduceAttrs>().axes;
   const Tensor& x = g.x[0];
   const Tensor best = cast(equal(x, spread(g.y[0], x, axes)), x.dtype());
-  return {best * spread(g.dy, x, axes) / sum(best, axes, true)};
+  const Tensor taken = best * spread(g.dy, x, axes);
+  return {taken / sum(best, axes, true)};
 }
 template <>
 Grads gradient<Op::max>(G g) {
@@ -230,19 +253,13 @@ Grads gradient<Op::slice>(G g) {
   const auto& attrs = g.as<SliceAttrs>();
   const Tensor& x = g.x[0];
   const SliceRange range = *resolve_slice(attrs, x.shape());
-  const auto axis = static_cast<std::size_t>(range.axis);
-  const Dim size = x.dim(range.axis);
-  if (range.step > 1) {
-    // Each element goes back to the place that it came from: slice the places alike.
-    Shape line(x.shape().size(), Dim(1));
-    line[axis] = range.length;
-    const Tensor places = slice(arange(size), 0, attrs.start, attrs.end, attrs.step);
-    return {scatter_add(zeros_like(x), broadcast_to(reshape(places, line), g.dy.shape()), g.dy, range.axis)};
-  }
-  Shape before(x.shape().size(), Dim(0)), after = before;
-  before[axis] = range.start;
-  after[axis] = size - range.start - range.length;
-  return {pad(g.dy, before, after)};
+  if (range.step == 1) return {Contribution(g.dy, range.axis, range.start)};
+  // Each element goes back to the place that it came from: slice the places alike.
+  Shape line(x.shape().size(), Dim(1));
+  line[static_cast<std::size_t>(range.axis)] = range.length;
+  const Tensor row = reshape(slice(arange(x.dim(range.axis)), 0, attrs.start, attrs.end, attrs.step), line);
+  const Tensor places = broadcast_to(row, g.dy.shape());
+  return {scatter_add(zeros_like(x), places, g.dy, range.axis)};
 }
 
 template <>
@@ -297,9 +314,9 @@ Grads gradient<Op::scatter>(G g) {
   const Tensor number = broadcast_to(reshape(arange(indices.dim(axis)), line), indices.shape());
   const Tensor winner =
       take_along_axis(scatter(zeros(g.x[0].shape(), DType::i32), indices, number, axis), indices, axis);
-  return {scatter(g.dy, indices, zeros_like(updates), axis),
-          {},
-          where(equal(winner, number), take_along_axis(g.dy, indices, axis), 0)};
+  const Tensor kept = scatter(g.dy, indices, zeros_like(updates), axis);
+  const Tensor wins = equal(winner, number);
+  return {kept, {}, where(wins, take_along_axis(g.dy, indices, axis), 0)};
 }
 
 // Linear algebra
@@ -336,7 +353,8 @@ Grads gradient<Op::matmul_quantised>(G g) {
   Tensor dx, dscales;
   if (g.wanted[0]) dx = matmul(g.dy, cast(dequantise(weight, scales), g.dy.dtype()));
   if (g.wanted[2]) {
-    const Tensor dweight = matmul(flatten_rows(g.dy), flatten_rows(x), {true, false});
+    const Tensor drows = flatten_rows(g.dy);
+    const Tensor dweight = matmul(drows, flatten_rows(x), {true, false});
     dscales = gradient_of_scales(cast(dweight, scales.dtype()), weight, scales);
   }
   return {dx, {}, dscales};
@@ -404,7 +422,8 @@ Grads gradient<Op::softmax>(G g) {
 }
 template <>
 Grads gradient<Op::log_softmax>(G g) {
-  return {g.dy - exp(g.y[0]) * sum(g.dy, {g.as<AxisAttrs>().axis}, true)};
+  const Tensor probabilities = exp(g.y[0]);
+  return {g.dy - probabilities * sum(g.dy, {g.as<AxisAttrs>().axis}, true)};
 }
 template <>
 Grads gradient<Op::layer_norm>(G g) {
@@ -413,8 +432,9 @@ Grads gradient<Op::layer_norm>(G g) {
   const Tensor scale = rsqrt(mean(centred * centred, {-1}, true) + g.as<EpsAttrs>().eps);
   const Tensor normal = centred * scale;
   const Tensor dnormal = g.x[1] ? g.dy * g.x[1] : g.dy;
-  return {scale * (dnormal - mean(dnormal, {-1}, true) - normal * mean(dnormal * normal, {-1}, true)),
-          g.x[1] ? g.dy * normal : Tensor(), g.dy};
+  const Tensor along_ones = mean(dnormal, {-1}, true);
+  const Tensor along_normal = normal * mean(dnormal * normal, {-1}, true);
+  return {scale * (dnormal - along_ones - along_normal), g.x[1] ? g.dy * normal : Tensor(), g.dy};
 }
 template <>
 Grads gradient<Op::rms_norm>(G g) {
@@ -448,13 +468,15 @@ template <>
 Grads gradient<Op::cross_entropy>(G g) {
   const Tensor &logits = g.x[0], &targets = g.x[1], &mask = g.x[2];
   const double smoothing = g.as<CrossEntropyAttrs>().label_smoothing;
-  const Tensor dloss = where(targets < 0, 0, mask ? g.dy * mask : g.dy);
+  const Tensor masked = mask ? g.dy * mask : g.dy;
+  const Tensor dloss = where(targets < 0, 0, masked);
   const Dim classes = logits.dim(-1);
   Tensor wanted = one_hot(targets, classes, logits.dtype());
   if (smoothing > 0) wanted = (1 - smoothing) * wanted + smoothing / static_cast<double>(classes.value());
   Tensor dmask;
   if (mask && g.wanted[2]) dmask = g.dy * cross_entropy(logits, targets, {.label_smoothing = smoothing});
-  return {(softmax(logits) - wanted) * unsqueeze(dloss, {-1}), {}, dmask};
+  const Tensor excess = softmax(logits) - wanted;
+  return {excess * unsqueeze(dloss, {-1}), {}, dmask};
 }
 
 using Rule = Grads (*)(G);
@@ -478,8 +500,8 @@ constexpr Rule rules[] = {
 Grads apply_gradient_rule(const GradContext& g) {
   Grads grads = rules[static_cast<std::size_t>(g.node.op)](g);
   if (mutated_gradient == g.node.op)
-    for (Tensor& tensor : grads)
-      if (tensor) tensor = tensor * 1.01;
+    for (Contribution& grad : grads)
+      if (grad) grad.tensor = grad.tensor * 1.01;
   return grads;
 }
 

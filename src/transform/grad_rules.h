@@ -5,6 +5,8 @@
 
 #include <jerboa/ops/ops.h>
 
+#include "transform/cotangent.h"
+
 namespace jerboa::detail {
 
 /// What a gradient rule sees: a node's operands and results, and the cotangent of each result.
@@ -22,8 +24,8 @@ struct GradContext {
   }
 };
 
-/// One gradient an operand; empty for none. A gradient in the broadcast shape is summed to the operand's by the caller.
-using Grads = std::vector<Tensor>;
+/// One gradient for each operand; empty for none. One in the broadcast shape is summed to the operand's by the caller.
+using Grads = std::vector<Contribution>;
 
 Grads apply_gradient_rule(const GradContext& g);
 

@@ -47,7 +47,8 @@ Tensor Schedule::at(Operand step) const {
     if (piece->steps == 0) continue;
     const Tensor t = cast(step.tensor() - start, DType::f32) / static_cast<double>(piece->steps);
     const Tensor bent = piece->curve == Curve::linear ? t : 0.5 - 0.5 * cos(std::numbers::pi * t);
-    value = where(step.tensor() <= end, piece->from + (piece->to - piece->from) * bent, value);
+    const Tensor here = piece->from + (piece->to - piece->from) * bent;
+    value = where(step.tensor() <= end, here, value);
   }
   return value;
 }

@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <gtest/gtest.h>
 
 #include <jerboa/base/error.h>
 #include <jerboa/transform/decompose.h>
 #include <jerboa/transform/grad.h>
 
+#include "lower/deep_graphs.h"
 #include "reference/evaluate.h"
 #include "support/expect_error.h"
 
@@ -44,6 +46,52 @@ TEST(Grad, AddsUpOverSeveralUses) {
   EXPECT_EQ(gradient({floats({3, 4})}, [](Xs in) { return sum(in[0] * in[0] + in[0]); }), (Numbers{7, 9}));
   EXPECT_EQ(gradient({floats({1, 2}), integers({0, 0, 1, 0})}, [](Xs in) { return sum(gather(in[0], in[1])); }),
             (Numbers{3, 1}));
+}
+
+int count(const Graph& graph, Op op) {
+  return static_cast<int>(
+      std::count_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) { return node.op == op; }));
+}
+
+// The weight of each element is how often it was taken.
+TEST(Grad, PutsSlicesBackWhereTheyWereTaken) {
+  const auto x = floats({1, 1, 1, 1, 1, 1});
+  const auto part = [](Xs in, int from, int to, double weight) { return sum(slice(in[0], 0, from, to)) * weight; };
+  EXPECT_EQ(gradient({x}, [&](Xs in) { return part(in, 2, 4, 1); }), (Numbers{0, 0, 1, 1, 0, 0}));
+  // In any order, with gaps, next to each other and overlapping.
+  EXPECT_EQ(gradient({x}, [&](Xs in) { return part(in, 4, 5, 1) + part(in, 1, 2, 2); }), (Numbers{0, 2, 0, 0, 1, 0}));
+  EXPECT_EQ(gradient({x}, [&](Xs in) { return part(in, 3, 6, 1) + part(in, 0, 3, 2); }), (Numbers{2, 2, 2, 1, 1, 1}));
+  EXPECT_EQ(gradient({x}, [&](Xs in) { return part(in, 0, 4, 1) + part(in, 2, 6, 2) + part(in, 4, 6, 4); }),
+            (Numbers{1, 1, 3, 3, 6, 6}));
+  EXPECT_EQ(gradient({x}, [&](Xs in) { return part(in, 0, 2, 1) + part(in, 4, 6, 2) + sum(in[0]) * 8; }),
+            (Numbers{9, 9, 8, 8, 10, 10}));
+  EXPECT_EQ(gradient({x},
+                     [&](Xs in) {
+                       const Tensor table = reshape(in[0], {2, 3});
+                       return sum(slice(table, 0, 1, 2)) + sum(slice(table, 1, 0, 1)) * 2 +
+                              sum(slice(table, 1, 2, 3)) * 4 + sum(slice(table, 1, 0, 3, 2)) * 8;
+                     }),
+            (Numbers{10, 0, 12, 11, 1, 13}));
+}
+
+TEST(Grad, OfManySlicesIsOneConcatenation) {
+  const Graph graph = trace([] {
+    const Tensor x = tensor_input("x", {4, 64, 8});
+    Tensor loss = scalar(0);
+    for (int t = 0; t < 64; ++t) loss = loss + mean(exp(slice(x, 1, t, t + 1)));
+    output("dx", grad(loss, {x})[0]);
+  });
+  EXPECT_EQ(count(graph, Op::concat), 1);
+  EXPECT_EQ(count(graph, Op::pad), 0);
+}
+
+// One concatenation for the outputs of all steps, one for the gradient of what they read, and one for the four gates of
+// each step.
+TEST(Grad, OfAnUnrolledLstmAddsNoPaddedSlices) {
+  const int steps = 16;
+  const Graph graph = unrolled_lstm(steps);
+  EXPECT_EQ(count(graph, Op::concat), 2 + steps);
+  EXPECT_EQ(count(graph, Op::pad), 0);
 }
 
 // The operands of an op that decomposes may be one tensor, or come from one another.

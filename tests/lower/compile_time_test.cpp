@@ -1,0 +1,67 @@
+#include <ctime>
+#include <functional>
+#include <gtest/gtest.h>
+
+#include <jerboa/lower/lower.h>
+#include <jerboa/wgsl/emit_wgsl.h>
+
+#include "deep_graphs.h"
+
+// The time to compile a graph grows with its size, and no faster.
+namespace jerboa {
+namespace {
+
+using Build = std::function<Graph(int)>;
+
+// Of this process alone, so that what else runs on the machine counts little.
+double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+double seconds_to_compile(const Build& build, int size, const Target& target) {
+  const double start = processor_seconds();
+  Program program = lower(build(size), target);
+  if (target.max_bindings < Target::cpu().max_bindings) emit_wgsl(program, target);
+  return processor_seconds() - start;
+}
+
+Target gpu() {
+  Target target = Target::webgpu_default();
+  target.pool_updates = true;
+  return target;
+}
+
+// Four times the size: four times the time if it is linear, sixteen times if it is quadratic. A release build takes
+// less than a second for the large graphs; the bound leaves room for sanitizers and for slow machines.
+void expect_linear(const Build& build, int small, const Target& target) {
+  const double before = seconds_to_compile(build, small, target);
+  const double after = seconds_to_compile(build, 4 * small, target);
+  EXPECT_LT(after, 9 * before + 0.05) << small << " took " << before << " s, " << 4 * small << " took " << after
+                                      << " s";
+  EXPECT_LT(after, 10);
+}
+
+TEST(CompileTime, OfAChainIsLinear) { expect_linear(test::chain_of_links, 500, Target::cpu()); }
+TEST(CompileTime, OfAChainIsLinearForGpus) { expect_linear(test::chain_of_links, 500, gpu()); }
+TEST(CompileTime, OfAnUnrolledLstmIsLinear) { expect_linear(test::unrolled_lstm, 128, Target::cpu()); }
+TEST(CompileTime, OfAnUnrolledLstmIsLinearForGpus) { expect_linear(test::unrolled_lstm, 128, gpu()); }
+
+// What only constants go into is inlined where it is used: sums of sums must not be computed twice at each level.
+TEST(CompileTime, DoesNotGrowWithThePathsThroughAGraph) {
+  const Build doubled = [](int levels) {
+    return trace([&] {
+      Tensor x = arange(8, DType::f32);
+      for (int i = 0; i < levels; ++i) x = sin(x + x);
+      output("y", x + tensor_input("b", {8}));
+    });
+  };
+  for (const Target& target : {Target::cpu(), gpu()}) EXPECT_LT(seconds_to_compile(doubled, 200, target), 1);
+}
+
+// No kernel grows without limit: drivers would not compile it in any time.
+TEST(CompileTime, KernelsStayBounded) {
+  for (const Target& target : {Target::cpu(), gpu()})
+    for (const KernelSpec& kernel : lower(test::chain_of_links(1000), target).kernels)
+      EXPECT_LT(kernel.body.size(), 2500u);
+}
+
+}  // namespace
+}  // namespace jerboa
