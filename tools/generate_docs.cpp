@@ -110,17 +110,18 @@ std::string ops_page(const std::filesystem::path& source) {
                      "Every op of the graph, from the one table in `include/jerboa/ir/ops.def`. Operands are floats "
                      "unless they say int or bool; `?` marks one that may be absent. Each op is a function of the same "
                      "name in `<jerboa/ops/ops.h>`. The example gives the types of its operands and results; the "
-                     "lowering is the kind of kernel that it becomes. "
+                     "lowering is the kind of kernel that it becomes, with what else the compiler knows of it. "
                      "[support.md](support.md) tells what runs where.\n\n## Semantics\n\n" +
                      text.semantics;
   for (const OpInfo& row : op_table()) {
     if (const auto title = text.title_above.find(std::string(row.name)); title != text.title_above.end())
       page += fmt::format(
-          "\n## {}\n\n| op | | operands | attributes | example | gradient | lowering "
-          "|\n|---|---|---|---|---|---|---|\n",
+          "\n## {}\n\n| op | | operands | attributes | example | gradient | lowering | traits "
+          "|\n|---|---|---|---|---|---|---|---|\n",
           title->second);
-    page += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} |\n", row.name, cell(std::string(row.doc)), operands(row),
-                        cell(attributes(row)), example(row), gradient(row), name(row.lowering));
+    page += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} |\n", row.name, cell(std::string(row.doc)),
+                        operands(row), cell(attributes(row)), example(row), gradient(row), name(row.lowering),
+                        names(row.traits));
   }
   return page;
 }
@@ -154,11 +155,10 @@ std::string forward(const OpInfo& row) {
 std::string on_engines(const OpInfo& row) {
   switch (row.lowering) {
     case Lowering::View: return "a view";
-    case Lowering::Map:
-    case Lowering::Gather:
-    case Lowering::Template: return "fused";
+    case Lowering::Loop:
+    case Lowering::Expand: return "fused";
     case Lowering::Reduce: return "fused, or a reduction";
-    case Lowering::Matmul: return "own, others fused behind it";
+    case Lowering::Product: return "own, others fused behind it";
     case Lowering::Decompose: return "by decomposition";
     default: return "own";
   }

@@ -31,7 +31,7 @@ void check_size(Op op, const TensorType& type) {
 std::vector<TensorType> infer(Op op, std::span<const TensorType* const> inputs, const Attrs& attrs) {
   using Rule = shape_rule::Types (*)(const shape_rule::Call&);
   static constexpr Rule rules[] = {
-#define OP(name, operands, attrs, rule, lowering, gradient, doc) &shape_rule::rule,
+#define OP(name, operands, attrs, rule, lowering, traits, gradient, doc) &shape_rule::rule,
 #include <jerboa/ir/ops.def>
 #undef OP
   };
@@ -62,7 +62,7 @@ std::uint64_t Graph::next_identity() {
 }
 
 std::vector<TensorId> Graph::add_node(Op op, std::vector<TensorId> inputs, Attrs attrs, std::string site,
-                                      const TensorType* leaf_type, Storage storage) {
+                                      const TensorType* leaf_type, Storage storage, bool named) {
   std::vector<TensorType> types;
   try {
     if (leaf_type != nullptr) {
@@ -85,7 +85,7 @@ std::vector<TensorId> Graph::add_node(Op op, std::vector<TensorId> inputs, Attrs
     tensor.storage = storage;
     tensor.producer = node;
     tensors.push_back(std::move(tensor));
-    rename(id, fmt::format("{}_{}", jerboa::name(op), node));
+    if (named) rename(id, fmt::format("{}_{}", jerboa::name(op), node));
     outputs_of_node.push_back(id);
   }
   nodes.push_back({op, std::move(inputs), outputs_of_node, std::move(attrs), std::move(site), false});

@@ -33,9 +33,10 @@ std::vector<OperandInfo> parse_operands(std::string_view text) {
 }
 
 const std::vector<OpInfo>& table() {
+  using enum Trait;
   static const std::vector<OpInfo> rows{
-#define OP(name, operands, attrs, rule, lowering, gradient, doc)                                            \
-  OpInfo{Op::name, #name,         parse_operands(operands), #attrs, Lowering::lowering, Gradient::gradient, \
+#define OP(name, operands, attrs, rule, lowering, traits, gradient, doc)                                            \
+  OpInfo{Op::name, #name,         parse_operands(operands), #attrs, Lowering::lowering, traits, Gradient::gradient, \
          doc,      Attrs{attrs{}}},
 #include <jerboa/ir/ops.def>
 #undef OP
@@ -62,10 +63,23 @@ std::optional<Op> op_from_name(std::string_view name) {
 
 std::string_view name(Lowering lowering) {
   constexpr auto names =
-      std::to_array<std::string_view>({"Leaf", "View", "Map", "Reduce", "Whole", "Scan", "Sort", "Template", "Matmul",
-                                       "GroupedMatmul", "Conv", "Pool", "Attention", "Gather", "Scatter", "Decompose"});
+      std::to_array<std::string_view>({"Leaf", "View", "Loop", "Reduce", "Product", "Whole", "Expand", "Decompose"});
   static_assert(names.size() == static_cast<std::size_t>(Lowering::Decompose) + 1);
   return names[static_cast<std::size_t>(lowering)];
+}
+
+std::string names(Trait traits) {
+  constexpr auto all =
+      std::to_array<std::string_view>({"Computed", "LooksUp", "AddsAxis", "Moves", "Cheap", "ReadsCheap", "Costly",
+                                       "Recomputable", "Overwrites", "HeadsInside", "Folds", "Half", "KeepsHalf"});
+  static_assert(1U << (all.size() - 1) == static_cast<unsigned>(Trait::KeepsHalf));
+  std::string text;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if ((static_cast<unsigned>(traits) >> i & 1U) == 0) continue;
+    if (!text.empty()) text += ", ";
+    text += all[i];
+  }
+  return text;
 }
 
 std::string_view name(Gradient gradient) {

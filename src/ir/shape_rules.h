@@ -44,7 +44,7 @@ struct Call {
 using Types = std::vector<TensorType>;
 
 // A declaration for each rule that ops.def names; several ops share most of them.
-#define OP(name, operands, attrs, rule, lowering, gradient, doc) Types rule(const Call& call);
+#define OP(name, operands, attrs, rule, lowering, traits, gradient, doc) Types rule(const Call& call);
 #include <jerboa/ir/ops.def>
 #undef OP
 

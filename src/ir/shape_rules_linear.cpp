@@ -80,7 +80,7 @@ Types matmul(const Call& call) {
 
 namespace {
 
-// A weight of i8 or i4 with a scale for each 32 of a row.
+// A weight of i8 or i4 with a scale for each group of a row.
 void want_quantised(const Call& call, std::size_t weight, std::size_t scales) {
   call.want_rank(weight, 2);
   call.want_rank(scales, 2);
@@ -88,8 +88,9 @@ void want_quantised(const Call& call, std::size_t weight, std::size_t scales) {
   const DType dtype = call.in(weight).dtype;
   if (dtype != DType::i8 && dtype != DType::i4) call.fail("weight must be i8 or i4, not {}", name(dtype));
   const Shape &w = call.shape(weight), &s = call.shape(scales);
-  if (!(w[0] == s[0]) || !(w[1] == s[1] * Dim(32)))
-    call.fail("scales of {} do not fit a weight of {}: each 32 of a row share one", to_string(s), to_string(w));
+  if (!(w[0] == s[0]) || !(w[1] == s[1] * Dim(quantised_group)))
+    call.fail("scales of {} do not fit a weight of {}: each {} of a row share one", to_string(s), to_string(w),
+              quantised_group);
 }
 
 }  // namespace

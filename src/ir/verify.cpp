@@ -85,7 +85,7 @@ void check_node(const Graph& graph, NodeId id, const std::vector<bool>& defined)
       fail("{} gives {}, which is stored as {}", user, tensor.name, name(tensor.storage));
   }
   if (info(node.op).lowering == Lowering::Leaf) check_leaf(graph, node, user);
-  if (info(node.op).lowering == Lowering::Leaf && node.op != Op::const_scalar) return;
+  if (is_stored_leaf(node.op)) return;
   const auto types = infer(node.op, inputs, node.attrs);
   if (types.size() != node.outputs.size()) fail("{} has {} outputs, not {}", user, types.size(), node.outputs.size());
   for (std::size_t i = 0; i < types.size(); ++i)

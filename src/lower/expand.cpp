@@ -29,7 +29,7 @@ struct Shared {
   std::map<std::string, RopeRows> ropes;
 };
 
-// One specialisation for each row of the op table that says Template; a missing one is a compile error that names it.
+// One specialisation for each row of the op table that says Expand; a missing one is a compile error that names it.
 template <Op op>
 Tensor expansion(const Node& node, const Inputs& in, Shared& shared) = delete;
 
@@ -155,8 +155,8 @@ constexpr Expansion entry() {
 }
 
 constexpr Expansion expansions[] = {
-#define OP(name, operands, attrs, rule, lowering, gradient, doc) \
-  entry<Op::name, Lowering::lowering == Lowering::Template>(),
+#define OP(name, operands, attrs, rule, lowering, traits, gradient, doc) \
+  entry<Op::name, Lowering::lowering == Lowering::Expand>(),
 #include <jerboa/ir/ops.def>
 #undef OP
 };

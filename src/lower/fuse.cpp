@@ -12,14 +12,11 @@
 
 namespace jerboa::detail {
 
-bool is_elementwise(Op op) {
-  return info(op).lowering == Lowering::Map || op == Op::const_scalar || op == Op::embedding ||
-         op == Op::take_along_axis;
-}
+bool is_elementwise(Op op) { return info(op).lowering == Lowering::Loop || has(op, Trait::Computed); }
 
-bool is_leaf(const Node& node) { return info(node.op).lowering == Lowering::Leaf && node.op != Op::const_scalar; }
+bool is_leaf(const Node& node) { return is_stored_leaf(node.op); }
 
-bool is_product(Op op) { return info(op).lowering == Lowering::Matmul; }
+bool is_product(Op op) { return info(op).lowering == Lowering::Product; }
 
 bool is_reduction(Op op) { return info(op).lowering == Lowering::Reduce; }
 
@@ -43,9 +40,7 @@ std::vector<int> reduced_axes(const Graph& graph, const Node& node) {
   return axes_of(node.as<ReduceAttrs>().axes, rank);
 }
 
-bool looks_up(Op op, std::size_t operand) {
-  return operand == 0 && (op == Op::embedding || op == Op::take_along_axis || op == Op::random);
-}
+bool looks_up(Op op, std::size_t operand) { return operand == 0 && has(op, Trait::LooksUp); }
 
 namespace {
 
@@ -137,14 +132,10 @@ class Fuser {
   Access operand_access(const Node& own, std::size_t operand, const Access& access) const {
     const Shape& shape = graph_.shape(own.outputs[0]);
     const Shape& operand_shape = graph_.shape(own.inputs[operand]);
-    switch (own.op) {
-      case Op::concat:
-      case Op::pad: return Access(operand_shape.size(), AffineIndex{Dim(-1), {}});  // shifted: never the same element
-      case Op::embedding:
-      case Op::one_hot: return Access(access.begin(), access.end() - 1);
-      case Op::take_along_axis: return access;
-      default: return is_reduction(own.op) ? access : broadcast_access(access, shape, operand_shape);
-    }
+    // Elements that move are never the same element.
+    if (has(own.op, Trait::Moves)) return Access(operand_shape.size(), AffineIndex{Dim(-1), {}});
+    if (has(own.op, Trait::AddsAxis)) return Access(access.begin(), access.end() - 1);
+    return is_reduction(own.op) ? access : broadcast_access(access, shape, operand_shape);
   }
 
   bool collect_operands(const Node& own, const Access& access, int group, std::set<int>& needs) const {
@@ -435,14 +426,11 @@ class Fuser {
 
   // Ops whose first operand may stand where the result goes: what they do not change stays as it is.
   static bool overwrites_operand(const Node& own, TensorId target) {
-    const bool able = own.op == Op::cache_append || own.op == Op::scatter || own.op == Op::scatter_add;
-    return able && own.inputs[0] == target && own.inputs[1] != target && own.inputs[2] != target;
+    return has(own.op, Trait::Overwrites) && own.inputs[0] == target && own.inputs[1] != target &&
+           own.inputs[2] != target;
   }
 
-  bool row_major_result(TensorId id) const {
-    const Op op = node(producer(id)).op;
-    return op != Op::attention && op != Op::attention_grad;
-  }
+  bool row_major_result(TensorId id) const { return !has(node(producer(id)).op, Trait::HeadsInside); }
 
   bool is_matmul_operand(TensorId target, int group) const {
     const Group& own = result_.groups[index(group)];

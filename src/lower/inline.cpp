@@ -50,7 +50,7 @@ class Inliner {
 
   // The nodes that a kernel computes for an element of this one, if it is inlined.
   int inlined_size(const Node& own) const {
-    int size = own.op == Op::const_scalar ? 0 : 1;
+    int size = has(own.op, Trait::Computed) ? 0 : 1;
     for (const TensorId input : own.inputs) {
       if (input == no_tensor || size > most_inlined) continue;
       const NodeId from = producer(source(input));
@@ -61,9 +61,9 @@ class Inliner {
 
   bool is_inlined(const Node& own) const {
     if (!is_elementwise(own.op) || kept_[index(own.outputs[0])]) return false;
-    if (own.op == Op::random) return false;  // too dear to draw twice
+    if (has(own.op, Trait::Costly)) return false;
     // The masks of moved elements need axes of the domain as they are.
-    if (own.op == Op::concat || own.op == Op::pad) return target_.fuse && only_use_is_aligned(own.outputs[0]);
+    if (has(own.op, Trait::Moves)) return target_.fuse && only_use_is_aligned(own.outputs[0]);
     const bool free = std::all_of(own.inputs.begin(), own.inputs.end(), [&](TensorId input) {
       return input == no_tensor || inlined_[index(producer(source(input)))];
     });
@@ -105,8 +105,8 @@ class Inliner {
   bool only_use_is_aligned(TensorId id) const {
     if (uses_[index(id)].size() != 1) return false;
     const Node& user = node(uses_[index(id)][0]);
-    return info(user.op).lowering == Lowering::Map && user.op != Op::concat && user.op != Op::pad &&
-           user.op != Op::one_hot && user.op != Op::random && graph_.shape(user.outputs[0]) == graph_.shape(id);
+    return info(user.op).lowering == Lowering::Loop && !has(user.op, Trait::Moves | Trait::AddsAxis | Trait::LooksUp) &&
+           graph_.shape(user.outputs[0]) == graph_.shape(id);
   }
 
   bool only_use_moves_elements(TensorId id) const {
@@ -119,7 +119,7 @@ class Inliner {
         at = user.outputs[0];
         continue;
       }
-      if (user.op == Op::concat || user.op == Op::pad) return can_inline_uses(id);
+      if (has(user.op, Trait::Moves)) return can_inline_uses(id);
       return is_reduction(user.op) && !reduces_rows(graph_, user) && can_inline_uses(id);
     }
   }
@@ -145,18 +145,7 @@ class Inliner {
   }
 
   bool is_cheap(const Node& own) const {
-    switch (own.op) {
-      case Op::cast:
-      case Op::neg:
-      case Op::abs:
-      case Op::relu:
-      case Op::clamp:
-      case Op::add:
-      case Op::sub:
-      case Op::mul:
-      case Op::div: break;
-      default: return false;
-    }
+    if (!has(own.op, Trait::Cheap)) return false;
     const TensorId result = own.outputs[0], operand = varying_operand(graph_, own);
     return operand != no_tensor && !kept_[index(result)] && is_float(graph_.type(result).dtype) &&
            is_float(graph_.type(operand).dtype) && graph_.shape(operand) == graph_.shape(result) &&
@@ -167,7 +156,7 @@ class Inliner {
     const auto& uses = uses_[index(id)];
     return !uses.empty() && std::all_of(uses.begin(), uses.end(), [&](NodeId use) {
       const Node& user = node(use);
-      return user.op == Op::matmul || able[index(use)] ||
+      return has(user.op, Trait::ReadsCheap) || able[index(use)] ||
              (is_view(user.op) && source(user.outputs[0]) == id && serves_products(user.outputs[0], able));
     });
   }

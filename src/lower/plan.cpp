@@ -5,14 +5,11 @@
 #include <limits>
 #include <map>
 
+#include "base/integers.h"
 #include "lower/lives.h"
 
 namespace jerboa::detail {
 namespace {
-
-std::int64_t aligned(std::int64_t bytes, std::int64_t alignment) {
-  return (bytes + alignment - 1) / alignment * alignment;
-}
 
 bool is_lower(const Buffer* a, const Buffer* b) { return a->offset < b->offset; }
 
@@ -26,7 +23,7 @@ std::int64_t place(const Buffer& buffer, const std::vector<const Buffer*>& place
       best = end;
       best_gap = gap;
     }
-    end = std::max(end, aligned(other->offset + other->bytes, alignment));
+    end = std::max(end, round_up(other->offset + other->bytes, alignment));
   }
   return best >= 0 ? best : end;
 }
@@ -41,11 +38,11 @@ void place_in_one(Program& program, const std::vector<Buffer*>& largest_first, c
       placed.insert(std::upper_bound(placed.begin(), placed.end(), buffer, is_lower), buffer);
     } else {
       buffer->offset = next;
-      next = aligned(next + buffer->bytes, target.offset_alignment);
+      next = round_up(next + buffer->bytes, target.offset_alignment);
     }
     size = std::max(size, buffer->offset + buffer->bytes);
   }
-  program.arenas = {aligned(size, target.offset_alignment)};
+  program.arenas = {round_up(size, target.offset_alignment)};
 }
 
 struct Slot {
@@ -83,7 +80,7 @@ void place_in_pool(Program& program, const std::vector<Buffer*>& largest_first, 
       const auto tightness = [&](const Slot& slot) { return std::pair(slot.bytes, slot.idle_around(*buffer)); };
       if (best == slots.size() || tightness(slots[i]) < tightness(slots[best])) best = i;
     }
-    if (best == slots.size()) slots.push_back({aligned(buffer->bytes, target.offset_alignment), {}, {}});
+    if (best == slots.size()) slots.push_back({round_up(buffer->bytes, target.offset_alignment), {}, {}});
     slots[best].add(*buffer);
     buffer->arena = static_cast<int>(best);
     buffer->offset = 0;

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "base/integers.h"
 #include "lower/emit.h"
 #include "lower/fuse.h"
 #include "lower/lives.h"
@@ -208,7 +209,7 @@ class UpdatePooler {
     for (std::size_t i = 0; i < update.buffers.size(); ++i)
       if (!update.is_number[i])
         elements = std::max(elements, target_.offset_alignment * 8 / bits(buffer(update.buffers[i]).dtype));
-    return (update.elements + elements - 1) / elements * elements;
+    return round_up(update.elements, elements);
   }
 
   // In the order of their names, which is the same in every program over the same storage. What does not fit is for the

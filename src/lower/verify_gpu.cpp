@@ -5,6 +5,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "base/integers.h"
 #include "lower/target.h"
 
 namespace jerboa::detail {
@@ -12,8 +13,6 @@ namespace {
 
 constexpr std::int64_t most_u32 = 0xffffffff;
 constexpr std::int64_t most_workgroups = std::int64_t{65535} * 65535;
-
-std::int64_t rounded(std::int64_t bytes, std::int64_t to) { return (bytes + to - 1) / to * to; }
 
 class GpuVerifier {
  public:
@@ -65,7 +64,7 @@ class GpuVerifier {
     const std::int64_t there = is_in_arena(binding) ? memory_.arenas[static_cast<std::size_t>(own.arena)]
                                : own.within >= 0    ? memory_.buffers[static_cast<std::size_t>(own.within)].bytes
                                                     : own.bytes;
-    if (start_of(binding) + rounded(binding.bytes, 4) > std::max<std::int64_t>(16, rounded(there, 16)))
+    if (start_of(binding) + round_up(binding.bytes, 4) > std::max<std::int64_t>(16, round_up(there, 16)))
       fail("{} is bound beyond its end", own.name);
     if (binding.written && own.where != Buffer::Where::arena && own.where != Buffer::Where::storage &&
         own.where != Buffer::Where::pool)

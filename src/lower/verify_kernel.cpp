@@ -8,8 +8,6 @@
 #include <jerboa/base/error.h>
 #include <jerboa/ir/shapes.h>
 
-#include "lower/whole_ops.h"
-
 namespace jerboa::detail {
 namespace {
 
@@ -223,8 +221,9 @@ class KernelVerifier {
   void check_compute(const std::vector<Instruction>& body, std::size_t number) const {
     const Instruction& own = body[number];
     const OpInfo& row = info(own.op);
-    if (row.lowering != Lowering::Map || own.op == Op::arange || own.op == Op::concat || own.op == Op::pad ||
-        own.op == Op::one_hot)
+    const bool looks_up = has(own.op, Trait::LooksUp) && own.op != Op::random;  // whose key is loaded like any operand
+    if (row.lowering != Lowering::Loop || own.op == Op::arange || looks_up ||
+        has(own.op, Trait::Moves | Trait::AddsAxis))
       fail("instruction {} computes {}, which is not element-wise", number, row.name);
     const int operands[] = {own.a, own.b, own.c};
     const std::size_t count = own.op == Op::random ? 3 : row.operands.size();
@@ -396,7 +395,7 @@ class KernelVerifier {
 
   void check_whole() {
     const OpInfo& row = info(kernel_.op);
-    if (!works_on_whole_tensors(row.lowering)) fail("{} does not work on whole tensors", row.name);
+    if (row.lowering != Lowering::Whole) fail("{} does not work on whole tensors", row.name);
     if (!kernel_.loads.empty() || !kernel_.body.empty() || !kernel_.stores.empty()) fail("{} has a body", row.name);
     std::vector<TensorType> types;
     types.reserve(kernel_.operands.size());
@@ -422,7 +421,7 @@ class KernelVerifier {
       check_apart(result, i);
     }
     check_weights();
-    if (row.lowering == Lowering::Sort) check_sorted_length();
+    if (kernel_.op == Op::top_k || kernel_.op == Op::argsort) check_sorted_length();
   }
 
   // Only what an op adds to may be its result as well, and then element by element.
@@ -430,7 +429,7 @@ class KernelVerifier {
     for (std::size_t i = 0; i < kernel_.operands.size(); ++i) {
       const TensorAccess& own = kernel_.operands[i];
       if (own.binding != result.binding) continue;
-      const bool overwritten = i == 0 && number == 0 && info(kernel_.op).lowering == Lowering::Scatter &&
+      const bool overwritten = i == 0 && number == 0 && has(kernel_.op, Trait::Overwrites) &&
                                own.dtype == result.dtype && own.shape == result.shape && own.offset == result.offset &&
                                own.strides == result.strides;
       if (!overwritten) fail("{} writes over an operand", name(kernel_.op));

@@ -15,8 +15,7 @@ std::vector<Dim> row_major(const Shape& shape) {
 
 // Results of attention stand as [batch, time, heads, size], so that merging the heads costs nothing.
 bool has_heads_inside(const Graph& graph, TensorId id) {
-  const Op op = graph.producer(id).op;
-  return (op == Op::attention || op == Op::attention_grad) && graph.shape(id).size() == 4;
+  return has(graph.producer(id).op, Trait::HeadsInside) && graph.shape(id).size() == 4;
 }
 
 std::vector<Dim> strides_of_new(const Graph& graph, TensorId id) {

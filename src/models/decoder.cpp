@@ -54,13 +54,13 @@ Tensor Decoder::matrix(const std::string& name, Shape shape) const {
 
 Tensor Decoder::product(const std::string& name, const Tensor& x, int out) const {
   const ModuleScope scope(name);
-  constexpr std::int64_t group = 32;  // weights that share a scale
   const std::string own = name + ".weight";
   const std::int64_t in = x.dim(-1).value();
   const bool quantised = inputs_.weights == DType::i8 || inputs_.weights == DType::i4;
-  if (!quantised || in % group != 0) return matmul(x, cast(matrix(own, {out, in}), DType::f32), {.transpose_b = true});
+  if (!quantised || in % quantised_group != 0)
+    return matmul(x, cast(matrix(own, {out, in}), DType::f32), {.transpose_b = true});
   const Tensor weights = frozen(own + std::string(quantised_suffix), {out, in}, inputs_.weights);
-  const Tensor scales = frozen(own + std::string(scales_suffix), {out, in / group}, DType::f16);
+  const Tensor scales = frozen(own + std::string(scales_suffix), {out, in / quantised_group}, DType::f16);
   return matmul_quantised(x, weights, scales);
 }
 

@@ -9,7 +9,7 @@
 namespace jerboa::models {
 namespace {
 
-constexpr std::int64_t group = 32;
+constexpr std::int64_t group = quantised_group;
 
 // The value that is farthest from 0.
 float extreme(std::span<const float> values) {

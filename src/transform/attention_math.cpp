@@ -7,8 +7,6 @@
 namespace jerboa::detail {
 namespace {
 
-double lowest_score(DType dtype) { return dtype == DType::f16 ? -6e4 : -1e30; }
-
 void restrict(Tensor& visible, const Tensor& condition) {
   visible = visible ? logical_and(visible, condition) : condition;
 }

@@ -5,6 +5,9 @@
 
 namespace jerboa::detail {
 
+/// What stands for a score that softmax must not see: its exponential is 0, and differences with it stay finite.
+constexpr double lowest_score(DType dtype) { return dtype == DType::f16 ? -6e4 : -1e30; }
+
 /// The operands of attention that shape its probabilities; absent ones are empty.
 struct AttentionOperands {
   Tensor q, k, mask, sinks, lengths, positions;

@@ -13,8 +13,7 @@ Graph merge_common_nodes(const Graph& graph) {
   detail::GraphRewriter rewriter(graph, result);
   std::unordered_map<std::string, std::vector<TensorId>> known;
   for (const Node& node : graph.nodes) {
-    const bool leaf = info(node.op).lowering == Lowering::Leaf && node.op != Op::const_scalar;
-    if (leaf) {
+    if (is_stored_leaf(node.op)) {
       rewriter.copy(node);
       continue;
     }
@@ -39,15 +38,10 @@ Graph recompute_activations(const Graph& graph) {
   for (std::size_t i = 0; i < graph.nodes.size(); ++i)
     for (const TensorId input : graph.nodes[i].inputs)
       if (input != no_tensor) uses[static_cast<std::size_t>(input)].push_back(static_cast<NodeId>(i));
-  // Of these the gradient reads the operand anyway.
-  const auto is_cheap = [](Op op) {
-    return op == Op::gelu || op == Op::relu || op == Op::silu || op == Op::tanh || op == Op::sigmoid ||
-           op == Op::layer_norm || op == Op::rms_norm;
-  };
   // The use, long after the others, before which a node is computed again.
   const auto late_use = [&](NodeId id) {
     const Node& node = graph.nodes[static_cast<std::size_t>(id)];
-    if (!is_cheap(node.op)) return NodeId{-1};
+    if (!has(node.op, Trait::Recomputable)) return NodeId{-1};
     const auto& own = uses[static_cast<std::size_t>(node.outputs[0])];
     const auto& operand = uses[static_cast<std::size_t>(node.inputs[0])];
     constexpr NodeId long_after = 16;

@@ -113,8 +113,7 @@ std::vector<Tensor> rewrite<Op::where_causal>(const Node& node, const Inputs& in
 template <>
 std::vector<Tensor> rewrite<Op::causal_softmax>(const Node&, const Inputs& in) {
   const Tensor mask = causal_mask(in[0]);
-  const double low = in[0].dtype() == DType::f16 ? -6e4 : -1e30;
-  return {where(mask, softmax(where(mask, in[0], low)), 0)};
+  return {where(mask, softmax(where(mask, in[0], detail::lowest_score(in[0].dtype()))), 0)};
 }
 
 template <>
@@ -196,7 +195,7 @@ constexpr Rewrite entry() {
 }
 
 constexpr Rewrite rewrites[] = {
-#define OP(name, operands, attrs, rule, lowering, gradient, doc) \
+#define OP(name, operands, attrs, rule, lowering, traits, gradient, doc) \
   entry<Op::name, Lowering::lowering == Lowering::Decompose || Gradient::gradient == Gradient::Decompose>(),
 #include <jerboa/ir/ops.def>
 #undef OP

@@ -78,8 +78,8 @@ class ReverseWalk {
                                     ? through_decomposition(node, x, dys, wanted)
                                     : detail::apply_gradient_rule({node, x, y, dys, wanted, dys[0]});
     // Statistics of a norm and slopes of an activation come from x, which is kept anyway: cheaper than keeping them.
-    const bool activation = info(node.op).lowering == Lowering::Map && node.inputs.size() == 1;
-    if (node.op == Op::layer_norm || node.op == Op::rms_norm || activation)
+    const bool activation = info(node.op).lowering == Lowering::Loop && node.inputs.size() == 1;
+    if (activation || has(node.op, Trait::Recomputable))
       for (std::size_t i = before; i < graph_.nodes.size(); ++i) graph_.nodes[i].recompute = true;
     for (std::size_t i = 0; i < grads.size(); ++i)
       if (grads[i] && wanted[i])

@@ -340,7 +340,7 @@ Grads gradient<Op::matmul>(G g) {
 // Of scales: the gradient of each weight times what stands in it, summed over those that share the scale.
 Tensor gradient_of_scales(const Tensor& dweight, const Tensor& weight, const Tensor& scales) {
   const Tensor whole = dequantise(weight, zeros_like(scales) + 1);
-  return sum(reshape(dweight * whole, {scales.dim(0), scales.dim(1), 32}), {-1});
+  return sum(reshape(dweight * whole, {scales.dim(0), scales.dim(1), quantised_group}), {-1});
 }
 
 template <>
@@ -490,7 +490,8 @@ constexpr Rule entry() {
 }
 
 constexpr Rule rules[] = {
-#define OP(name, operands, attrs, rule, lowering, grad, doc) entry<Op::name, Gradient::grad == Gradient::Rule>(),
+#define OP(name, operands, attrs, rule, lowering, traits, grad, doc) \
+  entry<Op::name, Gradient::grad == Gradient::Rule>(),
 #include <jerboa/ir/ops.def>
 #undef OP
 };

@@ -11,52 +11,6 @@ namespace {
 
 constexpr double largest_f16 = 65504;
 
-enum class Role : std::uint8_t {
-  product,  // computes in f16
-  follows,  // computes in f16 where its operands are f16
-  full      // computes in the types that the graph was written in
-};
-
-Role role_of(Op op) {
-  switch (op) {
-    case Op::matmul:
-    case Op::matmul_grouped:
-    case Op::conv1d:
-    case Op::conv2d:
-    case Op::attention: return Role::product;
-    case Op::neg:
-    case Op::abs:
-    case Op::relu:
-    case Op::silu:
-    case Op::gelu:
-    case Op::tanh:
-    case Op::sigmoid:
-    case Op::clamp:
-    case Op::add:
-    case Op::sub:
-    case Op::mul:
-    case Op::maximum:
-    case Op::minimum:
-    case Op::where:
-    case Op::reshape:
-    case Op::transpose:
-    case Op::swap_axes:
-    case Op::squeeze:
-    case Op::unsqueeze:
-    case Op::broadcast_to:
-    case Op::slice:
-    case Op::concat:
-    case Op::split:
-    case Op::pad:
-    case Op::take_along_axis:
-    case Op::max_pool2d:
-    case Op::rope:
-    case Op::swiglu:
-    case Op::geglu: return Role::follows;
-    default: return Role::full;
-  }
-}
-
 class MixedPrecision {
  public:
   explicit MixedPrecision(const Graph& from) : from_(from), rewriter_(from, to_) {}
@@ -73,8 +27,8 @@ class MixedPrecision {
   void rewrite(const Node& node) {
     const std::size_t before = to_.tensors.size();
     if (node.inputs.empty()) return rewriter_.copy(node);
-    const Role role = role_of(node.op);
-    const bool narrow = (role == Role::product && is_float32(node)) || (role == Role::follows && narrows(node));
+    const bool narrow =
+        (has(node.op, Trait::Half) && is_float32(node)) || (has(node.op, Trait::KeepsHalf) && narrows(node));
     std::vector<TensorId> inputs;
     for (std::size_t i = 0; i < node.inputs.size(); ++i)
       inputs.push_back(narrow && is_float_operand(node, i) ? narrowed(node, i) : as_written(node.inputs[i]));

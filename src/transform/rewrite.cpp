@@ -12,9 +12,9 @@ std::vector<TensorId> GraphRewriter::at(const std::vector<TensorId>& old) const 
 void GraphRewriter::copy(const Node& node) {
   const std::size_t before = to_.tensors.size();
   const TensorInfo& first = from_.tensor(node.outputs[0]);
-  const bool typed = info(node.op).lowering == Lowering::Leaf && node.op != Op::const_scalar;
-  const auto made =
-      to_.add_node(node.op, at(node.inputs), node.attrs, node.site, typed ? &first.type : nullptr, first.storage);
+  const bool typed = is_stored_leaf(node.op);
+  const auto made = to_.add_node(node.op, at(node.inputs), node.attrs, node.site, typed ? &first.type : nullptr,
+                                 first.storage, false);
   replace(node, made, before);
 }
 

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 
+#include "base/integers.h"
 #include "wgsl/lines.h"
 
 namespace jerboa::wgsl {
 namespace {
 
 constexpr int tile_inner = 16, block = 4;  // a thread has block × block results
-
-std::int64_t pieces(std::int64_t total, std::int64_t size) { return (total + size - 1) / size; }
 
 class ProductWriter {
  public:
@@ -27,9 +26,11 @@ class ProductWriter {
     const bool tiles = !target.software && rows_ > thin && columns_ > thin;
     if (tiles) {
       constexpr std::int64_t enough_groups = 128;
-      tile_ =
-          target.max_invocations >= 256 && batch_ * pieces(rows_, 64) * pieces(columns_, 64) >= enough_groups ? 64 : 32;
-      choose_chunks(batch_ * pieces(rows_, tile_) * pieces(columns_, tile_), enough_groups, 128);
+      tile_ = target.max_invocations >= 256 &&
+                      batch_ * detail::divide_up(rows_, 64) * detail::divide_up(columns_, 64) >= enough_groups
+                  ? 64
+                  : 32;
+      choose_chunks(batch_ * detail::divide_up(rows_, tile_) * detail::divide_up(columns_, tile_), enough_groups, 128);
     } else if (!target.software) {
       choose_chunks(batch_ * rows_ * columns_, 1 << 10, 1024);
     }

@@ -32,8 +32,7 @@ void RowReduction::add(const std::string& value, const std::string& index) {
 
 bool RowReduction::can_use_subgroups(int lanes, int apart) const {
   const int size = shader_.target().subgroup_size;
-  return size > 1 && lanes >= size && lanes % size == 0 && apart == 1 &&
-         (op_ == Op::sum || op_ == Op::max || op_ == Op::min);
+  return size > 1 && lanes >= size && lanes % size == 0 && apart == 1 && has(op_, Trait::Folds);
 }
 
 // The threads of a subgroup put their parts together without memory; then each thread takes up those of the row's

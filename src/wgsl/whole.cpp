@@ -2,7 +2,6 @@
 
 #include <jerboa/base/error.h>
 
-#include "lower/whole_ops.h"
 #include "wgsl/kernel_writer.h"
 #include "wgsl/whole_kernels.h"
 
@@ -20,8 +19,8 @@ constexpr WholeWriter entry() {
 }
 
 constexpr WholeWriter whole_writers[] = {
-#define OP(name, operands, attrs, rule, lowering, gradient, doc) \
-  entry<Op::name, detail::works_on_whole_tensors(Lowering::lowering)>(),
+#define OP(name, operands, attrs, rule, lowering, traits, gradient, doc) \
+  entry<Op::name, Lowering::lowering == Lowering::Whole>(),
 #include <jerboa/ir/ops.def>
 #undef OP
 };

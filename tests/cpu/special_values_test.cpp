@@ -214,8 +214,8 @@ void check_two(Op op, const Expectation& expected, bool among_others) {
 
 // An op of which each element depends on those of the operands in its place alone.
 bool is_element_wise(const OpInfo& row) {
-  const auto moves = {Op::arange, Op::random, Op::concat, Op::pad, Op::one_hot};
-  return row.lowering == Lowering::Map && std::find(moves.begin(), moves.end(), row.op) == moves.end();
+  const bool other = has(row.op, Trait::Moves | Trait::AddsAxis | Trait::LooksUp | Trait::Computed);
+  return row.lowering == Lowering::Loop && !other && row.op != Op::arange;
 }
 
 std::vector<Op> element_wise_ops() {

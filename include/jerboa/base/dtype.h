@@ -11,6 +11,9 @@ namespace jerboa {
 /// half.
 enum class DType : std::uint8_t { f32, f16, bf16, i32, u32, boolean, i8, i4 };
 
+/// Quantised weights that share a scale: so many of a row, one after another.
+inline constexpr std::int64_t quantised_group = 32;
+
 std::string_view name(DType dtype);
 std::optional<DType> dtype_from_name(std::string_view text);
 

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <jerboa/base/host_tensor.h>
@@ -97,9 +98,11 @@ class Graph {
 
   /// Appends a node, infers its output types, names them and gives their ids. Throws ShapeError with the site for
   /// operands that do not fit.
-  /// `leaf_type` is the type of an op without operands that has none in its attributes.
+  /// `leaf_type` is the type of an op without operands that has none in its attributes. With `named` off, the caller
+  /// renames the outputs at once.
   std::vector<TensorId> add_node(Op op, std::vector<TensorId> inputs, Attrs attrs, std::string site,
-                                 const TensorType* leaf_type = nullptr, Storage storage = Storage::activation);
+                                 const TensorType* leaf_type = nullptr, Storage storage = Storage::activation,
+                                 bool named = true);
   /// Gives a tensor a name of its own; a number is appended where it is taken. An activation gives way to an input, a
   /// parameter or a state, which are found by their names.
   void rename(TensorId tensor, const std::string& name);
@@ -118,7 +121,7 @@ class Graph {
   static std::uint64_t next_identity();
 
   std::uint64_t identity_ = next_identity();
-  std::map<std::string, TensorId> names_;
+  std::unordered_map<std::string, TensorId> names_;
 };
 
 /// Types of the outputs of an op on operands of these types (null: absent). Throws ShapeError without a site.

@@ -20,6 +20,8 @@ enum class Precision : std::uint8_t {
 ///   f16, parameters and constants adapting; an f32 operand, such as a residual stream, makes the result f32.
 /// - Norms, softmax, losses, reductions, exponentials and whatever else is sensitive compute in f32.
 ///
+/// The op table says which is which, with its traits Half and KeepsHalf.
+///
 /// Gradients that are appended to the result follow it: they are f16 where the activation is, and f32 for parameters.
 Graph with_precision(const Graph& graph, Precision precision);
 

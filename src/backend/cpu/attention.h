@@ -3,6 +3,8 @@
 #include <array>
 #include <cstdint>
 
+#include <jerboa/ir/attrs.h>
+
 #include "backend/cpu/thread_pool.h"
 
 namespace jerboa::cpu {
@@ -22,9 +24,9 @@ struct AttentionInputs {
   Strides q_strides{}, k_strides{}, v_strides{};
 
   // Optional: null where absent. A mask's strides are those of batch, head, time and key, 0 where it broadcasts.
-  const float* mask_float = nullptr;         ///< added to the scores
-  float mask_hidden = -1e8F;                 ///< a float mask so low, or lower, hides the key
-  const std::uint32_t* mask_bool = nullptr;  ///< 0: not seen
+  const float* mask_float = nullptr;                               ///< added to the scores
+  float mask_hidden = static_cast<float>(hidden_key(DType::f32));  ///< a float mask so low, or lower, hides the key
+  const std::uint32_t* mask_bool = nullptr;                        ///< 0: not seen
   std::array<std::int64_t, 4> mask_strides{};
   const float* sinks = nullptr;           ///< [heads]
   const std::int32_t* lengths = nullptr;  ///< [batch]

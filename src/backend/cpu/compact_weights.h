@@ -18,7 +18,7 @@ struct CompactWeights {
 };
 
 /// Values that share a scale. What is expanded of i8 and i4 begins with a group.
-inline constexpr std::int64_t weight_group = 32;
+inline constexpr std::int64_t weight_group = quantised_group;
 
 /// `count` values of a row, from `first` on, as f32.
 void expand_weights(const CompactWeights& weights, std::int64_t row, std::int64_t first, std::int64_t count, float* to);

@@ -6,6 +6,7 @@
 
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/scratch.h"
+#include "base/integers.h"
 
 // A convolution is a product of matrices for each image and group: y[o, p] = sum over taps of weight[o, tap] *
 // columns[tap, p], where a tap is a channel and a place in the kernel, p an output position, and columns[tap, p] the
@@ -46,8 +47,6 @@ struct Layout {
   std::int64_t weight_at(std::int64_t g) const { return g * out_channels * taps; }
 };
 
-std::int64_t divide_up(std::int64_t a, std::int64_t b) { return a <= 0 ? 0 : (a + b - 1) / b; }
-
 // Calls visit(tap, p, count, x) for each run of output positions in one row that a tap takes from x: positions p to
 // p + count of the block meet the elements x, x + stride, … of the group; skip(tap, p, count) for those in the padding.
 template <class Visit, class Skip>
@@ -59,8 +58,8 @@ void for_each_run(const Convolution& c, const Layout& layout, std::int64_t first
     const std::int64_t shift_y = place / c.kernel[1] * c.dilation[0] - c.padding[0];
     const std::int64_t shift_x = place % c.kernel[1] * c.dilation[1] - c.padding[1];
     // Output columns whose element lies inside the image.
-    const std::int64_t inside = std::min(divide_up(-shift_x, c.stride[1]), width);
-    const std::int64_t inside_end = std::clamp(divide_up(c.in[1] - shift_x, c.stride[1]), inside, width);
+    const std::int64_t inside = std::min(detail::divide_up(-shift_x, c.stride[1]), width);
+    const std::int64_t inside_end = std::clamp(detail::divide_up(c.in[1] - shift_x, c.stride[1]), inside, width);
     std::int64_t row = first / width, begin = first % width;
     for (std::int64_t p = 0; p < count; ++row, begin = 0) {
       const std::int64_t end = std::min(width, begin + count - p);

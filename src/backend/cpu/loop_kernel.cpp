@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "backend/cpu/kernel.h"
+#include "base/integers.h"
 
 namespace jerboa::cpu {
 namespace {
@@ -12,8 +13,6 @@ std::vector<int> natural_order(const KernelSpec& kernel) {
   return order;
 }
 
-std::int64_t pieces(std::int64_t total, std::int64_t size) { return (total + size - 1) / size; }
-
 class LoopKernel final : public Kernel {
  public:
   LoopKernel(const KernelSpec& kernel, const SymbolValues& symbols)
@@ -22,14 +21,14 @@ class LoopKernel final : public Kernel {
     tile_columns_ = whole_rows ? machine_.columns() : std::min(machine_.columns(), tile_elements);
     tile_rows_ = std::max<std::int64_t>(1, tile_elements / std::max<std::int64_t>(tile_columns_, 1));
     tile_rows_ = std::min(tile_rows_, std::max<std::int64_t>(machine_.rows(), 1));
-    across_ = tile_columns_ == 0 ? (whole_rows ? 1 : 0) : pieces(machine_.columns(), tile_columns_);
-    tiles_ = pieces(machine_.rows(), tile_rows_) * across_;
+    across_ = tile_columns_ == 0 ? (whole_rows ? 1 : 0) : detail::divide_up(machine_.columns(), tile_columns_);
+    tiles_ = detail::divide_up(machine_.rows(), tile_rows_) * across_;
     // A task is long enough that handing it out costs nothing.
     constexpr std::int64_t task_elements = 8 * tile_elements;
     tiles_per_task_ = std::max<std::int64_t>(1, task_elements / std::max<std::int64_t>(1, tile_rows_ * tile_columns_));
   }
 
-  std::int64_t tasks() const override { return pieces(tiles_, tiles_per_task_); }
+  std::int64_t tasks() const override { return detail::divide_up(tiles_, tiles_per_task_); }
 
   void run_task(std::int64_t number, const std::vector<Memory>& memory, TileMemory& scratch) override {
     const std::int64_t end = std::min(tiles_, (number + 1) * tiles_per_task_);

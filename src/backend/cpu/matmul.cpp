@@ -7,6 +7,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/matmul.cpp"
+#include "base/integers.h"
 #include "hwy/foreach_target.h"
 // After foreach_target.h, which includes this file once more for each instruction set.
 #include "backend/cpu/matmul_kernels-inl.h"
@@ -38,8 +39,6 @@ class Scratch {
 
 thread_local Scratch packed_a, packed_b, tile_memory, expanded;  // of the thread that computes a tile
 thread_local Scratch shared_a, shared_b;                         // of the thread that asked for the product
-
-std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// The products of `matmul`'s batch; an operand without offsets is the same in all of them.
 std::int64_t batch_size(const Matmul& matmul) {
@@ -86,13 +85,13 @@ struct Plan {
   const float* all_b = nullptr;  ///< packed: [depth block][panel][depth][block_columns]
 
   explicit Plan(const Matmul& product) : matmul(product), batch(batch_size(product)) {
-    strips = ceil_divide(matmul.rows, block_rows);
-    panels = ceil_divide(matmul.columns, block_columns);
-    depths = std::max<std::int64_t>(1, ceil_divide(matmul.inner, most_depth));
-    row_tiles = ceil_divide(strips * block_rows, most_tile_rows);
-    column_tiles = ceil_divide(panels * block_columns, most_tile_columns);
+    strips = detail::divide_up(matmul.rows, block_rows);
+    panels = detail::divide_up(matmul.columns, block_columns);
+    depths = std::max<std::int64_t>(1, detail::divide_up(matmul.inner, most_depth));
+    row_tiles = detail::divide_up(strips * block_rows, most_tile_rows);
+    column_tiles = detail::divide_up(panels * block_columns, most_tile_columns);
     for (;;) {
-      const std::int64_t rows = ceil_divide(strips, row_tiles), columns = ceil_divide(panels, column_tiles);
+      const std::int64_t rows = detail::divide_up(strips, row_tiles), columns = detail::divide_up(panels, column_tiles);
       const std::int64_t work = rows * block_rows * columns * block_columns * matmul.inner;
       if (batch * row_tiles * column_tiles >= wanted_tiles || work < 2 * least_tile_work) break;
       if (rows > 1 && (rows * block_rows >= columns * block_columns || columns == 1)) {
@@ -303,8 +302,8 @@ bool matmul_of_few(const Matmul& m, ThreadPool& pool) {
   plan.columns = plan.turned ? m.rows : m.columns;
   const std::int64_t wanted = task_values / std::max<std::int64_t>(1, m.inner);
   const std::int64_t unit = plan.along ? 256 : 8;
-  plan.columns_a_task = std::clamp(ceil_divide(wanted, unit) * unit, unit, std::int64_t{1024});
-  plan.tasks = ceil_divide(plan.columns, plan.columns_a_task);
+  plan.columns_a_task = std::clamp(detail::divide_up(wanted, unit) * unit, unit, std::int64_t{1024});
+  plan.tasks = detail::divide_up(plan.columns, plan.columns_a_task);
   pool.run(batch_size(m) * plan.tasks, [&plan](std::int64_t number, int worker) {
     multiply_few(plan, number / plan.tasks, number % plan.tasks, worker);
   });
@@ -351,7 +350,8 @@ void matmul(const Matmul& product, ThreadPool& pool) {
 }
 
 void small_matmul(const SmallMatmul& m, std::vector<float>& scratch) {
-  const std::int64_t panels = ceil_divide(m.columns, block_columns), strips = ceil_divide(m.rows, block_rows);
+  const std::int64_t panels = detail::divide_up(m.columns, block_columns),
+                     strips = detail::divide_up(m.rows, block_rows);
   const bool direct = m.b_column == 1;
   if (!direct) {
     const auto size = static_cast<std::size_t>(panels * block_columns * m.inner);

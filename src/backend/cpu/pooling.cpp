@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/integers.h"
+
 namespace jerboa::cpu {
 namespace {
-
-std::int64_t divide_up(std::int64_t a, std::int64_t b) { return a <= 0 ? 0 : (a + b - 1) / b; }
 
 // Some planes a task, so that small ones do not cost more to hand out than to compute.
 template <class Work>
@@ -30,8 +30,8 @@ void for_each_run(const Pooling& p, Visit visit) {
       if (y < 0 || y >= p.in[0]) continue;
       for (std::int64_t j = 0; j < p.kernel[1]; ++j) {
         const std::int64_t shift = j - p.padding[1];
-        const std::int64_t from = std::min(divide_up(-shift, p.stride[1]), p.out[1]);
-        const std::int64_t to = std::clamp(divide_up(p.in[1] - shift, p.stride[1]), from, p.out[1]);
+        const std::int64_t from = std::min(detail::divide_up(-shift, p.stride[1]), p.out[1]);
+        const std::int64_t to = std::clamp(detail::divide_up(p.in[1] - shift, p.stride[1]), from, p.out[1]);
         if (from < to) visit(row * p.out[1] + from, y * p.in[1] + from * p.stride[1] + shift, to - from);
       }
     }

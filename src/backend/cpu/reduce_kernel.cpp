@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "backend/cpu/kernel.h"
+#include "base/integers.h"
 #include "lower/reduce_parts.h"
 
 // Reductions over axes that are not all trailing ones, or over all axes. The reduced elements are cut into chunks whose
@@ -12,8 +13,6 @@ namespace {
 using detail::ReduceParts;
 
 constexpr std::int64_t max_chunks = 64;
-
-std::int64_t pieces(std::int64_t total, std::int64_t size) { return (total + size - 1) / size; }
 
 std::vector<int> axes(int from, int to) {
   std::vector<int> numbers(static_cast<std::size_t>(to - from));
@@ -47,10 +46,10 @@ class ColumnReduce final : public Kernel {
         neutral_(neutral_f32(op, dtype)),
         machine_(parts.elements, symbols, order(parts.elements)),
         finish_(parts.results, symbols) {
-    chunk_rows_ = std::max<std::int64_t>(16, pieces(machine_.rows(), max_chunks));
-    chunks_ = pieces(machine_.rows(), chunk_rows_);
+    chunk_rows_ = std::max<std::int64_t>(16, detail::divide_up(machine_.rows(), max_chunks));
+    chunks_ = detail::divide_up(machine_.rows(), chunk_rows_);
     block_ = std::min<std::int64_t>(machine_.columns(), tile_elements);
-    blocks_ = block_ == 0 ? 0 : pieces(machine_.columns(), block_);
+    blocks_ = block_ == 0 ? 0 : detail::divide_up(machine_.columns(), block_);
   }
 
   void run(const std::vector<Memory>& memory, Workers& workers) override {
@@ -114,9 +113,9 @@ class RowReduce final : public Kernel {
     // Only sums and extremes of floats come in parts.
     const bool in_parts = is_float(parts.elements.body[static_cast<std::size_t>(parts.value)].dtype) &&
                           op_ != Op::argmax && op_ != Op::all_finite;
-    piece_ = in_parts ? std::max(tile_elements * 4, pieces(machine_.columns(), max_chunks))
+    piece_ = in_parts ? std::max(tile_elements * 4, detail::divide_up(machine_.columns(), max_chunks))
                       : std::max<std::int64_t>(machine_.columns(), 1);
-    parts_ = std::max<std::int64_t>(1, pieces(machine_.columns(), piece_));
+    parts_ = std::max<std::int64_t>(1, detail::divide_up(machine_.columns(), piece_));
   }
 
   void run(const std::vector<Memory>& memory, Workers& workers) override {
@@ -130,7 +129,7 @@ class RowReduce final : public Kernel {
     if (parts_ > 1)
       for (std::int64_t row = 0; row < rows; ++row)
         partials_[static_cast<std::size_t>(row)] = reduce_f32(op_, partials_.data() + row * parts_, parts_);
-    workers.pool.run(pieces(rows, tile_elements), [&](std::int64_t block, int worker) {
+    workers.pool.run(detail::divide_up(rows, tile_elements), [&](std::int64_t block, int worker) {
       const std::int64_t first = block * tile_elements;
       finish_.run(partials_.data() + first, first, std::min(tile_elements, rows - first), memory, workers.of(worker));
     });
@@ -161,8 +160,7 @@ class RowReduce final : public Kernel {
 std::unique_ptr<Kernel> prepare_reduce(const KernelSpec& kernel, const SymbolValues& symbols) {
   const Instruction& reduction = kernel.body[static_cast<std::size_t>(detail::reduction_of(kernel))];
   const ReduceParts parts = detail::split_reduce(kernel);
-  const bool additive = reduction.op == Op::sum || reduction.op == Op::max || reduction.op == Op::min;
-  if (additive && is_float(reduction.dtype) && detail::runs_along_kept(parts.elements))
+  if (has(reduction.op, Trait::Folds) && is_float(reduction.dtype) && detail::runs_along_kept(parts.elements))
     return std::make_unique<ColumnReduce>(reduction.op, reduction.dtype, parts, symbols);
   return std::make_unique<RowReduce>(reduction, parts, symbols);
 }

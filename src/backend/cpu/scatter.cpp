@@ -4,11 +4,10 @@
 #include <cstring>
 
 #include "backend/cpu/scratch.h"
+#include "base/integers.h"
 
 namespace jerboa::cpu {
 namespace {
-
-std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 bool in_range(std::int64_t index, std::int64_t size) { return 0 <= index && index < size; }
 
@@ -21,7 +20,7 @@ float sum(float a, float b) { return a + b; }
 template <bool add, class T>
 void scatter(const ScatterProblem<T>& problem, ThreadPool& pool) {
   constexpr std::int64_t block = 256;
-  const std::int64_t blocks = divide_up(problem.inner, block);
+  const std::int64_t blocks = detail::divide_up(problem.inner, block);
   pool.run(problem.outer * blocks, [&](std::int64_t task, int) {
     const std::int64_t outer = task / blocks, first = task % blocks * block;
     const std::int64_t width = std::min(block, problem.inner - first);
@@ -71,10 +70,10 @@ void run_embedding_grad(const std::int32_t* ids, const float* dy, std::int64_t c
   const Buckets buckets = bucket(ids, count, rows);
   // A task owns some rows and some columns: columns too, because a few ids may hold most of the positions.
   constexpr std::int64_t column_block = 128, wanted_elements = 1 << 14;
-  const std::int64_t column_blocks = divide_up(width, column_block);
+  const std::int64_t column_blocks = detail::divide_up(width, column_block);
   const std::int64_t row_block =
       std::max<std::int64_t>(wanted_elements / std::min(width, column_block) * rows / (rows + count), 1);
-  pool.run(divide_up(rows, row_block) * column_blocks, [&](std::int64_t task, int) {
+  pool.run(detail::divide_up(rows, row_block) * column_blocks, [&](std::int64_t task, int) {
     const std::int64_t column = task % column_blocks * column_block, columns = std::min(column_block, width - column);
     const std::int64_t end = std::min((task / column_blocks + 1) * row_block, rows);
     for (std::int64_t row = task / column_blocks * row_block; row < end; ++row) {

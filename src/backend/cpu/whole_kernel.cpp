@@ -14,7 +14,6 @@
 #include "backend/cpu/scatter.h"
 #include "backend/cpu/sort.h"
 #include "backend/cpu/sum_squares.h"
-#include "lower/whole_ops.h"
 
 namespace jerboa::cpu {
 namespace {
@@ -396,8 +395,8 @@ constexpr WholeFunction entry() {
 }
 
 constexpr WholeFunction whole_functions[] = {
-#define OP(name, operands, attrs, rule, lowering, gradient, doc) \
-  entry<Op::name, detail::works_on_whole_tensors(Lowering::lowering)>(),
+#define OP(name, operands, attrs, rule, lowering, traits, gradient, doc) \
+  entry<Op::name, Lowering::lowering == Lowering::Whole>(),
 #include <jerboa/ir/ops.def>
 #undef OP
 };

@@ -20,7 +20,7 @@ std::vector<Case> row() {
 
 const std::vector<Case>& cases_of(Op op) {
   static const std::vector<std::vector<Case>> table{
-#define OP(name, operands, attrs, rule, lowering, gradient, doc) row<Op::name, Lowering::lowering>(),
+#define OP(name, operands, attrs, rule, lowering, traits, gradient, doc) row<Op::name, Lowering::lowering>(),
 #include <jerboa/ir/ops.def>
 #undef OP
   };

@@ -71,14 +71,14 @@ void evaluate<Op::matmul>(const Call& call) {
 
 template <>
 void evaluate<Op::dequantise>(const Call& call) {
-  constexpr std::size_t group = 32;
+  constexpr std::size_t group = quantised_group;
   const Value &weight = call.in(0), &scales = call.in(1);
   for (std::size_t i = 0; i < weight.data.size(); ++i) call.out().data[i] = weight.data[i] * scales.data[i / group];
 }
 
 template <>
 void evaluate<Op::matmul_quantised>(const Call& call) {
-  constexpr std::int64_t group = 32;
+  constexpr std::int64_t group = quantised_group;
   const Value &x = call.in(0), &weight = call.in(1), &scales = call.in(2);
   const std::int64_t columns = weight.shape[0], inner = weight.shape[1];
   const std::int64_t rows = inner == 0 ? 0 : static_cast<std::int64_t>(x.data.size()) / inner;

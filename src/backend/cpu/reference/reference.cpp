@@ -29,7 +29,7 @@ constexpr Evaluation evaluation() {
 }
 
 constexpr Evaluation evaluations[] = {
-#define OP(name, operands, attrs, rule, lowering, gradient, doc) evaluation<Op::name, Lowering::lowering>(),
+#define OP(name, operands, attrs, rule, lowering, traits, gradient, doc) evaluation<Op::name, Lowering::lowering>(),
 #include <jerboa/ir/ops.def>
 #undef OP
 };

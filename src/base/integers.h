@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstdint>
+
+namespace jerboa::detail {
+
+/// How many pieces of a size cover a length; 0 for a length that is not positive.
+constexpr std::int64_t divide_up(std::int64_t length, std::int64_t size) {
+  return length <= 0 ? 0 : (length + size - 1) / size;
+}
+
+/// The next multiple of a size.
+constexpr std::int64_t round_up(std::int64_t length, std::int64_t size) { return divide_up(length, size) * size; }
+
+}  // namespace jerboa::detail
