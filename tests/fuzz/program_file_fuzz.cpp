@@ -129,7 +129,8 @@ void mutate(Json& root, std::mt19937& random) {
     return;
   }
   if (node.is_number_integer()) {
-    const auto value = node.get<std::int64_t>();
+    // Not so large that what is made of it here overflows.
+    const auto value = std::clamp<std::int64_t>(node.get<std::int64_t>(), INT64_MIN / 4, INT64_MAX / 4);
     const std::array<std::int64_t, 14> choices{0,
                                                1,
                                                -1,

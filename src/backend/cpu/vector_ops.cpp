@@ -472,7 +472,8 @@ T truncated(float x) {
   if (std::isnan(x)) return 0;
   constexpr auto low = static_cast<double>(std::numeric_limits<T>::min()),
                  high = static_cast<double>(std::numeric_limits<T>::max());
-  return static_cast<T>(std::min(std::max(std::trunc(static_cast<double>(x)), low), high));
+  // In this order NaN gives the lowest value: a conversion of NaN itself is undefined.
+  return static_cast<T>(std::min(std::max(low, std::trunc(static_cast<double>(x))), high));
 }
 
 void copy(const VectorCall& call) {
