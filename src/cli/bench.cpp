@@ -123,12 +123,16 @@ Workload matmul_workload(const std::string& name, const ProductName& own, const 
   return work;
 }
 
+// Names that end so train in mixed precision.
+constexpr std::string_view mixed_suffix = "_mixed";
+
 template <class Model, class Loss, class Optimizer = Adam>
 Workload training_workload(const std::string& name, Model model, Loss loss, const Batch& batch, const Device& device,
                            const Optimizer& optimizer = Optimizer{.lr = 1e-4}) {
   const double start = now();
-  auto module =
-      std::make_shared<Module>(compile_module(std::move(model), loss, specs_of(batch), optimizer, {.device = device}));
+  CompileOptions options{.device = device};
+  if (name.ends_with(mixed_suffix)) options.precision.precision = Precision::mixed_f16;
+  auto module = std::make_shared<Module>(compile_module(std::move(model), loss, specs_of(batch), optimizer, options));
   Workload work{
       name, name, 0, [module, batch] { module->step(batch).loss(); }, now() - start, module->kernel_count(), 0,
       {},   {},   1};
@@ -146,10 +150,10 @@ Workload gpt_workload(const std::string& name, Gpt model, int batch, int length,
 }
 
 // GPT-2 with 124 million parameters (and as many again for its head, which is not tied here).
-Workload gpt2_workload(const Device& device) {
+Workload gpt2_workload(const std::string& name, const Device& device) {
   Gpt model{.vocab = 50304, .width = 768, .layers = 12, .heads = 12, .context = 1024};
   const Batch data{{"ids", random_ids({8, 1024}, model.vocab, 1)}, {"targets", random_ids({8, 1024}, model.vocab, 2)}};
-  return training_workload("gpt2", std::move(model), next_token_loss, data, device, AdamW{.lr = 1e-4});
+  return training_workload(name, std::move(model), next_token_loss, data, device, AdamW{.lr = 1e-4});
 }
 
 // A Llama of 8 layers × 512 (peers measure the same): many tokens at once into an empty cache, or one after 512.
@@ -194,10 +198,13 @@ std::vector<std::string> workload_names() {
           "matmul4096_f16_weights",
           "small",
           "small_clipped",
+          "small_mixed",
           "tiny",
           "tiny_clipped",
+          "tiny_mixed",
           "mlp",
           "gpt2",
+          "gpt2_mixed",
           "llama_prefill",
           "llama_prefill_i8",
           "llama_decode",
@@ -212,23 +219,23 @@ std::vector<std::string> default_names(const Device& device) {
   std::vector<std::string> names = workload_names();
   if (device.name() != "webgpu")
     std::erase_if(names, [](const auto& name) {
-      return name == "gpt2" || name.starts_with("matmul4096_") || name == "matmul4096";
+      return name.starts_with("gpt2") || name.starts_with("matmul4096_") || name == "matmul4096";
     });
   return names;
 }
 
 Workload make(const std::string& name, const Device& device) {
   if (const auto product = product_of(name)) return matmul_workload(name, *product, device);
-  if (name == "gpt2") return gpt2_workload(device);
+  if (name == "gpt2" || name == "gpt2_mixed") return gpt2_workload(name, device);
   for (const DType weights : {DType::f32, DType::f16, DType::bf16, DType::i8, DType::i4}) {
     const std::string type = weights == DType::f32 ? "" : fmt::format("_{}", jerboa::name(weights));
     if (name == "llama_prefill" + type) return llama_workload(name, 512, device, weights);
     if (name == "llama_decode" + type) return llama_workload(name, 1, device, weights);
   }
-  if (name == "small") return gpt_workload(name, Gpt{}, 8, 128, device);
+  if (name == "small" || name == "small_mixed") return gpt_workload(name, Gpt{}, 8, 128, device);
   if (name == "small_clipped") return gpt_workload(name, Gpt{}, 8, 128, device, {.lr = 1e-4, .clip_norm = 1});
   const Gpt tiny{.width = 64, .layers = 2, .heads = 4, .context = 32};
-  if (name == "tiny") return gpt_workload(name, tiny, 16, 32, device);
+  if (name == "tiny" || name == "tiny_mixed") return gpt_workload(name, tiny, 16, 32, device);
   if (name == "tiny_clipped") return gpt_workload(name, tiny, 16, 32, device, {.lr = 1e-4, .clip_norm = 1});
   if (name == "mlp") {
     const Batch data{{"images", random_floats({128, 784}, 1)}, {"labels", random_ids({128}, 10, 2)}};

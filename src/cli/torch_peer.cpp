@@ -77,8 +77,9 @@ def training(model, inputs, targets, kind=torch.optim.Adam):
     on_gpu = dict(fused=True, capturable=True) if device == 'cuda' else {}
     optimizer = kind(model.parameters(), lr=1e-4, **on_gpu)
     def loss_of(inputs, targets):
-        logits = model(inputs)
-        return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=work.endswith('_mixed')):
+            logits = model(inputs)
+            return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
     if form == 'compiled': loss_of = torch.compile(loss_of)
     def step():
         optimizer.zero_grad(set_to_none=form != 'graph')
@@ -115,10 +116,10 @@ def product(m, k, n):
         return result[0, 0].item()
     return run
 
-size = work.replace('_clipped', '')
+size = work.replace('_clipped', '').replace('_mixed', '')
 if size == 'small': run = gpt(8, 128, 256, 4, 8)
 elif size == 'tiny': run = gpt(16, 32, 64, 2, 4)
-elif work == 'gpt2': run = gpt(8, 1024, 768, 12, 12, 50304, torch.optim.AdamW)
+elif size == 'gpt2': run = gpt(8, 1024, 768, 12, 12, 50304, torch.optim.AdamW)
 elif work == 'mlp':
     net = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
     run = training(net, torch.randn(128, 784), torch.randint(0, 10, (128,)))

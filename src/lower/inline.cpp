@@ -144,9 +144,17 @@ class Inliner {
       if (able[index(id)]) inlined_[index(id)] = true;
   }
 
+  // Products on subgroup matrices wait for their operands, so that one of f32 would cost them more than a kernel that
+  // narrows it once for all its readers.
+  bool halves_for_matrices(TensorId result, TensorId operand) const {
+    return target_.subgroup_matrices != SubgroupMatrices::none && graph_.type(result).dtype == DType::f16 &&
+           graph_.type(operand).dtype == DType::f32;
+  }
+
   bool is_cheap(const Node& own) const {
     if (!has(own.op, Trait::Cheap)) return false;
     const TensorId result = own.outputs[0], operand = varying_operand(graph_, own);
+    if (operand != no_tensor && halves_for_matrices(result, operand)) return false;
     return operand != no_tensor && !kept_[index(result)] && is_float(graph_.type(result).dtype) &&
            is_float(graph_.type(operand).dtype) && graph_.shape(operand) == graph_.shape(result) &&
            is_row_major(graph_.shape(operand), layouts_[index(operand)]);
