@@ -203,6 +203,14 @@ TEST(FormOfProducts, FitsTheWorkgroupMemory) {
   EXPECT_EQ(text_of(product(4096, 4096, 4096), target).find("matmul_matrices"), std::string::npos);
 }
 
+TEST(ProgramOnMatrices, IsRefusedWhereTheyAreMissing) {
+  const Target target = target_of(SubgroupMatrices::native, Size::small_tiles);
+  Program program = lower(product(64, 64, 64), target);
+  emit_wgsl(program, target);
+  const Device own = Device::webgpu({.use_subgroup_matrices = false});
+  EXPECT_THROW(own.backend().load(program, [](const std::string&) { return nullptr; }), UsageError);
+}
+
 // A tensor that is multiplied by itself is bound once for reading.
 TEST(FormOfProducts, BindsWhatOverlapsForReading) {
   const Target target = target_of(SubgroupMatrices::native, Size::small_tiles);
