@@ -10,6 +10,7 @@
 #include "ops/sample.h"
 #include "verify/compare.h"
 #include "wgsl/half_products.h"
+#include "wgsl/product/form.h"
 
 // Products of f16 on subgroup matrices against the reference in f64, in all layouts and at sizes that do not fill
 // tiles: emulated on any device, and native where the device has them. Where no adapter can be had, the tests fail and
@@ -177,6 +178,49 @@ Graph product(std::int64_t rows, std::int64_t inner, std::int64_t columns, Matmu
   });
 }
 
+// The program of a graph that is one product, in a form that is not chosen for it.
+Program program_as(const Graph& graph, const Target& target, const wgsl::MatmulForm& form) {
+  Program program = lower(graph, target);
+  const Dispatch::Part& part = program.dispatches.at(0).parts.at(0);
+  std::vector<wgsl::ShaderMemory> memories;
+  for (const int number : part.buffers) {
+    const Buffer& buffer = program.buffers.at(static_cast<std::size_t>(number));
+    memories.push_back({buffer.dtype, buffer.bytes, buffer.name});
+  }
+  wgsl::KernelWriter writer(program.kernels.at(static_cast<std::size_t>(part.kernel)), target, memories);
+  wgsl::write_matmul_as(writer, form);
+  program.gpu.emitted = true;
+  for (const auto& written : writer.steps()) {
+    GpuStep step;
+    step.shader = static_cast<int>(program.gpu.shaders.size());
+    step.workgroups = written.workgroups;
+    for (const auto& own : written.shader.bindings)
+      step.bindings.push_back(
+          {part.buffers.at(static_cast<std::size_t>(own.memory)), own.offset, own.bytes, own.written, own.read_write});
+    program.gpu.shaders.push_back(written.shader.source);
+    program.gpu.steps.push_back(std::move(step));
+  }
+  verify(program, target);
+  return program;
+}
+
+// Which only the largest tiles do otherwise.
+TEST(ProductsOnMatricesFetchedAhead, EqualTheReference) {
+  wgsl::MatmulForm form{wgsl::MatmulForm::Kind::matrices, 32, 64, 32, 16, 32, 8};
+  form.fetches_ahead = true;
+  const Device& own = device(SubgroupMatrices::emulated, Size::small_tiles);
+  for (const MatmulAttrs& attrs : {MatmulAttrs{}, MatmulAttrs{true, true}}) {
+    const Sample sample = with_inputs(product(36, 100, 68, attrs));
+    const Program program = program_as(sample.graph, webgpu_target(own.backend()), form);
+    EXPECT_NE(print_gpu(program).find("step += 1.0"), std::string::npos);
+    std::map<std::string, HostTensor> inputs;
+    for (const auto& [name, value] : sample.inputs) inputs.emplace(name, to_host(value));
+    const auto executable = own.backend().load(program, [](const std::string&) { return nullptr; });
+    expect_reference(sample, {{"y", executable->run({inputs, {}, {}})->read("y")}}, "fetched ahead",
+                     tolerance_of_halves);
+  }
+}
+
 TEST(FormOfProducts, IsChosenBySizesAndTarget) {
   Target target = target_of(SubgroupMatrices::native, Size::small_tiles);
   const std::string large = text_of(product(4096, 4096, 4096), target);
@@ -201,6 +245,14 @@ TEST(FormOfProducts, FitsTheWorkgroupMemory) {
   EXPECT_NE(text_of(product(4096, 4096, 4096), target).find("step 0: matmul_matrices of 4096 w"), std::string::npos);
   target.workgroup_bytes = 8192;
   EXPECT_EQ(text_of(product(4096, 4096, 4096), target).find("matmul_matrices"), std::string::npos);
+}
+
+TEST(ProgramOnMatrices, IsRefusedWhereTheyAreMissing) {
+  const Target target = target_of(SubgroupMatrices::native, Size::small_tiles);
+  Program program = lower(product(64, 64, 64), target);
+  emit_wgsl(program, target);
+  const Device own = Device::webgpu({.use_subgroup_matrices = false});
+  EXPECT_THROW(own.backend().load(program, [](const std::string&) { return nullptr; }), UsageError);
 }
 
 // A tensor that is multiplied by itself is bound once for reading.
