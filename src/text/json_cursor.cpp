@@ -7,6 +7,7 @@
 #include <jerboa/base/error.h>
 
 #include "base/parse_json.h"
+#include "base/read_double.h"
 #include "text/utf8.h"
 
 namespace jerboa {
@@ -142,8 +143,8 @@ std::int64_t JsonCursor::integer() {
 double JsonCursor::number() {
   const std::string_view text = literal();
   double value = 0;
-  if (text.find_first_of("nN") != std::string_view::npos) fail("expected a number");  // from_chars takes inf and nan
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.find_first_of("nN") != std::string_view::npos) fail("expected a number");  // inf and nan
+  const auto [stop, error] = read_double(text.data(), text.data() + text.size(), value);
   if (error == std::errc::result_out_of_range) fail(fmt::format("the number {} is out of range", shortened(text, 40)));
   if (error != std::errc() || stop != text.data() + text.size()) fail("expected a number");
   return value;

@@ -276,11 +276,14 @@ std::vector<Encoding> Tokenizer::encode_batch(std::span<const std::string> texts
   constexpr std::size_t bytes_per_thread = std::size_t{64} * 1024;
   std::size_t bytes = 0;
   for (const std::string& text : texts) bytes += text.size();
-  const std::size_t threads = std::min({texts.size(), bytes / bytes_per_thread + 1,
-                                        static_cast<std::size_t>(std::max(1U, std::thread::hardware_concurrency()))});
+  [[maybe_unused]] const std::size_t threads =
+      std::min({texts.size(), bytes / bytes_per_thread + 1,
+                static_cast<std::size_t>(std::max(1U, std::thread::hardware_concurrency()))});
   {
+#ifdef __cpp_lib_jthread  // standard libraries for browsers have none, and one thread does all the work
     std::vector<std::jthread> helpers;
     for (std::size_t i = 1; i < threads; ++i) helpers.emplace_back(work);
+#endif
     work();
   }
   if (failure) std::rethrow_exception(failure);

@@ -4,6 +4,7 @@
 
 #include "ops/sample.h"
 #include "ops/sixteen_bits.h"
+#include "support/random_graph.h"
 
 // WebGPU against the reference in f64, over the sample cases of every op, forward and gradient. Where no adapter can be
 // had, the tests fail and say why.
@@ -129,6 +130,17 @@ TEST_P(WebGpuOp, EqualsTheReferenceWithSmallBindings) {
     if (!devices.contains(limit)) devices.emplace(limit, Device::webgpu(options));
     expect_reference(sample, outputs_on(devices.at(limit), sample), "with small bindings");
   }
+}
+
+// Fewer and smaller than on the CPU engine: each is some ten shaders that no other test compiles.
+class WebGpuRandomGraph : public ::testing::TestWithParam<unsigned> {};
+INSTANTIATE_TEST_SUITE_P(Seeds, WebGpuRandomGraph, ::testing::Range(100u, 112u));
+
+TEST_P(WebGpuRandomGraph, EqualsTheReference) {
+  const Differentiated it = random_graph(GetParam(), 16);
+  const Sample sample{it.graph, it.inputs};
+  auto* const options = GetParam() % 2 == 0 ? as_it_is : as_a_plain_gpu;
+  expect_reference(sample, outputs_on(device_with(options), sample), "a random graph", {1e-3, 1e-4, 1e-4});
 }
 
 }  // namespace
