@@ -2,6 +2,7 @@
 
 // All that a user needs.
 #include <jerboa/base/error.h>
+#include <jerboa/base/file.h>
 #include <jerboa/base/host_tensor.h>
 #include <jerboa/base/random.h>
 #include <jerboa/frontend/compile.h>

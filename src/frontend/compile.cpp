@@ -88,7 +88,10 @@ Graph loss_graph(const InputSpecs& inputs, const Loss& loss, const CallSite& sit
                         precision);
 }
 
-Tensor loss_of(const Graph& graph) { return {graph.identity(), graph.outputs.front().tensor}; }
+Tensor loss_of(const Graph& graph) {
+  const auto is_loss = [](const NamedTensor& output) { return output.name == "loss"; };
+  return {graph.identity(), std::find_if(graph.outputs.begin(), graph.outputs.end(), is_loss)->tensor};
+}
 
 // Gradients of the loss over so many parts of a batch, through a scaled loss where the precision is mixed.
 std::vector<ParamGrad> gradients(const Tensor& loss, int parts, const CallSite& site,

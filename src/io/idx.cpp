@@ -13,12 +13,17 @@ IdxBytes parse_idx(std::span<const std::byte> file, std::size_t axes, const std:
     throw FileError(fmt::format("{}: not an IDX file of bytes with {} axes", name, axes));
   IdxBytes idx;
   const std::size_t stored = file.size() - header;
-  std::size_t count = 1;
+  bool empty = false;
   for (std::size_t i = 0; i < axes; ++i) {
     const std::size_t at = 4 + 4 * i;
     const std::size_t size = byte(at) << 24 | byte(at + 1) << 16 | byte(at + 2) << 8 | byte(at + 3);
     idx.shape.push_back(static_cast<std::int64_t>(size));
-    if (size != 0 && count > stored / size)
+    empty = empty || size == 0;
+  }
+  std::size_t count = empty ? 0 : 1;
+  for (const std::int64_t own : idx.shape) {
+    const auto size = static_cast<std::size_t>(own);
+    if (!empty && count > stored / size)
       throw FileError(fmt::format("{}: the sizes in the header need more than the file's {} bytes", name, file.size()));
     count *= size;
   }

@@ -30,7 +30,8 @@ Tensor gpt2_logits(const Config& config, const TextInputs& inputs) {
   const int vocabulary = config.size("vocab_size"), width = config.size("n_embd");
   const std::string tokens = "transformer.wte";
   Tensor x = decoder.embedding(tokens, inputs.ids, vocabulary, width);
-  x = x + decoder.embedding("transformer.wpe", decoder.positions(), config.size("n_positions"), width);
+  x = x + decoder.embedding("transformer.wpe", maximum(decoder.positions(), 0),  // negative: padding
+                            config.size("n_positions"), width);
   for (int layer = 0; layer < config.count("n_layer"); ++layer) x = block(decoder, config, layer, x);
   x = decoder.layer_norm("transformer.ln_f", x, norm_epsilon(config, "layer_norm_epsilon", 1e-5));
   return decoder.logits(config.flag("tie_word_embeddings", true) ? tokens : "lm_head", x, vocabulary);

@@ -38,9 +38,6 @@ std::vector<IndexOperand> index_operands(const Graph& graph, const Node& node) {
     case Op::scatter:
     case Op::scatter_add: return {{node.inputs[1], {size(0, node.as<AxisAttrs>().axis), false}}};
     case Op::cross_entropy: return {{node.inputs[1], {size(0, -1), true}}};
-    case Op::cache_append:
-      if (node.as<CacheAppendAttrs>().ring) return {};
-      return {{node.inputs[2], {size(0, 2), true}}};
     default: return {};
   }
 }

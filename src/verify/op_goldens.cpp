@@ -105,7 +105,7 @@ class Case {
           break;
         }
         const Tensor tensor = input(names[next++], slot);
-        operands.emplace_back(tensor);
+        operands.emplace_back(tensor, "", 0);  // a golden has no line of source
         if (any) sources.push_back(tensor);
       } while (slot.variadic);
     }

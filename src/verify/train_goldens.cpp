@@ -141,13 +141,13 @@ class TrainGoldens {
 
   // Adam divides a gradient by its own size, so what rounding does to a small gradient it does to the whole step: a
   // gradient of 1e-8 among others of 1e-2 is the rest of a sum that cancelled, known to a digit or two in f32. On
-  // engines that add up in f32, each value may therefore be off by the share of its steps that rounding makes up, which
-  // for a gradient of usual size is nothing. The reference adds up in double and gets no such room.
+  // engines that round to f32, each value may therefore be off by the share of its steps that rounding makes up, which
+  // for a gradient of usual size is nothing. The reference in f64 rounds nothing and gets no such room.
   Error param_error(const std::string& name, std::vector<double> computed) const {
     const auto golden = golden_of(fmt::format("after{}", steps_), name);
     auto gradient = golden_.contains("grad/" + name) ? golden_of("grad", name) : std::vector<double>();
     gradient.resize(golden.size(), 0);
-    const double rounding = device_.name() == "reference" ? 0 : 2 * epsilon * root_mean_square(gradient);
+    const double rounding = device_.name() == "reference64" ? 0 : 2 * epsilon * root_mean_square(gradient);
     for (std::size_t i = 0; i < golden.size(); ++i) {
       if (gradient[i] == 0) continue;
       const double share = is_noise(gradient[i]) ? 1 : std::min(1.0, rounding / std::abs(gradient[i]));

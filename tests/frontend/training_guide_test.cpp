@@ -1,4 +1,5 @@
 // The code of docs/training.md that is in no example: what it says must compile, and do what it says.
+#include <cmath>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <iostream>
@@ -175,6 +176,16 @@ TEST(TrainingGuide, CodeInTheDocumentationIsCodeThatIsTested) {
     }
   }
   EXPECT_GT(blocks, 12);
+}
+
+TEST(TrainingGuide, MixedPrecisionAndChecks) {
+  Trainer mixed(Classifier{}, classification_loss, {.optimizer = AdamW{.lr = 3e-4}, .precision = Precision::mixed_f16});
+  EXPECT_EQ(mixed.step(images()).get("loss_scale").item(), 65536);
+  Trainer checked(Classifier{}, classification_loss, {.check_finite = true});  // or JERBOA_CHECK=finite
+  Batch batch = images();
+  checked.step(batch);
+  batch.at("images").set_number(3, INFINITY);
+  EXPECT_THROW(checked.step(batch), NotFiniteError);
 }
 
 }  // namespace

@@ -181,13 +181,13 @@ Graph product(std::int64_t rows, std::int64_t inner, std::int64_t columns, Matmu
 // The program of a graph that is one product, in a form that is not chosen for it.
 Program program_as(const Graph& graph, const Target& target, const wgsl::MatmulForm& form) {
   Program program = lower(graph, target);
-  const Dispatch::Part& part = program.dispatches.at(0).parts.at(0);
+  const Dispatch::Part& part = program.cpu.dispatches.at(0).parts.at(0);
   std::vector<wgsl::ShaderMemory> memories;
   for (const int number : part.buffers) {
     const Buffer& buffer = program.buffers.at(static_cast<std::size_t>(number));
     memories.push_back({buffer.dtype, buffer.bytes, buffer.name});
   }
-  wgsl::KernelWriter writer(program.kernels.at(static_cast<std::size_t>(part.kernel)), target, memories);
+  wgsl::KernelWriter writer(program.cpu.kernels.at(static_cast<std::size_t>(part.kernel)), target, memories);
   wgsl::write_matmul_as(writer, form);
   program.gpu.emitted = true;
   for (const auto& written : writer.steps()) {

@@ -11,6 +11,8 @@
 #include <span>
 #include <thread>
 
+#include "backend/webgpu/library_warnings.h"
+
 namespace jerboa::webgpu {
 namespace {
 
@@ -199,6 +201,7 @@ GpuDevice::~GpuDevice() {
 }
 
 void GpuDevice::request(const WebGpuOptions& options) {
+  const LibraryWarnings warnings;
   instance_ = create_instance(*dawn_);
   Adapters adapters = find_adapters(*dawn_, instance_);
   const bool any = !adapters.list.empty();
@@ -567,6 +570,7 @@ namespace jerboa {
 
 std::vector<AdapterInfo> webgpu_adapters(const std::string& library) {
   const auto dawn = webgpu::Dawn::open(library);
+  const webgpu::LibraryWarnings warnings;
   const auto instance = webgpu::create_instance(*dawn);
   std::vector<AdapterInfo> result;
   for (auto& [adapter, info] : webgpu::find_adapters(*dawn, instance).list) result.push_back(std::move(info));

@@ -1,0 +1,20 @@
+#pragma once
+
+namespace jerboa::webgpu {
+
+/// While it lives, warnings that the WebGPU library and the Vulkan loader print to standard error are held back: they
+/// are about drivers, not about the user's program, and the library offers no callback for what it says before there is
+/// a device. With JERBOA_DEBUG set they are printed afterwards; everything else that was printed always is.
+class LibraryWarnings {
+ public:
+  LibraryWarnings();
+  ~LibraryWarnings();
+  LibraryWarnings(const LibraryWarnings&) = delete;
+  LibraryWarnings& operator=(const LibraryWarnings&) = delete;
+
+ private:
+  int saved_ = -1;     // standard error
+  int captured_ = -1;  // a file in memory that stands in for it
+};
+
+}  // namespace jerboa::webgpu
