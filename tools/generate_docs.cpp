@@ -146,7 +146,7 @@ std::string forward(const OpInfo& row) {
     const Graph graph = trace([&] {
       for (const Tensor& out : test::build(row.op, sample, inputs).outputs) keep.push_back(out.id());
     });
-    test::run(graph, keep, inputs, Precision::f32);
+    test::run(graph, keep, inputs, ReferencePrecision::f32);
   }
   return "yes";
 }

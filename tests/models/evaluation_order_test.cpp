@@ -60,7 +60,7 @@ struct Hashes {
 
 const std::map<std::string, Hashes> known{
     {"gemma2", {0xc215f36d0b572b5a, 0xeb2c2ce10f08e6b6}},    {"gemma3_text", {0x72178cbe26ae8d6d, 0xbe6608437f6277f2}},
-    {"gpt2", {0xa2527f3a6c6e28ef, 0xa7a3af8e94bb3265}},      {"llama", {0x2d1234cb252e552d, 0xbf792dac62ee4b69}},
+    {"gpt2", {0xb57bae3d5eb759d1, 0xa8508c4ff12b7389}},      {"llama", {0x2d1234cb252e552d, 0xbf792dac62ee4b69}},
     {"mistral", {0xd300a73a924cdd8d, 0x76b35076d85b6cef}},   {"phi3", {0x0383f0a247e4348b, 0x00113e05084280db}},
     {"qwen2", {0x6ef325c44f4abb85, 0x6e68a361cacdef2e}},     {"qwen3", {0xa43e1732a88c71f0, 0xb2057236b40929ad}},
     {"qwen3_moe", {0xd50a9b00bf4fff6a, 0x4cbba95dcb0c6123}}, {"smollm3", {0x2650011614529393, 0x8ccbe19a8b0da85d}},
