@@ -1,0 +1,195 @@
+#include "wgsl/attention_matrices.h"
+
+// The gradient of attention on subgroup matrices, with p = exp2(score - lse) to the base of 2 computed again:
+//   dq: columns are queries, rows are keys and values;
+//   dk and dv: columns are keys and values, rows are the queries of all heads that share them, and their gradients.
+namespace jerboa::wgsl {
+namespace {
+
+constexpr int matrix = MatrixWriter::size;
+const std::string log2_e = "1.4426950408889634";
+
+// The log-sum-exp and Σ dout · out of each query, whose features four threads share.
+void write_row_terms(KernelWriter& writer, const AttentionGrad& attention) {
+  constexpr int threads = 128, sharing = 4, at_once = threads / sharing;
+  Shader shader = writer.shader("attention_row_terms_wide", threads);
+  shader.shared_array("parts", "f32", threads);
+  shader.line("let query = group * {}u + lane / {}u;", at_once, sharing);
+  // Queries past the last are the last, and are not stored.
+  shader.line("let safe = min(query, {} - 1u);", shader.size(attention.queries()));
+  const auto index = shader.split_index("safe", {attention.batch, attention.heads, attention.time});
+  shader.line("var sum = 0.0;");
+  for (std::int64_t feature = 0; feature < attention.size.value(); feature += sharing * 4) {
+    const auto four = [&](const TensorAccess& tensor) {
+      const std::string at = fmt::format("({}u + lane % {}u * 4u)", feature, sharing);
+      return shader.load_four(tensor.binding,
+                              shader.place(tensor.offset, tensor.strides, {index[0], index[1], index[2], at}));
+    };
+    shader.line("sum += dot({}, {});", four(*attention.out), four(*attention.dout));
+  }
+  shader.line("parts[lane] = sum;");
+  shader.barrier();
+  shader.open("if (lane % {}u == 0u && query < {}) {{", sharing, shader.size(attention.queries()));
+  shader.store(attention.row_terms, "query * 2u", shader.load(*attention.lse, index));
+  shader.store(attention.row_terms, "query * 2u + 1u",
+               "(parts[lane] + parts[lane + 1u]) + (parts[lane + 2u] + parts[lane + 3u])");
+  shader.close();
+  writer.add(std::move(shader), groups_of(attention.queries(), at_once));
+}
+
+void write_query_gradients(KernelWriter& writer, const AttentionGrad& attention, const AttentionMatrixForm& form) {
+  AttentionMatrices own(writer, attention, "attention_dq_matrices", form);
+  Shader& shader = own.shader();
+  const MatrixQueries queries(shader, attention, form);
+  const auto q = own.operand("q", *attention.q, "batch", "head");
+  const auto dout = own.operand("dout", *attention.dout, "batch", "head");
+  const auto k = own.operand("k", *attention.k, "batch", "key_head");
+  const auto v = own.operand("v", *attention.v, "batch", "key_head");
+  own.write_own("query", q, "own_query");
+  own.write_own("gradient", dout, "own_query");
+  own.declare_results("sum");
+  for (int i = 0; i < form.lane_columns; ++i) {
+    shader.line("let time_{0} = min(own_query + lane_column + {0}u, {1} - 1u);", i, shader.size(attention.time));
+    const std::string time = fmt::format("time_{}", i);
+    shader.line("let lse_{} = {} * {};", i, attention.lse_of(shader, "batch", "head", time), log2_e);
+    shader.line("let mean_{} = {};", i, attention.mean_of(shader, "batch", "head", time));
+    shader.line("let seen_{} = {};", i, queries.seen_by(fmt::format("own_query + lane_column + {}u", i)));
+  }
+  const auto write_piece = [&](int piece, bool is_masked) {
+    own.write_products("e", 0, "query", piece);
+    own.write_products("d", 1, "gradient", piece);
+    own.write_exchange("e", "x");
+    own.exchange();
+    own.write_exchange("d", "y");
+    own.for_each_value([&](int r, int i) {
+      const std::string weight = fmt::format("exp2(fma(x_{}_{}, {}, -lse_{}))", r, i, own.log2_scale(), i);
+      shader.line("x_{0}_{1} = {2} * (y_{0}_{1} - mean_{1});", r, i,
+                  is_masked ? fmt::format("select(0.0, {}, key + lane_row + {}u < seen_{})", weight, r, i) : weight);
+    });
+    own.write_weights("x");
+    own.write_gather("sum", 0, piece);
+  };
+  own.write_stream(queries.keys_and_values(k, v), [&] {
+    shader.open("if ({}) {{", queries.whole_tile());
+    for (int piece = 0; piece < own.pieces(); ++piece) {
+      shader.open("{{");
+      write_piece(piece, false);
+      shader.close();
+    }
+    shader.otherwise();
+    for (int piece = 0; piece < own.pieces(); ++piece) {
+      shader.open("{{");
+      shader.line("let key = tile * {}u + {}u;", form.tile_rows, piece * matrix);
+      shader.open("if (key < seen_by_any) {{");
+      write_piece(piece, true);
+      shader.close();
+      shader.close();
+    }
+    shader.close();
+  });
+  own.write_results("sum", *attention.dq, "batch", "head", "own_query", attention.time, own.scale());
+  writer.add(std::move(shader), queries.workgroups());
+}
+
+void write_key_gradients(KernelWriter& writer, const AttentionGrad& attention, const AttentionMatrixForm& form) {
+  AttentionMatrices own(writer, attention, "attention_dkv_matrices", form);
+  Shader& shader = own.shader();
+  const Dim heads = attention.batch * attention.key_heads;
+  const Dim tiles = groups_of(attention.keys, form.workgroup_columns());
+  const std::string time = shader.size(attention.time);
+  const bool causal = attention.attrs.causal;
+  const std::string behind = causal ? shader.size(attention.keys - attention.time) : std::string();
+  // Heads side by side, and those of the first keys first, which are seen the most.
+  shader.line("let head_number = group % {};", shader.size(heads));
+  const auto index = shader.split_index("head_number", {attention.batch, attention.key_heads});
+  shader.line("let batch = {}; let key_head = {};", index[0], index[1]);
+  shader.line("let first_key = group / {} * {}u;", shader.size(heads), form.workgroup_columns());
+  shader.line("let own_key = first_key + subgroup * {}u;", form.columns());
+  // A head's queries that see any of the keys: from the first tile of them on.
+  shader.line("let first_tile = {};",
+              causal ? fmt::format("(max(first_key, {0}) - {0}) / {1}u", behind, form.tile_rows) : std::string("0u"));
+  shader.line("let head_tiles = ({} + {}u) / {}u - first_tile;", time, form.tile_rows - 1, form.tile_rows);
+  shader.line("let query_tiles = head_tiles * {};", shader.size(attention.group));
+  const auto k = own.operand("k", *attention.k, "batch", "key_head");
+  const auto v = own.operand("v", *attention.v, "batch", "key_head");
+  own.write_own("key", k, "own_key");
+  own.write_own("value", v, "own_key");
+  own.declare_results("dk");
+  own.declare_results("dv");
+  const bool one_head = attention.group == Dim(1);
+  const auto head = [&](const std::string& tile) {
+    return one_head ? std::string("key_head")
+                    : fmt::format("(key_head * {} + {} / head_tiles)", shader.size(attention.group), tile);
+  };
+  const auto row = [&](const std::string& tile) {
+    return one_head ? fmt::format("(first_tile + {}) * {}u", tile, form.tile_rows)
+                    : fmt::format("(first_tile + {} % head_tiles) * {}u", tile, form.tile_rows);
+  };
+  const AttentionMatrices::Stream stream{"query_tiles",
+                                         [&](const std::string& tile) {
+                                           const std::string head_of_tile = shader.let("head", head(tile));
+                                           auto q = own.operand("q", *attention.q, "batch", head_of_tile);
+                                           return std::pair(
+                                               q, own.operand("dout", *attention.dout, "batch", head_of_tile));
+                                         },
+                                         row};
+  // With barriers all subgroups must go the same way.
+  const std::string from = form.barriers ? "first_key" : "own_key";
+  const int wide = form.barriers ? form.workgroup_columns() : form.columns();
+  const auto write_piece = [&](int piece) {
+    shader.line("let query = tile_query + {}u;", piece * matrix);
+    shader.open("if ({}) {{",
+                causal ? fmt::format("query + {}u + {} >= {}", matrix - 1, behind, from) : std::string("true"));
+    for (int r = 0; r < own.lane_rows(); ++r) {
+      shader.line("let time_{0} = min(query + lane_row + {0}u, {1} - 1u);", r, time);
+      const std::string own_time = fmt::format("time_{}", r);
+      shader.line("let lse_{} = {} * {};", r, attention.lse_of(shader, "batch", "head", own_time), log2_e);
+      shader.line("let mean_{} = {};", r, attention.mean_of(shader, "batch", "head", own_time));
+    }
+    own.write_products("e", 0, "key", piece);
+    own.write_exchange("e", "x");
+    own.write_products("d", 1, "value", piece);
+    own.for_each_value(
+        [&](int r, int i) { shader.line("x_{0}_{1} = exp2(fma(x_{0}_{1}, {2}, -lse_{0}));", r, i, own.log2_scale()); });
+    const std::string past_end = fmt::format("query + {}u > {}", matrix, time);
+    shader.open("if ({}) {{",
+                causal ? fmt::format("{} || query + {} < {} + {}u", past_end, behind, from, wide - 1) : past_end);
+    own.for_each_value([&](int r, int i) {
+      const std::string inside = fmt::format("query + lane_row + {}u < {}", r, time);
+      shader.line(
+          "x_{0}_{1} = select(0.0, x_{0}_{1}, {2});", r, i,
+          causal ? fmt::format("{} && query + lane_row + {}u + {} >= own_key + lane_column + {}u", inside, r, behind, i)
+                 : inside);
+    });
+    shader.close();
+    own.write_weights("x");
+    own.write_gather("dv", 1, piece);
+    own.write_exchange("d", "y");
+    own.for_each_value([&](int r, int i) { shader.line("x_{0}_{1} *= y_{0}_{1} - mean_{0};", r, i); });
+    own.write_weights("x");
+    own.write_gather("dk", 0, piece);
+    shader.close();
+  };
+  own.write_stream(stream, [&] {
+    shader.line("let tile_query = {}; let head = {};", row("tile"), head("tile"));
+    for (int piece = 0; piece < own.pieces(); ++piece) {
+      shader.open("{{");
+      write_piece(piece);
+      shader.close();
+    }
+  });
+  own.write_results("dk", *attention.dk, "batch", "key_head", "own_key", attention.keys, own.scale());
+  own.write_results("dv", *attention.dv, "batch", "key_head", "own_key", attention.keys, "1.0");
+  writer.add(std::move(shader), heads * tiles);
+}
+
+}  // namespace
+
+void write_attention_grad_matrices(KernelWriter& writer, const AttentionGrad& attention,
+                                   const AttentionMatrixForms& forms) {
+  write_row_terms(writer, attention);
+  write_query_gradients(writer, attention, forms.dq);
+  write_key_gradients(writer, attention, forms.dkv);
+}
+
+}  // namespace jerboa::wgsl
