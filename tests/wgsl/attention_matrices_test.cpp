@@ -144,8 +144,10 @@ TEST_P(AttentionOnMatrices, EqualsTheReferenceAndItself) {
     SCOPED_TRACE(form.matrices == SubgroupMatrices::native ? "native" : "emulated");
     const Device& own = device(form.matrices, form.size);
     const TensorMap computed = outputs_on(own, sample);
-    // Weights and their gradients are rounded to f16 between the products.
-    expect_reference(sample, computed, "on matrices", Tolerance{4e-3, 4e-3, 2e-3});
+    // The output and, between the products, weights and their gradients are rounded to f16; the error of gradients
+    // grows with values and keys.
+    const double magnitude = GetParam().magnitude;
+    expect_reference(sample, computed, "on matrices", Tolerance{4e-3, 4e-3 * magnitude * magnitude, 2e-3});
     expect_same_bits(computed, outputs_on(own, sample), "a second time");
   }
 }
