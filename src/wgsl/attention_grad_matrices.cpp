@@ -9,9 +9,11 @@ namespace {
 constexpr int matrix = MatrixWriter::size;
 const std::string log2_e = "1.4426950408889634";
 
-// The log-sum-exp and Σ dout · out of each query, whose features four threads share.
+// The log-sum-exp and Σ dout · out of each query. Some threads share a query, each with four of its features at a time.
 void write_row_terms(KernelWriter& writer, const AttentionGrad& attention) {
-  constexpr int threads = 128, sharing = 4, at_once = threads / sharing;
+  constexpr int threads = 128;
+  const auto fours = static_cast<int>(attention.size.value() / 4);
+  const int sharing = threads % fours == 0 ? fours : 4, at_once = threads / sharing;
   Shader shader = writer.shader("attention_row_terms_wide", threads);
   shader.shared_array("parts", "f32", threads);
   shader.line("let query = group * {}u + lane / {}u;", at_once, sharing);
@@ -19,20 +21,25 @@ void write_row_terms(KernelWriter& writer, const AttentionGrad& attention) {
   shader.line("let safe = min(query, {} - 1u);", shader.size(attention.queries()));
   const auto index = shader.split_index("safe", {attention.batch, attention.heads, attention.time});
   shader.line("var sum = 0.0;");
-  for (std::int64_t feature = 0; feature < attention.size.value(); feature += sharing * 4) {
-    const auto four = [&](const TensorAccess& tensor) {
-      const std::string at = fmt::format("({}u + lane % {}u * 4u)", feature, sharing);
+  for (int four = 0; four < fours; four += sharing) {
+    const auto load = [&](const TensorAccess& tensor) {
+      const std::string feature = fmt::format("({}u + lane % {}u) * 4u", four, sharing);
       return shader.load_four(tensor.binding,
-                              shader.place(tensor.offset, tensor.strides, {index[0], index[1], index[2], at}));
+                              shader.place(tensor.offset, tensor.strides, {index[0], index[1], index[2], feature}));
     };
-    shader.line("sum += dot({}, {});", four(*attention.out), four(*attention.dout));
+    shader.line("sum += dot({}, {});", load(*attention.out), load(*attention.dout));
   }
   shader.line("parts[lane] = sum;");
   shader.barrier();
-  shader.open("if (lane % {}u == 0u && query < {}) {{", sharing, shader.size(attention.queries()));
-  shader.store(attention.row_terms, "query * 2u", shader.load(*attention.lse, index));
-  shader.store(attention.row_terms, "query * 2u + 1u",
-               "(parts[lane] + parts[lane + 1u]) + (parts[lane + 2u] + parts[lane + 3u])");
+  shader.open("if (lane < {0}u && group * {0}u + lane < {1}) {{", at_once, shader.size(attention.queries()));
+  shader.line("let number = group * {}u + lane; sum = 0.0;", at_once);
+  // From another thread's part on for each, so that they meet different banks of workgroup memory.
+  shader.open("for (var i = 0u; i < {}u; i++) {{", sharing);
+  shader.line("sum += parts[lane * {0}u + (lane + i) % {0}u];", sharing);
+  shader.close();
+  const auto own = shader.split_index("number", {attention.batch, attention.heads, attention.time});
+  shader.store(attention.row_terms, "number * 2u", shader.load(*attention.lse, own));
+  shader.store(attention.row_terms, "number * 2u + 1u", "sum");
   shader.close();
   writer.add(std::move(shader), groups_of(attention.queries(), at_once));
 }
@@ -91,12 +98,34 @@ void write_query_gradients(KernelWriter& writer, const AttentionGrad& attention,
   writer.add(std::move(shader), queries.workgroups());
 }
 
+// Declares lse_r and mean_r of the thread's rows, which are queries from `query` on.
+void write_terms_of_rows(AttentionMatrices& own, const AttentionGrad& attention, bool are_inside) {
+  Shader& shader = own.shader();
+  if (are_inside && own.lane_rows() % 2 == 0 && shader.can_be_wide(attention.row_terms)) {
+    // Those of two queries at once.
+    shader.line("let pair = {} / 2u;", attention.query(shader, "batch", "head", "query + lane_row"));
+    for (int r = 0; r < own.lane_rows(); r += 2) {
+      shader.line("let terms_{} = {};", r, shader.load_words(attention.row_terms, fmt::format("pair + {}u", r / 2)));
+      shader.line("let lse_{0} = terms_{0}.x * {1}; let mean_{0} = terms_{0}.y;", r, log2_e);
+      shader.line("let lse_{2} = terms_{0}.z * {1}; let mean_{2} = terms_{0}.w;", r, log2_e, r + 1);
+    }
+    return;
+  }
+  for (int r = 0; r < own.lane_rows(); ++r) {
+    shader.line("let time_{0} = min(query + lane_row + {0}u, {1} - 1u);", r, shader.size(attention.time));
+    const std::string time = fmt::format("time_{}", r);
+    shader.line("let lse_{} = {} * {};", r, attention.lse_of(shader, "batch", "head", time), log2_e);
+    shader.line("let mean_{} = {};", r, attention.mean_of(shader, "batch", "head", time));
+  }
+}
+
 void write_key_gradients(KernelWriter& writer, const AttentionGrad& attention, const AttentionMatrixForm& form) {
   AttentionMatrices own(writer, attention, "attention_dkv_matrices", form);
   Shader& shader = own.shader();
   const Dim heads = attention.batch * attention.key_heads;
   const Dim tiles = groups_of(attention.keys, form.workgroup_columns());
   const std::string time = shader.size(attention.time);
+  const bool fills_tiles = attention.time.is_constant() && attention.time.value() % form.tile_rows == 0;
   const bool causal = attention.attrs.causal;
   const std::string behind = causal ? shader.size(attention.keys - attention.time) : std::string();
   // Heads side by side, and those of the first keys first, which are seen the most.
@@ -140,12 +169,7 @@ void write_key_gradients(KernelWriter& writer, const AttentionGrad& attention, c
     shader.line("let query = tile_query + {}u;", piece * matrix);
     shader.open("if ({}) {{",
                 causal ? fmt::format("query + {}u + {} >= {}", matrix - 1, behind, from) : std::string("true"));
-    for (int r = 0; r < own.lane_rows(); ++r) {
-      shader.line("let time_{0} = min(query + lane_row + {0}u, {1} - 1u);", r, time);
-      const std::string own_time = fmt::format("time_{}", r);
-      shader.line("let lse_{} = {} * {};", r, attention.lse_of(shader, "batch", "head", own_time), log2_e);
-      shader.line("let mean_{} = {};", r, attention.mean_of(shader, "batch", "head", own_time));
-    }
+    write_terms_of_rows(own, attention, fills_tiles);
     own.write_products("e", 0, "key", piece);
     own.write_exchange("e", "x");
     own.write_products("d", 1, "value", piece);

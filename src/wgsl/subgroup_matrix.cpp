@@ -46,9 +46,7 @@ void MatrixWriter::multiply(const std::string& left, const std::string& right, c
   shader_.declare(
       "fn multiply_matrices(left: ptr<function, array<f32, 16>>, right: ptr<function, array<f32, 128>>,\n"
       "                     sums: ptr<function, array<f32, 8>>) {\n"
-      "  for (var k = 0u; k < sixteen; k++) {\n"
-      "    for (var i = 0u; i < sixteen / 2u; i++) { (*sums)[i] += (*left)[k] * (*right)[k * 8u + i]; }\n"
-      "  }\n}\n");
+      "  for (var i = 0u; i < sixteen * 8u; i++) { (*sums)[i % 8u] += (*left)[i / 8u] * (*right)[i]; }\n}\n");
   shader_.line("multiply_matrices(&{}, &{}, &{});", left, right, sums);
 }
 
