@@ -9,39 +9,49 @@ namespace {
 constexpr int matrix = MatrixWriter::size;
 const std::string log2_e = "1.4426950408889634";
 
-// The log-sum-exp and Σ dout · out of each query. Some threads share a query, each with four of its features at a time.
+// The log-sum-exp and Σ dout · out of each query. Some threads share a query, each with four of its features at a time,
+// and have several queries, so that enough is fetched at once.
 void write_row_terms(KernelWriter& writer, const AttentionGrad& attention) {
-  constexpr int threads = 128;
+  constexpr int threads = 128, of_thread = 4;
   const auto fours = static_cast<int>(attention.size.value() / 4);
   const int sharing = threads % fours == 0 ? fours : 4, at_once = threads / sharing;
   Shader shader = writer.shader("attention_row_terms_wide", threads);
-  shader.shared_array("parts", "f32", threads);
-  shader.line("let query = group * {}u + lane / {}u;", at_once, sharing);
+  shader.shared_array("parts", "f32", threads * of_thread);
+  const std::string queries = shader.size(attention.queries());
+  shader.line("let own = group * {}u + lane;", at_once * of_thread);
+  shader.line("let stores = lane < {}u && own < {};", at_once * of_thread, queries);
   // Queries past the last are the last, and are not stored.
-  shader.line("let safe = min(query, {} - 1u);", shader.size(attention.queries()));
-  const auto index = shader.split_index("safe", {attention.batch, attention.heads, attention.time});
-  shader.line("var sum = 0.0;");
-  for (int four = 0; four < fours; four += sharing) {
-    const auto load = [&](const TensorAccess& tensor) {
+  const auto index_of = [&](const std::string& query) {
+    return shader.split_index(shader.let("query", fmt::format("min({}, {} - 1u)", query, queries)),
+                              {attention.batch, attention.heads, attention.time});
+  };
+  shader.line("let lse = {};", shader.load(*attention.lse, index_of("own")));
+  for (int i = 0; i < of_thread; ++i) {
+    const auto index =
+        index_of(fmt::format("group * {}u + {}u + lane / {}u", at_once * of_thread, at_once * i, sharing));
+    const auto load = [&](const TensorAccess& tensor, int four) {
       const std::string feature = fmt::format("({}u + lane % {}u) * 4u", four, sharing);
       return shader.load_four(tensor.binding,
                               shader.place(tensor.offset, tensor.strides, {index[0], index[1], index[2], feature}));
     };
-    shader.line("sum += dot({}, {});", load(*attention.out), load(*attention.dout));
+    std::string sum;
+    for (int four = 0; four < fours; four += sharing)
+      sum +=
+          fmt::format("{}dot({}, {})", four == 0 ? "" : " + ", load(*attention.out, four), load(*attention.dout, four));
+    shader.line("let sum_{} = {};", i, sum);
   }
-  shader.line("parts[lane] = sum;");
+  for (int i = 0; i < of_thread; ++i) shader.line("parts[{}u + lane] = sum_{};", i * threads, i);
   shader.barrier();
-  shader.open("if (lane < {0}u && group * {0}u + lane < {1}) {{", at_once, shader.size(attention.queries()));
-  shader.line("let number = group * {}u + lane; sum = 0.0;", at_once);
-  // From another thread's part on for each, so that they meet different banks of workgroup memory.
+  shader.open("if (stores) {{");
+  shader.line("var sum = 0.0;");
+  // From another part on for each thread, so that they meet different banks of workgroup memory.
   shader.open("for (var i = 0u; i < {}u; i++) {{", sharing);
   shader.line("sum += parts[lane * {0}u + (lane + i) % {0}u];", sharing);
   shader.close();
-  const auto own = shader.split_index("number", {attention.batch, attention.heads, attention.time});
-  shader.store(attention.row_terms, "number * 2u", shader.load(*attention.lse, own));
-  shader.store(attention.row_terms, "number * 2u + 1u", "sum");
+  shader.store(attention.row_terms, "own * 2u", "lse");
+  shader.store(attention.row_terms, "own * 2u + 1u", "sum");
   shader.close();
-  writer.add(std::move(shader), groups_of(attention.queries(), at_once));
+  writer.add(std::move(shader), groups_of(attention.queries(), at_once * of_thread));
 }
 
 void write_query_gradients(KernelWriter& writer, const AttentionGrad& attention, const AttentionMatrixForm& form) {

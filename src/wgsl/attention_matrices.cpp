@@ -40,7 +40,7 @@ bool sees_run_of_keys(const Attention& attention) {
 // The fastest of each on an H200, by the size of a head.
 AttentionMatrixForms forms_for(std::int64_t size) {
   if (size <= 64) return {{2, 4, 32, 4}, {2, 4, 32, 4}, {2, 4, 32, 4, false}};
-  return {{2, 4, 16, 1}, {1, 8, 32, 4}, {1, 8, 32, 4}};
+  return {{2, 4, 16, 2}, {1, 8, 32, 4}, {1, 8, 32, 4}};
 }
 
 // Makes a form smaller until the target can run it; false where none is small enough.
