@@ -12,7 +12,8 @@ const std::string log2_e = "1.4426950408889634";
 // The log-sum-exp and Σ dout · out of each query. Some threads share a query, each with four of its features at a time,
 // and have several queries, so that enough is fetched at once.
 void write_row_terms(KernelWriter& writer, const AttentionGrad& attention) {
-  constexpr int threads = 128, of_thread = 4;
+  constexpr int threads = 128;
+  constexpr std::int64_t of_thread = 4;  // queries
   const auto fours = static_cast<int>(attention.size.value() / 4);
   const int sharing = threads % fours == 0 ? fours : 4, at_once = threads / sharing;
   Shader shader = writer.shader("attention_row_terms_wide", threads);
@@ -26,7 +27,7 @@ void write_row_terms(KernelWriter& writer, const AttentionGrad& attention) {
                               {attention.batch, attention.heads, attention.time});
   };
   shader.line("let lse = {};", shader.load(*attention.lse, index_of("own")));
-  for (int i = 0; i < of_thread; ++i) {
+  for (std::int64_t i = 0; i < of_thread; ++i) {
     const auto index =
         index_of(fmt::format("group * {}u + {}u + lane / {}u", at_once * of_thread, at_once * i, sharing));
     const auto load = [&](const TensorAccess& tensor, int four) {
@@ -40,7 +41,7 @@ void write_row_terms(KernelWriter& writer, const AttentionGrad& attention) {
           fmt::format("{}dot({}, {})", four == 0 ? "" : " + ", load(*attention.out, four), load(*attention.dout, four));
     shader.line("let sum_{} = {};", i, sum);
   }
-  for (int i = 0; i < of_thread; ++i) shader.line("parts[{}u + lane] = sum_{};", i * threads, i);
+  for (std::int64_t i = 0; i < of_thread; ++i) shader.line("parts[{}u + lane] = sum_{};", i * threads, i);
   shader.barrier();
   shader.open("if (stores) {{");
   shader.line("var sum = 0.0;");

@@ -60,8 +60,7 @@ void MatrixWriter::store(const std::string& sums, const Place& place) {
 // Thread i has the sums of row i / 2, columns i % 2 * 8 … + 7: of a left matrix it needs that row, of a right one those
 // columns.
 std::string MatrixWriter::load_function(Kind kind, Order order, const std::string& array) {
-  const std::string name =
-      fmt::format("load_{}_by_{}_{}", text_of(kind), order == Order::rows ? "rows" : "columns", array);
+  std::string name = fmt::format("load_{}_by_{}_{}", text_of(kind), order == Order::rows ? "rows" : "columns", array);
   const bool left = kind == Kind::left, by_rows = order == Order::rows;
   const std::string row = left ? "lane / 2u" : "i / 8u", column = left ? "i" : "(lane % 2u * 8u + i % 8u)";
   const int count = left ? 16 : 128;
@@ -75,7 +74,7 @@ std::string MatrixWriter::load_function(Kind kind, Order order, const std::strin
 }
 
 std::string MatrixWriter::store_function(const std::string& array) {
-  const std::string name = fmt::format("store_matrix_{}", array);
+  std::string name = fmt::format("store_matrix_{}", array);
   shader_.declare(
       fmt::format("fn {}(start: u32, pitch: u32, lane: u32, sums: array<f32, 8>) {{\n"
                   "  var own = sums;\n"

@@ -55,7 +55,9 @@ std::vector<Form> forms(Size emulated) {
 
 struct Problem {
   std::string name;
-  std::int64_t heads, key_heads, time, keys, size;
+  std::int64_t heads, key_heads;
+  Dim time, keys;
+  std::int64_t size;
   AttentionOptions options = {};
   bool interleaved = false;  // q, k and v side by side in one tensor, as one projection leaves them
   double magnitude = 1;
@@ -101,7 +103,7 @@ Sample sample_of(const Problem& p) {
   std::mt19937 random(1);
   for (const TensorInfo& tensor : sample.graph.tensors) {
     if (tensor.storage != Storage::input) continue;
-    Value value{tensor.type.dtype, evaluate(tensor.type.shape, {}), {}};
+    Value value{tensor.type.dtype, evaluate(tensor.type.shape, symbol_values), {}};
     const double magnitude = tensor.name == "cotangent" ? 1 : p.magnitude;
     for (std::int64_t i = 0; i < element_count(value.shape); ++i)
       value.data.push_back(std::uniform_int_distribution(-64, 64)(random) / 64.0 * magnitude);
@@ -125,6 +127,7 @@ std::vector<Problem> problems() {
       {"full_forms", 2, 1, 140, 150, 16, causal, false, 1, 1, Size::full},
       {"whole_tiles", 2, 2, 128, 128, 16, causal},
       {"fewer_keys", 1, 1, 70, 20, 16},
+      {"any_time", 2, 1, T, T, 16, causal},
       {"interleaved", 4, 2, 100, 100, 64, causal, true, 1, 2},
       {"large_heads_forward", 2, 1, 33, 33, 128, causal, false, 1, 1, Size::small, false},
       {"large_heads", 2, 1, 100, 100, 128, causal, false, 1, 1, Size::full, true, true},
