@@ -12,6 +12,7 @@
 #include <jerboa/lower/lower.h>
 #include <jerboa/wgsl/emit_wgsl.h>
 
+#include "emit_with.h"
 #include "wgsl/product/form.h"
 
 namespace jerboa {
@@ -66,38 +67,7 @@ Program program_of(const Size& size, const std::optional<MatmulForm>& form, cons
     emit_wgsl(program, target);
     return program;
   }
-  std::vector<wgsl::ShaderMemory> memories;
-  const Dispatch::Part& part = program.cpu.dispatches.at(0).parts.at(0);
-  for (const int number : part.buffers)
-    memories.push_back({program.buffers[static_cast<std::size_t>(number)].dtype,
-                        program.buffers[static_cast<std::size_t>(number)].bytes});
-  wgsl::KernelWriter writer(program.cpu.kernels[static_cast<std::size_t>(part.kernel)], target, memories);
-  wgsl::write_matmul_as(writer, *form);
-  program.gpu.emitted = true;
-  for (std::size_t i = memories.size(); i < writer.memories().size(); ++i) {
-    Buffer buffer;
-    buffer.name = "workspace";
-    buffer.bytes = writer.memories()[i].bytes;
-    buffer.elements = buffer.bytes / 4;
-    buffer.arena = static_cast<int>(program.arenas.size());
-    program.arenas.push_back(buffer.bytes);
-    program.buffers.push_back(buffer);
-  }
-  const auto buffer_of = [&](int memory) {
-    const auto number = static_cast<std::size_t>(memory);
-    return number < memories.size() ? part.buffers[number]
-                                    : static_cast<int>(program.buffers.size() - (writer.memories().size() - number));
-  };
-  for (const auto& step : writer.steps()) {
-    GpuStep out;
-    out.shader = static_cast<int>(program.gpu.shaders.size());
-    program.gpu.shaders.push_back(step.shader.source);
-    out.workgroups = step.workgroups;
-    for (const auto& binding : step.shader.bindings)
-      out.bindings.push_back(
-          {buffer_of(binding.memory), binding.offset, binding.bytes, binding.written, binding.read_write});
-    program.gpu.steps.push_back(std::move(out));
-  }
+  emit_with(program, target, [&](wgsl::KernelWriter& writer) { wgsl::write_matmul_as(writer, *form); });
   return program;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "wgsl/attention_decode.h"
+#include "wgsl/attention_matrices.h"
 #include "wgsl/attention_parts.h"
 #include "wgsl/attention_tiles.h"
 #include "wgsl/whole_kernels.h"
@@ -12,6 +13,9 @@
 // - few queries that share a key head: each workgroup all of them, or eight, and its threads stand along keys, then
 // along
 //   features (attention_decode.cpp);
+// - operands of f16 where the device multiplies matrices by subgroups: each subgroup some queries, against tiles of
+// keys
+//   and values (attention_matrices.cpp);
 // - else: each workgroup a tile of queries, against tiles of keys and values in workgroup memory.
 // Where there are few queries, their keys are cut into parts.
 namespace jerboa::wgsl {
@@ -174,6 +178,8 @@ template <>
 void write_whole_op<Op::attention>(KernelWriter& writer) {
   const Attention attention(writer.kernel(), 3, std::get<AttentionAttrs>(writer.kernel().attrs));
   if (attention.queries().upper_bound() == 0) return;
+  if (const auto forms = choose_matrix_forms(writer, attention, {writer.kernel().results.data()}))
+    return write_attention_matrices(writer, attention, forms->forward);
   if (writer.target().software || !AttentionTiles::suit(writer.target(), attention))
     write_rows(writer, attention);
   else if (AttentionDecode::suits(writer.target(), attention))

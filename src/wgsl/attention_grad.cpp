@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "wgsl/attention_matrices.h"
 #include "wgsl/attention_tiles.h"
 #include "wgsl/row_reduction.h"
 #include "wgsl/whole_kernels.h"
@@ -304,6 +305,10 @@ AttentionGrad::AttentionGrad(KernelWriter& writer)
 template <>
 void write_whole_op<Op::attention_grad>(KernelWriter& writer) {
   const AttentionGrad attention(writer);
+  if (attention.queries().upper_bound() > 0)
+    if (const auto forms = choose_matrix_forms(
+            writer, attention, {attention.out, attention.dout, attention.dq, attention.dk, attention.dv}))
+      return write_attention_grad_matrices(writer, attention, *forms);
   if (attention.queries().upper_bound() > 0) write_row_terms(writer, attention);
   if (writer.target().software || !AttentionTiles::suit(writer.target(), attention))
     write_attention_grad_rows(writer, attention);

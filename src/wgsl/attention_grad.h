@@ -13,17 +13,16 @@ struct AttentionGrad : Attention {
 
   explicit AttentionGrad(KernelWriter& writer);
 
+  /// Text of a query's number.
+  std::string query(Shader& shader, const std::string& b, const std::string& h, const std::string& t) const {
+    return fmt::format("(({} * {} + {}) * {} + {})", b, shader.size(heads), h, shader.size(time), t);
+  }
   /// A query's terms as text.
   std::string lse_of(Shader& shader, const std::string& b, const std::string& h, const std::string& t) const {
     return shader.load(row_terms, query(shader, b, h, t) + " * 2u");
   }
   std::string mean_of(Shader& shader, const std::string& b, const std::string& h, const std::string& t) const {
     return shader.load(row_terms, query(shader, b, h, t) + " * 2u + 1u");
-  }
-
- private:
-  std::string query(Shader& shader, const std::string& b, const std::string& h, const std::string& t) const {
-    return fmt::format("(({} * {} + {}) * {} + {})", b, shader.size(heads), h, shader.size(time), t);
   }
 };
 

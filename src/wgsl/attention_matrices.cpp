@@ -1,0 +1,465 @@
+#include "wgsl/attention_matrices.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace jerboa::wgsl {
+namespace {
+
+using Kind = MatrixWriter::Kind;
+using Order = MatrixWriter::Order;
+
+constexpr int matrix = MatrixWriter::size;
+
+Dim in_fours(const Dim& elements) { return divide_exactly(elements, Dim(4)).value_or(Dim(0)); }
+
+bool is_multiple_of_four(const Dim& elements) { return divide_exactly(elements, Dim(4)).has_value(); }
+
+// Whether rows of this tensor can be read and written four at a time.
+bool has_rows_of_halves(const Shader& shader, const TensorAccess& tensor) {
+  bool can = tensor.dtype == DType::f16 && shader.can_be_wide(tensor.binding) && tensor.strides[3] == Dim(1) &&
+             is_multiple_of_four(tensor.offset);
+  for (std::size_t i = 0; i < 3; ++i)
+    can = can && (tensor.shape[i] == Dim(1) || is_multiple_of_four(tensor.strides[i]));
+  return can;
+}
+
+// Whether each query sees a run of keys from the first on, that is given by sizes and holds one at least.
+bool sees_run_of_keys(const Attention& attention) {
+  const AttentionAttrs& attrs = attention.attrs;
+  if (attention.mask != nullptr || attention.sinks != nullptr || attention.lengths != nullptr ||
+      attention.positions != nullptr || attrs.window > 0 || attrs.soft_cap > 0 || attrs.ring || attrs.scale < 0)
+    return false;
+  // Keys that stand for as many queries are there wherever a query is.
+  const bool is_empty = attention.keys.is_constant() && attention.keys.value() == 0;
+  if (is_empty || (!attention.keys.is_constant() && !(attention.keys == attention.time))) return false;
+  const Dim behind = attention.keys - attention.time;
+  return !attrs.causal || (behind.is_constant() && behind.value() >= 0);
+}
+
+// The fastest of each on an H200, by the size of a head.
+AttentionMatrixForms forms_for(std::int64_t size) {
+  if (size <= 64) return {{2, 4, 32, 4}, {2, 4, 32, 4}, {2, 4, 32, 4, false}};
+  return {{2, 4, 16, 2}, {1, 8, 32, 4}, {1, 8, 32, 4}};
+}
+
+// Makes a form smaller until the target can run it; false where none is small enough.
+bool fit(AttentionMatrixForm& form, std::int64_t size, const Target& target) {
+  if (form.workgroup_bytes(size) > target.workgroup_bytes) form.tile_rows = matrix;
+  if (form.workgroup_bytes(size) > target.workgroup_bytes) form.blocks = 1;
+  // All threads fetch equally much of a tile.
+  const auto fits = [&] {
+    return form.workgroup_bytes(size) <= target.workgroup_bytes && form.threads() <= target.max_invocations &&
+           form.tile_rows * size / 4 % form.threads() == 0;
+  };
+  while (!fits() && form.subgroups > 1) form.subgroups /= 2;
+  return fits();
+}
+
+}  // namespace
+
+std::int64_t AttentionMatrixForm::workgroup_bytes(std::int64_t size) const {
+  const std::int64_t tiles = std::int64_t{2} * tile_rows * (size + 8) * 2;
+  return tiles + std::int64_t{subgroups} * matrix * (columns() + 8) * (4 + 2);
+}
+
+std::optional<AttentionMatrixForms> choose_matrix_forms(const KernelWriter& writer, const Attention& attention,
+                                                        const std::vector<const TensorAccess*>& others) {
+  const Target& target = writer.target();
+  const Shader shader = writer.shader("attention", MatrixWriter::subgroup_size);  // knows what its memory allows
+  if (target.subgroup_matrices == SubgroupMatrices::none || !sees_run_of_keys(attention)) return std::nullopt;
+  if (!attention.size.is_constant() || !(attention.size == attention.value_size)) return std::nullopt;
+  const std::int64_t size = attention.size.value();
+  if (size == 0 || size % matrix != 0 || size > 128 || attention.time.upper_bound() < matrix) return std::nullopt;
+  std::vector<const TensorAccess*> tensors{attention.q, attention.k, attention.v};
+  tensors.insert(tensors.end(), others.begin(), others.end());
+  if (!std::all_of(tensors.begin(), tensors.end(),
+                   [&](const TensorAccess* tensor) { return has_rows_of_halves(shader, *tensor); }))
+    return std::nullopt;
+  AttentionMatrixForms forms = forms_for(size);
+  for (AttentionMatrixForm* form : {&forms.forward, &forms.dq, &forms.dkv}) {
+    if (!fit(*form, size, target)) return std::nullopt;
+    form->barriers = target.subgroup_matrices == SubgroupMatrices::emulated;
+  }
+  return forms;
+}
+
+AttentionMatrices::AttentionMatrices(KernelWriter& writer, const Attention& attention, const std::string& name,
+                                     const AttentionMatrixForm& form)
+    : attention_(attention),
+      form_(form),
+      scale_(attention.attrs.scale != 0 ? attention.attrs.scale : 1 / std::sqrt(static_cast<double>(size()))),
+      shader_(writer.shader(name, form.threads())),
+      matrices_(shader_) {
+  if (!writer.memories_overlap()) shader_.keep_loads_in_place();
+  shader_.shared_array("tiles", "f16", std::int64_t{2} * tile_elements());
+  shader_.shared_array("scores", "f32", std::int64_t{form.subgroups} * matrix * pitch());
+  shader_.shared_array("weights", "f16", std::int64_t{form.subgroups} * matrix * pitch());
+  // A thread's part of 16 rows of scores: some neighbouring columns of some rows.
+  shader_.line("let lane_column = subgroup_lane % {0}u * {1}u; let lane_row = subgroup_lane / {0}u * {2}u;",
+               lanes_across(), form.lane_columns, lane_rows());
+  shader_.line("let scores_start = subgroup * {0}u; let lane_start = scores_start + lane_row * {1}u + lane_column;",
+               matrix * pitch(), pitch());
+  for (int i = 0; i < fetches(); ++i) {
+    const int at_once = form_.threads() / fours();
+    if (i > 0 && form_.threads() % fours() == 0)
+      shader_.line("let fetch_row_{0} = fetch_row_0 + {1}u; let fetch_four_{0} = fetch_four_0;", i, at_once * i);
+    else
+      shader_.line("let fetch_row_{0} = (lane + {1}u) / {2}u; let fetch_four_{0} = (lane + {1}u) % {2}u;", i,
+                   form_.threads() * i, fours());
+  }
+}
+
+void AttentionMatrices::exchange() {
+  if (form_.barriers) shader_.barrier();
+}
+
+AttentionMatrices::Operand AttentionMatrices::operand(const std::string& name, const TensorAccess& tensor,
+                                                      const std::string& batch, const std::string& head) {
+  shader_.line("let {}_start = ({}) / 4u;", name,
+               shader_.place(tensor.offset, {tensor.strides[0], tensor.strides[1]}, {batch, head}));
+  return {&tensor, name + "_start", tensor.shape[2]};
+}
+
+void AttentionMatrices::put_four(const std::string& array, const std::string& place, const std::string& words) {
+  shader_.line(
+      "{{ let four = bitcast<vec4<f16>>({2}); let to = {1}; {0}[to] = four.x; {0}[to + 1u] = four.y; {0}[to + 2u] = "
+      "four.z; {0}[to + 3u] = four.w; }}",
+      array, place, words);
+}
+
+void AttentionMatrices::write_own(const std::string& name, const Operand& operand, const std::string& first) {
+  // 16 rows at a time and as many features as the weights, which are not there yet, have columns. All is fetched before
+  // any of it is needed.
+  struct Part {
+    int block, feature, features;
+    int fours() const { return features / 4; }
+    int fetches() const { return matrix * fours() / MatrixWriter::subgroup_size; }
+  };
+  std::vector<Part> parts;
+  for (int block = 0; block < form_.blocks; ++block)
+    for (int feature = 0; feature < size(); feature += form_.columns())
+      parts.push_back({block, feature, std::min(form_.columns(), size() - feature)});
+  const auto number = [](int fetch) {
+    return fmt::format("(subgroup_lane + {}u)", fetch * MatrixWriter::subgroup_size);
+  };
+  for (std::size_t p = 0; p < parts.size(); ++p)
+    for (int i = 0; i < parts[p].fetches(); ++i) {
+      // Columns past the last are the last, and are not stored.
+      const std::string row = fmt::format("min({} + {}u + {} / {}u, {} - 1u)", first, parts[p].block * matrix,
+                                          number(i), parts[p].fours(), shader_.size(operand.rows));
+      const std::string at = fmt::format("{} + {} * {} + {}u + {} % {}u", operand.start, row,
+                                         shader_.size(in_fours(operand.tensor->strides[2])), parts[p].feature / 4,
+                                         number(i), parts[p].fours());
+      shader_.line("let {}_part_{}_{} = {};", name, p, i, shader_.load_words(operand.tensor->binding, at));
+    }
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    for (int i = 0; i < parts[p].fetches(); ++i)
+      put_four("weights",
+               fmt::format("scores_start + {0} / {1}u * {2}u + {0} % {1}u * 4u", number(i), parts[p].fours(), pitch()),
+               fmt::format("{}_part_{}_{}", name, p, i));
+    exchange();
+    for (int feature = 0; feature < parts[p].features; feature += matrix)
+      matrices_.load(Kind::right, Order::columns,
+                     fmt::format("{}_{}_{}", name, (parts[p].feature + feature) / matrix, parts[p].block),
+                     {"weights", fmt::format("scores_start + {}u", feature), pitch()});
+    exchange();
+  }
+}
+
+void AttentionMatrices::declare_results(const std::string& sums) {
+  for (int j = 0; j < form_.blocks; ++j)
+    for (int k = 0; k < features(); ++k) matrices_.declare_sums(fmt::format("{}_{}_{}", sums, j, k));
+}
+
+void AttentionMatrices::clear_results(const std::string& sums) {
+  for (int j = 0; j < form_.blocks; ++j)
+    for (int k = 0; k < features(); ++k) matrices_.clear_sums(fmt::format("{}_{}_{}", sums, j, k));
+}
+
+void AttentionMatrices::fetch(const std::string& name, const Operand& operand, const std::string& row) {
+  const bool fills_tiles = operand.rows.is_constant() && operand.rows.value() % form_.tile_rows == 0;
+  const std::string stride = shader_.size(in_fours(operand.tensor->strides[2]));
+  for (int i = 0; i < fetches(); ++i) {
+    std::string own = fmt::format("{} + fetch_row_{}", row, i);
+    // Rows past the last are the last, and count nothing.
+    own = fills_tiles ? fmt::format("({})", own) : fmt::format("min({}, {} - 1u)", own, shader_.size(operand.rows));
+    shader_.line("{}_{} = {};", name, i,
+                 shader_.load_words(operand.tensor->binding,
+                                    fmt::format("{} + {} * {} + fetch_four_{}", operand.start, own, stride, i)));
+  }
+}
+
+void AttentionMatrices::put(const std::string& name, int tile) {
+  for (int i = 0; i < fetches(); ++i)
+    put_four("tiles",
+             fmt::format("{}u + fetch_row_{} * {}u + fetch_four_{} * 4u", tile * tile_elements(), i, tile_pitch(), i),
+             fmt::format("{}_{}", name, i));
+}
+
+void AttentionMatrices::write_stream(const Stream& stream, const std::function<void()>& work) {
+  for (int i = 0; i < fetches(); ++i) shader_.line("var first_{0} = vec2u(); var second_{0} = vec2u();", i);
+  const auto fetch_tile = [&](const std::string& tile) {
+    shader_.open("{{");
+    const auto operands = stream.operands(tile);
+    const std::string row = shader_.let("row", stream.row(tile));
+    fetch("first", operands.first, row);
+    fetch("second", operands.second, row);
+    shader_.close();
+  };
+  if (form_.fetches_ahead) fetch_tile("0u");
+  shader_.open("for (var tile = 0u; tile < {}; tile++) {{", stream.tiles);
+  if (!form_.fetches_ahead) fetch_tile("tile");
+  put("first", 0);
+  put("second", 1);
+  shader_.barrier();
+  // Unconditional: the last tile is fetched again, and not used.
+  if (form_.fetches_ahead) fetch_tile(shader_.let("next", fmt::format("min(tile + 1u, {} - 1u)", stream.tiles)));
+  work();
+  shader_.barrier();
+  shader_.close();
+}
+
+void AttentionMatrices::write_products(const std::string& name, int tile, const std::string& own, int piece) {
+  for (int j = 0; j < form_.blocks; ++j) matrices_.declare_sums(fmt::format("{}_{}", name, j));
+  for (int k = 0; k < features(); ++k) {
+    shader_.open("{{");
+    matrices_.load(Kind::left, Order::rows, "rows",
+                   {"tiles", fmt::format("{}u", tile * tile_elements() + piece * matrix * tile_pitch() + k * matrix),
+                    tile_pitch()});
+    for (int j = 0; j < form_.blocks; ++j)
+      matrices_.multiply("rows", fmt::format("{}_{}_{}", own, k, j), fmt::format("{}_{}", name, j));
+    shader_.close();
+  }
+}
+
+void AttentionMatrices::write_exchange(const std::string& name, const std::string& taken) {
+  for (int j = 0; j < form_.blocks; ++j)
+    matrices_.store(fmt::format("{}_{}", name, j), {"scores", fmt::format("scores_start + {}u", j * matrix), pitch()});
+  exchange();
+  for_each_value(
+      [&](int r, int i) { shader_.line("var {}_{}_{} = scores[lane_start + {}u];", taken, r, i, r * pitch() + i); });
+}
+
+void AttentionMatrices::write_weights(const std::string& taken) {
+  for_each_value(
+      [&](int r, int i) { shader_.line("weights[lane_start + {}u] = f16({}_{}_{});", r * pitch() + i, taken, r, i); });
+  exchange();
+}
+
+void AttentionMatrices::write_gather(const std::string& sums, int tile, int piece) {
+  shader_.open("{{");
+  for (int j = 0; j < form_.blocks; ++j)
+    matrices_.load(Kind::left, Order::columns, fmt::format("weights_{}", j),
+                   {"weights", fmt::format("scores_start + {}u", j * matrix), pitch()});
+  for (int k = 0; k < features(); ++k) {
+    shader_.open("{{");
+    matrices_.load(Kind::right, Order::rows, "rows",
+                   {"tiles", fmt::format("{}u", tile * tile_elements() + piece * matrix * tile_pitch() + k * matrix),
+                    tile_pitch()});
+    for (int j = 0; j < form_.blocks; ++j)
+      matrices_.multiply(fmt::format("weights_{}", j), "rows", fmt::format("{}_{}_{}", sums, j, k));
+    shader_.close();
+  }
+  shader_.close();
+}
+
+void AttentionMatrices::write_column_reduction(const std::string& name, bool is_sum) {
+  if (lanes_down() == 1) return;
+  exchange();
+  for (int i = 0; i < form_.lane_columns; ++i)
+    shader_.line("scores[scores_start + subgroup_lane / {}u * {}u + lane_column + {}u] = {}_{};", lanes_across(),
+                 pitch(), i, name, i);
+  exchange();
+  for (int i = 0; i < form_.lane_columns; ++i) {
+    const auto value = [&](int down) {
+      return fmt::format("scores[scores_start + lane_column + {}u]", down * pitch() + i);
+    };
+    std::string all = value(0);
+    for (int down = 1; down < lanes_down(); ++down)
+      all = is_sum ? fmt::format("{} + {}", all, value(down)) : fmt::format("max({}, {})", all, value(down));
+    shader_.line("{}_{} = {};", name, i, all);
+  }
+  exchange();
+}
+
+// In the padding of the scores: a column's value stands behind the row of its number in its block.
+void AttentionMatrices::keep_for_columns(const std::string& name) {
+  for (int i = 0; i < form_.lane_columns; ++i)
+    shader_.line(
+        "scores[scores_start + (lane_column + {0}u) % {1}u * {2}u + {3}u + (lane_column + {0}u) / {1}u] = {4}_{0};", i,
+        matrix, pitch(), form_.columns(), name);
+}
+
+void AttentionMatrices::write_results(const std::string& sums, const TensorAccess& to, const std::string& batch,
+                                      const std::string& head, const std::string& first, const Dim& count,
+                                      const std::optional<std::string>& factor) {
+  for (int j = 0; j < form_.blocks; ++j)
+    for (int k = 0; k < features(); ++k) {
+      matrices_.store(fmt::format("{}_{}_{}", sums, j, k), {"scores", "scores_start", pitch()});
+      exchange();
+      // Four threads a row, which store 32 bytes of it together.
+      for (int half = 0; half < 2; ++half) {
+        shader_.open("{{");
+        shader_.line("let row = subgroup_lane / 4u + {}u; let place = scores_start + row * {}u;", half * matrix / 2,
+                     pitch());
+        shader_.line("let column = {} + {}u + row; let feature = {}u + subgroup_lane % 4u * 4u;", first, j * matrix,
+                     k * matrix);
+        shader_.line("let at = place + subgroup_lane % 4u * 4u;");
+        shader_.line("let four = vec4f(scores[at], scores[at + 1u], scores[at + 2u], scores[at + 3u]) * {};",
+                     factor ? *factor : fmt::format("scores[place + {}u]", form_.columns() + j));
+        shader_.open("if (column < {}) {{", shader_.size(count));
+        shader_.store_four(to.binding, shader_.place(to.offset, to.strides, {batch, head, "column", "feature"}),
+                           "four");
+        shader_.close();
+        shader_.close();
+      }
+      exchange();
+    }
+}
+
+MatrixQueries::MatrixQueries(Shader& shader, const Attention& attention, const AttentionMatrixForm& form)
+    : tile_rows_(form.tile_rows),
+      keys_(shader.size(attention.keys)),
+      workgroups_(attention.batch * attention.heads * groups_of(attention.time, form.workgroup_columns())) {
+  if (attention.attrs.causal) behind_ = shader.size(attention.keys - attention.time);
+  const std::string heads = shader.size(attention.batch * attention.heads);
+  // Heads side by side, and those of the last queries first, which see the most.
+  shader.line("let head_number = group % {};", heads);
+  const auto index = shader.split_index("head_number", {attention.batch, attention.heads});
+  shader.line("let batch = {}; let head = {}; let key_head = head / {};", index[0], index[1],
+              shader.size(attention.group));
+  shader.line("let first_query = ({} - 1u - group / {}) * {}u;",
+              shader.size(groups_of(attention.time, form.workgroup_columns())), heads, form.workgroup_columns());
+  shader.line("let own_query = first_query + subgroup * {}u;", form.columns());
+  // With barriers all subgroups must go the same way.
+  const std::string from = form.barriers ? "first_query" : "own_query";
+  const int width = form.barriers ? form.workgroup_columns() : form.columns();
+  shader.line("let seen_by_all = {};", seen_by(from));
+  shader.line("let seen_by_any = {};", seen_by(fmt::format("{} + {}u", from, width - 1)));
+  shader.line("let key_tiles = ({} + {}u) / {}u;",
+              seen_by(fmt::format("first_query + {}u", form.workgroup_columns() - 1)), form.tile_rows - 1,
+              form.tile_rows);
+}
+
+std::string MatrixQueries::seen_by(const std::string& query) const {
+  return behind_ ? fmt::format("min({} + {} + 1u, {})", query, *behind_, keys_) : keys_;
+}
+
+AttentionMatrices::Stream MatrixQueries::keys_and_values(const AttentionMatrices::Operand& k,
+                                                         const AttentionMatrices::Operand& v) const {
+  return {"key_tiles", [=](const std::string&) { return std::pair(k, v); },
+          [rows = tile_rows_](const std::string& tile) { return fmt::format("{} * {}u", tile, rows); }};
+}
+
+// Forward: columns are queries, rows are keys and values. Weights are exp2(score - reference): the reference of a query
+// is its largest score in the first tile, and stays, because scaling the results again costs more than all else around
+// the products. Where a later score exceeds it so far that weights would not fit f16, the workgroup does everything
+// again with the largest score, which it knows by then.
+void write_attention_matrices(KernelWriter& writer, const Attention& attention, const AttentionMatrixForm& form) {
+  AttentionMatrices own(writer, attention, "attention_matrices", form);
+  Shader& shader = own.shader();
+  const TensorAccess &out = writer.kernel().results[0], &lse = writer.kernel().results[1];
+  const MatrixQueries queries(shader, attention, form);
+  const auto q = own.operand("q", *attention.q, "batch", "head");
+  const auto k = own.operand("k", *attention.k, "batch", "key_head");
+  const auto v = own.operand("v", *attention.v, "batch", "key_head");
+  own.write_own("query", q, "own_query");
+  own.declare_results("sum");
+  for (int i = 0; i < form.lane_columns; ++i) {
+    shader.line("let seen_{} = {};", i, queries.seen_by(fmt::format("own_query + lane_column + {}u", i)));
+    shader.line("var reference_{0} = -1e30; var top_{0} = -1e30; var total_{0} = 0.0;", i);
+  }
+  shader.line("if (lane == 0u) {{ {} = 0.0; }}", own.flag());
+
+  const auto name = [](const char* prefix, int piece) { return fmt::format("{}{}", prefix, "abcd"[piece]); };
+  // Notes the largest of the scores, which are not scaled yet, and in the first tile takes it for the reference.
+  const auto write_top = [&](const std::vector<std::string>& taken, bool first_piece) {
+    for (int i = 0; i < form.lane_columns; ++i) {
+      std::string top;
+      for (const std::string& values : taken)
+        for (int r = 0; r < own.lane_rows(); ++r) {
+          const std::string value = fmt::format("{}_{}_{}", values, r, i);
+          top = top.empty() ? value : fmt::format("max({}, {})", top, value);
+        }
+      shader.line("top_{0} = max(top_{0}, {1} * {2});", i, top, own.log2_scale());
+    }
+    if (!first_piece) return;
+    shader.open("if (tile == 0u && attempt == 0u) {{");
+    for (int i = 0; i < form.lane_columns; ++i) shader.line("reference_{0} = top_{0};", i);
+    own.write_column_reduction("reference", false);
+    shader.close();
+  };
+  const auto write_sums = [&](const std::string& taken, int piece) {
+    own.for_each_value([&](int r, int i) {
+      shader.line("{0}_{1}_{2} = exp2(fma({0}_{1}_{2}, {3}, -reference_{2})); total_{2} += {0}_{1}_{2};", taken, r, i,
+                  own.log2_scale());
+    });
+    own.write_weights(taken);
+    own.write_gather("sum", 1, piece);
+  };
+  const auto write_whole_tile = [&] {
+    own.write_products("ea", 0, "query", 0);
+    std::vector<std::string> taken;
+    for (int piece = 0; piece < own.pieces(); ++piece) {
+      if (piece > 0) own.exchange();
+      own.write_exchange(name("e", piece), name("x", piece));
+      taken.push_back(name("x", piece));
+      if (piece + 1 < own.pieces()) own.write_products(name("e", piece + 1), 0, "query", piece + 1);
+    }
+    write_top(taken, true);
+    for (int piece = 0; piece < own.pieces(); ++piece) {
+      if (piece > 0) own.exchange();
+      write_sums(taken[static_cast<std::size_t>(piece)], piece);
+    }
+  };
+  const auto write_piece = [&](int piece) {
+    shader.line("let key = tile * {}u + {}u;", form.tile_rows, piece * matrix);
+    shader.open("if (key < seen_by_any) {{");
+    own.write_products("e", 0, "query", piece);
+    own.write_exchange("e", "x");
+    own.for_each_value([&](int r, int i) {
+      shader.line("x_{0}_{1} = select(-1e30, x_{0}_{1}, key + lane_row + {0}u < seen_{1});", r, i);
+    });
+    write_top({"x"}, piece == 0);
+    write_sums("x", piece);
+    shader.close();
+  };
+
+  shader.open("for (var attempt = 0u; attempt < 2u; attempt++) {{");
+  own.clear_results("sum");
+  for (int i = 0; i < form.lane_columns; ++i) shader.line("total_{} = 0.0;", i);
+  own.write_stream(queries.keys_and_values(k, v), [&] {
+    shader.open("if ({}) {{", queries.whole_tile());
+    write_whole_tile();
+    shader.otherwise();
+    for (int piece = 0; piece < own.pieces(); ++piece) {
+      shader.open("{{");
+      write_piece(piece);
+      shader.close();
+    }
+    shader.close();
+  });
+  std::string exceeds;
+  for (int i = 0; i < form.lane_columns; ++i)
+    exceeds += fmt::format("{}top_{} > reference_{} + 15.0", i == 0 ? "" : " || ", i, i);
+  shader.line("if ({}) {{ {} = 1.0; }}", exceeds, own.flag());
+  shader.line("if (workgroupUniformLoad(&{}) < 0.5) {{ break; }}", own.flag());
+  for (int i = 0; i < form.lane_columns; ++i) shader.line("reference_{0} = top_{0};", i);
+  own.write_column_reduction("reference", false);
+  shader.close();
+
+  own.write_column_reduction("total", true);
+  for (int i = 0; i < form.lane_columns; ++i) {
+    shader.open("if (lane_row == 0u && own_query + lane_column + {}u < {}) {{", i, shader.size(attention.time));
+    shader.store(lse, {"batch", "head", fmt::format("(own_query + lane_column + {}u)", i)},
+                 fmt::format("(reference_{0} + log2(total_{0})) * 0.6931471805599453", i));
+    shader.close();
+    shader.line("total_{0} = 1.0 / total_{0};", i);
+  }
+  own.keep_for_columns("total");
+  own.write_results("sum", out, "batch", "head", "own_query", attention.time, std::nullopt);
+  writer.add(std::move(shader), queries.workgroups());
+}
+
+}  // namespace jerboa::wgsl

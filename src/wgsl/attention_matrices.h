@@ -1,0 +1,156 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "wgsl/attention_grad.h"
+#include "wgsl/subgroup_matrix.h"
+
+// Attention and its gradient on subgroup matrices, for operands of f16. All shaders have one shape: a subgroup owns
+// some columns (queries; keys in the gradients of k and v), whose operands stay in its threads as matrices. Rows (keys;
+// queries) stream through workgroup memory. For each 16 rows, the products of rows and columns go through workgroup
+// memory, where each thread takes some of them, makes weights of them and puts these back as f16; read column by
+// column, the weights are the left operand of the second product, with the same rows. No matrix of all queries and keys
+// is kept.
+namespace jerboa::wgsl {
+
+/// How one of the shaders is cut: plain data, so that measurements can replace what is chosen.
+struct AttentionMatrixForm {
+  int blocks = 2;             ///< of 16 columns, that a subgroup owns: 1 or 2
+  int subgroups = 4;          ///< of a workgroup
+  int tile_rows = 32;         ///< that are in workgroup memory at a time: a multiple of 16
+  int lane_columns = 4;       ///< neighbouring columns of the scores that a thread takes: 1, 2 or 4
+  bool fetches_ahead = true;  ///< the next tile is fetched while this one is multiplied
+  /// Barriers wherever the threads of a subgroup exchange data through workgroup memory, as WGSL asks for. Without
+  /// them, it is up to the device that a subgroup's accesses stay in order.
+  bool barriers = true;
+
+  int columns() const { return blocks * MatrixWriter::size; }
+  int workgroup_columns() const { return columns() * subgroups; }
+  int threads() const { return subgroups * MatrixWriter::subgroup_size; }
+  std::int64_t workgroup_bytes(std::int64_t size) const;
+};
+
+struct AttentionMatrixForms {
+  AttentionMatrixForm forward, dq, dkv;
+};
+
+/// The forms for a target and sizes, of which they are a function; none where another form must do.
+std::optional<AttentionMatrixForms> choose_matrix_forms(const KernelWriter& writer, const Attention& attention,
+                                                        const std::vector<const TensorAccess*>& others);
+
+void write_attention_matrices(KernelWriter& writer, const Attention& attention, const AttentionMatrixForm& form);
+void write_attention_grad_matrices(KernelWriter& writer, const AttentionGrad& attention,
+                                   const AttentionMatrixForms& forms);
+
+/// What the shaders share.
+class AttentionMatrices {
+ public:
+  AttentionMatrices(KernelWriter& writer, const Attention& attention, const std::string& name,
+                    const AttentionMatrixForm& form);
+
+  Shader& shader() { return shader_; }
+  int pieces() const { return form_.tile_rows / MatrixWriter::size; }  ///< of 16 rows, in a tile
+  int lane_rows() const { return MatrixWriter::size / lanes_down(); }
+  /// Text of the factor that turns products into scores to the base of 2, and of the scale itself.
+  std::string log2_scale() const { return literal(scale_ * 1.4426950408889634, DType::f32); }
+  std::string scale() const { return literal(scale_, DType::f32); }
+
+  /// One of the operands, in the head that its `start` is of.
+  struct Operand {
+    const TensorAccess* tensor;
+    std::string start;  ///< text of the place of its first row, in fours
+    Dim rows;
+  };
+  /// `let NAME_start`, for the head given by texts.
+  Operand operand(const std::string& name, const TensorAccess& tensor, const std::string& batch,
+                  const std::string& head);
+
+  /// Declares NAME_k_j: the operands of the columns from `first`, for each 16 features k and each block j.
+  void write_own(const std::string& name, const Operand& operand, const std::string& first);
+  /// Declares SUMS_j_k, results for each block of columns and each 16 features.
+  void declare_results(const std::string& sums);
+  void clear_results(const std::string& sums);
+
+  /// The loop over tiles: `first` and `second` are fetched into workgroup memory. `row` gives the text of a tile's
+  /// first row from the text of its number, which is below `tiles`; `work` writes what is done with it.
+  struct Stream {
+    std::string tiles;
+    std::function<std::pair<Operand, Operand>(const std::string& tile)> operands;  ///< may write lines
+    std::function<std::string(const std::string& tile)> row;
+  };
+  void write_stream(const Stream& stream, const std::function<void()>& work);
+
+  /// The steps for piece `piece` of the tile; `tile`: 0 or 1, the first or second operand.
+  /// Declares NAME_j, products of the rows with the columns' operands OWN_k_j.
+  void write_products(const std::string& name, int tile, const std::string& own, int piece);
+  /// Hands them to the threads: declares TAKEN_r_i for the thread's rows and columns.
+  void write_exchange(const std::string& name, const std::string& taken);
+  /// Hands TAKEN_r_i back as weights, and SUMS += weightsᵀ · rows.
+  void write_weights(const std::string& taken);
+  void write_gather(const std::string& sums, int tile, int piece);
+  /// A barrier where the form has them: between accesses of different threads of a subgroup.
+  void exchange();
+  /// Text of a line for each of the thread's values.
+  template <class F>
+  void for_each_value(F f) const {
+    for (int r = 0; r < lane_rows(); ++r)
+      for (int i = 0; i < form_.lane_columns; ++i) f(r, i);
+  }
+  /// NAME_0 …, values of the thread's columns, put together with those of the threads that share the columns.
+  void write_column_reduction(const std::string& name, bool is_sum);
+  /// Keeps a value for each column, from the threads that have it, for write_results.
+  void keep_for_columns(const std::string& name);
+  /// Stores the results times `factor`, or times what was kept for the column, for columns from `first`.
+  void write_results(const std::string& sums, const TensorAccess& to, const std::string& batch, const std::string& head,
+                     const std::string& first, const Dim& count, const std::optional<std::string>& factor);
+  /// A place in workgroup memory that nothing else uses.
+  std::string flag() const { return fmt::format("scores[{}u]", pitch() - 1); }
+
+ private:
+  int size() const { return static_cast<int>(attention_.size.value()); }
+  int pitch() const { return form_.columns() + 8; }
+  int tile_pitch() const { return size() + 8; }
+  int tile_elements() const { return form_.tile_rows * tile_pitch(); }
+  int lanes_across() const { return form_.columns() / form_.lane_columns; }
+  int lanes_down() const { return MatrixWriter::subgroup_size / lanes_across(); }
+  int features() const { return size() / MatrixWriter::size; }
+  int fours() const { return size() / 4; }
+  int fetches() const { return form_.tile_rows * fours() / form_.threads(); }
+  void fetch(const std::string& name, const Operand& operand, const std::string& row);
+  void put(const std::string& name, int tile);
+  void put_four(const std::string& array, const std::string& place, const std::string& words);
+
+  const Attention& attention_;
+  AttentionMatrixForm form_;
+  double scale_;
+  Shader shader_;
+  MatrixWriter matrices_;
+};
+
+/// Where columns are queries: which a workgroup has, and what they see.
+class MatrixQueries {
+ public:
+  /// Names batch, head and key_head; first_query, the workgroup's; own_query, the subgroup's; key_tiles, how many tiles
+  /// of keys the workgroup needs; and seen_by_all and seen_by_any: keys below these numbers are seen by all, or by some
+  /// of the queries that go the same way.
+  MatrixQueries(Shader& shader, const Attention& attention, const AttentionMatrixForm& form);
+
+  Dim workgroups() const { return workgroups_; }
+  /// Text of how many keys a query sees.
+  std::string seen_by(const std::string& query) const;
+  /// Text that is true where all queries see all keys of the tile.
+  std::string whole_tile() const { return fmt::format("tile * {0}u + {0}u <= seen_by_all", tile_rows_); }
+  AttentionMatrices::Stream keys_and_values(const AttentionMatrices::Operand& k,
+                                            const AttentionMatrices::Operand& v) const;
+
+ private:
+  int tile_rows_;
+  std::string keys_;
+  std::optional<std::string> behind_;  // keys before the first query's own; nothing where all keys are seen
+  Dim workgroups_;
+};
+
+}  // namespace jerboa::wgsl

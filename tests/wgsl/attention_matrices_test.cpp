@@ -1,0 +1,199 @@
+#include <gtest/gtest.h>
+#include <random>
+
+#include <jerboa/backend/webgpu.h>
+#include <jerboa/frontend/compile.h>
+#include <jerboa/lower/lower.h>
+#include <jerboa/transform/grad.h>
+#include <jerboa/wgsl/emit_wgsl.h>
+
+#include "ops/sample.h"
+#include "verify/compare.h"
+
+// Attention of f16 and its gradient on subgroup matrices against the reference in f64, at sizes around the edges of
+// tiles: native where the device has them, else emulated. Where no adapter can be had, the tests fail and say
+// why.
+namespace jerboa::test {
+namespace {
+
+// With little workgroup memory, forms are small, which drivers on the CPU compile in seconds; those that GPUs get are
+// written by the same code.
+enum class Size { small, full };
+
+Target target_of(SubgroupMatrices matrices, Size size) {
+  Target target = Target::webgpu_default();
+  target.f16 = true;
+  target.workgroup_bytes = size == Size::small ? 16384 : 49152;
+  target.subgroup_size = 32;
+  target.subgroup_matrices = matrices;
+  return target;
+}
+
+// One device each for all tests of a process: pipelines are shared.
+const Device& device(SubgroupMatrices matrices, Size size) {
+  static std::map<std::pair<SubgroupMatrices, Size>, Device> devices;
+  const auto found = devices.find({matrices, size});
+  if (found != devices.end()) return found->second;
+  WebGpuOptions options;
+  options.target = target_of(matrices, size);
+  options.sentinel = 7e8F;
+  return devices.emplace(std::pair(matrices, size), Device::webgpu(options)).first->second;
+}
+
+struct Form {
+  SubgroupMatrices matrices;
+  Size size;
+};
+
+// Native where the device can, else emulated.
+std::vector<Form> forms(Size emulated) {
+  const Device& native = device(SubgroupMatrices::native, Size::full);
+  if (webgpu_target(native.backend()).subgroup_matrices == SubgroupMatrices::native)
+    return {{SubgroupMatrices::native, Size::small}, {SubgroupMatrices::native, Size::full}};
+  return {{SubgroupMatrices::emulated, emulated}};
+}
+
+struct Problem {
+  std::string name;
+  std::int64_t heads, key_heads;
+  Dim time, keys;
+  std::int64_t size;
+  AttentionOptions options = {};
+  bool interleaved = false;  // q, k and v side by side in one tensor, as one projection leaves them
+  double magnitude = 1;
+  std::int64_t batch = 1;
+  Size emulated = Size::small;
+  bool gradients = true;
+  bool only_native = false;  // emulated, it would take a driver on the CPU minutes to compile
+};
+
+std::ostream& operator<<(std::ostream& stream, const Problem& problem) { return stream << problem.name; }
+
+// What attention gives, and the gradients for its operands.
+Graph graph_of(const Problem& p, DType dtype = DType::f16) {
+  return trace([&] {
+    std::vector<Tensor> inputs, operands;
+    if (p.interleaved) {
+      inputs = {tensor_input("qkv", {p.batch, p.time, (p.heads + 2 * p.key_heads) * p.size}, dtype)};
+      const std::int64_t queries = p.heads * p.size, keys = p.key_heads * p.size;
+      operands = {split_heads(slice(inputs[0], -1, 0, queries), static_cast<int>(p.heads)),
+                  split_heads(slice(inputs[0], -1, queries, queries + keys), static_cast<int>(p.key_heads)),
+                  split_heads(slice(inputs[0], -1, queries + keys, queries + 2 * keys), static_cast<int>(p.key_heads))};
+    } else {
+      inputs = {tensor_input("q", {p.batch, p.heads, p.time, p.size}, dtype),
+                tensor_input("k", {p.batch, p.key_heads, p.keys, p.size}, dtype),
+                tensor_input("v", {p.batch, p.key_heads, p.keys, p.size}, dtype)};
+      operands = inputs;
+    }
+    const Tensor out = attention(operands[0], operands[1], operands[2], p.options);
+    output("out", out);
+    if (!p.gradients) return;
+    const Tensor cotangent = tensor_input("cotangent", {p.batch, p.heads, p.time, p.size}, dtype);
+    const auto gradients = vector_jacobian({out}, {cotangent}, inputs);
+    for (std::size_t i = 0; i < inputs.size(); ++i) output(inputs[i].name() + "_gradient", gradients[i]);
+  });
+}
+
+Sample sample_of(const Problem& p) {
+  Sample sample;
+  sample.graph = graph_of(p);
+  for (const Node& node : std::vector<Node>(sample.graph.nodes))
+    if (node.op == Op::attention)
+      trace_into(sample.graph, [&] { output("lse", Tensor(sample.graph.identity(), node.outputs[1])); });
+  std::mt19937 random(1);
+  for (const TensorInfo& tensor : sample.graph.tensors) {
+    if (tensor.storage != Storage::input) continue;
+    Value value{tensor.type.dtype, evaluate(tensor.type.shape, symbol_values), {}};
+    const double magnitude = tensor.name == "cotangent" ? 1 : p.magnitude;
+    for (std::int64_t i = 0; i < element_count(value.shape); ++i)
+      value.data.push_back(std::uniform_int_distribution(-64, 64)(random) / 64.0 * magnitude);
+    sample.inputs.emplace(tensor.name, std::move(value));
+  }
+  return sample;
+}
+
+std::string text_of(const Graph& graph, const Target& target) {
+  Program program = lower(graph, target);
+  emit_wgsl(program, target);
+  verify(program, target);
+  return print_gpu(program);
+}
+
+std::vector<Problem> problems() {
+  const AttentionOptions causal{.causal = true};
+  return {
+      {"one_matrix", 2, 2, 16, 16, 16, causal},
+      {"edges_of_tiles", 2, 1, 33, 33, 16, {}, false, 1, 2},
+      {"full_forms", 2, 1, 140, 150, 16, causal, false, 1, 1, Size::full},
+      {"whole_tiles", 2, 2, 128, 128, 16, causal},
+      {"fewer_keys", 1, 1, 70, 20, 16},
+      {"any_time", 2, 1, T, T, 16, causal},
+      {"interleaved", 4, 2, 100, 100, 64, causal, true, 1, 2},
+      {"large_heads_forward", 2, 1, 33, 33, 128, causal, false, 1, 1, Size::small, false},
+      {"large_heads", 2, 1, 100, 100, 128, causal, false, 1, 1, Size::full, true, true},
+      {"odd_heads", 1, 1, 40, 40, 48, causal, false, 1, 1, Size::full, true, true},
+      {"odd_large_heads", 1, 1, 70, 70, 112, causal, false, 1, 1, Size::full, true, true},
+      // Scores of some 30 either way: later ones exceed those of the first tile by more than f16 can hold.
+      {"large_scores", 2, 1, 100, 100, 16, {.causal = true, .scale = 1}, false, 3},
+  };
+}
+
+class AttentionOnMatrices : public ::testing::TestWithParam<Problem> {};
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionOnMatrices, ::testing::ValuesIn(problems()),
+                         [](const ::testing::TestParamInfo<Problem>& param) { return param.param.name; });
+
+TEST_P(AttentionOnMatrices, EqualsTheReferenceAndItself) {
+  const Sample sample = sample_of(GetParam());
+  const std::string text = text_of(sample.graph, target_of(SubgroupMatrices::emulated, GetParam().emulated));
+  for (const char* shader : {" attention_matrices of ", " attention_dq_matrices of ", " attention_dkv_matrices of "})
+    EXPECT_EQ(text.find(shader) != std::string::npos,
+              GetParam().gradients || std::string(shader).find("_d") == std::string::npos)
+        << shader;
+  const std::vector<Form> own_forms = forms(GetParam().emulated);
+  if (GetParam().only_native && own_forms[0].matrices == SubgroupMatrices::emulated)
+    GTEST_SKIP() << "needs a device with subgroup matrices";
+  for (const Form& form : own_forms) {
+    SCOPED_TRACE(form.matrices == SubgroupMatrices::native ? "native" : "emulated");
+    const Device& own = device(form.matrices, form.size);
+    const TensorMap computed = outputs_on(own, sample);
+    // The output and, between the products, weights and their gradients are rounded to f16; the error of gradients
+    // grows with values and keys.
+    const double magnitude = GetParam().magnitude;
+    expect_reference(sample, computed, "on matrices", Tolerance{4e-3, 4e-3 * magnitude * magnitude, 2e-3});
+    expect_same_bits(computed, outputs_on(own, sample), "a second time");
+  }
+}
+
+// Everything else keeps the forms that it had.
+TEST(FormOfAttention, IsChosenBySizesAndTarget) {
+  const Target native = target_of(SubgroupMatrices::native, Size::full);
+  const Problem causal{"", 2, 2, 256, 256, 64, {.causal = true}};
+  const std::string text = text_of(graph_of(causal), native);
+  for (const char* part :
+       {"enable chromium_experimental_subgroup_matrix;", "step 0: attention_matrices of 4 workgroups",
+        "var<storage, read_write> buffer_0: array<vec2u>", "attention_dkv_matrices of 4 workgroups"})
+    EXPECT_NE(text.find(part), std::string::npos) << part;
+  const auto uses_matrices = [&](const Problem& problem, const Target& target, DType dtype = DType::f16) {
+    return text_of(graph_of(problem, dtype), target).find("_matrices of ") != std::string::npos;
+  };
+  EXPECT_FALSE(uses_matrices(causal, target_of(SubgroupMatrices::none, Size::full)));
+  EXPECT_FALSE(uses_matrices(causal, native, DType::f32));
+  Problem other = causal;
+  other.options.window = 100;
+  EXPECT_FALSE(uses_matrices(other, native));
+  other = causal;
+  other.options.soft_cap = 20;
+  EXPECT_FALSE(uses_matrices(other, native));
+  other = causal;
+  other.keys = 100;
+  EXPECT_FALSE(uses_matrices(other, native)) << "some queries see nothing";
+  other = causal;
+  other.size = 40;
+  EXPECT_FALSE(uses_matrices(other, native));
+  other = causal;
+  other.time = 4;
+  EXPECT_FALSE(uses_matrices(other, native)) << "few queries";
+}
+
+}  // namespace
+}  // namespace jerboa::test
