@@ -93,25 +93,35 @@ Tensor loss_of(const Graph& graph) {
   return {graph.identity(), std::find_if(graph.outputs.begin(), graph.outputs.end(), is_loss)->tensor};
 }
 
-// Gradients of the loss over so many parts of a batch, through a scaled loss where the precision is mixed.
-std::vector<ParamGrad> gradients(const Tensor& loss, int parts, const CallSite& site,
-                                 const PrecisionOptions& precision) {
+// Gradients of the loss over so many parts of a batch, or of a multiple of it where the precision is mixed: then times
+// the factor they are those of the loss. Updates multiply by it, so that it takes no kernel.
+struct Gradients {
+  std::vector<ParamGrad> list;
+  Tensor factor;  // absent: 1
+
+  Tensor unscaled(const Tensor& grad) const {
+    const Tensor wide = cast(grad, DType::f32);
+    return factor ? wide * factor : wide;
+  }
+};
+
+Gradients gradients(const Tensor& loss, int parts, const CallSite& site, const PrecisionOptions& precision) {
   const auto differentiate = [&](const Tensor& value) { return append_grad(Operand(value, site.file, site.line)); };
   const SiteScope scope(site);
   const Tensor part = parts == 1 ? loss : loss / parts;
-  if (precision.precision == Precision::full) return differentiate(part);
+  if (precision.precision == Precision::full) return {differentiate(part), {}};
   const Tensor scale = loss_scale(precision.loss_scaling);
-  return unscaled(differentiate(part * cast(scale, part.dtype())), scale);
+  return {differentiate(part * cast(scale, part.dtype())), 1 / scale};
 }
 
 // An optimizer step, which in mixed precision is skipped where a gradient is not finite. Gives the learning rate.
-Tensor optimize(const std::vector<ParamGrad>& grads, const Optimizer& optimizer, const CallSite& site,
+Tensor optimize(const Gradients& grads, const Optimizer& optimizer, const CallSite& site,
                 const PrecisionOptions& precision) {
   const std::size_t first = current_graph("optimize").updates.size();
-  const Tensor lr = append_optimizer(grads, optimizer, site.file, site.line);
+  const Tensor lr = append_optimizer(grads.list, optimizer, site.file, site.line, grads.factor);
   if (precision.precision == Precision::full) return lr;
   const SiteScope scope(site);
-  const Tensor finite = are_finite(grads);
+  const Tensor finite = are_finite(grads.list);
   update_only_if(finite, first);
   output("loss_scale", loss_scale(precision.loss_scaling));
   update_loss_scale(finite, precision.loss_scaling);
@@ -128,8 +138,8 @@ Graph training_graph(const InputSpecs& inputs, const Loss& loss, const Optimizer
     const auto grads = gradients(value, 1, site, precision);
     {
       const SiteScope scope(site);
-      for (const auto& [param, grad] : grads)
-        update(gradient_slot(param.name(), param.shape()), cast(grad, DType::f32));
+      for (const auto& [param, grad] : grads.list)
+        update(gradient_slot(param.name(), param.shape()), grads.unscaled(grad));
     }
     const Tensor lr = optimize(grads, optimizer, site, precision);
     const SiteScope scope(site);
@@ -145,9 +155,9 @@ Graph accumulation_graph(const InputSpecs& inputs, const Loss& loss, int parts, 
   trace_into(graph, [&] {
     const auto grads = gradients(value, parts, site, precision);
     const SiteScope scope(site);
-    for (const auto& [param, grad] : grads) {
+    for (const auto& [param, grad] : grads.list) {
       const Tensor slot = gradient_slot(param.name(), param.shape());
-      update(slot, slot + cast(grad, DType::f32));
+      update(slot, slot + grads.unscaled(grad));
     }
   });
   return graph;
@@ -156,14 +166,14 @@ Graph accumulation_graph(const InputSpecs& inputs, const Loss& loss, int parts, 
 Graph apply_graph(const Graph& like, const Optimizer& optimizer, const CallSite& site,
                   const PrecisionOptions& precision) {
   return trace_training([&] {
-    std::vector<ParamGrad> grads;
+    Gradients grads;
     for (const TensorInfo& info : like.tensors) {
       if (info.storage != Storage::param || !info.trainable || !info.tied_to.empty()) continue;
       const SiteScope scope(site);
       const Tensor param =
           param_input(info.name, info.type.shape, {info.init, info.trainable, info.decay, info.type.dtype});
       const Tensor slot = gradient_slot(info.name, info.type.shape);
-      grads.push_back({param, slot});
+      grads.list.push_back({param, slot});
       update(slot, zeros_like(slot));
     }
     const Tensor lr = optimize(grads, optimizer, site, precision);

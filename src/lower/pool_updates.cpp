@@ -246,10 +246,11 @@ class UpdatePooler {
       std::vector<int> members;
       for (const UpdateKernel& update : updates) members.push_back(update.buffers[b]);
       part.buffers.push_back(put_side_by_side(members, places, total));
-      const bool squared = read_squares_of(part.buffers.back(), members);
-      // What stands between them is added up, too.
-      if (squared && gaps && buffer(part.buffers.back()).where == Buffer::Where::arena)
-        cleared.push_back(part.buffers.back());
+      // What is between them would be added up, too. In an arena it is cleared; in storage it is whatever updates,
+      // also those of other programs, have made of it.
+      const bool in_arena = buffer(part.buffers.back()).where == Buffer::Where::arena;
+      const bool squared = (in_arena || !gaps) && read_squares_of(part.buffers.back(), members);
+      if (squared && gaps) cleared.push_back(part.buffers.back());
     }
     part.label =
         fmt::format("{} and {} more", program_.cpu.dispatches[index(first.dispatch)].parts[index(first.part)].label,

@@ -24,13 +24,6 @@ Tensor loss_scale(const LossScaling& scaling) {
   return scale_state(scaling);
 }
 
-std::vector<ParamGrad> unscaled(const std::vector<ParamGrad>& grads, const Tensor& scale) {
-  const Tensor factor = 1 / scale;
-  std::vector<ParamGrad> result;
-  for (const auto& [param, grad] : grads) result.push_back({param, cast(grad, DType::f32) * factor});
-  return result;
-}
-
 Tensor are_finite(const std::vector<ParamGrad>& grads) {
   std::vector<Operand> all;
   for (const auto& [param, grad] : grads) all.emplace_back(grad);

@@ -116,13 +116,14 @@ Tensor host_rate(const std::string& input) {
 
 }  // namespace
 
-Tensor append_optimizer(const std::vector<ParamGrad>& grads, const Optimizer& optimizer, const char* file, int line) {
+Tensor append_optimizer(const std::vector<ParamGrad>& grads, const Optimizer& optimizer, const char* file, int line,
+                        const Tensor& factor) {
   if (!optimizer.update) throw UsageError("the optimizer has no update rule");
   if (optimizer.clip_norm < 0)
     throw UsageError(fmt::format("clip_norm is {}, but a norm is not negative; 0 is off", optimizer.clip_norm));
   const CallSite site{file, line};
   ParamUpdate common;
-  Tensor scale;
+  Tensor scale = factor;
   {
     const SiteScope scope(site);
     common.optimizer = optimizer.name;
@@ -132,7 +133,11 @@ Tensor append_optimizer(const std::vector<ParamGrad>& grads, const Optimizer& op
                     ? std::get<Schedule>(optimizer.lr).at(Operand(common.step))
                     : host_rate(std::get<HostRate>(optimizer.lr).input);
     // A norm of 0 needs no clipping; the small number keeps the quotient finite.
-    if (optimizer.clip_norm > 0) scale = minimum(optimizer.clip_norm / (global_norm(grads) + 1e-6), 1);
+    if (optimizer.clip_norm > 0) {
+      const Tensor norm = factor ? global_norm(grads) * factor : global_norm(grads);
+      const Tensor clip = minimum(optimizer.clip_norm / (norm + 1e-6), 1);
+      scale = factor ? clip * factor : clip;
+    }
   }
   for (const auto& [param, grad] : grads) {
     ParamUpdate p = common;

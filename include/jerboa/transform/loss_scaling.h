@@ -21,8 +21,6 @@ inline constexpr const char* loss_scale_age_state = "loss_scale_age";  ///< upda
 
 /// The scale of this step's loss: an f32 scalar.
 Tensor loss_scale(const LossScaling& scaling);
-/// The gradients of the loss itself, f32, from those of the loss times the scale.
-std::vector<ParamGrad> unscaled(const std::vector<ParamGrad>& grads, const Tensor& scale);
 /// Whether every gradient is finite, by bit pattern.
 Tensor are_finite(const std::vector<ParamGrad>& grads);
 /// The next step's scale.

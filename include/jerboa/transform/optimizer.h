@@ -104,9 +104,10 @@ std::optional<std::string> state_owner(const std::string& state,
 
 /// Appends one optimizer step to the traced graph: clipping, the learning rate, the update of each parameter and of the
 /// step counter. Several optimizers in one graph update parameters of their own and have names of their own. Returns
-/// the learning rate, for reports.
+/// the learning rate, for reports. `factor`, an f32 scalar, is what the gradients are multiplied by first: they may be
+/// those of a scaled loss.
 Tensor append_optimizer(const std::vector<ParamGrad>& grads, const Optimizer& optimizer,
-                        const char* file = __builtin_FILE(), int line = __builtin_LINE());
+                        const char* file = __builtin_FILE(), int line = __builtin_LINE(), const Tensor& factor = {});
 inline Tensor append_adam(const std::vector<ParamGrad>& grads, const Adam& adam = {},
                           const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   return append_optimizer(grads, adam, file, line);

@@ -50,7 +50,7 @@ class WebGpuBackend final : public Backend {
   std::unique_ptr<Executable> load(const Program& program, const FindStorage& storage) override {
     if (!program.gpu.emitted)
       throw UsageError("this program was compiled for the CPU; compile it for WebGPU to run it there");
-    if (program.gpu.foreign) check_foreign(program);
+    check(program);
     return std::make_unique<webgpu::GpuExecutable>(device_, program, storage, options_.sentinel);
   }
   std::shared_ptr<Backend> for_foreign_code() override {
@@ -71,8 +71,8 @@ class WebGpuBackend final : public Backend {
   webgpu::GpuDevice& device() const { return *device_; }
 
  private:
-  void check_foreign(const Program& program) const {
-    if (!device_->is_robust())
+  void check(const Program& program) const {
+    if (program.gpu.foreign && !device_->is_robust())
       throw UsageError(
           "this program comes from a file, and this device runs only what this process compiled; load it with "
           "Session::load_program, which opens a device for it");
