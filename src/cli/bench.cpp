@@ -50,8 +50,8 @@ HostTensor random_ids(Sizes shape, int bound, std::uint64_t seed) {
 // One thing to measure: run() does it `repeats` times.
 struct Workload {
   std::string name;
-  std::string peer;  // what the peer's program calls it
-  double flops = 0;  // of doing it once, where the rate is of interest
+  std::string peer;  // its name in the peer's program
+  double flops = 0;  // per run, where the rate is of interest
   std::function<void()> run;
   double compile_seconds = 0;
   int kernels = 0;
@@ -59,7 +59,7 @@ struct Workload {
   std::function<std::vector<KernelTime>()> profile;
   std::function<std::string()> memory;
   int repeats = 1;
-  int tokens = 0;  // that it computes, of a language model
+  int tokens = 0;  // computed per run, for language models
 };
 
 // The times of the kernels of one run.
@@ -71,7 +71,7 @@ std::vector<KernelTime> profile_of(Module& module, const std::function<void()>& 
   return times;
 }
 
-// Of a product the rate is of interest, not how long a GPU takes to answer: that many are asked for at once there.
+// For a product the throughput is of interest, not the latency of a GPU, so this many are submitted at once.
 constexpr int products_at_once = 8;
 
 // A product of matrices: matmul4096, matmul8192x768x3072_f16_weights.
@@ -101,7 +101,7 @@ Workload matmul_workload(const std::string& name, const ProductName& own, const 
     const Tensor y =
         matmul(operand("a", {own.m, own.k}), operand("b", own.weights ? Shape{own.n, own.k} : Shape{own.k, own.n}),
                {.transpose_b = own.weights});
-    // All of it is computed, and one element read.
+    // All of it is computed, but only one element is read.
     output("output", slice(slice(y, 0, 0, 1), 1, 0, 1));
   });
   auto module = std::make_shared<Module>(compile(graph, {.device = device}));
@@ -123,7 +123,7 @@ Workload matmul_workload(const std::string& name, const ProductName& own, const 
   return work;
 }
 
-// Names that end so train in mixed precision.
+// Workloads with this suffix train in mixed precision.
 constexpr std::string_view mixed_suffix = "_mixed";
 
 template <class Model, class Loss, class Optimizer = Adam>
@@ -214,7 +214,7 @@ std::vector<std::string> workload_names() {
           "llama_decode_i4"};
 }
 
-// Those that are measured unless others are asked for: some are too large for a CPU.
+// The default workloads: some others are too large for a CPU.
 std::vector<std::string> default_names(const Device& device) {
   std::vector<std::string> names = workload_names();
   if (device.name() != "webgpu")
@@ -242,7 +242,7 @@ Workload make(const std::string& name, const Device& device) {
     return training_workload(name, Perceptron{}, classification_loss, data, device);
   }
   throw UsageError(fmt::format(
-      "no workload is named {}; there are {}, and products of other sizes as matmulROWSxINNERxCOLUMNS[_f16][_weights]",
+      "no workload is named {}; available: {}, and products of other sizes as matmulROWSxINNERxCOLUMNS[_f16][_weights]",
       name, fmt::join(workload_names(), ", ")));
 }
 
@@ -251,7 +251,7 @@ double median(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-// Seconds of each of a series of runs that together last about as long as asked.
+// The duration of each of a series of runs that together take about the given time.
 std::vector<double> measure(const Workload& work, double seconds) {
   std::vector<double> samples;
   const double end = now() + seconds;
@@ -273,7 +273,7 @@ struct Options {
   std::string trace;
 };
 
-// A peer's form, with what was measured of it.
+// A mode of the peer, with its measurements.
 struct Peer {
   std::string form;
   std::vector<double> samples;
@@ -349,7 +349,7 @@ void run_bench(const Options& options) {
       slowest_clock = std::min(slowest_clock, clock.speed());
       own.insert(own.end(), samples.begin(), samples.end());
       for (Peer& peer : peers) {
-        if (work.peer.empty()) continue;  // it has no such thing
+        if (work.peer.empty()) continue;  // the peer does not have this workload
         const auto theirs = torch_samples(work.peer, peer.form, options.threads, options.seconds / options.turns);
         peer.samples.insert(peer.samples.end(), theirs.begin(), theirs.end());
       }
@@ -381,20 +381,21 @@ void add_bench(CLI::App& app) {
   auto* command = app.add_subcommand("bench", "Measure training steps and matrix products; medians of repeated runs");
   auto options = std::make_shared<Options>();
   command->add_option("work", options->names,
-                      fmt::format("What to measure, by default all: {}", fmt::join(workload_names(), ", ")));
+                      fmt::format("What to measure; by default all: {}", fmt::join(workload_names(), ", ")));
   command->add_option("--device", options->device, "cpu, webgpu or reference");
-  command->add_option("--threads", options->threads, "Threads; by default one a core");
-  command->add_option("--seconds", options->seconds, "How long to measure each");
-  command->add_option("--turns", options->turns, "In how many turns, with the peer's between them")
+  command->add_option("--threads", options->threads, "Number of threads; by default one per core");
+  command->add_option("--seconds", options->seconds, "How long to measure each workload");
+  command->add_option("--turns", options->turns, "Number of turns, alternating with the peer")
       ->check(CLI::PositiveNumber);
   command->add_option("--against", options->against, "A peer to measure in the same run")
       ->check(CLI::IsMember({"torch"}));
-  command->add_option("--torch-forms", options->torch_forms, "Of PyTorch on a GPU")
+  command->add_option("--torch-forms", options->torch_forms, "Modes of PyTorch to measure on a GPU")
       ->check(CLI::IsMember({"eager", "compiled", "graph"}));
-  command->add_flag("--no-validation", options->no_validation, "WebGPU without the library's checks of each call");
+  command->add_flag("--no-validation", options->no_validation, "Turn off WebGPU's validation of each call");
   command->add_flag("--json", options->json, "Print JSON");
-  command->add_flag("--profile", options->profile, "Print the time of each kernel, and the memory");
-  command->add_option("--trace", options->trace, "Write the kernels of one run of each to a file for ui.perfetto.dev");
+  command->add_flag("--profile", options->profile, "Print the time of each kernel and the memory use");
+  command->add_option("--trace", options->trace,
+                      "Write a kernel trace of one run of each workload, for ui.perfetto.dev");
   command->callback([options] { run_bench(*options); });
 }
 

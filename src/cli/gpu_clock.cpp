@@ -26,7 +26,7 @@ GpuClock::GpuClock(const Device& device) {
                                               {.device = device}));
 }
 
-// Of several products, of which the last is waited for.
+// Times several products, waiting only for the last.
 double GpuClock::seconds() {
   constexpr int repeats = 8;
   const double start = now();

@@ -36,7 +36,7 @@ Tensor Inputs::operator[](const std::string& name) const {
     }
     known.push_back(input.name);
   }
-  throw UsageError(fmt::format("no input is named {}; there are {}{}", name,
+  throw UsageError(fmt::format("no input is named {}; available: {}{}", name,
                                known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")),
                                in_parentheses(site_)));
 }
@@ -50,7 +50,7 @@ std::vector<std::string> Inputs::unused() const {
 
 namespace {
 
-// f32 whatever the parameter's type, so that sums of many small gradients keep them.
+// f32 regardless of the parameter's type, so that small gradients are not lost in long sums.
 Tensor gradient_slot(const std::string& param, const Shape& shape) {
   return state_input(gradient_prefix + param, shape, DType::f32);
 }
@@ -66,10 +66,9 @@ Tensor trace_loss(const InputSpecs& specs, const Loss& loss, const CallSite& sit
   const Inputs inputs(specs, site);
   const Tensor value = loss(inputs);
   if (const auto unused = inputs.unused(); value && !unused.empty())
-    throw UsageError(
-        fmt::format("the loss does not use {} of the batch; leave out what is not needed, or look for a "
-                    "name that is misspelt{}",
-                    fmt::join(unused, ", "), in_parentheses(site)));
+    throw UsageError(fmt::format(
+        "the loss does not use {} of the batch; leave out what is not needed, or check for a misspelt name{}",
+        fmt::join(unused, ", "), in_parentheses(site)));
   return value;
 }
 
@@ -82,7 +81,7 @@ Graph loss_graph(const InputSpecs& inputs, const Loss& loss, const CallSite& sit
   return with_precision(trace_training([&] {
                           const Tensor value = trace_loss(inputs, loss, site);
                           if (!value)
-                            throw GraphError("the loss is empty: the function that computes it gave no tensor");
+                            throw GraphError("the loss is empty: the function that computes it returned no tensor");
                           output("loss", Operand(value, site.file, site.line));
                         }),
                         precision);
@@ -90,7 +89,7 @@ Graph loss_graph(const InputSpecs& inputs, const Loss& loss, const CallSite& sit
 
 Tensor loss_of(const Graph& graph) { return {graph.identity(), graph.outputs.front().tensor}; }
 
-// Gradients of the loss over so many parts of a batch, through a scaled loss where the precision is mixed.
+// Gradients of the loss divided by the number of parts of a batch, with loss scaling in mixed precision.
 std::vector<ParamGrad> gradients(const Tensor& loss, int parts, const CallSite& site,
                                  const PrecisionOptions& precision) {
   const auto differentiate = [&](const Tensor& value) { return append_grad(Operand(value, site.file, site.line)); };
@@ -101,7 +100,7 @@ std::vector<ParamGrad> gradients(const Tensor& loss, int parts, const CallSite& 
   return unscaled(differentiate(part * cast(scale, part.dtype())), scale);
 }
 
-// An optimizer step, which in mixed precision is skipped where a gradient is not finite. Gives the learning rate.
+// An optimizer step, which in mixed precision is skipped if a gradient is not finite. Returns the learning rate.
 Tensor optimize(const std::vector<ParamGrad>& grads, const Optimizer& optimizer, const CallSite& site,
                 const PrecisionOptions& precision) {
   const std::size_t first = current_graph("optimize").updates.size();
@@ -169,14 +168,15 @@ Graph apply_graph(const Graph& like, const Optimizer& optimizer, const CallSite&
 }
 
 Graph forward_graph(const InputSpecs& inputs, const Forward& forward, const CallSite& site, Precision precision) {
-  return with_precision(trace([&] {
-                          const Outputs outputs = forward(Inputs(inputs, site));
-                          const SiteScope scope(site);
-                          if (outputs.list().empty())
-                            throw UsageError(fmt::format("the forward pass gives no outputs{}", in_parentheses(site)));
-                          for (const auto& [name, tensor] : outputs.list()) output(name, tensor);
-                        }),
-                        precision);
+  return with_precision(
+      trace([&] {
+        const Outputs outputs = forward(Inputs(inputs, site));
+        const SiteScope scope(site);
+        if (outputs.list().empty())
+          throw UsageError(fmt::format("the forward pass returns no outputs{}", in_parentheses(site)));
+        for (const auto& [name, tensor] : outputs.list()) output(name, tensor);
+      }),
+      precision);
 }
 
 Shape Module::output_shape(const std::string& output) const {
@@ -185,7 +185,7 @@ Shape Module::output_shape(const std::string& output) const {
     if (named.name == output) return ir().shape(named.tensor);
     known += (known.empty() ? "" : ", ") + named.name;
   }
-  throw UsageError(fmt::format("the module has no output {}; there are {}", output, known));
+  throw UsageError(fmt::format("the module has no output {}; available: {}", output, known));
 }
 
 Module compile(const Graph& graph, const CompileOptions& options) {

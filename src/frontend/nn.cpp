@@ -34,7 +34,7 @@ std::string module_of(const Parameter& weight) {
   return dot == std::string::npos ? "" : weight.path.substr(0, dot);
 }
 
-// While it lives, errors name the module and the line that calls it.
+// In its scope, errors name the module and the line that calls it.
 class CallScope {
  public:
   CallScope(const Operand& x, const Parameter& weight) : site_(x.site()), module_(module_of(weight)) {}

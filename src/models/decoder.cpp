@@ -14,8 +14,7 @@ Decoder::Decoder(const Config& config, const TextInputs& inputs)
   if (ids.rank() != 2) throw UsageError(fmt::format("ids must be [batch, time], not {}", to_string(ids.shape())));
   const CacheOptions& cache = inputs.cache;
   if (cache.capacity < 0 || cache.chunk < 1)
-    throw UsageError(
-        fmt::format("a cache of {} positions for chunks of {} makes no sense", cache.capacity, cache.chunk));
+    throw UsageError(fmt::format("a cache of {} positions is not valid for chunks of {}", cache.capacity, cache.chunk));
   if (cache.capacity > 0 && !(inputs.positions && inputs.lengths))
     throw UsageError("a decoder with a cache needs positions and lengths, which say where the tokens go");
   if (cache.capacity > 0 && !ids.dim(0).is_constant())
@@ -42,7 +41,7 @@ Tensor Decoder::vector(const std::string& name, const Dim& size, double value) c
 
 Tensor Decoder::frozen(const std::string& name, Shape shape, DType dtype) const {
   Graph& graph = current_graph("decoder");
-  const TensorId known = graph.find(name);  // a table that serves tokens and logits alike
+  const TensorId known = graph.find(name);  // a tied table, used for both tokens and logits
   if (known != no_tensor) return {graph.identity(), known};
   return param_input(name, std::move(shape), {.trainable = false, .dtype = dtype});
 }
@@ -140,7 +139,7 @@ Tensor activation(const Config& config, const std::string& key, const Tensor& x)
   if (name == "gelu") return gelu(x);
   if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return gelu(x, GeluForm::tanh);
   if (name == "relu") return relu(x);
-  throw FileError(fmt::format("{}: no activation {} is known for {}", config.origin(), name, key));
+  throw FileError(fmt::format("{}: unknown activation {} in {}", config.origin(), name, key));
 }
 
 }  // namespace jerboa::models

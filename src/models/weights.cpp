@@ -15,7 +15,7 @@
 namespace jerboa::models {
 namespace {
 
-/// Tensors of one shape that make up a parameter, one below the other.
+/// Tensors of equal shape that are stacked into a parameter.
 struct Stored {
   std::vector<std::string> names;
   Sizes shape;
@@ -25,13 +25,13 @@ Sizes shape_of_parts(const Sizes& whole, std::size_t count) {
   return {whole.at(0) * whole.at(1) / static_cast<std::int64_t>(count), whole.at(2)};
 }
 
-// What a parameter is called in a checkpoint: a quantised one is made of the weight itself.
+// The name of a parameter in a checkpoint: a quantised one is computed from the original weight.
 std::string stored_name(const TensorInfo& param) {
   const bool quantised = param.name.ends_with(quantised_suffix);
   return quantised ? param.name.substr(0, param.name.size() - quantised_suffix.size()) : param.name;
 }
 
-// A parameter of which the checkpoint has nothing is asked for under its own name.
+// A parameter that is missing from the checkpoint is requested under its own name.
 Stored stored_as(const SafeTensors& weights, const Family& family, const TensorInfo& param) {
   const auto is_there = [&](const std::string& name) { return weights.contains(name); };
   const Sizes sizes = evaluate(param.type.shape, {});
@@ -64,7 +64,7 @@ void check_entry(const SafeTensors& weights, const std::string& name, const Size
     throw FileError(fmt::format("{}: {} is {}, but weights must be F64, F32, F16 or BF16", weights.path().string(),
                                 name, to_string(entry.type)));
   if (Sizes(entry.shape) != wanted)
-    throw FileError(fmt::format("{}: {} is {}, but by config.json it must be {}", weights.path().string(), name,
+    throw FileError(fmt::format("{}: {} is {}, but config.json requires {}", weights.path().string(), name,
                                 to_string(Sizes(entry.shape)), to_string(wanted)));
 }
 
@@ -93,7 +93,7 @@ std::optional<StoredType> stored_as_is(DType dtype) {
   }
 }
 
-/// Reads parameters one after another through memory that is used again.
+/// Reads parameters one after another into reused memory.
 class Reader {
  public:
   explicit Reader(const SafeTensors& weights) : weights_(weights) {}
@@ -112,7 +112,7 @@ class Reader {
     return wide_;
   }
 
-  /// The bytes in f32 or 16 bits, as the file has them where it holds them so.
+  /// The bytes in f32 or a 16-bit type, without a copy if the file has that type.
   std::span<const std::byte> bytes(const Stored& stored, DType dtype) {
     const TensorEntry& first = weights_.entry(stored.names[0]);
     if (stored.names.size() == 1 && first.type == stored_as_is(dtype)) {

@@ -10,7 +10,7 @@
 #include "runtime/session_state.h"
 #include "runtime/stored_type.h"
 
-// A checkpoint is one safetensors file: parameters under their own names, states behind a prefix.
+// A checkpoint is one safetensors file: parameters under their own names, states with a prefix.
 namespace jerboa {
 namespace {
 
@@ -83,7 +83,7 @@ std::pair<SafeTensors, std::uint64_t> open_checkpoint(const std::filesystem::pat
   return {std::move(stored), stored_seed};
 }
 
-// Whether optimizers keep such a state: a step counter, or something for one of the parameters.
+// Whether a state belongs to an optimizer: a step counter, or a state of one of the parameters.
 bool is_optimizer_state(const std::string& name, const std::set<std::string>& params) {
   return is_step_counter(name) ||
          state_owner(name, [&](const std::string& param) { return params.contains(param); }).has_value();
@@ -159,10 +159,10 @@ LoadReport Session::load(const std::filesystem::path& path, LoadOptions options)
       (options.across_optimizers ? report.left : unknown).push_back(name);
   }
   if (!missing.empty() || !unknown.empty())
-    throw FileError(fmt::format("{}: does not fit the session: missing: {}; unknown: {}", file.string(),
+    throw FileError(fmt::format("{}: does not match the session: missing: {}; unknown: {}", file.string(),
                                 detail::listed(missing), detail::listed(unknown)));
 
-  // Everything is read before anything changes: the file may have been cut short since it was opened.
+  // Everything is read before anything changes: the file may have been truncated since it was opened.
   for (const std::string& name : wanted)
     if (stored.contains(name)) stored.view(name);
   shared_->seed = opened.second;
@@ -179,7 +179,7 @@ LoadReport Session::load(const std::filesystem::path& path, LoadOptions options)
     if (loaded.contains(name))
       shared_->upload(name, stored.view(stored_name(name, slot.storage == Storage::param)).bytes);
     else
-      shared_->initialize(name, slot);  // a gradient, or a state that starts anew
+      shared_->initialize(name, slot);  // a gradient, or a state that restarts
   }
   return report;
 }
@@ -197,7 +197,7 @@ void Session::check_loaded(const Graph& graph) const {
   for (const auto& [name, waiting] : shared_->waiting)
     if (waiting.is_param && !used.contains(name)) unknown.push_back(name);
   if (!missing.empty() || !unknown.empty())
-    throw FileError(fmt::format("{}: does not fit the model: missing: {}; unknown: {}", shared_->loaded_file,
+    throw FileError(fmt::format("{}: does not match the model: missing: {}; unknown: {}", shared_->loaded_file,
                                 detail::listed(missing), detail::listed(unknown)));
 }
 

@@ -9,7 +9,7 @@
 namespace jerboa::detail {
 namespace {
 
-// Ops that give elements of their operand, in another order or a part of them.
+// Ops that only reorder or select elements of their operand.
 bool moves_elements(const Node& node) {
   switch (node.op) {
     case Op::reshape:
@@ -25,7 +25,7 @@ bool moves_elements(const Node& node) {
   }
 }
 
-// The moves from an input to the tensor, the first first; false where it is computed.
+// The moves from an input to the tensor, in order; false if it is computed.
 bool follow(const Graph& graph, TensorId tensor, InputIndices& found) {
   while (graph.tensor(tensor).storage != Storage::input) {
     const Node& node = graph.producer(tensor);
@@ -131,7 +131,7 @@ void check(const InputIndices& own, std::int64_t value, std::int64_t limit) {
     throw UsageError(out_of_range(value, "input " + own.input, own.user, limit, own.site));
 }
 
-// The values that reach the op. A reshape between them needs the sizes that it gives.
+// The values that reach the op. A reshape on the way needs its result's sizes.
 Values values_of(const InputIndices& own, const HostTensor& input, const SymbolValues& symbols) {
   Values values{input.shape(), {}};
   for (std::int64_t i = 0; i < input.size(); ++i) values.elements.push_back(static_cast<std::int64_t>(input.number(i)));

@@ -31,7 +31,7 @@ bool is_leaf(Op op) { return info(op).lowering == Lowering::Leaf; }
                                                                    : "state",
                                      in_parentheses(value.site)));
   const std::string kernel = kernel_of(executable, value.name);
-  throw NotFiniteError(fmt::format("{} is not finite: {} gave NaN or infinity{}{}", value.name, name(value.op),
+  throw NotFiniteError(fmt::format("{} is not finite: {} produced NaN or infinity{}{}", value.name, name(value.op),
                                    kernel.empty() ? "" : fmt::format(" in kernel «{}»", kernel),
                                    in_parentheses(value.site)));
 }
@@ -40,7 +40,7 @@ bool is_leaf(Op op) { return info(op).lowering == Lowering::Leaf; }
 
 void throw_failed_checks(const CheckedGraph& checks, const Executable& executable, RunResults& results,
                          const SymbolValues& symbols) {
-  // Indices first: an element that was read from the wrong place may well be what is not finite.
+  // Indices first: an element read from the wrong place may be the one that is not finite.
   if (!checks.indices.empty()) {
     const HostTensor extremes = results.read(index_extremes);
     for (std::size_t i = 0; i < checks.indices.size(); ++i) {

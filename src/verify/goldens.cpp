@@ -28,7 +28,7 @@ std::vector<CaseReport> verify_goldens(const std::filesystem::path& path, const 
   if (!std::filesystem::is_directory(path)) return verify_op_goldens(SafeTensors::open(path), evaluate_on(device));
   const bool trains = exists(path / "train.safetensors"), infers = exists(path / "golden.safetensors");
   if (!trains && !infers)
-    throw FileError(fmt::format("{}: holds neither train.safetensors nor golden.safetensors", path.string()));
+    throw FileError(fmt::format("{}: contains neither train.safetensors nor golden.safetensors", path.string()));
   std::vector<CaseReport> reports;
   if (trains) reports = verify_train_goldens(path, device);
   if (infers)

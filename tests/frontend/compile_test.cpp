@@ -20,7 +20,7 @@ TEST(Compile, AModuleTellsOfItself) {
   EXPECT_EQ(module.output_shape("loss"), Shape{});
   EXPECT_GT(module.kernel_count(), 0);
   EXPECT_EQ(module.session().device().name(), "reference");
-  test::expect_error<UsageError>([&] { module.output_shape(); }, "the module has no output output; there are loss, lr");
+  test::expect_error<UsageError>([&] { module.output_shape(); }, "the module has no output output; available: loss, lr");
   HostTensor x({4, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
   const double first = module.step({{"x", x}}).loss();
   EXPECT_LT(module.step({{"x", x}}).loss(), first);

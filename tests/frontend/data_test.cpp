@@ -107,8 +107,8 @@ TEST_F(ImageFiles, AreReadInOrder) {
   EXPECT_FLOAT_EQ(batch.at("images").f32()[0], 0.6f);
   EXPECT_FLOAT_EQ(batch.at("images").f32()[1], 1.0f);
   EXPECT_EQ(batch.at("labels").i32()[1], 5);
-  expect_error<UsageError>([&] { data.range(4, 2); }, "images 4 to 6 are not among the 5");
-  expect_error<UsageError>([&] { data.range(-1, 2); }, "are not among");
+  expect_error<UsageError>([&] { data.range(4, 2); }, "images 4 to 6 are out of range: there are 5");
+  expect_error<UsageError>([&] { data.range(-1, 2); }, "are out of range");
 }
 
 TEST_F(ImageFiles, AreShuffledAnewInEachEpoch) {
@@ -146,11 +146,11 @@ TEST_F(ImageFiles, ThatAreMalformedAreRefused) {
   refuses(pixels, pixels, "labels: not an IDX file of bytes with 1 axes");
   refuses(std::string(4, '\x1f') + pixels, labels, "images: not an IDX file");
   refuses(pixels.substr(0, pixels.size() - 1), labels, "images: the sizes in the header need more than the file's");
-  refuses(pixels + "x", labels, "images: the header tells of 30 values, the file holds 31");
+  refuses(pixels + "x", labels, "images: the header specifies 30 values, but the file holds 31");
   refuses(header({0xffffffffu, 0xffffffffu, 0xffffffffu}) + "x", labels, "need more than the file's");
   refuses(pixels, header({4}) + "abcd", "holds 5 images");
   write(pixels, labels);
-  expect_error<UsageError>([&] { open(6); }, "a batch of 6 does not fit 5 images");
+  expect_error<UsageError>([&] { open(6); }, "a batch of 6 is not possible with 5 images");
   expect_error<FileError>([&] { ImageData(folder / "none", folder / "labels"); }, "none");
   const auto from_bytes = [&](const std::string& images) {
     return ImageData::from_bytes(std::as_bytes(std::span(images)), std::as_bytes(std::span(labels)), {.batch = 2});

@@ -159,7 +159,7 @@ TEST(Misuse, AnUnknownInput) {
       [] {
         forward_graph({{"ids", {2}}, {"mask", {2}}}, [](const Inputs& in) { return in["id"]; });
       },
-      "no input is named id; there are ids, mask");
+      "no input is named id; available: ids, mask");
 }
 
 struct Forgetful {

@@ -145,7 +145,7 @@ TEST(SeveralOptimizers, OfOneNameAreRefused) {
   const Adam twice{.name = "both"};
   expect_error<UsageError>([&] { step_graph(true, true, twice, twice); }, "already has an optimizer named both");
 
-  const std::string shared_counter = "both count their steps in the state step; give each a name of its own";
+  const std::string shared_counter = "both count their steps in the state step; give each its own name";
   const Graph of_generator = step_graph(true, false, plain, plain), of_critic = step_graph(false, true, plain, plain);
   Session session = create_session({{"generator", of_generator}}, {.device = Device::reference()});
   expect_error<UsageError>([&] { session.add_entry("critic", of_critic); }, shared_counter);

@@ -53,7 +53,7 @@ TEST(TrainerMisuse, SaveBeforeThereIsSomething) {
   const test::TempFolder folder;
   Trainer trainer(Net{}, squared_error, plain);
   expect_error<UsageError>([&] { trainer.save(folder / "run"); },
-                           "save: there is nothing to save yet; a step, prepare(batch) or load makes the parameters");
+                           "save: there is nothing to save yet; call step, prepare(batch) or load first");
   EXPECT_FALSE(std::filesystem::exists(folder / "run"));
   trainer.prepare(rows());
   trainer.save(folder / "run");
@@ -137,12 +137,12 @@ TEST(TrainerCheckpoint, OfAnotherModelIsRefused) {
   Trainer wider(Wider{}, squared_error, plain);
   wider.load(folder / "net");  // what is missing shows when the loss says what it uses
   expect_error<FileError>([&] { wider.step(rows()); },
-                          "does not fit the model: missing: extra.weight, extra.bias; unknown: none");
+                          "does not match the model: missing: extra.weight, extra.bias; unknown: none");
   Trainer prepared(Wider{}, squared_error, plain);
   prepared.prepare(rows());
   const TensorMap before = prepared.session().download_params();
   expect_error<FileError>([&] { prepared.load(folder / "net"); },
-                          "does not fit the session: missing: extra.bias, extra.weight; unknown: none");
+                          "does not match the session: missing: extra.bias, extra.weight; unknown: none");
   EXPECT_EQ(prepared.session().download_params(), before);
 
   prepared.save(folder / "wider");
@@ -324,7 +324,7 @@ TEST(TrainerForward, GivesSeveralOutputs) {
         forward_graph({{"x", {2}}},
                       [](const Inputs&) { return Outputs(std::vector<std::pair<std::string, Tensor>>{}); });
       },
-      "the forward pass gives no outputs");
+      "the forward pass returns no outputs");
 }
 
 TEST(TrainerForward, EntriesListWhatASessionCanRun) {

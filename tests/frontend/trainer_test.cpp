@@ -110,7 +110,7 @@ TEST(Trainer, BatchesOfOtherTypesAndInputsAreOtherSteps) {
   batch["y"] = HostTensor(DType::i32, {4});
   expect_error<ShapeError>([&] { trainer.step(batch); }, "sub: ");
   batch.erase("y");
-  expect_error<UsageError>([&] { trainer.step(batch); }, "no input is named y; there are x");
+  expect_error<UsageError>([&] { trainer.step(batch); }, "no input is named y; available: x");
   EXPECT_EQ(trainer.steps(), 1);
   EXPECT_EQ(trainer.step(rows(0, 4)).step, 2);
 }
@@ -123,7 +123,7 @@ TEST(TrainerRate, ComesFromTheHostAtEachStep) {
   trainer.prepare(batch);
   const TensorMap start = trainer.session().download_params();
   expect_error<UsageError>([&] { trainer.step(batch); },
-                           "the batch has no lr, the learning rate that the optimizer takes from the host");
+                           "the batch has no lr, the learning rate that the optimizer expects from the host");
   batch["lr"] = HostTensor(0.0f);
   EXPECT_EQ(trainer.step(batch).get("lr").item(), 0);
   EXPECT_EQ(trainer.session().download_params(), start);

@@ -87,7 +87,7 @@ TEST(SafeTensors, RefusesAFileThatBecomesShorter) {
   const SafeTensors file = SafeTensors::open(folder / "a");
   fs::resize_file(folder / "a", 5000);
   std::vector<float> read(values.size());
-  const char* wanted = "a: ends at byte 5000, but was to be read up to byte";
+  const char* wanted = "a: ends at byte 5000, but data up to byte";
   expect_error<FileError>([&] { file.view("x"); }, wanted);
   expect_error<FileError>([&] { file.read("x", std::as_writable_bytes(std::span(read))); }, wanted);
   expect_error<FileError>([&] { file.read_f32("x", read); }, wanted);
@@ -197,11 +197,11 @@ TEST(WriteSafetensors, RefusesWhatNoFileCanHold) {
     EXPECT_FALSE(fs::exists(folder / "a"));
   };
   const auto view = view_of("x", {2}, std::span(values));
-  refuse({view, view}, "tensor \"x\" cannot be written: another has the same name");
-  refuse({view_of("x", {3}, std::span(values))}, "8 bytes do not fit F32 [3]");
-  refuse({view_of("x", {-1, -2}, std::span(values))}, "8 bytes do not fit F32 [-1, -2]");
-  refuse({view_of("x", {std::int64_t{1} << 62, 4}, std::span(values))}, "8 bytes do not fit");
-  refuse({view_of("__metadata__", {2}, std::span(values))}, "another meaning");
+  refuse({view, view}, "tensor \"x\" cannot be written: another tensor has the same name");
+  refuse({view_of("x", {3}, std::span(values))}, "8 bytes do not match F32 [3]");
+  refuse({view_of("x", {-1, -2}, std::span(values))}, "8 bytes do not match F32 [-1, -2]");
+  refuse({view_of("x", {std::int64_t{1} << 62, 4}, std::span(values))}, "8 bytes do not match");
+  refuse({view_of("__metadata__", {2}, std::span(values))}, "is reserved");
   refuse({view_of("\xff", {2}, std::span(values))}, "invalid UTF-8");
 }
 

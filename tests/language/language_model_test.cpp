@@ -180,10 +180,9 @@ TEST(LanguageModel, RefusesAConfigThatDoesNotFitTheWeights) {
   };
   refuse({{"num_hidden_layers", 2147483647}}, "num_hidden_layers is 2147483647, which is not from 1 to 4096");
   refuse({{"num_hidden_layers", 61}}, "num_hidden_layers is 61, but ");
-  refuse({{"vocab_size", 10'000'000}},
-         "embed_tokens.weight is [256, 64], but by config.json it must be [10000000, 64]");
-  refuse({{"intermediate_size", 100'000'000}}, "by config.json it must be [100000000, 64]");
-  refuse({{"num_key_value_heads", 4}}, "k_proj.weight is [32, 64], but by config.json it must be [64, 64]");
+  refuse({{"vocab_size", 10'000'000}}, "embed_tokens.weight is [256, 64], but config.json requires [10000000, 64]");
+  refuse({{"intermediate_size", 100'000'000}}, "config.json requires [100000000, 64]");
+  refuse({{"num_key_value_heads", 4}}, "k_proj.weight is [32, 64], but config.json requires [64, 64]");
   refuse({{"max_position_embeddings", 0}}, "max_position_embeddings is 0");
   refuse({{"rope_theta", 0}, {"rope_parameters", nullptr}}, "rope_theta is 0, which is not above 1");
   refuse({{"eos_token_id", 256}}, "eos_token_id is 256, which names token 256, but the model has tokens 0 to 255");
@@ -259,12 +258,12 @@ TEST(LanguageModel, SaysWhatIsWrong) {
   const ModelFolder folder("llama");
   LanguageModel model = folder.open({.context = 16});
   expect_error<UsageError>([&] { model.generate(std::string(17, 'a')); },
-                           "17 tokens are more than the context of 16; shorten the text");
+                           "17 tokens exceed the context of 16; shorten the text");
   expect_error<UsageError>([&] { model.generate(""); }, "the prompt is empty");
   expect_error<UsageError>([&] { model.continue_tokens(Tokens{256}); }, "there is no token 256; the model has 256");
-  expect_error<UsageError>([&] { folder.open({.context = 1000}); }, "sees at most 128 tokens");
-  expect_error<UsageError>([&] { folder.open({.chunk = 0}); }, "0 tokens at once");
-  expect_error<UsageError>([&] { folder.open({.weights = DType::i32}); }, "f16, bf16, i8 or i4, not in i32");
+  expect_error<UsageError>([&] { folder.open({.context = 1000}); }, "supports at most 128 tokens");
+  expect_error<UsageError>([&] { folder.open({.chunk = 0}); }, "chunk must be at least 1, not 0");
+  expect_error<UsageError>([&] { folder.open({.weights = DType::i32}); }, "f16, bf16, int8 or int4, not i32");
   expect_error<FileError>([] { LanguageModel::load("no/such/folder"); }, "no/such/folder");
   std::filesystem::remove(folder.path() / "tokenizer.json");
   expect_error<FileError>([&] { folder.open(); }, folder.path().string());

@@ -46,8 +46,9 @@ TEST(Quantise, KeepsWhatFitsExactly) {
 
 TEST(Quantise, RefusesWhatItCannot) {
   const auto values = random_values(96);
-  test::expect_error<UsageError>([&] { quantise(values, 2, 48, DType::i8); }, "rows of multiples of 32 can");
-  test::expect_error<UsageError>([&] { quantise(values, 1, 96, DType::f16); }, "to i8 or i4, not to f16");
+  test::expect_error<UsageError>([&] { quantise(values, 2, 48, DType::i8); },
+                                 "the row length must be a multiple of 32");
+  test::expect_error<UsageError>([&] { quantise(values, 1, 96, DType::f16); }, "to int8 or int4, not to f16");
 }
 
 }  // namespace

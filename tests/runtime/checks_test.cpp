@@ -43,7 +43,7 @@ TEST(Checks, FollowTheEnvironment) {
   ::setenv("JERBOA_CHECK", "finite", 1);
   Session checked(Device::cpu());
   checked.add_entry("run", graph);
-  expect_error<NotFiniteError>([&] { checked.run("run", inputs); }, "log gave NaN or infinity");
+  expect_error<NotFiniteError>([&] { checked.run("run", inputs); }, "log produced NaN or infinity");
   ::setenv("JERBOA_CHECK", "indices,finit", 1);
   expect_error<UsageError>([] { const Session session(Device::cpu()); }, "JERBOA_CHECK names 'finit'");
   ::unsetenv("JERBOA_CHECK");

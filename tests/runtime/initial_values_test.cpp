@@ -71,7 +71,7 @@ TEST(InitialValues, AreNotDrawnForWhatIsUploaded) {
   EXPECT_EQ(made.session.download_params(), whole.download_params());
 
   expect_error<UsageError>([&] { made.session.upload_param("v", w.bytes()); },
-                           "no parameter is named v; there are b, w");
+                           "no parameter is named v; available: b, w");
   expect_error<UsageError>([&] { made.session.upload_param("b", w.bytes()); }, "b is f32[], 4 bytes, but was given 12");
 }
 

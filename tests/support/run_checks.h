@@ -29,7 +29,7 @@ inline void expect_finite_check(const Device& device) {
   const std::string message = message_of<NotFiniteError>([&] {
     session.run("run", {{"x", HostTensor({3}, {0, 1, 0.5f})}});
   });
-  EXPECT_NE(message.find("exp gave NaN or infinity"), std::string::npos) << message;
+  EXPECT_NE(message.find("exp produced NaN or infinity"), std::string::npos) << message;
   EXPECT_NE(message.find("run_checks.h:"), std::string::npos) << message;
   EXPECT_EQ(session.download_state("count").item(), 1) << "a run that failed changed a state";
 }

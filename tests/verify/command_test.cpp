@@ -93,7 +93,7 @@ TEST(VerifyCommand, NamesAnUnknownOp) {
   copy_changed(goldens / "ops.safetensors", folder / "ops.safetensors", metadata, "", 0);
   const Outcome outcome = verify(folder / "ops.safetensors");
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_NE(outcome.text.find("there is no op no_such_"), std::string::npos) << outcome.text;
+  EXPECT_NE(outcome.text.find("unknown op no_such_"), std::string::npos) << outcome.text;
   EXPECT_EQ(last_line(outcome.text), "96 passed, 1 failed");
 }
 
@@ -102,7 +102,7 @@ TEST(VerifyCommand, NamesTheGradientThatDoesNotHold) {
   copy_folder_changed(folder, "train_llama", "grad/model.layers.1.mlp.up_proj.weight", 7000);
   const Outcome outcome = verify(folder.path());
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_EQ(outcome.text.find("grad/model.layers.1.mlp.up_proj.weight: 1 of 7168 values are off, most at 7000"), 0u)
+  EXPECT_EQ(outcome.text.find("grad/model.layers.1.mlp.up_proj.weight: 1 of 7168 values differ, the most at 7000"), 0u)
       << outcome.text;
   EXPECT_EQ(last_line(outcome.text), "42 passed, 1 failed");
 }
@@ -112,7 +112,7 @@ TEST(VerifyCommand, NamesTheLossThatDoesNotHold) {
   copy_folder_changed(folder, "train_qwen3", "losses", 2);
   const Outcome outcome = verify(folder.path());
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_EQ(outcome.text.find("losses: 1 of 3 values are off, most at 2"), 0u) << outcome.text;
+  EXPECT_EQ(outcome.text.find("losses: 1 of 3 values differ, the most at 2"), 0u) << outcome.text;
 }
 
 TEST(VerifyCommand, NamesTheParameterThatDoesNotHold) {
