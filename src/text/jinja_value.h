@@ -22,13 +22,13 @@ class Value;
 /// No value prints to more: a few short statements can build a list that holds another 2^60 times.
 inline constexpr std::size_t max_printed_bytes = std::size_t{64} << 20;
 
-/// What went wrong while a template runs; the interpreter adds the line and makes it a TemplateError.
+/// An error while a template runs; the interpreter adds the line and turns it into a TemplateError.
 class Fault : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The value of a name, key or attribute that is not there. It is false, empty and prints as nothing; any other use is
+/// The value of a missing name, key or attribute. It is false, empty and prints as nothing; any other use is
 /// a Fault with `what`, e.g. "'tools' is undefined".
 struct Undefined {
   std::shared_ptr<const std::string> what;

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether a tokenizer_config.json wants the marks of beginning and end, where it says so.
+// Whether a tokenizer_config.json asks for beginning-of-sequence and end-of-sequence tokens, if it says so.
 SentencePieceOptions options_in(std::string_view config_text, const std::string& config_name) {
   SentencePieceOptions options;
   if (config_text.empty()) return options;

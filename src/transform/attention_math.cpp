@@ -11,7 +11,7 @@ void restrict(Tensor& visible, const Tensor& condition) {
   visible = visible ? logical_and(visible, condition) : condition;
 }
 
-// The position that each key stands at: [keys], or [batch, 1, 1, 1, keys] for a ring.
+// The position of each key: [keys], or [batch, 1, 1, 1, keys] for a ring.
 Tensor key_positions(const AttentionOperands& in, const AttentionAttrs& attrs) {
   const Dim keys = in.k.dim(2);
   const Tensor slot = arange(keys);
@@ -102,7 +102,7 @@ AttentionProbabilities attention_probabilities(const AttentionOperands& in, cons
     sink_exponential = exp(sink - top);
     total = total + sink_exponential;
   }
-  // The largest term is 1, so only a row that sees nothing is changed by the bound.
+  // The largest term is 1, so the bound only affects a row that sees nothing.
   total = maximum(total, 0.5);
   result.weights = exponentials / total;
   if (in.sinks) result.sink_weights = sink_exponential / total;

@@ -89,13 +89,13 @@ Tensor global_norm(const std::vector<ParamGrad>& grads, const char* file, int li
 
 namespace {
 
-// The next step's number, which is counted too.
+// Increments the step counter and returns it.
 Tensor count_step(const Optimizer& optimizer, const std::string& site) {
   const std::string counter = step_state_of(optimizer.name);
   const Graph& graph = current_graph("append_optimizer");
   if (graph.find(counter) != no_tensor)
     throw UsageError(fmt::format(
-        "append_optimizer: the graph already has an optimizer {}; give each a name of its own: Adam{{.name = "
+        "append_optimizer: the graph already has an optimizer {}; give each its own name: Adam{{.name = "
         "\"generator\"}}{}",
         optimizer.name.empty() ? "without a name" : "named " + optimizer.name, site.empty() ? "" : " (" + site + ")"));
   const Tensor last = state_input(counter, {}, DType::i32);
@@ -119,7 +119,8 @@ Tensor host_rate(const std::string& input) {
 Tensor append_optimizer(const std::vector<ParamGrad>& grads, const Optimizer& optimizer, const char* file, int line) {
   if (!optimizer.update) throw UsageError("the optimizer has no update rule");
   if (optimizer.clip_norm < 0)
-    throw UsageError(fmt::format("clip_norm is {}, but a norm is not negative; 0 is off", optimizer.clip_norm));
+    throw UsageError(
+        fmt::format("clip_norm is {}, but must not be negative; 0 turns clipping off", optimizer.clip_norm));
   const CallSite site{file, line};
   ParamUpdate common;
   Tensor scale;
@@ -144,7 +145,7 @@ Tensor append_optimizer(const std::vector<ParamGrad>& grads, const Optimizer& op
       p.grad = scale ? wide * scale : wide;
       p.decay = current_graph("append_optimizer").tensor(param.id()).decay;
     }
-    const Tensor next = optimizer.update(p);  // outside of the scope: its lines may be the user's
+    const Tensor next = optimizer.update(p);  // outside the scope: its lines may be the user's
     const SiteScope scope(site);
     update(param, cast(next, param.dtype()));
   }

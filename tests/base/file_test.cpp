@@ -152,7 +152,7 @@ TEST(WriteFileAtomically, LeavesTheOldFileWhenTheDiskIsFull) {
   const TempFolder folder;
   write_text(folder / "a", "old");
 
-  // A limit on file sizes fails a write half-way, as a full disk does.
+  // A limit on file sizes makes a write fail half-way, like a full disk.
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
   auto* const handler = ::signal(SIGXFSZ, SIG_IGN);

@@ -128,11 +128,11 @@ TEST_F(ImageFiles, AreShuffledAnewInEachEpoch) {
   for (int epoch = 0; epoch < 4; ++epoch) {
     const auto labels = order(data.epoch(epoch));
     EXPECT_EQ(std::set<std::int32_t>(labels.begin(), labels.end()), (std::set<std::int32_t>{1, 2, 3, 4, 5}));
-    EXPECT_EQ(labels, order(open(1).epoch(epoch)));  // which outlives its data
+    EXPECT_EQ(labels, order(open(1).epoch(epoch)));  // the batches outlive the data object
     orders.insert(labels);
   }
   EXPECT_GT(orders.size(), 1u);
-  EXPECT_EQ(order(open(2).epoch()).size(), 4u);  // the fifth is left over
+  EXPECT_EQ(order(open(2).epoch()).size(), 4u);  // the fifth is dropped
 }
 
 TEST_F(ImageFiles, ThatAreMalformedAreRefused) {

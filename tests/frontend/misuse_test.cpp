@@ -13,7 +13,7 @@ using test::message_of;
 
 std::string here(int line) { return "misuse_test.cpp:" + std::to_string(line); }
 
-// Expects an error whose message ends in, or at least holds, the line that `action` wrote down.
+// Expects an error whose message ends with, or at least contains, the line that `action` recorded.
 template <class Expected, class Action>
 void expect_error_at(Action&& action, const int& line, std::string_view part) {
   const std::string message = message_of<Expected>(action);
@@ -181,7 +181,7 @@ TEST(Misuse, AModuleLeftOutOfItsFields) {
   EXPECT_NE(message.find("nn::Linear(3, 1) made at "), std::string::npos) << message;
   EXPECT_NE(message.find("has no name: list it in JERBOA_FIELDS"), std::string::npos) << message;
   EXPECT_NE(message.find("(" + here(Forgetful::use) + ")"), std::string::npos) << message;
-  // Compilers differ in which line a default member initialiser has: its own, or that of the object that is made.
+  // Compilers differ in the line of a default member initialiser: its own, or that of the object being constructed.
   EXPECT_TRUE(message.find("made at " + here(Forgetful::line)) != std::string::npos ||
               message.find("made at " + here(line)) != std::string::npos)
       << message;
@@ -235,7 +235,7 @@ TEST(Misuse, ShapesThatDoNotFitTellTheUsersLine) {
       line, "matmul: ");
 }
 
-// The very error that README.md shows.
+// The exact error that README.md shows.
 TEST(Misuse, AnErrorReadsAsOneLine) {
   int line = 0;
   const std::string message = message_of<ShapeError>([&] {

@@ -173,7 +173,7 @@ struct Drop {
   JERBOA_FIELDS(dropout, one)
 };
 
-// A training step that captures what dropout makes of ones, twice.
+// A training step that captures dropout applied to ones, twice.
 Session dropping(std::uint64_t seed) {
   Drop model;
   assign_paths(model);

@@ -69,10 +69,10 @@ TEST(TrainerCheckpoint, LoadNeedsNoPrepare) {
   Trainer resumed(Net{}, squared_error, {.optimizer = plain.optimizer, .device = Device::reference(), .seed = 5});
   const LoadReport report = resumed.load(folder / "run");
   EXPECT_TRUE(report.complete());
-  EXPECT_EQ(report.waiting, std::vector<std::string>{"rng"});  // what dropout draws from, which the step will make
+  EXPECT_EQ(report.waiting, std::vector<std::string>{"rng"});  // dropout's random state, which the step will create
   EXPECT_EQ(resumed.steps(), 3);
   EXPECT_EQ(resumed.session().download_params(), saved);
-  resumed.save(folder / "again");  // nothing is lost on the way
+  resumed.save(folder / "again");  // nothing is lost
   ForwardPass forward = resumed.compile_forward("x");
   EXPECT_EQ(forward({{"x", rows().at("x")}}).get("output"),
             whole.compile_forward("x")({{"x", rows().at("x")}}).get("output"));
@@ -135,7 +135,7 @@ TEST(TrainerCheckpoint, OfAnotherModelIsRefused) {
   net.step(rows());
   net.save(folder / "net");
   Trainer wider(Wider{}, squared_error, plain);
-  wider.load(folder / "net");  // what is missing shows when the loss says what it uses
+  wider.load(folder / "net");  // missing parameters are noticed once the loss is traced
   expect_error<FileError>([&] { wider.step(rows()); },
                           "does not match the model: missing: extra.weight, extra.bias; unknown: none");
   Trainer prepared(Wider{}, squared_error, plain);

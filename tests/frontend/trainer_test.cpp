@@ -133,7 +133,7 @@ TEST(TrainerRate, ComesFromTheHostAtEachStep) {
   for (const auto& [name, grad] : grads)
     for (std::int64_t i = 0; i < grad.size(); ++i)
       EXPECT_NEAR(after.at(name).number(i), start.at(name).number(i) - 0.5 * grad.number(i), 1e-6);
-  trainer.prepare(batch);  // the rate in it is no input of the model
+  trainer.prepare(batch);  // the rate in it is not an input of the model
 }
 
 TEST(TrainerRate, FromTheHostWorksWithAccumulation) {
@@ -143,7 +143,8 @@ TEST(TrainerRate, FromTheHostWorksWithAccumulation) {
   Batch with_rate = rows(0, 4);
   with_rate["rate"] = HostTensor(0.25f);
   trainer.step(with_rate);
-  expect_error<UsageError>([&] { trainer.step(rows(0, 4)); }, "the batch has no rate");  // and the half is not lost
+  expect_error<UsageError>([&] { trainer.step(rows(0, 4)); },
+                           "the batch has no rate");  // and the accumulated half is not lost
   EXPECT_EQ(trainer.step(with_rate).step, 1);
   fixed.step(rows(0, 4));
   fixed.step(rows(0, 4));

@@ -65,7 +65,7 @@ TEST(SafeTensors, ReadsAFileInMemory) {
 }
 
 TEST(SafeTensors, ConvertsAsItReads) {
-  std::vector<std::int64_t> values(300'000);  // more than are converted at once
+  std::vector<std::int64_t> values(300'000);  // more than one conversion block
   std::iota(values.begin(), values.end(), -100'000);
   const TempFolder folder;
   write_safetensors(folder / "a", std::array{view_of("x", {3, 100'000}, std::span<const std::int64_t>(values))});
@@ -91,7 +91,7 @@ TEST(SafeTensors, RefusesAFileThatBecomesShorter) {
   expect_error<FileError>([&] { file.view("x"); }, wanted);
   expect_error<FileError>([&] { file.read("x", std::as_writable_bytes(std::span(read))); }, wanted);
   expect_error<FileError>([&] { file.read_f32("x", read); }, wanted);
-  EXPECT_EQ(to_f32(file.view("first")), (std::vector<float>{1, 1}));  // which is still there
+  EXPECT_EQ(to_f32(file.view("first")), (std::vector<float>{1, 1}));  // still readable
 }
 
 TEST(SafeTensors, ReadsAFileWithoutTensors) {

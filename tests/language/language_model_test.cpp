@@ -11,7 +11,7 @@
 #include "support/expect_error.h"
 #include "support/temp_folder.h"
 
-// Pretrained models from folders to text: greedy tokens against those that transformers gave, and the loop around them.
+// Pretrained models from folders to text: greedy tokens compared with those of transformers, and the loop around them.
 namespace jerboa {
 namespace {
 
@@ -43,7 +43,7 @@ std::string byte_tokenizer() {
       .dump();
 }
 
-// A golden model's folder with a tokenizer, and perhaps more.
+// A golden model's folder with a tokenizer, and possibly other files.
 class ModelFolder {
  public:
   explicit ModelFolder(const std::string& golden) : golden_(goldens / golden) {
@@ -67,7 +67,7 @@ class ModelFolder {
   Tokens continuation() const {
     const Tokens all = golden("greedy");
     const auto first = all.begin() + std::ssize(prompt());
-    return {first, std::find(first, all.end(), 2)};  // which ends a text in all of them
+    return {first, std::find(first, all.end(), 2)};  // the end token of all of them
   }
 
  private:
@@ -95,7 +95,7 @@ double rms(const std::vector<float>& values) {
   return std::sqrt(total / static_cast<double>(values.size()));
 }
 
-// How far logits are from those of f32 weights, as a share of them.
+// The relative error of logits compared with those of f32 weights.
 TEST(LanguageModel, KeepsWeightsInFewerBits) {
   for (const char* family : {"llama", "qwen3", "phi3", "gemma2", "gpt2"}) {
     const ModelFolder folder(family);
@@ -125,7 +125,7 @@ TEST(LanguageModel, TakesWeightsAsTheFileHasThem) {
 }
 
 TEST(LanguageModel, CountsEachWeightOnce) {
-  const ModelFolder folder("qwen2");  // whose table serves tokens and logits
+  const ModelFolder folder("qwen2");  // with tied embeddings
   const std::int64_t wanted = folder.open({.weights = DType::f32}).parameters();
   for (const DType type : {DType::bf16, DType::i8}) EXPECT_EQ(folder.open({.weights = type}).parameters(), wanted);
 }
@@ -142,7 +142,7 @@ TEST(LanguageModel, KeepsWhatItHasComputed) {
   const Generation second = model.continue_tokens(longer, greedy(6));
   EXPECT_GE(second.reused, std::ssize(prompt) + 5);
   EXPECT_EQ(second.tokens, fresh.continue_tokens(longer, greedy(6)).tokens);
-  // Another text that begins alike, and one that does not.
+  // Another text with the same beginning, and one without.
   const Tokens other(prompt.begin(), prompt.begin() + 4);
   EXPECT_EQ(model.continue_tokens(other, greedy(6)).tokens, folder.open().continue_tokens(other, greedy(6)).tokens);
   EXPECT_EQ(model.continue_tokens(prompt, greedy(6)).tokens, first.tokens);
@@ -166,7 +166,7 @@ TEST(LanguageModel, GivesPiecesThatAreTheText) {
   EXPECT_NE(model.generate("Hello", {.max_tokens = 40, .sampling = SamplerOptions{.seed = 4}}).text, result.text);
 }
 
-// A folder from a stranger is refused in a moment, before there is memory for what its config.json asks for.
+// An untrusted folder is refused quickly, before anything that its config.json asks for is allocated.
 TEST(LanguageModel, RefusesAConfigThatDoesNotFitTheWeights) {
   const ModelFolder folder("llama");
   const auto config = nlohmann::json::parse(test::read_text(folder.path() / "config.json"));
@@ -197,7 +197,7 @@ TEST(LanguageModel, StopsForEachReason) {
   const Tokens prompt = folder.prompt(), wanted = folder.continuation();
   LanguageModel model = folder.open({.context = 32});
   EXPECT_EQ(model.continue_tokens(prompt, greedy(3)).reason, StopReason::length);
-  // Of 32 tokens 21 are the prompt's; the last that is drawn is not computed any more.
+  // Of 32 tokens, 21 are the prompt's; the last token drawn is not fed back.
   const Generation full = model.continue_tokens(prompt, greedy(100));
   EXPECT_EQ(full.reason, StopReason::context);
   EXPECT_EQ(full.tokens, Tokens(wanted.begin(), wanted.begin() + 12));
@@ -232,7 +232,7 @@ TEST(LanguageModel, AnswersMessagesByItsTemplate) {
   EXPECT_EQ(model.answer({{"user", "Hi"}}, greedy(8)).tokens, wanted);
 }
 
-// A model of random weights says nothing but noise, and still only what the grammar allows.
+// A model with random weights produces noise, but only noise that the grammar allows.
 TEST(LanguageModel, HoldsTextsToAGrammar) {
   const ModelFolder folder("llama");
   folder.write("generation_config.json", R"({"eos_token_id": 2, "do_sample": true})");
@@ -269,7 +269,7 @@ TEST(LanguageModel, SaysWhatIsWrong) {
   expect_error<FileError>([&] { folder.open(); }, folder.path().string());
 }
 
-// A real model, where it is at hand.
+// A real model, if one is available.
 TEST(LanguageModel, TellsTheStoryThatItsMakersSaw) {
   const std::filesystem::path stories = JERBOA_SOURCE_DIR "/../shared/models/stories260K";
   if (!std::filesystem::exists(stories)) GTEST_SKIP() << "stories260K is not here";

@@ -197,7 +197,7 @@ TEST(Weights, ThatAreNotFloatsAreRefused) {
                           "transformer.wpe.weight is I32, but weights must be F64, F32, F16 or BF16");
 }
 
-// However much is missing or wrong, a message is a few lines.
+// However much is missing or wrong, the message is a few lines long.
 TEST(Weights, AreHeldAgainstTheConfigBeforeAnythingIsMade) {
   const test::TempFolder folder;
   write_tiny(folder / "model.safetensors", std::string_view("transformer.").size());

@@ -11,7 +11,7 @@
 #include "support/temp_folder.h"
 #include "verify/compare.h"
 
-// How configs become graphs, family by family, and checkpoints their parameters.
+// How each family builds graphs from configs and parameters from checkpoints.
 namespace jerboa {
 namespace {
 
@@ -139,7 +139,7 @@ TEST(Experts, AreInTheLayersThatTheConfigSays) {
   EXPECT_EQ(sparse(R"("decoder_sparse_step": 2, "mlp_only_layers": [1])"), (std::vector<bool>{false, false, false}));
 }
 
-// The checkpoint qwen3_moe, whose experts' weights are one by one.
+// The checkpoint qwen3_moe, which stores each expert's weights separately.
 class ExpertWeights : public testing::Test {
  protected:
   Graph graph() const {
@@ -199,7 +199,7 @@ TEST_F(ExpertWeights, OfAnotherShapeAreNamed) {
                           "model.layers.0.mlp.experts.3.up_proj.weight is [64, 48], but config.json requires [48, 64]");
 }
 
-/// One training step of a family's golden: what it finds.
+/// The results of one training step of a family's golden.
 struct Step {
   double loss = 0;
   TensorMap grads;

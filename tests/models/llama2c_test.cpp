@@ -11,7 +11,7 @@
 #include "support/expect_error.h"
 #include "support/temp_folder.h"
 
-// A golden Llama, written as llama2.c would and read again.
+// A golden Llama, written in llama2.c's format and read back.
 namespace jerboa::models {
 namespace {
 
@@ -77,7 +77,7 @@ std::string header(std::initializer_list<std::int32_t> sizes) {
   return file;
 }
 
-// None of these may take memory or time for what their headers say.
+// None of these may take the memory or time that their headers ask for.
 TEST(Llama2c, ChecksSizesBeforeItTakesMemory) {
   constexpr std::int32_t most = std::numeric_limits<std::int32_t>::max(), least = -most - 1;
   const auto refuse = [](const std::string& file, const std::string& message) {

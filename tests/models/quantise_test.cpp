@@ -17,7 +17,7 @@ std::vector<float> random_values(std::size_t count) {
   return values;
 }
 
-// What a quantised weight stands for.
+// The dequantised weight.
 float value_at(const Quantised& own, std::int64_t i) {
   return static_cast<float>(own.weight.number(i) * own.scales.number(i / 32));
 }
@@ -30,7 +30,7 @@ TEST(Quantise, RoundsToWithinHalfAStep) {
       float largest = 0;
       for (std::int64_t k = i / 32 * 32; k < i / 32 * 32 + 32; ++k)
         largest = std::max(largest, std::abs(values[static_cast<std::size_t>(k)]));
-      // Of i4 the side that reaches less far may be a whole step off at its end.
+      // For int4, values at the shorter end of the range may be off by a whole step.
       const float step = largest / steps * (dtype == DType::i4 ? 1.01F : 0.51F);
       EXPECT_NEAR(value_at(own, i), values[static_cast<std::size_t>(i)], step) << name(dtype) << " " << i;
     }

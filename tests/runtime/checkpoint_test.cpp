@@ -50,7 +50,7 @@ TEST(SessionCheckpoint, IsOneFileWithParametersUnderTheirOwnNames) {
   session.load(folder / "one.safetensors");
 }
 
-// Where gradients accumulate, a load must not leave some of them to be added to the next ones.
+// With gradient accumulation, a load must not leave old gradients to be added to the next ones.
 TEST(SessionCheckpoint, ForgetsGradientsOnLoad) {
   const test::TempFolder folder;
   Session session = regression_session();

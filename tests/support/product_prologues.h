@@ -10,7 +10,7 @@
 
 namespace jerboa::test {
 
-/// A product of operands that it computes as it reads them.
+/// A product whose operands are computed as they are read.
 struct ProductCase {
   std::int64_t batch, rows, inner, columns;
   bool transpose_a = false, transpose_b = false;
@@ -30,8 +30,8 @@ inline std::string describe(const ProductCase& own) {
          (own.transpose_b ? ", b transposed" : "");
 }
 
-/// Both operands have a prologue; that of the second begins with a cast where it is not f32. What is added to the first
-/// shows whether padding is left alone.
+/// Both operands have a prologue; that of the second begins with a cast if it is not f32. The constant added to the
+/// first shows whether padding is left alone.
 inline Sample product_of_prologues(const ProductCase& own, DType second = DType::f32) {
   Sample sample;
   sample.graph = trace([&] {

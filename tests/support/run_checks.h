@@ -7,10 +7,10 @@
 
 #include "support/expect_error.h"
 
-// What checked runs find, on any device.
+// Tests of checked runs, for any device.
 namespace jerboa::test {
 
-/// A state that counts, and a tensor that becomes infinite behind a division by zero, whose result nothing else shows.
+/// A state that counts, and a tensor that becomes infinite after a division by zero, which no output shows.
 inline Graph diverging_graph() {
   return trace([] {
     const Tensor count = state_input("count", {}, DType::f32);

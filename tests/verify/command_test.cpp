@@ -20,7 +20,7 @@ struct Outcome {
   std::string text;  // stdout and stderr
 };
 
-// On the CPU unless another device is asked for: looking for the best one makes some drivers talk.
+// On the CPU unless another device is asked for: looking for the best one makes some drivers print messages.
 constexpr const char* on_cpu = "--device cpu";
 
 Outcome verify(const std::filesystem::path& path, const std::string& options = on_cpu) {
@@ -40,7 +40,7 @@ std::string last_line(const std::string& text) {
   return text.substr(start == std::string::npos ? 0 : start + 1, end - start);
 }
 
-// A copy of a safetensors file with other metadata, or with element `at` of one tensor made larger by one.
+// A copy of a safetensors file with other metadata, or with element `at` of one tensor increased by one.
 void copy_changed(const std::filesystem::path& from, const std::filesystem::path& to,
                   const SafeTensors::Metadata& metadata, const std::string& tensor, std::size_t at) {
   const SafeTensors source = SafeTensors::open(from);
