@@ -51,7 +51,7 @@ int main(int argc, char** argv) try {
     const auto r = gpt.step(batch);
     if (r.step % 10 != 0 && r.step != steps) continue;
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    std::printf("\rstep %lld of %d  loss %.3f  %.0f characters a second  ", static_cast<long long>(r.step), steps,
+    std::printf("\rstep %lld of %d  loss %.3f  %.0f characters/s  ", static_cast<long long>(r.step), steps,
                 r.loss(), static_cast<double>(r.step) * batch_size * model.context / seconds);
     std::fflush(stdout);
   }

@@ -85,22 +85,22 @@ std::optional<ProductName> product_of(const std::string& name) {
   static const std::regex form("matmul([0-9]{1,6})(?:x([0-9]{1,6})x([0-9]{1,6}))?(_f16)?(_weights)?");
   std::smatch found;
   if (!std::regex_match(name, found, form)) return {};
-  ProductName own;
-  own.m = own.k = own.n = std::stoll(found[1]);
-  if (found[2].matched) own.k = std::stoll(found[2]), own.n = std::stoll(found[3]);
-  if (found[4].matched) own.dtype = DType::f16;
-  own.weights = found[5].matched;
-  return own;
+  ProductName product;
+  product.m = product.k = product.n = std::stoll(found[1]);
+  if (found[2].matched) product.k = std::stoll(found[2]), product.n = std::stoll(found[3]);
+  if (found[4].matched) product.dtype = DType::f16;
+  product.weights = found[5].matched;
+  return product;
 }
 
-Workload matmul_workload(const std::string& name, const ProductName& own, const Device& device) {
+Workload matmul_workload(const std::string& name, const ProductName& product, const Device& device) {
   const Graph graph = trace([&] {
     const auto operand = [&](const char* label, Shape shape) {
-      return param_input(label, std::move(shape), {.init = Init::uniform(1), .dtype = own.dtype});
+      return param_input(label, std::move(shape), {.init = Init::uniform(1), .dtype = product.dtype});
     };
-    const Tensor y =
-        matmul(operand("a", {own.m, own.k}), operand("b", own.weights ? Shape{own.n, own.k} : Shape{own.k, own.n}),
-               {.transpose_b = own.weights});
+    const Tensor y = matmul(operand("a", {product.m, product.k}),
+                            operand("b", product.weights ? Shape{product.n, product.k} : Shape{product.k, product.n}),
+                            {.transpose_b = product.weights});
     // All of it is computed, but only one element is read.
     output("output", slice(slice(y, 0, 0, 1), 1, 0, 1));
   });
@@ -108,7 +108,7 @@ Workload matmul_workload(const std::string& name, const ProductName& own, const 
   const int repeats = device.name() == "webgpu" ? products_at_once : 1;
   Workload work{name,
                 name,
-                2.0 * static_cast<double>(own.m * own.k * own.n),
+                2.0 * static_cast<double>(product.m * product.k * product.n),
                 [module, repeats] {
                   for (int i = 1; i < repeats; ++i) module->run({});
                   module->run({}).get("output");
@@ -339,7 +339,7 @@ void run_bench(const Options& options) {
   for (const std::string& name : options.names.empty() ? default_names(device) : options.names) {
     const Workload work = make(name, device);
     for (int i = 0; i < 3; ++i) work.run();
-    std::vector<double> own;
+    std::vector<double> measured;
     double slowest_clock = 1;
     for (Peer& peer : peers) peer.samples.clear();
     // Taking turns, so that all see the same noise.
@@ -347,7 +347,7 @@ void run_bench(const Options& options) {
       clock.warm();
       const auto samples = measure(work, options.seconds / options.turns);
       slowest_clock = std::min(slowest_clock, clock.speed());
-      own.insert(own.end(), samples.begin(), samples.end());
+      measured.insert(measured.end(), samples.begin(), samples.end());
       for (Peer& peer : peers) {
         if (work.peer.empty()) continue;  // the peer does not have this workload
         const auto theirs = torch_samples(work.peer, peer.form, options.threads, options.seconds / options.turns);
@@ -355,9 +355,9 @@ void run_bench(const Options& options) {
       }
     }
     if (options.json) {
-      json.push_back(row_json(work, own, on_gpu, slowest_clock, peers));
+      json.push_back(row_json(work, measured, on_gpu, slowest_clock, peers));
     } else {
-      print_row(work, median(own), on_gpu, slowest_clock, peers);
+      print_row(work, median(measured), on_gpu, slowest_clock, peers);
     }
     if (!options.profile && options.trace.empty()) continue;
     clock.warm();

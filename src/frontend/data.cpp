@@ -55,7 +55,7 @@ Batch TextData::batch(std::int64_t number) const {
 }
 
 BatchRange TextData::batches(std::int64_t count) const {
-  return {count, [own = *this](std::int64_t number) { return own.batch(number); }};
+  return {count, [data = *this](std::int64_t number) { return data.batch(number); }};
 }
 
 // ImageData
@@ -116,9 +116,9 @@ BatchRange ImageData::epoch(std::int64_t number) const {
   std::iota(order.begin(), order.end(), 0);
   SplitMix random(options_.seed * 0x2545f4914f6cdd1du + static_cast<std::uint64_t>(number) + 1);
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
-  return {count_ / options_.batch, [own = *this, order = std::move(order)](std::int64_t batch) {
-            const auto first = order.begin() + batch * own.options_.batch;
-            return own.gather({first, first + own.options_.batch});
+  return {count_ / options_.batch, [data = *this, order = std::move(order)](std::int64_t batch) {
+            const auto first = order.begin() + batch * data.options_.batch;
+            return data.gather({first, first + data.options_.batch});
           }};
 }
 

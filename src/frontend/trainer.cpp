@@ -122,8 +122,8 @@ void TrainerCore::declare_like(const std::filesystem::path& path) {
     std::vector<ParamGrad> grads;
     for (const Parameter& parameter : parameters_) {
       if (std::find(names.begin(), names.end(), parameter.path) == names.end()) continue;
-      const Tensor own = Operand(parameter).tensor();
-      if (parameter.trainable) grads.push_back({own, zeros_like(own)});
+      const Tensor tensor = Operand(parameter).tensor();
+      if (parameter.trainable) grads.push_back({tensor, zeros_like(tensor)});
     }
     if (!grads.empty()) append_optimizer(grads, options_.optimizer);
   }));

@@ -457,8 +457,8 @@ class Compiler {
   void add_repeats(State from, State close, std::optional<Rule> common, std::int64_t min,
                    std::optional<std::int64_t> max, Special special) {
     const auto rule_of = [&](std::int64_t i) {
-      const std::optional<Rule> own = special(i);
-      return own ? own : common;
+      const std::optional<Rule> particular = special(i);
+      return particular ? particular : common;
     };
     if (min == 0) grammar_->add_empty(from, close);
     State filled = from;

@@ -8,7 +8,7 @@
 namespace jerboa::models {
 
 /// How queries attend to keys.
-struct Look {
+struct ScoreOptions {
   int window = 0;       ///< positions a query sees, ending with its own; 0: all
   double scale = 0;     ///< of the scores; 0: 1 / sqrt(size of a head)
   double soft_cap = 0;  ///< of the scores; 0: none
@@ -37,7 +37,7 @@ class Decoder {
   Tensor positions() const { return positions_; }
   Tensor rope(const Tensor& x, const RopeAttrs& attrs) const;
   /// Causal attention of [batch, heads, time, size], through the layer's cache where there is one.
-  Tensor attend(int layer, const Tensor& q, const Tensor& k, const Tensor& v, const Look& look = {}) const;
+  Tensor attend(int layer, const Tensor& q, const Tensor& k, const Tensor& v, const ScoreOptions& scores = {}) const;
   /// A parameter with exactly this name, in f32.
   Tensor weight(const std::string& name, Shape shape) const;
 

@@ -22,9 +22,10 @@ RopeAttrs rope_of(const Config& config, bool slides, int head_size) {
   const auto ropes = config.section("rope_parameters");
   if (!ropes) return slides ? RopeAttrs{.base = local_base(config)} : rope_attrs(config, head_size);
   const std::string type = slides ? "sliding_attention" : "full_attention";
-  const auto own = ropes->section(type);
-  if (!own || !own->has("rope_theta")) throw FileError(fmt::format("{}: {} has no rope_theta", ropes->origin(), type));
-  return rope_attrs(config, *own, head_size);
+  const auto section = ropes->section(type);
+  if (!section || !section->has("rope_theta"))
+    throw FileError(fmt::format("{}: {} has no rope_theta", ropes->origin(), type));
+  return rope_attrs(config, *section, head_size);
 }
 
 }  // namespace

@@ -105,9 +105,9 @@ class Reader {
     wide_.resize(count);
     std::span<float> rest = wide_;
     for (const std::string& name : stored.names) {
-      const std::size_t own = weights_.entry(name).elements();
-      weights_.read_f32(name, rest.first(own));
-      rest = rest.subspan(own);
+      const std::size_t elements = weights_.entry(name).elements();
+      weights_.read_f32(name, rest.first(elements));
+      rest = rest.subspan(elements);
     }
     return wide_;
   }
@@ -174,10 +174,10 @@ void for_each_param(const SafeTensors& weights, const Graph& graph, const Family
     if (jerboa::is_float(dtype)) {
       use({param.name, dtype, sizes, reader.bytes(stored, dtype)});
     } else {
-      const Quantised own = quantise(reader.wide(stored), sizes[0], sizes[1], dtype);
+      const Quantised quantised = quantise(reader.wide(stored), sizes[0], sizes[1], dtype);
       const std::string scales = stored_name(param) + std::string(scales_suffix);
-      use({param.name, dtype, sizes, own.weight.bytes()});
-      use({scales, own.scales.dtype(), own.scales.shape(), own.scales.bytes()});
+      use({param.name, dtype, sizes, quantised.weight.bytes()});
+      use({scales, quantised.scales.dtype(), quantised.scales.shape(), quantised.scales.bytes()});
     }
   });
 }
@@ -185,9 +185,9 @@ void for_each_param(const SafeTensors& weights, const Graph& graph, const Family
 std::map<std::string, HostTensor> read_params(const SafeTensors& weights, const Graph& graph, const Family& family) {
   std::map<std::string, HostTensor> params;
   for_each_param(weights, graph, family, [&](const ParamValues& values) {
-    HostTensor own(values.dtype, values.shape);
-    std::copy(values.bytes.begin(), values.bytes.end(), own.bytes().begin());
-    params.emplace(values.name, std::move(own));
+    HostTensor copy(values.dtype, values.shape);
+    std::copy(values.bytes.begin(), values.bytes.end(), copy.bytes().begin());
+    params.emplace(values.name, std::move(copy));
   });
   return params;
 }

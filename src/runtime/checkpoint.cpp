@@ -90,10 +90,10 @@ bool is_optimizer_state(const std::string& name, const std::set<std::string>& pa
 }
 
 std::set<std::string> optimizer_states(const std::vector<std::string>& states, const std::set<std::string>& params) {
-  std::set<std::string> own;
+  std::set<std::string> found;
   for (const std::string& name : states)
-    if (is_optimizer_state(name, params)) own.insert(name);
-  return own;
+    if (is_optimizer_state(name, params)) found.insert(name);
+  return found;
 }
 
 }  // namespace

@@ -24,9 +24,9 @@ std::vector<std::string> keys(const Map& map) {
 // A size that is just a symbol binds it; the first input with the symbol decides.
 void bind(const Shape& shape, const Sizes& sizes, SymbolValues& symbols) {
   for (std::size_t i = 0; i < std::min(shape.size(), sizes.size()); ++i) {
-    std::map<std::string, std::int64_t> own;
-    shape[i].collect_symbols(own);
-    if (own.size() == 1 && shape[i].str() == own.begin()->first) symbols.emplace(own.begin()->first, sizes[i]);
+    std::map<std::string, std::int64_t> found;
+    shape[i].collect_symbols(found);
+    if (found.size() == 1 && shape[i].str() == found.begin()->first) symbols.emplace(found.begin()->first, sizes[i]);
   }
 }
 
@@ -244,7 +244,7 @@ void Session::add_entry(const std::string& name, const Graph& graph) {
     entry->executable = with_room(name, graph, [&] { return device_.backend().compile(compiled, finder()); });
     entries_.emplace(name, std::move(entry));
     shared_->optimizers = std::move(optimizers);
-    for (const std::string& own : declared) shared_->waiting.erase(own);
+    for (const std::string& tensor_name : declared) shared_->waiting.erase(tensor_name);
   } catch (const OutOfMemoryError& error) {
     forget(declared);
     throw OutOfMemoryError(fmt::format("entry {}: {}; its parameters, gradients and states take {} bytes in all", name,
@@ -345,18 +345,18 @@ std::vector<std::string> wanted_captures(const std::string& entry, const std::ve
 
 Result Session::run(const std::string& entry_name, const TensorMap& inputs, const RunOptions& options) {
   const std::lock_guard lock(*shared_->mutex);
-  const Entry& own = entry(entry_name);
-  const SymbolValues symbols = check_inputs(entry_name, own.inputs, inputs);
-  detail::check_input_indices(own.indices, inputs, symbols);
-  const auto captures = wanted_captures(entry_name, own.captures, options);
+  const Entry& found = entry(entry_name);
+  const SymbolValues symbols = check_inputs(entry_name, found.inputs, inputs);
+  detail::check_input_indices(found.indices, inputs, symbols);
+  const auto captures = wanted_captures(entry_name, found.captures, options);
   std::map<std::string, Sizes> shapes;
-  for (const Port& output : own.outputs) shapes[output.name] = evaluate(output.type.shape, symbols);
-  for (const Port& capture : own.captures)
+  for (const Port& output : found.outputs) shapes[output.name] = evaluate(output.type.shape, symbols);
+  for (const Port& capture : found.captures)
     if (std::find(captures.begin(), captures.end(), capture.name) != captures.end())
       shapes[capture.name] = evaluate(capture.type.shape, symbols);
   shared_->fill_all();
-  auto results = with_room(entry_name, own.graph, [&] { return own.executable->run({inputs, symbols, captures}); });
-  if (own.checks) detail::throw_failed_checks(*own.checks, *own.executable, *results, symbols);
+  auto results = with_room(entry_name, found.graph, [&] { return found.executable->run({inputs, symbols, captures}); });
+  if (found.checks) detail::throw_failed_checks(*found.checks, *found.executable, *results, symbols);
   return {std::shared_ptr<RunResults>(std::move(results)), std::move(shapes), shared_->mutex};
 }
 

@@ -30,8 +30,8 @@ Tensor query_positions(const AttentionOperands& in) {
   if (in.positions) return reshape(in.positions, {in.positions.dim(0), 1, 1, time, 1});
   // Without positions the queries are the last `time` keys.
   const Tensor all = arange(keys);
-  const Tensor own = time == keys ? all : slice(all, 0, keys - time, keys);
-  return reshape(own, {1, 1, 1, time, 1});
+  const Tensor last = time == keys ? all : slice(all, 0, keys - time, keys);
+  return reshape(last, {1, 1, 1, time, 1});
 }
 
 Tensor visibility(const AttentionOperands& in, const AttentionAttrs& attrs, const Shape& scores, const Dim& key_heads) {

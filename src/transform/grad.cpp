@@ -128,15 +128,15 @@ std::vector<Tensor> vector_jacobian(const std::vector<Tensor>& outputs, const st
 }
 
 std::vector<Tensor> grad(Operand loss, const std::vector<Tensor>& wrt) {
-  const Tensor own = loss.tensor();
-  if (!own) throw GraphError("the loss is empty: the function that computes it returned no tensor");
+  const Tensor loss_tensor = loss.tensor();
+  if (!loss_tensor) throw GraphError("the loss is empty: the function that computes it returned no tensor");
   const TensorType type = [&] {
     const SiteScope scope(loss.site());
     for (const Tensor& tensor : wrt) tensor.dtype();  // throws if it is not in this graph
-    return TensorType{own.dtype(), own.shape()};
+    return TensorType{loss_tensor.dtype(), loss_tensor.shape()};
   }();
   const std::string where =
-      current_graph("grad").producer(own.id()).site;  // the line that computed it, not this call's
+      current_graph("grad").producer(loss_tensor.id()).site;  // the line that computed it, not this call's
   const std::string site = where.empty() ? "" : " (" + where + ")";
   if (!type.shape.empty() || !is_float(type.dtype))
     throw GraphError(
@@ -150,7 +150,7 @@ std::vector<Tensor> grad(Operand loss, const std::vector<Tensor>& wrt) {
     const SiteScope scope(where);
     return make();
   };
-  auto grads = vector_jacobian({own}, {of_loss([&] { return scalar(1, own.dtype()); })}, wrt);
+  auto grads = vector_jacobian({loss_tensor}, {of_loss([&] { return scalar(1, loss_tensor.dtype()); })}, wrt);
   for (std::size_t i = 0; i < wrt.size(); ++i)
     if (!grads[i]) grads[i] = of_loss([&] { return zeros_like(wrt[i]); });
   return grads;

@@ -62,17 +62,17 @@ Adam::operator Optimizer() const {
 }
 
 AdamW::operator Optimizer() const {
-  const auto rule = [own = *this](ParamUpdate& p) {
-    return adam_rule(p, {own.beta1, own.beta2, own.eps, decay_of(p, own.weight_decay, own.decay)});
+  const auto rule = [options = *this](ParamUpdate& p) {
+    return adam_rule(p, {options.beta1, options.beta2, options.eps, decay_of(p, options.weight_decay, options.decay)});
   };
   return {lr, rule, clip_norm, name};
 }
 
 Sgd::operator Optimizer() const {
-  const auto rule = [own = *this](ParamUpdate& p) {
+  const auto rule = [options = *this](ParamUpdate& p) {
     const SiteScope scope(p.site);
-    const SgdAttrs attrs{own.momentum, decay_of(p, own.weight_decay, own.decay), own.nesterov};
-    if (own.momentum == 0) return sgd_update(p.param, p.grad, p.lr, {}, attrs).param;
+    const SgdAttrs attrs{options.momentum, decay_of(p, options.weight_decay, options.decay), options.nesterov};
+    if (options.momentum == 0) return sgd_update(p.param, p.grad, p.lr, {}, attrs).param;
     const auto next = sgd_update(p.param, p.grad, p.lr, p.state("velocity"), attrs);
     p.set_state("velocity", next.velocity);
     return next.param;

@@ -81,9 +81,9 @@ class LogitGoldens {
           session.run(at == 0 ? "prefill" : "decode", step_inputs(tokens, at, next)).get("output");
       const std::int64_t vocabulary = scores.shape().back();
       for (std::int64_t row = 0; row < batch; ++row) {
-        const auto own =
+        const auto logits =
             scores.f32().subspan(static_cast<std::size_t>(row * vocabulary), static_cast<std::size_t>(vocabulary));
-        const auto likeliest = std::max_element(own.begin(), own.end()) - own.begin();
+        const auto likeliest = std::max_element(logits.begin(), logits.end()) - logits.begin();
         const auto wanted = tokens.i32()[static_cast<std::size_t>(row * time + next)];
         if (likeliest != wanted)
           return {"greedy", false, fmt::format("token {} is {} instead of {}", next, likeliest, wanted)};

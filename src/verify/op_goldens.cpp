@@ -141,8 +141,8 @@ class Case {
 
   void check(const std::string& part, const HostTensor& computed, const Tolerance& tolerance) const {
     const Tolerance exact{0, 0, 0};
-    const auto golden = to_f64(view(part)), own = numbers(computed);
-    if (const auto wrong = difference(own, golden, is_float(computed.dtype()) ? tolerance : exact))
+    const auto golden = to_f64(view(part)), values = numbers(computed);
+    if (const auto wrong = difference(values, golden, is_float(computed.dtype()) ? tolerance : exact))
       throw UsageError(fmt::format("{}: {}", part, *wrong));
   }
 

@@ -115,10 +115,10 @@ TEST_F(ImageFiles, AreShuffledAnewInEachEpoch) {
   const auto order = [](BatchRange epoch) {
     std::vector<std::int32_t> labels;
     for (auto& batch : epoch) {
-      const auto own = batch.at("labels").i32();
-      for (std::size_t i = 0; i < own.size(); ++i) {
-        labels.push_back(own[i]);
-        EXPECT_FLOAT_EQ(batch.at("images").f32()[6 * i], static_cast<float>(own[i] - 1) / 5);
+      const auto batch_labels = batch.at("labels").i32();
+      for (std::size_t i = 0; i < batch_labels.size(); ++i) {
+        labels.push_back(batch_labels[i]);
+        EXPECT_FLOAT_EQ(batch.at("images").f32()[6 * i], static_cast<float>(batch_labels[i] - 1) / 5);
       }
     }
     return labels;

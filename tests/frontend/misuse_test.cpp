@@ -60,11 +60,11 @@ TEST(Misuse, ATensorOfAnotherGraph) {
   });
   int line = 0;
   trace([&] {
-    const Tensor own = param_input("w", {2});
+    const Tensor mine = param_input("w", {2});
     expect_error_at<GraphError>(
         [&] {
           line = __LINE__ + 1;
-          own* stranger;
+          mine* stranger;
         },
         line, "mul: an operand belongs to another graph");
     expect_error_at<GraphError>(
@@ -82,12 +82,12 @@ TEST(Misuse, ATensorOfAnotherGraph) {
     expect_error_at<GraphError>(
         [&] {
           line = __LINE__ + 1;
-          update(own, stranger);
+          update(mine, stranger);
         },
         line, "update: an operand belongs to another graph");
     expect_error<GraphError>([&] { stranger.shape(); }, "belongs to another graph");
-    expect_error<GraphError>([&] { grad(sum(own), {stranger}); }, "belongs to another graph");
-    output("own", own);
+    expect_error<GraphError>([&] { grad(sum(mine), {stranger}); }, "belongs to another graph");
+    output("mine", mine);
   });
 }
 
@@ -230,7 +230,7 @@ TEST(Misuse, ShapesThatDoNotFitTellTheUsersLine) {
   Net net{.line = &line};
   expect_error_at<ShapeError>(
       [&] {
-        compile_forward(net, [](const Net& own, const Inputs& in) { return own(in["x"]); }, {{"x", {3, 4}}});
+        compile_forward(net, [](const Net& self, const Inputs& in) { return self(in["x"]); }, {{"x", {3, 4}}});
       },
       line, "matmul: ");
 }

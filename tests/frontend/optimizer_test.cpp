@@ -245,12 +245,12 @@ TEST(OwnOptimizer, MuonStepsByOrthogonalMatrices) {
 }
 
 TEST(OwnOptimizer, MayStartItsStateAnywhere) {
-  const Optimizer own{.lr = 1, .update = [](ParamUpdate& p) -> Tensor {
-                        const Tensor scale = p.state("scale", Init::constant(8));
-                        p.set_state("scale", scale / 2);
-                        return p.param - scale * p.grad;
-                      }};
-  Descent descent(own);
+  const Optimizer custom{.lr = 1, .update = [](ParamUpdate& p) -> Tensor {
+                           const Tensor scale = p.state("scale", Init::constant(8));
+                           p.set_state("scale", scale / 2);
+                           return p.param - scale * p.grad;
+                         }};
+  Descent descent(custom);
   EXPECT_EQ(descent.step(1), -8);
   EXPECT_EQ(descent.step(1), -12);
 }

@@ -79,8 +79,8 @@ TEST(SeveralOptimizers, CountTheirOwnStepsInEntriesOfOneSession) {
         g.update(generator_gradient(g.value, c.value, input(i)));
       else
         c.update(critic_gradient(g.value, c.value, input(i)));
-      const ExactAdam& own = generates ? g : c;
-      ASSERT_NEAR(result.get(generates ? "generator_lr" : "critic_lr").item(), own.lr.at(own.step), 1e-7);
+      const ExactAdam& exact = generates ? g : c;
+      ASSERT_NEAR(result.get(generates ? "generator_lr" : "critic_lr").item(), exact.lr.at(exact.step), 1e-7);
       ASSERT_NEAR(session.download_param("generator.w").item(), g.value, 2e-5) << i << ' ' << device.name();
       ASSERT_NEAR(session.download_param("critic.w").item(), c.value, 2e-5) << i << ' ' << device.name();
     }

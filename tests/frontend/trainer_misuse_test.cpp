@@ -290,11 +290,11 @@ TEST(TrainerMisuse, AnUpdateThatFailsLeavesNoGradientsBehind) {
   expect_error<DeviceError>([&] { trainer.step(rows(5)); }, "the update fails");
   *fails = false;
   EXPECT_EQ(trainer.steps(), 0);
-  for (Trainer<Steady>* own : {&trainer, &clean}) {
-    own->step(rows(0));
-    EXPECT_EQ(own->steps(), 0);
-    own->step(rows(1));
-    EXPECT_EQ(own->steps(), 1);
+  for (Trainer<Steady>* each : {&trainer, &clean}) {
+    each->step(rows(0));
+    EXPECT_EQ(each->steps(), 0);
+    each->step(rows(1));
+    EXPECT_EQ(each->steps(), 1);
   }
   EXPECT_EQ(trainer.session().download_params(), clean.session().download_params());
 }

@@ -101,10 +101,10 @@ class Decoding {
     }
     const auto all =
         rows_of(session_.run("run", {{"ids", ids}, {"positions", positions}, {"lengths", lengths}}).get("output"));
-    std::vector<std::vector<Logits>> own(more.size());
+    std::vector<std::vector<Logits>> logits(more.size());
     for (std::size_t row = 0; row < more.size(); ++row)
-      for (std::size_t t = 0; t < more[row].size(); ++t) own[row].push_back(all[row * time + t]);
-    return own;
+      for (std::size_t t = 0; t < more[row].size(); ++t) logits[row].push_back(all[row * time + t]);
+    return logits;
   }
 
   /// Starts new sequences in place of the old ones; the old entries stay in the cache and must be ignored.

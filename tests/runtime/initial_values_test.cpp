@@ -31,8 +31,8 @@ class CountingBackend final : public Backend {
 
  private:
   struct Counted final : DeviceTensor {
-    Counted(std::shared_ptr<DeviceTensor> own, int& number, std::shared_ptr<Counts> owner)
-        : inner(std::move(own)), count(number), counts(std::move(owner)) {}
+    Counted(std::shared_ptr<DeviceTensor> tensor, int& number, std::shared_ptr<Counts> owner)
+        : inner(std::move(tensor)), count(number), counts(std::move(owner)) {}
     using DeviceTensor::upload;
     void upload(std::span<const std::byte> bytes) override {
       ++count;

@@ -123,8 +123,8 @@ Module compile_module(Model model, LossFunction loss, const InputSpecs& inputs, 
                       const CompileOptions& options = {}, const char* file = __builtin_FILE(),
                       int line = __builtin_LINE()) {
   assign_paths(model);
-  const Loss own = [&](const Inputs& in) { return loss(std::as_const(model), in); };
-  return compile(training_graph(inputs, own, optimizer, {file, line}, options.precision), options);
+  const Loss bound_loss = [&](const Inputs& in) { return loss(std::as_const(model), in); };
+  return compile(training_graph(inputs, bound_loss, optimizer, {file, line}, options.precision), options);
 }
 
 /// A forward pass of a model with its own storage. The function returns a tensor or several Outputs.
@@ -132,16 +132,16 @@ template <class Model, class Function>
 Module compile_forward(Model model, Function function, const InputSpecs& inputs, const CompileOptions& options = {},
                        const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   assign_paths(model);
-  const Forward own = [&](const Inputs& in) { return function(std::as_const(model), in); };
-  return compile(forward_graph(inputs, own, {file, line}, options.precision.precision), options);
+  const Forward bound_function = [&](const Inputs& in) { return function(std::as_const(model), in); };
+  return compile(forward_graph(inputs, bound_function, {file, line}, options.precision.precision), options);
 }
 /// A sibling of a module or session that shares its parameters.
 template <class Model, class Function>
 Module compile_forward(Model model, Function function, const InputSpecs& inputs, const Session& shared,
                        const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   assign_paths(model);
-  const Forward own = [&](const Inputs& in) { return function(std::as_const(model), in); };
-  return compile(forward_graph(inputs, own, {file, line}), shared);
+  const Forward bound_function = [&](const Inputs& in) { return function(std::as_const(model), in); };
+  return compile(forward_graph(inputs, bound_function, {file, line}), shared);
 }
 
 /// A session with one entry per graph.

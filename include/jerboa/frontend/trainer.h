@@ -138,9 +138,9 @@ class Trainer {
 
  private:
   static std::shared_ptr<Model> named(Model model) {
-    auto own = std::make_shared<Model>(std::move(model));
-    assign_paths(*own);
-    return own;
+    auto copy = std::make_shared<Model>(std::move(model));
+    assign_paths(*copy);
+    return copy;
   }
   static std::vector<Parameter> parameters_of(const Model& model) {
     std::vector<Parameter> list;
