@@ -206,12 +206,12 @@ std::vector<std::string> workload_names() {
           "gpt2",
           "gpt2_mixed",
           "llama_prefill",
-          "llama_prefill_i8",
+          "llama_prefill_int8",
           "llama_decode",
           "llama_decode_f16",
           "llama_decode_bf16",
-          "llama_decode_i8",
-          "llama_decode_i4"};
+          "llama_decode_int8",
+          "llama_decode_int4"};
 }
 
 // The default workloads: some others are too large for a CPU.
@@ -224,13 +224,21 @@ std::vector<std::string> default_names(const Device& device) {
   return names;
 }
 
+// The suffix of a workload's name, with types spelled as in --weights.
+std::string weights_suffix(DType weights) {
+  if (weights == DType::f32) return "";
+  if (weights == DType::i8) return "_int8";
+  if (weights == DType::i4) return "_int4";
+  return fmt::format("_{}", jerboa::name(weights));
+}
+
 Workload make(const std::string& name, const Device& device) {
   if (const auto product = product_of(name)) return matmul_workload(name, *product, device);
   if (name == "gpt2" || name == "gpt2_mixed") return gpt2_workload(name, device);
   for (const DType weights : {DType::f32, DType::f16, DType::bf16, DType::i8, DType::i4}) {
-    const std::string type = weights == DType::f32 ? "" : fmt::format("_{}", jerboa::name(weights));
-    if (name == "llama_prefill" + type) return llama_workload(name, 512, device, weights);
-    if (name == "llama_decode" + type) return llama_workload(name, 1, device, weights);
+    const std::string suffix = weights_suffix(weights);
+    if (name == "llama_prefill" + suffix) return llama_workload(name, 512, device, weights);
+    if (name == "llama_decode" + suffix) return llama_workload(name, 1, device, weights);
   }
   if (name == "small" || name == "small_mixed") return gpt_workload(name, Gpt{}, 8, 128, device);
   if (name == "small_clipped") return gpt_workload(name, Gpt{}, 8, 128, device, {.lr = 1e-4, .clip_norm = 1});

@@ -8,10 +8,10 @@ namespace {
 constexpr double largest = 1000;  // of temperatures and penalties; larger values cannot be intended
 
 float number_of(const models::Config& config, const std::string& key, double otherwise, bool (*fits)(double),
-                const char* wanted) {
+                const char* range) {
   const double value = config.number(key, otherwise);
   // A small positive double may become zero as a float.
-  if (!fits(value) || !fits(static_cast<float>(value))) config.fail(key, fmt::format("is not {}", wanted));
+  if (!fits(value) || !fits(static_cast<float>(value))) config.fail(key, fmt::format("is not {}", range));
   return static_cast<float>(value);
 }
 

@@ -21,12 +21,12 @@ constexpr int usual_context = 4096;  // for models that allow more than most use
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // The maximum length of a sequence.
-int context_of(const models::Config& config, int wanted) {
+int context_of(const models::Config& config, int requested) {
   const int most = config.size("max_position_embeddings", config.size("n_positions", usual_context));
-  if (wanted < 0 || wanted > most)
+  if (requested < 0 || requested > most)
     throw UsageError(
-        fmt::format("{}: the model supports at most {} tokens of context, not {}", config.origin(), most, wanted));
-  return wanted > 0 ? wanted : std::min(most, usual_context);
+        fmt::format("{}: the model supports at most {} tokens of context, not {}", config.origin(), most, requested));
+  return requested > 0 ? requested : std::min(most, usual_context);
 }
 
 // The logits of the last of `time` tokens, which are appended to a sequence's cache.

@@ -44,8 +44,8 @@ Quantised quantise(std::span<const float> values, std::int64_t out, std::int64_t
   for (std::int64_t at = 0; at < out * in; at += group) {
     const auto weights = values.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(group));
     // For int4 the value farthest from zero becomes -8, the end of the range that reaches farther.
-    const float wanted = dtype == DType::i8 ? std::abs(extreme(weights)) / 127 : extreme(weights) / -8;
-    const std::uint16_t scale = f32_to_f16(wanted);  // rounded first: the weights are divided by the stored scale
+    const float scale_f32 = dtype == DType::i8 ? std::abs(extreme(weights)) / 127 : extreme(weights) / -8;
+    const std::uint16_t scale = f32_to_f16(scale_f32);  // rounded first: the weights are divided by the stored scale
     result.scales.as<std::uint16_t>()[static_cast<std::size_t>(at / group)] = scale;
     const float inverse = f16_to_f32(scale) == 0 ? 0 : 1 / f16_to_f32(scale);
     if (dtype == DType::i8)

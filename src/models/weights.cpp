@@ -58,14 +58,14 @@ bool is_float(StoredType type) {
   return type == StoredType::F64 || type == StoredType::F32 || type == StoredType::F16 || type == StoredType::BF16;
 }
 
-void check_entry(const SafeTensors& weights, const std::string& name, const Sizes& wanted) {
+void check_entry(const SafeTensors& weights, const std::string& name, const Sizes& expected) {
   const TensorEntry& entry = weights.entry(name);
   if (!is_float(entry.type))
     throw FileError(fmt::format("{}: {} is {}, but weights must be F64, F32, F16 or BF16", weights.path().string(),
                                 name, to_string(entry.type)));
-  if (Sizes(entry.shape) != wanted)
+  if (Sizes(entry.shape) != expected)
     throw FileError(fmt::format("{}: {} is {}, but config.json requires {}", weights.path().string(), name,
-                                to_string(Sizes(entry.shape)), to_string(wanted)));
+                                to_string(Sizes(entry.shape)), to_string(expected)));
 }
 
 /// One more than the largest number of a layer in the names of a checkpoint's tensors.

@@ -127,10 +127,10 @@ LoadReport Session::load(const std::filesystem::path& path, LoadOptions options)
 
   LoadReport report;
   std::vector<std::string> missing, unknown;
-  std::set<std::string> wanted;
+  std::set<std::string> expected;
   const auto take = [&](const std::string& name, bool is_param) {
     const std::string in_file = stored_name(name, is_param);
-    wanted.insert(in_file);
+    expected.insert(in_file);
     if (!is_param && is_left_out(name)) {
       report.initial.push_back(name);
       if (stored.contains(in_file)) report.left.push_back(name);
@@ -148,9 +148,9 @@ LoadReport Session::load(const std::filesystem::path& path, LoadOptions options)
   for (const std::string& name : param_names()) take(name, true);
   for (const std::string& name : state_names()) take(name, false);
   for (const std::string& name : stored_params)
-    if (!wanted.contains(name)) (options.keep_unknown ? report.waiting : unknown).push_back(name);
+    if (!expected.contains(name)) (options.keep_unknown ? report.waiting : unknown).push_back(name);
   for (const std::string& name : stored_states) {
-    if (wanted.contains(stored_name(name, false))) continue;
+    if (expected.contains(stored_name(name, false))) continue;
     if (is_left_out(name))
       report.left.push_back(name);
     else if (options.keep_unknown)
@@ -163,7 +163,7 @@ LoadReport Session::load(const std::filesystem::path& path, LoadOptions options)
                                 detail::listed(missing), detail::listed(unknown)));
 
   // Everything is read before anything changes: the file may have been truncated since it was opened.
-  for (const std::string& name : wanted)
+  for (const std::string& name : expected)
     if (stored.contains(name)) stored.view(name);
   shared_->seed = opened.second;
   shared_->loaded_file = file.string();

@@ -297,9 +297,9 @@ std::string misfit(const HostTensor& given, const TensorType& type, const Symbol
     text += fmt::format("; make one with HostTensor(DType::{}, shape, {{…}})", name(type.dtype));
   if (given.dtype() != type.dtype || given.shape().size() != type.shape.size()) return text;
   try {
-    const Sizes wanted = evaluate(type.shape, symbols);
-    if (given.shape() == wanted) return {};
-    return to_shape(wanted) == type.shape ? text : fmt::format("{}, which is {} here", text, to_string(wanted));
+    const Sizes expected = evaluate(type.shape, symbols);
+    if (given.shape() == expected) return {};
+    return to_shape(expected) == type.shape ? text : fmt::format("{}, which is {} here", text, to_string(expected));
   } catch (const ShapeError& error) {  // a symbol is unbound or exceeds its bound
     return fmt::format("{}: {}", text, error.what());
   }
@@ -309,9 +309,9 @@ std::string misfit(const HostTensor& given, const TensorType& type, const Symbol
 SymbolValues check_inputs(const std::string& entry, const std::vector<Port>& ports, const TensorMap& inputs) {
   std::vector<std::string> missing, unknown;
   SymbolValues symbols;
-  std::set<std::string> wanted;
+  std::set<std::string> expected;
   for (const Port& port : ports) {
-    wanted.insert(port.name);
+    expected.insert(port.name);
     const auto given = inputs.find(port.name);
     if (given == inputs.end())
       missing.push_back(port.name);
@@ -319,7 +319,7 @@ SymbolValues check_inputs(const std::string& entry, const std::vector<Port>& por
       bind(port.type.shape, given->second.shape(), symbols);
   }
   for (const auto& [name, values] : inputs)
-    if (!wanted.contains(name)) unknown.push_back(name);
+    if (!expected.contains(name)) unknown.push_back(name);
   if (!missing.empty() || !unknown.empty())
     throw UsageError(fmt::format("entry {}: missing inputs: {}; unknown inputs: {}", entry, detail::listed(missing),
                                  detail::listed(unknown)));
@@ -398,10 +398,10 @@ void Session::upload_param(const std::string& name, std::span<const std::byte> b
     throw UsageError(
         fmt::format("no parameter is named {}; available: {}", name, detail::listed(shared_->names(Storage::param))));
   const TensorType& type = found->second.type;
-  const std::int64_t wanted = (element_count(found->second.sizes()) * bits(type.dtype) + 7) / 8;
-  if (std::ssize(bytes) != wanted)
+  const std::int64_t expected = (element_count(found->second.sizes()) * bits(type.dtype) + 7) / 8;
+  if (std::ssize(bytes) != expected)
     throw UsageError(
-        fmt::format("{} is {}, {} bytes, but was given {} bytes", name, to_string(type), wanted, bytes.size()));
+        fmt::format("{} is {}, {} bytes, but was given {} bytes", name, to_string(type), expected, bytes.size()));
   shared_->upload(name, bytes);
 }
 

@@ -74,7 +74,7 @@ class TokenDecoder {
   struct State {
     bool first = true;
     bool holds = false;        // `held` is a token, or the beginning of one
-    bool in_fragment = false;  // of one token that comes in pieces (behind Fuse or ByteLevel)
+    bool in_fragment = false;  // of one token that arrives in pieces (after Fuse or ByteLevel)
     std::size_t stripped = 0;
     std::string held;
     utf8::Assembler bytes;

@@ -37,7 +37,7 @@ class Interpreter {
   void define(std::string_view name, const std::function<Value()>& value);
   /// The text of the template.
   std::string run();
-  /// Where the text inside {% generation %} blocks stands in it, as [begin, end).
+  /// The ranges [begin, end) of the text inside {% generation %} blocks.
   const std::vector<std::pair<std::size_t, std::size_t>>& generated() const { return generated_; }
 
   // What filters, methods and objects need of the interpreter.

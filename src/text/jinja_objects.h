@@ -62,7 +62,7 @@ class Namespace : public Object {
   Dict values_;
 };
 
-/// A method that a template passes around instead of calling it at once.
+/// A method that a template passes around instead of calling it directly.
 class BoundMethod : public Object {
  public:
   BoundMethod(const Value& object, std::string name) : object_({object}, false), name_(std::move(name)) {}

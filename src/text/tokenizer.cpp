@@ -99,7 +99,7 @@ class Encoder {
     encode_until(static_cast<std::uint32_t>(text.text().size()));
   }
 
-  /// `source` tells where in the original a range of `text` comes from.
+  /// `source` maps a range of `text` to the original.
   template <typename Source>
   void encode_words(AlignedText& text, bool at_start, Source source) {
     Words words{text, {{0, static_cast<std::uint32_t>(text.text().size())}}, at_start};

@@ -20,7 +20,7 @@ struct Outcome {
   std::string text;  // stdout and stderr
 };
 
-// On the CPU unless another device is asked for: looking for the best one makes some drivers print messages.
+// On the CPU unless another device is requested: looking for the best one makes some drivers print messages.
 constexpr const char* on_cpu = "--device cpu";
 
 Outcome verify(const std::filesystem::path& path, const std::string& options = on_cpu) {

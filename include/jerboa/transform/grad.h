@@ -14,7 +14,7 @@ namespace jerboa {
 std::vector<Tensor> grad(Operand loss, const std::vector<Tensor>& wrt);
 
 /// The general form: for each of `wrt`, the sum over outputs of the output's cotangent times its derivative. An empty
-/// tensor stands for a gradient of zero.
+/// tensor means a gradient of zero.
 std::vector<Tensor> vector_jacobian(const std::vector<Tensor>& outputs, const std::vector<Tensor>& cotangents,
                                     const std::vector<Tensor>& wrt);
 
