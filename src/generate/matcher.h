@@ -11,9 +11,9 @@
 
 namespace jerboa {
 
-/// Runs a grammar over bytes as a deterministic automaton that is built lazily. A position is the set of all
-/// (state, stack of states to resume) that the bytes so far may have led to; equal sets share one position, so that
-/// transitions are computed once.
+/// Runs a grammar over bytes as a deterministic automaton that is built lazily. A position is the set of all (state,
+/// stack of states to resume) that the bytes so far may have led to; equal sets share one position, so that transitions
+/// are computed once.
 ///
 /// The cost is bounded at run time: next() throws TooManyPositions if it would keep more than max_positions, and
 /// ConstraintError if more than max_work steps follow a call of start_work().

@@ -11,9 +11,9 @@ struct ExpertsForm {
   bool normalised = false;  ///< the weights of the chosen ones add up to 1
 };
 
-/// The module NAME of gated MLPs; each token is routed to the few that `gate.weight` scores highest. Their
-/// weights are stacked, `experts.gate_up_proj` [count, 2 inner, width] and `experts.down_proj` [count, width, inner],
-/// so that the products of all experts are a single op.
+/// The module NAME of gated MLPs; each token is routed to the few that `gate.weight` scores highest. Their weights are
+/// stacked, `experts.gate_up_proj` [count, 2 inner, width] and `experts.down_proj` [count, width, inner], so that the
+/// products of all experts are a single op.
 Tensor mixture_of_experts(const Decoder& decoder, const Config& config, const ExpertsForm& form,
                           const std::string& name, const Tensor& x);
 

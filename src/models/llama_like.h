@@ -6,8 +6,7 @@
 
 #include "models/decoder.h"
 
-// The architecture of Llama and its descendants: pre-norm layers of attention and a gated MLP, under RMS
-// norms.
+// The architecture of Llama and its descendants: pre-norm layers of attention and a gated MLP, under RMS norms.
 namespace jerboa::models {
 
 /// Applies the norm NAME.

@@ -28,8 +28,8 @@ class Fault : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The value of a missing name, key or attribute. It is false, empty and prints as nothing; any other use is
-/// a Fault with `what`, e.g. "'tools' is undefined".
+/// The value of a missing name, key or attribute. It is false, empty and prints as nothing; any other use is a Fault
+/// with `what`, e.g. "'tools' is undefined".
 struct Undefined {
   std::shared_ptr<const std::string> what;
 };

@@ -20,8 +20,7 @@ class Vocab {
  public:
   void reserve(std::size_t tokens, std::size_t bytes);
 
-  /// An existing text gets the new id; an existing id gets the new text.
-  /// `id` must be in [0, max_token_id].
+  /// An existing text gets the new id; an existing id gets the new text. `id` must be in [0, max_token_id].
   void add(std::string_view text, TokenId id);
 
   /// no_token if there is none.

@@ -10,8 +10,8 @@
 #include "support/expect_error.h"
 #include "support/temp_folder.h"
 
-// 16-bit parameters: moments, other states and kept gradients are f32, an update computes in f32 and rounds its
-// result to the parameter's type once.
+// 16-bit parameters: moments, other states and kept gradients are f32, an update computes in f32 and rounds its result
+// to the parameter's type once.
 namespace jerboa {
 namespace {
 

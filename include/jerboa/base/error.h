@@ -5,8 +5,8 @@
 
 namespace jerboa {
 
-/// Every failure that Jerboa reports is an Error; catch a derived type to handle one kind.
-/// A message names the thing, the place and, where there is one, the remedy.
+/// Every failure that Jerboa reports is an Error; catch a derived type to handle one kind. A message names the thing,
+/// the place and, where there is one, the remedy.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -48,10 +48,10 @@ class FileContent {
   std::vector<std::byte> bytes_;
 };
 
-/// Writes the pieces, one after the other, as the whole content of `path`, replacing what was there.
-/// A reader always sees either the old file or the new one: the data goes to a temporary file in the same folder, is
-/// flushed to disk, and is renamed to `path`. A failure (a full disk, say) throws FileError, leaves `path` as it was
-/// and removes the temporary file; if the process crashes, the temporary file may remain, as ".NAME.….tmp".
+/// Writes the pieces, one after the other, as the whole content of `path`, replacing what was there. A reader always
+/// sees either the old file or the new one: the data goes to a temporary file in the same folder, is flushed to disk,
+/// and is renamed to `path`. A failure (a full disk, say) throws FileError, leaves `path` as it was and removes the
+/// temporary file; if the process crashes, the temporary file may remain, as ".NAME.….tmp".
 void write_file_atomically(const std::filesystem::path& path, std::span<const std::span<const std::byte>> pieces);
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 

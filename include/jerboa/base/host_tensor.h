@@ -9,8 +9,8 @@
 
 namespace jerboa {
 
-/// A tensor in host memory: the inputs and outputs of a session. f16 and bf16 elements are 16-bit
-/// patterns, booleans are 32-bit 0 or 1.
+/// A tensor in host memory: the inputs and outputs of a session. f16 and bf16 elements are 16-bit patterns, booleans
+/// are 32-bit 0 or 1.
 class HostTensor {
  public:
   HostTensor() = default;

@@ -6,9 +6,9 @@
 
 namespace jerboa {
 
-/// An opaque JSON value passed in by the caller: messages of a conversation, schemas of tools, variables of a
-/// template. Immutable and cheap to copy. It keeps the JSON library out of the public headers, which would take twice
-/// as long to compile with it; inside the library, base/json_value.h gives access to the value.
+/// An opaque JSON value passed in by the caller: messages of a conversation, schemas of tools, variables of a template.
+/// Immutable and cheap to copy. It keeps the JSON library out of the public headers, which would take twice as long to
+/// compile with it; inside the library, base/json_value.h gives access to the value.
 ///
 ///     const JsonValue tools = JsonValue::parse(R"([{"type": "function", "function": {"name": "weather"}}])");
 class JsonValue {

@@ -71,9 +71,8 @@ class Vocabulary {
 
 class Grammar;
 
-/// A grammar of the texts that match a regular expression in full. The syntax is JavaScript's, over Unicode:
-/// groups, alternatives, classes, \d \w \s \p{L}, *, +, ?, {m,n}. Look-around, back-references and anchors inside
-/// are refused.
+/// A grammar of the texts that match a regular expression in full. The syntax is JavaScript's, over Unicode: groups,
+/// alternatives, classes, \d \w \s \p{L}, *, +, ?, {m,n}. Look-around, back-references and anchors inside are refused.
 std::shared_ptr<const Grammar> compile_regex(std::string_view pattern);
 
 enum class JsonWhitespace {

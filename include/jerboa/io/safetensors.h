@@ -68,8 +68,8 @@ class SafeTensors {
 };
 
 /// Writes a safetensors file, atomically (see write_file_atomically), with every tensor aligned to its element size.
-/// The tensors may be views into the file being replaced. Throws UsageError for tensors that no file can hold (a
-/// name used twice, bytes that do not fit the shape) and FileError when writing fails.
+/// The tensors may be views into the file being replaced. Throws UsageError for tensors that no file can hold (a name
+/// used twice, bytes that do not fit the shape) and FileError when writing fails.
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
                        const SafeTensors::Metadata& metadata = {});
 /// The bytes of such a file.

@@ -45,8 +45,8 @@ class Result {
 struct SessionOptions {
   std::uint64_t seed = 0;  ///< of initial values and of random ops
   /// Runs check every tensor for NaN and infinity, by bit pattern, and throw NotFiniteError that names the first one,
-  /// its op and the user's line; parameters and states stay as they were. Slow; meant for debugging.
-  /// The environment variable JERBOA_CHECK=finite turns it on for every session.
+  /// its op and the user's line; parameters and states stay as they were. Slow; meant for debugging. The environment
+  /// variable JERBOA_CHECK=finite turns it on for every session.
   bool check_finite = false;
   /// The same for indices that the graph computes: indices out of range throw UsageError. Inputs used as indices are
   /// always checked before a run. JERBOA_CHECK=indices, or finite,indices for both.
@@ -88,8 +88,8 @@ struct EntryInfo {
   std::vector<Port> inputs, outputs, captures;
 };
 
-/// Named persistent tensors on a device (parameters, gradients, states) and the entries that run over them.
-/// Calls from several threads, including those on siblings, are serialised.
+/// Named persistent tensors on a device (parameters, gradients, states) and the entries that run over them. Calls from
+/// several threads, including those on siblings, are serialised.
 class Session {
  public:
   explicit Session(Device device, SessionOptions options = {});
