@@ -111,7 +111,7 @@ class Parser {
     return out;
   }
 
-  // `to_end` is set where the sequence is a top-level one and ends in $.
+  // `to_end` is set if the sequence is at top level and ends in $.
   NodePtr sequence(int depth, bool* to_end) {
     auto out = std::make_unique<Node>();
     while (!done() && peek() != U'|' && peek() != U')') {

@@ -36,7 +36,7 @@ class Decoder {
   /// i32[batch, time]
   Tensor positions() const { return positions_; }
   Tensor rope(const Tensor& x, const RopeAttrs& attrs) const;
-  /// Causal attention of [batch, heads, time, size], through the layer's cache where there is one.
+  /// Causal attention of [batch, heads, time, size], through the layer's cache if there is one.
   Tensor attend(int layer, const Tensor& q, const Tensor& k, const Tensor& v, const ScoreOptions& scores = {}) const;
   /// A parameter with exactly this name, in f32.
   Tensor weight(const std::string& name, Shape shape) const;

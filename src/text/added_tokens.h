@@ -17,7 +17,7 @@ namespace jerboa {
 struct AddedToken {
   TokenId id = no_token;
   std::string content;
-  bool single_word = false;  // only where no word character touches it
+  bool single_word = false;  // only if no word character is adjacent
   bool lstrip = false;       // includes the white space before it
   bool rstrip = false;       // and after it
   bool normalized = false;   // matched against the normalized text

@@ -106,7 +106,7 @@ Value repeat(Interpreter& interpreter, const Value& sequence, std::int64_t times
   return sequence.list()->tuple ? Value::tuple(std::move(items)) : Value(std::move(items));
 }
 
-// The position of an index, from the end where it is negative.
+// The position of an index, counted from the end if it is negative.
 std::optional<std::size_t> resolve_index(std::int64_t index, std::size_t size) {
   if (index < 0) index += static_cast<std::int64_t>(size);
   if (index < 0 || index >= static_cast<std::int64_t>(size)) return std::nullopt;

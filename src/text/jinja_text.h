@@ -28,10 +28,10 @@ std::string capitalize(std::string_view text);
 std::string title(std::string_view text);
 std::string swap_case(std::string_view text);
 
-/// Without the leading and trailing characters that are in `characters`, or white space where that is empty.
+/// Without the leading and trailing characters that are in `characters`, or white space if that is empty.
 std::string_view strip(std::string_view text, std::string_view characters, bool left, bool right);
 
-/// str.replace(): at most `count` times where that is not negative.
+/// str.replace(): at most `count` times if that is not negative.
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to, std::int64_t count = -1);
 
 /// The size of replace_all's result, so that a caller can refuse before allocating.

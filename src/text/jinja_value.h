@@ -94,7 +94,7 @@ class Value {
   bool is_dict() const { return std::holds_alternative<std::shared_ptr<Dict>>(data_); }
   bool is_object() const { return std::holds_alternative<std::shared_ptr<Object>>(data_); }
 
-  // Each needs the matching is_…(), but for the numbers, which convert between themselves.
+  // Each requires the matching is_…(), except for the numbers, which convert between each other.
   std::int64_t integer() const;
   double number() const;
   const std::string& text() const { return *std::get<String>(data_); }
@@ -148,7 +148,7 @@ struct Arguments {
 };
 
 bool equal(const Value& a, const Value& b);
-/// Python's <, -, 0 or + as a sorts before, with or after b; a Fault where the types have no order.
+/// Python's <, -, 0 or + as a sorts before, with or after b; a Fault if the types have no order.
 int compare(const Value& a, const Value& b);
 /// `needle in haystack`
 bool contains(const Value& haystack, const Value& needle);

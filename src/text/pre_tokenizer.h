@@ -36,7 +36,7 @@ struct Split {
   Pattern pattern;
   SplitBehavior behavior = SplitBehavior::isolated;
   bool invert = false;
-  std::optional<WordScanner> scanner;  // in place of the pattern, where one is known
+  std::optional<WordScanner> scanner;  // replaces the pattern, if one is known
   void apply(Words& words) const;
 };
 /// Splits by a property of single characters.

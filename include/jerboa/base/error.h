@@ -71,7 +71,7 @@ struct CallSite {
   const char* file = "";
   int line = 0;
 
-  /// "model.cpp:41", or "" where nothing is known.
+  /// "model.cpp:41", or "" if unknown.
   std::string str() const;
 };
 

@@ -58,7 +58,7 @@ TensorView view_of(std::string name, std::vector<std::int64_t> shape, std::span<
 std::vector<float> to_f32(const TensorView& tensor);
 /// The same into the caller's memory, which has room for exactly the tensor's values.
 void to_f32(const TensorView& tensor, std::span<float> values);
-/// The values, converted from any stored type; exact but for I64 and U64 beyond 2^53, which are rounded to nearest.
+/// The values, converted from any stored type; exact except for I64 and U64 beyond 2^53, which are rounded to nearest.
 std::vector<double> to_f64(const TensorView& tensor);
 /// The values of an integer or BOOL tensor, exactly. Throws FileError for another type and for a value out of range.
 std::vector<std::int32_t> to_i32(const TensorView& tensor);

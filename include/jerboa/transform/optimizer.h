@@ -32,7 +32,7 @@ class ParamUpdate {
   std::string site;       ///< the user's line that made the optimizer, for errors
 
   /// An f32 state in the parameter's shape, kept between steps and saved in checkpoints as "STATE/PARAM", or
-  /// "OPTIMIZER/STATE/PARAM" where the optimizer has a name.
+  /// "OPTIMIZER/STATE/PARAM" if the optimizer has a name.
   Tensor state(const std::string& state, Init init = Init::zeros(), const char* file = __builtin_FILE(),
                int line = __builtin_LINE());
   /// The next version of such a state.
