@@ -1,4 +1,4 @@
-# jerboa::jerboa, which is every library of src, and find_package(jerboa), which gives it and each library by itself.
+# jerboa::jerboa, which links every library of src, and find_package(jerboa), which provides it and each library separately.
 include(CMakePackageConfigHelpers)
 
 get_property(libraries GLOBAL PROPERTY JERBOA_LIBRARIES)
@@ -10,7 +10,7 @@ if(NOT JERBOA_INSTALL)
   return()
 endif()
 
-# The packages that a user of the libraries needs as well are those of the targets that they link, PACKAGE::TARGET.
+# The packages that a consumer needs as well are those of the targets that the libraries link, PACKAGE::TARGET.
 function(jerboa_find_dependency_calls result)
   set(calls)
   foreach(library IN LISTS libraries)

@@ -7,13 +7,13 @@ add_library(jerboa_settings INTERFACE)
 target_compile_features(jerboa_settings INTERFACE cxx_std_20)
 target_compile_options(jerboa_settings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  target_compile_options(jerboa_settings INTERFACE -Wno-restrict)  # false alarms on "text" + string: GCC bug 105651
+  target_compile_options(jerboa_settings INTERFACE -Wno-restrict)  # false positives on "text" + string: GCC bug 105651
 endif()
 if(JERBOA_SANITIZE)
   target_compile_options(jerboa_settings INTERFACE -fsanitize=${JERBOA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(jerboa_settings INTERFACE -fsanitize=${JERBOA_SANITIZE})
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-    target_compile_options(jerboa_settings INTERFACE -Wno-error)  # false alarms where checks stand between
+    target_compile_options(jerboa_settings INTERFACE -Wno-error)  # false positives caused by the inserted checks
   endif()
 endif()
 if(JERBOA_BUILD_FUZZERS)
@@ -43,7 +43,7 @@ function(jerboa_test name)
   target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name}_test PRIVATE ${ARG_LINKS} jerboa_settings GTest::gtest_main)
   target_compile_definitions(${name}_test PRIVATE JERBOA_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  # Tests spend their time in the libraries; optimizing their own code takes a third of its compile time for nothing.
+  # Tests spend their time in the libraries; optimizing the test code itself costs a third of its compile time for nothing.
   target_compile_options(${name}_test PRIVATE $<$<CONFIG:Release>:-O1>)
   gtest_discover_tests(${name}_test TEST_PREFIX ${name}/ PROPERTIES TIMEOUT 300 DISCOVERY_TIMEOUT 60)
 endfunction()

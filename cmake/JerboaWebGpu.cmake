@@ -1,7 +1,7 @@
-# Whether the WebGPU backend is built. It needs the header of Dawn, which comes with the library from the npm package of
+# Whether the WebGPU backend is built. It needs Dawn's header, which comes with the library in the npm package of
 # src/backend/webgpu/package.json (./dev setup installs it); the library itself is opened at run time, so that programs
 # run without it.
-set(JERBOA_WEBGPU AUTO CACHE STRING "Build the WebGPU backend: ON, OFF, or AUTO, which is ON where webgpu.h is found")
+set(JERBOA_WEBGPU AUTO CACHE STRING "Build the WebGPU backend: ON, OFF, or AUTO, which is ON if webgpu.h is found")
 set_property(CACHE JERBOA_WEBGPU PROPERTY STRINGS AUTO ON OFF)
 set(JERBOA_DAWN ${PROJECT_SOURCE_DIR}/src/backend/webgpu/node_modules/@wgpu-bun/linux-x64-dawn)
 
@@ -12,7 +12,7 @@ if(JERBOA_WEBGPU)
       message(FATAL_ERROR "webgpu.h is missing: run ./dev setup, or npm ci in src/backend/webgpu, or set "
         "JERBOA_WEBGPU_INCLUDE to the folder of Dawn's webgpu.h, or JERBOA_WEBGPU to OFF")
     endif()
-    message(STATUS "Building without WebGPU: there is no webgpu.h (npm ci in src/backend/webgpu installs it)")
+    message(STATUS "Building without WebGPU: webgpu.h not found (npm ci in src/backend/webgpu installs it)")
     set(JERBOA_WEBGPU OFF)
   else()
     set(JERBOA_WEBGPU ON)

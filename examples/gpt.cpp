@@ -1,6 +1,6 @@
-// A character GPT: trains on a text file, then writes in its manner.
+// A character GPT: trains on a text file, then generates text in its style.
 //   gpt TEXT [STEPS]
-//   gpt TEXT [STEPS] --export FOLDER    does neither, but writes what a page needs to do so: see docs/web.md
+//   gpt TEXT [STEPS] --export FOLDER    writes the files for a web page that does both: see docs/web.md
 #include "gpt.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <iostream>
 
-// Writes on, one character at a time, from the last `context` of them.
+// Continues the text one character at a time, from its last `context` characters.
 std::string write(ForwardPass& forward, std::string text, std::size_t context, int characters) {
   Sampler sampler({.temperature = 0.8f, .top_k = 40, .seed = 1});
   for (int i = 0; i < characters; ++i) {
@@ -51,7 +51,7 @@ int main(int argc, char** argv) try {
     const auto r = gpt.step(batch);
     if (r.step % 10 != 0 && r.step != steps) continue;
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    std::printf("\rstep %lld of %d  loss %.3f  %.0f characters a second  ", static_cast<long long>(r.step), steps,
+    std::printf("\rstep %lld of %d  loss %.3f  %.0f characters/s  ", static_cast<long long>(r.step), steps,
                 r.loss(), static_cast<double>(r.step) * batch_size * model.context / seconds);
     std::fflush(stdout);
   }

@@ -2,7 +2,7 @@
 
 #include <jerboa/jerboa.h>
 
-// A character GPT, and how it is written to a folder from which a page trains and runs it (docs/web.md).
+// A character GPT, and its export to a folder from which a web page trains and runs it (docs/web.md).
 
 using namespace jerboa;
 
@@ -37,8 +37,8 @@ inline Optimizer gpt_optimizer(int steps) {
   return AdamW{.lr = warmup_cosine(2e-3, std::min(100, steps), steps), .weight_decay = 0.1, .clip_norm = 1};
 }
 
-/// The graphs that a page runs: "step" trains on a batch, "forward" gives the logits of a whole context, "decode" those
-/// that follow a text of any length up to it.
+/// The graphs that a page runs: "step" trains on a batch, "forward" computes the logits of a whole context, "decode"
+/// those of a text of any length up to the context.
 inline std::vector<std::pair<std::string, Graph>> gpt_graphs(Gpt model, int batch, int steps) {
   assign_paths(model);
   const Dim context = model.context, length = Dim::symbol("T", model.context);
@@ -53,8 +53,8 @@ inline std::vector<std::pair<std::string, Graph>> gpt_graphs(Gpt model, int batc
           {"decode", forward_graph({{"ids", {1, length}, DType::i32}}, decode)}};
 }
 
-/// Writes program, initial parameters, text and a manifest that names them. Compiles for every device that has WebGPU,
-/// and needs none.
+/// Writes program, initial parameters, text and a manifest that names them. Compiles for any WebGPU device, and does
+/// not need one itself.
 inline void export_gpt(const std::filesystem::path& folder, const Gpt& model, std::string_view text, int batch,
                        int steps, const Target& target = Target::webgpu_default()) {
   const ProgramFile program = compile_program(gpt_graphs(model, batch, steps), target);

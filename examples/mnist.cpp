@@ -33,7 +33,7 @@ struct ConvNet {
   }
 };
 
-// The share of test images whose likeliest class is the right one.
+// The fraction of test images that are classified correctly.
 double accuracy(ForwardPass& classify, const ImageData& data) {
   constexpr std::int64_t batch = 1000;
   std::int64_t right = 0;

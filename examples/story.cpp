@@ -1,7 +1,7 @@
 // Continues a text with a pretrained model, or answers a message.
 //
-//   story FOLDER TEXT           what a Hugging Face folder's model writes after the text
-//   story FOLDER TEXT --chat    what it answers, by its chat template
+//   story FOLDER TEXT           continues the text with the model of a Hugging Face folder
+//   story FOLDER TEXT --chat    answers a message, using the model's chat template
 #include <iostream>
 #include <string>
 #include <vector>

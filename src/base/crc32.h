@@ -5,7 +5,7 @@
 
 namespace jerboa {
 
-/// CRC-32 as in gzip and PNG: finds damage, not forgery.
+/// CRC-32 as in gzip and PNG: detects corruption, not tampering.
 std::uint32_t crc32(std::string_view bytes);
 
 }  // namespace jerboa

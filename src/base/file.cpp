@@ -23,9 +23,9 @@ namespace fs = std::filesystem;
   throw FileError(fmt::format("{}: cannot {}: {}", path.string(), action, std::generic_category().message(error)));
 }
 
-constexpr std::size_t most_at_once = 1u << 30;  // Linux moves no more than 2 GiB in one call
+constexpr std::size_t most_at_once = 1u << 30;  // Linux transfers at most 2 GiB per call
 
-/// A file descriptor that closes itself.
+/// Owns a file descriptor.
 class Descriptor {
  public:
   Descriptor(const fs::path& path, int flags, mode_t mode = 0) {
@@ -44,7 +44,7 @@ class Descriptor {
   bool is_open() const { return fd_ >= 0; }
   int get() const { return fd_; }
   int release() { return std::exchange(fd_, -1); }
-  /// Closes, and tells what close said: some file systems report a failed write only there.
+  /// Closes the file and reports errors: some file systems report a failed write only on close.
   bool close() { return ::close(std::exchange(fd_, -1)) == 0; }
 
  private:
@@ -59,7 +59,7 @@ bool sync(const Descriptor& file) {
   return result == 0;
 }
 
-/// A file of a name not used before, beside the one that it will replace; removed unless it gets that name.
+/// A temporary file with a fresh name in the same folder as the target; removed unless it is renamed to the target.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const fs::path& target) : target_(target), file_(create(target, path_)) {}
@@ -120,7 +120,7 @@ std::optional<struct stat> status_of(const fs::path& path) {
 }  // namespace
 
 FileReader::FileReader(const fs::path& path) : path_(path) {
-  Descriptor file(path, O_RDONLY | O_NONBLOCK);  // a pipe must be refused below, not waited for here
+  Descriptor file(path, O_RDONLY | O_NONBLOCK);  // so that opening a pipe does not block; it is refused below
   if (!file.is_open()) fail(path, "open", errno);
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) fail(path, "open", errno);
@@ -149,8 +149,8 @@ void FileReader::read(std::uint64_t offset, std::span<std::byte> bytes) const {
     const ssize_t count =
         ::pread(descriptor_, bytes.data(), std::min(bytes.size(), most_at_once), static_cast<off_t>(offset));
     if (count == 0)
-      throw FileError(fmt::format("{}: ends at byte {}, but was to be read up to byte {}{}", path_.string(), offset,
-                                  end, end <= size_ ? ": it became shorter while it was read" : ""));
+      throw FileError(fmt::format("{}: ends at byte {}, but data up to byte {} was expected{}", path_.string(), offset,
+                                  end, end <= size_ ? ": it was truncated while being read" : ""));
     if (count > 0) {
       bytes = bytes.subspan(static_cast<std::size_t>(count));
       offset += static_cast<std::uint64_t>(count);
@@ -180,7 +180,7 @@ void write_file_atomically(const fs::path& path, std::span<const std::span<const
 
   const fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
   const Descriptor entries(folder, O_RDONLY | O_DIRECTORY);
-  // Some file systems cannot sync a folder and say EINVAL: there the rename is as safe as it gets.
+  // Some file systems cannot sync a folder and return EINVAL: there is nothing more to do then.
   if (!entries.is_open() || (!sync(entries) && errno != EINVAL)) fail(folder, "sync", errno);
 }
 

@@ -10,7 +10,7 @@
 namespace jerboa {
 namespace {
 
-// So that the bits of all of them are a number, too.
+// So that the size in bits does not overflow either.
 constexpr std::int64_t most_elements = std::numeric_limits<std::int64_t>::max() / 64;
 
 std::int64_t count(const std::vector<std::int64_t>& shape) {
@@ -23,7 +23,7 @@ std::int64_t count(const std::vector<std::int64_t>& shape) {
   return total;
 }
 
-// Where an i4 stands; see DType.
+// The position of an int4 value; see DType.
 std::size_t i4_byte(std::int64_t i) { return static_cast<std::size_t>(i / 32 * 16 + i % 16); }
 int i4_shift(std::int64_t i) { return i % 32 < 16 ? 0 : 4; }
 
@@ -34,20 +34,20 @@ HostTensor::HostTensor(DType dtype, std::vector<std::int64_t> shape)
       shape_(std::move(shape)),
       bytes_(static_cast<std::size_t>((count(shape_) * bits(dtype) + 7) / 8), std::byte{0}) {
   if (dtype == DType::i4 && count(shape_) % 32 != 0)
-    throw UsageError(fmt::format("a tensor of i4 holds multiples of 32 elements, not {}", count(shape_)));
+    throw UsageError(fmt::format("an int4 tensor must have a multiple of 32 elements, not {}", count(shape_)));
 }
 
 HostTensor::HostTensor(std::vector<std::int64_t> shape, std::span<const float> values)
     : HostTensor(DType::f32, std::move(shape)) {
   if (static_cast<std::int64_t>(values.size()) != size())
-    throw UsageError(fmt::format("a tensor of {} elements was given {} values", size(), values.size()));
+    throw UsageError(fmt::format("a tensor of {} elements was initialised with {} values", size(), values.size()));
   std::copy(values.begin(), values.end(), as<float>().begin());
 }
 
 HostTensor::HostTensor(std::vector<std::int64_t> shape, std::span<const std::int32_t> values)
     : HostTensor(DType::i32, std::move(shape)) {
   if (static_cast<std::int64_t>(values.size()) != size())
-    throw UsageError(fmt::format("a tensor of {} elements was given {} values", size(), values.size()));
+    throw UsageError(fmt::format("a tensor of {} elements was initialised with {} values", size(), values.size()));
   std::copy(values.begin(), values.end(), as<std::int32_t>().begin());
 }
 
@@ -57,7 +57,7 @@ HostTensor::HostTensor(std::vector<std::int64_t> shape, std::initializer_list<fl
 HostTensor::HostTensor(DType dtype, std::vector<std::int64_t> shape, std::initializer_list<double> values)
     : HostTensor(dtype, std::move(shape)) {
   if (static_cast<std::int64_t>(values.size()) != size())
-    throw UsageError(fmt::format("a tensor of {} elements was given {} values", size(), values.size()));
+    throw UsageError(fmt::format("a tensor of {} elements was initialised with {} values", size(), values.size()));
   std::int64_t i = 0;
   for (const double value : values) set_number(i++, value);
 }

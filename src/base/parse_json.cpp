@@ -11,8 +11,8 @@
 namespace jerboa {
 namespace {
 
-/// Builds the value from the parser's events. nlohmann's own builder would keep the last of two equal keys, nest
-/// without limit, and look up every key of an ordered object by walking all before it.
+/// Builds the value from the parser's events. nlohmann's own builder keeps the last of duplicate keys, does not limit
+/// nesting, and looks up the keys of an ordered object by linear search.
 template <class Json>
 class Builder final : public nlohmann::json_sax<Json> {
  public:
@@ -26,7 +26,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool number_unsigned(std::uint64_t value) override { return add(value); }
   bool number_float(double value, const std::string&) override { return add(value); }
   bool string(std::string& value) override { return add(std::move(value)); }
-  bool binary(typename Json::binary_t&) override { return false; }  // no JSON text has any
+  bool binary(typename Json::binary_t&) override { return false; }  // does not occur in JSON text
 
   bool start_object(std::size_t) override { return open(Json::object()); }
   bool start_array(std::size_t) override { return open(Json::array()); }
@@ -85,13 +85,13 @@ class Builder final : public nlohmann::json_sax<Json> {
 
   std::string_view origin_;
   Json root_;
-  std::vector<Open> open_;  // a parent stays where it is while what it holds is open
+  std::vector<Open> open_;  // a parent's address is stable while its children are open
   std::string key_;
 };
 
 template <class Json>
 Json parse(std::string_view text, std::string_view origin) {
-  // The parser takes a zero byte for the end and would not look at what follows it.
+  // The parser takes a zero byte for the end of the text and would ignore what follows.
   if (const auto zero = text.find('\0'); zero != std::string_view::npos)
     throw FileError(fmt::format("{}: not valid JSON, at byte {}: a zero byte", origin, zero));
   Builder<Json> builder(origin);

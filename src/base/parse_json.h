@@ -10,25 +10,25 @@
 
 namespace jerboa {
 
-/// How deep objects and arrays of a file may be nested.
+/// The maximum nesting depth of objects and arrays.
 inline constexpr int max_json_depth = 256;
 
-/// The JSON of a file, by one rule for every reader. Refused with a FileError that begins with `origin`: text that is
-/// not JSON from its first byte to its last, nesting beyond max_json_depth, a key that occurs twice in an object, and a
-/// number too large for f64. A whole number beyond 64 bits is kept as f64, and so is refused where an integer is asked
-/// for.
+/// Parses the JSON of a file under the rules that all readers share. Throws FileError, with a message that begins with
+/// `origin`, for text that is not valid JSON as a whole, nesting beyond max_json_depth, a key that occurs twice in an
+/// object, and a number too large for f64. An integer beyond 64 bits becomes f64, and is therefore refused where an
+/// integer is expected.
 nlohmann::json parse_json(std::string_view text, std::string_view origin);
-/// The same, with every object in the order of the file.
+/// The same, with the keys of every object in file order.
 nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view origin);
 
-/// The value as a 64-bit integer, or nothing where it is not one.
+/// The value as a 64-bit integer, if it is one.
 std::optional<std::int64_t> json_integer(const nlohmann::json& value);
 
-/// A name from a file as an error shows it, in quotes: one printable line of bounded length, whatever the file says.
+/// A name from a file, quoted for an error message: always one printable line of bounded length.
 std::string in_quotes(std::string_view name);
-/// At most `limit` bytes of UTF-8, cut between characters, with an ellipsis where something was cut.
+/// At most `limit` bytes of UTF-8, truncated between characters, with an ellipsis if anything was removed.
 std::string shortened(std::string_view text, std::size_t limit);
-/// What an exception of nlohmann's says, without its prefixes.
+/// The message of an nlohmann exception without its prefixes.
 std::string json_reason(const std::exception& error);
 
 }  // namespace jerboa

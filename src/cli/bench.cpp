@@ -50,8 +50,8 @@ HostTensor random_ids(Sizes shape, int bound, std::uint64_t seed) {
 // One thing to measure: run() does it `repeats` times.
 struct Workload {
   std::string name;
-  std::string peer;  // what the peer's program calls it
-  double flops = 0;  // of doing it once, where the rate is of interest
+  std::string peer;  // its name in the peer's program
+  double flops = 0;  // per run, where the rate is of interest
   std::function<void()> run;
   double compile_seconds = 0;
   int kernels = 0;
@@ -59,7 +59,7 @@ struct Workload {
   std::function<std::vector<KernelTime>()> profile;
   std::function<std::string()> memory;
   int repeats = 1;
-  int tokens = 0;  // that it computes, of a language model
+  int tokens = 0;  // computed per run, for language models
 };
 
 // The times of the kernels of one run.
@@ -71,7 +71,7 @@ std::vector<KernelTime> profile_of(Module& module, const std::function<void()>& 
   return times;
 }
 
-// Of a product the rate is of interest, not how long a GPU takes to answer: that many are asked for at once there.
+// For a product the throughput is of interest, not the latency of a GPU, so this many are submitted at once.
 constexpr int products_at_once = 8;
 
 // A product of matrices: matmul4096, matmul8192x768x3072_f16_weights.
@@ -85,30 +85,30 @@ std::optional<ProductName> product_of(const std::string& name) {
   static const std::regex form("matmul([0-9]{1,6})(?:x([0-9]{1,6})x([0-9]{1,6}))?(_f16)?(_weights)?");
   std::smatch found;
   if (!std::regex_match(name, found, form)) return {};
-  ProductName own;
-  own.m = own.k = own.n = std::stoll(found[1]);
-  if (found[2].matched) own.k = std::stoll(found[2]), own.n = std::stoll(found[3]);
-  if (found[4].matched) own.dtype = DType::f16;
-  own.weights = found[5].matched;
-  return own;
+  ProductName product;
+  product.m = product.k = product.n = std::stoll(found[1]);
+  if (found[2].matched) product.k = std::stoll(found[2]), product.n = std::stoll(found[3]);
+  if (found[4].matched) product.dtype = DType::f16;
+  product.weights = found[5].matched;
+  return product;
 }
 
-Workload matmul_workload(const std::string& name, const ProductName& own, const Device& device) {
+Workload matmul_workload(const std::string& name, const ProductName& product, const Device& device) {
   const Graph graph = trace([&] {
     const auto operand = [&](const char* label, Shape shape) {
-      return param_input(label, std::move(shape), {.init = Init::uniform(1), .dtype = own.dtype});
+      return param_input(label, std::move(shape), {.init = Init::uniform(1), .dtype = product.dtype});
     };
-    const Tensor y =
-        matmul(operand("a", {own.m, own.k}), operand("b", own.weights ? Shape{own.n, own.k} : Shape{own.k, own.n}),
-               {.transpose_b = own.weights});
-    // All of it is computed, and one element read.
+    const Tensor y = matmul(operand("a", {product.m, product.k}),
+                            operand("b", product.weights ? Shape{product.n, product.k} : Shape{product.k, product.n}),
+                            {.transpose_b = product.weights});
+    // All of it is computed, but only one element is read.
     output("output", slice(slice(y, 0, 0, 1), 1, 0, 1));
   });
   auto module = std::make_shared<Module>(compile(graph, {.device = device}));
   const int repeats = device.name() == "webgpu" ? products_at_once : 1;
   Workload work{name,
                 name,
-                2.0 * static_cast<double>(own.m * own.k * own.n),
+                2.0 * static_cast<double>(product.m * product.k * product.n),
                 [module, repeats] {
                   for (int i = 1; i < repeats; ++i) module->run({});
                   module->run({}).get("output");
@@ -123,7 +123,7 @@ Workload matmul_workload(const std::string& name, const ProductName& own, const 
   return work;
 }
 
-// Names that end so train in mixed precision.
+// Workloads with this suffix train in mixed precision.
 constexpr std::string_view mixed_suffix = "_mixed";
 
 template <class Model, class Loss, class Optimizer = Adam>
@@ -206,15 +206,15 @@ std::vector<std::string> workload_names() {
           "gpt2",
           "gpt2_mixed",
           "llama_prefill",
-          "llama_prefill_i8",
+          "llama_prefill_int8",
           "llama_decode",
           "llama_decode_f16",
           "llama_decode_bf16",
-          "llama_decode_i8",
-          "llama_decode_i4"};
+          "llama_decode_int8",
+          "llama_decode_int4"};
 }
 
-// Those that are measured unless others are asked for: some are too large for a CPU.
+// The default workloads: some others are too large for a CPU.
 std::vector<std::string> default_names(const Device& device) {
   std::vector<std::string> names = workload_names();
   if (device.name() != "webgpu")
@@ -224,13 +224,21 @@ std::vector<std::string> default_names(const Device& device) {
   return names;
 }
 
+// The suffix of a workload's name, with types spelled as in --weights.
+std::string weights_suffix(DType weights) {
+  if (weights == DType::f32) return "";
+  if (weights == DType::i8) return "_int8";
+  if (weights == DType::i4) return "_int4";
+  return fmt::format("_{}", jerboa::name(weights));
+}
+
 Workload make(const std::string& name, const Device& device) {
   if (const auto product = product_of(name)) return matmul_workload(name, *product, device);
   if (name == "gpt2" || name == "gpt2_mixed") return gpt2_workload(name, device);
   for (const DType weights : {DType::f32, DType::f16, DType::bf16, DType::i8, DType::i4}) {
-    const std::string type = weights == DType::f32 ? "" : fmt::format("_{}", jerboa::name(weights));
-    if (name == "llama_prefill" + type) return llama_workload(name, 512, device, weights);
-    if (name == "llama_decode" + type) return llama_workload(name, 1, device, weights);
+    const std::string suffix = weights_suffix(weights);
+    if (name == "llama_prefill" + suffix) return llama_workload(name, 512, device, weights);
+    if (name == "llama_decode" + suffix) return llama_workload(name, 1, device, weights);
   }
   if (name == "small" || name == "small_mixed") return gpt_workload(name, Gpt{}, 8, 128, device);
   if (name == "small_clipped") return gpt_workload(name, Gpt{}, 8, 128, device, {.lr = 1e-4, .clip_norm = 1});
@@ -242,7 +250,7 @@ Workload make(const std::string& name, const Device& device) {
     return training_workload(name, Perceptron{}, classification_loss, data, device);
   }
   throw UsageError(fmt::format(
-      "no workload is named {}; there are {}, and products of other sizes as matmulROWSxINNERxCOLUMNS[_f16][_weights]",
+      "no workload is named {}; available: {}, and products of other sizes as matmulROWSxINNERxCOLUMNS[_f16][_weights]",
       name, fmt::join(workload_names(), ", ")));
 }
 
@@ -251,7 +259,7 @@ double median(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-// Seconds of each of a series of runs that together last about as long as asked.
+// The duration of each of a series of runs that together take about the given time.
 std::vector<double> measure(const Workload& work, double seconds) {
   std::vector<double> samples;
   const double end = now() + seconds;
@@ -273,7 +281,7 @@ struct Options {
   std::string trace;
 };
 
-// A peer's form, with what was measured of it.
+// A mode of the peer, with its measurements.
 struct Peer {
   std::string form;
   std::vector<double> samples;
@@ -339,7 +347,7 @@ void run_bench(const Options& options) {
   for (const std::string& name : options.names.empty() ? default_names(device) : options.names) {
     const Workload work = make(name, device);
     for (int i = 0; i < 3; ++i) work.run();
-    std::vector<double> own;
+    std::vector<double> measured;
     double slowest_clock = 1;
     for (Peer& peer : peers) peer.samples.clear();
     // Taking turns, so that all see the same noise.
@@ -347,17 +355,17 @@ void run_bench(const Options& options) {
       clock.warm();
       const auto samples = measure(work, options.seconds / options.turns);
       slowest_clock = std::min(slowest_clock, clock.speed());
-      own.insert(own.end(), samples.begin(), samples.end());
+      measured.insert(measured.end(), samples.begin(), samples.end());
       for (Peer& peer : peers) {
-        if (work.peer.empty()) continue;  // it has no such thing
+        if (work.peer.empty()) continue;  // the peer does not have this workload
         const auto theirs = torch_samples(work.peer, peer.form, options.threads, options.seconds / options.turns);
         peer.samples.insert(peer.samples.end(), theirs.begin(), theirs.end());
       }
     }
     if (options.json) {
-      json.push_back(row_json(work, own, on_gpu, slowest_clock, peers));
+      json.push_back(row_json(work, measured, on_gpu, slowest_clock, peers));
     } else {
-      print_row(work, median(own), on_gpu, slowest_clock, peers);
+      print_row(work, median(measured), on_gpu, slowest_clock, peers);
     }
     if (!options.profile && options.trace.empty()) continue;
     clock.warm();
@@ -381,20 +389,21 @@ void add_bench(CLI::App& app) {
   auto* command = app.add_subcommand("bench", "Measure training steps and matrix products; medians of repeated runs");
   auto options = std::make_shared<Options>();
   command->add_option("work", options->names,
-                      fmt::format("What to measure, by default all: {}", fmt::join(workload_names(), ", ")));
+                      fmt::format("What to measure; by default all: {}", fmt::join(workload_names(), ", ")));
   command->add_option("--device", options->device, "cpu, webgpu or reference");
-  command->add_option("--threads", options->threads, "Threads; by default one a core");
-  command->add_option("--seconds", options->seconds, "How long to measure each");
-  command->add_option("--turns", options->turns, "In how many turns, with the peer's between them")
+  command->add_option("--threads", options->threads, "Number of threads; by default one per core");
+  command->add_option("--seconds", options->seconds, "How long to measure each workload");
+  command->add_option("--turns", options->turns, "Number of turns, alternating with the peer")
       ->check(CLI::PositiveNumber);
   command->add_option("--against", options->against, "A peer to measure in the same run")
       ->check(CLI::IsMember({"torch"}));
-  command->add_option("--torch-forms", options->torch_forms, "Of PyTorch on a GPU")
+  command->add_option("--torch-forms", options->torch_forms, "Modes of PyTorch to measure on a GPU")
       ->check(CLI::IsMember({"eager", "compiled", "graph"}));
-  command->add_flag("--no-validation", options->no_validation, "WebGPU without the library's checks of each call");
+  command->add_flag("--no-validation", options->no_validation, "Turn off WebGPU's validation of each call");
   command->add_flag("--json", options->json, "Print JSON");
-  command->add_flag("--profile", options->profile, "Print the time of each kernel, and the memory");
-  command->add_option("--trace", options->trace, "Write the kernels of one run of each to a file for ui.perfetto.dev");
+  command->add_flag("--profile", options->profile, "Print the time of each kernel and the memory use");
+  command->add_option("--trace", options->trace,
+                      "Write a kernel trace of one run of each workload, for ui.perfetto.dev");
   command->callback([options] { run_bench(*options); });
 }
 

@@ -22,7 +22,7 @@ struct ChatCommand {
   void run() const {
     LanguageModel model = flags.open(folder);
     if (!model.has_chat_template())
-      throw UsageError(folder + " has no chat template, so it is not made for messages; use jerboa generate");
+      throw UsageError(folder + " has no chat template, so it does not support chat; use jerboa generate");
     std::vector<ChatMessage> conversation;
     if (!system.empty()) conversation.push_back({"system", system});
     for (const std::string& message : messages) answer(model, conversation, message);
@@ -54,8 +54,9 @@ void add_chat(CLI::App& app) {
   auto command = std::make_shared<ChatCommand>();
   auto* sub = app.add_subcommand("chat", "Talk with a pretrained model, line by line");
   sub->add_option("folder", command->folder, "A Hugging Face folder with a chat template")->required();
-  sub->add_option("message", command->messages, "Messages to answer, one after another; else standard input's lines");
-  sub->add_option("--system", command->system, "What the model is told before the conversation");
+  sub->add_option("message", command->messages,
+                  "Messages to answer, one after another; by default the lines of standard input");
+  sub->add_option("--system", command->system, "The system prompt");
   command->flags.add_to(*sub);
   sub->callback([command] { command->run(); });
 }

@@ -9,7 +9,7 @@ namespace jerboa::cli {
 // One function per subcommand, each in a file of its name. It declares the arguments and a callback that does the work;
 // the callback throws Error on failure, which main prints as one line before it exits with 1.
 
-/// Thrown where a command has said already what is wrong: main exits with 1 and prints nothing.
+/// Thrown when a command has already reported the error: main exits with 1 and prints nothing.
 struct Failure {};
 
 void add_bench(CLI::App& app);

@@ -22,7 +22,8 @@ void print_adapter(const AdapterInfo& adapter) {
   fmt::print("webgpu  {} ({}, {})\n", adapter.name, adapter.kind, adapter.driver);
   fmt::print("        {}\n", features);
   fmt::print(
-      "        buffers of {}, bindings of {}, {} storage buffers a kernel, {} KiB of workgroup memory, {} threads a "
+      "        buffers of {}, bindings of {}, {} storage buffers per kernel, {} KiB of workgroup memory, {} threads "
+      "per "
       "workgroup\n",
       megabytes(adapter.max_buffer_bytes), megabytes(adapter.max_binding_bytes), adapter.max_bindings,
       adapter.workgroup_bytes >> 10, adapter.max_invocations);
@@ -43,7 +44,8 @@ void run_devices() {
 }  // namespace
 
 void add_devices(CLI::App& app) {
-  app.add_subcommand("devices", "List where programs can run: the CPU, and WebGPU's adapters with features and limits")
+  app.add_subcommand("devices",
+                     "List the available devices: the CPU, and WebGPU adapters with their features and limits")
       ->callback(run_devices);
 }
 

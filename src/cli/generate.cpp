@@ -35,9 +35,9 @@ void add_generate(CLI::App& app) {
   auto command = std::make_shared<GenerateCommand>();
   auto* sub = app.add_subcommand("generate", "Continue a text with a pretrained model");
   sub->add_option("folder", command->folder, "A Hugging Face folder: config.json, safetensors, tokenizer")->required();
-  sub->add_option("prompt", command->prompt, "The text that is continued; - reads it from standard input")->required();
+  sub->add_option("prompt", command->prompt, "The text to continue; - reads it from standard input")->required();
   command->flags.add_to(*sub);
-  sub->add_flag("--echo", command->flags.echo, "Print the prompt, too");
+  sub->add_flag("--echo", command->flags.echo, "Print the prompt as well");
   sub->callback([command] { command->run(); });
 }
 

@@ -26,7 +26,7 @@ GpuClock::GpuClock(const Device& device) {
                                               {.device = device}));
 }
 
-// Of several products, of which the last is waited for.
+// Times several products, waiting only for the last.
 double GpuClock::seconds() {
   constexpr int repeats = 8;
   const double start = now();
@@ -41,18 +41,18 @@ void GpuClock::warm() {
   const double start = now();
   double fastest = std::numeric_limits<double>::max(), since = start;
   while (now() - start < at_most && (now() - start < at_least || now() - since < unchanged)) {
-    const double own = seconds();
-    if (own < fastest * faster) since = now();
-    fastest = std::min(fastest, own);
+    const double current = seconds();
+    if (current < fastest * faster) since = now();
+    fastest = std::min(fastest, current);
   }
   best_ = std::min(best_, fastest);
 }
 
 double GpuClock::speed() {
   if (!product_) return 1;
-  const double own = std::min({seconds(), seconds(), seconds()});
-  best_ = std::min(best_, own);
-  return best_ / own;
+  const double current = std::min({seconds(), seconds(), seconds()});
+  best_ = std::min(best_, current);
+  return best_ / current;
 }
 
 }  // namespace jerboa::cli

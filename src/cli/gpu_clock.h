@@ -8,16 +8,16 @@
 
 namespace jerboa::cli {
 
-/// How fast a GPU runs just now. Its clock falls while the host compiles, to a fifth and less, and takes some tenths of
-/// a second under load to come back: what is timed before that is timed wrong. The measure is a product of fixed size.
+/// Measures how fast a GPU currently runs, by a product of fixed size. Its clock drops to a fifth or less while the
+/// host compiles, and takes a few tenths of a second under load to recover; timings taken before that are wrong.
 class GpuClock {
  public:
-  /// Compiles the product. On devices that are no GPUs, nothing is ever run and the clock is always at its best.
+  /// Compiles the product. On devices other than GPUs, nothing is run and the clock is always reported as full speed.
   explicit GpuClock(const Device& device);
 
-  /// Keeps the device busy until it no longer becomes faster, 0.4 s at least.
+  /// Keeps the device busy until it no longer gets faster, for at least 0.4 s.
   void warm();
-  /// The speed now, as a part of the best that was seen.
+  /// The current speed as a fraction of the best seen.
   double speed();
 
  private:

@@ -17,7 +17,7 @@ struct ImportCommand {
     if (!tokenizer.empty()) Tokenizer::load(tokenizer);  // before anything is written
     models::import_llama2c(file, folder);
     if (tokenizer.empty()) return;
-    // Last, so that a folder with a tokenizer is a whole one.
+    // Last, so that a folder with a tokenizer is complete.
     write_file_atomically(std::filesystem::path(folder) / "tokenizer.bin", FileContent(tokenizer).text());
   }
 };
@@ -26,10 +26,10 @@ struct ImportCommand {
 
 void add_import(CLI::App& app) {
   auto command = std::make_shared<ImportCommand>();
-  auto* sub = app.add_subcommand("import", "Make a Hugging Face folder of a model in llama2.c's format");
+  auto* sub = app.add_subcommand("import", "Convert a model in llama2.c's format to a Hugging Face folder");
   sub->add_option("file", command->file, "The model, as llama2.c's first version writes it (stories15M.bin)")
       ->required();
-  sub->add_option("folder", command->folder, "The folder to make")->required();
+  sub->add_option("folder", command->folder, "The folder to create")->required();
   sub->add_option("--tokenizer", command->tokenizer, "Its tokenizer.bin");
   sub->callback([command] { command->run(); });
 }

@@ -11,24 +11,26 @@ namespace jerboa::cli {
 
 void LanguageFlags::add_to(CLI::App& command) {
   command.add_option("--device", device, "best, cpu, webgpu, webgpu:NAME or reference");
-  command.add_option("--weights", weights, "How weights are kept: f32, f16, bf16, int8 or int4; by default as stored")
+  command
+      .add_option("--weights", weights, "Type of the weights: f32, f16, bf16, int8 or int4; by default as in the file")
       ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}));
   command
-      .add_option("--context", context, "The most tokens of prompt and answer; by default the model's, at most 4096")
+      .add_option("--context", context,
+                  "Maximum tokens of prompt and answer together; by default the model's limit, at most 4096")
       ->check(CLI::PositiveNumber);
-  command.add_option("--max-tokens", max_tokens, "The most tokens of an answer")->check(CLI::PositiveNumber);
-  command.add_option("--temperature", temperature, "How freely tokens are chosen; 0: the likeliest");
-  command.add_option("--top-k", top_k, "Choose among the k likeliest");
-  command.add_option("--top-p", top_p, "Choose among the likeliest that together have this probability");
-  command.add_option("--min-p", min_p, "Drop what is less likely than this times the likeliest");
-  command.add_option("--repetition-penalty", repetition_penalty, "Above 1: tokens that were there are less likely");
-  command.add_option("--seed", seed, "For the same answer again; by default another each time");
+  command.add_option("--max-tokens", max_tokens, "Maximum tokens of an answer")->check(CLI::PositiveNumber);
+  command.add_option("--temperature", temperature, "Sampling temperature; 0 always picks the likeliest token");
+  command.add_option("--top-k", top_k, "Sample from the k likeliest tokens");
+  command.add_option("--top-p", top_p, "Sample from the likeliest tokens that together have this probability");
+  command.add_option("--min-p", min_p, "Drop tokens less likely than this times the likeliest");
+  command.add_option("--repetition-penalty", repetition_penalty,
+                     "Above 1, makes tokens that already occurred less likely");
+  command.add_option("--seed", seed, "Random seed, for reproducible answers; by default random");
   command.add_option("--stop", stop, "End the answer before this text");
-  auto* by_schema =
-      command.add_option("--schema", schema, "A file with a JSON schema: the answer is JSON that is valid");
-  command.add_option("--regex", regex, "The answer matches this from its first to its last byte")->excludes(by_schema);
-  command.add_flag("--greedy", greedy, "Always the likeliest token");
-  command.add_flag("--stats", stats, "Print how many tokens there were, and how fast");
+  auto* by_schema = command.add_option("--schema", schema, "A file with a JSON schema that the answer must conform to");
+  command.add_option("--regex", regex, "A regular expression that the whole answer must match")->excludes(by_schema);
+  command.add_flag("--greedy", greedy, "Always pick the likeliest token");
+  command.add_flag("--stats", stats, "Print the number of tokens and the speed");
 }
 
 LanguageModel LanguageFlags::open(const std::string& folder) const {
@@ -54,7 +56,7 @@ GenerateOptions LanguageFlags::generation(const LanguageModel& model) const {
 
 void write_text(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    throw FileError("standard output cannot be written");
+    throw FileError("cannot write to standard output");
 }
 
 void print_stats(const LanguageModel& model, const Generation& result) {
@@ -62,8 +64,8 @@ void print_stats(const LanguageModel& model, const Generation& result) {
   const auto computed = static_cast<double>(result.prompt_tokens - result.reused);
   const auto followed = static_cast<double>(result.tokens.size()) - 1;  // the first comes with the prompt
   fmt::print(stderr,
-             "{:.1f} million parameters; prompt: {} tokens ({} reused) in {:.3f} s, {:.1f} a second; answer: {} tokens "
-             "(stopped by {}), {:.1f} a second\n",
+             "{:.1f} million parameters; prompt: {} tokens ({} reused) in {:.3f} s, {:.1f} tokens/s; answer: {} tokens "
+             "(stopped by {}), {:.1f} tokens/s\n",
              static_cast<double>(model.parameters()) * 1e-6, result.prompt_tokens, result.reused, result.prompt_seconds,
              rate(computed, result.prompt_seconds), result.tokens.size(), name(result.reason),
              rate(followed, result.token_seconds));

@@ -10,7 +10,7 @@
 
 namespace jerboa::cli {
 
-/// What `generate` and `chat` have in common.
+/// The options that `generate` and `chat` share.
 struct LanguageFlags {
   std::string device = "best", weights, schema, regex;
   int context = 0, max_tokens = 256;
@@ -22,13 +22,13 @@ struct LanguageFlags {
 
   void add_to(CLI::App& command);
   LanguageModel open(const std::string& folder) const;
-  /// The model's own recommendation with what was asked for instead.
+  /// The model's recommended options, overridden by those given.
   GenerateOptions generation(const LanguageModel& model) const;
 };
 
-/// To standard output at once.
+/// Writes to standard output without buffering.
 void write_text(std::string_view text);
-/// Tokens and their speed, to standard error.
+/// Prints token counts and speed to standard error.
 void print_stats(const LanguageModel& model, const Generation& result);
 
 }  // namespace jerboa::cli

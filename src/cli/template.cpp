@@ -21,7 +21,7 @@ JsonValue read_json(const std::string& path) {
   std::ifstream file;
   if (path != "-") {
     file.open(path, std::ios::binary);
-    if (!file) throw FileError(path + ": cannot be read");
+    if (!file) throw FileError(path + ": cannot read");
   }
   std::istream& in = path == "-" ? std::cin : file;
   const std::string text{std::istreambuf_iterator<char>(in), {}};
@@ -42,7 +42,7 @@ void render(const RenderArguments& args) {
 void add_template(CLI::App& app) {
   CLI::App* command = app.add_subcommand("template", "Chat templates");
   command->require_subcommand(1);
-  CLI::App* sub = command->add_subcommand("render", "Print the text that a conversation becomes");
+  CLI::App* sub = command->add_subcommand("render", "Print a conversation as formatted by the template");
   auto args = std::make_shared<RenderArguments>();
   sub->add_option("folder", args->folder, "A model's folder, with chat_template.jinja or tokenizer_config.json")
       ->required();
@@ -51,7 +51,8 @@ void add_template(CLI::App& app) {
   sub->add_option("--documents", args->documents, "JSON list of documents");
   sub->add_option("--variables", args->variables, "JSON object of further variables");
   sub->add_option("--name", args->name, "Which of several templates, e.g. rag");
-  sub->add_flag("--no-generation-prompt", args->no_generation_prompt, "Do not begin the assistant's turn");
+  sub->add_flag("--no-generation-prompt", args->no_generation_prompt,
+                "Do not append the start of the assistant's turn");
   sub->callback([args] { render(*args); });
 }
 

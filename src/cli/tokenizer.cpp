@@ -22,10 +22,10 @@ std::string read_stdin() { return {std::istreambuf_iterator<char>(std::cin), {}}
 
 void write_out(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    throw FileError("standard output cannot be written");
+    throw FileError("cannot write to standard output");
 }
 
-// Whole texts of any length: what a file says about truncation and padding is for a model's batches.
+// Whole texts of any length: the file's truncation and padding are meant for a model's batches.
 Tokenizer load_plain(const std::string& path) {
   Tokenizer tokenizer = Tokenizer::load(path);
   tokenizer.set_truncation({});
@@ -124,13 +124,13 @@ struct TrainCommand {
     if (files.empty()) trainer.add(read_stdin());
     for (const std::string& path : files) {
       std::ifstream file(path, std::ios::binary);
-      if (!file) throw FileError(fmt::format("{}: cannot be opened", path));
+      if (!file) throw FileError(fmt::format("{}: cannot open", path));
       trainer.add(std::string(std::istreambuf_iterator<char>(file), {}));
     }
     const std::string json = trainer.train();
     std::ofstream file(output, std::ios::binary);
     if (!file.write(json.data(), static_cast<std::streamsize>(json.size())).flush())
-      throw FileError(fmt::format("{}: cannot be written", output));
+      throw FileError(fmt::format("{}: cannot write", output));
     write_out(fmt::format("{}: {} tokens\n", output, Tokenizer::from_json(json, output).vocab_size()));
   }
 };
@@ -138,7 +138,7 @@ struct TrainCommand {
 }  // namespace
 
 void add_tokenizer(CLI::App& app) {
-  CLI::App* group = app.add_subcommand("tokenizer", "Turn text into tokens and back; train a tokenizer");
+  CLI::App* group = app.add_subcommand("tokenizer", "Convert text to tokens and back; train a tokenizer");
   group->require_subcommand(1);
   constexpr const char* tokenizer_help =
       "tokenizer.json, sentencepiece .model, llama2.c tokenizer.bin, or a folder with one";
@@ -152,7 +152,7 @@ void add_tokenizer(CLI::App& app) {
   command->callback([encode] { encode->run(); });
 
   auto decode = std::make_shared<DecodeCommand>();
-  command = group->add_subcommand("decode", "Print the text of the ids on standard input, one text a line");
+  command = group->add_subcommand("decode", "Print the text of the ids on standard input, one text per line");
   command->add_option("tokenizer", decode->tokenizer, tokenizer_help)->required();
   command->add_flag("--special", decode->special, "Keep special tokens in the text");
   command->add_flag("--null", decode->null, "End each text with a NUL byte instead of a line break");
@@ -165,11 +165,11 @@ void add_tokenizer(CLI::App& app) {
 
   auto train = std::make_shared<TrainCommand>();
   command = group->add_subcommand("train", "Train a byte-level BPE tokenizer");
-  command->add_option("files", train->files, "Texts to learn from; standard input where there are none");
+  command->add_option("files", train->files, "Texts to train on; by default standard input");
   command->add_option("-o,--output", train->output, "The tokenizer.json to write")->required();
-  command->add_option("--vocab-size", train->options.vocab_size, "How many tokens, with the special ones")
+  command->add_option("--vocab-size", train->options.vocab_size, "Vocabulary size, including special tokens")
       ->capture_default_str();
-  command->add_option("--min-frequency", train->options.min_frequency, "How often a pair must occur to be joined")
+  command->add_option("--min-frequency", train->options.min_frequency, "How often a pair must occur to be merged")
       ->capture_default_str();
   command->add_option("--special-token", train->options.special_tokens, "A special token; may be given several times")
       ->capture_default_str();

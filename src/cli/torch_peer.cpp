@@ -11,9 +11,9 @@
 namespace jerboa::cli {
 namespace {
 
-// The same workloads as in bench.cpp. OPENBLAS_CORETYPE: Debian's OpenBLAS takes new processors for old ones and would
-// run several times too slow, which would make a comparison unfair. It is set to what this processor can run. PyTorch
-// on the CPU is refused where its matrix product shows that it found no fast BLAS at all.
+// The same workloads as in bench.cpp. OPENBLAS_CORETYPE: Debian's OpenBLAS mistakes new processors for old ones and
+// would run several times too slowly, which would make the comparison unfair, so it is set to what this processor
+// supports. PyTorch on the CPU is refused if its matrix product shows that it found no fast BLAS at all.
 constexpr const char* program = R"(
 import os, sys, time
 work, form, threads, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
@@ -136,7 +136,7 @@ while count < 3 or time.perf_counter() < end:
     count += 1
 )";
 
-// PyTorch of the distribution belongs to its own Python.
+// The distribution's PyTorch belongs to the system Python.
 std::string python() {
   if (const char* chosen = std::getenv("JERBOA_PYTHON")) return chosen;
   return std::system("/usr/bin/python3 -c 'import torch' 2>/dev/null") == 0 ? "/usr/bin/python3" : "python3";
@@ -156,8 +156,8 @@ std::vector<double> torch_samples(const std::string& work, const std::string& fo
   while (pipe && std::fscanf(pipe.get(), "%lf", &sample) == 1) samples.push_back(sample);
   if (pipe && samples.empty() && std::fscanf(pipe.get(), "slow %lf", &sample) == 1)
     throw Error(
-        fmt::format("PyTorch's own matrix product reaches only {:.1f} GFLOP/s per thread: it found no fast BLAS, and "
-                    "a comparison with it would say nothing; install libopenblas0-pthread",
+        fmt::format("PyTorch's own matrix product reaches only {:.1f} GFLOP/s per thread: it found no fast BLAS, so a "
+                    "comparison would be meaningless; install libopenblas0-pthread",
                     sample));
   if (samples.empty())
     throw Error(fmt::format(

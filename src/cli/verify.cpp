@@ -28,9 +28,9 @@ void run(const Options& options) {
 
 void add_verify(CLI::App& app) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("verify", "Run goldens and say which do not hold: exits 0 only if all do.");
-  command->add_option("PATH", options->path, "an op-golden file, or a folder with train or logit goldens")->required();
-  command->add_option("--device", options->device, "where to run them: best, or the name of a device")
+  CLI::App* command = app.add_subcommand("verify", "Compare a device with golden results; exits 0 only if all match");
+  command->add_option("PATH", options->path, "An op-golden file, or a folder with train or logit goldens")->required();
+  command->add_option("--device", options->device, "Where to run: best, or the name of a device")
       ->capture_default_str();
   command->callback([options] { run(*options); });
 }

@@ -36,7 +36,7 @@ Tensor Inputs::operator[](const std::string& name) const {
     }
     known.push_back(input.name);
   }
-  throw UsageError(fmt::format("no input is named {}; there are {}{}", name,
+  throw UsageError(fmt::format("no input is named {}; available: {}{}", name,
                                known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")),
                                in_parentheses(site_)));
 }
@@ -50,7 +50,7 @@ std::vector<std::string> Inputs::unused() const {
 
 namespace {
 
-// f32 whatever the parameter's type, so that sums of many small gradients keep them.
+// f32 regardless of the parameter's type, so that small gradients are not lost in long sums.
 Tensor gradient_slot(const std::string& param, const Shape& shape) {
   return state_input(gradient_prefix + param, shape, DType::f32);
 }
@@ -66,10 +66,9 @@ Tensor trace_loss(const InputSpecs& specs, const Loss& loss, const CallSite& sit
   const Inputs inputs(specs, site);
   const Tensor value = loss(inputs);
   if (const auto unused = inputs.unused(); value && !unused.empty())
-    throw UsageError(
-        fmt::format("the loss does not use {} of the batch; leave out what is not needed, or look for a "
-                    "name that is misspelt{}",
-                    fmt::join(unused, ", "), in_parentheses(site)));
+    throw UsageError(fmt::format(
+        "the loss does not use {} of the batch; leave out what is not needed, or check for a misspelt name{}",
+        fmt::join(unused, ", "), in_parentheses(site)));
   return value;
 }
 
@@ -82,7 +81,7 @@ Graph loss_graph(const InputSpecs& inputs, const Loss& loss, const CallSite& sit
   return with_precision(trace_training([&] {
                           const Tensor value = trace_loss(inputs, loss, site);
                           if (!value)
-                            throw GraphError("the loss is empty: the function that computes it gave no tensor");
+                            throw GraphError("the loss is empty: the function that computes it returned no tensor");
                           output("loss", Operand(value, site.file, site.line));
                         }),
                         precision);
@@ -93,8 +92,8 @@ Tensor loss_of(const Graph& graph) {
   return {graph.identity(), std::find_if(graph.outputs.begin(), graph.outputs.end(), is_loss)->tensor};
 }
 
-// Gradients of the loss over so many parts of a batch, or of a multiple of it where the precision is mixed: then times
-// the factor they are those of the loss. Updates multiply by it, so that it takes no kernel.
+// Gradients of the loss divided by the number of parts of a batch. In mixed precision they are those of the scaled
+// loss, and `factor` is what undoes the scaling; updates multiply by it, so that it takes no kernel of its own.
 struct Gradients {
   std::vector<ParamGrad> list;
   Tensor factor;  // absent: 1
@@ -114,7 +113,7 @@ Gradients gradients(const Tensor& loss, int parts, const CallSite& site, const P
   return {differentiate(part * cast(scale, part.dtype())), 1 / scale};
 }
 
-// An optimizer step, which in mixed precision is skipped where a gradient is not finite. Gives the learning rate.
+// An optimizer step, which in mixed precision is skipped if a gradient is not finite. Returns the learning rate.
 Tensor optimize(const Gradients& grads, const Optimizer& optimizer, const CallSite& site,
                 const PrecisionOptions& precision) {
   const std::size_t first = current_graph("optimize").updates.size();
@@ -182,14 +181,15 @@ Graph apply_graph(const Graph& like, const Optimizer& optimizer, const CallSite&
 }
 
 Graph forward_graph(const InputSpecs& inputs, const Forward& forward, const CallSite& site, Precision precision) {
-  return with_precision(trace([&] {
-                          const Outputs outputs = forward(Inputs(inputs, site));
-                          const SiteScope scope(site);
-                          if (outputs.list().empty())
-                            throw UsageError(fmt::format("the forward pass gives no outputs{}", in_parentheses(site)));
-                          for (const auto& [name, tensor] : outputs.list()) output(name, tensor);
-                        }),
-                        precision);
+  return with_precision(
+      trace([&] {
+        const Outputs outputs = forward(Inputs(inputs, site));
+        const SiteScope scope(site);
+        if (outputs.list().empty())
+          throw UsageError(fmt::format("the forward pass returns no outputs{}", in_parentheses(site)));
+        for (const auto& [name, tensor] : outputs.list()) output(name, tensor);
+      }),
+      precision);
 }
 
 Shape Module::output_shape(const std::string& output) const {
@@ -198,7 +198,7 @@ Shape Module::output_shape(const std::string& output) const {
     if (named.name == output) return ir().shape(named.tensor);
     known += (known.empty() ? "" : ", ") + named.name;
   }
-  throw UsageError(fmt::format("the module has no output {}; there are {}", output, known));
+  throw UsageError(fmt::format("the module has no output {}; available: {}", output, known));
 }
 
 Module compile(const Graph& graph, const CompileOptions& options) {

@@ -42,7 +42,7 @@ TextData::TextData(std::vector<std::int32_t> ids, TextDataOptions options)
 
 Batch TextData::batch(std::int64_t number) const {
   SplitMix random(options_.seed * 0x2545f4914f6cdd1du + static_cast<std::uint64_t>(number));
-  random.next();  // neighbouring numbers start from neighbouring states
+  random.next();  // adjacent batch numbers start from adjacent states
   const auto length = static_cast<std::size_t>(options_.length);
   HostTensor ids(DType::i32, {options_.batch, options_.length}), targets = ids;
   for (int row = 0; row < options_.batch; ++row) {
@@ -55,7 +55,7 @@ Batch TextData::batch(std::int64_t number) const {
 }
 
 BatchRange TextData::batches(std::int64_t count) const {
-  return {count, [own = *this](std::int64_t number) { return own.batch(number); }};
+  return {count, [data = *this](std::int64_t number) { return data.batch(number); }};
 }
 
 // ImageData
@@ -73,8 +73,8 @@ ImageData::ImageData(std::span<const std::byte> images, const std::string& image
     : options_(options) {
   const IdxBytes pixels = parse_idx(images, 3, images_name), classes = parse_idx(labels, 1, labels_name);
   if (pixels.shape[0] != classes.shape[0])
-    throw FileError(
-        fmt::format("{} holds {} images, {} {} labels", images_name, pixels.shape[0], labels_name, classes.shape[0]));
+    throw FileError(fmt::format("{} holds {} images, but {} holds {} labels", images_name, pixels.shape[0], labels_name,
+                                classes.shape[0]));
   for (const std::int64_t size : {pixels.shape[1], pixels.shape[2]})
     if (size < 1 || !std::in_range<int>(size))
       throw FileError(fmt::format("{}: images of {} by {} pixels", images_name, pixels.shape[1], pixels.shape[2]));
@@ -84,7 +84,7 @@ ImageData::ImageData(std::span<const std::byte> images, const std::string& image
   pixels_ = std::make_shared<const std::vector<std::uint8_t>>(pixels.values.begin(), pixels.values.end());
   labels_ = std::make_shared<const std::vector<std::uint8_t>>(classes.values.begin(), classes.values.end());
   if (options_.batch < 1 || options_.batch > count_)
-    throw UsageError(fmt::format("ImageData: a batch of {} does not fit {} images", options_.batch, count_));
+    throw UsageError(fmt::format("ImageData: a batch of {} is not possible with {} images", options_.batch, count_));
 }
 
 Batch ImageData::gather(const std::vector<std::int64_t>& which) const {
@@ -104,7 +104,8 @@ Batch ImageData::gather(const std::vector<std::int64_t>& which) const {
 
 Batch ImageData::range(std::int64_t first, std::int64_t count) const {
   if (first < 0 || count < 0 || first > count_ - count)
-    throw UsageError(fmt::format("ImageData: images {} to {} are not among the {}", first, first + count, count_));
+    throw UsageError(
+        fmt::format("ImageData: images {} to {} are out of range: there are {}", first, first + count, count_));
   std::vector<std::int64_t> which(static_cast<std::size_t>(count));
   std::iota(which.begin(), which.end(), first);
   return gather(which);
@@ -115,9 +116,9 @@ BatchRange ImageData::epoch(std::int64_t number) const {
   std::iota(order.begin(), order.end(), 0);
   SplitMix random(options_.seed * 0x2545f4914f6cdd1du + static_cast<std::uint64_t>(number) + 1);
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
-  return {count_ / options_.batch, [own = *this, order = std::move(order)](std::int64_t batch) {
-            const auto first = order.begin() + batch * own.options_.batch;
-            return own.gather({first, first + own.options_.batch});
+  return {count_ / options_.batch, [data = *this, order = std::move(order)](std::int64_t batch) {
+            const auto first = order.begin() + batch * data.options_.batch;
+            return data.gather({first, first + data.options_.batch});
           }};
 }
 

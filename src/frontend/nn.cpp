@@ -34,7 +34,7 @@ std::string module_of(const Parameter& weight) {
   return dot == std::string::npos ? "" : weight.path.substr(0, dot);
 }
 
-// While it lives, errors name the module and the line that calls it.
+// In its scope, errors name the module and the line that calls it.
 class CallScope {
  public:
   CallScope(const Operand& x, const Parameter& weight) : site_(x.site()), module_(module_of(weight)) {}
@@ -51,10 +51,10 @@ Tensor named_after(const Tensor& result, const Parameter& weight) {
 
 // A parameter in the type that the module computes in: that of its input.
 Operand in_type_of(const Operand& x, const Parameter& parameter) {
-  const Operand own(parameter);
-  if (x.is_number() || x.is_absent()) return own;
+  const Operand operand(parameter);
+  if (x.is_number() || x.is_absent()) return operand;
   const DType dtype = x.tensor().dtype();
-  return is_float(dtype) ? Operand(cast(own, dtype)) : own;
+  return is_float(dtype) ? Operand(cast(operand, dtype)) : operand;
 }
 Operand in_type_of(const Operand& x, const std::optional<Parameter>& parameter) {
   return parameter ? in_type_of(x, *parameter) : Operand();

@@ -64,7 +64,7 @@ Batch TrainerCore::take_rate(Batch& data) const {
   if (const auto* host = std::get_if<HostRate>(&options_.optimizer.lr)) {
     if (!data.contains(host->input))
       throw UsageError(
-          fmt::format("the batch has no {}, the learning rate that the optimizer takes from the host", host->input));
+          fmt::format("the batch has no {}, the learning rate that the optimizer expects from the host", host->input));
     rate.insert(data.extract(host->input));
     check_rate(rate.begin()->second.item());
   }
@@ -102,7 +102,7 @@ StepResult TrainerCore::accumulate(const std::string& entry, const Batch& data, 
     }
     return {std::move(result), steps_};
   } catch (...) {
-    // What the run has left in storage is not known. The next batch begins a new update.
+    // The state of the gradients in storage is unknown. The next batch begins a new update.
     parts_done_ = 0;
     stale_ = true;
     throw;
@@ -111,7 +111,7 @@ StepResult TrainerCore::accumulate(const std::string& entry, const Batch& data, 
 
 void TrainerCore::save(const std::filesystem::path& path) const {
   if (!prepared_ && !loaded_)
-    throw UsageError("save: there is nothing to save yet; a step, prepare(batch) or load makes the parameters");
+    throw UsageError("save: there is nothing to save yet; call step, prepare(batch) or load first");
   session_.save(path);
 }
 
@@ -122,8 +122,8 @@ void TrainerCore::declare_like(const std::filesystem::path& path) {
     std::vector<ParamGrad> grads;
     for (const Parameter& parameter : parameters_) {
       if (std::find(names.begin(), names.end(), parameter.path) == names.end()) continue;
-      const Tensor own = Operand(parameter).tensor();
-      if (parameter.trainable) grads.push_back({own, zeros_like(own)});
+      const Tensor tensor = Operand(parameter).tensor();
+      if (parameter.trainable) grads.push_back({tensor, zeros_like(tensor)});
     }
     if (!grads.empty()) append_optimizer(grads, options_.optimizer);
   }));

@@ -25,8 +25,8 @@ class GrammarConstraint : public Constraint {
   const TokenMask& allowed(int tokens_left) override {
     const Mask& known = mask();
     if (tokens_left == unlimited || known.farthest < tokens_left) return known.tokens;
-    // Near the end: only what can still be completed, at a token a byte; and where it is too late already, what brings
-    // the end closer.
+    // Near the limit: only tokens after which the text can still be completed at one token per byte or, if it is
+    // already too late, those that bring the end closer.
     const std::int64_t reach = std::max<std::int64_t>(tokens_left - 1, matcher_.distance(position_) - 1);
     const bool common = known.common <= reach;
     bool any = common;
@@ -40,16 +40,16 @@ class GrammarConstraint : public Constraint {
       for (const int token : vocabulary_->end_tokens()) limited_.allow(static_cast<std::size_t>(token));
       any = true;
     }
-    return any ? limited_ : known.tokens;  // a vocabulary without single bytes may have no way to be in time
+    return any ? limited_ : known.tokens;  // without single-byte tokens it may be impossible to finish in time
   }
 
   void accept(int token) override {
     if (token < 0 || static_cast<std::size_t>(token) >= vocabulary_->size())
-      throw ConstraintError(fmt::format("there is no token {}", token));
-    if (ended_) throw ConstraintError(fmt::format("token {} follows the end", token));
+      throw ConstraintError(fmt::format("token {} is out of range", token));
+    if (ended_) throw ConstraintError(fmt::format("token {} comes after the end of the text", token));
     const auto& ends = vocabulary_->end_tokens();
     if (std::find(ends.begin(), ends.end(), token) != ends.end()) {
-      if (!complete()) throw ConstraintError("the text may not end here");
+      if (!complete()) throw ConstraintError("the text is not complete yet");
       ended_ = true;
       return;
     }
@@ -67,11 +67,12 @@ class GrammarConstraint : public Constraint {
   }
 
  private:
-  // The tokens that fit, and how many bytes the text still needs after each: nearly always the same for most of them.
+  // The allowed tokens, and how many more bytes the text needs after each: nearly always the same number for most of
+  // them.
   struct Mask {
     TokenMask tokens;
     std::int64_t farthest = 0, common = 0;
-    std::vector<std::pair<std::int32_t, std::int64_t>> others;  // those with another distance than the common one
+    std::vector<std::pair<std::int32_t, std::int64_t>> others;  // those whose distance differs from the common one
   };
 
   const Mask& mask() {
@@ -106,7 +107,7 @@ class GrammarConstraint : public Constraint {
     if (fitting_.empty() && !complete()) throw ConstraintError("no token of the vocabulary can continue the text");
     if (complete())
       for (const int token : vocabulary_->end_tokens()) out.tokens.allow(static_cast<std::size_t>(token));
-    for (std::size_t i = 0, begin = 0; i < fitting_.size(); begin = i) {  // neighbours mostly agree
+    for (std::size_t i = 0, begin = 0; i < fitting_.size(); begin = i) {  // adjacent tokens mostly agree
       while (i < fitting_.size() && fitting_[i].second == fitting_[begin].second) ++i;
       out.farthest = std::max(out.farthest, fitting_[begin].second);
       tally[fitting_[begin].second] += i - begin;
@@ -129,8 +130,8 @@ class GrammarConstraint : public Constraint {
     return to;
   }
 
-  // What one token needs may be more than the matcher can keep beside all that it has learnt; that is dropped then. A
-  // grammar that needs more than the matcher can keep at all is refused.
+  // If one token needs more positions than the matcher has room for, its cache is dropped. A grammar that needs more
+  // than the whole capacity is refused.
   template <class Work>
   std::invoke_result_t<Work> within_budget(Work work) {
     matcher_.start_work();
@@ -143,7 +144,7 @@ class GrammarConstraint : public Constraint {
     return work();
   }
 
-  // Drops all that was learnt but the present position.
+  // Drops the cache, except for the current position.
   void forget() {
     auto [fresh, here] = Matcher::continued(matcher_, position_);
     matcher_ = std::move(fresh);

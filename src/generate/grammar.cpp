@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t max_states = 400'000;
 constexpr char32_t last_code_point = 0x10FFFF;
 
-// Cut so that within a part every encoding has the same length and each byte its own range.
+// Split so that within a part all encodings have the same length and each byte has an independent range.
 constexpr std::array<char32_t, 4> length_limits = {0x7F, 0x7FF, 0xFFFF, last_code_point};
 
 int encode(char32_t c, std::array<std::uint8_t, 4>& out) {
@@ -106,7 +106,7 @@ void Grammar::add_utf8(State from, State to, char32_t first, char32_t last) {
       return add_utf8(from, to, limit + 1, last);
     }
   }
-  // The bytes after the first that differs must span all of 80–BF.
+  // The bytes after the first differing one must span all of 80–BF.
   for (int tail = 1; tail < 4; ++tail) {
     const char32_t mask = (char32_t{1} << (6 * tail)) - 1;
     if ((first & ~mask) == (last & ~mask) || first < 0x80) continue;
@@ -160,7 +160,7 @@ void Grammar::add_characters(State from, State to, const CodePoints& set, Encodi
 }
 
 // Knuth's generalisation of Dijkstra's algorithm: calls add what the called rule needs. The nearest state is always
-// settled next, so that each edge is looked at once.
+// settled next, so that each edge is visited once.
 void Grammar::measure() {
   struct Use {
     State user, other;  // the other state that a call needs, or none

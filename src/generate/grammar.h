@@ -9,20 +9,20 @@
 #include <jerboa/generate/constraint.h>
 
 // A grammar over bytes: finite automata that call each other. A regular expression is one automaton; a JSON schema is
-// one for each value, and recursion is a call. Everything that can no longer end well is dropped when the grammar is
-// finished, so that any path through what is left is a prefix of a whole match.
+// one for each value, and recursion is a call. States from which no match can be completed are dropped when the grammar
+// is finished, so that every remaining path is a prefix of a complete match.
 namespace jerboa {
 
 using State = std::int32_t;
 
-/// Ranges of code points, ascending and apart.
+/// Ranges of code points, ascending and disjoint.
 using CodePoints = std::vector<std::pair<char32_t, char32_t>>;
 CodePoints normalize(CodePoints points);
-/// What is not in `points`; surrogates are in no set.
+/// The complement of `points`; surrogates are in no set.
 CodePoints complement(const CodePoints& points);
 CodePoints intersect(const CodePoints& a, const CodePoints& b);
 
-/// Where the characters of a pattern stand: as they are, or inside a JSON string, where some are escaped.
+/// The context of a pattern's characters: plain text, or a JSON string, in which some are escaped.
 enum class Encoding { plain, json_string };
 
 class Grammar {
@@ -40,10 +40,10 @@ class Grammar {
     std::vector<ByteEdge> bytes;
     std::vector<State> empty;
     std::vector<CallEdge> calls;
-    bool end = false;           // of its automaton: what called it resumes
+    bool end = false;           // of its automaton: the caller resumes
     std::int64_t distance = 0;  // fewest bytes from here to an end; known once finished
   };
-  /// An automaton: where it begins, and its only end.
+  /// An automaton: its start state and its only end state.
   struct Rule {
     State start, end;
   };
@@ -51,7 +51,7 @@ class Grammar {
   Grammar();
 
   State add_state();
-  /// A rule to be filled in between its start and its end.
+  /// An empty rule, to be filled in between its start and its end.
   Rule add_rule();
   void add_empty(State from, State to) { at(from).empty.push_back(to); }
   void add_bytes(State from, State to, std::uint8_t first, std::uint8_t last);
@@ -61,7 +61,7 @@ class Grammar {
   /// One character of the set.
   void add_characters(State from, State to, const CodePoints& set, Encoding encoding);
 
-  /// Sets the rule that the whole is, and drops what leads nowhere. Throws ConstraintError where nothing is left.
+  /// Sets the root rule and drops dead ends. Throws ConstraintError if nothing remains.
   void finish(Rule root);
 
   const Node& operator[](State state) const { return nodes_[static_cast<std::size_t>(state)]; }
@@ -74,7 +74,7 @@ class Grammar {
 
   std::vector<Node> nodes_;
   State start_ = 0;
-  std::map<std::pair<CodePoints, Encoding>, Rule> sets_;  // sets beyond ASCII, each built once
+  std::map<std::pair<CodePoints, Encoding>, Rule> sets_;  // sets beyond ASCII, cached
 };
 
 }  // namespace jerboa

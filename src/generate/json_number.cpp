@@ -11,8 +11,7 @@ constexpr std::size_t max_whole_digits = 18;
 constexpr std::size_t max_fraction_digits = 17;
 
 // The magnitudes between two bounds, digit by digit. `on_low` means that the digits so far are those of the lower
-// bound, so that the next may not be smaller; `on_high` likewise. States that agree in what is left to write are
-// shared.
+// bound, so that the next may not be smaller; `on_high` likewise. States with the same remaining suffixes are shared.
 class Magnitudes {
  public:
   struct Bound {

@@ -39,7 +39,7 @@ const std::set<std::string, std::less<>> combining = {"$ref", "allOf", "anyOf", 
 constexpr std::array<std::string_view, 7> all_types = {"object",  "array",   "string", "number",
                                                        "integer", "boolean", "null"};
 
-// Each is a part of what the format allows, written so that every text of it is valid.
+// Each is a subset of what the format allows: every text that matches is valid.
 const std::map<std::string, const char*, std::less<>> formats = {
     {"date", "[12]\\d{3}-((0[1-9]|1[0-2])-(0[1-9]|1\\d|2[0-8])|(0[13-9]|1[0-2])-(29|30)|(0[13578]|1[02])-31)"},
     {"time", "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d{1,6})?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)"},
@@ -112,12 +112,12 @@ class Compiler {
     if (!schema["$ref"].is_string()) fail(path, "'$ref' must be a string");
     const auto& target = schema["$ref"].get_ref<const std::string&>();
     if (target.empty() || target[0] != '#' || (target.size() > 1 && target[1] != '/'))
-      fail(path,
-           fmt::format("'$ref' to '{}' is not supported: only places in the same schema are, as #/$defs/name", target));
+      fail(path, fmt::format("'$ref' to '{}' is not supported: it must point into the same schema, as in #/$defs/name",
+                             target));
     try {
       return root_.at(Json::json_pointer(target.substr(1)));
     } catch (const Json::exception&) {
-      fail(path, fmt::format("'$ref' to '{}', which is not there", target));
+      fail(path, fmt::format("'$ref' to '{}', which does not exist", target));
     }
   }
 
@@ -139,7 +139,7 @@ class Compiler {
     const auto& name = schema["$ref"].get_ref<const std::string&>();
     const auto [found, added] = references_.try_emplace(name, Rule{});
     if (added) {
-      // Known before it is filled in, so that it may refer to itself.
+      // Registered before it is filled in, so that it may refer to itself.
       found->second = grammar_->add_rule();
       const Rule made = found->second;
       add_value(made, target, name, depth + 1);
@@ -147,11 +147,11 @@ class Compiler {
     grammar_->add_call(rule.start, rule.end, references_.at(name));
   }
 
-  // The schema behind any chain of $ref.
+  // The schema at the end of a chain of $ref.
   Json resolved(const Json& schema, const std::string& path) const {
     Json out = schema;
     for (int hops = 0; out.is_object() && out.contains("$ref"); ++hops) {
-      if (hops > max_depth) fail(path, "'$ref' leads back to itself");
+      if (hops > max_depth) fail(path, "'$ref' refers to itself");
       const Json rest = without(out, "$ref");
       const Json target = find_reference(out, path);
       out = asks_nothing(rest) ? target : merge_schemas(target, rest, path);
@@ -182,9 +182,10 @@ class Compiler {
     if (keyword == "oneOf") {
       const auto resolve = [&](const Json& branch) { return resolved(branch, path); };
       if (const auto both = find_overlap(branches, resolve))
-        fail(path, fmt::format("'oneOf': a value may be valid by both {} and {}; use anyOf, or a constant that tells "
-                               "them apart",
-                               both->first, both->second));
+        fail(path,
+             fmt::format("'oneOf': a value may be valid under both {} and {}; use anyOf, or a constant that tells "
+                         "them apart",
+                         both->first, both->second));
     }
     const Json rest = without(schema, keyword);
     for (std::size_t i = 0; i < branches.size(); ++i) {
@@ -244,7 +245,7 @@ class Compiler {
     }
     for (const std::string& type : types) {
       if (std::find(all_types.begin(), all_types.end(), type) == all_types.end())
-        fail(path, fmt::format("'type' is '{}', which is no JSON type", type));
+        fail(path, fmt::format("'type' is '{}', which is not a JSON type", type));
       if (type == "object") {
         add_object(rule, schema, path, depth);
       } else if (type == "array") {
@@ -366,7 +367,7 @@ class Compiler {
     const auto max = count(schema, "maxProperties", path);
     if ((min > 0 || max) && !members.empty())
       fail(path, "'minProperties' and 'maxProperties' beside named properties are not supported");
-    if (min > 1) fail(path, "'minProperties' above 1 is not supported: a key may come twice and count once");
+    if (min > 1) fail(path, "'minProperties' above 1 is not supported: a repeated key would count only once");
 
     // Two rows of states: before the first member, and after one, where a comma is needed.
     State empty = add_space(grammar_->add_text(rule.start, "{"), Gap::bracket);
@@ -396,8 +397,8 @@ class Compiler {
     grammar_->add_text(add_space(close, Gap::bracket), rule.end, "}");
   }
 
-  // A key that is none of `names`: it leaves the tree of their bytes before its closing quote. Keys have one spelling
-  // each (no \u where a character can stand for itself), so that no escape hides a name.
+  // A key that is not in `names`: it leaves the trie of their bytes before its closing quote. Each key has one spelling
+  // (no \u where the character itself is allowed), so that no escape can hide a name.
   void add_other_key(State from, State to, const std::vector<std::string>& names) {
     const State inside = grammar_->add_text(from, "\"");
     if (!key_character_) {
@@ -450,14 +451,14 @@ class Compiler {
 
   // ---- arrays
 
-  // min to max items between `from`, before the first, and `close`; `special` gives the rule of the i-th where it is
-  // not the common one.
+  // min to max items between `from`, before the first, and `close`; `special` returns the rule of the i-th item if it
+  // is not the common one.
   template <typename Special>
   void add_repeats(State from, State close, std::optional<Rule> common, std::int64_t min,
                    std::optional<std::int64_t> max, Special special) {
     const auto rule_of = [&](std::int64_t i) {
-      const std::optional<Rule> own = special(i);
-      return own ? own : common;
+      const std::optional<Rule> particular = special(i);
+      return particular ? particular : common;
     };
     if (min == 0) grammar_->add_empty(from, close);
     State filled = from;
@@ -502,7 +503,7 @@ class Compiler {
 
   // ---- strings
 
-  // A character in a free string: as it is, or escaped in any way JSON knows.
+  // A character in an unconstrained string: literal, or with any escape that JSON allows.
   Rule string_character() {
     if (character_) return *character_;
     character_ = grammar_->add_rule();
@@ -627,7 +628,7 @@ class Compiler {
 std::shared_ptr<const Grammar> compile_json_schema(const JsonValue& schema, const JsonSchemaOptions& options) {
   try {
     return Compiler(json_value(schema), options).run();
-  } catch (const nlohmann::ordered_json::exception& error) {  // a keyword's value of a type that no schema has there
+  } catch (const nlohmann::ordered_json::exception& error) {  // a keyword's value has the wrong type
     throw ConstraintError(fmt::format("the schema is malformed: {}", error.what()));
   }
 }

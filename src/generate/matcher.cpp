@@ -6,11 +6,11 @@
 namespace jerboa {
 
 Matcher::TooManyPositions::TooManyPositions()
-    : ConstraintError(fmt::format(
-          "the pattern or schema needs more than {} states within one token; this comes of a part that may begin "
-          "anywhere and is followed by a counted one, as in [^a]*a.{{20}}: make the count smaller, or what stands "
-          "before it such that it can begin in one place only",
-          max_positions)) {}
+    : ConstraintError(
+          fmt::format("the pattern or schema needs more than {} states within one token; this happens if a part that "
+                      "may begin anywhere is followed by a counted one, as in [^a]*a.{{20}}: reduce the count, or "
+                      "change the part before it so that it can begin in only one place",
+                      max_positions)) {}
 
 Matcher::Matcher(std::shared_ptr<const Grammar> grammar) : grammar_(std::move(grammar)) {
   std::vector<Frame> pending = {frame(grammar_->start(), bottom)};
@@ -61,7 +61,7 @@ Matcher::Frame Matcher::frame(State state, Frame below) {
   return found->second;
 }
 
-// Follows everything that takes no byte: empty edges, calls, and returns at the end of an automaton.
+// Follows all edges that consume no byte: empty edges, calls, and returns at the end of an automaton.
 void Matcher::close(std::vector<Frame>& pending, Reached& out) {
   ++closure_;
   while (!pending.empty()) {
@@ -70,15 +70,15 @@ void Matcher::close(std::vector<Frame>& pending, Reached& out) {
     if (std::exchange(visited_[static_cast<std::size_t>(current)], closure_) == closure_) continue;
     if (++work_ > max_work)
       throw ConstraintError(
-          fmt::format("the pattern or schema can be read in too many ways at once: one token takes more than {} steps; "
-                      "use fewer alternatives that begin alike, or smaller counts inside of other counts",
+          fmt::format("the pattern or schema is too ambiguous: one token takes more than {} steps; use fewer "
+                      "alternatives with a common beginning, or smaller nested counts",
                       max_work));
     const auto [state, below, distance] = frames_[static_cast<std::size_t>(current)];
     const Grammar::Node& node = (*grammar_)[state];
     if (!node.bytes.empty()) out.frames.push_back(current);
     for (const State target : node.empty) pending.push_back(frame(target, below));
     for (const Grammar::CallEdge& call : node.calls) {
-      // A call in last place leaves no frame: recursion through it stays flat.
+      // A tail call leaves no frame, so tail recursion needs no stack.
       const Grammar::Node& resume = (*grammar_)[call.resume];
       const bool last = resume.end && resume.bytes.empty() && resume.empty.empty() && resume.calls.empty();
       pending.push_back(frame(call.callee, last ? below : frame(call.resume, below)));

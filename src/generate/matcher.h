@@ -11,12 +11,12 @@
 
 namespace jerboa {
 
-/// Runs a grammar over bytes as a deterministic machine that is built while it runs. A position is the set of all
-/// (state, stack of states to resume) that the bytes so far may have led to; equal sets are one position, so that its
-/// transitions are computed once.
+/// Runs a grammar over bytes as a deterministic automaton that is built lazily. A position is the set of all (state,
+/// stack of states to resume) that the bytes so far may have led to; equal sets share one position, so that transitions
+/// are computed once.
 ///
-/// What a grammar may cost is bounded while it runs: next() throws TooManyPositions where it would keep more than
-/// max_positions, and ConstraintError where one call of start_work() is followed by more than max_work steps.
+/// The cost is bounded at run time: next() throws TooManyPositions if it would keep more than max_positions, and
+/// ConstraintError if more than max_work steps follow a call of start_work().
 class Matcher {
  public:
   using Position = std::int32_t;
@@ -30,7 +30,7 @@ class Matcher {
   };
 
   explicit Matcher(std::shared_ptr<const Grammar> grammar);
-  /// One that knows a single position of another, beside the start: that position. The way on is found again.
+  /// A matcher that keeps only one position of another, besides the start. Transitions from there are computed again.
   static std::pair<Matcher, Position> continued(const Matcher& other, Position position);
 
   void start_work() { work_ = 0; }
@@ -41,7 +41,7 @@ class Matcher {
     return known != unknown ? known : compute(from, byte);
   }
   bool complete(Position position) const { return positions_[static_cast<std::size_t>(position)].complete; }
-  /// Fewest bytes that make the text whole.
+  /// The fewest bytes that complete the text.
   std::int64_t distance(Position position) const { return positions_[static_cast<std::size_t>(position)].distance; }
   std::size_t size() const { return positions_.size(); }
 
@@ -50,7 +50,7 @@ class Matcher {
   using Frame = std::int32_t;
   static constexpr Frame bottom = -1;
 
-  // A state, and the frame that resumes when its automaton ends. Equal frames are one.
+  // A state, and the frame that resumes when its automaton ends. Equal frames are shared.
   struct StackFrame {
     State state;
     Frame below;

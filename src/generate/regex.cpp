@@ -23,7 +23,7 @@ const CodePoints spaces = {{0x09, 0x0D},     {0x20, 0x20},     {0xA0, 0xA0},    
                            {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 const CodePoints line_ends = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 
-/// The characters of each general category, but for surrogates; found once for all patterns.
+/// The characters of each general category, except surrogates; computed once for all patterns.
 const std::map<std::string, CodePoints>& categories() {
   static const std::map<std::string, CodePoints> table = [] {
     std::map<std::string, CodePoints> made;
@@ -49,7 +49,7 @@ struct Node {
 };
 using NodePtr = std::unique_ptr<Node>;
 
-// One alternative of the pattern, and whether ^ and $ stand at its ends.
+// One alternative of the pattern, and whether it begins with ^ and ends with $.
 struct Branch {
   NodePtr body;
   bool from_start = false, to_end = false;
@@ -76,7 +76,7 @@ class Parser {
       branch.body = sequence(0, &branch.to_end);
       out.push_back(std::move(branch));
     } while (take(U'|'));
-    if (!done()) fail("has a ')' too many");
+    if (!done()) fail("has an unmatched ')'");
     return out;
   }
 
@@ -111,7 +111,7 @@ class Parser {
     return out;
   }
 
-  // `to_end` is set where the sequence is a top-level one and ends in $.
+  // `to_end` is set if the sequence is at top level and ends in $.
   NodePtr sequence(int depth, bool* to_end) {
     auto out = std::make_unique<Node>();
     while (!done() && peek() != U'|' && peek() != U')') {
@@ -185,7 +185,7 @@ class Parser {
       case U'\\': return characters(escape(false));
       case U'^':
       case U'$':
-        fail(fmt::format("has a '{}' inside: it may stand only at the ends of the pattern or of its alternatives",
+        fail(fmt::format("has a '{}' inside: it is allowed only at the ends of the pattern or of its alternatives",
                          static_cast<char>(c)));
       case U'*':
       case U'+':
@@ -272,7 +272,8 @@ class Parser {
         } else {
           value = hex(c == U'x' ? 2 : 4);
         }
-        if (value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF)) fail("has an escape that is no character");
+        if (value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF))
+          fail("has an escape that is not a valid character");
         return {{value, value}};
       }
       default: break;
@@ -333,7 +334,8 @@ class Emitter {
   void any_text(State at) { grammar_.add_characters(at, at, complement({}), encoding_); }
 
  private:
-  // The body is an automaton of its own, called once per turn: a count costs a state, whatever it repeats.
+  // The body is a separate automaton, called once per repetition: a count costs one state per repetition, whatever it
+  // repeats.
   void repeat(const Node& node, State from, State to) {
     const Node& body = *node.parts.front();
     const Grammar::Rule rule = grammar_.add_rule();

@@ -6,8 +6,8 @@
 
 namespace jerboa {
 
-/// Adds what matches the pattern between two states. `search`: the match may stand anywhere in the text, as JSON
-/// Schema's `pattern` means it; else it is the whole text. Throws ConstraintError that names the pattern.
+/// Adds the pattern between two states. `search`: the match may be anywhere in the text, as in JSON Schema's `pattern`;
+/// otherwise it must be the whole text. Throws ConstraintError that names the pattern.
 void add_regex(Grammar& grammar, State from, State to, std::string_view pattern, Encoding encoding, bool search);
 
 }  // namespace jerboa

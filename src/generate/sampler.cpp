@@ -38,7 +38,8 @@ void Sampler::observe(std::span<const int> tokens) {
 int Sampler::sample(std::span<float> logits, int tokens_left) {
   const auto at = [&](int token, const char* option) -> float& {
     if (token < 0 || static_cast<std::size_t>(token) >= logits.size())
-      throw UsageError(fmt::format("sampler: {} names token {} of {}", option, token, logits.size()));
+      throw UsageError(
+          fmt::format("sampler: {} names token {}, but there are {} tokens", option, token, logits.size()));
     return logits[static_cast<std::size_t>(token)];
   };
   for (const auto& [token, bias] : options_.logit_bias) at(token, "logit_bias") += bias;
@@ -74,7 +75,7 @@ int Sampler::sample(std::span<float> logits, int tokens_left) {
 
 void Sampler::penalize(std::span<float> logits) const {
   if (options_.repetition_penalty == 1 && options_.presence_penalty == 0 && options_.frequency_penalty == 0) return;
-  std::unordered_map<int, int> generated;  // how often each; 0 for those of the prompt alone
+  std::unordered_map<int, int> generated;  // occurrences of each; 0 if only in the prompt
   const std::size_t window = static_cast<std::size_t>(options_.penalty_window);
   const std::size_t begin = window > 0 && history_.size() > window ? history_.size() - window : 0;
   for (std::size_t i = begin; i < history_.size(); ++i) generated[history_[i]] += i >= prompt_size_ ? 1 : 0;
@@ -86,12 +87,12 @@ void Sampler::penalize(std::span<float> logits) const {
   }
 }
 
-// The tokens that are still possible; where they are to be drawn from, the top k of them.
+// The tokens that are still possible or, when sampling, the top k of them.
 void Sampler::gather(std::span<const float> logits) {
   candidates_.clear();
   for (std::size_t i = 0; i < logits.size(); ++i)
     if (logits[i] > excluded) candidates_.push_back({static_cast<int>(i), logits[i], 0});
-  if (candidates_.empty()) throw UsageError("sampler: no token is possible: every logit is excluded or not a number");
+  if (candidates_.empty()) throw UsageError("sampler: no token is possible: every logit is excluded or NaN");
   if (options_.temperature == 0) return;
   const auto k = static_cast<std::size_t>(options_.top_k);
   if (k > 0 && k < candidates_.size()) {
@@ -107,7 +108,7 @@ void Sampler::softmax() {
   for (const Candidate& candidate : candidates_) largest = std::max(largest, candidate.logit);
   double sum = 0;
   for (Candidate& candidate : candidates_) {
-    // An infinite logit is certain; the difference of two would not be a number.
+    // An infinite logit is certain; the difference of two would be NaN.
     const double above = candidate.logit == largest ? 0 : static_cast<double>(candidate.logit) - largest;
     sum += candidate.probability = std::exp(above / options_.temperature);
   }
@@ -115,7 +116,7 @@ void Sampler::softmax() {
 }
 
 void Sampler::keep_nucleus() {
-  // All tokens below this share less than what may be left out, so that only the others need sorting.
+  // All tokens below this have less probability in total than may be dropped, so that only the others need sorting.
   const double share = (1.0 - options_.top_p) / static_cast<double>(candidates_.size());
   std::erase_if(candidates_, [&](const Candidate& c) { return c.probability < share; });
   std::sort(candidates_.begin(), candidates_.end(), likelier);
@@ -151,7 +152,7 @@ int Sampler::draw() {
     left -= candidate.probability;
     if (left < 0) return candidate.token;
   }
-  // Rounding may leave a little: the last that has any probability.
+  // Rounding may leave a remainder: take the last token with nonzero probability.
   for (std::size_t i = candidates_.size(); i-- > 1;)
     if (candidates_[i].probability > 0) return candidates_[i].token;
   return candidates_.front().token;

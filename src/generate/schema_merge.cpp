@@ -98,7 +98,7 @@ Json merge_schemas(const Json& a, const Json& b, const std::string& path) {
       return false;
     } else if (key == "items") {
       if (out.contains("prefixItems") || b.contains("prefixItems"))
-        throw ConstraintError(fmt::format("{}: 'items' beside 'prefixItems' in two schemas that both hold", path));
+        throw ConstraintError(fmt::format("{}: 'items' and 'prefixItems' from two schemas that must both hold", path));
       mine = both(mine, value);
     } else if (key == "anyOf") {
       constexpr std::size_t most = 10'000;

@@ -34,7 +34,7 @@ unsigned bits_of(std::string_view type) {
   return 0;
 }
 
-/// A text that is the same for values that JSON holds equal: 1 and 1.0, objects in any order.
+/// A canonical text, the same for values that are equal in JSON: 1 and 1.0, objects in any order.
 std::string canonical(const Json& value) {
   if (value.is_number_float() && value.get<double>() == static_cast<double>(static_cast<std::int64_t>(
                                                             std::clamp(value.get<double>(), -9e15, 9e15))))
@@ -66,11 +66,11 @@ std::optional<Constants> constants_of(const Json& schema) {
   return out;
 }
 
-/// What tells a schema from others.
+/// What distinguishes a schema from others.
 struct Facts {
   unsigned types = 0;
   std::optional<Constants> constants;
-  std::map<std::string, Constants> tags;  // required properties that are constants, of a schema of objects alone
+  std::map<std::string, Constants> tags;  // required constant properties, if the schema allows only objects
 };
 
 unsigned types_in(const Json& schema) {
@@ -120,7 +120,7 @@ class OverlapFinder {
  private:
   using Members = std::vector<std::size_t>;
 
-  // Of schemas that have a type in common.
+  // For schemas with a common type.
   Overlap among(const Members& members, bool objects) {
     Members constant, other;
     for (const std::size_t i : members) (facts_[i].constants ? constant : other).push_back(i);
@@ -133,7 +133,7 @@ class OverlapFinder {
     return by_tags(other, {});
   }
 
-  // Schemas of objects, of which some are alike in the properties that were looked at.
+  // Schemas of objects, some of which agree in the properties compared so far.
   Overlap by_tags(const Members& members, std::set<std::string> looked_at) {
     if (members.size() < 2) return std::nullopt;
     std::map<std::string, std::size_t> count;
@@ -158,7 +158,7 @@ class OverlapFinder {
         with, [&](std::size_t i) { return &facts_[i].tags.at(name); }, further);
   }
 
-  // Those that share a value overlap, unless `further` tells them apart.
+  // Those that share a value overlap, unless `further` distinguishes them.
   template <class Values>
   Overlap by_values(const Members& members, Values values, const std::function<Overlap(const Members&)>& further) {
     std::map<std::string_view, Members> having;
@@ -176,7 +176,8 @@ class OverlapFinder {
     constexpr std::size_t most = 200'000;
     if (++compared_ > most)
       throw ConstraintError(
-          "'oneOf' has too many alternatives that no required constant in common tells apart; give them one, as "
+          "'oneOf' has too many alternatives without a common required constant that tells them apart; give them one, "
+          "such as "
           "\"kind\": {\"const\": \"circle\"}, or use anyOf");
     return std::any_of(facts_[i].tags.begin(), facts_[i].tags.end(), [&](const auto& tag) {
       const auto other = facts_[j].tags.find(tag.first);

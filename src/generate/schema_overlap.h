@@ -9,10 +9,10 @@
 
 namespace jerboa {
 
-/// Two of the schemas that a value may be valid by both of, or nothing where it is certain that there are none:
-/// schemas of different types, without a constant in common, or with a required property whose constants tell them
-/// apart. `resolve` follows a $ref. Takes time in proportion to the schemas, unless most of them lack a property that
-/// others are told apart by; throws ConstraintError where that would take long.
+/// Two of the schemas that may both accept the same value, or nothing if no two can: they have different types, no
+/// constant in common, or a required property whose constants distinguish them. `resolve` follows a $ref. Takes linear
+/// time unless most of the schemas lack a property that distinguishes the others; throws ConstraintError if that would
+/// take too long.
 std::optional<std::pair<std::size_t, std::size_t>> find_overlap(
     const nlohmann::ordered_json& schemas,
     const std::function<nlohmann::ordered_json(const nlohmann::ordered_json&)>& resolve);

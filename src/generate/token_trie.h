@@ -6,12 +6,12 @@
 
 namespace jerboa {
 
-/// The tokens' bytes as a tree, flattened in depth-first order: a walk over all tokens is one pass over an array, and
-/// what does not match is skipped with all that begins with it.
+/// The tokens' bytes as a tree, flattened in depth-first order: a walk over all tokens is one pass over an array, and a
+/// mismatch skips the whole subtree.
 class TokenTrie {
  public:
   struct Node {
-    std::uint32_t skip;        // the node after the last one below this
+    std::uint32_t skip;        // the node after this subtree
     std::int32_t first_token;  // into same_bytes(), or -1
     std::uint16_t depth;       // bytes before this one
     std::uint8_t byte;
@@ -20,7 +20,7 @@ class TokenTrie {
   explicit TokenTrie(const std::vector<std::string>& tokens);
 
   const std::vector<Node>& nodes() const { return nodes_; }
-  /// The next token of the same bytes, or -1.
+  /// The next token with the same bytes, or -1.
   std::int32_t next_same(std::int32_t token) const { return next_same_[static_cast<std::size_t>(token)]; }
   std::size_t longest() const { return longest_; }
 

@@ -28,7 +28,7 @@ IdxBytes parse_idx(std::span<const std::byte> file, std::size_t axes, const std:
     count *= size;
   }
   if (count != stored)
-    throw FileError(fmt::format("{}: the header tells of {} values, the file holds {}", name, count, stored));
+    throw FileError(fmt::format("{}: the header specifies {} values, but the file holds {}", name, count, stored));
   idx.values = {reinterpret_cast<const std::uint8_t*>(file.data()) + header, stored};
   return idx;
 }

@@ -16,13 +16,13 @@ namespace jerboa {
 namespace fs = std::filesystem;
 namespace {
 
-/// Where the bytes of tensors come from: a file, or memory that belongs to someone else.
+/// The source of tensor bytes: a file, or memory owned by the caller.
 class Source {
  public:
   virtual ~Source() = default;
   virtual std::uint64_t size() const = 0;
   virtual void read(std::uint64_t offset, std::span<std::byte> bytes) const = 0;
-  /// The bytes where they are, if they are in memory for good.
+  /// The bytes in place, if they are in memory permanently.
   virtual std::optional<std::span<const std::byte>> in_place(std::uint64_t offset, std::size_t bytes) const = 0;
 };
 
@@ -62,7 +62,7 @@ io::SafeTensorsLayout read_layout(const Source& source, const std::string& name)
   return io::parse_layout(header, source.size(), name);
 }
 
-// Larger elements first, as the reference implementation does: then every tensor starts aligned.
+// Larger elements first, like the reference implementation, so that every tensor is aligned.
 std::vector<TensorView> in_file_order(std::span<const TensorView> tensors) {
   std::vector<TensorView> ordered(tensors.begin(), tensors.end());
   std::sort(ordered.begin(), ordered.end(), [](const TensorView& a, const TensorView& b) {
@@ -78,7 +78,7 @@ struct SafeTensors::Content {
     TensorEntry entry;
     std::shared_ptr<const Source> source;
     std::uint64_t offset = 0;
-    // What view() gives, and the bytes that were read for it.
+    // The view that view() returns, and the bytes read for it.
     std::optional<TensorView> view = {};
     std::vector<std::byte> bytes = {};
   };
@@ -110,7 +110,7 @@ struct SafeTensors::Content {
   fs::path path;
   std::map<std::string, Tensor, std::less<>> tensors;
   Metadata metadata;
-  std::mutex mutex;  // of what view() reads
+  std::mutex mutex;  // guards what view() reads
 };
 
 void SafeTensors::Content::add_shards(const fs::path& index) {
@@ -199,7 +199,7 @@ void SafeTensors::read_f32(std::string_view name, std::span<float> values) const
   if (values.size() != entry.elements())
     throw UsageError(fmt::format("tensor \"{}\" has {} elements, not {}", name, entry.elements(), values.size()));
   if (entry.type == StoredType::F32) return read(name, std::as_writable_bytes(values));
-  constexpr std::size_t elements_at_once = 1u << 17;  // which stay in the cache until they are converted
+  constexpr std::size_t elements_at_once = 1u << 17;  // small enough to stay in the cache until they are converted
   std::vector<std::byte> buffer(std::min(elements_at_once, entry.elements()) * size_of(entry.type));
   std::uint64_t offset = tensor.offset;
   while (!values.empty()) {

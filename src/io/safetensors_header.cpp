@@ -25,7 +25,7 @@ using nlohmann::json;
 constexpr std::uint64_t max_header_bytes = 100'000'000;  // the reference implementation's limit
 constexpr std::string_view metadata_key = "__metadata__";
 
-/// `bytes_read`: up to and with the wrong one.
+/// `bytes_read` includes the wrong byte.
 [[noreturn]] void fail_as_json(const std::string& file, std::string_view what, std::size_t bytes_read,
                                const nlohmann::detail::exception& error) {
   throw FileError(
@@ -42,8 +42,8 @@ struct TensorRecord {
   Range range;
 };
 
-/// Elements times their size, or nothing where that does not fit 63 bits. An empty tensor's other sizes must fit too,
-/// so that nobody's strides overflow later.
+/// The size in bytes, or nothing if that does not fit in 63 bits. The sizes of an empty tensor must fit too, so that
+/// strides cannot overflow later.
 std::optional<std::uint64_t> bytes_of(StoredType type, const std::vector<std::int64_t>& shape) {
   auto bytes = static_cast<std::int64_t>(size_of(type));
   bool empty = false;
@@ -57,8 +57,8 @@ std::optional<std::uint64_t> bytes_of(StoredType type, const std::vector<std::in
   return empty ? 0 : static_cast<std::uint64_t>(bytes);
 }
 
-/// Reads the header as a stream of events, each of which is either what must come at that place or an error: so nothing
-/// is kept of a header that nests deeply or repeats itself.
+/// Reads the header as a stream of events, each of which is either expected at that point or an error, so that a deeply
+/// nested or repetitive header takes no memory.
 class HeaderReader final : public nlohmann::json_sax<json> {
  public:
   explicit HeaderReader(const std::string& file) : file_(file) {}
@@ -245,7 +245,7 @@ SafeTensorsLayout parse_layout(std::span<const std::byte> bytes, std::uint64_t f
   const std::string_view header = all.substr(length_bytes);
   const std::uint64_t data_bytes = file_bytes - bytes.size();
   if (!header.starts_with('{')) fail("the header does not start with '{' (is this a safetensors file?)");
-  // The JSON parser takes a zero byte for the end and would not look at what follows it.
+  // The JSON parser takes a zero byte for the end of the text and would ignore what follows.
   if (const auto zero = header.find('\0'); zero != std::string_view::npos)
     fail(fmt::format("the header is not valid JSON, at byte {}: a zero byte", length_bytes + zero));
 
@@ -296,14 +296,15 @@ std::string encode_header(std::span<const TensorView> tensors, const std::map<st
   if (!metadata.empty()) header[std::string(metadata_key)] = metadata;
   std::set<std::string_view> names;
   std::uint64_t offset = 0;
-  // ordered_json looks a name up by walking all before it; members are appended directly instead.
+  // ordered_json looks up names by linear search; members are appended directly instead.
   auto& members = header.get_ref<nlohmann::ordered_json::object_t&>();
   for (const auto& tensor : tensors) {
-    if (tensor.name == metadata_key) fail(tensor, "the name has another meaning in a safetensors file");
-    if (!names.insert(tensor.name).second) fail(tensor, "another has the same name");
+    if (tensor.name == metadata_key) fail(tensor, "the name is reserved in a safetensors file");
+    if (!names.insert(tensor.name).second) fail(tensor, "another tensor has the same name");
     const auto bytes = bytes_of(tensor.type, tensor.shape);
     if (!bytes || *bytes != tensor.bytes.size())
-      fail(tensor, fmt::format("{} bytes do not fit {} {}", tensor.bytes.size(), to_string(tensor.type), tensor.shape));
+      fail(tensor,
+           fmt::format("{} bytes do not match {} {}", tensor.bytes.size(), to_string(tensor.type), tensor.shape));
     members.push_back(
         {tensor.name,
          {{"dtype", to_string(tensor.type)}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + *bytes}}}});
@@ -316,7 +317,7 @@ std::string encode_header(std::span<const TensorView> tensors, const std::map<st
   } catch (const json::type_error& error) {
     throw UsageError(fmt::format("a name or the metadata cannot be written: {}", json_reason(error)));
   }
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // so that the data starts aligned
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // so that the data is aligned
   if (text.size() > max_header_bytes)
     throw UsageError(
         fmt::format("a header of {} bytes is over the format's limit of {}", text.size(), max_header_bytes));

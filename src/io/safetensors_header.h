@@ -15,7 +15,7 @@ namespace jerboa::io {
 // A safetensors file is a 64-bit header length, a JSON header, and the data. The header maps each tensor's name to its
 // type, shape and range of the data; the ranges, in order, cover the data exactly.
 
-/// Where a tensor lies in a file.
+/// The position of a tensor in a file.
 struct TensorPlace {
   std::string name;
   StoredType type{};
@@ -28,12 +28,11 @@ struct SafeTensorsLayout {
   std::map<std::string, std::string> metadata;
 };
 
-/// The bytes that a file's header takes, its length among them, as the first 8 bytes of the file tell. Throws
-/// FileError, whose message starts with `file`, where a file of `file_bytes` cannot hold it.
+/// The size of a file's header, including its length field, from the first 8 bytes of the file. Throws FileError, with
+/// a message that starts with `file`, if a file of `file_bytes` cannot hold it.
 std::uint64_t header_bytes(std::span<const std::byte> first, std::uint64_t file_bytes, const std::string& file);
 
-/// What a header of header_bytes() says. Checks everything that a file can get wrong; throws FileError, whose message
-/// starts with `file`.
+/// Parses a header of header_bytes() and checks all of it; throws FileError, with a message that starts with `file`.
 SafeTensorsLayout parse_layout(std::span<const std::byte> header, std::uint64_t file_bytes, const std::string& file);
 
 struct SafeTensorsContent {
@@ -41,7 +40,7 @@ struct SafeTensorsContent {
   std::map<std::string, std::string> metadata;
 };
 
-/// The same of a whole file in memory, which the tensors are views of.
+/// The same for a whole file in memory; the tensors are views into it.
 SafeTensorsContent parse_safetensors(std::span<const std::byte> bytes, const std::string& file);
 
 /// The length and header of a file whose data are the tensors' bytes in the order given. Throws UsageError.

@@ -11,7 +11,8 @@
 namespace jerboa {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "tensors are stored little-endian and used as they are");
+static_assert(std::endian::native == std::endian::little,
+              "tensors are stored little-endian and used without conversion");
 
 struct TypeRow {
   StoredType type;
@@ -79,7 +80,7 @@ void to_integers(const TensorView& tensor, std::span<std::int32_t> values) {
   const auto exact = [&](auto value, std::size_t i) {
     if (!std::in_range<To>(value))
       throw FileError(
-          fmt::format("tensor \"{}\": element {} is {}, which does not fit 32 bits", tensor.name, i, value));
+          fmt::format("tensor \"{}\": element {} is {}, which does not fit in 32 bits", tensor.name, i, value));
     return static_cast<To>(value);
   };
   switch (tensor.type) {
@@ -99,7 +100,7 @@ void to_integers(const TensorView& tensor, std::span<std::int32_t> values) {
     case StoredType::F16:
     case StoredType::BF16: break;
   }
-  throw FileError(fmt::format("tensor \"{}\" is {}, where integers are needed", tensor.name, to_string(tensor.type)));
+  throw FileError(fmt::format("tensor \"{}\" is {}, but integers are needed", tensor.name, to_string(tensor.type)));
 }
 
 }  // namespace

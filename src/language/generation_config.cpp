@@ -5,19 +5,19 @@
 namespace jerboa::detail {
 namespace {
 
-constexpr double largest = 1000;  // of temperatures and penalties: more than anyone means, and a float
+constexpr double largest = 1000;  // of temperatures and penalties; larger values cannot be intended
 
 float number_of(const models::Config& config, const std::string& key, double otherwise, bool (*fits)(double),
-                const char* wanted) {
+                const char* range) {
   const double value = config.number(key, otherwise);
-  // What is above zero may not be as a float.
-  if (!fits(value) || !fits(static_cast<float>(value))) config.fail(key, fmt::format("is not {}", wanted));
+  // A small positive double may become zero as a float.
+  if (!fits(value) || !fits(static_cast<float>(value))) config.fail(key, fmt::format("is not {}", range));
   return static_cast<float>(value);
 }
 
 SamplerOptions sampling_of(const models::Config& config) {
   SamplerOptions options;
-  // Files that say nothing of sampling mean the likeliest token.
+  // Files that do not mention sampling mean greedy decoding.
   if (!config.flag("do_sample", config.has("temperature") || config.has("top_p") || config.has("top_k"))) {
     options.temperature = 0;
     return options;

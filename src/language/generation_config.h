@@ -9,17 +9,17 @@
 
 namespace jerboa::detail {
 
-/// How the makers of a model want its tokens chosen, and which of them end a text.
+/// The recommended sampling options of a model, and its end tokens.
 struct GenerationConfig {
   std::vector<int> end_tokens;
   SamplerOptions sampling;
 };
 
-/// From generation_config.json, where there is one, and what that does not say from config.json. Without either: the
-/// model's own distribution, and no token that ends a text. Throws FileError for values that cannot be meant, such as
-/// tokens that the model does not have.
+/// From generation_config.json if it exists, with fallbacks from config.json. By default, tokens are sampled from the
+/// model's unmodified distribution and there is no end token. Throws FileError for invalid values, such as tokens that
+/// the model does not have.
 GenerationConfig generation_config(const std::optional<models::Config>& file, const models::Config& config);
-/// The same of a model's folder.
+/// The same for a model's folder.
 GenerationConfig read_generation_config(const std::filesystem::path& folder, const models::Config& config);
 
 }  // namespace jerboa::detail

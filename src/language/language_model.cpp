@@ -16,20 +16,20 @@
 namespace jerboa {
 namespace {
 
-constexpr int usual_context = 4096;  // of models that could see more than most want to pay for
+constexpr int usual_context = 4096;  // for models that allow more than most users need
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// How long a sequence may be.
-int context_of(const models::Config& config, int wanted) {
+// The maximum length of a sequence.
+int context_of(const models::Config& config, int requested) {
   const int most = config.size("max_position_embeddings", config.size("n_positions", usual_context));
-  if (wanted < 0 || wanted > most)
-    throw UsageError(fmt::format("{}: the model sees at most {} tokens, so its context cannot be {}", config.origin(),
-                                 most, wanted));
-  return wanted > 0 ? wanted : std::min(most, usual_context);
+  if (requested < 0 || requested > most)
+    throw UsageError(
+        fmt::format("{}: the model supports at most {} tokens of context, not {}", config.origin(), most, requested));
+  return requested > 0 ? requested : std::min(most, usual_context);
 }
 
-// The logits of the last of `time` tokens, which are appended to one sequence's cache.
+// The logits of the last of `time` tokens, which are appended to a sequence's cache.
 Graph step_graph(const models::Config& config, const Dim& time, const models::CacheOptions& cache, DType weights) {
   const InputSpecs specs{
       {"ids", {1, time}, DType::i32}, {"positions", {1, time}, DType::i32}, {"lengths", {1}, DType::i32}};
@@ -57,11 +57,11 @@ DType stored_weights(const SafeTensors& weights) {
 
 DType checked(DType weights) {
   if (!is_float(weights) && weights != DType::i8 && weights != DType::i4)
-    throw UsageError(fmt::format("weights are kept in f32, f16, bf16, i8 or i4, not in {}", name(weights)));
+    throw UsageError(fmt::format("weights can be f32, f16, bf16, int8 or int4, not {}", name(weights)));
   return weights;
 }
 
-// Of a folder that may have none.
+// The chat template, if the folder has one.
 std::optional<ChatTemplate> template_of(const std::filesystem::path& folder) {
   const auto config = folder / "tokenizer_config.json";
   const bool named = std::filesystem::exists(folder / "chat_template.jinja") ||
@@ -73,13 +73,13 @@ std::optional<ChatTemplate> template_of(const std::filesystem::path& folder) {
 
 Tokenizer tokenizer_of(const std::filesystem::path& folder) {
   Tokenizer tokenizer = Tokenizer::load(folder);
-  // What a file says about them is for batches of texts to compare.
+  // The file's truncation and padding are meant for batches of texts.
   tokenizer.set_truncation({});
   tokenizer.set_padding({});
   return tokenizer;
 }
 
-// Whether a text is complete and can only end here.
+// Whether a text is complete and cannot continue.
 bool is_whole(Constraint& constraint, const Vocabulary& vocabulary) {
   if (!constraint.complete()) return false;
   TokenMask others = constraint.allowed();
@@ -102,7 +102,7 @@ std::string_view name(StopReason reason) {
 LanguageModel LanguageModel::load(const std::filesystem::path& folder, const LanguageModelOptions& options) {
   const models::Config config = models::Config::open(folder);
   const models::Family& family = models::family_of(config);
-  if (options.chunk < 1) throw UsageError(fmt::format("a prompt cannot be computed {} tokens at once", options.chunk));
+  if (options.chunk < 1) throw UsageError(fmt::format("chunk must be at least 1, not {}", options.chunk));
   const int context = context_of(config, options.context), chunk = std::min(options.chunk, context);
   const detail::GenerationConfig generation = detail::read_generation_config(folder, config);
   const SafeTensors weights = SafeTensors::open(folder);
@@ -111,7 +111,7 @@ LanguageModel LanguageModel::load(const std::filesystem::path& folder, const Lan
   const models::CacheOptions cache{.capacity = context, .chunk = chunk};
   const DType type = options.weights ? checked(*options.weights) : stored_weights(weights);
   const Graph decode = step_graph(config, 1, cache, type);
-  models::check_params(weights, decode, family);  // before there is memory for what config.json asks for
+  models::check_params(weights, decode, family);  // before allocating what config.json asks for
   Tokenizer tokenizer = tokenizer_of(folder);
   auto chat_template = template_of(folder);
   Session session = create_session({{"decode", decode}}, {.device = options.device});
@@ -130,7 +130,7 @@ LanguageModel LanguageModel::load(const std::filesystem::path& folder, const Lan
 }
 
 std::int64_t LanguageModel::parameters() const {
-  std::set<std::string> known;  // a table may be there twice, for its rows and quantised
+  std::set<std::string> known;  // a table may occur twice: for lookups, and quantised
   std::int64_t count = 0;
   for (const TensorInfo& tensor : session_.graph("decode").tensors) {
     if (tensor.storage != Storage::param || tensor.name.ends_with(models::scales_suffix)) continue;
@@ -147,7 +147,7 @@ std::shared_ptr<const Vocabulary> LanguageModel::vocabulary() {
   return vocabulary_;
 }
 
-// Appends tokens to what is in the cache.
+// Appends tokens to the cache.
 void LanguageModel::run(std::span<const std::int32_t> tokens, std::vector<float>& logits) {
   const auto count = static_cast<std::int64_t>(tokens.size()), before = static_cast<std::int64_t>(cached_.size());
   HostTensor ids({1, count}, tokens), positions(DType::i32, {1, count}), lengths(DType::i32, {1});
@@ -161,13 +161,12 @@ void LanguageModel::run(std::span<const std::int32_t> tokens, std::vector<float>
 }
 
 std::vector<float> LanguageModel::next_logits(std::span<const std::int32_t> tokens) {
-  if (tokens.empty()) throw UsageError("there must be a token before the one that is asked for");
+  if (tokens.empty()) throw UsageError("at least one token is needed to predict the next");
   if (std::ssize(tokens) > context_)
     throw UsageError(
-        fmt::format("{} tokens are more than the context of {}; shorten the text, or open the model with "
-                    "a larger context",
+        fmt::format("{} tokens exceed the context of {}; shorten the text, or load the model with a larger context",
                     tokens.size(), context_));
-  // What is in the cache already need not be computed again, but for the last token, whose logits are wanted.
+  // Cached tokens are not recomputed, except for the last one, whose logits are needed.
   const auto common = std::mismatch(tokens.begin(), tokens.end() - 1, cached_.begin(), cached_.end()).first;
   for (const std::int32_t token : tokens.subspan(static_cast<std::size_t>(common - tokens.begin())))
     if (token < 0 || vocabulary_size_ <= token)
@@ -186,7 +185,8 @@ Generation LanguageModel::continue_tokens(std::span<const std::int32_t> prompt, 
   sampler.observe(prompt);
   if (options.grammar) sampler.constrain(make_constraint(options.grammar, vocabulary()));
   StopMatcher stop(options.stop, end_tokens_);
-  // Told of the prompt, so that what follows it is not taken for the beginning of a text, whose space would go.
+  // Fed the prompt first, so that the continuation is not decoded as the beginning of a text, which would drop its
+  // leading space.
   StreamDecoder stream(tokenizer_);
   for (const std::int32_t token : prompt) stream.push(token);
   Generation result;
@@ -219,7 +219,7 @@ Generation LanguageModel::continue_tokens(std::span<const std::int32_t> prompt, 
       result.reason = StopReason::stop;
       break;
     }
-    // Where nothing may follow, there is no need to draw that nothing does.
+    // If nothing may follow, there is no need to sample an end token.
     if (options.grammar && is_whole(*sampler.constraint(), *vocabulary_)) {
       result.reason = StopReason::end;
       break;
@@ -237,7 +237,7 @@ Generation LanguageModel::continue_tokens(std::span<const std::int32_t> prompt, 
 Generation LanguageModel::generate(std::string_view prompt, const GenerateOptions& options, const OnText& on_text) {
   const Encoding encoding = tokenizer_.encode(prompt);
   if (encoding.ids.empty())
-    throw UsageError("the prompt is empty, and the tokenizer has no token that begins a text; give some text");
+    throw UsageError("the prompt is empty, and the tokenizer has no beginning-of-text token; provide some text");
   return continue_tokens(encoding.ids, options, on_text);
 }
 
@@ -254,8 +254,8 @@ Generation LanguageModel::answer(const JsonValue& messages, const GenerateOption
                                  const ChatTemplateOptions& rendering) {
   if (!template_)
     throw UsageError(
-        "the model's folder has no chat template, so it is not made for messages; continue a text with generate, or "
-        "add a chat_template.jinja");
+        "the model's folder has no chat template, so it does not support chat; use generate to continue a text, or add "
+        "a chat_template.jinja");
   // The template writes the special tokens itself.
   const Encoding encoding = tokenizer_.encode(template_->render(messages, rendering), {.add_special = false});
   return continue_tokens(encoding.ids, options, on_text);

@@ -10,7 +10,7 @@ std::string decoded(const Tokenizer& tokenizer, std::span<const std::int32_t> id
   return tokenizer.decode(ids, {.skip_special = true, .raw_bytes = true});
 }
 
-// A token that is some text whatever comes after it.
+// A token that decodes to the same text whatever follows it.
 std::optional<std::int32_t> anchor_of(const Tokenizer& tokenizer) {
   for (const char* text : {"a", "0", "."})
     for (const std::int32_t id : tokenizer.encode(text, {.add_special = false}).ids)
@@ -20,7 +20,7 @@ std::optional<std::int32_t> anchor_of(const Tokenizer& tokenizer) {
 
 }  // namespace
 
-// At the beginning of a text a decoder may drop a space, so each token is looked at behind another.
+// A decoder may drop a space at the beginning of a text, so each token is decoded after another one.
 std::vector<std::string> token_bytes(const Tokenizer& tokenizer, std::int64_t count) {
   std::vector<std::string> bytes(static_cast<std::size_t>(count));
   const auto anchor = anchor_of(tokenizer);

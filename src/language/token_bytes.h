@@ -7,8 +7,8 @@
 
 namespace jerboa::detail {
 
-/// What each of `count` tokens adds to a text, in bytes that need not be whole characters; nothing for special tokens
-/// and for ids that the tokenizer does not have.
+/// The bytes that each of `count` tokens adds to a text, not necessarily whole characters; empty for special tokens and
+/// unknown ids.
 std::vector<std::string> token_bytes(const Tokenizer& tokenizer, std::int64_t count);
 
 }  // namespace jerboa::detail

@@ -62,7 +62,7 @@ std::string Config::text(const std::string& key) const { return get<std::string>
 double Config::number(const std::string& key) const { return get<double>(key, "a number"); }
 bool Config::flag(const std::string& key) const { return get<bool>(key, "true or false"); }
 std::vector<std::string> Config::texts(const std::string& key) const {
-  return get<std::vector<std::string>>(key, "a list of texts");
+  return get<std::vector<std::string>>(key, "a list of strings");
 }
 
 int Config::within(const std::string& key, int least, int most) const {

@@ -14,8 +14,7 @@ Decoder::Decoder(const Config& config, const TextInputs& inputs)
   if (ids.rank() != 2) throw UsageError(fmt::format("ids must be [batch, time], not {}", to_string(ids.shape())));
   const CacheOptions& cache = inputs.cache;
   if (cache.capacity < 0 || cache.chunk < 1)
-    throw UsageError(
-        fmt::format("a cache of {} positions for chunks of {} makes no sense", cache.capacity, cache.chunk));
+    throw UsageError(fmt::format("a cache of {} positions is not valid for chunks of {}", cache.capacity, cache.chunk));
   if (cache.capacity > 0 && !(inputs.positions && inputs.lengths))
     throw UsageError("a decoder with a cache needs positions and lengths, which say where the tokens go");
   if (cache.capacity > 0 && !ids.dim(0).is_constant())
@@ -42,7 +41,7 @@ Tensor Decoder::vector(const std::string& name, const Dim& size, double value) c
 
 Tensor Decoder::frozen(const std::string& name, Shape shape, DType dtype) const {
   Graph& graph = current_graph("decoder");
-  const TensorId known = graph.find(name);  // a table that serves tokens and logits alike
+  const TensorId known = graph.find(name);  // a tied table, used for both tokens and logits
   if (known != no_tensor) return {graph.identity(), known};
   return param_input(name, std::move(shape), {.trainable = false, .dtype = dtype});
 }
@@ -54,13 +53,13 @@ Tensor Decoder::matrix(const std::string& name, Shape shape) const {
 
 Tensor Decoder::product(const std::string& name, const Tensor& x, int out) const {
   const ModuleScope scope(name);
-  const std::string own = name + ".weight";
+  const std::string weight_name = name + ".weight";
   const std::int64_t in = x.dim(-1).value();
   const bool quantised = inputs_.weights == DType::i8 || inputs_.weights == DType::i4;
   if (!quantised || in % quantised_group != 0)
-    return matmul(x, cast(matrix(own, {out, in}), DType::f32), {.transpose_b = true});
-  const Tensor weights = frozen(own + std::string(quantised_suffix), {out, in}, inputs_.weights);
-  const Tensor scales = frozen(own + std::string(scales_suffix), {out, in / quantised_group}, DType::f16);
+    return matmul(x, cast(matrix(weight_name, {out, in}), DType::f32), {.transpose_b = true});
+  const Tensor weights = frozen(weight_name + std::string(quantised_suffix), {out, in}, inputs_.weights);
+  const Tensor scales = frozen(weight_name + std::string(scales_suffix), {out, in / quantised_group}, DType::f16);
   return matmul_quantised(x, weights, scales);
 }
 
@@ -111,16 +110,16 @@ Tensor Decoder::cached(const std::string& name, const Tensor& values, int capaci
   return next;
 }
 
-Tensor Decoder::attend(int layer, const Tensor& q, const Tensor& k, const Tensor& v, const Look& look) const {
+Tensor Decoder::attend(int layer, const Tensor& q, const Tensor& k, const Tensor& v, const ScoreOptions& scores) const {
   AttentionOptions options{.causal = true,
-                           .scale = look.scale,
-                           .window = look.window,
-                           .soft_cap = look.soft_cap,
+                           .scale = scores.scale,
+                           .window = scores.window,
+                           .soft_cap = scores.soft_cap,
                            .lengths = inputs_.lengths};
   const CacheOptions& cache = inputs_.cache;
   if (cache.capacity == 0) return attention(q, k, v, options);
-  const int reach = look.window + cache.chunk - 1;
-  options.ring = cache.ring && look.window > 0 && reach < cache.capacity;
+  const int reach = scores.window + cache.chunk - 1;
+  options.ring = cache.ring && scores.window > 0 && reach < cache.capacity;
   options.positions = positions_;
   const int capacity = options.ring ? reach : cache.capacity;
   const Tensor keys = cached(fmt::format("cache.{}.k", layer), k, capacity, options.ring);
@@ -140,7 +139,7 @@ Tensor activation(const Config& config, const std::string& key, const Tensor& x)
   if (name == "gelu") return gelu(x);
   if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return gelu(x, GeluForm::tanh);
   if (name == "relu") return relu(x);
-  throw FileError(fmt::format("{}: no activation {} is known for {}", config.origin(), name, key));
+  throw FileError(fmt::format("{}: unknown activation {} in {}", config.origin(), name, key));
 }
 
 }  // namespace jerboa::models

@@ -5,14 +5,14 @@
 namespace jerboa::models {
 namespace {
 
-/// Which experts each token goes through, and how much each of them counts: [tokens, chosen].
+/// The experts that each token is routed to, and their weights: [tokens, chosen].
 TopK route(const Decoder& decoder, const ExpertsForm& form, const std::string& name, const Tensor& tokens) {
   TopK best = top_k(softmax(decoder.linear(name + ".gate", tokens, form.count, false)), form.chosen);
   if (form.normalised) best.values = best.values / sum(best.values, {-1}, true);
   return best;
 }
 
-/// Where the rows of each expert begin among rows sorted by expert, and where the last ones end.
+/// The offsets of each expert's rows among rows sorted by expert, and the end of the last.
 Tensor group_offsets(const Tensor& experts, int count) {
   const Tensor column = unsqueeze(experts, {1});
   return sum(cast(less(column, arange(count + 1)), DType::i32), {0});
@@ -36,7 +36,7 @@ Tensor mixture_of_experts(const Decoder& decoder, const Config& config, const Ex
   const TopK best = route(decoder, form, name, tokens);
   const Tensor experts = reshape(best.indices, {-1});
   const Tensor order = argsort(experts);
-  const Tensor rows = embedding(tokens, order / form.chosen);  // each token once for each of its experts
+  const Tensor rows = embedding(tokens, order / form.chosen);  // each token once per expert
   const Tensor sorted = expert_mlps(decoder, config, form, name + ".experts", rows, group_offsets(experts, form.count));
   const Tensor found = reshape(embedding(sorted, argsort(order)), {tokens.dim(0), form.chosen, x.dim(-1)});
   return reshape(sum(found * unsqueeze(best.values, {-1}), {1}), x.shape()).named(name);

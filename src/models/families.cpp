@@ -34,7 +34,7 @@ const Family& family_of(const Config& config) {
     known.push_back(family.model_type);
   }
   throw UsageError(
-      fmt::format("{}: no family of models is named {}; there are {}", config.origin(), type, fmt::join(known, ", ")));
+      fmt::format("{}: no model family is named {}; available: {}", config.origin(), type, fmt::join(known, ", ")));
 }
 
 }  // namespace jerboa::models

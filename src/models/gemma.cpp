@@ -40,7 +40,8 @@ Norm gemma_norm(const Decoder& decoder, const Config& config) {
 
 AttentionForm gemma_attention_form(const Config& config) {
   if (config.flag("use_bidirectional_attention", false))
-    throw FileError(fmt::format("{}: use_bidirectional_attention makes it no decoder", config.origin()));
+    throw FileError(fmt::format("{}: use_bidirectional_attention is not supported: the model would not be a decoder",
+                                config.origin()));
   AttentionForm form = attention_form(config);
   form.bias = form.output_bias = config.flag("attention_bias", false);
   form.scale = 1 / std::sqrt(config.positive("query_pre_attn_scalar"));

@@ -6,8 +6,8 @@
 #include "models/rope_config.h"
 #include "models/windows.h"
 
-// Gemma 3's text models: most layers have a window and turn faster than the few that see everything, and queries and
-// keys of each head are normed.
+// Gemma 3's text models: most layers have a window and a smaller rotary base than the few that see everything, and each
+// head's queries and keys are normalised.
 namespace jerboa::models {
 namespace {
 
@@ -17,14 +17,15 @@ double local_base(const Config& config) {
   return base;
 }
 
-// Older files scale the rotary embedding of the layers without a window alone.
+// Older files scale the rotary embedding only of the layers without a window.
 RopeAttrs rope_of(const Config& config, bool slides, int head_size) {
   const auto ropes = config.section("rope_parameters");
   if (!ropes) return slides ? RopeAttrs{.base = local_base(config)} : rope_attrs(config, head_size);
   const std::string type = slides ? "sliding_attention" : "full_attention";
-  const auto own = ropes->section(type);
-  if (!own || !own->has("rope_theta")) throw FileError(fmt::format("{}: {} has no rope_theta", ropes->origin(), type));
-  return rope_attrs(config, *own, head_size);
+  const auto section = ropes->section(type);
+  if (!section || !section->has("rope_theta"))
+    throw FileError(fmt::format("{}: {} has no rope_theta", ropes->origin(), type));
+  return rope_attrs(config, *section, head_size);
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 struct Header {
   std::int32_t width, inner, layers, heads, kv_heads, vocabulary, context;
 
-  bool tied() const { return vocabulary > 0; }  // a table of its own for the logits is told by a negative number
+  bool tied() const { return vocabulary > 0; }  // a negative number means a separate table for the logits
   std::int64_t words() const { return vocabulary > 0 ? vocabulary : -std::int64_t{vocabulary}; }
   std::int64_t head_size() const { return width / heads; }
   std::int64_t kv_width() const { return kv_heads * head_size(); }
@@ -25,21 +25,21 @@ struct Header {
 
 void check_sizes(const Header& header, const std::string& name) {
   const auto refuse = [&](const std::string& why) {
-    throw FileError(fmt::format("{}: not a model of llama2.c, whose header would not say {}", name, why));
+    throw FileError(fmt::format("{}: not a llama2.c model: {}", name, why));
   };
   const std::pair<const char*, std::int32_t> sizes[] = {{"dim", header.width},           {"hidden_dim", header.inner},
                                                         {"n_layers", header.layers},     {"n_heads", header.heads},
                                                         {"n_kv_heads", header.kv_heads}, {"seq_len", header.context}};
   for (const auto& [what, size] : sizes)
-    if (size < 1) refuse(fmt::format("that {} is {}", what, size));
-  if (header.vocabulary == 0) refuse("that vocab_size is 0");
+    if (size < 1) refuse(fmt::format("its header says that {} is {}", what, size));
+  if (header.vocabulary == 0) refuse("its header says that vocab_size is 0");
   if (header.width % header.heads != 0 || header.head_size() % 2 != 0)
-    refuse(fmt::format("that {} features are {} heads of an even size", header.width, header.heads));
+    refuse(fmt::format("{} features cannot be split into {} heads of an even size", header.width, header.heads));
   if (header.heads % header.kv_heads != 0)
-    refuse(fmt::format("that {} heads share {} of keys", header.heads, header.kv_heads));
+    refuse(fmt::format("{} query heads cannot share {} key heads", header.heads, header.kv_heads));
 }
 
-/// Adds up how many floats tensors have, as long as that is a number.
+/// Sums the number of floats in tensors, with overflow detection.
 class FloatCount {
  public:
   void add(std::initializer_list<std::int64_t> sizes) {
@@ -55,7 +55,7 @@ class FloatCount {
   bool overflow_ = false;
 };
 
-// Before anything is made of the sizes, which may be anyone's.
+// Checked before anything is allocated: the sizes are untrusted.
 void check_length(const Header& header, std::size_t bytes, const std::string& name) {
   const std::int64_t width = header.width, inner = header.inner, layers = header.layers, kv = header.kv_width();
   FloatCount floats;
@@ -73,7 +73,7 @@ void check_length(const Header& header, std::size_t bytes, const std::string& na
       floats.text(), bytes));
 }
 
-// llama2.c turns neighbouring elements of a head together, Hugging Face one of the first half with one of the second.
+// llama2.c rotates adjacent elements of a head, Hugging Face element i of the first half with element i of the second.
 std::vector<float> halves_of_pairs(std::span<const std::byte> rows, std::int64_t heads, std::int64_t head_size,
                                    std::int64_t width) {
   std::vector<float> result(rows.size() / sizeof(float));
@@ -86,7 +86,7 @@ std::vector<float> halves_of_pairs(std::span<const std::byte> rows, std::int64_t
   return result;
 }
 
-/// Takes one tensor after another off the file, whose length fits the header.
+/// Reads one tensor after another from the file, whose length matches the header.
 class Importer {
  public:
   Importer(std::span<const std::byte> rest, const Header& header, Llama2cModel& model)
@@ -105,7 +105,7 @@ class Importer {
     take_layers("mlp.down_proj", {width, inner});
     take_layers("mlp.up_proj", {inner, width});
     take("model.norm", {width});
-    take_floats(header_.context * header_.head_size());  // sines and cosines, which are computed here
+    take_floats(header_.context * header_.head_size());  // sines and cosines, which we compute ourselves
     if (!header_.tied()) take("lm_head", {header_.words(), width});
   }
 
@@ -120,14 +120,14 @@ class Importer {
     for (const std::int64_t size : shape) count *= size;
     model_.tensors.push_back({name + ".weight", StoredType::F32, shape, take_floats(count)});
   }
-  // One after another for each layer; `turned` heads of rows that are turned by position.
-  void take_layers(const std::string& name, const std::vector<std::int64_t>& shape, std::int64_t turned = 0) {
+  // Reads one tensor per layer; `rotary_heads` is the number of heads whose rows must be permuted for rope, 0 if none.
+  void take_layers(const std::string& name, const std::vector<std::int64_t>& shape, std::int64_t rotary_heads = 0) {
     for (std::int32_t layer = 0; layer < header_.layers; ++layer) {
       take(fmt::format("model.layers.{}.{}", layer, name), shape);
-      if (turned == 0) continue;
+      if (rotary_heads == 0) continue;
       TensorView& tensor = model_.tensors.back();
-      model_.turned.push_back(halves_of_pairs(tensor.bytes, turned, header_.head_size(), header_.width));
-      tensor.bytes = std::as_bytes(std::span(model_.turned.back()));
+      model_.permuted.push_back(halves_of_pairs(tensor.bytes, rotary_heads, header_.head_size(), header_.width));
+      tensor.bytes = std::as_bytes(std::span(model_.permuted.back()));
     }
   }
 
@@ -159,7 +159,7 @@ nlohmann::ordered_json config_of(const Header& header) {
 Llama2cModel parse_llama2c(std::span<const std::byte> file, const std::string& name) {
   Header header{};
   if (file.size() < sizeof(header))
-    throw FileError(fmt::format("{}: {} bytes are too few for a model of llama2.c, which begins with {} bytes of sizes",
+    throw FileError(fmt::format("{}: {} bytes are too few for a llama2.c model, which begins with {} bytes of sizes",
                                 name, file.size(), sizeof(header)));
   std::memcpy(&header, file.data(), sizeof(header));
   const auto weights = file.subspan(sizeof(header));
@@ -168,7 +168,7 @@ Llama2cModel parse_llama2c(std::span<const std::byte> file, const std::string& n
   Llama2cModel model;
   Importer(weights, header, model).run();
   model.config = config_of(header).dump(2) + "\n";
-  // Its models begin the next text with token 1 where one is done, and its program draws so by default.
+  // Its models end a text with token 1, which begins the next, and its program samples like this by default.
   const nlohmann::ordered_json generation{
       {"eos_token_id", {1, 2}}, {"do_sample", true}, {"temperature", 1.0}, {"top_k", 0}, {"top_p", 0.9}};
   model.generation_config = generation.dump(2) + "\n";

@@ -6,25 +6,24 @@
 
 #include "models/decoder.h"
 
-// The model that Llama made common and its descendants vary: pre-norm layers of attention and a gated MLP, under RMS
-// norms.
+// The architecture of Llama and its descendants: pre-norm layers of attention and a gated MLP, under RMS norms.
 namespace jerboa::models {
 
-/// The norm NAME of a vector.
+/// Applies the norm NAME.
 using Norm = std::function<Tensor(const std::string& name, const Tensor& x)>;
 /// The RMS norm with the config's epsilon.
 Norm llama_norm(const Decoder& decoder, const Config& config);
 
-/// What the families' self-attentions differ in. Ropes and windows are one a layer.
+/// How the families' self-attention differs. There is one rope and one window per layer.
 struct AttentionForm {
   int width = 0, heads = 0, kv_heads = 0, head_size = 0;
   bool bias = false;                            ///< of q_proj, k_proj and v_proj
   bool output_bias = false;                     ///< of o_proj
-  Norm head_norm = {};                          ///< of each head's queries and keys, before they turn
+  Norm head_norm = {};                          ///< of each head's queries and keys, before rope
   double scale = 0;                             ///< of the scores; 0: 1 / sqrt(head_size)
   double soft_cap = 0;                          ///< of the scores; 0: none
-  std::vector<std::optional<RopeAttrs>> ropes;  ///< a layer without one does not see positions
-  std::vector<int> windows;                     ///< 0: the layer looks back to the beginning
+  std::vector<std::optional<RopeAttrs>> ropes;  ///< none: the layer has no positional encoding
+  std::vector<int> windows;                     ///< 0: no window
 };
 /// The form of Llama itself, with the config's sizes and its one rotary embedding.
 AttentionForm attention_form(const Config& config);
@@ -39,7 +38,7 @@ Tensor attend_and_project(const Decoder& decoder, const AttentionForm& form, int
 Tensor gated_mlp(const Decoder& decoder, const Config& config, const std::string& name, const Tensor& x,
                  const std::string& key = "hidden_act");
 
-/// What the module NAME of a layer adds to the stream.
+/// What the module NAME of a layer adds to the residual stream.
 using Sublayer = std::function<Tensor(int layer, const std::string& name, const Tensor& x)>;
 Tensor llama_like_logits(const Decoder& decoder, const Config& config, const Tensor& ids, const Sublayer& attention,
                          const Sublayer& mlp);

@@ -10,10 +10,11 @@
 namespace jerboa::models {
 namespace {
 
-// The family scales by LongRoPE alone, which older files call su or even yarn.
+// The family's only scaling is LongRoPE, which older files call su or even yarn.
 void refuse_scaling(const Config& config, const AttentionForm& form) {
   if (form.ropes.front()->scaling != RopeScaling::none)
-    throw FileError(fmt::format("{}: rope_scaling means LongRoPE in a phi3, which is not supported", config.origin()));
+    throw FileError(
+        fmt::format("{}: rope_scaling in a phi3 model means LongRoPE, which is not supported", config.origin()));
 }
 
 Tensor fused_attention(const Decoder& decoder, const AttentionForm& form, int layer, const std::string& name,

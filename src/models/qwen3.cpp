@@ -1,7 +1,7 @@
 #include "models/llama_like.h"
 #include "models/windows.h"
 
-// Qwen3: Llama's layers, with a norm of each head's queries and keys before they turn, and windows in some layers.
+// Qwen3: Llama's layers, with a norm of each head's queries and keys before rope, and windows in some layers.
 namespace jerboa::models {
 
 Tensor qwen3_logits(const Config& given, const TextInputs& inputs) {

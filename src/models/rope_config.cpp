@@ -38,7 +38,7 @@ void read_scaling(const Config& scaling, const std::string& type, int longest, R
   else if (type == "yarn" && scaling.flag("truncate", true))
     read_yarn(scaling, attrs);
   else
-    throw FileError(fmt::format("{}: rotary embedding of the type {} is not known", scaling.origin(), type));
+    throw FileError(fmt::format("{}: unknown type of rotary embedding {}", scaling.origin(), type));
   attrs.factor = scaling.positive("factor");
   attrs.original_context = scaling.size("original_max_position_embeddings", longest);
   if (attrs.original_context == 0 && type != "linear")
@@ -53,7 +53,7 @@ double rope_base(const Config& config, const Config& parameters, double usual) {
   return base;
 }
 
-// The leading features of a head that turn, which are pairs.
+// The number of leading features of a head that are rotated, in pairs.
 int rotary_size(const Config& config, const Config& parameters, int head_size) {
   const Config& source = parameters.has("partial_rotary_factor") ? parameters : config;
   const double part = source.positive("partial_rotary_factor", 1);
@@ -61,7 +61,7 @@ int rotary_size(const Config& config, const Config& parameters, int head_size) {
   const int size = static_cast<int>(head_size * part);
   if (size < 2 || size % 2 != 0)
     throw FileError(
-        fmt::format("{}: {} of {} features of a head turn, but that must be an even number from 2 on "
+        fmt::format("{}: {} of {} features of a head are rotated, but that must be an even number of at least 2 "
                     "(head_dim, or hidden_size / num_attention_heads, times partial_rotary_factor)",
                     config.origin(), size, head_size));
   return size;

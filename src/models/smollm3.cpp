@@ -5,11 +5,11 @@
 #include "models/llama_like.h"
 #include "models/windows.h"
 
-// SmolLM3: Llama's layers, every few of which do not turn queries and keys by their positions.
+// SmolLM3: Llama's layers, some of which have no rotary embedding.
 namespace jerboa::models {
 namespace {
 
-// `no_rope_layers` has, whatever its name says, a 1 for each layer with rotary positions.
+// Despite its name, `no_rope_layers` has a 1 for each layer with rotary positions.
 std::vector<bool> turning_layers(const Config& config) {
   const int layers = config.count("num_hidden_layers"), interval = config.size("no_rope_layer_interval");
   const bool listed = config.has("no_rope_layers");
@@ -22,7 +22,7 @@ std::vector<bool> turning_layers(const Config& config) {
   return turning;
 }
 
-// A file that asks for windows and does not say where gets them in the layers without rotary positions.
+// If a file asks for windows without saying where, the layers without rotary positions get them.
 std::vector<int> windows(const Config& config, const std::vector<bool>& turning) {
   if (!config.flag("use_sliding_window", false)) return std::vector<int>(turning.size(), 0);
   return layer_windows(config,

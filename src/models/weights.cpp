@@ -15,7 +15,7 @@
 namespace jerboa::models {
 namespace {
 
-/// Tensors of one shape that make up a parameter, one below the other.
+/// Tensors of equal shape that are stacked into a parameter.
 struct Stored {
   std::vector<std::string> names;
   Sizes shape;
@@ -25,13 +25,13 @@ Sizes shape_of_parts(const Sizes& whole, std::size_t count) {
   return {whole.at(0) * whole.at(1) / static_cast<std::int64_t>(count), whole.at(2)};
 }
 
-// What a parameter is called in a checkpoint: a quantised one is made of the weight itself.
+// The name of a parameter in a checkpoint: a quantised one is computed from the original weight.
 std::string stored_name(const TensorInfo& param) {
   const bool quantised = param.name.ends_with(quantised_suffix);
   return quantised ? param.name.substr(0, param.name.size() - quantised_suffix.size()) : param.name;
 }
 
-// A parameter of which the checkpoint has nothing is asked for under its own name.
+// A parameter that is missing from the checkpoint is requested under its own name.
 Stored stored_as(const SafeTensors& weights, const Family& family, const TensorInfo& param) {
   const auto is_there = [&](const std::string& name) { return weights.contains(name); };
   const Sizes sizes = evaluate(param.type.shape, {});
@@ -58,14 +58,14 @@ bool is_float(StoredType type) {
   return type == StoredType::F64 || type == StoredType::F32 || type == StoredType::F16 || type == StoredType::BF16;
 }
 
-void check_entry(const SafeTensors& weights, const std::string& name, const Sizes& wanted) {
+void check_entry(const SafeTensors& weights, const std::string& name, const Sizes& expected) {
   const TensorEntry& entry = weights.entry(name);
   if (!is_float(entry.type))
     throw FileError(fmt::format("{}: {} is {}, but weights must be F64, F32, F16 or BF16", weights.path().string(),
                                 name, to_string(entry.type)));
-  if (Sizes(entry.shape) != wanted)
-    throw FileError(fmt::format("{}: {} is {}, but by config.json it must be {}", weights.path().string(), name,
-                                to_string(Sizes(entry.shape)), to_string(wanted)));
+  if (Sizes(entry.shape) != expected)
+    throw FileError(fmt::format("{}: {} is {}, but config.json requires {}", weights.path().string(), name,
+                                to_string(Sizes(entry.shape)), to_string(expected)));
 }
 
 /// One more than the largest number of a layer in the names of a checkpoint's tensors.
@@ -93,7 +93,7 @@ std::optional<StoredType> stored_as_is(DType dtype) {
   }
 }
 
-/// Reads parameters one after another through memory that is used again.
+/// Reads parameters one after another into reused memory.
 class Reader {
  public:
   explicit Reader(const SafeTensors& weights) : weights_(weights) {}
@@ -105,14 +105,14 @@ class Reader {
     wide_.resize(count);
     std::span<float> rest = wide_;
     for (const std::string& name : stored.names) {
-      const std::size_t own = weights_.entry(name).elements();
-      weights_.read_f32(name, rest.first(own));
-      rest = rest.subspan(own);
+      const std::size_t elements = weights_.entry(name).elements();
+      weights_.read_f32(name, rest.first(elements));
+      rest = rest.subspan(elements);
     }
     return wide_;
   }
 
-  /// The bytes in f32 or 16 bits, as the file has them where it holds them so.
+  /// The bytes in f32 or a 16-bit type, without a copy if the file has that type.
   std::span<const std::byte> bytes(const Stored& stored, DType dtype) {
     const TensorEntry& first = weights_.entry(stored.names[0]);
     if (stored.names.size() == 1 && first.type == stored_as_is(dtype)) {
@@ -174,10 +174,10 @@ void for_each_param(const SafeTensors& weights, const Graph& graph, const Family
     if (jerboa::is_float(dtype)) {
       use({param.name, dtype, sizes, reader.bytes(stored, dtype)});
     } else {
-      const Quantised own = quantise(reader.wide(stored), sizes[0], sizes[1], dtype);
+      const Quantised quantised = quantise(reader.wide(stored), sizes[0], sizes[1], dtype);
       const std::string scales = stored_name(param) + std::string(scales_suffix);
-      use({param.name, dtype, sizes, own.weight.bytes()});
-      use({scales, own.scales.dtype(), own.scales.shape(), own.scales.bytes()});
+      use({param.name, dtype, sizes, quantised.weight.bytes()});
+      use({scales, quantised.scales.dtype(), quantised.scales.shape(), quantised.scales.bytes()});
     }
   });
 }
@@ -185,9 +185,9 @@ void for_each_param(const SafeTensors& weights, const Graph& graph, const Family
 std::map<std::string, HostTensor> read_params(const SafeTensors& weights, const Graph& graph, const Family& family) {
   std::map<std::string, HostTensor> params;
   for_each_param(weights, graph, family, [&](const ParamValues& values) {
-    HostTensor own(values.dtype, values.shape);
-    std::copy(values.bytes.begin(), values.bytes.end(), own.bytes().begin());
-    params.emplace(values.name, std::move(own));
+    HostTensor copy(values.dtype, values.shape);
+    std::copy(values.bytes.begin(), values.bytes.end(), copy.bytes().begin());
+    params.emplace(values.name, std::move(copy));
   });
   return params;
 }

@@ -9,7 +9,7 @@ namespace {
 
 bool slides(const Config& config, const std::string& type) {
   if (type != "sliding_attention" && type != "full_attention")
-    throw FileError(fmt::format("{}: layer_types has {}, which is not known", config.origin(), type));
+    throw FileError(fmt::format("{}: unknown entry {} in layer_types", config.origin(), type));
   return type == "sliding_attention";
 }
 

@@ -7,14 +7,14 @@
 
 namespace jerboa::models {
 
-/// Which layers look back no further than a window: those that `layer_types` names, or in files without it those that
-/// the family's rule does. Throws FileError for types that are not known.
+/// Which layers use sliding-window attention: as `layer_types` says, or in files without it by the family's rule.
+/// Throws FileError for unknown types.
 std::vector<bool> sliding_layers(const Config& config, const std::function<bool(int layer)>& rule);
-/// The window of each layer: `sliding_window` of those that slide, 0 of the others and where it is null.
+/// The window of each layer: `sliding_window` for sliding layers, 0 for the others or if it is null.
 std::vector<int> layer_windows(const Config& config, const std::vector<bool>& sliding);
-/// The same where one window holds for all layers.
+/// The same with one window for all layers.
 std::vector<int> equal_windows(const Config& config);
-/// The same as Qwen's files say it: only with `use_sliding_window`, and by rule from the layer `max_window_layers` on.
+/// The same by Qwen's rule: only with `use_sliding_window`, and from layer `max_window_layers` on.
 std::vector<int> qwen_windows(const Config& config);
 
 }  // namespace jerboa::models

@@ -10,7 +10,7 @@
 #include "runtime/session_state.h"
 #include "runtime/stored_type.h"
 
-// A checkpoint is one safetensors file: parameters under their own names, states behind a prefix.
+// A checkpoint is one safetensors file: parameters under their own names, states with a prefix.
 namespace jerboa {
 namespace {
 
@@ -83,17 +83,17 @@ std::pair<SafeTensors, std::uint64_t> open_checkpoint(const std::filesystem::pat
   return {std::move(stored), stored_seed};
 }
 
-// Whether optimizers keep such a state: a step counter, or something for one of the parameters.
+// Whether a state belongs to an optimizer: a step counter, or a state of one of the parameters.
 bool is_optimizer_state(const std::string& name, const std::set<std::string>& params) {
   return is_step_counter(name) ||
          state_owner(name, [&](const std::string& param) { return params.contains(param); }).has_value();
 }
 
 std::set<std::string> optimizer_states(const std::vector<std::string>& states, const std::set<std::string>& params) {
-  std::set<std::string> own;
+  std::set<std::string> found;
   for (const std::string& name : states)
-    if (is_optimizer_state(name, params)) own.insert(name);
-  return own;
+    if (is_optimizer_state(name, params)) found.insert(name);
+  return found;
 }
 
 }  // namespace
@@ -127,10 +127,10 @@ LoadReport Session::load(const std::filesystem::path& path, LoadOptions options)
 
   LoadReport report;
   std::vector<std::string> missing, unknown;
-  std::set<std::string> wanted;
+  std::set<std::string> expected;
   const auto take = [&](const std::string& name, bool is_param) {
     const std::string in_file = stored_name(name, is_param);
-    wanted.insert(in_file);
+    expected.insert(in_file);
     if (!is_param && is_left_out(name)) {
       report.initial.push_back(name);
       if (stored.contains(in_file)) report.left.push_back(name);
@@ -148,9 +148,9 @@ LoadReport Session::load(const std::filesystem::path& path, LoadOptions options)
   for (const std::string& name : param_names()) take(name, true);
   for (const std::string& name : state_names()) take(name, false);
   for (const std::string& name : stored_params)
-    if (!wanted.contains(name)) (options.keep_unknown ? report.waiting : unknown).push_back(name);
+    if (!expected.contains(name)) (options.keep_unknown ? report.waiting : unknown).push_back(name);
   for (const std::string& name : stored_states) {
-    if (wanted.contains(stored_name(name, false))) continue;
+    if (expected.contains(stored_name(name, false))) continue;
     if (is_left_out(name))
       report.left.push_back(name);
     else if (options.keep_unknown)
@@ -159,11 +159,11 @@ LoadReport Session::load(const std::filesystem::path& path, LoadOptions options)
       (options.across_optimizers ? report.left : unknown).push_back(name);
   }
   if (!missing.empty() || !unknown.empty())
-    throw FileError(fmt::format("{}: does not fit the session: missing: {}; unknown: {}", file.string(),
+    throw FileError(fmt::format("{}: does not match the session: missing: {}; unknown: {}", file.string(),
                                 detail::listed(missing), detail::listed(unknown)));
 
-  // Everything is read before anything changes: the file may have been cut short since it was opened.
-  for (const std::string& name : wanted)
+  // Everything is read before anything changes: the file may have been truncated since it was opened.
+  for (const std::string& name : expected)
     if (stored.contains(name)) stored.view(name);
   shared_->seed = opened.second;
   shared_->loaded_file = file.string();
@@ -179,7 +179,7 @@ LoadReport Session::load(const std::filesystem::path& path, LoadOptions options)
     if (loaded.contains(name))
       shared_->upload(name, stored.view(stored_name(name, slot.storage == Storage::param)).bytes);
     else
-      shared_->initialize(name, slot);  // a gradient, or a state that starts anew
+      shared_->initialize(name, slot);  // a gradient, or a state that restarts
   }
   return report;
 }
@@ -197,7 +197,7 @@ void Session::check_loaded(const Graph& graph) const {
   for (const auto& [name, waiting] : shared_->waiting)
     if (waiting.is_param && !used.contains(name)) unknown.push_back(name);
   if (!missing.empty() || !unknown.empty())
-    throw FileError(fmt::format("{}: does not fit the model: missing: {}; unknown: {}", shared_->loaded_file,
+    throw FileError(fmt::format("{}: does not match the model: missing: {}; unknown: {}", shared_->loaded_file,
                                 detail::listed(missing), detail::listed(unknown)));
 }
 

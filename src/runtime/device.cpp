@@ -10,10 +10,10 @@ namespace jerboa {
 Device Device::best() {
 #ifdef JERBOA_WEBGPU
   try {
-    // A driver that plays a GPU on the CPU is slower than the CPU engine.
+    // A software driver is slower than the CPU engine.
     return webgpu({.software = false});
   } catch (const DeviceError&) {
-    // No library or no GPU: nothing that would be better than the CPU.
+    // No library or no GPU: fall back to the CPU.
   }
 #endif
   return cpu();
@@ -47,7 +47,7 @@ Device Device::by_name(const std::string& name) {
   if (name == "reference") return reference();
   if (name == "reference64") return reference64();
   throw UsageError(
-      fmt::format("no device is named {}; there are best, cpu, webgpu, webgpu:NAME, reference and reference64", name));
+      fmt::format("no device is named {}; available: best, cpu, webgpu, webgpu:NAME, reference and reference64", name));
 }
 
 }  // namespace jerboa

@@ -57,9 +57,9 @@ void save_initial_params(const std::filesystem::path& path, const ProgramFile& p
   values.reserve(program.storage.size());
   for (const PersistentTensor& tensor : program.storage) {
     if (!tensor.is_param) continue;
-    const HostTensor& own = values.emplace_back(
+    const HostTensor& host = values.emplace_back(
         detail::initial_values(tensor.name, tensor.dtype, evaluate(tensor.shape, {}), tensor.init, seed));
-    views.push_back({tensor.name, detail::stored_type(tensor.dtype), own.shape(), own.bytes()});
+    views.push_back({tensor.name, detail::stored_type(tensor.dtype), host.shape(), host.bytes()});
   }
   write_safetensors(path, views);
 }

@@ -9,7 +9,7 @@
 namespace jerboa::detail {
 namespace {
 
-// Ops that give elements of their operand, in another order or a part of them.
+// Ops that only reorder or select elements of their operand.
 bool moves_elements(const Node& node) {
   switch (node.op) {
     case Op::reshape:
@@ -25,7 +25,7 @@ bool moves_elements(const Node& node) {
   }
 }
 
-// The moves from an input to the tensor, the first first; false where it is computed.
+// The moves from an input to the tensor, in order; false if it is computed.
 bool follow(const Graph& graph, TensorId tensor, InputIndices& found) {
   while (graph.tensor(tensor).storage != Storage::input) {
     const Node& node = graph.producer(tensor);
@@ -126,17 +126,17 @@ std::vector<InputIndices> find_input_indices(const Graph& graph) {
 
 namespace {
 
-void check(const InputIndices& own, std::int64_t value, std::int64_t limit) {
-  if (value >= limit || (value < 0 && !own.range.negative_is_none))
-    throw UsageError(out_of_range(value, "input " + own.input, own.user, limit, own.site));
+void check(const InputIndices& checked, std::int64_t value, std::int64_t limit) {
+  if (value >= limit || (value < 0 && !checked.range.negative_is_none))
+    throw UsageError(out_of_range(value, "input " + checked.input, checked.user, limit, checked.site));
 }
 
-// The values that reach the op. A reshape between them needs the sizes that it gives.
-Values values_of(const InputIndices& own, const HostTensor& input, const SymbolValues& symbols) {
+// The values that reach the op. A reshape on the way needs its result's sizes.
+Values values_of(const InputIndices& checked, const HostTensor& input, const SymbolValues& symbols) {
   Values values{input.shape(), {}};
   for (std::int64_t i = 0; i < input.size(); ++i) values.elements.push_back(static_cast<std::int64_t>(input.number(i)));
-  const auto last = std::find_if(own.moves.rbegin(), own.moves.rend(), takes_a_part).base();
-  for (auto move = own.moves.begin(); move != last; ++move) {
+  const auto last = std::find_if(checked.moves.rbegin(), checked.moves.rend(), takes_a_part).base();
+  for (auto move = checked.moves.begin(); move != last; ++move) {
     values = moved(values, *move, symbols);
     if (move + 1 != last) values.sizes = evaluate((move + 1)->operand, symbols);
   }
@@ -147,14 +147,14 @@ Values values_of(const InputIndices& own, const HostTensor& input, const SymbolV
 
 void check_input_indices(const std::vector<InputIndices>& indices, const TensorMap& inputs,
                          const SymbolValues& symbols) {
-  for (const InputIndices& own : indices) {
-    const HostTensor& input = inputs.at(own.input);
-    const std::int64_t limit = own.range.limit.evaluate(symbols);
-    if (std::none_of(own.moves.begin(), own.moves.end(), takes_a_part) && input.dtype() == DType::i32) {
-      for (const std::int32_t value : input.i32()) check(own, value, limit);
+  for (const InputIndices& checked : indices) {
+    const HostTensor& input = inputs.at(checked.input);
+    const std::int64_t limit = checked.range.limit.evaluate(symbols);
+    if (std::none_of(checked.moves.begin(), checked.moves.end(), takes_a_part) && input.dtype() == DType::i32) {
+      for (const std::int32_t value : input.i32()) check(checked, value, limit);
       continue;
     }
-    for (const std::int64_t value : values_of(own, input, symbols).elements) check(own, value, limit);
+    for (const std::int64_t value : values_of(checked, input, symbols).elements) check(checked, value, limit);
   }
 }
 

@@ -8,7 +8,7 @@
 
 namespace jerboa::detail {
 
-/// An input whose elements, as they are handed in or a part of them, are indices into another tensor.
+/// An input whose elements, all or some of them, are indices into another tensor.
 struct InputIndices {
   /// One op on the way from the input to the op that takes the indices.
   struct Move {

@@ -10,8 +10,8 @@
 namespace jerboa::detail {
 namespace {
 
-// A parameter that both update is evidence of one optimizer where it has the same states in both, and of two where it
-// does not. Without such a parameter they are two.
+// If both update a parameter, they are the same optimizer if it has the same states in both, and different otherwise.
+// If they share no parameter, they are different.
 bool same_optimizer(const std::map<std::string, std::set<std::string>>& a,
                     const std::map<std::string, std::set<std::string>>& b) {
   bool common = false;
@@ -44,10 +44,10 @@ void OptimizerUses::add(const std::string& entry, const Graph& graph) {
   for (const std::string& counter : counters)
     for (const Use& other : by_counter_[counter])
       if (!same_optimizer(use.states, other.states))
-        throw UsageError(fmt::format(
-            "entry {}: its optimizer and that of entry {} are not the same one, but both count their steps in the "
-            "state {}; give each a name of its own: Adam{{.name = \"generator\"}}",
-            entry, other.entry, counter));
+        throw UsageError(
+            fmt::format("entry {}: its optimizer differs from that of entry {}, but both count their steps in the "
+                        "state {}; give each its own name: Adam{{.name = \"generator\"}}",
+                        entry, other.entry, counter));
   for (const std::string& counter : counters) by_counter_[counter].push_back(use);
 }
 

@@ -13,7 +13,7 @@ namespace jerboa::detail {
 /// see the other's steps as its own, in its bias correction and its schedule.
 class OptimizerUses {
  public:
-  /// Throws UsageError where an optimizer of the graph shares its step counter with another one that was added. The
+  /// Throws UsageError if an optimizer of the graph shares its step counter with a different one added earlier. The
   /// same optimizer in several entries, for batches of several shapes, is fine.
   void add(const std::string& entry, const Graph& graph);
 

@@ -13,13 +13,13 @@ void Session::save_program(const std::filesystem::path& path) const {
   ProgramFile file;
   file.target = device_.name();
   for (const auto& [name, slot] : shared_->slots)
-    if (!slot.tied)  // programs name the memory's owner
+    if (!slot.tied)  // programs refer to the tensor that owns the memory
       file.storage.push_back({name, slot.type.dtype, slot.type.shape, slot.storage == Storage::param, slot.init});
   for (const auto& [name, entry] : entries_) {
     const Program* program = entry->executable->program();
     if (program == nullptr)
       throw UsageError(
-          fmt::format("the device {} runs graphs as they are, so it has no program to save; use cpu", device_.name()));
+          fmt::format("the device {} interprets graphs, so it has no program to save; use cpu", device_.name()));
     ProgramEntry saved{name, {}, *program};
     for (const Port& input : entry->inputs) saved.inputs.push_back({input.name, input.type.dtype, input.type.shape});
     file.entries.push_back(std::move(saved));

@@ -31,7 +31,7 @@ bool is_leaf(Op op) { return info(op).lowering == Lowering::Leaf; }
                                                                    : "state",
                                      in_parentheses(value.site)));
   const std::string kernel = kernel_of(executable, value.name);
-  throw NotFiniteError(fmt::format("{} is not finite: {} gave NaN or infinity{}{}", value.name, name(value.op),
+  throw NotFiniteError(fmt::format("{} is not finite: {} produced NaN or infinity{}{}", value.name, name(value.op),
                                    kernel.empty() ? "" : fmt::format(" in kernel «{}»", kernel),
                                    in_parentheses(value.site)));
 }
@@ -40,17 +40,17 @@ bool is_leaf(Op op) { return info(op).lowering == Lowering::Leaf; }
 
 void throw_failed_checks(const CheckedGraph& checks, const Executable& executable, RunResults& results,
                          const SymbolValues& symbols) {
-  // Indices first: an element that was read from the wrong place may well be what is not finite.
+  // Indices first: an element read from the wrong place may be the one that is not finite.
   if (!checks.indices.empty()) {
     const HostTensor extremes = results.read(index_extremes);
     for (std::size_t i = 0; i < checks.indices.size(); ++i) {
-      const auto& own = checks.indices[i];
+      const auto& check = checks.indices[i];
       const std::int64_t smallest = extremes.i32()[2 * i], largest = extremes.i32()[2 * i + 1];
-      const std::int64_t limit = own.range.limit.evaluate(symbols);
+      const std::int64_t limit = check.range.limit.evaluate(symbols);
       if (smallest > largest) continue;  // there are none
-      const bool low = smallest < 0 && !own.range.negative_is_none;
+      const bool low = smallest < 0 && !check.range.negative_is_none;
       if (low || largest >= limit)
-        throw UsageError(out_of_range(low ? smallest : largest, own.value.name, own.user, limit, own.user_site));
+        throw UsageError(out_of_range(low ? smallest : largest, check.value.name, check.user, limit, check.user_site));
     }
   }
   if (checks.finite.empty()) return;

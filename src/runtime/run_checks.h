@@ -5,8 +5,8 @@
 
 namespace jerboa::detail {
 
-/// Waits for a run of a checked graph and throws where a check failed: NotFiniteError that names the first tensor that
-/// is not finite, its op, its kernel and the user's line; UsageError for indices out of range.
+/// Waits for a run of a checked graph and throws if a check failed: NotFiniteError that names the first tensor that is
+/// not finite, its op, its kernel and the user's line; UsageError for indices out of range.
 void throw_failed_checks(const CheckedGraph& checks, const Executable& executable, RunResults& results,
                          const SymbolValues& symbols);
 

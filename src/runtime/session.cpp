@@ -21,12 +21,12 @@ std::vector<std::string> keys(const Map& map) {
   return names;
 }
 
-// A size that is a symbol alone binds it; the first input that has the symbol decides.
+// A size that is just a symbol binds it; the first input with the symbol decides.
 void bind(const Shape& shape, const Sizes& sizes, SymbolValues& symbols) {
   for (std::size_t i = 0; i < std::min(shape.size(), sizes.size()); ++i) {
-    std::map<std::string, std::int64_t> own;
-    shape[i].collect_symbols(own);
-    if (own.size() == 1 && shape[i].str() == own.begin()->first) symbols.emplace(own.begin()->first, sizes[i]);
+    std::map<std::string, std::int64_t> found;
+    shape[i].collect_symbols(found);
+    if (found.size() == 1 && shape[i].str() == found.begin()->first) symbols.emplace(found.begin()->first, sizes[i]);
   }
 }
 
@@ -60,7 +60,7 @@ auto with_room(const std::string& entry, const Graph& graph, Action&& action) {
   }
 }
 
-// A tensor that waits for its storage must fit it.
+// A tensor that was loaded before its storage existed must match it.
 void check_waiting(const std::string& file, const TensorInfo& tensor, const WaitingTensor& waiting) {
   const bool is_param = tensor.storage == Storage::param;
   if (waiting.is_param != is_param || waiting.type != detail::stored_type(tensor.type.dtype) ||
@@ -82,7 +82,7 @@ std::string detail::listed(const std::vector<std::string>& names) {
 
 void Session::Shared::initialize(const std::string& name, Slot& slot) const {
   slot.filled = true;
-  if (slot.tied) return;  // its memory belongs to another
+  if (slot.tied) return;  // its memory belongs to another tensor
   try {
     HostTensor values = detail::initial_values(name, slot.type.dtype, slot.sizes(), slot.init, seed);
     if (name == random_state) values.set_number(0, static_cast<double>(seed & 0xffffffffu));
@@ -114,7 +114,7 @@ Session::Slot& Session::Shared::find(const std::string& name, const char* what, 
     if (found->second.tied) fill_all();
     return found->second;
   }
-  throw UsageError(fmt::format("no {} is named {}; there are {}", what, name, detail::listed(names(storage))));
+  throw UsageError(fmt::format("no {} is named {}; available: {}", what, name, detail::listed(names(storage))));
 }
 
 std::vector<std::string> Session::Shared::names(Storage storage) const {
@@ -128,7 +128,7 @@ std::vector<std::string> Session::Shared::names(Storage storage) const {
 
 void Result::check(const std::string& name) const {
   if (!has(name))
-    throw UsageError(fmt::format("the run has no output or capture {}; there are {}", name, detail::listed(names())));
+    throw UsageError(fmt::format("the run has no output or capture {}; available: {}", name, detail::listed(names())));
 }
 
 HostTensor Result::get(const std::string& name) const {
@@ -201,7 +201,7 @@ bool Session::declare(const TensorInfo& tensor) {
 std::vector<std::string> Session::declare_all(const Graph& graph) {
   std::vector<std::string> declared;
   try {
-    for (const bool tied : {false, true})  // what is tied needs the other's memory
+    for (const bool tied : {false, true})  // a tied parameter needs the other's memory
       for (const TensorInfo& tensor : graph.tensors) {
         const bool persistent = tensor.storage == Storage::param || tensor.storage == Storage::state;
         if (persistent && !tensor.tied_to.empty() == tied && declare(tensor)) declared.push_back(tensor.name);
@@ -244,7 +244,7 @@ void Session::add_entry(const std::string& name, const Graph& graph) {
     entry->executable = with_room(name, graph, [&] { return device_.backend().compile(compiled, finder()); });
     entries_.emplace(name, std::move(entry));
     shared_->optimizers = std::move(optimizers);
-    for (const std::string& own : declared) shared_->waiting.erase(own);
+    for (const std::string& tensor_name : declared) shared_->waiting.erase(tensor_name);
   } catch (const OutOfMemoryError& error) {
     forget(declared);
     throw OutOfMemoryError(fmt::format("entry {}: {}; its parameters, gradients and states take {} bytes in all", name,
@@ -275,7 +275,7 @@ const Session::Entry& Session::entry(const std::string& name) const {
   const std::lock_guard lock(*shared_->mutex);
   const auto found = entries_.find(name);
   if (found == entries_.end())
-    throw UsageError(fmt::format("the session has no entry {}; there are {}", name, detail::listed(keys(entries_))));
+    throw UsageError(fmt::format("the session has no entry {}; available: {}", name, detail::listed(keys(entries_))));
   return *found->second;
 }
 
@@ -289,29 +289,29 @@ int Session::kernel_count(const std::string& entry_name) const { return entry(en
 
 namespace {
 
-// Says in what way an input does not fit its type under the symbols' values; empty where it does.
+// Describes how an input differs from its type under the symbols' values; empty if it matches.
 std::string misfit(const HostTensor& given, const TensorType& type, const SymbolValues& symbols) {
   std::string text =
-      fmt::format("is {}{} but the graph takes {}", name(given.dtype()), to_string(given.shape()), to_string(type));
+      fmt::format("is {}{} but the graph expects {}", name(given.dtype()), to_string(given.shape()), to_string(type));
   if (given.dtype() == DType::f32 && is_integer(type.dtype))
-    text += fmt::format(", as HostTensor(DType::{}, shape, {{…}}) makes it", name(type.dtype));
+    text += fmt::format("; make one with HostTensor(DType::{}, shape, {{…}})", name(type.dtype));
   if (given.dtype() != type.dtype || given.shape().size() != type.shape.size()) return text;
   try {
-    const Sizes wanted = evaluate(type.shape, symbols);
-    if (given.shape() == wanted) return {};
-    return to_shape(wanted) == type.shape ? text : fmt::format("{}, which is {} here", text, to_string(wanted));
-  } catch (const ShapeError& error) {  // a symbol without a value, or beyond its bound
+    const Sizes expected = evaluate(type.shape, symbols);
+    if (given.shape() == expected) return {};
+    return to_shape(expected) == type.shape ? text : fmt::format("{}, which is {} here", text, to_string(expected));
+  } catch (const ShapeError& error) {  // a symbol is unbound or exceeds its bound
     return fmt::format("{}: {}", text, error.what());
   }
 }
 
-// Checks the inputs of a run against those of the entry, and gives the values of its symbols.
+// Checks the inputs of a run against those of the entry, and returns the values of its symbols.
 SymbolValues check_inputs(const std::string& entry, const std::vector<Port>& ports, const TensorMap& inputs) {
   std::vector<std::string> missing, unknown;
   SymbolValues symbols;
-  std::set<std::string> wanted;
+  std::set<std::string> expected;
   for (const Port& port : ports) {
-    wanted.insert(port.name);
+    expected.insert(port.name);
     const auto given = inputs.find(port.name);
     if (given == inputs.end())
       missing.push_back(port.name);
@@ -319,7 +319,7 @@ SymbolValues check_inputs(const std::string& entry, const std::vector<Port>& por
       bind(port.type.shape, given->second.shape(), symbols);
   }
   for (const auto& [name, values] : inputs)
-    if (!wanted.contains(name)) unknown.push_back(name);
+    if (!expected.contains(name)) unknown.push_back(name);
   if (!missing.empty() || !unknown.empty())
     throw UsageError(fmt::format("entry {}: missing inputs: {}; unknown inputs: {}", entry, detail::listed(missing),
                                  detail::listed(unknown)));
@@ -337,7 +337,7 @@ std::vector<std::string> wanted_captures(const std::string& entry, const std::ve
   for (const std::string& name : options.captures)
     if (std::find(known.begin(), known.end(), name) == known.end())
       throw UsageError(
-          fmt::format("entry {}: no capture is named {}; there are {}", entry, name, detail::listed(known)));
+          fmt::format("entry {}: no capture is named {}; available: {}", entry, name, detail::listed(known)));
   return options.captures;
 }
 
@@ -345,18 +345,18 @@ std::vector<std::string> wanted_captures(const std::string& entry, const std::ve
 
 Result Session::run(const std::string& entry_name, const TensorMap& inputs, const RunOptions& options) {
   const std::lock_guard lock(*shared_->mutex);
-  const Entry& own = entry(entry_name);
-  const SymbolValues symbols = check_inputs(entry_name, own.inputs, inputs);
-  detail::check_input_indices(own.indices, inputs, symbols);
-  const auto captures = wanted_captures(entry_name, own.captures, options);
+  const Entry& found = entry(entry_name);
+  const SymbolValues symbols = check_inputs(entry_name, found.inputs, inputs);
+  detail::check_input_indices(found.indices, inputs, symbols);
+  const auto captures = wanted_captures(entry_name, found.captures, options);
   std::map<std::string, Sizes> shapes;
-  for (const Port& output : own.outputs) shapes[output.name] = evaluate(output.type.shape, symbols);
-  for (const Port& capture : own.captures)
+  for (const Port& output : found.outputs) shapes[output.name] = evaluate(output.type.shape, symbols);
+  for (const Port& capture : found.captures)
     if (std::find(captures.begin(), captures.end(), capture.name) != captures.end())
       shapes[capture.name] = evaluate(capture.type.shape, symbols);
   shared_->fill_all();
-  auto results = with_room(entry_name, own.graph, [&] { return own.executable->run({inputs, symbols, captures}); });
-  if (own.checks) detail::throw_failed_checks(*own.checks, *own.executable, *results, symbols);
+  auto results = with_room(entry_name, found.graph, [&] { return found.executable->run({inputs, symbols, captures}); });
+  if (found.checks) detail::throw_failed_checks(*found.checks, *found.executable, *results, symbols);
   return {std::shared_ptr<RunResults>(std::move(results)), std::move(shapes), shared_->mutex};
 }
 
@@ -396,12 +396,12 @@ void Session::upload_param(const std::string& name, std::span<const std::byte> b
   const auto found = shared_->slots.find(name);
   if (found == shared_->slots.end() || found->second.storage != Storage::param || found->second.tied)
     throw UsageError(
-        fmt::format("no parameter is named {}; there are {}", name, detail::listed(shared_->names(Storage::param))));
+        fmt::format("no parameter is named {}; available: {}", name, detail::listed(shared_->names(Storage::param))));
   const TensorType& type = found->second.type;
-  const std::int64_t wanted = (element_count(found->second.sizes()) * bits(type.dtype) + 7) / 8;
-  if (std::ssize(bytes) != wanted)
+  const std::int64_t expected = (element_count(found->second.sizes()) * bits(type.dtype) + 7) / 8;
+  if (std::ssize(bytes) != expected)
     throw UsageError(
-        fmt::format("{} is {}, {} bytes, but was given {} bytes", name, to_string(type), wanted, bytes.size()));
+        fmt::format("{} is {}, {} bytes, but was given {} bytes", name, to_string(type), expected, bytes.size()));
   shared_->upload(name, bytes);
 }
 
@@ -444,7 +444,7 @@ std::shared_ptr<DeviceTensor> Session::storage(const std::string& name) const {
   const auto found = shared_->slots.find(name);
   if (found == shared_->slots.end())
     throw UsageError(
-        fmt::format("no parameter or state is named {}; there are {}", name, detail::listed(keys(shared_->slots))));
+        fmt::format("no parameter or state is named {}; available: {}", name, detail::listed(keys(shared_->slots))));
   shared_->fill_all();
   return found->second.memory;
 }

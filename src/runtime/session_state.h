@@ -15,7 +15,7 @@
 namespace jerboa {
 
 namespace detail {
-/// "a, b and 3 more", or "none": for errors that list what is known.
+/// "a, b and 3 more", or "none": for errors that list the known names.
 std::string listed(const std::vector<std::string>& names);
 }  // namespace detail
 
@@ -26,7 +26,7 @@ struct Session::Slot {
   Init init;
   bool tied = false;  // the memory is another parameter's, under whose name it is saved and listed
   std::shared_ptr<DeviceTensor> memory;
-  bool filled = false;  // has values; where it has none at its first use, the initial ones are drawn
+  bool filled = false;  // has values; if not, the initial ones are drawn on first use
 
   Sizes sizes() const { return evaluate(type.shape, {}); }
 };
@@ -49,7 +49,7 @@ struct Session::Shared {
   Checks checks;
 
   void initialize(const std::string& name, Slot& slot) const;
-  /// Gives its initial values to what has none.
+  /// Initialises every tensor that has no values yet.
   void fill(const std::string& name, Slot& slot) const;
   void fill_all();
   void upload(const std::string& name, std::span<const std::byte> bytes);
@@ -60,7 +60,7 @@ struct Session::Shared {
 };
 
 struct Session::Entry {
-  Graph graph;  // without nodes where the entry was loaded as a program
+  Graph graph;  // without nodes if the entry was loaded as a program
   std::vector<Port> inputs, outputs, captures;
   std::vector<detail::InputIndices> indices;
   std::optional<CheckedGraph> checks;

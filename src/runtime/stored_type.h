@@ -5,7 +5,7 @@
 
 namespace jerboa::detail {
 
-/// How a safetensors file calls a type. Throws UsageError for those that it cannot hold.
+/// The safetensors name of a type. Throws UsageError for types that the format does not have.
 StoredType stored_type(DType dtype);
 
 }  // namespace jerboa::detail

@@ -24,7 +24,7 @@ AddedToken AddedToken::parse(const JsonView& json) {
 
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Normalizer& normalizer) : tokens_(std::move(tokens)) {
   std::vector<std::string> patterns;
-  patterns.reserve(tokens_.size());  // the views below must stay
+  patterns.reserve(tokens_.size());  // so that the views below stay valid
   std::vector<std::pair<std::string_view, TokenId>> raw;
   std::vector<std::pair<std::string_view, TokenId>> normalized;
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
@@ -82,7 +82,7 @@ std::vector<AddedTokens::Match> AddedTokens::matches(std::string_view text, bool
     std::size_t begin = searched;
     std::size_t end = searched + length;
     searched = end;
-    if (begin < taken) continue;  // white space that the token before has taken
+    if (begin < taken) continue;  // white space taken by the previous token
     if (token.single_word && ((begin > 0 && is(utf8::previous(text, begin), unicode::word)) ||
                               (end < text.size() && is(end, unicode::word))))
       continue;

@@ -17,11 +17,11 @@ namespace jerboa {
 struct AddedToken {
   TokenId id = no_token;
   std::string content;
-  bool single_word = false;  // only where no word character touches it
-  bool lstrip = false;       // takes the white space before it along
-  bool rstrip = false;       // and behind it
-  bool normalized = false;   // looked for in the normalized text
-  bool special = false;      // left out by decode({.skip_special = true})
+  bool single_word = false;  // only if no word character is adjacent
+  bool lstrip = false;       // includes the white space before it
+  bool rstrip = false;       // and after it
+  bool normalized = false;   // matched against the normalized text
+  bool special = false;      // omitted by decode({.skip_special = true})
 
   static AddedToken parse(const JsonView& json);
 };
@@ -38,7 +38,7 @@ class AddedTokens {
   AddedTokens(std::vector<AddedToken> tokens, const Normalizer& normalizer);
 
   const std::vector<AddedToken>& all() const { return tokens_; }
-  /// nullptr where no added token has the id or the content.
+  /// nullptr if no added token has the id or the content.
   const AddedToken* find(TokenId id) const;
   const AddedToken* find(std::string_view content) const;
 
@@ -47,7 +47,7 @@ class AddedTokens {
   bool any(bool normalized) const { return index(normalized).any; }
 
  private:
-  // The trie's ids are places in tokens_.
+  // The trie's ids are indices into tokens_.
   struct Index {
     bool any = false;
     std::array<bool, 256> first{};  // the bytes that a token can begin with

@@ -16,24 +16,24 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-/// A part of a rewritten text that does not stand for itself, and the part of the source that it stands for.
+/// A rewritten part of a text, and the part of the source that it replaces.
 struct Edit {
   Range target;
   Range source;
 };
 
-/// Writes a changed copy of a text and remembers the changes. Nothing is copied before the first of them.
+/// Writes a modified copy of a text and records the changes. Nothing is copied before the first change.
 class Rewriter {
  public:
   explicit Rewriter(std::string_view source) : source_(source) {}
 
-  /// Replaces [begin, end), which must not lie before the last replacement.
+  /// Replaces [begin, end), which must not be before the last replacement.
   void replace(std::size_t begin, std::size_t end, std::string_view with);
-  /// Puts `text` before the character at `at`, as a part of it: both stand for that character.
+  /// Inserts `text` before the character at `at` and aligns both with that character.
   void prepend(std::size_t at, std::string_view text);
   void remove(std::size_t begin, std::size_t end) { replace(begin, end, {}); }
 
-  /// Where in the result the source position `at` falls; it must not lie before the last replacement.
+  /// Where in the result the source position `at` falls; it must not be before the last replacement.
   std::size_t target_size(std::size_t at) const { return target_.size() + (at - copied_); }
 
  private:
@@ -44,8 +44,8 @@ class Rewriter {
   std::vector<Edit> edits_;
 };
 
-/// A text on its way through normalizers and pre-tokenizers, which knows for each part where in the original it comes
-/// from: one list of edits per stage that changed anything.
+/// A text on its way through normalizers and pre-tokenizers, which tracks where in the original each part comes from:
+/// one list of edits per stage that changed anything.
 class AlignedText {
  public:
   /// Borrows `original`, which must outlive this.
@@ -56,8 +56,8 @@ class AlignedText {
   /// Makes the rewriter's result the current text.
   void apply(Rewriter&& rewriter);
 
-  /// What of the original stands behind a part of the current text: from the first to the last byte of the source of
-  /// everything in it. Amortised constant time for ranges that come in order.
+  /// The part of the original that a part of the current text comes from: from the first to the last byte of the source
+  /// of everything in it. Amortised constant time for ranges that come in order.
   Range original(Range range);
 
  private:

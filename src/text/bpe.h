@@ -19,9 +19,9 @@ struct Token {
   bool operator==(const Token&) const = default;
 };
 
-/// Which pairs of tokens join, into what, and which first: the innermost look-up of byte-pair encoding. Most pairs
-/// never join, and a filter of one bit a hash says so without a miss of the cache; the others are in an open-addressing
-/// table of 16-byte entries.
+/// Which pairs of tokens merge, into what and in which order: the innermost lookup of byte-pair encoding. Most pairs
+/// never merge, which a bit filter detects without a cache miss; the others are in an open-addressing table of 16-byte
+/// entries.
 class MergeTable {
  public:
   struct Merge {
@@ -31,7 +31,7 @@ class MergeTable {
   static constexpr std::uint32_t never = 0xFFFFFFFF;
 
   explicit MergeTable(std::size_t capacity = 0);
-  /// The first entry for a pair wins, as the lower rank. At most `capacity` of them.
+  /// The first entry for a pair wins: it has the lower rank. At most `capacity` of them.
   void add(TokenId left, TokenId right, Merge merge);
 
   Merge find(TokenId left, TokenId right) const {
@@ -54,7 +54,7 @@ class MergeTable {
     return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
   }
   static constexpr std::uint64_t multiplier = 0x9E3779B97F4A7C15U;
-  static constexpr int filter_bits = 3;  // 8 bits of the filter for each slot
+  static constexpr int filter_bits = 3;  // 8 filter bits per slot
   bool filter_bit(std::uint64_t hash) const {
     const std::uint64_t bit = hash >> (shift_ - filter_bits);
     return (filter_[bit / 64] >> bit % 64 & 1) != 0;
@@ -66,7 +66,7 @@ class MergeTable {
   int shift_ = 0;
 };
 
-/// Remembers the tokens of words: most words of a text have been seen before. Bounded; forgets everything when full.
+/// Caches the tokens of words: most words of a text have been seen before. Bounded; cleared when full.
 class WordCache {
  public:
   static constexpr std::size_t max_word = 64;
@@ -110,7 +110,8 @@ struct ModelScratch {
   WordCache cache;
 };
 
-/// Byte-pair encoding: a word starts as bytes or characters, and the pair of the lowest rank joins until none can.
+/// Byte-pair encoding: a word starts as bytes or characters, and the pair of the lowest rank is merged until none is
+/// left.
 class BpeModel {
  public:
   struct Options {
@@ -145,8 +146,8 @@ class BpeModel {
   Options options_;
   TokenId unk_ = no_token;
   std::array<TokenId, 256> byte_tokens_{};  // of the byte alphabet, or the fallback tokens
-  /// Whether no token has a "▁" behind another character, so that words can be taken apart there: models of this kind
-  /// get whole texts as one word.
+  /// Whether no token has a "▁" after another character, so that words can be split there: models of this kind get
+  /// whole texts as one word.
   bool splits_at_metaspace_ = false;
 };
 

@@ -35,16 +35,16 @@ struct Word {
   std::uint64_t count = 0;
 };
 
-/// How often each pair of neighbours occurs, and in which words.
+/// How often each adjacent pair occurs, and in which words.
 struct PairInfo {
   std::int64_t count = 0;
-  std::vector<std::uint32_t> words;  // may name words that have lost the pair
+  std::vector<std::uint32_t> words;  // may include words that no longer have the pair
 };
 
 struct Candidate {
   std::int64_t count;
   Pair pair;
-  // The most frequent pair first; of equals the one of the older tokens, so that the result does not depend on hashing.
+  // The most frequent pair first; ties go to the older tokens, so that the result does not depend on hashing.
   bool operator<(const Candidate& other) const {
     return count != other.count ? count < other.count : pair > other.pair;
   }
@@ -57,7 +57,7 @@ class Merging {
     for (const auto& [pair, info] : pairs_) queue_.push({info.count, pair});
   }
 
-  /// The pair to join next, or nothing where none is frequent enough.
+  /// The pair to merge next, or nothing if none is frequent enough.
   std::optional<Pair> best(std::int64_t min_frequency) {
     while (!queue_.empty()) {
       Candidate top = queue_.top();
@@ -135,14 +135,14 @@ BpeTrainer::BpeTrainer(BpeTraining options) : options_(std::move(options)), word
   for (const std::string& token : options_.special_tokens) {
     if (!utf8::is_valid(token)) throw UsageError("a special token is not UTF-8");
     if (const auto bytes = spelled_bytes(token); bytes && bytes->size() == 1)
-      throw UsageError(fmt::format("the special token \"{}\" is a byte of the vocabulary already", token));
+      throw UsageError(fmt::format("the special token \"{}\" is already a byte of the vocabulary", token));
   }
   const std::size_t least = 256 + options_.special_tokens.size();
   if (options_.vocab_size < 0 || static_cast<std::size_t>(options_.vocab_size) < least ||
       options_.vocab_size > max_token_id)
-    throw UsageError(
-        fmt::format("a vocabulary of {} is out of range: 256 bytes and {} special tokens need {}, and {} is the most",
-                    options_.vocab_size, options_.special_tokens.size(), least, max_token_id));
+    throw UsageError(fmt::format(
+        "a vocabulary of {} is out of range: 256 bytes and {} special tokens need {}, and the maximum is {}",
+        options_.vocab_size, options_.special_tokens.size(), least, max_token_id));
 }
 
 BpeTrainer::BpeTrainer(BpeTrainer&&) noexcept = default;
@@ -200,7 +200,7 @@ std::string BpeTrainer::train() const {
     const std::string& left = texts[static_cast<std::size_t>(pair->first)];
     const std::string& right = texts[static_cast<std::size_t>(pair->second)];
     merges.push_back({left, right});
-    // The same text may be reached by another pair, or be a special token's: then the merge gives what is there.
+    // Another pair or a special token may have the same text: then the merge produces the existing token.
     const auto known = vocab.find(left + right);
     const TokenId joined = known != vocab.end() ? known->get<TokenId>() : add_token(left + right);
     merging.join(*pair, joined);

@@ -16,7 +16,7 @@ const std::array<std::string, 256>& byte_alphabet();
 /// The byte that a character of the alphabet stands for.
 std::optional<unsigned char> byte_of(char32_t code);
 
-/// The bytes that a token spells, or nothing where it has a character outside the alphabet.
+/// The bytes that a token spells, or nothing if it has a character outside the alphabet.
 std::optional<std::string> spelled_bytes(std::string_view token);
 
 /// `bytes` written in the alphabet.

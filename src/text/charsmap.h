@@ -20,7 +20,7 @@ class Charsmap {
   void apply(AlignedText& text) const;
 
  private:
-  /// What stands for the shortest prefix of `chunk` that the map has.
+  /// The replacement of the shortest prefix of `chunk` in the map.
   std::optional<std::string_view> find(std::string_view chunk) const;
 
   std::vector<std::uint32_t> trie_;

@@ -50,7 +50,8 @@ bool TokenDecoder::takes_fragments(std::size_t step) const {
                      });
 }
 
-// Gives `text` on as a part of the one token that everything becomes here, at once or when all is there.
+// Passes `text` on as a part of the single token that everything is fused into, immediately or once all of it has
+// arrived.
 void TokenDecoder::fuse(std::size_t step, std::string_view text, std::string& out) {
   if (takes_fragments(step + 1)) {
     if (!states_[step].in_fragment) {
@@ -98,7 +99,7 @@ void TokenDecoder::push_to(std::size_t step, std::string_view token, std::string
                  [&](const decoders::Fuse&) { fuse(step, token, out); },
                  [&](const decoders::Strip& strip) {
                    if (!state.in_fragment) return push_to(step + 1, stripped(token, strip), out);
-                   // The start of the one token: until something else comes, or enough has been taken.
+                   // Strips the start of the fused token until another character comes or the limit is reached.
                    state.held += token;
                    std::string_view rest = state.held;
                    while (state.stripped < strip.start && !rest.empty() && rest.starts_with(strip.content)) {

@@ -16,7 +16,7 @@ namespace decoders {
 struct ByteLevel {};     // tokens spell bytes in the byte alphabet
 struct ByteFallback {};  // "<0xE4>" is a byte
 struct Fuse {};          // all tokens become one
-struct Strip {           // takes up to so many characters off the ends of a token
+struct Strip {           // removes up to a number of characters from the ends of a token
   std::string content = " ";
   std::size_t start = 0;
   std::size_t stop = 0;
@@ -41,7 +41,7 @@ struct Ctc {
   std::string word_delimiter = "|";
   bool cleanup = true;
 };
-struct Join {};  // spaces between tokens: where a tokenizer has no decoder
+struct Join {};  // spaces between tokens: for a tokenizer without a decoder
 }  // namespace decoders
 
 /// A chain of decoders, as data.
@@ -60,8 +60,8 @@ class DecoderChain {
   std::vector<Step> steps_;
 };
 
-/// Runs a chain over tokens as they come. Every step gives on what later tokens cannot change and holds back the rest,
-/// so that decoding piece by piece and at once is the same thing.
+/// Runs a chain over tokens as they come. Every step passes on what later tokens cannot change and holds back the rest,
+/// so that decoding piece by piece and all at once give the same text.
 class TokenDecoder {
  public:
   /// Borrows the chain.
@@ -74,7 +74,7 @@ class TokenDecoder {
   struct State {
     bool first = true;
     bool holds = false;        // `held` is a token, or the beginning of one
-    bool in_fragment = false;  // of one token that comes in pieces (behind Fuse or ByteLevel)
+    bool in_fragment = false;  // of one token that arrives in pieces (after Fuse or ByteLevel)
     std::size_t stripped = 0;
     std::string held;
     utf8::Assembler bytes;

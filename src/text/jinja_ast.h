@@ -10,7 +10,8 @@
 #include "text/jinja_value.h"
 
 // A parsed template. Names are numbers into Program::names, so that a look-up compares integers; filters and tests are
-// resolved when parsed, and null where there is none of that name: a template may hold one in a branch it never takes.
+// resolved when parsed, and null if there is none of that name: a template may use an unknown one in a branch that is
+// never taken.
 namespace jerboa::jinja {
 
 using Symbol = int;

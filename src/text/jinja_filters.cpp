@@ -12,7 +12,7 @@
 #include "text/jinja_operators.h"
 #include "text/jinja_text.h"
 
-// `x | …`: one function a filter, in the order of the table at the end.
+// `x | …`: one function per filter, in the order of the table at the end.
 namespace jerboa::jinja {
 namespace {
 
@@ -46,11 +46,11 @@ std::string text_of(const Value& value) { return value.is_string() ? value.text(
 Value undefined(std::string what) { return Undefined{std::make_shared<const std::string>(std::move(what))}; }
 
 Value absolute(Interpreter&, const Value& input, Arguments&) {
-  if (!input.is_number()) throw Fault(fmt::format("abs: a '{}' is no number", input.type_name()));
+  if (!input.is_number()) throw Fault(fmt::format("abs: a '{}' is not a number", input.type_name()));
   return input.number() < 0 ? negate(input) : input.is_bool() ? Value(input.integer()) : input;
 }
 
-// An attribute alone: unlike the dot, never a key.
+// Attributes only: unlike the dot, never a key.
 Value attr(Interpreter&, const Value& input, Arguments& arguments) {
   const std::string& name = ArgumentReader("attr", arguments, {"name"}).text(0);
   if (has_method(input, name) || input.is_object()) return get_attribute(input, name);
@@ -326,7 +326,7 @@ Value reverse(Interpreter&, const Value& input, Arguments&) {
 
 Value round_number(Interpreter&, const Value& input, Arguments& arguments) {
   const ArgumentReader args("round", arguments, {"precision", "method"});
-  if (!input.is_number()) throw Fault(fmt::format("round: a '{}' is no number", input.type_name()));
+  if (!input.is_number()) throw Fault(fmt::format("round: a '{}' is not a number", input.type_name()));
   const std::int64_t precision = args.integer(0, 0);
   if (precision < -300 || precision > 300) throw Fault("round: the precision is out of range");
   const std::string method = args.text(1, "common");

@@ -6,7 +6,7 @@
 
 namespace jerboa::jinja {
 
-/// Null where there is no filter or test of that name.
+/// Null if there is no filter or test of that name.
 FilterFunction find_filter(std::string_view name);
 TestFunction find_test(std::string_view name);
 

@@ -33,7 +33,7 @@ Interpreter::Interpreter(const Program& program, const TemplateLimits& limits, T
     : program_(program), limits_(limits), now_(now), globals_(std::make_shared<Scope>()), scope_(globals_) {}
 
 Interpreter::~Interpreter() {
-  // Break the cycles that a macro in its own scope, or a list in itself, makes.
+  // Break reference cycles: a macro in its own scope, or a list that contains itself.
   for (const auto& scope : closures_) scope->variables.clear();
   for (const Value& container : changed_) {
     if (container.is_list()) container.list()->items.clear();

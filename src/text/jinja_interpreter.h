@@ -33,11 +33,11 @@ class Interpreter {
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
 
-  /// Sets a variable to what `value` makes, which is not called where the template has no such name.
+  /// Sets a variable to the result of `value`, which is not called if the template does not use the name.
   void define(std::string_view name, const std::function<Value()>& value);
   /// The text of the template.
   std::string run();
-  /// Where the text inside {% generation %} blocks stands in it, as [begin, end).
+  /// The ranges [begin, end) of the text inside {% generation %} blocks.
   const std::vector<std::pair<std::size_t, std::size_t>>& generated() const { return generated_; }
 
   // What filters, methods and objects need of the interpreter.
@@ -48,7 +48,7 @@ class Interpreter {
   /// Counts bytes about to be built against the limit.
   void charge(std::size_t bytes);
   void step();
-  /// A container a template has changed may hold itself; it is emptied after the run, so that it can be freed.
+  /// A container that a template has changed may contain itself; it is cleared after the run, so that it can be freed.
   void changed(const Value& container) { changed_.push_back(container); }
   TimePoint now() const { return now_; }
 
@@ -91,7 +91,8 @@ class Interpreter {
   std::vector<std::shared_ptr<Scope>> closures_;
 };
 
-/// Names every template finds: range, namespace, dict, joiner, raise_exception, strftime_now …; null for no such name.
+/// The predefined names: range, namespace, dict, joiner, raise_exception, strftime_now …; null if there is no such
+/// name.
 const Value* find_builtin(std::string_view name);
 
 }  // namespace jerboa::jinja

@@ -64,7 +64,7 @@ class Writer {
     else if (value.is_undefined())
       throw Fault("tojson: " + *value.undefined().what);
     else
-      throw Fault(fmt::format("tojson: a '{}' is no JSON", value.type_name()));
+      throw Fault(fmt::format("tojson: a '{}' cannot be written as JSON", value.type_name()));
   }
 
   std::string take() { return std::move(out_); }
@@ -117,7 +117,7 @@ class Writer {
       write_string(key.text());
       return;
     }
-    if (!key.is_number() && !key.is_none()) throw Fault(fmt::format("tojson: a '{}' is no key", key.type_name()));
+    if (!key.is_number() && !key.is_none()) throw Fault(fmt::format("tojson: a '{}' cannot be a key", key.type_name()));
     out_ += '"';
     write(key, 0);
     out_ += '"';

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view white_space = " \t\n\r\f\v";
 
-// Longest first, so that the first that fits is the right one.
+// Longest first, so that the first match is the right one.
 constexpr std::array<std::string_view, 26> operators = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
                                                         "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
                                                         ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
@@ -90,7 +90,7 @@ class Lexer {
     expression(kind == '{' ? "}}" : "%}", kind == '{');
   }
 
-  // Where the text [begin, tag) ends once the white space before the tag is taken off.
+  // Where the text [begin, tag) ends once the white space before the tag is stripped.
   std::size_t trimmed_end(std::size_t begin, std::size_t tag, char kind, char sign) const {
     const std::string_view before = std::string_view(text_).substr(begin, tag - begin);
     if (sign == '-') return begin + strip(before, "", false, true).size();
@@ -223,7 +223,7 @@ class Lexer {
       const char* first = literal.data() + (base == 10 ? 0 : 2);
       const char* last = literal.data() + literal.size();
       const auto [stop, error] = std::from_chars(first, last, token.integer, base);
-      if (error != std::errc{} || stop != last) fail(fmt::format("'{}' is no integer of 64 bits", literal));
+      if (error != std::errc{} || stop != last) fail(fmt::format("'{}' is not a 64-bit integer", literal));
     }
     advance(end - position_);
   }

@@ -174,7 +174,7 @@ Value pad_text(const Self& self, bool left, bool right) {
   if (width <= size) return self.value;
   const auto missing = static_cast<std::size_t>(width - size);
   self.interpreter.charge(missing);
-  // As CPython centers: the odd space goes left where the width is odd too.
+  // Like CPython: the odd space goes left if the width is odd too.
   const std::size_t before = left && right ? missing / 2 + (missing & static_cast<std::size_t>(width) & 1)
                              : left        ? missing
                                            : 0;

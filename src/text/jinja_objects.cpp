@@ -123,7 +123,7 @@ Value strftime_now(Interpreter& interpreter, Arguments& arguments) {
   std::tm parts{};
   localtime_r(&now, &parts);
   if (format.size() > 1000) throw Fault("strftime_now: the format is too long");
-  // The space at the end tells an empty result from one that does not fit.
+  // The space at the end distinguishes an empty result from one that does not fit.
   std::string out(format.size() * 64 + 64, '\0');
   const std::size_t size = std::strftime(out.data(), out.size(), (format + " ").c_str(), &parts);
   if (size == 0) throw Fault("strftime_now: the result is too long");

@@ -62,7 +62,7 @@ class Namespace : public Object {
   Dict values_;
 };
 
-/// A method that a template passes around instead of calling it at once.
+/// A method that a template passes around instead of calling it directly.
 class BoundMethod : public Object {
  public:
   BoundMethod(const Value& object, std::string name) : object_({object}, false), name_(std::move(name)) {}
@@ -76,12 +76,13 @@ class BoundMethod : public Object {
   std::string name_;
 };
 
-/// The arguments of a built-in function by position or name. Throws Fault where one is unknown, doubled or surplus.
+/// The arguments of a built-in function by position or name. Throws Fault for an argument that is unknown, repeated or
+/// surplus.
 class ArgumentReader {
  public:
   ArgumentReader(std::string_view function, Arguments& arguments, std::initializer_list<std::string_view> names);
 
-  /// Null where the argument was not given.
+  /// Null if the argument was not given.
   const Value* find(std::size_t index) const { return values_[index]; }
   const Value& required(std::size_t index) const;
   Value value(std::size_t index, const Value& fallback) const;

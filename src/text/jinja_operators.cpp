@@ -13,7 +13,7 @@ namespace {
 
 Value undefined(std::string what) { return Undefined{std::make_shared<const std::string>(std::move(what))}; }
 
-constexpr const char* overflow = "the result is too large for an integer of 64 bits";
+constexpr const char* overflow = "the result is too large for a 64-bit integer";
 
 std::int64_t integer_power(std::int64_t base, std::int64_t exponent) {
   std::int64_t out = 1;
@@ -106,7 +106,7 @@ Value repeat(Interpreter& interpreter, const Value& sequence, std::int64_t times
   return sequence.list()->tuple ? Value::tuple(std::move(items)) : Value(std::move(items));
 }
 
-// The position of an index, from the end where it is negative.
+// The position of an index, counted from the end if it is negative.
 std::optional<std::size_t> resolve_index(std::int64_t index, std::size_t size) {
   if (index < 0) index += static_cast<std::int64_t>(size);
   if (index < 0 || index >= static_cast<std::int64_t>(size)) return std::nullopt;
@@ -155,7 +155,7 @@ bool compare_with(CompareOp op, const Value& left, const Value& right) {
     case CompareOp::not_in: return !contains(right, left);
     default: break;
   }
-  // NaN is in no order, which a three-way comparison cannot say.
+  // NaN is unordered, which a three-way comparison cannot express.
   if (left.is_number() && right.is_number() && (std::isnan(left.number()) || std::isnan(right.number()))) return false;
   const int order = compare(left, right);
   switch (op) {

@@ -5,7 +5,7 @@
 
 #include "text/jinja_ast.h"
 
-// What Python's operators and look-ups do to values.
+// Python's operators and lookups on values.
 namespace jerboa::jinja {
 
 Value arithmetic(Interpreter& interpreter, BinaryOp op, const Value& left, const Value& right);
@@ -24,7 +24,7 @@ std::string format_percent(Interpreter& interpreter, std::string_view format, co
 /// "{} and {name:>8}".format(…)
 std::string format_braces(Interpreter& interpreter, std::string_view format, const Arguments& arguments);
 
-/// A method of a string, list or dict; false where the value has none of that name.
+/// A method of a string, list or dict; false if the value has none of that name.
 bool has_method(const Value& object, std::string_view name);
 Value call_method(Interpreter& interpreter, const Value& object, std::string_view name, Arguments arguments);
 

@@ -27,7 +27,7 @@ int depth_of(const CallArguments& arguments) {
   return depth;
 }
 
-// Counts a level of nesting while it lives.
+// Counts a level of nesting during its lifetime.
 class Nesting {
  public:
   Nesting(int& level, int limit, int line, const char* what) : level_(level) {
@@ -51,7 +51,7 @@ class Parser {
   Program run() {
     Program program;
     program.body = block({});
-    // A macro takes surplus arguments only where the template reads them.
+    // A macro accepts surplus arguments only if the template reads them.
     program.names = std::move(names_);
     return program;
   }

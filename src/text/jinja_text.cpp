@@ -6,7 +6,7 @@
 namespace jerboa::jinja {
 namespace {
 
-// A byte that is no UTF-8 travels as a lone surrogate, as in Python's surrogateescape.
+// A byte that is not valid UTF-8 is represented as a lone surrogate, as in Python's surrogateescape.
 constexpr char32_t escaped_byte = 0xDC00;
 
 char32_t next_character(std::string_view text, std::size_t& position) {

@@ -24,17 +24,17 @@ std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
 /// The first letter upper case, the rest lower case.
 std::string capitalize(std::string_view text);
-/// str.title(): a letter after a character that is no letter is upper case, any other lower case.
+/// str.title(): a letter after a non-letter becomes upper case, any other lower case.
 std::string title(std::string_view text);
 std::string swap_case(std::string_view text);
 
-/// Without the leading and trailing characters that are in `characters`, or white space where that is empty.
+/// Without the leading and trailing characters that are in `characters`, or white space if that is empty.
 std::string_view strip(std::string_view text, std::string_view characters, bool left, bool right);
 
-/// str.replace(): at most `count` times where that is not negative.
+/// str.replace(): at most `count` times if that is not negative.
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to, std::int64_t count = -1);
 
-/// The bytes that replace_all would give, so that a caller can refuse before it allocates.
+/// The size of replace_all's result, so that a caller can refuse before allocating.
 std::size_t replaced_size(std::string_view text, std::string_view from, std::string_view to);
 
 }  // namespace jerboa::jinja

@@ -22,14 +22,14 @@ class Value;
 /// No value prints to more: a few short statements can build a list that holds another 2^60 times.
 inline constexpr std::size_t max_printed_bytes = std::size_t{64} << 20;
 
-/// What went wrong while a template runs; the interpreter adds the line and makes it a TemplateError.
+/// An error while a template runs; the interpreter adds the line and turns it into a TemplateError.
 class Fault : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The value of a name, key or attribute that is not there. It is false, empty and prints as nothing; any other use is
-/// a Fault with `what`, e.g. "'tools' is undefined".
+/// The value of a missing name, key or attribute. It is false, empty and prints as nothing; any other use is a Fault
+/// with `what`, e.g. "'tools' is undefined".
 struct Undefined {
   std::shared_ptr<const std::string> what;
 };
@@ -94,7 +94,7 @@ class Value {
   bool is_dict() const { return std::holds_alternative<std::shared_ptr<Dict>>(data_); }
   bool is_object() const { return std::holds_alternative<std::shared_ptr<Object>>(data_); }
 
-  // Each needs the matching is_…(), but for the numbers, which convert between themselves.
+  // Each requires the matching is_…(), except for the numbers, which convert between each other.
   std::int64_t integer() const;
   double number() const;
   const std::string& text() const { return *std::get<String>(data_); }
@@ -148,7 +148,7 @@ struct Arguments {
 };
 
 bool equal(const Value& a, const Value& b);
-/// Python's <, -, 0 or + as a sorts before, with or after b; a Fault where the types have no order.
+/// Python's <, -, 0 or + as a sorts before, with or after b; a Fault if the types have no order.
 int compare(const Value& a, const Value& b);
 /// `needle in haystack`
 bool contains(const Value& haystack, const Value& needle);

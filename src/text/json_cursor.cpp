@@ -37,7 +37,7 @@ bool JsonCursor::consume(char c) {
 
 void JsonCursor::finish() {
   skip_space();
-  if (at_ != text_.size()) fail("something follows the end of the value");
+  if (at_ != text_.size()) fail("unexpected text after the end of the value");
 }
 
 void JsonCursor::expect(char c) {
@@ -116,7 +116,7 @@ std::string_view JsonCursor::string() {
       fail(fmt::format("unknown escape '\\{}'", escape));
     }
   }
-  if (at_ == text_.size()) fail("a string does not end");
+  if (at_ == text_.size()) fail("unterminated string");
   ++at_;
   return unescaped_;
 }

@@ -13,7 +13,7 @@ namespace jerboa {
 ///     while (cursor.next_key(key)) { if (key == "vocab") …; else cursor.skip_value(); }
 class JsonCursor {
  public:
-  /// `name` stands for the file in errors. `text` must be valid UTF-8.
+  /// Errors call the file `name`. `text` must be valid UTF-8.
   JsonCursor(std::string_view text, std::string_view name) : text_(text), name_(name) {}
 
   void begin_object();
@@ -23,18 +23,18 @@ class JsonCursor {
   /// Moves to the next value of the array; false at its end.
   bool next_element();
 
-  /// The value at hand. A string's view lasts until the next string or key is read.
+  /// The current value. A string's view lasts until the next string or key is read.
   std::string_view string();
   std::int64_t integer();
   double number();
   bool boolean();
-  /// Takes a null at hand; false where something else is.
+  /// Consumes a null; false if the current value is something else.
   bool null();
 
-  /// Passes over the value at hand, and returns its text.
+  /// Skips the current value and returns its text.
   std::string_view skip_value();
   char peek();
-  /// Fails where something other than space follows the outermost value.
+  /// Fails if anything but white space follows the outermost value.
   void finish();
 
   [[noreturn]] void fail(std::string_view message) const;
@@ -49,7 +49,7 @@ class JsonCursor {
   std::string_view text_;
   std::string_view name_;
   std::size_t at_ = 0;
-  bool first_ = false;  // the object or array at hand has just begun
+  bool first_ = false;  // the current object or array has just begun
   std::string unescaped_;
 };
 

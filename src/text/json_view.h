@@ -8,7 +8,7 @@
 
 namespace jerboa {
 
-/// A JSON value and where it stands in its file, so that whatever is wrong with it is reported with its place.
+/// A JSON value and its path in the file, so that errors can name the place.
 class JsonView {
  public:
   JsonView(const nlohmann::json& node, std::string path) : node_(&node), path_(std::move(path)) {}
@@ -18,7 +18,7 @@ class JsonView {
   bool is_array() const;
   bool is_string() const;
 
-  /// True where the key is there and not null.
+  /// True if the key exists and is not null.
   bool has(std::string_view key) const;
   JsonView at(std::string_view key) const;
   JsonView at(std::size_t index) const;

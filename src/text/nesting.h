@@ -4,7 +4,7 @@
 
 namespace jerboa {
 
-/// Sequences may hold sequences; real files go two deep, and the stack must not depend on the file.
+/// Sequences may contain sequences; real files nest two deep, and the file must not determine the stack depth.
 inline constexpr int max_nesting = 16;
 
 inline void check_nesting(const JsonView& json, int depth) {

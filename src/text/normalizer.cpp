@@ -12,7 +12,7 @@ namespace jerboa {
 namespace normalizers {
 namespace {
 
-// Calls edit(rewriter, character, begin, end) for each valid character; what it does not edit stays.
+// Calls edit(rewriter, character, begin, end) for each valid character; characters that it does not edit stay.
 template <typename EditChar>
 void edit_characters(AlignedText& aligned, EditChar edit) {
   const std::string_view text = aligned.text();

@@ -15,7 +15,7 @@ namespace jerboa {
 /// Adds to an encoding whatever tokens a model expects around a text.
 class PostProcessor {
  public:
-  /// A place of a template: one of the texts, or tokens put in.
+  /// An element of a template: one of the texts, or inserted tokens.
   struct Piece {
     enum class Kind { first, second, tokens } kind = Kind::first;
     std::int32_t type_id = 0;
@@ -26,7 +26,7 @@ class PostProcessor {
     std::vector<Piece> single;
     std::vector<Piece> pair;
   };
-  /// Leaves the white space at the ends of a token out of its offsets.
+  /// Excludes white space at the ends of a token from its offsets.
   struct TrimOffsets {
     bool add_prefix_space = true;
   };

@@ -58,7 +58,7 @@ void split_by(const std::vector<Range>& matches, Range range, SplitBehavior beha
   for (const Part& part : merged) emit(part.range);
 }
 
-// Splits every word by the matches that find(text of the word) gives.
+// Splits every word by the matches that find(text of the word) returns.
 template <typename Find>
 void split_words(Words& words, SplitBehavior behavior, bool invert, Find find) {
   std::vector<Range> out;
@@ -267,7 +267,7 @@ void PreTokenizer::parse_into(const JsonView& json, int depth) {
     Pattern pattern = Pattern::parse(json.at("pattern"));
     const SplitBehavior behavior = parse_split_behavior(json.at("behavior"));
     const bool invert = json.boolean("invert", false);
-    // A scanner gives the matches themselves: what these two common spellings of "one word per match" want.
+    // A scanner returns the matches themselves, as these two common spellings of "one word per match" require.
     const bool one_word_per_match =
         (behavior == SplitBehavior::isolated && !invert) || (behavior == SplitBehavior::removed && invert);
     auto scanner = one_word_per_match ? WordScanner::for_regex(pattern.regex()) : std::nullopt;

@@ -19,7 +19,7 @@ struct Words {
   bool at_start = true;       // whether this is where the original begins
 };
 
-/// What becomes of the parts of a text that a Split finds.
+/// What to do with the parts of a text that a Split matches.
 enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 enum class PrependScheme { first, never, always };
@@ -36,7 +36,7 @@ struct Split {
   Pattern pattern;
   SplitBehavior behavior = SplitBehavior::isolated;
   bool invert = false;
-  std::optional<WordScanner> scanner;  // in place of the pattern, where one is known
+  std::optional<WordScanner> scanner;  // replaces the pattern, if one is known
   void apply(Words& words) const;
 };
 /// Splits by a property of single characters.
@@ -63,7 +63,7 @@ struct FixedLength {
 };
 }  // namespace pre_tokenizers
 
-/// A chain of pre-tokenizers; an empty one makes a single word of a text.
+/// A chain of pre-tokenizers; an empty one turns a text into a single word.
 class PreTokenizer {
  public:
   using Step = std::variant<pre_tokenizers::ByteLevel, pre_tokenizers::Split, pre_tokenizers::SplitCharacters,
@@ -74,7 +74,7 @@ class PreTokenizer {
   void add(Step step) { steps_.push_back(std::move(step)); }
   void apply(Words& words) const;
 
-  /// Where the last step spells bytes, leaves that out and returns true: the model is to read the bytes themselves.
+  /// If the last step spells bytes, removes it and returns true: the model reads the bytes themselves.
   bool leave_bytes();
 
   /// For tests: every regular expression goes through the engine.

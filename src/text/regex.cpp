@@ -11,7 +11,7 @@
 namespace jerboa {
 namespace {
 
-// A pattern may come from a file that means harm; ordinary ones need a few steps a character.
+// A pattern may come from a malicious file; ordinary ones need a few steps per character.
 constexpr std::uint32_t match_limit = 20'000'000;
 constexpr std::uint32_t heap_limit_kib = 256 * 1024;
 constexpr std::size_t max_pattern = std::size_t{64} * 1024;
@@ -82,7 +82,7 @@ Regex::Regex(std::string_view pattern) : pattern_(pattern) {
   if (!code)
     throw UsageError(
         fmt::format("regular expression \"{}\": {} (at byte {} of \"{}\")", pattern, message_of(error), place, ours));
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where there is no JIT, the interpreter runs
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without a JIT, the interpreter runs
   code_ = std::shared_ptr<const void>(
       code, [](const void* p) { pcre2_code_free(static_cast<pcre2_code*>(const_cast<void*>(p))); });
 }
@@ -90,7 +90,7 @@ Regex::Regex(std::string_view pattern) : pattern_(pattern) {
 std::vector<Range> Regex::find_all(std::string_view text) const {
   std::string sanitized;
   if (!utf8::is_valid(text)) {
-    // PCRE2 takes valid UTF-8 only; a control character of the same size keeps every offset.
+    // PCRE2 accepts only valid UTF-8; replacing a byte by a control character keeps every offset.
     sanitized = text;
     for (std::size_t at = 0; at < text.size();) {
       const utf8::Char c = utf8::decode(text, at);

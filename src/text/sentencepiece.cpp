@@ -62,7 +62,7 @@ SentencePieceFile read_sentencepiece(std::string_view content, std::string_view 
         if (trainer.field() == 3) {
           if (trainer.number() != 1 && trainer.number() != 2)
             throw FileError(
-                fmt::format("{}: only unigram and BPE models are known, not kind {}", name, trainer.number()));
+                fmt::format("{}: only unigram and BPE models are supported, not kind {}", name, trainer.number()));
           file.is_bpe = trainer.number() == 2;
         }
         if (trainer.field() == 35) file.byte_fallback = trainer.number() != 0;
@@ -102,7 +102,7 @@ MergeTable merges_by_score(const std::vector<Piece>& pieces, const Vocab& vocab)
     if (piece.kind != Piece::normal) continue;
     const auto rank = std::lower_bound(scores.begin(), scores.end(), piece.score, std::greater<>()) - scores.begin();
     const std::string_view text = piece.text;
-    // Longer pieces than any real one would make this quadratic in the file.
+    // Pieces longer than any real one would make this quadratic in the size of the file.
     constexpr std::size_t longest = 512;
     if (text.size() > longest) continue;
     for (std::size_t cut = 1; cut < text.size(); ++cut) {

@@ -7,13 +7,13 @@
 
 namespace jerboa {
 
-/// What a .model file does not say itself. Nothing: as Llama does for BPE (beginning), as T5 for Unigram (end).
+/// What a .model file does not specify. If unset: like Llama for BPE (beginning), like T5 for Unigram (end).
 struct SentencePieceOptions {
   std::optional<bool> add_bos;
   std::optional<bool> add_eos;
 };
 
-/// From the content of a sentencepiece .model; `name` stands for the file in errors (FileError).
+/// From the content of a sentencepiece .model; errors (FileError) call the file `name`.
 Tokenizer load_sentencepiece(std::string_view content, std::string_view name, SentencePieceOptions options = {});
 
 /// From the content of a llama2.c tokenizer.bin.

@@ -49,7 +49,7 @@ namespace {
 using detail::ScratchPool;
 using detail::TokenizerParts;
 
-// A text of up to 4 GiB, so that offsets are 32 bits wide; rewriting may make it a few times longer.
+// Texts are limited so that offsets fit in 32 bits even if rewriting makes a text a few times longer.
 constexpr std::size_t max_text = std::numeric_limits<std::uint32_t>::max() / 8;
 
 Range shifted(Range range, std::uint32_t by) { return {range.begin + by, range.end + by}; }
@@ -99,7 +99,7 @@ class Encoder {
     encode_until(static_cast<std::uint32_t>(text.text().size()));
   }
 
-  /// `source` tells where in the original a range of `text` comes from.
+  /// `source` maps a range of `text` to the original.
   template <typename Source>
   void encode_words(AlignedText& text, bool at_start, Source source) {
     Words words{text, {{0, static_cast<std::uint32_t>(text.text().size())}}, at_start};

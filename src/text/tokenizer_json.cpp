@@ -26,7 +26,7 @@ struct Slice {
   std::uint32_t size = 0;
 };
 
-/// The "model" object as it stands in the file.
+/// The "model" object as stored in the file.
 struct ModelFile {
   std::string type;
   Vocab vocab;                 // from {"token": id}
@@ -44,7 +44,7 @@ TokenId checked_id(const JsonCursor& cursor, std::int64_t id) {
 }
 
 void read_vocab(JsonCursor& cursor, std::size_t file_size, ModelFile& model) {
-  // About what files have; the table grows where this is too little.
+  // A typical size; the table grows if this is too small.
   model.vocab = Vocab();
   model.vocab.reserve(file_size / 48, file_size / 6);
   if (cursor.peek() == '{') {
@@ -138,7 +138,7 @@ ModelFile read_model(JsonCursor& cursor, std::size_t file_size) {
       model.options[key] = parse_small(cursor.skip_value(), cursor);
     }
   }
-  // Files of old have no type; each kind of model has a field of its own.
+  // Old files have no type; each kind of model has a characteristic field.
   if (model.type.empty()) {
     model.type = model.has_merges                                     ? "BPE"
                  : model.has_scores                                   ? "Unigram"
@@ -215,7 +215,8 @@ Model build_model(ModelFile& model, bool reads_bytes, const std::string& name) {
     }
     return UnigramModel(std::move(model.vocab), std::move(model.scores), unk, options.boolean("byte_fallback", false));
   }
-  options.fail(fmt::format("unknown model type \"{}\"; BPE, WordPiece, WordLevel and Unigram are known", model.type));
+  options.fail(
+      fmt::format("unknown model type \"{}\"; BPE, WordPiece, WordLevel and Unigram are supported", model.type));
 }
 
 Side parse_side(const JsonView& json) {

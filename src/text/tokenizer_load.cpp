@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether a tokenizer_config.json wants the marks of beginning and end, where it says so.
+// Whether a tokenizer_config.json asks for beginning-of-sequence and end-of-sequence tokens, if it says so.
 SentencePieceOptions options_in(std::string_view config_text, const std::string& config_name) {
   SentencePieceOptions options;
   if (config_text.empty()) return options;
@@ -62,9 +62,9 @@ Tokenizer Tokenizer::load(const fs::path& path) {
     if (!fs::exists(path)) throw FileError(fmt::format("{}: no such file or folder", path.string()));
     const fs::path file = fs::is_directory(path) ? file_in(path) : path;
     const FileContent content(file);
-    const fs::path beside = file.parent_path() / "tokenizer_config.json";
-    if (file.extension() != ".model" || !fs::is_regular_file(beside)) return from_file(content.text(), file.string());
-    return from_file(content.text(), file.string(), FileContent(beside).text(), beside.string());
+    const fs::path config = file.parent_path() / "tokenizer_config.json";
+    if (file.extension() != ".model" || !fs::is_regular_file(config)) return from_file(content.text(), file.string());
+    return from_file(content.text(), file.string(), FileContent(config).text(), config.string());
   } catch (const fs::filesystem_error& error) {
     throw FileError(fmt::format("{}: {}", path.string(), error.code().message()));
   }

@@ -59,7 +59,7 @@ struct TokenizerParts {
   mutable ScratchPool scratch;
 
   const Vocab& vocab() const;
-  /// The text of a token, as the vocabulary writes it; nothing where there is none.
+  /// The text of a token as in the vocabulary, or nothing if there is no such token.
   std::optional<std::string_view> token(TokenId id) const;
   /// Whether the model reads bytes, so that text which is not UTF-8 can pass through unchanged.
   bool reads_bytes() const;

@@ -6,7 +6,7 @@
 
 namespace jerboa::unicode {
 
-/// What tokenizers ask of a character, as bits, so that a scanner needs one look-up.
+/// The properties of a character that tokenizers need, as bits, so that a scanner needs one lookup.
 enum Class : std::uint8_t {
   letter = 1,            // L*
   number = 2,            // N*

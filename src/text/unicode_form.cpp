@@ -28,14 +28,13 @@ std::string normalized(std::string_view text, UnicodeForm form) {
   const auto size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
                                  static_cast<utf8proc_ssize_t>(text.size()), &result, options_of(form));
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, &std::free);
-  // The text is valid UTF-8, so only a lack of memory gets here.
+  // The text is valid UTF-8, so the only possible failure is lack of memory.
   if (size < 0) throw std::bad_alloc();
   return std::string(reinterpret_cast<const char*>(result), static_cast<std::size_t>(size));
 }
 
-// For each character and form, whether it stays as it is whatever stands beside it (inert), and whether what stands
-// before it can be normalized on its own (boundary). Between two boundaries lies the least that must be looked at
-// together.
+// For each character and form, whether it is unchanged whatever its neighbours (inert), and whether the text before it
+// can be normalized independently (boundary). The text between two boundaries is the smallest unit of normalization.
 class FormTable {
  public:
   enum Bits : std::uint8_t { inert_bit = 1, boundary_bit = 2 };
@@ -51,7 +50,7 @@ class FormTable {
   }
 
  private:
-  // Beyond the ideographs no character takes part in a normalization.
+  // No character beyond the ideographs is affected by normalization.
   static constexpr utf8proc_int32_t end_code = 0x2FA20;
 
   FormTable() : bits_(end_code, 0) {
@@ -67,7 +66,7 @@ class FormTable {
         if (size < 1) continue;
         const bool boundary =
             combining_class(parts[0]) == 0 && !(composes && second[static_cast<std::size_t>(parts[0])]);
-        // A composing form leaves a canonical composite alone, though it would come apart here.
+        // A composing form keeps a canonical composite, although it would be decomposed here.
         const bool alone = (size == 1 && parts[0] == code) ||
                            (composes && normalized(utf8::encode(static_cast<char32_t>(code)), form) ==
                                             utf8::encode(static_cast<char32_t>(code)));
@@ -78,7 +77,7 @@ class FormTable {
     }
   }
 
-  // Characters that a composition may join to the one before them.
+  // Characters that may compose with the one before them.
   static std::vector<bool> composes_with_previous() {
     std::vector<bool> second(end_code, false);
     for (utf8proc_int32_t code = 0; code < end_code; ++code) {
@@ -93,7 +92,7 @@ class FormTable {
   std::vector<std::uint8_t> bits_;
 };
 
-// Replaces what differs, so that the characters around it keep offsets of their own.
+// Replaces only what differs, so that the surrounding characters keep their own offsets.
 void replace_difference(Rewriter& rewriter, std::string_view text, std::size_t begin, std::size_t end,
                         std::string_view result) {
   while (begin < end && !result.empty()) {

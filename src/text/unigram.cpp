@@ -88,7 +88,7 @@ void UnigramModel::tokenize(std::string_view word, ModelScratch&, std::vector<To
   const std::size_t first = out.size();
   for (std::size_t end = word.size(); end > 0; end = best[end].begin) {
     const Token token{best[end].id, {best[end].begin, static_cast<std::uint32_t>(end)}};
-    // Neighbouring unknown characters are one unknown token.
+    // Adjacent unknown characters become one unknown token.
     if (token.id == unk_ && out.size() > first && out.back().id == unk_) {
       out.back().range.begin = token.range.begin;
     } else {

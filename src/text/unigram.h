@@ -9,11 +9,11 @@
 
 namespace jerboa {
 
-/// A byte trie in arrays. The children of a node lie side by side in the order of their bytes.
+/// A byte trie in arrays. The children of a node are contiguous, in the order of their bytes.
 class ByteTrie {
  public:
   ByteTrie() = default;
-  /// `tokens` need not be sorted; of equal texts the last id wins.
+  /// `tokens` need not be sorted; if texts are equal, the last id wins.
   explicit ByteTrie(std::vector<std::pair<std::string_view, TokenId>> tokens);
 
   /// Calls found(length, id) for each token that `text` begins with, shortest first.
@@ -34,7 +34,7 @@ class ByteTrie {
     unsigned char byte = 0;
     TokenId id = no_token;
   };
-  /// 0, the root, where there is none.
+  /// 0, the root, if there is none.
   std::uint32_t child(std::uint32_t node, unsigned char byte) const;
 
   std::vector<Node> nodes_;

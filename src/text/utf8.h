@@ -19,8 +19,8 @@ struct Char {
 
 enum class Sequence { complete, truncated, invalid };
 
-/// The sequence at the start of `text` (not empty): how it ends, and how many bytes belong to it. For an invalid or
-/// truncated one these are the bytes that one U+FFFD stands for (the Unicode standard's "maximal subpart").
+/// The sequence at the start of `text` (not empty): its status and its number of bytes. For an invalid or truncated one
+/// these are the bytes that one U+FFFD replaces (the Unicode standard's "maximal subpart").
 Sequence measure(std::string_view text, std::size_t& size);
 
 Char decode_multibyte(std::string_view text, std::size_t at);
@@ -45,8 +45,8 @@ inline bool is_valid(std::string_view text) { return valid_prefix(text) == text.
 /// Number of characters of a valid text.
 std::size_t count(std::string_view text);
 
-/// Turns bytes that arrive in pieces into valid UTF-8: a character is given out when it is whole, and what can never
-/// become one turns into U+FFFD.
+/// Turns bytes that arrive in pieces into valid UTF-8: a character is emitted once it is complete, and bytes that
+/// cannot become one turn into U+FFFD.
 class Assembler {
  public:
   void push(std::string_view bytes, std::string& out);

@@ -15,19 +15,18 @@ inline constexpr TokenId max_token_id = (1 << 24) - 1;
 /// A fast hash of short byte strings; not meant to withstand adversaries beyond keeping tables correct.
 std::uint64_t hash_bytes(std::string_view bytes);
 
-/// Tokens by id and ids by token. The texts lie in one block of memory.
+/// Tokens by id and ids by token. The texts are in one block of memory.
 class Vocab {
  public:
   void reserve(std::size_t tokens, std::size_t bytes);
 
-  /// A text that is there already gets the new id; an id that is there already gets the new text.
-  /// `id` must lie in [0, max_token_id].
+  /// An existing text gets the new id; an existing id gets the new text. `id` must be in [0, max_token_id].
   void add(std::string_view text, TokenId id);
 
-  /// no_token where there is none.
+  /// no_token if there is none.
   TokenId find(std::string_view text) const;
   bool has(TokenId id) const { return id >= 0 && static_cast<std::size_t>(id) < texts_.size() && texts_[id].present; }
-  /// The text of a token, or "" where there is none.
+  /// The text of a token, or "" if there is none.
   std::string_view text(TokenId id) const;
 
   /// One more than the largest id.

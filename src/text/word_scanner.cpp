@@ -43,7 +43,7 @@ class Cursor {
     return 0;
   }
 
-  /// The end of the white space at `at`, less the last character where a word follows: it goes with the word.
+  /// The end of the white space at `at`, minus the last character if a word follows: that one belongs to the word.
   std::size_t space(std::size_t at) const {
     const std::size_t end = run<unicode::space>(at, true);
     if (ended(end)) return end;

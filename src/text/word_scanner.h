@@ -17,7 +17,7 @@ class WordScanner {
       R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
   static WordScanner gpt2() { return WordScanner(Family::gpt2, 0); }
 
-  /// A scanner for `regex` where it is one of the known ones (GPT-2's; cl100k's, as in Llama 3; Qwen 2's).
+  /// A scanner for `regex` if it is one of the known ones (GPT-2's; cl100k's, as in Llama 3; Qwen 2's).
   static std::optional<WordScanner> for_regex(std::string_view regex);
 
   /// Appends the words of text[range), which cover it without gaps.

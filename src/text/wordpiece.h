@@ -26,7 +26,7 @@ class WordPieceModel {
   std::size_t longest_ = 0;  // bytes of the longest token
 };
 
-/// A token for each word that the vocabulary has, and the unknown token for the others.
+/// One token per word: that of the vocabulary, or the unknown token.
 class WordLevelModel {
  public:
   WordLevelModel(Vocab vocab, TokenId unk) : vocab_(std::move(vocab)), unk_(unk) {}

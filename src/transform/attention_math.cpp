@@ -11,7 +11,7 @@ void restrict(Tensor& visible, const Tensor& condition) {
   visible = visible ? logical_and(visible, condition) : condition;
 }
 
-// The position that each key stands at: [keys], or [batch, 1, 1, 1, keys] for a ring.
+// The position of each key: [keys], or [batch, 1, 1, 1, keys] for a ring.
 Tensor key_positions(const AttentionOperands& in, const AttentionAttrs& attrs) {
   const Dim keys = in.k.dim(2);
   const Tensor slot = arange(keys);
@@ -30,8 +30,8 @@ Tensor query_positions(const AttentionOperands& in) {
   if (in.positions) return reshape(in.positions, {in.positions.dim(0), 1, 1, time, 1});
   // Without positions the queries are the last `time` keys.
   const Tensor all = arange(keys);
-  const Tensor own = time == keys ? all : slice(all, 0, keys - time, keys);
-  return reshape(own, {1, 1, 1, time, 1});
+  const Tensor last = time == keys ? all : slice(all, 0, keys - time, keys);
+  return reshape(last, {1, 1, 1, time, 1});
 }
 
 Tensor visibility(const AttentionOperands& in, const AttentionAttrs& attrs, const Shape& scores, const Dim& key_heads) {
@@ -102,7 +102,7 @@ AttentionProbabilities attention_probabilities(const AttentionOperands& in, cons
     sink_exponential = exp(sink - top);
     total = total + sink_exponential;
   }
-  // The largest term is 1, so only a row that sees nothing is changed by the bound.
+  // The largest term is 1, so the bound only affects a row that sees nothing.
   total = maximum(total, 0.5);
   result.weights = exponentials / total;
   if (in.sinks) result.sink_weights = sink_exponential / total;

@@ -5,7 +5,7 @@
 
 namespace jerboa::detail {
 
-/// What stands for a score that softmax must not see: its exponential is 0, and differences with it stay finite.
+/// The score of masked positions: its exponential is 0, and differences with it stay finite.
 constexpr double lowest_score(DType dtype) { return dtype == DType::f16 ? -6e4 : -1e30; }
 
 /// The operands of attention that shape its probabilities; absent ones are empty.
@@ -13,8 +13,8 @@ struct AttentionOperands {
   Tensor q, k, mask, sinks, lengths, positions;
 };
 
-/// Attention's probabilities, written out in plain ops. Heads that share a key head stand in a group of their own, so
-/// everything is [batch, key heads, group, time, keys].
+/// Attention's probabilities, written out in plain ops. Heads that share a key head form a group, so everything is
+/// [batch, key heads, group, time, keys].
 struct AttentionProbabilities {
   Tensor weights;
   Tensor sink_weights;  ///< [batch, key heads, group, time, 1]; empty without sinks

@@ -22,7 +22,7 @@ Checks checks_from_environment() {
     else if (name == "indices")
       checks.indices = true;
     else if (!name.empty())
-      throw UsageError(fmt::format("JERBOA_CHECK names '{}'; the checks are finite and indices", name));
+      throw UsageError(fmt::format("JERBOA_CHECK names '{}', but the checks are finite and indices", name));
   }
   return checks;
 }
@@ -87,7 +87,7 @@ class Checker {
   void check_finite(const Node& node, TensorId output) {
     if (node.op == Op::const_scalar) return;
     const TensorId finite = add(Op::all_finite, {rewriter_.at(output)});
-    graph().rename(finite, from_.tensor(output).name + ".finite");  // so that its kernel's label says whose it is
+    graph().rename(finite, from_.tensor(output).name + ".finite");  // so that its kernel's label names the tensor
     flags_.push_back(as_i32(finite));
     result_.finite.push_back(describe(output));
   }
@@ -98,8 +98,8 @@ class Checker {
     extremes_.push_back(smallest);
     extremes_.push_back(largest);
     result_.indices.push_back({describe(operand.tensor), node.op, node.site, operand.range});
-    // Smaller than 0 is out of range where that does not mean «none». A limit that depends on a symbol is left to the
-    // host, after the run.
+    // Negative indices are out of range unless they mean «none». A limit that depends on a symbol is checked on the
+    // host after the run.
     if (!operand.range.limit.is_constant()) return;
     const auto limit = static_cast<double>(operand.range.limit.value());
     TensorId holds = add(Op::less, {largest, number(limit, DType::i32)});
@@ -108,7 +108,7 @@ class Checker {
     if (element_count(graph().shape(indices)).upper_bound() > 0) conditions_.push_back(holds);
   }
 
-  // The numbers one after another, as an output.
+  // The numbers concatenated, as an output.
   TensorId add_output(const char* name, const std::vector<TensorId>& numbers) {
     if (numbers.empty()) return no_tensor;
     std::vector<TensorId> lines;

@@ -38,19 +38,20 @@ Graph recompute_activations(const Graph& graph) {
   for (std::size_t i = 0; i < graph.nodes.size(); ++i)
     for (const TensorId input : graph.nodes[i].inputs)
       if (input != no_tensor) uses[static_cast<std::size_t>(input)].push_back(static_cast<NodeId>(i));
-  // The use, long after the others, before which a node is computed again.
+  // The late use before which a node is recomputed.
   const auto late_use = [&](NodeId id) {
     const Node& node = graph.nodes[static_cast<std::size_t>(id)];
     if (!has(node.op, Trait::Recomputable)) return NodeId{-1};
-    const auto& own = uses[static_cast<std::size_t>(node.outputs[0])];
+    const auto& node_uses = uses[static_cast<std::size_t>(node.outputs[0])];
     const auto& operand = uses[static_cast<std::size_t>(node.inputs[0])];
     constexpr NodeId long_after = 16;
-    for (std::size_t i = 1; i < own.size(); ++i)
-      if (own[i] > own[i - 1] + long_after && own[i - 1] < id + long_after && operand.back() > own[i] - long_after)
-        return own[i];
+    for (std::size_t i = 1; i < node_uses.size(); ++i)
+      if (node_uses[i] > node_uses[i - 1] + long_after && node_uses[i - 1] < id + long_after &&
+          operand.back() > node_uses[i] - long_after)
+        return node_uses[i];
     return NodeId{-1};
   };
-  std::map<NodeId, std::vector<NodeId>> again;  // by the use before which it happens
+  std::map<NodeId, std::vector<NodeId>> again;  // by the use before which the node is recomputed
   for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes.size()); ++id)
     if (const NodeId use = late_use(id); use >= 0) again[use].push_back(id);
   if (again.empty()) return graph;

@@ -59,7 +59,7 @@ void Cotangent::add_parts_along(int axis, const Shape& shape) {
   std::vector<Contribution> open;
   for (const Contribution& part : parts_) {
     if (part.axis != axis) continue;
-    // Places that are not known yet cannot be put in order.
+    // Symbolic offsets cannot be sorted.
     const bool known = part.start.is_constant() && part.tensor.dim(axis).is_constant() &&
                        shape[static_cast<std::size_t>(axis)].is_constant();
     if (known)
@@ -69,7 +69,7 @@ void Cotangent::add_parts_along(int axis, const Shape& shape) {
   }
   std::stable_sort(open.begin(), open.end(),
                    [](const Contribution& a, const Contribution& b) { return start_of(a) < start_of(b); });
-  // Where slices overlap, one concatenation takes all that it can, and the next what is left.
+  // If slices overlap, one concatenation takes as many as it can, and the next takes the rest.
   while (!open.empty()) {
     std::vector<Contribution> layer, left;
     std::int64_t end = 0;

@@ -6,11 +6,11 @@
 
 namespace jerboa::detail {
 
-/// What one use of a tensor passes back to it: a gradient of its shape, or a part of one that is zero elsewhere.
+/// The gradient contribution of one use of a tensor: of the tensor's shape, or a part that is zero elsewhere.
 struct Contribution {
   Tensor tensor;
   int axis = -1;  ///< of a part: the axis along which it covers only some of the tensor
-  Dim start;      ///< of a part: where it begins there
+  Dim start;      ///< of a part: its offset along that axis
 
   Contribution() = default;
   Contribution(Tensor whole) : tensor(whole) {}  // NOLINT: most contributions are whole
@@ -19,13 +19,13 @@ struct Contribution {
   bool is_part() const { return axis >= 0; }
 };
 
-/// The gradient of a tensor while it is being added up over the tensor's uses. Parts wait for each other: slices of one
-/// tensor give one concatenation, not a sum of tensors that are mostly zeros.
+/// Accumulates the gradient of a tensor over its uses. Parts are collected: slices of one tensor become one
+/// concatenation, not a sum of tensors that are mostly zeros.
 class Cotangent {
  public:
   void add(const Contribution& more);
   explicit operator bool() const { return whole_ || !parts_.empty(); }
-  /// The sum so far, for a tensor of this shape; empty where there is none.
+  /// The sum so far, for a tensor of this shape; empty if there is none.
   Tensor total(const Shape& shape);
 
  private:

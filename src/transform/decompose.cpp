@@ -34,7 +34,7 @@ std::vector<Tensor> rewrite<Op::mean>(const Node& node, const Inputs& in) {
   return {total / cast(sum(full({count}, 1, DType::i32)), in[0].dtype())};
 }
 
-// Gradients alone look at it; what is compiled has the operand in its place.
+// Only gradients use it; compiled graphs use the operand instead.
 template <>
 std::vector<Tensor> rewrite<Op::stop_gradient>(const Node&, const Inputs& in) {
   return {in[0]};
@@ -71,7 +71,7 @@ std::vector<Tensor> rewrite<Op::sum_to_shape>(const Node& node, const Inputs& in
   const Shape& shape = node.as<ShapeAttrs>().shape;
   const auto axes = broadcast_axes(shape, in[0].shape());
   if (axes.empty()) return {in[0]};
-  // Axes that the shape does not have go at once: what follows then has the shape of the sum.
+  // Leading axes that the shape does not have are removed first.
   const bool keep = static_cast<int>(shape.size() + axes.size()) != in[0].rank();
   const Tensor total = sum(in[0], axes, keep);
   return {total.shape() == shape ? total : reshape(total, shape)};
@@ -162,7 +162,7 @@ std::vector<Tensor> rewrite<Op::adam_update>(const Node& node, const Inputs& in)
   const Tensor m = kept_m + (1 - attrs.beta1) * grad;
   const Tensor kept_v = attrs.beta2 * in[3];
   const Tensor v = kept_v + (1 - attrs.beta2) * (grad * grad);
-  // 1 - beta^step by expm1: exact at every step, where the difference would lose digits at the first ones.
+  // 1 - beta^step by expm1: exact at every step, whereas the difference would lose digits in the first steps.
   const Tensor step = cast(in[5], lr.dtype());
   const Tensor correction1 = -expm1(step * std::log(attrs.beta1));
   const Tensor correction2 = -expm1(step * std::log(attrs.beta2));

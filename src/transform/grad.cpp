@@ -34,7 +34,7 @@ class ReverseWalk {
 
   void run() {
     for (NodeId id = end_ - 1; id >= first_; --id) {
-      const Node node = graph_.nodes[static_cast<std::size_t>(id)];  // a copy: appending moves the nodes
+      const Node node = graph_.nodes[static_cast<std::size_t>(id)];  // a copy: appending reallocates the nodes
       if (is_needed(node)) back(node);
     }
   }
@@ -77,7 +77,7 @@ class ReverseWalk {
     const detail::Grads grads = column == Gradient::Decompose
                                     ? through_decomposition(node, x, dys, wanted)
                                     : detail::apply_gradient_rule({node, x, y, dys, wanted, dys[0]});
-    // Statistics of a norm and slopes of an activation come from x, which is kept anyway: cheaper than keeping them.
+    // Recompute statistics of norms and slopes of activations from x, which is kept anyway: cheaper than keeping them.
     const bool activation = info(node.op).lowering == Lowering::Loop && node.inputs.size() == 1;
     if (activation || has(node.op, Trait::Recomputable))
       for (std::size_t i = before; i < graph_.nodes.size(); ++i) graph_.nodes[i].recompute = true;
@@ -86,8 +86,8 @@ class ReverseWalk {
         at(node.inputs[i]).add(grads[i].is_part() ? grads[i] : sum_to_shape(grads[i].tensor, x[i].shape()));
   }
 
-  // Only the decomposition's own nodes are walked: an operand may be computed from another one, and what it passes on
-  // is the business of the nodes in between.
+  // Only the decomposition's own nodes are walked: an operand may be computed from another one, and the nodes in
+  // between propagate its gradient.
   detail::Grads through_decomposition(const Node& node, const std::vector<Tensor>& x, const std::vector<Tensor>& dys,
                                       const std::vector<bool>& wanted) const {
     const auto first = static_cast<NodeId>(graph_.nodes.size());
@@ -101,7 +101,7 @@ class ReverseWalk {
     walk.run();
     detail::Grads grads(x.size());
     for (std::size_t i = 0; i < x.size(); ++i) {
-      // A tensor that stands in several places has one cotangent for all of them.
+      // A tensor that occurs several times has one cotangent for all occurrences.
       const auto same = [&](const Tensor& other) { return other.id() == x[i].id(); };
       const bool counted = std::any_of(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(i), same);
       if (wanted[i] && !counted) grads[i] = walk.cotangent(x[i]);
@@ -128,15 +128,15 @@ std::vector<Tensor> vector_jacobian(const std::vector<Tensor>& outputs, const st
 }
 
 std::vector<Tensor> grad(Operand loss, const std::vector<Tensor>& wrt) {
-  const Tensor own = loss.tensor();
-  if (!own) throw GraphError("the loss is empty: the function that computes it gave no tensor");
+  const Tensor loss_tensor = loss.tensor();
+  if (!loss_tensor) throw GraphError("the loss is empty: the function that computes it returned no tensor");
   const TensorType type = [&] {
     const SiteScope scope(loss.site());
-    for (const Tensor& tensor : wrt) tensor.dtype();  // is of this graph
-    return TensorType{own.dtype(), own.shape()};
+    for (const Tensor& tensor : wrt) tensor.dtype();  // throws if it is not in this graph
+    return TensorType{loss_tensor.dtype(), loss_tensor.shape()};
   }();
   const std::string where =
-      current_graph("grad").producer(own.id()).site;  // the line that computed it, not this call's
+      current_graph("grad").producer(loss_tensor.id()).site;  // the line that computed it, not this call's
   const std::string site = where.empty() ? "" : " (" + where + ")";
   if (!type.shape.empty() || !is_float(type.dtype))
     throw GraphError(
@@ -145,12 +145,12 @@ std::vector<Tensor> grad(Operand loss, const std::vector<Tensor>& wrt) {
     if (!is_float(tensor.dtype()))
       throw GraphError(
           fmt::format("{} is {}: only float tensors have gradients{}", tensor.name(), name(tensor.dtype()), site));
-  // What stands for a line of the user's is the loss; nodes in between have the lines of those they differentiate.
+  // The loss provides the user's line; nodes in between have the lines of the nodes they differentiate.
   const auto of_loss = [&](auto&& make) {
     const SiteScope scope(where);
     return make();
   };
-  auto grads = vector_jacobian({own}, {of_loss([&] { return scalar(1, own.dtype()); })}, wrt);
+  auto grads = vector_jacobian({loss_tensor}, {of_loss([&] { return scalar(1, loss_tensor.dtype()); })}, wrt);
   for (std::size_t i = 0; i < wrt.size(); ++i)
     if (!grads[i]) grads[i] = of_loss([&] { return zeros_like(wrt[i]); });
   return grads;
@@ -180,7 +180,7 @@ std::vector<ParamGrad> append_grad(Operand loss, const std::function<bool(const 
     Tensor total = grads[i];
     for (std::size_t j = 0; j < params.size(); ++j)
       if (j != i && owners[j] == owners[i]) total = total + grads[j];
-    // One tensor may be the gradient of two parameters; each has a name of its own.
+    // One tensor may be the gradient of two parameters; each needs its own name.
     if (!named.insert(total.id()).second) total = reshape(total, total.shape());
     pairs.push_back({params[i], total.named("d_" + owners[i])});
   }

@@ -5,8 +5,8 @@
 
 #include <jerboa/ir/shapes.h>
 
-// All gradients, one rule for each op, written in ops. Operands that are computed here have a line of their own where
-// there are several, because the order in which C++ evaluates them is the compiler's choice, and with it the graph.
+// All gradients, one rule for each op, written in ops. If several operands are computed, each is a separate statement,
+// because C++ leaves the order of evaluation of arguments, and with it the graph, to the compiler.
 namespace jerboa::detail {
 
 std::optional<Op> mutated_gradient;
@@ -15,7 +15,7 @@ namespace {
 
 using G = const GradContext&;
 
-// A row of the op table that says Rule and has none here does not compile, and the error names it.
+// A row of the op table with Rule but without a rule here does not compile, and the error names the op.
 template <Op op>
 Grads gradient(G g) = delete;
 
@@ -254,7 +254,7 @@ Grads gradient<Op::slice>(G g) {
   const Tensor& x = g.x[0];
   const SliceRange range = *resolve_slice(attrs, x.shape());
   if (range.step == 1) return {Contribution(g.dy, range.axis, range.start)};
-  // Each element goes back to the place that it came from: slice the places alike.
+  // Each element goes back to where it came from: slice the positions the same way.
   Shape line(x.shape().size(), Dim(1));
   line[static_cast<std::size_t>(range.axis)] = range.length;
   const Tensor row = reshape(slice(arange(x.dim(range.axis)), 0, attrs.start, attrs.end, attrs.step), line);
@@ -308,7 +308,7 @@ template <>
 Grads gradient<Op::scatter>(G g) {
   const int axis = g.as<AxisAttrs>().axis;
   const Tensor &indices = g.x[1], &updates = g.x[2];
-  // Of several updates at one index the last one counts: the one that finds its own number there.
+  // If several updates have the same index, the last one wins: the one that finds its own number there.
   Shape line(indices.shape().size(), Dim(1));
   line[static_cast<std::size_t>(axis_of(axis, indices.rank()))] = indices.dim(axis);
   const Tensor number = broadcast_to(reshape(arange(indices.dim(axis)), line), indices.shape());
@@ -321,7 +321,7 @@ Grads gradient<Op::scatter>(G g) {
 
 // Linear algebra
 
-// A stack of matrices times one matrix is one tall matrix times it: its weight gradient is then a single product.
+// A batch of matrices times one matrix is one tall matrix times it, so the weight gradient is a single product.
 Tensor flatten_rows(const Tensor& x) { return x.rank() == 2 ? x : reshape(x, {-1, x.dim(-1)}); }
 
 template <>
@@ -337,7 +337,7 @@ Grads gradient<Op::matmul>(G g) {
   }
   return {da, db};
 }
-// Of scales: the gradient of each weight times what stands in it, summed over those that share the scale.
+// For scales: the gradient of each weight times its quantised value, summed over the weights that share the scale.
 Tensor gradient_of_scales(const Tensor& dweight, const Tensor& weight, const Tensor& scales) {
   const Tensor whole = dequantise(weight, zeros_like(scales) + 1);
   return sum(reshape(dweight * whole, {scales.dim(0), scales.dim(1), quantised_group}), {-1});

@@ -9,13 +9,13 @@
 
 namespace jerboa::detail {
 
-/// What a gradient rule sees: a node's operands and results, and the cotangent of each result.
+/// The input of a gradient rule: a node's operands and results, and the cotangent of each result.
 struct GradContext {
   const Node& node;
   std::vector<Tensor> x;     ///< operands, empty where absent
   std::vector<Tensor> y;     ///< results
   std::vector<Tensor> dys;   ///< cotangents, empty where none reaches a result
-  std::vector<bool> wanted;  ///< operands whose gradient is of use
+  std::vector<bool> wanted;  ///< operands whose gradient is needed
 
   Tensor dy;  ///< the first result's
   template <class A>
@@ -24,12 +24,12 @@ struct GradContext {
   }
 };
 
-/// One gradient for each operand; empty for none. One in the broadcast shape is summed to the operand's by the caller.
+/// One gradient per operand; empty for none. The caller sums one in the broadcast shape to the operand's shape.
 using Grads = std::vector<Contribution>;
 
 Grads apply_gradient_rule(const GradContext& g);
 
-/// For the tests alone: the op whose rule is to be wrong, so that they can show that they notice.
+/// For tests only: the op whose rule is deliberately wrong, to show that the tests notice.
 extern std::optional<Op> mutated_gradient;
 
 }  // namespace jerboa::detail

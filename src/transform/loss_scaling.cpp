@@ -42,8 +42,8 @@ void update_loss_scale(const Tensor& finite, const LossScaling& scaling) {
 void update_only_if(const Tensor& condition, std::size_t first) {
   Graph& graph = current_graph("update_only_if");
   for (std::size_t i = first; i < graph.updates.size(); ++i) {
-    const Update own = graph.updates[i];
-    const Tensor next(graph.identity(), own.value), last(graph.identity(), own.target);
+    const Update update = graph.updates[i];
+    const Tensor next(graph.identity(), update.value), last(graph.identity(), update.target);
     graph.updates[i].value = where(condition, next, last).id();
   }
 }

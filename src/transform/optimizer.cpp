@@ -62,17 +62,17 @@ Adam::operator Optimizer() const {
 }
 
 AdamW::operator Optimizer() const {
-  const auto rule = [own = *this](ParamUpdate& p) {
-    return adam_rule(p, {own.beta1, own.beta2, own.eps, decay_of(p, own.weight_decay, own.decay)});
+  const auto rule = [options = *this](ParamUpdate& p) {
+    return adam_rule(p, {options.beta1, options.beta2, options.eps, decay_of(p, options.weight_decay, options.decay)});
   };
   return {lr, rule, clip_norm, name};
 }
 
 Sgd::operator Optimizer() const {
-  const auto rule = [own = *this](ParamUpdate& p) {
+  const auto rule = [options = *this](ParamUpdate& p) {
     const SiteScope scope(p.site);
-    const SgdAttrs attrs{own.momentum, decay_of(p, own.weight_decay, own.decay), own.nesterov};
-    if (own.momentum == 0) return sgd_update(p.param, p.grad, p.lr, {}, attrs).param;
+    const SgdAttrs attrs{options.momentum, decay_of(p, options.weight_decay, options.decay), options.nesterov};
+    if (options.momentum == 0) return sgd_update(p.param, p.grad, p.lr, {}, attrs).param;
     const auto next = sgd_update(p.param, p.grad, p.lr, p.state("velocity"), attrs);
     p.set_state("velocity", next.velocity);
     return next.param;
@@ -89,13 +89,13 @@ Tensor global_norm(const std::vector<ParamGrad>& grads, const char* file, int li
 
 namespace {
 
-// The next step's number, which is counted too.
+// Increments the step counter and returns it.
 Tensor count_step(const Optimizer& optimizer, const std::string& site) {
   const std::string counter = step_state_of(optimizer.name);
   const Graph& graph = current_graph("append_optimizer");
   if (graph.find(counter) != no_tensor)
     throw UsageError(fmt::format(
-        "append_optimizer: the graph already has an optimizer {}; give each a name of its own: Adam{{.name = "
+        "append_optimizer: the graph already has an optimizer {}; give each its own name: Adam{{.name = "
         "\"generator\"}}{}",
         optimizer.name.empty() ? "without a name" : "named " + optimizer.name, site.empty() ? "" : " (" + site + ")"));
   const Tensor last = state_input(counter, {}, DType::i32);
@@ -120,7 +120,8 @@ Tensor append_optimizer(const std::vector<ParamGrad>& grads, const Optimizer& op
                         const Tensor& factor) {
   if (!optimizer.update) throw UsageError("the optimizer has no update rule");
   if (optimizer.clip_norm < 0)
-    throw UsageError(fmt::format("clip_norm is {}, but a norm is not negative; 0 is off", optimizer.clip_norm));
+    throw UsageError(
+        fmt::format("clip_norm is {}, but must not be negative; 0 turns clipping off", optimizer.clip_norm));
   const CallSite site{file, line};
   ParamUpdate common;
   Tensor scale = factor;
@@ -149,7 +150,7 @@ Tensor append_optimizer(const std::vector<ParamGrad>& grads, const Optimizer& op
       p.grad = scale ? wide * scale : wide;
       p.decay = current_graph("append_optimizer").tensor(param.id()).decay;
     }
-    const Tensor next = optimizer.update(p);  // outside of the scope: its lines may be the user's
+    const Tensor next = optimizer.update(p);  // outside the scope: its lines may be the user's
     const SiteScope scope(site);
     update(param, cast(next, param.dtype()));
   }

@@ -41,7 +41,7 @@ class MixedPrecision {
     return node.inputs[i] != no_tensor && is_float(from_.type(node.inputs[i]).dtype);
   }
 
-  // Types that a user chose on purpose stay.
+  // Types that the user chose explicitly stay.
   bool is_float32(const Node& node) const {
     for (std::size_t i = 0; i < node.inputs.size(); ++i)
       if (is_float_operand(node, i) && (from_.type(node.inputs[i]).dtype != DType::f32 || is_kept(node.inputs[i])))
@@ -71,7 +71,7 @@ class MixedPrecision {
     return any;
   }
 
-  // Parameters and constants have no say in the type of what is computed from them and an activation.
+  // Parameters and constants do not influence the type of what is computed from them and an activation.
   bool adapts(TensorId id) const {
     const Node& made = to_.producer(id);
     if (info(made.op).lowering == Lowering::View) return adapts(made.inputs[0]);
@@ -81,7 +81,7 @@ class MixedPrecision {
   TensorId narrowed(const Node& node, std::size_t operand) {
     const TensorId now = rewriter_.at(node.inputs[operand]);
     constexpr std::size_t mask = 3;
-    // What hides a key in f32 is past the range of f16.
+    // The f32 masking value exceeds the range of f16.
     if (node.op == Op::attention && operand == mask && to_.type(now).dtype == DType::f32)
       return cast(to_.add_node(Op::clamp, {now}, ClampAttrs{-largest_f16, largest_f16}, node.site)[0], DType::f16);
     return cast(now, DType::f16);

@@ -19,7 +19,7 @@ void GraphRewriter::copy(const Node& node) {
 }
 
 void GraphRewriter::replace(const Node& node, const std::vector<TensorId>& made, std::size_t tensors_before) {
-  // What stands for a node that is computed again is so too.
+  // The replacement of a recomputed node is tagged `recompute` too.
   if (node.recompute)
     for (std::size_t i = tensors_before; i < to_.tensors.size(); ++i)
       to_.nodes[static_cast<std::size_t>(to_.tensors[i].producer)].recompute = true;

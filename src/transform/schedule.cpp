@@ -18,7 +18,7 @@ Schedule::Schedule(double constant) : Schedule(std::vector<Piece>{{0, constant, 
 Schedule::Schedule(std::vector<Piece> pieces) : pieces_(std::move(pieces)) {
   if (pieces_.empty()) throw UsageError("a schedule needs at least one piece");
   for (const Piece& piece : pieces_) {
-    if (piece.steps < 0) throw UsageError(fmt::format("a piece of a schedule has {} steps", piece.steps));
+    if (piece.steps < 0) throw UsageError(fmt::format("a piece of a schedule cannot have {} steps", piece.steps));
     check_rate(piece.from);
     check_rate(piece.to);
   }

@@ -23,11 +23,11 @@ std::optional<std::string> difference(std::span<const double> computed, std::spa
     golden_square += golden[i] * golden[i];
   }
   if (wrong > 0)
-    return fmt::format("{} of {} values are off, most at {}: {:.7g} instead of {:.7g}", wrong, golden.size(), worst_at,
-                       computed[worst_at], golden[worst_at]);
-  // A tensor of zeros has no relative error; the absolute bound has held it already.
+    return fmt::format("{} of {} values differ, the most at {}: {:.7g} instead of {:.7g}", wrong, golden.size(),
+                       worst_at, computed[worst_at], golden[worst_at]);
+  // A tensor of zeros has no relative error; the absolute bound has covered it already.
   if (golden_square > 0 && !(std::sqrt(error_square / golden_square) <= tolerance.norm))
-    return fmt::format("the relative error of the whole is {:.3g}", std::sqrt(error_square / golden_square));
+    return fmt::format("the relative error of the whole tensor is {:.3g}", std::sqrt(error_square / golden_square));
   return std::nullopt;
 }
 

@@ -12,7 +12,7 @@ struct Tolerance {
   double relative = 1e-4, absolute = 1e-5, norm = 1e-4;
 };
 
-/// What is wrong with the values, with the worst error and its place; nothing where they hold. NaN never holds.
+/// Describes the mismatch, with the worst error and its index; empty if the values match. NaN never matches.
 std::optional<std::string> difference(std::span<const double> computed, std::span<const double> golden,
                                       const Tolerance& tolerance = {});
 

@@ -13,10 +13,10 @@ namespace jerboa {
 EvaluateGraph evaluate_on(const Device& device) {
   return
       [device](const Graph& graph, const std::vector<TensorId>& keep, const std::map<std::string, HostTensor>& inputs) {
-        Graph own = graph;
-        for (std::size_t i = 0; i < keep.size(); ++i) own.outputs.push_back({fmt::format("kept {}", i), keep[i]});
+        Graph copy = graph;
+        for (std::size_t i = 0; i < keep.size(); ++i) copy.outputs.push_back({fmt::format("kept {}", i), keep[i]});
         Session session(device);
-        session.add_entry("run", own);
+        session.add_entry("run", copy);
         const Result result = session.run("run", inputs);
         std::vector<HostTensor> values;
         for (std::size_t i = 0; i < keep.size(); ++i) values.push_back(result.get(fmt::format("kept {}", i)));
@@ -28,7 +28,7 @@ std::vector<CaseReport> verify_goldens(const std::filesystem::path& path, const 
   if (!std::filesystem::is_directory(path)) return verify_op_goldens(SafeTensors::open(path), evaluate_on(device));
   const bool trains = exists(path / "train.safetensors"), infers = exists(path / "golden.safetensors");
   if (!trains && !infers)
-    throw FileError(fmt::format("{}: holds neither train.safetensors nor golden.safetensors", path.string()));
+    throw FileError(fmt::format("{}: contains neither train.safetensors nor golden.safetensors", path.string()));
   std::vector<CaseReport> reports;
   if (trains) reports = verify_train_goldens(path, device);
   if (infers)

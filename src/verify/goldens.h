@@ -9,11 +9,11 @@
 
 namespace jerboa {
 
-/// Any device as the engine that op goldens ask for.
+/// Adapts any device to the engine interface of op goldens.
 EvaluateGraph evaluate_on(const Device& device);
 
-/// Runs what `path` holds on a device: the cases of an op-golden file; or, of a model's folder, the training in
-/// train.safetensors and the logits in golden.safetensors. Throws FileError where it is neither.
+/// Runs the goldens in `path` on a device: the cases of an op-golden file, or for a model's folder, the training in
+/// train.safetensors and the logits in golden.safetensors. Throws FileError if it is neither.
 std::vector<CaseReport> verify_goldens(const std::filesystem::path& path, const Device& device);
 
 }  // namespace jerboa

@@ -24,7 +24,7 @@ class LogitGoldens {
   std::vector<CaseReport> run() const {
     const HostTensor prompt = ids("input_ids"), tokens = ids("greedy");
     if (prompt.size() == 0) refuse("input_ids holds no tokens");
-    if (tokens.shape()[0] != prompt.shape()[0]) refuse("greedy and input_ids are of different batches");
+    if (tokens.shape()[0] != prompt.shape()[0]) refuse("greedy and input_ids have different batch sizes");
     if (tokens.shape()[1] <= prompt.shape()[1]) refuse("greedy adds no token to input_ids");
     return {logits(prompt), greedy(prompt.shape()[1], tokens)};
   }
@@ -46,7 +46,7 @@ class LogitGoldens {
     return {"logits", !wrong, wrong.value_or("")};
   }
 
-  // A logit near zero is a sum that cancels, so every error is held against the size of a typical one.
+  // A logit near zero is the result of cancellation, so every error is compared with the size of a typical logit.
   static Tolerance tolerance_for(const std::vector<double>& golden) {
     const double squares = std::inner_product(golden.begin(), golden.end(), golden.begin(), 0.0);
     return {.relative = 0, .absolute = 1e-4 * std::sqrt(squares / static_cast<double>(golden.size())), .norm = 1e-4};
@@ -81,9 +81,9 @@ class LogitGoldens {
           session.run(at == 0 ? "prefill" : "decode", step_inputs(tokens, at, next)).get("output");
       const std::int64_t vocabulary = scores.shape().back();
       for (std::int64_t row = 0; row < batch; ++row) {
-        const auto own =
+        const auto logits =
             scores.f32().subspan(static_cast<std::size_t>(row * vocabulary), static_cast<std::size_t>(vocabulary));
-        const auto likeliest = std::max_element(own.begin(), own.end()) - own.begin();
+        const auto likeliest = std::max_element(logits.begin(), logits.end()) - logits.begin();
         const auto wanted = tokens.i32()[static_cast<std::size_t>(row * time + next)];
         if (likeliest != wanted)
           return {"greedy", false, fmt::format("token {} is {} instead of {}", next, likeliest, wanted)};
@@ -104,7 +104,7 @@ class LogitGoldens {
     });
   }
 
-  // Tokens from `from` on and before `to`, of every row.
+  // Tokens [from, to) of every row.
   static TensorMap step_inputs(const HostTensor& tokens, std::int64_t from, std::int64_t to) {
     const std::int64_t batch = tokens.shape()[0], count = to - from;
     HostTensor ids(DType::i32, {batch, count}), positions = ids, lengths(DType::i32, {batch});

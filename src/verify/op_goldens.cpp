@@ -50,7 +50,7 @@ class Case {
   Case(const SafeTensors& file, std::string name, const Json& description) : file_(file), name_(std::move(name)) {
     const auto op_name = description.at("op").get<std::string>();
     const auto op = op_from_name(op_name);
-    if (!op) throw UsageError(fmt::format("there is no op {}", op_name));
+    if (!op) throw UsageError(fmt::format("unknown op {}", op_name));
     op_ = *op;
     attrs_ = attrs_from_json(op_, description.value("attrs", Json::object()).dump());
   }
@@ -69,15 +69,15 @@ class Case {
     return file_.view(name_ + "/" + part);
   }
 
-  // A tensor that nothing is held against would look like a check and be none.
+  // A tensor that is compared with nothing would look like a check without being one.
   void refuse_unused_tensors() const {
     const std::string prefix = name_ + "/";
     for (const std::string& name : file_.names())
       if (name.starts_with(prefix) && !used_.contains(name.substr(prefix.size())))
-        throw UsageError(fmt::format("{} is in the file, but the case has no use for it", name.substr(prefix.size())));
+        throw UsageError(fmt::format("{} is in the file, but the case does not use it", name.substr(prefix.size())));
   }
 
-  // The case's tensors "in0" … or "int0" …, which fill the slots of the op that take such.
+  // The case's tensors "in0" … or "int0" …, which fill the op's operands of that kind.
   std::vector<std::string> parts(const std::string& prefix) const {
     std::vector<std::string> names;
     while (has(prefix + std::to_string(names.size()))) names.push_back(prefix + std::to_string(names.size()));
@@ -134,15 +134,15 @@ class Case {
       throw ShapeError(
           fmt::format("{} is {} instead of {}", part, to_string(tensor.shape()), to_string(view(part).shape)));
     if (element_count(view(part).shape) == 0)
-      throw UsageError(fmt::format("{} has no elements, so that anything would pass", part));
+      throw UsageError(fmt::format("{} has no elements, so anything would pass", part));
     keep_.push_back(tensor.id());
     wanted_.push_back(part);
   }
 
   void check(const std::string& part, const HostTensor& computed, const Tolerance& tolerance) const {
     const Tolerance exact{0, 0, 0};
-    const auto golden = to_f64(view(part)), own = numbers(computed);
-    if (const auto wrong = difference(own, golden, is_float(computed.dtype()) ? tolerance : exact))
+    const auto golden = to_f64(view(part)), values = numbers(computed);
+    if (const auto wrong = difference(values, golden, is_float(computed.dtype()) ? tolerance : exact))
       throw UsageError(fmt::format("{}: {}", part, *wrong));
   }
 

@@ -92,10 +92,10 @@ class TrainGoldens {
     return {{"ids", std::move(ids)}, {"targets", std::move(targets)}};
   }
 
-  // Some gradients are zero by mathematics and rounding noise in the file: a bias of GPT-2's keys moves all scores of a
-  // query alike, which softmax does not see. No engine can match noise. Such values are those that are not zero but
-  // smaller than an f32's precision of the typical gradient of the model; the smallest real ones are above that. A
-  // value that is exactly zero, like that of a token that did not occur, is no noise.
+  // Some gradients are mathematically zero but rounding noise in the file: a bias of GPT-2's keys shifts all scores of
+  // a query equally, which does not change the softmax. No engine can match noise. Such values are those that are not
+  // zero but smaller than an f32's precision of the typical gradient of the model; the smallest real ones are above
+  // that. A value that is exactly zero, like that of a token that did not occur, is not noise.
   void find_noise() {
     std::vector<double> all;
     for (const std::string& name : golden_.names()) {
@@ -139,10 +139,11 @@ class TrainGoldens {
     return difference(computed, golden, tolerance_);
   }
 
-  // Adam divides a gradient by its own size, so what rounding does to a small gradient it does to the whole step: a
-  // gradient of 1e-8 among others of 1e-2 is the rest of a sum that cancelled, known to a digit or two in f32. On
-  // engines that round to f32, each value may therefore be off by the share of its steps that rounding makes up, which
-  // for a gradient of usual size is nothing. The reference in f64 rounds nothing and gets no such room.
+  // Adam divides a gradient by its magnitude, so the relative rounding error of a small gradient becomes that of the
+  // whole step: a gradient of 1e-8 among others of 1e-2 is the remainder of a cancelling sum, accurate to a digit or
+  // two in f32. On engines that round to f32, each value may therefore be off by the share of its steps that rounding
+  // makes up, which for a gradient of usual size is nothing. The f64 reference does not round
+  // and gets no such tolerance.
   Error param_error(const std::string& name, std::vector<double> computed) const {
     const auto golden = golden_of(fmt::format("after{}", steps_), name);
     auto gradient = golden_.contains("grad/" + name) ? golden_of("grad", name) : std::vector<double>();

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-// The order of folders in docs/architecture.md, held against every include of the sources.
+// The order of folders in docs/architecture.md, checked against every include in the sources.
 namespace jerboa {
 namespace {
 
@@ -34,7 +34,7 @@ Order documented_order() {
   return order;
 }
 
-// "backend/cpu/reference/scan.cpp" is of backend/cpu, "backend/backend.h" of backend.
+// "backend/cpu/reference/scan.cpp" belongs to backend/cpu, "backend/backend.h" to backend.
 std::string folder_of(const fs::path& path) {
   std::vector<std::string> parts;
   for (const fs::path& part : path.parent_path()) parts.push_back(part.string());
@@ -42,7 +42,7 @@ std::string folder_of(const fs::path& path) {
   return parts[0] == "backend" && parts.size() > 1 ? parts[0] + "/" + parts[1] : parts[0];
 }
 
-// The folders of ours that a file includes headers of.
+// The project's folders whose headers a file includes.
 std::set<std::string> included_folders(const fs::path& file) {
   static const std::regex include(R"re(^\s*#include\s+(?:<jerboa/([^>]+)>|"([^"]+)").*)re");
   std::set<std::string> folders;

@@ -78,7 +78,7 @@ TEST(FileReader, ReadsAnyPart) {
   EXPECT_EQ(text, "3456");
   file.read(10, {});
   expect_error<FileError>([&] { file.read(8, std::as_writable_bytes(std::span(text))); },
-                          "a: ends at byte 10, but was to be read up to byte 12");
+                          "a: ends at byte 10, but data up to byte 12 was expected");
 }
 
 TEST(FileReader, RefusesAFileThatBecomesShorter) {
@@ -87,8 +87,9 @@ TEST(FileReader, RefusesAFileThatBecomesShorter) {
   const FileReader file(folder / "a");
   fs::resize_file(folder / "a", 5000);
   std::string text(100'000, ' ');
-  expect_error<FileError>([&] { file.read(0, std::as_writable_bytes(std::span(text))); },
-                          "a: ends at byte 5000, but was to be read up to byte 100000: it became shorter while it was");
+  expect_error<FileError>(
+      [&] { file.read(0, std::as_writable_bytes(std::span(text))); },
+      "a: ends at byte 5000, but data up to byte 100000 was expected: it was truncated while being");
 }
 
 TEST(WriteFileAtomically, CreatesAndReplaces) {
@@ -151,7 +152,7 @@ TEST(WriteFileAtomically, LeavesTheOldFileWhenTheDiskIsFull) {
   const TempFolder folder;
   write_text(folder / "a", "old");
 
-  // A limit on file sizes fails a write half-way, as a full disk does.
+  // A limit on file sizes makes a write fail half-way, like a full disk.
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
   auto* const handler = ::signal(SIGXFSZ, SIG_IGN);

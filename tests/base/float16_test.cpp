@@ -48,8 +48,8 @@ TEST(Float16, KeepsEveryValueInARoundTrip) {
   }
 }
 
-/// Rounding is monotonic between two neighbours, so the floats on, just below and just above each midpoint decide it
-/// for all floats. Past the largest finite value, infinity stands where the next value would be.
+/// Rounding is monotonic between two neighbours, so testing the floats on, just below and just above each midpoint
+/// covers all floats. Past the largest finite value, infinity takes the place of the next value.
 void expect_rounding(std::uint16_t (*round)(float), int infinity, int fraction_bits, int bias) {
   for (int low = 0; low < infinity; ++low) {
     const double a = value_by_definition(low, fraction_bits, bias);
@@ -83,7 +83,7 @@ TEST(Float16, RoundsTheSmallestFloatsToZero) {
 }
 
 TEST(Float16, KeepsANanWhosePayloadIsInTheLowBits) {
-  const float nan = bit_cast<float>(0xff800001u);  // cutting its bits would make an infinity
+  const float nan = bit_cast<float>(0xff800001u);  // truncating its bits would make it infinity
   EXPECT_EQ(f32_to_f16(nan), 0xfe00);
   EXPECT_EQ(f32_to_bf16(nan), 0xffc0);
 }

@@ -20,7 +20,8 @@ TEST(Compile, AModuleTellsOfItself) {
   EXPECT_EQ(module.output_shape("loss"), Shape{});
   EXPECT_GT(module.kernel_count(), 0);
   EXPECT_EQ(module.session().device().name(), "reference");
-  test::expect_error<UsageError>([&] { module.output_shape(); }, "the module has no output output; there are loss, lr");
+  test::expect_error<UsageError>([&] { module.output_shape(); },
+                                 "the module has no output output; available: loss, lr");
   HostTensor x({4, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
   const double first = module.step({{"x", x}}).loss();
   EXPECT_LT(module.step({{"x", x}}).loss(), first);
@@ -56,14 +57,15 @@ TEST(Compile, AGraphIsWrittenByHandAndTravelsAsJson) {
     append_adam(append_grad(total), {.lr = 0.5});
     output("total", total);
   });
-  Module own = compile(graph, on_reference), travelled = compile(from_json(to_json(graph)), on_reference);
+  Module original = compile(graph, on_reference), travelled = compile(from_json(to_json(graph)), on_reference);
   const TensorMap inputs{{"x", HostTensor({2, 2}, {1, 2, 3, 4})}};
   for (int i = 0; i < 2; ++i) {
-    const Result a = own.step(inputs, {.captures = {"product"}}), b = travelled.step(inputs, {.captures = {"product"}});
+    const Result a = original.step(inputs, {.captures = {"product"}}),
+                 b = travelled.step(inputs, {.captures = {"product"}});
     EXPECT_NEAR(a.get("total").item(), i == 0 ? 10 : 5, 1e-5);
     EXPECT_EQ(a.get("product"), b.get("product"));
   }
-  EXPECT_EQ(own.session().download_params(), travelled.session().download_params());
+  EXPECT_EQ(original.session().download_params(), travelled.session().download_params());
 }
 
 TEST(Compile, ASessionHasAnEntryPerGraph) {
@@ -72,11 +74,11 @@ TEST(Compile, ASessionHasAnEntryPerGraph) {
     update(n, n + 1);
     output("before", n);
   });
-  const Graph look = trace([] { output("n", state_input("n", {}, DType::i32) * 10); });
-  Session session = create_session({{"count", count}, {"look", look}}, on_reference);
+  const Graph read = trace([] { output("n", state_input("n", {}, DType::i32) * 10); });
+  Session session = create_session({{"count", count}, {"read", read}}, on_reference);
   EXPECT_EQ(session.run("count", {}).get("before").item(), 0);
   EXPECT_EQ(session.run("count", {}).get("before").item(), 1);
-  EXPECT_EQ(session.run("look", {}).get("n").item(), 20);
+  EXPECT_EQ(session.run("read", {}).get("n").item(), 20);
   EXPECT_EQ(session.seed(), 3u);
 }
 

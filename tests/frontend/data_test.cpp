@@ -107,18 +107,18 @@ TEST_F(ImageFiles, AreReadInOrder) {
   EXPECT_FLOAT_EQ(batch.at("images").f32()[0], 0.6f);
   EXPECT_FLOAT_EQ(batch.at("images").f32()[1], 1.0f);
   EXPECT_EQ(batch.at("labels").i32()[1], 5);
-  expect_error<UsageError>([&] { data.range(4, 2); }, "images 4 to 6 are not among the 5");
-  expect_error<UsageError>([&] { data.range(-1, 2); }, "are not among");
+  expect_error<UsageError>([&] { data.range(4, 2); }, "images 4 to 6 are out of range: there are 5");
+  expect_error<UsageError>([&] { data.range(-1, 2); }, "are out of range");
 }
 
 TEST_F(ImageFiles, AreShuffledAnewInEachEpoch) {
   const auto order = [](BatchRange epoch) {
     std::vector<std::int32_t> labels;
     for (auto& batch : epoch) {
-      const auto own = batch.at("labels").i32();
-      for (std::size_t i = 0; i < own.size(); ++i) {
-        labels.push_back(own[i]);
-        EXPECT_FLOAT_EQ(batch.at("images").f32()[6 * i], static_cast<float>(own[i] - 1) / 5);
+      const auto batch_labels = batch.at("labels").i32();
+      for (std::size_t i = 0; i < batch_labels.size(); ++i) {
+        labels.push_back(batch_labels[i]);
+        EXPECT_FLOAT_EQ(batch.at("images").f32()[6 * i], static_cast<float>(batch_labels[i] - 1) / 5);
       }
     }
     return labels;
@@ -128,11 +128,11 @@ TEST_F(ImageFiles, AreShuffledAnewInEachEpoch) {
   for (int epoch = 0; epoch < 4; ++epoch) {
     const auto labels = order(data.epoch(epoch));
     EXPECT_EQ(std::set<std::int32_t>(labels.begin(), labels.end()), (std::set<std::int32_t>{1, 2, 3, 4, 5}));
-    EXPECT_EQ(labels, order(open(1).epoch(epoch)));  // which outlives its data
+    EXPECT_EQ(labels, order(open(1).epoch(epoch)));  // the batches outlive the data object
     orders.insert(labels);
   }
   EXPECT_GT(orders.size(), 1u);
-  EXPECT_EQ(order(open(2).epoch()).size(), 4u);  // the fifth is left over
+  EXPECT_EQ(order(open(2).epoch()).size(), 4u);  // the fifth is dropped
 }
 
 TEST_F(ImageFiles, ThatAreMalformedAreRefused) {
@@ -146,11 +146,11 @@ TEST_F(ImageFiles, ThatAreMalformedAreRefused) {
   refuses(pixels, pixels, "labels: not an IDX file of bytes with 1 axes");
   refuses(std::string(4, '\x1f') + pixels, labels, "images: not an IDX file");
   refuses(pixels.substr(0, pixels.size() - 1), labels, "images: the sizes in the header need more than the file's");
-  refuses(pixels + "x", labels, "images: the header tells of 30 values, the file holds 31");
+  refuses(pixels + "x", labels, "images: the header specifies 30 values, but the file holds 31");
   refuses(header({0xffffffffu, 0xffffffffu, 0xffffffffu}) + "x", labels, "need more than the file's");
   refuses(pixels, header({4}) + "abcd", "holds 5 images");
   write(pixels, labels);
-  expect_error<UsageError>([&] { open(6); }, "a batch of 6 does not fit 5 images");
+  expect_error<UsageError>([&] { open(6); }, "a batch of 6 is not possible with 5 images");
   expect_error<FileError>([&] { ImageData(folder / "none", folder / "labels"); }, "none");
   const auto from_bytes = [&](const std::string& images) {
     return ImageData::from_bytes(std::as_bytes(std::span(images)), std::as_bytes(std::span(labels)), {.batch = 2});

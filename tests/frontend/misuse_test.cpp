@@ -13,7 +13,7 @@ using test::message_of;
 
 std::string here(int line) { return "misuse_test.cpp:" + std::to_string(line); }
 
-// Expects an error whose message ends in, or at least holds, the line that `action` wrote down.
+// Expects an error whose message ends with, or at least contains, the line that `action` recorded.
 template <class Expected, class Action>
 void expect_error_at(Action&& action, const int& line, std::string_view part) {
   const std::string message = message_of<Expected>(action);
@@ -60,11 +60,11 @@ TEST(Misuse, ATensorOfAnotherGraph) {
   });
   int line = 0;
   trace([&] {
-    const Tensor own = param_input("w", {2});
+    const Tensor mine = param_input("w", {2});
     expect_error_at<GraphError>(
         [&] {
           line = __LINE__ + 1;
-          own* stranger;
+          mine* stranger;
         },
         line, "mul: an operand belongs to another graph");
     expect_error_at<GraphError>(
@@ -82,12 +82,12 @@ TEST(Misuse, ATensorOfAnotherGraph) {
     expect_error_at<GraphError>(
         [&] {
           line = __LINE__ + 1;
-          update(own, stranger);
+          update(mine, stranger);
         },
         line, "update: an operand belongs to another graph");
     expect_error<GraphError>([&] { stranger.shape(); }, "belongs to another graph");
-    expect_error<GraphError>([&] { grad(sum(own), {stranger}); }, "belongs to another graph");
-    output("own", own);
+    expect_error<GraphError>([&] { grad(sum(mine), {stranger}); }, "belongs to another graph");
+    output("mine", mine);
   });
 }
 
@@ -159,7 +159,7 @@ TEST(Misuse, AnUnknownInput) {
       [] {
         forward_graph({{"ids", {2}}, {"mask", {2}}}, [](const Inputs& in) { return in["id"]; });
       },
-      "no input is named id; there are ids, mask");
+      "no input is named id; available: ids, mask");
 }
 
 struct Forgetful {
@@ -181,7 +181,7 @@ TEST(Misuse, AModuleLeftOutOfItsFields) {
   EXPECT_NE(message.find("nn::Linear(3, 1) made at "), std::string::npos) << message;
   EXPECT_NE(message.find("has no name: list it in JERBOA_FIELDS"), std::string::npos) << message;
   EXPECT_NE(message.find("(" + here(Forgetful::use) + ")"), std::string::npos) << message;
-  // Compilers differ in which line a default member initialiser has: its own, or that of the object that is made.
+  // Compilers differ in the line of a default member initialiser: its own, or that of the object being constructed.
   EXPECT_TRUE(message.find("made at " + here(Forgetful::line)) != std::string::npos ||
               message.find("made at " + here(line)) != std::string::npos)
       << message;
@@ -230,12 +230,12 @@ TEST(Misuse, ShapesThatDoNotFitTellTheUsersLine) {
   Net net{.line = &line};
   expect_error_at<ShapeError>(
       [&] {
-        compile_forward(net, [](const Net& own, const Inputs& in) { return own(in["x"]); }, {{"x", {3, 4}}});
+        compile_forward(net, [](const Net& self, const Inputs& in) { return self(in["x"]); }, {{"x", {3, 4}}});
       },
       line, "matmul: ");
 }
 
-// The very error that README.md shows.
+// The exact error that README.md shows.
 TEST(Misuse, AnErrorReadsAsOneLine) {
   int line = 0;
   const std::string message = message_of<ShapeError>([&] {

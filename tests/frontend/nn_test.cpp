@@ -56,7 +56,7 @@ TEST(Nn, ACopyIsIndependent) {
 // What module(x) computes with these parameters.
 template <class Model>
 HostTensor run(const Model& model, const HostTensor& x, const TensorMap& params = {}) {
-  Module module = compile_forward(model, [](const Model& own, const Inputs& in) { return own(in["x"]); },
+  Module module = compile_forward(model, [](const Model& net, const Inputs& in) { return net(in["x"]); },
                                   specs_of({{"x", x}}), {.device = Device::reference()});
   module.session().upload_params(params, {.partial = true});
   return module.run({{"x", x}}).get("output");
@@ -80,7 +80,7 @@ TEST(Nn, InitialValuesAreInTheirRange) {
   const auto initial = [](const auto& model, const std::string& name, const HostTensor& x) {
     using Model = std::decay_t<decltype(model)>;
     return compile_forward(
-               model, [](const Model& own, const Inputs& in) { return own(in["x"]); }, specs_of({{"x", x}}))
+               model, [](const Model& net, const Inputs& in) { return net(in["x"]); }, specs_of({{"x", x}}))
         .session()
         .download_param(name);
   };
@@ -173,7 +173,7 @@ struct Drop {
   JERBOA_FIELDS(dropout, one)
 };
 
-// A training step that captures what dropout makes of ones, twice.
+// A training step that captures dropout applied to ones, twice.
 Session dropping(std::uint64_t seed) {
   Drop model;
   assign_paths(model);
@@ -220,11 +220,11 @@ TEST(Dropout, DiffersByStepAndPlaceAndReproducesWithTheSeed) {
     }
     return list;
   };
-  const auto own = masks(1);
-  for (std::size_t i = 0; i < own.size(); ++i)
-    for (std::size_t j = 0; j < i; ++j) EXPECT_NE(own[i], own[j]) << i << ' ' << j;
-  EXPECT_EQ(masks(1), own);
-  EXPECT_NE(masks(2)[0], own[0]);
+  const auto first = masks(1);
+  for (std::size_t i = 0; i < first.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j) EXPECT_NE(first[i], first[j]) << i << ' ' << j;
+  EXPECT_EQ(masks(1), first);
+  EXPECT_NE(masks(2)[0], first[0]);
 }
 
 TEST(Dropout, DoesNothingInEvaluation) {

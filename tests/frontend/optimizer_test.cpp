@@ -40,7 +40,7 @@ class Descent {
   Module module_;
 };
 
-// Adam in f64, as its paper has it.
+// Adam in f64, as in its paper.
 struct ExactAdam {
   double beta1, beta2, eps, lr, m = 0, v = 0;
 
@@ -80,7 +80,7 @@ TEST(Adam, FollowsTheFormulaOverManySteps) {
 }
 
 TEST(AdamW, DecayIsDecoupled) {
-  // Without a gradient the decay is all that happens, whatever the moments.
+  // Without a gradient only the decay applies, whatever the moments.
   EXPECT_NEAR(Descent(AdamW{.lr = 0.1, .weight_decay = 0.5}).at(2).step(0), 2 * (1 - 0.1 * 0.5), 1e-6);
   EXPECT_NEAR(Descent(AdamW{.lr = 0.1, .weight_decay = 0.5}).at(2).step(3), 2 * (1 - 0.1 * 0.5) - 0.1, 1e-6);
   EXPECT_EQ(Descent(Adam{.lr = 0.1}).at(2).step(0), 2);
@@ -245,12 +245,12 @@ TEST(OwnOptimizer, MuonStepsByOrthogonalMatrices) {
 }
 
 TEST(OwnOptimizer, MayStartItsStateAnywhere) {
-  const Optimizer own{.lr = 1, .update = [](ParamUpdate& p) -> Tensor {
-                        const Tensor scale = p.state("scale", Init::constant(8));
-                        p.set_state("scale", scale / 2);
-                        return p.param - scale * p.grad;
-                      }};
-  Descent descent(own);
+  const Optimizer custom{.lr = 1, .update = [](ParamUpdate& p) -> Tensor {
+                           const Tensor scale = p.state("scale", Init::constant(8));
+                           p.set_state("scale", scale / 2);
+                           return p.param - scale * p.grad;
+                         }};
+  Descent descent(custom);
   EXPECT_EQ(descent.step(1), -8);
   EXPECT_EQ(descent.step(1), -12);
 }

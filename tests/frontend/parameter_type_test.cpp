@@ -10,8 +10,8 @@
 #include "support/expect_error.h"
 #include "support/temp_folder.h"
 
-// Parameters of 16 bits: moments, other states and kept gradients are f32, an update computes in f32 and rounds its
-// result to the parameter's type once.
+// 16-bit parameters: moments, other states and kept gradients are f32, an update computes in f32 and rounds its result
+// to the parameter's type once.
 namespace jerboa {
 namespace {
 
@@ -61,7 +61,7 @@ TEST(SixteenBitParameters, AreUpdatedInF32AndRoundedOnce) {
         }
         w = next;
       }
-      // 16 bits could hold neither of them so well.
+      // A 16-bit type could not represent either of them as accurately.
       const HostTensor kept_m = module.session().download_state("adam_m/w");
       const HostTensor kept_v = module.session().download_state("adam_v/w");
       EXPECT_EQ(kept_m.dtype(), DType::f32);
@@ -81,7 +81,7 @@ TEST(SixteenBitParameters, AccumulateTheirGradientsInF32) {
       [&](const Inputs& in) { return cast(sum(param_input("w", {size}, {.dtype = dtype}) * in["g"]), DType::f32); }, 1);
   Session session =
       create_session({{"grad", sums}, {"apply", apply_graph(sums, Sgd{.lr = 1})}}, {.device = Device::cpu(1)});
-  // 1, and then so many parts of it that f16 would lose each.
+  // 1, and then fractions of it, each too small to be added in f16.
   HostTensor one(dtype, {size}), small(dtype, {size});
   for (std::int64_t i = 0; i < size; ++i) one.set_number(i, 1), small.set_number(i, 0x1p-12);
   session.run("grad", {{"g", one}});
@@ -96,7 +96,7 @@ TEST(SixteenBitParameters, ClipByTheNormOfF32) {
   for (const DType dtype : {DType::f16, DType::bf16}) {
     Module module = descent(dtype, Sgd{.lr = 1, .clip_norm = 0.5}, Device::cpu(1));
     HostTensor g(dtype, {size});
-    for (std::int64_t i = 0; i < size; ++i) g.set_number(i, 64);  // squares that f16 cannot add up
+    for (std::int64_t i = 0; i < size; ++i) g.set_number(i, 64);  // their squares overflow when summed in f16
     module.step({{"g", g}});
     EXPECT_NEAR(module.session().download_param("w").number(0), -0.5 / 8, 1e-3);
   }

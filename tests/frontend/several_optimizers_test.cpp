@@ -9,13 +9,13 @@
 #include "support/expect_error.h"
 #include "support/temp_folder.h"
 
-// Optimizers side by side over one session, as the two of an adversarial pair are: each counts its own steps.
+// Optimizers side by side over one session, as in an adversarial pair: each counts its own steps.
 namespace jerboa {
 namespace {
 
 using test::expect_error;
 
-// Adam in f64 with a schedule, as its paper has it.
+// Adam in f64 with a schedule, as in its paper.
 struct ExactAdam {
   Schedule lr;
   double beta1 = 0.9, beta2 = 0.999;
@@ -34,7 +34,7 @@ struct ExactAdam {
 const Schedule generator_rate = warmup_linear(0.05, 4, 12), critic_rate = warmup_cosine(0.08, 7, 30);
 const Adam generator{.lr = generator_rate, .name = "generator"}, critic{.lr = critic_rate, .beta1 = 0.5};
 
-// The generator wants to match what the critic says of x; the critic wants to be far from it, but small.
+// The generator is trained to match the critic's output for x; the critic to differ from it, but stay small.
 Tensor generator_param() { return param_input("generator.w", {}, {.init = Init::constant(0.7)}); }
 Tensor critic_param() { return param_input("critic.w", {}, {.init = Init::constant(-0.4)}); }
 Tensor generator_loss(const Tensor& g, const Tensor& c, const Tensor& x) { return square(g - c * x); }
@@ -73,14 +73,14 @@ TEST(SeveralOptimizers, CountTheirOwnStepsInEntriesOfOneSession) {
                                      {.device = device});
     ExactAdam g{.lr = generator_rate, .value = 0.7}, c{.lr = critic_rate, .beta1 = 0.5, .value = -0.4};
     for (int i = 0; i < 24; ++i) {
-      const bool generates = i % 3 == 2;  // the critic makes two steps for each of the generator's
+      const bool generates = i % 3 == 2;  // the critic takes two steps per step of the generator
       const Result result = session.run(generates ? "generator" : "critic", batch(i));
       if (generates)
         g.update(generator_gradient(g.value, c.value, input(i)));
       else
         c.update(critic_gradient(g.value, c.value, input(i)));
-      const ExactAdam& own = generates ? g : c;
-      ASSERT_NEAR(result.get(generates ? "generator_lr" : "critic_lr").item(), own.lr.at(own.step), 1e-7);
+      const ExactAdam& exact = generates ? g : c;
+      ASSERT_NEAR(result.get(generates ? "generator_lr" : "critic_lr").item(), exact.lr.at(exact.step), 1e-7);
       ASSERT_NEAR(session.download_param("generator.w").item(), g.value, 2e-5) << i << ' ' << device.name();
       ASSERT_NEAR(session.download_param("critic.w").item(), c.value, 2e-5) << i << ' ' << device.name();
     }
@@ -140,12 +140,13 @@ TEST(SeveralOptimizers, SaveAndLoadEachItsOwn) {
 
 TEST(SeveralOptimizers, OfOneNameAreRefused) {
   const Adam plain, also_plain{.lr = 0.1};
-  expect_error<UsageError>([&] { step_graph(true, true, plain, also_plain); },
-                           "append_optimizer: the graph already has an optimizer without a name; give each a name");
+  expect_error<UsageError>(
+      [&] { step_graph(true, true, plain, also_plain); },
+      "append_optimizer: the graph already has an optimizer without a name; give each its own name");
   const Adam twice{.name = "both"};
   expect_error<UsageError>([&] { step_graph(true, true, twice, twice); }, "already has an optimizer named both");
 
-  const std::string shared_counter = "both count their steps in the state step; give each a name of its own";
+  const std::string shared_counter = "both count their steps in the state step; give each its own name";
   const Graph of_generator = step_graph(true, false, plain, plain), of_critic = step_graph(false, true, plain, plain);
   Session session = create_session({{"generator", of_generator}}, {.device = Device::reference()});
   expect_error<UsageError>([&] { session.add_entry("critic", of_critic); }, shared_counter);
@@ -160,7 +161,7 @@ TEST(SeveralOptimizers, OfOneNameAreRefused) {
         compile_program({{"generator", of_generator}, {"critic", of_critic}}, Target::cpu());
       },
       shared_counter);
-  session.add_entry("again", of_generator);  // the very same one is fine
+  session.add_entry("again", of_generator);  // the same optimizer is fine
   session.add_entry("critic", step_graph(false, true, plain, Adam{.name = "critic"}));
 }
 

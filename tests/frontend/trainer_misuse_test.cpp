@@ -53,7 +53,7 @@ TEST(TrainerMisuse, SaveBeforeThereIsSomething) {
   const test::TempFolder folder;
   Trainer trainer(Net{}, squared_error, plain);
   expect_error<UsageError>([&] { trainer.save(folder / "run"); },
-                           "save: there is nothing to save yet; a step, prepare(batch) or load makes the parameters");
+                           "save: there is nothing to save yet; call step, prepare(batch) or load first");
   EXPECT_FALSE(std::filesystem::exists(folder / "run"));
   trainer.prepare(rows());
   trainer.save(folder / "run");
@@ -69,10 +69,10 @@ TEST(TrainerCheckpoint, LoadNeedsNoPrepare) {
   Trainer resumed(Net{}, squared_error, {.optimizer = plain.optimizer, .device = Device::reference(), .seed = 5});
   const LoadReport report = resumed.load(folder / "run");
   EXPECT_TRUE(report.complete());
-  EXPECT_EQ(report.waiting, std::vector<std::string>{"rng"});  // what dropout draws from, which the step will make
+  EXPECT_EQ(report.waiting, std::vector<std::string>{"rng"});  // dropout's random state, which the step will create
   EXPECT_EQ(resumed.steps(), 3);
   EXPECT_EQ(resumed.session().download_params(), saved);
-  resumed.save(folder / "again");  // nothing is lost on the way
+  resumed.save(folder / "again");  // nothing is lost
   ForwardPass forward = resumed.compile_forward("x");
   EXPECT_EQ(forward({{"x", rows().at("x")}}).get("output"),
             whole.compile_forward("x")({{"x", rows().at("x")}}).get("output"));
@@ -135,14 +135,14 @@ TEST(TrainerCheckpoint, OfAnotherModelIsRefused) {
   net.step(rows());
   net.save(folder / "net");
   Trainer wider(Wider{}, squared_error, plain);
-  wider.load(folder / "net");  // what is missing shows when the loss says what it uses
+  wider.load(folder / "net");  // missing parameters are noticed once the loss is traced
   expect_error<FileError>([&] { wider.step(rows()); },
-                          "does not fit the model: missing: extra.weight, extra.bias; unknown: none");
+                          "does not match the model: missing: extra.weight, extra.bias; unknown: none");
   Trainer prepared(Wider{}, squared_error, plain);
   prepared.prepare(rows());
   const TensorMap before = prepared.session().download_params();
   expect_error<FileError>([&] { prepared.load(folder / "net"); },
-                          "does not fit the session: missing: extra.bias, extra.weight; unknown: none");
+                          "does not match the session: missing: extra.bias, extra.weight; unknown: none");
   EXPECT_EQ(prepared.session().download_params(), before);
 
   prepared.save(folder / "wider");
@@ -290,11 +290,11 @@ TEST(TrainerMisuse, AnUpdateThatFailsLeavesNoGradientsBehind) {
   expect_error<DeviceError>([&] { trainer.step(rows(5)); }, "the update fails");
   *fails = false;
   EXPECT_EQ(trainer.steps(), 0);
-  for (Trainer<Steady>* own : {&trainer, &clean}) {
-    own->step(rows(0));
-    EXPECT_EQ(own->steps(), 0);
-    own->step(rows(1));
-    EXPECT_EQ(own->steps(), 1);
+  for (Trainer<Steady>* each : {&trainer, &clean}) {
+    each->step(rows(0));
+    EXPECT_EQ(each->steps(), 0);
+    each->step(rows(1));
+    EXPECT_EQ(each->steps(), 1);
   }
   EXPECT_EQ(trainer.session().download_params(), clean.session().download_params());
 }
@@ -324,7 +324,7 @@ TEST(TrainerForward, GivesSeveralOutputs) {
         forward_graph({{"x", {2}}},
                       [](const Inputs&) { return Outputs(std::vector<std::pair<std::string, Tensor>>{}); });
       },
-      "the forward pass gives no outputs");
+      "the forward pass returns no outputs");
 }
 
 TEST(TrainerForward, EntriesListWhatASessionCanRun) {

@@ -110,7 +110,7 @@ TEST(Trainer, BatchesOfOtherTypesAndInputsAreOtherSteps) {
   batch["y"] = HostTensor(DType::i32, {4});
   expect_error<ShapeError>([&] { trainer.step(batch); }, "sub: ");
   batch.erase("y");
-  expect_error<UsageError>([&] { trainer.step(batch); }, "no input is named y; there are x");
+  expect_error<UsageError>([&] { trainer.step(batch); }, "no input is named y; available: x");
   EXPECT_EQ(trainer.steps(), 1);
   EXPECT_EQ(trainer.step(rows(0, 4)).step, 2);
 }
@@ -123,7 +123,7 @@ TEST(TrainerRate, ComesFromTheHostAtEachStep) {
   trainer.prepare(batch);
   const TensorMap start = trainer.session().download_params();
   expect_error<UsageError>([&] { trainer.step(batch); },
-                           "the batch has no lr, the learning rate that the optimizer takes from the host");
+                           "the batch has no lr, the learning rate that the optimizer expects from the host");
   batch["lr"] = HostTensor(0.0f);
   EXPECT_EQ(trainer.step(batch).get("lr").item(), 0);
   EXPECT_EQ(trainer.session().download_params(), start);
@@ -133,7 +133,7 @@ TEST(TrainerRate, ComesFromTheHostAtEachStep) {
   for (const auto& [name, grad] : grads)
     for (std::int64_t i = 0; i < grad.size(); ++i)
       EXPECT_NEAR(after.at(name).number(i), start.at(name).number(i) - 0.5 * grad.number(i), 1e-6);
-  trainer.prepare(batch);  // the rate in it is no input of the model
+  trainer.prepare(batch);  // the rate in it is not an input of the model
 }
 
 TEST(TrainerRate, FromTheHostWorksWithAccumulation) {
@@ -143,7 +143,8 @@ TEST(TrainerRate, FromTheHostWorksWithAccumulation) {
   Batch with_rate = rows(0, 4);
   with_rate["rate"] = HostTensor(0.25f);
   trainer.step(with_rate);
-  expect_error<UsageError>([&] { trainer.step(rows(0, 4)); }, "the batch has no rate");  // and the half is not lost
+  expect_error<UsageError>([&] { trainer.step(rows(0, 4)); },
+                           "the batch has no rate");  // and the accumulated half is not lost
   EXPECT_EQ(trainer.step(with_rate).step, 1);
   fixed.step(rows(0, 4));
   fixed.step(rows(0, 4));

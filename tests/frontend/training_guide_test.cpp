@@ -1,4 +1,4 @@
-// The code of docs/training.md that is in no example: what it says must compile, and do what it says.
+// The code of docs/training.md that is not in an example: it must compile and do what the page says.
 #include <cmath>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -152,7 +152,7 @@ std::vector<std::string> stripped_lines(const std::filesystem::path& path) {
   return lines;
 }
 
-// Every block of C++ or CMake in these pages stands, line by line, in a file that is compiled or used as it is.
+// Every block of C++ or CMake in these pages appears, line by line, in a file that is compiled or used as is.
 TEST(TrainingGuide, CodeInTheDocumentationIsCodeThatIsTested) {
   const std::filesystem::path root = JERBOA_SOURCE_DIR;
   std::string tested;

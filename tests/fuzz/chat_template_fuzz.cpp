@@ -1,4 +1,4 @@
-// A template is text from a stranger: whatever it holds, it renders or throws an Error, within its limits.
+// A template is untrusted text: whatever it holds, it renders or throws an Error, within its limits.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
-// Whatever config.json says, it becomes a graph whose parameters fit a checkpoint, or is refused with an Error: in
-// little time and memory. After a NUL byte, the first byte chooses the type that weights are kept in.
+// Whatever config.json says, it becomes a graph whose parameters match a checkpoint, or is refused with an Error, in
+// little time and memory. After a NUL byte, the first byte chooses the type of the weights.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace {
 
 using namespace jerboa;
 
-constexpr int most_layers = 3;  // more of them are more of the same
+constexpr int most_layers = 3;  // more layers would test nothing new
 
 DType weights_of(std::string_view rest) {
   constexpr DType types[] = {DType::f32, DType::f16, DType::bf16, DType::i8, DType::i4};

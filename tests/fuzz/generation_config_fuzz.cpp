@@ -1,4 +1,4 @@
-// Whatever generation_config.json says, it gives options that a sampler takes and tokens that the model has, or is
+// Whatever generation_config.json says, it yields options that a sampler accepts and tokens that the model has, or is
 // refused with a FileError.
 #include <cstddef>
 #include <cstdint>

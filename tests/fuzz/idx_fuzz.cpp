@@ -1,4 +1,4 @@
-// Whatever the bytes, they are refused with a FileError or are values that lie in the file and fit their sizes.
+// Whatever the bytes, they are refused with a FileError or yield values that are inside the file and match their sizes.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// A schema (or, after a first byte of '/', a regular expression) from a stranger compiles or is refused; and what is
-// drawn under it ends in text that JSON parsers read.
+// A schema (or, after a first byte of '/', a regular expression) that is not trusted compiles or is refused, and text
+// sampled under it can be parsed as JSON.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Whatever the bytes, they are refused with a FileError or become a config.json and tensors that fit each other.
+// Whatever the bytes, they are refused with a FileError or become a config.json and tensors that match each other.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,6 +1,6 @@
-// A program file is code from a stranger: whatever it holds, it is refused with an Error, or it runs on the CPU engine
-// without touching memory that is not its own. An input of one byte names one of the programs that are compiled here;
-// mutations change the JSON of a file's sections and give it checksums that fit, so that they reach behind those.
+// A program file is untrusted code: whatever it holds, it is refused with an Error, or runs on the CPU engine without
+// accessing memory outside its buffers. An input of one byte selects one of the programs that are compiled here;
+// mutations change the JSON of a file's sections and recompute the checksums, so that they get past those.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -129,7 +129,7 @@ void mutate(Json& root, std::mt19937& random) {
     return;
   }
   if (node.is_number_integer()) {
-    // Not so large that what is made of it here overflows.
+    // Small enough that computations with it here do not overflow.
     const auto value = std::clamp<std::int64_t>(node.get<std::int64_t>(), INT64_MIN / 4, INT64_MAX / 4);
     const std::array<std::int64_t, 14> choices{0,
                                                1,
@@ -177,7 +177,7 @@ std::int64_t product(const Sizes& sizes) {
   return total;
 }
 
-// Whether a run ends soon: sizes are the file's to choose, and large ones are no fault.
+// Whether a run ends soon: the file chooses the sizes, and large ones are not an error.
 bool is_small(const ProgramFile& file, const ProgramEntry& entry, const SymbolValues& symbols) {
   std::int64_t work = 0;
   const auto add = [&](const Shape& shape) { work += product(evaluate(shape, symbols)); };
@@ -198,7 +198,7 @@ bool is_small(const ProgramFile& file, const ProgramEntry& entry, const SymbolVa
 
 HostTensor values(DType dtype, const Sizes& sizes, std::mt19937& random) {
   HostTensor tensor(dtype, sizes);
-  // Bits of any kind: indices far out of range, NaN and infinity among them.
+  // Arbitrary bits, including indices far out of range, NaN and infinity.
   for (std::byte& byte : tensor.bytes()) byte = static_cast<std::byte>(random() % 3 == 0 ? random() : random() % 4);
   return tensor;
 }
@@ -266,7 +266,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::mt19937 random(static_cast<std::uint32_t>(size));
   try {
     const ProgramFile file = decode_program(file_of(data, size), "file");
-    // What was read is written and read again as it was.
+    // What was read survives being written and read again.
     const std::string again = encode_program(file);
     if (encode_program(decode_program(again, "again")) != again) std::abort();
     for (const ProgramEntry& entry : file.entries)

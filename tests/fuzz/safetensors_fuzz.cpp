@@ -1,5 +1,5 @@
-// Whatever the bytes, the reader refuses them with a FileError or gives tensors that lie in the data, fit their shapes
-// and survive being written and read again.
+// Whatever the bytes, the reader refuses them with a FileError or yields tensors that are inside the data, match their
+// shapes and survive being written and read again.
 
 #include <cstddef>
 #include <cstdint>

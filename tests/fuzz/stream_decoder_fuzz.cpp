@@ -1,5 +1,5 @@
 // The input chooses a chain of decoders and a sequence of tokens. Every piece must be valid UTF-8, and the pieces
-// together must be what decoding at once gives.
+// together must equal the result of decoding at once.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -63,7 +63,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string streamed = decode(chain, tokens, true);
   if (streamed != decode(chain, tokens, false)) std::abort();
 
-  // Where nothing is fused or collapsed, the first tokens decode to a prefix of the whole.
+  // If nothing is fused or collapsed, the first tokens decode to a prefix of the whole text.
   TokenDecoder decoder(chain, false);
   std::string prefix;
   for (std::size_t i = 0; i < tokens.size() / 2; ++i) decoder.push(spellings[tokens[i] % spellings.size()], prefix);

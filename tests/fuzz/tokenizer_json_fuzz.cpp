@@ -1,5 +1,5 @@
 // The input is a tokenizer.json, then a NUL byte and a text: whatever loads must encode and decode it, and streaming
-// must agree with decoding at once. Where the first byte is B or M, the file is a tokenizer.bin or a .model instead.
+// must agree with decoding at once. If the first byte is B or M, the file is a tokenizer.bin or a .model instead.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

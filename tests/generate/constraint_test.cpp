@@ -166,12 +166,12 @@ TEST(JsonSchema, RefusesWhatItCannotHonour) {
   EXPECT_EQ(error_of(R"({"type": "array", "items": {"minimun": 3}})"), "#/items: 'minimun' is not supported");
   EXPECT_EQ(error_of(R"({"type": "array", "uniqueItems": true})"), "#: 'uniqueItems' is not supported");
   EXPECT_EQ(error_of(R"({"type": "string", "format": "regex"})"), "#: 'format': 'regex' is not supported");
-  EXPECT_EQ(error_of(R"({"type": "strnig"})"), "#: 'type' is 'strnig', which is no JSON type");
-  EXPECT_EQ(error_of(R"({"$ref": "#/$defs/x"})"), "#: '$ref' to '#/$defs/x', which is not there");
+  EXPECT_EQ(error_of(R"({"type": "strnig"})"), "#: 'type' is 'strnig', which is not a JSON type");
+  EXPECT_EQ(error_of(R"({"$ref": "#/$defs/x"})"), "#: '$ref' to '#/$defs/x', which does not exist");
   EXPECT_EQ(error_of(R"x({"type": "string", "pattern": "(?=a)"})x"),
             "#: the pattern /(?=a)/ has a look-around, which is not supported");
-  EXPECT_EQ(error_of(R"({"oneOf": [{"type": "number"}, {"type": "integer"}]})").substr(0, 56),
-            "#: 'oneOf': a value may be valid by both 0 and 1; use an");
+  EXPECT_EQ(error_of(R"({"oneOf": [{"type": "number"}, {"type": "integer"}]})").substr(0, 59),
+            "#: 'oneOf': a value may be valid under both 0 and 1; use an");
   EXPECT_EQ(error_of(R"({"type": "number", "multipleOf": 0.1})").substr(0, 30), "#: 'multipleOf' is supported f");
   EXPECT_EQ(error_of("[1]"), "#: a schema must be an object or a boolean");
   EXPECT_EQ(error_of("{").substr(0, 26), "the schema: not valid JSON");
@@ -275,7 +275,7 @@ TEST(Constraint, EndsInTimeWhereTokensRunOut) {
 }
 
 TEST(Constraint, SurvivesForgettingWhatItLearnt) {
-  // A counted string has a new position at each character, far more than are kept.
+  // A counted string has a new position at each character, far more than the cache holds.
   const auto vocabulary = test_vocabulary();
   const auto constraint = make_constraint(
       compile_json_schema_text(R"({"type": "array", "items": {"type": "string", "maxLength": 9000}})"), vocabulary);
@@ -291,7 +291,7 @@ TEST(Constraint, SurvivesForgettingWhatItLearnt) {
   EXPECT_TRUE(constraint->complete());
 }
 
-// Runs the work, and expects that it is done in so many seconds, even under a sanitizer.
+// Runs the work, and expects it to finish within a number of seconds, even under a sanitizer.
 template <class Work>
 void expect_within(double seconds, Work work) {
   const auto start = std::chrono::steady_clock::now();
@@ -299,7 +299,7 @@ void expect_within(double seconds, Work work) {
   EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), seconds);
 }
 
-// Tokens of sixteen letters each: what a pattern needs for one of them is a state for every one of their beginnings.
+// Tokens of sixteen letters each: for one of them, a pattern needs a state for each of its prefixes.
 std::shared_ptr<const Vocabulary> long_tokens() {
   std::vector<std::string> tokens(1);
   for (unsigned bits = 0; bits < 1u << 16; ++bits) {
@@ -318,7 +318,7 @@ TEST(Budget, BoundsTheStatesOfAMask) {
         constraint.allowed();
         ADD_FAILURE() << "no error";
       } catch (const ConstraintError& error) {
-        EXPECT_NE(std::string(error.what()).find("make the count smaller"), std::string::npos) << error.what();
+        EXPECT_NE(std::string(error.what()).find("reduce the count"), std::string::npos) << error.what();
       }
     });
   };
@@ -328,13 +328,13 @@ TEST(Budget, BoundsTheStatesOfAMask) {
       make_constraint(compile_json_schema_text(R"({"type": "string", "pattern": "[^a]*a.{20}"})"), vocabulary);
   string->accept(1 + (1 << 16));
   refuse(*string);
-  // One letter at a time it is as good as any other.
+  // One letter at a time, it works like any other pattern.
   const auto letters = make_constraint(compile_regex("(a|b)*a(a|b){20}"), test_vocabulary());
   for (int i = 0; i < 100'000; ++i) letters->accept(i * i % 7 < 3 ? 'a' : 'b');
 }
 
 TEST(Budget, BoundsTheStepsOfAToken) {
-  // Few enough states, but a thousand alternatives are open in each.
+  // Few states, but with a thousand open alternatives in each.
   std::string pattern = "(a|b";
   for (int i = 0; i < 1000; ++i) pattern += "|y?z";
   pattern += ")*a(a|b){12}";
@@ -345,7 +345,7 @@ TEST(Budget, BoundsTheStepsOfAToken) {
       constraint->allowed();
       ADD_FAILURE() << "no error";
     } catch (const ConstraintError& error) {
-      EXPECT_NE(std::string(error.what()).find("too many ways at once"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("is too ambiguous"), std::string::npos) << error.what();
     }
   });
 }
@@ -367,7 +367,7 @@ TEST(Budget, BoundsWhatSchemasMultiplyTo) {
   };
   EXPECT_EQ(error_of(R"({"allOf": [)" + any_of(0) + "," + any_of(1) + "]}"),
             "#: two 'anyOf' of 1000 and 1000 alternatives that both hold make more than 10000");
-  // Each definition holds the next one twice.
+  // Each definition refers to the next one twice.
   std::string doubled = R"({"allOf": [{"$ref": "#/$defs/0"}], "$defs": {)";
   for (int i = 0; i < 60; ++i)
     doubled +=
@@ -410,7 +410,7 @@ TEST(Budget, ComparesAlternativesInProportion) {
     EXPECT_EQ(error_of(one_of(3000, [](int i) { return fmt::format(R"({{"const": {}}})", i); })), "compiled");
   });
   const auto same = [&](int i) { return tagged(i == 999 ? 4 : i); };
-  EXPECT_EQ(error_of(one_of(1000, same)).substr(0, 48), "#: 'oneOf': a value may be valid by both 4 and 9");
+  EXPECT_EQ(error_of(one_of(1000, same)).substr(0, 51), "#: 'oneOf': a value may be valid under both 4 and 9");
 }
 
 TEST(Budget, TellsAlternativesApartByAnyOfTheirProperties) {
@@ -421,11 +421,11 @@ TEST(Budget, TellsAlternativesApartByAnyOfTheirProperties) {
   const auto of = [](const std::vector<std::string>& list) {
     return one_of(static_cast<int>(list.size()), [&](int i) { return list[static_cast<std::size_t>(i)]; });
   };
-  // Alike by one property, told apart by the other.
+  // Equal in one property, distinguished by the other.
   EXPECT_EQ(error_of(of({object(a + "," + b, R"("a", "b")"), object(a + "," + other, R"("a", "b")")})), "compiled");
-  // The property that tells them apart may be left out.
+  // The property that distinguishes them is optional.
   EXPECT_NE(error_of(of({object(a + "," + b, R"("a")"), object(a + "," + other, R"("a", "b")")})), "compiled");
-  // One is told from the others by a property that those share.
+  // One is distinguished from the others by a property that those share.
   EXPECT_EQ(error_of(of({object(R"("a": {"const": 1},)" + b, R"("a", "b")"),
                          object(R"("a": {"const": 2},)" + b, R"("a", "b")"), object(other, R"("b")")})),
             "compiled");

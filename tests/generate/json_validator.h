@@ -8,7 +8,7 @@
 
 namespace jerboa {
 
-/// A plain JSON Schema validator, written for the tests alone and independent of the engine's compiler.
+/// A plain JSON Schema validator, only for tests and independent of the library's schema compiler.
 class JsonValidator {
  public:
   using Json = nlohmann::ordered_json;

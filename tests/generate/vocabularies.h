@@ -10,7 +10,7 @@ namespace jerboa {
 
 inline constexpr int end_token = 256;
 
-/// Every byte, an end token, and pieces that cut across what a grammar would call a token.
+/// Every byte, an end token, and pieces that cross the token boundaries of a grammar.
 inline std::shared_ptr<const Vocabulary> test_vocabulary() {
   std::vector<std::string> tokens;
   for (int i = 0; i < 256; ++i) tokens.emplace_back(1, static_cast<char>(i));
@@ -23,7 +23,7 @@ inline std::shared_ptr<const Vocabulary> test_vocabulary() {
   return std::make_shared<const Vocabulary>(tokens, std::vector<int>{end_token});
 }
 
-/// Whether the grammar has the text as a whole.
+/// Whether the grammar accepts the whole text.
 inline bool matches(const std::shared_ptr<const Grammar>& grammar, const std::string& text) {
   static const auto vocabulary = test_vocabulary();
   const auto constraint = make_constraint(grammar, vocabulary);

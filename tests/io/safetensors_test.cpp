@@ -65,7 +65,7 @@ TEST(SafeTensors, ReadsAFileInMemory) {
 }
 
 TEST(SafeTensors, ConvertsAsItReads) {
-  std::vector<std::int64_t> values(300'000);  // more than are converted at once
+  std::vector<std::int64_t> values(300'000);  // more than one conversion block
   std::iota(values.begin(), values.end(), -100'000);
   const TempFolder folder;
   write_safetensors(folder / "a", std::array{view_of("x", {3, 100'000}, std::span<const std::int64_t>(values))});
@@ -87,11 +87,11 @@ TEST(SafeTensors, RefusesAFileThatBecomesShorter) {
   const SafeTensors file = SafeTensors::open(folder / "a");
   fs::resize_file(folder / "a", 5000);
   std::vector<float> read(values.size());
-  const char* wanted = "a: ends at byte 5000, but was to be read up to byte";
+  const char* wanted = "a: ends at byte 5000, but data up to byte";
   expect_error<FileError>([&] { file.view("x"); }, wanted);
   expect_error<FileError>([&] { file.read("x", std::as_writable_bytes(std::span(read))); }, wanted);
   expect_error<FileError>([&] { file.read_f32("x", read); }, wanted);
-  EXPECT_EQ(to_f32(file.view("first")), (std::vector<float>{1, 1}));  // which is still there
+  EXPECT_EQ(to_f32(file.view("first")), (std::vector<float>{1, 1}));  // still readable
 }
 
 TEST(SafeTensors, ReadsAFileWithoutTensors) {
@@ -197,11 +197,11 @@ TEST(WriteSafetensors, RefusesWhatNoFileCanHold) {
     EXPECT_FALSE(fs::exists(folder / "a"));
   };
   const auto view = view_of("x", {2}, std::span(values));
-  refuse({view, view}, "tensor \"x\" cannot be written: another has the same name");
-  refuse({view_of("x", {3}, std::span(values))}, "8 bytes do not fit F32 [3]");
-  refuse({view_of("x", {-1, -2}, std::span(values))}, "8 bytes do not fit F32 [-1, -2]");
-  refuse({view_of("x", {std::int64_t{1} << 62, 4}, std::span(values))}, "8 bytes do not fit");
-  refuse({view_of("__metadata__", {2}, std::span(values))}, "another meaning");
+  refuse({view, view}, "tensor \"x\" cannot be written: another tensor has the same name");
+  refuse({view_of("x", {3}, std::span(values))}, "8 bytes do not match F32 [3]");
+  refuse({view_of("x", {-1, -2}, std::span(values))}, "8 bytes do not match F32 [-1, -2]");
+  refuse({view_of("x", {std::int64_t{1} << 62, 4}, std::span(values))}, "8 bytes do not match");
+  refuse({view_of("__metadata__", {2}, std::span(values))}, "is reserved");
   refuse({view_of("\xff", {2}, std::span(values))}, "invalid UTF-8");
 }
 

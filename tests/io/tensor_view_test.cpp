@@ -118,7 +118,7 @@ TEST(TensorView, RefusesIntegersThatDoNotFit) {
   expect_error<FileError>([] { to_i32(Unaligned<std::int64_t>({-2147483649}).view); }, "element 0 is -2147483649");
   expect_error<FileError>([] { to_i32(Unaligned<std::uint32_t>({0x80000000}).view); }, "2147483648");
   expect_error<FileError>([] { to_i32(Unaligned<std::uint64_t>({~std::uint64_t{0}}).view); }, "18446744073709551615");
-  expect_error<FileError>([] { to_i32(Unaligned<float>({1}).view); }, "tensor \"t\" is F32, where integers are needed");
+  expect_error<FileError>([] { to_i32(Unaligned<float>({1}).view); }, "tensor \"t\" is F32, but integers are needed");
 }
 
 }  // namespace

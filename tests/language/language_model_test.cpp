@@ -11,7 +11,7 @@
 #include "support/expect_error.h"
 #include "support/temp_folder.h"
 
-// Pretrained models from folders to text: greedy tokens against those that transformers gave, and the loop around them.
+// Pretrained models from folders to text: greedy tokens compared with those of transformers, and the loop around them.
 namespace jerboa {
 namespace {
 
@@ -43,7 +43,7 @@ std::string byte_tokenizer() {
       .dump();
 }
 
-// A golden model's folder with a tokenizer, and perhaps more.
+// A golden model's folder with a tokenizer, and possibly other files.
 class ModelFolder {
  public:
   explicit ModelFolder(const std::string& golden) : golden_(goldens / golden) {
@@ -67,7 +67,7 @@ class ModelFolder {
   Tokens continuation() const {
     const Tokens all = golden("greedy");
     const auto first = all.begin() + std::ssize(prompt());
-    return {first, std::find(first, all.end(), 2)};  // which ends a text in all of them
+    return {first, std::find(first, all.end(), 2)};  // the end token of all of them
   }
 
  private:
@@ -95,7 +95,7 @@ double rms(const std::vector<float>& values) {
   return std::sqrt(total / static_cast<double>(values.size()));
 }
 
-// How far logits are from those of f32 weights, as a share of them.
+// The relative error of logits compared with those of f32 weights.
 TEST(LanguageModel, KeepsWeightsInFewerBits) {
   for (const char* family : {"llama", "qwen3", "phi3", "gemma2", "gpt2"}) {
     const ModelFolder folder(family);
@@ -125,7 +125,7 @@ TEST(LanguageModel, TakesWeightsAsTheFileHasThem) {
 }
 
 TEST(LanguageModel, CountsEachWeightOnce) {
-  const ModelFolder folder("qwen2");  // whose table serves tokens and logits
+  const ModelFolder folder("qwen2");  // with tied embeddings
   const std::int64_t wanted = folder.open({.weights = DType::f32}).parameters();
   for (const DType type : {DType::bf16, DType::i8}) EXPECT_EQ(folder.open({.weights = type}).parameters(), wanted);
 }
@@ -142,7 +142,7 @@ TEST(LanguageModel, KeepsWhatItHasComputed) {
   const Generation second = model.continue_tokens(longer, greedy(6));
   EXPECT_GE(second.reused, std::ssize(prompt) + 5);
   EXPECT_EQ(second.tokens, fresh.continue_tokens(longer, greedy(6)).tokens);
-  // Another text that begins alike, and one that does not.
+  // Another text with the same beginning, and one without.
   const Tokens other(prompt.begin(), prompt.begin() + 4);
   EXPECT_EQ(model.continue_tokens(other, greedy(6)).tokens, folder.open().continue_tokens(other, greedy(6)).tokens);
   EXPECT_EQ(model.continue_tokens(prompt, greedy(6)).tokens, first.tokens);
@@ -166,7 +166,7 @@ TEST(LanguageModel, GivesPiecesThatAreTheText) {
   EXPECT_NE(model.generate("Hello", {.max_tokens = 40, .sampling = SamplerOptions{.seed = 4}}).text, result.text);
 }
 
-// A folder from a stranger is refused in a moment, before there is memory for what its config.json asks for.
+// An untrusted folder is refused quickly, before anything that its config.json asks for is allocated.
 TEST(LanguageModel, RefusesAConfigThatDoesNotFitTheWeights) {
   const ModelFolder folder("llama");
   const auto config = nlohmann::json::parse(test::read_text(folder.path() / "config.json"));
@@ -180,10 +180,9 @@ TEST(LanguageModel, RefusesAConfigThatDoesNotFitTheWeights) {
   };
   refuse({{"num_hidden_layers", 2147483647}}, "num_hidden_layers is 2147483647, which is not from 1 to 4096");
   refuse({{"num_hidden_layers", 61}}, "num_hidden_layers is 61, but ");
-  refuse({{"vocab_size", 10'000'000}},
-         "embed_tokens.weight is [256, 64], but by config.json it must be [10000000, 64]");
-  refuse({{"intermediate_size", 100'000'000}}, "by config.json it must be [100000000, 64]");
-  refuse({{"num_key_value_heads", 4}}, "k_proj.weight is [32, 64], but by config.json it must be [64, 64]");
+  refuse({{"vocab_size", 10'000'000}}, "embed_tokens.weight is [256, 64], but config.json requires [10000000, 64]");
+  refuse({{"intermediate_size", 100'000'000}}, "config.json requires [100000000, 64]");
+  refuse({{"num_key_value_heads", 4}}, "k_proj.weight is [32, 64], but config.json requires [64, 64]");
   refuse({{"max_position_embeddings", 0}}, "max_position_embeddings is 0");
   refuse({{"rope_theta", 0}, {"rope_parameters", nullptr}}, "rope_theta is 0, which is not above 1");
   refuse({{"eos_token_id", 256}}, "eos_token_id is 256, which names token 256, but the model has tokens 0 to 255");
@@ -198,7 +197,7 @@ TEST(LanguageModel, StopsForEachReason) {
   const Tokens prompt = folder.prompt(), wanted = folder.continuation();
   LanguageModel model = folder.open({.context = 32});
   EXPECT_EQ(model.continue_tokens(prompt, greedy(3)).reason, StopReason::length);
-  // Of 32 tokens 21 are the prompt's; the last that is drawn is not computed any more.
+  // Of 32 tokens, 21 are the prompt's; the last token drawn is not fed back.
   const Generation full = model.continue_tokens(prompt, greedy(100));
   EXPECT_EQ(full.reason, StopReason::context);
   EXPECT_EQ(full.tokens, Tokens(wanted.begin(), wanted.begin() + 12));
@@ -233,7 +232,7 @@ TEST(LanguageModel, AnswersMessagesByItsTemplate) {
   EXPECT_EQ(model.answer({{"user", "Hi"}}, greedy(8)).tokens, wanted);
 }
 
-// A model of random weights says nothing but noise, and still only what the grammar allows.
+// A model with random weights produces noise, but only noise that the grammar allows.
 TEST(LanguageModel, HoldsTextsToAGrammar) {
   const ModelFolder folder("llama");
   folder.write("generation_config.json", R"({"eos_token_id": 2, "do_sample": true})");
@@ -259,18 +258,18 @@ TEST(LanguageModel, SaysWhatIsWrong) {
   const ModelFolder folder("llama");
   LanguageModel model = folder.open({.context = 16});
   expect_error<UsageError>([&] { model.generate(std::string(17, 'a')); },
-                           "17 tokens are more than the context of 16; shorten the text");
+                           "17 tokens exceed the context of 16; shorten the text");
   expect_error<UsageError>([&] { model.generate(""); }, "the prompt is empty");
   expect_error<UsageError>([&] { model.continue_tokens(Tokens{256}); }, "there is no token 256; the model has 256");
-  expect_error<UsageError>([&] { folder.open({.context = 1000}); }, "sees at most 128 tokens");
-  expect_error<UsageError>([&] { folder.open({.chunk = 0}); }, "0 tokens at once");
-  expect_error<UsageError>([&] { folder.open({.weights = DType::i32}); }, "f16, bf16, i8 or i4, not in i32");
+  expect_error<UsageError>([&] { folder.open({.context = 1000}); }, "supports at most 128 tokens");
+  expect_error<UsageError>([&] { folder.open({.chunk = 0}); }, "chunk must be at least 1, not 0");
+  expect_error<UsageError>([&] { folder.open({.weights = DType::i32}); }, "f16, bf16, int8 or int4, not i32");
   expect_error<FileError>([] { LanguageModel::load("no/such/folder"); }, "no/such/folder");
   std::filesystem::remove(folder.path() / "tokenizer.json");
   expect_error<FileError>([&] { folder.open(); }, folder.path().string());
 }
 
-// A real model, where it is at hand.
+// A real model, if one is available.
 TEST(LanguageModel, TellsTheStoryThatItsMakersSaw) {
   const std::filesystem::path stories = JERBOA_SOURCE_DIR "/../shared/models/stories260K";
   if (!std::filesystem::exists(stories)) GTEST_SKIP() << "stories260K is not here";

@@ -46,7 +46,7 @@ TEST(Config, SaysWhatIsWrongAndWhere) {
                           "huge is 4294967296, which is not from -2147483648 to 2147483647");
   expect_error<FileError>([&] { config.section("in")->integer("y"); }, "folder/config.json: in: y is 1.5");
   expect_error<FileError>([&] { config.section("n"); }, "n is \"3\", which is not an object");
-  expect_error<FileError>([&] { config.texts("list"); }, "not a list of texts");
+  expect_error<FileError>([&] { config.texts("list"); }, "not a list of strings");
   expect_error<FileError>([&] { config.integers("mixed"); }, "not a whole number or a list of them");
   expect_error<FileError>([&] { config.size("zero"); }, "folder/config.json: zero is 0, which is not from 1 to");
   expect_error<FileError>([] { Config::parse("[1]"); }, "not a JSON object");
@@ -65,7 +65,7 @@ TEST(Families, AreATable) {
   for (const Family& family : families())
     EXPECT_EQ(&family_of(Config::parse(R"({"model_type": ")" + std::string(family.model_type) + "\"}")), &family);
   expect_error<UsageError>([] { family_of(Config::parse(R"({"model_type": "perceptron"})")); },
-                           "no family of models is named perceptron; there are gemma2, gemma3_text, gpt2, llama");
+                           "no model family is named perceptron; available: gemma2, gemma3_text, gpt2, llama");
   expect_error<FileError>([] { family_of(Config::parse("{}")); }, "model_type is missing");
 }
 
@@ -98,9 +98,9 @@ TEST(RopeConfig, ReadsOldAndNewFilesAlike) {
       {.scaling = RopeScaling::yarn, .factor = 4, .beta_fast = 16, .original_context = 32}));
   EXPECT_TRUE(same(rope_of(R"({"partial_rotary_factor": 0.5})"), {.dims = 32}));
   expect_error<FileError>([] { rope_of(R"({"rope_scaling": {"type": "dynamic", "factor": 2}})"); },
-                          "type dynamic is not known");
+                          "type of rotary embedding dynamic");
   expect_error<FileError>([] { rope_of(R"({"rope_scaling": {"type": "longrope", "long_factor": [2]}})"); },
-                          "config.json: rope_scaling: rotary embedding of the type longrope is not known");
+                          "config.json: rope_scaling: unknown type of rotary embedding longrope");
   expect_error<FileError>([] { rope_of(R"({"rope_scaling": {"type": "llama3", "factor": 2}})"); },
                           "low_freq_factor is missing");
 }
@@ -118,7 +118,7 @@ TEST(Windows, OfLayersComeFromTheirTypesOrARule) {
   expect_error<FileError>([&] { windows(R"({"num_hidden_layers": 2, "layer_types": ["full_attention"]})"); },
                           "config.json: 1 layer_types for 2 layers");
   expect_error<FileError>([&] { windows(R"({"num_hidden_layers": 1, "layer_types": ["linear_attention"]})"); },
-                          "config.json: layer_types has linear_attention");
+                          "config.json: unknown entry linear_attention");
   expect_error<FileError>([&] { windows(R"({"num_hidden_layers": 1, "sliding_window": -1})"); },
                           "config.json: sliding_window is -1");
 }
@@ -179,7 +179,7 @@ TEST(Weights, ThatAreMissingOrOfAnotherShapeAreNamed) {
   write_tiny(folder / "model.safetensors", 0);
   const Config other = Config::parse(wider);
   expect_error<FileError>([&] { read_params(SafeTensors::open(folder.path()), tiny_graph(other), family_of(other)); },
-                          "transformer.wpe.weight is [8, 4], but by config.json it must be [9, 4]");
+                          "transformer.wpe.weight is [8, 4], but config.json requires [9, 4]");
 }
 
 TEST(Weights, ThatAreNotFloatsAreRefused) {
@@ -197,7 +197,7 @@ TEST(Weights, ThatAreNotFloatsAreRefused) {
                           "transformer.wpe.weight is I32, but weights must be F64, F32, F16 or BF16");
 }
 
-// However much is missing or wrong, a message is a few lines.
+// However much is missing or wrong, the message is a few lines long.
 TEST(Weights, AreHeldAgainstTheConfigBeforeAnythingIsMade) {
   const test::TempFolder folder;
   write_tiny(folder / "model.safetensors", std::string_view("transformer.").size());
@@ -220,7 +220,7 @@ TEST(Weights, AreHeldAgainstTheConfigBeforeAnythingIsMade) {
   EXPECT_LT(message.size(), 400U);
   const Config wide = Config::parse(R"({"vocab_size": 10000000})").with_defaults(tiny);
   expect_error<FileError>([&] { check_params(weights, tiny_graph(wide), family); },
-                          "wte.weight is [6, 4], but by config.json it must be [10000000, 4]");
+                          "wte.weight is [6, 4], but config.json requires [10000000, 4]");
 }
 
 }  // namespace

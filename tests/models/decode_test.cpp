@@ -12,7 +12,8 @@
 #include "support/expect_error.h"
 #include "support/temp_folder.h"
 
-// Decoding through key/value caches, in ragged batches and chunks of any size, against computing every sequence whole.
+// Decoding through key/value caches, in ragged batches and chunks of any size, compared with computing every sequence
+// at once.
 namespace jerboa {
 namespace {
 
@@ -26,7 +27,7 @@ const std::filesystem::path goldens = JERBOA_SOURCE_DIR "/tests/data/goldens";
 using Tokens = std::vector<std::int32_t>;
 using Logits = std::vector<float>;  // of one position
 
-/// One of the golden models, its config perhaps changed.
+/// One of the golden models, possibly with a changed config.
 struct Model {
   Model(const std::string& folder, const char* device_name)
       : Model(folder, device_name, test::read_text(goldens / folder / "config.json")) {}
@@ -83,7 +84,7 @@ class Decoding {
 
   Session& session() { return session_; }
 
-  /// Appends tokens to each sequence, some of them perhaps none, in one run; gives the logits of what was appended.
+  /// Appends tokens (possibly none) to each sequence in one run; returns the logits of the appended tokens.
   std::vector<std::vector<Logits>> append(const std::vector<Tokens>& more) {
     std::size_t time = 1;
     for (const Tokens& tokens : more) time = std::max(time, tokens.size());
@@ -100,13 +101,13 @@ class Decoding {
     }
     const auto all =
         rows_of(session_.run("run", {{"ids", ids}, {"positions", positions}, {"lengths", lengths}}).get("output"));
-    std::vector<std::vector<Logits>> own(more.size());
+    std::vector<std::vector<Logits>> logits(more.size());
     for (std::size_t row = 0; row < more.size(); ++row)
-      for (std::size_t t = 0; t < more[row].size(); ++t) own[row].push_back(all[row * time + t]);
-    return own;
+      for (std::size_t t = 0; t < more[row].size(); ++t) logits[row].push_back(all[row * time + t]);
+    return logits;
   }
 
-  /// New sequences in place of the old ones; what those left in the cache stays there, and must not be seen.
+  /// Starts new sequences in place of the old ones; the old entries stay in the cache and must be ignored.
   void start_again() { std::fill(done_.begin(), done_.end(), 0); }
 
  private:
@@ -140,7 +141,7 @@ void expect_near(const Logits& computed, const Logits& wanted, const std::string
   for (std::size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(computed[i], wanted[i], 1e-5) << what << ", token " << i;
 }
 
-// Feeds the sequences in chunks of these sizes, the last size again and again, and compares every position.
+// Feeds the sequences in chunks of these sizes, repeating the last size, and compares every position.
 void expect_same_in_chunks(Decoding& decoding, Whole& whole, const std::vector<Tokens>& sequences,
                            const std::vector<std::size_t>& chunks) {
   std::vector<std::vector<Logits>> wanted;
@@ -181,7 +182,7 @@ TEST_P(Decode, ARaggedBatchInChunksEqualsComputingItWhole) {
     expect_same_in_chunks(decoding, whole, random_sequences({5, 17, 11}, seed++), chunks);
 }
 
-// Prefill of prompts that differ in length, then one token a run, while sequences end at different times.
+// Prefill of prompts of different lengths, then one token per run, with sequences ending at different times.
 TEST_P(Decode, PrefillThenOneTokenAtATime) {
   const Model model("train_llama", GetParam());
   Whole whole(model);
@@ -205,7 +206,7 @@ TEST_P(Decode, PrefillThenOneTokenAtATime) {
   EXPECT_EQ(so_far[1].size(), 11u);
 }
 
-// Windows in some layers: a ring keeps no more than they reach.
+// Windows in some layers: the ring buffer holds no more than they reach.
 TEST_P(Decode, ARingWithAWindowEqualsComputingItWhole) {
   std::string text = test::read_text(goldens / "train_qwen3" / "config.json");
   const auto replace = [&](const std::string& from, const std::string& to) {
@@ -245,7 +246,7 @@ std::string device_and_family(const testing::TestParamInfo<DeviceAndFamily>& inf
 
 class FamilyDecode : public testing::TestWithParam<DeviceAndFamily> {};
 
-// Sequences long enough that rings of the goldens' windows go round twice.
+// Sequences long enough for the goldens' ring buffers to wrap around twice.
 TEST_P(FamilyDecode, ChunksAndThenSingleTokensEqualComputingItWhole) {
   const auto& [device, family] = GetParam();
   const Model model(family, device);

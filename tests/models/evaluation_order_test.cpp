@@ -10,10 +10,10 @@
 
 #include "models/golden_families.h"
 
-// C++ leaves it to the compiler in which order the arguments of a call are evaluated. Where several of them trace
-// nodes, two compilers make two graphs, and two program files. These numbers stand for the nodes of a graph in their
-// order, and every compiler must find the same ones. Who changes a model, a gradient or a decomposition changes them:
-// put in what the test prints, once g++ and clang agree on it.
+// C++ leaves the order in which the arguments of a call are evaluated to the compiler. If several of them trace nodes,
+// two compilers make two different graphs, and two program files. These hashes identify a graph's sequence of nodes,
+// and every compiler must compute the same ones. A change to a model, a gradient or a decomposition changes them:
+// replace them with what the test prints, once g++ and clang agree.
 namespace jerboa {
 namespace {
 

@@ -11,7 +11,7 @@
 #include "support/temp_folder.h"
 #include "verify/compare.h"
 
-// How configs become graphs, family by family, and checkpoints their parameters.
+// How each family builds graphs from configs and parameters from checkpoints.
 namespace jerboa {
 namespace {
 
@@ -62,9 +62,9 @@ TEST(Configs, ThatNoFamilyCanHaveAreRefused) {
   refuse("mistral", R"("num_attention_heads": 0)", "num_attention_heads is 0");
   refuse("mistral", R"("sliding_window": 0)", "sliding_window is 0");
   refuse("phi3", R"("rope_scaling": {"type": "su", "short_factor": [1]})",
-         "rope_scaling: rotary embedding of the type su");
+         "rope_scaling: unknown type of rotary embedding su");
   refuse("phi3", R"("rope_scaling": {"type": "yarn", "factor": 2}, "max_position_embeddings": 8)",
-         "rope_scaling means LongRoPE");
+         "rope_scaling in a phi3 model means LongRoPE");
   refuse("smollm3", R"("no_rope_layers": [1, 1])", "2 no_rope_layers for 3 layers");
   refuse("smollm3", R"("no_rope_layer_interval": 0)", "no_rope_layer_interval is 0");
   refuse("gemma2", R"("use_bidirectional_attention": true)", "use_bidirectional_attention");
@@ -91,7 +91,7 @@ TEST(Configs, WithNumbersThatCannotBeMeantAreRefused) {
   refuse("llama", R"("num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": null)",
          "num_attention_heads is 3, which does not divide hidden_size 8");
   refuse("llama", R"("num_attention_heads": 16, "head_dim": null)", "num_attention_heads is 16, which does not divide");
-  refuse("llama", R"("head_dim": 3)", "3 of 3 features of a head turn");
+  refuse("llama", R"("head_dim": 3)", "3 of 3 features of a head are rotated");
   for (const char* eps : {"0", "-1e-6", "1", "1e300"})
     refuse("llama", std::string(R"("rms_norm_eps": )") + eps, "rms_norm_eps is ");
   for (const char* base : {"0", "-10000", "1"})
@@ -101,7 +101,7 @@ TEST(Configs, WithNumbersThatCannotBeMeantAreRefused) {
   refuse("llama", R"("rope_theta": 1e999)", "not valid JSON");
   refuse("llama", R"("partial_rotary_factor": 0)", "partial_rotary_factor is 0, which is not above zero");
   refuse("llama", R"("partial_rotary_factor": 2)", "partial_rotary_factor is 2, which is above 1");
-  refuse("llama", R"("partial_rotary_factor": 0.8)", "3 of 4 features of a head turn");
+  refuse("llama", R"("partial_rotary_factor": 0.8)", "3 of 4 features of a head are rotated");
   const auto scaled = [](const std::string& text) { return R"("rope_scaling": {"type": )" + text + "}"; };
   refuse("llama", scaled(R"("linear", "factor": 0)"), "rope_scaling: factor is 0, which is not above zero");
   refuse("llama", scaled(R"("yarn", "factor": -2, "original_max_position_embeddings": 8)"),
@@ -139,7 +139,7 @@ TEST(Experts, AreInTheLayersThatTheConfigSays) {
   EXPECT_EQ(sparse(R"("decoder_sparse_step": 2, "mlp_only_layers": [1])"), (std::vector<bool>{false, false, false}));
 }
 
-// The checkpoint qwen3_moe, whose experts' weights are one by one.
+// The checkpoint qwen3_moe, which stores each expert's weights separately.
 class ExpertWeights : public testing::Test {
  protected:
   Graph graph() const {
@@ -195,12 +195,11 @@ TEST_F(ExpertWeights, OfAnotherShapeAreNamed) {
     return view.name == "model.layers.0.mlp.experts.3.up_proj.weight";
   });
   std::swap(odd->shape[0], odd->shape[1]);
-  expect_error<FileError>(
-      [&] { written_and_read(views); },
-      "model.layers.0.mlp.experts.3.up_proj.weight is [64, 48], but by config.json it must be [48, 64]");
+  expect_error<FileError>([&] { written_and_read(views); },
+                          "model.layers.0.mlp.experts.3.up_proj.weight is [64, 48], but config.json requires [48, 64]");
 }
 
-/// One training step of a family's golden: what it finds.
+/// The results of one training step of a family's golden.
 struct Step {
   double loss = 0;
   TensorMap grads;

@@ -8,7 +8,7 @@
 
 namespace jerboa::test {
 
-/// The golden folders that are named after a family, one a row of the table: a new row is tested by itself.
+/// The golden folders that are named after a family, one per row of the table: a new row is tested automatically.
 inline std::vector<std::string> golden_families() {
   std::vector<std::string> names;
   for (const models::Family& family : models::families()) names.emplace_back(family.model_type);

@@ -11,7 +11,7 @@
 #include "support/expect_error.h"
 #include "support/temp_folder.h"
 
-// A golden Llama, written as llama2.c would and read again.
+// A golden Llama, written in llama2.c's format and read back.
 namespace jerboa::models {
 namespace {
 
@@ -77,7 +77,7 @@ std::string header(std::initializer_list<std::int32_t> sizes) {
   return file;
 }
 
-// None of these may take memory or time for what their headers say.
+// None of these may take the memory or time that their headers ask for.
 TEST(Llama2c, ChecksSizesBeforeItTakesMemory) {
   constexpr std::int32_t most = std::numeric_limits<std::int32_t>::max(), least = -most - 1;
   const auto refuse = [](const std::string& file, const std::string& message) {
@@ -87,10 +87,10 @@ TEST(Llama2c, ChecksSizesBeforeItTakesMemory) {
   refuse(header({1 << 20, 1 << 20, 1 << 20, 1, 1, -(1 << 20), 1 << 20}), "not a model of llama2.c's first version");
   refuse(header({2, 1, most, 1, 1, 1, 1}), "not a model of llama2.c's first version: its header (dim 2, hidden_dim 1");
   refuse(header({2, 1, 1, 1, 1, least, 1}), "not a model of llama2.c's first version");
-  refuse(header({2, 1, 1, 1, -1, 1, 1}), "not a model of llama2.c, whose header would not say that n_kv_heads is -1");
-  refuse(header({2, 1, 1, 1, 1, 0, 1}), "not a model of llama2.c, whose header would not say that vocab_size is 0");
-  refuse(header({2, 1, 1, 2, 2, 1, 1}), "not a model of llama2.c, whose header would not say that 2 features are 2");
-  refuse(header({12, 1, 1, 3, 2, 1, 1}), "not a model of llama2.c, whose header would not say that 3 heads share 2");
+  refuse(header({2, 1, 1, 1, -1, 1, 1}), "not a llama2.c model: its header says that n_kv_heads is -1");
+  refuse(header({2, 1, 1, 1, 1, 0, 1}), "not a llama2.c model: its header says that vocab_size is 0");
+  refuse(header({2, 1, 1, 2, 2, 1, 1}), "not a llama2.c model: 2 features cannot be split into 2");
+  refuse(header({12, 1, 1, 3, 2, 1, 1}), "not a llama2.c model: 3 query heads cannot share 2");
 }
 
 TEST(Llama2c, RefusesOtherFiles) {
@@ -101,8 +101,8 @@ TEST(Llama2c, RefusesOtherFiles) {
     test::expect_error<FileError>([&] { import_llama2c(folder / "model.bin", folder / "model"); }, message);
     EXPECT_FALSE(std::filesystem::exists(folder / "model"));
   };
-  expect_refusal("short", "model.bin: 5 bytes are too few for a model of llama2.c");
-  expect_refusal(std::string(64, '\0'), "not a model of llama2.c, whose header would not say that dim is 0");
+  expect_refusal("short", "model.bin: 5 bytes are too few for a llama2.c model");
+  expect_refusal(std::string(64, '\0'), "not a llama2.c model: its header says that dim is 0");
   for (const std::size_t cut : {std::size_t{4}, std::size_t{1}, whole.size() - 28})
     expect_refusal(whole.substr(0, whole.size() - cut), "asks for");
   expect_refusal(whole + "more", "asks for");

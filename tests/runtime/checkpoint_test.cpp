@@ -50,7 +50,7 @@ TEST(SessionCheckpoint, IsOneFileWithParametersUnderTheirOwnNames) {
   session.load(folder / "one.safetensors");
 }
 
-// Where gradients accumulate, a load must not leave some of them to be added to the next ones.
+// With gradient accumulation, a load must not leave old gradients to be added to the next ones.
 TEST(SessionCheckpoint, ForgetsGradientsOnLoad) {
   const test::TempFolder folder;
   Session session = regression_session();
@@ -86,7 +86,7 @@ TEST(SessionCheckpoint, ThatDoesNotFitIsRefusedAndChangesNothing) {
         [name](auto& views, auto&) { std::erase_if(views, [&](const TensorView& view) { return view.name == name; }); };
   };
   const std::vector<float> four(4, 1);
-  refuses(without("w"), "does not fit the session: missing: w; unknown: none");
+  refuses(without("w"), "does not match the session: missing: w; unknown: none");
   refuses(without("jerboa.state/step"), "missing: step; unknown: none");
   refuses([&](auto& views, auto&) { views.push_back(view_of("extra", {4}, std::span<const float>(four))); },
           "missing: none; unknown: extra");

@@ -43,7 +43,7 @@ TEST(Checks, FollowTheEnvironment) {
   ::setenv("JERBOA_CHECK", "finite", 1);
   Session checked(Device::cpu());
   checked.add_entry("run", graph);
-  expect_error<NotFiniteError>([&] { checked.run("run", inputs); }, "log gave NaN or infinity");
+  expect_error<NotFiniteError>([&] { checked.run("run", inputs); }, "log produced NaN or infinity");
   ::setenv("JERBOA_CHECK", "indices,finit", 1);
   expect_error<UsageError>([] { const Session session(Device::cpu()); }, "JERBOA_CHECK names 'finit'");
   ::unsetenv("JERBOA_CHECK");
@@ -52,7 +52,7 @@ TEST(Checks, FollowTheEnvironment) {
   EXPECT_TRUE(std::isnan(plain.run("run", inputs).get("y").item()));
 }
 
-// Indices that are handed in are checked on every device, without asking for it.
+// Indices in inputs are always checked, on every device.
 class InputIndices : public testing::Test {
  protected:
   void expect_refused(const Graph& graph, const TensorMap& inputs, const std::string& part) {
@@ -91,7 +91,7 @@ TEST_F(InputIndices, OfACrossEntropyMayBeNegativeForNone) {
                  "input labels holds 77, which is out of range for cross_entropy: indices go from 0 to 2");
 }
 
-// Only the part of an input that is used as indices counts, wherever it goes on the way.
+// Only the part of an input that is used as indices is checked, whatever moves are in between.
 TEST_F(InputIndices, AreThoseThatReachTheOp) {
   const Graph graph = trace([] {
     const Tensor tokens = tensor_input("tokens", {2, 3}, DType::i32);

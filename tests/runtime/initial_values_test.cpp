@@ -31,8 +31,8 @@ class CountingBackend final : public Backend {
 
  private:
   struct Counted final : DeviceTensor {
-    Counted(std::shared_ptr<DeviceTensor> own, int& number, std::shared_ptr<Counts> owner)
-        : inner(std::move(own)), count(number), counts(std::move(owner)) {}
+    Counted(std::shared_ptr<DeviceTensor> tensor, int& number, std::shared_ptr<Counts> owner)
+        : inner(std::move(tensor)), count(number), counts(std::move(owner)) {}
     using DeviceTensor::upload;
     void upload(std::span<const std::byte> bytes) override {
       ++count;
@@ -71,7 +71,7 @@ TEST(InitialValues, AreNotDrawnForWhatIsUploaded) {
   EXPECT_EQ(made.session.download_params(), whole.download_params());
 
   expect_error<UsageError>([&] { made.session.upload_param("v", w.bytes()); },
-                           "no parameter is named v; there are b, w");
+                           "no parameter is named v; available: b, w");
   expect_error<UsageError>([&] { made.session.upload_param("b", w.bytes()); }, "b is f32[], 4 bytes, but was given 12");
 }
 

@@ -9,7 +9,7 @@
 namespace jerboa::test {
 
 /// A training step small enough to follow by hand: mean((x w + b - y)²) over x[4, 3], with Adam, captures "error" and
-/// "prediction", and the gradients kept. With dropout the rows of x drop out at random.
+/// "prediction", and the gradients kept. With dropout, rows of x are dropped at random.
 inline Graph regression_step(bool dropout = false, const Optimizer& optimizer = Adam{.lr = 0.1}) {
   return trace([&] {
     Tensor x = tensor_input("x", {4, 3});

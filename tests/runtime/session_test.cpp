@@ -25,10 +25,10 @@ TEST(Session, KeepsParametersAndStatesByName) {
   EXPECT_EQ(session.download_param("w").shape(), (Sizes{3}));
   EXPECT_EQ(session.download_state("step").item(), 0);
   EXPECT_EQ(session.device().name(), "reference");
-  expect_error<UsageError>([&] { session.download_param("v"); }, "no parameter is named v; there are b, w");
+  expect_error<UsageError>([&] { session.download_param("v"); }, "no parameter is named v; available: b, w");
   expect_error<UsageError>([&] { session.download_param("step"); }, "no parameter is named step");
   expect_error<UsageError>([&] { session.download_state("w"); },
-                           "no state is named w; there are adam_m/b, adam_m/w, adam_v/b, adam_v/w, step");
+                           "no state is named w; available: adam_m/b, adam_m/w, adam_v/b, adam_v/w, step");
 }
 
 TEST(Session, StepComputesTheLossAndItsGradientAndUpdates) {
@@ -100,11 +100,11 @@ TEST(SessionResult, UnknownNamesAreErrorsThatListTheKnown) {
   Session session = regression_session();
   const Result result = session.step(regression_batch(), {.captures = {"error"}});
   expect_error<UsageError>([&] { result.get("prediction"); },
-                           "the run has no output or capture prediction; there are error, loss");
-  expect_error<UsageError>([&] { result.shape_of("x"); }, "there are error, loss");
+                           "the run has no output or capture prediction; available: error, loss");
+  expect_error<UsageError>([&] { result.shape_of("x"); }, "available: error, loss");
   expect_error<UsageError>([&] { session.step(regression_batch(), {.captures = {"weights"}}); },
-                           "entry step: no capture is named weights; there are prediction, error");
-  expect_error<UsageError>([] { Result().loss(); }, "there are none");
+                           "entry step: no capture is named weights; available: prediction, error");
+  expect_error<UsageError>([] { Result().loss(); }, "available: none");
 }
 
 TEST(SessionResult, StaysReadableAfterLaterStepsAndAfterTheSession) {
@@ -126,7 +126,7 @@ TEST(SessionEntries, AreFoundByName) {
   EXPECT_EQ(session.graph("forward").outputs.at(0).name, "output");
   EXPECT_GT(session.kernel_count("step"), session.kernel_count("forward"));
   expect_error<UsageError>([&] { session.run("backward", {}); },
-                           "the session has no entry backward; there are forward, step");
+                           "the session has no entry backward; available: forward, step");
   expect_error<UsageError>([&] { session.kernel_count("backward"); }, "no entry backward");
   expect_error<UsageError>([&] { session.add_entry("step", regression_step()); }, "already has an entry step");
 }
@@ -160,11 +160,11 @@ TEST(SessionInputs, OfAnotherTypeOrShapeAreRefused) {
   const TensorMap before = everything(session);
   TensorMap batch = regression_batch();
   batch["y"] = HostTensor(DType::i32, {4});
-  expect_error<UsageError>([&] { session.step(batch); }, "entry step: input y is i32[4] but the graph takes f32[4]");
+  expect_error<UsageError>([&] { session.step(batch); }, "entry step: input y is i32[4] but the graph expects f32[4]");
   batch["y"] = HostTensor(DType::f32, {5});
-  expect_error<UsageError>([&] { session.step(batch); }, "input y is f32[5] but the graph takes f32[4]");
+  expect_error<UsageError>([&] { session.step(batch); }, "input y is f32[5] but the graph expects f32[4]");
   batch["y"] = HostTensor(DType::f32, {4, 1});
-  expect_error<UsageError>([&] { session.step(batch); }, "input y is f32[4, 1] but the graph takes f32[4]");
+  expect_error<UsageError>([&] { session.step(batch); }, "input y is f32[4, 1] but the graph expects f32[4]");
   EXPECT_EQ(everything(session), before);
 }
 
@@ -190,9 +190,9 @@ TEST(SessionInputs, BindTheSymbols) {
     };
   };
   expect_error<UsageError>(run({3}, {4, 2}),
-                           "input b is f32[4, 2] but the graph takes f32[T, 2], which is [3, 2] here");
-  expect_error<UsageError>(run({7}, {7, 2}), "input a is f32[7] but the graph takes f32[T]: ");
-  expect_error<UsageError>(run({0}, {0, 2}), "input a is f32[0] but the graph takes f32[T]: ");
+                           "input b is f32[4, 2] but the graph expects f32[T, 2], which is [3, 2] here");
+  expect_error<UsageError>(run({7}, {7, 2}), "input a is f32[7] but the graph expects f32[T]: ");
+  expect_error<UsageError>(run({0}, {0, 2}), "input a is f32[0] but the graph expects f32[T]: ");
 }
 
 TEST(SessionInputs, ASymbolThatNoInputBindsIsNamed) {
@@ -346,7 +346,7 @@ TEST(Devices, AreFoundByName) {
   EXPECT_EQ(Device::by_name("reference").name(), "reference");
   EXPECT_EQ(Device::by_name("reference64").name(), "reference64");
   EXPECT_EQ(Device::by_name("best").name(), Device::best().name());
-  expect_error<UsageError>([] { Device::by_name("abacus"); }, "no device is named abacus; there are best");
+  expect_error<UsageError>([] { Device::by_name("abacus"); }, "no device is named abacus; available: best");
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include "runtime/regression.h"
 
-// Calls from several threads are serialised. Run under ThreadSanitizer, these show that nothing is touched unlocked.
+// Calls from several threads are serialised. Under ThreadSanitizer, these show that nothing is accessed without a lock.
 namespace jerboa {
 namespace {
 

@@ -6,7 +6,7 @@
 
 namespace jerboa::test {
 
-/// What an error of type Expected, which `action` must throw, says.
+/// The message of the error of type Expected that `action` must throw.
 template <typename Expected, typename Action>
 std::string message_of(Action&& action) {
   try {

@@ -22,7 +22,7 @@ inline Trainer<SmallGpt> mixed_trainer(const Device& device, Precision precision
 }
 
 /// The same data and seed in f32 and mixed: every product rounds its operands and results to 11 bits, a relative error
-/// of 2^-11 each, which a loss of two such layers sees a few times over.
+/// of 2^-11 each, which affects the loss of two such layers a few times.
 inline void expect_mixed_follows_full(const Device& device) {
   auto full = mixed_trainer(device, Precision::full), mixed = mixed_trainer(device, Precision::mixed_f16);
   for (int step = 0; step < 6; ++step) {

@@ -10,7 +10,7 @@
 
 namespace jerboa::test {
 
-/// A product of operands that it computes as it reads them.
+/// A product whose operands are computed as they are read.
 struct ProductCase {
   std::int64_t batch, rows, inner, columns;
   bool transpose_a = false, transpose_b = false;
@@ -24,23 +24,24 @@ inline std::vector<ProductCase> product_cases() {
   return cases;
 }
 
-inline std::string describe(const ProductCase& own) {
-  return std::to_string(own.batch) + " x " + std::to_string(own.rows) + " x " + std::to_string(own.inner) + " x " +
-         std::to_string(own.columns) + (own.transpose_a ? ", a transposed" : "") +
-         (own.transpose_b ? ", b transposed" : "");
+inline std::string describe(const ProductCase& product) {
+  return std::to_string(product.batch) + " x " + std::to_string(product.rows) + " x " + std::to_string(product.inner) +
+         " x " + std::to_string(product.columns) + (product.transpose_a ? ", a transposed" : "") +
+         (product.transpose_b ? ", b transposed" : "");
 }
 
-/// Both operands have a prologue; that of the second begins with a cast where it is not f32. What is added to the first
-/// shows whether padding is left alone.
-inline Sample product_of_prologues(const ProductCase& own, DType second = DType::f32) {
+/// Both operands have a prologue; that of the second begins with a cast if it is not f32. The constant added to the
+/// first shows whether padding is left alone.
+inline Sample product_of_prologues(const ProductCase& product, DType second = DType::f32) {
   Sample sample;
   sample.graph = trace([&] {
-    const Tensor a = tensor_input(
-        "a", own.transpose_a ? Shape{own.batch, own.inner, own.rows} : Shape{own.batch, own.rows, own.inner});
-    const Tensor b =
-        tensor_input("b", own.transpose_b ? Shape{own.columns, own.inner} : Shape{own.inner, own.columns}, second);
+    const Tensor a = tensor_input("a", product.transpose_a ? Shape{product.batch, product.inner, product.rows}
+                                                           : Shape{product.batch, product.rows, product.inner});
+    const Tensor b = tensor_input(
+        "b", product.transpose_b ? Shape{product.columns, product.inner} : Shape{product.inner, product.columns},
+        second);
     output("out0", matmul(relu(a) * 0.5 + 1, clamp(abs(cast(b, DType::f32) - 0.25), 0.1, 0.8),
-                          {.transpose_a = own.transpose_a, .transpose_b = own.transpose_b}));
+                          {.transpose_a = product.transpose_a, .transpose_b = product.transpose_b}));
   });
   std::mt19937 random(1);
   for (const TensorInfo& tensor : sample.graph.tensors) {

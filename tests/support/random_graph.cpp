@@ -8,7 +8,7 @@
 namespace jerboa::test {
 namespace {
 
-// Repeated products would grow without end.
+// Repeated products would grow without bound.
 Tensor bounded(const Tensor& x) { return 1.5 * tanh(x); }
 
 Shape concat_shapes(Shape first, const Shape& second) {

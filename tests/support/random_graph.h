@@ -13,7 +13,7 @@ class Grower {
 
   void grow(int steps);
   const std::vector<Tensor>& leaves() const { return leaves_; }
-  /// A scalar that depends on what was made last, and on an earlier tensor or two.
+  /// A scalar that depends on the latest tensor and on one or two earlier ones.
   Tensor loss();
 
  private:
@@ -33,7 +33,7 @@ class Grower {
   std::vector<Tensor> pool_, leaves_;
 };
 
-/// A graph of so many random ops with the outputs "loss" and "grad0", "grad1", …: the gradients for its inputs.
+/// A graph of `steps` random ops with the outputs "loss" and "grad0", "grad1", …: the gradients for its inputs.
 Differentiated random_graph(unsigned seed, int steps);
 
 }  // namespace jerboa::test

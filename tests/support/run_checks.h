@@ -7,10 +7,10 @@
 
 #include "support/expect_error.h"
 
-// What checked runs find, on any device.
+// Tests of checked runs, for any device.
 namespace jerboa::test {
 
-/// A state that counts, and a tensor that becomes infinite behind a division by zero, whose result nothing else shows.
+/// A state that counts, and a tensor that becomes infinite after a division by zero, which no output shows.
 inline Graph diverging_graph() {
   return trace([] {
     const Tensor count = state_input("count", {}, DType::f32);
@@ -29,7 +29,7 @@ inline void expect_finite_check(const Device& device) {
   const std::string message = message_of<NotFiniteError>([&] {
     session.run("run", {{"x", HostTensor({3}, {0, 1, 0.5f})}});
   });
-  EXPECT_NE(message.find("exp gave NaN or infinity"), std::string::npos) << message;
+  EXPECT_NE(message.find("exp produced NaN or infinity"), std::string::npos) << message;
   EXPECT_NE(message.find("run_checks.h:"), std::string::npos) << message;
   EXPECT_EQ(session.download_state("count").item(), 1) << "a run that failed changed a state";
 }

@@ -7,7 +7,7 @@
 
 namespace jerboa::test {
 
-/// A transformer as small as one can be that still has everything: tied embeddings, attention, dropout, clipping.
+/// The smallest transformer that has every feature: tied embeddings, attention, dropout, clipping.
 struct SmallBlock {
   int width = 0, heads = 1;
   nn::LayerNorm norm{width};

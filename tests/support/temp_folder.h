@@ -9,7 +9,7 @@
 
 namespace jerboa::test {
 
-/// An empty folder that lives as long as the test.
+/// An empty folder that is removed at the end of the test.
 class TempFolder {
  public:
   TempFolder() {

@@ -38,10 +38,10 @@ class TemporaryFolder {
   fs::path path_;
 };
 
-// Every template of the npm packages, every conversation of cases.json: as @huggingface/jinja renders it in this run.
-// jinja2.json holds what Python's Jinja2 3.1.6 (which transformers uses) gives where the JavaScript is wrong: it joins
-// a string and a list with "+", which is a TypeError (null in the file); it has no trim of a list, no selectattr of a
-// string, no reject of a list, no loop over a string; it prints a list as JSON.
+// Every template of the npm packages, every conversation of cases.json: compared with @huggingface/jinja in the same
+// run. jinja2.json holds the output of Python's Jinja2 3.1.6 (which transformers uses) where the JavaScript is wrong:
+// it joins a string and a list with "+", which is a TypeError (null in the file); it does not support trim of a list,
+// selectattr of a string, reject of a list or a loop over a string; it prints a list as JSON.
 TEST(ChatTemplate, RendersRealTemplatesAsTheReferenceDoes) {
   const std::string folder = JERBOA_SOURCE_DIR "/tests/text/templates";
   ASSERT_TRUE(fs::exists(folder + "/node_modules/@huggingface/jinja")) << "run npm ci in tests/text/templates";

@@ -70,7 +70,7 @@ TEST(Jinja, ErrorsNameTheLineAndTheThing) {
   EXPECT_EQ(error_of("{{ 'abc }}"), "chat template, line 1: a string is not closed");
   EXPECT_EQ(error_of("\n{{ raise_exception('No ' ~ 1) }}"), "chat template, line 2: No 1");
   EXPECT_EQ(error_of("{{ 9223372036854775807 + 1 }}"),
-            "chat template, line 1: the result is too large for an integer of 64 bits");
+            "chat template, line 1: the result is too large for a 64-bit integer");
   EXPECT_EQ(error_of("{{ 1 // 0 }}"), "chat template, line 1: division by zero");
   EXPECT_EQ(error_of("{% break %}"), "chat template, line 1: 'break' outside of a loop");
   EXPECT_EQ(error_of("{% macro m(a) %}{% endmacro %}\n{{ m(1, 2) }}"),

@@ -41,7 +41,7 @@ inline std::string random_text(std::mt19937& random, int pieces) {
       text += known_pieces[random() % std::size(known_pieces)];
       continue;
     }
-    // Not from the blocks that Unicode 15 enlarged, about which libraries of different years disagree.
+    // Not from the blocks that Unicode 15 extended, on which libraries of different ages disagree.
     constexpr std::pair<char32_t, char32_t> blocks[] = {
         {0, 0x3000}, {0, 0x10E00}, {0x1F300, 0x1F6D0}, {0x20000, 0x2A6E0}};
     const auto& [first, last] = blocks[random() % std::size(blocks)];

@@ -106,7 +106,7 @@ TEST(Tokenizer, FallsBackToBytes) {
   EXPECT_EQ(encoding.ids, (Ids{1, 2 + 0xE4, 2 + 0xBD, 2 + 0xA0}));
   EXPECT_EQ(encoding.offsets[3], (TextSpan{1, 4}));
   EXPECT_EQ(tokenizer.decode(encoding.ids), "a你");
-  // What is not UTF-8 is a replacement character to a model of characters, with the offsets of the bad bytes.
+  // A character-level model sees invalid UTF-8 as a replacement character with the offsets of the invalid bytes.
   const Encoding bad = tokenizer.encode(
       "a\xFF"
       "a");
@@ -116,7 +116,7 @@ TEST(Tokenizer, FallsBackToBytes) {
 }
 
 TEST(Tokenizer, JoinsLongWordsAsShortOnes) {
-  // A word beyond the size at which a heap takes over, against the same word in the scanning way, pair by pair.
+  // A word long enough for the heap, compared with the same word merged by scanning.
   Json json = Json::parse(R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "aa": 2, "aaaa": 3, "ab": 4},
                               "merges": ["a a", "aa aa", "a b"]}})");
   const auto tokenizer = load(json);
@@ -144,7 +144,7 @@ TEST(Tokenizer, ErrorsNameThePlace) {
   json = word_level();
   json["model"]["type"] = "Odd";
   EXPECT_EQ(failure(json),
-            "broken.json: model: unknown model type \"Odd\"; BPE, WordPiece, WordLevel and Unigram are known");
+            "broken.json: model: unknown model type \"Odd\"; BPE, WordPiece, WordLevel and Unigram are supported");
   json = {{"model", {{"type", "BPE"}, {"vocab", {{"a", 0}}}, {"merges", {"a b"}}}}};
   EXPECT_EQ(failure(json), "broken.json: model: merges[0] needs the token \"b\", which the vocabulary does not have");
   json["model"]["vocab"]["a"] = 1LL << 40;
@@ -172,7 +172,7 @@ TEST(Tokenizer, KeysThatOccurTwiceAreErrors) {
   refuse(R"({"model": {"type": "WordLevel", "vocab": {"a": 0}, "vocab": {}}})", "the key \"vocab\" occurs twice");
   refuse(R"({"model": {"type": "WordLevel", "vocab": {"a": 0}}, "model": {}})", "the key \"model\" occurs twice");
   refuse(R"({"decoder": {"type": "Fuse", "type": "Fuse"}})", "the key \"type\" occurs twice");
-  refuse(R"({"model": {"type": "WordLevel", "vocab": {"a": 0}}} {)", "something follows the end");
+  refuse(R"({"model": {"type": "WordLevel", "vocab": {"a": 0}}} {)", "unexpected text after the end");
   refuse(R"({"model": {"type": "Unigram", "vocab": [["a", 1e999]]}})", "the number 1e999 is out of range");
   refuse(R"({"model": {"type": "WordLevel", "vocab": {"a": 0}}, "padding": {"pad_id": 4294967296}})",
          "pad_id is 4294967296, which is out of range");

@@ -37,7 +37,7 @@ TEST(Decompose, KeepsEverythingElse) {
   for (const Node& node : simple.nodes) EXPECT_FALSE(node.site.empty()) << name(node.op);
 }
 
-// Ops inside a decomposition get names like sum_1; an input of that name keeps it all the same.
+// Ops inside a decomposition get names like sum_1; an input of that name still keeps it.
 TEST(Decompose, KeepsTheNamesOfInputs) {
   const Graph graph = trace([] {
     const Tensor y = mean(tensor_input("x", {2}));
@@ -63,7 +63,7 @@ TEST(Decompose, TellsWhereTensorsWent) {
   ASSERT_EQ(moved.size(), graph.tensors.size());
   const auto name_of = [&](TensorId id) { return simple.tensor(moved[static_cast<std::size_t>(id)]).name; };
   EXPECT_EQ(name_of(x), "x");
-  EXPECT_EQ(name_of(same), "x");  // it is its operand
+  EXPECT_EQ(name_of(same), "x");  // it is the operand itself
   EXPECT_EQ(name_of(total), "total");
 }
 

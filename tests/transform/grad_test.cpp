@@ -53,7 +53,7 @@ int count(const Graph& graph, Op op) {
       std::count_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) { return node.op == op; }));
 }
 
-// The weight of each element is how often it was taken.
+// The gradient of each element is how often it was selected.
 TEST(Grad, PutsSlicesBackWhereTheyWereTaken) {
   const auto x = floats({1, 1, 1, 1, 1, 1});
   const auto part = [](Xs in, int from, int to, double weight) { return sum(slice(in[0], 0, from, to)) * weight; };
@@ -107,7 +107,7 @@ TEST(Grad, StopsWhereItIsToldTo) {
   EXPECT_EQ(gradient({floats({3, 4})}, [](Xs in) { return sum(in[0] * stop_gradient(in[0])); }), (Numbers{3, 4}));
   EXPECT_EQ(gradient({floats({3, 4})}, [](Xs in) { return sum(exp(stop_gradient(square(in[0])))); }), (Numbers{0, 0}));
   EXPECT_EQ(evaluate_one({floats({3, -4})}, [](Xs in) { return stop_gradient(in[0]); }), (Numbers{3, -4}));
-  // Nothing of it is left in what is compiled.
+  // None of it remains in the compiled graph.
   const Graph graph = decompose(trace([] {
     const Tensor x = param_input("x", {2});
     output("y", stop_gradient(x));
@@ -152,7 +152,7 @@ TEST(Grad, RefusesTensorsOfAnotherGraph) {
   EXPECT_NE(refusal([&](Tensor) { grad(other, {}); }).find("another graph"), std::string::npos);
 }
 
-// Nothing uses it but kernels; a gradient that silently leaves it out would be wrong.
+// Only kernels use it; a gradient that silently ignores it would be wrong.
 TEST(Grad, RefusesTheLogSumExpOfAttention) {
   const auto message = message_of<GraphError>([] {
     trace([] {

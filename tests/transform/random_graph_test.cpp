@@ -9,7 +9,7 @@
 
 #include "verify/compare.h"
 
-// Graphs of random ops: their gradients against differences, and passes that must not change what they compute.
+// Graphs of random ops: their gradients against finite differences, and passes that must not change what they compute.
 namespace jerboa::test {
 namespace {
 

@@ -20,7 +20,7 @@ struct Outcome {
   std::string text;  // stdout and stderr
 };
 
-// On the CPU unless another device is asked for: looking for the best one makes some drivers talk.
+// On the CPU unless another device is requested: looking for the best one makes some drivers print messages.
 constexpr const char* on_cpu = "--device cpu";
 
 Outcome verify(const std::filesystem::path& path, const std::string& options = on_cpu) {
@@ -40,7 +40,7 @@ std::string last_line(const std::string& text) {
   return text.substr(start == std::string::npos ? 0 : start + 1, end - start);
 }
 
-// A copy of a safetensors file with other metadata, or with element `at` of one tensor made larger by one.
+// A copy of a safetensors file with other metadata, or with element `at` of one tensor increased by one.
 void copy_changed(const std::filesystem::path& from, const std::filesystem::path& to,
                   const SafeTensors::Metadata& metadata, const std::string& tensor, std::size_t at) {
   const SafeTensors source = SafeTensors::open(from);
@@ -93,7 +93,7 @@ TEST(VerifyCommand, NamesAnUnknownOp) {
   copy_changed(goldens / "ops.safetensors", folder / "ops.safetensors", metadata, "", 0);
   const Outcome outcome = verify(folder / "ops.safetensors");
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_NE(outcome.text.find("there is no op no_such_"), std::string::npos) << outcome.text;
+  EXPECT_NE(outcome.text.find("unknown op no_such_"), std::string::npos) << outcome.text;
   EXPECT_EQ(last_line(outcome.text), "96 passed, 1 failed");
 }
 
@@ -102,7 +102,7 @@ TEST(VerifyCommand, NamesTheGradientThatDoesNotHold) {
   copy_folder_changed(folder, "train_llama", "grad/model.layers.1.mlp.up_proj.weight", 7000);
   const Outcome outcome = verify(folder.path());
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_EQ(outcome.text.find("grad/model.layers.1.mlp.up_proj.weight: 1 of 7168 values are off, most at 7000"), 0u)
+  EXPECT_EQ(outcome.text.find("grad/model.layers.1.mlp.up_proj.weight: 1 of 7168 values differ, the most at 7000"), 0u)
       << outcome.text;
   EXPECT_EQ(last_line(outcome.text), "42 passed, 1 failed");
 }
@@ -112,7 +112,7 @@ TEST(VerifyCommand, NamesTheLossThatDoesNotHold) {
   copy_folder_changed(folder, "train_qwen3", "losses", 2);
   const Outcome outcome = verify(folder.path());
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_EQ(outcome.text.find("losses: 1 of 3 values are off, most at 2"), 0u) << outcome.text;
+  EXPECT_EQ(outcome.text.find("losses: 1 of 3 values differ, the most at 2"), 0u) << outcome.text;
 }
 
 TEST(VerifyCommand, NamesTheParameterThatDoesNotHold) {

@@ -17,13 +17,13 @@ TEST(Difference, HoldsWithinTheTolerance) {
 }
 
 TEST(Difference, NamesTheWorstValue) {
-  EXPECT_EQ(compare({1, 2.5, 3.1}, {1, 2, 3}), "2 of 3 values are off, most at 1: 2.5 instead of 2");
+  EXPECT_EQ(compare({1, 2.5, 3.1}, {1, 2, 3}), "2 of 3 values differ, the most at 1: 2.5 instead of 2");
 }
 
 TEST(Difference, SeesAnErrorThatOnlyTheWholeShows) {
   // Each value is within the absolute bound, and all of them are off by half.
   EXPECT_EQ(compare(std::vector<double>(10, 1.5e-5), std::vector<double>(10, 1e-5)),
-            "the relative error of the whole is 0.5");
+            "the relative error of the whole tensor is 0.5");
 }
 
 TEST(Difference, NeverAcceptsNan) {

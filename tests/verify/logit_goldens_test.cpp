@@ -13,7 +13,7 @@ namespace {
 
 const std::filesystem::path llama = JERBOA_SOURCE_DIR "/tests/data/goldens/llama";
 
-// The folder with a `greedy` of these tokens more than the prompt, the last changed by so much.
+// The folder with a `greedy` that extends the prompt by these tokens, the last one changed by an offset.
 std::vector<CaseReport> with_greedy(std::int64_t more, std::int32_t change) {
   const test::TempFolder folder;
   for (const char* file : {"config.json", "model.safetensors"}) std::filesystem::copy(llama / file, folder / file);

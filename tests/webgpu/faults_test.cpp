@@ -328,7 +328,7 @@ TEST(WebGpuMisuse, IsToldInTheCallersTerms) {
                             "/no/such/libwebgpu_dawn.so");
   expect_error<UsageError>([] { webgpu_handles(Device::cpu(1).backend()); }, "the device cpu is no WebGPU device");
   expect_error<UsageError>([&] { webgpu_buffer(*on_cpu.storage("w")); }, "this tensor is not on a WebGPU device");
-  expect_error<UsageError>([&] { on_cpu.storage("v"); }, "no parameter or state is named v; there are b, w");
+  expect_error<UsageError>([&] { on_cpu.storage("v"); }, "no parameter or state is named v; available: b, w");
 }
 
 TEST(WebGpuMisuse, AGpuIsAskedForWhereOnlyADriverOnTheCpuIs) {

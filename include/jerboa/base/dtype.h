@@ -6,12 +6,12 @@
 
 namespace jerboa {
 
-/// Element types. i8 and i4 are storage only: quantised weights, which no element-wise op takes. An i4 is -8 to 7, and
-/// stands as itself plus 8 in 32 values to 16 bytes: byte j holds value j in its low half and value j + 16 in its high
-/// half.
+/// Element types. i8 and i4 are storage only: quantised weights, which no element-wise op takes. An int4 value is from
+/// -8 to 7 and is stored with 8 added, 32 values in 16 bytes: byte j holds value j in its low half and value j + 16 in
+/// its high half.
 enum class DType : std::uint8_t { f32, f16, bf16, i32, u32, boolean, i8, i4 };
 
-/// Quantised weights that share a scale: so many of a row, one after another.
+/// The number of consecutive quantised weights of a row that share a scale.
 inline constexpr std::int64_t quantised_group = 32;
 
 std::string_view name(DType dtype);

@@ -5,8 +5,8 @@
 
 namespace jerboa {
 
-/// Every failure that Jerboa reports is an Error; catch a derived type to react to one kind of it.
-/// A message names the thing, the place and, where there is one, the remedy.
+/// Every failure that Jerboa reports is an Error; catch a derived type to handle one kind. A message names the thing,
+/// the place and, where there is one, the remedy.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -18,13 +18,13 @@ class ShapeError : public Error {
   using Error::Error;
 };
 
-/// A graph that is built, traced or differentiated wrongly.
+/// A mistake in building, tracing or differentiating a graph.
 class GraphError : public Error {
  public:
   using Error::Error;
 };
 
-/// A call that is wrong whatever the data: an unknown name, a missing input, an option out of range.
+/// A call that is wrong regardless of the data: an unknown name, a missing input, an option out of range.
 class UsageError : public Error {
  public:
   using Error::Error;
@@ -36,7 +36,7 @@ class FileError : public Error {
   using Error::Error;
 };
 
-/// A device that is missing, or does not do what it was asked to.
+/// A device that is missing or that failed.
 class DeviceError : public Error {
  public:
   using Error::Error;
@@ -48,7 +48,7 @@ class DeviceLostError : public DeviceError {
   using DeviceError::DeviceError;
 };
 
-/// The device has not enough memory for a tensor.
+/// The device does not have enough memory for a tensor.
 class OutOfMemoryError : public DeviceError {
  public:
   using DeviceError::DeviceError;
@@ -60,7 +60,7 @@ class NotFiniteError : public Error {
   using Error::Error;
 };
 
-/// A kernel that the device's compiler refuses.
+/// A kernel that the device's shader compiler rejects.
 class ShaderError : public DeviceError {
  public:
   using DeviceError::DeviceError;
@@ -71,7 +71,7 @@ struct CallSite {
   const char* file = "";
   int line = 0;
 
-  /// "model.cpp:41", or "" where nothing is known.
+  /// "model.cpp:41", or "" if unknown.
   std::string str() const;
 };
 

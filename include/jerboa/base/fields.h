@@ -2,7 +2,7 @@
 
 /// JERBOA_FIELDS(a, b, …) lists the members of a plain struct once, so that code can walk them by name: parameters of a
 /// model get their paths from it, attributes of an op their printing and JSON. The struct must not be local to a
-/// function: C++ allows no templates there.
+/// function: C++ does not allow member templates there.
 ///
 ///   struct Block {
 ///     nn::Linear up{64, 256}, down{256, 64};

@@ -9,8 +9,8 @@
 
 namespace jerboa {
 
-/// A file that is open for reading. What is read is copied: a file that another process shortens meanwhile is an error
-/// then, where touching the memory of a mapped file would end the process. One that is replaced by rename (as
+/// A file that is open for reading. Contents are copied, not mapped: if another process truncates the file meanwhile,
+/// reading reports an error instead of ending the process with SIGBUS. A file that is replaced by rename (as
 /// write_file_atomically does) stays readable.
 class FileReader {
  public:
@@ -22,10 +22,10 @@ class FileReader {
   FileReader& operator=(const FileReader&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  /// In bytes, when it was opened.
+  /// In bytes, at the time the file was opened.
   std::uint64_t size() const { return size_; }
-  /// Fills `bytes` from `offset` on; from several threads at once, if need be. Throws FileError where the file ends
-  /// before that.
+  /// Fills `bytes`, starting at `offset`; may be called from several threads at once. Throws FileError if the file ends
+  /// too early.
   void read(std::uint64_t offset, std::span<std::byte> bytes) const;
 
  private:
@@ -48,10 +48,10 @@ class FileContent {
   std::vector<std::byte> bytes_;
 };
 
-/// Writes the pieces, one after the other, as the whole content of `path`, replacing what was there.
-/// Whatever happens, a reader sees the old file or the new one: the data goes to a temporary file in the same folder,
-/// reaches the disk, and takes the name by rename. A failure (a full disk, say) throws FileError, leaves `path` as it
-/// was and removes the temporary file; after a crash of the process that one may remain, as ".NAME.….tmp".
+/// Writes the pieces, one after the other, as the whole content of `path`, replacing what was there. A reader always
+/// sees either the old file or the new one: the data goes to a temporary file in the same folder, is flushed to disk,
+/// and is renamed to `path`. A failure (a full disk, say) throws FileError, leaves `path` as it was and removes the
+/// temporary file; if the process crashes, the temporary file may remain, as ".NAME.….tmp".
 void write_file_atomically(const std::filesystem::path& path, std::span<const std::span<const std::byte>> pieces);
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 

@@ -9,15 +9,15 @@
 
 namespace jerboa {
 
-/// A tensor in host memory: what goes into a session and what comes out of it. f16 and bf16 elements are 16-bit
-/// patterns, booleans are 32-bit 0 or 1.
+/// A tensor in host memory: the inputs and outputs of a session. f16 and bf16 elements are 16-bit patterns, booleans
+/// are 32-bit 0 or 1.
 class HostTensor {
  public:
   HostTensor() = default;
   HostTensor(DType dtype, std::vector<std::int64_t> shape);
   HostTensor(std::vector<std::int64_t> shape, std::span<const float> values);
   HostTensor(std::vector<std::int64_t> shape, std::span<const std::int32_t> values);
-  /// Values written down are f32, also where they are whole: HostTensor({2}, {1, 2}) is f32[2].
+  /// Literal values are f32, even if they are whole numbers: HostTensor({2}, {1, 2}) is f32[2].
   HostTensor(std::vector<std::int64_t> shape, std::initializer_list<float> values);
   /// The same in another type: HostTensor(DType::i32, {2}, {1, 2}). Each value is rounded as set_number does.
   HostTensor(DType dtype, std::vector<std::int64_t> shape, std::initializer_list<double> values);
@@ -28,7 +28,8 @@ class HostTensor {
   const std::vector<std::int64_t>& shape() const { return shape_; }
   std::int64_t size() const;
 
-  /// The elements; throws UsageError where T is not the element type. Not of a temporary, which they would not outlive.
+  /// The elements; throws UsageError if T is not the element type. Deleted for temporaries, which the span would
+  /// outlive.
   template <class T>
   std::span<T> as() & {
     check_type(type_of<T>());
@@ -46,7 +47,7 @@ class HostTensor {
   std::span<const float> f32() const&& = delete;
   std::span<const std::int32_t> i32() const& { return as<std::int32_t>(); }
   std::span<const std::int32_t> i32() const&& = delete;
-  /// The only element of a tensor that has one, whatever its type.
+  /// The value of a tensor with exactly one element, whatever its type.
   double item() const;
   /// Element i as a number, whatever the type.
   double number(std::int64_t i) const;

@@ -6,16 +6,16 @@
 
 namespace jerboa {
 
-/// A JSON value that a caller hands over as a whole: messages of a conversation, schemas of tools, variables of a
-/// template. Immutable and cheap to copy. It keeps the JSON library out of the public headers, which would take twice as
-/// long to compile with it; inside the library, base/json_value.h gives access to the value.
+/// An opaque JSON value passed in by the caller: messages of a conversation, schemas of tools, variables of a template.
+/// Immutable and cheap to copy. It keeps the JSON library out of the public headers, which would take twice as long to
+/// compile with it; inside the library, base/json_value.h gives access to the value.
 ///
 ///     const JsonValue tools = JsonValue::parse(R"([{"type": "function", "function": {"name": "weather"}}])");
 class JsonValue {
  public:
   /// null
   JsonValue() = default;
-  /// Throws UsageError where the text is not valid JSON; `what` says in the message what the text is.
+  /// Throws UsageError if the text is not valid JSON; `what` describes the text in the message.
   static JsonValue parse(std::string_view text, std::string_view what = "JSON");
 
   bool is_null() const { return value_ == nullptr; }

@@ -21,14 +21,14 @@ class SplitMix {
   std::uint64_t next() { return split_mix(state_ += split_mix_step); }
   /// In (0, 1].
   double uniform() { return (static_cast<double>(next() >> 11) + 1) * 0x1p-53; }
-  /// From 0 to bound - 1; bound must be positive and far below 2^64, so that the remainder's bias is nothing.
+  /// From 0 to bound - 1; bound must be positive and far below 2^64, so that the modulo bias is negligible.
   std::uint64_t below(std::uint64_t bound) { return next() % bound; }
 
  private:
   std::uint64_t state_;
 };
 
-/// Two words of 32 bits: a key, a counter, or what Threefry makes of them.
+/// Two 32-bit words: a key, a counter, or Threefry's output.
 struct WordPair {
   std::uint32_t first = 0, second = 0;
 

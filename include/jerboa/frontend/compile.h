@@ -21,18 +21,18 @@ struct InputSpec {
   DType dtype = DType::f32;
 };
 using InputSpecs = std::vector<InputSpec>;
-/// The specs of data that is at hand.
+/// The specs of existing data.
 InputSpecs specs_of(const TensorMap& batch);
 
 /// The inputs of a graph while it is traced, by name.
 class Inputs {
  public:
-  /// Makes a tensor_input for each.
+  /// Creates a tensor_input for each.
   explicit Inputs(const InputSpecs& specs, const CallSite& site = {});
   /// Throws UsageError that lists the names.
   Tensor operator[](const std::string& name) const;
   bool has(const std::string& name) const;
-  /// Those that nobody has asked for.
+  /// The inputs that have not been requested.
   std::vector<std::string> unused() const;
   /// The user's line that the graph is traced for.
   const CallSite& site() const { return site_; }
@@ -47,7 +47,7 @@ class Inputs {
   CallSite site_;
 };
 
-/// What a forward pass gives: one tensor, which is the output "output", or several by name:
+/// The result of a forward pass: one tensor, which is the output "output", or several by name:
 ///
 ///   return {{"features", features}, {"logits", logits}};
 class Outputs {
@@ -66,7 +66,7 @@ using Loss = std::function<Tensor(const Inputs&)>;
 /// Computes a tensor, or several, from the inputs.
 using Forward = std::function<Outputs(const Inputs&)>;
 
-/// In which types a model computes and, where that is mixed, how its loss is scaled.
+/// The types a model computes in and, for mixed precision, how its loss is scaled.
 struct PrecisionOptions {
   Precision precision = Precision::full;
   LossScaling loss_scaling = {};
@@ -87,7 +87,7 @@ Graph training_graph(const InputSpecs& inputs, const Loss& loss, const Optimizer
 /// For gradient accumulation: adds the gradients of loss / parts to those in storage, without an update.
 Graph accumulation_graph(const InputSpecs& inputs, const Loss& loss, int parts, const CallSite& site = {},
                          const PrecisionOptions& precision = {});
-/// Updates the parameters from the gradients in storage, and sets those to zero. `like` is an accumulation graph.
+/// Updates the parameters from the gradients in storage and zeroes the gradients. `like` is an accumulation graph.
 Graph apply_graph(const Graph& like, const Optimizer& optimizer, const CallSite& site = {},
                   const PrecisionOptions& precision = {});
 /// A forward pass in evaluation mode.
@@ -112,9 +112,9 @@ class Module {
   std::string entry_;
 };
 
-/// One graph as a module of its own.
+/// Compiles one graph as a module.
 Module compile(const Graph& graph, const CompileOptions& options = {});
-/// The same on storage that exists: parameters are shared, not copied.
+/// The same over existing storage: parameters are shared, not copied.
 Module compile(const Graph& graph, const Session& shared);
 
 /// A training step of a model: loss(model, inputs) must be a scalar.
@@ -123,25 +123,25 @@ Module compile_module(Model model, LossFunction loss, const InputSpecs& inputs, 
                       const CompileOptions& options = {}, const char* file = __builtin_FILE(),
                       int line = __builtin_LINE()) {
   assign_paths(model);
-  const Loss own = [&](const Inputs& in) { return loss(std::as_const(model), in); };
-  return compile(training_graph(inputs, own, optimizer, {file, line}, options.precision), options);
+  const Loss bound_loss = [&](const Inputs& in) { return loss(std::as_const(model), in); };
+  return compile(training_graph(inputs, bound_loss, optimizer, {file, line}, options.precision), options);
 }
 
-/// A forward pass of a model on its own storage. The function gives a tensor or several Outputs.
+/// A forward pass of a model with its own storage. The function returns a tensor or several Outputs.
 template <class Model, class Function>
 Module compile_forward(Model model, Function function, const InputSpecs& inputs, const CompileOptions& options = {},
                        const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   assign_paths(model);
-  const Forward own = [&](const Inputs& in) { return function(std::as_const(model), in); };
-  return compile(forward_graph(inputs, own, {file, line}, options.precision.precision), options);
+  const Forward bound_function = [&](const Inputs& in) { return function(std::as_const(model), in); };
+  return compile(forward_graph(inputs, bound_function, {file, line}, options.precision.precision), options);
 }
 /// A sibling of a module or session that shares its parameters.
 template <class Model, class Function>
 Module compile_forward(Model model, Function function, const InputSpecs& inputs, const Session& shared,
                        const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   assign_paths(model);
-  const Forward own = [&](const Inputs& in) { return function(std::as_const(model), in); };
-  return compile(forward_graph(inputs, own, {file, line}), shared);
+  const Forward bound_function = [&](const Inputs& in) { return function(std::as_const(model), in); };
+  return compile(forward_graph(inputs, bound_function, {file, line}), shared);
 }
 
 /// A session with one entry per graph.

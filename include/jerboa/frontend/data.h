@@ -50,7 +50,7 @@ struct TextDataOptions {
   std::uint64_t seed = 0;
 };
 
-/// Windows of a text at random places: "ids" and "targets", i32[batch, length], the targets one token on. Tokens are
+/// Random windows of a text: "ids" and "targets", i32[batch, length], with the targets shifted by one token. Tokens are
 /// the text's bytes unless ids are given.
 class TextData {
  public:
@@ -58,13 +58,13 @@ class TextData {
   TextData(std::vector<std::int32_t> ids, TextDataOptions options = {});
   static TextData from_text(std::string_view text, TextDataOptions options = {});
 
-  /// Reproducible: the batch of a number depends on the seed alone.
+  /// Reproducible: batch n depends only on the seed and n.
   BatchRange batches(std::int64_t count) const;
   Batch batch(std::int64_t number) const;
   std::size_t size() const { return ids_->size(); }
 
  private:
-  std::shared_ptr<const std::vector<std::int32_t>> ids_;  // shared with the batches that are still to be made
+  std::shared_ptr<const std::vector<std::int32_t>> ids_;  // shared with iterators over batches
   TextDataOptions options_;
 };
 
@@ -73,8 +73,8 @@ struct ImageDataOptions {
   std::uint64_t seed = 0;
 };
 
-/// Images with labels from a pair of IDX files, as MNIST comes: "images" f32[batch, 1, height, width] from 0 to 1, and
-/// "labels" i32[batch].
+/// Images with labels from a pair of IDX files, the format of MNIST: "images" f32[batch, 1, height, width] from 0 to 1,
+/// and "labels" i32[batch].
 class ImageData {
  public:
   ImageData(const std::filesystem::path& images, const std::filesystem::path& labels, ImageDataOptions options = {});
@@ -82,9 +82,9 @@ class ImageData {
   static ImageData from_bytes(std::span<const std::byte> images, std::span<const std::byte> labels,
                               ImageDataOptions options = {});
 
-  /// Batches over all images in a new random order for each epoch; what is left over at its end is left out.
+  /// Batches over all images, reshuffled for each epoch; an incomplete batch at its end is dropped.
   BatchRange epoch(std::int64_t number = 0) const;
-  /// Images first to first + count, in the file's order.
+  /// The images [first, first + count), in file order.
   Batch range(std::int64_t first, std::int64_t count) const;
   std::int64_t size() const { return count_; }
   int height() const { return height_; }

@@ -60,7 +60,7 @@ namespace detail {
 }  // namespace detail
 
 /// Gives every parameter its path, which is its name from then on. A Trainer does this for its own copy of a model.
-/// Throws UsageError where JERBOA_FIELDS lists a field twice.
+/// Throws UsageError if JERBOA_FIELDS lists a field twice.
 template <class Model>
 void assign_paths(Model& model) {
   std::set<std::string> paths;
@@ -70,7 +70,7 @@ void assign_paths(Model& model) {
   });
 }
 
-/// How many numbers a model holds.
+/// The total number of elements of a model's parameters.
 template <class Model>
 std::int64_t count_parameters(const Model& model) {
   std::int64_t total = 0;

@@ -11,8 +11,8 @@ namespace jerboa::nn {
 // Modules: plain structs that describe parameters and apply ops to them. A model is a struct of modules whose
 // JERBOA_FIELDS lists them. Weights are [out, in], as in Hugging Face files.
 //
-// `dtype` is the type that parameters are kept in: f32, f16 or bf16. A module computes in the type of its input, which
-// its parameters are cast to; only an embedding, whose input is ids, gives rows in the type of its table.
+// `dtype` is the type that parameters are stored in: f32, f16 or bf16. A module computes in the type of its input,
+// which its parameters are cast to; only an embedding, whose input is ids, returns rows in the type of its table.
 
 struct LinearOptions {
   bool bias = true;
@@ -40,7 +40,7 @@ struct Embedding {
   Embedding(int count, int width, EmbeddingOptions options, const char* file = __builtin_FILE(),
             int line = __builtin_LINE());
   Tensor operator()(Operand ids) const;
-  /// x times the table transposed: an output layer with the embedding's weights.
+  /// x times the transposed table: an output layer tied to the embedding.
   Tensor logits(Operand x) const;
   JERBOA_FIELDS(weight)
 };
@@ -69,7 +69,8 @@ struct RMSNorm {
   JERBOA_FIELDS(weight)
 };
 
-/// In a training graph each element is 0 with probability `rate`, the others grow to keep the mean; else nothing.
+/// In a training graph, zeroes each element with probability `rate` and scales up the others to keep the mean;
+/// otherwise the identity.
 struct Dropout {
   double rate = 0.1;
 
@@ -103,7 +104,7 @@ struct Conv2d {
   JERBOA_FIELDS(weight, bias)
 };
 
-/// Copies of a module, one after another: nn::stack<Block>(layers, {.width = width})
+/// A vector of copies of a module: nn::stack<Block>(layers, {.width = width})
 template <class Module>
 std::vector<Module> stack(int count, const Module& module) {
   return std::vector<Module>(static_cast<std::size_t>(count), module);
@@ -111,7 +112,7 @@ std::vector<Module> stack(int count, const Module& module) {
 
 using jerboa::merge_heads;
 using jerboa::split_heads;
-/// The other name of merge_heads.
+/// An alias of merge_heads.
 inline Tensor unsplit_heads(Operand x) { return merge_heads(x); }
 
 }  // namespace jerboa::nn

@@ -18,7 +18,7 @@ struct TrainerOptions {
   Optimizer optimizer = AdamW{};
   std::optional<Device> device = {};  ///< by default Device::best()
   std::uint64_t seed = 0;
-  int accumulate = 1;          ///< batches whose gradients make one update
+  int accumulate = 1;          ///< batches per update
   bool check_finite = false;   ///< as in SessionOptions
   bool check_indices = false;  ///< as in SessionOptions
   Precision precision = Precision::full;
@@ -26,7 +26,7 @@ struct TrainerOptions {
 };
 
 struct StepResult : Result {
-  std::int64_t step = 0;  ///< updates so far; this step's included, if it made one
+  std::int64_t step = 0;  ///< updates so far, including this step's if it made one
 };
 
 /// The part of a Trainer that does not depend on the model's type.
@@ -46,15 +46,16 @@ class TrainerCore {
   void save(const std::filesystem::path& path) const;
   LoadReport load(const std::filesystem::path& path);
   void reset(std::optional<std::uint64_t> seed);
-  /// Makes storage for batches like this one without a step, so that parameters can be looked at.
+  /// Allocates storage for batches like this one without running a step, so that parameters can be inspected.
   void prepare(const Batch& batch);
 
  private:
-  /// Takes a rate from the host, which belongs to the optimizer and not to the model's inputs, out of the batch.
+  /// Removes a host-provided learning rate, which belongs to the optimizer and not to the model's inputs, from the
+  /// batch.
   Batch take_rate(Batch& data) const;
   std::string entry_for(const Batch& batch);
   void add_entry(const std::string& entry, const Graph& graph);
-  /// Storage for those of the model's parameters that a checkpoint holds, and for their optimizer.
+  /// Allocates storage for the model's parameters that a checkpoint holds, and for their optimizer.
   void declare_like(const std::filesystem::path& path);
   StepResult accumulate(const std::string& entry, const Batch& data, const Batch& rate, const RunOptions& options);
 
@@ -65,13 +66,13 @@ class TrainerCore {
   Session session_;
   std::int64_t steps_ = 0;
   int parts_done_ = 0;
-  bool stale_ = false;     // gradients of an update that failed are in storage
+  bool stale_ = false;     // storage holds gradients of an update that failed
   bool prepared_ = false;  // there is an entry
   bool loaded_ = false;    // parameters came from a file before there was an entry
 };
 
-/// A forward pass that shares a trainer's parameters. It is compiled for the first shapes it meets, and again for
-/// others.
+/// A forward pass that shares a trainer's parameters. It is compiled for the shapes of the first inputs, and again when
+/// they change.
 class ForwardPass {
  public:
   ForwardPass(Forward forward, Session session, const CallSite& site = {}, Precision precision = Precision::full)
@@ -88,7 +89,7 @@ class ForwardPass {
 };
 
 /// Trains a model: takes a copy of it, gives its parameters their names, and compiles the step for the shapes of the
-/// first batch. A batch of other shapes compiles a step of its own over the same parameters.
+/// first batch. A batch with different shapes compiles another step over the same parameters.
 ///
 ///   Trainer gpt(Gpt{.layers = 6}, next_token_loss, {.optimizer = AdamW{.lr = 3e-4}});
 ///   auto r = gpt.step(batch);
@@ -98,7 +99,7 @@ class ForwardPass {
 template <class Model>
 class Trainer {
  public:
-  /// `loss(model, inputs)` gives a scalar; `inputs["name"]` are the tensors of the batch, each of which it must use.
+  /// `loss(model, inputs)` returns a scalar; `inputs["name"]` are the tensors of the batch, each of which it must use.
   template <class LossFunction>
   Trainer(Model model, LossFunction loss, TrainerOptions options = {}, const char* file = __builtin_FILE(),
           int line = __builtin_LINE())
@@ -106,21 +107,22 @@ class Trainer {
         core_([shared = model_, loss](const Inputs& in) { return loss(std::as_const(*shared), in); },
               parameters_of(*model_), std::move(options), CallSite{file, line}) {}
 
-  /// Returns at once; loss() of the result waits for it.
+  /// Returns immediately; the result's loss() waits for the device.
   StepResult step(const Batch& batch, const RunOptions& options = {}) { return core_.step(batch, options); }
   std::int64_t steps() const { return core_.steps(); }
   void prepare(const Batch& batch) { core_.prepare(batch); }
-  /// For a later load: between updates, because gradients that wait for more batches are not saved. Throws UsageError
-  /// before there are parameters: a step, prepare() or load() makes them.
+  /// Saves a checkpoint for load. Call it between updates: gradients still being accumulated are not saved. Throws
+  /// UsageError before parameters exist; step(), prepare() and load() create them.
   void save(const std::filesystem::path& path) const { core_.save(path); }
-  /// Continues where a trainer was saved. From a trainer with another optimizer it takes the parameters, and the
-  /// optimizer starts anew; the report says what it left. Throws FileError where the parameters do not fit.
+  /// Continues where a trainer was saved. If the checkpoint was saved with another optimizer, only the parameters are
+  /// loaded and the optimizer starts afresh; the report lists what was ignored. Throws FileError if the parameters do
+  /// not match.
   LoadReport load(const std::filesystem::path& path) { return core_.load(path); }
   void reset(std::optional<std::uint64_t> seed = {}) { core_.reset(seed); }
   Session& session() { return core_.session(); }
   const Model& model() const { return *model_; }
 
-  /// function(model, inputs) in evaluation mode over the parameters that are being trained. It gives a tensor, the
+  /// function(model, inputs) in evaluation mode over the parameters that are being trained. It returns a tensor, the
   /// output "output", or several Outputs by name.
   template <class Function>
   requires std::is_invocable_r_v<Outputs, Function, const Model&, const Inputs&> ForwardPass
@@ -136,9 +138,9 @@ class Trainer {
 
  private:
   static std::shared_ptr<Model> named(Model model) {
-    auto own = std::make_shared<Model>(std::move(model));
-    assign_paths(*own);
-    return own;
+    auto copy = std::make_shared<Model>(std::move(model));
+    assign_paths(*copy);
+    return copy;
   }
   static std::vector<Parameter> parameters_of(const Model& model) {
     std::vector<Parameter> list;
@@ -152,7 +154,7 @@ class Trainer {
 
 /// Mean cross-entropy of model(ids) against targets: for batches with "ids" and "targets".
 inline constexpr auto next_token_loss = [](const auto& model, const Inputs& in) {
-  const Tensor logits = model(in["ids"]);  // outside of the scope: its lines are the user's
+  const Tensor logits = model(in["ids"]);  // outside the scope, so that errors name the user's lines
   const SiteScope scope(in.site());
   return mean(cross_entropy(logits, in["targets"]));
 };

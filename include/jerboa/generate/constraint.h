@@ -18,7 +18,7 @@ class ConstraintError : public Error {
   using Error::Error;
 };
 
-/// One bit a token.
+/// One bit per token.
 class TokenMask {
  public:
   explicit TokenMask(std::size_t tokens = 0) : words_((tokens + 63) / 64) {}
@@ -34,27 +34,28 @@ class TokenMask {
   std::vector<std::uint64_t> words_;
 };
 
-/// Says which tokens may come next. A Sampler asks before each draw and tells what was drawn; write your own to steer
-/// generation by other means than the grammars below.
+/// Decides which tokens may come next. A Sampler queries it before each draw and reports the token drawn. Implement
+/// your own to control generation by something other than the grammars below.
 class Constraint {
  public:
   static constexpr int unlimited = std::numeric_limits<int>::max();
 
   virtual ~Constraint() = default;
-  /// The tokens that may come next, end tokens among them once complete(). With a limit on the tokens still to come
-  /// (this one among them), only those after which the text can still be completed in time.
+  /// The tokens that may come next, end tokens among them once complete(). With a limit on the remaining tokens
+  /// (including this one), only those after which the text can still be completed within the limit.
   virtual const TokenMask& allowed(int tokens_left = unlimited) = 0;
-  /// Throws ConstraintError where the token is not allowed.
+  /// Throws ConstraintError if the token is not allowed.
   virtual void accept(int token) = 0;
-  /// The text so far is whole: generation may end here.
+  /// The text so far is complete: generation may end here.
   virtual bool complete() const = 0;
   virtual void reset() = 0;
 };
 
-/// The bytes of every token, arranged so that a mask over all of them is quick. Immutable; share one per tokenizer.
+/// The bytes of every token, arranged so that computing a mask over all of them is fast. Immutable; share one per
+/// tokenizer.
 class Vocabulary {
  public:
-  /// A token without bytes (a special token) is never allowed, but for the end tokens once a constraint is complete.
+  /// A token without bytes (a special token) is never allowed, except for the end tokens once a constraint is complete.
   Vocabulary(std::vector<std::string> tokens, std::vector<int> end_tokens);
   ~Vocabulary();
   std::size_t size() const { return bytes_.size(); }
@@ -70,31 +71,31 @@ class Vocabulary {
 
 class Grammar;
 
-/// The texts that match a regular expression from the first byte to the last. The syntax is JavaScript's, over Unicode:
-/// groups, alternatives, classes, \d \w \s \p{L}, *, +, ?, {m,n}. Look-around, back-references and anchors inside
-/// are refused.
+/// A grammar of the texts that match a regular expression in full. The syntax is JavaScript's, over Unicode: groups,
+/// alternatives, classes, \d \w \s \p{L}, *, +, ?, {m,n}. Look-around, back-references and anchors inside are refused.
 std::shared_ptr<const Grammar> compile_regex(std::string_view pattern);
 
 enum class JsonWhitespace {
   none,    ///< {"a":1,"b":2}
   spaced,  ///< also a space after : and ,
-  any      ///< also line breaks and indentation, up to 40 characters at a place
+  any      ///< also line breaks and indentation, up to 40 characters in one place
 };
 
 struct JsonSchemaOptions {
   JsonWhitespace whitespace = JsonWhitespace::spaced;
-  /// Where a schema lists properties and does not speak of additionalProperties, allow others too.
+  /// If a schema lists properties but does not mention additionalProperties, allow others too.
   bool open_objects = false;
 };
 
-/// The JSON texts that are valid by a schema (draft 2020-12), a subset of them where a schema leaves much open:
-/// properties come in the schema's order; numbers have at most 18 digits before and 17 after the point. A keyword that
-/// cannot be honoured is refused with a ConstraintError that names it and its place: "#/properties/x: 'not' …".
+/// A grammar of the JSON texts that are valid under a schema (draft 2020-12), or of a subset where the schema is
+/// permissive: properties come in the schema's order; numbers have at most 18 digits before and 17 after the point. A
+/// keyword that cannot be honoured is refused with a ConstraintError that names it and its location: "#/properties/x:
+/// 'not' …".
 std::shared_ptr<const Grammar> compile_json_schema(const JsonValue& schema, const JsonSchemaOptions& options = {});
 /// The same from the schema's text.
 std::shared_ptr<const Grammar> compile_json_schema_text(std::string_view schema, const JsonSchemaOptions& options = {});
 
-/// Holds generated text to a grammar. Keeps the masks it has computed; reset() starts over with them.
+/// Restricts generated text to a grammar. Caches the masks it computes; reset() starts over but keeps the cache.
 ///
 ///     auto grammar = compile_json_schema_text(R"({"type": "object", "properties": {"name": {"type": "string"}}})");
 ///     sampler.constrain(make_constraint(grammar, vocabulary));

@@ -14,7 +14,7 @@ class CounterRandom {
   std::uint64_t next() { return split_mix(seed_ + ++counter_ * split_mix_step); }
   /// In [0, 1), with 53 random bits.
   double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
-  /// How many were drawn: with the seed, all there is to save.
+  /// The number of draws so far: with the seed, the complete state.
   std::uint64_t counter() const { return counter_; }
 
  private:

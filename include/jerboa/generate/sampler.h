@@ -15,15 +15,16 @@ namespace jerboa {
 
 /// How the next token is chosen. The defaults leave the model's distribution as it is.
 struct SamplerOptions {
-  float temperature = 1.0f;  ///< 0 is greedy: the likeliest token, the first of several
-  int top_k = 0;             ///< keep the k likeliest; 0 is all
-  float top_p = 1.0f;        ///< keep the likeliest that together have this probability
-  float min_p = 0.0f;        ///< drop what is less likely than this times the likeliest
-  float typical_p = 1.0f;    ///< keep the most typical (of about average surprise) that together have this probability
+  float temperature = 1.0f;  ///< 0 is greedy: the likeliest token, the first one if there are ties
+  int top_k = 0;             ///< keep the k likeliest; 0 keeps all
+  float top_p = 1.0f;        ///< keep the likeliest tokens that together have this probability
+  float min_p = 0.0f;        ///< drop tokens less likely than this times the likeliest
+  float typical_p =
+      1.0f;  ///< keep the most typical tokens (of about average surprise) that together have this probability
   float repetition_penalty = 1.0f;  ///< divides the positive and multiplies the negative logits of tokens seen
-  float presence_penalty = 0.0f;    ///< taken from the logit of a token that was generated
-  float frequency_penalty = 0.0f;   ///< taken once for each time it was
-  int penalty_window = 0;           ///< how many of the last tokens the penalties look at; 0 is all
+  float presence_penalty = 0.0f;    ///< subtracted from the logit of a token that was generated
+  float frequency_penalty = 0.0f;   ///< subtracted once for each occurrence
+  int penalty_window = 0;           ///< how many recent tokens the penalties consider; 0 means all
   std::vector<std::pair<int, float>> logit_bias = {};
   std::vector<int> banned_tokens = {};
   std::uint64_t seed = 0;
@@ -37,21 +38,23 @@ struct SamplerOptions {
 ///     int token = sampler.sample(logits);
 class Sampler {
  public:
-  /// Changes the logits in place, knowing the tokens so far.
+  /// Changes the logits in place, given the tokens so far.
   using Processor = std::function<void(std::span<float> logits, std::span<const int> history)>;
 
-  /// Throws UsageError where an option is out of range.
+  /// Throws UsageError if an option is out of range.
   explicit Sampler(SamplerOptions options = {});
 
-  /// From now on only what the constraint allows; null lifts it.
+  /// From now on, draws only tokens that the constraint allows; null removes it.
   void constrain(std::unique_ptr<Constraint> constraint) { constraint_ = std::move(constraint); }
   Constraint* constraint() const { return constraint_.get(); }
   void add_processor(Processor processor) { processors_.push_back(std::move(processor)); }
 
-  /// Tells of tokens that were not drawn here: the prompt. The repetition penalty counts them, the others do not.
+  /// Reports tokens that were not drawn here, such as the prompt. The repetition penalty counts them; the others do
+  /// not.
   void observe(std::span<const int> tokens);
 
-  /// The next token; `logits` is used as scratch. With `tokens_left`, a constraint steers towards its end in time.
+  /// The next token; `logits` is used as scratch. With `tokens_left`, a constraint makes sure that the text is
+  /// completed in time.
   int sample(std::span<float> logits, int tokens_left = Constraint::unlimited);
 
   const std::vector<int>& history() const { return history_; }

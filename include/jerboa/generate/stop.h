@@ -7,8 +7,8 @@
 
 namespace jerboa {
 
-/// Finds the first stop string in text that arrives in pieces, wherever the pieces break, and holds back what may be
-/// the beginning of one.
+/// Finds the first stop string in text that arrives in pieces, even if it spans several, and holds back text that may
+/// be the start of one.
 ///
 ///     StopMatcher stop({"\nUser:"}, {end_token});
 ///     if (stop.is_stop_token(token)) …
@@ -21,7 +21,7 @@ class StopMatcher {
   bool is_stop_token(int token) const;
   /// The text that is now certain to precede any stop string; nothing once stopped().
   std::string feed(std::string_view piece);
-  /// What was held back, where the text ends without a stop string.
+  /// The text held back, to be called when the text ends without a stop string.
   std::string finish();
   bool stopped() const { return found_.has_value(); }
   /// The stop string that was found.

@@ -11,11 +11,11 @@ namespace jerboa {
 /// The bytes of an IDX file, the format that MNIST comes in.
 struct IdxBytes {
   std::vector<std::int64_t> shape;
-  std::span<const std::uint8_t> values;  ///< of the file's own memory
+  std::span<const std::uint8_t> values;  ///< points into the file's bytes
 };
 
-/// An IDX file of bytes with so many axes. Throws FileError, whose message starts with `name`, where it is another file
-/// or its header does not fit its length.
+/// Parses an IDX file of bytes with the given number of axes. Throws FileError, with a message that starts with `name`,
+/// if it is some other file or its header does not match its length.
 IdxBytes parse_idx(std::span<const std::byte> file, std::size_t axes, const std::string& name);
 
 }  // namespace jerboa

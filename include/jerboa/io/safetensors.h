@@ -27,16 +27,16 @@ struct TensorEntry {
 ///     auto weights = SafeTensors::open("Qwen3-0.6B");
 ///     std::vector<float> norm = to_f32(weights.view("model.norm.weight"));
 ///
-/// A malformed file is refused when it is opened, with a FileError that says what is wrong, in which file and tensor;
-/// one that another process shortens later, when a tensor is read that is not there any more.
+/// A malformed file is refused when it is opened, with a FileError that says what is wrong in which file and tensor. If
+/// another process truncates the file later, the error comes when a missing tensor is read.
 class SafeTensors {
  public:
   using Metadata = std::map<std::string, std::string>;
 
   /// `path` is a .safetensors file, an index (.json) of shards beside it, or a folder that holds model.safetensors or
-  /// model.safetensors.index.json. Of a sharded checkpoint one sees the tensors that the index lists.
+  /// model.safetensors.index.json. A sharded checkpoint has the tensors that its index lists.
   static SafeTensors open(const std::filesystem::path& path);
-  /// A file in memory, which must outlive this object. `name` stands for it in errors.
+  /// A file in memory, which must outlive this object. Errors call it `name`.
   static SafeTensors from_bytes(std::span<const std::byte> bytes, const std::string& name = "model.safetensors");
 
   SafeTensors(SafeTensors&&) noexcept;
@@ -49,14 +49,14 @@ class SafeTensors {
   bool contains(std::string_view name) const;
   /// The members below throw UsageError for an unknown name.
   const TensorEntry& entry(std::string_view name) const;
-  /// The tensor, which is read when it is first asked for and kept. Valid as long as this object, or one that it was
-  /// moved to, lives.
+  /// The tensor, read on first use and then cached. The view is valid for the lifetime of this object, or of the one it
+  /// is moved to.
   const TensorView& view(std::string_view name) const;
-  /// Copies a tensor's bytes, of which there must be as many, without keeping them.
+  /// Copies a tensor's bytes into a span of exactly that size, without caching them.
   void read(std::string_view name, std::span<std::byte> bytes) const;
-  /// The same, converted as to_f32 does.
+  /// The same, with the values converted as to_f32 does.
   void read_f32(std::string_view name, std::span<float> values) const;
-  /// The file's `__metadata__`; of shards, all of theirs together.
+  /// The file's `__metadata__`; for shards, merged from all of them.
   const Metadata& metadata() const;
   const std::filesystem::path& path() const;
 
@@ -68,8 +68,8 @@ class SafeTensors {
 };
 
 /// Writes a safetensors file, atomically (see write_file_atomically), with every tensor aligned to its element size.
-/// The tensors may be views of the very file that is replaced. Throws UsageError for tensors that no file can hold (a
-/// name used twice, bytes that do not fit the shape) and FileError when writing fails.
+/// The tensors may be views into the file being replaced. Throws UsageError for tensors that no file can hold (a name
+/// used twice, bytes that do not fit the shape) and FileError when writing fails.
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
                        const SafeTensors::Metadata& metadata = {});
 /// The bytes of such a file.

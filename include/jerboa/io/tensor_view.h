@@ -20,7 +20,7 @@ std::optional<StoredType> stored_type_from_string(std::string_view name);
 /// Bytes of one element.
 std::size_t size_of(StoredType type);
 
-/// A named tensor whose bytes, in row-major order and of any alignment, belong to someone else.
+/// A named tensor whose bytes, in row-major order with any alignment, are owned elsewhere.
 struct TensorView {
   std::string name;
   StoredType type = StoredType::F32;
@@ -48,17 +48,17 @@ constexpr StoredType stored_type_of = [] {
     return std::is_signed_v<T> ? StoredType::I8 : StoredType::U8;
 }();
 
-/// A view of values in memory, to be written: `view_of("weight", {2, 3}, std::span<const float>(weight))`.
+/// A view of values in memory, for writing to a file: `view_of("weight", {2, 3}, std::span<const float>(weight))`.
 template <typename T>
 TensorView view_of(std::string name, std::vector<std::int64_t> shape, std::span<const T> values) {
   return {std::move(name), stored_type_of<T>, std::move(shape), std::as_bytes(values)};
 }
 
-/// The values, converted from any stored type; exact where f32 can hold them, else rounded to nearest.
+/// The values, converted from any stored type; exact where f32 can represent them, otherwise rounded to nearest.
 std::vector<float> to_f32(const TensorView& tensor);
-/// The same into memory of the caller's, for as many values as the tensor has.
+/// The same into the caller's memory, which has room for exactly the tensor's values.
 void to_f32(const TensorView& tensor, std::span<float> values);
-/// The values, converted from any stored type; exact but for I64 and U64 beyond 2^53, which are rounded to nearest.
+/// The values, converted from any stored type; exact except for I64 and U64 beyond 2^53, which are rounded to nearest.
 std::vector<double> to_f64(const TensorView& tensor);
 /// The values of an integer or BOOL tensor, exactly. Throws FileError for another type and for a value out of range.
 std::vector<std::int32_t> to_i32(const TensorView& tensor);

@@ -10,13 +10,13 @@
 
 namespace jerboa::models {
 
-/// A Hugging Face config.json. A value that is missing, of another kind or out of range is a FileError that names the
+/// A Hugging Face config.json. A value that is missing, of the wrong type or out of range is a FileError that names the
 /// file, the key, what was found and what was expected; a key whose value is null counts as missing.
 class Config {
  public:
   /// The file itself, or the folder that holds config.json.
   static Config open(const std::filesystem::path& path);
-  /// `origin` stands for the file in errors.
+  /// Errors call the file `origin`.
   static Config parse(std::string_view text, std::string origin = "config.json");
 
   bool has(const std::string& key) const;
@@ -27,10 +27,10 @@ class Config {
   std::vector<std::string> texts(const std::string& key) const;
   /// One whole number, or a list of them.
   std::vector<int> integers(const std::string& key) const;
-  /// A whole number from 1 to largest_size: so that what a few of them multiply to is a number, too.
+  /// A whole number from 1 to largest_size, small enough that a product of a few of them does not overflow.
   int size(const std::string& key) const;
   static constexpr int largest_size = 1 << 28;
-  /// A whole number from 1 to largest_count, of what a graph has one after another: layers, experts.
+  /// A whole number from 1 to largest_count: how often a graph repeats something (layers, experts).
   int count(const std::string& key) const;
   static constexpr int largest_count = 4096;
   /// A number above zero.
@@ -46,10 +46,10 @@ class Config {
   /// FileError: "ORIGIN: KEY is VALUE, which REASON".
   [[noreturn]] void fail(const std::string& key, std::string_view reason) const;
 
-  /// The same with values, written as JSON, for keys that the file does not name at all. Where it says null, that
-  /// stays: it turns off what would be on.
+  /// The same with values, written as JSON, for keys that are absent from the file. An explicit null is kept: it turns
+  /// off a default.
   Config with_defaults(std::string_view json) const;
-  /// An object inside, nothing where it is missing.
+  /// A nested object, or nothing if it is missing.
   std::optional<Config> section(const std::string& key) const;
   const std::string& origin() const { return origin_; }
 

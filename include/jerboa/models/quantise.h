@@ -7,7 +7,7 @@
 
 namespace jerboa::models {
 
-/// What the parameters of a quantised weight are called behind its own name.
+/// The suffixes that name the parameters of a quantised weight.
 inline constexpr std::string_view quantised_suffix = ".quantised";
 inline constexpr std::string_view scales_suffix = ".scales";
 
@@ -17,8 +17,8 @@ struct Quantised {
   HostTensor scales;  ///< f16[out, in / 32]
 };
 
-/// Rounds each 32 weights of a row to whole numbers times a scale that they share: of i8 up to 127 to either side, of
-/// i4 from -8 to 7. `in` must be a multiple of 32.
+/// Rounds each group of 32 weights of a row to integers times a shared scale: from -127 to 127 for int8, from -8 to 7
+/// for int4. `in` must be a multiple of 32.
 Quantised quantise(std::span<const float> values, std::int64_t out, std::int64_t in, DType dtype);
 
 }  // namespace jerboa::models

@@ -8,7 +8,7 @@
 
 namespace jerboa {
 
-/// Where a session runs. A handle: copies are the same device.
+/// Where a session runs. A handle: copies refer to the same device.
 class Device {
  public:
   explicit Device(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
@@ -17,18 +17,18 @@ class Device {
   static Device best();
   /// A GPU through WebGPU. Throws DeviceError that says what is missing.
   static Device webgpu(const WebGpuOptions& options = {});
-  /// The CPU engine, on so many threads; 0: one a core.
+  /// The CPU engine with the given number of threads; 0: one per core.
   static Device cpu(int threads = 0);
   /// The oracle: every op by straight loops, in f32. Slow.
   static Device reference();
-  /// The same without any rounding to f32 between ops.
+  /// The same in f64, without rounding to f32 between ops.
   static Device reference64();
   /// By name: "best", "cpu", "webgpu", "webgpu:NAME" with part of an adapter's name, "reference", "reference64". Throws
   /// UsageError that lists the names.
   static Device by_name(const std::string& name);
 
   std::string name() const { return backend_->name(); }
-  /// The name, and of a GPU what it is.
+  /// The name and, for a GPU, a description of the adapter.
   std::string description() const { return backend_->description(); }
   Backend& backend() const { return *backend_; }
 

@@ -10,8 +10,8 @@
 
 namespace jerboa {
 
-/// Compiles graphs for a device that need not be here, by default for any that has WebGPU, in a page or natively.
-/// Parameters and states are shared by name; throws UsageError where their types do not agree.
+/// Compiles graphs for a device that need not be present, by default for any WebGPU device, in a browser or natively.
+/// Parameters and states are shared by name; throws UsageError if their types do not agree.
 ///
 ///   const ProgramFile program = compile_program({{"step", training_graph(…)}, {"forward", forward_graph(…)}});
 ///   save_program("model.jerboa", program);

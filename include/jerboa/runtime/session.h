@@ -18,7 +18,7 @@ namespace jerboa {
 /// Tensors by name: inputs of a run, parameters, gradients.
 using TensorMap = std::map<std::string, HostTensor>;
 
-/// The outputs and captures of a run. Reading one waits for the device; what is never read is never copied.
+/// The outputs and captures of a run. Reading one waits for the device; those that are never read are never copied.
 class Result {
  public:
   Result() = default;
@@ -44,11 +44,11 @@ class Result {
 
 struct SessionOptions {
   std::uint64_t seed = 0;  ///< of initial values and of random ops
-  /// Runs look for NaN and infinity in every tensor, by bit pattern, and throw NotFiniteError that names the first one,
-  /// its op and the user's line; parameters and states stay as they were. Slow: for finding where training went wrong.
-  /// The environment variable JERBOA_CHECK=finite turns it on for every session.
+  /// Runs check every tensor for NaN and infinity, by bit pattern, and throw NotFiniteError that names the first one,
+  /// its op and the user's line; parameters and states stay as they were. Slow; meant for debugging. The environment
+  /// variable JERBOA_CHECK=finite turns it on for every session.
   bool check_finite = false;
-  /// The same for indices that the graph computes: out of range, they throw UsageError. Inputs that are indices are
+  /// The same for indices that the graph computes: indices out of range throw UsageError. Inputs used as indices are
   /// always checked before a run. JERBOA_CHECK=indices, or finite,indices for both.
   bool check_indices = false;
 };
@@ -60,24 +60,24 @@ struct UploadOptions {
   bool partial = false;  ///< parameters may be missing
 };
 struct LoadOptions {
-  /// Where the file's optimizer keeps other states than the session's, take everything else and let the optimizer start
-  /// anew, moments and counters alike.
+  /// If the states of the file's optimizer differ from the session's, load everything else and restart the optimizer,
+  /// including moments and counters.
   bool across_optimizers = false;
-  /// Keep what the session has no storage for yet until an entry makes it.
+  /// Keep tensors that the session has no storage for yet until an entry creates it.
   bool keep_unknown = false;
 };
-/// What a load did with the tensors of a file and those of the session, by name.
+/// What a load did with the tensors of the file and of the session, by name.
 struct LoadReport {
-  std::vector<std::string> loaded;   ///< parameters and states that have the file's values now
-  std::vector<std::string> waiting;  ///< in the file, for an entry that is not there yet
+  std::vector<std::string> loaded;   ///< parameters and states that now have the file's values
+  std::vector<std::string> waiting;  ///< tensors in the file for an entry that has not been added yet
   std::vector<std::string> left;     ///< states in the file that the session has no use for
-  std::vector<std::string> initial;  ///< states of the session that the file does not have: they start anew
+  std::vector<std::string> initial;  ///< states of the session that are not in the file: they have their initial values
 
-  /// Whether it continues where the file was saved.
+  /// Whether training continues exactly where the file was saved.
   bool complete() const { return left.empty() && initial.empty(); }
 };
 
-/// What goes in or comes out of an entry.
+/// An input or output of an entry.
 struct Port {
   std::string name;
   TensorType type;
@@ -88,17 +88,16 @@ struct EntryInfo {
   std::vector<Port> inputs, outputs, captures;
 };
 
-/// Named persistent tensors on a device (parameters, gradients, states) and the entries that run over them.
-/// Calls from several threads, also on siblings, are serialised.
+/// Named persistent tensors on a device (parameters, gradients, states) and the entries that run over them. Calls from
+/// several threads, including those on siblings, are serialised.
 class Session {
  public:
   explicit Session(Device device, SessionOptions options = {});
 
   /// Compiles a graph under a name. Its parameters and states become storage, shared by name with other entries; their
-  /// types must agree. Throws UsageError where they do not, or where the name is taken, and leaves the session as it
-  /// was.
+  /// types must agree. Throws UsageError if they do not, or if the name is taken, and leaves the session unchanged.
   void add_entry(const std::string& name, const Graph& graph);
-  /// Makes the storage of a graph's parameters and states without compiling it, so that it can be filled first.
+  /// Allocates storage for a graph's parameters and states without compiling it, so that they can be loaded first.
   void declare(const Graph& graph);
   bool has_entry(const std::string& name) const;
   /// What the session can run, by name.
@@ -112,13 +111,13 @@ class Session {
   /// Runs the entry "step".
   Result step(const TensorMap& inputs, const RunOptions& options = {}) { return run("step", inputs, options); }
 
-  /// Another session over the same storage: no copy, changes are seen at once.
+  /// Another session over the same storage: nothing is copied, and each sees the other's changes.
   Session sibling() const;
 
-  /// Throws UsageError that lists unknown and missing names, before anything changes. A parameter that is tied to
-  /// another has no values of its own, here and below.
+  /// Throws UsageError that lists unknown and missing names, before anything changes. A parameter tied to another has
+  /// no values of its own; the same applies to the calls below.
   void upload_params(const TensorMap& params, UploadOptions options = {});
-  /// One parameter from memory that the caller owns, such as a mapped file: its elements in the parameter's own type.
+  /// One parameter from memory that the caller owns, such as a loaded file, with elements of the parameter's type.
   void upload_param(const std::string& name, std::span<const std::byte> bytes);
   TensorMap download_params() const;
   HostTensor download_param(const std::string& name) const;
@@ -127,40 +126,40 @@ class Session {
   TensorMap download_param_grads() const;
   HostTensor download_state(const std::string& name) const;
   void upload_state(const std::string& name, const HostTensor& values);
-  /// The device memory of a parameter or state, for code that uses the device by itself (webgpu_buffer).
+  /// The device memory of a parameter or state, for code that uses the device directly (webgpu_buffer).
   std::shared_ptr<DeviceTensor> storage(const std::string& name) const;
   std::vector<std::string> param_names() const;
   std::vector<std::string> state_names() const;
 
-  /// Parameters and states start again, from the same seed or another.
+  /// Resets parameters and states to their initial values, from the same seed or another.
   void reset(std::optional<std::uint64_t> seed = {});
-  /// Moments, counters and other states start again; parameters stay.
+  /// Resets moments, counters and other states; keeps the parameters.
   void reset_optimizer_state();
-  /// The gradients that download_param_grads gives are zero again.
+  /// Zeroes the gradients that download_param_grads returns.
   void reset_gradients();
 
-  /// Parameters, states and the random state, in one safetensors file, written atomically. A path without the extension
-  /// is a folder, which then holds model.safetensors.
+  /// Parameters, states and the random state, in one safetensors file, written atomically. A path without an extension
+  /// is a folder, in which model.safetensors is written.
   void save(const std::filesystem::path& path) const;
-  /// Everything that save wrote, the seed included; gradients, which it does not write, become zero. Throws FileError
-  /// before anything changes where names, shapes or types do not fit.
+  /// Restores everything that save wrote, including the seed; gradients, which are not saved, become zero. If names,
+  /// shapes or types do not match, throws FileError before anything changes.
   LoadReport load(const std::filesystem::path& path, LoadOptions options = {});
-  /// Throws FileError that lists the differences where the parameters of the graph are not those that a load with
-  /// keep_unknown brought.
+  /// Throws FileError that lists the differences if the graph's parameters are not those that were loaded with
+  /// keep_unknown.
   void check_loaded(const Graph& graph) const;
 
-  /// What an entry's memory holds: persistent and activation bytes, and each tensor that shares the latter.
+  /// The memory use of an entry: persistent and activation bytes, and every activation tensor.
   MemoryReport memory_report(const std::string& entry) const;
-  /// Times each kernel of an entry from now on, or stops; profile() gives what was measured, for printing.
+  /// Turns timing of each kernel of an entry on or off; profile() returns the measurements.
   void set_profiling(const std::string& entry, bool on);
   std::vector<KernelTime> profile(const std::string& entry) const;
 
   /// Writes the compiled entries with the storage they share, without its values, to one file that needs no compiler.
-  /// Throws UsageError on a device that runs graphs as they are.
+  /// Throws UsageError on a device that interprets graphs (the reference).
   void save_program(const std::filesystem::path& path) const;
-  /// A session of such a file; parameters and states start from the seed until they are uploaded or loaded. A file is
-  /// code from somewhere: every access of it is proved to be in bounds, or it is refused; and on a GPU it runs on a
-  /// device of its own, which checks every index and shares no storage with `device` (WebGpuOptions::robust).
+  /// A session from such a file; parameters and states start from the seed until they are uploaded or loaded. A file is
+  /// untrusted code: it is refused unless every access is proved to be in bounds, and on a GPU it runs on a separate
+  /// device that checks every index and shares no storage with `device` (WebGpuOptions::robust).
   static Session load_program(const std::filesystem::path& path, Device device, SessionOptions options = {});
 
   const Device& device() const { return device_; }
@@ -187,10 +186,10 @@ class Session {
 
 /// A table of kernels by total time: calls, milliseconds, share.
 std::string print(const std::vector<KernelTime>& times);
-/// The same for Perfetto (ui.perfetto.dev) and chrome://tracing: an event for each execution of a kernel, as
-/// trace-event JSON, written atomically.
+/// The same for Perfetto (ui.perfetto.dev) and chrome://tracing: trace-event JSON with one event per kernel execution,
+/// written atomically.
 void write_trace(const std::vector<KernelTime>& times, const std::filesystem::path& path);
-/// A line for each entry: its name, inputs and outputs.
+/// One line per entry: its name, inputs and outputs.
 std::string print(const std::vector<EntryInfo>& entries);
 /// Totals, and the largest tensors.
 std::string print(const MemoryReport& report);
@@ -198,9 +197,9 @@ std::string print(const MemoryReport& report);
 /// The prefix of the states that hold the last gradients.
 inline constexpr const char* gradient_prefix = "grad/";
 
-/// Where a checkpoint of this name is: the file itself, or model.safetensors in the folder.
+/// The path of a checkpoint's file: the file itself, or model.safetensors in the folder.
 std::filesystem::path checkpoint_file(const std::filesystem::path& path);
-/// The names of the parameters in a checkpoint. Throws FileError where it is not one.
+/// The names of the parameters in a checkpoint. Throws FileError if it is not one.
 std::vector<std::string> checkpoint_params(const std::filesystem::path& path);
 
 }  // namespace jerboa

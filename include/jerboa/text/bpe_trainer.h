@@ -14,14 +14,15 @@ struct BpeTraining {
   std::vector<std::string> special_tokens = {"<|endoftext|>"};
 };
 
-/// Trains a byte-level BPE tokenizer, as GPT-2's: it can write any text, and its tokenizer.json loads in other tools.
+/// Trains a byte-level BPE tokenizer, like GPT-2's: it can encode any text, and its tokenizer.json loads in other
+/// tools.
 ///
 ///     BpeTrainer trainer({.vocab_size = 4096});
 ///     trainer.add(text);
 ///     std::string json = trainer.train();
 class BpeTrainer {
  public:
-  /// Throws UsageError where the vocabulary has no room for the bytes and the special tokens.
+  /// Throws UsageError if the vocabulary has no room for the bytes and the special tokens.
   explicit BpeTrainer(BpeTraining options = {});
   BpeTrainer(BpeTrainer&&) noexcept;
   BpeTrainer& operator=(BpeTrainer&&) noexcept;
@@ -30,7 +31,7 @@ class BpeTrainer {
   /// Counts the words of a text. May be called many times.
   void add(std::string_view text);
 
-  /// The text of a tokenizer.json. The same texts give the same result, in whatever order they came.
+  /// The text of a tokenizer.json. The same texts give the same result, in any order.
   std::string train() const;
 
  private:

@@ -24,7 +24,7 @@ struct ChatTemplateOptions {
 
 /// One message of a conversation.
 struct ChatMessage {
-  std::string role;  ///< "system", "user", "assistant" or whatever else the template knows
+  std::string role;  ///< "system", "user", "assistant" or any other role the template supports
   std::string content;
 };
 
@@ -41,7 +41,7 @@ namespace jinja {
 struct Program;
 }
 
-/// Turns a conversation into the text a model was trained on, by the Jinja template that comes with the model.
+/// Formats a conversation as the model was trained to see it, using the Jinja template that comes with the model.
 ///
 ///     auto chat = ChatTemplate::load("Qwen3-0.6B");
 ///     std::string prompt = chat.render({{"user", "Name three rivers."}});
@@ -53,8 +53,8 @@ class ChatTemplate {
   explicit ChatTemplate(std::string source);
 
   /// The template of a Hugging Face folder: chat_template.jinja, chat_template.json, or `chat_template` in
-  /// tokenizer_config.json, and from the last the special tokens (bos_token …). A folder may hold several by name;
-  /// `name` picks one, else "default", and "tool_use" where tools are given and there is one.
+  /// tokenizer_config.json, and from the last the special tokens (bos_token …). A folder may hold several named
+  /// templates; `name` picks one. By default that is "default", or "tool_use" if there is one and tools are given.
   static ChatTemplate load(const std::filesystem::path& folder, const std::string& name = "");
 
   std::string render(const std::vector<ChatMessage>& messages, const ChatTemplateOptions& options = {}) const;

@@ -12,7 +12,7 @@
 
 namespace jerboa {
 
-/// What training and generation need of a tokenizer: Tokenizer, ByteTokenizer and CharTokenizer have it.
+/// What training and generation require of a tokenizer. Tokenizer, ByteTokenizer and CharTokenizer satisfy it.
 template <typename T>
 concept TextTokenizer = requires(const T& tokenizer, std::string_view text, std::span<const std::int32_t> ids) {
   { tokenizer.encode(text) } -> std::same_as<Encoding>;
@@ -20,27 +20,27 @@ concept TextTokenizer = requires(const T& tokenizer, std::string_view text, std:
   { tokenizer.vocab_size() } -> std::same_as<std::int32_t>;
 };
 
-/// A token for every byte: the smallest vocabulary that can write anything.
+/// One token per byte: the smallest vocabulary that can encode anything.
 class ByteTokenizer {
  public:
   std::int32_t vocab_size() const { return 256; }
   Encoding encode(std::string_view text, EncodeOptions options = {}) const;
-  /// Ids out of range are left out. Bytes that are not UTF-8 come as U+FFFD, unless raw_bytes is set.
+  /// Ids out of range are skipped. Bytes that are not valid UTF-8 become U+FFFD unless raw_bytes is set.
   std::string decode(std::span<const std::int32_t> ids, DecodeOptions options = {}) const;
   /// As the text of a tokenizer.json, with the same ids.
   std::string to_json() const;
 };
 
-/// A token for every character of a text, in the order of their code points.
+/// One token per distinct character of a text, in code point order.
 ///
 ///     CharTokenizer tokenizer(sonnets);
 class CharTokenizer {
  public:
-  /// The characters of `text`. Throws UsageError where it is empty or not UTF-8.
+  /// The characters of `text`. Throws UsageError if it is empty or not UTF-8.
   explicit CharTokenizer(std::string_view text);
 
   std::int32_t vocab_size() const { return static_cast<std::int32_t>(characters_.size()); }
-  /// Throws UsageError that names a character without a token, and where it stands.
+  /// Throws UsageError that names a character without a token and its position.
   Encoding encode(std::string_view text, EncodeOptions options = {}) const;
   std::string decode(std::span<const std::int32_t> ids, DecodeOptions options = {}) const;
   /// As the text of a tokenizer.json, with the same ids.

@@ -18,11 +18,11 @@ class TemplateError : public Error {
   int line_;
 };
 
-/// What a template may spend before it is stopped with a TemplateError.
+/// The budget of a template; exceeding it throws TemplateError.
 struct TemplateLimits {
   std::size_t steps = 5'000'000;              ///< expressions and statements evaluated
-  std::size_t bytes = std::size_t{64} << 20;  ///< of output and of every value built on the way, together
-  int depth = 64;                             ///< macros and loops that call each other
+  std::size_t bytes = std::size_t{64} << 20;  ///< of output and all intermediate values together
+  int depth = 64;                             ///< nested calls of macros and recursive loops
 };
 
 }  // namespace jerboa

@@ -12,19 +12,19 @@
 
 namespace jerboa {
 
-/// Bytes [begin, end) of the text that a token stands for.
+/// The bytes [begin, end) of the text that a token covers.
 struct TextSpan {
   std::uint32_t begin = 0;
   std::uint32_t end = 0;
   bool operator==(const TextSpan&) const = default;
 };
 
-/// A tokenized text: ids, and as many of everything else.
+/// A tokenized text. All vectors have the same length.
 struct Encoding {
   std::vector<std::int32_t> ids;
-  std::vector<TextSpan> offsets;             ///< whole characters of the original text; empty for tokens put in
-  std::vector<std::int32_t> type_ids;        ///< 0 for the first text, 1 for the second of a pair, as the file has it
-  std::vector<std::uint8_t> special_mask;    ///< 1 for tokens that the post-processor or padding put in
+  std::vector<TextSpan> offsets;           ///< whole characters of the original text; empty for inserted tokens
+  std::vector<std::int32_t> type_ids;      ///< 0 for the first text, 1 for the second of a pair, as the file specifies
+  std::vector<std::uint8_t> special_mask;  ///< 1 for tokens that the post-processor or padding inserted
   std::vector<std::uint8_t> attention_mask;  ///< 0 for padding
 
   std::size_t size() const { return ids.size(); }
@@ -36,23 +36,23 @@ struct EncodeOptions {
 
 struct DecodeOptions {
   bool skip_special = true;
-  /// Gives bytes that are not UTF-8 as they are, instead of U+FFFD.
+  /// Returns bytes that are not valid UTF-8 unchanged instead of as U+FFFD.
   bool raw_bytes = false;
 };
 
 enum class Side { left, right };
 
-/// Cuts texts to a number of tokens, special ones included.
+/// Truncates texts to a number of tokens, including special ones.
 struct Truncation {
   enum class Strategy { longest_first, only_first, only_second };
   std::size_t max_length = 512;
-  Side side = Side::right;  ///< where tokens are taken away
+  Side side = Side::right;  ///< the side that tokens are removed from
   Strategy strategy = Strategy::longest_first;
 };
 
-/// Fills texts up to a length.
+/// Pads texts to a length.
 struct Padding {
-  std::optional<std::size_t> length;  ///< nothing: the longest text of the batch
+  std::optional<std::size_t> length;  ///< unset: the longest text of the batch
   std::size_t multiple_of = 1;
   Side side = Side::right;
   std::int32_t id = 0;
@@ -64,7 +64,7 @@ namespace detail {
 struct TokenizerParts;
 }
 
-/// Text to tokens and back, as a Hugging Face tokenizer.json describes it.
+/// Converts text to tokens and back, as described by a Hugging Face tokenizer.json.
 ///
 ///     auto tokenizer = Tokenizer::load("Qwen3-0.6B");
 ///     Encoding encoding = tokenizer.encode("Hello, world!");
@@ -76,11 +76,11 @@ class Tokenizer {
   /// A tokenizer.json, sentencepiece .model or llama2.c tokenizer.bin, or a folder with one of them (in this order of
   /// preference). Throws FileError.
   static Tokenizer load(const std::filesystem::path& path);
-  /// The same of a file's content, whose kind its name tells. A sentencepiece model's tokenizer_config.json, where
-  /// there is one, says whether it adds marks of beginning and end.
+  /// The same from a file's contents; its name determines the kind. For a sentencepiece model, tokenizer_config.json,
+  /// if there is one, says whether to add beginning-of-sequence and end-of-sequence tokens.
   static Tokenizer from_file(std::string_view content, const std::string& name, std::string_view config_text = {},
                              const std::string& config_name = "tokenizer_config.json");
-  /// From the text of a tokenizer.json; `name` stands for the file in errors.
+  /// From the text of a tokenizer.json; errors call the file `name`.
   static Tokenizer from_json(std::string_view json, std::string_view name = "tokenizer.json");
 
   Encoding encode(std::string_view text, EncodeOptions options = {}) const;
@@ -89,7 +89,7 @@ class Tokenizer {
   /// Many texts, on several threads.
   std::vector<Encoding> encode_batch(std::span<const std::string> texts, EncodeOptions options = {}) const;
 
-  /// Ids that the tokenizer does not have are left out: models often have more outputs than there are tokens.
+  /// Unknown ids are skipped: models often have more outputs than there are tokens.
   std::string decode(std::span<const std::int32_t> ids, DecodeOptions options = {}) const;
 
   /// One more than the largest id.
@@ -103,13 +103,13 @@ class Tokenizer {
   /// "BPE", "WordPiece", "WordLevel" or "Unigram".
   std::string model_type() const;
 
-  /// What the file asks for, or was set; applied by every encode.
+  /// As specified by the file or set since; applied by every encode.
   const std::optional<Truncation>& truncation() const { return truncation_; }
   const std::optional<Padding>& padding() const { return padding_; }
   void set_truncation(std::optional<Truncation> truncation) { truncation_ = truncation; }
   void set_padding(std::optional<Padding> padding) { padding_ = padding; }
 
-  /// For the library itself.
+  /// Internal.
   explicit Tokenizer(std::shared_ptr<const detail::TokenizerParts> parts);
 
  private:
@@ -121,8 +121,8 @@ class Tokenizer {
   std::optional<Padding> padding_;
 };
 
-/// Decodes tokens as they come, whole characters at a time. The pieces, with what finish() gives, are together exactly
-/// what Tokenizer::decode gives for all ids.
+/// Decodes tokens as they come, whole characters at a time. The pieces, followed by the result of finish(), are exactly
+/// what Tokenizer::decode returns for all ids.
 ///
 ///     StreamDecoder stream(tokenizer);
 ///     while (auto id = next()) std::cout << stream.push(*id) << std::flush;
@@ -134,9 +134,9 @@ class StreamDecoder {
   StreamDecoder& operator=(StreamDecoder&&) noexcept;
   ~StreamDecoder();
 
-  /// The text that is certain with this token; may be empty.
+  /// The text that became final with this token; may be empty.
   std::string push(std::int32_t id);
-  /// What was held back. The decoder is then as new.
+  /// The text held back so far. Resets the decoder.
   std::string finish();
 
  private:

@@ -7,7 +7,7 @@
 
 namespace jerboa {
 
-/// What a checked graph looks for.
+/// What a checked graph checks for.
 struct Checks {
   bool finite = false;   ///< tensors that hold NaN or infinity, by bit pattern
   bool indices = false;  ///< indices out of range
@@ -15,7 +15,7 @@ struct Checks {
   bool any() const { return finite || indices; }
 };
 /// The checks that the environment variable JERBOA_CHECK names: "finite", "indices" or both, separated by commas.
-/// Throws UsageError where it names anything else.
+/// Throws UsageError if it names anything else.
 Checks checks_from_environment();
 
 /// The indices that one operand of an op may hold: below `limit`, and not negative unless that means «none».
@@ -35,8 +35,8 @@ std::vector<IndexOperand> index_operands(const Graph& graph, const Node& node);
 std::string out_of_range(std::int64_t value, const std::string& tensor, Op op, std::int64_t limit,
                          const std::string& site);
 
-/// A graph with checks in it. They are outputs of their own that the host looks at after a run; updates of parameters
-/// and states happen only where every check holds, so that a run that fails changes nothing.
+/// A graph with checks in it. They are extra outputs that the host reads after a run; parameters and states are updated
+/// only if every check passes, so that a run that fails changes nothing.
 struct CheckedGraph {
   struct Value {
     std::string name;

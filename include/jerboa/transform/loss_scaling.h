@@ -7,7 +7,7 @@
 namespace jerboa {
 
 /// How the loss is scaled in mixed precision, so that small gradients do not vanish in f16. Where a gradient overflows,
-/// the update is skipped and the scale halved; after so many updates without an overflow it is doubled. All of it
+/// the update is skipped and the scale halved; after a number of updates without an overflow it is doubled. All of it
 /// happens in the graph.
 struct LossScaling {
   double initial = 65536;
@@ -25,7 +25,7 @@ Tensor loss_scale(const LossScaling& scaling);
 Tensor are_finite(const std::vector<ParamGrad>& grads);
 /// The next step's scale.
 void update_loss_scale(const Tensor& finite, const LossScaling& scaling);
-/// Makes updates of the traced graph from number `first` on happen only where the condition, a boolean scalar, holds.
+/// Makes the updates of the traced graph, starting at index `first`, conditional on a boolean scalar.
 void update_only_if(const Tensor& condition, std::size_t first);
 
 }  // namespace jerboa

@@ -12,7 +12,7 @@
 
 namespace jerboa {
 
-/// A learning rate that the host hands in at every step, as the input of this name.
+/// A learning rate that the host passes in at every step, as the input of this name.
 struct HostRate {
   std::string input = "lr";
 };
@@ -28,11 +28,11 @@ class ParamUpdate {
   Tensor lr;              ///< f32 scalar
   Tensor step;            ///< i32 scalar, counted from 1
   bool decay = false;     ///< whether weight decay applies to this parameter
-  std::string optimizer;  ///< the optimizer's name, which its states begin with
+  std::string optimizer;  ///< the optimizer's name, which prefixes its states
   std::string site;       ///< the user's line that made the optimizer, for errors
 
   /// An f32 state in the parameter's shape, kept between steps and saved in checkpoints as "STATE/PARAM", or
-  /// "OPTIMIZER/STATE/PARAM" where the optimizer has a name.
+  /// "OPTIMIZER/STATE/PARAM" if the optimizer has a name.
   Tensor state(const std::string& state, Init init = Init::zeros(), const char* file = __builtin_FILE(),
                int line = __builtin_LINE());
   /// The next version of such a state.
@@ -42,7 +42,7 @@ class ParamUpdate {
   std::vector<std::pair<std::string, Tensor>> states_;
 };
 
-/// Gives the new value of a parameter. This is all there is to an optimizer:
+/// Returns the new value of a parameter. This is all an optimizer is:
 ///
 ///   Optimizer lion{.lr = 1e-4, .update = [](ParamUpdate& p) -> Tensor {
 ///     Tensor m = p.state("lion_m");
@@ -56,12 +56,12 @@ struct Optimizer {
   LearningRate lr = Schedule(1e-3);
   UpdateRule update;
   double clip_norm = 0;  ///< gradients are scaled down to this global norm; 0: off
-  /// Its step counter and states begin with this name. Optimizers over one session need a name each, but for one.
+  /// Prefixes its step counter and states. Of the optimizers over one session, at most one may be unnamed.
   std::string name = {};
 };
 
-/// Chooses by name which parameters weight decay applies to; by default those whose description says so: weights of
-/// nn::Linear, nn::Embedding and convolutions, but no biases and norms.
+/// Chooses by name which parameters weight decay applies to; by default the weights of nn::Linear, nn::Embedding and
+/// convolutions, but not biases and norms.
 using DecayFilter = std::function<bool(const std::string& name)>;
 
 struct Adam {
@@ -98,14 +98,14 @@ inline constexpr const char* step_state = "step";
 std::string step_state_of(const std::string& optimizer);
 /// Whether a state of this name counts an optimizer's steps.
 bool is_step_counter(std::string_view state);
-/// The parameter that an optimizer's state of this name belongs to, among those that `is_param` knows.
+/// The parameter that an optimizer's state of this name belongs to, among those that `is_param` accepts.
 std::optional<std::string> state_owner(const std::string& state,
                                        const std::function<bool(const std::string& name)>& is_param);
 
 /// Appends one optimizer step to the traced graph: clipping, the learning rate, the update of each parameter and of the
-/// step counter. Several optimizers in one graph update parameters of their own and have names of their own. Returns
-/// the learning rate, for reports. `factor`, an f32 scalar, is what the gradients are multiplied by first: they may be
-/// those of a scaled loss.
+/// step counter. Several optimizers in one graph must update disjoint parameters under distinct names. Returns the
+/// learning rate, for reporting. The gradients are first multiplied by `factor`, an f32 scalar, if there is one: they
+/// may be those of a scaled loss.
 Tensor append_optimizer(const std::vector<ParamGrad>& grads, const Optimizer& optimizer,
                         const char* file = __builtin_FILE(), int line = __builtin_LINE(), const Tensor& factor = {});
 inline Tensor append_adam(const std::vector<ParamGrad>& grads, const Adam& adam = {},

@@ -8,7 +8,7 @@
 namespace jerboa {
 
 /// A learning rate over time as data: it runs inside the graph from the step counter, so a saved program carries it.
-/// Pieces follow each other; after the last one its end value stays.
+/// Pieces run in sequence; after the last one, its end value holds.
 class Schedule {
  public:
   enum class Curve : std::uint8_t { linear, cosine };
@@ -20,7 +20,7 @@ class Schedule {
 
   /// Throws UsageError for a rate that is negative or not finite.
   Schedule(double constant);  // NOLINT: a number is a schedule
-  /// The same, and for no pieces or a piece with a negative length.
+  /// Also throws if there are no pieces, or for a piece with a negative length.
   explicit Schedule(std::vector<Piece> pieces);
 
   /// The value at a step, counted from 1.
@@ -33,7 +33,7 @@ class Schedule {
   std::vector<Piece> pieces_;
 };
 
-/// Throws UsageError unless a learning rate is finite and not negative.
+/// Throws UsageError unless the learning rate is finite and not negative.
 void check_rate(double rate);
 
 /// Up to `peak` over `warmup` steps, then half a cosine down to `floor` at `total`.
