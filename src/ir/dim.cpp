@@ -107,12 +107,12 @@ Dim::Range Dim::range() const {
   for (const Term& term : *terms_) {
     Range part{term.coefficient, term.coefficient};
     for (const auto& atom : term.atoms) {
-      Range own{1, atom->bound};
+      Range ranges{1, atom->bound};
       if (atom->numerator) {
         const Range numerator = atom->numerator->range();
-        own = {floor_quotient(numerator.low, atom->divisor), floor_quotient(numerator.high, atom->divisor)};
+        ranges = {floor_quotient(numerator.low, atom->divisor), floor_quotient(numerator.high, atom->divisor)};
       }
-      part = Range::product(part, own);
+      part = Range::product(part, ranges);
     }
     total = {plus(total.low, part.low), plus(total.high, part.high)};
   }
@@ -212,8 +212,8 @@ std::optional<Dim> divide_exactly(const Dim& a, const Dim& b) {
     if (lead.coefficient % divisor[0].coefficient != 0) return std::nullopt;
     Dim::Term part{lead.coefficient / divisor[0].coefficient, lead.atoms};
     for (const auto& atom : divisor[0].atoms) {
-      const auto found =
-          std::find_if(part.atoms.begin(), part.atoms.end(), [&](const auto& own) { return own->name == atom->name; });
+      const auto found = std::find_if(part.atoms.begin(), part.atoms.end(),
+                                      [&](const auto& candidate) { return candidate->name == atom->name; });
       if (found == part.atoms.end()) return std::nullopt;
       part.atoms.erase(found);
     }

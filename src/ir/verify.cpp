@@ -30,9 +30,9 @@ void check_symbols(const Graph& graph) {
   const auto bounds = graph.symbols();
   for (const TensorInfo& tensor : graph.tensors)
     for (const Dim& dim : tensor.type.shape) {
-      std::map<std::string, std::int64_t> own;
-      dim.collect_symbols(own);
-      for (const auto& [name, bound] : own)
+      std::map<std::string, std::int64_t> symbols;
+      dim.collect_symbols(symbols);
+      for (const auto& [name, bound] : symbols)
         if (bounds.at(name) != bound) fail("symbol {} is bounded by {} and by {}", name, bounds.at(name), bound);
     }
 }

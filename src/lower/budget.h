@@ -44,9 +44,9 @@ class Budget {
   };
   // The users of a tensor by where they are; inlined nodes and views are none.
   struct Users {
-    int elsewhere = 0;        // in other groups than the one that computes it
-    int unplaced = 0;         // not placed yet, and able to join a group
-    int unplaced_on_own = 0;  // not placed yet, and always a kernel of their own
+    int elsewhere = 0;           // in other groups than the one that computes it
+    int unplaced = 0;            // not placed yet, and able to join a group
+    int unplaced_unfusable = 0;  // not placed yet, and always a kernel of their own
   };
 
   bool is_limited() const;

@@ -49,7 +49,7 @@ std::vector<int> reduced_axes(const Graph& graph, const Node& node);
 bool looks_up(Op op, std::size_t operand);
 
 /// How a value computed in a group is accessed there: axis i along axis i of the domain.
-Access own_access(const Shape& shape);
+Access identity_access(const Shape& shape);
 /// Whether a read of such a value with this access is the value of the same element, or of the same row.
 bool is_aligned(const Shape& shape, const Access& access);
 

@@ -105,8 +105,8 @@ void GroupNeeds::put_before(int need, int group) {
 
 void GroupNeeds::merge(int group, int into) {
   Group& from = groups_[index(group)];
-  Group& own = groups_[index(into)];
-  own.nodes.insert(own.nodes.end(), from.nodes.begin(), from.nodes.end());
+  Group& from_group = groups_[index(into)];
+  from_group.nodes.insert(from_group.nodes.end(), from.nodes.begin(), from.nodes.end());
   from.nodes.clear();
   for (const int need : from.needs) users_[index(need)].erase(group);
   for (const int user : users_[index(group)]) {

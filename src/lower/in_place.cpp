@@ -19,9 +19,9 @@ class TakeOver {
     std::iota(now_.begin(), now_.end(), 0);
     for (std::size_t i = 0; i < program.cpu.kernels.size(); ++i)
       kernel_numbers_.emplace(print(program.cpu.kernels[i]), static_cast<int>(i));
-    has_a_place_.assign(program.buffers.size(), false);
+    is_part_.assign(program.buffers.size(), false);
     for (std::size_t i = 0; i < program.buffers.size(); ++i)
-      if (program.buffers[i].within >= 0) has_a_place_[i] = has_a_place_[index(program.buffers[i].within)] = true;
+      if (program.buffers[i].within >= 0) is_part_[i] = is_part_[index(program.buffers[i].within)] = true;
   }
 
   void run() {
@@ -56,14 +56,13 @@ class TakeOver {
     for (int result = 0; result < kernel.bindings; ++result) {
       const Buffer& to = program_.buffers[index(part.buffers[index(result)])];
       if (!written[index(result)] || read[index(result)] || to.where != Buffer::Where::arena ||
-          lives_[index(part.buffers[index(result)])].first != number ||
-          has_a_place_[index(part.buffers[index(result)])])
+          lives_[index(part.buffers[index(result)])].first != number || is_part_[index(part.buffers[index(result)])])
         continue;
       for (int operand = 0; operand < kernel.bindings; ++operand) {
         const int from_number = part.buffers[index(operand)];
         const Buffer& from = program_.buffers[index(from_number)];
         if (written[index(operand)] || from.where != Buffer::Where::arena ||
-            lives_[index(from_number)].last != number || has_a_place_[index(from_number)])
+            lives_[index(from_number)].last != number || is_part_[index(from_number)])
           continue;
         if (from.bytes != to.bytes || from.dtype != to.dtype || !(from.elements == to.elements)) continue;
         if (is_used_elsewhere(from_number, part, number) || !fits(kernel, operand, result)) continue;
@@ -73,16 +72,16 @@ class TakeOver {
     return std::nullopt;
   }
 
-  bool is_used_elsewhere(int buffer, const Dispatch::Part& own, int number) const {
+  bool is_used_elsewhere(int buffer, const Dispatch::Part& this_part, int number) const {
     const auto& parts = program_.cpu.dispatches[index(number)].parts;
     return std::any_of(parts.begin(), parts.end(), [&](const Dispatch::Part& part) {
-      return &part != &own && std::find(part.buffers.begin(), part.buffers.end(), buffer) != part.buffers.end();
+      return &part != &this_part && std::find(part.buffers.begin(), part.buffers.end(), buffer) != part.buffers.end();
     });
   }
 
   static bool fits(const KernelSpec& kernel, int operand, int result) {
     if (std::any_of(kernel.operands.begin(), kernel.operands.end(),
-                    [&](const TensorAccess& own) { return own.binding == operand; }))
+                    [&](const TensorAccess& access) { return access.binding == operand; }))
       return false;
     for (const Store& store : kernel.stores) {
       if (store.binding == result && !std::all_of(kernel.loads.begin(), kernel.loads.end(), [&](const Load& load) {
@@ -118,12 +117,12 @@ class TakeOver {
   void drop_unused() {
     std::vector<int> kernels(program_.cpu.kernels.size(), -1), buffers(program_.buffers.size(), -1);
     const auto keep = [](std::vector<int>& numbers, int& number, auto& from, auto& to) {
-      int& own = numbers[index(number)];
-      if (own < 0) {
-        own = static_cast<int>(to.size());
+      int& new_number = numbers[index(number)];
+      if (new_number < 0) {
+        new_number = static_cast<int>(to.size());
         to.push_back(std::move(from[index(number)]));
       }
-      number = own;
+      number = new_number;
     };
     std::vector<KernelSpec> used_kernels;
     std::vector<Buffer> used_buffers;
@@ -146,8 +145,8 @@ class TakeOver {
 
   Program& program_;
   std::vector<Life> lives_;
-  std::vector<int> now_;           // by buffer: the one whose place it has taken, or itself
-  std::vector<bool> has_a_place_;  // by buffer: beside others, so that it cannot take another's
+  std::vector<int> now_;       // by buffer: the one whose place it has taken, or itself
+  std::vector<bool> is_part_;  // by buffer: beside others, so that it cannot take another's
   std::map<std::string, int> kernel_numbers_;
 };
 

@@ -21,7 +21,7 @@ class KernelBuilder {
   const std::vector<int>& buffers() const { return buffers_; }
 
  private:
-  const Node& node(NodeId id) const { return graph_.nodes[static_cast<std::size_t>(id)]; }
+  const Node& node_at(NodeId id) const { return graph_.nodes[static_cast<std::size_t>(id)]; }
   int binding_of(TensorId root);
   int add(Instruction instruction);
   int constant(double value, DType dtype);
@@ -41,7 +41,7 @@ class KernelBuilder {
   void build_loop();
   void build_reduce();
   void build_matmul();
-  void refuse_parts_of_quantised(const Node& own, std::size_t weight) const;
+  void refuse_parts_of_quantised(const Node& node, std::size_t weight) const;
   void build_whole();
 
   const Graph& graph_;

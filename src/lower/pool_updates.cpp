@@ -123,9 +123,9 @@ class UpdatePooler {
       if (!update.is_number[i] && !can_stand_beside_others(part.buffers[i], elements)) return std::nullopt;
     for (const Store& store : update.kernel.stores)
       if (buffer(part.buffers[index(store.binding)]).where != Buffer::Where::storage) return std::nullopt;
-    const auto depends_on_place = [](const Instruction& own) {
-      return own.kind != Instruction::Kind::load && own.kind != Instruction::Kind::compute &&
-             own.kind != Instruction::Kind::constant;
+    const auto depends_on_place = [](const Instruction& instruction) {
+      return instruction.kind != Instruction::Kind::load && instruction.kind != Instruction::Kind::compute &&
+             instruction.kind != Instruction::Kind::constant;
     };
     const auto& body = update.kernel.body;
     if (std::any_of(body.begin(), body.end(), depends_on_place)) return std::nullopt;
@@ -133,10 +133,10 @@ class UpdatePooler {
   }
 
   bool can_stand_beside_others(int number, const Dim& elements) const {
-    const Buffer& own = buffer(number);
-    const bool fits = own.where == Buffer::Where::storage || own.where == Buffer::Where::arena;
-    return fits && own.within < 0 && own.elements == elements && bits(own.dtype) >= 16 &&
-           own.bytes <= target_.max_binding_bytes;
+    const Buffer& tensor_buffer = buffer(number);
+    const bool fits = tensor_buffer.where == Buffer::Where::storage || tensor_buffer.where == Buffer::Where::arena;
+    return fits && tensor_buffer.within < 0 && tensor_buffer.elements == elements && bits(tensor_buffer.dtype) >= 16 &&
+           tensor_buffer.bytes <= target_.max_binding_bytes;
   }
 
   std::string key_of(const UpdateKernel& update) const {
@@ -144,10 +144,10 @@ class UpdatePooler {
     kernel.domain = {Dim(0)};
     std::string key = print(kernel);
     for (std::size_t i = 0; i < update.buffers.size(); ++i) {
-      const Buffer& own = buffer(update.buffers[i]);
-      key += update.is_number[i]
-                 ? fmt::format(" {}", update.buffers[i])
-                 : fmt::format(" {}{}", name(own.dtype), own.where == Buffer::Where::arena ? " made here" : "");
+      const Buffer& tensor_buffer = buffer(update.buffers[i]);
+      key += update.is_number[i] ? fmt::format(" {}", update.buffers[i])
+                                 : fmt::format(" {}{}", name(tensor_buffer.dtype),
+                                               tensor_buffer.where == Buffer::Where::arena ? " made here" : "");
     }
     return key;
   }
@@ -155,17 +155,17 @@ class UpdatePooler {
   // All of them run where the last one does: until then nobody may use what one writes, nor write what it reads.
   void drop_those_that_must_not_move(std::vector<UpdateKernel>& updates) const {
     int last = 0;
-    std::set<std::pair<int, int>> own;
+    std::set<std::pair<int, int>> update_parts;
     for (const UpdateKernel& update : updates) {
       last = std::max(last, update.dispatch);
-      own.emplace(update.dispatch, update.part);
+      update_parts.emplace(update.dispatch, update.part);
     }
     std::erase_if(updates, [&](const UpdateKernel& update) {
       const auto written = written_bindings(update.kernel);
       for (int d = update.dispatch + 1; d <= last; ++d)
         for (std::size_t p = 0; p < program_.cpu.dispatches[index(d)].parts.size(); ++p) {
           const Dispatch::Part& other = program_.cpu.dispatches[index(d)].parts[p];
-          if (own.contains({d, static_cast<int>(p)})) continue;
+          if (update_parts.contains({d, static_cast<int>(p)})) continue;
           const auto writes = written_bindings(program_.cpu.kernels[index(other.kernel)]);
           for (std::size_t i = 0; i < other.buffers.size(); ++i)
             for (std::size_t k = 0; k < update.buffers.size(); ++k)
@@ -271,10 +271,10 @@ class UpdatePooler {
     const int number = static_cast<int>(program_.buffers.size());
     program_.buffers.push_back(std::move(whole));
     for (std::size_t i = 0; i < members.size(); ++i) {
-      Buffer& own = program_.buffers[index(members[i])];
-      own.within = number;
-      own.inside = places[i] * bits(own.dtype) / 8;
-      if (own.where == Buffer::Where::storage) own.offset = own.inside;
+      Buffer& buffer = program_.buffers[index(members[i])];
+      buffer.within = number;
+      buffer.inside = places[i] * bits(buffer.dtype) / 8;
+      if (buffer.where == Buffer::Where::storage) buffer.offset = buffer.inside;
     }
     return number;
   }
@@ -295,8 +295,8 @@ class UpdatePooler {
 
   bool reads_all(const Dispatch::Part& part, const KernelSpec& kernel, const std::vector<int>& members) const {
     return std::all_of(members.begin(), members.end(), [&](int member) {
-      return std::count_if(kernel.operands.begin(), kernel.operands.end(), [&](const TensorAccess& own) {
-               return part.buffers[index(own.binding)] == member && is_all_of(own, buffer(member));
+      return std::count_if(kernel.operands.begin(), kernel.operands.end(), [&](const TensorAccess& access) {
+               return part.buffers[index(access.binding)] == member && is_all_of(access, buffer(member));
              }) == 1;
     });
   }
@@ -319,9 +319,9 @@ class UpdatePooler {
       return access;
     };
     kernel.operands.push_back(bind({0, buffer(whole).dtype, {buffer(whole).elements}, Dim(0), {Dim(1)}}, whole));
-    for (const TensorAccess& own : before.operands)
-      if (const int number = part.buffers[index(own.binding)]; buffer(number).within != whole)
-        kernel.operands.push_back(bind(own, number));
+    for (const TensorAccess& access : before.operands)
+      if (const int number = part.buffers[index(access.binding)]; buffer(number).within != whole)
+        kernel.operands.push_back(bind(access, number));
     for (TensorAccess& result : kernel.results) result = bind(result, part.buffers[index(result.binding)]);
     kernel.bindings = static_cast<int>(buffers.size());
     part.buffers = std::move(buffers);
@@ -335,15 +335,15 @@ class UpdatePooler {
 
   // A kernel that fills a buffer with zeros.
   Dispatch::Part clear(int number) {
-    const Buffer& own = buffer(number);
+    const Buffer& tensor_buffer = buffer(number);
     KernelSpec kernel;
-    kernel.domain = {own.elements};
+    kernel.domain = {tensor_buffer.elements};
     Instruction zero;
-    zero.dtype = own.dtype;
+    zero.dtype = tensor_buffer.dtype;
     kernel.body.push_back(zero);
-    kernel.stores.push_back({0, own.dtype, {0, {Dim(1)}}, 0});
+    kernel.stores.push_back({0, tensor_buffer.dtype, {0, {Dim(1)}}, 0});
     kernel.bindings = 1;
-    return {add_kernel(std::move(kernel)), {number}, "clear " + own.name};
+    return {add_kernel(std::move(kernel)), {number}, "clear " + tensor_buffer.name};
   }
 
   // The kernel over all takes the place of the last of them. What must be cleared is so before anyone uses it.
@@ -360,12 +360,12 @@ class UpdatePooler {
     for (const int number : cleared) before[lives[index(number)].first].push_back(clear(number));
     std::vector<Dispatch> dispatches;
     for (int d = 0; d < static_cast<int>(program_.cpu.dispatches.size()); ++d) {
-      Dispatch own;
+      Dispatch dispatch;
       for (std::size_t p = 0; p < program_.cpu.dispatches[index(d)].parts.size(); ++p)
         if (!removed.contains({d, static_cast<int>(p)}))
-          own.parts.push_back(std::move(program_.cpu.dispatches[index(d)].parts[p]));
+          dispatch.parts.push_back(std::move(program_.cpu.dispatches[index(d)].parts[p]));
       for (Dispatch::Part& zeros : before[d]) dispatches.push_back({{std::move(zeros)}});
-      if (!own.parts.empty()) dispatches.push_back(std::move(own));
+      if (!dispatch.parts.empty()) dispatches.push_back(std::move(dispatch));
       if (d == last) dispatches.push_back({{part}});
     }
     program_.cpu.dispatches = std::move(dispatches);

@@ -20,21 +20,22 @@ std::string text_of(const TensorAccess& access) {
                      access.offset.str(), join(access.strides));
 }
 
-std::string text_of(const Instruction& own) {
-  switch (own.kind) {
-    case Instruction::Kind::load: return fmt::format("load {}", own.index);
-    case Instruction::Kind::constant: return own.dim == Dim(0) ? fmt::format("{}", own.number) : own.dim.str();
+std::string text_of(const Instruction& instruction) {
+  switch (instruction.kind) {
+    case Instruction::Kind::load: return fmt::format("load {}", instruction.index);
+    case Instruction::Kind::constant:
+      return instruction.dim == Dim(0) ? fmt::format("{}", instruction.number) : instruction.dim.str();
     case Instruction::Kind::position:
-      return fmt::format("index {} * {} + {}", own.index, own.dim_scale.str(), own.dim.str());
+      return fmt::format("index {} * {} + {}", instruction.index, instruction.dim_scale.str(), instruction.dim.str());
     case Instruction::Kind::product: return "product";
-    case Instruction::Kind::reduce: return fmt::format("reduce {} v{}", name(own.op), own.a);
+    case Instruction::Kind::reduce: return fmt::format("reduce {} v{}", name(instruction.op), instruction.a);
     case Instruction::Kind::compute: break;
   }
-  std::string text = std::string(name(own.op));
-  for (const int operand : {own.a, own.b, own.c})
+  std::string text = std::string(name(instruction.op));
+  for (const int operand : {instruction.a, instruction.b, instruction.c})
     if (operand >= 0) text += fmt::format(" v{}", operand);
-  if (own.number != 0 || own.number2 != 0 || own.index != 0)
-    text += fmt::format(" ({}, {}, {})", own.number, own.number2, own.index);
+  if (instruction.number != 0 || instruction.number2 != 0 || instruction.index != 0)
+    text += fmt::format(" ({}, {}, {})", instruction.number, instruction.number2, instruction.index);
   return text;
 }
 

@@ -357,25 +357,26 @@ GpuRequirements read_requirements(const Json& json) {
 GpuRequirements requirements_of(const ProgramFile& file) {
   GpuRequirements all;
   for (const ProgramEntry& entry : file.entries) {
-    const GpuRequirements own = gpu_requirements(entry.program);
-    all.f16 |= own.f16;
-    all.subgroups |= own.subgroups;
-    for (const SubgroupMatrix& matrix : own.subgroup_matrices)
+    const GpuRequirements requirements = gpu_requirements(entry.program);
+    all.f16 |= requirements.f16;
+    all.subgroups |= requirements.subgroups;
+    for (const SubgroupMatrix& matrix : requirements.subgroup_matrices)
       if (std::find(all.subgroup_matrices.begin(), all.subgroup_matrices.end(), matrix) == all.subgroup_matrices.end())
         all.subgroup_matrices.push_back(matrix);
-    all.buffer_bytes = std::max(all.buffer_bytes, own.buffer_bytes);
-    all.binding_bytes = std::max(all.binding_bytes, own.binding_bytes);
-    all.workgroup_bytes = std::max(all.workgroup_bytes, own.workgroup_bytes);
-    all.bindings = std::max(all.bindings, own.bindings);
-    all.invocations = std::max(all.invocations, own.invocations);
+    all.buffer_bytes = std::max(all.buffer_bytes, requirements.buffer_bytes);
+    all.binding_bytes = std::max(all.binding_bytes, requirements.binding_bytes);
+    all.workgroup_bytes = std::max(all.workgroup_bytes, requirements.workgroup_bytes);
+    all.bindings = std::max(all.bindings, requirements.bindings);
+    all.invocations = std::max(all.invocations, requirements.invocations);
   }
   return all;
 }
 
 // A host looks at what a file says that it needs before it looks at the steps.
 void check_requirements(const GpuRequirements& said, const GpuRequirements& needs) {
-  const auto is_said = [&](const SubgroupMatrix& own) {
-    return std::find(said.subgroup_matrices.begin(), said.subgroup_matrices.end(), own) != said.subgroup_matrices.end();
+  const auto is_said = [&](const SubgroupMatrix& matrix) {
+    return std::find(said.subgroup_matrices.begin(), said.subgroup_matrices.end(), matrix) !=
+           said.subgroup_matrices.end();
   };
   if (needs.f16 > said.f16 || needs.subgroups > said.subgroups || needs.buffer_bytes > said.buffer_bytes ||
       needs.binding_bytes > said.binding_bytes || needs.workgroup_bytes > said.workgroup_bytes ||
@@ -478,8 +479,8 @@ namespace {
 ProgramFile decode(std::string_view bytes) {
   const std::vector<Section> sections = detail::read_sections(bytes);
   const auto content = [&](std::string_view kind) {
-    for (const Section& own : sections)
-      if (own.kind == kind) return own.bytes;
+    for (const Section& section : sections)
+      if (section.kind == kind) return section.bytes;
     throw FileError(fmt::format("lacks the section {}", kind));
   };
   const Json needs = Json::parse(content(section::requirements)), programs = Json::parse(content(section::programs));

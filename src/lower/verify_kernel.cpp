@@ -172,61 +172,64 @@ class KernelVerifier {
   int check_instructions(const std::vector<Instruction>& body, bool has_product) const {
     int reductions = 0;
     for (std::size_t i = 0; i < body.size(); ++i) {
-      const Instruction& own = body[i];
-      check_element_type(own.dtype);
-      for (const int operand : {own.a, own.b, own.c})
+      const Instruction& instruction = body[i];
+      check_element_type(instruction.dtype);
+      for (const int operand : {instruction.a, instruction.b, instruction.c})
         if (operand < -1 || operand >= static_cast<int>(i))
           fail("instruction {} uses {}, which is not before it", i, operand);
-      switch (own.kind) {
-        case Instruction::Kind::load: check_load_instruction(i, own); break;
+      switch (instruction.kind) {
+        case Instruction::Kind::load: check_load_instruction(i, instruction); break;
         case Instruction::Kind::constant:
-          check_number(own.number, own.dtype);
-          check_number(static_cast<double>(evaluate(own.dim)), own.dtype);
+          check_number(instruction.number, instruction.dtype);
+          check_number(static_cast<double>(evaluate(instruction.dim)), instruction.dtype);
           break;
-        case Instruction::Kind::position: check_position(own); break;
+        case Instruction::Kind::position: check_position(instruction); break;
         case Instruction::Kind::compute: check_compute(body, i); break;
         case Instruction::Kind::reduce:
           check_reduce(body, i);
           ++reductions;
           break;
         case Instruction::Kind::product:
-          if (!has_product || !is_float(own.dtype)) fail("instruction {} is a product where there is none", i);
+          if (!has_product || !is_float(instruction.dtype)) fail("instruction {} is a product where there is none", i);
           break;
       }
     }
     return reductions;
   }
 
-  void check_load_instruction(std::size_t number, const Instruction& own) const {
-    if (own.index < 0 || own.index >= static_cast<int>(kernel_.loads.size())) fail("there is no load {}", own.index);
-    const Load& load = kernel_.loads[static_cast<std::size_t>(own.index)];
-    if (load.dtype != own.dtype) fail("load {} is of type {}", own.index, name(load.dtype));
+  void check_load_instruction(std::size_t number, const Instruction& instruction) const {
+    if (instruction.index < 0 || instruction.index >= static_cast<int>(kernel_.loads.size()))
+      fail("there is no load {}", instruction.index);
+    const Load& load = kernel_.loads[static_cast<std::size_t>(instruction.index)];
+    if (load.dtype != instruction.dtype) fail("load {} is of type {}", instruction.index, name(load.dtype));
     if (load.indirect < 0) return;
     if (load.indirect >= static_cast<int>(number) ||
         !is_integer(kernel_.body[static_cast<std::size_t>(load.indirect)].dtype))
-      fail("load {} gathers by instruction {}, which is no index before it", own.index, load.indirect);
+      fail("load {} gathers by instruction {}, which is no index before it", instruction.index, load.indirect);
   }
 
   // Positions are i32: what they do not hold would be another element's.
-  void check_position(const Instruction& own) const {
-    if (own.dtype != DType::i32) fail("a position of type {}", name(own.dtype));
-    if (own.index < 0 || own.index >= static_cast<int>(sizes_.size())) fail("a position along axis {}", own.index);
-    const std::int64_t last = std::max<std::int64_t>(sizes_[static_cast<std::size_t>(own.index)] - 1, 0);
-    const std::int64_t from = evaluate(own.dim), to = from + times(evaluate(own.dim_scale), last);
+  void check_position(const Instruction& instruction) const {
+    if (instruction.dtype != DType::i32) fail("a position of type {}", name(instruction.dtype));
+    if (instruction.index < 0 || instruction.index >= static_cast<int>(sizes_.size()))
+      fail("a position along axis {}", instruction.index);
+    const std::int64_t last = std::max<std::int64_t>(sizes_[static_cast<std::size_t>(instruction.index)] - 1, 0);
+    const std::int64_t from = evaluate(instruction.dim), to = from + times(evaluate(instruction.dim_scale), last);
     for (const std::int64_t end : {from, to})
       if (end < -most_index || end > most_index)
         fail("an index of {} does not fit i32: a tensor is too large to count its elements along an axis", end);
   }
 
   void check_compute(const std::vector<Instruction>& body, std::size_t number) const {
-    const Instruction& own = body[number];
-    const OpInfo& row = info(own.op);
-    const bool looks_up = has(own.op, Trait::LooksUp) && own.op != Op::random;  // whose key is loaded like any operand
-    if (row.lowering != Lowering::Loop || own.op == Op::arange || looks_up ||
-        has(own.op, Trait::Moves | Trait::AddsAxis))
+    const Instruction& instruction = body[number];
+    const OpInfo& row = info(instruction.op);
+    const bool looks_up =
+        has(instruction.op, Trait::LooksUp) && instruction.op != Op::random;  // whose key is loaded like any operand
+    if (row.lowering != Lowering::Loop || instruction.op == Op::arange || looks_up ||
+        has(instruction.op, Trait::Moves | Trait::AddsAxis))
       fail("instruction {} computes {}, which is not element-wise", number, row.name);
-    const int operands[] = {own.a, own.b, own.c};
-    const std::size_t count = own.op == Op::random ? 3 : row.operands.size();
+    const int operands[] = {instruction.a, instruction.b, instruction.c};
+    const std::size_t count = instruction.op == Op::random ? 3 : row.operands.size();
     for (std::size_t i = 0; i < 3; ++i) {
       const bool optional = i < row.operands.size() && row.operands[i].optional;
       if (operands[i] >= 0 ? i >= count : i < count && !optional)
@@ -236,50 +239,58 @@ class KernelVerifier {
   }
 
   void check_types(const std::vector<Instruction>& body, std::size_t number) const {
-    const Instruction& own = body[number];
+    const Instruction& instruction = body[number];
     const auto type = [&](int operand) { return body[static_cast<std::size_t>(operand)].dtype; };
     bool fine = true;
-    switch (own.op) {
+    switch (instruction.op) {
       case Op::cast: break;
       case Op::random:
-        fine =
-            type(own.a) == DType::i32 && is_integer(type(own.b)) && is_integer(type(own.c)) && own.dtype == DType::f32;
+        fine = type(instruction.a) == DType::i32 && is_integer(type(instruction.b)) &&
+               is_integer(type(instruction.c)) && instruction.dtype == DType::f32;
         break;
       case Op::where:
-        fine = type(own.a) == DType::boolean && type(own.b) == own.dtype && type(own.c) == own.dtype;
+        fine = type(instruction.a) == DType::boolean && type(instruction.b) == instruction.dtype &&
+               type(instruction.c) == instruction.dtype;
         break;
       case Op::equal:
       case Op::not_equal:
       case Op::less:
       case Op::less_equal:
       case Op::greater:
-      case Op::greater_equal: fine = type(own.a) == type(own.b) && own.dtype == DType::boolean; break;
-      default: fine = type(own.a) == own.dtype && (own.b < 0 || type(own.b) == own.dtype); break;
+      case Op::greater_equal:
+        fine = type(instruction.a) == type(instruction.b) && instruction.dtype == DType::boolean;
+        break;
+      default:
+        fine =
+            type(instruction.a) == instruction.dtype && (instruction.b < 0 || type(instruction.b) == instruction.dtype);
+        break;
     }
-    if (!fine) fail("instruction {}: {} of operands that do not fit it", number, name(own.op));
-    if (own.op == Op::clamp && !(own.number <= own.number2))
-      fail("instruction {}: clamp between {} and {}", number, own.number, own.number2);
+    if (!fine) fail("instruction {}: {} of operands that do not fit it", number, name(instruction.op));
+    if (instruction.op == Op::clamp && !(instruction.number <= instruction.number2))
+      fail("instruction {}: clamp between {} and {}", number, instruction.number, instruction.number2);
   }
 
   void check_reduce(const std::vector<Instruction>& body, std::size_t number) const {
-    const Instruction& own = body[number];
-    if (own.a < 0 || own.b >= 0 || own.c >= 0) fail("instruction {}: a reduction has one operand", number);
-    const DType operand = body[static_cast<std::size_t>(own.a)].dtype;
-    switch (own.op) {
+    const Instruction& instruction = body[number];
+    if (instruction.a < 0 || instruction.b >= 0 || instruction.c >= 0)
+      fail("instruction {}: a reduction has one operand", number);
+    const DType operand = body[static_cast<std::size_t>(instruction.a)].dtype;
+    switch (instruction.op) {
       case Op::sum:
       case Op::max:
       case Op::min:
-        if (operand != own.dtype || operand == DType::boolean)
-          fail("instruction {}: a reduction of {} to {}", number, name(operand), name(own.dtype));
+        if (operand != instruction.dtype || operand == DType::boolean)
+          fail("instruction {}: a reduction of {} to {}", number, name(operand), name(instruction.dtype));
         break;
       case Op::argmax:
-        if (own.dtype != DType::i32) fail("instruction {}: argmax gives i32", number);
+        if (instruction.dtype != DType::i32) fail("instruction {}: argmax gives i32", number);
         check_row_length();
         break;
       case Op::all_finite:
-        if (own.dtype != DType::boolean || !is_float(operand)) fail("instruction {}: all_finite is of floats", number);
+        if (instruction.dtype != DType::boolean || !is_float(operand))
+          fail("instruction {}: all_finite is of floats", number);
         break;
-      default: fail("instruction {}: {} is not a reduction", number, name(own.op));
+      default: fail("instruction {}: {} is not a reduction", number, name(instruction.op));
     }
   }
 
@@ -296,15 +307,15 @@ class KernelVerifier {
     std::vector<bool> wanted(kernel_.body.size(), false);
     for (const Store& store : kernel_.stores) wanted[static_cast<std::size_t>(store.value)] = true;
     for (std::size_t i = kernel_.body.size(); i-- > 0;) {
-      const Instruction& own = kernel_.body[i];
-      if (!wanted[i] || own.kind == Instruction::Kind::reduce) continue;
+      const Instruction& instruction = kernel_.body[i];
+      if (!wanted[i] || instruction.kind == Instruction::Kind::reduce) continue;
       const auto want = [&](int operand) {
         if (operand >= 0) wanted[static_cast<std::size_t>(operand)] = true;
       };
-      for (const int operand : {own.a, own.b, own.c}) want(operand);
-      bool fine = own.kind != Instruction::Kind::position || own.index < kept;
-      if (own.kind == Instruction::Kind::load) {
-        const Load& load = kernel_.loads[static_cast<std::size_t>(own.index)];
+      for (const int operand : {instruction.a, instruction.b, instruction.c}) want(operand);
+      bool fine = instruction.kind != Instruction::Kind::position || instruction.index < kept;
+      if (instruction.kind == Instruction::Kind::load) {
+        const Load& load = kernel_.loads[static_cast<std::size_t>(instruction.index)];
         want(load.indirect);
         fine = std::all_of(load.masks.begin(), load.masks.end(), [&](const Mask& mask) { return mask.axis < kept; });
       }
@@ -332,11 +343,11 @@ class KernelVerifier {
            a[rank - 1] == b[rank - 2];
     if (!fine) fail("{} times {} does not give {}", to_string(a), to_string(b), to_string(kernel_.domain));
     for (std::size_t i = 0; i < 2; ++i) {
-      const TensorAccess& own = kernel_.operands[i];
-      if (!(is_float(own.dtype) || (i == 1 && quantised && bits(own.dtype) < 16)))
-        fail("an operand is {}", name(own.dtype));
-      check_operand(own);
-      check_prologue(own);
+      const TensorAccess& access = kernel_.operands[i];
+      if (!(is_float(access.dtype) || (i == 1 && quantised && bits(access.dtype) < 16)))
+        fail("an operand is {}", name(access.dtype));
+      check_operand(access);
+      check_prologue(access);
     }
     if (quantised) check_quantised(kernel_.operands[1], kernel_.operands[2]);
     // What is only stored is written row by row, without a look at the strides.
@@ -427,11 +438,11 @@ class KernelVerifier {
   // Only what an op adds to may be its result as well, and then element by element.
   void check_apart(const TensorAccess& result, std::size_t number) const {
     for (std::size_t i = 0; i < kernel_.operands.size(); ++i) {
-      const TensorAccess& own = kernel_.operands[i];
-      if (own.binding != result.binding) continue;
+      const TensorAccess& access = kernel_.operands[i];
+      if (access.binding != result.binding) continue;
       const bool overwritten = i == 0 && number == 0 && has(kernel_.op, Trait::Overwrites) &&
-                               own.dtype == result.dtype && own.shape == result.shape && own.offset == result.offset &&
-                               own.strides == result.strides;
+                               access.dtype == result.dtype && access.shape == result.shape &&
+                               access.offset == result.offset && access.strides == result.strides;
       if (!overwritten) fail("{} writes over an operand", name(kernel_.op));
     }
     for (std::size_t i = 0; i < number; ++i)

@@ -408,21 +408,21 @@ Tensor cross_entropy(Operand logits, Operand targets, CrossEntropyOptions option
 
 Tensor split_heads(Operand x, int heads) {
   const SiteScope scope(x.site());
-  const Tensor own = x.tensor();
-  const auto size = heads > 0 ? divide_exactly(own.dim(-1), Dim(heads)) : std::nullopt;
-  if (own.rank() != 3 || !size)
+  const Tensor tensor = x.tensor();
+  const auto size = heads > 0 ? divide_exactly(tensor.dim(-1), Dim(heads)) : std::nullopt;
+  if (tensor.rank() != 3 || !size)
     throw ShapeError(fmt::format("split_heads: {} does not split into {} heads of [batch, time, heads * size]{}",
-                                 to_string(own.shape()), heads, in_parentheses(site_of({x}))));
-  return transpose(reshape(own, {own.dim(0), own.dim(1), heads, *size}), {0, 2, 1, 3});
+                                 to_string(tensor.shape()), heads, in_parentheses(site_of({x}))));
+  return transpose(reshape(tensor, {tensor.dim(0), tensor.dim(1), heads, *size}), {0, 2, 1, 3});
 }
 
 Tensor merge_heads(Operand x) {
   const SiteScope scope(x.site());
-  const Tensor own = x.tensor();
-  if (own.rank() != 4)
-    throw ShapeError(fmt::format("merge_heads: {} is not [batch, heads, time, size]{}", to_string(own.shape()),
+  const Tensor tensor = x.tensor();
+  if (tensor.rank() != 4)
+    throw ShapeError(fmt::format("merge_heads: {} is not [batch, heads, time, size]{}", to_string(tensor.shape()),
                                  in_parentheses(site_of({x}))));
-  return reshape(transpose(own, {0, 2, 1, 3}), {own.dim(0), own.dim(2), own.dim(1) * own.dim(3)});
+  return reshape(transpose(tensor, {0, 2, 1, 3}), {tensor.dim(0), tensor.dim(2), tensor.dim(1) * tensor.dim(3)});
 }
 
 namespace {

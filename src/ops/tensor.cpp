@@ -73,12 +73,12 @@ DType Tensor::dtype(const char* file, int line) const { return look_up(*this, "d
 std::string Tensor::name(const char* file, int line) const { return look_up(*this, "name", {file, line}).name; }
 
 Dim Tensor::dim(int axis, const char* file, int line) const {
-  const Shape own = look_up(*this, "dim", {file, line}).type.shape;
-  const int rank = static_cast<int>(own.size()), resolved = axis < 0 ? axis + rank : axis;
+  const Shape shape = look_up(*this, "dim", {file, line}).type.shape;
+  const int rank = static_cast<int>(shape.size()), resolved = axis < 0 ? axis + rank : axis;
   if (resolved < 0 || resolved >= rank)
     throw ShapeError(fmt::format("{}dim: axis {} is out of range for {}{}", detail::module_prefix(), axis,
-                                 to_string(own), at({file, line})));
-  return own[static_cast<std::size_t>(resolved)];
+                                 to_string(shape), at({file, line})));
+  return shape[static_cast<std::size_t>(resolved)];
 }
 
 Tensor Tensor::named(const std::string& name, const char* file, int line) const {

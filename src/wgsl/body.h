@@ -27,8 +27,8 @@ class BodyWriter {
   void forget_since(std::vector<std::string> known) { names_ = std::move(known); }
 
  private:
-  std::string write_load(const Instruction& own);
-  std::string compute(const Instruction& own);
+  std::string write_load(const Instruction& instruction);
+  std::string compute(const Instruction& instruction);
 
   Shader& shader_;
   const KernelSpec& kernel_;
@@ -37,8 +37,8 @@ class BodyWriter {
 };
 
 /// Text of an element-wise op on values of type `operand`.
-std::string apply(Shader& shader, const Instruction& own, DType operand, const std::string& a, const std::string& b,
-                  const std::string& c);
+std::string apply(Shader& shader, const Instruction& instruction, DType operand, const std::string& a,
+                  const std::string& b, const std::string& c);
 
 /// Text of a reduction's neutral value, and of two partial results put together.
 std::string neutral(Op reduction, DType dtype);

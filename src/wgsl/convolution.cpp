@@ -83,11 +83,13 @@ class Convolution {
         };
         const std::string down = far(vertical_, at[1], tap[1]), across = far(horizontal_, at[2], tap[2]);
         const std::string row = shader.let("window_row", fmt::format("{} / {}u", down, vertical_.stride));
-        const std::string own = shader.let("window_column", fmt::format("{} / {}u", across, horizontal_.stride));
+        const std::string column_in_window =
+            shader.let("window_column", fmt::format("{} / {}u", across, horizontal_.stride));
         std::string value = shader.var("value", "f32", "0.0");
         shader.open("if ({0} % {1}u == 0u && {2} % {3}u == 0u && {4} < {5} && {6} < {7}) {{", down, vertical_.stride,
-                    across, horizontal_.stride, row, shader.size(y_.shape[2]), own, shader.size(y_.shape[3]));
-        shader.line("{} = {};", value, shader.load(y_, {at[0], out_channel(shader, tap[0]), row, own}));
+                    across, horizontal_.stride, row, shader.size(y_.shape[2]), column_in_window,
+                    shader.size(y_.shape[3]));
+        shader.line("{} = {};", value, shader.load(y_, {at[0], out_channel(shader, tap[0]), row, column_in_window}));
         shader.close();
         return value;
       };

@@ -98,13 +98,13 @@ class Emitter {
       return workspace(static_cast<int>(number - part.buffers.size()), writer.memories()[number].bytes);
     };
     ++kernels_;
-    for (const KernelWriter::Step& own : writer.steps()) {
+    for (const KernelWriter::Step& written : writer.steps()) {
       GpuStep step;
-      step.shader = shader_number(own.shader.source);
-      step.sizes = own.shader.sizes;
-      step.workgroups = own.workgroups;
+      step.shader = shader_number(written.shader.source);
+      step.sizes = written.shader.sizes;
+      step.workgroups = written.workgroups;
       step.label = part.label;
-      for (const auto& binding : own.shader.bindings) {
+      for (const auto& binding : written.shader.bindings) {
         if (binding.packed.empty()) {
           step.bindings.push_back(
               {buffer_of(binding.memory), binding.offset, binding.bytes, binding.written, binding.read_write});
@@ -112,9 +112,9 @@ class Emitter {
         }
         step.bindings.push_back({pack(binding, writer, buffer_of), 0, binding.bytes, false});
       }
-      program_.gpu.uses_f16 |= own.uses_f16;
-      program_.gpu.uses_subgroups |= own.uses_subgroups;
-      if (own.uses_subgroup_matrices && program_.gpu.subgroup_matrices.empty())
+      program_.gpu.uses_f16 |= written.uses_f16;
+      program_.gpu.uses_subgroups |= written.uses_subgroups;
+      if (written.uses_subgroup_matrices && program_.gpu.subgroup_matrices.empty())
         program_.gpu.subgroup_matrices.push_back({16, 16, 16, DType::f16, DType::f32});
       program_.gpu.steps.push_back(std::move(step));
     }

@@ -50,12 +50,12 @@ void write_whole_op<Op::matmul_grouped>(KernelWriter& writer) {
     shader.line("var tiles = {}; var batch = 0u; var first_row = 0u; var row_end = 0u;", number);
     shader.open("for (var number = 0u; number < {}; number++) {{", shader.size(groups));
     write_group_rows(shader, offsets, "number", rows);
-    shader.line("let own_tiles = (end - begin + {0}u) / {1}u;", tile_rows - 1, tile_rows);
-    shader.open("if (tiles < own_tiles) {{");
+    shader.line("let group_tiles = (end - begin + {0}u) / {1}u;", tile_rows - 1, tile_rows);
+    shader.open("if (tiles < group_tiles) {{");
     shader.line("batch = number; first_row = begin + tiles * {}u; row_end = end;", tile_rows);
     shader.line("break;");
     shader.close();
-    shader.line("tiles -= own_tiles;");
+    shader.line("tiles -= group_tiles;");
     shader.close();
     return {"first_row", "row_end", "0u", shader.size(product.inner)};
   };

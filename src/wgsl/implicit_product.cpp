@@ -168,11 +168,11 @@ class ProductWriter {
   std::function<void()> prepare(Shader& shader, const ImplicitProduct::Operand& operand, const std::string& tile,
                                 const std::string& first, const std::string& end, const std::string& inner_end,
                                 int threads) {
-    struct Own {
+    struct TileElement {
       std::string at, across, inside;
       ImplicitProduct::Element element;
     };
-    std::vector<Own> own;
+    std::vector<TileElement> elements;
     // The workgroup takes some whole rows of the tile at a time: of inner elements, or across them.
     const int fastest = operand.along_inner ? tile_inner : tile_;
     const std::string fast = shader.let("fast", fmt::format("lane % {}u", fastest));
@@ -181,13 +181,13 @@ class ProductWriter {
       if (operand.along_inner || i == 0) {
         const std::string& across = operand.along_inner ? slow : fast;
         const std::string at = shader.let("at", fmt::format("{} + {}", first, across));
-        own.push_back({at, across, operand.along_inner ? fast : slow, operand.at(shader, at)});
+        elements.push_back({at, across, operand.along_inner ? fast : slow, operand.at(shader, at)});
       } else {
-        own.push_back({own[0].at, fast, slow, own[0].element});
+        elements.push_back({elements[0].at, fast, slow, elements[0].element});
       }
     }
-    return [this, &shader, own = std::move(own), tile, end, inner_end] {
-      for (const Own& one : own) {
+    return [this, &shader, elements = std::move(elements), tile, end, inner_end] {
+      for (const TileElement& one : elements) {
         shader.open("{{");
         shader.line("let k = inner + {};", one.inside);
         shader.line("var taken = 0.0;");

@@ -58,22 +58,22 @@ class RowsWriter {
   // An instruction is of the row, the same for all its elements, or of each element. Its phase is the number of
   // reductions that must be done one after another before it.
   void find_levels() {
-    for (const Instruction& own : kernel_.body) {
+    for (const Instruction& instruction : kernel_.body) {
       bool of_element = false;
       int phase = 0;
-      for (const int operand : {own.a, own.b, own.c}) {
+      for (const int operand : {instruction.a, instruction.b, instruction.c}) {
         if (operand < 0) continue;
         of_element = of_element || of_element_[static_cast<std::size_t>(operand)];
         phase = std::max(phase, phase_[static_cast<std::size_t>(operand)]);
       }
       const int outer = static_cast<int>(outer_.size());
-      if (own.kind == Instruction::Kind::position) of_element = own.index >= outer;
-      if (own.kind == Instruction::Kind::load) {
-        const Load& load = kernel_.loads[static_cast<std::size_t>(own.index)];
+      if (instruction.kind == Instruction::Kind::position) of_element = instruction.index >= outer;
+      if (instruction.kind == Instruction::Kind::load) {
+        const Load& load = kernel_.loads[static_cast<std::size_t>(instruction.index)];
         of_element = of_element || steps_along_row(load.map);
         for (const Mask& mask : load.masks) of_element = of_element || mask.axis >= outer;
       }
-      if (own.kind == Instruction::Kind::reduce) {
+      if (instruction.kind == Instruction::Kind::reduce) {
         of_element = false;
         ++phase;
         phases_ = std::max(phases_, phase);
@@ -89,14 +89,14 @@ class RowsWriter {
   }
 
   // Values of the row that an instruction needs are written before the loop over its elements.
-  void write_row_values(int instruction) {
-    const auto at = static_cast<std::size_t>(instruction);
+  void write_row_values(int number) {
+    const auto at = static_cast<std::size_t>(number);
     if (!of_element_[at]) {
-      body_.value(instruction);
+      body_.value(number);
       return;
     }
-    const Instruction& own = kernel_.body[at];
-    for (const int operand : {own.a, own.b, own.c})
+    const Instruction& instruction = kernel_.body[at];
+    for (const int operand : {instruction.a, instruction.b, instruction.c})
       if (operand >= 0) write_row_values(operand);
   }
 
@@ -123,9 +123,9 @@ class RowsWriter {
         reductions.push_back(static_cast<int>(i));
     std::vector<RowReduction> totals;
     for (const int number : reductions) {
-      const Instruction& own = kernel_.body[static_cast<std::size_t>(number)];
-      write_row_values(own.a);
-      totals.emplace_back(shader_, own.op, kernel_.body[static_cast<std::size_t>(own.a)].dtype);
+      const Instruction& instruction = kernel_.body[static_cast<std::size_t>(number)];
+      write_row_values(instruction.a);
+      totals.emplace_back(shader_, instruction.op, kernel_.body[static_cast<std::size_t>(instruction.a)].dtype);
     }
     open_element_loop();
     for (std::size_t i = 0; i < reductions.size(); ++i)

@@ -90,7 +90,7 @@ void write_whole_op<Op::max_pool2d_grad>(KernelWriter& writer) {
   const Dim count = element_count(dx.shape);
   Shader shader = shader_of_elements(writer, "max_pool2d_grad", count);
   const auto at = shader.split_index("element", dx.shape);
-  shader.line("let own = {};", shader.load(x, at));
+  shader.line("let value = {};", shader.load(x, at));
   shader.line("var sum = 0.0;");
   pooling.open_windows_of(shader, at[2], at[3]);
   // The element is the window's largest if none is larger and none before it equal.
@@ -98,7 +98,7 @@ void write_whole_op<Op::max_pool2d_grad>(KernelWriter& writer) {
   pooling.open_window(shader, "window_row", "window_column");
   shader.line("let other = {};", shader.load(x, {at[0], at[1], "row", "column"}));
   shader.line("let before = row < {0} || (row == {0} && column < {1});", at[2], at[3]);
-  shader.line("if (other > own || (before && other == own)) {{ is_largest = false; }}");
+  shader.line("if (other > value || (before && other == value)) {{ is_largest = false; }}");
   close_two(shader);
   shader.line("if (is_largest) {{ sum += {}; }}", shader.load(dy, {at[0], at[1], "window_row", "window_column"}));
   close_two(shader);

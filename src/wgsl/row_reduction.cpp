@@ -30,9 +30,9 @@ void RowReduction::add(const std::string& value, const std::string& index) {
   }
 }
 
-bool RowReduction::can_use_subgroups(int lanes, int apart) const {
+bool RowReduction::can_use_subgroups(int lanes, int stride) const {
   const int size = shader_.target().subgroup_size;
-  return size > 1 && lanes >= size && lanes % size == 0 && apart == 1 && has(op_, Trait::Folds);
+  return size > 1 && lanes >= size && lanes % size == 0 && stride == 1 && has(op_, Trait::Folds);
 }
 
 // The threads of a subgroup put their parts together without memory; then each thread takes up those of the row's
@@ -54,9 +54,9 @@ std::string RowReduction::finish_by_subgroups(int lanes, int threads) {
   return all;
 }
 
-std::string RowReduction::finish(int lanes, const std::string& lane, int threads, int apart) {
+std::string RowReduction::finish(int lanes, const std::string& lane, int threads, int stride) {
   const bool places = op_ == Op::argmax;
-  if (can_use_subgroups(lanes, apart)) return finish_by_subgroups(lanes, threads);
+  if (can_use_subgroups(lanes, stride)) return finish_by_subgroups(lanes, threads);
   if (lanes > 1) {
     const std::string parts = shader_.fresh("parts"), part_places = shader_.fresh("part_places");
     // A bool takes the place of a u32 in workgroup memory.
@@ -71,9 +71,9 @@ std::string RowReduction::finish(int lanes, const std::string& lane, int threads
     for (int step = lanes / 2; step > 0; step /= 2) {
       shader_.barrier();
       shader_.open("if ({} < {}u) {{", lane, step);
-      const std::string other = fmt::format("{}[lane + {}u]", parts, step * apart);
+      const std::string other = fmt::format("{}[lane + {}u]", parts, step * stride);
       if (places) {
-        const std::string place = fmt::format("{}[lane + {}u]", part_places, step * apart);
+        const std::string place = fmt::format("{}[lane + {}u]", part_places, step * stride);
         shader_.line("let other = {}; let other_place = {};", other, place);
         shader_.line(
             "if (other_place != 0xffffffffu && ({1} == 0xffffffffu || other > {0} || (other == {0} && other_place < "
@@ -87,7 +87,8 @@ std::string RowReduction::finish(int lanes, const std::string& lane, int threads
       shader_.close();
     }
     shader_.barrier();
-    const std::string first = apart == 1 ? fmt::format("lane - {}", lane) : fmt::format("lane - {} * {}u", lane, apart);
+    const std::string first =
+        stride == 1 ? fmt::format("lane - {}", lane) : fmt::format("lane - {} * {}u", lane, stride);
     const std::string result = places ? part_places : parts;
     std::string text = fmt::format("{}[{}]", result, first);
     if (boolean) text = fmt::format("({} != 0u)", text);

@@ -21,11 +21,11 @@ class RowReduction {
   /// Takes up one element; `index` is its number in the row, for argmax.
   void add(const std::string& value, const std::string& index);
   /// The result, known to all threads of the row. `lanes` threads hold parts of a row, `lane` is the thread's number
-  /// among them, `threads` are all of the workgroup. The threads of a row stand `apart` from each other.
-  std::string finish(int lanes, const std::string& lane, int threads, int apart = 1);
+  /// among them, `threads` are all of the workgroup. The threads of a row stand `stride` from each other.
+  std::string finish(int lanes, const std::string& lane, int threads, int stride = 1);
 
  private:
-  bool can_use_subgroups(int lanes, int apart) const;
+  bool can_use_subgroups(int lanes, int stride) const;
   std::string finish_by_subgroups(int lanes, int threads);
 
   Shader& shader_;

@@ -52,8 +52,9 @@ class Cumsum {
   void write_tiles() {
     const std::int64_t length = lines_.length.upper_bound(), count = lines_.count().upper_bound();
     int threads = 16;
-    while (threads * 2 <= writer_.target().max_invocations && std::int64_t{threads} * own < length) threads *= 2;
-    const std::int64_t tile = std::int64_t{threads} * own;
+    while (threads * 2 <= writer_.target().max_invocations && std::int64_t{threads} * values_per_thread < length)
+      threads *= 2;
+    const std::int64_t tile = std::int64_t{threads} * values_per_thread;
     constexpr std::int64_t enough_groups = 64;
     while (count * chunks_ < enough_groups && tile * chunks_ < length) chunks_ *= 2;
     const Dim chunk_size = groups_of(groups_of(lines_.length, chunks_), tile) * Dim(tile);
@@ -66,9 +67,9 @@ class Cumsum {
       shader.line("for (var other = 0u; other < chunk; other++) {{ before += {}; }}",
                   shader.load(sums, fmt::format("line * {}u + other", chunks_)));
     shader.open("for (var first = chunk_start; first < chunk_end; first += {}u) {{", tile);
-    shader.line("let start = first + lane * {}u;", own);
-    shader.line("var values: array<{}, {}>; var total = {}(0);", type_, own, type_);
-    for (int i = 0; i < own; ++i) {
+    shader.line("let start = first + lane * {}u;", values_per_thread);
+    shader.line("var values: array<{}, {}>; var total = {}(0);", type_, values_per_thread, type_);
+    for (int i = 0; i < values_per_thread; ++i) {
       shader.open("if (start + {}u < {}) {{", i, shader.size(lines_.length));
       const auto at = indices(shader, fmt::format("(start + {}u)", i));
       shader.line("total += {};", shader.load(x_, at));
@@ -85,7 +86,7 @@ class Cumsum {
     }
     shader.line("var base = before;");
     shader.line("if (lane > 0u) {{ base += totals[lane - 1u]; }}");
-    for (int i = 0; i < own; ++i) {
+    for (int i = 0; i < values_per_thread; ++i) {
       shader.open("if (start + {}u < {}) {{", i, shader.size(lines_.length));
       const auto at = indices(shader, fmt::format("(start + {}u)", i));
       shader.store(out_, at, fmt::format("base + values[{}]", i));
@@ -120,7 +121,7 @@ class Cumsum {
     return sums;
   }
 
-  static constexpr int own = 4;  // neighbours that a thread takes
+  static constexpr int values_per_thread = 4;  // neighbours that a thread takes
   KernelWriter& writer_;
   const TensorAccess &x_, &out_;
   bool reverse_;

@@ -324,11 +324,11 @@ class CacheAppend {
       const std::string slot = ring ? fmt::format("{} % max({}, 1u)", position, capacity) : position;
       return shader.let("slot", fmt::format("select({0}, none, {1} || {0} >= {2})", slot, is_none, capacity));
     };
-    const std::string own = slot_at(time);
-    shader.line("var slot = {};", own);
+    const std::string this_slot = slot_at(time);
+    shader.line("var slot = {};", this_slot);
     shader.open("for (var later = {} + 1u; later < {}; later++) {{", time, shader.size(time_));
     const std::string other = slot_at("later");
-    shader.line("if ({} == {}) {{ slot = none; break; }}", other, own);
+    shader.line("if ({} == {}) {{ slot = none; break; }}", other, this_slot);
     shader.close();
   }
 

@@ -90,9 +90,10 @@ void Shader::store(int memory, const std::string& index, const std::string& valu
 }
 
 bool Shader::can_be_wide(int memory) const {
-  const ShaderMemory& own = memories_[static_cast<std::size_t>(memory)];
-  const int bytes_of_four = bits(own.dtype) / 2;
-  return (own.dtype == DType::f32 || is_half(memory)) && own.bytes % bytes_of_four == 0 && segments(memory) == 1;
+  const ShaderMemory& shader_memory = memories_[static_cast<std::size_t>(memory)];
+  const int bytes_of_four = bits(shader_memory.dtype) / 2;
+  return (shader_memory.dtype == DType::f32 || is_half(memory)) && shader_memory.bytes % bytes_of_four == 0 &&
+         segments(memory) == 1;
 }
 
 std::string Shader::load_four(int memory, const std::string& index) {
@@ -123,7 +124,7 @@ void Shader::begin_function(const std::string& signature) {
 }
 
 void Shader::end_function() {
-  own_functions_ += body_ + "}\n";
+  kernel_functions_ += body_ + "}\n";
   body_ = std::move(main_body_);
 }
 
@@ -244,9 +245,9 @@ std::string Shader::store_to(int memory, const std::string& buffer, const std::s
 }
 
 std::string Shader::load_function(int memory, const std::vector<std::string>& buffers) const {
-  const ShaderMemory& own = memories_[static_cast<std::size_t>(memory)];
-  std::string text = fmt::format("fn load_{}(index: u32) -> {} {{\n", memory, value_type(own.dtype));
-  const std::int64_t step = target_.max_binding_bytes * 8 / bits(own.dtype);
+  const ShaderMemory& shader_memory = memories_[static_cast<std::size_t>(memory)];
+  std::string text = fmt::format("fn load_{}(index: u32) -> {} {{\n", memory, value_type(shader_memory.dtype));
+  const std::int64_t step = target_.max_binding_bytes * 8 / bits(shader_memory.dtype);
   for (std::size_t i = 0; i + 1 < buffers.size(); ++i)
     text += fmt::format("  if (index < {}u) {{ return {}; }}\n", step * static_cast<std::int64_t>(i + 1),
                         load_from(memory, buffers[i], fmt::format("index - {}u", step * static_cast<std::int64_t>(i))));
@@ -257,9 +258,9 @@ std::string Shader::load_function(int memory, const std::vector<std::string>& bu
 }
 
 std::string Shader::store_function(int memory, const std::vector<std::string>& buffers) const {
-  const ShaderMemory& own = memories_[static_cast<std::size_t>(memory)];
-  std::string text = fmt::format("fn store_{}(index: u32, value: {}) {{\n", memory, value_type(own.dtype));
-  const std::int64_t step = target_.max_binding_bytes * 8 / bits(own.dtype);
+  const ShaderMemory& shader_memory = memories_[static_cast<std::size_t>(memory)];
+  std::string text = fmt::format("fn store_{}(index: u32, value: {}) {{\n", memory, value_type(shader_memory.dtype));
+  const std::int64_t step = target_.max_binding_bytes * 8 / bits(shader_memory.dtype);
   for (std::size_t i = 0; i + 1 < buffers.size(); ++i)
     text += fmt::format("  if (index < {}u) {{ {} return; }}\n", step * static_cast<std::int64_t>(i + 1),
                         store_to(memory, buffers[i], fmt::format("index - {}u", step * static_cast<std::int64_t>(i))));
@@ -293,9 +294,10 @@ void Shader::refuse_bindings(int count) const {
   const auto largest = std::max_element(uses_.begin(), uses_.end(), [&](const auto& a, const auto& b) {
     return memories_[static_cast<std::size_t>(a.first)].bytes < memories_[static_cast<std::size_t>(b.first)].bytes;
   });
-  const ShaderMemory& own = memories_[static_cast<std::size_t>(largest->first)];
+  const ShaderMemory& memory = memories_[static_cast<std::size_t>(largest->first)];
   if (segments(largest->first) > 1)
-    detail::refuse_binding(fmt::format("{} ({})", own.name, jerboa::name(own.dtype)), own.bytes, name_, count, target_);
+    detail::refuse_binding(fmt::format("{} ({})", memory.name, jerboa::name(memory.dtype)), memory.bytes, name_, count,
+                           target_);
   throw GraphError(
       fmt::format("the kernel {} needs {} storage buffers, but the device allows {} and too few of them can share one",
                   name_, count, target_.max_bindings));
@@ -336,12 +338,14 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
     Binding binding;
     binding.packed = packed;
     for (const int memory : packed) {
-      const ShaderMemory& own = memories_[static_cast<std::size_t>(memory)];
+      const ShaderMemory& shader_memory = memories_[static_cast<std::size_t>(memory)];
       const std::string word = fmt::format("packed[index + {}u]", binding.bytes / 4);
-      accessors += fmt::format(
-          "fn load_{}(index: u32) -> {} {{ return {}; }}\n", memory, value_type(own.dtype),
-          own.dtype == DType::boolean ? word + " != 0u" : fmt::format("bitcast<{}>({})", value_type(own.dtype), word));
-      binding.bytes += (own.bytes + 3) / 4 * 4;
+      accessors +=
+          fmt::format("fn load_{}(index: u32) -> {} {{ return {}; }}\n", memory, value_type(shader_memory.dtype),
+                      shader_memory.dtype == DType::boolean
+                          ? word + " != 0u"
+                          : fmt::format("bitcast<{}>({})", value_type(shader_memory.dtype), word));
+      binding.bytes += (shader_memory.bytes + 3) / 4 * 4;
     }
     declare_buffer("packed", "u32", false);
     finished.bindings.push_back(std::move(binding));
@@ -364,7 +368,7 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
   text += function_texts(functions);
   text += accessors;
   for (const std::string& declaration : declarations_) text += declaration;
-  text += own_functions_;
+  text += kernel_functions_;
   text += fmt::format(
       "@compute @workgroup_size({})\n"
       "fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) workgroups: vec3u,\n"

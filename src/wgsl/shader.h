@@ -159,7 +159,7 @@ class Shader {
   std::vector<Dim> sizes_;
   std::map<std::string, int> size_numbers_;
   std::set<std::string> functions_, declarations_;
-  std::string shared_, body_, main_body_, own_functions_;
+  std::string shared_, body_, main_body_, kernel_functions_;
   std::int64_t shared_bytes_ = 0;
   int depth_ = 1, next_name_ = 0;
   bool uses_subgroups_ = false, uses_subgroup_matrices_ = false, uses_f16_ = false, keeps_loads_in_place_ = false;

@@ -67,15 +67,15 @@ class SumSquares {
     RowReduction total(shader, Op::sum, DType::f32);
     std::int64_t groups = 0;
     for (std::size_t i = first; i < end; ++i) {
-      const Tensor& own = tensors_[i];
-      shader.open("if (group >= {}u && group < {}u) {{", groups, groups + own.groups);
+      const Tensor& tensor = tensors_[i];
+      shader.open("if (group >= {}u && group < {}u) {{", groups, groups + tensor.groups);
       shader.open("for (var place = (group - {}u) * {}u + lane; place < {}; place += {}u) {{", groups, threads_,
-                  shader.size(own.count), own.groups * threads_);
-      shader.line("let value = {};", shader.load(own.access, shader.split_index("place", own.access.shape)));
+                  shader.size(tensor.count), tensor.groups * threads_);
+      shader.line("let value = {};", shader.load(tensor.access, shader.split_index("place", tensor.access.shape)));
       total.add(fmt::format("{}(value)", shader.use("square_or_large")), "place");
       shader.close();
       shader.close();
-      groups += own.groups;
+      groups += tensor.groups;
     }
     const std::string sum = total.finish(threads_, "lane", threads_, 1);
     shader.open("if (lane == 0u) {{");

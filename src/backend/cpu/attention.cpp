@@ -156,13 +156,14 @@ void stream_keys(const AttentionProblem& a, std::int64_t batch, std::int64_t key
 
 constexpr std::int64_t most_tiles_a_task = 4;
 
-// A task: tiles_a_task tiles of queries of one (batch, key head) against all keys.
-void attend(const AttentionProblem& a, std::int64_t tiles_a_task, std::int64_t task) {
+// A task: tiles_per_task tiles of queries of one (batch, key head) against all keys.
+void attend(const AttentionProblem& a, std::int64_t tiles_per_task, std::int64_t task) {
   static thread_local Scratch<float> scratch;
   const RowTiling tiling(a);
-  const std::int64_t tasks_a_head = tiles_in(tiling.count, tiles_a_task);
-  const std::int64_t key_head = task / tasks_a_head % a.key_heads, batch = task / tasks_a_head / a.key_heads;
-  const std::int64_t first = task % tasks_a_head * tiles_a_task, count = std::min(tiles_a_task, tiling.count - first);
+  const std::int64_t tasks_per_head = tiles_in(tiling.count, tiles_per_task);
+  const std::int64_t key_head = task / tasks_per_head % a.key_heads, batch = task / tasks_per_head / a.key_heads;
+  const std::int64_t first = task % tasks_per_head * tiles_per_task,
+                     count = std::min(tiles_per_task, tiling.count - first);
   float* memory = scratch.get(count * running_floats(a));
   Running running[most_tiles_a_task];
   static thread_local std::vector<QueryRows> rows;
@@ -203,13 +204,14 @@ void join_parts(const AttentionProblem& a, std::int64_t parts, std::int64_t task
     for (std::int64_t r = 0; r < rows.count; ++r) {
       if (other.total[r] == 0) continue;
       const float top = std::max(joined.top[r], other.top[r]);
-      const float own = std::exp(joined.top[r] - top), its = std::exp(other.top[r] - top);
+      const float joined_factor = std::exp(joined.top[r] - top), other_factor = std::exp(other.top[r] - top);
       joined.top[r] = top;
-      joined.total[r] = joined.total[r] * own + other.total[r] * its;
+      joined.total[r] = joined.total[r] * joined_factor + other.total[r] * other_factor;
       float* to = joined.out + r * width;
       const float* from = other.out + r * width;
       for (std::int64_t i = 0; i < width; i += lanes)
-        hn::StoreU(hn::MulAdd(hn::LoadU(d, from + i), hn::Set(d, its), hn::Mul(hn::LoadU(d, to + i), hn::Set(d, own))),
+        hn::StoreU(hn::MulAdd(hn::LoadU(d, from + i), hn::Set(d, other_factor),
+                              hn::Mul(hn::LoadU(d, to + i), hn::Set(d, joined_factor))),
                    d, to + i);
     }
   }
@@ -254,9 +256,9 @@ void run_attention(const AttentionProblem& a, ThreadPool& pool) {
     });
     return;
   }
-  const std::int64_t tiles_a_task = std::clamp<std::int64_t>(tiles / wanted_tasks, 1, 4);
-  pool.run(a.batch * a.key_heads * tiles_in(tiling.count, tiles_a_task), [&](std::int64_t task, int) {
-    HWY_DYNAMIC_DISPATCH(attend)(a, tiles_a_task, task);
+  const std::int64_t tiles_per_task = std::clamp<std::int64_t>(tiles / wanted_tasks, 1, 4);
+  pool.run(a.batch * a.key_heads * tiles_in(tiling.count, tiles_per_task), [&](std::int64_t task, int) {
+    HWY_DYNAMIC_DISPATCH(attend)(a, tiles_per_task, task);
   });
 }
 

@@ -56,9 +56,9 @@ inline HWY_NOINLINE void finish_scores(const AttentionInputs& a, const QueryRows
       const auto position = hn::LoadU(di, keys.position.data() + c);
       auto visible = hn::AndNot(hn::Lt(position, low), hn::Lt(position, high));
       if (added != nullptr) {
-        const Floats own = hn::LoadU(d, added + c);
-        score = hn::Add(score, own);
-        visible = hn::AndNot(hn::RebindMask(di, hn::Le(own, hidden)), visible);
+        const Floats mask_values = hn::LoadU(d, added + c);
+        score = hn::Add(score, mask_values);
+        visible = hn::AndNot(hn::RebindMask(di, hn::Le(mask_values, hidden)), visible);
       }
       if (seen != nullptr) {
         const auto flags = hn::BitCast(di, hn::LoadU(hn::RebindToUnsigned<FloatTag>(), seen + c));

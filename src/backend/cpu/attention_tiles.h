@@ -23,7 +23,7 @@ inline float scale_of(const AttentionInputs& a) {
 }
 
 /// The positions that each of some rows sees: [low, high).
-struct Sight {
+struct VisibleRange {
   std::int32_t least_low, most_low, least_high, most_high;
 };
 
@@ -32,8 +32,8 @@ struct QueryRows {
   std::int64_t batch = 0, count = 0;
   std::array<std::int64_t, row_tile> head, time;
   std::array<std::int32_t, row_tile> low, high;
-  std::array<Sight, row_tile / row_strip> strips;
-  Sight all;
+  std::array<VisibleRange, row_tile / row_strip> strips;
+  VisibleRange all;
 
   QueryRows(const AttentionInputs& a, std::int64_t batch_index, std::int64_t first_head, std::int64_t heads,
             std::int64_t first_time, std::int64_t times);
@@ -41,7 +41,7 @@ struct QueryRows {
 
 /// The tiles of queries of each (batch, key head): a part of one head's queries, or all queries of several heads.
 struct RowTiling {
-  std::int64_t heads_a_tile = 1, tiles_a_head = 1, count = 0;
+  std::int64_t heads_per_tile = 1, tiles_per_head = 1, count = 0;
 
   explicit RowTiling(const AttentionInputs& a);
   QueryRows rows(const AttentionInputs& a, std::int64_t batch, std::int64_t key_head, std::int64_t tile) const;

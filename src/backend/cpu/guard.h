@@ -40,7 +40,7 @@ class Guard {
   std::vector<int> written_by(std::size_t dispatch) const;
   bool begins_life(int buffer, std::size_t dispatch) const;
   std::string owner_of(const Region& region, const std::byte* place, std::size_t dispatch) const;
-  void expect_unchanged(std::size_t region, std::vector<Range> own, std::size_t dispatch) const;
+  void expect_unchanged(std::size_t region, std::vector<Range> ranges, std::size_t dispatch) const;
   void expect_whole(int buffer, std::size_t dispatch) const;
   std::string describe(std::size_t dispatch) const;
 

@@ -249,16 +249,16 @@ void multiply_tile(const Plan& plan, std::int64_t batch, std::int64_t tile_row, 
 struct RowsPlan {
   const Matmul& matmul;
   bool turned = false, along = false;
-  std::int64_t rows = 0, columns = 0, columns_a_task = 0, tasks = 0;  ///< tasks of each product
+  std::int64_t rows = 0, columns = 0, columns_per_task = 0, tasks = 0;  ///< tasks of each product
 };
 
 void multiply_few(const RowsPlan& plan, std::int64_t batch, std::int64_t task, int worker) {
   const Matmul& m = plan.matmul;
-  const std::int64_t column = task * plan.columns_a_task;
-  const std::int64_t columns = std::min(plan.columns_a_task, plan.columns - column);
+  const std::int64_t column = task * plan.columns_per_task;
+  const std::int64_t columns = std::min(plan.columns_per_task, plan.columns - column);
   const float* a = m.a + offset(m.a_offsets, batch);
   const float* b = m.b + offset(m.b_offsets, batch);
-  float* tile = tile_memory.get(2 * plan.rows * plan.columns_a_task + epilogue_padding);
+  float* tile = tile_memory.get(2 * plan.rows * plan.columns_per_task + epilogue_padding);
   RowsBlock block{.columns = columns, .inner = m.inner, .c = tile, .c_row = columns};
   if (m.weights != nullptr) {
     block.a = a, block.a_row = m.a_row, block.a_inner = m.a_inner;
@@ -302,8 +302,8 @@ bool matmul_of_few(const Matmul& m, ThreadPool& pool) {
   plan.columns = plan.turned ? m.rows : m.columns;
   const std::int64_t wanted = task_values / std::max<std::int64_t>(1, m.inner);
   const std::int64_t unit = plan.along ? 256 : 8;
-  plan.columns_a_task = std::clamp(detail::divide_up(wanted, unit) * unit, unit, std::int64_t{1024});
-  plan.tasks = detail::divide_up(plan.columns, plan.columns_a_task);
+  plan.columns_per_task = std::clamp(detail::divide_up(wanted, unit) * unit, unit, std::int64_t{1024});
+  plan.tasks = detail::divide_up(plan.columns, plan.columns_per_task);
   pool.run(batch_size(m) * plan.tasks, [&plan](std::int64_t number, int worker) {
     multiply_few(plan, number / plan.tasks, number % plan.tasks, worker);
   });

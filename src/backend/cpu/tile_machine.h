@@ -14,7 +14,7 @@ namespace jerboa::cpu {
 struct Memory {
   std::byte* data = nullptr;
   bool padded = false;
-  bool apart = false;  ///< what is past its end is nobody else's
+  bool exclusive = false;  ///< no other thread writes what is past its end
 };
 
 /// What a value is one for: the whole tile, a row, or an element.

@@ -98,9 +98,10 @@ bool has_subgroup_matrices(const Dawn& dawn, WGPUAdapter adapter) {
   raw.nextInChain = &offered.chain;
   dawn.AdapterGetInfo(adapter, &raw);
   const std::span configs(offered.configs, offered.configCount);
-  const bool found = std::any_of(configs.begin(), configs.end(), [](const WGPUSubgroupMatrixConfig& own) {
-    return own.componentType == WGPUSubgroupMatrixComponentType_F16 &&
-           own.resultComponentType == WGPUSubgroupMatrixComponentType_F32 && own.M == 16 && own.N == 16 && own.K == 16;
+  const bool found = std::any_of(configs.begin(), configs.end(), [](const WGPUSubgroupMatrixConfig& config) {
+    return config.componentType == WGPUSubgroupMatrixComponentType_F16 &&
+           config.resultComponentType == WGPUSubgroupMatrixComponentType_F32 && config.M == 16 && config.N == 16 &&
+           config.K == 16;
   });
   dawn.AdapterPropertiesSubgroupMatrixConfigsFreeMembers(offered);
   dawn.AdapterInfoFreeMembers(raw);
@@ -205,7 +206,7 @@ void GpuDevice::request(const WebGpuOptions& options) {
   instance_ = create_instance(*dawn_);
   Adapters adapters = find_adapters(*dawn_, instance_);
   const bool any = !adapters.list.empty();
-  if (!options.software) std::erase_if(adapters.list, [](const auto& own) { return own.second.kind == "CPU"; });
+  if (!options.software) std::erase_if(adapters.list, [](const auto& adapter) { return adapter.second.kind == "CPU"; });
   if (any && adapters.list.empty()) throw DeviceError("WebGPU finds no adapter that is a GPU");
   if (!any)
     throw DeviceError(
@@ -247,18 +248,18 @@ void GpuDevice::request(const WebGpuOptions& options) {
   descriptor.uncapturedErrorCallbackInfo.userdata1 = reports;
   descriptor.uncapturedErrorCallbackInfo.callback = [](WGPUDevice const*, WGPUErrorType, WGPUStringView message,
                                                        void* to, void*) {
-    auto& own = **static_cast<std::shared_ptr<Reports>*>(to);
-    const std::scoped_lock lock(own.mutex);
-    own.errors.push_back(text(message));
+    auto& shared_reports = **static_cast<std::shared_ptr<Reports>*>(to);
+    const std::scoped_lock lock(shared_reports.mutex);
+    shared_reports.errors.push_back(text(message));
   };
   descriptor.deviceLostCallbackInfo.mode = WGPUCallbackMode_AllowSpontaneous;
   descriptor.deviceLostCallbackInfo.userdata1 = reports;
   descriptor.deviceLostCallbackInfo.callback = [](WGPUDevice const*, WGPUDeviceLostReason, WGPUStringView message,
                                                   void* to, void*) {
-    const std::unique_ptr<std::shared_ptr<Reports>> own(static_cast<std::shared_ptr<Reports>*>(to));
-    const std::scoped_lock lock((*own)->mutex);
-    (*own)->lost = true;
-    (*own)->loss = text(message);
+    const std::unique_ptr<std::shared_ptr<Reports>> shared_reports(static_cast<std::shared_ptr<Reports>*>(to));
+    const std::scoped_lock lock((*shared_reports)->mutex);
+    (*shared_reports)->lost = true;
+    (*shared_reports)->loss = text(message);
   };
   struct Answer {
     WGPUDevice device = nullptr;
@@ -526,21 +527,21 @@ std::vector<GpuDevice::Pipeline> GpuDevice::compile(const std::vector<ShaderRequ
     if (std::any_of(pending.begin(), pending.end(),
                     [&](const auto& other) { return other->source->source == request.source->source; }))
       continue;
-    auto& own = *pending.emplace_back(std::make_unique<Pending>());
-    own.source = request.source;
-    own.module = module(*request.source);
-    own.layout = layout(request.bindings).pipeline;
+    auto& compilation = *pending.emplace_back(std::make_unique<Pending>());
+    compilation.source = request.source;
+    compilation.module = module(*request.source);
+    compilation.layout = layout(request.bindings).pipeline;
   }
   // From here on nothing throws before all are waited for: callbacks write to what is pending.
-  for (const auto& own : pending) {
+  for (const auto& compilation : pending) {
     WGPUComputePipelineDescriptor descriptor{};
-    descriptor.label = text(own->source->name);
-    descriptor.layout = own->layout;
-    descriptor.compute.module = own->module;
+    descriptor.label = text(compilation->source->name);
+    descriptor.layout = compilation->layout;
+    descriptor.compute.module = compilation->module;
     descriptor.compute.entryPoint = text("main");
     WGPUCreateComputePipelineAsyncCallbackInfo callback{};
     callback.mode = WGPUCallbackMode_WaitAnyOnly;
-    callback.userdata1 = own.get();
+    callback.userdata1 = compilation.get();
     callback.userdata2 = const_cast<Dawn*>(dawn_.get());
     callback.callback = [](WGPUCreatePipelineAsyncStatus status, WGPUComputePipeline pipeline, WGPUStringView message,
                            void* to, void* library) {
@@ -548,15 +549,15 @@ std::vector<GpuDevice::Pipeline> GpuDevice::compile(const std::vector<ShaderRequ
       result.pipeline = {pipeline, static_cast<const Dawn*>(library)->ComputePipelineRelease};
       if (status != WGPUCreatePipelineAsyncStatus_Success) result.error = text(message) + " ";
     };
-    own->future = dawn_->DeviceCreateComputePipelineAsync(device_, &descriptor, callback);
+    compilation->future = dawn_->DeviceCreateComputePipelineAsync(device_, &descriptor, callback);
   }
-  for (const auto& own : pending) wait(own->future);
+  for (const auto& compilation : pending) wait(compilation->future);
   check();
-  for (const auto& own : pending) {
-    if (own->pipeline == nullptr)
-      throw ShaderError(
-          fmt::format("the kernel {} does not compile: {}\n{}", own->source->name, own->error, own->source->source));
-    pipelines_[own->source->source] = std::move(own->pipeline);
+  for (const auto& compilation : pending) {
+    if (compilation->pipeline == nullptr)
+      throw ShaderError(fmt::format("the kernel {} does not compile: {}\n{}", compilation->source->name,
+                                    compilation->error, compilation->source->source));
+    pipelines_[compilation->source->source] = std::move(compilation->pipeline);
   }
   std::vector<Pipeline> result;
   for (const ShaderRequest& request : requests)

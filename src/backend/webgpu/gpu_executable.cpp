@@ -138,12 +138,12 @@ void GpuExecutable::part_readers_from_writers() {
   for (const GpuStep& step : program_.gpu.steps)
     for (const auto& written : step.bindings)
       for (const auto& read : step.bindings) {
-        const auto& own = storage_[static_cast<std::size_t>(read.buffer)];
+        const auto& source = storage_[static_cast<std::size_t>(read.buffer)];
         const auto& other = storage_[static_cast<std::size_t>(written.buffer)];
-        if (!written.is_read_write() || read.is_read_write() || !own || !other || own == other ||
-            own->memory() != other->memory())
+        if (!written.is_read_write() || read.is_read_write() || !source || !other || source == other ||
+            source->memory() != other->memory())
           continue;
-        own->move_to(std::make_shared<GpuMemory>(device_, own->bytes(), own->name()), 0);
+        source->move_to(std::make_shared<GpuMemory>(device_, source->bytes(), source->name()), 0);
       }
 }
 

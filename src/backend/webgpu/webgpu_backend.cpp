@@ -19,10 +19,10 @@ std::vector<std::string> missing_support(const Program& program, const Target& t
   };
   if (needs.f16 && !target.f16) missing.emplace_back("f16 in shaders");
   if (needs.subgroups && target.subgroup_size == 0) missing.emplace_back("subgroups");
-  for (const SubgroupMatrix& own : needs.subgroup_matrices)
+  for (const SubgroupMatrix& matrix : needs.subgroup_matrices)
     if (target.subgroup_matrices != SubgroupMatrices::native ||
-        own != SubgroupMatrix{16, 16, 16, DType::f16, DType::f32})
-      missing.push_back(fmt::format("subgroup matrices of {}x{}x{}", own.rows, own.columns, own.inner));
+        matrix != SubgroupMatrix{16, 16, 16, DType::f16, DType::f32})
+      missing.push_back(fmt::format("subgroup matrices of {}x{}x{}", matrix.rows, matrix.columns, matrix.inner));
   need("buffers", needs.buffer_bytes, target.max_buffer_bytes);
   need("bindings", needs.binding_bytes, target.max_binding_bytes);
   need("storage buffers of a shader", needs.bindings, target.max_bindings);
@@ -89,9 +89,9 @@ class WebGpuBackend final : public Backend {
 };
 
 const WebGpuBackend& as_webgpu(const Backend& backend) {
-  const auto* own = dynamic_cast<const WebGpuBackend*>(&backend);
-  if (own == nullptr) throw UsageError("the device " + backend.name() + " is no WebGPU device");
-  return *own;
+  const auto* webgpu_backend = dynamic_cast<const WebGpuBackend*>(&backend);
+  if (webgpu_backend == nullptr) throw UsageError("the device " + backend.name() + " is not a WebGPU device");
+  return *webgpu_backend;
 }
 
 }  // namespace
@@ -108,9 +108,9 @@ WebGpuHandles webgpu_handles(const Backend& backend) {
 }
 
 WebGpuBuffer webgpu_buffer(const DeviceTensor& tensor) {
-  const auto* own = dynamic_cast<const webgpu::GpuTensor*>(&tensor);
-  if (own == nullptr) throw UsageError("this tensor is not on a WebGPU device");
-  return {own->buffer(), own->offset(), own->bytes()};
+  const auto* gpu_tensor = dynamic_cast<const webgpu::GpuTensor*>(&tensor);
+  if (gpu_tensor == nullptr) throw UsageError("this tensor is not on a WebGPU device");
+  return {gpu_tensor->buffer(), gpu_tensor->offset(), gpu_tensor->bytes()};
 }
 
 void force_device_loss(Backend& backend) { as_webgpu(backend).device().lose(); }

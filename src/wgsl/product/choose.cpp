@@ -60,17 +60,18 @@ std::optional<MatmulForm> choose_two_buffers(const Target& target, const Sizes& 
   const double multiprocessors = multiprocessors_of(target);
   std::optional<MatmulForm> best;
   double least = std::numeric_limits<double>::max();
-  for (const MeasuredForm& own : forms) {
-    if (own.form.threads() > target.max_invocations || own.form.workgroup_bytes() > target.workgroup_bytes) continue;
+  for (const MeasuredForm& measured : forms) {
+    if (measured.form.threads() > target.max_invocations || measured.form.workgroup_bytes() > target.workgroup_bytes)
+      continue;
     for (std::int64_t chunks = 1; chunks <= 16; ++chunks) {
-      const std::int64_t steps = pieces(pieces(sizes.inner, chunks), own.form.inner);
+      const std::int64_t steps = pieces(pieces(sizes.inner, chunks), measured.form.inner);
       if (chunks > 1 && steps < 16) break;
-      const double each = std::ceil(static_cast<double>(sizes.groups(own.form) * chunks) / multiprocessors);
-      double cost = static_cast<double>(steps) * (each * own.workgroup + own.latency);
+      const double each = std::ceil(static_cast<double>(sizes.groups(measured.form) * chunks) / multiprocessors);
+      double cost = static_cast<double>(steps) * (each * measured.workgroup + measured.latency);
       if (chunks > 1) cost += second_shader + sizes.results() * static_cast<double>(chunks) * partial_result;
       if (cost >= least) continue;
       least = cost;
-      best = own.form;
+      best = measured.form;
       best->chunks = chunks;
     }
   }
@@ -123,20 +124,20 @@ std::optional<MatmulForm> choose_matrices(const Target& target, const Sizes& siz
   const double residents = target.resident_workgroups > 0 ? target.resident_workgroups : unknown_residents;
   std::optional<MatmulForm> best;
   double least = std::numeric_limits<double>::max();
-  for (const MatrixForm& own : forms) {
-    if (own.form.workgroup_bytes() > target.workgroup_bytes) continue;
-    const std::int64_t steps = pieces(sizes.inner, own.form.inner);
+  for (const MatrixForm& form : forms) {
+    if (form.form.workgroup_bytes() > target.workgroup_bytes) continue;
+    const std::int64_t steps = pieces(sizes.inner, form.form.inner);
     for (std::int64_t chunks = 1; chunks <= 16; ++chunks) {
       // All of the same length but the last, which must not be empty.
       const std::int64_t length = pieces(steps, chunks);
       if (pieces(steps, length) != chunks || (chunks > 1 && length < 4)) continue;
       const double rounds =
-          std::ceil(static_cast<double>(sizes.groups(own.form) * chunks) / (residents * own.residents));
-      double cost = rounds * (static_cast<double>(length) + begin_and_end) * own.step;
+          std::ceil(static_cast<double>(sizes.groups(form.form) * chunks) / (residents * form.residents));
+      double cost = rounds * (static_cast<double>(length) + begin_and_end) * form.step;
       if (chunks > 1) cost += second_shader + sizes.results() * static_cast<double>(chunks) * partial_result;
       if (cost >= least) continue;
       least = cost;
-      best = own.form;
+      best = form.form;
       best->chunks = chunks;
     }
   }

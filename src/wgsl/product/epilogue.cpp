@@ -51,12 +51,12 @@ void Epilogue::write_four() {
     bodies.emplace_back(shader_, kernel_, std::move(indices));
   }
   for (std::size_t i = 0; i < kernel_.body.size(); ++i) {
-    const Instruction& own = kernel_.body[i];
+    const Instruction& instruction = kernel_.body[i];
     std::string four;
-    if (own.kind == Instruction::Kind::product) {
+    if (instruction.kind == Instruction::Kind::product) {
       four = "products";
-    } else if (own.kind == Instruction::Kind::load) {
-      const Load& load = kernel_.loads[static_cast<std::size_t>(own.index)];
+    } else if (instruction.kind == Instruction::Kind::load) {
+      const Load& load = kernel_.loads[static_cast<std::size_t>(instruction.index)];
       if (load.masks.empty() && load.indirect < 0 && runs_in_fours(load.binding, load.map))
         four = shader_.let("four", shader_.load_four(load.binding, shader_.place(load.map, first)));
     }
@@ -66,8 +66,8 @@ void Epilogue::write_four() {
   // All is read before anything is written: a store may be in place.
   std::vector<std::vector<std::string>> values;
   for (const Store& store : kernel_.stores) {
-    auto& own = values.emplace_back();
-    for (BodyWriter& body : bodies) own.push_back(body.value(store.value));
+    auto& stored = values.emplace_back();
+    for (BodyWriter& body : bodies) stored.push_back(body.value(store.value));
   }
   for (std::size_t i = 0; i < kernel_.stores.size(); ++i) {
     const Store& store = kernel_.stores[i];

@@ -17,7 +17,7 @@ bool is_stored(const KernelSpec& kernel, const TensorAccess& operand) {
 bool lies_in_fours(const Shader& shader, const TensorAccess& operand, const std::vector<Dim>& batch, const Dim& stride,
                    const Dim& inner_stride, const Dim& inner) {
   const DType given = operand.prologue.empty() ? operand.dtype : operand.prologue.back().dtype;
-  const auto steps_in_fours = [](const Dim& own) { return is_multiple(own, 4) && own.value() > 0; };
+  const auto steps_in_fours = [](const Dim& dim) { return is_multiple(dim, 4) && dim.value() > 0; };
   const bool along_inner = inner_stride == Dim(1) && steps_in_fours(stride) && is_multiple(inner, 4);
   const bool across = stride == Dim(1) && steps_in_fours(inner_stride);
   return given == DType::f16 && (along_inner || across) && begins_in_fours(shader, operand, batch);
