@@ -129,12 +129,12 @@ class Contest {
       std::string label;
     };
     std::vector<Row> rows;
-    for (const Entrant& own : entrants_) {
+    for (const Entrant& entrant : entrants_) {
       std::vector<double> samples;
       warm();
-      for (int i = 0; i < 9; ++i) samples.push_back(seconds(*own.executable));
+      for (int i = 0; i < 9; ++i) samples.push_back(seconds(*entrant.executable));
       std::sort(samples.begin(), samples.end());
-      rows.push_back({samples[samples.size() / 2], error(*own.executable), own.label});
+      rows.push_back({samples[samples.size() / 2], error(*entrant.executable), entrant.label});
     }
     std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.seconds < b.seconds; });
     fmt::print("{}\n", size_.text());

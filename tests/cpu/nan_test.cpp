@@ -416,9 +416,9 @@ TEST(Nan, ComesThroughTheGradientOfAttention) {
   for (const char operand : {'q', 'k', 'v', 'd'}) {
     constexpr std::int64_t time = 20, size = 8, count = time * size;
     std::vector<Value> operands;
-    for (const char own : {'q', 'k', 'v', 'd'}) {
-      const Numbers numbers = random_numbers(count, static_cast<std::uint32_t>(own));
-      operands.push_back(floats_of({1, 1, time, size}, own == operand ? with(numbers, 3, nan) : numbers));
+    for (const char name : {'q', 'k', 'v', 'd'}) {
+      const Numbers numbers = random_numbers(count, static_cast<std::uint32_t>(name));
+      operands.push_back(floats_of({1, 1, time, size}, name == operand ? with(numbers, 3, nan) : numbers));
     }
     const auto gradient = [](Xs x, std::size_t which) {
       const auto forward = apply(Op::attention, {x[0], x[1], x[2], {}, {}, {}, {}}, AttentionAttrs{});

@@ -51,10 +51,10 @@ TEST(GroupNeeds, FindsEveryCycle) {
       if (fine) needs.add(group, more);
       refused += fine ? 0 : 1;
       // What a group needs, it may be merged into, if nothing else that it needs comes between.
-      const std::set<int> own = groups[static_cast<std::size_t>(group)].needs;
-      if (own.empty() || random() % 4 != 0) continue;
-      const int into = *own.rbegin();
-      if (!can_need(groups, into, own)) continue;
+      const std::set<int> needed = groups[static_cast<std::size_t>(group)].needs;
+      if (needed.empty() || random() % 4 != 0) continue;
+      const int into = *needed.rbegin();
+      if (!can_need(groups, into, needed)) continue;
       needs.merge(group, into);
       ASSERT_TRUE(can_need(groups, into, groups[static_cast<std::size_t>(into)].needs)) << seed << " " << step;
     }

@@ -175,12 +175,12 @@ TEST_F(BrokenPool, IsFineBefore) { verify(program, target); }
 
 TEST_F(BrokenPool, HasAMemberBeyondItsEnd) {
   for (const auto where : {Buffer::Where::storage, Buffer::Where::arena}) {
-    Buffer& own = *members(where).back();
-    const Buffer before = own;
-    own.inside += std::int64_t{1} << 30;
-    own.offset += std::int64_t{1} << 30;
+    Buffer& buffer = *members(where).back();
+    const Buffer before = buffer;
+    buffer.inside += std::int64_t{1} << 30;
+    buffer.offset += std::int64_t{1} << 30;
     expect_refusal("does not stand inside");
-    own = before;
+    buffer = before;
   }
 }
 

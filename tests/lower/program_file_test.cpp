@@ -98,16 +98,16 @@ TEST_F(GpuProgramFile, HoldsWhatAGpuHostNeedsAndNothingElse) {
 TEST_F(GpuProgramFile, SaysWhatItNeeds) {
   GpuRequirements needs;
   for (const ProgramEntry& entry : file.entries) {
-    const GpuRequirements own = gpu_requirements(entry.program);
-    EXPECT_FALSE(own.f16);
-    EXPECT_GT(own.buffer_bytes, 0);
-    EXPECT_GT(own.binding_bytes, 0);
-    EXPECT_GE(own.bindings, 2);
-    EXPECT_LE(own.bindings, Target::webgpu_default().max_bindings);
-    EXPECT_GE(own.invocations, 1);
-    EXPECT_LE(own.invocations, Target::webgpu_default().max_invocations);
-    EXPECT_LE(own.workgroup_bytes, Target::webgpu_default().workgroup_bytes);
-    needs.workgroup_bytes = std::max(needs.workgroup_bytes, own.workgroup_bytes);
+    const GpuRequirements requirements = gpu_requirements(entry.program);
+    EXPECT_FALSE(requirements.f16);
+    EXPECT_GT(requirements.buffer_bytes, 0);
+    EXPECT_GT(requirements.binding_bytes, 0);
+    EXPECT_GE(requirements.bindings, 2);
+    EXPECT_LE(requirements.bindings, Target::webgpu_default().max_bindings);
+    EXPECT_GE(requirements.invocations, 1);
+    EXPECT_LE(requirements.invocations, Target::webgpu_default().max_invocations);
+    EXPECT_LE(requirements.workgroup_bytes, Target::webgpu_default().workgroup_bytes);
+    needs.workgroup_bytes = std::max(needs.workgroup_bytes, requirements.workgroup_bytes);
   }
   EXPECT_GT(needs.workgroup_bytes, 0);
 }

@@ -22,10 +22,11 @@ class BrokenAccess : public testing::Test {
   KernelSpec& kernel(std::size_t number = 0) { return program.cpu.kernels.at(number); }
   KernelSpec& kernel_of(KernelSpec::Kind kind) {
     return *std::find_if(program.cpu.kernels.begin(), program.cpu.kernels.end(),
-                         [&](const KernelSpec& own) { return own.kind == kind; });
+                         [&](const KernelSpec& kernel) { return kernel.kind == kind; });
   }
-  Instruction& instruction_of(KernelSpec& own, Instruction::Kind kind) {
-    return *std::find_if(own.body.begin(), own.body.end(), [&](const Instruction& one) { return one.kind == kind; });
+  Instruction& instruction_of(KernelSpec& kernel, Instruction::Kind kind) {
+    return *std::find_if(kernel.body.begin(), kernel.body.end(),
+                         [&](const Instruction& one) { return one.kind == kind; });
   }
   // Expects that the program is refused after the change, and fine before and behind it.
   template <class Change>
@@ -78,7 +79,7 @@ TEST_F(BrokenAccess, GathersStayInTheirTables) {
   compile([] { output("y", embedding(tensor_input("table", {7, 3}), tensor_input("ids", {5}, DType::i32))); });
   const auto gather = [&]() -> Load& {
     return *std::find_if(kernel().loads.begin(), kernel().loads.end(),
-                         [](const Load& own) { return own.indirect >= 0; });
+                         [](const Load& load) { return load.indirect >= 0; });
   };
   refuse([&] { gather().indirect_limit = 8; }, "reaches 96 bytes into table, which has 84");
   refuse([&] { gather().indirect_stride = 4; }, "into table, which has 84");
@@ -110,16 +111,16 @@ TEST_F(BrokenAccess, InstructionsAreDefinedBeforeUseAndFitTheirOps) {
   refuse([&] { kernel().stores[0].dtype = DType::i32; }, "is stored as i32");
   refuse(
       [&] {
-        Instruction& own = instruction_of(kernel(), Instruction::Kind::constant);
-        own.dtype = DType::i32, own.number = 1e300;
+        Instruction& instruction = instruction_of(kernel(), Instruction::Kind::constant);
+        instruction.dtype = DType::i32, instruction.number = 1e300;
       },
       "1e+300 is not a number of type i32");
 }
 
 TEST_F(BrokenAccess, ReductionsKnowTheirAxes) {
   compile([] { output("y", sum(tensor_input("x", {6, 4}), {0}) * 2); });
-  KernelSpec& own = kernel_of(KernelSpec::Kind::reduce);
-  ASSERT_EQ(own.kind, KernelSpec::Kind::reduce);
+  KernelSpec& kernel = kernel_of(KernelSpec::Kind::reduce);
+  ASSERT_EQ(kernel.kind, KernelSpec::Kind::reduce);
   const auto reduce = [&]() -> KernelSpec& { return kernel_of(KernelSpec::Kind::reduce); };
   refuse([&] { reduce().row_axes = 3; }, "cannot be reduced");
   refuse([&] { reduce().row_axes = -1; }, "cannot be reduced");
@@ -186,7 +187,7 @@ TEST_F(BrokenAccess, BuffersHoldTheirElements) {
   compile([] { output("y", matmul(tensor_input("x", {4, 4}), constant(HostTensor(DType::f32, {4, 4})))); });
   const auto buffer = [&](Buffer::Where where) -> Buffer& {
     return *std::find_if(program.buffers.begin(), program.buffers.end(),
-                         [&](const Buffer& own) { return own.where == where; });
+                         [&](const Buffer& candidate) { return candidate.where == where; });
   };
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
   refuse([&] { buffer(Buffer::Where::arena).offset = most / 64 * 64; }, "impossible size or place");

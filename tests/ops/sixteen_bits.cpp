@@ -64,9 +64,9 @@ SixteenBits::SixteenBits(const Sample& sample) {
 
 std::optional<std::string> SixteenBits::difference(const TensorMap& computed) const {
   for (const auto& [name, exact, error] : outputs_) {
-    const HostTensor& own = computed.at(name);
-    if (own.shape() != exact.shape || own.dtype() != exact.dtype) return name + " has another type";
-    const Value values = to_value(own);
+    const HostTensor& tensor = computed.at(name);
+    if (tensor.shape() != exact.shape || tensor.dtype() != exact.dtype) return name + " has another type";
+    const Value values = to_value(tensor);
     for (std::size_t e = 0; e < error.size(); ++e) {
       if (!std::isfinite(exact.data[e]) || !std::isfinite(error[e]))
         return fmt::format("{}: element {} leaves the range of {}", name, e, jerboa::name(exact.dtype));

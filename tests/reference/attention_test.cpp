@@ -35,9 +35,9 @@ Numbers weights(std::int64_t time, std::int64_t keys, const AttentionOptions& op
   std::vector<Value> in{zeros_of(time), zeros_of(keys)};
   in.insert(in.end(), rest.begin(), rest.end());
   return evaluate_one(in, [&](Xs x) {
-    AttentionOptions own = options;
-    if (attach) attach(own, x);
-    return attention_weights(x[0], x[1], own);
+    AttentionOptions attention_options = options;
+    if (attach) attach(attention_options, x);
+    return attention_weights(x[0], x[1], attention_options);
   });
 }
 

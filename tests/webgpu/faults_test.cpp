@@ -326,7 +326,7 @@ TEST(WebGpuMisuse, IsToldInTheCallersTerms) {
   expect_error<DeviceError>([] { Device::by_name("webgpu:no such adapter"); }, "there are: ");
   expect_error<DeviceError>([] { Device::webgpu({.library = "/no/such/libwebgpu_dawn.so"}); },
                             "/no/such/libwebgpu_dawn.so");
-  expect_error<UsageError>([] { webgpu_handles(Device::cpu(1).backend()); }, "the device cpu is no WebGPU device");
+  expect_error<UsageError>([] { webgpu_handles(Device::cpu(1).backend()); }, "the device cpu is not a WebGPU device");
   expect_error<UsageError>([&] { webgpu_buffer(*on_cpu.storage("w")); }, "this tensor is not on a WebGPU device");
   expect_error<UsageError>([&] { on_cpu.storage("v"); }, "no parameter or state is named v; there are b, w");
 }
@@ -334,7 +334,7 @@ TEST(WebGpuMisuse, IsToldInTheCallersTerms) {
 TEST(WebGpuMisuse, AGpuIsAskedForWhereOnlyADriverOnTheCpuIs) {
   const auto adapters = webgpu_adapters();
   const bool gpu =
-      std::any_of(adapters.begin(), adapters.end(), [](const AdapterInfo& own) { return own.kind != "CPU"; });
+      std::any_of(adapters.begin(), adapters.end(), [](const AdapterInfo& adapter) { return adapter.kind != "CPU"; });
   EXPECT_EQ(Device::best().name(), gpu ? "webgpu" : "cpu");
   if (!gpu)
     expect_error<DeviceError>([] { Device::webgpu({.software = false}); }, "WebGPU finds no adapter that is a GPU");

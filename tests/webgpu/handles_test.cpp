@@ -123,11 +123,11 @@ TEST(WebGpuHandles, OtherCodeReadsAndWritesParameters) {
     WGPUBufferDescriptor descriptor{};
     descriptor.size = sizeof(values);
     descriptor.usage = WGPUBufferUsage_CopySrc | WGPUBufferUsage_CopyDst;
-    const Handle<WGPUBuffer> own{dawn.DeviceCreateBuffer(device, &descriptor), dawn.BufferRelease};
-    dawn.QueueWriteBuffer(queue, own, 0, values, sizeof(values));
+    const Handle<WGPUBuffer> handle{dawn.DeviceCreateBuffer(device, &descriptor), dawn.BufferRelease};
+    dawn.QueueWriteBuffer(queue, handle, 0, values, sizeof(values));
     const Handle<WGPUCommandEncoder> encoder{dawn.DeviceCreateCommandEncoder(device, nullptr),
                                              dawn.CommandEncoderRelease};
-    dawn.CommandEncoderCopyBufferToBuffer(encoder, own, 0, static_cast<WGPUBuffer>(weights.buffer),
+    dawn.CommandEncoderCopyBufferToBuffer(encoder, handle, 0, static_cast<WGPUBuffer>(weights.buffer),
                                           static_cast<std::uint64_t>(weights.offset), sizeof(values));
     const Handle<WGPUCommandBuffer> commands{dawn.CommandEncoderFinish(encoder, nullptr), dawn.CommandBufferRelease};
     WGPUCommandBuffer list = commands;
@@ -145,9 +145,9 @@ TEST(WebGpuHandles, OtherCodeMayKeepTheDevice) {
   Handle<WGPUDevice> kept;
   {
     const Device device = Device::webgpu();
-    auto* const own = static_cast<WGPUDevice>(webgpu_handles(device.backend()).device);
-    dawn.DeviceAddRef(own);
-    kept = {own, dawn.DeviceRelease};
+    auto* const handle = static_cast<WGPUDevice>(webgpu_handles(device.backend()).device);
+    dawn.DeviceAddRef(handle);
+    kept = {handle, dawn.DeviceRelease};
     EXPECT_EQ(first_loss(device), first_loss(device));
   }
   WGPUBufferDescriptor wrong{};

@@ -97,14 +97,14 @@ INSTANTIATE_TEST_SUITE_P(Forms, AttentionShaders, ::testing::ValuesIn(trials()),
                          [](const ::testing::TestParamInfo<Trial>& param) { return param.param.name; });
 
 TEST_P(AttentionShaders, EqualTheReferenceAndThemselves) {
-  const Trial& own = GetParam();
-  const Sample sample = sample_of(own.one, own.floats);
-  const TensorMap computed = outputs_on(device(own.form), sample);
-  expect_same_bits(computed, outputs_on(device(own.form), sample), "a second time");
+  const Trial& trial = GetParam();
+  const Sample sample = sample_of(trial.one, trial.floats);
+  const TensorMap computed = outputs_on(device(trial.form), sample);
+  expect_same_bits(computed, outputs_on(device(trial.form), sample), "a second time");
   std::vector<TensorId> keep;
   for (const NamedTensor& output : sample.graph.outputs) keep.push_back(output.tensor);
   const auto wanted = test::run(sample.graph, keep, sample.inputs);
-  const Tolerance tolerance = own.floats == DType::f32 ? Tolerance{1e-4, 2e-5, 1e-4} : Tolerance{1e-2, 3e-3, 1e-2};
+  const Tolerance tolerance = trial.floats == DType::f32 ? Tolerance{1e-4, 2e-5, 1e-4} : Tolerance{1e-2, 3e-3, 1e-2};
   for (std::size_t i = 0; i < keep.size(); ++i) {
     const std::string& name = sample.graph.outputs[i].name;
     EXPECT_EQ(difference(to_value(computed.at(name)).data, wanted[i].data, tolerance), std::nullopt) << name;

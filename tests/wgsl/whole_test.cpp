@@ -28,10 +28,10 @@ const Device& device(bool software, bool f16 = false) {
 
 const char* form(bool software) { return software ? "for the CPU" : "for GPUs"; }
 
-Sample forward(Op op, const Case& own, DType floats = DType::f32) {
+Sample forward(Op op, const Case& test_case, DType floats = DType::f32) {
   Sample sample;
   sample.graph = trace([&] {
-    const Instance instance = build(op, own, sample.inputs, floats);
+    const Instance instance = build(op, test_case, sample.inputs, floats);
     for (std::size_t i = 0; i < instance.outputs.size(); ++i) output("out" + std::to_string(i), instance.outputs[i]);
   });
   return sample;
@@ -103,9 +103,9 @@ TEST_P(WholeOp, EqualsTheReferenceEveryTime) {
 
 // Two threads may write the two halves of a word.
 TEST_P(WholeOp, TakesSixteenBits) {
-  const Case own = large_cases(GetParam()).front();
+  const Case test_case = large_cases(GetParam()).front();
   for (const DType floats : {DType::f16, DType::bf16}) {
-    const Sample sample = forward(GetParam(), own, floats);
+    const Sample sample = forward(GetParam(), test_case, floats);
     const auto wanted = run(sample.graph, {sample.graph.outputs[0].tensor}, sample.inputs);
     for (const bool software : {true, false})
       for (const bool f16 : {false, true})

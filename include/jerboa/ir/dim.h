@@ -13,7 +13,7 @@ namespace jerboa {
 /// Values of symbols at run time, by name.
 using SymbolValues = std::map<std::string, std::int64_t>;
 
-/// One size of a shape: a number, or an integer polynomial over named symbols, each with an upper bound.
+/// One dimension of a shape: a number, or an integer polynomial over named symbols, each with an upper bound.
 ///
 ///   Dim t = Dim::symbol("T", 2048);
 ///   Shape hidden{batch * t, 512};            // "B*T", 512
