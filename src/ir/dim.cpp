@@ -27,7 +27,7 @@ struct Dim::Term {
 
 namespace {
 
-// Arithmetic that refuses what 64 bits cannot hold.
+// Arithmetic that throws on 64-bit overflow.
 std::int64_t plus(std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
   if (__builtin_add_overflow(a, b, &result)) throw ShapeError(fmt::format("a size of {} + {} is too large", a, b));
@@ -100,7 +100,7 @@ struct Dim::Range {
   }
 };
 
-// Of each term apart, so it may be wider than the values that the whole takes.
+// Computed term by term, so it may be wider than the range of the whole.
 Dim::Range Dim::range() const {
   if (is_constant()) return {constant_, constant_};
   Range total;
@@ -179,7 +179,7 @@ Dim operator-(const Dim& a, const Dim& b) { return a + Dim(-1) * b; }
 
 Dim operator*(const Dim& a, const Dim& b) {
   if (a.is_constant() && b.is_constant()) return {times(a.constant_, b.constant_)};
-  // No model has such sizes, but a file might.
+  // No model has such sizes, but a file may.
   constexpr std::size_t most_terms = 1024;
   const auto left = a.terms(), right = b.terms();
   if (left.size() * right.size() > most_terms) throw ShapeError("a size of more than 1024 terms");

@@ -15,7 +15,7 @@ template <class... Args>
 
 void check_id(const Graph& graph, TensorId id, const std::string& user) {
   if (id < 0 || id >= static_cast<TensorId>(graph.tensors.size()))
-    fail("{} uses tensor {}, which is not there", user, id);
+    fail("{} uses tensor {}, which does not exist", user, id);
 }
 
 void check_names(const Graph& graph) {

@@ -10,7 +10,7 @@ namespace {
 
 thread_local Graph* traced = nullptr;
 
-// Makes a graph the traced one, and the outer one again at the end.
+// Makes a graph the traced one, and restores the outer one at the end.
 class TraceScope {
  public:
   explicit TraceScope(Graph& graph) : outer_(traced) { traced = &graph; }
@@ -22,7 +22,7 @@ class TraceScope {
   Graph* outer_;
 };
 
-// The user's line of the outermost SiteScope; none outside of one.
+// The user's line from the outermost SiteScope; empty outside of one.
 thread_local std::optional<std::string> scoped_site;
 thread_local std::string scoped_module;
 
@@ -107,7 +107,7 @@ ModuleScope::ModuleScope(std::string module) : outer_(std::exchange(scoped_modul
 ModuleScope::~ModuleScope() { scoped_module = std::move(outer_); }
 
 std::string detail::site_text(const CallSite& site) {
-  // The losses and the forward pass that come with the library are templates in its headers.
+  // The library's losses and forward pass are templates in its headers.
   const bool is_ours = std::string_view(site.file).find("include/jerboa/") != std::string_view::npos;
   return scoped_site.value_or(is_ours ? "" : site.str());
 }
