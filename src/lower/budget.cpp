@@ -34,7 +34,7 @@ bool Budget::is_fusable(NodeId id) const {
   return is_elementwise(op) || is_reduction(op);
 }
 
-// The operands of inlined nodes stand before these nodes, so their reads are known.
+// The operands of inlined nodes precede them, so their reads are known.
 std::vector<TensorId> Budget::find_reads(const Node& node, const std::vector<bool>& inlined) const {
   std::set<TensorId> found;
   for (const TensorId input : node.inputs) {
@@ -57,7 +57,7 @@ void Budget::settle(std::vector<bool>& inlined) {
     tensors.insert(tensors.end(), node.outputs.begin(), node.outputs.end());
     return bindings(tensors);
   };
-  // The inlined operand that brings the most, or -1.
+  // The inlined operand that adds the most bindings, or -1.
   const auto heaviest_operand = [&](const Node& node) {
     NodeId heaviest = -1;
     std::size_t most = 0;

@@ -23,7 +23,7 @@ bool is_reduction(Op op) { return info(op).lowering == Lowering::Reduce; }
 Access identity_access(const Shape& shape) {
   Access access = identity_access(shape.size());
   for (std::size_t i = 0; i < shape.size(); ++i)
-    if (shape[i] == Dim(1)) access[i] = {};  // of a row's value: the domain's axis may be longer
+    if (shape[i] == Dim(1)) access[i] = {};  // for a row's value: the domain's axis may be longer
   return access;
 }
 
@@ -44,7 +44,7 @@ bool looks_up(Op op, std::size_t operand) { return operand == 0 && has(op, Trait
 
 namespace {
 
-// Drivers take longer than linear time to compile a kernel, and registers run out: no group grows beyond this.
+// Drivers take more than linear time to compile a kernel, and registers spill: no group grows beyond this.
 constexpr std::size_t most_nodes = 512;
 
 class Fuser {
@@ -60,8 +60,8 @@ class Fuser {
     is_update_.resize(graph.nodes.size(), false);
   }
 
-  // Groups grow on the view that what still comes will fit; those for which it did not are made once more, strictly.
-  // That moves where others begin and end, so that after a few rounds all of them are strict.
+  // Groups grow optimistically, assuming that later nodes will fit; those for which that fails are rebuilt strictly.
+  // That changes where others begin and end, so after a few rounds all of them are strict.
   Fusion run() {
     constexpr int most_rounds = 4;
     for (int round = 1;; ++round) {
@@ -97,7 +97,7 @@ class Fuser {
   // The tensor behind a chain of views.
   TensorId view_source(TensorId id) const { return layouts_[index(id)].root; }
 
-  // What an op on whole tensors reads of memory for an operand: products compute some of theirs as they read.
+  // The memory that an op on whole tensors reads for an operand: products compute some of theirs on the fly.
   TensorId memory_of(TensorId id) const {
     TensorId source = view_source(id);
     while (inlined_[index(producer(source))]) source = view_source(varying_operand(graph_, node_at(producer(source))));
@@ -105,8 +105,8 @@ class Fuser {
   }
 
   // Collects the groups whose results a node needs for an operand when it is read with this access; false where `group`
-  // computes that operand but cannot hand it over. Inlined nodes are few in a row (inline.h), so this does not recurse
-  // deeply.
+  // computes that operand but cannot supply it in this access. Chains of inlined nodes are short (inline.h), so the
+  // recursion is shallow.
   bool collect(const Node& user, std::size_t operand, const Access& user_access, int group,
                std::set<int>& needs) const {
     TensorId id = user.inputs[operand];
@@ -132,7 +132,7 @@ class Fuser {
   Access operand_access(const Node& node, std::size_t operand, const Access& access) const {
     const Shape& shape = graph_.shape(node.outputs[0]);
     const Shape& operand_shape = graph_.shape(node.inputs[operand]);
-    // Elements that move are never the same element.
+    // A moved element is never the same element.
     if (has(node.op, Trait::Moves)) return Access(operand_shape.size(), AffineIndex{Dim(-1), {}});
     if (has(node.op, Trait::AddsAxis)) return Access(access.begin(), access.end() - 1);
     return is_reduction(node.op) ? access : broadcast_access(access, shape, operand_shape);
@@ -154,7 +154,7 @@ class Fuser {
     return true;
   }
 
-  // The shape of what a group computes, element by element.
+  // The shape of the values that a group computes per element.
   const Shape& value_shape(const Group& group) const {
     return group.kind == KernelSpec::Kind::reduce ? graph_.shape(node_at(group.nodes.front()).outputs[0])
                                                   : group.domain;
@@ -176,7 +176,7 @@ class Fuser {
     if (group.kind == KernelSpec::Kind::whole || group.nodes.size() >= most_nodes ||
         is_update_[index(producer(node.outputs[0]))] != holds_updates(group))
       return false;
-    // What is computed again to save memory must not be computed where it was the first time.
+    // A node recomputed to save memory must not join the group that computed it first.
     if (node.recompute && !group.recomputes) return false;
     if (is_reduction(node.op)) {
       if (group.kind != KernelSpec::Kind::loop || !reduces_rows(graph_, node)) return false;
@@ -193,7 +193,7 @@ class Fuser {
            budget_.allows_to_join(producer(node.outputs[0]), number) && needs_.can_need(number, needs);
   }
 
-  // A reduction is accessed by the elements that it reads.
+  // A reduction is accessed by the elements it reads.
   Access identity_access_of(const Node& node) const {
     return identity_access(graph_.shape(is_reduction(node.op) ? node.inputs[0] : node.outputs[0]));
   }
@@ -208,7 +208,7 @@ class Fuser {
         join(id, candidate);
         return;
       }
-      // Parts of one thing that is computed again often have nothing in common but what they read.
+      // Recomputed parts of one expression often share only what they read.
       constexpr int look_back = 8;
       const int last = static_cast<int>(result_.groups.size()) - 1;
       for (int group = last; node.recompute && group >= std::max(0, last - look_back); --group)
@@ -280,12 +280,12 @@ class Fuser {
     put(id, static_cast<int>(result_.groups.size()) - 1);
   }
 
-  // A loop that was put together apart from a product, reduction or loop over the same elements that it needs, such as
-  // a slope with what it is multiplied by, or the second moment of Adam after the first, joins it.
+  // A loop that was built separately from a product, reduction or loop over the same elements that it depends on joins
+  // it: a derivative and what it is multiplied by, or Adam's second moment after the first.
   void merge_loops() {
     for (int loop = 0; target_.fuse && loop < static_cast<int>(result_.groups.size()); ++loop) {
       const Group& group = result_.groups[index(loop)];
-      // What is computed again must come after something else than what it was computed from at first.
+      // A recomputed group must run after something other than what it was first computed from.
       if (group.kind != KernelSpec::Kind::loop || (group.recomputes && group.needs.size() < 2)) continue;
       for (auto other = group.needs.rbegin(); other != group.needs.rend(); ++other) {
         if (can_be_merged(loop, *other)) {
@@ -310,7 +310,7 @@ class Fuser {
     if (other.kind == KernelSpec::Kind::loop) {
       if (group.row_axes != other.row_axes && group.row_axes != 0 && (other.row_axes != 0 || !other.whole_domain_only))
         return false;
-      // It must not have to wait for what was begun after it.
+      // It must not depend on a group that was started after the target.
       if (group.needs.empty() || *group.needs.rbegin() != product) return false;
     } else if (other.kind == KernelSpec::Kind::whole || group.row_axes > 0) {
       return false;
@@ -336,7 +336,7 @@ class Fuser {
     needs_.merge(loop, product);
   }
 
-  // A value needs memory if a kernel other than its own reads it, or the same one from another place, or the user does.
+  // A value needs memory if another kernel or the user reads it, or its own kernel at another element.
   void decide_memory() {
     for (const TensorInfo& tensor : graph_.tensors)
       if (is_leaf(node_at(tensor.producer))) result_.in_memory[index(node_at(tensor.producer).outputs[0])] = true;
@@ -401,8 +401,8 @@ class Fuser {
       unaligned_.insert({id, group});
   }
 
-  // An update is written where the old version stands if everyone else has read that by then, and the kernel that
-  // computes it reads of it only the very element that it writes.
+  // An update is written in place if all other readers of the old version have finished, and the kernel that computes
+  // it reads only the element that it writes.
   void choose_in_place() {
     result_.written_to.assign(graph_.tensors.size(), no_tensor);
     for (const Update& update : graph_.updates) {
@@ -426,7 +426,7 @@ class Fuser {
     }
   }
 
-  // Ops whose first operand may stand where the result goes: what they do not change stays as it is.
+  // Ops that may overwrite their first operand: elements they do not change stay as they are.
   static bool overwrites_operand(const Node& node, TensorId target) {
     return has(node.op, Trait::Overwrites) && node.inputs[0] == target && node.inputs[1] != target &&
            node.inputs[2] != target;
@@ -442,7 +442,7 @@ class Fuser {
                        [&](TensorId id) { return memory_of(id) == target; });
   }
 
-  // Notes the groups that turned out to need more bindings than there are; whether there are new ones.
+  // Records the groups that turned out to need too many bindings; returns whether there are new ones.
   bool find_over_budget() {
     const std::size_t before = strict_.size();
     std::vector<std::set<TensorId>> bound(result_.groups.size());
@@ -469,13 +469,13 @@ class Fuser {
   std::vector<Layout> layouts_;
   Budget budget_;
   std::vector<bool> inlined_;
-  std::vector<bool> is_update_;  // by node: of updates, which are kernels without anything else
-  std::set<NodeId> strict_;      // the first nodes of groups that must not count on what others may do later
+  std::vector<bool> is_update_;  // by node: part of an update, which shares no kernel with other nodes
+  std::set<NodeId> strict_;      // the first nodes of groups that must not rely on later nodes joining
   bool all_strict_ = false;
   Fusion result_;
   GroupNeeds needs_{result_.groups};
   std::vector<std::set<int>> readers_;            // by tensor: groups that read its memory
-  std::set<std::pair<TensorId, int>> unaligned_;  // where one does so at other elements than it computes
+  std::set<std::pair<TensorId, int>> unaligned_;  // where a group reads elements other than the ones it computes
 };
 
 }  // namespace

@@ -49,7 +49,7 @@ class TakeOver {
     part.kernel = found->second;
   }
 
-  // Bindings of an operand and of the result that can take its place.
+  // Bindings of an operand and of a result that can alias it.
   std::optional<std::pair<int, int>> find_pair(const Dispatch::Part& part, const KernelSpec& kernel, int number) const {
     if (kernel.kind != KernelSpec::Kind::loop && kernel.kind != KernelSpec::Kind::matmul) return std::nullopt;
     const auto read = read_bindings(kernel), written = written_bindings(kernel);
@@ -88,7 +88,7 @@ class TakeOver {
             return load.binding != operand || reads_what_it_writes(kernel, load, store);
           }))
         return false;
-      // What is only copied may be read when it is stored, which may be too late.
+      // A value that is only copied may be read as late as its store, which may be too late.
       const Instruction& value = kernel.body[index(store.value)];
       if (value.kind == Instruction::Kind::load && kernel.loads[index(value.index)].binding == operand) return false;
     }
@@ -108,7 +108,7 @@ class TakeOver {
     part.buffers.erase(part.buffers.begin() + result);
     for (Dispatch::Part& other : program_.cpu.dispatches[index(number)].parts)
       std::replace(other.buffers.begin(), other.buffers.end(), to, from);
-    // What takes another's place is made here, so nothing has taken its own yet.
+    // The aliasing result is created here, so nothing aliases it yet.
     now_[index(to)] = from;
     lives_[index(from)].last = lives_[index(to)].last;
     program_.buffers[index(from)].name += " " + program_.buffers[index(to)].name;
@@ -133,7 +133,7 @@ class TakeOver {
       }
     for (auto* list : {&program_.outputs, &program_.captures})
       for (Readable& readable : *list) keep(buffers, readable.buffer, program_.buffers, used_buffers);
-    // Storage and inputs that nothing uses are still what the host is to know of.
+    // The host must still know about unused storage and inputs.
     for (int i = 0; i < static_cast<int>(buffers.size()); ++i)
       if (int number = i; buffers[index(i)] < 0 && program_.buffers[index(i)].where != Buffer::Where::arena)
         keep(buffers, number, program_.buffers, used_buffers);
@@ -145,8 +145,8 @@ class TakeOver {
 
   Program& program_;
   std::vector<Life> lives_;
-  std::vector<int> now_;       // by buffer: the one whose place it has taken, or itself
-  std::vector<bool> is_part_;  // by buffer: beside others, so that it cannot take another's
+  std::vector<int> now_;       // by buffer: the one that it aliases, or itself
+  std::vector<bool> is_part_;  // by buffer: part of a larger one, or divided, so that it cannot alias another
   std::map<std::string, int> kernel_numbers_;
 };
 
@@ -159,12 +159,12 @@ bool reads_what_it_writes(const KernelSpec& kernel, const Load& load, const Stor
   for (std::size_t axis = 0; axis < rank; ++axis) {
     if (kernel.domain[axis] == Dim(1)) continue;
     const Dim& stride = store.map.strides[axis];
-    // What is computed from a reduction comes after all that was reduced.
+    // Values computed from a reduction come after all reduced elements were read.
     if (axis >= kept) {
       if (!(load.map.strides[axis] == Dim(0))) return false;
       continue;
     }
-    // A value of a whole row would be written before its last element is read.
+    // A row's value would be written before the row's last element is read.
     if (stride == Dim(0) || !(load.map.strides[axis] == stride)) return false;
   }
   return true;

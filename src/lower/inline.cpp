@@ -9,8 +9,8 @@ namespace {
 
 std::size_t index(int id) { return static_cast<std::size_t>(id); }
 
-// What is computed again wherever it is used must not be much: no more nodes than this, those that it is computed from
-// and that are inlined themselves counted each time. It also bounds the depth of everything that recurses through them.
+// What is recomputed wherever it is used must be small: at most this many nodes, counting inlined operands every time
+// they occur. This also bounds the depth of everything that recurses through them.
 constexpr int most_inlined = 256;
 
 class Inliner {
@@ -48,7 +48,7 @@ class Inliner {
   // The tensor behind a chain of views.
   TensorId source(TensorId id) const { return layouts_[index(id)].root; }
 
-  // The nodes that a kernel computes for an element of this one, if it is inlined.
+  // The nodes that a kernel computes for one element of this node if it is inlined.
   int inlined_size(const Node& node) const {
     int size = has(node.op, Trait::Computed) ? 0 : 1;
     for (const TensorId input : node.inputs) {
@@ -62,7 +62,7 @@ class Inliner {
   bool is_inlined(const Node& node) const {
     if (!is_elementwise(node.op) || kept_[index(node.outputs[0])]) return false;
     if (has(node.op, Trait::Costly)) return false;
-    // The masks of moved elements need axes of the domain as they are.
+    // The masks of moved elements need unmodified axes of the domain.
     if (has(node.op, Trait::Moves)) return target_.fuse && only_use_is_aligned(node.outputs[0]);
     const bool free = std::all_of(node.inputs.begin(), node.inputs.end(), [&](TensorId input) {
       return input == no_tensor || inlined_[index(producer(source(input)))];
@@ -73,7 +73,7 @@ class Inliner {
            (reads_leaves_only(node) && only_use_is_aligned(node.outputs[0]));
   }
 
-  // Every use, through views that an access can follow, is an element-wise op or a reduction.
+  // Whether every use, through views that an access can express, is an element-wise op or a reduction.
   bool can_inline_uses(TensorId id) const {
     std::vector<TensorId> open{id};
     while (!open.empty()) {
@@ -93,7 +93,7 @@ class Inliner {
     return true;
   }
 
-  // Whatever computes from leaves alone can be computed in the kernel that needs it.
+  // A node that reads only leaves can be computed in the kernel that needs it.
   bool reads_leaves_only(const Node& node) const {
     return std::all_of(node.inputs.begin(), node.inputs.end(), [&](TensorId input) {
       if (input == no_tensor) return true;
@@ -102,7 +102,7 @@ class Inliner {
     });
   }
 
-  // One element-wise use, in the same shape and without a view between.
+  // Whether the only use is element-wise, in the same shape and without a view in between.
   bool only_use_is_aligned(TensorId id) const {
     if (uses_[index(id)].size() != 1) return false;
     const Node& user = node_at(uses_[index(id)][0]);
@@ -127,8 +127,8 @@ class Inliner {
 
   static constexpr int longest_prologue = 16;
 
-  // Nodes that products compute as they read: chains of cheap ops on one tensor that is in memory anyway, each used by
-  // products and by its like alone.
+  // Nodes that products compute as they read: chains of cheap ops on one tensor that is in memory anyway, each used
+  // only by products and by other such nodes.
   void add_prologues() {
     std::vector<bool> able(graph_.nodes.size(), false);
     for (NodeId id = count(); id-- > 0;)
@@ -145,8 +145,8 @@ class Inliner {
       if (able[index(id)]) inlined_[index(id)] = true;
   }
 
-  // Products on subgroup matrices wait for their operands, so that one of f32 would cost them more than a kernel that
-  // narrows it once for all its readers.
+  // Products on subgroup matrices are bound by operand loads, so an f32 operand would cost them more than a kernel that
+  // narrows it once for all readers.
   bool halves_for_matrices(TensorId result, TensorId operand) const {
     return target_.subgroup_matrices != SubgroupMatrices::none && graph_.type(result).dtype == DType::f16 &&
            graph_.type(operand).dtype == DType::f32;
@@ -170,7 +170,7 @@ class Inliner {
     });
   }
 
-  // Whether the tensor has memory, or a product can compute it too, whatever becomes of the nodes that use it.
+  // Whether the tensor has memory, or a product can compute it too, whatever happens to the nodes that use it.
   bool is_in_memory(TensorId id, const std::vector<bool>& able) const {
     const TensorId root = source(id);
     const Node& from = graph_.producer(root);

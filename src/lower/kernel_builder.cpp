@@ -40,7 +40,7 @@ int KernelBuilder::binding_of(TensorId root) {
 }
 
 int KernelBuilder::add(Instruction instruction) {
-  // The same instruction again is the same value; loads are told apart by their place in the list.
+  // A repeated instruction is the same value; loads are distinguished by their index.
   const std::string key =
       fmt::format("{} {} {} {} {} {} {} {} {} {} {}", static_cast<int>(instruction.kind), name(instruction.op),
                   name(instruction.dtype), instruction.a, instruction.b, instruction.c, instruction.index,
@@ -193,7 +193,7 @@ int KernelBuilder::evaluate(const Node& node, const Access& access) {
 
 namespace {
 
-// The range of the domain's axis for which offset + coefficient * index is in [from, to); only a plain axis has one.
+// The range of the domain's axis in which offset + coefficient * index is in [from, to); only a plain axis has one.
 std::optional<Mask> mask_for(const AffineIndex& at, const Dim& from, const Dim& to) {
   if (at.terms.size() != 1 || !(at.terms[0].second == Dim(1))) return std::nullopt;
   return Mask{at.terms[0].first, from - at.offset, to - at.offset};
@@ -245,7 +245,7 @@ int KernelBuilder::evaluate_pad(const Node& node, const Access& access) {
   const bool outermost = masks == 0;
   masks_.resize(masks);
   const Instruction& read_value = kernel_.body[static_cast<std::size_t>(value)];
-  // A plain load gives the padding itself.
+  // A plain load supplies the padding itself.
   if (all_masked && outermost && read_value.kind == Instruction::Kind::load &&
       read_value.index == static_cast<int>(loads)) {
     kernel_.loads.back().fill = attrs.value;
@@ -294,7 +294,7 @@ int KernelBuilder::evaluate_lookup(const Node& node, const Access& access, std::
   const TensorId table = node.inputs[0];
   const Layout& layout = fusion_.layouts[static_cast<std::size_t>(table)];
   const int at = read(node.inputs[1], index_access);
-  // The table's axis that is looked up has no index of its own.
+  // The looked-up axis of the table has no affine index.
   Access rest;
   if (node.op == Op::embedding)
     rest = {AffineIndex{}, access.back()};
@@ -326,7 +326,7 @@ TensorAccess KernelBuilder::whole_tensor(TensorId tensor) {
 
 namespace {
 
-// Appends what a node makes of the last value in the list.
+// Appends the node's computation on the last value in the list.
 void append_to_prologue(const Graph& graph, const Node& node, std::vector<Instruction>& prologue) {
   Instruction instruction;
   instruction.kind = Instruction::Kind::compute;
@@ -357,7 +357,7 @@ void append_to_prologue(const Graph& graph, const Node& node, std::vector<Instru
 TensorAccess KernelBuilder::product_operand(TensorId tensor) {
   const Layout& layout = fusion_.layouts[static_cast<std::size_t>(tensor)];
   TensorAccess access{-1, DType::f32, graph_.shape(tensor), layout.offset, layout.strides};
-  // From what is multiplied back to what is in memory; elements stand in the same order all the way.
+  // From the multiplied value back to what is in memory; the order of elements does not change on the way.
   std::vector<const Node*> chain;
   TensorId root = layout.root;
   while (fusion_.inlined[static_cast<std::size_t>(graph_.tensor(root).producer)]) {
@@ -406,7 +406,7 @@ void KernelBuilder::build_loop() {
   for (const NodeId id : group_.nodes) {
     const TensorId result = node_at(id).outputs[0];
     if (!fusion_.in_memory[static_cast<std::size_t>(result)]) continue;
-    // A reduction that keeps its axes, or drops them, stands along the leading axes of the domain either way.
+    // Whether a reduction keeps its axes or drops them, its values run along the leading axes of the domain.
     store(result, values_.at(result), identity_access(graph_.shape(result)));
   }
 }
@@ -453,14 +453,14 @@ void KernelBuilder::build_reduce() {
   }
 }
 
-// Engines read a quantised weight from its first block on, with the scales in the same order.
+// Engines read a quantised weight from its first block, with the scales in the same order.
 void KernelBuilder::refuse_parts_of_quantised(const Node& node, std::size_t weight) const {
   for (const std::size_t i : {weight, weight + 1}) {
     const TensorId id = node.inputs[i];
     if (is_whole_view(graph_, id, fusion_.layouts[static_cast<std::size_t>(id)])) continue;
     throw UsageError(
-        fmt::format("{}: {} is a part or another view of a tensor, of which a quantised weight cannot be "
-                    "made; quantise what is wanted by itself{}",
+        fmt::format("{}: {} is a slice or another view of a tensor, which a quantised weight cannot be; "
+                    "quantise that part separately{}",
                     name(node.op), i == weight ? "weight" : "scales", node.site.empty() ? "" : " (" + node.site + ")"));
   }
 }

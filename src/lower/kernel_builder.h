@@ -10,7 +10,7 @@
 
 namespace jerboa::detail {
 
-/// Writes the body of one kernel: instructions for the values of a group, loads of what others computed, stores.
+/// Writes the body of one kernel: instructions for the values of a group, loads of other groups' results, stores.
 class KernelBuilder {
  public:
   /// `buffer_of` gives the buffer of each tensor that is in memory.
@@ -54,7 +54,7 @@ class KernelBuilder {
   std::map<TensorId, int> values_;    // of this group's tensors
   std::map<std::string, int> known_;  // instructions by their text
   std::vector<Mask> masks_;           // in force for loads
-  std::vector<int> domain_axis_;      // of a reduce: the domain's axis for each axis of the operand
+  std::vector<int> domain_axis_;      // for a reduce: the domain's axis for each axis of the operand
 };
 
 }  // namespace jerboa::detail

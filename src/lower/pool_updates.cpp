@@ -15,7 +15,7 @@
 namespace jerboa::detail {
 namespace {
 
-constexpr std::size_t worth_it = 4;  // so many updates
+constexpr std::size_t worth_it = 4;  // the fewest updates that are worth pooling
 
 std::size_t index(int number) { return static_cast<std::size_t>(number); }
 
@@ -25,7 +25,7 @@ bool is_everywhere_the_same(const IndexMap& map, const Shape& domain) {
   return true;
 }
 
-// Whether elements of the domain, in order, are those of memory from its start on.
+// Whether the domain, in row-major order, covers memory contiguously from its start.
 bool is_in_order(const IndexMap& map, const Shape& domain) {
   Dim expected(1);
   for (std::size_t axis = domain.size(); axis-- > 0;) {
@@ -40,7 +40,7 @@ bool is_in_order(const IndexMap& map, const Shape& domain) {
 struct UpdateKernel {
   int dispatch = 0, part = 0;
   std::int64_t elements = 0;
-  KernelSpec kernel;            // the same over one axis
+  KernelSpec kernel;            // flattened to one axis
   std::vector<int> buffers;     // by binding
   std::vector<bool> is_number;  // by binding
 };
@@ -70,7 +70,7 @@ class UpdatePooler {
  public:
   UpdatePooler(Program& program, const Target& target) : program_(program), target_(target) {}
 
-  // One pool after another: each changes when the others' updates run.
+  // One pool at a time: each changes when the other updates run.
   void run() {
     while (pool_some()) {
     }
@@ -152,7 +152,7 @@ class UpdatePooler {
     return key;
   }
 
-  // All of them run where the last one does: until then nobody may use what one writes, nor write what it reads.
+  // All of them run where the last one did: until then no other kernel may use what one writes, or write what it reads.
   void drop_those_that_must_not_move(std::vector<UpdateKernel>& updates) const {
     int last = 0;
     std::set<std::pair<int, int>> update_parts;
@@ -175,7 +175,7 @@ class UpdatePooler {
     });
   }
 
-  // Tensors of different updates are different, and no kernel reads one of a pool while it writes another.
+  // Different updates use different tensors, and no kernel reads one tensor of a pool while it writes another.
   void drop_conflicts(std::vector<UpdateKernel>& updates) const {
     std::map<int, std::size_t> owner;  // of a buffer: the update that it belongs to
     std::map<int, std::size_t> role;   // of a buffer: the pool that it would be in, by binding
@@ -203,7 +203,7 @@ class UpdatePooler {
     updates = std::move(kept);
   }
 
-  // Each tensor begins where a device can bind it.
+  // Each tensor starts at an offset that a device can bind.
   std::int64_t elements_between(const UpdateKernel& update) const {
     std::int64_t elements = 1;
     for (std::size_t i = 0; i < update.buffers.size(); ++i)
@@ -212,8 +212,8 @@ class UpdatePooler {
     return round_up(update.elements, elements);
   }
 
-  // In the order of their names, which is the same in every program over the same storage. What does not fit is for the
-  // next pool.
+  // In the order of their names, which is the same in every program over the same storage. What does not fit goes into
+  // the next pool.
   void keep_those_of_one_pool(std::vector<UpdateKernel>& updates) const {
     std::stable_sort(updates.begin(), updates.end(),
                      [&](const UpdateKernel& a, const UpdateKernel& b) { return name_of(a) < name_of(b); });
@@ -247,7 +247,7 @@ class UpdatePooler {
       for (const UpdateKernel& update : updates) members.push_back(update.buffers[b]);
       part.buffers.push_back(put_side_by_side(members, places, total));
       const bool squared = read_squares_of(part.buffers.back(), members);
-      // What stands between them is added up, too.
+      // The gaps between them are summed as well.
       if (squared && gaps && buffer(part.buffers.back()).where == Buffer::Where::arena)
         cleared.push_back(part.buffers.back());
     }
@@ -264,7 +264,7 @@ class UpdatePooler {
     const Buffer& like = buffer(members.front());
     Buffer whole;
     whole.where = like.where == Buffer::Where::arena ? Buffer::Where::arena : Buffer::Where::pool;
-    whole.name = fmt::format("{} and {} more side by side", like.name, members.size() - 1);
+    whole.name = fmt::format("{} and {} more in a pool", like.name, members.size() - 1);
     whole.dtype = like.dtype;
     whole.elements = total;
     whole.bytes = total * bits(like.dtype) / 8;
@@ -279,7 +279,7 @@ class UpdatePooler {
     return number;
   }
 
-  // Where all of them are squared and added up, their whole is.
+  // Where a sum of squares reads all of them, it reads the pool instead.
   bool read_squares_of(int whole, const std::vector<int>& members) {
     bool any = false;
     for (Dispatch& dispatch : program_.cpu.dispatches)
@@ -301,7 +301,7 @@ class UpdatePooler {
     });
   }
 
-  // Whether each element of the buffer is read once, in whatever order.
+  // Whether each element of the buffer is read exactly once, in any order.
   static bool is_all_of(const TensorAccess& access, const Buffer& buffer) {
     for (std::size_t axis = 0; axis < access.shape.size(); ++axis)
       if (access.strides[axis] == Dim(0) && !(access.shape[axis] == Dim(1))) return false;
@@ -346,7 +346,7 @@ class UpdatePooler {
     return {add_kernel(std::move(kernel)), {number}, "clear " + tensor_buffer.name};
   }
 
-  // The kernel over all takes the place of the last of them. What must be cleared is so before anyone uses it.
+  // The pooled kernel replaces the last of them. Buffers that must be cleared are cleared before their first use.
   void put_in_place_of(const std::vector<UpdateKernel>& updates, const Dispatch::Part& part,
                        const std::vector<int>& cleared) {
     std::set<std::pair<int, int>> removed;
@@ -389,7 +389,7 @@ std::vector<bool> find_update_nodes(const Graph& graph) {
     if (graph.tensor(update.target).storage == Storage::param && elements.upper_bound() > 1) ++count;
   }
   if (count < worth_it) return found;
-  // From the last node to the first: by then all that uses a node has been looked at.
+  // From the last node to the first, so that all users of a node have been visited before it.
   for (std::size_t id = graph.nodes.size(); id-- > 0;) {
     const Node& node = graph.nodes[id];
     const TensorId result = node.outputs[0];

@@ -86,7 +86,7 @@ std::string detail::print_plan(const Program& program, const Target& target) {
   }
   std::int64_t total = 0;
   for (const std::int64_t bytes : program.arenas) total += bytes;
-  text += fmt::format("  arenas: {} bytes in {}, of which {} are in use at once\n", total, program.arenas.size(),
+  text += fmt::format("  arenas: {} bytes in {}, {} in use at peak\n", total, program.arenas.size(),
                       max_live_bytes(program));
   int most = 0;
   for (const Dispatch& dispatch : program.cpu.dispatches)
@@ -97,7 +97,7 @@ std::string detail::print_plan(const Program& program, const Target& target) {
       if (program.cpu.kernels[static_cast<std::size_t>(part.kernel)].kind != KernelSpec::Kind::whole)
         most = std::max(most, count);
     }
-  return text + fmt::format("  bindings: up to {} a kernel\n", most);
+  return text + fmt::format("  bindings: up to {} per kernel\n", most);
 }
 
 std::string print(const Program& program) {

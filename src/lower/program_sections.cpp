@@ -58,7 +58,7 @@ bool is_known(std::string_view kind) {
   return std::find(known.begin(), known.end(), kind) != known.end();
 }
 
-// Characters that a terminal can show.
+// Printable characters only.
 std::string printable(std::string_view kind) {
   std::string text;
   for (const char c : kind) text.push_back(std::isprint(static_cast<unsigned char>(c)) != 0 ? c : '?');
@@ -103,7 +103,7 @@ std::vector<Section> read_sections(std::string_view file) {
   if (count > (file.size() - header_bytes) / row_bytes) throw FileError("the table of sections is cut off");
   const std::string_view table = file.substr(header_bytes, count * row_bytes);
   if (crc32(std::string(file.substr(0, header_bytes - 4)) + std::string(table)) != get(file, header_bytes - 4, 4))
-    throw FileError("the header is damaged: its checksum does not fit");
+    throw FileError("the header is damaged: its checksum does not match");
   std::vector<Section> sections;
   std::uint64_t end = header_bytes + table.size();
   for (std::size_t at = 0; at < table.size(); at += row_bytes) {
@@ -120,7 +120,7 @@ std::vector<Section> read_sections(std::string_view file) {
     end = place + length;
     entry.bytes = file.substr(place, length);
     if (crc32(entry.bytes) != get(table, at + 24, 4))
-      throw FileError(fmt::format("the section {} is damaged: its checksum does not fit", name));
+      throw FileError(fmt::format("the section {} is damaged: its checksum does not match", name));
     if (entry.kind == section::loops)
       throw FileError(
           fmt::format("has steps that repeat (section {}), which Jerboa {} cannot run", name, to_string(host_version)));

@@ -43,7 +43,7 @@ class CpuVerifier {
     return program_.cpu.kernels[static_cast<std::size_t>(part.kernel)];
   }
 
-  // Every activation is in use no longer than the plan says.
+  // No activation is used outside its planned live range.
   void check_lives() const {
     const auto lives = lives_of(program_);
     for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
@@ -73,14 +73,14 @@ class CpuVerifier {
     }
   }
 
-  // Whether one of the list is this buffer, the whole that it is within, or a part of it.
+  // Whether the list holds this buffer, the one that contains it, or a part of it.
   bool any_overlaps(const std::set<int>& list, int id) const {
     const auto& parts = parts_[static_cast<std::size_t>(id)];
     return list.contains(id) || (buffer(id).within >= 0 && list.contains(buffer(id).within)) ||
            std::any_of(parts.begin(), parts.end(), [&](int part) { return list.contains(part); });
   }
 
-  // A buffer is written when it was itself, or the whole that it is within, or all of its parts.
+  // A buffer is written once it, the buffer that contains it, or all of its parts have been.
   bool is_written(const std::vector<bool>& written, int id) const {
     if (written[static_cast<std::size_t>(id)]) return true;
     if (buffer(id).within >= 0) return written[static_cast<std::size_t>(buffer(id).within)];
@@ -89,7 +89,7 @@ class CpuVerifier {
            std::all_of(parts.begin(), parts.end(), [&](int part) { return written[static_cast<std::size_t>(part)]; });
   }
 
-  // Nothing is read before it is written, and parts of one dispatch, which run in any order, leave each other alone.
+  // Nothing is read before it is written, and the parts of one dispatch, which run in any order, do not conflict.
   void check_order() const {
     std::vector<bool> written(program_.buffers.size(), false);
     for (std::size_t i = 0; i < program_.buffers.size(); ++i)
@@ -108,7 +108,7 @@ class CpuVerifier {
             fail("dispatch {} reads {} while another part writes it", number, name);
           if (written_here[b] && buffer(id).where != Buffer::Where::arena &&
               buffer(id).where != Buffer::Where::storage && buffer(id).where != Buffer::Where::pool)
-            fail("dispatch {} writes {}, which is only to be read", number, name);
+            fail("dispatch {} writes {}, which is read-only", number, name);
         }
         for (std::size_t b = 0; b < part.buffers.size(); ++b) {
           if (written_here[b]) writes.insert(part.buffers[b]);
@@ -119,7 +119,7 @@ class CpuVerifier {
     }
     for (const auto* list : {&program_.outputs, &program_.captures})
       for (const Readable& readable : *list)
-        if (!is_written(written, readable.buffer)) fail("{} is read after the run and never written", readable.name);
+        if (!is_written(written, readable.buffer)) fail("{} is read after the run but never written", readable.name);
   }
 
   void check_merged() const {
@@ -132,7 +132,7 @@ class CpuVerifier {
     }
   }
 
-  // A kernel that runs element by element reads of what it writes only the same element.
+  // An element-wise kernel may read only the same element of what it writes.
   void check_in_place() const {
     for (const Dispatch& dispatch : program_.cpu.dispatches)
       for (const Dispatch::Part& part : dispatch.parts) {
@@ -145,7 +145,7 @@ class CpuVerifier {
           const auto is_operand = [&](const TensorAccess& operand) { return operand.binding == store.binding; };
           if (std::any_of(spec.loads.begin(), spec.loads.end(), is_other) ||
               std::any_of(spec.operands.begin(), spec.operands.end(), is_operand))
-            fail("{} reads other elements of {} than it writes", part.label,
+            fail("{} reads elements of {} other than the ones it writes", part.label,
                  buffer(part.buffers[static_cast<std::size_t>(store.binding)]).name);
         }
       }

@@ -11,7 +11,7 @@
 namespace jerboa::detail {
 namespace {
 
-// Places and distances of elements; sums of a few of them stay below the limits of 64 bits.
+// A bound on element offsets and strides; sums of a few of them do not overflow 64 bits.
 constexpr std::int64_t most_elements = std::int64_t{1} << 48;
 constexpr std::int64_t most_index = std::numeric_limits<std::int32_t>::max();
 constexpr std::size_t most_axes = 32;
@@ -55,7 +55,7 @@ class KernelVerifier {
     throw GraphError(fmt::format("invalid program: {}: {}", what_, fmt::format(text, std::forward<Args>(args)...)));
   }
 
-  // Each is in a list of the kernel.
+  // Each is an index into a list of the kernel.
   std::size_t most_bindings() const {
     return kernel_.loads.size() + kernel_.stores.size() + kernel_.operands.size() + kernel_.results.size();
   }
@@ -91,9 +91,9 @@ class KernelVerifier {
       fail("{} of {} axes cannot be reduced", kernel_.row_axes, sizes_.size());
   }
 
-  // Notes how far a binding is reached, over the places offset + sum of stride * index with indices in these ranges,
-  // and, of a gather, up to `more` elements on from there. Strides are held to their axes even where nothing is
-  // reached, so that no arithmetic on them overflows.
+  // Records how far into a binding offset + sum of stride * index goes for indices in these ranges, and, for a gather,
+  // up to `more` elements beyond. Strides are checked against their axes even where nothing is accessed, so that no
+  // arithmetic on them overflows.
   void reach(int binding, DType dtype, const Dim& offset, const std::vector<Dim>& strides,
              const std::vector<std::int64_t>& sizes, const std::vector<Range>& ranges, std::int64_t more = 0) {
     if (binding < 0 || binding >= kernel_.bindings) fail("there is no binding {}", binding);
@@ -111,7 +111,7 @@ class KernelVerifier {
       high += std::max(first, last);
     }
     if (empty) return;
-    if (low < 0) fail("binding {} is reached {} elements before its start", binding, -low);
+    if (low < 0) fail("binding {} is accessed {} elements before its start", binding, -low);
     auto& bytes = bytes_[static_cast<std::size_t>(binding)];
     bytes = std::max(bytes, ((high + 1) * bits(dtype) + 7) / 8);
   }
@@ -122,7 +122,7 @@ class KernelVerifier {
     return ranges;
   }
 
-  // Whether a number is one of this type's; what is not is undefined where it is converted.
+  // Throws unless the type can represent the number: otherwise its conversion is undefined.
   void check_number(double value, DType dtype) const {
     if (is_float(dtype)) return;
     const double low = dtype == DType::boolean ? 0 : std::numeric_limits<std::int32_t>::min(),
@@ -168,7 +168,7 @@ class KernelVerifier {
     if (!kernel_.results.empty()) fail("it has results of whole tensors");
   }
 
-  // Gives the number of reductions.
+  // Returns the number of reductions.
   int check_instructions(const std::vector<Instruction>& body, bool has_product) const {
     int reductions = 0;
     for (std::size_t i = 0; i < body.size(); ++i) {
@@ -190,7 +190,8 @@ class KernelVerifier {
           ++reductions;
           break;
         case Instruction::Kind::product:
-          if (!has_product || !is_float(instruction.dtype)) fail("instruction {} is a product where there is none", i);
+          if (!has_product || !is_float(instruction.dtype))
+            fail("instruction {} is a product in a kernel without one", i);
           break;
       }
     }
@@ -205,10 +206,10 @@ class KernelVerifier {
     if (load.indirect < 0) return;
     if (load.indirect >= static_cast<int>(number) ||
         !is_integer(kernel_.body[static_cast<std::size_t>(load.indirect)].dtype))
-      fail("load {} gathers by instruction {}, which is no index before it", instruction.index, load.indirect);
+      fail("load {} gathers by instruction {}, which is not an index before it", instruction.index, load.indirect);
   }
 
-  // Positions are i32: what they do not hold would be another element's.
+  // Positions are i32: one that overflows would be another element's.
   void check_position(const Instruction& instruction) const {
     if (instruction.dtype != DType::i32) fail("a position of type {}", name(instruction.dtype));
     if (instruction.index < 0 || instruction.index >= static_cast<int>(sizes_.size()))
@@ -265,7 +266,7 @@ class KernelVerifier {
             type(instruction.a) == instruction.dtype && (instruction.b < 0 || type(instruction.b) == instruction.dtype);
         break;
     }
-    if (!fine) fail("instruction {}: {} of operands that do not fit it", number, name(instruction.op));
+    if (!fine) fail("instruction {}: {} has operands of the wrong types", number, name(instruction.op));
     if (instruction.op == Op::clamp && !(instruction.number <= instruction.number2))
       fail("instruction {}: clamp between {} and {}", number, instruction.number, instruction.number2);
   }
@@ -301,7 +302,7 @@ class KernelVerifier {
     if (length > most_index) fail("an index of {} does not fit i32: too many elements for argmax", length - 1);
   }
 
-  // What is computed of a reduction's results has only the axes that it keeps.
+  // Values computed from a reduction's results have only the axes that it keeps.
   void check_results_of_reduction() const {
     const int kept = static_cast<int>(sizes_.size()) - kernel_.row_axes;
     std::vector<bool> wanted(kernel_.body.size(), false);
@@ -350,10 +351,10 @@ class KernelVerifier {
       check_prologue(access);
     }
     if (quantised) check_quantised(kernel_.operands[1], kernel_.operands[2]);
-    // What is only stored is written row by row, without a look at the strides.
+    // A product that is only stored is written row by row, ignoring the strides.
     if (kernel_.body.size() == 1)
       for (const Store& store : kernel_.stores)
-        if (!is_row_major(sizes_, store.map.strides)) fail("a product is stored in another order than its rows'");
+        if (!is_row_major(sizes_, store.map.strides)) fail("a product is not stored in row-major order");
   }
 
   void check_prologue(const TensorAccess& operand) const {
@@ -378,7 +379,7 @@ class KernelVerifier {
     return true;
   }
 
-  // Hosts read a quantised weight, transposed, and its scales from their first elements on.
+  // Hosts read a quantised weight, transposed, and its scales from their first elements.
   void check_quantised(const TensorAccess& weight, const TensorAccess& scales) {
     const auto sizes = sizes_of(weight.shape);
     const std::size_t rank = sizes.size();
@@ -435,7 +436,7 @@ class KernelVerifier {
     if (kernel_.op == Op::top_k || kernel_.op == Op::argsort) check_sorted_length();
   }
 
-  // Only what an op adds to may be its result as well, and then element by element.
+  // Only the operand that an op overwrites may alias its result, and then element by element.
   void check_apart(const TensorAccess& result, std::size_t number) const {
     for (std::size_t i = 0; i < kernel_.operands.size(); ++i) {
       const TensorAccess& access = kernel_.operands[i];
@@ -443,7 +444,7 @@ class KernelVerifier {
       const bool overwritten = i == 0 && number == 0 && has(kernel_.op, Trait::Overwrites) &&
                                access.dtype == result.dtype && access.shape == result.shape &&
                                access.offset == result.offset && access.strides == result.strides;
-      if (!overwritten) fail("{} writes over an operand", name(kernel_.op));
+      if (!overwritten) fail("{} overwrites an operand", name(kernel_.op));
     }
     for (std::size_t i = 0; i < number; ++i)
       if (kernel_.results[i].binding == result.binding) fail("{} writes two results to one place", name(kernel_.op));
@@ -479,7 +480,7 @@ class KernelVerifier {
 
 std::int64_t bytes_reached(const std::string& what, DType dtype, const Dim& offset, const std::vector<Dim>& strides,
                            const Shape& shape, const SymbolValues& symbols) {
-  // A tensor that is read as a whole is a kernel that loads it.
+  // A tensor that is read as a whole is checked like a kernel that loads it.
   KernelSpec kernel;
   kernel.domain = shape;
   Load load;

@@ -41,9 +41,9 @@ class MemoryVerifier {
   const Buffer& buffer(int number) const { return memory_.buffers[static_cast<std::size_t>(number)]; }
 
   void check(const Buffer& buffer) const {
-    // All other sums of these stay far below the limits of 64 bits.
+    // All other sums of these stay far below 64-bit overflow.
     for (const std::int64_t number : {buffer.bytes, buffer.offset, buffer.inside})
-      if (number < 0 || number > most_bytes) fail("{} has an impossible size or place, {}", buffer.name, number);
+      if (number < 0 || number > most_bytes) fail("{} has an impossible size or offset, {}", buffer.name, number);
     if (buffer.elements.lower_bound() < 0 || bytes_of({buffer.dtype, {buffer.elements}}) > buffer.bytes)
       fail("{} has {} elements in {} bytes", buffer.name, buffer.elements.str(), buffer.bytes);
     if (buffer.within != -1) check_within(buffer);
@@ -51,20 +51,20 @@ class MemoryVerifier {
       if (!is_in(buffer.arena, memory_.arenas.size())) fail("{} has no arena {}", buffer.name, buffer.arena);
       if (buffer.offset % target_.offset_alignment != 0 ||
           buffer.offset + buffer.bytes > memory_.arenas[static_cast<std::size_t>(buffer.arena)])
-        fail("{} stands outside its arena or is not aligned", buffer.name);
+        fail("{} is outside its arena or not aligned", buffer.name);
     }
     if (buffer.where == Buffer::Where::constant) {
       if (!is_in(buffer.constant, memory_.constants.size()))
         fail("{} has no constant {}", buffer.name, buffer.constant);
       const HostTensor& values = memory_.constants[static_cast<std::size_t>(buffer.constant)];
       if (values.dtype() != buffer.dtype || static_cast<std::int64_t>(values.bytes().size()) != buffer.bytes)
-        fail("{} does not fit its constant", buffer.name);
+        fail("{} does not match its constant", buffer.name);
     }
   }
 
-  // What is part of another stands inside it, in memory of the same kind.
+  // A part of another buffer lies inside it, in memory of the same kind.
   void check_within(const Buffer& tensor_buffer) const {
-    if (!is_in(tensor_buffer.within, memory_.buffers.size())) fail("{} is within no buffer", tensor_buffer.name);
+    if (!is_in(tensor_buffer.within, memory_.buffers.size())) fail("{} is not within any buffer", tensor_buffer.name);
     const Buffer& whole = buffer(tensor_buffer.within);
     const bool alike = tensor_buffer.where == Buffer::Where::arena
                            ? whole.where == Buffer::Where::arena && tensor_buffer.arena == whole.arena &&
@@ -73,7 +73,7 @@ class MemoryVerifier {
                                  tensor_buffer.offset == tensor_buffer.inside;
     if (!alike || whole.within >= 0 || tensor_buffer.inside % target_.offset_alignment != 0 ||
         tensor_buffer.inside + tensor_buffer.bytes > whole.bytes)
-      fail("{} does not stand inside {}", tensor_buffer.name, whole.name);
+      fail("{} is not inside {}", tensor_buffer.name, whole.name);
   }
 
   void check_pools() const {
@@ -84,7 +84,7 @@ class MemoryVerifier {
         fail("{} is a pool that holds no tensor", memory_.buffers[i].name);
   }
 
-  // A tensor over the limit is the host's to split; a pool of smaller ones need not be so large.
+  // The host splits a tensor over the limit; a pool of smaller ones need not be that large.
   void check_arena_sizes() const {
     std::vector<std::int64_t> largest(memory_.arenas.size(), 0);
     for (const Buffer& buffer : memory_.buffers)
@@ -128,8 +128,7 @@ class MemoryVerifier {
     }
   }
 
-  // In the order in which they begin; those that are in use do not overlap, so that only neighbours are to be looked
-  // at.
+  // In order of first use; live buffers do not overlap, so only neighbours need checking.
   void check_tenants(const std::vector<const Buffer*>& by_first) const {
     const auto by_place = [](const Buffer* a, const Buffer* b) { return a->offset < b->offset; };
     const auto by_last = [](const Buffer* a, const Buffer* b) { return a->last < b->last; };
@@ -146,7 +145,7 @@ class MemoryVerifier {
       if (next != in_use.end()) check_disjoint(*buffer, **next);
       if (next != in_use.begin()) check_disjoint(**std::prev(next), *buffer);
       if (target_.separate_arenas && !in_use.empty())
-        fail("{} and {} stand in arena {} at the same time, which must hold one at a time", (*in_use.begin())->name,
+        fail("{} and {} are in arena {} at the same time, which must hold one at a time", (*in_use.begin())->name,
              buffer->name, buffer->arena);
       in_use.insert(buffer);
       ending.insert(buffer);

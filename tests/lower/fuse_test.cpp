@@ -119,8 +119,8 @@ TEST(Fusion, RefusesPartsOfQuantisedWeights) {
     });
   };
   product(false, false);
-  test::expect_error<UsageError>([&] { product(true, false); }, "weight is a part or another view of a tensor");
-  test::expect_error<UsageError>([&] { product(false, true); }, "quantise what is wanted by itself");
+  test::expect_error<UsageError>([&] { product(true, false); }, "weight is a slice or another view of a tensor");
+  test::expect_error<UsageError>([&] { product(false, true); }, "quantise that part separately");
 }
 
 TEST(Fusion, OffMeansAKernelForEachNode) {

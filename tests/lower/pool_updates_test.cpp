@@ -179,7 +179,7 @@ TEST_F(BrokenPool, HasAMemberBeyondItsEnd) {
     const Buffer before = buffer;
     buffer.inside += std::int64_t{1} << 30;
     buffer.offset += std::int64_t{1} << 30;
-    expect_refusal("does not stand inside");
+    expect_refusal("is not inside");
     buffer = before;
   }
 }
@@ -201,7 +201,7 @@ TEST_F(BrokenPool, IsEmpty) {
 
 TEST_F(BrokenPool, HoldsWhatCannotBeThere) {
   members(Buffer::Where::storage).front()->within = members(Buffer::Where::arena).front()->within;
-  expect_refusal("does not stand inside");
+  expect_refusal("is not inside");
 }
 
 }  // namespace

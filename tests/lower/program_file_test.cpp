@@ -121,7 +121,8 @@ TEST_F(GpuProgramFile, RefusesNeedsThatAreUnknownOrTooSmall) {
   refuse("\"features\":[]", "\"features\":[\"telepathy\"]",
          "needs the feature telepathy, which Jerboa 0.1.0 does not know");
   refuse("\"bindings\":", "\"wishes\":1,\"bindings\":", "needs the limit wishes, which Jerboa 0.1.0 does not know");
-  refuse("\"workgroup_bytes\":", "\"workgroup_bytes\":0,\"buffer_bytes\":", "needs more of a device than it says");
+  refuse("\"workgroup_bytes\":", "\"workgroup_bytes\":0,\"buffer_bytes\":",
+         "needs more of a device than its requirements state");
 }
 
 TEST_F(GpuProgramFile, RefusesSectionsThatAreMissingOrUnknown) {
@@ -165,13 +166,13 @@ TEST_F(GpuProgramFile, FindsDamage) {
   std::string damaged = whole;
   damaged[20] = static_cast<char>(damaged[20] ^ 1);
   test::expect_error<FileError>([&] { decode_program(damaged, "f"); },
-                                "f: the header is damaged: its checksum does not fit");
+                                "f: the header is damaged: its checksum does not match");
   damaged = whole;
   damaged[40] = static_cast<char>(damaged[40] ^ 1);
   test::expect_error<FileError>([&] { decode_program(damaged, "f"); }, "f: the header is damaged");
   damaged = whole;
   damaged.back() = static_cast<char>(damaged.back() ^ 1);
-  test::expect_error<FileError>([&] { decode_program(damaged, "f"); }, "is damaged: its checksum does not fit");
+  test::expect_error<FileError>([&] { decode_program(damaged, "f"); }, "is damaged: its checksum does not match");
   test::expect_error<FileError>([&] { decode_program(whole.substr(0, whole.size() - 1), "f"); }, "is cut off");
   test::expect_error<FileError>([&] { decode_program(whole.substr(0, 40), "f"); }, "the table of sections is cut off");
   test::expect_error<FileError>([&] { decode_program(whole.substr(0, 12), "f"); }, "the header is cut off");
@@ -195,7 +196,7 @@ TEST_F(GpuProgramFile, RefusesStepsThatDoNotFit) {
   expect_refusal("beyond its end");
   file = whole;
   for (auto& binding : step().steps[0].bindings) binding.written = true;
-  expect_refusal("is only to be read");
+  expect_refusal("is read-only");
   file = whole;
   for (const auto binding : std::vector(step().steps[0].bindings))
     if (binding.written) step().steps[0].bindings.push_back(binding);
@@ -206,7 +207,7 @@ TEST_F(GpuProgramFile, RefusesStepsThatDoNotFit) {
   file = whole;
   step().steps[0].shader = -1;
   step().steps[0].bindings.resize(1);
-  expect_refusal("a copy has a source and a target");
+  expect_refusal("a copy needs a source and a target");
   file = whole;
   step().shaders[0].source.clear();
   expect_refusal("is empty");
@@ -215,10 +216,10 @@ TEST_F(GpuProgramFile, RefusesStepsThatDoNotFit) {
 TEST_F(GpuProgramFile, RefusesBuffersThatDoNotFitTheirTensors) {
   const ProgramFile whole = file;
   file.storage.clear();
-  expect_refusal("does not fit what it holds");
+  expect_refusal("does not match its contents");
   file = whole;
   file.entries[0].inputs[0].shape = {8, 6};
-  expect_refusal("does not fit what it holds");
+  expect_refusal("does not match its contents");
 }
 
 // Whatever byte of a section is changed, checksum and all, a file is loaded or refused with an Error.

@@ -102,7 +102,7 @@ TEST_F(BrokenAccess, InstructionsAreDefinedBeforeUseAndFitTheirOps) {
   refuse([&] { compute().op = Op::matmul; }, "matmul, which is not element-wise");
   refuse([&] { compute().op = Op::concat; }, "concat, which is not element-wise");
   refuse([&] { compute().op = Op::where; }, "does not have 2 operands");
-  refuse([&] { compute().dtype = DType::i32; }, "of operands that do not fit it");
+  refuse([&] { compute().dtype = DType::i32; }, "has operands of the wrong types");
   refuse([&] { compute().kind = Instruction::Kind::product; }, "a product where there is none");
   refuse([&] { compute().kind = Instruction::Kind::reduce; }, "a reduction");
   refuse([&] { instruction_of(kernel(), Instruction::Kind::load).index = 9; }, "there is no load 9");
@@ -151,7 +151,7 @@ TEST_F(BrokenAccess, ProductsFitTheirOperands) {
   refuse([&] { product().operands[0].strides = {1, 6}; }, "into a, which has 96");
   refuse([&] { product().op = Op::add; }, "not a product");
   refuse([&] { product().domain = {20}; }, "");
-  refuse([&] { product().stores[0].map.strides = {1, 4}; }, "in another order than its rows'");
+  refuse([&] { product().stores[0].map.strides = {1, 4}; }, "not stored in row-major order");
   Instruction load;
   load.kind = Instruction::Kind::load;
   refuse([&] { product().operands[0].prologue = {load}; }, "cannot be part of a prologue");
@@ -170,7 +170,7 @@ TEST_F(BrokenAccess, WholeOpsHaveTheirOperandsAndAttributes) {
   refuse([&] { whole().results[0].shape = {4, 4}; }, "cumsum gives f32[4, 5], not f32[4, 4]");
   refuse([&] { whole().results[0].offset = 1; }, "which has 80");
   refuse([&] { whole().results.push_back(whole().results[0]); }, "gives 1 results, not 2");
-  refuse([&] { whole().operands[0].binding = whole().results[0].binding; }, "writes over an operand");
+  refuse([&] { whole().operands[0].binding = whole().results[0].binding; }, "overwrites an operand");
 }
 
 TEST_F(BrokenAccess, WhatIsReadAfterARunIsInItsBuffer) {
@@ -190,14 +190,14 @@ TEST_F(BrokenAccess, BuffersHoldTheirElements) {
                          [&](const Buffer& candidate) { return candidate.where == where; });
   };
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
-  refuse([&] { buffer(Buffer::Where::arena).offset = most / 64 * 64; }, "impossible size or place");
-  refuse([&] { buffer(Buffer::Where::arena).bytes = -64; }, "impossible size or place");
+  refuse([&] { buffer(Buffer::Where::arena).offset = most / 64 * 64; }, "impossible size or offset");
+  refuse([&] { buffer(Buffer::Where::arena).bytes = -64; }, "impossible size or offset");
   refuse([&] { buffer(Buffer::Where::arena).elements = 1000; }, "has 1000 elements in 64 bytes");
   refuse([&] { buffer(Buffer::Where::arena).arena = 3; }, "has no arena 3");
   refuse([&] { program.arenas[0] = most; }, "an arena of");
   refuse([&] { buffer(Buffer::Where::constant).constant = 3; }, "has no constant 3");
-  refuse([&] { buffer(Buffer::Where::constant).bytes = 128; }, "does not fit its constant");
-  refuse([&] { buffer(Buffer::Where::arena).within = 99; }, "is within no buffer");
+  refuse([&] { buffer(Buffer::Where::constant).bytes = 128; }, "does not match its constant");
+  refuse([&] { buffer(Buffer::Where::arena).within = 99; }, "is not within any buffer");
   refuse([&] { program.cpu.dispatches[0].parts.clear(); }, "dispatch 0 is empty");
 }
 

@@ -159,13 +159,13 @@ TEST_P(BrokenProgram, ReadsOtherElementsThanItWrites) {
   const auto softmax = std::find_if(program.cpu.kernels.begin(), program.cpu.kernels.end(), is_in_place);
   ASSERT_NE(softmax, program.cpu.kernels.end());
   softmax->loads[0].map.strides = {1, 8};
-  expect_refusal("reads other elements of matmul_1 softmax_2 than it writes");
+  expect_refusal("reads elements of matmul_1 softmax_2 other than the ones it writes");
 }
 
 TEST_P(BrokenProgram, WritesAnInput) {
   const int written = first_part().buffers[1];
   program.buffers[static_cast<std::size_t>(written)].where = Buffer::Where::input;
-  expect_refusal("only to be read");
+  expect_refusal("read-only");
 }
 
 TEST_P(BrokenProgram, HasTwoBuffersForOneThing) {
