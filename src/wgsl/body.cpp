@@ -50,7 +50,7 @@ std::string fixed_power(Shader& shader, const std::string& x, double exponent) {
 }
 
 std::string clamp(const Instruction& instruction, DType dtype, std::string x) {
-  // Bounds at infinity are none.
+  // Infinite bounds do not clamp.
   if (std::isfinite(instruction.number)) x = fmt::format("max({}, {})", x, literal(instruction.number, dtype));
   if (std::isfinite(instruction.number2)) x = fmt::format("min({}, {})", x, literal(instruction.number2, dtype));
   return x;
@@ -123,7 +123,7 @@ std::string apply(Shader& shader, const Instruction& instruction, DType operand,
       return call(shader,
                   instruction.index == static_cast<int>(Distribution::uniform) ? "random_uniform" : "random_normal",
                   fmt::format("{}, {}, {}, {}u", a, b, c, static_cast<std::uint32_t>(instruction.number)));
-    default: throw GraphError(fmt::format("no text in WGSL for the element-wise op {}", name(instruction.op)));
+    default: throw GraphError(fmt::format("no WGSL for the element-wise op {}", name(instruction.op)));
   }
 }
 

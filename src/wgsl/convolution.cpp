@@ -1,18 +1,18 @@
 #include "wgsl/implicit_product.h"
 #include "wgsl/whole_kernels.h"
 
-// Convolutions and their gradients as matrix products, group by group, over taps (a channel and a place in the kernel)
-// or positions (an image and a place in it).
+// Convolutions and their gradients as matrix products, group by group, over taps (a channel and an offset in the
+// kernel) or positions (an image and a pixel in it).
 namespace jerboa::wgsl {
 namespace {
 
 using Texts = std::vector<std::string>;
 
-// The axes of a window: where it meets the image.
+// One axis of a window: where it overlaps the image.
 struct Window {
   int stride, padding, dilation;
 
-  // Wraps where it is before the image, so that one comparison finds both ends.
+  // Wraps around before the start of the image, so that one comparison checks both ends.
   std::string first(const std::string& position) const {
     return fmt::format("{} * {}u - {}u", position, stride, padding);
   }

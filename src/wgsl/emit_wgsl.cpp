@@ -27,7 +27,7 @@ void write_kernel(KernelWriter& writer) {
   }
 }
 
-// Shaders count in u32. Rounding up to whole workgroups must not go past that, either.
+// Shaders count in u32. Rounding up to whole workgroups must not overflow it either.
 constexpr std::int64_t most_elements = (std::int64_t{1} << 32) - (std::int64_t{1} << 20);
 
 void refuse_more_than_u32_counts(const std::string& what, std::int64_t elements) {
@@ -77,7 +77,7 @@ class Emitter {
     return written_.emplace(key, std::move(writer)).first->second;
   }
 
-  // Whether two of a kernel's bindings are of the same tensor, or of one and a part of it.
+  // Whether two of a kernel's bindings are the same tensor, or a tensor and a part of it.
   bool buffers_overlap(const Dispatch::Part& part) const {
     for (std::size_t i = 0; i < part.buffers.size(); ++i)
       for (std::size_t j = 0; j < i; ++j) {
@@ -142,8 +142,8 @@ class Emitter {
     return found->second;
   }
 
-  // Memory that kernels share, one after another. Small ones take turns among several, so as not to wait for each
-  // other.
+  // Scratch memory that kernels reuse. Small requests rotate among several buffers, so that kernels do not wait for
+  // each other.
   int workspace(int slot, std::int64_t bytes) {
     constexpr std::int64_t small = std::int64_t{8} << 20;
     constexpr int turns = 8;

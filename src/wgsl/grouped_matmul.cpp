@@ -3,7 +3,7 @@
 #include "wgsl/whole_kernels.h"
 
 // Products whose rows, or inner elements, are those of a group, which only the device knows: shaders are dispatched for
-// as many tiles as there can be and find theirs in the offsets.
+// the largest possible number of tiles and find theirs in the offsets.
 namespace jerboa::wgsl {
 namespace {
 
@@ -18,7 +18,7 @@ void write_group_rows(Shader& shader, const TensorAccess& offsets, const std::st
   shader.line("let end = clamp({}, begin, {});", offset(shader, offsets, number + " + 1u"), all);
 }
 
-// Rows before the first group and behind the last. There are none between groups: one ends where the next begins.
+// Rows before the first group and after the last. There are none in between: a group ends where the next begins.
 void write_zeros(KernelWriter& writer, const TensorAccess& offsets, const TensorAccess& out, const Dim& groups) {
   const Dim count = element_count(out.shape);
   Shader shader = shader_of_elements(writer, "grouped_zeros", count);

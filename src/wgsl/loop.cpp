@@ -10,21 +10,21 @@ namespace {
 
 constexpr int loop_threads = 128;
 
-// One thread an element.
+// One thread per element.
 void write_elements(KernelWriter& writer, const KernelSpec& kernel) {
   Shader shader = writer.shader("loop", loop_threads);
   const Dim count = element_count(kernel.domain);
   shader.line("let element = group * {}u + lane;", loop_threads);
   shader.line("if (element >= {}) {{ return; }}", shader.size(count));
   BodyWriter body(shader, kernel, shader.split_index("element", kernel.domain));
-  // All loads come before the stores: a result may stand in the place of an operand.
+  // All loads come before the stores: a result may be in place of an operand.
   for (const Store& store : kernel.stores) body.value(store.value);
   for (const Store& store : kernel.stores) body.store(store);
   writer.add(shader, groups_of(count, loop_threads));
 }
 
-// Rows with reductions in them: some threads a row. What the reductions need is computed again for each, from loads
-// that the cache holds, so that a row may be of any length.
+// Rows with reductions: several threads per row. The inputs of each reduction are recomputed from loads that hit the
+// cache, so that a row may have any length.
 class RowsWriter {
  public:
   RowsWriter(KernelWriter& writer, const KernelSpec& kernel)
@@ -43,7 +43,7 @@ class RowsWriter {
     const Dim rows = element_count(outer_);
     shader_.line("let row_lane = lane % {}u;", lanes_);
     shader_.line("let wanted_row = group * {}u + lane / {}u;", rows_per_group, lanes_);
-    // Threads past the last row work on it too, for the barriers' sake, but store nothing.
+    // Threads past the last row repeat it, because of the barriers, but store nothing.
     shader_.line("let in_range = wanted_row < {};", shader_.size(rows));
     shader_.line("let row = min(wanted_row, {} - 1u);", shader_.size(rows));
     indices_ = shader_.split_index("row", outer_);
@@ -55,8 +55,8 @@ class RowsWriter {
   }
 
  private:
-  // An instruction is of the row, the same for all its elements, or of each element. Its phase is the number of
-  // reductions that must be done one after another before it.
+  // An instruction is per row (the same for all its elements) or per element. Its phase is the number of reductions
+  // that must complete in sequence before it.
   void find_levels() {
     for (const Instruction& instruction : kernel_.body) {
       bool of_element = false;
@@ -88,7 +88,7 @@ class RowsWriter {
                        [](const Dim& stride) { return !(stride == Dim(0)); });
   }
 
-  // Values of the row that an instruction needs are written before the loop over its elements.
+  // Row values that an instruction needs are emitted before the loop over its elements.
   void write_row_values(int number) {
     const auto at = static_cast<std::size_t>(number);
     if (!of_element_[at]) {
@@ -158,7 +158,7 @@ class RowsWriter {
     shader_.close();
   }
 
-  // Whether a row's value is stored in the place of another that all threads of the row read.
+  // Whether a row's value overwrites one that all threads of the row read.
   bool replaces_row_values() const {
     return std::any_of(kernel_.stores.begin(), kernel_.stores.end(), [&](const Store& store) {
       return !steps_along_row(store.map) &&

@@ -8,8 +8,8 @@ namespace {
 
 using Places = std::vector<std::vector<std::pair<int, int>>>;
 
-// The places that each buffer takes up, as (what kind, number): tensors of one arena share theirs; of a buffer that
-// holds others side by side, each of them is a place of its own.
+// The memory that each buffer occupies, as (kind, number): tensors of one arena share it; each part of a buffer that
+// contains others counts separately.
 Places places_of(const Program& program) {
   constexpr int separate = 0, arena = 1, inside = 2;
   const auto is_in_arena = [](const Buffer& buffer) { return buffer.where == Buffer::Where::arena; };

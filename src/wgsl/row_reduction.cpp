@@ -14,7 +14,7 @@ int lanes_for(std::int64_t elements, const Target& target) {
 RowReduction::RowReduction(Shader& shader, Op op, DType dtype)
     : shader_(shader), op_(op), dtype_(dtype), type_(op == Op::all_finite ? "bool" : value_type(dtype)) {
   total_ = shader_.var("total", type_, neutral(op, dtype));
-  // No element yet: later than any other, so that ties and the neutral value itself give the first.
+  // No element yet: an index after all others, so that ties and the neutral value itself give the first.
   if (op == Op::argmax) index_ = shader_.var("place", "u32", "0xffffffffu");
 }
 
@@ -35,7 +35,7 @@ bool RowReduction::can_use_subgroups(int lanes, int stride) const {
   return size > 1 && lanes >= size && lanes % size == 0 && stride == 1 && has(op_, Trait::Folds);
 }
 
-// The threads of a subgroup put their parts together without memory; then each thread takes up those of the row's
+// The threads of a subgroup combine their parts without memory; then each thread combines the results of the row's
 // subgroups, which are few.
 std::string RowReduction::finish_by_subgroups(int lanes, int threads) {
   shader_.use_subgroups();
@@ -59,7 +59,7 @@ std::string RowReduction::finish(int lanes, const std::string& lane, int threads
   if (can_use_subgroups(lanes, stride)) return finish_by_subgroups(lanes, threads);
   if (lanes > 1) {
     const std::string parts = shader_.fresh("parts"), part_places = shader_.fresh("part_places");
-    // A bool takes the place of a u32 in workgroup memory.
+    // A bool occupies a u32 in workgroup memory.
     const bool boolean = type_ == "bool";
     shader_.shared_array(parts, boolean ? "u32" : type_, threads);
     if (places) shader_.shared_array(part_places, "u32", threads);

@@ -4,9 +4,9 @@
 #include "wgsl/row_reduction.h"
 #include "wgsl/whole_kernels.h"
 
-// Running sums along lines. A thread takes a whole line where lines are short or the device plays a GPU, else a
-// workgroup takes it tile by tile: each thread adds up some neighbours, and what stands before them is found in
-// workgroup memory.
+// Running sums along lines. One thread scans a whole line where lines are short or the driver is a software driver;
+// otherwise a workgroup scans it tile by tile: each thread sums some adjacent elements, and the prefix before them is
+// computed in workgroup memory.
 namespace jerboa::wgsl {
 namespace {
 
@@ -29,7 +29,7 @@ class Cumsum {
   }
 
  private:
-  // The indices of the element that comes `place`th.
+  // The indices of the element at position `place` in scan order.
   std::vector<std::string> indices(Shader& shader, const std::string& place) const {
     const std::string at = reverse_ ? fmt::format("({} - 1u - {})", shader.size(lines_.length), place) : place;
     return lines_.indices(shader, "line", at);
@@ -37,7 +37,7 @@ class Cumsum {
 
   void write_whole_lines() {
     Shader shader = shader_of_elements(writer_, "cumsum_lines", lines_.count());
-    // Sums of runs, and of what is before each: a long sum would lose more digits.
+    // Sums of runs, and of what precedes each: one long sum would lose more precision.
     shader.line("let line = element;");
     shader.line("var before = {0}(0); var total = {0}(0);", type_);
     shader.open("for (var place = 0u; place < {}; place++) {{", shader.size(lines_.length));
@@ -121,7 +121,7 @@ class Cumsum {
     return sums;
   }
 
-  static constexpr int values_per_thread = 4;  // neighbours that a thread takes
+  static constexpr int values_per_thread = 4;  // adjacent elements
   KernelWriter& writer_;
   const TensorAccess &x_, &out_;
   bool reverse_;

@@ -24,7 +24,7 @@ std::string literal(double value, DType dtype) {
   if (dtype == DType::boolean) return value != 0 ? "true" : "false";
   if (dtype == DType::i32) return fmt::format("i32({})", static_cast<std::int32_t>(static_cast<std::int64_t>(value)));
   if (dtype == DType::u32) return fmt::format("{}u", static_cast<std::uint32_t>(static_cast<std::int64_t>(value)));
-  // WGSL has no text for infinities and NaN, which ops may assume not to occur, and none for numbers below normal ones.
+  // WGSL has no literals for infinities and NaN, which ops may assume do not occur, nor for subnormal numbers.
   constexpr double largest = std::numeric_limits<float>::max(), smallest = std::numeric_limits<float>::min();
   if (std::isnan(value)) value = 0;
   value = std::clamp(value, -largest, largest);
@@ -169,7 +169,7 @@ std::int64_t stride_of(const std::string& type) {
   if (type == "vec2f" || type == "vec2u" || type == "vec2i" || type == "vec4<f16>") return 8;
   if (type == "f16") return 2;
   if (type == "f32" || type == "u32" || type == "i32" || type == "bool" || type == "vec2<f16>") return 4;
-  throw GraphError(fmt::format("internal: the size of {} is not known", type));
+  throw GraphError(fmt::format("internal: the size of {} is unknown", type));
 }
 
 }  // namespace
@@ -214,7 +214,7 @@ std::string Shader::load_from(int memory, const std::string& buffer, const std::
   if (dtype == DType::boolean) return fmt::format("({}[{}] != 0u)", buffer, index);
   if (dtype == DType::i8)
     return fmt::format("f32(extractBits(bitcast<i32>({0}[({1}) >> 2u]), (({1}) & 3u) * 8u, 8u))", buffer, index);
-  // Value j of 32 is in byte j % 16 of 16, in its low half if it is one of the first 16.
+  // Value j of 32 is in byte j % 16 of 16: in the low half for the first 16, in the high half for the rest.
   if (dtype == DType::i4)
     return fmt::format(
         "f32(i32(extractBits({0}[(({1}) >> 5u) * 4u + ((({1}) & 15u) >> 2u)], (({1}) & 3u) * 8u + ((({1}) >> 4u) & 1u) "
@@ -231,7 +231,7 @@ std::string Shader::load_from(int memory, const std::string& buffer, const std::
 std::string Shader::store_to(int memory, const std::string& buffer, const std::string& index) const {
   const DType dtype = memories_[static_cast<std::size_t>(memory)].dtype;
   if (is_packed_pair(memory)) {
-    // Two threads may write the two halves of a word: each touches its own bits only.
+    // Two threads may write the two halves of a word: each changes only its half.
     const std::string half = dtype == DType::f16 ? "pack2x16float(vec2f(value, 0.0))" : "(round_bf16(value) >> 16u)";
     return fmt::format(
         "let shift = (({1}) & 1u) * 16u; atomicAnd(&{0}[({1}) >> 1u], ~(0xffffu << shift)); "
@@ -356,7 +356,7 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
   std::string text;
   if (uses_f16_) text += "enable f16;\n";
   if (uses_subgroups_) text += "enable subgroups;\n";
-  // The compiler cannot tell that the number of a subgroup is the same for all of its threads.
+  // The compiler cannot tell that the subgroup index is uniform within a subgroup.
   if (uses_subgroup_matrices_)
     text += "enable chromium_experimental_subgroup_matrix;\ndiagnostic(off, chromium.subgroup_matrix_uniformity);\n";
   text += declarations + shared_;

@@ -4,9 +4,9 @@
 
 #include "wgsl/lines.h"
 
-// Lines are cut into blocks. Each is sorted by itself: in workgroup memory, or where it is short or the device plays a
-// GPU by counting for each element those that come before it. Sorted blocks are merged two by two, or where few
-// elements are wanted the first of each are put together and sorted again.
+// Lines are cut into blocks. Each is sorted separately: in workgroup memory, or, where it is short or the driver is a
+// software driver, by counting the elements that precede each one. Sorted blocks are merged pairwise, or, where only a
+// few elements are needed, the first of each are collected and sorted again.
 namespace jerboa::wgsl {
 namespace {
 
@@ -22,7 +22,7 @@ BlockForm block_form(const Target& target, std::int64_t length) {
   return {static_cast<int>(block), false};
 }
 
-// Text of a key and, in a block, of its place; those past the end of the line are larger than all others.
+// Expressions of a key and, in a block, of its position; keys past the end of the line are larger than all others.
 using SortedElement = std::function<void(Shader& shader, const std::string& line, const std::string& chunk,
                                          const std::string& rank, const std::string& key, const std::string& place)>;
 
@@ -92,7 +92,7 @@ void write_blocks(KernelWriter& writer, const Dim& lines, const Dim& length, con
   (form.counts ? write_counting : write_bitonic)(writer, lines, length, form.block, key, use);
 }
 
-// Each element finds its place in two neighbouring runs by counting those of the other run that come before it.
+// Each element finds its rank in two adjacent runs by counting the elements of the other run that precede it.
 void write_merge(KernelWriter& writer, const Dim& lines, const Dim& length, std::int64_t run, const SortedLines& from,
                  const SortedLines& to) {
   const Dim count = lines * length;
@@ -183,7 +183,7 @@ void select_lowest(KernelWriter& writer, const Dim& lines, const Dim& length, co
     add_shader_of_elements(writer, std::move(shader), count);
     return;
   }
-  // The lowest of each block, block by block: their order among equal keys is that of their places.
+  // The lowest of each block, block by block: equal keys stay in order of position.
   const int keys = writer.workspace(DType::u32, lines * found), places = writer.workspace(DType::u32, lines * found);
   write_blocks(writer, lines, length, form, key,
                [&](Shader& shader, const std::string& line, const std::string& chunk, const std::string& rank,

@@ -4,9 +4,9 @@
 #include "wgsl/row_reduction.h"
 #include "wgsl/whole_kernels.h"
 
-// The squares of many tensors, added up: as many tensors per shader as it can bind, each with workgroups of its own
-// that leave a partial sum; a last shader adds those. Elements that are NaN or infinite make the sum infinite. They are
-// found by bit pattern and stand for a large number until the end, because WGSL may assume that arithmetic stays
+// The sum of squares of many tensors: as many tensors per shader as it can bind, each with separate workgroups that
+// produce partial sums; a last shader adds those. Elements that are NaN or infinite make the sum infinite. They are
+// detected by bit pattern and replaced by a large number until the end, because WGSL may assume that arithmetic stays
 // finite.
 namespace jerboa::wgsl {
 namespace {
@@ -101,7 +101,7 @@ class SumSquares {
     writer_.add(std::move(shader), Dim(1));
   }
 
-  // Infinity comes from a variable: it is not a value that a constant may have.
+  // Infinity comes from a variable: a constant may not be infinite.
   void store_result(Shader& shader, const std::string& sum) {
     shader.line("var infinity = 0x7f800000u;");
     shader.store(result_, {}, fmt::format("select({0}, bitcast<f32>(infinity), !({0} < {1}))", sum, large));

@@ -4,22 +4,22 @@
 #include "wgsl/product/epilogue.h"
 #include "wgsl/product/writers.h"
 
-// Products of f16 by subgroups, which multiply 16×16 matrices and add up in f32. A workgroup's tiles of the operands
-// stand in workgroup memory as they do in memory, be that along the inner elements or across them, and are loaded as
-// matrices by rows or by columns. Each subgroup then puts its results into workgroup memory matrix by matrix, where its
-// threads find them, compute what follows and store four at a time.
+// Products of f16 by subgroups, which multiply 16×16 matrices and accumulate in f32. A workgroup's tiles of the
+// operands keep their memory layout in workgroup memory, along the inner dimension or across it, and are loaded as
+// row-major or column-major matrices. Each subgroup then writes its results to workgroup memory matrix by matrix, where
+// its threads read them, apply the epilogue and store four at a time.
 //
-// Whatever the sizes, indices stay in bounds: places past an operand's last four become those of the last four. What is
-// read there belongs to rows and columns that are not stored; inner elements past the end are made zero.
+// Whatever the sizes, indices stay in bounds: reads past an operand's last four elements are clamped to them. They
+// belong to rows and columns that are not stored; inner elements past the end are zeroed.
 namespace jerboa::wgsl {
 namespace {
 
 constexpr int matrix = 16, subgroup_size = 32;
 
-// Two workgroups of this size fit a multiprocessor of NVIDIA's, which runs at half speed with one.
+// Two workgroups of this size fit on an NVIDIA multiprocessor, which runs at half speed with one.
 constexpr int good_workgroup_bytes = 24576;
 
-// One operand: a tile is `width` of its rows (of the second: columns) and form.inner deep.
+// One operand: a tile is `width` of its rows (of the second operand: columns) and form.inner deep.
 struct Operand {
   const char* name;
   const TensorAccess* tensor;
@@ -84,7 +84,7 @@ class MatrixMatmul {
   // Whether fetched lines may be past the operand's last.
   bool checks(const Operand& operand) const { return !is_multiple(operand.count, operand.width) || ends_within_tile(); }
   int subgroups() const { return form_.threads() / subgroup_size; }
-  // Elements of f32 in a row of results, padded where that leaves room for a second workgroup.
+  // f32 elements in a row of results, padded where that leaves room for a second workgroup.
   int staged_pitch() const {
     const int padded = matrix + 4;
     const int bytes = 2 * (a_.size() + b_.size()) + 4 * subgroups() * matrix * padded;
@@ -104,8 +104,8 @@ class MatrixMatmul {
     }
   }
 
-  // A matrix of an operand is where it begins in its tile; of results, each of 32 threads has eight of a row. An
-  // operand has at least as many fours as inner elements, but the compiler does not know: it would unroll the loop and
+  // An operand's matrix is its offset in the tile; of results, each of 32 threads holds eight of a row. An operand has
+  // at least as many groups of four as inner elements, but the compiler does not know: it would unroll the loop and
   // take long.
   void declare_emulation() {
     const auto element = [](const Operand& operand, bool row_major, const char* row, const char* column) {
@@ -131,11 +131,11 @@ class MatrixMatmul {
                     staged_pitch()));
   }
 
-  // Declares what the thread fetches: its first place in the operand and in the tile, both for the whole loop.
+  // Declares what the thread fetches: its first offset in the operand and in the tile, both for the whole loop.
   void prepare(const Operand& operand) {
     Shader& shader = *shader_;
     shader.line("let {}_four = lane % {}u;", operand.name, operand.fours());
-    // Rows of 64 bytes are dealt out so that half a subgroup's stores of 8 bytes meet all banks of workgroup memory.
+    // Rows of 64 bytes are distributed so that half a subgroup's 8-byte stores cover all banks of workgroup memory.
     const std::string line = fmt::format("lane / {}u", operand.fours());
     shader.line("let {}_line = {};", operand.name,
                 operand.line_length() == 32 && operand.lines_at_once() % 8 == 0
@@ -166,7 +166,7 @@ class MatrixMatmul {
     }
   }
 
-  // What was fetched, as f16, for the tile that begins at inner element `k`.
+  // The fetched elements, as f16, for the tile that begins at inner element `k`.
   void put_into_tile(const Operand& operand) {
     for (int i = 0; i < operand.fetches(); ++i) {
       std::string four = fmt::format("{}_{}", operand.name, i);
@@ -219,9 +219,9 @@ class MatrixMatmul {
     shader.close();
   }
 
-  // The steps are floats, of a number that the compiler does not know: it then unrolls them with an exit after each,
+  // The loop counter is a float whose bound the compiler does not know: it then unrolls with an exit after each step
   // and keeps the order within each, so that the next tiles are fetched before these are multiplied. No operand is
-  // shorter than there are steps.
+  // shorter than the number of steps.
   void multiply_and_fetch_ahead() {
     Shader& shader = *shader_;
     for (const Operand* operand : {&a_, &b_}) fetch(*operand);
@@ -229,7 +229,7 @@ class MatrixMatmul {
     shader.open("for (var step = 0.0; step < last; step += 1.0) {{");
     for (const Operand* operand : {&a_, &b_}) put_into_tile(*operand);
     shader.barrier();
-    // Unconditional, but in the last step what was fetched already, which is then not used.
+    // Unconditional; the last step fetches the same elements again, which are then unused.
     shader.line("let more = step + 1.0 < last;");
     for (const Operand* operand : {&a_, &b_})
       shader.line("{}_at += select(0u, {}u, more);", operand->name, step_of(*operand));
@@ -240,7 +240,7 @@ class MatrixMatmul {
     shader.close();
   }
 
-  // Fours from one tile to the next.
+  // The distance from one tile to the next, in groups of four.
   std::int64_t step_of(const Operand& operand) const {
     return operand.along_inner() ? form_.inner / 4 : form_.inner * operand.inner_stride.value() / 4;
   }
@@ -276,7 +276,7 @@ class MatrixMatmul {
     shader_->close();
   }
 
-  // `fn finish_staged(…)`: four results that stand at `start` in workgroup memory.
+  // `fn finish_staged(…)`: four results at `start` in workgroup memory.
   void write_finish() {
     Shader& shader = *shader_;
     Epilogue epilogue(shader, writer_.kernel(), problem_);
@@ -304,7 +304,7 @@ class MatrixMatmul {
   void write_results() {
     Shader& shader = *shader_;
     shader.line("let staged_start = subgroup * {}u;", matrix * staged_pitch());
-    // Four threads a row, which then store whole sectors of 32 bytes.
+    // Four threads per row, which then store whole 32-byte sectors.
     shader.line("let lane_row = subgroup_lane / 4u; let lane_column = subgroup_lane % 4u * 4u;");
     shader.line("let lane_start = staged_start + lane_row * {}u + lane_column;", staged_pitch());
     shader.line(

@@ -8,7 +8,7 @@
 namespace jerboa::wgsl {
 namespace {
 
-// How many products of f16 are added up in f16: with each the sum is less exact, and sooner past 65504.
+// How many f16 products are accumulated in f16: each makes the sum less exact and overflow past 65504 more likely.
 constexpr int products_in_f16 = 8;
 
 // Tiles in workgroup memory.
@@ -36,8 +36,8 @@ class TiledMatmul {
   }
 
  private:
-  // One operand: `width` of its rows (of the second: columns) are taken, form_.inner deep. In workgroup memory the
-  // inner elements are rows of `pitch`.
+  // One operand: a tile of `width` rows (of the second operand: columns), form_.inner deep. In workgroup memory each
+  // inner index is a row of `pitch` elements.
   struct Operand {
     const char* name;
     const char* start;
@@ -52,7 +52,7 @@ class TiledMatmul {
   // Vectors of four in a tile.
   int a_size() const { return form_.inner * form_.pitch() / 4; }
   int b_size() const { return form_.inner * form_.columns / 4; }
-  // How far a round of the loop gets.
+  // Inner elements per iteration of the loop.
   int round_inner() const { return form_.inner * (form_.two_buffers ? 2 : 1); }
 
   void write_product() {
@@ -79,7 +79,7 @@ class TiledMatmul {
       multiply_in_one_buffer(a, b);
   }
 
-  // The next tiles are on their way while these are multiplied.
+  // The next tiles are prefetched while these are multiplied.
   void multiply_in_one_buffer(const Operand& a, const Operand& b) {
     fetch(a, b, "inner_start");
     shader_->open("for (var inner = inner_start; inner < inner_end; inner += {}u) {{", form_.inner);
@@ -96,7 +96,7 @@ class TiledMatmul {
     shader_->close();
   }
 
-  // Two tiles a round, one in each buffer. The last may be past the end, and is zeros then.
+  // Two tiles per iteration, one in each buffer. The last may be past the end, and is zero then.
   void multiply_in_two_buffers(const Operand& a, const Operand& b) {
     fetch(a, b, "inner_start");
     put_into_tiles(a, b, 0);
@@ -118,7 +118,7 @@ class TiledMatmul {
     shader_->close();
   }
 
-  // As a loop it would be a fifth slower: NVIDIA's compiler does not mix the steps of one.
+  // A loop would be a fifth slower: NVIDIA's compiler does not interleave its iterations.
   void multiply_written_out(int buffer) {
     const int depth = problem_.multiplies_in_f16 ? products_in_f16 : 1;
     for (int k = 0; k < form_.inner; k += depth) {
@@ -190,10 +190,10 @@ class TiledMatmul {
     }
   }
 
-  // Whether places are counted in fours: what a step adds to them is then the same for all of a thread's.
+  // Whether offsets count groups of four: a step then adds the same amount to all of a thread's offsets.
   bool steps_by_fours(const Operand& operand) const { return is_wide(operand) && operand.tensor->dtype == DType::f32; }
 
-  // The four elements that fetch `i` reads of the tile at `inner`.
+  // The four elements of the tile at `inner` that fetch `i` reads.
   std::string read_by_fours(const Operand& operand, int i, const std::string& inner) {
     const std::string step = operand.along_inner() ? fmt::format("({}) / 4u", inner)
                                                    : fmt::format("({}) * {}u", inner, operand.inner_stride.value() / 4);
@@ -267,7 +267,7 @@ class TiledMatmul {
     return std::any_of(stores.begin(), stores.end(), [&](const Store& store) { return store.binding == binding; });
   }
 
-  // Calls `f` for each vector of results that the thread holds, with the text of its row and first column.
+  // Calls `f` for each vector of results that the thread holds, with expressions of its row and first column.
   template <class F>
   void for_each_vector(F f) {
     for (int i = 0; i < form_.part_rows; ++i) {
