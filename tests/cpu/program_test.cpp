@@ -210,7 +210,7 @@ TEST(CpuGuard, NamesADispatchThatDoesNotWriteItsOwnMemoryAndNothingElse) {
   fill_under_guard(4);
   test::expect_error<GraphError>(
       [] { fill_under_guard(5); },
-      "dispatch 0 (ones) wrote memory that is not its own: byte 16 of the arena, where no buffer is");
+      "dispatch 0 (ones) wrote outside its results: byte 16 of the arena, where no buffer is");
   test::expect_error<GraphError>([] { fill_under_guard(3); }, "dispatch 0 (ones) did not write element 3 of four");
 }
 

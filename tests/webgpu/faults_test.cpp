@@ -337,7 +337,8 @@ TEST(WebGpuMisuse, AGpuIsAskedForWhereOnlyADriverOnTheCpuIs) {
       std::any_of(adapters.begin(), adapters.end(), [](const AdapterInfo& adapter) { return adapter.kind != "CPU"; });
   EXPECT_EQ(Device::best().name(), gpu ? "webgpu" : "cpu");
   if (!gpu)
-    expect_error<DeviceError>([] { Device::webgpu({.software = false}); }, "WebGPU finds no adapter that is a GPU");
+    expect_error<DeviceError>([] { Device::webgpu({.software = false}); },
+                              "WebGPU finds no GPU adapter, only software drivers");
 }
 
 // In a process of its own, which the loader of drivers shows none.

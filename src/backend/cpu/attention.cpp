@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace jerboa::cpu::HWY_NAMESPACE {
 namespace {
 
-// What a task keeps for one tile of queries while keys stream past.
+// The state of one tile of queries while keys stream past.
 struct Running {
   float* queries;  // [row_tile, padded(size)], scaled
   float* out;      // [row_tile, padded(value_size)], not yet divided by the total
@@ -35,8 +35,8 @@ void start(const AttentionProblem& a, const QueryRows& rows, const Running& runn
   }
 }
 
-// Takes a span of scores into the running softmax: scores become exp(score - top), and what was summed under a lower
-// top is scaled down.
+// Folds a span of scores into the running softmax: scores become exp(score - top), and sums under a lower top are
+// rescaled.
 void absorb(const Span& span, float* scores, const Running& running, std::int64_t out_width) {
   const FloatTag d;
   alignas(64) float reference[row_strip], shrink[row_strip];
@@ -131,7 +131,7 @@ void stream_keys(const AttentionProblem& a, std::int64_t batch, std::int64_t key
                        key_tile);
         values = key_rows(a.v, a.v_strides, keys, key_head);
       }
-      // Rows far apart collide in the cache, which matters only where they are read again and again.
+      // Rows a large stride apart conflict in the cache, which matters only where they are read repeatedly.
       if (values != packed_values && (width != a.value_size || (a.v_strides[2] != width && rows[i].count > 8))) {
         for (std::int64_t s = 0; s < keys.count; ++s)
           copy_row(values + s * a.v_strides[2], a.value_size, 1, packed_values + s * width);
@@ -177,7 +177,7 @@ void attend(const AttentionProblem& a, std::int64_t tiles_per_task, std::int64_t
   for (std::int64_t i = 0; i < count; ++i) store(a, rows[i], running[i]);
 }
 
-// A task of the split form: one tile of queries against a part of the keys, left in `memory` as a Running.
+// A task of the split form: one tile of queries against a part of the keys, stored in `memory` as a Running.
 void attend_part(const AttentionProblem& a, std::int64_t key_tiles, std::int64_t parts, std::int64_t task,
                  float* memory) {
   const RowTiling tiling(a);
@@ -232,7 +232,7 @@ HWY_EXPORT(attend_part);
 HWY_EXPORT(join_parts);
 HWY_EXPORT(part_floats);
 
-// With few queries a task is a part of the keys; otherwise it is some queries. Both are functions of the shape alone.
+// With few queries a task is a part of the keys; otherwise it is some queries. Both depend only on the shape.
 constexpr std::int64_t few_queries = 16;
 constexpr std::int64_t key_tiles_a_part = 8;
 constexpr std::int64_t wanted_tasks = 32;

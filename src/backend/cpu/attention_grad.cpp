@@ -12,7 +12,7 @@
 
 #include "backend/cpu/attention_scores-inl.h"
 
-// Probabilities are computed again from the log-sum-exp of each row. With p = exp(score - lse), dp = dout vᵀ and
+// Probabilities are recomputed from the log-sum-exp of each row. With p = exp(score - lse), dp = dout vᵀ and
 // mean = dout · out, the gradient of a score is p (dp - mean).
 HWY_BEFORE_NAMESPACE();
 namespace jerboa::cpu::HWY_NAMESPACE {
@@ -102,7 +102,7 @@ void differentiate(const AttentionGradProblem& a, const QueryRows& rows, const K
   }
 }
 
-// Adds what a tile of queries and a tile of keys give each other; a null dq, or no keys' gradients, are not computed.
+// Adds the contributions of a tile of queries and a tile of keys to each other's gradients; null ones are skipped.
 void exchange(const AttentionGradProblem& a, const QueryRows& rows, const KeyTile& keys, const Tiles& tiles, float* dq,
               bool with_keys) {
   const std::int64_t size = padded(a.size), value_size = padded(a.value_size);

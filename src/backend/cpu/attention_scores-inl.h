@@ -30,7 +30,7 @@ HWY_INLINE const T* mask_row(const AttentionInputs& a, const T* mask, const Quer
 }
 
 // Turns the scaled products of a span of scores[row_tile, key_tile] into scores, minus infinity where a row does not
-// see the key. `slopes`, where asked for, gets the soft cap's derivative.
+// see the key. `slopes`, if not null, receives the soft cap's derivative.
 inline HWY_NOINLINE void finish_scores(const AttentionInputs& a, const QueryRows& rows, const KeyTile& keys,
                                        const Span& span, float* scores, float* slopes) {
   const bool masked = a.mask_float != nullptr || a.mask_bool != nullptr;

@@ -10,7 +10,7 @@
 namespace jerboa::cpu {
 namespace {
 
-// Pairs of bytes that are a signalling NaN as f32 and a NaN as f16, which no arithmetic gives.
+// Byte pairs that are a signalling NaN as f32 and a NaN as f16, which no arithmetic produces.
 constexpr std::uint16_t poison_bits = 0x7fa5;
 
 void fill_with_poison(std::byte* begin, const std::byte* end) {
@@ -91,7 +91,7 @@ void Guard::expect_unchanged(std::size_t region, std::vector<Range> ranges, std:
     std::byte* const end = std::clamp(range.begin, at, data + bytes);
     const std::byte* wanted = known_[region].data() + (at - data);
     if (end != at && std::memcmp(at, wanted, static_cast<std::size_t>(end - at)) != 0)
-      throw GraphError(fmt::format("{} wrote memory that is not its own: {}", describe(dispatch),
+      throw GraphError(fmt::format("{} wrote outside its results: {}", describe(dispatch),
                                    owner_of(regions_[region], std::mismatch(at, end, wanted).first, dispatch)));
     at = std::clamp(range.end, at, data + bytes);
   }

@@ -8,9 +8,9 @@
 
 namespace jerboa::cpu {
 
-/// Watches over a run, for tests: a dispatch may change nothing but the elements of the buffers that it writes, and
-/// must write all of those that hold nothing yet. Memory of activations that are not alive is poison, so that reading
-/// it shows in the results.
+/// Checks a run, for tests: a dispatch may change only the elements of the buffers that it writes, and must write all
+/// of those that are still uninitialised. Memory of dead activations is poisoned, so that reading it shows in the
+/// results.
 class Guard {
  public:
   /// Memory that a run may reach, with the padding that lies behind it.
@@ -20,7 +20,7 @@ class Guard {
     std::int64_t bytes = 0;
   };
 
-  /// `memory` is where each of the program's buffers stands. What only kernels' activations stand in is `scratch`.
+  /// `memory` holds the address of each of the program's buffers. `scratch` is memory that holds only activations.
   Guard(const Program& program, SymbolValues symbols, std::vector<std::byte*> memory, std::vector<Region> persistent,
         const std::vector<Region>& scratch);
 

@@ -53,7 +53,7 @@ class BodyPrologue final : public MatmulPrologue {
   void bind(Workers& workers) { workers_ = &workers; }
 
   void apply(float* values, std::int64_t count, int worker) override {
-    std::array<float, tile_elements + vector_padding> block;  // with room to read a little past its end
+    std::array<float, tile_elements + vector_padding> block;  // padded for reads past its end
     for (std::int64_t at = 0; at < count; at += tile_elements) {
       const std::int64_t size = std::min(tile_elements, count - at);
       std::copy_n(values + at, size, block.begin());
@@ -108,7 +108,7 @@ class MatmulKernel final : public Kernel {
     plain_ = kernel.stores.size() == 1 && kernel.body.size() == 1 && kernel.stores[0].dtype == DType::f32;
     if (plain_) {
       store_binding_ = kernel.stores[0].binding;
-      // A result of its own is row-major.
+      // A separate result is row-major.
       matmul_.c_row = matmul_.columns;
       for (std::size_t i = 0; i < matmul_.a_offsets.size(); ++i)
         matmul_.c_offsets.push_back(static_cast<std::int64_t>(i) * matmul_.rows * matmul_.columns);
@@ -169,7 +169,7 @@ class MatmulKernel final : public Kernel {
     return packed_strides_[i].empty() ? strides_[i] : packed_strides_[i];
   }
 
-  // A batch of products with one right-hand side is a single product of more rows.
+  // A batch of products with a common right-hand side is a single product with more rows.
   void merge_batch(const Sizes& domain) {
     const std::size_t batch_axes = domain.size() - 2;
     if (batch_axes == 0) return;

@@ -8,7 +8,7 @@
 namespace jerboa::cpu {
 namespace {
 
-// Some planes a task, so that small ones do not cost more to hand out than to compute.
+// Several planes per task, so that scheduling small ones does not cost more than computing them.
 template <class Work>
 void for_each_plane(const Pooling& p, ThreadPool& pool, Work work) {
   const std::int64_t area = std::max<std::int64_t>(p.in[0] * p.in[1], 1);
@@ -37,7 +37,7 @@ void for_each_run(const Pooling& p, Visit visit) {
     }
 }
 
-// NaN counts as the largest value, so that it is passed on.
+// NaN counts as the largest value, so that it propagates.
 bool exceeds(float a, float b) { return a > b || (a != a && b == b); }
 
 }  // namespace

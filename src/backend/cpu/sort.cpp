@@ -6,14 +6,14 @@
 
 #include "backend/cpu/scratch.h"
 
-// A value and its place are one number: the value, as bits that order as it does, above the place. Sorting these
-// numbers is stable whatever the algorithm.
+// A value and its position are packed into one integer: the value, as order-preserving bits, above the position.
+// Sorting these numbers is stable whatever the algorithm.
 namespace jerboa::cpu {
 namespace {
 
 constexpr std::uint32_t sign_bit = 0x80000000U;
 
-// NaN, whatever its sign and payload, stands above infinity; all of them are equal.
+// NaN, whatever its sign and payload, sorts above infinity; all NaNs are equal.
 std::uint32_t ordered_bits(float value) {
   if (std::isnan(value)) return 0xFFFFFFFFU;
   const auto bits = std::bit_cast<std::uint32_t>(value == 0 ? 0.0F : value);  // -0 equals 0

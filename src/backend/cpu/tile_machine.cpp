@@ -15,7 +15,7 @@ namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-// Axes that a position or a mask names keep their own index.
+// Axes that a position or a mask refers to keep a separate index.
 std::vector<bool> named_axes(const KernelSpec& kernel) {
   std::vector<bool> named(kernel.domain.size(), false);
   for (const Instruction& instruction : kernel.body)
@@ -98,7 +98,7 @@ void TileMachine::merge_axes(const KernelSpec& kernel, const SymbolValues& symbo
     if (sizes_[at(axis)] == 1) continue;
     add(!shape.merge_across && i >= shape.order.size() - inner ? column_runs_ : outer_runs_, axis);
   }
-  // Where nothing hangs on the rows, the last run of all makes the columns.
+  // Where nothing depends on the rows, the last run of all becomes the columns.
   if (shape.merge_across && !outer_runs_.empty()) {
     column_runs_.push_back(std::move(outer_runs_.back()));
     outer_runs_.pop_back();
@@ -193,7 +193,7 @@ void TileMachine::plan_steps(const SymbolValues& symbols) {
   }
 }
 
-// A sum or difference of f32 takes up a product that nothing else uses: one pass over the tile instead of two.
+// An f32 sum or difference is fused with a product that nothing else uses: one pass over the tile instead of two.
 void TileMachine::join_products() {
   std::vector<int> uses(steps_.size(), 0);
   for (const Step& step : steps_)
@@ -224,8 +224,8 @@ void TileMachine::join_products() {
   }
 }
 
-// Registers are used again once their value has been read for the last time, but never for a result of the same
-// instruction: functions may write a little ahead of what they read.
+// Registers are reused after the last read of their value, but never for a result of the same instruction: functions
+// may write slightly ahead of what they read.
 void TileMachine::assign_slots() {
   std::vector<int> last_use(steps_.size(), -1);
   for (std::size_t i = 0; i < steps_.size(); ++i) {
@@ -332,7 +332,7 @@ void set_number(float* out, double value, DType dtype) {
 
 }  // namespace
 
-// The tile's elements stand one after the other in memory.
+// Whether the tile's elements are contiguous in memory.
 bool TileMachine::rows_are_adjacent(const Place& place, const Tile& tile) const {
   if (place.inner != 1) return false;
   return tile.rows == 1 || (tile.columns == columns_ && outer_runs_.size() == 1 && place.outer[0] == columns_);
@@ -353,8 +353,8 @@ void TileMachine::run_load(Run& run, const Step& step, Register& out) const {
     for (std::size_t i = 0; i < runs; ++i) offset += run.index(row, static_cast<int>(i), runs) * plan.place.outer[i];
     return offset;
   };
-  // What is contiguous needs no copy. Functions read whole vectors: what stands behind the tile must not be what
-  // another thread is writing.
+  // Contiguous data needs no copy. Functions read whole vectors: another thread must not be writing the memory after
+  // the tile.
   constexpr std::int64_t widest_vector = 16;
   const bool may_read_past_end = (memory.exclusive && !plan.in_place) || columns % widest_vector == 0;
   if (step.level == Level::element && wide && memory.padded && plan.ranges.empty() && indirect == nullptr &&
@@ -528,7 +528,7 @@ void reduce_row(Op op, DType dtype, const float* x, std::int64_t count, float* r
   }
   const auto fold = [&]<class T>(T) {
     const auto* values = reinterpret_cast<const T*>(x);
-    // Sums wrap, as unsigned numbers do; of no elements the extremes are the neutral value.
+    // Sums wrap, as unsigned numbers do; the extremes of no elements are the neutral value.
     T total = op == Op::sum ? T{0} : op == Op::max ? std::numeric_limits<T>::lowest() : std::numeric_limits<T>::max();
     for (std::int64_t i = 0; i < count; ++i) {
       if (op == Op::sum)
@@ -614,7 +614,7 @@ void TileMachine::run_stores(Run& run) const {
     const Register& value = run.registers[at(store.value)];
     const bool by_element = place.inner != 0 || !place.inner_table.empty() || columns_ == 1;
     std::byte* memory = run.memory[at(store.binding)].data;
-    // What does not change along the columns is written by the first of them alone.
+    // A value that is constant along the columns is written only by the first of them.
     if (!by_element && tile.column > 0) continue;
     for (std::int64_t row = 0; row < tile.rows; ++row) {
       std::int64_t offset = place.offset;

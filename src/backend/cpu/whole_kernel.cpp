@@ -274,7 +274,7 @@ void run_whole<Op::cumsum>(WholeCall& call) {
     run_cumsum(lines, call.contiguous_integers(0), call.contiguous_integer_result(0), attrs.reverse, call.pool());
 }
 
-// Integers so that they sort as i32: naturals have their highest bit turned.
+// Integers mapped so that they sort as i32: the top bit of unsigned ones is flipped.
 std::vector<std::int32_t> sortable(WholeCall& call) {
   const std::int64_t count = element_count(call.operand(0).sizes);
   const std::int32_t* values = call.contiguous_integers(0);

@@ -10,7 +10,7 @@
 namespace jerboa {
 namespace {
 
-// What code needs and a device lacks, for a message; empty where it lacks nothing.
+// What the code needs and a device lacks, for a message; empty if it lacks nothing.
 std::vector<std::string> missing_support(const Program& program, const Target& target) {
   std::vector<std::string> missing;
   const GpuRequirements needs = gpu_requirements(program);
@@ -57,8 +57,8 @@ class WebGpuBackend final : public Backend {
     if (device_->is_robust()) return nullptr;
     if (options_.device != nullptr)
       throw UsageError(
-          "programs from files run only on devices that check every index in a shader; if this device of "
-          "yours does, say so with WebGpuOptions::robust");
+          "programs from files run only on devices that check every index in a shader; if yours "
+          "does, set WebGpuOptions::robust");
     const std::scoped_lock lock(mutex_);
     if (robust_ == nullptr) {
       WebGpuOptions options = options_;
@@ -85,7 +85,7 @@ class WebGpuBackend final : public Backend {
   WebGpuOptions options_;
   std::shared_ptr<webgpu::GpuDevice> device_;
   std::mutex mutex_;
-  std::shared_ptr<WebGpuBackend> robust_;  // for programs from files, once one was loaded
+  std::shared_ptr<WebGpuBackend> robust_;  // for programs from files, once one has been loaded
 };
 
 const WebGpuBackend& as_webgpu(const Backend& backend) {
