@@ -70,7 +70,7 @@ TEST_F(ForeignPrograms, NeedTheWordOfWhoeverOwnsTheDevice) {
   options.instance = handles.instance;
   const Device taken = Device::webgpu(options);
   expect_error<UsageError>([&] { Session::load_program(path, taken); },
-                           "if this device of yours does, say so with WebGpuOptions::robust");
+                           "if yours does, set WebGpuOptions::robust");
   options.robust = true;
   Session loaded = Session::load_program(path, Device::webgpu(options), {.seed = 3});
   EXPECT_EQ(loaded.step(regression_batch()).loss(), loss);
