@@ -59,7 +59,7 @@ HostTensor numbers(DType dtype, const Sizes& shape, std::uint64_t seed) {
   return values;
 }
 
-// The program of the product alone, in this form; nothing where the form is the one that is chosen.
+// The program of the product alone, in this form; empty for the form that is chosen by default.
 Program program_of(const Size& size, const std::optional<MatmulForm>& form, const Target& target) {
   Program program = lower(product(size), target);
   if (!form) {
@@ -152,7 +152,7 @@ class Contest {
 
   std::unique_ptr<RunResults> start(Executable& executable) const { return executable.run({inputs_, symbols_, {}}); }
 
-  // The device's clock falls while the host compiles, and while the device has little to do.
+  // The device's clock drops while the host compiles, and while the device is mostly idle.
   void warm() const {
     if (!load_) return;
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);

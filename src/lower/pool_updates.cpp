@@ -120,7 +120,7 @@ class UpdatePooler {
     if (!is_number) return std::nullopt;
     update.is_number = *is_number;
     for (std::size_t i = 0; i < part.buffers.size(); ++i)
-      if (!update.is_number[i] && !can_stand_beside_others(part.buffers[i], elements)) return std::nullopt;
+      if (!update.is_number[i] && !can_be_pooled(part.buffers[i], elements)) return std::nullopt;
     for (const Store& store : update.kernel.stores)
       if (buffer(part.buffers[index(store.binding)]).where != Buffer::Where::storage) return std::nullopt;
     const auto depends_on_place = [](const Instruction& instruction) {
@@ -132,7 +132,7 @@ class UpdatePooler {
     return update;
   }
 
-  bool can_stand_beside_others(int number, const Dim& elements) const {
+  bool can_be_pooled(int number, const Dim& elements) const {
     const Buffer& tensor_buffer = buffer(number);
     const bool fits = tensor_buffer.where == Buffer::Where::storage || tensor_buffer.where == Buffer::Where::arena;
     return fits && tensor_buffer.within < 0 && tensor_buffer.elements == elements && bits(tensor_buffer.dtype) >= 16 &&

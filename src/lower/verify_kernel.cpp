@@ -430,14 +430,14 @@ class KernelVerifier {
       if (TensorType{result.dtype, result.shape} != wanted[i])
         fail("{} gives {}, not {}", row.name, to_string(wanted[i]), to_string(TensorType{result.dtype, result.shape}));
       check_operand(result);
-      check_apart(result, i);
+      check_aliasing(result, i);
     }
     check_weights();
     if (kernel_.op == Op::top_k || kernel_.op == Op::argsort) check_sorted_length();
   }
 
   // Only the operand that an op overwrites may alias its result, and then element by element.
-  void check_apart(const TensorAccess& result, std::size_t number) const {
+  void check_aliasing(const TensorAccess& result, std::size_t number) const {
     for (std::size_t i = 0; i < kernel_.operands.size(); ++i) {
       const TensorAccess& access = kernel_.operands[i];
       if (access.binding != result.binding) continue;

@@ -34,7 +34,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return at == std::string::npos ? text : text.replace(at, from.size(), to);
 }
 
-// The message for a small valid graph in which one piece of text is replaced.
+// The error for a small valid graph in which one piece of text is replaced.
 std::string message_with(const std::string& from, const std::string& to) {
   static const std::string text = to_json(trace([] {
     const Tensor x = tensor_input("x", {2, 3});

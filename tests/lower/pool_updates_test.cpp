@@ -9,7 +9,7 @@
 #include "graphs.h"
 #include "support/expect_error.h"
 
-// Updates that wait for all gradients, as those by a clipped norm do, become one kernel over tensors side by side.
+// Updates that wait for all gradients, as with a clipped norm, become one kernel over pooled tensors.
 namespace jerboa {
 namespace {
 
@@ -105,7 +105,7 @@ TEST(PooledUpdates, AreForDevicesThatWantThem) {
   EXPECT_GT(updates(program), 20);
 }
 
-// Parameters of so many elements, which all lose a share of their gradients; those are not kept.
+// Parameters of these sizes, updated by a fraction of their gradients, which are not kept.
 Graph scaled_step(std::int64_t elements, bool reads_first = false) {
   return trace([&] {
     const Tensor x = tensor_input("x", {elements});
@@ -150,7 +150,7 @@ TEST(PooledUpdates, TakeSeveralPoolsWhereBindingsAreSmall) {
 
 TEST(PooledUpdates, StayWhereTheirResultIsReadAgain) {
   EXPECT_EQ(updates(lower(scaled_step(64), Target::webgpu_default())), 1);
-  // What is read of the first one after its update keeps that from waiting for the others.
+  // The first one is read after its update, so that update cannot wait for the others.
   const Program program = lower(scaled_step(64, true), Target::webgpu_default());
   EXPECT_EQ(updates(program), 2) << print(program);
 }

@@ -15,7 +15,7 @@
 namespace jerboa {
 namespace {
 
-// A regression step, with a state of its own, and a forward pass for any number of rows.
+// A regression step with a state, and a forward pass for any number of rows.
 std::vector<std::pair<std::string, Graph>> graphs() {
   const auto predict = [](const Inputs& in) {
     const Tensor weight = param_input("weight", {3, 5}, {.init = Init::normal(0.5)});
@@ -33,7 +33,7 @@ std::string text_of(const std::string& file) {
   return text;
 }
 
-// The file with the sections changed, and checksums that fit.
+// The file with changed sections and matching checksums.
 template <class Change>
 std::string changed(const std::string& file, Change change) {
   auto sections = detail::read_sections(file);
@@ -138,7 +138,7 @@ TEST_F(GpuProgramFile, RefusesSectionsThatAreMissingOrUnknown) {
   refuse([](auto& sections, auto&) { sections[2].kind = "LOOP", sections[2].required = false; },
          "has steps that repeat (section LOOP), which Jerboa 0.1.0 cannot run");
   refuse([](auto& sections, auto&) { sections[2].kind = "PROG"; }, "has the section PROG twice");
-  // One that need not be known is passed over.
+  // An optional unknown section is skipped.
   const std::string more = changed(whole, [](auto& sections, auto& texts) {
     sections.push_back({"NOTE", false, {}});
     texts.emplace_back("for the reader");
@@ -160,7 +160,7 @@ TEST_F(GpuProgramFile, NamesBothVersions) {
          "needs Jerboa 7.2.1 or later, but this is 0.1.0");
 }
 
-// Every byte counts: what is changed is found by a checksum, unless it is where nothing stands.
+// Every byte counts: a checksum finds any change, except in the gaps between sections.
 TEST_F(GpuProgramFile, FindsDamage) {
   const std::string whole = encode_program(file);
   std::string damaged = whole;

@@ -28,7 +28,7 @@ class BrokenAccess : public testing::Test {
     return *std::find_if(kernel.body.begin(), kernel.body.end(),
                          [&](const Instruction& one) { return one.kind == kind; });
   }
-  // Expects that the program is refused after the change, and fine before and behind it.
+  // Expects that the program is refused after the change, and accepted before it and after undoing it.
   template <class Change>
   void refuse(Change change, const std::string& text) {
     const Program whole = program;
@@ -59,7 +59,7 @@ TEST_F(BrokenAccess, LoadsAndStoresOutsideTheirBuffers) {
   refuse([&] { kernel().domain[0] = -1; }, "a size of -1");
   refuse([&] { kernel().domain = {std::int64_t{1} << 40, std::int64_t{1} << 40}; }, "too large");
   refuse([&] { kernel().bindings = 1 << 30; }, "binds 2 buffers");
-  // Reversed within its buffer is fine.
+  // Reversed within its buffer is valid.
   kernel().loads[0].map = {19, {-5, -1}};
   verify(program, Target::cpu());
 }
@@ -201,7 +201,7 @@ TEST_F(BrokenAccess, BuffersHoldTheirElements) {
   refuse([&] { program.cpu.dispatches[0].parts.clear(); }, "dispatch 0 is empty");
 }
 
-// At its bounds a program is fine, and for another value of the symbol it is not: the host finds that out.
+// A program is valid at its bounds but not for another value of the symbol: the host detects that.
 TEST_F(BrokenAccess, HoldsForTheValuesOfEachRun) {
   compile([] { output("y", exp(tensor_input("x", {Dim::symbol("T", 8), 3}))); });
   for (const std::int64_t t : {1, 5, 8}) detail::verify_access(program, {{"T", t}});

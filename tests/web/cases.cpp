@@ -39,8 +39,7 @@ WebCase regression() {
   return web_case;
 }
 
-// Drivers that play a GPU on the CPU take minutes to compile the kernels for real ones, of which the regression has
-// some.
+// Software drivers take minutes to compile the kernels meant for GPUs, some of which the regression covers.
 Target software() {
   Target target = Target::webgpu_default();
   target.software = true;
@@ -63,7 +62,7 @@ WebCase gpt() {
   return web_case;
 }
 
-// Llama with key/value caches: a prompt in one run, then one token a run.
+// Llama with key/value caches: a prompt in one run, then one token per run.
 WebCase llama_decode() {
   const std::filesystem::path folder = JERBOA_SOURCE_DIR "/tests/data/goldens/train_llama";
   const auto config = models::Config::parse(FileContent(folder / "config.json").text());

@@ -1,5 +1,5 @@
 // web_cases export FOLDER: writes each case as programs and parameters, with what a run of it gives on WebGPU and on
-// the CPU. web_cases check FOLDER: loads the programs in this fresh process and demands the same bits.
+// the CPU. web_cases check FOLDER: loads the programs in this fresh process and expects the same bits.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <iostream>

@@ -4,7 +4,7 @@
 #include "support/expect_error.h"
 #include "webgpu/library.h"
 
-// Devices that others make, and what other WebGPU code gets of ours.
+// Devices created by other code, and what other WebGPU code can access of ours.
 namespace jerboa::test {
 namespace {
 
@@ -16,7 +16,7 @@ void wait(WGPUInstance instance, WGPUFuture future) {
   }
 }
 
-// A device of other code: with the default limits, and perhaps on an instance that cannot sleep while it waits.
+// A device created by other code: with default limits, and perhaps on an instance that cannot sleep while it waits.
 struct OtherCode {
   explicit OtherCode(bool timed_waits) {
     const auto& dawn = library();
@@ -139,7 +139,7 @@ TEST(WebGpuHandles, OtherCodeReadsAndWritesParameters) {
   EXPECT_EQ(y, HostTensor({2}, {10, 60}));
 }
 
-// A reference that other code keeps outlives everything of ours.
+// A reference held by other code outlives all our objects.
 TEST(WebGpuHandles, OtherCodeMayKeepTheDevice) {
   const auto& dawn = library();
   Handle<WGPUDevice> kept;

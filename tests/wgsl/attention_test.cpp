@@ -8,8 +8,8 @@
 #include "verify/compare.h"
 
 // The shaders of attention and its gradient against the reference in f64, at sizes that make several tiles and do not
-// fill them, and for few queries on many keys: in the form for drivers on the CPU and in those for GPUs, with what
-// every device has and with more. Where no adapter can be had, the tests fail and say why.
+// fill them, and for few queries on many keys: in the form for software drivers and in those for GPUs, with what
+// every device has and with more. Without an adapter the tests fail and say why.
 namespace jerboa::test {
 namespace {
 
@@ -28,14 +28,14 @@ WebGpuOptions options_of(Form form) {
   return options;
 }
 
-// One device a form for all tests of a process: pipelines are shared.
+// One device per form for all tests of a process: pipelines are shared.
 const Device& device(Form form) {
   static std::map<Form, Device> devices;
   const auto found = devices.find(form);
   return found != devices.end() ? found->second : devices.emplace(form, Device::webgpu(options_of(form))).first->second;
 }
 
-// What attention gives, and the gradients for all float operands.
+// The results of attention, and the gradients of all float operands.
 Sample sample_of(const Case& one, DType floats) {
   Sample result = with_gradients(*first_order(Op::attention, one, floats));
   trace_into(result.graph, [&] {

@@ -13,19 +13,19 @@
 #include "wgsl/product/form.h"
 
 // Products of f16 on subgroup matrices against the reference in f64, in all layouts and at sizes that do not fill
-// tiles: emulated on any device, and native where the device has them. Where no adapter can be had, the tests fail and
-// say why.
+// tiles: emulated on any device, and native where the device has them. Without an adapter the tests fail and say
+// why.
 namespace jerboa::test {
 namespace {
 
-// Few workgroups that run at the same time: large tiles. Many: small tiles, and long sums in chunks.
+// Few resident workgroups: large tiles. Many: small tiles, and long sums in chunks.
 enum class Size { large_tiles, small_tiles };
 
 Target target_of(SubgroupMatrices matrices, Size size) {
   Target target = Target::webgpu_default();
   target.f16 = true;
-  target.f16_arithmetic = false;  // what is not multiplied on matrices must be as exact
-  // The largest tiles would take a driver on the CPU minutes to compile; the ones below are written by the same code.
+  target.f16_arithmetic = false;  // products not computed on matrices must be as exact
+  // A software driver would take minutes to compile the largest tiles; the same code emits the ones below.
   const bool leaves_out_largest = matrices == SubgroupMatrices::emulated && size == Size::large_tiles;
   target.workgroup_bytes = leaves_out_largest ? 16384 : 32768;
   target.subgroup_size = 32;
@@ -127,7 +127,7 @@ Sample with_inputs(Graph graph, const SymbolValues& symbols = {}) {
 }
 
 // What follows a product is computed where its results are stored: a bias, an activation, a residual, f16 and f32
-// results, and the mean of a row's own tensor, which is no four side by side.
+// results, and the mean of a row, of which four are not adjacent.
 TEST(ProductsOnMatricesWithEpilogue, EqualTheReference) {
   const auto graph = [](std::int64_t rows, std::int64_t inner, std::int64_t columns) {
     return trace([&] {
@@ -267,7 +267,7 @@ TEST(FormOfProducts, BindsWhatOverlapsForReading) {
   verify(program, target);
 }
 
-// Products of f32 in large tiles, whose next ones are put beside them, at sizes that fill none of them.
+// Products of f32 in large, double-buffered tiles, at sizes that fill none of them.
 TEST(ProductsInTwoBuffers, EqualTheReferenceAndThemselves) {
   WebGpuOptions options;
   options.target = Target::webgpu_default();

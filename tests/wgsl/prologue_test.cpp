@@ -6,7 +6,7 @@
 #include "support/product_prologues.h"
 #include "verify/compare.h"
 
-// Products that compute their operands as they read them, in the forms for drivers on the CPU and for GPUs.
+// Products that compute their operands as they read them, in the forms for software drivers and for GPUs.
 namespace jerboa::test {
 namespace {
 

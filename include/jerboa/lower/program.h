@@ -40,7 +40,7 @@ struct Target {
   bool f16_arithmetic = true;  ///< with f16: products of f16 that give f16 are multiplied in f16
   SubgroupMatrices subgroup_matrices = SubgroupMatrices::none;
   int resident_workgroups = 0;  ///< workgroups of 128 threads and 24 KiB that run concurrently; 0: unknown
-  int unroll = 4;               ///< copies of a loop's body in a shader's text; drivers on the CPU compile them slowly
+  int unroll = 4;               ///< copies of a loop's body in a shader; software drivers compile them slowly
   bool software = false;        ///< a software driver: kernels without workgroup memory are faster there
 
   static Target cpu() { return {}; }
