@@ -85,7 +85,7 @@ TEST_F(BrokenAccess, GathersStayInTheirTables) {
   refuse([&] { gather().indirect_stride = 4; }, "into table, which has 84");
   refuse([&] { gather().indirect_stride = -1; }, "before its start");
   refuse([&] { gather().indirect = 1000; }, "a gather by instruction 1000");
-  refuse([&] { gather().indirect = static_cast<int>(kernel().body.size()) - 1; }, "no index before it");
+  refuse([&] { gather().indirect = static_cast<int>(kernel().body.size()) - 1; }, "not an index before it");
   refuse([&] { gather().indirect_limit = std::int64_t{1} << 48, gather().indirect_stride = 1 << 20; }, "too large");
 }
 
@@ -103,7 +103,7 @@ TEST_F(BrokenAccess, InstructionsAreDefinedBeforeUseAndFitTheirOps) {
   refuse([&] { compute().op = Op::concat; }, "concat, which is not element-wise");
   refuse([&] { compute().op = Op::where; }, "does not have 2 operands");
   refuse([&] { compute().dtype = DType::i32; }, "has operands of the wrong types");
-  refuse([&] { compute().kind = Instruction::Kind::product; }, "a product where there is none");
+  refuse([&] { compute().kind = Instruction::Kind::product; }, "a product in a kernel without one");
   refuse([&] { compute().kind = Instruction::Kind::reduce; }, "a reduction");
   refuse([&] { instruction_of(kernel(), Instruction::Kind::load).index = 9; }, "there is no load 9");
   refuse([&] { instruction_of(kernel(), Instruction::Kind::load).dtype = DType::i32; }, "load 0 is of type f32");

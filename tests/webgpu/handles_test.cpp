@@ -104,7 +104,7 @@ TEST(WebGpuHandles, TheLossOfADeviceOfOthersIsSeen) {
 TEST(WebGpuHandles, ADeviceNeedsItsInstance) {
   const OtherCode other(true);
   expect_error<UsageError>([&] { Device::webgpu({.device = static_cast<WGPUDevice>(other.device)}); },
-                           "needs the instance that it comes from");
+                           "needs the instance it was created from");
 }
 
 // Other code writes a parameter by a copy on the device, and reads it back the same way.
