@@ -125,9 +125,9 @@ class MatrixMatmul {
         matrix, Shader::buffer_name(problem_.a->binding), element(a_, a_.along_inner(), "row", "k"), products));
     shader_->declare(
         fmt::format("fn store_matrix(start: u32, sum: array<f32, 8>, lane: u32) {{\n"
-                    "  var fragment = sum;\n"
+                    "  var values = sum;\n"
                     "  for (var i = 0u; i < 8u; i++) {{ staged[start + lane / 2u * {}u + lane % 2u * 8u + i] = "
-                    "fragment[i]; }}\n}}\n",
+                    "values[i]; }}\n}}\n",
                     staged_pitch()));
   }
 
