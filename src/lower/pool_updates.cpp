@@ -15,7 +15,7 @@
 namespace jerboa::detail {
 namespace {
 
-constexpr std::size_t worth_it = 4;  // the fewest updates that are worth pooling
+constexpr std::size_t fewest_updates = 4;  // the fewest that are worth pooling
 
 std::size_t index(int number) { return static_cast<std::size_t>(number); }
 
@@ -82,7 +82,7 @@ class UpdatePooler {
       drop_those_that_must_not_move(updates);
       drop_conflicts(updates);
       keep_those_of_one_pool(updates);
-      if (updates.size() < worth_it) continue;
+      if (updates.size() < fewest_updates) continue;
       pool(updates);
       return true;
     }
@@ -388,7 +388,7 @@ std::vector<bool> find_update_nodes(const Graph& graph) {
     const Dim elements = element_count(graph.shape(update.target));
     if (graph.tensor(update.target).storage == Storage::param && elements.upper_bound() > 1) ++count;
   }
-  if (count < worth_it) return found;
+  if (count < fewest_updates) return found;
   // From the last node to the first, so that all users of a node have been visited before it.
   for (std::size_t id = graph.nodes.size(); id-- > 0;) {
     const Node& node = graph.nodes[id];

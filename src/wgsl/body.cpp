@@ -226,7 +226,7 @@ KernelSpec merge_axes(const KernelSpec& kernel) {
   std::vector<const IndexMap*> maps;
   for (const Load& load : kernel.loads) maps.push_back(&load.map);
   for (const Store& store : kernel.stores) maps.push_back(&store.map);
-  // The new axis of each old one, and for each new axis the last of its old ones, by whose stride it steps.
+  // The new axis of each old one, and for each new axis the innermost of its old ones, whose stride it takes.
   std::vector<int> new_axis(rank, 0);
   std::vector<std::size_t> last;
   KernelSpec merged = kernel;

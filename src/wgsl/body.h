@@ -9,7 +9,7 @@
 
 namespace jerboa::wgsl {
 
-/// Writes the instructions of a kernel's body for one element of its domain, as they are asked for.
+/// Writes the instructions of a kernel's body for one element of its domain, on demand.
 class BodyWriter {
  public:
   /// `indices`: text of the element's index along each axis of the domain.

@@ -231,7 +231,7 @@ function shapeOf(port: Port): string {
   return `${port.dtype}[${port.shape.map((dim: Dim) => dim.text).join(", ")}]`;
 }
 
-// Checks the inputs of a run against those of the entry, and gives the values of its symbols.
+// Checks the inputs of a run against those of the entry, and returns the values of its symbols.
 function checkInputs(entry: Entry, inputs: Readonly<Record<string, Input>>): { tensors: Map<string, Tensor>; symbols: SymbolValues } {
   const wanted = new Set(entry.inputs.map((port) => port.name));
   const missing = [...wanted].filter((name) => inputs[name] === undefined);

@@ -13,7 +13,7 @@ namespace jerboa::cpu {
 /// results.
 class Guard {
  public:
-  /// Memory that a run may reach, with the padding that lies behind it.
+  /// Memory that a run may access, with the padding after it.
   struct Region {
     std::string name;
     std::byte* data = nullptr;

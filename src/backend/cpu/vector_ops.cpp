@@ -233,7 +233,7 @@ void f_greater_equal(const VectorCall& v) {
   compare(v, [](V a, V b) HWY_ATTR { return hn::Ge(a, b); });
 }
 
-// Four sums side by side, then the lanes, then the tail: an order that depends on the count alone.
+// Four accumulators, then the lanes, then the tail: an order that depends only on the count.
 template <class F, class Across>
 float fold(const float* x, std::int64_t count, float neutral, F f, Across across) {
   const D d;

@@ -28,7 +28,7 @@ struct Operand {
   Dim count, stride, inner_stride;
   int inner;    // of a tile
   int threads;  // that fetch it
-  int padding;  // behind each line of a tile
+  int padding;  // after each line of a tile
 
   bool along_inner() const { return inner_stride == Dim(1) && !(stride == Dim(1)); }
   int lines() const { return along_inner() ? width : inner; }
