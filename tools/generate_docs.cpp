@@ -27,7 +27,7 @@ std::string read(const std::filesystem::path& path) {
 
 constexpr const char* generated = "<!-- Generated: see docs/development.md. -->\n\n";
 
-// What only the text of ops.def has: the semantics above the table, and the titles of its sections.
+// What only the source of ops.def contains: the semantics above the table, and the titles of its sections.
 struct TableText {
   std::string semantics;                           // as a Markdown list
   std::map<std::string, std::string> title_above;  // by the first op of a section
@@ -54,7 +54,7 @@ TableText read_table_text(const std::filesystem::path& source) {
   return text;
 }
 
-// The inside of a table's cell.
+// The contents of a table cell.
 std::string cell(std::string text) {
   for (auto at = text.find('|'); at != std::string::npos; at = text.find('|', at + 2)) text.insert(at, "\\");
   return text;
@@ -110,8 +110,8 @@ std::string ops_page(const std::filesystem::path& source) {
                      "Every op of the graph, from the one table in `include/jerboa/ir/ops.def`. Operands are floats "
                      "unless they say int or bool; `?` marks one that may be absent. Each op is a function of the same "
                      "name in `<jerboa/ops/ops.h>`. The example gives the types of its operands and results; the "
-                     "lowering is the kind of kernel that it becomes, with what else the compiler knows of it. "
-                     "[support.md](support.md) tells what runs where.\n\n## Semantics\n\n" +
+                     "lowering is the kind of kernel that it becomes, with what else the compiler knows about it. "
+                     "[support.md](support.md) lists what runs where.\n\n## Semantics\n\n" +
                      text.semantics;
   for (const OpInfo& row : op_table()) {
     if (const auto title = text.title_above.find(std::string(row.name)); title != text.title_above.end())
@@ -151,16 +151,16 @@ std::string forward(const OpInfo& row) {
   return "yes";
 }
 
-// What the CPU engine and WebGPU make of an op; a row that either has no kernel for does not compile.
+// How the CPU engine and WebGPU compute an op; a row without a kernel for either does not compile.
 std::string on_engines(const OpInfo& row) {
   switch (row.lowering) {
     case Lowering::View: return "a view";
     case Lowering::Loop:
     case Lowering::Expand: return "fused";
     case Lowering::Reduce: return "fused, or a reduction";
-    case Lowering::Product: return "own, others fused behind it";
+    case Lowering::Product: return "separate kernel, consumers fused into it";
     case Lowering::Decompose: return "by decomposition";
-    default: return "own";
+    default: return "separate kernel";
   }
 }
 
@@ -168,15 +168,17 @@ std::string support_page() {
   std::string page =
       "# What is supported\n\n" + std::string(generated) +
       "For each op of [ops.md](ops.md): its sample cases in `tests/ops/cases`, whether they run, whether they have a "
-      "gradient and a gradient of that gradient, all checked against differences in f64, and how each engine computes "
-      "it. Zero: the op is piecewise constant and passes nothing back. No: an error says so, with the user's line; "
-      "the op that stands in the way is named where it is another.\n\n"
+      "gradient and a gradient of that gradient, all checked against finite differences in f64, and how each engine "
+      "computes "
+      "it. Zero: the op is piecewise constant and passes nothing back. No: it is an error, which names the user's "
+      "line; "
+      "the op that prevents it is named if it is another.\n\n"
       "| op | cases | forward | gradient | gradient of gradient | reference | CPU and WebGPU "
       "|\n|---|---|---|---|---|---|---|\n";
   const auto first = [](Op op, const test::Case& sample) { return test::first_order(op, sample); };
   for (const OpInfo& row : op_table()) {
     if (row.lowering == Lowering::Leaf) continue;
-    const std::string reference = row.lowering == Lowering::Decompose ? "by decomposition" : "own";
+    const std::string reference = row.lowering == Lowering::Decompose ? "by decomposition" : "direct";
     page +=
         fmt::format("| `{}` | {} | {} | {} | {} | {} | {} |\n", row.name, test::cases_of(row.op).size(), forward(row),
                     differentiable(row, first), differentiable(row, test::second_order), reference, on_engines(row));

@@ -1,5 +1,5 @@
 // Times attention and its gradient: attention_bench [threads]. FLOPs are those of the products that causal attention
-// needs, 2 forward and 5 backward; matmul at a size of its own stands beside them.
+// needs, 2 forward and 5 backward; a separate matmul is timed for comparison.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -14,7 +14,7 @@ namespace {
 
 using namespace jerboa::cpu;
 
-// The best of repeated runs: other work on the machine only ever adds.
+// The best of repeated runs: other load on the machine only adds time.
 double best_seconds(const std::function<void()>& work) {
   using Clock = std::chrono::steady_clock;
   std::vector<double> times;
@@ -43,8 +43,8 @@ struct Setting {
   bool backward;
 };
 
-// Everything is [batch, time, heads, size] in memory, as projections leave it, but for the keys and values of decoding:
-// they are a cache's, [batch, heads, time, size].
+// Everything is [batch, time, heads, size] in memory, as projections leave it, except the keys and values of decoding:
+// those come from a cache, [batch, heads, time, size].
 void measure(const Setting& s, ThreadPool& pool) {
   const std::int64_t queries = s.batch * s.time * s.heads * s.size, keys = s.batch * s.keys * s.key_heads * s.size;
   const auto q = numbers(queries), k = numbers(keys), v = numbers(keys), dout = numbers(queries);

@@ -1,4 +1,4 @@
-// What constrained decoding costs a token for a vocabulary of 150,000: the mask, and the whole of a draw.
+// The cost of constrained decoding per token for a vocabulary of 150,000: the mask, and a complete draw.
 #include <benchmark/benchmark.h>
 #include <bit>
 
@@ -43,7 +43,7 @@ const char* const schema =
     R"({"type": "object", "properties": {"name": {"type": "string"}, "bio": {"type": "string", "maxLength": 200},
     "scores": {"type": "array", "items": {"type": "number"}}}, "required": ["name", "bio", "scores"]})";
 
-// Some token of the mask, from a word of it on: cheap, so that the constraint is what is measured.
+// Some token of the mask, starting from one of its words: cheap, so that the constraint dominates.
 int pick(const TokenMask& mask, std::size_t word) {
   while (mask.words()[word] == 0) word = (word + 1) % mask.words().size();
   return static_cast<int>(word * 64) + std::countr_zero(mask.words()[word]);
@@ -61,7 +61,7 @@ void build_vocabulary(benchmark::State& state) {
 }
 BENCHMARK(build_vocabulary)->Unit(benchmark::kMillisecond);
 
-// The first mask inside a free string: nearly every token fits, and nothing is known yet.
+// The first mask inside a free string: nearly every token is allowed, and nothing is cached yet.
 void first_mask(benchmark::State& state) {
   const auto grammar = compile_json_schema_text(schema);
   for (auto _ : state) {
@@ -78,7 +78,7 @@ void known_mask(benchmark::State& state) {
 }
 BENCHMARK(known_mask)->Unit(benchmark::kMicrosecond);
 
-// A whole answer, token by token from random logits, with what was learnt in earlier ones (warm) or not.
+// A whole answer, token by token from random logits, with a warm or a cold cache.
 void generate(benchmark::State& state) {
   const auto grammar = compile_json_schema_text(schema);
   const bool warm = state.range(0) != 0;

@@ -1,6 +1,6 @@
 // GFLOP/s of the CPU engine's matrix product: medians and best samples of repeated runs, as a table or as JSON lines.
 //   matmul_bench [--threads N] [--seconds S per shape] [--json] [--only TEXT] [--cpu-time]
-// --cpu-time measures what the process used instead of what passed: for one thread on a busy machine.
+// --cpu-time measures CPU time instead of wall time: for one thread on a busy machine.
 
 #include <algorithm>
 #include <chrono>

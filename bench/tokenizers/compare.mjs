@@ -1,5 +1,5 @@
-// Times Jerboa's tokenizers beside Hugging Face's two: @huggingface/tokenizers (JavaScript) and tokenizers (Rust), on
-// the same texts in one run, in processor time. usage: node bench/tokenizers/compare.mjs BUILD_DIR ENGLISH_TEXT
+// Compares Jerboa's tokenizers with two from Hugging Face: @huggingface/tokenizers (JavaScript) and tokenizers (Rust), on
+// the same texts in one run, in CPU time. usage: node bench/tokenizers/compare.mjs BUILD_DIR ENGLISH_TEXT
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';

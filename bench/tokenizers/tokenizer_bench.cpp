@@ -1,6 +1,5 @@
-// tokenizer_bench TOKENIZER TEXT…: how long loading takes, and how many bytes of each text a second go through encode
-// on one core. Seconds of processor time, and the best of several rounds: other work on the machine only ever slows
-// them down.
+// tokenizer_bench TOKENIZER TEXT…: how long loading takes, and how many bytes of each text per second encode processes
+// on one core. CPU time, the best of several rounds: other load on the machine only slows them down.
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
@@ -42,7 +41,7 @@ int main(int argc, char** argv) {
     fmt::print("load {:.4f}\n", load);
     for (int i = 2; i < argc; ++i) {
       const std::string text = read(argv[i]);
-      // First with a fresh word cache, as a program that encodes once sees it; then warm.
+      // First with a cold word cache, as in a program that encodes once; then warm.
       double cold = std::numeric_limits<double>::infinity();
       for (int round = 0; round < 3; ++round) {
         const auto fresh = jerboa::Tokenizer::load(argv[1]);

@@ -60,7 +60,7 @@ HostTensor numbers(DType dtype, const Sizes& shape, std::uint64_t seed) {
   return values;
 }
 
-// The program of the product alone, in this form; nothing where the form is the one that is chosen.
+// The program of the product alone, in this form; empty for the form that is chosen by default.
 Program program_of(const Size& size, const std::optional<MatmulForm>& form, const Target& target) {
   Program program = lower(product(size), target);
   if (!form) {
@@ -99,12 +99,12 @@ class Contest {
       std::string label;
     };
     std::vector<Row> rows;
-    for (const Entrant& own : entrants_) {
+    for (const Entrant& entrant : entrants_) {
       std::vector<double> samples;
       warm();
-      for (int i = 0; i < 9; ++i) samples.push_back(seconds(*own.executable));
+      for (int i = 0; i < 9; ++i) samples.push_back(seconds(*entrant.executable));
       std::sort(samples.begin(), samples.end());
-      rows.push_back({samples[samples.size() / 2], error(*own.executable), own.label});
+      rows.push_back({samples[samples.size() / 2], error(*entrant.executable), entrant.label});
     }
     std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.seconds < b.seconds; });
     fmt::print("{}\n", size_.text());
@@ -122,7 +122,7 @@ class Contest {
 
   std::unique_ptr<RunResults> start(Executable& executable) const { return executable.run({inputs_, symbols_, {}}); }
 
-  // The device's clock falls while the host compiles, and while the device has little to do.
+  // The device's clock drops while the host compiles, and while the device is mostly idle.
   void warm() const {
     if (!load_) return;
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);

@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 /// Bounds of the symbols that a dim's text may name.
 using Bounds = std::map<std::string, std::int64_t>;
 
-/// A number; the infinities and NaN, which JSON does not have, as "inf", "-inf" and "nan".
+/// A number; infinities and NaN, which JSON lacks, become "inf", "-inf" and "nan".
 Json number_json(double value);
 std::optional<double> number_from(const Json& json);
 

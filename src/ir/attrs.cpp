@@ -112,9 +112,9 @@ struct Reader {
 
 Json attrs_json(const Attrs& attrs, bool all) {
   return std::visit(
-      [all]<class A>(const A& own) {
+      [all]<class A>(const A& a) {
         Json json = Json::object();
-        own.for_each_field([&](const char* name, const auto& field) { json[name] = write(field); });
+        a.for_each_field([&](const char* name, const auto& field) { json[name] = write(field); });
         if (!all)
           A{}.for_each_field([&](const char* name, const auto& field) {
             if (json[name] == write(field)) json.erase(name);
@@ -128,9 +128,9 @@ Attrs attrs_from(Op op, const Json& json, const Bounds& bounds) {
   if (!json.is_object()) throw GraphError(fmt::format("{}: its attributes must be an object", name(op)));
   Attrs attrs = info(op).default_attrs;
   std::visit(
-      [&](auto& own) {
+      [&](auto& defaults) {
         std::size_t known = 0;
-        own.for_each_field([&](const char* field_name, auto& field) {
+        defaults.for_each_field([&](const char* field_name, auto& field) {
           const auto found = json.find(field_name);
           if (found == json.end()) return;
           ++known;
@@ -140,7 +140,7 @@ Attrs attrs_from(Op op, const Json& json, const Bounds& bounds) {
         for (const auto& item : json.items()) {
           const std::string& key = item.key();
           bool found = false;
-          own.for_each_field([&](const char* field_name, auto&) { found |= key == field_name; });
+          defaults.for_each_field([&](const char* field_name, auto&) { found |= key == field_name; });
           if (!found) throw GraphError(fmt::format("{} has no attribute {}", name(op), key));
         }
       },

@@ -27,7 +27,7 @@ struct Dim::Term {
 
 namespace {
 
-// Arithmetic that refuses what 64 bits cannot hold.
+// Arithmetic that throws on 64-bit overflow.
 std::int64_t plus(std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
   if (__builtin_add_overflow(a, b, &result)) throw ShapeError(fmt::format("a size of {} + {} is too large", a, b));
@@ -100,19 +100,19 @@ struct Dim::Range {
   }
 };
 
-// Of each term apart, so it may be wider than the values that the whole takes.
+// Computed term by term, so it may be wider than the range of the whole.
 Dim::Range Dim::range() const {
   if (is_constant()) return {constant_, constant_};
   Range total;
   for (const Term& term : *terms_) {
     Range part{term.coefficient, term.coefficient};
     for (const auto& atom : term.atoms) {
-      Range own{1, atom->bound};
+      Range ranges{1, atom->bound};
       if (atom->numerator) {
         const Range numerator = atom->numerator->range();
-        own = {floor_quotient(numerator.low, atom->divisor), floor_quotient(numerator.high, atom->divisor)};
+        ranges = {floor_quotient(numerator.low, atom->divisor), floor_quotient(numerator.high, atom->divisor)};
       }
-      part = Range::product(part, own);
+      part = Range::product(part, ranges);
     }
     total = {plus(total.low, part.low), plus(total.high, part.high)};
   }
@@ -179,7 +179,7 @@ Dim operator-(const Dim& a, const Dim& b) { return a + Dim(-1) * b; }
 
 Dim operator*(const Dim& a, const Dim& b) {
   if (a.is_constant() && b.is_constant()) return {times(a.constant_, b.constant_)};
-  // No model has such sizes, but a file might.
+  // No model has such sizes, but a file may.
   constexpr std::size_t most_terms = 1024;
   const auto left = a.terms(), right = b.terms();
   if (left.size() * right.size() > most_terms) throw ShapeError("a size of more than 1024 terms");
@@ -212,8 +212,8 @@ std::optional<Dim> divide_exactly(const Dim& a, const Dim& b) {
     if (lead.coefficient % divisor[0].coefficient != 0) return std::nullopt;
     Dim::Term part{lead.coefficient / divisor[0].coefficient, lead.atoms};
     for (const auto& atom : divisor[0].atoms) {
-      const auto found =
-          std::find_if(part.atoms.begin(), part.atoms.end(), [&](const auto& own) { return own->name == atom->name; });
+      const auto found = std::find_if(part.atoms.begin(), part.atoms.end(),
+                                      [&](const auto& candidate) { return candidate->name == atom->name; });
       if (found == part.atoms.end()) return std::nullopt;
       part.atoms.erase(found);
     }

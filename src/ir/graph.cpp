@@ -18,7 +18,7 @@ std::string_view name(Storage storage) {
 
 namespace {
 
-// So that counts of elements, strides and bytes, at the symbols' bounds too, cannot overflow in what follows.
+// So that element counts, strides and byte counts, even at the symbols' bounds, cannot overflow later.
 void check_size(Op op, const TensorType& type) {
   std::int64_t total = bits(type.dtype);
   for (const Dim& dim : type.shape)
@@ -93,15 +93,15 @@ std::vector<TensorId> Graph::add_node(Op op, std::vector<TensorId> inputs, Attrs
 }
 
 void Graph::rename(TensorId id, const std::string& name) {
-  std::string& own = tensor(id).name;
-  if (own == name) return;
+  std::string& current = tensor(id).name;
+  if (current == name) return;
   if (const TensorId holder = find(name);
       holder != no_tensor && tensor(id).storage != Storage::activation && tensor(holder).storage == Storage::activation)
     rename(holder, name + ".1");
   std::string free = name;
   for (int suffix = 1; names_.contains(free); ++suffix) free = fmt::format("{}.{}", name, suffix);
-  if (!own.empty()) names_.erase(own);
-  own = free;
+  if (!current.empty()) names_.erase(current);
+  current = free;
   names_.emplace(std::move(free), id);
 }
 

@@ -103,13 +103,14 @@ HostTensor constant_from(const Json& json) {
   const Json& values = json.at("values");
   std::int64_t count = 1;
   for (const auto size : shape) {
-    // Checked before anything is allocated: a size that the values do not bear out is an error, not a request for
-    // memory.
+    // Checked before anything is allocated: a size that disagrees with the values is an error, not an
+    // allocation.
     if (size < 0 || (size > 0 && count > static_cast<std::int64_t>(values.size()) / size + 1))
-      throw GraphError("a constant's shape does not fit its values");
+      throw GraphError("a constant's shape does not match its values");
     count *= size;
   }
-  if (count != static_cast<std::int64_t>(values.size())) throw GraphError("a constant's shape does not fit its values");
+  if (count != static_cast<std::int64_t>(values.size()))
+    throw GraphError("a constant's shape does not match its values");
   HostTensor constant(dtype_at(json), std::move(shape));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto number = detail::number_from(values[i]);
@@ -141,7 +142,7 @@ Graph read_graph(const Json& json) {
     Node node = node_from(item, bounds);
     for (const TensorId output : node.outputs) {
       if (output < 0 || output >= static_cast<TensorId>(graph.tensors.size()))
-        throw GraphError(fmt::format("{} writes tensor {}, which is not there", name(node.op), output));
+        throw GraphError(fmt::format("{} writes tensor {}, which does not exist", name(node.op), output));
       graph.tensor(output).producer = static_cast<NodeId>(graph.nodes.size());
     }
     graph.nodes.push_back(std::move(node));

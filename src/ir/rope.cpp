@@ -7,7 +7,7 @@
 namespace jerboa {
 namespace {
 
-// Slow waves are stretched by the factor, fast ones kept, those between blended (Llama 3.1).
+// Low frequencies are stretched by the factor, high ones kept, those between blended (Llama 3.1).
 double llama3_frequency(const RopeAttrs& attrs, double frequency) {
   const double context = attrs.original_context;
   const double wavelength = 2 * std::numbers::pi / frequency;
@@ -18,12 +18,12 @@ double llama3_frequency(const RopeAttrs& attrs, double frequency) {
   return (1 - smooth) * frequency / attrs.factor + smooth * frequency;
 }
 
-// The pair that turns this many times over the original context (YaRN).
+// The pair that completes this many rotations over the original context (YaRN).
 double yarn_pair(const RopeAttrs& attrs, double turns, double dims) {
   return dims * std::log(attrs.original_context / (turns * 2 * std::numbers::pi)) / (2 * std::log(attrs.base));
 }
 
-// Pairs below `low` are kept, those above `high` stretched, with a ramp between.
+// Pairs below `low` are kept, those above `high` stretched, with a linear ramp in between.
 double yarn_frequency(const RopeAttrs& attrs, double frequency, double pair, double dims) {
   const double low = std::max(std::floor(yarn_pair(attrs, attrs.beta_fast, dims)), 0.0);
   double high = std::min(std::ceil(yarn_pair(attrs, attrs.beta_slow, dims)), dims - 1);

@@ -33,7 +33,7 @@ struct Call {
   }
   int axis(int given, std::size_t input = 0) const;
   std::size_t uaxis(int given, std::size_t input = 0) const { return static_cast<std::size_t>(axis(given, input)); }
-  /// Throws unless operand i has this rank, or at least it.
+  /// Throws unless operand i has this rank, or at least this rank.
   void want_rank(std::size_t i, int wanted) const;
   void want_rank_at_least(std::size_t i, int wanted) const;
   void want_float(std::size_t i) const;
@@ -43,7 +43,7 @@ struct Call {
 
 using Types = std::vector<TensorType>;
 
-// A declaration for each rule that ops.def names; several ops share most of them.
+// A declaration for each rule that ops.def names; most are shared by several ops.
 #define OP(name, operands, attrs, rule, lowering, traits, gradient, doc) Types rule(const Call& call);
 #include <jerboa/ir/ops.def>
 #undef OP

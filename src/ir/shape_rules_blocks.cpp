@@ -1,6 +1,6 @@
 #include "ir/shape_rules.h"
 
-// Rules of softmax, norms, attention, losses and state.
+// Rules for softmax, norms, attention, losses and state.
 namespace jerboa::shape_rule {
 namespace {
 
@@ -33,7 +33,7 @@ void check_attention_options(const Call& call, std::size_t first, const Shape& s
   want_shape(call, first + 3, {scores[0], scores[2]});
 }
 
-// Checks q and k, and gives [batch, heads, time, keys].
+// Checks q and k, and returns [batch, heads, time, keys].
 Shape score_shape(const Call& call) {
   call.want_float(0);
   for (std::size_t i = 0; i < 2; ++i) call.want_rank(i, 4);
@@ -41,7 +41,8 @@ Shape score_shape(const Call& call) {
   const Shape &q = call.shape(0), &k = call.shape(1);
   if (!(q[0] == k[0]) || !(q[3] == k[3]))
     call.fail("q {} and k {} must agree in batch and head size", to_string(q), to_string(k));
-  if (!divide_exactly(q[1], k[1])) call.fail("{} query heads do not divide into {} key heads", q[1].str(), k[1].str());
+  if (!divide_exactly(q[1], k[1]))
+    call.fail("{} query heads are not a multiple of {} key heads", q[1].str(), k[1].str());
   return {q[0], q[1], q[2], k[2]};
 }
 
@@ -59,7 +60,7 @@ void check_v(const Call& call) {
   call.want_same_dtype(0, 2);
   const Shape &k = call.shape(1), &v = call.shape(2);
   if (!(k[0] == v[0]) || !(k[1] == v[1]) || !(k[2] == v[2]))
-    call.fail("k {} and v {} must agree but for the head size", to_string(k), to_string(v));
+    call.fail("k {} and v {} must agree except in head size", to_string(k), to_string(v));
 }
 
 }  // namespace
@@ -176,7 +177,7 @@ Types cache_append(const Call& call) {
   call.want_integer(2);
   const Shape &cache = call.shape(0), &values = call.shape(1);
   if (!(cache[0] == values[0]) || !(cache[1] == values[1]) || !(cache[3] == values[3]))
-    call.fail("cache {} and values {} must agree but for the time", to_string(cache), to_string(values));
+    call.fail("cache {} and values {} must agree except in time", to_string(cache), to_string(values));
   want_shape(call, 2, {values[0], values[2]});
   return {call.in(0)};
 }

@@ -62,7 +62,7 @@ Types const_scalar(const Call& call) { return {{call.as<ConstScalarAttrs>().dtyp
 
 Types arange(const Call& call) {
   const auto& attrs = call.as<ArangeAttrs>();
-  if (!is_numeric(attrs.dtype)) call.fail("{} cannot count", name(attrs.dtype));
+  if (!is_numeric(attrs.dtype)) call.fail("the type must be numeric, not {}", name(attrs.dtype));
   if (attrs.length.lower_bound() < 0) call.fail("a length of {} may be negative", attrs.length.str());
   return {{attrs.dtype, {attrs.length}}};
 }

@@ -1,6 +1,6 @@
 #include "ir/shape_rules.h"
 
-// Rules of matrix products, convolutions and pooling.
+// Rules for matrix products, convolutions and pooling.
 namespace jerboa::shape_rule {
 namespace {
 
@@ -40,7 +40,7 @@ void check_bias(const Call& call) {
   if (!call.has(2)) return;
   call.want_same_dtype(0, 2);
   if (call.shape(2) != Shape{call.shape(1)[0]})
-    call.fail("bias {} does not fit {} output channels", to_string(call.shape(2)), call.shape(1)[0].str());
+    call.fail("bias {} does not match {} output channels", to_string(call.shape(2)), call.shape(1)[0].str());
 }
 
 template <class A>
@@ -80,17 +80,17 @@ Types matmul(const Call& call) {
 
 namespace {
 
-// A weight of i8 or i4 with a scale for each group of a row.
+// An int8 or int4 weight with one scale per group of a row.
 void want_quantised(const Call& call, std::size_t weight, std::size_t scales) {
   call.want_rank(weight, 2);
   call.want_rank(scales, 2);
   call.want_float(scales);
   const DType dtype = call.in(weight).dtype;
-  if (dtype != DType::i8 && dtype != DType::i4) call.fail("weight must be i8 or i4, not {}", name(dtype));
+  if (dtype != DType::i8 && dtype != DType::i4) call.fail("weight must be int8 or int4, not {}", name(dtype));
   const Shape &w = call.shape(weight), &s = call.shape(scales);
   if (!(w[0] == s[0]) || !(w[1] == s[1] * Dim(quantised_group)))
-    call.fail("scales of {} do not fit a weight of {}: each {} of a row share one", to_string(s), to_string(w),
-              quantised_group);
+    call.fail("scales of {} do not match a weight of {}: every {} values of a row share one", to_string(s),
+              to_string(w), quantised_group);
 }
 
 }  // namespace
@@ -138,7 +138,7 @@ Types matmul_grouped_weight_grad(const Call& call) {
   call.want_same_dtype(0, 1);
   call.want_integer(2);
   if (!(call.shape(0)[0] == call.shape(1)[0]))
-    call.fail("x {} and dy {} must have as many rows", to_string(call.shape(0)), to_string(call.shape(1)));
+    call.fail("x {} and dy {} must have the same number of rows", to_string(call.shape(0)), to_string(call.shape(1)));
   return {{call.in(0).dtype, {call.shape(2)[0] - Dim(1), call.shape(0)[1], call.shape(1)[1]}}};
 }
 

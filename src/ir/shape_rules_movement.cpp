@@ -2,7 +2,7 @@
 
 #include "ir/shape_rules.h"
 
-// Rules of the ops that reduce, sort, move or index elements.
+// Rules for the ops that reduce, sort, move or index elements.
 namespace jerboa::shape_rule {
 namespace {
 
@@ -26,7 +26,7 @@ Types reduce(const Call& call) {
   return {{call.in(0).dtype, without(call.shape(0), *axes, attrs.keepdims)}};
 }
 
-// Sizes equal on every axis but one.
+// Sizes that are equal on every axis but one.
 void want_same_but(const Call& call, std::size_t i, std::size_t j, std::size_t axis) {
   bool same = call.rank(i) == call.rank(j);
   for (std::size_t d = 0; same && d < call.shape(i).size(); ++d)
@@ -105,7 +105,7 @@ Types transpose(const Call& call) {
   const auto& perm = call.as<TransposeAttrs>().perm;
   const auto axes = resolve_axes(perm, call.rank(0));
   if (static_cast<int>(perm.size()) != call.rank(0) || !axes)
-    call.fail("[{}] is no order of the axes of {}", fmt::join(perm, ", "), to_string(call.shape(0)));
+    call.fail("[{}] is not a permutation of the axes of {}", fmt::join(perm, ", "), to_string(call.shape(0)));
   Shape shape;
   for (const int axis : perm) shape.push_back(call.shape(0)[call.uaxis(axis)]);
   return {{call.in(0).dtype, shape}};
@@ -158,7 +158,7 @@ Types slice(const Call& call) {
   const std::size_t axis = call.uaxis(attrs.axis);
   const auto range = resolve_slice(attrs, call.shape(0));
   if (!range)
-    call.fail("{} to {} step {} is no range of axis {} of {}", attrs.start.str(), attrs.end.str(), attrs.step, axis,
+    call.fail("{} to {} step {} is not a range of axis {} of {}", attrs.start.str(), attrs.end.str(), attrs.step, axis,
               to_string(call.shape(0)));
   Shape shape = call.shape(0);
   shape[axis] = range->length;
@@ -199,7 +199,7 @@ Types pad(const Call& call) {
     call.fail("{} needs one number before and after for each of its axes", to_string(shape));
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (attrs.before[i].lower_bound() < 0 || attrs.after[i].lower_bound() < 0)
-      call.fail("a negative amount; slice instead");
+      call.fail("padding must not be negative; slice instead");
     shape[i] = attrs.before[i] + shape[i] + attrs.after[i];
   }
   return {{call.in(0).dtype, shape}};
@@ -220,7 +220,7 @@ Types embedding_grad(const Call& call) {
   if (leading.empty()) call.fail("dy must have at least one axis");
   leading.pop_back();
   if (leading != call.shape(0))
-    call.fail("ids {} and dy {} do not fit", to_string(call.shape(0)), to_string(call.shape(1)));
+    call.fail("ids {} and dy {} do not match", to_string(call.shape(0)), to_string(call.shape(1)));
   return {{call.in(1).dtype, {call.as<EmbeddingGradAttrs>().rows, call.shape(1).back()}}};
 }
 
@@ -244,7 +244,7 @@ Types scatter(const Call& call) {
 Types one_hot(const Call& call) {
   const auto& attrs = call.as<OneHotAttrs>();
   call.want_integer(0);
-  if (!is_numeric(attrs.dtype)) call.fail("{} has no 1", name(attrs.dtype));
+  if (!is_numeric(attrs.dtype)) call.fail("the type must be numeric, not {}", name(attrs.dtype));
   Shape shape = call.shape(0);
   shape.push_back(attrs.depth);
   return {{attrs.dtype, shape}};

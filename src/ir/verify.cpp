@@ -15,7 +15,7 @@ template <class... Args>
 
 void check_id(const Graph& graph, TensorId id, const std::string& user) {
   if (id < 0 || id >= static_cast<TensorId>(graph.tensors.size()))
-    fail("{} uses tensor {}, which is not there", user, id);
+    fail("{} uses tensor {}, which does not exist", user, id);
 }
 
 void check_names(const Graph& graph) {
@@ -30,9 +30,9 @@ void check_symbols(const Graph& graph) {
   const auto bounds = graph.symbols();
   for (const TensorInfo& tensor : graph.tensors)
     for (const Dim& dim : tensor.type.shape) {
-      std::map<std::string, std::int64_t> own;
-      dim.collect_symbols(own);
-      for (const auto& [name, bound] : own)
+      std::map<std::string, std::int64_t> symbols;
+      dim.collect_symbols(symbols);
+      for (const auto& [name, bound] : symbols)
         if (bounds.at(name) != bound) fail("symbol {} is bounded by {} and by {}", name, bounds.at(name), bound);
     }
 }

@@ -9,7 +9,7 @@
 
 namespace jerboa::detail {
 
-/// An index along one axis of a tensor: offset + sum of coefficient * index along an axis of a kernel's domain.
+/// An index along one axis of a tensor: offset + sum of coefficient * index over the axes of a kernel's domain.
 struct AffineIndex {
   Dim offset = 0;
   std::vector<std::pair<int, Dim>> terms;
@@ -21,11 +21,11 @@ struct AffineIndex {
   }
 };
 
-/// Which element of a tensor belongs to an element of the domain: one index for each axis of the tensor.
+/// Maps an element of the domain to an element of a tensor: one index per axis of the tensor.
 using Access = std::vector<AffineIndex>;
 
 Access identity_access(std::size_t rank);
-/// The access to an operand that broadcasts to a result accessed so.
+/// The access to an operand that broadcasts to a result with this access.
 Access broadcast_access(const Access& result, const Shape& result_shape, const Shape& operand_shape);
 /// The access to a view's operand; nullopt for a reshape that does more than add or drop axes of size 1.
 std::optional<Access> view_operand_access(const Graph& graph, const Node& view, const Access& result);

@@ -28,14 +28,14 @@ void refuse_unbindable_tensors(const Program& program, const Graph& graph, const
       const Buffer* largest = nullptr;
       int all = 0, most = 0;
       for (const int number : part.buffers) {
-        const Buffer& own = program.buffers[static_cast<std::size_t>(number)];
-        const int count = binding_count(own.bytes, target);
+        const Buffer& buffer = program.buffers[static_cast<std::size_t>(number)];
+        const int count = binding_count(buffer.bytes, target);
         all += count;
         most = std::max(most, count);
-        if (largest == nullptr || own.bytes > largest->bytes) largest = &own;
+        if (largest == nullptr || buffer.bytes > largest->bytes) largest = &buffer;
       }
-      // Ops on whole tensors are shaders that bind some of them each, so only one that is too large by itself is sure
-      // to be; and too many small tensors are no fault of the user's.
+      // An op on whole tensors may become several shaders that each bind some of them, so only a single tensor that is
+      // too large is certain to fail; and too many small tensors are not the user's fault.
       const bool whole = program.cpu.kernels[static_cast<std::size_t>(part.kernel)].kind == KernelSpec::Kind::whole;
       const int needed = whole ? most : all;
       if (most > 1 && needed > target.max_bindings)

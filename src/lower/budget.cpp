@@ -34,7 +34,7 @@ bool Budget::is_fusable(NodeId id) const {
   return is_elementwise(op) || is_reduction(op);
 }
 
-// The operands of inlined nodes stand before these nodes, so their reads are known.
+// The operands of inlined nodes precede them, so their reads are known.
 std::vector<TensorId> Budget::find_reads(const Node& node, const std::vector<bool>& inlined) const {
   std::set<TensorId> found;
   for (const TensorId input : node.inputs) {
@@ -57,7 +57,7 @@ void Budget::settle(std::vector<bool>& inlined) {
     tensors.insert(tensors.end(), node.outputs.begin(), node.outputs.end());
     return bindings(tensors);
   };
-  // The inlined operand that brings the most, or -1.
+  // The inlined operand that adds the most bindings, or -1.
   const auto heaviest_operand = [&](const Node& node) {
     NodeId heaviest = -1;
     std::size_t most = 0;
@@ -91,7 +91,7 @@ void Budget::settle(std::vector<bool>& inlined) {
     if (!inlined[index(id)] && !is_view(graph_.nodes[index(id)].op))
       for (const TensorId read : reads_[index(id)]) {
         Users& users = all_users_[index(read)];
-        ++(is_fusable(id) ? users.unplaced : users.unplaced_on_own);
+        ++(is_fusable(id) ? users.unplaced : users.unplaced_unfusable);
       }
 }
 
@@ -104,7 +104,7 @@ int Budget::bindings(const std::vector<TensorId>& tensors) const {
 int Budget::group_of_producer(TensorId id) const { return group_of_[index(graph_.tensor(id).producer)]; }
 
 bool Budget::is_stored(TensorId id, const Users& users, bool strict) const {
-  return kept_[index(id)] || users.elsewhere > 0 || users.unplaced_on_own > 0 || (strict && users.unplaced > 0);
+  return kept_[index(id)] || users.elsewhere > 0 || users.unplaced_unfusable > 0 || (strict && users.unplaced > 0);
 }
 
 void Budget::refresh_stored(TensorId id) {
@@ -134,19 +134,20 @@ void Budget::add_group(bool strict) {
 
 bool Budget::allows_to_join(NodeId joining, int group) const {
   if (!is_limited()) return true;
-  const Bound& own = groups_[index(group)];
+  const Bound& bound_group = groups_[index(group)];
   const std::vector<TensorId>& reads = reads_[index(joining)];
   std::set<TensorId> bound;
-  for (const auto& [read, count] : own.reads) bound.insert(read);
+  for (const auto& [read, count] : bound_group.reads) bound.insert(read);
   for (const TensorId read : reads)
     if (group_of_producer(read) != group) bound.insert(read);
-  for (const TensorId result : own.stored) {
+  for (const TensorId result : bound_group.stored) {
     Users users = users_[index(result)];
     users.unplaced -= static_cast<int>(std::count(reads.begin(), reads.end(), result));
-    if (is_stored(result, users, own.strict)) bound.insert(binding_of(result, own.strict));
+    if (is_stored(result, users, bound_group.strict)) bound.insert(binding_of(result, bound_group.strict));
   }
   for (const TensorId result : graph_.nodes[index(joining)].outputs)
-    if (is_stored(result, users_[index(result)], own.strict)) bound.insert(binding_of(result, own.strict));
+    if (is_stored(result, users_[index(result)], bound_group.strict))
+      bound.insert(binding_of(result, bound_group.strict));
   return allows(bindings({bound.begin(), bound.end()}));
 }
 
@@ -155,7 +156,7 @@ void Budget::place(NodeId node, int group) {
   group_of_[index(node)] = group;
   for (const TensorId read : reads_[index(node)]) {
     Users& users = users_[index(read)];
-    --(is_fusable(node) ? users.unplaced : users.unplaced_on_own);
+    --(is_fusable(node) ? users.unplaced : users.unplaced_unfusable);
     if (group_of_producer(read) != group) {
       ++users.elsewhere;
       ++groups_[index(group)].reads[read];
@@ -167,16 +168,16 @@ void Budget::place(NodeId node, int group) {
 
 bool Budget::allows_to_merge(int group, int into) const {
   if (!is_limited()) return true;
-  const Bound &from = groups_[index(group)], &own = groups_[index(into)];
+  const Bound &from = groups_[index(group)], &target = groups_[index(into)];
   std::set<TensorId> bound;
-  for (const auto& [read, count] : own.reads) bound.insert(read);
+  for (const auto& [read, count] : target.reads) bound.insert(read);
   for (const auto& [read, count] : from.reads)
     if (group_of_producer(read) != into) bound.insert(read);
-  for (const TensorId result : from.stored) bound.insert(binding_of(result, own.strict));
-  for (const TensorId result : own.stored) {
+  for (const TensorId result : from.stored) bound.insert(binding_of(result, target.strict));
+  for (const TensorId result : target.stored) {
     Users users = users_[index(result)];
     if (const auto read = from.reads.find(result); read != from.reads.end()) users.elsewhere -= read->second;
-    if (is_stored(result, users, own.strict)) bound.insert(binding_of(result, own.strict));
+    if (is_stored(result, users, target.strict)) bound.insert(binding_of(result, target.strict));
   }
   return allows(bindings({bound.begin(), bound.end()}));
 }
@@ -184,14 +185,14 @@ bool Budget::allows_to_merge(int group, int into) const {
 void Budget::merge(int group, const std::vector<NodeId>& nodes, int into) {
   if (!is_limited()) return;
   for (const NodeId node : nodes) group_of_[index(node)] = into;
-  Bound& own = groups_[index(into)];
+  Bound& target = groups_[index(into)];
   const Bound from = std::move(groups_[index(group)]);
   for (const auto& [read, count] : from.reads) {
     if (group_of_producer(read) == into) {
       users_[index(read)].elsewhere -= count;
       refresh_stored(read);
     } else {
-      own.reads[read] += count;
+      target.reads[read] += count;
     }
   }
   for (const TensorId result : from.stored) refresh_stored(result);

@@ -10,28 +10,27 @@
 
 namespace jerboa::detail {
 
-/// Counts the bindings of kernels while nodes are still being put together, so that none needs more than the target
-/// has.
+/// Counts the bindings of kernels while nodes are being grouped, so that none needs more than the target allows.
 class Budget {
  public:
   Budget(const Graph& graph, const Target& target, const std::vector<Layout>& layouts);
 
-  /// Takes nodes out of `inlined` whose users would have to bind too much; what is left is settled.
+  /// Removes nodes from `inlined` whose users would need too many bindings; the rest is final.
   void settle(std::vector<bool>& inlined);
 
-  /// Starts again, with nothing placed.
+  /// Starts over, with nothing placed.
   void clear();
-  /// Opens the next group. What a strict group is allowed holds whatever becomes of the nodes that are not placed yet;
-  /// for the others it is assumed that those join too, and that updates are written in place.
+  /// Opens the next group. The limit of a strict group holds wherever the unplaced nodes end up; for other groups it is
+  /// assumed that those nodes join too, and that updates are written in place.
   void add_group(bool strict);
-  /// Whether a node that is not placed yet may join a group, and that it does, or that it is the group's first.
+  /// Whether an unplaced node may join a group; and the act of joining, or of starting it.
   bool allows_to_join(NodeId joining, int group) const;
   void place(NodeId node, int group);
-  /// Whether a group may be merged into one that runs before it, and that it is. All nodes are placed by then.
+  /// Whether a group may be merged into one that runs before it; and the act of merging. All nodes are placed by then.
   bool allows_to_merge(int group, int into) const;
   void merge(int group, const std::vector<NodeId>& nodes, int into);
 
-  /// The bindings for these tensors, which are all different.
+  /// The bindings that these distinct tensors need.
   int bindings(const std::vector<TensorId>& tensors) const;
   bool allows(int bindings) const { return bindings <= target_.max_bindings; }
 
@@ -39,14 +38,14 @@ class Budget {
   // What a group binds.
   struct Bound {
     bool strict = false;
-    std::map<TensorId, int> reads;  // of other groups' results and leaves: by how many of its nodes
+    std::map<TensorId, int> reads;  // other groups' results and leaves, with the number of its nodes that read them
     std::set<TensorId> stored;      // results of its nodes that others need
   };
-  // The users of a tensor by where they are; inlined nodes and views are none.
+  // The users of a tensor by where they are; inlined nodes and views do not count.
   struct Users {
-    int elsewhere = 0;        // in other groups than the one that computes it
-    int unplaced = 0;         // not placed yet, and able to join a group
-    int unplaced_on_own = 0;  // not placed yet, and always a kernel of their own
+    int elsewhere = 0;           // in other groups than the one that computes it
+    int unplaced = 0;            // not placed yet, and able to join a group
+    int unplaced_unfusable = 0;  // not placed yet, and always in a separate kernel
   };
 
   bool is_limited() const;

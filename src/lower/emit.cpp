@@ -87,7 +87,7 @@ class Emitter {
     part.kernel = kernel;
     part.buffers = builder.buffers();
     part.label = label(group);
-    // A kernel that does not depend on those of the last dispatch runs together with them.
+    // A kernel that does not depend on those of the last dispatch runs alongside them.
     const bool mergeable = group.kind == KernelSpec::Kind::loop;
     const bool independent =
         std::none_of(group.needs.begin(), group.needs.end(), [&](int need) { return in_last_.contains(need); });
@@ -101,7 +101,7 @@ class Emitter {
     in_last_.insert(number);
   }
 
-  // Updates that could not be written in place: from where the new value stands to the state's memory, after all else.
+  // Updates that could not be written in place: copied from the new value to the state's memory, after everything else.
   void add_copies() {
     std::set<TensorId> targets;
     for (const Update& update : graph_.updates) targets.insert(update.target);
@@ -113,7 +113,7 @@ class Emitter {
       Dim offset = layout.offset;
       std::vector<Dim> strides = layout.strides;
       const Shape& shape = graph_.shape(update.value);
-      // What is itself about to change is saved first.
+      // A source that is about to be overwritten is saved first.
       const TensorId overwritten =
           fusion_.written_to[index(layout.root)] == no_tensor ? layout.root : fusion_.written_to[index(layout.root)];
       if (targets.contains(overwritten)) {

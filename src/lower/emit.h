@@ -11,7 +11,7 @@ Program emit(const Graph& graph, const Fusion& fusion, const Target& target);
 
 /// A kernel as text: for dumps, and equal for equal kernels.
 std::string print(const KernelSpec& kernel);
-/// Where a program's memory goes: storage, arenas and how close they come to what is in use at once, bindings.
+/// A report of a program's memory: storage, arenas compared with their peak use, bindings.
 std::string print_plan(const Program& program, const Target& target);
 
 }  // namespace jerboa::detail

@@ -18,8 +18,8 @@ namespace {
 
 using Inputs = std::vector<Tensor>;
 
-// For each element the angle's frequency, what the cosine and what the sine is multiplied by: of an element that is not
-// turned 0, 1 and 0.
+// For each element the angle's frequency and the factors of the cosine and the sine: 0, 1 and 0 for an element that is
+// not rotated.
 struct RopeRows {
   Tensor frequencies, cosines, sines;
 };
@@ -100,7 +100,7 @@ RopeRows rope_rows(const RopeAttrs& attrs, std::int64_t size) {
   return {row(frequencies), row(cosines), row(sines)};
 }
 
-// Each element's partner in its place.
+// Swaps each element with its partner.
 Tensor partners(const Tensor& x, std::int64_t half, bool interleaved) {
   const std::int64_t size = x.dim(3).value();
   if (interleaved) {
@@ -112,7 +112,7 @@ Tensor partners(const Tensor& x, std::int64_t half, bool interleaved) {
   return concat(parts, 3);
 }
 
-// x cos + partner sin, the sign being the sine's: one loop, because what only moves elements is read where it stands.
+// x cos + partner sin, with the sign in the sine's factor: one loop, because moved elements are read in place.
 template <>
 Tensor expansion<Op::rope>(const Node& node, const Inputs& in, Shared& shared) {
   const auto& attrs = node.as<RopeAttrs>();
@@ -130,7 +130,7 @@ Tensor expansion<Op::rope>(const Node& node, const Inputs& in, Shared& shared) {
   return straight + partners(x, half, attrs.interleaved) * sine;
 }
 
-// An activation that is computed again, written with what its slope computes too.
+// A recomputed activation, expressed with what its derivative computes too.
 template <>
 Tensor expansion<Op::gelu>(const Node& node, const Inputs& in, Shared&) {
   const Tensor& x = in[0];
@@ -191,7 +191,7 @@ Graph resolve_ties(const Graph& graph) {
   Graph result;
   GraphRewriter rewriter(graph, result);
   const auto tied_to = [&](const Node& node) { return graph.tensor(node.outputs[0]).tied_to; };
-  // Parameters first: one may stand before that which it is tied to.
+  // Parameters first: one may precede the one it is tied to.
   for (const bool tied : {false, true})
     for (const Node& node : graph.nodes) {
       if (node.op != Op::param_input || tied_to(node).empty() == tied) continue;
@@ -207,7 +207,7 @@ Graph resolve_ties(const Graph& graph) {
   return result;
 }
 
-// What is given back of a parameter or state that this graph updates is its old version, so it is copied in time.
+// An output of a parameter or state that this graph updates is its old version, so it is copied before the update.
 Graph save_old_versions(Graph graph) {
   const auto is_updated = [&](TensorId id) {
     while (info(graph.producer(id).op).lowering == Lowering::View) id = graph.producer(id).inputs[0];
@@ -215,7 +215,7 @@ Graph save_old_versions(Graph graph) {
                        [&](const Update& update) { return update.target == id; });
   };
   const auto save = [&](TensorId& id) {
-    // A cast to its own type is a copy.
+    // A cast to the same type is a copy.
     if (is_updated(id)) id = graph.add_node(Op::cast, {id}, CastAttrs{graph.type(id).dtype}, "").front();
   };
   for (NamedTensor& output : graph.outputs) save(output.tensor);

@@ -4,8 +4,8 @@
 
 namespace jerboa::detail {
 
-/// Rewrites what the op table decomposes, and the blocks whose row says Template, into element-wise ops, reductions and
-/// views, for the fuser to put together again; then merges common nodes and drops dead ones.
+/// Rewrites ops whose row says Decompose or Expand into element-wise ops, reductions and views for the fuser; then
+/// merges common nodes and drops dead ones.
 Graph expand(const Graph& graph, const Target& target);
 
 }  // namespace jerboa::detail

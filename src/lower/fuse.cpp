@@ -20,10 +20,10 @@ bool is_product(Op op) { return info(op).lowering == Lowering::Product; }
 
 bool is_reduction(Op op) { return info(op).lowering == Lowering::Reduce; }
 
-Access own_access(const Shape& shape) {
+Access identity_access(const Shape& shape) {
   Access access = identity_access(shape.size());
   for (std::size_t i = 0; i < shape.size(); ++i)
-    if (shape[i] == Dim(1)) access[i] = {};  // of a row's value: the domain's axis may be longer
+    if (shape[i] == Dim(1)) access[i] = {};  // for a row's value: the domain's axis may be longer
   return access;
 }
 
@@ -44,7 +44,7 @@ bool looks_up(Op op, std::size_t operand) { return operand == 0 && has(op, Trait
 
 namespace {
 
-// Drivers take longer than linear time to compile a kernel, and registers run out: no group grows beyond this.
+// Drivers take more than linear time to compile a kernel, and registers spill: no group grows beyond this.
 constexpr std::size_t most_nodes = 512;
 
 class Fuser {
@@ -56,12 +56,12 @@ class Fuser {
         budget_(graph, target, layouts_),
         inlined_(find_inlined(graph, target, layouts_)) {
     budget_.settle(inlined_);
-    if (target.pool_updates && target.fuse) apart_ = find_update_nodes(graph);
-    apart_.resize(graph.nodes.size(), false);
+    if (target.pool_updates && target.fuse) is_update_ = find_update_nodes(graph);
+    is_update_.resize(graph.nodes.size(), false);
   }
 
-  // Groups grow on the view that what still comes will fit; those for which it did not are made once more, strictly.
-  // That moves where others begin and end, so that after a few rounds all of them are strict.
+  // Groups grow optimistically, assuming that later nodes will fit; those for which that fails are rebuilt strictly.
+  // That changes where others begin and end, so after a few rounds all of them are strict.
   Fusion run() {
     constexpr int most_rounds = 4;
     for (int round = 1;; ++round) {
@@ -91,27 +91,27 @@ class Fuser {
   }
 
   static std::size_t index(int id) { return static_cast<std::size_t>(id); }
-  const Node& node(NodeId id) const { return graph_.nodes[index(id)]; }
+  const Node& node_at(NodeId id) const { return graph_.nodes[index(id)]; }
   NodeId producer(TensorId id) const { return graph_.tensor(id).producer; }
 
   // The tensor behind a chain of views.
   TensorId view_source(TensorId id) const { return layouts_[index(id)].root; }
 
-  // What an op on whole tensors reads of memory for an operand: products compute some of theirs as they read.
+  // The memory that an op on whole tensors reads for an operand: products compute some of theirs on the fly.
   TensorId memory_of(TensorId id) const {
     TensorId source = view_source(id);
-    while (inlined_[index(producer(source))]) source = view_source(varying_operand(graph_, node(producer(source))));
+    while (inlined_[index(producer(source))]) source = view_source(varying_operand(graph_, node_at(producer(source))));
     return source;
   }
 
   // Collects the groups whose results a node needs for an operand when it is read with this access; false where `group`
-  // computes that operand but cannot hand it over. Inlined nodes are few in a row (inline.h), so this does not recurse
-  // deeply.
+  // computes that operand but cannot supply it in this access. Chains of inlined nodes are short (inline.h), so the
+  // recursion is shallow.
   bool collect(const Node& user, std::size_t operand, const Access& user_access, int group,
                std::set<int>& needs) const {
     TensorId id = user.inputs[operand];
     const NodeId source = producer(view_source(id));
-    if (is_leaf(node(source))) return true;
+    if (is_leaf(node_at(source))) return true;
     const int computed_in = result_.group_of[index(source)];
     const bool computed_here = group >= 0 && computed_in == group;
     if (!computed_here && !inlined_[index(source)]) {
@@ -119,44 +119,45 @@ class Fuser {
       return true;
     }
     Access access = operand_access(user, operand, user_access);
-    for (; is_view(node(producer(id)).op); id = node(producer(id)).inputs[0]) {
-      auto inner = view_operand_access(graph_, node(producer(id)), access);
+    for (; is_view(node_at(producer(id)).op); id = node_at(producer(id)).inputs[0]) {
+      auto inner = view_operand_access(graph_, node_at(producer(id)), access);
       if (!inner) return false;
       access = std::move(*inner);
     }
-    if (inlined_[index(source)]) return collect_operands(node(source), access, group, needs);
+    if (inlined_[index(source)]) return collect_operands(node_at(source), access, group, needs);
     return is_aligned(graph_.shape(id), access);
   }
 
   // How a node that is read with this access reads one of its operands.
-  Access operand_access(const Node& own, std::size_t operand, const Access& access) const {
-    const Shape& shape = graph_.shape(own.outputs[0]);
-    const Shape& operand_shape = graph_.shape(own.inputs[operand]);
-    // Elements that move are never the same element.
-    if (has(own.op, Trait::Moves)) return Access(operand_shape.size(), AffineIndex{Dim(-1), {}});
-    if (has(own.op, Trait::AddsAxis)) return Access(access.begin(), access.end() - 1);
-    return is_reduction(own.op) ? access : broadcast_access(access, shape, operand_shape);
+  Access operand_access(const Node& node, std::size_t operand, const Access& access) const {
+    const Shape& shape = graph_.shape(node.outputs[0]);
+    const Shape& operand_shape = graph_.shape(node.inputs[operand]);
+    // A moved element is never the same element.
+    if (has(node.op, Trait::Moves)) return Access(operand_shape.size(), AffineIndex{Dim(-1), {}});
+    if (has(node.op, Trait::AddsAxis)) return Access(access.begin(), access.end() - 1);
+    return is_reduction(node.op) ? access : broadcast_access(access, shape, operand_shape);
   }
 
-  bool collect_operands(const Node& own, const Access& access, int group, std::set<int>& needs) const {
-    for (std::size_t i = 0; i < own.inputs.size(); ++i) {
-      const TensorId input = own.inputs[i];
+  bool collect_operands(const Node& node, const Access& access, int group, std::set<int>& needs) const {
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      const TensorId input = node.inputs[i];
       if (input == no_tensor) continue;
-      if (looks_up(own.op, i)) {
+      if (looks_up(node.op, i)) {
         const NodeId source = producer(view_source(input));
-        if (is_leaf(node(source))) continue;
+        if (is_leaf(node_at(source))) continue;
         if (result_.group_of[index(source)] == group) return false;
         needs.insert(result_.group_of[index(source)]);
-      } else if (!collect(own, i, access, group, needs)) {
+      } else if (!collect(node, i, access, group, needs)) {
         return false;
       }
     }
     return true;
   }
 
-  // The shape of what a group computes, element by element.
+  // The shape of the values that a group computes per element.
   const Shape& value_shape(const Group& group) const {
-    return group.kind == KernelSpec::Kind::reduce ? graph_.shape(node(group.nodes.front()).outputs[0]) : group.domain;
+    return group.kind == KernelSpec::Kind::reduce ? graph_.shape(node_at(group.nodes.front()).outputs[0])
+                                                  : group.domain;
   }
 
   // A value of this shape fits a group element by element, or row by row.
@@ -170,48 +171,48 @@ class Fuser {
     return true;
   }
 
-  bool can_join(const Node& own, int number) const {
+  bool can_join(const Node& node, int number) const {
     const Group& group = result_.groups[index(number)];
     if (group.kind == KernelSpec::Kind::whole || group.nodes.size() >= most_nodes ||
-        apart_[index(producer(own.outputs[0]))] != is_apart(group))
+        is_update_[index(producer(node.outputs[0]))] != holds_updates(group))
       return false;
-    // What is computed again to save memory must not be computed where it was the first time.
-    if (own.recompute && !group.recomputes) return false;
-    if (is_reduction(own.op)) {
-      if (group.kind != KernelSpec::Kind::loop || !reduces_rows(graph_, own)) return false;
-      const Shape& shape = graph_.shape(own.inputs[0]);
-      const int axes = static_cast<int>(reduced_axes(graph_, own).size());
+    // A node recomputed to save memory must not join the group that computed it first.
+    if (node.recompute && !group.recomputes) return false;
+    if (is_reduction(node.op)) {
+      if (group.kind != KernelSpec::Kind::loop || !reduces_rows(graph_, node)) return false;
+      const Shape& shape = graph_.shape(node.inputs[0]);
+      const int axes = static_cast<int>(reduced_axes(graph_, node).size());
       if (shape != group.domain) return false;
       if (group.row_axes != 0 && group.row_axes != axes) return false;
       if (group.row_axes == 0 && !group.whole_domain_only) return false;
-    } else if (!fits(group, graph_.shape(own.outputs[0]))) {
+    } else if (!fits(group, graph_.shape(node.outputs[0]))) {
       return false;
     }
     std::set<int> needs;
-    return collect_operands(own, own_access_of(own), number, needs) &&
-           budget_.allows_to_join(producer(own.outputs[0]), number) && needs_.can_need(number, needs);
+    return collect_operands(node, identity_access_of(node), number, needs) &&
+           budget_.allows_to_join(producer(node.outputs[0]), number) && needs_.can_need(number, needs);
   }
 
-  // A reduction is accessed by the elements that it reads.
-  Access own_access_of(const Node& own) const {
-    return own_access(graph_.shape(is_reduction(own.op) ? own.inputs[0] : own.outputs[0]));
+  // A reduction is accessed by the elements it reads.
+  Access identity_access_of(const Node& node) const {
+    return identity_access(graph_.shape(is_reduction(node.op) ? node.inputs[0] : node.outputs[0]));
   }
 
   void place(NodeId id) {
-    const Node& own = node(id);
-    if (is_leaf(own) || is_view(own.op) || inlined_[index(id)]) return;
-    const bool fusable = is_elementwise(own.op) || is_reduction(own.op);
+    const Node& node = node_at(id);
+    if (is_leaf(node) || is_view(node.op) || inlined_[index(id)]) return;
+    const bool fusable = is_elementwise(node.op) || is_reduction(node.op);
     if (fusable && target_.fuse) {
-      for (const int candidate : candidates(own)) {
-        if (!can_join(own, candidate)) continue;
+      for (const int candidate : candidates(node)) {
+        if (!can_join(node, candidate)) continue;
         join(id, candidate);
         return;
       }
-      // Parts of one thing that is computed again often have nothing in common but what they read.
+      // Recomputed parts of one expression often share only what they read.
       constexpr int look_back = 8;
       const int last = static_cast<int>(result_.groups.size()) - 1;
-      for (int group = last; own.recompute && group >= std::max(0, last - look_back); --group)
-        if (can_join(own, group)) {
+      for (int group = last; node.recompute && group >= std::max(0, last - look_back); --group)
+        if (can_join(node, group)) {
           join(id, group);
           return;
         }
@@ -220,57 +221,57 @@ class Fuser {
   }
 
   // Groups that compute operands of the node, the latest first.
-  std::set<int, std::greater<>> candidates(const Node& own) const {
+  std::set<int, std::greater<>> candidates(const Node& node) const {
     std::set<int, std::greater<>> found;
     std::set<int> needs;
-    collect_operands(own, own_access_of(own), -1, needs);
+    collect_operands(node, identity_access_of(node), -1, needs);
     for (const int group : needs) found.insert(group);
     return found;
   }
 
   void join(NodeId id, int number) {
     Group& group = result_.groups[index(number)];
-    const Node& own = node(id);
+    const Node& node = node_at(id);
     std::set<int> needs;
-    collect_operands(own, own_access_of(own), number, needs);
+    collect_operands(node, identity_access_of(node), number, needs);
     needs_.add(number, needs);
-    if (is_reduction(own.op)) group.row_axes = static_cast<int>(reduced_axes(graph_, own).size());
+    if (is_reduction(node.op)) group.row_axes = static_cast<int>(reduced_axes(graph_, node).size());
     put(id, number);
   }
 
   void put(NodeId id, int number) {
     Group& group = result_.groups[index(number)];
     group.nodes.push_back(id);
-    group.recomputes |= node(id).recompute;
-    group.whole_domain_only &= graph_.shape(node(id).outputs[0]) == group.domain;
+    group.recomputes |= node_at(id).recompute;
+    group.whole_domain_only &= graph_.shape(node_at(id).outputs[0]) == group.domain;
     result_.group_of[index(id)] = number;
     budget_.place(id, number);
   }
 
   void start_group(NodeId id) {
-    const Node& own = node(id);
+    const Node& node = node_at(id);
     Group group;
-    if (is_product(own.op)) {
+    if (is_product(node.op)) {
       group.kind = KernelSpec::Kind::matmul;
-      group.domain = graph_.shape(own.outputs[0]);
-    } else if (is_reduction(own.op)) {
-      const auto axes = reduced_axes(graph_, own);
-      const Shape& shape = graph_.shape(own.inputs[0]);
-      group.kind = reduces_rows(graph_, own) ? KernelSpec::Kind::loop : KernelSpec::Kind::reduce;
+      group.domain = graph_.shape(node.outputs[0]);
+    } else if (is_reduction(node.op)) {
+      const auto axes = reduced_axes(graph_, node);
+      const Shape& shape = graph_.shape(node.inputs[0]);
+      group.kind = reduces_rows(graph_, node) ? KernelSpec::Kind::loop : KernelSpec::Kind::reduce;
       group.row_axes = static_cast<int>(axes.size());
       group.domain = shape;
-    } else if (is_elementwise(own.op)) {
-      group.domain = graph_.shape(own.outputs[0]);
+    } else if (is_elementwise(node.op)) {
+      group.domain = graph_.shape(node.outputs[0]);
     } else {
       group.kind = KernelSpec::Kind::whole;
     }
-    if (is_elementwise(own.op) || is_reduction(own.op)) {
-      collect_operands(own, own_access_of(own), -1, group.needs);
+    if (is_elementwise(node.op) || is_reduction(node.op)) {
+      collect_operands(node, identity_access_of(node), -1, group.needs);
     } else {
-      for (const TensorId input : own.inputs) {
+      for (const TensorId input : node.inputs) {
         if (input == no_tensor) continue;
         const NodeId source = producer(memory_of(input));
-        if (!is_leaf(node(source))) group.needs.insert(result_.group_of[index(source)]);
+        if (!is_leaf(node_at(source))) group.needs.insert(result_.group_of[index(source)]);
       }
     }
     result_.groups.push_back(std::move(group));
@@ -279,12 +280,12 @@ class Fuser {
     put(id, static_cast<int>(result_.groups.size()) - 1);
   }
 
-  // A loop that was put together apart from a product, reduction or loop over the same elements that it needs, such as
-  // a slope with what it is multiplied by, or the second moment of Adam after the first, joins it.
+  // A loop that was built separately from a product, reduction or loop over the same elements that it depends on joins
+  // it: a derivative and what it is multiplied by, or Adam's second moment after the first.
   void merge_loops() {
     for (int loop = 0; target_.fuse && loop < static_cast<int>(result_.groups.size()); ++loop) {
       const Group& group = result_.groups[index(loop)];
-      // What is computed again must come after something else than what it was computed from at first.
+      // A recomputed group must run after something other than what it was first computed from.
       if (group.kind != KernelSpec::Kind::loop || (group.recomputes && group.needs.size() < 2)) continue;
       for (auto other = group.needs.rbegin(); other != group.needs.rend(); ++other) {
         if (can_be_merged(loop, *other)) {
@@ -299,46 +300,46 @@ class Fuser {
       if (group >= 0) group = numbers[index(group)];
   }
 
-  bool is_apart(const Group& group) const { return apart_[index(group.nodes.front())]; }
+  bool holds_updates(const Group& group) const { return is_update_[index(group.nodes.front())]; }
 
   bool can_be_merged(int loop, int product) {
-    const Group &own = result_.groups[index(loop)], &other = result_.groups[index(product)];
-    if (own.domain != value_shape(other) || is_apart(own) != is_apart(other) ||
-        own.nodes.size() + other.nodes.size() > most_nodes)
+    const Group &group = result_.groups[index(loop)], &other = result_.groups[index(product)];
+    if (group.domain != value_shape(other) || holds_updates(group) != holds_updates(other) ||
+        group.nodes.size() + other.nodes.size() > most_nodes)
       return false;
     if (other.kind == KernelSpec::Kind::loop) {
-      if (own.row_axes != other.row_axes && own.row_axes != 0 && (other.row_axes != 0 || !other.whole_domain_only))
+      if (group.row_axes != other.row_axes && group.row_axes != 0 && (other.row_axes != 0 || !other.whole_domain_only))
         return false;
-      // It must not have to wait for what was begun after it.
-      if (own.needs.empty() || *own.needs.rbegin() != product) return false;
-    } else if (other.kind == KernelSpec::Kind::whole || own.row_axes > 0) {
+      // It must not depend on a group that was started after the target.
+      if (group.needs.empty() || *group.needs.rbegin() != product) return false;
+    } else if (other.kind == KernelSpec::Kind::whole || group.row_axes > 0) {
       return false;
     }
-    if (!budget_.allows_to_merge(loop, product) || !needs_.can_need(product, own.needs)) return false;
-    for (const NodeId id : own.nodes) result_.group_of[index(id)] = product;
-    const bool fits = std::all_of(own.nodes.begin(), own.nodes.end(), [&](NodeId id) {
+    if (!budget_.allows_to_merge(loop, product) || !needs_.can_need(product, group.needs)) return false;
+    for (const NodeId id : group.nodes) result_.group_of[index(id)] = product;
+    const bool fits = std::all_of(group.nodes.begin(), group.nodes.end(), [&](NodeId id) {
       std::set<int> unused;
-      return collect_operands(node(id), own_access_of(node(id)), product, unused);
+      return collect_operands(node_at(id), identity_access_of(node_at(id)), product, unused);
     });
-    for (const NodeId id : own.nodes) result_.group_of[index(id)] = loop;
+    for (const NodeId id : group.nodes) result_.group_of[index(id)] = loop;
     return fits;
   }
 
   void merge(int loop, int product) {
     Group& into = result_.groups[index(product)];
-    const Group& own = result_.groups[index(loop)];
-    for (const NodeId id : own.nodes) result_.group_of[index(id)] = product;
-    budget_.merge(loop, own.nodes, product);
-    into.row_axes = std::max(into.row_axes, own.row_axes);
-    into.recomputes |= own.recomputes;
-    into.whole_domain_only &= own.whole_domain_only;
+    const Group& group = result_.groups[index(loop)];
+    for (const NodeId id : group.nodes) result_.group_of[index(id)] = product;
+    budget_.merge(loop, group.nodes, product);
+    into.row_axes = std::max(into.row_axes, group.row_axes);
+    into.recomputes |= group.recomputes;
+    into.whole_domain_only &= group.whole_domain_only;
     needs_.merge(loop, product);
   }
 
-  // A value needs memory if a kernel other than its own reads it, or the same one from another place, or the user does.
+  // A value needs memory if another kernel or the user reads it, or its own kernel at another element.
   void decide_memory() {
     for (const TensorInfo& tensor : graph_.tensors)
-      if (is_leaf(node(tensor.producer))) result_.in_memory[index(node(tensor.producer).outputs[0])] = true;
+      if (is_leaf(node_at(tensor.producer))) result_.in_memory[index(node_at(tensor.producer).outputs[0])] = true;
     const auto keep = [&](TensorId id) { result_.in_memory[index(view_source(id))] = true; };
     for (const NamedTensor& output : graph_.outputs) keep(output.tensor);
     for (const NamedTensor& capture : graph_.captures) keep(capture.tensor);
@@ -346,16 +347,16 @@ class Fuser {
     for (std::size_t number = 0; number < result_.groups.size(); ++number) {
       const Group& group = result_.groups[number];
       for (const NodeId id : group.nodes) {
-        const Node& own = node(id);
-        const bool fused = is_elementwise(own.op) || is_reduction(own.op);
+        const Node& node = node_at(id);
+        const bool fused = is_elementwise(node.op) || is_reduction(node.op);
         if (!fused)
-          for (const TensorId output : own.outputs)
+          for (const TensorId output : node.outputs)
             if (group.kind == KernelSpec::Kind::whole) result_.in_memory[index(output)] = true;
         if (fused) {
-          mark_operands(own, own_access_of(own), static_cast<int>(number));
+          mark_operands(node, identity_access_of(node), static_cast<int>(number));
           continue;
         }
-        for (const TensorId input : own.inputs)
+        for (const TensorId input : node.inputs)
           if (input != no_tensor) read_memory(memory_of(input), static_cast<int>(number));
       }
     }
@@ -367,31 +368,31 @@ class Fuser {
     readers_[index(source)].insert(group);
   }
 
-  void mark_operands(const Node& own, const Access& access, int group) {
-    for (std::size_t i = 0; i < own.inputs.size(); ++i) {
-      if (own.inputs[i] == no_tensor) continue;
-      if (looks_up(own.op, i)) {
-        read_memory(own.inputs[i], group);
-        unaligned_.insert({view_source(own.inputs[i]), group});
+  void mark_operands(const Node& node, const Access& access, int group) {
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] == no_tensor) continue;
+      if (looks_up(node.op, i)) {
+        read_memory(node.inputs[i], group);
+        unaligned_.insert({view_source(node.inputs[i]), group});
       } else {
-        mark_reads(own.inputs[i], operand_access(own, i, access), group);
+        mark_reads(node.inputs[i], operand_access(node, i, access), group);
       }
     }
   }
 
   void mark_reads(TensorId id, Access access, int group) {
     const NodeId source = producer(view_source(id));
-    if (is_view(node(producer(id)).op)) {
+    if (is_view(node_at(producer(id)).op)) {
       if (result_.group_of[index(source)] != group && !inlined_[index(source)]) {
         read_memory(id, group);
         unaligned_.insert({view_source(id), group});
         return;
       }
-      for (; is_view(node(producer(id)).op); id = node(producer(id)).inputs[0])
-        access = view_operand_access(graph_, node(producer(id)), access).value();
+      for (; is_view(node_at(producer(id)).op); id = node_at(producer(id)).inputs[0])
+        access = view_operand_access(graph_, node_at(producer(id)), access).value();
     }
     if (inlined_[index(source)]) {
-      mark_operands(node(source), access, group);
+      mark_operands(node_at(source), access, group);
       return;
     }
     if (result_.group_of[index(source)] == group) return;
@@ -400,8 +401,8 @@ class Fuser {
       unaligned_.insert({id, group});
   }
 
-  // An update is written where the old version stands if everyone else has read that by then, and the kernel that
-  // computes it reads of it only the very element that it writes.
+  // An update is written in place if all other readers of the old version have finished, and the kernel that computes
+  // it reads only the element that it writes.
   void choose_in_place() {
     result_.written_to.assign(graph_.tensors.size(), no_tensor);
     for (const Update& update : graph_.updates) {
@@ -412,11 +413,12 @@ class Fuser {
         continue;
       if (!row_major_result(value)) continue;
       std::set<int> readers = readers_[index(update.target)];
-      const bool own_reads = readers.erase(group) > 0;
+      const bool reads_target = readers.erase(group) > 0;
       const KernelSpec::Kind kind = result_.groups[index(group)].kind;
-      if (own_reads && kind == KernelSpec::Kind::whole && !overwrites_operand(node(producer(value)), update.target))
+      if (reads_target && kind == KernelSpec::Kind::whole &&
+          !overwrites_operand(node_at(producer(value)), update.target))
         continue;
-      if (own_reads && (unaligned_.contains({update.target, group}) || is_matmul_operand(update.target, group)))
+      if (reads_target && (unaligned_.contains({update.target, group}) || is_matmul_operand(update.target, group)))
         continue;
       if (!needs_.can_need(group, readers)) continue;
       needs_.add(group, readers);
@@ -424,23 +426,23 @@ class Fuser {
     }
   }
 
-  // Ops whose first operand may stand where the result goes: what they do not change stays as it is.
-  static bool overwrites_operand(const Node& own, TensorId target) {
-    return has(own.op, Trait::Overwrites) && own.inputs[0] == target && own.inputs[1] != target &&
-           own.inputs[2] != target;
+  // Ops that may overwrite their first operand: elements they do not change stay as they are.
+  static bool overwrites_operand(const Node& node, TensorId target) {
+    return has(node.op, Trait::Overwrites) && node.inputs[0] == target && node.inputs[1] != target &&
+           node.inputs[2] != target;
   }
 
-  bool row_major_result(TensorId id) const { return !has(node(producer(id)).op, Trait::HeadsInside); }
+  bool row_major_result(TensorId id) const { return !has(node_at(producer(id)).op, Trait::HeadsInside); }
 
   bool is_matmul_operand(TensorId target, int group) const {
-    const Group& own = result_.groups[index(group)];
-    if (own.kind != KernelSpec::Kind::matmul) return false;
-    const Node& product = node(own.nodes.front());
+    const Group& from_group = result_.groups[index(group)];
+    if (from_group.kind != KernelSpec::Kind::matmul) return false;
+    const Node& product = node_at(from_group.nodes.front());
     return std::any_of(product.inputs.begin(), product.inputs.end(),
                        [&](TensorId id) { return memory_of(id) == target; });
   }
 
-  // Notes the groups that turned out to need more bindings than there are; whether there are new ones.
+  // Records the groups that turned out to need too many bindings; returns whether there are new ones.
   bool find_over_budget() {
     const std::size_t before = strict_.size();
     std::vector<std::set<TensorId>> bound(result_.groups.size());
@@ -454,7 +456,7 @@ class Fuser {
       const Group& group = result_.groups[number];
       if (group.kind == KernelSpec::Kind::whole || group.nodes.size() == 1) continue;
       for (const NodeId id : group.nodes)
-        for (const TensorId output : node(id).outputs)
+        for (const TensorId output : node_at(id).outputs)
           if (result_.in_memory[index(output)]) bind(static_cast<int>(number), output);
       const int bindings = budget_.bindings({bound[number].begin(), bound[number].end()});
       if (!budget_.allows(bindings)) strict_.insert(group.nodes[0]);
@@ -467,13 +469,13 @@ class Fuser {
   std::vector<Layout> layouts_;
   Budget budget_;
   std::vector<bool> inlined_;
-  std::vector<bool> apart_;  // by node: of updates, which are kernels without anything else
-  std::set<NodeId> strict_;  // the first nodes of groups that must not count on what others may do later
+  std::vector<bool> is_update_;  // by node: part of an update, which shares no kernel with other nodes
+  std::set<NodeId> strict_;      // the first nodes of groups that must not rely on later nodes joining
   bool all_strict_ = false;
   Fusion result_;
   GroupNeeds needs_{result_.groups};
   std::vector<std::set<int>> readers_;            // by tensor: groups that read its memory
-  std::set<std::pair<TensorId, int>> unaligned_;  // where one does so at other elements than it computes
+  std::set<std::pair<TensorId, int>> unaligned_;  // where a group reads elements other than the ones it computes
 };
 
 }  // namespace

@@ -18,38 +18,38 @@ struct Group {
   Shape domain;
   int row_axes = 0;               ///< trailing axes of the domain that its reductions run over
   std::set<int> needs;            ///< groups that must run before
-  bool recomputes = false;        ///< holds a node that is computed again to save memory
-  bool whole_domain_only = true;  ///< every node has a value for each element, so that rows can still be reduced
+  bool recomputes = false;        ///< holds a node that is recomputed to save memory
+  bool whole_domain_only = true;  ///< every node has one value per element, so that rows can still be reduced
 };
 
 /// What fusion decides: which kernel each node belongs to, and which tensors have memory.
 struct Fusion {
   std::vector<Group> groups;         ///< in an order in which they can run
-  std::vector<int> group_of;         ///< by node; -1: no kernel (leaf, view, or computed where it is used)
+  std::vector<int> group_of;         ///< by node; -1: no kernel (leaf, view or inlined)
   std::vector<bool> in_memory;       ///< by tensor: written to a buffer, or a leaf
   std::vector<Layout> layouts;       ///< by tensor
-  std::vector<bool> inlined;         ///< by node: computed again wherever it is used
+  std::vector<bool> inlined;         ///< by node: recomputed wherever it is used
   std::vector<TensorId> written_to;  ///< by tensor: the parameter or state whose memory it is written to, or no_tensor
 };
 
 Fusion fuse(const Graph& graph, const Target& target);
 
-/// An element-wise op, in the widest sense: each element of the result is a function of elements of the operands whose
-/// places are affine in its own, or looked up by an index.
+/// An element-wise op in the widest sense: each element of the result is a function of operand elements whose indices
+/// are affine in the result's indices, or looked up.
 bool is_elementwise(Op op);
 bool is_reduction(Op op);
-/// A matrix product, whose kernel takes up element-wise ops behind it.
+/// A matrix product, into whose kernel element-wise consumers are fused.
 bool is_product(Op op);
 /// What is in memory before anything runs: an input, a parameter, a constant tensor.
 bool is_leaf(const Node& node);
 
 /// The axes that a reduction runs over.
 std::vector<int> reduced_axes(const Graph& graph, const Node& node);
-/// Whether the op looks this operand's elements up, so that it must be in memory.
+/// Whether the op looks up this operand's elements, so that the operand must be in memory.
 bool looks_up(Op op, std::size_t operand);
 
 /// How a value computed in a group is accessed there: axis i along axis i of the domain.
-Access own_access(const Shape& shape);
+Access identity_access(const Shape& shape);
 /// Whether a read of such a value with this access is the value of the same element, or of the same row.
 bool is_aligned(const Shape& shape, const Access& access);
 

@@ -24,7 +24,7 @@ void GroupNeeds::add_last() {
   for (const int need : groups_.back().needs) users_[index(need)].insert(group);
 }
 
-// All groups that `next` leads to from one, itself included. `next` calls what it is given for each.
+// All groups reachable from one by `next`, including itself. `next` calls its argument for each neighbour.
 template <class Next>
 std::vector<int> GroupNeeds::reached(int from, const Next& next) const {
   ++search_;
@@ -39,13 +39,13 @@ std::vector<int> GroupNeeds::reached(int from, const Next& next) const {
   return found;
 }
 
-// Searches from both ends at once, so that it is done as soon as either has seen all there is on its side.
+// Searches from both ends at once, so that it ends as soon as either side is exhausted.
 bool GroupNeeds::can_need(int group, const std::set<int>& more) const {
   const int above = ++search_, below = ++search_;
   std::vector<int> down, up{group};
   int latest = -1;
   bool met = false;
-  // What comes earlier than the group cannot need it, and what comes later than all of `more` is needed by none.
+  // Groups before this one cannot need it, and none of `more` needs a group after all of them.
   const auto go_down = [&](int other) {
     if (place_[index(other)] < place_[index(group)] || seen_[index(other)] == above) return;
     met |= seen_[index(other)] == below;
@@ -105,8 +105,8 @@ void GroupNeeds::put_before(int need, int group) {
 
 void GroupNeeds::merge(int group, int into) {
   Group& from = groups_[index(group)];
-  Group& own = groups_[index(into)];
-  own.nodes.insert(own.nodes.end(), from.nodes.begin(), from.nodes.end());
+  Group& from_group = groups_[index(into)];
+  from_group.nodes.insert(from_group.nodes.end(), from.nodes.begin(), from.nodes.end());
   from.nodes.clear();
   for (const int need : from.needs) users_[index(need)].erase(group);
   for (const int user : users_[index(group)]) {

@@ -8,7 +8,7 @@ namespace {
 
 std::size_t index(int number) { return static_cast<std::size_t>(number); }
 
-// Any order in which each group comes after those that it waits for.
+// Any topological order.
 std::vector<int> runnable_order(const std::vector<std::vector<int>>& users, std::vector<int> waiting) {
   std::vector<int> order;
   for (std::size_t i = 0; i < waiting.size(); ++i)
@@ -31,7 +31,7 @@ void sort_groups(Fusion& fusion) {
       users[index(need)].push_back(static_cast<int>(i));
       ++waiting[i];
     }
-  // What an earlier group waits for is as urgent as that group: users before what they need.
+  // What an earlier group waits for is as urgent as that group, so users are visited before what they need.
   std::vector<NodeId> urgency(count);
   for (std::size_t i = 0; i < count; ++i) urgency[i] = fusion.groups[i].nodes.front();
   const std::vector<int> order = runnable_order(users, waiting);

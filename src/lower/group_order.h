@@ -4,8 +4,8 @@
 
 namespace jerboa::detail {
 
-/// Puts groups into an order in which they can run; among those that are ready, the one that the user's order begins
-/// first: so a gradient is used up as soon as it is there.
+/// Sorts groups topologically; among those that are ready, the one that comes first in the user's order runs first, so
+/// that a gradient is consumed as soon as it exists.
 void sort_groups(Fusion& fusion);
 
 }  // namespace jerboa::detail

@@ -19,9 +19,9 @@ class TakeOver {
     std::iota(now_.begin(), now_.end(), 0);
     for (std::size_t i = 0; i < program.cpu.kernels.size(); ++i)
       kernel_numbers_.emplace(print(program.cpu.kernels[i]), static_cast<int>(i));
-    has_a_place_.assign(program.buffers.size(), false);
+    is_part_.assign(program.buffers.size(), false);
     for (std::size_t i = 0; i < program.buffers.size(); ++i)
-      if (program.buffers[i].within >= 0) has_a_place_[i] = has_a_place_[index(program.buffers[i].within)] = true;
+      if (program.buffers[i].within >= 0) is_part_[i] = is_part_[index(program.buffers[i].within)] = true;
   }
 
   void run() {
@@ -49,21 +49,20 @@ class TakeOver {
     part.kernel = found->second;
   }
 
-  // Bindings of an operand and of the result that can take its place.
+  // Bindings of an operand and of a result that can alias it.
   std::optional<std::pair<int, int>> find_pair(const Dispatch::Part& part, const KernelSpec& kernel, int number) const {
     if (kernel.kind != KernelSpec::Kind::loop && kernel.kind != KernelSpec::Kind::matmul) return std::nullopt;
     const auto read = read_bindings(kernel), written = written_bindings(kernel);
     for (int result = 0; result < kernel.bindings; ++result) {
       const Buffer& to = program_.buffers[index(part.buffers[index(result)])];
       if (!written[index(result)] || read[index(result)] || to.where != Buffer::Where::arena ||
-          lives_[index(part.buffers[index(result)])].first != number ||
-          has_a_place_[index(part.buffers[index(result)])])
+          lives_[index(part.buffers[index(result)])].first != number || is_part_[index(part.buffers[index(result)])])
         continue;
       for (int operand = 0; operand < kernel.bindings; ++operand) {
         const int from_number = part.buffers[index(operand)];
         const Buffer& from = program_.buffers[index(from_number)];
         if (written[index(operand)] || from.where != Buffer::Where::arena ||
-            lives_[index(from_number)].last != number || has_a_place_[index(from_number)])
+            lives_[index(from_number)].last != number || is_part_[index(from_number)])
           continue;
         if (from.bytes != to.bytes || from.dtype != to.dtype || !(from.elements == to.elements)) continue;
         if (is_used_elsewhere(from_number, part, number) || !fits(kernel, operand, result)) continue;
@@ -73,23 +72,23 @@ class TakeOver {
     return std::nullopt;
   }
 
-  bool is_used_elsewhere(int buffer, const Dispatch::Part& own, int number) const {
+  bool is_used_elsewhere(int buffer, const Dispatch::Part& this_part, int number) const {
     const auto& parts = program_.cpu.dispatches[index(number)].parts;
     return std::any_of(parts.begin(), parts.end(), [&](const Dispatch::Part& part) {
-      return &part != &own && std::find(part.buffers.begin(), part.buffers.end(), buffer) != part.buffers.end();
+      return &part != &this_part && std::find(part.buffers.begin(), part.buffers.end(), buffer) != part.buffers.end();
     });
   }
 
   static bool fits(const KernelSpec& kernel, int operand, int result) {
     if (std::any_of(kernel.operands.begin(), kernel.operands.end(),
-                    [&](const TensorAccess& own) { return own.binding == operand; }))
+                    [&](const TensorAccess& access) { return access.binding == operand; }))
       return false;
     for (const Store& store : kernel.stores) {
       if (store.binding == result && !std::all_of(kernel.loads.begin(), kernel.loads.end(), [&](const Load& load) {
             return load.binding != operand || reads_what_it_writes(kernel, load, store);
           }))
         return false;
-      // What is only copied may be read when it is stored, which may be too late.
+      // A value that is only copied may be read as late as its store, which may be too late.
       const Instruction& value = kernel.body[index(store.value)];
       if (value.kind == Instruction::Kind::load && kernel.loads[index(value.index)].binding == operand) return false;
     }
@@ -109,7 +108,7 @@ class TakeOver {
     part.buffers.erase(part.buffers.begin() + result);
     for (Dispatch::Part& other : program_.cpu.dispatches[index(number)].parts)
       std::replace(other.buffers.begin(), other.buffers.end(), to, from);
-    // What takes another's place is made here, so nothing has taken its own yet.
+    // The aliasing result is created here, so nothing aliases it yet.
     now_[index(to)] = from;
     lives_[index(from)].last = lives_[index(to)].last;
     program_.buffers[index(from)].name += " " + program_.buffers[index(to)].name;
@@ -118,12 +117,12 @@ class TakeOver {
   void drop_unused() {
     std::vector<int> kernels(program_.cpu.kernels.size(), -1), buffers(program_.buffers.size(), -1);
     const auto keep = [](std::vector<int>& numbers, int& number, auto& from, auto& to) {
-      int& own = numbers[index(number)];
-      if (own < 0) {
-        own = static_cast<int>(to.size());
+      int& new_number = numbers[index(number)];
+      if (new_number < 0) {
+        new_number = static_cast<int>(to.size());
         to.push_back(std::move(from[index(number)]));
       }
-      number = own;
+      number = new_number;
     };
     std::vector<KernelSpec> used_kernels;
     std::vector<Buffer> used_buffers;
@@ -134,7 +133,7 @@ class TakeOver {
       }
     for (auto* list : {&program_.outputs, &program_.captures})
       for (Readable& readable : *list) keep(buffers, readable.buffer, program_.buffers, used_buffers);
-    // Storage and inputs that nothing uses are still what the host is to know of.
+    // The host must still know about unused storage and inputs.
     for (int i = 0; i < static_cast<int>(buffers.size()); ++i)
       if (int number = i; buffers[index(i)] < 0 && program_.buffers[index(i)].where != Buffer::Where::arena)
         keep(buffers, number, program_.buffers, used_buffers);
@@ -146,8 +145,8 @@ class TakeOver {
 
   Program& program_;
   std::vector<Life> lives_;
-  std::vector<int> now_;           // by buffer: the one whose place it has taken, or itself
-  std::vector<bool> has_a_place_;  // by buffer: beside others, so that it cannot take another's
+  std::vector<int> now_;       // by buffer: the one that it aliases, or itself
+  std::vector<bool> is_part_;  // by buffer: part of a larger one, or divided, so that it cannot alias another
   std::map<std::string, int> kernel_numbers_;
 };
 
@@ -160,12 +159,12 @@ bool reads_what_it_writes(const KernelSpec& kernel, const Load& load, const Stor
   for (std::size_t axis = 0; axis < rank; ++axis) {
     if (kernel.domain[axis] == Dim(1)) continue;
     const Dim& stride = store.map.strides[axis];
-    // What is computed from a reduction comes after all that was reduced.
+    // Values computed from a reduction come after all reduced elements were read.
     if (axis >= kept) {
       if (!(load.map.strides[axis] == Dim(0))) return false;
       continue;
     }
-    // A value of a whole row would be written before its last element is read.
+    // A row's value would be written before the row's last element is read.
     if (stride == Dim(0) || !(load.map.strides[axis] == stride)) return false;
   }
   return true;

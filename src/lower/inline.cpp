@@ -9,8 +9,8 @@ namespace {
 
 std::size_t index(int id) { return static_cast<std::size_t>(id); }
 
-// What is computed again wherever it is used must not be much: no more nodes than this, those that it is computed from
-// and that are inlined themselves counted each time. It also bounds the depth of everything that recurses through them.
+// What is recomputed wherever it is used must be small: at most this many nodes, counting inlined operands every time
+// they occur. This also bounds the depth of everything that recurses through them.
 constexpr int most_inlined = 256;
 
 class Inliner {
@@ -28,14 +28,14 @@ class Inliner {
     for (const NamedTensor& capture : graph.captures) keep(capture.tensor);
     for (const Update& update : graph.updates) keep(update.value);
     for (NodeId id = 0; id < count(); ++id)
-      for (const TensorId input : node(id).inputs)
+      for (const TensorId input : node_at(id).inputs)
         if (input != no_tensor) uses_[index(input)].push_back(id);
   }
 
   std::vector<bool> run() {
     for (NodeId id = 0; id < count(); ++id) {
-      size_[index(id)] = inlined_size(node(id));
-      inlined_[index(id)] = size_[index(id)] <= most_inlined && is_inlined(node(id));
+      size_[index(id)] = inlined_size(node_at(id));
+      inlined_[index(id)] = size_[index(id)] <= most_inlined && is_inlined(node_at(id));
     }
     if (target_.fuse) add_prologues();
     return std::move(inlined_);
@@ -43,15 +43,15 @@ class Inliner {
 
  private:
   NodeId count() const { return static_cast<NodeId>(graph_.nodes.size()); }
-  const Node& node(NodeId id) const { return graph_.nodes[index(id)]; }
+  const Node& node_at(NodeId id) const { return graph_.nodes[index(id)]; }
   NodeId producer(TensorId id) const { return graph_.tensor(id).producer; }
   // The tensor behind a chain of views.
   TensorId source(TensorId id) const { return layouts_[index(id)].root; }
 
-  // The nodes that a kernel computes for an element of this one, if it is inlined.
-  int inlined_size(const Node& own) const {
-    int size = has(own.op, Trait::Computed) ? 0 : 1;
-    for (const TensorId input : own.inputs) {
+  // The nodes that a kernel computes for one element of this node if it is inlined.
+  int inlined_size(const Node& node) const {
+    int size = has(node.op, Trait::Computed) ? 0 : 1;
+    for (const TensorId input : node.inputs) {
       if (input == no_tensor || size > most_inlined) continue;
       const NodeId from = producer(source(input));
       if (inlined_[index(from)]) size += size_[index(from)];
@@ -59,27 +59,28 @@ class Inliner {
     return size;
   }
 
-  bool is_inlined(const Node& own) const {
-    if (!is_elementwise(own.op) || kept_[index(own.outputs[0])]) return false;
-    if (has(own.op, Trait::Costly)) return false;
-    // The masks of moved elements need axes of the domain as they are.
-    if (has(own.op, Trait::Moves)) return target_.fuse && only_use_is_aligned(own.outputs[0]);
-    const bool free = std::all_of(own.inputs.begin(), own.inputs.end(), [&](TensorId input) {
+  bool is_inlined(const Node& node) const {
+    if (!is_elementwise(node.op) || kept_[index(node.outputs[0])]) return false;
+    if (has(node.op, Trait::Costly)) return false;
+    // The masks of moved elements need unmodified axes of the domain.
+    if (has(node.op, Trait::Moves)) return target_.fuse && only_use_is_aligned(node.outputs[0]);
+    const bool free = std::all_of(node.inputs.begin(), node.inputs.end(), [&](TensorId input) {
       return input == no_tensor || inlined_[index(producer(source(input)))];
     });
-    if (free && can_inline_uses(own.outputs[0])) return true;
+    if (free && can_inline_uses(node.outputs[0])) return true;
     if (!target_.fuse) return false;
-    return only_use_moves_elements(own.outputs[0]) || (reads_leaves_only(own) && only_use_is_aligned(own.outputs[0]));
+    return only_use_moves_elements(node.outputs[0]) ||
+           (reads_leaves_only(node) && only_use_is_aligned(node.outputs[0]));
   }
 
-  // Every use, through views that an access can follow, is an element-wise op or a reduction.
+  // Whether every use, through views that an access can express, is an element-wise op or a reduction.
   bool can_inline_uses(TensorId id) const {
     std::vector<TensorId> open{id};
     while (!open.empty()) {
       const TensorId at = open.back();
       open.pop_back();
       for (const NodeId use : uses_[index(at)]) {
-        const Node& user = node(use);
+        const Node& user = node_at(use);
         if (is_view(user.op)) {
           if (!view_operand_access(graph_, user, identity_access(graph_.shape(user.outputs[0]).size()))) return false;
           open.push_back(user.outputs[0]);
@@ -92,19 +93,19 @@ class Inliner {
     return true;
   }
 
-  // Whatever computes from leaves alone can be computed in the kernel that needs it.
-  bool reads_leaves_only(const Node& own) const {
-    return std::all_of(own.inputs.begin(), own.inputs.end(), [&](TensorId input) {
+  // A node that reads only leaves can be computed in the kernel that needs it.
+  bool reads_leaves_only(const Node& node) const {
+    return std::all_of(node.inputs.begin(), node.inputs.end(), [&](TensorId input) {
       if (input == no_tensor) return true;
       const NodeId from = producer(source(input));
-      return is_leaf(node(from)) || inlined_[index(from)];
+      return is_leaf(node_at(from)) || inlined_[index(from)];
     });
   }
 
-  // One element-wise use, in the same shape and without a view between.
+  // Whether the only use is element-wise, in the same shape and without a view in between.
   bool only_use_is_aligned(TensorId id) const {
     if (uses_[index(id)].size() != 1) return false;
-    const Node& user = node(uses_[index(id)][0]);
+    const Node& user = node_at(uses_[index(id)][0]);
     return info(user.op).lowering == Lowering::Loop && !has(user.op, Trait::Moves | Trait::AddsAxis | Trait::LooksUp) &&
            graph_.shape(user.outputs[0]) == graph_.shape(id);
   }
@@ -113,7 +114,7 @@ class Inliner {
     TensorId at = id;
     for (;;) {
       if (uses_[index(at)].size() != 1) return false;
-      const Node& user = node(uses_[index(at)][0]);
+      const Node& user = node_at(uses_[index(at)][0]);
       if (is_view(user.op)) {
         if (!view_operand_access(graph_, user, identity_access(graph_.shape(user.outputs[0]).size()))) return false;
         at = user.outputs[0];
@@ -126,16 +127,16 @@ class Inliner {
 
   static constexpr int longest_prologue = 16;
 
-  // Nodes that products compute as they read: chains of cheap ops on one tensor that is in memory anyway, each used by
-  // products and by its like alone.
+  // Nodes that products compute as they read: chains of cheap ops on one tensor that is in memory anyway, each used
+  // only by products and by other such nodes.
   void add_prologues() {
     std::vector<bool> able(graph_.nodes.size(), false);
     for (NodeId id = count(); id-- > 0;)
-      able[index(id)] = is_cheap(node(id)) && serves_products(node(id).outputs[0], able);
+      able[index(id)] = is_cheap(node_at(id)) && serves_products(node_at(id).outputs[0], able);
     std::vector<int> length(graph_.nodes.size(), 0);  // of the chain that ends with a node
     for (NodeId id = 0; id < count(); ++id) {
       if (!able[index(id)]) continue;
-      const TensorId operand = varying_operand(graph_, node(id));
+      const TensorId operand = varying_operand(graph_, node_at(id));
       length[index(id)] = length[index(producer(source(operand)))] + 1;
       able[index(id)] = length[index(id)] <= longest_prologue && is_in_memory(operand, able);
       if (!able[index(id)]) length[index(id)] = 0;
@@ -144,16 +145,16 @@ class Inliner {
       if (able[index(id)]) inlined_[index(id)] = true;
   }
 
-  // Products on subgroup matrices wait for their operands, so that one of f32 would cost them more than a kernel that
-  // narrows it once for all its readers.
+  // Products on subgroup matrices are bound by operand loads, so an f32 operand would cost them more than a kernel that
+  // narrows it once for all readers.
   bool halves_for_matrices(TensorId result, TensorId operand) const {
     return target_.subgroup_matrices != SubgroupMatrices::none && graph_.type(result).dtype == DType::f16 &&
            graph_.type(operand).dtype == DType::f32;
   }
 
-  bool is_cheap(const Node& own) const {
-    if (!has(own.op, Trait::Cheap)) return false;
-    const TensorId result = own.outputs[0], operand = varying_operand(graph_, own);
+  bool is_cheap(const Node& node) const {
+    if (!has(node.op, Trait::Cheap)) return false;
+    const TensorId result = node.outputs[0], operand = varying_operand(graph_, node);
     if (operand != no_tensor && halves_for_matrices(result, operand)) return false;
     return operand != no_tensor && !kept_[index(result)] && is_float(graph_.type(result).dtype) &&
            is_float(graph_.type(operand).dtype) && graph_.shape(operand) == graph_.shape(result) &&
@@ -163,13 +164,13 @@ class Inliner {
   bool serves_products(TensorId id, const std::vector<bool>& able) const {
     const auto& uses = uses_[index(id)];
     return !uses.empty() && std::all_of(uses.begin(), uses.end(), [&](NodeId use) {
-      const Node& user = node(use);
+      const Node& user = node_at(use);
       return has(user.op, Trait::ReadsCheap) || able[index(use)] ||
              (is_view(user.op) && source(user.outputs[0]) == id && serves_products(user.outputs[0], able));
     });
   }
 
-  // Whether the tensor has memory, or a product can compute it too, whatever becomes of the nodes that use it.
+  // Whether the tensor has memory, or a product can compute it too, whatever happens to the nodes that use it.
   bool is_in_memory(TensorId id, const std::vector<bool>& able) const {
     const TensorId root = source(id);
     const Node& from = graph_.producer(root);
@@ -182,7 +183,7 @@ class Inliner {
   bool has_other_use(TensorId id, const std::vector<bool>& able) const {
     const auto& uses = uses_[index(id)];
     return std::any_of(uses.begin(), uses.end(), [&](NodeId use) {
-      const Node& user = node(use);
+      const Node& user = node_at(use);
       return is_view(user.op) ? has_other_use(user.outputs[0], able) : !able[index(use)];
     });
   }

@@ -9,15 +9,15 @@
 
 namespace jerboa::detail {
 
-/// By node: whether it is computed again wherever it is used, instead of being stored. Those are nodes that read no
-/// memory at all, those whose only use cannot share a kernel with them otherwise, and what is so little work that
-/// products do it as they read an operand. What an inlined node is computed from is bounded in size and depth.
+/// By node: whether it is recomputed wherever it is used, instead of being stored. These are nodes that read no memory,
+/// those that could not otherwise share a kernel with their only use, and those so cheap that products compute them as
+/// they read an operand. The expression of an inlined node is bounded in size and depth.
 std::vector<bool> find_inlined(const Graph& graph, const Target& target, const std::vector<Layout>& layouts);
 
-/// Of a node that a product computes as it reads: the operand that is not a constant.
+/// For a node that a product computes as it reads: the operand that is not a constant.
 TensorId varying_operand(const Graph& graph, const Node& node);
 
-/// Trailing axes, but not all there are: then each row of the operand is reduced by itself.
+/// Whether trailing axes, but not all axes, are reduced: then each row of the operand is reduced separately.
 bool reduces_rows(const Graph& graph, const Node& node);
 
 }  // namespace jerboa::detail

@@ -40,7 +40,7 @@ int KernelBuilder::binding_of(TensorId root) {
 }
 
 int KernelBuilder::add(Instruction instruction) {
-  // The same instruction again is the same value; loads are told apart by their place in the list.
+  // A repeated instruction is the same value; loads are distinguished by their index.
   const std::string key =
       fmt::format("{} {} {} {} {} {} {} {} {} {} {}", static_cast<int>(instruction.kind), name(instruction.op),
                   name(instruction.dtype), instruction.a, instruction.b, instruction.c, instruction.index,
@@ -125,75 +125,75 @@ int KernelBuilder::load(TensorId tensor, const Access& access) {
 
 int KernelBuilder::read(TensorId tensor, const Access& access) {
   const NodeId from = graph_.tensor(tensor).producer;
-  const Node& own = node(from);
-  if (is_view(own.op)) {
+  const Node& node = node_at(from);
+  if (is_view(node.op)) {
     const NodeId source = graph_.tensor(fusion_.layouts[static_cast<std::size_t>(tensor)].root).producer;
     const bool computed_here = fusion_.group_of[static_cast<std::size_t>(source)] == group_number_;
     if (computed_here || fusion_.inlined[static_cast<std::size_t>(source)])
-      return read(own.inputs[0], *view_operand_access(graph_, own, access));
+      return read(node.inputs[0], *view_operand_access(graph_, node, access));
     return load(tensor, access);
   }
-  if (fusion_.inlined[static_cast<std::size_t>(from)]) return evaluate(own, access);
+  if (fusion_.inlined[static_cast<std::size_t>(from)]) return evaluate(node, access);
   if (const auto found = values_.find(tensor); found != values_.end()) return found->second;
   return load(tensor, access);
 }
 
-int KernelBuilder::evaluate(const Node& own, const Access& access) {
-  const TensorType& type = graph_.type(own.outputs[0]);
+int KernelBuilder::evaluate(const Node& node, const Access& access) {
+  const TensorType& type = graph_.type(node.outputs[0]);
   const auto operand = [&](std::size_t i) {
-    return read(own.inputs[i], broadcast_access(access, type.shape, graph_.shape(own.inputs[i])));
+    return read(node.inputs[i], broadcast_access(access, type.shape, graph_.shape(node.inputs[i])));
   };
-  switch (own.op) {
-    case Op::const_scalar: return constant(own.as<ConstScalarAttrs>().value, type.dtype);
+  switch (node.op) {
+    case Op::const_scalar: return constant(node.as<ConstScalarAttrs>().value, type.dtype);
     case Op::arange: {
-      const auto& attrs = own.as<ArangeAttrs>();
+      const auto& attrs = node.as<ArangeAttrs>();
       int value = position(access[0]);
       if (type.dtype != DType::i32) value = compute(Op::cast, type.dtype, value);
       if (attrs.step != 1) value = compute(Op::mul, type.dtype, value, constant(attrs.step, type.dtype));
       if (attrs.start != 0) value = compute(Op::add, type.dtype, value, constant(attrs.start, type.dtype));
       return value;
     }
-    case Op::random: return evaluate_random(own, access);
-    case Op::concat: return evaluate_concat(own, access);
-    case Op::pad: return evaluate_pad(own, access);
+    case Op::random: return evaluate_random(node, access);
+    case Op::concat: return evaluate_concat(node, access);
+    case Op::pad: return evaluate_pad(node, access);
     case Op::one_hot: {
-      const int ids = read(own.inputs[0], Access(access.begin(), access.end() - 1));
+      const int ids = read(node.inputs[0], Access(access.begin(), access.end() - 1));
       const int at = position(access.back());
-      const DType index_type = graph_.type(own.inputs[0]).dtype;
+      const DType index_type = graph_.type(node.inputs[0]).dtype;
       const int same =
           compute(Op::equal, DType::boolean, index_type == DType::i32 ? at : compute(Op::cast, index_type, at), ids);
       return compute(Op::cast, type.dtype, same);
     }
-    case Op::embedding: return evaluate_lookup(own, access, 0, Access(access.begin(), access.end() - 1));
+    case Op::embedding: return evaluate_lookup(node, access, 0, Access(access.begin(), access.end() - 1));
     case Op::take_along_axis:
       return evaluate_lookup(
-          own, access, static_cast<std::size_t>(axis_of(own.as<AxisAttrs>().axis, static_cast<int>(access.size()))),
+          node, access, static_cast<std::size_t>(axis_of(node.as<AxisAttrs>().axis, static_cast<int>(access.size()))),
           access);
     case Op::cast: {
       const int value = operand(0);
-      return graph_.type(own.inputs[0]).dtype == type.dtype ? value : compute(Op::cast, type.dtype, value);
+      return graph_.type(node.inputs[0]).dtype == type.dtype ? value : compute(Op::cast, type.dtype, value);
     }
     default: break;
   }
   Instruction instruction;
   instruction.kind = Instruction::Kind::compute;
-  instruction.op = own.op;
+  instruction.op = node.op;
   instruction.dtype = type.dtype;
   instruction.a = operand(0);
-  if (own.inputs.size() > 1 && own.inputs[1] != no_tensor) instruction.b = operand(1);
-  if (own.inputs.size() > 2 && own.inputs[2] != no_tensor) instruction.c = operand(2);
-  if (own.op == Op::pow) instruction.number = own.as<PowAttrs>().exponent;
-  if (own.op == Op::gelu) instruction.index = static_cast<int>(own.as<GeluAttrs>().approximate);
-  if (own.op == Op::clamp) {
-    instruction.number = own.as<ClampAttrs>().min;
-    instruction.number2 = own.as<ClampAttrs>().max;
+  if (node.inputs.size() > 1 && node.inputs[1] != no_tensor) instruction.b = operand(1);
+  if (node.inputs.size() > 2 && node.inputs[2] != no_tensor) instruction.c = operand(2);
+  if (node.op == Op::pow) instruction.number = node.as<PowAttrs>().exponent;
+  if (node.op == Op::gelu) instruction.index = static_cast<int>(node.as<GeluAttrs>().approximate);
+  if (node.op == Op::clamp) {
+    instruction.number = node.as<ClampAttrs>().min;
+    instruction.number2 = node.as<ClampAttrs>().max;
   }
   return add(std::move(instruction));
 }
 
 namespace {
 
-// The range of the domain's axis for which offset + coefficient * index is in [from, to); only a plain axis has one.
+// The range of the domain's axis in which offset + coefficient * index is in [from, to); only a plain axis has one.
 std::optional<Mask> mask_for(const AffineIndex& at, const Dim& from, const Dim& to) {
   if (at.terms.size() != 1 || !(at.terms[0].second == Dim(1))) return std::nullopt;
   return Mask{at.terms[0].first, from - at.offset, to - at.offset};
@@ -201,21 +201,21 @@ std::optional<Mask> mask_for(const AffineIndex& at, const Dim& from, const Dim& 
 
 }  // namespace
 
-int KernelBuilder::evaluate_concat(const Node& own, const Access& access) {
-  const auto axis = static_cast<std::size_t>(axis_of(own.as<AxisAttrs>().axis, static_cast<int>(access.size())));
-  const DType dtype = graph_.type(own.outputs[0]).dtype;
+int KernelBuilder::evaluate_concat(const Node& node, const Access& access) {
+  const auto axis = static_cast<std::size_t>(axis_of(node.as<AxisAttrs>().axis, static_cast<int>(access.size())));
+  const DType dtype = graph_.type(node.outputs[0]).dtype;
   const int at = position(access[axis]);
-  Dim end = graph_.shape(own.outputs[0])[axis];
+  Dim end = graph_.shape(node.outputs[0])[axis];
   int result = -1;
-  for (std::size_t i = own.inputs.size(); i-- > 0;) {
-    const Dim size = graph_.shape(own.inputs[i])[axis];
+  for (std::size_t i = node.inputs.size(); i-- > 0;) {
+    const Dim size = graph_.shape(node.inputs[i])[axis];
     if (size == Dim(0)) continue;
     const Dim start = end - size;
     Access part = access;
     part[axis].offset = part[axis].offset - start;
     const std::size_t masks = masks_.size();
     if (const auto mask = mask_for(access[axis], start, end)) masks_.push_back(*mask);
-    const int value = read(own.inputs[i], part);
+    const int value = read(node.inputs[i], part);
     masks_.resize(masks);
     result = result < 0
                  ? value
@@ -225,10 +225,10 @@ int KernelBuilder::evaluate_concat(const Node& own, const Access& access) {
   return result < 0 ? constant(0, dtype) : result;
 }
 
-int KernelBuilder::evaluate_pad(const Node& own, const Access& access) {
-  const auto& attrs = own.as<PadAttrs>();
-  const Shape& shape = graph_.shape(own.inputs[0]);
-  const DType dtype = graph_.type(own.outputs[0]).dtype;
+int KernelBuilder::evaluate_pad(const Node& node, const Access& access) {
+  const auto& attrs = node.as<PadAttrs>();
+  const Shape& shape = graph_.shape(node.inputs[0]);
+  const DType dtype = graph_.type(node.outputs[0]).dtype;
   const auto is_padded = [&](std::size_t i) { return !(attrs.before[i] == Dim(0) && attrs.after[i] == Dim(0)); };
   Access inner = access;
   const std::size_t masks = masks_.size();
@@ -241,11 +241,11 @@ int KernelBuilder::evaluate_pad(const Node& own, const Access& access) {
     all_masked &= mask.has_value();
   }
   const std::size_t loads = kernel_.loads.size();
-  const int value = read(own.inputs[0], inner);
+  const int value = read(node.inputs[0], inner);
   const bool outermost = masks == 0;
   masks_.resize(masks);
   const Instruction& read_value = kernel_.body[static_cast<std::size_t>(value)];
-  // A plain load gives the padding itself.
+  // A plain load supplies the padding itself.
   if (all_masked && outermost && read_value.kind == Instruction::Kind::load &&
       read_value.index == static_cast<int>(loads)) {
     kernel_.loads.back().fill = attrs.value;
@@ -263,9 +263,9 @@ int KernelBuilder::evaluate_pad(const Node& own, const Access& access) {
   return inside < 0 ? value : compute(Op::where, dtype, inside, value, constant(attrs.value, dtype));
 }
 
-int KernelBuilder::evaluate_random(const Node& own, const Access& access) {
-  const auto& attrs = own.as<RandomAttrs>();
-  const Shape& shape = graph_.shape(own.outputs[0]);
+int KernelBuilder::evaluate_random(const Node& node, const Access& access) {
+  const auto& attrs = node.as<RandomAttrs>();
+  const Shape& shape = graph_.shape(node.outputs[0]);
   Dim stride(1);
   int linear = -1;
   for (std::size_t i = shape.size(); i-- > 0;) {
@@ -282,21 +282,21 @@ int KernelBuilder::evaluate_random(const Node& own, const Access& access) {
   instruction.op = Op::random;
   instruction.dtype = DType::f32;
   instruction.a = linear;
-  instruction.b = load(own.inputs[0], {AffineIndex{0, {}}});
-  instruction.c = load(own.inputs[0], {AffineIndex{1, {}}});
+  instruction.b = load(node.inputs[0], {AffineIndex{0, {}}});
+  instruction.c = load(node.inputs[0], {AffineIndex{1, {}}});
   instruction.number = attrs.stream;
   instruction.index = static_cast<int>(attrs.distribution);
   return add(std::move(instruction));
 }
 
-int KernelBuilder::evaluate_lookup(const Node& own, const Access& access, std::size_t axis,
+int KernelBuilder::evaluate_lookup(const Node& node, const Access& access, std::size_t axis,
                                    const Access& index_access) {
-  const TensorId table = own.inputs[0];
+  const TensorId table = node.inputs[0];
   const Layout& layout = fusion_.layouts[static_cast<std::size_t>(table)];
-  const int at = read(own.inputs[1], index_access);
-  // The table's axis that is looked up has no index of its own.
+  const int at = read(node.inputs[1], index_access);
+  // The looked-up axis of the table has no affine index.
   Access rest;
-  if (own.op == Op::embedding)
+  if (node.op == Op::embedding)
     rest = {AffineIndex{}, access.back()};
   else
     rest = access;
@@ -326,28 +326,28 @@ TensorAccess KernelBuilder::whole_tensor(TensorId tensor) {
 
 namespace {
 
-// Appends what a node makes of the last value in the list.
-void append_to_prologue(const Graph& graph, const Node& own, std::vector<Instruction>& prologue) {
+// Appends the node's computation on the last value in the list.
+void append_to_prologue(const Graph& graph, const Node& node, std::vector<Instruction>& prologue) {
   Instruction instruction;
   instruction.kind = Instruction::Kind::compute;
-  instruction.op = own.op;
-  instruction.dtype = graph.type(own.outputs[0]).dtype;
+  instruction.op = node.op;
+  instruction.dtype = graph.type(node.outputs[0]).dtype;
   const int last = static_cast<int>(prologue.size()) - 1;
-  for (std::size_t i = 0; i < own.inputs.size(); ++i) {
-    const Node& from = graph.producer(own.inputs[i]);
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    const Node& from = graph.producer(node.inputs[i]);
     int value = last;
     if (from.op == Op::const_scalar) {
       Instruction constant;
-      constant.dtype = graph.type(own.inputs[i]).dtype;
+      constant.dtype = graph.type(node.inputs[i]).dtype;
       constant.number = from.as<ConstScalarAttrs>().value;
       prologue.push_back(std::move(constant));
       value = static_cast<int>(prologue.size()) - 1;
     }
     (i == 0 ? instruction.a : instruction.b) = value;
   }
-  if (own.op == Op::clamp) {
-    instruction.number = own.as<ClampAttrs>().min;
-    instruction.number2 = own.as<ClampAttrs>().max;
+  if (node.op == Op::clamp) {
+    instruction.number = node.as<ClampAttrs>().min;
+    instruction.number2 = node.as<ClampAttrs>().max;
   }
   prologue.push_back(std::move(instruction));
 }
@@ -357,7 +357,7 @@ void append_to_prologue(const Graph& graph, const Node& own, std::vector<Instruc
 TensorAccess KernelBuilder::product_operand(TensorId tensor) {
   const Layout& layout = fusion_.layouts[static_cast<std::size_t>(tensor)];
   TensorAccess access{-1, DType::f32, graph_.shape(tensor), layout.offset, layout.strides};
-  // From what is multiplied back to what is in memory; elements stand in the same order all the way.
+  // From the multiplied value back to what is in memory; the order of elements does not change on the way.
   std::vector<const Node*> chain;
   TensorId root = layout.root;
   while (fusion_.inlined[static_cast<std::size_t>(graph_.tensor(root).producer)]) {
@@ -374,7 +374,7 @@ TensorAccess KernelBuilder::product_operand(TensorId tensor) {
   given.dtype = access.dtype;
   access.prologue.push_back(std::move(given));
   std::for_each(chain.rbegin(), chain.rend(),
-                [&](const Node* own) { append_to_prologue(graph_, *own, access.prologue); });
+                [&](const Node* node) { append_to_prologue(graph_, *node, access.prologue); });
   return access;
 }
 
@@ -390,31 +390,31 @@ void KernelBuilder::store(TensorId tensor, int value, const Access& domain_of_ax
 
 void KernelBuilder::build_loop() {
   for (const NodeId id : group_.nodes) {
-    const Node& own = node(id);
-    const TensorId result = own.outputs[0];
-    if (is_reduction(own.op)) {
+    const Node& node = node_at(id);
+    const TensorId result = node.outputs[0];
+    if (is_reduction(node.op)) {
       Instruction instruction;
       instruction.kind = Instruction::Kind::reduce;
-      instruction.op = own.op;
+      instruction.op = node.op;
       instruction.dtype = graph_.type(result).dtype;
-      instruction.a = read(own.inputs[0], own_access(graph_.shape(own.inputs[0])));
+      instruction.a = read(node.inputs[0], identity_access(graph_.shape(node.inputs[0])));
       values_[result] = add(std::move(instruction));
     } else {
-      values_[result] = evaluate(own, own_access(graph_.shape(result)));
+      values_[result] = evaluate(node, identity_access(graph_.shape(result)));
     }
   }
   for (const NodeId id : group_.nodes) {
-    const TensorId result = node(id).outputs[0];
+    const TensorId result = node_at(id).outputs[0];
     if (!fusion_.in_memory[static_cast<std::size_t>(result)]) continue;
-    // A reduction that keeps its axes, or drops them, stands along the leading axes of the domain either way.
-    store(result, values_.at(result), own_access(graph_.shape(result)));
+    // Whether a reduction keeps its axes or drops them, its values run along the leading axes of the domain.
+    store(result, values_.at(result), identity_access(graph_.shape(result)));
   }
 }
 
 void KernelBuilder::build_reduce() {
-  const Node& own = node(group_.nodes.front());
-  const Shape& shape = graph_.shape(own.inputs[0]);
-  const auto reduced = reduced_axes(graph_, own);
+  const Node& node = node_at(group_.nodes.front());
+  const Shape& shape = graph_.shape(node.inputs[0]);
+  const auto reduced = reduced_axes(graph_, node);
   const auto is_reduced = [&](std::size_t axis) {
     return std::find(reduced.begin(), reduced.end(), static_cast<int>(axis)) != reduced.end();
   };
@@ -430,7 +430,7 @@ void KernelBuilder::build_reduce() {
       }
   Access operand, result;
   for (std::size_t axis = 0; axis < shape.size(); ++axis) operand.push_back(AffineIndex::axis(place[axis]));
-  const TensorId output = own.outputs[0];
+  const TensorId output = node.outputs[0];
   const bool kept = graph_.shape(output).size() == shape.size() && !reduced.empty();
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
     if (is_reduced(axis) && !kept) continue;
@@ -439,34 +439,34 @@ void KernelBuilder::build_reduce() {
   kernel_.row_axes = static_cast<int>(reduced.size());
   Instruction reduction;
   reduction.kind = Instruction::Kind::reduce;
-  reduction.op = own.op;
+  reduction.op = node.op;
   reduction.dtype = graph_.type(output).dtype;
-  reduction.a = read(own.inputs[0], operand);
+  reduction.a = read(node.inputs[0], operand);
   values_[output] = add(std::move(reduction));
   for (std::size_t i = 1; i < group_.nodes.size(); ++i) {
-    const Node& after = node(group_.nodes[i]);
+    const Node& after = node_at(group_.nodes[i]);
     values_[after.outputs[0]] = evaluate(after, result);
   }
   for (const NodeId id : group_.nodes) {
-    const TensorId value = node(id).outputs[0];
+    const TensorId value = node_at(id).outputs[0];
     if (fusion_.in_memory[static_cast<std::size_t>(value)]) store(value, values_.at(value), result);
   }
 }
 
-// Engines read a quantised weight from its first block on, with the scales in the same order.
-void KernelBuilder::refuse_parts_of_quantised(const Node& own, std::size_t weight) const {
+// Engines read a quantised weight from its first block, with the scales in the same order.
+void KernelBuilder::refuse_parts_of_quantised(const Node& node, std::size_t weight) const {
   for (const std::size_t i : {weight, weight + 1}) {
-    const TensorId id = own.inputs[i];
+    const TensorId id = node.inputs[i];
     if (is_whole_view(graph_, id, fusion_.layouts[static_cast<std::size_t>(id)])) continue;
     throw UsageError(
-        fmt::format("{}: {} is a part or another view of a tensor, of which a quantised weight cannot be "
-                    "made; quantise what is wanted by itself{}",
-                    name(own.op), i == weight ? "weight" : "scales", own.site.empty() ? "" : " (" + own.site + ")"));
+        fmt::format("{}: {} is a slice or another view of a tensor, which a quantised weight cannot be; "
+                    "quantise that part separately{}",
+                    name(node.op), i == weight ? "weight" : "scales", node.site.empty() ? "" : " (" + node.site + ")"));
   }
 }
 
 void KernelBuilder::build_matmul() {
-  const Node& product = node(group_.nodes.front());
+  const Node& product = node_at(group_.nodes.front());
   kernel_.op = product.op;
   const bool quantised = product.op == Op::matmul_quantised;
   const MatmulAttrs attrs = quantised ? MatmulAttrs{.transpose_b = true} : product.as<MatmulAttrs>();
@@ -497,23 +497,23 @@ void KernelBuilder::build_matmul() {
   instruction.dtype = graph_.type(product.outputs[0]).dtype;
   values_[product.outputs[0]] = add(std::move(instruction));
   for (std::size_t i = 1; i < group_.nodes.size(); ++i) {
-    const Node& own = node(group_.nodes[i]);
-    values_[own.outputs[0]] = evaluate(own, own_access(graph_.shape(own.outputs[0])));
+    const Node& node = node_at(group_.nodes[i]);
+    values_[node.outputs[0]] = evaluate(node, identity_access(graph_.shape(node.outputs[0])));
   }
   for (const NodeId id : group_.nodes) {
-    const TensorId result = node(id).outputs[0];
+    const TensorId result = node_at(id).outputs[0];
     if (fusion_.in_memory[static_cast<std::size_t>(result)])
-      store(result, values_.at(result), own_access(group_.domain));
+      store(result, values_.at(result), identity_access(group_.domain));
   }
 }
 
 void KernelBuilder::build_whole() {
-  const Node& own = node(group_.nodes.front());
-  if (own.op == Op::dequantise) refuse_parts_of_quantised(own, 0);
-  kernel_.op = own.op;
-  kernel_.attrs = own.attrs;
-  for (const TensorId input : own.inputs) kernel_.operands.push_back(whole_tensor(input));
-  for (const TensorId output : own.outputs) kernel_.results.push_back(whole_tensor(output));
+  const Node& node = node_at(group_.nodes.front());
+  if (node.op == Op::dequantise) refuse_parts_of_quantised(node, 0);
+  kernel_.op = node.op;
+  kernel_.attrs = node.attrs;
+  for (const TensorId input : node.inputs) kernel_.operands.push_back(whole_tensor(input));
+  for (const TensorId output : node.outputs) kernel_.results.push_back(whole_tensor(output));
 }
 
 }  // namespace jerboa::detail

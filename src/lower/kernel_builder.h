@@ -10,7 +10,7 @@
 
 namespace jerboa::detail {
 
-/// Writes the body of one kernel: instructions for the values of a group, loads of what others computed, stores.
+/// Writes the body of one kernel: instructions for the values of a group, loads of other groups' results, stores.
 class KernelBuilder {
  public:
   /// `buffer_of` gives the buffer of each tensor that is in memory.
@@ -21,7 +21,7 @@ class KernelBuilder {
   const std::vector<int>& buffers() const { return buffers_; }
 
  private:
-  const Node& node(NodeId id) const { return graph_.nodes[static_cast<std::size_t>(id)]; }
+  const Node& node_at(NodeId id) const { return graph_.nodes[static_cast<std::size_t>(id)]; }
   int binding_of(TensorId root);
   int add(Instruction instruction);
   int constant(double value, DType dtype);
@@ -41,7 +41,7 @@ class KernelBuilder {
   void build_loop();
   void build_reduce();
   void build_matmul();
-  void refuse_parts_of_quantised(const Node& own, std::size_t weight) const;
+  void refuse_parts_of_quantised(const Node& node, std::size_t weight) const;
   void build_whole();
 
   const Graph& graph_;
@@ -54,7 +54,7 @@ class KernelBuilder {
   std::map<TensorId, int> values_;    // of this group's tensors
   std::map<std::string, int> known_;  // instructions by their text
   std::vector<Mask> masks_;           // in force for loads
-  std::vector<int> domain_axis_;      // of a reduce: the domain's axis for each axis of the operand
+  std::vector<int> domain_axis_;      // for a reduce: the domain's axis for each axis of the operand
 };
 
 }  // namespace jerboa::detail

@@ -8,7 +8,7 @@ namespace jerboa::detail {
 
 namespace {
 
-// A buffer and those within it live as long as any of them.
+// A buffer and those within it are live as long as any of them.
 void share_lives(const Program& program, std::vector<Life>& lives) {
   for (std::size_t i = 0; i < lives.size(); ++i) {
     if (program.buffers[i].within < 0) continue;
@@ -48,7 +48,7 @@ void find_lives(Program& program) {
 bool lives_overlap(const Buffer& a, const Buffer& b) { return a.first <= b.last && b.first <= a.last; }
 
 std::int64_t max_live_bytes(const Program& program) {
-  std::map<int, std::int64_t> change;  // by dispatch: what begins less what has ended
+  std::map<int, std::int64_t> change;  // by dispatch: bytes that become live less bytes that die
   for (const Buffer& buffer : program.buffers) {
     if (buffer.where != Buffer::Where::arena || buffer.within >= 0 || buffer.last < buffer.first) continue;
     change[buffer.first] += buffer.bytes;

@@ -6,19 +6,19 @@
 
 namespace jerboa::detail {
 
-/// The dispatches from which on and up to which a buffer is in use.
+/// The live range of a buffer: the first and last dispatch that use it.
 struct Life {
   int first = 0, last = -1;
 };
 
-/// Of every buffer. What is read after the run lives to its end; one that nothing uses has a last before its first.
+/// For every buffer. What is read after the run is live to its end; an unused buffer's last is before its first.
 std::vector<Life> lives_of(const Program& program);
-/// What lives_of finds, written into the buffers.
+/// Stores the result of lives_of in the buffers.
 void find_lives(Program& program);
 
 bool lives_overlap(const Buffer& a, const Buffer& b);
 
-/// The most bytes of activations that are in use at one time: no plan needs less.
+/// The peak bytes of live activations: a lower bound for every plan.
 std::int64_t max_live_bytes(const Program& program);
 
 /// Which of its bindings a kernel reads.

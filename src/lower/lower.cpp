@@ -43,16 +43,16 @@ Program lower(const Graph& graph, const Target& target) {
   Stages stages;
   // 1. Blocks become element-wise ops, reductions and views.
   const Graph primitive = detail::expand(graph, target);
-  // 2. What no kernel could bind is split, and shape ops become strides over their operand's memory.
+  // 2. Concatenations that no kernel could bind are split, and shape ops become strides over their operand's memory.
   const Graph viewed = detail::make_views_possible(detail::split_concats(primitive, target));
   stages.done("ir", [&] { return print(viewed); });
   // 3. Nodes become kernels.
   const detail::Fusion fusion = detail::fuse(viewed, target);
   Program program = detail::emit(viewed, fusion, target);
   stages.done("fused", [&] { return print(program); });
-  // 4. Updates of many parameters become one, where they come together.
+  // 4. Updates of many parameters become one kernel where possible.
   if (target.pool_updates && target.fuse) detail::pool_updates(program, target);
-  // 5. Activations get their places, where they can those of operands that die.
+  // 5. Activations get their offsets, reusing the memory of operands that die where possible.
   if (target.plan) detail::take_over_buffers(program);
   detail::refuse_unbindable_tensors(program, viewed, target);
   detail::plan_memory(program, target);

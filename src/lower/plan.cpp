@@ -13,7 +13,7 @@ namespace {
 
 bool is_lower(const Buffer* a, const Buffer* b) { return a->offset < b->offset; }
 
-// The lowest, tightest gap among the buffers that live at the same time. `placed` is in the order of offsets.
+// The lowest, tightest gap among the buffers with overlapping live ranges. `placed` is sorted by offset.
 std::int64_t place(const Buffer& buffer, const std::vector<const Buffer*>& placed, std::int64_t alignment) {
   std::int64_t best = -1, best_gap = std::numeric_limits<std::int64_t>::max(), end = 0;
   for (const Buffer* other : placed) {
@@ -28,7 +28,7 @@ std::int64_t place(const Buffer& buffer, const std::vector<const Buffer*>& place
   return best >= 0 ? best : end;
 }
 
-// One arena; each buffer has its place in it.
+// One arena; each buffer gets an offset in it.
 void place_in_one(Program& program, const std::vector<Buffer*>& largest_first, const Target& target) {
   std::vector<const Buffer*> placed;
   std::int64_t size = 0, next = 0;
@@ -55,12 +55,12 @@ struct Slot {
     if (buffer.first <= buffer.last) tenants.emplace(buffer.first, buffer.last);
   }
   bool is_free_for(const Buffer& buffer) const {
-    // Most often the one that came last is in the way.
+    // Usually the newest one conflicts.
     if (newest.first <= buffer.last && buffer.first <= newest.last) return false;
     const auto after = tenants.upper_bound(buffer.last);
     return after == tenants.begin() || std::prev(after)->second < buffer.first;
   }
-  // Dispatches between the buffer's life and those of its neighbours in time: a tight row leaves the longest gaps free.
+  // Dispatches between the buffer's live range and its neighbours' in time: a tight fit leaves the longest gaps free.
   int idle_around(const Buffer& buffer) const {
     int before = buffer.first, after = std::numeric_limits<int>::max() / 2;
     const auto next = tenants.upper_bound(buffer.last);

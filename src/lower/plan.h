@@ -4,11 +4,11 @@
 
 namespace jerboa::detail {
 
-/// Gives every activation of a program its place: buffers whose lives do not overlap share memory. One arena with
-/// offsets, or, where the target wants arenas apart, a pool of arenas that hold one buffer at a time each.
+/// Assigns memory to every activation of a program: buffers whose live ranges do not overlap share memory. One arena
+/// with offsets, or, where the target needs separate arenas, a set of arenas that each hold one buffer at a time.
 void plan_memory(Program& program, const Target& target);
 
-/// The same for buffers whose lives are known already.
+/// The same for buffers whose live ranges are already known.
 void assign_memory(Program& program, const Target& target);
 
 }  // namespace jerboa::detail

@@ -15,7 +15,7 @@
 namespace jerboa::detail {
 namespace {
 
-constexpr std::size_t worth_it = 4;  // so many updates
+constexpr std::size_t fewest_updates = 4;  // the fewest that are worth pooling
 
 std::size_t index(int number) { return static_cast<std::size_t>(number); }
 
@@ -25,7 +25,7 @@ bool is_everywhere_the_same(const IndexMap& map, const Shape& domain) {
   return true;
 }
 
-// Whether elements of the domain, in order, are those of memory from its start on.
+// Whether the domain, in row-major order, covers memory contiguously from its start.
 bool is_in_order(const IndexMap& map, const Shape& domain) {
   Dim expected(1);
   for (std::size_t axis = domain.size(); axis-- > 0;) {
@@ -40,7 +40,7 @@ bool is_in_order(const IndexMap& map, const Shape& domain) {
 struct UpdateKernel {
   int dispatch = 0, part = 0;
   std::int64_t elements = 0;
-  KernelSpec kernel;            // the same over one axis
+  KernelSpec kernel;            // flattened to one axis
   std::vector<int> buffers;     // by binding
   std::vector<bool> is_number;  // by binding
 };
@@ -70,7 +70,7 @@ class UpdatePooler {
  public:
   UpdatePooler(Program& program, const Target& target) : program_(program), target_(target) {}
 
-  // One pool after another: each changes when the others' updates run.
+  // One pool at a time: each changes when the other updates run.
   void run() {
     while (pool_some()) {
     }
@@ -82,7 +82,7 @@ class UpdatePooler {
       drop_those_that_must_not_move(updates);
       drop_conflicts(updates);
       keep_those_of_one_pool(updates);
-      if (updates.size() < worth_it) continue;
+      if (updates.size() < fewest_updates) continue;
       pool(updates);
       return true;
     }
@@ -120,23 +120,23 @@ class UpdatePooler {
     if (!is_number) return std::nullopt;
     update.is_number = *is_number;
     for (std::size_t i = 0; i < part.buffers.size(); ++i)
-      if (!update.is_number[i] && !can_stand_beside_others(part.buffers[i], elements)) return std::nullopt;
+      if (!update.is_number[i] && !can_be_pooled(part.buffers[i], elements)) return std::nullopt;
     for (const Store& store : update.kernel.stores)
       if (buffer(part.buffers[index(store.binding)]).where != Buffer::Where::storage) return std::nullopt;
-    const auto depends_on_place = [](const Instruction& own) {
-      return own.kind != Instruction::Kind::load && own.kind != Instruction::Kind::compute &&
-             own.kind != Instruction::Kind::constant;
+    const auto depends_on_place = [](const Instruction& instruction) {
+      return instruction.kind != Instruction::Kind::load && instruction.kind != Instruction::Kind::compute &&
+             instruction.kind != Instruction::Kind::constant;
     };
     const auto& body = update.kernel.body;
     if (std::any_of(body.begin(), body.end(), depends_on_place)) return std::nullopt;
     return update;
   }
 
-  bool can_stand_beside_others(int number, const Dim& elements) const {
-    const Buffer& own = buffer(number);
-    const bool fits = own.where == Buffer::Where::storage || own.where == Buffer::Where::arena;
-    return fits && own.within < 0 && own.elements == elements && bits(own.dtype) >= 16 &&
-           own.bytes <= target_.max_binding_bytes;
+  bool can_be_pooled(int number, const Dim& elements) const {
+    const Buffer& tensor_buffer = buffer(number);
+    const bool fits = tensor_buffer.where == Buffer::Where::storage || tensor_buffer.where == Buffer::Where::arena;
+    return fits && tensor_buffer.within < 0 && tensor_buffer.elements == elements && bits(tensor_buffer.dtype) >= 16 &&
+           tensor_buffer.bytes <= target_.max_binding_bytes;
   }
 
   std::string key_of(const UpdateKernel& update) const {
@@ -144,28 +144,28 @@ class UpdatePooler {
     kernel.domain = {Dim(0)};
     std::string key = print(kernel);
     for (std::size_t i = 0; i < update.buffers.size(); ++i) {
-      const Buffer& own = buffer(update.buffers[i]);
-      key += update.is_number[i]
-                 ? fmt::format(" {}", update.buffers[i])
-                 : fmt::format(" {}{}", name(own.dtype), own.where == Buffer::Where::arena ? " made here" : "");
+      const Buffer& tensor_buffer = buffer(update.buffers[i]);
+      key += update.is_number[i] ? fmt::format(" {}", update.buffers[i])
+                                 : fmt::format(" {}{}", name(tensor_buffer.dtype),
+                                               tensor_buffer.where == Buffer::Where::arena ? " made here" : "");
     }
     return key;
   }
 
-  // All of them run where the last one does: until then nobody may use what one writes, nor write what it reads.
+  // All of them run where the last one did: until then no other kernel may use what one writes, or write what it reads.
   void drop_those_that_must_not_move(std::vector<UpdateKernel>& updates) const {
     int last = 0;
-    std::set<std::pair<int, int>> own;
+    std::set<std::pair<int, int>> update_parts;
     for (const UpdateKernel& update : updates) {
       last = std::max(last, update.dispatch);
-      own.emplace(update.dispatch, update.part);
+      update_parts.emplace(update.dispatch, update.part);
     }
     std::erase_if(updates, [&](const UpdateKernel& update) {
       const auto written = written_bindings(update.kernel);
       for (int d = update.dispatch + 1; d <= last; ++d)
         for (std::size_t p = 0; p < program_.cpu.dispatches[index(d)].parts.size(); ++p) {
           const Dispatch::Part& other = program_.cpu.dispatches[index(d)].parts[p];
-          if (own.contains({d, static_cast<int>(p)})) continue;
+          if (update_parts.contains({d, static_cast<int>(p)})) continue;
           const auto writes = written_bindings(program_.cpu.kernels[index(other.kernel)]);
           for (std::size_t i = 0; i < other.buffers.size(); ++i)
             for (std::size_t k = 0; k < update.buffers.size(); ++k)
@@ -175,7 +175,7 @@ class UpdatePooler {
     });
   }
 
-  // Tensors of different updates are different, and no kernel reads one of a pool while it writes another.
+  // Different updates use different tensors, and no kernel reads one tensor of a pool while it writes another.
   void drop_conflicts(std::vector<UpdateKernel>& updates) const {
     std::map<int, std::size_t> owner;  // of a buffer: the update that it belongs to
     std::map<int, std::size_t> role;   // of a buffer: the pool that it would be in, by binding
@@ -203,7 +203,7 @@ class UpdatePooler {
     updates = std::move(kept);
   }
 
-  // Each tensor begins where a device can bind it.
+  // Each tensor starts at an offset that a device can bind.
   std::int64_t elements_between(const UpdateKernel& update) const {
     std::int64_t elements = 1;
     for (std::size_t i = 0; i < update.buffers.size(); ++i)
@@ -212,8 +212,8 @@ class UpdatePooler {
     return round_up(update.elements, elements);
   }
 
-  // In the order of their names, which is the same in every program over the same storage. What does not fit is for the
-  // next pool.
+  // In the order of their names, which is the same in every program over the same storage. What does not fit goes into
+  // the next pool.
   void keep_those_of_one_pool(std::vector<UpdateKernel>& updates) const {
     std::stable_sort(updates.begin(), updates.end(),
                      [&](const UpdateKernel& a, const UpdateKernel& b) { return name_of(a) < name_of(b); });
@@ -246,8 +246,8 @@ class UpdatePooler {
       std::vector<int> members;
       for (const UpdateKernel& update : updates) members.push_back(update.buffers[b]);
       part.buffers.push_back(put_side_by_side(members, places, total));
-      // What is between them would be added up, too. In an arena it is cleared; in storage it is whatever updates,
-      // also those of other programs, have made of it.
+      // The gaps between them would be summed as well. In an arena they are cleared; in storage they hold whatever
+      // updates, including those of other programs, have made of them.
       const bool in_arena = buffer(part.buffers.back()).where == Buffer::Where::arena;
       const bool squared = (in_arena || !gaps) && read_squares_of(part.buffers.back(), members);
       if (squared && gaps) cleared.push_back(part.buffers.back());
@@ -265,22 +265,22 @@ class UpdatePooler {
     const Buffer& like = buffer(members.front());
     Buffer whole;
     whole.where = like.where == Buffer::Where::arena ? Buffer::Where::arena : Buffer::Where::pool;
-    whole.name = fmt::format("{} and {} more side by side", like.name, members.size() - 1);
+    whole.name = fmt::format("{} and {} more in a pool", like.name, members.size() - 1);
     whole.dtype = like.dtype;
     whole.elements = total;
     whole.bytes = total * bits(like.dtype) / 8;
     const int number = static_cast<int>(program_.buffers.size());
     program_.buffers.push_back(std::move(whole));
     for (std::size_t i = 0; i < members.size(); ++i) {
-      Buffer& own = program_.buffers[index(members[i])];
-      own.within = number;
-      own.inside = places[i] * bits(own.dtype) / 8;
-      if (own.where == Buffer::Where::storage) own.offset = own.inside;
+      Buffer& buffer = program_.buffers[index(members[i])];
+      buffer.within = number;
+      buffer.inside = places[i] * bits(buffer.dtype) / 8;
+      if (buffer.where == Buffer::Where::storage) buffer.offset = buffer.inside;
     }
     return number;
   }
 
-  // Where all of them are squared and added up, their whole is.
+  // Where a sum of squares reads all of them, it reads the pool instead.
   bool read_squares_of(int whole, const std::vector<int>& members) {
     bool any = false;
     for (Dispatch& dispatch : program_.cpu.dispatches)
@@ -296,13 +296,13 @@ class UpdatePooler {
 
   bool reads_all(const Dispatch::Part& part, const KernelSpec& kernel, const std::vector<int>& members) const {
     return std::all_of(members.begin(), members.end(), [&](int member) {
-      return std::count_if(kernel.operands.begin(), kernel.operands.end(), [&](const TensorAccess& own) {
-               return part.buffers[index(own.binding)] == member && is_all_of(own, buffer(member));
+      return std::count_if(kernel.operands.begin(), kernel.operands.end(), [&](const TensorAccess& access) {
+               return part.buffers[index(access.binding)] == member && is_all_of(access, buffer(member));
              }) == 1;
     });
   }
 
-  // Whether each element of the buffer is read once, in whatever order.
+  // Whether each element of the buffer is read exactly once, in any order.
   static bool is_all_of(const TensorAccess& access, const Buffer& buffer) {
     for (std::size_t axis = 0; axis < access.shape.size(); ++axis)
       if (access.strides[axis] == Dim(0) && !(access.shape[axis] == Dim(1))) return false;
@@ -320,9 +320,9 @@ class UpdatePooler {
       return access;
     };
     kernel.operands.push_back(bind({0, buffer(whole).dtype, {buffer(whole).elements}, Dim(0), {Dim(1)}}, whole));
-    for (const TensorAccess& own : before.operands)
-      if (const int number = part.buffers[index(own.binding)]; buffer(number).within != whole)
-        kernel.operands.push_back(bind(own, number));
+    for (const TensorAccess& access : before.operands)
+      if (const int number = part.buffers[index(access.binding)]; buffer(number).within != whole)
+        kernel.operands.push_back(bind(access, number));
     for (TensorAccess& result : kernel.results) result = bind(result, part.buffers[index(result.binding)]);
     kernel.bindings = static_cast<int>(buffers.size());
     part.buffers = std::move(buffers);
@@ -336,18 +336,18 @@ class UpdatePooler {
 
   // A kernel that fills a buffer with zeros.
   Dispatch::Part clear(int number) {
-    const Buffer& own = buffer(number);
+    const Buffer& tensor_buffer = buffer(number);
     KernelSpec kernel;
-    kernel.domain = {own.elements};
+    kernel.domain = {tensor_buffer.elements};
     Instruction zero;
-    zero.dtype = own.dtype;
+    zero.dtype = tensor_buffer.dtype;
     kernel.body.push_back(zero);
-    kernel.stores.push_back({0, own.dtype, {0, {Dim(1)}}, 0});
+    kernel.stores.push_back({0, tensor_buffer.dtype, {0, {Dim(1)}}, 0});
     kernel.bindings = 1;
-    return {add_kernel(std::move(kernel)), {number}, "clear " + own.name};
+    return {add_kernel(std::move(kernel)), {number}, "clear " + tensor_buffer.name};
   }
 
-  // The kernel over all takes the place of the last of them. What must be cleared is so before anyone uses it.
+  // The pooled kernel replaces the last of them. Buffers that must be cleared are cleared before their first use.
   void put_in_place_of(const std::vector<UpdateKernel>& updates, const Dispatch::Part& part,
                        const std::vector<int>& cleared) {
     std::set<std::pair<int, int>> removed;
@@ -361,12 +361,12 @@ class UpdatePooler {
     for (const int number : cleared) before[lives[index(number)].first].push_back(clear(number));
     std::vector<Dispatch> dispatches;
     for (int d = 0; d < static_cast<int>(program_.cpu.dispatches.size()); ++d) {
-      Dispatch own;
+      Dispatch dispatch;
       for (std::size_t p = 0; p < program_.cpu.dispatches[index(d)].parts.size(); ++p)
         if (!removed.contains({d, static_cast<int>(p)}))
-          own.parts.push_back(std::move(program_.cpu.dispatches[index(d)].parts[p]));
+          dispatch.parts.push_back(std::move(program_.cpu.dispatches[index(d)].parts[p]));
       for (Dispatch::Part& zeros : before[d]) dispatches.push_back({{std::move(zeros)}});
-      if (!own.parts.empty()) dispatches.push_back(std::move(own));
+      if (!dispatch.parts.empty()) dispatches.push_back(std::move(dispatch));
       if (d == last) dispatches.push_back({{part}});
     }
     program_.cpu.dispatches = std::move(dispatches);
@@ -389,8 +389,8 @@ std::vector<bool> find_update_nodes(const Graph& graph) {
     const Dim elements = element_count(graph.shape(update.target));
     if (graph.tensor(update.target).storage == Storage::param && elements.upper_bound() > 1) ++count;
   }
-  if (count < worth_it) return found;
-  // From the last node to the first: by then all that uses a node has been looked at.
+  if (count < fewest_updates) return found;
+  // From the last node to the first, so that all users of a node have been visited before it.
   for (std::size_t id = graph.nodes.size(); id-- > 0;) {
     const Node& node = graph.nodes[id];
     const TensorId result = node.outputs[0];

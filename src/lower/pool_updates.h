@@ -7,13 +7,13 @@
 
 namespace jerboa::detail {
 
-/// By node: element-wise ops whose results only go into updates of parameters and states: what an optimizer does with
-/// the gradients. None where so few are updated that it is not worth to pool them.
+/// By node: element-wise ops whose results are used only by updates of parameters and states: the optimizer's
+/// arithmetic on the gradients. None where too few are updated for pooling to pay off.
 std::vector<bool> find_update_nodes(const Graph& graph);
 
-/// Updates of many parameters that are all alike become one dispatch: parameters, moments and gradients are put side by
-/// side, each in the same order, and one kernel runs over all of them. Sums of the gradients' squares, for a global
-/// norm, then read them as one tensor, too.
+/// Identical updates of many parameters become one dispatch: parameters, moments and gradients are each placed
+/// contiguously in pools, in the same order, and one kernel runs over all of them. Sums of the gradients' squares, for
+/// a global norm, then also read a pool as one tensor.
 void pool_updates(Program& program, const Target& target);
 
 }  // namespace jerboa::detail

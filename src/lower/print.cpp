@@ -20,21 +20,22 @@ std::string text_of(const TensorAccess& access) {
                      access.offset.str(), join(access.strides));
 }
 
-std::string text_of(const Instruction& own) {
-  switch (own.kind) {
-    case Instruction::Kind::load: return fmt::format("load {}", own.index);
-    case Instruction::Kind::constant: return own.dim == Dim(0) ? fmt::format("{}", own.number) : own.dim.str();
+std::string text_of(const Instruction& instruction) {
+  switch (instruction.kind) {
+    case Instruction::Kind::load: return fmt::format("load {}", instruction.index);
+    case Instruction::Kind::constant:
+      return instruction.dim == Dim(0) ? fmt::format("{}", instruction.number) : instruction.dim.str();
     case Instruction::Kind::position:
-      return fmt::format("index {} * {} + {}", own.index, own.dim_scale.str(), own.dim.str());
+      return fmt::format("index {} * {} + {}", instruction.index, instruction.dim_scale.str(), instruction.dim.str());
     case Instruction::Kind::product: return "product";
-    case Instruction::Kind::reduce: return fmt::format("reduce {} v{}", name(own.op), own.a);
+    case Instruction::Kind::reduce: return fmt::format("reduce {} v{}", name(instruction.op), instruction.a);
     case Instruction::Kind::compute: break;
   }
-  std::string text = std::string(name(own.op));
-  for (const int operand : {own.a, own.b, own.c})
+  std::string text = std::string(name(instruction.op));
+  for (const int operand : {instruction.a, instruction.b, instruction.c})
     if (operand >= 0) text += fmt::format(" v{}", operand);
-  if (own.number != 0 || own.number2 != 0 || own.index != 0)
-    text += fmt::format(" ({}, {}, {})", own.number, own.number2, own.index);
+  if (instruction.number != 0 || instruction.number2 != 0 || instruction.index != 0)
+    text += fmt::format(" ({}, {}, {})", instruction.number, instruction.number2, instruction.index);
   return text;
 }
 
@@ -85,7 +86,7 @@ std::string detail::print_plan(const Program& program, const Target& target) {
   }
   std::int64_t total = 0;
   for (const std::int64_t bytes : program.arenas) total += bytes;
-  text += fmt::format("  arenas: {} bytes in {}, of which {} are in use at once\n", total, program.arenas.size(),
+  text += fmt::format("  arenas: {} bytes in {}, {} in use at peak\n", total, program.arenas.size(),
                       max_live_bytes(program));
   int most = 0;
   for (const Dispatch& dispatch : program.cpu.dispatches)
@@ -96,7 +97,7 @@ std::string detail::print_plan(const Program& program, const Target& target) {
       if (program.cpu.kernels[static_cast<std::size_t>(part.kernel)].kind != KernelSpec::Kind::whole)
         most = std::max(most, count);
     }
-  return text + fmt::format("  bindings: up to {} a kernel\n", most);
+  return text + fmt::format("  bindings: up to {} per kernel\n", most);
 }
 
 std::string print(const Program& program) {

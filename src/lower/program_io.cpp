@@ -274,7 +274,7 @@ struct Reader {
   }
   template <class T>
   void read(const Json& json, std::vector<T>& list) const {
-    if (!json.is_array()) throw FileError("a list is missing");
+    if (!json.is_array()) throw FileError("a list is expected");
     list.clear();
     for (const Json& item : json) read(item, list.emplace_back());
   }
@@ -353,38 +353,39 @@ GpuRequirements read_requirements(const Json& json) {
   return needs;
 }
 
-// Of all entries together.
+// The union over all entries.
 GpuRequirements requirements_of(const ProgramFile& file) {
   GpuRequirements all;
   for (const ProgramEntry& entry : file.entries) {
-    const GpuRequirements own = gpu_requirements(entry.program);
-    all.f16 |= own.f16;
-    all.subgroups |= own.subgroups;
-    for (const SubgroupMatrix& matrix : own.subgroup_matrices)
+    const GpuRequirements requirements = gpu_requirements(entry.program);
+    all.f16 |= requirements.f16;
+    all.subgroups |= requirements.subgroups;
+    for (const SubgroupMatrix& matrix : requirements.subgroup_matrices)
       if (std::find(all.subgroup_matrices.begin(), all.subgroup_matrices.end(), matrix) == all.subgroup_matrices.end())
         all.subgroup_matrices.push_back(matrix);
-    all.buffer_bytes = std::max(all.buffer_bytes, own.buffer_bytes);
-    all.binding_bytes = std::max(all.binding_bytes, own.binding_bytes);
-    all.workgroup_bytes = std::max(all.workgroup_bytes, own.workgroup_bytes);
-    all.bindings = std::max(all.bindings, own.bindings);
-    all.invocations = std::max(all.invocations, own.invocations);
+    all.buffer_bytes = std::max(all.buffer_bytes, requirements.buffer_bytes);
+    all.binding_bytes = std::max(all.binding_bytes, requirements.binding_bytes);
+    all.workgroup_bytes = std::max(all.workgroup_bytes, requirements.workgroup_bytes);
+    all.bindings = std::max(all.bindings, requirements.bindings);
+    all.invocations = std::max(all.invocations, requirements.invocations);
   }
   return all;
 }
 
-// A host looks at what a file says that it needs before it looks at the steps.
+// A host checks the requirements a file states before it reads the steps.
 void check_requirements(const GpuRequirements& said, const GpuRequirements& needs) {
-  const auto is_said = [&](const SubgroupMatrix& own) {
-    return std::find(said.subgroup_matrices.begin(), said.subgroup_matrices.end(), own) != said.subgroup_matrices.end();
+  const auto is_said = [&](const SubgroupMatrix& matrix) {
+    return std::find(said.subgroup_matrices.begin(), said.subgroup_matrices.end(), matrix) !=
+           said.subgroup_matrices.end();
   };
   if (needs.f16 > said.f16 || needs.subgroups > said.subgroups || needs.buffer_bytes > said.buffer_bytes ||
       needs.binding_bytes > said.binding_bytes || needs.workgroup_bytes > said.workgroup_bytes ||
       needs.bindings > said.bindings || needs.invocations > said.invocations ||
       !std::all_of(needs.subgroup_matrices.begin(), needs.subgroup_matrices.end(), is_said))
-    throw FileError("needs more of a device than it says");
+    throw FileError("needs more of a device than its requirements state");
 }
 
-// What a host copies into a buffer must have the buffer's size.
+// Data that a host copies into a buffer must match the buffer's size.
 void check_contents(const ProgramFile& file, const ProgramEntry& entry) {
   const auto holds = [&](const auto& tensors, const Buffer& buffer) {
     return std::any_of(tensors.begin(), tensors.end(), [&](const auto& tensor) {
@@ -398,11 +399,11 @@ void check_contents(const ProgramFile& file, const ProgramEntry& entry) {
     if (buffer.where == Buffer::Where::storage) fine &= holds(file.storage, buffer);
     if (buffer.where == Buffer::Where::input) fine &= holds(entry.inputs, buffer);
     if (!fine)
-      throw FileError(fmt::format("entry {}: the buffer {} does not fit what it holds", entry.name, buffer.name));
+      throw FileError(fmt::format("entry {}: the buffer {} does not match its contents", entry.name, buffer.name));
   }
 }
 
-// Sizes of tensors from a file: not negative, and nothing of them is too large to be counted.
+// Sizes of tensors from a file: not negative, and their byte counts do not overflow.
 void check_sizes(const std::string& name, DType dtype, const Shape& shape) {
   for (const Dim& size : shape)
     if (size.lower_bound() < 0) throw FileError(fmt::format("{} has a size of {}", name, size.str()));
@@ -417,7 +418,7 @@ void check(const ProgramFile& file) {
   }
   for (const ProgramEntry& entry : file.entries) {
     for (const InputTensor& input : entry.inputs) check_sizes(input.name, input.dtype, input.shape);
-    Target target = Target::cpu();  // whose sizes know no limits: the device that ran it had its own
+    Target target = Target::cpu();  // which has no size limits: the limits of the original device do not matter
     target.separate_arenas = file.target == gpu_target;
     verify(entry.program, target);
     check_contents(file, entry);
@@ -478,8 +479,8 @@ namespace {
 ProgramFile decode(std::string_view bytes) {
   const std::vector<Section> sections = detail::read_sections(bytes);
   const auto content = [&](std::string_view kind) {
-    for (const Section& own : sections)
-      if (own.kind == kind) return own.bytes;
+    for (const Section& section : sections)
+      if (section.kind == kind) return section.bytes;
     throw FileError(fmt::format("lacks the section {}", kind));
   };
   const Json needs = Json::parse(content(section::requirements)), programs = Json::parse(content(section::programs));

@@ -58,7 +58,7 @@ bool is_known(std::string_view kind) {
   return std::find(known.begin(), known.end(), kind) != known.end();
 }
 
-// Characters that a terminal can show.
+// Printable characters only.
 std::string printable(std::string_view kind) {
   std::string text;
   for (const char c : kind) text.push_back(std::isprint(static_cast<unsigned char>(c)) != 0 ? c : '?');
@@ -74,15 +74,15 @@ std::string to_string(const HostVersion& version) {
 std::string write_sections(const std::vector<Section>& sections, const HostVersion& least_host) {
   std::string table;
   std::size_t place = header_bytes + sections.size() * row_bytes;
-  for (const Section& own : sections) {
+  for (const Section& section : sections) {
     place = aligned(place);
-    table += own.kind;
-    put(table, own.required ? required_flag : 0, 4);
+    table += section.kind;
+    put(table, section.required ? required_flag : 0, 4);
     put(table, place, 8);
-    put(table, own.bytes.size(), 8);
-    put(table, crc32(own.bytes), 4);
+    put(table, section.bytes.size(), 8);
+    put(table, crc32(section.bytes), 4);
     put(table, 0, 4);
-    place += own.bytes.size();
+    place += section.bytes.size();
   }
   std::string file(magic);
   put(file, program_format, 4);
@@ -90,9 +90,9 @@ std::string write_sections(const std::vector<Section>& sections, const HostVersi
   put(file, sections.size(), 4);
   put(file, crc32(file + table), 4);
   file += table;
-  for (const Section& own : sections) {
+  for (const Section& section : sections) {
     file.resize(aligned(file.size()), '\0');
-    file += own.bytes;
+    file += section.bytes;
   }
   return file;
 }
@@ -103,36 +103,36 @@ std::vector<Section> read_sections(std::string_view file) {
   if (count > (file.size() - header_bytes) / row_bytes) throw FileError("the table of sections is cut off");
   const std::string_view table = file.substr(header_bytes, count * row_bytes);
   if (crc32(std::string(file.substr(0, header_bytes - 4)) + std::string(table)) != get(file, header_bytes - 4, 4))
-    throw FileError("the header is damaged: its checksum does not fit");
+    throw FileError("the header is damaged: its checksum does not match");
   std::vector<Section> sections;
   std::uint64_t end = header_bytes + table.size();
   for (std::size_t at = 0; at < table.size(); at += row_bytes) {
-    Section own;
-    own.kind = table.substr(at, 4);
+    Section entry;
+    entry.kind = table.substr(at, 4);
     const std::uint64_t flags = get(table, at + 4, 4), place = get(table, at + 8, 8), length = get(table, at + 16, 8);
-    const std::string name = printable(own.kind);
+    const std::string name = printable(entry.kind);
     if ((flags & ~std::uint64_t{required_flag}) != 0)
       throw FileError(
           fmt::format("the section {} has flags that Jerboa {} does not know", name, to_string(host_version)));
-    own.required = flags != 0;
+    entry.required = flags != 0;
     if (place < end || place > file.size() || length > file.size() - place)
       throw FileError(fmt::format("the section {} is cut off", name));
     end = place + length;
-    own.bytes = file.substr(place, length);
-    if (crc32(own.bytes) != get(table, at + 24, 4))
-      throw FileError(fmt::format("the section {} is damaged: its checksum does not fit", name));
-    if (own.kind == section::loops)
+    entry.bytes = file.substr(place, length);
+    if (crc32(entry.bytes) != get(table, at + 24, 4))
+      throw FileError(fmt::format("the section {} is damaged: its checksum does not match", name));
+    if (entry.kind == section::loops)
       throw FileError(
           fmt::format("has steps that repeat (section {}), which Jerboa {} cannot run", name, to_string(host_version)));
-    if (!is_known(own.kind)) {
-      if (own.required)
+    if (!is_known(entry.kind)) {
+      if (entry.required)
         throw FileError(
             fmt::format("needs the section {}, which Jerboa {} does not know", name, to_string(host_version)));
       continue;
     }
-    if (std::any_of(sections.begin(), sections.end(), [&](const Section& other) { return other.kind == own.kind; }))
+    if (std::any_of(sections.begin(), sections.end(), [&](const Section& other) { return other.kind == entry.kind; }))
       throw FileError(fmt::format("has the section {} twice", name));
-    sections.push_back(std::move(own));
+    sections.push_back(std::move(entry));
   }
   return sections;
 }

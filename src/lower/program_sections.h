@@ -8,7 +8,7 @@
 namespace jerboa::detail {
 
 // The container of a program file: a header, a table of typed sections, the sections. docs/program-files.md has the
-// layout. What a section holds is program_io.cpp's business.
+// layout. program_io.cpp defines the contents of sections.
 
 /// Sections are named by four characters, so that a reader can name one that it does not know.
 namespace section {
@@ -25,19 +25,19 @@ struct HostVersion {
   friend auto operator<=>(const HostVersion&, const HostVersion&) = default;
 };
 std::string to_string(const HostVersion& version);
-/// Of this library as a host of program files.
+/// The version of this library as a host of program files.
 inline constexpr HostVersion host_version{0, 1, 0};
 
 struct Section {
   std::string kind;
-  bool required = true;  ///< a reader that does not know it must refuse the file; one may pass over others
+  bool required = true;  ///< a reader that does not know it must refuse the file; others may be skipped
   std::string_view bytes;
 };
 
 /// `least_host`: the first version that can run the file.
 std::string write_sections(const std::vector<Section>& sections, const HostVersion& least_host);
 
-/// The sections that this version knows, each at most once; their bytes are those of the file. Throws FileError,
+/// The sections that this version knows, each at most once; their bytes refer to the file. Throws FileError,
 /// without the file's name, where the file is damaged, of another format, for a later host or needs a section that is
 /// unknown.
 std::vector<Section> read_sections(std::string_view file);

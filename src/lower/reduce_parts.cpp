@@ -15,7 +15,7 @@ class Extract {
   Extract(const KernelSpec& from, KernelSpec& to)
       : from_(from), to_(to), values_(from.body.size(), -1), loads_(from.loads.size(), -1) {}
 
-  /// The instruction stands for a value that is given.
+  /// The instruction represents a given value.
   void give(int instruction) {
     Instruction given = from_.body[index(instruction)];
     given.kind = Instruction::Kind::product;
@@ -26,10 +26,10 @@ class Extract {
   int copy(int instruction) {
     if (instruction < 0) return -1;
     if (values_[index(instruction)] >= 0) return values_[index(instruction)];
-    Instruction own = from_.body[index(instruction)];
-    for (int* operand : {&own.a, &own.b, &own.c}) *operand = copy(*operand);
-    if (own.kind == Instruction::Kind::load) own.index = copy_load(own.index);
-    return values_[index(instruction)] = append(std::move(own));
+    Instruction step = from_.body[index(instruction)];
+    for (int* operand : {&step.a, &step.b, &step.c}) *operand = copy(*operand);
+    if (step.kind == Instruction::Kind::load) step.index = copy_load(step.index);
+    return values_[index(instruction)] = append(std::move(step));
   }
 
  private:
@@ -55,8 +55,9 @@ class Extract {
 }  // namespace
 
 int reduction_of(const KernelSpec& kernel) {
-  const auto found = std::find_if(kernel.body.begin(), kernel.body.end(),
-                                  [](const Instruction& own) { return own.kind == Instruction::Kind::reduce; });
+  const auto found = std::find_if(kernel.body.begin(), kernel.body.end(), [](const Instruction& instruction) {
+    return instruction.kind == Instruction::Kind::reduce;
+  });
   if (found == kernel.body.end()) throw GraphError("internal: a reduce kernel without a reduction");
   return static_cast<int>(found - kernel.body.begin());
 }

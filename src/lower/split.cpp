@@ -8,14 +8,14 @@
 namespace jerboa::detail {
 namespace {
 
-// A kernel looks at every part for every element, so that a concatenation of many is faster in levels.
+// A kernel checks every part for every element, so a concatenation of many parts is faster in levels.
 constexpr std::size_t most_parts = 16;
 
 class ConcatSplitter {
  public:
   ConcatSplitter(Graph& graph, const Target& target, const Node& node) : graph_(graph), target_(target), node_(node) {}
 
-  // Joins neighbours level by level until one kernel can bind all that are left.
+  // Joins neighbours level by level until one kernel can bind all the rest.
   TensorId run(std::vector<TensorId> parts, const TensorType& type) {
     const int result = bindings(type);
     while (parts.size() > most_parts || total(parts) + result > target_.max_bindings) {
@@ -25,7 +25,7 @@ class ConcatSplitter {
         while (i < parts.size() && fits(some, parts[i])) some.push_back(parts[i++]);
         joined.push_back(some.size() == 1 ? some[0] : join(some));
       }
-      if (joined.size() == parts.size()) break;  // too large to be joined at all, which is told later
+      if (joined.size() == parts.size()) break;  // too large to be joined at all, which is reported later
       parts = std::move(joined);
     }
     return join(parts);

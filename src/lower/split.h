@@ -4,7 +4,7 @@
 
 namespace jerboa::detail {
 
-/// The same graph with concatenations of more tensors than a kernel can bind as concatenations of concatenations.
+/// The same graph, with concatenations of more tensors than a kernel can bind split into nested concatenations.
 Graph split_concats(const Graph& graph, const Target& target);
 
 }  // namespace jerboa::detail

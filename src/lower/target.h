@@ -4,10 +4,10 @@
 
 namespace jerboa::detail {
 
-/// How many bindings a buffer of this size takes: one over the limit is bound in segments.
+/// How many bindings a buffer of this size takes: one above the limit is bound in segments.
 int binding_count(std::int64_t bytes, const Target& target);
 
-/// No buffer is larger: sums of a few sizes and places stay far below what 64 bits hold.
+/// No buffer is larger: sums of a few sizes and offsets stay far below 64-bit overflow.
 inline constexpr std::int64_t most_bytes = std::int64_t{1} << 40;
 
 /// The bytes of a tensor, at its symbols' bounds. Throws ShapeError where 64 bits do not hold them.

@@ -40,9 +40,9 @@ void for_each_dim(const std::vector<Dim>& list, Visit visit) {
 
 template <class Visit>
 void for_each_dim(const std::vector<Instruction>& body, Visit visit) {
-  for (const Instruction& own : body) {
-    visit(own.dim);
-    visit(own.dim_scale);
+  for (const Instruction& instruction : body) {
+    visit(instruction.dim);
+    visit(instruction.dim_scale);
   }
 }
 
@@ -97,11 +97,11 @@ void verify_access(const Program& program, const SymbolValues& symbols) {
     needed.push_back(verify_kernel(program.cpu.kernels[i], fmt::format("kernel {}", i), symbols));
   for (std::size_t i = 0; i < program.cpu.dispatches.size(); ++i)
     for (const Dispatch::Part& part : program.cpu.dispatches[i].parts) {
-      const auto& own = needed[static_cast<std::size_t>(part.kernel)];
-      for (std::size_t b = 0; b < own.size(); ++b) {
+      const auto& reached = needed[static_cast<std::size_t>(part.kernel)];
+      for (std::size_t b = 0; b < reached.size(); ++b) {
         const Buffer& buffer = program.buffers[static_cast<std::size_t>(part.buffers[b])];
-        if (own[b] > bytes_at(buffer, symbols))
-          fail("dispatch {} ({}) reaches {} bytes into {}, which has {}", i, part.label, own[b], buffer.name,
+        if (reached[b] > bytes_at(buffer, symbols))
+          fail("dispatch {} ({}) reaches {} bytes into {}, which has {}", i, part.label, reached[b], buffer.name,
                bytes_at(buffer, symbols));
       }
     }

@@ -4,13 +4,13 @@
 
 namespace jerboa::detail {
 
-/// Proves of every kernel that it is well formed and that all it reads and writes lies inside the buffers that are
-/// bound to it, and of what is read after a run that it lies inside its buffer, for these values of the symbols. A host
-/// that has done so can follow every index without looking. Throws GraphError or ShapeError that name the dispatch and
+/// Proves that every kernel is well formed, that all its reads and writes stay inside the buffers bound to it, and that
+/// everything read after a run lies inside its buffer, for these values of the symbols. A host can then use every index
+/// unchecked. Throws GraphError or ShapeError that name the dispatch and
 /// the buffer. Linear in the size of the program. Its memory and dispatches must have been verified.
 void verify_access(const Program& program, const SymbolValues& symbols);
 
-/// The same at both ends of the symbols' ranges; a host with symbols calls verify_access for the values of each run.
+/// The same at both ends of the symbols' ranges; a host calls verify_access with the symbol values of each run.
 void verify_access_at_bounds(const Program& program);
 
 }  // namespace jerboa::detail

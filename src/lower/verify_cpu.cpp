@@ -43,14 +43,14 @@ class CpuVerifier {
     return program_.cpu.kernels[static_cast<std::size_t>(part.kernel)];
   }
 
-  // Every activation is in use no longer than the plan says.
+  // No activation is used outside its planned live range.
   void check_lives() const {
     const auto lives = lives_of(program_);
     for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
-      const Buffer& own = program_.buffers[i];
-      if (own.where != Buffer::Where::arena || lives[i].last < 0) continue;
-      if (own.first > lives[i].first || own.last < lives[i].last)
-        fail("{} is planned for dispatches {} to {} and in use from {} to {}", own.name, own.first, own.last,
+      const Buffer& buffer = program_.buffers[i];
+      if (buffer.where != Buffer::Where::arena || lives[i].last < 0) continue;
+      if (buffer.first > lives[i].first || buffer.last < lives[i].last)
+        fail("{} is planned for dispatches {} to {} and in use from {} to {}", buffer.name, buffer.first, buffer.last,
              lives[i].first, lives[i].last);
     }
   }
@@ -59,37 +59,37 @@ class CpuVerifier {
     for (const Dispatch::Part& part : program_.cpu.dispatches[number].parts) {
       std::set<int> bound;
       int count = 0;
-      for (const int own : part.buffers) {
-        if (any_overlaps(bound, own)) fail("dispatch {} binds {} twice", number, buffer(own).name);
-        bound.insert(own);
-        count += binding_count(buffer(own).bytes, target_);
+      for (const int id : part.buffers) {
+        if (any_overlaps(bound, id)) fail("dispatch {} binds {} twice", number, buffer(id).name);
+        bound.insert(id);
+        count += binding_count(buffer(id).bytes, target_);
       }
       // Hosts run ops on whole tensors in several dispatches where they must.
       if (kernel(part).kind == KernelSpec::Kind::whole || count <= target_.max_bindings) continue;
       std::vector<std::string_view> names;
-      for (const int own : part.buffers) names.push_back(buffer(own).name);
+      for (const int id : part.buffers) names.push_back(buffer(id).name);
       fail("dispatch {} needs {} bindings where {} are allowed: {}", number, count, target_.max_bindings,
            fmt::join(names, ", "));
     }
   }
 
-  // Whether one of the list is this buffer, the whole that it is within, or a part of it.
-  bool any_overlaps(const std::set<int>& list, int own) const {
-    const auto& parts = parts_[static_cast<std::size_t>(own)];
-    return list.contains(own) || (buffer(own).within >= 0 && list.contains(buffer(own).within)) ||
+  // Whether the list holds this buffer, the one that contains it, or a part of it.
+  bool any_overlaps(const std::set<int>& list, int id) const {
+    const auto& parts = parts_[static_cast<std::size_t>(id)];
+    return list.contains(id) || (buffer(id).within >= 0 && list.contains(buffer(id).within)) ||
            std::any_of(parts.begin(), parts.end(), [&](int part) { return list.contains(part); });
   }
 
-  // A buffer is written when it was itself, or the whole that it is within, or all of its parts.
-  bool is_written(const std::vector<bool>& written, int own) const {
-    if (written[static_cast<std::size_t>(own)]) return true;
-    if (buffer(own).within >= 0) return written[static_cast<std::size_t>(buffer(own).within)];
-    const auto& parts = parts_[static_cast<std::size_t>(own)];
+  // A buffer is written once it, the buffer that contains it, or all of its parts have been.
+  bool is_written(const std::vector<bool>& written, int id) const {
+    if (written[static_cast<std::size_t>(id)]) return true;
+    if (buffer(id).within >= 0) return written[static_cast<std::size_t>(buffer(id).within)];
+    const auto& parts = parts_[static_cast<std::size_t>(id)];
     return !parts.empty() &&
            std::all_of(parts.begin(), parts.end(), [&](int part) { return written[static_cast<std::size_t>(part)]; });
   }
 
-  // Nothing is read before it is written, and parts of one dispatch, which run in any order, leave each other alone.
+  // Nothing is read before it is written, and the parts of one dispatch, which run in any order, do not conflict.
   void check_order() const {
     std::vector<bool> written(program_.buffers.size(), false);
     for (std::size_t i = 0; i < program_.buffers.size(); ++i)
@@ -99,28 +99,27 @@ class CpuVerifier {
       for (const Dispatch::Part& part : program_.cpu.dispatches[number].parts) {
         const auto written_here = written_bindings(kernel(part)), read_here = read_bindings(kernel(part));
         for (std::size_t b = 0; b < part.buffers.size(); ++b) {
-          const int own = part.buffers[b];
-          const std::string& name = buffer(own).name;
-          if (read_here[b] && !is_written(written, own))
-            fail("dispatch {} reads {} before it is written", number, name);
-          if (written_here[b] && (any_overlaps(reads, own) || any_overlaps(writes, own)))
+          const int id = part.buffers[b];
+          const std::string& name = buffer(id).name;
+          if (read_here[b] && !is_written(written, id)) fail("dispatch {} reads {} before it is written", number, name);
+          if (written_here[b] && (any_overlaps(reads, id) || any_overlaps(writes, id)))
             fail("dispatch {} writes {} while another part uses it", number, name);
-          if (read_here[b] && any_overlaps(writes, own))
+          if (read_here[b] && any_overlaps(writes, id))
             fail("dispatch {} reads {} while another part writes it", number, name);
-          if (written_here[b] && buffer(own).where != Buffer::Where::arena &&
-              buffer(own).where != Buffer::Where::storage && buffer(own).where != Buffer::Where::pool)
-            fail("dispatch {} writes {}, which is only to be read", number, name);
+          if (written_here[b] && buffer(id).where != Buffer::Where::arena &&
+              buffer(id).where != Buffer::Where::storage && buffer(id).where != Buffer::Where::pool)
+            fail("dispatch {} writes {}, which is read-only", number, name);
         }
         for (std::size_t b = 0; b < part.buffers.size(); ++b) {
           if (written_here[b]) writes.insert(part.buffers[b]);
           if (read_here[b]) reads.insert(part.buffers[b]);
         }
       }
-      for (const int own : writes) written[static_cast<std::size_t>(own)] = true;
+      for (const int id : writes) written[static_cast<std::size_t>(id)] = true;
     }
     for (const auto* list : {&program_.outputs, &program_.captures})
       for (const Readable& readable : *list)
-        if (!is_written(written, readable.buffer)) fail("{} is read after the run and never written", readable.name);
+        if (!is_written(written, readable.buffer)) fail("{} is read after the run but never written", readable.name);
   }
 
   void check_merged() const {
@@ -133,20 +132,20 @@ class CpuVerifier {
     }
   }
 
-  // A kernel that runs element by element reads of what it writes only the same element.
+  // An element-wise kernel may read only the same element of what it writes.
   void check_in_place() const {
     for (const Dispatch& dispatch : program_.cpu.dispatches)
       for (const Dispatch::Part& part : dispatch.parts) {
-        const KernelSpec& own = kernel(part);
-        if (own.kind == KernelSpec::Kind::whole) continue;
-        for (const Store& store : own.stores) {
+        const KernelSpec& spec = kernel(part);
+        if (spec.kind == KernelSpec::Kind::whole) continue;
+        for (const Store& store : spec.stores) {
           const auto is_other = [&](const Load& load) {
-            return load.binding == store.binding && !reads_what_it_writes(own, load, store);
+            return load.binding == store.binding && !reads_what_it_writes(spec, load, store);
           };
           const auto is_operand = [&](const TensorAccess& operand) { return operand.binding == store.binding; };
-          if (std::any_of(own.loads.begin(), own.loads.end(), is_other) ||
-              std::any_of(own.operands.begin(), own.operands.end(), is_operand))
-            fail("{} reads other elements of {} than it writes", part.label,
+          if (std::any_of(spec.loads.begin(), spec.loads.end(), is_other) ||
+              std::any_of(spec.operands.begin(), spec.operands.end(), is_operand))
+            fail("{} reads elements of {} other than the ones it writes", part.label,
                  buffer(part.buffers[static_cast<std::size_t>(store.binding)]).name);
         }
       }

@@ -49,7 +49,7 @@ class GpuVerifier {
     for (const GpuStep::Binding& binding : step.bindings) check(binding, copies);
     if (copies &&
         (step.bindings.size() != 2 || step.bindings[0].bytes != step.bindings[1].bytes || !step.bindings[1].written))
-      fail("a copy has a source and a target of the same size");
+      fail("a copy needs a source and a target of the same size");
     for (std::size_t i = 0; i < step.bindings.size(); ++i)
       for (std::size_t j = 0; j < i; ++j) check(step.bindings[j], step.bindings[i]);
   }
@@ -57,21 +57,22 @@ class GpuVerifier {
   void check(const GpuStep::Binding& binding, bool copied) const {
     if (binding.buffer < 0 || binding.buffer >= static_cast<int>(memory_.buffers.size()))
       fail("there is no buffer {}", binding.buffer);
-    const Buffer& own = buffer(binding);
+    const Buffer& tensor_buffer = buffer(binding);
     if (binding.offset < 0 || binding.bytes < 0 || binding.offset > most_bytes || binding.bytes > most_bytes ||
         start_of(binding) % (copied ? 4 : 256) != 0)
-      fail("{} is bound from {}, which is not aligned", own.name, binding.offset);
-    const std::int64_t there = is_in_arena(binding) ? memory_.arenas[static_cast<std::size_t>(own.arena)]
-                               : own.within >= 0    ? memory_.buffers[static_cast<std::size_t>(own.within)].bytes
-                                                    : own.bytes;
+      fail("{} is bound at offset {}, which is not aligned", tensor_buffer.name, binding.offset);
+    const std::int64_t there = is_in_arena(binding) ? memory_.arenas[static_cast<std::size_t>(tensor_buffer.arena)]
+                               : tensor_buffer.within >= 0
+                                   ? memory_.buffers[static_cast<std::size_t>(tensor_buffer.within)].bytes
+                                   : tensor_buffer.bytes;
     if (start_of(binding) + round_up(binding.bytes, 4) > std::max<std::int64_t>(16, round_up(there, 16)))
-      fail("{} is bound beyond its end", own.name);
-    if (binding.written && own.where != Buffer::Where::arena && own.where != Buffer::Where::storage &&
-        own.where != Buffer::Where::pool)
-      fail("{} is written, but is only to be read", own.name);
+      fail("{} is bound beyond its end", tensor_buffer.name);
+    if (binding.written && tensor_buffer.where != Buffer::Where::arena &&
+        tensor_buffer.where != Buffer::Where::storage && tensor_buffer.where != Buffer::Where::pool)
+      fail("{} is written, but is read-only", tensor_buffer.name);
   }
 
-  // Two bindings of one step: of the same memory both must be reads, or writes of parts that do not overlap.
+  // Two bindings of one step to the same memory must both be reads, or writes of disjoint parts.
   void check(const GpuStep::Binding& a, const GpuStep::Binding& b) const {
     const bool same = is_in_arena(a) && is_in_arena(b) ? buffer(a).arena == buffer(b).arena
                                                        : root_of(memory_, a.buffer) == root_of(memory_, b.buffer);

@@ -4,8 +4,8 @@
 
 namespace jerboa::detail {
 
-/// Proves of the steps of a GPU's code, over memory that has been verified, that they bind what is there, aligned, and
-/// never one buffer for reading and for writing at once. Throws GraphError that names the step.
+/// Proves, over verified memory, that the steps of GPU code bind existing, aligned memory, and never bind one buffer
+/// for reading and writing at once. Throws GraphError that names the step.
 void verify_gpu(const ProgramMemory& memory, const GpuCode& code);
 
 }  // namespace jerboa::detail

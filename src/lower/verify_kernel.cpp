@@ -11,7 +11,7 @@
 namespace jerboa::detail {
 namespace {
 
-// Places and distances of elements; sums of a few of them stay below the limits of 64 bits.
+// A bound on element offsets and strides; sums of a few of them do not overflow 64 bits.
 constexpr std::int64_t most_elements = std::int64_t{1} << 48;
 constexpr std::int64_t most_index = std::numeric_limits<std::int32_t>::max();
 constexpr std::size_t most_axes = 32;
@@ -55,7 +55,7 @@ class KernelVerifier {
     throw GraphError(fmt::format("invalid program: {}: {}", what_, fmt::format(text, std::forward<Args>(args)...)));
   }
 
-  // Each is in a list of the kernel.
+  // Each is an index into a list of the kernel.
   std::size_t most_bindings() const {
     return kernel_.loads.size() + kernel_.stores.size() + kernel_.operands.size() + kernel_.results.size();
   }
@@ -91,9 +91,9 @@ class KernelVerifier {
       fail("{} of {} axes cannot be reduced", kernel_.row_axes, sizes_.size());
   }
 
-  // Notes how far a binding is reached, over the places offset + sum of stride * index with indices in these ranges,
-  // and, of a gather, up to `more` elements on from there. Strides are held to their axes even where nothing is
-  // reached, so that no arithmetic on them overflows.
+  // Records how far into a binding offset + sum of stride * index goes for indices in these ranges, and, for a gather,
+  // up to `more` elements beyond. Strides are checked against their axes even where nothing is accessed, so that no
+  // arithmetic on them overflows.
   void reach(int binding, DType dtype, const Dim& offset, const std::vector<Dim>& strides,
              const std::vector<std::int64_t>& sizes, const std::vector<Range>& ranges, std::int64_t more = 0) {
     if (binding < 0 || binding >= kernel_.bindings) fail("there is no binding {}", binding);
@@ -111,7 +111,7 @@ class KernelVerifier {
       high += std::max(first, last);
     }
     if (empty) return;
-    if (low < 0) fail("binding {} is reached {} elements before its start", binding, -low);
+    if (low < 0) fail("binding {} is accessed {} elements before its start", binding, -low);
     auto& bytes = bytes_[static_cast<std::size_t>(binding)];
     bytes = std::max(bytes, ((high + 1) * bits(dtype) + 7) / 8);
   }
@@ -122,7 +122,7 @@ class KernelVerifier {
     return ranges;
   }
 
-  // Whether a number is one of this type's; what is not is undefined where it is converted.
+  // Throws unless the type can represent the number: otherwise its conversion is undefined.
   void check_number(double value, DType dtype) const {
     if (is_float(dtype)) return;
     const double low = dtype == DType::boolean ? 0 : std::numeric_limits<std::int32_t>::min(),
@@ -168,65 +168,69 @@ class KernelVerifier {
     if (!kernel_.results.empty()) fail("it has results of whole tensors");
   }
 
-  // Gives the number of reductions.
+  // Returns the number of reductions.
   int check_instructions(const std::vector<Instruction>& body, bool has_product) const {
     int reductions = 0;
     for (std::size_t i = 0; i < body.size(); ++i) {
-      const Instruction& own = body[i];
-      check_element_type(own.dtype);
-      for (const int operand : {own.a, own.b, own.c})
+      const Instruction& instruction = body[i];
+      check_element_type(instruction.dtype);
+      for (const int operand : {instruction.a, instruction.b, instruction.c})
         if (operand < -1 || operand >= static_cast<int>(i))
           fail("instruction {} uses {}, which is not before it", i, operand);
-      switch (own.kind) {
-        case Instruction::Kind::load: check_load_instruction(i, own); break;
+      switch (instruction.kind) {
+        case Instruction::Kind::load: check_load_instruction(i, instruction); break;
         case Instruction::Kind::constant:
-          check_number(own.number, own.dtype);
-          check_number(static_cast<double>(evaluate(own.dim)), own.dtype);
+          check_number(instruction.number, instruction.dtype);
+          check_number(static_cast<double>(evaluate(instruction.dim)), instruction.dtype);
           break;
-        case Instruction::Kind::position: check_position(own); break;
+        case Instruction::Kind::position: check_position(instruction); break;
         case Instruction::Kind::compute: check_compute(body, i); break;
         case Instruction::Kind::reduce:
           check_reduce(body, i);
           ++reductions;
           break;
         case Instruction::Kind::product:
-          if (!has_product || !is_float(own.dtype)) fail("instruction {} is a product where there is none", i);
+          if (!has_product || !is_float(instruction.dtype))
+            fail("instruction {} is a product in a kernel without one", i);
           break;
       }
     }
     return reductions;
   }
 
-  void check_load_instruction(std::size_t number, const Instruction& own) const {
-    if (own.index < 0 || own.index >= static_cast<int>(kernel_.loads.size())) fail("there is no load {}", own.index);
-    const Load& load = kernel_.loads[static_cast<std::size_t>(own.index)];
-    if (load.dtype != own.dtype) fail("load {} is of type {}", own.index, name(load.dtype));
+  void check_load_instruction(std::size_t number, const Instruction& instruction) const {
+    if (instruction.index < 0 || instruction.index >= static_cast<int>(kernel_.loads.size()))
+      fail("there is no load {}", instruction.index);
+    const Load& load = kernel_.loads[static_cast<std::size_t>(instruction.index)];
+    if (load.dtype != instruction.dtype) fail("load {} is of type {}", instruction.index, name(load.dtype));
     if (load.indirect < 0) return;
     if (load.indirect >= static_cast<int>(number) ||
         !is_integer(kernel_.body[static_cast<std::size_t>(load.indirect)].dtype))
-      fail("load {} gathers by instruction {}, which is no index before it", own.index, load.indirect);
+      fail("load {} gathers by instruction {}, which is not an index before it", instruction.index, load.indirect);
   }
 
-  // Positions are i32: what they do not hold would be another element's.
-  void check_position(const Instruction& own) const {
-    if (own.dtype != DType::i32) fail("a position of type {}", name(own.dtype));
-    if (own.index < 0 || own.index >= static_cast<int>(sizes_.size())) fail("a position along axis {}", own.index);
-    const std::int64_t last = std::max<std::int64_t>(sizes_[static_cast<std::size_t>(own.index)] - 1, 0);
-    const std::int64_t from = evaluate(own.dim), to = from + times(evaluate(own.dim_scale), last);
+  // Positions are i32: one that overflows would be another element's.
+  void check_position(const Instruction& instruction) const {
+    if (instruction.dtype != DType::i32) fail("a position of type {}", name(instruction.dtype));
+    if (instruction.index < 0 || instruction.index >= static_cast<int>(sizes_.size()))
+      fail("a position along axis {}", instruction.index);
+    const std::int64_t last = std::max<std::int64_t>(sizes_[static_cast<std::size_t>(instruction.index)] - 1, 0);
+    const std::int64_t from = evaluate(instruction.dim), to = from + times(evaluate(instruction.dim_scale), last);
     for (const std::int64_t end : {from, to})
       if (end < -most_index || end > most_index)
         fail("an index of {} does not fit i32: a tensor is too large to count its elements along an axis", end);
   }
 
   void check_compute(const std::vector<Instruction>& body, std::size_t number) const {
-    const Instruction& own = body[number];
-    const OpInfo& row = info(own.op);
-    const bool looks_up = has(own.op, Trait::LooksUp) && own.op != Op::random;  // whose key is loaded like any operand
-    if (row.lowering != Lowering::Loop || own.op == Op::arange || looks_up ||
-        has(own.op, Trait::Moves | Trait::AddsAxis))
+    const Instruction& instruction = body[number];
+    const OpInfo& row = info(instruction.op);
+    const bool looks_up =
+        has(instruction.op, Trait::LooksUp) && instruction.op != Op::random;  // whose key is loaded like any operand
+    if (row.lowering != Lowering::Loop || instruction.op == Op::arange || looks_up ||
+        has(instruction.op, Trait::Moves | Trait::AddsAxis))
       fail("instruction {} computes {}, which is not element-wise", number, row.name);
-    const int operands[] = {own.a, own.b, own.c};
-    const std::size_t count = own.op == Op::random ? 3 : row.operands.size();
+    const int operands[] = {instruction.a, instruction.b, instruction.c};
+    const std::size_t count = instruction.op == Op::random ? 3 : row.operands.size();
     for (std::size_t i = 0; i < 3; ++i) {
       const bool optional = i < row.operands.size() && row.operands[i].optional;
       if (operands[i] >= 0 ? i >= count : i < count && !optional)
@@ -236,50 +240,58 @@ class KernelVerifier {
   }
 
   void check_types(const std::vector<Instruction>& body, std::size_t number) const {
-    const Instruction& own = body[number];
+    const Instruction& instruction = body[number];
     const auto type = [&](int operand) { return body[static_cast<std::size_t>(operand)].dtype; };
     bool fine = true;
-    switch (own.op) {
+    switch (instruction.op) {
       case Op::cast: break;
       case Op::random:
-        fine =
-            type(own.a) == DType::i32 && is_integer(type(own.b)) && is_integer(type(own.c)) && own.dtype == DType::f32;
+        fine = type(instruction.a) == DType::i32 && is_integer(type(instruction.b)) &&
+               is_integer(type(instruction.c)) && instruction.dtype == DType::f32;
         break;
       case Op::where:
-        fine = type(own.a) == DType::boolean && type(own.b) == own.dtype && type(own.c) == own.dtype;
+        fine = type(instruction.a) == DType::boolean && type(instruction.b) == instruction.dtype &&
+               type(instruction.c) == instruction.dtype;
         break;
       case Op::equal:
       case Op::not_equal:
       case Op::less:
       case Op::less_equal:
       case Op::greater:
-      case Op::greater_equal: fine = type(own.a) == type(own.b) && own.dtype == DType::boolean; break;
-      default: fine = type(own.a) == own.dtype && (own.b < 0 || type(own.b) == own.dtype); break;
+      case Op::greater_equal:
+        fine = type(instruction.a) == type(instruction.b) && instruction.dtype == DType::boolean;
+        break;
+      default:
+        fine =
+            type(instruction.a) == instruction.dtype && (instruction.b < 0 || type(instruction.b) == instruction.dtype);
+        break;
     }
-    if (!fine) fail("instruction {}: {} of operands that do not fit it", number, name(own.op));
-    if (own.op == Op::clamp && !(own.number <= own.number2))
-      fail("instruction {}: clamp between {} and {}", number, own.number, own.number2);
+    if (!fine) fail("instruction {}: {} has operands of the wrong types", number, name(instruction.op));
+    if (instruction.op == Op::clamp && !(instruction.number <= instruction.number2))
+      fail("instruction {}: clamp between {} and {}", number, instruction.number, instruction.number2);
   }
 
   void check_reduce(const std::vector<Instruction>& body, std::size_t number) const {
-    const Instruction& own = body[number];
-    if (own.a < 0 || own.b >= 0 || own.c >= 0) fail("instruction {}: a reduction has one operand", number);
-    const DType operand = body[static_cast<std::size_t>(own.a)].dtype;
-    switch (own.op) {
+    const Instruction& instruction = body[number];
+    if (instruction.a < 0 || instruction.b >= 0 || instruction.c >= 0)
+      fail("instruction {}: a reduction has one operand", number);
+    const DType operand = body[static_cast<std::size_t>(instruction.a)].dtype;
+    switch (instruction.op) {
       case Op::sum:
       case Op::max:
       case Op::min:
-        if (operand != own.dtype || operand == DType::boolean)
-          fail("instruction {}: a reduction of {} to {}", number, name(operand), name(own.dtype));
+        if (operand != instruction.dtype || operand == DType::boolean)
+          fail("instruction {}: a reduction of {} to {}", number, name(operand), name(instruction.dtype));
         break;
       case Op::argmax:
-        if (own.dtype != DType::i32) fail("instruction {}: argmax gives i32", number);
+        if (instruction.dtype != DType::i32) fail("instruction {}: argmax gives i32", number);
         check_row_length();
         break;
       case Op::all_finite:
-        if (own.dtype != DType::boolean || !is_float(operand)) fail("instruction {}: all_finite is of floats", number);
+        if (instruction.dtype != DType::boolean || !is_float(operand))
+          fail("instruction {}: all_finite is of floats", number);
         break;
-      default: fail("instruction {}: {} is not a reduction", number, name(own.op));
+      default: fail("instruction {}: {} is not a reduction", number, name(instruction.op));
     }
   }
 
@@ -290,21 +302,21 @@ class KernelVerifier {
     if (length > most_index) fail("an index of {} does not fit i32: too many elements for argmax", length - 1);
   }
 
-  // What is computed of a reduction's results has only the axes that it keeps.
+  // Values computed from a reduction's results have only the axes that it keeps.
   void check_results_of_reduction() const {
     const int kept = static_cast<int>(sizes_.size()) - kernel_.row_axes;
     std::vector<bool> wanted(kernel_.body.size(), false);
     for (const Store& store : kernel_.stores) wanted[static_cast<std::size_t>(store.value)] = true;
     for (std::size_t i = kernel_.body.size(); i-- > 0;) {
-      const Instruction& own = kernel_.body[i];
-      if (!wanted[i] || own.kind == Instruction::Kind::reduce) continue;
+      const Instruction& instruction = kernel_.body[i];
+      if (!wanted[i] || instruction.kind == Instruction::Kind::reduce) continue;
       const auto want = [&](int operand) {
         if (operand >= 0) wanted[static_cast<std::size_t>(operand)] = true;
       };
-      for (const int operand : {own.a, own.b, own.c}) want(operand);
-      bool fine = own.kind != Instruction::Kind::position || own.index < kept;
-      if (own.kind == Instruction::Kind::load) {
-        const Load& load = kernel_.loads[static_cast<std::size_t>(own.index)];
+      for (const int operand : {instruction.a, instruction.b, instruction.c}) want(operand);
+      bool fine = instruction.kind != Instruction::Kind::position || instruction.index < kept;
+      if (instruction.kind == Instruction::Kind::load) {
+        const Load& load = kernel_.loads[static_cast<std::size_t>(instruction.index)];
         want(load.indirect);
         fine = std::all_of(load.masks.begin(), load.masks.end(), [&](const Mask& mask) { return mask.axis < kept; });
       }
@@ -332,17 +344,17 @@ class KernelVerifier {
            a[rank - 1] == b[rank - 2];
     if (!fine) fail("{} times {} does not give {}", to_string(a), to_string(b), to_string(kernel_.domain));
     for (std::size_t i = 0; i < 2; ++i) {
-      const TensorAccess& own = kernel_.operands[i];
-      if (!(is_float(own.dtype) || (i == 1 && quantised && bits(own.dtype) < 16)))
-        fail("an operand is {}", name(own.dtype));
-      check_operand(own);
-      check_prologue(own);
+      const TensorAccess& access = kernel_.operands[i];
+      if (!(is_float(access.dtype) || (i == 1 && quantised && bits(access.dtype) < 16)))
+        fail("an operand is {}", name(access.dtype));
+      check_operand(access);
+      check_prologue(access);
     }
     if (quantised) check_quantised(kernel_.operands[1], kernel_.operands[2]);
-    // What is only stored is written row by row, without a look at the strides.
+    // A product that is only stored is written row by row, ignoring the strides.
     if (kernel_.body.size() == 1)
       for (const Store& store : kernel_.stores)
-        if (!is_row_major(sizes_, store.map.strides)) fail("a product is stored in another order than its rows'");
+        if (!is_row_major(sizes_, store.map.strides)) fail("a product is not stored in row-major order");
   }
 
   void check_prologue(const TensorAccess& operand) const {
@@ -367,7 +379,7 @@ class KernelVerifier {
     return true;
   }
 
-  // Hosts read a quantised weight, transposed, and its scales from their first elements on.
+  // Hosts read a quantised weight, transposed, and its scales from their first elements.
   void check_quantised(const TensorAccess& weight, const TensorAccess& scales) {
     const auto sizes = sizes_of(weight.shape);
     const std::size_t rank = sizes.size();
@@ -418,21 +430,21 @@ class KernelVerifier {
       if (TensorType{result.dtype, result.shape} != wanted[i])
         fail("{} gives {}, not {}", row.name, to_string(wanted[i]), to_string(TensorType{result.dtype, result.shape}));
       check_operand(result);
-      check_apart(result, i);
+      check_aliasing(result, i);
     }
     check_weights();
     if (kernel_.op == Op::top_k || kernel_.op == Op::argsort) check_sorted_length();
   }
 
-  // Only what an op adds to may be its result as well, and then element by element.
-  void check_apart(const TensorAccess& result, std::size_t number) const {
+  // Only the operand that an op overwrites may alias its result, and then element by element.
+  void check_aliasing(const TensorAccess& result, std::size_t number) const {
     for (std::size_t i = 0; i < kernel_.operands.size(); ++i) {
-      const TensorAccess& own = kernel_.operands[i];
-      if (own.binding != result.binding) continue;
+      const TensorAccess& access = kernel_.operands[i];
+      if (access.binding != result.binding) continue;
       const bool overwritten = i == 0 && number == 0 && has(kernel_.op, Trait::Overwrites) &&
-                               own.dtype == result.dtype && own.shape == result.shape && own.offset == result.offset &&
-                               own.strides == result.strides;
-      if (!overwritten) fail("{} writes over an operand", name(kernel_.op));
+                               access.dtype == result.dtype && access.shape == result.shape &&
+                               access.offset == result.offset && access.strides == result.strides;
+      if (!overwritten) fail("{} overwrites an operand", name(kernel_.op));
     }
     for (std::size_t i = 0; i < number; ++i)
       if (kernel_.results[i].binding == result.binding) fail("{} writes two results to one place", name(kernel_.op));
@@ -468,7 +480,7 @@ class KernelVerifier {
 
 std::int64_t bytes_reached(const std::string& what, DType dtype, const Dim& offset, const std::vector<Dim>& strides,
                            const Shape& shape, const SymbolValues& symbols) {
-  // A tensor that is read as a whole is a kernel that loads it.
+  // A tensor that is read as a whole is checked like a kernel that loads it.
   KernelSpec kernel;
   kernel.domain = shape;
   Load load;

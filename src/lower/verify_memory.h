@@ -4,8 +4,8 @@
 
 namespace jerboa::detail {
 
-/// Proves of a program's memory, whatever runs on it, that every buffer is inside what it is said to be in, that no two
-/// share memory while both are in use, and that what is read after a run has a buffer. Throws GraphError that names the
+/// Proves, whatever runs on the memory, that every buffer lies inside its arena or pool, that no two buffers share
+/// memory while both are in use, and that everything read after a run has a buffer. Throws GraphError that names the
 /// buffers.
 void verify_memory(const ProgramMemory& memory, const Target& target);
 

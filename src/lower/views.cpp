@@ -13,7 +13,7 @@ std::vector<Dim> row_major(const Shape& shape) {
   return strides;
 }
 
-// Results of attention stand as [batch, time, heads, size], so that merging the heads costs nothing.
+// Results of attention are laid out as [batch, time, heads, size], so that merging the heads is free.
 bool has_heads_inside(const Graph& graph, TensorId id) {
   return has(graph.producer(id).op, Trait::HeadsInside) && graph.shape(id).size() == 4;
 }
@@ -25,13 +25,13 @@ std::vector<Dim> strides_of_new(const Graph& graph, TensorId id) {
   return {inner[0], inner[2], inner[1], inner[3]};
 }
 
-// Strides of `to` over memory where `from` has `strides`; nullopt where there are none.
+// Strides of `to` over memory where `from` has `strides`; nullopt if there are none.
 std::optional<std::vector<Dim>> reshape_strides(const Shape& from, const std::vector<Dim>& strides, const Shape& to) {
   if (element_count(to) == Dim(0)) return row_major(to);
   std::vector<Dim> result(to.size(), Dim(0));
   std::size_t i = 0, j = 0;
   while (i < from.size() || j < to.size()) {
-    // Take axes from both sides until they hold as many elements; each such block must be contiguous in itself.
+    // Take axes from both sides until the element counts match; each such block must be contiguous.
     std::size_t i_end = i, j_end = j;
     Dim have(1), want(1);
     if (i_end < from.size()) have = from[i_end++];
@@ -141,7 +141,7 @@ Graph make_views_possible(const Graph& graph) {
       const TensorId input = rewriter.at(node.inputs[0]);
       const Shape& to = graph.shape(node.outputs[0]);
       if (!reshape_strides(result.shape(input), layouts[static_cast<std::size_t>(input)].strides, to)) {
-        // A cast to its own type is a copy.
+        // A cast to the same type is a copy.
         const TensorId copy =
             result.add_node(Op::cast, {input}, CastAttrs{result.type(input).dtype}, node.site).front();
         note(Node(result.nodes.back()));

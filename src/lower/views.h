@@ -7,7 +7,7 @@
 
 namespace jerboa::detail {
 
-/// Where a tensor's elements stand: in the memory of `root`, which is itself or what it is a view of.
+/// Where a tensor's elements are: in the memory of `root`, which is the tensor itself or what it is a view of.
 struct Layout {
   TensorId root = no_tensor;
   Dim offset = 0;
@@ -17,10 +17,10 @@ struct Layout {
 /// Whether the elements of a tensor of this shape follow each other in row-major order.
 bool is_row_major(const Shape& shape, const Layout& layout);
 
-/// Whether a tensor is all of the one that it is a view of, in the same order.
+/// Whether a tensor is the whole of the one that it is a view of, in the same order.
 bool is_whole_view(const Graph& graph, TensorId id, const Layout& layout);
 
-/// Whether the op only looks at its operand's memory in another way.
+/// Whether the op only reinterprets its operand's memory.
 bool is_view(Op op);
 
 /// The same graph with a copy wherever a reshape cannot be expressed as strides over its operand's memory.

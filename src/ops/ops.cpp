@@ -32,7 +32,7 @@ TensorId id_of(const Operand& operand, const Graph& graph, std::string_view what
   return tensor.id();
 }
 
-// With the module in front of what does not fit.
+// Prefixes a shape error with the module.
 std::vector<TensorId> add_node(Graph& graph, Op op, std::vector<TensorId> inputs, Attrs attrs,
                                const std::string& site) {
   try {
@@ -72,7 +72,7 @@ std::vector<Tensor> apply(Op op, const std::vector<Operand>& operands, Attrs att
   for (const Operand& operand : operands)
     if (first.line == 0) first = operand.site();
   Graph& graph = current_graph(name(op), first);
-  // A condition does not say which type a number beside it has.
+  // A condition does not determine the type of a number next to it.
   DType number_type = DType::f32;
   const auto& slots = info(op).operands;
   for (std::size_t i = 0; i < operands.size(); ++i) {
@@ -181,7 +181,7 @@ Tensor random_normal(Shape shape, const char* file, int line) {
   return random_of(std::move(shape), Distribution::normal, file, line);
 }
 
-// What the graph gives back and keeps
+// What the graph returns and keeps
 
 void output(const std::string& name, Operand x) {
   Graph& graph = current_graph("output", x.site());
@@ -215,7 +215,7 @@ void update(Operand target, Operand value) {
   if (info.storage != Storage::param && info.storage != Storage::state)
     throw GraphError(fmt::format("update: {} is neither a parameter nor a state{}", info.name, in_parentheses(site)));
   if (!info.tied_to.empty())
-    throw GraphError(fmt::format("update: the values of {} are those of {}, so update that{}", info.name, info.tied_to,
+    throw GraphError(fmt::format("update: {} is tied to {}, so update that instead{}", info.name, info.tied_to,
                                  in_parentheses(site)));
   if (graph.type(next) != info.type)
     throw ShapeError(fmt::format("update: {} is {} but the new value is {}{}", info.name, to_string(info.type),
@@ -408,21 +408,21 @@ Tensor cross_entropy(Operand logits, Operand targets, CrossEntropyOptions option
 
 Tensor split_heads(Operand x, int heads) {
   const SiteScope scope(x.site());
-  const Tensor own = x.tensor();
-  const auto size = heads > 0 ? divide_exactly(own.dim(-1), Dim(heads)) : std::nullopt;
-  if (own.rank() != 3 || !size)
+  const Tensor tensor = x.tensor();
+  const auto size = heads > 0 ? divide_exactly(tensor.dim(-1), Dim(heads)) : std::nullopt;
+  if (tensor.rank() != 3 || !size)
     throw ShapeError(fmt::format("split_heads: {} does not split into {} heads of [batch, time, heads * size]{}",
-                                 to_string(own.shape()), heads, in_parentheses(site_of({x}))));
-  return transpose(reshape(own, {own.dim(0), own.dim(1), heads, *size}), {0, 2, 1, 3});
+                                 to_string(tensor.shape()), heads, in_parentheses(site_of({x}))));
+  return transpose(reshape(tensor, {tensor.dim(0), tensor.dim(1), heads, *size}), {0, 2, 1, 3});
 }
 
 Tensor merge_heads(Operand x) {
   const SiteScope scope(x.site());
-  const Tensor own = x.tensor();
-  if (own.rank() != 4)
-    throw ShapeError(fmt::format("merge_heads: {} is not [batch, heads, time, size]{}", to_string(own.shape()),
+  const Tensor tensor = x.tensor();
+  if (tensor.rank() != 4)
+    throw ShapeError(fmt::format("merge_heads: {} is not [batch, heads, time, size]{}", to_string(tensor.shape()),
                                  in_parentheses(site_of({x}))));
-  return reshape(transpose(own, {0, 2, 1, 3}), {own.dim(0), own.dim(2), own.dim(1) * own.dim(3)});
+  return reshape(transpose(tensor, {0, 2, 1, 3}), {tensor.dim(0), tensor.dim(2), tensor.dim(1) * tensor.dim(3)});
 }
 
 namespace {
@@ -448,7 +448,7 @@ Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& option
   AttentionOptions inner = options;
   inner.heads = 0;
   const int kv_heads = options.kv_heads == 0 ? options.heads : options.kv_heads;
-  // One after another: the order in which arguments are evaluated must not decide the graph.
+  // One statement each: the evaluation order of arguments must not decide the graph.
   const Tensor queries = split_heads(q, options.heads);
   const Tensor keys = split_heads(k, kv_heads);
   const Tensor values = split_heads(v, kv_heads);

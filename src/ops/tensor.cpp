@@ -10,7 +10,7 @@ namespace {
 
 thread_local Graph* traced = nullptr;
 
-// Makes a graph the traced one, and the outer one again at the end.
+// Makes a graph the traced one, and restores the outer one at the end.
 class TraceScope {
  public:
   explicit TraceScope(Graph& graph) : outer_(traced) { traced = &graph; }
@@ -22,7 +22,7 @@ class TraceScope {
   Graph* outer_;
 };
 
-// The user's line of the outermost SiteScope; none outside of one.
+// The user's line from the outermost SiteScope; empty outside of one.
 thread_local std::optional<std::string> scoped_site;
 thread_local std::string scoped_module;
 
@@ -73,12 +73,12 @@ DType Tensor::dtype(const char* file, int line) const { return look_up(*this, "d
 std::string Tensor::name(const char* file, int line) const { return look_up(*this, "name", {file, line}).name; }
 
 Dim Tensor::dim(int axis, const char* file, int line) const {
-  const Shape own = look_up(*this, "dim", {file, line}).type.shape;
-  const int rank = static_cast<int>(own.size()), resolved = axis < 0 ? axis + rank : axis;
+  const Shape shape = look_up(*this, "dim", {file, line}).type.shape;
+  const int rank = static_cast<int>(shape.size()), resolved = axis < 0 ? axis + rank : axis;
   if (resolved < 0 || resolved >= rank)
     throw ShapeError(fmt::format("{}dim: axis {} is out of range for {}{}", detail::module_prefix(), axis,
-                                 to_string(own), at({file, line})));
-  return own[static_cast<std::size_t>(resolved)];
+                                 to_string(shape), at({file, line})));
+  return shape[static_cast<std::size_t>(resolved)];
 }
 
 Tensor Tensor::named(const std::string& name, const char* file, int line) const {
@@ -107,7 +107,7 @@ ModuleScope::ModuleScope(std::string module) : outer_(std::exchange(scoped_modul
 ModuleScope::~ModuleScope() { scoped_module = std::move(outer_); }
 
 std::string detail::site_text(const CallSite& site) {
-  // The losses and the forward pass that come with the library are templates in its headers.
+  // The library's losses and forward pass are templates in its headers.
   const bool is_ours = std::string_view(site.file).find("include/jerboa/") != std::string_view::npos;
   return scoped_site.value_or(is_ours ? "" : site.str());
 }

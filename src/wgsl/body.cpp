@@ -49,15 +49,15 @@ std::string fixed_power(Shader& shader, const std::string& x, double exponent) {
   return call(shader, "pow_f32", fmt::format("{}, {}", x, literal(exponent, DType::f32)));
 }
 
-std::string clamp(const Instruction& own, DType dtype, std::string x) {
-  // Bounds at infinity are none.
-  if (std::isfinite(own.number)) x = fmt::format("max({}, {})", x, literal(own.number, dtype));
-  if (std::isfinite(own.number2)) x = fmt::format("min({}, {})", x, literal(own.number2, dtype));
+std::string clamp(const Instruction& instruction, DType dtype, std::string x) {
+  // Infinite bounds do not clamp.
+  if (std::isfinite(instruction.number)) x = fmt::format("max({}, {})", x, literal(instruction.number, dtype));
+  if (std::isfinite(instruction.number2)) x = fmt::format("min({}, {})", x, literal(instruction.number2, dtype));
   return x;
 }
 
-std::string gelu(Shader& shader, const Instruction& own, const std::string& x) {
-  if (own.index == static_cast<int>(GeluForm::tanh))
+std::string gelu(Shader& shader, const Instruction& instruction, const std::string& x) {
+  if (instruction.index == static_cast<int>(GeluForm::tanh))
     return fmt::format(
         "({0} * {1})", x,
         call(shader, "sigmoid_f32", fmt::format("1.59576912f * ({0} + 0.044715f * {0} * {0} * {0})", x)));
@@ -66,11 +66,11 @@ std::string gelu(Shader& shader, const Instruction& own, const std::string& x) {
 
 }  // namespace
 
-std::string apply(Shader& shader, const Instruction& own, DType operand, const std::string& a, const std::string& b,
-                  const std::string& c) {
+std::string apply(Shader& shader, const Instruction& instruction, DType operand, const std::string& a,
+                  const std::string& b, const std::string& c) {
   const bool floats = is_float(operand);
   const auto infix = [&](const char* op) { return fmt::format("({} {} {})", a, op, b); };
-  switch (own.op) {
+  switch (instruction.op) {
     case Op::neg: return operand == DType::u32 ? fmt::format("(0u - {})", a) : fmt::format("(-{})", a);
     case Op::abs: return fmt::format("abs({})", a);
     case Op::sqrt: return fmt::format("sqrt({})", a);
@@ -85,13 +85,13 @@ std::string apply(Shader& shader, const Instruction& own, DType operand, const s
     case Op::erf: return call(shader, "erf_f32", a);
     case Op::relu: return fmt::format("max({}, 0.0)", a);
     case Op::silu: return fmt::format("({} * {})", a, call(shader, "sigmoid_f32", a));
-    case Op::gelu: return gelu(shader, own, a);
+    case Op::gelu: return gelu(shader, instruction, a);
     case Op::softplus:
       return fmt::format("(max({0}, 0.0) + {1})", a, call(shader, "log1p_f32", fmt::format("exp(-abs({}))", a)));
     case Op::floor: return fmt::format("floor({})", a);
     case Op::round: return fmt::format("round({})", a);
-    case Op::clamp: return clamp(own, operand, a);
-    case Op::cast: return cast(shader, operand, own.dtype, a);
+    case Op::clamp: return clamp(instruction, operand, a);
+    case Op::cast: return cast(shader, operand, instruction.dtype, a);
     case Op::logical_not: return fmt::format("(!{})", a);
     case Op::bit_not: return fmt::format("(~{})", a);
     case Op::add: return infix("+");
@@ -99,7 +99,8 @@ std::string apply(Shader& shader, const Instruction& own, DType operand, const s
     case Op::mul: return infix("*");
     case Op::div: return infix("/");
     case Op::pow:
-      return own.b < 0 ? fixed_power(shader, a, own.number) : call(shader, "pow_f32", fmt::format("{}, {}", a, b));
+      return instruction.b < 0 ? fixed_power(shader, a, instruction.number)
+                               : call(shader, "pow_f32", fmt::format("{}, {}", a, b));
     case Op::maximum: return fmt::format("max({}, {})", a, b);
     case Op::minimum: return fmt::format("min({}, {})", a, b);
     case Op::mod: return floats ? call(shader, "mod_f32", fmt::format("{}, {}", a, b)) : infix("%");
@@ -119,9 +120,10 @@ std::string apply(Shader& shader, const Instruction& own, DType operand, const s
     case Op::shift_right: return fmt::format("({} >> (u32({}) & 31u))", a, b);
     case Op::where: return fmt::format("select({}, {}, {})", c, b, a);
     case Op::random:
-      return call(shader, own.index == static_cast<int>(Distribution::uniform) ? "random_uniform" : "random_normal",
-                  fmt::format("{}, {}, {}, {}u", a, b, c, static_cast<std::uint32_t>(own.number)));
-    default: throw GraphError(fmt::format("no text in WGSL for the element-wise op {}", name(own.op)));
+      return call(shader,
+                  instruction.index == static_cast<int>(Distribution::uniform) ? "random_uniform" : "random_normal",
+                  fmt::format("{}, {}, {}, {}u", a, b, c, static_cast<std::uint32_t>(instruction.number)));
+    default: throw GraphError(fmt::format("no WGSL for the element-wise op {}", name(instruction.op)));
   }
 }
 
@@ -153,36 +155,38 @@ std::string combine(Op reduction, DType, const std::string& a, const std::string
 BodyWriter::BodyWriter(Shader& shader, const KernelSpec& kernel, std::vector<std::string> indices)
     : shader_(shader), kernel_(kernel), indices_(std::move(indices)), names_(kernel.body.size()) {}
 
-const std::string& BodyWriter::value(int instruction) {
-  const auto at = static_cast<std::size_t>(instruction);
+const std::string& BodyWriter::value(int number) {
+  const auto at = static_cast<std::size_t>(number);
   if (!names_[at].empty()) return names_[at];
-  const Instruction& own = kernel_.body[at];
-  switch (own.kind) {
+  const Instruction& instruction = kernel_.body[at];
+  switch (instruction.kind) {
     case Instruction::Kind::constant:
-      names_[at] = own.dim == Dim(0) ? literal(own.number, own.dtype) : fmt::format("i32({})", shader_.size(own.dim));
+      names_[at] = instruction.dim == Dim(0) ? literal(instruction.number, instruction.dtype)
+                                             : fmt::format("i32({})", shader_.size(instruction.dim));
       break;
     case Instruction::Kind::position:
       names_[at] = shader_.let(
-          "at", fmt::format("i32({})",
-                            shader_.place(own.dim, {own.dim_scale}, {indices_[static_cast<std::size_t>(own.index)]})));
+          "at", fmt::format("i32({})", shader_.place(instruction.dim, {instruction.dim_scale},
+                                                     {indices_[static_cast<std::size_t>(instruction.index)]})));
       break;
-    case Instruction::Kind::load: names_[at] = write_load(own); break;
-    case Instruction::Kind::compute: names_[at] = compute(own); break;
+    case Instruction::Kind::load: names_[at] = write_load(instruction); break;
+    case Instruction::Kind::compute: names_[at] = compute(instruction); break;
     case Instruction::Kind::reduce:
     case Instruction::Kind::product: throw GraphError("internal: a reduction or product is used before it is computed");
   }
   return names_[at];
 }
 
-std::string BodyWriter::compute(const Instruction& own) {
-  const DType operand = kernel_.body[static_cast<std::size_t>(own.op == Op::where ? own.b : own.a)].dtype;
+std::string BodyWriter::compute(const Instruction& instruction) {
+  const DType operand =
+      kernel_.body[static_cast<std::size_t>(instruction.op == Op::where ? instruction.b : instruction.a)].dtype;
   const auto text = [&](int operand_number) { return operand_number < 0 ? std::string() : value(operand_number); };
-  const std::string a = text(own.a), b = text(own.b), c = text(own.c);
-  return shader_.let("v", apply(shader_, own, operand, a, b, c));
+  const std::string a = text(instruction.a), b = text(instruction.b), c = text(instruction.c);
+  return shader_.let("v", apply(shader_, instruction, operand, a, b, c));
 }
 
-std::string BodyWriter::write_load(const Instruction& own) {
-  const Load& load = kernel_.loads[static_cast<std::size_t>(own.index)];
+std::string BodyWriter::write_load(const Instruction& instruction) {
+  const Load& load = kernel_.loads[static_cast<std::size_t>(instruction.index)];
   std::string place = shader_.place(load.map, indices_);
   if (load.indirect >= 0) {
     const bool natural = kernel_.body[static_cast<std::size_t>(load.indirect)].dtype == DType::u32;
@@ -222,7 +226,7 @@ KernelSpec merge_axes(const KernelSpec& kernel) {
   std::vector<const IndexMap*> maps;
   for (const Load& load : kernel.loads) maps.push_back(&load.map);
   for (const Store& store : kernel.stores) maps.push_back(&store.map);
-  // The new axis of each old one, and for each new axis the last of its old ones, by whose stride it steps.
+  // The new axis of each old one, and for each new axis the innermost of its old ones, whose stride it takes.
   std::vector<int> new_axis(rank, 0);
   std::vector<std::size_t> last;
   KernelSpec merged = kernel;

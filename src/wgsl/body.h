@@ -9,26 +9,26 @@
 
 namespace jerboa::wgsl {
 
-/// Writes the instructions of a kernel's body for one element of its domain, as they are asked for.
+/// Writes the instructions of a kernel's body for one element of its domain, on demand.
 class BodyWriter {
  public:
   /// `indices`: text of the element's index along each axis of the domain.
   BodyWriter(Shader& shader, const KernelSpec& kernel, std::vector<std::string> indices);
 
   void set_indices(std::vector<std::string> indices) { indices_ = std::move(indices); }
-  /// Text of an instruction's value; what it needs and is not known yet is written first.
+  /// WGSL expression of an instruction's value; operands that have not been written yet are written first.
   const std::string& value(int instruction);
-  /// Makes a value known: a product, a reduction.
+  /// Supplies a value: a product, a reduction.
   void set(int instruction, std::string text) { names_[static_cast<std::size_t>(instruction)] = std::move(text); }
   void store(const Store& store);
 
-  /// What is known now, to go back to it behind the end of a block.
+  /// The values known now, to restore after the end of a block.
   std::vector<std::string> known() const { return names_; }
   void forget_since(std::vector<std::string> known) { names_ = std::move(known); }
 
  private:
-  std::string write_load(const Instruction& own);
-  std::string compute(const Instruction& own);
+  std::string write_load(const Instruction& instruction);
+  std::string compute(const Instruction& instruction);
 
   Shader& shader_;
   const KernelSpec& kernel_;
@@ -36,16 +36,16 @@ class BodyWriter {
   std::vector<std::string> names_;  // by instruction; empty: not written yet
 };
 
-/// Text of an element-wise op on values of type `operand`.
-std::string apply(Shader& shader, const Instruction& own, DType operand, const std::string& a, const std::string& b,
-                  const std::string& c);
+/// WGSL expression of an element-wise op on values of type `operand`.
+std::string apply(Shader& shader, const Instruction& instruction, DType operand, const std::string& a,
+                  const std::string& b, const std::string& c);
 
-/// Text of a reduction's neutral value, and of two partial results put together.
+/// WGSL expressions of a reduction's neutral value, and of the combination of two partial results.
 std::string neutral(Op reduction, DType dtype);
 std::string combine(Op reduction, DType dtype, const std::string& a, const std::string& b);
 
-/// The same kernel with neighbouring axes of its domain made one, where all loads and stores step through them as
-/// through one and nothing names them. The last row_axes axes and those before stay apart.
+/// The same kernel with adjacent axes of its domain merged, where all loads and stores step through them as one axis
+/// and nothing refers to them. The last row_axes axes are not merged with those before.
 KernelSpec merge_axes(const KernelSpec& kernel);
 
 }  // namespace jerboa::wgsl

@@ -1,18 +1,18 @@
 #include "wgsl/implicit_product.h"
 #include "wgsl/whole_kernels.h"
 
-// Convolutions and their gradients as matrix products, group by group, over taps (a channel and a place in the kernel)
-// or positions (an image and a place in it).
+// Convolutions and their gradients as matrix products, group by group, over taps (a channel and an offset in the
+// kernel) or positions (an image and a pixel in it).
 namespace jerboa::wgsl {
 namespace {
 
 using Texts = std::vector<std::string>;
 
-// The axes of a window: where it meets the image.
+// One axis of a window: where it overlaps the image.
 struct Window {
   int stride, padding, dilation;
 
-  // Wraps where it is before the image, so that one comparison finds both ends.
+  // Wraps around before the start of the image, so that one comparison checks both ends.
   std::string first(const std::string& position) const {
     return fmt::format("{} * {}u - {}u", position, stride, padding);
   }
@@ -83,11 +83,13 @@ class Convolution {
         };
         const std::string down = far(vertical_, at[1], tap[1]), across = far(horizontal_, at[2], tap[2]);
         const std::string row = shader.let("window_row", fmt::format("{} / {}u", down, vertical_.stride));
-        const std::string own = shader.let("window_column", fmt::format("{} / {}u", across, horizontal_.stride));
+        const std::string column_in_window =
+            shader.let("window_column", fmt::format("{} / {}u", across, horizontal_.stride));
         std::string value = shader.var("value", "f32", "0.0");
         shader.open("if ({0} % {1}u == 0u && {2} % {3}u == 0u && {4} < {5} && {6} < {7}) {{", down, vertical_.stride,
-                    across, horizontal_.stride, row, shader.size(y_.shape[2]), own, shader.size(y_.shape[3]));
-        shader.line("{} = {};", value, shader.load(y_, {at[0], out_channel(shader, tap[0]), row, own}));
+                    across, horizontal_.stride, row, shader.size(y_.shape[2]), column_in_window,
+                    shader.size(y_.shape[3]));
+        shader.line("{} = {};", value, shader.load(y_, {at[0], out_channel(shader, tap[0]), row, column_in_window}));
         shader.close();
         return value;
       };

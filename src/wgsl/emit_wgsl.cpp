@@ -27,7 +27,7 @@ void write_kernel(KernelWriter& writer) {
   }
 }
 
-// Shaders count in u32. Rounding up to whole workgroups must not go past that, either.
+// Shaders count in u32. Rounding up to whole workgroups must not overflow it either.
 constexpr std::int64_t most_elements = (std::int64_t{1} << 32) - (std::int64_t{1} << 20);
 
 void refuse_more_than_u32_counts(const std::string& what, std::int64_t elements) {
@@ -77,7 +77,7 @@ class Emitter {
     return written_.emplace(key, std::move(writer)).first->second;
   }
 
-  // Whether two of a kernel's bindings are of the same tensor, or of one and a part of it.
+  // Whether two of a kernel's bindings are the same tensor, or a tensor and a part of it.
   bool buffers_overlap(const Dispatch::Part& part) const {
     for (std::size_t i = 0; i < part.buffers.size(); ++i)
       for (std::size_t j = 0; j < i; ++j) {
@@ -98,13 +98,13 @@ class Emitter {
       return workspace(static_cast<int>(number - part.buffers.size()), writer.memories()[number].bytes);
     };
     ++kernels_;
-    for (const KernelWriter::Step& own : writer.steps()) {
+    for (const KernelWriter::Step& written : writer.steps()) {
       GpuStep step;
-      step.shader = shader_number(own.shader.source);
-      step.sizes = own.shader.sizes;
-      step.workgroups = own.workgroups;
+      step.shader = shader_number(written.shader.source);
+      step.sizes = written.shader.sizes;
+      step.workgroups = written.workgroups;
       step.label = part.label;
-      for (const auto& binding : own.shader.bindings) {
+      for (const auto& binding : written.shader.bindings) {
         if (binding.packed.empty()) {
           step.bindings.push_back(
               {buffer_of(binding.memory), binding.offset, binding.bytes, binding.written, binding.read_write});
@@ -112,9 +112,9 @@ class Emitter {
         }
         step.bindings.push_back({pack(binding, writer, buffer_of), 0, binding.bytes, false});
       }
-      program_.gpu.uses_f16 |= own.uses_f16;
-      program_.gpu.uses_subgroups |= own.uses_subgroups;
-      if (own.uses_subgroup_matrices && program_.gpu.subgroup_matrices.empty())
+      program_.gpu.uses_f16 |= written.uses_f16;
+      program_.gpu.uses_subgroups |= written.uses_subgroups;
+      if (written.uses_subgroup_matrices && program_.gpu.subgroup_matrices.empty())
         program_.gpu.subgroup_matrices.push_back({16, 16, 16, DType::f16, DType::f32});
       program_.gpu.steps.push_back(std::move(step));
     }
@@ -142,8 +142,8 @@ class Emitter {
     return found->second;
   }
 
-  // Memory that kernels share, one after another. Small ones take turns among several, so as not to wait for each
-  // other.
+  // Scratch memory that kernels reuse. Small requests rotate among several buffers, so that kernels do not wait for
+  // each other.
   int workspace(int slot, std::int64_t bytes) {
     constexpr std::int64_t small = std::int64_t{8} << 20;
     constexpr int turns = 8;

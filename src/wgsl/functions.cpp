@@ -23,7 +23,7 @@ fn log1p_f32(x: f32) -> f32 {
 }
 )"},
     {"log_f32", "", R"(
-// The mantissa between sqrt(1/2) and sqrt(2) by the same series, the exponent apart.
+// The mantissa between sqrt(1/2) and sqrt(2) by the same series; the exponent separately.
 fn log_f32(x: f32) -> f32 {
   if (x <= 0.0) { return -0x1.fffffep+127f; }
   var mantissa = frexp(x).fract;
@@ -82,7 +82,7 @@ fn erf_f32(x: f32) -> f32 {
 }
 )"},
     {"quadrant", "", R"(
-// The angle less the nearest multiple of π/2, which is taken off in three parts so that little is lost; and the multiple.
+// The angle minus the nearest multiple of π/2, subtracted in three parts to lose little precision; and the multiple.
 fn quadrant(x: f32) -> vec2f {
   let k = round(x * 0.636619747f);
   return vec2f(((x - k * 1.5703125f) - k * 4.83751297e-4f) - k * 7.54978995e-8f, k);
@@ -114,7 +114,7 @@ fn pow_f32(base: f32, exponent: f32) -> f32 {
 }
 )"},
     {"mod_f32", "", R"(
-// Division may be off by a bit, so that a quotient near a whole number may be cut to its neighbour.
+// Division may be off by a bit, so a quotient near an integer may truncate to its neighbour.
 fn mod_f32(a: f32, b: f32) -> f32 {
   let size = abs(b);
   var rest = abs(a) - size * trunc(abs(a) / size);

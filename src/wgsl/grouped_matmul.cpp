@@ -3,7 +3,7 @@
 #include "wgsl/whole_kernels.h"
 
 // Products whose rows, or inner elements, are those of a group, which only the device knows: shaders are dispatched for
-// as many tiles as there can be and find theirs in the offsets.
+// the largest possible number of tiles and find theirs in the offsets.
 namespace jerboa::wgsl {
 namespace {
 
@@ -18,7 +18,7 @@ void write_group_rows(Shader& shader, const TensorAccess& offsets, const std::st
   shader.line("let end = clamp({}, begin, {});", offset(shader, offsets, number + " + 1u"), all);
 }
 
-// Rows before the first group and behind the last. There are none between groups: one ends where the next begins.
+// Rows before the first group and after the last. There are none in between: a group ends where the next begins.
 void write_zeros(KernelWriter& writer, const TensorAccess& offsets, const TensorAccess& out, const Dim& groups) {
   const Dim count = element_count(out.shape);
   Shader shader = shader_of_elements(writer, "grouped_zeros", count);
@@ -50,12 +50,12 @@ void write_whole_op<Op::matmul_grouped>(KernelWriter& writer) {
     shader.line("var tiles = {}; var batch = 0u; var first_row = 0u; var row_end = 0u;", number);
     shader.open("for (var number = 0u; number < {}; number++) {{", shader.size(groups));
     write_group_rows(shader, offsets, "number", rows);
-    shader.line("let own_tiles = (end - begin + {0}u) / {1}u;", tile_rows - 1, tile_rows);
-    shader.open("if (tiles < own_tiles) {{");
+    shader.line("let group_tiles = (end - begin + {0}u) / {1}u;", tile_rows - 1, tile_rows);
+    shader.open("if (tiles < group_tiles) {{");
     shader.line("batch = number; first_row = begin + tiles * {}u; row_end = end;", tile_rows);
     shader.line("break;");
     shader.close();
-    shader.line("tiles -= own_tiles;");
+    shader.line("tiles -= group_tiles;");
     shader.close();
     return {"first_row", "row_end", "0u", shader.size(product.inner)};
   };

@@ -8,7 +8,7 @@
 namespace jerboa::wgsl {
 namespace {
 
-constexpr int tile_inner = 16, block = 4;  // a thread has block × block results
+constexpr int tile_inner = 16, block = 4;  // a thread computes block × block results
 
 class ProductWriter {
  public:
@@ -44,7 +44,7 @@ class ProductWriter {
   }
 
  private:
-  // Where results are few and sums long, these are cut into chunks.
+  // Where results are few and sums long, the sums are cut into chunks.
   void choose_chunks(std::int64_t units, std::int64_t enough, std::int64_t least) {
     if (product_.find) return;
     while (units * chunks_ < enough && inner_ / (chunks_ * 2) >= least && chunks_ < 64) chunks_ *= 2;
@@ -54,7 +54,7 @@ class ProductWriter {
     return product_.find ? product_.rows_of_tiles(tile_rows) : product_.batch * groups_of(product_.rows, tile_rows);
   }
 
-  // From `number`, that of a tile: the tile's columns, its rows and the inner elements of its chunk.
+  // From `number`, a tile's index: the tile's columns, its rows and the inner elements of its chunk.
   ImplicitProduct::Place write_place(Shader& shader, int tile_rows, int tile_columns) {
     const Dim across = groups_of(product_.columns, tile_columns);
     shader.line("let first_column = (number % {0}) * {1}u; let rest = number / {0};", shader.size(across),
@@ -88,13 +88,13 @@ class ProductWriter {
     return lanes;
   }
 
-  // One result a thread, or for some threads that share its sum.
+  // One result per thread, or per group of threads that share its sum.
   void write_results() {
     constexpr int threads = 128;
     const Dim count = rows_of_tiles(1) * product_.columns * Dim(chunks_);
     const int lanes = choose_lanes(count.upper_bound()), results = threads / lanes;
     Shader shader = writer_.shader(product_.name + "_direct", threads);
-    // Neighbouring threads stand along what memory runs along.
+    // Neighbouring threads follow the contiguous dimension.
     const bool along_inner = product_.b.along_inner;
     shader.line("let part = {};", along_inner ? fmt::format("lane % {}u", lanes) : fmt::format("lane / {}u", results));
     shader.line("let wanted = group * {}u + {};", results,
@@ -127,7 +127,8 @@ class ProductWriter {
   }
 
   void write_tiles() {
-    const int across = tile_ / block, threads = across * across, pitch = tile_ + 4;  // spreads rows over memory's banks
+    const int across = tile_ / block, threads = across * across,
+              pitch = tile_ + 4;  // spreads rows over the memory banks
     Shader shader = writer_.shader(product_.name, threads);
     shader.shared_array("tile_a", "vec4f", tile_inner * pitch / 4);
     shader.shared_array("tile_b", "vec4f", tile_inner * pitch / 4);
@@ -163,17 +164,17 @@ class ProductWriter {
     writer_.add(std::move(shader), rows_of_tiles(tile_) * groups_of(product_.columns, tile_) * Dim(chunks_));
   }
 
-  // Writes what the thread's elements of a tile have in common for all steps; gives a function that writes the loads of
-  // a step. Neighbouring threads take neighbours in memory.
+  // Emits what the thread's elements of a tile share over all steps; returns a function that emits the loads of one
+  // step. Neighbouring threads read adjacent memory.
   std::function<void()> prepare(Shader& shader, const ImplicitProduct::Operand& operand, const std::string& tile,
                                 const std::string& first, const std::string& end, const std::string& inner_end,
                                 int threads) {
-    struct Own {
+    struct TileElement {
       std::string at, across, inside;
       ImplicitProduct::Element element;
     };
-    std::vector<Own> own;
-    // The workgroup takes some whole rows of the tile at a time: of inner elements, or across them.
+    std::vector<TileElement> elements;
+    // The workgroup loads some whole rows of the tile at a time: along the inner dimension, or across it.
     const int fastest = operand.along_inner ? tile_inner : tile_;
     const std::string fast = shader.let("fast", fmt::format("lane % {}u", fastest));
     for (int i = 0; i < tile_ * tile_inner / threads; ++i) {
@@ -181,13 +182,13 @@ class ProductWriter {
       if (operand.along_inner || i == 0) {
         const std::string& across = operand.along_inner ? slow : fast;
         const std::string at = shader.let("at", fmt::format("{} + {}", first, across));
-        own.push_back({at, across, operand.along_inner ? fast : slow, operand.at(shader, at)});
+        elements.push_back({at, across, operand.along_inner ? fast : slow, operand.at(shader, at)});
       } else {
-        own.push_back({own[0].at, fast, slow, own[0].element});
+        elements.push_back({elements[0].at, fast, slow, elements[0].element});
       }
     }
-    return [this, &shader, own = std::move(own), tile, end, inner_end] {
-      for (const Own& one : own) {
+    return [this, &shader, elements = std::move(elements), tile, end, inner_end] {
+      for (const TileElement& one : elements) {
         shader.open("{{");
         shader.line("let k = inner + {};", one.inside);
         shader.line("var taken = 0.0;");

@@ -7,29 +7,28 @@
 
 namespace jerboa::wgsl {
 
-/// A batch of matrix products, rows × inner times inner × columns, whose operands are not matrices in memory: functions
-/// find their elements. Written in tiles in workgroup memory, or where these would not pay with a thread for each
-/// result.
+/// A batch of matrix products, rows × inner times inner × columns, whose operands are not matrices in memory: callbacks
+/// compute their elements. Uses tiles in workgroup memory, or, where these do not pay off, one thread per result.
 struct ImplicitProduct {
-  /// Text of the element at `k`; may write lines before. `k` is in range.
+  /// WGSL expression of the element at `k`; may emit lines before it. `k` is in range.
   using Element = std::function<std::string(const std::string& k)>;
   struct Operand {
-    /// Writes what depends on the row alone (of the second operand: on the column), which may be out of range.
+    /// Emits what depends only on the row (for the second operand: the column), which may be out of range.
     std::function<Element(Shader& shader, const std::string& at)> at;
-    bool along_inner = false;  ///< memory runs along the inner elements
+    bool along_inner = false;  ///< memory is contiguous along the inner dimension
   };
-  /// Where a row of tiles stands, as texts.
+  /// The position of a row of tiles, as WGSL expressions.
   struct Place {
     std::string first_row, row_end, inner_start, inner_end;
   };
 
   std::string name;
-  Dim batch, rows, columns, inner;  ///< bounds, where `find` finds the sizes
+  Dim batch, rows, columns, inner;  ///< upper bounds where `find` computes the sizes
   Operand a, b;                     ///< may use `batch`
   std::function<void(Shader& shader, const std::string& batch, const std::string& row, const std::string& column,
                      const std::string& sum)>
       finish;
-  /// Where sizes are known on the device only: writes `let batch` and gives the place of row of tiles `number`, of
+  /// Where sizes are known only on the device: emits `let batch` and returns the position of row of tiles `number`, of
   /// `tile_rows` rows each. There are `rows_of_tiles` of them.
   std::function<Place(Shader& shader, const std::string& number, int tile_rows)> find;
   std::function<Dim(int tile_rows)> rows_of_tiles;

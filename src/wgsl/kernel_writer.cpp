@@ -8,7 +8,7 @@ int KernelWriter::workspace(DType dtype, const Dim& elements) {
 }
 
 void KernelWriter::add(Shader shader, const Dim& workgroups) {
-  // What never runs may divide by a size that is 0, which does not compile.
+  // A shader that never runs may divide by a size of 0, which does not compile.
   if (workgroups == Dim(0)) return;
   Shader::Finished finished = shader.finish(workgroups);
   steps_.push_back(

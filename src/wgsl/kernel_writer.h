@@ -21,11 +21,11 @@ class KernelWriter {
   const Target& target() const { return target_; }
   /// Whether two bindings are of the same memory: then they cannot both be read_write.
   bool memories_overlap() const { return memories_overlap_; }
-  /// Memory of the kernel's own for intermediate results; `elements` at the symbols' bounds count. The number is used
-  /// like that of a binding.
+  /// Scratch memory for intermediate results, sized for `elements` at the symbols' bounds. Its number is used like that
+  /// of a binding.
   int workspace(DType dtype, const Dim& elements);
   Shader shader(const std::string& name, int threads) const { return {target_, name, memories_, threads}; }
-  /// A shader without workgroups is left out.
+  /// A shader without workgroups is skipped.
   void add(Shader shader, const Dim& workgroups);
 
   struct Step {
@@ -44,7 +44,7 @@ class KernelWriter {
   std::vector<Step> steps_;
 };
 
-/// How many groups of `size` hold `count`.
+/// count / size, rounded up.
 inline Dim groups_of(const Dim& count, std::int64_t size) { return floor_divide(count + Dim(size - 1), size); }
 
 void write_loop(KernelWriter& writer);

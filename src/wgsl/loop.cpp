@@ -10,21 +10,21 @@ namespace {
 
 constexpr int loop_threads = 128;
 
-// One thread an element.
+// One thread per element.
 void write_elements(KernelWriter& writer, const KernelSpec& kernel) {
   Shader shader = writer.shader("loop", loop_threads);
   const Dim count = element_count(kernel.domain);
   shader.line("let element = group * {}u + lane;", loop_threads);
   shader.line("if (element >= {}) {{ return; }}", shader.size(count));
   BodyWriter body(shader, kernel, shader.split_index("element", kernel.domain));
-  // All loads come before the stores: a result may stand in the place of an operand.
+  // All loads come before the stores: a result may be in place of an operand.
   for (const Store& store : kernel.stores) body.value(store.value);
   for (const Store& store : kernel.stores) body.store(store);
   writer.add(shader, groups_of(count, loop_threads));
 }
 
-// Rows with reductions in them: some threads a row. What the reductions need is computed again for each, from loads
-// that the cache holds, so that a row may be of any length.
+// Rows with reductions: several threads per row. The inputs of each reduction are recomputed from loads that hit the
+// cache, so that a row may have any length.
 class RowsWriter {
  public:
   RowsWriter(KernelWriter& writer, const KernelSpec& kernel)
@@ -43,7 +43,7 @@ class RowsWriter {
     const Dim rows = element_count(outer_);
     shader_.line("let row_lane = lane % {}u;", lanes_);
     shader_.line("let wanted_row = group * {}u + lane / {}u;", rows_per_group, lanes_);
-    // Threads past the last row work on it too, for the barriers' sake, but store nothing.
+    // Threads past the last row repeat it, because of the barriers, but store nothing.
     shader_.line("let in_range = wanted_row < {};", shader_.size(rows));
     shader_.line("let row = min(wanted_row, {} - 1u);", shader_.size(rows));
     indices_ = shader_.split_index("row", outer_);
@@ -55,25 +55,25 @@ class RowsWriter {
   }
 
  private:
-  // An instruction is of the row, the same for all its elements, or of each element. Its phase is the number of
-  // reductions that must be done one after another before it.
+  // An instruction is per row (the same for all its elements) or per element. Its phase is the number of reductions
+  // that must complete in sequence before it.
   void find_levels() {
-    for (const Instruction& own : kernel_.body) {
+    for (const Instruction& instruction : kernel_.body) {
       bool of_element = false;
       int phase = 0;
-      for (const int operand : {own.a, own.b, own.c}) {
+      for (const int operand : {instruction.a, instruction.b, instruction.c}) {
         if (operand < 0) continue;
         of_element = of_element || of_element_[static_cast<std::size_t>(operand)];
         phase = std::max(phase, phase_[static_cast<std::size_t>(operand)]);
       }
       const int outer = static_cast<int>(outer_.size());
-      if (own.kind == Instruction::Kind::position) of_element = own.index >= outer;
-      if (own.kind == Instruction::Kind::load) {
-        const Load& load = kernel_.loads[static_cast<std::size_t>(own.index)];
+      if (instruction.kind == Instruction::Kind::position) of_element = instruction.index >= outer;
+      if (instruction.kind == Instruction::Kind::load) {
+        const Load& load = kernel_.loads[static_cast<std::size_t>(instruction.index)];
         of_element = of_element || steps_along_row(load.map);
         for (const Mask& mask : load.masks) of_element = of_element || mask.axis >= outer;
       }
-      if (own.kind == Instruction::Kind::reduce) {
+      if (instruction.kind == Instruction::Kind::reduce) {
         of_element = false;
         ++phase;
         phases_ = std::max(phases_, phase);
@@ -88,15 +88,15 @@ class RowsWriter {
                        [](const Dim& stride) { return !(stride == Dim(0)); });
   }
 
-  // Values of the row that an instruction needs are written before the loop over its elements.
-  void write_row_values(int instruction) {
-    const auto at = static_cast<std::size_t>(instruction);
+  // Row values that an instruction needs are emitted before the loop over its elements.
+  void write_row_values(int number) {
+    const auto at = static_cast<std::size_t>(number);
     if (!of_element_[at]) {
-      body_.value(instruction);
+      body_.value(number);
       return;
     }
-    const Instruction& own = kernel_.body[at];
-    for (const int operand : {own.a, own.b, own.c})
+    const Instruction& instruction = kernel_.body[at];
+    for (const int operand : {instruction.a, instruction.b, instruction.c})
       if (operand >= 0) write_row_values(operand);
   }
 
@@ -123,9 +123,9 @@ class RowsWriter {
         reductions.push_back(static_cast<int>(i));
     std::vector<RowReduction> totals;
     for (const int number : reductions) {
-      const Instruction& own = kernel_.body[static_cast<std::size_t>(number)];
-      write_row_values(own.a);
-      totals.emplace_back(shader_, own.op, kernel_.body[static_cast<std::size_t>(own.a)].dtype);
+      const Instruction& instruction = kernel_.body[static_cast<std::size_t>(number)];
+      write_row_values(instruction.a);
+      totals.emplace_back(shader_, instruction.op, kernel_.body[static_cast<std::size_t>(instruction.a)].dtype);
     }
     open_element_loop();
     for (std::size_t i = 0; i < reductions.size(); ++i)
@@ -158,7 +158,7 @@ class RowsWriter {
     shader_.close();
   }
 
-  // Whether a row's value is stored in the place of another that all threads of the row read.
+  // Whether a row's value overwrites one that all threads of the row read.
   bool replaces_row_values() const {
     return std::any_of(kernel_.stores.begin(), kernel_.stores.end(), [&](const Store& store) {
       return !steps_along_row(store.map) &&

@@ -8,10 +8,10 @@ namespace {
 
 using Places = std::vector<std::vector<std::pair<int, int>>>;
 
-// The places that each buffer takes up, as (what kind, number): tensors of one arena share theirs; of a buffer that
-// holds others side by side, each of them is a place of its own.
+// The memory that each buffer occupies, as (kind, number): tensors of one arena share it; each part of a buffer that
+// contains others counts separately.
 Places places_of(const Program& program) {
-  constexpr int own_memory = 0, arena = 1, inside = 2;
+  constexpr int separate = 0, arena = 1, inside = 2;
   const auto is_in_arena = [](const Buffer& buffer) { return buffer.where == Buffer::Where::arena; };
   std::map<int, std::vector<std::pair<int, int>>> parts;  // by the arena, or by the buffer that they are within
   for (std::size_t i = 0; i < program.buffers.size(); ++i)
@@ -25,7 +25,7 @@ Places places_of(const Program& program) {
       places.push_back({{inside, number}});
       continue;
     }
-    places.push_back({is_in_arena(buffer) ? std::pair(arena, buffer.arena) : std::pair(own_memory, number)});
+    places.push_back({is_in_arena(buffer) ? std::pair(arena, buffer.arena) : std::pair(separate, number)});
     if (const auto found = parts.find(is_in_arena(buffer) ? -1 - buffer.arena : number); found != parts.end())
       places.back().insert(places.back().end(), found->second.begin(), found->second.end());
   }

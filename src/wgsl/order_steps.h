@@ -4,8 +4,8 @@
 
 namespace jerboa::wgsl {
 
-/// Puts steps that do not depend on each other next to each other. A GPU runs such steps at the same time, and waits
-/// only where one needs what another wrote.
+/// Groups independent steps next to each other. A GPU runs such steps concurrently, and waits only where one reads what
+/// another wrote.
 void order_steps(Program& program);
 
 }  // namespace jerboa::wgsl

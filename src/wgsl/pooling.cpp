@@ -4,8 +4,8 @@
 #include "wgsl/lines.h"
 #include "wgsl/whole_kernels.h"
 
-// A thread for each result: a window forwards, an element of the image backwards, which looks at all windows that it is
-// in.
+// One thread per result: a window in the forward pass, an element of the image in the backward pass, which visits all
+// windows that contain it.
 namespace jerboa::wgsl {
 namespace {
 
@@ -28,7 +28,7 @@ struct Pooling {
     const std::array<const char*, 2> names{"row", "column"};
     const std::array<std::string, 2> windows{window_row, window_column};
     for (std::size_t i = 0; i < 2; ++i) {
-      // Both ends are counted from the padding's start, so that they are never negative.
+      // Both ends are relative to the start of the padding, so that they are never negative.
       shader.line("let first_{} = {} * {}u;", names[i], windows[i], stride[i]);
       shader.open(
           "for (var {0} = max(first_{0}, {1}u) - {1}u; {0} < clamp(first_{0} + {2}u, {1}u, {3} + {1}u) - {1}u; {0}++) "
@@ -36,7 +36,7 @@ struct Pooling {
           names[i], padding[i], kernel[i], shader.size(x.shape[i + 2]));
     }
   }
-  // Opens two loops over the windows that element (row, column) of the image is in.
+  // Opens two loops over the windows that contain element (row, column) of the image.
   void open_windows_of(Shader& shader, const std::string& row, const std::string& column) const {
     const std::array<const char*, 2> names{"window_row", "window_column"};
     const std::array<std::string, 2> at{row, column};
@@ -90,15 +90,15 @@ void write_whole_op<Op::max_pool2d_grad>(KernelWriter& writer) {
   const Dim count = element_count(dx.shape);
   Shader shader = shader_of_elements(writer, "max_pool2d_grad", count);
   const auto at = shader.split_index("element", dx.shape);
-  shader.line("let own = {};", shader.load(x, at));
+  shader.line("let value = {};", shader.load(x, at));
   shader.line("var sum = 0.0;");
   pooling.open_windows_of(shader, at[2], at[3]);
-  // The element is the window's largest if none is larger and none before it equal.
+  // The element is the window's largest if none is larger and no earlier one is equal.
   shader.line("var is_largest = true;");
   pooling.open_window(shader, "window_row", "window_column");
   shader.line("let other = {};", shader.load(x, {at[0], at[1], "row", "column"}));
   shader.line("let before = row < {0} || (row == {0} && column < {1});", at[2], at[3]);
-  shader.line("if (other > own || (before && other == own)) {{ is_largest = false; }}");
+  shader.line("if (other > value || (before && other == value)) {{ is_largest = false; }}");
   close_two(shader);
   shader.line("if (is_largest) {{ sum += {}; }}", shader.load(dy, {at[0], at[1], "window_row", "window_column"}));
   close_two(shader);

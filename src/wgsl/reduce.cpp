@@ -7,7 +7,7 @@
 
 // Reductions of whole tensors, or over axes that are not the last. A workgroup is a block of kept elements × threads
 // that share each one's reduced elements. Where few elements are kept and many reduced, the latter are cut into chunks
-// whose partial results a second shader puts together; how is a function of the sizes alone.
+// whose partial results a second shader combines; how depends only on the sizes.
 namespace jerboa::wgsl {
 namespace {
 
@@ -24,7 +24,7 @@ Split split(Op op, bool along_kept, std::int64_t kept, std::int64_t reduced, con
   while (split.kept_lanes * split.reduced_lanes < threads && std::int64_t{split.reduced_lanes} * 4 < reduced)
     split.reduced_lanes *= 2;
   if (op == Op::argmax) return split;
-  // Of few elements a second shader would take longer than what it saves.
+  // For few elements a second shader would cost more than it saves.
   constexpr std::int64_t few = 2048;
   if (reduced <= few) {
     while (along_kept && split.kept_lanes > 8 && std::int64_t{split.reduced_lanes} * 8 < reduced) {
@@ -56,7 +56,7 @@ void write_reduce(KernelWriter& writer) {
   const int threads = parts.kept_lanes * parts.reduced_lanes;
   const DType dtype = kernel.body[static_cast<std::size_t>(reduction.a)].dtype;
   const DType partial_type = reduction.op == Op::all_finite ? DType::boolean : dtype;
-  // What the body makes of a result, and its stores.
+  // What the body computes from a result, and its stores.
   const auto finish = [&](Shader& shader, const std::string& result, std::vector<std::string> indices) {
     indices.resize(kernel.domain.size(), "0u");
     BodyWriter body(shader, kernel, std::move(indices));
@@ -67,7 +67,7 @@ void write_reduce(KernelWriter& writer) {
   const int partials = parts.chunks > 1 ? writer.workspace(partial_type, kept_count * Dim(parts.chunks)) : -1;
 
   Shader shader = writer.shader("reduce", threads);
-  // Threads of neighbouring elements stand next to each other: they read what is next to each other.
+  // Adjacent threads read adjacent elements.
   shader.line("let part_lane = lane / {}u;", parts.kept_lanes);
   shader.line("let chunk = group % {}u;", parts.chunks);
   shader.line("let wanted = (group / {}u) * {}u + lane % {}u;", parts.chunks, parts.kept_lanes, parts.kept_lanes);
@@ -95,7 +95,7 @@ void write_reduce(KernelWriter& writer) {
   writer.add(shader, groups_of(kept_count, parts.kept_lanes) * Dim(parts.chunks));
   if (partials < 0) return;
 
-  // A bool's partial results are put together like any other.
+  // Partial results of bools are combined like any others.
   Shader last = writer.shader("reduce_parts", 64);
   last.line("let element = group * 64u + lane;");
   last.line("if (element >= {}) {{ return; }}", last.size(kept_count));

@@ -14,7 +14,7 @@ int lanes_for(std::int64_t elements, const Target& target) {
 RowReduction::RowReduction(Shader& shader, Op op, DType dtype)
     : shader_(shader), op_(op), dtype_(dtype), type_(op == Op::all_finite ? "bool" : value_type(dtype)) {
   total_ = shader_.var("total", type_, neutral(op, dtype));
-  // No element yet: later than any other, so that ties and the neutral value itself give the first.
+  // No element yet: an index after all others, so that ties and the neutral value itself give the first.
   if (op == Op::argmax) index_ = shader_.var("place", "u32", "0xffffffffu");
 }
 
@@ -30,12 +30,12 @@ void RowReduction::add(const std::string& value, const std::string& index) {
   }
 }
 
-bool RowReduction::can_use_subgroups(int lanes, int apart) const {
+bool RowReduction::can_use_subgroups(int lanes, int stride) const {
   const int size = shader_.target().subgroup_size;
-  return size > 1 && lanes >= size && lanes % size == 0 && apart == 1 && has(op_, Trait::Folds);
+  return size > 1 && lanes >= size && lanes % size == 0 && stride == 1 && has(op_, Trait::Folds);
 }
 
-// The threads of a subgroup put their parts together without memory; then each thread takes up those of the row's
+// The threads of a subgroup combine their parts without memory; then each thread combines the results of the row's
 // subgroups, which are few.
 std::string RowReduction::finish_by_subgroups(int lanes, int threads) {
   shader_.use_subgroups();
@@ -54,12 +54,12 @@ std::string RowReduction::finish_by_subgroups(int lanes, int threads) {
   return all;
 }
 
-std::string RowReduction::finish(int lanes, const std::string& lane, int threads, int apart) {
+std::string RowReduction::finish(int lanes, const std::string& lane, int threads, int stride) {
   const bool places = op_ == Op::argmax;
-  if (can_use_subgroups(lanes, apart)) return finish_by_subgroups(lanes, threads);
+  if (can_use_subgroups(lanes, stride)) return finish_by_subgroups(lanes, threads);
   if (lanes > 1) {
     const std::string parts = shader_.fresh("parts"), part_places = shader_.fresh("part_places");
-    // A bool takes the place of a u32 in workgroup memory.
+    // A bool occupies a u32 in workgroup memory.
     const bool boolean = type_ == "bool";
     shader_.shared_array(parts, boolean ? "u32" : type_, threads);
     if (places) shader_.shared_array(part_places, "u32", threads);
@@ -71,9 +71,9 @@ std::string RowReduction::finish(int lanes, const std::string& lane, int threads
     for (int step = lanes / 2; step > 0; step /= 2) {
       shader_.barrier();
       shader_.open("if ({} < {}u) {{", lane, step);
-      const std::string other = fmt::format("{}[lane + {}u]", parts, step * apart);
+      const std::string other = fmt::format("{}[lane + {}u]", parts, step * stride);
       if (places) {
-        const std::string place = fmt::format("{}[lane + {}u]", part_places, step * apart);
+        const std::string place = fmt::format("{}[lane + {}u]", part_places, step * stride);
         shader_.line("let other = {}; let other_place = {};", other, place);
         shader_.line(
             "if (other_place != 0xffffffffu && ({1} == 0xffffffffu || other > {0} || (other == {0} && other_place < "
@@ -87,7 +87,8 @@ std::string RowReduction::finish(int lanes, const std::string& lane, int threads
       shader_.close();
     }
     shader_.barrier();
-    const std::string first = apart == 1 ? fmt::format("lane - {}", lane) : fmt::format("lane - {} * {}u", lane, apart);
+    const std::string first =
+        stride == 1 ? fmt::format("lane - {}", lane) : fmt::format("lane - {} * {}u", lane, stride);
     const std::string result = places ? part_places : parts;
     std::string text = fmt::format("{}[{}]", result, first);
     if (boolean) text = fmt::format("({} != 0u)", text);

@@ -9,23 +9,23 @@
 
 namespace jerboa::wgsl {
 
-/// A power of two of threads that suits rows of so many elements.
+/// A power-of-two thread count that suits rows of this many elements.
 int lanes_for(std::int64_t elements, const Target& target);
 
-/// A reduction whose parts are held by the threads of a row: each adds up its own elements, then they are put together
-/// as a tree, in an order that does not change from run to run.
+/// A reduction shared by the threads of a row: each accumulates its elements, then the partial results are combined as
+/// a tree, in an order that does not change from run to run.
 class RowReduction {
  public:
   /// Declares the running total. `dtype` is that of the elements.
   RowReduction(Shader& shader, Op op, DType dtype);
-  /// Takes up one element; `index` is its number in the row, for argmax.
+  /// Accumulates one element; `index` is its index in the row, for argmax.
   void add(const std::string& value, const std::string& index);
-  /// The result, known to all threads of the row. `lanes` threads hold parts of a row, `lane` is the thread's number
-  /// among them, `threads` are all of the workgroup. The threads of a row stand `apart` from each other.
-  std::string finish(int lanes, const std::string& lane, int threads, int apart = 1);
+  /// The result, known to all threads of the row. `lanes` threads share a row, `lane` is the thread's index among
+  /// them, `threads` the workgroup size. The threads of a row are `stride` apart.
+  std::string finish(int lanes, const std::string& lane, int threads, int stride = 1);
 
  private:
-  bool can_use_subgroups(int lanes, int apart) const;
+  bool can_use_subgroups(int lanes, int stride) const;
   std::string finish_by_subgroups(int lanes, int threads);
 
   Shader& shader_;

@@ -4,9 +4,9 @@
 #include "wgsl/row_reduction.h"
 #include "wgsl/whole_kernels.h"
 
-// Running sums along lines. A thread takes a whole line where lines are short or the device plays a GPU, else a
-// workgroup takes it tile by tile: each thread adds up some neighbours, and what stands before them is found in
-// workgroup memory.
+// Running sums along lines. One thread scans a whole line where lines are short or the driver is a software driver;
+// otherwise a workgroup scans it tile by tile: each thread sums some adjacent elements, and the prefix before them is
+// computed in workgroup memory.
 namespace jerboa::wgsl {
 namespace {
 
@@ -29,7 +29,7 @@ class Cumsum {
   }
 
  private:
-  // The indices of the element that comes `place`th.
+  // The indices of the element at position `place` in scan order.
   std::vector<std::string> indices(Shader& shader, const std::string& place) const {
     const std::string at = reverse_ ? fmt::format("({} - 1u - {})", shader.size(lines_.length), place) : place;
     return lines_.indices(shader, "line", at);
@@ -37,7 +37,7 @@ class Cumsum {
 
   void write_whole_lines() {
     Shader shader = shader_of_elements(writer_, "cumsum_lines", lines_.count());
-    // Sums of runs, and of what is before each: a long sum would lose more digits.
+    // Sums of runs, and of what precedes each: one long sum would lose more precision.
     shader.line("let line = element;");
     shader.line("var before = {0}(0); var total = {0}(0);", type_);
     shader.open("for (var place = 0u; place < {}; place++) {{", shader.size(lines_.length));
@@ -52,8 +52,9 @@ class Cumsum {
   void write_tiles() {
     const std::int64_t length = lines_.length.upper_bound(), count = lines_.count().upper_bound();
     int threads = 16;
-    while (threads * 2 <= writer_.target().max_invocations && std::int64_t{threads} * own < length) threads *= 2;
-    const std::int64_t tile = std::int64_t{threads} * own;
+    while (threads * 2 <= writer_.target().max_invocations && std::int64_t{threads} * values_per_thread < length)
+      threads *= 2;
+    const std::int64_t tile = std::int64_t{threads} * values_per_thread;
     constexpr std::int64_t enough_groups = 64;
     while (count * chunks_ < enough_groups && tile * chunks_ < length) chunks_ *= 2;
     const Dim chunk_size = groups_of(groups_of(lines_.length, chunks_), tile) * Dim(tile);
@@ -66,9 +67,9 @@ class Cumsum {
       shader.line("for (var other = 0u; other < chunk; other++) {{ before += {}; }}",
                   shader.load(sums, fmt::format("line * {}u + other", chunks_)));
     shader.open("for (var first = chunk_start; first < chunk_end; first += {}u) {{", tile);
-    shader.line("let start = first + lane * {}u;", own);
-    shader.line("var values: array<{}, {}>; var total = {}(0);", type_, own, type_);
-    for (int i = 0; i < own; ++i) {
+    shader.line("let start = first + lane * {}u;", values_per_thread);
+    shader.line("var values: array<{}, {}>; var total = {}(0);", type_, values_per_thread, type_);
+    for (int i = 0; i < values_per_thread; ++i) {
       shader.open("if (start + {}u < {}) {{", i, shader.size(lines_.length));
       const auto at = indices(shader, fmt::format("(start + {}u)", i));
       shader.line("total += {};", shader.load(x_, at));
@@ -85,7 +86,7 @@ class Cumsum {
     }
     shader.line("var base = before;");
     shader.line("if (lane > 0u) {{ base += totals[lane - 1u]; }}");
-    for (int i = 0; i < own; ++i) {
+    for (int i = 0; i < values_per_thread; ++i) {
       shader.open("if (start + {}u < {}) {{", i, shader.size(lines_.length));
       const auto at = indices(shader, fmt::format("(start + {}u)", i));
       shader.store(out_, at, fmt::format("base + values[{}]", i));
@@ -120,7 +121,7 @@ class Cumsum {
     return sums;
   }
 
-  static constexpr int own = 4;  // neighbours that a thread takes
+  static constexpr int values_per_thread = 4;  // adjacent elements
   KernelWriter& writer_;
   const TensorAccess &x_, &out_;
   bool reverse_;

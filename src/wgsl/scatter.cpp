@@ -4,8 +4,8 @@
 #include "wgsl/sort_lines.h"
 #include "wgsl/whole_kernels.h"
 
-// Scatters without atomics: each place that is written has one thread that writes it. Updates with equal indices are
-// found by looking at all of a line where there are few, else in lists that are sorted by index.
+// Scatters without atomics: each written element has exactly one thread that writes it. Updates with equal indices are
+// found by scanning the whole line where it is short, otherwise in lists sorted by index.
 namespace jerboa::wgsl {
 namespace {
 
@@ -44,7 +44,7 @@ class EmbeddingGrad {
   }
 
  private:
-  // As u32: an id out of range equals no row.
+  // As u32: an out-of-range id equals no row.
   std::string id(Shader& shader, const std::string& position) const {
     return fmt::format("u32({})", shader.load(ids_, shader.split_index(position, ids_.shape)));
   }
@@ -55,7 +55,7 @@ class EmbeddingGrad {
     return shader.place(dy_.offset, dy_.strides, indices);
   }
 
-  // Each result looks at all ids.
+  // Each result scans all ids.
   void write_by_looking() {
     Shader shader = shader_of_elements(writer_, "embedding_grad_small", rows_ * width_);
     shader.line("let row = element / {0}; let column = element % {0};", shader.size(width_));
@@ -70,7 +70,7 @@ class EmbeddingGrad {
     add_shader_of_elements(writer_, std::move(shader), rows_ * width_);
   }
 
-  // Where in the sorted positions those of each row begin.
+  // Where each row's positions begin in the sorted list.
   int write_starts(const SortedLines& sorted) {
     const Dim count = rows_ + Dim(1);
     const int starts = writer_.workspace(DType::u32, count);
@@ -113,7 +113,7 @@ class EmbeddingGrad {
       shader.store(memory, place, "sum");
   }
 
-  // Adds the rows of dy from `next` to `end` of the sorted positions, in order; four are on their way at a time.
+  // Adds the rows of dy from `next` to `end` of the sorted positions, in order, with four loads in flight.
   void write_rows(Shader& shader, const SortedLines& sorted, const std::string& end) const {
     const auto value = [&](const std::string& rank) {
       const std::string position = shader.let("position", shader.load(sorted.places, rank));
@@ -129,7 +129,7 @@ class EmbeddingGrad {
     shader.close();
   }
 
-  // An id may stand at most positions: sums of blocks of sorted positions that have the same one.
+  // One id may occur at most positions: sums of blocks of sorted positions with the same id.
   int write_block_sums(const SortedLines& sorted) {
     const Dim blocks = floor_divide(count_, block), count = blocks * across();
     const int sums = writer_.workspace(DType::f32, groups_of(count_, block) * width_);
@@ -205,7 +205,7 @@ class ScatterAlong {
   void write_by_looking() {
     const Dim count = lines_.count() * lines_.length;
     Shader shader = shader_of_elements(writer_, "scatter_small", count);
-    // Lines next to each other in memory are next to each other in threads.
+    // Adjacent lines in memory go to adjacent threads.
     shader.line("let line = element % {0}; let place = element / {0};", shader.size(lines_.count()));
     shader.line("let index = {};", index(shader, "line", "place"));
     shader.line("if (index >= {}) {{ return; }}", shader.size(size_));
@@ -270,7 +270,7 @@ class ScatterAlong {
   Dim size_;
 };
 
-// Of two values for one slot the later one stays.
+// Of two values for one slot the later one wins.
 class CacheAppend {
  public:
   explicit CacheAppend(KernelWriter& writer)
@@ -283,7 +283,7 @@ class CacheAppend {
   void write() {
     const TensorAccess& cache = writer_.kernel().operands[0];
     if (cache.binding != out_.binding) write_copy(writer_, cache, out_);
-    // Slots are found once for all heads where that takes a look at many positions.
+    // Slots are computed once for all heads where that means scanning many positions.
     constexpr std::int64_t few = 8;
     const int slots = time_.upper_bound() > few ? write_slots() : -1;
     const Dim count = element_count(values_.shape);
@@ -324,11 +324,11 @@ class CacheAppend {
       const std::string slot = ring ? fmt::format("{} % max({}, 1u)", position, capacity) : position;
       return shader.let("slot", fmt::format("select({0}, none, {1} || {0} >= {2})", slot, is_none, capacity));
     };
-    const std::string own = slot_at(time);
-    shader.line("var slot = {};", own);
+    const std::string this_slot = slot_at(time);
+    shader.line("var slot = {};", this_slot);
     shader.open("for (var later = {} + 1u; later < {}; later++) {{", time, shader.size(time_));
     const std::string other = slot_at("later");
-    shader.line("if ({} == {}) {{ slot = none; break; }}", other, own);
+    shader.line("if ({} == {}) {{ slot = none; break; }}", other, this_slot);
     shader.close();
   }
 

@@ -24,7 +24,7 @@ std::string literal(double value, DType dtype) {
   if (dtype == DType::boolean) return value != 0 ? "true" : "false";
   if (dtype == DType::i32) return fmt::format("i32({})", static_cast<std::int32_t>(static_cast<std::int64_t>(value)));
   if (dtype == DType::u32) return fmt::format("{}u", static_cast<std::uint32_t>(static_cast<std::int64_t>(value)));
-  // WGSL has no text for infinities and NaN, which ops may assume not to occur, and none for numbers below normal ones.
+  // WGSL has no literals for infinities and NaN, which ops may assume do not occur, nor for subnormal numbers.
   constexpr double largest = std::numeric_limits<float>::max(), smallest = std::numeric_limits<float>::min();
   if (std::isnan(value)) value = 0;
   value = std::clamp(value, -largest, largest);
@@ -90,9 +90,10 @@ void Shader::store(int memory, const std::string& index, const std::string& valu
 }
 
 bool Shader::can_be_wide(int memory) const {
-  const ShaderMemory& own = memories_[static_cast<std::size_t>(memory)];
-  const int bytes_of_four = bits(own.dtype) / 2;
-  return (own.dtype == DType::f32 || is_half(memory)) && own.bytes % bytes_of_four == 0 && segments(memory) == 1;
+  const ShaderMemory& shader_memory = memories_[static_cast<std::size_t>(memory)];
+  const int bytes_of_four = bits(shader_memory.dtype) / 2;
+  return (shader_memory.dtype == DType::f32 || is_half(memory)) && shader_memory.bytes % bytes_of_four == 0 &&
+         segments(memory) == 1;
 }
 
 std::string Shader::load_four(int memory, const std::string& index) {
@@ -123,7 +124,7 @@ void Shader::begin_function(const std::string& signature) {
 }
 
 void Shader::end_function() {
-  own_functions_ += body_ + "}\n";
+  kernel_functions_ += body_ + "}\n";
   body_ = std::move(main_body_);
 }
 
@@ -168,7 +169,7 @@ std::int64_t stride_of(const std::string& type) {
   if (type == "vec2f" || type == "vec2u" || type == "vec2i" || type == "vec4<f16>") return 8;
   if (type == "f16") return 2;
   if (type == "f32" || type == "u32" || type == "i32" || type == "bool" || type == "vec2<f16>") return 4;
-  throw GraphError(fmt::format("internal: the size of {} is not known", type));
+  throw GraphError(fmt::format("internal: the size of {} is unknown", type));
 }
 
 }  // namespace
@@ -213,7 +214,7 @@ std::string Shader::load_from(int memory, const std::string& buffer, const std::
   if (dtype == DType::boolean) return fmt::format("({}[{}] != 0u)", buffer, index);
   if (dtype == DType::i8)
     return fmt::format("f32(extractBits(bitcast<i32>({0}[({1}) >> 2u]), (({1}) & 3u) * 8u, 8u))", buffer, index);
-  // Value j of 32 is in byte j % 16 of 16, in its low half if it is one of the first 16.
+  // Value j of 32 is in byte j % 16 of 16: in the low half for the first 16, in the high half for the rest.
   if (dtype == DType::i4)
     return fmt::format(
         "f32(i32(extractBits({0}[(({1}) >> 5u) * 4u + ((({1}) & 15u) >> 2u)], (({1}) & 3u) * 8u + ((({1}) >> 4u) & 1u) "
@@ -230,7 +231,7 @@ std::string Shader::load_from(int memory, const std::string& buffer, const std::
 std::string Shader::store_to(int memory, const std::string& buffer, const std::string& index) const {
   const DType dtype = memories_[static_cast<std::size_t>(memory)].dtype;
   if (is_packed_pair(memory)) {
-    // Two threads may write the two halves of a word: each touches its own bits only.
+    // Two threads may write the two halves of a word: each changes only its half.
     const std::string half = dtype == DType::f16 ? "pack2x16float(vec2f(value, 0.0))" : "(round_bf16(value) >> 16u)";
     return fmt::format(
         "let shift = (({1}) & 1u) * 16u; atomicAnd(&{0}[({1}) >> 1u], ~(0xffffu << shift)); "
@@ -244,9 +245,9 @@ std::string Shader::store_to(int memory, const std::string& buffer, const std::s
 }
 
 std::string Shader::load_function(int memory, const std::vector<std::string>& buffers) const {
-  const ShaderMemory& own = memories_[static_cast<std::size_t>(memory)];
-  std::string text = fmt::format("fn load_{}(index: u32) -> {} {{\n", memory, value_type(own.dtype));
-  const std::int64_t step = target_.max_binding_bytes * 8 / bits(own.dtype);
+  const ShaderMemory& shader_memory = memories_[static_cast<std::size_t>(memory)];
+  std::string text = fmt::format("fn load_{}(index: u32) -> {} {{\n", memory, value_type(shader_memory.dtype));
+  const std::int64_t step = target_.max_binding_bytes * 8 / bits(shader_memory.dtype);
   for (std::size_t i = 0; i + 1 < buffers.size(); ++i)
     text += fmt::format("  if (index < {}u) {{ return {}; }}\n", step * static_cast<std::int64_t>(i + 1),
                         load_from(memory, buffers[i], fmt::format("index - {}u", step * static_cast<std::int64_t>(i))));
@@ -257,9 +258,9 @@ std::string Shader::load_function(int memory, const std::vector<std::string>& bu
 }
 
 std::string Shader::store_function(int memory, const std::vector<std::string>& buffers) const {
-  const ShaderMemory& own = memories_[static_cast<std::size_t>(memory)];
-  std::string text = fmt::format("fn store_{}(index: u32, value: {}) {{\n", memory, value_type(own.dtype));
-  const std::int64_t step = target_.max_binding_bytes * 8 / bits(own.dtype);
+  const ShaderMemory& shader_memory = memories_[static_cast<std::size_t>(memory)];
+  std::string text = fmt::format("fn store_{}(index: u32, value: {}) {{\n", memory, value_type(shader_memory.dtype));
+  const std::int64_t step = target_.max_binding_bytes * 8 / bits(shader_memory.dtype);
   for (std::size_t i = 0; i + 1 < buffers.size(); ++i)
     text += fmt::format("  if (index < {}u) {{ {} return; }}\n", step * static_cast<std::int64_t>(i + 1),
                         store_to(memory, buffers[i], fmt::format("index - {}u", step * static_cast<std::int64_t>(i))));
@@ -293,9 +294,10 @@ void Shader::refuse_bindings(int count) const {
   const auto largest = std::max_element(uses_.begin(), uses_.end(), [&](const auto& a, const auto& b) {
     return memories_[static_cast<std::size_t>(a.first)].bytes < memories_[static_cast<std::size_t>(b.first)].bytes;
   });
-  const ShaderMemory& own = memories_[static_cast<std::size_t>(largest->first)];
+  const ShaderMemory& memory = memories_[static_cast<std::size_t>(largest->first)];
   if (segments(largest->first) > 1)
-    detail::refuse_binding(fmt::format("{} ({})", own.name, jerboa::name(own.dtype)), own.bytes, name_, count, target_);
+    detail::refuse_binding(fmt::format("{} ({})", memory.name, jerboa::name(memory.dtype)), memory.bytes, name_, count,
+                           target_);
   throw GraphError(
       fmt::format("the kernel {} needs {} storage buffers, but the device allows {} and too few of them can share one",
                   name_, count, target_.max_bindings));
@@ -336,12 +338,14 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
     Binding binding;
     binding.packed = packed;
     for (const int memory : packed) {
-      const ShaderMemory& own = memories_[static_cast<std::size_t>(memory)];
+      const ShaderMemory& shader_memory = memories_[static_cast<std::size_t>(memory)];
       const std::string word = fmt::format("packed[index + {}u]", binding.bytes / 4);
-      accessors += fmt::format(
-          "fn load_{}(index: u32) -> {} {{ return {}; }}\n", memory, value_type(own.dtype),
-          own.dtype == DType::boolean ? word + " != 0u" : fmt::format("bitcast<{}>({})", value_type(own.dtype), word));
-      binding.bytes += (own.bytes + 3) / 4 * 4;
+      accessors +=
+          fmt::format("fn load_{}(index: u32) -> {} {{ return {}; }}\n", memory, value_type(shader_memory.dtype),
+                      shader_memory.dtype == DType::boolean
+                          ? word + " != 0u"
+                          : fmt::format("bitcast<{}>({})", value_type(shader_memory.dtype), word));
+      binding.bytes += (shader_memory.bytes + 3) / 4 * 4;
     }
     declare_buffer("packed", "u32", false);
     finished.bindings.push_back(std::move(binding));
@@ -352,7 +356,7 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
   std::string text;
   if (uses_f16_) text += "enable f16;\n";
   if (uses_subgroups_) text += "enable subgroups;\n";
-  // The compiler cannot tell that the number of a subgroup is the same for all of its threads.
+  // The compiler cannot tell that the subgroup index is uniform within a subgroup.
   if (uses_subgroup_matrices_)
     text += "enable chromium_experimental_subgroup_matrix;\ndiagnostic(off, chromium.subgroup_matrix_uniformity);\n";
   text += declarations + shared_;
@@ -364,7 +368,7 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
   text += function_texts(functions);
   text += accessors;
   for (const std::string& declaration : declarations_) text += declaration;
-  text += own_functions_;
+  text += kernel_functions_;
   text += fmt::format(
       "@compute @workgroup_size({})\n"
       "fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) workgroups: vec3u,\n"

@@ -11,17 +11,17 @@
 
 namespace jerboa::wgsl {
 
-/// Memory that a shader may bind: a binding of the kernel, or workspace. Values of f16 and bf16 are f32 in the shader,
-/// booleans are bool.
+/// Memory that a shader may bind: a binding of the kernel, or workspace. f16 and bf16 values become f32 in the shader,
+/// booleans become bool.
 struct ShaderMemory {
   DType dtype = DType::f32;
   std::int64_t bytes = 0;
   std::string name = {};  ///< for errors
 };
 
-/// The name of the type of a value of this type in a shader: f32, i32, u32 or bool.
+/// The WGSL type that values of this type have in a shader: f32, i32, u32 or bool.
 std::string value_type(DType dtype);
-/// A number as text.
+/// A WGSL literal.
 std::string literal(double value, DType dtype);
 
 /// Writes one compute shader. Indices are u32 and wrap, so that negative strides work.
@@ -45,7 +45,7 @@ class Shader {
   void line(fmt::format_string<Args...> format, Args&&... args) {
     append(fmt::format(format, std::forward<Args>(args)...));
   }
-  /// A line that ends with a brace, and what follows up to close() is inside.
+  /// A line that opens a block, which close() ends.
   template <class... Args>
   void open(fmt::format_string<Args...> format, Args&&... args) {
     append(fmt::format(format, std::forward<Args>(args)...));
@@ -56,64 +56,64 @@ class Shader {
   void otherwise();
   void barrier() { append("workgroupBarrier();"); }
 
-  /// What follows up to end_function() is the body of this function instead of main's.
+  /// What follows, up to end_function(), is the body of this function instead of main's.
   void begin_function(const std::string& signature);
   void end_function();
 
-  /// A name that no other has.
+  /// A unique name.
   std::string fresh(const std::string& prefix);
   /// `let NAME = value;` with a fresh name, which is returned.
   std::string let(const std::string& prefix, const std::string& value);
   /// `var NAME: TYPE = value;` likewise.
   std::string var(const std::string& prefix, const std::string& type, const std::string& value);
 
-  /// Text of a size as u32: a number, or where it depends on symbols a field of the uniform buffer.
+  /// WGSL expression of a size as u32: a number, or a field of the uniform buffer if it depends on symbols.
   std::string size(const Dim& size);
-  /// Text that reads an element; `index` is u32.
+  /// WGSL expression that reads an element; `index` is u32.
   std::string load(int memory, const std::string& index);
   void store(int memory, const std::string& index, const std::string& value);
-  /// The same for four values at once, a vec4f, from an index that is a multiple of four. Only of memory that
+  /// The same for four values at once, a vec4f, from an index that is a multiple of four. Only for memory that
   /// can_be_wide.
   std::string load_four(int memory, const std::string& index);
   void store_four(int memory, const std::string& index, const std::string& value);
-  /// Four f16 as they stand, a vec4<f16>.
+  /// Four f16 without conversion, a vec4<f16>.
   std::string load_four_halves(int memory, const std::string& index);
-  /// Four elements as they stand, by the number of the four: a vec4f, or of f16 a vec2u that holds them. Only of memory
-  /// that can_be_wide.
+  /// Four elements without conversion, by the index of the group of four: a vec4f, or a vec2u that holds f16. Only for
+  /// memory that can_be_wide.
   std::string load_words(int memory, const std::string& number);
   /// The name of memory that can_be_wide.
   static std::string buffer_name(int memory) { return fmt::format("buffer_{}", memory); }
-  /// Whether the memory holds f32, or f16 that needs no unpacking, in fours and fits one binding.
+  /// Whether the memory holds f32, or f16 that needs no unpacking, in whole groups of four, and fits one binding.
   bool can_be_wide(int memory) const;
-  /// Text of an index: offset + Σ stride * index, leaving out what is zero.
+  /// WGSL expression of an index: offset + Σ stride * index, omitting zero terms.
   std::string place(const Dim& offset, const std::vector<Dim>& strides, const std::vector<std::string>& indices);
   std::string place(const IndexMap& map, const std::vector<std::string>& indices) {
     return place(map.offset, map.strides, indices);
   }
-  /// The element of a tensor at these indices, as text that reads it.
+  /// WGSL expression that reads the element of a tensor at these indices.
   std::string load(const TensorAccess& tensor, const std::vector<std::string>& indices) {
     return load(tensor.binding, place(tensor.offset, tensor.strides, indices));
   }
   void store(const TensorAccess& tensor, const std::vector<std::string>& indices, const std::string& value) {
     store(tensor.binding, place(tensor.offset, tensor.strides, indices), value);
   }
-  /// Splits a running number (u32 text) into an index for each of these sizes, the last running fastest.
+  /// Splits a flat index (a u32 expression) into one index per size, the last varying fastest.
   std::vector<std::string> split_index(const std::string& number, const std::vector<Dim>& sizes);
 
-  /// Makes a function of wgsl/functions.cpp, or a whole text of one's own, part of the shader.
+  /// Adds a function of wgsl/functions.cpp, or the given source, to the shader.
   const std::string& use(const std::string& function);
   void declare(const std::string& text) { declarations_.insert(text); }
   /// Workgroup memory.
   void shared_array(const std::string& name, const std::string& type, std::int64_t count);
   void use_subgroups() { uses_subgroups_ = true; }
-  /// Makes `subgroup` and `subgroup_lane` known, the numbers of a thread's subgroup and of the thread in it, and
-  /// enables subgroup matrices.
+  /// Declares `subgroup` and `subgroup_lane`, the indices of a thread's subgroup and of the thread in it, and enables
+  /// subgroup matrices.
   void use_subgroup_matrices() { uses_subgroups_ = uses_subgroup_matrices_ = uses_f16_ = true; }
   bool uses_subgroup_matrices() const { return uses_subgroup_matrices_; }
-  /// For shaders whose text uses f16 apart from what is loaded and stored.
+  /// For shaders that use f16 beyond loads and stores.
   void use_f16() { uses_f16_ = true; }
-  /// Binds all memory read_write, although some of it is only read: compilers may move loads of what nothing writes,
-  /// and so undo that the next tiles are fetched ahead.
+  /// Binds all memory read_write, although some of it is only read: compilers may move loads of memory that nothing
+  /// writes, and so undo the prefetching of the next tiles.
   void keep_loads_in_place() { keeps_loads_in_place_ = true; }
   bool uses_subgroups() const { return uses_subgroups_; }
   bool uses_f16() const { return uses_f16_; }
@@ -130,7 +130,7 @@ class Shader {
     std::vector<Binding> bindings;
     std::vector<Dim> sizes;
   };
-  /// For so many workgroups. Where they need two dimensions, those past the last do nothing.
+  /// For this many workgroups. Where they need two dimensions, those past the last do nothing.
   Finished finish(const Dim& workgroups);
 
  private:
@@ -159,7 +159,7 @@ class Shader {
   std::vector<Dim> sizes_;
   std::map<std::string, int> size_numbers_;
   std::set<std::string> functions_, declarations_;
-  std::string shared_, body_, main_body_, own_functions_;
+  std::string shared_, body_, main_body_, kernel_functions_;
   std::int64_t shared_bytes_ = 0;
   int depth_ = 1, next_name_ = 0;
   bool uses_subgroups_ = false, uses_subgroup_matrices_ = false, uses_f16_ = false, keeps_loads_in_place_ = false;

@@ -4,9 +4,9 @@
 
 #include "wgsl/lines.h"
 
-// Lines are cut into blocks. Each is sorted by itself: in workgroup memory, or where it is short or the device plays a
-// GPU by counting for each element those that come before it. Sorted blocks are merged two by two, or where few
-// elements are wanted the first of each are put together and sorted again.
+// Lines are cut into blocks. Each is sorted separately: in workgroup memory, or, where it is short or the driver is a
+// software driver, by counting the elements that precede each one. Sorted blocks are merged pairwise, or, where only a
+// few elements are needed, the first of each are collected and sorted again.
 namespace jerboa::wgsl {
 namespace {
 
@@ -22,7 +22,7 @@ BlockForm block_form(const Target& target, std::int64_t length) {
   return {static_cast<int>(block), false};
 }
 
-// Text of a key and, in a block, of its place; those past the end of the line are larger than all others.
+// Expressions of a key and, in a block, of its position; keys past the end of the line are larger than all others.
 using SortedElement = std::function<void(Shader& shader, const std::string& line, const std::string& chunk,
                                          const std::string& rank, const std::string& key, const std::string& place)>;
 
@@ -34,16 +34,16 @@ void write_counting(KernelWriter& writer, const Dim& lines, const Dim& length, i
   shader.line("let chunk = block % {0}; let line = block / {0};", shader.size(chunks));
   shader.line("let first = chunk * {}u; let place = first + in_block;", block);
   shader.line("let end = min(first + {}u, {});", block, shader.size(length));
-  shader.line("var own = 0xffffffffu; var rank = in_block;");
+  shader.line("var sort_key = 0xffffffffu; var rank = in_block;");
   shader.open("if (place < end) {{");
-  shader.line("own = {};", key(shader, "line", "place"));
+  shader.line("sort_key = {};", key(shader, "line", "place"));
   shader.line("rank = 0u;");
   shader.open("for (var other_place = first; other_place < end; other_place++) {{");
   shader.line("let other = {};", key(shader, "line", "other_place"));
-  shader.line("if (other < own || (other == own && other_place < place)) {{ rank++; }}");
+  shader.line("if (other < sort_key || (other == sort_key && other_place < place)) {{ rank++; }}");
   shader.close();
   shader.close();
-  use(shader, "line", "chunk", "rank", "own", "place");
+  use(shader, "line", "chunk", "rank", "sort_key", "place");
   add_shader_of_elements(writer, std::move(shader), count);
 }
 
@@ -58,11 +58,11 @@ void write_bitonic(KernelWriter& writer, const Dim& lines, const Dim& length, in
   shader.open("for (var i = lane; i < {}u; i += {}u) {{", block, threads);
   shader.line("let place = chunk * {}u + i;", block);
   shader.line("places[i] = place;");
-  shader.line("var own = 0xffffffffu;");
+  shader.line("var sort_key = 0xffffffffu;");
   shader.open("if (place < {}) {{", shader.size(length));
-  shader.line("own = {};", key(shader, "line", "place"));
+  shader.line("sort_key = {};", key(shader, "line", "place"));
   shader.close();
-  shader.line("keys[i] = own;");
+  shader.line("keys[i] = sort_key;");
   shader.close();
   shader.open("for (var run = 2u; run <= {}u; run *= 2u) {{", block);
   shader.open("for (var step = run / 2u; step > 0u; step /= 2u) {{");
@@ -81,8 +81,8 @@ void write_bitonic(KernelWriter& writer, const Dim& lines, const Dim& length, in
   shader.close();
   shader.barrier();
   shader.open("for (var rank = lane; rank < {}u; rank += {}u) {{", block, threads);
-  shader.line("let own = keys[rank]; let place = places[rank];");
-  use(shader, "line", "chunk", "rank", "own", "place");
+  shader.line("let sort_key = keys[rank]; let place = places[rank];");
+  use(shader, "line", "chunk", "rank", "sort_key", "place");
   shader.close();
   writer.add(std::move(shader), lines * chunks);
 }
@@ -92,7 +92,7 @@ void write_blocks(KernelWriter& writer, const Dim& lines, const Dim& length, con
   (form.counts ? write_counting : write_bitonic)(writer, lines, length, form.block, key, use);
 }
 
-// Each element finds its place in two neighbouring runs by counting those of the other run that come before it.
+// Each element finds its rank in two adjacent runs by counting the elements of the other run that precede it.
 void write_merge(KernelWriter& writer, const Dim& lines, const Dim& length, std::int64_t run, const SortedLines& from,
                  const SortedLines& to) {
   const Dim count = lines * length;
@@ -100,16 +100,17 @@ void write_merge(KernelWriter& writer, const Dim& lines, const Dim& length, std:
   const std::string size = shader.size(length);
   shader.line("let place = element % {0}; let start = element - place;", size);
   shader.line("let run = place / {0}u; let is_left = (run & 1u) == 0u;", run);
-  shader.line("let own = {};", shader.load(from.keys, "element"));
+  shader.line("let sort_key = {};", shader.load(from.keys, "element"));
   shader.line("let other_start = min((run ^ 1u) * {}u, {});", run, size);
   shader.line("var low = other_start; var high = min(other_start + {}u, {});", run, size);
   shader.open("while (low < high) {{");
   shader.line("let middle = (low + high) / 2u;");
   shader.line("let other = {};", shader.load(from.keys, "start + middle"));
-  shader.line("if (other < own || (other == own && !is_left)) {{ low = middle + 1u; }} else {{ high = middle; }}");
+  shader.line(
+      "if (other < sort_key || (other == sort_key && !is_left)) {{ low = middle + 1u; }} else {{ high = middle; }}");
   shader.close();
   shader.line("let rank = start + (run & ~1u) * {0}u + place - run * {0}u + low - other_start;", run);
-  shader.store(to.keys, "rank", "own");
+  shader.store(to.keys, "rank", "sort_key");
   shader.store(to.places, "rank", shader.load(from.places, "element"));
   add_shader_of_elements(writer, std::move(shader), count);
 }
@@ -140,11 +141,11 @@ SortedLines sort_lines(KernelWriter& writer, const Dim& lines, const Dim& length
   write_blocks(
       writer, lines, length, form, key,
       [&](Shader& shader, const std::string& line, const std::string& chunk, const std::string& rank,
-          const std::string& own, const std::string& place) {
+          const std::string& sort_key, const std::string& place) {
         const std::string in_line = shader.let("in_line", fmt::format("{} * {}u + {}", chunk, form.block, rank));
         shader.open("if ({} < {}) {{", in_line, shader.size(length));
         const std::string to = shader.let("to", fmt::format("{} * {} + {}", line, shader.size(length), in_line));
-        shader.store(sorted.keys, to, own);
+        shader.store(sorted.keys, to, sort_key);
         shader.store(sorted.places, to, place);
         shader.close();
       });
@@ -182,15 +183,15 @@ void select_lowest(KernelWriter& writer, const Dim& lines, const Dim& length, co
     add_shader_of_elements(writer, std::move(shader), count);
     return;
   }
-  // The lowest of each block, block by block: their order among equal keys is that of their places.
+  // The lowest of each block, block by block: equal keys stay in order of position.
   const int keys = writer.workspace(DType::u32, lines * found), places = writer.workspace(DType::u32, lines * found);
   write_blocks(writer, lines, length, form, key,
                [&](Shader& shader, const std::string& line, const std::string& chunk, const std::string& rank,
-                   const std::string& own, const std::string& place) {
+                   const std::string& sort_key, const std::string& place) {
                  shader.open("if ({} < {}) {{", rank, shader.size(k));
                  const std::string to = shader.let("to", fmt::format("{} * {} + {} * {} + {}", line, shader.size(found),
                                                                      chunk, shader.size(k), rank));
-                 shader.store(keys, to, own);
+                 shader.store(keys, to, sort_key);
                  shader.store(places, to, place);
                  shader.close();
                });

@@ -4,9 +4,9 @@
 #include "wgsl/row_reduction.h"
 #include "wgsl/whole_kernels.h"
 
-// The squares of many tensors, added up: as many tensors per shader as it can bind, each with workgroups of its own
-// that leave a partial sum; a last shader adds those. Elements that are NaN or infinite make the sum infinite. They are
-// found by bit pattern and stand for a large number until the end, because WGSL may assume that arithmetic stays
+// The sum of squares of many tensors: as many tensors per shader as it can bind, each with separate workgroups that
+// produce partial sums; a last shader adds those. Elements that are NaN or infinite make the sum infinite. They are
+// detected by bit pattern and replaced by a large number until the end, because WGSL may assume that arithmetic stays
 // finite.
 namespace jerboa::wgsl {
 namespace {
@@ -67,15 +67,15 @@ class SumSquares {
     RowReduction total(shader, Op::sum, DType::f32);
     std::int64_t groups = 0;
     for (std::size_t i = first; i < end; ++i) {
-      const Tensor& own = tensors_[i];
-      shader.open("if (group >= {}u && group < {}u) {{", groups, groups + own.groups);
+      const Tensor& tensor = tensors_[i];
+      shader.open("if (group >= {}u && group < {}u) {{", groups, groups + tensor.groups);
       shader.open("for (var place = (group - {}u) * {}u + lane; place < {}; place += {}u) {{", groups, threads_,
-                  shader.size(own.count), own.groups * threads_);
-      shader.line("let value = {};", shader.load(own.access, shader.split_index("place", own.access.shape)));
+                  shader.size(tensor.count), tensor.groups * threads_);
+      shader.line("let value = {};", shader.load(tensor.access, shader.split_index("place", tensor.access.shape)));
       total.add(fmt::format("{}(value)", shader.use("square_or_large")), "place");
       shader.close();
       shader.close();
-      groups += own.groups;
+      groups += tensor.groups;
     }
     const std::string sum = total.finish(threads_, "lane", threads_, 1);
     shader.open("if (lane == 0u) {{");
@@ -101,7 +101,7 @@ class SumSquares {
     writer_.add(std::move(shader), Dim(1));
   }
 
-  // Infinity comes from a variable: it is not a value that a constant may have.
+  // Infinity comes from a variable: a constant may not be infinite.
   void store_result(Shader& shader, const std::string& sum) {
     shader.line("var infinity = 0x7f800000u;");
     shader.store(result_, {}, fmt::format("select({0}, bitcast<f32>(infinity), !({0} < {1}))", sum, large));

@@ -9,7 +9,7 @@
 
 #include "backend/cpu/matmul.h"
 
-// Weights of 16, 8 and 4 bits: expanded, and as the right-hand side of products.
+// 16-bit, int8 and int4 weights: expanded, and as the right-hand side of products.
 namespace jerboa::cpu {
 namespace {
 
@@ -18,7 +18,7 @@ struct Stored {
   std::int64_t rows, columns;
   std::vector<std::byte> bytes;
   std::vector<std::uint16_t> scales;
-  std::vector<float> values;  // what they stand for
+  std::vector<float> values;  // what they represent
 
   CompactWeights weights() const {
     return {dtype, bytes.data(), reinterpret_cast<const std::byte*>(scales.data()), DType::f16, columns};

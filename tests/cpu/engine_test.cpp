@@ -10,7 +10,7 @@
 #include "verify/compare.h"
 
 // The CPU engine against the reference in f64, over the sample cases of every op: forward and gradient, fused and not,
-// planned and not, with memory that holds rubbish before a run, on several threads, and with a guard over each
+// planned and not, with memory that holds garbage before a run, on several threads, and with a guard over each
 // dispatch's memory.
 namespace jerboa::test {
 namespace {
@@ -37,14 +37,14 @@ TensorMap on_cpu(const Sample& sample, const CpuOptions& options) {
 void expect_reference_in_every_way(const Sample& sample, const Tolerance& tolerance = {1e-4, 2e-5, 1e-4}) {
   const TensorMap fused = on_cpu(sample, with(true, true, 1, 7e8f));
   expect_reference(sample, fused, "fused", tolerance);
-  expect_same_bits(fused, on_cpu(sample, with(true, true, 1, -3e-9f)), "other rubbish in memory");
+  expect_same_bits(fused, on_cpu(sample, with(true, true, 1, -3e-9f)), "other garbage in memory");
   expect_same_bits(fused, on_cpu(sample, guarded(true, true, 3)), "three threads");
   expect_same_bits(fused, on_cpu(sample, guarded(true, false, 1)), "a buffer a tensor");
   expect_reference(sample, on_cpu(sample, guarded(false, true, 2)), "unfused", tolerance);
   CpuOptions limited = with(true, true, 2, 7e8f);
   limited.target = Target::webgpu_default();
   limited.target.max_bindings = 4;
-  expect_reference(sample, on_cpu(sample, limited), "lowered for few bindings and arenas apart", tolerance);
+  expect_reference(sample, on_cpu(sample, limited), "lowered for few bindings and separate arenas", tolerance);
 }
 
 class EngineOp : public ::testing::TestWithParam<Op> {};
@@ -73,7 +73,7 @@ TEST_P(EngineOp, EqualsTheReferenceInSixteenBits) {
   limited.target.max_bindings = 4;
   const std::vector<std::pair<const char*, CpuOptions>> ways{{"fused", with(true, true, 1, 7e8f)},
                                                              {"unfused", guarded(false, true, 2)},
-                                                             {"lowered for few bindings and arenas apart", limited}};
+                                                             {"lowered for few bindings and separate arenas", limited}};
   const auto& cases = cases_of(GetParam());
   for (std::size_t i = 0; i < cases.size(); ++i)
     for (const DType floats : {DType::f16, DType::bf16})
@@ -85,7 +85,7 @@ TEST_P(EngineOp, EqualsTheReferenceInSixteenBits) {
       }
 }
 
-// The bounds are no wider than they need to be: results that are off by a few units in the last place are noticed.
+// The tolerances are tight: results that are off by a few units in the last place are noticed.
 TEST(SixteenBitBounds, NoticeAWrongResult) {
   for (const DType floats : {DType::f16, DType::bf16})
     for (const Op op : {Op::exp, Op::matmul, Op::softmax, Op::layer_norm, Op::attention}) {

@@ -13,7 +13,7 @@
 namespace jerboa::test {
 namespace {
 
-// The engine takes the instruction set that is set here, until the end of the scope.
+// The engine uses the instruction set chosen here until the end of the scope.
 class InstructionSet {
  public:
   explicit InstructionSet(std::int64_t target) { hwy::SetSupportedTargetsForTest(target); }

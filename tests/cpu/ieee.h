@@ -9,13 +9,13 @@
 // What the tests of NaN and infinity share: graphs of one output, and every engine that promises to follow IEEE 754.
 namespace jerboa::test {
 
-/// Whether two numbers are close, NaN being close to NaN and an infinity to itself alone.
+/// Whether two numbers are close; NaN is close to NaN, and an infinity only to itself.
 bool agrees(double computed, double wanted, double relative, double absolute);
 
 /// Values of f32.
 Value floats_of(Sizes shape, const std::vector<double>& data);
 
-/// A graph whose inputs have these values and whose one output is what `body` makes of them.
+/// A graph whose inputs have these values and whose only output is what `body` computes from them.
 Sample sample_with(const std::vector<Value>& operands, const std::function<Tensor(const std::vector<Tensor>&)>& body);
 
 /// Calls check(values, engine) with the sample's output from the reference, from the CPU engine on each instruction
@@ -27,7 +27,7 @@ void for_each_engine(const Sample& sample,
 void expect_everywhere(const Sample& sample, const std::vector<double>& wanted, double relative = 1e-5,
                        double absolute = 1e-6);
 
-/// The same, what is wanted being what the reference gives in f64.
+/// The same, with the reference in f64 as the expected values.
 void expect_like_the_reference(const Sample& sample, double relative = 1e-4, double absolute = 1e-5);
 
 }  // namespace jerboa::test

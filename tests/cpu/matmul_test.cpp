@@ -62,7 +62,7 @@ double expected_value(const Matrix& a, const Matrix& b, std::int64_t i, std::int
 
 double tolerance(std::int64_t inner) { return 3e-6 * (1 + std::sqrt(static_cast<double>(inner))); }
 
-/// Counts how often each element comes, and keeps it.
+/// Counts how often each element arrives, and stores it.
 class Recorder : public MatmulEpilogue {
  public:
   Recorder(std::int64_t batch, std::int64_t rows, std::int64_t columns, int workers)
@@ -167,7 +167,7 @@ void check_small(const Sizes& s, Layout a_layout, Layout b_layout, bool accumula
   EXPECT_EQ(wrong, 0);
 }
 
-/// Every test runs once for each instruction set that the library has and this CPU knows.
+/// Every test runs once per instruction set that the library has and this CPU supports.
 class MatmulTest : public testing::TestWithParam<std::int64_t> {
  protected:
   void SetUp() override { hwy::SetSupportedTargetsForTest(GetParam()); }
@@ -180,7 +180,7 @@ TEST_P(MatmulTest, SmallSizesOfEveryLayout) {
   for (std::int64_t rows = 1; rows <= 40; rows += 1 + rows / 16) {
     for (std::int64_t columns = 1; columns <= 40; columns += 1 + columns / 8) {
       for (const std::int64_t inner : {1, 2, 3, 4, 7, 17, 40}) {
-        // All layouts meet all sizes over the sweep, though not each with each.
+        // The sweep covers all layouts and all sizes, though not every combination.
         const Layout a = layouts[number % 5], b = layouts[number / 5 % 5], c = layouts[number / 25 % 5];
         number += 1 + number % 3;
         check({rows, columns, inner}, a, b, c, two_threads);

@@ -28,10 +28,10 @@ Numbers with(Numbers numbers, std::size_t at, double value) {
   return numbers;
 }
 
-// A width of tails alone, of a vector's body with a tail, and of several tiles.
+// A width with only a tail, one with full vectors and a tail, and one of several tiles.
 constexpr std::int64_t widths[] = {3, 37, 1100};
 
-// Rows of which each has its special values in other places: none, one of each, and all of them minus infinity.
+// Rows with special values at different positions: none, one of each, and all of them minus infinity.
 std::vector<Numbers> special_rows(std::int64_t width) {
   const auto last = static_cast<std::size_t>(width - 1);
   const Numbers plain = random_numbers(width, 5);
@@ -74,7 +74,7 @@ double finite_of(const Numbers& row) {
   return std::all_of(row.begin(), row.end(), [](double x) { return std::isfinite(x); }) ? 1 : 0;
 }
 
-// A reduction along rows, along columns and over everything, of what is loaded and of what is computed.
+// A reduction along rows, along columns and over everything, of loaded and of computed values.
 void expect_reduction(double (*wanted)(const Numbers&), const std::function<Tensor(const Tensor&, Axes)>& reduce) {
   for (const std::int64_t width : widths) {
     const auto rows = special_rows(width);
@@ -221,7 +221,7 @@ TEST(Nan, ComesThroughTheLoss) {
     }
 }
 
-// A position that is left out of the loss leaves its NaN out, too.
+// A position that is excluded from the loss excludes its NaN too.
 TEST(Nan, StaysOutOfALossThatIgnoresIt) {
   expect_everywhere(sample_with({floats_of({2, 2}, {nan, 1, 0, 0}), {DType::i32, {2}, {-1, 1}}},
                                 [](Xs x) { return cross_entropy(x[0], x[1]); }),
@@ -254,7 +254,7 @@ Numbers product_of(const Numbers& a, const Numbers& b, std::int64_t rows, std::i
   return c;
 }
 
-// NaN in either operand, and an infinity that meets zeros; the special values stand at the ends and in the middle.
+// NaN in either operand, and an infinity that meets zeros; the special values are at the ends and in the middle.
 struct Factors {
   Numbers a, b;
 };
@@ -356,8 +356,8 @@ std::size_t place(std::int64_t head, std::int64_t t, std::int64_t i, std::int64_
   return static_cast<std::size_t>((head * time + t) * size + i);
 }
 
-// In q, NaN reaches its own query; in k and v all queries that see the key. What a query does not see may reach it from
-// v alone, by a weight of 0 times NaN: those elements are not looked at.
+// In q, NaN reaches only that query; in k and v all queries that see the key. A masked key may still reach a query
+// through v, by a weight of 0 times NaN: those elements are not checked.
 void expect_attention_passes_nan(std::int64_t queries, std::int64_t keys, std::int64_t size, std::int64_t nan_at,
                                  char operand) {
   constexpr std::int64_t heads = 2;
@@ -396,7 +396,7 @@ TEST(Nan, ComesThroughAttention) {
   struct Sizes {
     std::int64_t queries, keys, size;
   };
-  // A prompt, one query over many keys (which are split among tasks), and a size of head that is no multiple of 16.
+  // A prompt, one query over many keys (which are split among tasks), and a head size that is not a multiple of 16.
   for (const auto& [queries, keys, size] : {Sizes{70, 70, 16}, Sizes{1, 1500, 32}, Sizes{5, 9, 7}})
     for (const char operand : {'q', 'k', 'v'})
       for (const std::int64_t at : {std::int64_t{0}, (operand == 'q' ? queries : keys) - 1})
@@ -416,9 +416,9 @@ TEST(Nan, ComesThroughTheGradientOfAttention) {
   for (const char operand : {'q', 'k', 'v', 'd'}) {
     constexpr std::int64_t time = 20, size = 8, count = time * size;
     std::vector<Value> operands;
-    for (const char own : {'q', 'k', 'v', 'd'}) {
-      const Numbers numbers = random_numbers(count, static_cast<std::uint32_t>(own));
-      operands.push_back(floats_of({1, 1, time, size}, own == operand ? with(numbers, 3, nan) : numbers));
+    for (const char name : {'q', 'k', 'v', 'd'}) {
+      const Numbers numbers = random_numbers(count, static_cast<std::uint32_t>(name));
+      operands.push_back(floats_of({1, 1, time, size}, name == operand ? with(numbers, 3, nan) : numbers));
     }
     const auto gradient = [](Xs x, std::size_t which) {
       const auto forward = apply(Op::attention, {x[0], x[1], x[2], {}, {}, {}, {}}, AttentionAttrs{});

@@ -11,7 +11,7 @@
 #include <jerboa/backend/reference.h>
 #include <jerboa/ops/ops.h>
 
-// What tests of kernels share: data, the reference evaluator for one op, and a comparison.
+// Shared by tests of kernels: data, the reference evaluator for one op, and a comparison.
 namespace jerboa::test {
 
 inline std::int64_t count_of(const Sizes& sizes) {
@@ -71,7 +71,7 @@ void expect_close(const std::vector<T>& actual, const std::vector<double>& expec
   }
 }
 
-/// What results hold before a kernel runs: it must write all of them.
+/// The contents of results before a kernel runs: it must overwrite all of them.
 inline constexpr float poison = 12345.678F;
 
 }  // namespace jerboa::test

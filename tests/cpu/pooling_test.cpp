@@ -21,7 +21,7 @@ class PoolingTest : public testing::TestWithParam<Case> {};
 
 TEST_P(PoolingTest, AgreesWithTheReference) {
   const Case& c = GetParam();
-  // Few different values, so that windows have ties.
+  // Few distinct values, so that windows have ties.
   std::vector<float> x;
   for (const std::int32_t value : test::random_ints(count_of(c.x), 1, -4, 4))
     x.push_back(static_cast<float>(value) / 2);

@@ -92,7 +92,7 @@ TEST(CpuProgram, RefusesDamagedFiles) {
     damaged[at] = damaged[at] == '9' ? '1' : '9';
     write_file_atomically(path, damaged);
     try {
-      load_program(path);  // a change that still makes sense is no error
+      load_program(path);  // a change that is still valid is not an error
     } catch (const Error&) {
     }
   }
@@ -183,7 +183,7 @@ TEST(CpuProgram, KeepsWhatAKernelLoadedFromMemoryThatItWrites) {
   EXPECT_TRUE(storage->download() == HostTensor({size}, std::vector<float>(size, 6)));
 }
 
-// Fills so many elements of an activation that has four.
+// Fills this many elements of an activation that has four.
 void fill_under_guard(std::int64_t count) {
   Instruction one;
   one.number = 1;
@@ -210,7 +210,7 @@ TEST(CpuGuard, NamesADispatchThatDoesNotWriteItsOwnMemoryAndNothingElse) {
   fill_under_guard(4);
   test::expect_error<GraphError>(
       [] { fill_under_guard(5); },
-      "dispatch 0 (ones) wrote memory that is not its own: byte 16 of the arena, where no buffer is");
+      "dispatch 0 (ones) wrote outside its results: byte 16 of the arena, where no buffer is");
   test::expect_error<GraphError>([] { fill_under_guard(3); }, "dispatch 0 (ones) did not write element 3 of four");
 }
 

@@ -14,7 +14,7 @@ void PrintTo(const Case& c, std::ostream* stream) { *stream << c.name; }
 Sizes shape_of(const Lines& lines) { return {lines.outer, lines.length, lines.inner}; }
 std::int64_t count_of(const Lines& lines) { return lines.outer * lines.length * lines.inner; }
 
-// Few different values among many, zeros of both signs, so that there are ties.
+// Few distinct values among many, and zeros of both signs, so that there are ties.
 std::vector<float> tied_floats(std::int64_t count) {
   std::vector<float> values;
   for (const std::int32_t x : test::random_ints(count, 7, -9, 9))

@@ -31,7 +31,7 @@ const std::vector<double>& special_values() {
   return values;
 }
 
-/// What an op should give, and how closely: relative and absolute; exact results have the right sign of zero, too.
+/// The expected result of an op and its tolerance, relative and absolute; exact results include the sign of zero.
 struct Expectation {
   std::function<double(double, double)> function;
   double relative = 0, absolute = 0;
@@ -42,7 +42,7 @@ struct Expectation {
 };
 
 constexpr double few_units = 1e-6;   // in the last place of f32
-constexpr double any_zero = 1e-300;  // exact, but for the sign of zero
+constexpr double any_zero = 1e-300;  // exact, except for the sign of zero
 
 using Function = std::function<double(double, double)>;
 Function of_one(double (*f)(double)) {
@@ -57,7 +57,7 @@ Expectation two(Function f, double relative = 0, Attrs attrs = NoAttrs{}) {
 }
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-// The limit at minus infinity, where the formulas say infinity times 0.
+// The limit at minus infinity, where the formulas give infinity times 0.
 double silu(double x) { return x == -infinity ? 0 : x * sigmoid(x); }
 double gelu(double x) { return x == -infinity ? 0 : x * 0.5 * std::erfc(-x / std::sqrt(2.0)); }
 double gelu_tanh(double x) {
@@ -73,7 +73,7 @@ double truncated(double x, double low, double high) {
 double in_f16(double x) { return f16_to_f32(f32_to_f16(static_cast<float>(x))); }
 double in_bf16(double x) { return bf16_to_f32(f32_to_bf16(static_cast<float>(x))); }
 
-// An op may have several. Those of integers and booleans alone are there with none.
+// An op may have several. Ops on only integers and booleans are listed with none.
 const std::multimap<Op, Expectation>& expectations() {
   static const std::multimap<Op, Expectation> table = [] {
     std::multimap<Op, Expectation> all{
@@ -125,13 +125,13 @@ const std::multimap<Op, Expectation>& expectations() {
     for (const Op op : {Op::logical_not, Op::bit_not, Op::logical_and, Op::logical_or, Op::bit_and, Op::bit_or,
                         Op::bit_xor, Op::shift_left, Op::shift_right})
       all.emplace(op, Expectation{});
-    all.emplace(Op::where, Expectation{});  // a test of its own
+    all.emplace(Op::where, Expectation{});  // has a separate test
     return all;
   }();
   return table;
 }
 
-// Results that f32 holds as subnormals need not be right.
+// Results that are subnormal in f32 need not be right.
 constexpr double smallest_normal = std::numeric_limits<float>::min();
 
 void expect_as_wanted(const Expectation& expected, const std::vector<double>& a, const std::vector<double>& b,
@@ -174,7 +174,7 @@ std::vector<double> cycled(std::int64_t count, std::int64_t first) {
 }
 
 void check_one(Op op, const Expectation& expected, bool among_others) {
-  // One size of tails alone, of bodies and tails, and of several tiles, with each value in each place of a vector.
+  // A size with only a tail, one with full vectors and a tail, and several tiles, with each value in each lane.
   const auto values = static_cast<std::int64_t>(special_values().size());
   struct Run {
     std::int64_t count, step;
@@ -198,7 +198,7 @@ void check_two(Op op, const Expectation& expected, bool among_others) {
       a.push_back(first);
       b.push_back(second);
     }
-  // Both by element, one of them the same for a row, and one the same for all.
+  // Both per element, one of them per row, and one of them uniform.
   const std::vector<std::vector<Value>> forms{{floats_of({count * count}, a), floats_of({count * count}, b)},
                                               {floats_of({count, 1}, values), floats_of({count}, values)}};
   for (const auto& operands : forms)
@@ -212,7 +212,7 @@ void check_two(Op op, const Expectation& expected, bool among_others) {
                   });
 }
 
-// An op of which each element depends on those of the operands in its place alone.
+// An op in which each element depends only on the operands' elements at the same position.
 bool is_element_wise(const OpInfo& row) {
   const bool other = has(row.op, Trait::Moves | Trait::AddsAxis | Trait::LooksUp | Trait::Computed);
   return row.lowering == Lowering::Loop && !other && row.op != Op::arange;
@@ -251,7 +251,7 @@ TEST(SpecialValue, IsWhatWhereSelects) {
   expect_everywhere(sample, wanted, 0, 0);
 }
 
-// Products that a sum takes up are computed with one rounding; NaN in any operand comes through all the same.
+// A product fused into a sum is computed with one rounding; NaN in any operand still propagates.
 TEST(SpecialValue, PassesThroughASumOfProducts) {
   for (int nan_at = 0; nan_at < 3; ++nan_at)
     for (int form = 0; form < 3; ++form) {

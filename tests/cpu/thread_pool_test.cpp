@@ -28,8 +28,8 @@ TEST(ThreadPool, EveryTaskRunsOnceAndWorkersAreBelowSize) {
   }
 }
 
-// Plain, unsynchronised memory is handed from job to job: a worker that were still inside an old job, or read the next
-// one's task, would be seen by ThreadSanitizer, and mostly in the sums.
+// Plain, unsynchronised memory is passed from job to job: a worker still inside an old job, or reading the next one's
+// task, would be caught by ThreadSanitizer, and usually in the sums.
 TEST(ThreadPool, ManySmallJobsOneAfterTheOther) {
   ThreadPool pool(3);
   std::vector<std::int64_t> values(8, 0);

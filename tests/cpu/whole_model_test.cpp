@@ -7,8 +7,8 @@
 
 #include "verify/train_goldens.h"
 
-// Training steps of whole models on the CPU engine: every dispatch keeps to its own memory, and the bits that come out
-// depend neither on what memory held, nor on how it is planned, nor on the number of threads.
+// Training steps of whole models on the CPU engine: every dispatch writes only its results, and the resulting bits
+// depend neither on prior memory contents, nor on the memory plan, nor on the number of threads.
 namespace jerboa {
 namespace {
 

@@ -34,7 +34,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return at == std::string::npos ? text : text.replace(at, from.size(), to);
 }
 
-// The message for a small valid graph in which one piece of text is replaced.
+// The error for a small valid graph in which one piece of text is replaced.
 std::string message_with(const std::string& from, const std::string& to) {
   static const std::string text = to_json(trace([] {
     const Tensor x = tensor_input("x", {2, 3});
@@ -102,20 +102,22 @@ TEST(Json, RefusesAttributesOfAWrongKind) {
   EXPECT_EQ(message(Op::cast, R"({"dtype": "int"})"), "cast: dtype must be a type such as f32, not \"int\"");
   EXPECT_EQ(message(Op::reshape, R"({"shape": ["T"]})"), "reshape: shape must be a size over known symbols, not \"T\"");
   EXPECT_EQ(message(Op::exp, "[]"), "exp: its attributes must be an object");
-  EXPECT_EQ(message(Op::exp, "{"), "exp: its attributes: not valid JSON, at byte 1: syntax error while parsing object key - unexpected end of input; expected string literal");
+  EXPECT_EQ(message(Op::exp, "{"),
+            "exp: its attributes: not valid JSON, at byte 1: syntax error while parsing object key - unexpected end of "
+            "input; expected string literal");
 }
 
 TEST(Json, RefusesBrokenGraphs) {
   EXPECT_EQ(message_with("\"name\": \"x\"", "\"name\": \"sum_3\""), "two tensors are named sum_3");
-  EXPECT_EQ(message_with("\"y\": 3", "\"y\": 17"), "invalid graph: output y uses tensor 17, which is not there");
+  EXPECT_EQ(message_with("\"y\": 3", "\"y\": 17"), "invalid graph: output y uses tensor 17, which does not exist");
   EXPECT_EQ(message_with("\"outputs\": [\n    3\n   ]", "\"outputs\": [17]"),
-            "sum writes tensor 17, which is not there");
+            "sum writes tensor 17, which does not exist");
   EXPECT_EQ(message_with("\"axes\": [\n     1\n    ]", "\"axes\": [5]"),
             "graph: sum: axes 5 are out of range or repeated for [2, 3]");
 }
 
 TEST(Json, RefusesSizesThatTheValuesDoNotBearOut) {
-  const std::string wrong = "a constant's shape does not fit its values";
+  const std::string wrong = "a constant's shape does not match its values";
   const std::string values = "\"shape\": [\n    3\n   ],\n   \"values\"";
   EXPECT_EQ(message_with(values, "\"shape\": [4], \"values\""), wrong);
   EXPECT_EQ(message_with(values, "\"shape\": [-3], \"values\""), wrong);

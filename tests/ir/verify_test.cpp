@@ -45,12 +45,12 @@ TEST(Verifier, ChecksNames) {
 }
 
 TEST(Verifier, ChecksThatTensorsAreThere) {
-  expect_invalid([](Graph& g) { g.nodes[3].inputs[1] = 9; }, "node 3 (add) uses tensor 9, which is not there");
-  expect_invalid([](Graph& g) { g.nodes[3].inputs[1] = -2; }, "node 3 (add) uses tensor -2, which is not there");
-  expect_invalid([](Graph& g) { g.nodes[3].outputs[0] = 9; }, "node 3 (add) uses tensor 9, which is not there");
-  expect_invalid([](Graph& g) { g.outputs[0].tensor = 4; }, "output out uses tensor 4, which is not there");
-  expect_invalid([](Graph& g) { g.captures[0].tensor = -1; }, "capture seen uses tensor -1, which is not there");
-  expect_invalid([](Graph& g) { g.updates[0].value = 7; }, "an update uses tensor 7, which is not there");
+  expect_invalid([](Graph& g) { g.nodes[3].inputs[1] = 9; }, "node 3 (add) uses tensor 9, which does not exist");
+  expect_invalid([](Graph& g) { g.nodes[3].inputs[1] = -2; }, "node 3 (add) uses tensor -2, which does not exist");
+  expect_invalid([](Graph& g) { g.nodes[3].outputs[0] = 9; }, "node 3 (add) uses tensor 9, which does not exist");
+  expect_invalid([](Graph& g) { g.outputs[0].tensor = 4; }, "output out uses tensor 4, which does not exist");
+  expect_invalid([](Graph& g) { g.captures[0].tensor = -1; }, "capture seen uses tensor -1, which does not exist");
+  expect_invalid([](Graph& g) { g.updates[0].value = 7; }, "an update uses tensor 7, which does not exist");
 }
 
 TEST(Verifier, ChecksTheOrder) {

@@ -7,13 +7,13 @@
 
 #include "deep_graphs.h"
 
-// The time to compile a graph grows with its size, and no faster.
+// Compile time grows linearly with the size of the graph.
 namespace jerboa {
 namespace {
 
 using Build = std::function<Graph(int)>;
 
-// Of this process alone, so that what else runs on the machine counts little.
+// CPU time of this process, so that other load on the machine matters little.
 double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 double seconds_to_compile(const Build& build, int size, const Target& target) {
@@ -44,7 +44,7 @@ TEST(CompileTime, OfAChainIsLinearForGpus) { expect_linear(test::chain_of_links,
 TEST(CompileTime, OfAnUnrolledLstmIsLinear) { expect_linear(test::unrolled_lstm, 128, Target::cpu()); }
 TEST(CompileTime, OfAnUnrolledLstmIsLinearForGpus) { expect_linear(test::unrolled_lstm, 128, gpu()); }
 
-// What only constants go into is inlined where it is used: sums of sums must not be computed twice at each level.
+// Expressions of constants are inlined where they are used: sums of sums must not be computed twice at each level.
 TEST(CompileTime, DoesNotGrowWithThePathsThroughAGraph) {
   const Build doubled = [](int levels) {
     return trace([&] {
@@ -56,7 +56,7 @@ TEST(CompileTime, DoesNotGrowWithThePathsThroughAGraph) {
   for (const Target& target : {Target::cpu(), gpu()}) EXPECT_LT(seconds_to_compile(doubled, 200, target), 1);
 }
 
-// No kernel grows without limit: drivers would not compile it in any time.
+// No kernel grows without limit: drivers would take forever to compile it.
 TEST(CompileTime, KernelsStayBounded) {
   for (const Target& target : {Target::cpu(), gpu()})
     for (const KernelSpec& kernel : lower(test::chain_of_links(1000), target).cpu.kernels)

@@ -13,7 +13,7 @@ inline void output_gradients(const Tensor& loss) {
   for (const ParamGrad& pair : append_grad(loss)) output("d_" + pair.param.name(), pair.grad);
 }
 
-/// y = tanh(y * 1.01 + x), again and again.
+/// y = tanh(y * 1.01 + x), repeatedly.
 inline Graph chain_of_links(int links) {
   return trace([&] {
     const Tensor x = param_input("x", {16, 32});
@@ -23,7 +23,7 @@ inline Graph chain_of_links(int links) {
   });
 }
 
-/// An LSTM whose steps are all in the graph: each reads its time step of the input and the four gates as slices.
+/// A fully unrolled LSTM: each step reads its time step of the input and the four gates as slices.
 inline Graph unrolled_lstm(int steps) {
   constexpr int batch = 4, inputs = 16, width = 32;
   return trace([&] {

@@ -50,7 +50,7 @@ TEST(Fusion, AProductComputesCheapOperandsAsItReadsThem) {
               output("y", matmul(matmul(a, b) + 1, b) + matmul(a, b * 2));
             }),
             3);
-  // What is dear, or wanted in memory too, is computed once.
+  // What is expensive, or needed in memory as well, is computed once.
   EXPECT_EQ(kernels([] { output("y", matmul(gelu(x()), weight())); }), 2);
   EXPECT_EQ(kernels([] {
               const Tensor a = relu(x());
@@ -75,7 +75,7 @@ TEST(Fusion, WhatFollowsAReductionJoinsIt) {
   EXPECT_EQ(kernels([] { output("y", sqrt(sum(exp(x()), {0, 1})) + tensor_input("shift", {32})); }), 1);
   EXPECT_EQ(kernels([] { output("y", mean(x(), {0, 1}, true) * 2); }), 1);
   EXPECT_EQ(kernels([] { output("y", rsqrt(mean(x()))); }), 1);
-  // In another shape it is a kernel of its own.
+  // In another shape it is a separate kernel.
   EXPECT_EQ(kernels([] {
               const Tensor in = x();
               output("y", in - sum(in, {0, 1}));
@@ -92,7 +92,7 @@ TEST(Fusion, AnOptimizerWorksWhereGradientsAreMade) {
       },
       Adam{.lr = 1e-3});
   const Program program = lower(step, Target::cpu());
-  // The error; its mean; the gradient of the weight with its update, and of the bias with its; the count of steps.
+  // The error; its mean; the weight's gradient and update; the bias's gradient and update; the step counter.
   EXPECT_EQ(kernels(program), 5) << print(program);
 }
 
@@ -119,8 +119,8 @@ TEST(Fusion, RefusesPartsOfQuantisedWeights) {
     });
   };
   product(false, false);
-  test::expect_error<UsageError>([&] { product(true, false); }, "weight is a part or another view of a tensor");
-  test::expect_error<UsageError>([&] { product(false, true); }, "quantise what is wanted by itself");
+  test::expect_error<UsageError>([&] { product(true, false); }, "weight is a slice or another view of a tensor");
+  test::expect_error<UsageError>([&] { product(false, true); }, "quantise that part separately");
 }
 
 TEST(Fusion, OffMeansAKernelForEachNode) {

@@ -6,7 +6,7 @@
 namespace jerboa::detail {
 namespace {
 
-// What the needs say, found by looking at all of them.
+// Reachability by exhaustive search.
 bool reaches(const std::vector<Group>& groups, int from, int to) {
   std::vector<int> open{from};
   std::set<int> seen;
@@ -50,11 +50,11 @@ TEST(GroupNeeds, FindsEveryCycle) {
       ASSERT_EQ(needs.can_need(group, more), fine) << seed << " " << step;
       if (fine) needs.add(group, more);
       refused += fine ? 0 : 1;
-      // What a group needs, it may be merged into, if nothing else that it needs comes between.
-      const std::set<int> own = groups[static_cast<std::size_t>(group)].needs;
-      if (own.empty() || random() % 4 != 0) continue;
-      const int into = *own.rbegin();
-      if (!can_need(groups, into, own)) continue;
+      // A group may be merged into one that it needs, if nothing else that it needs comes in between.
+      const std::set<int> needed = groups[static_cast<std::size_t>(group)].needs;
+      if (needed.empty() || random() % 4 != 0) continue;
+      const int into = *needed.rbegin();
+      if (!can_need(groups, into, needed)) continue;
       needs.merge(group, into);
       ASSERT_TRUE(can_need(groups, into, groups[static_cast<std::size_t>(into)].needs)) << seed << " " << step;
     }

@@ -5,7 +5,7 @@
 #include <jerboa/lower/lower.h>
 #include <jerboa/ops/ops.h>
 
-// Which results take over the memory of an operand, and which must not.
+// Which results reuse the memory of an operand, and which must not.
 namespace jerboa {
 namespace {
 

@@ -8,7 +8,7 @@
 #include "graphs.h"
 #include "lower/lives.h"
 
-// What holds of every memory plan, over random lives and over the training steps of whole models.
+// Invariants of every memory plan, over random live ranges and over the training steps of whole models.
 namespace jerboa {
 namespace {
 
@@ -18,7 +18,7 @@ std::int64_t total(const Program& program) {
   return bytes;
 }
 
-// Buffers of random sizes and lives, without the kernels that use them.
+// Buffers of random sizes and live ranges, without the kernels that use them.
 Program random_buffers(std::uint32_t seed) {
   std::mt19937 random(seed);
   const auto below = [&](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
@@ -27,7 +27,7 @@ Program random_buffers(std::uint32_t seed) {
   for (int i = 0; i < count; ++i) {
     Buffer buffer;
     buffer.name = "t" + std::to_string(i);
-    // Few different sizes, as in layers that repeat, or many.
+    // Few distinct sizes, as in repeated layers, or many.
     buffer.bytes = seed % 2 == 0 ? (1 + below(sizes)) * 4096 : below(100000);
     buffer.first = below(dispatches);
     buffer.last = std::min(dispatches, buffer.first + below(seed % 3 == 0 ? dispatches : 6));
@@ -36,7 +36,7 @@ Program random_buffers(std::uint32_t seed) {
   return program;
 }
 
-Target apart() { return Target::webgpu_default(); }
+Target separate_arenas() { return Target::webgpu_default(); }
 
 void expect_no_overlap(const Program& program, const Target& target) {
   for (std::size_t i = 0; i < program.buffers.size(); ++i) {
@@ -55,7 +55,7 @@ void expect_no_overlap(const Program& program, const Target& target) {
 
 TEST(Plan, KeepsRandomLivesApart) {
   for (std::uint32_t seed = 0; seed < 200; ++seed)
-    for (const Target& target : {Target::cpu(), apart()}) {
+    for (const Target& target : {Target::cpu(), separate_arenas()}) {
       SCOPED_TRACE(target.name + " " + std::to_string(seed));
       Program program = random_buffers(seed);
       detail::assign_memory(program, target);
@@ -65,33 +65,33 @@ TEST(Plan, KeepsRandomLivesApart) {
 }
 
 TEST(Plan, GivesEveryBufferItsOwnPlaceWithoutPlanning) {
-  for (Target target : {Target::cpu(), apart()}) {
+  for (Target target : {Target::cpu(), separate_arenas()}) {
     target.plan = false;
     Program program = random_buffers(4);
     detail::assign_memory(program, target);
-    std::int64_t apart = 0;
+    std::int64_t unshared = 0;
     for (Buffer& buffer : program.buffers) {
-      apart += buffer.bytes;
+      unshared += buffer.bytes;
       buffer.first = 0;
     }
     expect_no_overlap(program, target);
-    EXPECT_GE(total(program), apart);
+    EXPECT_GE(total(program), unshared);
   }
 }
 
-// Bytes of buffers of one size are as few as can be, whatever the lives.
+// For buffers of one size the plan is optimal, whatever the live ranges.
 TEST(Plan, IsTheBestThereIsForBuffersOfOneSize) {
   for (std::uint32_t seed = 0; seed < 100; ++seed) {
     Program program = random_buffers(seed);
     for (Buffer& buffer : program.buffers) buffer.bytes = 4096;
-    detail::assign_memory(program, apart());
+    detail::assign_memory(program, separate_arenas());
     EXPECT_EQ(total(program), detail::max_live_bytes(program)) << seed;
   }
 }
 
 TEST(Plan, OfTrainingStepsIsCloseToWhatIsInUseAtOnce) {
   for (const auto& [name, graph] : test::training_steps())
-    for (const Target& target : {Target::cpu(), apart()}) {
+    for (const Target& target : {Target::cpu(), separate_arenas()}) {
       SCOPED_TRACE(name + " for " + target.name);
       const Program program = lower(graph, target);
       expect_no_overlap(program, target);

@@ -9,7 +9,7 @@
 #include "graphs.h"
 #include "support/expect_error.h"
 
-// Updates that wait for all gradients, as those by a clipped norm do, become one kernel over tensors side by side.
+// Updates that wait for all gradients, as with a clipped norm, become one kernel over pooled tensors.
 namespace jerboa {
 namespace {
 
@@ -105,7 +105,7 @@ TEST(PooledUpdates, AreForDevicesThatWantThem) {
   EXPECT_GT(updates(program), 20);
 }
 
-// Parameters of so many elements, which all lose a share of their gradients; those are not kept.
+// Parameters of these sizes, updated by a fraction of their gradients, which are not kept.
 Graph scaled_step(std::int64_t elements, bool reads_first = false) {
   return trace([&] {
     const Tensor x = tensor_input("x", {elements});
@@ -150,7 +150,7 @@ TEST(PooledUpdates, TakeSeveralPoolsWhereBindingsAreSmall) {
 
 TEST(PooledUpdates, StayWhereTheirResultIsReadAgain) {
   EXPECT_EQ(updates(lower(scaled_step(64), Target::webgpu_default())), 1);
-  // What is read of the first one after its update keeps that from waiting for the others.
+  // The first one is read after its update, so that update cannot wait for the others.
   const Program program = lower(scaled_step(64, true), Target::webgpu_default());
   EXPECT_EQ(updates(program), 2) << print(program);
 }
@@ -175,12 +175,12 @@ TEST_F(BrokenPool, IsFineBefore) { verify(program, target); }
 
 TEST_F(BrokenPool, HasAMemberBeyondItsEnd) {
   for (const auto where : {Buffer::Where::storage, Buffer::Where::arena}) {
-    Buffer& own = *members(where).back();
-    const Buffer before = own;
-    own.inside += std::int64_t{1} << 30;
-    own.offset += std::int64_t{1} << 30;
-    expect_refusal("does not stand inside");
-    own = before;
+    Buffer& buffer = *members(where).back();
+    const Buffer before = buffer;
+    buffer.inside += std::int64_t{1} << 30;
+    buffer.offset += std::int64_t{1} << 30;
+    expect_refusal("is not inside");
+    buffer = before;
   }
 }
 
@@ -201,7 +201,7 @@ TEST_F(BrokenPool, IsEmpty) {
 
 TEST_F(BrokenPool, HoldsWhatCannotBeThere) {
   members(Buffer::Where::storage).front()->within = members(Buffer::Where::arena).front()->within;
-  expect_refusal("does not stand inside");
+  expect_refusal("is not inside");
 }
 
 }  // namespace

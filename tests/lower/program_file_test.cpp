@@ -15,7 +15,7 @@
 namespace jerboa {
 namespace {
 
-// A regression step, with a state of its own, and a forward pass for any number of rows.
+// A regression step with a state, and a forward pass for any number of rows.
 std::vector<std::pair<std::string, Graph>> graphs() {
   const auto predict = [](const Inputs& in) {
     const Tensor weight = param_input("weight", {3, 5}, {.init = Init::normal(0.5)});
@@ -33,7 +33,7 @@ std::string text_of(const std::string& file) {
   return text;
 }
 
-// The file with the sections changed, and checksums that fit.
+// The file with changed sections and matching checksums.
 template <class Change>
 std::string changed(const std::string& file, Change change) {
   auto sections = detail::read_sections(file);
@@ -98,16 +98,16 @@ TEST_F(GpuProgramFile, HoldsWhatAGpuHostNeedsAndNothingElse) {
 TEST_F(GpuProgramFile, SaysWhatItNeeds) {
   GpuRequirements needs;
   for (const ProgramEntry& entry : file.entries) {
-    const GpuRequirements own = gpu_requirements(entry.program);
-    EXPECT_FALSE(own.f16);
-    EXPECT_GT(own.buffer_bytes, 0);
-    EXPECT_GT(own.binding_bytes, 0);
-    EXPECT_GE(own.bindings, 2);
-    EXPECT_LE(own.bindings, Target::webgpu_default().max_bindings);
-    EXPECT_GE(own.invocations, 1);
-    EXPECT_LE(own.invocations, Target::webgpu_default().max_invocations);
-    EXPECT_LE(own.workgroup_bytes, Target::webgpu_default().workgroup_bytes);
-    needs.workgroup_bytes = std::max(needs.workgroup_bytes, own.workgroup_bytes);
+    const GpuRequirements requirements = gpu_requirements(entry.program);
+    EXPECT_FALSE(requirements.f16);
+    EXPECT_GT(requirements.buffer_bytes, 0);
+    EXPECT_GT(requirements.binding_bytes, 0);
+    EXPECT_GE(requirements.bindings, 2);
+    EXPECT_LE(requirements.bindings, Target::webgpu_default().max_bindings);
+    EXPECT_GE(requirements.invocations, 1);
+    EXPECT_LE(requirements.invocations, Target::webgpu_default().max_invocations);
+    EXPECT_LE(requirements.workgroup_bytes, Target::webgpu_default().workgroup_bytes);
+    needs.workgroup_bytes = std::max(needs.workgroup_bytes, requirements.workgroup_bytes);
   }
   EXPECT_GT(needs.workgroup_bytes, 0);
 }
@@ -121,7 +121,8 @@ TEST_F(GpuProgramFile, RefusesNeedsThatAreUnknownOrTooSmall) {
   refuse("\"features\":[]", "\"features\":[\"telepathy\"]",
          "needs the feature telepathy, which Jerboa 0.1.0 does not know");
   refuse("\"bindings\":", "\"wishes\":1,\"bindings\":", "needs the limit wishes, which Jerboa 0.1.0 does not know");
-  refuse("\"workgroup_bytes\":", "\"workgroup_bytes\":0,\"buffer_bytes\":", "needs more of a device than it says");
+  refuse("\"workgroup_bytes\":", "\"workgroup_bytes\":0,\"buffer_bytes\":",
+         "needs more of a device than its requirements state");
 }
 
 TEST_F(GpuProgramFile, RefusesSectionsThatAreMissingOrUnknown) {
@@ -137,7 +138,7 @@ TEST_F(GpuProgramFile, RefusesSectionsThatAreMissingOrUnknown) {
   refuse([](auto& sections, auto&) { sections[2].kind = "LOOP", sections[2].required = false; },
          "has steps that repeat (section LOOP), which Jerboa 0.1.0 cannot run");
   refuse([](auto& sections, auto&) { sections[2].kind = "PROG"; }, "has the section PROG twice");
-  // One that need not be known is passed over.
+  // An optional unknown section is skipped.
   const std::string more = changed(whole, [](auto& sections, auto& texts) {
     sections.push_back({"NOTE", false, {}});
     texts.emplace_back("for the reader");
@@ -159,21 +160,21 @@ TEST_F(GpuProgramFile, NamesBothVersions) {
          "needs Jerboa 7.2.1 or later, but this is 0.1.0");
 }
 
-// Every byte counts: what is changed is found by a checksum, unless it is where nothing stands.
+// Every byte counts: a checksum finds any change, except in the gaps between sections.
 TEST_F(GpuProgramFile, FindsDamage) {
   const std::string whole = encode_program(file);
   std::string damaged = whole;
   damaged[20] = static_cast<char>(damaged[20] ^ 1);
   test::expect_error<FileError>([&] { decode_program(damaged, "f"); },
-                                "f: the header is damaged: its checksum does not fit");
+                                "f: the header is damaged: its checksum does not match");
   damaged = whole;
   damaged[40] = static_cast<char>(damaged[40] ^ 1);
   test::expect_error<FileError>([&] { decode_program(damaged, "f"); }, "f: the header is damaged");
   damaged = whole;
-  const std::string_view last = detail::read_sections(whole).back().bytes;  // what follows it only fills the file up
+  const std::string_view last = detail::read_sections(whole).back().bytes;  // followed only by padding
   const auto at = static_cast<std::size_t>(last.data() - whole.data()) + last.size() - 1;
   damaged[at] = static_cast<char>(damaged[at] ^ 1);
-  test::expect_error<FileError>([&] { decode_program(damaged, "f"); }, "is damaged: its checksum does not fit");
+  test::expect_error<FileError>([&] { decode_program(damaged, "f"); }, "is damaged: its checksum does not match");
   test::expect_error<FileError>([&] { decode_program(whole.substr(0, whole.size() - 1), "f"); }, "is cut off");
   test::expect_error<FileError>([&] { decode_program(whole.substr(0, 40), "f"); }, "the table of sections is cut off");
   test::expect_error<FileError>([&] { decode_program(whole.substr(0, 12), "f"); }, "the header is cut off");
@@ -197,7 +198,7 @@ TEST_F(GpuProgramFile, RefusesStepsThatDoNotFit) {
   expect_refusal("beyond its end");
   file = whole;
   for (auto& binding : step().steps[0].bindings) binding.written = true;
-  expect_refusal("is only to be read");
+  expect_refusal("is read-only");
   file = whole;
   for (const auto binding : std::vector(step().steps[0].bindings))
     if (binding.written) step().steps[0].bindings.push_back(binding);
@@ -208,7 +209,7 @@ TEST_F(GpuProgramFile, RefusesStepsThatDoNotFit) {
   file = whole;
   step().steps[0].shader = -1;
   step().steps[0].bindings.resize(1);
-  expect_refusal("a copy has a source and a target");
+  expect_refusal("a copy needs a source and a target");
   file = whole;
   step().shaders[0].source.clear();
   expect_refusal("is empty");
@@ -217,10 +218,10 @@ TEST_F(GpuProgramFile, RefusesStepsThatDoNotFit) {
 TEST_F(GpuProgramFile, RefusesBuffersThatDoNotFitTheirTensors) {
   const ProgramFile whole = file;
   file.storage.clear();
-  expect_refusal("does not fit what it holds");
+  expect_refusal("does not match its contents");
   file = whole;
   file.entries[0].inputs[0].shape = {8, 6};
-  expect_refusal("does not fit what it holds");
+  expect_refusal("does not match its contents");
 }
 
 // Whatever byte of a section is changed, checksum and all, a file is loaded or refused with an Error.

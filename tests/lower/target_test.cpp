@@ -44,7 +44,7 @@ TEST(BindingCount, IsOneForEachSegment) {
   EXPECT_EQ(detail::binding_count(1000, target), 10);
 }
 
-// lower() verifies what it makes, so that it returns is most of the test.
+// lower() verifies its result, so most of the test is that it returns.
 TEST(Limits, HoldForTrainingSteps) {
   for (const auto& [name, graph] : test::training_steps())
     for (const Target& target :
@@ -62,11 +62,11 @@ TEST(Limits, CountSegmentsOfSmallBindings) {
     return test::gpt_step({.vocab = 64, .width = width, .layers = 2, .heads = 2, .context = 16}, 2, 10);
   };
   EXPECT_LE(most_bindings(lower(step(20), target), target), 8);
-  // Three tensors of three segments each are too much for a product of two of them, which nothing can split.
+  // Three tensors of three segments each are too many bindings for a product, which cannot be split.
   test::expect_error<UsageError>([&] { lower(step(28), target); }, "allows 8 of them in a kernel");
 }
 
-// The error is the user's to understand: it comes before any of the verifier's.
+// The error is meant for the user: it comes before any from the verifier.
 TEST(Limits, RefuseWhatNoKernelCanBindByName) {
   const Target target = small_target(8, 4096);
   test::expect_error<UsageError>(
@@ -77,7 +77,7 @@ TEST(Limits, RefuseWhatNoKernelCanBindByName) {
       "8 "
       "of them in a kernel, but the one that computes sum_1 needs 11; make it smaller (several tensors instead of one, "
       "a smaller type or batch), or use a device with larger bindings");
-  // What is computed, and what an op takes as a whole.
+  // A computed tensor, and one that an op reads as a whole.
   const auto scores = [](std::int64_t n) {
     const Tensor x = tensor_input("x", {n, 1}, DType::f16);
     return matmul(x, x, {.transpose_b = true});
@@ -135,11 +135,11 @@ TensorMap random_inputs(const Graph& graph) {
   return inputs;
 }
 
-// Losses of some steps and what they leave in the parameters.
+// Losses of some steps and the parameters after them.
 std::pair<std::vector<double>, TensorMap> train(const Graph& graph, const Target& target) {
   CpuOptions options;
   options.target = target;
-  options.target.pool_updates = false;  // which is for GPUs alone
+  options.target.pool_updates = false;  // only for GPUs
   options.threads = 2;
   options.sentinel = 3e8F;
   Module module = compile(graph, {.device = Device(make_cpu_backend(options)), .seed = 7});

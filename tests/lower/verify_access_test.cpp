@@ -22,12 +22,13 @@ class BrokenAccess : public testing::Test {
   KernelSpec& kernel(std::size_t number = 0) { return program.cpu.kernels.at(number); }
   KernelSpec& kernel_of(KernelSpec::Kind kind) {
     return *std::find_if(program.cpu.kernels.begin(), program.cpu.kernels.end(),
-                         [&](const KernelSpec& own) { return own.kind == kind; });
+                         [&](const KernelSpec& kernel) { return kernel.kind == kind; });
   }
-  Instruction& instruction_of(KernelSpec& own, Instruction::Kind kind) {
-    return *std::find_if(own.body.begin(), own.body.end(), [&](const Instruction& one) { return one.kind == kind; });
+  Instruction& instruction_of(KernelSpec& kernel, Instruction::Kind kind) {
+    return *std::find_if(kernel.body.begin(), kernel.body.end(),
+                         [&](const Instruction& one) { return one.kind == kind; });
   }
-  // Expects that the program is refused after the change, and fine before and behind it.
+  // Expects that the program is refused after the change, and accepted before it and after undoing it.
   template <class Change>
   void refuse(Change change, const std::string& text) {
     const Program whole = program;
@@ -58,7 +59,7 @@ TEST_F(BrokenAccess, LoadsAndStoresOutsideTheirBuffers) {
   refuse([&] { kernel().domain[0] = -1; }, "a size of -1");
   refuse([&] { kernel().domain = {std::int64_t{1} << 40, std::int64_t{1} << 40}; }, "too large");
   refuse([&] { kernel().bindings = 1 << 30; }, "binds 2 buffers");
-  // Reversed within its buffer is fine.
+  // Reversed within its buffer is valid.
   kernel().loads[0].map = {19, {-5, -1}};
   verify(program, Target::cpu());
 }
@@ -78,13 +79,13 @@ TEST_F(BrokenAccess, GathersStayInTheirTables) {
   compile([] { output("y", embedding(tensor_input("table", {7, 3}), tensor_input("ids", {5}, DType::i32))); });
   const auto gather = [&]() -> Load& {
     return *std::find_if(kernel().loads.begin(), kernel().loads.end(),
-                         [](const Load& own) { return own.indirect >= 0; });
+                         [](const Load& load) { return load.indirect >= 0; });
   };
   refuse([&] { gather().indirect_limit = 8; }, "reaches 96 bytes into table, which has 84");
   refuse([&] { gather().indirect_stride = 4; }, "into table, which has 84");
   refuse([&] { gather().indirect_stride = -1; }, "before its start");
   refuse([&] { gather().indirect = 1000; }, "a gather by instruction 1000");
-  refuse([&] { gather().indirect = static_cast<int>(kernel().body.size()) - 1; }, "no index before it");
+  refuse([&] { gather().indirect = static_cast<int>(kernel().body.size()) - 1; }, "not an index before it");
   refuse([&] { gather().indirect_limit = std::int64_t{1} << 48, gather().indirect_stride = 1 << 20; }, "too large");
 }
 
@@ -101,8 +102,8 @@ TEST_F(BrokenAccess, InstructionsAreDefinedBeforeUseAndFitTheirOps) {
   refuse([&] { compute().op = Op::matmul; }, "matmul, which is not element-wise");
   refuse([&] { compute().op = Op::concat; }, "concat, which is not element-wise");
   refuse([&] { compute().op = Op::where; }, "does not have 2 operands");
-  refuse([&] { compute().dtype = DType::i32; }, "of operands that do not fit it");
-  refuse([&] { compute().kind = Instruction::Kind::product; }, "a product where there is none");
+  refuse([&] { compute().dtype = DType::i32; }, "has operands of the wrong types");
+  refuse([&] { compute().kind = Instruction::Kind::product; }, "a product in a kernel without one");
   refuse([&] { compute().kind = Instruction::Kind::reduce; }, "a reduction");
   refuse([&] { instruction_of(kernel(), Instruction::Kind::load).index = 9; }, "there is no load 9");
   refuse([&] { instruction_of(kernel(), Instruction::Kind::load).dtype = DType::i32; }, "load 0 is of type f32");
@@ -110,16 +111,16 @@ TEST_F(BrokenAccess, InstructionsAreDefinedBeforeUseAndFitTheirOps) {
   refuse([&] { kernel().stores[0].dtype = DType::i32; }, "is stored as i32");
   refuse(
       [&] {
-        Instruction& own = instruction_of(kernel(), Instruction::Kind::constant);
-        own.dtype = DType::i32, own.number = 1e300;
+        Instruction& instruction = instruction_of(kernel(), Instruction::Kind::constant);
+        instruction.dtype = DType::i32, instruction.number = 1e300;
       },
       "1e+300 is not a number of type i32");
 }
 
 TEST_F(BrokenAccess, ReductionsKnowTheirAxes) {
   compile([] { output("y", sum(tensor_input("x", {6, 4}), {0}) * 2); });
-  KernelSpec& own = kernel_of(KernelSpec::Kind::reduce);
-  ASSERT_EQ(own.kind, KernelSpec::Kind::reduce);
+  KernelSpec& kernel = kernel_of(KernelSpec::Kind::reduce);
+  ASSERT_EQ(kernel.kind, KernelSpec::Kind::reduce);
   const auto reduce = [&]() -> KernelSpec& { return kernel_of(KernelSpec::Kind::reduce); };
   refuse([&] { reduce().row_axes = 3; }, "cannot be reduced");
   refuse([&] { reduce().row_axes = -1; }, "cannot be reduced");
@@ -150,7 +151,7 @@ TEST_F(BrokenAccess, ProductsFitTheirOperands) {
   refuse([&] { product().operands[0].strides = {1, 6}; }, "into a, which has 96");
   refuse([&] { product().op = Op::add; }, "not a product");
   refuse([&] { product().domain = {20}; }, "");
-  refuse([&] { product().stores[0].map.strides = {1, 4}; }, "in another order than its rows'");
+  refuse([&] { product().stores[0].map.strides = {1, 4}; }, "not stored in row-major order");
   Instruction load;
   load.kind = Instruction::Kind::load;
   refuse([&] { product().operands[0].prologue = {load}; }, "cannot be part of a prologue");
@@ -169,7 +170,7 @@ TEST_F(BrokenAccess, WholeOpsHaveTheirOperandsAndAttributes) {
   refuse([&] { whole().results[0].shape = {4, 4}; }, "cumsum gives f32[4, 5], not f32[4, 4]");
   refuse([&] { whole().results[0].offset = 1; }, "which has 80");
   refuse([&] { whole().results.push_back(whole().results[0]); }, "gives 1 results, not 2");
-  refuse([&] { whole().operands[0].binding = whole().results[0].binding; }, "writes over an operand");
+  refuse([&] { whole().operands[0].binding = whole().results[0].binding; }, "overwrites an operand");
 }
 
 TEST_F(BrokenAccess, WhatIsReadAfterARunIsInItsBuffer) {
@@ -186,21 +187,21 @@ TEST_F(BrokenAccess, BuffersHoldTheirElements) {
   compile([] { output("y", matmul(tensor_input("x", {4, 4}), constant(HostTensor(DType::f32, {4, 4})))); });
   const auto buffer = [&](Buffer::Where where) -> Buffer& {
     return *std::find_if(program.buffers.begin(), program.buffers.end(),
-                         [&](const Buffer& own) { return own.where == where; });
+                         [&](const Buffer& candidate) { return candidate.where == where; });
   };
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
-  refuse([&] { buffer(Buffer::Where::arena).offset = most / 64 * 64; }, "impossible size or place");
-  refuse([&] { buffer(Buffer::Where::arena).bytes = -64; }, "impossible size or place");
+  refuse([&] { buffer(Buffer::Where::arena).offset = most / 64 * 64; }, "impossible size or offset");
+  refuse([&] { buffer(Buffer::Where::arena).bytes = -64; }, "impossible size or offset");
   refuse([&] { buffer(Buffer::Where::arena).elements = 1000; }, "has 1000 elements in 64 bytes");
   refuse([&] { buffer(Buffer::Where::arena).arena = 3; }, "has no arena 3");
   refuse([&] { program.arenas[0] = most; }, "an arena of");
   refuse([&] { buffer(Buffer::Where::constant).constant = 3; }, "has no constant 3");
-  refuse([&] { buffer(Buffer::Where::constant).bytes = 128; }, "does not fit its constant");
-  refuse([&] { buffer(Buffer::Where::arena).within = 99; }, "is within no buffer");
+  refuse([&] { buffer(Buffer::Where::constant).bytes = 128; }, "does not match its constant");
+  refuse([&] { buffer(Buffer::Where::arena).within = 99; }, "is not within any buffer");
   refuse([&] { program.cpu.dispatches[0].parts.clear(); }, "dispatch 0 is empty");
 }
 
-// At its bounds a program is fine, and for another value of the symbol it is not: the host finds that out.
+// A program is valid at its bounds but not for another value of the symbol: the host detects that.
 TEST_F(BrokenAccess, HoldsForTheValuesOfEachRun) {
   compile([] { output("y", exp(tensor_input("x", {Dim::symbol("T", 8), 3}))); });
   for (const std::int64_t t : {1, 5, 8}) detail::verify_access(program, {{"T", t}});

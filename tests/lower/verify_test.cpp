@@ -35,7 +35,7 @@ class BrokenProgram : public ::testing::TestWithParam<Target> {
       if (buffer.where == Buffer::Where::arena) found.push_back(&buffer);
     return found;
   }
-  // Every activation at a place of its own for the whole run, so that nothing is wrong with the plan.
+  // Every activation in separate memory for the whole run, so that the plan is valid.
   void spread_out() {
     target.separate_arenas = false;
     std::int64_t end = 0;
@@ -129,7 +129,7 @@ TEST_P(BrokenProgram, WritesFromTwoPartsOfADispatch) {
 
 TEST_P(BrokenProgram, ReadsWhatAnotherPartWrites) {
   spread_out();
-  // A copy of what the first product gives, once after it, where it is fine, and once beside it.
+  // A copy of the first product's result, once after it, which is valid, and once in the same dispatch.
   const int product = first_part().buffers[1];
   program.buffers.push_back(program.buffers[static_cast<std::size_t>(product)]);
   program.buffers.back().name = "copy";
@@ -152,20 +152,20 @@ TEST_P(BrokenProgram, ReadsWhatAnotherPartWrites) {
 }
 
 TEST_P(BrokenProgram, ReadsOtherElementsThanItWrites) {
-  // The softmax stands where the scores stood: transposed, it would read what it has overwritten.
+  // The softmax is in place of the scores: transposed, it would read what it has overwritten.
   const auto is_in_place = [](const KernelSpec& kernel) {
     return kernel.kind == KernelSpec::Kind::loop && !kernel.stores.empty() && kernel.bindings == 1;
   };
   const auto softmax = std::find_if(program.cpu.kernels.begin(), program.cpu.kernels.end(), is_in_place);
   ASSERT_NE(softmax, program.cpu.kernels.end());
   softmax->loads[0].map.strides = {1, 8};
-  expect_refusal("reads other elements of matmul_1 softmax_2 than it writes");
+  expect_refusal("reads elements of matmul_1 softmax_2 other than the ones it writes");
 }
 
 TEST_P(BrokenProgram, WritesAnInput) {
   const int written = first_part().buffers[1];
   program.buffers[static_cast<std::size_t>(written)].where = Buffer::Where::input;
-  expect_refusal("only to be read");
+  expect_refusal("read-only");
 }
 
 TEST_P(BrokenProgram, HasTwoBuffersForOneThing) {
@@ -180,7 +180,7 @@ TEST(SeparateArenas, HoldOneTensorAtATime) {
                             output("y", matmul(matmul(x, x), x));
                           }),
                           target);
-  // The second product moves behind the first in the same arena: no bytes in common, but one GPU buffer.
+  // The second product moves after the first in the same arena: no bytes in common, but one GPU buffer.
   std::vector<Buffer*> activations;
   for (Buffer& buffer : program.buffers)
     if (buffer.where == Buffer::Where::arena) activations.push_back(&buffer);

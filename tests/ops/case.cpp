@@ -8,7 +8,7 @@
 namespace jerboa::test {
 namespace {
 
-// Numbers that every standard library draws alike, which std::uniform_real_distribution does not promise.
+// The same numbers with every standard library, which std::uniform_real_distribution does not guarantee.
 class Source {
  public:
   explicit Source(const std::string& seed) {
@@ -25,7 +25,7 @@ class Source {
   std::mt19937_64 engine_;
 };
 
-// A shuffled grid around 0, without it. Each operand has a grid of its own, so that two of them do not meet.
+// A shuffled grid around 0, excluding 0. Each operand has a different grid, so that two of them share no value.
 std::vector<double> grid(std::size_t count, double operand, Source& source) {
   const double even = std::max(4.0 / static_cast<double>(std::max<std::size_t>(count, 1)), 0.01);
   const double spacing = even * (1 + 0.0371 * operand), offset = 0.31 + 0.23 * operand;
@@ -47,7 +47,7 @@ Value draw(const Draw& how, std::size_t operand, const std::string& seed) {
     case Draw::Kind::whole:
       for (std::size_t i = 0; i < count; ++i) value.data.push_back(std::floor(source.uniform(how.low, how.high + 1)));
       break;
-    case Draw::Kind::apart: value.data = grid(count, static_cast<double>(operand), source); break;
+    case Draw::Kind::distinct: value.data = grid(count, static_cast<double>(operand), source); break;
     case Draw::Kind::given: value.data = how.values; break;
     case Draw::Kind::absent:
     case Draw::Kind::computed: break;
@@ -55,7 +55,7 @@ Value draw(const Draw& how, std::size_t operand, const std::string& seed) {
   return value;
 }
 
-// The values as the type holds them; those beyond its range are its largest.
+// The values rounded to the type; those beyond its range are clamped.
 Value in_type(Value value, DType dtype) {
   value.dtype = dtype;
   if (dtype == DType::f16)

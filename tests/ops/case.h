@@ -10,14 +10,14 @@
 
 namespace jerboa::test {
 
-/// The symbols that sample cases use, and the sizes that stand for them in every run.
+/// The symbols that sample cases use, and their values in every run.
 inline const Dim T = Dim::symbol("T", 16);
 inline const Dim B = Dim::symbol("B", 8);
 inline const SymbolValues symbol_values{{"T", 5}, {"B", 2}};
 
 /// How one operand of a sample case gets its values.
 struct Draw {
-  enum class Kind { uniform, apart, whole, given, absent, computed };
+  enum class Kind { uniform, distinct, whole, given, absent, computed };
   using Compute = std::function<Tensor(const std::vector<Tensor>&)>;
 
   Kind kind = Kind::uniform;
@@ -34,7 +34,7 @@ inline Draw within(double low, double high, Shape shape) {
 }
 inline Draw any(Shape shape) { return within(-2, 2, std::move(shape)); }
 inline Draw positive(Shape shape) { return within(0.5, 2, std::move(shape)); }
-inline Draw apart(Shape shape) { return {Draw::Kind::apart, std::move(shape), DType::f32, -2, 2, {}, {}}; }
+inline Draw distinct(Shape shape) { return {Draw::Kind::distinct, std::move(shape), DType::f32, -2, 2, {}, {}}; }
 // Whole numbers from `low` to `high`, both included, and conditions.
 inline Draw whole(double low, double high, Shape shape, DType dtype = DType::i32) {
   return {Draw::Kind::whole, std::move(shape), dtype, low, high, {}, {}};
@@ -67,7 +67,7 @@ struct Instance {
 };
 
 /// Appends the case to the traced graph, its operands being inputs of the graph whose values go to `inputs`. Floats are
-/// of the given type. The op stands at "model.cpp:41".
+/// of the given type. The op's site is "model.cpp:41".
 Instance build(Op op, const Case& sample, std::map<std::string, Value>& inputs, DType floats = DType::f32);
 
 /// An input of the traced graph with values in (-1, 1), the same for the same name.
@@ -75,7 +75,8 @@ Tensor weight_input(const std::string& name, const Tensor& like, std::map<std::s
 
 /// Values of some tensors.
 std::vector<Value> run(const Graph& graph, const std::vector<TensorId>& keep,
-                       const std::map<std::string, Value>& inputs, ReferencePrecision precision = ReferencePrecision::f64);
+                       const std::map<std::string, Value>& inputs,
+                       ReferencePrecision precision = ReferencePrecision::f64);
 
 /// "add #3 [4, 1] [1, 8] {}": what a failure is about.
 std::string describe(Op op, std::size_t index, const Case& sample);

@@ -9,7 +9,7 @@
 
 namespace jerboa::test {
 
-/// A scalar of a graph with its gradients for some inputs of the graph, and the point at which to look at them.
+/// A scalar of a graph with its gradients with respect to some inputs, and the point at which to evaluate them.
 struct Differentiated {
   Graph graph;
   TensorId loss = no_tensor;
@@ -26,11 +26,11 @@ struct Mismatch {
 std::vector<TensorId> ids(const std::vector<Tensor>& tensors);
 
 /// Compares the gradients with central differences of the scalar in f64, along single elements and along random
-/// directions; gives what differs.
+/// directions; returns what differs.
 std::vector<Mismatch> check_gradient(const Differentiated& it);
 
-/// sum(w · out) over the outputs of a case, w being fixed random numbers, with its gradients for the float operands.
-/// Nothing for a case that has no float operand or no float output.
+/// sum(w · out) over the outputs of a case, w being fixed random numbers, with its gradients with respect to the float
+/// operands. Nothing for a case that has no float operand or no float output.
 std::optional<Differentiated> first_order(Op op, const Case& sample, DType floats = DType::f32);
 
 /// sum(v · g) over those gradients, with its own gradients for the operands and for w.

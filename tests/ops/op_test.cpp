@@ -66,7 +66,8 @@ TEST_P(EveryOp, RunsForward) {
       for (const Tensor& out : build(GetParam(), sample, inputs).outputs) keep.push_back(out.id());
     });
     expect_round_trip(graph);
-    const auto exact = run(graph, keep, inputs, ReferencePrecision::f64), rounded = run(graph, keep, inputs, ReferencePrecision::f32);
+    const auto exact = run(graph, keep, inputs, ReferencePrecision::f64),
+               rounded = run(graph, keep, inputs, ReferencePrecision::f32);
     for (std::size_t i = 0; i < keep.size(); ++i) {
       EXPECT_EQ(exact[i].dtype, graph.type(keep[i]).dtype);
       EXPECT_EQ(exact[i].shape, evaluate(graph.shape(keep[i]), symbol_values));
@@ -90,7 +91,7 @@ TEST_P(DifferentiableOp, GradientAgreesWithDifferences) {
   EXPECT_GT(checked, 0);
 }
 
-// Only an op that the table calls not differentiable may stand in the way.
+// Only an op that the table marks as not differentiable may prevent it.
 TEST_P(DifferentiableOp, GradientOfGradientAgreesWithDifferences) {
   for_each_case(GetParam(), [&](const Case& sample) {
     try {
@@ -151,7 +152,7 @@ TEST_P(RefusedOp, SaysThatItCannotBeDifferentiated) {
 class TwofoldOp : public ::testing::TestWithParam<Op> {};
 INSTANTIATE_TEST_SUITE_P(Ops, TwofoldOp, ::testing::ValuesIn(ops_where(evaluated_and_decomposed)), op_name);
 
-// An op with an evaluation of its own and a decomposition: both must say the same.
+// For an op with both an evaluation and a decomposition, the two must agree.
 TEST_P(TwofoldOp, DecompositionAgreesWithEvaluation) {
   for_each_case(GetParam(), [&](const Case& sample) {
     std::map<std::string, Value> inputs;

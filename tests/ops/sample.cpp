@@ -102,9 +102,9 @@ void expect_reference(const Sample& sample, const TensorMap& computed, const std
                       const Tolerance& tolerance) {
   const auto wanted = reference_outputs(sample, [](Value&) {});
   for (std::size_t i = 0; i < wanted.size(); ++i) {
-    const HostTensor& own = computed.at(sample.graph.outputs[i].name);
-    ASSERT_EQ(own.shape(), wanted[i].shape);
-    EXPECT_EQ(difference(to_value(own).data, wanted[i].data, tolerance), std::nullopt)
+    const HostTensor& tensor = computed.at(sample.graph.outputs[i].name);
+    ASSERT_EQ(tensor.shape(), wanted[i].shape);
+    EXPECT_EQ(difference(to_value(tensor).data, wanted[i].data, tolerance), std::nullopt)
         << sample.graph.outputs[i].name << " " << what;
   }
 }

@@ -32,10 +32,10 @@ Sample forward_sample_of(Op op, const Case& sample, DType floats);
 /// The outputs of the op that have a gradient, and the gradients; nothing where there are none.
 std::optional<Sample> gradient_sample_of(Op op, const Case& sample, DType floats);
 
-/// Everything that a device computes of a sample. Fails a test if it has the reference evaluator do any of it.
+/// Everything that a device computes for a sample. Fails a test if the reference evaluator did any of it.
 TensorMap outputs_on(const Device& device, const Sample& sample);
 
-/// What the reference computes of the sample's outputs, each tensor of which goes through `finish`.
+/// The sample's outputs from the reference, with `finish` applied to each tensor.
 std::vector<Value> reference_outputs(const Sample& sample, const std::function<void(Value&)>& finish);
 
 /// Fails a test unless this is what the reference computes in f64.
@@ -43,7 +43,7 @@ void expect_reference(const Sample& sample, const TensorMap& computed, const std
                       const Tolerance& tolerance = {1e-4, 2e-5, 1e-4});
 void expect_same_bits(const TensorMap& a, const TensorMap& b, const std::string& what);
 
-/// The ops that engines compute: all but the leaves.
+/// The ops that engines compute: all except leaves.
 std::vector<Op> computed_ops();
 
 }  // namespace jerboa::test

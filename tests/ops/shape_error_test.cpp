@@ -7,7 +7,7 @@
 
 #include "support/expect_error.h"
 
-// What a user reads when operands do not fit: the op, the sizes, what is wrong, and the line.
+// What a user reads when operands do not match: the op, the sizes, what is wrong, and the line.
 namespace jerboa::test {
 namespace {
 
@@ -58,7 +58,7 @@ TEST(ShapeErrors, NameSymbols) {
   const Dim T = Dim::symbol("T", 16);
   expect_shape_error([&] { f({T, 2}) + f({T + Dim(1), 2}); }, "add: [T, 2] and [T+1, 2] do not broadcast");
   expect_shape_error([&] { top_k(f({T}), 3); }, "top_k: k = 3 does not fit a size of T");
-  expect_shape_error([&] { slice(f({T}), 0, 0, 3); }, "slice: 0 to 3 step 1 is no range of axis 0 of [T]");
+  expect_shape_error([&] { slice(f({T}), 0, 0, 3); }, "slice: 0 to 3 step 1 is not a range of axis 0 of [T]");
 }
 
 TEST(ShapeErrors, OfElementwiseOps) {
@@ -79,7 +79,7 @@ TEST(ShapeErrors, OfElementwiseOps) {
   expect_shape_error([] { where(b({2}), f({2}), i({2})); }, "where: types f32 and i32 differ; cast one of them");
   expect_shape_error([] { cast(f({2}), DType::i8); }, "cast: i8 is a storage type");
   expect_shape_error([] { arange(-1); }, "arange: a length of -1 may be negative");
-  expect_shape_error([] { arange(3, DType::boolean); }, "arange: boolean cannot count");
+  expect_shape_error([] { arange(3, DType::boolean); }, "arange: the type must be numeric, not boolean");
   expect_shape_error([] { random(f({2}), {3}); }, "random: the key must be u32[2], not f32[2]");
   expect_shape_error([] { random(typed(DType::u32, {2}), {-3}); }, "random: [-3] has a negative size");
 }
@@ -102,15 +102,19 @@ TEST(ShapeErrors, OfShapeOps) {
   expect_shape_error([] { reshape(f({2, 3}), {-1, -1}); }, "reshape: only one size of [-1, -1] may be -1");
   expect_shape_error([] { reshape(f({2, 3}), {4, -1}); }, "reshape: [2, 3] does not divide into [4, -1]");
   expect_shape_error([] { reshape(f({2, 3}), {-2, -3}); }, "reshape: [-2, -3] has a negative size");
-  expect_shape_error([] { transpose(f({2, 3}), {0}); }, "transpose: [0] is no order of the axes of [2, 3]");
-  expect_shape_error([] { transpose(f({2, 3}), {0, 0}); }, "transpose: [0, 0] is no order of the axes of [2, 3]");
+  expect_shape_error([] { transpose(f({2, 3}), {0}); }, "transpose: [0] is not a permutation of the axes of [2, 3]");
+  expect_shape_error(
+      [] {
+        transpose(f({2, 3}), {0, 0});
+      },
+      "transpose: [0, 0] is not a permutation of the axes of [2, 3]");
   expect_shape_error([] { swap_axes(f({2, 3}), 0, 2); }, "swap_axes: axis 2 is out of range for [2, 3]");
   expect_shape_error([] { squeeze(f({2, 1}), {0}); }, "squeeze: axis 0 of [2, 1] is not of size 1");
   expect_shape_error([] { squeeze(f({2, 1}), {}); }, "squeeze: axes [] are out of range or repeated for [2, 1]");
   expect_shape_error([] { unsqueeze(f({2}), {3}); }, "unsqueeze: axes [3] are out of range or repeated for [2]");
   expect_shape_error([] { broadcast_to(f({2}), {3}); }, "broadcast_to: [2] does not broadcast to [3]");
   expect_shape_error([] { sum_to_shape(f({2}), {3}); }, "sum_to_shape: [2] is not a broadcast of [3]");
-  expect_shape_error([] { slice(f({4}), 0, 0, 2, 0); }, "slice: 0 to 2 step 0 is no range of axis 0 of [4]");
+  expect_shape_error([] { slice(f({4}), 0, 0, 2, 0); }, "slice: 0 to 2 step 0 is not a range of axis 0 of [4]");
   expect_shape_error([] { slice(f({4}), 1, 0, 2); }, "slice: axis 1 is out of range for [4]");
   expect_shape_error(
       [] {
@@ -126,7 +130,7 @@ TEST(ShapeErrors, OfShapeOps) {
         pad(f({2, 3}), {1}, {1});
       },
       "pad: [2, 3] needs one number before and after for each of its axes");
-  expect_shape_error([] { pad(f({2}), {-1}, {0}); }, "pad: a negative amount; slice instead");
+  expect_shape_error([] { pad(f({2}), {-1}, {0}); }, "pad: padding must not be negative; slice instead");
 }
 
 TEST(ShapeErrors, OfIndexing) {
@@ -136,7 +140,11 @@ TEST(ShapeErrors, OfIndexing) {
         embedding(f({4, 2}), f({2}));
       },
       "embedding: ids must be of an integer type, not f32; cast it");
-  expect_shape_error([] { embedding_grad(i({3}), f({2, 4}), 5); }, "embedding_grad: ids [3] and dy [2, 4] do not fit");
+  expect_shape_error(
+      [] {
+        embedding_grad(i({3}), f({2, 4}), 5);
+      },
+      "embedding_grad: ids [3] and dy [2, 4] do not match");
   expect_shape_error([] { embedding_grad(i({}), f({}), 5); }, "embedding_grad: dy must have at least one axis");
   expect_shape_error([] { embedding_grad(i({3}), f({3, 4}), -5); }, "embedding_grad: [-5, 4] has a negative size");
   expect_shape_error(
@@ -151,7 +159,7 @@ TEST(ShapeErrors, OfIndexing) {
       "scatter: indices [2, 1] and updates [2, 2] differ in shape");
   expect_shape_error([] { scatter_add(f({2}), i({2}), i({2}), 0); },
                      "scatter_add: types f32 and i32 differ; cast one of them");
-  expect_shape_error([] { one_hot(i({2}), 3, DType::boolean); }, "one_hot: boolean has no 1");
+  expect_shape_error([] { one_hot(i({2}), 3, DType::boolean); }, "one_hot: the type must be numeric, not boolean");
   expect_shape_error([] { one_hot(i({2}), -3); }, "one_hot: [2, -3] has a negative size");
 }
 
@@ -177,7 +185,7 @@ TEST(ShapeErrors, OfLinearAlgebra) {
       [] {
         matmul_grouped_weight_grad(f({6, 4}), f({5, 2}), i({3}));
       },
-      "matmul_grouped_weight_grad: x [6, 4] and dy [5, 2] must have as many rows");
+      "matmul_grouped_weight_grad: x [6, 4] and dy [5, 2] must have the same number of rows");
   expect_shape_error(
       [] {
         conv1d(f({2, 3, 2}), f({4, 3, 3}));
@@ -197,7 +205,7 @@ TEST(ShapeErrors, OfLinearAlgebra) {
       [] {
         conv2d(f({2, 3, 4, 4}), f({4, 3, 3, 3}), f({3}));
       },
-      "conv2d: bias [3] does not fit 4 output channels");
+      "conv2d: bias [3] does not match 4 output channels");
   expect_shape_error(
       [] {
         conv2d(f({2, 3, 4, 4}), f({4, 3, 3, 3}), {}, {.stride = {0, 1}});
@@ -266,7 +274,7 @@ TEST(ShapeErrors, OfAttention) {
       [&] {
         attention(f(q), f({2, 3, 5, 8}), f({2, 3, 5, 8}));
       },
-      "attention: 4 query heads do not divide into 3 key heads");
+      "attention: 4 query heads are not a multiple of 3 key heads");
   expect_shape_error(
       [&] {
         attention(f(q), f({2, 2, 5, 4}), f(k));
@@ -276,7 +284,7 @@ TEST(ShapeErrors, OfAttention) {
       [&] {
         attention(f(q), f(k), f({2, 2, 4, 8}));
       },
-      "attention: k [2, 2, 5, 8] and v [2, 2, 4, 8] must agree but for the head size");
+      "attention: k [2, 2, 5, 8] and v [2, 2, 4, 8] must agree except in head size");
   expect_shape_error([&] { attention(f(q), f(k), f(k), {.window = 3}); }, "attention: a window needs causal attention");
   expect_shape_error([&] { attention(f(q), f(k), f(k), {.window = -3}); }, "attention: window must not be negative");
   expect_shape_error([&] { attention(f(q), f(k), f(k), {.soft_cap = -1}); },
@@ -309,7 +317,7 @@ TEST(ShapeErrors, OfState) {
       [] {
         cache_append(f({1, 2, 8, 4}), f({1, 3, 1, 4}), i({1, 1}));
       },
-      "cache_append: cache [1, 2, 8, 4] and values [1, 3, 1, 4] must agree but for the time");
+      "cache_append: cache [1, 2, 8, 4] and values [1, 3, 1, 4] must agree except in time");
   expect_shape_error(
       [] {
         cache_append(f({1, 2, 8, 4}), f({1, 2, 1, 4}), i({1, 2}));

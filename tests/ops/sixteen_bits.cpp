@@ -14,14 +14,14 @@ namespace jerboa::test {
 namespace {
 
 constexpr int runs = 16;
-// What f32 arithmetic itself may be off, as in the tests of f32.
+// The error of f32 arithmetic itself, as in the tests of f32.
 constexpr double f32_relative = 1e-4, f32_absolute = 2e-5;
 
 bool has_16_bits(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
 
 double from_bits(DType dtype, std::uint16_t bits) { return dtype == DType::f16 ? f16_to_f32(bits) : bf16_to_f32(bits); }
 
-// The neighbour above or below a value in the type; the value itself where the type holds it.
+// The neighbour above or below a value in the type; the value itself if the type represents it.
 double neighbour(double value, DType dtype, bool up) {
   const auto single = static_cast<float>(value);
   const std::uint16_t bits = dtype == DType::f16 ? f32_to_f16(single) : f32_to_bf16(single);
@@ -33,7 +33,7 @@ double neighbour(double value, DType dtype, bool up) {
   return from_bits(dtype, static_cast<std::uint16_t>(away ? bits + 1 : bits - 1));
 }
 
-// How far apart the values of the type around this one are: two unit roundoffs of its magnitude, or less.
+// The spacing of the type's values around this one: at most two unit roundoffs of its magnitude.
 double spacing(double value, DType dtype) {
   return has_16_bits(dtype) ? neighbour(value, dtype, true) - neighbour(value, dtype, false) : 0;
 }
@@ -64,9 +64,9 @@ SixteenBits::SixteenBits(const Sample& sample) {
 
 std::optional<std::string> SixteenBits::difference(const TensorMap& computed) const {
   for (const auto& [name, exact, error] : outputs_) {
-    const HostTensor& own = computed.at(name);
-    if (own.shape() != exact.shape || own.dtype() != exact.dtype) return name + " has another type";
-    const Value values = to_value(own);
+    const HostTensor& tensor = computed.at(name);
+    if (tensor.shape() != exact.shape || tensor.dtype() != exact.dtype) return name + " has another type";
+    const Value values = to_value(tensor);
     for (std::size_t e = 0; e < error.size(); ++e) {
       if (!std::isfinite(exact.data[e]) || !std::isfinite(error[e]))
         return fmt::format("{}: element {} leaves the range of {}", name, e, jerboa::name(exact.dtype));

@@ -6,7 +6,7 @@
 
 #include "support/expect_error.h"
 
-// Wrong use of traces and tensors, and what a trace leaves behind.
+// Misuse of traces and tensors, and what a trace leaves behind.
 namespace jerboa::test {
 namespace {
 
@@ -115,7 +115,7 @@ TEST(Trace, AFailureLeavesTheGraphAsItWas) {
   EXPECT_THROW(trace_into(graph, [&] { exp(x) + tensor_input("y", {3}); }), ShapeError);
   EXPECT_EQ(print(graph), before);
   EXPECT_FALSE(is_tracing());
-  trace_into(graph, [&] { output("y", exp(x)); });  // the handle is still good
+  trace_into(graph, [&] { output("y", exp(x)); });  // the handle is still valid
   EXPECT_EQ(graph.outputs.size(), 1u);
 }
 

@@ -5,7 +5,7 @@
 
 #include "reference/evaluate.h"
 
-// What attention sees, and how rope turns.
+// Which keys attention sees, and how rope rotates.
 namespace jerboa::test {
 namespace {
 
@@ -35,9 +35,9 @@ Numbers weights(std::int64_t time, std::int64_t keys, const AttentionOptions& op
   std::vector<Value> in{zeros_of(time), zeros_of(keys)};
   in.insert(in.end(), rest.begin(), rest.end());
   return evaluate_one(in, [&](Xs x) {
-    AttentionOptions own = options;
-    if (attach) attach(own, x);
-    return attention_weights(x[0], x[1], own);
+    AttentionOptions attention_options = options;
+    if (attach) attach(attention_options, x);
+    return attention_weights(x[0], x[1], attention_options);
   });
 }
 
@@ -65,7 +65,7 @@ TEST(Attention, ARingHoldsTheLatestPositions) {
     options.lengths = x[2];
     options.positions = x[3];
   };
-  // Of 6 positions a ring of 4 holds 4 5 2 3.
+  // After 6 positions a ring of 4 holds 4 5 2 3.
   expect_near(weights(1, 4, {.causal = true, .ring = true}, {integers({6}), integers({1, 1}, {5})}, attach),
               {0.25, 0.25, 0.25, 0.25});
   expect_near(weights(1, 4, {.causal = true, .ring = true}, {integers({6}), integers({1, 1}, {3})}, attach),
@@ -73,7 +73,7 @@ TEST(Attention, ARingHoldsTheLatestPositions) {
   expect_near(
       weights(1, 4, {.causal = true, .window = 2, .ring = true}, {integers({6}), integers({1, 1}, {5})}, attach),
       {0.5, 0.5, 0, 0});
-  // Of 2 positions it holds them in the first slots, and the others are empty.
+  // After 2 positions it holds them in the first slots, and the others are empty.
   expect_near(weights(1, 4, {.causal = true, .ring = true}, {integers({2}), integers({1, 1}, {1})}, attach),
               {0.5, 0.5, 0, 0});
 }
@@ -118,7 +118,7 @@ TEST(Attention, IsItsWeightsTimesTheValues) {
   expect_near(both[0].data, both[1].data);
 }
 
-// Appending to a cache step by step sees what one pass over everything sees.
+// Appending to a cache step by step gives the same as one pass over everything.
 TEST(Attention, OverACacheEqualsOnePass) {
   const std::int64_t time = 5;
   const Value q = heads(time, 1.3), k = heads(time, 0.7), v = heads(time, 2.1);

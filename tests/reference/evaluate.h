@@ -24,7 +24,7 @@ inline Value integers(const std::vector<double>& data) {
   return integers({static_cast<std::int64_t>(data.size())}, data);
 }
 
-/// What ops make of these values: body gets a tensor for each.
+/// The result of ops on these values: body gets a tensor for each.
 inline std::vector<Value> evaluate_all(const std::vector<Value>& values,
                                        const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& body,
                                        ReferencePrecision precision = ReferencePrecision::f32) {

@@ -9,7 +9,7 @@
 #include "reference/evaluate.h"
 #include "support/expect_error.h"
 
-// What is written above the op table, in numbers.
+// The semantics documented above the op table, in numbers.
 namespace jerboa::test {
 namespace {
 

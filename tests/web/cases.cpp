@@ -28,19 +28,18 @@ WebCase regression() {
     return matmul(hidden, down, {.transpose_b = true});
   };
   const auto loss = [&](const Inputs& in) { return mean(square(predict(in) - in["y"])); };
-  WebCase own{"regression",
-              {{"step", training_graph({{"x", {10, 6}}, {"y", {10, 3}}}, loss, Adam{.lr = 1e-2, .clip_norm = 1})},
-               {"forward", forward_graph({{"x", {Dim::symbol("N", 300), 6}}}, predict)}},
-              {}};
+  WebCase web_case{"regression",
+                   {{"step", training_graph({{"x", {10, 6}}, {"y", {10, 3}}}, loss, Adam{.lr = 1e-2, .clip_norm = 1})},
+                    {"forward", forward_graph({{"x", {Dim::symbol("N", 300), 6}}}, predict)}},
+                   {}};
   for (std::uint64_t i = 0; i < 5; ++i)
-    own.runs.push_back({"step", {{"x", random_numbers({10, 6}, i)}, {"y", random_numbers({10, 3}, 100 + i)}}});
+    web_case.runs.push_back({"step", {{"x", random_numbers({10, 6}, i)}, {"y", random_numbers({10, 3}, 100 + i)}}});
   for (const std::int64_t rows : {1, 7, 300, 2})
-    own.runs.push_back({"forward", {{"x", random_numbers({rows, 6}, 200 + static_cast<std::uint64_t>(rows))}}});
-  return own;
+    web_case.runs.push_back({"forward", {{"x", random_numbers({rows, 6}, 200 + static_cast<std::uint64_t>(rows))}}});
+  return web_case;
 }
 
-// Drivers that play a GPU on the CPU take minutes to compile the kernels for real ones, of which the regression has
-// some.
+// Software drivers take minutes to compile the kernels meant for GPUs, some of which the regression covers.
 Target software() {
   Target target = Target::webgpu_default();
   target.software = true;
@@ -52,18 +51,18 @@ Gpt tiny_gpt() { return {.width = 32, .layers = 2, .heads = 4, .context = 16}; }
 
 WebCase gpt() {
   const TextData text(JERBOA_SOURCE_DIR "/README.md", {.batch = 4, .length = 16});
-  WebCase own{"gpt", gpt_graphs(tiny_gpt(), 4, 20), {}};
-  own.target = software();
+  WebCase web_case{"gpt", gpt_graphs(tiny_gpt(), 4, 20), {}};
+  web_case.target = software();
   const HostTensor context = random_ids({1, 16}, 3);
-  own.runs.push_back({"forward", {{"ids", context}}});
-  for (int i = 0; i < 20; ++i) own.runs.push_back({"step", text.batch(i)});
-  own.runs.push_back({"forward", {{"ids", context}}});
+  web_case.runs.push_back({"forward", {{"ids", context}}});
+  for (int i = 0; i < 20; ++i) web_case.runs.push_back({"step", text.batch(i)});
+  web_case.runs.push_back({"forward", {{"ids", context}}});
   for (const std::int64_t length : {1, 5, 16, 9})
-    own.runs.push_back({"decode", {{"ids", random_ids({1, length}, static_cast<std::uint64_t>(length))}}});
-  return own;
+    web_case.runs.push_back({"decode", {{"ids", random_ids({1, length}, static_cast<std::uint64_t>(length))}}});
+  return web_case;
 }
 
-// Llama with key/value caches: a prompt in one run, then one token a run.
+// Llama with key/value caches: a prompt in one run, then one token per run.
 WebCase llama_decode() {
   const std::filesystem::path folder = JERBOA_SOURCE_DIR "/tests/data/goldens/train_llama";
   const auto config = models::Config::parse(FileContent(folder / "config.json").text());
@@ -71,27 +70,27 @@ WebCase llama_decode() {
   const Dim time = Dim::symbol("T", 32);
   const InputSpecs specs{
       {"ids", {1, time}, DType::i32}, {"positions", {1, time}, DType::i32}, {"lengths", {1}, DType::i32}};
-  WebCase own{"llama_decode",
-              {{"decode", forward_graph(specs,
-                                        [&](const Inputs& in) {
-                                          return family.logits(config, {.ids = in["ids"],
-                                                                        .positions = in["positions"],
-                                                                        .lengths = in["lengths"],
-                                                                        .cache = {.capacity = 24}});
-                                        })}},
-              {}};
-  own.target = software();
-  own.params = models::read_params(SafeTensors::open(folder), own.graphs[0].second, family);
+  WebCase web_case{"llama_decode",
+                   {{"decode", forward_graph(specs,
+                                             [&](const Inputs& in) {
+                                               return family.logits(config, {.ids = in["ids"],
+                                                                             .positions = in["positions"],
+                                                                             .lengths = in["lengths"],
+                                                                             .cache = {.capacity = 24}});
+                                             })}},
+                   {}};
+  web_case.target = software();
+  web_case.params = models::read_params(SafeTensors::open(folder), web_case.graphs[0].second, family);
   std::int32_t done = 0;
   for (const std::int32_t length : {7, 1, 1, 3, 1}) {
     HostTensor positions(DType::i32, {1, length});
     for (std::int32_t& position : positions.as<std::int32_t>()) position = done++;
-    own.runs.push_back({"decode",
-                        {{"ids", random_ids({1, length}, static_cast<std::uint64_t>(done))},
-                         {"positions", positions},
-                         {"lengths", HostTensor({1}, std::span<const std::int32_t>(&done, 1))}}});
+    web_case.runs.push_back({"decode",
+                             {{"ids", random_ids({1, length}, static_cast<std::uint64_t>(done))},
+                              {"positions", positions},
+                              {"lengths", HostTensor({1}, std::span<const std::int32_t>(&done, 1))}}});
   }
-  return own;
+  return web_case;
 }
 
 }  // namespace

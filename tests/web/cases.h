@@ -4,7 +4,7 @@
 
 namespace jerboa::test {
 
-/// What is run on one session, natively and by the web host, whose results must agree.
+/// Runs on one session, natively and in the web host, whose results must agree.
 struct WebCase {
   struct Run {
     std::string entry;
@@ -13,7 +13,7 @@ struct WebCase {
   std::string name;
   std::vector<std::pair<std::string, Graph>> graphs;
   std::vector<Run> runs;
-  TensorMap params = {};  ///< empty: what the seed gives
+  TensorMap params = {};  ///< empty: initialised from the seed
   Target target = Target::webgpu_default();
 };
 

@@ -1,5 +1,5 @@
 // web_cases export FOLDER: writes each case as programs and parameters, with what a run of it gives on WebGPU and on
-// the CPU. web_cases check FOLDER: loads the programs in this fresh process and demands the same bits.
+// the CPU. web_cases check FOLDER: loads the programs in this fresh process and expects the same bits.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <iostream>
@@ -24,11 +24,11 @@ Device default_webgpu(const Target& target) {
   return Device::webgpu(options);
 }
 
-Results run(const WebCase& own, Session& session) {
-  if (!own.params.empty()) session.upload_params(own.params);
+Results run(const WebCase& web_case, Session& session) {
+  if (!web_case.params.empty()) session.upload_params(web_case.params);
   Results results;
-  for (std::size_t i = 0; i < own.runs.size(); ++i) {
-    const Result result = session.run(own.runs[i].entry, own.runs[i].inputs);
+  for (std::size_t i = 0; i < web_case.runs.size(); ++i) {
+    const Result result = session.run(web_case.runs[i].entry, web_case.runs[i].inputs);
     for (const std::string& name : result.names()) results.emplace(fmt::format("{}/{}", i, name), result.get(name));
   }
   for (auto& [name, values] : session.download_params()) results.emplace("final/" + name, std::move(values));
@@ -37,11 +37,11 @@ Results run(const WebCase& own, Session& session) {
 
 void expect_near(const std::string& what, const Results& a, const Results& b, double tolerance) {
   for (const auto& [name, wanted] : b) {
-    const HostTensor& own = a.at(name);
-    if (own.shape() != wanted.shape()) throw Mismatch(fmt::format("{} {}: shapes differ", what, name));
+    const HostTensor& tensor = a.at(name);
+    if (tensor.shape() != wanted.shape()) throw Mismatch(fmt::format("{} {}: shapes differ", what, name));
     for (std::int64_t i = 0; i < wanted.size(); ++i)
-      if (!(std::abs(own.number(i) - wanted.number(i)) <= tolerance * (1 + std::abs(wanted.number(i)))))
-        throw Mismatch(fmt::format("{} {}[{}]: {} and {}", what, name, i, own.number(i), wanted.number(i)));
+      if (!(std::abs(tensor.number(i) - wanted.number(i)) <= tolerance * (1 + std::abs(wanted.number(i)))))
+        throw Mismatch(fmt::format("{} {}[{}]: {} and {}", what, name, i, tensor.number(i), wanted.number(i)));
   }
 }
 
@@ -53,25 +53,25 @@ void write(const std::filesystem::path& path, const Results& tensors, const Safe
   write_safetensors(path, views, metadata);
 }
 
-void export_case(const WebCase& own, const std::filesystem::path& folder) {
+void export_case(const WebCase& web_case, const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder);
-  const ProgramFile program = compile_program(own.graphs, own.target);
+  const ProgramFile program = compile_program(web_case.graphs, web_case.target);
   save_program(folder / "program.jerboa", program);
-  if (own.params.empty())
+  if (web_case.params.empty())
     save_initial_params(folder / "parameters.safetensors", program);
   else
-    write(folder / "parameters.safetensors", own.params);
+    write(folder / "parameters.safetensors", web_case.params);
 
-  Session webgpu = create_session(own.graphs, {.device = default_webgpu(own.target)});
-  Session cpu = create_session(own.graphs, {.device = Device::cpu()});
-  const Results on_webgpu = run(own, webgpu), on_cpu = run(own, cpu);
-  expect_near(own.name + ", WebGPU and CPU:", on_webgpu, on_cpu, 2e-3);
+  Session webgpu = create_session(web_case.graphs, {.device = default_webgpu(web_case.target)});
+  Session cpu = create_session(web_case.graphs, {.device = Device::cpu()});
+  const Results on_webgpu = run(web_case, webgpu), on_cpu = run(web_case, cpu);
+  expect_near(web_case.name + ", WebGPU and CPU:", on_webgpu, on_cpu, 2e-3);
 
   Results inputs;
   std::vector<std::string> entries;
-  for (std::size_t i = 0; i < own.runs.size(); ++i) {
-    entries.push_back(own.runs[i].entry);
-    for (const auto& [name, values] : own.runs[i].inputs) inputs.emplace(fmt::format("{}/{}", i, name), values);
+  for (std::size_t i = 0; i < web_case.runs.size(); ++i) {
+    entries.push_back(web_case.runs[i].entry);
+    for (const auto& [name, values] : web_case.runs[i].inputs) inputs.emplace(fmt::format("{}/{}", i, name), values);
   }
   write(folder / "inputs.safetensors", inputs, {{"entries", fmt::format("{}", fmt::join(entries, " "))}});
   webgpu.save(folder / "checkpoint.safetensors");
@@ -79,13 +79,13 @@ void export_case(const WebCase& own, const std::filesystem::path& folder) {
   write(folder / "cpu.safetensors", on_cpu);
 }
 
-void check_case(const WebCase& own, const std::filesystem::path& folder) {
-  Session session = Session::load_program(folder / "program.jerboa", default_webgpu(own.target));
+void check_case(const WebCase& web_case, const std::filesystem::path& folder) {
+  Session session = Session::load_program(folder / "program.jerboa", default_webgpu(web_case.target));
   const SafeTensors wanted = SafeTensors::open(folder / "webgpu.safetensors");
-  for (const auto& [name, values] : run(own, session)) {
+  for (const auto& [name, values] : run(web_case, session)) {
     const auto bytes = wanted.view(name).bytes;
     if (!std::equal(bytes.begin(), bytes.end(), values.bytes().begin(), values.bytes().end()))
-      throw Mismatch(fmt::format("{} {}: a fresh process gives other bits", own.name, name));
+      throw Mismatch(fmt::format("{} {}: a fresh process gives other bits", web_case.name, name));
   }
 }
 
@@ -100,7 +100,8 @@ int main(int argc, char** argv) try {
     return 2;
   }
   const std::filesystem::path folder = argv[2];
-  for (const WebCase& own : web_cases()) (command == "export" ? export_case : check_case)(own, folder / own.name);
+  for (const WebCase& web_case : web_cases())
+    (command == "export" ? export_case : check_case)(web_case, folder / web_case.name);
   if (command == "export") export_page_program(folder / "page");
 } catch (const jerboa::Error& error) {
   std::cerr << "web_cases: " << error.what() << '\n';

@@ -6,12 +6,12 @@
 #include "ops/sixteen_bits.h"
 #include "support/random_graph.h"
 
-// WebGPU against the reference in f64, over the sample cases of every op, forward and gradient. Where no adapter can be
-// had, the tests fail and say why.
+// WebGPU against the reference in f64, over the sample cases of every op, forward and gradient. Without an
+// adapter the tests fail and say why.
 namespace jerboa::test {
 namespace {
 
-// The kernels that the driver at hand gets: on a driver that runs on the CPU, those that suit it.
+// The kernels that suit the available driver: on a software driver, those for software drivers.
 WebGpuOptions as_it_is() {
   WebGpuOptions options;
   options.sentinel = 7e8f;
@@ -24,7 +24,7 @@ WebGpuOptions with_f32_arithmetic() {
   return options;
 }
 
-// The kernels that a GPU gets, with nothing but what every WebGPU device has.
+// The kernels for GPUs, with only what every WebGPU device has.
 WebGpuOptions as_a_plain_gpu() {
   WebGpuOptions options = as_it_is();
   options.default_limits = true;
@@ -33,7 +33,7 @@ WebGpuOptions as_a_plain_gpu() {
   return options;
 }
 
-// The kernels that a GPU gets, with all that the driver has.
+// The kernels for GPUs, with everything that the driver has.
 WebGpuOptions as_a_rich_gpu() {
   WebGpuOptions options = as_it_is();
   options.target = Target::webgpu_default();
@@ -53,7 +53,7 @@ WebGpuOptions with_one_kernel_a_node() {
   return options;
 }
 
-// So few that operands share bindings, and dispatches of a few workgroups take two dimensions.
+// Limits so low that operands share bindings, and dispatches of a few workgroups take two dimensions.
 WebGpuOptions with_few_bindings_and_workgroups() {
   WebGpuOptions options = as_a_plain_gpu();
   options.target->max_bindings = 5;
@@ -61,7 +61,7 @@ WebGpuOptions with_few_bindings_and_workgroups() {
   return options;
 }
 
-// So small that tensors of this many bytes are bound in so many parts.
+// Bindings so small that tensors of this many bytes are bound in this many parts.
 WebGpuOptions with_small_bindings(std::int64_t largest, std::int64_t parts) {
   WebGpuOptions options = as_a_rich_gpu();
   options.target->f16 = false;
@@ -105,7 +105,7 @@ TEST_P(WebGpuOp, EqualsTheReferenceWithFewBindingsAndWorkgroups) {
   check(with_few_bindings_and_workgroups, "with few bindings and workgroups");
 }
 // One case of each op, since shaders take long to compile: the CPU engine's test has them all. Products are multiplied
-// in f32; those in f16 have tests of their own.
+// in f32; those in f16 have separate tests.
 TEST_P(WebGpuOp, EqualsTheReferenceInSixteenBits) {
   for (const DType floats : {DType::f16, DType::bf16})
     for (const Case& sample : cases_of(GetParam())) {
@@ -118,7 +118,7 @@ TEST_P(WebGpuOp, EqualsTheReferenceInSixteenBits) {
     }
 }
 TEST_P(WebGpuOp, EqualsTheReferenceWithSmallBindings) {
-  // A kernel of attention's gradient binds six such tensors, which in three parts each would be too many.
+  // A kernel of attention's gradient binds six such tensors, which would be too many bindings in three parts each.
   const std::int64_t parts = GetParam() == Op::attention || GetParam() == Op::attention_grad ? 2 : 3;
   std::map<std::int64_t, Device> devices;
   const auto& cases = cases_of(GetParam());

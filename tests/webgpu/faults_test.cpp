@@ -14,7 +14,7 @@
 #include "support/temp_folder.h"
 #include "webgpu/library.h"
 
-// What goes wrong on a device, on purpose: shaders, memory, losses, errors that no call expected.
+// Deliberate device failures: shaders, memory, device loss, errors that no call expected.
 namespace jerboa::test {
 namespace {
 
@@ -45,7 +45,7 @@ TEST(WebGpuShader, ThatDoesNotCompileIsToldWithItsNameLineAndText) {
   for (const char* part : {"the kernel broken kernel does not compile: line 2", "no_such_name",
                            "\n  const wrong: f32 = no_such_name;\n", "The whole text:\nconst fine = 1;"})
     EXPECT_NE(message.find(part), std::string::npos) << part << "\nin: " << message;
-  // The device is as good as before.
+  // The device still works.
   EXPECT_GT(regression_on(device).step(regression_batch()).loss(), 0);
 }
 
@@ -146,8 +146,8 @@ TEST(WebGpuMemory, ATensorThatNoKernelCanBindIsNamedWithTheLimitAndTheRemedy) {
   EXPECT_EQ(session.run("run", {}).get("y").item(), 0);
 }
 
-// In a process of its own, which may take hardly more memory than it has when its device is open. SwiftShader says so
-// when that is not enough; lavapipe does not.
+// In a separate process, which may use hardly more memory than it has once its device is open. SwiftShader reports when
+// that is not enough; lavapipe does not.
 constexpr const char* swiftshader = "/usr/lib/chromium/vk_swiftshader_icd.json";
 
 void ask_for_more_than_there_is() {
@@ -211,7 +211,7 @@ TEST(WebGpuLoss, IsThrownByEveryKindOfCallAndLeavesNothingBehind) {
   }
   EXPECT_EQ(read_before.loss(), loss);
   EXPECT_NE(session.device().description().find("webgpu"), std::string::npos);
-  // A device that is opened afterwards is another.
+  // A device opened afterwards is a new one.
   EXPECT_EQ(regression_on(Device::webgpu()).step(regression_batch()).loss(),
             regression_on(Device::webgpu()).step(regression_batch()).loss());
 }
@@ -228,12 +228,12 @@ TEST(WebGpuLoss, WhileAResultIsWaitedForIsThrownToo) {
   other.join();
 }
 
-// A training run that loses its device goes on, on a new one, to the same losses.
+// A training run that loses its device continues on a new one, with the same losses.
 class WebGpuRecovery : public testing::Test {
  protected:
   static constexpr int steps = 6, lost_after = 3;
 
-  // Steps from one number to another; gives the losses.
+  // Runs the steps of a range; returns the losses.
   static std::vector<double> run(Trainer<SmallGpt>& trainer, int from, int to) {
     std::vector<double> losses;
     for (int step = from; step < to; ++step) losses.push_back(trainer.step(small_batch(step)).loss());
@@ -303,12 +303,12 @@ TEST(WebGpuErrors, AreThrownByTheNextCallAndNameTheDevice) {
   expect([&] { Session(device).add_entry("step", regression_step()); });
   const Result unread = session.step(regression_batch());
   expect([&] { unread.loss(); });
-  EXPECT_GT(unread.loss(), 0);  // told once; the device goes on
+  EXPECT_GT(unread.loss(), 0);  // reported once; the device keeps working
   session.reset();
   EXPECT_EQ(session.step(regression_batch()).loss(), loss);
 }
 
-// Wrong use
+// Misuse
 
 TEST(WebGpuMisuse, IsToldInTheCallersTerms) {
   const Device device = Device::webgpu();
@@ -326,7 +326,7 @@ TEST(WebGpuMisuse, IsToldInTheCallersTerms) {
   expect_error<DeviceError>([] { Device::by_name("webgpu:no such adapter"); }, "there are: ");
   expect_error<DeviceError>([] { Device::webgpu({.library = "/no/such/libwebgpu_dawn.so"}); },
                             "/no/such/libwebgpu_dawn.so");
-  expect_error<UsageError>([] { webgpu_handles(Device::cpu(1).backend()); }, "the device cpu is no WebGPU device");
+  expect_error<UsageError>([] { webgpu_handles(Device::cpu(1).backend()); }, "the device cpu is not a WebGPU device");
   expect_error<UsageError>([&] { webgpu_buffer(*on_cpu.storage("w")); }, "this tensor is not on a WebGPU device");
   expect_error<UsageError>([&] { on_cpu.storage("v"); }, "no parameter or state is named v; available: b, w");
 }
@@ -334,13 +334,14 @@ TEST(WebGpuMisuse, IsToldInTheCallersTerms) {
 TEST(WebGpuMisuse, AGpuIsAskedForWhereOnlyADriverOnTheCpuIs) {
   const auto adapters = webgpu_adapters();
   const bool gpu =
-      std::any_of(adapters.begin(), adapters.end(), [](const AdapterInfo& own) { return own.kind != "CPU"; });
+      std::any_of(adapters.begin(), adapters.end(), [](const AdapterInfo& adapter) { return adapter.kind != "CPU"; });
   EXPECT_EQ(Device::best().name(), gpu ? "webgpu" : "cpu");
   if (!gpu)
-    expect_error<DeviceError>([] { Device::webgpu({.software = false}); }, "WebGPU finds no adapter that is a GPU");
+    expect_error<DeviceError>([] { Device::webgpu({.software = false}); },
+                              "WebGPU finds no GPU adapter, only software drivers");
 }
 
-// In a process of its own, which the loader of drivers shows none.
+// In a separate process, in which the Vulkan loader finds no drivers.
 void open_without_a_driver() {
   for (const char* variable : {"VK_DRIVER_FILES", "VK_ICD_FILENAMES"}) setenv(variable, "/no/such/driver.json", 1);
   try {

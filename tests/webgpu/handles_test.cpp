@@ -4,7 +4,7 @@
 #include "support/expect_error.h"
 #include "webgpu/library.h"
 
-// Devices that others make, and what other WebGPU code gets of ours.
+// Devices created by other code, and what other WebGPU code can access of ours.
 namespace jerboa::test {
 namespace {
 
@@ -16,7 +16,7 @@ void wait(WGPUInstance instance, WGPUFuture future) {
   }
 }
 
-// A device of other code: with the default limits, and perhaps on an instance that cannot sleep while it waits.
+// A device created by other code: with default limits, and perhaps on an instance that cannot sleep while it waits.
 struct OtherCode {
   explicit OtherCode(bool timed_waits) {
     const auto& dawn = library();
@@ -104,7 +104,7 @@ TEST(WebGpuHandles, TheLossOfADeviceOfOthersIsSeen) {
 TEST(WebGpuHandles, ADeviceNeedsItsInstance) {
   const OtherCode other(true);
   expect_error<UsageError>([&] { Device::webgpu({.device = static_cast<WGPUDevice>(other.device)}); },
-                           "needs the instance that it comes from");
+                           "needs the instance it was created from");
 }
 
 // Other code writes a parameter by a copy on the device, and reads it back the same way.
@@ -123,11 +123,11 @@ TEST(WebGpuHandles, OtherCodeReadsAndWritesParameters) {
     WGPUBufferDescriptor descriptor{};
     descriptor.size = sizeof(values);
     descriptor.usage = WGPUBufferUsage_CopySrc | WGPUBufferUsage_CopyDst;
-    const Handle<WGPUBuffer> own{dawn.DeviceCreateBuffer(device, &descriptor), dawn.BufferRelease};
-    dawn.QueueWriteBuffer(queue, own, 0, values, sizeof(values));
+    const Handle<WGPUBuffer> handle{dawn.DeviceCreateBuffer(device, &descriptor), dawn.BufferRelease};
+    dawn.QueueWriteBuffer(queue, handle, 0, values, sizeof(values));
     const Handle<WGPUCommandEncoder> encoder{dawn.DeviceCreateCommandEncoder(device, nullptr),
                                              dawn.CommandEncoderRelease};
-    dawn.CommandEncoderCopyBufferToBuffer(encoder, own, 0, static_cast<WGPUBuffer>(weights.buffer),
+    dawn.CommandEncoderCopyBufferToBuffer(encoder, handle, 0, static_cast<WGPUBuffer>(weights.buffer),
                                           static_cast<std::uint64_t>(weights.offset), sizeof(values));
     const Handle<WGPUCommandBuffer> commands{dawn.CommandEncoderFinish(encoder, nullptr), dawn.CommandBufferRelease};
     WGPUCommandBuffer list = commands;
@@ -139,15 +139,15 @@ TEST(WebGpuHandles, OtherCodeReadsAndWritesParameters) {
   EXPECT_EQ(y, HostTensor({2}, {10, 60}));
 }
 
-// A reference that other code keeps outlives everything of ours.
+// A reference held by other code outlives all our objects.
 TEST(WebGpuHandles, OtherCodeMayKeepTheDevice) {
   const auto& dawn = library();
   Handle<WGPUDevice> kept;
   {
     const Device device = Device::webgpu();
-    auto* const own = static_cast<WGPUDevice>(webgpu_handles(device.backend()).device);
-    dawn.DeviceAddRef(own);
-    kept = {own, dawn.DeviceRelease};
+    auto* const handle = static_cast<WGPUDevice>(webgpu_handles(device.backend()).device);
+    dawn.DeviceAddRef(handle);
+    kept = {handle, dawn.DeviceRelease};
     EXPECT_EQ(first_loss(device), first_loss(device));
   }
   WGPUBufferDescriptor wrong{};

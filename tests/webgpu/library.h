@@ -5,7 +5,7 @@
 
 namespace jerboa::test {
 
-/// The library that devices are made of, for tests that call it by themselves.
+/// The library behind devices, for tests that call it directly.
 inline const webgpu::Dawn& library() {
   static const std::shared_ptr<const webgpu::Dawn> dawn = webgpu::Dawn::open("");
   return *dawn;

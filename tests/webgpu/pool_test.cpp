@@ -6,8 +6,8 @@
 #include "support/small_gpt.h"
 #include "support/temp_folder.h"
 
-// Parameters and moments that one dispatch updates stand side by side; sessions, siblings and other programs over the
-// same storage notice nothing of it.
+// Parameters and moments that one dispatch updates are pooled; sessions, siblings and other programs over the same
+// storage are not affected.
 namespace jerboa::test {
 namespace {
 
@@ -38,8 +38,8 @@ TEST(WebGpuPool, MakesFewerSteps) {
     trainer.prepare(small_batch(0));
     return trainer.session().kernel_count(small_step);
   };
-  const int apart = steps(webgpu_pooled(false)), pooled = steps(webgpu_pooled(true));
-  EXPECT_LT(pooled + 15, apart);
+  const int unpooled = steps(webgpu_pooled(false)), pooled = steps(webgpu_pooled(true));
+  EXPECT_LT(pooled + 15, unpooled);
 }
 
 Graph small_step_graph(const Optimizer& optimizer) {
@@ -51,10 +51,10 @@ Graph small_step_graph(const Optimizer& optimizer) {
 }
 
 Graph clipped_step() { return small_step_graph(Adam{.lr = 1e-3, .clip_norm = 1}); }
-// Decays some parameters and not others, which makes two updates of it.
+// Decays some parameters and not others, which makes two pooled updates.
 Graph decaying_step() { return small_step_graph(AdamW{.lr = 1e-3, .weight_decay = 0.1}); }
 
-// Reads one parameter and writes another in one kernel, which may not be bound in one buffer then.
+// Reads one parameter and writes another in one kernel, so they must not share a buffer.
 Graph mixing_step() {
   return trace([] {
     const Tensor a = param_input("blocks.0.up.bias", {48}), b = param_input("blocks.1.up.bias", {48});
@@ -63,7 +63,7 @@ Graph mixing_step() {
   });
 }
 
-// Runs what it is given on a session of the device, and returns all that the session keeps.
+// Calls the argument with a session on the device, and returns everything that the session stores.
 template <class Work>
 TensorMap after(const Device& device, const Work& work) {
   Session session(device, {.seed = 3});
@@ -78,7 +78,7 @@ void expect_near(const TensorMap& computed, const TensorMap& wanted) {
       ASSERT_NEAR(computed.at(name).number(i), values.number(i), 2e-4) << name << " " << i;
 }
 
-// Entries that want the storage in different places, in turns.
+// Entries that need the storage in different layouts, alternating.
 TEST(WebGpuPool, ServesProgramsThatDisagree) {
   const auto work = [](Session& session) {
     session.add_entry("forward", small_forward_of_any_length());
@@ -125,7 +125,7 @@ TEST(WebGpuPool, KeepsCheckpointsAndUploads) {
   EXPECT_TRUE(everything(trainer.session()) == next);
 }
 
-// Gradients that are kept between runs, added up and then used by one update of all.
+// Gradients that are accumulated over several runs and then used by one pooled update.
 TEST(WebGpuPool, HoldsAccumulatedGradients) {
   const auto train = [](const Device& device) {
     Trainer trainer(SmallGpt{}, next_token_loss,

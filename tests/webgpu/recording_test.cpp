@@ -3,7 +3,7 @@
 #include <jerboa/frontend/compile.h>
 #include <jerboa/ops/ops.h>
 
-// Commands are recorded ahead of a run that looks like the last one: whatever comes instead must not get them.
+// Commands are recorded ahead for a run like the last one: a different run must not use them.
 namespace jerboa::test {
 namespace {
 

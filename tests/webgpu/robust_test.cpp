@@ -7,7 +7,7 @@
 #include "support/temp_folder.h"
 #include "webgpu/library.h"
 
-// Programs from files run on a device that checks every index, which shares nothing with the one that does not.
+// Programs from files run on a device that checks every index, and which shares nothing with the unchecked one.
 namespace jerboa::test {
 namespace {
 
@@ -31,7 +31,7 @@ TEST_F(ForeignPrograms, RunOnARobustDeviceOfTheirOwn) {
   EXPECT_NE(&loaded.device().backend(), &device.backend());
   EXPECT_NE(webgpu_handles(loaded.device().backend()).device, webgpu_handles(device.backend()).device);
   EXPECT_EQ(loaded.step(regression_batch()).loss(), loss);
-  // One such device for all files, and a robust one is its own.
+  // One such device for all files; a robust device serves as its own.
   const Session other = Session::load_program(path, device);
   EXPECT_EQ(&other.device().backend(), &loaded.device().backend());
   const Session again = Session::load_program(path, loaded.device());
@@ -69,8 +69,7 @@ TEST_F(ForeignPrograms, NeedTheWordOfWhoeverOwnsTheDevice) {
   options.device = handles.device;
   options.instance = handles.instance;
   const Device taken = Device::webgpu(options);
-  expect_error<UsageError>([&] { Session::load_program(path, taken); },
-                           "if this device of yours does, say so with WebGpuOptions::robust");
+  expect_error<UsageError>([&] { Session::load_program(path, taken); }, "if yours does, set WebGpuOptions::robust");
   options.robust = true;
   Session loaded = Session::load_program(path, Device::webgpu(options), {.seed = 3});
   EXPECT_EQ(loaded.step(regression_batch()).loss(), loss);

@@ -94,7 +94,7 @@ TEST(WebGpuTraining, AForwardSiblingSeesNewParameters) {
     trainer.step(small_batch(step));
     const HostTensor after = forward(inputs).get("output");
     EXPECT_NE(after, before);
-    // The same as a session of its own with these parameters.
+    // The same as a separate session with these parameters.
     auto other = small_trainer(Device::webgpu());
     other.prepare(small_batch(0));
     other.session().upload_params(trainer.session().download_params());
@@ -129,7 +129,7 @@ TEST(WebGpuProgram, SwapsStatesThatAreEachOthersNextVersion) {
   session.upload_state("b", HostTensor({3}, {10, 20, 30}));
   const Result first = session.run("swap", {});
   session.run("swap", {});
-  EXPECT_TRUE(first.get("old") == HostTensor({1, 3}, {1, 2, 3}));  // of its own run, though read later
+  EXPECT_TRUE(first.get("old") == HostTensor({1, 3}, {1, 2, 3}));  // of the first run, though read later
   EXPECT_TRUE(session.download_state("a") == HostTensor({3}, {11, 22, 33}));
   EXPECT_TRUE(session.download_state("b") == HostTensor({3}, {21, 42, 63}));
 }

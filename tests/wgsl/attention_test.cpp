@@ -8,8 +8,8 @@
 #include "verify/compare.h"
 
 // The shaders of attention and its gradient against the reference in f64, at sizes that make several tiles and do not
-// fill them, and for few queries on many keys: in the form for drivers on the CPU and in those for GPUs, with what
-// every device has and with more. Where no adapter can be had, the tests fail and say why.
+// fill them, and for few queries on many keys: in the form for software drivers and in those for GPUs, with what
+// every device has and with more. Without an adapter the tests fail and say why.
 namespace jerboa::test {
 namespace {
 
@@ -28,14 +28,14 @@ WebGpuOptions options_of(Form form) {
   return options;
 }
 
-// One device a form for all tests of a process: pipelines are shared.
+// One device per form for all tests of a process: pipelines are shared.
 const Device& device(Form form) {
   static std::map<Form, Device> devices;
   const auto found = devices.find(form);
   return found != devices.end() ? found->second : devices.emplace(form, Device::webgpu(options_of(form))).first->second;
 }
 
-// What attention gives, and the gradients for all float operands.
+// The results of attention, and the gradients of all float operands.
 Sample sample_of(const Case& one, DType floats) {
   Sample result = with_gradients(*first_order(Op::attention, one, floats));
   trace_into(result.graph, [&] {
@@ -97,14 +97,14 @@ INSTANTIATE_TEST_SUITE_P(Forms, AttentionShaders, ::testing::ValuesIn(trials()),
                          [](const ::testing::TestParamInfo<Trial>& param) { return param.param.name; });
 
 TEST_P(AttentionShaders, EqualTheReferenceAndThemselves) {
-  const Trial& own = GetParam();
-  const Sample sample = sample_of(own.one, own.floats);
-  const TensorMap computed = outputs_on(device(own.form), sample);
-  expect_same_bits(computed, outputs_on(device(own.form), sample), "a second time");
+  const Trial& trial = GetParam();
+  const Sample sample = sample_of(trial.one, trial.floats);
+  const TensorMap computed = outputs_on(device(trial.form), sample);
+  expect_same_bits(computed, outputs_on(device(trial.form), sample), "a second time");
   std::vector<TensorId> keep;
   for (const NamedTensor& output : sample.graph.outputs) keep.push_back(output.tensor);
   const auto wanted = test::run(sample.graph, keep, sample.inputs);
-  const Tolerance tolerance = own.floats == DType::f32 ? Tolerance{1e-4, 2e-5, 1e-4} : Tolerance{1e-2, 3e-3, 1e-2};
+  const Tolerance tolerance = trial.floats == DType::f32 ? Tolerance{1e-4, 2e-5, 1e-4} : Tolerance{1e-2, 3e-3, 1e-2};
   for (std::size_t i = 0; i < keep.size(); ++i) {
     const std::string& name = sample.graph.outputs[i].name;
     EXPECT_EQ(difference(to_value(computed.at(name)).data, wanted[i].data, tolerance), std::nullopt) << name;

@@ -6,7 +6,7 @@
 
 namespace jerboa::test {
 
-/// A product of f16, and the gradients for both operands.
+/// A product of f16, and the gradients of both operands.
 inline Sample product_of_halves(const Case& one) {
   Sample result = with_gradients(*first_order(Op::matmul, one, DType::f16));
   trace_into(result.graph, [&] {

@@ -11,14 +11,14 @@
 #include "wgsl/half_products.h"
 
 // Products of f16 on WebGPU against the reference in f64: multiplied in f16, in f32 from tiles of f16, and on a device
-// without f16. Where no adapter can be had, the tests fail and say why.
+// without f16. Without an adapter the tests fail and say why.
 namespace jerboa::test {
 namespace {
 
 enum class Products { in_f16, in_f32, without_f16 };
 constexpr Products all_products[] = {Products::in_f16, Products::in_f32, Products::without_f16};
 
-// The kernels that a GPU gets, whatever the driver.
+// The kernels for GPUs, whatever the driver.
 Target target_of(Products products) {
   Target target = Target::webgpu_default();
   target.f16 = products != Products::without_f16;

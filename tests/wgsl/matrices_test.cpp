@@ -13,19 +13,19 @@
 #include "wgsl/product/form.h"
 
 // Products of f16 on subgroup matrices against the reference in f64, in all layouts and at sizes that do not fill
-// tiles: emulated on any device, and native where the device has them. Where no adapter can be had, the tests fail and
-// say why.
+// tiles: emulated on any device, and native where the device has them. Without an adapter the tests fail and say
+// why.
 namespace jerboa::test {
 namespace {
 
-// Few workgroups that run at the same time: large tiles. Many: small tiles, and long sums in chunks.
+// Few resident workgroups: large tiles. Many: small tiles, and long sums in chunks.
 enum class Size { large_tiles, small_tiles };
 
 Target target_of(SubgroupMatrices matrices, Size size) {
   Target target = Target::webgpu_default();
   target.f16 = true;
-  target.f16_arithmetic = false;  // what is not multiplied on matrices must be as exact
-  // The largest tiles would take a driver on the CPU minutes to compile; the ones below are written by the same code.
+  target.f16_arithmetic = false;  // products not computed on matrices must be as exact
+  // A software driver would take minutes to compile the largest tiles; the same code emits the ones below.
   const bool leaves_out_largest = matrices == SubgroupMatrices::emulated && size == Size::large_tiles;
   target.workgroup_bytes = leaves_out_largest ? 16384 : 32768;
   target.subgroup_size = 32;
@@ -105,11 +105,11 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ProductsOnMatrices, ::testing::ValuesIn(trials(
                          [](const ::testing::TestParamInfo<Trial>& param) { return param.param.name; });
 
 TEST_P(ProductsOnMatrices, EqualTheReferenceAndThemselves) {
-  const Trial& own = GetParam();
-  const Sample sample = product_of_halves(own.one);
-  EXPECT_EQ(count_of(text_of(sample.graph, target_of(SubgroupMatrices::emulated, own.size)), " matmul_matrices of "),
-            own.products);
-  expect_reference_and_same_bits(sample, own.size);
+  const Trial& trial = GetParam();
+  const Sample sample = product_of_halves(trial.one);
+  EXPECT_EQ(count_of(text_of(sample.graph, target_of(SubgroupMatrices::emulated, trial.size)), " matmul_matrices of "),
+            trial.products);
+  expect_reference_and_same_bits(sample, trial.size);
 }
 
 Sample with_inputs(Graph graph, const SymbolValues& symbols = {}) {
@@ -127,7 +127,7 @@ Sample with_inputs(Graph graph, const SymbolValues& symbols = {}) {
 }
 
 // What follows a product is computed where its results are stored: a bias, an activation, a residual, f16 and f32
-// results, and the mean of a row's own tensor, which is no four side by side.
+// results, and the mean of a row, of which four are not adjacent.
 TEST(ProductsOnMatricesWithEpilogue, EqualTheReference) {
   const auto graph = [](std::int64_t rows, std::int64_t inner, std::int64_t columns) {
     return trace([&] {
@@ -194,9 +194,9 @@ Program program_as(const Graph& graph, const Target& target, const wgsl::MatmulF
     GpuStep step;
     step.shader = static_cast<int>(program.gpu.shaders.size());
     step.workgroups = written.workgroups;
-    for (const auto& own : written.shader.bindings)
-      step.bindings.push_back(
-          {part.buffers.at(static_cast<std::size_t>(own.memory)), own.offset, own.bytes, own.written, own.read_write});
+    for (const auto& binding : written.shader.bindings)
+      step.bindings.push_back({part.buffers.at(static_cast<std::size_t>(binding.memory)), binding.offset, binding.bytes,
+                               binding.written, binding.read_write});
     program.gpu.shaders.push_back(written.shader.source);
     program.gpu.steps.push_back(std::move(step));
   }
@@ -208,14 +208,14 @@ Program program_as(const Graph& graph, const Target& target, const wgsl::MatmulF
 TEST(ProductsOnMatricesFetchedAhead, EqualTheReference) {
   wgsl::MatmulForm form{wgsl::MatmulForm::Kind::matrices, 32, 64, 32, 16, 32, 8};
   form.fetches_ahead = true;
-  const Device& own = device(SubgroupMatrices::emulated, Size::small_tiles);
+  const Device& this_device = device(SubgroupMatrices::emulated, Size::small_tiles);
   for (const MatmulAttrs& attrs : {MatmulAttrs{}, MatmulAttrs{true, true}}) {
     const Sample sample = with_inputs(product(36, 100, 68, attrs));
-    const Program program = program_as(sample.graph, webgpu_target(own.backend()), form);
+    const Program program = program_as(sample.graph, webgpu_target(this_device.backend()), form);
     EXPECT_NE(print_gpu(program).find("step += 1.0"), std::string::npos);
     std::map<std::string, HostTensor> inputs;
     for (const auto& [name, value] : sample.inputs) inputs.emplace(name, to_host(value));
-    const auto executable = own.backend().load(program, [](const std::string&) { return nullptr; });
+    const auto executable = this_device.backend().load(program, [](const std::string&) { return nullptr; });
     expect_reference(sample, {{"y", executable->run({inputs, {}, {}})->read("y")}}, "fetched ahead",
                      tolerance_of_halves);
   }
@@ -251,8 +251,8 @@ TEST(ProgramOnMatrices, IsRefusedWhereTheyAreMissing) {
   const Target target = target_of(SubgroupMatrices::native, Size::small_tiles);
   Program program = lower(product(64, 64, 64), target);
   emit_wgsl(program, target);
-  const Device own = Device::webgpu({.use_subgroup_matrices = false});
-  EXPECT_THROW(own.backend().load(program, [](const std::string&) { return nullptr; }), UsageError);
+  const Device device = Device::webgpu({.use_subgroup_matrices = false});
+  EXPECT_THROW(device.backend().load(program, [](const std::string&) { return nullptr; }), UsageError);
 }
 
 // A tensor that is multiplied by itself is bound once for reading.
@@ -267,13 +267,13 @@ TEST(FormOfProducts, BindsWhatOverlapsForReading) {
   verify(program, target);
 }
 
-// Products of f32 in large tiles, whose next ones are put beside them, at sizes that fill none of them.
+// Products of f32 in large, double-buffered tiles, at sizes that fill none of them.
 TEST(ProductsInTwoBuffers, EqualTheReferenceAndThemselves) {
   WebGpuOptions options;
   options.target = Target::webgpu_default();
   options.target->resident_workgroups = 2;  // so few that small products are large
   options.sentinel = 7e8F;
-  const Device own = Device::webgpu(options);
+  const Device device = Device::webgpu(options);
   const std::vector<std::pair<Case, std::string>> cases{
       {{{any({252, 70}), any({70, 255})}, MatmulAttrs{}}, "array<vec4f, 512>"},
       {{{any({189, 132}), any({180, 189})}, MatmulAttrs{true, true}}, "array<vec4f, 256>"}};
@@ -283,9 +283,9 @@ TEST(ProductsInTwoBuffers, EqualTheReferenceAndThemselves) {
     sample.graph = trace([&] { output("out", build(Op::matmul, one, sample.inputs).outputs[0]); });
     const std::string text = text_of(sample.graph, *options.target);
     EXPECT_NE(text.find("tile_a: " + own_case.second), std::string::npos) << text;
-    const TensorMap computed = outputs_on(own, sample);
+    const TensorMap computed = outputs_on(device, sample);
     expect_reference(sample, computed, "in two buffers", Tolerance{1e-4, 1e-4, 2e-6});
-    expect_same_bits(computed, outputs_on(own, sample), "a second time");
+    expect_same_bits(computed, outputs_on(device, sample), "a second time");
   }
 }
 

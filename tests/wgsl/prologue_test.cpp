@@ -6,7 +6,7 @@
 #include "support/product_prologues.h"
 #include "verify/compare.h"
 
-// Products that compute their operands as they read them, in the forms for drivers on the CPU and for GPUs.
+// Products that compute their operands as they read them, in the forms for software drivers and for GPUs.
 namespace jerboa::test {
 namespace {
 
@@ -19,12 +19,12 @@ Device device(bool software) {
 
 TEST(ProductPrologue, EqualsTheReference) {
   for (const bool software : {true, false}) {
-    const Device own = device(software);
+    const Device this_device = device(software);
     for (const ProductCase& product : product_cases())
       for (const DType second : {DType::f32, DType::f16}) {
         SCOPED_TRACE(describe(product));
         const Sample sample = product_of_prologues(product, second);
-        expect_reference(sample, outputs_on(own, sample), software ? "for the CPU" : "for GPUs");
+        expect_reference(sample, outputs_on(this_device, sample), software ? "for the CPU" : "for GPUs");
       }
   }
 }

@@ -8,7 +8,7 @@
 #include "verify/compare.h"
 
 // Ops on whole tensors on WebGPU against the reference in f64, in shapes that take several tiles, blocks and passes, in
-// the form for drivers on the CPU and in that for GPUs. Where no adapter can be had, the tests fail and say why.
+// the form for software drivers and in that for GPUs. Without an adapter the tests fail and say why.
 namespace jerboa::test {
 namespace {
 
@@ -28,10 +28,10 @@ const Device& device(bool software, bool f16 = false) {
 
 const char* form(bool software) { return software ? "for the CPU" : "for GPUs"; }
 
-Sample forward(Op op, const Case& own, DType floats = DType::f32) {
+Sample forward(Op op, const Case& test_case, DType floats = DType::f32) {
   Sample sample;
   sample.graph = trace([&] {
-    const Instance instance = build(op, own, sample.inputs, floats);
+    const Instance instance = build(op, test_case, sample.inputs, floats);
     for (std::size_t i = 0; i < instance.outputs.size(); ++i) output("out" + std::to_string(i), instance.outputs[i]);
   });
   return sample;
@@ -58,19 +58,19 @@ std::vector<Case> large_cases(Op op) {
               {{any({300, 2})}, CumsumAttrs{0, true}},
               {{whole(0, 2000000000, {2, 1100, 2}, DType::u32)}, CumsumAttrs{1, false}}};
     case Op::top_k:
-      return {{{apart({2, 90})}, TopKAttrs{5, -1}},           {{apart({500, 2})}, TopKAttrs{200, 0}},
-              {{apart({2, 7000})}, TopKAttrs{3, -1}},         {{whole(0, 50, {1, 9000})}, TopKAttrs{40, -1}},
+      return {{{distinct({2, 90})}, TopKAttrs{5, -1}},        {{distinct({500, 2})}, TopKAttrs{200, 0}},
+              {{distinct({2, 7000})}, TopKAttrs{3, -1}},      {{whole(0, 50, {1, 9000})}, TopKAttrs{40, -1}},
               {{whole(0, 9, {5000, 2})}, TopKAttrs{3000, 0}}, {{whole(0, 1, {30000}, DType::u32)}, TopKAttrs{60, 0}}};
     case Op::argsort:
-      return {{{apart({2, 100})}, ArgsortAttrs{-1, true}},
+      return {{{distinct({2, 100})}, ArgsortAttrs{-1, true}},
               {{whole(0, 1500, {5000, 2})}, ArgsortAttrs{0, false}},
               {{whole(0, 20, {2, 9000}, DType::u32)}, ArgsortAttrs{1, true}},
-              {{apart({3, 2048})}, ArgsortAttrs{}}};
+              {{distinct({3, 2048})}, ArgsortAttrs{}}};
     case Op::conv2d:
       return {{{any({2, 20, 13, 11}), any({40, 20, 3, 3}), any({40})}, Conv2dAttrs{{1, 1}, {1, 1}, {1, 1}, 1}},
               {{any({3, 20, 14, 9}), any({24, 10, 3, 2}), absent()}, Conv2dAttrs{{2, 1}, {2, 1}, {1, 2}, 2}},
               {{any({2, 12, 15, 15}), any({12, 1, 3, 3}), any({12})}, Conv2dAttrs{{1, 1}, {1, 1}, {1, 1}, 12}}};
-    case Op::max_pool2d: return {{{apart({2, 5, 17, 19})}, PoolAttrs{{3, 3}, {2, 2}, {1, 1}}}};
+    case Op::max_pool2d: return {{{distinct({2, 5, 17, 19})}, PoolAttrs{{3, 3}, {2, 2}, {1, 1}}}};
     case Op::avg_pool2d: return {{{any({2, 5, 17, 19})}, PoolAttrs{{3, 2}, {1, 2}, {1, 0}}}};
     case Op::matmul_grouped:
       return {{{any({150, 40}), any({5, 40, 70}), given({6}, {2, 40, 40, 41, 130, 149})}, GroupedAttrs{}},
@@ -103,9 +103,9 @@ TEST_P(WholeOp, EqualsTheReferenceEveryTime) {
 
 // Two threads may write the two halves of a word.
 TEST_P(WholeOp, TakesSixteenBits) {
-  const Case own = large_cases(GetParam()).front();
+  const Case test_case = large_cases(GetParam()).front();
   for (const DType floats : {DType::f16, DType::bf16}) {
-    const Sample sample = forward(GetParam(), own, floats);
+    const Sample sample = forward(GetParam(), test_case, floats);
     const auto wanted = run(sample.graph, {sample.graph.outputs[0].tensor}, sample.inputs);
     for (const bool software : {true, false})
       for (const bool f16 : {false, true})

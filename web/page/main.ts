@@ -24,9 +24,9 @@ const textView = element<HTMLDivElement>("text");
 
 const stepsBetweenTexts = 50;
 const charactersAText = 160;
-const stepsUnderWay = 3; // submitted before the first of them is read, so that the device never waits
+const stepsUnderWay = 3; // submitted before the first of them is read, so that the device is never idle
 
-/** What a program came with. */
+/** A program and the files that came with it. */
 interface Bundle {
   readonly name: string;
   readonly program: Uint8Array;
@@ -89,7 +89,7 @@ class LossCurve {
   }
 }
 
-/** The mean of each value and its neighbours on both sides, more of them where there are many values. */
+/** A moving average, with a wider window for more values. */
 function smoothed(values: readonly number[]): number[] {
   const reach = Math.min(20, Math.ceil(values.length / 25));
   return values.map((_, i) => {
@@ -99,7 +99,7 @@ function smoothed(values: readonly number[]): number[] {
   });
 }
 
-/** One of the likeliest `topK`, at this temperature. */
+/** Samples one of the `topK` most likely tokens, at this temperature. */
 function sample(logits: ArrayLike<number>, temperature: number, topK: number): number {
   const likeliest = Array.from(logits, (logit, id) => ({ logit, id }))
     .sort((a, b) => b.logit - a.logit)
@@ -182,7 +182,7 @@ class Playground {
     while (underWay.length > 0) await finish();
   }
 
-  /** Writes on from the beginning, one byte at a time. */
+  /** Continues the prompt, one byte at a time. */
   async write(): Promise<void> {
     const beginning = promptField.value || "\n";
     const bytes = [...new TextEncoder().encode(beginning)];
@@ -248,7 +248,7 @@ function showProblem(error: unknown): void {
   title.textContent = message.charAt(0).toUpperCase() + message.slice(1);
   const help = document.createElement("p");
   if (error instanceof UnsupportedError) help.textContent = "Export the program again for smaller limits, or use another device.";
-  else if (error instanceof DeviceLostError) help.textContent = "Reload the page to open the device again. What was trained is lost.";
+  else if (error instanceof DeviceLostError) help.textContent = "Reload the page to open the device again. The training so far is lost.";
   else if (navigator.gpu === undefined)
     help.textContent =
       "WebGPU is in Chrome and Edge from 113, in Safari from 26, and in Firefox from 141 on Windows; on Linux, Chrome may need chrome://flags/#enable-unsafe-webgpu.";
@@ -257,7 +257,7 @@ function showProblem(error: unknown): void {
   if (!(error instanceof JerboaError)) console.error(error);
 }
 
-/** Shows what goes wrong, and then goes on. */
+/** Shows an error, and continues. */
 async function guarded(work: Promise<void>): Promise<void> {
   try {
     await work;
@@ -286,11 +286,11 @@ async function bundled(): Promise<Bundle | undefined> {
 
 async function chosen(files: readonly File[]): Promise<Bundle> {
   const find = async (ending: string) => {
-    const own = files.find((file) => file.name.endsWith(ending));
-    return own === undefined ? undefined : new Uint8Array(await own.arrayBuffer());
+    const match = files.find((file) => file.name.endsWith(ending));
+    return match === undefined ? undefined : new Uint8Array(await match.arrayBuffer());
   };
   const program = await find(".jerboa");
-  if (program === undefined) throw new UsageError("none of the files is a program: its name ends in .jerboa");
+  if (program === undefined) throw new UsageError("none of the files is a program, whose name ends in .jerboa");
   const name = files.find((file) => file.name.endsWith(".jerboa"))!.name;
   return { name, program, parameters: await find(".safetensors"), text: await find(".txt") };
 }
@@ -312,7 +312,7 @@ async function main(): Promise<void> {
   const device = await openDevice();
   void device.lost.then((info) => {
     playground = undefined;
-    showProblem(new DeviceLostError(`the graphics device is gone: ${info.message}`, info.reason));
+    showProblem(new DeviceLostError(`the graphics device was lost: ${info.message}`, info.reason));
     update();
   });
   filesField.disabled = false;

@@ -18,17 +18,17 @@ const wantedLimits = [
 ] as const;
 const wantedFeatures: readonly GPUFeatureName[] = ["shader-f16", "subgroups"];
 
-/** A device with all that its adapter offers to programs. Throws DeviceError that says what is missing. */
+/** A device with every feature of its adapter that programs use. Throws DeviceError that says what is missing. */
 export async function openDevice(options: OpenDeviceOptions = {}): Promise<GPUDevice> {
   const gpu = options.gpu ?? (globalThis.navigator as Navigator | undefined)?.gpu;
   if (gpu === undefined)
     throw new DeviceError(
       globalThis.isSecureContext === false
-        ? "WebGPU is only there for pages from https or from http://127.0.0.1"
+        ? "WebGPU is only available to pages from https or from http://127.0.0.1"
         : "this browser has no WebGPU",
     );
   const adapter = await gpu.requestAdapter({ powerPreference: options.powerPreference ?? "high-performance" });
-  if (adapter === null) throw new DeviceError("WebGPU is there, but it finds no graphics device that it may use");
+  if (adapter === null) throw new DeviceError("WebGPU is available, but finds no graphics device that it may use");
   const requiredLimits = Object.fromEntries(wantedLimits.map((limit) => [limit, adapter.limits[limit]]));
   const requiredFeatures = wantedFeatures.filter((feature) => adapter.features.has(feature));
   return adapter.requestDevice({ requiredLimits, requiredFeatures });
@@ -38,7 +38,7 @@ function wholeWords(bytes: number): number {
   return Math.ceil(bytes / 4) * 4;
 }
 
-/** A device with its pipelines, and whether it is lost. There is one of these for each GPUDevice. */
+/** A device with its pipelines, and whether it is lost. There is one per GPUDevice. */
 export class Gpu {
   private static readonly known = new WeakMap<GPUDevice, Gpu>();
   readonly pipelines = new Pipelines(this);
@@ -46,29 +46,29 @@ export class Gpu {
   private readonly waiting = new Set<(error: DeviceLostError) => void>();
 
   static of(device: GPUDevice): Gpu {
-    let own = Gpu.known.get(device);
-    if (own === undefined) {
-      own = new Gpu(device);
-      Gpu.known.set(device, own);
+    let gpu = Gpu.known.get(device);
+    if (gpu === undefined) {
+      gpu = new Gpu(device);
+      Gpu.known.set(device, gpu);
     }
-    return own;
+    return gpu;
   }
 
   private constructor(readonly device: GPUDevice) {
     void device.lost.then((info) => {
-      const text = info.message === "" ? "no reason is known" : info.message;
+      const text = info.message === "" ? "no reason given" : info.message;
       this.loss = new DeviceLostError(`the WebGPU device is lost: ${text}; open a new one and make a new session on it`, info.reason);
       for (const reject of this.waiting) reject(this.loss);
       this.waiting.clear();
     });
   }
 
-  /** Throws DeviceLostError where the device is lost. */
+  /** Throws DeviceLostError if the device is lost. */
   check(): void {
     if (this.loss !== undefined) throw this.loss;
   }
 
-  /** Waits for work of the device, or for its loss, which rejects. */
+  /** Waits for work on the device; its loss rejects. */
   wait<T>(work: Promise<T>): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       if (this.loss !== undefined) {
@@ -84,7 +84,7 @@ export class Gpu {
           resolve(value);
         },
         (error: unknown) => {
-          // A loss rejects what is under way before it is announced.
+          // A loss rejects pending work before it is announced.
           setTimeout(() => {
             done();
             reject(error);
@@ -94,7 +94,7 @@ export class Gpu {
     });
   }
 
-  /** Runs `body` at once; what the device then says against it rejects as a DeviceError. */
+  /** Runs `body` at once; a validation error of the device rejects as a DeviceError. */
   async validated<T>(what: string, body: () => T): Promise<T> {
     this.check();
     this.device.pushErrorScope("validation");
@@ -120,7 +120,7 @@ export class Gpu {
     this.device.queue.writeBuffer(buffer, offset + whole, rest);
   }
 
-  /** The bytes of a buffer as they are when the work submitted so far is done. */
+  /** The bytes of a buffer once the work submitted so far is done. */
   async read(buffer: GPUBuffer, bytes: number, offset = 0): Promise<Uint8Array<ArrayBuffer>> {
     const size = Math.max(4, wholeWords(bytes));
     const staging = this.device.createBuffer({ size, usage: GpuUsage.readback, label: "readback" });
@@ -143,7 +143,7 @@ export class Gpu {
   }
 }
 
-// The standard's numbers: outside of a browser its globals are not there.
+// The values from the standard: outside a browser its globals do not exist.
 export const GpuUsage = {
   mapRead: 0x1,
   readback: 0x1 | 0x8, // MAP_READ | COPY_DST
@@ -152,7 +152,7 @@ export const GpuUsage = {
   computeStage: 0x4,
 } as const;
 
-/** Buffers that are made, and destroyed, together. */
+/** Buffers that are created and destroyed together. */
 export class BufferSet {
   private readonly buffers: GPUBuffer[] = [];
   private readonly checks: Promise<void>[] = [];
@@ -200,7 +200,7 @@ export function requireSupport(device: GPUDevice, entries: readonly Entry[]): vo
     if (entry.usesSubgroupMatrices && !device.features.has(matrices)) missing.add(`the feature ${matrices}`);
     const dispatched = entry.steps.filter((step) => step.shader !== undefined);
     needLimit("maxStorageBuffersPerShaderStage", most(dispatched.map((step) => step.bindings.length)));
-    needLimit("maxStorageBufferBindingSize", most(dispatched.flatMap((step) => step.bindings.map((own) => own.bytes))));
+    needLimit("maxStorageBufferBindingSize", most(dispatched.flatMap((step) => step.bindings.map((binding) => binding.bytes))));
     needLimit("maxComputeInvocationsPerWorkgroup", most(dispatched.map((step) => step.shader!.threads)));
     needLimit("maxComputeWorkgroupStorageSize", most(dispatched.map((step) => step.shader!.workgroupBytes)));
     needLimit("maxBufferSize", most([...entry.arenas, ...entry.buffers.map((buffer) => buffer.bytes)]));

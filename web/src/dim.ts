@@ -7,7 +7,7 @@ export type Bounds = ReadonlyMap<string, number>;
 export type SymbolValues = ReadonlyMap<string, number>;
 
 export interface Dim {
-  /** The name where the size is a symbol alone, which an input's shape then binds. */
+  /** The name if the size is just a symbol, which an input's shape then binds. */
   readonly symbol: string | undefined;
   readonly text: string;
   evaluate(symbols: SymbolValues): number;
@@ -39,7 +39,7 @@ class DimParser {
   }
 
   private fail(): never {
-    throw new FileError(`"${this.text}" is no size over known symbols`);
+    throw new FileError(`"${this.text}" is not a size over known symbols`);
   }
 
   private take(token: string): boolean {
@@ -114,7 +114,7 @@ export function constantDim(value: number): Dim {
 /** Throws FileError for anything but a whole number or an expression over the symbols. */
 export function parseDim(value: unknown, bounds: Bounds): Dim {
   if (typeof value === "number" && Number.isSafeInteger(value)) return constantDim(value);
-  if (typeof value !== "string") throw new FileError(`${JSON.stringify(value)} is no size`);
+  if (typeof value !== "string") throw new FileError(`${JSON.stringify(value)} is not a size`);
   const evaluate = new DimParser(value, bounds).parse();
   return { symbol: bounds.has(value) ? value : undefined, text: value, evaluate };
 }

@@ -1,4 +1,4 @@
-// What can go wrong, one class for each kind, as in the C++ library. A message names the thing, the place and, where
+// One class per kind of error, as in the C++ library. A message names the thing, the place and, where
 // there is one, the remedy.
 
 export class JerboaError extends Error {
@@ -8,7 +8,7 @@ export class JerboaError extends Error {
   }
 }
 
-/** Sizes that do not fit, or a symbol without a value. */
+/** Sizes that do not match, or a symbol without a value. */
 export class ShapeError extends JerboaError {}
 
 /** A call that is wrong whatever the data: an unknown name, a missing input. */
@@ -17,7 +17,7 @@ export class UsageError extends JerboaError {}
 /** A program or a safetensors file that is damaged, or of another version. */
 export class FileError extends JerboaError {}
 
-/** A device that is missing, or does not do what it was asked to. */
+/** A device that is missing, or fails a call. */
 export class DeviceError extends JerboaError {}
 
 /** The device lacks features or limits that the program needs. */
@@ -30,7 +30,7 @@ export class UnsupportedError extends DeviceError {
   }
 }
 
-/** The device is gone. Open another one and make a new session on it. */
+/** The device is lost. Open another one and create a new session on it. */
 export class DeviceLostError extends DeviceError {
   constructor(
     message: string,
@@ -40,7 +40,7 @@ export class DeviceLostError extends DeviceError {
   }
 }
 
-/** The device has not enough memory for a tensor. */
+/** The device does not have enough memory for a tensor. */
 export class OutOfMemoryError extends DeviceError {}
 
 /** A kernel that the device's compiler refuses. */
@@ -48,7 +48,7 @@ export class ShaderError extends DeviceError {
   constructor(
     message: string,
     readonly kernel: string,
-    /** In `source`, from 1; 0 where the compiler names none. */
+    /** Line in `source`, from 1; 0 if the compiler reports none. */
     readonly line: number,
     readonly source: string,
   ) {

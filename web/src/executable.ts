@@ -10,7 +10,7 @@ function wholeWords(bytes: number): number {
   return Math.ceil(bytes / 4) * 4;
 }
 
-/** Where a parameter or state stands on the device. */
+/** Where a parameter or state is on the device. */
 export interface Place {
   readonly buffer: GPUBuffer;
   readonly offset: number;
@@ -27,14 +27,14 @@ interface Dispatch {
 export class Executable {
   private readonly memory: BufferSet;
   private buffers: GPUBuffer[] = [];
-  private offsets: number[] = []; // of each of them, where it begins
+  private offsets: number[] = []; // by buffer: where it begins
   private sizes: GPUBuffer | undefined;
   private sizesOffsets: number[] = [];
   private sizesBytes = 0;
   private dispatches: (Dispatch | undefined)[] = [];
   private workgroups: (readonly [number, number])[] = [];
   private symbols = "";
-  private readonly stagings = new Map<number, GPUBuffer[]>(); // that results gave back, by size
+  private readonly stagings = new Map<number, GPUBuffer[]>(); // returned by results, by size
   private destroyed = false;
 
   private constructor(
@@ -44,16 +44,16 @@ export class Executable {
     this.memory = new BufferSet(gpu);
   }
 
-  /** `storage` gives the memory of parameters and states. Nothing stays allocated where it throws. */
+  /** `storage` gives the memory of parameters and states. Nothing stays allocated if it throws. */
   static async create(gpu: Gpu, entry: Entry, storage: Storage): Promise<Executable> {
-    const own = new Executable(gpu, entry);
+    const executable = new Executable(gpu, entry);
     try {
-      own.allocate(storage);
-      await own.memory.check();
-      await own.compile();
-      return own;
+      executable.allocate(storage);
+      await executable.memory.check();
+      await executable.compile();
+      return executable;
     } catch (error) {
-      own.destroy();
+      executable.destroy();
       throw error;
     }
   }
@@ -65,7 +65,7 @@ export class Executable {
     this.stagings.clear();
   }
 
-  // Making buffers is slow, so those that results were copied to are used again.
+  // Creating buffers is slow, so readback buffers are reused.
   private takeStaging(size: number): GPUBuffer {
     const free = this.stagings.get(size)?.pop();
     return free ?? this.gpu.device.createBuffer({ size, usage: GpuUsage.readback, label: "results" });
@@ -116,8 +116,8 @@ export class Executable {
     );
     this.dispatches = await this.gpu.validated(`binding the memory of entry ${this.entry.name}`, () =>
       steps.map((step, number) => {
-        const own = pipelines[number];
-        if (own === undefined) return undefined;
+        const compiled = pipelines[number];
+        if (compiled === undefined) return undefined;
         const entries: GPUBindGroupEntry[] = step.bindings.map((binding, index) => ({
           binding: index,
           resource: { ...this.place(binding), size: Math.max(16, wholeWords(binding.bytes)) },
@@ -131,8 +131,8 @@ export class Executable {
               size: Math.ceil(step.sizes.length / 4) * 16,
             },
           });
-        const bindings = this.gpu.device.createBindGroup({ label: step.label, layout: own.layout, entries });
-        return { pipeline: own.pipeline, bindings };
+        const bindings = this.gpu.device.createBindGroup({ label: step.label, layout: compiled.layout, entries });
+        return { pipeline: compiled.pipeline, bindings };
       }),
     );
   }
@@ -152,15 +152,15 @@ export class Executable {
     this.symbols = key;
   }
 
-  /** What was checked by the session: the inputs fit the entry, the captures are its own. */
+  /** The session has checked that the inputs match the entry and that the captures are the entry's. */
   async run(inputs: ReadonlyMap<string, Tensor>, symbols: SymbolValues, captures: readonly Readable[]): Promise<RunResult> {
-    // Everything up to the submit happens before this function first waits, so runs never mix.
+    // Everything up to the submit happens before the first await, so runs never interleave.
     const places: ResultPlace[] = [];
     let bytes = 0;
     for (const readable of [...this.entry.outputs, ...captures]) {
-      const own = placeOf(readable, symbols, bytes);
-      places.push(own);
-      bytes = own.staged + Math.ceil(own.bytes / 8) * 8;
+      const place = placeOf(readable, symbols, bytes);
+      places.push(place);
+      bytes = place.staged + Math.ceil(place.bytes / 8) * 8;
     }
     const { device } = this.gpu;
     const staging = this.takeStaging(Math.max(8, bytes));
@@ -172,10 +172,10 @@ export class Executable {
         });
         const encoder = device.createCommandEncoder({ label: this.entry.name });
         this.encode(encoder);
-        for (const own of places) {
-          const base = this.offsets[own.readable.buffer]!;
-          const from = this.buffers[own.readable.buffer]!;
-          if (own.bytes > 0) encoder.copyBufferToBuffer(from, base + own.from, staging, own.staged, own.bytes);
+        for (const place of places) {
+          const base = this.offsets[place.readable.buffer]!;
+          const from = this.buffers[place.readable.buffer]!;
+          if (place.bytes > 0) encoder.copyBufferToBuffer(from, base + place.from, staging, place.staged, place.bytes);
         }
         device.queue.submit([encoder.finish()]);
       });
@@ -208,7 +208,7 @@ export class Executable {
   }
 }
 
-// The session has put what is within a pool into one buffer.
+// The session has put the members of a pool into one buffer.
 function poolMemory(entry: Entry, pool: number, storage: Storage): GPUBuffer {
   return storage(entry.buffers.find((buffer) => buffer.pool === pool)!.name).buffer;
 }

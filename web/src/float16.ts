@@ -1,4 +1,4 @@
-// Bits of 16-bit floats, rounded to nearest, ties to even. In place of NaNs nothing is promised: initial values have none.
+// Bits of 16-bit floats, rounded to nearest, ties to even. NaN is not handled: initial values contain none.
 
 const floats = new Float32Array(1);
 const words = new Uint32Array(floats.buffer);

@@ -36,7 +36,7 @@ function setter(target: Tensor): (i: number, value: number) => void {
   }
 }
 
-/** What a parameter or state starts with: what the C++ library gives it from the same seed. */
+/** The initial values of a parameter or state: those of the C++ library for the same seed. */
 export function initialValues(name: string, dtype: DType, shape: readonly number[], init: Init, seed: bigint): Tensor {
   const values = fromBytes(dtype, shape, new Uint8Array(byteCount(dtype, shape)));
   const count = elementCount(shape);

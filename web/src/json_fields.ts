@@ -1,6 +1,6 @@
 import { FileError } from "./errors.js";
 
-// Reads JSON of which nothing is known: every field that is missing, or of another kind, is a FileError that names it.
+// Reads untrusted JSON: a field that is missing or of the wrong type is a FileError that names it.
 
 export type JsonObject = Record<string, unknown>;
 
@@ -13,17 +13,17 @@ export function parseJson(text: string, what: string): unknown {
 }
 
 export function asObject(value: unknown, what: string): JsonObject {
-  if (typeof value !== "object" || value === null || Array.isArray(value)) throw new FileError(`${what} is no object`);
+  if (typeof value !== "object" || value === null || Array.isArray(value)) throw new FileError(`${what} is not an object`);
   return value as JsonObject;
 }
 
 export function asList(value: unknown, what: string): unknown[] {
-  if (!Array.isArray(value)) throw new FileError(`${what} is no list`);
+  if (!Array.isArray(value)) throw new FileError(`${what} is not a list`);
   return value;
 }
 
 export function asText(value: unknown, what: string): string {
-  if (typeof value !== "string") throw new FileError(`${what} is no text`);
+  if (typeof value !== "string") throw new FileError(`${what} is not a string`);
   return value;
 }
 
@@ -33,7 +33,7 @@ export function asFlag(value: unknown, what: string): boolean {
 }
 
 export function asNumber(value: unknown, what: string): number {
-  if (typeof value !== "number") throw new FileError(`${what} is no number`);
+  if (typeof value !== "number") throw new FileError(`${what} is not a number`);
   return value;
 }
 

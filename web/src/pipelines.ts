@@ -7,7 +7,7 @@ export interface Pipeline {
   readonly layout: GPUBindGroupLayout;
 }
 
-/** The pipelines of a device: made asynchronously, once for each text. */
+/** The pipelines of a device: compiled asynchronously, once per source. */
 export class Pipelines {
   private readonly layouts = new Map<string, GPUBindGroupLayout>();
   private readonly pipelines = new Map<string, Promise<Pipeline>>();
@@ -22,28 +22,28 @@ export class Pipelines {
   get(shader: ShaderSource, step: Step): Promise<Pipeline> {
     const kinds = step.bindings.map((binding) => (binding.written || binding.readWrite ? "w" : "r")).join("") + (step.sizes.length > 0 ? "u" : "");
     const key = `${kinds}\n${shader.source}`;
-    let own = this.pipelines.get(key);
-    if (own === undefined) {
-      own = this.make(shader, this.layout(kinds));
-      this.pipelines.set(key, own);
-      own.catch(() => this.pipelines.delete(key));
+    let pipeline = this.pipelines.get(key);
+    if (pipeline === undefined) {
+      pipeline = this.make(shader, this.layout(kinds));
+      this.pipelines.set(key, pipeline);
+      pipeline.catch(() => this.pipelines.delete(key));
     }
-    return own;
+    return pipeline;
   }
 
   private layout(kinds: string): GPUBindGroupLayout {
-    let own = this.layouts.get(kinds);
-    if (own === undefined) {
+    let layout = this.layouts.get(kinds);
+    if (layout === undefined) {
       const types: Record<string, GPUBufferBindingType> = { w: "storage", r: "read-only-storage", u: "uniform" };
       const entries = [...kinds].map((kind, binding) => ({
         binding,
         visibility: GpuUsage.computeStage,
         buffer: { type: types[kind]! },
       }));
-      own = this.gpu.device.createBindGroupLayout({ entries });
-      this.layouts.set(kinds, own);
+      layout = this.gpu.device.createBindGroupLayout({ entries });
+      this.layouts.set(kinds, layout);
     }
-    return own;
+    return layout;
   }
 
   private async make(shader: ShaderSource, layout: GPUBindGroupLayout): Promise<Pipeline> {
@@ -69,7 +69,7 @@ export class Pipelines {
 
   private async refusal(shader: ShaderSource, module: GPUShaderModule, message: string): Promise<ShaderError> {
     const info = await this.gpu.wait(module.getCompilationInfo());
-    const first = info.messages.find((own) => own.type === "error");
+    const first = info.messages.find((message) => message.type === "error");
     const line = first?.lineNum ?? 0;
     const text = line > 0 ? `line ${line}: ${first!.message}\n  ${shader.source.split("\n")[line - 1] ?? ""}` : message;
     return new ShaderError(`the kernel ${shader.name} does not compile: ${text}`, shader.name, line, shader.source);

@@ -16,7 +16,7 @@ export class Program {
     private readonly file: ProgramFile,
   ) {}
 
-  /** Throws FileError for a file that is damaged, UnsupportedError that names what the device lacks for it. */
+  /** Throws FileError for a damaged file, UnsupportedError that names what the device lacks. */
   static async load(device: GPUDevice, bytes: Uint8Array | ArrayBuffer): Promise<Program> {
     const gpu = Gpu.of(device);
     gpu.check();
@@ -32,7 +32,7 @@ export class Program {
     return this.file.storage;
   }
 
-  /** Storage and compiled entries of their own. Sessions of one device share pipelines. */
+  /** A session has separate storage and compiled entries. Sessions of one device share pipelines. */
   createSession(options: SessionOptions = {}): Promise<Session> {
     return Session.create(this.gpu, this.file, options);
   }

@@ -5,10 +5,10 @@ import { type JsonObject, asFlag, asIndex, asList, asNumber, asObject, asText, p
 import { hostVersion, readSections } from "./sections.js";
 import { type DType, bitsOf, byteCount, dtypes } from "./tensor.js";
 
-// What the sections of a program file for WebGPU hold; docs/program-files.md describes it. Whatever a file says, what
-// comes out of here stays inside its buffers.
+// The sections of a program file for WebGPU; docs/program-files.md describes them. Whatever a file says, a program
+// parsed here stays inside its buffers.
 
-/** A parameter or state that entries share and that stays between runs. */
+/** A parameter or state that entries share and that persists between runs. */
 export interface PersistentTensor {
   readonly name: string;
   readonly dtype: DType;
@@ -17,21 +17,21 @@ export interface PersistentTensor {
   readonly init: Init;
 }
 
-/** What goes in or comes out of an entry. */
+/** An input or output of an entry. */
 export interface Port {
   readonly name: string;
   readonly dtype: DType;
   readonly shape: readonly Dim[];
 }
 
-/** A tensor that can be read after a run: where its elements stand in a buffer. */
+/** A tensor that can be read after a run: where its elements are in a buffer. */
 export interface Readable extends Port {
   readonly buffer: number;
   readonly offset: Dim;
   readonly strides: readonly Dim[];
 }
 
-/** A pool holds parameters or states side by side; those are buffers within it. */
+/** A pool holds adjacent parameters or states; those are buffers within it. */
 export type BufferPlace = "storage" | "input" | "constant" | "arena" | "pool";
 export interface ProgramBuffer {
   readonly where: BufferPlace;
@@ -41,7 +41,7 @@ export interface ProgramBuffer {
   /** In the arena or pool. */
   readonly offset: number;
   readonly bytes: number;
-  /** The pool that a parameter or state stands in, or -1. */
+  /** The pool that contains a parameter or state, or -1. */
   readonly pool: number;
 }
 
@@ -141,7 +141,7 @@ class Reader {
   private constant(value: unknown): Uint8Array {
     const row = asObject(value, "a constant");
     const shape = asList(row["shape"], "a constant's shape").map((size) => asIndex(size, "a constant's size"));
-    const offset = asIndex(row["offset"], "a constant's place");
+    const offset = asIndex(row["offset"], "a constant's offset");
     const bytes = byteCount(asDType(row["dtype"], "a constant"), shape);
     if (!(offset + bytes <= this.blobs.length)) throw new FileError("a constant is cut off");
     return this.blobs.subarray(offset, offset + bytes);
@@ -155,7 +155,7 @@ class Reader {
     if (where === "arena") {
       const arena = asIndex(row["arena"], `${name}: arena`, arenas.length);
       const offset = asIndex(row["offset"], `${name}: offset`);
-      if (offset + bytes > arenas[arena]!) throw new FileError(`${name} stands outside its arena`);
+      if (offset + bytes > arenas[arena]!) throw new FileError(`${name} is outside its arena`);
       return { where, name, constant: undefined, arena, offset, bytes, pool: -1 };
     }
     if (where === "storage") {
@@ -165,7 +165,7 @@ class Reader {
     }
     if (where !== "constant") return { where, name, constant: undefined, arena: -1, offset: 0, bytes, pool: -1 };
     const constant = constants[asIndex(row["constant"], `${name}: constant`, constants.length)]!;
-    if (constant.length !== bytes) throw new FileError(`${name} does not fit what it holds`);
+    if (constant.length !== bytes) throw new FileError(`${name} does not match its contents`);
     return { where, name, constant, arena: -1, offset: 0, bytes, pool: -1 };
   }
 
@@ -173,7 +173,7 @@ class Reader {
     const port = this.port(value);
     const row = asObject(value, port.name);
     const strides = this.shape(row["strides"], port.name);
-    if (strides.length !== port.shape.length) throw new FileError(`${port.name} has not one stride for each size`);
+    if (strides.length !== port.shape.length) throw new FileError(`${port.name} does not have one stride per size`);
     const readable = {
       ...port,
       buffer: asIndex(row["buffer"], `${port.name}: buffer`, buffers.length),
@@ -189,13 +189,13 @@ class Reader {
     const label = asText(row["label"], "a step's label");
     const number = asIndex(row["shader"], `${label}: shader`, shaders.length, -1);
     const bindings = asList(row["bindings"], `${label}: bindings`).map((item): Binding => {
-      const own = asObject(item, `${label}: a binding`);
+      const fields = asObject(item, `${label}: a binding`);
       const binding = {
-        buffer: asIndex(own["buffer"], `${label}: buffer`, buffers.length),
-        offset: asIndex(own["offset"], `${label}: offset`, mostBytes),
-        bytes: asIndex(own["bytes"], `${label}: bytes`, mostBytes),
-        written: asFlag(own["written"], `${label}: written`),
-        readWrite: asFlag(own["read_write"], `${label}: read_write`),
+        buffer: asIndex(fields["buffer"], `${label}: buffer`, buffers.length),
+        offset: asIndex(fields["offset"], `${label}: offset`, mostBytes),
+        bytes: asIndex(fields["bytes"], `${label}: bytes`, mostBytes),
+        written: asFlag(fields["written"], `${label}: written`),
+        readWrite: asFlag(fields["read_write"], `${label}: read_write`),
       };
       const buffer = buffers[binding.buffer]!;
       const there = buffer.where === "arena" ? arenas[buffer.arena]! : (buffers[buffer.pool] ?? buffer).bytes;
@@ -204,7 +204,7 @@ class Reader {
       return binding;
     });
     if (number < 0 && (bindings.length !== 2 || bindings[0]!.bytes !== bindings[1]!.bytes))
-      throw new FileError(`${label}: a copy has a source and a target of the same size`);
+      throw new FileError(`${label}: a copy needs a source and a target of the same size`);
     const step = {
       shader: shaders[number],
       bindings,
@@ -240,20 +240,20 @@ class Reader {
     for (const buffer of buffers) {
       const pool = buffers[buffer.pool];
       if (pool !== undefined && (pool.where !== "pool" || buffer.offset % 256 !== 0 || buffer.offset + buffer.bytes > pool.bytes))
-        throw new FileError(`${name}: ${buffer.name} does not stand inside ${pool.name}`);
+        throw new FileError(`${name}: ${buffer.name} is not inside ${pool.name}`);
       const kept = storage.get(buffer.name);
       if (buffer.where === "storage" && (kept === undefined || byteCount(kept.dtype, kept.shape) !== buffer.bytes))
-        throw new FileError(`${name}: ${buffer.name} does not fit what the storage holds`);
+        throw new FileError(`${name}: ${buffer.name} does not match the storage`);
       if (buffer.where === "input" && !inputs.some((input) => input.name === buffer.name))
         throw new FileError(`${name} has no input ${buffer.name}`);
     }
     const shaders = list(gpu, "shaders").map((item): ShaderSource => {
-      const own = asObject(item, `${name}: a shader`);
+      const shader = asObject(item, `${name}: a shader`);
       return {
-        name: asText(own["name"], "a shader's name"),
-        source: asText(own["source"], "a shader's text"),
-        threads: asIndex(own["threads"], `${name}: threads`, 2 ** 31, 1),
-        workgroupBytes: asIndex(own["workgroup_bytes"], `${name}: workgroup_bytes`, mostBytes),
+        name: asText(shader["name"], "a shader's name"),
+        source: asText(shader["source"], "a shader's source"),
+        threads: asIndex(shader["threads"], `${name}: threads`, 2 ** 31, 1),
+        workgroupBytes: asIndex(shader["workgroup_bytes"], `${name}: workgroup_bytes`, mostBytes),
       };
     });
     return {
@@ -271,12 +271,12 @@ class Reader {
   }
 }
 
-/** What a GPU buffer for so many bytes takes: whole vectors of four. */
+/** The size of a GPU buffer for this many bytes: whole vectors of four. */
 export function allocated(bytes: number): number {
   return Math.max(16, Math.ceil(bytes / 16) * 16);
 }
 
-// What is read after a run lies inside its buffer.
+// Everything read after a run lies inside its buffer.
 function checkReadable(readable: Readable, buffer: ProgramBuffer, symbols: SymbolValues): void {
   if (bitsOf(readable.dtype) < 16) throw new FileError(`${readable.name} is ${readable.dtype}, which cannot be read after a run`);
   const shape = evaluateShape(readable.shape, symbols);
@@ -295,7 +295,7 @@ function checkReadable(readable: Readable, buffer: ProgramBuffer, symbols: Symbo
 const knownFeatures: readonly string[] = ["f16", "subgroups"];
 const knownLimits: readonly string[] = ["buffer_bytes", "binding_bytes", "workgroup_bytes", "bindings", "invocations"];
 
-// What a program needs of a device is found in its steps; here, only that this host knows all of it.
+// A program's requirements are derived from its steps; this only checks that the host knows all of them.
 function checkRequirements(json: JsonObject): void {
   const target = asText(json["device"], "the device");
   if (target !== "webgpu") throw new FileError(`this is a program for the device ${target}, not for WebGPU`);
@@ -305,7 +305,7 @@ function checkRequirements(json: JsonObject): void {
     if (!knownFeatures.includes(name)) throw refuse("feature", name);
   }
   for (const name of Object.keys(asObject(json["limits"], "the limits"))) if (!knownLimits.includes(name)) throw refuse("limit", name);
-  asList(json["subgroup_matrices"], "the subgroup matrices"); // those that steps use are asked of the device
+  asList(json["subgroup_matrices"], "the subgroup matrices"); // those that steps use are checked against the device
 }
 
 /** Throws FileError that says what is wrong with a file that is damaged, of another version, or not for WebGPU. */

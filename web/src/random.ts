@@ -1,5 +1,5 @@
 /**
- * SplitMix64, as the C++ library has it: the same numbers from the same seed. 64-bit values are pairs of 32-bit ones,
+ * SplitMix64, as in the C++ library: the same numbers from the same seed. 64-bit values are pairs of 32-bit ones,
  * because BigInt is slow.
  */
 export class SplitMix {

@@ -4,13 +4,13 @@ import { bf16ToF32, f16ToF32 } from "./float16.js";
 import type { Readable } from "./program_file.js";
 import { type Tensor, bitsOf, elementCount, fromBytes, typeText } from "./tensor.js";
 
-/** Where an output stands in the copy that a run leaves behind. */
+/** Where an output is in the copy that a run leaves behind. */
 export interface ResultPlace {
   readonly readable: Readable;
   readonly shape: readonly number[];
   /** In elements. */
   readonly strides: readonly number[];
-  /** Of the first element, in elements from the begin of the copy. */
+  /** Of the first element, in elements from the start of the copy. */
   readonly start: number;
   /** Bytes: from where in the program's buffer, how many, to where in the copy. */
   readonly from: number;
@@ -18,7 +18,7 @@ export interface ResultPlace {
   readonly staged: number;
 }
 
-/** The outputs of a run, and the captures that were asked for. Reading one waits for the device. */
+/** The outputs of a run, and the requested captures. Reading one waits for the device. */
 export class RunResult {
   private readonly places: ReadonlyMap<string, ResultPlace>;
   private bytes: Promise<Uint8Array> | undefined;
@@ -27,10 +27,10 @@ export class RunResult {
     private readonly gpu: Gpu,
     private readonly staging: GPUBuffer,
     places: readonly ResultPlace[],
-    /** Called when the copy is not needed any more. */
+    /** Called when the copy is no longer needed. */
     private readonly release: () => void,
   ) {
-    this.places = new Map(places.map((own) => [own.readable.name, own]));
+    this.places = new Map(places.map((place) => [place.readable.name, place]));
   }
 
   get names(): string[] {
@@ -42,9 +42,9 @@ export class RunResult {
   }
 
   async read(name: string): Promise<Tensor> {
-    const own = this.find(name);
+    const place = this.find(name);
     this.bytes ??= this.take();
-    return gather(await this.bytes, own);
+    return gather(await this.bytes, place);
   }
 
   /** The only element of an output that has one, such as a loss. */
@@ -55,7 +55,7 @@ export class RunResult {
     return dtype === "bf16" ? bf16ToF32(data[0]!) : data[0]!;
   }
 
-  /** Gives up memory of the device that a result keeps until it is read. */
+  /** Frees the device memory that a result holds until it is read. */
   destroy(): void {
     if (this.bytes !== undefined) return;
     this.bytes = Promise.reject(new UsageError("the result was destroyed"));
@@ -64,9 +64,9 @@ export class RunResult {
   }
 
   private find(name: string): ResultPlace {
-    const own = this.places.get(name);
-    if (own === undefined) throw new UsageError(`the run has no output or capture ${name}; there are ${listed(this.names)}`);
-    return own;
+    const place = this.places.get(name);
+    if (place === undefined) throw new UsageError(`the run has no output or capture ${name}; there are ${listed(this.names)}`);
+    return place;
   }
 
   private async take(): Promise<Uint8Array> {
@@ -77,15 +77,15 @@ export class RunResult {
 }
 
 // The elements in row-major order.
-function gather(bytes: Uint8Array, own: ResultPlace): Tensor {
-  const width = bitsOf(own.readable.dtype) / 8;
-  const { shape, strides } = own;
+function gather(bytes: Uint8Array, place: ResultPlace): Tensor {
+  const width = bitsOf(place.readable.dtype) / 8;
+  const { shape, strides } = place;
   const count = elementCount(shape);
   const values = new Uint8Array(count * width);
   const index = shape.map(() => 0);
-  let at = own.start;
+  let at = place.start;
   for (let i = 0; i < count; ++i) {
-    const from = own.staged + at * width;
+    const from = place.staged + at * width;
     for (let k = 0; k < width; ++k) values[i * width + k] = bytes[from + k]!;
     for (let axis = shape.length - 1; axis >= 0; --axis) {
       at += strides[axis]!;
@@ -94,5 +94,5 @@ function gather(bytes: Uint8Array, own: ResultPlace): Tensor {
       index[axis] = 0;
     }
   }
-  return fromBytes(own.readable.dtype, shape, values);
+  return fromBytes(place.readable.dtype, shape, values);
 }

@@ -22,7 +22,7 @@ const nameOf: Readonly<Record<DType, string | undefined>> = {
 };
 const lengthBytes = 8;
 
-/** The header's text and the bytes behind it, of a file that begins with the header's length. */
+/** The header and the bytes after it, of a file that begins with the header's length. */
 export function splitHeader(bytes: Uint8Array, start: number): { header: string; rest: Uint8Array } {
   const place = start + lengthBytes;
   if (bytes.length < place) throw new FileError("the header is cut off");
@@ -45,9 +45,9 @@ export function readSafetensors(bytes: Uint8Array): SafeTensors {
     const dtype = typeOf[asText(row["dtype"], `the type of ${name}`)];
     if (dtype === undefined) throw new FileError(`${name} is of type ${row["dtype"]}, which programs do not have`);
     const shape = asList(row["shape"], `the shape of ${name}`).map((size) => asIndex(size, `the shape of ${name}`));
-    const [from, to] = asList(row["data_offsets"], `the place of ${name}`).map((at) => asIndex(at, `the place of ${name}`));
+    const [from, to] = asList(row["data_offsets"], `the offsets of ${name}`).map((at) => asIndex(at, `the offsets of ${name}`));
     if (from === undefined || to === undefined || to < from || to > rest.length || to - from !== byteCount(dtype, shape))
-      throw new FileError(`${name} does not stand inside the file, or is not as long as its shape says`);
+      throw new FileError(`${name} is not inside the file, or its length does not match its shape`);
     tensors.set(name, fromBytes(dtype, shape, rest.subarray(from, to)));
   }
   return { tensors, metadata };
@@ -60,11 +60,11 @@ export function writeSafetensors(
   const rows: Record<string, unknown> = {};
   if (metadata.size > 0) rows["__metadata__"] = Object.fromEntries(metadata);
   let end = 0;
-  for (const [name, own] of tensors) {
-    const dtype = nameOf[own.dtype];
-    if (dtype === undefined) throw new UsageError(`a safetensors file cannot hold ${own.dtype} tensors`);
-    rows[name] = { dtype, shape: own.shape, data_offsets: [end, end + own.data.byteLength] };
-    end += own.data.byteLength;
+  for (const [name, tensor] of tensors) {
+    const dtype = nameOf[tensor.dtype];
+    if (dtype === undefined) throw new UsageError(`a safetensors file cannot hold ${tensor.dtype} tensors`);
+    rows[name] = { dtype, shape: tensor.shape, data_offsets: [end, end + tensor.data.byteLength] };
+    end += tensor.data.byteLength;
   }
   const text = JSON.stringify(rows);
   const encoded = new TextEncoder().encode(text);
@@ -73,9 +73,9 @@ export function writeSafetensors(
   new DataView(file.buffer).setBigUint64(0, BigInt(headerLength), true);
   file.set(encoded, lengthBytes);
   let place = lengthBytes + headerLength;
-  for (const own of tensors.values()) {
-    file.set(bytesOf(own.data), place);
-    place += own.data.byteLength;
+  for (const tensor of tensors.values()) {
+    file.set(bytesOf(tensor.data), place);
+    place += tensor.data.byteLength;
   }
   return file;
 }

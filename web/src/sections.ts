@@ -5,7 +5,7 @@ import { FileError } from "./errors.js";
 
 /** The format that this version reads. */
 export const programFormat = 5;
-/** Of this host. */
+/** The version of this host. */
 export const hostVersion = [0, 1, 0] as const;
 
 const magic = "JERBOAPF";
@@ -35,7 +35,7 @@ export function crc32(...pieces: readonly Uint8Array[]): number {
   return ~value >>> 0;
 }
 
-// Characters that a page can show.
+// Printable characters only.
 function textOf(bytes: Uint8Array): string {
   return Array.from(bytes, (byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : "?")).join("");
 }
@@ -55,8 +55,8 @@ function checkFormat(bytes: Uint8Array, view: DataView): void {
   if (format !== programFormat) throw other(format, format > programFormat ? "use a later host" : "export it again");
   const number = view.getUint32(12, true);
   const least = [number >>> 16, (number >>> 8) & 0xff, number & 0xff];
-  const own = (hostVersion[0] << 16) | (hostVersion[1] << 8) | hostVersion[2];
-  if (number > own) throw new FileError(`the program needs version ${versionText(least)} of the host or later, but this is ${versionText(hostVersion)}`);
+  const hostNumber = (hostVersion[0] << 16) | (hostVersion[1] << 8) | hostVersion[2];
+  if (number > hostNumber) throw new FileError(`the program needs version ${versionText(least)} of the host or later, but this is ${versionText(hostVersion)}`);
 }
 
 /**
@@ -70,7 +70,7 @@ export function readSections(bytes: Uint8Array): Section[] {
   if (count > (bytes.length - headerBytes) / rowBytes) throw new FileError("the table of sections is cut off");
   let end = headerBytes + count * rowBytes;
   if (crc32(bytes.subarray(0, headerBytes - 4), bytes.subarray(headerBytes, end)) !== view.getUint32(headerBytes - 4, true))
-    throw new FileError("the header is damaged: its checksum does not fit");
+    throw new FileError("the header is damaged: its checksum does not match");
   const sections: Section[] = [];
   for (let row = headerBytes; row < headerBytes + count * rowBytes; row += rowBytes) {
     const kind = textOf(bytes.subarray(row, row + 4));
@@ -81,7 +81,7 @@ export function readSections(bytes: Uint8Array): Section[] {
     if (place < end || place > bytes.length || length > bytes.length - place) throw new FileError(`the section ${kind} is cut off`);
     end = place + length;
     const content = bytes.subarray(place, end);
-    if (crc32(content) !== view.getUint32(row + 24, true)) throw new FileError(`the section ${kind} is damaged: its checksum does not fit`);
+    if (crc32(content) !== view.getUint32(row + 24, true)) throw new FileError(`the section ${kind} is damaged: its checksum does not match`);
     if (kind === loops) throw new FileError(`the program has steps that repeat (section ${kind}), which this host (${versionText(hostVersion)}) cannot run`);
     const required = flags !== 0;
     if (!knownKinds.includes(kind)) {

@@ -9,11 +9,11 @@ import { readSafetensors, writeSafetensors } from "./safetensors.js";
 import { type Tensor, type TensorData, byteCount, bytesOf, fromBytes, holds, shapeText, typeText } from "./tensor.js";
 
 export interface SessionOptions {
-  /** A safetensors file: every parameter, or a checkpoint that a session saved. By default they start from the seed. */
+  /** A safetensors file: every parameter, or a checkpoint saved by a session. By default they are initialised from the seed. */
   readonly parameters?: Uint8Array | undefined;
   /** Of initial values and of random ops. */
   readonly seed?: number | bigint;
-  /** Those that are to be run; by default all. Others take no memory. */
+  /** The entries to compile; by default all. Others take no memory. */
   readonly entries?: readonly string[];
 }
 
@@ -32,7 +32,7 @@ const statePrefix = "jerboa.state/";
 const gradientPrefix = "grad/";
 const checkpointFormat = "jerboa.checkpoint";
 
-/** Parameters and states on a device, which stay between runs, and the entries that run over them. */
+/** Parameters and states on a device, which persist between runs, and the entries that use them. */
 export class Session {
   private readonly slots = new Map<string, Slot>();
   private readonly executables = new Map<string, Executable>();
@@ -44,7 +44,7 @@ export class Session {
     this.memory = new BufferSet(gpu);
   }
 
-  /** Nothing stays allocated where it throws. See Program.createSession. */
+  /** Nothing stays allocated if it throws. See Program.createSession. */
   static async create(gpu: Gpu, file: ProgramFile, options: SessionOptions): Promise<Session> {
     const entries = chosen(file.entries, options.entries);
     const session = new Session(gpu);
@@ -63,8 +63,8 @@ export class Session {
       if (options.parameters !== undefined) session.load(options.parameters);
       const find = (name: string) => session.slots.get(name)!;
       const made = await Promise.allSettled(entries.map((entry) => Executable.create(gpu, entry, find)));
-      for (const own of made) if (own.status === "fulfilled") session.executables.set(own.value.entry.name, own.value);
-      const failed = made.find((own) => own.status === "rejected");
+      for (const outcome of made) if (outcome.status === "fulfilled") session.executables.set(outcome.value.entry.name, outcome.value);
+      const failed = made.find((outcome) => outcome.status === "rejected");
       if (failed !== undefined) throw failed.reason;
       return session;
     } catch (error) {
@@ -85,19 +85,19 @@ export class Session {
 
   /**
    * Runs an entry. Input shapes bind the program's symbols. Everything is checked before anything is done, and the run
-   * is submitted before this returns its promise, which is kept when the device has accepted it.
+   * is submitted before this returns its promise, which resolves when the device has accepted it.
    */
   async run(entry: string, inputs: Readonly<Record<string, Input>> = {}, options: RunOptions = {}): Promise<RunResult> {
     this.check();
     const executable = this.executables.get(entry);
     if (executable === undefined)
       throw new UsageError(`the session has no entry ${entry}; there are ${listed(this.entryNames)}`);
-    const own = executable.entry;
-    const { tensors, symbols } = checkInputs(own, inputs);
+    const definition = executable.entry;
+    const { tensors, symbols } = checkInputs(definition, inputs);
     const captures = (options.captures ?? []).map((name) => {
-      const found = own.captures.find((capture) => capture.name === name);
+      const found = definition.captures.find((capture) => capture.name === name);
       if (found === undefined)
-        throw new UsageError(`entry ${entry}: no capture is named ${name}; there are ${listed(own.captures.map((one) => one.name))}`);
+        throw new UsageError(`entry ${entry}: no capture is named ${name}; there are ${listed(definition.captures.map((one) => one.name))}`);
       return found;
     });
     return executable.run(tensors, symbols, captures);
@@ -106,14 +106,14 @@ export class Session {
   /** Replaces parameters or states, all of those named or none. */
   upload(values: ReadonlyMap<string, Tensor>): void {
     this.check();
-    for (const [name, own] of values) checkFits(this.slot(name).tensor, own);
-    for (const [name, own] of values) {
+    for (const [name, value] of values) checkFits(this.slot(name).tensor, value);
+    for (const [name, value] of values) {
       const { buffer, offset } = this.slots.get(name)!;
-      this.gpu.write(buffer, bytesOf(own.data), offset);
+      this.gpu.write(buffer, bytesOf(value.data), offset);
     }
   }
 
-  /** A parameter or state as it is when the runs so far are done. */
+  /** A parameter or state once the runs so far are done. */
   async download(name: string): Promise<Tensor> {
     this.check();
     const { tensor, buffer, offset } = this.slot(name);
@@ -128,11 +128,11 @@ export class Session {
   /** Parameters and states as one safetensors file, which Session::load of the C++ library reads too. */
   async save(): Promise<Uint8Array<ArrayBuffer>> {
     const tensors = await this.downloadAll(this.parameterNames);
-    for (const [name, own] of await this.downloadAll(this.stateNames)) tensors.set(statePrefix + name, own);
+    for (const [name, value] of await this.downloadAll(this.stateNames)) tensors.set(statePrefix + name, value);
     return writeSafetensors(tensors, new Map([["format", checkpointFormat], ["seed", String(this.seed)]]));
   }
 
-  /** Takes over a file of all parameters, or a checkpoint with the states as well. Throws before anything changes. */
+  /** Loads a file of all parameters, or a checkpoint that includes the states. Throws before anything changes. */
   load(bytes: Uint8Array): void {
     this.check();
     const { tensors, metadata } = readSafetensors(bytes);
@@ -142,20 +142,20 @@ export class Session {
     const wanted = new Set<string>();
     const take = (name: string, stored: string) => {
       wanted.add(stored);
-      const own = tensors.get(stored);
-      if (own === undefined) {
+      const loaded = tensors.get(stored);
+      if (loaded === undefined) {
         missing.push(name);
         return;
       }
       const { tensor } = this.slot(name);
-      values.set(name, tensor.dtype === "boolean" && own.dtype === "u32" ? { ...own, dtype: "boolean" } : own);
+      values.set(name, tensor.dtype === "boolean" && loaded.dtype === "u32" ? { ...loaded, dtype: "boolean" } : loaded);
       checkFits(tensor, values.get(name)!);
     };
     for (const name of this.parameterNames) take(name, name);
     if (isCheckpoint) for (const name of this.stateNames) take(name, statePrefix + name);
     const unknown = [...tensors.keys()].filter((name) => !wanted.has(name));
     if (missing.length > 0 || unknown.length > 0)
-      throw new FileError(`the file does not fit the session: missing: ${listed(missing)}; unknown: ${listed(unknown)}`);
+      throw new FileError(`the file does not match the session: missing: ${listed(missing)}; unknown: ${listed(unknown)}`);
     if (isCheckpoint) {
       const seed = metadata.get("seed") ?? "";
       if (!/^\d{1,20}$/.test(seed)) throw new FileError("the checkpoint's metadata has no seed");
@@ -164,7 +164,7 @@ export class Session {
     this.upload(values);
   }
 
-  /** Parameters and states start again, from the same seed or another. */
+  /** Reinitialises parameters and states, from the same seed or another. */
   reset(seed: number | bigint = this.seed): void {
     this.check();
     this.seed = BigInt.asUintN(64, BigInt(seed));
@@ -177,7 +177,7 @@ export class Session {
   /** Frees the device's memory. Results of earlier runs can still be read. */
   destroy(): void {
     this.destroyed = true;
-    for (const own of this.executables.values()) own.destroy();
+    for (const executable of this.executables.values()) executable.destroy();
     this.executables.clear();
     this.memory.destroy();
   }
@@ -188,15 +188,15 @@ export class Session {
   }
 
   private names(parameters: boolean): string[] {
-    const own = [...this.slots.values()].map((slot) => slot.tensor);
-    return own.filter((one) => one.isParameter === parameters && !one.name.startsWith(gradientPrefix)).map((one) => one.name);
+    const tensors = [...this.slots.values()].map((slot) => slot.tensor);
+    return tensors.filter((one) => one.isParameter === parameters && !one.name.startsWith(gradientPrefix)).map((one) => one.name);
   }
 
   private slot(name: string): Slot {
-    const own = this.slots.get(name);
-    if (own === undefined)
+    const slot = this.slots.get(name);
+    if (slot === undefined)
       throw new UsageError(`no parameter or state is named ${name}; there are ${listed(this.slots.keys())}`);
-    return own;
+    return slot;
   }
 
   private async downloadAll(names: readonly string[]): Promise<Map<string, Tensor>> {
@@ -208,10 +208,10 @@ export class Session {
 function chosen(entries: readonly Entry[], names: readonly string[] | undefined): readonly Entry[] {
   return (
     names?.map((name) => {
-      const own = entries.find((entry) => entry.name === name);
-      if (own === undefined)
+      const found = entries.find((entry) => entry.name === name);
+      if (found === undefined)
         throw new UsageError(`the program has no entry ${name}; there are ${listed(entries.map((entry) => entry.name))}`);
-      return own;
+      return found;
     }) ?? entries
   );
 }
@@ -231,7 +231,7 @@ function shapeOf(port: Port): string {
   return `${port.dtype}[${port.shape.map((dim: Dim) => dim.text).join(", ")}]`;
 }
 
-// Checks the inputs of a run against those of the entry, and gives the values of its symbols.
+// Checks the inputs of a run against those of the entry, and returns the values of its symbols.
 function checkInputs(entry: Entry, inputs: Readonly<Record<string, Input>>): { tensors: Map<string, Tensor>; symbols: SymbolValues } {
   const wanted = new Set(entry.inputs.map((port) => port.name));
   const missing = [...wanted].filter((name) => inputs[name] === undefined);
@@ -243,7 +243,7 @@ function checkInputs(entry: Entry, inputs: Readonly<Record<string, Input>>): { t
   for (const port of entry.inputs) {
     const given = asTensor(entry, port, inputs[port.name]!);
     tensors.set(port.name, given);
-    // A size that is a symbol alone binds it; the first input that has the symbol decides.
+    // A size that is just a symbol binds it; the first input with the symbol decides.
     port.shape.forEach((dim, axis) => {
       const size = given.shape[axis];
       if (dim.symbol !== undefined && size !== undefined && !symbols.has(dim.symbol)) symbols.set(dim.symbol, size);
@@ -261,7 +261,7 @@ function checkInputs(entry: Entry, inputs: Readonly<Record<string, Input>>): { t
     }
     if (given.dtype !== port.dtype || shapeText(given.shape) !== shapeText(shape)) throw new UsageError(text);
     if (!holds(given.data, port.dtype) || given.data.byteLength !== byteCount(port.dtype, shape))
-      throw new UsageError(`${text}, and its data does not fit that`);
+      throw new UsageError(`${text}, and its data does not match that`);
   }
   return { tensors, symbols };
 }
@@ -271,11 +271,11 @@ function asTensor(entry: Entry, port: Port, given: Input): Tensor {
   try {
     return { dtype: port.dtype, shape: evaluateShape(port.shape, new Map()), data: given };
   } catch {
-    throw new UsageError(`entry ${entry.name}: input ${port.name} is ${shapeOf(port)}, so it must be given with its shape`);
+    throw new UsageError(`entry ${entry.name}: input ${port.name} is ${shapeOf(port)}, so it must be passed with its shape`);
   }
 }
 
-// Buffers for parameters and states that an entry wants side by side, and where each of them stands.
+// Buffers for parameters and states that an entry needs adjacent, and the offset of each.
 function poolPlaces(entries: readonly Entry[], memory: BufferSet): Map<string, Place> {
   const places = new Map<string, Place>();
   const known = new Set<string>();
@@ -283,14 +283,14 @@ function poolPlaces(entries: readonly Entry[], memory: BufferSet): Map<string, P
     entry.buffers.forEach((pool, number) => {
       if (pool.where !== "pool") return;
       const members = entry.buffers.filter((buffer) => buffer.pool === number);
-      const layout = JSON.stringify([pool.bytes, members.map((own) => [own.name, own.offset]).sort()]);
-      if (known.has(layout)) return; // another entry wants the same
+      const layout = JSON.stringify([pool.bytes, members.map((member) => [member.name, member.offset]).sort()]);
+      if (known.has(layout)) return; // another entry needs the same
       known.add(layout);
       const buffer = memory.create(pool.bytes, pool.name);
-      for (const own of members) {
-        if (places.has(own.name))
-          throw new FileError(`the entries of the program want ${own.name} in different places; choose some with \`entries\``);
-        places.set(own.name, { buffer, offset: own.offset });
+      for (const member of members) {
+        if (places.has(member.name))
+          throw new FileError(`the entries of the program need ${member.name} at different offsets; choose some with \`entries\``);
+        places.set(member.name, { buffer, offset: member.offset });
       }
     });
   }

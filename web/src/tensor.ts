@@ -4,7 +4,7 @@ import { UsageError } from "./errors.js";
 export const dtypes = ["f32", "f16", "bf16", "i32", "u32", "boolean", "i8", "i4"] as const;
 export type DType = (typeof dtypes)[number];
 
-/** f16 and bf16 elements are 16-bit patterns, booleans 32-bit 0 or 1, two i4 share a byte. */
+/** f16 and bf16 elements are 16-bit patterns, booleans 32-bit 0 or 1, two int4 share a byte. */
 export type TensorData = Float32Array | Int32Array | Uint32Array | Uint16Array | Int8Array | Uint8Array;
 
 /** A tensor in host memory: what goes into a session and what comes out of it. */
@@ -42,7 +42,7 @@ export function byteCount(dtype: DType, shape: readonly number[]): number {
   return Math.ceil((elementCount(shape) * bitsOf(dtype)) / 8);
 }
 
-/** The elements of bytes that are copied. */
+/** The elements of a copy of the bytes. */
 export function fromBytes(dtype: DType, shape: readonly number[], bytes: Uint8Array): Tensor {
   return { dtype, shape: [...shape], data: new rows[dtype].array(new Uint8Array(bytes).buffer) };
 }
@@ -51,7 +51,7 @@ export function bytesOf(data: TensorData): Uint8Array<ArrayBuffer> {
   return new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength);
 }
 
-/** Whether an array is of the kind that holds elements of this type. */
+/** Whether an array's type holds elements of this dtype. */
 export function holds(data: TensorData, dtype: DType): boolean {
   return data instanceof rows[dtype].array;
 }

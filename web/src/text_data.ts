@@ -8,7 +8,7 @@ export interface TextDataOptions {
   readonly seed?: number;
 }
 
-/** Windows of a text's bytes at random places, as TextData of the C++ library gives them from the same seed. */
+/** Windows of a text's bytes at random offsets, the same as TextData of the C++ library for the same seed. */
 export class TextData {
   constructor(
     private readonly bytes: Uint8Array,
@@ -22,11 +22,11 @@ export class TextData {
     return this.bytes.length;
   }
 
-  /** The targets are one byte on. The batch of a number depends on the seed alone. */
+  /** The targets are the ids shifted by one byte. A batch depends only on its number and the seed. */
   batch(number: number): { ids: Tensor; targets: Tensor } {
     const { batch, length, seed = 0 } = this.options;
     const random = new SplitMix(BigInt(seed) * 0x2545f4914f6cdd1dn + BigInt(number));
-    random.next(); // neighbouring numbers start from neighbouring states
+    random.next(); // consecutive numbers start from consecutive states
     const ids = new Int32Array(batch * length);
     const targets = new Int32Array(batch * length);
     for (let row = 0; row < batch; ++row) {

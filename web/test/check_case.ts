@@ -15,13 +15,13 @@ export interface CaseReport {
 
 export type ReadFile = (name: string) => Promise<Uint8Array>;
 
-function difference(name: string, own: Tensor, wanted: Tensor): number {
-  if (own.shape.join() !== wanted.shape.join() || own.dtype !== wanted.dtype)
-    throw new Error(`${name}: ${own.dtype}[${own.shape}] where ${wanted.dtype}[${wanted.shape}] is wanted`);
+function difference(name: string, computed: Tensor, wanted: Tensor): number {
+  if (computed.shape.join() !== wanted.shape.join() || computed.dtype !== wanted.dtype)
+    throw new Error(`${name}: ${computed.dtype}[${computed.shape}] where ${wanted.dtype}[${wanted.shape}] is wanted`);
   let most = 0;
   for (let i = 0; i < wanted.data.length; ++i) {
-    const apart = Math.abs(own.data[i]! - wanted.data[i]!) / (1 + Math.abs(wanted.data[i]!));
-    if (!(apart <= most)) most = apart; // NaN too
+    const error = Math.abs(computed.data[i]! - wanted.data[i]!) / (1 + Math.abs(wanted.data[i]!));
+    if (!(error <= most)) most = error; // NaN too
   }
   return most;
 }
@@ -36,10 +36,10 @@ export async function checkCase(gpu: GPU | undefined, read: ReadFile): Promise<C
     const results = new Map<string, Tensor>();
     const entries = inputs.metadata.get("entries")!.split(" ");
     for (const [number, entry] of entries.entries()) {
-      const own: Record<string, Tensor> = {};
+      const runInputs: Record<string, Tensor> = {};
       for (const [name, values] of inputs.tensors)
-        if (name.startsWith(`${number}/`)) own[name.slice(name.indexOf("/") + 1)] = values;
-      const out = await session.run(entry, own);
+        if (name.startsWith(`${number}/`)) runInputs[name.slice(name.indexOf("/") + 1)] = values;
+      const out = await session.run(entry, runInputs);
       for (const name of out.names) results.set(`${number}/${name}`, await out.read(name));
     }
     for (const [name, values] of await session.downloadParameters()) results.set(`final/${name}`, values);

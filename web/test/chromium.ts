@@ -15,11 +15,11 @@ const executablePath = process.env["JERBOA_CHROMIUM"] ?? programs.find((path) =>
 assert.ok(executablePath !== undefined, "there is no Chromium: ./dev setup installs it, or set JERBOA_CHROMIUM");
 
 async function runCase(page: Page, name: string): Promise<void> {
-  const report: CaseReport = await page.evaluate(async (own) => {
+  const report: CaseReport = await page.evaluate(async (folder) => {
     const { checkCase } = (await import(`${location.origin}/dist/test/check_case.js`)) as typeof import("./check_case.js");
     return checkCase(undefined, async (file) => {
-      const response = await fetch(`/programs/${own}/${file}`);
-      if (!response.ok) throw new Error(`${own}/${file} is not there`);
+      const response = await fetch(`/programs/${folder}/${file}`);
+      if (!response.ok) throw new Error(`${folder}/${file} is not there`);
       return new Uint8Array(await response.arrayBuffer());
     });
   }, name);

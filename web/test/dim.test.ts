@@ -20,13 +20,13 @@ test("sizes are evaluated as Dim of the C++ library does", () => {
   assert.equal(parseDim(12, bounds).evaluate(new Map()), 12);
 });
 
-test("only a symbol alone is one that an input binds", () => {
+test("only a plain symbol is bound by an input", () => {
   assert.equal(parseDim("T", bounds).symbol, "T");
   assert.equal(parseDim("2*T", bounds).symbol, undefined);
   assert.equal(parseDim(5, bounds).symbol, undefined);
 });
 
-test("what is no size is refused", () => {
+test("text that is not a size is refused", () => {
   for (const text of ["", "U", "T+", "T T", "(T", "(T//0)", "T//2", "1.5", "2T", "(".repeat(40) + "T" + ")".repeat(40), "9".repeat(20)])
     assert.throws(() => parseDim(text, bounds), FileError, text);
   for (const value of [1.5, null, [], {}, NaN]) assert.throws(() => parseDim(value, bounds), FileError);

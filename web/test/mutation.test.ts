@@ -51,7 +51,7 @@ function mutate(root: any, random: (count: number) => number): void {
 
 const symbols = new Map([["N", x.shape[0]!]]);
 
-/** Work is a file's to choose: a run of many workgroups, or of long loops in a shader, is no fault, but takes long. */
+/** The file chooses the amount of work: many workgroups or long loops in a shader are not an error, but take long. */
 function isSmall(loaded: Program): boolean {
   const steps = loaded.entries.flatMap((entry) => entry.steps);
   return steps.every((step) => step.workgroups.evaluate(symbols) < 2000 && step.sizes.every((size) => Math.abs(size.evaluate(symbols)) < 2000));

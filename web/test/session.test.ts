@@ -63,9 +63,9 @@ test("mistakes are told by name, and change nothing", () =>
     await refused(session.run("step", { x, y, z: x }), /unknown inputs: z/);
     await refused(session.run("step", { x, y: x }), /input y is f32\[10, 6\] but the program takes f32\[10, 3\]/);
     await refused(session.run("step", { x, y: tensor(new Int32Array(30), [10, 3]) }), /y is i32/);
-    await refused(session.run("step", { x, y: { ...y, data: new Float32Array(3) } }), /does not fit/);
+    await refused(session.run("step", { x, y: { ...y, data: new Float32Array(3) } }), /does not match/);
     await refused(session.run("forward", { x: tensor(new Float32Array(6 * 301), [301, 6]) }), /N = 301 is outside 1 to 300/);
-    await refused(session.run("forward", { x: x.data }), /must be given with its shape/);
+    await refused(session.run("forward", { x: x.data }), /must be passed with its shape/);
     await refused(session.run("forward", { x }, { captures: ["y"] }), /no capture is named y; there are none/);
     await refused(session.download("q"), /no parameter or state is named q; there are/);
     const zeros = tensor(new Float32Array(144), [24, 6]);
@@ -88,22 +88,22 @@ test("damaged programs are refused", () =>
     await refused(new Uint8Array(0), /not a Jerboa program/);
     await refused(program.subarray(0, 100), /cut off/);
     await refused(changed(program, ({ needs }) => (needs.device = "cpu")), /for the device cpu/);
-    await refused(changed(program, ({ code }) => (code[0] = 7)), /its code is no object/);
+    await refused(changed(program, ({ code }) => (code[0] = 7)), /its code is not an object/);
     await refused(changed(program, ({ code }) => code.pop()), /code for each entry/);
     await refused(changed(program, ({ code }) => (code[0].steps[0].shader = 999)), /out of range/);
     await refused(changed(program, ({ code }) => (code[0].steps[0].bindings[0].bytes = 1e9)), /beyond its end/);
-    await refused(changed(program, ({ code }) => (code[0].steps[0].workgroups = "Q")), /no size/);
+    await refused(changed(program, ({ code }) => (code[0].steps[0].workgroups = "Q")), /not a size/);
     await refused(changed(program, ({ code }) => (code[0].steps[0].workgroups = 1e12)), /workgroups are out of range/);
     await refused(changed(program, ({ code }) => (code[0].steps[0].workgroups = -1)), /workgroups are out of range/);
     await refused(changed(program, ({ code }) => code[0].steps[0].sizes.push(2 ** 33)), /does not fit u32/);
-    await refused(changed(program, ({ programs }) => (programs.storage = [])), /does not fit what the storage holds/);
+    await refused(changed(program, ({ programs }) => (programs.storage = [])), /does not match the storage/);
     await refused(changed(program, ({ programs }) => (programs.storage[0].shape = [-1])), /cannot be \[-1\]/);
     await refused(changed(program, ({ programs }) => (programs.entries[0].memory.outputs[0].offset = 1e6)), /is read outside of/);
     await refused(changed(program, ({ programs }) => (programs.entries[0].memory.outputs[0].offset = -1)), /is read outside of/);
-    await refused(changed(program, ({ programs }) => (programs.symbols = [])), /no object|no size/);
+    await refused(changed(program, ({ programs }) => (programs.symbols = [])), /not an object|not a size/);
     await refused(changed(program, ({ needs }) => needs.features.push("telepathy")), /needs the feature telepathy, which this host \(0\.1\.0\) does not know/);
     await refused(changed(program, ({ needs }) => (needs.limits.wishes = 3)), /needs the limit wishes/);
-    // Damage is found by the checksums, but for what stands between the sections.
+    // Checksums find all damage except between the sections.
     for (let at = 0; at < program.length; at += Math.ceil(program.length / 150)) {
       const damaged = program.slice();
       damaged[at] = damaged[at]! ^ 0x11;
@@ -152,7 +152,7 @@ test("a kernel that does not compile is named, with its line", () =>
       assert.match(error.message, /the culprit does not compile: line \d+: .*nonsense/);
       return true;
     });
-    await (await Program.load(device, program)).createSession(); // the device is none the worse for it
+    await (await Program.load(device, program)).createSession(); // the device still works
   }));
 
 test("missing features and limits are named", async () => {
@@ -180,8 +180,8 @@ test("the loss of the device rejects what is under way, and what comes after", a
   const underWay = [out.read("loss"), session.run("step", { x, y }).then((later) => later.read("loss"))];
   device.destroy();
   const settled = await Promise.allSettled(underWay);
-  for (const own of settled)
-    if (own.status === "rejected") assert.ok(own.reason instanceof DeviceLostError, String(own.reason));
+  for (const outcome of settled)
+    if (outcome.status === "rejected") assert.ok(outcome.reason instanceof DeviceLostError, String(outcome.reason));
   await device.lost;
   const lost = (call: Promise<unknown>) => assert.rejects(call, (error) => error instanceof DeviceLostError && /is lost/.test(error.message));
   await lost(session.run("step", { x, y }));

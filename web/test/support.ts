@@ -13,7 +13,7 @@ export const readCase = (name: string) => async (file: string) => new Uint8Array
 
 export const gpu = create([]) as unknown as GPU;
 
-/** Runs a test with a device of its own. */
+/** Runs a test with a separate device. */
 export async function withDevice(body: (device: GPUDevice) => Promise<void>): Promise<void> {
   const device = await openDevice({ gpu });
   try {

@@ -16,12 +16,12 @@ test("SplitMix gives the published numbers", () => {
 });
 
 test("parameters start with what the native library writes", async () => {
-  for (const name of caseNames.filter((own) => own !== "llama_decode")) {
+  for (const name of caseNames.filter((caseName) => caseName !== "llama_decode")) {
     const { storage } = readProgramFile(await readCase(name)("program.jerboa"));
     const wanted = readSafetensors(await readCase(name)("parameters.safetensors")).tensors;
     let checked = 0;
-    for (const own of storage.filter((one) => one.isParameter)) {
-      assert.deepEqual(initialValues(own.name, own.dtype, own.shape, own.init, 0n), wanted.get(own.name), own.name);
+    for (const parameter of storage.filter((one) => one.isParameter)) {
+      assert.deepEqual(initialValues(parameter.name, parameter.dtype, parameter.shape, parameter.init, 0n), wanted.get(parameter.name), parameter.name);
       ++checked;
     }
     assert.equal(checked, wanted.size);

@@ -15,21 +15,21 @@ namespace jerboa {
 
 struct Program;
 
-/// Memory of one tensor that is kept between steps, on a device.
+/// Device memory of one tensor that is kept between steps.
 class DeviceTensor {
  public:
   virtual ~DeviceTensor() = default;
-  /// As many bytes as the tensor has, in its own type.
+  /// Exactly the tensor's bytes, in its element type.
   virtual void upload(std::span<const std::byte> bytes) = 0;
   void upload(const HostTensor& values) { upload(values.bytes()); }
   virtual HostTensor download() const = 0;
 };
 
-/// What a run leaves behind, read only when asked for.
+/// The results of a run, read back only on request.
 class RunResults {
  public:
   virtual ~RunResults() = default;
-  /// An output or a capture that was asked for.
+  /// An output, or a capture that was requested.
   virtual HostTensor read(const std::string& name) = 0;
 };
 
@@ -44,11 +44,11 @@ struct MemoryReport {
   struct Tensor {
     std::string name;
     std::int64_t bytes = 0, offset = 0;
-    int first = 0, last = 0;  ///< kernels between which it is alive
+    int first = 0, last = 0;  ///< its live range, in kernels
   };
   std::int64_t persistent = 0;   ///< parameters, gradients and states
   std::int64_t activations = 0;  ///< everything that lives within a run, as planned
-  std::vector<Tensor> tensors;   ///< that share the activations' memory
+  std::vector<Tensor> tensors;   ///< the tensors that share the activations' memory
 };
 
 /// One execution of a kernel.
@@ -56,7 +56,7 @@ struct KernelTime {
   std::string label;   ///< what it computes
   std::string kernel;  ///< its kind and size
   double seconds = 0;
-  double start = 0;  ///< seconds on the device's clock, from some moment before the first
+  double start = 0;  ///< seconds on the device's clock, from an arbitrary origin before the first kernel
 };
 
 /// One entry of a session, compiled for a device. Runs read and update the persistent tensors it was compiled with.
@@ -69,7 +69,7 @@ class Executable {
   /// The compiled form, or null on a device that runs graphs as they are.
   virtual const Program* program() const { return nullptr; }
   virtual MemoryReport memory_report() const { return {}; }
-  /// Times of each kernel since profiling was switched on.
+  /// Timings of each kernel since profiling was enabled.
   virtual void set_profiling(bool) {}
   virtual std::vector<KernelTime> profile() const { return {}; }
 };
@@ -77,7 +77,7 @@ class Executable {
 /// The device memory behind a parameter or state of the given name.
 using FindStorage = std::function<std::shared_ptr<DeviceTensor>(const std::string& name)>;
 
-/// What a device must do. One folder of backend/ implements it for each kind of device.
+/// The interface of a device. One folder of backend/ implements it for each kind of device.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -86,7 +86,7 @@ class Backend {
   /// Throws OutOfMemoryError that names the tensor.
   virtual std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes, const std::string& name) = 0;
   virtual std::unique_ptr<Executable> compile(const Graph& graph, const FindStorage& storage) = 0;
-  /// A device like this one that may run code from files: null where this one may itself. They share no storage.
+  /// A device like this one that may run code from files; null if this one may. The two share no storage.
   virtual std::shared_ptr<Backend> for_foreign_code() { return nullptr; }
   /// The same from a program that was compiled for such a device before.
   virtual std::unique_ptr<Executable> load(const Program&, const FindStorage&) {

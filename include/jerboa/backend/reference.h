@@ -8,7 +8,7 @@
 
 namespace jerboa {
 
-/// A tensor's values in the reference evaluator. Every type is held in doubles, which hold i32, u32 and booleans
+/// A tensor's values in the reference evaluator. Every type is stored as doubles, which represent i32, u32 and booleans
 /// exactly.
 struct Value {
   DType dtype = DType::f32;
@@ -19,7 +19,7 @@ struct Value {
 Value to_value(const HostTensor& tensor);
 HostTensor to_host(const Value& value);
 
-/// How float results are kept: rounded to the tensor's own type after each op, or not at all.
+/// How float results are kept: rounded to the tensor's type after each op, or not at all.
 enum class ReferencePrecision { f32, f64 };
 
 /// The oracle: straight loops, one op at a time, sums in double. Slow and obviously right.
@@ -27,9 +27,10 @@ enum class ReferencePrecision { f32, f64 };
 /// Ops that decompose are rewritten first.
 std::vector<Value> evaluate_reference(const Graph& graph, const std::vector<TensorId>& keep,
                                       const std::function<Value(const TensorInfo&)>& leaf,
-                                      const SymbolValues& symbols = {}, ReferencePrecision precision = ReferencePrecision::f32);
+                                      const SymbolValues& symbols = {},
+                                      ReferencePrecision precision = ReferencePrecision::f32);
 
-/// How often the evaluator was called in this process. Tests see by it that no engine falls back on it.
+/// How often the evaluator was called in this process. Tests use it to check that no engine falls back on it.
 std::int64_t reference_evaluations();
 
 class Backend;

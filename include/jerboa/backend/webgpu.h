@@ -12,7 +12,7 @@
 
 namespace jerboa {
 
-/// A GPU, or a driver that plays one, as WebGPU shows it.
+/// A GPU, or a software driver, as WebGPU reports it.
 struct AdapterInfo {
   std::string name;                  ///< "NVIDIA H200", "llvmpipe (LLVM 15.0.6, 256 bits)"
   std::string vendor, kind, driver;  ///< kind: "discrete GPU", "integrated GPU", "CPU" or "unknown"
@@ -24,20 +24,21 @@ struct AdapterInfo {
 
 struct WebGpuOptions {
   std::string adapter = {};  ///< part of an adapter's name; empty: the fastest one
-  std::string library = {};  ///< path of libwebgpu_dawn.so; empty: see docs/devices.md for where it is looked for
-  /// A device of the caller's, with its instance: WGPUDevice and WGPUInstance of the same library. Both are kept alive.
+  std::string library = {};  ///< path of libwebgpu_dawn.so; empty: searched for as docs/devices.md describes
+  /// A caller-supplied device, with its instance: WGPUDevice and WGPUInstance of the same library. Both are kept alive.
   void* device = nullptr;
   void* instance = nullptr;
-  bool use_f16 = true, use_subgroups = true, use_subgroup_matrices = true;  ///< off: as on a device without them
+  bool use_f16 = true, use_subgroups = true, use_subgroup_matrices = true;  ///< off: behave as on a device without them
   bool f16_arithmetic = true;  ///< off: products of f16 are multiplied in f32 (docs/devices.md)
-  bool software = true;        ///< off: no adapter that is a driver on the CPU
-  /// The library checks every index in a shader, as it must for shaders from files (Session::load_program). Without it
-  /// a device runs only shaders that this process emitted, which keep their bounds by themselves. Drivers on the CPU
-  /// always check. Of a device of the caller's: whether it does.
+  bool software = true;        ///< off: ignore software adapters
+  /// The library bounds-checks every index in a shader, as it must for shaders from files (Session::load_program).
+  /// Without it a device runs only shaders that this process emitted, which stay in bounds by construction. Software
+  /// drivers always check. For a caller-supplied device: whether it checks.
   bool robust = false;
-  bool validation = true;       ///< off: the library checks no call, which saves it some time
-  bool default_limits = false;  ///< ask for no more than every WebGPU device has
-  /// For tests: smaller limits than the device's own, fusion and memory planning switched off, a fill for activations.
+  bool validation = true;       ///< off: the library does not validate calls, which saves some time
+  bool default_limits = false;  ///< request only the limits that every WebGPU device has
+  /// For tests: smaller limits than the device's own, fusion and memory planning turned off, a fill value for
+  /// activations.
   std::optional<Target> target = {};
   std::optional<float> sentinel = {};
 };
@@ -48,7 +49,7 @@ std::shared_ptr<Backend> make_webgpu_backend(const WebGpuOptions& options = {});
 /// The adapters of this machine, the fastest first. Throws DeviceError where there is no library.
 std::vector<AdapterInfo> webgpu_adapters(const std::string& library = "");
 
-/// What the compiler is told of the device behind a WebGPU backend.
+/// What the compiler is told about the device behind a WebGPU backend.
 const Target& webgpu_target(const Backend& backend);
 
 /// The objects behind a WebGPU backend, for other WebGPU code of the same library. They live as long as the backend, or
@@ -60,7 +61,7 @@ struct WebGpuHandles {
   std::mutex* mutex = nullptr;  ///< to hold around calls of the library while other threads use the device
 };
 WebGpuHandles webgpu_handles(const Backend& backend);
-/// Where a parameter or state stands (Session::storage), for storage bindings and copies from and to it. Compiling
+/// Where a parameter or state is (Session::storage), for storage bindings and copies from and to it. Compiling
 /// another entry may move it.
 struct WebGpuBuffer {
   void* buffer = nullptr;  ///< WGPUBuffer

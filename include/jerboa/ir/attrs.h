@@ -120,7 +120,7 @@ struct SplitAttrs {
   JERBOA_FIELDS(axis, sizes)
 };
 struct PadAttrs {
-  Shape before, after;  ///< one number an axis
+  Shape before, after;  ///< one number per axis
   double value = 0;
   JERBOA_FIELDS(before, after, value)
 };
@@ -187,15 +187,15 @@ struct RopeAttrs {
   JERBOA_FIELDS(base, dims, interleaved, inverse, scaling, factor, low_freq_factor, high_freq_factor, beta_fast,
                 beta_slow, attention_factor, original_context)
 };
-/// A float mask of this type that is so low or lower hides a key from attention, as false does.
+/// A float mask of this type at or below this value hides a key from attention, as false does.
 constexpr double hidden_key(DType dtype) { return dtype == DType::f16 ? -65504 : -1e8; }
 
 struct AttentionAttrs {
   double scale = 0;  ///< 0: 1 / sqrt(size of a head)
   bool causal = false;
-  int window = 0;       ///< a query sees this many latest positions, itself included; 0: all
+  int window = 0;       ///< a query sees this many of the latest positions, including itself; 0: all
   double soft_cap = 0;  ///< scores become cap * tanh(score / cap); 0: off
-  bool ring = false;    ///< keys stand at position modulo capacity, as cache_append with ring leaves them
+  bool ring = false;    ///< keys are stored at position modulo capacity, as cache_append with ring leaves them
   JERBOA_FIELDS(scale, causal, window, soft_cap, ring)
 };
 struct AttentionGradAttrs {

@@ -13,12 +13,12 @@ namespace jerboa {
 /// Values of symbols at run time, by name.
 using SymbolValues = std::map<std::string, std::int64_t>;
 
-/// One size of a shape: a number, or an integer polynomial over named symbols, each with an upper bound.
+/// One dimension of a shape: a number, or an integer polynomial over named symbols, each with an upper bound.
 ///
 ///   Dim t = Dim::symbol("T", 2048);
 ///   Shape hidden{batch * t, 512};            // "B*T", 512
 ///
-/// Two dims are equal when their canonical polynomials are: T+1 equals 1+T, and (B*T)/T is B. A symbol stands for a
+/// Two dims are equal when their canonical polynomials are: T+1 equals 1+T, and (B*T)/T is B. A symbol represents a
 /// number from 1 to its bound, so it never broadcasts as a size of 1. Arithmetic that 64 bits cannot hold throws
 /// ShapeError.
 class Dim {

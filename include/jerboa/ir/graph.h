@@ -12,7 +12,7 @@ namespace jerboa {
 
 using TensorId = int;
 using NodeId = int;
-/// Stands in a node's inputs for an optional operand that is absent.
+/// Marks an absent optional operand in a node's inputs.
 inline constexpr TensorId no_tensor = -1;
 
 struct TensorType {
@@ -27,11 +27,11 @@ std::string to_string(const TensorType& type);
 enum class Storage : std::uint8_t { input, param, state, constant, activation };
 std::string_view name(Storage storage);
 
-/// How a parameter or a state starts.
+/// How a parameter or a state is initialised.
 struct Init {
   enum class Kind : std::uint8_t { constant, normal, uniform };
   Kind kind = Kind::constant;
-  double mean = 0;   ///< the constant, or the middle
+  double mean = 0;   ///< the constant, or the mean
   double width = 0;  ///< standard deviation, or half the range
 
   static Init zeros() { return {}; }
@@ -49,11 +49,11 @@ struct TensorInfo {
   TensorType type;
   Storage storage = Storage::activation;
   NodeId producer = -1;
-  // Of parameters and states:
+  // For parameters and states:
   Init init;
   bool trainable = false;
   bool decay = false;   ///< weight decay applies
-  std::string tied_to;  ///< another parameter whose storage this one is
+  std::string tied_to;  ///< another parameter whose storage this one shares
 };
 
 struct Node {
@@ -62,7 +62,7 @@ struct Node {
   std::vector<TensorId> outputs;
   Attrs attrs;
   std::string site;        ///< the user's "model.cpp:41"
-  bool recompute = false;  ///< computed again on purpose, to save memory: CSE leaves it alone
+  bool recompute = false;  ///< recomputed on purpose, to save memory: CSE leaves it alone
 
   template <class A>
   const A& as() const {
@@ -81,8 +81,8 @@ struct NamedTensor {
   TensorId tensor = no_tensor;
 };
 
-/// A purely functional program over tensors: nodes in execution order, each tensor written once. Change of state is an
-/// entry in `updates`; whether it happens in place is the memory plan's business.
+/// A purely functional program over tensors: nodes in execution order, each tensor written once. A state change is an
+/// entry in `updates`; whether it happens in place is up to the memory plan.
 class Graph {
  public:
   std::vector<Node> nodes;
@@ -93,17 +93,17 @@ class Graph {
   std::vector<HostTensor> constants;
   bool training = false;
 
-  /// Tells one traced graph from another; copies keep it, so that handles into a graph fit its copies.
+  /// Distinguishes one traced graph from another; copies keep it, so that handles into a graph are valid for its
+  /// copies.
   std::uint64_t identity() const { return identity_; }
 
-  /// Appends a node, infers its output types, names them and gives their ids. Throws ShapeError with the site for
-  /// operands that do not fit.
-  /// `leaf_type` is the type of an op without operands that has none in its attributes. With `named` off, the caller
-  /// renames the outputs at once.
+  /// Appends a node, infers its output types, names the outputs and returns their ids. Throws ShapeError with the site
+  /// for operands that do not fit. `leaf_type` is the type of an op without operands that has none in its attributes.
+  /// With `named` off, the caller renames the outputs at once.
   std::vector<TensorId> add_node(Op op, std::vector<TensorId> inputs, Attrs attrs, std::string site,
                                  const TensorType* leaf_type = nullptr, Storage storage = Storage::activation,
                                  bool named = true);
-  /// Gives a tensor a name of its own; a number is appended where it is taken. An activation gives way to an input, a
+  /// Gives a tensor a unique name; a number is appended where the name is taken. An activation gives way to an input, a
   /// parameter or a state, which are found by their names.
   void rename(TensorId tensor, const std::string& name);
 
@@ -131,7 +131,7 @@ std::vector<TensorType> infer(Op op, std::span<const TensorType* const> inputs, 
 /// unique, updates fit their targets. Throws GraphError that names the first node or tensor that is wrong.
 void verify(const Graph& graph);
 
-/// One line a node: name, op, operands, attributes, type, the user's line.
+/// One line per node: name, op, operands, attributes, type, the user's line.
 std::string print(const Graph& graph);
 /// Graphviz.
 std::string to_dot(const Graph& graph);

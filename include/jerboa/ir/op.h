@@ -23,9 +23,9 @@ inline constexpr int op_count = 0
 #undef OP
     ;
 
-/// What the compiler makes of an op; see ops.def.
+/// What the compiler turns an op into; see ops.def.
 enum class Lowering : std::uint8_t { Leaf, View, Loop, Reduce, Product, Whole, Expand, Decompose };
-/// What else the compiler knows of an op, as a set; see ops.def.
+/// What else the compiler knows about an op, as a set; see ops.def.
 enum class Trait : std::uint16_t {
   Plain = 0,
   Computed = 1 << 0,

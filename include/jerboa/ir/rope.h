@@ -7,14 +7,14 @@
 
 namespace jerboa {
 
-/// What a RopeAttrs means in numbers: pair i of a head at position p turns by p * frequencies[i], and grows by
+/// What a RopeAttrs means in numbers: pair i of a head at position p is rotated by p * frequencies[i] and scaled by
 /// magnitude.
 struct RopeTable {
   std::vector<double> frequencies;
   double magnitude = 1;
 };
 
-/// The table for heads of this size, its scalings as Hugging Face transformers computes them.
+/// The table for heads of this size, with scaling as Hugging Face transformers computes it.
 RopeTable rope_table(const RopeAttrs& attrs, std::int64_t head_size);
 
 }  // namespace jerboa

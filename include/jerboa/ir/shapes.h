@@ -13,7 +13,7 @@ namespace jerboa {
 std::optional<int> resolve_axis(int axis, int rank);
 /// Resolved, sorted and without repeats; all axes for an empty list. nullopt where one is out of range or repeated.
 std::optional<std::vector<int>> resolve_axes(const std::vector<int>& axes, int rank);
-/// The same for axes that a shape rule has passed already.
+/// The same for axes that a shape rule has already checked.
 int axis_of(int axis, int rank);
 std::vector<int> axes_of(const std::vector<int>& axes, int rank);
 /// The NumPy broadcast of two shapes; nullopt where sizes differ and neither is 1.

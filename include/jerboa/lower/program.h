@@ -10,16 +10,16 @@
 
 namespace jerboa {
 
-// Kernels and programs as plain data: what the compiler gives to the hosts. Any backend can execute or print them.
+// Kernels and programs as plain data: what the compiler hands to the hosts. Any backend can execute or print them.
 
-/// Whether threads of a subgroup can multiply matrices together: 16×16 of f16, with sums of f32, by subgroups of 32.
+/// Whether subgroups of 32 threads can multiply 16×16 f16 matrices cooperatively, accumulating in f32.
 enum class SubgroupMatrices : std::uint8_t {
   none,
-  emulated,  ///< the same kernels with functions in their place that any device runs: slow, for tests
+  emulated,  ///< the same kernels with emulating functions that any device runs: slow, for tests
   native
 };
 
-/// What the compiler must know of a device.
+/// What the compiler must know about a device.
 struct Target {
   std::string name = "cpu";
   std::int64_t max_buffer_bytes = std::int64_t{1} << 40;
@@ -27,31 +27,31 @@ struct Target {
   int max_bindings = 1 << 20;          ///< storage buffers that one kernel may bind
   std::int64_t offset_alignment = 64;  ///< of a binding in its buffer, bytes
   bool separate_arenas = false;        ///< a buffer must not be bound for reading and writing in one dispatch
-  bool fuse = true;                    ///< off: one kernel a node, to compare against
-  bool recompute = true;               ///< off: nothing is computed again to save memory, to compare against
-  bool plan = true;                    ///< off: every tensor has memory of its own, to compare against
-  bool pool_updates = false;           ///< updates that are alike become one dispatch over tensors side by side
-  // Of GPUs:
+  bool fuse = true;                    ///< off: one kernel per node, for comparison
+  bool recompute = true;               ///< off: nothing is recomputed to save memory, for comparison
+  bool plan = true;                    ///< off: every tensor has separate memory, for comparison
+  bool pool_updates = false;           ///< identical updates become one dispatch over adjacent tensors
+  // For GPUs:
   int max_workgroups = 65535;  ///< in each dimension of a dispatch
   int max_invocations = 256;   ///< threads of a workgroup
   std::int64_t workgroup_bytes = 16384;
-  int subgroup_size = 0;       ///< threads that can exchange values directly; 0: not offered, or of changing size
-  bool f16 = false;            ///< f16 in shaders: it is read and written without unpacking, and tiles of it stay f16
-  bool f16_arithmetic = true;  ///< where there is f16: products of f16 that give f16 are multiplied in it
+  int subgroup_size = 0;       ///< threads that can exchange values directly; 0: unsupported, or of varying size
+  bool f16 = false;            ///< f16 in shaders: read and written without unpacking, and f16 tiles stay f16
+  bool f16_arithmetic = true;  ///< with f16: products of f16 that give f16 are multiplied in f16
   SubgroupMatrices subgroup_matrices = SubgroupMatrices::none;
-  int resident_workgroups = 0;  ///< workgroups of 128 threads and 24 KiB that run at the same time; 0: not known
-  int unroll = 4;               ///< copies of a loop's body in a shader's text; drivers on the CPU compile them slowly
-  bool software = false;        ///< a driver that runs on the CPU: kernels without workgroup memory are faster there
+  int resident_workgroups = 0;  ///< workgroups of 128 threads and 24 KiB that run concurrently; 0: unknown
+  int unroll = 4;               ///< copies of a loop's body in a shader; software drivers compile them slowly
+  bool software = false;        ///< a software driver: kernels without workgroup memory are faster there
 
   static Target cpu() { return {}; }
   /// The limits that every WebGPU device has.
   static Target webgpu_default();
 };
 
-/// Where an element of a kernel's domain stands in a buffer: offset + sum of stride * index, in elements.
+/// Where an element of a kernel's domain is in a buffer: offset + sum of stride * index, in elements.
 struct IndexMap {
   Dim offset = 0;
-  std::vector<Dim> strides;  ///< one for each axis of the domain
+  std::vector<Dim> strides;  ///< one per axis of the domain
 };
 
 /// A range of one axis of the domain outside of which a load gives its fill value: padding.
@@ -86,7 +86,7 @@ struct Instruction {
     position,  ///< the index along axis `index` of the domain, times dim_scale, plus dim
     compute,   ///< op on a, b, c
     reduce,    ///< op (sum, max, min, argmax, all_finite) of a over the row
-    product    ///< given from outside: the element of the matrix product, of an operand, or what was reduced
+    product    ///< supplied from outside: an element of the matrix product or of an operand, or the reduced value
   };
   Kind kind = Kind::constant;
   Op op = Op::add;
@@ -98,23 +98,23 @@ struct Instruction {
   Dim dim = 0, dim_scale = 1;
 };
 
-/// A tensor that a kernel reads or writes as a whole: an operand of a product, of attention, of a sort.
+/// A tensor that a kernel reads or writes as a whole: an operand of a product, attention or a sort.
 struct TensorAccess {
   int binding = -1;  ///< -1: absent
   DType dtype = DType::f32;
   Shape shape;
   Dim offset = 0;
   std::vector<Dim> strides;
-  /// Of a product's operand: what is made of each element as it is read, which stands there as the product; the last
-  /// instruction is the result. Empty: nothing.
+  /// For an operand of a product: applied to each element as it is read, which enters as the `product` instruction; the
+  /// last instruction is the result. Empty: nothing.
   std::vector<Instruction> prologue = {};
 };
 
 struct KernelSpec {
   enum class Kind : std::uint8_t {
     loop,    ///< the body for each element; reductions run over the last row_axes axes
-    reduce,  ///< like a loop with one reduction, over elements that stand in any order in memory: what the body stores
-             ///< is one value for each place along the axes before the last row_axes
+    reduce,  ///< like a loop with one reduction, over elements in any memory order: the body stores one value for
+             ///< each index along the axes before the last row_axes
     matmul,  ///< operands[0] times operands[1], whose scales are operands[2] if any, then the body on each element
     whole    ///< `op` on whole tensors
   };
@@ -128,7 +128,7 @@ struct KernelSpec {
   std::vector<Store> stores;
   std::vector<TensorAccess> operands;  ///< of matmul and whole
   std::vector<TensorAccess> results;   ///< of whole
-  int bindings = 0;  ///< one that is loaded and stored is in place: loads and store have one map, stores come last
+  int bindings = 0;  ///< one that is loaded and stored is in place: both use the same map, and stores come last
 };
 
 /// Which of its bindings a kernel writes.
@@ -141,10 +141,10 @@ struct Buffer {
     input,
     constant,
     arena,
-    pool  ///< storage of several tensors side by side, which are buffers within it
+    pool  ///< adjacent storage of several tensors, which are buffers within it
   };
   Where where = Where::arena;
-  std::string name;   ///< of storage and inputs; else what it holds, for reports
+  std::string name;   ///< for storage and inputs; otherwise what it holds, for reports
   int constant = -1;  ///< index into constants
   DType dtype = DType::f32;
   Dim elements = 0;
@@ -152,11 +152,11 @@ struct Buffer {
   std::int64_t offset = 0;  ///< in the arena or pool, bytes
   std::int64_t bytes = 0;   ///< at the symbols' bounds
   int first = 0, last = 0;  ///< dispatches that use it
-  int within = -1;          ///< the buffer that it is a part of: a pool, or one of the same arena
-  std::int64_t inside = 0;  ///< its place there, bytes
+  int within = -1;          ///< the buffer that contains it: a pool, or one in the same arena
+  std::int64_t inside = 0;  ///< its offset there, bytes
 };
 
-/// Kernels that run at the same time: none of them reads what another of them writes.
+/// Kernels that run concurrently: none reads what another writes.
 struct Dispatch {
   struct Part {
     int kernel = 0;
@@ -184,7 +184,7 @@ struct ProgramMemory {
   std::vector<Readable> outputs, captures;
 };
 
-/// The buffer itself, or the one that it is within.
+/// The buffer itself, or the one that contains it.
 int root_of(const ProgramMemory& memory, int buffer);
 
 /// What the CPU engine runs. The compiler's passes work on it for every device, and WGSL is emitted from it.
@@ -193,7 +193,7 @@ struct CpuCode {
   std::vector<Dispatch> dispatches;
 };
 
-/// Text of a compute shader in WGSL; its entry point is main, its bindings are those of group 0.
+/// WGSL source of a compute shader; its entry point is main, and its bindings are in group 0.
 struct ShaderSource {
   std::string name;
   std::string source;
@@ -206,15 +206,15 @@ struct ShaderSource {
 struct GpuStep {
   struct Binding {
     int buffer = 0;
-    std::int64_t offset = 0, bytes = 0;  ///< a part of the buffer, where the whole is larger than a binding may be
+    std::int64_t offset = 0, bytes = 0;  ///< a part of the buffer, where the whole exceeds the binding limit
     bool written = false;
-    bool read_write = false;  ///< bound so although it is only read, which keeps drivers from moving its loads
+    bool read_write = false;  ///< bound read-write although it is only read, which keeps drivers from moving its loads
     bool is_read_write() const { return written || read_write; }
   };
-  int shader = -1;  ///< -1: no dispatch, but a copy of the first binding to the second
+  int shader = -1;  ///< -1: a copy of the first binding to the second instead of a dispatch
   std::vector<Binding> bindings;
   std::vector<Dim> sizes;  ///< that depend on symbols
-  Dim workgroups = 0;      ///< in all; more than a dimension holds go in two dimensions, x first
+  Dim workgroups = 0;      ///< in total; more than one dimension holds are spread over two, x first
   std::string label;       ///< what it computes, for profiles
 };
 
@@ -229,15 +229,15 @@ struct SubgroupMatrix {
 /// What a GPU host runs, natively or in a browser: the work of the dispatches as shaders and bindings.
 struct GpuCode {
   std::vector<ShaderSource> shaders;
-  bool emitted = false;  ///< whether the program is for a GPU at all: one may have no steps
+  bool emitted = false;  ///< whether the program is for a GPU at all: it may have no steps
   std::vector<GpuStep> steps;
   bool uses_f16 = false, uses_subgroups = false;
   std::vector<SubgroupMatrix> subgroup_matrices;  ///< that its shaders use
-  bool foreign = false;  ///< not emitted by this process: for devices alone that check every index in a shader
+  bool foreign = false;  ///< not emitted by this process: only for devices that bounds-check every index in a shader
 };
 
-/// One graph, compiled: its memory, and the code of each kind of host over it. A program that was loaded from a file
-/// has only the code of the device that it was compiled for.
+/// One compiled graph: its memory, and the code for each kind of host. A program loaded from a file has only the code
+/// for the device that it was compiled for.
 struct Program : ProgramMemory {
   CpuCode cpu;
   GpuCode gpu;

@@ -28,7 +28,7 @@ struct ProgramEntry {
   Program program;
 };
 
-/// Several programs over one storage, in one file that any host can load: it needs neither the graph nor the compiler.
+/// Several programs that share storage, in one file that any host can load without the graph or the compiler.
 struct ProgramFile {
   std::string target = "cpu";
   std::vector<PersistentTensor> storage;
@@ -47,7 +47,7 @@ GpuRequirements gpu_requirements(const Program& program);
 /// The bytes of a file; docs/program-files.md describes them.
 std::string encode_program(const ProgramFile& file);
 /// Proves every access of the programs in bounds. Throws FileError that names the file and says what is wrong: damage,
-/// another version, something that this one does not know.
+/// another version, a feature that this version does not know.
 ProgramFile decode_program(std::string_view bytes, const std::string& name);
 
 /// Written atomically.

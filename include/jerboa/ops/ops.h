@@ -48,7 +48,7 @@ inline constexpr const char* random_state = "rng";
 Tensor random_uniform(Shape shape, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 Tensor random_normal(Shape shape, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
-// What the graph gives back and keeps
+// What the graph returns and keeps
 
 /// Makes a tensor an output of the graph under this name.
 void output(const std::string& name, Operand x);
@@ -80,7 +80,7 @@ Tensor round(Operand x);
 Tensor square(Operand x);
 Tensor clamp(Operand x, double min, double max);
 Tensor cast(Operand x, DType dtype);
-/// x itself, but a constant to gradients: nothing that x was computed from gets a gradient through it.
+/// x unchanged, but a constant for gradients: nothing that x was computed from gets a gradient through it.
 Tensor stop_gradient(Operand x);
 Tensor logical_not(Operand x);
 Tensor bit_not(Operand x);
@@ -89,7 +89,7 @@ Tensor add(Operand a, Operand b);
 Tensor sub(Operand a, Operand b);
 Tensor mul(Operand a, Operand b);
 Tensor div(Operand a, Operand b);
-/// A number as exponent allows a negative base where it is whole.
+/// With an integer exponent the base may be negative.
 Tensor pow(Operand a, Operand b);
 Tensor maximum(Operand a, Operand b);
 Tensor minimum(Operand a, Operand b);
@@ -127,7 +127,7 @@ Tensor max(Operand x, Axes axes = {}, bool keepdims = false);
 Tensor min(Operand x, Axes axes = {}, bool keepdims = false);
 Tensor argmax(Operand x, int axis = -1, bool keepdims = false);
 Tensor all_finite(Operand x);
-/// The squares of all elements of all tensors, added up: what a global norm is the root of.
+/// The sum of the squares of all elements of all tensors: a global norm is its square root.
 Tensor sum_squares(const std::vector<Operand>& tensors);
 Tensor cumsum(Operand x, int axis = -1, bool reverse = false);
 struct TopK {
@@ -168,9 +168,9 @@ Tensor one_hot(Operand ids, Dim depth, DType dtype = DType::f32);
 // Linear algebra
 
 Tensor matmul(Operand a, Operand b, MatmulAttrs attrs = {});
-/// x times a weight [out, in] of i8 or i4 transposed, of which each 32 in a row share a scale, [out, in / 32].
+/// x times the transpose of an int8 or int4 weight [out, in], of which every 32 in a row share a scale, [out, in / 32].
 Tensor matmul_quantised(Operand x, Operand weight, Operand scales);
-/// The numbers that such a weight stands for.
+/// The values that such a weight represents.
 Tensor dequantise(Operand weight, Operand scales);
 Tensor matmul_grouped(Operand x, Operand w, Operand offsets, GroupedAttrs attrs = {});
 Tensor matmul_grouped_weight_grad(Operand x, Operand dy, Operand offsets);
@@ -203,14 +203,14 @@ Tensor cross_entropy(Operand logits, Operand targets, CrossEntropyOptions option
 
 struct AttentionOptions {
   int heads = 0;     ///< where q, k and v are [batch, time, heads * size]; 0: they are [batch, heads, time, size]
-  int kv_heads = 0;  ///< heads of k and v; 0: as many as of q
+  int kv_heads = 0;  ///< heads of k and v; 0: as many as q has
   bool causal = false;
   double scale = 0;  ///< 0: 1 / sqrt(size of a head)
   int window = 0;
   double soft_cap = 0;
   bool ring = false;
   Tensor mask = {};       ///< boolean (true: visible) or added to the scores; broadcasts to [batch, heads, time, keys]
-  Tensor sinks = {};      ///< a logit a head that takes part in the softmax without a value
+  Tensor sinks = {};      ///< one logit per head that takes part in the softmax without a value
   Tensor lengths = {};    ///< i32[batch]: valid keys
   Tensor positions = {};  ///< i32[batch, time]: of the queries; by default the last ones
   std::string capture = {};  ///< keep the probabilities under this name

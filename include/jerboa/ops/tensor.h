@@ -20,7 +20,7 @@ class Tensor {
   /// Whether it refers to a tensor at all.
   explicit operator bool() const { return id_ != no_tensor; }
 
-  // These look into the graph, so they work only while it is traced.
+  // These read the graph, so they work only while it is being traced.
   Shape shape(const char* file = __builtin_FILE(), int line = __builtin_LINE()) const;
   Dim dim(int axis, const char* file = __builtin_FILE(), int line = __builtin_LINE()) const;
   int rank(const char* file = __builtin_FILE(), int line = __builtin_LINE()) const;
@@ -34,9 +34,8 @@ class Tensor {
   TensorId id_ = no_tensor;
 };
 
-/// The description of a parameter inside a model: its shape and type, how it starts, whether weight decay applies. It
-/// becomes a tensor of the graph when an op uses it; which one is decided by its path, given when a Trainer takes the
-/// model.
+/// The description of a parameter in a model: its shape and type, its initial value, whether weight decay applies. It
+/// becomes a tensor of the graph when an op uses it; its path, assigned when a Trainer takes the model, decides which.
 struct Parameter {
   Shape shape;
   Init init;
@@ -75,16 +74,16 @@ class Operand {
   CallSite site_;
 };
 
-/// Runs `body` with a new graph as the one that ops on this thread append to, and gives that graph, verified.
+/// Runs `body` with a new graph as the one that ops on this thread append to, and returns that graph, verified.
 Graph trace(const std::function<void()>& body);
-/// The same, appending to a graph that exists; handles into it stay valid. On an error the graph is as it was.
+/// The same, appending to an existing graph; handles into it stay valid. On an error the graph is as it was.
 void trace_into(Graph& graph, const std::function<void()>& body);
 /// The graph that ops on this thread append to; throws GraphError outside a trace, naming `what` and the site.
 Graph& current_graph(std::string_view what, const CallSite& site = {});
 bool is_tracing();
 
-/// While it lives, ops belong to this line of the user's: how a module or a composite op keeps its own lines out of
-/// errors. The outermost scope wins; an empty site means that no line of the user's is known.
+/// While in scope, ops are attributed to this line of user code: this is how a module or a composite op keeps library
+/// lines out of errors. The outermost scope wins; an empty site means that the user's line is unknown.
 class SiteScope {
  public:
   explicit SiteScope(const CallSite& site);
@@ -97,7 +96,7 @@ class SiteScope {
   bool outermost_;
 };
 
-/// While it lives, errors of ops begin with the name of this module: "blocks.3.qkv: matmul: …". The innermost wins.
+/// While in scope, errors of ops begin with the name of this module: "blocks.3.qkv: matmul: …". The innermost wins.
 class ModuleScope {
  public:
   explicit ModuleScope(std::string module);
@@ -110,9 +109,9 @@ class ModuleScope {
 };
 
 namespace detail {
-/// The line that errors of an op at this site tell: the scope's where there is one, else its own.
+/// The line that errors of an op at this site report: the scope's if there is one, else the site itself.
 std::string site_text(const CallSite& site);
-/// "blocks.3.qkv: " inside a ModuleScope, else nothing: what an error begins with.
+/// "blocks.3.qkv: " inside a ModuleScope, else empty: the prefix of errors.
 std::string module_prefix();
 }  // namespace detail
 

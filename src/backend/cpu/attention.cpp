@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace jerboa::cpu::HWY_NAMESPACE {
 namespace {
 
-// What a task keeps for one tile of queries while keys stream past.
+// The state of one tile of queries while keys stream past.
 struct Running {
   float* queries;  // [row_tile, padded(size)], scaled
   float* out;      // [row_tile, padded(value_size)], not yet divided by the total
@@ -35,8 +35,8 @@ void start(const AttentionProblem& a, const QueryRows& rows, const Running& runn
   }
 }
 
-// Takes a span of scores into the running softmax: scores become exp(score - top), and what was summed under a lower
-// top is scaled down.
+// Folds a span of scores into the running softmax: scores become exp(score - top), and sums under a lower top are
+// rescaled.
 void absorb(const Span& span, float* scores, const Running& running, std::int64_t out_width) {
   const FloatTag d;
   alignas(64) float reference[row_strip], shrink[row_strip];
@@ -131,7 +131,7 @@ void stream_keys(const AttentionProblem& a, std::int64_t batch, std::int64_t key
                        key_tile);
         values = key_rows(a.v, a.v_strides, keys, key_head);
       }
-      // Rows far apart collide in the cache, which matters only where they are read again and again.
+      // Rows a large stride apart conflict in the cache, which matters only where they are read repeatedly.
       if (values != packed_values && (width != a.value_size || (a.v_strides[2] != width && rows[i].count > 8))) {
         for (std::int64_t s = 0; s < keys.count; ++s)
           copy_row(values + s * a.v_strides[2], a.value_size, 1, packed_values + s * width);
@@ -156,13 +156,14 @@ void stream_keys(const AttentionProblem& a, std::int64_t batch, std::int64_t key
 
 constexpr std::int64_t most_tiles_a_task = 4;
 
-// A task: tiles_a_task tiles of queries of one (batch, key head) against all keys.
-void attend(const AttentionProblem& a, std::int64_t tiles_a_task, std::int64_t task) {
+// A task: tiles_per_task tiles of queries of one (batch, key head) against all keys.
+void attend(const AttentionProblem& a, std::int64_t tiles_per_task, std::int64_t task) {
   static thread_local Scratch<float> scratch;
   const RowTiling tiling(a);
-  const std::int64_t tasks_a_head = tiles_in(tiling.count, tiles_a_task);
-  const std::int64_t key_head = task / tasks_a_head % a.key_heads, batch = task / tasks_a_head / a.key_heads;
-  const std::int64_t first = task % tasks_a_head * tiles_a_task, count = std::min(tiles_a_task, tiling.count - first);
+  const std::int64_t tasks_per_head = tiles_in(tiling.count, tiles_per_task);
+  const std::int64_t key_head = task / tasks_per_head % a.key_heads, batch = task / tasks_per_head / a.key_heads;
+  const std::int64_t first = task % tasks_per_head * tiles_per_task,
+                     count = std::min(tiles_per_task, tiling.count - first);
   float* memory = scratch.get(count * running_floats(a));
   Running running[most_tiles_a_task];
   static thread_local std::vector<QueryRows> rows;
@@ -176,7 +177,7 @@ void attend(const AttentionProblem& a, std::int64_t tiles_a_task, std::int64_t t
   for (std::int64_t i = 0; i < count; ++i) store(a, rows[i], running[i]);
 }
 
-// A task of the split form: one tile of queries against a part of the keys, left in `memory` as a Running.
+// A task of the split form: one tile of queries against a part of the keys, stored in `memory` as a Running.
 void attend_part(const AttentionProblem& a, std::int64_t key_tiles, std::int64_t parts, std::int64_t task,
                  float* memory) {
   const RowTiling tiling(a);
@@ -203,13 +204,14 @@ void join_parts(const AttentionProblem& a, std::int64_t parts, std::int64_t task
     for (std::int64_t r = 0; r < rows.count; ++r) {
       if (other.total[r] == 0) continue;
       const float top = std::max(joined.top[r], other.top[r]);
-      const float own = std::exp(joined.top[r] - top), its = std::exp(other.top[r] - top);
+      const float joined_factor = std::exp(joined.top[r] - top), other_factor = std::exp(other.top[r] - top);
       joined.top[r] = top;
-      joined.total[r] = joined.total[r] * own + other.total[r] * its;
+      joined.total[r] = joined.total[r] * joined_factor + other.total[r] * other_factor;
       float* to = joined.out + r * width;
       const float* from = other.out + r * width;
       for (std::int64_t i = 0; i < width; i += lanes)
-        hn::StoreU(hn::MulAdd(hn::LoadU(d, from + i), hn::Set(d, its), hn::Mul(hn::LoadU(d, to + i), hn::Set(d, own))),
+        hn::StoreU(hn::MulAdd(hn::LoadU(d, from + i), hn::Set(d, other_factor),
+                              hn::Mul(hn::LoadU(d, to + i), hn::Set(d, joined_factor))),
                    d, to + i);
     }
   }
@@ -230,7 +232,7 @@ HWY_EXPORT(attend_part);
 HWY_EXPORT(join_parts);
 HWY_EXPORT(part_floats);
 
-// With few queries a task is a part of the keys; otherwise it is some queries. Both are functions of the shape alone.
+// With few queries a task is a part of the keys; otherwise it is some queries. Both depend only on the shape.
 constexpr std::int64_t few_queries = 16;
 constexpr std::int64_t key_tiles_a_part = 8;
 constexpr std::int64_t wanted_tasks = 32;
@@ -254,9 +256,9 @@ void run_attention(const AttentionProblem& a, ThreadPool& pool) {
     });
     return;
   }
-  const std::int64_t tiles_a_task = std::clamp<std::int64_t>(tiles / wanted_tasks, 1, 4);
-  pool.run(a.batch * a.key_heads * tiles_in(tiling.count, tiles_a_task), [&](std::int64_t task, int) {
-    HWY_DYNAMIC_DISPATCH(attend)(a, tiles_a_task, task);
+  const std::int64_t tiles_per_task = std::clamp<std::int64_t>(tiles / wanted_tasks, 1, 4);
+  pool.run(a.batch * a.key_heads * tiles_in(tiling.count, tiles_per_task), [&](std::int64_t task, int) {
+    HWY_DYNAMIC_DISPATCH(attend)(a, tiles_per_task, task);
   });
 }
 

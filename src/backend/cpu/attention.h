@@ -23,9 +23,9 @@ struct AttentionInputs {
   const float* v = nullptr;
   Strides q_strides{}, k_strides{}, v_strides{};
 
-  // Optional: null where absent. A mask's strides are those of batch, head, time and key, 0 where it broadcasts.
+  // Optional: null if absent. A mask's strides are those of batch, head, time and key, 0 where it broadcasts.
   const float* mask_float = nullptr;                               ///< added to the scores
-  float mask_hidden = static_cast<float>(hidden_key(DType::f32));  ///< a float mask so low, or lower, hides the key
+  float mask_hidden = static_cast<float>(hidden_key(DType::f32));  ///< a float mask at or below this hides the key
   const std::uint32_t* mask_bool = nullptr;                        ///< 0: not seen
   std::array<std::int64_t, 4> mask_strides{};
   const float* sinks = nullptr;           ///< [heads]
@@ -59,12 +59,12 @@ struct AttentionGradProblem : AttentionInputs {
   float* dk = nullptr;
   float* dv = nullptr;
   Strides dq_strides{}, dk_strides{}, dv_strides{};
-  float* dsinks = nullptr;  ///< [heads]; null: not wanted
-  float* dmask = nullptr;   ///< of mask_float; null: not wanted. A stride of 0 sums over that axis.
+  float* dsinks = nullptr;  ///< [heads]; null: not requested
+  float* dmask = nullptr;   ///< of mask_float; null: not requested. A stride of 0 sums over that axis.
   std::array<std::int64_t, 4> dmask_strides{};
 };
 
-/// Writes all of the gradients that are wanted.
+/// Writes all requested gradients.
 void run_attention_grad(const AttentionGradProblem& problem, ThreadPool& pool);
 
 }  // namespace jerboa::cpu

@@ -12,7 +12,7 @@
 
 #include "backend/cpu/attention_scores-inl.h"
 
-// Probabilities are computed again from the log-sum-exp of each row. With p = exp(score - lse), dp = dout vᵀ and
+// Probabilities are recomputed from the log-sum-exp of each row. With p = exp(score - lse), dp = dout vᵀ and
 // mean = dout · out, the gradient of a score is p (dp - mean).
 HWY_BEFORE_NAMESPACE();
 namespace jerboa::cpu::HWY_NAMESPACE {
@@ -102,7 +102,7 @@ void differentiate(const AttentionGradProblem& a, const QueryRows& rows, const K
   }
 }
 
-// Adds what a tile of queries and a tile of keys give each other; a null dq, or no keys' gradients, are not computed.
+// Adds the contributions of a tile of queries and a tile of keys to each other's gradients; null ones are skipped.
 void exchange(const AttentionGradProblem& a, const QueryRows& rows, const KeyTile& keys, const Tiles& tiles, float* dq,
               bool with_keys) {
   const std::int64_t size = padded(a.size), value_size = padded(a.value_size);
@@ -235,7 +235,7 @@ void differentiate_mask(const AttentionGradProblem& a, const float* means, std::
     end[axis] = first[axis] + 1;
     task /= counts[axis];
   }
-  const bool own_time = a.dmask_strides[2] != 0, own_key = a.dmask_strides[3] != 0;
+  const bool varies_by_row = a.dmask_strides[2] != 0, varies_by_key = a.dmask_strides[3] != 0;
   const Tiles tiles = tiles_in_scratch(a);
   alignas(64) float sums[row_tile * key_tile] = {};
   for (std::int64_t b = first[0]; b < end[0]; ++b)
@@ -252,13 +252,13 @@ void differentiate_mask(const AttentionGradProblem& a, const float* means, std::
             const std::int64_t columns_end = std::min(span.column + span.columns, keys.count);
             for (std::int64_t r = span.row; r < span.row + span.rows; ++r)
               for (std::int64_t c = span.column; c < columns_end; ++c)
-                sums[(own_time ? r : 0) * key_tile + (own_key ? c : 0)] += tiles.dscores[r * key_tile + c];
+                sums[(varies_by_row ? r : 0) * key_tile + (varies_by_key ? c : 0)] += tiles.dscores[r * key_tile + c];
           }
         }
       }
   const std::int64_t row = first[2] * row_tile, column = first[3] * key_tile;
-  const std::int64_t rows = own_time ? std::min(row_tile, a.time - row) : 1;
-  const std::int64_t columns = own_key ? std::min(key_tile, a.keys - column) : 1;
+  const std::int64_t rows = varies_by_row ? std::min(row_tile, a.time - row) : 1;
+  const std::int64_t columns = varies_by_key ? std::min(key_tile, a.keys - column) : 1;
   float* to = a.dmask + first[0] * a.dmask_strides[0] + first[1] * a.dmask_strides[1] + row * a.dmask_strides[2] +
               column * a.dmask_strides[3];
   for (std::int64_t r = 0; r < rows; ++r)

@@ -30,7 +30,7 @@ HWY_INLINE const T* mask_row(const AttentionInputs& a, const T* mask, const Quer
 }
 
 // Turns the scaled products of a span of scores[row_tile, key_tile] into scores, minus infinity where a row does not
-// see the key. `slopes`, where asked for, gets the soft cap's derivative.
+// see the key. `slopes`, if not null, receives the soft cap's derivative.
 inline HWY_NOINLINE void finish_scores(const AttentionInputs& a, const QueryRows& rows, const KeyTile& keys,
                                        const Span& span, float* scores, float* slopes) {
   const bool masked = a.mask_float != nullptr || a.mask_bool != nullptr;
@@ -56,9 +56,9 @@ inline HWY_NOINLINE void finish_scores(const AttentionInputs& a, const QueryRows
       const auto position = hn::LoadU(di, keys.position.data() + c);
       auto visible = hn::AndNot(hn::Lt(position, low), hn::Lt(position, high));
       if (added != nullptr) {
-        const Floats own = hn::LoadU(d, added + c);
-        score = hn::Add(score, own);
-        visible = hn::AndNot(hn::RebindMask(di, hn::Le(own, hidden)), visible);
+        const Floats mask_values = hn::LoadU(d, added + c);
+        score = hn::Add(score, mask_values);
+        visible = hn::AndNot(hn::RebindMask(di, hn::Le(mask_values, hidden)), visible);
       }
       if (seen != nullptr) {
         const auto flags = hn::BitCast(di, hn::LoadU(hn::RebindToUnsigned<FloatTag>(), seen + c));

@@ -11,12 +11,12 @@ std::int32_t clamp_position(std::int64_t position) {
 
 constexpr std::int64_t columns_multiple = 16;
 
-bool can_see(const Sight& sight, std::int32_t least, std::int32_t greatest) {
-  return greatest >= sight.least_low && least < sight.most_high;
+bool can_see(const VisibleRange& visible, std::int32_t least, std::int32_t greatest) {
+  return greatest >= visible.least_low && least < visible.most_high;
 }
 
-bool sees_all(const Sight& sight, std::int32_t least, std::int32_t greatest) {
-  return least >= sight.most_low && greatest < sight.least_high;
+bool sees_all(const VisibleRange& visible, std::int32_t least, std::int32_t greatest) {
+  return least >= visible.most_low && greatest < visible.least_high;
 }
 
 }  // namespace
@@ -36,11 +36,11 @@ QueryRows::QueryRows(const AttentionInputs& a, std::int64_t batch_index, std::in
                                    : t + a.keys - a.time;
     low[r] = a.window > 0 ? clamp_position(query - a.window + 1) : 0;
     high[r] = clamp_position(a.causal ? std::min(length, query + 1) : length);
-    for (Sight* sight : {&strips[r / row_strip], &all}) {
-      sight->least_low = std::min(sight->least_low, low[r]);
-      sight->most_low = std::max(sight->most_low, low[r]);
-      sight->least_high = std::min(sight->least_high, high[r]);
-      sight->most_high = std::max(sight->most_high, high[r]);
+    for (VisibleRange* visible : {&strips[r / row_strip], &all}) {
+      visible->least_low = std::min(visible->least_low, low[r]);
+      visible->most_low = std::max(visible->most_low, low[r]);
+      visible->least_high = std::min(visible->least_high, high[r]);
+      visible->most_high = std::max(visible->most_high, high[r]);
     }
   }
 }
@@ -48,20 +48,20 @@ QueryRows::QueryRows(const AttentionInputs& a, std::int64_t batch_index, std::in
 RowTiling::RowTiling(const AttentionInputs& a) {
   if (a.time == 0) return;
   const std::int64_t group = group_of(a);
-  if (a.time < row_tile) heads_a_tile = std::min(group, row_tile / a.time);
-  tiles_a_head = tiles_in(a.time, row_tile);
-  count = heads_a_tile > 1 ? tiles_in(group, heads_a_tile) : group * tiles_a_head;
+  if (a.time < row_tile) heads_per_tile = std::min(group, row_tile / a.time);
+  tiles_per_head = tiles_in(a.time, row_tile);
+  count = heads_per_tile > 1 ? tiles_in(group, heads_per_tile) : group * tiles_per_head;
 }
 
 QueryRows RowTiling::rows(const AttentionInputs& a, std::int64_t batch, std::int64_t key_head,
                           std::int64_t tile) const {
   const std::int64_t group = group_of(a), head = key_head * group;
-  if (heads_a_tile > 1) {
-    const std::int64_t first = tile * heads_a_tile;
-    return {a, batch, head + first, std::min(heads_a_tile, group - first), 0, a.time};
+  if (heads_per_tile > 1) {
+    const std::int64_t first = tile * heads_per_tile;
+    return {a, batch, head + first, std::min(heads_per_tile, group - first), 0, a.time};
   }
-  const std::int64_t first = tile % tiles_a_head * row_tile;
-  return {a, batch, head + tile / tiles_a_head, 1, first, std::min(row_tile, a.time - first)};
+  const std::int64_t first = tile % tiles_per_head * row_tile;
+  return {a, batch, head + tile / tiles_per_head, 1, first, std::min(row_tile, a.time - first)};
 }
 
 KeyTile::KeyTile(const AttentionInputs& a, std::int64_t batch_index, std::int64_t tile)
@@ -90,19 +90,19 @@ Spans visible_spans(const QueryRows& rows, const KeyTile& keys) {
     return result;
   }
   for (std::int64_t row = 0; row < rows.count; row += row_strip) {
-    const Sight& sight = rows.strips[row / row_strip];
-    if (!can_see(sight, keys.least, keys.greatest)) continue;
+    const VisibleRange& visible = rows.strips[row / row_strip];
+    if (!can_see(visible, keys.least, keys.greatest)) continue;
     Span span{row, std::min(row_strip, rows.count - row), 0, columns, false};
     if (keys.ordered) {
-      const std::int64_t from = std::max<std::int64_t>(sight.least_low - keys.first, 0);
-      const std::int64_t to = std::min<std::int64_t>(sight.most_high - keys.first, keys.count);
+      const std::int64_t from = std::max<std::int64_t>(visible.least_low - keys.first, 0);
+      const std::int64_t to = std::min<std::int64_t>(visible.most_high - keys.first, keys.count);
       span.column = from / columns_multiple * columns_multiple;
       const std::int64_t end = tiles_in(to, columns_multiple) * columns_multiple;
       span.columns = end - span.column;
-      span.full = end <= keys.count && sees_all(sight, static_cast<std::int32_t>(keys.first + span.column),
+      span.full = end <= keys.count && sees_all(visible, static_cast<std::int32_t>(keys.first + span.column),
                                                 static_cast<std::int32_t>(keys.first + end - 1));
     } else {
-      span.full = columns == keys.count && sees_all(sight, keys.least, keys.greatest);
+      span.full = columns == keys.count && sees_all(visible, keys.least, keys.greatest);
     }
     if (span.columns > 0) result.spans[result.count++] = span;
   }

@@ -13,7 +13,7 @@ namespace jerboa::cpu {
 
 constexpr std::int64_t row_tile = 64;   // queries
 constexpr std::int64_t key_tile = 64;   // keys
-constexpr std::int64_t row_strip = 16;  // rows of a tile that is seen in part are taken by so many
+constexpr std::int64_t row_strip = 16;  // rows per strip of a tile that is only partly visible
 
 constexpr std::int64_t tiles_in(std::int64_t length, std::int64_t tile) { return (length + tile - 1) / tile; }
 
@@ -22,8 +22,8 @@ inline float scale_of(const AttentionInputs& a) {
   return a.scale != 0 ? a.scale : static_cast<float>(1 / std::sqrt(static_cast<double>(a.size)));
 }
 
-/// The positions that each of some rows sees: [low, high).
-struct Sight {
+/// Bounds over some rows of the positions that each sees: [low, high).
+struct VisibleRange {
   std::int32_t least_low, most_low, least_high, most_high;
 };
 
@@ -32,8 +32,8 @@ struct QueryRows {
   std::int64_t batch = 0, count = 0;
   std::array<std::int64_t, row_tile> head, time;
   std::array<std::int32_t, row_tile> low, high;
-  std::array<Sight, row_tile / row_strip> strips;
-  Sight all;
+  std::array<VisibleRange, row_tile / row_strip> strips;
+  VisibleRange all;
 
   QueryRows(const AttentionInputs& a, std::int64_t batch_index, std::int64_t first_head, std::int64_t heads,
             std::int64_t first_time, std::int64_t times);
@@ -41,13 +41,13 @@ struct QueryRows {
 
 /// The tiles of queries of each (batch, key head): a part of one head's queries, or all queries of several heads.
 struct RowTiling {
-  std::int64_t heads_a_tile = 1, tiles_a_head = 1, count = 0;
+  std::int64_t heads_per_tile = 1, tiles_per_head = 1, count = 0;
 
   explicit RowTiling(const AttentionInputs& a);
   QueryRows rows(const AttentionInputs& a, std::int64_t batch, std::int64_t key_head, std::int64_t tile) const;
 };
 
-/// A tile of keys and the positions they hold; -1 where they hold none.
+/// A tile of keys and the positions they hold; -1 for empty slots.
 struct KeyTile {
   std::int64_t batch, first, count;
   alignas(64) std::array<std::int32_t, key_tile> position;
@@ -60,7 +60,7 @@ struct KeyTile {
 /// A part of a tile of scores outside which its rows see nothing. Columns begin and end at multiples of 16.
 struct Span {
   std::int64_t row, rows, column, columns;
-  bool full;  // everything in it is seen, as far as positions go
+  bool full;  // everything in it is visible, as far as positions go
 };
 struct Spans {
   std::array<Span, row_tile / row_strip> spans;

@@ -10,7 +10,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/compact_weights.cpp"
 #include "hwy/foreach_target.h"
-// After foreach_target.h, which includes this file once more for each instruction set.
+// After foreach_target.h, which includes this file again for each instruction set.
 #include "backend/cpu/narrow_floats-inl.h"
 #include "hwy/highway.h"
 
@@ -35,7 +35,7 @@ void expand_f16(const std::uint16_t* from, std::int64_t count, float* to) {
   for (; i < count; ++i) to[i] = f16_to_f32(from[i]);
 }
 
-// Of a few groups, which are expanded together.
+// For a few groups, which are expanded together.
 constexpr std::int64_t groups_at_once = 16;
 using Scales = std::array<float, static_cast<std::size_t>(groups_at_once)>;
 

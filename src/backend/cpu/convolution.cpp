@@ -8,8 +8,8 @@
 #include "backend/cpu/scratch.h"
 #include "base/integers.h"
 
-// A convolution is a product of matrices for each image and group: y[o, p] = sum over taps of weight[o, tap] *
-// columns[tap, p], where a tap is a channel and a place in the kernel, p an output position, and columns[tap, p] the
+// A convolution is a matrix product per image and group: y[o, p] = sum over taps of weight[o, tap] *
+// columns[tap, p], where a tap is a channel and an offset in the kernel, p an output position, and columns[tap, p] the
 // element of x that the tap meets there. Columns exist only for a block of positions at a time.
 namespace jerboa::cpu {
 namespace {
@@ -28,7 +28,7 @@ struct Layout {
         channels(c.channels / c.groups),
         out_channels(c.out_channels / c.groups),
         taps(channels * kernel_area) {
-    constexpr std::int64_t wanted_columns = 1 << 16;  // elements: a quarter of a megabyte, for the second-level cache
+    constexpr std::int64_t wanted_columns = 1 << 16;  // elements: a quarter of a megabyte, for the L2 cache
     const std::int64_t wanted = std::clamp<std::int64_t>(wanted_columns / std::max<std::int64_t>(taps, 1), 64, 2048);
     blocks = (out_area + wanted - 1) / wanted;
     block = blocks > 0 ? ((out_area + blocks - 1) / blocks + 15) / 16 * 16 : 0;
@@ -79,7 +79,7 @@ void for_each_run(const Convolution& c, const Layout& layout, std::int64_t first
   }
 }
 
-// Runs are often shorter than a call to memcpy is worth.
+// Runs are often too short for a call to memcpy.
 void copy_run(const float* from, std::int64_t count, float* to) {
   constexpr std::int64_t piece = 8;
   if (count < piece) {
@@ -94,7 +94,7 @@ void copy_run(const float* from, std::int64_t count, float* to) {
   std::memcpy(to + count - piece, from + count - piece, piece * sizeof(float));
 }
 
-// The columns of a block of positions: rows `row` apart.
+// The columns of a block of positions, with a row stride of `row`.
 struct Columns {
   const float* data;
   std::int64_t row;

@@ -18,7 +18,7 @@ namespace {
 using cpu::Memory;
 using cpu::Workers;
 
-// Memory that may be read, and its tail written, a vector past the end.
+// Memory that may be read, and its padding written, one vector past the end.
 class PaddedBytes {
  public:
   explicit PaddedBytes(std::int64_t size) : size_(size + 4 * cpu::vector_padding) { scratch_.get(size_); }
@@ -131,7 +131,7 @@ class CpuExecutable final : public Executable {
     try {
       arenas_.emplace_back(bytes);
     } catch (const std::bad_alloc&) {
-      throw OutOfMemoryError(fmt::format("the host has no room for activations of {} bytes", bytes));
+      throw OutOfMemoryError(fmt::format("the host has no room for {} bytes of activations", bytes));
     }
   }
 
@@ -171,7 +171,7 @@ class CpuExecutable final : public Executable {
     if (parts.size() == 1) {
       parts[0].kernel->run(parts[0].memory, *workers_);
     } else {
-      // All parts at once: their tasks in one row.
+      // All parts at once: their tasks in one list.
       std::vector<std::int64_t> first{0};
       for (const Bound& part : parts) first.push_back(first.back() + part.kernel->tasks());
       workers_->pool.run(first.back(), [&](std::int64_t task, int worker) {

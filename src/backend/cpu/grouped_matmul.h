@@ -6,8 +6,8 @@
 
 namespace jerboa::cpu {
 
-/// Rows in groups, group g from offsets[g] to offsets[g + 1], each with a matrix of its own. Offsets do not decrease;
-/// they are kept within the rows there are. All tensors are contiguous.
+/// Rows in groups, group g from offsets[g] to offsets[g + 1], each with a separate matrix. Offsets do not decrease;
+/// they are clamped to the number of rows. All tensors are contiguous.
 struct GroupedMatmul {
   std::int64_t groups = 0, rows = 0, inner = 0, columns = 0;
   const std::int32_t* offsets = nullptr;  ///< [groups + 1]

@@ -10,7 +10,7 @@
 namespace jerboa::cpu {
 namespace {
 
-// Pairs of bytes that are a signalling NaN as f32 and a NaN as f16, which no arithmetic gives.
+// Byte pairs that are a signalling NaN as f32 and a NaN as f16, which no arithmetic produces.
 constexpr std::uint16_t poison_bits = 0x7fa5;
 
 void fill_with_poison(std::byte* begin, const std::byte* end) {
@@ -30,9 +30,9 @@ Guard::Guard(const Program& program, SymbolValues symbols, std::vector<std::byte
 }
 
 Guard::Range Guard::range_of(int buffer) const {
-  const Buffer& own = program_.buffers[static_cast<std::size_t>(buffer)];
+  const Buffer& tensor_buffer = program_.buffers[static_cast<std::size_t>(buffer)];
   std::byte* begin = memory_[static_cast<std::size_t>(buffer)];
-  return {begin, begin + own.elements.evaluate(symbols_) * bits(own.dtype) / 8};
+  return {begin, begin + tensor_buffer.elements.evaluate(symbols_) * bits(tensor_buffer.dtype) / 8};
 }
 
 std::vector<int> Guard::written_by(std::size_t dispatch) const {
@@ -46,8 +46,8 @@ std::vector<int> Guard::written_by(std::size_t dispatch) const {
 }
 
 bool Guard::begins_life(int buffer, std::size_t dispatch) const {
-  const Buffer& own = program_.buffers[static_cast<std::size_t>(buffer)];
-  return own.where == Buffer::Where::arena && own.first == static_cast<int>(dispatch);
+  const Buffer& tensor_buffer = program_.buffers[static_cast<std::size_t>(buffer)];
+  return tensor_buffer.where == Buffer::Where::arena && tensor_buffer.first == static_cast<int>(dispatch);
 }
 
 void Guard::remember(const Range& range) {
@@ -68,12 +68,12 @@ void Guard::before(std::size_t dispatch) {
 
 void Guard::after(std::size_t dispatch) {
   const auto written = written_by(dispatch);
-  std::vector<Range> own;
-  own.reserve(written.size());
-  for (const int buffer : written) own.push_back(range_of(buffer));
-  std::sort(own.begin(), own.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
-  for (std::size_t i = 0; i < regions_.size(); ++i) expect_unchanged(i, own, dispatch);
-  for (const Range& range : own) remember(range);
+  std::vector<Range> ranges;
+  ranges.reserve(written.size());
+  for (const int buffer : written) ranges.push_back(range_of(buffer));
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  for (std::size_t i = 0; i < regions_.size(); ++i) expect_unchanged(i, ranges, dispatch);
+  for (const Range& range : ranges) remember(range);
   for (const int buffer : written)
     if (begins_life(buffer, dispatch)) expect_whole(buffer, dispatch);
   for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
@@ -83,15 +83,15 @@ void Guard::after(std::size_t dispatch) {
   }
 }
 
-void Guard::expect_unchanged(std::size_t region, std::vector<Range> own, std::size_t dispatch) const {
+void Guard::expect_unchanged(std::size_t region, std::vector<Range> ranges, std::size_t dispatch) const {
   const auto& [name, data, bytes] = regions_[region];
-  own.push_back({data + bytes, data + bytes});
+  ranges.push_back({data + bytes, data + bytes});
   std::byte* at = data;
-  for (const Range& range : own) {
+  for (const Range& range : ranges) {
     std::byte* const end = std::clamp(range.begin, at, data + bytes);
     const std::byte* wanted = known_[region].data() + (at - data);
     if (end != at && std::memcmp(at, wanted, static_cast<std::size_t>(end - at)) != 0)
-      throw GraphError(fmt::format("{} wrote memory that is not its own: {}", describe(dispatch),
+      throw GraphError(fmt::format("{} wrote outside its results: {}", describe(dispatch),
                                    owner_of(regions_[region], std::mismatch(at, end, wanted).first, dispatch)));
     at = std::clamp(range.end, at, data + bytes);
   }

@@ -8,19 +8,19 @@
 
 namespace jerboa::cpu {
 
-/// Watches over a run, for tests: a dispatch may change nothing but the elements of the buffers that it writes, and
-/// must write all of those that hold nothing yet. Memory of activations that are not alive is poison, so that reading
-/// it shows in the results.
+/// Checks a run, for tests: a dispatch may change only the elements of the buffers that it writes, and must write all
+/// of those that are still uninitialised. Memory of dead activations is poisoned, so that reading it shows in the
+/// results.
 class Guard {
  public:
-  /// Memory that a run may reach, with the padding that lies behind it.
+  /// Memory that a run may access, with the padding after it.
   struct Region {
     std::string name;
     std::byte* data = nullptr;
     std::int64_t bytes = 0;
   };
 
-  /// `memory` is where each of the program's buffers stands. What only kernels' activations stand in is `scratch`.
+  /// `memory` holds the address of each of the program's buffers. `scratch` is memory that holds only activations.
   Guard(const Program& program, SymbolValues symbols, std::vector<std::byte*> memory, std::vector<Region> persistent,
         const std::vector<Region>& scratch);
 
@@ -40,7 +40,7 @@ class Guard {
   std::vector<int> written_by(std::size_t dispatch) const;
   bool begins_life(int buffer, std::size_t dispatch) const;
   std::string owner_of(const Region& region, const std::byte* place, std::size_t dispatch) const;
-  void expect_unchanged(std::size_t region, std::vector<Range> own, std::size_t dispatch) const;
+  void expect_unchanged(std::size_t region, std::vector<Range> ranges, std::size_t dispatch) const;
   void expect_whole(int buffer, std::size_t dispatch) const;
   std::string describe(std::size_t dispatch) const;
 

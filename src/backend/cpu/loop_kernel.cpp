@@ -23,7 +23,7 @@ class LoopKernel final : public Kernel {
     tile_rows_ = std::min(tile_rows_, std::max<std::int64_t>(machine_.rows(), 1));
     across_ = tile_columns_ == 0 ? (whole_rows ? 1 : 0) : detail::divide_up(machine_.columns(), tile_columns_);
     tiles_ = detail::divide_up(machine_.rows(), tile_rows_) * across_;
-    // A task is long enough that handing it out costs nothing.
+    // A task is long enough to make scheduling overhead negligible.
     constexpr std::int64_t task_elements = 8 * tile_elements;
     tiles_per_task_ = std::max<std::int64_t>(1, task_elements / std::max<std::int64_t>(1, tile_rows_ * tile_columns_));
   }

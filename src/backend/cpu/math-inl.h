@@ -1,4 +1,4 @@
-// Functions of f32 vectors that follow IEEE 754 for NaN and infinity, which Highway's own do not: NaN gives NaN on
+// Functions of f32 vectors that follow IEEE 754 for NaN and infinity, which Highway's do not: NaN gives NaN on
 // every target, and arguments that are infinite or out of the range of the approximation give the function's limit.
 // Included once per target by files that use Highway's foreach_target.
 #if defined(JERBOA_BACKEND_CPU_MATH_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -53,7 +53,7 @@ HWY_INLINE V infinity(D d) {
   return hn::Set(d, std::numeric_limits<float>::infinity());
 }
 
-// What Highway's Exp and Expm1 take; beyond it they give rubbish.
+// The range of Highway's Exp and Expm1; beyond it they return garbage.
 constexpr float largest_exponent = 104;
 
 // Highway's Exp turns NaN into 0. The product is infinite above the range, and NaN for NaN.
@@ -148,8 +148,8 @@ HWY_INLINE V gelu_tanh(D d, V x) {
 // The largest argument that Highway reduces to a quarter turn without losing digits.
 constexpr float largest_angle = 39000;
 
-// `near` where the angle is in that range; elsewhere one element at a time in f64. Elements do not hang on their
-// neighbours in the vector, which may be rubbish behind the end of an array.
+// `near` where the angle is in that range; elsewhere one element at a time in f64. Elements do not depend on their
+// neighbours in the vector, which may be garbage past the end of an array.
 template <class D, class V, class Scalar>
 HWY_INLINE V of_angle(D d, V x, V near, Scalar scalar) {
   const auto in_range = hn::Le(hn::Abs(x), hn::Set(d, largest_angle));

@@ -9,7 +9,7 @@
 #define HWY_TARGET_INCLUDE "backend/cpu/matmul.cpp"
 #include "base/integers.h"
 #include "hwy/foreach_target.h"
-// After foreach_target.h, which includes this file once more for each instruction set.
+// After foreach_target.h, which includes this file again for each instruction set.
 #include "backend/cpu/matmul_kernels-inl.h"
 #include "backend/cpu/matmul_rows-inl.h"
 #include "hwy/aligned_allocator.h"
@@ -20,7 +20,7 @@
 namespace jerboa::cpu {
 namespace {
 
-/// Memory that grows and is kept: one of each kind a thread.
+/// Memory that grows and is kept: one of each kind per thread.
 class Scratch {
  public:
   float* get(std::int64_t size) {
@@ -49,7 +49,7 @@ std::int64_t offset(const std::vector<std::int64_t>& offsets, std::int64_t batch
   return offsets.empty() ? 0 : offsets[static_cast<std::size_t>(batch)];
 }
 
-/// `count` things in `parts` ranges of nearly equal size: where the range begins.
+/// Where a range begins when `count` items are split into `parts` ranges of nearly equal size.
 std::int64_t part(std::int64_t count, std::int64_t parts, std::int64_t number) { return count * number / parts; }
 
 }  // namespace
@@ -60,21 +60,21 @@ HWY_BEFORE_NAMESPACE();
 namespace jerboa::cpu::HWY_NAMESPACE {
 namespace {
 
-// The packed depth x tile of b stays in the second-level cache, a strip of a in the first.
+// The packed depth x tile of b stays in the L2 cache, a strip of a in L1.
 constexpr std::int64_t most_depth = 384;
 constexpr std::int64_t most_tile_rows = 144;
 constexpr std::int64_t most_tile_columns = 256;
 constexpr std::int64_t most_shared = std::int64_t{4} << 20;  // floats that are packed once for all tiles
-// Tiles get smaller to give more threads work, but not below some 20 microseconds each.
+// Tiles shrink to give more threads work, but not below about 20 microseconds each.
 constexpr std::int64_t wanted_tiles = 32;
 constexpr std::int64_t least_tile_work = std::int64_t{1} << 20;
 constexpr std::int64_t least_shared_work = std::int64_t{4} << 20;
-// Of a product of few rows or columns, a task reads this many values of the large operand, or 256 columns of it.
+// In a product of few rows or columns, a task reads this many values of the large operand, or 256 columns of it.
 constexpr std::int64_t few_columns = 4;
 constexpr std::int64_t task_values = std::int64_t{1} << 17;
-constexpr std::int64_t epilogue_padding = 64;  // which may read that many values past the end of a tile
+constexpr std::int64_t epilogue_padding = 64;  // the epilogue may read that many values past the end of a tile
 
-/// How a product is cut: a function of its sizes. Rows are cut in strips of at most block_rows, columns in panels of
+/// How a product is split: a function of its sizes. Rows are cut in strips of at most block_rows, columns in panels of
 /// block_columns, the inner dimension in blocks; a tile is some strips by some panels, and one task.
 struct Plan {
   const Matmul& matmul;
@@ -105,13 +105,13 @@ struct Plan {
   }
 
   std::int64_t strip_begin(std::int64_t strip) const { return part(matmul.rows, strips, strip); }
-  // Of weights with scales, at a whole group.
+  // For weights with scales, at a group boundary.
   std::int64_t depth_begin(std::int64_t block) const {
     if (matmul.weights == nullptr || matmul.inner % weight_group != 0) return part(matmul.inner, depths, block);
     return part(matmul.inner / weight_group, depths, block) * weight_group;
   }
 
-  // Of all_a and all_b: their sizes, and where a strip or panel stands.
+  // For all_a and all_b: their sizes, and where a strip or panel begins.
   std::int64_t a_size() const { return strips * (matmul.inner * block_rows + depths * packed_stride(0, 0)); }
   std::int64_t b_size() const { return panels * (matmul.inner * block_columns + depths * packed_stride(0, 0)); }
   std::int64_t a_place(std::int64_t depth_block, std::int64_t strip) const {
@@ -138,7 +138,7 @@ void pack_strips(const Plan& plan, std::int64_t batch, std::int64_t depth_block,
   if (m.a_prologue != nullptr) m.a_prologue->apply(to, (end - first) * packed_stride(depth, block_rows), worker);
 }
 
-// Panel by panel: some columns are expanded, and from there put in order.
+// Panel by panel: some columns are expanded, then packed.
 void pack_weights(const Matmul& m, std::int64_t k, std::int64_t depth, std::int64_t first, std::int64_t end,
                   float* to) {
   float* values = expanded.get(block_columns * depth);
@@ -161,7 +161,7 @@ void pack_panels(const Plan& plan, std::int64_t batch, std::int64_t depth_block,
   if (m.b_prologue != nullptr) m.b_prologue->apply(to, (end - first) * packed_stride(depth, block_columns), worker);
 }
 
-/// Some rows of a tile are finished: to the epilogue, or to c where its columns are apart.
+/// Some rows of a tile are finished: to the epilogue, or to c where its columns are not contiguous.
 void finish(const Matmul& m, std::int64_t batch, std::int64_t row, std::int64_t rows, std::int64_t column,
             std::int64_t columns, const float* tile, std::int64_t tile_stride, int worker) {
   if (m.epilogue != nullptr) {
@@ -183,8 +183,8 @@ void multiply_tile(const Plan& plan, std::int64_t batch, std::int64_t tile_row, 
   const std::int64_t first_row = plan.strip_begin(first_strip), first_column = first_panel * block_columns;
   const std::int64_t columns = std::min(end_panel * block_columns, m.columns) - first_column;
 
-  // Sums grow in c itself where its rows are contiguous and nothing follows; else in a tile, which is only a strip high
-  // where the inner dimension is one block.
+  // Sums accumulate in c itself where its rows are contiguous and there is no epilogue; else in a tile, which is only
+  // one strip high where the inner dimension is one block.
   const bool in_place = m.epilogue == nullptr && m.c_column == 1;
   const std::int64_t width = (end_panel - first_panel) * block_columns;
   const bool keep_rows = plan.depths > 1;
@@ -193,7 +193,7 @@ void multiply_tile(const Plan& plan, std::int64_t batch, std::int64_t tile_row, 
                          : tile_memory.get(height * width + epilogue_padding);
   const std::int64_t tile_stride = in_place ? m.c_row : width;
 
-  // For a few panels only it does not pay to pack a, unless its rows all fall on the same lines of the cache.
+  // For only a few panels it does not pay to pack a, unless its rows all map to the same cache sets.
   const bool direct_a = end_panel - first_panel <= 2 && m.a_row % 1024 != 0 && m.a_prologue == nullptr;
 
   for (std::int64_t depth_block = 0; depth_block < plan.depths; ++depth_block) {
@@ -249,16 +249,16 @@ void multiply_tile(const Plan& plan, std::int64_t batch, std::int64_t tile_row, 
 struct RowsPlan {
   const Matmul& matmul;
   bool turned = false, along = false;
-  std::int64_t rows = 0, columns = 0, columns_a_task = 0, tasks = 0;  ///< tasks of each product
+  std::int64_t rows = 0, columns = 0, columns_per_task = 0, tasks = 0;  ///< tasks of each product
 };
 
 void multiply_few(const RowsPlan& plan, std::int64_t batch, std::int64_t task, int worker) {
   const Matmul& m = plan.matmul;
-  const std::int64_t column = task * plan.columns_a_task;
-  const std::int64_t columns = std::min(plan.columns_a_task, plan.columns - column);
+  const std::int64_t column = task * plan.columns_per_task;
+  const std::int64_t columns = std::min(plan.columns_per_task, plan.columns - column);
   const float* a = m.a + offset(m.a_offsets, batch);
   const float* b = m.b + offset(m.b_offsets, batch);
-  float* tile = tile_memory.get(2 * plan.rows * plan.columns_a_task + epilogue_padding);
+  float* tile = tile_memory.get(2 * plan.rows * plan.columns_per_task + epilogue_padding);
   RowsBlock block{.columns = columns, .inner = m.inner, .c = tile, .c_row = columns};
   if (m.weights != nullptr) {
     block.a = a, block.a_row = m.a_row, block.a_inner = m.a_inner;
@@ -284,7 +284,7 @@ void multiply_few(const RowsPlan& plan, std::int64_t batch, std::int64_t task, i
   finish(m, batch, column, columns, 0, plan.rows, turned, plan.rows, worker);
 }
 
-/// Whether a product of few rows or columns could be computed without packing, and now is.
+/// Computes a product of few rows or columns without packing, if that is possible; returns whether it did.
 bool matmul_of_few(const Matmul& m, ThreadPool& pool) {
   if (m.a_prologue != nullptr || m.b_prologue != nullptr) return false;
   RowsPlan plan{m};
@@ -302,8 +302,8 @@ bool matmul_of_few(const Matmul& m, ThreadPool& pool) {
   plan.columns = plan.turned ? m.rows : m.columns;
   const std::int64_t wanted = task_values / std::max<std::int64_t>(1, m.inner);
   const std::int64_t unit = plan.along ? 256 : 8;
-  plan.columns_a_task = std::clamp(detail::divide_up(wanted, unit) * unit, unit, std::int64_t{1024});
-  plan.tasks = detail::divide_up(plan.columns, plan.columns_a_task);
+  plan.columns_per_task = std::clamp(detail::divide_up(wanted, unit) * unit, unit, std::int64_t{1024});
+  plan.tasks = detail::divide_up(plan.columns, plan.columns_per_task);
   pool.run(batch_size(m) * plan.tasks, [&plan](std::int64_t number, int worker) {
     multiply_few(plan, number / plan.tasks, number % plan.tasks, worker);
   });

@@ -13,16 +13,15 @@ namespace jerboa::cpu {
 class MatmulEpilogue {
  public:
   virtual ~MatmulEpilogue() = default;
-  /// Told some time before the tile is finished, to have what it needs fetched into the cache.
+  /// Called some time before the tile is finished, to prefetch what it needs into the cache.
   virtual void prepare(std::int64_t /*batch*/, std::int64_t /*row*/, std::int64_t /*rows*/, std::int64_t /*column*/,
                        std::int64_t /*columns*/) {}
-  /// The rows × columns values at (row, column) of product `batch` stand in `tile`, `tile_stride` apart from row to
-  /// row.
+  /// The rows × columns values at (row, column) of product `batch` are in `tile`, with a row stride of `tile_stride`.
   virtual void apply(std::int64_t batch, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns,
                      const float* tile, std::int64_t tile_stride, int worker) = 0;
 };
 
-/// What is made of an operand's elements as they are read.
+/// Applied to an operand's elements as they are read.
 class MatmulPrologue {
  public:
   virtual ~MatmulPrologue() = default;
@@ -47,10 +46,10 @@ struct Matmul {
   MatmulEpilogue* epilogue = nullptr;
 };
 
-/// Runs it on the pool. The order of accumulation is a function of the sizes alone.
+/// Runs it on the pool. The order of accumulation depends only on the sizes.
 void run_matmul(const Matmul& matmul, ThreadPool& pool);
 
-/// A small product on the calling thread, for kernels that work on tiles of their own:
+/// A small product on the calling thread, for kernels that do their own tiling:
 /// c[i, j] = (accumulate ? c[i, j] : 0) + scale * sum over k of a[i, k] * b[k, j].
 struct SmallMatmul {
   std::int64_t rows = 0, columns = 0, inner = 0;

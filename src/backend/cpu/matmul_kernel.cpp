@@ -53,7 +53,7 @@ class BodyPrologue final : public MatmulPrologue {
   void bind(Workers& workers) { workers_ = &workers; }
 
   void apply(float* values, std::int64_t count, int worker) override {
-    std::array<float, tile_elements + vector_padding> block;  // with room to read a little past its end
+    std::array<float, tile_elements + vector_padding> block;  // padded for reads past its end
     for (std::int64_t at = 0; at < count; at += tile_elements) {
       const std::int64_t size = std::min(tile_elements, count - at);
       std::copy_n(values + at, size, block.begin());
@@ -108,7 +108,7 @@ class MatmulKernel final : public Kernel {
     plain_ = kernel.stores.size() == 1 && kernel.body.size() == 1 && kernel.stores[0].dtype == DType::f32;
     if (plain_) {
       store_binding_ = kernel.stores[0].binding;
-      // A result of its own is row-major.
+      // A separate result is row-major.
       matmul_.c_row = matmul_.columns;
       for (std::size_t i = 0; i < matmul_.a_offsets.size(); ++i)
         matmul_.c_offsets.push_back(static_cast<std::int64_t>(i) * matmul_.rows * matmul_.columns);
@@ -120,22 +120,22 @@ class MatmulKernel final : public Kernel {
   }
 
   void run(const std::vector<Memory>& memory, Workers& workers) override {
-    Matmul own = matmul_;
-    own.a = operand(0, memory);
+    Matmul matmul = matmul_;
+    matmul.a = operand(0, memory);
     if (takes_weights_) {
       weights_.values = memory[static_cast<std::size_t>(operands_[1].binding)].data;
       if (operands_.size() > 2) weights_.scales = memory[static_cast<std::size_t>(operands_[2].binding)].data;
-      own.weights = &weights_;
+      matmul.weights = &weights_;
     } else {
-      own.b = operand(1, memory);
+      matmul.b = operand(1, memory);
     }
     if (plain_)
-      own.c = reinterpret_cast<float*>(memory[static_cast<std::size_t>(store_binding_)].data) + store_offset_;
+      matmul.c = reinterpret_cast<float*>(memory[static_cast<std::size_t>(store_binding_)].data) + store_offset_;
     else
       epilogue_->bind(memory, workers);
     for (const auto& prologue : prologues_)
       if (prologue) prologue->bind(workers);
-    run_matmul(own, workers.pool);
+    run_matmul(matmul, workers.pool);
   }
 
  private:
@@ -147,20 +147,21 @@ class MatmulKernel final : public Kernel {
 
   // Weights of 16 bits or fewer, [columns, inner] in memory, are expanded as they are read.
   bool takes_weights() {
-    const auto& own = operands_[1];
+    const auto& weight = operands_[1];
     const std::size_t rank = sizes_[1].size();
-    const bool narrow = own.dtype == DType::f16 || own.dtype == DType::bf16;
-    const bool only_cast = own.prologue.empty() || (own.prologue.size() == 2 && own.prologue[1].op == Op::cast &&
-                                                    own.prologue[1].dtype == DType::f32);
+    const bool narrow = weight.dtype == DType::f16 || weight.dtype == DType::bf16;
+    const bool only_cast =
+        weight.prologue.empty() ||
+        (weight.prologue.size() == 2 && weight.prologue[1].op == Op::cast && weight.prologue[1].dtype == DType::f32);
     bool single = true;
     for (std::size_t axis = 0; axis + 2 < rank; ++axis) single &= sizes_[1][axis] == 1 || strides_[1][axis] == 0;
     if (operands_.size() > 2) {
       takes_weights_ = true;
-      weights_ = {own.dtype, nullptr, nullptr, operands_[2].dtype, strides_[1][rank - 1]};
+      weights_ = {weight.dtype, nullptr, nullptr, operands_[2].dtype, strides_[1][rank - 1]};
       return true;
     }
     takes_weights_ = narrow && only_cast && single && offsets_[1] == 0 && strides_[1][rank - 2] == 1;
-    weights_ = {own.dtype, nullptr, nullptr, DType::f16, strides_[1][rank - 1]};
+    weights_ = {weight.dtype, nullptr, nullptr, DType::f16, strides_[1][rank - 1]};
     return takes_weights_;
   }
 
@@ -168,7 +169,7 @@ class MatmulKernel final : public Kernel {
     return packed_strides_[i].empty() ? strides_[i] : packed_strides_[i];
   }
 
-  // A batch of products with one right-hand side is a single product of more rows.
+  // A batch of products with a common right-hand side is a single product with more rows.
   void merge_batch(const Sizes& domain) {
     const std::size_t batch_axes = domain.size() - 2;
     if (batch_axes == 0) return;

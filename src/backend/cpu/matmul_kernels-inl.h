@@ -28,7 +28,7 @@ using Floats = hn::ScalableTag<float>;
 using Vector = hn::Vec<Floats>;
 constexpr int lanes = static_cast<int>(hn::MaxLanes(Floats()));
 
-// A block of c is block_rows x block_vectors vectors: all registers but the few that hold a row of b and a value of a.
+// A block of c is block_rows x block_vectors vectors: all registers except those that hold a row of b and a value of a.
 #if HWY_TARGET == HWY_AVX3
 constexpr int block_rows = 12;
 #elif HWY_TARGET == HWY_AVX2
@@ -195,16 +195,16 @@ void pack(const float* from, std::int64_t outer, std::int64_t inner, std::int64_
   }
 }
 
-/// Packed strips and panels are a line of the cache apart beyond their size, or all would begin on the same line of it.
+/// Packed strips and panels are padded by one cache line, or all would start in the same cache set.
 constexpr std::int64_t packed_stride(std::int64_t depth, std::int64_t width) { return depth * width + 16; }
 
-/// Packs neighbouring strips of rows of a, or panels of columns of b: [depth][width] each. begin(i) is where the one
-/// of number i begins in the outer dimension, which `limit` ends.
+/// Packs adjacent strips of rows of a, or panels of columns of b: [depth][width] each. begin(i) is where number i
+/// begins in the outer dimension, which ends at `limit`.
 template <int width, class Begin>
 void pack(const float* from, std::int64_t outer, std::int64_t inner, const Begin& begin, std::int64_t first,
           std::int64_t end, std::int64_t limit, std::int64_t depth, float* to) {
-  // Along the contiguous dimension, for the sake of the memory. A strip that is narrower than its place gets values of
-  // the next, which nobody reads.
+  // Along the contiguous dimension, for memory bandwidth. A strip narrower than its slot gets values of the next one,
+  // which are never read.
   const std::int64_t stride = packed_stride(depth, width);
   if (outer == 1) {
     const std::int64_t whole = limit - begin(end - 1) >= width ? end : end - 1;

@@ -1,5 +1,5 @@
-// Products of a few rows, as in decoding: every value of b is read once and used at once, so there is nothing to pack
-// and the memory is what limits them.
+// Products of a few rows, as in decoding: every value of b is read once and used at once, so packing does not help and
+// they are bound by memory bandwidth.
 
 #if defined(JERBOA_CPU_MATMUL_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef JERBOA_CPU_MATMUL_ROWS_INL_H
@@ -128,7 +128,7 @@ HWY_INLINE void dot_products(const float* HWY_RESTRICT a, const float* HWY_RESTR
   });
 }
 
-/// Calls multiply(a, begin, depth) for pieces of the rows, packed dot_depth apart, that stay in the first-level cache.
+/// Calls multiply(a, begin, depth) for pieces of the rows, packed dot_depth apart, that stay in the L1 cache.
 template <int rows, class Multiply>
 HWY_INLINE void for_each_piece(const RowsBlock& block, const Multiply& multiply) {
   HWY_ALIGN float a[rows * dot_depth];
@@ -144,7 +144,7 @@ HWY_INLINE void for_each_piece(const RowsBlock& block, const Multiply& multiply)
   } while (begin < block.inner);
 }
 
-/// As many columns as a block of so many rows has sums for.
+/// The number of columns for which a block of this many rows has accumulators.
 template <int rows>
 constexpr int columns_at_once = std::clamp(dot_sums / rows, 1, 8);
 
@@ -193,7 +193,7 @@ HWY_INLINE void dot_halves(const float* HWY_RESTRICT a, const std::uint16_t* b, 
       });
 }
 
-/// Of i8: the whole numbers are multiplied first, and what a group gives by its scale.
+/// For int8: the integers are multiplied first, and the sum of each group by its scale.
 template <int columns>
 HWY_INLINE void dot_bytes(const float* HWY_RESTRICT a, const std::int8_t* b, std::int64_t b_row, const float* scales,
                           std::int64_t depth, bool accumulate, float* HWY_RESTRICT c) {
@@ -242,7 +242,7 @@ HWY_INLINE void dot_nibbles(const float* HWY_RESTRICT a, const std::uint8_t* b, 
       });
 }
 
-/// One row times some columns of weights, `depth` values from `begin` on, where that is whole vectors and groups.
+/// One row times some columns of weights, `depth` values starting at `begin`, which are whole vectors and groups.
 template <int columns>
 void dot_weights(const float* a, const CompactWeights& weights, std::int64_t column, std::int64_t begin,
                  std::int64_t depth, float* c) {
@@ -262,7 +262,7 @@ void dot_weights(const float* a, const CompactWeights& weights, std::int64_t col
 }
 
 /// The same for weights of which some columns at a time are expanded into `values`, 8 × dot_depth, which stay in the
-/// first-level cache.
+/// L1 cache.
 template <int rows>
 void multiply_expanded_rows(const RowsBlock& block, const CompactWeights& weights, std::int64_t first_column,
                             float* values) {

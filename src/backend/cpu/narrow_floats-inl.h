@@ -28,7 +28,7 @@ inline HWY_ATTR auto load_f16(const std::uint16_t* from) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::ScalableTag<float> d;
 #if HWY_TARGET == HWY_SCALAR
-  return hn::Set(d, f16_to_f32(*from));  // Highway's own takes infinity and NaN for numbers
+  return hn::Set(d, f16_to_f32(*from));  // Highway's converts infinity and NaN to finite numbers
 #else
   const hn::Rebind<hwy::float16_t, decltype(d)> narrow;
   return hn::PromoteTo(d, hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(from)));

@@ -8,14 +8,14 @@
 namespace jerboa::cpu {
 namespace {
 
-// Some planes a task, so that small ones do not cost more to hand out than to compute.
+// Several planes per task, so that scheduling small ones does not cost more than computing them.
 template <class Work>
 void for_each_plane(const Pooling& p, ThreadPool& pool, Work work) {
   const std::int64_t area = std::max<std::int64_t>(p.in[0] * p.in[1], 1);
-  const std::int64_t planes_a_task = std::clamp<std::int64_t>(16384 / area, 1, std::max<std::int64_t>(p.planes, 1));
-  pool.run((p.planes + planes_a_task - 1) / planes_a_task, [&](std::int64_t task, int) {
-    const std::int64_t end = std::min((task + 1) * planes_a_task, p.planes);
-    for (std::int64_t plane = task * planes_a_task; plane < end; ++plane)
+  const std::int64_t planes_per_task = std::clamp<std::int64_t>(16384 / area, 1, std::max<std::int64_t>(p.planes, 1));
+  pool.run((p.planes + planes_per_task - 1) / planes_per_task, [&](std::int64_t task, int) {
+    const std::int64_t end = std::min((task + 1) * planes_per_task, p.planes);
+    for (std::int64_t plane = task * planes_per_task; plane < end; ++plane)
       work(plane * p.in[0] * p.in[1], plane * p.out[0] * p.out[1]);
   });
 }
@@ -37,7 +37,7 @@ void for_each_run(const Pooling& p, Visit visit) {
     }
 }
 
-// NaN counts as the largest value, so that it is passed on.
+// NaN counts as the largest value, so that it propagates.
 bool exceeds(float a, float b) { return a > b || (a != a && b == b); }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include "lower/reduce_parts.h"
 
 // Reductions over axes that are not all trailing ones, or over all axes. The reduced elements are cut into chunks whose
-// number depends on the sizes alone; each chunk gives a partial result, and those are put together in order.
+// number depends on the sizes alone; each chunk gives a partial result, and those are combined in order.
 namespace jerboa::cpu {
 namespace {
 
@@ -20,7 +20,7 @@ std::vector<int> axes(int from, int to) {
   return numbers;
 }
 
-// What the kernel computes and stores of each result, with the results along the columns.
+// What the kernel computes and stores for each result, with the results along the columns.
 class Finish {
  public:
   Finish(const KernelSpec& results, const SymbolValues& symbols)

@@ -9,7 +9,7 @@ namespace {
 // Sum is wider than T, or wraps where T would overflow.
 template <class T, class Sum>
 void cumsum(const Lines& lines, const T* x, T* y, bool reverse, ThreadPool& pool) {
-  constexpr std::int64_t block = 64;  // of neighbouring lines, which one task takes together
+  constexpr std::int64_t block = 64;  // adjacent lines per task
   const std::int64_t blocks = (lines.inner + block - 1) / block;
   pool.run(lines.outer * blocks, [&](std::int64_t task, int) {
     const std::int64_t first = task % blocks * block, count = std::min(block, lines.inner - first);

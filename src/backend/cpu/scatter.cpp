@@ -16,7 +16,7 @@ std::int32_t sum(std::int32_t a, std::int32_t b) {
 }
 float sum(float a, float b) { return a + b; }
 
-// A task owns some neighbouring lines along the axis, so that it can take their indices in order.
+// A task owns some adjacent lines along the axis, so that it can process their indices in order.
 template <bool add, class T>
 void scatter(const ScatterProblem<T>& problem, ThreadPool& pool) {
   constexpr std::int64_t block = 256;
@@ -52,7 +52,7 @@ Buckets bucket(const std::int32_t* ids, std::int64_t count, std::int64_t rows) {
   static thread_local Scratch<std::int64_t> scratch;
   std::int64_t* starts = scratch.get(rows + 2 + count);
   std::int64_t* positions = starts + rows + 2;
-  // Counts stand two places ahead, so that filling the buckets leaves each start where it belongs.
+  // Counts are stored two slots ahead, so that filling the buckets leaves each start in its place.
   std::fill_n(starts, rows + 2, 0);
   for (std::int64_t i = 0; i < count; ++i)
     if (in_range(ids[i], rows)) ++starts[ids[i] + 2];

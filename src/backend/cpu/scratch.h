@@ -6,7 +6,7 @@
 
 namespace jerboa::cpu {
 
-/// Memory for a kernel's tiles that grows and is never given back: one object a thread and use. Its contents are
+/// Memory for a kernel's tiles that grows and is never freed: one object per thread and use. Its contents are
 /// undefined, and asking again invalidates what was there.
 template <class T>
 class Scratch {

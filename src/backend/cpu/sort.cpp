@@ -6,14 +6,14 @@
 
 #include "backend/cpu/scratch.h"
 
-// A value and its place are one number: the value, as bits that order as it does, above the place. Sorting these
-// numbers is stable whatever the algorithm.
+// A value and its position are packed into one integer: the value, as order-preserving bits, above the position.
+// Sorting these numbers is stable whatever the algorithm.
 namespace jerboa::cpu {
 namespace {
 
 constexpr std::uint32_t sign_bit = 0x80000000U;
 
-// NaN, whatever its sign and payload, stands above infinity; all of them are equal.
+// NaN, whatever its sign and payload, sorts above infinity; all NaNs are equal.
 std::uint32_t ordered_bits(float value) {
   if (std::isnan(value)) return 0xFFFFFFFFU;
   const auto bits = std::bit_cast<std::uint32_t>(value == 0 ? 0.0F : value);  // -0 equals 0
@@ -33,11 +33,11 @@ std::int32_t place_of(std::uint64_t rank) { return static_cast<std::int32_t>(ran
 // Calls line(x, y) for each line: where it begins in the input, and in an output of another length.
 template <class Line>
 void for_each_line(const Lines& lines, std::int64_t out_length, ThreadPool& pool, Line line) {
-  const std::int64_t lines_a_task = std::max<std::int64_t>(4096 / std::max<std::int64_t>(lines.length, 1), 1);
+  const std::int64_t lines_per_task = std::max<std::int64_t>(4096 / std::max<std::int64_t>(lines.length, 1), 1);
   const std::int64_t count = lines.outer * lines.inner;
-  pool.run((count + lines_a_task - 1) / lines_a_task, [&](std::int64_t task, int) {
-    const std::int64_t end = std::min((task + 1) * lines_a_task, count);
-    for (std::int64_t i = task * lines_a_task; i < end; ++i) {
+  pool.run((count + lines_per_task - 1) / lines_per_task, [&](std::int64_t task, int) {
+    const std::int64_t end = std::min((task + 1) * lines_per_task, count);
+    for (std::int64_t i = task * lines_per_task; i < end; ++i) {
       const std::int64_t outer = i / lines.inner, inner = i % lines.inner;
       line(outer * lines.length * lines.inner + inner, outer * out_length * lines.inner + inner);
     }

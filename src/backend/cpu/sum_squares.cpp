@@ -6,7 +6,7 @@
 namespace jerboa::cpu {
 namespace {
 
-// Side by side, so that the compiler can use vectors; few enough in each that f32 loses nothing that matters.
+// Several accumulators, so that the compiler can vectorise; each sums few enough values for f32 to be accurate enough.
 float sum_of_block(const float* x, std::int64_t count) {
   constexpr std::int64_t lanes = 16;
   std::array<float, lanes> totals{};

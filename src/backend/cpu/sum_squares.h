@@ -12,7 +12,7 @@ struct Floats {
   std::int64_t count = 0;
 };
 
-/// The squares of all elements of all tensors, added up in an order that depends on their sizes alone.
+/// The sum of the squares of all elements of all tensors, in an order that depends only on their sizes.
 float sum_squares(const std::vector<Floats>& tensors, ThreadPool& pool);
 
 }  // namespace jerboa::cpu

@@ -45,7 +45,7 @@ void ThreadPool::stop() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
-    state_.fetch_add(job_step, std::memory_order_release);  // a job that is never open: spinning workers look up
+    state_.fetch_add(job_step, std::memory_order_release);  // a job that is never open: wakes spinning workers
   }
   wake_.notify_all();
   for (std::thread& worker : workers_) worker.join();

@@ -11,12 +11,12 @@
 
 namespace jerboa::cpu {
 
-/// Threads that share out numbered tasks. They spin for a moment after each job, because the next kernel of a step
-/// comes within microseconds, and then sleep. What a task computes must depend on its number alone: then results do not
-/// depend on the number of threads.
+/// Threads that work through numbered tasks. They spin for a moment after each job, because the next kernel of a step
+/// comes within microseconds, and then sleep. What a task computes must depend only on its number, so that results do
+/// not depend on the number of threads.
 class ThreadPool {
  public:
-  /// `threads` counts the calling thread; 0: one a core.
+  /// `threads` counts the calling thread; 0: one per core.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -44,7 +44,7 @@ class ThreadPool {
   std::exception_ptr error_;
   alignas(64) std::atomic<std::int64_t> next_{0};
   /// The job's number, whether it is open, and how many workers are inside it: one word, so that a worker either joins
-  /// an open job, which then waits for it, or does not touch it. A worker that wakes late keeps nobody waiting.
+  /// an open job, which then waits for it, or does not touch it. A worker that wakes late delays no one.
   alignas(64) std::atomic<std::uint64_t> state_{0};
   std::mutex mutex_;  ///< guards sleeping_, stop_, error_ and the publishing of a job
   std::condition_variable wake_;

@@ -15,7 +15,7 @@ namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-// Axes that a position or a mask names keep their own index.
+// Axes that a position or a mask refers to keep a separate index.
 std::vector<bool> named_axes(const KernelSpec& kernel) {
   std::vector<bool> named(kernel.domain.size(), false);
   for (const Instruction& instruction : kernel.body)
@@ -76,17 +76,17 @@ void TileMachine::merge_axes(const KernelSpec& kernel, const SymbolValues& symbo
   const auto named = named_axes(kernel);
   std::vector<std::vector<std::int64_t>> strides;
   const auto note = [&](const IndexMap& map) {
-    std::vector<std::int64_t> own;
-    for (const Dim& stride : map.strides) own.push_back(stride.evaluate(symbols));
-    strides.push_back(std::move(own));
+    std::vector<std::int64_t> map_strides;
+    for (const Dim& stride : map.strides) map_strides.push_back(stride.evaluate(symbols));
+    strides.push_back(std::move(map_strides));
   };
   for (const Load& load : kernel.loads) note(load.map);
   for (const Store& store : kernel.stores) note(store.map);
   const auto add = [&](std::vector<AxisRun>& runs, int axis) {
     const std::int64_t size = sizes_[at(axis)];
     const bool merges = !runs.empty() && !named[at(axis)] && !named[at(runs.back().axes.back())] &&
-                        std::all_of(strides.begin(), strides.end(), [&](const auto& own) {
-                          return own[at(runs.back().axes.back())] == own[at(axis)] * size;
+                        std::all_of(strides.begin(), strides.end(), [&](const auto& map_strides) {
+                          return map_strides[at(runs.back().axes.back())] == map_strides[at(axis)] * size;
                         });
     if (!merges) runs.push_back({{}, 1});
     runs.back().axes.push_back(axis);
@@ -98,7 +98,7 @@ void TileMachine::merge_axes(const KernelSpec& kernel, const SymbolValues& symbo
     if (sizes_[at(axis)] == 1) continue;
     add(!shape.merge_across && i >= shape.order.size() - inner ? column_runs_ : outer_runs_, axis);
   }
-  // Where nothing hangs on the rows, the last run of all makes the columns.
+  // Where nothing depends on the rows, the last run of all becomes the columns.
   if (shape.merge_across && !outer_runs_.empty()) {
     column_runs_.push_back(std::move(outer_runs_.back()));
     outer_runs_.pop_back();
@@ -151,39 +151,40 @@ void TileMachine::plan_steps(const SymbolValues& symbols) {
                : Level::uniform;
   };
   for (Step& step : steps_) {
-    const Instruction& own = step.instruction;
+    const Instruction& instruction = step.instruction;
     const auto level = [&](int value) { return value < 0 ? Level::uniform : steps_[at(value)].level; };
-    switch (own.kind) {
+    switch (instruction.kind) {
       case Instruction::Kind::load: {
-        const LoadPlan& plan = load_plans_[at(own.index)];
+        const LoadPlan& plan = load_plans_[at(instruction.index)];
         step.level = level_of_place(plan.place);
         for (const Range& range : plan.ranges)
           step.level = std::max(step.level, range.outer_run < 0 ? Level::element : Level::row);
-        step.level = std::max(step.level, level(loads_[at(own.index)].indirect));
+        step.level = std::max(step.level, level(loads_[at(instruction.index)].indirect));
         break;
       }
       case Instruction::Kind::constant:
-        if (!(own.dim == Dim(0))) step.instruction.number = static_cast<double>(own.dim.evaluate(symbols));
+        if (!(instruction.dim == Dim(0)))
+          step.instruction.number = static_cast<double>(instruction.dim.evaluate(symbols));
         break;
       case Instruction::Kind::position:
-        step.shift = own.dim.evaluate(symbols);
-        step.scale = own.dim_scale.evaluate(symbols);
-        if (sizes_[at(own.index)] == 1) break;
-        step.outer_run = run_of(outer_runs_, own.index);
+        step.shift = instruction.dim.evaluate(symbols);
+        step.scale = instruction.dim_scale.evaluate(symbols);
+        if (sizes_[at(instruction.index)] == 1) break;
+        step.outer_run = run_of(outer_runs_, instruction.index);
         step.along_columns = step.outer_run < 0;
         step.level = step.along_columns ? Level::element : Level::row;
         if (step.along_columns && column_runs_.size() > 1) {
           std::vector<std::int64_t> only(column_runs_.size(), 0);
-          only[at(run_of(column_runs_, own.index))] = 1;
+          only[at(run_of(column_runs_, instruction.index))] = 1;
           step.column_table = column_table(only);
         }
         break;
       case Instruction::Kind::compute: {
-        step.level = std::max({level(own.a), level(own.b), level(own.c)});
-        const DType operand = steps_[at(own.op == Op::where ? own.b : own.a)].instruction.dtype;
-        step.function = vector_function(own.op, operand, own.dtype);
+        step.level = std::max({level(instruction.a), level(instruction.b), level(instruction.c)});
+        const DType operand = steps_[at(instruction.op == Op::where ? instruction.b : instruction.a)].instruction.dtype;
+        step.function = vector_function(instruction.op, operand, instruction.dtype);
         if (step.function == nullptr)
-          throw GraphError(fmt::format("the CPU engine has no {} for {}", name(own.op), name(operand)));
+          throw GraphError(fmt::format("the CPU engine has no {} for {}", name(instruction.op), name(operand)));
         break;
       }
       case Instruction::Kind::reduce: step.level = Level::row; break;
@@ -192,7 +193,7 @@ void TileMachine::plan_steps(const SymbolValues& symbols) {
   }
 }
 
-// A sum or difference of f32 takes up a product that nothing else uses: one pass over the tile instead of two.
+// An f32 sum or difference is fused with a product that nothing else uses: one pass over the tile instead of two.
 void TileMachine::join_products() {
   std::vector<int> uses(steps_.size(), 0);
   for (const Step& step : steps_)
@@ -202,37 +203,38 @@ void TileMachine::join_products() {
   for (const Load& load : loads_)
     if (load.indirect >= 0) ++uses[at(load.indirect)];
   for (Step& step : steps_) {
-    Instruction& own = step.instruction;
-    if (own.kind != Instruction::Kind::compute || own.dtype != DType::f32 || (own.op != Op::add && own.op != Op::sub))
+    Instruction& instruction = step.instruction;
+    if (instruction.kind != Instruction::Kind::compute || instruction.dtype != DType::f32 ||
+        (instruction.op != Op::add && instruction.op != Op::sub))
       continue;
     for (const bool first : {true, false}) {
-      const int product = first ? own.a : own.b, other = first ? own.b : own.a;
+      const int product = first ? instruction.a : instruction.b, other = first ? instruction.b : instruction.a;
       Step& factor = steps_[at(product)];
       if (factor.instruction.kind != Instruction::Kind::compute || factor.instruction.op != Op::mul || factor.gone ||
           factor.level != step.level || uses[at(product)] != 1)
         continue;
-      const bool minus = own.op == Op::sub;
+      const bool minus = instruction.op == Op::sub;
       step.function = mul_add_function(!minus ? MulAdd::plus : first ? MulAdd::minus : MulAdd::minus_product);
-      own.a = factor.instruction.a;
-      own.b = factor.instruction.b;
-      own.c = other;
+      instruction.a = factor.instruction.a;
+      instruction.b = factor.instruction.b;
+      instruction.c = other;
       factor.gone = true;
       break;
     }
   }
 }
 
-// Registers are used again once their value has been read for the last time, but never for a result of the same
-// instruction: functions may write a little ahead of what they read.
+// Registers are reused after the last read of their value, but never for a result of the same instruction: functions
+// may write slightly ahead of what they read.
 void TileMachine::assign_slots() {
   std::vector<int> last_use(steps_.size(), -1);
   for (std::size_t i = 0; i < steps_.size(); ++i) {
-    const Instruction& own = steps_[i].instruction;
+    const Instruction& instruction = steps_[i].instruction;
     if (steps_[i].gone) continue;
-    for (const int operand : {own.a, own.b, own.c})
+    for (const int operand : {instruction.a, instruction.b, instruction.c})
       if (operand >= 0) last_use[at(operand)] = static_cast<int>(i);
-    if (own.kind == Instruction::Kind::load && loads_[at(own.index)].indirect >= 0)
-      last_use[at(loads_[at(own.index)].indirect)] = static_cast<int>(i);
+    if (instruction.kind == Instruction::Kind::load && loads_[at(instruction.index)].indirect >= 0)
+      last_use[at(loads_[at(instruction.index)].indirect)] = static_cast<int>(i);
   }
   for (const Store& store : stores_) last_use[at(store.value)] = static_cast<int>(steps_.size());
   std::vector<int> free_slots;
@@ -330,7 +332,7 @@ void set_number(float* out, double value, DType dtype) {
 
 }  // namespace
 
-// The tile's elements stand one after the other in memory.
+// Whether the tile's elements are contiguous in memory.
 bool TileMachine::rows_are_adjacent(const Place& place, const Tile& tile) const {
   if (place.inner != 1) return false;
   return tile.rows == 1 || (tile.columns == columns_ && outer_runs_.size() == 1 && place.outer[0] == columns_);
@@ -351,12 +353,12 @@ void TileMachine::run_load(Run& run, const Step& step, Register& out) const {
     for (std::size_t i = 0; i < runs; ++i) offset += run.index(row, static_cast<int>(i), runs) * plan.place.outer[i];
     return offset;
   };
-  // What is contiguous needs no copy. Functions read whole vectors: what stands behind the tile must not be what
-  // another thread is writing.
+  // Contiguous data needs no copy. Functions read whole vectors: another thread must not be writing the memory after
+  // the tile.
   constexpr std::int64_t widest_vector = 16;
-  const bool reads_own_only = (memory.apart && !plan.in_place) || columns % widest_vector == 0;
+  const bool may_read_past_end = (memory.exclusive && !plan.in_place) || columns % widest_vector == 0;
   if (step.level == Level::element && wide && memory.padded && plan.ranges.empty() && indirect == nullptr &&
-      !plan.may_alias && reads_own_only && rows_are_adjacent(plan.place, tile)) {
+      !plan.may_alias && may_read_past_end && rows_are_adjacent(plan.place, tile)) {
     out.data = reinterpret_cast<float*>(memory.data) + row_offset(0) + tile.column;
     return;
   }
@@ -454,11 +456,11 @@ void TileMachine::run_position(Run& run, const Step& step, Register& out) const 
 
 void TileMachine::run_compute(Run& run, const Step& step, Register& out) const {
   const Tile& tile = run.tile;
-  const Instruction& own = step.instruction;
+  const Instruction& instruction = step.instruction;
   const std::int64_t rows = step.level == Level::uniform ? 1 : tile.rows;
   const std::int64_t columns = step.level == Level::element ? tile.columns : 1;
   out.data = run.scratch.floats(at(step.slot), rows * columns);
-  const int operands[] = {own.a, own.b, own.c};
+  const int operands[] = {instruction.a, instruction.b, instruction.c};
   const Register* values[3] = {};
   bool by_row = false;
   for (std::size_t i = 0; i < 3; ++i) {
@@ -467,9 +469,9 @@ void TileMachine::run_compute(Run& run, const Step& step, Register& out) const {
     by_row |= step.level == Level::element && values[i]->level == Level::row;
   }
   VectorCall call;
-  call.number = own.number;
-  call.number2 = own.number2;
-  call.index = own.index;
+  call.number = instruction.number;
+  call.number2 = instruction.number2;
+  call.index = instruction.index;
   const auto scalar = [&](const Register* value) { return value != nullptr && value->level != step.level; };
   call.a_scalar = scalar(values[0]);
   call.b_scalar = scalar(values[1]);
@@ -526,7 +528,7 @@ void reduce_row(Op op, DType dtype, const float* x, std::int64_t count, float* r
   }
   const auto fold = [&]<class T>(T) {
     const auto* values = reinterpret_cast<const T*>(x);
-    // Sums wrap, as unsigned numbers do; of no elements the extremes are the neutral value.
+    // Sums wrap, as unsigned numbers do; the extremes of no elements are the neutral value.
     T total = op == Op::sum ? T{0} : op == Op::max ? std::numeric_limits<T>::lowest() : std::numeric_limits<T>::max();
     for (std::int64_t i = 0; i < count; ++i) {
       if (op == Op::sum)
@@ -612,7 +614,7 @@ void TileMachine::run_stores(Run& run) const {
     const Register& value = run.registers[at(store.value)];
     const bool by_element = place.inner != 0 || !place.inner_table.empty() || columns_ == 1;
     std::byte* memory = run.memory[at(store.binding)].data;
-    // What does not change along the columns is written by the first of them alone.
+    // A value that is constant along the columns is written only by the first of them.
     if (!by_element && tile.column > 0) continue;
     for (std::int64_t row = 0; row < tile.rows; ++row) {
       std::int64_t offset = place.offset;

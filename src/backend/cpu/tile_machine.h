@@ -14,13 +14,13 @@ namespace jerboa::cpu {
 struct Memory {
   std::byte* data = nullptr;
   bool padded = false;
-  bool apart = false;  ///< what is past its end is nobody else's
+  bool exclusive = false;  ///< no other thread writes what is past its end
 };
 
-/// What a value is one for: the whole tile, a row, or an element.
+/// Whether a value is per tile, per row or per element.
 enum class TileLevel : std::uint8_t { uniform, row, element };
 
-/// Where a value stands during a tile.
+/// Where a value is while a tile is computed.
 struct TileRegister {
   float* data = nullptr;
   TileLevel level = TileLevel::uniform;
@@ -44,7 +44,7 @@ class TileMemory {
 
 /// Executes the body of a kernel over tiles of its domain: rows × columns, where a row is one place along the outer
 /// axes and the columns run along the inner ones. Each instruction works on the whole tile before the next, in
-/// registers that stay in the first-level cache.
+/// registers that stay in the L1 cache.
 class TileMachine {
  public:
   struct Shape {
@@ -64,12 +64,11 @@ class TileMachine {
   };
   /// Runs the body and the stores.
   void execute(const Tile& tile, const std::vector<Memory>& memory, TileMemory& scratch) const;
-  /// Has what the body will load and store fetched into the cache.
+  /// Prefetches what the body will load and store into the cache.
   void prefetch(const Tile& tile, const std::vector<Memory>& memory) const;
-  /// Runs the body and gives the values of one instruction, rows × columns, spread out where it is the same for
-  /// several.
+  /// Runs the body and returns the values of one instruction, rows × columns, broadcast where needed.
   const float* evaluate(int value, const Tile& tile, const std::vector<Memory>& memory, TileMemory& scratch) const;
-  /// The same for an instruction that gives one value a row, as it stands.
+  /// The same for an instruction with one value per row, without broadcasting.
   const float* evaluate_row(int value, const Tile& tile, const std::vector<Memory>& memory, TileMemory& scratch) const;
 
  private:
@@ -87,7 +86,7 @@ class TileMachine {
     std::int64_t offset = 0;
     std::vector<std::int64_t> outer;
     std::int64_t inner = 0;
-    std::vector<std::int64_t> inner_table;  // offsets of the columns, where they are no single stride
+    std::vector<std::int64_t> inner_table;  // offsets of the columns, where they have no single stride
     bool along_columns = false;             // whether it changes along them, be there any or not
   };
   struct Range {
@@ -100,8 +99,8 @@ class TileMachine {
     Level level = Level::uniform;
     VectorFunction function = nullptr;
     int slot = 0;
-    bool gone = false;  // part of a later step
-    // Of positions:
+    bool gone = false;  // fused into a later step
+    // For positions:
     int outer_run = -1;
     bool along_columns = false;
     std::int64_t scale = 1, shift = 0;

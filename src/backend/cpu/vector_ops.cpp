@@ -47,7 +47,7 @@ void binary(const VectorCall& call, F f) {
   }
 }
 
-// Scalar operands are told apart outside of the loop.
+// Scalar operands are distinguished outside the loop.
 template <class F, class A, class B, class C>
 void ternary_loop(const VectorCall& call, F f, A a, B b, C c) {
   const D d;
@@ -109,7 +109,7 @@ void select(const VectorCall& call) {
   }
 }
 
-// Whole exponents by squaring, so that a negative base is allowed.
+// Integer exponents by squaring, so that a negative base is allowed.
 V whole_power(D d, V x, int exponent) {
   V result = hn::Set(d, 1.0f), power = x;
   for (int rest = exponent < 0 ? -exponent : exponent; rest > 0; rest >>= 1) {
@@ -233,7 +233,7 @@ void f_greater_equal(const VectorCall& v) {
   compare(v, [](V a, V b) HWY_ATTR { return hn::Ge(a, b); });
 }
 
-// Four sums side by side, then the lanes, then the tail: an order that depends on the count alone.
+// Four accumulators, then the lanes, then the tail: an order that depends only on the count.
 template <class F, class Across>
 float fold(const float* x, std::int64_t count, float neutral, F f, Across across) {
   const D d;
@@ -254,7 +254,7 @@ float sum_f32(const float* x, std::int64_t count) {
       [](D d, V v) HWY_ATTR { return hn::SumOfLanes(d, v); });
 }
 
-// Highway's Max and Min may drop a NaN, so NaN is looked for beside them.
+// Highway's Max and Min may drop a NaN, so NaN is checked for separately.
 template <class F, class Across>
 float extreme(const float* x, std::int64_t count, float start, F f, Across across) {
   const D d;
@@ -367,7 +367,7 @@ void map2(const VectorCall& call, F f) {
   for (std::int64_t i = 0; i < call.count; ++i) y[i] = f(a[call.a_scalar ? 0 : i], b[call.b_scalar ? 0 : i]);
 }
 
-// `f` on values of T that are reckoned in unsigned numbers, where overflow wraps.
+// `f` on values of T, computed in unsigned arithmetic, where overflow wraps.
 template <class T, class F>
 void wrapping(const VectorCall& call, F f) {
   map2<T, T>(call,

@@ -40,45 +40,45 @@ float* WholeCall::copy(std::vector<float>&& values) {
 
 const float* WholeCall::contiguous(std::size_t i) {
   if (i >= operands_.size() || !operands_[i].present()) return nullptr;
-  const BoundTensor& own = operands_[i];
-  if (is_wide(own) && is_row_major(own)) return floats(own);
-  std::vector<float> values(static_cast<std::size_t>(element_count(own.sizes)) + 1);
-  pack_f32(own.data, own.dtype, own.offset, own.sizes, own.strides, values.data());
+  const BoundTensor& tensor = operands_[i];
+  if (is_wide(tensor) && is_row_major(tensor)) return floats(tensor);
+  std::vector<float> values(static_cast<std::size_t>(element_count(tensor.sizes)) + 1);
+  pack_f32(tensor.data, tensor.dtype, tensor.offset, tensor.sizes, tensor.strides, values.data());
   return copy(std::move(values));
 }
 
 float* WholeCall::contiguous_result(std::size_t i) {
-  const BoundTensor& own = results_[i];
-  if (is_wide(own) && is_row_major(own)) return floats(own);
-  float* values = copy(std::vector<float>(static_cast<std::size_t>(element_count(own.sizes)) + 1));
+  const BoundTensor& tensor = results_[i];
+  if (is_wide(tensor) && is_row_major(tensor)) return floats(tensor);
+  float* values = copy(std::vector<float>(static_cast<std::size_t>(element_count(tensor.sizes)) + 1));
   pending_.push_back({i, values});
   return values;
 }
 
 const float* WholeCall::with_strides(std::size_t i, std::vector<std::int64_t>& strides) {
-  const BoundTensor& own = operands_[i];
-  if (own.dtype == DType::f32 && (own.strides.back() == 1 || own.sizes.back() == 1)) {
-    strides = own.strides;
-    return floats(own);
+  const BoundTensor& tensor = operands_[i];
+  if (tensor.dtype == DType::f32 && (tensor.strides.back() == 1 || tensor.sizes.back() == 1)) {
+    strides = tensor.strides;
+    return floats(tensor);
   }
-  strides = strides_of(own.sizes);
+  strides = strides_of(tensor.sizes);
   return contiguous(i);
 }
 
 float* WholeCall::result_with_strides(std::size_t i, std::vector<std::int64_t>& strides) {
-  const BoundTensor& own = results_[i];
-  if (own.dtype == DType::f32 && (own.strides.back() == 1 || own.sizes.back() == 1)) {
-    strides = own.strides;
-    return floats(own);
+  const BoundTensor& tensor = results_[i];
+  if (tensor.dtype == DType::f32 && (tensor.strides.back() == 1 || tensor.sizes.back() == 1)) {
+    strides = tensor.strides;
+    return floats(tensor);
   }
-  strides = strides_of(own.sizes);
+  strides = strides_of(tensor.sizes);
   return contiguous_result(i);
 }
 
 void WholeCall::finish() {
   for (const Pending& pending : pending_) {
-    const BoundTensor& own = results_[pending.result];
-    unpack_f32(pending.values, own.data, own.dtype, own.offset, own.sizes, own.strides);
+    const BoundTensor& tensor = results_[pending.result];
+    unpack_f32(pending.values, tensor.data, tensor.dtype, tensor.offset, tensor.sizes, tensor.strides);
   }
 }
 
@@ -111,16 +111,16 @@ void fill_attention(AttentionInputs& problem, WholeCall& call, const A& attrs, s
   problem.k_strides = three(strides);
   problem.v = call.with_strides(2, strides);
   problem.v_strides = three(strides);
-  if (const BoundTensor& own = call.operand(mask); own.present()) {
+  if (const BoundTensor& tensor = call.operand(mask); tensor.present()) {
     const float* values = call.contiguous(mask);
-    const auto own_strides = strides_of(own.sizes);
-    for (std::size_t i = 0; i < own.sizes.size(); ++i)
-      problem.mask_strides[4 - own.sizes.size() + i] = own.sizes[i] == 1 ? 0 : own_strides[i];
-    if (own.dtype == DType::boolean)
+    const auto mask_strides = strides_of(tensor.sizes);
+    for (std::size_t i = 0; i < tensor.sizes.size(); ++i)
+      problem.mask_strides[4 - tensor.sizes.size() + i] = tensor.sizes[i] == 1 ? 0 : mask_strides[i];
+    if (tensor.dtype == DType::boolean)
       problem.mask_bool = reinterpret_cast<const std::uint32_t*>(values);
     else
       problem.mask_float = values;
-    problem.mask_hidden = static_cast<float>(hidden_key(own.dtype));
+    problem.mask_hidden = static_cast<float>(hidden_key(tensor.dtype));
   }
   problem.sinks = call.contiguous(mask + 1);
   problem.lengths = call.contiguous_integers(mask + 2);
@@ -274,7 +274,7 @@ void run_whole<Op::cumsum>(WholeCall& call) {
     run_cumsum(lines, call.contiguous_integers(0), call.contiguous_integer_result(0), attrs.reverse, call.pool());
 }
 
-// Integers so that they sort as i32: naturals have their highest bit turned.
+// Integers mapped so that they sort as i32: the top bit of unsigned ones is flipped.
 std::vector<std::int32_t> sortable(WholeCall& call) {
   const std::int64_t count = element_count(call.operand(0).sizes);
   const std::int32_t* values = call.contiguous_integers(0);

@@ -44,7 +44,7 @@ class WholeCall {
   std::int32_t* contiguous_integer_result(std::size_t i) {
     return reinterpret_cast<std::int32_t*>(contiguous_result(i));
   }
-  /// The operand as it stands, if it is f32 and its last axis is contiguous; else a row-major copy, with its strides.
+  /// The operand itself, if it is f32 and its last axis is contiguous; else a row-major copy, with its strides.
   const float* with_strides(std::size_t i, std::vector<std::int64_t>& strides);
   float* result_with_strides(std::size_t i, std::vector<std::int64_t>& strides);
   void finish();

@@ -33,14 +33,14 @@ void Dawn::find_functions(void* library, const std::string& path) {
 #define JERBOA_FIND(name)                                                \
   name = reinterpret_cast<decltype(name)>(dlsym(library, "wgpu" #name)); \
   if (name == nullptr)                                                   \
-    throw DeviceError(                                                   \
-        fmt::format("{} has no function wgpu" #name ": another version of Dawn than Jerboa is built for", path));
+    throw DeviceError(fmt::format(                                       \
+        "{} has no function wgpu" #name ": it is not the version of Dawn that Jerboa was built for", path));
   JERBOA_WEBGPU_FUNCTIONS(JERBOA_FIND)
 #undef JERBOA_FIND
 }
 
 std::shared_ptr<const Dawn> Dawn::open(const std::string& path) {
-  // Opened libraries stay: Dawn keeps threads of its own.
+  // Opened libraries are never closed: Dawn's threads may outlive us.
   static std::mutex mutex;
   static std::map<std::string, std::shared_ptr<const Dawn>> opened;
   const std::scoped_lock lock(mutex);

@@ -30,8 +30,8 @@ namespace jerboa::webgpu {
 /// The WebGPU library, opened at run time.
 class Dawn {
  public:
-  /// Opens it once for all. `path`: where it is, or "" to look for it: JERBOA_WEBGPU_LIBRARY, beside the program, where
-  /// it was when this was built, and where the system looks. Throws DeviceError that lists what was tried.
+  /// Opens it once per process. `path`: where it is, or "" to search: JERBOA_WEBGPU_LIBRARY, next to the executable,
+  /// the path at build time, and the system's search path. Throws DeviceError that lists what was tried.
   static std::shared_ptr<const Dawn> open(const std::string& path);
 
 #define JERBOA_DECLARE(name) decltype(&::wgpu##name) name = nullptr;

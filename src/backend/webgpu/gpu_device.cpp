@@ -18,9 +18,8 @@ namespace {
 
 // Beyond what the standard offers: subgroup matrices, and f16 on NVIDIA's driver.
 constexpr const char* common_toggles[] = {"allow_unsafe_apis", "vulkan_enable_f16_on_nvidia"};
-// Unless the device is to be robust: no checks of indices, and no zeros in workgroup memory before a kernel begins,
-// which this process's own kernels do without. A driver on the CPU always checks, so that tests would see one that does
-// not.
+// Unless the device is to be robust: no bounds checks, and no zeroing of workgroup memory before a kernel starts, which
+// kernels emitted by this process do not need. A software driver always checks, so that tests catch a kernel that does.
 constexpr const char* trusting_toggles[] = {"disable_robustness", "disable_workgroup_init"};
 
 // Valid as long as the names are.
@@ -29,14 +28,14 @@ WGPUDawnTogglesDescriptor toggles(std::span<const char* const> names) {
   descriptor.chain.sType = WGPUSType_DawnTogglesDescriptor;
   descriptor.enabledToggleCount = names.size();
   descriptor.enabledToggles = names.data();
-  // Times to 100 µs, as pages get them for fear of spying, would be of no use.
+  // Timestamps quantised to 100 µs, as web pages get them against side channels, would be useless.
   static constexpr const char* disabled[] = {"timestamp_quantization"};
   descriptor.disabledToggleCount = 1;
   descriptor.disabledToggles = disabled;
   return descriptor;
 }
 
-// What the library has to say of a device, with JERBOA_DEBUG set. Errors arrive by another way as well, as exceptions.
+// What the library logs about a device, with JERBOA_DEBUG set. Errors are also reported separately, as exceptions.
 void log(WGPULoggingType type, WGPUStringView message, void*, void*) {
   static const bool wanted = std::getenv("JERBOA_DEBUG") != nullptr;
   if (wanted || type == WGPULoggingType_Error) fmt::print(stderr, "WebGPU: {}\n", text(message));
@@ -50,11 +49,11 @@ Handle<WGPUInstance> create_instance(const Dawn& dawn) {
   descriptor.requiredFeatureCount = 1;
   descriptor.requiredFeatures = &feature;
   WGPUInstance instance = dawn.CreateInstance(&descriptor);
-  if (instance == nullptr) throw DeviceError("WebGPU: the library gives no instance");
+  if (instance == nullptr) throw DeviceError("WebGPU: the library returned no instance");
   return {instance, dawn.InstanceRelease};
 }
 
-// Whether the instance could.
+// Whether the instance could wait.
 bool wait_for(const Dawn& dawn, WGPUInstance instance, WGPUFuture future) {
   WGPUFutureWaitInfo info{future, 0};
   return dawn.InstanceWaitAny(instance, 1, &info, std::numeric_limits<std::uint64_t>::max()) == WGPUWaitStatus_Success;
@@ -89,7 +88,7 @@ Handle<WGPUAdapter> request_adapter(const Dawn& dawn, WGPUInstance instance, con
   return {answer.adapter, dawn.AdapterRelease};
 }
 
-// Whether subgroups multiply 16×16 matrices of f16 and add up in f32.
+// Whether subgroups multiply 16×16 f16 matrices and accumulate in f32.
 bool has_subgroup_matrices(const Dawn& dawn, WGPUAdapter adapter) {
   if (dawn.AdapterHasFeature(adapter, WGPUFeatureName_ChromiumExperimentalSubgroupMatrix) == 0) return false;
   WGPUAdapterPropertiesSubgroupMatrixConfigs offered{};
@@ -98,17 +97,18 @@ bool has_subgroup_matrices(const Dawn& dawn, WGPUAdapter adapter) {
   raw.nextInChain = &offered.chain;
   dawn.AdapterGetInfo(adapter, &raw);
   const std::span configs(offered.configs, offered.configCount);
-  const bool found = std::any_of(configs.begin(), configs.end(), [](const WGPUSubgroupMatrixConfig& own) {
-    return own.componentType == WGPUSubgroupMatrixComponentType_F16 &&
-           own.resultComponentType == WGPUSubgroupMatrixComponentType_F32 && own.M == 16 && own.N == 16 && own.K == 16;
+  const bool found = std::any_of(configs.begin(), configs.end(), [](const WGPUSubgroupMatrixConfig& config) {
+    return config.componentType == WGPUSubgroupMatrixComponentType_F16 &&
+           config.resultComponentType == WGPUSubgroupMatrixComponentType_F32 && config.M == 16 && config.N == 16 &&
+           config.K == 16;
   });
   dawn.AdapterPropertiesSubgroupMatrixConfigsFreeMembers(offered);
   dawn.AdapterInfoFreeMembers(raw);
   return found;
 }
 
-// Workgroups of 128 threads and 24 KiB that run at the same time, of GPUs on which that was measured: WebGPU does not
-// tell how many multiprocessors there are.
+// Workgroups of 128 threads and 24 KiB that run concurrently, for GPUs on which that was measured: WebGPU does not
+// report how many multiprocessors there are.
 int resident_workgroups(const std::string& adapter) { return adapter.find("H200") != std::string::npos ? 264 : 0; }
 
 AdapterInfo describe_adapter(const Dawn& dawn, WGPUAdapter adapter) {
@@ -143,7 +143,7 @@ AdapterInfo describe_adapter(const Dawn& dawn, WGPUAdapter adapter) {
   return info;
 }
 
-// The library has an adapter for its own tests that takes every call and does nothing.
+// The library has a null adapter for its tests that accepts every call and does nothing.
 bool computes_nothing(const Dawn& dawn, WGPUAdapter adapter) {
   WGPUAdapterInfo raw{};
   dawn.AdapterGetInfo(adapter, &raw);
@@ -152,7 +152,7 @@ bool computes_nothing(const Dawn& dawn, WGPUAdapter adapter) {
   return null;
 }
 
-// The library tells no list: what it gives for each kind of wish, each once.
+// The library does not enumerate adapters: this collects what it returns for each kind of request, without duplicates.
 struct Adapters {
   std::vector<std::pair<Handle<WGPUAdapter>, AdapterInfo>> list;
   std::string message;
@@ -205,12 +205,12 @@ void GpuDevice::request(const WebGpuOptions& options) {
   instance_ = create_instance(*dawn_);
   Adapters adapters = find_adapters(*dawn_, instance_);
   const bool any = !adapters.list.empty();
-  if (!options.software) std::erase_if(adapters.list, [](const auto& own) { return own.second.kind == "CPU"; });
-  if (any && adapters.list.empty()) throw DeviceError("WebGPU finds no adapter that is a GPU");
+  if (!options.software) std::erase_if(adapters.list, [](const auto& adapter) { return adapter.second.kind == "CPU"; });
+  if (any && adapters.list.empty()) throw DeviceError("WebGPU finds no GPU adapter, only software drivers");
   if (!any)
     throw DeviceError(
-        fmt::format("WebGPU finds no adapter{}: install a Vulkan driver; ./dev setup installs one that "
-                    "runs on the CPU, for tests",
+        fmt::format("WebGPU finds no adapter{}: install a Vulkan driver; ./dev setup installs a "
+                    "software driver for tests",
                     adapters.message.empty() ? "" : " (" + adapters.message + ")"));
   std::vector<std::string> names;
   for (auto& [adapter, info] : adapters.list) {
@@ -242,23 +242,24 @@ void GpuDevice::request(const WebGpuOptions& options) {
   descriptor.requiredFeatureCount = features.size();
   descriptor.requiredFeatures = features.data();
   if (!options.default_limits) descriptor.requiredLimits = &limits;
-  // The loss is reported exactly once, at the latest when the library lets the device go, and then nothing else is.
+  // The loss is reported exactly once, at the latest when the library releases the device, and nothing is reported
+  // after.
   auto* reports = new std::shared_ptr<Reports>(reports_);
   descriptor.uncapturedErrorCallbackInfo.userdata1 = reports;
   descriptor.uncapturedErrorCallbackInfo.callback = [](WGPUDevice const*, WGPUErrorType, WGPUStringView message,
                                                        void* to, void*) {
-    auto& own = **static_cast<std::shared_ptr<Reports>*>(to);
-    const std::scoped_lock lock(own.mutex);
-    own.errors.push_back(text(message));
+    auto& shared_reports = **static_cast<std::shared_ptr<Reports>*>(to);
+    const std::scoped_lock lock(shared_reports.mutex);
+    shared_reports.errors.push_back(text(message));
   };
   descriptor.deviceLostCallbackInfo.mode = WGPUCallbackMode_AllowSpontaneous;
   descriptor.deviceLostCallbackInfo.userdata1 = reports;
   descriptor.deviceLostCallbackInfo.callback = [](WGPUDevice const*, WGPUDeviceLostReason, WGPUStringView message,
                                                   void* to, void*) {
-    const std::unique_ptr<std::shared_ptr<Reports>> own(static_cast<std::shared_ptr<Reports>*>(to));
-    const std::scoped_lock lock((*own)->mutex);
-    (*own)->lost = true;
-    (*own)->loss = text(message);
+    const std::unique_ptr<std::shared_ptr<Reports>> shared_reports(static_cast<std::shared_ptr<Reports>*>(to));
+    const std::scoped_lock lock((*shared_reports)->mutex);
+    (*shared_reports)->lost = true;
+    (*shared_reports)->loss = text(message);
   };
   struct Answer {
     WGPUDevice device = nullptr;
@@ -273,17 +274,17 @@ void GpuDevice::request(const WebGpuOptions& options) {
   };
   wait(dawn_->AdapterRequestDevice(adapter_, &descriptor, callback));
   if (answer.device == nullptr)
-    throw DeviceError(fmt::format("WebGPU: {} gives no device: {}", info_.name, answer.message));
+    throw DeviceError(fmt::format("WebGPU: {} could not create a device: {}", info_.name, answer.message));
   device_ = {answer.device, dawn_->DeviceRelease};
   WGPULoggingCallbackInfo logging{};
   logging.callback = log;
   dawn_->DeviceSetLoggingCallback(device_, logging);
 }
 
-// The caller's own callbacks stay in force on a device of the caller's.
+// On a caller-supplied device the caller's callbacks stay in force.
 void GpuDevice::take(const WebGpuOptions& options) {
   if (options.instance == nullptr)
-    throw UsageError("a WebGPU device of the caller's needs the instance that it comes from as well");
+    throw UsageError("a WebGPU device supplied by the caller needs the instance it was created from as well");
   dawn_->InstanceAddRef(static_cast<WGPUInstance>(options.instance));
   instance_ = {static_cast<WGPUInstance>(options.instance), dawn_->InstanceRelease};
   dawn_->DeviceAddRef(static_cast<WGPUDevice>(options.device));
@@ -309,7 +310,7 @@ void GpuDevice::make_target(const WebGpuOptions& options) {
   target.f16_arithmetic = options.f16_arithmetic;
   const bool subgroups = dawn_->DeviceHasFeature(device_, WGPUFeatureName_Subgroups) != 0;
   if (subgroups && info_.subgroup_min == info_.subgroup_max) target.subgroup_size = info_.subgroup_max;
-  // A device of the caller's may lack what its adapter has.
+  // A caller-supplied device may lack what its adapter has.
   if (target.f16 && target.subgroup_size == 32 && info_.subgroup_matrices &&
       dawn_->DeviceHasFeature(device_, WGPUFeatureName_ChromiumExperimentalSubgroupMatrix) != 0)
     target.subgroup_matrices = SubgroupMatrices::native;
@@ -346,7 +347,7 @@ void GpuDevice::wait(WGPUFuture future) const {
 }
 
 bool GpuDevice::is_lost() {
-  if (taken_) {  // whose callbacks are the caller's
+  if (taken_) {  // the callbacks are the caller's
     WGPUFutureWaitInfo info{dawn_->DeviceGetLostFuture(device_), 0};
     return dawn_->InstanceWaitAny(instance_, 1, &info, 0) == WGPUWaitStatus_Success;
   }
@@ -391,7 +392,7 @@ std::string GpuDevice::pop_error_scope() const {
 Handle<WGPUBuffer> GpuDevice::create_buffer(std::int64_t bytes, WGPUBufferUsage usage, const std::string& name) {
   WGPUBufferDescriptor descriptor{};
   descriptor.label = text(name);
-  // Vectors of four are read from buffers of whole vectors.
+  // Shaders read vectors of four, so buffers hold whole vectors.
   descriptor.size = static_cast<std::uint64_t>(std::max<std::int64_t>(16, (bytes + 15) / 16 * 16));
   descriptor.usage = usage;
   check();
@@ -526,21 +527,21 @@ std::vector<GpuDevice::Pipeline> GpuDevice::compile(const std::vector<ShaderRequ
     if (std::any_of(pending.begin(), pending.end(),
                     [&](const auto& other) { return other->source->source == request.source->source; }))
       continue;
-    auto& own = *pending.emplace_back(std::make_unique<Pending>());
-    own.source = request.source;
-    own.module = module(*request.source);
-    own.layout = layout(request.bindings).pipeline;
+    auto& compilation = *pending.emplace_back(std::make_unique<Pending>());
+    compilation.source = request.source;
+    compilation.module = module(*request.source);
+    compilation.layout = layout(request.bindings).pipeline;
   }
-  // From here on nothing throws before all are waited for: callbacks write to what is pending.
-  for (const auto& own : pending) {
+  // From here on nothing throws until all have been waited for: callbacks write to `pending`.
+  for (const auto& compilation : pending) {
     WGPUComputePipelineDescriptor descriptor{};
-    descriptor.label = text(own->source->name);
-    descriptor.layout = own->layout;
-    descriptor.compute.module = own->module;
+    descriptor.label = text(compilation->source->name);
+    descriptor.layout = compilation->layout;
+    descriptor.compute.module = compilation->module;
     descriptor.compute.entryPoint = text("main");
     WGPUCreateComputePipelineAsyncCallbackInfo callback{};
     callback.mode = WGPUCallbackMode_WaitAnyOnly;
-    callback.userdata1 = own.get();
+    callback.userdata1 = compilation.get();
     callback.userdata2 = const_cast<Dawn*>(dawn_.get());
     callback.callback = [](WGPUCreatePipelineAsyncStatus status, WGPUComputePipeline pipeline, WGPUStringView message,
                            void* to, void* library) {
@@ -548,15 +549,15 @@ std::vector<GpuDevice::Pipeline> GpuDevice::compile(const std::vector<ShaderRequ
       result.pipeline = {pipeline, static_cast<const Dawn*>(library)->ComputePipelineRelease};
       if (status != WGPUCreatePipelineAsyncStatus_Success) result.error = text(message) + " ";
     };
-    own->future = dawn_->DeviceCreateComputePipelineAsync(device_, &descriptor, callback);
+    compilation->future = dawn_->DeviceCreateComputePipelineAsync(device_, &descriptor, callback);
   }
-  for (const auto& own : pending) wait(own->future);
+  for (const auto& compilation : pending) wait(compilation->future);
   check();
-  for (const auto& own : pending) {
-    if (own->pipeline == nullptr)
-      throw ShaderError(
-          fmt::format("the kernel {} does not compile: {}\n{}", own->source->name, own->error, own->source->source));
-    pipelines_[own->source->source] = std::move(own->pipeline);
+  for (const auto& compilation : pending) {
+    if (compilation->pipeline == nullptr)
+      throw ShaderError(fmt::format("the kernel {} does not compile: {}\n{}", compilation->source->name,
+                                    compilation->error, compilation->source->source));
+    pipelines_[compilation->source->source] = std::move(compilation->pipeline);
   }
   std::vector<Pipeline> result;
   for (const ShaderRequest& request : requests)

@@ -38,7 +38,7 @@ class Handle {
   Release release_ = nullptr;
 };
 
-/// What a device reported, from threads of the library's own and perhaps after the GpuDevice is gone.
+/// What a device reported, from the library's threads and perhaps after the GpuDevice is destroyed.
 struct Reports {
   std::mutex mutex;
   std::vector<std::string> errors;
@@ -46,8 +46,8 @@ struct Reports {
   std::string loss;
 };
 
-/// A device with its queue, its pipelines and what went wrong on it. Calls of one device come from one thread at a
-/// time: hold `mutex` around them.
+/// A device with its queue, its pipelines and its pending errors. Only one thread at a time may call into a device:
+/// hold `mutex` around calls.
 class GpuDevice {
  public:
   static std::shared_ptr<GpuDevice> open(const WebGpuOptions& options);
@@ -62,7 +62,7 @@ class GpuDevice {
   const AdapterInfo& info() const { return info_; }
   const Target& target() const { return target_; }
   bool has_timestamps() const { return timestamps_; }
-  /// Whether it may run shaders of unknown origin (WebGpuOptions::robust).
+  /// Whether it may run untrusted shaders (WebGpuOptions::robust).
   bool is_robust() const { return robust_; }
   std::mutex& mutex() { return mutex_; }
 
@@ -80,7 +80,7 @@ class GpuDevice {
     WGPUComputePipeline pipeline = nullptr;
     WGPUBindGroupLayout layout = nullptr;
   };
-  /// Begins to compile shaders, and waits for them. Those of the same text are compiled once for a device.
+  /// Compiles shaders in parallel and waits for them. Identical source is compiled once per device.
   struct ShaderRequest {
     const ShaderSource* source = nullptr;
     std::vector<BindingKind> bindings;
@@ -119,7 +119,7 @@ class GpuDevice {
   WGPULimits limits_{};
   Target target_;
   bool timestamps_ = false, robust_ = false;
-  mutable bool can_sleep_ = true;  // while it waits; an instance of the caller's may not
+  mutable bool can_sleep_ = true;  // while it waits; a caller-supplied instance may not be able to
   std::int64_t refused_above_ = std::numeric_limits<std::int64_t>::max();
   bool taken_ = false;  // the caller's, with the caller's callbacks
   std::mutex mutex_;

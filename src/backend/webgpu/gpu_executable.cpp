@@ -36,7 +36,7 @@ GpuExecutable::~GpuExecutable() {
   release();
 }
 
-// Objects of the library go while the device is ours alone; those of storage see to it themselves.
+// The library's objects are released while we hold the device; those of storage take care of that themselves.
 void GpuExecutable::release() {
   forget_next();
   steps_.clear();
@@ -60,8 +60,9 @@ void GpuExecutable::allocate(const FindStorage& storage) {
         largest = &buffer;
     owned_.push_back(device_->create_buffer(
         program_.arenas[i], storage_usage,
-        fmt::format("the memory of {} and what shares it (activations are planned to take {} bytes in all)",
-                    largest == nullptr ? "activations" : largest->name, planned_bytes())));
+        fmt::format(
+            "the memory of {} and the tensors that share it (activations are planned to take {} bytes in total)",
+            largest == nullptr ? "activations" : largest->name, planned_bytes())));
     arenas_.push_back(owned_.back());
   }
   for (const Buffer& buffer : program_.buffers) {
@@ -107,7 +108,7 @@ void GpuExecutable::find_pools() {
   }
 }
 
-// Storage is a session's, and other programs over it may have other wishes: whoever runs puts it where it needs it.
+// Storage belongs to a session, and its programs may need different layouts: each run moves it to where it needs it.
 void GpuExecutable::place_storage() {
   for (const Pool& pool : pools_) place(pool);
   part_readers_from_writers();
@@ -118,7 +119,7 @@ void GpuExecutable::place_storage() {
   }
 }
 
-// Holds no memory itself: the last tensor that leaves one lets go of it.
+// Holds no memory itself: the last tensor that leaves a pool frees it.
 void GpuExecutable::place(const Pool& pool) {
   const Buffer& whole = program_.buffers[pool.buffer];
   const GpuMemory* there = pool.members.front().first->memory().get();
@@ -133,17 +134,17 @@ void GpuExecutable::place(const Pool& pool) {
   buffers_[pool.buffer] = pool.members.front().first->buffer();
 }
 
-// No dispatch may bind one buffer for reading and for writing, which another program's pool could lead to.
+// A dispatch must not bind one buffer for both reading and writing, which another program's pool could cause.
 void GpuExecutable::part_readers_from_writers() {
   for (const GpuStep& step : program_.gpu.steps)
     for (const auto& written : step.bindings)
       for (const auto& read : step.bindings) {
-        const auto& own = storage_[static_cast<std::size_t>(read.buffer)];
+        const auto& source = storage_[static_cast<std::size_t>(read.buffer)];
         const auto& other = storage_[static_cast<std::size_t>(written.buffer)];
-        if (!written.is_read_write() || read.is_read_write() || !own || !other || own == other ||
-            own->memory() != other->memory())
+        if (!written.is_read_write() || read.is_read_write() || !source || !other || source == other ||
+            source->memory() != other->memory())
           continue;
-        own->move_to(std::make_shared<GpuMemory>(device_, own->bytes(), own->name()), 0);
+        source->move_to(std::make_shared<GpuMemory>(device_, source->bytes(), source->name()), 0);
       }
 }
 
@@ -272,7 +273,7 @@ void GpuExecutable::encode_step(std::size_t number, WGPUCommandEncoder encoder, 
     return;
   }
   if (workgroups_[number][0] == 0) return;
-  // A pass for each step, where each is to be timed.
+  // One pass per step if each is to be timed.
   if (profiling_) end_pass(pass);
   if (pass == nullptr) pass = begin_pass(encoder, number);
   dawn.ComputePassEncoderSetPipeline(pass, steps_[number].pipeline.pipeline);
@@ -333,7 +334,7 @@ GpuExecutable::Recording GpuExecutable::take_recording(const Wanted& wanted) {
   return recording;
 }
 
-// This run has gone well already: if there is no memory for another's results, that run shall say so.
+// This run has already succeeded: if there is no memory for the next run's results, that run will report it.
 void GpuExecutable::record_next(const Wanted& wanted) {
   try {
     next_ = record(wanted);

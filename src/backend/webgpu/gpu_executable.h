@@ -12,9 +12,9 @@
 
 namespace jerboa::webgpu {
 
-/// Runs the steps of a program: one pass and one submission a run, with bind groups that are made once. Where runs
-/// repeat each other, the commands of the next are recorded while the device works on this one: of a small model's step
-/// that is a good part.
+/// Runs the steps of a program: one pass and one submission per run, with bind groups that are created once. Where runs
+/// repeat, the commands of the next are recorded while the device works on this one, which saves a good part of a small
+/// model's step.
 class GpuExecutable final : public Executable {
  public:
   GpuExecutable(std::shared_ptr<GpuDevice> device, Program program, const FindStorage& storage,
@@ -34,7 +34,7 @@ class GpuExecutable final : public Executable {
     Handle<WGPUBindGroup> bindings;
     std::int64_t sizes_offset = 0;
   };
-  // What tells one recording of commands from another.
+  // What distinguishes one recording of commands from another.
   struct Wanted {
     SymbolValues symbols;
     std::vector<std::string> captures;
@@ -47,10 +47,10 @@ class GpuExecutable final : public Executable {
     Readbacks results;
   };
 
-  // Parameters or states that stand side by side in a buffer of the program.
+  // Parameters or states that are adjacent in a buffer of the program.
   struct Pool {
     std::size_t buffer = 0;
-    std::vector<std::pair<std::shared_ptr<GpuTensor>, std::int64_t>> members;  // with their places
+    std::vector<std::pair<std::shared_ptr<GpuTensor>, std::int64_t>> members;  // with their offsets
   };
 
   void allocate(const FindStorage& storage);
@@ -82,10 +82,10 @@ class GpuExecutable final : public Executable {
   Program program_;
   std::optional<float> sentinel_;
   std::vector<Handle<WGPUBuffer>> owned_;            // inputs, constants, arenas
-  std::vector<std::shared_ptr<GpuTensor>> storage_;  // of each Program::buffers that is one; else null
-  std::vector<int> moves_;                           // of each of them, when bind groups were made
+  std::vector<std::shared_ptr<GpuTensor>> storage_;  // by Program::buffers; null if it is not storage
+  std::vector<int> moves_;                           // by storage: GpuTensor::moves when the bind groups were created
   std::vector<Pool> pools_;
-  std::vector<WGPUBuffer> buffers_;  // of each Program::buffers
+  std::vector<WGPUBuffer> buffers_;  // by Program::buffers
   std::vector<WGPUBuffer> arenas_;
   Handle<WGPUBuffer> sizes_;
   std::int64_t sizes_bytes_ = 0;

@@ -7,7 +7,7 @@
 namespace jerboa::webgpu {
 namespace {
 
-// Where the elements of a strided tensor stand: from the first to one past the last.
+// The range of a strided tensor's elements: from the first to one past the last.
 struct Span {
   std::int64_t first = 0, end = 0;
 };

@@ -12,7 +12,7 @@
 
 namespace jerboa::webgpu {
 
-/// Buffers that results are copied to for reading, used again once nobody wants what they hold: making one is slow.
+/// Readback buffers, reused once their contents are no longer needed: creating one is slow.
 class ReadbackPool {
  public:
   explicit ReadbackPool(std::shared_ptr<GpuDevice> device) : device_(std::move(device)) {}
@@ -39,17 +39,17 @@ struct Readback {
   Sizes sizes;
   std::vector<std::int64_t> strides;
   std::int64_t start = 0;  ///< of the first element among those copied
-  std::int64_t from = 0;   ///< byte of the result's own buffer that the copy begins with
+  std::int64_t from = 0;   ///< offset in bytes of the copied range in the result's buffer
   std::int64_t bytes = 0;
   Handle<WGPUBuffer> buffer;
 };
 
 using Readbacks = std::map<std::string, Readback>;
 
-/// Hands the buffers of results back. The device must be the caller's alone.
+/// Returns the buffers of results to the pool. The caller must hold the device.
 void give_back(Readbacks& readbacks, ReadbackPool& pool);
 
-/// What a run gave, copied on the device when it ended, read when asked for.
+/// The results of a run, copied on the device when it ended, read back on request.
 class GpuResults final : public RunResults {
  public:
   GpuResults(std::shared_ptr<GpuDevice> device, std::shared_ptr<ReadbackPool> pool, Readbacks values)

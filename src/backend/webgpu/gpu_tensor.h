@@ -13,15 +13,15 @@ inline constexpr WGPUBufferUsage storage_usage =
     WGPUBufferUsage_Storage | WGPUBufferUsage_CopyDst | WGPUBufferUsage_CopySrc;
 inline constexpr WGPUBufferUsage readback_usage = WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst;
 
-/// Copies and bindings are of whole words.
+/// Copies and bindings cover whole words.
 constexpr std::int64_t whole_words(std::int64_t bytes) { return (bytes + 3) / 4 * 4; }
 
-/// A buffer that one or several parameters and states share. It is made while the device is the caller's alone.
+/// A buffer that one or several parameters and states share. It is created while the caller holds the device.
 class GpuMemory {
  public:
   GpuMemory(std::shared_ptr<GpuDevice> device, std::int64_t bytes, const std::string& name);
   ~GpuMemory();
-  /// Lets go of the buffer while the device is the caller's alone; else it goes with the object, which waits for that.
+  /// Frees the buffer while the caller holds the device; otherwise the destructor does, which waits for the device.
   void release() { buffer_ = {}; }
   WGPUBuffer buffer() const { return buffer_; }
   std::int64_t bytes() const { return bytes_; }
@@ -46,9 +46,9 @@ class GpuTensor final : public DeviceTensor {
   WGPUBuffer buffer() const { return memory_->buffer(); }
   std::int64_t offset() const { return offset_; }
   std::int64_t bytes() const { return bytes_; }
-  /// How often it was moved: what was made for its place is out of date when this has changed.
+  /// How often it was moved: anything created for its location is stale once this has changed.
   int moves() const { return moves_; }
-  /// Puts it elsewhere, values and all, while the device is the caller's alone.
+  /// Moves it, values included, while the caller holds the device.
   void move_to(std::shared_ptr<GpuMemory> memory, std::int64_t offset);
 
  private:

@@ -10,7 +10,7 @@
 namespace jerboa {
 namespace {
 
-// What code needs and a device lacks, for a message; empty where it lacks nothing.
+// What the code needs and a device lacks, for a message; empty if it lacks nothing.
 std::vector<std::string> missing_support(const Program& program, const Target& target) {
   std::vector<std::string> missing;
   const GpuRequirements needs = gpu_requirements(program);
@@ -19,10 +19,10 @@ std::vector<std::string> missing_support(const Program& program, const Target& t
   };
   if (needs.f16 && !target.f16) missing.emplace_back("f16 in shaders");
   if (needs.subgroups && target.subgroup_size == 0) missing.emplace_back("subgroups");
-  for (const SubgroupMatrix& own : needs.subgroup_matrices)
+  for (const SubgroupMatrix& matrix : needs.subgroup_matrices)
     if (target.subgroup_matrices != SubgroupMatrices::native ||
-        own != SubgroupMatrix{16, 16, 16, DType::f16, DType::f32})
-      missing.push_back(fmt::format("subgroup matrices of {}x{}x{}", own.rows, own.columns, own.inner));
+        matrix != SubgroupMatrix{16, 16, 16, DType::f16, DType::f32})
+      missing.push_back(fmt::format("subgroup matrices of {}x{}x{}", matrix.rows, matrix.columns, matrix.inner));
   need("buffers", needs.buffer_bytes, target.max_buffer_bytes);
   need("bindings", needs.binding_bytes, target.max_binding_bytes);
   need("storage buffers of a shader", needs.bindings, target.max_bindings);
@@ -57,8 +57,8 @@ class WebGpuBackend final : public Backend {
     if (device_->is_robust()) return nullptr;
     if (options_.device != nullptr)
       throw UsageError(
-          "programs from files run only on devices that check every index in a shader; if this device of "
-          "yours does, say so with WebGpuOptions::robust");
+          "programs from files run only on devices that check every index in a shader; if yours "
+          "does, set WebGpuOptions::robust");
     const std::scoped_lock lock(mutex_);
     if (robust_ == nullptr) {
       WebGpuOptions options = options_;
@@ -85,13 +85,13 @@ class WebGpuBackend final : public Backend {
   WebGpuOptions options_;
   std::shared_ptr<webgpu::GpuDevice> device_;
   std::mutex mutex_;
-  std::shared_ptr<WebGpuBackend> robust_;  // for programs from files, once one was loaded
+  std::shared_ptr<WebGpuBackend> robust_;  // for programs from files, once one has been loaded
 };
 
 const WebGpuBackend& as_webgpu(const Backend& backend) {
-  const auto* own = dynamic_cast<const WebGpuBackend*>(&backend);
-  if (own == nullptr) throw UsageError("the device " + backend.name() + " is no WebGPU device");
-  return *own;
+  const auto* webgpu_backend = dynamic_cast<const WebGpuBackend*>(&backend);
+  if (webgpu_backend == nullptr) throw UsageError("the device " + backend.name() + " is not a WebGPU device");
+  return *webgpu_backend;
 }
 
 }  // namespace
@@ -108,9 +108,9 @@ WebGpuHandles webgpu_handles(const Backend& backend) {
 }
 
 WebGpuBuffer webgpu_buffer(const DeviceTensor& tensor) {
-  const auto* own = dynamic_cast<const webgpu::GpuTensor*>(&tensor);
-  if (own == nullptr) throw UsageError("this tensor is not on a WebGPU device");
-  return {own->buffer(), own->offset(), own->bytes()};
+  const auto* gpu_tensor = dynamic_cast<const webgpu::GpuTensor*>(&tensor);
+  if (gpu_tensor == nullptr) throw UsageError("this tensor is not on a WebGPU device");
+  return {gpu_tensor->buffer(), gpu_tensor->offset(), gpu_tensor->bytes()};
 }
 
 void force_device_loss(Backend& backend) { as_webgpu(backend).device().lose(); }

@@ -3,7 +3,7 @@
 
 namespace jerboa::wgsl {
 
-// Each thread a block of 4 × 4 results, straight from memory.
+// Each thread computes a block of 4 × 4 results, directly from memory.
 void write_blocks(KernelWriter& writer, const MatmulProblem& problem) {
   constexpr int block = 4, threads = 64;
   Shader shader = writer.shader("matmul_blocks", threads);
@@ -16,7 +16,7 @@ void write_blocks(KernelWriter& writer, const MatmulProblem& problem) {
   shader.line("let column = (number % {0}) * {1}u; let rest = number / {0};", shader.size(across), block);
   shader.line("let row = (rest % {0}) * {1}u; let batch = rest / {0};", shader.size(down), block);
   write_batch_offsets(shader, problem);
-  // Rows and columns past the end are those of the last, and are not stored.
+  // Rows and columns past the end repeat the last one, and are not stored.
   for (int i = 0; i < block; ++i) {
     shader.line("let row_{0} = min(row + {0}u, {1} - 1u);", i, shader.size(problem.rows));
     shader.line("let column_{0} = min(column + {0}u, {1} - 1u);", i, shader.size(problem.columns));

@@ -31,14 +31,14 @@ MatmulForm tiles(int rows, int columns, int inner, int part_rows, int part_colum
   return {Kind::tiles, rows, columns, inner, part_rows, part_columns};
 }
 
-// A form with what it costs on an H200, from its time at 1024 to 4096, in µs: a step into the depth, where each
-// multiprocessor has one more workgroup of it, and what a step costs in any case. The ratios are what matters.
+// A form with its cost on an H200, from its time at sizes 1024 to 4096, in µs: per inner step, for each additional
+// workgroup per multiprocessor, and the fixed cost of a step. Only the ratios matter.
 struct MeasuredForm {
   MatmulForm form;
   double workgroup, latency;
 };
 
-// What a second shader costs that adds up chunks, in µs: to begin, and to write and read a partial result.
+// The cost of a second shader that sums chunks, in µs: to launch, and to write and read a partial result.
 constexpr double second_shader = 4, partial_result = 2.7e-6;
 
 double multiprocessors_of(const Target& target) {
@@ -51,7 +51,7 @@ std::optional<MatmulForm> choose_two_buffers(const Target& target, const Sizes& 
   const auto in_two_buffers = [](int rows, int columns) {
     MatmulForm form = tiles(rows, columns, 8, 8, 8);
     form.two_buffers = true;
-    form.padding = 0;  // it makes no difference here, and they then fit the 16 KiB that every device has
+    form.padding = 0;  // it makes no difference here, and without it they fit the 16 KiB that every device has
     return form;
   };
   static const MeasuredForm forms[] = {{in_two_buffers(128, 128), 0.73, 0.14},
@@ -60,17 +60,18 @@ std::optional<MatmulForm> choose_two_buffers(const Target& target, const Sizes& 
   const double multiprocessors = multiprocessors_of(target);
   std::optional<MatmulForm> best;
   double least = std::numeric_limits<double>::max();
-  for (const MeasuredForm& own : forms) {
-    if (own.form.threads() > target.max_invocations || own.form.workgroup_bytes() > target.workgroup_bytes) continue;
+  for (const MeasuredForm& measured : forms) {
+    if (measured.form.threads() > target.max_invocations || measured.form.workgroup_bytes() > target.workgroup_bytes)
+      continue;
     for (std::int64_t chunks = 1; chunks <= 16; ++chunks) {
-      const std::int64_t steps = pieces(pieces(sizes.inner, chunks), own.form.inner);
+      const std::int64_t steps = pieces(pieces(sizes.inner, chunks), measured.form.inner);
       if (chunks > 1 && steps < 16) break;
-      const double each = std::ceil(static_cast<double>(sizes.groups(own.form) * chunks) / multiprocessors);
-      double cost = static_cast<double>(steps) * (each * own.workgroup + own.latency);
+      const double each = std::ceil(static_cast<double>(sizes.groups(measured.form) * chunks) / multiprocessors);
+      double cost = static_cast<double>(steps) * (each * measured.workgroup + measured.latency);
       if (chunks > 1) cost += second_shader + sizes.results() * static_cast<double>(chunks) * partial_result;
       if (cost >= least) continue;
       least = cost;
-      best = own.form;
+      best = measured.form;
       best->chunks = chunks;
     }
   }
@@ -80,17 +81,17 @@ std::optional<MatmulForm> choose_two_buffers(const Target& target, const Sizes& 
 MatmulForm choose_tiles(const Target& target, const Sizes& sizes, bool halves) {
   // Large tiles reuse more; small ones keep a device busy.
   constexpr std::int64_t enough_groups = 128, enough_groups_in_chunks = 256;
-  // A short product is better cut into smaller tiles than into chunks, which need a second shader.
+  // A short product is better split into smaller tiles than into chunks, which need a second shader.
   constexpr std::int64_t short_inner = 512;
   const bool is_short = sizes.inner <= short_inner, is_thin = sizes.rows <= 32 || sizes.columns <= 32;
-  constexpr double large = 4e6;  // for each multiprocessor
+  constexpr double large = 4e6;  // per multiprocessor
   if (!halves && !is_thin && sizes.results() * static_cast<double>(sizes.inner) >= large * multiprocessors_of(target))
     if (const std::optional<MatmulForm> form = choose_two_buffers(target, sizes)) return *form;
   MatmulForm form = tiles(128, 128, 16, 8, 8);
   if (sizes.groups(form) < enough_groups) form = tiles(128, 64, 16, 8, 4);
   if (sizes.groups(form) < enough_groups) form = tiles(64, 64, 16, 8, 4);
   if (sizes.groups(form) < enough_groups && is_short) form = tiles(32, 64, 16, 4, 4);
-  // Where nothing else keeps the device busy, each step into the depth is waited for: deeper tiles take fewer.
+  // Where nothing else keeps the device busy, the latency of each inner step is exposed: deeper tiles take fewer steps.
   if (sizes.groups(form) < enough_groups && is_short) form = tiles(32, 32, 32, 4, 4);
   if (is_thin) form = tiles(32, 32, 16, 4, 4);
   if (form.workgroup_bytes(halves ? 2 : 4) > target.workgroup_bytes) form.inner /= 2;
@@ -107,8 +108,8 @@ MatmulForm matrices(int rows, int columns, int part_rows, int part_columns) {
   return form;
 }
 
-// Workgroups on matrices run in rounds: so many at the same time, and each step of a round takes as long. How many
-// there are compared with those of the largest tile, and µs of a step on an H200.
+// Workgroups on matrices run in rounds of equal length. For each form: how many workgroups are resident relative to the
+// largest tile, and µs per step on an H200.
 struct MatrixForm {
   MatmulForm form;
   double residents, step;
@@ -119,24 +120,24 @@ std::optional<MatmulForm> choose_matrices(const Target& target, const Sizes& siz
                                      {matrices(128, 64, 64, 32), 1, 0.69},
                                      {matrices(64, 64, 32, 32), 1.5, 0.59},
                                      {matrices(32, 64, 16, 32), 1.5, 0.45}};
-  constexpr double unknown_residents = 128, begin_and_end = 6;  // steps that a round takes apart from its own
+  constexpr double unknown_residents = 128, begin_and_end = 6;  // overhead of a round, in steps
   const double residents = target.resident_workgroups > 0 ? target.resident_workgroups : unknown_residents;
   std::optional<MatmulForm> best;
   double least = std::numeric_limits<double>::max();
-  for (const MatrixForm& own : forms) {
-    if (own.form.workgroup_bytes() > target.workgroup_bytes) continue;
-    const std::int64_t steps = pieces(sizes.inner, own.form.inner);
+  for (const MatrixForm& form : forms) {
+    if (form.form.workgroup_bytes() > target.workgroup_bytes) continue;
+    const std::int64_t steps = pieces(sizes.inner, form.form.inner);
     for (std::int64_t chunks = 1; chunks <= 16; ++chunks) {
-      // All of the same length but the last, which must not be empty.
+      // All of the same length except the last, which must not be empty.
       const std::int64_t length = pieces(steps, chunks);
       if (pieces(steps, length) != chunks || (chunks > 1 && length < 4)) continue;
       const double rounds =
-          std::ceil(static_cast<double>(sizes.groups(own.form) * chunks) / (residents * own.residents));
-      double cost = rounds * (static_cast<double>(length) + begin_and_end) * own.step;
+          std::ceil(static_cast<double>(sizes.groups(form.form) * chunks) / (residents * form.residents));
+      double cost = rounds * (static_cast<double>(length) + begin_and_end) * form.step;
       if (chunks > 1) cost += second_shader + sizes.results() * static_cast<double>(chunks) * partial_result;
       if (cost >= least) continue;
       least = cost;
-      best = own.form;
+      best = form.form;
       best->chunks = chunks;
     }
   }

@@ -5,10 +5,10 @@
 
 namespace jerboa::wgsl {
 
-// One result for some threads.
+// Several threads share one result.
 void write_dots(KernelWriter& writer, const MatmulProblem& problem) {
   const Target& target = writer.target();
-  // Threads stand along what memory runs along: the inner elements of a row of weights, or the columns.
+  // Threads follow the contiguous dimension: the inner elements of a row of weights, or the columns.
   const bool along_inner = problem.b_inner == Dim(1);
   const int threads = target.software ? 32 : 128;
   int lanes = 1;
@@ -19,7 +19,7 @@ void write_dots(KernelWriter& writer, const MatmulProblem& problem) {
   Shader shader = writer.shader("matrix_vector", threads);
   write_prologues(shader, problem);
   Epilogue(shader, writer.kernel(), problem).write();
-  // Threads that share a result stand next to each other, or in rows across the columns.
+  // Threads that share a result are adjacent, or in rows across the columns.
   shader.line("let part = {};", along_inner ? fmt::format("lane % {}u", lanes) : fmt::format("lane / {}u", results));
   const std::string number = along_inner ? fmt::format("lane / {}u", lanes) : fmt::format("lane % {}u", results);
   shader.line("let wanted = group * {}u + {};", results, number);

@@ -7,7 +7,7 @@
 
 namespace jerboa::wgsl {
 
-// The index along each axis of the domain but the last.
+// The index along each axis of the domain except the last.
 std::vector<std::string> Epilogue::write_indices() {
   std::vector<Dim> batch(kernel_.domain.begin(), kernel_.domain.end() - 2);
   if (problem_.merged) {
@@ -31,8 +31,8 @@ void Epilogue::write() {
   shader_.end_function();
 }
 
-// Whether four elements of a row stand side by side, where they can be read at once. Operands are left out: a form may
-// read them in its own way.
+// Whether four elements of a row are adjacent and aligned, so that they can be read at once. Operands are excluded:
+// each form reads them in its own way.
 bool Epilogue::runs_in_fours(int binding, const IndexMap& map) const {
   return binding != problem_.a->binding && binding != problem_.b->binding && shader_.can_be_wide(binding) &&
          is_multiple(map.offset, 4) && map.strides.back() == Dim(1) &&
@@ -51,23 +51,23 @@ void Epilogue::write_four() {
     bodies.emplace_back(shader_, kernel_, std::move(indices));
   }
   for (std::size_t i = 0; i < kernel_.body.size(); ++i) {
-    const Instruction& own = kernel_.body[i];
+    const Instruction& instruction = kernel_.body[i];
     std::string four;
-    if (own.kind == Instruction::Kind::product) {
+    if (instruction.kind == Instruction::Kind::product) {
       four = "products";
-    } else if (own.kind == Instruction::Kind::load) {
-      const Load& load = kernel_.loads[static_cast<std::size_t>(own.index)];
+    } else if (instruction.kind == Instruction::Kind::load) {
+      const Load& load = kernel_.loads[static_cast<std::size_t>(instruction.index)];
       if (load.masks.empty() && load.indirect < 0 && runs_in_fours(load.binding, load.map))
         four = shader_.let("four", shader_.load_four(load.binding, shader_.place(load.map, first)));
     }
     if (four.empty()) continue;
     for (std::size_t k = 0; k < 4; ++k) bodies[k].set(static_cast<int>(i), fmt::format("{}.{}", four, "xyzw"[k]));
   }
-  // All is read before anything is written: a store may be in place.
+  // Everything is read before anything is written: a store may be in place.
   std::vector<std::vector<std::string>> values;
   for (const Store& store : kernel_.stores) {
-    auto& own = values.emplace_back();
-    for (BodyWriter& body : bodies) own.push_back(body.value(store.value));
+    auto& stored = values.emplace_back();
+    for (BodyWriter& body : bodies) stored.push_back(body.value(store.value));
   }
   for (std::size_t i = 0; i < kernel_.stores.size(); ++i) {
     const Store& store = kernel_.stores[i];

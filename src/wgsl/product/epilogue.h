@@ -6,7 +6,7 @@
 
 namespace jerboa::wgsl {
 
-/// What becomes of a product's results: the kernel's body and its stores, as functions of the shader.
+/// What is done with a product's results: the kernel's body and its stores, as functions of the shader.
 class Epilogue {
  public:
   Epilogue(Shader& shader, const KernelSpec& kernel, const MatmulProblem& problem)
@@ -15,9 +15,9 @@ class Epilogue {
   /// `fn finish(batch, row, column, product: f32)`.
   void write();
   /// `fn finish_four(batch, row, column, products: vec4f)`: four results of a row, from a column that is a multiple of
-  /// 4. What stands side by side in memory is read and written at once. Only where can_take_four().
+  /// 4. What is adjacent in memory is read and written at once. Only where can_take_four().
   void write_four();
-  /// Whether rows of results begin where four can be read at once.
+  /// Whether rows of results begin at offsets where four can be read at once.
   bool can_take_four() const { return is_multiple(problem_.columns, 4); }
 
  private:
@@ -29,14 +29,14 @@ class Epilogue {
   const MatmulProblem& problem_;
 };
 
-/// Results in parts, [batch][chunks][rows][columns] of f32, whose sums are the products.
+/// Partial results, [batch][chunks][rows][columns] of f32, whose sums are the products.
 class PartialResults {
  public:
   PartialResults(KernelWriter& writer, const MatmulProblem& problem, std::int64_t chunks);
   int memory() const { return memory_; }
-  /// Text of a result's place in the part of `chunk`.
+  /// WGSL expression of a result's index in the part of `chunk`.
   std::string place(Shader& shader, const std::string& row, const std::string& column) const;
-  /// Adds the shader that adds them up.
+  /// Adds the shader that sums them.
   void write_sum(KernelWriter& writer) const;
 
  private:

@@ -4,22 +4,22 @@
 #include "wgsl/product/epilogue.h"
 #include "wgsl/product/writers.h"
 
-// Products of f16 by subgroups, which multiply 16×16 matrices and add up in f32. A workgroup's tiles of the operands
-// stand in workgroup memory as they do in memory, be that along the inner elements or across them, and are loaded as
-// matrices by rows or by columns. Each subgroup then puts its results into workgroup memory matrix by matrix, where its
-// threads find them, compute what follows and store four at a time.
+// Products of f16 by subgroups, which multiply 16×16 matrices and accumulate in f32. A workgroup's tiles of the
+// operands keep their memory layout in workgroup memory, along the inner dimension or across it, and are loaded as
+// row-major or column-major matrices. Each subgroup then writes its results to workgroup memory matrix by matrix, where
+// its threads read them, apply the epilogue and store four at a time.
 //
-// Whatever the sizes, indices stay in bounds: places past an operand's last four become those of the last four. What is
-// read there belongs to rows and columns that are not stored; inner elements past the end are made zero.
+// Whatever the sizes, indices stay in bounds: reads past an operand's last four elements are clamped to them. They
+// belong to rows and columns that are not stored; inner elements past the end are zeroed.
 namespace jerboa::wgsl {
 namespace {
 
 constexpr int matrix = 16, subgroup_size = 32;
 
-// Two workgroups of this size fit a multiprocessor of NVIDIA's, which runs at half speed with one.
+// Two workgroups of this size fit on an NVIDIA multiprocessor, which runs at half speed with one.
 constexpr int good_workgroup_bytes = 24576;
 
-// One operand: a tile is `width` of its rows (of the second: columns) and form.inner deep.
+// One operand: a tile is `width` of its rows (of the second operand: columns) and form.inner deep.
 struct Operand {
   const char* name;
   const TensorAccess* tensor;
@@ -28,7 +28,7 @@ struct Operand {
   Dim count, stride, inner_stride;
   int inner;    // of a tile
   int threads;  // that fetch it
-  int padding;  // behind each line of a tile
+  int padding;  // after each line of a tile
 
   bool along_inner() const { return inner_stride == Dim(1) && !(stride == Dim(1)); }
   int lines() const { return along_inner() ? width : inner; }
@@ -82,9 +82,9 @@ class MatrixMatmul {
   std::int64_t steps_of_chunk() const { return (steps() + form_.chunks - 1) / form_.chunks; }
   bool ends_within_tile() const { return !is_multiple(problem_.inner, form_.inner); }
   // Whether fetched lines may be past the operand's last.
-  bool checks(const Operand& own) const { return !is_multiple(own.count, own.width) || ends_within_tile(); }
+  bool checks(const Operand& operand) const { return !is_multiple(operand.count, operand.width) || ends_within_tile(); }
   int subgroups() const { return form_.threads() / subgroup_size; }
-  // Elements of f32 in a row of results, padded where that leaves room for a second workgroup.
+  // f32 elements in a row of results, padded where that leaves room for a second workgroup.
   int staged_pitch() const {
     const int padded = matrix + 4;
     const int bytes = 2 * (a_.size() + b_.size()) + 4 * subgroups() * matrix * padded;
@@ -104,13 +104,13 @@ class MatrixMatmul {
     }
   }
 
-  // A matrix of an operand is where it begins in its tile; of results, each of 32 threads has eight of a row. An
-  // operand has at least as many fours as inner elements, but the compiler does not know: it would unroll the loop and
+  // An operand's matrix is its offset in the tile; of results, each of 32 threads holds eight of a row. An operand has
+  // at least as many groups of four as inner elements, but the compiler does not know: it would unroll the loop and
   // take long.
   void declare_emulation() {
-    const auto element = [](const Operand& own, bool row_major, const char* row, const char* column) {
-      return fmt::format("f32(tile_{}[{} + {} * {}u + {}])", own.name, own.name, row_major ? row : column, own.pitch(),
-                         row_major ? column : row);
+    const auto element = [](const Operand& operand, bool row_major, const char* row, const char* column) {
+      return fmt::format("f32(tile_{}[{} + {} * {}u + {}])", operand.name, operand.name, row_major ? row : column,
+                         operand.pitch(), row_major ? column : row);
     };
     std::string products;
     for (int i = 0; i < 8; ++i)
@@ -123,66 +123,70 @@ class MatrixMatmul {
         "    let left = {};\n"
         "{}  }}\n}}\n",
         matrix, Shader::buffer_name(problem_.a->binding), element(a_, a_.along_inner(), "row", "k"), products));
-    shader_->declare(fmt::format(
-        "fn store_matrix(start: u32, sum: array<f32, 8>, lane: u32) {{\n"
-        "  var own = sum;\n"
-        "  for (var i = 0u; i < 8u; i++) {{ staged[start + lane / 2u * {}u + lane % 2u * 8u + i] = own[i]; }}\n}}\n",
-        staged_pitch()));
+    shader_->declare(
+        fmt::format("fn store_matrix(start: u32, sum: array<f32, 8>, lane: u32) {{\n"
+                    "  var values = sum;\n"
+                    "  for (var i = 0u; i < 8u; i++) {{ staged[start + lane / 2u * {}u + lane % 2u * 8u + i] = "
+                    "values[i]; }}\n}}\n",
+                    staged_pitch()));
   }
 
-  // Declares what the thread fetches: its first place in the operand and in the tile, both for the whole loop.
-  void prepare(const Operand& own) {
+  // Declares what the thread fetches: its first offset in the operand and in the tile, both for the whole loop.
+  void prepare(const Operand& operand) {
     Shader& shader = *shader_;
-    shader.line("let {}_four = lane % {}u;", own.name, own.fours());
-    // Rows of 64 bytes are dealt out so that half a subgroup's stores of 8 bytes meet all banks of workgroup memory.
-    const std::string line = fmt::format("lane / {}u", own.fours());
-    shader.line("let {}_line = {};", own.name,
-                own.line_length() == 32 && own.lines_at_once() % 8 == 0
+    shader.line("let {}_four = lane % {}u;", operand.name, operand.fours());
+    // Rows of 64 bytes are distributed so that half a subgroup's 8-byte stores cover all banks of workgroup memory.
+    const std::string line = fmt::format("lane / {}u", operand.fours());
+    shader.line("let {}_line = {};", operand.name,
+                operand.line_length() == 32 && operand.lines_at_once() % 8 == 0
                     ? fmt::format("(({0}) & ~7u) | ((({0}) & 1u) << 2u) | ((({0}) >> 1u) & 3u)", line)
                     : line);
-    const std::string first = own.along_inner() ? fmt::format("({} + {}_line)", own.tile_start, own.name)
-                                                : fmt::format("(first_inner + {}_line)", own.name);
-    const std::string in_line = own.along_inner() ? "first_inner" : own.tile_start;
-    shader.line("var {0}_at = ({0}_start + {1} * {2} + {3}) / 4u + {0}_four;", own.name, first,
-                shader.size(own.line_stride()), in_line);
-    shader.line("let {0}_put = {0}_line * {1}u + {0}_four * 4u;", own.name, own.pitch());
-    if (checks(own))
-      shader.line("let {0}_last = ({0}_start + {1}) / 4u;", own.name,
-                  shader.place(Dim(0), {own.stride, own.inner_stride},
-                               {fmt::format("({} - 1u)", shader.size(own.count)),
+    const std::string first = operand.along_inner() ? fmt::format("({} + {}_line)", operand.tile_start, operand.name)
+                                                    : fmt::format("(first_inner + {}_line)", operand.name);
+    const std::string in_line = operand.along_inner() ? "first_inner" : operand.tile_start;
+    shader.line("var {0}_at = ({0}_start + {1} * {2} + {3}) / 4u + {0}_four;", operand.name, first,
+                shader.size(operand.line_stride()), in_line);
+    shader.line("let {0}_put = {0}_line * {1}u + {0}_four * 4u;", operand.name, operand.pitch());
+    if (checks(operand))
+      shader.line("let {0}_last = ({0}_start + {1}) / 4u;", operand.name,
+                  shader.place(Dim(0), {operand.stride, operand.inner_stride},
+                               {fmt::format("({} - 1u)", shader.size(operand.count)),
                                 fmt::format("({} - 1u)", shader.size(problem_.inner))}));
-    const char* type = own.tensor->dtype == DType::f16 ? "vec2u" : "vec4f";
-    for (int i = 0; i < own.fetches(); ++i) shader.line("var {}_{} = {}();", own.name, i, type);
+    const char* type = operand.tensor->dtype == DType::f16 ? "vec2u" : "vec4f";
+    for (int i = 0; i < operand.fetches(); ++i) shader.line("var {}_{} = {}();", operand.name, i, type);
   }
 
-  void fetch(const Operand& own) {
-    const std::int64_t apart = own.line_stride().value() * own.lines_at_once() / 4;
-    for (int i = 0; i < own.fetches(); ++i) {
-      std::string at = fmt::format("{}_at", own.name);
-      if (i > 0) at += fmt::format(" + {}u", apart * i);
-      if (checks(own)) at = fmt::format("min({}, {}_last)", at, own.name);
-      shader_->line("{}_{} = {};", own.name, i, shader_->load_words(own.tensor->binding, at));
+  void fetch(const Operand& operand) {
+    const std::int64_t line_step = operand.line_stride().value() * operand.lines_at_once() / 4;
+    for (int i = 0; i < operand.fetches(); ++i) {
+      std::string at = fmt::format("{}_at", operand.name);
+      if (i > 0) at += fmt::format(" + {}u", line_step * i);
+      if (checks(operand)) at = fmt::format("min({}, {}_last)", at, operand.name);
+      shader_->line("{}_{} = {};", operand.name, i, shader_->load_words(operand.tensor->binding, at));
     }
   }
 
-  // What was fetched, as f16, for the tile that begins at inner element `k`.
-  void put_into_tile(const Operand& own) {
-    for (int i = 0; i < own.fetches(); ++i) {
-      std::string four = fmt::format("{}_{}", own.name, i);
-      const bool half = own.tensor->dtype == DType::f16, prepared = !own.tensor->prologue.empty();
+  // The fetched elements, as f16, for the tile that begins at inner element `k`.
+  void put_into_tile(const Operand& operand) {
+    for (int i = 0; i < operand.fetches(); ++i) {
+      std::string four = fmt::format("{}_{}", operand.name, i);
+      const bool half = operand.tensor->dtype == DType::f16, prepared = !operand.tensor->prologue.empty();
       if (half) four = fmt::format("bitcast<vec4<f16>>({})", four);
-      if (prepared) four = fmt::format("prepare_four_{}({})", own.name, half ? fmt::format("vec4f({})", four) : four);
+      if (prepared)
+        four = fmt::format("prepare_four_{}({})", operand.name, half ? fmt::format("vec4f({})", four) : four);
       if (prepared || !half) four = fmt::format("vec4<f16>({})", four);
       if (ends_within_tile())
-        four = fmt::format("select(vec4<f16>(), {}, k + {} < {})", four,
-                           own.along_inner() ? fmt::format("{}_four * 4u", own.name)
-                                             : fmt::format("{}_line + {}u", own.name, own.lines_at_once() * i),
-                           shader_->size(problem_.inner));
+        four =
+            fmt::format("select(vec4<f16>(), {}, k + {} < {})", four,
+                        operand.along_inner() ? fmt::format("{}_four * 4u", operand.name)
+                                              : fmt::format("{}_line + {}u", operand.name, operand.lines_at_once() * i),
+                        shader_->size(problem_.inner));
       shader_->open("{{");
-      shader_->line("let four = {}; let to = {}_put + {}u;", four, own.name, own.lines_at_once() * own.pitch() * i);
+      shader_->line("let four = {}; let to = {}_put + {}u;", four, operand.name,
+                    operand.lines_at_once() * operand.pitch() * i);
       shader_->line(
           "tile_{0}[to] = four.x; tile_{0}[to + 1u] = four.y; tile_{0}[to + 2u] = four.z; tile_{0}[to + 3u] = four.w;",
-          own.name);
+          operand.name);
       shader_->close();
     }
   }
@@ -190,7 +194,7 @@ class MatrixMatmul {
   void write_product() {
     Shader& shader = *shader_;
     shader.line("let first_step = chunk * {}u; let first_inner = first_step * {}u;", steps_of_chunk(), form_.inner);
-    for (const Operand* own : {&a_, &b_}) prepare(*own);
+    for (const Operand* operand : {&a_, &b_}) prepare(*operand);
     for (int i = 0; i < rows_of_matrices(); ++i)
       for (int j = 0; j < columns_of_matrices(); ++j)
         shader.line("var sum_{}_{} = {}();", i, j, emulated_ ? "array<f32, 8>" : "subgroup_matrix_result<f32, 16, 16>");
@@ -205,54 +209,56 @@ class MatrixMatmul {
   void multiply_as_fetched() {
     Shader& shader = *shader_;
     shader.open("for (var step = 0u; step < steps; step++) {{");
-    for (const Operand* own : {&a_, &b_}) fetch(*own);
-    for (const Operand* own : {&a_, &b_}) put_into_tile(*own);
+    for (const Operand* operand : {&a_, &b_}) fetch(*operand);
+    for (const Operand* operand : {&a_, &b_}) put_into_tile(*operand);
     shader.barrier();
     for (int depth = 0; depth < form_.inner; depth += matrix) multiply_matrices(depth);
     shader.barrier();
-    for (const Operand* own : {&a_, &b_}) shader.line("{}_at += {}u;", own->name, step_of(*own));
+    for (const Operand* operand : {&a_, &b_}) shader.line("{}_at += {}u;", operand->name, step_of(*operand));
     if (ends_within_tile()) shader.line("k += {}u;", form_.inner);
     shader.close();
   }
 
-  // The steps are floats, of a number that the compiler does not know: it then unrolls them with an exit after each,
+  // The loop counter is a float whose bound the compiler does not know: it then unrolls with an exit after each step
   // and keeps the order within each, so that the next tiles are fetched before these are multiplied. No operand is
-  // shorter than there are steps.
+  // shorter than the number of steps.
   void multiply_and_fetch_ahead() {
     Shader& shader = *shader_;
-    for (const Operand* own : {&a_, &b_}) fetch(*own);
+    for (const Operand* operand : {&a_, &b_}) fetch(*operand);
     shader.line("let last = f32(min(steps, arrayLength(&{})));", Shader::buffer_name(problem_.a->binding));
     shader.open("for (var step = 0.0; step < last; step += 1.0) {{");
-    for (const Operand* own : {&a_, &b_}) put_into_tile(*own);
+    for (const Operand* operand : {&a_, &b_}) put_into_tile(*operand);
     shader.barrier();
-    // Unconditional, but in the last step what was fetched already, which is then not used.
+    // Unconditional; the last step fetches the same elements again, which are then unused.
     shader.line("let more = step + 1.0 < last;");
-    for (const Operand* own : {&a_, &b_}) shader.line("{}_at += select(0u, {}u, more);", own->name, step_of(*own));
+    for (const Operand* operand : {&a_, &b_})
+      shader.line("{}_at += select(0u, {}u, more);", operand->name, step_of(*operand));
     if (ends_within_tile()) shader.line("k += select(0u, {}u, more);", form_.inner);
-    for (const Operand* own : {&a_, &b_}) fetch(*own);
+    for (const Operand* operand : {&a_, &b_}) fetch(*operand);
     for (int depth = 0; depth < form_.inner; depth += matrix) multiply_matrices(depth);
     shader.barrier();
     shader.close();
   }
 
-  // Fours from one tile to the next.
-  std::int64_t step_of(const Operand& own) const {
-    return own.along_inner() ? form_.inner / 4 : form_.inner * own.inner_stride.value() / 4;
+  // The distance from one tile to the next, in groups of four.
+  std::int64_t step_of(const Operand& operand) const {
+    return operand.along_inner() ? form_.inner / 4 : form_.inner * operand.inner_stride.value() / 4;
   }
 
   // Loads the matrix of an operand that begins at a row or column of the subgroup's part and an inner element of the
   // tile.
-  void load_matrix(const Operand& own, const char* part, int at, int depth, int number) {
-    const std::string place = own.along_inner() ? fmt::format("({} + {}u) * {}u + {}u", part, at, own.pitch(), depth)
-                                                : fmt::format("{}u + {} + {}u", depth * own.pitch(), part, at);
+  void load_matrix(const Operand& operand, const char* part, int at, int depth, int number) {
+    const std::string place = operand.along_inner()
+                                  ? fmt::format("({} + {}u) * {}u + {}u", part, at, operand.pitch(), depth)
+                                  : fmt::format("{}u + {} + {}u", depth * operand.pitch(), part, at);
     if (emulated_) {
-      shader_->line("let {}_matrix_{} = {};", own.name, number, place);
+      shader_->line("let {}_matrix_{} = {};", operand.name, number, place);
       return;
     }
-    const bool left = &own == &a_;
+    const bool left = &operand == &a_;
     shader_->line("let {}_matrix_{} = subgroupMatrixLoad<subgroup_matrix_{}<f16, 16, 16>, {}>(&tile_{}, {}, {}u);",
-                  own.name, number, left ? "left" : "right", left == own.along_inner() ? "row_major" : "col_major",
-                  own.name, place, own.pitch());
+                  operand.name, number, left ? "left" : "right",
+                  left == operand.along_inner() ? "row_major" : "col_major", operand.name, place, operand.pitch());
   }
 
   void multiply_matrices(int depth) {
@@ -270,7 +276,7 @@ class MatrixMatmul {
     shader_->close();
   }
 
-  // `fn finish_staged(…)`: four results that stand at `start` in workgroup memory.
+  // `fn finish_staged(…)`: four results at `start` in workgroup memory.
   void write_finish() {
     Shader& shader = *shader_;
     Epilogue epilogue(shader, writer_.kernel(), problem_);
@@ -298,11 +304,11 @@ class MatrixMatmul {
   void write_results() {
     Shader& shader = *shader_;
     shader.line("let staged_start = subgroup * {}u;", matrix * staged_pitch());
-    // Four threads a row, which then store whole sectors of 32 bytes.
-    shader.line("let own_row = subgroup_lane / 4u; let own_column = subgroup_lane % 4u * 4u;");
-    shader.line("let own_start = staged_start + own_row * {}u + own_column;", staged_pitch());
+    // Four threads per row, which then store whole 32-byte sectors.
+    shader.line("let lane_row = subgroup_lane / 4u; let lane_column = subgroup_lane % 4u * 4u;");
+    shader.line("let lane_start = staged_start + lane_row * {}u + lane_column;", staged_pitch());
     shader.line(
-        "let first_row = tile_row + part_row + own_row; let first_column = tile_column + part_column + own_column;");
+        "let first_row = tile_row + part_row + lane_row; let first_column = tile_column + part_column + lane_column;");
     for (int i = 0; i < rows_of_matrices(); ++i)
       for (int j = 0; j < columns_of_matrices(); ++j) {
         if (emulated_)
@@ -311,7 +317,7 @@ class MatrixMatmul {
           shader.line("subgroupMatrixStore<row_major>(&staged, staged_start, sum_{}_{}, {}u);", i, j, staged_pitch());
         shader.barrier();
         for (int half = 0; half < 2; ++half)
-          shader.line("finish_staged(batch, chunk, first_row + {}u, first_column + {}u, own_start + {}u);",
+          shader.line("finish_staged(batch, chunk, first_row + {}u, first_column + {}u, lane_start + {}u);",
                       i * matrix + half * 8, j * matrix, half * 8 * staged_pitch());
         shader.barrier();
       }

@@ -12,12 +12,12 @@ bool is_stored(const KernelSpec& kernel, const TensorAccess& operand) {
                      [&](const Store& store) { return store.binding == operand.binding; });
 }
 
-// Whether an operand gives values of f16, and four of them that follow each other, along the inner elements or across
-// them, can always be read at once.
+// Whether an operand gives f16 values, and four consecutive ones, along the inner dimension or across it, can always be
+// read at once.
 bool lies_in_fours(const Shader& shader, const TensorAccess& operand, const std::vector<Dim>& batch, const Dim& stride,
                    const Dim& inner_stride, const Dim& inner) {
   const DType given = operand.prologue.empty() ? operand.dtype : operand.prologue.back().dtype;
-  const auto steps_in_fours = [](const Dim& own) { return is_multiple(own, 4) && own.value() > 0; };
+  const auto steps_in_fours = [](const Dim& dim) { return is_multiple(dim, 4) && dim.value() > 0; };
   const bool along_inner = inner_stride == Dim(1) && steps_in_fours(stride) && is_multiple(inner, 4);
   const bool across = stride == Dim(1) && steps_in_fours(inner_stride);
   return given == DType::f16 && (along_inner || across) && begins_in_fours(shader, operand, batch);
@@ -60,7 +60,7 @@ MatmulProblem::MatmulProblem(const KernelWriter& writer)
   a_inner = a->strides[axes + 1];
   b_inner = b->strides[axes];
   b_column = b->strides[axes + 1];
-  // A batch of products with one right-hand side is one product of more rows.
+  // A batch of products with a common right-hand side is one product with more rows.
   Dim expected = a_row * rows;
   bool merges = axes > 0;
   for (std::size_t axis = axes; axis-- > 0;) {
@@ -110,8 +110,8 @@ std::string read_four_of_operand(Shader& shader, const TensorAccess& operand, co
   return operand.prologue.empty() ? elements : fmt::format("prepare_four_{}({})", name, elements);
 }
 
-// Workgroups next to each other in time share rows and columns, which then come from the cache: bands of some rows of
-// tiles, down each column of a band first.
+// Workgroups that run close in time share rows and columns, which then hit the cache: bands of some rows of tiles,
+// traversed column by column.
 Dim write_tile_place(Shader& shader, const MatmulProblem& problem, const MatmulForm& form) {
   constexpr int band_rows = 8;
   const Dim down = groups_of(problem.rows, form.rows), across = groups_of(problem.columns, form.columns);

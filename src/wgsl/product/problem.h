@@ -16,35 +16,35 @@ struct MatmulProblem {
   const TensorAccess* b = nullptr;
   std::vector<Dim> a_batch, b_batch;  ///< strides
   Dim a_row, a_inner, b_inner, b_column;
-  const TensorAccess* scales = nullptr;  ///< of b, one for each 32 elements as they stand
+  const TensorAccess* scales = nullptr;  ///< of b, one per 32 elements in memory order
   bool merged = false;                   ///< the batch is part of the rows
-  bool halves = false;             ///< both operands are f16 in memory, and the shader can keep them so in its tiles
-  bool multiplies_in_f16 = false;  ///< products are f16, where they come in fours; some of them are added up in f16
-  bool suits_matrices = false;     ///< values of f16 that the target can multiply as subgroup matrices
+  bool halves = false;                   ///< both operands are f16 in memory, and tiles can hold them as f16
+  bool multiplies_in_f16 = false;  ///< multiplies in f16, in vectors of four; a few products are accumulated in f16
+  bool suits_matrices = false;     ///< f16 values that the target can multiply as subgroup matrices
 
   explicit MatmulProblem(const KernelWriter& writer);
 };
 
-/// Whether a size is known when the kernel is compiled, and a multiple.
+/// Whether a size is a compile-time constant and a multiple of the given number.
 inline bool is_multiple(const Dim& size, std::int64_t of) { return size.is_constant() && size.value() % of == 0; }
 
-/// Whether an operand's matrices begin where four elements can be read at once; `batch`: its strides.
+/// Whether an operand's matrices begin at offsets where four elements can be read at once; `batch`: its strides.
 bool begins_in_fours(const Shader& shader, const TensorAccess& tensor, const std::vector<Dim>& batch);
 
-/// Writes what is made of each operand's elements as they are read, as functions of one and of four.
+/// Emits each operand's prologue as functions of one element and of four.
 void write_prologues(Shader& shader, const MatmulProblem& problem);
-/// Text of an operand's element, and of four that stand side by side, prologue and scale included; `name`: a or b.
+/// WGSL expression of an operand's element, and of four adjacent ones, with prologue and scale; `name`: a or b.
 std::string read_operand(Shader& shader, const MatmulProblem& problem, const TensorAccess& operand, const char* name,
                          const std::string& place);
 std::string read_four_of_operand(Shader& shader, const TensorAccess& operand, const char* name,
                                  const std::string& place);
 
-/// From the number of the workgroup: `let tile_row` and `let tile_column`, the first of its results, `let chunk`, its
-/// part of the inner dimension, and `let batch`. Gives the number of workgroups.
+/// From the workgroup index: `let tile_row` and `let tile_column`, its first result, `let chunk`, its part of the inner
+/// dimension, and `let batch`. Returns the number of workgroups.
 Dim write_tile_place(Shader& shader, const MatmulProblem& problem, const MatmulForm& form);
 /// `let a_start` and `let b_start`: where the matrices of `batch` begin.
 void write_batch_offsets(Shader& shader, const MatmulProblem& problem);
-/// Text of an element's place in the matrix that begins at `start`.
+/// WGSL expression of an element's index in the matrix that begins at `start`.
 std::string place_in_matrix(Shader& shader, const char* start, const std::string& first, const Dim& first_stride,
                             const std::string& second, const Dim& second_stride);
 

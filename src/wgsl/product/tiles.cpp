@@ -8,7 +8,7 @@
 namespace jerboa::wgsl {
 namespace {
 
-// How many products of f16 are added up in f16: with each the sum is less exact, and sooner past 65504.
+// How many f16 products are accumulated in f16: each makes the sum less exact and overflow past 65504 more likely.
 constexpr int products_in_f16 = 8;
 
 // Tiles in workgroup memory.
@@ -36,8 +36,8 @@ class TiledMatmul {
   }
 
  private:
-  // One operand: `width` of its rows (of the second: columns) are taken, form_.inner deep. In workgroup memory the
-  // inner elements are rows of `pitch`.
+  // One operand: a tile of `width` rows (of the second operand: columns), form_.inner deep. In workgroup memory each
+  // inner index is a row of `pitch` elements.
   struct Operand {
     const char* name;
     const char* start;
@@ -52,7 +52,7 @@ class TiledMatmul {
   // Vectors of four in a tile.
   int a_size() const { return form_.inner * form_.pitch() / 4; }
   int b_size() const { return form_.inner * form_.columns / 4; }
-  // How far a round of the loop gets.
+  // Inner elements per iteration of the loop.
   int round_inner() const { return form_.inner * (form_.two_buffers ? 2 : 1); }
 
   void write_product() {
@@ -79,7 +79,7 @@ class TiledMatmul {
       multiply_in_one_buffer(a, b);
   }
 
-  // The next tiles are on their way while these are multiplied.
+  // The next tiles are prefetched while these are multiplied.
   void multiply_in_one_buffer(const Operand& a, const Operand& b) {
     fetch(a, b, "inner_start");
     shader_->open("for (var inner = inner_start; inner < inner_end; inner += {}u) {{", form_.inner);
@@ -96,7 +96,7 @@ class TiledMatmul {
     shader_->close();
   }
 
-  // Two tiles a round, one in each buffer. The last may be past the end, and is zeros then.
+  // Two tiles per iteration, one in each buffer. The last may be past the end, and is zero then.
   void multiply_in_two_buffers(const Operand& a, const Operand& b) {
     fetch(a, b, "inner_start");
     put_into_tiles(a, b, 0);
@@ -118,7 +118,7 @@ class TiledMatmul {
     shader_->close();
   }
 
-  // As a loop it would be a fifth slower: NVIDIA's compiler does not mix the steps of one.
+  // A loop would be a fifth slower: NVIDIA's compiler does not interleave its iterations.
   void multiply_written_out(int buffer) {
     const int depth = problem_.multiplies_in_f16 ? products_in_f16 : 1;
     for (int k = 0; k < form_.inner; k += depth) {
@@ -152,51 +152,54 @@ class TiledMatmul {
   }
 
   // Whether four elements can be read at once.
-  bool is_wide(const Operand& own) const {
-    const TensorAccess& tensor = *own.tensor;
-    return begins_in_fours(*shader_, tensor, own.tensor == problem_.a ? problem_.a_batch : problem_.b_batch) &&
+  bool is_wide(const Operand& operand) const {
+    const TensorAccess& tensor = *operand.tensor;
+    return begins_in_fours(*shader_, tensor, operand.tensor == problem_.a ? problem_.a_batch : problem_.b_batch) &&
            !is_written(tensor.binding) &&
-           (own.along_inner() ? is_multiple(own.stride, 4) && is_multiple(problem_.inner, 4)
-                              : own.stride == Dim(1) && is_multiple(own.inner_stride, 4) && is_multiple(own.count, 4));
+           (operand.along_inner()
+                ? is_multiple(operand.stride, 4) && is_multiple(problem_.inner, 4)
+                : operand.stride == Dim(1) && is_multiple(operand.inner_stride, 4) && is_multiple(operand.count, 4));
   }
 
   // The type that an operand's elements are fetched in.
-  const char* fetched_type(const Operand& own) const {
-    return !is_wide(own) ? "f32" : problem_.halves ? "vec4<f16>" : "vec4f";
+  const char* fetched_type(const Operand& operand) const {
+    return !is_wide(operand) ? "f32" : problem_.halves ? "vec4<f16>" : "vec4f";
   }
 
-  int fetches(const Operand& own) const {
-    const int total = own.width * form_.inner / (is_wide(own) ? 4 : 1);
+  int fetches(const Operand& operand) const {
+    const int total = operand.width * form_.inner / (is_wide(operand) ? 4 : 1);
     return (total + form_.threads() - 1) / form_.threads();
   }
 
-  void declare_fetched(const Operand& own) {
-    const int step = is_wide(own) ? 4 : 1, per_row = own.along_inner() ? form_.inner / step : own.width / step;
-    for (int i = 0; i < fetches(own); ++i) {
-      shader_->line("var {}_{} = {}();", own.name, i, fetched_type(own));
+  void declare_fetched(const Operand& operand) {
+    const int step = is_wide(operand) ? 4 : 1,
+              per_row = operand.along_inner() ? form_.inner / step : operand.width / step;
+    for (int i = 0; i < fetches(operand); ++i) {
+      shader_->line("var {}_{} = {}();", operand.name, i, fetched_type(operand));
       // Neighbouring threads read neighbouring elements.
-      const char* first = own.along_inner() ? "inside" : "across";
-      const char* second = own.along_inner() ? "across" : "inside";
-      shader_->line("let {0}_{1}_{2} = (lane + {3}u) % {4}u * {5}u; let {0}_{6}_{2} = (lane + {3}u) / {4}u;", own.name,
-                    first, i, i * form_.threads(), per_row, step, second);
-      if (steps_by_fours(own))
+      const char* first = operand.along_inner() ? "inside" : "across";
+      const char* second = operand.along_inner() ? "across" : "inside";
+      shader_->line("let {0}_{1}_{2} = (lane + {3}u) % {4}u * {5}u; let {0}_{6}_{2} = (lane + {3}u) / {4}u;",
+                    operand.name, first, i, i * form_.threads(), per_row, step, second);
+      if (steps_by_fours(operand))
         shader_->line(
-            "let {0}_from_{1} = ({2}) / 4u;", own.name, i,
-            place_in_matrix(*shader_, own.start, fmt::format("({} + {}_across_{})", own.tile_start, own.name, i),
-                            own.stride, fmt::format("{}_inside_{}", own.name, i), own.inner_stride));
+            "let {0}_from_{1} = ({2}) / 4u;", operand.name, i,
+            place_in_matrix(*shader_, operand.start,
+                            fmt::format("({} + {}_across_{})", operand.tile_start, operand.name, i), operand.stride,
+                            fmt::format("{}_inside_{}", operand.name, i), operand.inner_stride));
     }
   }
 
-  // Whether places are counted in fours: what a step adds to them is then the same for all of a thread's.
-  bool steps_by_fours(const Operand& own) const { return is_wide(own) && own.tensor->dtype == DType::f32; }
+  // Whether offsets count groups of four: a step then adds the same amount to all of a thread's offsets.
+  bool steps_by_fours(const Operand& operand) const { return is_wide(operand) && operand.tensor->dtype == DType::f32; }
 
-  // The four elements that fetch `i` reads of the tile at `inner`.
-  std::string read_by_fours(const Operand& own, int i, const std::string& inner) {
-    const std::string step = own.along_inner() ? fmt::format("({}) / 4u", inner)
-                                               : fmt::format("({}) * {}u", inner, own.inner_stride.value() / 4);
+  // The four elements of the tile at `inner` that fetch `i` reads.
+  std::string read_by_fours(const Operand& operand, int i, const std::string& inner) {
+    const std::string step = operand.along_inner() ? fmt::format("({}) / 4u", inner)
+                                                   : fmt::format("({}) * {}u", inner, operand.inner_stride.value() / 4);
     const std::string four =
-        shader_->load_words(own.tensor->binding, fmt::format("{}_from_{} + {}", own.name, i, step));
-    return own.tensor->prologue.empty() ? four : fmt::format("prepare_four_{}({})", own.name, four);
+        shader_->load_words(operand.tensor->binding, fmt::format("{}_from_{} + {}", operand.name, i, step));
+    return operand.tensor->prologue.empty() ? four : fmt::format("prepare_four_{}({})", operand.name, four);
   }
 
   void fetch(const Operand& a, const Operand& b, const std::string& inner) {
@@ -207,51 +210,53 @@ class TiledMatmul {
     put_into_tile(b, buffer * b_size());
   }
 
-  void fetch(const Operand& own, const std::string& inner) {
-    const bool checks_count = !is_multiple(own.count, own.width);
+  void fetch(const Operand& operand, const std::string& inner) {
+    const bool checks_count = !is_multiple(operand.count, operand.width);
     const bool checks_inner = !is_multiple(problem_.inner, form_.chunks * round_inner());
-    const int total = own.width * form_.inner / (is_wide(own) ? 4 : 1);
-    for (int i = 0; i < fetches(own); ++i) {
+    const int total = operand.width * form_.inner / (is_wide(operand) ? 4 : 1);
+    for (int i = 0; i < fetches(operand); ++i) {
       shader_->open("{{");
-      shader_->line("let at = {} + {}_across_{}; let k = {} + {}_inside_{};", own.tile_start, own.name, i, inner,
-                    own.name, i);
-      const std::string from = place_in_matrix(*shader_, own.start, "at", own.stride, "k", own.inner_stride);
+      shader_->line("let at = {} + {}_across_{}; let k = {} + {}_inside_{};", operand.tile_start, operand.name, i,
+                    inner, operand.name, i);
+      const std::string from =
+          place_in_matrix(*shader_, operand.start, "at", operand.stride, "k", operand.inner_stride);
       std::vector<std::string> conditions;
-      if (checks_count) conditions.push_back(fmt::format("at < {}", shader_->size(own.count)));
+      if (checks_count) conditions.push_back(fmt::format("at < {}", shader_->size(operand.count)));
       if (checks_inner) conditions.emplace_back("k < inner_end");
       if ((i + 1) * form_.threads() > total)
         conditions.push_back(fmt::format("lane + {}u < {}u", i * form_.threads(), total));
-      const std::string fetched = steps_by_fours(own) ? read_by_fours(own, i, inner)
-                                  : !is_wide(own)     ? read_operand(*shader_, problem_, *own.tensor, own.name, from)
-                                  : problem_.halves   ? shader_->load_four_halves(own.tensor->binding, from)
-                                                      : read_four_of_operand(*shader_, *own.tensor, own.name, from);
+      const std::string fetched =
+          steps_by_fours(operand) ? read_by_fours(operand, i, inner)
+          : !is_wide(operand)     ? read_operand(*shader_, problem_, *operand.tensor, operand.name, from)
+          : problem_.halves       ? shader_->load_four_halves(operand.tensor->binding, from)
+                                  : read_four_of_operand(*shader_, *operand.tensor, operand.name, from);
       if (conditions.empty()) {
-        shader_->line("{}_{} = {};", own.name, i, fetched);
+        shader_->line("{}_{} = {};", operand.name, i, fetched);
       } else {
-        shader_->line("{}_{} = {}();", own.name, i, fetched_type(own));
-        shader_->line("if ({}) {{ {}_{} = {}; }}", fmt::join(conditions, " && "), own.name, i, fetched);
+        shader_->line("{}_{} = {}();", operand.name, i, fetched_type(operand));
+        shader_->line("if ({}) {{ {}_{} = {}; }}", fmt::join(conditions, " && "), operand.name, i, fetched);
       }
       shader_->close();
     }
   }
 
-  void put_into_tile(const Operand& own, int start) {
-    const int total = own.width * form_.inner / (is_wide(own) ? 4 : 1);
-    for (int i = 0; i < fetches(own); ++i) {
+  void put_into_tile(const Operand& operand, int start) {
+    const int total = operand.width * form_.inner / (is_wide(operand) ? 4 : 1);
+    for (int i = 0; i < fetches(operand); ++i) {
       const bool partial = (i + 1) * form_.threads() > total;
       if (partial) shader_->open("if (lane + {}u < {}u) {{", i * form_.threads(), total);
-      const std::string inside = fmt::format("{}_inside_{}", own.name, i),
-                        across = fmt::format("{}_across_{}", own.name, i);
-      if (!is_wide(own)) {
-        shader_->line("tile_{0}[({1} * {3}u + {2}) / 4u + {6}u][{2} % 4u] = {5}({0}_{4});", own.name, inside, across,
-                      own.pitch, i, problem_.halves ? "f16" : "", start);
-      } else if (own.along_inner()) {
+      const std::string inside = fmt::format("{}_inside_{}", operand.name, i),
+                        across = fmt::format("{}_across_{}", operand.name, i);
+      if (!is_wide(operand)) {
+        shader_->line("tile_{0}[({1} * {3}u + {2}) / 4u + {6}u][{2} % 4u] = {5}({0}_{4});", operand.name, inside,
+                      across, operand.pitch, i, problem_.halves ? "f16" : "", start);
+      } else if (operand.along_inner()) {
         for (int j = 0; j < 4; ++j)
-          shader_->line("tile_{0}[(({1} + {5}u) * {3}u + {2}) / 4u + {7}u][{2} % 4u] = {0}_{4}.{6};", own.name, inside,
-                        across, own.pitch, i, j, "xyzw"[j], start);
+          shader_->line("tile_{0}[(({1} + {5}u) * {3}u + {2}) / 4u + {7}u][{2} % 4u] = {0}_{4}.{6};", operand.name,
+                        inside, across, operand.pitch, i, j, "xyzw"[j], start);
       } else {
-        shader_->line("tile_{0}[({1} * {3}u + {2}) / 4u + {5}u] = {0}_{4};", own.name, inside, across, own.pitch, i,
-                      start);
+        shader_->line("tile_{0}[({1} * {3}u + {2}) / 4u + {5}u] = {0}_{4};", operand.name, inside, across,
+                      operand.pitch, i, start);
       }
       if (partial) shader_->close();
     }
@@ -262,7 +267,7 @@ class TiledMatmul {
     return std::any_of(stores.begin(), stores.end(), [&](const Store& store) { return store.binding == binding; });
   }
 
-  // Calls `f` for each vector of results that the thread holds, with the text of its row and first column.
+  // Calls `f` for each vector of results that the thread holds, with expressions of its row and first column.
   template <class F>
   void for_each_vector(F f) {
     for (int i = 0; i < form_.part_rows; ++i) {

@@ -5,7 +5,7 @@
 
 namespace jerboa::wgsl {
 
-// One for each kind of form.
+// One per kind of form.
 void write_dots(KernelWriter& writer, const MatmulProblem& problem);
 void write_blocks(KernelWriter& writer, const MatmulProblem& problem);
 void write_tiles(KernelWriter& writer, const MatmulProblem& problem, const MatmulForm& form);

@@ -4,7 +4,7 @@
 
 namespace jerboa::test {
 
-/// The sample cases of one op; the table of them names the row that has none.
+/// The sample cases of one op; a missing one is a compile error that names the op.
 template <Op op>
 std::vector<Case> cases() = delete;
 

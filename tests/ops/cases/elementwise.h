@@ -7,7 +7,7 @@
 // Sample cases of the element-wise ops.
 namespace jerboa::test {
 
-/// One operand in shapes of every sort, of values that `values` draws.
+/// One operand in all kinds of shapes, with values drawn by `values`.
 inline std::vector<Case> shapes_of(Draw (*values)(Shape), const Attrs& attrs = NoAttrs{}) {
   std::vector<Case> cases;
   for (const Shape& shape :
@@ -53,7 +53,7 @@ inline std::vector<Case> compare_pairs() {
 }
 
 CASES(neg) { return joined(shapes_of(any), {{{whole(-9, 9, {5})}}}); }
-CASES(abs) { return joined(shapes_of(apart), {{{given({3}, {-2147483648.0, -3, 3})}}}); }
+CASES(abs) { return joined(shapes_of(distinct), {{{given({3}, {-2147483648.0, -3, 3})}}}); }
 CASES(sqrt) { return shapes_of(positive); }
 CASES(rsqrt) { return shapes_of(positive); }
 CASES(log) { return shapes_of(positive); }
@@ -64,15 +64,15 @@ CASES(cos) { return shapes_of(any); }
 CASES(tanh) { return shapes_of(any); }
 CASES(sigmoid) { return joined(shapes_of(any), {{{within(-40, 40, {9})}}}); }
 CASES(erf) { return shapes_of(any); }
-CASES(relu) { return shapes_of(apart); }
+CASES(relu) { return shapes_of(distinct); }
 CASES(silu) { return shapes_of(any); }
 CASES(gelu) { return joined(shapes_of(any, GeluAttrs{}), shapes_of(any, GeluAttrs{GeluForm::tanh})); }
 CASES(softplus) { return joined(shapes_of(any), {{{within(-50, 50, {9})}}}); }
-CASES(floor) { return shapes_of(apart); }
-CASES(round) { return shapes_of(apart); }
+CASES(floor) { return shapes_of(distinct); }
+CASES(round) { return shapes_of(distinct); }
 CASES(stop_gradient) { return joined(shapes_of(any), {{{whole(-9, 9, {5})}}}); }
 CASES(clamp) {
-  return joined(shapes_of(apart, ClampAttrs{-0.503, 0.707}), {{{whole(-9, 9, {12})}, ClampAttrs{-3, 4}}});
+  return joined(shapes_of(distinct, ClampAttrs{-0.503, 0.707}), {{{whole(-9, 9, {12})}, ClampAttrs{-3, 4}}});
 }
 CASES(cast) {
   return joined(shapes_of(any, CastAttrs{DType::f32}),
@@ -94,14 +94,14 @@ CASES(div) { return numeric_pairs(any, positive); }
 CASES(pow) {
   auto cases = pairs_of(positive, any, PowAttrs{});
   for (const double exponent : {3.0, 2.0, 1.0, 0.0, -1.0})
-    cases.push_back({{apart({3, 5}), absent()}, PowAttrs{exponent}});
+    cases.push_back({{distinct({3, 5}), absent()}, PowAttrs{exponent}});
   cases.push_back({{positive({T, 2}), absent()}, PowAttrs{0.5}});
   cases.push_back({{positive({0}), absent()}, PowAttrs{-1.5}});
   return cases;
 }
-CASES(maximum) { return numeric_pairs(apart, apart); }
-CASES(minimum) { return numeric_pairs(apart, apart); }
-CASES(mod) { return numeric_pairs(apart, positive); }
+CASES(maximum) { return numeric_pairs(distinct, distinct); }
+CASES(minimum) { return numeric_pairs(distinct, distinct); }
+CASES(mod) { return numeric_pairs(distinct, positive); }
 CASES(equal) { return compare_pairs(); }
 CASES(not_equal) { return compare_pairs(); }
 CASES(less) { return compare_pairs(); }

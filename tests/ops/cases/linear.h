@@ -93,10 +93,10 @@ inline std::vector<Case> pools(Draw (*values)(Shape)) {
           {{values({0, 2, 4, 4})}, PoolAttrs{}},
           {{values({B, 1, 4, T + Dim(1)})}, PoolAttrs{{2, 2}, {1, 1}, {0, 0}}}};
 }
-CASES(max_pool2d) { return pools(apart); }
+CASES(max_pool2d) { return pools(distinct); }
 CASES(max_pool2d_grad) {
-  return {{{apart({2, 3, 6, 8}), any({2, 3, 3, 4})}, PoolGradAttrs{{2, 2}, {2, 2}, {0, 0}, {6, 8}}},
-          {{apart({1, 2, 7, 5}), any({1, 2, 4, 6})}, PoolGradAttrs{{3, 2}, {2, 1}, {1, 1}, {7, 5}}}};
+  return {{{distinct({2, 3, 6, 8}), any({2, 3, 3, 4})}, PoolGradAttrs{{2, 2}, {2, 2}, {0, 0}, {6, 8}}},
+          {{distinct({1, 2, 7, 5}), any({1, 2, 4, 6})}, PoolGradAttrs{{3, 2}, {2, 1}, {1, 1}, {7, 5}}}};
 }
 CASES(avg_pool2d) { return pools(any); }
 CASES(avg_pool2d_grad) {

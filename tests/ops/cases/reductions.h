@@ -46,16 +46,16 @@ CASES(random) {
 
 CASES(sum) { return with_integers(reductions_of(any), ReduceAttrs{{1}, false}); }
 CASES(mean) { return reductions_of(any); }
-CASES(max) { return with_integers(reductions_of(apart), ReduceAttrs{{1}, false}); }
-CASES(min) { return with_integers(reductions_of(apart), ReduceAttrs{{1}, false}); }
+CASES(max) { return with_integers(reductions_of(distinct), ReduceAttrs{{1}, false}); }
+CASES(min) { return with_integers(reductions_of(distinct), ReduceAttrs{{1}, false}); }
 CASES(argmax) {
-  return {{{apart({4, 9})}, ArgmaxAttrs{}},
-          {{apart({4, 9})}, ArgmaxAttrs{0, true}},
-          {{apart({4, 3, 2})}, ArgmaxAttrs{-2, false}},
+  return {{{distinct({4, 9})}, ArgmaxAttrs{}},
+          {{distinct({4, 9})}, ArgmaxAttrs{0, true}},
+          {{distinct({4, 3, 2})}, ArgmaxAttrs{-2, false}},
           {{whole(0, 3, {3, 7})}, ArgmaxAttrs{1, false}},
-          {{apart({2, 0})}, ArgmaxAttrs{1, false}},
-          {{apart({T, 3})}, ArgmaxAttrs{0, false}},
-          {{apart({1})}, ArgmaxAttrs{0, false}}};
+          {{distinct({2, 0})}, ArgmaxAttrs{1, false}},
+          {{distinct({T, 3})}, ArgmaxAttrs{0, false}},
+          {{distinct({1})}, ArgmaxAttrs{0, false}}};
 }
 CASES(all_finite) { return {{{any({3, 5})}}, {{any({})}}, {{any({0})}}, {{any({T})}}}; }
 CASES(sum_squares) {
@@ -73,18 +73,18 @@ CASES(cumsum) {
           {{whole(1000000000, 2000000000, {7})}, CumsumAttrs{0, false}}};
 }
 CASES(top_k) {
-  return {{{apart({3, 9})}, TopKAttrs{3, -1}},   {{apart({6, 4})}, TopKAttrs{2, 0}},
-          {{apart({2, 5, 3})}, TopKAttrs{5, 1}}, {{apart({1})}, TopKAttrs{1, 0}},
-          {{apart({0, 4})}, TopKAttrs{2, 1}},    {{whole(0, 2, {4, 6})}, TopKAttrs{4, -1}},
-          {{apart({T, 4})}, TopKAttrs{2, -1}}};
+  return {{{distinct({3, 9})}, TopKAttrs{3, -1}},   {{distinct({6, 4})}, TopKAttrs{2, 0}},
+          {{distinct({2, 5, 3})}, TopKAttrs{5, 1}}, {{distinct({1})}, TopKAttrs{1, 0}},
+          {{distinct({0, 4})}, TopKAttrs{2, 1}},    {{whole(0, 2, {4, 6})}, TopKAttrs{4, -1}},
+          {{distinct({T, 4})}, TopKAttrs{2, -1}}};
 }
 CASES(argsort) {
-  return {{{apart({3, 9})}, ArgsortAttrs{}},
-          {{apart({6, 4})}, ArgsortAttrs{0, true}},
+  return {{{distinct({3, 9})}, ArgsortAttrs{}},
+          {{distinct({6, 4})}, ArgsortAttrs{0, true}},
           {{whole(0, 2, {3, 11})}, ArgsortAttrs{1, true}},
           {{whole(0, 2, {3, 11})}, ArgsortAttrs{-1, false}},
-          {{apart({0, 4})}, ArgsortAttrs{0, false}},
-          {{apart({T, 2})}, ArgsortAttrs{0, false}}};
+          {{distinct({0, 4})}, ArgsortAttrs{0, false}},
+          {{distinct({T, 2})}, ArgsortAttrs{0, false}}};
 }
 
 }  // namespace jerboa::test

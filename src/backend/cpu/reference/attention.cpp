@@ -55,8 +55,8 @@ struct Attention {
     if (attrs.causal && key > query) return false;
     if (attrs.window > 0 && key <= query - attrs.window) return false;
     if (mask == nullptr) return true;
-    const double own = mask->data[mask_at(b, h, t, s)];
-    return mask->dtype == DType::boolean ? own != 0 : own > hidden_key(mask->dtype);
+    const double value = mask->data[mask_at(b, h, t, s)];
+    return mask->dtype == DType::boolean ? value != 0 : value > hidden_key(mask->dtype);
   }
 };
 

@@ -96,7 +96,7 @@ void evaluate<Op::cross_entropy>(const Call& call) {
     const double loss = normalizer - logits.data[along.at(row, std::min(target, along.size - 1), 0)];
     call.out().data[row] = loss;
     if (smoothing > 0) {
-      // Smoothing moves this much of the target's probability evenly to all classes, its own included.
+      // Smoothing moves this much of the target's probability evenly to all classes, including the target.
       double spread = 0;
       for (std::int64_t c = 0; c < along.size; ++c)
         spread += (normalizer - logits.data[along.at(row, c, 0)]) / static_cast<double>(along.size);

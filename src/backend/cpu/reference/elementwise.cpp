@@ -3,7 +3,7 @@
 #include <limits>
 #include <numbers>
 
-// Element-wise ops that look at their attributes, or at a condition.
+// Element-wise ops that depend on their attributes, or on a condition.
 namespace jerboa::reference {
 namespace {
 

@@ -3,7 +3,7 @@
 #include "backend/cpu/reference/evaluate.h"
 #include "backend/cpu/reference/loops.h"
 
-// Gathers and scatters. A read out of range takes the nearest element, a write out of range is dropped.
+// Gathers and scatters. An out-of-range read is clamped to the nearest element, an out-of-range write is dropped.
 namespace jerboa::reference {
 namespace {
 

@@ -3,10 +3,10 @@
 namespace jerboa::reference {
 
 Sizes broadcast_strides(const Sizes& from, const Sizes& to) {
-  const Sizes own = strides_of(from);
+  const Sizes from_strides = strides_of(from);
   Sizes strides(to.size(), 0);
   const std::size_t added = to.size() - from.size();
-  for (std::size_t i = 0; i < from.size(); ++i) strides[i + added] = from[i] == 1 ? 0 : own[i];
+  for (std::size_t i = 0; i < from.size(); ++i) strides[i + added] = from[i] == 1 ? 0 : from_strides[i];
   return strides;
 }
 

@@ -35,10 +35,10 @@ struct AlongAxis {
   std::int64_t outer = 1, size = 1, inner = 1;
 
   AlongAxis(const Sizes& sizes, int axis) {
-    const auto own = static_cast<std::size_t>(*resolve_axis(axis, static_cast<int>(sizes.size())));
-    for (std::size_t i = 0; i < own; ++i) outer *= sizes[i];
-    size = sizes[own];
-    for (std::size_t i = own + 1; i < sizes.size(); ++i) inner *= sizes[i];
+    const auto resolved = static_cast<std::size_t>(*resolve_axis(axis, static_cast<int>(sizes.size())));
+    for (std::size_t i = 0; i < resolved; ++i) outer *= sizes[i];
+    size = sizes[resolved];
+    for (std::size_t i = resolved + 1; i < sizes.size(); ++i) inner *= sizes[i];
   }
   std::int64_t at(std::int64_t o, std::int64_t position, std::int64_t i) const {
     return (o * size + position) * inner + i;

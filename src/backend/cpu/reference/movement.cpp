@@ -24,10 +24,10 @@ void evaluate<Op::reshape>(const Call& call) {
 
 template <>
 void evaluate<Op::transpose>(const Call& call) {
-  const Sizes own = strides_of(call.in(0).shape);
+  const Sizes operand_strides = strides_of(call.in(0).shape);
   Sizes strides;
   for (const int axis : call.as<TransposeAttrs>().perm)
-    strides.push_back(own[*resolve_axis(axis, static_cast<int>(own.size()))]);
+    strides.push_back(operand_strides[*resolve_axis(axis, static_cast<int>(operand_strides.size()))]);
   gather_strided(call, strides);
 }
 

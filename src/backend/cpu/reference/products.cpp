@@ -42,7 +42,7 @@ struct Group {
   std::int64_t begin, end;
 };
 
-// The rows of group g, kept within what there is.
+// The rows of group g, clamped to the existing rows.
 Group group_rows(const Value& offsets, std::int64_t g, std::int64_t rows) {
   const std::int64_t begin = std::clamp<std::int64_t>(static_cast<std::int64_t>(offsets.data[g]), 0, rows);
   const std::int64_t end = std::clamp<std::int64_t>(static_cast<std::int64_t>(offsets.data[g + 1]), begin, rows);

@@ -53,7 +53,7 @@ double start_of_min(const Value& x) {
   return is_float(x.dtype) && !x.data.empty() ? std::numeric_limits<double>::infinity() : highest(x.dtype);
 }
 
-// The positions along a line of x in the order of their values, equal ones as they stand.
+// The positions along a line of x, sorted stably by value.
 std::vector<std::int64_t> sorted(const Value& x, const AlongAxis& along, std::int64_t o, std::int64_t i,
                                  bool descending) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(along.size));

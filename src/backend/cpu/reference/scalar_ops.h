@@ -9,7 +9,7 @@
 
 namespace jerboa::reference {
 
-// One function per element-wise op, in the element's own type: double for floats, i32, u32 and bool. Ops whose function
+// One function per element-wise op, in the element's type: double for floats, i32, u32 and bool. Ops whose function
 // depends on their attributes are in elementwise.cpp.
 
 template <class T>
