@@ -15,7 +15,7 @@
 //   features (attention_decode.cpp);
 // - operands of f16 where the device multiplies matrices by subgroups: each subgroup some queries, against tiles of
 // keys
-//   and values (attention_matrices.cpp);
+//   and values (attention_matrices.h);
 // - else: each workgroup a tile of queries, against tiles of keys and values in workgroup memory.
 // Where there are few queries, their keys are cut into parts.
 namespace jerboa::wgsl {

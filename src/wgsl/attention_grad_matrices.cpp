@@ -55,176 +55,230 @@ void write_row_terms(KernelWriter& writer, const AttentionGrad& attention) {
   writer.add(std::move(shader), groups_of(attention.queries(), at_once * of_thread));
 }
 
-void write_query_gradients(KernelWriter& writer, const AttentionGrad& attention, const AttentionMatrixForm& form) {
-  AttentionMatrices own(writer, attention, "attention_dq_matrices", form);
-  Shader& shader = own.shader();
-  const MatrixQueries queries(shader, attention, form);
-  const auto q = own.operand("q", *attention.q, "batch", "head");
-  const auto dout = own.operand("dout", *attention.dout, "batch", "head");
-  const auto k = own.operand("k", *attention.k, "batch", "key_head");
-  const auto v = own.operand("v", *attention.v, "batch", "key_head");
-  own.write_own("query", q, "own_query");
-  own.write_own("gradient", dout, "own_query");
-  own.declare_results("sum");
-  for (int i = 0; i < form.lane_columns; ++i) {
-    shader.line("let time_{0} = min(own_query + lane_column + {0}u, {1} - 1u);", i, shader.size(attention.time));
-    const std::string time = fmt::format("time_{}", i);
-    shader.line("let lse_{} = {} * {};", i, attention.lse_of(shader, "batch", "head", time), log2_e);
-    shader.line("let mean_{} = {};", i, attention.mean_of(shader, "batch", "head", time));
-    shader.line("let seen_{} = {};", i, queries.seen_by(fmt::format("own_query + lane_column + {}u", i)));
+class QueryGradients {
+ public:
+  QueryGradients(KernelWriter& writer, const AttentionGrad& attention, const AttentionMatrixForm& form)
+      : writer_(writer),
+        attention_(attention),
+        form_(form),
+        matrices_(writer, attention, "attention_dq_matrices", form),
+        shader_(matrices_.shader()),
+        queries_(shader_, attention, form) {}
+
+  void write() {
+    const auto q = matrices_.operand("q", *attention_.q, "batch", "head");
+    const auto dout = matrices_.operand("dout", *attention_.dout, "batch", "head");
+    const auto k = matrices_.operand("k", *attention_.k, "batch", "key_head");
+    const auto v = matrices_.operand("v", *attention_.v, "batch", "key_head");
+    matrices_.write_own("query", q, "own_query");
+    matrices_.write_own("gradient", dout, "own_query");
+    matrices_.declare_results("sum");
+    for (int i = 0; i < form_.lane_columns; ++i) {
+      shader_.line("let time_{0} = min(own_query + lane_column + {0}u, {1} - 1u);", i, shader_.size(attention_.time));
+      const std::string time = fmt::format("time_{}", i);
+      shader_.line("let lse_{} = {} * {};", i, attention_.lse_of(shader_, "batch", "head", time), log2_e);
+      shader_.line("let mean_{} = {};", i, attention_.mean_of(shader_, "batch", "head", time));
+      shader_.line("let seen_{} = {};", i, queries_.seen_by(fmt::format("own_query + lane_column + {}u", i)));
+    }
+    matrices_.write_stream(queries_.keys_and_values(k, v), [&] { write_tile(); });
+    matrices_.write_results("sum", *attention_.dq, "batch", "head", "own_query", attention_.time, matrices_.scale());
+    writer_.add(std::move(shader_), queries_.workgroups());
   }
-  const auto write_piece = [&](int piece, bool is_masked) {
-    own.write_products("e", 0, "query", piece);
-    own.write_products("d", 1, "gradient", piece);
-    own.write_exchange("e", "x");
-    own.exchange();
-    own.write_exchange("d", "y");
-    own.for_each_value([&](int r, int i) {
-      const std::string weight = fmt::format("exp2(fma(x_{}_{}, {}, -lse_{}))", r, i, own.log2_scale(), i);
-      shader.line("x_{0}_{1} = {2} * (y_{0}_{1} - mean_{1});", r, i,
-                  is_masked ? fmt::format("select(0.0, {}, key + lane_row + {}u < seen_{})", weight, r, i) : weight);
-    });
-    own.write_weights("x");
-    own.write_gather("sum", 0, piece);
-  };
-  own.write_stream(queries.keys_and_values(k, v), [&] {
-    shader.open("if ({}) {{", queries.whole_tile());
-    for (int piece = 0; piece < own.pieces(); ++piece) {
-      shader.open("{{");
+
+ private:
+  void write_tile() {
+    shader_.open("if ({}) {{", queries_.whole_tile());
+    for (int piece = 0; piece < matrices_.pieces(); ++piece) {
+      shader_.open("{{");
       write_piece(piece, false);
-      shader.close();
+      shader_.close();
     }
-    shader.otherwise();
-    for (int piece = 0; piece < own.pieces(); ++piece) {
-      shader.open("{{");
-      shader.line("let key = tile * {}u + {}u;", form.tile_rows, piece * matrix);
-      shader.open("if (key < seen_by_any) {{");
+    shader_.otherwise();
+    for (int piece = 0; piece < matrices_.pieces(); ++piece) {
+      shader_.open("{{");
+      shader_.line("let key = tile * {}u + {}u;", form_.tile_rows, piece * matrix);
+      shader_.open("if (key < seen_by_any) {{");
       write_piece(piece, true);
-      shader.close();
-      shader.close();
+      shader_.close();
+      shader_.close();
     }
-    shader.close();
-  });
-  own.write_results("sum", *attention.dq, "batch", "head", "own_query", attention.time, own.scale());
-  writer.add(std::move(shader), queries.workgroups());
-}
-
-// Declares lse_r and mean_r of the thread's rows, which are queries from `query` on.
-void write_terms_of_rows(AttentionMatrices& own, const AttentionGrad& attention, bool are_inside) {
-  Shader& shader = own.shader();
-  if (are_inside && own.lane_rows() % 2 == 0 && shader.can_be_wide(attention.row_terms)) {
-    // Those of two queries at once.
-    shader.line("let pair = {} / 2u;", attention.query(shader, "batch", "head", "query + lane_row"));
-    for (int r = 0; r < own.lane_rows(); r += 2) {
-      shader.line("let terms_{} = {};", r, shader.load_words(attention.row_terms, fmt::format("pair + {}u", r / 2)));
-      shader.line("let lse_{0} = terms_{0}.x * {1}; let mean_{0} = terms_{0}.y;", r, log2_e);
-      shader.line("let lse_{2} = terms_{0}.z * {1}; let mean_{2} = terms_{0}.w;", r, log2_e, r + 1);
-    }
-    return;
+    shader_.close();
   }
-  for (int r = 0; r < own.lane_rows(); ++r) {
-    shader.line("let time_{0} = min(query + lane_row + {0}u, {1} - 1u);", r, shader.size(attention.time));
-    const std::string time = fmt::format("time_{}", r);
-    shader.line("let lse_{} = {} * {};", r, attention.lse_of(shader, "batch", "head", time), log2_e);
-    shader.line("let mean_{} = {};", r, attention.mean_of(shader, "batch", "head", time));
-  }
-}
 
-void write_key_gradients(KernelWriter& writer, const AttentionGrad& attention, const AttentionMatrixForm& form) {
-  AttentionMatrices own(writer, attention, "attention_dkv_matrices", form);
-  Shader& shader = own.shader();
-  const Dim heads = attention.batch * attention.key_heads;
-  const Dim tiles = groups_of(attention.keys, form.workgroup_columns());
-  const std::string time = shader.size(attention.time);
-  const bool fills_tiles = attention.time.is_constant() && attention.time.value() % form.tile_rows == 0;
-  const bool causal = attention.attrs.causal;
-  const std::string behind = causal ? shader.size(attention.keys - attention.time) : std::string();
-  // Heads side by side, and those of the first keys first, which are seen the most.
-  shader.line("let head_number = group % {};", shader.size(heads));
-  const auto index = shader.split_index("head_number", {attention.batch, attention.key_heads});
-  shader.line("let batch = {}; let key_head = {};", index[0], index[1]);
-  shader.line("let first_key = group / {} * {}u;", shader.size(heads), form.workgroup_columns());
-  shader.line("let own_key = first_key + subgroup * {}u;", form.columns());
-  // A head's queries that see any of the keys: from the first tile of them on.
-  shader.line("let first_tile = {};",
-              causal ? fmt::format("(max(first_key, {0}) - {0}) / {1}u", behind, form.tile_rows) : std::string("0u"));
-  shader.line("let head_tiles = ({} + {}u) / {}u - first_tile;", time, form.tile_rows - 1, form.tile_rows);
-  shader.line("let query_tiles = head_tiles * {};", shader.size(attention.group));
-  const auto k = own.operand("k", *attention.k, "batch", "key_head");
-  const auto v = own.operand("v", *attention.v, "batch", "key_head");
-  own.write_own("key", k, "own_key");
-  own.write_own("value", v, "own_key");
-  own.declare_results("dk");
-  own.declare_results("dv");
-  const bool one_head = attention.group == Dim(1);
-  const auto head = [&](const std::string& tile) {
-    return one_head ? std::string("key_head")
-                    : fmt::format("(key_head * {} + {} / head_tiles)", shader.size(attention.group), tile);
-  };
-  const auto row = [&](const std::string& tile) {
-    return one_head ? fmt::format("(first_tile + {}) * {}u", tile, form.tile_rows)
-                    : fmt::format("(first_tile + {} % head_tiles) * {}u", tile, form.tile_rows);
-  };
-  const AttentionMatrices::Stream stream{"query_tiles",
-                                         [&](const std::string& tile) {
-                                           const std::string head_of_tile = shader.let("head", head(tile));
-                                           auto q = own.operand("q", *attention.q, "batch", head_of_tile);
-                                           return std::pair(
-                                               q, own.operand("dout", *attention.dout, "batch", head_of_tile));
-                                         },
-                                         row};
-  // With barriers all subgroups must go the same way.
-  const std::string from = form.barriers ? "first_key" : "own_key";
-  const int wide = form.barriers ? form.workgroup_columns() : form.columns();
-  const auto write_piece = [&](int piece) {
-    shader.line("let query = tile_query + {}u;", piece * matrix);
-    shader.open("if ({}) {{",
-                causal ? fmt::format("query + {}u + {} >= {}", matrix - 1, behind, from) : std::string("true"));
-    write_terms_of_rows(own, attention, fills_tiles);
-    own.write_products("e", 0, "key", piece);
-    own.write_exchange("e", "x");
-    own.write_products("d", 1, "value", piece);
-    own.for_each_value(
-        [&](int r, int i) { shader.line("x_{0}_{1} = exp2(fma(x_{0}_{1}, {2}, -lse_{0}));", r, i, own.log2_scale()); });
-    const std::string past_end = fmt::format("query + {}u > {}", matrix, time);
-    shader.open("if ({}) {{",
-                causal ? fmt::format("{} || query + {} < {} + {}u", past_end, behind, from, wide - 1) : past_end);
-    own.for_each_value([&](int r, int i) {
-      const std::string inside = fmt::format("query + lane_row + {}u < {}", r, time);
-      shader.line(
-          "x_{0}_{1} = select(0.0, x_{0}_{1}, {2});", r, i,
-          causal ? fmt::format("{} && query + lane_row + {}u + {} >= own_key + lane_column + {}u", inside, r, behind, i)
-                 : inside);
+  void write_piece(int piece, bool is_masked) {
+    matrices_.write_products("products", 0, "query", piece);
+    matrices_.write_products("dweights", 1, "gradient", piece);
+    matrices_.write_exchange("products", "score");
+    matrices_.exchange();
+    matrices_.write_exchange("dweights", "dweight");
+    matrices_.for_each_value([&](int r, int i) {
+      const std::string weight = fmt::format("exp2(fma(score_{}_{}, {}, -lse_{}))", r, i, matrices_.log2_scale(), i);
+      shader_.line("score_{0}_{1} = {2} * (dweight_{0}_{1} - mean_{1});", r, i,
+                   is_masked ? fmt::format("select(0.0, {}, key + lane_row + {}u < seen_{})", weight, r, i) : weight);
     });
-    shader.close();
-    own.write_weights("x");
-    own.write_gather("dv", 1, piece);
-    own.write_exchange("d", "y");
-    own.for_each_value([&](int r, int i) { shader.line("x_{0}_{1} *= y_{0}_{1} - mean_{0};", r, i); });
-    own.write_weights("x");
-    own.write_gather("dk", 0, piece);
-    shader.close();
-  };
-  own.write_stream(stream, [&] {
-    shader.line("let tile_query = {}; let head = {};", row("tile"), head("tile"));
-    for (int piece = 0; piece < own.pieces(); ++piece) {
-      shader.open("{{");
-      write_piece(piece);
-      shader.close();
+    matrices_.write_weights("score");
+    matrices_.write_gather("sum", 0, piece);
+  }
+
+  KernelWriter& writer_;
+  const AttentionGrad& attention_;
+  AttentionMatrixForm form_;
+  AttentionMatrices matrices_;
+  Shader& shader_;
+  MatrixQueries queries_;
+};
+
+class KeyGradients {
+ public:
+  KeyGradients(KernelWriter& writer, const AttentionGrad& attention, const AttentionMatrixForm& form)
+      : writer_(writer),
+        attention_(attention),
+        form_(form),
+        matrices_(writer, attention, "attention_dkv_matrices", form),
+        shader_(matrices_.shader()),
+        time_(shader_.size(attention.time)),
+        first_(form.barriers ? "first_key" : "own_key"),
+        width_(form.barriers ? form.workgroup_columns() : form.columns()) {
+    if (attention.attrs.causal) behind_ = shader_.size(attention.keys - attention.time);
+  }
+
+  void write() {
+    const Dim heads = attention_.batch * attention_.key_heads;
+    write_place(heads);
+    const auto k = matrices_.operand("k", *attention_.k, "batch", "key_head");
+    const auto v = matrices_.operand("v", *attention_.v, "batch", "key_head");
+    matrices_.write_own("key", k, "own_key");
+    matrices_.write_own("value", v, "own_key");
+    matrices_.declare_results("dk");
+    matrices_.declare_results("dv");
+    matrices_.write_stream(queries(), [&] {
+      shader_.line("let tile_query = {}; let head = {};", row_of("tile"), head_of("tile"));
+      for (int piece = 0; piece < matrices_.pieces(); ++piece) {
+        shader_.open("{{");
+        write_piece(piece);
+        shader_.close();
+      }
+    });
+    const auto write_results = [&](const char* sums, const TensorAccess& to, const std::string& factor) {
+      matrices_.write_results(sums, to, "batch", "key_head", "own_key", attention_.keys, factor);
+    };
+    write_results("dk", *attention_.dk, matrices_.scale());
+    write_results("dv", *attention_.dv, "1.0");
+    writer_.add(std::move(shader_), heads * groups_of(attention_.keys, form_.workgroup_columns()));
+  }
+
+ private:
+  void write_place(const Dim& heads) {
+    // Heads side by side, and those of the first keys first, which are seen the most.
+    shader_.line("let head_number = group % {};", shader_.size(heads));
+    const auto index = shader_.split_index("head_number", {attention_.batch, attention_.key_heads});
+    shader_.line("let batch = {}; let key_head = {};", index[0], index[1]);
+    shader_.line("let first_key = group / {} * {}u;", shader_.size(heads), form_.workgroup_columns());
+    shader_.line("let own_key = first_key + subgroup * {}u;", form_.columns());
+    // A head's queries that see any of the keys: from the first tile of them on.
+    shader_.line("let first_tile = {};",
+                 behind_ ? fmt::format("(max(first_key, {0}) - {0}) / {1}u", *behind_, form_.tile_rows) : "0u");
+    shader_.line("let head_tiles = ({} + {}u) / {}u - first_tile;", time_, form_.tile_rows - 1, form_.tile_rows);
+    shader_.line("let query_tiles = head_tiles * {};", shader_.size(attention_.group));
+  }
+
+  // Of a tile's number: the head of its queries, and the first of them.
+  std::string head_of(const std::string& tile) {
+    if (attention_.group == Dim(1)) return "key_head";
+    return fmt::format("(key_head * {} + {} / head_tiles)", shader_.size(attention_.group), tile);
+  }
+  std::string row_of(const std::string& tile) const {
+    const std::string in_head = attention_.group == Dim(1) ? tile : tile + " % head_tiles";
+    return fmt::format("(first_tile + {}) * {}u", in_head, form_.tile_rows);
+  }
+
+  AttentionMatrices::Stream queries() {
+    return {"query_tiles",
+            [this](const std::string& tile) {
+              const std::string head = shader_.let("head", head_of(tile));
+              const auto q = matrices_.operand("q", *attention_.q, "batch", head);
+              return std::pair(q, matrices_.operand("dout", *attention_.dout, "batch", head));
+            },
+            [this](const std::string& tile) { return row_of(tile); }};
+  }
+
+  void write_piece(int piece) {
+    shader_.line("let query = tile_query + {}u;", piece * matrix);
+    shader_.open("if ({}) {{", behind_ ? fmt::format("query + {}u + {} >= {}", matrix - 1, *behind_, first_) : "true");
+    write_terms();
+    matrices_.write_products("products", 0, "key", piece);
+    matrices_.write_exchange("products", "weight");
+    matrices_.write_products("dweights", 1, "value", piece);
+    matrices_.for_each_value([&](int r, int i) {
+      shader_.line("weight_{0}_{1} = exp2(fma(weight_{0}_{1}, {2}, -lse_{0}));", r, i, matrices_.log2_scale());
+    });
+    write_mask();
+    matrices_.write_weights("weight");
+    matrices_.write_gather("dv", 1, piece);
+    matrices_.write_exchange("dweights", "dweight");
+    matrices_.for_each_value(
+        [&](int r, int i) { shader_.line("weight_{0}_{1} *= dweight_{0}_{1} - mean_{0};", r, i); });
+    matrices_.write_weights("weight");
+    matrices_.write_gather("dk", 0, piece);
+    shader_.close();
+  }
+
+  // Declares lse_r and mean_r of the thread's rows, which are queries from `query` on.
+  void write_terms() {
+    const bool are_inside = attention_.time.is_constant() && attention_.time.value() % form_.tile_rows == 0;
+    if (are_inside && matrices_.lane_rows() % 2 == 0 && shader_.can_be_wide(attention_.row_terms)) {
+      // Those of two queries at once.
+      shader_.line("let pair = {} / 2u;", attention_.query(shader_, "batch", "head", "query + lane_row"));
+      for (int r = 0; r < matrices_.lane_rows(); r += 2) {
+        const std::string pair = fmt::format("pair + {}u", r / 2);
+        shader_.line("let terms_{} = {};", r, shader_.load_words(attention_.row_terms, pair));
+        shader_.line("let lse_{0} = terms_{0}.x * {1}; let mean_{0} = terms_{0}.y;", r, log2_e);
+        shader_.line("let lse_{2} = terms_{0}.z * {1}; let mean_{2} = terms_{0}.w;", r, log2_e, r + 1);
+      }
+      return;
     }
-  });
-  own.write_results("dk", *attention.dk, "batch", "key_head", "own_key", attention.keys, own.scale());
-  own.write_results("dv", *attention.dv, "batch", "key_head", "own_key", attention.keys, "1.0");
-  writer.add(std::move(shader), heads * tiles);
-}
+    for (int r = 0; r < matrices_.lane_rows(); ++r) {
+      shader_.line("let time_{0} = min(query + lane_row + {0}u, {1} - 1u);", r, time_);
+      const std::string time = fmt::format("time_{}", r);
+      shader_.line("let lse_{} = {} * {};", r, attention_.lse_of(shader_, "batch", "head", time), log2_e);
+      shader_.line("let mean_{} = {};", r, attention_.mean_of(shader_, "batch", "head", time));
+    }
+  }
+
+  // No weight for queries past the last, and for those that do not see the key.
+  void write_mask() {
+    const std::string past_end = fmt::format("query + {}u > {}", matrix, time_);
+    shader_.open("if ({}) {{", behind_
+                                   ? fmt::format("{} || query + {} < {} + {}u", past_end, *behind_, first_, width_ - 1)
+                                   : past_end);
+    matrices_.for_each_value([&](int r, int i) {
+      std::string seen = fmt::format("query + lane_row + {}u < {}", r, time_);
+      if (behind_)
+        seen += fmt::format(" && query + lane_row + {}u + {} >= own_key + lane_column + {}u", r, *behind_, i);
+      shader_.line("weight_{0}_{1} = select(0.0, weight_{0}_{1}, {2});", r, i, seen);
+    });
+    shader_.close();
+  }
+
+  KernelWriter& writer_;
+  const AttentionGrad& attention_;
+  AttentionMatrixForm form_;
+  AttentionMatrices matrices_;
+  Shader& shader_;
+  std::string time_;
+  std::optional<std::string> behind_;  // keys before the first query's own; nothing where all keys are seen
+  // The first key, and the number of them, of the subgroups that go the same way: with barriers, of all.
+  std::string first_;
+  int width_;
+};
 
 }  // namespace
 
 void write_attention_grad_matrices(KernelWriter& writer, const AttentionGrad& attention,
                                    const AttentionMatrixForms& forms) {
   write_row_terms(writer, attention);
-  write_query_gradients(writer, attention, forms.dq);
-  write_key_gradients(writer, attention, forms.dkv);
+  QueryGradients(writer, attention, forms.dq).write();
+  KeyGradients(writer, attention, forms.dkv).write();
 }
 
 }  // namespace jerboa::wgsl
