@@ -34,9 +34,7 @@ std::vector<IndexOperand> index_operands(const Graph& graph, const Node& node) {
   };
   switch (node.op) {
     case Op::embedding: return {{node.inputs[1], {size(0, 0), false}}};
-    case Op::take_along_axis:
-    case Op::scatter:
-    case Op::scatter_add: return {{node.inputs[1], {size(0, node.as<AxisAttrs>().axis), false}}};
+    case Op::take_along_axis: return {{node.inputs[1], {size(0, node.as<AxisAttrs>().axis), false}}};
     case Op::cross_entropy: return {{node.inputs[1], {size(0, -1), true}}};
     default: return {};
   }

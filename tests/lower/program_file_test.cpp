@@ -171,7 +171,9 @@ TEST_F(GpuProgramFile, FindsDamage) {
   damaged[40] = static_cast<char>(damaged[40] ^ 1);
   test::expect_error<FileError>([&] { decode_program(damaged, "f"); }, "f: the header is damaged");
   damaged = whole;
-  const std::string_view last = detail::read_sections(whole).back().bytes;  // followed only by padding
+  std::string_view last;  // the last section that holds anything; only padding follows it
+  for (const detail::Section& section : detail::read_sections(whole))
+    if (!section.bytes.empty()) last = section.bytes;
   const auto at = static_cast<std::size_t>(last.data() - whole.data()) + last.size() - 1;
   damaged[at] = static_cast<char>(damaged[at] ^ 1);
   test::expect_error<FileError>([&] { decode_program(damaged, "f"); }, "is damaged: its checksum does not match");
