@@ -51,8 +51,8 @@ int main(int argc, char** argv) try {
     const auto r = gpt.step(batch);
     if (r.step % 10 != 0 && r.step != steps) continue;
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    std::printf("\rstep %lld of %d  loss %.3f  %.0f characters/s  ", static_cast<long long>(r.step), steps,
-                r.loss(), static_cast<double>(r.step) * batch_size * model.context / seconds);
+    std::printf("\rstep %lld of %d  loss %.3f  %.0f characters/s  ", static_cast<long long>(r.step), steps, r.loss(),
+                static_cast<double>(r.step) * batch_size * model.context / seconds);
     std::fflush(stdout);
   }
   auto forward = gpt.compile_forward();

@@ -165,8 +165,9 @@ std::vector<Value> evaluate_reference(const Graph& graph, const std::vector<Tens
                                       const std::function<Value(const TensorInfo&)>& leaf, const SymbolValues& symbols,
                                       ReferencePrecision precision) {
   const auto keep_as_it_is = [](Value&) {};
-  return precision == ReferencePrecision::f32 ? reference::evaluate_with(graph, keep, leaf, symbols, reference::round_to_type)
-                                     : reference::evaluate_with(graph, keep, leaf, symbols, keep_as_it_is);
+  return precision == ReferencePrecision::f32
+             ? reference::evaluate_with(graph, keep, leaf, symbols, reference::round_to_type)
+             : reference::evaluate_with(graph, keep, leaf, symbols, keep_as_it_is);
 }
 
 }  // namespace jerboa
