@@ -3,17 +3,11 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include <jerboa/base/error.h>
-
+#include "lower/invalid_program.h"
 #include "lower/verify_kernel.h"
 
 namespace jerboa::detail {
 namespace {
-
-template <class... Args>
-[[noreturn]] void fail(fmt::format_string<Args...> text, Args&&... args) {
-  throw GraphError("invalid program: " + fmt::format(text, std::forward<Args>(args)...));
-}
 
 std::int64_t bytes_at(const Buffer& buffer, const SymbolValues& symbols) {
   return buffer.elements.evaluate(symbols) * bits(buffer.dtype) / 8;
@@ -23,13 +17,13 @@ void verify_readables(const ProgramMemory& memory, const SymbolValues& symbols) 
   for (const auto* list : {&memory.outputs, &memory.captures})
     for (const Readable& readable : *list) {
       if (bits(readable.dtype) < 16)
-        fail("{} is {}, which cannot be read after a run", readable.name, name(readable.dtype));
+        fail_program("{} is {}, which cannot be read after a run", readable.name, name(readable.dtype));
       const Buffer& buffer = memory.buffers[static_cast<std::size_t>(readable.buffer)];
       const std::int64_t needed =
           bytes_reached(readable.name, readable.dtype, readable.offset, readable.strides, readable.shape, symbols);
       if (needed > bytes_at(buffer, symbols))
-        fail("{} is read from {} bytes of {}, which has {}", readable.name, needed, buffer.name,
-             bytes_at(buffer, symbols));
+        fail_program("{} is read from {} bytes of {}, which has {}", readable.name, needed, buffer.name,
+                     bytes_at(buffer, symbols));
     }
 }
 
@@ -101,8 +95,8 @@ void verify_access(const Program& program, const SymbolValues& symbols) {
       for (std::size_t b = 0; b < reached.size(); ++b) {
         const Buffer& buffer = program.buffers[static_cast<std::size_t>(part.buffers[b])];
         if (reached[b] > bytes_at(buffer, symbols))
-          fail("dispatch {} ({}) reaches {} bytes into {}, which has {}", i, part.label, reached[b], buffer.name,
-               bytes_at(buffer, symbols));
+          fail_program("dispatch {} ({}) reaches {} bytes into {}, which has {}", i, part.label, reached[b],
+                       buffer.name, bytes_at(buffer, symbols));
       }
     }
 }

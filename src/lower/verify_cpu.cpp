@@ -4,21 +4,13 @@
 #include <fmt/format.h>
 #include <set>
 
-#include <jerboa/base/error.h>
-
 #include "lower/in_place.h"
+#include "lower/invalid_program.h"
 #include "lower/lives.h"
 #include "lower/target.h"
 
 namespace jerboa::detail {
 namespace {
-
-template <class... Args>
-[[noreturn]] void fail(fmt::format_string<Args...> text, Args&&... args) {
-  throw GraphError("invalid program: " + fmt::format(text, std::forward<Args>(args)...));
-}
-
-bool is_in(int number, std::size_t size) { return number >= 0 && static_cast<std::size_t>(number) < size; }
 
 class CpuVerifier {
  public:
@@ -50,8 +42,8 @@ class CpuVerifier {
       const Buffer& buffer = program_.buffers[i];
       if (buffer.where != Buffer::Where::arena || lives[i].last < 0) continue;
       if (buffer.first > lives[i].first || buffer.last < lives[i].last)
-        fail("{} is planned for dispatches {} to {} and in use from {} to {}", buffer.name, buffer.first, buffer.last,
-             lives[i].first, lives[i].last);
+        fail_program("{} is planned for dispatches {} to {} and in use from {} to {}", buffer.name, buffer.first,
+                     buffer.last, lives[i].first, lives[i].last);
     }
   }
 
@@ -60,7 +52,7 @@ class CpuVerifier {
       std::set<int> bound;
       int count = 0;
       for (const int id : part.buffers) {
-        if (any_overlaps(bound, id)) fail("dispatch {} binds {} twice", number, buffer(id).name);
+        if (any_overlaps(bound, id)) fail_program("dispatch {} binds {} twice", number, buffer(id).name);
         bound.insert(id);
         count += binding_count(buffer(id).bytes, target_);
       }
@@ -68,8 +60,8 @@ class CpuVerifier {
       if (kernel(part).kind == KernelSpec::Kind::whole || count <= target_.max_bindings) continue;
       std::vector<std::string_view> names;
       for (const int id : part.buffers) names.push_back(buffer(id).name);
-      fail("dispatch {} needs {} bindings where {} are allowed: {}", number, count, target_.max_bindings,
-           fmt::join(names, ", "));
+      fail_program("dispatch {} needs {} bindings where {} are allowed: {}", number, count, target_.max_bindings,
+                   fmt::join(names, ", "));
     }
   }
 
@@ -101,14 +93,15 @@ class CpuVerifier {
         for (std::size_t b = 0; b < part.buffers.size(); ++b) {
           const int id = part.buffers[b];
           const std::string& name = buffer(id).name;
-          if (read_here[b] && !is_written(written, id)) fail("dispatch {} reads {} before it is written", number, name);
+          if (read_here[b] && !is_written(written, id))
+            fail_program("dispatch {} reads {} before it is written", number, name);
           if (written_here[b] && (any_overlaps(reads, id) || any_overlaps(writes, id)))
-            fail("dispatch {} writes {} while another part uses it", number, name);
+            fail_program("dispatch {} writes {} while another part uses it", number, name);
           if (read_here[b] && any_overlaps(writes, id))
-            fail("dispatch {} reads {} while another part writes it", number, name);
+            fail_program("dispatch {} reads {} while another part writes it", number, name);
           if (written_here[b] && buffer(id).where != Buffer::Where::arena &&
               buffer(id).where != Buffer::Where::storage && buffer(id).where != Buffer::Where::pool)
-            fail("dispatch {} writes {}, which is read-only", number, name);
+            fail_program("dispatch {} writes {}, which is read-only", number, name);
         }
         for (std::size_t b = 0; b < part.buffers.size(); ++b) {
           if (written_here[b]) writes.insert(part.buffers[b]);
@@ -119,7 +112,8 @@ class CpuVerifier {
     }
     for (const auto* list : {&program_.outputs, &program_.captures})
       for (const Readable& readable : *list)
-        if (!is_written(written, readable.buffer)) fail("{} is read after the run but never written", readable.name);
+        if (!is_written(written, readable.buffer))
+          fail_program("{} is read after the run but never written", readable.name);
   }
 
   void check_merged() const {
@@ -128,7 +122,7 @@ class CpuVerifier {
       if (parts.size() > 1 && !std::all_of(parts.begin(), parts.end(), [&](const Dispatch::Part& part) {
             return kernel(part).kind == KernelSpec::Kind::loop;
           }))
-        fail("dispatch {} runs several kernels at once, which only loops can do", i);
+        fail_program("dispatch {} runs several kernels at once, which only loops can do", i);
     }
   }
 
@@ -145,8 +139,8 @@ class CpuVerifier {
           const auto is_operand = [&](const TensorAccess& operand) { return operand.binding == store.binding; };
           if (std::any_of(spec.loads.begin(), spec.loads.end(), is_other) ||
               std::any_of(spec.operands.begin(), spec.operands.end(), is_operand))
-            fail("{} reads elements of {} other than the ones it writes", part.label,
-                 buffer(part.buffers[static_cast<std::size_t>(store.binding)]).name);
+            fail_program("{} reads elements of {} other than the ones it writes", part.label,
+                         buffer(part.buffers[static_cast<std::size_t>(store.binding)]).name);
         }
       }
   }
@@ -161,14 +155,15 @@ class CpuVerifier {
 void verify_dispatches(const Program& program) {
   for (std::size_t i = 0; i < program.cpu.dispatches.size(); ++i) {
     const auto& parts = program.cpu.dispatches[i].parts;
-    if (parts.empty()) fail("dispatch {} is empty", i);
+    if (parts.empty()) fail_program("dispatch {} is empty", i);
     for (const Dispatch::Part& part : parts) {
-      if (!is_in(part.kernel, program.cpu.kernels.size())) fail("dispatch {} has no kernel {}", i, part.kernel);
+      if (!is_index_of(part.kernel, program.cpu.kernels.size()))
+        fail_program("dispatch {} has no kernel {}", i, part.kernel);
       const KernelSpec& kernel = program.cpu.kernels[static_cast<std::size_t>(part.kernel)];
       if (static_cast<int>(part.buffers.size()) != kernel.bindings)
-        fail("dispatch {} binds {} buffers to a kernel of {}", i, part.buffers.size(), kernel.bindings);
+        fail_program("dispatch {} binds {} buffers to a kernel of {}", i, part.buffers.size(), kernel.bindings);
       for (const int number : part.buffers)
-        if (!is_in(number, program.buffers.size())) fail("dispatch {} has no buffer {}", i, number);
+        if (!is_index_of(number, program.buffers.size())) fail_program("dispatch {} has no buffer {}", i, number);
     }
   }
 }

@@ -5,20 +5,12 @@
 #include <map>
 #include <set>
 
-#include <jerboa/base/error.h>
-
+#include "lower/invalid_program.h"
 #include "lower/lives.h"
 #include "lower/target.h"
 
 namespace jerboa::detail {
 namespace {
-
-template <class... Args>
-[[noreturn]] void fail(fmt::format_string<Args...> text, Args&&... args) {
-  throw GraphError("invalid program: " + fmt::format(text, std::forward<Args>(args)...));
-}
-
-bool is_in(int number, std::size_t size) { return number >= 0 && static_cast<std::size_t>(number) < size; }
 
 class MemoryVerifier {
  public:
@@ -26,7 +18,7 @@ class MemoryVerifier {
 
   void run() const {
     for (const std::int64_t bytes : memory_.arenas)
-      if (bytes < 0 || bytes > most_bytes) fail("an arena of {} bytes is not possible", bytes);
+      if (bytes < 0 || bytes > most_bytes) fail_program("an arena of {} bytes is not possible", bytes);
     for (const Buffer& buffer : memory_.buffers) check(buffer);
     check_pools();
     check_arena_sizes();
@@ -43,28 +35,31 @@ class MemoryVerifier {
   void check(const Buffer& buffer) const {
     // All other sums of these stay far below 64-bit overflow.
     for (const std::int64_t number : {buffer.bytes, buffer.offset, buffer.inside})
-      if (number < 0 || number > most_bytes) fail("{} has an impossible size or offset, {}", buffer.name, number);
+      if (number < 0 || number > most_bytes)
+        fail_program("{} has an impossible size or offset, {}", buffer.name, number);
     if (buffer.elements.lower_bound() < 0 || bytes_of({buffer.dtype, {buffer.elements}}) > buffer.bytes)
-      fail("{} has {} elements in {} bytes", buffer.name, buffer.elements.str(), buffer.bytes);
+      fail_program("{} has {} elements in {} bytes", buffer.name, buffer.elements.str(), buffer.bytes);
     if (buffer.within != -1) check_within(buffer);
     if (buffer.where == Buffer::Where::arena) {
-      if (!is_in(buffer.arena, memory_.arenas.size())) fail("{} has no arena {}", buffer.name, buffer.arena);
+      if (!is_index_of(buffer.arena, memory_.arenas.size()))
+        fail_program("{} has no arena {}", buffer.name, buffer.arena);
       if (buffer.offset % target_.offset_alignment != 0 ||
           buffer.offset + buffer.bytes > memory_.arenas[static_cast<std::size_t>(buffer.arena)])
-        fail("{} is outside its arena or not aligned", buffer.name);
+        fail_program("{} is outside its arena or not aligned", buffer.name);
     }
     if (buffer.where == Buffer::Where::constant) {
-      if (!is_in(buffer.constant, memory_.constants.size()))
-        fail("{} has no constant {}", buffer.name, buffer.constant);
+      if (!is_index_of(buffer.constant, memory_.constants.size()))
+        fail_program("{} has no constant {}", buffer.name, buffer.constant);
       const HostTensor& values = memory_.constants[static_cast<std::size_t>(buffer.constant)];
       if (values.dtype() != buffer.dtype || static_cast<std::int64_t>(values.bytes().size()) != buffer.bytes)
-        fail("{} does not match its constant", buffer.name);
+        fail_program("{} does not match its constant", buffer.name);
     }
   }
 
   // A part of another buffer lies inside it, in memory of the same kind.
   void check_within(const Buffer& tensor_buffer) const {
-    if (!is_in(tensor_buffer.within, memory_.buffers.size())) fail("{} is not within any buffer", tensor_buffer.name);
+    if (!is_index_of(tensor_buffer.within, memory_.buffers.size()))
+      fail_program("{} is not within any buffer", tensor_buffer.name);
     const Buffer& whole = buffer(tensor_buffer.within);
     const bool alike = tensor_buffer.where == Buffer::Where::arena
                            ? whole.where == Buffer::Where::arena && tensor_buffer.arena == whole.arena &&
@@ -73,7 +68,7 @@ class MemoryVerifier {
                                  tensor_buffer.offset == tensor_buffer.inside;
     if (!alike || whole.within >= 0 || tensor_buffer.inside % target_.offset_alignment != 0 ||
         tensor_buffer.inside + tensor_buffer.bytes > whole.bytes)
-      fail("{} is not inside {}", tensor_buffer.name, whole.name);
+      fail_program("{} is not inside {}", tensor_buffer.name, whole.name);
   }
 
   void check_pools() const {
@@ -81,7 +76,7 @@ class MemoryVerifier {
     for (const Buffer& buffer : memory_.buffers) wholes.insert(buffer.within);
     for (std::size_t i = 0; i < memory_.buffers.size(); ++i)
       if (memory_.buffers[i].where == Buffer::Where::pool && !wholes.contains(static_cast<int>(i)))
-        fail("{} is a pool that holds no tensor", memory_.buffers[i].name);
+        fail_program("{} is a pool that holds no tensor", memory_.buffers[i].name);
   }
 
   // The host splits a tensor over the limit; a pool of smaller ones need not be that large.
@@ -93,15 +88,15 @@ class MemoryVerifier {
             std::max(largest[static_cast<std::size_t>(buffer.arena)], buffer.bytes);
     for (std::size_t i = 0; i < largest.size(); ++i)
       if (memory_.arenas[i] > target_.max_buffer_bytes && largest[i] <= target_.max_buffer_bytes)
-        fail("arena {} has {} bytes, over the {} of a buffer, and no tensor that large", i, memory_.arenas[i],
-             target_.max_buffer_bytes);
+        fail_program("arena {} has {} bytes, over the {} of a buffer, and no tensor that large", i, memory_.arenas[i],
+                     target_.max_buffer_bytes);
   }
 
   void check_names() const {
     std::set<std::pair<Buffer::Where, std::string_view>> names;
     for (const Buffer& buffer : memory_.buffers) {
       const bool named = buffer.where == Buffer::Where::storage || buffer.where == Buffer::Where::input;
-      if (named && !names.emplace(buffer.where, buffer.name).second) fail("{} has two buffers", buffer.name);
+      if (named && !names.emplace(buffer.where, buffer.name).second) fail_program("{} has two buffers", buffer.name);
     }
   }
 
@@ -113,7 +108,7 @@ class MemoryVerifier {
       std::sort(list.begin(), list.end(), [](const Buffer* a, const Buffer* b) { return a->inside < b->inside; });
       for (std::size_t i = 1; i < list.size(); ++i)
         if (list[i - 1]->inside + list[i - 1]->bytes > list[i]->inside)
-          fail("{} and {} overlap in {}", list[i - 1]->name, list[i]->name, buffer(whole).name);
+          fail_program("{} and {} overlap in {}", list[i - 1]->name, list[i]->name, buffer(whole).name);
     }
   }
 
@@ -145,8 +140,8 @@ class MemoryVerifier {
       if (next != in_use.end()) check_disjoint(*buffer, **next);
       if (next != in_use.begin()) check_disjoint(**std::prev(next), *buffer);
       if (target_.separate_arenas && !in_use.empty())
-        fail("{} and {} are in arena {} at the same time, which must hold one at a time", (*in_use.begin())->name,
-             buffer->name, buffer->arena);
+        fail_program("{} and {} are in arena {} at the same time, which must hold one at a time",
+                     (*in_use.begin())->name, buffer->name, buffer->arena);
       in_use.insert(buffer);
       ending.insert(buffer);
     }
@@ -154,13 +149,14 @@ class MemoryVerifier {
 
   static void check_disjoint(const Buffer& first, const Buffer& second) {
     if (first.offset + first.bytes > second.offset)
-      fail("{} and {} share memory while both are in use", first.name, second.name);
+      fail_program("{} and {} share memory while both are in use", first.name, second.name);
   }
 
   void check(const Readable& readable) const {
-    if (!is_in(readable.buffer, memory_.buffers.size())) fail("{} has no buffer {}", readable.name, readable.buffer);
+    if (!is_index_of(readable.buffer, memory_.buffers.size()))
+      fail_program("{} has no buffer {}", readable.name, readable.buffer);
     if (readable.strides.size() != readable.shape.size())
-      fail("{} has {} strides for {} sizes", readable.name, readable.strides.size(), readable.shape.size());
+      fail_program("{} has {} strides for {} sizes", readable.name, readable.strides.size(), readable.shape.size());
   }
 
   const ProgramMemory& memory_;
