@@ -33,17 +33,31 @@ void check_attention_options(const Call& call, std::size_t first, const Shape& s
   want_shape(call, first + 3, {scores[0], scores[2]});
 }
 
-// Checks q and k, and returns [batch, heads, time, keys].
-Shape score_shape(const Call& call) {
+constexpr std::size_t no_table = 99;  // of an op whose keys are never paged
+
+// The table of a paged cache whose blocks are [blocks, heads, block, size]. Returns the number of keys.
+Dim check_table(const Call& call, std::size_t table, const Dim& batch, const Dim& block) {
+  call.want_integer(table);
+  call.want_rank(table, 2);
+  if (!(call.shape(table)[0] == batch))
+    call.fail("table {} must have one row for each of {} sequences", to_string(call.shape(table)), batch.str());
+  call.fail("paged caches are not supported yet");
+  return call.shape(table)[1] * block;
+}
+
+// Checks q and k, and returns [batch, heads, time, keys]. `table` is the operand for paged keys.
+Shape score_shape(const Call& call, std::size_t table) {
   call.want_float(0);
   for (std::size_t i = 0; i < 2; ++i) call.want_rank(i, 4);
   call.want_same_dtype(0, 1);
   const Shape &q = call.shape(0), &k = call.shape(1);
-  if (!(q[0] == k[0]) || !(q[3] == k[3]))
-    call.fail("q {} and k {} must agree in batch and head size", to_string(q), to_string(k));
+  const bool paged = call.has(table);
+  if (!(paged || q[0] == k[0]) || !(q[3] == k[3]))
+    call.fail("q {} and k {} must agree in {}head size", to_string(q), to_string(k), paged ? "" : "batch and ");
+  if (paged && !call.has(table - 2)) call.fail("paged keys need lengths, which say how many there are");
   if (!divide_exactly(q[1], k[1]))
     call.fail("{} query heads are not a multiple of {} key heads", q[1].str(), k[1].str());
-  return {q[0], q[1], q[2], k[2]};
+  return {q[0], q[1], q[2], paged ? check_table(call, table, q[0], k[2]) : k[2]};
 }
 
 template <class A>
@@ -101,7 +115,7 @@ Types rope(const Call& call) {
 }
 
 Types attention(const Call& call) {
-  const Shape scores = score_shape(call);
+  const Shape scores = score_shape(call, 7);
   check_v(call);
   check_attention_attrs(call, call.as<AttentionAttrs>(), 5);
   check_attention_options(call, 3, scores);
@@ -111,7 +125,7 @@ Types attention(const Call& call) {
 
 Types attention_grad(const Call& call) {
   const auto& attrs = call.as<AttentionGradAttrs>();
-  const Shape scores = score_shape(call);
+  const Shape scores = score_shape(call, no_table);
   check_v(call);
   check_attention_attrs(call, attrs, 8);
   check_attention_options(call, 6, scores);
@@ -129,7 +143,7 @@ Types attention_grad(const Call& call) {
 }
 
 Types attention_weights(const Call& call) {
-  const Shape scores = score_shape(call);
+  const Shape scores = score_shape(call, 6);
   check_attention_attrs(call, call.as<AttentionAttrs>(), 4);
   check_attention_options(call, 2, scores);
   return {{call.in(0).dtype, scores}};
@@ -176,8 +190,11 @@ Types cache_append(const Call& call) {
   call.want_same_dtype(0, 1);
   call.want_integer(2);
   const Shape &cache = call.shape(0), &values = call.shape(1);
-  if (!(cache[0] == values[0]) || !(cache[1] == values[1]) || !(cache[3] == values[3]))
-    call.fail("cache {} and values {} must agree except in time", to_string(cache), to_string(values));
+  const bool paged = call.has(3);
+  if (!(paged || cache[0] == values[0]) || !(cache[1] == values[1]) || !(cache[3] == values[3]))
+    call.fail("cache {} and values {} must agree except in {}", to_string(cache), to_string(values),
+              paged ? "batch and time" : "time");
+  if (paged) check_table(call, 3, values[0], cache[2]);
   want_shape(call, 2, {values[0], values[2]});
   return {call.in(0)};
 }

@@ -80,8 +80,9 @@ Types matmul(const Call& call) {
 
 namespace {
 
-// An int8 or int4 weight with one scale per group of a row.
-void want_quantised(const Call& call, std::size_t weight, std::size_t scales) {
+// An int8 or int4 weight, followed by one scale and possibly one minimum per group of a row.
+void want_quantised(const Call& call, std::size_t weight) {
+  const std::size_t scales = weight + 1, mins = weight + 2;
   call.want_rank(weight, 2);
   call.want_rank(scales, 2);
   call.want_float(scales);
@@ -91,6 +92,11 @@ void want_quantised(const Call& call, std::size_t weight, std::size_t scales) {
   if (!(w[0] == s[0]) || !(w[1] == s[1] * Dim(quantised_group)))
     call.fail("scales of {} do not match a weight of {}: every {} values of a row share one", to_string(s),
               to_string(w), quantised_group);
+  if (!call.has(mins)) return;
+  call.fail("weights with minimums are not supported yet");
+  call.want_same_dtype(scales, mins);
+  if (call.shape(mins) != s)
+    call.fail("mins of {} do not match scales of {}", to_string(call.shape(mins)), to_string(s));
 }
 
 }  // namespace
@@ -98,7 +104,7 @@ void want_quantised(const Call& call, std::size_t weight, std::size_t scales) {
 Types matmul_quantised(const Call& call) {
   call.want_float(0);
   call.want_rank_at_least(0, 2);
-  want_quantised(call, 1, 2);
+  want_quantised(call, 1);
   Shape shape = call.shape(0);
   if (!(shape.back() == call.shape(1)[1]))
     call.fail("{} x {}: inner sizes {} and {} differ", to_string(shape), to_string(call.shape(1)), shape.back().str(),
@@ -108,7 +114,7 @@ Types matmul_quantised(const Call& call) {
 }
 
 Types dequantise(const Call& call) {
-  want_quantised(call, 0, 1);
+  want_quantised(call, 0);
   return {{call.in(1).dtype, call.shape(0)}};
 }
 

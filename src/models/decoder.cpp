@@ -105,7 +105,7 @@ Tensor Decoder::rope(const Tensor& x, const RopeAttrs& attrs) const { return jer
 
 Tensor Decoder::cached(const std::string& name, const Tensor& values, int capacity, bool ring) const {
   const Tensor cache = state_input(name, {values.dim(0), values.dim(1), capacity, values.dim(3)}, values.dtype());
-  const Tensor next = cache_append(cache, values, positions_, ring);
+  const Tensor next = cache_append(cache, values, positions_, {.ring = ring});
   update(cache, next);
   return next;
 }

@@ -359,10 +359,10 @@ Tensor one_hot(Operand ids, Dim depth, DType dtype) {
 // Linear algebra
 
 Tensor matmul(Operand a, Operand b, MatmulAttrs attrs) { return one(Op::matmul, {a, b}, attrs); }
-Tensor matmul_quantised(Operand x, Operand weight, Operand scales) {
-  return one(Op::matmul_quantised, {x, weight, scales});
+Tensor matmul_quantised(Operand x, Operand weight, Operand scales, Operand mins) {
+  return one(Op::matmul_quantised, {x, weight, scales, mins});
 }
-Tensor dequantise(Operand weight, Operand scales) { return one(Op::dequantise, {weight, scales}); }
+Tensor dequantise(Operand weight, Operand scales, Operand mins) { return one(Op::dequantise, {weight, scales, mins}); }
 Tensor matmul_grouped(Operand x, Operand w, Operand offsets, GroupedAttrs attrs) {
   return one(Op::matmul_grouped, {x, w, offsets}, attrs);
 }
@@ -442,7 +442,8 @@ Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& option
   if (options.heads == 0) {
     if (!options.capture.empty()) capture(attention_weights(q, k, options), options.capture);
     return one(Op::attention,
-               {q, k, v, maybe(options.mask), maybe(options.sinks), maybe(options.lengths), maybe(options.positions)},
+               {q, k, v, maybe(options.mask), maybe(options.sinks), maybe(options.lengths), maybe(options.positions),
+                maybe(options.table)},
                attention_attrs(options, q.tensor().dim(-1)));
   }
   AttentionOptions inner = options;
@@ -465,14 +466,15 @@ Tensor attention_weights(Operand q, Operand k, const AttentionOptions& options) 
     return attention_weights(queries, split_heads(k, kv_heads), inner);
   }
   return one(Op::attention_weights,
-             {q, k, maybe(options.mask), maybe(options.sinks), maybe(options.lengths), maybe(options.positions)},
+             {q, k, maybe(options.mask), maybe(options.sinks), maybe(options.lengths), maybe(options.positions),
+              maybe(options.table)},
              attention_attrs(options, q.tensor().dim(-1)));
 }
 
 // State
 
-Tensor cache_append(Operand cache, Operand values, Operand positions, bool ring) {
-  return one(Op::cache_append, {cache, values, positions}, CacheAppendAttrs{ring});
+Tensor cache_append(Operand cache, Operand values, Operand positions, const CacheAppendOptions& options) {
+  return one(Op::cache_append, {cache, values, positions, maybe(options.table)}, CacheAppendAttrs{options.ring});
 }
 AdamUpdate adam_update(Operand param, Operand grad, Operand m, Operand v, Operand lr, Operand step, AdamAttrs attrs) {
   const auto parts = apply(Op::adam_update, {param, grad, m, v, lr, step}, attrs);

@@ -132,8 +132,8 @@ TEST(Attention, OverACacheEqualsOnePass) {
       for (std::int64_t t = 0; t < time; ++t) {
         const Tensor position = full({1, 1}, static_cast<double>(t), DType::i32);
         const auto now = [&](const Tensor& all) { return slice(all, 2, t, t + 1); };
-        keys = cache_append(keys, now(x[1]), position, ring);
-        values = cache_append(values, now(x[2]), position, ring);
+        keys = cache_append(keys, now(x[1]), position, {.ring = ring});
+        values = cache_append(values, now(x[2]), position, {.ring = ring});
         outs.emplace_back(attention(now(x[0]), keys, values,
                                     {.causal = true,
                                      .window = 3,

@@ -172,7 +172,7 @@ TEST(CacheAppend, PutsValuesAtPositions) {
   const std::vector<Value> in{floats({1, 1, 3, 1}, {7, 8, 9}), floats({1, 1, 4, 1}, {1, 2, 3, 4}),
                               integers({1, 4}, {-1, 2, 4, 0})};
   EXPECT_EQ(evaluate_one(in, [](Xs x) { return cache_append(x[0], x[1], x[2]); }), (Numbers{4, 8, 2}));
-  EXPECT_EQ(evaluate_one(in, [](Xs x) { return cache_append(x[0], x[1], x[2], true); }), (Numbers{4, 3, 2}));
+  EXPECT_EQ(evaluate_one(in, [](Xs x) { return cache_append(x[0], x[1], x[2], {.ring = true}); }), (Numbers{4, 3, 2}));
 }
 
 TEST(Random, IsThreefry) {

@@ -168,10 +168,11 @@ Tensor one_hot(Operand ids, Dim depth, DType dtype = DType::f32);
 // Linear algebra
 
 Tensor matmul(Operand a, Operand b, MatmulAttrs attrs = {});
-/// x times the transpose of an int8 or int4 weight [out, in], of which every 32 in a row share a scale, [out, in / 32].
-Tensor matmul_quantised(Operand x, Operand weight, Operand scales);
+/// x times the transpose of an int8 or int4 weight [out, in], of which every 32 in a row share a scale, [out, in / 32],
+/// and a minimum of the same shape if there are any: weight * scale + min.
+Tensor matmul_quantised(Operand x, Operand weight, Operand scales, Operand mins = {});
 /// The values that such a weight represents.
-Tensor dequantise(Operand weight, Operand scales);
+Tensor dequantise(Operand weight, Operand scales, Operand mins = {});
 Tensor matmul_grouped(Operand x, Operand w, Operand offsets, GroupedAttrs attrs = {});
 Tensor matmul_grouped_weight_grad(Operand x, Operand dy, Operand offsets);
 Tensor conv1d(Operand x, Operand weight, Operand bias = {}, Conv1dAttrs attrs = {});
@@ -213,6 +214,7 @@ struct AttentionOptions {
   Tensor sinks = {};      ///< one logit per head that takes part in the softmax without a value
   Tensor lengths = {};    ///< i32[batch]: valid keys
   Tensor positions = {};  ///< i32[batch, time]: of the queries; by default the last ones
+  Tensor table = {};      ///< i32[batch, n]: of a paged cache k and v, the block of the keys from i * block on
   std::string capture = {};  ///< keep the probabilities under this name
 };
 Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& options = {});
@@ -224,7 +226,11 @@ Tensor merge_heads(Operand x);
 
 // State
 
-Tensor cache_append(Operand cache, Operand values, Operand positions, bool ring = false);
+struct CacheAppendOptions {
+  bool ring = false;  ///< positions are taken modulo the capacity
+  Tensor table = {};  ///< i32[batch, n]: the cache is paged, as in AttentionOptions
+};
+Tensor cache_append(Operand cache, Operand values, Operand positions, const CacheAppendOptions& options = {});
 struct AdamUpdate {
   Tensor param, m, v;
 };

@@ -73,7 +73,8 @@ template <>
 void evaluate<Op::dequantise>(const Call& call) {
   constexpr std::size_t group = quantised_group;
   const Value &weight = call.in(0), &scales = call.in(1);
-  for (std::size_t i = 0; i < weight.data.size(); ++i) call.out().data[i] = weight.data[i] * scales.data[i / group];
+  for (std::size_t i = 0; i < weight.data.size(); ++i)
+    call.out().data[i] = weight.data[i] * scales.data[i / group] + (call.has(2) ? call.in(2).data[i / group] : 0);
 }
 
 template <>
@@ -85,8 +86,11 @@ void evaluate<Op::matmul_quantised>(const Call& call) {
   for (std::int64_t row = 0; row < rows; ++row)
     for (std::int64_t column = 0; column < columns; ++column) {
       double total = 0;
-      for (std::int64_t k = 0; k < inner; ++k)
-        total += x.data[row * inner + k] * weight.data[column * inner + k] * scales.data[(column * inner + k) / group];
+      for (std::int64_t k = 0; k < inner; ++k) {
+        const std::int64_t at = column * inner + k;
+        const double min = call.has(3) ? call.in(3).data[at / group] : 0;
+        total += x.data[row * inner + k] * (weight.data[at] * scales.data[at / group] + min);
+      }
       call.out().data[row * columns + column] = total;
     }
 }
