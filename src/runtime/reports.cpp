@@ -29,7 +29,7 @@ std::string print(const std::vector<KernelTime>& times) {
   struct Row {
     std::string kernel, label;
     int calls = 0;
-    double seconds = 0;
+    double seconds = 0, operations = 0, bytes = 0;
   };
   std::map<std::string, Row> rows;
   double total = 0;
@@ -38,15 +38,22 @@ std::string print(const std::vector<KernelTime>& times) {
     row.kernel = time.kernel;
     if (row.calls++ == 0) row.label = time.label;
     row.seconds += time.seconds;
+    row.operations += time.operations;
+    row.bytes += time.bytes;
     total += time.seconds;
   }
   std::vector<Row> sorted;
   for (auto& [key, row] : rows) sorted.push_back(std::move(row));
   std::sort(sorted.begin(), sorted.end(), [](const Row& a, const Row& b) { return a.seconds > b.seconds; });
-  std::string text = fmt::format("{:>8} {:>10} {:>6}  {}\n", "calls", "ms", "share", "kernel");
+  const auto rate = [](double amount, double seconds) {
+    return amount > 0 && seconds > 0 ? fmt::format("{:.2f}", amount / seconds * 1e-12) : std::string();
+  };
+  std::string text =
+      fmt::format("{:>8} {:>10} {:>6} {:>8} {:>6}  {}\n", "calls", "ms", "share", "TFLOP/s", "TB/s", "kernel");
   for (const Row& row : sorted)
-    text += fmt::format("{:>8} {:>10.3f} {:>5.1f}%  {}: {}\n", row.calls, row.seconds * 1e3,
-                        total > 0 ? 100 * row.seconds / total : 0, row.kernel, row.label);
+    text += fmt::format("{:>8} {:>10.3f} {:>5.1f}% {:>8} {:>6}  {}: {}\n", row.calls, row.seconds * 1e3,
+                        total > 0 ? 100 * row.seconds / total : 0, rate(row.operations, row.seconds),
+                        rate(row.bytes, row.seconds), row.kernel, row.label);
   return text + fmt::format("{:>8} {:>10.3f}\n", times.size(), total * 1e3);
 }
 

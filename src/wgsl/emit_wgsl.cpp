@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 #include <map>
 #include <string_view>
+#include <utility>
 
 #include <jerboa/base/error.h>
 #include <jerboa/wgsl/emit_wgsl.h>
 
+#include "lower/cost.h"
 #include "lower/verify_gpu.h"
 #include "wgsl/kernel_writer.h"
 #include "wgsl/order_steps.h"
@@ -98,12 +100,15 @@ class Emitter {
       return workspace(static_cast<int>(number - part.buffers.size()), writer.memories()[number].bytes);
     };
     ++kernels_;
+    // The first shader multiplies; those after it combine partial results.
+    Dim operations = detail::operations_of(writer.kernel());
     for (const KernelWriter::Step& written : writer.steps()) {
       GpuStep step;
       step.shader = shader_number(written.shader.source);
       step.sizes = written.shader.sizes;
       step.workgroups = written.workgroups;
       step.label = part.label;
+      step.operations = std::exchange(operations, Dim(0));
       for (const auto& binding : written.shader.bindings) {
         if (binding.packed.empty()) {
           step.bindings.push_back(

@@ -38,6 +38,23 @@ TEST_P(Profile, HasEveryExecutionOfEveryKernelInOrder) {
   EXPECT_TRUE(session.profile("step").empty());
 }
 
+// A product of 24×40 and 40×56, with its operands in f32, after a loop that multiplies nothing.
+TEST_P(Profile, CountsTheOperationsOfProductsAndTheBytesOfAll) {
+  Session session(Device::by_name(GetParam()));
+  session.add_entry("run", trace([] {
+                      const Tensor a = tensor_input("a", {24, 40});
+                      output("y", matmul(capture(exp(a), "e"), param_input("b", {40, 56})));
+                    }));
+  session.set_profiling("run", true);
+  session.run("run", {{"a", HostTensor(DType::f32, {24, 40})}}).get("y");
+  double operations = 0;
+  for (const KernelTime& time : session.profile("run")) {
+    operations += time.operations;
+    EXPECT_EQ(time.bytes, 4 * (24 * 40 + (time.operations > 0 ? 40 * 56 + 24 * 56 : 24 * 40)));
+  }
+  EXPECT_EQ(operations, 2 * 24 * 40 * 56);
+}
+
 TEST_P(Profile, DoesNotChangeResults) {
   const auto train = [](bool profiled) {
     Session session(Device::by_name(GetParam()), {.seed = 1});

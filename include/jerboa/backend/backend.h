@@ -56,7 +56,9 @@ struct KernelTime {
   std::string label;   ///< what it computes
   std::string kernel;  ///< its kind and size
   double seconds = 0;
-  double start = 0;  ///< seconds on the device's clock, from an arbitrary origin before the first kernel
+  double start = 0;       ///< seconds on the device's clock, from an arbitrary origin before the first kernel
+  double operations = 0;  ///< multiplications and additions of products, convolutions and attention; 0: of none
+  double bytes = 0;       ///< of the memory that it binds, which is as much as it can read and write
 };
 
 /// One entry of a session, compiled for a device. Runs read and update the persistent tensors it was compiled with.

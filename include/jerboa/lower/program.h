@@ -215,6 +215,7 @@ struct GpuStep {
   std::vector<Binding> bindings;
   std::vector<Dim> sizes;  ///< that depend on symbols
   Dim workgroups = 0;      ///< in total; more than one dimension holds are spread over two, x first
+  Dim operations = 0;      ///< floating-point operations of products, for profiles; files do not hold them
   std::string label;       ///< what it computes, for profiles
 };
 

@@ -184,7 +184,7 @@ class Session {
   std::map<std::string, std::shared_ptr<Entry>> entries_;
 };
 
-/// A table of kernels by total time: calls, milliseconds, share.
+/// A table of kernels by total time: calls, milliseconds, share, and the rates of products and of memory.
 std::string print(const std::vector<KernelTime>& times);
 /// The same for Perfetto (ui.perfetto.dev) and chrome://tracing: trace-event JSON with one event per kernel execution,
 /// written atomically.

@@ -10,6 +10,7 @@
 #include "backend/cpu/guard.h"
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/pack.h"
+#include "lower/cost.h"
 #include "lower/verify_access.h"
 
 namespace jerboa {
@@ -182,8 +183,21 @@ class CpuExecutable final : public Executable {
     }
     if (!profiling_) return;
     const auto seconds = [](auto from, auto to) { return std::chrono::duration<double>(to - from).count(); };
-    times_.push_back({program_.cpu.dispatches[number].parts[0].label, describe(number),
-                      seconds(start, std::chrono::steady_clock::now()), seconds(profiling_since_, start)});
+    KernelTime time{program_.cpu.dispatches[number].parts[0].label, describe(number),
+                    seconds(start, std::chrono::steady_clock::now()), seconds(profiling_since_, start)};
+    add_cost(program_.cpu.dispatches[number], time);
+    times_.push_back(std::move(time));
+  }
+
+  void add_cost(const Dispatch& dispatch, KernelTime& time) const {
+    for (const Dispatch::Part& part : dispatch.parts) {
+      const KernelSpec& kernel = program_.cpu.kernels[static_cast<std::size_t>(part.kernel)];
+      time.operations += static_cast<double>(detail::operations_of(kernel).evaluate(symbols_));
+      for (const int number : part.buffers) {
+        const Buffer& buffer = program_.buffers[static_cast<std::size_t>(number)];
+        time.bytes += static_cast<double>(buffer.elements.evaluate(symbols_) * bits(buffer.dtype) / 8);
+      }
+    }
   }
 
   void run_guarded(const RunRequest& request) {

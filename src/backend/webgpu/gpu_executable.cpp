@@ -395,6 +395,16 @@ void GpuExecutable::set_profiling(bool on) {
   query_readback_ = device_->create_buffer(bytes, readback_usage, "timestamps");
 }
 
+double GpuExecutable::bound_bytes(const GpuStep& step) const {
+  double total = 0;
+  for (const GpuStep::Binding& binding : step.bindings) {
+    const Buffer& buffer = program_.buffers[static_cast<std::size_t>(binding.buffer)];
+    const std::int64_t used = buffer.elements.evaluate(symbols_) * bits(buffer.dtype) / 8;
+    total += static_cast<double>(std::min(binding.bytes, used));
+  }
+  return total;
+}
+
 void GpuExecutable::read_times() {
   const auto bytes =
       device_->read(query_readback_, static_cast<std::int64_t>(2 * steps_.size() * sizeof(std::uint64_t)));
@@ -407,7 +417,8 @@ void GpuExecutable::read_times() {
     if (!first_stamp_) first_stamp_ = start;
     times_.push_back({step.label, program_.gpu.shaders[static_cast<std::size_t>(step.shader)].name,
                       end > start ? static_cast<double>(end - start) * 1e-9 : 0,
-                      start > *first_stamp_ ? static_cast<double>(start - *first_stamp_) * 1e-9 : 0});
+                      start > *first_stamp_ ? static_cast<double>(start - *first_stamp_) * 1e-9 : 0,
+                      static_cast<double>(step.operations.evaluate(symbols_)), bound_bytes(step)});
   }
 }
 

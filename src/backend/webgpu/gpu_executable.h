@@ -75,6 +75,8 @@ class GpuExecutable final : public Executable {
   WGPUComputePassEncoder begin_pass(WGPUCommandEncoder encoder, std::size_t step);
   void end_pass(WGPUComputePassEncoder& pass) const;
   void copy_results(WGPUCommandEncoder encoder, Recording& recording);
+  /// Of a step that is bound for the current symbols.
+  double bound_bytes(const GpuStep& step) const;
   void read_times();
   std::int64_t planned_bytes() const;
 

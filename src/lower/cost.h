@@ -1,0 +1,12 @@
+#pragma once
+
+#include <jerboa/lower/program.h>
+
+namespace jerboa::detail {
+
+/// The multiplications and additions of a kernel that multiplies matrices, convolves or attends, counted as two
+/// operations each: what its rate is measured in. 0 for all other kernels, which memory bounds. Causal attention counts
+/// only the scores that it needs, and its gradient five products, whatever a kernel computes again.
+Dim operations_of(const KernelSpec& kernel);
+
+}  // namespace jerboa::detail
