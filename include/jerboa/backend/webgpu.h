@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -37,6 +38,9 @@ struct WebGpuOptions {
   bool robust = false;
   bool validation = true;       ///< off: the library does not validate calls, which saves some time
   bool default_limits = false;  ///< request only the limits that every WebGPU device has
+  /// The folder that compiled pipelines are kept in, so that the next start need not compile them; by default one in
+  /// the user's cache folder (docs/devices.md). An empty path: nowhere.
+  std::optional<std::filesystem::path> pipeline_cache = {};
   /// For tests: smaller limits than the device's own, fusion and memory planning turned off, a fill value for
   /// activations.
   std::optional<Target> target = {};

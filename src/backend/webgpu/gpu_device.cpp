@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "backend/webgpu/library_warnings.h"
+#include "backend/webgpu/pipeline_cache.h"
 
 namespace jerboa::webgpu {
 namespace {
@@ -32,6 +33,29 @@ WGPUDawnTogglesDescriptor toggles(std::span<const char* const> names) {
   static constexpr const char* disabled[] = {"timestamp_quantization"};
   descriptor.disabledToggleCount = 1;
   descriptor.disabledToggles = disabled;
+  return descriptor;
+}
+
+// Valid as long as the cache is.
+WGPUDawnCacheDeviceDescriptor caching(PipelineCache& cache) {
+  WGPUDawnCacheDeviceDescriptor descriptor{};
+  descriptor.chain.sType = WGPUSType_DawnCacheDeviceDescriptor;
+  descriptor.isolationKey = text("jerboa");
+  static constexpr auto view = [](const std::uint8_t* key, std::size_t size) {
+    return std::string_view(reinterpret_cast<const char*>(key), size);
+  };
+  descriptor.dawnLoadCacheDataCallbackInfo.userdata1 = &cache;
+  descriptor.dawnLoadCacheDataCallbackInfo.callback = [](std::size_t key_size, const std::uint8_t* key,
+                                                         std::size_t size, std::uint8_t* value, void* from, void*) {
+    auto& entries = *static_cast<PipelineCache*>(from);
+    if (value == nullptr) return entries.size_of(view(key, key_size));
+    return entries.load(view(key, key_size), std::as_writable_bytes(std::span(value, size))) ? size : std::size_t{0};
+  };
+  descriptor.dawnStoreCacheDataCallbackInfo.userdata1 = &cache;
+  descriptor.dawnStoreCacheDataCallbackInfo.callback =
+      [](std::size_t key_size, const std::uint8_t* key, std::size_t size, const std::uint8_t* value, void* to, void*) {
+        static_cast<PipelineCache*>(to)->store(view(key, key_size), std::as_bytes(std::span(value, size)));
+      };
   return descriptor;
 }
 
@@ -235,9 +259,15 @@ void GpuDevice::request(const WebGpuOptions& options) {
   if (info_.kind != "CPU" && !options.robust)
     toggles_wanted.insert(toggles_wanted.end(), std::begin(trusting_toggles), std::end(trusting_toggles));
   if (!options.validation) toggles_wanted.push_back("skip_validation");
-  const WGPUDawnTogglesDescriptor chosen = toggles(toggles_wanted);
+  WGPUDawnTogglesDescriptor chosen = toggles(toggles_wanted);
+  const auto folder = options.pipeline_cache ? *options.pipeline_cache : default_pipeline_cache().value_or("");
+  WGPUDawnCacheDeviceDescriptor cache{};
+  if (!folder.empty()) {
+    cache = caching(PipelineCache::shared(folder));
+    chosen.chain.next = &cache.chain;
+  }
   WGPUDeviceDescriptor descriptor{};
-  descriptor.nextInChain = const_cast<WGPUChainedStruct*>(&chosen.chain);
+  descriptor.nextInChain = &chosen.chain;
   descriptor.label = text("jerboa");
   descriptor.requiredFeatureCount = features.size();
   descriptor.requiredFeatures = features.data();
