@@ -274,7 +274,7 @@ std::vector<double> measure(const Workload& work, double seconds) {
 struct Options {
   std::vector<std::string> names;
   std::string device = "cpu", against;
-  std::vector<std::string> torch_forms{"eager", "compiled", "graph"};
+  std::vector<std::string> torch_forms{"eager", "compiled", "graph"}, torch_precisions{"f32", "tf32", "bf16"};
   int threads = 0, turns = 3;
   double seconds = 2;
   bool json = false, profile = false, no_validation = false;
@@ -283,16 +283,29 @@ struct Options {
 
 // A mode of the peer, with its measurements.
 struct Peer {
-  std::string form;
+  std::string form, precision;
   std::vector<double> samples;
+  std::string name() const { return precision == "f32" ? form : form + "_" + precision; }
 };
 
-std::vector<Peer> peers_for(const Options& options, const Device& device) {
-  if (options.against.empty()) return {};
+// The peer's precisions that a workload can be compared with.
+std::vector<std::string> precisions_for(const Workload& work, const Options& options, bool on_gpu) {
+  if (!on_gpu) return {"f32"};
+  if (work.name.ends_with(mixed_suffix)) return {"bf16"};
+  const auto product = product_of(work.name);
+  if (product && product->dtype == DType::f16) return {"f16"};
+  return options.torch_precisions;
+}
+
+std::vector<Peer> peers_for(const Workload& work, const Options& options, bool on_gpu) {
+  if (options.against.empty() || work.peer.empty()) return {};
+  // There is nothing to compile in a single product.
+  const bool product = product_of(work.name).has_value();
   std::vector<Peer> peers;
-  const bool on_gpu = device.name() == "webgpu";
-  for (const std::string& form : on_gpu ? options.torch_forms : std::vector<std::string>{"cpu"})
-    peers.push_back({form, {}});
+  for (const std::string& form : !on_gpu   ? std::vector<std::string>{"cpu"}
+                                 : product ? std::vector<std::string>{"eager"}
+                                           : options.torch_forms)
+    for (const std::string& precision : precisions_for(work, options, on_gpu)) peers.push_back({form, precision, {}});
   return peers;
 }
 
@@ -303,10 +316,10 @@ void print_row(const Workload& work, double seconds, bool on_gpu, double clock, 
              work.compile_seconds * 1e3, static_cast<double>(work.activations) * 1e-6);
   if (on_gpu) fmt::print(" {:>5.0f} %", clock * 100);
   if (work.tokens > 0) fmt::print(" {:>9.1f} tokens/s", work.tokens / seconds);
-  for (const Peer& peer : peers)
-    if (!peer.samples.empty())
-      fmt::print(" {:>11.3f} ms {:>6.2f}x", median(peer.samples) * 1e3, median(peer.samples) / seconds);
   fmt::print("\n");
+  for (const Peer& peer : peers)
+    fmt::print("  torch {:<14} {:>9.3f} ms {:>9.2f}x\n", peer.name(), median(peer.samples) * 1e3,
+               median(peer.samples) / seconds);
   std::fflush(stdout);
 }
 
@@ -322,8 +335,7 @@ nlohmann::ordered_json row_json(const Workload& work, const std::vector<double>&
   if (work.flops > 0) row["gflops"] = work.flops / seconds * 1e-9;
   if (on_gpu) row["clock"] = clock;
   if (work.tokens > 0) row["tokens_per_second"] = work.tokens / seconds;
-  for (const Peer& peer : peers)
-    if (!peer.samples.empty()) row["torch_" + peer.form + "_seconds"] = median(peer.samples);
+  for (const Peer& peer : peers) row["torch_" + peer.name() + "_seconds"] = median(peer.samples);
   return row;
 }
 
@@ -333,7 +345,6 @@ void run_bench(const Options& options) {
                                                 : Device::by_name(options.device);
   auto json = nlohmann::ordered_json::array();
   std::vector<KernelTime> trace;
-  std::vector<Peer> peers = peers_for(options, device);
   const bool on_gpu = device.name() == "webgpu";
   GpuClock clock(device);
   if (!options.json) {
@@ -341,7 +352,6 @@ void run_bench(const Options& options) {
     fmt::print("{:<22} {:>12} {:>10} {:>8} {:>9} {:>10}", "work", "median", on_gpu ? "TFLOP/s" : "GFLOP/s", "kernels",
                "compile", "activations");
     if (on_gpu) fmt::print(" {:>7}", "clock");
-    for (const Peer& peer : peers) fmt::print(" {:>14} {:>7}", "torch " + peer.form, "ratio");
     fmt::print("\n");
   }
   for (const std::string& name : options.names.empty() ? default_names(device) : options.names) {
@@ -349,7 +359,7 @@ void run_bench(const Options& options) {
     for (int i = 0; i < 3; ++i) work.run();
     std::vector<double> measured;
     double slowest_clock = 1;
-    for (Peer& peer : peers) peer.samples.clear();
+    std::vector<Peer> peers = peers_for(work, options, on_gpu);
     // Taking turns, so that all see the same noise.
     for (int turn = 0; turn < options.turns; ++turn) {
       clock.warm();
@@ -357,8 +367,8 @@ void run_bench(const Options& options) {
       slowest_clock = std::min(slowest_clock, clock.speed());
       measured.insert(measured.end(), samples.begin(), samples.end());
       for (Peer& peer : peers) {
-        if (work.peer.empty()) continue;  // the peer does not have this workload
-        const auto theirs = torch_samples(work.peer, peer.form, options.threads, options.seconds / options.turns);
+        const auto theirs =
+            torch_samples({work.peer, peer.form, peer.precision, options.threads, options.seconds / options.turns});
         peer.samples.insert(peer.samples.end(), theirs.begin(), theirs.end());
       }
     }
@@ -399,6 +409,8 @@ void add_bench(CLI::App& app) {
       ->check(CLI::IsMember({"torch"}));
   command->add_option("--torch-forms", options->torch_forms, "Modes of PyTorch to measure on a GPU")
       ->check(CLI::IsMember({"eager", "compiled", "graph"}));
+  command->add_option("--torch-precisions", options->torch_precisions, "Precisions of PyTorch to measure on a GPU")
+      ->check(CLI::IsMember({"f32", "tf32", "bf16"}));
   command->add_flag("--no-validation", options->no_validation, "Turn off WebGPU's validation of each call");
   command->add_flag("--json", options->json, "Print JSON");
   command->add_flag("--profile", options->profile, "Print the time of each kernel and the memory use");

@@ -16,7 +16,7 @@ namespace {
 // supports. PyTorch on the CPU is refused if its matrix product shows that it found no fast BLAS at all.
 constexpr const char* program = R"(
 import os, sys, time
-work, form, threads, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+work, form, precision, threads, seconds = *sys.argv[1:4], int(sys.argv[4]), float(sys.argv[5])
 with open('/proc/cpuinfo') as file: flags = file.read().split()
 if 'avx512f' in flags and 'avx512bw' in flags: os.environ.setdefault('OPENBLAS_CORETYPE', 'SkylakeX')
 elif 'avx2' in flags: os.environ.setdefault('OPENBLAS_CORETYPE', 'Haswell')
@@ -29,6 +29,7 @@ torch.set_num_threads(threads)
 torch.manual_seed(0)
 device = 'cpu' if form == 'cpu' else 'cuda'
 torch.set_default_dtype(torch.float32)
+torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == 'tf32'
 
 def gflops_per_thread(n=512):
     a, b, best = torch.randn(n, n), torch.randn(n, n), 1e9
@@ -77,7 +78,7 @@ def training(model, inputs, targets, kind=torch.optim.Adam):
     on_gpu = dict(fused=True, capturable=True) if device == 'cuda' else {}
     optimizer = kind(model.parameters(), lr=1e-4, **on_gpu)
     def loss_of(inputs, targets):
-        with torch.autocast(device, dtype=torch.bfloat16, enabled=work.endswith('_mixed')):
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=precision == 'bf16'):
             logits = model(inputs)
             return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
     if form == 'compiled': loss_of = torch.compile(loss_of)
@@ -107,7 +108,7 @@ def gpt(B, T, d, layers, h, vocab=256, kind=torch.optim.Adam):
 at_once = 1
 def product(m, k, n):
     global at_once
-    dtype = torch.float16 if '_f16' in work else torch.float32
+    dtype = {'f16': torch.float16, 'bf16': torch.bfloat16}.get(precision, torch.float32)
     a, b = torch.randn(m, k, device=device, dtype=dtype), torch.randn(k, n, device=device, dtype=dtype)
     if work.endswith('_weights'): b = torch.randn(n, k, device=device, dtype=dtype).t()
     at_once = 8 if device == 'cuda' else 1
@@ -144,12 +145,13 @@ std::string python() {
 
 }  // namespace
 
-std::vector<double> torch_samples(const std::string& work, const std::string& form, int threads, double seconds) {
+std::vector<double> torch_samples(const TorchRun& run) {
   static const std::string interpreter = python();
-  if (threads <= 0) threads = static_cast<int>(std::thread::hardware_concurrency());
+  const int threads = run.threads > 0 ? run.threads : static_cast<int>(std::thread::hardware_concurrency());
   std::string quoted(program);
   for (std::size_t at = 0; (at = quoted.find('\'', at)) != std::string::npos; at += 4) quoted.replace(at, 1, "'\\''");
-  const std::string command = fmt::format("{} -c '{}' {} {} {} {}", interpreter, quoted, work, form, threads, seconds);
+  const std::string command = fmt::format("{} -c '{}' {} {} {} {} {}", interpreter, quoted, run.work, run.form,
+                                          run.precision, threads, run.seconds);
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen(command.c_str(), "r"), pclose);
   std::vector<double> samples;
   double sample = 0;
@@ -161,8 +163,8 @@ std::vector<double> torch_samples(const std::string& work, const std::string& fo
                     sample));
   if (samples.empty())
     throw Error(fmt::format(
-        "PyTorch ({}) did not run: install Debian's python3-torch, or set JERBOA_PYTHON to a Python that has it",
-        form));
+        "PyTorch ({}, {}) did not run: install Debian's python3-torch, or set JERBOA_PYTHON to a Python that has it",
+        run.form, run.precision));
   return samples;
 }
 
