@@ -196,18 +196,22 @@ std::string BodyWriter::write_load(const Instruction& instruction) {
     place += fmt::format(" + {} * {}", row, shader_.size(load.indirect_stride));
   }
   if (load.masks.empty()) return shader_.let("v", shader_.load(load.binding, place));
-  std::string inside;
-  for (const Mask& mask : load.masks) {
-    const std::string& index = indices_[static_cast<std::size_t>(mask.axis)];
-    if (!inside.empty()) inside += " && ";
-    inside += fmt::format("i32({0}) >= i32({1}) && i32({0}) < i32({2})", index, shader_.size(mask.from),
-                          shader_.size(mask.to));
-  }
   std::string name = shader_.var("v", value_type(load.dtype), literal(load.fill, load.dtype));
-  shader_.open("if ({}) {{", inside);
+  shader_.open("if ({}) {{", inside_masks(shader_, load, indices_));
   shader_.line("{} = {};", name, shader_.load(load.binding, place));
   shader_.close();
   return name;
+}
+
+std::string inside_masks(Shader& shader, const Load& load, const std::vector<std::string>& indices) {
+  std::string inside;
+  for (const Mask& mask : load.masks) {
+    const std::string& index = indices[static_cast<std::size_t>(mask.axis)];
+    if (!inside.empty()) inside += " && ";
+    inside +=
+        fmt::format("i32({0}) >= i32({1}) && i32({0}) < i32({2})", index, shader.size(mask.from), shader.size(mask.to));
+  }
+  return inside;
 }
 
 void BodyWriter::store(const Store& store) {

@@ -36,6 +36,9 @@ class BodyWriter {
   std::vector<std::string> names_;  // by instruction; empty: not written yet
 };
 
+/// WGSL condition that holds where a load reads memory rather than padding; only for a load with masks.
+std::string inside_masks(Shader& shader, const Load& load, const std::vector<std::string>& indices);
+
 /// WGSL expression of an element-wise op on values of type `operand`.
 std::string apply(Shader& shader, const Instruction& instruction, DType operand, const std::string& a,
                   const std::string& b, const std::string& c);

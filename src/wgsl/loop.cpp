@@ -2,6 +2,7 @@
 #include <set>
 
 #include "wgsl/body.h"
+#include "wgsl/four_writer.h"
 #include "wgsl/kernel_writer.h"
 #include "wgsl/row_reduction.h"
 
@@ -10,9 +11,29 @@ namespace {
 
 constexpr int loop_threads = 128;
 
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;
+
+// One thread for four elements.
+void write_fours(KernelWriter& writer, const KernelSpec& kernel) {
+  Shader shader = writer.shader("loop_fours", loop_threads);
+  const Dim fours = groups_of(element_count(kernel.domain), 4);
+  shader.line("let four = group * {}u + lane;", loop_threads);
+  shader.line("if (four >= {}) {{ return; }}", shader.size(fours));
+  shader.line("let element = four * 4u;");
+  FourWriter(shader, kernel, kernel.domain.size() - 1, shader.split_index("element", kernel.domain))
+      .store(kernel.stores);
+  writer.add(shader, groups_of(fours, loop_threads));
+}
+
 // One thread per element.
 void write_elements(KernelWriter& writer, const KernelSpec& kernel) {
   Shader shader = writer.shader("loop", loop_threads);
+  if (suits_fours(shader, kernel, kernel.domain.size() - 1)) return write_fours(writer, kernel);
   const Dim count = element_count(kernel.domain);
   shader.line("let element = group * {}u + lane;", loop_threads);
   shader.line("if (element >= {}) {{ return; }}", shader.size(count));
@@ -32,9 +53,10 @@ class RowsWriter {
         kernel_(kernel),
         outer_(kernel.domain.begin(), kernel.domain.end() - kernel.row_axes),
         row_(kernel.domain.end() - kernel.row_axes, kernel.domain.end()),
-        lanes_(lanes_for(element_count(row_).upper_bound(), writer.target())),
+        width_(fours_of(writer, kernel) ? 4 : 1),
+        lanes_(lanes_for((element_count(row_).upper_bound() + width_ - 1) / width_, writer.target())),
         threads_(std::max(lanes_, std::min(64, writer.target().max_invocations))),
-        shader_(writer.shader("rows", threads_)),
+        shader_(writer.shader(width_ == 4 ? "rows_fours" : "rows", threads_)),
         body_(shader_, kernel_, {}) {}
 
   void write() {
@@ -55,30 +77,20 @@ class RowsWriter {
   }
 
  private:
+  static bool fours_of(const KernelWriter& writer, const KernelSpec& kernel) {
+    Shader shader = writer.shader("rows", 1);
+    return suits_fours(shader, kernel, kernel.domain.size() - 1);
+  }
+
   // An instruction is per row (the same for all its elements) or per element. Its phase is the number of reductions
   // that must complete in sequence before it.
   void find_levels() {
+    of_element_ = varies_along(kernel_, outer_.size(), kernel_.domain.size());
     for (const Instruction& instruction : kernel_.body) {
-      bool of_element = false;
       int phase = 0;
-      for (const int operand : {instruction.a, instruction.b, instruction.c}) {
-        if (operand < 0) continue;
-        of_element = of_element || of_element_[static_cast<std::size_t>(operand)];
-        phase = std::max(phase, phase_[static_cast<std::size_t>(operand)]);
-      }
-      const int outer = static_cast<int>(outer_.size());
-      if (instruction.kind == Instruction::Kind::position) of_element = instruction.index >= outer;
-      if (instruction.kind == Instruction::Kind::load) {
-        const Load& load = kernel_.loads[static_cast<std::size_t>(instruction.index)];
-        of_element = of_element || steps_along_row(load.map);
-        for (const Mask& mask : load.masks) of_element = of_element || mask.axis >= outer;
-      }
-      if (instruction.kind == Instruction::Kind::reduce) {
-        of_element = false;
-        ++phase;
-        phases_ = std::max(phases_, phase);
-      }
-      of_element_.push_back(of_element);
+      for (const int operand : {instruction.a, instruction.b, instruction.c})
+        if (operand >= 0) phase = std::max(phase, phase_[static_cast<std::size_t>(operand)]);
+      if (instruction.kind == Instruction::Kind::reduce) phases_ = std::max(phases_, ++phase);
       phase_.push_back(phase);
     }
   }
@@ -100,20 +112,27 @@ class RowsWriter {
       if (operand >= 0) write_row_values(operand);
   }
 
-  void open_element_loop() {
-    known_ = body_.known();
-    shader_.open("for (var column = row_lane; column < {}; column += {}u) {{", shader_.size(element_count(row_)),
-                 lanes_);
+  // The loop over a thread's elements: `column` is the first of each group of width_.
+  template <class Write>
+  void for_each_column(const Write& write) {
+    std::vector<std::string> known = body_.known();
+    shader_.open("for (var column = row_lane * {}u; column < {}; column += {}u) {{", width_,
+                 shader_.size(element_count(row_)), lanes_ * width_);
     std::vector<std::string> indices = indices_;
     const auto along_row = shader_.split_index("column", row_);
     std::copy(along_row.begin(), along_row.end(), indices.begin() + static_cast<std::ptrdiff_t>(outer_.size()));
-    body_.set_indices(std::move(indices));
-  }
-
-  void close_element_loop() {
+    if (width_ == 4) {
+      FourWriter four(shader_, kernel_, kernel_.domain.size() - 1, indices);
+      for (std::size_t i = 0; i < known.size(); ++i)
+        if (!known[i].empty()) four.set_common(static_cast<int>(i), known[i]);
+      write(four);
+    } else {
+      body_.set_indices(std::move(indices));
+      write(body_);
+      body_.set_indices(indices_);
+      body_.forget_since(std::move(known));
+    }
     shader_.close();
-    body_.forget_since(known_);
-    body_.set_indices(indices_);
   }
 
   void write_reductions(int phase) {
@@ -127,28 +146,33 @@ class RowsWriter {
       write_row_values(instruction.a);
       totals.emplace_back(shader_, instruction.op, kernel_.body[static_cast<std::size_t>(instruction.a)].dtype);
     }
-    open_element_loop();
-    for (std::size_t i = 0; i < reductions.size(); ++i)
-      totals[i].add(body_.value(kernel_.body[static_cast<std::size_t>(reductions[i])].a), "column");
-    close_element_loop();
+    for_each_column(Overloaded{[&](BodyWriter& body) {
+                                 for (std::size_t i = 0; i < reductions.size(); ++i)
+                                   totals[i].add(body.value(reduced(reductions[i])), "column");
+                               },
+                               [&](FourWriter& four) {
+                                 for (std::size_t i = 0; i < reductions.size(); ++i)
+                                   totals[i].add_four(four.values(reduced(reductions[i])), "column");
+                               }});
     for (std::size_t i = 0; i < reductions.size(); ++i)
       body_.set(reductions[i], totals[i].finish(lanes_, "row_lane", threads_));
   }
 
+  int reduced(int reduction) const { return kernel_.body[static_cast<std::size_t>(reduction)].a; }
+
   void write_stores() {
-    bool any = false;
+    std::vector<Store> of_elements;
     for (const Store& store : kernel_.stores) {
       write_row_values(store.value);
-      any = any || steps_along_row(store.map);
+      if (steps_along_row(store.map)) of_elements.push_back(store);
     }
-    if (any) {
+    if (!of_elements.empty()) {
       shader_.open("if (in_range) {{");
-      open_element_loop();
-      for (const Store& store : kernel_.stores)
-        if (steps_along_row(store.map)) body_.value(store.value);
-      for (const Store& store : kernel_.stores)
-        if (steps_along_row(store.map)) body_.store(store);
-      close_element_loop();
+      for_each_column(Overloaded{[&](BodyWriter& body) {
+                                   for (const Store& store : of_elements) body.value(store.value);
+                                   for (const Store& store : of_elements) body.store(store);
+                                 },
+                                 [&](FourWriter& four) { four.store(of_elements); }});
       shader_.close();
     }
     if (replaces_row_values()) shader_.line("storageBarrier();");
@@ -170,10 +194,11 @@ class RowsWriter {
   KernelWriter& writer_;
   const KernelSpec& kernel_;
   std::vector<Dim> outer_, row_;
+  int width_;  // elements that a thread handles at once
   int lanes_, threads_;
   Shader shader_;
   BodyWriter body_;
-  std::vector<std::string> indices_, known_;
+  std::vector<std::string> indices_;
   std::vector<bool> of_element_;
   std::vector<int> phase_;
   int phases_ = 0;

@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <fmt/ranges.h>
 
 #include "lower/reduce_parts.h"
 #include "wgsl/body.h"
+#include "wgsl/four_writer.h"
 #include "wgsl/kernel_writer.h"
 #include "wgsl/row_reduction.h"
 
@@ -11,18 +13,23 @@
 namespace jerboa::wgsl {
 namespace {
 
+// How the work is divided. `width` kept elements, adjacent in memory, are reduced together by a thread.
 struct Split {
-  int kept_lanes = 1, reduced_lanes = 1;
+  int width = 1, kept_lanes = 1, reduced_lanes = 1;
   std::int64_t chunks = 1;
+
+  int threads() const { return kept_lanes * reduced_lanes; }
 };
 
-Split split(Op op, bool along_kept, std::int64_t kept, std::int64_t reduced, const Target& target) {
+Split split(Op op, bool along_kept, int width, std::int64_t kept, std::int64_t reduced, const Target& target) {
   Split split;
+  split.width = width;
   const int threads = std::min(target.max_invocations, target.software ? 32 : 256);
+  const std::int64_t kept_groups = (kept + width - 1) / width;
   if (along_kept)
-    while (split.kept_lanes < std::min<std::int64_t>(threads, 32) && split.kept_lanes < kept) split.kept_lanes *= 2;
-  while (split.kept_lanes * split.reduced_lanes < threads && std::int64_t{split.reduced_lanes} * 4 < reduced)
-    split.reduced_lanes *= 2;
+    while (split.kept_lanes < std::min<std::int64_t>(threads, 32) && split.kept_lanes < kept_groups)
+      split.kept_lanes *= 2;
+  while (split.threads() < threads && std::int64_t{split.reduced_lanes} * 4 < reduced) split.reduced_lanes *= 2;
   if (op == Op::argmax) return split;
   // For few elements a second shader would cost more than it saves.
   constexpr std::int64_t few = 2048;
@@ -34,7 +41,7 @@ Split split(Op op, bool along_kept, std::int64_t kept, std::int64_t reduced, con
     return split;
   }
   // Enough workgroups to fill a device, and enough elements for each thread to be worth it.
-  const std::int64_t groups = (kept + split.kept_lanes - 1) / split.kept_lanes;
+  const std::int64_t groups = (kept_groups + split.kept_lanes - 1) / split.kept_lanes;
   constexpr std::int64_t wanted_groups = 256;
   while (groups * split.chunks < wanted_groups && split.chunks * split.reduced_lanes * 16 < reduced &&
          split.chunks < 256)
@@ -42,70 +49,145 @@ Split split(Op op, bool along_kept, std::int64_t kept, std::int64_t reduced, con
   return split;
 }
 
+class ReduceWriter {
+ public:
+  explicit ReduceWriter(KernelWriter& writer)
+      : writer_(writer),
+        kernel_(merge_axes(writer.kernel())),
+        kept_(kernel_.domain.begin(), kernel_.domain.end() - kernel_.row_axes),
+        reduced_(kernel_.domain.end() - kernel_.row_axes, kernel_.domain.end()),
+        number_(detail::reduction_of(kernel_)),
+        op_(kernel_.body[static_cast<std::size_t>(number_)].op),
+        operand_(kernel_.body[static_cast<std::size_t>(number_)].a),
+        dtype_(kernel_.body[static_cast<std::size_t>(operand_)].dtype),
+        elements_(detail::split_reduce(kernel_).elements),
+        split_(split(op_, detail::runs_along_kept(elements_), width(), element_count(kept_).upper_bound(),
+                     element_count(reduced_).upper_bound(), writer.target())) {}
+
+  void write() {
+    if (split_.chunks > 1) partials_ = writer_.workspace(partial_type(), element_count(kept_) * Dim(split_.chunks));
+    write_chunks();
+    if (split_.chunks > 1) write_last();
+  }
+
+ private:
+  // Partial results of 16-bit floats are not rounded.
+  DType partial_type() const {
+    if (op_ == Op::all_finite) return DType::boolean;
+    return is_float(dtype_) ? DType::f32 : dtype_;
+  }
+
+  // Sums of columns read four of a row at once.
+  int width() const {
+    Shader shader = writer_.shader("reduce", 1);
+    return !kept_.empty() && has(op_, Trait::Folds) && is_float(dtype_) &&
+                   suits_fours(shader, elements_, kept_.size() - 1)
+               ? 4
+               : 1;
+  }
+
+  // `let element`, the first of the kept elements that a thread reduces, and `let in_range`. Threads past the last one
+  // repeat it.
+  void write_element(Shader& shader, const std::string& group, int lanes) {
+    const std::string count = shader.size(element_count(kept_));
+    shader.line("let wanted = ({} * {}u + lane % {}u) * {}u;", group, lanes, lanes, split_.width);
+    shader.line("let in_range = wanted < {};", count);
+    shader.line("let element = min(wanted, {} - {}u);", count, split_.width);
+  }
+
+  // Adjacent threads read adjacent elements.
+  void write_chunks() {
+    Shader shader = writer_.shader(split_.width == 4 ? "reduce_fours" : "reduce", split_.threads());
+    shader.line("let part_lane = lane / {}u;", split_.kept_lanes);
+    shader.line("let chunk = group % {}u;", split_.chunks);
+    write_element(shader, fmt::format("(group / {}u)", split_.chunks), split_.kept_lanes);
+    std::vector<std::string> kept_indices = shader.split_index("element", kept_);
+    RowReduction total(shader, op_, dtype_, split_.width);
+    const Dim count = element_count(reduced_);
+    const std::string chunk_size = shader.size(split_.chunks == 1 ? count : groups_of(count, split_.chunks));
+    shader.line("let first = chunk * {};", chunk_size);
+    shader.line("let end = min(first + {}, {});", chunk_size, shader.size(count));
+    shader.open("for (var place = first + part_lane; place < end; place += {}u) {{", split_.reduced_lanes);
+    std::vector<std::string> indices = kept_indices;
+    for (const std::string& index : shader.split_index("place", reduced_)) indices.push_back(index);
+    if (split_.width == 4)
+      total.add(fmt::format("vec4f({})",
+                            fmt::join(FourWriter(shader, kernel_, kept_.size() - 1, indices).values(operand_), ", ")),
+                "place");
+    else
+      total.add(BodyWriter(shader, kernel_, indices).value(operand_), "place");
+    shader.close();
+    const std::string result = total.finish(split_.reduced_lanes, "part_lane", split_.threads(), split_.kept_lanes);
+    shader.open("if (in_range && part_lane == 0u) {{");
+    if (partials_ < 0)
+      finish(shader, result, kept_indices);
+    else if (split_.width == 4)
+      shader.store_four(partials_, place_of_partial(shader), result);
+    else
+      shader.store(partials_, place_of_partial(shader), result);
+    shader.close();
+    writer_.add(shader,
+                groups_of(element_count(kept_), std::int64_t{split_.kept_lanes} * split_.width) * Dim(split_.chunks));
+  }
+
+  std::string place_of_partial(Shader& shader) const {
+    return fmt::format("chunk * {} + element", shader.size(element_count(kept_)));
+  }
+
+  // What the body computes from a result, and its stores.
+  void finish(Shader& shader, const std::string& result, std::vector<std::string> indices) {
+    indices.resize(kernel_.domain.size(), "0u");
+    if (split_.width == 4) {
+      FourWriter four(shader, kernel_, kept_.size() - 1, std::move(indices));
+      four.set(number_, result);
+      return four.store(kernel_.stores);
+    }
+    BodyWriter body(shader, kernel_, std::move(indices));
+    body.set(number_, result);
+    for (const Store& store : kernel_.stores) body.value(store.value);
+    for (const Store& store : kernel_.stores) body.store(store);
+  }
+
+  // Combines the chunks' results. Those of bools are combined like any others.
+  void write_last() {
+    const int kept_lanes = split_.width == 4 ? 8 : 32;
+    int chunk_lanes = 1;
+    while (!writer_.target().software && chunk_lanes * 4 < split_.chunks && chunk_lanes < 8) chunk_lanes *= 2;
+    const bool boolean = op_ == Op::all_finite;
+    const int threads = kept_lanes * chunk_lanes;
+    Shader shader = writer_.shader("reduce_parts", threads);
+    shader.line("let part_lane = lane / {}u;", kept_lanes);
+    write_element(shader, "group", kept_lanes);
+    RowReduction total(shader, op_, dtype_, split_.width);
+    shader.open("for (var chunk = part_lane; chunk < {}u; chunk += {}u) {{", split_.chunks, chunk_lanes);
+    const std::string place = place_of_partial(shader);
+    const std::string part = split_.width == 4 ? shader.load_four(partials_, place) : shader.load(partials_, place);
+    if (boolean)
+      total.combine_with(part);
+    else
+      total.add(part, "chunk");
+    shader.close();
+    const std::string result = total.finish(chunk_lanes, "part_lane", threads, kept_lanes);
+    shader.open("if (in_range && part_lane == 0u) {{");
+    finish(shader, result, shader.split_index("element", kept_));
+    shader.close();
+    writer_.add(shader, groups_of(element_count(kept_), std::int64_t{kept_lanes} * split_.width));
+  }
+
+  KernelWriter& writer_;
+  KernelSpec kernel_;
+  std::vector<Dim> kept_, reduced_;
+  int number_;  // of the reduction in the body
+  Op op_;
+  int operand_;  // what it reduces
+  DType dtype_;
+  KernelSpec elements_;  // what is computed for each element before it is reduced
+  Split split_;
+  int partials_ = -1;
+};
+
 }  // namespace
 
-void write_reduce(KernelWriter& writer) {
-  const KernelSpec kernel = merge_axes(writer.kernel());
-  const std::vector<Dim> kept(kernel.domain.begin(), kernel.domain.end() - kernel.row_axes);
-  const std::vector<Dim> reduced(kernel.domain.end() - kernel.row_axes, kernel.domain.end());
-  const Dim kept_count = element_count(kept), reduced_count = element_count(reduced);
-  const int number = detail::reduction_of(kernel);
-  const Instruction& reduction = kernel.body[static_cast<std::size_t>(number)];
-  const Split parts = split(reduction.op, detail::runs_along_kept(detail::split_reduce(kernel).elements),
-                            kept_count.upper_bound(), reduced_count.upper_bound(), writer.target());
-  const int threads = parts.kept_lanes * parts.reduced_lanes;
-  const DType dtype = kernel.body[static_cast<std::size_t>(reduction.a)].dtype;
-  const DType partial_type = reduction.op == Op::all_finite ? DType::boolean : dtype;
-  // What the body computes from a result, and its stores.
-  const auto finish = [&](Shader& shader, const std::string& result, std::vector<std::string> indices) {
-    indices.resize(kernel.domain.size(), "0u");
-    BodyWriter body(shader, kernel, std::move(indices));
-    body.set(number, result);
-    for (const Store& store : kernel.stores) body.value(store.value);
-    for (const Store& store : kernel.stores) body.store(store);
-  };
-  const int partials = parts.chunks > 1 ? writer.workspace(partial_type, kept_count * Dim(parts.chunks)) : -1;
-
-  Shader shader = writer.shader("reduce", threads);
-  // Adjacent threads read adjacent elements.
-  shader.line("let part_lane = lane / {}u;", parts.kept_lanes);
-  shader.line("let chunk = group % {}u;", parts.chunks);
-  shader.line("let wanted = (group / {}u) * {}u + lane % {}u;", parts.chunks, parts.kept_lanes, parts.kept_lanes);
-  shader.line("let in_range = wanted < {};", shader.size(kept_count));
-  shader.line("let element = min(wanted, {} - 1u);", shader.size(kept_count));
-  std::vector<std::string> kept_indices = shader.split_index("element", kept);
-  RowReduction total(shader, reduction.op, dtype);
-  const std::string chunk_size =
-      parts.chunks == 1 ? shader.size(reduced_count) : shader.size(groups_of(reduced_count, parts.chunks));
-  shader.line("let first = chunk * {};", chunk_size);
-  shader.line("let end = min(first + {}, {});", chunk_size, shader.size(reduced_count));
-  shader.open("for (var place = first + part_lane; place < end; place += {}u) {{", parts.reduced_lanes);
-  std::vector<std::string> indices = kept_indices;
-  for (const std::string& index : shader.split_index("place", reduced)) indices.push_back(index);
-  BodyWriter body(shader, kernel, std::move(indices));
-  total.add(body.value(reduction.a), "place");
-  shader.close();
-  const std::string result = total.finish(parts.reduced_lanes, "part_lane", threads, parts.kept_lanes);
-  shader.open("if (in_range && part_lane == 0u) {{");
-  if (partials < 0)
-    finish(shader, result, kept_indices);
-  else
-    shader.store(partials, fmt::format("element * {}u + chunk", parts.chunks), result);
-  shader.close();
-  writer.add(shader, groups_of(kept_count, parts.kept_lanes) * Dim(parts.chunks));
-  if (partials < 0) return;
-
-  // Partial results of bools are combined like any others.
-  Shader last = writer.shader("reduce_parts", 64);
-  last.line("let element = group * 64u + lane;");
-  last.line("if (element >= {}) {{ return; }}", last.size(kept_count));
-  const std::string sum = last.var("total", value_type(partial_type), neutral(reduction.op, dtype));
-  last.open("for (var chunk = 0u; chunk < {}u; chunk++) {{", parts.chunks);
-  last.line("{} = {};", sum,
-            combine(reduction.op, dtype, sum, last.load(partials, fmt::format("element * {}u + chunk", parts.chunks))));
-  last.close();
-  finish(last, sum, last.split_index("element", kept));
-  writer.add(last, groups_of(kept_count, 64));
-}
+void write_reduce(KernelWriter& writer) { ReduceWriter(writer).write(); }
 
 }  // namespace jerboa::wgsl

@@ -11,9 +11,15 @@ int lanes_for(std::int64_t elements, const Target& target) {
   return lanes;
 }
 
-RowReduction::RowReduction(Shader& shader, Op op, DType dtype)
-    : shader_(shader), op_(op), dtype_(dtype), type_(op == Op::all_finite ? "bool" : value_type(dtype)) {
-  total_ = shader_.var("total", type_, neutral(op, dtype));
+RowReduction::RowReduction(Shader& shader, Op op, DType dtype, int width)
+    : shader_(shader),
+      op_(op),
+      dtype_(dtype),
+      type_(width == 4             ? "vec4f"
+            : op == Op::all_finite ? "bool"
+                                   : value_type(dtype)) {
+  const std::string none = neutral(op, dtype);
+  total_ = shader_.var("total", type_, width == 4 ? fmt::format("vec4f({})", none) : none);
   // No element yet: an index after all others, so that ties and the neutral value itself give the first.
   if (op == Op::argmax) index_ = shader_.var("place", "u32", "0xffffffffu");
 }
@@ -26,8 +32,22 @@ void RowReduction::add(const std::string& value, const std::string& index) {
         is_float(dtype_) ? fmt::format("((bitcast<u32>({}) & 0x7f800000u) != 0x7f800000u)", value) : "true";
     shader_.line("{0} = {0} && {1};", total_, finite);
   } else {
-    shader_.line("{} = {};", total_, combine(op_, dtype_, total_, value));
+    combine_with(value);
   }
+}
+
+void RowReduction::combine_with(const std::string& part) {
+  shader_.line("{} = {};", total_, combine(op_, dtype_, total_, part));
+}
+
+void RowReduction::add_four(const std::array<std::string, 4>& values, const std::string& first) {
+  if (has(op_, Trait::Folds)) {
+    // As a tree: a chain of additions would wait for each.
+    const std::string low = combine(op_, dtype_, values[0], values[1]),
+                      high = combine(op_, dtype_, values[2], values[3]);
+    return add(combine(op_, dtype_, low, high), first);
+  }
+  for (std::size_t k = 0; k < 4; ++k) add(values[k], k == 0 ? first : fmt::format("{} + {}u", first, k));
 }
 
 bool RowReduction::can_use_subgroups(int lanes, int stride) const {

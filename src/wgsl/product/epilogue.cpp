@@ -1,9 +1,7 @@
 #include "wgsl/product/epilogue.h"
 
-#include <algorithm>
-#include <fmt/ranges.h>
-
 #include "wgsl/body.h"
+#include "wgsl/four_writer.h"
 
 namespace jerboa::wgsl {
 
@@ -31,52 +29,16 @@ void Epilogue::write() {
   shader_.end_function();
 }
 
-// Whether four elements of a row are adjacent and aligned, so that they can be read at once. Operands are excluded:
-// each form reads them in its own way.
-bool Epilogue::runs_in_fours(int binding, const IndexMap& map) const {
-  return binding != problem_.a->binding && binding != problem_.b->binding && shader_.can_be_wide(binding) &&
-         is_multiple(map.offset, 4) && map.strides.back() == Dim(1) &&
-         std::all_of(map.strides.begin(), map.strides.end() - 1,
-                     [](const Dim& stride) { return is_multiple(stride, 4); });
-}
-
 void Epilogue::write_four() {
   shader_.begin_function("fn finish_four(batch: u32, row: u32, column: u32, products: vec4f)");
-  std::vector<std::string> first = write_indices();
-  first.emplace_back("column");
-  std::vector<BodyWriter> bodies;
-  for (int k = 0; k < 4; ++k) {
-    std::vector<std::string> indices = first;
-    if (k > 0) indices.back() = fmt::format("(column + {}u)", k);
-    bodies.emplace_back(shader_, kernel_, std::move(indices));
-  }
-  for (std::size_t i = 0; i < kernel_.body.size(); ++i) {
-    const Instruction& instruction = kernel_.body[i];
-    std::string four;
-    if (instruction.kind == Instruction::Kind::product) {
-      four = "products";
-    } else if (instruction.kind == Instruction::Kind::load) {
-      const Load& load = kernel_.loads[static_cast<std::size_t>(instruction.index)];
-      if (load.masks.empty() && load.indirect < 0 && runs_in_fours(load.binding, load.map))
-        four = shader_.let("four", shader_.load_four(load.binding, shader_.place(load.map, first)));
-    }
-    if (four.empty()) continue;
-    for (std::size_t k = 0; k < 4; ++k) bodies[k].set(static_cast<int>(i), fmt::format("{}.{}", four, "xyzw"[k]));
-  }
-  // Everything is read before anything is written: a store may be in place.
-  std::vector<std::vector<std::string>> values;
-  for (const Store& store : kernel_.stores) {
-    auto& stored = values.emplace_back();
-    for (BodyWriter& body : bodies) stored.push_back(body.value(store.value));
-  }
-  for (std::size_t i = 0; i < kernel_.stores.size(); ++i) {
-    const Store& store = kernel_.stores[i];
-    if (runs_in_fours(store.binding, store.map))
-      shader_.store_four(store.binding, shader_.place(store.map, first),
-                         fmt::format("vec4f({})", fmt::join(values[i], ", ")));
-    else
-      for (BodyWriter& body : bodies) body.store(store);
-  }
+  std::vector<std::string> indices = write_indices();
+  indices.emplace_back("column");
+  // Each form reads the operands in its own way.
+  FourWriter four(shader_, kernel_, kernel_.domain.size() - 1, std::move(indices),
+                  {problem_.a->binding, problem_.b->binding});
+  for (std::size_t i = 0; i < kernel_.body.size(); ++i)
+    if (kernel_.body[i].kind == Instruction::Kind::product) four.set(static_cast<int>(i), "products");
+  four.store(kernel_.stores);
   shader_.end_function();
 }
 

@@ -22,7 +22,6 @@ class Epilogue {
 
  private:
   std::vector<std::string> write_indices();
-  bool runs_in_fours(int binding, const IndexMap& map) const;
 
   Shader& shader_;
   const KernelSpec& kernel_;
