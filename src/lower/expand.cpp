@@ -135,8 +135,8 @@ template <>
 Tensor expansion<Op::gelu>(const Node& node, const Inputs& in, Shared&) {
   const Tensor& x = in[0];
   if (node.as<GeluAttrs>().approximate == GeluForm::none) return x * (0.5 * (1 + erf(x / std::numbers::sqrt2)));
-  const double c = std::sqrt(2 / std::numbers::pi), k = 0.044715;
-  return x * (0.5 * (1 + tanh(c * (x + k * (x * x * x)))));
+  const double c = 2 * std::sqrt(2 / std::numbers::pi), k = 0.044715;
+  return x * sigmoid(c * (x + k * (x * x * x)));
 }
 
 template <>
@@ -224,6 +224,22 @@ Graph save_old_versions(Graph graph) {
   return graph;
 }
 
+bool widens(const Graph& graph, const Node& node) {
+  if (node.op != Op::cast) return false;
+  const DType from = graph.type(node.inputs[0]).dtype;
+  return is_float(from) && bits(from) < bits(graph.type(node.outputs[0]).dtype);
+}
+
+// A sum of squares widens what it reads: gradients of f16 need no f32 copy for it.
+Graph square_before_widening(Graph graph) {
+  for (Node& node : graph.nodes) {
+    if (node.op != Op::sum_squares) continue;
+    for (TensorId& input : node.inputs)
+      if (const Node& made = graph.producer(input); widens(graph, made)) input = made.inputs[0];
+  }
+  return graph;
+}
+
 Graph without_recomputation(Graph graph) {
   for (Node& node : graph.nodes) node.recompute = false;
   return graph;
@@ -237,7 +253,7 @@ Graph expand(const Graph& graph, const Target& target) {
   if (!target.recompute) blocks = without_recomputation(std::move(blocks));
   blocks = clean(blocks);
   if (target.recompute) blocks = recompute_activations(blocks);
-  return save_old_versions(clean(decompose(expand_templates(blocks))));
+  return save_old_versions(clean(square_before_widening(decompose(expand_templates(blocks)))));
 }
 
 }  // namespace jerboa::detail

@@ -310,8 +310,10 @@ class Fuser {
     if (other.kind == KernelSpec::Kind::loop) {
       if (group.row_axes != other.row_axes && group.row_axes != 0 && (other.row_axes != 0 || !other.whole_domain_only))
         return false;
-      // It must not depend on a group that was started after the target.
-      if (group.needs.empty() || *group.needs.rbegin() != product) return false;
+      // What it depends on beyond the target must not delay the target.
+      if (!std::all_of(group.needs.upper_bound(product), group.needs.end(),
+                       [&](int need) { return other.needs.contains(need); }))
+        return false;
     } else if (other.kind == KernelSpec::Kind::whole || group.row_axes > 0) {
       return false;
     }

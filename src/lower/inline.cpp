@@ -69,6 +69,7 @@ class Inliner {
     });
     if (free && can_inline_uses(node.outputs[0])) return true;
     if (!target_.fuse) return false;
+    if ((widens(node) || converts_small_leaf(node)) && can_inline_uses(node.outputs[0])) return true;
     return only_use_moves_elements(node.outputs[0]) ||
            (reads_leaves_only(node) && only_use_is_aligned(node.outputs[0]));
   }
@@ -91,6 +92,20 @@ class Inliner {
       }
     }
     return true;
+  }
+
+  // Whoever reads a 16-bit tensor can widen it on the way: a wide copy would cost more memory, and more time to read.
+  bool widens(const Node& node) const {
+    if (node.op != Op::cast) return false;
+    const DType from = graph_.type(node.inputs[0]).dtype, to = graph_.type(node.outputs[0]).dtype;
+    return is_float(from) && is_float(to) && bits(from) < bits(to);
+  }
+
+  // A vector that is added to every row takes no kernel of its own to be converted.
+  bool converts_small_leaf(const Node& node) const {
+    constexpr std::int64_t small = 1 << 16;
+    return node.op == Op::cast && is_leaf(graph_.producer(source(node.inputs[0]))) &&
+           element_count(graph_.shape(node.outputs[0])).upper_bound() <= small;
   }
 
   // A node that reads only leaves can be computed in the kernel that needs it.

@@ -79,11 +79,21 @@ class ReverseWalk {
                                     : detail::apply_gradient_rule({node, x, y, dys, wanted, dys[0]});
     // Recompute statistics of norms and slopes of activations from x, which is kept anyway: cheaper than keeping them.
     const bool activation = info(node.op).lowering == Lowering::Loop && node.inputs.size() == 1;
-    if (activation || has(node.op, Trait::Recomputable))
+    if ((activation && reads_any_of(before, node)) || has(node.op, Trait::Recomputable))
       for (std::size_t i = before; i < graph_.nodes.size(); ++i) graph_.nodes[i].recompute = true;
     for (std::size_t i = 0; i < grads.size(); ++i)
       if (grads[i] && wanted[i])
         at(node.inputs[i]).add(grads[i].is_part() ? grads[i] : sum_to_shape(grads[i].tensor, x[i].shape()));
+  }
+
+  // Whether nodes from `first` on read an operand or a result of the node. The gradient of a cast, for one, does not.
+  bool reads_any_of(std::size_t first, const Node& node) const {
+    const auto belongs = [&](TensorId id) {
+      return std::find(node.inputs.begin(), node.inputs.end(), id) != node.inputs.end() ||
+             std::find(node.outputs.begin(), node.outputs.end(), id) != node.outputs.end();
+    };
+    return std::any_of(graph_.nodes.begin() + static_cast<std::ptrdiff_t>(first), graph_.nodes.end(),
+                       [&](const Node& made) { return std::any_of(made.inputs.begin(), made.inputs.end(), belongs); });
   }
 
   // Only the decomposition's own nodes are walked: an operand may be computed from another one, and the nodes in

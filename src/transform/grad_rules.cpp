@@ -96,12 +96,11 @@ Grads gradient<Op::gelu>(G g) {
     const Tensor probability = 0.5 * (1 + erf(x / std::numbers::sqrt2));
     return {g.dy * (probability + x * density)};
   }
-  const double c = std::sqrt(2 / std::numbers::pi), k = 0.044715;
-  const Tensor t = tanh(c * (x + k * (x * x * x)));
-  const Tensor probability = 0.5 * (1 + t);
-  const Tensor half = 0.5 * x;
-  const Tensor bend = half * (1 - t * t);
-  return {g.dy * (probability + bend * (c * (1 + 3 * k * (x * x))))};
+  // (1 + tanh(u)) / 2 is the sigmoid of 2u.
+  const double c = 2 * std::sqrt(2 / std::numbers::pi), k = 0.044715;
+  const Tensor s = sigmoid(c * (x + k * (x * x * x)));
+  const Tensor bend = x * (s * (1 - s));
+  return {g.dy * (s + bend * (c * (1 + 3 * k * (x * x))))};
 }
 template <>
 Grads gradient<Op::clamp>(G g) {

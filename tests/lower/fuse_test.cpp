@@ -1,5 +1,6 @@
 #include "lower/fuse.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
 
 #include <jerboa/lower/lower.h>
@@ -37,6 +38,28 @@ TEST(Fusion, BiasActivationAndResidualFollowAProduct) {
               output("y", gelu(matmul(in, weight()) + tensor_input("bias", {32})) + in);
             }),
             1);
+}
+
+TEST(Fusion, WhoReadsAHalfPrecisionTensorWidensIt) {
+  const Program program = lowered([] {
+    const Tensor product = matmul(cast(x(), DType::f16), cast(weight(), DType::f16));
+    const Tensor wide = cast(product, DType::f32);
+    output("norm", softmax(wide));
+    output("sums", sum(wide * 2, {0, 1}));
+  });
+  const bool widened = std::any_of(program.buffers.begin(), program.buffers.end(), [](const Buffer& buffer) {
+    return buffer.where == Buffer::Where::arena && buffer.name.starts_with("cast") && buffer.dtype == DType::f32;
+  });
+  EXPECT_FALSE(widened) << print(program);
+}
+
+TEST(Fusion, ConvertsSmallParametersWhereTheyAreUsed) {
+  EXPECT_EQ(
+      kernels([] {
+        const Tensor bias = cast(param_input("bias", {32}), DType::f16);
+        output("y", matmul(tensor_input("a", {16, 32}, DType::f16), tensor_input("b", {32, 32}, DType::f16)) + bias);
+      }),
+      1);
 }
 
 TEST(Fusion, AProductComputesCheapOperandsAsItReadsThem) {

@@ -35,11 +35,12 @@ struct ConvNet {
 
 inline const AdamW optimizer{.lr = 1e-3, .weight_decay = 0.1, .clip_norm = 1};
 
-inline Graph gpt_step(Gpt model, int batch, int length, const Optimizer& update = optimizer) {
+inline Graph gpt_step(Gpt model, int batch, int length, const Optimizer& update = optimizer,
+                      Precision precision = Precision::full) {
   assign_paths(model);
-  return training_graph(
-      {{"ids", {batch, length}, DType::i32}, {"targets", {batch, length}, DType::i32}},
-      [&](const Inputs& in) { return mean(cross_entropy(model(in["ids"]), in["targets"])); }, update);
+  return training_graph({{"ids", {batch, length}, DType::i32}, {"targets", {batch, length}, DType::i32}},
+                        [&](const Inputs& in) { return mean(cross_entropy(model(in["ids"]), in["targets"])); }, update,
+                        {}, {.precision = precision});
 }
 
 template <class Model>

@@ -153,6 +153,20 @@ TEST(Grad, RefusesTensorsOfAnotherGraph) {
 }
 
 // Only kernels use it; a gradient that silently ignores it would be wrong.
+TEST(Grad, RecomputesSlopesAndNothingThatNeedsNoOperand) {
+  const Graph graph = trace([] {
+    const Tensor x = param_input("x", {4});
+    output("loss", sum(cast(tanh(cast(-x, DType::f16)), DType::f32)));
+    append_grad(Tensor(current_graph("test").identity(), current_graph("test").outputs[0].tensor));
+  });
+  int recomputed = 0;
+  for (const Node& node : graph.nodes) {
+    recomputed += static_cast<int>(node.recompute);
+    EXPECT_FALSE(node.recompute && (node.op == Op::cast || node.op == Op::neg)) << name(node.op);
+  }
+  EXPECT_GT(recomputed, 0);
+}
+
 TEST(Grad, RefusesTheLogSumExpOfAttention) {
   const auto message = message_of<GraphError>([] {
     trace([] {
