@@ -76,12 +76,25 @@ bool AttentionTiles::suit(const Target& target, const Attention& attention) {
   // On a few keys threads do as well by themselves.
   if (attention.keys.upper_bound() <= 8) return false;
   const std::int64_t widest = std::max(columns_of(attention.size), columns_of(attention.value_size)) * std::int64_t{64};
-  return workgroup_bytes(rows_for(target), depth_for(target)) <= target.workgroup_bytes &&
-         threads_for(target) <= target.max_invocations && widest <= 512;
+  const int rows = rows_for(target, attention);
+  return workgroup_bytes(rows, depth_for(target, rows)) <= target.workgroup_bytes &&
+         threads_for(target, attention) <= target.max_invocations && widest <= 512;
 }
 
-int AttentionTiles::depth_for(const Target& target) {
-  return workgroup_bytes(rows_for(target), 32) <= target.workgroup_bytes ? 32 : 16;
+int AttentionTiles::rows_for(const Target& target, const Attention& attention) {
+  constexpr int large = 64, small = 32;
+  const std::int64_t enough_tiles = target.resident_workgroups > 0 ? target.resident_workgroups : 256;
+  const std::int64_t rows = std::max(attention.rows().upper_bound(), attention.keys.upper_bound());
+  const std::int64_t tiles = (attention.batch * attention.key_heads).upper_bound() * ((rows + large - 1) / large);
+  const bool fits =
+      target.workgroup_bytes >= workgroup_bytes(large, 16) && target.max_invocations >= large / 4 * across;
+  return fits && tiles >= enough_tiles ? large : small;
+}
+
+int AttentionTiles::depth_for(const Target& target, int rows) {
+  // Two workgroups of this size fit on an NVIDIA multiprocessor.
+  constexpr std::int64_t good_workgroup_bytes = 24576;
+  return workgroup_bytes(rows, 32) <= std::min(target.workgroup_bytes, good_workgroup_bytes) ? 32 : 16;
 }
 
 template <class F>
@@ -92,16 +105,19 @@ void AttentionTiles::write_steps(int count, const std::string& steps, bool in_fo
   for (int i = 0; i < copies; ++i) {
     shader_.open("{{");
     shader_.line("let at = k + {}u;", i);
-    f("at");
+    f("at", copies == 4 ? "k / 4u" : "at / 4u");
     shader_.close();
   }
   shader_.close();
 }
 
 AttentionTiles::AttentionTiles(Shader& shader, const Attention& attention)
-    : shader_(shader), attention_(attention), rows_(rows_for(shader.target())), depth_(depth_for(shader.target())) {
+    : shader_(shader),
+      attention_(attention),
+      rows_(rows_for(shader.target(), attention)),
+      depth_(depth_for(shader.target(), rows_)) {
   shader_.shared_array("stage", "vec4f", stage_floats() / 4);
-  shader_.shared_array("weights", "vec4f", others * (rows_ + 4) / 4);
+  shader_.shared_array("weights", "vec4f", others * rows_ / 4);
 }
 
 void AttentionTiles::write_place(const Dim& tiles, const std::string& number) {
@@ -141,26 +157,27 @@ void AttentionTiles::write_queries(const std::string& first) {
 
 void AttentionTiles::write_product(const std::string& name, const std::string& mine, const std::string& other,
                                    const std::string& first, const Dim& size) {
-  const int pitch = rows_ + 4, others_at = depth_ * pitch / 4, threads = shader_.threads();
+  const int others_at = depth_ * rows_ / 4, threads = shader_.threads();
   for (int i = 0; i < 4; ++i) shader_.line("var {}_{} = vec4f();", name, i);
   shader_.open("for (var start = 0u; start < {}; start += {}u) {{", shader_.size(size), depth_);
   // Four features of a row become one element each of four rows of the stage.
-  const auto load = [&](int count, int at, int own_pitch, const std::string& function, const std::string& from) {
+  const auto load = [&](int count, int at, const std::string& function, const std::string& from) {
     shader_.open("for (var number = lane; number < {}u; number += {}u) {{", count * depth_ / 4, threads);
-    shader_.line("let row = number / {0}u; let inside = number % {0}u * 4u;", depth_ / 4);
-    shader_.line("let value = {}(batch, key_head, {} + row, start + inside);", function, from);
-    for (int k = 0; k < 4; ++k)
-      shader_.line("stage[{}u + ((inside + {}u) * {}u + row) / 4u][row % 4u] = value.{};", at, k, own_pitch, "xyzw"[k]);
+    shader_.line("let row = number / {0}u; let quarter = number % {0}u;", depth_ / 4);
+    shader_.line("let value = {}(batch, key_head, {} + row, start + quarter * 4u);", function, from);
+    shader_.line("let to = {}u + quarter * {}u + {};", at, count, in_stage("(row / 4u)", "quarter"));
+    for (int k = 0; k < 4; ++k) shader_.line("stage[to + {}u][row % 4u] = value.{};", k * count / 4, "xyzw"[k]);
     shader_.close();
   };
-  load(rows_, 0, pitch, mine, "tile_row");
-  load(others, others_at, others, other, first);
+  load(rows_, 0, mine, "tile_row");
+  load(others, others_at, other, first);
   shader_.barrier();
-  write_steps(depth_, fmt::format("{} - start", shader_.size(size)), is_multiple_of_four(size), [&](const char* k) {
-    shader_.line("let a = stage[{} * {}u + thread_row];", k, pitch / 4);
-    shader_.line("let b = stage[{}u + {} * {}u + thread_column];", others_at, k, others / 4);
+  const auto multiply = [&](const char* k, const char* quarter) {
+    shader_.line("let a = stage[{} * {}u + {}];", k, rows_ / 4, in_stage("thread_row", quarter));
+    shader_.line("let b = stage[{}u + {} * {}u + {}];", others_at, k, others / 4, in_stage("thread_column", quarter));
     for (int i = 0; i < 4; ++i) shader_.line("{0}_{1} = fma(vec4f(a.{2}), b, {0}_{1});", name, i, "xyzw"[i]);
-  });
+  };
+  write_steps(depth_, fmt::format("{} - start", shader_.size(size)), is_multiple_of_four(size), multiply);
   shader_.barrier();
   shader_.close();
 }
@@ -168,8 +185,8 @@ void AttentionTiles::write_product(const std::string& name, const std::string& m
 void AttentionTiles::write_weights(const std::string& name) {
   for (int j = 0; j < 4; ++j)
     shader_.line(
-        "weights[(thread_column * 4u + {0}u) * {1}u + thread_row] = vec4f({2}_0.{3}, {2}_1.{3}, {2}_2.{3}, {2}_3.{3});",
-        j, (rows_ + 4) / 4, name, "xyzw"[j]);
+        "weights[(thread_column * 4u + {0}u) * {1}u + {4}] = vec4f({2}_0.{3}, {2}_1.{3}, {2}_2.{3}, {2}_3.{3});", j,
+        rows_ / 4, name, "xyzw"[j], in_weights("thread_row", "thread_column"));
 }
 
 void AttentionTiles::declare_sums(const std::string& sums, const Dim& size) {
@@ -188,8 +205,9 @@ void AttentionTiles::write_sums(const std::string& sums, const std::string& othe
   shader_.line("stage[number] = {}(batch, key_head, {} + start + row, column * 4u);", other, first);
   shader_.close();
   shader_.barrier();
-  write_steps(taken, fmt::format("{}u - start", others), true, [&](const char* k) {
-    shader_.line("let a = weights[(start + {}) * {}u + thread_row];", k, (rows_ + 4) / 4);
+  write_steps(taken, fmt::format("{}u - start", others), true, [&](const char* k, const char* quarter) {
+    shader_.line("let a = weights[(start + {}) * {}u + {}];", k, rows_ / 4,
+                 in_weights("thread_row", fmt::format("(start / 4u + {})", quarter)));
     for (int j = 0; j < columns; ++j) {
       shader_.line("let b_{0} = stage[{3} * {1}u + thread_column + {2}u];", j, width, j * across, k);
       for (int i = 0; i < 4; ++i)

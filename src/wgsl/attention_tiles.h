@@ -29,12 +29,11 @@ class AttentionTiles {
 
   /// Whether tiles pay for these sizes, and the target can hold them.
   static bool suit(const Target& target, const Attention& attention);
-  static int rows_for(const Target& target) {
-    return target.workgroup_bytes >= 32768 && target.max_invocations >= 256 ? 64 : 32;
+  /// 64, or 32 where 64 take more threads or memory than a workgroup has, or leave multiprocessors idle.
+  static int rows_for(const Target& target, const Attention& attention);
+  static int threads_for(const Target& target, const Attention& attention) {
+    return rows_for(target, attention) / 4 * across;
   }
-  static int threads_for(const Target& target) { return rows_for(target) / 4 * across; }
-  /// Features that are in workgroup memory at a time: the more, the fewer barriers.
-  static int depth_for(const Target& target);
 
   AttentionTiles(Shader& shader, const Attention& attention);
 
@@ -72,12 +71,23 @@ class AttentionTiles {
 
  private:
   static int columns_of(const Dim& size) { return static_cast<int>((size.upper_bound() + 63) / 64); }
+  // Features that are in workgroup memory at a time: the more, the fewer barriers.
+  static int depth_for(const Target& target, int rows);
   static std::int64_t workgroup_bytes(int rows, int depth) {
-    return std::int64_t{4} * (depth * (rows + 4 + others) + others * (rows + 4));
+    return std::int64_t{4} * (depth * (rows + others) + others * rows);
   }
-  int stage_floats() const { return depth_ * (rows_ + 4 + others); }
+  int stage_floats() const { return depth_ * (rows_ + others); }
+  // Vectors are displaced within their line so that a subgroup's stores fall into different banks of workgroup memory.
+  // Both give the text of a vector's number in the line of a feature, or of an other; `quarter`: that line's number
+  // / 4.
+  std::string in_stage(const std::string& vector, const std::string& quarter) const {
+    return fmt::format("({} ^ ({} * {}u))", vector, quarter, 32 / depth_);
+  }
+  std::string in_weights(const std::string& vector, const std::string& quarter) const {
+    return fmt::format("({} ^ ({} % {}u))", vector, quarter, rows_ / 4);
+  }
   // A loop over `count` steps, four at a time in the text: a loop of known length would be unrolled as a whole, which
-  // takes some compilers long. `f` gets the text of a step's number.
+  // takes some compilers long. `f` gets the texts of a step's number and of a quarter of it.
   template <class F>
   void write_steps(int count, const std::string& steps, bool in_fours, F f);
 
