@@ -95,9 +95,14 @@ std::vector<TensorId> Graph::add_node(Op op, std::vector<TensorId> inputs, Attrs
 void Graph::rename(TensorId id, const std::string& name) {
   std::string& current = tensor(id).name;
   if (current == name) return;
-  if (const TensorId holder = find(name);
-      holder != no_tensor && tensor(id).storage != Storage::activation && tensor(holder).storage == Storage::activation)
-    rename(holder, name + ".1");
+  const auto [holder, fresh] = names_.try_emplace(name, id);
+  if (fresh) {
+    if (!current.empty()) names_.erase(current);
+    current = name;
+    return;
+  }
+  if (tensor(id).storage != Storage::activation && tensor(holder->second).storage == Storage::activation)
+    rename(holder->second, name + ".1");
   std::string free = name;
   for (int suffix = 1; names_.contains(free); ++suffix) free = fmt::format("{}.{}", name, suffix);
   if (!current.empty()) names_.erase(current);

@@ -25,6 +25,7 @@ Budget::Budget(const Graph& graph, const Target& target, const std::vector<Layou
     keep(update.value);
     target_of_[index(update.value)] = update.target;
   }
+  for (const TensorInfo& tensor : graph.tensors) bindings_.push_back(binding_count(bytes_of(tensor.type), target));
 }
 
 bool Budget::is_limited() const { return target_.max_bindings < Target().max_bindings; }
@@ -97,7 +98,7 @@ void Budget::settle(std::vector<bool>& inlined) {
 
 int Budget::bindings(const std::vector<TensorId>& tensors) const {
   int count = 0;
-  for (const TensorId id : tensors) count += binding_count(bytes_of(graph_.type(id)), target_);
+  for (const TensorId id : tensors) count += bindings_[index(id)];
   return count;
 }
 

@@ -64,6 +64,7 @@ class Budget {
   std::vector<Users> users_;                  // by tensor
   std::vector<int> group_of_;                 // by node, -1 before it is placed
   std::vector<Bound> groups_;
+  std::vector<int> bindings_;        // by tensor: how many it needs
   std::vector<bool> kept_;           // by tensor: read by the user, or an update
   std::vector<TensorId> target_of_;  // by tensor: what it updates, or no_tensor
 };

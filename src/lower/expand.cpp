@@ -161,16 +161,22 @@ constexpr Expansion expansions[] = {
 #undef OP
 };
 
-Graph expand_templates(const Graph& graph) {
+Expansion expansion_of(const Node& node) {
+  if (node.recompute && node.op == Op::gelu) return &expansion<Op::gelu>;
+  if (node.recompute && node.op == Op::silu) return &expansion<Op::silu>;
+  return expansions[static_cast<std::size_t>(node.op)];
+}
+
+Graph expand_templates(Graph graph) {
+  const auto is_expanded = [](const Node& node) { return expansion_of(node) != nullptr; };
+  if (std::none_of(graph.nodes.begin(), graph.nodes.end(), is_expanded)) return graph;
   Graph result;
   trace_into(result, [&] {
     Graph& out = current_graph("expand");
     Shared shared;
     GraphRewriter rewriter(graph, out);
     for (const Node& node : graph.nodes) {
-      Expansion rule = expansions[static_cast<std::size_t>(node.op)];
-      if (node.recompute && node.op == Op::gelu) rule = &expansion<Op::gelu>;
-      if (node.recompute && node.op == Op::silu) rule = &expansion<Op::silu>;
+      const Expansion rule = expansion_of(node);
       if (rule == nullptr) {
         rewriter.copy(node);
         continue;
@@ -187,7 +193,9 @@ Graph expand_templates(const Graph& graph) {
 }
 
 // A tied parameter is the one it is tied to, so that reads and writes of their one memory are seen as such.
-Graph resolve_ties(const Graph& graph) {
+Graph resolve_ties(Graph graph) {
+  const auto is_tied = [](const TensorInfo& tensor) { return !tensor.tied_to.empty(); };
+  if (std::none_of(graph.tensors.begin(), graph.tensors.end(), is_tied)) return graph;
   Graph result;
   GraphRewriter rewriter(graph, result);
   const auto tied_to = [&](const Node& node) { return graph.tensor(node.outputs[0]).tied_to; };
@@ -247,13 +255,13 @@ Graph without_recomputation(Graph graph) {
 
 }  // namespace
 
-Graph expand(const Graph& graph, const Target& target) {
-  const auto clean = [](const Graph& dirty) { return remove_dead_nodes(merge_common_nodes(dirty)); };
-  Graph blocks = decompose(resolve_ties(graph));
-  if (!target.recompute) blocks = without_recomputation(std::move(blocks));
-  blocks = clean(blocks);
-  if (target.recompute) blocks = recompute_activations(blocks);
-  return save_old_versions(clean(square_before_widening(decompose(expand_templates(blocks)))));
+Graph expand(Graph graph, const Target& target) {
+  graph = decompose(resolve_ties(std::move(graph)));
+  if (!target.recompute) graph = without_recomputation(std::move(graph));
+  graph = clean_up(std::move(graph));
+  if (target.recompute) graph = recompute_activations(std::move(graph));
+  graph = square_before_widening(decompose(expand_templates(std::move(graph))));
+  return save_old_versions(clean_up(std::move(graph)));
 }
 
 }  // namespace jerboa::detail

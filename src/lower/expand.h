@@ -6,6 +6,6 @@ namespace jerboa::detail {
 
 /// Rewrites ops whose row says Decompose or Expand into element-wise ops, reductions and views for the fuser; then
 /// merges common nodes and drops dead ones.
-Graph expand(const Graph& graph, const Target& target);
+Graph expand(Graph graph, const Target& target);
 
 }  // namespace jerboa::detail

@@ -42,9 +42,9 @@ class Stages {
 Program lower(const Graph& graph, const Target& target) {
   Stages stages;
   // 1. Blocks become element-wise ops, reductions and views.
-  const Graph primitive = detail::expand(graph, target);
+  Graph primitive = detail::expand(graph, target);
   // 2. Concatenations that no kernel could bind are split, and shape ops become strides over their operand's memory.
-  const Graph viewed = detail::make_views_possible(detail::split_concats(primitive, target));
+  const Graph viewed = detail::make_views_possible(detail::split_concats(std::move(primitive), target));
   stages.done("ir", [&] { return print(viewed); });
   // 3. Nodes become kernels.
   const detail::Fusion fusion = detail::fuse(viewed, target);

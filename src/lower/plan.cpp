@@ -11,52 +11,52 @@
 namespace jerboa::detail {
 namespace {
 
-bool is_lower(const Buffer* a, const Buffer* b) { return a->offset < b->offset; }
+// What the search for a gap needs of a buffer, in one place: it looks at all of them for each buffer.
+struct Placed {
+  int first = 0, last = 0;
+  std::int64_t offset = 0, end = 0;  // the end is aligned
+};
 
 // The lowest, tightest gap among the buffers with overlapping live ranges. `placed` is sorted by offset.
-std::int64_t place(const Buffer& buffer, const std::vector<const Buffer*>& placed, std::int64_t alignment) {
+std::int64_t place(const Buffer& buffer, const std::vector<Placed>& placed) {
   std::int64_t best = -1, best_gap = std::numeric_limits<std::int64_t>::max(), end = 0;
-  for (const Buffer* other : placed) {
-    if (!lives_overlap(buffer, *other)) continue;
-    const std::int64_t gap = other->offset - end;
+  for (const Placed& other : placed) {
+    if (other.first > buffer.last || buffer.first > other.last) continue;
+    const std::int64_t gap = other.offset - end;
     if (gap >= buffer.bytes && gap < best_gap) {
       best = end;
       best_gap = gap;
     }
-    end = std::max(end, round_up(other->offset + other->bytes, alignment));
+    end = std::max(end, other.end);
   }
   return best >= 0 ? best : end;
 }
 
 // One arena; each buffer gets an offset in it.
 void place_in_one(Program& program, const std::vector<Buffer*>& largest_first, const Target& target) {
-  std::vector<const Buffer*> placed;
+  const auto is_lower = [](const Placed& a, const Placed& b) { return a.offset < b.offset; };
+  std::vector<Placed> placed;
   std::int64_t size = 0, next = 0;
   for (Buffer* buffer : largest_first) {
-    if (target.plan) {
-      buffer->offset = place(*buffer, placed, target.offset_alignment);
-      placed.insert(std::upper_bound(placed.begin(), placed.end(), buffer, is_lower), buffer);
-    } else {
-      buffer->offset = next;
-      next = round_up(next + buffer->bytes, target.offset_alignment);
-    }
-    size = std::max(size, buffer->offset + buffer->bytes);
+    buffer->offset = target.plan ? place(*buffer, placed) : next;
+    next = round_up(buffer->offset + buffer->bytes, target.offset_alignment);
+    size = std::max(size, next);
+    const Placed here{buffer->first, buffer->last, buffer->offset, next};
+    if (target.plan) placed.insert(std::upper_bound(placed.begin(), placed.end(), here, is_lower), here);
   }
-  program.arenas = {round_up(size, target.offset_alignment)};
+  program.arenas = {size};
 }
+
+bool overlap(const Life& life, const Buffer& buffer) { return life.first <= buffer.last && buffer.first <= life.last; }
 
 struct Slot {
   std::int64_t bytes = 0;
   std::map<int, int> tenants;  // the last dispatch of each one's life by the first
-  Life newest;                 // of them
 
   void add(const Buffer& buffer) {
-    newest = {buffer.first, buffer.last};
     if (buffer.first <= buffer.last) tenants.emplace(buffer.first, buffer.last);
   }
   bool is_free_for(const Buffer& buffer) const {
-    // Usually the newest one conflicts.
-    if (newest.first <= buffer.last && buffer.first <= newest.last) return false;
     const auto after = tenants.upper_bound(buffer.last);
     return after == tenants.begin() || std::prev(after)->second < buffer.first;
   }
@@ -70,23 +70,47 @@ struct Slot {
   }
 };
 
-// A slot's first tenant is its largest, because the largest come first; the tightest slot that is free takes a buffer.
-void place_in_pool(Program& program, const std::vector<Buffer*>& largest_first, const Target& target) {
-  std::vector<Slot> slots;
-  for (Buffer* buffer : largest_first) {
-    std::size_t best = slots.size();
-    for (std::size_t i = 0; target.plan && i < slots.size(); ++i) {
-      if (!slots[i].is_free_for(*buffer)) continue;
-      const auto tightness = [&](const Slot& slot) { return std::pair(slot.bytes, slot.idle_around(*buffer)); };
-      if (best == slots.size() || tightness(slots[i]) < tightness(slots[best])) best = i;
+// Arenas that each hold one buffer at a time.
+class Pool {
+ public:
+  // The tightest slot that is free, or a new one. A slot's first tenant is its largest, because the largest come first,
+  // so that later slots are never larger than earlier ones.
+  std::size_t take(const Buffer& buffer, std::int64_t bytes, bool reuse) {
+    std::size_t best = slots_.size();
+    int best_idle = 0;
+    for (std::size_t i = reuse ? slots_.size() : 0; i-- > 0;) {
+      if (best != slots_.size() && slots_[i].bytes > slots_[best].bytes) break;
+      // Usually the newest tenant conflicts.
+      if (overlap(newest_[i], buffer) || !slots_[i].is_free_for(buffer)) continue;
+      const int idle = slots_[i].idle_around(buffer);
+      if (best != slots_.size() && idle > best_idle) continue;
+      best = i;
+      best_idle = idle;
     }
-    if (best == slots.size()) slots.push_back({round_up(buffer->bytes, target.offset_alignment), {}, {}});
-    slots[best].add(*buffer);
-    buffer->arena = static_cast<int>(best);
+    if (best == slots_.size()) {
+      slots_.push_back({bytes, {}});
+      newest_.emplace_back();
+    }
+    slots_[best].add(buffer);
+    newest_[best] = {buffer.first, buffer.last};
+    return best;
+  }
+  const std::vector<Slot>& slots() const { return slots_; }
+
+ private:
+  std::vector<Slot> slots_;
+  std::vector<Life> newest_;  // of each slot's tenants; by itself, because each buffer looks at all of them
+};
+
+void place_in_pool(Program& program, const std::vector<Buffer*>& largest_first, const Target& target) {
+  Pool pool;
+  for (Buffer* buffer : largest_first) {
+    const std::int64_t bytes = round_up(buffer->bytes, target.offset_alignment);
+    buffer->arena = static_cast<int>(pool.take(*buffer, bytes, target.plan));
     buffer->offset = 0;
   }
   program.arenas.clear();
-  for (const Slot& slot : slots) program.arenas.push_back(slot.bytes);
+  for (const Slot& slot : pool.slots()) program.arenas.push_back(slot.bytes);
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ class ConcatSplitter {
 
 }  // namespace
 
-Graph split_concats(const Graph& graph, const Target& target) {
+Graph split_concats(Graph graph, const Target& target) {
   const auto is_large = [&](const Node& node) {
     if (node.op != Op::concat) return false;
     int count = binding_count(bytes_of(graph.type(node.outputs[0])), target);

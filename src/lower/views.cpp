@@ -122,54 +122,58 @@ bool is_whole_view(const Graph& graph, TensorId id, const Layout& layout) {
 
 bool is_view(Op op) { return info(op).lowering == Lowering::View; }
 
-Graph make_views_possible(const Graph& graph) {
+namespace {
+
+Layout layout_of_new(const Graph& graph, TensorId id) { return {id, 0, strides_of_new(graph, id)}; }
+
+// The layouts of all tensors; nullopt if a reshape needs a copy of its operand.
+std::optional<std::vector<Layout>> try_layouts(const Graph& graph) {
+  std::vector<Layout> layouts(graph.tensors.size());
+  for (const Node& node : graph.nodes)
+    for (const TensorId id : node.outputs) {
+      auto layout = is_view(node.op) ? view_layout(graph, node, layouts[static_cast<std::size_t>(node.inputs[0])])
+                                     : layout_of_new(graph, id);
+      if (!layout) return std::nullopt;
+      layouts[static_cast<std::size_t>(id)] = std::move(*layout);
+    }
+  return layouts;
+}
+
+}  // namespace
+
+Graph make_views_possible(Graph graph) {
+  if (try_layouts(graph)) return graph;
   Graph result;
   GraphRewriter rewriter(graph, result);
   std::vector<Layout> layouts;
-  const auto note = [&](const Node& node) {
+  const auto layout_at = [&](TensorId id) -> Layout& { return layouts[static_cast<std::size_t>(id)]; };
+  // A view's layout is known to exist here.
+  const auto note_last = [&] {
     layouts.resize(result.tensors.size());
-    for (const TensorId id : node.outputs) {
-      auto& layout = layouts[static_cast<std::size_t>(id)];
-      if (is_view(node.op))
-        layout = view_layout(result, node, layouts[static_cast<std::size_t>(node.inputs[0])]).value();
-      else
-        layout = {id, 0, strides_of_new(result, id)};
-    }
+    const Node& node = result.nodes.back();
+    for (const TensorId id : node.outputs)
+      layout_at(id) =
+          is_view(node.op) ? view_layout(result, node, layout_at(node.inputs[0])).value() : layout_of_new(result, id);
   };
   for (const Node& node : graph.nodes) {
-    if (node.op == Op::reshape) {
-      const TensorId input = rewriter.at(node.inputs[0]);
-      const Shape& to = graph.shape(node.outputs[0]);
-      if (!reshape_strides(result.shape(input), layouts[static_cast<std::size_t>(input)].strides, to)) {
-        // A cast to the same type is a copy.
-        const TensorId copy =
-            result.add_node(Op::cast, {input}, CastAttrs{result.type(input).dtype}, node.site).front();
-        note(Node(result.nodes.back()));
-        const std::size_t before = result.tensors.size();
-        const auto made = result.add_node(Op::reshape, {copy}, node.attrs, node.site);
-        rewriter.replace(node, made, before);
-        note(Node(result.nodes.back()));
-        continue;
-      }
+    const TensorId input = node.op == Op::reshape ? rewriter.at(node.inputs[0]) : no_tensor;
+    if (input == no_tensor ||
+        reshape_strides(result.shape(input), layout_at(input).strides, graph.shape(node.outputs[0]))) {
+      rewriter.copy(node);
+      note_last();
+      continue;
     }
-    rewriter.copy(node);
-    note(Node(result.nodes.back()));
+    // A cast to the same type is a copy.
+    const TensorId copy = result.add_node(Op::cast, {input}, CastAttrs{result.type(input).dtype}, node.site).front();
+    note_last();
+    const std::size_t before = result.tensors.size();
+    rewriter.replace(node, result.add_node(Op::reshape, {copy}, node.attrs, node.site), before);
+    note_last();
   }
   rewriter.finish();
   return result;
 }
 
-std::vector<Layout> layouts_of(const Graph& graph) {
-  std::vector<Layout> layouts(graph.tensors.size());
-  for (const Node& node : graph.nodes)
-    for (const TensorId id : node.outputs) {
-      auto& layout = layouts[static_cast<std::size_t>(id)];
-      if (is_view(node.op))
-        layout = view_layout(graph, node, layouts[static_cast<std::size_t>(node.inputs[0])]).value();
-      else
-        layout = {id, 0, strides_of_new(graph, id)};
-    }
-  return layouts;
-}
+std::vector<Layout> layouts_of(const Graph& graph) { return try_layouts(graph).value(); }
 
 }  // namespace jerboa::detail

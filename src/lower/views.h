@@ -24,7 +24,7 @@ bool is_whole_view(const Graph& graph, TensorId id, const Layout& layout);
 bool is_view(Op op);
 
 /// The same graph with a copy wherever a reshape cannot be expressed as strides over its operand's memory.
-Graph make_views_possible(const Graph& graph);
+Graph make_views_possible(Graph graph);
 
 /// The layout of every tensor of such a graph.
 std::vector<Layout> layouts_of(const Graph& graph);

@@ -1,5 +1,6 @@
-#include <fmt/format.h>
+#include <algorithm>
 #include <map>
+#include <numeric>
 #include <unordered_map>
 
 #include <jerboa/transform/cleanup.h>
@@ -7,43 +8,138 @@
 #include "transform/rewrite.h"
 
 namespace jerboa {
+namespace {
 
-Graph merge_common_nodes(const Graph& graph) {
+std::size_t index(int id) { return static_cast<std::size_t>(id); }
+
+// What identifies a computation, as bytes: equal for two nodes exactly if they compute the same.
+class NodeKey {
+ public:
+  NodeKey(const Node& node, const std::vector<TensorId>& inputs) {
+    add(node.op);
+    add(node.recompute);
+    add(inputs);
+    std::visit([&](const auto& attrs) { attrs.for_each_field([&](const char*, const auto& field) { add(field); }); },
+               node.attrs);
+  }
+  std::string take() { return std::move(bytes_); }
+
+ private:
+  template <class T>
+  requires(std::is_arithmetic_v<T> || std::is_enum_v<T>) void add(T value) {
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+  void add(const Dim& dim) {
+    add(dim.is_constant());
+    if (dim.is_constant()) return add(dim.value());
+    const std::string text = dim.str();
+    add(text.size());
+    bytes_ += text;
+  }
+  template <class T>
+  void add(const std::vector<T>& list) {
+    add(list.size());
+    for (const T& item : list) add(item);
+  }
+
+  std::string bytes_;
+};
+
+// For each tensor the first one that is computed in the same way; itself if there is none before it.
+std::vector<TensorId> find_common(const Graph& graph) {
+  std::vector<TensorId> first(graph.tensors.size());
+  std::iota(first.begin(), first.end(), 0);
+  std::unordered_map<std::string, const Node*> known;
+  known.reserve(graph.nodes.size());
+  std::vector<TensorId> inputs;
+  for (const Node& node : graph.nodes) {
+    if (is_stored_leaf(node.op)) continue;
+    inputs.clear();
+    for (const TensorId input : node.inputs) inputs.push_back(input == no_tensor ? no_tensor : first[index(input)]);
+    const auto [found, fresh] = known.emplace(NodeKey(node, inputs).take(), &node);
+    for (std::size_t i = 0; !fresh && i < node.outputs.size(); ++i)
+      first[index(node.outputs[i])] = found->second->outputs[i];
+  }
+  return first;
+}
+
+// Which nodes an output, a capture or an update needs, if each tensor is replaced by its first.
+std::vector<bool> find_needed(const Graph& graph, const std::vector<TensorId>& first) {
+  std::vector<bool> needed(graph.tensors.size(), false);
+  const auto need = [&](TensorId id) { needed[index(first[index(id)])] = true; };
+  for (const NamedTensor& output : graph.outputs) need(output.tensor);
+  for (const NamedTensor& capture : graph.captures) need(capture.tensor);
+  for (const Update& update : graph.updates) {
+    need(update.target);
+    need(update.value);
+  }
+  std::vector<bool> keep(graph.nodes.size(), false);
+  for (std::size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    const Storage storage = graph.tensor(node.outputs[0]).storage;
+    bool wanted = storage == Storage::input || storage == Storage::param || storage == Storage::state;
+    for (const TensorId output : node.outputs) wanted |= needed[index(output)];
+    keep[i] = wanted;
+    if (!wanted) continue;
+    for (const TensorId input : node.inputs)
+      if (input != no_tensor) need(input);
+  }
+  return keep;
+}
+
+// The nodes to keep, with each tensor replaced by its first.
+Graph rebuilt(Graph graph, const std::vector<TensorId>& first, const std::vector<bool>& keep) {
+  if (std::find(keep.begin(), keep.end(), false) == keep.end()) return graph;
   Graph result;
   detail::GraphRewriter rewriter(graph, result);
-  std::unordered_map<std::string, std::vector<TensorId>> known;
-  for (const Node& node : graph.nodes) {
-    if (is_stored_leaf(node.op)) {
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    if (keep[i]) {
       rewriter.copy(node);
       continue;
     }
-    const auto inputs = rewriter.at(node.inputs);
-    const bool plain = std::holds_alternative<NoAttrs>(node.attrs);
-    const std::string key = fmt::format("{} {} {} {}", name(node.op), fmt::join(inputs, ","),
-                                        plain ? "" : attrs_to_json(node.attrs), node.recompute);
-    const auto found = known.find(key);
-    if (found != known.end()) {
-      rewriter.replace(node, found->second, result.tensors.size());
-      continue;
-    }
-    rewriter.copy(node);
-    known.emplace(key, result.nodes.back().outputs);
+    std::vector<TensorId> instead;
+    for (const TensorId output : node.outputs)
+      instead.push_back(first[index(output)] == output ? no_tensor : rewriter.at(first[index(output)]));
+    rewriter.replace(node, instead, result.tensors.size());
   }
   rewriter.finish();
   return result;
 }
 
-Graph recompute_activations(const Graph& graph) {
+}  // namespace
+
+Graph merge_common_nodes(Graph graph) {
+  const auto first = find_common(graph);
+  std::vector<bool> keep;
+  for (const Node& node : graph.nodes) keep.push_back(first[index(node.outputs[0])] == node.outputs[0]);
+  return rebuilt(std::move(graph), first, keep);
+}
+
+Graph remove_dead_nodes(Graph graph) {
+  std::vector<TensorId> first(graph.tensors.size());
+  std::iota(first.begin(), first.end(), 0);
+  const auto keep = find_needed(graph, first);
+  return rebuilt(std::move(graph), first, keep);
+}
+
+Graph clean_up(Graph graph) {
+  const auto first = find_common(graph);
+  const auto keep = find_needed(graph, first);
+  return rebuilt(std::move(graph), first, keep);
+}
+
+Graph recompute_activations(Graph graph) {
   std::vector<std::vector<NodeId>> uses(graph.tensors.size());
   for (std::size_t i = 0; i < graph.nodes.size(); ++i)
     for (const TensorId input : graph.nodes[i].inputs)
-      if (input != no_tensor) uses[static_cast<std::size_t>(input)].push_back(static_cast<NodeId>(i));
+      if (input != no_tensor) uses[index(input)].push_back(static_cast<NodeId>(i));
   // The late use before which a node is recomputed.
   const auto late_use = [&](NodeId id) {
-    const Node& node = graph.nodes[static_cast<std::size_t>(id)];
+    const Node& node = graph.nodes[index(id)];
     if (!has(node.op, Trait::Recomputable)) return NodeId{-1};
-    const auto& node_uses = uses[static_cast<std::size_t>(node.outputs[0])];
-    const auto& operand = uses[static_cast<std::size_t>(node.inputs[0])];
+    const auto& node_uses = uses[index(node.outputs[0])];
+    const auto& operand = uses[index(node.inputs[0])];
     constexpr NodeId long_after = 16;
     for (std::size_t i = 1; i < node_uses.size(); ++i)
       if (node_uses[i] > node_uses[i - 1] + long_after && node_uses[i - 1] < id + long_after &&
@@ -58,41 +154,14 @@ Graph recompute_activations(const Graph& graph) {
   Graph result;
   detail::GraphRewriter rewriter(graph, result);
   for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes.size()); ++id) {
-    for (const NodeId first : again[id]) {
-      Node copy = graph.nodes[static_cast<std::size_t>(first)];
-      copy.recompute = true;
-      rewriter.copy(copy);
-    }
-    rewriter.copy(graph.nodes[static_cast<std::size_t>(id)]);
+    if (const auto here = again.find(id); here != again.end())
+      for (const NodeId first : here->second) {
+        Node copy = graph.nodes[index(first)];
+        copy.recompute = true;
+        rewriter.copy(copy);
+      }
+    rewriter.copy(graph.nodes[index(id)]);
   }
-  rewriter.finish();
-  return result;
-}
-
-Graph remove_dead_nodes(const Graph& graph) {
-  std::vector<bool> needed(graph.tensors.size(), false);
-  const auto need = [&](TensorId id) { needed[static_cast<std::size_t>(id)] = true; };
-  for (const NamedTensor& output : graph.outputs) need(output.tensor);
-  for (const NamedTensor& capture : graph.captures) need(capture.tensor);
-  for (const Update& update : graph.updates) {
-    need(update.target);
-    need(update.value);
-  }
-  std::vector<bool> keep(graph.nodes.size(), false);
-  for (std::size_t i = graph.nodes.size(); i-- > 0;) {
-    const Node& node = graph.nodes[i];
-    const Storage storage = graph.tensor(node.outputs[0]).storage;
-    bool wanted = storage == Storage::input || storage == Storage::param || storage == Storage::state;
-    for (const TensorId output : node.outputs) wanted |= needed[static_cast<std::size_t>(output)];
-    keep[i] = wanted;
-    if (!wanted) continue;
-    for (const TensorId input : node.inputs)
-      if (input != no_tensor) need(input);
-  }
-  Graph result;
-  detail::GraphRewriter rewriter(graph, result);
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i)
-    if (keep[i]) rewriter.copy(graph.nodes[i]);
   rewriter.finish();
   return result;
 }

@@ -237,17 +237,16 @@ Graph decompose_once(const Graph& graph, std::vector<TensorId>& moved) {
 
 }  // namespace
 
-Graph decompose(const Graph& graph, std::vector<TensorId>* moved) {
-  Graph result = graph;
+Graph decompose(Graph graph, std::vector<TensorId>* moved) {
   std::vector<TensorId> total(graph.tensors.size());
   std::iota(total.begin(), total.end(), 0);
-  while (std::any_of(result.nodes.begin(), result.nodes.end(), decomposes)) {
+  while (std::any_of(graph.nodes.begin(), graph.nodes.end(), decomposes)) {
     std::vector<TensorId> step;
-    result = decompose_once(result, step);
+    graph = decompose_once(graph, step);
     for (TensorId& id : total) id = step[static_cast<std::size_t>(id)];
   }
   if (moved != nullptr) *moved = std::move(total);
-  return result;
+  return graph;
 }
 
 }  // namespace jerboa

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <fmt/format.h>
+#include <limits>
 #include <set>
 
 #include <jerboa/ops/ops.h>
@@ -17,20 +18,25 @@ class ReverseWalk {
  public:
   ReverseWalk(Graph& graph, const std::vector<Tensor>& wrt, NodeId first)
       : graph_(graph), end_(static_cast<NodeId>(graph.nodes.size())), first_(first) {
-    reaches_.assign(graph.tensors.size(), false);
-    for (const Tensor& tensor : wrt) reaches_[static_cast<std::size_t>(tensor.id())] = true;
+    first_tensor_ = first_ < end_ ? graph.nodes[static_cast<std::size_t>(first_)].outputs[0]
+                                  : static_cast<TensorId>(graph.tensors.size());
+    for (const Tensor& tensor : wrt)
+      if (tensor.id() < first_tensor_) earlier_.push_back(tensor.id());
+    states_.resize(earlier_.size() + graph.tensors.size() - static_cast<std::size_t>(first_tensor_));
+    for (const Tensor& tensor : wrt) states_[slot_of(tensor.id())].reaches = true;
     for (NodeId id = first_; id < end_; ++id) {
       const Node& node = graph.nodes[static_cast<std::size_t>(id)];
       bool any = false;
       for (const TensorId input : node.inputs) any |= input != no_tensor && reaches(input);
       if (!any) continue;
       for (const TensorId output : node.outputs)
-        if (is_float(graph.type(output).dtype)) reaches_[static_cast<std::size_t>(output)] = true;
+        if (is_float(graph.type(output).dtype)) states_[slot_of(output)].reaches = true;
     }
-    cotangents_.resize(graph.tensors.size());
   }
 
-  void seed(const Tensor& output, const Tensor& cotangent) { at(output.id()).add(cotangent); }
+  void seed(const Tensor& output, const Tensor& cotangent) {
+    if (slot_of(output.id()) != no_slot) at(output.id()).add(cotangent);
+  }
 
   void run() {
     for (NodeId id = end_ - 1; id >= first_; --id) {
@@ -45,13 +51,25 @@ class ReverseWalk {
   }
 
  private:
-  detail::Cotangent& at(TensorId id) { return cotangents_[static_cast<std::size_t>(id)]; }
-  bool reaches(TensorId id) const { return reaches_[static_cast<std::size_t>(id)]; }
+  struct State {
+    bool reaches = false;  // depends on a tensor whose gradient is wanted, or is one
+    detail::Cotangent cotangent;
+  };
+
+  static constexpr std::size_t no_slot = std::numeric_limits<std::size_t>::max();
+  // no_slot for a tensor before the walk's nodes whose gradient is not wanted.
+  std::size_t slot_of(TensorId id) const {
+    if (id >= first_tensor_) return earlier_.size() + static_cast<std::size_t>(id - first_tensor_);
+    const auto found = std::find(earlier_.begin(), earlier_.end(), id);
+    return found == earlier_.end() ? no_slot : static_cast<std::size_t>(found - earlier_.begin());
+  }
+  detail::Cotangent& at(TensorId id) { return states_[slot_of(id)].cotangent; }
+  bool reaches(TensorId id) const { return slot_of(id) != no_slot && states_[slot_of(id)].reaches; }
   Tensor handle(TensorId id) const { return id == no_tensor ? Tensor() : Tensor(graph_.identity(), id); }
 
   bool is_needed(const Node& node) const {
     bool from = false, to = false;
-    for (const TensorId output : node.outputs) from |= static_cast<bool>(cotangents_[static_cast<std::size_t>(output)]);
+    for (const TensorId output : node.outputs) from |= static_cast<bool>(states_[slot_of(output)].cotangent);
     for (const TensorId input : node.inputs) to |= input != no_tensor && reaches(input);
     return from && to;
   }
@@ -121,8 +139,10 @@ class ReverseWalk {
 
   Graph& graph_;
   NodeId end_, first_;
-  std::vector<bool> reaches_;
-  std::vector<detail::Cotangent> cotangents_;
+  // The decomposition of one node is walked separately: its states must not take as long as the whole graph.
+  TensorId first_tensor_ = 0;
+  std::vector<TensorId> earlier_;  // wanted tensors before the walk's nodes
+  std::vector<State> states_;      // of those, then of the tensors of the walk's nodes
 };
 
 }  // namespace

@@ -9,12 +9,22 @@ std::vector<TensorId> GraphRewriter::at(const std::vector<TensorId>& old) const 
   return ids;
 }
 
+// Types need not be inferred again if the operands' types are as before.
+const TensorType* GraphRewriter::known_type(const Node& node, const std::vector<TensorId>& inputs) const {
+  const TensorType& first = from_.type(node.outputs[0]);
+  if (is_stored_leaf(node.op)) return &first;
+  if (node.outputs.size() != 1) return nullptr;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i] != no_tensor && !(to_.type(inputs[i]) == from_.type(node.inputs[i]))) return nullptr;
+  return &first;
+}
+
 void GraphRewriter::copy(const Node& node) {
   const std::size_t before = to_.tensors.size();
-  const TensorInfo& first = from_.tensor(node.outputs[0]);
-  const bool typed = is_stored_leaf(node.op);
-  const auto made = to_.add_node(node.op, at(node.inputs), node.attrs, node.site, typed ? &first.type : nullptr,
-                                 first.storage, false);
+  auto inputs = at(node.inputs);
+  const TensorType* type = known_type(node, inputs);
+  const auto made = to_.add_node(node.op, std::move(inputs), node.attrs, node.site, type,
+                                 from_.tensor(node.outputs[0]).storage, false);
   replace(node, made, before);
 }
 

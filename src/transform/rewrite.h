@@ -13,6 +13,8 @@ class GraphRewriter {
   GraphRewriter(const Graph& from, Graph& to) : from_(from), to_(to), moved_(from.tensors.size(), no_tensor) {
     to_.constants = from.constants;
     to_.training = from.training;
+    to_.nodes.reserve(from.nodes.size());
+    to_.tensors.reserve(from.tensors.size());
   }
 
   /// The new tensor for an old one; no_tensor stays.
@@ -29,6 +31,8 @@ class GraphRewriter {
   std::vector<TensorId> take_map() { return std::move(moved_); }
 
  private:
+  const TensorType* known_type(const Node& node, const std::vector<TensorId>& inputs) const;
+
   const Graph& from_;
   Graph& to_;
   std::vector<TensorId> moved_;

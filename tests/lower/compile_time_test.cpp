@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <ctime>
 #include <functional>
 #include <gtest/gtest.h>
@@ -29,14 +30,22 @@ Target gpu() {
   return target;
 }
 
-// Four times the size: four times the time if it is linear, sixteen times if it is quadratic. A release build takes
-// less than a second for the large graphs; the bound leaves room for sanitizers and for slow machines.
+// What a release build may take for the large graphs; unoptimised builds and sanitizers take several times as long.
+#ifdef NDEBUG
+constexpr double most_seconds = 1;
+#else
+constexpr double most_seconds = 10;
+#endif
+
+// Four times the size: four times the time if it is linear, sixteen times if it is quadratic.
 void expect_linear(const Build& build, int small, const Target& target) {
   const double before = seconds_to_compile(build, small, target);
-  const double after = seconds_to_compile(build, 4 * small, target);
+  double after = seconds_to_compile(build, 4 * small, target);
+  for (int again = 0; again < 2 && after >= most_seconds; ++again)  // another process may have had the caches
+    after = std::min(after, seconds_to_compile(build, 4 * small, target));
   EXPECT_LT(after, 9 * before + 0.05) << small << " took " << before << " s, " << 4 * small << " took " << after
                                       << " s";
-  EXPECT_LT(after, 10);
+  EXPECT_LT(after, most_seconds);
 }
 
 TEST(CompileTime, OfAChainIsLinear) { expect_linear(test::chain_of_links, 500, Target::cpu()); }
