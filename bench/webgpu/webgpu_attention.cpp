@@ -14,6 +14,7 @@
 #include <jerboa/transform/grad.h>
 #include <jerboa/wgsl/emit_wgsl.h>
 
+#include "arguments.h"
 #include "emit_with.h"
 #include "wgsl/attention_matrices.h"
 
@@ -356,11 +357,6 @@ void run(const std::string& adapter, std::vector<Size> sizes) {
 }  // namespace
 }  // namespace jerboa
 
-int main(int argc, char** argv) try {
-  std::vector<jerboa::Size> sizes;
-  for (int i = 2; i < argc; ++i) sizes.push_back(jerboa::parse(argv[i]));
-  jerboa::run(argc > 1 ? argv[1] : "", std::move(sizes));
-} catch (const std::exception& error) {
-  std::fprintf(stderr, "webgpu_attention: %s\n", error.what());
-  return 1;
+int main(int argc, char** argv) {
+  return jerboa::run_with_arguments("webgpu_attention", argc, argv, jerboa::parse, jerboa::run);
 }

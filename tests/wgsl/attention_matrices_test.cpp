@@ -9,6 +9,7 @@
 
 #include "ops/sample.h"
 #include "verify/compare.h"
+#include "wgsl/shared_device.h"
 
 // Attention of f16 and its gradient on subgroup matrices against the reference in f64, at sizes around the edges of
 // tiles: native where the device has them, else emulated. Where no adapter can be had, the tests fail and say
@@ -29,15 +30,9 @@ Target target_of(SubgroupMatrices matrices, Size size) {
   return target;
 }
 
-// One device each for all tests of a process: pipelines are shared.
 const Device& device(SubgroupMatrices matrices, Size size) {
-  static std::map<std::pair<SubgroupMatrices, Size>, Device> devices;
-  const auto found = devices.find({matrices, size});
-  if (found != devices.end()) return found->second;
-  WebGpuOptions options;
-  options.target = target_of(matrices, size);
-  options.sentinel = 7e8F;
-  return devices.emplace(std::pair(matrices, size), Device::webgpu(options)).first->second;
+  return shared_device(std::pair(matrices, size),
+                       [](const auto& key) { return WebGpuOptions{.target = target_of(key.first, key.second)}; });
 }
 
 struct Form {

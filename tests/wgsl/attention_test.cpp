@@ -6,6 +6,7 @@
 #include "ops/gradient_check.h"
 #include "ops/sample.h"
 #include "verify/compare.h"
+#include "wgsl/shared_device.h"
 
 // The shaders of attention and its gradient against the reference in f64, at sizes that make several tiles and do not
 // fill them, and for few queries on many keys: in the form for software drivers and in those for GPUs, with what
@@ -25,16 +26,10 @@ WebGpuOptions options_of(Form form) {
     options.target->f16 = true;
     options.target->resident_workgroups = 1;  // so that large tiles keep it busy
   }
-  options.sentinel = 7e8F;
   return options;
 }
 
-// One device per form for all tests of a process: pipelines are shared.
-const Device& device(Form form) {
-  static std::map<Form, Device> devices;
-  const auto found = devices.find(form);
-  return found != devices.end() ? found->second : devices.emplace(form, Device::webgpu(options_of(form))).first->second;
-}
+const Device& device(Form form) { return shared_device(form, options_of); }
 
 // The results of attention, and the gradients of all float operands.
 Sample sample_of(const Case& one, DType floats) {

@@ -9,6 +9,7 @@
 #include "ops/sample.h"
 #include "verify/compare.h"
 #include "wgsl/half_products.h"
+#include "wgsl/shared_device.h"
 
 // Products of f16 on WebGPU against the reference in f64: multiplied in f16, in f32 from tiles of f16, and on a device
 // without f16. Without an adapter the tests fail and say why.
@@ -26,16 +27,10 @@ Target target_of(Products products) {
   return target;
 }
 
-// One device each for all tests of a process: pipelines are shared.
 const Device& device(Products products) {
-  static std::map<Products, Device> devices;
-  const auto found = devices.find(products);
-  if (found != devices.end()) return found->second;
-  WebGpuOptions options;
-  options.use_f16 = products != Products::without_f16;
-  options.target = target_of(products);
-  options.sentinel = 7e8F;
-  return devices.emplace(products, Device::webgpu(options)).first->second;
+  return shared_device(products, [](Products key) {
+    return WebGpuOptions{.use_f16 = key != Products::without_f16, .target = target_of(key)};
+  });
 }
 
 // A result is rounded to f16, which alone is 2^-11 of it. Products in f16 add some roundings of each, which is a few

@@ -11,6 +11,7 @@
 #include "verify/compare.h"
 #include "wgsl/half_products.h"
 #include "wgsl/product/form.h"
+#include "wgsl/shared_device.h"
 
 // Products of f16 on subgroup matrices against the reference in f64, in all layouts and at sizes that do not fill
 // tiles: emulated on any device, and native where the device has them. Without an adapter the tests fail and say
@@ -34,15 +35,9 @@ Target target_of(SubgroupMatrices matrices, Size size) {
   return target;
 }
 
-// One device each for all tests of a process: pipelines are shared.
 const Device& device(SubgroupMatrices matrices, Size size) {
-  static std::map<std::pair<SubgroupMatrices, Size>, Device> devices;
-  const auto found = devices.find({matrices, size});
-  if (found != devices.end()) return found->second;
-  WebGpuOptions options;
-  options.target = target_of(matrices, size);
-  options.sentinel = 7e8F;
-  return devices.emplace(std::pair(matrices, size), Device::webgpu(options)).first->second;
+  return shared_device(std::pair(matrices, size),
+                       [](const auto& key) { return WebGpuOptions{.target = target_of(key.first, key.second)}; });
 }
 
 // Emulated, and native where the device can.
