@@ -10,6 +10,7 @@
 #include <jerboa/lower/program_file.h>
 
 #include "ir/attr_json.h"
+#include "lower/input_indices.h"
 #include "lower/program_sections.h"
 #include "lower/target.h"
 
@@ -188,6 +189,22 @@ void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, InputTen
   f("name", x.name);
   f("dtype", x.dtype);
   f("shape", x.shape);
+}
+
+template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, InputIndices::View> {
+  f("shape", x.shape);
+  f("offset", x.offset);
+  f("strides", x.strides);
+}
+template <class F, class T>
+void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, InputIndices> {
+  f("input", x.input);
+  f("views", x.views);
+  f("limit", x.limit);
+  f("negative_is_none", x.negative_is_none);
+  f("op", x.user);
+  f("site", x.site);
 }
 
 struct Writer {
@@ -421,6 +438,7 @@ void check(const ProgramFile& file) {
     Target target = Target::cpu();  // which has no size limits: the limits of the original device do not matter
     target.separate_arenas = file.target == gpu_target;
     verify(entry.program, target);
+    detail::verify_input_indices(entry);
     check_contents(file, entry);
   }
 }
@@ -449,7 +467,8 @@ GpuRequirements gpu_requirements(const Program& program) {
 std::string encode_program(const ProgramFile& file) {
   const bool for_gpu = file.target == gpu_target;
   Writer writer;
-  Json programs = {{"storage", writer.write(file.storage)}, {"entries", Json::array()}}, code = Json::array();
+  Json programs = {{"storage", writer.write(file.storage)}, {"entries", Json::array()}}, code = Json::array(),
+       indices = Json::array();
   std::string data;
   for (const ProgramEntry& entry : file.entries) {
     Json constants = Json::array();
@@ -462,14 +481,17 @@ std::string encode_program(const ProgramFile& file) {
                                    {"memory", writer.write(static_cast<const ProgramMemory&>(entry.program))},
                                    {"constants", std::move(constants)}});
     code.push_back(for_gpu ? writer.write(entry.program.gpu) : writer.write(entry.program.cpu));
+    indices.push_back(writer.write(entry.indices));
   }
   programs["symbols"] = writer.bounds;
   Json needs = for_gpu ? write(requirements_of(file)) : Json::object();
   needs["device"] = file.target;
-  const std::string needs_text = needs.dump(), programs_text = programs.dump(), code_text = code.dump();
+  const std::string needs_text = needs.dump(), programs_text = programs.dump(), code_text = code.dump(),
+                    indices_text = indices.dump();
   return detail::write_sections({{std::string(section::requirements), true, needs_text},
                                  {std::string(section::programs), true, programs_text},
                                  {std::string(for_gpu ? section::gpu : section::cpu), true, code_text},
+                                 {std::string(section::indices), false, indices_text},
                                  {std::string(section::data), true, data}},
                                 {0, 1, 0});
 }
@@ -478,9 +500,13 @@ namespace {
 
 ProgramFile decode(std::string_view bytes) {
   const std::vector<Section> sections = detail::read_sections(bytes);
-  const auto content = [&](std::string_view kind) {
+  const auto optional_content = [&](std::string_view kind) -> std::optional<std::string_view> {
     for (const Section& section : sections)
       if (section.kind == kind) return section.bytes;
+    return std::nullopt;
+  };
+  const auto content = [&](std::string_view kind) {
+    if (const auto found = optional_content(kind)) return *found;
     throw FileError(fmt::format("lacks the section {}", kind));
   };
   const Json needs = Json::parse(content(section::requirements)), programs = Json::parse(content(section::programs));
@@ -497,10 +523,15 @@ ProgramFile decode(std::string_view bytes) {
   const Json& entries = programs.at("entries");
   if (!entries.is_array() || !code.is_array() || entries.size() != code.size())
     throw FileError("does not have one program for each entry");
+  const auto indices_text = optional_content(section::indices);
+  const Json indices = indices_text ? Json::parse(*indices_text) : Json(entries.size(), Json::array());
+  if (!indices.is_array() || indices.size() != entries.size())
+    throw FileError("does not have one list of indices for each entry");
   for (std::size_t i = 0; i < entries.size(); ++i) {
     ProgramEntry& entry = file.entries.emplace_back();
     reader.read(entries[i].at("name"), entry.name);
     reader.read(entries[i].at("inputs"), entry.inputs);
+    reader.read(indices[i], entry.indices);
     reader.read(entries[i].at("memory"), static_cast<ProgramMemory&>(entry.program));
     for (const Json& item : entries[i].at("constants")) entry.program.constants.push_back(reader.constant(item, data));
     if (for_gpu) {

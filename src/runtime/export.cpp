@@ -8,6 +8,7 @@
 #include <jerboa/runtime/export.h>
 #include <jerboa/wgsl/emit_wgsl.h>
 
+#include "lower/input_indices.h"
 #include "runtime/initialize.h"
 #include "runtime/optimizer_uses.h"
 #include "runtime/stored_type.h"
@@ -40,7 +41,7 @@ ProgramFile compile_program(const std::vector<std::pair<std::string, Graph>>& en
     if (!names.insert(name).second) throw UsageError(fmt::format("two entries are named {}", name));
     verify(graph);
     optimizers.add(name, graph);
-    ProgramEntry entry{name, {}, lower(graph, target)};
+    ProgramEntry entry{name, {}, detail::find_input_indices(graph), lower(graph, target)};
     if (target.name == Target::webgpu_default().name) emit_wgsl(entry.program, target);
     for (const TensorInfo& tensor : graph.tensors) {
       declare(file.storage, tensor, name);

@@ -20,7 +20,7 @@ void Session::save_program(const std::filesystem::path& path) const {
     if (program == nullptr)
       throw UsageError(
           fmt::format("the device {} interprets graphs, so it has no program to save; use cpu", device_.name()));
-    ProgramEntry saved{name, {}, *program};
+    ProgramEntry saved{name, {}, entry->indices, *program};
     for (const Port& input : entry->inputs) saved.inputs.push_back({input.name, input.type.dtype, input.type.shape});
     file.entries.push_back(std::move(saved));
   }
@@ -49,6 +49,7 @@ Session Session::load_program(const std::filesystem::path& path, Device device, 
       entry->outputs.push_back({output.name, {output.dtype, output.shape}});
     for (const Readable& capture : saved.program.captures)
       entry->captures.push_back({capture.name, {capture.dtype, capture.shape}});
+    entry->indices = saved.indices;
     entry->executable = session.device_.backend().load(saved.program, session.finder());
     session.entries_.emplace(saved.name, std::move(entry));
   }

@@ -1,11 +1,12 @@
 #include <algorithm>
 #include <fmt/format.h>
-#include <set>
 
 #include <jerboa/base/error.h>
 #include <jerboa/ops/ops.h>
 #include <jerboa/runtime/session.h>
 
+#include "lower/input_indices.h"
+#include "runtime/index_checks.h"
 #include "runtime/initialize.h"
 #include "runtime/run_checks.h"
 #include "runtime/session_state.h"
@@ -80,7 +81,12 @@ std::string detail::listed(const std::vector<std::string>& names) {
   return text;
 }
 
-void Session::Shared::initialize(const std::string& name, Slot& slot) const {
+void Session::Shared::add(const std::string& name, Slot slot) {
+  all_filled = all_filled && slot.filled;
+  slots.emplace(name, std::move(slot));
+}
+
+void Session::Shared::initialize(const std::string& name, Slot& slot) {
   slot.filled = true;
   if (slot.tied) return;  // its memory belongs to another tensor
   try {
@@ -88,17 +94,19 @@ void Session::Shared::initialize(const std::string& name, Slot& slot) const {
     if (name == random_state) values.set_number(0, static_cast<double>(seed & 0xffffffffu));
     slot.memory->upload(values);
   } catch (const std::bad_alloc&) {
-    slot.filled = false;
+    slot.filled = all_filled = false;
     throw_no_room(name, slot.type);
   }
 }
 
-void Session::Shared::fill(const std::string& name, Slot& slot) const {
+void Session::Shared::fill(const std::string& name, Slot& slot) {
   if (!slot.filled) initialize(name, slot);
 }
 
 void Session::Shared::fill_all() {
+  if (all_filled) return;
   for (auto& [name, slot] : slots) fill(name, slot);
+  all_filled = true;
 }
 
 void Session::Shared::upload(const std::string& name, std::span<const std::byte> bytes) {
@@ -193,7 +201,7 @@ bool Session::declare(const TensorInfo& tensor) {
   } catch (const std::bad_alloc&) {
     throw_no_room(tensor.name, tensor.type);
   }
-  shared_->slots.emplace(tensor.name, std::move(slot));
+  shared_->add(tensor.name, std::move(slot));
   if (waiting != shared_->waiting.end()) shared_->upload(tensor.name, waiting->second.bytes);
   return true;
 }
@@ -289,43 +297,50 @@ int Session::kernel_count(const std::string& entry_name) const { return entry(en
 
 namespace {
 
-// Describes how an input differs from its type under the symbols' values; empty if it matches.
-std::string misfit(const HostTensor& given, const TensorType& type, const SymbolValues& symbols) {
-  std::string text =
-      fmt::format("is {}{} but the graph expects {}", name(given.dtype()), to_string(given.shape()), to_string(type));
-  if (given.dtype() == DType::f32 && is_integer(type.dtype))
-    text += fmt::format("; make one with HostTensor(DType::{}, shape, {{…}})", name(type.dtype));
-  if (given.dtype() != type.dtype || given.shape().size() != type.shape.size()) return text;
+[[noreturn]] void throw_misfit(const std::string& entry, const Port& port, const HostTensor& given,
+                               const std::string& detail) {
+  std::string text = fmt::format("entry {}: input {} is {}{} but the graph expects {}", entry, port.name,
+                                 name(given.dtype()), to_string(given.shape()), to_string(port.type));
+  if (given.dtype() == DType::f32 && is_integer(port.type.dtype))
+    text += fmt::format("; make one with HostTensor(DType::{}, shape, {{…}})", name(port.type.dtype));
+  throw UsageError(text + detail);
+}
+
+// Throws UsageError unless an input has its type under the symbols' values.
+void check_input(const std::string& entry, const Port& port, const HostTensor& given, const SymbolValues& symbols) {
+  if (given.dtype() != port.type.dtype || given.shape().size() != port.type.shape.size())
+    throw_misfit(entry, port, given, "");
+  Sizes expected;
   try {
-    const Sizes expected = evaluate(type.shape, symbols);
-    if (given.shape() == expected) return {};
-    return to_shape(expected) == type.shape ? text : fmt::format("{}, which is {} here", text, to_string(expected));
+    expected = evaluate(port.type.shape, symbols);
   } catch (const ShapeError& error) {  // a symbol is unbound or exceeds its bound
-    return fmt::format("{}: {}", text, error.what());
+    throw_misfit(entry, port, given, fmt::format(": {}", error.what()));
   }
+  if (given.shape() == expected) return;
+  const bool is_symbolic = to_shape(expected) != port.type.shape;
+  throw_misfit(entry, port, given, is_symbolic ? fmt::format(", which is {} here", to_string(expected)) : "");
 }
 
 // Checks the inputs of a run against those of the entry, and returns the values of its symbols.
 SymbolValues check_inputs(const std::string& entry, const std::vector<Port>& ports, const TensorMap& inputs) {
   std::vector<std::string> missing, unknown;
   SymbolValues symbols;
-  std::set<std::string> expected;
   for (const Port& port : ports) {
-    expected.insert(port.name);
     const auto given = inputs.find(port.name);
     if (given == inputs.end())
       missing.push_back(port.name);
     else
       bind(port.type.shape, given->second.shape(), symbols);
   }
+  const auto is_known = [&](const std::string& name) {
+    return std::any_of(ports.begin(), ports.end(), [&](const Port& port) { return port.name == name; });
+  };
   for (const auto& [name, values] : inputs)
-    if (!expected.contains(name)) unknown.push_back(name);
+    if (!is_known(name)) unknown.push_back(name);
   if (!missing.empty() || !unknown.empty())
     throw UsageError(fmt::format("entry {}: missing inputs: {}; unknown inputs: {}", entry, detail::listed(missing),
                                  detail::listed(unknown)));
-  for (const Port& port : ports)
-    if (const std::string problem = misfit(inputs.at(port.name), port.type, symbols); !problem.empty())
-      throw UsageError(fmt::format("entry {}: input {} {}", entry, port.name, problem));
+  for (const Port& port : ports) check_input(entry, port, inputs.at(port.name), symbols);
   return symbols;
 }
 

@@ -7,9 +7,10 @@
 #include <vector>
 
 #include <jerboa/io/tensor_view.h>
+#include <jerboa/lower/program_file.h>
 #include <jerboa/runtime/session.h>
+#include <jerboa/transform/checks.h>
 
-#include "runtime/index_checks.h"
 #include "runtime/optimizer_uses.h"
 
 namespace jerboa {
@@ -47,10 +48,13 @@ struct Session::Shared {
   std::string loaded_file;  // the last one that was loaded
   detail::OptimizerUses optimizers;
   Checks checks;
+  bool all_filled = false;  // no slot lacks values, so that runs need not look for one
 
-  void initialize(const std::string& name, Slot& slot) const;
-  /// Initialises every tensor that has no values yet.
-  void fill(const std::string& name, Slot& slot) const;
+  /// Declares a tensor whose values are drawn when they are first needed.
+  void add(const std::string& name, Slot slot);
+  void initialize(const std::string& name, Slot& slot);
+  /// Initialises a tensor, or every tensor, that has no values yet.
+  void fill(const std::string& name, Slot& slot);
   void fill_all();
   void upload(const std::string& name, std::span<const std::byte> bytes);
   /// Throws UsageError that lists the known names.
@@ -62,7 +66,7 @@ struct Session::Shared {
 struct Session::Entry {
   Graph graph;  // without nodes if the entry was loaded as a program
   std::vector<Port> inputs, outputs, captures;
-  std::vector<detail::InputIndices> indices;
+  std::vector<InputIndices> indices;  // checked before each run
   std::optional<CheckedGraph> checks;
   std::unique_ptr<Executable> executable;
 };

@@ -287,13 +287,30 @@ Grads gradient<Op::pad>(G g) {
 
 // Indexing
 
+// Indices along an axis of a size: those out of range moved into it, and whether each was in range. What a scatter
+// drops gets no gradient.
+struct CheckedIndices {
+  Tensor nearest, in_range;
+};
+CheckedIndices checked(const Tensor& indices, const Dim& size) {
+  // A symbolic size is only known at run time: count ones.
+  const Tensor count = size.is_constant() ? full({}, static_cast<double>(size.value()), indices.dtype())
+                                          : sum(full({size}, 1, indices.dtype()));
+  const Tensor not_negative = indices >= 0;
+  const Tensor below = indices < count;
+  const Tensor nearest = maximum(minimum(indices, count - 1), 0);
+  return {nearest, logical_and(not_negative, below)};
+}
+
 template <>
 Grads gradient<Op::embedding>(G g) {
   return {embedding_grad(g.x[1], g.dy, g.x[0].dim(0)), {}};
 }
 template <>
 Grads gradient<Op::embedding_grad>(G g) {
-  return {{}, embedding(g.dy, g.x[0])};
+  const CheckedIndices ids = checked(g.x[0], g.dy.dim(0));
+  const Tensor is_kept = unsqueeze(ids.in_range, {-1});
+  return {{}, where(is_kept, embedding(g.dy, ids.nearest), 0)};
 }
 template <>
 Grads gradient<Op::take_along_axis>(G g) {
@@ -301,21 +318,24 @@ Grads gradient<Op::take_along_axis>(G g) {
 }
 template <>
 Grads gradient<Op::scatter_add>(G g) {
-  return {g.dy, {}, take_along_axis(g.dy, g.x[1], g.as<AxisAttrs>().axis)};
+  const int axis = g.as<AxisAttrs>().axis;
+  const CheckedIndices indices = checked(g.x[1], g.dy.dim(axis));
+  return {g.dy, {}, where(indices.in_range, take_along_axis(g.dy, indices.nearest, axis), 0)};
 }
 template <>
 Grads gradient<Op::scatter>(G g) {
   const int axis = g.as<AxisAttrs>().axis;
-  const Tensor &indices = g.x[1], &updates = g.x[2];
+  const Tensor& updates = g.x[2];
+  const CheckedIndices indices = checked(g.x[1], g.dy.dim(axis));
   // If several updates have the same index, the last one wins: the one that finds its own number there.
-  Shape line(indices.shape().size(), Dim(1));
-  line[static_cast<std::size_t>(axis_of(axis, indices.rank()))] = indices.dim(axis);
-  const Tensor number = broadcast_to(reshape(arange(indices.dim(axis)), line), indices.shape());
+  Shape line(updates.shape().size(), Dim(1));
+  line[static_cast<std::size_t>(axis_of(axis, updates.rank()))] = updates.dim(axis);
+  const Tensor number = broadcast_to(reshape(arange(updates.dim(axis)), line), updates.shape());
   const Tensor winner =
-      take_along_axis(scatter(zeros(g.x[0].shape(), DType::i32), indices, number, axis), indices, axis);
-  const Tensor kept = scatter(g.dy, indices, zeros_like(updates), axis);
-  const Tensor wins = equal(winner, number);
-  return {kept, {}, where(wins, take_along_axis(g.dy, indices, axis), 0)};
+      take_along_axis(scatter(zeros(g.x[0].shape(), DType::i32), g.x[1], number, axis), indices.nearest, axis);
+  const Tensor kept = scatter(g.dy, g.x[1], zeros_like(updates), axis);
+  const Tensor wins = logical_and(equal(winner, number), indices.in_range);
+  return {kept, {}, where(wins, take_along_axis(g.dy, indices.nearest, axis), 0)};
 }
 
 // Linear algebra

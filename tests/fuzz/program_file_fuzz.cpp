@@ -17,7 +17,9 @@
 #include <jerboa/lower/program_file.h>
 #include <jerboa/ops/ops.h>
 
+#include "lower/input_indices.h"
 #include "lower/program_sections.h"
+#include "runtime/index_checks.h"
 
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size);
 
@@ -44,6 +46,7 @@ void lookups() {
   const Tensor padded = pad(rows, {0, 1, 0}, {0, 2, 1}, 3);
   output("y", concat({padded, padded * 2}, 1));
   output("z", transpose(slice(rows, 2, 1, 3), {2, 0, 1}));
+  output("part", embedding(table, reshape(slice(ids, 1, 0, 1), {2})));
   output("hot", one_hot(ids, 9));
 }
 
@@ -89,7 +92,7 @@ void narrow_types() {
 std::string compile(void (*body)()) {
   const Graph graph = trace(body);
   ProgramFile file;
-  ProgramEntry entry{"run", {}, lower(graph, Target::cpu())};
+  ProgramEntry entry{"run", {}, detail::find_input_indices(graph), lower(graph, Target::cpu())};
   for (const TensorInfo& tensor : graph.tensors) {
     if (tensor.storage == Storage::param || tensor.storage == Storage::state)
       file.storage.push_back(
@@ -184,6 +187,8 @@ bool is_small(const ProgramFile& file, const ProgramEntry& entry, const SymbolVa
   for (const std::int64_t bytes : entry.program.arenas) work += bytes / 64;
   for (const PersistentTensor& tensor : file.storage) add(tensor.shape);
   for (const InputTensor& input : entry.inputs) add(input.shape);
+  for (const InputIndices& indices : entry.indices)
+    for (const InputIndices::View& view : indices.views) add(view.shape);
   for (const Dispatch& dispatch : entry.program.cpu.dispatches)
     for (const Dispatch::Part& part : dispatch.parts) {
       const KernelSpec& kernel = entry.program.cpu.kernels[static_cast<std::size_t>(part.kernel)];
@@ -224,6 +229,11 @@ void run(const ProgramFile& file, const ProgramEntry& entry, std::mt19937& rando
   std::map<std::string, HostTensor> inputs;
   for (const InputTensor& input : entry.inputs)
     if (!inputs.emplace(input.name, values(input.dtype, evaluate(input.shape, symbols), random)).second) return;
+  try {
+    detail::check_input_indices(entry.indices, inputs, symbols);
+  } catch (const UsageError&) {
+    // A session would stop here, but kernels must be safe with any index.
+  }
   const auto executable = backend->load(entry.program, [&](const std::string& name) { return storage.at(name); });
   std::vector<std::string> captures;
   for (const Readable& capture : entry.program.captures) captures.push_back(capture.name);

@@ -5,9 +5,11 @@
 
 #include <jerboa/ops/ops.h>
 #include <jerboa/runtime/session.h>
+#include <jerboa/transform/grad.h>
 
 #include "support/expect_error.h"
 #include "support/run_checks.h"
+#include "support/temp_folder.h"
 
 namespace jerboa {
 namespace {
@@ -56,18 +58,25 @@ TEST(Checks, FollowTheEnvironment) {
 class InputIndices : public testing::Test {
  protected:
   void expect_refused(const Graph& graph, const TensorMap& inputs, const std::string& part) {
-    Session session(Device::cpu());
-    session.add_entry("run", graph);
-    expect_error<UsageError>([&] { session.run("run", inputs); }, part);
+    for (Session& session : sessions(graph)) expect_error<UsageError>([&] { session.run("run", inputs); }, part);
   }
   void expect_taken(const Graph& graph, const TensorMap& inputs) {
-    Session session(Device::cpu());
-    session.add_entry("run", graph);
-    EXPECT_NO_THROW(session.run("run", inputs));
+    for (Session& session : sessions(graph)) EXPECT_NO_THROW(session.run("run", inputs));
+  }
+  // From the graph, and from a program file.
+  std::vector<Session> sessions(const Graph& graph) {
+    std::vector<Session> all;
+    all.emplace_back(Device::cpu()).add_entry("run", graph);
+    all.front().save_program(folder / "run.jerboa");
+    all.push_back(Session::load_program(folder / "run.jerboa", Device::cpu()));
+    return all;
   }
   static HostTensor integers(Sizes shape, const std::vector<std::int32_t>& values) {
     return {std::move(shape), std::span<const std::int32_t>(values)};
   }
+
+ private:
+  test::TempFolder folder;
 };
 
 TEST_F(InputIndices, OfAnEmbeddingMustBeInRange) {
@@ -100,6 +109,36 @@ TEST_F(InputIndices, AreThoseThatReachTheOp) {
   });
   expect_taken(graph, {{"tokens", integers({2, 3}, {0, 1, 99, 2, 3, -7})}});
   expect_refused(graph, {{"tokens", integers({2, 3}, {0, 1, 2, 2, 8, 2})}}, "input tokens holds 8");
+}
+
+// A reshape that is not a view of the input comes between two slices.
+TEST_F(InputIndices, AreFollowedThroughCopies) {
+  const Graph graph = trace([] {
+    const Tensor tokens = tensor_input("tokens", {2, 3}, DType::u32);
+    const Tensor line = reshape(slice(tokens, 1, 0, 2), {4});  // elements 0, 1, 3 and 4
+    output("rows", embedding(param_input("table", {5, 3}), unsqueeze(slice(line, 0, 1, 3), {0})));
+  });
+  const auto tokens = [](std::vector<double> values) {
+    HostTensor tensor(DType::u32, {2, 3});
+    for (std::size_t i = 0; i < values.size(); ++i) tensor.set_number(static_cast<std::int64_t>(i), values[i]);
+    return tensor;
+  };
+  expect_taken(graph, {{"tokens", tokens({99, 1, 99, 4, 99, 99})}});
+  expect_refused(graph, {{"tokens", tokens({0, 1, 0, 5, 0, 0})}}, "input tokens holds 5");
+  expect_refused(graph, {{"tokens", tokens({0, 7, 0, 0, 0, 0})}}, "input tokens holds 7");
+}
+
+// Scatters drop updates out of range, so they take any index; so does their gradient.
+TEST_F(InputIndices, OfScattersMayBeAnything) {
+  const Graph graph = trace([] {
+    const Tensor indices = tensor_input("indices", {3}, DType::i32);
+    const Tensor x = param_input("x", {2}), updates = param_input("updates", {3});
+    const Tensor put = scatter(x, indices, updates, 0), sums = scatter_add(x, indices, updates, 0);
+    const Tensor rows = embedding_grad(indices, reshape(updates, {3, 1}), 2);
+    for (const ParamGrad& pair : append_grad(sum(put * sums) + sum(rows * rows)))
+      output("d_" + pair.param.name(), pair.grad);
+  });
+  expect_taken(graph, {{"indices", integers({3}, {-1, 1, 700})}});
 }
 
 TEST_F(InputIndices, FollowTheSymbolsOfARun) {

@@ -6,24 +6,27 @@
 
 #include "ops/sample.h"
 #include "verify/compare.h"
+#include "wgsl/shared_device.h"
 
 // Ops on whole tensors on WebGPU against the reference in f64, in shapes that take several tiles, blocks and passes, in
 // the form for software drivers and in that for GPUs. Without an adapter the tests fail and say why.
 namespace jerboa::test {
 namespace {
 
-// One device a form for all tests of a process: pipelines are shared.
+struct Form {
+  bool software, f16;
+  friend auto operator<=>(const Form&, const Form&) = default;
+};
+
 const Device& device(bool software, bool f16 = false) {
-  static std::map<std::pair<bool, bool>, Device> devices;
-  const auto found = devices.find({software, f16});
-  if (found != devices.end()) return found->second;
-  WebGpuOptions options;
-  options.target = Target::webgpu_default();
-  options.target->max_bindings = 10;
-  options.target->software = software;
-  options.target->f16 = f16;
-  options.sentinel = 7e8F;
-  return devices.emplace(std::pair(software, f16), Device::webgpu(options)).first->second;
+  return shared_device(Form{software, f16}, [](const Form& form) {
+    WebGpuOptions options;
+    options.target = Target::webgpu_default();
+    options.target->max_bindings = 10;
+    options.target->software = form.software;
+    options.target->f16 = form.f16;
+    return options;
+  });
 }
 
 const char* form(bool software) { return software ? "for the CPU" : "for GPUs"; }
@@ -37,17 +40,17 @@ Sample forward(Op op, const Case& test_case, DType floats = DType::f32) {
   return sample;
 }
 
-// Larger than one tile, block or list of the shaders.
+// Larger than one tile, block or list of the shaders. Some indices of scatters are out of range: those are dropped.
 std::vector<Case> large_cases(Op op) {
   switch (op) {
     case Op::embedding_grad:
-      return {{{whole(0, 649, {3, 900}), any({3, 900, 8})}, EmbeddingGradAttrs{650}},
+      return {{{whole(-20, 669, {3, 900}), any({3, 900, 8})}, EmbeddingGradAttrs{650}},
               {{whole(0, 1, {1500}), any({1500, 3})}, EmbeddingGradAttrs{300}},
-              {{whole(0, 2999, {5000}, DType::u32), any({5000, 4})}, EmbeddingGradAttrs{3000}}};
+              {{whole(0, 3019, {5000}, DType::u32), any({5000, 4})}, EmbeddingGradAttrs{3000}}};
     case Op::scatter:
     case Op::scatter_add:
-      return {{{any({2, 300}), whole(0, 299, {2, 2500}), any({2, 2500})}, AxisAttrs{1}},
-              {{any({40, 3}), whole(0, 39, {200, 3}), any({200, 3})}, AxisAttrs{0}},
+      return {{{any({2, 300}), whole(-20, 320, {2, 2500}), any({2, 2500})}, AxisAttrs{1}},
+              {{any({40, 3}), whole(-5, 45, {200, 3}), any({200, 3})}, AxisAttrs{0}},
               {{whole(0, 9, {300}, DType::u32), whole(0, 299, {400}), whole(0, 9, {400}, DType::u32)}, AxisAttrs{0}}};
     case Op::cache_append:
       return {{{any({2, 2, 40, 3}), any({2, 2, 30, 3}), whole(-5, 50, {2, 30})}, CacheAppendAttrs{}},

@@ -22,9 +22,28 @@ struct InputTensor {
   DType dtype = DType::f32;
   Shape shape;
 };
+/// Elements of an input that an op uses as indices into another tensor. A host refuses values out of range before it
+/// runs anything: on a GPU they would silently read another element.
+struct InputIndices {
+  /// A part of a list of elements, as a strided array.
+  struct View {
+    Shape shape;
+    Dim offset = 0;
+    std::vector<Dim> strides;
+    friend bool operator==(const View&, const View&) = default;
+  };
+  std::string input;
+  std::vector<View> views;  ///< each is a part of the one before, the first of the input; none: all elements
+  Dim limit = 0;            ///< indices must be below it
+  bool negative_is_none = false;
+  Op user = Op::embedding;
+  std::string site;  ///< the user's line
+  friend bool operator==(const InputIndices&, const InputIndices&) = default;
+};
 struct ProgramEntry {
   std::string name;  ///< "step", "eval", "prefill", "decode" …
   std::vector<InputTensor> inputs;
+  std::vector<InputIndices> indices;
   Program program;
 };
 

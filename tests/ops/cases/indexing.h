@@ -16,6 +16,7 @@ CASES(embedding_grad) {
   return {{{whole(0, 8, {2, 8}), any({2, 8, 4})}, EmbeddingGradAttrs{9}},
           {{given({}, {2}), any({3})}, EmbeddingGradAttrs{4}},
           {{given({4}, {1, 1, 1, 0}), any({4, 2})}, EmbeddingGradAttrs{3}},
+          {{given({5}, {2, -1, 3, 0, 900}), any({5, 2})}, EmbeddingGradAttrs{3}},
           {{whole(0, 4, {0}), any({0, 3})}, EmbeddingGradAttrs{5}},
           {{whole(0, 4, {B, T}), any({B, T, 2})}, EmbeddingGradAttrs{5}}};
 }
@@ -30,6 +31,7 @@ inline std::vector<Case> scatters() {
           {{any({4, 3}), whole(0, 3, {6, 3}), any({6, 3})}, AxisAttrs{0}},
           {{any({2, 5, 3}), whole(0, 4, {2, 2, 3}), any({2, 2, 3})}, AxisAttrs{-2}},
           {{any({4}), given({3}, {1, 1, 1}), any({3})}, AxisAttrs{0}},
+          {{any({4}), given({6}, {-1, 1, 4, -900, 900, 0}), any({6})}, AxisAttrs{0}},
           {{any({3, 4}), whole(0, 3, {3, 0}), any({3, 0})}, AxisAttrs{1}},
           {{any({T, 4}), whole(0, 3, {T, 2}), any({T, 2})}, AxisAttrs{1}},
           {{whole(0, 9, {2, 3}), whole(0, 2, {2, 2}), whole(0, 9, {2, 2})}, AxisAttrs{1}}};

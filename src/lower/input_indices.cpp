@@ -1,0 +1,133 @@
+#include "lower/input_indices.h"
+
+#include <algorithm>
+
+#include <jerboa/transform/checks.h>
+#include <jerboa/transform/decompose.h>
+
+#include "lower/invalid_program.h"
+#include "lower/verify_kernel.h"
+#include "lower/views.h"
+
+namespace jerboa::detail {
+namespace {
+
+// Whether the op may pass its operand's elements on unchanged. What it decomposes into decides.
+bool may_move_integers(const Graph& graph, const Node& node) {
+  const Lowering lowering = info(node.op).lowering;
+  return node.inputs.size() == 1 && is_integer(graph.type(node.inputs[0]).dtype) &&
+         (lowering == Lowering::View || lowering == Lowering::Decompose || node.op == Op::cast);
+}
+
+// The ops between an input and a tensor that may be computed from it by moves alone, as a separate graph with one
+// output.
+struct Path {
+  std::string input;
+  Graph graph;
+};
+std::optional<Path> path_from_input(const Graph& graph, TensorId tensor) {
+  std::vector<std::pair<const Node*, std::size_t>> ops;  // with the number of the output that is used
+  while (graph.tensor(tensor).storage != Storage::input) {
+    const Node& node = graph.producer(tensor);
+    if (!may_move_integers(graph, node)) return std::nullopt;
+    const auto output = std::find(node.outputs.begin(), node.outputs.end(), tensor) - node.outputs.begin();
+    ops.emplace_back(&node, static_cast<std::size_t>(output));
+    tensor = node.inputs[0];
+  }
+  const TensorInfo& input = graph.tensor(tensor);
+  if (!is_integer(input.type.dtype)) return std::nullopt;
+  Path path{input.name, {}};
+  TensorId last = path.graph.add_node(Op::tensor_input, {}, NoAttrs{}, "", &input.type, Storage::input).front();
+  for (auto op = ops.rbegin(); op != ops.rend(); ++op)
+    last = path.graph.add_node(op->first->op, {last}, op->first->attrs, "")[op->second];
+  path.graph.outputs.push_back({"indices", last});
+  return path;
+}
+
+// Whether a view of so many elements has all of them, each perhaps repeatedly.
+bool has_all(const InputIndices::View& view, const Dim& elements) {
+  Dim count(1);
+  for (std::size_t i = 0; i < view.shape.size(); ++i) {
+    if (view.shape[i].lower_bound() < 1) return false;
+    if (!(view.strides[i] == Dim(0))) count = count * view.shape[i];
+  }
+  return count == elements;
+}
+
+// The views of a path, first that of the input; nullopt if an op on it computes something.
+std::optional<std::vector<InputIndices::View>> views_of(Graph path) {
+  const Graph graph = make_views_possible(decompose(std::move(path)));
+  const auto layouts = layouts_of(graph);
+  std::vector<InputIndices::View> views;
+  TensorId tensor = graph.outputs[0].tensor;
+  while (true) {
+    const Layout& layout = layouts[static_cast<std::size_t>(tensor)];
+    InputIndices::View view{graph.shape(tensor), layout.offset, layout.strides};
+    if (!views.empty() || !has_all(view, element_count(graph.shape(layout.root)))) views.push_back(std::move(view));
+    const Node& root = graph.producer(layout.root);
+    if (root.op == Op::tensor_input) break;
+    if (root.op != Op::cast) return std::nullopt;
+    tensor = root.inputs[0];
+  }
+  std::reverse(views.begin(), views.end());
+  return views;
+}
+
+const InputTensor& input_of(const ProgramEntry& entry, const InputIndices& indices) {
+  const auto found = std::find_if(entry.inputs.begin(), entry.inputs.end(),
+                                  [&](const InputTensor& input) { return input.name == indices.input; });
+  if (found == entry.inputs.end() || !is_integer(found->dtype))
+    fail_program("entry {} has indices in {}, which is not an input of integers", entry.name, indices.input);
+  return *found;
+}
+
+}  // namespace
+
+std::vector<InputIndices> find_input_indices(const Graph& graph) {
+  std::vector<InputIndices> all;
+  for (const Node& node : graph.nodes)
+    for (const IndexOperand& operand : index_operands(graph, node)) {
+      auto path = path_from_input(graph, operand.tensor);
+      if (!path) continue;
+      auto views = views_of(std::move(path->graph));
+      if (!views) continue;
+      InputIndices found{path->input, std::move(*views), operand.range.limit, operand.range.negative_is_none,
+                         node.op,     node.site};
+      const bool known = std::any_of(all.begin(), all.end(), [&](const InputIndices& other) {
+        return other.input == found.input && other.views == found.views && other.limit == found.limit &&
+               other.negative_is_none == found.negative_is_none;
+      });
+      if (!known) all.push_back(std::move(found));
+    }
+  return all;
+}
+
+void verify_views(const InputIndices& indices, std::int64_t elements, const SymbolValues& symbols) {
+  constexpr DType index_type = DType::i32;
+  for (const InputIndices::View& view : indices.views) {
+    if (bytes_reached(indices.input, index_type, view.offset, view.strides, view.shape, symbols) >
+        elements * bits(index_type) / 8)
+      fail_program("indices are read outside of {}", indices.input);
+    elements = element_count(evaluate(view.shape, symbols));
+  }
+}
+
+void verify_input_indices(const ProgramEntry& entry) {
+  for (const InputIndices& indices : entry.indices) {
+    const InputTensor& input = input_of(entry, indices);
+    SymbolValues symbols;
+    const auto note = [&](const Dim& dim) { dim.collect_symbols(symbols); };
+    std::for_each(input.shape.begin(), input.shape.end(), note);
+    note(indices.limit);
+    for (const InputIndices::View& view : indices.views) {
+      std::for_each(view.shape.begin(), view.shape.end(), note);
+      std::for_each(view.strides.begin(), view.strides.end(), note);
+      note(view.offset);
+    }
+    verify_views(indices, element_count(evaluate(input.shape, symbols)), symbols);
+    for (auto& [name, value] : symbols) value = 1;
+    verify_views(indices, element_count(evaluate(input.shape, symbols)), symbols);
+  }
+}
+
+}  // namespace jerboa::detail
