@@ -10,50 +10,16 @@
 #include <jerboa/base/file.h>
 #include <jerboa/io/safetensors.h>
 
+#include "io/byte_source.h"
 #include "io/safetensors_header.h"
 
 namespace jerboa {
 namespace fs = std::filesystem;
 namespace {
 
-/// The source of tensor bytes: a file, or memory owned by the caller.
-class Source {
- public:
-  virtual ~Source() = default;
-  virtual std::uint64_t size() const = 0;
-  virtual void read(std::uint64_t offset, std::span<std::byte> bytes) const = 0;
-  /// The bytes in place, if they are in memory permanently.
-  virtual std::optional<std::span<const std::byte>> in_place(std::uint64_t offset, std::size_t bytes) const = 0;
-};
+using io::ByteSource;
 
-class FileSource final : public Source {
- public:
-  explicit FileSource(const fs::path& path) : file_(path) {}
-  std::uint64_t size() const override { return file_.size(); }
-  void read(std::uint64_t offset, std::span<std::byte> bytes) const override { file_.read(offset, bytes); }
-  std::optional<std::span<const std::byte>> in_place(std::uint64_t, std::size_t) const override { return {}; }
-
- private:
-  FileReader file_;
-};
-
-class MemorySource final : public Source {
- public:
-  explicit MemorySource(std::span<const std::byte> bytes) : bytes_(bytes) {}
-  std::uint64_t size() const override { return bytes_.size(); }
-  void read(std::uint64_t offset, std::span<std::byte> bytes) const override {
-    const auto from = bytes_.subspan(offset, bytes.size());
-    std::copy(from.begin(), from.end(), bytes.begin());
-  }
-  std::optional<std::span<const std::byte>> in_place(std::uint64_t offset, std::size_t bytes) const override {
-    return bytes_.subspan(offset, bytes);
-  }
-
- private:
-  std::span<const std::byte> bytes_;
-};
-
-io::SafeTensorsLayout read_layout(const Source& source, const std::string& name) {
+io::SafeTensorsLayout read_layout(const ByteSource& source, const std::string& name) {
   std::array<std::byte, sizeof(std::uint64_t)> length{};
   const auto first = std::span(length).first(std::min<std::size_t>(length.size(), source.size()));
   source.read(0, first);
@@ -76,14 +42,14 @@ std::vector<TensorView> in_file_order(std::span<const TensorView> tensors) {
 struct SafeTensors::Content {
   struct Tensor {
     TensorEntry entry;
-    std::shared_ptr<const Source> source;
+    std::shared_ptr<const ByteSource> source;
     std::uint64_t offset = 0;
     // The view that view() returns, and the bytes read for it.
     std::optional<TensorView> view = {};
     std::vector<std::byte> bytes = {};
   };
 
-  void add(const std::shared_ptr<const Source>& source, const std::string& name) {
+  void add(const std::shared_ptr<const ByteSource>& source, const std::string& name) {
     io::SafeTensorsLayout layout = read_layout(*source, name);
     for (io::TensorPlace& place : layout.tensors)
       tensors.emplace(
@@ -91,7 +57,7 @@ struct SafeTensors::Content {
           Tensor{{place.type, std::move(place.shape), static_cast<std::size_t>(place.bytes)}, source, place.offset});
     metadata.merge(layout.metadata);
   }
-  void add_file(const fs::path& file) { add(std::make_shared<FileSource>(file), file.string()); }
+  void add_file(const fs::path& file) { add(std::make_shared<io::FileSource>(file), file.string()); }
   void add_shards(const fs::path& index);
 
   Tensor& find(std::string_view name) {
@@ -155,7 +121,7 @@ SafeTensors SafeTensors::open(const fs::path& path) {
 
 SafeTensors SafeTensors::from_bytes(std::span<const std::byte> bytes, const std::string& name) {
   SafeTensors result{fs::path(name)};
-  result.content_->add(std::make_shared<MemorySource>(bytes), name);
+  result.content_->add(std::make_shared<io::MemorySource>(bytes), name);
   return result;
 }
 

@@ -258,7 +258,10 @@ SafeTensorsLayout parse_layout(std::span<const std::byte> bytes, std::uint64_t f
     check_size(file, name, tensor, data_bytes);
     order.emplace_back(tensor.range.begin, tensor.range.end, &name);
   }
-  std::sort(order.begin(), order.end());
+  // Stable, so that tensors of equal ranges stay in the order of their names.
+  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+    return std::tie(std::get<0>(a), std::get<1>(a)) < std::tie(std::get<0>(b), std::get<1>(b));
+  });
 
   std::uint64_t covered = 0;
   const std::string* previous = nullptr;

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Random blocks of ggml's tensor types with ggml's own f32 values, and the tables of its IQ types.
+
+    npm pack @node-llama-cpp/linux-x64@3.22.1 && tar xzf node-llama-cpp-linux-x64-3.22.1.tgz
+    ./make.py package/bins/linux-x64/libggml-base.so            # writes blocks.safetensors beside this file
+    ./make.py package/bins/linux-x64/libggml-base.so --grids    # prints src/io/ggml_grids.cpp
+
+Both come from calls of ggml's dequantize_row_* functions: a table is read by dequantising one block for each index.
+"""
+import ctypes
+import json
+import pathlib
+import random
+import struct
+import sys
+
+library = ctypes.CDLL(sys.argv[1])
+
+# Name: values in a block, and the block's fields: d is an f16 scale, a number is that many arbitrary bytes.
+TYPES = {
+    "Q4_0": (32, ["d", 16]),
+    "Q4_1": (32, ["d", "d", 16]),
+    "Q5_0": (32, ["d", 4, 16]),
+    "Q5_1": (32, ["d", "d", 4, 16]),
+    "Q8_0": (32, ["d", 32]),
+    "Q2_K": (256, [16, 64, "d", "d"]),
+    "Q3_K": (256, [32, 64, 12, "d"]),
+    "Q4_K": (256, ["d", "d", 12, 128]),
+    "Q5_K": (256, ["d", "d", 12, 32, 128]),
+    "Q6_K": (256, [128, 64, 16, "d"]),
+    "IQ2_XXS": (256, ["d", 64]),
+    "IQ2_XS": (256, ["d", 64, 8]),
+    "IQ2_S": (256, ["d", 64, 8, 8]),
+    "IQ3_XXS": (256, ["d", 96]),
+    "IQ3_S": (256, ["d", 64, 8, 32, 4]),
+    "IQ4_NL": (32, ["d", 16]),
+    "IQ4_XS": (256, ["d", 2, 4, 128]),
+}
+
+
+def dequantise(name, blocks, count):
+    function = library["dequantize_row_" + name[:-1].lower() + name[-1] if name.endswith("_K")
+                       else "dequantize_row_" + name.lower()]
+    function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64]
+    values = (ctypes.c_float * count)()
+    function(blocks, values, count)
+    return bytes(values)
+
+
+def random_scale(rng):
+    bits = rng.getrandbits(16)
+    return bits & 0xBFFF if bits & 0x7C00 == 0x7C00 else bits  # finite, often subnormal or large
+
+
+def random_block(rng, fields):
+    return b"".join(struct.pack("<H", random_scale(rng)) if field == "d" else rng.randbytes(field) for field in fields)
+
+
+def write_goldens(path):
+    rng = random.Random(1)
+    header, data = {}, b""
+
+    def put(name, kind, shape, content):
+        nonlocal data
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+
+    for name, (size, fields) in TYPES.items():
+        blocks = b"".join(random_block(rng, fields) for _ in range(1024 // size))
+        if name in GRIDS:
+            blocks += blocks_of_all(name, rng.randbytes)
+        count = len(blocks) // len(random_block(rng, fields))
+        put(name + ".values", "F32", [count, size], dequantise(name, blocks, count * size))
+        put(name + ".blocks", "U8", [count, len(blocks) // count], blocks)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+ONE = struct.pack("<e", 1.0)
+
+
+# A block whose vectors have these indices in the table. `noise(n)` gives n bytes for signs and scales.
+def iq2_xxs(indices, noise):
+    return ONE + b"".join(bytes(indices[at:at + 4]) + noise(4) for at in range(0, 32, 4))
+
+
+def iq2_xs(indices, noise):
+    return ONE + b"".join(struct.pack("<H", i | (noise(1)[0] & 127) << 9) for i in indices) + noise(8)
+
+
+def iq2_s(indices, noise):
+    high = bytes(sum((indices[at + j] >> 8) << 2 * j for j in range(4)) for at in range(0, 32, 4))
+    return ONE + bytes(i & 255 for i in indices) + noise(32) + high + noise(8)
+
+
+def iq3_xxs(indices, noise):
+    return ONE + bytes(indices) + noise(32)
+
+
+def iq3_s(indices, noise):
+    high = bytes(sum((indices[at + j] >> 8) << j for j in range(8)) for at in range(0, 64, 8))
+    return ONE + bytes(i & 255 for i in indices) + high + noise(36)
+
+
+# Name: the number of vectors, their size, what ggml multiplies them by if signs and scales are 0, and their magnitudes.
+GRIDS = {
+    "IQ2_XXS": (256, 8, 0.125, [8, 25, 43], iq2_xxs),
+    "IQ2_XS": (512, 8, 0.125, [8, 25, 43], iq2_xs),
+    "IQ2_S": (1024, 8, 0.125, [8, 25, 43], iq2_s),
+    "IQ3_XXS": (256, 4, 0.25, [4, 12, 20, 28, 36, 44, 52, 62], iq3_xxs),
+    "IQ3_S": (512, 4, 1, [1, 3, 5, 7, 9, 11, 13, 15], iq3_s),
+}
+
+
+def blocks_of_all(name, noise):
+    """Blocks that use every vector of a table once, in order."""
+    count, size, _, _, pack = GRIDS[name]
+    each = 256 // size
+    return b"".join(pack(list(range(at, at + each)), noise) for at in range(0, count, each))
+
+
+def grid(name):
+    count, size, factor, magnitudes, _ = GRIDS[name]
+    bits = 2 if size == 8 else 3
+    values = struct.unpack(f"<{count * size}f", dequantise(name, blocks_of_all(name, bytes), count * size))
+    digits = [magnitudes.index(round(value / factor)) for value in values]
+    return [sum(digits[at + j] << bits * j for j in range(size)) for at in range(0, len(digits), size)]
+
+
+def print_grids():
+    print("""#include "io/ggml_grids.h"
+
+// Generated by tests/data/ggml/make.py --grids, which reads the tables from ggml's results.
+namespace jerboa::io {
+""")
+    for name in GRIDS:
+        codes = grid(name)
+        print(f"const std::array<std::uint16_t, {len(codes)}> {name.lower()}_grid{{")
+        for at in range(0, len(codes), 14):
+            print("    " + " ".join(f"0x{code:04x}," for code in codes[at:at + 14]))
+        print("};\n")
+    print("}  // namespace jerboa::io")
+
+
+if "--grids" in sys.argv[2:]:
+    print_grids()
+else:
+    write_goldens(pathlib.Path(__file__).parent / "blocks.safetensors")
