@@ -6,8 +6,14 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 add_library(jerboa_settings INTERFACE)
 target_compile_features(jerboa_settings INTERFACE cxx_std_20)
 target_compile_options(jerboa_settings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror)
+# What is installed must not name the source tree, so call sites inside the library are relative to it.
+target_compile_options(jerboa_settings INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(jerboa_settings INTERFACE -Wno-restrict)  # false positives on "text" + string: GCC bug 105651
+endif()
+# In a unity build, names of one file are visible in others, so that these warnings are false; other builds have them.
+if(CMAKE_UNITY_BUILD)
+  target_compile_options(jerboa_settings INTERFACE -Wno-shadow $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endif()
 if(JERBOA_SANITIZE)
   target_compile_options(jerboa_settings INTERFACE -fsanitize=${JERBOA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -17,17 +23,20 @@ if(JERBOA_SANITIZE)
   endif()
 endif()
 if(JERBOA_BUILD_FUZZERS)
-  target_compile_options(jerboa_settings INTERFACE -fsanitize=fuzzer-no-link)
+  target_compile_options(jerboa_settings INTERFACE -fsanitize=fuzzer-no-link
+    -fsanitize-ignorelist=${PROJECT_SOURCE_DIR}/cmake/fuzz-ignorelist.txt)
 endif()
 
-# jerboa_library(NAME SOURCES a.cpp … LINKS jerboa::base …): one library per folder of src, static
-# unless BUILD_SHARED_LIBS is set.
+# jerboa_library(NAME SOURCES a.cpp … LINKS jerboa::base … SEPARATELY b.cpp …): one library per folder of src, static
+# unless BUILD_SHARED_LIBS is set. SEPARATELY names the sources that unity builds must not combine with others: their
+# local names repeat, or they include themselves once per instruction set.
 function(jerboa_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS;PRIVATE_LINKS;SEPARATELY" ${ARGN})
+  set_source_files_properties(${ARG_SEPARATELY} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   add_library(jerboa_${name} ${ARG_SOURCES})
   add_library(jerboa::${name} ALIAS jerboa_${name})
   set_target_properties(jerboa_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF
-    INSTALL_RPATH "$ORIGIN")
+    DEFINE_SYMBOL "" INSTALL_RPATH "$ORIGIN")
   target_compile_features(jerboa_${name} PUBLIC cxx_std_20)
   target_include_directories(jerboa_${name}
     PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
@@ -36,9 +45,11 @@ function(jerboa_library name)
   set_property(GLOBAL APPEND PROPERTY JERBOA_LIBRARIES jerboa_${name})
 endfunction()
 
-# jerboa_test(NAME SOURCES a_test.cpp … LINKS jerboa::base …): one GoogleTest program per folder of tests.
+# jerboa_test(NAME SOURCES a_test.cpp … LINKS jerboa::base … SEPARATELY b_test.cpp …): one GoogleTest program per folder of
+# tests.
 function(jerboa_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS;SEPARATELY" ${ARGN})
+  set_source_files_properties(${ARG_SEPARATELY} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   add_executable(${name}_test ${ARG_SOURCES})
   target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name}_test PRIVATE ${ARG_LINKS} jerboa_settings GTest::gtest_main)

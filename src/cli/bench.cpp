@@ -1,6 +1,5 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fmt/format.h>
@@ -17,6 +16,7 @@
 #include "cli/bench_gpt.h"
 #include "cli/commands.h"
 #include "cli/gpu_clock.h"
+#include "cli/now.h"
 #include "cli/torch_peer.h"
 
 namespace jerboa::cli {
@@ -29,8 +29,6 @@ struct Perceptron {
   JERBOA_FIELDS(hidden1, hidden2, out)
   Tensor operator()(Tensor x) const { return out(relu(hidden2(relu(hidden1(x))))); }
 };
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 HostTensor random_floats(Sizes shape, std::uint64_t seed) {
   HostTensor values(DType::f32, std::move(shape));

@@ -1,17 +1,13 @@
 #include "cli/gpu_clock.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include <jerboa/backend/webgpu.h>
 #include <jerboa/ops/ops.h>
 
+#include "cli/now.h"
+
 namespace jerboa::cli {
-namespace {
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-}  // namespace
 
 GpuClock::GpuClock(const Device& device) {
   if (device.name() != "webgpu" || webgpu_target(device.backend()).software) return;

@@ -10,11 +10,11 @@
 namespace jerboa::cli {
 namespace {
 
-struct Options {
+struct VerifyOptions {
   std::string path, device = "best";
 };
 
-void run(const Options& options) {
+void run(const VerifyOptions& options) {
   int passed = 0, failed = 0;
   for (const CaseReport& report : verify_goldens(options.path, Device::by_name(options.device))) {
     ++(report.ok ? passed : failed);
@@ -27,7 +27,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_verify(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<VerifyOptions>();
   CLI::App* command = app.add_subcommand("verify", "Compare a device with golden results; exits 0 only if all match");
   command->add_option("PATH", options->path, "An op-golden file, or a folder with train or logit goldens")->required();
   command->add_option("--device", options->device, "Where to run: best, or the name of a device")

@@ -12,8 +12,8 @@
 namespace jerboa {
 namespace {
 
-constexpr int max_depth = 100;
-constexpr int max_count = 10'000;
+constexpr int max_nesting = 100;
+constexpr int max_repeats = 10'000;
 constexpr int unbounded = -1;
 constexpr std::size_t max_ranges = 1'000'000;  // of 8 bytes
 
@@ -138,7 +138,7 @@ class Parser {
         return body;
       }
       take(U'?');  // lazy or greedy: the same texts match
-      if (++depth > max_depth) fail("is nested too deeply");
+      if (++depth > max_nesting) fail("is nested too deeply");
       auto out = std::make_unique<Node>();
       out->kind = Node::Kind::repeat;
       out->min = min;
@@ -153,7 +153,7 @@ class Parser {
     int value = 0;
     while (peek() >= U'0' && peek() <= U'9') {
       value = value * 10 + static_cast<int>(next() - U'0');
-      if (value > max_count) fail(fmt::format("repeats more than {} times", max_count));
+      if (value > max_repeats) fail(fmt::format("repeats more than {} times", max_repeats));
     }
     return value;
   }
@@ -176,7 +176,7 @@ class Parser {
   }
 
   NodePtr atom(int depth) {
-    if (depth > max_depth) fail("is nested too deeply");
+    if (depth > max_nesting) fail("is nested too deeply");
     const char32_t c = next();
     switch (c) {
       case U'(': return group(depth);

@@ -3,15 +3,10 @@
 #include <algorithm>
 
 #include "lower/fuse.h"
+#include "lower/index.h"
 #include "lower/target.h"
 
 namespace jerboa::detail {
-namespace {
-
-std::size_t index(int id) { return static_cast<std::size_t>(id); }
-
-}  // namespace
-
 Budget::Budget(const Graph& graph, const Target& target, const std::vector<Layout>& layouts)
     : graph_(graph),
       target_(target),

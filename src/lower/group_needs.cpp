@@ -2,13 +2,9 @@
 
 #include <algorithm>
 
+#include "lower/index.h"
+
 namespace jerboa::detail {
-namespace {
-
-std::size_t index(int number) { return static_cast<std::size_t>(number); }
-
-}  // namespace
-
 void GroupNeeds::clear() {
   users_.clear();
   place_.clear();

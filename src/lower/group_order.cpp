@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <queue>
 
+#include "lower/index.h"
+
 namespace jerboa::detail {
 namespace {
-
-std::size_t index(int number) { return static_cast<std::size_t>(number); }
 
 // Any topological order.
 std::vector<int> runnable_order(const std::vector<std::vector<int>>& users, std::vector<int> waiting) {

@@ -6,12 +6,11 @@
 #include <optional>
 
 #include "lower/emit.h"
+#include "lower/index.h"
 #include "lower/lives.h"
 
 namespace jerboa::detail {
 namespace {
-
-std::size_t index(int number) { return static_cast<std::size_t>(number); }
 
 class TakeOver {
  public:

@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include "lower/fuse.h"
+#include "lower/index.h"
 
 namespace jerboa::detail {
 namespace {
-
-std::size_t index(int id) { return static_cast<std::size_t>(id); }
 
 // What is recomputed wherever it is used must be small: at most this many nodes, counting inlined operands every time
 // they occur. This also bounds the depth of everything that recurses through them.

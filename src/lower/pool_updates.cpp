@@ -10,14 +10,13 @@
 #include "base/integers.h"
 #include "lower/emit.h"
 #include "lower/fuse.h"
+#include "lower/index.h"
 #include "lower/lives.h"
 
 namespace jerboa::detail {
 namespace {
 
 constexpr std::size_t fewest_updates = 4;  // the fewest that are worth pooling
-
-std::size_t index(int number) { return static_cast<std::size_t>(number); }
 
 bool is_everywhere_the_same(const IndexMap& map, const Shape& domain) {
   for (std::size_t axis = 0; axis < domain.size(); ++axis)

@@ -4,10 +4,10 @@
 
 #include <jerboa/base/error.h>
 
+#include "lower/index.h"
+
 namespace jerboa::detail {
 namespace {
-
-std::size_t index(int number) { return static_cast<std::size_t>(number); }
 
 // Copies the instructions that some values need, and their loads, from one kernel to another.
 class Extract {

@@ -16,6 +16,8 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
+inline Range shifted(Range range, std::uint32_t by) { return {range.begin + by, range.end + by}; }
+
 /// A rewritten part of a text, and the part of the source that it replaces.
 struct Edit {
   Range target;

@@ -11,25 +11,23 @@
 namespace jerboa {
 namespace {
 
-constexpr std::string_view metaspace = "\u2581";
-
 // Up to this many symbols a scan over all pairs beats keeping a heap of them.
 constexpr std::size_t short_word = 96;
 
 // The next "▁" that follows another character, at or after `from` (> 0); or the end.
 std::size_t next_metaspace_boundary(std::string_view text, std::size_t from) {
-  for (std::size_t at = text.find(metaspace, from); at != std::string_view::npos;
-       at = text.find(metaspace, at + metaspace.size())) {
-    if (!text.substr(0, at).ends_with(metaspace)) return at;
+  for (std::size_t at = text.find(utf8::metaspace, from); at != std::string_view::npos;
+       at = text.find(utf8::metaspace, at + utf8::metaspace.size())) {
+    if (!text.substr(0, at).ends_with(utf8::metaspace)) return at;
   }
   return text.size();
 }
 
 bool metaspace_begins_words(const Vocab& vocab) {
-  if (vocab.find(metaspace) == no_token) return false;
+  if (vocab.find(utf8::metaspace) == no_token) return false;
   for (TokenId id = 0; id < vocab.end_id(); ++id) {
     const std::string_view text = vocab.text(id);
-    if (text.size() > metaspace.size() && next_metaspace_boundary(text, 1) != text.size()) return false;
+    if (text.size() > utf8::metaspace.size() && next_metaspace_boundary(text, 1) != text.size()) return false;
   }
   return true;
 }

@@ -13,7 +13,7 @@
 namespace jerboa {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::string read_text(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -21,11 +21,11 @@ std::string read_text(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-Json read_json(const std::filesystem::path& path) { return parse_ordered_json(read_text(path), path.string()); }
+OrderedJson read_json(const std::filesystem::path& path) { return parse_ordered_json(read_text(path), path.string()); }
 
 // bos_token and the like, which are strings or objects with "content".
-Json special_tokens(const Json& config) {
-  Json out = Json::object();
+OrderedJson special_tokens(const OrderedJson& config) {
+  OrderedJson out = OrderedJson::object();
   for (const auto& [key, value] : config.items()) {
     if (key.size() < 6 || key.compare(key.size() - 6, 6, "_token") != 0) continue;
     if (value.is_string())
@@ -37,12 +37,12 @@ Json special_tokens(const Json& config) {
 }
 
 // One template, or a list of {"name", "template"}.
-std::map<std::string, std::string> named_templates(const Json& entry, const std::filesystem::path& path) {
+std::map<std::string, std::string> named_templates(const OrderedJson& entry, const std::filesystem::path& path) {
   std::map<std::string, std::string> out;
   if (entry.is_string()) {
     out["default"] = entry.get<std::string>();
   } else if (entry.is_array()) {
-    for (const Json& item : entry) {
+    for (const OrderedJson& item : entry) {
       if (!item.is_object() || !item.contains("name") || !item["name"].is_string() || !item.contains("template") ||
           !item["template"].is_string())
         throw FileError(fmt::format("{}: an entry of chat_template has no name or no template", path.string()));
@@ -62,12 +62,12 @@ ChatTemplate::ChatTemplate(std::string source)
 
 ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::string& name) {
   const auto config_path = folder / "tokenizer_config.json";
-  const Json config = std::filesystem::exists(config_path) ? read_json(config_path) : Json::object();
+  const OrderedJson config = std::filesystem::exists(config_path) ? read_json(config_path) : OrderedJson::object();
   std::map<std::string, std::string> found;
   if (config.is_object() && config.contains("chat_template"))
     found = named_templates(config["chat_template"], config_path);
   if (const auto path = folder / "chat_template.json"; std::filesystem::exists(path)) {
-    const Json wrapped = read_json(path);
+    const OrderedJson wrapped = read_json(path);
     if (wrapped.is_object() && wrapped.contains("chat_template"))
       for (auto& [key, text] : named_templates(wrapped["chat_template"], path)) found[key] = text;
   }
@@ -96,7 +96,7 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
 }
 
 JsonValue to_json(const std::vector<ChatMessage>& messages) {
-  auto list = Json::array();
+  auto list = OrderedJson::array();
   for (const ChatMessage& message : messages) list.push_back({{"role", message.role}, {"content", message.content}});
   return make_json(std::move(list));
 }
@@ -110,8 +110,8 @@ std::string ChatTemplate::render(const JsonValue& messages, const ChatTemplateOp
 }
 
 RenderedChat ChatTemplate::render_with_spans(const JsonValue& messages, const ChatTemplateOptions& options) const {
-  const Json& list = json_value(messages);
-  const Json& variables = json_value(options.variables);
+  const OrderedJson& list = json_value(messages);
+  const OrderedJson& variables = json_value(options.variables);
   if (!list.is_array()) throw UsageError("chat template: the messages must be a list of objects");
   if (!variables.is_null() && !variables.is_object())
     throw UsageError("chat template: the variables must be an object");
@@ -120,7 +120,7 @@ RenderedChat ChatTemplate::render_with_spans(const JsonValue& messages, const Ch
   const auto now = options.now ? jinja::Interpreter::TimePoint(std::chrono::seconds(*options.now))
                                : std::chrono::system_clock::now();
   jinja::Interpreter interpreter(program, options.limits, now);
-  const auto define = [&](const std::string& name, const Json& value) {
+  const auto define = [&](const std::string& name, const OrderedJson& value) {
     interpreter.define(name, [&] {
       try {
         return jinja::from_json(value);

@@ -43,8 +43,6 @@ Value sort_key(const Value& item, const Value* attribute, bool case_sensitive) {
 
 std::string text_of(const Value& value) { return value.is_string() ? value.text() : value.str(); }
 
-Value undefined(std::string what) { return Undefined{std::make_shared<const std::string>(std::move(what))}; }
-
 Value absolute(Interpreter&, const Value& input, Arguments&) {
   if (!input.is_number()) throw Fault(fmt::format("abs: a '{}' is not a number", input.type_name()));
   return input.number() < 0 ? negate(input) : input.is_bool() ? Value(input.integer()) : input;

@@ -7,11 +7,6 @@
 #include "text/jinja_operators.h"
 
 namespace jerboa::jinja {
-namespace {
-
-Value undefined(std::string what) { return Undefined{std::make_shared<const std::string>(std::move(what))}; }
-
-}  // namespace
 
 const Value* Scope::find(Symbol symbol) const {
   for (const Scope* scope = this; scope != nullptr; scope = scope->parent.get())

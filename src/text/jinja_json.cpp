@@ -9,8 +9,6 @@
 namespace jerboa::jinja {
 namespace {
 
-constexpr int max_depth = 200;
-
 Value from_json_at(const nlohmann::ordered_json& json, int depth) {
   if (depth > max_depth) throw Fault("the data is nested too deeply");
   switch (json.type()) {

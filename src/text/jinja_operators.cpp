@@ -11,8 +11,6 @@
 namespace jerboa::jinja {
 namespace {
 
-Value undefined(std::string what) { return Undefined{std::make_shared<const std::string>(std::move(what))}; }
-
 constexpr const char* overflow = "the result is too large for a 64-bit integer";
 
 std::int64_t integer_power(std::int64_t base, std::int64_t exponent) {

@@ -9,7 +9,6 @@
 namespace jerboa::jinja {
 namespace {
 
-constexpr int max_depth = 200;                 // of values inside values, which may hold themselves
 constexpr std::size_t max_nodes = 10'000'000;  // a value may hold another many times over
 constexpr std::size_t index_above = 12;        // dict entries from which a hash beats a scan
 

@@ -22,6 +22,9 @@ class Value;
 /// No value prints to more: a few short statements can build a list that holds another 2^60 times.
 inline constexpr std::size_t max_printed_bytes = std::size_t{64} << 20;
 
+/// No value is nested deeper; one may hold itself.
+inline constexpr int max_depth = 200;
+
 /// An error while a template runs; the interpreter adds the line and turns it into a TemplateError.
 class Fault : public std::runtime_error {
  public:
@@ -119,6 +122,9 @@ class Value {
                std::shared_ptr<Object>>
       data_;
 };
+
+/// A missing value, and what to say about it where it is used.
+inline Value undefined(std::string what) { return Undefined{std::make_shared<const std::string>(std::move(what))}; }
 
 /// Keys in the order in which they were first set.
 class Dict {

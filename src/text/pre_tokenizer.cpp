@@ -11,8 +11,6 @@
 namespace jerboa {
 namespace {
 
-Range shifted(Range range, std::uint32_t by) { return {range.begin + by, range.end + by}; }
-
 // Appends what `behavior` makes of text [range), given the matches in it.
 void split_by(const std::vector<Range>& matches, Range range, SplitBehavior behavior, bool invert,
               std::vector<Range>& out) {

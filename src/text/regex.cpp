@@ -21,7 +21,7 @@ constexpr std::string_view spaces =
     R"(\t-\r\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
 // And its word characters are fewer than Oniguruma's: no marks, and not the Latin-1 superscripts and fractions.
-constexpr std::string_view words = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
+constexpr std::string_view word_characters = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 
 // Spells out the classes that PCRE2 understands differently.
 std::string translated(std::string_view pattern) {
@@ -34,7 +34,7 @@ std::string translated(std::string_view pattern) {
       const bool space = escaped == 's' || escaped == 'S';
       const bool word = escaped == 'w' || escaped == 'W';
       const bool negated = escaped == 'S' || escaped == 'W';
-      const std::string_view members = space ? spaces : words;
+      const std::string_view members = space ? spaces : word_characters;
       if ((space || word) && !in_class) {
         out += fmt::format("[{}{}]", negated ? "^" : "", members);
       } else if ((space || word) && !negated) {

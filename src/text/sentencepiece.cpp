@@ -18,8 +18,6 @@
 namespace jerboa {
 namespace {
 
-constexpr std::string_view metaspace = "\u2581";
-
 /// A piece of the vocabulary, as sentencepiece numbers their kinds.
 struct Piece {
   enum Kind { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
@@ -146,8 +144,8 @@ Tokenizer assemble(SentencePieceFile file, std::string_view name, bool add_bos, 
     normalizer.add(normalizers::Strip{true, true});
     normalizer.add(normalizers::Replace{Pattern(Regex(" {2,}")), " "});
   }
-  if (file.add_dummy_prefix) normalizer.add(normalizers::Prepend{std::string(metaspace)});
-  normalizer.add(normalizers::Replace{Pattern(std::string(" ")), std::string(metaspace)});
+  if (file.add_dummy_prefix) normalizer.add(normalizers::Prepend{std::string(utf8::metaspace)});
+  normalizer.add(normalizers::Replace{Pattern(std::string(" ")), std::string(utf8::metaspace)});
   parts->added = AddedTokens(std::move(added), normalizer);
 
   if (file.is_bpe) {
@@ -179,7 +177,7 @@ Tokenizer assemble(SentencePieceFile file, std::string_view name, bool add_bos, 
   mark(add_eos, file.eos, 1);
   parts->post_processor.add(std::move(form));
 
-  parts->decoder.add(decoders::Replace{Pattern(std::string(metaspace)), " "});
+  parts->decoder.add(decoders::Replace{Pattern(std::string(utf8::metaspace)), " "});
   parts->decoder.add(decoders::ByteFallback{});
   parts->decoder.add(decoders::Fuse{});
   if (file.add_dummy_prefix) parts->decoder.add(decoders::Strip{" ", 1, 0});
@@ -213,7 +211,7 @@ Tokenizer load_llama2c(std::string_view content, std::string_view name) {
     if (size < 0 || static_cast<std::size_t>(size) > content.size() - at || !std::isfinite(piece.score))
       throw FileError(
           fmt::format("{}: token {} is malformed; is this a llama2.c tokenizer.bin?", name, file.pieces.size()));
-    piece.text = replace_all(content.substr(at, static_cast<std::size_t>(size)), " ", metaspace);
+    piece.text = replace_all(content.substr(at, static_cast<std::size_t>(size)), " ", utf8::metaspace);
     at += static_cast<std::size_t>(size);
     if (!utf8::is_valid(piece.text))
       throw FileError(fmt::format("{}: token {} is not UTF-8", name, file.pieces.size()));

@@ -52,8 +52,6 @@ using detail::TokenizerParts;
 // Texts are limited so that offsets fit in 32 bits even if rewriting makes a text a few times longer.
 constexpr std::size_t max_text = std::numeric_limits<std::uint32_t>::max() / 8;
 
-Range shifted(Range range, std::uint32_t by) { return {range.begin + by, range.end + by}; }
-
 class Encoder {
  public:
   Encoder(const TokenizerParts& parts, std::string_view text, Encoding& out)

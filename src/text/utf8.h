@@ -9,6 +9,7 @@ namespace jerboa::utf8 {
 
 inline constexpr char32_t replacement = 0xFFFD;
 inline constexpr std::string_view replacement_bytes = "\xEF\xBF\xBD";
+inline constexpr std::string_view metaspace = "\u2581";  ///< "▁", which stands for a space in SentencePiece's tokens
 
 /// One step through a text. A byte that begins no valid sequence is a Char of size 1 with the replacement code.
 struct Char {

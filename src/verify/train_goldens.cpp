@@ -23,7 +23,7 @@ double root_mean_square(const std::vector<double>& values) {
   return values.empty() ? 0 : std::sqrt(squares / static_cast<double>(values.size()));
 }
 
-std::vector<double> numbers(const HostTensor& tensor) {
+std::vector<double> f32_numbers(const HostTensor& tensor) {
   const auto values = tensor.f32();
   return {values.begin(), values.end()};
 }
@@ -121,7 +121,7 @@ class TrainGoldens {
         check(full,
               fmt::format("{} instead of {}", to_string(tensor.shape()), to_string(Sizes(golden_.view(full).shape))));
       else
-        check(full, (this->*error)(name, numbers(tensor)));
+        check(full, (this->*error)(name, f32_numbers(tensor)));
     }
     for (const std::string& full : golden_.names())
       if (full.starts_with(kind + "/") && !computed.contains(full.substr(kind.size() + 1)))
