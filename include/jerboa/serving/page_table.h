@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <jerboa/serving/page_pool.h>
+
+namespace jerboa::serving {
+
+/// The content of block `from` is to be copied to block `to`, in every layer.
+struct BlockCopy {
+  Block from = 0, to = 0;
+
+  friend bool operator==(const BlockCopy&, const BlockCopy&) = default;
+};
+
+/// What must be known of a table to write its blocks to a file.
+struct SavedTable {
+  std::int64_t length = 0;
+  int block_size = 0;
+  std::vector<Block> blocks;
+
+  friend bool operator==(const SavedTable&, const SavedTable&) = default;
+};
+
+/// The blocks that hold a sequence's positions: position p is in blocks()[p / block_size]. The table holds a reference
+/// to each of them until it is truncated, moved from or destroyed; the pool must outlive it.
+class PageTable {
+ public:
+  explicit PageTable(PagePool& pool) : pool_(&pool) {}
+  PageTable(PageTable&& other) noexcept;
+  PageTable& operator=(PageTable&& other) noexcept;
+  ~PageTable();
+
+  /// Makes room to write `positions` more. A last block that is partly filled and shared is replaced by a copy of its
+  /// own: `copies` then gains the copy that has to be made before the write, in the order in which they are listed.
+  /// Returns false, and changes nothing, if the pool has too few blocks.
+  bool append(std::int64_t positions, std::vector<BlockCopy>& copies);
+  /// The blocks that append would take from the pool.
+  int blocks_to_append(std::int64_t positions) const;
+  /// Appends a whole block that someone else filled. The length must be a multiple of the block size.
+  void append_shared(Block block);
+  /// Forgets the positions from `length` on.
+  void truncate(std::int64_t length);
+  /// A table of the same positions that shares every block.
+  PageTable fork() const;
+  /// Uses another block of the same content for the positions from index * block_size on.
+  void replace(std::size_t index, Block block);
+
+  SavedTable save() const { return {length_, pool_->block_size(), blocks_}; }
+  /// A table of new blocks, in which block i is to be filled with the content of saved.blocks[i]. Nothing if the pool
+  /// has too few blocks; throws UsageError if the pool's blocks are of another size.
+  static std::optional<PageTable> restore(PagePool& pool, const SavedTable& saved);
+
+  std::int64_t length() const { return length_; }
+  const std::vector<Block>& blocks() const { return blocks_; }
+
+ private:
+  bool must_copy_last() const;
+
+  PagePool* pool_;
+  std::vector<Block> blocks_;
+  std::int64_t length_ = 0;
+};
+
+}  // namespace jerboa::serving

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <jerboa/serving/page_pool.h>
+#include <jerboa/serving/state_slots.h>
+
+namespace jerboa::serving {
+
+struct PrefixTreeStatistics {
+  std::int64_t lookups = 0;
+  std::int64_t tokens = 0;  ///< looked up
+  std::int64_t hits = 0;    ///< tokens that were found
+  std::int64_t evictions = 0;
+};
+
+/// The blocks of texts that were computed before, found by their tokens. Each node below a root is one whole block, and
+/// the way to it from the root spells its tokens; the tree holds a reference to every block in it. Nodes that no
+/// sequence uses are evicted when the pool runs short, the least recently used leaf first.
+///
+/// Texts of different name spaces never share: a name space stands for everything else that the cache depends on, the
+/// model and the adapter.
+class PrefixTree {
+  struct Node;
+
+ public:
+  /// A place in the tree that a sequence uses: neither it nor what lies above is evicted while the path exists.
+  class Path {
+   public:
+    Path() = default;
+    Path(Path&& other) noexcept : tree_(other.tree_), node_(std::exchange(other.node_, nullptr)) {}
+    Path& operator=(Path&& other) noexcept;
+    ~Path() { reset(); }
+
+    void reset();
+    explicit operator bool() const { return node_ != nullptr; }
+    /// The number of blocks from the root.
+    int size() const;
+    /// The blocks from the root.
+    std::vector<Block> blocks() const;
+    /// The snapshot of the recurrent states at the end of the path, or no_slot.
+    std::int32_t state() const;
+
+   private:
+    friend class PrefixTree;
+    Path(PrefixTree& tree, Node& node) : tree_(&tree), node_(&node) { tree.pin(node); }
+
+    PrefixTree* tree_ = nullptr;
+    Node* node_ = nullptr;
+  };
+
+  /// If a model has recurrent layers, a prefix can only be continued where there is a snapshot of their states:
+  /// `needs_states`.
+  explicit PrefixTree(PagePool& pool, bool needs_states = false) : pool_(&pool), needs_states_(needs_states) {}
+  PrefixTree(const PrefixTree&) = delete;
+  PrefixTree& operator=(const PrefixTree&) = delete;
+  /// Every path must be gone.
+  ~PrefixTree();
+
+  /// The longest known beginning of a text in whole blocks.
+  Path find(std::string_view name_space, std::span<const std::int32_t> tokens);
+  /// Continues a path by one whole block. If the tree has a block of these tokens already, the path continues there,
+  /// and that block is returned, which the caller should use instead of its own; otherwise `block` itself, which the
+  /// tree shares from now on.
+  Block append(Path& path, std::span<const std::int32_t> tokens, Block block);
+  /// Keeps a snapshot of the recurrent states at the end of a path; one that is there already stays.
+  void keep_state(Path& path, StateSlot slot);
+
+  /// Forgets leaves that nobody uses until this many blocks have left the tree or none is left; returns how many have.
+  int evict(int blocks);
+  /// Forgets the least recently used snapshot of states; false if there is none.
+  bool evict_state();
+  /// Forgets everything that nobody uses.
+  void clear();
+
+  /// The blocks in the tree, and those of them that evict can get.
+  int blocks() const { return blocks_; }
+  int reclaimable() const { return reclaimable_; }
+  const PrefixTreeStatistics& statistics() const { return statistics_; }
+
+ private:
+  struct TokenOrder {
+    using is_transparent = void;
+    bool operator()(std::span<const std::int32_t> a, std::span<const std::int32_t> b) const;
+  };
+  struct Node {
+    Node* parent = nullptr;
+    const std::vector<std::int32_t>* tokens = nullptr;  // its key among its parent's children
+    std::map<std::vector<std::int32_t>, std::unique_ptr<Node>, TokenOrder> children = {};
+    Block block = 0;
+    int depth = 0;                // in blocks
+    int users = 0;                // paths that end here or below
+    std::uint64_t last_used = 0;  // when the last of them left
+    StateSlot state = {};
+    std::uint64_t state_used = 0;
+  };
+  using ByUse = std::set<std::pair<std::uint64_t, Node*>>;
+
+  void pin(Node& node);
+  void unpin(Node& node);
+  bool is_idle_leaf(const Node& node) const { return node.parent && node.users == 0 && node.children.empty(); }
+  void touch_state(Node& node);
+  void remove(Node& leaf);
+
+  PagePool* pool_;
+  bool needs_states_;
+  std::map<std::string, std::unique_ptr<Node>, std::less<>> roots_;
+  ByUse idle_leaves_, states_;
+  std::uint64_t clock_ = 0;
+  int blocks_ = 0, reclaimable_ = 0;
+  PrefixTreeStatistics statistics_;
+};
+
+}  // namespace jerboa::serving

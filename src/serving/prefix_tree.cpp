@@ -1,0 +1,140 @@
+#include <algorithm>
+#include <fmt/format.h>
+
+#include <jerboa/base/error.h>
+#include <jerboa/serving/prefix_tree.h>
+
+namespace jerboa::serving {
+
+bool PrefixTree::TokenOrder::operator()(std::span<const std::int32_t> a, std::span<const std::int32_t> b) const {
+  return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end());
+}
+
+PrefixTree::Path& PrefixTree::Path::operator=(Path&& other) noexcept {
+  if (this == &other) return *this;
+  reset();
+  tree_ = other.tree_;
+  node_ = std::exchange(other.node_, nullptr);
+  return *this;
+}
+
+void PrefixTree::Path::reset() {
+  if (node_ != nullptr) tree_->unpin(*std::exchange(node_, nullptr));
+}
+
+int PrefixTree::Path::size() const { return node_ != nullptr ? node_->depth : 0; }
+
+std::vector<Block> PrefixTree::Path::blocks() const {
+  std::vector<Block> out(static_cast<std::size_t>(size()));
+  for (const Node* node = node_; node != nullptr && node->parent != nullptr; node = node->parent)
+    out[static_cast<std::size_t>(node->depth - 1)] = node->block;
+  return out;
+}
+
+std::int32_t PrefixTree::Path::state() const { return node_ != nullptr ? node_->state.number() : no_slot; }
+
+PrefixTree::~PrefixTree() { clear(); }
+
+void PrefixTree::pin(Node& node) {
+  for (Node* at = &node; at->parent != nullptr; at = at->parent) {
+    if (is_idle_leaf(*at)) idle_leaves_.erase({at->last_used, at});
+    if (at->users++ == 0) --reclaimable_;
+  }
+}
+
+void PrefixTree::unpin(Node& node) {
+  for (Node* at = &node; at->parent != nullptr; at = at->parent) {
+    at->last_used = ++clock_;  // later than those below, which are to be evicted first
+    if (--at->users > 0) continue;
+    ++reclaimable_;
+    if (is_idle_leaf(*at)) idle_leaves_.insert({at->last_used, at});
+  }
+}
+
+PrefixTree::Path PrefixTree::find(std::string_view name_space, std::span<const std::int32_t> tokens) {
+  auto root = roots_.find(name_space);
+  if (root == roots_.end()) root = roots_.emplace(name_space, std::make_unique<Node>()).first;
+  Node* node = root->second.get();
+  const auto size = static_cast<std::size_t>(pool_->block_size());
+  for (std::size_t at = 0; at + size <= tokens.size(); at += size) {
+    const auto child = node->children.find(tokens.subspan(at, size));
+    if (child == node->children.end()) break;
+    node = child->second.get();
+  }
+  while (needs_states_ && node->parent != nullptr && !node->state) node = node->parent;
+  if (node->state) touch_state(*node);
+  ++statistics_.lookups;
+  statistics_.tokens += std::ssize(tokens);
+  statistics_.hits += static_cast<std::int64_t>(node->depth) * pool_->block_size();
+  return Path(*this, *node);
+}
+
+Block PrefixTree::append(Path& path, std::span<const std::int32_t> tokens, Block block) {
+  if (!path || std::ssize(tokens) != pool_->block_size())
+    throw UsageError(fmt::format("a path in the prefix tree continues by whole blocks of {} tokens, not by {}",
+                                 pool_->block_size(), tokens.size()));
+  Node& node = *path.node_;
+  auto child = node.children.find(tokens);
+  if (child == node.children.end()) {
+    pool_->share(block);
+    child =
+        node.children.emplace(std::vector<std::int32_t>(tokens.begin(), tokens.end()), std::make_unique<Node>()).first;
+    Node& added = *child->second;
+    added.parent = &node;
+    added.tokens = &child->first;
+    added.block = block;
+    added.depth = node.depth + 1;
+    ++blocks_;
+    ++reclaimable_;  // until the path pins it below
+  } else if (is_idle_leaf(*child->second)) {
+    idle_leaves_.erase({child->second->last_used, child->second.get()});
+  }
+  Node& next = *child->second;
+  if (next.users++ == 0) --reclaimable_;  // those above are pinned by this path already
+  path.node_ = &next;
+  return next.block;
+}
+
+void PrefixTree::touch_state(Node& node) {
+  states_.erase({node.state_used, &node});
+  node.state_used = ++clock_;
+  states_.insert({node.state_used, &node});
+}
+
+void PrefixTree::keep_state(Path& path, StateSlot slot) {
+  if (path.size() == 0) throw UsageError("the beginning of a text needs no snapshot of states");
+  if (!path.node_->state) path.node_->state = std::move(slot);
+  touch_state(*path.node_);
+}
+
+void PrefixTree::remove(Node& leaf) {
+  idle_leaves_.erase({leaf.last_used, &leaf});
+  if (leaf.state) states_.erase({leaf.state_used, &leaf});
+  pool_->release(leaf.block);
+  --blocks_;
+  --reclaimable_;
+  Node& parent = *leaf.parent;
+  parent.children.erase(parent.children.find(*leaf.tokens));
+  if (is_idle_leaf(parent)) idle_leaves_.insert({parent.last_used, &parent});
+}
+
+int PrefixTree::evict(int blocks) {
+  int evicted = 0;
+  for (; evicted < blocks && !idle_leaves_.empty(); ++evicted) remove(*idle_leaves_.begin()->second);
+  statistics_.evictions += evicted;
+  return evicted;
+}
+
+bool PrefixTree::evict_state() {
+  if (states_.empty()) return false;
+  Node& node = *states_.begin()->second;
+  states_.erase(states_.begin());
+  node.state.reset();
+  return true;
+}
+
+void PrefixTree::clear() {
+  while (!idle_leaves_.empty()) remove(*idle_leaves_.begin()->second);
+}
+
+}  // namespace jerboa::serving
