@@ -156,12 +156,13 @@ std::vector<std::string> stripped_lines(const std::filesystem::path& path) {
 TEST(TrainingGuide, CodeInTheDocumentationIsCodeThatIsTested) {
   const std::filesystem::path root = JERBOA_SOURCE_DIR;
   std::string tested;
-  for (const char* folder : {"examples", "src/models", "tests/frontend", "tests/install/outside", "tests/webgpu"})
+  for (const char* folder :
+       {"examples", "src/models", "tests/frontend", "tests/install/outside", "tests/serving", "tests/webgpu"})
     for (const auto& entry : std::filesystem::directory_iterator(root / folder))
       for (const std::string& line : stripped_lines(entry.path())) tested += line + "\n";
   int blocks = 0;
   for (const char* page : {"README.md", "docs/training.md", "docs/devices.md", "docs/language-models.md",
-                           "docs/adding-a-model-family.md"}) {
+                           "docs/serving.md", "docs/adding-a-model-family.md"}) {
     std::optional<std::string> block;
     for (const std::string& line : stripped_lines(root / page)) {
       if (line == "```cpp" || line == "```cmake") {

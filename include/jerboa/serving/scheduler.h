@@ -1,0 +1,204 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <jerboa/serving/page_pool.h>
+#include <jerboa/serving/prefix_tree.h>
+#include <jerboa/serving/sequence.h>
+#include <jerboa/serving/state_slots.h>
+#include <jerboa/serving/step.h>
+
+namespace jerboa::serving {
+
+struct SchedulerOptions {
+  int blocks = 256, block_size = 16;  ///< of the key/value cache
+  int context = 0;                    ///< the most tokens of a sequence; 0, or more than the cache holds: what it holds
+  int max_rows = 64;                  ///< of a step, and the most sequences that run at once
+  int chunk = 128;                    ///< the most prompt tokens of a row
+  int prefill_tokens = 512;           ///< the most prompt tokens of a step
+  /// How many tokens wide the rows of mixed steps are: long prompts take several rows there. 0: prompts and decoding
+  /// take turns.
+  int mixed_time = 0;
+  bool pipelined = true;          ///< next() may be called again before the step is complete
+  bool prefix_cache = true;       ///< texts with the same beginning share it
+  int vocabulary = 0;             ///< if positive, prompts are checked
+  bool device_samples = true;     ///< otherwise the host draws every token from logits
+  bool device_penalizes = false;  ///< otherwise sequences with penalties are sampled on the host
+  int state_slots = 0;  ///< for the states of recurrent layers: one per running sequence, and some for snapshots
+  /// The sizes that steps may have, in ascending order; by default powers of two.
+  std::vector<int> row_buckets = {}, time_buckets = {}, block_buckets = {};
+};
+
+/// What happened to a sequence: a token, or the end, with the statistics, or both.
+struct Event {
+  SequenceId id = 0;
+  std::optional<std::int32_t> token = {};
+  std::string text = {};  ///< that is final now, if the sequence has a TextStream
+  std::optional<FinishReason> finished = {};
+  std::string error = {};  ///< why it failed
+  SequenceStatistics statistics = {};
+};
+
+struct SchedulerStatistics {
+  std::int64_t added = 0, refused = 0, finished = 0, preemptions = 0;
+  std::int64_t steps = 0, rows = 0, tokens = 0;  ///< without padding
+  std::int64_t padding = 0;                      ///< tokens
+  std::int64_t prompt_tokens = 0, reused = 0;    ///< of admitted sequences
+  std::int64_t drafted = 0, accepted = 0;
+};
+
+struct StepSizes;
+
+/// A block to be filled with the content of a saved one.
+struct RestoredBlock {
+  std::size_t saved = 0;  ///< an index into the blocks that save() listed
+  Block block = 0;
+};
+
+/// Runs many sequences over one paged cache. It decides what to compute next and keeps all the books, but runs nothing
+/// itself: it uses no device, no thread, no clock and no file, so that any host can drive it.
+///
+///     while (auto step = scheduler.next(now)) submit(*step);
+///     for (const Event& event : scheduler.complete(step, results, now)) …
+///
+/// Every round decodes one token (or more, with drafts) of each running sequence; prompts are computed in chunks
+/// between or beside that, in turns. Sequences are admitted in the order of arrival. If the cache is full, blocks come
+/// first from cached prefixes that nobody uses and then from the sequence that arrived last, which waits and is
+/// computed again later; so the oldest always goes on. Not thread-safe.
+class Scheduler {
+ public:
+  /// Throws UsageError if an option is out of range.
+  explicit Scheduler(SchedulerOptions options);
+  ~Scheduler();
+
+  /// Queues a prompt. Throws UsageError if it can never run: it is empty or exceeds the context, or an option is out of
+  /// range.
+  SequenceId add(std::vector<std::int32_t> prompt, SequenceOptions options, double now);
+  /// A sequence whose prompt is everything that another one holds so far, and whose cache it shares: several answers to
+  /// one prompt, each with a seed of its own. Throws UsageError if the other has ended.
+  SequenceId fork(SequenceId id, SequenceOptions options, double now);
+  /// Ends a sequence at once, even within a step; false if it has ended already.
+  bool cancel(SequenceId id, double now);
+
+  /// The next step, or nothing: no sequence is left, or all wait for steps in flight. If nothing is in flight and
+  /// has_work(), there is a step.
+  std::optional<Step> next(double now);
+  /// Takes the results of the oldest step in flight; returns what happened since the last call.
+  std::vector<Event> complete(const Step& step, StepResults results, double now);
+  /// Ends all sequences of the oldest step in flight, because the device could not run it.
+  std::vector<Event> fail(const Step& step, const std::string& error, double now);
+  /// What happened since the last call, for hosts that wait without a step: cancellations, deadlines.
+  std::vector<Event> take_events() { return std::exchange(events_, {}); }
+
+  bool has_work() const { return !sequences_.empty(); }
+  std::size_t in_flight() const { return in_flight_.size(); }
+  std::size_t running() const { return running_.size(); }
+  std::size_t waiting() const { return waiting_.size(); }
+  /// A sequence that has not ended, or null.
+  const Sequence* find(SequenceId id) const;
+  std::int64_t context() const { return context_; }
+  const SchedulerStatistics& statistics() const { return statistics_; }
+  const PagePool& pool() const { return pool_; }
+  const PrefixTree& prefixes() const { return tree_; }
+  const StateSlots& slots() const { return slots_; }
+
+  /// Forgets cached prefixes that no sequence uses.
+  void clear_prefixes() { tree_.clear(); }
+  /// The whole blocks that a running sequence has computed so far: length and blocks, to be read by the host before the
+  /// next step. The tokens are the first `length` of the sequence's. Throws UsageError if it does not run.
+  SavedTable save(SequenceId id) const;
+  /// Puts saved blocks into the prefix tree, where sequences that begin with these tokens find them. Returns those that
+  /// the host must fill before the next step: none for blocks that are there already, or where the cache is full.
+  std::vector<RestoredBlock> restore(const std::string& name_space, std::span<const std::int32_t> tokens,
+                                     const SavedTable& saved);
+
+ private:
+  struct Planned {
+    Row row;
+    std::vector<std::int32_t> draft = {};
+    std::int32_t carried = -1;
+    std::uint32_t draw = 0;
+    std::uint32_t epoch = 0;
+  };
+  struct InFlight {
+    std::int64_t number;
+    std::vector<Planned> rows;
+    int outputs;
+  };
+  using Plan = std::vector<Planned>;
+
+  SequenceId insert(std::vector<std::int32_t> prompt, SequenceOptions options, double now);
+  void check(std::span<const std::int32_t> prompt, const SequenceOptions& options) const;
+  Sequence& at(SequenceId id);
+
+  void expire(double now);
+  void finish(Sequence& sequence, FinishReason reason, double now, Event event = {});
+
+  // Admission
+  void admit();
+  bool waits_for_parent(const Sequence& sequence) const;
+  bool try_admit(Sequence& sequence);
+  void enter_cache(Sequence& sequence);
+  int promised_blocks() const;
+  std::int64_t path_length(const CachePlace& place) const;
+  std::optional<StateSlot> take_slot();
+
+  // Room
+  bool grow(Sequence& sequence, std::int64_t length);
+  bool grow_without_preemption(Sequence& sequence, std::int64_t length);
+  bool preempt_younger(const Sequence& sequence);
+  void preempt(Sequence& sequence);
+
+  // Planning
+  bool can_decode(const Sequence& sequence) const;
+  void plan_decode(Plan& plan);
+  void plan_prefill(Plan& plan, int width);
+  std::vector<std::int32_t> draft_of(Sequence& sequence);
+  std::int64_t prefill_count(const Sequence& sequence, std::int64_t most) const;
+  std::int64_t snapshot_position(const Sequence& sequence) const;
+  void issue(Plan& plan, Sequence& sequence, std::int64_t count, int width, std::vector<std::int32_t> draft);
+  void snapshot_prefix(Sequence& sequence);
+  Step build(Plan& plan);
+
+  // Completion
+  InFlight take_in_flight(const Step& step);
+  void settle(const Planned& planned, std::size_t row, int outputs, StepResults& results, double now);
+  static std::int32_t token_of(Sequence& sequence, const Planned& planned, std::size_t row, int output, int outputs,
+                               StepResults& results);
+  void count_drafts(Sequence& sequence, int drafted, int accepted);
+  void keep_accepted(Sequence& sequence, const Planned& planned, int accepted);
+  void publish(Sequence& sequence);
+
+  SchedulerOptions options_;
+  std::int64_t context_;
+  // In this order, because sequences hold blocks and slots, and paths in the tree.
+  PagePool pool_;
+  StateSlots slots_;
+  PrefixTree tree_;
+  std::unique_ptr<const StepSizes> sizes_;
+  std::map<SequenceId, Sequence> sequences_;
+  std::set<SequenceId> running_, waiting_;  // by age
+  std::set<std::pair<double, SequenceId>> deadlines_;
+  std::deque<InFlight> in_flight_;
+  std::vector<Event> events_;
+  std::vector<BlockCopy> copies_;             // before the next step
+  std::vector<SlotCopy> state_copies_;        // before the next step
+  std::vector<SlotCopy> later_state_copies_;  // before the one after it
+  std::int64_t step_number_ = 0;
+  SequenceId next_id_ = 1;
+  SequenceId last_prefilled_ = 0;
+  bool prefill_is_due_ = true;       // after a decode step, if they take turns
+  bool prefill_is_blocked_ = false;  // a prompt found no room beside those that were planned before it
+  SchedulerStatistics statistics_;
+};
+
+}  // namespace jerboa::serving

@@ -1,0 +1,147 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <jerboa/generate/sampler.h>
+#include <jerboa/generate/stop.h>
+#include <jerboa/serving/page_table.h>
+#include <jerboa/serving/prefix_tree.h>
+#include <jerboa/serving/prompt_lookup.h>
+#include <jerboa/serving/state_slots.h>
+#include <jerboa/serving/step.h>
+
+namespace jerboa::serving {
+
+enum class SequenceState : std::uint8_t {
+  waiting,  ///< for room in the cache, or for its parent's prompt
+  prefilling,
+  decoding
+};
+
+enum class FinishReason : std::uint8_t {
+  end,        ///< an end token, or the grammar is complete
+  length,     ///< max_tokens
+  stop,       ///< a stop string
+  context,    ///< the context is full
+  deadline,   ///< the time is over
+  cancelled,  ///< by cancel()
+  failed      ///< the step failed, or the sampler found no token; the event has the message
+};
+std::string_view name(FinishReason reason);
+
+/// Turns tokens into text, for stop strings and for hosts that stream text.
+class TextStream {
+ public:
+  virtual ~TextStream() = default;
+  /// The text that is final with this token.
+  virtual std::string push(std::int32_t token) = 0;
+  /// What was held back.
+  virtual std::string finish() = 0;
+};
+
+struct SequenceOptions {
+  int max_tokens = 256;
+  double deadline = std::numeric_limits<double>::infinity();  ///< in the time of the scheduler's `now`
+  SamplerOptions sampling = {};
+  std::vector<std::int32_t> end_tokens = {};
+  /// A sampler of its own with a constraint or processors; the sequence is then sampled from logits on the host, one
+  /// step at a time. Without it the device draws by `sampling`, where it can.
+  std::function<std::unique_ptr<Sampler>()> sampler = {};
+  /// Turns the tokens after `prompt` into text; without it events hold tokens alone.
+  std::function<std::unique_ptr<TextStream>(std::span<const std::int32_t> prompt)> text = {};
+  std::vector<std::string> stop = {};  ///< the text ends before the first of these; needs `text`
+  int drafts = 0;                      ///< the most tokens to guess per step, by prompt lookup
+  std::string name_space = {};         ///< of the prefix tree: the model and the adapter
+};
+
+struct SequenceStatistics {
+  double arrived = 0;
+  std::optional<double> first_token = {}, finished = {};  ///< when
+  std::int64_t prompt_tokens = 0, tokens = 0;
+  std::int64_t reused = 0;      ///< prompt tokens that were in the cache
+  std::int64_t recomputed = 0;  ///< tokens that were computed again after a preemption
+  std::int64_t drafted = 0, accepted = 0;
+  int preemptions = 0;
+};
+
+/// Where a sequence is in the cache. Nothing here is released by hand: an empty place holds nothing.
+struct CachePlace {
+  explicit CachePlace(PagePool& pool) : table(pool) {}
+
+  PageTable table;
+  PrefixTree::Path path = {};             ///< the part of the table that is in the prefix tree
+  std::optional<StateTrack> states = {};  ///< of recurrent layers
+  StateSlot snapshot = {};                ///< the states at `snapshot_at`, on their way into the tree
+  std::int64_t snapshot_at = 0;
+  std::int64_t computed = 0;  ///< positions that steps compute, including those in flight
+  std::int64_t written = 0;   ///< positions that completed steps have computed
+};
+
+/// One text: its tokens, how the next is chosen, when it ends, and its place in the cache. A Scheduler owns it.
+class Sequence {
+ public:
+  Sequence(SequenceId id, std::vector<std::int32_t> prompt, SequenceOptions options, bool samples_on_host, double now,
+           PagePool& pool);
+
+  SequenceId id() const { return id_; }
+  const SequenceOptions& options() const { return options_; }
+  const SequenceStatistics& statistics() const { return statistics_; }
+  SequenceState state() const;
+  /// The prompt and what was generated, as far as it is known.
+  std::span<const std::int32_t> tokens() const { return tokens_; }
+  std::int64_t length() const { return std::ssize(tokens_); }
+  std::int64_t prompt_tokens() const { return statistics_.prompt_tokens; }
+  std::int64_t generated() const { return length() - prompt_tokens(); }
+  bool samples_on_host() const { return sampler_ != nullptr; }
+
+  /// What came of a token.
+  struct Outcome {
+    bool kept = true;  ///< false: an end token, which is not part of the text
+    std::string text = {};
+    std::optional<FinishReason> finished = {};
+  };
+  /// Appends the next token.
+  Outcome accept(std::int32_t token, std::int64_t context, double now);
+  /// Draws the next token on the host; `logits` is used as scratch.
+  std::int32_t sample(std::span<float> logits);
+  /// The text that was held back, when the sequence ends without a stop string.
+  std::string finish_text();
+
+  /// Guesses at the next tokens. Every guess that fails makes the next one shorter.
+  std::vector<std::int32_t> propose(std::int64_t most);
+  void count_drafts(int drafted, int accepted);
+
+  /// Whether it runs, that is, has a place in the cache.
+  bool running = false;
+  CachePlace place;
+  int pending = 0;              ///< steps in flight that draw a token for it
+  std::int64_t last_step = -1;  ///< the latest step that it is part of, and its last row there
+  std::int32_t last_row = 0;
+  std::uint32_t epoch = 0;                ///< counts preemptions: older steps no longer concern the cache
+  std::optional<SequenceId> parent = {};  ///< whose cache it shares as soon as the prompt is there
+  SequenceStatistics& count() { return statistics_; }
+
+ private:
+  std::string text_of(std::int32_t token);
+  bool grammar_is_complete() const;
+
+  SequenceId id_;
+  std::vector<std::int32_t> tokens_;
+  SequenceOptions options_;
+  std::unique_ptr<Sampler> sampler_;
+  std::unique_ptr<TextStream> text_;
+  StopMatcher stop_;
+  PromptLookup lookup_;
+  int draft_length_;
+  SequenceStatistics statistics_;
+};
+
+}  // namespace jerboa::serving

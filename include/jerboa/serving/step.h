@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <jerboa/serving/page_table.h>
+#include <jerboa/serving/state_slots.h>
+
+namespace jerboa::serving {
+
+using SequenceId = std::int64_t;
+
+enum class StepKind : std::uint8_t {
+  prefill,  ///< rows of prompt tokens
+  decode,   ///< the next token of each row, with drafted ones where there are any
+  mixed     ///< both
+};
+
+/// What the host reads back of a row.
+enum class Wanted : std::uint8_t { nothing, token, logits };
+
+/// What a row of a step computes: tokens start … start + count - 1 of a sequence.
+struct Row {
+  SequenceId id = 0;
+  std::int64_t start = 0;
+  int count = 0;
+  int drafts = 0;  ///< how many of them, at the end, are guesses that the results verify
+  Wanted wanted = Wanted::nothing;
+};
+
+/// How each row's token is drawn on the device, one value per row; the meanings are those of SamplerOptions. A row
+/// whose temperature is 0 takes the likeliest token, as do rows whose token is not wanted.
+struct SamplingInputs {
+  std::vector<float> temperature, top_p, min_p;
+  std::vector<std::int32_t> top_k;
+  std::vector<float> repetition_penalty, presence_penalty, frequency_penalty;
+  std::vector<std::uint32_t> seed;  ///< [rows, 2]: the low and the high word
+  /// The tokens that the sequence has drawn before: with the seed, all that a draw may depend on, so that a text does
+  /// not depend on what else is in the batch. A row with drafts draws once for each of its outputs, counting up.
+  std::vector<std::uint32_t> draw;
+};
+
+/// One run of a model over a batch, as plain arrays in row-major order. Sizes are rounded up to buckets, so that few
+/// programs are needed. Rows are aligned at their ends: the last column holds each row's last token, and columns before
+/// its first are padding, as are rows from plan.size() on.
+///
+/// A host makes state_copies and copies first, each in order, then runs the step; it executes steps in the order in
+/// which next() returned them. Every layer writes all rows to its cache before it reads any, because a row may attend
+/// to another row of the same sequence.
+struct Step {
+  std::int64_t number = 0;
+  StepKind kind = StepKind::decode;
+  int rows = 0, time = 0, blocks = 0;
+  int outputs = 1;  ///< results are wanted for this many columns at the end
+
+  std::vector<std::int32_t> ids;        ///< [rows, time]
+  std::vector<std::int32_t> positions;  ///< [rows, time]; -1 for padding
+  std::vector<std::int32_t> lengths;    ///< [rows]: the keys that a row may see; 0 for padding
+  std::vector<std::int32_t> table;      ///< [rows, blocks]: the blocks of the cache; 0 after the last one
+  /// [rows]: the row of the previous step whose token is this row's last id, where the host has not read it yet, or -1.
+  std::vector<std::int32_t> carried;
+  std::vector<std::int32_t> states;  ///< [rows]: the slots of recurrent states, or no_slot; empty if there are none
+  SamplingInputs sampling;
+
+  std::vector<SlotCopy> state_copies;
+  std::vector<BlockCopy> copies;
+  std::vector<Row> plan;  ///< the rows that are not padding
+};
+
+/// What a host reads back of a step.
+struct StepResults {
+  /// [rows, outputs]: the token after each of the last columns; read where a row wants tokens.
+  std::vector<std::int32_t> tokens;
+  /// For each row that wants logits, those of its last columns, [outputs, vocabulary]; empty for other rows.
+  std::vector<std::vector<float>> logits;
+};
+
+}  // namespace jerboa::serving

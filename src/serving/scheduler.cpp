@@ -1,0 +1,294 @@
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+
+#include <jerboa/base/error.h>
+#include <jerboa/serving/scheduler.h>
+
+#include "serving/step_builder.h"
+
+// What hosts call, and what happens when a step is complete. Admission and planning have files of their own.
+namespace jerboa::serving {
+namespace {
+
+void require(bool holds, const char* option, std::int64_t value, const char* wanted) {
+  if (!holds) throw UsageError(fmt::format("scheduler: {} is {}, but must be {}", option, value, wanted));
+}
+
+SchedulerOptions checked(SchedulerOptions options) {
+  require(options.blocks > 0, "blocks", options.blocks, "positive");
+  require(options.block_size > 0, "block_size", options.block_size, "positive");
+  require(options.context >= 0, "context", options.context, "0 or more");
+  require(options.max_rows > 0, "max_rows", options.max_rows, "positive");
+  require(options.chunk > 0, "chunk", options.chunk, "positive");
+  require(options.prefill_tokens > 0, "prefill_tokens", options.prefill_tokens, "positive");
+  require(options.mixed_time >= 0 && options.mixed_time <= options.chunk, "mixed_time", options.mixed_time,
+          "from 0 to chunk");
+  require(options.vocabulary >= 0, "vocabulary", options.vocabulary, "0 or more");
+  require(options.state_slots >= 0, "state_slots", options.state_slots, "0 or more");
+  return options;
+}
+
+std::int64_t context_of(const SchedulerOptions& options) {
+  const std::int64_t capacity = static_cast<std::int64_t>(options.blocks) * options.block_size;
+  return options.context > 0 ? std::min<std::int64_t>(options.context, capacity) : capacity;
+}
+
+bool needs_host(const SamplerOptions& sampling, const SchedulerOptions& options) {
+  const bool penalizes = sampling.repetition_penalty != 1 || sampling.presence_penalty != 0 ||
+                         sampling.frequency_penalty != 0 || sampling.penalty_window != 0;
+  return !options.device_samples || (penalizes && !options.device_penalizes) || sampling.typical_p < 1 ||
+         !sampling.logit_bias.empty() || !sampling.banned_tokens.empty();
+}
+
+}  // namespace
+
+Scheduler::Scheduler(SchedulerOptions options)
+    : options_(checked(std::move(options))),
+      context_(context_of(options_)),
+      pool_(options_.blocks, options_.block_size),
+      slots_(options_.state_slots),
+      tree_(pool_, options_.state_slots > 0),
+      sizes_(std::make_unique<StepSizes>(
+          StepSizes{{options_.row_buckets, options_.max_rows, "row_buckets"},
+                    {options_.time_buckets, options_.chunk, "time_buckets"},
+                    {options_.block_buckets, pool_.blocks_for(context_), "block_buckets"}})) {}
+
+Scheduler::~Scheduler() = default;
+
+void Scheduler::check(std::span<const std::int32_t> prompt, const SequenceOptions& options) const {
+  if (prompt.empty()) throw UsageError("a sequence needs at least one token to begin with");
+  if (std::ssize(prompt) > context_)
+    throw UsageError(
+        fmt::format("{} tokens exceed the context of {}; shorten the text, or load the model with a larger "
+                    "context or cache (now {} blocks of {} tokens)",
+                    prompt.size(), context_, pool_.blocks(), pool_.block_size()));
+  for (const std::int32_t token : prompt)
+    if (token < 0 || (options_.vocabulary > 0 && token >= options_.vocabulary))
+      throw UsageError(fmt::format("there is no token {}; the model has {}", token, options_.vocabulary));
+  require(options.max_tokens > 0, "max_tokens", options.max_tokens, "positive");
+  require(options.drafts >= 0, "drafts", options.drafts, "0 or more");
+  if (std::isnan(options.deadline)) throw UsageError("scheduler: the deadline is not a number");
+  if (!options.stop.empty() && !options.text)
+    throw UsageError("stop strings need a text stream, which turns tokens into text");
+}
+
+SequenceId Scheduler::insert(std::vector<std::int32_t> prompt, SequenceOptions options, double now) {
+  const SequenceId id = next_id_;
+  try {
+    check(prompt, options);
+    const Sampler valid(options.sampling);  // throws if a setting is out of range, wherever it is sampled
+    const bool on_host = needs_host(options.sampling, options_);
+    sequences_.try_emplace(id, id, std::move(prompt), std::move(options), on_host, now, pool_);
+  } catch (...) {
+    ++statistics_.refused;
+    throw;
+  }
+  ++next_id_;
+  ++statistics_.added;
+  waiting_.insert(id);
+  if (const double deadline = at(id).options().deadline; std::isfinite(deadline)) deadlines_.insert({deadline, id});
+  return id;
+}
+
+SequenceId Scheduler::add(std::vector<std::int32_t> prompt, SequenceOptions options, double now) {
+  return insert(std::move(prompt), std::move(options), now);
+}
+
+SequenceId Scheduler::fork(SequenceId id, SequenceOptions options, double now) {
+  const Sequence* parent = find(id);
+  if (parent == nullptr) throw UsageError(fmt::format("there is no sequence {} to fork: it has ended", id));
+  const SequenceId child = insert({parent->tokens().begin(), parent->tokens().end()}, std::move(options), now);
+  if (at(child).options().name_space == parent->options().name_space) at(child).parent = id;
+  return child;
+}
+
+bool Scheduler::cancel(SequenceId id, double now) {
+  if (find(id) == nullptr) return false;
+  finish(at(id), FinishReason::cancelled, now);
+  return true;
+}
+
+const Sequence* Scheduler::find(SequenceId id) const {
+  const auto found = sequences_.find(id);
+  return found == sequences_.end() ? nullptr : &found->second;
+}
+
+Sequence& Scheduler::at(SequenceId id) { return sequences_.at(id); }
+
+void Scheduler::expire(double now) {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now)
+    finish(at(deadlines_.begin()->second), FinishReason::deadline, now);
+}
+
+// Everything that the sequence holds goes with it; rows of it that are still in flight are ignored when they come back.
+void Scheduler::finish(Sequence& sequence, FinishReason reason, double now, Event event) {
+  event.id = sequence.id();
+  event.finished = reason;
+  event.text += sequence.finish_text();
+  sequence.count().finished = now;
+  event.statistics = sequence.statistics();
+  events_.push_back(std::move(event));
+  ++statistics_.finished;
+  running_.erase(sequence.id());
+  waiting_.erase(sequence.id());
+  deadlines_.erase({sequence.options().deadline, sequence.id()});
+  sequences_.erase(sequence.id());
+}
+
+Scheduler::InFlight Scheduler::take_in_flight(const Step& step) {
+  if (in_flight_.empty() || in_flight_.front().number != step.number)
+    throw UsageError(
+        fmt::format("step {} is not the oldest in flight; steps complete in the order in which they were "
+                    "issued, and once",
+                    step.number));
+  InFlight out = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  return out;
+}
+
+std::vector<Event> Scheduler::complete(const Step& step, StepResults results, double now) {
+  const InFlight done = take_in_flight(step);
+  const auto wants = [&](Wanted wanted) {
+    return std::any_of(done.rows.begin(), done.rows.end(), [&](const Planned& p) { return p.row.wanted == wanted; });
+  };
+  const auto rows = static_cast<std::size_t>(step.rows);
+  if (wants(Wanted::token) && results.tokens.size() != rows * static_cast<std::size_t>(done.outputs))
+    throw UsageError(fmt::format("step {} has {} tokens in its results, but must have {} for each of {} rows",
+                                 step.number, results.tokens.size(), done.outputs, rows));
+  if (wants(Wanted::logits) && results.logits.size() < done.rows.size())
+    throw UsageError(fmt::format("step {} has logits for {} rows in its results, but must have a place for each of {}",
+                                 step.number, results.logits.size(), done.rows.size()));
+  for (std::size_t row = 0; row < done.rows.size(); ++row) settle(done.rows[row], row, done.outputs, results, now);
+  expire(now);
+  return take_events();
+}
+
+std::vector<Event> Scheduler::fail(const Step& step, const std::string& error, double now) {
+  const InFlight done = take_in_flight(step);
+  for (const Planned& planned : done.rows)
+    if (find(planned.row.id) != nullptr) finish(at(planned.row.id), FinishReason::failed, now, {.error = error});
+  // The step's copies may not have been made either, so nothing in the cache is relied on any more.
+  while (!running_.empty()) preempt(at(*running_.begin()));
+  tree_.clear();
+  return take_events();
+}
+
+// The token that a row's result gives for one of its outputs.
+std::int32_t Scheduler::token_of(Sequence& sequence, const Planned& planned, std::size_t row, int output, int outputs,
+                                 StepResults& results) {
+  if (planned.row.wanted == Wanted::token)
+    return results.tokens[row * static_cast<std::size_t>(outputs) + static_cast<std::size_t>(output)];
+  std::vector<float>& logits = results.logits[row];
+  const std::size_t size = logits.size() / static_cast<std::size_t>(outputs);
+  return sequence.sample(std::span(logits).subspan(static_cast<std::size_t>(output) * size, size));
+}
+
+void Scheduler::settle(const Planned& planned, std::size_t row, int outputs, StepResults& results, double now) {
+  if (find(planned.row.id) == nullptr) return;
+  Sequence& sequence = at(planned.row.id);
+  const bool is_placed = planned.epoch == sequence.epoch;  // not preempted since
+  if (is_placed) sequence.place.written = planned.row.start + planned.row.count - planned.row.drafts;
+  if (planned.row.wanted == Wanted::nothing) {
+    if (is_placed) publish(sequence);
+    return;
+  }
+  --sequence.pending;
+  int accepted = 0;
+  for (;; ++accepted) {
+    Event event{.id = sequence.id()};
+    std::int32_t token = 0;
+    try {
+      token = token_of(sequence, planned, row, outputs - planned.row.drafts - 1 + accepted, outputs, results);
+    } catch (const Error& error) {
+      event.error = error.what();
+      return finish(sequence, FinishReason::failed, now, std::move(event));
+    }
+    Sequence::Outcome outcome = sequence.accept(token, context_, now);
+    if (outcome.kept) event.token = token;
+    event.text = std::move(outcome.text);
+    const bool agrees = accepted < planned.row.drafts && planned.draft[static_cast<std::size_t>(accepted)] == token;
+    if (outcome.finished) {
+      if (is_placed) publish(sequence);
+      count_drafts(sequence, planned.row.drafts, accepted + (agrees ? 1 : 0));
+      return finish(sequence, *outcome.finished, now, std::move(event));
+    }
+    events_.push_back(std::move(event));
+    if (!agrees) break;
+  }
+  count_drafts(sequence, planned.row.drafts, accepted);
+  if (!is_placed) return;
+  if (planned.row.drafts > 0) keep_accepted(sequence, planned, accepted);
+  publish(sequence);
+}
+
+void Scheduler::count_drafts(Sequence& sequence, int drafted, int accepted) {
+  sequence.count_drafts(drafted, accepted);
+  statistics_.drafted += drafted;
+  statistics_.accepted += accepted;
+}
+
+// Forgets what was computed from guesses that failed. States cannot be cut short: they go back to before the row, and
+// the tokens since then are computed again.
+void Scheduler::keep_accepted(Sequence& sequence, const Planned& planned, int accepted) {
+  CachePlace& place = sequence.place;
+  std::int64_t kept = planned.row.start + planned.row.count - planned.row.drafts + accepted;
+  if (place.states) {
+    if (accepted < planned.row.drafts) kept = *place.states->rewind(kept, state_copies_);
+    place.states->forget_snapshots();
+  }
+  place.computed = place.written = kept;
+  place.table.truncate(kept);
+}
+
+// Puts the whole blocks that are written, and whose tokens are certain, into the prefix tree.
+void Scheduler::publish(Sequence& sequence) {
+  CachePlace& place = sequence.place;
+  if (!place.path) return;
+  const auto size = static_cast<std::size_t>(pool_.block_size());
+  const auto known = static_cast<std::size_t>(std::min(place.written, sequence.length()));
+  for (auto index = static_cast<std::size_t>(place.path.size()); (index + 1) * size <= known; ++index) {
+    const Block own = place.table.blocks()[index];
+    const Block shared = tree_.append(place.path, sequence.tokens().subspan(index * size, size), own);
+    if (shared != own) place.table.replace(index, shared);
+    if (place.snapshot && place.snapshot_at == static_cast<std::int64_t>((index + 1) * size))
+      tree_.keep_state(place.path, std::move(place.snapshot));
+  }
+}
+
+SavedTable Scheduler::save(SequenceId id) const {
+  const Sequence* sequence = find(id);
+  if (sequence == nullptr || !sequence->running)
+    throw UsageError(fmt::format("sequence {} has no cache to save: it {}", id, sequence ? "waits" : "has ended"));
+  if (options_.state_slots > 0) throw UsageError("caches with recurrent states cannot be saved");
+  const auto whole =
+      static_cast<std::size_t>(std::min(sequence->place.written, sequence->length()) / pool_.block_size());
+  SavedTable out = sequence->place.table.save();
+  out.blocks.resize(whole);
+  out.length = static_cast<std::int64_t>(whole) * pool_.block_size();
+  return out;
+}
+
+std::vector<RestoredBlock> Scheduler::restore(const std::string& name_space, std::span<const std::int32_t> tokens,
+                                              const SavedTable& saved) {
+  if (options_.state_slots > 0) throw UsageError("caches with recurrent states cannot be restored");
+  const auto size = static_cast<std::size_t>(pool_.block_size());
+  if (saved.block_size != pool_.block_size() || tokens.size() < saved.blocks.size() * size)
+    throw UsageError(
+        fmt::format("the saved cache has {} blocks of {} tokens and {} tokens, but this cache has blocks of "
+                    "{}; load the model with the same block size",
+                    saved.blocks.size(), saved.block_size, tokens.size(), size));
+  std::vector<RestoredBlock> out;
+  PrefixTree::Path path = tree_.find(name_space, tokens.first(saved.blocks.size() * size));
+  for (auto index = static_cast<std::size_t>(path.size()); index < saved.blocks.size(); ++index) {
+    std::optional<Block> block = pool_.allocate();
+    if (!block && tree_.evict(1) > 0) block = pool_.allocate();
+    if (!block) break;
+    tree_.append(path, tokens.subspan(index * size, size), *block);
+    pool_.release(*block);  // the tree holds it now
+    out.push_back({index, *block});
+  }
+  return out;
+}
+
+}  // namespace jerboa::serving

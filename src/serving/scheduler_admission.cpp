@@ -1,0 +1,134 @@
+#include <algorithm>
+
+#include <jerboa/serving/scheduler.h>
+
+// Who is in the cache: admission in the order of arrival, and preemption in the opposite order.
+namespace jerboa::serving {
+
+void Scheduler::admit() {
+  for (auto next = waiting_.begin(); next != waiting_.end() && std::ssize(running_) < options_.max_rows;) {
+    Sequence& sequence = at(*next++);
+    // Its tokens are not all known before its steps in flight are complete.
+    if (sequence.pending > 0 || waits_for_parent(sequence)) continue;
+    if (!try_admit(sequence)) return;  // others must not overtake it, or it might never find room
+    waiting_.erase(sequence.id());
+    running_.insert(sequence.id());
+  }
+}
+
+// Computing the prompt a second time would be waste; the parent is older, so it does not wait for long.
+bool Scheduler::waits_for_parent(const Sequence& sequence) const {
+  if (!sequence.parent || options_.state_slots > 0) return false;
+  const Sequence* parent = find(*sequence.parent);
+  return parent != nullptr && parent->place.computed + 1 < sequence.prompt_tokens();
+}
+
+// The blocks that running sequences still need for their prompts.
+int Scheduler::promised_blocks() const {
+  int blocks = 0;
+  for (const SequenceId id : running_) {
+    const Sequence& sequence = *find(id);
+    blocks +=
+        std::max(0, pool_.blocks_for(sequence.length() + 1) - static_cast<int>(sequence.place.table.blocks().size()));
+  }
+  return blocks;
+}
+
+bool Scheduler::try_admit(Sequence& sequence) {
+  std::optional<StateSlot> slot;
+  if (options_.state_slots > 0) {
+    slot = take_slot();  // before the lookup, so that it does not cost the snapshot that is found there
+    if (!slot) return false;
+  }
+  enter_cache(sequence);
+  CachePlace& place = sequence.place;
+  const int needed = place.table.blocks_to_append(sequence.length() + 1 - place.table.length());
+  // One more for each that runs, so that a newcomer is not thrown out as soon as they grow. A sequence by itself always
+  // fits.
+  const int wanted = needed + promised_blocks() + static_cast<int>(running_.size());
+  if (!running_.empty() && wanted > pool_.free_blocks() + tree_.reclaimable()) {
+    place = CachePlace(pool_);
+    return false;
+  }
+  if (slot) place.states.emplace(std::move(*slot), place.computed, place.path.state(), state_copies_);
+  sequence.running = true;
+  if (sequence.statistics().preemptions == 0) {
+    sequence.count().reused = place.computed;
+    statistics_.prompt_tokens += sequence.length();
+    statistics_.reused += place.computed;
+  } else {
+    sequence.count().recomputed += sequence.length() - place.computed;
+  }
+  return true;
+}
+
+// Takes over what is known of its tokens, from the parent or from the prefix tree. The last token is always computed,
+// because its result is what the next one is drawn from.
+void Scheduler::enter_cache(Sequence& sequence) {
+  CachePlace& place = sequence.place;
+  const auto known = sequence.tokens().first(static_cast<std::size_t>(sequence.length() - 1));
+  if (options_.prefix_cache) {
+    place.path = tree_.find(sequence.options().name_space, known);
+    for (const Block block : place.path.blocks()) place.table.append_shared(block);
+  }
+  const Sequence* parent = sequence.parent ? find(*sequence.parent) : nullptr;
+  if (parent != nullptr && options_.state_slots == 0) {
+    const auto common = std::min(parent->place.computed, sequence.length() - 1);
+    if (common > place.table.length()) {
+      place.table = parent->place.table.fork();
+      place.table.truncate(common);
+    }
+  }
+  place.computed = place.written = place.table.length();
+  if (parent != nullptr) place.written = std::min(place.written, std::max(parent->place.written, path_length(place)));
+}
+
+std::int64_t Scheduler::path_length(const CachePlace& place) const {
+  return static_cast<std::int64_t>(place.path.size()) * pool_.block_size();
+}
+
+std::optional<StateSlot> Scheduler::take_slot() {
+  auto slot = slots_.allocate();
+  if (!slot && tree_.evict_state()) slot = slots_.allocate();
+  if (!slot) return std::nullopt;
+  return StateSlot(slots_, *slot);
+}
+
+bool Scheduler::grow_without_preemption(Sequence& sequence, std::int64_t length) {
+  PageTable& table = sequence.place.table;
+  const std::int64_t more = std::max<std::int64_t>(length - table.length(), 0);
+  while (!table.append(more, copies_))
+    if (tree_.evict(table.blocks_to_append(more) - pool_.free_blocks()) == 0) return false;
+  return true;
+}
+
+bool Scheduler::grow(Sequence& sequence, std::int64_t length) {
+  while (!grow_without_preemption(sequence, length))
+    if (!preempt_younger(sequence)) return false;
+  return true;
+}
+
+// The youngest that runs, unless it is part of the step that is being planned.
+bool Scheduler::preempt_younger(const Sequence& sequence) {
+  for (auto youngest = running_.rbegin(); youngest != running_.rend() && *youngest > sequence.id(); ++youngest) {
+    Sequence& victim = at(*youngest);
+    if (victim.last_step == step_number_) continue;
+    preempt(victim);
+    return true;
+  }
+  return false;
+}
+
+// It waits with the tokens that it has. Results of its steps in flight still count, but their cache entries do not.
+void Scheduler::preempt(Sequence& sequence) {
+  sequence.place = CachePlace(pool_);
+  sequence.running = false;
+  sequence.parent.reset();  // it has tokens of its own by now, which the prefix tree may know
+  ++sequence.epoch;
+  ++sequence.count().preemptions;
+  ++statistics_.preemptions;
+  running_.erase(sequence.id());
+  waiting_.insert(sequence.id());
+}
+
+}  // namespace jerboa::serving

@@ -1,0 +1,174 @@
+#include <algorithm>
+
+#include <jerboa/serving/scheduler.h>
+
+#include "serving/step_builder.h"
+
+// What the next step computes.
+namespace jerboa::serving {
+
+std::optional<Step> Scheduler::next(double now) {
+  expire(now);
+  if (in_flight_.size() > (options_.pipelined ? 1u : 0u)) return std::nullopt;
+  admit();
+  Plan plan;
+  if (options_.mixed_time > 0) {
+    const bool prompts_first = prefill_is_blocked_;
+    if (prompts_first) plan_prefill(plan, options_.mixed_time);
+    plan_decode(plan);
+    if (!prompts_first) plan_prefill(plan, plan.empty() ? options_.chunk : options_.mixed_time);
+  } else {
+    if (prefill_is_due_) plan_prefill(plan, options_.chunk);
+    if (plan.empty()) plan_decode(plan);
+    if (plan.empty()) plan_prefill(plan, options_.chunk);
+  }
+  if (plan.empty()) return std::nullopt;
+  return build(plan);
+}
+
+// Whether its next step is to draw a token from its last one.
+bool Scheduler::can_decode(const Sequence& sequence) const {
+  if (sequence.length() + sequence.pending - sequence.place.computed != 1) return false;
+  if (sequence.pending == 0) return true;
+  // Its last token is still in flight: the device carries it over, unless the host has to see it first or it is likely
+  // to be the last one anyway.
+  return sequence.pending == 1 && !sequence.samples_on_host() && sequence.options().drafts == 0 &&
+         sequence.last_step == step_number_ - 1 && sequence.generated() + 1 < sequence.options().max_tokens &&
+         sequence.place.computed < context_;
+}
+
+void Scheduler::plan_decode(Plan& plan) {
+  const std::vector<SequenceId> oldest_first(running_.begin(), running_.end());
+  for (const SequenceId id : oldest_first) {
+    if (std::ssize(plan) >= options_.max_rows) return;
+    if (!running_.contains(id)) continue;  // preempted for one before it
+    Sequence& sequence = at(id);
+    if (sequence.last_step == step_number_ || !can_decode(sequence)) continue;
+    std::vector<std::int32_t> draft = draft_of(sequence);
+    if (draft.empty() && !grow(sequence, sequence.place.computed + 1)) continue;
+    issue(plan, sequence, 1, 1, std::move(draft));
+  }
+}
+
+// Guesses, if there is room for them in the cache.
+std::vector<std::int32_t> Scheduler::draft_of(Sequence& sequence) {
+  if (sequence.options().drafts == 0) return {};
+  CachePlace& place = sequence.place;
+  const std::int64_t most = std::min({sequence.options().max_tokens - sequence.generated() - 1,
+                                      context_ - sequence.length(), static_cast<std::int64_t>(options_.chunk - 1)});
+  std::vector<std::int32_t> draft = sequence.propose(most);
+  if (draft.empty()) return {};
+  std::optional<StateSlot> slot;
+  if (place.states && !(slot = take_slot())) return {};
+  if (!grow_without_preemption(sequence, place.computed + 1 + std::ssize(draft))) return {};
+  if (slot) place.states->snapshot(std::move(*slot), state_copies_);
+  return draft;
+}
+
+// Prompts take turns: each gets a chunk, and the next step goes on with the one after the last.
+void Scheduler::plan_prefill(Plan& plan, int width) {
+  std::vector<SequenceId> turns(running_.begin(), running_.end());
+  std::rotate(turns.begin(), std::upper_bound(turns.begin(), turns.end(), last_prefilled_), turns.end());
+  std::int64_t budget = options_.prefill_tokens;
+  prefill_is_blocked_ = false;
+  for (const SequenceId id : turns) {
+    const auto rows = options_.max_rows - std::ssize(plan);
+    if (budget <= 0 || rows <= 0) return;
+    if (!running_.contains(id)) continue;
+    Sequence& sequence = at(id);
+    if (sequence.pending > 0 || sequence.length() - sequence.place.computed <= 1) continue;
+    const std::int64_t fits =
+        options_.state_slots > 0 ? width : rows * width;  // a state goes through one row at a time
+    const std::int64_t count = prefill_count(sequence, std::min({budget, std::int64_t{options_.chunk}, fits}));
+    if (!grow(sequence, sequence.place.computed + count)) {
+      prefill_is_blocked_ = true;
+      continue;
+    }
+    issue(plan, sequence, count, width, {});
+    budget -= count;
+    last_prefilled_ = id;
+  }
+}
+
+// With recurrent states, a row ends where the prompt's last whole block does, so that a snapshot can be taken there.
+std::int64_t Scheduler::prefill_count(const Sequence& sequence, std::int64_t most) const {
+  const std::int64_t start = sequence.place.computed, count = std::min(most, sequence.length() - start);
+  const std::int64_t boundary = snapshot_position(sequence);
+  return options_.state_slots > 0 && start < boundary && boundary < start + count ? boundary - start : count;
+}
+
+std::int64_t Scheduler::snapshot_position(const Sequence& sequence) const {
+  return (sequence.length() - 1) / pool_.block_size() * pool_.block_size();
+}
+
+// Adds the rows of a sequence, which has room for them.
+void Scheduler::issue(Plan& plan, Sequence& sequence, std::int64_t count, int width, std::vector<std::int32_t> draft) {
+  CachePlace& place = sequence.place;
+  const bool is_carried = place.computed >= sequence.length();
+  for (std::int64_t left = count; left > 0;) {
+    const auto tokens = static_cast<int>(std::min<std::int64_t>(left, width));
+    left -= tokens;
+    const int drafts = left == 0 ? static_cast<int>(draft.size()) : 0;
+    Planned planned{.row = {sequence.id(), place.computed, tokens + drafts, drafts, Wanted::nothing},
+                    .carried = is_carried ? sequence.last_row : -1,
+                    .draw = static_cast<std::uint32_t>(sequence.generated() + sequence.pending),
+                    .epoch = sequence.epoch};
+    place.computed += planned.row.count;
+    if (place.states) place.states->advance(planned.row.count);
+    if (place.computed - drafts >= sequence.length()) {
+      planned.row.wanted = sequence.samples_on_host() ? Wanted::logits : Wanted::token;
+      planned.draft = std::move(draft);
+      ++sequence.pending;
+    }
+    plan.push_back(std::move(planned));
+  }
+  if (place.states && count > 0 && place.computed == snapshot_position(sequence)) snapshot_prefix(sequence);
+  sequence.last_step = step_number_;
+  sequence.last_row = static_cast<std::int32_t>(plan.size() - 1);
+}
+
+// The states at the end of the prompt's whole blocks are kept for texts with the same beginning.
+void Scheduler::snapshot_prefix(Sequence& sequence) {
+  CachePlace& place = sequence.place;
+  if (!place.path || place.computed <= path_length(place)) return;
+  std::optional<StateSlot> slot = take_slot();
+  if (!slot) return;
+  place.snapshot = std::move(*slot);
+  place.snapshot_at = place.computed;
+  later_state_copies_.push_back({place.states->live(), place.snapshot.number()});
+}
+
+Step Scheduler::build(Plan& plan) {
+  std::vector<RowInput> rows;
+  bool has_prompts = false, has_next = false;
+  for (const Planned& planned : plan) {
+    const Row& row = planned.row;
+    const Sequence& sequence = at(row.id);
+    const bool is_carried = planned.carried >= 0;
+    const auto ids = sequence.tokens().subspan(static_cast<std::size_t>(row.start - (is_carried ? 1 : 0)));
+    rows.push_back({.row = row,
+                    .ids = is_carried ? ids.first(0) : ids.first(static_cast<std::size_t>(row.count - row.drafts)),
+                    .draft = planned.draft,
+                    .table = sequence.place.table.blocks(),
+                    .sampling = &sequence.options().sampling,
+                    .draw = planned.draw,
+                    .carried = planned.carried,
+                    .state = sequence.place.states ? sequence.place.states->live() : no_slot});
+    (row.count - row.drafts > 1 || row.wanted == Wanted::nothing ? has_prompts : has_next) = true;
+  }
+  Step step = build_step(rows, *sizes_, options_.state_slots > 0);
+  step.number = step_number_++;
+  step.kind = !has_prompts ? StepKind::decode : has_next ? StepKind::mixed : StepKind::prefill;
+  step.copies = std::exchange(copies_, {});
+  step.state_copies = std::exchange(state_copies_, std::exchange(later_state_copies_, {}));
+  prefill_is_due_ = step.kind == StepKind::decode;
+  ++statistics_.steps;
+  statistics_.rows += std::ssize(plan);
+  for (const Planned& planned : plan) statistics_.tokens += planned.row.count;
+  statistics_.padding += static_cast<std::int64_t>(step.rows) * step.time;
+  for (const Planned& planned : plan) statistics_.padding -= planned.row.count;
+  in_flight_.push_back({step.number, std::move(plan), step.outputs});
+  return step;
+}
+
+}  // namespace jerboa::serving

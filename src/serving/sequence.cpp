@@ -1,0 +1,95 @@
+#include <algorithm>
+
+#include <jerboa/serving/sequence.h>
+
+namespace jerboa::serving {
+
+std::string_view name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::end: return "end";
+    case FinishReason::length: return "length";
+    case FinishReason::stop: return "stop";
+    case FinishReason::context: return "context";
+    case FinishReason::deadline: return "deadline";
+    case FinishReason::cancelled: return "cancelled";
+    case FinishReason::failed: return "failed";
+  }
+  return {};
+}
+
+Sequence::Sequence(SequenceId id, std::vector<std::int32_t> prompt, SequenceOptions options, bool samples_on_host,
+                   double now, PagePool& pool)
+    : place(pool),
+      id_(id),
+      tokens_(std::move(prompt)),
+      options_(std::move(options)),
+      stop_(options_.stop, options_.end_tokens),
+      draft_length_(options_.drafts) {
+  if (options_.sampler)
+    sampler_ = options_.sampler();
+  else if (samples_on_host)
+    sampler_ = std::make_unique<Sampler>(options_.sampling);
+  if (sampler_) sampler_->observe(tokens_);
+  if (options_.text) text_ = options_.text(tokens_);
+  statistics_.arrived = now;
+  statistics_.prompt_tokens = length();
+}
+
+SequenceState Sequence::state() const {
+  if (!running) return SequenceState::waiting;
+  return length() + pending - place.computed > 1 ? SequenceState::prefilling : SequenceState::decoding;
+}
+
+std::string Sequence::text_of(std::int32_t token) { return text_ ? stop_.feed(text_->push(token)) : std::string(); }
+
+// If nothing may follow, there is no need to draw an end token.
+bool Sequence::grammar_is_complete() const {
+  Constraint* constraint = sampler_ ? sampler_->constraint() : nullptr;
+  if (constraint == nullptr || !constraint->complete()) return false;
+  TokenMask others = constraint->allowed();
+  for (const std::int32_t token : options_.end_tokens)
+    if (static_cast<std::size_t>(token) / 64 < others.words().size())
+      others.set(static_cast<std::size_t>(token), false);
+  return std::all_of(others.words().begin(), others.words().end(), [](std::uint64_t word) { return word == 0; });
+}
+
+Sequence::Outcome Sequence::accept(std::int32_t token, std::int64_t context, double now) {
+  if (!statistics_.first_token) statistics_.first_token = now;
+  if (stop_.is_stop_token(token)) return {.kept = false, .finished = FinishReason::end};
+  tokens_.push_back(token);
+  ++statistics_.tokens;
+  Outcome out{.text = text_of(token)};
+  if (stop_.stopped())
+    out.finished = FinishReason::stop;
+  else if (grammar_is_complete())
+    out.finished = FinishReason::end;
+  else if (generated() >= options_.max_tokens)
+    out.finished = FinishReason::length;
+  else if (length() > context)
+    out.finished = FinishReason::context;
+  return out;
+}
+
+std::int32_t Sequence::sample(std::span<float> logits) {
+  return sampler_->sample(logits, options_.max_tokens - static_cast<int>(generated()));
+}
+
+std::string Sequence::finish_text() {
+  if (!text_ || stop_.stopped()) return {};
+  std::string text = stop_.feed(text_->finish());
+  return text + stop_.finish();
+}
+
+std::vector<std::int32_t> Sequence::propose(std::int64_t most) {
+  const auto count = static_cast<int>(std::min<std::int64_t>(draft_length_, most));
+  return count > 0 ? lookup_.propose(tokens_, count) : std::vector<std::int32_t>();
+}
+
+void Sequence::count_drafts(int drafted, int accepted) {
+  statistics_.drafted += drafted;
+  statistics_.accepted += accepted;
+  if (drafted == 0) return;
+  draft_length_ = accepted == drafted ? std::min(2 * draft_length_ + 1, options_.drafts) : std::max(1, accepted);
+}
+
+}  // namespace jerboa::serving

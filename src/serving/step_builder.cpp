@@ -1,0 +1,96 @@
+#include "serving/step_builder.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <jerboa/base/error.h>
+
+namespace jerboa::serving {
+
+Buckets::Buckets(const std::vector<int>& sizes, int most, const char* option) : sizes_(sizes) {
+  if (sizes_.empty()) {
+    for (int size = 1; size < most; size *= 2) sizes_.push_back(size);
+    sizes_.push_back(most);
+  }
+  const bool ascends = std::adjacent_find(sizes_.begin(), sizes_.end(), std::greater_equal<>()) == sizes_.end();
+  if (sizes_.front() < 1 || !ascends || sizes_.back() < most)
+    throw UsageError(
+        fmt::format("{} must ascend from at least 1 to at least {}, not be {}", option, most, fmt::join(sizes_, ", ")));
+}
+
+int Buckets::size_for(int count) const { return *std::lower_bound(sizes_.begin(), sizes_.end(), std::max(count, 1)); }
+
+namespace {
+
+void allocate(Step& step, bool has_states) {
+  const auto rows = static_cast<std::size_t>(step.rows), cells = rows * static_cast<std::size_t>(step.time);
+  step.ids.assign(cells, 0);
+  step.positions.assign(cells, -1);
+  step.lengths.assign(rows, 0);
+  step.table.assign(rows * static_cast<std::size_t>(step.blocks), 0);
+  step.carried.assign(rows, -1);
+  if (has_states) step.states.assign(rows, no_slot);
+  SamplingInputs& sampling = step.sampling;
+  for (auto* zeros : {&sampling.temperature, &sampling.min_p, &sampling.presence_penalty, &sampling.frequency_penalty})
+    zeros->assign(rows, 0.0f);
+  for (auto* ones : {&sampling.top_p, &sampling.repetition_penalty}) ones->assign(rows, 1.0f);
+  sampling.top_k.assign(rows, 0);
+  sampling.seed.assign(2 * rows, 0);
+  sampling.draw.assign(rows, 0);
+}
+
+void set_sampling(SamplingInputs& out, std::size_t row, const RowInput& input) {
+  if (input.row.wanted != Wanted::token) return;
+  const SamplerOptions& options = *input.sampling;
+  out.temperature[row] = options.temperature;
+  out.top_k[row] = options.top_k;
+  out.top_p[row] = options.top_p;
+  out.min_p[row] = options.min_p;
+  out.repetition_penalty[row] = options.repetition_penalty;
+  out.presence_penalty[row] = options.presence_penalty;
+  out.frequency_penalty[row] = options.frequency_penalty;
+  out.seed[2 * row] = static_cast<std::uint32_t>(options.seed);
+  out.seed[2 * row + 1] = static_cast<std::uint32_t>(options.seed >> 32);
+  out.draw[row] = input.draw;
+}
+
+void set_row(Step& step, std::size_t row, const RowInput& input) {
+  const auto time = static_cast<std::size_t>(step.time), count = static_cast<std::size_t>(input.row.count);
+  const std::size_t first = (row + 1) * time - count;
+  std::copy(input.ids.begin(), input.ids.end(), step.ids.begin() + static_cast<std::ptrdiff_t>(first));
+  std::copy(input.draft.begin(), input.draft.end(),
+            step.ids.begin() + static_cast<std::ptrdiff_t>(first + input.ids.size()));
+  for (std::size_t i = 0; i < count; ++i)
+    step.positions[first + i] = static_cast<std::int32_t>(input.row.start + static_cast<std::int64_t>(i));
+  step.lengths[row] = static_cast<std::int32_t>(input.row.start + input.row.count);
+  std::copy(input.table.begin(), input.table.end(),
+            step.table.begin() + static_cast<std::ptrdiff_t>(row) * step.blocks);
+  step.carried[row] = input.carried;
+  if (!step.states.empty()) step.states[row] = input.state;
+  set_sampling(step.sampling, row, input);
+}
+
+}  // namespace
+
+Step build_step(std::span<const RowInput> rows, const StepSizes& sizes, bool has_states) {
+  int time = 1, blocks = 1, outputs = 1;
+  for (const RowInput& input : rows) {
+    time = std::max(time, input.row.count);
+    blocks = std::max(blocks, static_cast<int>(input.table.size()));
+    outputs = std::max(outputs, input.row.drafts + 1);
+  }
+  Step step;
+  step.rows = sizes.rows.size_for(static_cast<int>(rows.size()));
+  step.time = sizes.time.size_for(time);
+  step.blocks = sizes.blocks.size_for(blocks);
+  step.outputs = outputs > 1 ? sizes.time.size_for(outputs) : 1;
+  allocate(step, has_states);
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    set_row(step, row, rows[row]);
+    step.plan.push_back(rows[row].row);
+  }
+  return step;
+}
+
+}  // namespace jerboa::serving

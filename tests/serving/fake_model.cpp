@@ -1,0 +1,225 @@
+#include "serving/fake_model.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <set>
+
+#include <jerboa/base/random.h>
+#include <jerboa/generate/sampler.h>
+
+namespace jerboa::serving::test {
+namespace {
+
+std::uint64_t mix(std::uint64_t a, std::uint64_t b) { return split_mix(a * split_mix_step + b + 1); }
+
+std::uint64_t first_key(std::int32_t token, std::int64_t position, std::uint64_t state) {
+  return mix(mix(static_cast<std::uint64_t>(token), static_cast<std::uint64_t>(position)), state);
+}
+
+std::uint64_t fold(std::span<const std::uint64_t> keys) {
+  std::uint64_t sum = 0;
+  for (const std::uint64_t key : keys) sum = mix(sum, key);
+  return sum;
+}
+
+}  // namespace
+
+std::uint64_t Context::push(std::int32_t token) {
+  if (uses_state) state = mix(state, static_cast<std::uint64_t>(token));
+  first.push_back(first_key(token, std::ssize(first), state));
+  second.push_back(fold(first));
+  return fold(second);
+}
+
+std::vector<float> logits_of(std::uint64_t output, std::int32_t token) {
+  std::vector<float> logits(vocabulary);
+  for (int i = 0; i < vocabulary; ++i)
+    logits[static_cast<std::size_t>(i)] =
+        static_cast<float>(mix(output, static_cast<std::uint64_t>(i)) >> 40) * 0x1p-24f;
+  const auto likely =
+      output % 8 != 0 ? static_cast<std::uint64_t>(token % (vocabulary - 1) + 1) : mix(output, 77) % vocabulary;
+  logits[likely] += 2;
+  logits[end_token] -= 1;
+  return logits;
+}
+
+std::int32_t draw_token(std::uint64_t output, std::int32_t token, float temperature, std::uint64_t seed,
+                        std::uint32_t draw) {
+  std::vector<float> logits = logits_of(output, token);
+  // A fresh sampler, since a draw depends on the seed and its number alone.
+  return Sampler({.temperature = temperature, .seed = mix(seed, draw)}).sample(logits);
+}
+
+Text write_alone(std::span<const std::int32_t> prompt, const SequenceOptions& options, bool on_host,
+                 std::int64_t context, bool uses_state) {
+  Context model;
+  model.uses_state = uses_state;
+  std::uint64_t output = 0;
+  std::int32_t last = 0;
+  for (const std::int32_t token : prompt) output = model.push(last = token);
+  std::unique_ptr<Sampler> sampler;
+  if (options.sampler)
+    sampler = options.sampler();
+  else if (on_host)
+    sampler = std::make_unique<Sampler>(options.sampling);
+  if (sampler) sampler->observe(prompt);
+  Text text;
+  for (std::uint32_t draw = 0; std::cmp_less(draw, options.max_tokens); ++draw) {
+    std::vector<float> logits = logits_of(output, last);
+    last = sampler ? sampler->sample(logits, options.max_tokens - static_cast<int>(draw))
+                   : draw_token(output, last, options.sampling.temperature, options.sampling.seed, draw);
+    if (std::find(options.end_tokens.begin(), options.end_tokens.end(), last) != options.end_tokens.end()) {
+      text.reason = FinishReason::end;
+      return text;
+    }
+    text.tokens.push_back(last);
+    if (std::ssize(text.tokens) < options.max_tokens && std::ssize(prompt) + std::ssize(text.tokens) > context) {
+      text.reason = FinishReason::context;
+      return text;
+    }
+    output = model.push(last);
+  }
+  return text;
+}
+
+FakeDevice::FakeDevice(const SchedulerOptions& options, std::uint64_t seed)
+    : blocks_(options.blocks), block_size_(options.block_size), uses_state_(options.state_slots > 0) {
+  SplitMix random(seed);
+  for (auto* cells : {&first_, &second_}) {
+    cells->resize(static_cast<std::size_t>(blocks_ * block_size_));
+    for (std::uint64_t& value : *cells) value = random.next();
+  }
+  states_.resize(static_cast<std::size_t>(options.state_slots));
+  for (std::uint64_t& value : states_) value = random.next();
+}
+
+void FakeDevice::check_shapes(const Step& step) const {
+  const auto rows = static_cast<std::size_t>(step.rows), time = static_cast<std::size_t>(step.time);
+  ASSERT_LE(step.plan.size(), rows);
+  ASSERT_LE(step.outputs, step.time);
+  ASSERT_EQ(step.ids.size(), rows * time);
+  ASSERT_EQ(step.positions.size(), rows * time);
+  ASSERT_EQ(step.lengths.size(), rows);
+  ASSERT_EQ(step.table.size(), rows * static_cast<std::size_t>(step.blocks));
+  ASSERT_EQ(step.carried.size(), rows);
+  ASSERT_EQ(step.states.size(), uses_state_ ? rows : 0);
+  ASSERT_EQ(step.sampling.temperature.size(), rows);
+  ASSERT_EQ(step.sampling.seed.size(), 2 * rows);
+  for (const Block block : step.table) {
+    ASSERT_GE(block, 0);
+    ASSERT_LT(block, blocks_);
+  }
+  for (std::size_t row = 0; row < rows; ++row) {
+    const std::int64_t count = row < step.plan.size() ? step.plan[row].count : 0;
+    for (std::size_t i = 0; i < time; ++i) {
+      const std::int64_t index = static_cast<std::int64_t>(i + 1) - static_cast<std::int64_t>(time) + count - 1;
+      ASSERT_EQ(step.positions[row * time + i], index < 0 ? -1 : step.plan[row].start + index);
+    }
+    ASSERT_EQ(step.lengths[row], count == 0 ? 0 : step.plan[row].start + count);
+  }
+}
+
+std::uint64_t& FakeDevice::cell(std::vector<std::uint64_t>& layer, const Step& step, int row, std::int32_t position) {
+  const Block block = step.table.at(static_cast<std::size_t>(row * step.blocks + position / block_size_));
+  return layer.at(static_cast<std::size_t>(block * block_size_ + position % block_size_));
+}
+
+void FakeDevice::write(std::vector<std::uint64_t>& layer, const Step& step, const std::vector<std::uint64_t>& values) {
+  std::set<const std::uint64_t*> written;
+  for (int row = 0; row < step.rows; ++row)
+    for (int i = 0; i < step.time; ++i) {
+      const auto at = static_cast<std::size_t>(row * step.time + i);
+      if (step.positions[at] < 0) continue;
+      std::uint64_t& value = cell(layer, step, row, step.positions[at]);
+      EXPECT_TRUE(written.insert(&value).second) << "two rows write to one place";
+      value = values[at];
+    }
+}
+
+// Every query sees the keys up to its own position.
+std::vector<std::uint64_t> FakeDevice::attend(std::vector<std::uint64_t>& layer, const Step& step) {
+  std::vector<std::uint64_t> out(step.ids.size());
+  for (int row = 0; row < step.rows; ++row)
+    for (int i = 0; i < step.time; ++i) {
+      const auto at = static_cast<std::size_t>(row * step.time + i);
+      const std::int32_t seen = std::min(step.positions[at] + 1, step.lengths[static_cast<std::size_t>(row)]);
+      std::vector<std::uint64_t> keys;
+      for (std::int32_t position = 0; position < seen; ++position) keys.push_back(cell(layer, step, row, position));
+      out[at] = fold(keys);
+    }
+  return out;
+}
+
+void FakeDevice::submit(const Step& step) {
+  ASSERT_NO_FATAL_FAILURE(check_shapes(step));
+  for (const SlotCopy& copy : step.state_copies)
+    states_.at(static_cast<std::size_t>(copy.to)) =
+        copy.from == no_slot ? 0 : states_.at(static_cast<std::size_t>(copy.from));
+  for (const BlockCopy& copy : step.copies) write_block(copy.to, read_block(copy.from));
+
+  std::vector<std::int32_t> ids = step.ids;
+  std::vector<std::uint64_t> keys(ids.size());
+  for (int row = 0; row < step.rows; ++row) {
+    const auto r = static_cast<std::size_t>(row);
+    if (step.carried[r] >= 0)
+      ids[static_cast<std::size_t>((row + 1) * step.time - 1)] =
+          last_tokens_.at(static_cast<std::size_t>(step.carried[r]));
+    for (int i = 0; i < step.time; ++i) {
+      const auto at = static_cast<std::size_t>(row * step.time + i);
+      if (step.positions[at] < 0) continue;
+      std::uint64_t state = 0;
+      if (uses_state_) {
+        std::uint64_t& slot = states_.at(static_cast<std::size_t>(step.states[r]));
+        state = slot = mix(slot, static_cast<std::uint64_t>(ids[at]));
+      }
+      keys[at] = first_key(ids[at], step.positions[at], state);
+    }
+  }
+  write(first_, step, keys);
+  write(second_, step, attend(first_, step));
+  const std::vector<std::uint64_t> out = attend(second_, step);
+
+  StepResults results;
+  results.tokens.assign(static_cast<std::size_t>(step.rows * step.outputs), -1);
+  results.logits.resize(step.plan.size());
+  last_tokens_.assign(static_cast<std::size_t>(step.rows), -1);
+  for (std::size_t row = 0; row < step.plan.size(); ++row)
+    for (int output = 0; output < step.outputs; ++output) {
+      const std::size_t at =
+          (row + 1) * static_cast<std::size_t>(step.time) - static_cast<std::size_t>(step.outputs - output);
+      const SamplingInputs& sampling = step.sampling;
+      if (step.plan[row].wanted == Wanted::logits) {
+        const std::vector<float> logits = logits_of(out[at], ids[at]);
+        results.logits[row].insert(results.logits[row].end(), logits.begin(), logits.end());
+      } else if (step.plan[row].wanted == Wanted::token && output >= step.outputs - 1 - step.plan[row].drafts) {
+        const std::uint64_t seed = sampling.seed[2 * row] | std::uint64_t{sampling.seed[2 * row + 1]} << 32;
+        const int index = output - (step.outputs - 1 - step.plan[row].drafts);
+        last_tokens_[row] =
+            results.tokens[row * static_cast<std::size_t>(step.outputs) + static_cast<std::size_t>(output)] =
+                draw_token(out[at], ids[at], sampling.temperature[row], seed,
+                           sampling.draw[row] + static_cast<std::uint32_t>(index));
+      }
+    }
+  results_.push_back(std::move(results));
+}
+
+StepResults FakeDevice::wait() {
+  StepResults out = std::move(results_.front());
+  results_.pop_front();
+  return out;
+}
+
+std::vector<std::uint64_t> FakeDevice::read_block(Block block) const {
+  std::vector<std::uint64_t> out;
+  for (const auto* layer : {&first_, &second_})
+    out.insert(out.end(), layer->begin() + block * block_size_, layer->begin() + (block + 1) * block_size_);
+  return out;
+}
+
+void FakeDevice::write_block(Block block, std::span<const std::uint64_t> content) {
+  const auto size = static_cast<std::size_t>(block_size_);
+  std::copy_n(content.begin(), size, first_.begin() + block * block_size_);
+  std::copy_n(content.begin() + static_cast<std::ptrdiff_t>(size), size, second_.begin() + block * block_size_);
+}
+
+}  // namespace jerboa::serving::test

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include <jerboa/serving/scheduler.h>
+
+// A model without weights whose text depends on every key of its two layers, read through the step's table from a paged
+// cache that the step's own inputs have written: a wrong table, position, copy or truncation changes the text.
+namespace jerboa::serving::test {
+
+constexpr std::int32_t end_token = 0;
+constexpr int vocabulary = 12;
+
+/// What the text after `tokens` depends on: a hash of them, computed without any cache.
+struct Context {
+  std::vector<std::uint64_t> first, second;  // the keys of each layer
+  std::uint64_t state = 0;
+  bool uses_state = false;
+
+  /// The model's output after one more token.
+  std::uint64_t push(std::int32_t token);
+};
+
+/// The model's logits, given its output and the last token. Mostly a token follows from the one before it
+/// alone, so that texts repeat themselves and guesses succeed.
+std::vector<float> logits_of(std::uint64_t output, std::int32_t token);
+/// The token that the device draws: the likeliest if the temperature is 0.
+std::int32_t draw_token(std::uint64_t output, std::int32_t token, float temperature, std::uint64_t seed,
+                        std::uint32_t draw);
+
+/// The text that the model writes by itself, without a scheduler, and why it ends.
+struct Text {
+  std::vector<std::int32_t> tokens;
+  FinishReason reason = FinishReason::length;
+
+  friend bool operator==(const Text&, const Text&) = default;
+};
+Text write_alone(std::span<const std::int32_t> prompt, const SequenceOptions& options, bool on_host,
+                 std::int64_t context, bool uses_state);
+
+/// Runs steps on a simulated cache, and checks that each is well-formed.
+class FakeDevice {
+ public:
+  FakeDevice(const SchedulerOptions& options, std::uint64_t seed);
+
+  /// Runs a step. Its results can be read later.
+  void submit(const Step& step);
+  /// The results of the oldest step that was not read yet.
+  StepResults wait();
+
+  /// A block's content, and a place to put it, for saving and restoring.
+  std::vector<std::uint64_t> read_block(Block block) const;
+  void write_block(Block block, std::span<const std::uint64_t> content);
+
+ private:
+  std::uint64_t& cell(std::vector<std::uint64_t>& layer, const Step& step, int row, std::int32_t position);
+  void write(std::vector<std::uint64_t>& layer, const Step& step, const std::vector<std::uint64_t>& values);
+  std::vector<std::uint64_t> attend(std::vector<std::uint64_t>& layer, const Step& step);
+  void check_shapes(const Step& step) const;
+
+  int blocks_, block_size_;
+  bool uses_state_;
+  std::vector<std::uint64_t> first_, second_;  // [blocks, block_size]
+  std::vector<std::uint64_t> states_;
+  std::vector<std::int32_t> last_tokens_;  // of the last step, by row
+  std::deque<StepResults> results_;
+};
+
+}  // namespace jerboa::serving::test

@@ -1,0 +1,609 @@
+#include <gtest/gtest.h>
+#include <map>
+#include <numeric>
+
+#include <jerboa/base/error.h>
+#include <jerboa/generate/constraint.h>
+#include <jerboa/serving/scheduler.h>
+
+#include "serving/fake_model.h"
+#include "support/expect_error.h"
+
+namespace jerboa::serving::test {
+namespace {
+
+using jerboa::test::expect_error;
+using Tokens = std::vector<std::int32_t>;
+
+Tokens prompt_of(int size, std::int32_t first = 1) {
+  Tokens out(static_cast<std::size_t>(size));
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = (first + static_cast<std::int32_t>(i)) % (vocabulary - 1) + 1;
+  return out;
+}
+
+SequenceOptions greedy(int max_tokens) {
+  SequenceOptions options;
+  options.max_tokens = max_tokens;
+  options.sampling.temperature = 0;
+  return options;
+}
+
+// Drives a scheduler with the model, one step at a time or until nothing is left.
+class Host {
+ public:
+  explicit Host(SchedulerOptions options) : options_(options), scheduler(options), device_(options, 1) {}
+
+  Step next() {
+    std::optional<Step> step = scheduler.next(now);
+    EXPECT_TRUE(step.has_value());
+    if (!step) return {};
+    device_.submit(*step);
+    return std::move(*step);
+  }
+  void complete(const Step& step) { take(scheduler.complete(step, device_.wait(), now)); }
+  Step step() {
+    Step out = next();
+    complete(out);
+    return out;
+  }
+  void run() {
+    std::deque<Step> submitted;
+    while (scheduler.has_work()) {
+      now += 1;
+      while (std::optional<Step> step = scheduler.next(now)) {
+        device_.submit(*step);
+        submitted.push_back(std::move(*step));
+        ++steps;
+      }
+      take(scheduler.take_events());
+      if (submitted.empty()) continue;
+      complete(submitted.front());
+      submitted.pop_front();
+    }
+    for (; !submitted.empty(); submitted.pop_front()) complete(submitted.front());
+  }
+  void take(const std::vector<Event>& events) {
+    for (const Event& event : events) {
+      if (event.token) texts[event.id].tokens.push_back(*event.token);
+      streams[event.id] += event.text;
+      if (!event.finished) continue;
+      texts[event.id].reason = *event.finished;
+      ends[event.id] = event;
+    }
+  }
+  Text alone(const Tokens& prompt, const SequenceOptions& options) const {
+    return write_alone(prompt, options, false, scheduler.context(), options_.state_slots > 0);
+  }
+
+ private:
+  SchedulerOptions options_;
+
+ public:
+  Scheduler scheduler;
+  FakeDevice& device() { return device_; }
+  std::map<SequenceId, Text> texts;
+  std::map<SequenceId, std::string> streams;
+  std::map<SequenceId, Event> ends;
+  double now = 1;
+  int steps = 0;
+
+ private:
+  FakeDevice device_;
+};
+
+TEST(Scheduler, RefusesWhatCanNeverFitAndGoesOn) {
+  Host host({.blocks = 4, .block_size = 4, .vocabulary = vocabulary});
+  const SequenceId id = host.scheduler.add(prompt_of(5), greedy(3), 0);
+  const auto refused = [&](const Tokens& prompt, const SequenceOptions& options, const char* why) {
+    expect_error<UsageError>([&] { host.scheduler.add(prompt, options, 0); }, why);
+  };
+  refused(prompt_of(17), greedy(3), "17 tokens exceed the context of 16");
+  refused({}, greedy(3), "at least one token");
+  refused({1, vocabulary}, greedy(3), "there is no token 12; the model has 12");
+  refused({1}, greedy(0), "max_tokens is 0");
+  SequenceOptions stop = greedy(1);
+  stop.stop = {"x"};
+  refused({1}, stop, "stop strings need a text stream");
+  SequenceOptions cold = greedy(1);
+  cold.sampling.temperature = -1;
+  refused({1}, cold, "temperature");
+  EXPECT_EQ(host.scheduler.statistics().refused, 6);
+  host.run();
+  EXPECT_EQ(host.texts[id], host.alone(prompt_of(5), greedy(3)));
+}
+
+TEST(Scheduler, ChecksItsOptions) {
+  expect_error<UsageError>([] { Scheduler({.chunk = 0}); }, "chunk is 0");
+  expect_error<UsageError>([] { Scheduler({.chunk = 8, .mixed_time = 9}); },
+                           "mixed_time is 9, but must be from 0 to chunk");
+  expect_error<UsageError>(
+      [] {
+        Scheduler({.max_rows = 8, .row_buckets = {1, 4}});
+      },
+      "row_buckets must ascend from at least 1 to at least 8, not be 1, 4");
+  expect_error<UsageError>([] { Scheduler({.chunk = 8, .time_buckets = {4, 1, 8}}); }, "time_buckets");
+}
+
+TEST(Scheduler, FillsAStepsArrays) {
+  Host host({.blocks = 16, .block_size = 4, .max_rows = 8, .chunk = 8, .pipelined = false});
+  SequenceOptions drawn = greedy(4);
+  drawn.sampling = {
+      .temperature = 0.5f, .top_k = 7, .top_p = 0.9f, .min_p = 0.1f, .seed = (std::uint64_t{3} << 32) + 2};
+  host.scheduler.add({1, 2, 3, 4, 5}, greedy(4), 0);
+  host.scheduler.add({6, 7, 8}, drawn, 0);
+  host.scheduler.add({9}, greedy(4), 0);
+  const Step prefill = host.step();
+  EXPECT_EQ(prefill.kind, StepKind::prefill);
+  EXPECT_EQ(std::tie(prefill.rows, prefill.time, prefill.blocks, prefill.outputs), std::make_tuple(2, 8, 2, 1));
+  EXPECT_EQ(prefill.ids, (Tokens{0, 0, 0, 1, 2, 3, 4, 5, 0, 0, 0, 0, 0, 6, 7, 8}));
+  EXPECT_EQ(prefill.positions, (Tokens{-1, -1, -1, 0, 1, 2, 3, 4, -1, -1, -1, -1, -1, 0, 1, 2}));
+  EXPECT_EQ(prefill.lengths, (Tokens{5, 3}));
+  EXPECT_EQ(prefill.table, (Tokens{0, 1, 2, 0}));
+  EXPECT_EQ(prefill.sampling.temperature, (std::vector<float>{0, 0.5f}));
+  EXPECT_EQ(prefill.sampling.top_k, (Tokens{0, 7}));
+  EXPECT_EQ(prefill.sampling.top_p, (std::vector<float>{1, 0.9f}));
+  EXPECT_EQ(prefill.sampling.min_p, (std::vector<float>{0, 0.1f}));
+  EXPECT_EQ(prefill.sampling.seed, (std::vector<std::uint32_t>{0, 0, 2, 3}));
+  const Step decode = host.step();
+  EXPECT_EQ(decode.kind, StepKind::decode);
+  EXPECT_EQ(std::tie(decode.rows, decode.time), std::make_tuple(4, 1));
+  EXPECT_EQ(decode.positions, (Tokens{5, 3, 0, -1}));
+  EXPECT_EQ(decode.lengths, (Tokens{6, 4, 1, 0}));
+  EXPECT_EQ(decode.carried, (Tokens{-1, -1, -1, -1}));
+  EXPECT_EQ(decode.sampling.draw, (std::vector<std::uint32_t>{1, 1, 0, 0}));
+}
+
+TEST(Scheduler, RoundsSizesUpToGivenBuckets) {
+  Host host({.blocks = 64,
+             .block_size = 2,
+             .context = 64,
+             .max_rows = 5,
+             .chunk = 10,
+             .row_buckets = {3, 5},
+             .time_buckets = {1, 6, 10},
+             .block_buckets = {8, 32}});
+  host.scheduler.add(prompt_of(4), greedy(4), 0);
+  const Step small = host.step();
+  EXPECT_EQ(std::tie(small.rows, small.time, small.blocks), std::make_tuple(3, 6, 8));
+  host.scheduler.add(prompt_of(20), greedy(4), 0);
+  host.step();
+  const Step large = host.step();
+  EXPECT_EQ(std::tie(large.rows, large.time, large.blocks), std::make_tuple(3, 10, 8));
+}
+
+TEST(Scheduler, ComputesPromptsInChunksBetweenDecodeSteps) {
+  Host host({.blocks = 64, .block_size = 4, .chunk = 8, .prefill_tokens = 12, .pipelined = false});
+  const SequenceId first = host.scheduler.add(prompt_of(6), greedy(20), 0);
+  host.step();
+  host.scheduler.add(prompt_of(20, 3), greedy(4), 0);
+  host.scheduler.add(prompt_of(20, 5), greedy(4), 0);
+  std::vector<StepKind> kinds;
+  for (int i = 0; i < 8; ++i) {
+    const Step step = host.step();
+    kinds.push_back(step.kind);
+    if (step.kind == StepKind::decode) {
+      EXPECT_EQ(step.plan[0].id, first);
+      continue;
+    }
+    int tokens = 0;
+    for (const Row& row : step.plan) {
+      EXPECT_LE(row.count, 8);
+      tokens += row.count;
+    }
+    EXPECT_LE(tokens, 12);
+  }
+  using enum StepKind;
+  EXPECT_EQ(kinds, (std::vector{decode, prefill, decode, prefill, decode, prefill, decode, prefill}));
+  host.run();
+  EXPECT_EQ(host.texts[first], host.alone(prompt_of(6), greedy(20)));
+}
+
+TEST(Scheduler, MixesPromptsWithDecoding) {
+  Host host({.blocks = 64, .block_size = 4, .max_rows = 8, .chunk = 16, .mixed_time = 4, .pipelined = false});
+  const SequenceId first = host.scheduler.add(prompt_of(6), greedy(20), 0);
+  host.step();
+  const SequenceId second = host.scheduler.add(prompt_of(18, 3), greedy(4), 0);
+  const Step mixed = host.step();
+  EXPECT_EQ(mixed.kind, StepKind::mixed);
+  EXPECT_EQ(mixed.time, 4);
+  ASSERT_EQ(mixed.plan.size(), 5u);
+  EXPECT_EQ(mixed.plan[0].id, first);
+  EXPECT_EQ(mixed.plan[0].wanted, Wanted::token);
+  for (std::size_t row = 1; row < 5; ++row) {
+    EXPECT_EQ(mixed.plan[row].id, second);
+    EXPECT_EQ(mixed.plan[row].start, 4 * static_cast<int>(row - 1));
+    EXPECT_EQ(mixed.plan[row].wanted, Wanted::nothing);
+  }
+  host.run();
+  EXPECT_EQ(host.texts[first], host.alone(prompt_of(6), greedy(20)));
+  EXPECT_EQ(host.texts[second], host.alone(prompt_of(18, 3), greedy(4)));
+}
+
+TEST(Scheduler, AShortPromptDoesNotWaitForALongOne) {
+  Host host({.blocks = 256, .block_size = 4, .chunk = 8, .prefill_tokens = 8, .pipelined = false});
+  host.scheduler.add(prompt_of(800), greedy(1), 0);
+  host.step();
+  const SequenceId quick = host.scheduler.add(prompt_of(8, 5), greedy(1), 0);
+  int steps = 0;
+  for (; !host.ends.contains(quick); ++steps) host.step();
+  EXPECT_LE(steps, 3);
+}
+
+TEST(Scheduler, EverySequenceGetsItsFirstTokenInBoundedTime) {
+  Host host({.blocks = 200, .block_size = 4, .context = 64, .max_rows = 64, .chunk = 8, .prefill_tokens = 16});
+  std::vector<SequenceId> ids;
+  for (int i = 0; i < 40; ++i) {
+    SequenceOptions options = greedy(16);
+    ids.push_back(host.scheduler.add(prompt_of(1 + i % 24, i), options, host.now));
+    host.step();
+  }
+  host.run();
+  // 40 prompts of 12 tokens on average in steps of 16, alternating with decoding: everyone is through in 120 rounds.
+  for (const SequenceId id : ids) {
+    const SequenceStatistics& statistics = host.ends.at(id).statistics;
+    EXPECT_LE(*statistics.first_token - statistics.arrived, 120) << "sequence " << id;
+  }
+}
+
+TEST(Scheduler, SubmitsTheNextStepBeforeTheTokenIsRead) {
+  Host host({.blocks = 16, .block_size = 4});
+  const SequenceId id = host.scheduler.add({1, 2, 3}, greedy(4), 0);
+  std::deque<Step> steps;
+  steps.push_back(host.next());
+  steps.push_back(host.next());
+  EXPECT_EQ(steps[1].carried, Tokens{0});
+  EXPECT_EQ(steps[1].positions, Tokens{3});
+  EXPECT_FALSE(host.scheduler.next(0)) << "two steps are in flight";
+  host.complete(steps[0]);
+  steps.push_back(host.next());
+  host.complete(steps[1]);
+  steps.push_back(host.next());
+  EXPECT_FALSE(host.scheduler.next(0)) << "four tokens are on their way";
+  host.complete(steps[2]);
+  EXPECT_FALSE(host.scheduler.next(0));
+  host.complete(steps[3]);
+  EXPECT_EQ(host.texts[id], host.alone({1, 2, 3}, greedy(4)));
+}
+
+// Finds a prompt after which the model ends its text within a few tokens.
+Tokens prompt_with_end(const Host& host, SequenceOptions& options) {
+  options.end_tokens = {end_token};
+  for (std::int32_t a = 1; a < vocabulary; ++a)
+    for (std::int32_t b = 1; b < vocabulary; ++b) {
+      const Text text = host.alone({a, b, 3}, options);
+      if (text.reason == FinishReason::end && text.tokens.size() > 1) return {a, b, 3};
+    }
+  ADD_FAILURE() << "no text ends";
+  return {1};
+}
+
+TEST(Scheduler, DiscardsAStepPastTheEnd) {
+  Host host({.blocks = 16, .block_size = 2});
+  SequenceOptions options = greedy(20);
+  const Tokens prompt = prompt_with_end(host, options);
+  const SequenceId id = host.scheduler.add(prompt, options, 0);
+  host.run();
+  const Text alone = host.alone(prompt, options);
+  EXPECT_EQ(host.texts[id], alone);
+  EXPECT_EQ(host.steps, std::ssize(alone.tokens) + 2) << "one for each token and the end, and one too many";
+  // What was computed past the end is not in the tree.
+  EXPECT_EQ(host.scheduler.prefixes().blocks(), (3 + std::ssize(alone.tokens)) / 2);
+}
+
+TEST(Scheduler, ForksShareThePrompt) {
+  Host host({.blocks = 64, .block_size = 4, .pipelined = false});
+  const Tokens prompt = prompt_of(30);
+  std::vector<SequenceId> ids = {host.scheduler.add(prompt, greedy(6), 0)};
+  std::vector<SequenceOptions> options = {greedy(6)};
+  for (std::uint64_t seed = 1; seed < 5; ++seed) {
+    options.push_back(greedy(6));
+    options.back().sampling = {.temperature = 0.9f, .seed = seed};
+    ids.push_back(host.scheduler.fork(ids[0], options.back(), 0));
+  }
+  const Step first = host.step();
+  EXPECT_EQ(first.plan.size(), 1u) << "the prompt is computed once";
+  const Step second = host.step();
+  EXPECT_EQ(second.plan.size(), 5u);
+  EXPECT_EQ(second.copies.size(), 4u) << "each but one of those that share the last block copies it";
+  host.run();
+  for (std::size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(host.texts[ids[i]], host.alone(prompt, options[i])) << i;
+  EXPECT_EQ(host.scheduler.statistics().tokens, 30 + 4 + 5 * 5);
+  expect_error<UsageError>([&] { host.scheduler.fork(ids[0], greedy(1), 0); }, "there is no sequence 1 to fork");
+}
+
+TEST(Scheduler, AForkInTheMiddleContinuesTheText) {
+  Host host({.blocks = 64, .block_size = 4});
+  const SequenceId id = host.scheduler.add(prompt_of(6), greedy(20), 0);
+  for (int i = 0; i < 5; ++i) host.step();
+  const std::span<const std::int32_t> so_far = host.scheduler.find(id)->tokens();
+  const Tokens prompt(so_far.begin(), so_far.end());
+  SequenceOptions options = greedy(7);
+  options.sampling = {.temperature = 0.8f, .seed = 5};
+  const SequenceId fork = host.scheduler.fork(id, options, 0);
+  host.run();
+  EXPECT_EQ(host.texts[fork], host.alone(prompt, options));
+  EXPECT_EQ(host.ends[fork].statistics.reused, std::ssize(prompt) - 1);
+}
+
+TEST(Scheduler, AForkWhoseParentIsCancelledGoesOn) {
+  Host host({.blocks = 64, .block_size = 4, .chunk = 4});
+  const SequenceId id = host.scheduler.add(prompt_of(14), greedy(4), 0), fork = host.scheduler.fork(id, greedy(5), 0);
+  host.step();
+  EXPECT_TRUE(host.scheduler.cancel(id, 0));
+  EXPECT_FALSE(host.scheduler.cancel(id, 0));
+  host.run();
+  EXPECT_EQ(host.texts[fork], host.alone(prompt_of(14), greedy(5)));
+  EXPECT_EQ(host.ends[id].finished, FinishReason::cancelled);
+}
+
+TEST(Scheduler, ReusesCachedPrefixes) {
+  Host host({.blocks = 64, .block_size = 4});
+  SequenceOptions adapted = greedy(3);
+  adapted.name_space = "adapter";
+  const SequenceId first = host.scheduler.add(prompt_of(13), greedy(8), 0);
+  host.run();
+  Tokens longer = prompt_of(13);
+  longer.insert(longer.end(), host.texts[first].tokens.begin(), host.texts[first].tokens.end());
+  longer.push_back(5);
+  const SequenceId second = host.scheduler.add(longer, greedy(3), 0), third = host.scheduler.add(longer, adapted, 0);
+  host.run();
+  EXPECT_EQ(host.ends[second].statistics.reused, 20) << "the answer is cached too";
+  EXPECT_EQ(host.ends[third].statistics.reused, 0) << "adapters do not share";
+  EXPECT_EQ(host.texts[second], host.alone(longer, greedy(3)));
+  EXPECT_EQ(host.texts[third], host.texts[second]);
+}
+
+TEST(Scheduler, StoresACommonPrefixOnce) {
+  Host host({.blocks = 64, .block_size = 4, .chunk = 16, .pipelined = false});
+  for (int i = 0; i < 4; ++i) host.scheduler.add(prompt_of(17), greedy(2), 0);
+  host.step();  // all four at once, before any of them is cached
+  EXPECT_EQ(host.scheduler.pool().used_blocks(), 4);
+  host.run();
+}
+
+TEST(Scheduler, EvictsCachedPrefixesForNewTexts) {
+  Host host({.blocks = 8, .block_size = 4});
+  for (int i = 0; i < 6; ++i) {
+    const SequenceId id = host.scheduler.add(prompt_of(20, i), greedy(4), 0);
+    host.run();
+    EXPECT_EQ(host.texts[id], host.alone(prompt_of(20, i), greedy(4)));
+  }
+  EXPECT_GT(host.scheduler.prefixes().statistics().evictions, 10);
+  EXPECT_EQ(host.scheduler.statistics().preemptions, 0);
+}
+
+TEST(Scheduler, PreemptsTheYoungestWhenTheCacheIsFull) {
+  Host host({.blocks = 10, .block_size = 2, .prefix_cache = false});
+  std::vector<SequenceId> ids;
+  for (int i = 0; i < 3; ++i) ids.push_back(host.scheduler.add(prompt_of(2, i), greedy(14), 0));
+  host.run();
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(host.texts[ids[static_cast<std::size_t>(i)]], host.alone(prompt_of(2, i), greedy(14)));
+  EXPECT_EQ(host.ends[ids[0]].statistics.preemptions, 0);
+  EXPECT_GT(host.ends[ids[2]].statistics.preemptions, 0);
+  EXPECT_GT(host.ends[ids[2]].statistics.recomputed, 0);
+}
+
+TEST(Scheduler, EndsWhereTheContextIsFull) {
+  Host host({.blocks = 4, .block_size = 2});
+  const SequenceId id = host.scheduler.add(prompt_of(8), greedy(9), 0),
+                   other = host.scheduler.add(prompt_of(5), greedy(9), 0);
+  host.run();
+  EXPECT_EQ(host.texts[id].tokens.size(), 1u);
+  EXPECT_EQ(host.texts[other].tokens.size(), 4u);
+  EXPECT_EQ(host.texts[other], host.alone(prompt_of(5), greedy(9)));
+  EXPECT_EQ(host.texts[other].reason, FinishReason::context);
+}
+
+TEST(Scheduler, EnforcesDeadlines) {
+  Host host({.blocks = 16, .block_size = 4, .max_rows = 1, .pipelined = false});
+  SequenceOptions brief = greedy(50), late = greedy(50);
+  brief.deadline = 5;
+  late.deadline = 7;
+  const SequenceId running = host.scheduler.add(prompt_of(4), brief, 0),
+                   waiting = host.scheduler.add(prompt_of(4), late, 0);
+  host.now = 4;
+  host.step();
+  host.step();
+  host.now = 5;
+  host.step();
+  EXPECT_EQ(host.ends.at(running).finished, FinishReason::deadline);
+  EXPECT_EQ(host.texts[running].tokens.size(), 2u) << "the step that ran past it is ignored";
+  host.now = 8;
+  EXPECT_FALSE(host.scheduler.next(host.now));
+  host.take(host.scheduler.take_events());
+  EXPECT_EQ(host.ends.at(waiting).finished, FinishReason::deadline);
+  EXPECT_FALSE(host.scheduler.has_work());
+}
+
+TEST(Scheduler, CancelsWithinAStep) {
+  Host host({.blocks = 16, .block_size = 4});
+  const SequenceId a = host.scheduler.add(prompt_of(5), greedy(9), 0),
+                   b = host.scheduler.add(prompt_of(5, 2), greedy(9), 0);
+  const Step first = host.next(), second = host.next();
+  EXPECT_EQ(second.plan.size(), 2u);
+  host.scheduler.cancel(a, 0);
+  host.complete(first);
+  host.complete(second);
+  EXPECT_TRUE(host.texts[a].tokens.empty());
+  host.run();
+  EXPECT_EQ(host.texts[b], host.alone(prompt_of(5, 2), greedy(9)));
+}
+
+TEST(Scheduler, GuessesFromThePrompt) {
+  Host host({.blocks = 64, .block_size = 4});
+  SequenceOptions options = greedy(40);
+  options.drafts = 7;
+  const Tokens prompt = prompt_of(24);
+  const SequenceId id = host.scheduler.add(prompt, options, 0);
+  host.run();
+  EXPECT_EQ(host.texts[id], host.alone(prompt, options));
+  const SequenceStatistics& statistics = host.ends[id].statistics;
+  EXPECT_GT(statistics.accepted, 10);
+  EXPECT_EQ(host.steps + statistics.accepted, 40) << "every accepted guess saves a step";
+  EXPECT_EQ(host.scheduler.statistics().accepted, statistics.accepted);
+}
+
+TEST(Scheduler, SampledTextsAreTheSameWithGuesses) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    Host host({.blocks = 64, .block_size = 4});
+    SequenceOptions options = greedy(30);
+    options.sampling = {.temperature = 0.6f, .seed = seed};
+    options.drafts = 5;
+    const SequenceId id = host.scheduler.add(prompt_of(24), options, 0);
+    host.run();
+    EXPECT_EQ(host.texts[id], host.alone(prompt_of(24), options));
+  }
+}
+
+std::shared_ptr<const Vocabulary> letters() {
+  std::vector<std::string> tokens = {"<end>"};
+  for (char letter = 'a'; std::ssize(tokens) < vocabulary; ++letter) tokens.emplace_back(1, letter);
+  tokens[0].clear();
+  return std::make_shared<const Vocabulary>(std::move(tokens), std::vector<int>{end_token});
+}
+
+TEST(Scheduler, FollowsAGrammarOnTheHost) {
+  const auto vocabulary_of_letters = letters();
+  const auto grammar = compile_regex("(abc|k+j){3}");
+  SequenceOptions options = greedy(30);
+  options.end_tokens = {end_token};
+  options.sampler = [=] {
+    auto sampler = std::make_unique<Sampler>(SamplerOptions{.temperature = 1.5f, .seed = 3});
+    sampler->constrain(make_constraint(grammar, vocabulary_of_letters));
+    return sampler;
+  };
+  Host host({.blocks = 64, .block_size = 4});
+  const SequenceId id = host.scheduler.add(prompt_of(5), options, 0),
+                   free = host.scheduler.add(prompt_of(6), greedy(12), 0);
+  options.drafts = 3;
+  const SequenceId guessed = host.scheduler.add(prompt_of(5), options, 0);
+  const Step first = host.next();
+  EXPECT_EQ(first.plan[0].wanted, Wanted::logits);
+  const Step second = host.next();
+  EXPECT_EQ(second.plan.size(), 1u) << "only the free one can go on before its token is read";
+  host.complete(first);
+  host.complete(second);
+  host.run();
+  std::string text;
+  for (const std::int32_t token : host.texts[id].tokens) text += vocabulary_of_letters->bytes(token);
+  const auto check = make_constraint(grammar, vocabulary_of_letters);
+  for (const std::int32_t token : host.texts[id].tokens) check->accept(token);
+  EXPECT_TRUE(check->complete()) << text;
+  EXPECT_EQ(host.texts[id].reason, FinishReason::end) << "no end token is needed";
+  EXPECT_EQ(host.texts[guessed], host.texts[id]);
+  EXPECT_EQ(host.texts[free], host.alone(prompt_of(6), greedy(12)));
+}
+
+TEST(Scheduler, AFailingSamplerEndsItsSequenceAlone) {
+  Host host({.blocks = 64, .block_size = 4});
+  SequenceOptions options = greedy(5);
+  options.sampling.banned_tokens = {vocabulary + 5};
+  const SequenceId bad = host.scheduler.add(prompt_of(5), options, 0),
+                   good = host.scheduler.add(prompt_of(6), greedy(5), 0);
+  host.run();
+  EXPECT_EQ(host.ends[bad].finished, FinishReason::failed);
+  EXPECT_NE(host.ends[bad].error.find("banned_tokens"), std::string::npos);
+  EXPECT_EQ(host.texts[good], host.alone(prompt_of(6), greedy(5)));
+}
+
+class Letters : public TextStream {
+ public:
+  std::string push(std::int32_t token) override { return std::string(1, static_cast<char>('a' + token)); }
+  std::string finish() override { return "."; }
+};
+
+TEST(Scheduler, StreamsTextUpToAStopString) {
+  SequenceOptions options = greedy(12);
+  options.text = [](std::span<const std::int32_t>) { return std::make_unique<Letters>(); };
+  Host host({.blocks = 64, .block_size = 4});
+  const SequenceId whole = host.scheduler.add(prompt_of(5), options, 0);
+  host.run();
+  std::string text;
+  for (const std::int32_t token : host.alone(prompt_of(5), options).tokens) text += static_cast<char>('a' + token);
+  EXPECT_EQ(host.streams[whole], text + ".");
+  options.stop = {text.substr(4, 2)};
+  const std::size_t at = text.find(options.stop[0]);
+  const SequenceId stopped = host.scheduler.add(prompt_of(5), options, 0);
+  host.run();
+  EXPECT_EQ(host.streams[stopped], text.substr(0, at));
+  EXPECT_EQ(host.texts[stopped].reason, FinishReason::stop);
+  EXPECT_EQ(host.texts[stopped].tokens.size(), at + 2);
+}
+
+TEST(Scheduler, AFailedStepEndsItsSequencesAlone) {
+  Host host({.blocks = 64, .block_size = 4, .max_rows = 1, .pipelined = false});
+  const SequenceId bad = host.scheduler.add(prompt_of(9), greedy(5), 0),
+                   good = host.scheduler.add(prompt_of(9), greedy(5), 0);
+  const Step lost = *host.scheduler.next(0);
+  host.take(host.scheduler.fail(lost, "the device is gone", 0));
+  EXPECT_EQ(host.ends[bad].error, "the device is gone");
+  EXPECT_EQ(host.scheduler.prefixes().blocks(), 0);
+  host.run();
+  EXPECT_EQ(host.texts[good], host.alone(prompt_of(9), greedy(5)));
+}
+
+TEST(Scheduler, StepsCompleteInOrder) {
+  Host host({.blocks = 64, .block_size = 4});
+  host.scheduler.add(prompt_of(9), greedy(5), 0);
+  const Step first = host.next(), second = host.next();
+  expect_error<UsageError>([&] { host.scheduler.complete(second, {}, 0); }, "step 1 is not the oldest in flight");
+  expect_error<UsageError>([&] { host.scheduler.complete(first, {}, 0); }, "step 0 has 0 tokens in its results");
+}
+
+TEST(Scheduler, SavesACacheAndRestoresItElsewhere) {
+  const SchedulerOptions options{.blocks = 32, .block_size = 4, .pipelined = false};
+  Host host(options), other(options);
+  const SequenceId id = host.scheduler.add(prompt_of(18), greedy(9), 0);
+  for (int i = 0; i < 4; ++i) host.step();
+  const auto text = host.scheduler.find(id)->tokens();
+  const Tokens tokens(text.begin(), text.end());
+  const SavedTable saved = host.scheduler.save(id);
+  EXPECT_EQ(saved.length, 20);
+  ASSERT_EQ(saved.blocks.size(), 5u);
+
+  other.scheduler.add(prompt_of(3, 7), greedy(1), 0);  // so that blocks get other numbers
+  other.step();
+  const auto restored = other.scheduler.restore("", tokens, saved);
+  ASSERT_EQ(restored.size(), 5u);
+  for (const RestoredBlock& block : restored)
+    other.device().write_block(block.block, host.device().read_block(saved.blocks[block.saved]));
+  EXPECT_TRUE(other.scheduler.restore("", tokens, saved).empty()) << "they are there already";
+  const SequenceId continued = other.scheduler.add(tokens, greedy(5), 0);
+  other.run();
+  EXPECT_EQ(other.ends[continued].statistics.reused, 20);
+  EXPECT_EQ(other.texts[continued], host.alone(tokens, greedy(5)));
+  expect_error<UsageError>([&] { other.scheduler.save(continued); }, "has no cache to save: it has ended");
+  other.scheduler.clear_prefixes();
+  EXPECT_EQ(other.scheduler.pool().used_blocks(), 0);
+}
+
+TEST(Scheduler, ContinuesRecurrentStatesFromSnapshots) {
+  Host host({.blocks = 64, .block_size = 4, .state_slots = 4});
+  SequenceOptions options = greedy(12);
+  options.drafts = 4;
+  const SequenceId first = host.scheduler.add(prompt_of(22), options, 0);
+  host.run();
+  EXPECT_EQ(host.texts[first], host.alone(prompt_of(22), options));
+  Tokens longer = prompt_of(22);
+  longer.push_back(3);
+  const SequenceId second = host.scheduler.add(longer, options, 0);
+  host.run();
+  EXPECT_EQ(host.ends[second].statistics.reused, 20) << "where the prompt's last whole block ends";
+  EXPECT_EQ(host.texts[second], host.alone(longer, options));
+  expect_error<UsageError>([&] { host.scheduler.restore("", longer, {}); }, "recurrent states");
+}
+
+TEST(Scheduler, SequencesWaitForStateSlots) {
+  Host host({.blocks = 64, .block_size = 4, .state_slots = 1});
+  const SequenceId a = host.scheduler.add(prompt_of(9), greedy(4), 0),
+                   b = host.scheduler.add(prompt_of(9, 2), greedy(4), 0);
+  host.next();
+  EXPECT_EQ(host.scheduler.running(), 1u);
+  EXPECT_EQ(host.scheduler.waiting(), 1u);
+  EXPECT_EQ(host.scheduler.find(a)->state(), SequenceState::decoding);
+  EXPECT_EQ(host.scheduler.find(b)->state(), SequenceState::waiting);
+}
+
+}  // namespace
+}  // namespace jerboa::serving::test

@@ -1,0 +1,223 @@
+#include <chrono>
+#include <gtest/gtest.h>
+#include <map>
+#include <optional>
+
+#include <jerboa/base/random.h>
+#include <jerboa/serving/scheduler.h>
+
+#include "serving/fake_model.h"
+
+// Random schedules: whatever arrives, forks, is cancelled, preempted, guessed or carried over, every text is the one
+// that the model writes by itself, and in the end nothing is left in the cache.
+namespace jerboa::serving::test {
+namespace {
+
+struct Expected {
+  Text text;
+  std::vector<std::int32_t> prompt;
+  SequenceOptions options;
+  Text seen;
+  bool is_finished = false;
+  std::int64_t added_in = 0;
+};
+
+class Schedule {
+ public:
+  explicit Schedule(std::uint64_t seed)
+      : random_(seed), options_(random_options()), scheduler_(options_), device_(options_, random_.next()) {}
+
+  void run() {
+    const int arrivals = 1 + below(24);
+    for (int left = arrivals; left > 0 || scheduler_.has_work();) {
+      now_ += 1;
+      if (left > 0 && (below(3) == 0 || !scheduler_.has_work())) {
+        arrive();
+        --left;
+      }
+      if (below(30) == 0) cancel();
+      step();
+      if (::testing::Test::HasFailure()) return;
+      ASSERT_LT(now_, 20000) << "it does not come to an end";
+    }
+    while (!submitted_.empty()) complete();
+    take(scheduler_.take_events());
+    for (const auto& [id, expected] : texts_) EXPECT_TRUE(expected.is_finished) << "sequence " << id;
+    EXPECT_EQ(scheduler_.running() + scheduler_.waiting(), 0u);
+    EXPECT_EQ(scheduler_.prefixes().reclaimable(), scheduler_.prefixes().blocks());
+    scheduler_.clear_prefixes();
+    EXPECT_EQ(scheduler_.pool().used_blocks(), 0) << "blocks leak";
+    EXPECT_EQ(scheduler_.slots().used_slots(), 0) << "state slots leak";
+  }
+
+  const SchedulerStatistics& statistics() const { return scheduler_.statistics(); }
+
+ private:
+  int below(int bound) { return static_cast<int>(random_.below(static_cast<std::uint64_t>(bound))); }
+
+  SchedulerOptions random_options() {
+    SchedulerOptions options;
+    options.block_size = 1 + below(6);
+    options.blocks = (12 + below(120)) / options.block_size + 2;
+    options.context = below(3) == 0 ? 0 : 20 + below(40);
+    options.max_rows = 1 + below(10);
+    options.chunk = 1 + below(12);
+    options.prefill_tokens = 1 + below(24);
+    options.mixed_time = below(2) * (1 + below(options.chunk));
+    options.pipelined = below(4) != 0;
+    options.prefix_cache = below(5) != 0;
+    options.vocabulary = vocabulary;
+    options.device_samples = below(8) != 0;
+    options.state_slots = below(4) == 0 ? 1 + below(2 * options.max_rows) : 0;
+    if (below(4) == 0) options.row_buckets = {3, options.max_rows + 3};
+    if (below(4) == 0) options.time_buckets = {1, 5, options.chunk + 5};
+    return options;
+  }
+
+  std::vector<std::int32_t> random_prompt() {
+    // Few beginnings, so that prefixes are shared.
+    SplitMix beginning(static_cast<std::uint64_t>(below(3)));
+    const auto most = static_cast<int>(scheduler_.context());
+    const int size = 1 + below(std::min(most, 30)), shared = below(size + 1);
+    std::vector<std::int32_t> prompt;
+    for (int i = 0; i < size; ++i)
+      prompt.push_back(i < shared ? static_cast<std::int32_t>(1 + beginning.below(vocabulary - 1))
+                                  : 1 + below(vocabulary - 1));
+    return prompt;
+  }
+
+  SequenceOptions random_sequence() {
+    SequenceOptions options;
+    options.max_tokens = 1 + below(30);
+    options.sampling = {.temperature = below(2) == 0 ? 0.0f : 0.7f, .seed = random_.next()};
+    if (below(6) == 0) options.sampling.repetition_penalty = 1.3f;
+    if (below(3) != 0) options.end_tokens = {end_token};
+    if (below(2) == 0) options.drafts = 1 + below(6);
+    if (below(3) == 0) options.name_space = "adapter";
+    if (below(6) == 0) {
+      const SamplerOptions sampling = options.sampling;
+      options.sampler = [sampling] { return std::make_unique<Sampler>(sampling); };
+    }
+    if (below(12) == 0) options.deadline = now_ + below(20);
+    return options;
+  }
+
+  // A new text, or a fork of one that runs.
+  void arrive() {
+    SequenceOptions options = random_sequence();
+    std::vector<std::int32_t> prompt = random_prompt();
+    SequenceId id = 0;
+    const SequenceId parent = below(3) == 0 ? random_id() : 0;
+    if (const Sequence* sequence = scheduler_.find(parent);
+        sequence != nullptr && sequence->length() <= scheduler_.context()) {
+      prompt.assign(sequence->tokens().begin(), sequence->tokens().end());
+      if (below(2) == 0) options.name_space = sequence->options().name_space;
+      id = scheduler_.fork(parent, options, now_);
+    } else {
+      id = scheduler_.add(prompt, options, now_);
+    }
+    const bool on_host = scheduler_.find(id)->samples_on_host();
+    const Text text = write_alone(prompt, options, on_host, scheduler_.context(), options_.state_slots > 0);
+    texts_[id] = {.text = text, .prompt = prompt, .options = options, .seen = {}, .added_in = steps_};
+  }
+
+  SequenceId random_id() {
+    return texts_.empty() ? 0 : std::next(texts_.begin(), below(static_cast<int>(texts_.size())))->first;
+  }
+
+  void cancel() {
+    const SequenceId id = random_id();
+    if (scheduler_.cancel(id, now_)) take(scheduler_.take_events());
+  }
+
+  void step() {
+    const bool was_idle = submitted_.empty();
+    std::optional<Step> next = scheduler_.next(now_);
+    take(scheduler_.take_events());
+    if (!next) {
+      if (was_idle) {
+        ASSERT_FALSE(scheduler_.has_work()) << "stuck";
+      }
+      if (!submitted_.empty()) complete();
+      return;
+    }
+    ++steps_;
+    check_blocks(*next);
+    device_.submit(*next);
+    submitted_.push_back(std::move(*next));
+    if (submitted_.size() > 2 || below(2) == 0) complete();
+  }
+
+  // What a step writes to belongs to one sequence alone.
+  void check_blocks(const Step& step) {
+    for (std::size_t row = 0; row < step.plan.size(); ++row)
+      for (std::int64_t position = step.plan[row].start; position < step.plan[row].start + step.plan[row].count;
+           ++position) {
+        const auto index = static_cast<std::size_t>(position / options_.block_size);
+        const Block block = step.table.at(row * static_cast<std::size_t>(step.blocks) + index);
+        EXPECT_EQ(scheduler_.pool().references(block), 1) << "a step writes to a shared block";
+      }
+  }
+
+  void complete() {
+    take(scheduler_.complete(submitted_.front(), device_.wait(), now_));
+    submitted_.pop_front();
+  }
+
+  void take(const std::vector<Event>& events) {
+    for (const Event& event : events) {
+      Expected& expected = texts_.at(event.id);
+      EXPECT_FALSE(expected.is_finished) << "an event after the end of sequence " << event.id;
+      if (event.token) expected.seen.tokens.push_back(*event.token);
+      if (!event.finished) continue;
+      expected.is_finished = true;
+      expected.seen.reason = *event.finished;
+      const bool is_cut = *event.finished == FinishReason::cancelled || *event.finished == FinishReason::deadline;
+      if (is_cut) {
+        ASSERT_LE(expected.seen.tokens.size(), expected.text.tokens.size());
+        expected.text.tokens.resize(expected.seen.tokens.size());
+        expected.text.reason = *event.finished;
+      }
+      EXPECT_EQ(expected.seen.tokens, expected.text.tokens) << "sequence " << event.id;
+      EXPECT_EQ(name(expected.seen.reason), name(expected.text.reason)) << "sequence " << event.id;
+      EXPECT_EQ(event.statistics.tokens, std::ssize(expected.seen.tokens));
+    }
+  }
+
+  SplitMix random_;
+  SchedulerOptions options_;
+  Scheduler scheduler_;
+  FakeDevice device_;
+  std::deque<Step> submitted_;
+  std::map<SequenceId, Expected> texts_;
+  double now_ = 0;
+  std::int64_t steps_ = 0;
+};
+
+TEST(Soak, EveryTextIsTheOneWrittenAlone) {
+  SchedulerStatistics sum;
+  for (std::uint64_t seed = 0; seed < 6000; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Schedule schedule(seed);
+    schedule.run();
+    if (HasFailure()) return;
+    sum.finished += schedule.statistics().finished;
+    sum.preemptions += schedule.statistics().preemptions;
+    sum.accepted += schedule.statistics().accepted;
+    sum.drafted += schedule.statistics().drafted;
+    sum.reused += schedule.statistics().reused;
+    sum.steps += schedule.statistics().steps;
+  }
+  // The schedules must meet what they are meant to test.
+  EXPECT_GT(sum.finished, 60000);
+  EXPECT_GT(sum.preemptions, 4000);
+  EXPECT_GT(sum.accepted, 10000);
+  EXPECT_GT(sum.drafted, sum.accepted + 10000);
+  EXPECT_GT(sum.reused, 10000);
+  RecordProperty("steps", std::to_string(sum.steps));
+  std::cout << sum.finished << " texts in " << sum.steps << " steps, " << sum.preemptions << " preemptions, "
+            << sum.accepted << " of " << sum.drafted << " guesses accepted, " << sum.reused << " tokens reused\n";
+}
+
+}  // namespace
+}  // namespace jerboa::serving::test
