@@ -156,5 +156,19 @@ TEST(WebGpuHandles, OtherCodeMayKeepTheDevice) {
   const Handle<WGPUBuffer> buffer{dawn.DeviceCreateBuffer(kept, &wrong), dawn.BufferRelease};
 }
 
+// What static objects hold is destroyed after drivers have cleaned up.
+TEST(WebGpuProcess, EndsWithDevicesInStaticObjects) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        static std::vector<Session> sessions;
+        sessions.emplace_back(Device::webgpu());
+        sessions.back().add_entry("step", regression_step());
+        sessions.back().step(regression_batch());
+        std::exit(0);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
 }  // namespace
 }  // namespace jerboa::test

@@ -1,6 +1,7 @@
 #include "backend/webgpu/gpu_device.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <limits>
+#include <set>
 #include <span>
 #include <thread>
 
@@ -201,6 +203,34 @@ Adapters find_adapters(const Dawn& dawn, WGPUInstance instance) {
 
 }  // namespace
 
+namespace {
+
+std::atomic<bool> ending = false;
+
+// Devices that are open; never destroyed, because devices in static objects may outlive it otherwise.
+struct OpenDevices {
+  std::mutex mutex;
+  std::set<GpuDevice*> list;
+};
+OpenDevices& open_devices() {
+  static auto* devices = new OpenDevices;
+  return *devices;
+}
+
+// Exit handlers run in reverse order: this one before those of drivers that are loaded by now, which cannot clean up
+// under work in progress, and before the destructors of static objects that exist by now.
+void watch_process_end() {
+  std::atexit([] {
+    if (ending.exchange(true)) return;
+    const std::scoped_lock lock(open_devices().mutex);
+    for (GpuDevice* device : open_devices().list) device->finish();
+  });
+}
+
+}  // namespace
+
+bool process_is_ending() { return ending; }
+
 std::shared_ptr<GpuDevice> GpuDevice::open(const WebGpuOptions& options) {
   std::shared_ptr<GpuDevice> device(new GpuDevice());
   device->dawn_ = Dawn::open(options.library);
@@ -213,10 +243,26 @@ std::shared_ptr<GpuDevice> GpuDevice::open(const WebGpuOptions& options) {
   device->timestamps_ = device->dawn_->DeviceHasFeature(device->device_, WGPUFeatureName_TimestampQuery) != 0;
   device->dawn_->DeviceGetLimits(device->device_, &device->limits_);
   device->make_target(options);
+  watch_process_end();
+  const std::scoped_lock lock(open_devices().mutex);
+  open_devices().list.insert(device.get());
   return device;
 }
 
+void GpuDevice::finish() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return;  // a thread that was in the middle of something no longer is
+  WGPUQueueWorkDoneCallbackInfo callback{};
+  callback.mode = WGPUCallbackMode_WaitAnyOnly;
+  callback.callback = [](WGPUQueueWorkDoneStatus, WGPUStringView, void*, void*) {};
+  wait(dawn_->QueueOnSubmittedWorkDone(queue_, callback));
+}
+
 GpuDevice::~GpuDevice() {
+  {
+    const std::scoped_lock lock(open_devices().mutex);
+    open_devices().list.erase(this);
+  }
   const std::scoped_lock lock(mutex_);
   pipelines_.clear();
   layouts_.clear();
@@ -551,6 +597,7 @@ struct GpuDevice::Pending {
 };
 
 std::vector<GpuDevice::Pipeline> GpuDevice::compile(const std::vector<ShaderRequest>& requests) {
+  const bool first = pipelines_.empty();
   std::vector<std::unique_ptr<Pending>> pending;
   for (const ShaderRequest& request : requests) {
     if (pipelines_.contains(request.source->source)) continue;
@@ -589,6 +636,7 @@ std::vector<GpuDevice::Pipeline> GpuDevice::compile(const std::vector<ShaderRequ
                                     compilation->error, compilation->source->source));
     pipelines_[compilation->source->source] = std::move(compilation->pipeline);
   }
+  if (first) watch_process_end();  // drivers may load their compiler only now
   std::vector<Pipeline> result;
   for (const ShaderRequest& request : requests)
     result.push_back({pipelines_.at(request.source->source), layout(request.bindings).bindings});

@@ -14,6 +14,10 @@
 
 namespace jerboa::webgpu {
 
+/// Whether the process is ending. A driver may already have cleaned up by the time that static objects are destroyed,
+/// so that what they hold must be left to the system.
+bool process_is_ending();
+
 /// Owns one object of the library.
 template <class T>
 class Handle {
@@ -28,7 +32,7 @@ class Handle {
     return *this;
   }
   ~Handle() {
-    if (object_ != nullptr) release_(object_);
+    if (object_ != nullptr && !process_is_ending()) release_(object_);
   }
   // NOLINTNEXTLINE(google-explicit-constructor): used wherever the object itself is
   operator T() const { return object_; }
@@ -69,6 +73,8 @@ class GpuDevice {
   /// Throws what the device reported since the last call: a loss, or an error that no call expected.
   void check();
   void wait(WGPUFuture future) const;
+  /// Waits for everything that was submitted.
+  void finish();
   /// Memory, whose size is rounded up to whole words. Throws OutOfMemoryError that names it.
   Handle<WGPUBuffer> create_buffer(std::int64_t bytes, WGPUBufferUsage usage, const std::string& name);
   void write(WGPUBuffer buffer, std::int64_t offset, const void* data, std::int64_t bytes);
