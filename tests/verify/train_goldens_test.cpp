@@ -24,6 +24,12 @@ TEST_P(TrainGoldens, HoldOnEveryDevice) {
   }
 }
 
+TEST_P(TrainGoldens, HoldInMixedPrecision) {
+  const auto reports = verify_train_goldens(goldens / GetParam(), Device::cpu(), {}, Precision::mixed_f16);
+  EXPECT_GT(reports.size(), 40u);
+  for (const CaseReport& report : reports) EXPECT_TRUE(report.ok) << report.name << ": " << report.message;
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, TrainGoldens, testing::Values("train_gpt2", "train_llama", "train_qwen3"));
 
 class LogitGoldens : public testing::TestWithParam<const char*> {};

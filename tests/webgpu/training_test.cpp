@@ -6,6 +6,7 @@
 #include "support/run_checks.h"
 #include "support/small_gpt.h"
 #include "support/temp_folder.h"
+#include "verify/train_goldens.h"
 
 // Whole training runs and programs on WebGPU.
 namespace jerboa::test {
@@ -47,6 +48,12 @@ TEST(WebGpuTraining, FollowsTheReferenceFusedAndUnfused) {
 TEST(WebGpuTraining, MixedPrecisionFollowsFullPrecision) { expect_mixed_follows_full(Device::webgpu()); }
 
 TEST(WebGpuTraining, MixedPrecisionSkipsOverflowsAndRecovers) { expect_overflow_is_skipped(Device::webgpu()); }
+
+TEST(WebGpuTraining, MixedPrecisionHoldsTheGoldens) {
+  for (const CaseReport& report : verify_train_goldens(JERBOA_SOURCE_DIR "/tests/data/goldens/train_gpt2",
+                                                       Device::webgpu(), {}, Precision::mixed_f16))
+    EXPECT_TRUE(report.ok) << report.name << ": " << report.message;
+}
 
 TEST(WebGpuTraining, ChecksNameWhatIsNotFiniteOrOutOfRange) {
   expect_finite_check(Device::webgpu());
