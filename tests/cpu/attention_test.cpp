@@ -4,7 +4,7 @@
 
 #include "oracle.h"
 
-namespace jerboa::cpu {
+namespace jerboa::cpu::attention_test {
 namespace {
 
 using test::count_of;
@@ -271,4 +271,4 @@ INSTANTIATE_TEST_SUITE_P(Cases, Attention, testing::ValuesIn(cases()),
                          [](const testing::TestParamInfo<Case>& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace jerboa::cpu
+}  // namespace jerboa::cpu::attention_test

@@ -2,7 +2,7 @@
 
 #include "oracle.h"
 
-namespace jerboa::cpu {
+namespace jerboa::cpu::convolution_test {
 namespace {
 
 using test::count_of;
@@ -89,4 +89,4 @@ INSTANTIATE_TEST_SUITE_P(Cases, ConvolutionTest,
                          [](const testing::TestParamInfo<Case>& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace jerboa::cpu
+}  // namespace jerboa::cpu::convolution_test

@@ -4,7 +4,7 @@
 
 #include "oracle.h"
 
-namespace jerboa::cpu {
+namespace jerboa::cpu::pooling_test {
 namespace {
 
 using test::count_of;
@@ -76,4 +76,4 @@ INSTANTIATE_TEST_SUITE_P(Cases, PoolingTest,
                          [](const testing::TestParamInfo<Case>& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace jerboa::cpu
+}  // namespace jerboa::cpu::pooling_test

@@ -2,7 +2,7 @@
 #include "backend/cpu/sort.h"
 #include "oracle.h"
 
-namespace jerboa::cpu {
+namespace jerboa::cpu::scan_sort_test {
 namespace {
 
 struct Case {
@@ -94,4 +94,4 @@ INSTANTIATE_TEST_SUITE_P(Cases, AlongAxis,
                          [](const testing::TestParamInfo<Case>& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace jerboa::cpu
+}  // namespace jerboa::cpu::scan_sort_test

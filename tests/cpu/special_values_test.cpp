@@ -11,7 +11,7 @@
 
 // Every element-wise op on special values, against the C library in f64 rounded to f32: the reference and the CPU
 // engine on each instruction set, fused and not, in the body of a loop over vectors and in its tail.
-namespace jerboa::test {
+namespace jerboa::test::special_values_test {
 namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
@@ -289,4 +289,4 @@ TEST(Angles, AreReducedWithoutLosingDigits) {
 }
 
 }  // namespace
-}  // namespace jerboa::test
+}  // namespace jerboa::test::special_values_test

@@ -10,7 +10,7 @@
 #include "support/temp_folder.h"
 
 // Optimizers side by side over one session, as in an adversarial pair: each counts its own steps.
-namespace jerboa {
+namespace jerboa::several_optimizers_test {
 namespace {
 
 using test::expect_error;
@@ -166,4 +166,4 @@ TEST(SeveralOptimizers, OfOneNameAreRefused) {
 }
 
 }  // namespace
-}  // namespace jerboa
+}  // namespace jerboa::several_optimizers_test

@@ -6,7 +6,7 @@
 #include "support/temp_folder.h"
 
 // Mistakes in training that must not stay silent.
-namespace jerboa {
+namespace jerboa::trainer_misuse_test {
 namespace {
 
 using test::expect_error;
@@ -446,4 +446,4 @@ TEST(Sites, NoNodeHasALineOfTheLibrary) {
 }
 
 }  // namespace
-}  // namespace jerboa
+}  // namespace jerboa::trainer_misuse_test

@@ -9,7 +9,7 @@
 #include "support/expect_error.h"
 #include "support/temp_folder.h"
 
-namespace jerboa {
+namespace jerboa::trainer_test {
 namespace {
 
 using test::expect_error;
@@ -299,4 +299,4 @@ TEST(Losses, TrainAnImageModel) {
 }
 
 }  // namespace
-}  // namespace jerboa
+}  // namespace jerboa::trainer_test

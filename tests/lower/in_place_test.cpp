@@ -6,7 +6,7 @@
 #include <jerboa/ops/ops.h>
 
 // Which results reuse the memory of an operand, and which must not.
-namespace jerboa {
+namespace jerboa::in_place_test {
 namespace {
 
 // The activations of a program as buffers.
@@ -71,4 +71,4 @@ TEST(InPlace, WhatAProductMultipliesStays) {
 }
 
 }  // namespace
-}  // namespace jerboa
+}  // namespace jerboa::in_place_test

@@ -12,7 +12,7 @@
 #include "verify/compare.h"
 
 // How each family builds graphs from configs and parameters from checkpoints.
-namespace jerboa {
+namespace jerboa::family_test {
 namespace {
 
 using models::Config;
@@ -240,4 +240,4 @@ TEST_P(FamilyTraining, GivesTheGradientsOfTheReference) {
 INSTANTIATE_TEST_SUITE_P(Families, FamilyTraining, testing::ValuesIn(test::golden_families()), test::name_of);
 
 }  // namespace
-}  // namespace jerboa
+}  // namespace jerboa::family_test

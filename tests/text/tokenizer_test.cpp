@@ -6,7 +6,7 @@
 #include <jerboa/base/error.h>
 #include <jerboa/text/tokenizer.h>
 
-namespace jerboa {
+namespace jerboa::tokenizer_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -196,4 +196,4 @@ TEST(Tokenizer, LoadErrorsNameThePath) {
 }
 
 }  // namespace
-}  // namespace jerboa
+}  // namespace jerboa::tokenizer_test

@@ -11,7 +11,7 @@
 // The shaders of attention and its gradient against the reference in f64, at sizes that make several tiles and do not
 // fill them, and for few queries on many keys: in the form for software drivers and in those for GPUs, with what
 // every device has and with more. Without an adapter the tests fail and say why.
-namespace jerboa::test {
+namespace jerboa::test::attention_test {
 namespace {
 
 enum class Form { software, plain_gpu, rich_gpu };
@@ -108,4 +108,4 @@ TEST_P(AttentionShaders, EqualTheReferenceAndThemselves) {
 }
 
 }  // namespace
-}  // namespace jerboa::test
+}  // namespace jerboa::test::attention_test

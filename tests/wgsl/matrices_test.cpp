@@ -16,7 +16,7 @@
 // Products of f16 on subgroup matrices against the reference in f64, in all layouts and at sizes that do not fill
 // tiles: emulated on any device, and native where the device has them. Without an adapter the tests fail and say
 // why.
-namespace jerboa::test {
+namespace jerboa::test::matrices_test {
 namespace {
 
 // Few resident workgroups: large tiles. Many: small tiles, and long sums in chunks.
@@ -285,4 +285,4 @@ TEST(ProductsInTwoBuffers, EqualTheReferenceAndThemselves) {
 }
 
 }  // namespace
-}  // namespace jerboa::test
+}  // namespace jerboa::test::matrices_test

@@ -10,7 +10,7 @@
 
 // Ops on whole tensors on WebGPU against the reference in f64, in shapes that take several tiles, blocks and passes, in
 // the form for software drivers and in that for GPUs. Without an adapter the tests fail and say why.
-namespace jerboa::test {
+namespace jerboa::test::whole_test {
 namespace {
 
 struct Form {
@@ -145,4 +145,4 @@ TEST(WholeOps, UpdateStateWhereItStands) {
 }
 
 }  // namespace
-}  // namespace jerboa::test
+}  // namespace jerboa::test::whole_test
