@@ -414,7 +414,10 @@ void add_bench(CLI::App& app) {
   command->add_flag("--profile", options->profile, "Print the time of each kernel and the memory use");
   command->add_option("--trace", options->trace,
                       "Write a kernel trace of one run of each workload, for ui.perfetto.dev");
-  command->callback([options] { run_bench(*options); });
+  add_bench_llm(*command);
+  command->callback([options, command] {
+    if (command->get_subcommands().empty()) run_bench(*options);
+  });
 }
 
 }  // namespace jerboa::cli

@@ -13,6 +13,8 @@ namespace jerboa::cli {
 struct Failure {};
 
 void add_bench(CLI::App& app);
+/// `bench llm`.
+void add_bench_llm(CLI::App& bench);
 void add_chat(CLI::App& app);
 void add_devices(CLI::App& app);
 void add_generate(CLI::App& app);

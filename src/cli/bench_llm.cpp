@@ -1,0 +1,328 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+
+#include <jerboa/base/float16.h>
+#include <jerboa/base/random.h>
+#include <jerboa/frontend/compile.h>
+#include <jerboa/models/greedy.h>
+#include <jerboa/models/quantise.h>
+
+#include "cli/commands.h"
+#include "cli/gpu_clock.h"
+
+// Decoding and prefill of decoders with random weights, in the shapes of real ones.
+namespace jerboa::cli {
+namespace {
+
+struct ModelShape {
+  const char* name;
+  const char* config;
+};
+
+constexpr auto shapes = std::to_array<ModelShape>({
+    {"llama8x512", R"({"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8,
+        "num_key_value_heads": 4, "intermediate_size": 1536, "vocab_size": 32000, "hidden_act": "silu",
+        "rms_norm_eps": 1e-5, "max_position_embeddings": 4096})"},
+    {"qwen3-0.6b", R"({"model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16,
+        "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 3072, "vocab_size": 151936,
+        "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 1000000, "max_position_embeddings": 40960,
+        "tie_word_embeddings": true, "attention_bias": false})"},
+    {"llama-1b", R"({"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 8192, "vocab_size": 128256,
+        "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 500000, "max_position_embeddings": 131072,
+        "tie_word_embeddings": true})"},
+    {"tinyllama-1.1b", R"({"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 22,
+        "num_attention_heads": 32, "num_key_value_heads": 4, "intermediate_size": 5632, "vocab_size": 32000,
+        "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 10000, "max_position_embeddings": 2048})"},
+    {"llama-8b", R"({"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "hidden_act": "silu",
+        "rms_norm_eps": 1e-5, "rope_theta": 500000, "max_position_embeddings": 8192})"},
+});
+
+std::vector<std::string> shape_names() {
+  std::vector<std::string> names;
+  for (const ModelShape& shape : shapes) names.emplace_back(shape.name);
+  return names;
+}
+
+models::Config config_of(const std::string& name) {
+  const auto* shape =
+      std::find_if(shapes.begin(), shapes.end(), [&](const ModelShape& known) { return known.name == name; });
+  return models::Config::parse(shape->config, name);
+}
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+// Random weights of any type as bytes, made by copying one block of random values again and again: billions of weights
+// take seconds. The block's length is odd, so that rows of a matrix differ.
+class RandomWeights {
+ public:
+  std::span<const std::byte> bytes(DType dtype, bool is_scale, std::int64_t count) {
+    Block& block = block_of(dtype, is_scale);
+    values_.resize(static_cast<std::size_t>(count));
+    for (std::size_t at = 0; at < values_.size();) {
+      const std::size_t length = std::min(values_.size() - at, block.bytes.size() - block.next);
+      std::memcpy(values_.data() + at, block.bytes.data() + block.next, length);
+      at += length;
+      block.next = (block.next + length) % block.bytes.size();
+    }
+    return values_;
+  }
+
+ private:
+  struct Block {
+    std::string bytes;
+    std::size_t next = 0;  // to copy
+  };
+  static constexpr std::size_t block_values = (1u << 20) + 7;
+  static constexpr double deviation = 0.02, scale = 0.002;
+
+  Block& block_of(DType dtype, bool is_scale) {
+    Block& block = blocks_[{dtype, is_scale}];
+    if (!block.bytes.empty()) return block;
+    SplitMix random(1);
+    const auto append = [&](auto value) { block.bytes.append(reinterpret_cast<const char*>(&value), sizeof value); };
+    for (std::size_t i = 0; i < block_values; ++i) {
+      const double spread = (random.uniform() - 0.5) * std::sqrt(12.0) * deviation;
+      const auto value = static_cast<float>(is_scale ? scale : spread);
+      if (dtype == DType::f32)
+        append(value);
+      else if (dtype == DType::f16)
+        append(f32_to_f16(value));
+      else if (dtype == DType::bf16)
+        append(f32_to_bf16(value));
+      else
+        append(static_cast<std::uint8_t>(random.next()));
+    }
+    return block;
+  }
+
+  std::map<std::pair<DType, bool>, Block> blocks_;
+  std::vector<std::byte> values_;
+};
+
+// Vectors keep their initial values: norms 1, biases 0.
+void fill_weights(Session& session, const Graph& graph) {
+  RandomWeights random;
+  for (const TensorInfo& tensor : graph.tensors) {
+    if (tensor.storage != Storage::param || tensor.type.shape.size() < 2 || !tensor.tied_to.empty()) continue;
+    const std::int64_t bytes = element_count(tensor.type.shape).value() * bits(tensor.type.dtype) / 8;
+    session.upload_param(tensor.name,
+                         random.bytes(tensor.type.dtype, tensor.name.ends_with(models::scales_suffix), bytes));
+  }
+}
+
+// The bytes of parameters that a step reads as a whole: all but tables that are only looked up.
+std::int64_t bytes_read(const Graph& graph) {
+  std::set<TensorId> read;
+  for (const Node& node : graph.nodes)
+    for (const TensorId input : node.inputs)
+      if (input != no_tensor && graph.tensor(input).storage == Storage::param && node.op != Op::embedding)
+        read.insert(input);
+  std::int64_t bytes = 0;
+  for (const TensorId id : read) bytes += element_count(graph.shape(id)).value() * bits(graph.type(id).dtype) / 8;
+  return bytes;
+}
+
+struct Options {
+  std::vector<std::string> models{"qwen3-0.6b"}, weights{"f16"};
+  std::string device = "webgpu", precision = "full";
+  int prompt = 512, chunk = 0, tokens = 64, turns = 3, threads = 0;
+  bool json = false, profile = false;
+};
+
+// One decoder with a prompt to feed, and the loop that continues it.
+class Decoding {
+ public:
+  Decoding(const std::string& model, DType weights, const Options& options, const Device& device)
+      : prompt_(options.prompt),
+        chunk_(options.chunk > 0 ? std::min(options.chunk, options.prompt) : options.prompt),
+        session_(device) {
+    const models::Config config = config_of(model);
+    const models::GreedyOptions greedy{
+        .cache = {.capacity = options.prompt + options.tokens + warm_up_steps, .chunk = chunk_}, .weights = weights};
+    const Graph step = models::greedy_step_graph(config, greedy);
+    bytes_ = bytes_read(step);
+    vocabulary_ = config.size("vocab_size");
+    const double start = now();
+    session_.declare(step);
+    fill_weights(session_, step);
+    const double filled = now();
+    session_.add_entry("decode", step);
+    session_.add_entry("prefill",
+                       with_precision(models::greedy_prompt_graph(config, Dim::symbol("T", chunk_), greedy),
+                                      options.precision == "mixed" ? Precision::mixed_f16 : Precision::full));
+    fill_seconds = filled - start;
+    compile_seconds = now() - filled;
+  }
+
+  // Feeds the prompt from the beginning of the cache; returns the seconds until its token is known.
+  double feed_prompt() {
+    const double start = now();
+    Result result;
+    for (int from = 0; from < prompt_; from += chunk_) {
+      const int count = std::min(chunk_, prompt_ - from);
+      HostTensor ids(DType::i32, {1, count}), positions(DType::i32, {1, count}), lengths(DType::i32, {1});
+      for (int i = 0; i < count; ++i) {
+        ids.set_number(i, static_cast<double>(split_mix(static_cast<std::uint64_t>(from + i)) %
+                                              static_cast<std::uint64_t>(vocabulary_)));
+        positions.set_number(i, from + i);
+      }
+      lengths.set_number(0, from + count);
+      result = session_.run("prefill", {{"ids", ids}, {"positions", positions}, {"lengths", lengths}});
+    }
+    result.get("token");
+    return now() - start;
+  }
+
+  // Decodes this many tokens after what is in the cache, waiting only for the last; returns the seconds per token.
+  double decode(int tokens) {
+    const double start = now();
+    Result result;
+    for (int i = 0; i < tokens; ++i) result = session_.run("decode", {});
+    result.get("token");
+    return (now() - start) / tokens;
+  }
+  void warm_up() { decode(warm_up_steps); }
+
+  std::vector<KernelTime> profile(const std::string& entry) {
+    session_.set_profiling(entry, true);
+    if (entry == "prefill")
+      feed_prompt();
+    else
+      decode(1);
+    auto times = session_.profile(entry);
+    session_.set_profiling(entry, false);
+    return times;
+  }
+
+  int kernels(const std::string& entry) const { return session_.kernel_count(entry); }
+  std::int64_t bytes() const { return bytes_; }
+  double fill_seconds = 0, compile_seconds = 0;
+
+ private:
+  static constexpr int warm_up_steps = 8;
+  int prompt_, chunk_, vocabulary_ = 0;
+  std::int64_t bytes_ = 0;
+  Session session_;
+};
+
+// Kernels of the same kind that differ only in their layer's number are one row.
+std::string profile_table(const std::vector<KernelTime>& times) {
+  struct Row {
+    int calls = 0;
+    double seconds = 0;
+  };
+  static const std::regex layer(R"(\.[0-9]+\.|_[0-9]+\b)");
+  std::map<std::string, Row> rows;
+  double total = 0;
+  for (const KernelTime& time : times) {
+    Row& row = rows[fmt::format("{}: {}", time.kernel, std::regex_replace(time.label, layer, ".*."))];
+    ++row.calls;
+    row.seconds += time.seconds;
+    total += time.seconds;
+  }
+  std::vector<std::pair<std::string, Row>> sorted(rows.begin(), rows.end());
+  std::sort(sorted.begin(), sorted.end(),
+            [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+  std::string text = fmt::format("{:>8} {:>10} {:>9} {:>6}  {}\n", "calls", "ms", "us each", "share", "kernel");
+  for (const auto& [name, row] : sorted)
+    text += fmt::format("{:>8} {:>10.3f} {:>9.2f} {:>5.1f}%  {}\n", row.calls, row.seconds * 1e3,
+                        row.seconds * 1e6 / row.calls, 100 * row.seconds / total, name);
+  return text + fmt::format("{:>8} {:>10.3f}\n", times.size(), total * 1e3);
+}
+
+void run_bench_llm(const Options& options) {
+  const Device device = options.device == "cpu" ? Device::cpu(options.threads) : Device::by_name(options.device);
+  GpuClock clock(device);
+  auto json = nlohmann::ordered_json::array();
+  if (!options.json) {
+    fmt::print("device: {}\n{:<16} {:<7} {:>9} {:>12} {:>9} {:>10} {:>10} {:>9} {:>8} {:>8}\n", device.description(),
+               "model", "weights", "tokens/s", "ms per token", "TB/s", "dispatches", "prompt ms", "tokens/s", "compile",
+               "clock");
+  }
+  for (const std::string& model : options.models)
+    for (const std::string& weights : options.weights) {
+      const DType dtype = *dtype_from_name(weights == "int8" ? "i8" : weights == "int4" ? "i4" : weights);
+      Decoding decoding(model, dtype, options, device);
+      decoding.feed_prompt();
+      decoding.warm_up();
+      std::vector<double> prompts, steps;
+      double slowest_clock = 1;
+      for (int turn = 0; turn < options.turns; ++turn) {
+        clock.warm();
+        prompts.push_back(decoding.feed_prompt());
+        decoding.warm_up();
+        steps.push_back(decoding.decode(options.tokens));
+        slowest_clock = std::min(slowest_clock, clock.speed());
+      }
+      const double prompt = median(prompts), step = median(steps);
+      const double rate = static_cast<double>(decoding.bytes()) / step * 1e-12;
+      if (options.json) {
+        json.push_back({{"model", model},
+                        {"weights", weights},
+                        {"precision", options.precision},
+                        {"tokens_per_second", 1 / step},
+                        {"decode_dispatches", decoding.kernels("decode")},
+                        {"weights_terabytes_per_second", rate},
+                        {"prompt_tokens", options.prompt},
+                        {"prompt_seconds", prompt},
+                        {"compile_seconds", decoding.compile_seconds},
+                        {"fill_seconds", decoding.fill_seconds},
+                        {"clock", slowest_clock}});
+      } else {
+        fmt::print("{:<16} {:<7} {:>9.1f} {:>12.3f} {:>9.3f} {:>10} {:>10.2f} {:>9.0f} {:>6.1f} s {:>6.0f} %\n", model,
+                   weights, 1 / step, step * 1e3, rate, decoding.kernels("decode"), prompt * 1e3,
+                   options.prompt / prompt, decoding.compile_seconds, slowest_clock * 100);
+        std::fflush(stdout);
+      }
+      if (!options.profile || options.json) continue;
+      for (const char* entry : {"prefill", "decode"}) {
+        clock.warm();
+        fmt::print("{}:\n{}", entry, profile_table(decoding.profile(entry)));
+      }
+    }
+  if (options.json) fmt::print("{}\n", json.dump(1));
+}
+
+}  // namespace
+
+void add_bench_llm(CLI::App& bench) {
+  auto* command = bench.add_subcommand(
+      "llm", "Measure prefill and greedy decoding of language models with random weights, in the shapes of real ones");
+  auto options = std::make_shared<Options>();
+  command->add_option("--model", options->models, "One or more shapes")->check(CLI::IsMember(shape_names()));
+  command->add_option("--weights", options->weights, "One or more types of the weights")
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}));
+  command->add_option("--device", options->device, "cpu, webgpu or webgpu:NAME");
+  command->add_option("--threads", options->threads, "Number of threads; by default one per core");
+  command->add_option("--prompt", options->prompt, "Tokens of the prompt")->check(CLI::PositiveNumber);
+  command->add_option("--chunk", options->chunk, "Prompt tokens per run; by default all of them")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--tokens", options->tokens, "Tokens to decode")->check(CLI::PositiveNumber);
+  command->add_option("--precision", options->precision, "full, or mixed: products of the prompt in f16")
+      ->check(CLI::IsMember({"full", "mixed"}));
+  command->add_option("--turns", options->turns, "How often to measure; medians are printed")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--json", options->json, "Print JSON");
+  command->add_flag("--profile", options->profile, "Print the time of each kernel");
+  command->callback([options] { run_bench_llm(*options); });
+}
+
+}  // namespace jerboa::cli

@@ -1,0 +1,89 @@
+#include <gtest/gtest.h>
+
+#include <jerboa/frontend/compile.h>
+#include <jerboa/models/greedy.h>
+
+#include "models/golden_families.h"
+
+// Greedy decoding that stays on the device writes the tokens that transformers wrote, as the loop on the host does
+// (GreedyDecode in decode_test.cpp, LanguageModel.ContinuesAsTransformersDoes).
+namespace jerboa {
+namespace {
+
+using Tokens = std::vector<std::int32_t>;
+
+const std::filesystem::path goldens = JERBOA_SOURCE_DIR "/tests/data/goldens";
+
+class GreedyOnDevice : public testing::TestWithParam<std::tuple<const char*, std::string>> {
+ protected:
+  GreedyOnDevice() : session_(Device::by_name(std::get<0>(GetParam()))) {
+    const auto folder = goldens / std::get<1>(GetParam());
+    const SafeTensors golden = SafeTensors::open(folder / "golden.safetensors"), weights = SafeTensors::open(folder);
+    prompt_ = to_i32(golden.view("input_ids"));
+    wanted_ = to_i32(golden.view("greedy"));
+    wanted_.erase(wanted_.begin(), wanted_.begin() + std::ssize(prompt_));
+    const models::Config config = models::Config::open(folder);
+    const models::GreedyOptions options{.cache = {.capacity = 64, .chunk = 8}};
+    const Graph step = models::greedy_step_graph(config, options);
+    session_.add_entry("step", step);
+    session_.add_entry("prompt", models::greedy_prompt_graph(config, Dim::symbol("T", 8), options));
+    session_.upload_params(models::read_params(weights, step, models::family_of(config)));
+  }
+
+  // Feeds the prompt in pieces, and returns the token after it.
+  std::int32_t feed(const Tokens& prompt, std::size_t piece) {
+    Result result;
+    for (std::size_t from = 0; from < prompt.size(); from += piece) {
+      const auto count = static_cast<std::int64_t>(std::min(piece, prompt.size() - from));
+      HostTensor ids(DType::i32, {1, count}), positions(DType::i32, {1, count}), lengths(DType::i32, {1});
+      for (std::int64_t i = 0; i < count; ++i) {
+        ids.set_number(i, prompt[from + static_cast<std::size_t>(i)]);
+        positions.set_number(i, static_cast<double>(from) + static_cast<double>(i));
+      }
+      lengths.set_number(0, static_cast<double>(from) + static_cast<double>(count));
+      result = session_.run("prompt", {{"ids", ids}, {"positions", positions}, {"lengths", lengths}});
+    }
+    return static_cast<std::int32_t>(result.get("token").item());
+  }
+
+  // All steps are submitted before the first result is read.
+  Tokens steps(std::size_t count) {
+    std::vector<Result> results;
+    for (std::size_t i = 0; i < count; ++i) results.push_back(session_.run("step", {}));
+    Tokens tokens;
+    for (const Result& result : results) tokens.push_back(static_cast<std::int32_t>(result.get("token").item()));
+    return tokens;
+  }
+
+  Session session_;
+  Tokens prompt_, wanted_;
+};
+
+TEST_P(GreedyOnDevice, WritesWhatTransformersWrote) {
+  for (const std::size_t piece : {8u, 3u}) {  // the second prompt starts over
+    Tokens written{feed(prompt_, piece)};
+    const Tokens rest = steps(wanted_.size() - 1);
+    written.insert(written.end(), rest.begin(), rest.end());
+    EXPECT_EQ(written, wanted_) << "prompt in pieces of " << piece;
+    EXPECT_EQ(session_.download_state(models::greedy_token).item(), wanted_.back());
+    const auto length = static_cast<std::int32_t>(prompt_.size() + wanted_.size());
+    EXPECT_EQ(session_.download_state(models::greedy_length).item(), length);
+    EXPECT_EQ(session_.download_state(models::greedy_position).item(), length - 1);
+  }
+}
+
+std::string device_and_family(const testing::TestParamInfo<GreedyOnDevice::ParamType>& info) {
+  return std::get<0>(info.param) + ("_" + std::get<1>(info.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GreedyOnDevice,
+                         testing::Combine(testing::Values("cpu"), testing::ValuesIn(test::golden_families())),
+                         device_and_family);
+#ifdef JERBOA_WEBGPU
+INSTANTIATE_TEST_SUITE_P(WebGpu, GreedyOnDevice,
+                         testing::Combine(testing::Values("webgpu"), testing::Values("llama", "qwen3", "gemma2")),
+                         device_and_family);
+#endif
+
+}  // namespace
+}  // namespace jerboa
