@@ -3,6 +3,7 @@
 
 #include "wgsl/product/epilogue.h"
 #include "wgsl/product/writers.h"
+#include "wgsl/subgroup_matrix.h"
 
 // Products of f16 by subgroups, which multiply 16×16 matrices and accumulate in f32. A workgroup's tiles of the
 // operands keep their memory layout in workgroup memory, along the inner dimension or across it, and are loaded as
@@ -14,7 +15,7 @@
 namespace jerboa::wgsl {
 namespace {
 
-constexpr int matrix = 16, subgroup_size = 32;
+constexpr int matrix = MatrixWriter::size;
 
 // Two workgroups of this size fit on an NVIDIA multiprocessor, which runs at half speed with one.
 constexpr int good_workgroup_bytes = 24576;
@@ -47,7 +48,6 @@ class MatrixMatmul {
       : writer_(writer),
         problem_(problem),
         form_(form),
-        emulated_(writer.target().subgroup_matrices == SubgroupMatrices::emulated),
         a_{"a",           problem.a,       form.rows,  "tile_row",     problem.rows,
            problem.a_row, problem.a_inner, form.inner, form.threads(), form.padding},
         b_{"b",        problem.b,      form.columns, "tile_column", problem.columns, problem.b_column, problem.b_inner,
@@ -66,7 +66,6 @@ class MatrixMatmul {
     write_finish();
     const Dim workgroups = write_tile_place(shader, problem_, form_);
     write_batch_offsets(shader, problem_);
-    if (emulated_) shader.line("let subgroup = lane / {0}u; let subgroup_lane = lane % {0}u;", subgroup_size);
     shader.line("let part_row = subgroup / {0}u * {1}u; let part_column = subgroup % {0}u * {2}u;", form_.across(),
                 form_.part_rows, form_.part_columns);
     write_product();
@@ -76,6 +75,10 @@ class MatrixMatmul {
   }
 
  private:
+  static std::string sum_of(int i, int j) { return fmt::format("sum_{}_{}", i, j); }
+  static std::string matrix_of(const Operand& operand, int number) {
+    return fmt::format("{}_matrix_{}", operand.name, number);
+  }
   int rows_of_matrices() const { return form_.part_rows / matrix; }
   int columns_of_matrices() const { return form_.part_columns / matrix; }
   std::int64_t steps() const { return (problem_.inner.value() + form_.inner - 1) / form_.inner; }
@@ -83,7 +86,7 @@ class MatrixMatmul {
   bool ends_within_tile() const { return !is_multiple(problem_.inner, form_.inner); }
   // Whether fetched lines may be past the operand's last.
   bool checks(const Operand& operand) const { return !is_multiple(operand.count, operand.width) || ends_within_tile(); }
-  int subgroups() const { return form_.threads() / subgroup_size; }
+  int subgroups() const { return form_.threads() / MatrixWriter::subgroup_size; }
   // f32 elements in a row of results, padded where that leaves room for a second workgroup.
   int staged_pitch() const {
     const int padded = matrix + 4;
@@ -96,39 +99,7 @@ class MatrixMatmul {
     shader.shared_array("tile_a", "f16", a_.size());
     shader.shared_array("tile_b", "f16", b_.size());
     shader.shared_array("staged", "f32", std::int64_t{subgroups()} * matrix * staged_pitch());
-    if (emulated_) {
-      shader.use_f16();
-      declare_emulation();
-    } else {
-      shader.use_subgroup_matrices();
-    }
-  }
-
-  // An operand's matrix is its offset in the tile; of results, each of 32 threads holds eight of a row. An operand has
-  // at least as many groups of four as inner elements, but the compiler does not know: it would unroll the loop and
-  // take long.
-  void declare_emulation() {
-    const auto element = [](const Operand& operand, bool row_major, const char* row, const char* column) {
-      return fmt::format("f32(tile_{}[{} + {} * {}u + {}])", operand.name, operand.name, row_major ? row : column,
-                         operand.pitch(), row_major ? column : row);
-    };
-    std::string products;
-    for (int i = 0; i < 8; ++i)
-      products += fmt::format("    (*sum)[{}u] += left * {};\n", i,
-                              element(b_, !b_.along_inner(), "k", fmt::format("(column + {}u)", i).c_str()));
-    shader_->declare(fmt::format(
-        "fn multiply_accumulate(a: u32, b: u32, sum: ptr<function, array<f32, 8>>, lane: u32) {{\n"
-        "  let row = lane / 2u; let column = lane % 2u * 8u;\n"
-        "  for (var k = 0u; k < min({}u, arrayLength(&{})); k++) {{\n"
-        "    let left = {};\n"
-        "{}  }}\n}}\n",
-        matrix, Shader::buffer_name(problem_.a->binding), element(a_, a_.along_inner(), "row", "k"), products));
-    shader_->declare(
-        fmt::format("fn store_matrix(start: u32, sum: array<f32, 8>, lane: u32) {{\n"
-                    "  var values = sum;\n"
-                    "  for (var i = 0u; i < 8u; i++) {{ staged[start + lane / 2u * {}u + lane % 2u * 8u + i] = "
-                    "values[i]; }}\n}}\n",
-                    staged_pitch()));
+    matrices_.emplace(shader);
   }
 
   // Declares what the thread fetches: its first offset in the operand and in the tile, both for the whole loop.
@@ -196,8 +167,7 @@ class MatrixMatmul {
     shader.line("let first_step = chunk * {}u; let first_inner = first_step * {}u;", steps_of_chunk(), form_.inner);
     for (const Operand* operand : {&a_, &b_}) prepare(*operand);
     for (int i = 0; i < rows_of_matrices(); ++i)
-      for (int j = 0; j < columns_of_matrices(); ++j)
-        shader.line("var sum_{}_{} = {}();", i, j, emulated_ ? "array<f32, 8>" : "subgroup_matrix_result<f32, 16, 16>");
+      for (int j = 0; j < columns_of_matrices(); ++j) matrices_->declare_sums(sum_of(i, j));
     if (ends_within_tile()) shader.line("var k = first_inner;");
     shader.line("let steps = min({}u, {}u - first_step);", steps_of_chunk(), steps());
     if (form_.fetches_ahead)
@@ -251,14 +221,10 @@ class MatrixMatmul {
     const std::string place = operand.along_inner()
                                   ? fmt::format("({} + {}u) * {}u + {}u", part, at, operand.pitch(), depth)
                                   : fmt::format("{}u + {} + {}u", depth * operand.pitch(), part, at);
-    if (emulated_) {
-      shader_->line("let {}_matrix_{} = {};", operand.name, number, place);
-      return;
-    }
     const bool left = &operand == &a_;
-    shader_->line("let {}_matrix_{} = subgroupMatrixLoad<subgroup_matrix_{}<f16, 16, 16>, {}>(&tile_{}, {}, {}u);",
-                  operand.name, number, left ? "left" : "right",
-                  left == operand.along_inner() ? "row_major" : "col_major", operand.name, place, operand.pitch());
+    matrices_->load(left ? MatrixWriter::Kind::left : MatrixWriter::Kind::right,
+                    left == operand.along_inner() ? MatrixWriter::Order::rows : MatrixWriter::Order::columns,
+                    matrix_of(operand, number), {fmt::format("tile_{}", operand.name), place, operand.pitch()});
   }
 
   void multiply_matrices(int depth) {
@@ -267,11 +233,7 @@ class MatrixMatmul {
     for (int j = 0; j < columns_of_matrices(); ++j) {
       load_matrix(b_, "part_column", j * matrix, depth, j);
       for (int i = 0; i < rows_of_matrices(); ++i)
-        if (emulated_)
-          shader_->line("multiply_accumulate(a_matrix_{0}, b_matrix_{1}, &sum_{0}_{1}, subgroup_lane);", i, j);
-        else
-          shader_->line("sum_{0}_{1} = subgroupMatrixMultiplyAccumulate(a_matrix_{0}, b_matrix_{1}, sum_{0}_{1});", i,
-                        j);
+        matrices_->multiply(matrix_of(a_, i), matrix_of(b_, j), sum_of(i, j));
     }
     shader_->close();
   }
@@ -311,10 +273,7 @@ class MatrixMatmul {
         "let first_row = tile_row + part_row + lane_row; let first_column = tile_column + part_column + lane_column;");
     for (int i = 0; i < rows_of_matrices(); ++i)
       for (int j = 0; j < columns_of_matrices(); ++j) {
-        if (emulated_)
-          shader.line("store_matrix(staged_start, sum_{}_{}, subgroup_lane);", i, j);
-        else
-          shader.line("subgroupMatrixStore<row_major>(&staged, staged_start, sum_{}_{}, {}u);", i, j, staged_pitch());
+        matrices_->store(sum_of(i, j), {"staged", "staged_start", staged_pitch()});
         shader.barrier();
         for (int half = 0; half < 2; ++half)
           shader.line("finish_staged(batch, chunk, first_row + {}u, first_column + {}u, lane_start + {}u);",
@@ -326,10 +285,10 @@ class MatrixMatmul {
   KernelWriter& writer_;
   const MatmulProblem& problem_;
   MatmulForm form_;
-  bool emulated_;
   Operand a_, b_;
   std::optional<PartialResults> partials_;
   std::optional<Shader> shader_;
+  std::optional<MatrixWriter> matrices_;
 };
 
 }  // namespace
