@@ -25,6 +25,7 @@ SchedulerOptions checked(SchedulerOptions options) {
   require(options.mixed_time >= 0 && options.mixed_time <= options.chunk, "mixed_time", options.mixed_time,
           "from 0 to chunk");
   require(options.vocabulary >= 0, "vocabulary", options.vocabulary, "0 or more");
+  if (options.device_masks) require(options.vocabulary > 0, "vocabulary", options.vocabulary, "given for device_masks");
   require(options.state_slots >= 0, "state_slots", options.state_slots, "0 or more");
   return options;
 }
@@ -34,11 +35,13 @@ std::int64_t context_of(const SchedulerOptions& options) {
   return options.context > 0 ? std::min<std::int64_t>(options.context, capacity) : capacity;
 }
 
-bool needs_host(const SamplerOptions& sampling, const SchedulerOptions& options) {
+bool needs_host(const SequenceOptions& sequence, const SchedulerOptions& options) {
+  const SamplerOptions& sampling = sequence.sampling;
   const bool penalizes = sampling.repetition_penalty != 1 || sampling.presence_penalty != 0 ||
                          sampling.frequency_penalty != 0 || sampling.penalty_window != 0;
-  return !options.device_samples || (penalizes && !options.device_penalizes) || sampling.typical_p < 1 ||
-         !sampling.logit_bias.empty() || !sampling.banned_tokens.empty();
+  return sequence.sampler || !options.device_samples || (sequence.constraint && !options.device_masks) ||
+         (penalizes && !options.device_penalizes) || sampling.typical_p < 1 || !sampling.logit_bias.empty() ||
+         !sampling.banned_tokens.empty();
 }
 
 }  // namespace
@@ -56,6 +59,14 @@ Scheduler::Scheduler(SchedulerOptions options)
 
 Scheduler::~Scheduler() = default;
 
+void Scheduler::check_tokens(std::span<const std::int32_t> tokens) const {
+  for (const std::int32_t token : tokens) {
+    if (token < 0) throw UsageError(fmt::format("there is no token {}", token));
+    if (options_.vocabulary > 0 && token >= options_.vocabulary)
+      throw UsageError(fmt::format("there is no token {}; the model has {}", token, options_.vocabulary));
+  }
+}
+
 void Scheduler::check(std::span<const std::int32_t> prompt, const SequenceOptions& options) const {
   if (prompt.empty()) throw UsageError("a sequence needs at least one token to begin with");
   if (std::ssize(prompt) > context_)
@@ -63,9 +74,7 @@ void Scheduler::check(std::span<const std::int32_t> prompt, const SequenceOption
         fmt::format("{} tokens exceed the context of {}; shorten the text, or load the model with a larger "
                     "context or cache (now {} blocks of {} tokens)",
                     prompt.size(), context_, pool_.blocks(), pool_.block_size()));
-  for (const std::int32_t token : prompt)
-    if (token < 0 || (options_.vocabulary > 0 && token >= options_.vocabulary))
-      throw UsageError(fmt::format("there is no token {}; the model has {}", token, options_.vocabulary));
+  check_tokens(prompt);
   require(options.max_tokens > 0, "max_tokens", options.max_tokens, "positive");
   require(options.drafts >= 0, "drafts", options.drafts, "0 or more");
   if (std::isnan(options.deadline)) throw UsageError("scheduler: the deadline is not a number");
@@ -78,8 +87,9 @@ SequenceId Scheduler::insert(std::vector<std::int32_t> prompt, SequenceOptions o
   try {
     check(prompt, options);
     const Sampler valid(options.sampling);  // throws if a setting is out of range, wherever it is sampled
-    const bool on_host = needs_host(options.sampling, options_);
-    sequences_.try_emplace(id, id, std::move(prompt), std::move(options), on_host, now, pool_);
+    const bool on_host = needs_host(options, options_);
+    Sequence sequence(id, std::move(prompt), std::move(options), on_host, now, pool_);
+    sequences_.try_emplace(id, std::move(sequence));
   } catch (...) {
     ++statistics_.refused;
     throw;
@@ -107,6 +117,21 @@ bool Scheduler::cancel(SequenceId id, double now) {
   if (find(id) == nullptr) return false;
   finish(at(id), FinishReason::cancelled, now);
   return true;
+}
+
+std::vector<SequenceId> Scheduler::awaiting_drafts() const {
+  std::vector<SequenceId> out;
+  for (const SequenceId id : running_)
+    if (find(id)->awaits_draft()) out.push_back(id);
+  return out;
+}
+
+void Scheduler::suggest(SequenceId id, std::vector<std::int32_t> draft) {
+  const Sequence* sequence = find(id);
+  if (sequence == nullptr || !sequence->awaits_draft())
+    throw UsageError(fmt::format("sequence {} does not await a draft", id));
+  check_tokens(draft);
+  at(id).suggest(std::move(draft));
 }
 
 const Sequence* Scheduler::find(SequenceId id) const {
@@ -198,13 +223,14 @@ void Scheduler::settle(const Planned& planned, std::size_t row, int outputs, Ste
   for (;; ++accepted) {
     Event event{.id = sequence.id()};
     std::int32_t token = 0;
+    Sequence::Outcome outcome;
     try {
       token = token_of(sequence, planned, row, outputs - planned.row.drafts - 1 + accepted, outputs, results);
+      outcome = sequence.accept(token, context_, now);
     } catch (const Error& error) {
       event.error = error.what();
       return finish(sequence, FinishReason::failed, now, std::move(event));
     }
-    Sequence::Outcome outcome = sequence.accept(token, context_, now);
     if (outcome.kept) event.token = token;
     event.text = std::move(outcome.text);
     const bool agrees = accepted < planned.row.drafts && planned.draft[static_cast<std::size_t>(accepted)] == token;

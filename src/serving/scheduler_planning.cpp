@@ -29,12 +29,11 @@ std::optional<Step> Scheduler::next(double now) {
 // Whether its next step is to draw a token from its last one.
 bool Scheduler::can_decode(const Sequence& sequence) const {
   if (sequence.length() + sequence.pending - sequence.place.computed != 1) return false;
-  if (sequence.pending == 0) return true;
+  if (sequence.pending == 0) return !sequence.awaits_draft();
   // Its last token is still in flight: the device carries it over, unless the host has to see it first or it is likely
   // to be the last one anyway.
-  return sequence.pending == 1 && !sequence.samples_on_host() && sequence.options().drafts == 0 &&
-         sequence.last_step == step_number_ - 1 && sequence.generated() + 1 < sequence.options().max_tokens &&
-         sequence.place.computed < context_;
+  return sequence.pending == 1 && sequence.can_be_carried() && sequence.last_step == step_number_ - 1 &&
+         sequence.generated() + 1 < sequence.options().max_tokens && sequence.place.computed < context_;
 }
 
 void Scheduler::plan_decode(Plan& plan) {
@@ -46,7 +45,7 @@ void Scheduler::plan_decode(Plan& plan) {
     if (sequence.last_step == step_number_ || !can_decode(sequence)) continue;
     std::vector<std::int32_t> draft = draft_of(sequence);
     if (draft.empty() && !grow(sequence, sequence.place.computed + 1)) continue;
-    issue(plan, sequence, 1, 1, std::move(draft));
+    issue(plan, sequence, 1, 1, draft);
   }
 }
 
@@ -102,7 +101,8 @@ std::int64_t Scheduler::snapshot_position(const Sequence& sequence) const {
 }
 
 // Adds the rows of a sequence, which has room for them.
-void Scheduler::issue(Plan& plan, Sequence& sequence, std::int64_t count, int width, std::vector<std::int32_t> draft) {
+void Scheduler::issue(Plan& plan, Sequence& sequence, std::int64_t count, int width,
+                      const std::vector<std::int32_t>& draft) {
   CachePlace& place = sequence.place;
   const bool is_carried = place.computed >= sequence.length();
   for (std::int64_t left = count; left > 0;) {
@@ -117,7 +117,7 @@ void Scheduler::issue(Plan& plan, Sequence& sequence, std::int64_t count, int wi
     if (place.states) place.states->advance(planned.row.count);
     if (place.computed - drafts >= sequence.length()) {
       planned.row.wanted = sequence.samples_on_host() ? Wanted::logits : Wanted::token;
-      planned.draft = std::move(draft);
+      planned.draft = draft;
       ++sequence.pending;
     }
     plan.push_back(std::move(planned));
@@ -136,6 +136,19 @@ void Scheduler::snapshot_prefix(Sequence& sequence) {
   place.snapshot = std::move(*slot);
   place.snapshot_at = place.computed;
   later_state_copies_.push_back({place.states->live(), place.snapshot.number()});
+}
+
+void Scheduler::set_mask(Step& step) {
+  const auto words = static_cast<std::size_t>(options_.vocabulary + 31) / 32;
+  for (std::size_t row = 0; row < step.plan.size(); ++row) {
+    Sequence& sequence = at(step.plan[row].id);
+    if (!sequence.is_masked() || step.plan[row].wanted == Wanted::nothing) continue;
+    step.mask.resize(static_cast<std::size_t>(step.rows) * words, ~0u);  // other rows are free
+    const std::vector<std::uint64_t>& allowed = sequence.mask().words();
+    for (std::size_t word = 0; word < words; ++word)
+      step.mask[row * words + word] =
+          word / 2 < allowed.size() ? static_cast<std::uint32_t>(allowed[word / 2] >> (word % 2 * 32)) : 0;
+  }
 }
 
 Step Scheduler::build(Plan& plan) {
@@ -157,6 +170,7 @@ Step Scheduler::build(Plan& plan) {
     (row.count - row.drafts > 1 || row.wanted == Wanted::nothing ? has_prompts : has_next) = true;
   }
   Step step = build_step(rows, *sizes_, options_.state_slots > 0);
+  if (options_.device_masks) set_mask(step);
   step.number = step_number_++;
   step.kind = !has_prompts ? StepKind::decode : has_next ? StepKind::mixed : StepKind::prefill;
   step.copies = std::exchange(copies_, {});

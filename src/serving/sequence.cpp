@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include <jerboa/serving/sequence.h>
 
@@ -25,11 +26,15 @@ Sequence::Sequence(SequenceId id, std::vector<std::int32_t> prompt, SequenceOpti
       options_(std::move(options)),
       stop_(options_.stop, options_.end_tokens),
       draft_length_(options_.drafts) {
-  if (options_.sampler)
-    sampler_ = options_.sampler();
-  else if (samples_on_host)
-    sampler_ = std::make_unique<Sampler>(options_.sampling);
-  if (sampler_) sampler_->observe(tokens_);
+  std::unique_ptr<Constraint> constraint = options_.constraint ? options_.constraint() : nullptr;
+  if (samples_on_host) {
+    sampler_ = options_.sampler ? options_.sampler() : std::make_unique<Sampler>(options_.sampling);
+    if (constraint) sampler_->constrain(std::move(constraint));
+    sampler_->observe(tokens_);
+  } else {
+    constraint_ = std::move(constraint);
+    if (constraint_) options_.drafts = 0;  // a mask holds for one token
+  }
   if (options_.text) text_ = options_.text(tokens_);
   statistics_.arrived = now;
   statistics_.prompt_tokens = length();
@@ -43,10 +48,9 @@ SequenceState Sequence::state() const {
 std::string Sequence::text_of(std::int32_t token) { return text_ ? stop_.feed(text_->push(token)) : std::string(); }
 
 // If nothing may follow, there is no need to draw an end token.
-bool Sequence::grammar_is_complete() const {
-  Constraint* constraint = sampler_ ? sampler_->constraint() : nullptr;
-  if (constraint == nullptr || !constraint->complete()) return false;
-  TokenMask others = constraint->allowed();
+bool Sequence::nothing_may_follow() const {
+  if (constraint() == nullptr || !constraint()->complete()) return false;
+  TokenMask others = constraint()->allowed();
   for (const std::int32_t token : options_.end_tokens)
     if (static_cast<std::size_t>(token) / 64 < others.words().size())
       others.set(static_cast<std::size_t>(token), false);
@@ -56,12 +60,14 @@ bool Sequence::grammar_is_complete() const {
 Sequence::Outcome Sequence::accept(std::int32_t token, std::int64_t context, double now) {
   if (!statistics_.first_token) statistics_.first_token = now;
   if (stop_.is_stop_token(token)) return {.kept = false, .finished = FinishReason::end};
+  if (constraint_) constraint_->accept(token);
   tokens_.push_back(token);
+  suggestion_.reset();
   ++statistics_.tokens;
   Outcome out{.text = text_of(token)};
   if (stop_.stopped())
     out.finished = FinishReason::stop;
-  else if (grammar_is_complete())
+  else if (nothing_may_follow())
     out.finished = FinishReason::end;
   else if (generated() >= options_.max_tokens)
     out.finished = FinishReason::length;
@@ -70,9 +76,9 @@ Sequence::Outcome Sequence::accept(std::int32_t token, std::int64_t context, dou
   return out;
 }
 
-std::int32_t Sequence::sample(std::span<float> logits) {
-  return sampler_->sample(logits, options_.max_tokens - static_cast<int>(generated()));
-}
+std::int32_t Sequence::sample(std::span<float> logits) { return sampler_->sample(logits, tokens_left()); }
+
+const TokenMask& Sequence::mask() { return constraint_->allowed(tokens_left()); }
 
 std::string Sequence::finish_text() {
   if (!text_ || stop_.stopped()) return {};
@@ -81,8 +87,19 @@ std::string Sequence::finish_text() {
 }
 
 std::vector<std::int32_t> Sequence::propose(std::int64_t most) {
+  if (options_.draft_source == DraftSource::host) {
+    std::vector<std::int32_t> draft = std::exchange(suggestion_, std::nullopt).value_or(std::vector<std::int32_t>());
+    const std::int64_t count = std::clamp<std::int64_t>(most, 0, options_.drafts);
+    if (std::ssize(draft) > count) draft.resize(static_cast<std::size_t>(count));
+    return draft;
+  }
   const auto count = static_cast<int>(std::min<std::int64_t>(draft_length_, most));
   return count > 0 ? lookup_.propose(tokens_, count) : std::vector<std::int32_t>();
+}
+
+bool Sequence::awaits_draft() const {
+  return options_.drafts > 0 && options_.draft_source == DraftSource::host && state() == SequenceState::decoding &&
+         pending == 0 && !suggestion_;
 }
 
 void Sequence::count_drafts(int drafted, int accepted) {

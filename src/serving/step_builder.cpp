@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <functional>
+#include <utility>
 
 #include <jerboa/base/error.h>
 
 namespace jerboa::serving {
 
-Buckets::Buckets(const std::vector<int>& sizes, int most, const char* option) : sizes_(sizes) {
+Buckets::Buckets(std::vector<int> sizes, int most, const char* option) : sizes_(std::move(sizes)) {
   if (sizes_.empty()) {
     for (int size = 1; size < most; size *= 2) sizes_.push_back(size);
     sizes_.push_back(most);

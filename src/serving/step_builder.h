@@ -13,7 +13,7 @@ class Buckets {
  public:
   /// `sizes` in ascending order up to `most` or more, or empty for powers of two. Throws UsageError, naming the option,
   /// if they do not fit.
-  Buckets(const std::vector<int>& sizes, int most, const char* option);
+  Buckets(std::vector<int> sizes, int most, const char* option);
   /// The smallest size that holds `count`.
   int size_for(int count) const;
 

@@ -1,6 +1,7 @@
 #include "serving/fake_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <gtest/gtest.h>
 #include <set>
 
@@ -44,10 +45,25 @@ std::vector<float> logits_of(std::uint64_t output, std::int32_t token) {
 }
 
 std::int32_t draw_token(std::uint64_t output, std::int32_t token, float temperature, std::uint64_t seed,
-                        std::uint32_t draw) {
+                        std::uint32_t draw, std::span<const std::uint32_t> mask) {
   std::vector<float> logits = logits_of(output, token);
+  for (std::size_t i = 0; i < logits.size() && !mask.empty(); ++i)
+    if ((mask[i / 32] >> (i % 32) & 1) == 0) logits[i] = -INFINITY;
   // A fresh sampler, since a draw depends on the seed and its number alone.
   return Sampler({.temperature = temperature, .seed = mix(seed, draw)}).sample(logits);
+}
+
+const TokenMask& NoRepetition::allowed(int) {
+  mask_ = TokenMask(vocabulary);
+  for (int token = 1; token < vocabulary; ++token)
+    mask_.set(static_cast<std::size_t>(token), !complete() && token != last_);
+  return mask_;
+}
+
+void NoRepetition::accept(int token) {
+  if (!allowed(unlimited).allows(static_cast<std::size_t>(token))) throw ConstraintError("a token was repeated");
+  last_ = token;
+  sevens_ += token == 7 ? 1 : 0;
 }
 
 Text write_alone(std::span<const std::int32_t> prompt, const SequenceOptions& options, bool on_host,
@@ -57,22 +73,31 @@ Text write_alone(std::span<const std::int32_t> prompt, const SequenceOptions& op
   std::uint64_t output = 0;
   std::int32_t last = 0;
   for (const std::int32_t token : prompt) output = model.push(last = token);
+  std::unique_ptr<Constraint> constraint = options.constraint ? options.constraint() : nullptr;
+  Constraint* const rule = constraint.get();
   std::unique_ptr<Sampler> sampler;
-  if (options.sampler)
-    sampler = options.sampler();
-  else if (on_host)
-    sampler = std::make_unique<Sampler>(options.sampling);
-  if (sampler) sampler->observe(prompt);
+  if (on_host) {
+    sampler = options.sampler ? options.sampler() : std::make_unique<Sampler>(options.sampling);
+    sampler->constrain(std::move(constraint));
+    sampler->observe(prompt);
+  }
   Text text;
   for (std::uint32_t draw = 0; std::cmp_less(draw, options.max_tokens); ++draw) {
     std::vector<float> logits = logits_of(output, last);
+    std::vector<std::uint32_t> mask;
+    if (rule != nullptr) mask = {static_cast<std::uint32_t>(rule->allowed().words()[0])};
     last = sampler ? sampler->sample(logits, options.max_tokens - static_cast<int>(draw))
-                   : draw_token(output, last, options.sampling.temperature, options.sampling.seed, draw);
+                   : draw_token(output, last, options.sampling.temperature, options.sampling.seed, draw, mask);
+    if (rule != nullptr && !sampler) rule->accept(last);
     if (std::find(options.end_tokens.begin(), options.end_tokens.end(), last) != options.end_tokens.end()) {
       text.reason = FinishReason::end;
       return text;
     }
     text.tokens.push_back(last);
+    if (rule != nullptr && rule->complete()) {
+      text.reason = FinishReason::end;
+      return text;
+    }
     if (std::ssize(text.tokens) < options.max_tokens && std::ssize(prompt) + std::ssize(text.tokens) > context) {
       text.reason = FinishReason::context;
       return text;
@@ -194,10 +219,12 @@ void FakeDevice::submit(const Step& step) {
       } else if (step.plan[row].wanted == Wanted::token && output >= step.outputs - 1 - step.plan[row].drafts) {
         const std::uint64_t seed = sampling.seed[2 * row] | std::uint64_t{sampling.seed[2 * row + 1]} << 32;
         const int index = output - (step.outputs - 1 - step.plan[row].drafts);
-        last_tokens_[row] =
-            results.tokens[row * static_cast<std::size_t>(step.outputs) + static_cast<std::size_t>(output)] =
-                draw_token(out[at], ids[at], sampling.temperature[row], seed,
-                           sampling.draw[row] + static_cast<std::uint32_t>(index));
+        const std::size_t words = step.mask.size() / static_cast<std::size_t>(step.rows);
+        last_tokens_[row] = draw_token(out[at], ids[at], sampling.temperature[row], seed,
+                                       sampling.draw[row] + static_cast<std::uint32_t>(index),
+                                       std::span(step.mask).subspan(row * words, words));
+        results.tokens[row * static_cast<std::size_t>(step.outputs) + static_cast<std::size_t>(output)] =
+            last_tokens_[row];
       }
     }
   results_.push_back(std::move(results));

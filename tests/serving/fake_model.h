@@ -28,9 +28,22 @@ struct Context {
 /// The model's logits, given its output and the last token. Mostly a token follows from the one before it
 /// alone, so that texts repeat themselves and guesses succeed.
 std::vector<float> logits_of(std::uint64_t output, std::int32_t token);
-/// The token that the device draws: the likeliest if the temperature is 0.
+/// The token that the device draws of those in `mask`, if it is not empty: the likeliest if the temperature is 0.
 std::int32_t draw_token(std::uint64_t output, std::int32_t token, float temperature, std::uint64_t seed,
-                        std::uint32_t draw);
+                        std::uint32_t draw, std::span<const std::uint32_t> mask = {});
+
+/// Allows no token twice in a row, and ends the text after its third 7.
+class NoRepetition : public Constraint {
+ public:
+  const TokenMask& allowed(int tokens_left) override;
+  void accept(int token) override;
+  bool complete() const override { return sevens_ == 3; }
+  void reset() override { last_ = sevens_ = 0; }
+
+ private:
+  int last_ = end_token, sevens_ = 0;
+  TokenMask mask_;
+};
 
 /// The text that the model writes by itself, without a scheduler, and why it ends.
 struct Text {

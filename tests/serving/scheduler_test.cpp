@@ -456,6 +456,63 @@ TEST(Scheduler, SampledTextsAreTheSameWithGuesses) {
   }
 }
 
+TEST(Scheduler, VerifiesTheHostsGuesses) {
+  Host host({.blocks = 64, .block_size = 4, .vocabulary = vocabulary});
+  SequenceOptions options = greedy(12);
+  options.drafts = 4;
+  options.draft_source = DraftSource::host;
+  const SequenceId id = host.scheduler.add(prompt_of(6), options, 0);
+  const Tokens text = host.alone(prompt_of(6), options).tokens;
+  host.step();
+  EXPECT_EQ(host.scheduler.awaiting_drafts(), std::vector{id});
+  EXPECT_FALSE(host.scheduler.next(0)) << "it waits for a draft";
+  host.scheduler.suggest(id, {text[1], text[2], text[3] % (vocabulary - 1) + 1, 1, 1, 1, 1});
+  const Step step = host.step();
+  EXPECT_EQ(step.plan[0].drafts, 4);
+  EXPECT_EQ(std::tie(step.time, step.outputs), std::make_tuple(8, 8));
+  EXPECT_EQ(host.texts[id].tokens, Tokens(text.begin(), text.begin() + 4)) << "two guesses and the model's own token";
+  EXPECT_EQ(host.scheduler.find(id)->statistics().accepted, 2);
+  host.scheduler.suggest(id, {});
+  EXPECT_EQ(host.step().plan[0].drafts, 0);
+  host.scheduler.suggest(id, {1});
+  expect_error<UsageError>([&] { host.scheduler.suggest(id, {1}); }, "sequence 1 does not await a draft");
+  host.step();
+  expect_error<UsageError>([&] { host.scheduler.suggest(id, {-1}); }, "there is no token -1");
+}
+
+TEST(Scheduler, MasksDrawsOnTheDevice) {
+  Host host({.blocks = 64, .block_size = 4, .vocabulary = vocabulary, .device_masks = true});
+  SequenceOptions options = greedy(20);
+  options.constraint = [] { return std::make_unique<NoRepetition>(); };
+  const SequenceId masked = host.scheduler.add({7, 7}, options, 0), free = host.scheduler.add({7, 7}, greedy(5), 0);
+  const Step first = host.next();
+  EXPECT_EQ(first.plan[0].wanted, Wanted::token);
+  EXPECT_EQ(first.mask, (std::vector<std::uint32_t>{0xffe, 0xffffffff}));
+  const Step second = host.next();
+  EXPECT_EQ(second.plan.size(), 1u) << "a mask needs the token before it";
+  EXPECT_TRUE(second.mask.empty());
+  host.complete(first);
+  host.complete(second);
+  host.run();
+  EXPECT_EQ(host.texts[masked], host.alone({7, 7}, options));
+  EXPECT_EQ(host.texts[free], host.alone({7, 7}, greedy(5)));
+  expect_error<UsageError>([] { Scheduler({.device_masks = true}); },
+                           "vocabulary is 0, but must be given for device_masks");
+}
+
+TEST(Scheduler, ADeviceThatIgnoresAMaskEndsTheSequenceAlone) {
+  Host host({.blocks = 64, .block_size = 4, .vocabulary = vocabulary, .device_masks = true});
+  SequenceOptions options = greedy(20);
+  options.constraint = [] { return std::make_unique<NoRepetition>(); };
+  const SequenceId id = host.scheduler.add({7, 7}, options, 0);
+  const Step step = host.next();
+  host.take(host.scheduler.complete(step, {.tokens = {end_token + 7}, .logits = {}}, 0));
+  const Step repeated = host.next();
+  host.take(host.scheduler.complete(repeated, {.tokens = {end_token + 7}, .logits = {}}, 0));
+  EXPECT_EQ(host.ends[id].finished, FinishReason::failed);
+  EXPECT_EQ(host.ends[id].error, "a token was repeated");
+}
+
 std::shared_ptr<const Vocabulary> letters() {
   std::vector<std::string> tokens = {"<end>"};
   for (char letter = 'a'; std::ssize(tokens) < vocabulary; ++letter) tokens.emplace_back(1, letter);
@@ -468,11 +525,8 @@ TEST(Scheduler, FollowsAGrammarOnTheHost) {
   const auto grammar = compile_regex("(abc|k+j){3}");
   SequenceOptions options = greedy(30);
   options.end_tokens = {end_token};
-  options.sampler = [=] {
-    auto sampler = std::make_unique<Sampler>(SamplerOptions{.temperature = 1.5f, .seed = 3});
-    sampler->constrain(make_constraint(grammar, vocabulary_of_letters));
-    return sampler;
-  };
+  options.sampling = {.temperature = 1.5f, .seed = 3};
+  options.constraint = [=] { return make_constraint(grammar, vocabulary_of_letters); };
   Host host({.blocks = 64, .block_size = 4});
   const SequenceId id = host.scheduler.add(prompt_of(5), options, 0),
                    free = host.scheduler.add(prompt_of(6), greedy(12), 0);

@@ -68,6 +68,7 @@ class Schedule {
     options.prefix_cache = below(5) != 0;
     options.vocabulary = vocabulary;
     options.device_samples = below(8) != 0;
+    options.device_masks = below(2) == 0;
     options.state_slots = below(4) == 0 ? 1 + below(2 * options.max_rows) : 0;
     if (below(4) == 0) options.row_buckets = {3, options.max_rows + 3};
     if (below(4) == 0) options.time_buckets = {1, 5, options.chunk + 5};
@@ -93,6 +94,8 @@ class Schedule {
     if (below(6) == 0) options.sampling.repetition_penalty = 1.3f;
     if (below(3) != 0) options.end_tokens = {end_token};
     if (below(2) == 0) options.drafts = 1 + below(6);
+    if (below(3) == 0) options.draft_source = DraftSource::host;
+    if (below(5) == 0) options.constraint = [] { return std::make_unique<NoRepetition>(); };
     if (below(3) == 0) options.name_space = "adapter";
     if (below(6) == 0) {
       const SamplerOptions sampling = options.sampling;
@@ -130,13 +133,28 @@ class Schedule {
     if (scheduler_.cancel(id, now_)) take(scheduler_.take_events());
   }
 
+  // Guesses that go wrong somewhere.
+  void suggest() {
+    for (const SequenceId id : scheduler_.awaiting_drafts()) {
+      const std::vector<std::int32_t>& text = texts_.at(id).text.tokens;
+      const auto so_far = static_cast<std::size_t>(scheduler_.find(id)->generated());
+      std::vector<std::int32_t> draft(text.begin() + static_cast<std::ptrdiff_t>(std::min(so_far, text.size())),
+                                      text.end());
+      draft.resize(static_cast<std::size_t>(below(8)), 1);
+      if (!draft.empty() && below(2) == 0)
+        draft[static_cast<std::size_t>(below(static_cast<int>(draft.size())))] = 1 + below(vocabulary - 1);
+      scheduler_.suggest(id, draft);
+    }
+  }
+
   void step() {
+    suggest();
     const bool was_idle = submitted_.empty();
     std::optional<Step> next = scheduler_.next(now_);
     take(scheduler_.take_events());
     if (!next) {
       if (was_idle) {
-        ASSERT_FALSE(scheduler_.has_work()) << "stuck";
+        ASSERT_TRUE(!scheduler_.has_work() || !scheduler_.awaiting_drafts().empty()) << "stuck";
       }
       if (!submitted_.empty()) complete();
       return;

@@ -32,6 +32,7 @@ struct SchedulerOptions {
   bool prefix_cache = true;       ///< texts with the same beginning share it
   int vocabulary = 0;             ///< if positive, prompts are checked
   bool device_samples = true;     ///< otherwise the host draws every token from logits
+  bool device_masks = false;      ///< otherwise sequences with a constraint are sampled on the host; needs `vocabulary`
   bool device_penalizes = false;  ///< otherwise sequences with penalties are sampled on the host
   int state_slots = 0;  ///< for the states of recurrent layers: one per running sequence, and some for snapshots
   /// The sizes that steps may have, in ascending order; by default powers of two.
@@ -89,8 +90,15 @@ class Scheduler {
   /// Ends a sequence at once, even within a step; false if it has ended already.
   bool cancel(SequenceId id, double now);
 
-  /// The next step, or nothing: no sequence is left, or all wait for steps in flight. If nothing is in flight and
-  /// has_work(), there is a step.
+  /// The sequences with DraftSource::host that wait for a draft.
+  std::vector<SequenceId> awaiting_drafts() const;
+  /// Guesses at the tokens that follow those of a sequence, or none: it may then be part of the next step. What is kept
+  /// of them is what the model draws itself, so a draft model should propose its likeliest tokens. Throws UsageError if
+  /// the sequence does not await a draft.
+  void suggest(SequenceId id, std::vector<std::int32_t> draft);
+
+  /// The next step, or nothing: no sequence is left, or all wait for steps in flight or for drafts of the host. If
+  /// has_work(), nothing is in flight and no draft is awaited, there is a step.
   std::optional<Step> next(double now);
   /// Takes the results of the oldest step in flight; returns what happened since the last call.
   std::vector<Event> complete(const Step& step, StepResults results, double now);
@@ -138,6 +146,7 @@ class Scheduler {
 
   SequenceId insert(std::vector<std::int32_t> prompt, SequenceOptions options, double now);
   void check(std::span<const std::int32_t> prompt, const SequenceOptions& options) const;
+  void check_tokens(std::span<const std::int32_t> tokens) const;
   Sequence& at(SequenceId id);
 
   void expire(double now);
@@ -164,8 +173,9 @@ class Scheduler {
   void plan_prefill(Plan& plan, int width);
   std::vector<std::int32_t> draft_of(Sequence& sequence);
   std::int64_t prefill_count(const Sequence& sequence, std::int64_t most) const;
+  void set_mask(Step& step);
   std::int64_t snapshot_position(const Sequence& sequence) const;
-  void issue(Plan& plan, Sequence& sequence, std::int64_t count, int width, std::vector<std::int32_t> draft);
+  void issue(Plan& plan, Sequence& sequence, std::int64_t count, int width, const std::vector<std::int32_t>& draft);
   void snapshot_prefix(Sequence& sequence);
   Step build(Plan& plan);
 

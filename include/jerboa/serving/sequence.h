@@ -37,6 +37,12 @@ enum class FinishReason : std::uint8_t {
 };
 std::string_view name(FinishReason reason);
 
+/// Who guesses the tokens of a sequence with drafts.
+enum class DraftSource : std::uint8_t {
+  lookup,  ///< PromptLookup
+  host     ///< the host, by Scheduler::suggest(), for example with a small draft model
+};
+
 /// Turns tokens into text, for stop strings and for hosts that stream text.
 class TextStream {
  public:
@@ -52,14 +58,17 @@ struct SequenceOptions {
   double deadline = std::numeric_limits<double>::infinity();  ///< in the time of the scheduler's `now`
   SamplerOptions sampling = {};
   std::vector<std::int32_t> end_tokens = {};
-  /// A sampler of its own with a constraint or processors; the sequence is then sampled from logits on the host, one
-  /// step at a time. Without it the device draws by `sampling`, where it can.
+  /// A sampler of its own, with processors for example; the sequence is then sampled from logits on the host. Without
+  /// it the device draws by `sampling`, where it can.
   std::function<std::unique_ptr<Sampler>()> sampler = {};
+  /// Restricts the text; it ends when nothing may follow.
+  std::function<std::unique_ptr<Constraint>()> constraint = {};
   /// Turns the tokens after `prompt` into text; without it events hold tokens alone.
   std::function<std::unique_ptr<TextStream>(std::span<const std::int32_t> prompt)> text = {};
   std::vector<std::string> stop = {};  ///< the text ends before the first of these; needs `text`
-  int drafts = 0;                      ///< the most tokens to guess per step, by prompt lookup
-  std::string name_space = {};         ///< of the prefix tree: the model and the adapter
+  int drafts = 0;                      ///< the most tokens to guess per step
+  DraftSource draft_source = DraftSource::lookup;
+  std::string name_space = {};  ///< of the prefix tree: the model and the adapter
 };
 
 struct SequenceStatistics {
@@ -90,6 +99,7 @@ class Sequence {
  public:
   Sequence(SequenceId id, std::vector<std::int32_t> prompt, SequenceOptions options, bool samples_on_host, double now,
            PagePool& pool);
+  Sequence(Sequence&&) = default;
 
   SequenceId id() const { return id_; }
   const SequenceOptions& options() const { return options_; }
@@ -101,6 +111,12 @@ class Sequence {
   std::int64_t prompt_tokens() const { return statistics_.prompt_tokens; }
   std::int64_t generated() const { return length() - prompt_tokens(); }
   bool samples_on_host() const { return sampler_ != nullptr; }
+  /// Whether a constraint masks the device's draws.
+  bool is_masked() const { return constraint_ != nullptr; }
+  /// Whether its next step may be issued before its last token is read.
+  bool can_be_carried() const { return !samples_on_host() && !is_masked() && options_.drafts == 0; }
+  /// Whether the host has yet to suggest a draft for its next step.
+  bool awaits_draft() const;
 
   /// What came of a token.
   struct Outcome {
@@ -108,15 +124,18 @@ class Sequence {
     std::string text = {};
     std::optional<FinishReason> finished = {};
   };
-  /// Appends the next token.
+  /// Appends the next token. Throws ConstraintError if the device drew one that the constraint does not allow.
   Outcome accept(std::int32_t token, std::int64_t context, double now);
   /// Draws the next token on the host; `logits` is used as scratch.
   std::int32_t sample(std::span<float> logits);
+  /// The tokens that the device may draw next.
+  const TokenMask& mask();
   /// The text that was held back, when the sequence ends without a stop string.
   std::string finish_text();
 
-  /// Guesses at the next tokens. Every guess that fails makes the next one shorter.
+  /// Guesses at the next tokens. Every guess of prompt lookup that fails makes the next one shorter.
   std::vector<std::int32_t> propose(std::int64_t most);
+  void suggest(std::vector<std::int32_t> draft) { suggestion_ = std::move(draft); }
   void count_drafts(int drafted, int accepted);
 
   /// Whether it runs, that is, has a place in the cache.
@@ -131,16 +150,20 @@ class Sequence {
 
  private:
   std::string text_of(std::int32_t token);
-  bool grammar_is_complete() const;
+  Constraint* constraint() const { return sampler_ ? sampler_->constraint() : constraint_.get(); }
+  bool nothing_may_follow() const;
+  int tokens_left() const { return options_.max_tokens - static_cast<int>(generated()); }
 
   SequenceId id_;
   std::vector<std::int32_t> tokens_;
   SequenceOptions options_;
-  std::unique_ptr<Sampler> sampler_;
+  std::unique_ptr<Sampler> sampler_;        // if it is sampled on the host
+  std::unique_ptr<Constraint> constraint_;  // if the device draws under a mask
   std::unique_ptr<TextStream> text_;
   StopMatcher stop_;
   PromptLookup lookup_;
   int draft_length_;
+  std::optional<std::vector<std::int32_t>> suggestion_;
   SequenceStatistics statistics_;
 };
 

@@ -61,6 +61,8 @@ struct Step {
   std::vector<std::int32_t> carried;
   std::vector<std::int32_t> states;  ///< [rows]: the slots of recurrent states, or no_slot; empty if there are none
   SamplingInputs sampling;
+  /// [rows, words]: one bit for each token that a row may draw, the lowest first; empty if no row is restricted.
+  std::vector<std::uint32_t> mask;
 
   std::vector<SlotCopy> state_copies;
   std::vector<BlockCopy> copies;
