@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include <jerboa/base/atomic_file.h>
 #include <jerboa/base/error.h>
 #include <jerboa/base/file.h>
 
@@ -166,22 +167,38 @@ FileContent::FileContent(const fs::path& path) : path_(path) {
   file.read(0, bytes_);
 }
 
-void write_file_atomically(const fs::path& path, std::span<const std::span<const std::byte>> pieces) {
+struct AtomicFile::State {
+  explicit State(fs::path to) : target(std::move(to)), file(target) {}
+  fs::path target;
+  TemporaryFile file;
+};
+
+AtomicFile::AtomicFile(const fs::path& path) {
   std::error_code error;
-  const fs::path target = fs::is_symlink(path, error) ? fs::weakly_canonical(path, error) : path;
+  fs::path target = fs::is_symlink(path, error) ? fs::weakly_canonical(path, error) : path;
   if (target.empty()) fail(path, "write", error ? error.value() : ENOENT);
   const auto old = status_of(target);
   if (old && !S_ISREG(old->st_mode)) throw FileError(fmt::format("{}: cannot write: not a file", path.string()));
+  state_ = std::make_unique<State>(std::move(target));
+  if (old) state_->file.keep_mode_of(*old);
+}
 
-  TemporaryFile file(target);
-  if (old) file.keep_mode_of(*old);
-  for (const auto piece : pieces) file.write(piece);
-  file.take_name();
+AtomicFile::~AtomicFile() = default;
 
-  const fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
+void AtomicFile::write(std::span<const std::byte> bytes) { state_->file.write(bytes); }
+
+void AtomicFile::commit() {
+  state_->file.take_name();
+  const fs::path folder = state_->target.has_parent_path() ? state_->target.parent_path() : fs::path(".");
   const Descriptor entries(folder, O_RDONLY | O_DIRECTORY);
   // Some file systems cannot sync a folder and return EINVAL: there is nothing more to do then.
   if (!entries.is_open() || (!sync(entries) && errno != EINVAL)) fail(folder, "sync", errno);
+}
+
+void write_file_atomically(const fs::path& path, std::span<const std::span<const std::byte>> pieces) {
+  AtomicFile file(path);
+  for (const auto piece : pieces) file.write(piece);
+  file.commit();
 }
 
 void write_file_atomically(const fs::path& path, std::string_view content) {

@@ -15,14 +15,14 @@ namespace jerboa::cli {
 namespace {
 
 struct ChatCommand {
-  std::string folder, system;
+  std::string path, system;
   std::vector<std::string> messages;
   LanguageFlags flags;
 
   void run() const {
-    LanguageModel model = flags.open(folder);
+    LanguageModel model = flags.open(path);
     if (!model.has_chat_template())
-      throw UsageError(folder + " has no chat template, so it does not support chat; use jerboa generate");
+      throw UsageError(path + " has no chat template, so it does not support chat; use jerboa generate");
     std::vector<ChatMessage> conversation;
     if (!system.empty()) conversation.push_back({"system", system});
     for (const std::string& message : messages) answer(model, conversation, message);
@@ -53,7 +53,7 @@ struct ChatCommand {
 void add_chat(CLI::App& app) {
   auto command = std::make_shared<ChatCommand>();
   auto* sub = app.add_subcommand("chat", "Talk with a pretrained model, line by line");
-  sub->add_option("folder", command->folder, "A Hugging Face folder with a chat template")->required();
+  sub->add_option("model", command->path, model_help)->required();
   sub->add_option("message", command->messages,
                   "Messages to answer, one after another; by default the lines of standard input");
   sub->add_option("--system", command->system, "The system prompt");

@@ -15,13 +15,13 @@ namespace jerboa::cli {
 namespace {
 
 struct GenerateCommand {
-  std::string folder, prompt;
+  std::string path, prompt;
   LanguageFlags flags;
 
   void run() const {
     std::string text = prompt;
     if (text == "-") text.assign(std::istreambuf_iterator<char>(std::cin), {});
-    LanguageModel model = flags.open(folder);
+    LanguageModel model = flags.open(path);
     if (flags.echo) write_text(text);
     const Generation result = model.generate(text, flags.generation(model), write_text);
     write_text("\n");
@@ -34,7 +34,7 @@ struct GenerateCommand {
 void add_generate(CLI::App& app) {
   auto command = std::make_shared<GenerateCommand>();
   auto* sub = app.add_subcommand("generate", "Continue a text with a pretrained model");
-  sub->add_option("folder", command->folder, "A Hugging Face folder: config.json, safetensors, tokenizer")->required();
+  sub->add_option("model", command->path, model_help)->required();
   sub->add_option("prompt", command->prompt, "The text to continue; - reads it from standard input")->required();
   command->flags.add_to(*sub);
   sub->add_flag("--echo", command->flags.echo, "Print the prompt as well");

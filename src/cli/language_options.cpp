@@ -9,15 +9,17 @@
 
 namespace jerboa::cli {
 
-void LanguageFlags::add_to(CLI::App& command) {
+void ModelFlags::add_to(CLI::App& command, const std::string& context_help) {
   command.add_option("--device", device, "best, cpu, webgpu, webgpu:NAME or reference");
   command
       .add_option("--weights", weights, "Type of the weights: f32, f16, bf16, int8 or int4; by default as in the file")
       ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}));
-  command
-      .add_option("--context", context,
-                  "Maximum tokens of prompt and answer together; by default the model's limit, at most 4096")
-      ->check(CLI::PositiveNumber);
+  command.add_option("--context", context, context_help)->check(CLI::PositiveNumber);
+}
+
+void LanguageFlags::add_to(CLI::App& command) {
+  ModelFlags::add_to(command,
+                     "Maximum tokens of prompt and answer together; by default the model's limit, at most 4096");
   command.add_option("--max-tokens", max_tokens, "Maximum tokens of an answer")->check(CLI::PositiveNumber);
   command.add_option("--temperature", temperature, "Sampling temperature; 0 always picks the likeliest token");
   command.add_option("--top-k", top_k, "Sample from the k likeliest tokens");
@@ -33,11 +35,11 @@ void LanguageFlags::add_to(CLI::App& command) {
   command.add_flag("--stats", stats, "Print the number of tokens and the speed");
 }
 
-LanguageModel LanguageFlags::open(const std::string& folder) const {
+LanguageModel ModelFlags::open(const std::string& path) const {
   LanguageModelOptions options{.device = Device::by_name(device), .context = context};
   if (!weights.empty())
     options.weights = dtype_from_name(weights == "int8" ? "i8" : weights == "int4" ? "i4" : weights);
-  return LanguageModel::load(folder, options);
+  return LanguageModel::load(path, options);
 }
 
 GenerateOptions LanguageFlags::generation(const LanguageModel& model) const {

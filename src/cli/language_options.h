@@ -10,10 +10,21 @@
 
 namespace jerboa::cli {
 
+inline constexpr const char* model_help = "A Hugging Face folder (config.json, safetensors, tokenizer) or a .gguf file";
+
+/// How a model is loaded.
+struct ModelFlags {
+  std::string device = "best", weights;
+  int context = 0;
+
+  void add_to(CLI::App& command, const std::string& context_help);
+  LanguageModel open(const std::string& path) const;
+};
+
 /// The options that `generate` and `chat` share.
-struct LanguageFlags {
-  std::string device = "best", weights, schema, regex;
-  int context = 0, max_tokens = 256;
+struct LanguageFlags : ModelFlags {
+  std::string schema, regex;
+  int max_tokens = 256;
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int> top_k;
   std::optional<std::uint64_t> seed;
@@ -21,7 +32,6 @@ struct LanguageFlags {
   bool greedy = false, stats = false, echo = false;
 
   void add_to(CLI::App& command);
-  LanguageModel open(const std::string& folder) const;
   /// The model's recommended options, overridden by those given.
   GenerateOptions generation(const LanguageModel& model) const;
 };

@@ -9,9 +9,11 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   jerboa::cli::add_bench(app);
   jerboa::cli::add_chat(app);
+  jerboa::cli::add_convert(app);
   jerboa::cli::add_devices(app);
   jerboa::cli::add_generate(app);
   jerboa::cli::add_import(app);
+  jerboa::cli::add_perplexity(app);
   jerboa::cli::add_template(app);
   jerboa::cli::add_tokenizer(app);
   jerboa::cli::add_verify(app);

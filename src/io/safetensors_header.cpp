@@ -292,7 +292,14 @@ SafeTensorsContent parse_safetensors(std::span<const std::byte> bytes, const std
 }
 
 std::string encode_header(std::span<const TensorView> tensors, const std::map<std::string, std::string>& metadata) {
-  const auto fail = [](const TensorView& tensor, std::string_view what) {
+  std::vector<TensorPlace> places;
+  for (const TensorView& tensor : tensors)
+    places.push_back({tensor.name, tensor.type, tensor.shape, 0, tensor.bytes.size()});
+  return encode_header(places, metadata);
+}
+
+std::string encode_header(std::span<const TensorPlace> tensors, const std::map<std::string, std::string>& metadata) {
+  const auto fail = [](const TensorPlace& tensor, std::string_view what) {
     throw UsageError(fmt::format("tensor {} cannot be written: {}", in_quotes(tensor.name), what));
   };
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
@@ -305,9 +312,8 @@ std::string encode_header(std::span<const TensorView> tensors, const std::map<st
     if (tensor.name == metadata_key) fail(tensor, "the name is reserved in a safetensors file");
     if (!names.insert(tensor.name).second) fail(tensor, "another tensor has the same name");
     const auto bytes = bytes_of(tensor.type, tensor.shape);
-    if (!bytes || *bytes != tensor.bytes.size())
-      fail(tensor,
-           fmt::format("{} bytes do not match {} {}", tensor.bytes.size(), to_string(tensor.type), tensor.shape));
+    if (!bytes || *bytes != tensor.bytes)
+      fail(tensor, fmt::format("{} bytes do not match {} {}", tensor.bytes, to_string(tensor.type), tensor.shape));
     members.push_back(
         {tensor.name,
          {{"dtype", to_string(tensor.type)}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + *bytes}}}});

@@ -45,6 +45,8 @@ SafeTensorsContent parse_safetensors(std::span<const std::byte> bytes, const std
 
 /// The length and header of a file whose data are the tensors' bytes in the order given. Throws UsageError.
 std::string encode_header(std::span<const TensorView> tensors, const std::map<std::string, std::string>& metadata);
+/// The same; the places' offsets are ignored.
+std::string encode_header(std::span<const TensorPlace> tensors, const std::map<std::string, std::string>& metadata);
 
 /// The `weight_map` of a sharded checkpoint's index: tensor to file. Throws FileError, whose message starts with
 /// `file`.

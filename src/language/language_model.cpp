@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <fmt/format.h>
 #include <set>
 
@@ -9,8 +10,9 @@
 #include <jerboa/language/language_model.h>
 #include <jerboa/models/family.h>
 #include <jerboa/models/quantise.h>
+#include <jerboa/ops/ops.h>
 
-#include "language/generation_config.h"
+#include "language/model_files.h"
 #include "language/token_bytes.h"
 
 namespace jerboa {
@@ -29,54 +31,40 @@ int context_of(const models::Config& config, int requested) {
   return requested > 0 ? requested : std::min(most, usual_context);
 }
 
-// The logits of the last of `time` tokens, which are appended to a sequence's cache.
-Graph step_graph(const models::Config& config, const Dim& time, const models::CacheOptions& cache, DType weights) {
-  const InputSpecs specs{
-      {"ids", {1, time}, DType::i32}, {"positions", {1, time}, DType::i32}, {"lengths", {1}, DType::i32}};
-  return forward_graph(specs, [&](const Inputs& in) {
-    return models::family_of(config).logits(config, {.ids = in["ids"],
-                                                     .positions = in["positions"],
-                                                     .lengths = in["lengths"],
-                                                     .cache = cache,
-                                                     .only_last = true,
-                                                     .weights = weights});
-  });
+InputSpecs step_inputs(const Dim& time) {
+  return {{"ids", {1, time}, DType::i32}, {"positions", {1, time}, DType::i32}, {"lengths", {1}, DType::i32}};
 }
 
-// The type that most of a checkpoint's weights are in.
-DType stored_weights(const SafeTensors& weights) {
-  std::size_t f16 = 0, bf16 = 0, all = 0;
-  for (const std::string& name : weights.names()) {
-    const TensorEntry& entry = weights.entry(name);
-    all += entry.elements();
-    f16 += entry.type == StoredType::F16 ? entry.elements() : 0;
-    bf16 += entry.type == StoredType::BF16 ? entry.elements() : 0;
-  }
-  return 2 * f16 > all ? DType::f16 : 2 * bf16 > all ? DType::bf16 : DType::f32;
+Tensor logits_of(const models::Config& config, const Inputs& in, const models::CacheOptions& cache, bool only_last,
+                 DType weights) {
+  return models::family_of(config).logits(config, {.ids = in["ids"],
+                                                   .positions = in["positions"],
+                                                   .lengths = in["lengths"],
+                                                   .cache = cache,
+                                                   .only_last = only_last,
+                                                   .weights = weights});
+}
+
+// The logits of the last of `time` tokens, which are appended to a sequence's cache.
+Graph step_graph(const models::Config& config, const Dim& time, const models::CacheOptions& cache, DType weights) {
+  return forward_graph(step_inputs(time),
+                       [&](const Inputs& in) { return logits_of(config, in, cache, true, weights); });
+}
+
+// The log-probability of each token of `targets` after the tokens so far.
+Graph score_graph(const models::Config& config, const Dim& time, const models::CacheOptions& cache, DType weights) {
+  InputSpecs specs = step_inputs(time);
+  specs.push_back({"targets", {1, time}, DType::i32});
+  return forward_graph(specs, [&](const Inputs& in) {
+    const Tensor all = log_softmax(logits_of(config, in, cache, false, weights));
+    return squeeze(take_along_axis(all, unsqueeze(in["targets"], {-1})), {-1});
+  });
 }
 
 DType checked(DType weights) {
   if (!is_float(weights) && weights != DType::i8 && weights != DType::i4)
     throw UsageError(fmt::format("weights can be f32, f16, bf16, int8 or int4, not {}", name(weights)));
   return weights;
-}
-
-// The chat template, if the folder has one.
-std::optional<ChatTemplate> template_of(const std::filesystem::path& folder) {
-  const auto config = folder / "tokenizer_config.json";
-  const bool named = std::filesystem::exists(folder / "chat_template.jinja") ||
-                     std::filesystem::exists(folder / "chat_template.json") ||
-                     (std::filesystem::exists(config) && models::Config::open(config).has("chat_template"));
-  if (!named) return std::nullopt;
-  return ChatTemplate::load(folder);
-}
-
-Tokenizer tokenizer_of(const std::filesystem::path& folder) {
-  Tokenizer tokenizer = Tokenizer::load(folder);
-  // The file's truncation and padding are meant for batches of texts.
-  tokenizer.set_truncation({});
-  tokenizer.set_padding({});
-  return tokenizer;
 }
 
 // Whether a text is complete and cannot continue.
@@ -99,33 +87,28 @@ std::string_view name(StopReason reason) {
   return {};
 }
 
-LanguageModel LanguageModel::load(const std::filesystem::path& folder, const LanguageModelOptions& options) {
-  const models::Config config = models::Config::open(folder);
-  const models::Family& family = models::family_of(config);
+LanguageModel LanguageModel::load(const std::filesystem::path& path, const LanguageModelOptions& options) {
   if (options.chunk < 1) throw UsageError(fmt::format("chunk must be at least 1, not {}", options.chunk));
-  const int context = context_of(config, options.context), chunk = std::min(options.chunk, context);
-  const detail::GenerationConfig generation = detail::read_generation_config(folder, config);
-  const SafeTensors weights = SafeTensors::open(folder);
-  models::check_layers(weights, config, family);
-
+  detail::ModelFiles files = detail::open_model(path);
+  const models::Family& family = models::family_of(files.config);
+  const int context = context_of(files.config, options.context), chunk = std::min(options.chunk, context);
+  const DType type = options.weights ? checked(*options.weights) : files.usual_weights;
   const models::CacheOptions cache{.capacity = context, .chunk = chunk};
-  const DType type = options.weights ? checked(*options.weights) : stored_weights(weights);
-  const Graph decode = step_graph(config, 1, cache, type);
-  models::check_params(weights, decode, family);  // before allocating what config.json asks for
-  Tokenizer tokenizer = tokenizer_of(folder);
-  auto chat_template = template_of(folder);
+  const Graph decode = step_graph(files.config, 1, cache, type);
+  models::check_params(*files.weights, decode, family);  // before allocating what config.json asks for
   Session session = create_session({{"decode", decode}}, {.device = options.device});
-  if (chunk > 1) session.add_entry("prefill", step_graph(config, Dim::symbol("T", chunk), cache, type));
-  models::for_each_param(weights, decode, family,
+  if (chunk > 1) session.add_entry("prefill", step_graph(files.config, Dim::symbol("T", chunk), cache, type));
+  models::for_each_param(*files.weights, decode, family,
                          [&](const models::ParamValues& values) { session.upload_param(values.name, values.bytes); });
 
-  LanguageModel model(std::move(session), std::move(tokenizer));
-  model.template_ = std::move(chat_template);
-  model.end_tokens_ = generation.end_tokens;
-  model.sampling_ = generation.sampling;
+  LanguageModel model(std::move(session), std::move(files.tokenizer), std::move(files.config));
+  model.template_ = std::move(files.chat_template);
+  model.end_tokens_ = files.generation.end_tokens;
+  model.sampling_ = files.generation.sampling;
   model.vocabulary_size_ = decode.shape(decode.find("logits")).back().upper_bound();
   model.context_ = context;
   model.chunk_ = chunk;
+  model.weights_ = type;
   return model;
 }
 
@@ -160,6 +143,13 @@ void LanguageModel::run(std::span<const std::int32_t> tokens, std::vector<float>
   cached_.insert(cached_.end(), tokens.begin(), tokens.end());
 }
 
+void LanguageModel::check_tokens(std::span<const std::int32_t> tokens) const {
+  for (const std::int32_t token : tokens)
+    if (token < 0 || vocabulary_size_ <= token)
+      throw UsageError(fmt::format("there is no token {}; the model has {}{}", token, vocabulary_size_,
+                                   tokenizer_.id_to_token(token) ? ", fewer than its tokenizer" : ""));
+}
+
 std::vector<float> LanguageModel::next_logits(std::span<const std::int32_t> tokens) {
   if (tokens.empty()) throw UsageError("at least one token is needed to predict the next");
   if (std::ssize(tokens) > context_)
@@ -168,15 +158,68 @@ std::vector<float> LanguageModel::next_logits(std::span<const std::int32_t> toke
                     tokens.size(), context_));
   // Cached tokens are not recomputed, except for the last one, whose logits are needed.
   const auto common = std::mismatch(tokens.begin(), tokens.end() - 1, cached_.begin(), cached_.end()).first;
-  for (const std::int32_t token : tokens.subspan(static_cast<std::size_t>(common - tokens.begin())))
-    if (token < 0 || vocabulary_size_ <= token)
-      throw UsageError(fmt::format("there is no token {}; the model has {}{}", token, vocabulary_size_,
-                                   tokenizer_.id_to_token(token) ? ", fewer than its tokenizer" : ""));
+  check_tokens(tokens.subspan(static_cast<std::size_t>(common - tokens.begin())));
   cached_.resize(static_cast<std::size_t>(common - tokens.begin()));
   std::vector<float> logits;
   for (std::size_t at = cached_.size(); at < tokens.size(); at = cached_.size())
     run(tokens.subspan(at, std::min(tokens.size() - at, static_cast<std::size_t>(chunk_))), logits);
   return logits;
+}
+
+// The log-probabilities of the tokens that follow those given, which are appended to the cache.
+void LanguageModel::score(std::span<const std::int32_t> tokens, std::span<const std::int32_t> next,
+                          std::vector<float>& log_probabilities) {
+  const auto count = static_cast<std::int64_t>(tokens.size()), before = static_cast<std::int64_t>(cached_.size());
+  HostTensor ids({1, count}, tokens), targets({1, count}, next), positions(DType::i32, {1, count}),
+      lengths(DType::i32, {1});
+  for (std::int64_t i = 0; i < count; ++i) positions.set_number(i, static_cast<double>(before + i));
+  lengths.set_number(0, static_cast<double>(before + count));
+  const HostTensor result =
+      session_.run("score", {{"ids", ids}, {"positions", positions}, {"lengths", lengths}, {"targets", targets}})
+          .get("output");
+  log_probabilities.insert(log_probabilities.end(), result.f32().begin(), result.f32().end());
+  cached_.insert(cached_.end(), tokens.begin(), tokens.end());
+}
+
+Perplexity LanguageModel::perplexity(std::span<const std::int32_t> tokens,
+                                     const std::function<void(std::int64_t scored)>& on_progress) {
+  if (tokens.size() < 2) throw UsageError("perplexity needs a text of at least two tokens");
+  if (context_ < 2) throw UsageError("perplexity needs a context of at least two tokens");
+  check_tokens(tokens);
+  if (!session_.has_entry("score"))
+    session_.add_entry(
+        "score", score_graph(config_, Dim::symbol("T", chunk_), {.capacity = context_, .chunk = chunk_}, weights_));
+  Perplexity result;
+  const double start = now();
+  double sum = 0;
+  // A special token at the beginning, which models rely on, begins every window.
+  const bool has_mark = tokenizer_.is_special(tokens[0]);
+  const auto window = static_cast<std::size_t>(context_), stride = std::max<std::size_t>(1, window / 2);
+  std::size_t scored = 0;  // tokens up to this index have been predicted
+  for (std::size_t begin = 0; scored + 1 < tokens.size(); begin += stride) {
+    std::vector<std::int32_t> seen;
+    if (has_mark && begin > 0) seen.push_back(tokens[0]);
+    const std::size_t length = std::min(window - seen.size(), tokens.size() - begin);
+    seen.insert(seen.end(), tokens.begin() + begin, tokens.begin() + begin + length);
+    // The token after the window is predicted too, where there is one.
+    const bool ends = begin + length == tokens.size();
+    if (!ends) seen.push_back(tokens[begin + length]);
+    std::vector<float> found;
+    cached_.clear();
+    for (std::size_t at = 0; at + 1 < seen.size(); at += static_cast<std::size_t>(chunk_)) {
+      const std::size_t count = std::min(seen.size() - 1 - at, static_cast<std::size_t>(chunk_));
+      score(std::span(seen).subspan(at, count), std::span(seen).subspan(at + 1, count), found);
+    }
+    const std::size_t last = begin + length - (ends ? 1 : 0);
+    const std::size_t fresh = std::min(found.size(), last - scored);
+    for (const float value : std::span(found).last(fresh)) sum -= static_cast<double>(value);
+    result.tokens += static_cast<std::int64_t>(fresh);
+    scored = last;
+    if (on_progress) on_progress(result.tokens);
+  }
+  result.seconds = now() - start;
+  result.value = std::exp(sum / static_cast<double>(result.tokens));
+  return result;
 }
 
 Generation LanguageModel::continue_tokens(std::span<const std::int32_t> prompt, const GenerateOptions& options,

@@ -10,6 +10,8 @@
 #include <jerboa/io/safetensors.h>
 #include <jerboa/models/llama2c.h>
 
+#include "models/rotary_rows.h"
+
 namespace jerboa::models {
 namespace {
 
@@ -73,19 +75,6 @@ void check_length(const Header& header, std::size_t bytes, const std::string& na
       floats.text(), bytes));
 }
 
-// llama2.c rotates adjacent elements of a head, Hugging Face element i of the first half with element i of the second.
-std::vector<float> halves_of_pairs(std::span<const std::byte> rows, std::int64_t heads, std::int64_t head_size,
-                                   std::int64_t width) {
-  std::vector<float> result(rows.size() / sizeof(float));
-  const std::size_t row_bytes = static_cast<std::size_t>(width) * sizeof(float);
-  for (std::int64_t head = 0; head < heads; ++head)
-    for (std::int64_t i = 0; i < head_size; ++i) {
-      const std::int64_t from = head * head_size + i, to = head * head_size + i / 2 + (i % 2) * head_size / 2;
-      std::memcpy(result.data() + to * width, rows.data() + static_cast<std::size_t>(from) * row_bytes, row_bytes);
-    }
-  return result;
-}
-
 /// Reads one tensor after another from the file, whose length matches the header.
 class Importer {
  public:
@@ -126,8 +115,9 @@ class Importer {
       take(fmt::format("model.layers.{}.{}", layer, name), shape);
       if (rotary_heads == 0) continue;
       TensorView& tensor = model_.tensors.back();
-      model_.permuted.push_back(halves_of_pairs(tensor.bytes, rotary_heads, header_.head_size(), header_.width));
-      tensor.bytes = std::as_bytes(std::span(model_.permuted.back()));
+      std::vector<float>& rows = model_.permuted.emplace_back(tensor.bytes.size() / sizeof(float));
+      halves_of_pairs(tensor.bytes, std::as_writable_bytes(std::span(rows)), rotary_heads, header_.head_size());
+      tensor.bytes = std::as_bytes(std::span(rows));
     }
   }
 

@@ -32,7 +32,7 @@ std::string stored_name(const TensorInfo& param) {
 }
 
 // A parameter that is missing from the checkpoint is requested under its own name.
-Stored stored_as(const SafeTensors& weights, const Family& family, const TensorInfo& param) {
+Stored stored_as(const TensorSource& weights, const Family& family, const TensorInfo& param) {
   const auto is_there = [&](const std::string& name) { return weights.contains(name); };
   const Sizes sizes = evaluate(param.type.shape, {});
   const std::string name = stored_name(param);
@@ -48,7 +48,7 @@ Stored stored_as(const SafeTensors& weights, const Family& family, const TensorI
 
 /// Every parameter of a graph that is read from a file: the scales of quantised ones are not.
 template <class Use>
-void for_each_stored(const SafeTensors& weights, const Graph& graph, const Family& family, Use use) {
+void for_each_stored(const TensorSource& weights, const Graph& graph, const Family& family, Use use) {
   for (const TensorInfo& tensor : graph.tensors)
     if (tensor.storage == Storage::param && !tensor.name.ends_with(scales_suffix))
       use(tensor, stored_as(weights, family, tensor));
@@ -58,7 +58,7 @@ bool is_float(StoredType type) {
   return type == StoredType::F64 || type == StoredType::F32 || type == StoredType::F16 || type == StoredType::BF16;
 }
 
-void check_entry(const SafeTensors& weights, const std::string& name, const Sizes& expected) {
+void check_entry(const TensorSource& weights, const std::string& name, const Sizes& expected) {
   const TensorEntry& entry = weights.entry(name);
   if (!is_float(entry.type))
     throw FileError(fmt::format("{}: {} is {}, but weights must be F64, F32, F16 or BF16", weights.path().string(),
@@ -69,7 +69,7 @@ void check_entry(const SafeTensors& weights, const std::string& name, const Size
 }
 
 /// One more than the largest number of a layer in the names of a checkpoint's tensors.
-std::int64_t layers_in(const SafeTensors& weights, const Family& family) {
+std::int64_t layers_in(const TensorSource& weights, const Family& family) {
   std::int64_t layers = 0;
   const std::string_view shorter = family.layer_prefix.substr(family.optional_prefix.size());
   for (const std::string& name : weights.names()) {
@@ -84,6 +84,16 @@ std::int64_t layers_in(const SafeTensors& weights, const Family& family) {
   return layers;
 }
 
+/// The weight as the checkpoint holds it, if it is quantised there in the form that the graph needs.
+std::optional<Quantised> kept_blocks(const TensorSource& weights, const Stored& stored, const Sizes& sizes,
+                                     DType dtype) {
+  if (stored.names.size() != 1) return std::nullopt;
+  Quantised kept{HostTensor(dtype, sizes), HostTensor(DType::f16, {sizes[0], sizes[1] / quantised_group})};
+  if (!weights.read_quantised(stored.names[0], dtype, kept.weight.bytes(), kept.scales.as<std::uint16_t>()))
+    return std::nullopt;
+  return kept;
+}
+
 std::optional<StoredType> stored_as_is(DType dtype) {
   switch (dtype) {
     case DType::f32: return StoredType::F32;
@@ -96,7 +106,7 @@ std::optional<StoredType> stored_as_is(DType dtype) {
 /// Reads parameters one after another into reused memory.
 class Reader {
  public:
-  explicit Reader(const SafeTensors& weights) : weights_(weights) {}
+  explicit Reader(const TensorSource& weights) : weights_(weights) {}
 
   /// The values in f32.
   std::span<const float> wide(const Stored& stored) {
@@ -128,7 +138,7 @@ class Reader {
   }
 
  private:
-  const SafeTensors& weights_;
+  const TensorSource& weights_;
   std::vector<float> wide_;
   std::vector<std::uint16_t> narrow_;
   std::vector<std::byte> bytes_;
@@ -136,7 +146,7 @@ class Reader {
 
 }  // namespace
 
-void check_layers(const SafeTensors& weights, const Config& config, const Family& family) {
+void check_layers(const TensorSource& weights, const Config& config, const Family& family) {
   const std::string key(family.layer_count);
   const std::int64_t stored = layers_in(weights, family);
   if (config.count(key) <= stored) return;
@@ -146,7 +156,7 @@ void check_layers(const SafeTensors& weights, const Config& config, const Family
                               config.count(key), weights.path().string(), family.layer_prefix, stored, example));
 }
 
-void check_params(const SafeTensors& weights, const Graph& graph, const Family& family) {
+void check_params(const TensorSource& weights, const Graph& graph, const Family& family) {
   constexpr std::size_t most_shown = 3;
   std::vector<std::string> missing;
   std::size_t missing_count = 0;
@@ -164,7 +174,7 @@ void check_params(const SafeTensors& weights, const Graph& graph, const Family& 
                                     : ""));
 }
 
-void for_each_param(const SafeTensors& weights, const Graph& graph, const Family& family,
+void for_each_param(const TensorSource& weights, const Graph& graph, const Family& family,
                     const std::function<void(const ParamValues& values)>& use) {
   check_params(weights, graph, family);
   Reader reader(weights);
@@ -174,7 +184,8 @@ void for_each_param(const SafeTensors& weights, const Graph& graph, const Family
     if (jerboa::is_float(dtype)) {
       use({param.name, dtype, sizes, reader.bytes(stored, dtype)});
     } else {
-      const Quantised quantised = quantise(reader.wide(stored), sizes[0], sizes[1], dtype);
+      auto kept = kept_blocks(weights, stored, sizes, dtype);
+      const Quantised quantised = kept ? *std::move(kept) : quantise(reader.wide(stored), sizes[0], sizes[1], dtype);
       const std::string scales = stored_name(param) + std::string(scales_suffix);
       use({param.name, dtype, sizes, quantised.weight.bytes()});
       use({scales, quantised.scales.dtype(), quantised.scales.shape(), quantised.scales.bytes()});
@@ -182,7 +193,7 @@ void for_each_param(const SafeTensors& weights, const Graph& graph, const Family
   });
 }
 
-std::map<std::string, HostTensor> read_params(const SafeTensors& weights, const Graph& graph, const Family& family) {
+std::map<std::string, HostTensor> read_params(const TensorSource& weights, const Graph& graph, const Family& family) {
   std::map<std::string, HostTensor> params;
   for_each_param(weights, graph, family, [&](const ParamValues& values) {
     HostTensor copy(values.dtype, values.shape);

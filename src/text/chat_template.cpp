@@ -95,6 +95,19 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
   return out;
 }
 
+std::optional<ChatTemplate> ChatTemplate::from_config(std::string_view text, const std::string& name) {
+  const Json config = parse_ordered_json(text, name);
+  if (!config.is_object() || !config.contains("chat_template")) return std::nullopt;
+  const auto found = named_templates(config["chat_template"], name);
+  const auto usual = found.find("default");
+  if (usual == found.end()) return std::nullopt;
+  ChatTemplate out(usual->second);
+  if (const auto tools = found.find("tool_use"); tools != found.end())
+    out.tool_program_ = std::make_shared<const jinja::Program>(jinja::parse(tools->second));
+  out.tokens_ = make_json(special_tokens(config));
+  return out;
+}
+
 JsonValue to_json(const std::vector<ChatMessage>& messages) {
   auto list = OrderedJson::array();
   for (const ChatMessage& message : messages) list.push_back({{"role", message.role}, {"content", message.content}});

@@ -9,18 +9,10 @@
 #include <string_view>
 #include <vector>
 
+#include <jerboa/io/tensor_source.h>
 #include <jerboa/io/tensor_view.h>
 
 namespace jerboa {
-
-/// What a file says about a tensor.
-struct TensorEntry {
-  StoredType type = StoredType::F32;
-  std::vector<std::int64_t> shape;
-  std::size_t bytes = 0;
-
-  std::size_t elements() const { return bytes / size_of(type); }
-};
 
 /// The tensors of a safetensors file or of a sharded checkpoint. Opening reads the headers only.
 ///
@@ -29,7 +21,7 @@ struct TensorEntry {
 ///
 /// A malformed file is refused when it is opened, with a FileError that says what is wrong in which file and tensor. If
 /// another process truncates the file later, the error comes when a missing tensor is read.
-class SafeTensors {
+class SafeTensors final : public TensorSource {
  public:
   using Metadata = std::map<std::string, std::string>;
 
@@ -41,24 +33,20 @@ class SafeTensors {
 
   SafeTensors(SafeTensors&&) noexcept;
   SafeTensors& operator=(SafeTensors&&) noexcept;
-  ~SafeTensors();
+  ~SafeTensors() override;
 
-  /// In alphabetical order.
-  std::vector<std::string> names() const;
+  std::vector<std::string> names() const override;
   std::size_t size() const;
-  bool contains(std::string_view name) const;
-  /// The members below throw UsageError for an unknown name.
-  const TensorEntry& entry(std::string_view name) const;
+  bool contains(std::string_view name) const override;
+  const TensorEntry& entry(std::string_view name) const override;
   /// The tensor, read on first use and then cached. The view is valid for the lifetime of this object, or of the one it
-  /// is moved to.
+  /// is moved to. Throws UsageError for an unknown name.
   const TensorView& view(std::string_view name) const;
-  /// Copies a tensor's bytes into a span of exactly that size, without caching them.
-  void read(std::string_view name, std::span<std::byte> bytes) const;
-  /// The same, with the values converted as to_f32 does.
-  void read_f32(std::string_view name, std::span<float> values) const;
+  void read(std::string_view name, std::span<std::byte> bytes) const override;
+  void read_f32(std::string_view name, std::span<float> values) const override;
   /// The file's `__metadata__`; for shards, merged from all of them.
   const Metadata& metadata() const;
-  const std::filesystem::path& path() const;
+  const std::filesystem::path& path() const override;
 
  private:
   struct Content;

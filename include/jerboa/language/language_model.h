@@ -51,6 +51,13 @@ struct Generation {
   double prompt_seconds = 0, token_seconds = 0;  ///< until the first token; for all tokens after it
 };
 
+/// How well a model predicts a text.
+struct Perplexity {
+  double value = 0;         ///< exp of the mean negative log-probability of its tokens
+  std::int64_t tokens = 0;  ///< that were predicted: all but the first
+  double seconds = 0;
+};
+
 /// A pretrained decoder with its tokenizer, which continues texts and answers messages.
 ///
 ///     auto model = LanguageModel::load("Qwen3-0.6B");
@@ -61,8 +68,8 @@ struct Generation {
 class LanguageModel {
  public:
   /// A Hugging Face folder: config.json, safetensors, a tokenizer and, optionally, generation_config.json and a chat
-  /// template. Throws UsageError or FileError that names what is missing or not supported.
-  static LanguageModel load(const std::filesystem::path& folder, const LanguageModelOptions& options = {});
+  /// template; or a .gguf file. Throws UsageError or FileError that names what is missing or not supported.
+  static LanguageModel load(const std::filesystem::path& path, const LanguageModelOptions& options = {});
 
   /// Receives text as soon as it is final, whole characters at a time.
   using OnText = std::function<void(std::string_view piece)>;
@@ -81,6 +88,10 @@ class LanguageModel {
                              const OnText& on_text = {});
   /// The logits of the next token, one per vocabulary entry.
   std::vector<float> next_logits(std::span<const std::int32_t> tokens);
+  /// The perplexity of a text in windows of context() tokens that overlap by half: a token is predicted from at least
+  /// half a window, except at the beginning. If the text begins with a special token, so does every window.
+  Perplexity perplexity(std::span<const std::int32_t> tokens,
+                        const std::function<void(std::int64_t scored)>& on_progress = {});
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
   bool has_chat_template() const { return template_.has_value(); }
@@ -94,12 +105,17 @@ class LanguageModel {
   Session& session() { return session_; }
 
  private:
-  LanguageModel(Session session, Tokenizer tokenizer)
-      : session_(std::move(session)), tokenizer_(std::move(tokenizer)) {}
+  LanguageModel(Session session, Tokenizer tokenizer, models::Config config)
+      : session_(std::move(session)), tokenizer_(std::move(tokenizer)), config_(std::move(config)) {}
+  void check_tokens(std::span<const std::int32_t> tokens) const;
   void run(std::span<const std::int32_t> tokens, std::vector<float>& logits);
+  void score(std::span<const std::int32_t> tokens, std::span<const std::int32_t> next,
+             std::vector<float>& log_probabilities);
 
   Session session_;
   Tokenizer tokenizer_;
+  models::Config config_;
+  DType weights_ = DType::f32;
   std::optional<ChatTemplate> template_;
   std::vector<int> end_tokens_;
   SamplerOptions sampling_;

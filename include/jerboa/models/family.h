@@ -55,14 +55,14 @@ std::span<const Family> families();
 const Family& family_of(const Config& config);
 
 /// Throws FileError if config.json has more layers than the checkpoint. Call it before building a graph from them.
-void check_layers(const SafeTensors& weights, const Config& config, const Family& family);
+void check_layers(const TensorSource& weights, const Config& config, const Family& family);
 /// Throws FileError that names the first few parameters that the checkpoint lacks, or one whose shape differs or that
 /// does not hold floats. Call it before allocating what the file asks for. Weights that the graph does not use are
 /// ignored.
-void check_params(const SafeTensors& weights, const Graph& graph, const Family& family);
+void check_params(const TensorSource& weights, const Graph& graph, const Family& family);
 
 /// The weights of a checkpoint for each parameter of a graph, in the graph's type. Call check_params first.
-std::map<std::string, HostTensor> read_params(const SafeTensors& weights, const Graph& graph, const Family& family);
+std::map<std::string, HostTensor> read_params(const TensorSource& weights, const Graph& graph, const Family& family);
 
 /// A parameter's values, valid until the next parameter is read.
 struct ParamValues {
@@ -72,7 +72,7 @@ struct ParamValues {
   std::span<const std::byte> bytes;  ///< the file's own bytes, where it holds the values in this type
 };
 /// The same, one parameter at a time, without copying those that the file already holds in the graph's type.
-void for_each_param(const SafeTensors& weights, const Graph& graph, const Family& family,
+void for_each_param(const TensorSource& weights, const Graph& graph, const Family& family,
                     const std::function<void(const ParamValues& values)>& use);
 
 }  // namespace jerboa::models

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -56,6 +57,9 @@ class ChatTemplate {
   /// tokenizer_config.json, and from the last the special tokens (bos_token …). A folder may hold several named
   /// templates; `name` picks one. By default that is "default", or "tool_use" if there is one and tools are given.
   static ChatTemplate load(const std::filesystem::path& folder, const std::string& name = "");
+  /// The same from the text of a tokenizer_config.json, or nothing if it has no template; errors call the file `name`.
+  static std::optional<ChatTemplate> from_config(std::string_view text,
+                                                 const std::string& name = "tokenizer_config.json");
 
   std::string render(const std::vector<ChatMessage>& messages, const ChatTemplateOptions& options = {}) const;
   /// `messages` is a list of objects with "role", "content" and whatever else the template reads.

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <jerboa/base/dtype.h>
+#include <jerboa/io/tensor_view.h>
+
+namespace jerboa {
+
+/// What a file says about a tensor.
+struct TensorEntry {
+  StoredType type = StoredType::F32;
+  std::vector<std::int64_t> shape;
+  std::size_t bytes = 0;
+
+  std::size_t elements() const { return bytes / size_of(type); }
+};
+
+/// Named tensors that are read one at a time: those of a safetensors checkpoint, or of a GGUF file under Hugging Face's
+/// names.
+class TensorSource {
+ public:
+  TensorSource() = default;
+  TensorSource(TensorSource&&) = default;
+  TensorSource& operator=(TensorSource&&) = default;
+  virtual ~TensorSource() = default;
+
+  /// In alphabetical order.
+  virtual std::vector<std::string> names() const = 0;
+  virtual bool contains(std::string_view name) const = 0;
+  /// The members below throw UsageError for an unknown name.
+  virtual const TensorEntry& entry(std::string_view name) const = 0;
+  /// Copies a tensor's bytes, in the type of its entry, into a span of exactly that size.
+  virtual void read(std::string_view name, std::span<std::byte> bytes) const = 0;
+  /// The same, with the values converted as to_f32 does.
+  virtual void read_f32(std::string_view name, std::span<float> values) const = 0;
+  /// A matrix in the quantised form of int8 or int4 weights (DType), if it is stored in groups that fit it exactly: the
+  /// weights and one f16 scale for each group. Returns false, and writes nothing, if it is not.
+  virtual bool read_quantised(std::string_view /*name*/, DType /*dtype*/, std::span<std::byte> /*weights*/,
+                              std::span<std::uint16_t> /*scales*/) const {
+    return false;
+  }
+  /// Where the tensors come from, for messages.
+  virtual const std::filesystem::path& path() const = 0;
+};
+
+}  // namespace jerboa

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <jerboa/base/host_tensor.h>
+#include <jerboa/io/tensor_source.h>
+
+namespace jerboa::models {
+
+/// The content of a Hugging Face folder: the weights under their names in the checkpoint, and the small files
+/// (config.json, generation_config.json, the tokenizer's and the chat template's) by name.
+struct ModelFolder {
+  std::map<std::string, std::string> files;
+  std::unique_ptr<const TensorSource> weights;
+};
+
+/// From a Hugging Face folder or a .gguf file. Throws FileError or UsageError.
+ModelFolder open_model_folder(const std::filesystem::path& path);
+
+/// From parameters, such as those that Session::download_params returns for a family's graph after training, and the
+/// files of the model that they belong to.
+ModelFolder make_model_folder(std::map<std::string, HostTensor> params, std::map<std::string, std::string> files);
+
+/// Writes the folder, with all weights in model.safetensors; converted to f32, f16 or bf16 if `weights` says so. The
+/// folder appears whole or not at all: it is written beside its place and then renamed. Throws UsageError if there is
+/// something else in its place.
+void save_folder(const std::filesystem::path& folder, const ModelFolder& model, std::optional<DType> weights = {});
+
+}  // namespace jerboa::models

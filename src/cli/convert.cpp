@@ -1,0 +1,34 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include <jerboa/models/save_folder.h>
+
+#include "cli/commands.h"
+#include "cli/language_options.h"
+
+namespace jerboa::cli {
+namespace {
+
+struct ConvertCommand {
+  std::string model, folder, weights;
+
+  void run() const {
+    models::save_folder(folder, models::open_model_folder(model),
+                        weights.empty() ? std::nullopt : dtype_from_name(weights));
+  }
+};
+
+}  // namespace
+
+void add_convert(CLI::App& app) {
+  auto command = std::make_shared<ConvertCommand>();
+  auto* sub = app.add_subcommand("convert", "Write a model as a Hugging Face folder");
+  sub->add_option("model", command->model, model_help)->required();
+  sub->add_option("folder", command->folder, "The folder to create")->required();
+  sub->add_option("--weights", command->weights,
+                  "Type of the weights: f32, f16 or bf16; by default as in the file, with quantised ones in f32")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
+  sub->callback([command] { command->run(); });
+}
+
+}  // namespace jerboa::cli

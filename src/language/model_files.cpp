@@ -1,0 +1,80 @@
+#include "language/model_files.h"
+
+#include <fmt/format.h>
+
+#include <jerboa/base/error.h>
+#include <jerboa/io/safetensors.h>
+#include <jerboa/models/family.h>
+#include <jerboa/models/gguf_model.h>
+
+namespace jerboa::detail {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The type that most of a checkpoint's weights are in.
+DType stored_weights(const SafeTensors& weights) {
+  std::size_t f16 = 0, bf16 = 0, all = 0;
+  for (const std::string& name : weights.names()) {
+    const TensorEntry& entry = weights.entry(name);
+    all += entry.elements();
+    f16 += entry.type == StoredType::F16 ? entry.elements() : 0;
+    bf16 += entry.type == StoredType::BF16 ? entry.elements() : 0;
+  }
+  return 2 * f16 > all ? DType::f16 : 2 * bf16 > all ? DType::bf16 : DType::f32;
+}
+
+// The chat template, if the folder has one.
+std::optional<ChatTemplate> template_of(const fs::path& folder) {
+  const auto config = folder / "tokenizer_config.json";
+  const bool named = fs::exists(folder / "chat_template.jinja") || fs::exists(folder / "chat_template.json") ||
+                     (fs::exists(config) && models::Config::open(config).has("chat_template"));
+  if (!named) return std::nullopt;
+  return ChatTemplate::load(folder);
+}
+
+// Truncation and padding, which a file may ask for, are meant for batches of texts.
+Tokenizer whole_texts(Tokenizer tokenizer) {
+  tokenizer.set_truncation({});
+  tokenizer.set_padding({});
+  return tokenizer;
+}
+
+ModelFiles open_folder(const fs::path& folder) {
+  models::Config config = models::Config::open(folder);
+  models::family_of(config);  // the first thing to be wrong
+  GenerationConfig generation = read_generation_config(folder, config);
+  auto weights = std::make_unique<const SafeTensors>(SafeTensors::open(folder));
+  models::check_layers(*weights, config, models::family_of(config));
+  const DType usual = stored_weights(*weights);
+  Tokenizer tokenizer = whole_texts(Tokenizer::load(folder));
+  auto chat_template = template_of(folder);
+  return {std::move(config),    std::move(generation),   std::move(weights), usual,
+          std::move(tokenizer), std::move(chat_template)};
+}
+
+ModelFiles open_gguf(const fs::path& path) {
+  models::GgufModel file = models::read_gguf_model(Gguf::open(path));
+  const auto within = [&](std::string_view part) { return fmt::format("{}: {}", path.string(), part); };
+  models::Config config = models::Config::parse(file.config, path.string());
+  GenerationConfig generation = generation_config(models::Config::parse(file.generation_config, path.string()), config);
+  models::check_layers(*file.weights, config, models::family_of(config));
+  Tokenizer tokenizer = whole_texts(Tokenizer::from_file(file.tokenizer, within(file.tokenizer_name),
+                                                         file.tokenizer_config, within("tokenizer_config.json")));
+  auto chat_template = ChatTemplate::from_config(file.tokenizer_config, within("tokenizer_config.json"));
+  return {std::move(config),  std::move(generation), std::move(file.weights),
+          file.usual_weights, std::move(tokenizer),  std::move(chat_template)};
+}
+
+}  // namespace
+
+ModelFiles open_model(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) return open_folder(path);
+  if (path.extension() == ".gguf") return open_gguf(path);
+  if (fs::exists(path, ignored))
+    throw UsageError(fmt::format("{}: a model is a Hugging Face folder or a .gguf file", path.string()));
+  throw FileError(fmt::format("{}: no such file or folder", path.string()));
+}
+
+}  // namespace jerboa::detail

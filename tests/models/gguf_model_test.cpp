@@ -1,0 +1,225 @@
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <jerboa/base/error.h>
+#include <jerboa/models/config.h>
+#include <jerboa/models/gguf_model.h>
+
+#include "support/expect_error.h"
+#include "support/gguf_models.h"
+
+// Golden models, written as GGUF and read back in Hugging Face's form.
+namespace jerboa::models {
+namespace {
+
+using test::GgufWriter;
+
+const std::filesystem::path goldens = JERBOA_SOURCE_DIR "/tests/data/goldens";
+
+GgufModel parsed(const std::string& file) {
+  return read_gguf_model(Gguf::from_bytes(std::as_bytes(std::span(file)), "a.gguf"));
+}
+
+class GoldenInGguf : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenInGguf, HasTheTensorsOfItsFolder) {
+  const SafeTensors wanted = SafeTensors::open(goldens / GetParam());
+  const std::string file = test::GoldenGguf(goldens / GetParam()).file();
+  const GgufModel model = parsed(file);
+  EXPECT_EQ(model.weights->names(), wanted.names());
+  for (const std::string& name : wanted.names()) {
+    const TensorEntry &entry = model.weights->entry(name), &expected = wanted.entry(name);
+    ASSERT_EQ(entry.shape, expected.shape) << name;
+    const bool is_norm = expected.shape.size() == 1;  // which GGUF always holds in f32
+    EXPECT_EQ(entry.type, is_norm ? StoredType::F32 : expected.type) << name;
+    std::vector<float> values(entry.elements());
+    model.weights->read_f32(name, values);
+    EXPECT_EQ(values, to_f32(wanted.view(name))) << name;
+    std::vector<std::byte> bytes(entry.bytes);
+    model.weights->read(name, bytes);
+    EXPECT_EQ(to_f32({name, entry.type, entry.shape, bytes}), values) << name;
+  }
+}
+
+TEST_P(GoldenInGguf, HasTheConfigOfItsFolder) {
+  const auto wanted = nlohmann::json::parse(test::read_text(goldens / GetParam() / "config.json"));
+  const std::string file = test::GoldenGguf(goldens / GetParam()).file();
+  const auto config = nlohmann::json::parse(parsed(file).config);
+  for (const char* key : {"model_type",
+                          "architectures",
+                          "hidden_size",
+                          "intermediate_size",
+                          "num_hidden_layers",
+                          "num_attention_heads",
+                          "num_key_value_heads",
+                          "head_dim",
+                          "max_position_embeddings",
+                          "rms_norm_eps",
+                          "hidden_act",
+                          "hidden_activation",
+                          "vocab_size",
+                          "tie_word_embeddings",
+                          "sliding_window",
+                          "query_pre_attn_scalar",
+                          "attn_logit_softcapping",
+                          "final_logit_softcapping",
+                          "moe_intermediate_size",
+                          "num_experts_per_tok",
+                          "norm_topk_prob",
+                          "n_embd",
+                          "n_head",
+                          "n_layer",
+                          "n_positions",
+                          "layer_norm_epsilon",
+                          "activation_function",
+                          "bos_token_id",
+                          "eos_token_id"})
+    if (wanted.contains(key) && !wanted[key].is_null()) {
+      EXPECT_EQ(config.value(key, nlohmann::json()), wanted[key]) << key;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenInGguf,
+                         testing::Values("llama", "llama3_scaled", "qwen2", "qwen3", "qwen3_moe", "gemma2",
+                                         "gemma3_text", "phi3", "gpt2"),
+                         [](const auto& test) { return test.param; });
+
+// Q8_0 blocks are int8 weights with their scales, and the rows of queries and keys move as wholes.
+TEST(GgufModel, KeepsBlocksThatFit) {
+  const std::string file = test::GoldenGguf(goldens / "llama", true).file();
+  const GgufModel model = parsed(file);
+  EXPECT_EQ(model.usual_weights, DType::i8);
+  for (const std::string name : {"model.layers.1.self_attn.q_proj.weight", "lm_head.weight"}) {
+    const TensorEntry& entry = model.weights->entry(name);
+    std::vector<float> values(entry.elements());
+    model.weights->read_f32(name, values);
+    std::vector<std::byte> weights(values.size());
+    std::vector<std::uint16_t> scales(values.size() / 32);
+    ASSERT_TRUE(model.weights->read_quantised(name, DType::i8, weights, scales)) << name;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      ASSERT_EQ(static_cast<float>(static_cast<std::int8_t>(weights[i])) * f16_to_f32(scales[i / 32]), values[i]) << i;
+    EXPECT_FALSE(model.weights->read_quantised(name, DType::i4, weights, scales));
+  }
+  std::vector<std::byte> weights(64 * 112);
+  std::vector<std::uint16_t> scales(64 * 112 / 32);
+  EXPECT_FALSE(model.weights->read_quantised("model.layers.0.mlp.down_proj.weight", DType::i8, weights, scales))
+      << "rows of 112 values are not in blocks of 32";
+}
+
+TEST(GgufModel, KeepsFourBitBlocks) {
+  test::GoldenGguf golden(goldens / "llama");
+  std::string blocks;
+  for (int i = 0; i < 4; ++i)
+    blocks += test::bytes_of(f32_to_f16(0.5F * static_cast<float>(i))) +
+              "\x10\x32\x54\x76\x98\xba\xdc\xfe"
+              "abcdefgh";
+  golden.writer().tensor("blk.2.attn_v.weight", {2, 64}, GgmlType::Q4_0, blocks);
+  const std::string file = golden.file();
+  const GgufModel model = parsed(file);
+  const std::string name = "model.layers.2.self_attn.v_proj.weight";
+  std::vector<float> values(128);
+  model.weights->read_f32(name, values);
+  std::vector<std::byte> weights(64);
+  std::vector<std::uint16_t> scales(4);
+  ASSERT_TRUE(model.weights->read_quantised(name, DType::i4, weights, scales));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const int byte = std::to_integer<int>(weights[i / 32 * 16 + i % 16]);  // as DType describes
+    const int weight = (i % 32 < 16 ? byte & 15 : byte >> 4) - 8;
+    ASSERT_EQ(static_cast<float>(weight) * f16_to_f32(scales[i / 32]), values[i]) << i;
+  }
+}
+
+TEST(GgufModel, RefusesWhatItDoesNotKnow) {
+  const auto refuse = [](const std::string& file, const std::string& message) {
+    test::expect_error<FileError>([&] { parsed(file); }, message);
+  };
+  GgufWriter other;
+  other.text("general.architecture", "mamba");
+  refuse(other.file(), "a.gguf: the architecture \"mamba\" is not supported in GGUF files; supported: llama, qwen2");
+  refuse(GgufWriter().file(), "a.gguf: the metadata has no \"general.architecture\"");
+  const auto changed = [&](const std::string& golden, auto change) {
+    test::GoldenGguf file(goldens / golden);
+    change(file.writer());
+    return file.file();
+  };
+  refuse(changed("llama", [](GgufWriter& to) { to.u32("split.count", 3); }),
+         "one of 3 parts of a model; join them first");
+  refuse(changed("llama", [](GgufWriter& to) { to.tensor("blk.0.odd.weight", {1}, GgmlType::F32, "abcd"); }),
+         "the tensor \"blk.0.odd.weight\" has no known counterpart in a Hugging Face model of type llama");
+  refuse(changed("llama", [](GgufWriter& to) { to.tensor("blk.3.attn_q.weight", {3}, GgmlType::F32, "abcdefghijkl"); }),
+         "tensor \"blk.3.attn_q.weight\": 3 rows are not 4 heads of an even size 16");
+  refuse(changed("llama",
+                 [](GgufWriter& to) { to.tensor("rope_freqs.weight", {8}, GgmlType::F32, std::string(32, 'a')); }),
+         "tensor \"rope_freqs.weight\" does not follow from Llama 3's scaling of rotary positions");
+  refuse(changed("phi3", [](GgufWriter& to) { to.tensor("rope_factors_long.weight", {1}, GgmlType::F32, "abcd"); }),
+         "means LongRoPE, which is not supported");
+}
+
+GgufWriter tokens_of(const std::string& model, const std::vector<std::string>& tokens,
+                     const std::vector<std::int32_t>& kinds) {
+  GgufWriter writer;
+  writer.text("general.architecture", "qwen2");
+  writer.u32("qwen2.context_length", 8);
+  writer.u32("qwen2.embedding_length", 8);
+  writer.u32("qwen2.block_count", 1);
+  writer.u32("qwen2.feed_forward_length", 8);
+  writer.u32("qwen2.attention.head_count", 1);
+  writer.f32("qwen2.attention.layer_norm_rms_epsilon", 1e-6F);
+  writer.tensor("token_embd.weight", {1, 8}, GgmlType::F32, std::string(32, '\0'));
+  writer.text("tokenizer.ggml.model", model);
+  writer.texts("tokenizer.ggml.tokens", tokens);
+  writer.list("tokenizer.ggml.token_type", 5, kinds);
+  return writer;
+}
+
+TEST(GgufTokenizer, BecomesATokenizerJson) {
+  GgufWriter writer = tokens_of("gpt2", {"a", "b", "ab", "<|im_end|>", "<pad>"}, {1, 1, 1, 3, 4});
+  writer.texts("tokenizer.ggml.merges", {"a b"});
+  writer.text("tokenizer.ggml.pre", "qwen2");
+  writer.u32("tokenizer.ggml.eos_token_id", 2);
+  writer.text("tokenizer.chat_template", "{{ messages }}");
+  writer.f32("general.sampling.temp", 0.7F);
+  const std::string file = writer.file();
+  const GgufModel model = parsed(file);
+  EXPECT_EQ(model.tokenizer_name, "tokenizer.json");
+  const auto made = nlohmann::json::parse(model.tokenizer);
+  EXPECT_EQ(made["model"]["vocab"], (nlohmann::json{{"a", 0}, {"b", 1}, {"ab", 2}}));
+  EXPECT_EQ(made["model"]["merges"], nlohmann::json::array({"a b"}));
+  EXPECT_EQ(made["added_tokens"][0]["content"], "<|im_end|>");
+  EXPECT_TRUE(made["added_tokens"][0]["special"]);
+  EXPECT_FALSE(made["added_tokens"][1]["special"]);
+  EXPECT_EQ(made["normalizer"]["type"], "NFC");
+  const auto generation = nlohmann::json::parse(model.generation_config);
+  EXPECT_EQ(generation["eos_token_id"], nlohmann::json::array({2, 3})) << "the end of a turn ends the text too";
+  EXPECT_EQ(generation["temperature"], 0.7);
+  const auto config = nlohmann::json::parse(model.tokenizer_config);
+  EXPECT_EQ(config["eos_token"], "ab");
+  EXPECT_EQ(config["chat_template"], "{{ messages }}");
+  EXPECT_FALSE(config["add_bos_token"]);
+}
+
+TEST(GgufTokenizer, RefusesWhatIsWrong) {
+  const auto refuse = [](GgufWriter writer, const std::string& message) {
+    test::expect_error<FileError>([&] { parsed(writer.file()); }, message);
+  };
+  refuse(tokens_of("bert", {"a"}, {1}), "a tokenizer of type \"bert\" (\"tokenizer.ggml.model\") is not supported");
+  refuse(tokens_of("llama", {"a"}, {1}), "\"tokenizer.ggml.scores\" is missing");
+  refuse(tokens_of("llama", {"a"}, {1, 1}), "1 tokens have 2 types and 0 scores");
+  refuse(tokens_of("gpt2", {"a"}, {1}), "the metadata has no \"tokenizer.ggml.pre\"");
+  const auto with = [](const std::vector<std::string>& tokens, const std::string& pre) {
+    GgufWriter writer = tokens_of("gpt2", tokens, std::vector<std::int32_t>(tokens.size(), 1));
+    writer.text("tokenizer.ggml.pre", pre);
+    writer.texts("tokenizer.ggml.merges", {});
+    return writer;
+  };
+  refuse(with({"a"}, "tekken"),
+         "cuts texts into words as \"tekken\" does (\"tokenizer.ggml.pre\"), which is not known");
+  refuse(with({"a", "a"}, "qwen2"), "the token \"a\" occurs twice");
+  refuse(with({"\xff"}, "qwen2"), "a.gguf: the tokenizer: invalid UTF-8");
+  GgufWriter writer = with({"a"}, "qwen2");
+  writer.u32("tokenizer.ggml.eos_token_id", 1);
+  refuse(writer, "\"tokenizer.ggml.eos_token_id\" is 1, but there are 1 tokens");
+}
+
+}  // namespace
+}  // namespace jerboa::models
