@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "lower/axes.h"
 #include "lower/kernel_builder.h"
 #include "lower/target.h"
 
@@ -128,19 +129,13 @@ class Emitter {
             copy_part(source, offset, strides, between, shape, temporary.dtype, temporary.name));
         source = between;
         offset = 0;
-        strides = row_major(shape);
+        strides = row_major_strides(shape);
       }
       to_storage.parts.push_back(copy_part(source, offset, strides, buffer_of_[index(update.target)], shape,
                                            graph_.type(update.value).dtype, graph_.tensor(update.target).name));
     }
     if (!to_temporary.parts.empty()) program_.cpu.dispatches.push_back(std::move(to_temporary));
     if (!to_storage.parts.empty()) program_.cpu.dispatches.push_back(std::move(to_storage));
-  }
-
-  static std::vector<Dim> row_major(const Shape& shape) {
-    std::vector<Dim> strides(shape.size(), Dim(1));
-    for (std::size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
-    return strides;
   }
 
   Dispatch::Part copy_part(int source, const Dim& offset, const std::vector<Dim>& strides, int target,
@@ -155,7 +150,7 @@ class Emitter {
     instruction.kind = Instruction::Kind::load;
     instruction.dtype = dtype;
     kernel.body.push_back(instruction);
-    kernel.stores.push_back({1, dtype, {0, row_major(shape)}, 0});
+    kernel.stores.push_back({1, dtype, {0, row_major_strides(shape)}, 0});
     kernel.bindings = 2;
     return {add_kernel(std::move(kernel)), {source, target}, name};
   }

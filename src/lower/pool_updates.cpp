@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/integers.h"
+#include "lower/axes.h"
 #include "lower/emit.h"
 #include "lower/fuse.h"
 #include "lower/index.h"
@@ -26,12 +27,7 @@ bool is_everywhere_the_same(const IndexMap& map, const Shape& domain) {
 
 // Whether the domain, in row-major order, covers memory contiguously from its start.
 bool is_in_order(const IndexMap& map, const Shape& domain) {
-  Dim expected(1);
-  for (std::size_t axis = domain.size(); axis-- > 0;) {
-    if (!(domain[axis] == Dim(1)) && !(map.strides[axis] == expected)) return false;
-    expected = expected * domain[axis];
-  }
-  return map.offset == Dim(0);
+  return map.offset == Dim(0) && is_row_major(domain, map.strides);
 }
 
 // An update of one parameter: a kernel that reads and writes tensors of its size from the first element to the last,

@@ -2,16 +2,11 @@
 
 #include <jerboa/ir/shapes.h>
 
+#include "lower/axes.h"
 #include "transform/rewrite.h"
 
 namespace jerboa::detail {
 namespace {
-
-std::vector<Dim> row_major(const Shape& shape) {
-  std::vector<Dim> strides(shape.size(), Dim(1));
-  for (std::size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
-  return strides;
-}
 
 // Results of attention are laid out as [batch, time, heads, size], so that merging the heads is free.
 bool has_heads_inside(const Graph& graph, TensorId id) {
@@ -20,14 +15,14 @@ bool has_heads_inside(const Graph& graph, TensorId id) {
 
 std::vector<Dim> strides_of_new(const Graph& graph, TensorId id) {
   const Shape& shape = graph.shape(id);
-  if (!has_heads_inside(graph, id)) return row_major(shape);
-  const auto inner = row_major({shape[0], shape[2], shape[1], shape[3]});
+  if (!has_heads_inside(graph, id)) return row_major_strides(shape);
+  const auto inner = row_major_strides({shape[0], shape[2], shape[1], shape[3]});
   return {inner[0], inner[2], inner[1], inner[3]};
 }
 
 // Strides of `to` over memory where `from` has `strides`; nullopt if there are none.
 std::optional<std::vector<Dim>> reshape_strides(const Shape& from, const std::vector<Dim>& strides, const Shape& to) {
-  if (element_count(to) == Dim(0)) return row_major(to);
+  if (element_count(to) == Dim(0)) return row_major_strides(to);
   std::vector<Dim> result(to.size(), Dim(0));
   std::size_t i = 0, j = 0;
   while (i < from.size() || j < to.size()) {
@@ -105,14 +100,7 @@ std::optional<Layout> view_layout(const Graph& graph, const Node& node, const La
 
 }  // namespace
 
-bool is_row_major(const Shape& shape, const Layout& layout) {
-  Dim expected(1);
-  for (std::size_t i = shape.size(); i-- > 0;) {
-    if (!(shape[i] == Dim(1)) && !(layout.strides[i] == expected)) return false;
-    expected = expected * shape[i];
-  }
-  return true;
-}
+bool is_row_major(const Shape& shape, const Layout& layout) { return is_row_major(shape, layout.strides); }
 
 bool is_whole_view(const Graph& graph, TensorId id, const Layout& layout) {
   const Shape& shape = graph.shape(id);

@@ -6,6 +6,8 @@
 
 #include <jerboa/base/error.h>
 
+#include "lower/axes.h"
+
 namespace jerboa::wgsl {
 namespace {
 
@@ -222,14 +224,10 @@ void BodyWriter::store(const Store& store) {
 KernelSpec merge_axes(const KernelSpec& kernel) {
   const std::size_t rank = kernel.domain.size();
   const std::size_t outer = rank - static_cast<std::size_t>(kernel.row_axes);
-  std::vector<bool> named(rank, false);
-  for (const Instruction& instruction : kernel.body)
-    if (instruction.kind == Instruction::Kind::position) named[static_cast<std::size_t>(instruction.index)] = true;
-  for (const Load& load : kernel.loads)
-    for (const Mask& mask : load.masks) named[static_cast<std::size_t>(mask.axis)] = true;
-  std::vector<const IndexMap*> maps;
-  for (const Load& load : kernel.loads) maps.push_back(&load.map);
-  for (const Store& store : kernel.stores) maps.push_back(&store.map);
+  std::vector<std::vector<Dim>> all_strides;
+  for (const Load& load : kernel.loads) all_strides.push_back(load.map.strides);
+  for (const Store& store : kernel.stores) all_strides.push_back(store.map.strides);
+  const detail::AxisMerger<Dim> merger(kernel, std::move(all_strides));
   // The new axis of each old one, and for each new axis the innermost of its old ones, whose stride it takes.
   std::vector<int> new_axis(rank, 0);
   std::vector<std::size_t> last;
@@ -237,10 +235,7 @@ KernelSpec merge_axes(const KernelSpec& kernel) {
   merged.domain.clear();
   merged.row_axes = 0;
   for (std::size_t axis = 0; axis < rank; ++axis) {
-    const bool merges = axis > 0 && axis != outer && !named[axis] && !named[axis - 1] &&
-                        std::all_of(maps.begin(), maps.end(), [&](const IndexMap* map) {
-                          return map->strides[axis - 1] == map->strides[axis] * kernel.domain[axis];
-                        });
+    const bool merges = axis > 0 && axis != outer && merger.can_merge(axis - 1, axis, kernel.domain[axis]);
     if (merges) {
       merged.domain.back() = merged.domain.back() * kernel.domain[axis];
       last.back() = axis;

@@ -8,6 +8,7 @@
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/pack.h"
+#include "lower/axes.h"
 
 namespace jerboa::cpu {
 namespace {
@@ -175,16 +176,9 @@ class MatmulKernel final : public Kernel {
     if (batch_axes == 0) return;
     const auto& a = strides(0);
     const auto& b = strides(1);
-    bool merges = true;
-    std::int64_t expected = matmul_.a_row * matmul_.rows;
-    for (std::size_t axis = batch_axes; axis-- > 0;) {
-      if (domain[axis] == 1) continue;
-      merges = merges && b[axis] == 0 && a[axis] == expected;
-      expected *= domain[axis];
-    }
-    std::int64_t count = 1;
-    for (std::size_t axis = 0; axis < batch_axes; ++axis) count *= domain[axis];
-    if (merges) {
+    const Sizes batch(domain.begin(), domain.end() - 2);
+    const std::int64_t count = element_count(batch);
+    if (detail::is_one_product<std::int64_t>(batch, a, b, matmul_.a_row, matmul_.rows)) {
       matmul_.rows *= count;
       return;
     }

@@ -9,21 +9,13 @@
 #include <jerboa/base/error.h>
 #include <jerboa/base/float16.h>
 
+#include "lower/axes.h"
+
 namespace jerboa::cpu {
 
 namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
-// Axes that a position or a mask refers to keep a separate index.
-std::vector<bool> named_axes(const KernelSpec& kernel) {
-  std::vector<bool> named(kernel.domain.size(), false);
-  for (const Instruction& instruction : kernel.body)
-    if (instruction.kind == Instruction::Kind::position) named[at(instruction.index)] = true;
-  for (const Load& load : kernel.loads)
-    for (const Mask& mask : load.masks) named[at(mask.axis)] = true;
-  return named;
-}
 
 }  // namespace
 
@@ -73,21 +65,13 @@ TileMachine::TileMachine(const KernelSpec& kernel, const SymbolValues& symbols, 
 }
 
 void TileMachine::merge_axes(const KernelSpec& kernel, const SymbolValues& symbols, const Shape& shape) {
-  const auto named = named_axes(kernel);
   std::vector<std::vector<std::int64_t>> strides;
-  const auto note = [&](const IndexMap& map) {
-    std::vector<std::int64_t> map_strides;
-    for (const Dim& stride : map.strides) map_strides.push_back(stride.evaluate(symbols));
-    strides.push_back(std::move(map_strides));
-  };
-  for (const Load& load : kernel.loads) note(load.map);
-  for (const Store& store : kernel.stores) note(store.map);
+  for (const Load& load : kernel.loads) strides.push_back(jerboa::evaluate(load.map.strides, symbols));
+  for (const Store& store : kernel.stores) strides.push_back(jerboa::evaluate(store.map.strides, symbols));
+  const detail::AxisMerger<std::int64_t> merger(kernel, std::move(strides));
   const auto add = [&](std::vector<AxisRun>& runs, int axis) {
     const std::int64_t size = sizes_[at(axis)];
-    const bool merges = !runs.empty() && !named[at(axis)] && !named[at(runs.back().axes.back())] &&
-                        std::all_of(strides.begin(), strides.end(), [&](const auto& map_strides) {
-                          return map_strides[at(runs.back().axes.back())] == map_strides[at(axis)] * size;
-                        });
+    const bool merges = !runs.empty() && merger.can_merge(at(runs.back().axes.back()), at(axis), size);
     if (!merges) runs.push_back({{}, 1});
     runs.back().axes.push_back(axis);
     runs.back().size *= size;

@@ -14,18 +14,12 @@
 #include "backend/cpu/scatter.h"
 #include "backend/cpu/sort.h"
 #include "backend/cpu/sum_squares.h"
+#include "lower/axes.h"
 
 namespace jerboa::cpu {
 namespace {
 
-bool is_row_major(const BoundTensor& tensor) {
-  std::int64_t expected = 1;
-  for (std::size_t axis = tensor.sizes.size(); axis-- > 0;) {
-    if (tensor.sizes[axis] != 1 && tensor.strides[axis] != expected) return false;
-    expected *= tensor.sizes[axis];
-  }
-  return true;
-}
+bool is_row_major(const BoundTensor& tensor) { return detail::is_row_major(tensor.sizes, tensor.strides); }
 
 bool is_wide(const BoundTensor& tensor) { return bits(tensor.dtype) == 32; }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lower/axes.h"
 #include "wgsl/body.h"
 
 namespace jerboa::wgsl {
@@ -61,14 +62,7 @@ MatmulProblem::MatmulProblem(const KernelWriter& writer)
   b_inner = b->strides[axes];
   b_column = b->strides[axes + 1];
   // A batch of products with a common right-hand side is one product with more rows.
-  Dim expected = a_row * rows;
-  bool merges = axes > 0;
-  for (std::size_t axis = axes; axis-- > 0;) {
-    if (kernel.domain[axis] == Dim(1)) continue;
-    merges = merges && b->strides[axis] == Dim(0) && a->strides[axis] == expected;
-    expected = expected * kernel.domain[axis];
-  }
-  if (merges) {
+  if (axes > 0 && detail::is_one_product(batch, a_batch, b_batch, a_row, rows)) {
     merged = true;
     rows = rows * element_count(batch);
     batch.clear();
