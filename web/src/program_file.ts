@@ -1,6 +1,7 @@
 import { type Bounds, type Dim, type SymbolValues, noSymbols, parseDim, evaluateShape } from "./dim.js";
 import { FileError, ShapeError } from "./errors.js";
 import type { Init } from "./initialize.js";
+import { type IndexView, type InputIndices, reach } from "./input_indices.js";
 import { type JsonObject, asFlag, asIndex, asList, asNumber, asObject, asText, parseJson } from "./json_fields.js";
 import { hostVersion, readSections } from "./sections.js";
 import { type DType, bitsOf, byteCount, dtypes } from "./tensor.js";
@@ -75,6 +76,8 @@ export interface Step {
 export interface Entry {
   readonly name: string;
   readonly inputs: readonly Port[];
+  /** What a run checks of them. */
+  readonly indices: readonly InputIndices[];
   readonly outputs: readonly Readable[];
   readonly captures: readonly Readable[];
   readonly buffers: readonly ProgramBuffer[];
@@ -221,8 +224,30 @@ class Reader {
     return step;
   }
 
-  /** `value` is what every host needs of an entry, `code` what a GPU runs. */
-  entry(value: unknown, code: unknown, storage: ReadonlyMap<string, PersistentTensor>): Entry {
+  private inputIndices(value: unknown, inputs: readonly Port[]): InputIndices {
+    const row = asObject(value, "indices");
+    const name = asText(row["input"], "the input of indices");
+    const input = inputs.find((port) => port.name === name);
+    if (input?.dtype !== "i32" && input?.dtype !== "u32") throw new FileError(`${name} is not an input of integers`);
+    const views = asList(row["views"], `${name}: views`).map((item): IndexView => {
+      const view = asObject(item, `${name}: a view`);
+      const shape = this.shape(view["shape"], name);
+      const strides = this.shape(view["strides"], name);
+      if (strides.length !== shape.length) throw new FileError(`${name} does not have one stride per size`);
+      return { shape, offset: parseDim(view["offset"], this.bounds), strides };
+    });
+    return {
+      input: name,
+      views,
+      limit: parseDim(row["limit"], this.bounds),
+      negativeIsNone: asFlag(row["negative_is_none"], `${name}: negative_is_none`),
+      op: asText(row["op"], `${name}: op`),
+      site: asText(row["site"], `${name}: site`),
+    };
+  }
+
+  /** `value` is what every host needs of an entry, `code` what a GPU runs, `indices` what it checks of the inputs. */
+  entry(value: unknown, code: unknown, indices: unknown, storage: ReadonlyMap<string, PersistentTensor>): Entry {
     const row = asObject(value, "an entry");
     const name = asText(row["name"], "an entry's name");
     const memory = asObject(row["memory"], `${name}: memory`);
@@ -259,6 +284,7 @@ class Reader {
     return {
       name,
       inputs,
+      indices: asList(indices, `${name}: indices`).map((item) => this.inputIndices(item, inputs)),
       outputs: list(memory, "outputs").map((item) => this.readable(item, buffers)),
       captures: list(memory, "captures").map((item) => this.readable(item, buffers)),
       buffers,
@@ -281,14 +307,9 @@ function checkReadable(readable: Readable, buffer: ProgramBuffer, symbols: Symbo
   if (bitsOf(readable.dtype) < 16) throw new FileError(`${readable.name} is ${readable.dtype}, which cannot be read after a run`);
   const shape = evaluateShape(readable.shape, symbols);
   if (shape.some((size) => size < 0)) throw new FileError(`${readable.name} cannot be [${shape.join(", ")}]`);
-  if (shape.includes(0)) return;
-  let first = readable.offset.evaluate(symbols);
-  let last = first;
-  readable.strides.forEach((stride, axis) => {
-    const reach = stride.evaluate(symbols) * (shape[axis]! - 1);
-    if (reach < 0) first += reach;
-    else last += reach;
-  });
+  const range = reach(readable.offset, readable.strides, shape, symbols);
+  if (range === undefined) return;
+  const [first, last] = range;
   if (!(first >= 0 && ((last + 1) * bitsOf(readable.dtype)) / 8 <= buffer.bytes)) throw new FileError(`${readable.name} is read outside of ${buffer.name}`);
 }
 
@@ -337,5 +358,7 @@ function decode(bytes: Uint8Array): ProgramFile {
   const byName = new Map(storage.map((kept) => [kept.name, kept]));
   const entries = asList(programs["entries"], "the entries");
   if (entries.length !== code.length) throw new FileError("the program does not have code for each entry");
-  return { storage, entries: entries.map((item, number) => reader.entry(item, code[number], byName)) };
+  const indices = sections.has("INDX") ? asList(json("INDX"), "the indices") : entries.map(() => []);
+  if (entries.length !== indices.length) throw new FileError("the program does not have a list of indices for each entry");
+  return { storage, entries: entries.map((item, number) => reader.entry(item, code[number], indices[number], byName)) };
 }

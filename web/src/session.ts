@@ -3,6 +3,7 @@ import { type Dim, type SymbolValues, evaluateShape } from "./dim.js";
 import { FileError, ShapeError, UsageError, listed } from "./errors.js";
 import { Executable, type Place } from "./executable.js";
 import { initialValues } from "./initialize.js";
+import { checkInputIndices } from "./input_indices.js";
 import type { Entry, PersistentTensor, Port, ProgramFile } from "./program_file.js";
 import type { RunResult } from "./result.js";
 import { readSafetensors, writeSafetensors } from "./safetensors.js";
@@ -94,6 +95,7 @@ export class Session {
       throw new UsageError(`the session has no entry ${entry}; there are ${listed(this.entryNames)}`);
     const definition = executable.entry;
     const { tensors, symbols } = checkInputs(definition, inputs);
+    checkInputIndices(definition.indices, tensors, symbols);
     const captures = (options.captures ?? []).map((name) => {
       const found = definition.captures.find((capture) => capture.name === name);
       if (found === undefined)

@@ -3,6 +3,8 @@ import { test } from "node:test";
 
 import { DeviceLostError, FileError, Program, ShaderError, UnsupportedError, UsageError, openDevice, readSafetensors, tensor } from "../src/index.js";
 import { Gpu } from "../src/device.js";
+import { constantDim } from "../src/dim.js";
+import { checkInputIndices } from "../src/input_indices.js";
 import { readSections, writeSections } from "../src/sections.js";
 import { changed, gpu, readCase, withDevice } from "./support.js";
 
@@ -81,6 +83,34 @@ test("mistakes are told by name, and change nothing", () =>
     assert.equal((await out.read("output")).data.length, 30);
   }));
 
+test("indices in inputs are checked before anything runs", () =>
+  withDevice(async (device) => {
+    const loaded = await Program.load(device, await readCase("gpt")("program.jerboa"));
+    const session = await loaded.createSession({ entries: ["forward"] });
+    const ids = (value: number) => tensor(new Int32Array(16).fill(value), [1, 16]);
+    const refused = (value: number, text: RegExp) =>
+      assert.rejects(session.run("forward", { ids: ids(value) }), (error) => error instanceof UsageError && text.test(error.message));
+    await refused(256, /input ids holds 256, which is out of range for embedding: indices go from 0 to 255/);
+    await refused(-1, /input ids holds -1/);
+    await session.run("forward", { ids: ids(255) });
+  }));
+
+test("of an input only the elements that reach an op are checked", () => {
+  const dims = (...sizes: number[]) => sizes.map(constantDim);
+  // Columns 0 and 1 of [2, 3], then the second and third of those.
+  const views = [
+    { shape: dims(2, 2), offset: constantDim(0), strides: dims(3, 1) },
+    { shape: dims(2), offset: constantDim(1), strides: dims(1) },
+  ];
+  const indices = { input: "x", views, limit: constantDim(5), negativeIsNone: false, op: "embedding", site: "model.ts:3" };
+  const check = (...values: number[]) => checkInputIndices([indices], new Map([["x", tensor(Int32Array.from(values), [2, 3])]]), new Map());
+  check(99, 1, 99, 4, 99, 99);
+  assert.throws(() => check(0, 1, 0, 5, 0, 0), /x holds 5, .* from 0 to 4 \(model\.ts:3\)/);
+  assert.throws(() => check(0, -7, 0, 0, 0, 0), /x holds -7/);
+  const outside = { ...indices, views: [{ ...views[0]!, offset: constantDim(2) }] };
+  assert.throws(() => checkInputIndices([outside], new Map([["x", tensor(new Int32Array(6), [2, 3])]]), new Map()), FileError);
+});
+
 test("damaged programs are refused", () =>
   withDevice(async (device) => {
     const refused = (bytes: Uint8Array, text: RegExp) =>
@@ -96,6 +126,8 @@ test("damaged programs are refused", () =>
     await refused(changed(program, ({ code }) => (code[0].steps[0].workgroups = 1e12)), /workgroups are out of range/);
     await refused(changed(program, ({ code }) => (code[0].steps[0].workgroups = -1)), /workgroups are out of range/);
     await refused(changed(program, ({ code }) => code[0].steps[0].sizes.push(2 ** 33)), /does not fit u32/);
+    await refused(changed(program, ({ indices }) => indices.pop()), /a list of indices for each entry/);
+    await refused(changed(program, ({ indices }) => indices[0].push({ input: "x", views: [] })), /x is not an input of integers/);
     await refused(changed(program, ({ programs }) => (programs.storage = [])), /does not match the storage/);
     await refused(changed(program, ({ programs }) => (programs.storage[0].shape = [-1])), /cannot be \[-1\]/);
     await refused(changed(program, ({ programs }) => (programs.entries[0].memory.outputs[0].offset = 1e6)), /is read outside of/);

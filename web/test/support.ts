@@ -28,14 +28,15 @@ export interface Contents {
   needs: any;
   programs: any;
   code: any;
+  indices: any;
 }
 
-const jsonSections = { NEED: "needs", PROG: "programs", "GPU ": "code" } as const;
+const jsonSections = { NEED: "needs", PROG: "programs", "GPU ": "code", INDX: "indices" } as const;
 
 /** A program file with its JSON changed, and checksums that fit. */
 export function changed(file: Uint8Array, change: (contents: Contents) => void): Uint8Array {
   const sections = readSections(file);
-  const contents = { needs: {}, programs: {}, code: {} } as Contents;
+  const contents = { needs: {}, programs: {}, code: {}, indices: [] } as Contents;
   for (const { kind, bytes } of sections)
     if (kind in jsonSections) contents[jsonSections[kind as keyof typeof jsonSections]] = JSON.parse(new TextDecoder().decode(bytes));
   change(contents);
