@@ -10,7 +10,11 @@ void want_pair(const Call& call, const std::vector<int>& values, int least, cons
 }
 
 template <class A>
-void check_conv(const Call& call, const A& attrs) {
+void check_conv(const Call& call, const A& attrs, int rank = 4) {
+  call.want_rank(0, rank);
+  call.want_rank(1, rank);
+  call.want_float(0);
+  call.want_same_dtype(0, 1);
   want_pair(call, attrs.stride, 1, "stride");
   want_pair(call, attrs.padding, 0, "padding");
   want_pair(call, attrs.dilation, 1, "dilation");
@@ -150,12 +154,8 @@ Types matmul_grouped_weight_grad(const Call& call) {
 
 Types conv1d(const Call& call) {
   const auto& given = call.as<Conv1dAttrs>();
-  call.want_rank(0, 3);
-  call.want_rank(1, 3);
-  call.want_float(0);
-  call.want_same_dtype(0, 1);
   const Conv2dAttrs attrs{{1, given.stride}, {0, given.padding}, {1, given.dilation}, given.groups};
-  check_conv(call, attrs);
+  check_conv(call, attrs, 3);
   check_bias(call);
   const Shape &x = call.shape(0), &weight = call.shape(1);
   const Shape out = conv_output(call, attrs, {x[0], x[1], 1, x[2]}, {weight[0], weight[1], 1, weight[2]});
@@ -164,10 +164,6 @@ Types conv1d(const Call& call) {
 
 Types conv2d(const Call& call) {
   const auto& attrs = call.as<Conv2dAttrs>();
-  call.want_rank(0, 4);
-  call.want_rank(1, 4);
-  call.want_float(0);
-  call.want_same_dtype(0, 1);
   check_conv(call, attrs);
   check_bias(call);
   return {{call.in(0).dtype, conv_output(call, attrs, call.shape(0), call.shape(1))}};
@@ -175,10 +171,6 @@ Types conv2d(const Call& call) {
 
 Types conv2d_input_grad(const Call& call) {
   const auto& attrs = call.as<Conv2dGradAttrs>();
-  call.want_rank(0, 4);
-  call.want_rank(1, 4);
-  call.want_float(0);
-  call.want_same_dtype(0, 1);
   check_conv(call, attrs);
   if (attrs.size.size() != 2) call.fail("size must be the input's height and width");
   const Shape &dy = call.shape(0), &weight = call.shape(1);
@@ -190,10 +182,6 @@ Types conv2d_input_grad(const Call& call) {
 
 Types conv2d_weight_grad(const Call& call) {
   const auto& attrs = call.as<Conv2dGradAttrs>();
-  call.want_rank(0, 4);
-  call.want_rank(1, 4);
-  call.want_float(0);
-  call.want_same_dtype(0, 1);
   check_conv(call, attrs);
   if (attrs.size.size() != 2) call.fail("size must be the kernel's height and width");
   const Shape &x = call.shape(0), &dy = call.shape(1);
