@@ -1,6 +1,7 @@
 #include "runtime/run_checks.h"
 
 #include <fmt/format.h>
+#include <sstream>
 
 #include <jerboa/base/error.h>
 #include <jerboa/lower/program.h>
@@ -8,13 +9,21 @@
 namespace jerboa::detail {
 namespace {
 
-// Labels list the tensors that a kernel computes, some of them by number.
+// Whether a kernel's label, a list of the tensors that it stores, has a tensor or the result of its check.
+bool lists(const std::string& label, const std::string& tensor) {
+  std::istringstream words(label);
+  for (std::string word; words >> word;)
+    if (word == tensor || word == tensor + check_suffix) return true;
+  return false;
+}
+
+// The label of the kernel that computes a tensor; empty if that is not known.
 std::string kernel_of(const Executable& executable, const std::string& tensor) {
   const Program* program = executable.program();
   if (program == nullptr) return {};
   for (const Dispatch& dispatch : program->cpu.dispatches)
     for (const Dispatch::Part& part : dispatch.parts)
-      if (part.label.find(tensor) != std::string::npos) return part.label;
+      if (lists(part.label, tensor)) return part.label;
   return {};
 }
 

@@ -85,7 +85,7 @@ class Checker {
   void check_finite(const Node& node, TensorId output) {
     if (node.op == Op::const_scalar) return;
     const TensorId finite = add(Op::all_finite, {rewriter_.at(output)});
-    graph().rename(finite, from_.tensor(output).name + ".finite");  // so that its kernel's label names the tensor
+    graph().rename(finite, from_.tensor(output).name + check_suffix);  // so that its kernel's label names the tensor
     flags_.push_back(as_i32(finite));
     result_.finite.push_back(describe(output));
   }

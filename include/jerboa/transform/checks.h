@@ -31,7 +31,7 @@ struct IndexOperand {
 /// The operands of a node that are indices into another tensor: ids of an embedding, targets of a cross-entropy, …
 std::vector<IndexOperand> index_operands(const Graph& graph, const Node& node);
 
-/// "label 77 of targets is out of range for cross_entropy: …"
+/// "input targets holds 77, which is out of range for cross_entropy: indices go from 0 to 2 (model.cpp:17)"
 std::string out_of_range(std::int64_t value, const std::string& tensor, Op op, std::int64_t limit,
                          const std::string& site);
 
@@ -55,6 +55,8 @@ struct CheckedGraph {
 };
 inline constexpr const char* finite_flags = "check/finite";     ///< i32: 1 where a tensor is finite
 inline constexpr const char* index_extremes = "check/indices";  ///< i32
+/// A tensor's finite check has the tensor's name with this suffix, so that its kernel's label names the tensor.
+inline constexpr const char* check_suffix = ".finite";
 
 CheckedGraph with_checks(const Graph& graph, const Checks& checks);
 
