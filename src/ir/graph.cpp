@@ -62,12 +62,12 @@ std::uint64_t Graph::next_identity() {
 }
 
 std::vector<TensorId> Graph::add_node(Op op, std::vector<TensorId> inputs, Attrs attrs, std::string site,
-                                      const TensorType* leaf_type, Storage storage, bool named) {
+                                      const TensorType* known_type, Storage storage, bool named) {
   std::vector<TensorType> types;
   try {
-    if (leaf_type != nullptr) {
-      check_size(op, *leaf_type);
-      types.push_back(*leaf_type);
+    if (known_type != nullptr) {
+      check_size(op, *known_type);
+      types.push_back(*known_type);
     } else {
       std::vector<const TensorType*> input_types;
       for (const TensorId id : inputs) input_types.push_back(id == no_tensor ? nullptr : &type(id));

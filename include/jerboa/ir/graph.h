@@ -98,10 +98,10 @@ class Graph {
   std::uint64_t identity() const { return identity_; }
 
   /// Appends a node, infers its output types, names the outputs and returns their ids. Throws ShapeError with the site
-  /// for operands that do not fit. `leaf_type` is the type of an op without operands that has none in its attributes.
+  /// for operands that do not fit. `known_type`, if given, is the type of the only output, which is not inferred.
   /// With `named` off, the caller renames the outputs at once.
   std::vector<TensorId> add_node(Op op, std::vector<TensorId> inputs, Attrs attrs, std::string site,
-                                 const TensorType* leaf_type = nullptr, Storage storage = Storage::activation,
+                                 const TensorType* known_type = nullptr, Storage storage = Storage::activation,
                                  bool named = true);
   /// Gives a tensor a unique name; a number is appended where the name is taken. An activation gives way to an input, a
   /// parameter or a state, which are found by their names.
