@@ -8,33 +8,20 @@
 namespace jerboa {
 
 Device Device::best() {
-#ifdef JERBOA_WEBGPU
   try {
     // A software driver is slower than the CPU engine.
     return webgpu({.software = false});
   } catch (const DeviceError&) {
     // No library or no GPU: fall back to the CPU.
   }
-#endif
   return cpu();
 }
-Device Device::webgpu([[maybe_unused]] const WebGpuOptions& options) {
-#ifdef JERBOA_WEBGPU
-  return Device(make_webgpu_backend(options));
-#else
-  throw DeviceError("this Jerboa was built without WebGPU (JERBOA_WEBGPU=OFF)");
-#endif
-}
+Device Device::webgpu(const WebGpuOptions& options) { return Device(make_webgpu_backend(options)); }
 Device Device::cpu(int threads) {
   CpuOptions options;
   options.threads = threads;
   return Device(make_cpu_backend(options));
 }
-#ifndef JERBOA_WEBGPU
-std::vector<AdapterInfo> webgpu_adapters(const std::string&) {
-  throw DeviceError("this Jerboa was built without WebGPU (JERBOA_WEBGPU=OFF)");
-}
-#endif
 Device Device::reference() { return Device(make_reference_backend(ReferencePrecision::f32)); }
 Device Device::reference64() { return Device(make_reference_backend(ReferencePrecision::f64)); }
 
