@@ -96,7 +96,10 @@ class MixedPrecision {
     const auto [known, fresh] = casts_.emplace(std::pair(id, dtype), no_tensor);
     if (!fresh) return known->second;
     const Node made = to_.producer(id);
-    if (made.op == Op::const_scalar)
+    // Weights that are stored as f16 and widened in the graph are multiplied as they are stored.
+    if (made.op == Op::cast && to_.type(made.inputs[0]).dtype == dtype && to_.type(id).dtype == DType::f32)
+      known->second = made.inputs[0];
+    else if (made.op == Op::const_scalar)
       known->second =
           to_.add_node(Op::const_scalar, {}, ConstScalarAttrs{made.as<ConstScalarAttrs>().value, dtype}, made.site)[0];
     else

@@ -46,6 +46,18 @@ TEST(MixedPrecision, KeepsTypesThatTheUserChose) {
   EXPECT_EQ(to_json(with_precision(graph, Precision::mixed_f16)), to_json(graph));
 }
 
+TEST(MixedPrecision, MultipliesWeightsThatAreStoredInF16AsTheyAre) {
+  const Graph mixed = with_precision(trace([] {
+                                       const Tensor w = param_input("w", {4, 3}, {.dtype = DType::f16});
+                                       output("product", matmul(tensor_input("x", {2, 4}), cast(w, DType::f32)));
+                                     }),
+                                     Precision::mixed_f16);
+  for (const Node& node : mixed.nodes)
+    if (node.op == Op::matmul) {
+      EXPECT_EQ(mixed.tensor(node.inputs[1]).name, "w");
+    }
+}
+
 // Adding -1e9 hides a key in f32; in f16 that would be an infinity.
 TEST(MixedPrecision, KeepsMasksOfAttentionFinite) {
   const Graph graph = trace([] {
