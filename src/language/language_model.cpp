@@ -11,6 +11,7 @@
 #include <jerboa/models/family.h>
 #include <jerboa/models/quantise.h>
 #include <jerboa/ops/ops.h>
+#include <jerboa/runtime/device_kind.h>
 
 #include "language/model_files.h"
 #include "language/token_bytes.h"
@@ -46,10 +47,14 @@ Tensor logits_of(const models::Config& config, const Inputs& in, const models::C
 }
 
 // The logits of the last of `time` tokens, which are appended to a sequence's cache.
-Graph step_graph(const models::Config& config, const Dim& time, const models::CacheOptions& cache, DType weights) {
-  return forward_graph(step_inputs(time),
-                       [&](const Inputs& in) { return logits_of(config, in, cache, true, weights); });
+Graph step_graph(const models::Config& config, const Dim& time, const models::CacheOptions& cache, DType weights,
+                 Precision precision) {
+  return forward_graph(
+      step_inputs(time), [&](const Inputs& in) { return logits_of(config, in, cache, true, weights); }, {}, precision);
 }
+
+// Large chunks keep a GPU's matrix units busy; the CPU gains nothing from more.
+int chunk_for(const Device& device) { return is_gpu(device) ? 512 : 128; }
 
 // The log-probability of each token of `targets` after the tokens so far.
 Graph score_graph(const models::Config& config, const Dim& time, const models::CacheOptions& cache, DType weights) {
@@ -88,16 +93,22 @@ std::string_view name(StopReason reason) {
 }
 
 LanguageModel LanguageModel::load(const std::filesystem::path& path, const LanguageModelOptions& options) {
-  if (options.chunk < 1) throw UsageError(fmt::format("chunk must be at least 1, not {}", options.chunk));
+  if (options.chunk < 0)
+    throw UsageError(fmt::format("chunk must be at least 1, or 0 for what suits the device, not {}", options.chunk));
   detail::ModelFiles files = detail::open_model(path);
   const models::Family& family = models::family_of(files.config);
-  const int context = context_of(files.config, options.context), chunk = std::min(options.chunk, context);
+  const Device device = options.device ? *options.device : Device::best();
+  const int context = context_of(files.config, options.context);
+  const int chunk = std::min(options.chunk > 0 ? options.chunk : chunk_for(device), context);
   const DType type = options.weights ? checked(*options.weights) : files.usual_weights;
   const models::CacheOptions cache{.capacity = context, .chunk = chunk};
-  const Graph decode = step_graph(files.config, 1, cache, type);
+  const bool mixes = type == DType::f16 && multiplies_f16_matrices(device);
+  const Precision precision = options.precision.value_or(mixes ? Precision::mixed_f16 : Precision::full);
+  const Graph decode = step_graph(files.config, 1, cache, type, Precision::full);
   models::check_params(*files.weights, decode, family);  // before allocating what config.json asks for
-  Session session = create_session({{"decode", decode}}, {.device = options.device});
-  if (chunk > 1) session.add_entry("prefill", step_graph(files.config, Dim::symbol("T", chunk), cache, type));
+  Session session = create_session({{"decode", decode}}, {.device = device});
+  if (chunk > 1)
+    session.add_entry("prefill", step_graph(files.config, Dim::symbol("T", chunk), cache, type, precision));
   models::for_each_param(*files.weights, decode, family,
                          [&](const models::ParamValues& values) { session.upload_param(values.name, values.bytes); });
 

@@ -112,6 +112,29 @@ TEST(LanguageModel, KeepsWeightsInFewerBits) {
   }
 }
 
+// Prompts in mixed precision: the same graph with products in f16, over the same weights and the same cache.
+TEST(LanguageModel, FeedsPromptsInMixedPrecision) {
+  for (const char* family : {"llama", "qwen3", "gemma2"}) {
+    const ModelFolder folder(family);
+    const Tokens prompt = folder.prompt();
+    const LanguageModelOptions full{.weights = DType::f16, .precision = Precision::full};
+    const LanguageModelOptions mixed{.weights = DType::f16, .precision = Precision::mixed_f16};
+    const std::vector<float> wanted = folder.open(full).next_logits(prompt);
+    LanguageModel model = folder.open(mixed);
+    std::vector<float> error = model.next_logits(prompt);
+    EXPECT_NE(error, wanted) << family;
+    for (std::size_t i = 0; i < error.size(); ++i) error[i] -= wanted[i];
+    EXPECT_LT(rms(error), 5e-3 * rms(wanted)) << family;
+    // The token after it, in full precision over that cache.
+    Tokens longer = prompt;
+    longer.push_back(7);
+    const std::vector<float> next = folder.open(full).next_logits(longer);
+    error = model.next_logits(longer);
+    for (std::size_t i = 0; i < error.size(); ++i) error[i] -= next[i];
+    EXPECT_LT(rms(error), 5e-3 * rms(next)) << family;
+  }
+}
+
 TEST(LanguageModel, TakesWeightsAsTheFileHasThem) {
   const auto type_of = [](const char* family) {
     const ModelFolder folder(family);
@@ -262,7 +285,7 @@ TEST(LanguageModel, SaysWhatIsWrong) {
   expect_error<UsageError>([&] { model.generate(""); }, "the prompt is empty");
   expect_error<UsageError>([&] { model.continue_tokens(Tokens{256}); }, "there is no token 256; the model has 256");
   expect_error<UsageError>([&] { folder.open({.context = 1000}); }, "supports at most 128 tokens");
-  expect_error<UsageError>([&] { folder.open({.chunk = 0}); }, "chunk must be at least 1, not 0");
+  expect_error<UsageError>([&] { folder.open({.chunk = -1}); }, "chunk must be at least 1, or 0");
   expect_error<UsageError>([&] { folder.open({.weights = DType::i32}); }, "f16, bf16, int8 or int4, not i32");
   expect_error<FileError>([] { LanguageModel::load("no/such/folder"); }, "no/such/folder");
   std::filesystem::remove(folder.path() / "tokenizer.json");

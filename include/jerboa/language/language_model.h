@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include <jerboa/frontend/compile.h>
 #include <jerboa/generate/sampler.h>
 #include <jerboa/models/config.h>
 #include <jerboa/runtime/session.h>
@@ -21,9 +22,12 @@ namespace jerboa {
 struct LanguageModelOptions {
   std::optional<Device> device = {};  ///< by default Device::best()
   int context = 0;  ///< the maximum length of a sequence in tokens; 0: the model's limit, but at most 4096
-  int chunk = 128;  ///< prompt tokens processed at once
+  int chunk = 0;    ///< prompt tokens processed at once; 0: as many as suit the device
   /// The type that matrices are stored in: f32, f16, bf16, or i8 and i4, quantised; by default the file's type.
   std::optional<DType> weights = {};
+  /// Of prompts. By default mixed_f16 for weights in f16 on a GPU that multiplies f16 matrices, otherwise full: tokens
+  /// after the prompt are bound by memory, so they are always computed in full precision.
+  std::optional<Precision> precision = {};
 };
 
 enum class StopReason : std::uint8_t {
