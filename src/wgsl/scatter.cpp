@@ -291,7 +291,7 @@ class CacheAppend {
     auto indices = shader.split_index("element", values_.shape);
     const std::string batch = shader.let("batch", indices[0]), time = shader.let("time", indices[2]);
     if (slots < 0)
-      write_own_slot(shader, batch, time);
+      write_own_slot(shader, batch, time, time + " + 1u", 1);
     else
       shader.line("let slot = {};", shader.load(slots, fmt::format("{} * {} + {}", batch, shader.size(time_), time)));
     shader.line("if (slot == 0xffffffffu) {{ return; }}");
@@ -302,19 +302,29 @@ class CacheAppend {
   }
 
  private:
+  // A workgroup for each position, whose threads look at the later ones.
   int write_slots() {
+    constexpr int threads = 64;
     const Dim count = values_.shape[0] * time_;
     const int slots = writer_.workspace(DType::u32, count);
-    Shader shader = shader_of_elements(writer_, "cache_slots", count);
-    shader.line("let batch = element / {0}; let time = element % {0};", shader.size(time_));
-    write_own_slot(shader, "batch", "time");
-    shader.store(slots, "element", "slot");
-    add_shader_of_elements(writer_, std::move(shader), count);
+    Shader shader = writer_.shader("cache_slots", threads);
+    shader.line("let batch = group / {0}; let time = group % {0};", shader.size(time_));
+    write_own_slot(shader, "batch", "time", "time + 1u + lane", threads);
+    shader.shared_array("found", "u32", threads);
+    shader.line("found[lane] = slot;");
+    shader.barrier();
+    shader.open("if (lane == 0u) {{");
+    shader.line("for (var i = 1u; i < {}u; i++) {{ slot = max(slot, found[i]); }}", threads);
+    shader.store(slots, "group", "slot");
+    shader.close();
+    writer_.add(std::move(shader), count);
     return slots;
   }
 
-  // `slot`: where the value of a position goes, if anywhere.
-  void write_own_slot(Shader& shader, const std::string& batch, const std::string& time) {
+  // `slot`: where the value of a position goes, if anywhere: the largest number where not. Every step-th later position
+  // from `first` on is compared with it.
+  void write_own_slot(Shader& shader, const std::string& batch, const std::string& time, const std::string& first,
+                      int step) {
     const std::string capacity = shader.size(out_.shape[2]);
     shader.declare("const none = 0xffffffffu;\n");
     const auto slot_at = [&](const std::string& at) {
@@ -326,7 +336,7 @@ class CacheAppend {
     };
     const std::string this_slot = slot_at(time);
     shader.line("var slot = {};", this_slot);
-    shader.open("for (var later = {} + 1u; later < {}; later++) {{", time, shader.size(time_));
+    shader.open("for (var later = {}; later < {}; later += {}u) {{", first, shader.size(time_), step);
     const std::string other = slot_at("later");
     shader.line("if ({} == {}) {{ slot = none; break; }}", other, this_slot);
     shader.close();
