@@ -5,14 +5,14 @@
 #include "wgsl/attention_decode.h"
 #include "wgsl/attention_matrices.h"
 #include "wgsl/attention_parts.h"
+#include "wgsl/attention_stream.h"
 #include "wgsl/attention_tiles.h"
 #include "wgsl/whole_kernels.h"
 
 // Attention. The form is a function of target and sizes alone:
 // - a driver on the CPU: each thread some queries that share a key head, straight from memory;
-// - few queries that share a key head: each workgroup all of them, or eight, and its threads stand along keys, then
-// along
-//   features (attention_decode.cpp);
+// - few queries that share a key head: each workgroup all of them, or eight, and keys stream past its threads, which
+//   stand along features (attention_stream.cpp), or along keys, then along features (attention_decode.cpp);
 // - operands of f16 where the device multiplies matrices by subgroups: each subgroup some queries, against tiles of
 // keys
 //   and values (attention_matrices.h);
@@ -182,6 +182,8 @@ void write_whole_op<Op::attention>(KernelWriter& writer) {
     return write_attention_matrices(writer, attention, forms->forward);
   if (writer.target().software || !AttentionTiles::suit(writer.target(), attention))
     write_rows(writer, attention);
+  else if (AttentionStream::suits(writer.target(), attention))
+    AttentionStream(writer, attention).write();
   else if (AttentionDecode::suits(writer.target(), attention))
     AttentionDecode(writer, attention).write();
   else

@@ -11,14 +11,17 @@
 
 #include "lower/cost.h"
 #include "lower/verify_gpu.h"
+#include "wgsl/fold.h"
 #include "wgsl/kernel_writer.h"
-#include "wgsl/order_steps.h"
+#include "wgsl/merge_steps.h"
 
 namespace jerboa {
 namespace {
 
+using wgsl::FoldedPart;
 using wgsl::KernelWriter;
 using wgsl::ShaderMemory;
+using wgsl::WrittenStep;
 
 void write_kernel(KernelWriter& writer) {
   switch (writer.kernel().kind) {
@@ -45,21 +48,19 @@ class Emitter {
   void run() {
     program_.gpu = {};
     program_.gpu.emitted = true;
-    for (const Dispatch& dispatch : program_.cpu.dispatches)
-      for (const Dispatch::Part& part : dispatch.parts) add_part(part);
-    wgsl::order_steps(program_);
+    for (const FoldedPart& part : wgsl::fold_kernels(program_, target_)) add_part(part);
+    for (WrittenStep& written : wgsl::order_and_merge(program_, std::move(steps_), target_)) {
+      if (written.step.shader >= 0) written.step.shader = shader_number(written.shader.source);
+      program_.gpu.steps.push_back(std::move(written.step));
+    }
   }
 
  private:
   // Kernels that bind memory of the same sizes share their shaders.
-  const KernelWriter& written(const Dispatch::Part& part) {
-    std::vector<ShaderMemory> memories;
-    std::string key = fmt::format("{}", part.kernel);
-    for (const int number : part.buffers) {
-      const Buffer& buffer = program_.buffers[static_cast<std::size_t>(number)];
-      memories.push_back({buffer.dtype, buffer.bytes, buffer.name});
-      key += fmt::format(" {}", buffer.bytes);
-    }
+  const KernelWriter& written(const FoldedPart& part) {
+    std::vector<ShaderMemory> memories = wgsl::memories_of(program_, part.buffers);
+    std::string key = fmt::format("{}{}", part.kernel, part.key);
+    for (const ShaderMemory& memory : memories) key += fmt::format(" {}", memory.bytes);
     const bool overlap = buffers_overlap(part);
     if (overlap) key += " overlap";
     const auto found = written_.find(key);
@@ -71,7 +72,7 @@ class Emitter {
     refuse(kernel.domain);
     for (const auto* list : {&kernel.operands, &kernel.results})
       for (const TensorAccess& access : *list) refuse(access.shape);
-    KernelWriter writer(kernel, target_, std::move(memories), overlap);
+    KernelWriter writer(kernel, target_, std::move(memories), overlap, part.folded);
     write_kernel(writer);
     for (const ShaderMemory& memory : writer.memories())
       refuse_more_than_u32_counts(memory.name.empty() ? "memory between the shaders of " + part.label : memory.name,
@@ -80,7 +81,7 @@ class Emitter {
   }
 
   // Whether two of a kernel's bindings are the same tensor, or a tensor and a part of it.
-  bool buffers_overlap(const Dispatch::Part& part) const {
+  bool buffers_overlap(const FoldedPart& part) const {
     for (std::size_t i = 0; i < part.buffers.size(); ++i)
       for (std::size_t j = 0; j < i; ++j) {
         const Buffer& a = program_.buffers[static_cast<std::size_t>(part.buffers[i])];
@@ -92,7 +93,7 @@ class Emitter {
     return false;
   }
 
-  void add_part(const Dispatch::Part& part) {
+  void add_part(const FoldedPart& part) {
     const KernelWriter& writer = written(part);
     const auto buffer_of = [&](int memory) {
       const auto number = static_cast<std::size_t>(memory);
@@ -102,9 +103,10 @@ class Emitter {
     ++kernels_;
     // The first shader multiplies; those after it combine partial results.
     Dim operations = detail::operations_of(writer.kernel());
+    if (part.folded.companion) operations = operations + detail::operations_of(*part.folded.companion);
     for (const KernelWriter::Step& written : writer.steps()) {
       GpuStep step;
-      step.shader = shader_number(written.shader.source);
+      step.shader = 0;  // numbered when the steps are final
       step.sizes = written.shader.sizes;
       step.workgroups = written.workgroups;
       step.label = part.label;
@@ -121,7 +123,7 @@ class Emitter {
       program_.gpu.uses_subgroups |= written.uses_subgroups;
       if (written.uses_subgroup_matrices && program_.gpu.subgroup_matrices.empty())
         program_.gpu.subgroup_matrices.push_back({16, 16, 16, DType::f16, DType::f32});
-      program_.gpu.steps.push_back(std::move(step));
+      steps_.push_back({std::move(step), written.shader});
     }
   }
 
@@ -136,7 +138,7 @@ class Emitter {
       copy.bindings = {{buffer_of(memory), 0, bytes, false}, {target, offset, bytes, true}};
       copy.label = "pack";
       offset += bytes;
-      if (bytes > 0) program_.gpu.steps.push_back(std::move(copy));
+      if (bytes > 0) steps_.push_back({std::move(copy), {}});
     }
     return target;
   }
@@ -174,6 +176,7 @@ class Emitter {
   Program& program_;
   const Target& target_;
   std::map<std::string, KernelWriter> written_;
+  std::vector<WrittenStep> steps_;
   std::map<std::string, int> shader_numbers_;
   std::map<std::pair<int, int>, int> workspaces_;
   int kernels_ = 0;

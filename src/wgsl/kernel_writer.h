@@ -1,5 +1,7 @@
 #pragma once
 
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,13 +11,30 @@
 
 namespace jerboa::wgsl {
 
+/// Kernels whose results only one other kernel reads, which computes them itself. Their bindings are numbers of its
+/// memories.
+struct FoldedKernels {
+  /// A loop whose result is the first operand of a product: each element the product of a factor of its own and of one
+  /// that its row has, such as an RMS norm.
+  std::optional<KernelSpec> scaled_rows;
+  /// A product of the same first operand, whose results the epilogue reads element by element.
+  std::optional<KernelSpec> companion;
+  std::map<int, KernelSpec> computed;  ///< by memory: element-wise loops, evaluated where an element is read
+
+  bool empty() const { return !scaled_rows && !companion && computed.empty(); }
+};
+
 /// What one kernel becomes: shaders that run one after another, and memory between them.
 class KernelWriter {
  public:
   /// `memories`: one for each binding of the kernel.
   KernelWriter(const KernelSpec& kernel, const Target& target, std::vector<ShaderMemory> memories,
-               bool memories_overlap = false)
-      : kernel_(kernel), target_(target), memories_(std::move(memories)), memories_overlap_(memories_overlap) {}
+               bool memories_overlap = false, FoldedKernels folded = {})
+      : kernel_(kernel),
+        target_(target),
+        memories_(std::move(memories)),
+        memories_overlap_(memories_overlap),
+        folded_(std::move(folded)) {}
 
   const KernelSpec& kernel() const { return kernel_; }
   const Target& target() const { return target_; }
@@ -24,7 +43,10 @@ class KernelWriter {
   /// Scratch memory for intermediate results, sized for `elements` at the symbols' bounds. Its number is used like that
   /// of a binding.
   int workspace(DType dtype, const Dim& elements);
-  Shader shader(const std::string& name, int threads) const { return {target_, name, memories_, threads}; }
+  Shader shader(const std::string& name, int threads) const {
+    return {target_, name, memories_, threads, &folded_.computed};
+  }
+  const FoldedKernels& folded() const { return folded_; }
   /// A shader without workgroups is skipped.
   void add(Shader shader, const Dim& workgroups);
 
@@ -41,6 +63,7 @@ class KernelWriter {
   const Target& target_;
   std::vector<ShaderMemory> memories_;
   bool memories_overlap_;
+  FoldedKernels folded_;
   std::vector<Step> steps_;
 };
 

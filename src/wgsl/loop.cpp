@@ -55,7 +55,7 @@ class RowsWriter {
         row_(kernel.domain.end() - kernel.row_axes, kernel.domain.end()),
         width_(fours_of(writer, kernel) ? 4 : 1),
         lanes_(lanes_for((element_count(row_).upper_bound() + width_ - 1) / width_, writer.target())),
-        threads_(std::max(lanes_, std::min(64, writer.target().max_invocations))),
+        threads_(std::max(lanes_, std::min(loop_threads, writer.target().max_invocations))),
         shader_(writer.shader(width_ == 4 ? "rows_fours" : "rows", threads_)),
         body_(shader_, kernel_, {}) {}
 

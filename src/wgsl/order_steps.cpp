@@ -39,32 +39,28 @@ struct LastUse {
 
 }  // namespace
 
-void order_steps(Program& program) {
-  std::vector<GpuStep>& steps = program.gpu.steps;
+std::vector<int> waves_of(const Program& program, const std::vector<const GpuStep*>& steps) {
   const Places places = places_of(program);
   std::map<std::pair<int, int>, LastUse> last;
-  std::vector<std::pair<int, std::size_t>> waves;
-  for (std::size_t i = 0; i < steps.size(); ++i) {
+  std::vector<int> waves;
+  for (const GpuStep* step : steps) {
     int wave = 0;
-    for (const GpuStep::Binding& binding : steps[i].bindings) {
+    for (const GpuStep::Binding& binding : step->bindings) {
       for (const auto& place : places[static_cast<std::size_t>(binding.buffer)]) {
         const LastUse& use = last[place];
         wave = std::max({wave, use.written + 1, binding.written ? use.read + 1 : 0});
       }
     }
-    for (const GpuStep::Binding& binding : steps[i].bindings) {
+    for (const GpuStep::Binding& binding : step->bindings) {
       for (const auto& place : places[static_cast<std::size_t>(binding.buffer)]) {
         LastUse& use = last[place];
         use.read = std::max(use.read, wave);
         if (binding.written) use.written = wave;
       }
     }
-    waves.emplace_back(wave, i);
+    waves.push_back(wave);
   }
-  std::sort(waves.begin(), waves.end());
-  std::vector<GpuStep> ordered;
-  for (const auto& [wave, number] : waves) ordered.push_back(std::move(steps[number]));
-  steps = std::move(ordered);
+  return waves;
 }
 
 }  // namespace jerboa::wgsl

@@ -7,7 +7,7 @@
 #include <jerboa/base/error.h>
 
 #include "lower/bindable.h"
-#include "wgsl/functions.h"
+#include "wgsl/body.h"
 
 namespace jerboa::wgsl {
 
@@ -33,8 +33,13 @@ std::string literal(double value, DType dtype) {
   return fmt::format("{:.9g}f", static_cast<double>(static_cast<float>(value)));
 }
 
-Shader::Shader(Target target, std::string name, std::vector<ShaderMemory> memories, int threads)
-    : target_(std::move(target)), name_(std::move(name)), memories_(std::move(memories)), threads_(threads) {}
+Shader::Shader(Target target, std::string name, std::vector<ShaderMemory> memories, int threads,
+               const std::map<int, KernelSpec>* computed)
+    : target_(std::move(target)),
+      name_(std::move(name)),
+      memories_(std::move(memories)),
+      threads_(threads),
+      computed_(computed) {}
 
 void Shader::append(const std::string& text) {
   body_.append(static_cast<std::size_t>(depth_) * 2, ' ');
@@ -75,7 +80,7 @@ std::string Shader::size(const Dim& size) {
 }
 
 Shader::Use& Shader::use_of(int memory) {
-  if (is_half(memory)) uses_f16_ = true;
+  if (is_half(memory) && !is_computed(memory)) uses_f16_ = true;
   return uses_[memory];
 }
 
@@ -93,7 +98,7 @@ bool Shader::can_be_wide(int memory) const {
   const ShaderMemory& shader_memory = memories_[static_cast<std::size_t>(memory)];
   const int bytes_of_four = bits(shader_memory.dtype) / 2;
   return (shader_memory.dtype == DType::f32 || is_half(memory)) && shader_memory.bytes % bytes_of_four == 0 &&
-         segments(memory) == 1;
+         segments(memory) == 1 && !is_computed(memory);
 }
 
 std::string Shader::load_four(int memory, const std::string& index) {
@@ -110,6 +115,17 @@ std::string Shader::load_four_halves(int memory, const std::string& index) {
 std::string Shader::load_words(int memory, const std::string& number) {
   use_of(memory).read = use_of(memory).wide = true;
   if (is_half(memory)) use_of(memory).words = true;
+  return fmt::format("buffer_{}[{}]", memory, number);
+}
+
+bool Shader::can_be_read_in_sixteens(int memory) const {
+  const ShaderMemory& shader_memory = memories_[static_cast<std::size_t>(memory)];
+  return is_float(shader_memory.dtype) && shader_memory.bytes % 16 == 0 && segments(memory) == 1 &&
+         !is_computed(memory);
+}
+
+std::string Shader::load_sixteen_bytes(int memory, const std::string& number) {
+  use_of(memory).sixteens = true;
   return fmt::format("buffer_{}[{}]", memory, number);
 }
 
@@ -195,6 +211,7 @@ int Shader::segments(int memory) const {
 
 std::string Shader::buffer_type(int memory) const {
   const DType dtype = memories_[static_cast<std::size_t>(memory)].dtype;
+  if (uses_.at(memory).sixteens) return "vec4u";
   if (is_packed_pair(memory)) return uses_.at(memory).written ? "atomic<u32>" : "u32";
   if (dtype == DType::f16 && uses_.at(memory).words) return "vec2u";
   if (dtype == DType::f16) return is_wide(memory) ? "vec4<f16>" : "f16";
@@ -204,6 +221,13 @@ std::string Shader::buffer_type(int memory) const {
 
 std::string Shader::load_from(int memory, const std::string& buffer, const std::string& index) const {
   const DType dtype = memories_[static_cast<std::size_t>(memory)].dtype;
+  if (uses_.at(memory).sixteens && bits(dtype) == 32)
+    return fmt::format("bitcast<f32>({0}[({1}) >> 2u][({1}) & 3u])", buffer, index);
+  if (uses_.at(memory).sixteens) {
+    const std::string word = fmt::format("{0}[({1}) >> 3u][(({1}) >> 1u) & 3u]", buffer, index);
+    if (dtype == DType::f16) return fmt::format("unpack2x16float({})[({}) & 1u]", word, index);
+    return fmt::format("bitcast<f32>(({} >> ((({}) & 1u) * 16u)) << 16u)", word, index);
+  }
   if (is_packed_pair(memory)) {
     const std::string word = uses_.at(memory).written ? fmt::format("atomicLoad(&{}[({}) >> 1u])", buffer, index)
                                                       : fmt::format("{}[({}) >> 1u]", buffer, index);
@@ -275,8 +299,9 @@ std::vector<int> Shader::memories_to_pack() const {
   int count = 0;
   std::vector<int> candidates;
   for (const auto& [memory, use] : uses_) {
+    if (is_computed(memory)) continue;
     count += segments(memory);
-    if (!use.written && !use.wide && segments(memory) == 1 &&
+    if (!use.written && !use.wide && !use.sixteens && segments(memory) == 1 &&
         bits(memories_[static_cast<std::size_t>(memory)].dtype) == 32)
       candidates.push_back(memory);
   }
@@ -303,26 +328,34 @@ void Shader::refuse_bindings(int count) const {
                   name_, count, target_.max_bindings));
 }
 
+void Shader::write_computed_loads() {
+  if (computed_ == nullptr) return;
+  for (const auto& [memory, kernel] : *computed_) {
+    if (!uses_.contains(memory)) continue;
+    begin_function(fmt::format("fn load_{}(element: u32) -> {}", memory,
+                               value_type(memories_[static_cast<std::size_t>(memory)].dtype)));
+    BodyWriter body(*this, kernel, split_index("element", kernel.domain));
+    const std::string value = body.value(kernel.stores.front().value);
+    line("return {};", value);
+    end_function();
+  }
+}
+
 Shader::Finished Shader::finish(const Dim& workgroups) {
+  write_computed_loads();
   Finished finished;
-  std::string guard;
+  ShaderText& text = finished.text;
   if (workgroups.upper_bound() > target_.max_workgroups)
-    guard = fmt::format("  if (group >= {}) {{ return; }}\n", size(workgroups));
+    text.body = fmt::format("  if (group >= {}) {{ return; }}\n", size(workgroups));
   const std::vector<int> packed = memories_to_pack();
-  std::string declarations, accessors;
-  int number = 0;
-  const auto declare_buffer = [&](const std::string& name, const std::string& type, bool written) {
-    declarations += fmt::format("@group(0) @binding({}) var<storage, {}> {}: array<{}>;\n", number++,
-                                written ? "read_write" : "read", name, type);
-  };
   for (const auto& [memory, use] : uses_) {
-    if (std::find(packed.begin(), packed.end(), memory) != packed.end()) continue;
+    if (is_computed(memory) || std::find(packed.begin(), packed.end(), memory) != packed.end()) continue;
     std::vector<std::string> buffers;
     const std::int64_t bytes = memories_[static_cast<std::size_t>(memory)].bytes;
     const int count = segments(memory);
     for (int i = 0; i < count; ++i) {
       buffers.push_back(count == 1 ? fmt::format("buffer_{}", memory) : fmt::format("buffer_{}_{}", memory, i));
-      declare_buffer(buffers.back(), buffer_type(memory), use.written || keeps_loads_in_place_);
+      text.buffers.push_back({buffers.back(), buffer_type(memory), use.written || keeps_loads_in_place_});
       const std::int64_t offset = target_.max_binding_bytes * i;
       finished.bindings.push_back({memory,
                                    offset,
@@ -331,8 +364,8 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
                                    keeps_loads_in_place_,
                                    {}});
     }
-    if (use.read) accessors += load_function(memory, buffers);
-    if (use.written) accessors += store_function(memory, buffers);
+    if (use.read) text.functions += load_function(memory, buffers);
+    if (use.written) text.functions += store_function(memory, buffers);
   }
   if (!packed.empty()) {
     Binding binding;
@@ -340,44 +373,30 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
     for (const int memory : packed) {
       const ShaderMemory& shader_memory = memories_[static_cast<std::size_t>(memory)];
       const std::string word = fmt::format("packed[index + {}u]", binding.bytes / 4);
-      accessors +=
+      text.functions +=
           fmt::format("fn load_{}(index: u32) -> {} {{ return {}; }}\n", memory, value_type(shader_memory.dtype),
                       shader_memory.dtype == DType::boolean
                           ? word + " != 0u"
                           : fmt::format("bitcast<{}>({})", value_type(shader_memory.dtype), word));
       binding.bytes += (shader_memory.bytes + 3) / 4 * 4;
     }
-    declare_buffer("packed", "u32", false);
+    text.buffers.push_back({"packed", "u32", false});
     finished.bindings.push_back(std::move(binding));
   }
-  if (!sizes_.empty())
-    declarations +=
-        fmt::format("@group(0) @binding({}) var<uniform> sizes: array<vec4u, {}>;\n", number, (sizes_.size() + 3) / 4);
-  std::string text;
-  if (uses_f16_) text += "enable f16;\n";
-  if (uses_subgroups_) text += "enable subgroups;\n";
-  // The compiler cannot tell that the subgroup index is uniform within a subgroup.
-  if (uses_subgroup_matrices_)
-    text += "enable chromium_experimental_subgroup_matrix;\ndiagnostic(off, chromium.subgroup_matrix_uniformity);\n";
-  text += declarations + shared_;
-  auto functions = functions_;
+  text.size_vectors = (sizes_.size() + 3) / 4;
+  text.workgroup_memory = shared_;
+  text.library = functions_;
   if (std::any_of(uses_.begin(), uses_.end(), [&](const auto& use) {
         return use.second.written && memories_[static_cast<std::size_t>(use.first)].dtype == DType::bf16;
       }))
-    functions.insert("round_bf16");
-  text += function_texts(functions);
-  text += accessors;
-  for (const std::string& declaration : declarations_) text += declaration;
-  text += kernel_functions_;
-  text += fmt::format(
-      "@compute @workgroup_size({})\n"
-      "fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) workgroups: vec3u,\n"
-      "        @builtin(local_invocation_index) lane: u32{}{}) {{\n"
-      "  let group = workgroup.x + workgroup.y * workgroups.x;\n",
-      threads_, uses_subgroups_ ? ", @builtin(subgroup_invocation_id) subgroup_lane: u32" : "",
-      uses_subgroup_matrices_ ? ", @builtin(subgroup_id) subgroup: u32" : "");
-  text += guard + body_ + "}\n";
-  finished.source = {name_, std::move(text), threads_, shared_bytes_};
+    text.library.insert("round_bf16");
+  for (const std::string& declaration : declarations_) text.functions += declaration;
+  text.functions += kernel_functions_;
+  text.body += body_;
+  text.uses_f16 = uses_f16_;
+  text.uses_subgroups = uses_subgroups_;
+  text.uses_subgroup_matrices = uses_subgroup_matrices_;
+  finished.source = {name_, assemble(text, threads_), threads_, shared_bytes_};
   finished.sizes = sizes_;
   return finished;
 }

@@ -9,6 +9,8 @@
 
 #include <jerboa/lower/program.h>
 
+#include "wgsl/shader_text.h"
+
 namespace jerboa::wgsl {
 
 /// Memory that a shader may bind: a binding of the kernel, or workspace. f16 and bf16 values become f32 in the shader,
@@ -35,7 +37,9 @@ std::string literal(double value, DType dtype);
 /// `main` begins with `group`, the number of the workgroup, and `lane`, that of the thread in it.
 class Shader {
  public:
-  Shader(Target target, std::string name, std::vector<ShaderMemory> memories, int threads);
+  /// `computed`: memories that are not there, but whose elements these loops give; only `load` reads them.
+  Shader(Target target, std::string name, std::vector<ShaderMemory> memories, int threads,
+         const std::map<int, KernelSpec>* computed = nullptr);
 
   const Target& target() const { return target_; }
   int threads() const { return threads_; }
@@ -81,6 +85,10 @@ class Shader {
   /// Four elements without conversion, by the index of the group of four: a vec4f, or a vec2u that holds f16. Only for
   /// memory that can_be_wide.
   std::string load_words(int memory, const std::string& number);
+  /// 16 bytes without conversion, by their number: a vec4u that holds f32 or 16-bit floats. Only for memory that
+  /// can_be_read_in_sixteens.
+  std::string load_sixteen_bytes(int memory, const std::string& number);
+  bool can_be_read_in_sixteens(int memory) const;
   /// The name of memory that can_be_wide.
   static std::string buffer_name(int memory) { return fmt::format("buffer_{}", memory); }
   /// Whether the memory holds f32, or f16 that needs no unpacking, in whole groups of four, and fits one binding.
@@ -126,7 +134,8 @@ class Shader {
     std::vector<int> packed;  ///< several small memories that were copied into one buffer, because bindings are few
   };
   struct Finished {
-    ShaderSource source;
+    ShaderText text;
+    ShaderSource source;  ///< its text as a whole
     std::vector<Binding> bindings;
     std::vector<Dim> sizes;
   };
@@ -135,10 +144,12 @@ class Shader {
 
  private:
   struct Use {
-    bool read = false, written = false, wide = false, words = false;
+    bool read = false, written = false, wide = false, words = false, sixteens = false;
   };
   void append(const std::string& text);
   Use& use_of(int memory);
+  bool is_computed(int memory) const { return computed_ != nullptr && computed_->contains(memory); }
+  void write_computed_loads();
   bool is_half(int memory) const;  // f16 that needs no unpacking
   bool is_wide(int memory) const { return uses_.at(memory).wide; }
   bool is_packed_pair(int memory) const;  // 16-bit elements that the shader must take out of 32-bit words
@@ -155,6 +166,7 @@ class Shader {
   std::string name_;
   std::vector<ShaderMemory> memories_;
   int threads_;
+  const std::map<int, KernelSpec>* computed_;
   std::map<int, Use> uses_;
   std::vector<Dim> sizes_;
   std::map<std::string, int> size_numbers_;

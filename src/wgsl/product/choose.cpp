@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -44,6 +45,36 @@ constexpr double second_shader = 4, partial_result = 2.7e-6;
 double multiprocessors_of(const Target& target) {
   constexpr double unknown = 64;
   return target.resident_workgroups > 0 ? target.resident_workgroups / 2.0 : unknown;
+}
+
+// A few rows times weights. A thread reads 16 bytes at a time: a team has as many threads
+// as leave each about four reads, or fewer where there are too few columns to keep the device busy, and computes
+// several columns where there are more than enough.
+MatmulForm choose_vectors(const Target& target, const Sizes& sizes, const MatmulProblem& problem) {
+  constexpr std::int64_t enough_reads = 4, most_share = 8;
+  MatmulForm form{.kind = Kind::vectors};
+  form.part_columns = 1;
+  if (target.software) {
+    form.columns = 1;
+    return form;
+  }
+  const std::int64_t reads = pieces(sizes.inner * bits(problem.b->dtype), 16 * 8);
+  const auto reads_of_each = [&](std::int64_t share) { return pieces(reads, share * form.lanes); };
+  std::int64_t share = 1;  // groups of `lanes` threads in a team
+  while (share < most_share && reads_of_each(share) > enough_reads) share *= 2;
+  // Of 32 threads, on a multiprocessor; measured on an H200.
+  constexpr double busy = 31, many = 8 * 32, very_many = 32 * 32;
+  const double multiprocessors = multiprocessors_of(target);
+  const std::int64_t columns = sizes.batch * sizes.columns * problem.products;
+  const auto teams = [&] { return static_cast<double>(columns * share) / multiprocessors; };
+  if (share < most_share && reads_of_each(share) > 1 && teams() < busy) share *= 2;
+  form.part_columns = teams() >= very_many ? 4 : teams() >= many ? 2 : 1;
+  if (sizes.rows > 1 || problem.products > 1) form.part_columns = std::min(form.part_columns, 2);
+  form.lanes *= static_cast<int>(share);
+  const int threads = std::min(256, target.max_invocations);
+  form.lanes = std::min(form.lanes, threads);
+  form.columns = threads / form.lanes * form.part_columns;
+  return form;
 }
 
 // For large products of f32.
@@ -156,6 +187,7 @@ std::int64_t MatmulForm::workgroup_bytes(int element_bytes) const {
 
 MatmulForm choose_form(const Target& target, const MatmulProblem& problem) {
   const Sizes sizes(problem);
+  if (problem.suits_vectors) return choose_vectors(target, sizes, problem);
   if (sizes.rows <= 4 || sizes.columns <= 4) return {.kind = Kind::dots};
   if (problem.suits_matrices)
     if (const std::optional<MatmulForm> form = choose_matrices(target, sizes)) return *form;
@@ -167,6 +199,7 @@ void write_matmul_as(KernelWriter& writer, const MatmulForm& form) {
   const MatmulProblem problem(writer);
   switch (form.kind) {
     case Kind::dots: return write_dots(writer, problem);
+    case Kind::vectors: return write_vectors(writer, problem, form);
     case Kind::blocks: return write_blocks(writer, problem);
     case Kind::tiles: return write_tiles(writer, problem, form);
     case Kind::matrices: return write_matrices(writer, problem, form);

@@ -1,6 +1,5 @@
 #include "wgsl/product/epilogue.h"
 
-#include "wgsl/body.h"
 #include "wgsl/four_writer.h"
 
 namespace jerboa::wgsl {
@@ -17,15 +16,35 @@ std::vector<std::string> Epilogue::write_indices() {
   return indices;
 }
 
-void Epilogue::write() {
-  shader_.begin_function("fn finish(batch: u32, row: u32, column: u32, product: f32)");
+// The body with what is supplied from outside.
+BodyWriter Epilogue::body(int companion) {
   std::vector<std::string> indices = write_indices();
   indices.emplace_back("column");
   BodyWriter body(shader_, kernel_, std::move(indices));
-  for (std::size_t i = 0; i < kernel_.body.size(); ++i)
-    if (kernel_.body[i].kind == Instruction::Kind::product) body.set(static_cast<int>(i), "product");
-  for (const Store& store : kernel_.stores) body.value(store.value);
-  for (const Store& store : kernel_.stores) body.store(store);
+  for (std::size_t i = 0; i < kernel_.body.size(); ++i) {
+    const Instruction& instruction = kernel_.body[i];
+    if (instruction.kind == Instruction::Kind::product) body.set(static_cast<int>(i), "product");
+    if (instruction.kind == Instruction::Kind::load && companion >= 0 &&
+        kernel_.loads[static_cast<std::size_t>(instruction.index)].binding == companion)
+      body.set(static_cast<int>(i), "other");
+  }
+  return body;
+}
+
+void Epilogue::write(int companion) {
+  shader_.begin_function(
+      fmt::format("fn finish(batch: u32, row: u32, column: u32, product: f32{})", companion < 0 ? "" : ", other: f32"));
+  BodyWriter values = body(companion);
+  for (const Store& store : kernel_.stores) values.value(store.value);
+  for (const Store& store : kernel_.stores) values.store(store);
+  shader_.end_function();
+}
+
+void Epilogue::write_value(const std::string& name) {
+  shader_.begin_function(fmt::format("fn {}(batch: u32, row: u32, column: u32, product: f32) -> f32", name));
+  BodyWriter values = body();
+  const std::string value = values.value(kernel_.stores.front().value);
+  shader_.line("return {};", value);
   shader_.end_function();
 }
 

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "wgsl/body.h"
 #include "wgsl/product/problem.h"
 
 namespace jerboa::wgsl {
@@ -12,8 +13,11 @@ class Epilogue {
   Epilogue(Shader& shader, const KernelSpec& kernel, const MatmulProblem& problem)
       : shader_(shader), kernel_(kernel), problem_(problem) {}
 
-  /// `fn finish(batch, row, column, product: f32)`.
-  void write();
+  /// `fn finish(batch, row, column, product: f32)`. With a companion's result among what the body reads, its binding,
+  /// `fn finish(batch, row, column, product: f32, other: f32)`.
+  void write(int companion = -1);
+  /// `fn NAME(batch, row, column, product: f32) -> f32`: the only result that the kernel stores.
+  void write_value(const std::string& name);
   /// `fn finish_four(batch, row, column, products: vec4f)`: four results of a row, from a column that is a multiple of
   /// 4. What is adjacent in memory is read and written at once. Only where can_take_four().
   void write_four();
@@ -21,6 +25,7 @@ class Epilogue {
   bool can_take_four() const { return is_multiple(problem_.columns, 4); }
 
  private:
+  BodyWriter body(int companion = -1);
   std::vector<std::string> write_indices();
 
   Shader& shader_;

@@ -10,6 +10,7 @@ namespace jerboa::wgsl {
 struct MatmulForm {
   enum class Kind : std::uint8_t {
     dots,     ///< one result at a time, its inner elements split among some threads: for few rows or columns
+    vectors,  ///< the same for few rows and weights [columns, inner], read 16 bytes at a time by teams of threads
     blocks,   ///< one block of results per thread, directly from memory: for software drivers
     tiles,    ///< one tile of results per workgroup, from tiles of the operands in workgroup memory
     matrices  ///< the same, multiplied by subgroups as matrices: for operands of f16
@@ -25,11 +26,16 @@ struct MatmulForm {
   bool two_buffers = false;
   /// For matrices: the next tiles are prefetched while these are multiplied. Operands are bound read_write for it.
   bool fetches_ahead = false;
+  /// For vectors: threads of a team, which computes part_columns columns of all rows.
+  int lanes = 32;
   std::int64_t chunks = 1;  ///< parts of the inner dimension; a second shader sums their results
 
   bool operator==(const MatmulForm&) const = default;
   int across() const { return columns / part_columns; }
-  int threads() const { return across() * (rows / part_rows) * (kind == Kind::matrices ? 32 : 1); }
+  int threads() const {
+    if (kind == Kind::vectors) return across() * lanes;
+    return across() * (rows / part_rows) * (kind == Kind::matrices ? 32 : 1);
+  }
   int pitch() const { return rows + padding; }
   /// An upper bound; `element_bytes`: of a tile's elements, which are f16 for matrices.
   std::int64_t workgroup_bytes(int element_bytes = 4) const;

@@ -8,6 +8,8 @@
 namespace jerboa::wgsl {
 namespace {
 
+constexpr std::int64_t most_vector_rows = 4;
+
 bool is_stored(const KernelSpec& kernel, const TensorAccess& operand) {
   return std::any_of(kernel.stores.begin(), kernel.stores.end(),
                      [&](const Store& store) { return store.binding == operand.binding; });
@@ -26,20 +28,13 @@ bool lies_in_fours(const Shader& shader, const TensorAccess& operand, const std:
 
 bool is_half(const TensorAccess& operand) { return operand.dtype == DType::f16 && operand.prologue.empty(); }
 
-void write_prologue(Shader& shader, const TensorAccess& operand, const char* name) {
-  if (operand.prologue.empty()) return;
-  KernelSpec kernel;
-  kernel.body = operand.prologue;
-  shader.begin_function(fmt::format("fn prepare_{}(given: f32) -> f32", name));
-  BodyWriter body(shader, kernel, {});
-  body.set(0, "given");
-  const std::string result = body.value(static_cast<int>(kernel.body.size()) - 1);
-  shader.line("return {};", result);
-  shader.end_function();
-  shader.begin_function(fmt::format("fn prepare_four_{}(given: vec4f) -> vec4f", name));
-  shader.line("return vec4f(prepare_{0}(given.x), prepare_{0}(given.y), prepare_{0}(given.z), prepare_{0}(given.w));",
-              name);
-  shader.end_function();
+// Whether an operand's rows along the inner dimension can be read 16 bytes at a time.
+bool lies_in_sixteens(const Shader& shader, const TensorAccess& operand, const std::vector<Dim>& batch,
+                      const Dim& stride, const Dim& inner_stride) {
+  const std::int64_t elements = 16 * 8 / bits(operand.dtype);
+  const auto aligned = [&](const Dim& dim) { return is_multiple(dim, elements); };
+  return inner_stride == Dim(1) && aligned(stride) && aligned(operand.offset) &&
+         std::all_of(batch.begin(), batch.end(), aligned) && shader.can_be_read_in_sixteens(operand.binding);
 }
 
 }  // namespace
@@ -74,6 +69,12 @@ MatmulProblem::MatmulProblem(const KernelWriter& writer)
                       std::all_of(kernel.stores.begin(), kernel.stores.end(),
                                   [](const Store& store) { return store.dtype == DType::f16; });
   const Shader shader = writer.shader("matmul", 1);
+  products = writer.folded().companion ? 2 : 1;
+  suits_vectors = rows.is_constant() && rows.value() <= most_vector_rows && is_multiple(inner, 8) &&
+                  scales == nullptr &&
+                  lies_in_sixteens(shader, *a, a_batch, rows == Dim(1) ? Dim(0) : a_row, a_inner) &&
+                  lies_in_sixteens(shader, *b, b_batch, b_column, b_inner) && !is_stored(kernel, *a) &&
+                  !is_stored(kernel, *b) && a->binding != b->binding;
   suits_matrices =
       target.f16 && target.subgroup_matrices != SubgroupMatrices::none && scales == nullptr && inner.is_constant() &&
       columns.is_constant() && lies_in_fours(shader, *a, a_batch, a_row, a_inner, inner) &&
@@ -83,6 +84,22 @@ MatmulProblem::MatmulProblem(const KernelWriter& writer)
 bool begins_in_fours(const Shader& shader, const TensorAccess& tensor, const std::vector<Dim>& batch) {
   return shader.can_be_wide(tensor.binding) && is_multiple(tensor.offset, 4) &&
          std::all_of(batch.begin(), batch.end(), [](const Dim& stride) { return is_multiple(stride, 4); });
+}
+
+void write_prologue(Shader& shader, const TensorAccess& operand, const char* name) {
+  if (operand.prologue.empty()) return;
+  KernelSpec kernel;
+  kernel.body = operand.prologue;
+  shader.begin_function(fmt::format("fn prepare_{}(given: f32) -> f32", name));
+  BodyWriter body(shader, kernel, {});
+  body.set(0, "given");
+  const std::string result = body.value(static_cast<int>(kernel.body.size()) - 1);
+  shader.line("return {};", result);
+  shader.end_function();
+  shader.begin_function(fmt::format("fn prepare_four_{}(given: vec4f) -> vec4f", name));
+  shader.line("return vec4f(prepare_{0}(given.x), prepare_{0}(given.y), prepare_{0}(given.z), prepare_{0}(given.w));",
+              name);
+  shader.end_function();
 }
 
 void write_prologues(Shader& shader, const MatmulProblem& problem) {

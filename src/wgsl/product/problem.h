@@ -20,6 +20,8 @@ struct MatmulProblem {
   bool merged = false;                   ///< the batch is part of the rows
   bool halves = false;                   ///< both operands are f16 in memory, and tiles can hold them as f16
   bool multiplies_in_f16 = false;  ///< multiplies in f16, in vectors of four; a few products are accumulated in f16
+  int products = 1;                ///< that are computed at once: 2 with a companion (FoldedKernels)
+  bool suits_vectors = false;      ///< few rows, and both operands can be read 16 bytes at a time along the inner axis
   bool suits_matrices = false;     ///< f16 values that the target can multiply as subgroup matrices
 
   explicit MatmulProblem(const KernelWriter& writer);
@@ -31,7 +33,8 @@ inline bool is_multiple(const Dim& size, std::int64_t of) { return size.is_const
 /// Whether an operand's matrices begin at offsets where four elements can be read at once; `batch`: its strides.
 bool begins_in_fours(const Shader& shader, const TensorAccess& tensor, const std::vector<Dim>& batch);
 
-/// Emits each operand's prologue as functions of one element and of four.
+/// Emits an operand's prologue as functions of one element and of four, prepare_NAME and prepare_four_NAME.
+void write_prologue(Shader& shader, const TensorAccess& operand, const char* name);
 void write_prologues(Shader& shader, const MatmulProblem& problem);
 /// WGSL expression of an operand's element, and of four adjacent ones, with prologue and scale; `name`: a or b.
 std::string read_operand(Shader& shader, const MatmulProblem& problem, const TensorAccess& operand, const char* name,

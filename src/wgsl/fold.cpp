@@ -1,0 +1,280 @@
+#include "wgsl/fold.h"
+
+#include <algorithm>
+#include <fmt/ranges.h>
+#include <set>
+
+#include "wgsl/body.h"
+#include "wgsl/product/problem.h"
+#include "wgsl/product/scaled_rows.h"
+
+namespace jerboa::wgsl {
+namespace {
+
+std::size_t index(int number) { return static_cast<std::size_t>(number); }
+
+// The same kernel with other numbers for its bindings.
+KernelSpec renumbered(KernelSpec kernel, const std::vector<int>& numbers) {
+  const auto renumber = [&](int& binding) {
+    if (binding >= 0) binding = numbers[index(binding)];
+  };
+  for (Load& load : kernel.loads) renumber(load.binding);
+  for (Store& store : kernel.stores) renumber(store.binding);
+  for (auto* list : {&kernel.operands, &kernel.results})
+    for (TensorAccess& access : *list) renumber(access.binding);
+  return kernel;
+}
+
+bool is_row_major(const Shape& domain, const Dim& offset, const std::vector<Dim>& strides) {
+  Dim expected = 1;
+  for (std::size_t axis = domain.size(); axis-- > 0;) {
+    if (!(domain[axis] == Dim(1)) && !(strides[axis] == expected)) return false;
+    expected = expected * domain[axis];
+  }
+  return offset == Dim(0);
+}
+
+class Folder {
+ public:
+  Folder(const Program& program, const Target& target) : program_(program), target_(target) {
+    for (const Dispatch& dispatch : program.cpu.dispatches)
+      for (const Dispatch::Part& part : dispatch.parts)
+        parts_.push_back({part.kernel, part.buffers, part.label, {}, {}});
+    dropped_.assign(parts_.size(), false);
+  }
+
+  std::vector<FoldedPart> run() {
+    if (target_.fuse) {
+      find_uses();
+      // Once more, because a part that is gone no longer overwrites what another reads.
+      for (int turn = 0; turn < 2; ++turn)
+        for (std::size_t i = 0; i < parts_.size(); ++i)
+          if (!dropped_[i]) fold(i);
+    }
+    std::vector<FoldedPart> kept;
+    for (std::size_t i = 0; i < parts_.size(); ++i)
+      if (!dropped_[i]) kept.push_back(std::move(parts_[i]));
+    return kept;
+  }
+
+ private:
+  const KernelSpec& kernel_of(std::size_t part) const { return program_.cpu.kernels[index(parts_[part].kernel)]; }
+  const Buffer& buffer_at(int number) const { return program_.buffers[index(number)]; }
+
+  void find_uses() {
+    readers_.resize(program_.buffers.size());
+    writers_.resize(program_.buffers.size());
+    shared_.assign(program_.buffers.size(), false);
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      const std::vector<bool> written = written_bindings(kernel_of(i));
+      for (const int binding : read_bindings(kernel_of(i)))
+        readers_[index(parts_[i].buffers[index(binding)])].insert(i);
+      for (std::size_t k = 0; k < written.size(); ++k)
+        if (written[k]) writers_[index(parts_[i].buffers[k])].insert(i);
+    }
+    for (std::size_t i = 0; i < program_.buffers.size(); ++i)
+      if (const int whole = program_.buffers[i].within; whole >= 0) shared_[i] = shared_[index(whole)] = true;
+    for (const auto* list : {&program_.outputs, &program_.captures})
+      for (const Readable& readable : *list) shared_[index(readable.buffer)] = true;
+  }
+
+  static std::set<int> read_bindings(const KernelSpec& kernel) {
+    std::set<int> read;
+    for (const Load& load : kernel.loads) read.insert(load.binding);
+    for (const TensorAccess& operand : kernel.operands)
+      if (operand.binding >= 0) read.insert(operand.binding);
+    return read;
+  }
+
+  // The one buffer that a part writes, if the user does not read it and it is not part of another; -1: none.
+  int only_result(std::size_t part) const {
+    const std::vector<bool> written = written_bindings(kernel_of(part));
+    if (std::count(written.begin(), written.end(), true) != 1) return -1;
+    const auto binding = static_cast<std::size_t>(std::find(written.begin(), written.end(), true) - written.begin());
+    const int result = parts_[part].buffers[binding];
+    return buffer_at(result).where != Buffer::Where::arena || shared_[index(result)] ? -1 : result;
+  }
+
+  // The parts that read what a part writes to a buffer, up to the one that overwrites it, which may read it in place.
+  std::vector<std::size_t> readers_of(std::size_t part, int result) const {
+    const std::set<std::size_t>&writers = writers_[index(result)], &readers = readers_[index(result)];
+    const auto next = writers.upper_bound(part);
+    const auto end = next == writers.end() ? readers.end() : readers.upper_bound(*next);
+    return {readers.upper_bound(part), end};
+  }
+
+  bool share_memory(int a, int b) const {
+    const Buffer &first = buffer_at(a), &second = buffer_at(b);
+    const bool in_arena = first.where == Buffer::Where::arena, other_in_arena = second.where == Buffer::Where::arena;
+    if (in_arena != other_in_arena) return false;
+    return in_arena ? first.arena == second.arena : root_of(program_, a) == root_of(program_, b);
+  }
+
+  // Whether what a part reads is still there when another runs, and that one writes to none of it.
+  bool inputs_last(std::size_t part, std::size_t until) const {
+    std::vector<int> inputs;
+    for (const int binding : read_bindings(kernel_of(part))) inputs.push_back(parts_[part].buffers[index(binding)]);
+    for (const auto& [memory, computed] : parts_[part].folded.computed)
+      for (const Load& load : computed.loads) inputs.push_back(parts_[part].buffers[index(load.binding)]);
+    for (std::size_t i = part + 1; i <= until; ++i) {
+      if (dropped_[i]) continue;
+      const std::vector<bool> written = written_bindings(kernel_of(i));
+      for (std::size_t k = 0; k < written.size(); ++k)
+        if (written[k] && std::any_of(inputs.begin(), inputs.end(),
+                                      [&](int input) { return share_memory(input, parts_[i].buffers[k]); }))
+          return false;
+    }
+    return true;
+  }
+
+  // The bindings of a part's kernel as memories of another, and that one's buffers with what is missing. What the part
+  // reads in place of its result is a memory apart: there the result is not.
+  struct Joined {
+    std::vector<int> numbers, buffers;
+  };
+  Joined join(std::size_t part, std::size_t into, int in_place) const {
+    Joined joined{{}, parts_[into].buffers};
+    for (const int buffer : parts_[part].buffers) {
+      const auto known =
+          buffer == in_place ? joined.buffers.end() : std::find(joined.buffers.begin(), joined.buffers.end(), buffer);
+      joined.numbers.push_back(static_cast<int>(known - joined.buffers.begin()));
+      if (known == joined.buffers.end()) joined.buffers.push_back(buffer);
+    }
+    return joined;
+  }
+
+  bool fits(const Joined& joined) const { return static_cast<int>(joined.buffers.size()) <= target_.max_bindings; }
+
+  MatmulForm form_of(std::size_t part, std::optional<MatmulProblem>& problem) const {
+    const KernelWriter writer(kernel_of(part), target_, memories_of(program_, parts_[part].buffers));
+    problem.emplace(writer);
+    return choose_form(target_, *problem);
+  }
+
+  void fold(std::size_t part) {
+    const int result = only_result(part);
+    if (result < 0) return;
+    const bool in_place = readers_[index(result)].contains(part);
+    const std::vector<std::size_t> readers = readers_of(part, result);
+    if (readers.empty()) return;
+    const KernelSpec& kernel = kernel_of(part);
+    if (in_place && (kernel.kind != KernelSpec::Kind::loop || kernel.row_axes > 0)) return;
+    std::vector<std::pair<std::size_t, FoldedPart>> changed;
+    for (const std::size_t reader : readers) {
+      if (!inputs_last(part, reader)) return;
+      const Joined joined = join(part, reader, in_place ? result : -1);
+      if (!fits(joined)) return;
+      FoldedPart with = parts_[reader];
+      with.buffers = joined.buffers;
+      const KernelSpec own = renumbered(kernel, joined.numbers);
+      const bool folds = kernel.kind == KernelSpec::Kind::matmul ? fold_companion(part, reader, result, own, with)
+                         : kernel.row_axes > 0                   ? fold_scaled_rows(reader, result, own, with)
+                                                                 : fold_computed(reader, result, own, with);
+      if (!folds) return;
+      with.key += fmt::format(" +{}({})", parts_[part].kernel, fmt::join(joined.numbers, " "));
+      changed.emplace_back(reader, std::move(with));
+    }
+    for (auto& [reader, with] : changed) {
+      for (const int buffer : parts_[part].buffers)
+        if (buffer != result) readers_[index(buffer)].insert(reader);
+      if (!in_place) readers_[index(result)].erase(reader);
+      parts_[reader] = std::move(with);
+    }
+    for (const int buffer : parts_[part].buffers) readers_[index(buffer)].erase(part);
+    writers_[index(result)].erase(part);
+    dropped_[part] = true;
+  }
+
+  // A norm whose rows are multiplied by columns of weights.
+  bool fold_scaled_rows(std::size_t reader, int result, const KernelSpec& rows, FoldedPart& with) const {
+    const KernelSpec& kernel = kernel_of(reader);
+    if (kernel.kind != KernelSpec::Kind::matmul || with.folded.scaled_rows) return false;
+    std::optional<MatmulProblem> problem;
+    const MatmulForm form = form_of(reader, problem);
+    // Where there are many columns, reading more for each of them costs more than a dispatch.
+    constexpr std::int64_t most_columns = 1 << 15;
+    if (form.kind != MatmulForm::Kind::vectors || problem->columns.upper_bound() > most_columns) return false;
+    const TensorAccess& a = *problem->a;
+    const bool reads_elsewhere = with.buffers[index(problem->b->binding)] == result ||
+                                 std::any_of(kernel.loads.begin(), kernel.loads.end(), [&](const Load& load) {
+                                   return with.buffers[index(load.binding)] == result;
+                                 });
+    if (with.buffers[index(a.binding)] != result || reads_elsewhere || !a.prologue.empty() || !problem->batch.empty() ||
+        !(a.offset == Dim(0)) || !(problem->rows == Dim(1) || problem->a_row == problem->inner) ||
+        !ScaledRows::is_scaled_rows(rows, problem->rows, problem->inner))
+      return false;
+    with.folded.scaled_rows = rows;
+    return true;
+  }
+
+  // A product whose results another one's epilogue reads: the gate of a gated MLP.
+  bool fold_companion(std::size_t part, std::size_t reader, int result, const KernelSpec& companion,
+                      FoldedPart& with) const {
+    const KernelSpec& kernel = kernel_of(reader);
+    // Both may have the same norm before them.
+    const FoldedKernels& before = parts_[part].folded;
+    if (before.companion || before.scaled_rows.has_value() != with.folded.scaled_rows.has_value()) return false;
+    if (kernel.kind != KernelSpec::Kind::matmul || with.folded.companion || kernel.domain != companion.domain ||
+        companion.stores.size() != 1 || companion.stores.front().dtype != DType::f32 ||
+        !is_row_major(companion.domain, companion.stores.front().map.offset, companion.stores.front().map.strides))
+      return false;
+    std::optional<MatmulProblem> first, second;
+    if (form_of(part, first).kind != MatmulForm::Kind::vectors ||
+        form_of(reader, second).kind != MatmulForm::Kind::vectors)
+      return false;
+    const TensorAccess &a = companion.operands[0], &same = kernel.operands[0];
+    const bool share_operand = a.binding == same.binding && a.offset == same.offset && a.strides == same.strides &&
+                               a.prologue.empty() && same.prologue.empty() && first->batch.empty() &&
+                               second->batch.empty() && first->b->dtype == second->b->dtype;
+    if (!share_operand) return false;
+    for (const TensorAccess& operand : kernel.operands)
+      if (operand.binding >= 0 && with.buffers[index(operand.binding)] == result) return false;
+    for (const Load& load : kernel.loads)
+      if (with.buffers[index(load.binding)] == result &&
+          (!load.masks.empty() || load.indirect >= 0 ||
+           !is_row_major(kernel.domain, load.map.offset, load.map.strides)))
+        return false;
+    with.folded.companion = companion;
+    return true;
+  }
+
+  // An element-wise loop whose values are appended to a cache.
+  bool fold_computed(std::size_t reader, int result, const KernelSpec& loop, FoldedPart& with) const {
+    const KernelSpec& kernel = kernel_of(reader);
+    if (loop.kind != KernelSpec::Kind::loop || kernel.kind != KernelSpec::Kind::whole ||
+        kernel.op != Op::cache_append || loop.stores.size() != 1 || bits(loop.stores.front().dtype) != 32 ||
+        !is_row_major(loop.domain, loop.stores.front().map.offset, loop.stores.front().map.strides))
+      return false;
+    constexpr std::size_t values = 1;
+    for (std::size_t i = 0; i < kernel.operands.size(); ++i) {
+      const int binding = kernel.operands[i].binding;
+      if (binding >= 0 && (with.buffers[index(binding)] == result) != (i == values)) return false;
+    }
+    with.folded.computed.emplace(kernel.operands[values].binding, loop);
+    return true;
+  }
+
+  const Program& program_;
+  const Target& target_;
+  std::vector<FoldedPart> parts_;
+  std::vector<bool> dropped_;                             // by part
+  std::vector<std::set<std::size_t>> readers_, writers_;  // by buffer: parts
+  std::vector<bool> shared_;                              // by buffer: others are in it, or the user reads it
+};
+
+}  // namespace
+
+std::vector<ShaderMemory> memories_of(const Program& program, const std::vector<int>& buffers) {
+  std::vector<ShaderMemory> memories;
+  for (const int number : buffers) {
+    const Buffer& buffer = program.buffers[index(number)];
+    memories.push_back({buffer.dtype, buffer.bytes, buffer.name});
+  }
+  return memories;
+}
+
+std::vector<FoldedPart> fold_kernels(const Program& program, const Target& target) {
+  return Folder(program, target).run();
+}
+
+}  // namespace jerboa::wgsl

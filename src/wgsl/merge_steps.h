@@ -1,0 +1,21 @@
+#pragma once
+
+#include <vector>
+
+#include <jerboa/lower/program.h>
+
+#include "wgsl/shader.h"
+
+namespace jerboa::wgsl {
+
+/// A step of a program before its shader has a number.
+struct WrittenStep {
+  GpuStep step;
+  Shader::Finished shader;  ///< empty for copies
+};
+
+/// Orders the steps so that independent ones follow each other, and merges those of them that are small into one
+/// dispatch: on a GPU each dispatch that writes waits for the one before, about 2 µs on an H200, whatever it does.
+std::vector<WrittenStep> order_and_merge(const Program& program, std::vector<WrittenStep> steps, const Target& target);
+
+}  // namespace jerboa::wgsl

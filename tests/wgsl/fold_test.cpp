@@ -1,0 +1,182 @@
+#include <cmath>
+#include <gtest/gtest.h>
+
+#include <jerboa/base/random.h>
+#include <jerboa/frontend/compile.h>
+#include <jerboa/lower/lower.h>
+#include <jerboa/ops/ops.h>
+#include <jerboa/wgsl/emit_wgsl.h>
+
+// Kernels that others compute along the way, and independent ones that share a dispatch: the layers of a decoder that
+// is fed one token. Results are those of the reference, from as many dispatches as there should be.
+namespace jerboa {
+namespace {
+
+// The kernels for GPUs, whatever the driver.
+Target gpu_target(int subgroup_size = 0) {
+  Target target = Target::webgpu_default();
+  target.max_bindings = 16;
+  target.subgroup_size = subgroup_size;
+  return target;
+}
+
+const Device& gpu() {
+  static const Device device = [] {
+    WebGpuOptions options;
+    options.target = gpu_target();
+    options.sentinel = 7e8F;
+    return Device::webgpu(options);
+  }();
+  return device;
+}
+
+std::size_t dispatches(const Graph& graph, const Target& target = gpu_target()) {
+  Program program = lower(graph, target);
+  emit_wgsl(program, target);
+  return program.gpu.steps.size();
+}
+
+HostTensor random_values(DType dtype, const Sizes& shape, std::uint64_t seed) {
+  HostTensor values(dtype, shape);
+  SplitMix random(seed);
+  for (std::int64_t i = 0; i < values.size(); ++i) values.set_number(i, random.uniform() - 0.5);
+  return values;
+}
+
+// Runs an entry several times, for graphs that update states, on both devices from the same random parameters.
+void expect_reference(const Graph& graph, const TensorMap& inputs, int runs = 1) {
+  Session ours(gpu()), wanted(Device::reference());
+  std::uint64_t seed = 1;
+  for (Session* session : {&ours, &wanted}) session->add_entry("run", graph);
+  for (const TensorInfo& tensor : graph.tensors) {
+    if (tensor.storage != Storage::param) continue;
+    const HostTensor values = random_values(tensor.type.dtype, evaluate(tensor.type.shape, {}), seed++);
+    for (Session* session : {&ours, &wanted}) session->upload_param(tensor.name, values.bytes());
+  }
+  for (int run = 0; run < runs; ++run) {
+    const Result result = ours.run("run", inputs), reference = wanted.run("run", inputs);
+    for (const std::string& name : result.names()) {
+      const HostTensor computed = result.get(name), expected = reference.get(name);
+      ASSERT_EQ(computed.shape(), expected.shape());
+      for (std::int64_t i = 0; i < expected.size(); ++i)
+        ASSERT_NEAR(computed.number(i), expected.number(i), 2e-5 * (1 + std::abs(expected.number(i))))
+            << name << " " << i << " of run " << run;
+    }
+  }
+}
+
+Tensor linear(const std::string& name, const Tensor& x, std::int64_t out, DType dtype) {
+  const Tensor weight = param_input(name, {out, x.dim(-1)}, {.trainable = false, .dtype = dtype});
+  return matmul(x, cast(weight, DType::f32), {.transpose_b = true});
+}
+
+Tensor norm(const std::string& name, const Tensor& x) { return rms_norm(x, param_input(name, {x.dim(-1)}), 1e-5); }
+
+TensorMap inputs_of(const Graph& graph) {
+  TensorMap inputs;
+  std::uint64_t seed = 100;
+  for (const TensorInfo& tensor : graph.tensors)
+    if (tensor.storage == Storage::input && is_float(tensor.type.dtype))
+      inputs.emplace(tensor.name, random_values(tensor.type.dtype, evaluate(tensor.type.shape, {}), seed++));
+  return inputs;
+}
+
+class Folding : public testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Weights, Folding, testing::Values(DType::f32, DType::f16, DType::bf16),
+                         [](const auto& weights) { return std::string(name(weights.param)); });
+
+// The norm is computed by each of the products, which share a dispatch.
+TEST_P(Folding, NormAndThreeProductsAreOneDispatch) {
+  for (const std::int64_t rows : {1, 2}) {
+    const Graph graph = trace([&] {
+      const Tensor x = norm("norm", tensor_input("x", {1, rows, 104}));
+      output("q", linear("q", x, 36, GetParam()));
+      output("k", linear("k", x, 21, GetParam()));
+      output("v", linear("v", x, 8, GetParam()));
+    });
+    EXPECT_EQ(dispatches(graph), 1u);
+    EXPECT_EQ(dispatches(graph, gpu_target(32)), 1u);
+    expect_reference(graph, inputs_of(graph));
+  }
+}
+
+// Norm, gate and up are one; down and the residual the other.
+TEST_P(Folding, GatedLayerIsTwoDispatches) {
+  for (const std::int64_t rows : {1, 3}) {
+    const Graph graph = trace([&] {
+      const Tensor x = tensor_input("x", {1, rows, 72});
+      const Tensor y = norm("norm", x);
+      const Tensor gate = silu(linear("gate", y, 40, GetParam()));
+      const Tensor up = linear("up", y, 40, GetParam());
+      output("y", x + linear("down", gate * up, 72, GetParam()));
+    });
+    EXPECT_EQ(dispatches(graph), 2u);
+    expect_reference(graph, inputs_of(graph));
+  }
+}
+
+// What others read too is computed once, by itself.
+TEST_P(Folding, ResultsThatAreReadOtherwiseStay) {
+  const Graph graph = trace([&] {
+    const Tensor x = tensor_input("x", {1, 1, 64});
+    const Tensor y = norm("norm", x);
+    const Tensor gate = linear("gate", y, 64, GetParam());
+    output("y", linear("up", y, 64, GetParam()) * gate);
+    output("gate", gate);
+    output("normed", y);
+  });
+  expect_reference(graph, inputs_of(graph));
+}
+
+// A norm with an offset is not a product of factors.
+TEST_P(Folding, LayerNormStaysOnItsOwn) {
+  const Graph graph = trace([&] {
+    const Tensor x = tensor_input("x", {1, 1, 64});
+    const Tensor y = layer_norm(x, param_input("weight", {64}), param_input("bias", {64}));
+    output("y", linear("w", y, 24, GetParam()));
+  });
+  EXPECT_EQ(dispatches(graph), 2u);
+  expect_reference(graph, inputs_of(graph));
+}
+
+Graph attention_graph(bool head_norm) {
+  return trace([&] {
+    const Tensor x = tensor_input("x", {1, 1, 64});
+    const Tensor position = state_input("position", {1, 1}, DType::i32);
+    const Tensor length = state_input("length", {1}, DType::i32, Init::constant(1));
+    const Tensor products[] = {linear("q", x, 64, DType::f16), linear("k", x, 32, DType::f16),
+                               linear("v", x, 32, DType::f16)};
+    const auto rotated = [&](const std::string& name, const Tensor& product, int count) {
+      const Tensor heads = split_heads(product, count);
+      return rope(head_norm ? norm(name + "_norm", heads) : heads, position);
+    };
+    const Tensor q = rotated("q", products[0], 4), k = rotated("k", products[1], 2), v = split_heads(products[2], 2);
+    const auto cached = [&](const std::string& name, const Tensor& values) {
+      const Tensor cache = state_input(name, {1, 2, 24, 16});
+      const Tensor next = cache_append(cache, values, position);
+      update(cache, next);
+      return next;
+    };
+    const Tensor keys = cached("cache.k", k), values = cached("cache.v", v);
+    const Tensor seen = attention(q, keys, values, {.causal = true, .lengths = length, .positions = position});
+    output("y", linear("o", merge_heads(seen), 64, DType::f16));
+    update(position, position + 1);
+    update(length, length + 1);
+  });
+}
+
+// Keys are rotated as they are put into the cache, next to the queries.
+TEST(FoldingAttention, RotationIsPartOfTheCacheAppend) {
+  for (const bool head_norm : {false, true}) {
+    const Graph graph = attention_graph(head_norm);
+    expect_reference(graph, inputs_of(graph), 5);
+    Target unfused = gpu_target();
+    unfused.fuse = false;
+    EXPECT_LT(dispatches(graph) + 6, dispatches(graph, unfused));
+    // Products; head norms; queries, keys and values; attention; the output. Two for the angles, one for the states.
+    EXPECT_EQ(dispatches(graph), head_norm ? 8u : 7u);
+  }
+}
+
+}  // namespace
+}  // namespace jerboa
