@@ -11,10 +11,12 @@
 #include <jerboa/frontend/nn.h>
 #include <jerboa/frontend/trainer.h>
 #include <jerboa/generate/sampler.h>
+#include <jerboa/io/gguf.h>
 #include <jerboa/io/safetensors.h>
 #include <jerboa/ir/graph.h>
 #include <jerboa/language/language_model.h>
 #include <jerboa/models/family.h>
+#include <jerboa/models/save_folder.h>
 #include <jerboa/ops/ops.h>
 #include <jerboa/runtime/export.h>
 #include <jerboa/runtime/session.h>

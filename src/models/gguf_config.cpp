@@ -9,6 +9,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "base/parse_json.h"
 #include "models/gguf_parts.h"
 
 namespace jerboa::models {
@@ -68,9 +69,12 @@ Json scaling_of(const Gguf& file, const GgufArchitecture& architecture, double b
   const auto key = [&](std::string_view name) { return key_of(architecture, name); };
   if (file.has(key("rope.scale_linear")) && finite(file, key("rope.scale_linear")) != 1)
     return {{"rope_type", "linear"}, {"factor", finite(file, key("rope.scale_linear"))}};
-  if (!file.has(key("rope.scaling.type")) || file.text(key("rope.scaling.type")) == "none") return nullptr;
-  Json scaling{{"rope_type", file.text(key("rope.scaling.type"))},
-               {"factor", finite(file, key("rope.scaling.factor"))}};
+  const std::string type = file.has(key("rope.scaling.type")) ? file.text(key("rope.scaling.type")) : "none";
+  if (type == "none") return nullptr;
+  if (type != "linear" && type != "yarn")
+    fail(file,
+         fmt::format("{} (\"{}\") is not supported, only linear and yarn", in_quotes(type), key("rope.scaling.type")));
+  Json scaling{{"rope_type", type}, {"factor", finite(file, key("rope.scaling.factor"))}};
   if (file.has(key("rope.scaling.original_context_length")))
     scaling["original_max_position_embeddings"] = gguf_size(file, key("rope.scaling.original_context_length"));
   return scaling;
@@ -111,6 +115,7 @@ GgufHeads::GgufHeads(const Gguf& file, const GgufArchitecture& architecture) {
   keys = file.has(key("attention.head_count_kv")) ? gguf_size(file, key("attention.head_count_kv")) : queries;
   size = file.has(key("attention.key_length")) ? gguf_size(file, key("attention.key_length"))
                                                : gguf_size(file, key("embedding_length")) / queries;
+  if (size < 1) fail(file, fmt::format("{} heads are more than \"{}\"", queries, key("embedding_length")));
 }
 
 std::string gguf_config(const Gguf& file, const GgufArchitecture& architecture) {

@@ -146,7 +146,8 @@ class GgufWeights final : public TensorSource {
       throw FileError(fmt::format("{}: tensor {}: {}", path().string(), in_quotes(name), what));
     };
     if (shape.empty()) fail("it has no axes");
-    if (item.change == experts && (shape.size() != 3 || shape[0] > 4096)) fail("it is not [experts, rows, columns]");
+    if (item.change == experts && (shape.size() != 3 || shape[0] > 4096 || file_->tensor(name).bytes == 0))
+      fail("it is not [experts, rows, columns]");
     if (item.change == transposed && shape.size() != 2) fail("it does not have two axes");
     if (item.change != query_rows && item.change != key_rows) return;
     if (shape[0] != head_count(item) * heads_->size || heads_->size % 2 != 0)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include <jerboa/base/atomic_file.h>
 #include <jerboa/base/error.h>
 #include <jerboa/base/file.h>
 
@@ -101,6 +102,24 @@ TEST(WriteFileAtomically, CreatesAndReplaces) {
   write_file_atomically(folder / "a", pieces);
   EXPECT_EQ(read_text(folder / "a"), "secondsecond");
   EXPECT_EQ(files_in(folder), 1);
+}
+
+TEST(AtomicFile, AppearsWhenItIsCommitted) {
+  const TempFolder folder;
+  write_text(folder / "a", "old");
+  const auto bytes_of = [](std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); };
+  {
+    AtomicFile file(folder / "a");
+    file.write(bytes_of("discarded"));
+  }
+  EXPECT_EQ(read_text(folder / "a"), "old");
+  AtomicFile file(folder / "a");
+  file.write(bytes_of("new "));
+  file.write(bytes_of("content"));
+  EXPECT_EQ(read_text(folder / "a"), "old");
+  file.commit();
+  EXPECT_EQ(read_text(folder / "a"), "new content");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 1) << "no temporary file";
 }
 
 TEST(WriteFileAtomically, KeepsThePermissionsOfTheOldFile) {

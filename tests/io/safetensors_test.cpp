@@ -5,6 +5,7 @@
 
 #include <jerboa/base/error.h>
 #include <jerboa/io/safetensors.h>
+#include <jerboa/io/safetensors_writer.h>
 
 #include "io/safetensors_files.h"
 #include "support/expect_error.h"
@@ -203,6 +204,30 @@ TEST(WriteSafetensors, RefusesWhatNoFileCanHold) {
   refuse({view_of("x", {std::int64_t{1} << 62, 4}, std::span(values))}, "8 bytes do not match");
   refuse({view_of("__metadata__", {2}, std::span(values))}, "is reserved");
   refuse({view_of("\xff", {2}, std::span(values))}, "invalid UTF-8");
+}
+
+TEST(WriteSafetensors, ConvertsTheTensorsOfASource) {
+  const TempFolder folder;
+  const std::array<float, 3> values{1, -2.5F, 0.1F};
+  const std::array<std::int64_t, 2> ids{7, -7};
+  const std::array tensors{view_of("ids", {2}, std::span<const std::int64_t>(ids)),
+                           view_of("values", {3, 1}, std::span<const float>(values))};
+  write_safetensors(folder / "a.safetensors", tensors);
+  const auto file = SafeTensors::open(folder / "a.safetensors");
+  for (const StoredType type : {StoredType::F32, StoredType::F16, StoredType::BF16}) {
+    write_safetensors(folder / "b.safetensors", file, type, {{"format", "pt"}});
+    const auto made = SafeTensors::open(folder / "b.safetensors");
+    EXPECT_EQ(made.entry("values").type, type);
+    EXPECT_EQ(made.entry("values").shape, (std::vector<std::int64_t>{3, 1}));
+    EXPECT_EQ(made.entry("ids").type, StoredType::I64) << "integers stay as they are";
+    EXPECT_EQ(to_i32(made.view("ids")), (std::vector<std::int32_t>{7, -7}));
+    EXPECT_EQ(made.metadata().at("format"), "pt");
+    const std::vector<float> read = to_f32(made.view("values"));
+    EXPECT_EQ(read[1], -2.5F);
+    EXPECT_NEAR(read[2], 0.1F, type == StoredType::F32 ? 0 : 1e-3);
+  }
+  expect_error<UsageError>([&] { write_safetensors(folder / "c.safetensors", file, StoredType::I8); },
+                           "as F32, F16 or BF16, not as I8");
 }
 
 class Shards : public testing::Test {

@@ -155,6 +155,27 @@ TEST(GgufModel, RefusesWhatItDoesNotKnow) {
          "means LongRoPE, which is not supported");
 }
 
+TEST(GgufModel, RefusesImpossibleSizes) {
+  const auto refuse = [](const std::string& golden, const std::string& key, std::uint32_t value,
+                         const std::string& message) {
+    std::string file = test::GoldenGguf(goldens / golden).file();
+    file.replace(file.find(key) + key.size() + 4, 4, test::bytes_of(value));
+    test::expect_error<FileError>([&] { parsed(file); }, message);
+  };
+  refuse("llama", "llama.attention.head_count", 0, "\"llama.attention.head_count\" is 0, which is out of range");
+  refuse("llama", "llama.attention.head_count", 1u << 31, "is 2147483648, which is out of range");
+  refuse("phi3", "phi3.attention.head_count", 65, "65 heads are more than \"phi3.embedding_length\"");
+  test::GoldenGguf moe(goldens / "qwen3_moe");
+  moe.writer().tensor("blk.2.ffn_up_exps.weight", {4096, 0, 32}, GgmlType::F32, "");
+  const std::string file = moe.file();
+  test::expect_error<FileError>([&] { parsed(file); }, "tensor \"blk.2.ffn_up_exps.weight\": it is not [experts");
+  test::GoldenGguf other(goldens / "qwen2");
+  other.writer().text("qwen2.rope.scaling.type", "longrope");
+  const std::string scaled = other.file();
+  test::expect_error<FileError>([&] { parsed(scaled); },
+                                "\"longrope\" (\"qwen2.rope.scaling.type\") is not supported, only linear and yarn");
+}
+
 GgufWriter tokens_of(const std::string& model, const std::vector<std::string>& tokens,
                      const std::vector<std::int32_t>& kinds) {
   GgufWriter writer;

@@ -92,6 +92,20 @@ TEST(ChatTemplate, LoadsTheTemplateAndTheTokensOfAFolder) {
   EXPECT_EQ(ChatTemplate::load(folder.path()).render(hello), "file:<s>");
 }
 
+TEST(ChatTemplate, ComesFromTheTextOfAConfig) {
+  const auto chat =
+      ChatTemplate::from_config(R"({"bos_token": "<s>", "chat_template": "{{ bos_token }}{{ messages[0].content }}"})");
+  ASSERT_TRUE(chat);
+  EXPECT_EQ(chat->render(hello), "<s>Hello");
+  EXPECT_FALSE(ChatTemplate::from_config(R"({"bos_token": "<s>"})"));
+  EXPECT_FALSE(ChatTemplate::from_config(R"({"chat_template": [{"name": "rag", "template": "rag"}]})"));
+  const auto named = ChatTemplate::from_config(R"({"chat_template": [{"name": "default", "template": "plain"},
+                                                   {"name": "tool_use", "template": "{{ tools[0].name }}"}]})");
+  EXPECT_EQ(named->render(hello), "plain");
+  EXPECT_EQ(named->render(hello, {.tools = make_json({{{"name", "search"}}})}), "search");
+  EXPECT_THROW(ChatTemplate::from_config("{"), FileError);
+}
+
 TEST(ChatTemplate, PicksAmongNamedTemplates) {
   const TemporaryFolder folder;
   folder.write("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "plain"},
