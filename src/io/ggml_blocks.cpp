@@ -275,44 +275,44 @@ void iq4_xs(const Byte* block, float* y) {
   }
 }
 
-struct TypeRow {
+struct BlockRow {
   GgmlType type;
   std::string_view name;
   std::size_t values, bytes;
   void (*dequantise)(const Byte* block, float* values);
 };
 
-constexpr std::array type_table{
-    TypeRow{GgmlType::F32, "F32", 1, 4, f32},
-    TypeRow{GgmlType::F16, "F16", 1, 2, f16},
-    TypeRow{GgmlType::BF16, "BF16", 1, 2, bf16},
-    TypeRow{GgmlType::Q4_0, "Q4_0", 32, 18, q4_0},
-    TypeRow{GgmlType::Q4_1, "Q4_1", 32, 20, q4_1},
-    TypeRow{GgmlType::Q5_0, "Q5_0", 32, 22, q5_0},
-    TypeRow{GgmlType::Q5_1, "Q5_1", 32, 24, q5_1},
-    TypeRow{GgmlType::Q8_0, "Q8_0", 32, 34, q8_0},
-    TypeRow{GgmlType::Q2_K, "Q2_K", large_block, 84, q2_k},
-    TypeRow{GgmlType::Q3_K, "Q3_K", large_block, 110, q3_k},
-    TypeRow{GgmlType::Q4_K, "Q4_K", large_block, 144, q4_k},
-    TypeRow{GgmlType::Q5_K, "Q5_K", large_block, 176, q5_k},
-    TypeRow{GgmlType::Q6_K, "Q6_K", large_block, 210, q6_k},
-    TypeRow{GgmlType::IQ2_XXS, "IQ2_XXS", large_block, 66, iq2_xxs},
-    TypeRow{GgmlType::IQ2_XS, "IQ2_XS", large_block, 74, iq2_xs},
-    TypeRow{GgmlType::IQ2_S, "IQ2_S", large_block, 82, iq2_s},
-    TypeRow{GgmlType::IQ3_XXS, "IQ3_XXS", large_block, 98, iq3_xxs},
-    TypeRow{GgmlType::IQ3_S, "IQ3_S", large_block, 110, iq3_s},
-    TypeRow{GgmlType::IQ4_NL, "IQ4_NL", 32, 18, iq4_nl},
-    TypeRow{GgmlType::IQ4_XS, "IQ4_XS", large_block, 136, iq4_xs},
+constexpr std::array block_table{
+    BlockRow{GgmlType::F32, "F32", 1, 4, f32},
+    BlockRow{GgmlType::F16, "F16", 1, 2, f16},
+    BlockRow{GgmlType::BF16, "BF16", 1, 2, bf16},
+    BlockRow{GgmlType::Q4_0, "Q4_0", 32, 18, q4_0},
+    BlockRow{GgmlType::Q4_1, "Q4_1", 32, 20, q4_1},
+    BlockRow{GgmlType::Q5_0, "Q5_0", 32, 22, q5_0},
+    BlockRow{GgmlType::Q5_1, "Q5_1", 32, 24, q5_1},
+    BlockRow{GgmlType::Q8_0, "Q8_0", 32, 34, q8_0},
+    BlockRow{GgmlType::Q2_K, "Q2_K", large_block, 84, q2_k},
+    BlockRow{GgmlType::Q3_K, "Q3_K", large_block, 110, q3_k},
+    BlockRow{GgmlType::Q4_K, "Q4_K", large_block, 144, q4_k},
+    BlockRow{GgmlType::Q5_K, "Q5_K", large_block, 176, q5_k},
+    BlockRow{GgmlType::Q6_K, "Q6_K", large_block, 210, q6_k},
+    BlockRow{GgmlType::IQ2_XXS, "IQ2_XXS", large_block, 66, iq2_xxs},
+    BlockRow{GgmlType::IQ2_XS, "IQ2_XS", large_block, 74, iq2_xs},
+    BlockRow{GgmlType::IQ2_S, "IQ2_S", large_block, 82, iq2_s},
+    BlockRow{GgmlType::IQ3_XXS, "IQ3_XXS", large_block, 98, iq3_xxs},
+    BlockRow{GgmlType::IQ3_S, "IQ3_S", large_block, 110, iq3_s},
+    BlockRow{GgmlType::IQ4_NL, "IQ4_NL", 32, 18, iq4_nl},
+    BlockRow{GgmlType::IQ4_XS, "IQ4_XS", large_block, 136, iq4_xs},
 };
 
-const TypeRow* find_row(GgmlType type) {
-  for (const TypeRow& row : type_table)
+const BlockRow* find_block_row(GgmlType type) {
+  for (const BlockRow& row : block_table)
     if (row.type == type) return &row;
   return nullptr;
 }
 
-const TypeRow& row_of(GgmlType type) {
-  if (const TypeRow* row = find_row(type)) return *row;
+const BlockRow& block_row(GgmlType type) {
+  if (const BlockRow* row = find_block_row(type)) return *row;
   throw UsageError(fmt::format("there is no tensor type {}", static_cast<std::uint32_t>(type)));
 }
 
@@ -322,23 +322,23 @@ namespace io {
 
 std::optional<GgmlType> ggml_type(std::uint32_t number) {
   const auto type = static_cast<GgmlType>(number);
-  return find_row(type) ? std::optional(type) : std::nullopt;
+  return find_block_row(type) ? std::optional(type) : std::nullopt;
 }
 
 std::vector<std::string_view> ggml_type_names() {
   std::vector<std::string_view> names;
-  for (const TypeRow& row : type_table) names.push_back(row.name);
+  for (const BlockRow& row : block_table) names.push_back(row.name);
   return names;
 }
 
 }  // namespace io
 
-std::string_view to_string(GgmlType type) { return row_of(type).name; }
-std::size_t block_values(GgmlType type) { return row_of(type).values; }
-std::size_t block_bytes(GgmlType type) { return row_of(type).bytes; }
+std::string_view to_string(GgmlType type) { return block_row(type).name; }
+std::size_t block_values(GgmlType type) { return block_row(type).values; }
+std::size_t block_bytes(GgmlType type) { return block_row(type).bytes; }
 
 void dequantise(GgmlType type, std::span<const std::byte> blocks, std::span<float> values) {
-  const TypeRow& row = row_of(type);
+  const BlockRow& row = block_row(type);
   if (blocks.size() % row.bytes != 0 || blocks.size() / row.bytes != values.size() / row.values ||
       values.size() % row.values != 0)
     throw UsageError(fmt::format("{} bytes of {} are not {} values: {} bytes hold {}", blocks.size(), row.name,

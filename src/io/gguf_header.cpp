@@ -27,9 +27,9 @@ constexpr std::uint64_t least_tensor =
     text_header + sizeof(std::uint32_t) + sizeof(std::uint32_t) + sizeof(std::uint64_t);
 
 /// Reads a header from its beginning, and the file only as far as needed.
-class HeaderReader {
+class GgufReader {
  public:
-  HeaderReader(const ByteSource& source, const std::string& file) : source_(source), file_(file) {}
+  GgufReader(const ByteSource& source, const std::string& file) : source_(source), file_(file) {}
 
   /// What is being read, for messages: `the value of "general.name"`.
   std::string context = "the beginning";
@@ -92,14 +92,14 @@ class HeaderReader {
   std::uint64_t at_ = 0;
 };
 
-GgufKind read_kind(HeaderReader& reader) {
+GgufKind read_kind(GgufReader& reader) {
   const auto kind = reader.number<std::uint32_t>();
   if (kind > static_cast<std::uint32_t>(GgufKind::f64))
     reader.fail(fmt::format("{} has the unknown type {}", reader.context, kind));
   return static_cast<GgufKind>(kind);
 }
 
-void skip_values(HeaderReader& reader, GgufKind kind, std::uint64_t count, std::size_t depth) {
+void skip_values(GgufReader& reader, GgufKind kind, std::uint64_t count, std::size_t depth) {
   if (const std::size_t size = size_of(kind); size > 0) return reader.skip(count * size);
   for (std::uint64_t i = 0; i < count; ++i) {
     if (kind == GgufKind::text) {
@@ -113,7 +113,7 @@ void skip_values(HeaderReader& reader, GgufKind kind, std::uint64_t count, std::
   }
 }
 
-GgufValue read_value(HeaderReader& reader) {
+GgufValue read_value(GgufReader& reader) {
   GgufValue value;
   value.kind = read_kind(reader);
   if (value.kind == GgufKind::array) {
@@ -127,7 +127,7 @@ GgufValue read_value(HeaderReader& reader) {
   return value;
 }
 
-void check_beginning(HeaderReader& reader) {
+void check_beginning(GgufReader& reader) {
   if (reader.rest() < magic.size() || reader.number<std::array<char, 4>>() != magic)
     reader.fail("not a GGUF file: it does not begin with \"GGUF\"");
   const auto version = reader.number<std::uint32_t>();
@@ -140,7 +140,7 @@ void check_beginning(HeaderReader& reader) {
                   version));
 }
 
-std::uint64_t alignment_in(const GgufLayout& layout, std::span<const std::byte> header, const HeaderReader& reader) {
+std::uint64_t alignment_in(const GgufLayout& layout, std::span<const std::byte> header, const GgufReader& reader) {
   const auto found = layout.metadata.find("general.alignment");
   if (found == layout.metadata.end()) return usual_alignment;
   std::uint32_t alignment = 0;
@@ -151,7 +151,7 @@ std::uint64_t alignment_in(const GgufLayout& layout, std::span<const std::byte> 
 }
 
 /// The offset of the tensor from the beginning of the data is left in `offset`.
-GgufTensor read_tensor(HeaderReader& reader) {
+GgufTensor read_tensor(GgufReader& reader) {
   GgufTensor tensor;
   const auto axes = reader.number<std::uint32_t>();
   if (axes > most_axes) reader.fail(fmt::format("{} has {} axes, more than {}", reader.context, axes, most_axes));
@@ -171,7 +171,7 @@ GgufTensor read_tensor(HeaderReader& reader) {
   return tensor;
 }
 
-std::size_t bytes_of(const GgufTensor& tensor, const HeaderReader& reader) {
+std::size_t bytes_of(const GgufTensor& tensor, const GgufReader& reader) {
   const auto block = static_cast<std::int64_t>(block_values(tensor.type));
   if (!tensor.shape.empty() && tensor.shape.back() % block != 0)
     reader.fail(fmt::format("{} has rows of {} values, but {} stores blocks of {}", reader.context, tensor.shape.back(),
@@ -198,7 +198,7 @@ std::uint64_t aligned(std::uint64_t offset, std::uint64_t alignment) {
 
 /// Turns offsets within the data into offsets within the file.
 void place_tensors(GgufLayout& layout, std::uint64_t begin, std::uint64_t alignment, std::uint64_t file_bytes,
-                   const HeaderReader& reader) {
+                   const GgufReader& reader) {
   const std::uint64_t data_bytes = file_bytes > begin ? file_bytes - begin : 0;
   std::vector<std::pair<const std::string*, GgufTensor*>> order;
   for (auto& [name, tensor] : layout.tensors) {
@@ -243,7 +243,7 @@ std::size_t size_of(GgufKind kind) {
 }
 
 GgufLayout parse_gguf(const ByteSource& source, const std::string& file) {
-  HeaderReader reader(source, file);
+  GgufReader reader(source, file);
   check_beginning(reader);
   GgufLayout layout;
   const std::uint64_t tensors = reader.count(least_tensor, "tensors");

@@ -13,10 +13,7 @@
 namespace jerboa::models {
 namespace {
 
-using enum GgufChange;
-using Kind = GgufKey::Kind;
-
-constexpr std::string_view silu = R"({"hidden_act": "silu"})";
+constexpr std::string_view silu_config = R"({"hidden_act": "silu"})";
 
 // What Llama's descendants share; a row of an architecture's own table comes first.
 constexpr std::array shared_names{
@@ -39,12 +36,12 @@ constexpr std::array shared_keys{
     GgufKey{"block_count", "num_hidden_layers"},
     GgufKey{"feed_forward_length", "intermediate_size"},
     GgufKey{"attention.head_count", "num_attention_heads"},
-    GgufKey{"attention.layer_norm_rms_epsilon", "rms_norm_eps", Kind::number},
+    GgufKey{"attention.layer_norm_rms_epsilon", "rms_norm_eps", GgufKey::Kind::number},
 };
 
 constexpr std::array llama_names{
-    GgufName{"blk.N.attn_q", "model.layers.N.self_attn.q_proj", query_rows},
-    GgufName{"blk.N.attn_k", "model.layers.N.self_attn.k_proj", key_rows},
+    GgufName{"blk.N.attn_q", "model.layers.N.self_attn.q_proj", GgufChange::query_rows},
+    GgufName{"blk.N.attn_k", "model.layers.N.self_attn.k_proj", GgufChange::key_rows},
 };
 
 constexpr std::array qwen3_names{
@@ -56,9 +53,9 @@ constexpr std::array qwen3_moe_names{
     GgufName{"blk.N.attn_q_norm", "model.layers.N.self_attn.q_norm"},
     GgufName{"blk.N.attn_k_norm", "model.layers.N.self_attn.k_norm"},
     GgufName{"blk.N.ffn_gate_inp", "model.layers.N.mlp.gate"},
-    GgufName{"blk.N.ffn_gate_exps", "model.layers.N.mlp.experts.E.gate_proj", experts},
-    GgufName{"blk.N.ffn_up_exps", "model.layers.N.mlp.experts.E.up_proj", experts},
-    GgufName{"blk.N.ffn_down_exps", "model.layers.N.mlp.experts.E.down_proj", experts},
+    GgufName{"blk.N.ffn_gate_exps", "model.layers.N.mlp.experts.E.gate_proj", GgufChange::experts},
+    GgufName{"blk.N.ffn_up_exps", "model.layers.N.mlp.experts.E.up_proj", GgufChange::experts},
+    GgufName{"blk.N.ffn_down_exps", "model.layers.N.mlp.experts.E.down_proj", GgufChange::experts},
 };
 constexpr std::array qwen3_moe_keys{
     GgufKey{"expert_count", "num_experts"},
@@ -67,25 +64,25 @@ constexpr std::array qwen3_moe_keys{
 };
 
 constexpr std::array gemma_names{
-    GgufName{"output_norm", "model.norm", plus_one},
-    GgufName{"blk.N.attn_norm", "model.layers.N.input_layernorm", plus_one},
-    GgufName{"blk.N.attn_q_norm", "model.layers.N.self_attn.q_norm", plus_one},
-    GgufName{"blk.N.attn_k_norm", "model.layers.N.self_attn.k_norm", plus_one},
-    GgufName{"blk.N.post_attention_norm", "model.layers.N.post_attention_layernorm", plus_one},
-    GgufName{"blk.N.ffn_norm", "model.layers.N.pre_feedforward_layernorm", plus_one},
-    GgufName{"blk.N.post_ffw_norm", "model.layers.N.post_feedforward_layernorm", plus_one},
+    GgufName{"output_norm", "model.norm", GgufChange::plus_one},
+    GgufName{"blk.N.attn_norm", "model.layers.N.input_layernorm", GgufChange::plus_one},
+    GgufName{"blk.N.attn_q_norm", "model.layers.N.self_attn.q_norm", GgufChange::plus_one},
+    GgufName{"blk.N.attn_k_norm", "model.layers.N.self_attn.k_norm", GgufChange::plus_one},
+    GgufName{"blk.N.post_attention_norm", "model.layers.N.post_attention_layernorm", GgufChange::plus_one},
+    GgufName{"blk.N.ffn_norm", "model.layers.N.pre_feedforward_layernorm", GgufChange::plus_one},
+    GgufName{"blk.N.post_ffw_norm", "model.layers.N.post_feedforward_layernorm", GgufChange::plus_one},
 };
 constexpr std::array gemma_keys{
     GgufKey{"attention.sliding_window", "sliding_window"},
-    GgufKey{"attn_logit_softcapping", "attn_logit_softcapping", Kind::number, false},
-    GgufKey{"final_logit_softcapping", "final_logit_softcapping", Kind::number, false},
+    GgufKey{"attn_logit_softcapping", "attn_logit_softcapping", GgufKey::Kind::number, false},
+    GgufKey{"final_logit_softcapping", "final_logit_softcapping", GgufKey::Kind::number, false},
 };
 
 constexpr std::array phi3_names{
     GgufName{"blk.N.attn_qkv", "model.layers.N.self_attn.qkv_proj"},
     GgufName{"blk.N.ffn_up", "model.layers.N.mlp.gate_up_proj"},
 };
-constexpr std::array phi3_keys{GgufKey{"attention.sliding_window", "sliding_window", Kind::size, false}};
+constexpr std::array phi3_keys{GgufKey{"attention.sliding_window", "sliding_window", GgufKey::Kind::size, false}};
 
 constexpr std::array gpt2_names{
     GgufName{"token_embd", "transformer.wte"},
@@ -93,11 +90,11 @@ constexpr std::array gpt2_names{
     GgufName{"output_norm", "transformer.ln_f"},
     GgufName{"output", "lm_head"},
     GgufName{"blk.N.attn_norm", "transformer.h.N.ln_1"},
-    GgufName{"blk.N.attn_qkv", "transformer.h.N.attn.c_attn", transposed},
-    GgufName{"blk.N.attn_output", "transformer.h.N.attn.c_proj", transposed},
+    GgufName{"blk.N.attn_qkv", "transformer.h.N.attn.c_attn", GgufChange::transposed},
+    GgufName{"blk.N.attn_output", "transformer.h.N.attn.c_proj", GgufChange::transposed},
     GgufName{"blk.N.ffn_norm", "transformer.h.N.ln_2"},
-    GgufName{"blk.N.ffn_up", "transformer.h.N.mlp.c_fc", transposed},
-    GgufName{"blk.N.ffn_down", "transformer.h.N.mlp.c_proj", transposed},
+    GgufName{"blk.N.ffn_up", "transformer.h.N.mlp.c_fc", GgufChange::transposed},
+    GgufName{"blk.N.ffn_down", "transformer.h.N.mlp.c_proj", GgufChange::transposed},
 };
 constexpr std::array gpt2_keys{
     GgufKey{"context_length", "n_positions"},
@@ -105,15 +102,15 @@ constexpr std::array gpt2_keys{
     GgufKey{"block_count", "n_layer"},
     GgufKey{"feed_forward_length", "n_inner"},
     GgufKey{"attention.head_count", "n_head"},
-    GgufKey{"attention.layer_norm_epsilon", "layer_norm_epsilon", Kind::number},
+    GgufKey{"attention.layer_norm_epsilon", "layer_norm_epsilon", GgufKey::Kind::number},
 };
 
 using Form = GgufArchitecture::Form;
 
 constexpr std::array architectures{
-    GgufArchitecture{"llama", "llama", "LlamaForCausalLM", Form::llama, llama_names, {}, silu},
-    GgufArchitecture{"qwen2", "qwen2", "Qwen2ForCausalLM", Form::llama, {}, {}, silu},
-    GgufArchitecture{"qwen3", "qwen3", "Qwen3ForCausalLM", Form::llama, qwen3_names, {}, silu},
+    GgufArchitecture{"llama", "llama", "LlamaForCausalLM", Form::llama, llama_names, {}, silu_config},
+    GgufArchitecture{"qwen2", "qwen2", "Qwen2ForCausalLM", Form::llama, {}, {}, silu_config},
+    GgufArchitecture{"qwen3", "qwen3", "Qwen3ForCausalLM", Form::llama, qwen3_names, {}, silu_config},
     GgufArchitecture{"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM", Form::llama, qwen3_moe_names, qwen3_moe_keys,
                      R"({"hidden_act": "silu", "norm_topk_prob": true, "decoder_sparse_step": 1})"},
     GgufArchitecture{"gemma2", "gemma2", "Gemma2ForCausalLM", Form::gemma, gemma_names, gemma_keys,
@@ -121,17 +118,17 @@ constexpr std::array architectures{
     GgufArchitecture{"gemma3", "gemma3_text", "Gemma3ForCausalLM", Form::gemma, gemma_names, gemma_keys,
                      R"({"hidden_activation": "gelu_pytorch_tanh", "rope_local_base_freq": 10000.0,
                          "sliding_window_pattern": 6})"},
-    GgufArchitecture{"phi3", "phi3", "Phi3ForCausalLM", Form::llama, phi3_names, phi3_keys, silu},
+    GgufArchitecture{"phi3", "phi3", "Phi3ForCausalLM", Form::llama, phi3_names, phi3_keys, silu_config},
     GgufArchitecture{"gpt2", "gpt2", "GPT2LMHeadModel", Form::gpt2, gpt2_names, gpt2_keys,
                      R"({"activation_function": "gelu_new"})"},
 };
 
-bool is_number(std::string_view text) {
+bool is_layer_number(std::string_view text) {
   return !text.empty() && text.size() < 10 &&
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-std::string with(std::string_view pattern, std::string_view letter, std::string_view number) {
+std::string with_number(std::string_view pattern, std::string_view letter, std::string_view number) {
   const std::size_t at = pattern.find(letter);
   if (at == std::string_view::npos) return std::string(pattern);
   return fmt::format("{}.{}{}", pattern.substr(0, at), number, pattern.substr(at + letter.size() - 1));
@@ -161,7 +158,7 @@ const GgufArchitecture& gguf_architecture(const Gguf& file) {
 }
 
 std::string GgufPlace::hugging_face(std::int64_t expert) const {
-  return with(with(name->hugging_face, ".N.", layer), ".E.", std::to_string(expert)) + suffix;
+  return with_number(with_number(name->hugging_face, ".N.", layer), ".E.", std::to_string(expert)) + suffix;
 }
 
 std::optional<GgufPlace> find_place(const GgufArchitecture& architecture, std::string_view tensor) {
@@ -174,7 +171,7 @@ std::optional<GgufPlace> find_place(const GgufArchitecture& architecture, std::s
     const std::size_t end = module.find('.', prefix.size());
     if (end == std::string::npos) return std::nullopt;
     place.layer = module.substr(prefix.size(), end - prefix.size());
-    if (!is_number(place.layer)) return std::nullopt;
+    if (!is_layer_number(place.layer)) return std::nullopt;
     module.replace(prefix.size(), end - prefix.size(), "N");
   }
   for (const auto& table : {architecture.names, shared_names_of(architecture)})

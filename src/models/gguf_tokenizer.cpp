@@ -19,11 +19,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The kinds of tokens, numbered as sentencepiece does.
-enum Kind : std::int64_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
+struct GgufTokens {
+  /// The kinds of tokens, numbered as sentencepiece does.
+  enum Kind : std::int64_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 
-struct Tokens {
-  explicit Tokens(const Gguf& from) : file(from), texts(from.texts("tokenizer.ggml.tokens")) {
+  explicit GgufTokens(const Gguf& from) : file(from), texts(from.texts("tokenizer.ggml.tokens")) {
     if (file.has("tokenizer.ggml.token_type")) kinds = file.integers("tokenizer.ggml.token_type");
     if (kinds.empty()) kinds.assign(texts.size(), normal);
     if (file.has("tokenizer.ggml.scores")) scores = file.numbers("tokenizer.ggml.scores");
@@ -84,19 +84,21 @@ class Message {
 };
 
 // The fields of sentencepiece's ModelProto.
-std::string sentencepiece_model(const Tokens& tokens) {
+std::string sentencepiece_model(const GgufTokens& tokens) {
   if (tokens.scores.empty()) tokens.fail("\"tokenizer.ggml.scores\" is missing, which a sentencepiece model needs");
   Message model;
   for (std::size_t i = 0; i < tokens.texts.size(); ++i) {
     Message piece;
     piece.text(1, tokens.texts[i]);
     piece.real(2, tokens.scores[i]);
-    piece.number(3, static_cast<std::uint64_t>(std::clamp<std::int64_t>(tokens.kinds[i], normal, byte)));
+    piece.number(
+        3, static_cast<std::uint64_t>(std::clamp<std::int64_t>(tokens.kinds[i], GgufTokens::normal, GgufTokens::byte)));
     model.text(1, piece.bytes());
   }
   Message trainer;
   trainer.number(3, 2);  // BPE
-  trainer.number(35, std::find(tokens.kinds.begin(), tokens.kinds.end(), byte) != tokens.kinds.end() ? 1 : 0);
+  trainer.number(35,
+                 std::find(tokens.kinds.begin(), tokens.kinds.end(), GgufTokens::byte) != tokens.kinds.end() ? 1 : 0);
   constexpr std::array marks{std::pair{"unknown", 40U}, std::pair{"bos", 41U}, std::pair{"eos", 42U}};
   for (const auto& [mark, field] : marks)
     if (const auto id = tokens.marked(mark)) trainer.number(field, static_cast<std::uint64_t>(*id));
@@ -138,7 +140,7 @@ constexpr std::array words_table{
     Words{.name = "smollm", .pattern = "", .single_digits = true},
 };
 
-const Words& words_of(const Tokens& tokens, const GgufArchitecture& architecture) {
+const Words& words_of(const GgufTokens& tokens, const GgufArchitecture& architecture) {
   constexpr const char* key = "tokenizer.ggml.pre";
   if (!tokens.file.has(key) && architecture.name == "gpt2") return words_table.front();
   const std::string wanted = tokens.file.text(key);
@@ -174,21 +176,21 @@ Json beginning(const std::string& token, std::int64_t id) {
           {"special_tokens", {{token, {{"id", token}, {"ids", Json::array({id})}, {"tokens", Json::array({token})}}}}}};
 }
 
-std::string byte_level_json(const Tokens& tokens, const Words& words, bool add_bos) {
+std::string byte_level_json(const GgufTokens& tokens, const Words& words, bool add_bos) {
   auto added = Json::array();
   Json::object_t vocabulary;  // filled as a list: inserting would compare each new key with all others
   std::set<std::string_view> seen;
   for (std::size_t i = 0; i < tokens.texts.size(); ++i) {
     const std::string& text = tokens.texts[i];
     if (!seen.insert(text).second) tokens.fail(fmt::format("the token {} occurs twice", in_quotes(text)));
-    if (tokens.kinds[i] == control || tokens.kinds[i] == user_defined)
+    if (tokens.kinds[i] == GgufTokens::control || tokens.kinds[i] == GgufTokens::user_defined)
       added.push_back({{"id", i},
                        {"content", text},
                        {"single_word", false},
                        {"lstrip", false},
                        {"rstrip", false},
                        {"normalized", false},
-                       {"special", tokens.kinds[i] == control}});
+                       {"special", tokens.kinds[i] == GgufTokens::control}});
     else
       vocabulary.emplace_back(text, i);
   }
@@ -214,7 +216,7 @@ std::string byte_level_json(const Tokens& tokens, const Words& words, bool add_b
 constexpr std::array<std::string_view, 6> turn_ends{"<|eot_id|>", "<|im_end|>",    "<|end|>",
                                                     "<|eom_id|>", "<end_of_turn>", "<|endoftext|>"};
 
-std::string generation_config(const Tokens& tokens) {
+std::string generation_config(const GgufTokens& tokens) {
   std::vector<std::int64_t> ends;
   const auto add = [&](std::int64_t id) {
     if (std::find(ends.begin(), ends.end(), id) == ends.end()) ends.push_back(id);
@@ -222,7 +224,8 @@ std::string generation_config(const Tokens& tokens) {
   for (const char* mark : {"eos", "eot", "eom"})
     if (const auto id = tokens.marked(mark)) add(*id);
   for (std::size_t i = 0; i < tokens.texts.size(); ++i)
-    if (tokens.kinds[i] != normal && std::find(turn_ends.begin(), turn_ends.end(), tokens.texts[i]) != turn_ends.end())
+    if (tokens.kinds[i] != GgufTokens::normal &&
+        std::find(turn_ends.begin(), turn_ends.end(), tokens.texts[i]) != turn_ends.end())
       add(static_cast<std::int64_t>(i));
   Json config{{"eos_token_id", ends}};
   if (const auto id = tokens.marked("bos")) config["bos_token_id"] = *id;
@@ -238,7 +241,7 @@ std::string generation_config(const Tokens& tokens) {
   return config.dump(2) + "\n";
 }
 
-std::string tokenizer_config(const Tokens& tokens, bool add_bos, bool sentencepiece) {
+std::string tokenizer_config(const GgufTokens& tokens, bool add_bos, bool sentencepiece) {
   Json config{{"tokenizer_class", sentencepiece ? "LlamaTokenizer" : "PreTrainedTokenizerFast"},
               {"add_bos_token", add_bos},
               {"add_eos_token", tokens.flag("add_eos_token", false)}};
@@ -259,7 +262,7 @@ void read_gguf_tokenizer(const Gguf& file, const GgufArchitecture& architecture,
         fmt::format("{}: a tokenizer of type {} (\"tokenizer.ggml.model\") is not supported, only llama and "
                     "gpt2; use the model's Hugging Face folder",
                     file.path().string(), in_quotes(kind)));
-  const Tokens tokens(file);
+  const GgufTokens tokens(file);
   const bool sentencepiece = kind == "llama";
   try {
     const Words* words = sentencepiece ? nullptr : &words_of(tokens, architecture);

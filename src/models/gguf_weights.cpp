@@ -13,29 +13,27 @@
 namespace jerboa::models {
 namespace {
 
-using enum GgufChange;
-
 // Tensors that say how positions are encoded: gguf_config reads them.
 bool is_about_rope(std::string_view name) {
   return name.starts_with("rope_") || name.ends_with(".attn_rot_embd") || name.ends_with(".attn_rot_embd.weight");
 }
 
 /// A Hugging Face tensor: a GGUF tensor, or one expert's part of it, and what was done to it.
-struct Item {
+struct GgufItem {
   std::string stored;
   GgmlType type = GgmlType::F32;
-  GgufChange change = none;
+  GgufChange change = GgufChange::none;
   std::uint64_t first = 0;  // element
   TensorEntry entry;
 };
 
 StoredType type_as_read(GgmlType type, GgufChange change) {
-  if (change == plus_one || change == transposed) return StoredType::F32;  // computed
+  if (change == GgufChange::plus_one || change == GgufChange::transposed) return StoredType::F32;  // computed
   if (type == GgmlType::F16) return StoredType::F16;
   return type == GgmlType::BF16 ? StoredType::BF16 : StoredType::F32;
 }
 
-void transpose(std::span<const float> from, std::int64_t rows, std::int64_t columns, std::span<float> to) {
+void transpose_values(std::span<const float> from, std::int64_t rows, std::int64_t columns, std::span<float> to) {
   for (std::int64_t i = 0; i < rows; ++i)
     for (std::int64_t j = 0; j < columns; ++j)
       to[static_cast<std::size_t>(j * rows + i)] = from[static_cast<std::size_t>(i * columns + j)];
@@ -74,7 +72,7 @@ class GgufWeights final : public TensorSource {
   const std::filesystem::path& path() const override { return file_->path(); }
 
   void read(std::string_view name, std::span<std::byte> bytes) const override {
-    const Item& item = find(name);
+    const GgufItem& item = find(name);
     if (bytes.size() != item.entry.bytes)
       throw UsageError(fmt::format("tensor \"{}\" has {} bytes, not {}", name, item.entry.bytes, bytes.size()));
     if (item.entry.type != StoredType::F32) return read_stored(item, bytes);
@@ -86,30 +84,30 @@ class GgufWeights final : public TensorSource {
   }
 
   void read_f32(std::string_view name, std::span<float> values) const override {
-    const Item& item = find(name);
+    const GgufItem& item = find(name);
     if (values.size() != item.entry.elements())
       throw UsageError(
           fmt::format("tensor \"{}\" has {} elements, not {}", name, item.entry.elements(), values.size()));
-    if (item.change == none || item.change == experts || item.change == plus_one) {
+    if (item.change == GgufChange::none || item.change == GgufChange::experts || item.change == GgufChange::plus_one) {
       file_->read_f32(item.stored, values, item.first);
-      if (item.change == plus_one)
+      if (item.change == GgufChange::plus_one)
         for (float& value : values) value -= 1;
       return;
     }
     std::vector<float> stored(values.size());
     file_->read_f32(item.stored, stored, item.first);
-    if (item.change == transposed)
-      transpose(stored, item.entry.shape[1], item.entry.shape[0], values);
+    if (item.change == GgufChange::transposed)
+      transpose_values(stored, item.entry.shape[1], item.entry.shape[0], values);
     else
       halves_of_pairs(std::as_bytes(std::span(stored)), std::as_writable_bytes(values), head_count(item), heads_->size);
   }
 
   bool read_quantised(std::string_view name, DType dtype, std::span<std::byte> weights,
                       std::span<std::uint16_t> scales) const override {
-    const Item& item = find(name);
+    const GgufItem& item = find(name);
     const bool fits =
         (item.type == GgmlType::Q8_0 && dtype == DType::i8) || (item.type == GgmlType::Q4_0 && dtype == DType::i4);
-    if (!fits || item.change == transposed || item.change == plus_one) return false;
+    if (!fits || item.change == GgufChange::transposed || item.change == GgufChange::plus_one) return false;
     const std::size_t block = block_bytes(item.type);
     std::vector<std::byte> blocks(item.entry.elements() / block_values(item.type) * block);
     read_stored(item, blocks);
@@ -124,14 +122,14 @@ class GgufWeights final : public TensorSource {
       throw FileError(fmt::format("{}: the tensor {} has no known counterpart in a Hugging Face model of type {}",
                                   path().string(), in_quotes(name), architecture_.model_type));
     const GgufTensor& tensor = file_->tensor(name);
-    Item item{name, tensor.type, place->name->change, 0, {}};
+    GgufItem item{name, tensor.type, place->name->change, 0, {}};
     std::vector<std::int64_t> shape = tensor.shape;
-    if (item.change == transposed && shape.size() == 1) item.change = none;  // a bias
-    if (item.change == transposed && shape.size() == 2) std::swap(shape[0], shape[1]);
+    if (item.change == GgufChange::transposed && shape.size() == 1) item.change = GgufChange::none;  // a bias
+    if (item.change == GgufChange::transposed && shape.size() == 2) std::swap(shape[0], shape[1]);
     item.entry.type = type_as_read(item.type, item.change);
     check(item, shape, name);
-    const std::int64_t parts = item.change == experts ? shape[0] : 1;
-    if (item.change == experts) shape.erase(shape.begin());
+    const std::int64_t parts = item.change == GgufChange::experts ? shape[0] : 1;
+    if (item.change == GgufChange::experts) shape.erase(shape.begin());
     const std::size_t elements = parts == 0 ? 0 : tensor.elements() / static_cast<std::size_t>(parts);
     item.entry.shape = shape;
     item.entry.bytes = elements * size_of(item.entry.type);
@@ -141,25 +139,28 @@ class GgufWeights final : public TensorSource {
     }
   }
 
-  void check(const Item& item, const std::vector<std::int64_t>& shape, const std::string& name) const {
+  void check(const GgufItem& item, const std::vector<std::int64_t>& shape, const std::string& name) const {
     const auto fail = [&](const std::string& what) {
       throw FileError(fmt::format("{}: tensor {}: {}", path().string(), in_quotes(name), what));
     };
     if (shape.empty()) fail("it has no axes");
-    if (item.change == experts && (shape.size() != 3 || shape[0] > 4096 || file_->tensor(name).bytes == 0))
+    if (item.change == GgufChange::experts && (shape.size() != 3 || shape[0] > 4096 || file_->tensor(name).bytes == 0))
       fail("it is not [experts, rows, columns]");
-    if (item.change == transposed && shape.size() != 2) fail("it does not have two axes");
-    if (item.change != query_rows && item.change != key_rows) return;
+    if (item.change == GgufChange::transposed && shape.size() != 2) fail("it does not have two axes");
+    if (item.change != GgufChange::query_rows && item.change != GgufChange::key_rows) return;
     if (shape[0] != head_count(item) * heads_->size || heads_->size % 2 != 0)
       fail(fmt::format("{} rows are not {} heads of an even size {}", shape[0], head_count(item), heads_->size));
   }
 
-  std::int64_t head_count(const Item& item) const { return item.change == query_rows ? heads_->queries : heads_->keys; }
+  std::int64_t head_count(const GgufItem& item) const {
+    return item.change == GgufChange::query_rows ? heads_->queries : heads_->keys;
+  }
 
   /// The bytes as stored, with the rows in Hugging Face's order.
-  void read_stored(const Item& item, std::span<std::byte> bytes) const {
+  void read_stored(const GgufItem& item, std::span<std::byte> bytes) const {
     const std::uint64_t from = item.first / block_values(item.type) * block_bytes(item.type);
-    if (item.change == none || item.change == experts) return file_->read(item.stored, bytes, from);
+    if (item.change == GgufChange::none || item.change == GgufChange::experts)
+      return file_->read(item.stored, bytes, from);
     std::vector<std::byte> stored(bytes.size());
     file_->read(item.stored, stored, from);
     halves_of_pairs(stored, bytes, head_count(item), heads_->size);
@@ -174,7 +175,7 @@ class GgufWeights final : public TensorSource {
     return false;
   }
 
-  const Item& find(std::string_view name) const {
+  const GgufItem& find(std::string_view name) const {
     if (const auto found = items_.find(name); found != items_.end()) return found->second;
     throw UsageError(fmt::format("{} has no tensor for \"{}\"", path().string(), name));
   }
@@ -182,7 +183,7 @@ class GgufWeights final : public TensorSource {
   std::shared_ptr<const Gguf> file_;
   const GgufArchitecture& architecture_;
   std::optional<GgufHeads> heads_;
-  std::map<std::string, Item, std::less<>> items_;
+  std::map<std::string, GgufItem, std::less<>> items_;
 };
 
 }  // namespace

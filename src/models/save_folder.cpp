@@ -90,7 +90,7 @@ ModelFolder read_folder(const fs::path& folder) {
   return model;
 }
 
-ModelFolder read_gguf(const fs::path& path) {
+ModelFolder read_gguf_folder(const fs::path& path) {
   GgufModel file = read_gguf_model(Gguf::open(path));
   return {{{"config.json", std::move(file.config)},
            {"generation_config.json", std::move(file.generation_config)},
@@ -99,7 +99,7 @@ ModelFolder read_gguf(const fs::path& path) {
           std::move(file.weights)};
 }
 
-StoredType stored_type(DType dtype) {
+StoredType type_in_folder(DType dtype) {
   if (dtype == DType::f32) return StoredType::F32;
   if (dtype == DType::f16) return StoredType::F16;
   if (dtype == DType::bf16) return StoredType::BF16;
@@ -164,7 +164,7 @@ class TemporaryFolder {
 ModelFolder open_model_folder(const fs::path& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return read_folder(path);
-  if (path.extension() == ".gguf") return read_gguf(path);
+  if (path.extension() == ".gguf") return read_gguf_folder(path);
   throw FileError(fmt::format("{}: neither a Hugging Face folder nor a .gguf file", path.string()));
 }
 
@@ -173,7 +173,7 @@ ModelFolder make_model_folder(std::map<std::string, HostTensor> params, std::map
 }
 
 void save_folder(const fs::path& folder, const ModelFolder& model, std::optional<DType> weights) {
-  const auto type = weights ? std::optional(stored_type(*weights)) : std::nullopt;
+  const auto type = weights ? std::optional(type_in_folder(*weights)) : std::nullopt;
   // A trailing slash would leave no name to write beside.
   const fs::path target = folder.has_filename() ? folder : folder.parent_path();
   TemporaryFolder made(target);
