@@ -80,7 +80,6 @@ void Scheduler::enter_cache(Sequence& sequence) {
     }
   }
   place.computed = place.written = place.table.length();
-  if (parent != nullptr) place.written = std::min(place.written, std::max(parent->place.written, path_length(place)));
 }
 
 std::int64_t Scheduler::path_length(const CachePlace& place) const {

@@ -36,7 +36,20 @@ bool Scheduler::can_decode(const Sequence& sequence) const {
          sequence.generated() + 1 < sequence.options().max_tokens && sequence.place.computed < context_;
 }
 
+// Sequences that cannot be carried over would fall into two halves that take turns, each at the cost of a whole step:
+// those that are ready wait for those in flight.
+bool Scheduler::gathers_batch() const {
+  bool others_are_in_flight = false;
+  for (const SequenceId id : running_) {
+    const Sequence& sequence = *find(id);
+    if (sequence.can_be_carried() && can_decode(sequence)) return false;
+    others_are_in_flight |= !sequence.can_be_carried() && sequence.pending > 0;
+  }
+  return others_are_in_flight;
+}
+
 void Scheduler::plan_decode(Plan& plan) {
+  if (gathers_batch()) return;
   const std::vector<SequenceId> oldest_first(running_.begin(), running_.end());
   for (const SequenceId id : oldest_first) {
     if (std::ssize(plan) >= options_.max_rows) return;
@@ -115,7 +128,7 @@ void Scheduler::issue(Plan& plan, Sequence& sequence, std::int64_t count, int wi
                     .epoch = sequence.epoch};
     place.computed += planned.row.count;
     if (place.states) place.states->advance(planned.row.count);
-    if (place.computed - drafts >= sequence.length()) {
+    if (place.computed >= sequence.length()) {
       planned.row.wanted = sequence.samples_on_host() ? Wanted::logits : Wanted::token;
       planned.draft = draft;
       ++sequence.pending;

@@ -456,6 +456,16 @@ TEST(Scheduler, SampledTextsAreTheSameWithGuesses) {
   }
 }
 
+TEST(Scheduler, SequencesThatWaitForTheirTokenStayInOneBatch) {
+  Host host({.blocks = 64, .block_size = 4, .max_rows = 4, .chunk = 4, .prefill_tokens = 4});
+  SequenceOptions options = greedy(30);
+  options.drafts = 2;
+  for (int i = 0; i < 4; ++i) host.scheduler.add(prompt_of(4, i), options, 0);
+  host.run();
+  // 4 prompts one by one, then about 30 steps for all; in two halves it would be twice as many.
+  EXPECT_LE(host.steps, 4 + 32);
+}
+
 TEST(Scheduler, VerifiesTheHostsGuesses) {
   Host host({.blocks = 64, .block_size = 4, .vocabulary = vocabulary});
   SequenceOptions options = greedy(12);
@@ -595,6 +605,24 @@ TEST(Scheduler, AFailedStepEndsItsSequencesAlone) {
   EXPECT_EQ(host.scheduler.prefixes().blocks(), 0);
   host.run();
   EXPECT_EQ(host.texts[good], host.alone(prompt_of(9), greedy(5)));
+}
+
+TEST(Scheduler, AStepAfterAFailedOneStillCounts) {
+  Host host({.blocks = 64, .block_size = 4, .chunk = 8, .prefill_tokens = 8});
+  const SequenceId bad = host.scheduler.add(prompt_of(16), greedy(5), 0),
+                   good = host.scheduler.add(prompt_of(24, 4), greedy(5), 0);
+  const Step lost = host.next(), after = host.next();
+  ASSERT_EQ(lost.plan[0].id, bad);
+  ASSERT_EQ(after.plan[0].id, good);
+  host.device().wait();
+  host.take(host.scheduler.fail(lost, "lost", 0));
+  const Step again = host.next();
+  EXPECT_EQ(again.plan[0].start, 0) << "nothing in the cache is relied on";
+  host.complete(after);
+  EXPECT_EQ(host.scheduler.prefixes().blocks(), 0) << "nor is what the step computed";
+  host.complete(again);
+  host.run();
+  EXPECT_EQ(host.texts[good], host.alone(prompt_of(24, 4), greedy(5)));
 }
 
 TEST(Scheduler, StepsCompleteInOrder) {

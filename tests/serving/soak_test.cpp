@@ -178,7 +178,11 @@ class Schedule {
   }
 
   void complete() {
-    take(scheduler_.complete(submitted_.front(), device_.wait(), now_));
+    StepResults results = device_.wait();
+    if (below(150) == 0)
+      take(scheduler_.fail(submitted_.front(), "lost", now_));
+    else
+      take(scheduler_.complete(submitted_.front(), std::move(results), now_));
     submitted_.pop_front();
   }
 
@@ -189,8 +193,10 @@ class Schedule {
       if (event.token) expected.seen.tokens.push_back(*event.token);
       if (!event.finished) continue;
       expected.is_finished = true;
+      EXPECT_EQ(event.error, *event.finished == FinishReason::failed ? "lost" : "");
       expected.seen.reason = *event.finished;
-      const bool is_cut = *event.finished == FinishReason::cancelled || *event.finished == FinishReason::deadline;
+      const bool is_cut = *event.finished == FinishReason::cancelled || *event.finished == FinishReason::deadline ||
+                          *event.finished == FinishReason::failed;
       if (is_cut) {
         ASSERT_LE(expected.seen.tokens.size(), expected.text.tokens.size());
         expected.text.tokens.resize(expected.seen.tokens.size());

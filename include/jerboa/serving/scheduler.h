@@ -169,6 +169,7 @@ class Scheduler {
 
   // Planning
   bool can_decode(const Sequence& sequence) const;
+  bool gathers_batch() const;
   void plan_decode(Plan& plan);
   void plan_prefill(Plan& plan, int width);
   std::vector<std::int32_t> draft_of(Sequence& sequence);

@@ -91,7 +91,7 @@ struct CachePlace {
   StateSlot snapshot = {};                ///< the states at `snapshot_at`, on their way into the tree
   std::int64_t snapshot_at = 0;
   std::int64_t computed = 0;  ///< positions that steps compute, including those in flight
-  std::int64_t written = 0;   ///< positions that completed steps have computed
+  std::int64_t written = 0;   ///< positions that completed steps, or others before it, have computed
 };
 
 /// One text: its tokens, how the next is chosen, when it ends, and its place in the cache. A Scheduler owns it.
@@ -138,8 +138,9 @@ class Sequence {
   void suggest(std::vector<std::int32_t> draft) { suggestion_ = std::move(draft); }
   void count_drafts(int drafted, int accepted);
 
-  /// Whether it runs, that is, has a place in the cache.
-  bool running = false;
+  // What the scheduler keeps of it.
+
+  bool running = false;  ///< it has a place in the cache
   CachePlace place;
   int pending = 0;              ///< steps in flight that draw a token for it
   std::int64_t last_step = -1;  ///< the latest step that it is part of, and its last row there
