@@ -171,7 +171,7 @@ std::vector<MatmulForm> forms_for(const Size& size, const Target& target) {
     const std::int64_t groups =
         (size.rows + form.rows - 1) / form.rows * ((size.columns + form.columns - 1) / form.columns);
     for (const std::int64_t chunks : {1, 2, 4, 8}) {
-      if (chunks > 1 && (groups * chunks > 1024 || size.inner / chunks < 128)) continue;
+      if (chunks > 1 && (groups * chunks > 1024 || size.inner / chunks < 64)) continue;
       form.chunks = chunks;
       forms.push_back(form);
     }
@@ -196,8 +196,13 @@ std::vector<MatmulForm> forms_for(const Size& size, const Target& target) {
     }
   add({Kind::tiles, 128, 128, 16, 8, 8});
   add({Kind::tiles, 64, 64, 16, 8, 4});
-  add({Kind::tiles, 32, 64, 16, 4, 4});
-  add({Kind::tiles, 32, 32, 32, 4, 4});
+  add({Kind::tiles, 64, 64, 32, 8, 4});
+  add({Kind::tiles, 64, 64, 32, 4, 4});
+  for (const int inner : {16, 32, 64}) {
+    add({Kind::tiles, 32, 64, inner, 4, 4});
+    add({Kind::tiles, 32, 32, inner, 4, 4});
+    add({Kind::tiles, 16, 32, inner, 4, 4});
+  }
   return forms;
 }
 

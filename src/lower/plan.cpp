@@ -102,11 +102,16 @@ class Pool {
   std::vector<Life> newest_;  // of each slot's tenants; by itself, because each buffer looks at all of them
 };
 
+// Kernels that use the same slot wait for each other. Small tensors, up to some number, therefore do not share theirs.
 void place_in_pool(Program& program, const std::vector<Buffer*>& largest_first, const Target& target) {
+  constexpr std::int64_t small = 1 << 14;
+  constexpr int most_small = 256;
+  int small_ones = 0;
   Pool pool;
   for (Buffer* buffer : largest_first) {
     const std::int64_t bytes = round_up(buffer->bytes, target.offset_alignment);
-    buffer->arena = static_cast<int>(pool.take(*buffer, bytes, target.plan));
+    const bool shares = target.plan && (buffer->bytes > small || ++small_ones > most_small);
+    buffer->arena = static_cast<int>(pool.take(*buffer, bytes, shares));
     buffer->offset = 0;
   }
   program.arenas.clear();

@@ -99,11 +99,11 @@ void write_rows(KernelWriter& writer, const Attention& attention) {
 
 // Each workgroup a tile of queries, against tiles of keys and values in workgroup memory.
 void write_tiles(KernelWriter& writer, const Attention& attention) {
-  const int tile_rows = AttentionTiles::rows_for(writer.target(), attention);
+  const int tile_rows = AttentionTiles::rows_for(writer.target());
   const Dim tiles = groups_of(attention.rows(), tile_rows);
   const Dim all_tiles = attention.batch * attention.key_heads * tiles;
   const AttentionParts parts(writer, attention, parts_of(all_tiles, 128, attention.keys, 256));
-  Shader shader = writer.shader("attention", AttentionTiles::threads_for(writer.target(), attention));
+  Shader shader = writer.shader("attention", AttentionTiles::threads_for(writer.target()));
   write_score_functions(shader, attention);
   AttentionTiles tile(shader, attention);
   write_fetch(shader, attention, {attention.q, TileRows::Of::queries, "fetch_q"});

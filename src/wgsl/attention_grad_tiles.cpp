@@ -15,7 +15,7 @@ void write_functions(Shader& shader, const AttentionGrad& attention) {
 
 // Each workgroup the gradient of a tile of queries, against tiles of keys and values.
 void write_query_tiles(KernelWriter& writer, const AttentionGrad& attention) {
-  Shader shader = writer.shader("attention_dq", AttentionTiles::threads_for(writer.target(), attention));
+  Shader shader = writer.shader("attention_dq", AttentionTiles::threads_for(writer.target()));
   AttentionTiles tile(shader, attention);
   write_functions(shader, attention);
   write_put(shader, attention, {attention.dq, TileRows::Of::queries, "put_dq"});
@@ -57,7 +57,7 @@ void write_query_tiles(KernelWriter& writer, const AttentionGrad& attention) {
 
 // Each workgroup the gradients of a tile of keys and values, against tiles of all queries that share them.
 void write_key_tiles(KernelWriter& writer, const AttentionGrad& attention) {
-  Shader shader = writer.shader("attention_dkv", AttentionTiles::threads_for(writer.target(), attention));
+  Shader shader = writer.shader("attention_dkv", AttentionTiles::threads_for(writer.target()));
   AttentionTiles tile(shader, attention);
   write_functions(shader, attention);
   write_put(shader, attention, {attention.dk, TileRows::Of::keys, "put_dk"});

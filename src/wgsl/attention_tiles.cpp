@@ -76,25 +76,14 @@ bool AttentionTiles::suit(const Target& target, const Attention& attention) {
   // On a few keys threads do as well by themselves.
   if (attention.keys.upper_bound() <= 8) return false;
   const std::int64_t widest = std::max(columns_of(attention.size), columns_of(attention.value_size)) * std::int64_t{64};
-  const int rows = rows_for(target, attention);
-  return workgroup_bytes(rows, depth_for(target, rows)) <= target.workgroup_bytes &&
-         threads_for(target, attention) <= target.max_invocations && widest <= 512;
+  return workgroup_bytes(rows_for(target), depth_for(target)) <= target.workgroup_bytes &&
+         threads_for(target) <= target.max_invocations && widest <= 512;
 }
 
-int AttentionTiles::rows_for(const Target& target, const Attention& attention) {
-  constexpr int large = 64, small = 32;
-  const std::int64_t enough_tiles = target.resident_workgroups > 0 ? target.resident_workgroups : 256;
-  const std::int64_t rows = std::max(attention.rows().upper_bound(), attention.keys.upper_bound());
-  const std::int64_t tiles = (attention.batch * attention.key_heads).upper_bound() * ((rows + large - 1) / large);
-  const bool fits =
-      target.workgroup_bytes >= workgroup_bytes(large, 16) && target.max_invocations >= large / 4 * across;
-  return fits && tiles >= enough_tiles ? large : small;
-}
-
-int AttentionTiles::depth_for(const Target& target, int rows) {
+int AttentionTiles::depth_for(const Target& target) {
   // Two workgroups of this size fit on an NVIDIA multiprocessor.
   constexpr std::int64_t good_workgroup_bytes = 24576;
-  return workgroup_bytes(rows, 32) <= std::min(target.workgroup_bytes, good_workgroup_bytes) ? 32 : 16;
+  return workgroup_bytes(rows_for(target), 32) <= std::min(target.workgroup_bytes, good_workgroup_bytes) ? 32 : 16;
 }
 
 template <class F>
@@ -112,10 +101,7 @@ void AttentionTiles::write_steps(int count, const std::string& steps, bool in_fo
 }
 
 AttentionTiles::AttentionTiles(Shader& shader, const Attention& attention)
-    : shader_(shader),
-      attention_(attention),
-      rows_(rows_for(shader.target(), attention)),
-      depth_(depth_for(shader.target(), rows_)) {
+    : shader_(shader), attention_(attention), rows_(rows_for(shader.target())), depth_(depth_for(shader.target())) {
   shader_.shared_array("stage", "vec4f", stage_floats() / 4);
   shader_.shared_array("weights", "vec4f", others * rows_ / 4);
 }

@@ -29,11 +29,10 @@ class AttentionTiles {
 
   /// Whether tiles pay for these sizes, and the target can hold them.
   static bool suit(const Target& target, const Attention& attention);
-  /// 64, or 32 where 64 take more threads or memory than a workgroup has, or leave multiprocessors idle.
-  static int rows_for(const Target& target, const Attention& attention);
-  static int threads_for(const Target& target, const Attention& attention) {
-    return rows_for(target, attention) / 4 * across;
+  static int rows_for(const Target& target) {
+    return target.workgroup_bytes >= workgroup_bytes(64, 16) && target.max_invocations >= 256 ? 64 : 32;
   }
+  static int threads_for(const Target& target) { return rows_for(target) / 4 * across; }
 
   AttentionTiles(Shader& shader, const Attention& attention);
 
@@ -72,7 +71,7 @@ class AttentionTiles {
  private:
   static int columns_of(const Dim& size) { return static_cast<int>((size.upper_bound() + 63) / 64); }
   // Features that are in workgroup memory at a time: the more, the fewer barriers.
-  static int depth_for(const Target& target, int rows);
+  static int depth_for(const Target& target);
   static std::int64_t workgroup_bytes(int rows, int depth) {
     return std::int64_t{4} * (depth * (rows + others) + others * rows);
   }

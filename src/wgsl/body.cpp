@@ -23,6 +23,10 @@ std::string cast(Shader& shader, DType from, DType to, const std::string& x) {
   if (from == DType::boolean) return fmt::format("select({}, {}, {})", literal(0, to), literal(1, to), x);
   if (is_float(from)) {
     if (to == DType::f32) return x;
+    if (to == DType::f16 && shader.target().f16) {  // quantizeToF16 is slow on NVIDIA GPUs
+      shader.use_f16();
+      return fmt::format("f32(f16({}))", x);
+    }
     if (to == DType::f16) return fmt::format("quantizeToF16({})", x);
     if (to == DType::bf16) return fmt::format("bitcast<f32>({})", call(shader, "round_bf16", x));
     // The largest f32 below 2^31 and 2^32.

@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <fmt/ranges.h>
 
+#include "wgsl/product/problem.h"
+
 namespace jerboa::wgsl {
-namespace {
-
-bool is_multiple_of_four(const Dim& size) { return size.is_constant() && size.value() % 4 == 0; }
-
-}  // namespace
 
 std::vector<bool> varies_along(const KernelSpec& kernel, std::size_t first, std::size_t end) {
   const auto is_inside = [&](int axis) {
@@ -38,7 +35,7 @@ std::vector<bool> varies_along(const KernelSpec& kernel, std::size_t first, std:
 bool suits_fours(Shader& shader, const KernelSpec& kernel, std::size_t axis) {
   // Fewer elements leave a device idle with four for each thread. Software drivers compile the text slowly.
   constexpr std::int64_t fewest_elements = 1 << 15;
-  if (shader.target().software || kernel.domain.empty() || !is_multiple_of_four(kernel.domain[axis]) ||
+  if (shader.target().software || kernel.domain.empty() || !is_multiple(kernel.domain[axis], 4) ||
       element_count(kernel.domain).upper_bound() < fewest_elements)
     return false;
   const FourWriter four(shader, kernel, axis, std::vector<std::string>(kernel.domain.size(), "0u"));
@@ -77,10 +74,10 @@ void FourWriter::set_common(int instruction, const std::string& text) {
 // Whether the four elements are adjacent in memory, and aligned.
 bool FourWriter::is_adjacent(int binding, const IndexMap& map) const {
   if (std::find(apart_.begin(), apart_.end(), binding) != apart_.end() || !shader_.can_be_wide(binding) ||
-      !is_multiple_of_four(map.offset) || !(map.strides[axis_] == Dim(1)))
+      !is_multiple(map.offset, 4) || !(map.strides[axis_] == Dim(1)))
     return false;
   for (std::size_t axis = 0; axis < map.strides.size(); ++axis)
-    if (axis != axis_ && !is_multiple_of_four(map.strides[axis])) return false;
+    if (axis != axis_ && !is_multiple(map.strides[axis], 4)) return false;
   return true;
 }
 
@@ -89,7 +86,7 @@ bool FourWriter::is_adjacent(const Load& load) const {
   return load.indirect < 0 && is_adjacent(load.binding, load.map) &&
          std::all_of(load.masks.begin(), load.masks.end(), [&](const Mask& mask) {
            return static_cast<std::size_t>(mask.axis) != axis_ ||
-                  (is_multiple_of_four(mask.from) && is_multiple_of_four(mask.to));
+                  (is_multiple(mask.from, 4) && is_multiple(mask.to, 4));
          });
 }
 

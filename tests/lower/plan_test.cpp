@@ -28,7 +28,7 @@ Program random_buffers(std::uint32_t seed) {
     Buffer buffer;
     buffer.name = "t" + std::to_string(i);
     // Few distinct sizes, as in repeated layers, or many.
-    buffer.bytes = seed % 2 == 0 ? (1 + below(sizes)) * 4096 : below(100000);
+    buffer.bytes = seed % 2 == 0 ? (1 + below(sizes)) * (1 << 18) : below(6400000);
     buffer.first = below(dispatches);
     buffer.last = std::min(dispatches, buffer.first + below(seed % 3 == 0 ? dispatches : 6));
     program.buffers.push_back(buffer);
@@ -83,7 +83,7 @@ TEST(Plan, GivesEveryBufferItsOwnPlaceWithoutPlanning) {
 TEST(Plan, IsTheBestThereIsForBuffersOfOneSize) {
   for (std::uint32_t seed = 0; seed < 100; ++seed) {
     Program program = random_buffers(seed);
-    for (Buffer& buffer : program.buffers) buffer.bytes = 4096;
+    for (Buffer& buffer : program.buffers) buffer.bytes = 1 << 20;
     detail::assign_memory(program, separate_arenas());
     EXPECT_EQ(total(program), detail::max_live_bytes(program)) << seed;
   }

@@ -24,7 +24,6 @@ WebGpuOptions options_of(Form form) {
     options.target->workgroup_bytes = 32768;
     options.target->max_bindings = 16;
     options.target->f16 = true;
-    options.target->resident_workgroups = 1;  // so that large tiles keep it busy
   }
   return options;
 }

@@ -39,8 +39,9 @@ struct MeasuredForm {
   double workgroup, latency;
 };
 
-// The cost of a second shader that sums chunks, in µs: to launch, and to write and read a partial result.
-constexpr double second_shader = 4, partial_result = 2.7e-6;
+// The cost of a second shader that sums chunks, in µs: to wait for the first and to launch, and to write and read a
+// partial result.
+constexpr double second_shader = 7, partial_result = 2.7e-6;
 
 double multiprocessors_of(const Target& target) {
   constexpr double unknown = 64;
@@ -121,9 +122,12 @@ MatmulForm choose_tiles(const Target& target, const Sizes& sizes, bool halves) {
   MatmulForm form = tiles(128, 128, 16, 8, 8);
   if (sizes.groups(form) < enough_groups) form = tiles(128, 64, 16, 8, 4);
   if (sizes.groups(form) < enough_groups) form = tiles(64, 64, 16, 8, 4);
-  if (sizes.groups(form) < enough_groups && is_short) form = tiles(32, 64, 16, 4, 4);
+  // Several small workgroups on each multiprocessor hide each other's latency.
+  const MatmulForm smaller = tiles(32, 64, is_short ? 16 : 32, 4, 4);
+  if (sizes.groups(form) < enough_groups_in_chunks && (is_short || sizes.groups(smaller) >= enough_groups))
+    form = smaller;
   // Where nothing else keeps the device busy, the latency of each inner step is exposed: deeper tiles take fewer steps.
-  if (sizes.groups(form) < enough_groups && is_short) form = tiles(32, 32, 32, 4, 4);
+  if (sizes.groups(form) < enough_groups / 4 && is_short) form = tiles(32, 32, 32, 4, 4);
   if (is_thin) form = tiles(32, 32, 16, 4, 4);
   if (form.workgroup_bytes(halves ? 2 : 4) > target.workgroup_bytes) form.inner /= 2;
   if (sizes.groups(form) < enough_groups && !is_short)
