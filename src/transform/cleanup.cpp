@@ -134,12 +134,17 @@ Graph recompute_activations(Graph graph) {
   for (std::size_t i = 0; i < graph.nodes.size(); ++i)
     for (const TensorId input : graph.nodes[i].inputs)
       if (input != no_tensor) uses[index(input)].push_back(static_cast<NodeId>(i));
+  const auto node_at = [&](NodeId id) -> const Node& { return graph.nodes[index(id)]; };
+  const auto uses_of = [&](NodeId id) -> const std::vector<NodeId>& { return uses[index(node_at(id).outputs[0])]; };
+  // The conversion that is all that reads a node's result, or the node itself: mixed precision keeps only the former.
+  const auto kept_as = [&](NodeId id) {
+    return uses_of(id).size() == 1 && node_at(uses_of(id)[0]).op == Op::cast ? uses_of(id)[0] : id;
+  };
   // The late use before which a node is recomputed.
   const auto late_use = [&](NodeId id) {
-    const Node& node = graph.nodes[index(id)];
-    if (!has(node.op, Trait::Recomputable)) return NodeId{-1};
-    const auto& node_uses = uses[index(node.outputs[0])];
-    const auto& operand = uses[index(node.inputs[0])];
+    if (!has(node_at(id).op, Trait::Recomputable)) return NodeId{-1};
+    const auto& node_uses = uses_of(kept_as(id));
+    const auto& operand = uses[index(node_at(id).inputs[0])];
     constexpr NodeId long_after = 16;
     for (std::size_t i = 1; i < node_uses.size(); ++i)
       if (node_uses[i] > node_uses[i - 1] + long_after && node_uses[i - 1] < id + long_after &&
@@ -149,7 +154,10 @@ Graph recompute_activations(Graph graph) {
   };
   std::map<NodeId, std::vector<NodeId>> again;  // by the use before which the node is recomputed
   for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes.size()); ++id)
-    if (const NodeId use = late_use(id); use >= 0) again[use].push_back(id);
+    if (const NodeId use = late_use(id); use >= 0) {
+      again[use].push_back(id);
+      if (kept_as(id) != id) again[use].push_back(kept_as(id));
+    }
   if (again.empty()) return graph;
   Graph result;
   detail::GraphRewriter rewriter(graph, result);
