@@ -4,6 +4,7 @@
 
 #include <jerboa/frontend/compile.h>
 #include <jerboa/ops/ops.h>
+#include <jerboa/transform/half_copies.h>
 
 namespace jerboa {
 namespace {
@@ -144,7 +145,7 @@ Graph training_graph(const InputSpecs& inputs, const Loss& loss, const Optimizer
     const SiteScope scope(site);
     output("lr", lr);
   });
-  return graph;
+  return precision.precision == Precision::full ? graph : with_half_copies(graph);
 }
 
 Graph accumulation_graph(const InputSpecs& inputs, const Loss& loss, int parts, const CallSite& site,
@@ -159,7 +160,7 @@ Graph accumulation_graph(const InputSpecs& inputs, const Loss& loss, int parts, 
       update(slot, slot + grads.unscaled(grad));
     }
   });
-  return graph;
+  return precision.precision == Precision::full ? graph : with_half_copies(graph);
 }
 
 Graph apply_graph(const Graph& like, const Optimizer& optimizer, const CallSite& site,
@@ -177,6 +178,7 @@ Graph apply_graph(const Graph& like, const Optimizer& optimizer, const CallSite&
     }
     const Tensor lr = optimize(grads, optimizer, site, precision);
     output("lr", Operand(lr, site.file, site.line));
+    update_half_copies(like);
   });
 }
 

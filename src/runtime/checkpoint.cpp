@@ -5,6 +5,7 @@
 #include <jerboa/base/error.h>
 #include <jerboa/io/safetensors.h>
 #include <jerboa/runtime/session.h>
+#include <jerboa/transform/half_copies.h>
 #include <jerboa/transform/optimizer.h>
 
 #include "runtime/session_state.h"
@@ -178,7 +179,7 @@ LoadReport Session::load(const std::filesystem::path& path, LoadOptions options)
   for (auto& [name, slot] : shared_->slots) {
     if (loaded.contains(name))
       shared_->upload(name, stored.view(stored_name(name, slot.storage == Storage::param)).bytes);
-    else
+    else if (!half_copy_source(name))
       shared_->initialize(name, slot);  // a gradient, or a state that restarts
   }
   return report;

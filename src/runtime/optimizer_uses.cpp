@@ -5,6 +5,7 @@
 
 #include <jerboa/base/error.h>
 #include <jerboa/runtime/session.h>
+#include <jerboa/transform/half_copies.h>
 #include <jerboa/transform/optimizer.h>
 
 namespace jerboa::detail {
@@ -37,7 +38,8 @@ void OptimizerUses::add(const std::string& entry, const Graph& graph) {
   if (use.states.empty()) return;
   for (const Update& update : graph.updates) {
     const TensorInfo& target = graph.tensor(update.target);
-    if (target.storage != Storage::state || target.name.starts_with(gradient_prefix)) continue;
+    if (target.storage != Storage::state || target.name.starts_with(gradient_prefix) || half_copy_source(target.name))
+      continue;
     if (const auto param = state_owner(target.name, [&](const std::string& name) { return use.states.contains(name); }))
       use.states[*param].insert(target.name);
   }

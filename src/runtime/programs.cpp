@@ -7,6 +7,30 @@
 #include "runtime/session_state.h"
 
 namespace jerboa {
+namespace {
+
+// The parameters and states that a program writes.
+std::set<std::string> updated_storage(const Program& program) {
+  std::vector<bool> written(program.buffers.size(), false);
+  for (const Dispatch& dispatch : program.cpu.dispatches)
+    for (const Dispatch::Part& part : dispatch.parts) {
+      const std::vector<bool> writes = written_bindings(program.cpu.kernels[static_cast<std::size_t>(part.kernel)]);
+      for (std::size_t i = 0; i < writes.size(); ++i)
+        if (writes[i]) written[static_cast<std::size_t>(part.buffers[i])] = true;
+    }
+  for (const GpuStep& step : program.gpu.steps)
+    for (const GpuStep::Binding& binding : step.bindings)
+      if (binding.written) written[static_cast<std::size_t>(binding.buffer)] = true;
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < program.buffers.size(); ++i) {
+    const Buffer& buffer = program.buffers[i];
+    const bool in_pool = buffer.within >= 0 && written[static_cast<std::size_t>(buffer.within)];
+    if (buffer.where == Buffer::Where::storage && (written[i] || in_pool)) names.insert(buffer.name);
+  }
+  return names;
+}
+
+}  // namespace
 
 void Session::save_program(const std::filesystem::path& path) const {
   const std::lock_guard lock(*shared_->mutex);
@@ -51,6 +75,7 @@ Session Session::load_program(const std::filesystem::path& path, Device device, 
       entry->captures.push_back({capture.name, {capture.dtype, capture.shape}});
     entry->indices = saved.indices;
     entry->executable = session.device_.backend().load(saved.program, session.finder());
+    entry->params_without_copies = session.shared_->without_copies(updated_storage(saved.program));
     session.entries_.emplace(saved.name, std::move(entry));
   }
   return session;

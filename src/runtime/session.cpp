@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <jerboa/base/error.h>
+#include <jerboa/base/float16.h>
 #include <jerboa/ops/ops.h>
 #include <jerboa/runtime/session.h>
+#include <jerboa/transform/half_copies.h>
 
 #include "lower/input_indices.h"
 #include "runtime/index_checks.h"
@@ -81,6 +83,18 @@ std::string detail::listed(const std::vector<std::string>& names) {
   return text;
 }
 
+namespace {
+
+HostTensor in_halves(const HostTensor& wide) {
+  HostTensor halves(DType::f16, wide.shape());
+  const auto from = wide.f32();
+  const auto to = halves.as<std::uint16_t>();
+  std::transform(from.begin(), from.end(), to.begin(), f32_to_f16);
+  return halves;
+}
+
+}  // namespace
+
 void Session::Shared::add(const std::string& name, Slot slot) {
   all_filled = all_filled && slot.filled;
   slots.emplace(name, std::move(slot));
@@ -90,13 +104,30 @@ void Session::Shared::initialize(const std::string& name, Slot& slot) {
   slot.filled = true;
   if (slot.tied) return;  // its memory belongs to another tensor
   try {
+    if (const auto source = half_copy_source(name)) {
+      slot.memory->upload(in_halves(find(*source, "parameter", Storage::param).memory->download()));
+      slot.filled = true;  // again: a parameter that is drawn now makes its copy outdated
+      return;
+    }
     HostTensor values = detail::initial_values(name, slot.type.dtype, slot.sizes(), slot.init, seed);
     if (name == random_state) values.set_number(0, static_cast<double>(seed & 0xffffffffu));
     slot.memory->upload(values);
+    if (slot.storage == Storage::param) forget_copy(name);
   } catch (const std::bad_alloc&) {
     slot.filled = all_filled = false;
     throw_no_room(name, slot.type);
   }
+}
+
+void Session::Shared::forget_copy(const std::string& param) {
+  if (const auto copy = slots.find(half_copy_of(param)); copy != slots.end()) copy->second.filled = all_filled = false;
+}
+
+std::vector<std::string> Session::Shared::without_copies(const std::set<std::string>& updated) const {
+  std::vector<std::string> params;
+  for (const std::string& name : updated)
+    if (slots.at(name).storage == Storage::param && !updated.contains(half_copy_of(name))) params.push_back(name);
+  return params;
 }
 
 void Session::Shared::fill(const std::string& name, Slot& slot) {
@@ -113,6 +144,7 @@ void Session::Shared::upload(const std::string& name, std::span<const std::byte>
   Slot& slot = slots.at(name);
   slot.memory->upload(bytes);
   slot.filled = true;
+  if (slot.storage == Storage::param) forget_copy(name);
 }
 
 Session::Slot& Session::Shared::find(const std::string& name, const char* what, Storage storage) {
@@ -128,7 +160,8 @@ Session::Slot& Session::Shared::find(const std::string& name, const char* what, 
 std::vector<std::string> Session::Shared::names(Storage storage) const {
   std::vector<std::string> list;
   for (const auto& [name, slot] : slots)
-    if (slot.storage == storage && !slot.tied && !name.starts_with(gradient_prefix)) list.push_back(name);
+    if (slot.storage == storage && !slot.tied && !name.starts_with(gradient_prefix) && !half_copy_source(name))
+      list.push_back(name);
   return list;
 }
 
@@ -226,6 +259,16 @@ void Session::declare(const Graph& graph) {
   for (const std::string& name : declare_all(graph)) shared_->waiting.erase(name);
 }
 
+namespace {
+
+std::set<std::string> updated_storage(const Graph& graph) {
+  std::set<std::string> names;
+  for (const Update& update : graph.updates) names.insert(graph.tensor(update.target).name);
+  return names;
+}
+
+}  // namespace
+
 void Session::add_entry(const std::string& name, const Graph& graph) {
   const std::lock_guard lock(*shared_->mutex);
   if (entries_.contains(name)) throw UsageError(fmt::format("the session already has an entry {}", name));
@@ -247,6 +290,7 @@ void Session::add_entry(const std::string& name, const Graph& graph) {
     for (const NamedTensor& capture : graph.captures)
       entry->captures.push_back({capture.name, graph.type(capture.tensor)});
     entry->indices = detail::find_input_indices(graph);
+    entry->params_without_copies = shared_->without_copies(updated_storage(graph));
     if (shared_->checks.any()) entry->checks = with_checks(graph, shared_->checks);
     const Graph& compiled = entry->checks ? entry->checks->graph : graph;
     entry->executable = with_room(name, graph, [&] { return device_.backend().compile(compiled, finder()); });
@@ -371,6 +415,7 @@ Result Session::run(const std::string& entry_name, const TensorMap& inputs, cons
       shapes[capture.name] = evaluate(capture.type.shape, symbols);
   shared_->fill_all();
   auto results = with_room(entry_name, found.graph, [&] { return found.executable->run({inputs, symbols, captures}); });
+  for (const std::string& param : found.params_without_copies) shared_->forget_copy(param);
   if (found.checks) detail::throw_failed_checks(*found.checks, *found.executable, *results, symbols);
   return {std::shared_ptr<RunResults>(std::move(results)), std::move(shapes), shared_->mutex};
 }
@@ -478,13 +523,14 @@ void Session::reset(std::optional<std::uint64_t> seed) {
   const std::lock_guard lock(*shared_->mutex);
   if (seed) shared_->seed = *seed;
   shared_->waiting.clear();
-  for (auto& [name, slot] : shared_->slots) shared_->initialize(name, slot);
+  for (auto& [name, slot] : shared_->slots)
+    if (!half_copy_source(name)) shared_->initialize(name, slot);
 }
 
 void Session::reset_optimizer_state() {
   const std::lock_guard lock(*shared_->mutex);
   for (auto& [name, slot] : shared_->slots)
-    if (slot.storage == Storage::state) shared_->initialize(name, slot);
+    if (slot.storage == Storage::state && !half_copy_source(name)) shared_->initialize(name, slot);
 }
 
 void Session::reset_gradients() {

@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -57,9 +58,13 @@ struct Session::Shared {
   void fill(const std::string& name, Slot& slot);
   void fill_all();
   void upload(const std::string& name, std::span<const std::byte> bytes);
+  /// The parameter has new values: its f16 copy, if any, is made anew before the next run.
+  void forget_copy(const std::string& param);
+  /// The parameters among these tensors whose f16 copies are not.
+  std::vector<std::string> without_copies(const std::set<std::string>& updated) const;
   /// Throws UsageError that lists the known names.
   Slot& find(const std::string& name, const char* what, Storage storage);
-  /// Without the slots that hold gradients, and without tied ones.
+  /// Without the slots that hold gradients or f16 copies, and without tied ones.
   std::vector<std::string> names(Storage storage) const;
 };
 
@@ -69,6 +74,7 @@ struct Session::Entry {
   std::vector<InputIndices> indices;  // checked before each run
   std::optional<CheckedGraph> checks;
   std::unique_ptr<Executable> executable;
+  std::vector<std::string> params_without_copies;  // that it updates, without their f16 copies
 };
 
 }  // namespace jerboa

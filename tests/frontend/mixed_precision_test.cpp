@@ -1,3 +1,7 @@
+#include <jerboa/base/float16.h>
+#include <jerboa/io/safetensors.h>
+#include <jerboa/transform/half_copies.h>
+
 #include "support/expect_error.h"
 #include "support/mixed_training.h"
 
@@ -40,6 +44,65 @@ TEST(MixedPrecision, SharesCheckpointsWithFullPrecision) {
   again.load(folder / "full");
   EXPECT_TRUE(again.session().download_params() == full.session().download_params());
   EXPECT_TRUE(std::isfinite(again.step(small_batch(2)).loss()));
+}
+
+// The f16 copies of parameters that products read are kept between steps.
+TEST(MixedPrecision, KeepsCopiesOfParametersThatAreNeitherListedNorSaved) {
+  const TempFolder folder;
+  auto trainer = mixed_trainer(Device::cpu(), Precision::mixed_f16);
+  trainer.step(small_batch(0));
+  const Session& session = trainer.session();
+  const std::string copied = "blocks.0.qkv.weight";
+  EXPECT_NE(session.graph(small_step).find(half_copy_of(copied)), no_tensor);
+  for (const std::string& name : session.state_names()) EXPECT_FALSE(half_copy_source(name)) << name;
+  trainer.save(folder / "checkpoint");
+  const SafeTensors saved = SafeTensors::open(checkpoint_file(folder / "checkpoint"));
+  for (const std::string& name : saved.names()) EXPECT_EQ(name.find("f16/"), std::string::npos) << name;
+  const HostTensor param = session.download_param(copied), copy = session.storage(half_copy_of(copied))->download();
+  for (std::int64_t i = 0; i < param.size(); ++i)
+    ASSERT_EQ(copy.number(i), f16_to_f32(f32_to_f16(static_cast<float>(param.number(i))))) << i;
+}
+
+// Whatever changes a parameter, the next step reads its new values.
+TEST(MixedPrecision, RefreshesCopiesOfParametersThatWereUploadedLoadedOrReset) {
+  const TempFolder folder;
+  auto trainer = mixed_trainer(Device::cpu(), Precision::mixed_f16),
+       other = mixed_trainer(Device::cpu(), Precision::mixed_f16);
+  trainer.step(small_batch(0));
+  trainer.save(folder / "one_step");
+  const TensorMap params = trainer.session().download_params();
+  const double wanted = trainer.step(small_batch(1)).loss();
+
+  other.step(small_batch(7));  // other parameters, and the same state of dropout
+  other.session().upload_params(params);
+  EXPECT_EQ(other.step(small_batch(1)).loss(), wanted);
+  other.load(folder / "one_step");
+  EXPECT_EQ(other.step(small_batch(1)).loss(), wanted);
+  other.session().reset();
+  other.step(small_batch(0));
+  EXPECT_EQ(other.step(small_batch(1)).loss(), wanted);
+  other.session().reset_optimizer_state();
+  EXPECT_TRUE(std::isfinite(other.step(small_batch(2)).loss()));
+}
+
+TEST(MixedPrecision, RefreshesCopiesOfParametersThatAnotherEntryUpdates) {
+  Session session(Device::cpu(), {.seed = 2});
+  const auto loss = [](const Inputs& in) {
+    const Tensor y = matmul(in["x"], param_input("weight", {8, 8}, {.init = Init::uniform(1)}));
+    return mean(y * y);
+  };
+  const InputSpecs specs{{"x", {4, 8}, DType::f32}};
+  session.add_entry("mixed", training_graph(specs, loss, Sgd{.lr = 0.1}, {}, {.precision = Precision::mixed_f16}));
+  session.add_entry("zero", trace([] {
+                      const Tensor weight = param_input("weight", {8, 8}, {.init = Init::uniform(1)});
+                      update(weight, weight * 0);
+                    }));
+  HostTensor ones(DType::f32, {4, 8});
+  std::fill(ones.f32().begin(), ones.f32().end(), 1.0f);
+  const TensorMap batch{{"x", ones}};
+  EXPECT_GT(session.run("mixed", batch).loss(), 0);
+  session.run("zero", {});
+  EXPECT_EQ(session.run("mixed", batch).loss(), 0);
 }
 
 TEST(MixedPrecision, RefusesAScalingThatMakesNoSense) {

@@ -2,6 +2,7 @@ import { BufferSet, type Gpu } from "./device.js";
 import { type Dim, type SymbolValues, evaluateShape } from "./dim.js";
 import { FileError, ShapeError, UsageError, listed } from "./errors.js";
 import { Executable, type Place } from "./executable.js";
+import { f32ToF16 } from "./float16.js";
 import { initialValues } from "./initialize.js";
 import { checkInputIndices } from "./input_indices.js";
 import type { Entry, PersistentTensor, Port, ProgramFile } from "./program_file.js";
@@ -31,6 +32,9 @@ interface Slot extends Place {
 
 const statePrefix = "jerboa.state/";
 const gradientPrefix = "grad/";
+/** States that are f16 copies of parameters, for products in mixed precision: neither listed nor saved. */
+const halfCopyPrefix = "f16/";
+const isHalfCopy = (tensor: PersistentTensor) => !tensor.isParameter && tensor.name.startsWith(halfCopyPrefix);
 const checkpointFormat = "jerboa.checkpoint";
 
 /** Parameters and states on a device, which persist between runs, and the entries that use them. */
@@ -109,10 +113,7 @@ export class Session {
   upload(values: ReadonlyMap<string, Tensor>): void {
     this.check();
     for (const [name, value] of values) checkFits(this.slot(name).tensor, value);
-    for (const [name, value] of values) {
-      const { buffer, offset } = this.slots.get(name)!;
-      this.gpu.write(buffer, bytesOf(value.data), offset);
-    }
+    for (const [name, value] of values) this.write(this.slots.get(name)!, value);
   }
 
   /** A parameter or state once the runs so far are done. */
@@ -170,9 +171,10 @@ export class Session {
   reset(seed: number | bigint = this.seed): void {
     this.check();
     this.seed = BigInt.asUintN(64, BigInt(seed));
-    for (const { tensor, buffer, offset } of this.slots.values()) {
-      const values = initialValues(tensor.name, tensor.dtype, tensor.shape, tensor.init, this.seed);
-      this.gpu.write(buffer, bytesOf(values.data), offset);
+    for (const slot of this.slots.values()) {
+      const { tensor } = slot;
+      if (isHalfCopy(tensor)) continue; // written with its parameter
+      this.write(slot, initialValues(tensor.name, tensor.dtype, tensor.shape, tensor.init, this.seed));
     }
   }
 
@@ -191,7 +193,17 @@ export class Session {
 
   private names(parameters: boolean): string[] {
     const tensors = [...this.slots.values()].map((slot) => slot.tensor);
-    return tensors.filter((one) => one.isParameter === parameters && !one.name.startsWith(gradientPrefix)).map((one) => one.name);
+    const isListed = (one: PersistentTensor) => !one.name.startsWith(gradientPrefix) && !isHalfCopy(one);
+    return tensors.filter((one) => one.isParameter === parameters && isListed(one)).map((one) => one.name);
+  }
+
+  /** Writes a tensor, and for a parameter its f16 copy, if there is one. */
+  private write({ tensor, buffer, offset }: Slot, value: Tensor): void {
+    this.gpu.write(buffer, bytesOf(value.data), offset);
+    const copy = tensor.isParameter ? this.slots.get(halfCopyPrefix + tensor.name) : undefined;
+    if (copy === undefined || tensor.dtype !== "f32") return;
+    const halves = Uint16Array.from(value.data as Float32Array, f32ToF16);
+    this.gpu.write(copy.buffer, bytesOf(halves), copy.offset);
   }
 
   private slot(name: string): Slot {
