@@ -45,8 +45,6 @@ void find_lives(Program& program) {
   }
 }
 
-bool lives_overlap(const Buffer& a, const Buffer& b) { return a.first <= b.last && b.first <= a.last; }
-
 std::int64_t max_live_bytes(const Program& program) {
   std::map<int, std::int64_t> change;  // by dispatch: bytes that become live less bytes that die
   for (const Buffer& buffer : program.buffers) {

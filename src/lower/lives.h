@@ -16,7 +16,11 @@ std::vector<Life> lives_of(const Program& program);
 /// Stores the result of lives_of in the buffers.
 void find_lives(Program& program);
 
-bool lives_overlap(const Buffer& a, const Buffer& b);
+/// Whether two live ranges overlap. They are the `first` and `last` of a buffer, or of a Life.
+template <class A, class B>
+bool lives_overlap(const A& a, const B& b) {
+  return a.first <= b.last && b.first <= a.last;
+}
 
 /// The peak bytes of live activations: a lower bound for every plan.
 std::int64_t max_live_bytes(const Program& program);

@@ -21,7 +21,7 @@ struct Placed {
 std::int64_t place(const Buffer& buffer, const std::vector<Placed>& placed) {
   std::int64_t best = -1, best_gap = std::numeric_limits<std::int64_t>::max(), end = 0;
   for (const Placed& other : placed) {
-    if (other.first > buffer.last || buffer.first > other.last) continue;
+    if (!lives_overlap(other, buffer)) continue;
     const std::int64_t gap = other.offset - end;
     if (gap >= buffer.bytes && gap < best_gap) {
       best = end;
@@ -46,8 +46,6 @@ void place_in_one(Program& program, const std::vector<Buffer*>& largest_first, c
   }
   program.arenas = {size};
 }
-
-bool overlap(const Life& life, const Buffer& buffer) { return life.first <= buffer.last && buffer.first <= life.last; }
 
 struct Slot {
   std::int64_t bytes = 0;
@@ -81,7 +79,7 @@ class Pool {
     for (std::size_t i = reuse ? slots_.size() : 0; i-- > 0;) {
       if (best != slots_.size() && slots_[i].bytes > slots_[best].bytes) break;
       // Usually the newest tenant conflicts.
-      if (overlap(newest_[i], buffer) || !slots_[i].is_free_for(buffer)) continue;
+      if (lives_overlap(newest_[i], buffer) || !slots_[i].is_free_for(buffer)) continue;
       const int idle = slots_[i].idle_around(buffer);
       if (best != slots_.size() && idle > best_idle) continue;
       best = i;
