@@ -11,6 +11,7 @@
 #include <jerboa/transform/cleanup.h>
 #include <jerboa/transform/decompose.h>
 
+#include "ir/op_functions.h"
 #include "transform/rewrite.h"
 
 namespace jerboa::detail {
@@ -146,20 +147,10 @@ Tensor expansion<Op::silu>(const Node&, const Inputs& in, Shared&) {
 
 using Expansion = Tensor (*)(const Node&, const Inputs&, Shared&);
 
-template <Op op, bool wanted>
-constexpr Expansion entry() {
-  if constexpr (wanted)
-    return &expansion<op>;
-  else
-    return nullptr;
-}
-
-constexpr Expansion expansions[] = {
-#define OP(name, operands, attrs, rule, lowering, traits, gradient, doc) \
-  entry<Op::name, Lowering::lowering == Lowering::Expand>(),
-#include <jerboa/ir/ops.def>
-#undef OP
-};
+constexpr auto expansions = op_functions<Expansion>([]<Op op>() -> Expansion {
+  if constexpr (columns_of<op>.lowering == Lowering::Expand) return &expansion<op>;
+  return nullptr;
+});
 
 Expansion expansion_of(const Node& node) {
   if (node.recompute && node.op == Op::gelu) return &expansion<Op::gelu>;

@@ -6,6 +6,7 @@
 #include <jerboa/ops/ops.h>
 #include <jerboa/transform/decompose.h>
 
+#include "ir/op_functions.h"
 #include "transform/attention_math.h"
 #include "transform/rewrite.h"
 
@@ -186,20 +187,12 @@ std::vector<Tensor> rewrite<Op::sgd_update>(const Node& node, const Inputs& in) 
 
 using Rewrite = std::vector<Tensor> (*)(const Node&, const Inputs&);
 
-template <Op op, bool wanted>
-constexpr Rewrite entry() {
-  if constexpr (wanted)
+constexpr auto rewrites = detail::op_functions<Rewrite>([]<Op op>() -> Rewrite {
+  if constexpr (detail::columns_of<op>.lowering == Lowering::Decompose ||
+                detail::columns_of<op>.gradient == Gradient::Decompose)
     return &rewrite<op>;
-  else
-    return nullptr;
-}
-
-constexpr Rewrite rewrites[] = {
-#define OP(name, operands, attrs, rule, lowering, traits, gradient, doc) \
-  entry<Op::name, Lowering::lowering == Lowering::Decompose || Gradient::gradient == Gradient::Decompose>(),
-#include <jerboa/ir/ops.def>
-#undef OP
-};
+  return nullptr;
+});
 
 }  // namespace
 

@@ -5,6 +5,8 @@
 
 #include <jerboa/ir/shapes.h>
 
+#include "ir/op_functions.h"
+
 // All gradients, one rule for each op, written in ops. If several operands are computed, each is a separate statement,
 // because C++ leaves the order of evaluation of arguments, and with it the graph, to the compiler.
 namespace jerboa::detail {
@@ -500,20 +502,10 @@ Grads gradient<Op::cross_entropy>(G g) {
 
 using Rule = Grads (*)(G);
 
-template <Op op, bool wanted>
-constexpr Rule entry() {
-  if constexpr (wanted)
-    return &gradient<op>;
-  else
-    return nullptr;
-}
-
-constexpr Rule rules[] = {
-#define OP(name, operands, attrs, rule, lowering, traits, grad, doc) \
-  entry<Op::name, Gradient::grad == Gradient::Rule>(),
-#include <jerboa/ir/ops.def>
-#undef OP
-};
+constexpr auto rules = op_functions<Rule>([]<Op op>() -> Rule {
+  if constexpr (columns_of<op>.gradient == Gradient::Rule) return &gradient<op>;
+  return nullptr;
+});
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "ir/op_functions.h"
 #include "wgsl/kernel_writer.h"
 #include "wgsl/whole_kernels.h"
 
@@ -10,20 +11,10 @@ namespace {
 
 using WholeWriter = void (*)(KernelWriter&);
 
-template <Op op, bool wanted>
-constexpr WholeWriter entry() {
-  if constexpr (wanted)
-    return &write_whole_op<op>;
-  else
-    return nullptr;
-}
-
-constexpr WholeWriter whole_writers[] = {
-#define OP(name, operands, attrs, rule, lowering, traits, gradient, doc) \
-  entry<Op::name, Lowering::lowering == Lowering::Whole>(),
-#include <jerboa/ir/ops.def>
-#undef OP
-};
+constexpr auto whole_writers = detail::op_functions<WholeWriter>([]<Op op>() -> WholeWriter {
+  if constexpr (detail::columns_of<op>.lowering == Lowering::Whole) return &write_whole_op<op>;
+  return nullptr;
+});
 
 }  // namespace
 

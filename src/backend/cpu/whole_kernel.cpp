@@ -14,6 +14,7 @@
 #include "backend/cpu/scatter.h"
 #include "backend/cpu/sort.h"
 #include "backend/cpu/sum_squares.h"
+#include "ir/op_functions.h"
 #include "lower/axes.h"
 
 namespace jerboa::cpu {
@@ -380,20 +381,10 @@ void run_whole<Op::matmul_grouped_weight_grad>(WholeCall& call) {
 
 using WholeFunction = void (*)(WholeCall&);
 
-template <Op op, bool wanted>
-constexpr WholeFunction entry() {
-  if constexpr (wanted)
-    return &run_whole<op>;
-  else
-    return nullptr;
-}
-
-constexpr WholeFunction whole_functions[] = {
-#define OP(name, operands, attrs, rule, lowering, traits, gradient, doc) \
-  entry<Op::name, Lowering::lowering == Lowering::Whole>(),
-#include <jerboa/ir/ops.def>
-#undef OP
-};
+constexpr auto whole_functions = detail::op_functions<WholeFunction>([]<Op op>() -> WholeFunction {
+  if constexpr (detail::columns_of<op>.lowering == Lowering::Whole) return &run_whole<op>;
+  return nullptr;
+});
 
 class WholeKernel final : public Kernel {
  public:
