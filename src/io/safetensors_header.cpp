@@ -59,9 +59,9 @@ std::optional<std::uint64_t> bytes_of(StoredType type, const std::vector<std::in
 
 /// Reads the header as a stream of events, each of which is either expected at that point or an error, so that a deeply
 /// nested or repetitive header takes no memory.
-class HeaderReader final : public nlohmann::json_sax<json> {
+class JsonHeaderReader final : public nlohmann::json_sax<json> {
  public:
-  explicit HeaderReader(const std::string& file) : file_(file) {}
+  explicit JsonHeaderReader(const std::string& file) : file_(file) {}
 
   std::map<std::string, TensorRecord> tensors;
   std::map<std::string, std::string> metadata;
@@ -249,7 +249,7 @@ SafeTensorsLayout parse_layout(std::span<const std::byte> bytes, std::uint64_t f
   if (const auto zero = header.find('\0'); zero != std::string_view::npos)
     fail(fmt::format("the header is not valid JSON, at byte {}: a zero byte", length_bytes + zero));
 
-  HeaderReader reader(file);
+  JsonHeaderReader reader(file);
   json::sax_parse(header.begin(), header.end(), &reader);
 
   std::vector<std::tuple<std::uint64_t, std::uint64_t, const std::string*>> order;
