@@ -16,7 +16,7 @@
 #include "cli/bench_gpt.h"
 #include "cli/commands.h"
 #include "cli/gpu_clock.h"
-#include "cli/now.h"
+#include "cli/timing.h"
 #include "cli/torch_peer.h"
 
 namespace jerboa::cli {
@@ -250,11 +250,6 @@ Workload make(const std::string& name, const Device& device) {
   throw UsageError(fmt::format(
       "no workload is named {}; available: {}, and products of other sizes as matmulROWSxINNERxCOLUMNS[_f16][_weights]",
       name, fmt::join(workload_names(), ", ")));
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
 }
 
 // The duration of each of a series of runs that together take about the given time.

@@ -1,7 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -20,6 +19,7 @@
 
 #include "cli/commands.h"
 #include "cli/gpu_clock.h"
+#include "cli/timing.h"
 
 // Decoding and prefill of decoders with random weights, in the shapes of real ones.
 namespace jerboa::cli {
@@ -60,13 +60,6 @@ models::Config config_of(const std::string& name) {
   const auto* shape =
       std::find_if(shapes.begin(), shapes.end(), [&](const ModelShape& known) { return known.name == name; });
   return models::Config::parse(shape->config, name);
-}
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
 }
 
 // Random weights of any type as bytes, made by copying one block of random values again and again: billions of weights
@@ -140,7 +133,7 @@ std::int64_t bytes_read(const Graph& graph) {
   return bytes;
 }
 
-struct Options {
+struct LlmOptions {
   std::vector<std::string> models{"qwen3-0.6b"}, weights{"f16"};
   std::string device = "webgpu", precision = "full";
   int prompt = 512, chunk = 0, tokens = 64, turns = 3, threads = 0;
@@ -150,7 +143,7 @@ struct Options {
 // One decoder with a prompt to feed, and the loop that continues it.
 class Decoding {
  public:
-  Decoding(const std::string& model, DType weights, const Options& options, const Device& device)
+  Decoding(const std::string& model, DType weights, const LlmOptions& options, const Device& device)
       : prompt_(options.prompt),
         chunk_(options.chunk > 0 ? std::min(options.chunk, options.prompt) : options.prompt),
         session_(device) {
@@ -248,7 +241,7 @@ std::string profile_table(const std::vector<KernelTime>& times) {
   return text + fmt::format("{:>8} {:>10.3f}\n", times.size(), total * 1e3);
 }
 
-void run_bench_llm(const Options& options) {
+void run_bench_llm(const LlmOptions& options) {
   const Device device = options.device == "cpu" ? Device::cpu(options.threads) : Device::by_name(options.device);
   GpuClock clock(device);
   auto json = nlohmann::ordered_json::array();
@@ -306,7 +299,7 @@ void run_bench_llm(const Options& options) {
 void add_bench_llm(CLI::App& bench) {
   auto* command = bench.add_subcommand(
       "llm", "Measure prefill and greedy decoding of language models with random weights, in the shapes of real ones");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<LlmOptions>();
   command->add_option("--model", options->models, "One or more shapes")->check(CLI::IsMember(shape_names()));
   command->add_option("--weights", options->weights, "One or more types of the weights")
       ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}));

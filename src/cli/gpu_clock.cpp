@@ -5,7 +5,7 @@
 #include <jerboa/backend/webgpu.h>
 #include <jerboa/ops/ops.h>
 
-#include "cli/now.h"
+#include "cli/timing.h"
 
 namespace jerboa::cli {
 
