@@ -96,7 +96,7 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
 }
 
 std::optional<ChatTemplate> ChatTemplate::from_config(std::string_view text, const std::string& name) {
-  const Json config = parse_ordered_json(text, name);
+  const OrderedJson config = parse_ordered_json(text, name);
   if (!config.is_object() || !config.contains("chat_template")) return std::nullopt;
   const auto found = named_templates(config["chat_template"], name);
   const auto usual = found.find("default");
