@@ -143,20 +143,26 @@ MatmulForm matrices(int rows, int columns, int part_rows, int part_columns) {
   return form;
 }
 
-// Workgroups on matrices run in rounds of equal length. For each form: how many workgroups are resident relative to the
-// largest tile, and µs per step on an H200.
+// Workgroups on matrices run in rounds. For each form: how many workgroups are resident relative to the largest tile,
+// and µs per step on an H200, with all of them and at the least, when a multiprocessor has few.
 struct MatrixForm {
   MatmulForm form;
-  double residents, step;
+  double residents, step, latency;
+
+  // µs per step of all rounds, the last of which may leave room on each multiprocessor.
+  double steps_of_rounds(double workgroups, double multiprocessors) const {
+    const double each = 2 * residents, all = each * multiprocessors, full = std::floor(workgroups / all);
+    const double rest = std::ceil((workgroups - full * all) / multiprocessors);
+    return full * step + (rest > 0 ? latency + (step - latency) * std::min(1.0, rest / each) : 0);
+  }
 };
 
 std::optional<MatmulForm> choose_matrices(const Target& target, const Sizes& sizes) {
-  static const MatrixForm forms[] = {{matrices(128, 128, 64, 64), 1, 0.88},
-                                     {matrices(128, 64, 64, 32), 1, 0.69},
-                                     {matrices(64, 64, 32, 32), 1.5, 0.59},
-                                     {matrices(32, 64, 16, 32), 1.5, 0.45}};
-  constexpr double unknown_residents = 128, begin_and_end = 6;  // overhead of a round, in steps
-  const double residents = target.resident_workgroups > 0 ? target.resident_workgroups : unknown_residents;
+  static const MatrixForm forms[] = {{matrices(128, 128, 64, 64), 1, 0.88, 0.88},
+                                     {matrices(128, 64, 64, 32), 1, 0.69, 0.69},
+                                     {matrices(64, 64, 32, 32), 1.5, 0.59, 0.2},
+                                     {matrices(32, 64, 16, 32), 1.5, 0.45, 0.2}};
+  constexpr double begin_and_end = 6;  // overhead of a round, in steps
   std::optional<MatmulForm> best;
   double least = std::numeric_limits<double>::max();
   for (const MatrixForm& form : forms) {
@@ -166,9 +172,9 @@ std::optional<MatmulForm> choose_matrices(const Target& target, const Sizes& siz
       // All of the same length except the last, which must not be empty.
       const std::int64_t length = pieces(steps, chunks);
       if (pieces(steps, length) != chunks || (chunks > 1 && length < 4)) continue;
-      const double rounds =
-          std::ceil(static_cast<double>(sizes.groups(form.form) * chunks) / (residents * form.residents));
-      double cost = rounds * (static_cast<double>(length) + begin_and_end) * form.step;
+      const auto groups = static_cast<double>(sizes.groups(form.form) * chunks);
+      double cost =
+          (static_cast<double>(length) + begin_and_end) * form.steps_of_rounds(groups, multiprocessors_of(target));
       if (chunks > 1) cost += second_shader + sizes.results() * static_cast<double>(chunks) * partial_result;
       if (cost >= least) continue;
       least = cost;
