@@ -34,7 +34,7 @@ std::vector<bool> varies_along(const KernelSpec& kernel, std::size_t first, std:
 
 bool suits_fours(Shader& shader, const KernelSpec& kernel, std::size_t axis) {
   // Fewer elements leave a device idle with four for each thread. Software drivers compile the text slowly.
-  constexpr std::int64_t fewest_elements = 1 << 15;
+  const std::int64_t fewest_elements = kernel.row_axes > 0 ? 1 << 20 : 1 << 15;
   if (shader.target().software || kernel.domain.empty() || !is_multiple(kernel.domain[axis], 4) ||
       element_count(kernel.domain).upper_bound() < fewest_elements)
     return false;

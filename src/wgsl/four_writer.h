@@ -49,7 +49,8 @@ class FourWriter {
 std::vector<bool> varies_along(const KernelSpec& kernel, std::size_t first, std::size_t end);
 
 /// Whether a kernel is better written for four elements along an axis at a time: its size is a multiple of four, there
-/// are enough elements to fill a device, and memory is read or written by fours.
+/// are enough elements to fill a device, and memory is read or written by fours. Reductions need more elements than
+/// loops, because fewer threads then share one.
 bool suits_fours(Shader& shader, const KernelSpec& kernel, std::size_t axis);
 
 }  // namespace jerboa::wgsl

@@ -106,7 +106,7 @@ TEST(Fours, AreNotUsedForOddSizes) {
 
 TEST(Fours, Rows) {
   expect_reference(trace([] {
-    const Tensor x = given("x", {100, 384}), half = given("half", {100, 384}, DType::f16);
+    const Tensor x = given("x", {2800, 384}), half = given("half", {2800, 384}, DType::f16);
     const Tensor weight = given("weight", {384}), bias = given("bias", {384});
     output("norm", layer_norm(x + cast(half, DType::f32), weight, bias));
     output("narrow", cast(softmax(x * 3) * 64, DType::f16));
@@ -117,9 +117,9 @@ TEST(Fours, Rows) {
 
 TEST(Fours, RowsOfALossAndItsGradient) {
   expect_reference(trace([] {
-    const Tensor logits = given("logits", {40, 1000}, DType::f16);
-    const Tensor targets = cast(floor(given("targets", {40}) * 240 + 480), DType::i32);
-    const Tensor loss = 1024 * mean(cross_entropy(cast(logits, DType::f32), targets));
+    const Tensor logits = given("logits", {1050, 1000}, DType::f16);
+    const Tensor targets = cast(floor(given("targets", {1050}) * 240 + 480), DType::i32);
+    const Tensor loss = 16384 * mean(cross_entropy(cast(logits, DType::f32), targets));
     output("loss", loss);
     output("slope", grad(loss, {logits})[0]);
   }));
@@ -127,21 +127,21 @@ TEST(Fours, RowsOfALossAndItsGradient) {
 
 TEST(Fours, RowsOverSeveralAxes) {
   expect_reference(trace([] {
-    const Tensor x = given("x", {20, 12, 8, 32});
+    const Tensor x = given("x", {350, 12, 8, 32});
     output("sums", sum(transpose(x, {0, 2, 1, 3}) * 2, {2, 3}));
   }));
 }
 
 TEST(Fours, ColumnsInOnePassAndInChunks) {
   expect_reference(trace([] {
-    const Tensor few = given("few", {200, 260}), many = given("many", {5000, 40}),
-                 half = given("half", {3000, 132}, DType::f16);
+    const Tensor few = given("few", {2000, 528}), many = given("many", {27000, 40}),
+                 half = given("half", {8000, 132}, DType::f16);
     output("few", sum(few, {0}) * 2);
     output("many", sum(many * many, {0}) + given("row", {40}));
     output("half", sum(half, {0}));
     output("largest", max(many, {0}));
     output("smallest", min(cast(half, DType::f32), {0}));
-    output("inner", sum(given("cube", {8, 900, 12}), {1}));
+    output("inner", sum(given("cube", {8, 11000, 12}), {1}));
   }));
 }
 
