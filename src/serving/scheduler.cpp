@@ -161,36 +161,46 @@ void Scheduler::finish(Sequence& sequence, FinishReason reason, double now, Even
   sequences_.erase(sequence.id());
 }
 
-Scheduler::InFlight Scheduler::take_in_flight(const Step& step) {
+const Scheduler::InFlight& Scheduler::oldest_in_flight(const Step& step) const {
   if (in_flight_.empty() || in_flight_.front().number != step.number)
     throw UsageError(
         fmt::format("step {} is not the oldest in flight; steps complete in the order in which they were "
                     "issued, and once",
                     step.number));
+  return in_flight_.front();
+}
+
+Scheduler::InFlight Scheduler::take_in_flight() {
   InFlight out = std::move(in_flight_.front());
   in_flight_.pop_front();
   return out;
 }
 
+void Scheduler::check_results(const InFlight& issued, const StepResults& results) {
+  const auto outputs = static_cast<std::size_t>(issued.outputs);
+  for (std::size_t row = 0; row < issued.rows.size(); ++row) {
+    const Wanted wanted = issued.rows[row].row.wanted;
+    if (wanted == Wanted::token && results.tokens.size() < (row + 1) * outputs)
+      throw UsageError(fmt::format("the results of step {} hold {} tokens, but must hold {} for each of {} rows",
+                                   issued.number, results.tokens.size(), outputs, issued.rows.size()));
+    const std::size_t logits = row < results.logits.size() ? results.logits[row].size() : 0;
+    if (wanted == Wanted::logits && (logits == 0 || logits % outputs != 0))
+      throw UsageError(fmt::format("the results of step {} hold {} logits for row {}, but must hold {} for each token",
+                                   issued.number, logits, row, outputs));
+  }
+}
+
 std::vector<Event> Scheduler::complete(const Step& step, StepResults results, double now) {
-  const InFlight done = take_in_flight(step);
-  const auto wants = [&](Wanted wanted) {
-    return std::any_of(done.rows.begin(), done.rows.end(), [&](const Planned& p) { return p.row.wanted == wanted; });
-  };
-  const auto rows = static_cast<std::size_t>(step.rows);
-  if (wants(Wanted::token) && results.tokens.size() != rows * static_cast<std::size_t>(done.outputs))
-    throw UsageError(fmt::format("step {} has {} tokens in its results, but must have {} for each of {} rows",
-                                 step.number, results.tokens.size(), done.outputs, rows));
-  if (wants(Wanted::logits) && results.logits.size() < done.rows.size())
-    throw UsageError(fmt::format("step {} has logits for {} rows in its results, but must have a place for each of {}",
-                                 step.number, results.logits.size(), done.rows.size()));
+  check_results(oldest_in_flight(step), results);
+  const InFlight done = take_in_flight();
   for (std::size_t row = 0; row < done.rows.size(); ++row) settle(done.rows[row], row, done.outputs, results, now);
   expire(now);
   return take_events();
 }
 
 std::vector<Event> Scheduler::fail(const Step& step, const std::string& error, double now) {
-  const InFlight done = take_in_flight(step);
+  oldest_in_flight(step);
+  const InFlight done = take_in_flight();
   for (const Planned& planned : done.rows)
     if (find(planned.row.id) != nullptr) finish(at(planned.row.id), FinishReason::failed, now, {.error = error});
   // The step's copies may not have been made either, so nothing in the cache is relied on any more.

@@ -627,10 +627,23 @@ TEST(Scheduler, AStepAfterAFailedOneStillCounts) {
 
 TEST(Scheduler, StepsCompleteInOrder) {
   Host host({.blocks = 64, .block_size = 4});
-  host.scheduler.add(prompt_of(9), greedy(5), 0);
+  const SequenceId id = host.scheduler.add(prompt_of(9), greedy(5), 0);
   const Step first = host.next(), second = host.next();
   expect_error<UsageError>([&] { host.scheduler.complete(second, {}, 0); }, "step 1 is not the oldest in flight");
-  expect_error<UsageError>([&] { host.scheduler.complete(first, {}, 0); }, "step 0 has 0 tokens in its results");
+  expect_error<UsageError>([&] { host.scheduler.complete(first, {}, 0); },
+                           "the results of step 0 hold 0 tokens, but must hold 1 for each of 1 rows");
+  host.complete(first);
+  host.complete(second);
+  host.run();
+  EXPECT_EQ(host.texts[id], host.alone(prompt_of(9), greedy(5))) << "the errors changed nothing";
+}
+
+TEST(Scheduler, MissesLogits) {
+  Host host({.blocks = 64, .block_size = 4, .device_samples = false});
+  host.scheduler.add(prompt_of(9), greedy(5), 0);
+  const Step step = host.next();
+  expect_error<UsageError>([&] { host.scheduler.complete(step, {}, 0); },
+                           "the results of step 0 hold 0 logits for row 0");
 }
 
 TEST(Scheduler, SavesACacheAndRestoresItElsewhere) {

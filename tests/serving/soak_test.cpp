@@ -24,17 +24,19 @@ struct Expected {
 
 class Schedule {
  public:
-  explicit Schedule(std::uint64_t seed)
-      : random_(seed), options_(random_options()), scheduler_(options_), device_(options_, random_.next()) {}
+  explicit Schedule(std::uint64_t seed, const std::optional<SchedulerOptions>& options = {})
+      : random_(seed),
+        options_(options ? *options : random_options()),
+        scheduler_(options_),
+        device_(options_, random_.next()) {}
 
-  void run() {
-    const int arrivals = 1 + below(24);
+  void run() { run(1 + below(24), 1); }
+  void run(int arrivals, int crowd) {
     for (int left = arrivals; left > 0 || scheduler_.has_work();) {
       now_ += 1;
-      if (left > 0 && (below(3) == 0 || !scheduler_.has_work())) {
-        arrive();
-        --left;
-      }
+      if (left > 0 && (below(3) == 0 || !scheduler_.has_work()))
+        for (int now_too = std::min(left, 1 + below(crowd)); now_too > 0; --now_too, --left) arrive();
+      peak_ = std::max(peak_, scheduler_.running());
       if (below(30) == 0) cancel();
       step();
       if (::testing::Test::HasFailure()) return;
@@ -51,6 +53,7 @@ class Schedule {
   }
 
   const SchedulerStatistics& statistics() const { return scheduler_.statistics(); }
+  std::size_t peak() const { return peak_; }
 
  private:
   int below(int bound) { return static_cast<int>(random_.below(static_cast<std::uint64_t>(bound))); }
@@ -216,6 +219,7 @@ class Schedule {
   std::map<SequenceId, Expected> texts_;
   double now_ = 0;
   std::int64_t steps_ = 0;
+  std::size_t peak_ = 0;  // sequences that ran at once
 };
 
 TEST(Soak, EveryTextIsTheOneWrittenAlone) {
@@ -241,6 +245,26 @@ TEST(Soak, EveryTextIsTheOneWrittenAlone) {
   RecordProperty("steps", std::to_string(sum.steps));
   std::cout << sum.finished << " texts in " << sum.steps << " steps, " << sum.preemptions << " preemptions, "
             << sum.accepted << " of " << sum.drafted << " guesses accepted, " << sum.reused << " tokens reused\n";
+}
+
+TEST(Soak, SixtyFourSequencesAtOnce) {
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Schedule schedule(seed, SchedulerOptions{.blocks = seed < 6 ? 900 : 300,
+                                             .block_size = 4,
+                                             .context = 64,
+                                             .max_rows = 64,
+                                             .chunk = 16,
+                                             .prefill_tokens = 64,
+                                             .mixed_time = seed % 2 == 0 ? 0 : 4,
+                                             .vocabulary = vocabulary,
+                                             .device_masks = seed % 3 == 0,
+                                             .state_slots = seed % 4 == 3 ? 80 : 0});
+    schedule.run(400, 64);
+    if (HasFailure()) return;
+    EXPECT_EQ(schedule.statistics().finished, 400);
+    EXPECT_GE(schedule.peak(), seed < 6 ? 64u : 20u);
+  }
 }
 
 }  // namespace

@@ -100,7 +100,8 @@ class Scheduler {
   /// The next step, or nothing: no sequence is left, or all wait for steps in flight or for drafts of the host. If
   /// has_work(), nothing is in flight and no draft is awaited, there is a step.
   std::optional<Step> next(double now);
-  /// Takes the results of the oldest step in flight; returns what happened since the last call.
+  /// Takes the results of the oldest step in flight; returns what happened since the last call. Throws UsageError, and
+  /// changes nothing, if it is another step or results are missing.
   std::vector<Event> complete(const Step& step, StepResults results, double now);
   /// Ends all sequences of the oldest step in flight, because the device could not run it.
   std::vector<Event> fail(const Step& step, const std::string& error, double now);
@@ -181,7 +182,9 @@ class Scheduler {
   Step build(Plan& plan);
 
   // Completion
-  InFlight take_in_flight(const Step& step);
+  const InFlight& oldest_in_flight(const Step& step) const;
+  InFlight take_in_flight();
+  static void check_results(const InFlight& issued, const StepResults& results);
   void settle(const Planned& planned, std::size_t row, int outputs, StepResults& results, double now);
   static std::int32_t token_of(Sequence& sequence, const Planned& planned, std::size_t row, int output, int outputs,
                                StepResults& results);
