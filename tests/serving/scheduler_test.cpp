@@ -490,6 +490,32 @@ TEST(Scheduler, VerifiesTheHostsGuesses) {
   expect_error<UsageError>([&] { host.scheduler.suggest(id, {-1}); }, "there is no token -1");
 }
 
+TEST(Scheduler, ASecondSchedulerRunsTheDraftModel) {
+  // The draft model is the model itself, so that all of its guesses are right.
+  const SchedulerOptions options{.blocks = 64, .block_size = 4, .pipelined = false};
+  Host model(options), drafter(options);
+  SequenceOptions drafted = greedy(20);
+  drafted.drafts = 4;
+  drafted.draft_source = DraftSource::host;
+  const Tokens prompt = prompt_of(20);
+  const SequenceId id = model.scheduler.add(prompt, drafted, 0);
+  int steps = 0;
+  for (; model.scheduler.has_work(); ++steps) {
+    for (const SequenceId waiting : model.scheduler.awaiting_drafts()) {
+      const auto text = model.scheduler.find(waiting)->tokens();
+      const SequenceId draft = drafter.scheduler.add({text.begin(), text.end()}, greedy(4), 0);
+      drafter.run();
+      model.scheduler.suggest(waiting, drafter.texts.at(draft).tokens);
+    }
+    model.step();
+  }
+  EXPECT_EQ(model.texts[id], model.alone(prompt, drafted));
+  EXPECT_EQ(steps, 1 + 4) << "the prompt's token, then five at a time";
+  EXPECT_EQ(model.ends[id].statistics.accepted, 15);
+  EXPECT_EQ(drafter.scheduler.statistics().reused, 0 + 24 + 28 + 32)
+      << "after the first one, a draft computes only what is new";
+}
+
 TEST(Scheduler, MasksDrawsOnTheDevice) {
   Host host({.blocks = 64, .block_size = 4, .vocabulary = vocabulary, .device_masks = true});
   SequenceOptions options = greedy(20);
