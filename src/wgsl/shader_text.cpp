@@ -111,7 +111,7 @@ ShaderText merge(const std::vector<ShaderPart>& parts) {
     }
     for (const char* keyword : {"fn ", "const ", "var<private> "})
       for (const std::string& name : names_after(text.functions, keyword))
-        names[name] = fmt::format("{}_{}", name, number);
+        names[name] = fmt::format("part_{}_{}", number, name);
     std::istringstream lines(text.workgroup_memory);
     for (std::string line; std::getline(lines, line);) {
       const std::string name = names_after(line, "var<workgroup> ").front();
