@@ -69,8 +69,21 @@ class Inliner {
     if (free && can_inline_uses(node.outputs[0])) return true;
     if (!target_.fuse) return false;
     if ((widens(node) || converts_small_leaf(node)) && can_inline_uses(node.outputs[0])) return true;
-    return only_use_moves_elements(node.outputs[0]) ||
+    return only_use_moves_elements(node.outputs[0]) || is_summed_only(node) ||
            (reads_leaves_only(node) && only_use_is_aligned(node.outputs[0]));
+  }
+
+  // A square, or the like, that only a sum over rows reads is computed there: it would take memory if it joined the
+  // kernel that computes its operand.
+  bool is_summed_only(const Node& node) const {
+    const TensorId operand = varying_operand(graph_, node), result = node.outputs[0];
+    if (!has(node.op, Trait::Cheap) || node.recompute || operand == no_tensor || uses_[index(result)].size() != 1)
+      return false;
+    const Node& user = node_at(uses_[index(result)][0]);
+    // What the operand is computed from is then read, not computed again.
+    const bool is_stored = !inlined_[index(producer(source(operand)))] && source(operand) == operand;
+    return is_stored && is_reduction(user.op) && reduces_rows(graph_, user) &&
+           graph_.shape(operand) == graph_.shape(result);
   }
 
   // Whether every use, through views that an access can express, is an element-wise op or a reduction.

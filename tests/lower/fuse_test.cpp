@@ -89,6 +89,18 @@ TEST(Fusion, SoftmaxAndNormsAreOneKernelEach) {
   EXPECT_EQ(kernels([] { output("y", rms_norm(x(), tensor_input("gain", {32}))); }), 1);
 }
 
+// Not by the product before it, which would have to store them.
+TEST(Fusion, ANormComputesTheSquaresItSums) {
+  const Program program = lowered([] {
+    const Tensor in = x();
+    const Tensor stream = in + matmul(in, weight());
+    output("stream", stream);
+    output("y", rms_norm(stream, tensor_input("gain", {32})));
+  });
+  EXPECT_EQ(kernels(program), 2);
+  for (const KernelSpec& kernel : program.cpu.kernels) EXPECT_EQ(kernel.stores.size(), 1u);
+}
+
 TEST(Fusion, WhatComesBeforeAReductionIsComputedAsItReads) {
   EXPECT_EQ(kernels([] { output("y", sum(exp(x()), {0, 1})); }), 1);
   EXPECT_EQ(kernels([] { output("y", sum(exp(x()))); }), 1);
