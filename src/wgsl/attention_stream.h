@@ -1,13 +1,17 @@
 #pragma once
 
+#include <algorithm>
+
 #include "wgsl/attention_parts.h"
 
 namespace jerboa::wgsl {
 
 /// Attention for few queries on many keys, for heads of a power of two of features. The features of a key lie in
 /// neighbouring threads, four in each, which hold the same features of all queries that share the key head and of their
-/// results: keys and values are read once, several at a time and straight into registers, and the loop over them has no
-/// barriers. The keys are cut into so many parts that the device is busy.
+/// results: keys and values are read once, several at a time and straight into registers, and the loop over them needs
+/// no barriers where threads exchange values as a subgroup. As the parts of the products of all these keys and queries
+/// are added up, each thread is left with one of them or a few, all of one query, and makes weights of those alone. The
+/// keys are cut into so many parts that the device is busy.
 class AttentionStream {
  public:
   /// Whether this form is the best for these sizes.
@@ -17,18 +21,27 @@ class AttentionStream {
   void write();
 
  private:
-  static constexpr int threads = 128, most_queries = 8;
+  static constexpr int threads = 128;
+  static int queries_for(const Attention& attention);
 
-  void write_lane_sum();
+  void write_take();
   void write_queries();
+  void write_own();
   void write_keys();
-  void write_query(int query);
+  void write_products();
+  void write_weights();
+  void write_sums();
   void write_results();
-  std::string lane_sum(const std::string& value) const;
+  std::string take(const std::string& value, const std::string& from) const;
+  /// Adds, or takes the greater of, a value of all threads that make weights of the same query.
+  void write_query_reduction(const std::string& name, bool is_sum);
+  int products() const { return queries_ * at_a_time_; }
+  int own_products() const { return std::max(1, products() / lanes_); }
+  int query_lanes() const { return lanes_ / queries_; }
 
   KernelWriter& writer_;
   const Attention& attention_;
-  int queries_;        // of a workgroup
+  int queries_;        // of a workgroup, a power of two
   int lanes_, slots_;  // threads that share a key, and keys at a time
   int at_a_time_;      // keys that a thread reads before it uses the first
   Dim blocks_;         // workgroups for the queries of a key head
