@@ -99,8 +99,15 @@ class Merging {
     return buffer.where == Buffer::Where::arena ? std::pair(0, buffer.arena) : std::pair(1, root_of(program_, number));
   }
 
+  bool overlap(const GpuStep::Binding& a, const GpuStep::Binding& b) const {
+    const auto start = [&](const GpuStep::Binding& binding) {
+      return program_.buffers[static_cast<std::size_t>(binding.buffer)].offset + binding.offset;
+    };
+    return start(a) < start(b) + b.bytes && start(b) < start(a) + a.bytes;
+  }
+
   // The numbers of a step's bindings among those of the merged one, of which the missing ones are added; none where one
-  // part would write what another binds.
+  // part would write what another binds, or to the buffer that another reads.
   std::optional<std::vector<int>> add_bindings(const WrittenStep& written, std::vector<Bound>& bindings) const {
     std::vector<int> numbers;
     const std::size_t others = bindings.size();
@@ -111,9 +118,10 @@ class Merging {
       for (std::size_t k = 0; k < others; ++k) {
         const GpuStep::Binding& other = bindings[k].binding;
         if (memory_of(other.buffer) != memory_of(binding.buffer)) continue;
-        if (other.is_read_write() || binding.is_read_write()) return std::nullopt;
-        if (other.buffer == binding.buffer && other.offset == binding.offset && other.bytes == binding.bytes &&
-            bindings[k].element == element)
+        if (other.is_read_write() != binding.is_read_write()) return std::nullopt;
+        if (other.is_read_write() && overlap(other, binding)) return std::nullopt;
+        if (!binding.is_read_write() && other.buffer == binding.buffer && other.offset == binding.offset &&
+            other.bytes == binding.bytes && bindings[k].element == element)
           known = k;
       }
       if (!known) {
