@@ -63,6 +63,9 @@ std::uint64_t Graph::next_identity() {
 
 std::vector<TensorId> Graph::add_node(Op op, std::vector<TensorId> inputs, Attrs attrs, std::string site,
                                       const TensorType* known_type, Storage storage, bool named) {
+  // Optional operands at the end may be left out.
+  const auto& operands = info(op).operands;
+  while (inputs.size() < operands.size() && operands[inputs.size()].optional) inputs.push_back(no_tensor);
   std::vector<TensorType> types;
   try {
     if (known_type != nullptr) {

@@ -35,14 +35,17 @@ void check_attention_options(const Call& call, std::size_t first, const Shape& s
 
 constexpr std::size_t no_table = 99;  // of an op whose keys are never paged
 
-// The table of a paged cache whose blocks are [blocks, heads, block, size]. Returns the number of keys.
-Dim check_table(const Call& call, std::size_t table, const Dim& batch, const Dim& block) {
+// The table of a paged cache [blocks, heads, block, size]. Returns the number of keys.
+Dim check_table(const Call& call, std::size_t table, const Dim& batch, const Shape& cache) {
   call.want_integer(table);
   call.want_rank(table, 2);
   if (!(call.shape(table)[0] == batch))
     call.fail("table {} must have one row for each of {} sequences", to_string(call.shape(table)), batch.str());
-  call.fail("paged caches are not supported yet");
-  return call.shape(table)[1] * block;
+  // Kernels replace what is not a block's number by one that is, so there must be one.
+  for (const std::size_t axis : {0, 2})
+    if (!cache[axis].is_constant() || cache[axis].value() < 1)
+      call.fail("a paged cache of {} must have a fixed number of blocks, and at least one", to_string(cache));
+  return call.shape(table)[1] * cache[2];
 }
 
 // Checks q and k, and returns [batch, heads, time, keys]. `table` is the operand for paged keys.
@@ -57,7 +60,7 @@ Shape score_shape(const Call& call, std::size_t table) {
   if (paged && !call.has(table - 2)) call.fail("paged keys need lengths, which say how many there are");
   if (!divide_exactly(q[1], k[1]))
     call.fail("{} query heads are not a multiple of {} key heads", q[1].str(), k[1].str());
-  return {q[0], q[1], q[2], paged ? check_table(call, table, q[0], k[2]) : k[2]};
+  return {q[0], q[1], q[2], paged ? check_table(call, table, q[0], k) : k[2]};
 }
 
 template <class A>
@@ -194,7 +197,7 @@ Types cache_append(const Call& call) {
   if (!(paged || cache[0] == values[0]) || !(cache[1] == values[1]) || !(cache[3] == values[3]))
     call.fail("cache {} and values {} must agree except in {}", to_string(cache), to_string(values),
               paged ? "batch and time" : "time");
-  if (paged) check_table(call, 3, values[0], cache[2]);
+  if (paged) check_table(call, 3, values[0], cache);
   want_shape(call, 2, {values[0], values[2]});
   return {call.in(0)};
 }

@@ -12,14 +12,27 @@ Decoder::Decoder(const Config& config, const TextInputs& inputs)
   if (deviation_ < 0) config.fail("initializer_range", "is below zero");
   const Tensor& ids = inputs.ids;
   if (ids.rank() != 2) throw UsageError(fmt::format("ids must be [batch, time], not {}", to_string(ids.shape())));
-  const CacheOptions& cache = inputs.cache;
+  check_cache();
+  if (!positions_) positions_ = broadcast_to(arange(ids.dim(1)), ids.shape());
+}
+
+void Decoder::check_cache() const {
+  const CacheOptions& cache = inputs_.cache;
   if (cache.capacity < 0 || cache.chunk < 1)
     throw UsageError(fmt::format("a cache of {} positions is not valid for chunks of {}", cache.capacity, cache.chunk));
-  if (cache.capacity > 0 && !(inputs.positions && inputs.lengths))
+  if (cache.capacity == 0) return;
+  if (!(inputs_.positions && inputs_.lengths))
     throw UsageError("a decoder with a cache needs positions and lengths, which say where the tokens go");
-  if (cache.capacity > 0 && !ids.dim(0).is_constant())
+  if (cache.dtype != DType::f32 && cache.dtype != DType::f16)
+    throw UsageError(fmt::format("a cache can be f32 or f16, not {}", name(cache.dtype)));
+  if (cache.block < 0 || cache.blocks < 0 || (cache.block > 0 && cache.capacity % cache.block != 0))
+    throw UsageError(fmt::format("a cache of {} positions per sequence cannot be made of blocks of {}", cache.capacity,
+                                 cache.block));
+  if (cache.block > 0 && !inputs_.table)
+    throw UsageError("a decoder with a paged cache needs a table, which says where each sequence's blocks are");
+  // A paged cache has a size of its own.
+  if ((cache.block == 0 || cache.blocks == 0) && !inputs_.ids.dim(0).is_constant())
     throw UsageError("a decoder with a cache needs a batch of a fixed size, because the cache is kept between runs");
-  if (!positions_) positions_ = broadcast_to(arange(ids.dim(1)), ids.shape());
 }
 
 Tensor Decoder::weight(const std::string& name, Shape shape) const {
@@ -104,8 +117,17 @@ Tensor Decoder::logits(const std::string& name, const Tensor& states, int count)
 Tensor Decoder::rope(const Tensor& x, const RopeAttrs& attrs) const { return jerboa::rope(x, positions_, attrs); }
 
 Tensor Decoder::cached(const std::string& name, const Tensor& values, int capacity, bool ring) const {
-  const Tensor cache = state_input(name, {values.dim(0), values.dim(1), capacity, values.dim(3)}, values.dtype());
-  const Tensor next = cache_append(cache, values, positions_, {.ring = ring});
+  const CacheOptions& options = inputs_.cache;
+  const Tensor stored = cast(values, options.dtype);
+  CacheAppendOptions append{.ring = ring};
+  Shape shape{values.dim(0), values.dim(1), capacity, values.dim(3)};
+  if (options.block > 0) {
+    append.table = inputs_.table;
+    shape[0] = options.blocks > 0 ? Dim(options.blocks) : values.dim(0) * Dim(capacity / options.block);
+    shape[2] = options.block;
+  }
+  const Tensor cache = state_input(name, shape, options.dtype);
+  const Tensor next = cache_append(cache, stored, positions_, append);
   update(cache, next);
   return next;
 }
@@ -119,12 +141,14 @@ Tensor Decoder::attend(int layer, const Tensor& q, const Tensor& k, const Tensor
   const CacheOptions& cache = inputs_.cache;
   if (cache.capacity == 0) return attention(q, k, v, options);
   const int reach = scores.window + cache.chunk - 1;
-  options.ring = cache.ring && scores.window > 0 && reach < cache.capacity;
+  options.ring = cache.ring && cache.block == 0 && scores.window > 0 && reach < cache.capacity;
   options.positions = positions_;
+  if (cache.block > 0) options.table = inputs_.table;
   const int capacity = options.ring ? reach : cache.capacity;
   const Tensor keys = cached(fmt::format("cache.{}.k", layer), k, capacity, options.ring);
   const Tensor values = cached(fmt::format("cache.{}.v", layer), v, capacity, options.ring);
-  return attention(q, keys, values, options);
+  const Tensor queries = cast(q, cache.dtype);
+  return cast(attention(queries, keys, values, options), q.dtype());
 }
 
 double norm_epsilon(const Config& config, const std::string& key, double otherwise) {

@@ -52,6 +52,8 @@ class Decoder {
   /// A layer's cache with the new keys or values appended, recorded as the state's next version.
   Tensor cached(const std::string& name, const Tensor& values, int capacity, bool ring) const;
 
+  void check_cache() const;
+
   const SiteScope scope_{CallSite{}};  // errors must not name lines of this library
   const TextInputs& inputs_;
   Tensor positions_;

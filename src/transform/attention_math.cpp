@@ -69,6 +69,21 @@ Tensor ungroup_heads(const Tensor& x) {
   return reshape(x, shape);
 }
 
+Tensor unpaged(const Tensor& cache, const Tensor& table) {
+  const Dim heads = cache.dim(1), block = cache.dim(2), size = cache.dim(3);
+  const Tensor flat = reshape(cache, {cache.dim(0), heads * block * size});
+  const Tensor rows = embedding(flat, maximum(table, 0));  // negative entries stand where nothing is seen
+  const Tensor blocks = reshape(rows, {table.dim(0), table.dim(1), heads, block, size});
+  return reshape(swap_axes(blocks, 1, 2), {table.dim(0), heads, table.dim(1) * block, size});
+}
+
+Tensor paged_gradient(const Tensor& dstraight, const Tensor& cache, const Tensor& table) {
+  const Dim heads = cache.dim(1), block = cache.dim(2), size = cache.dim(3);
+  const Tensor blocks = reshape(dstraight, {table.dim(0), heads, table.dim(1), block, size});
+  const Tensor rows = reshape(swap_axes(blocks, 1, 2), {table.dim(0), table.dim(1), heads * block * size});
+  return reshape(embedding_grad(table, rows, cache.dim(0)), cache.shape());
+}
+
 AttentionProbabilities attention_probabilities(const AttentionOperands& in, const AttentionAttrs& attrs) {
   AttentionProbabilities result;
   const Dim key_heads = in.k.dim(1);

@@ -25,6 +25,11 @@ struct AttentionProbabilities {
 
 AttentionProbabilities attention_probabilities(const AttentionOperands& in, const AttentionAttrs& attrs);
 
+/// A paged cache [blocks, heads, block, size] as the straight one [batch, heads, keys, size] that the table describes.
+Tensor unpaged(const Tensor& cache, const Tensor& table);
+/// The gradient of the paged cache from that of the straight one: a block's is the sum over those who share it.
+Tensor paged_gradient(const Tensor& dstraight, const Tensor& cache, const Tensor& table);
+
 /// [batch, heads, …] ↔ [batch, key heads, group, …]
 Tensor group_heads(const Tensor& x, const Dim& key_heads);
 Tensor ungroup_heads(const Tensor& x);

@@ -32,10 +32,18 @@ std::vector<IndexOperand> index_operands(const Graph& graph, const Node& node) {
     const Shape& shape = graph.shape(node.inputs[operand]);
     return shape[static_cast<std::size_t>(axis_of(axis, static_cast<int>(shape.size())))];
   };
+  // Operands of a paged cache, of which a negative entry means that there is no block yet.
+  const auto blocks = [&](std::size_t table, std::size_t cache) -> std::vector<IndexOperand> {
+    if (table >= node.inputs.size() || node.inputs[table] == no_tensor) return {};
+    return {{node.inputs[table], {size(cache, 0), true}}};
+  };
   switch (node.op) {
     case Op::embedding: return {{node.inputs[1], {size(0, 0), false}}};
     case Op::take_along_axis: return {{node.inputs[1], {size(0, node.as<AxisAttrs>().axis), false}}};
     case Op::cross_entropy: return {{node.inputs[1], {size(0, -1), true}}};
+    case Op::attention: return blocks(7, 1);
+    case Op::attention_weights: return blocks(6, 1);
+    case Op::cache_append: return blocks(3, 0);
     default: return {};
   }
 }

@@ -119,8 +119,9 @@ std::vector<Tensor> rewrite<Op::causal_softmax>(const Node&, const Inputs& in) {
 
 template <>
 std::vector<Tensor> rewrite<Op::attention_weights>(const Node& node, const Inputs& in) {
+  const Tensor k = in[6] ? detail::unpaged(in[1], in[6]) : in[1];
   const auto probabilities =
-      detail::attention_probabilities({in[0], in[1], in[2], in[3], in[4], in[5]}, node.as<AttentionAttrs>());
+      detail::attention_probabilities({in[0], k, in[2], in[3], in[4], in[5]}, node.as<AttentionAttrs>());
   return {detail::ungroup_heads(probabilities.weights)};
 }
 

@@ -6,6 +6,7 @@
 #include <jerboa/ir/shapes.h>
 
 #include "ir/op_functions.h"
+#include "transform/attention_math.h"
 
 // All gradients, one rule for each op, written in ops. If several operands are computed, each is a separate statement,
 // because C++ leaves the order of evaluation of arguments, and with it the graph, to the compiler.
@@ -479,11 +480,15 @@ Grads gradient<Op::attention>(G g) {
     throw GraphError("attention: its log-sum-exp cannot be differentiated" +
                      (g.node.site.empty() ? "" : " (" + g.node.site + ")"));
   const bool mask_grad = mask && is_float(mask.dtype()) && g.wanted[3];
-  const auto parts =
-      apply(Op::attention_grad,
-            {g.x[0], g.x[1], g.x[2], g.y[0], g.y[1], g.dy, maybe(mask), maybe(sinks), maybe(g.x[5]), maybe(g.x[6])},
-            AttentionGradAttrs{attrs.scale, attrs.causal, attrs.window, attrs.soft_cap, attrs.ring, mask_grad});
-  return {parts[0], parts[1], parts[2], mask_grad ? parts.back() : Tensor(), sinks ? parts[3] : Tensor(), {}, {}};
+  const Tensor& table = g.x[7];
+  const Tensor k = table ? unpaged(g.x[1], table) : g.x[1];
+  const Tensor v = table ? unpaged(g.x[2], table) : g.x[2];
+  auto parts = apply(
+      Op::attention_grad, {g.x[0], k, v, g.y[0], g.y[1], g.dy, maybe(mask), maybe(sinks), maybe(g.x[5]), maybe(g.x[6])},
+      AttentionGradAttrs{attrs.scale, attrs.causal, attrs.window, attrs.soft_cap, attrs.ring, mask_grad});
+  if (table) parts[1] = paged_gradient(parts[1], g.x[1], table);
+  if (table) parts[2] = paged_gradient(parts[2], g.x[2], table);
+  return {parts[0], parts[1], parts[2], mask_grad ? parts.back() : Tensor(), sinks ? parts[3] : Tensor(), {}, {}, {}};
 }
 template <>
 Grads gradient<Op::cross_entropy>(G g) {

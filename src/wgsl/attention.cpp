@@ -55,13 +55,20 @@ void write_rows(KernelWriter& writer, const Attention& attention) {
   const auto time = [](int i) { return fmt::format("time_{}", i); };
   const auto q = [&](int i) { return shader.load(*attention.q, {"batch", head(i), time(i), "feature"}); };
   const auto of_key = [&](const TensorAccess& tensor) {
-    return [&](int j) { return shader.load(tensor, {"batch", "key_head", fmt::format("key_{}", j), "feature"}); };
+    return [&](int j) {
+      auto indices = attention.key_indices(shader, fmt::format("key_{}", j), "feature");
+      indices[0] = fmt::format("block_{}", j);
+      return shader.load(tensor, indices);
+    };
   };
   shader.line("var sums = array<{}, {}>();", lanes.type(), attention.value_size.upper_bound());
   shader.line("var top = {};", lanes.each([&](int i) { return parts.first_top(shader, head(i), "part"); }));
   shader.line("var total = {}({});", lanes.type(), parts.first_total("part"));
   shader.open("for (var key = first; key < end; key += {}u) {{", others_at_a_time);
-  for (int j = 0; j < others_at_a_time; ++j) shader.line("let key_{0} = min(key + {0}u, end - 1u);", j);
+  for (int j = 0; j < others_at_a_time; ++j) {
+    shader.line("let key_{0} = min(key + {0}u, end - 1u);", j);
+    shader.line("let block_{} = {};", j, attention.key_indices(shader, fmt::format("key_{}", j), "")[0]);
+  }
   write_products(shader, "product", lanes, attention.size, q, of_key(*attention.k));
   shader.line("var new_top = top;");
   for (int j = 0; j < others_at_a_time; ++j) {

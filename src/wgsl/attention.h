@@ -13,7 +13,7 @@ namespace jerboa::wgsl {
 /// The operands by name, whatever the op. Null: absent.
 struct Attention {
   const TensorAccess *q = nullptr, *k = nullptr, *v = nullptr;
-  const TensorAccess *mask = nullptr, *sinks = nullptr, *lengths = nullptr, *positions = nullptr;
+  const TensorAccess *mask = nullptr, *sinks = nullptr, *lengths = nullptr, *positions = nullptr, *table = nullptr;
   AttentionAttrs attrs;
   Dim batch, heads, key_heads, group, time, keys, size, value_size;
 
@@ -25,6 +25,9 @@ struct Attention {
   Dim queries() const { return batch * heads * time; }
   /// Whether a key's visibility follows from its number and the query's time alone.
   bool has_fixed_sight() const { return positions == nullptr && !attrs.ring; }
+  /// Texts of the indices [block, head, slot, feature] of k and v, or [batch, head, key, feature] where they are not
+  /// paged. The first is a call, which is worth a name where it is used more than once.
+  std::vector<std::string> key_indices(Shader& shader, const std::string& key, const std::string& feature) const;
   /// Strides of the mask for batch, head, time and key; 0 where it broadcasts.
   std::vector<Dim> mask_strides() const { return broadcast_strides(*mask); }
   std::vector<Dim> broadcast_strides(const TensorAccess& tensor) const;
@@ -42,6 +45,7 @@ inline const std::string unseen_lse = "-3.4e38f";
 ///                                                 a score and its slope by the product; unseen_score where not seen.
 ///                                                 All indices must be in range
 ///   key_range(batch, least, most) -> vec2u        the keys that queries which see [least, most) may see
+///   block_of(batch, key) -> u32                   of paged keys: a block's number, whatever the table holds
 ///   time_range(key, end) -> vec2u                 the times of the queries that may see keys [key, end)
 void write_score_functions(Shader& shader, const Attention& attention);
 

@@ -74,8 +74,9 @@ void write_score(Shader& shader, const Attention& attention) {
 
 void write_ranges(Shader& shader, const Attention& attention) {
   shader.begin_function("fn key_range(batch: u32, least: i32, most: i32) -> vec2u");
-  if (attention.attrs.ring)
-    shader.line("return vec2u(0u, {});", shader.size(attention.keys));
+  if (attention.attrs.ring)  // whose slots are filled in order
+    shader.line("return vec2u(0u, min(u32(max(i32({}), 0)), {}));", shader.load(*attention.lengths, {"batch"}),
+                shader.size(attention.keys));
   else
     shader.line("return vec2u(u32(max(least, 0)), min(u32(max(most, 0)), {}));", shader.size(attention.keys));
   shader.end_function();
@@ -97,6 +98,16 @@ void write_ranges(Shader& shader, const Attention& attention) {
   shader.end_function();
 }
 
+// Entries for keys past a sequence's length may be anything. They are not meant to be read; where they are, or where an
+// entry is wrong, this keeps the access within the cache.
+void write_block_of(Shader& shader, const Attention& attention) {
+  shader.begin_function("fn block_of(batch: u32, key: u32) -> u32");
+  const std::string number = fmt::format("key / {}", shader.size(attention.k->shape[2]));
+  shader.line("return min(u32({}), {} - 1u);", shader.load(*attention.table, {"batch", number}),
+              shader.size(attention.k->shape[0]));
+  shader.end_function();
+}
+
 }  // namespace
 
 Attention::Attention(const KernelSpec& kernel, std::size_t options, const AttentionAttrs& attributes)
@@ -107,15 +118,23 @@ Attention::Attention(const KernelSpec& kernel, std::size_t options, const Attent
       sinks(present(kernel, options + 1)),
       lengths(present(kernel, options + 2)),
       positions(present(kernel, options + 3)),
+      table(present(kernel, options + 4)),
       attrs(attributes),
       batch(q->shape[0]),
       heads(q->shape[1]),
       key_heads(k->shape[1]),
       group(divide_exactly(heads, key_heads).value_or(Dim(1))),
       time(q->shape[2]),
-      keys(k->shape[2]),
+      keys(table != nullptr ? table->shape[1] * k->shape[2] : k->shape[2]),
       size(q->shape[3]),
       value_size(v->shape[3]) {}
+
+std::vector<std::string> Attention::key_indices(Shader& shader, const std::string& key,
+                                                const std::string& feature) const {
+  if (table == nullptr) return {"batch", "key_head", key, feature};
+  return {fmt::format("block_of(batch, {})", key), "key_head", fmt::format("({} % {})", key, shader.size(k->shape[2])),
+          feature};
+}
 
 std::vector<Dim> Attention::broadcast_strides(const TensorAccess& tensor) const {
   std::vector<Dim> strides(4, Dim(0));
@@ -129,6 +148,7 @@ void write_score_functions(Shader& shader, const Attention& attention) {
   write_sight(shader, attention);
   write_score(shader, attention);
   write_ranges(shader, attention);
+  if (attention.table != nullptr) write_block_of(shader, attention);
 }
 
 void write_products(Shader& shader, const std::string& name, const Lanes& lanes, const Dim& size,

@@ -16,12 +16,11 @@ bool can_load_four(const Shader& shader, const TensorAccess& tensor) {
 
 // `start`, the place of (row, feature).
 void write_row_place(Shader& shader, const Attention& attention, const TileRows& rows) {
-  std::vector<std::string> index{"batch", "key_head", "row", "feature"};
+  std::vector<std::string> index = attention.key_indices(shader, "row", "feature");
   if (rows.of == TileRows::Of::queries) {
     shader.line("let head = key_head * {} + row / {};", shader.size(attention.group), shader.size(attention.time));
     shader.line("let time = row % {};", shader.size(attention.time));
-    index[1] = "head";
-    index[2] = "time";
+    index = {"batch", "head", "time", "feature"};
   }
   shader.line("let start = {};", shader.place(rows.tensor->offset, rows.tensor->strides, index));
 }
@@ -32,7 +31,12 @@ void write_fetch(Shader& shader, const Attention& attention, const TileRows& row
   shader.begin_function(
       fmt::format("fn {}(batch: u32, key_head: u32, wanted_row: u32, wanted: u32) -> vec4f", rows.name));
   const std::string size = shader.size(rows.tensor->shape[3]);
-  const std::string count = shader.size(rows.of == TileRows::Of::queries ? attention.rows() : attention.keys);
+  std::string count = shader.size(rows.of == TileRows::Of::queries ? attention.rows() : attention.keys);
+  if (rows.of == TileRows::Of::keys && attention.table != nullptr) {
+    // What the table says of later keys is not looked at.
+    shader.line("let count = u32(clamp(i32({}), 1, i32({})));", shader.load(*attention.lengths, {"batch"}), count);
+    count = "count";
+  }
   // Loads what is nearest and in range, and drops it: a branch costs a driver on the CPU more.
   shader.line("let row = min(wanted_row, {} - 1u);", count);
   shader.line("let feature = min(wanted, {} - {}u);", size, can_load_four(shader, *rows.tensor) ? 4 : 1);

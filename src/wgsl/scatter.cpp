@@ -277,8 +277,10 @@ class CacheAppend {
       : writer_(writer),
         values_(writer.kernel().operands[1]),
         positions_(writer.kernel().operands[2]),
+        table_(writer.kernel().operands[3]),
         out_(writer.kernel().results[0]),
-        time_(values_.shape[2]) {}
+        time_(values_.shape[2]),
+        capacity_(is_paged() ? table_.shape[1] * out_.shape[2] : out_.shape[2]) {}
 
   void write() {
     const TensorAccess& cache = writer_.kernel().operands[0];
@@ -297,11 +299,20 @@ class CacheAppend {
     shader.line("if (slot == 0xffffffffu) {{ return; }}");
     const std::string value = shader.load(values_, indices);
     indices[2] = "slot";
+    if (is_paged()) {
+      const std::string block = shader.size(out_.shape[2]);
+      shader.line("let block = u32({});", shader.load(table_, {batch, fmt::format("(slot / {})", block)}));
+      shader.line("if (block >= {}) {{ return; }}", shader.size(out_.shape[0]));
+      indices[0] = "block";
+      indices[2] = fmt::format("(slot % {})", block);
+    }
     shader.store(out_, indices, value);
     add_shader_of_elements(writer_, std::move(shader), count);
   }
 
  private:
+  bool is_paged() const { return table_.binding >= 0; }
+
   // A workgroup for each position, whose threads look at the later ones.
   int write_slots() {
     constexpr int threads = 64;
@@ -325,7 +336,7 @@ class CacheAppend {
   // from `first` on is compared with it.
   void write_own_slot(Shader& shader, const std::string& batch, const std::string& time, const std::string& first,
                       int step) {
-    const std::string capacity = shader.size(out_.shape[2]);
+    const std::string capacity = shader.size(capacity_);
     shader.declare("const none = 0xffffffffu;\n");
     const auto slot_at = [&](const std::string& at) {
       const std::string position = shader.let("position", fmt::format("u32({})", shader.load(positions_, {batch, at})));
@@ -343,8 +354,8 @@ class CacheAppend {
   }
 
   KernelWriter& writer_;
-  const TensorAccess &values_, &positions_, &out_;
-  Dim time_;
+  const TensorAccess &values_, &positions_, &table_, &out_;
+  Dim time_, capacity_;
 };
 
 }  // namespace

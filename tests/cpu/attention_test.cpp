@@ -2,6 +2,8 @@
 
 #include <hwy/highway.h>
 
+#include <jerboa/base/float16.h>
+
 #include "oracle.h"
 
 namespace jerboa::cpu::attention_test {
@@ -269,6 +271,80 @@ std::vector<Case> cases() {
 
 INSTANTIATE_TEST_SUITE_P(Cases, Attention, testing::ValuesIn(cases()),
                          [](const testing::TestParamInfo<Case>& test) { return test.param.name; });
+
+// A straight cache, the same in f16, and both in blocks that are scattered over memory, whose table holds anything for
+// keys past a sequence's length: the same bits.
+TEST(AttentionCaches, PagedAndNarrowOnesEqualAStraightOne) {
+  constexpr std::int64_t batch = 3, heads = 4, key_heads = 2, capacity = 192, size = 20, value_size = 24;
+  const std::vector<std::int32_t> lengths{150, 1, 77};
+  const auto narrow = [](std::vector<float> values) {
+    std::vector<std::uint16_t> halves;
+    for (float& value : values) halves.push_back(f32_to_f16(value));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = f16_to_f32(halves[i]);
+    return std::pair(values, halves);
+  };
+  const auto [k, k_half] = narrow(test::normal_floats(batch * key_heads * capacity * size, 2));
+  const auto [v, v_half] = narrow(test::normal_floats(batch * key_heads * capacity * value_size, 3));
+  ThreadPool pool(2);
+  for (const std::int64_t time : {1, 5, 70}) {
+    const auto q = test::normal_floats(batch * heads * time * size, 1);
+    std::vector<std::int32_t> positions;
+    for (const std::int32_t length : lengths)
+      for (std::int64_t t = 0; t < time; ++t) positions.push_back(static_cast<std::int32_t>(length - time + t));
+    AttentionProblem problem;
+    problem.batch = batch, problem.heads = heads, problem.key_heads = key_heads, problem.time = time;
+    problem.keys = capacity, problem.size = size, problem.value_size = value_size, problem.causal = true;
+    problem.q = q.data(), problem.q_strides = {heads * time * size, time * size, size};
+    problem.lengths = lengths.data(), problem.positions = positions.data(), problem.position_strides = {time, 1};
+    problem.out_strides = {heads * time * value_size, time * value_size, value_size};
+    const auto run = [&](AttentionProblem one) {
+      std::vector<float> out(static_cast<std::size_t>(batch * heads * time * value_size), poison);
+      std::vector<float> lse(static_cast<std::size_t>(batch * heads * time), poison);
+      one.out = out.data(), one.lse = lse.data();
+      run_attention(one, pool);
+      return std::pair(out, lse);
+    };
+    problem.k_strides = {key_heads * capacity * size, capacity * size, size};
+    problem.v_strides = {key_heads * capacity * value_size, capacity * value_size, value_size};
+    AttentionProblem straight = problem, half = problem;
+    straight.k = k.data(), straight.v = v.data();
+    half.k_half = k_half.data(), half.v_half = v_half.data();
+    const auto wanted = run(straight);
+    EXPECT_EQ(run(half), wanted) << time;
+
+    for (const std::int64_t block : {64, 16, 3}) {
+      SCOPED_TRACE(testing::Message() << time << " queries, blocks of " << block);
+      const std::int64_t columns = capacity / block, blocks = batch * columns + 2;
+      std::vector<std::int32_t> table;
+      for (std::int64_t i = 0; i < batch * columns; ++i)
+        table.push_back(static_cast<std::int32_t>((i * 7 + 3) % (blocks - (blocks % 7 == 0 ? 1 : 0))));
+      const auto paged = [&]<class T>(const std::vector<T>& from, std::int64_t width) {
+        std::vector<T> to(static_cast<std::size_t>(blocks * key_heads * block * width), T(777));
+        for (std::int64_t b = 0; b < batch; ++b)
+          for (std::int64_t h = 0; h < key_heads; ++h)
+            for (std::int64_t s = 0; s < lengths[b]; ++s)
+              std::copy_n(from.data() + ((b * key_heads + h) * capacity + s) * width, width,
+                          to.data() + ((table[b * columns + s / block] * key_heads + h) * block + s % block) * width);
+        return to;
+      };
+      const auto k_paged = paged(k, size), v_paged = paged(v, value_size);
+      const auto k_half_paged = paged(k_half, size), v_half_paged = paged(v_half, value_size);
+      std::vector<std::int32_t> entries = table;
+      for (std::int64_t b = 0; b < batch; ++b)
+        for (std::int64_t i = (lengths[b] + block - 1) / block; i < columns; ++i)
+          entries[b * columns + i] = i % 2 == 0 ? -1 : 1 << 30;
+      AttentionProblem in_blocks = problem;
+      in_blocks.table = entries.data(), in_blocks.block = block, in_blocks.blocks = blocks;
+      in_blocks.k_strides = {key_heads * block * size, block * size, size};
+      in_blocks.v_strides = {key_heads * block * value_size, block * value_size, value_size};
+      AttentionProblem half_in_blocks = in_blocks;
+      in_blocks.k = k_paged.data(), in_blocks.v = v_paged.data();
+      half_in_blocks.k_half = k_half_paged.data(), half_in_blocks.v_half = v_half_paged.data();
+      EXPECT_EQ(run(in_blocks), wanted);
+      EXPECT_EQ(run(half_in_blocks), wanted);
+    }
+  }
+}
 
 }  // namespace
 }  // namespace jerboa::cpu::attention_test

@@ -79,8 +79,12 @@ class Whole {
 /// Sequences that grow through a cache: one graph for every size of chunk.
 class Decoding {
  public:
-  Decoding(const Model& model, std::int64_t batch, const CacheOptions& cache)
-      : batch_(batch), done_(static_cast<std::size_t>(batch)), session_(model.session(graph(model, batch, cache))) {}
+  /// With a paged cache, `table` is its table.
+  Decoding(const Model& model, std::int64_t batch, const CacheOptions& cache, const Tokens& table = {})
+      : batch_(batch), done_(static_cast<std::size_t>(batch)), session_(model.session(graph(model, batch, cache))) {
+    if (cache.block > 0)
+      table_.emplace("table", HostTensor({batch, cache.capacity / cache.block}, std::span<const std::int32_t>(table)));
+  }
 
   Session& session() { return session_; }
 
@@ -99,8 +103,9 @@ class Decoding {
       }
       lengths.as<std::int32_t>()[row] = static_cast<std::int32_t>(done_[row]);
     }
-    const auto all =
-        rows_of(session_.run("run", {{"ids", ids}, {"positions", positions}, {"lengths", lengths}}).get("output"));
+    TensorMap inputs{{"ids", ids}, {"positions", positions}, {"lengths", lengths}};
+    inputs.insert(table_.begin(), table_.end());
+    const auto all = rows_of(session_.run("run", inputs).get("output"));
     std::vector<std::vector<Logits>> logits(more.size());
     for (std::size_t row = 0; row < more.size(); ++row)
       for (std::size_t t = 0; t < more[row].size(); ++t) logits[row].push_back(all[row * time + t]);
@@ -109,22 +114,44 @@ class Decoding {
 
   /// Starts new sequences in place of the old ones; the old entries stay in the cache and must be ignored.
   void start_again() { std::fill(done_.begin(), done_.end(), 0); }
+  /// A sequence goes on where another is, in blocks that they share.
+  void continue_from(std::size_t row, std::size_t other) { done_[row] = done_[other]; }
 
  private:
   static Graph graph(const Model& model, std::int64_t batch, const CacheOptions& cache) {
     const Dim time = Dim::symbol("T", 32);
-    const InputSpecs specs{
+    InputSpecs specs{
         {"ids", {batch, time}, DType::i32}, {"positions", {batch, time}, DType::i32}, {"lengths", {batch}, DType::i32}};
+    if (cache.block > 0) specs.push_back({"table", {batch, cache.capacity / cache.block}, DType::i32});
     return forward_graph(specs, [&](const Inputs& in) {
-      return model.family.logits(
-          model.config, {.ids = in["ids"], .positions = in["positions"], .lengths = in["lengths"], .cache = cache});
+      TextInputs inputs{.ids = in["ids"], .positions = in["positions"], .lengths = in["lengths"], .cache = cache};
+      if (cache.block > 0) inputs.table = in["table"];
+      return model.family.logits(model.config, inputs);
     });
   }
 
   std::int64_t batch_;
   std::vector<std::size_t> done_;
+  TensorMap table_;  // no entry without a paged cache
   Session session_;
 };
+
+std::int32_t most_likely(const Logits& logits) {
+  return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+// Greedy continuations of prompts of different lengths, in chunks and then token by token.
+std::vector<Tokens> continuations(Decoding decoding, std::vector<Tokens> written, std::size_t count) {
+  std::vector<Tokens> next = written;
+  for (std::size_t step = 0; step < count; ++step) {
+    const auto logits = decoding.append(next);
+    for (std::size_t row = 0; row < written.size(); ++row) {
+      next[row] = {most_likely(logits[row].back())};
+      written[row].push_back(next[row][0]);
+    }
+  }
+  return written;
+}
 
 std::vector<Tokens> random_sequences(const std::vector<std::size_t>& lengths, std::uint64_t seed) {
   SplitMix random(seed);
@@ -263,6 +290,76 @@ INSTANTIATE_TEST_SUITE_P(Families, FamilyDecode,
                                           testing::ValuesIn(test::golden_families())),
                          device_and_family);
 
+// Blocks in any order, and none where no sequence gets to.
+const Tokens scattered_blocks{6, 2, 9, 1, -1, -1, 0, 8, 3, 5, 7, -1};
+constexpr CacheOptions paged_cache{.capacity = 48, .ring = true, .chunk = 16, .block = 8, .blocks = 10};
+
+class PagedDecode : public testing::TestWithParam<DeviceAndFamily> {};
+
+TEST_P(PagedDecode, APermutedTableGivesTheTokensOfAStraightCache) {
+  const auto& [device, family] = GetParam();
+  const Model model(family, device);
+  const auto prompts = random_sequences({7, 16}, 11);
+  const auto straight = continuations(Decoding(model, 2, {.capacity = 48}), prompts, 20);
+  Decoding paged(model, 2, paged_cache, scattered_blocks);
+  EXPECT_EQ(paged.session().download_state("cache.0.k").shape()[0], 10);
+  EXPECT_EQ(paged.session().download_state("cache.0.k").shape()[2], 8);
+  EXPECT_EQ(continuations(std::move(paged), prompts, 20), straight);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, PagedDecode,
+                         testing::Combine(testing::Values("cpu"), testing::ValuesIn(test::golden_families())),
+                         device_and_family);
+#ifdef JERBOA_WEBGPU
+INSTANTIATE_TEST_SUITE_P(WebGpu, PagedDecode,
+                         testing::Combine(testing::Values("webgpu"), testing::Values(std::string("llama"))),
+                         device_and_family);
+#endif
+
+// Two sequences with a common beginning hold it once.
+TEST(PagedCache, SequencesShareABlockOfTheirPrefix) {
+  const Model model("train_llama", "cpu");
+  Whole whole(model);
+  const CacheOptions cache{.capacity = 16, .chunk = 8, .block = 8, .blocks = 3};
+  Tokens first = random_sequences({13}, 3)[0], second = random_sequences({12}, 4)[0];
+  std::copy_n(first.begin(), 8, second.begin());
+  Decoding decoding(model, 2, cache, {1, 2, 1, 0});
+  const auto part = [](const Tokens& tokens, std::size_t from, std::size_t to) {
+    return Tokens(tokens.begin() + static_cast<std::ptrdiff_t>(from), tokens.begin() + static_cast<std::ptrdiff_t>(to));
+  };
+  decoding.append({part(first, 0, 8), {}});
+  decoding.continue_from(1, 0);
+  const auto logits = decoding.append({part(first, 8, 13), part(second, 8, 12)});
+  expect_near(logits[0].back(), whole(first).back(), "first");
+  expect_near(logits[1].back(), whole(second).back(), "second");
+}
+
+// f16 rounds keys and values to 11 bits.
+TEST(NarrowCache, GivesLogitsOfItsPrecision) {
+  const Model model("train_llama", "cpu");
+  Whole whole(model);
+  const auto sequences = random_sequences({11, 5}, 8);
+  for (const int block : {0, 4}) {
+    Decoding decoding(model, 2, {.capacity = 12, .chunk = 4, .block = block, .dtype = DType::f16}, {5, 0, 3, 1, 4, 2});
+    EXPECT_EQ(decoding.session().download_state("cache.0.v").dtype(), DType::f16);
+    std::vector<std::vector<Logits>> all(2);
+    for (std::size_t start = 0; start < 12; start += 4) {
+      std::vector<Tokens> more;
+      for (const Tokens& sequence : sequences)
+        more.emplace_back(sequence.begin() + static_cast<std::ptrdiff_t>(std::min(start, sequence.size())),
+                          sequence.begin() + static_cast<std::ptrdiff_t>(std::min(start + 4, sequence.size())));
+      const auto logits = decoding.append(more);
+      for (std::size_t row = 0; row < 2; ++row) all[row].insert(all[row].end(), logits[row].begin(), logits[row].end());
+    }
+    for (std::size_t row = 0; row < 2; ++row) {
+      const auto wanted = whole(sequences[row]);
+      for (std::size_t t = 0; t < wanted.size(); ++t)
+        for (std::size_t i = 0; i < wanted[t].size(); ++i)
+          ASSERT_NEAR(all[row][t][i], wanted[t][i], 2e-3) << row << ", " << t << ", " << i;
+    }
+  }
+}
+
 class GreedyDecode : public testing::TestWithParam<std::string> {};
 
 TEST_P(GreedyDecode, WritesWhatTransformersWrote) {
@@ -273,8 +370,7 @@ TEST_P(GreedyDecode, WritesWhatTransformersWrote) {
   Tokens written = prompt;
   auto logits = decoding.append({prompt});
   for (int i = 0; i < 24; ++i) {
-    const Logits& last = logits[0].back();
-    written.push_back(static_cast<std::int32_t>(std::max_element(last.begin(), last.end()) - last.begin()));
+    written.push_back(most_likely(logits[0].back()));
     logits = decoding.append({{written.back()}});
   }
   EXPECT_EQ(written, to_i32(golden.view("greedy")));
@@ -285,13 +381,14 @@ INSTANTIATE_TEST_SUITE_P(Scaled, GreedyDecode, testing::Values("llama3_scaled"))
 
 TEST(DecodeInputs, ThatDoNotFitTogetherAreRefused) {
   const Model model("train_llama", "reference");
-  const auto build = [&](const CacheOptions& cache, const Dim& batch, bool positions) {
-    return [&model, cache, batch, positions] {
+  const auto build = [&](const CacheOptions& cache, const Dim& batch, bool positions, bool table = false) {
+    return [&model, cache, batch, positions, table] {
       trace([&] {
         const Tensor ids = tensor_input("ids", {batch, 4}, DType::i32);
         TextInputs inputs{.ids = ids, .cache = cache};
         if (positions) inputs.positions = tensor_input("positions", {batch, 4}, DType::i32);
         if (positions) inputs.lengths = tensor_input("lengths", {batch}, DType::i32);
+        if (table) inputs.table = tensor_input("table", {batch, 2}, DType::i32);
         output("output", model.family.logits(model.config, inputs));
       });
     };
@@ -299,7 +396,11 @@ TEST(DecodeInputs, ThatDoNotFitTogetherAreRefused) {
   test::expect_error<UsageError>(build({.capacity = 8}, 1, false), "needs positions and lengths");
   test::expect_error<UsageError>(build({.capacity = 8}, Dim::symbol("B", 4), true), "a batch of a fixed size");
   test::expect_error<UsageError>(build({.capacity = 8, .chunk = 0}, 1, true), "chunks of 0");
+  test::expect_error<UsageError>(build({.capacity = 8, .block = 4}, 1, true), "needs a table");
+  test::expect_error<UsageError>(build({.capacity = 8, .block = 3}, 1, true, true), "blocks of 3");
+  test::expect_error<UsageError>(build({.capacity = 8, .dtype = DType::i32}, 1, true), "f32 or f16, not i32");
   build({.capacity = 8}, 1, true)();
+  build({.capacity = 8, .block = 4, .blocks = 5}, Dim::symbol("B", 4), true, true)();
   build({}, Dim::symbol("B", 4), false)();
 }
 

@@ -66,7 +66,26 @@ std::vector<Trial> trials() {
       attention_case({2, 4, 70, 24}, {2, 2, 130, 24}, {2, 2, 130, 40}, {0, true, 33, 0, false}, {absent(), any({4})});
   const Case cache = attention_case({2, 4, 1, 64}, {2, 2, 1000, 64}, {2, 2, 1000, 64}, causal,
                                     {absent(), absent(), given({2}, {1000, 333}), given({2, 1}, {999, 332})});
+  // Blocks in any order, of which both sequences share one, and none where nothing is seen.
+  const std::vector<double> lengths{100, 61}, blocks{4, 0, 7, 2, 5, -1, -1, -1, 4, 1, 6, 3, -1, -1, -1, -1};
+  const auto paged = [&](int time, const AttentionAttrs& attrs) {
+    std::vector<double> positions;
+    for (const double length : lengths)
+      for (int t = 0; t < time; ++t) positions.push_back(length - time + t);
+    return attention_case(
+        {2, 4, time, 24}, {8, 2, 20, 24}, {8, 2, 20, 20}, attrs,
+        {absent(), any({4}), given({2}, lengths), given({2, time}, positions), given({2, 8}, blocks)});
+  };
+  const Case paged_ring = attention_case({2, 2, 20, 8}, {10, 2, 9, 8}, {10, 2, 9, 8}, {0, true, 40, 0, true},
+                                         {absent(), absent(), given({2}, {50, 200}), whole(40, 199, {2, 20}),
+                                          given({2, 8}, {9, 3, 5, 1, 7, 0, -1, -1, 2, 4, 6, 8, 0, 9, 3, 5})});
   return {
+      {Form::software, "software_paged", paged(1, causal)},
+      {Form::software, "software_paged_ring", paged_ring},
+      {Form::plain_gpu, "plain_gpu_paged_few_queries", paged(2, causal)},
+      {Form::plain_gpu, "plain_gpu_paged_ring", paged_ring},
+      {Form::rich_gpu, "rich_gpu_paged_window", paged(40, {0, true, 33, 0, false})},
+      {Form::rich_gpu, "rich_gpu_paged_f16", paged(1, causal), DType::f16},
       {Form::software, "software_window", window},
       {Form::software, "software_cache", cache},
       {Form::plain_gpu, "plain_gpu_window", window},

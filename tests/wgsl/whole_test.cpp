@@ -53,9 +53,12 @@ std::vector<Case> large_cases(Op op) {
               {{any({40, 3}), whole(-5, 45, {200, 3}), any({200, 3})}, AxisAttrs{0}},
               {{whole(0, 9, {300}, DType::u32), whole(0, 299, {400}), whole(0, 9, {400}, DType::u32)}, AxisAttrs{0}}};
     case Op::cache_append:
-      return {{{any({2, 2, 40, 3}), any({2, 2, 30, 3}), whole(-5, 50, {2, 30})}, CacheAppendAttrs{}},
-              {{any({2, 2, 16, 3}), any({2, 2, 40, 3}), whole(-5, 90, {2, 40})}, CacheAppendAttrs{true}},
-              {{flags({2, 2, 20, 3}), flags({2, 2, 30, 3}), whole(-5, 30, {2, 30})}, CacheAppendAttrs{}}};
+      return {
+          {{any({2, 2, 40, 3}), any({2, 2, 30, 3}), whole(-5, 50, {2, 30})}, CacheAppendAttrs{}},
+          {{any({2, 2, 16, 3}), any({2, 2, 40, 3}), whole(-5, 90, {2, 40})}, CacheAppendAttrs{true}},
+          {{flags({2, 2, 20, 3}), flags({2, 2, 30, 3}), whole(-5, 30, {2, 30})}, CacheAppendAttrs{}},
+          {{any({9, 2, 5, 3}), any({2, 2, 30, 3}), whole(-5, 30, {2, 30}), given({2, 4}, {8, 1, 6, 3, 4, -1, 2, 7})},
+           CacheAppendAttrs{true}}};
     case Op::cumsum:
       return {{{any({2, 9000})}, CumsumAttrs{1, false}},
               {{any({300, 2})}, CumsumAttrs{0, true}},

@@ -19,6 +19,12 @@ struct CacheOptions {
   /// - 1 entries: a chunk is stored before its first query is computed.
   bool ring = false;
   int chunk = 1;  ///< the maximum number of tokens per sequence in one run
+  /// Positions per block of a paged cache, [blocks, heads, block, size] and read through TextInputs::table; 0: a
+  /// straight cache [batch, heads, capacity, size]. The capacity must be a multiple of it, and ring has no effect:
+  /// layers with a window share the table with the others.
+  int block = 0;
+  int blocks = 0;            ///< of a paged cache, for all sequences; 0: as many as fill the table
+  DType dtype = DType::f32;  ///< of the cache: f32 or f16
 };
 
 /// The inputs of a decoder. Positions and lengths are data and time is a symbol, so one graph serves ragged batches,
@@ -27,6 +33,9 @@ struct TextInputs {
   Tensor ids;             ///< i32[batch, time]
   Tensor positions = {};  ///< i32[batch, time], negative for padding; by default 0, 1, …
   Tensor lengths = {};  ///< i32[batch]: tokens of each sequence so far, those of this run included; needed with a cache
+  /// i32[batch, capacity / block], with a paged cache: the block that holds a sequence's positions from i * block on.
+  /// Entries past a sequence's length may be negative. Sequences may share blocks, but not write to the same position.
+  Tensor table = {};
   CacheOptions cache = {};
   bool only_last = false;  ///< logits of the last position alone: [batch, 1, vocabulary]
   /// The type that matrices are stored in: f32, which is trainable; f16 or bf16; or i8 or i4, quantised

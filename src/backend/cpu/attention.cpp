@@ -12,6 +12,7 @@
 #include <hwy/highway.h>
 
 #include "backend/cpu/attention_scores-inl.h"
+#include "backend/cpu/narrow_floats-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace jerboa::cpu::HWY_NAMESPACE {
@@ -112,40 +113,82 @@ Running running_at(const AttentionProblem& a, float* memory) {
   return {memory, out, top, top + row_tile};
 }
 
+// Some rows of f32, a fixed distance apart.
+struct Rows {
+  const float* data;
+  std::int64_t stride;
+};
+
+HWY_INLINE void widen_row(const std::uint16_t* from, std::int64_t width, float* to) {
+  std::int64_t i = 0;
+  for (; i + lanes <= width; i += lanes) hn::StoreU(load_f16(from + i), FloatTag(), to + i);
+  for (; i < width; ++i) to[i] = f16_to_f32(from[i]);
+}
+
+// A tile's keys or values, where they are if that is in f32 and in one piece, else gathered into `buffer`. An entry of
+// the table that is not the number of a block only stands where nothing is seen, and gives zeros.
+Rows cache_rows(const AttentionProblem& a, const float* from, const std::uint16_t* from_half,
+                const AttentionInputs::Strides& strides, const KeyTile& keys, std::int64_t key_head, std::int64_t width,
+                float* buffer) {
+  const bool in_one_piece = a.table == nullptr || a.block % key_tile == 0;
+  const auto block_of = [&](std::int64_t key) -> std::int64_t {
+    return a.table != nullptr ? a.table[keys.batch * (a.keys / a.block) + key / a.block] : keys.batch;
+  };
+  const std::int64_t block = a.table != nullptr ? a.block : a.keys, blocks = a.table != nullptr ? a.blocks : a.batch;
+  if (in_one_piece && from_half == nullptr) {
+    const std::int64_t number = std::clamp<std::int64_t>(block_of(keys.first), 0, blocks - 1);
+    return {from + number * strides[0] + key_head * strides[1] + keys.first % block * strides[2], strides[2]};
+  }
+  for (std::int64_t i = 0; i < keys.count; ++i) {
+    const std::int64_t number = block_of(keys.first + i);
+    float* to = buffer + i * width;
+    if (number < 0 || number >= blocks) {
+      std::fill_n(to, width, 0.0F);
+      continue;
+    }
+    const std::int64_t place = number * strides[0] + key_head * strides[1] + (keys.first + i) % block * strides[2];
+    if (from_half != nullptr)
+      widen_row(from_half + place, width, to);
+    else
+      std::copy_n(from + place, width, to);
+  }
+  return {buffer, width};
+}
+
 // Streams the key tiles [first_key_tile, end_key_tile) past some tiles of queries.
 void stream_keys(const AttentionProblem& a, std::int64_t batch, std::int64_t key_head, const QueryRows* rows,
                  const Running* running, std::int64_t count, std::int64_t first_key_tile, std::int64_t end_key_tile) {
   static thread_local Scratch<float> scratch;
   const std::int64_t width = padded(a.value_size);
-  float* scores = scratch.get(row_tile * key_tile + key_tile * (a.size + width));
+  float* scores = scratch.get(row_tile * key_tile + key_tile * (a.size + width + std::max(a.size, a.value_size)));
   float* keys_transposed = scores + row_tile * key_tile;
   float* packed_values = keys_transposed + key_tile * a.size;
+  float* gathered = packed_values + key_tile * width;
   for (std::int64_t tile = first_key_tile; tile < end_key_tile; ++tile) {
     const KeyTile keys(a, batch, tile);
-    const float* values = nullptr;
+    Rows values{nullptr, 0};
     for (std::int64_t i = 0; i < count; ++i) {
       const Spans spans = visible_spans(rows[i], keys);
       if (spans.count == 0) continue;
-      if (values == nullptr) {
-        transpose_tile(key_rows(a.k, a.k_strides, keys, key_head), a.k_strides[2], keys.count, a.size, keys_transposed,
-                       key_tile);
-        values = key_rows(a.v, a.v_strides, keys, key_head);
+      if (values.data == nullptr) {
+        const Rows rows_of_k = cache_rows(a, a.k, a.k_half, a.k_strides, keys, key_head, a.size, gathered);
+        transpose_tile(rows_of_k.data, rows_of_k.stride, keys.count, a.size, keys_transposed, key_tile);
+        values = cache_rows(a, a.v, a.v_half, a.v_strides, keys, key_head, a.value_size, gathered);
       }
       // Rows a large stride apart conflict in the cache, which matters only where they are read repeatedly.
-      if (values != packed_values && (width != a.value_size || (a.v_strides[2] != width && rows[i].count > 8))) {
+      if (values.data != packed_values && (width != a.value_size || (values.stride != width && rows[i].count > 8))) {
         for (std::int64_t s = 0; s < keys.count; ++s)
-          copy_row(values + s * a.v_strides[2], a.value_size, 1, packed_values + s * width);
-        values = packed_values;
+          copy_row(values.data + s * values.stride, a.value_size, 1, packed_values + s * width);
+        values = {packed_values, width};
       }
-      const std::int64_t value_row = values == packed_values ? width : a.v_strides[2];
       for (const Span& span : spans) {
         multiply({running[i].queries + span.row * padded(a.size), padded(a.size), 1}, keys_transposed + span.column,
                  key_tile, scores + span.row * key_tile + span.column, key_tile, span.rows, span.columns, a.size,
                  false);
         finish_scores(a, rows[i], keys, span, scores, nullptr);
         absorb(span, scores, running[i], width);
-        multiply({scores + span.row * key_tile + span.column, key_tile, 1}, values + span.column * value_row, value_row,
-                 running[i].out + span.row * width, width, span.rows, width,
+        multiply({scores + span.row * key_tile + span.column, key_tile, 1}, values.data + span.column * values.stride,
+                 values.stride, running[i].out + span.row * width, width, span.rows, width,
                  std::min(span.columns, keys.count - span.column), true);
       }
     }

@@ -93,24 +93,31 @@ void run_scatter_add(const ScatterProblem<float>& problem, ThreadPool& pool) { s
 void run_scatter_add(const ScatterProblem<std::int32_t>& problem, ThreadPool& pool) { scatter<true>(problem, pool); }
 
 void run_cache_append(const CacheAppendProblem& problem, ThreadPool& pool) {
+  const bool paged = problem.table != nullptr;
+  const std::int64_t blocks = paged ? problem.blocks : problem.batch, block = paged ? problem.block : problem.capacity;
   const auto element = static_cast<std::int64_t>(problem.element_size);
-  const std::int64_t row = problem.width * element, head = problem.capacity * row;
+  const std::int64_t row = problem.width * element, head = block * row;
   if (head == 0) return;
-  pool.run(problem.batch * problem.heads, [&](std::int64_t task, int) {
-    const std::int64_t b = task / problem.heads, h = task % problem.heads;
-    char* out = static_cast<char*>(problem.out) + task * head;
-    if (problem.out != problem.cache)
-      std::memcpy(out, static_cast<const char*>(problem.cache) + task * head, static_cast<std::size_t>(head));
-    for (std::int64_t t = 0; t < problem.time; ++t) {
-      std::int64_t slot = problem.positions[b * problem.position_strides[0] + t * problem.position_strides[1]];
-      if (slot < 0) continue;
-      if (problem.ring) slot %= problem.capacity;
-      if (slot >= problem.capacity) continue;
-      const std::int64_t from =
-          b * problem.value_strides[0] + h * problem.value_strides[1] + t * problem.value_strides[2];
-      std::memcpy(out + slot * row, static_cast<const char*>(problem.values) + from * element,
-                  static_cast<std::size_t>(row));
-    }
+  if (problem.out != problem.cache)
+    pool.run(blocks * problem.heads, [&](std::int64_t task, int) {
+      std::memcpy(static_cast<char*>(problem.out) + task * head, static_cast<const char*>(problem.cache) + task * head,
+                  static_cast<std::size_t>(head));
+    });
+  // A task is a head of all sequences, because two of them may share a block: then the last one wins.
+  pool.run(problem.heads, [&](std::int64_t h, int) {
+    for (std::int64_t b = 0; b < problem.batch; ++b)
+      for (std::int64_t t = 0; t < problem.time; ++t) {
+        std::int64_t slot = problem.positions[b * problem.position_strides[0] + t * problem.position_strides[1]];
+        if (slot < 0) continue;
+        if (problem.ring && problem.capacity > 0) slot %= problem.capacity;
+        if (slot >= problem.capacity) continue;
+        const std::int64_t number = paged ? problem.table[b * (problem.capacity / block) + slot / block] : b;
+        if (!in_range(number, blocks)) continue;
+        const std::int64_t from =
+            b * problem.value_strides[0] + h * problem.value_strides[1] + t * problem.value_strides[2];
+        std::memcpy(static_cast<char*>(problem.out) + (number * problem.heads + h) * head + slot % block * row,
+                    static_cast<const char*>(problem.values) + from * element, static_cast<std::size_t>(row));
+      }
   });
 }
 

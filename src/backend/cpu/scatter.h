@@ -30,9 +30,12 @@ void run_scatter_add(const ScatterProblem<std::int32_t>& problem, ThreadPool& po
 /// The cache [batch, heads, capacity, width] with the values at [batch, head, time] put at positions [batch, time];
 /// negative ones and those past the capacity are dropped, or in a ring taken modulo the capacity. Cache and out are
 /// contiguous and may be the same, which saves the copy. Strides are in elements, of any size in bytes; a row's width
-/// elements are contiguous.
+/// elements are contiguous. A paged cache is [blocks, heads, block, width]: slot p of a sequence is in block
+/// table[batch, p / block], and is dropped where that is not the number of a block.
 struct CacheAppendProblem {
   std::int64_t batch = 0, heads = 0, capacity = 0, time = 0, width = 0;
+  std::int64_t blocks = 0, block = 0;   ///< of a paged cache, whose capacity is that of the table
+  const std::int32_t* table = nullptr;  ///< [batch, capacity / block]; null: not paged
   std::size_t element_size = 4;
   const void* cache = nullptr;
   const void* values = nullptr;

@@ -70,6 +70,13 @@ float* WholeCall::result_with_strides(std::size_t i, std::vector<std::int64_t>& 
   return contiguous_result(i);
 }
 
+const std::uint16_t* WholeCall::halves_with_strides(std::size_t i, std::vector<std::int64_t>& strides) const {
+  const BoundTensor& tensor = operands_[i];
+  if (tensor.dtype != DType::f16 || (tensor.strides.back() != 1 && tensor.sizes.back() != 1)) return nullptr;
+  strides = tensor.strides;
+  return reinterpret_cast<const std::uint16_t*>(tensor.data) + tensor.offset;
+}
+
 void WholeCall::finish() {
   for (const Pending& pending : pending_) {
     const BoundTensor& tensor = results_[pending.result];
@@ -89,6 +96,7 @@ AttentionInputs::Strides three(const std::vector<std::int64_t>& strides) {
   return {strides[0], strides[1], strides[2]};
 }
 
+// Everything but k and v.
 template <class A>
 void fill_attention(AttentionInputs& problem, WholeCall& call, const A& attrs, std::size_t mask) {
   const BoundTensor &q = call.operand(0), &k = call.operand(1), &v = call.operand(2);
@@ -102,10 +110,6 @@ void fill_attention(AttentionInputs& problem, WholeCall& call, const A& attrs, s
   std::vector<std::int64_t> strides;
   problem.q = call.with_strides(0, strides);
   problem.q_strides = three(strides);
-  problem.k = call.with_strides(1, strides);
-  problem.k_strides = three(strides);
-  problem.v = call.with_strides(2, strides);
-  problem.v_strides = three(strides);
   if (const BoundTensor& tensor = call.operand(mask); tensor.present()) {
     const float* values = call.contiguous(mask);
     const auto mask_strides = strides_of(tensor.sizes);
@@ -133,6 +137,19 @@ void run_whole<Op::attention>(WholeCall& call) {
   AttentionProblem problem;
   fill_attention(problem, call, call.as<AttentionAttrs>(), 3);
   std::vector<std::int64_t> strides;
+  // Caches of f16 are widened tile by tile: most of a large one is not read at all.
+  problem.k_half = call.halves_with_strides(1, strides);
+  if (problem.k_half == nullptr) problem.k = call.with_strides(1, strides);
+  problem.k_strides = three(strides);
+  problem.v_half = call.halves_with_strides(2, strides);
+  if (problem.v_half == nullptr) problem.v = call.with_strides(2, strides);
+  problem.v_strides = three(strides);
+  if (call.operand(7).present()) {
+    problem.table = call.contiguous_integers(7);
+    problem.blocks = call.operand(1).size(0);
+    problem.block = call.operand(1).size(2);
+    problem.keys = call.operand(7).size(1) * problem.block;
+  }
   problem.out = call.result_with_strides(0, strides);
   problem.out_strides = three(strides);
   problem.lse = call.contiguous_result(1);
@@ -145,6 +162,10 @@ void run_whole<Op::attention_grad>(WholeCall& call) {
   const auto& attrs = call.as<AttentionGradAttrs>();
   fill_attention(problem, call, attrs, 6);
   std::vector<std::int64_t> strides;
+  problem.k = call.with_strides(1, strides);
+  problem.k_strides = three(strides);
+  problem.v = call.with_strides(2, strides);
+  problem.v_strides = three(strides);
   problem.out = call.with_strides(3, strides);
   problem.out_strides = three(strides);
   problem.lse = call.contiguous(4);
@@ -345,18 +366,35 @@ template <>
 void run_whole<Op::cache_append>(WholeCall& call) {
   const BoundTensor &cache = call.operand(0), &values = call.operand(1);
   CacheAppendProblem problem;
-  problem.batch = cache.size(0);
+  problem.batch = values.size(0);
   problem.heads = cache.size(1);
   problem.capacity = cache.size(2);
   problem.width = cache.size(3);
   problem.time = values.size(2);
-  problem.cache = call.contiguous(0);
+  if (const BoundTensor& table = call.operand(3); table.present()) {
+    problem.table = call.contiguous_integers(3);
+    problem.blocks = cache.size(0);
+    problem.block = cache.size(2);
+    problem.capacity = table.size(1) * problem.block;
+  }
   std::vector<std::int64_t> strides;
-  problem.values = call.with_strides(1, strides);
+  const std::uint16_t* halves = call.halves_with_strides(1, strides);
+  if (halves != nullptr && is_row_major(cache) && is_row_major(call.result(0))) {
+    const auto at = [](const BoundTensor& tensor) {
+      return reinterpret_cast<std::uint16_t*>(tensor.data) + tensor.offset;
+    };
+    problem.element_size = sizeof(std::uint16_t);
+    problem.values = halves;
+    problem.cache = at(cache);
+    problem.out = at(call.result(0));
+  } else {
+    problem.values = call.with_strides(1, strides);
+    problem.cache = call.contiguous(0);
+    problem.out = call.contiguous_result(0);
+  }
   problem.value_strides = {strides[0], strides[1], strides[2]};
   problem.positions = call.contiguous_integers(2);
   problem.position_strides = {problem.time, 1};
-  problem.out = call.contiguous_result(0);
   problem.ring = call.as<CacheAppendAttrs>().ring;
   run_cache_append(problem, call.pool());
 }

@@ -47,6 +47,8 @@ class WholeCall {
   /// The operand itself, if it is f32 and its last axis is contiguous; else a row-major copy, with its strides.
   const float* with_strides(std::size_t i, std::vector<std::int64_t>& strides);
   float* result_with_strides(std::size_t i, std::vector<std::int64_t>& strides);
+  /// The operand itself, if it is f16 and its last axis is contiguous; else null.
+  const std::uint16_t* halves_with_strides(std::size_t i, std::vector<std::int64_t>& strides) const;
   void finish();
 
  private:

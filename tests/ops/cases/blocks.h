@@ -65,6 +65,7 @@ struct AttentionSample {
   Shape q, k, v;
   AttentionAttrs attrs;
   AttentionRest rest{absent(), absent(), absent(), absent()};
+  Draw table = absent();  // of paged keys and values
 };
 
 inline std::vector<AttentionSample> attention_samples() {
@@ -98,7 +99,37 @@ inline std::vector<AttentionSample> attention_samples() {
           {{1, 1, 1, 1}, {1, 1, 1, 1}, {1, 1, 1, 1}, causal, {none, none, none, none}},
           {{1, 2, 3, 2}, {1, 1, 0, 2}, {1, 1, 0, 2}, {}, {none, none, none, none}},
           {{B, 4, T, 2}, {B, 2, T, 2}, {B, 2, T, 2}, causal, {none, none, none, none}},
-          {{B, 2, T, 2}, {B, 2, 16, 2}, {B, 2, 16, 2}, causal, {none, none, whole(5, 9, {B}), whole(0, 8, {B, T})}}};
+          {{B, 2, T, 2}, {B, 2, 16, 2}, {B, 2, 16, 2}, causal, {none, none, whole(5, 9, {B}), whole(0, 8, {B, T})}},
+          // Paged: blocks in any order, shared, and missing where nothing is seen.
+          {{2, 4, 2, 3},
+           {5, 2, 4, 3},
+           {5, 2, 4, 7},
+           causal,
+           {none, none, given({2}, {6, 11}), given({2, 2}, {4, 5, 9, 10})},
+           given({2, 3}, {3, 0, -1, 4, 3, 1})},
+          {{2, 2, 2, 4},
+           {4, 2, 3, 4},
+           {4, 2, 3, 4},
+           {0, true, 3, 0, true},
+           {none, any({2}), given({2}, {2, 13}), given({2, 2}, {0, 1, 11, 12})},
+           given({2, 2}, {2, -1, 1, 3})},
+          {{2, 2, 3, 2},
+           {3, 1, 5, 2},
+           {3, 1, 5, 2},
+           {},
+           {any({2, 1, 3, 10}), none, given({2}, {7, 0}), none},
+           given({2, 2}, {2, 0, -1, -1})},
+          {{B, 2, T, 2},
+           {6, 2, 4, 2},
+           {6, 2, 4, 2},
+           causal,
+           {none, none, whole(5, 9, {B}), whole(0, 8, {B, T})},
+           whole(0, 5, {B, 4})}};
+}
+
+inline void add_options(Case& one, const AttentionSample& sample) {
+  one.operands.insert(one.operands.end(), sample.rest.begin(), sample.rest.end());
+  one.operands.push_back(sample.table);
 }
 
 CASES(attention) {
@@ -106,7 +137,7 @@ CASES(attention) {
   // The log-sum-exp is there for the gradient and the kernels; the loss takes the first output.
   for (const auto& sample : attention_samples()) {
     Case one{{any(sample.q), any(sample.k), any(sample.v)}, sample.attrs, {0}};
-    one.operands.insert(one.operands.end(), sample.rest.begin(), sample.rest.end());
+    add_options(one, sample);
     cases.push_back(std::move(one));
   }
   return cases;
@@ -116,7 +147,7 @@ CASES(attention_weights) {
   for (const auto& sample : attention_samples()) {
     if (sample.k[2] == Dim(0)) continue;
     Case one{{any(sample.q), any(sample.k)}, sample.attrs};
-    one.operands.insert(one.operands.end(), sample.rest.begin(), sample.rest.end());
+    add_options(one, sample);
     cases.push_back(std::move(one));
   }
   return cases;
@@ -124,7 +155,7 @@ CASES(attention_weights) {
 CASES(attention_grad) {
   std::vector<Case> cases;
   for (const auto& sample : attention_samples()) {
-    if (sample.k[2] == Dim(0)) continue;
+    if (sample.k[2] == Dim(0) || sample.table.kind != Draw::Kind::absent) continue;
     const auto forward = [attrs = sample.attrs](const std::vector<Tensor>& x, std::size_t output) {
       std::vector<Operand> operands{x[0], x[1], x[2]};
       for (std::size_t i = 6; i < 10; ++i) operands.push_back(x[i] ? Operand(x[i]) : Operand());

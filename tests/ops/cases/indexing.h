@@ -62,11 +62,19 @@ CASES(sgd_update) {
           {{any({0}), any({0}), rate, absent()}, SgdAttrs{}}};
 }
 CASES(cache_append) {
-  return {{{any({2, 3, 6, 4}), any({2, 3, 2, 4}), given({2, 2}, {0, 1, 4, 5})}, CacheAppendAttrs{}},
-          {{any({2, 3, 6, 4}), any({2, 3, 2, 4}), given({2, 2}, {-1, 3, 5, 6})}, CacheAppendAttrs{}},
-          {{any({2, 1, 4, 3}), any({2, 1, 3, 3}), given({2, 3}, {2, 3, 4, 9, 10, -1})}, CacheAppendAttrs{true}},
-          {{any({1, 1, 4, 2}), any({1, 1, 0, 2}), given({1, 0}, {})}, CacheAppendAttrs{}},
-          {{any({B, 1, 16, 2}), any({B, 1, T, 2}), whole(0, 15, {B, T})}, CacheAppendAttrs{}}};
+  return {
+      {{any({2, 3, 6, 4}), any({2, 3, 2, 4}), given({2, 2}, {0, 1, 4, 5})}, CacheAppendAttrs{}},
+      {{any({2, 3, 6, 4}), any({2, 3, 2, 4}), given({2, 2}, {-1, 3, 5, 6})}, CacheAppendAttrs{}},
+      {{any({2, 1, 4, 3}), any({2, 1, 3, 3}), given({2, 3}, {2, 3, 4, 9, 10, -1})}, CacheAppendAttrs{true}},
+      {{any({1, 1, 4, 2}), any({1, 1, 0, 2}), given({1, 0}, {})}, CacheAppendAttrs{}},
+      {{any({B, 1, 16, 2}), any({B, 1, T, 2}), whole(0, 15, {B, T})}, CacheAppendAttrs{}},
+      // Paged; positions whose block is missing are dropped.
+      {{any({5, 3, 4, 2}), any({2, 3, 3, 2}), given({2, 3}, {0, 7, 12, 3, 8, 5}), given({2, 3}, {4, 1, -1, 0, -1, 2})},
+       CacheAppendAttrs{}},
+      {{any({3, 1, 2, 3}), any({2, 1, 3, 3}), given({2, 3}, {2, 3, 4, 9, 10, -1}), given({2, 1}, {2, 0})},
+       CacheAppendAttrs{true}},
+      {{any({9, 1, 4, 2}), any({B, 1, T, 2}), whole(0, 15, {B, T}), given({B, 4}, {8, 1, 6, 3, 4, 5, 2, 7})},
+       CacheAppendAttrs{}}};
 }
 
 }  // namespace jerboa::test

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -14,10 +15,11 @@ constexpr double unseen = -3.4e38;
 // The operands of attention by name, whatever the op, and where their elements are.
 struct Attention {
   const Value &q, &k, &v;
-  const Value *mask, *sinks, *lengths, *positions;
+  const Value *mask, *sinks, *lengths, *positions, *table;
   AttentionAttrs attrs;
   std::int64_t batch = q.shape[0], heads = q.shape[1], time = q.shape[2], size = q.shape[3];
-  std::int64_t key_heads = k.shape[1], keys = k.shape[2], value_size = v.shape[3];
+  std::int64_t key_heads = k.shape[1], value_size = v.shape[3];
+  std::int64_t block = k.shape[2], keys = table != nullptr ? table->shape[1] * block : block;
   double scale = attrs.scale != 0 ? attrs.scale : 1 / std::sqrt(static_cast<double>(size));
   Sizes mask_strides = mask != nullptr ? broadcast_strides(mask->shape, {batch, heads, time, keys}) : Sizes();
 
@@ -28,11 +30,16 @@ struct Attention {
   std::int64_t out_at(std::int64_t b, std::int64_t h, std::int64_t t) const {
     return ((b * heads + h) * time + t) * value_size;
   }
-  std::int64_t key_at(std::int64_t b, std::int64_t h, std::int64_t s) const {
-    return ((b * key_heads + shared(h)) * keys + s) * size;
-  }
-  std::int64_t value_at(std::int64_t b, std::int64_t h, std::int64_t s) const {
-    return ((b * key_heads + shared(h)) * keys + s) * value_size;
+  std::int64_t key_at(std::int64_t b, std::int64_t h, std::int64_t s) const { return key_row(b, h, s) * size; }
+  std::int64_t value_at(std::int64_t b, std::int64_t h, std::int64_t s) const { return key_row(b, h, s) * value_size; }
+  // A straight cache has one block per sequence. Entries of a table that are not the number of a block are only met
+  // where nothing is seen.
+  std::int64_t key_row(std::int64_t b, std::int64_t h, std::int64_t s) const {
+    std::int64_t number = b;
+    if (table != nullptr)
+      number = std::clamp<std::int64_t>(static_cast<std::int64_t>(table->data[b * table->shape[1] + s / block]), 0,
+                                        k.shape[0] - 1);
+    return (number * key_heads + shared(h)) * block + s % block;
   }
   std::int64_t mask_at(std::int64_t b, std::int64_t h, std::int64_t t, std::int64_t s) const {
     return offset_of({b, h, t, s}, mask_strides);
@@ -61,8 +68,10 @@ struct Attention {
 };
 
 Attention operands(const Call& call, std::size_t options, const AttentionAttrs& attrs) {
-  const auto optional = [&](std::size_t i) { return call.inputs[options + i]; };
-  return {call.in(0), call.in(1), call.in(2), optional(0), optional(1), optional(2), optional(3), attrs};
+  const auto optional = [&](std::size_t i) {
+    return options + i < call.inputs.size() ? call.inputs[options + i] : nullptr;
+  };
+  return {call.in(0), call.in(1), call.in(2), optional(0), optional(1), optional(2), optional(3), optional(4), attrs};
 }
 
 // One query's probabilities over the keys; those that it does not see have 0.

@@ -92,7 +92,10 @@ template <>
 void evaluate<Op::cache_append>(const Call& call) {
   const Value &values = call.in(1), &positions = call.in(2);
   const Sizes& cache = call.out().shape;
-  const std::int64_t batch = cache[0], heads = cache[1], capacity = cache[2], width = cache[3], time = values.shape[2];
+  const std::int64_t blocks = cache[0], heads = cache[1], block = cache[2], width = cache[3];
+  const std::int64_t batch = values.shape[0], time = values.shape[2];
+  const Value* table = call.has(3) ? &call.in(3) : nullptr;
+  const std::int64_t capacity = table != nullptr ? table->shape[1] * block : block;
   call.out().data = call.in(0).data;
   for (std::int64_t b = 0; b < batch; ++b)
     for (std::int64_t t = 0; t < time; ++t) {
@@ -100,9 +103,12 @@ void evaluate<Op::cache_append>(const Call& call) {
       if (slot < 0 || capacity == 0) continue;
       if (call.as<CacheAppendAttrs>().ring) slot %= capacity;
       if (slot >= capacity) continue;
+      const std::int64_t number =
+          table != nullptr ? static_cast<std::int64_t>(table->data[b * table->shape[1] + slot / block]) : b;
+      if (!in_range(number, blocks)) continue;
       for (std::int64_t h = 0; h < heads; ++h)
         std::copy_n(values.data.begin() + ((b * heads + h) * time + t) * width, width,
-                    call.out().data.begin() + ((b * heads + h) * capacity + slot) * width);
+                    call.out().data.begin() + ((number * heads + h) * block + slot % block) * width);
     }
 }
 
