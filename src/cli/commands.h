@@ -21,6 +21,7 @@ void add_devices(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_import(CLI::App& app);
 void add_perplexity(CLI::App& app);
+void add_quantise(CLI::App& app);
 void add_template(CLI::App& app);
 void add_tokenizer(CLI::App& app);
 void add_verify(CLI::App& app);

@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   jerboa::cli::add_generate(app);
   jerboa::cli::add_import(app);
   jerboa::cli::add_perplexity(app);
+  jerboa::cli::add_quantise(app);
   jerboa::cli::add_template(app);
   jerboa::cli::add_tokenizer(app);
   jerboa::cli::add_verify(app);

@@ -97,7 +97,6 @@ void want_quantised(const Call& call, std::size_t weight) {
     call.fail("scales of {} do not match a weight of {}: every {} values of a row share one", to_string(s),
               to_string(w), quantised_group);
   if (!call.has(mins)) return;
-  call.fail("weights with minimums are not supported yet");
   call.want_same_dtype(scales, mins);
   if (call.shape(mins) != s)
     call.fail("mins of {} do not match scales of {}", to_string(call.shape(mins)), to_string(s));

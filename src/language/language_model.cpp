@@ -127,7 +127,9 @@ std::int64_t LanguageModel::parameters() const {
   std::set<std::string> known;  // a table may occur twice: for lookups, and quantised
   std::int64_t count = 0;
   for (const TensorInfo& tensor : session_.graph("decode").tensors) {
-    if (tensor.storage != Storage::param || tensor.name.ends_with(models::scales_suffix)) continue;
+    if (tensor.storage != Storage::param || tensor.name.ends_with(models::scales_suffix) ||
+        tensor.name.ends_with(models::mins_suffix))
+      continue;
     const bool quantised = tensor.name.ends_with(models::quantised_suffix);
     const std::size_t length = tensor.name.size() - (quantised ? models::quantised_suffix.size() : 0);
     if (known.insert(tensor.name.substr(0, length)).second) count += element_count(tensor.type.shape).upper_bound();

@@ -6,6 +6,7 @@
 #include <jerboa/io/safetensors.h>
 #include <jerboa/models/family.h>
 #include <jerboa/models/gguf_model.h>
+#include <jerboa/models/quantise.h>
 
 namespace jerboa::detail {
 namespace {
@@ -14,6 +15,7 @@ namespace fs = std::filesystem;
 
 // The type that most of a checkpoint's weights are in.
 DType stored_weights(const SafeTensors& weights) {
+  if (const auto quantised = models::quantised_type(weights)) return *quantised;
   std::size_t f16 = 0, bf16 = 0, all = 0;
   for (const std::string& name : weights.names()) {
     const TensorEntry& entry = weights.entry(name);

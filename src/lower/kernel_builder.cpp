@@ -453,15 +453,15 @@ void KernelBuilder::build_reduce() {
   }
 }
 
-// Engines read a quantised weight from its first block, with the scales in the same order.
+// Engines read a quantised weight from its first block, with the scales and minimums in the same order.
 void KernelBuilder::refuse_parts_of_quantised(const Node& node, std::size_t weight) const {
-  for (const std::size_t i : {weight, weight + 1}) {
+  for (std::size_t i = weight; i < weight + 3; ++i) {
     const TensorId id = node.inputs[i];
-    if (is_whole_view(graph_, id, fusion_.layouts[static_cast<std::size_t>(id)])) continue;
+    if (id == no_tensor || is_whole_view(graph_, id, fusion_.layouts[static_cast<std::size_t>(id)])) continue;
     throw UsageError(
         fmt::format("{}: {} is a slice or another view of a tensor, which a quantised weight cannot be; "
                     "quantise that part separately{}",
-                    name(node.op), i == weight ? "weight" : "scales", node.site.empty() ? "" : " (" + node.site + ")"));
+                    name(node.op), info(node.op).operands[i].name, node.site.empty() ? "" : " (" + node.site + ")"));
   }
 }
 
@@ -491,6 +491,7 @@ void KernelBuilder::build_matmul() {
   if (quantised) {
     refuse_parts_of_quantised(product, 1);
     kernel_.operands.push_back(whole_tensor(product.inputs[2]));
+    if (product.inputs[3] != no_tensor) kernel_.operands.push_back(whole_tensor(product.inputs[3]));
   }
   Instruction instruction;
   instruction.kind = Instruction::Kind::product;

@@ -335,7 +335,7 @@ class KernelVerifier {
     const std::size_t rank = kernel_.domain.size();
     const bool quantised = kernel_.op == Op::matmul_quantised;
     if (rank < 2 || kernel_.row_axes != 0 || (kernel_.op != Op::matmul && !quantised) ||
-        kernel_.operands.size() != (quantised ? 3u : 2u))
+        kernel_.operands.size() < (quantised ? 3u : 2u) || kernel_.operands.size() > (quantised ? 4u : 2u))
       fail("it is not a product of two matrices");
     const Shape &a = kernel_.operands[0].shape, &b = kernel_.operands[1].shape;
     bool fine = a.size() == rank && b.size() == rank;
@@ -350,7 +350,7 @@ class KernelVerifier {
       check_operand(access);
       check_prologue(access);
     }
-    if (quantised) check_quantised(kernel_.operands[1], kernel_.operands[2]);
+    if (quantised) check_quantised();
     // A product that is only stored is written row by row, ignoring the strides.
     if (kernel_.body.size() == 1)
       for (const Store& store : kernel_.stores)
@@ -379,28 +379,34 @@ class KernelVerifier {
     return true;
   }
 
-  // Hosts read a quantised weight, transposed, and its scales from their first elements.
-  void check_quantised(const TensorAccess& weight, const TensorAccess& scales) {
+  // Hosts read a quantised weight, transposed, and its scales and minimums from their first elements.
+  void check_quantised() {
+    const TensorAccess& weight = kernel_.operands[1];
     const auto sizes = sizes_of(weight.shape);
     const std::size_t rank = sizes.size();
-    bool fine = (weight.dtype == DType::i8 || weight.dtype == DType::i4) && is_float(scales.dtype) &&
-                weight.prologue.empty() && scales.prologue.empty();
+    bool fine = (weight.dtype == DType::i8 || weight.dtype == DType::i4) && weight.prologue.empty();
     std::vector<Dim> strides(weight.strides.end() - 2, weight.strides.end());
     std::swap(strides[0], strides[1]);
     fine = fine && evaluate(weight.offset) == 0 && is_row_major({sizes[rank - 1], sizes[rank - 2]}, strides) &&
            evaluate(weight.strides[rank - 1]) == sizes[rank - 2];
     for (std::size_t i = 0; i + 2 < rank; ++i) fine = fine && (sizes[i] == 1 || evaluate(weight.strides[i]) == 0);
-    check_scales(scales, {sizes[rank - 1], sizes[rank - 2]});
+    check_scales(2, {sizes[rank - 1], sizes[rank - 2]});
     if (!fine) fail("a quantised weight must be whole and in order");
   }
 
-  void check_scales(const TensorAccess& scales, const std::vector<std::int64_t>& weight) {
-    constexpr std::int64_t group = 32;
-    const auto sizes = sizes_of(scales.shape);
-    if (sizes.size() != 2 || sizes[0] != weight[0] || times(sizes[1], group) != weight[1] || !is_float(scales.dtype) ||
-        scales.strides.size() != 2 || evaluate(scales.offset) != 0 || !is_row_major(sizes, scales.strides))
-      fail("the scales of a quantised weight must be whole, in order, and one for each {} of a row", group);
-    check_operand(scales);
+  // The scales, the operand of this number, and the minimums behind them.
+  void check_scales(std::size_t first, const std::vector<std::int64_t>& weight) {
+    for (std::size_t i = first; i < kernel_.operands.size(); ++i) {
+      const TensorAccess& scales = kernel_.operands[i];
+      if (i > first && kernel_.kind == KernelSpec::Kind::whole && scales.binding == -1) continue;
+      const auto sizes = sizes_of(scales.shape);
+      if (sizes.size() != 2 || sizes[0] != weight[0] || times(sizes[1], quantised_group) != weight[1] ||
+          !is_float(scales.dtype) || scales.dtype != kernel_.operands[first].dtype || !scales.prologue.empty() ||
+          scales.strides.size() != 2 || evaluate(scales.offset) != 0 || !is_row_major(sizes, scales.strides))
+        fail("the scales and minimums of a quantised weight must be whole, in order, and one for each {} of a row",
+             quantised_group);
+      check_operand(scales);
+    }
   }
 
   // Ops on whole tensors
@@ -461,7 +467,7 @@ class KernelVerifier {
     const auto sizes = sizes_of(weight.shape);
     if (evaluate(weight.offset) != 0 || !is_row_major(sizes, weight.strides))
       fail("a quantised weight must be whole and in order");
-    check_scales(kernel_.operands[1], sizes);
+    check_scales(1, sizes);
   }
 
   void check_sorted_length() const {

@@ -73,7 +73,10 @@ Tensor Decoder::product(const std::string& name, const Tensor& x, int out) const
     return matmul(x, cast(matrix(weight_name, {out, in}), DType::f32), {.transpose_b = true});
   const Tensor weights = frozen(weight_name + std::string(quantised_suffix), {out, in}, inputs_.weights);
   const Tensor scales = frozen(weight_name + std::string(scales_suffix), {out, in / quantised_group}, DType::f16);
-  return matmul_quantised(x, weights, scales);
+  if (inputs_.weights == DType::i8) return matmul_quantised(x, weights, scales);
+  // A minimum per group about halves what four bits cost in perplexity, measured on a small Llama.
+  const Tensor mins = frozen(weight_name + std::string(mins_suffix), {out, in / quantised_group}, DType::f16);
+  return matmul_quantised(x, weights, scales, mins);
 }
 
 Tensor Decoder::linear(const std::string& name, const Tensor& x, int out, bool bias) const {

@@ -19,6 +19,7 @@ namespace {
 struct Stored {
   std::vector<std::string> names;
   Sizes shape;
+  bool quantised = false;  // already, in the file
 };
 
 Sizes shape_of_parts(const Sizes& whole, std::size_t count) {
@@ -35,6 +36,7 @@ std::string stored_name(const TensorInfo& param) {
 Stored stored_as(const TensorSource& weights, const Family& family, const TensorInfo& param) {
   const auto is_there = [&](const std::string& name) { return weights.contains(name); };
   const Sizes sizes = evaluate(param.type.shape, {});
+  if (!jerboa::is_float(param.type.dtype) && is_there(param.name)) return {{param.name}, sizes, true};
   const std::string name = stored_name(param);
   if (is_there(name)) return {{name}, sizes};
   if (name.starts_with(family.optional_prefix)) {
@@ -46,11 +48,16 @@ Stored stored_as(const TensorSource& weights, const Family& family, const Tensor
   return {{name}, sizes};
 }
 
-/// Every parameter of a graph that is read from a file: the scales of quantised ones are not.
+// Whether a parameter comes with a quantised weight.
+bool is_part_of_quantised(const TensorInfo& param) {
+  return param.name.ends_with(scales_suffix) || param.name.ends_with(mins_suffix);
+}
+
+/// Every parameter of a graph that is read from a file: the scales and minimums of quantised ones are not.
 template <class Use>
 void for_each_stored(const TensorSource& weights, const Graph& graph, const Family& family, Use use) {
   for (const TensorInfo& tensor : graph.tensors)
-    if (tensor.storage == Storage::param && !tensor.name.ends_with(scales_suffix))
+    if (tensor.storage == Storage::param && !is_part_of_quantised(tensor))
       use(tensor, stored_as(weights, family, tensor));
 }
 
@@ -66,6 +73,32 @@ void check_entry(const TensorSource& weights, const std::string& name, const Siz
   if (Sizes(entry.shape) != expected)
     throw FileError(fmt::format("{}: {} is {}, but config.json requires {}", weights.path().string(), name,
                                 to_string(Sizes(entry.shape)), to_string(expected)));
+}
+
+void want_entry(const TensorSource& weights, const std::string& name, StoredType type, const Sizes& shape) {
+  if (!weights.contains(name))
+    throw FileError(fmt::format("{}: has no {}, which belongs to a quantised weight", weights.path().string(), name));
+  const TensorEntry& entry = weights.entry(name);
+  if (entry.type != type || Sizes(entry.shape) != shape)
+    throw FileError(fmt::format("{}: {} is {}{}, but must be {}{}", weights.path().string(), name,
+                                to_string(entry.type), to_string(Sizes(entry.shape)), to_string(type),
+                                to_string(shape)));
+}
+
+/// A quantised weight of the file, with its scales and minimums.
+void check_quantised(const TensorSource& weights, const TensorInfo& param, const Sizes& sizes) {
+  const auto type = quantised_type(weights);
+  if (type != param.type.dtype)
+    throw FileError(fmt::format(
+        "{}: holds {} weights, but {} ones were asked for: leave out the type of the weights, "
+        "or quantise the original again",
+        weights.path().string(), type ? quantised_name(*type) : "quantised", quantised_name(param.type.dtype)));
+  const bool nibbles = param.type.dtype == DType::i4;
+  want_entry(weights, param.name, nibbles ? StoredType::U8 : StoredType::I8,
+             {sizes.at(0), nibbles ? sizes.at(1) / 2 : sizes.at(1)});
+  const Sizes groups{sizes.at(0), sizes.at(1) / quantised_group};
+  want_entry(weights, stored_name(param) + std::string(scales_suffix), StoredType::F16, groups);
+  if (nibbles) want_entry(weights, stored_name(param) + std::string(mins_suffix), StoredType::F16, groups);
 }
 
 /// One more than the largest number of a layer in the names of a checkpoint's tensors.
@@ -91,6 +124,7 @@ std::optional<Quantised> kept_blocks(const TensorSource& weights, const Stored& 
   Quantised kept{HostTensor(dtype, sizes), HostTensor(DType::f16, {sizes[0], sizes[1] / quantised_group})};
   if (!weights.read_quantised(stored.names[0], dtype, kept.weight.bytes(), kept.scales.as<std::uint16_t>()))
     return std::nullopt;
+  if (dtype == DType::i4) kept.mins = HostTensor(DType::f16, kept.scales.shape());  // of zeros
   return kept;
 }
 
@@ -122,14 +156,17 @@ class Reader {
     return wide_;
   }
 
+  /// The file's own bytes.
+  std::span<const std::byte> raw(const std::string& name) {
+    bytes_.resize(weights_.entry(name).bytes);
+    weights_.read(name, bytes_);
+    return bytes_;
+  }
+
   /// The bytes in f32 or a 16-bit type, without a copy if the file has that type.
   std::span<const std::byte> bytes(const Stored& stored, DType dtype) {
     const TensorEntry& first = weights_.entry(stored.names[0]);
-    if (stored.names.size() == 1 && first.type == stored_as_is(dtype)) {
-      bytes_.resize(first.bytes);
-      weights_.read(stored.names[0], bytes_);
-      return bytes_;
-    }
+    if (stored.names.size() == 1 && first.type == stored_as_is(dtype)) return raw(stored.names[0]);
     const auto values = wide(stored);
     if (dtype == DType::f32) return std::as_bytes(values);
     narrow_.resize(values.size());
@@ -160,18 +197,21 @@ void check_params(const TensorSource& weights, const Graph& graph, const Family&
   constexpr std::size_t most_shown = 3;
   std::vector<std::string> missing;
   std::size_t missing_count = 0;
-  for_each_stored(weights, graph, family, [&](const TensorInfo&, const Stored& stored) {
+  for_each_stored(weights, graph, family, [&](const TensorInfo& param, const Stored& stored) {
+    if (stored.quantised) return check_quantised(weights, param, stored.shape);
     for (const std::string& name : stored.names)
       if (weights.contains(name))
         check_entry(weights, name, stored.shape);
       else if (++missing_count <= most_shown)
         missing.push_back(name);
   });
-  if (missing_count > 0)
-    throw FileError(fmt::format("{}: has no {}{}", weights.path().string(), fmt::join(missing, ", "),
-                                missing_count > most_shown
-                                    ? fmt::format(" and {} more that config.json asks for", missing_count - most_shown)
-                                    : ""));
+  if (missing_count == 0) return;
+  const auto type = quantised_type(weights);
+  throw FileError(fmt::format(
+      "{}: has no {}{}{}", weights.path().string(), fmt::join(missing, ", "),
+      missing_count > most_shown ? fmt::format(" and {} more that config.json asks for", missing_count - most_shown)
+                                 : "",
+      type ? fmt::format("; its weights are {} and cannot be had in another type", quantised_name(*type)) : ""));
 }
 
 void for_each_param(const TensorSource& weights, const Graph& graph, const Family& family,
@@ -181,14 +221,23 @@ void for_each_param(const TensorSource& weights, const Graph& graph, const Famil
   for_each_stored(weights, graph, family, [&](const TensorInfo& param, const Stored& stored) {
     const Sizes sizes = evaluate(param.type.shape, {});
     const DType dtype = param.type.dtype;
-    if (jerboa::is_float(dtype)) {
+    const std::string original = stored_name(param);
+    const auto use_part = [&](const std::string& name, std::span<const std::byte> bytes) {
+      use({name, DType::f16, {sizes[0], sizes[1] / quantised_group}, bytes});
+    };
+    const std::string scales = original + std::string(scales_suffix), mins = original + std::string(mins_suffix);
+    if (stored.quantised) {
+      use({param.name, dtype, sizes, reader.raw(param.name)});
+      use_part(scales, reader.raw(scales));
+      if (dtype == DType::i4) use_part(mins, reader.raw(mins));
+    } else if (jerboa::is_float(dtype)) {
       use({param.name, dtype, sizes, reader.bytes(stored, dtype)});
     } else {
       auto kept = kept_blocks(weights, stored, sizes, dtype);
       const Quantised quantised = kept ? *std::move(kept) : quantise(reader.wide(stored), sizes[0], sizes[1], dtype);
-      const std::string scales = stored_name(param) + std::string(scales_suffix);
       use({param.name, dtype, sizes, quantised.weight.bytes()});
-      use({scales, quantised.scales.dtype(), quantised.scales.shape(), quantised.scales.bytes()});
+      use_part(scales, quantised.scales.bytes());
+      if (quantised.mins) use_part(mins, quantised.mins->bytes());
     }
   });
 }

@@ -365,21 +365,28 @@ Tensor gradient_of_scales(const Tensor& dweight, const Tensor& weight, const Ten
   return sum(reshape(dweight * whole, {scales.dim(0), scales.dim(1), quantised_group}), {-1});
 }
 
+// For minimums: the sum over the weights that share one.
+Tensor gradient_of_mins(const Tensor& dweight, const Tensor& mins) {
+  return sum(reshape(dweight, {mins.dim(0), mins.dim(1), quantised_group}), {-1});
+}
+
 template <>
 Grads gradient<Op::dequantise>(G g) {
-  return {{}, gradient_of_scales(g.dy, g.x[0], g.x[1])};
+  const Tensor dscales = gradient_of_scales(g.dy, g.x[0], g.x[1]);
+  return {{}, dscales, g.x[2] ? gradient_of_mins(g.dy, g.x[2]) : Tensor()};
 }
 template <>
 Grads gradient<Op::matmul_quantised>(G g) {
-  const Tensor &x = g.x[0], &weight = g.x[1], &scales = g.x[2];
-  Tensor dx, dscales;
-  if (g.wanted[0]) dx = matmul(g.dy, cast(dequantise(weight, scales), g.dy.dtype()));
-  if (g.wanted[2]) {
+  const Tensor &x = g.x[0], &weight = g.x[1], &scales = g.x[2], &mins = g.x[3];
+  Tensor dx, dscales, dmins;
+  if (g.wanted[0]) dx = matmul(g.dy, cast(dequantise(weight, scales, maybe(mins)), g.dy.dtype()));
+  if (g.wanted[2] || (mins && g.wanted[3])) {
     const Tensor drows = flatten_rows(g.dy);
-    const Tensor dweight = matmul(drows, flatten_rows(x), {true, false});
-    dscales = gradient_of_scales(cast(dweight, scales.dtype()), weight, scales);
+    const Tensor dweight = cast(matmul(drows, flatten_rows(x), {true, false}), scales.dtype());
+    if (g.wanted[2]) dscales = gradient_of_scales(dweight, weight, scales);
+    if (mins && g.wanted[3]) dmins = gradient_of_mins(dweight, mins);
   }
-  return {dx, {}, dscales};
+  return {dx, {}, dscales, dmins};
 }
 template <>
 Grads gradient<Op::matmul_grouped>(G g) {

@@ -9,9 +9,12 @@ void write_whole_op<Op::dequantise>(KernelWriter& writer) {
   const TensorAccess &weight = kernel.operands[0], &scales = kernel.operands[1], &result = kernel.results[0];
   const Dim count = element_count(weight.shape);
   Shader shader = shader_of_elements(writer, "dequantise", count);
-  shader.store(result.binding, "element",
-               fmt::format("{} * {}", shader.load(weight.binding, "element"),
-                           shader.load(scales.binding, fmt::format("element / {}u", quantised_group))));
+  const std::string group = fmt::format("element / {}u", quantised_group);
+  std::string value =
+      fmt::format("{} * {}", shader.load(weight.binding, "element"), shader.load(scales.binding, group));
+  if (const TensorAccess& mins = kernel.operands[2]; mins.binding >= 0)
+    value += fmt::format(" + {}", shader.load(mins.binding, group));
+  shader.store(result.binding, "element", value);
   add_shader_of_elements(writer, std::move(shader), count);
 }
 

@@ -18,10 +18,19 @@ struct Stored {
   std::int64_t rows, columns;
   std::vector<std::byte> bytes;
   std::vector<std::uint16_t> scales;
-  std::vector<float> values;  // what they represent
+  std::vector<float> values;             // what they represent
+  std::vector<std::uint16_t> mins = {};  // of quantised ones; empty: none
 
   CompactWeights weights() const {
-    return {dtype, bytes.data(), reinterpret_cast<const std::byte*>(scales.data()), DType::f16, columns};
+    const auto* least = mins.empty() ? nullptr : reinterpret_cast<const std::byte*>(mins.data());
+    return {dtype, bytes.data(), reinterpret_cast<const std::byte*>(scales.data()), DType::f16, columns, least};
+  }
+  bool is_quantised() const { return !scales.empty(); }
+  void add_mins() {
+    SplitMix random(9);
+    for (std::size_t i = 0; i < scales.size(); ++i)
+      mins.push_back(f32_to_f16(static_cast<float>(random.uniform() - 0.5)));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] += f16_to_f32(mins[i / weight_group]);
   }
 };
 
@@ -79,13 +88,26 @@ TEST_P(WeightTypes, AreExpandedExactly) {
     }
 }
 
+TEST_P(WeightTypes, AreExpandedWithTheirMinimums) {
+  Stored stored = random_weights(GetParam(), 3, 1056, 4);
+  if (!stored.is_quantised()) return;
+  stored.add_mins();
+  std::vector<float> values(1056);
+  for (std::int64_t row = 0; row < stored.rows; ++row) {
+    expand_weights(stored.weights(), row, 0, 1056, values.data());
+    for (std::size_t i = 0; i < values.size(); ++i)
+      ASSERT_NEAR(values[i], stored.values[static_cast<std::size_t>(row) * 1056 + i], 1e-6) << row << ", " << i;
+  }
+}
+
 TEST_P(WeightTypes, MultiplyAsWhatTheyStandFor) {
   struct Sizes {
     std::int64_t rows, inner, columns;
   };
   for (const Sizes& size :
-       {Sizes{1, 64, 5}, {1, 1056, 300}, {3, 512, 33}, {12, 96, 100}, {40, 800, 70}, {200, 416, 290}}) {
-    const Stored stored = random_weights(GetParam(), size.columns, size.inner, 2);
+       {Sizes{1, 64, 5}, {1, 1056, 300}, {1, 1056, 301}, {3, 512, 33}, {12, 96, 100}, {40, 800, 70}, {200, 416, 290}}) {
+    Stored stored = random_weights(GetParam(), size.columns, size.inner, 2);
+    if (stored.is_quantised() && size.columns % 2 == 1) stored.add_mins();
     std::vector<float> a(static_cast<std::size_t>(size.rows * size.inner));
     SplitMix random(3);
     for (float& value : a) value = static_cast<float>(random.uniform() - 0.5);

@@ -59,11 +59,11 @@ struct Hashes {
 };
 
 const std::map<std::string, Hashes> known{
-    {"gemma2", {0xc215f36d0b572b5a, 0xeb2c2ce10f08e6b6}},    {"gemma3_text", {0x72178cbe26ae8d6d, 0xbe6608437f6277f2}},
-    {"gpt2", {0xb57bae3d5eb759d1, 0xa8508c4ff12b7389}},      {"llama", {0x2d1234cb252e552d, 0xbf792dac62ee4b69}},
-    {"mistral", {0xd300a73a924cdd8d, 0x76b35076d85b6cef}},   {"phi3", {0x0383f0a247e4348b, 0x00113e05084280db}},
-    {"qwen2", {0x6ef325c44f4abb85, 0x6e68a361cacdef2e}},     {"qwen3", {0xa43e1732a88c71f0, 0xb2057236b40929ad}},
-    {"qwen3_moe", {0xd50a9b00bf4fff6a, 0x4cbba95dcb0c6123}}, {"smollm3", {0x2650011614529393, 0x8ccbe19a8b0da85d}},
+    {"gemma2", {0x22a8114f9f0cadda, 0x7a4d6d4cf9de044d}},    {"gemma3_text", {0x82d6cabaa1030547, 0x4a80f71262ef056c}},
+    {"gpt2", {0x39ab5b42c1f17365, 0xd63d3069b21f17e5}},      {"llama", {0xbc70378fd31dd07d, 0x3086901b0fb50efa}},
+    {"mistral", {0xb24b7a8e1f5f6835, 0x2b227201e54ee5e2}},   {"phi3", {0xf25e8a9dbdf7b69d, 0x9e29dd8a54ff2d9e}},
+    {"qwen2", {0x59c8d36a61a9dd7b, 0x5b3a80a743798a5f}},     {"qwen3", {0x110ebda152fc60d6, 0x5bb598b1df5a8537}},
+    {"qwen3_moe", {0xd6138af4b59c16aa, 0xe193049d42740f40}}, {"smollm3", {0xa5152e34a0c317b5, 0xd41eba14d1a5125a}},
 };
 
 class EvaluationOrder : public ::testing::TestWithParam<std::string> {};

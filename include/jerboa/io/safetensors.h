@@ -23,7 +23,6 @@ namespace jerboa {
 /// another process truncates the file later, the error comes when a missing tensor is read.
 class SafeTensors final : public TensorSource {
  public:
-  using Metadata = std::map<std::string, std::string>;
 
   /// `path` is a .safetensors file, an index (.json) of shards beside it, or a folder that holds model.safetensors or
   /// model.safetensors.index.json. A sharded checkpoint has the tensors that its index lists.
@@ -45,7 +44,7 @@ class SafeTensors final : public TensorSource {
   void read(std::string_view name, std::span<std::byte> bytes) const override;
   void read_f32(std::string_view name, std::span<float> values) const override;
   /// The file's `__metadata__`; for shards, merged from all of them.
-  const Metadata& metadata() const;
+  const Metadata& metadata() const override;
   const std::filesystem::path& path() const override;
 
  private:

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,6 +27,8 @@ struct TensorEntry {
 /// names.
 class TensorSource {
  public:
+  using Metadata = std::map<std::string, std::string>;
+
   TensorSource() = default;
   TensorSource(TensorSource&&) = default;
   TensorSource& operator=(TensorSource&&) = default;
@@ -45,6 +48,11 @@ class TensorSource {
   virtual bool read_quantised(std::string_view /*name*/, DType /*dtype*/, std::span<std::byte> /*weights*/,
                               std::span<std::uint16_t> /*scales*/) const {
     return false;
+  }
+  /// What the file says about itself.
+  virtual const Metadata& metadata() const {
+    static const Metadata none;
+    return none;
   }
   /// Where the tensors come from, for messages.
   virtual const std::filesystem::path& path() const = 0;

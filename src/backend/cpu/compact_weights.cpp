@@ -39,27 +39,30 @@ void expand_f16(const std::uint16_t* from, std::int64_t count, float* to) {
 constexpr std::int64_t groups_at_once = 16;
 using Scales = std::array<float, static_cast<std::size_t>(groups_at_once)>;
 
-void scales_from(const CompactWeights& weights, std::int64_t group, std::int64_t count, float* to) {
-  const auto* narrow = reinterpret_cast<const std::uint16_t*>(weights.scales) + group;
-  if (weights.scale_dtype == DType::f16)
+// Scales or minimums.
+void floats_from(const std::byte* from, DType dtype, std::int64_t group, std::int64_t count, float* to) {
+  const auto* narrow = reinterpret_cast<const std::uint16_t*>(from) + group;
+  if (dtype == DType::f16)
     expand_f16(narrow, count, to);
-  else if (weights.scale_dtype == DType::bf16)
+  else if (dtype == DType::bf16)
     expand_bf16(narrow, count, to);
   else
-    std::copy_n(reinterpret_cast<const float*>(weights.scales) + group, count, to);
+    std::copy_n(reinterpret_cast<const float*>(from) + group, count, to);
 }
 
-// Calls expand_group(scale, first value) for each group.
+// Calls expand_group(scale, minimum, first value) for each group.
 template <class ExpandGroup>
 void for_each_group(const CompactWeights& weights, std::int64_t place, std::int64_t count,
                     const ExpandGroup& expand_group) {
   const std::int64_t groups = count / weight_group;
   for (std::int64_t first = 0; first < groups; first += groups_at_once) {
     const std::int64_t some = std::min(groups_at_once, groups - first);
-    Scales scales;
-    scales_from(weights, place / weight_group + first, some, scales.data());
+    Scales scales, mins{};
+    floats_from(weights.scales, weights.scale_dtype, place / weight_group + first, some, scales.data());
+    if (weights.mins != nullptr)
+      floats_from(weights.mins, weights.scale_dtype, place / weight_group + first, some, mins.data());
     for (std::int64_t i = 0; i < some; ++i)
-      expand_group(scales[static_cast<std::size_t>(i)], (first + i) * weight_group);
+      expand_group(scales[static_cast<std::size_t>(i)], mins[static_cast<std::size_t>(i)], (first + i) * weight_group);
   }
 }
 
@@ -68,11 +71,11 @@ void expand_i8(const CompactWeights& weights, std::int64_t place, std::int64_t c
   const Floats d;
   const Integers wide;
   const hn::Rebind<std::int8_t, Floats> narrow;
-  for_each_group(weights, place, count, [&](float scale, std::int64_t i) HWY_ATTR {
-    const auto factor = hn::Set(d, scale);
+  for_each_group(weights, place, count, [&](float scale, float min, std::int64_t i) HWY_ATTR {
+    const auto factor = hn::Set(d, scale), term = hn::Set(d, min);
     for (std::int64_t k = 0; k < weight_group; k += lanes) {
       const auto values = hn::PromoteTo(wide, hn::LoadU(narrow, from + i + k));
-      hn::StoreU(hn::Mul(hn::ConvertTo(d, values), factor), d, to + i + k);
+      hn::StoreU(hn::MulAdd(hn::ConvertTo(d, values), factor, term), d, to + i + k);
     }
   });
 }
@@ -85,13 +88,13 @@ void expand_i4(const CompactWeights& weights, std::int64_t place, std::int64_t c
   const hn::Rebind<std::uint8_t, Floats> narrow;
   constexpr std::int64_t half = weight_group / 2;
   const auto middle = hn::Set(wide, 8);
-  for_each_group(weights, place, count, [&](float scale, std::int64_t i) HWY_ATTR {
-    const auto factor = hn::Set(d, scale);
+  for_each_group(weights, place, count, [&](float scale, float min, std::int64_t i) HWY_ATTR {
+    const auto factor = hn::Set(d, scale), term = hn::Set(d, min);
     for (std::int64_t k = 0; k < half; k += lanes) {
       const auto both = hn::PromoteTo(wide, hn::LoadU(narrow, from + i / 2 + k));
       const auto low = hn::And(both, hn::Set(wide, 15)), high = hn::ShiftRight<4>(both);
-      hn::StoreU(hn::Mul(hn::ConvertTo(d, hn::Sub(low, middle)), factor), d, to + i + k);
-      hn::StoreU(hn::Mul(hn::ConvertTo(d, hn::Sub(high, middle)), factor), d, to + i + half + k);
+      hn::StoreU(hn::MulAdd(hn::ConvertTo(d, hn::Sub(low, middle)), factor, term), d, to + i + k);
+      hn::StoreU(hn::MulAdd(hn::ConvertTo(d, hn::Sub(high, middle)), factor, term), d, to + i + half + k);
     }
   });
 }
@@ -115,11 +118,16 @@ HWY_AFTER_NAMESPACE();
 namespace jerboa::cpu {
 
 HWY_EXPORT(expand);
-HWY_EXPORT(scales_from);
+HWY_EXPORT(floats_from);
 
 void expand_scales(const CompactWeights& weights, std::int64_t row, std::int64_t first, std::int64_t count, float* to) {
-  HWY_DYNAMIC_DISPATCH(scales_from)
-  (weights, (row * weights.row + first) / weight_group, count / weight_group, to);
+  HWY_DYNAMIC_DISPATCH(floats_from)
+  (weights.scales, weights.scale_dtype, (row * weights.row + first) / weight_group, count / weight_group, to);
+}
+
+void expand_mins(const CompactWeights& weights, std::int64_t row, std::int64_t first, std::int64_t count, float* to) {
+  HWY_DYNAMIC_DISPATCH(floats_from)
+  (weights.mins, weights.scale_dtype, (row * weights.row + first) / weight_group, count / weight_group, to);
 }
 
 void expand_weights(const CompactWeights& weights, std::int64_t row, std::int64_t first, std::int64_t count,

@@ -126,6 +126,7 @@ class MatmulKernel final : public Kernel {
     if (takes_weights_) {
       weights_.values = memory[static_cast<std::size_t>(operands_[1].binding)].data;
       if (operands_.size() > 2) weights_.scales = memory[static_cast<std::size_t>(operands_[2].binding)].data;
+      if (operands_.size() > 3) weights_.mins = memory[static_cast<std::size_t>(operands_[3].binding)].data;
       matmul.weights = &weights_;
     } else {
       matmul.b = operand(1, memory);

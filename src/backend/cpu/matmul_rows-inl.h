@@ -19,6 +19,7 @@ namespace jerboa::cpu::HWY_NAMESPACE {
 constexpr int few_rows = std::max(8, block_rows);
 constexpr int dot_sums = 2 * block_rows;  // dot products at once: as many as a block of c has vectors
 constexpr std::int64_t dot_depth = 512;
+constexpr std::int64_t piece_groups = dot_depth / weight_group;
 
 /// Some columns of a product of a few rows: c = a b.
 struct RowsBlock {
@@ -210,7 +211,7 @@ HWY_INLINE void dot_bytes(const float* HWY_RESTRICT a, const std::int8_t* b, std
             for (std::int64_t k = 0; k < weight_group; k += lanes)
               part = hn::MulAdd(hn::LoadU(d, a + group * weight_group + k),
                                 hn::ConvertTo(d, hn::PromoteTo(wide, hn::LoadU(narrow, from + k))), part);
-            sums[j] = hn::MulAdd(part, hn::Set(d, scales[j * (dot_depth / weight_group) + group]), sums[j]);
+            sums[j] = hn::MulAdd(part, hn::Set(d, scales[j * piece_groups + group]), sums[j]);
           });
       });
 }
@@ -237,9 +238,36 @@ HWY_INLINE void dot_nibbles(const float* HWY_RESTRICT a, const std::uint8_t* b, 
               part = hn::MulAdd(hn::LoadU(d, values + k), hn::ConvertTo(d, low), part);
               part = hn::MulAdd(hn::LoadU(d, values + half + k), hn::ConvertTo(d, high), part);
             }
-            sums[j] = hn::MulAdd(part, hn::Set(d, scales[j * (dot_depth / weight_group) + group]), sums[j]);
+            sums[j] = hn::MulAdd(part, hn::Set(d, scales[j * piece_groups + group]), sums[j]);
           });
       });
+}
+
+/// The sums of a row's values that meet the weights of a group, for a piece of the row; 0 past its end.
+inline std::array<float, static_cast<std::size_t>(piece_groups)> sums_of_groups(const float* a, std::int64_t depth) {
+  const Floats d;
+  std::array<float, static_cast<std::size_t>(piece_groups)> sums{};
+  for (std::int64_t group = 0; group * weight_group < depth; ++group) {
+    Vector sum = hn::Zero(d);
+    for (std::int64_t k = 0; k < weight_group; k += lanes)
+      sum = hn::Add(sum, hn::LoadU(d, a + group * weight_group + k));
+    sums[static_cast<std::size_t>(group)] = hn::GetLane(hn::SumOfLanes(d, sum));
+  }
+  return sums;
+}
+
+/// Adds the minimums of some columns of weights, each times the sum of the values that it meets.
+template <int columns>
+void add_mins(const CompactWeights& weights, std::int64_t column, std::int64_t begin, std::int64_t depth,
+              const float* group_sums, float* c) {
+  for (std::int64_t j = 0; j < columns; ++j) {
+    std::array<float, static_cast<std::size_t>(piece_groups)> mins;
+    expand_mins(weights, column + j, begin, depth, mins.data());
+    float sum = 0;
+    for (std::int64_t group = 0; group < depth / weight_group; ++group)
+      sum += mins[static_cast<std::size_t>(group)] * group_sums[group];
+    c[j] += sum;
+  }
 }
 
 /// One row times some columns of weights, `depth` values starting at `begin`, which are whole vectors and groups.
@@ -251,9 +279,9 @@ void dot_weights(const float* a, const CompactWeights& weights, std::int64_t col
   const auto* halves = reinterpret_cast<const std::uint16_t*>(weights.values) + place;
   if (weights.dtype == DType::bf16) return dot_halves<columns, true>(a, halves, weights.row, depth, accumulate, c);
   if (weights.dtype == DType::f16) return dot_halves<columns, false>(a, halves, weights.row, depth, accumulate, c);
-  std::array<float, static_cast<std::size_t>(columns * dot_depth / weight_group)> scales;
+  std::array<float, static_cast<std::size_t>(columns * piece_groups)> scales;
   for (std::int64_t j = 0; j < columns; ++j)
-    expand_scales(weights, column + j, begin, depth, scales.data() + j * (dot_depth / weight_group));
+    expand_scales(weights, column + j, begin, depth, scales.data() + j * piece_groups);
   if (weights.dtype == DType::i8)
     return dot_bytes<columns>(a, reinterpret_cast<const std::int8_t*>(weights.values) + place, weights.row,
                               scales.data(), depth, accumulate, c);
@@ -270,9 +298,14 @@ void multiply_expanded_rows(const RowsBlock& block, const CompactWeights& weight
   for_each_piece<rows>(
       block, [&](const float* a, std::int64_t begin, std::int64_t depth) __attribute__((always_inline)) {
         std::int64_t j = 0;
-        if (rows == 1 && depth % weight_group == 0)  // which is whole vectors, too
-          for (; j + columns <= block.columns; j += columns)
+        if (rows == 1 && depth % weight_group == 0) {  // which is whole vectors, too
+          const auto group_sums = weights.mins != nullptr ? sums_of_groups(a, depth) : decltype(sums_of_groups(a, 0))();
+          for (; j + columns <= block.columns; j += columns) {
             dot_weights<columns>(a, weights, first_column + j, begin, depth, block.c + j);
+            if (weights.mins != nullptr)
+              add_mins<columns>(weights, first_column + j, begin, depth, group_sums.data(), block.c + j);
+          }
+        }
         const auto expand = [&](std::int64_t first, std::int64_t count) {
           for (std::int64_t i = 0; i < count; ++i)
             expand_weights(weights, first_column + first + i, begin, depth, values + i * dot_depth);

@@ -265,7 +265,8 @@ Lines lines_along(const BoundTensor& tensor, int given) {
 template <>
 void run_whole<Op::dequantise>(WholeCall& call) {
   const BoundTensor &weight = call.operand(0), &scales = call.operand(1);
-  const CompactWeights weights{weight.dtype, weight.data, scales.data, scales.dtype, weight.size(1)};
+  const CompactWeights weights{weight.dtype, weight.data,    scales.data,
+                               scales.dtype, weight.size(1), call.operand(2).data};
   float* result = call.contiguous_result(0);
   call.pool().run(weight.size(0), [&](std::int64_t row, int) {
     expand_weights(weights, row, 0, weight.size(1), result + row * weight.size(1));

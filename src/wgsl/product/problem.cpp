@@ -47,6 +47,7 @@ MatmulProblem::MatmulProblem(const KernelWriter& writer)
   const Target& target = writer.target();
   const std::size_t axes = batch.size();
   if (kernel.operands.size() > 2) scales = &kernel.operands[2];
+  if (kernel.operands.size() > 3) mins = &kernel.operands[3];
   rows = kernel.domain[axes];
   columns = kernel.domain[axes + 1];
   inner = a->shape.back();
@@ -110,8 +111,12 @@ void write_prologues(Shader& shader, const MatmulProblem& problem) {
 std::string read_operand(Shader& shader, const MatmulProblem& problem, const TensorAccess& operand, const char* name,
                          const std::string& place) {
   const std::string element = shader.load(operand.binding, place);
-  if (&operand == problem.b && problem.scales != nullptr)
-    return fmt::format("{} * {}", element, shader.load(problem.scales->binding, fmt::format("({}) >> 5u", place)));
+  if (&operand == problem.b && problem.scales != nullptr) {
+    const std::string group = fmt::format("({}) >> 5u", place);
+    const std::string scaled = fmt::format("{} * {}", element, shader.load(problem.scales->binding, group));
+    if (problem.mins == nullptr) return scaled;
+    return fmt::format("({} + {})", scaled, shader.load(problem.mins->binding, group));
+  }
   return operand.prologue.empty() ? element : fmt::format("prepare_{}({})", name, element);
 }
 

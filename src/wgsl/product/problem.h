@@ -17,6 +17,7 @@ struct MatmulProblem {
   std::vector<Dim> a_batch, b_batch;  ///< strides
   Dim a_row, a_inner, b_inner, b_column;
   const TensorAccess* scales = nullptr;  ///< of b, one per 32 elements in memory order
+  const TensorAccess* mins = nullptr;    ///< likewise; null: none
   bool merged = false;                   ///< the batch is part of the rows
   bool halves = false;                   ///< both operands are f16 in memory, and tiles can hold them as f16
   bool multiplies_in_f16 = false;  ///< multiplies in f16, in vectors of four; a few products are accumulated in f16

@@ -34,13 +34,21 @@ CASES(matmul_quantised) {
   const auto i8 = [](std::int64_t out, std::int64_t in) { return whole(-127, 127, {out, in}, DType::i8); };
   const auto i4 = [](std::int64_t out, std::int64_t in) { return whole(-8, 7, {out, in}, DType::i4); };
   const auto scales = [](std::int64_t out, std::int64_t in) { return within(0.01, 0.02, {out, in / 32}); };
-  return {{{any({5, 64}), i8(3, 64), scales(3, 64)}},    {{any({5, 64}), i4(3, 64), scales(3, 64)}},
-          {{any({2, 3, 32}), i8(7, 32), scales(7, 32)}}, {{any({1, 96}), i4(40, 96), scales(40, 96)}},
-          {{any({T, 32}), i8(4, 32), scales(4, 32)}},    {{any({0, 32}), i4(4, 32), scales(4, 32)}}};
+  const auto mins = [](std::int64_t out, std::int64_t in) { return within(-0.1, 0.1, {out, in / 32}); };
+  return {{{any({5, 64}), i8(3, 64), scales(3, 64)}},
+          {{any({5, 64}), i4(3, 64), scales(3, 64)}},
+          {{any({2, 3, 32}), i8(7, 32), scales(7, 32)}},
+          {{any({1, 96}), i4(40, 96), scales(40, 96)}},
+          {{any({T, 32}), i8(4, 32), scales(4, 32)}},
+          {{any({0, 32}), i4(4, 32), scales(4, 32)}},
+          {{any({5, 64}), i4(7, 64), scales(7, 64), mins(7, 64)}},
+          {{any({1, 96}), i8(33, 96), scales(33, 96), mins(33, 96)}},
+          {{any({2, T, 32}), i4(12, 32), scales(12, 32), mins(12, 32)}}};
 }
 CASES(dequantise) {
   return {{{whole(-127, 127, {3, 64}, DType::i8), within(0.01, 0.02, {3, 2})}},
-          {{whole(-8, 7, {5, 32}, DType::i4), within(0.01, 0.02, {5, 1})}}};
+          {{whole(-8, 7, {5, 32}, DType::i4), within(0.01, 0.02, {5, 1})}},
+          {{whole(-8, 7, {5, 64}, DType::i4), within(0.01, 0.02, {5, 2}), within(-0.1, 0.1, {5, 2})}}};
 }
 CASES(matmul_grouped) {
   return {{{any({6, 4}), any({3, 4, 5}), offsets({0, 2, 3, 6})}, GroupedAttrs{}},

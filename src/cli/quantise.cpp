@@ -1,0 +1,28 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include <jerboa/models/quantise.h>
+
+#include "cli/commands.h"
+
+namespace jerboa::cli {
+namespace {
+
+struct QuantiseCommand {
+  std::string from, to, weights = "int4";
+
+  void run() const { models::quantise_folder(from, to, weights == "int8" ? DType::i8 : DType::i4); }
+};
+
+}  // namespace
+
+void add_quantise(CLI::App& app) {
+  auto command = std::make_shared<QuantiseCommand>();
+  auto* sub = app.add_subcommand("quantise", "Write a copy of a model's folder with int8 or int4 weights");
+  sub->add_option("folder", command->from, "A Hugging Face folder")->required();
+  sub->add_option("output", command->to, "The folder to create")->required();
+  sub->add_option("--weights", command->weights, "int8 or int4 (the default)")->check(CLI::IsMember({"int8", "int4"}));
+  sub->callback([command] { command->run(); });
+}
+
+}  // namespace jerboa::cli
