@@ -11,7 +11,7 @@
 #include "support/temp_folder.h"
 
 // Models from GGUF files: the golden ones continue as transformers does, whatever the file they come from.
-namespace jerboa {
+namespace jerboa::gguf_test {
 namespace {
 
 using Tokens = std::vector<std::int32_t>;
@@ -143,4 +143,4 @@ TEST(SaveFolder, WritesParametersOfASession) {
 }
 
 }  // namespace
-}  // namespace jerboa
+}  // namespace jerboa::gguf_test

@@ -12,7 +12,7 @@
 #include "support/temp_folder.h"
 
 // Pretrained models from folders to text: greedy tokens compared with those of transformers, and the loop around them.
-namespace jerboa {
+namespace jerboa::language_model_test {
 namespace {
 
 using test::expect_error;
@@ -305,4 +305,4 @@ TEST(LanguageModel, TellsTheStoryThatItsMakersSaw) {
 }
 
 }  // namespace
-}  // namespace jerboa
+}  // namespace jerboa::language_model_test

@@ -6,7 +6,7 @@
 #include "graphs.h"
 
 // What a training step in mixed precision keeps in memory, and which kernels it does without.
-namespace jerboa {
+namespace jerboa::mixed_precision_test {
 namespace {
 
 using test::Gpt;
@@ -107,4 +107,4 @@ TEST(MixedPrecisionStep, UpdatesEachKindOfParameterInOneKernel) {
 }
 
 }  // namespace
-}  // namespace jerboa
+}  // namespace jerboa::mixed_precision_test

@@ -14,7 +14,7 @@
 
 // Decoding through key/value caches, in ragged batches and chunks of any size, compared with computing every sequence
 // at once.
-namespace jerboa {
+namespace jerboa::decode_test {
 namespace {
 
 using models::CacheOptions;
@@ -405,4 +405,4 @@ TEST(DecodeInputs, ThatDoNotFitTogetherAreRefused) {
 }
 
 }  // namespace
-}  // namespace jerboa
+}  // namespace jerboa::decode_test

@@ -9,7 +9,7 @@
 #include "support/gguf_models.h"
 
 // Golden models, written as GGUF and read back in Hugging Face's form.
-namespace jerboa::models {
+namespace jerboa::models::gguf_model_test {
 namespace {
 
 using test::GgufWriter;
@@ -243,4 +243,4 @@ TEST(GgufTokenizer, RefusesWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace jerboa::models
+}  // namespace jerboa::models::gguf_model_test

@@ -7,7 +7,7 @@
 
 // Greedy decoding that stays on the device writes the tokens that transformers wrote, as the loop on the host does
 // (GreedyDecode in decode_test.cpp, LanguageModel.ContinuesAsTransformersDoes).
-namespace jerboa {
+namespace jerboa::greedy_test {
 namespace {
 
 using Tokens = std::vector<std::int32_t>;
@@ -86,4 +86,4 @@ INSTANTIATE_TEST_SUITE_P(WebGpu, GreedyOnDevice,
 #endif
 
 }  // namespace
-}  // namespace jerboa
+}  // namespace jerboa::greedy_test

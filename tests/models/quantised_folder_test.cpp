@@ -10,7 +10,7 @@
 #include "support/temp_folder.h"
 
 // Folders of quantised weights: written, and loaded again without being quantised.
-namespace jerboa::models {
+namespace jerboa::models::quantised_folder_test {
 namespace {
 
 const std::filesystem::path goldens = JERBOA_SOURCE_DIR "/tests/data/goldens";
@@ -97,4 +97,4 @@ TEST(QuantisedFile, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace jerboa::models
+}  // namespace jerboa::models::quantised_folder_test
