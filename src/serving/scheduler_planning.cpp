@@ -30,8 +30,8 @@ std::optional<Step> Scheduler::next(double now) {
 bool Scheduler::can_decode(const Sequence& sequence) const {
   if (sequence.length() + sequence.pending - sequence.place.computed != 1) return false;
   if (sequence.pending == 0) return !sequence.awaits_draft();
-  // Its last token is still in flight: the device carries it over, unless the host has to see it first or it is likely
-  // to be the last one anyway.
+  // Its last token is still in flight: the device carries it over, unless the host has to see it first or no other may
+  // follow.
   return sequence.pending == 1 && sequence.can_be_carried() && sequence.last_step == step_number_ - 1 &&
          sequence.generated() + 1 < sequence.options().max_tokens && sequence.place.computed < context_;
 }

@@ -17,6 +17,10 @@ std::uint64_t first_key(std::int32_t token, std::int64_t position, std::uint64_t
   return mix(mix(static_cast<std::uint64_t>(token), static_cast<std::uint64_t>(position)), state);
 }
 
+std::size_t index_of(int row, int columns, int column) {
+  return static_cast<std::size_t>(row) * static_cast<std::size_t>(columns) + static_cast<std::size_t>(column);
+}
+
 std::uint64_t fold(std::span<const std::uint64_t> keys) {
   std::uint64_t sum = 0;
   for (const std::uint64_t key : keys) sum = mix(sum, key);
@@ -111,7 +115,7 @@ FakeDevice::FakeDevice(const SchedulerOptions& options, std::uint64_t seed)
     : blocks_(options.blocks), block_size_(options.block_size), uses_state_(options.state_slots > 0) {
   SplitMix random(seed);
   for (auto* cells : {&first_, &second_}) {
-    cells->resize(static_cast<std::size_t>(blocks_ * block_size_));
+    cells->resize(index_of(blocks_, block_size_, 0));
     for (std::uint64_t& value : *cells) value = random.next();
   }
   states_.resize(static_cast<std::size_t>(options.state_slots));
@@ -144,16 +148,17 @@ void FakeDevice::check_shapes(const Step& step) const {
   }
 }
 
-std::uint64_t& FakeDevice::cell(std::vector<std::uint64_t>& layer, const Step& step, int row, std::int32_t position) {
-  const Block block = step.table.at(static_cast<std::size_t>(row * step.blocks + position / block_size_));
-  return layer.at(static_cast<std::size_t>(block * block_size_ + position % block_size_));
+std::uint64_t& FakeDevice::cell(std::vector<std::uint64_t>& layer, const Step& step, int row,
+                                std::int32_t position) const {
+  const Block block = step.table.at(index_of(row, step.blocks, position / block_size_));
+  return layer.at(index_of(block, block_size_, position % block_size_));
 }
 
 void FakeDevice::write(std::vector<std::uint64_t>& layer, const Step& step, const std::vector<std::uint64_t>& values) {
   std::set<const std::uint64_t*> written;
   for (int row = 0; row < step.rows; ++row)
     for (int i = 0; i < step.time; ++i) {
-      const auto at = static_cast<std::size_t>(row * step.time + i);
+      const auto at = index_of(row, step.time, i);
       if (step.positions[at] < 0) continue;
       std::uint64_t& value = cell(layer, step, row, step.positions[at]);
       EXPECT_TRUE(written.insert(&value).second) << "two rows write to one place";
@@ -166,7 +171,7 @@ std::vector<std::uint64_t> FakeDevice::attend(std::vector<std::uint64_t>& layer,
   std::vector<std::uint64_t> out(step.ids.size());
   for (int row = 0; row < step.rows; ++row)
     for (int i = 0; i < step.time; ++i) {
-      const auto at = static_cast<std::size_t>(row * step.time + i);
+      const auto at = index_of(row, step.time, i);
       const std::int32_t seen = std::min(step.positions[at] + 1, step.lengths[static_cast<std::size_t>(row)]);
       std::vector<std::uint64_t> keys;
       for (std::int32_t position = 0; position < seen; ++position) keys.push_back(cell(layer, step, row, position));
@@ -187,10 +192,9 @@ void FakeDevice::submit(const Step& step) {
   for (int row = 0; row < step.rows; ++row) {
     const auto r = static_cast<std::size_t>(row);
     if (step.carried[r] >= 0)
-      ids[static_cast<std::size_t>((row + 1) * step.time - 1)] =
-          last_tokens_.at(static_cast<std::size_t>(step.carried[r]));
+      ids[index_of(row, step.time, step.time - 1)] = last_tokens_.at(static_cast<std::size_t>(step.carried[r]));
     for (int i = 0; i < step.time; ++i) {
-      const auto at = static_cast<std::size_t>(row * step.time + i);
+      const auto at = index_of(row, step.time, i);
       if (step.positions[at] < 0) continue;
       std::uint64_t state = 0;
       if (uses_state_) {
@@ -205,7 +209,7 @@ void FakeDevice::submit(const Step& step) {
   const std::vector<std::uint64_t> out = attend(second_, step);
 
   StepResults results;
-  results.tokens.assign(static_cast<std::size_t>(step.rows * step.outputs), -1);
+  results.tokens.assign(index_of(step.rows, step.outputs, 0), -1);
   results.logits.resize(step.plan.size());
   last_tokens_.assign(static_cast<std::size_t>(step.rows), -1);
   for (std::size_t row = 0; row < step.plan.size(); ++row)
@@ -239,14 +243,15 @@ StepResults FakeDevice::wait() {
 std::vector<std::uint64_t> FakeDevice::read_block(Block block) const {
   std::vector<std::uint64_t> out;
   for (const auto* layer : {&first_, &second_})
-    out.insert(out.end(), layer->begin() + block * block_size_, layer->begin() + (block + 1) * block_size_);
+    for (int i = 0; i < block_size_; ++i) out.push_back((*layer)[index_of(block, block_size_, i)]);
   return out;
 }
 
 void FakeDevice::write_block(Block block, std::span<const std::uint64_t> content) {
-  const auto size = static_cast<std::size_t>(block_size_);
-  std::copy_n(content.begin(), size, first_.begin() + block * block_size_);
-  std::copy_n(content.begin() + static_cast<std::ptrdiff_t>(size), size, second_.begin() + block * block_size_);
+  for (int i = 0; i < block_size_; ++i) {
+    first_[index_of(block, block_size_, i)] = content[static_cast<std::size_t>(i)];
+    second_[index_of(block, block_size_, i)] = content[index_of(1, block_size_, i)];
+  }
 }
 
 }  // namespace jerboa::serving::test

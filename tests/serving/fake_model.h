@@ -70,7 +70,7 @@ class FakeDevice {
   void write_block(Block block, std::span<const std::uint64_t> content);
 
  private:
-  std::uint64_t& cell(std::vector<std::uint64_t>& layer, const Step& step, int row, std::int32_t position);
+  std::uint64_t& cell(std::vector<std::uint64_t>& layer, const Step& step, int row, std::int32_t position) const;
   void write(std::vector<std::uint64_t>& layer, const Step& step, const std::vector<std::uint64_t>& values);
   std::vector<std::uint64_t> attend(std::vector<std::uint64_t>& layer, const Step& step);
   void check_shapes(const Step& step) const;

@@ -15,96 +15,96 @@ class PrefixTreeTest : public ::testing::Test {
  protected:
   // Computes a text of whole blocks and gives it to the tree, as a sequence does that ends at once.
   Blocks add(const Tokens& tokens, const std::string& name_space = "") {
-    PrefixTree::Path path = tree_.find(name_space, tokens);
-    for (auto at = static_cast<std::size_t>(2 * path.size()); at < tokens.size(); at += 2) {
-      const Block block = pool_.allocate().value();
-      tree_.append(path, std::span(tokens).subspan(at, 2), block);
-      pool_.release(block);
+    PrefixTree::Path path = tree.find(name_space, tokens);
+    for (auto at = 2 * static_cast<std::size_t>(path.size()); at < tokens.size(); at += 2) {
+      const Block block = pool.allocate().value();
+      tree.append(path, std::span(tokens).subspan(at, 2), block);
+      pool.release(block);
     }
     return path.blocks();
   }
 
-  PagePool pool_{8, 2};
-  PrefixTree tree_{pool_};
+  PagePool pool{8, 2};
+  PrefixTree tree{pool};
 };
 
 TEST_F(PrefixTreeTest, FindsTheLongestBeginningInWholeBlocks) {
   const Blocks blocks = add({1, 2, 3, 4, 5, 6});
-  EXPECT_EQ(tree_.find("", Tokens{1, 2, 3, 4, 5, 6, 7}).blocks(), blocks);
-  EXPECT_EQ(tree_.find("", Tokens{1, 2, 3, 4, 5}).blocks(), (Blocks{blocks[0], blocks[1]}));
-  EXPECT_EQ(tree_.find("", Tokens{1, 2, 3, 5}).blocks(), (Blocks{blocks[0]}));
-  EXPECT_EQ(tree_.find("", Tokens{2, 2}).size(), 0);
-  EXPECT_EQ(tree_.find("", Tokens{}).size(), 0);
-  EXPECT_EQ(tree_.statistics().lookups, 6);
-  EXPECT_EQ(tree_.statistics().hits, 6 + 4 + 2);
+  EXPECT_EQ(tree.find("", Tokens{1, 2, 3, 4, 5, 6, 7}).blocks(), blocks);
+  EXPECT_EQ(tree.find("", Tokens{1, 2, 3, 4, 5}).blocks(), (Blocks{blocks[0], blocks[1]}));
+  EXPECT_EQ(tree.find("", Tokens{1, 2, 3, 5}).blocks(), (Blocks{blocks[0]}));
+  EXPECT_EQ(tree.find("", Tokens{2, 2}).size(), 0);
+  EXPECT_EQ(tree.find("", Tokens{}).size(), 0);
+  EXPECT_EQ(tree.statistics().lookups, 6);
+  EXPECT_EQ(tree.statistics().hits, 6 + 4 + 2);
 }
 
 TEST_F(PrefixTreeTest, SharesACommonBeginning) {
   const Blocks a = add({1, 2, 3, 4}), b = add({1, 2, 5, 6});
   EXPECT_EQ(a[0], b[0]);
   EXPECT_NE(a[1], b[1]);
-  EXPECT_EQ(tree_.blocks(), 3);
-  EXPECT_EQ(pool_.used_blocks(), 3);
+  EXPECT_EQ(tree.blocks(), 3);
+  EXPECT_EQ(pool.used_blocks(), 3);
 }
 
 TEST_F(PrefixTreeTest, NameSpacesNeverShare) {
   add({1, 2, 3, 4}, "llama");
-  EXPECT_EQ(tree_.find("llama + adapter", Tokens{1, 2, 3, 4}).size(), 0);
-  EXPECT_EQ(tree_.find("", Tokens{1, 2, 3, 4}).size(), 0);
-  EXPECT_EQ(tree_.find("llama", Tokens{1, 2, 3, 4}).size(), 2);
+  EXPECT_EQ(tree.find("llama + adapter", Tokens{1, 2, 3, 4}).size(), 0);
+  EXPECT_EQ(tree.find("", Tokens{1, 2, 3, 4}).size(), 0);
+  EXPECT_EQ(tree.find("llama", Tokens{1, 2, 3, 4}).size(), 2);
 }
 
 TEST_F(PrefixTreeTest, GivesTheBlockThatItHasAlready) {
   const Blocks first = add({1, 2});
-  PrefixTree::Path path = tree_.find("", Tokens{});
-  const Block mine = pool_.allocate().value();
-  EXPECT_EQ(tree_.append(path, Tokens{1, 2}, mine), first[0]);
-  EXPECT_EQ(pool_.references(mine), 1);
-  pool_.release(mine);
+  PrefixTree::Path path = tree.find("", Tokens{});
+  const Block mine = pool.allocate().value();
+  EXPECT_EQ(tree.append(path, Tokens{1, 2}, mine), first[0]);
+  EXPECT_EQ(pool.references(mine), 1);
+  pool.release(mine);
 }
 
 TEST_F(PrefixTreeTest, EvictsTheLeastRecentlyUsedLeafFirst) {
   add({1, 2, 3, 4});
   add({5, 6});
   add({7, 8});
-  tree_.find("", Tokens{5, 6});  // used again
-  EXPECT_EQ(tree_.evict(1), 1);
-  EXPECT_EQ(tree_.find("", Tokens{1, 2, 3, 4}).size(), 1) << "the leaf goes before its parent";
-  EXPECT_EQ(tree_.evict(1), 1);
-  EXPECT_EQ(tree_.find("", Tokens{7, 8}).size(), 0);
-  EXPECT_EQ(tree_.find("", Tokens{5, 6}).size(), 1);
-  EXPECT_EQ(tree_.evict(9), 2);
-  EXPECT_EQ(tree_.statistics().evictions, 4);
-  EXPECT_EQ(pool_.used_blocks(), 0);
+  tree.find("", Tokens{5, 6});  // used again
+  EXPECT_EQ(tree.evict(1), 1);
+  EXPECT_EQ(tree.find("", Tokens{1, 2, 3, 4}).size(), 1) << "the leaf goes before its parent";
+  EXPECT_EQ(tree.evict(1), 1);
+  EXPECT_EQ(tree.find("", Tokens{7, 8}).size(), 0);
+  EXPECT_EQ(tree.find("", Tokens{5, 6}).size(), 1);
+  EXPECT_EQ(tree.evict(9), 2);
+  EXPECT_EQ(tree.statistics().evictions, 4);
+  EXPECT_EQ(pool.used_blocks(), 0);
 }
 
 TEST_F(PrefixTreeTest, KeepsWhatIsInUse) {
   add({1, 2, 3, 4, 5, 6});
   {
-    const PrefixTree::Path path = tree_.find("", Tokens{1, 2, 3, 4});
-    EXPECT_EQ(tree_.reclaimable(), 1);
-    EXPECT_EQ(tree_.evict(9), 1);
-    tree_.clear();
-    EXPECT_EQ(tree_.blocks(), 2);
+    const PrefixTree::Path path = tree.find("", Tokens{1, 2, 3, 4});
+    EXPECT_EQ(tree.reclaimable(), 1);
+    EXPECT_EQ(tree.evict(9), 1);
+    tree.clear();
+    EXPECT_EQ(tree.blocks(), 2);
   }
-  EXPECT_EQ(tree_.reclaimable(), 2);
-  tree_.clear();
-  EXPECT_EQ(pool_.used_blocks(), 0);
+  EXPECT_EQ(tree.reclaimable(), 2);
+  tree.clear();
+  EXPECT_EQ(pool.used_blocks(), 0);
 }
 
 TEST_F(PrefixTreeTest, ABlockOutlivesItsEviction) {
   const Blocks blocks = add({1, 2});
-  pool_.share(blocks[0]);
-  tree_.clear();
-  EXPECT_EQ(pool_.references(blocks[0]), 1);
-  pool_.release(blocks[0]);
+  pool.share(blocks[0]);
+  tree.clear();
+  EXPECT_EQ(pool.references(blocks[0]), 1);
+  pool.release(blocks[0]);
 }
 
 TEST_F(PrefixTreeTest, TakesWholeBlocksOnly) {
-  PrefixTree::Path path = tree_.find("", Tokens{}), nowhere;
-  jerboa::test::expect_error<UsageError>([&] { tree_.append(path, Tokens{1}, 0); },
+  PrefixTree::Path path = tree.find("", Tokens{}), nowhere;
+  jerboa::test::expect_error<UsageError>([&] { tree.append(path, Tokens{1}, 0); },
                                          "whole blocks of 2 tokens, not by 1");
-  jerboa::test::expect_error<UsageError>([&] { tree_.append(nowhere, Tokens{1, 2}, 0); }, "whole blocks");
+  jerboa::test::expect_error<UsageError>([&] { tree.append(nowhere, Tokens{1, 2}, 0); }, "whole blocks");
 }
 
 TEST(PrefixTreeWithStates, IsFoundWhereThereIsASnapshot) {

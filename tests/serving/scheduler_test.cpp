@@ -31,7 +31,7 @@ SequenceOptions greedy(int max_tokens) {
 // Drives a scheduler with the model, one step at a time or until nothing is left.
 class Host {
  public:
-  explicit Host(SchedulerOptions options) : options_(options), scheduler(options), device_(options, 1) {}
+  explicit Host(const SchedulerOptions& options) : options_(options), scheduler(options), device_(options, 1) {}
 
   Step next() {
     std::optional<Step> step = scheduler.next(now);
