@@ -129,6 +129,16 @@ std::string Shader::load_sixteen_bytes(int memory, const std::string& number) {
   return fmt::format("buffer_{}[{}]", memory, number);
 }
 
+bool Shader::can_load_blocks(int memory) const {
+  const ShaderMemory& shader_memory = memories_[static_cast<std::size_t>(memory)];
+  return bits(shader_memory.dtype) < 16 && shader_memory.bytes % 16 == 0 && segments(memory) == 1;
+}
+
+std::string Shader::load_block(int memory, const std::string& number) {
+  use_of(memory).read = use_of(memory).words = true;
+  return fmt::format("buffer_{}[{}]", memory, number);
+}
+
 void Shader::store_four(int memory, const std::string& index, const std::string& value) {
   use_of(memory).written = use_of(memory).wide = true;
   line("buffer_{}[({}) / 4u] = {};", memory, index, is_half(memory) ? fmt::format("vec4<f16>({})", value) : value);
@@ -215,7 +225,8 @@ std::string Shader::buffer_type(int memory) const {
   if (is_packed_pair(memory)) return uses_.at(memory).written ? "atomic<u32>" : "u32";
   if (dtype == DType::f16 && uses_.at(memory).words) return "vec2u";
   if (dtype == DType::f16) return is_wide(memory) ? "vec4<f16>" : "f16";
-  if (dtype == DType::boolean || bits(dtype) < 16) return "u32";
+  if (bits(dtype) < 16) return uses_.at(memory).words ? "vec4u" : "u32";
+  if (dtype == DType::boolean) return "u32";
   return is_wide(memory) ? "vec4f" : value_type(dtype);
 }
 
@@ -236,15 +247,17 @@ std::string Shader::load_from(int memory, const std::string& buffer, const std::
                                : fmt::format("bitcast<f32>({} << 16u)", half);
   }
   if (dtype == DType::boolean) return fmt::format("({}[{}] != 0u)", buffer, index);
+  const auto word_at = [&](const std::string& number) {
+    return uses_.at(memory).words ? fmt::format("{0}[({1}) >> 2u][({1}) & 3u]", buffer, number)
+                                  : fmt::format("{}[{}]", buffer, number);
+  };
   if (dtype == DType::i8)
-    return fmt::format("f32(extractBits(bitcast<i32>({0}[({1}) >> 2u]), (({1}) & 3u) * 8u, 8u))", buffer, index);
+    return fmt::format("f32(extractBits(bitcast<i32>({0}), (({1}) & 3u) * 8u, 8u))",
+                       word_at(fmt::format("({}) >> 2u", index)), index);
   // Value j of 32 is in byte j % 16 of 16: in the low half for the first 16, in the high half for the rest.
   if (dtype == DType::i4)
-    return fmt::format(
-        "f32(i32(extractBits({0}[(({1}) >> 5u) * 4u + ((({1}) & 15u) >> 2u)], (({1}) & 3u) * 8u + ((({1}) >> 4u) & 1u) "
-        "* "
-        "4u, 4u)) - 8)",
-        buffer, index);
+    return fmt::format("f32(i32(extractBits({0}, (({1}) & 3u) * 8u + ((({1}) >> 4u) & 1u) * 4u, 4u)) - 8)",
+                       word_at(fmt::format("(({0}) >> 5u) * 4u + ((({0}) & 15u) >> 2u)", index)), index);
   if (uses_.at(memory).words && is_half(memory))
     return fmt::format("unpack2x16float({0}[({1}) >> 2u][(({1}) >> 1u) & 1u])[({1}) & 1u]", buffer, index);
   const std::string element = is_wide(memory) ? fmt::format("{0}[({1}) >> 2u][({1}) & 3u]", buffer, index)
@@ -355,14 +368,11 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
     const int count = segments(memory);
     for (int i = 0; i < count; ++i) {
       buffers.push_back(count == 1 ? fmt::format("buffer_{}", memory) : fmt::format("buffer_{}_{}", memory, i));
-      text.buffers.push_back({buffers.back(), buffer_type(memory), use.written || keeps_loads_in_place_});
+      const bool read_write = keeps_loads_in_place_ || use.read_write;
+      text.buffers.push_back({buffers.back(), buffer_type(memory), use.written || read_write});
       const std::int64_t offset = target_.max_binding_bytes * i;
-      finished.bindings.push_back({memory,
-                                   offset,
-                                   std::min(bytes - offset, target_.max_binding_bytes),
-                                   use.written,
-                                   keeps_loads_in_place_,
-                                   {}});
+      finished.bindings.push_back(
+          {memory, offset, std::min(bytes - offset, target_.max_binding_bytes), use.written, read_write, {}});
     }
     if (use.read) text.functions += load_function(memory, buffers);
     if (use.written) text.functions += store_function(memory, buffers);

@@ -89,6 +89,9 @@ class Shader {
   /// can_be_read_in_sixteens.
   std::string load_sixteen_bytes(int memory, const std::string& number);
   bool can_be_read_in_sixteens(int memory) const;
+  /// 16 bytes of int8 or int4 weights, by their number: a vec4u. Only for memory that can_load_blocks.
+  std::string load_block(int memory, const std::string& number);
+  bool can_load_blocks(int memory) const;
   /// The name of memory that can_be_wide.
   static std::string buffer_name(int memory) { return fmt::format("buffer_{}", memory); }
   /// Whether the memory holds f32, or f16 that needs no unpacking, in whole groups of four, and fits one binding.
@@ -123,6 +126,8 @@ class Shader {
   /// Binds all memory read_write, although some of it is only read: compilers may move loads of memory that nothing
   /// writes, and so undo the prefetching of the next tiles.
   void keep_loads_in_place() { keeps_loads_in_place_ = true; }
+  /// The same for one memory alone, so that dispatches that read the others stay independent.
+  void keep_loads_in_place(int memory) { use_of(memory).read_write = true; }
   bool uses_subgroups() const { return uses_subgroups_; }
   bool uses_f16() const { return uses_f16_; }
 
@@ -144,7 +149,7 @@ class Shader {
 
  private:
   struct Use {
-    bool read = false, written = false, wide = false, words = false, sixteens = false;
+    bool read = false, written = false, wide = false, words = false, sixteens = false, read_write = false;
   };
   void append(const std::string& text);
   Use& use_of(int memory);

@@ -61,6 +61,18 @@ void attention_over_a_cache() {
   output("y", attention(q, next, next, {.causal = true, .lengths = lengths, .positions = positions}));
 }
 
+void attention_over_a_paged_cache() {
+  const Dim t = Dim::symbol("T", 4);
+  const Tensor q = tensor_input("q", {2, 2, t, 4}), k = tensor_input("k", {2, 1, t, 4});
+  const Tensor positions = tensor_input("positions", {2, t}, DType::i32),
+               lengths = tensor_input("lengths", {2}, DType::i32), table = tensor_input("table", {2, 3}, DType::i32);
+  const Tensor cache = state_input("cache", {5, 1, 4, 4}, DType::f16);
+  const Tensor next = cache_append(cache, cast(k, DType::f16), positions, {.table = table});
+  update(cache, next);
+  output("y", attention(cast(q, DType::f16), next, next,
+                        {.causal = true, .lengths = lengths, .positions = positions, .table = table}));
+}
+
 void images() {
   const Tensor x = tensor_input("x", {2, 3, 6, 5}), w = param_input("w", {4, 3, 3, 2});
   const Tensor y = conv2d(x, w, {}, {.stride = {1, 2}, .padding = {1, 1}});
@@ -84,6 +96,10 @@ void narrow_types() {
                scales = param_input("scales", {5, 2}, {.dtype = DType::f16});
   output("y", matmul_quantised(x, w, scales));
   output("whole", dequantise(w, scales));
+  const Tensor nibbles = param_input("nibbles", {5, 64}, {.dtype = DType::i4}),
+               mins = param_input("mins", {5, 2}, {.dtype = DType::f16});
+  output("more", matmul_quantised(x, nibbles, scales, mins));
+  output("values", dequantise(nibbles, scales, mins));
   output("product", matmul(x, x, {.transpose_b = true}));
   output("wide", cast(x, DType::f32) * 2);
   output("bits", bit_and(cast(x, DType::i32), 3));
@@ -103,9 +119,10 @@ std::string compile(void (*body)()) {
   return encode_program(file);
 }
 
-const std::array<std::string, 6>& seeds() {
-  static const std::array<std::string, 6> files{compile(perceptron), compile(lookups), compile(attention_over_a_cache),
-                                                compile(images),     compile(sorts),   compile(narrow_types)};
+const std::array<std::string, 7>& seeds() {
+  static const std::array<std::string, 7> files{
+      compile(perceptron), compile(lookups),      compile(attention_over_a_cache),      compile(images),
+      compile(sorts),      compile(narrow_types), compile(attention_over_a_paged_cache)};
   return files;
 }
 

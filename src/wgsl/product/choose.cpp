@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "wgsl/product/problem.h"
+#include "wgsl/product/quantised.h"
 #include "wgsl/product/writers.h"
 
 namespace jerboa::wgsl {
@@ -217,7 +218,10 @@ void write_matmul_as(KernelWriter& writer, const MatmulForm& form) {
 }
 
 void write_matmul(KernelWriter& writer) {
-  write_matmul_as(writer, choose_form(writer.target(), MatmulProblem(writer)));
+  const MatmulProblem problem(writer);
+  if (const std::optional<QuantisedForm> form = choose_quantised(writer, problem))
+    return write_quantised(writer, problem, *form);
+  write_matmul_as(writer, choose_form(writer.target(), problem));
 }
 
 }  // namespace jerboa::wgsl

@@ -12,6 +12,8 @@
 //
 // Whatever the sizes, indices stay in bounds: reads past an operand's last four elements are clamped to them. They
 // belong to rows and columns that are not stored; inner elements past the end are zeroed.
+//
+// A quantised second operand is fetched as words, and becomes f16 on the way into its tile.
 namespace jerboa::wgsl {
 namespace {
 
@@ -123,6 +125,11 @@ class MatrixMatmul {
                   shader.place(Dim(0), {operand.stride, operand.inner_stride},
                                {fmt::format("({} - 1u)", shader.size(operand.count)),
                                 fmt::format("({} - 1u)", shader.size(problem_.inner))}));
+    if (is_quantised(operand)) {
+      for (int i = 0; i < operand.fetches(); ++i)
+        shader.line("var {0}_{1} = 0u; var scale_{1} = 0.0; var min_{1} = 0.0;", operand.name, i);
+      return;
+    }
     const char* type = operand.tensor->dtype == DType::f16 ? "vec2u" : "vec4f";
     for (int i = 0; i < operand.fetches(); ++i) shader.line("var {}_{} = {}();", operand.name, i, type);
   }
@@ -133,8 +140,33 @@ class MatrixMatmul {
       std::string at = fmt::format("{}_at", operand.name);
       if (i > 0) at += fmt::format(" + {}u", line_step * i);
       if (checks(operand)) at = fmt::format("min({}, {}_last)", at, operand.name);
+      if (is_quantised(operand)) {
+        fetch_quantised(operand, i, at);
+        continue;
+      }
       shader_->line("{}_{} = {};", operand.name, i, shader_->load_words(operand.tensor->binding, at));
     }
+  }
+
+  bool is_quantised(const Operand& operand) const { return &operand == &b_ && problem_.scales != nullptr; }
+
+  // Four weights, in bytes or in nibbles of a word, with what their group shares. `at` counts fours.
+  void fetch_quantised(const Operand& operand, int i, const std::string& at) {
+    const std::string four = shader_->let("four", at), group = fmt::format("{} / 8u", four);
+    const bool nibbles = operand.tensor->dtype == DType::i4;
+    const std::string block = nibbles ? group : fmt::format("{} / 4u", four);
+    shader_->line("{}_{} = {}[{} % 4u];", operand.name, i, shader_->load_block(operand.tensor->binding, block), four);
+    shader_->line("scale_{} = {};", i, shader_->load(problem_.scales->binding, group));
+    if (problem_.mins != nullptr) shader_->line("min_{} = {};", i, shader_->load(problem_.mins->binding, group));
+  }
+
+  // The first four of eight such words are the low nibbles of a group, the others the high ones.
+  std::string dequantised(const Operand& operand, int i) const {
+    std::string integers = fmt::format("vec4f(unpack4xI8({}_{}))", operand.name, i);
+    if (operand.tensor->dtype == DType::i4)
+      integers =
+          fmt::format("(vec4f(unpack4xU8(({0}_{1} >> ({0}_four / 4u * 4u)) & 0x0f0f0f0fu)) - 8.0)", operand.name, i);
+    return fmt::format("vec4<f16>({} * scale_{} + min_{})", integers, i, i);
   }
 
   // The fetched elements, as f16, for the tile that begins at inner element `k`.
@@ -146,6 +178,7 @@ class MatrixMatmul {
       if (prepared)
         four = fmt::format("prepare_four_{}({})", operand.name, half ? fmt::format("vec4f({})", four) : four);
       if (prepared || !half) four = fmt::format("vec4<f16>({})", four);
+      if (is_quantised(operand)) four = dequantised(operand, i);
       if (ends_within_tile())
         four =
             fmt::format("select(vec4<f16>(), {}, k + {} < {})", four,

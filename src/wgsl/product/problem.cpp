@@ -15,15 +15,17 @@ bool is_stored(const KernelSpec& kernel, const TensorAccess& operand) {
                      [&](const Store& store) { return store.binding == operand.binding; });
 }
 
-// Whether an operand gives f16 values, and four consecutive ones, along the inner dimension or across it, can always be
-// read at once.
+bool gives_halves(const TensorAccess& operand) {
+  return (operand.prologue.empty() ? operand.dtype : operand.prologue.back().dtype) == DType::f16;
+}
+
+// Whether four consecutive values of an operand, along the inner dimension or across it, can always be read at once.
 bool lies_in_fours(const Shader& shader, const TensorAccess& operand, const std::vector<Dim>& batch, const Dim& stride,
                    const Dim& inner_stride, const Dim& inner) {
-  const DType given = operand.prologue.empty() ? operand.dtype : operand.prologue.back().dtype;
   const auto steps_in_fours = [](const Dim& dim) { return is_multiple(dim, 4) && dim.value() > 0; };
   const bool along_inner = inner_stride == Dim(1) && steps_in_fours(stride) && is_multiple(inner, 4);
   const bool across = stride == Dim(1) && steps_in_fours(inner_stride);
-  return given == DType::f16 && (along_inner || across) && begins_in_fours(shader, operand, batch);
+  return (along_inner || across) && begins_in_fours(shader, operand, batch);
 }
 
 bool is_half(const TensorAccess& operand) { return operand.dtype == DType::f16 && operand.prologue.empty(); }
@@ -76,10 +78,16 @@ MatmulProblem::MatmulProblem(const KernelWriter& writer)
                   lies_in_sixteens(shader, *a, a_batch, rows == Dim(1) ? Dim(0) : a_row, a_inner) &&
                   lies_in_sixteens(shader, *b, b_batch, b_column, b_inner) && !is_stored(kernel, *a) &&
                   !is_stored(kernel, *b) && a->binding != b->binding;
-  suits_matrices =
-      target.f16 && target.subgroup_matrices != SubgroupMatrices::none && scales == nullptr && inner.is_constant() &&
-      columns.is_constant() && lies_in_fours(shader, *a, a_batch, a_row, a_inner, inner) &&
-      lies_in_fours(shader, *b, b_batch, b_column, b_inner, inner) && !is_stored(kernel, *a) && !is_stored(kernel, *b);
+  suits_matrices = target.f16 && target.subgroup_matrices != SubgroupMatrices::none && inner.is_constant() &&
+                   columns.is_constant() && lies_in_fours(shader, *a, a_batch, a_row, a_inner, inner) &&
+                   !is_stored(kernel, *a) && !is_stored(kernel, *b);
+  if (!suits_matrices) return;
+  if (scales == nullptr)
+    suits_matrices =
+        gives_halves(*a) && gives_halves(*b) && lies_in_fours(shader, *b, b_batch, b_column, b_inner, inner);
+  else
+    suits_matrices = target.f16_arithmetic && batch.empty() && shader.can_load_blocks(b->binding) &&
+                     columns.value() * inner.value() >= many_weights;
 }
 
 bool begins_in_fours(const Shader& shader, const TensorAccess& tensor, const std::vector<Dim>& batch) {

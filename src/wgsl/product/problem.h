@@ -23,10 +23,16 @@ struct MatmulProblem {
   bool multiplies_in_f16 = false;  ///< multiplies in f16, in vectors of four; a few products are accumulated in f16
   int products = 1;                ///< that are computed at once: 2 with a companion (FoldedKernels)
   bool suits_vectors = false;      ///< few rows, and both operands can be read 16 bytes at a time along the inner axis
-  bool suits_matrices = false;     ///< f16 values that the target can multiply as subgroup matrices
+  /// Values that the target can multiply as subgroup matrices: f16, or a quantised weight, which becomes f16 in the
+  /// tile as its counterpart does.
+  bool suits_matrices = false;
 
   explicit MatmulProblem(const KernelWriter& writer);
 };
+
+/// Quantised weights of a product this large are multiplied in f16 where the target multiplies f16 at all: what is
+/// rounded is little next to what quantisation has rounded. In smaller ones there is nothing to gain.
+inline constexpr std::int64_t many_weights = 1 << 15;
 
 /// Whether a size is a compile-time constant and a multiple of the given number.
 inline bool is_multiple(const Dim& size, std::int64_t of) { return size.is_constant() && size.value() % of == 0; }

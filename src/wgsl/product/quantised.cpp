@@ -1,0 +1,319 @@
+#include "wgsl/product/quantised.h"
+
+#include <algorithm>
+
+#include "wgsl/product/epilogue.h"
+
+namespace jerboa::wgsl {
+namespace {
+
+constexpr int group_size = static_cast<int>(quantised_group);
+constexpr int at_once = QuantisedForm::results_at_once;
+
+bool has_subgroups(const Target& target) {
+  const int size = target.subgroup_size;
+  return size >= at_once && (size & (size - 1)) == 0;
+}
+
+// Adjacent nibbles or bytes of a word as pairs of f16, exactly: with the right bits in front they are the low digits of
+// 1024. Nibble j of a word is value j / 2 of its group, or 16 values later if j is odd.
+constexpr const char* pairs_of_nibbles =
+    "fn low_pair(word: u32) -> vec2<f16> {\n"
+    "  return bitcast<vec2<f16>>((word & 0x000f000fu) | 0x64006400u) - vec2<f16>(1032.0h);\n}\n"
+    "fn high_pair(word: u32) -> vec2<f16> {\n"
+    "  return fma(bitcast<vec2<f16>>((word & 0x00f000f0u) | 0x64006400u), vec2<f16>(0.0625h), vec2<f16>(-72.0h));\n}\n";
+constexpr const char* pairs_of_bytes =
+    "fn pair_of_bytes(word: u32) -> vec2<f16> {\n"
+    "  return bitcast<vec2<f16>>(((word & 0x00ff00ffu) ^ 0x00800080u) | 0x64006400u) - vec2<f16>(1152.0h);\n}\n";
+
+class QuantisedProduct {
+ public:
+  QuantisedProduct(KernelWriter& writer, const MatmulProblem& problem, const QuantisedForm& form)
+      : writer_(writer),
+        problem_(problem),
+        form_(form),
+        is_int4_(problem.b->dtype == DType::i4),
+        groups_(static_cast<int>(problem.inner.value() / group_size)),
+        shader_(writer.shader("quantised_matrix_vector", form.threads())) {}
+
+  void write() {
+    write_prologues(shader_, problem_);
+    Epilogue(shader_, writer_.kernel(), problem_).write();
+    prepare_shader();
+    const Dim blocks = groups_of(problem_.columns, form_.all_results());
+    shader_.line("let row = group / {0}; let first_column = group % {0} * {1}u;", shader_.size(blocks),
+                 form_.all_results());
+    shader_.line("let member = lane % {0}u; let team = lane / {0}u;", form_.team);
+    shader_.line("let a_start = {};", shader_.place(problem_.a->offset, {problem_.a_row}, {"row"}));
+    for (int step = 0; step < form_.steps; ++step) write_place_of_group(step);
+    declare_fetched();
+    shader_.open("{{");
+    fetch("0u");
+    shader_.close();
+    for (int step = 0; step < form_.steps; ++step) write_part_of_row(step);
+    shader_.open("for (var result = 0u; result < {}u; result += {}u) {{", form_.results, at_once);
+    write_sums();
+    if (has_subgroups(shader_.target()))
+      add_up_in_subgroups();
+    else
+      keep_sums();
+    shader_.close();
+    write_results();
+    writer_.add(std::move(shader_), blocks * problem_.rows);
+  }
+
+ private:
+  using Words = std::vector<std::string>;
+
+  void prepare_shader() {
+    if (!writer_.memories_overlap())
+      for (const TensorAccess* operand : {problem_.b, problem_.scales, problem_.mins})
+        if (operand != nullptr) shader_.keep_loads_in_place(operand->binding);
+    if (!shader_.target().f16) return;
+    shader_.use_f16();
+    shader_.declare(is_int4_ ? pairs_of_nibbles : pairs_of_bytes);
+  }
+
+  bool teams_fill_rows() const { return form_.team * form_.steps == groups_; }
+
+  // Threads past the last group have the last, with zeros for the row's values.
+  void write_place_of_group(int step) {
+    shader_.line("let wanted_{0} = member + {1}u;", step, step * form_.team);
+    shader_.line(
+        "let group_{0} = {1};", step,
+        teams_fill_rows() ? fmt::format("wanted_{}", step) : fmt::format("min(wanted_{}, {}u)", step, groups_ - 1));
+  }
+
+  // x_STEP_0 … x_STEP_7: the row's values for a group of weights, four each. For halves they are divided by the largest
+  // of them, the factor, so that no sum of theirs overflows, and regrouped into the pairs that meet those of weights.
+  void write_part_of_row(int step) {
+    const bool fills = teams_fill_rows();
+    for (int i = 0; i < group_size / 4; ++i) {
+      const std::string place = fmt::format("a_start + group_{} * {}u + {}u", step, group_size, 4 * i);
+      const std::string four = read_four_of_operand(shader_, *problem_.a, "a", place);
+      shader_.line("let x_{}_{} = {};", step, i,
+                   fills ? four : fmt::format("select(vec4f(), {}, wanted_{} < {}u)", four, step, groups_));
+    }
+    const auto x = [&](int i) { return fmt::format("x_{}_{}", step, i); };
+    if (problem_.mins != nullptr) {
+      std::string sum = x(0);
+      for (int i = 1; i < group_size / 4; ++i) sum += " + " + x(i);
+      shader_.line("let fours_{} = {};", step, sum);
+      shader_.line("let row_sum_{0} = (fours_{0}.x + fours_{0}.y) + (fours_{0}.z + fours_{0}.w);", step);
+    }
+    if (!form_.halves) return;
+    std::string peak = fmt::format("abs({})", x(0));
+    for (int i = 1; i < group_size / 4; ++i) peak = fmt::format("max({}, abs({}))", peak, x(i));
+    shader_.line("let peaks_{} = {};", step, peak);
+    shader_.line("let factor_{0} = max(max(max(peaks_{0}.x, peaks_{0}.y), max(peaks_{0}.z, peaks_{0}.w)), 1e-30);",
+                 step);
+    shader_.line("let inverse_{0} = 1.0 / factor_{0};", step);
+    for (int i = 0; i < group_size / 4; ++i)
+      for (const char* part : {"xz", "yw"})
+        shader_.line("let half_{0}_{1}_{2} = vec2<f16>({3}.{2} * inverse_{0});", step, i, part, x(i));
+  }
+
+  int blocks_of_group() const { return is_int4_ ? 1 : 2; }  // of 16 bytes
+
+  // Variables for the weights of some results, which are fetched one round ahead.
+  void declare_fetched() {
+    for_each_group([&](int j, int step) {
+      for (int i = 0; i < blocks_of_group(); ++i) shader_.line("var next_{}_{}_{} = vec4u();", j, step, i);
+      shader_.line("var next_scale_{0}_{1} = 0.0; var next_min_{0}_{1} = 0.0;", j, step);
+    });
+  }
+
+  // Loads the weights of the results from `first` of the team on. Memory whose loads stay in place cannot be fetched
+  // later than this.
+  void fetch(const std::string& first) {
+    for (int j = 0; j < at_once; ++j)
+      shader_.line("let column_{0} = min(first_column + team * {1}u + {3} + {0}u, {2} - 1u);", j, form_.results,
+                   shader_.size(problem_.columns), first);
+    for_each_group([&](int j, int step) {
+      for (int i = 0; i < blocks_of_group(); ++i)
+        shader_.line("next_{}_{}_{} = {};", j, step, i,
+                     shader_.load_block(problem_.b->binding, fmt::format("(column_{} * {}u + group_{}) * {}u + {}u", j,
+                                                                         groups_, step, blocks_of_group(), i)));
+      const std::string place = fmt::format("column_{} * {}u + group_{}", j, groups_, step);
+      shader_.line("next_scale_{}_{} = {};", j, step, shader_.load(problem_.scales->binding, place));
+      if (problem_.mins != nullptr)
+        shader_.line("next_min_{}_{} = {};", j, step, shader_.load(problem_.mins->binding, place));
+    });
+  }
+
+  template <class Use>
+  void for_each_group(Use use) const {
+    for (int j = 0; j < at_once; ++j)
+      for (int step = 0; step < form_.steps; ++step) use(j, step);
+  }
+
+  // Declares sum_0 …: this thread's part of some results, from what was fetched; and fetches the next.
+  void write_sums() {
+    for_each_group([&](int j, int step) {
+      for (int i = 0; i < blocks_of_group(); ++i)
+        shader_.line("let weights_{0}_{1}_{2} = next_{0}_{1}_{2};", j, step, i);
+      shader_.line("let scale_{0}_{1} = next_scale_{0}_{1}; let min_{0}_{1} = next_min_{0}_{1};", j, step);
+    });
+    // Unconditional: the last results are fetched again, and not used.
+    fetch(fmt::format("min(result + {}u, {}u)", at_once, form_.results - at_once));
+    for (int j = 0; j < at_once; ++j) shader_.line("var sum_{} = 0.0;", j);
+    for_each_group([&](int j, int step) {
+      Words words;
+      for (int i = 0; i < blocks_of_group(); ++i)
+        for (const char part : {'x', 'y', 'z', 'w'})
+          words.push_back(fmt::format("weights_{}_{}_{}.{}", j, step, i, part));
+      shader_.open("{{");
+      write_product(step, words);
+      const std::string factor = form_.halves ? fmt::format(" * factor_{}", step) : "";
+      shader_.line("sum_{0} += product * (scale_{0}_{1}{2});", j, step, factor);
+      if (problem_.mins != nullptr) shader_.line("sum_{0} += min_{0}_{1} * row_sum_{1};", j, step);
+      shader_.close();
+    });
+  }
+
+  // `let product`: the sum of a group of integers times the row's values.
+  void write_product(int step, const Words& words) {
+    const auto x = [&](std::size_t i) { return fmt::format("x_{}_{}", step, i); };
+    if (form_.halves) {
+      shader_.line("var pairs = vec2f();");
+      for (std::size_t i = 0; i < words.size(); ++i) {
+        const auto half = [&](std::size_t four, const char* part) {
+          return fmt::format("half_{}_{}_{}", step, four, part);
+        };
+        shader_.line("let next_{0} = {1} >> 8u;", i, words[i]);
+        shader_.line(
+            "pairs += vec2f(fma(low_pair({0}), {2}, fma(high_pair({0}), {3}, fma(low_pair(next_{1}), {4}, "
+            "high_pair(next_{1}) * {5}))));",
+            words[i], i, half(i, "xz"), half(i + 4, "xz"), half(i, "yw"), half(i + 4, "yw"));
+      }
+      shader_.line("let product = pairs.x + pairs.y;");
+    } else if (shader_.target().f16) {
+      shader_.line("var pairs = vec2f();");
+      const auto add = [&](const std::string& function, const std::string& word, const std::string& values) {
+        shader_.line("pairs = fma(vec2f({}({})), {}, pairs);", function, word, values);
+      };
+      for (std::size_t i = 0; i < words.size(); ++i) {
+        shader_.line("let next_{0} = {1} >> 8u;", i, words[i]);
+        const std::string next = fmt::format("next_{}", i);
+        if (is_int4_) {
+          add("low_pair", words[i], x(i) + ".xz");
+          add("high_pair", words[i], x(i + 4) + ".xz");
+          add("low_pair", next, x(i) + ".yw");
+          add("high_pair", next, x(i + 4) + ".yw");
+        } else {
+          add("pair_of_bytes", words[i], x(i) + ".xz");
+          add("pair_of_bytes", next, x(i) + ".yw");
+        }
+      }
+      shader_.line("let product = pairs.x + pairs.y;");
+    } else {
+      shader_.line("var product = 0.0;");
+      for (std::size_t i = 0; i < words.size(); ++i) {
+        if (is_int4_) {
+          shader_.line("product += dot(vec4f(unpack4xU8({} & 0x0f0f0f0fu)) - 8.0, {});", words[i], x(i));
+          shader_.line("product += dot(vec4f(unpack4xU8(({} >> 4u) & 0x0f0f0f0fu)) - 8.0, {});", words[i], x(i + 4));
+        } else {
+          shader_.line("product += dot(vec4f(unpack4xI8({})), {});", words[i], x(i));
+        }
+      }
+    }
+  }
+
+  // Numbers that a result's sum is made of in workgroup memory.
+  int pieces() const {
+    return has_subgroups(shader_.target()) ? form_.team / shader_.target().subgroup_size : form_.team;
+  }
+
+  // Each exchange also halves the number of sums that a thread has, so that four take little more than one.
+  void add_up_in_subgroups() {
+    shader_.use_subgroups();
+    const int size = shader_.target().subgroup_size;
+    const auto exchange = [&](const std::string& to, const std::string& first, const std::string& second,
+                              int distance) {
+      shader_.line(
+          "let {0} = select({1}, {2}, (subgroup_lane & {3}u) != 0u) + subgroupShuffleXor(select({2}, {1}, "
+          "(subgroup_lane & {3}u) != 0u), {3}u);",
+          to, first, second, distance);
+    };
+    exchange("pair_0", "sum_0", "sum_2", size / 2);
+    exchange("pair_1", "sum_1", "sum_3", size / 2);
+    exchange("single", "pair_0", "pair_1", size / 4);
+    shader_.line("var total = single;");
+    for (int distance = size / 8; distance > 0; distance /= 2)
+      shader_.line("total += subgroupShuffleXor(total, {}u);", distance);
+    shader_.line("let own = subgroup_lane / {}u;", size / 4);
+    shader_.open("if (subgroup_lane % {}u == 0u) {{", size / 4);
+    shader_.line("parts[(team * {}u + result + own) * {}u + member / {}u] = total;", form_.results, pieces(), size);
+    shader_.close();
+    shader_.shared_array("parts", "f32", std::int64_t{form_.all_results()} * pieces());
+  }
+
+  void keep_sums() {
+    for (int j = 0; j < at_once; ++j)
+      shader_.line("parts[(team * {}u + result + {}u) * {}u + member] = sum_{};", form_.results, j, pieces(), j);
+    shader_.shared_array("parts", "f32", std::int64_t{form_.all_results()} * pieces());
+  }
+
+  void write_results() {
+    shader_.barrier();
+    shader_.open("for (var number = lane; number < {}u; number += {}u) {{", form_.all_results(), form_.threads());
+    shader_.line("var sum = 0.0;");
+    shader_.line("for (var piece = 0u; piece < {0}u; piece++) {{ sum += parts[number * {0}u + piece]; }}", pieces());
+    shader_.line("if (first_column + number < {}) {{ finish(0u, row, first_column + number, sum); }}",
+                 shader_.size(problem_.columns));
+    shader_.close();
+  }
+
+  KernelWriter& writer_;
+  const MatmulProblem& problem_;
+  QuantisedForm form_;
+  bool is_int4_;
+  int groups_;
+  Shader shader_;
+};
+
+}  // namespace
+
+std::optional<QuantisedForm> choose_quantised(const KernelWriter& writer, const MatmulProblem& problem) {
+  const Target& target = writer.target();
+  constexpr std::int64_t few_rows = 4;
+  if (problem.scales == nullptr || problem.rows.upper_bound() > few_rows) return std::nullopt;
+  if (!problem.batch.empty() || !problem.columns.is_constant() || !is_multiple(problem.inner, group_size) ||
+      problem.columns.value() * problem.inner.value() < many_weights)
+    return std::nullopt;
+  const Shader shader = writer.shader("matmul", 1);
+  if (!shader.can_load_blocks(problem.b->binding) || !(problem.a_inner == Dim(1)) || !is_multiple(problem.a_row, 4) ||
+      !begins_in_fours(shader, *problem.a, {}))
+    return std::nullopt;
+
+  // A team of some subgroups, such that as few threads as possible are left without work.
+  const int groups = static_cast<int>(problem.inner.value() / group_size);
+  const int unit = has_subgroups(target) ? target.subgroup_size : 32;
+  const int most_threads = std::min(target.max_invocations, 256) / unit * unit;
+  constexpr int usual_threads = 128, most_results = 32;
+  QuantisedForm form;
+  form.results = most_results;
+  form.steps = (groups + most_threads - 1) / most_threads;
+  const int members = (groups + form.steps - 1) / form.steps;
+  form.team = (members + unit - 1) / unit * unit;
+  form.teams = std::max(1, std::min(usual_threads, target.max_invocations) / form.team);
+  form.halves = problem.b->dtype == DType::i4 && target.f16 && target.f16_arithmetic && !target.software;
+  if (form.steps > 4) return std::nullopt;  // too much for registers
+
+  // Many results for each value of the row, as long as all of the device has work: on an H200, which has 264, the best
+  // have 256 or more.
+  const std::int64_t wanted = target.resident_workgroups > 0 ? target.resident_workgroups * 15 / 16 : 256;
+  const auto bytes = [&] {
+    return std::int64_t{4} * form.all_results() * (has_subgroups(target) ? form.team / unit : form.team);
+  };
+  const auto workgroups = [&] { return (problem.columns.value() + form.all_results() - 1) / form.all_results(); };
+  while (form.results > QuantisedForm::results_at_once && (workgroups() < wanted || bytes() > target.workgroup_bytes))
+    form.results /= 2;
+  return form;
+}
+
+void write_quantised(KernelWriter& writer, const MatmulProblem& problem, const QuantisedForm& form) {
+  QuantisedProduct(writer, problem, form).write();
+}
+
+}  // namespace jerboa::wgsl

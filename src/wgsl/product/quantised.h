@@ -1,0 +1,31 @@
+#pragma once
+
+#include <optional>
+
+#include "wgsl/product/problem.h"
+
+namespace jerboa::wgsl {
+
+/// How a few rows are multiplied with an int8 or int4 weight: plain data, so that measurements can override
+/// choose_quantised. A team of threads shares some results. Each thread keeps its part of the row in registers and uses
+/// it for all of them, so that memory delivers little but weights.
+struct QuantisedForm {
+  int team = 128;       ///< threads that share results
+  int teams = 1;        ///< of a workgroup
+  int steps = 1;        ///< groups of 32 weights of each result for a thread
+  int results = 16;     ///< of a team: a multiple of results_at_once
+  bool halves = false;  ///< pairs of f16 are multiplied, four of them summed in f16, and the sums added up in f32
+
+  static constexpr int results_at_once = 4;  ///< whose weights are loaded before the first is used
+
+  bool operator==(const QuantisedForm&) const = default;
+  int threads() const { return team * teams; }
+  int all_results() const { return results * teams; }
+};
+
+/// The form for a product, from target, sizes and layout alone; none where another kind of form must do.
+std::optional<QuantisedForm> choose_quantised(const KernelWriter& writer, const MatmulProblem& problem);
+
+void write_quantised(KernelWriter& writer, const MatmulProblem& problem, const QuantisedForm& form);
+
+}  // namespace jerboa::wgsl
