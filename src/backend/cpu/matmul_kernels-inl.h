@@ -89,7 +89,9 @@ struct Block {
 template <int rows, int vectors, bool adjacent, bool partial>
 void multiply_block(const Block& block) {
   const Floats d;
-  std::array<std::array<Vector, vectors>, rows> sums;
+  // Plain arrays of vectors: std::array's constructor is not compiled for the instruction set, and g++ refuses to
+  // inline vectors' constructors into it on ARM.
+  Vector sums[rows][vectors];
   repeat<rows>([&](auto i) __attribute__((always_inline)) {
     repeat<vectors>([&](auto j) __attribute__((always_inline)) { sums[i][j] = hn::Zero(d); });
   });
@@ -105,7 +107,7 @@ void multiply_block(const Block& block) {
   const std::int64_t b_inner = block.b_inner;
   const std::size_t last = block.last;
   for (std::int64_t k = block.inner; k > 0; --k, a += a_inner, b += b_inner) {
-    std::array<Vector, vectors> row;
+    Vector row[vectors];
     repeat<vectors>([&](auto j) __attribute__((always_inline)) {
       row[j] = partial && j == vectors - 1 ? load_first(b + j * lanes, last) : hn::LoadU(d, b + j * lanes);
     });

@@ -37,7 +37,7 @@ template <int rows, int depth, int vectors, bool partial>
 HWY_INLINE void add_rows_of_b(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, std::int64_t b_inner,
                               std::size_t last, float* HWY_RESTRICT c, std::int64_t c_row) {
   const Floats d;
-  std::array<std::array<Vector, vectors>, rows> sums;
+  Vector sums[rows][vectors];
   repeat<rows>([&](auto i) __attribute__((always_inline)) {
     repeat<vectors>([&](auto j) __attribute__((always_inline)) { sums[i][j] = hn::Zero(d); });
   });
@@ -97,12 +97,12 @@ template <int rows, int columns>
 HWY_INLINE void dot_products(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, std::int64_t b_column,
                              std::int64_t depth, bool accumulate, float* HWY_RESTRICT c, std::int64_t c_row) {
   const Floats d;
-  std::array<std::array<Vector, columns>, rows> sums;
+  Vector sums[rows][columns];
   repeat<rows>([&](auto i) __attribute__((always_inline)) {
     repeat<columns>([&](auto j) __attribute__((always_inline)) { sums[i][j] = hn::Zero(d); });
   });
   const auto step = [&](auto load) __attribute__((always_inline)) {
-    std::array<Vector, columns> values;
+    Vector values[columns];
     repeat<columns>([&](auto j) __attribute__((always_inline)) {
       hwy::Prefetch(b + j * b_column + columns * b_column);
       values[j] = load(b + j * b_column);
@@ -169,7 +169,7 @@ void multiply_rows_across(const RowsBlock& block) {
 template <int columns, class Step>
 HWY_INLINE void sum_of_steps(bool accumulate, float* HWY_RESTRICT c, const Step& steps) {
   const Floats d;
-  std::array<Vector, columns> sums;
+  Vector sums[columns];
   repeat<columns>([&](auto j) __attribute__((always_inline)) { sums[j] = hn::Zero(d); });
   steps(sums);
   repeat<columns>([&](auto j) __attribute__((always_inline)) {
