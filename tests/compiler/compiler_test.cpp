@@ -30,7 +30,7 @@ TEST(CompilerLibrary, TurnsAConfigIntoAProgramFile) {
   for (const TensorInfo& tensor : graph.tensors)
     if (tensor.storage == Storage::param)
       file.storage.push_back({tensor.name, tensor.type.dtype, tensor.type.shape, true, tensor.init});
-  file.entries.push_back({"run", {{"ids", DType::i32, {1, 8}}}, std::move(program)});
+  file.entries.push_back({"run", {{"ids", DType::i32, {1, 8}}}, {}, std::move(program)});
   const std::string bytes = encode_program(file);
   const ProgramFile back = decode_program(bytes, "memory");
   EXPECT_EQ(encode_program(back), bytes);

@@ -9,7 +9,7 @@
 #include "support/gguf_files.h"
 #include "support/temp_folder.h"
 
-namespace jerboa {
+namespace jerboa::gguf_test {
 namespace {
 
 using test::bytes_of;
@@ -243,4 +243,4 @@ TEST(Gguf, RefusesAmbiguousAndMalformedHeaders) {
 }
 
 }  // namespace
-}  // namespace jerboa
+}  // namespace jerboa::gguf_test

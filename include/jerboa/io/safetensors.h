@@ -23,7 +23,6 @@ namespace jerboa {
 /// another process truncates the file later, the error comes when a missing tensor is read.
 class SafeTensors final : public TensorSource {
  public:
-
   /// `path` is a .safetensors file, an index (.json) of shards beside it, or a folder that holds model.safetensors or
   /// model.safetensors.index.json. A sharded checkpoint has the tensors that its index lists.
   static SafeTensors open(const std::filesystem::path& path);
