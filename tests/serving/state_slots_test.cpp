@@ -8,7 +8,7 @@
 namespace jerboa::serving {
 namespace {
 
-using Copies = std::vector<SlotCopy>;
+using SlotCopies = std::vector<SlotCopy>;
 
 StateSlot take(StateSlots& slots) { return {slots, slots.allocate().value()}; }
 
@@ -25,16 +25,16 @@ TEST(StateSlots, AreGivenOutOnceAndTakenBack) {
 
 TEST(StateTrack, StartsClearedOrFromASnapshot) {
   StateSlots slots(3);
-  Copies copies;
+  SlotCopies copies;
   const StateTrack fresh(take(slots), 0, no_slot, copies), continued(take(slots), 8, 2, copies);
-  EXPECT_EQ(copies, (Copies{{no_slot, 0}, {2, 1}}));
+  EXPECT_EQ(copies, (SlotCopies{{no_slot, 0}, {2, 1}}));
   EXPECT_EQ(fresh.position(), 0);
   EXPECT_EQ(continued.position(), 8);
 }
 
 TEST(StateTrack, GoesBackToTheLatestSnapshot) {
   StateSlots slots(4);
-  Copies copies;
+  SlotCopies copies;
   {
     StateTrack track(take(slots), 0, no_slot, copies);
     track.advance(3);
@@ -45,7 +45,7 @@ TEST(StateTrack, GoesBackToTheLatestSnapshot) {
     EXPECT_EQ(track.position(), 9);
     copies.clear();
     EXPECT_EQ(track.rewind(8, copies), 7);
-    EXPECT_EQ(copies, (Copies{{2, 0}}));
+    EXPECT_EQ(copies, (SlotCopies{{2, 0}}));
     EXPECT_EQ(track.rewind(6, copies), 3);
     EXPECT_EQ(copies.back(), (SlotCopy{1, 0}));
     EXPECT_EQ(track.snapshots(), 1u);
