@@ -277,7 +277,7 @@ class QuantisedProduct {
 std::optional<QuantisedForm> choose_quantised(const KernelWriter& writer, const MatmulProblem& problem) {
   const Target& target = writer.target();
   constexpr std::int64_t few_rows = 4;
-  if (problem.scales == nullptr || problem.rows.upper_bound() > few_rows) return std::nullopt;
+  if (problem.scales == nullptr || problem.products > 1 || problem.rows.upper_bound() > few_rows) return std::nullopt;
   if (!problem.batch.empty() || !problem.columns.is_constant() || !is_multiple(problem.inner, group_size) ||
       problem.columns.value() * problem.inner.value() < many_weights)
     return std::nullopt;
