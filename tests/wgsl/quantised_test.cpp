@@ -11,7 +11,7 @@
 // Products with int8 and int4 weights, large enough for the forms that GPUs get, against the reference in f64: with and
 // without f16, subgroups (of the size that the device has) and minimums, at sizes that leave some threads without work.
 // Without an adapter the tests fail and say why.
-namespace jerboa::test {
+namespace jerboa::test::quantised_test {
 namespace {
 
 enum class Form { plain, exact_halves, halves, subgroups, subgroups_exact, matrices };
@@ -112,4 +112,4 @@ TEST(QuantisedRows, TakeRowsOfAnyMagnitude) {
 }
 
 }  // namespace
-}  // namespace jerboa::test
+}  // namespace jerboa::test::quantised_test
