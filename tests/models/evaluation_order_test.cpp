@@ -59,8 +59,8 @@ struct Hashes {
 };
 
 const std::map<std::string, Hashes> known{
-    {"gemma2", {0x22a8114f9f0cadda, 0x7a4d6d4cf9de044d}},    {"gemma3_text", {0x82d6cabaa1030547, 0x4a80f71262ef056c}},
-    {"gpt2", {0x39ab5b42c1f17365, 0xd63d3069b21f17e5}},      {"llama", {0xbc70378fd31dd07d, 0x3086901b0fb50efa}},
+    {"gemma2", {0x2482f9005201b0cb, 0x7a4d6d4cf9de044d}},    {"gemma3_text", {0xffc488e8cbcc09e6, 0x4a80f71262ef056c}},
+    {"gpt2", {0x0cbece5b024de90e, 0xd63d3069b21f17e5}},      {"llama", {0xbc70378fd31dd07d, 0x3086901b0fb50efa}},
     {"mistral", {0xb24b7a8e1f5f6835, 0x2b227201e54ee5e2}},   {"phi3", {0xf25e8a9dbdf7b69d, 0x9e29dd8a54ff2d9e}},
     {"qwen2", {0x59c8d36a61a9dd7b, 0x5b3a80a743798a5f}},     {"qwen3", {0x110ebda152fc60d6, 0x5bb598b1df5a8537}},
     {"qwen3_moe", {0xd6138af4b59c16aa, 0xe193049d42740f40}}, {"smollm3", {0xa5152e34a0c317b5, 0xd41eba14d1a5125a}},

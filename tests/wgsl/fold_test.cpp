@@ -173,8 +173,8 @@ TEST(FoldingAttention, RotationIsPartOfTheCacheAppend) {
     Target unfused = gpu_target();
     unfused.fuse = false;
     EXPECT_LT(dispatches(graph) + 6, dispatches(graph, unfused));
-    // Products; head norms; queries, keys and values; attention; the output. Two for the angles, one for the states.
-    EXPECT_EQ(dispatches(graph), head_norm ? 8u : 7u);
+    // Products; head norms; queries, keys and values; attention; the output. One for the angles, one for the states.
+    EXPECT_EQ(dispatches(graph), head_norm ? 7u : 6u);
   }
 }
 
