@@ -52,7 +52,9 @@ Shape pool_output(const Call& call, const A& attrs, const Shape& x) {
   want_pair(call, attrs.kernel, 1, "kernel");
   want_pair(call, attrs.stride, 1, "stride");
   want_pair(call, attrs.padding, 0, "padding");
-  if (2 * attrs.padding[0] > attrs.kernel[0] || 2 * attrs.padding[1] > attrs.kernel[1])
+  // A file may hold any numbers.
+  const auto is_more_than_half = [](std::int64_t padding, int kernel) { return 2 * padding > kernel; };
+  if (is_more_than_half(attrs.padding[0], attrs.kernel[0]) || is_more_than_half(attrs.padding[1], attrs.kernel[1]))
     call.fail("padding must be at most half the kernel");
   return {x[0], x[1], windows(call, x[2], attrs.kernel[0], attrs.stride[0], attrs.padding[0], 1),
           windows(call, x[3], attrs.kernel[1], attrs.stride[1], attrs.padding[1], 1)};
