@@ -42,12 +42,12 @@ void write_rows(KernelWriter& writer, const Attention& attention) {
     shader.line("let head_{0} = key_head * {1} + safe_{0} / {2};", i, shader.size(attention.group),
                 shader.size(attention.time));
     shader.line("let time_{0} = safe_{0} % {1};", i, shader.size(attention.time));
-    shader.line("let sight_{0} = sight(batch, time_{0});", i);
+    shader.line("let visible_{0} = visible_range(batch, time_{0});", i);
   }
-  std::string least = "sight_0.x", most = "sight_0.y";
+  std::string least = "visible_0.x", most = "visible_0.y";
   for (int i = 1; i < lanes.count(); ++i) {
-    least = fmt::format("min({}, sight_{}.x)", least, i);
-    most = fmt::format("max({}, sight_{}.y)", most, i);
+    least = fmt::format("min({}, visible_{}.x)", least, i);
+    most = fmt::format("max({}, visible_{}.y)", most, i);
   }
   shader.line("let range = key_range(batch, {}, {});", least, most);
   parts.write_range(shader, "range.x", "range.y", "part");
@@ -74,7 +74,7 @@ void write_rows(KernelWriter& writer, const Attention& attention) {
   for (int j = 0; j < others_at_a_time; ++j) {
     shader.line("let position_{0} = select(-1, key_position(batch, key_{0}), key + {0}u < end);", j);
     shader.line("let score_{} = {};", j, lanes.each([&](int i) {
-      return fmt::format("score(sight_{0}, batch, head_{0}, time_{0}, key_{1}, position_{1}, {2}).x", i, j,
+      return fmt::format("score(visible_{0}, batch, head_{0}, time_{0}, key_{1}, position_{1}, {2}).x", i, j,
                          lanes.at(fmt::format("product_{}", j), i));
     }));
     shader.line("new_top = max(new_top, score_{});", j);
@@ -136,8 +136,8 @@ void write_tiles(KernelWriter& writer, const Attention& attention) {
   for (int i = 0; i < 4; ++i) {
     for (int j = 0; j < 4; ++j)
       shader.line(
-          "score_{0}.{2} = score(sight_{0}, batch, head_{0}, time_{0}, key_{1}, position_{1}, score_{0}.{2}).x;", i, j,
-          "xyzw"[j]);
+          "score_{0}.{2} = score(visible_{0}, batch, head_{0}, time_{0}, key_{1}, position_{1}, score_{0}.{2}).x;", i,
+          j, "xyzw"[j]);
     shader.line("var new_top_{0} = max(max(score_{0}.x, score_{0}.y), max(score_{0}.z, score_{0}.w));", i);
   }
   tile.write_row_reduction("new_top", false);

@@ -24,7 +24,7 @@ struct Attention {
   Dim rows() const { return group * time; }
   Dim queries() const { return batch * heads * time; }
   /// Whether a key's visibility follows from its number and the query's time alone.
-  bool has_fixed_sight() const { return positions == nullptr && !attrs.ring; }
+  bool has_fixed_visibility() const { return positions == nullptr && !attrs.ring; }
   /// Texts of the indices [block, head, slot, feature] of k and v, or [batch, head, key, feature] where they are not
   /// paged. The first is a call, which is worth a name where it is used more than once.
   std::vector<std::string> key_indices(Shader& shader, const std::string& key, const std::string& feature) const;
@@ -39,9 +39,9 @@ inline const std::string unseen_score = "-0x1.fffffep+127f";
 inline const std::string unseen_lse = "-3.4e38f";
 
 /// Writes the functions that tell which keys a query sees, and that turn products into scores:
-///   sight(batch, time) -> vec2i                   the positions that a query sees: [x, y)
+///   visible_range(batch, time) -> vec2i                   the positions that a query sees: [x, y)
 ///   key_position(batch, key) -> i32               negative where the slot holds none
-///   score(sight, batch, head, time, key, position, product) -> vec2f
+///   score(visible, batch, head, time, key, position, product) -> vec2f
 ///                                                 a score and its slope by the product; unseen_score where not seen.
 ///                                                 All indices must be in range
 ///   key_range(batch, least, most) -> vec2u        the keys that queries which see [least, most) may see

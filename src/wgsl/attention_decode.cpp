@@ -63,7 +63,7 @@ void AttentionDecode::write_queries() {
   shader_.close();
   shader_.line("var least = 0x7fffffff; var most = 0;");
   shader_.open("for (var row = first_row; row < min(first_row + {}u, {}); row++) {{", queries_, rows);
-  shader_.line("let own = sight(batch, row % {});", time);
+  shader_.line("let own = visible_range(batch, row % {});", time);
   shader_.line("least = min(least, own.x); most = max(most, own.y);");
   shader_.close();
   shader_.line("let range = key_range(batch, least, most);");
@@ -74,7 +74,7 @@ void AttentionDecode::write_queries() {
   shader_.line("let safe_row = min(first_row + own_row, {} - 1u);", rows);
   shader_.line("let head = key_head * {} + safe_row / {};", shader_.size(attention_.group), time);
   shader_.line("let time = safe_row % {};", time);
-  shader_.line("let own_sight = select(vec2i(), sight(batch, time), first_row + own_row < {});", rows);
+  shader_.line("let visible = select(vec2i(), visible_range(batch, time), first_row + own_row < {});", rows);
   const std::int64_t value_vectors = vectors_of(attention_.value_size);
   shader_.line("let column = lane % {0}u; let slice = lane / {0}u;", value_vectors);
   shader_.line("let first_top = {};", parts_.first_top(shader_, "head", "part"));
@@ -113,7 +113,7 @@ void AttentionDecode::write_weights() {
   shader_.line("var new_top = top;");
   shader_.open("for (var slot = row_lane; slot < count; slot += {}u) {{", row_lanes_);
   shader_.line("let key = tile_key + slot; let at = own_row * {}u + slot;", pass);
-  shader_.line("let own = score(own_sight, batch, head, time, key, key_position(batch, key), scores[at]).x;");
+  shader_.line("let own = score(visible, batch, head, time, key, key_position(batch, key), scores[at]).x;");
   shader_.line("scores[at] = own; new_top = max(new_top, own);");
   shader_.close();
   write_row_tree("new_top", false);

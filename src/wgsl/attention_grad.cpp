@@ -82,8 +82,8 @@ void write_mask(KernelWriter& writer, const AttentionGrad& attention) {
     const char* names[] = {"batch", "head", "time", "key"};
     for (std::size_t i = 0; i < 4; ++i)
       shader.line("let {} = {};", names[i], summed[i] == Dim(1) ? own_index[i] : summed_index[i]);
-    shader.line("let own_sight = sight(batch, time); let position = key_position(batch, key);");
-    shader.open("if (position >= own_sight.x && position < own_sight.y) {{");
+    shader.line("let visible = visible_range(batch, time); let position = key_position(batch, key);");
+    shader.open("if (position >= visible.x && position < visible.y) {{");
     shader.line("let key_head = head / {};", shader.size(attention.group));
     shader.line("var product = 0.0; var dweight = 0.0;");
     shader.open("for (var feature = 0u; feature < {}; feature++) {{", shader.size(attention.size));
@@ -94,7 +94,7 @@ void write_mask(KernelWriter& writer, const AttentionGrad& attention) {
     shader.line("dweight += {} * {};", shader.load(*attention.dout, {"batch", "head", "time", "feature"}),
                 shader.load(*attention.v, {"batch", "key_head", "key", "feature"}));
     shader.close();
-    shader.line("let own_score = score(own_sight, batch, head, time, key, position, product).x;");
+    shader.line("let own_score = score(visible, batch, head, time, key, position, product).x;");
     shader.line("if (own_score > {}) {{ sum += exp(own_score - {}) * (dweight - {}); }}", unseen_score,
                 attention.lse_of(shader, "batch", "head", "time"), attention.mean_of(shader, "batch", "head", "time"));
     shader.close();
@@ -148,9 +148,9 @@ void write_query_rows(KernelWriter& writer, const AttentionGrad& attention) {
     shader.line("let head_{0} = key_head * {1} + safe_{0} / {2};", i, shader.size(attention.group),
                 shader.size(attention.time));
     shader.line("let time_{0} = safe_{0} % {1};", i, shader.size(attention.time));
-    shader.line("let sight_{0} = sight(batch, time_{0});", i);
-    least = i == 0 ? "sight_0.x" : fmt::format("min({}, sight_{}.x)", least, i);
-    most = i == 0 ? "sight_0.y" : fmt::format("max({}, sight_{}.y)", most, i);
+    shader.line("let visible_{0} = visible_range(batch, time_{0});", i);
+    least = i == 0 ? "visible_0.x" : fmt::format("min({}, visible_{}.x)", least, i);
+    most = i == 0 ? "visible_0.y" : fmt::format("max({}, visible_{}.y)", most, i);
   }
   shader.line("let range = key_range(batch, {}, {});", least, most);
   const auto head = [](int i) { return fmt::format("head_{}", i); };
@@ -175,7 +175,7 @@ void write_query_rows(KernelWriter& writer, const AttentionGrad& attention) {
     write_weights(
         shader, lanes, j,
         [&](int i) {
-          return fmt::format("score(sight_{0}, batch, head_{0}, time_{0}, key_{1}, position_{1}, {2})", i, j,
+          return fmt::format("score(visible_{0}, batch, head_{0}, time_{0}, key_{1}, position_{1}, {2})", i, j,
                              lanes.at(fmt::format("product_{}", j), i));
         },
         "lse", "mean");
@@ -223,7 +223,7 @@ void write_key_rows(KernelWriter& writer, const AttentionGrad& attention, bool w
   shader.open("for (var time = range.x; time < range.y; time += {}u) {{", others_at_a_time);
   for (int j = 0; j < others_at_a_time; ++j) {
     shader.line("let time_{0} = min(time + {0}u, range.y - 1u);", j);
-    shader.line("let sight_{0} = select(vec2i(), sight(batch, time_{0}), time + {0}u < range.y);", j);
+    shader.line("let visible_{0} = select(vec2i(), visible_range(batch, time_{0}), time + {0}u < range.y);", j);
   }
   write_products(shader, "product", lanes, attention.size, of_key(*attention.k), of_query(*attention.q));
   if (wants_dk)
@@ -235,7 +235,7 @@ void write_key_rows(KernelWriter& writer, const AttentionGrad& attention, bool w
     write_weights(
         shader, lanes, j,
         [&](int i) {
-          return fmt::format("score(sight_{1}, batch, head, time_{1}, key_{0}, position_{0}, {2})", i, j,
+          return fmt::format("score(visible_{1}, batch, head, time_{1}, key_{0}, position_{0}, {2})", i, j,
                              lanes.at(fmt::format("product_{}", j), i));
         },
         attention.lse_of(shader, "batch", "head", fmt::format("time_{}", j)),

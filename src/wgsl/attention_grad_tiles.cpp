@@ -40,7 +40,7 @@ void write_query_tiles(KernelWriter& writer, const AttentionGrad& attention) {
   for (int i = 0; i < 4; ++i)
     for (int j = 0; j < 4; ++j) {
       shader.open("{{");
-      shader.line("let own = score(sight_{0}, batch, head_{0}, time_{0}, key_{1}, position_{1}, product_{0}.{2});", i,
+      shader.line("let own = score(visible_{0}, batch, head_{0}, time_{0}, key_{1}, position_{1}, product_{0}.{2});", i,
                   j, "xyzw"[j]);
       shader.line("let weight = select(0.0, exp(own.x - lse_{}), own.x > {});", i, unseen_score);
       shader.line("product_{0}.{1} = weight * (dweight_{0}.{1} - mean_{0}) * own.y;", i, "xyzw"[j]);
@@ -74,7 +74,7 @@ void write_key_tiles(KernelWriter& writer, const AttentionGrad& attention) {
   tile.declare_sums("dv", attention.value_size);
   shader.line("let range = time_range(tile_row, min(tile_row + {}u, {}));", tile.rows(), shader.size(attention.keys));
   // Where not all times see the tile, heads are taken one by one; else their queries are rows without gaps.
-  const bool by_head = attention.has_fixed_sight() && attention.attrs.causal;
+  const bool by_head = attention.has_fixed_visibility() && attention.attrs.causal;
   if (by_head) {
     shader.open("for (var member = 0u; member < {}; member++) {{", shader.size(attention.group));
     shader.line("let first_row = member * {0} + range.x; let end_row = member * {0} + range.y;",
@@ -91,12 +91,12 @@ void write_key_tiles(KernelWriter& writer, const AttentionGrad& attention) {
     const std::string head = fmt::format("head_{}", j), time = fmt::format("time_{}", j);
     shader.open("{{");
     // Rows behind the last of this head are the next one's, which takes them itself.
-    shader.line("let own_sight = select(vec2i(), sight_{0}, tile_query + thread_column * 4u + {0}u < end_row);", j);
+    shader.line("let visible = select(vec2i(), visible_{0}, tile_query + thread_column * 4u + {0}u < end_row);", j);
     shader.line("let lse = {}; let mean = {};", attention.lse_of(shader, "batch", head, time),
                 attention.mean_of(shader, "batch", head, time));
     for (int i = 0; i < 4; ++i) {
-      shader.line("let own_{0} = score(own_sight, batch, head_{1}, time_{1}, key_{0}, position_{0}, product_{0}.{2});",
-                  i, j, "xyzw"[j]);
+      shader.line("let own_{0} = score(visible, batch, head_{1}, time_{1}, key_{0}, position_{0}, product_{0}.{2});", i,
+                  j, "xyzw"[j]);
       shader.line("weight_{0}.{1} = select(0.0, exp(own_{0}.x - lse), own_{0}.x > {2});", i, "xyzw"[j], unseen_score);
       shader.line("product_{0}.{1} = weight_{0}.{1} * (dweight_{0}.{1} - mean) * own_{0}.y;", i, "xyzw"[j]);
     }

@@ -10,8 +10,8 @@ const TensorAccess* present(const KernelSpec& kernel, std::size_t operand) {
   return is_there ? &kernel.operands[operand] : nullptr;
 }
 
-void write_sight(Shader& shader, const Attention& attention) {
-  shader.begin_function("fn sight(batch: u32, time: u32) -> vec2i");
+void write_visible_range(Shader& shader, const Attention& attention) {
+  shader.begin_function("fn visible_range(batch: u32, time: u32) -> vec2i");
   const std::string length =
       fmt::format("i32({})", attention.lengths != nullptr ? shader.load(*attention.lengths, {"batch"})
                                                           : shader.size(attention.keys));
@@ -41,9 +41,9 @@ void write_sight(Shader& shader, const Attention& attention) {
 
 void write_score(Shader& shader, const Attention& attention) {
   shader.begin_function(
-      "fn score(sight: vec2i, batch: u32, head: u32, time: u32, key: u32, position: i32, product: f32) -> vec2f");
+      "fn score(visible: vec2i, batch: u32, head: u32, time: u32, key: u32, position: i32, product: f32) -> vec2f");
   // No branches, which cost a driver on the CPU more than they save.
-  shader.line("var seen = (position >= sight.x) & (position < sight.y);");
+  shader.line("var seen = (position >= visible.x) & (position < visible.y);");
   std::string place;
   if (attention.mask != nullptr)
     place = shader.place(attention.mask->offset, attention.mask_strides(), {"batch", "head", "time", "key"});
@@ -83,7 +83,7 @@ void write_ranges(Shader& shader, const Attention& attention) {
 
   shader.begin_function("fn time_range(key: u32, end: u32) -> vec2u");
   const std::string time = shader.size(attention.time);
-  if (attention.has_fixed_sight() && attention.attrs.causal) {
+  if (attention.has_fixed_visibility() && attention.attrs.causal) {
     // A query at t stands at t + behind, and sees positions from its own less the window up to its own.
     shader.line("let behind = i32({}) - i32({});", shader.size(attention.keys), time);
     const int window = attention.attrs.window;
@@ -145,7 +145,7 @@ std::vector<Dim> Attention::broadcast_strides(const TensorAccess& tensor) const 
 }
 
 void write_score_functions(Shader& shader, const Attention& attention) {
-  write_sight(shader, attention);
+  write_visible_range(shader, attention);
   write_score(shader, attention);
   write_ranges(shader, attention);
   if (attention.table != nullptr) write_block_of(shader, attention);

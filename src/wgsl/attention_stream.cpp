@@ -92,7 +92,7 @@ void AttentionStream::write_queries() {
   for (int i = 0; i < queries_; ++i) {
     shader_.line("let q_{0} = fetch_q(batch, key_head, first_row + {0}u, feature);", i);
     shader_.open("if (first_row + {}u < {}) {{", i, rows);
-    shader_.line("let seen = sight(batch, (first_row + {}u) % {});", i, time);
+    shader_.line("let seen = visible_range(batch, (first_row + {}u) % {});", i, time);
     shader_.line("least = min(least, seen.x); most = max(most, seen.y);");
     shader_.close();
     shader_.line("var sum_{} = vec4f();", i);
@@ -108,7 +108,7 @@ void AttentionStream::write_own() {
                rows);
   shader_.line("let own_head = key_head * {} + own_row / {}; let own_time = own_row % {};",
                shader_.size(attention_.group), time, time);
-  shader_.line("let own_sight = select(vec2i(), sight(batch, own_time), first_row + own_query < {});", rows);
+  shader_.line("let visible = select(vec2i(), visible_range(batch, own_time), first_row + own_query < {});", rows);
   // With fewer products than threads, some have the same one, which is counted once.
   const int alike = std::max(1, lanes_ / products());
   shader_.line("let own_key = feature_lane % {}u / {}u * {}u; let counts = feature_lane % {}u == 0u;", query_lanes(),
@@ -164,7 +164,7 @@ void AttentionStream::write_weights() {
     shader_.line("let wanted_{0} = tile + (own_key + {0}u) * {1}u + slot; let key_{0} = min(wanted_{0}, {2} - 1u);", j,
                  slots_, keys);
     shader_.line(
-        "let score_{0} = select({1}, score(own_sight, batch, own_head, own_time, key_{0}, key_position(batch, "
+        "let score_{0} = select({1}, score(visible, batch, own_head, own_time, key_{0}, key_position(batch, "
         "key_{0}), product_{0}).x, wanted_{0} < end);",
         j, unseen_score);
     shader_.line("new_top = max(new_top, score_{});", j);

@@ -122,12 +122,12 @@ void AttentionTiles::write_key_range() {
   if (attention_.positions == nullptr) {
     // Later queries see later keys. A tile with queries of several heads has those of all times.
     shader_.line("let one_head = tile_row / {0} == last_row / {0};", time);
-    shader_.line("let least = sight(batch, select(0u, tile_row % {}, one_head)).x;", time);
-    shader_.line("let most = sight(batch, select({0} - 1u, last_row % {0}, one_head)).y;", time);
+    shader_.line("let least = visible_range(batch, select(0u, tile_row % {}, one_head)).x;", time);
+    shader_.line("let most = visible_range(batch, select({0} - 1u, last_row % {0}, one_head)).y;", time);
   } else {
     shader_.line("var least = 0x7fffffff; var most = 0;");
     shader_.open("for (var row = tile_row; row <= last_row; row++) {{");
-    shader_.line("let own = sight(batch, row % {});", time);
+    shader_.line("let own = visible_range(batch, row % {});", time);
     shader_.line("least = min(least, own.x); most = max(most, own.y);");
     shader_.close();
   }
@@ -140,7 +140,7 @@ void AttentionTiles::write_queries(const std::string& first) {
     shader_.line("let head_{0} = key_head * {1} + safe_{0} / {2};", i, shader_.size(attention_.group),
                  shader_.size(attention_.time));
     shader_.line("let time_{0} = safe_{0} % {1};", i, shader_.size(attention_.time));
-    shader_.line("let sight_{0} = select(vec2i(), sight(batch, time_{0}), {1} + {0}u < {2});", i, first,
+    shader_.line("let visible_{0} = select(vec2i(), visible_range(batch, time_{0}), {1} + {0}u < {2});", i, first,
                  shader_.size(attention_.rows()));
   }
 }

@@ -44,7 +44,7 @@ class AttentionTiles {
   /// Names the keys that the workgroup's rows, which are queries, may see: `range`, the same for all its threads.
   void write_key_range();
   /// Names what each thread must know of its four queries, from `first` on: head_i, time_i (in range even where the row
-  /// is not) and sight_i, which sees nothing past the last row.
+  /// is not) and visible_i, which sees nothing past the last row.
   void write_queries(const std::string& first);
 
   /// Declares NAME_0 … NAME_3, vectors over four others for each of the thread's rows, and computes them: products of

@@ -46,12 +46,12 @@ bool suits_fours(Shader& shader, const KernelSpec& kernel, std::size_t axis) {
 }
 
 FourWriter::FourWriter(Shader& shader, const KernelSpec& kernel, std::size_t axis, std::vector<std::string> indices,
-                       std::vector<int> apart)
+                       std::vector<int> separate)
     : shader_(shader),
       kernel_(kernel),
       axis_(axis),
       first_(std::move(indices)),
-      apart_(std::move(apart)),
+      separate_(std::move(separate)),
       varies_(varies_along(kernel, axis, axis + 1)),
       written_(kernel.body.size(), false) {
   for (int k = 0; k < 4; ++k) {
@@ -73,7 +73,7 @@ void FourWriter::set_common(int instruction, const std::string& text) {
 
 // Whether the four elements are adjacent in memory, and aligned.
 bool FourWriter::is_adjacent(int binding, const IndexMap& map) const {
-  if (std::find(apart_.begin(), apart_.end(), binding) != apart_.end() || !shader_.can_be_wide(binding) ||
+  if (std::find(separate_.begin(), separate_.end(), binding) != separate_.end() || !shader_.can_be_wide(binding) ||
       !is_multiple(map.offset, 4) || !(map.strides[axis_] == Dim(1)))
     return false;
   for (std::size_t axis = 0; axis < map.strides.size(); ++axis)

@@ -12,10 +12,10 @@ namespace jerboa::wgsl {
 /// adjacent in memory is read and written at once, and what the four have in common is computed once.
 class FourWriter {
  public:
-  /// `indices`: of the first element, whose index along `axis` is a multiple of 4. Memory in `apart` is read and
+  /// `indices`: of the first element, whose index along `axis` is a multiple of 4. Memory in `separate` is read and
   /// written element by element.
   FourWriter(Shader& shader, const KernelSpec& kernel, std::size_t axis, std::vector<std::string> indices,
-             std::vector<int> apart = {});
+             std::vector<int> separate = {});
 
   /// Supplies the four values of an instruction, a vec4f.
   void set(int instruction, const std::string& four);
@@ -38,7 +38,7 @@ class FourWriter {
   const KernelSpec& kernel_;
   std::size_t axis_;
   std::vector<std::string> first_;
-  std::vector<int> apart_;
+  std::vector<int> separate_;
   std::vector<bool> varies_;   // by instruction: whether its value depends on the index along the axis
   std::vector<bool> written_;  // by instruction
   std::vector<BodyWriter> bodies_;
