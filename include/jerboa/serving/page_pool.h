@@ -16,8 +16,8 @@ struct PagePoolStatistics {
 };
 
 /// The blocks of a paged cache, each of `block_size` positions and counted by reference: tables and the prefix tree
-/// share blocks, and a block is free once nobody holds it. Every call takes constant time. It only keeps the books; the
-/// cache itself belongs to the host.
+/// share blocks, and a block is free once nobody holds it. Every call takes constant time. It only does the
+/// bookkeeping; the cache itself belongs to the host.
 class PagePool {
  public:
   /// Throws UsageError unless both are positive.

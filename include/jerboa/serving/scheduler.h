@@ -65,7 +65,7 @@ struct RestoredBlock {
   Block block = 0;
 };
 
-/// Runs many sequences over one paged cache. It decides what to compute next and keeps all the books, but runs nothing
+/// Runs many sequences over one paged cache. It decides what to compute next and does all the bookkeeping, but runs nothing
 /// itself: it uses no device, no thread, no clock and no file, so that any host can drive it.
 ///
 ///     while (auto step = scheduler.next(now)) submit(*step);
