@@ -12,6 +12,7 @@
 #include <jerboa/transform/decompose.h>
 
 #include "ir/op_functions.h"
+#include "lower/widening.h"
 #include "transform/rewrite.h"
 
 namespace jerboa::detail {
@@ -221,12 +222,6 @@ Graph save_old_versions(Graph graph) {
   for (NamedTensor& capture : graph.captures) save(capture.tensor);
   for (Update& update : graph.updates) save(update.value);
   return graph;
-}
-
-bool widens(const Graph& graph, const Node& node) {
-  if (node.op != Op::cast) return false;
-  const DType from = graph.type(node.inputs[0]).dtype;
-  return is_float(from) && bits(from) < bits(graph.type(node.outputs[0]).dtype);
 }
 
 // A sum of squares widens what it reads: gradients of f16 need no f32 copy for it.

@@ -4,6 +4,7 @@
 
 #include "lower/fuse.h"
 #include "lower/index.h"
+#include "lower/widening.h"
 
 namespace jerboa::detail {
 namespace {
@@ -68,7 +69,8 @@ class Inliner {
     });
     if (free && can_inline_uses(node.outputs[0])) return true;
     if (!target_.fuse) return false;
-    if ((widens(node) || converts_small_leaf(node)) && can_inline_uses(node.outputs[0])) return true;
+    // A wide copy of a 16-bit tensor would cost more memory, and more time to read.
+    if ((widens(graph_, node) || converts_small_leaf(node)) && can_inline_uses(node.outputs[0])) return true;
     return only_use_moves_elements(node.outputs[0]) || is_summed_only(node) ||
            (reads_leaves_only(node) && only_use_is_aligned(node.outputs[0]));
   }
@@ -104,13 +106,6 @@ class Inliner {
       }
     }
     return true;
-  }
-
-  // Whoever reads a 16-bit tensor can widen it on the way: a wide copy would cost more memory, and more time to read.
-  bool widens(const Node& node) const {
-    if (node.op != Op::cast) return false;
-    const DType from = graph_.type(node.inputs[0]).dtype, to = graph_.type(node.outputs[0]).dtype;
-    return is_float(from) && is_float(to) && bits(from) < bits(to);
   }
 
   // A vector that is added to every row takes no kernel of its own to be converted.

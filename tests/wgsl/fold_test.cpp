@@ -7,6 +7,8 @@
 #include <jerboa/ops/ops.h>
 #include <jerboa/wgsl/emit_wgsl.h>
 
+#include "wgsl/shared_device.h"
+
 // Kernels that others compute along the way, and independent ones that share a dispatch: the layers of a decoder that
 // is fed one token. Results are those of the reference, from as many dispatches as there should be.
 namespace jerboa {
@@ -21,13 +23,7 @@ Target gpu_target(int subgroup_size = 0) {
 }
 
 const Device& gpu() {
-  static const Device device = [] {
-    WebGpuOptions options;
-    options.target = gpu_target();
-    options.sentinel = 7e8F;
-    return Device::webgpu(options);
-  }();
-  return device;
+  return test::shared_device(0, [](int) { return WebGpuOptions{.target = gpu_target()}; });
 }
 
 std::size_t dispatches(const Graph& graph, const Target& target = gpu_target()) {

@@ -7,6 +7,7 @@
 #include <jerboa/wgsl/emit_wgsl.h>
 
 #include "verify/compare.h"
+#include "wgsl/shared_device.h"
 
 // Loops, rows and reductions that read and write four elements at a time, in the form for GPUs, against the reference
 // in f64: where memory is adjacent, where it is not, and where sizes or offsets do not allow it. Without an adapter the
@@ -20,15 +21,8 @@ Target gpu_target() {
   return target;
 }
 
-// One device for all tests of a process: pipelines are shared.
 const Device& gpu() {
-  static const Device device = [] {
-    WebGpuOptions options;
-    options.target = gpu_target();
-    options.sentinel = 7e8F;
-    return Device::webgpu(options);
-  }();
-  return device;
+  return shared_device(0, [](int) { return WebGpuOptions{.target = gpu_target()}; });
 }
 
 Tensor given(const char* name, Shape shape, DType dtype = DType::f32) {

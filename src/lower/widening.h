@@ -1,0 +1,14 @@
+#pragma once
+
+#include <jerboa/ir/graph.h>
+
+namespace jerboa::detail {
+
+/// Whether a node only makes a float tensor wider. Whoever reads the narrow tensor can do that on the way.
+inline bool widens(const Graph& graph, const Node& node) {
+  if (node.op != Op::cast) return false;
+  const DType from = graph.type(node.inputs[0]).dtype, to = graph.type(node.outputs[0]).dtype;
+  return is_float(from) && is_float(to) && bits(from) < bits(to);
+}
+
+}  // namespace jerboa::detail
