@@ -41,7 +41,7 @@ constexpr double most_seconds = 10;
 void expect_linear(const Build& build, int small, const Target& target) {
   const double before = seconds_to_compile(build, small, target);
   double after = seconds_to_compile(build, 4 * small, target);
-  for (int again = 0; again < 2 && after >= most_seconds; ++again)  // another process may have had the caches
+  for (int again = 0; again < 9 && after >= most_seconds; ++again)  // another process may have had the caches
     after = std::min(after, seconds_to_compile(build, 4 * small, target));
   EXPECT_LT(after, 9 * before + 0.05) << small << " took " << before << " s, " << 4 * small << " took " << after
                                       << " s";
