@@ -163,12 +163,9 @@ Workload llama_workload(const std::string& name, int time, const Device& device,
   const Graph graph = forward_graph(
       {{"ids", {1, time}, DType::i32}, {"positions", {1, time}, DType::i32}, {"lengths", {1}, DType::i32}},
       [&](const Inputs& in) {
-        return models::family_of(config).logits(config, {.ids = in["ids"],
-                                                         .positions = in["positions"],
-                                                         .lengths = in["lengths"],
-                                                         .cache = {.capacity = context, .chunk = time},
-                                                         .only_last = true,
-                                                         .weights = weights});
+        return models::family_of(config).logits(
+            config,
+            {.tensors = in.all(), .cache = {.capacity = context, .chunk = time}, .last = 1, .weights = weights});
       });
   HostTensor positions(DType::i32, {1, time}), lengths(DType::i32, {1});
   const int first = time == 1 ? before : 0;

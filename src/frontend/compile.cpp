@@ -28,6 +28,15 @@ bool Inputs::has(const std::string& name) const {
   return std::any_of(inputs_.begin(), inputs_.end(), [&](const Input& input) { return input.name == name; });
 }
 
+std::map<std::string, Tensor, std::less<>> Inputs::all() const {
+  std::map<std::string, Tensor, std::less<>> tensors;
+  for (const Input& input : inputs_) {
+    input.used = true;
+    tensors.emplace(input.name, input.tensor);
+  }
+  return tensors;
+}
+
 Tensor Inputs::operator[](const std::string& name) const {
   std::vector<std::string> known;
   for (const Input& input : inputs_) {

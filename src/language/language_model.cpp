@@ -36,21 +36,17 @@ InputSpecs step_inputs(const Dim& time) {
   return {{"ids", {1, time}, DType::i32}, {"positions", {1, time}, DType::i32}, {"lengths", {1}, DType::i32}};
 }
 
-Tensor logits_of(const models::Config& config, const Inputs& in, const models::CacheOptions& cache, bool only_last,
+Tensor logits_of(const models::Config& config, const Inputs& in, const models::CacheOptions& cache, int last,
                  DType weights) {
-  return models::family_of(config).logits(config, {.ids = in["ids"],
-                                                   .positions = in["positions"],
-                                                   .lengths = in["lengths"],
-                                                   .cache = cache,
-                                                   .only_last = only_last,
-                                                   .weights = weights});
+  return models::family_of(config).logits(config,
+                                          {.tensors = in.all(), .cache = cache, .last = last, .weights = weights});
 }
 
 // The logits of the last of `time` tokens, which are appended to a sequence's cache.
 Graph step_graph(const models::Config& config, const Dim& time, const models::CacheOptions& cache, DType weights,
                  Precision precision) {
   return forward_graph(
-      step_inputs(time), [&](const Inputs& in) { return logits_of(config, in, cache, true, weights); }, {}, precision);
+      step_inputs(time), [&](const Inputs& in) { return logits_of(config, in, cache, 1, weights); }, {}, precision);
 }
 
 // Large chunks keep a GPU's matrix units busy; the CPU gains nothing from more.
@@ -61,7 +57,7 @@ Graph score_graph(const models::Config& config, const Dim& time, const models::C
   InputSpecs specs = step_inputs(time);
   specs.push_back({"targets", {1, time}, DType::i32});
   return forward_graph(specs, [&](const Inputs& in) {
-    const Tensor all = log_softmax(logits_of(config, in, cache, false, weights));
+    const Tensor all = log_softmax(logits_of(config, in, cache, 0, weights));
     return squeeze(take_along_axis(all, unsqueeze(in["targets"], {-1})), {-1});
   });
 }

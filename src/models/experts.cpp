@@ -7,7 +7,7 @@ namespace {
 
 /// The experts that each token is routed to, and their weights: [tokens, chosen].
 TopK route(const Decoder& decoder, const ExpertsForm& form, const std::string& name, const Tensor& tokens) {
-  TopK best = top_k(softmax(decoder.linear(name + ".gate", tokens, form.count, false)), form.chosen);
+  TopK best = top_k(softmax(decoder.linear_f32(name + ".gate", tokens, form.count, false)), form.chosen);
   if (form.normalised) best.values = best.values / sum(best.values, {-1}, true);
   return best;
 }
@@ -21,11 +21,11 @@ Tensor group_offsets(const Tensor& experts, int count) {
 /// The gated MLPs of all experts, over rows sorted by expert.
 Tensor expert_mlps(const Decoder& decoder, const Config& config, const ExpertsForm& form, const std::string& name,
                    const Tensor& rows, const Tensor& offsets) {
-  const Dim width = rows.dim(-1);
-  const Tensor in = decoder.weight(name + ".gate_up_proj", {form.count, std::int64_t{2} * form.inner, width});
-  const Tensor out = decoder.weight(name + ".down_proj", {form.count, width, form.inner});
-  const auto [gate, up] = split<2>(matmul_grouped(rows, in, offsets, {.transpose_b = true}));
-  return matmul_grouped(activation(config, "hidden_act", gate) * up, out, offsets, {.transpose_b = true});
+  const int width = static_cast<int>(rows.dim(-1).value());
+  const auto [gate, up] =
+      split<2>(decoder.expert_linear(name + ".gate_up_proj", rows, offsets, form.count, 2 * form.inner));
+  return decoder.expert_linear(name + ".down_proj", activation(config, "hidden_act", gate) * up, offsets, form.count,
+                               width);
 }
 
 }  // namespace

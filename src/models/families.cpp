@@ -7,23 +7,34 @@
 
 #include "models/decoder.h"
 #include "models/experts.h"
+#include "models/family_graphs.h"
 
 namespace jerboa::models {
 
 std::span<const Family> families() {
   static constexpr auto table = std::to_array<Family>({
-      {"gemma2", gemma2_logits},
-      {"gemma3_text", gemma3_logits},
-      {"gpt2", gpt2_logits, "transformer.", nullptr, "n_layer", "transformer.h."},
-      {"llama", llama_logits},
-      {"mistral", mistral_logits},
-      {"phi3", phi3_logits},
-      {"qwen2", qwen2_logits},
-      {"qwen3", qwen3_logits},
-      {"qwen3_moe", qwen3_moe_logits, {}, expert_parts},
-      {"smollm3", smollm3_logits},
+      {"gemma2", {.decoder = gemma2_decoder}},
+      {"gemma3_text", {.decoder = gemma3_decoder}},
+      {"gpt2", {.decoder = gpt2_decoder}, "transformer.", nullptr, "n_layer", "transformer.h.", gpt2_stores_in_out},
+      {"llama", {.decoder = llama_decoder}},
+      {"mistral", {.decoder = mistral_decoder}},
+      {"phi3", {.decoder = phi3_decoder}},
+      {"qwen2", {.decoder = qwen2_decoder}},
+      {"qwen3", {.decoder = qwen3_decoder}},
+      {"qwen3_moe", {.decoder = qwen3_moe_decoder}, {}, expert_parts},
+      {"smollm3", {.decoder = smollm3_decoder}},
   });
   return table;
+}
+
+Tensor GraphInputs::find(std::string_view name) const {
+  const auto found = tensors.find(name);
+  return found == tensors.end() ? Tensor() : found->second;
+}
+
+Tensor Family::logits(const Config& config, const GraphInputs& inputs) const {
+  if (!graphs.decoder) throw UsageError(fmt::format("{}: {} models do not write text", config.origin(), model_type));
+  return graphs.decoder(config, inputs).at("logits");
 }
 
 const Family& family_of(const Config& config) {

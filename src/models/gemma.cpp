@@ -49,14 +49,16 @@ AttentionForm gemma_attention_form(const Config& config) {
   return form;
 }
 
-Tensor gemma_logits(const Decoder& decoder, const Config& config, const Tensor& ids, const AttentionForm& form) {
+NamedTensors gemma_decoder(const Decoder& decoder, const Config& config, const AttentionForm& form) {
   const int vocabulary = config.size("vocab_size"), width = form.width;
   const std::string tokens = "model.embed_tokens";
-  Tensor x = decoder.embedding(tokens, ids, vocabulary, width) * std::sqrt(static_cast<double>(width));
+  Tensor x = decoder.embedding(tokens, decoder.ids(), vocabulary, width) * std::sqrt(static_cast<double>(width));
   for (int layer = 0; layer < config.count("num_hidden_layers"); ++layer)
     x = layer_output(decoder, config, form, layer, x);
   x = gemma_norm(decoder, config)("model.norm", x);
-  return capped(config, decoder.logits(config.flag("tie_word_embeddings") ? tokens : "lm_head", x, vocabulary));
+  NamedTensors results = decoder.results(config.flag("tie_word_embeddings") ? tokens : "lm_head", x, vocabulary);
+  results["logits"] = capped(config, results["logits"]);
+  return results;
 }
 
 }  // namespace jerboa::models

@@ -11,6 +11,6 @@ Config gemma_config(const Config& config);
 Norm gemma_norm(const Decoder& decoder, const Config& config);
 /// The form of attention, without its windows.
 AttentionForm gemma_attention_form(const Config& config);
-Tensor gemma_logits(const Decoder& decoder, const Config& config, const Tensor& ids, const AttentionForm& form);
+NamedTensors gemma_decoder(const Decoder& decoder, const Config& config, const AttentionForm& form);
 
 }  // namespace jerboa::models

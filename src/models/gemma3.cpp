@@ -2,6 +2,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "models/family_graphs.h"
 #include "models/gemma.h"
 #include "models/rope_config.h"
 #include "models/windows.h"
@@ -30,7 +31,7 @@ RopeAttrs rope_of(const Config& config, bool slides, int head_size) {
 
 }  // namespace
 
-Tensor gemma3_logits(const Config& given, const TextInputs& inputs) {
+NamedTensors gemma3_decoder(const Config& given, const GraphInputs& inputs) {
   const Config config = gemma_config(given).with_defaults(
       R"({"rope_theta": 1000000, "rope_local_base_freq": 10000, "sliding_window_pattern": 6})");
   const Decoder decoder(config, inputs);
@@ -41,7 +42,7 @@ Tensor gemma3_logits(const Config& given, const TextInputs& inputs) {
   form.windows = layer_windows(config, sliding);
   for (std::size_t layer = 0; layer < sliding.size(); ++layer)
     form.ropes[layer] = rope_of(config, sliding[layer], form.head_size);
-  return gemma_logits(decoder, config, inputs.ids, form);
+  return gemma_decoder(decoder, config, form);
 }
 
 }  // namespace jerboa::models

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "models/decoder.h"
+#include "models/family_graphs.h"
 
 // GPT-2: learned positions, pre-norm blocks, weights as [in, out].
 namespace jerboa::models {
@@ -25,16 +26,22 @@ Tensor block(const Decoder& decoder, const Config& config, int layer, const Tens
 
 }  // namespace
 
-Tensor gpt2_logits(const Config& config, const TextInputs& inputs) {
+bool gpt2_stores_in_out(const std::string& parameter) {
+  return parameter.starts_with("transformer.h.") &&
+         (parameter.ends_with("c_attn.weight") || parameter.ends_with("c_fc.weight") ||
+          parameter.ends_with("c_proj.weight"));
+}
+
+NamedTensors gpt2_decoder(const Config& config, const GraphInputs& inputs) {
   const Decoder decoder(config, inputs);
   const int vocabulary = config.size("vocab_size"), width = config.size("n_embd");
   const std::string tokens = "transformer.wte";
-  Tensor x = decoder.embedding(tokens, inputs.ids, vocabulary, width);
+  Tensor x = decoder.embedding(tokens, decoder.ids(), vocabulary, width);
   x = x + decoder.embedding("transformer.wpe", maximum(decoder.positions(), 0),  // negative: padding
                             config.size("n_positions"), width);
   for (int layer = 0; layer < config.count("n_layer"); ++layer) x = block(decoder, config, layer, x);
   x = decoder.layer_norm("transformer.ln_f", x, norm_epsilon(config, "layer_norm_epsilon", 1e-5));
-  return decoder.logits(config.flag("tie_word_embeddings", true) ? tokens : "lm_head", x, vocabulary);
+  return decoder.results(config.flag("tie_word_embeddings", true) ? tokens : "lm_head", x, vocabulary);
 }
 
 }  // namespace jerboa::models

@@ -30,12 +30,11 @@ struct LoopStates {
 
 Tensor next_token(const Config& config, const GreedyOptions& options, const Tensor& ids, const Tensor& positions,
                   const Tensor& lengths) {
-  return likeliest(family_of(config).logits(config, {.ids = ids,
-                                                     .positions = positions,
-                                                     .lengths = lengths,
-                                                     .cache = options.cache,
-                                                     .only_last = true,
-                                                     .weights = options.weights}));
+  return likeliest(
+      family_of(config).logits(config, {.tensors = {{"ids", ids}, {"positions", positions}, {"lengths", lengths}},
+                                        .cache = options.cache,
+                                        .last = 1,
+                                        .weights = options.weights}));
 }
 
 }  // namespace

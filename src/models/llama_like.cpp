@@ -64,24 +64,23 @@ Tensor gated_mlp(const Decoder& decoder, const Config& config, const std::string
   return decoder.linear(name + ".down_proj", gate * up, config.size("hidden_size"), bias);
 }
 
-Tensor llama_like_logits(const Decoder& decoder, const Config& config, const Tensor& ids, const Sublayer& attention,
-                         const Sublayer& mlp) {
+NamedTensors llama_like(const Decoder& decoder, const Config& config, const Sublayer& attention, const Sublayer& mlp) {
   const int vocabulary = config.size("vocab_size");
   const Norm norm = llama_norm(decoder, config);
   const std::string tokens = "model.embed_tokens";
-  Tensor x = decoder.embedding(tokens, ids, vocabulary, config.size("hidden_size"));
+  Tensor x = decoder.embedding(tokens, decoder.ids(), vocabulary, config.size("hidden_size"));
   for (int layer = 0; layer < config.count("num_hidden_layers"); ++layer) {
     const std::string name = fmt::format("model.layers.{}", layer);
     x = x + attention(layer, name + ".self_attn", norm(name + ".input_layernorm", x));
     x = x + mlp(layer, name + ".mlp", norm(name + ".post_attention_layernorm", x));
   }
   const bool tied = config.flag("tie_word_embeddings", false);
-  return decoder.logits(tied ? tokens : "lm_head", norm("model.norm", x), vocabulary);
+  return decoder.results(tied ? tokens : "lm_head", norm("model.norm", x), vocabulary);
 }
 
-Tensor llama_like_logits(const Decoder& decoder, const Config& config, const Tensor& ids, const AttentionForm& form) {
-  return llama_like_logits(
-      decoder, config, ids,
+NamedTensors llama_like(const Decoder& decoder, const Config& config, const AttentionForm& form) {
+  return llama_like(
+      decoder, config,
       [&](int layer, const std::string& name, const Tensor& x) {
         return self_attention(decoder, form, layer, name, x);
       },

@@ -40,9 +40,8 @@ Tensor gated_mlp(const Decoder& decoder, const Config& config, const std::string
 
 /// What the module NAME of a layer adds to the residual stream.
 using Sublayer = std::function<Tensor(int layer, const std::string& name, const Tensor& x)>;
-Tensor llama_like_logits(const Decoder& decoder, const Config& config, const Tensor& ids, const Sublayer& attention,
-                         const Sublayer& mlp);
+NamedTensors llama_like(const Decoder& decoder, const Config& config, const Sublayer& attention, const Sublayer& mlp);
 /// The same with self_attention and gated_mlp.
-Tensor llama_like_logits(const Decoder& decoder, const Config& config, const Tensor& ids, const AttentionForm& form);
+NamedTensors llama_like(const Decoder& decoder, const Config& config, const AttentionForm& form);
 
 }  // namespace jerboa::models

@@ -1,15 +1,16 @@
+#include "models/family_graphs.h"
 #include "models/llama_like.h"
 #include "models/windows.h"
 
 // Mistral: Llama's layers, each with the same window or, in later models, with none.
 namespace jerboa::models {
 
-Tensor mistral_logits(const Config& given, const TextInputs& inputs) {
+NamedTensors mistral_decoder(const Config& given, const GraphInputs& inputs) {
   const Config config = given.with_defaults(R"({"num_key_value_heads": 8, "sliding_window": 4096})");
   const Decoder decoder(config, inputs);
   AttentionForm form = attention_form(config);
   form.windows = equal_windows(config);
-  return llama_like_logits(decoder, config, inputs.ids, form);
+  return llama_like(decoder, config, form);
 }
 
 }  // namespace jerboa::models

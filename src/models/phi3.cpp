@@ -2,6 +2,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "models/family_graphs.h"
 #include "models/llama_like.h"
 #include "models/windows.h"
 
@@ -34,14 +35,14 @@ Tensor fused_mlp(const Decoder& decoder, const Config& config, const std::string
 
 }  // namespace
 
-Tensor phi3_logits(const Config& given, const TextInputs& inputs) {
+NamedTensors phi3_decoder(const Config& given, const GraphInputs& inputs) {
   const Config config = given.with_defaults(R"({"rms_norm_eps": 1e-5})");
   const Decoder decoder(config, inputs);
   AttentionForm form = attention_form(config);
   refuse_scaling(config, form);
   form.windows = equal_windows(config);
-  return llama_like_logits(
-      decoder, config, inputs.ids,
+  return llama_like(
+      decoder, config,
       [&](int layer, const std::string& name, const Tensor& x) {
         return fused_attention(decoder, form, layer, name, x);
       },

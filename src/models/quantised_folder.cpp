@@ -21,7 +21,7 @@ constexpr const char* format_version = "1";
 Graph graph_of(const Config& config, const Family& family, DType weights) {
   return trace([&] {
     const Tensor ids = tensor_input("ids", {1, 1}, DType::i32);
-    output("logits", family.logits(config, {.ids = ids, .weights = weights}));
+    output("logits", family.logits(config, {.tensors = {{"ids", ids}}, .weights = weights}));
   });
 }
 

@@ -4,6 +4,7 @@
 #include <jerboa/base/error.h>
 
 #include "models/experts.h"
+#include "models/family_graphs.h"
 #include "models/llama_like.h"
 #include "models/windows.h"
 
@@ -47,14 +48,14 @@ AttentionForm qwen3_moe_attention(const Decoder& decoder, const Config& config) 
 
 }  // namespace
 
-Tensor qwen3_moe_logits(const Config& given, const TextInputs& inputs) {
+NamedTensors qwen3_moe_decoder(const Config& given, const GraphInputs& inputs) {
   const Config config = given.with_defaults(R"({"num_key_value_heads": 4, "sliding_window": 4096})");
   const Decoder decoder(config, inputs);
   const AttentionForm attention = qwen3_moe_attention(decoder, config);
   const ExpertsForm experts = experts_form(config);
   const auto is_sparse = sparse_layers(config);
-  return llama_like_logits(
-      decoder, config, inputs.ids,
+  return llama_like(
+      decoder, config,
       [&](int layer, const std::string& name, const Tensor& x) {
         return self_attention(decoder, attention, layer, name, x);
       },

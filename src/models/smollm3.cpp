@@ -2,6 +2,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "models/family_graphs.h"
 #include "models/llama_like.h"
 #include "models/windows.h"
 
@@ -31,7 +32,7 @@ std::vector<int> windows(const Config& config, const std::vector<bool>& turning)
 
 }  // namespace
 
-Tensor smollm3_logits(const Config& given, const TextInputs& inputs) {
+NamedTensors smollm3_decoder(const Config& given, const GraphInputs& inputs) {
   const Config config = given.with_defaults(R"({"num_key_value_heads": 4, "no_rope_layer_interval": 4,
                                                 "rope_theta": 2000000, "tie_word_embeddings": true})");
   const Decoder decoder(config, inputs);
@@ -41,7 +42,7 @@ Tensor smollm3_logits(const Config& given, const TextInputs& inputs) {
   form.windows = windows(config, turning);
   for (std::size_t layer = 0; layer < turning.size(); ++layer)
     if (!turning[layer]) form.ropes[layer].reset();
-  return llama_like_logits(decoder, config, inputs.ids, form);
+  return llama_like(decoder, config, form);
 }
 
 }  // namespace jerboa::models

@@ -19,7 +19,8 @@ namespace {
 struct Stored {
   std::vector<std::string> names;
   Sizes shape;
-  bool quantised = false;  // already, in the file
+  bool quantised = false;   // already, in the file
+  bool transposed = false;  // the file holds [in, out], the parameter is [out, in]
 };
 
 Sizes shape_of_parts(const Sizes& whole, std::size_t count) {
@@ -38,14 +39,16 @@ Stored stored_as(const TensorSource& weights, const Family& family, const Tensor
   const Sizes sizes = evaluate(param.type.shape, {});
   if (!jerboa::is_float(param.type.dtype) && is_there(param.name)) return {{param.name}, sizes, true};
   const std::string name = stored_name(param);
-  if (is_there(name)) return {{name}, sizes};
+  const bool transposed = !jerboa::is_float(param.type.dtype) && family.stored_in_out && family.stored_in_out(name);
+  const Sizes stored = transposed ? Sizes{sizes.at(1), sizes.at(0)} : sizes;
+  if (is_there(name)) return {{name}, stored, false, transposed};
   if (name.starts_with(family.optional_prefix)) {
     const std::string shorter = name.substr(family.optional_prefix.size());
-    if (is_there(shorter)) return {{shorter}, sizes};
+    if (is_there(shorter)) return {{shorter}, stored, false, transposed};
   }
   const auto parts = family.parts ? family.parts(name, param.type.shape) : std::vector<std::string>();
   if (std::any_of(parts.begin(), parts.end(), is_there)) return {parts, shape_of_parts(sizes, parts.size())};
-  return {{name}, sizes};
+  return {{name}, stored, false, transposed};
 }
 
 // Whether a parameter comes with a quantised weight.
@@ -120,7 +123,7 @@ std::int64_t layers_in(const TensorSource& weights, const Family& family) {
 /// The weight as the checkpoint holds it, if it is quantised there in the form that the graph needs.
 std::optional<Quantised> kept_blocks(const TensorSource& weights, const Stored& stored, const Sizes& sizes,
                                      DType dtype) {
-  if (stored.names.size() != 1) return std::nullopt;
+  if (stored.names.size() != 1 || stored.transposed) return std::nullopt;
   Quantised kept{HostTensor(dtype, sizes), HostTensor(DType::f16, {sizes[0], sizes[1] / quantised_group})};
   if (!weights.read_quantised(stored.names[0], dtype, kept.weight.bytes(), kept.scales.as<std::uint16_t>()))
     return std::nullopt;
@@ -142,18 +145,16 @@ class Reader {
  public:
   explicit Reader(const TensorSource& weights) : weights_(weights) {}
 
-  /// The values in f32.
+  /// The values in f32, in the parameter's order.
   std::span<const float> wide(const Stored& stored) {
-    std::size_t count = 0;
-    for (const std::string& name : stored.names) count += weights_.entry(name).elements();
-    wide_.resize(count);
-    std::span<float> rest = wide_;
-    for (const std::string& name : stored.names) {
-      const std::size_t elements = weights_.entry(name).elements();
-      weights_.read_f32(name, rest.first(elements));
-      rest = rest.subspan(elements);
-    }
-    return wide_;
+    const auto values = in_order_of_file(stored);
+    if (!stored.transposed) return values;
+    const auto rows = static_cast<std::size_t>(stored.shape[0]), columns = static_cast<std::size_t>(stored.shape[1]);
+    turned_.resize(values.size());
+    for (std::size_t row = 0; row < rows; ++row)
+      for (std::size_t column = 0; column < columns; ++column)
+        turned_[column * rows + row] = values[row * columns + column];
+    return turned_;
   }
 
   /// The file's own bytes.
@@ -175,8 +176,21 @@ class Reader {
   }
 
  private:
+  std::span<const float> in_order_of_file(const Stored& stored) {
+    std::size_t count = 0;
+    for (const std::string& name : stored.names) count += weights_.entry(name).elements();
+    wide_.resize(count);
+    std::span<float> rest = wide_;
+    for (const std::string& name : stored.names) {
+      const std::size_t elements = weights_.entry(name).elements();
+      weights_.read_f32(name, rest.first(elements));
+      rest = rest.subspan(elements);
+    }
+    return wide_;
+  }
+
   const TensorSource& weights_;
-  std::vector<float> wide_;
+  std::vector<float> wide_, turned_;
   std::vector<std::uint16_t> narrow_;
   std::vector<std::byte> bytes_;
 };

@@ -61,9 +61,11 @@ class LogitGoldens {
 
   HostTensor logits_of(const HostTensor& ids) const {
     const InputSpecs specs{{"ids", to_shape(ids.shape()), DType::i32}};
-    Module module =
-        compile(forward_graph(specs, [&](const Inputs& in) { return family_.logits(config_, {.ids = in["ids"]}); }),
-                {.device = device_});
+    Module module = compile(forward_graph(specs,
+                                          [&](const Inputs& in) {
+                                            return family_.logits(config_, {.tensors = {{"ids", in["ids"]}}});
+                                          }),
+                            {.device = device_});
     module.session().upload_params(models::read_params(weights_, module.ir(), family_));
     return module.run({{"ids", ids}}).get("output");
   }
@@ -96,11 +98,7 @@ class LogitGoldens {
     const InputSpecs specs{
         {"ids", {batch, time}, DType::i32}, {"positions", {batch, time}, DType::i32}, {"lengths", {batch}, DType::i32}};
     return forward_graph(specs, [&](const Inputs& in) {
-      return family_.logits(config_, {.ids = in["ids"],
-                                      .positions = in["positions"],
-                                      .lengths = in["lengths"],
-                                      .cache = cache,
-                                      .only_last = true});
+      return family_.logits(config_, {.tensors = in.all(), .cache = cache, .last = 1});
     });
   }
 

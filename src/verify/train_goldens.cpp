@@ -75,7 +75,7 @@ class TrainGoldens {
   Module compile_step() const {
     const InputSpecs specs{{"ids", {batch_, time_}, DType::i32}, {"targets", {batch_, time_}, DType::i32}};
     const auto loss = [&](const Inputs& in) {
-      return mean(cross_entropy(family_.logits(config_, {.ids = in["ids"]}), in["targets"]));
+      return mean(cross_entropy(family_.logits(config_, {.tensors = {{"ids", in["ids"]}}}), in["targets"]));
     };
     const AdamW optimizer{.lr = learning_rate,
                           .beta1 = 0.9,

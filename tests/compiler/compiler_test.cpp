@@ -20,7 +20,8 @@ constexpr const char* config_text = R"({"model_type": "llama", "hidden_size": 32
 TEST(CompilerLibrary, TurnsAConfigIntoAProgramFile) {
   const auto config = models::Config::parse(config_text);
   const Graph graph = trace([&] {
-    output("logits", models::family_of(config).logits(config, {.ids = tensor_input("ids", {1, 8}, DType::i32)}));
+    output("logits",
+           models::family_of(config).logits(config, {.tensors = {{"ids", tensor_input("ids", {1, 8}, DType::i32)}}}));
   });
   const Target target = Target::webgpu_default();
   Program program = lower(graph, target);

@@ -52,7 +52,7 @@ Training train(const std::filesystem::path& folder, const Variant& variant) {
   const models::Family& family = models::family_of(config);
   const InputSpecs specs{{"ids", {4, 16}, DType::i32}, {"targets", {4, 16}, DType::i32}};
   const auto loss = [&](const Inputs& in) {
-    return mean(cross_entropy(family.logits(config, {.ids = in["ids"]}), in["targets"]));
+    return mean(cross_entropy(family.logits(config, {.tensors = {{"ids", in["ids"]}}}), in["targets"]));
   };
   Module module =
       compile(training_graph(specs, loss, AdamW{.lr = 1e-3, .clip_norm = 1}), {.device = device_of(variant)});

@@ -29,9 +29,7 @@ Graph graph_of(const models::Config& config, const models::Family& family, DType
     const Tensor ids = tensor_input("ids", {1, 4}, DType::i32),
                  positions = tensor_input("positions", {1, 4}, DType::i32);
     const Tensor lengths = tensor_input("lengths", {1}, DType::i32);
-    output("logits", family.logits(config, {.ids = ids,
-                                            .positions = positions,
-                                            .lengths = lengths,
+    output("logits", family.logits(config, {.tensors = {{"ids", ids}, {"positions", positions}, {"lengths", lengths}},
                                             .cache = {.capacity = 16, .ring = true, .chunk = 4},
                                             .weights = weights}));
   });

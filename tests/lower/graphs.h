@@ -57,7 +57,8 @@ inline Graph golden_step(const std::string& family) {
   return training_graph(
       {{"ids", {2, 12}, DType::i32}, {"targets", {2, 12}, DType::i32}},
       [&](const Inputs& in) {
-        return mean(cross_entropy(models::family_of(config).logits(config, {.ids = in["ids"]}), in["targets"]));
+        return mean(
+            cross_entropy(models::family_of(config).logits(config, {.tensors = {{"ids", in["ids"]}}}), in["targets"]));
       },
       optimizer);
 }

@@ -138,8 +138,9 @@ constexpr const char* tiny = R"({"model_type": "gpt2", "n_embd": 4, "n_head": 2,
                                  "vocab_size": 6, "activation_function": "gelu_new"})";
 
 Graph tiny_graph(const Config& config) {
-  return forward_graph({{"ids", {1, 3}, DType::i32}},
-                       [&](const Inputs& in) { return family_of(config).logits(config, {.ids = in["ids"]}); });
+  return forward_graph({{"ids", {1, 3}, DType::i32}}, [&](const Inputs& in) {
+    return family_of(config).logits(config, {.tensors = {{"ids", in["ids"]}}});
+  });
 }
 
 // A checkpoint with every parameter of the tiny model, under names without these first characters.

@@ -20,7 +20,7 @@ namespace {
 using models::CacheOptions;
 using models::Config;
 using models::Family;
-using models::TextInputs;
+using models::GraphInputs;
 
 const std::filesystem::path goldens = JERBOA_SOURCE_DIR "/tests/data/goldens";
 
@@ -64,7 +64,7 @@ class Whole {
  public:
   explicit Whole(const Model& model)
       : session_(model.session(forward_graph({{"ids", {1, Dim::symbol("T", 64)}, DType::i32}}, [&](const Inputs& in) {
-          return model.family.logits(model.config, {.ids = in["ids"]});
+          return model.family.logits(model.config, {.tensors = {{"ids", in["ids"]}}});
         }))) {}
 
   std::vector<Logits> operator()(const Tokens& tokens) {
@@ -97,9 +97,10 @@ class Decoding {
     const auto position = positions.as<std::int32_t>();
     std::fill(position.begin(), position.end(), -1);
     for (std::size_t row = 0; row < more.size(); ++row) {
+      const std::size_t begin = row * time + time - more[row].size();  // rows are aligned at the end
       for (std::size_t t = 0; t < more[row].size(); ++t) {
-        ids.as<std::int32_t>()[row * time + t] = more[row][t];
-        position[row * time + t] = static_cast<std::int32_t>(done_[row]++);
+        ids.as<std::int32_t>()[begin + t] = more[row][t];
+        position[begin + t] = static_cast<std::int32_t>(done_[row]++);
       }
       lengths.as<std::int32_t>()[row] = static_cast<std::int32_t>(done_[row]);
     }
@@ -108,7 +109,7 @@ class Decoding {
     const auto all = rows_of(session_.run("run", inputs).get("output"));
     std::vector<std::vector<Logits>> logits(more.size());
     for (std::size_t row = 0; row < more.size(); ++row)
-      for (std::size_t t = 0; t < more[row].size(); ++t) logits[row].push_back(all[row * time + t]);
+      for (std::size_t t = time - more[row].size(); t < time; ++t) logits[row].push_back(all[row * time + t]);
     return logits;
   }
 
@@ -124,9 +125,7 @@ class Decoding {
         {"ids", {batch, time}, DType::i32}, {"positions", {batch, time}, DType::i32}, {"lengths", {batch}, DType::i32}};
     if (cache.block > 0) specs.push_back({"table", {batch, cache.capacity / cache.block}, DType::i32});
     return forward_graph(specs, [&](const Inputs& in) {
-      TextInputs inputs{.ids = in["ids"], .positions = in["positions"], .lengths = in["lengths"], .cache = cache};
-      if (cache.block > 0) inputs.table = in["table"];
-      return model.family.logits(model.config, inputs);
+      return model.family.logits(model.config, {.tensors = in.all(), .cache = cache});
     });
   }
 
@@ -385,10 +384,10 @@ TEST(DecodeInputs, ThatDoNotFitTogetherAreRefused) {
     return [&model, cache, batch, positions, table] {
       trace([&] {
         const Tensor ids = tensor_input("ids", {batch, 4}, DType::i32);
-        TextInputs inputs{.ids = ids, .cache = cache};
-        if (positions) inputs.positions = tensor_input("positions", {batch, 4}, DType::i32);
-        if (positions) inputs.lengths = tensor_input("lengths", {batch}, DType::i32);
-        if (table) inputs.table = tensor_input("table", {batch, 2}, DType::i32);
+        GraphInputs inputs{.tensors = {{"ids", ids}}, .cache = cache};
+        if (positions) inputs.tensors["positions"] = tensor_input("positions", {batch, 4}, DType::i32);
+        if (positions) inputs.tensors["lengths"] = tensor_input("lengths", {batch}, DType::i32);
+        if (table) inputs.tensors["table"] = tensor_input("table", {batch, 2}, DType::i32);
         output("output", model.family.logits(model.config, inputs));
       });
     };

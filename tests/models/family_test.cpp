@@ -27,8 +27,9 @@ Graph graph_of(const std::string& type, const std::string& more) {
       Config::parse("{" + more + "}").with_defaults(R"({"model_type": ")" + type + R"(", "vocab_size": 8,
       "hidden_size": 8, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 12,
       "hidden_act": "silu", "num_hidden_layers": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 6})");
-  return forward_graph({{"ids", {1, 5}, DType::i32}},
-                       [&](const Inputs& in) { return models::family_of(config).logits(config, {.ids = in["ids"]}); });
+  return forward_graph({{"ids", {1, 5}, DType::i32}}, [&](const Inputs& in) {
+    return models::family_of(config).logits(config, {.tensors = {{"ids", in["ids"]}}});
+  });
 }
 
 void expect_same(const std::string& type, const std::string& newer, const std::string& older) {
@@ -143,8 +144,9 @@ TEST(Experts, AreInTheLayersThatTheConfigSays) {
 class ExpertWeights : public testing::Test {
  protected:
   Graph graph() const {
-    return forward_graph({{"ids", {1, 5}, DType::i32}},
-                         [&](const Inputs& in) { return family.logits(config, {.ids = in["ids"]}); });
+    return forward_graph({{"ids", {1, 5}, DType::i32}}, [&](const Inputs& in) {
+      return family.logits(config, {.tensors = {{"ids", in["ids"]}}});
+    });
   }
   TensorMap written_and_read(const std::vector<TensorView>& views) const {
     const test::TempFolder folder;
@@ -210,7 +212,7 @@ Step train(const std::string& name, const char* device) {
   const Family& family = models::family_of(config);
   const InputSpecs specs{{"ids", {2, 11}, DType::i32}, {"targets", {2, 11}, DType::i32}};
   const auto loss = [&](const Inputs& in) {
-    return mean(cross_entropy(family.logits(config, {.ids = in["ids"]}), in["targets"]));
+    return mean(cross_entropy(family.logits(config, {.tensors = {{"ids", in["ids"]}}}), in["targets"]));
   };
   Module module = compile(training_graph(specs, loss, Sgd{.lr = 0}), {.device = Device::by_name(device)});
   module.session().upload_params(models::read_params(SafeTensors::open(goldens / name), module.ir(), family));

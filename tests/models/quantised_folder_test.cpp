@@ -20,7 +20,7 @@ std::map<std::string, HostTensor> params_of(const std::filesystem::path& folder,
   const Family& family = family_of(config);
   const Graph graph = trace([&] {
     const Tensor ids = tensor_input("ids", {1, 1}, DType::i32);
-    output("logits", family.logits(config, {.ids = ids, .weights = weights}));
+    output("logits", family.logits(config, {.tensors = {{"ids", ids}}, .weights = weights}));
   });
   const SafeTensors file = SafeTensors::open(folder);
   check_layers(file, config, family);

@@ -73,10 +73,8 @@ WebCase llama_decode() {
   WebCase web_case{"llama_decode",
                    {{"decode", forward_graph(specs,
                                              [&](const Inputs& in) {
-                                               return family.logits(config, {.ids = in["ids"],
-                                                                             .positions = in["positions"],
-                                                                             .lengths = in["lengths"],
-                                                                             .cache = {.capacity = 24}});
+                                               return family.logits(config,
+                                                                    {.tensors = in.all(), .cache = {.capacity = 24}});
                                              })}},
                    {}};
   web_case.target = software();

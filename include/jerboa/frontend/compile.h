@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <initializer_list>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,6 +33,8 @@ class Inputs {
   /// Throws UsageError that lists the names.
   Tensor operator[](const std::string& name) const;
   bool has(const std::string& name) const;
+  /// All of them.
+  std::map<std::string, Tensor, std::less<>> all() const;
   /// The inputs that have not been requested.
   std::vector<std::string> unused() const;
   /// The user's line that the graph is traced for.

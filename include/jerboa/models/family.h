@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,43 +14,83 @@
 
 namespace jerboa::models {
 
-/// Key/value caches of a decoder, kept as states "cache.LAYER.k" and "cache.LAYER.v".
+/// How what a model keeps between runs is stored. Key/value caches are states "cache.LAYER.k" and "cache.LAYER.v";
+/// recurrent layers have states "cache.LAYER.NAME".
 struct CacheOptions {
   int capacity = 0;  ///< positions per sequence; 0: no cache
   /// Layers whose attention has a window keep only the positions it can still reach, in a ring buffer of window + chunk
   /// - 1 entries: a chunk is stored before its first query is computed.
   bool ring = false;
   int chunk = 1;  ///< the maximum number of tokens per sequence in one run
-  /// Positions per block of a paged cache, [blocks, heads, block, size] and read through TextInputs::table; 0: a
+  /// Positions per block of a paged cache, [blocks, heads, block, size] and read through the input `table`; 0: a
   /// straight cache [batch, heads, capacity, size]. The capacity must be a multiple of it, and ring has no effect:
   /// layers with a window share the table with the others.
   int block = 0;
   int blocks = 0;            ///< of a paged cache, for all sequences; 0: as many as fill the table
-  DType dtype = DType::f32;  ///< of the cache: f32 or f16
+  DType dtype = DType::f32;  ///< of the key/value cache: f32 or f16. Recurrent states are f32
+  /// Recurrent states are [slots, …], and the input `slots` says which one belongs to a row; 0: one per row, in order.
+  int slots = 0;
 };
 
-/// The inputs of a decoder. Positions and lengths are data and time is a symbol, so one graph serves ragged batches,
-/// chunked prefill and decode.
-struct TextInputs {
-  Tensor ids;             ///< i32[batch, time]
-  Tensor positions = {};  ///< i32[batch, time], negative for padding; by default 0, 1, …
-  Tensor lengths = {};  ///< i32[batch]: tokens of each sequence so far, those of this run included; needed with a cache
-  /// i32[batch, capacity / block], with a paged cache: the block that holds a sequence's positions from i * block on.
-  /// Entries past a sequence's length may be negative. Sequences may share blocks, but not write to the same position.
-  Tensor table = {};
+enum class CacheKind : std::uint8_t {
+  kv,      ///< keys or values of every position
+  ring,    ///< of the positions that a window can still reach
+  latent,  ///< what keys and values are computed from, for every position
+  state    ///< of a recurrent layer: one value per sequence, which cannot be truncated
+};
+
+/// One tensor that a layer keeps between runs.
+struct CacheSpec {
+  std::string name;  ///< of the state
+  CacheKind kind = CacheKind::kv;
+  DType dtype = DType::f32;
+  Shape shape;  ///< as it is allocated
+};
+
+/// Tensors by name.
+using NamedTensors = std::map<std::string, Tensor, std::less<>>;
+
+/// What a graph is built from. Text graphs know these tensors, of which only ids is always needed. Positions and
+/// lengths are data and time is a symbol, so one graph serves ragged batches, chunked prefill and decode:
+///
+/// | name      | type                        | meaning |
+/// |-----------|-----------------------------|---------|
+/// | ids       | i32[batch, time]            | tokens; with a cache, shorter rows are aligned at the end |
+/// | positions | i32[batch, time]            | negative for padding; by default 0, 1, … |
+/// | lengths   | i32[batch]                  | tokens of each sequence so far, those of this run included |
+/// | table     | i32[batch, capacity / block]| with a paged cache: the block of the positions from i * block on.
+/// Entries past a sequence's length may be negative. Sequences may share blocks, but not write to the same position |
+/// | slots     | i32[batch]                  | with CacheOptions::slots: where a row's recurrent states are |
+/// | token_types | i32[batch, time]          | of encoders that tell texts of a pair apart; by default 0 |
+struct GraphInputs {
+  NamedTensors tensors = {};
   CacheOptions cache = {};
-  bool only_last = false;  ///< logits of the last position alone: [batch, 1, vocabulary]
+  int last = 0;  ///< logits of so many positions at the end only; 0: of all
   /// The type that matrices are stored in: f32, which is trainable; f16 or bf16; or i8 or i4, quantised
-  /// (models/quantise.h), except for embedding tables, which are then f16, and GPT-2's matrices, which stay f32.
+  /// (models/quantise.h).
   DType weights = DType::f32;
+  std::vector<CacheSpec>* cache_specs = nullptr;  ///< if set, what the layers keep is appended to it
+
+  /// An empty tensor if there is none of this name.
+  Tensor find(std::string_view name) const;
 };
 
-/// A family of decoders: how to build a graph from config.json. Parameters are named as in Hugging Face files, and tied
+/// Builds a graph's nodes, appended to the traced graph, and returns its results by name.
+using GraphBuilder = NamedTensors (*)(const Config& config, const GraphInputs& inputs);
+
+/// The graphs that a family has; null for others.
+struct FamilyGraphs {
+  GraphBuilder decoder = nullptr;  ///< logits f32[batch, time, vocabulary], hidden f32[batch, time, width]
+  GraphBuilder encoder = nullptr;  ///< hidden f32[batch, time, width]
+  GraphBuilder tower = nullptr;    ///< hidden f32[batch, patches, width] of pictures or sounds
+  GraphBuilder pooler = nullptr;   ///< pooled f32[batch, width] or logits f32[batch, classes], from `hidden`
+};
+
+/// A family of models: how to build graphs from config.json. Parameters are named as in Hugging Face files, and tied
 /// ones appear once.
 struct Family {
   std::string_view model_type;  ///< as in config.json
-  /// Logits f32[batch, time, vocabulary], appended to the traced graph.
-  Tensor (*logits)(const Config& config, const TextInputs& inputs);
+  FamilyGraphs graphs;
   /// The prefix of every parameter name that older files omit: "transformer."
   std::string_view optional_prefix = {};
   /// The tensors that a checkpoint may hold in place of a parameter [count, rows, columns], to be stacked; none for a
@@ -56,7 +98,15 @@ struct Family {
   std::vector<std::string> (*parts)(const std::string& parameter, const Shape& shape) = nullptr;
   /// The key of the number of layers in config.json, and the prefix of a layer's parameter names up to its number.
   std::string_view layer_count = "num_hidden_layers", layer_prefix = "model.layers.";
+  /// Whether checkpoints hold this matrix as [in, out], so that it must be transposed to be quantised.
+  bool (*stored_in_out)(const std::string& parameter) = nullptr;
+
+  /// The decoder's logits. Throws UsageError if the family has no decoder.
+  Tensor logits(const Config& config, const GraphInputs& inputs) const;
 };
+
+/// What the caches of a decoder with these options are, in the order in which the layers use them.
+std::vector<CacheSpec> cache_specs(const Config& config, const CacheOptions& options);
 
 /// One row per family; adding a family adds a file and a row.
 std::span<const Family> families();

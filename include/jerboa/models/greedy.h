@@ -10,7 +10,7 @@ namespace jerboa::models {
 
 struct GreedyOptions {
   CacheOptions cache = {};
-  DType weights = DType::f32;  ///< as in TextInputs
+  DType weights = DType::f32;  ///< as in GraphInputs
 };
 
 /// The states of the loop.

@@ -1,0 +1,108 @@
+#include "models/caches.h"
+
+#include <fmt/format.h>
+
+#include <jerboa/base/error.h>
+#include <jerboa/ops/ops.h>
+
+namespace jerboa::models {
+
+std::string cache_name(int layer, const std::string& name) { return fmt::format("cache.{}.{}", layer, name); }
+
+Caches::Caches(const GraphInputs& inputs)
+    : options_(inputs.cache),
+      positions_(inputs.find("positions")),
+      lengths_(inputs.find("lengths")),
+      table_(inputs.find("table")),
+      slots_(inputs.find("slots")),
+      specs_(inputs.cache_specs) {
+  check(inputs);
+}
+
+void Caches::check(const GraphInputs& inputs) const {
+  if (options_.capacity < 0 || options_.chunk < 1)
+    throw UsageError(
+        fmt::format("a cache of {} positions is not valid for chunks of {}", options_.capacity, options_.chunk));
+  if (options_.capacity == 0) return;
+  if (!(positions_ && lengths_))
+    throw UsageError("a decoder with a cache needs positions and lengths, which say where the tokens go");
+  if (options_.dtype != DType::f32 && options_.dtype != DType::f16)
+    throw UsageError(fmt::format("a cache can be f32 or f16, not {}", name(options_.dtype)));
+  if (options_.block < 0 || options_.blocks < 0 || (options_.block > 0 && options_.capacity % options_.block != 0))
+    throw UsageError(fmt::format("a cache of {} positions per sequence cannot be made of blocks of {}",
+                                 options_.capacity, options_.block));
+  if (options_.block > 0 && !table_)
+    throw UsageError("a decoder with a paged cache needs a table, which says where each sequence's blocks are");
+  if (options_.slots < 0 || (options_.slots > 0 && !slots_))
+    throw UsageError("a decoder with slots for recurrent states needs the input slots, which says whose is where");
+  // A paged cache has a size of its own.
+  if ((options_.block == 0 || options_.blocks == 0) && !inputs.find("ids").dim(0).is_constant())
+    throw UsageError("a decoder with a cache needs a batch of a fixed size, because the cache is kept between runs");
+}
+
+Tensor Caches::allocate(const std::string& name, CacheKind kind, const Shape& shape, DType dtype) const {
+  if (specs_) specs_->push_back({name, kind, dtype, shape});
+  return state_input(name, shape, dtype);
+}
+
+Tensor Caches::appended(const std::string& name, const Tensor& values, int capacity, CacheKind kind) const {
+  const Tensor stored = cast(values, options_.dtype);
+  CacheAppendOptions append{.ring = kind == CacheKind::ring};
+  Shape shape{values.dim(0), values.dim(1), capacity, values.dim(3)};
+  if (options_.block > 0) {
+    append.table = table_;
+    shape[0] = options_.blocks > 0 ? Dim(options_.blocks) : values.dim(0) * Dim(capacity / options_.block);
+    shape[2] = options_.block;
+  }
+  const Tensor cache = allocate(name, kind, shape, options_.dtype);
+  const Tensor next = cache_append(cache, stored, positions_, append);
+  update(cache, next);
+  return next;
+}
+
+Caches::KeysAndValues Caches::append(int layer, const Tensor& keys, const Tensor& values, int window) const {
+  const int reach = window + options_.chunk - 1;
+  const bool ring = options_.ring && options_.block == 0 && window > 0 && reach < options_.capacity;
+  const int capacity = ring ? reach : options_.capacity;
+  const CacheKind kind = ring ? CacheKind::ring : CacheKind::kv;
+  const Tensor all_keys = appended(cache_name(layer, "k"), keys, capacity, kind);
+  const Tensor all_values = appended(cache_name(layer, "v"), values, capacity, kind);
+  return {all_keys, all_values, ring};
+}
+
+Tensor Caches::append_latent(int layer, const Tensor& values) const {
+  return appended(cache_name(layer, "latent"), values, options_.capacity, CacheKind::latent);
+}
+
+Tensor Caches::state_of(const std::string& name, const Dim& size) const {
+  Graph& graph = current_graph("state");
+  const TensorId known = graph.find(name);
+  if (known != no_tensor) return {graph.identity(), known};
+  const Dim rows = options_.slots > 0 ? Dim(options_.slots) : batch();
+  return allocate(name, CacheKind::state, {rows, 1, 1, size}, DType::f32);
+}
+
+Tensor Caches::state(int layer, const std::string& name, const Shape& shape) const {
+  const Dim size = element_count(shape);
+  const Tensor all = state_of(cache_name(layer, name), size);
+  const Tensor flat = reshape(all, {all.dim(0), size});
+  const Tensor rows = options_.slots > 0 ? embedding(flat, slots_) : flat;
+  // A slot still holds what its previous sequence left.
+  const Tensor count = sum(cast(greater_equal(positions_, 0), DType::i32), {1}, true);
+  const Tensor goes_on = greater(unsqueeze(lengths_, {1}), count);
+  Shape whole{batch()};
+  whole.insert(whole.end(), shape.begin(), shape.end());
+  return reshape(where(goes_on, rows, 0.0), whole);
+}
+
+void Caches::set_state(int layer, const std::string& name, const Tensor& after) const {
+  const Tensor flat = reshape(after, {batch(), 1, 1, -1});
+  const Tensor all = state_of(cache_name(layer, name), flat.dim(3));
+  // A cache with one position per sequence, or of blocks of one position, of which padding writes none.
+  const Tensor first = minimum(max(positions_, {1}, true), 0);
+  CacheAppendOptions append;
+  if (options_.slots > 0) append.table = unsqueeze(slots_, {1});
+  update(all, cache_append(all, flat, first, append));
+}
+
+}  // namespace jerboa::models

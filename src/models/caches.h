@@ -1,0 +1,52 @@
+#pragma once
+
+#include <string>
+
+#include <jerboa/models/family.h>
+
+namespace jerboa::models {
+
+/// What a graph's layers keep between runs. A layer says what it needs; this decides how it is stored.
+class Caches {
+ public:
+  /// Throws UsageError for inconsistent inputs.
+  explicit Caches(const GraphInputs& inputs);
+
+  /// Without, layers see only the tokens of this run.
+  bool any() const { return options_.capacity > 0; }
+
+  /// Keys and values [batch, heads, positions, size] of all tokens so far.
+  struct KeysAndValues {
+    Tensor keys, values;
+    bool ring = false;  ///< positions are modulo the size of the cache
+  };
+  /// Appends those of this run to the layer's cache. With a window, older ones may be dropped.
+  KeysAndValues append(int layer, const Tensor& keys, const Tensor& values, int window) const;
+  /// Appends vectors [batch, 1, time, size] that a layer computes keys and values from.
+  Tensor append_latent(int layer, const Tensor& values) const;
+
+  /// The state NAME of a recurrent layer before this run, f32[batch, shape]; zeros for a sequence that begins.
+  Tensor state(int layer, const std::string& name, const Shape& shape) const;
+  /// The same state after this run. Rows that are all padding keep theirs.
+  void set_state(int layer, const std::string& name, const Tensor& after) const;
+
+  /// Of the cache that attention reads; empty if it is not paged.
+  Tensor table() const { return options_.block > 0 ? table_ : Tensor(); }
+
+ private:
+  void check(const GraphInputs& inputs) const;
+  Tensor appended(const std::string& name, const Tensor& values, int capacity, CacheKind kind) const;
+  Tensor allocate(const std::string& name, CacheKind kind, const Shape& shape, DType dtype) const;
+  /// [slots, 1, 1, size]
+  Tensor state_of(const std::string& name, const Dim& size) const;
+  Dim batch() const { return positions_.dim(0); }
+
+  CacheOptions options_;
+  Tensor positions_, lengths_, table_, slots_;
+  std::vector<CacheSpec>* specs_;
+};
+
+/// The state's name.
+std::string cache_name(int layer, const std::string& name);
+
+}  // namespace jerboa::models

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <string>
+
+#include <jerboa/models/family.h>
+#include <jerboa/ops/ops.h>
+
+namespace jerboa::models {
+
+/// The modules with weights that graphs are made of. A name is that of a module in the checkpoint, whose parameters are
+/// NAME.weight and NAME.bias. Every product with a weight goes through `product`, which alone knows how weights are
+/// stored.
+class Modules {
+ public:
+  Modules(const Config& config, DType weights);
+
+  /// x times the transpose of a weight [out, in].
+  Tensor linear(const std::string& name, const Tensor& x, int out, bool bias) const;
+  /// The same for a weight [in, out], as GPT-2's files hold it.
+  Tensor linear_in_out(const std::string& name, const Tensor& x, int out) const;
+  /// The same as linear for a weight that is small and sensitive, such as a router's: it is f32, whatever the type of
+  /// the others.
+  Tensor linear_f32(const std::string& name, const Tensor& x, int out, bool bias) const;
+  /// Rows that are sorted by expert, times the transpose of their expert's weight in NAME [count, out, in], a parameter
+  /// of that very name. Expert e's rows end at offsets[e].
+  Tensor expert_linear(const std::string& name, const Tensor& rows, const Tensor& offsets, int count, int out) const;
+  Tensor embedding(const std::string& name, const Tensor& ids, int count, int width) const;
+  Tensor rms_norm(const std::string& name, const Tensor& x, double eps) const;
+  /// The same for a weight that files store minus 1, as Gemma's do.
+  Tensor rms_norm_around_one(const std::string& name, const Tensor& x, double eps) const;
+  /// With a weight and, unless told otherwise, a bias.
+  Tensor layer_norm(const std::string& name, const Tensor& x, double eps, bool bias = true) const;
+
+  /// A parameter with exactly this name, in f32.
+  Tensor weight(const std::string& name, Shape shape) const;
+  /// The same for one value per feature, which begins as `value` and does not decay.
+  Tensor vector(const std::string& name, Shape shape, double value) const;
+
+ protected:
+  /// x times the transpose of the matrix NAME.weight [out, in].
+  Tensor product(const std::string& name, const Tensor& x, int out) const;
+
+ private:
+  bool quantises(std::int64_t in) const;
+  /// A parameter that is not trained.
+  Tensor frozen(const std::string& name, Shape shape, DType dtype) const;
+  /// A matrix of this name in f32 or 16 bits.
+  Tensor matrix(const std::string& name, Shape shape) const;
+  /// x times the transpose of a quantised matrix.
+  Tensor quantised_product(const std::string& weight_name, const Tensor& x, int out) const;
+
+  const SiteScope scope_{CallSite{}};  // errors must not name lines of this library
+  DType weights_;
+  double deviation_;  // of initial weights
+};
+
+/// A norm's epsilon: above 0 and below 1.
+double norm_epsilon(const Config& config, const std::string& key, double otherwise);
+
+/// Any activation that Hugging Face configs name; throws FileError for others.
+Tensor activation(const Config& config, const std::string& key, const Tensor& x);
+
+}  // namespace jerboa::models
