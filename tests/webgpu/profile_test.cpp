@@ -99,8 +99,8 @@ TEST(Trace, HoldsAnyNameAndReplacesTheFileWhole) {
   EXPECT_EQ(event.at("name"), "a \"quoted\"\n\xef\xbf\xbd name");
   EXPECT_NEAR(event.at("ts").get<double>(), 2, 1e-9);
   write_trace({}, folder / "trace.json");
-  for (const auto& left : nlohmann::json::parse(read_text(folder / "trace.json")).at("traceEvents"))
-    EXPECT_EQ(left.at("ph"), "M");
+  const auto empty = nlohmann::json::parse(read_text(folder / "trace.json"));
+  for (const auto& left : empty.at("traceEvents")) EXPECT_EQ(left.at("ph"), "M");
   expect_error<FileError>([&] { write_trace(times, folder / "missing" / "trace.json"); }, "trace.json");
 }
 

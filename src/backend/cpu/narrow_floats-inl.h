@@ -27,8 +27,11 @@ inline HWY_ATTR auto load_bf16(const std::uint16_t* from) {
 inline HWY_ATTR auto load_f16(const std::uint16_t* from) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::ScalableTag<float> d;
-#if HWY_TARGET == HWY_SCALAR
-  return hn::Set(d, f16_to_f32(*from));  // Highway's converts infinity and NaN to finite numbers
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+  // Highway's converts infinity and NaN to finite numbers.
+  float values[hn::MaxLanes(d)];
+  for (std::size_t i = 0; i < hn::Lanes(d); ++i) values[i] = f16_to_f32(from[i]);
+  return hn::LoadU(d, values);
 #else
   const hn::Rebind<hwy::float16_t, decltype(d)> narrow;
   return hn::PromoteTo(d, hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(from)));

@@ -254,9 +254,10 @@ float sum_f32(const float* x, std::int64_t count) {
       [](D d, V v) HWY_ATTR { return hn::SumOfLanes(d, v); });
 }
 
-// Highway's Max and Min may drop a NaN, so NaN is checked for separately.
-template <class F, class Across>
-float extreme(const float* x, std::int64_t count, float start, F f, Across across) {
+// Highway's Max and Min may drop a NaN, so NaN is checked for separately; its MaxOfLanes and MinOfLanes may drop an
+// infinity, so they are not used.
+template <class F>
+float extreme(const float* x, std::int64_t count, float start, F f) {
   const D d;
   const std::int64_t n = lanes();
   V best[2] = {hn::Set(d, start), hn::Set(d, start)};
@@ -268,7 +269,10 @@ float extreme(const float* x, std::int64_t count, float start, F f, Across acros
       best[k] = f(best[k], values);
       unordered = hn::Or(unordered, ieee::differ(values, values));
     }
-  V result = across(d, f(best[0], best[1]));
+  float across[hn::MaxLanes(d)];
+  hn::StoreU(f(best[0], best[1]), d, across);
+  V result = hn::Set(d, across[0]);
+  for (std::int64_t lane = 1; lane < n; ++lane) result = f(result, hn::Set(d, across[lane]));
   if (!hn::AllFalse(d, unordered)) return std::numeric_limits<float>::quiet_NaN();
   for (; i < count; ++i) {
     if (x[i] != x[i]) return x[i];
@@ -278,14 +282,10 @@ float extreme(const float* x, std::int64_t count, float start, F f, Across acros
 }
 
 float max_f32(const float* x, std::int64_t count) {
-  return extreme(
-      x, count, -std::numeric_limits<float>::infinity(), [](V a, V b) HWY_ATTR { return hn::Max(a, b); },
-      [](D d, V v) HWY_ATTR { return hn::MaxOfLanes(d, v); });
+  return extreme(x, count, -std::numeric_limits<float>::infinity(), [](V a, V b) HWY_ATTR { return hn::Max(a, b); });
 }
 float min_f32(const float* x, std::int64_t count) {
-  return extreme(
-      x, count, std::numeric_limits<float>::infinity(), [](V a, V b) HWY_ATTR { return hn::Min(a, b); },
-      [](D d, V v) HWY_ATTR { return hn::MinOfLanes(d, v); });
+  return extreme(x, count, std::numeric_limits<float>::infinity(), [](V a, V b) HWY_ATTR { return hn::Min(a, b); });
 }
 
 }  // namespace
