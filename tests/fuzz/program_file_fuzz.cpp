@@ -226,7 +226,7 @@ HostTensor values(DType dtype, const Sizes& sizes, std::mt19937& random) {
 }
 
 void run(const ProgramFile& file, const ProgramEntry& entry, std::mt19937& random) {
-  static const auto backend = make_cpu_backend({.threads = 1});
+  static const auto backend = make_cpu_backend({.threads = 1, .sentinel = {}});
   std::map<std::string, std::int64_t> bounds;
   for (const InputTensor& input : entry.inputs)
     for (const Dim& size : input.shape) size.collect_symbols(bounds);
