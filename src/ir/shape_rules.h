@@ -36,6 +36,8 @@ struct Call {
   /// Throws unless operand i has this rank, or at least this rank.
   void want_rank(std::size_t i, int wanted) const;
   void want_rank_at_least(std::size_t i, int wanted) const;
+  /// Throws unless operand i is absent or has this shape.
+  void want_shape(std::size_t i, const Shape& wanted) const;
   void want_float(std::size_t i) const;
   void want_integer(std::size_t i) const;
   void want_same_dtype(std::size_t i, std::size_t j) const;

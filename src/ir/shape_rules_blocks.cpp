@@ -11,12 +11,7 @@ void want_vector(const Call& call, std::size_t i, const Dim& size) {
     call.fail("{} must be [{}], not {}", info(call.op).operands[i].name, size.str(), to_string(call.shape(i)));
 }
 
-void want_shape(const Call& call, std::size_t i, const Shape& shape) {
-  if (call.has(i) && call.shape(i) != shape)
-    call.fail("{} must be {}, not {}", info(call.op).operands[i].name, to_string(shape), to_string(call.shape(i)));
-}
-
-void want_scalar(const Call& call, std::size_t i) { want_shape(call, i, {}); }
+void want_scalar(const Call& call, std::size_t i) { call.want_shape(i, {}); }
 
 // The operands of attention from `first` on: mask, sinks, lengths, positions.
 void check_attention_options(const Call& call, std::size_t first, const Shape& scores) {
@@ -26,11 +21,11 @@ void check_attention_options(const Call& call, std::size_t first, const Shape& s
       call.fail("mask {} does not broadcast to {}", to_string(call.shape(first)), to_string(scores));
   }
   if (call.has(first + 1)) call.want_same_dtype(0, first + 1);
-  want_shape(call, first + 1, {scores[1]});
+  call.want_shape(first + 1, {scores[1]});
   for (const std::size_t i : {first + 2, first + 3})
     if (call.has(i)) call.want_integer(i);
-  want_shape(call, first + 2, {scores[0]});
-  want_shape(call, first + 3, {scores[0], scores[2]});
+  call.want_shape(first + 2, {scores[0]});
+  call.want_shape(first + 3, {scores[0], scores[2]});
 }
 
 constexpr std::size_t no_table = 99;  // of an op whose keys are never paged
@@ -113,7 +108,7 @@ Types rope(const Call& call) {
   if ((attrs.scaling == RopeScaling::llama3 || attrs.scaling == RopeScaling::yarn) && attrs.original_context < 1)
     call.fail("this scaling needs original_context");
   if (call.has(1)) call.want_integer(1);
-  want_shape(call, 1, {x[0], x[2]});
+  call.want_shape(1, {x[0], x[2]});
   return {call.in(0)};
 }
 
@@ -133,9 +128,9 @@ Types attention_grad(const Call& call) {
   check_attention_attrs(call, attrs, 8);
   check_attention_options(call, 6, scores);
   const Shape out{scores[0], scores[1], scores[2], call.shape(2)[3]};
-  want_shape(call, 3, out);
-  want_shape(call, 4, {scores[0], scores[1], scores[2]});
-  want_shape(call, 5, out);
+  call.want_shape(3, out);
+  call.want_shape(4, {scores[0], scores[1], scores[2]});
+  call.want_shape(5, out);
   Types types{call.in(0), call.in(1), call.in(2)};
   if (call.has(7)) types.push_back(call.in(7));
   if (attrs.mask_grad) {
@@ -158,9 +153,9 @@ Types cross_entropy(const Call& call) {
   call.want_rank_at_least(0, 1);
   Shape positions = call.shape(0);
   positions.pop_back();
-  want_shape(call, 1, positions);
+  call.want_shape(1, positions);
   if (call.has(2)) call.want_same_dtype(0, 2);
-  want_shape(call, 2, positions);
+  call.want_shape(2, positions);
   return {{call.in(0).dtype, positions}};
 }
 
@@ -168,7 +163,7 @@ Types adam_update(const Call& call) {
   call.want_float(0);
   for (std::size_t i = 1; i < 4; ++i) {
     call.want_same_dtype(0, i);
-    want_shape(call, i, call.shape(0));
+    call.want_shape(i, call.shape(0));
   }
   want_scalar(call, 4);
   want_scalar(call, 5);
@@ -181,9 +176,9 @@ Types sgd_update(const Call& call) {
   call.want_float(0);
   for (std::size_t i = 1; i < 4; ++i)
     if (call.has(i)) call.want_same_dtype(0, i);
-  want_shape(call, 1, call.shape(0));
+  call.want_shape(1, call.shape(0));
   want_scalar(call, 2);
-  want_shape(call, 3, call.shape(0));
+  call.want_shape(3, call.shape(0));
   if ((call.as<SgdAttrs>().momentum != 0) != call.has(3)) call.fail("momentum and a velocity go together");
   return call.has(3) ? Types{call.in(0), call.in(3)} : Types{call.in(0)};
 }
@@ -198,7 +193,7 @@ Types cache_append(const Call& call) {
     call.fail("cache {} and values {} must agree except in {}", to_string(cache), to_string(values),
               paged ? "batch and time" : "time");
   if (paged) check_table(call, 3, values[0], cache);
-  want_shape(call, 2, {values[0], values[2]});
+  call.want_shape(2, {values[0], values[2]});
   return {call.in(0)};
 }
 

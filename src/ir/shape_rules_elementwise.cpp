@@ -17,6 +17,11 @@ void Call::want_rank_at_least(std::size_t i, int wanted) const {
     fail("{} must have at least {} axes, not {}", info(op).operands[i].name, wanted, to_string(shape(i)));
 }
 
+void Call::want_shape(std::size_t i, const Shape& wanted) const {
+  if (has(i) && shape(i) != wanted)
+    fail("{} must be {}, not {}", info(op).operands[i].name, to_string(wanted), to_string(shape(i)));
+}
+
 void Call::want_float(std::size_t i) const {
   if (!is_float(in(i).dtype))
     fail("{} must be of a float type, not {}; cast it", info(op).operands[i].name, name(in(i).dtype));

@@ -68,6 +68,12 @@ Types cumsum(const Call& call) {
   return {call.in(0)};
 }
 
+Types cummax(const Call& call) {
+  Types types = cumsum(call);
+  types.push_back({DType::i32, call.shape(0)});
+  return types;
+}
+
 Types top_k(const Call& call) {
   const auto& attrs = call.as<TopKAttrs>();
   Shape shape = call.shape(0);

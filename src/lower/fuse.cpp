@@ -418,7 +418,7 @@ class Fuser {
       const bool reads_target = readers.erase(group) > 0;
       const KernelSpec::Kind kind = result_.groups[index(group)].kind;
       if (reads_target && kind == KernelSpec::Kind::whole &&
-          !overwrites_operand(node_at(producer(value)), update.target))
+          !overwrites_operand(node_at(producer(value)), value, update.target))
         continue;
       if (reads_target && (unaligned_.contains({update.target, group}) || is_matmul_operand(update.target, group)))
         continue;
@@ -428,10 +428,13 @@ class Fuser {
     }
   }
 
-  // Ops that may overwrite their first operand: elements they do not change stay as they are.
-  static bool overwrites_operand(const Node& node, TensorId target) {
-    return has(node.op, Trait::Overwrites) && node.inputs[0] == target && node.inputs[1] != target &&
-           node.inputs[2] != target;
+  // Ops whose first result may overwrite their first operand: elements they do not change stay as they are.
+  bool overwrites_operand(const Node& node, TensorId value, TensorId target) const {
+    const auto reads_target = [&](TensorId id) { return id != no_tensor && view_source(id) == target; };
+    const TensorId first = node.inputs[0];
+    return has(node.op, Trait::Overwrites) && node.outputs[0] == value && reads_target(first) &&
+           is_whole_view(graph_, first, layouts_[index(first)]) &&
+           std::none_of(node.inputs.begin() + 1, node.inputs.end(), reads_target);
   }
 
   bool row_major_result(TensorId id) const { return !has(node_at(producer(id)).op, Trait::HeadsInside); }

@@ -439,7 +439,7 @@ class KernelVerifier {
       check_aliasing(result, i);
     }
     check_weights();
-    if (kernel_.op == Op::top_k || kernel_.op == Op::argsort) check_sorted_length();
+    if (kernel_.op == Op::top_k || kernel_.op == Op::argsort || kernel_.op == Op::cummax) check_sorted_length();
   }
 
   // Only the operand that an op overwrites may alias its result, and then element by element.
@@ -472,7 +472,7 @@ class KernelVerifier {
 
   void check_sorted_length() const {
     for (const std::int64_t size : sizes_of(kernel_.operands[0].shape))
-      if (size > most_index) fail("an index of {} does not fit i32: too many elements to sort", size - 1);
+      if (size > most_index) fail("an index of {} does not fit i32: too many elements along an axis", size - 1);
   }
 
   const KernelSpec& kernel_;

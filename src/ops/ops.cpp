@@ -293,6 +293,10 @@ Tensor argmax(Operand x, int axis, bool keepdims) { return one(Op::argmax, {x}, 
 Tensor all_finite(Operand x) { return one(Op::all_finite, {x}); }
 Tensor sum_squares(const std::vector<Operand>& tensors) { return one(Op::sum_squares, tensors); }
 Tensor cumsum(Operand x, int axis, bool reverse) { return one(Op::cumsum, {x}, CumsumAttrs{axis, reverse}); }
+CumMax cummax(Operand x, int axis, bool reverse) {
+  const auto parts = apply(Op::cummax, {x}, CumsumAttrs{axis, reverse});
+  return {parts[0], parts[1]};
+}
 TopK top_k(Operand x, int k, int axis) {
   const auto parts = apply(Op::top_k, {x}, TopKAttrs{k, axis});
   return {parts[0], parts[1]};
@@ -472,6 +476,20 @@ Tensor attention_weights(Operand q, Operand k, const AttentionOptions& options) 
 }
 
 // State
+
+Recurrent causal_conv1d(Operand x, Operand weight, const RecurrentOptions& options) {
+  const auto parts = apply(
+      Op::causal_conv1d, {maybe(options.state), x, weight, maybe(options.positions), maybe(options.slots)}, NoAttrs{});
+  return {parts[1], parts[0]};
+}
+
+Recurrent linear_attention(Operand q, Operand k, Operand v, Operand log_decay, Operand beta,
+                           const RecurrentOptions& options) {
+  const auto parts = apply(
+      Op::linear_attention,
+      {maybe(options.state), q, k, v, log_decay, beta, maybe(options.positions), maybe(options.slots)}, NoAttrs{});
+  return {parts[1], parts[0]};
+}
 
 Tensor cache_append(Operand cache, Operand values, Operand positions, const CacheAppendOptions& options) {
   return one(Op::cache_append, {cache, values, positions, maybe(options.table)}, CacheAppendAttrs{options.ring});

@@ -8,6 +8,7 @@
 
 #include "ir/op_functions.h"
 #include "transform/attention_math.h"
+#include "transform/recurrent_math.h"
 #include "transform/rewrite.h"
 
 namespace jerboa {
@@ -145,6 +146,11 @@ std::vector<Tensor> rewrite<Op::attention_grad>(const Node& node, const Inputs& 
   if (sinks) grads.push_back(reshape(sum(-(p.sink_weights * row), {0, 3, 4}), sinks.shape()));
   if (attrs.mask_grad) grads.push_back(sum_to_shape(detail::ungroup_heads(dscores), mask.shape()));
   return grads;
+}
+
+template <>
+std::vector<Tensor> rewrite<Op::causal_conv1d>(const Node&, const Inputs& in) {
+  return detail::causal_conv1d_in_ops({in[0], in[1], in[2], in[3], in[4]});
 }
 
 template <>

@@ -7,6 +7,8 @@
 
 #include "ir/op_functions.h"
 #include "transform/attention_math.h"
+#include "transform/checked_indices.h"
+#include "transform/recurrent_math.h"
 
 // All gradients, one rule for each op, written in ops. If several operands are computed, each is a separate statement,
 // because C++ leaves the order of evaluation of arguments, and with it the graph, to the compiler.
@@ -227,6 +229,10 @@ Grads gradient<Op::cumsum>(G g) {
   return {cumsum(g.dy, attrs.axis, !attrs.reverse)};
 }
 template <>
+Grads gradient<Op::cummax>(G g) {
+  return {scatter_add(zeros_like(g.x[0]), g.y[1], g.dy, g.as<CumsumAttrs>().axis)};
+}
+template <>
 Grads gradient<Op::top_k>(G g) {
   return {scatter_add(zeros_like(g.x[0]), g.y[1], g.dy, g.as<TopKAttrs>().axis)};
 }
@@ -289,21 +295,6 @@ Grads gradient<Op::pad>(G g) {
 }
 
 // Indexing
-
-// Indices along an axis of a size: those out of range moved into it, and whether each was in range. What a scatter
-// drops gets no gradient.
-struct CheckedIndices {
-  Tensor nearest, in_range;
-};
-CheckedIndices checked(const Tensor& indices, const Dim& size) {
-  // A symbolic size is only known at run time: count ones.
-  const Tensor count = size.is_constant() ? full({}, static_cast<double>(size.value()), indices.dtype())
-                                          : sum(full({size}, 1, indices.dtype()));
-  const Tensor not_negative = indices >= 0;
-  const Tensor below = indices < count;
-  const Tensor nearest = maximum(minimum(indices, count - 1), 0);
-  return {nearest, logical_and(not_negative, below)};
-}
 
 template <>
 Grads gradient<Op::embedding>(G g) {
@@ -496,6 +487,24 @@ Grads gradient<Op::attention>(G g) {
   if (table) parts[1] = paged_gradient(parts[1], g.x[1], table);
   if (table) parts[2] = paged_gradient(parts[2], g.x[2], table);
   return {parts[0], parts[1], parts[2], mask_grad ? parts.back() : Tensor(), sinks ? parts[3] : Tensor(), {}, {}, {}};
+}
+template <>
+Grads gradient<Op::linear_attention>(G g) {
+  const Tensor &state = g.x[0], &beta = g.x[5], &positions = g.x[6], &slots = g.x[7];
+  const Tensor& dnext = g.dys[0];
+  const Tensor rows = state ? state_rows(state, slots) : Tensor();
+  const Tensor dnext_rows = dnext ? state_rows(dnext, slots) : Tensor();
+  const Tensor dy = g.dys[1] ? g.dys[1] : zeros_like(g.y[1]);
+  const auto parts = apply(
+      Op::linear_attention_grad,
+      {maybe(rows), g.x[1], g.x[2], g.x[3], g.x[4], maybe(beta), maybe(positions), maybe(dnext_rows), dy}, NoAttrs{});
+  Tensor dstate;
+  if (state && g.wanted[0]) {
+    // Rows of the state that no sequence has are in the next state unchanged.
+    const Tensor others = !slots || dnext ? dnext : zeros_like(state);
+    dstate = with_state_rows(others, slots, parts.back());
+  }
+  return {dstate, parts[0], parts[1], parts[2], parts[3], beta ? parts[4] : Tensor(), {}, {}};
 }
 template <>
 Grads gradient<Op::cross_entropy>(G g) {

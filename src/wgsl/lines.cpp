@@ -18,4 +18,12 @@ void add_shader_of_elements(KernelWriter& writer, Shader shader, const Dim& coun
   writer.add(std::move(shader), groups_of(count, element_threads));
 }
 
+void write_copy(KernelWriter& writer, const TensorAccess& from, const TensorAccess& to) {
+  const Dim count = element_count(to.shape);
+  Shader shader = shader_of_elements(writer, "copy", count);
+  const auto indices = shader.split_index("element", to.shape);
+  shader.store(to, indices, shader.load(from, indices));
+  add_shader_of_elements(writer, std::move(shader), count);
+}
+
 }  // namespace jerboa::wgsl

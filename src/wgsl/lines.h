@@ -36,4 +36,7 @@ Shader shader_of_elements(const KernelWriter& writer, const std::string& name, c
 /// Ends it.
 void add_shader_of_elements(KernelWriter& writer, Shader shader, const Dim& count);
 
+/// A shader that copies one tensor to another of the same shape.
+void write_copy(KernelWriter& writer, const TensorAccess& from, const TensorAccess& to);
+
 }  // namespace jerboa::wgsl

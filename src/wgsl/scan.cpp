@@ -130,7 +130,30 @@ class Cumsum {
   std::int64_t chunks_ = 1;
 };
 
+// Running maxima: a thread scans a whole line.
+void write_cummax(KernelWriter& writer) {
+  const TensorAccess &x = writer.kernel().operands[0], &values = writer.kernel().results[0];
+  const auto& attrs = std::get<CumsumAttrs>(writer.kernel().attrs);
+  const Lines lines(x.shape, attrs.axis);
+  Shader shader = shader_of_elements(writer, "cummax", lines.count());
+  shader.line("var best = {}(0); var found = 0u;", value_type(x.dtype));
+  shader.open("for (var step = 0u; step < {}; step++) {{", shader.size(lines.length));
+  shader.line("let place = {};", attrs.reverse ? fmt::format("{} - 1u - step", shader.size(lines.length)) : "step");
+  const auto at = lines.indices(shader, "element", "place");
+  shader.line("let value = {};", shader.load(x, at));
+  shader.line("if (step == 0u || value > best) {{ best = value; found = place; }}");
+  shader.store(values, at, "best");
+  shader.store(writer.kernel().results[1], at, "i32(found)");
+  shader.close();
+  add_shader_of_elements(writer, std::move(shader), lines.count());
+}
+
 }  // namespace
+
+template <>
+void write_whole_op<Op::cummax>(KernelWriter& writer) {
+  write_cummax(writer);
+}
 
 template <>
 void write_whole_op<Op::cumsum>(KernelWriter& writer) {

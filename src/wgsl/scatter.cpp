@@ -11,14 +11,6 @@ namespace {
 
 bool is_multiple(const Dim& size, std::int64_t of) { return size.is_constant() && size.value() % of == 0; }
 
-void write_copy(KernelWriter& writer, const TensorAccess& from, const TensorAccess& to) {
-  const Dim count = element_count(to.shape);
-  Shader shader = shader_of_elements(writer, "copy", count);
-  const auto indices = shader.split_index("element", to.shape);
-  shader.store(to, indices, shader.load(from, indices));
-  add_shader_of_elements(writer, std::move(shader), count);
-}
-
 // Rows of dy by the id of their position.
 class EmbeddingGrad {
  public:

@@ -15,6 +15,12 @@ void write_whole_op<Op::attention>(KernelWriter& writer);
 template <>
 void write_whole_op<Op::attention_grad>(KernelWriter& writer);
 template <>
+void write_whole_op<Op::causal_conv1d>(KernelWriter& writer);
+template <>
+void write_whole_op<Op::linear_attention>(KernelWriter& writer);
+template <>
+void write_whole_op<Op::linear_attention_grad>(KernelWriter& writer);
+template <>
 void write_whole_op<Op::conv2d>(KernelWriter& writer);
 template <>
 void write_whole_op<Op::conv2d_input_grad>(KernelWriter& writer);
@@ -34,6 +40,8 @@ template <>
 void write_whole_op<Op::sum_squares>(KernelWriter& writer);
 template <>
 void write_whole_op<Op::cumsum>(KernelWriter& writer);
+template <>
+void write_whole_op<Op::cummax>(KernelWriter& writer);
 template <>
 void write_whole_op<Op::top_k>(KernelWriter& writer);
 template <>

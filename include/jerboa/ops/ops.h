@@ -130,6 +130,11 @@ Tensor all_finite(Operand x);
 /// The sum of the squares of all elements of all tensors: a global norm is its square root.
 Tensor sum_squares(const std::vector<Operand>& tensors);
 Tensor cumsum(Operand x, int axis = -1, bool reverse = false);
+struct CumMax {
+  Tensor values, indices;
+};
+/// The running maximum, and where it is. Of equal values it is the first.
+CumMax cummax(Operand x, int axis = -1, bool reverse = false);
 struct TopK {
   Tensor values, indices;
 };
@@ -223,6 +228,29 @@ Tensor attention_weights(Operand q, Operand k, const AttentionOptions& options =
 /// [batch, time, heads * size] → [batch, heads, time, size], and back.
 Tensor split_heads(Operand x, int heads);
 Tensor merge_heads(Operand x);
+
+// Recurrences
+
+/// What a recurrence starts from, and which tokens take part in it.
+struct RecurrentOptions {
+  Tensor state = {};      ///< a row per sequence; by default zeros
+  Tensor positions = {};  ///< i32[batch, time]: negative ones are skipped; a row that starts at 0 starts from zeros
+  Tensor slots = {};      ///< i32[batch]: the row of the state that a sequence has; by default its number in the batch
+};
+/// The result of a recurrence, and its state after the last token: in the shape of the state that was given, of which
+/// it is the next version.
+struct Recurrent {
+  Tensor y, state;
+};
+/// Each channel of x [batch, time, channels] convolved with its row of weight [channels, taps], whose last tap is the
+/// token itself. The state [batch, taps - 1, channels] holds the inputs before the first token.
+Recurrent causal_conv1d(Operand x, Operand weight, const RecurrentOptions& options = {});
+/// Attention without a softmax, over a state S [batch, heads, key size, value size] (Mamba-2, RetNet, mLSTM):
+/// S = exp(log_decay) S + k ⊗ v and y = q S for each token. With beta the gated delta rule (Qwen3-Next), where k ⊗ v is
+/// k ⊗ beta (v - k exp(log_decay) S). q and k [batch, time, groups, key size] are shared by the heads of a group,
+/// v is [batch, time, heads, value size], log_decay and beta [batch, time, heads].
+Recurrent linear_attention(Operand q, Operand k, Operand v, Operand log_decay, Operand beta = {},
+                           const RecurrentOptions& options = {});
 
 // State
 

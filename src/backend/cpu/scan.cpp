@@ -25,6 +25,23 @@ void cumsum(const Lines& lines, const T* x, T* y, bool reverse, ThreadPool& pool
   });
 }
 
+template <class T>
+void cummax(const Lines& lines, const T* x, T* y, std::int32_t* indices, bool reverse, ThreadPool& pool) {
+  pool.run(lines.outer, [&](std::int64_t outer, int) {
+    const std::int64_t start = outer * lines.length * lines.inner;
+    for (std::int64_t step = 0; step < lines.length; ++step) {
+      const std::int64_t p = reverse ? lines.length - 1 - step : step, at = start + p * lines.inner;
+      const std::int64_t last = reverse ? at + lines.inner : at - lines.inner;
+      for (std::int64_t i = 0; i < lines.inner; ++i) {
+        // A number is not more than another, unless it is NaN; NaN stays.
+        const bool stays = step > 0 && (y[last + i] != y[last + i] || x[at + i] <= y[last + i]);
+        y[at + i] = stays ? y[last + i] : x[at + i];
+        indices[at + i] = stays ? indices[last + i] : static_cast<std::int32_t>(p);
+      }
+    }
+  });
+}
+
 }  // namespace
 
 void run_cumsum(const Lines& lines, const float* x, float* y, bool reverse, ThreadPool& pool) {
@@ -33,6 +50,20 @@ void run_cumsum(const Lines& lines, const float* x, float* y, bool reverse, Thre
 
 void run_cumsum(const Lines& lines, const std::int32_t* x, std::int32_t* y, bool reverse, ThreadPool& pool) {
   cumsum<std::int32_t, std::uint32_t>(lines, x, y, reverse, pool);
+}
+
+void run_cummax(const Lines& lines, const float* x, float* y, std::int32_t* indices, bool reverse, ThreadPool& pool) {
+  cummax(lines, x, y, indices, reverse, pool);
+}
+
+void run_cummax(const Lines& lines, const std::int32_t* x, std::int32_t* y, std::int32_t* indices, bool reverse,
+                ThreadPool& pool) {
+  cummax(lines, x, y, indices, reverse, pool);
+}
+
+void run_cummax(const Lines& lines, const std::uint32_t* x, std::uint32_t* y, std::int32_t* indices, bool reverse,
+                ThreadPool& pool) {
+  cummax(lines, x, y, indices, reverse, pool);
 }
 
 }  // namespace jerboa::cpu

@@ -5,9 +5,11 @@
 #include <jerboa/ir/shapes.h>
 
 #include "backend/cpu/attention.h"
+#include "backend/cpu/causal_conv.h"
 #include "backend/cpu/compact_weights.h"
 #include "backend/cpu/convolution.h"
 #include "backend/cpu/grouped_matmul.h"
+#include "backend/cpu/linear_attention.h"
 #include "backend/cpu/pack.h"
 #include "backend/cpu/pooling.h"
 #include "backend/cpu/scan.h"
@@ -186,6 +188,80 @@ void run_whole<Op::attention_grad>(WholeCall& call) {
   run_attention_grad(problem, call.pool());
 }
 
+// Recurrences
+
+RecurrentTokens recurrent_tokens(WholeCall& call, const BoundTensor& x, std::size_t positions, bool with_slots) {
+  RecurrentTokens tokens;
+  tokens.batch = x.size(0);
+  tokens.time = x.size(1);
+  tokens.positions = call.contiguous_integers(positions);
+  if (call.operand(0).present()) tokens.rows = call.operand(0).size(0);
+  if (with_slots) tokens.slots = call.contiguous_integers(positions + 1);
+  return tokens;
+}
+
+template <>
+void run_whole<Op::causal_conv1d>(WholeCall& call) {
+  const BoundTensor &x = call.operand(1), &weight = call.operand(2);
+  CausalConvProblem problem;
+  problem.tokens = recurrent_tokens(call, x, 3, true);
+  problem.channels = weight.size(0);
+  problem.taps = weight.size(1);
+  problem.state = call.contiguous(0);
+  std::vector<std::int64_t> strides;
+  problem.x = call.with_strides(1, strides);
+  problem.x_strides = {strides[0], strides[1]};
+  problem.weight = call.contiguous(2);
+  problem.next = call.contiguous_result(0);
+  problem.y = call.contiguous_result(1);
+  run_causal_conv1d(problem, call.pool());
+}
+
+void fill_linear_attention(LinearAttentionInputs& problem, WholeCall& call, bool with_slots) {
+  const BoundTensor &k = call.operand(2), &v = call.operand(3);
+  problem.tokens = recurrent_tokens(call, v, 6, with_slots);
+  problem.heads = v.size(2);
+  problem.groups = k.size(2);
+  problem.key_size = k.size(3);
+  problem.value_size = v.size(3);
+  problem.state = call.contiguous(0);
+  std::vector<std::int64_t> strides;
+  problem.q = call.with_strides(1, strides);
+  problem.q_strides = three(strides);
+  problem.k = call.with_strides(2, strides);
+  problem.k_strides = three(strides);
+  problem.v = call.with_strides(3, strides);
+  problem.v_strides = three(strides);
+  problem.log_decay = call.contiguous(4);
+  problem.beta = call.contiguous(5);
+}
+
+template <>
+void run_whole<Op::linear_attention>(WholeCall& call) {
+  LinearAttentionProblem problem;
+  fill_linear_attention(problem, call, true);
+  problem.next = call.contiguous_result(0);
+  problem.y = call.contiguous_result(1);
+  run_linear_attention(problem, call.pool());
+}
+
+template <>
+void run_whole<Op::linear_attention_grad>(WholeCall& call) {
+  LinearAttentionGradProblem problem;
+  fill_linear_attention(problem, call, false);
+  problem.dnext = call.contiguous(7);
+  problem.dy = call.contiguous(8);
+  problem.dq = call.contiguous_result(0);
+  problem.dk = call.contiguous_result(1);
+  problem.dv = call.contiguous_result(2);
+  problem.dlog_decay = call.contiguous_result(3);
+  // Tensors without elements have no memory, but their gradients still have a place in the list.
+  const std::size_t last = call.results() - 1;
+  if (problem.beta != nullptr) problem.dbeta = call.contiguous_result(4);
+  if (problem.state != nullptr) problem.dstate = call.contiguous_result(last);
+  run_linear_attention_grad(problem, call.pool());
+}
+
 // Convolution and pooling
 
 std::array<std::int64_t, 2> pair(const std::vector<int>& values) { return {values[0], values[1]}; }
@@ -289,6 +365,20 @@ void run_whole<Op::cumsum>(WholeCall& call) {
     run_cumsum(lines, call.contiguous(0), call.contiguous_result(0), attrs.reverse, call.pool());
   else
     run_cumsum(lines, call.contiguous_integers(0), call.contiguous_integer_result(0), attrs.reverse, call.pool());
+}
+
+template <>
+void run_whole<Op::cummax>(WholeCall& call) {
+  const auto& attrs = call.as<CumsumAttrs>();
+  const Lines lines = lines_along(call.operand(0), attrs.axis);
+  const auto run = [&]<class T>(const T* x) {
+    run_cummax(lines, x, reinterpret_cast<T*>(call.contiguous_result(0)), call.contiguous_integer_result(1),
+               attrs.reverse, call.pool());
+  };
+  if (is_float(call.operand(0).dtype)) return run(call.contiguous(0));
+  const std::int32_t* integers = call.contiguous_integers(0);
+  if (call.operand(0).dtype == DType::u32) return run(reinterpret_cast<const std::uint32_t*>(integers));
+  run(integers);
 }
 
 // Integers mapped so that they sort as i32: the top bit of unsigned ones is flipped.

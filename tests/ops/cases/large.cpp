@@ -35,6 +35,18 @@ std::vector<Case> products() {
           {{any({3, 66, 70}), any({3, 70, 35})}, MatmulAttrs{}}};
 }
 
+// Several chunks, wider than a tile. Keys are short, as models make them.
+std::vector<Case> linear_attentions() {
+  std::vector<Case> cases;
+  for (const bool with_beta : {false, true}) {
+    const Shape gates{2, 75, 4};
+    const Draw beta = with_beta ? within(0.1, 0.9, gates) : absent();
+    cases.push_back({{any({2, 4, 67, 36}), any({2, 75, 2, 67}), within(-0.2, 0.2, {2, 75, 2, 67}), any({2, 75, 4, 36}),
+                      within(-0.3, -0.01, gates), beta, absent(), absent()}});
+  }
+  return cases;
+}
+
 }  // namespace
 
 std::vector<Case> large_cases_of(Op op) {
@@ -61,6 +73,9 @@ std::vector<Case> large_cases_of(Op op) {
     case Op::sum_squares: return {{{any({129, 67}), any({9001}), any({3})}}};
     case Op::cumsum:
       return {{{any({3, long_line})}, CumsumAttrs{1, false}}, {{any({long_line, 3})}, CumsumAttrs{0, true}}};
+    case Op::cummax: return {{{distinct({3, long_line})}, CumsumAttrs{1, true}}};
+    case Op::causal_conv1d: return {{{any({2, 3, 67}), any({2, 129, 67}), any({67, 4}), absent(), absent()}}};
+    case Op::linear_attention: return linear_attentions();
     case Op::top_k: return {{{distinct({3, long_line})}, TopKAttrs{17, -1}}};
     case Op::argsort: return {{{distinct({3, long_line})}, ArgsortAttrs{}}};
     case Op::embedding: return {{{any({257, 131}), whole(0, 256, {130})}}};

@@ -72,6 +72,16 @@ CASES(cumsum) {
           {{any({T, 2})}, CumsumAttrs{0, true}},
           {{whole(1000000000, 2000000000, {7})}, CumsumAttrs{0, false}}};
 }
+CASES(cummax) {
+  return {{{distinct({3, 8})}, CumsumAttrs{1, false}},
+          {{distinct({3, 8})}, CumsumAttrs{0, true}},
+          {{distinct({2, 3, 4})}, CumsumAttrs{-2, false}},
+          {{distinct({1})}, CumsumAttrs{}},
+          {{distinct({2, 0})}, CumsumAttrs{}},
+          {{distinct({T, 2})}, CumsumAttrs{0, true}},
+          {{whole(0, 3, {2, 7})}, CumsumAttrs{1, true}},
+          {{whole(0, 3, {9}, DType::u32)}, CumsumAttrs{0, false}}};
+}
 CASES(top_k) {
   return {{{distinct({3, 9})}, TopKAttrs{3, -1}},   {{distinct({6, 4})}, TopKAttrs{2, 0}},
           {{distinct({2, 5, 3})}, TopKAttrs{5, 1}}, {{distinct({1})}, TopKAttrs{1, 0}},

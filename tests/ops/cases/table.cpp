@@ -2,6 +2,7 @@
 #include "ops/cases/elementwise.h"
 #include "ops/cases/indexing.h"
 #include "ops/cases/linear.h"
+#include "ops/cases/recurrent.h"
 #include "ops/cases/reductions.h"
 #include "ops/cases/shape.h"
 

@@ -35,7 +35,7 @@ void evaluate(const Call& call) = delete;
 EVALUATION(arange) EVALUATION(random)
 EVALUATION(clamp) EVALUATION(gelu) EVALUATION(pow) EVALUATION(cast) EVALUATION(where)
 EVALUATION(sum) EVALUATION(max) EVALUATION(min) EVALUATION(argmax) EVALUATION(all_finite) EVALUATION(sum_squares) EVALUATION(cumsum)
-EVALUATION(top_k) EVALUATION(argsort)
+EVALUATION(cummax) EVALUATION(top_k) EVALUATION(argsort)
 EVALUATION(reshape) EVALUATION(transpose) EVALUATION(broadcast_to) EVALUATION(slice) EVALUATION(concat) EVALUATION(pad)
 EVALUATION(embedding) EVALUATION(embedding_grad) EVALUATION(take_along_axis) EVALUATION(scatter)
 EVALUATION(scatter_add) EVALUATION(one_hot) EVALUATION(cache_append)
@@ -44,6 +44,7 @@ EVALUATION(conv2d) EVALUATION(conv2d_input_grad) EVALUATION(conv2d_weight_grad)
 EVALUATION(max_pool2d) EVALUATION(max_pool2d_grad) EVALUATION(avg_pool2d) EVALUATION(avg_pool2d_grad)
 EVALUATION(softmax) EVALUATION(log_softmax) EVALUATION(layer_norm) EVALUATION(rms_norm) EVALUATION(cross_entropy)
 EVALUATION(rope) EVALUATION(attention) EVALUATION(attention_grad)
+EVALUATION(causal_conv1d) EVALUATION(linear_attention) EVALUATION(linear_attention_grad)
 #undef EVALUATION
 // clang-format on
 

@@ -127,6 +127,24 @@ void evaluate<Op::cumsum>(const Call& call) {
 }
 
 template <>
+void evaluate<Op::cummax>(const Call& call) {
+  const auto& attrs = call.as<CumsumAttrs>();
+  const Value& x = call.in(0);
+  const AlongAxis along(x.shape, attrs.axis);
+  along.for_each_line([&](std::int64_t o, std::int64_t i) {
+    std::int64_t best = -1;
+    for (std::int64_t step = 0; step < along.size; ++step) {
+      const std::int64_t p = attrs.reverse ? along.size - 1 - step : step, at = along.at(o, p, i);
+      // NaN stays.
+      if (best < 0 || (!std::isnan(x.data[along.at(o, best, i)]) && !(x.data[at] <= x.data[along.at(o, best, i)])))
+        best = p;
+      call.out(0).data[at] = x.data[along.at(o, best, i)];
+      call.out(1).data[at] = static_cast<double>(best);
+    }
+  });
+}
+
+template <>
 void evaluate<Op::top_k>(const Call& call) {
   const auto& attrs = call.as<TopKAttrs>();
   const Value& x = call.in(0);

@@ -1,0 +1,118 @@
+#include "wgsl/linear_attention.h"
+
+#include "wgsl/lines.h"
+#include "wgsl/whole_kernels.h"
+
+namespace jerboa::wgsl {
+
+LinearAttention::LinearAttention(const KernelSpec& kernel, bool with_slots)
+    : q(kernel.operands[1]),
+      k(kernel.operands[2]),
+      v(kernel.operands[3]),
+      log_decay(kernel.operands[4]),
+      beta(kernel.operands[5].binding >= 0 ? &kernel.operands[5] : nullptr),
+      tokens(kernel, v, 6, with_slots),
+      batch(v.shape[0]),
+      time(v.shape[1]),
+      heads(v.shape[2]),
+      groups(k.shape[2]),
+      shared(*divide_exactly(heads, groups)),
+      key_size(k.shape[3]),
+      value_size(v.shape[3]) {}
+
+void LinearAttention::write_column(Shader& shader, const std::string& number) const {
+  const auto index = shader.split_index(number, {batch, heads, value_size});
+  shader.line("let batch = {}; let head = {}; let column = {};", index[0], index[1], index[2]);
+  shader.line("let key_head = head / {};", shader.size(shared));
+}
+
+StateColumn::StateColumn(KernelWriter& writer, const LinearAttention& attention)
+    : key_size_(attention.key_size), columns_(attention.columns()) {
+  constexpr std::int64_t longest_array = 1024;
+  if (key_size_.upper_bound() > longest_array) workspace_ = writer.workspace(DType::f32, key_size_ * columns_);
+}
+
+void StateColumn::declare(Shader& shader) const {
+  if (workspace_ < 0) {
+    shader.line("var state = array<f32, {}>();", key_size_.upper_bound());
+    return;
+  }
+  open_loop(shader);
+  set(shader, "feature", "0.0");
+  shader.close();
+}
+
+std::string StateColumn::at(Shader& shader, const std::string& feature) const {
+  if (workspace_ < 0) return fmt::format("state[{}]", feature);
+  return shader.load(workspace_, fmt::format("{} * {} + element", feature, shader.size(columns_)));
+}
+
+void StateColumn::set(Shader& shader, const std::string& feature, const std::string& value) const {
+  if (workspace_ < 0)
+    shader.line("state[{}] = {};", feature, value);
+  else
+    shader.store(workspace_, fmt::format("{} * {} + element", feature, shader.size(columns_)), value);
+}
+
+void StateColumn::open_loop(Shader& shader) const {
+  shader.open("for (var feature = 0u; feature < {}; feature++) {{", shader.size(key_size_));
+}
+
+namespace {
+
+// A thread has one column of a state, and takes the tokens one by one.
+void write_columns(KernelWriter& writer, const LinearAttention& a) {
+  const TensorAccess &next = writer.kernel().results[0], &y = writer.kernel().results[1];
+  const StateColumn state(writer, a);
+  Shader shader = shader_of_elements(writer, "linear_attention_columns", a.columns());
+  a.write_column(shader, "element");
+  a.tokens.write_row(shader, "batch");
+  state.declare(shader);
+  if (a.tokens.state != nullptr) {
+    shader.open("if (has_state) {{");
+    state.open_loop(shader);
+    state.set(shader, "feature", shader.load(*a.tokens.state, {"row", "head", "feature", "column"}));
+    shader.close();
+    shader.close();
+  }
+  const std::vector<std::string> key{"batch", "time", "key_head", "feature"};
+  const std::vector<std::string> value{"batch", "time", "head", "column"};
+  const std::vector<std::string> gate{"batch", "time", "head"};
+  shader.open("for (var time = 0u; time < {}; time++) {{", shader.size(a.time));
+  shader.line("var sum = 0.0;");
+  shader.open("if ({}) {{", a.tokens.is_real(shader, "batch", "time"));
+  shader.line("let decay = exp({});", shader.load(a.log_decay, gate));
+  shader.line("var written = {};", shader.load(a.v, value));
+  if (a.beta != nullptr) {
+    shader.line("var read = 0.0;");
+    state.open_loop(shader);
+    shader.line("read += {} * {};", shader.load(a.k, key), state.at(shader, "feature"));
+    shader.close();
+    shader.line("written = {} * (written - decay * read);", shader.load(*a.beta, gate));
+  }
+  state.open_loop(shader);
+  shader.line("let updated = decay * {} + {} * written;", state.at(shader, "feature"), shader.load(a.k, key));
+  state.set(shader, "feature", "updated");
+  shader.line("sum += {} * updated;", shader.load(a.q, key));
+  shader.close();
+  shader.close();
+  shader.store(y, value, "sum");
+  shader.close();
+  shader.open("if (has_row) {{");
+  state.open_loop(shader);
+  shader.store(next, {"row", "head", "feature", "column"}, state.at(shader, "feature"));
+  shader.close();
+  shader.close();
+  add_shader_of_elements(writer, std::move(shader), a.columns());
+}
+
+}  // namespace
+
+template <>
+void write_whole_op<Op::linear_attention>(KernelWriter& writer) {
+  const LinearAttention attention(writer.kernel(), true);
+  attention.tokens.write_other_rows(writer);
+  write_columns(writer, attention);
+}
+
+}  // namespace jerboa::wgsl
