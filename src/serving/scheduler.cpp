@@ -24,6 +24,9 @@ SchedulerOptions checked(SchedulerOptions options) {
   require(options.prefill_tokens > 0, "prefill_tokens", options.prefill_tokens, "positive");
   require(options.mixed_time >= 0 && options.mixed_time <= options.chunk, "mixed_time", options.mixed_time,
           "from 0 to chunk");
+  if (options.always_mixed)
+    require(options.mixed_time > 0, "mixed_time", options.mixed_time, "positive for always_mixed");
+  require(options.prefill_cells >= 0, "prefill_cells", options.prefill_cells, "0 or more");
   require(options.vocabulary >= 0, "vocabulary", options.vocabulary, "0 or more");
   if (options.device_masks) require(options.vocabulary > 0, "vocabulary", options.vocabulary, "given for device_masks");
   require(options.state_slots >= 0, "state_slots", options.state_slots, "0 or more");
@@ -203,10 +206,36 @@ std::vector<Event> Scheduler::fail(const Step& step, const std::string& error, d
   const InFlight done = take_in_flight();
   for (const Planned& planned : done.rows)
     if (find(planned.row.id) != nullptr) finish(at(planned.row.id), FinishReason::failed, now, {.error = error});
-  // The step's copies may not have been made either, so nothing in the cache is relied on any more.
+  forget_cache();
+  return take_events();
+}
+
+std::vector<Event> Scheduler::refuse(const Step& step, const std::string& error, double now) {
+  oldest_in_flight(step);
+  const InFlight done = take_in_flight();
+  SequenceId youngest = 0;
+  for (const Planned& planned : done.rows) {
+    if (find(planned.row.id) == nullptr) continue;
+    youngest = std::max(youngest, planned.row.id);
+    withdraw(planned);
+    for (InFlight& later : in_flight_)  // what follows from the step's token
+      for (Planned& row : later.rows)
+        if (row.row.id == planned.row.id) withdraw(std::exchange(row, {}));
+  }
+  if (youngest != 0) finish(at(youngest), FinishReason::failed, now, {.error = error});
+  forget_cache();
+  return take_events();
+}
+
+// The row's result will not come.
+void Scheduler::withdraw(const Planned& planned) {
+  if (planned.row.wanted != Wanted::nothing) --at(planned.row.id).pending;
+}
+
+// A step that failed may not have made its copies either, so nothing in the cache is relied on any more.
+void Scheduler::forget_cache() {
   while (!running_.empty()) preempt(at(*running_.begin()));
   tree_.clear();
-  return take_events();
 }
 
 // The token that a row's result gives for one of its outputs.
@@ -303,6 +332,12 @@ SavedTable Scheduler::save(SequenceId id) const {
   out.blocks.resize(whole);
   out.length = static_cast<std::int64_t>(whole) * pool_.block_size();
   return out;
+}
+
+SavedTable Scheduler::save(const std::string& name_space, std::span<const std::int32_t> tokens) {
+  if (options_.state_slots > 0) throw UsageError("caches with recurrent states cannot be saved");
+  const PrefixTree::Path path = tree_.find(name_space, tokens);
+  return {static_cast<std::int64_t>(path.size()) * pool_.block_size(), pool_.block_size(), path.blocks()};
 }
 
 std::vector<RestoredBlock> Scheduler::restore(const std::string& name_space, std::span<const std::int32_t> tokens,

@@ -82,6 +82,14 @@ void Scheduler::enter_cache(Sequence& sequence) {
   place.computed = place.written = place.table.length();
 }
 
+std::optional<PageTable> Scheduler::reserve(std::int64_t positions) {
+  PageTable table(pool_);
+  std::vector<BlockCopy> none;  // there is nothing to copy in a table of its own
+  while (!table.append(positions, none))
+    if (tree_.evict(table.blocks_to_append(positions) - pool_.free_blocks()) == 0) return std::nullopt;
+  return table;
+}
+
 std::int64_t Scheduler::path_length(const CachePlace& place) const {
   return static_cast<std::int64_t>(place.path.size()) * pool_.block_size();
 }

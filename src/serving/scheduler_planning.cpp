@@ -16,7 +16,8 @@ std::optional<Step> Scheduler::next(double now) {
     const bool prompts_first = prefill_is_blocked_;
     if (prompts_first) plan_prefill(plan, options_.mixed_time);
     plan_decode(plan);
-    if (!prompts_first) plan_prefill(plan, plan.empty() ? options_.chunk : options_.mixed_time);
+    const bool alone = plan.empty() && !options_.always_mixed;
+    if (!prompts_first) plan_prefill(plan, alone ? options_.chunk : options_.mixed_time);
   } else {
     if (prefill_is_due_) plan_prefill(plan, options_.chunk);
     if (plan.empty()) plan_decode(plan);
@@ -92,6 +93,7 @@ void Scheduler::plan_prefill(Plan& plan, int width) {
     const std::int64_t fits =
         options_.state_slots > 0 ? width : rows * width;  // a state goes through one row at a time
     const std::int64_t count = prefill_count(sequence, std::min({budget, std::int64_t{options_.chunk}, fits}));
+    if (!fits_cells(plan, count, width)) return;  // the next step begins with it
     if (!grow(sequence, sequence.place.computed + count)) {
       prefill_is_blocked_ = true;
       continue;
@@ -100,6 +102,15 @@ void Scheduler::plan_prefill(Plan& plan, int width) {
     budget -= count;
     last_prefilled_ = id;
   }
+}
+
+// Whether a step is still small enough with these tokens more. A sequence by itself always fits.
+bool Scheduler::fits_cells(const Plan& plan, std::int64_t count, int width) const {
+  if (plan.empty() || options_.prefill_cells == 0) return true;
+  auto longest = static_cast<int>(std::min<std::int64_t>(count, width));
+  for (const Planned& planned : plan) longest = std::max(longest, planned.row.count);
+  const std::int64_t rows = sizes_->rows.size_for(static_cast<int>(std::ssize(plan) + (count + width - 1) / width));
+  return rows * sizes_->time.size_for(longest) <= options_.prefill_cells;
 }
 
 // With recurrent states, a row ends where the prompt's last whole block does, so that a snapshot can be taken there.

@@ -28,6 +28,9 @@ struct SchedulerOptions {
   /// How many tokens wide the rows of mixed steps are: long prompts take several rows there. 0: prompts and decoding
   /// take turns.
   int mixed_time = 0;
+  bool always_mixed = false;  ///< rows of mixed_time tokens even where there are only prompts: all steps are alike
+  /// The most tokens of a step of prompts with its padding: rows times the longest of them; 0: any number.
+  int prefill_cells = 0;
   bool pipelined = true;          ///< next() may be called again before the step is complete
   bool prefix_cache = true;       ///< texts with the same beginning share it
   int vocabulary = 0;             ///< if positive, prompts are checked
@@ -65,8 +68,8 @@ struct RestoredBlock {
   Block block = 0;
 };
 
-/// Runs many sequences over one paged cache. It decides what to compute next and does all the bookkeeping, but runs nothing
-/// itself: it uses no device, no thread, no clock and no file, so that any host can drive it.
+/// Runs many sequences over one paged cache. It decides what to compute next and does all the bookkeeping, but runs
+/// nothing itself: it uses no device, no thread, no clock and no file, so that any host can drive it.
 ///
 ///     while (auto step = scheduler.next(now)) submit(*step);
 ///     for (const Event& event : scheduler.complete(step, results, now)) …
@@ -105,6 +108,9 @@ class Scheduler {
   std::vector<Event> complete(const Step& step, StepResults results, double now);
   /// Ends all sequences of the oldest step in flight, because the device could not run it.
   std::vector<Event> fail(const Step& step, const std::string& error, double now);
+  /// Ends the youngest sequence of that step, because the device has no memory for all of them; the others are computed
+  /// again.
+  std::vector<Event> refuse(const Step& step, const std::string& error, double now);
   /// What happened since the last call, for hosts that wait without a step: cancellations, deadlines.
   std::vector<Event> take_events() { return std::exchange(events_, {}); }
 
@@ -120,11 +126,16 @@ class Scheduler {
   const PrefixTree& prefixes() const { return tree_; }
   const StateSlots& slots() const { return slots_; }
 
+  /// Blocks for a text that the host computes beside the sequences, with room for this many tokens; nothing if the
+  /// cache is full. The scheduler must outlive the table.
+  std::optional<PageTable> reserve(std::int64_t positions);
   /// Forgets cached prefixes that no sequence uses.
   void clear_prefixes() { tree_.clear(); }
   /// The whole blocks that a running sequence has computed so far: length and blocks, to be read by the host before the
   /// next step. The tokens are the first `length` of the sequence's. Throws UsageError if it does not run.
   SavedTable save(SequenceId id) const;
+  /// The same for what is cached of these tokens, whoever computed it.
+  SavedTable save(const std::string& name_space, std::span<const std::int32_t> tokens);
   /// Puts saved blocks into the prefix tree, where sequences that begin with these tokens find them. Returns those that
   /// the host must fill before the next step: none for blocks that are there already, or where the cache is full.
   std::vector<RestoredBlock> restore(const std::string& name_space, std::span<const std::int32_t> tokens,
@@ -173,6 +184,7 @@ class Scheduler {
   bool gathers_batch() const;
   void plan_decode(Plan& plan);
   void plan_prefill(Plan& plan, int width);
+  bool fits_cells(const Plan& plan, std::int64_t count, int width) const;
   std::vector<std::int32_t> draft_of(Sequence& sequence);
   std::int64_t prefill_count(const Sequence& sequence, std::int64_t most) const;
   void set_mask(Step& step);
@@ -184,6 +196,8 @@ class Scheduler {
   // Completion
   const InFlight& oldest_in_flight(const Step& step) const;
   InFlight take_in_flight();
+  void withdraw(const Planned& planned);
+  void forget_cache();
   static void check_results(const InFlight& issued, const StepResults& results);
   void settle(const Planned& planned, std::size_t row, int outputs, StepResults& results, double now);
   static std::int32_t token_of(Sequence& sequence, const Planned& planned, std::size_t row, int output, int outputs,

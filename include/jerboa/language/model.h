@@ -1,0 +1,155 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <jerboa/frontend/compile.h>
+#include <jerboa/generate/sampler.h>
+#include <jerboa/models/family.h>
+#include <jerboa/runtime/session.h>
+#include <jerboa/serving/scheduler.h>
+#include <jerboa/text/chat_template.h>
+#include <jerboa/text/tokenizer.h>
+
+namespace jerboa {
+
+struct LanguageModelOptions {
+  std::optional<Device> device = {};  ///< by default Device::best()
+  int context = 0;  ///< the maximum length of a sequence in tokens; 0: the model's limit, but at most 4096
+  int chunk = 0;    ///< prompt tokens processed at once; 0: as many as suit the device
+  /// The type that matrices are stored in: f32, f16, bf16, or i8 and i4, quantised; by default the file's type.
+  std::optional<DType> weights = {};
+  /// Of prompts. By default mixed_f16 for weights in f16 on a GPU that multiplies f16 matrices, otherwise full: tokens
+  /// after the prompt are bound by memory, so they are always computed in full precision.
+  std::optional<Precision> precision = {};
+  int sequences = 0;  ///< the most that are computed at once; 0: 64 on a GPU, 16 on the CPU
+  /// The tokens of all sequences together, and of texts kept for reuse, that the key/value cache holds; 0: enough for
+  /// one sequence of the whole context, or for more if they fit in 256 MiB.
+  std::int64_t cache_tokens = 0;
+  int block = 0;  ///< tokens per block of the cache, the unit in which texts share it; 0: 32
+  /// The type of the cache, f32 or f16; by default f16 on a GPU with weights in f16, otherwise f32.
+  std::optional<DType> cache = {};
+  /// Every token is computed by one program, whose shape does not depend on what else is in the batch or in the cache,
+  /// so that a text is the same to the bit whatever runs beside it. Slower; drafts have no effect.
+  bool deterministic = false;
+};
+
+}  // namespace jerboa
+
+namespace jerboa::language {
+
+struct EntryKey;
+struct GraphSettings;
+
+/// What the key/value cache of a model can hold.
+struct CacheSize {
+  int blocks = 0, block = 0;  ///< how many, and of how many tokens
+  DType dtype = DType::f32;
+  std::int64_t bytes = 0;
+};
+
+/// A decoder on a device: weights, caches, and the programs that were compiled for the batches that occurred so far.
+/// Shared and thread-safe; a Runner drives it.
+class Model {
+ public:
+  /// A Hugging Face folder or a .gguf file, as in LanguageModel::load.
+  static std::shared_ptr<Model> load(const std::filesystem::path& path, const LanguageModelOptions& options = {});
+  ~Model();
+
+  const Tokenizer& tokenizer() const { return tokenizer_; }
+  const std::optional<ChatTemplate>& chat_template() const { return template_; }
+  const std::vector<int>& end_tokens() const { return end_tokens_; }
+  const SamplerOptions& recommended_sampling() const { return sampling_; }
+  /// The bytes of every token, for constraints; built on first use.
+  std::shared_ptr<const Vocabulary> vocabulary() const;
+  std::int64_t vocabulary_size() const { return vocabulary_size_; }  ///< the number of logits
+  int context() const { return context_; }
+  const CacheSize& cache() const { return cache_; }
+  /// How a Runner schedules: sizes of the cache, of batches and of chunks.
+  const serving::SchedulerOptions& scheduling() const { return scheduling_; }
+  bool is_deterministic() const { return deterministic_; }
+  std::int64_t parameters() const { return parameters_; }
+  std::int64_t weight_bytes() const { return weight_bytes_; }
+  /// The memory that the largest of the programs so far needs while it runs.
+  std::int64_t activation_bytes() const;
+  /// Differs between models, as far as their norms and the sizes of everything do.
+  std::string fingerprint() const;
+  Session& session() { return session_; }
+
+  /// A step that was given to the device.
+  class Running {
+   public:
+    /// Waits for the results.
+    serving::StepResults read(const serving::Step& step) const;
+    int dispatches() const { return dispatches_; }
+
+   private:
+    friend class Model;
+    Result result_;
+    bool has_tokens_ = false;
+    int dispatches_ = 0;
+  };
+  /// Makes the step's copies and starts it, after compiling a program for its shape if there is none yet.
+  Running run(const serving::Step& step);
+
+  /// The log-probability of each of `next` after the tokens up to the one at the same index of `tokens`, which are put
+  /// into a table's blocks from position `start` on.
+  std::vector<float> score(const serving::PageTable& table, std::int64_t start, std::span<const std::int32_t> tokens,
+                           std::span<const std::int32_t> next);
+  /// The logits after each of `tokens`, [tokens, vocabulary], in the same way. With recurrent layers, one text at a
+  /// time can be scored.
+  HostTensor logits(const serving::PageTable& table, std::int64_t start, std::span<const std::int32_t> tokens);
+
+  /// Blocks of all layers as tensors [n, heads, block, size] by the cache's names, and back into other blocks.
+  TensorMap read_blocks(std::span<const serving::Block> blocks);
+  void write_blocks(std::span<const serving::Block> blocks, const TensorMap& values);
+
+  /// Throws UsageError if a token is not one of the model's.
+  void check_tokens(std::span<const std::int32_t> tokens) const;
+
+  /// A cache belongs to one Runner at a time; throws UsageError if it has one.
+  void acquire_cache();
+  void release_cache();
+
+ private:
+  Model(Session session, Tokenizer tokenizer, models::Config config);
+  std::string entry_for(const EntryKey& key);
+  template <class MakeGraph>
+  void add_entry_once(const std::string& name, const MakeGraph& make_graph);
+  void choose_sizes(const LanguageModelOptions& options);
+  void compile_usual_entries();
+  GraphSettings graph_settings() const;
+  void copy(const std::string& entry, const std::vector<models::CacheSpec>& caches,
+            std::span<const serving::BlockCopy> copies);
+  TensorMap text_inputs(const serving::PageTable& table, std::int64_t start,
+                        std::span<const std::int32_t> tokens) const;
+
+  Session session_;
+  Tokenizer tokenizer_;
+  models::Config config_;
+  DType weights_ = DType::f32;
+  Precision precision_ = Precision::full;
+  std::optional<ChatTemplate> template_;
+  std::vector<int> end_tokens_;
+  SamplerOptions sampling_;
+  std::int64_t vocabulary_size_ = 0;  // may exceed the tokenizer's vocabulary
+  int context_ = 0;
+  bool deterministic_ = false;
+  CacheSize cache_;
+  std::vector<models::CacheSpec> caches_, states_;  // of positions, and of recurrent layers
+  std::int64_t parameters_ = 0, weight_bytes_ = 0;
+  std::vector<std::string> vectors_;  // parameters with one axis: norms and biases
+  serving::SchedulerOptions scheduling_;
+  mutable std::mutex mutex_;  // of what follows
+  mutable std::shared_ptr<const Vocabulary> vocabulary_;
+  bool cache_is_taken_ = false;
+};
+
+}  // namespace jerboa::language

@@ -1,0 +1,111 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <jerboa/language/generation.h>
+#include <jerboa/language/model.h>
+#include <jerboa/language/statistics.h>
+
+namespace jerboa::language {
+
+class Engine;
+struct StreamState;
+
+/// A text that a Runner generates. Move-only; a stream that is destroyed before its text has ended cancels it.
+class Stream {
+ public:
+  Stream() = default;
+  Stream(Stream&&) noexcept = default;
+  Stream& operator=(Stream&& other) noexcept;
+  ~Stream();
+
+  /// The next piece, once there is one; nothing when the text has ended. While it waits it runs steps for all streams
+  /// of the runner, unless another thread does so already.
+  std::optional<TextPiece> next();
+  /// A piece that is there already, without waiting or running anything.
+  std::optional<TextPiece> take();
+  /// The whole text, once it has ended. `on_text` receives the pieces that were not taken before.
+  Generation wait(const OnText& on_text = {});
+  /// Ends the text at once.
+  void cancel();
+  /// Whether the text has ended; pieces of it may be left to take.
+  bool ended() const;
+  /// The text so far, with all statistics once it has ended.
+  Generation result() const;
+
+ private:
+  friend class Runner;
+  friend class Engine;
+  Stream(std::shared_ptr<Engine> engine, std::shared_ptr<StreamState> state)
+      : engine_(std::move(engine)), state_(std::move(state)) {}
+
+  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<StreamState> state_;
+};
+
+/// Blocks of the cache for a text that is computed beside the sequences; given back when it is destroyed.
+class ReservedBlocks {
+ public:
+  ReservedBlocks(ReservedBlocks&&) noexcept = default;
+  ~ReservedBlocks();
+  const serving::PageTable& table() const { return *table_; }
+
+ private:
+  friend class Engine;
+  ReservedBlocks(std::shared_ptr<Engine> engine, serving::PageTable table);
+
+  std::shared_ptr<Engine> engine_;
+  std::unique_ptr<serving::PageTable> table_;
+};
+
+/// Generates many texts at once with one model: a Scheduler decides what each step computes, the model computes it.
+/// There is no thread behind it: the threads that wait for a text take turns in running steps, for all texts. Any
+/// thread may call anything at any time.
+///
+///     language::Runner runner(language::Model::load("Qwen3-0.6B"));
+///     language::Stream first = runner.submit(prompt), second = runner.submit(other_prompt, {.max_tokens = 20});
+///     while (auto piece = first.next()) std::cout << piece->text << std::flush;
+///     std::cout << second.wait().text;
+class Runner {
+ public:
+  /// Throws UsageError if the model has a runner already.
+  explicit Runner(std::shared_ptr<Model> model);
+
+  /// Queues a prompt. Throws UsageError if it can never run: no tokens, more than the context, options out of range.
+  Stream submit(std::vector<std::int32_t> prompt, const GenerateOptions& options = {});
+  /// Another continuation of what a stream holds so far, prompt and text. They share the cache. Throws UsageError if
+  /// the stream has ended.
+  Stream fork(const Stream& stream, const GenerateOptions& options = {});
+
+  /// Runs steps for about this many seconds, at least one if there is work and no other thread runs them, for programs
+  /// that must not block; returns whether any text has not ended. Pieces are then there to take().
+  bool poll(double seconds);
+
+  /// Room in the cache for a text that the caller computes with the model itself. Throws UsageError if there is none.
+  ReservedBlocks reserve(std::int64_t tokens);
+  /// Writes what is cached of a text, in whole blocks, to a safetensors file; returns how many tokens that is.
+  std::int64_t save_cache(const std::filesystem::path& path, std::span<const std::int32_t> tokens);
+  /// Puts such a file back into the cache, where texts that begin with its tokens find it; returns how many tokens were
+  /// loaded. Throws FileError if the file is of another model or another size of blocks.
+  std::int64_t load_cache(const std::filesystem::path& path);
+  /// Forgets texts that have ended.
+  void clear_cache();
+
+  Statistics statistics() const;
+  /// From now on remembers when steps and texts began and ended.
+  void start_trace();
+  /// Writes what was remembered, for Perfetto (ui.perfetto.dev) and chrome://tracing.
+  void write_trace(const std::filesystem::path& path) const;
+
+  Model& model() const;
+
+ private:
+  std::shared_ptr<Engine> engine_;
+};
+
+}  // namespace jerboa::language

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include <jerboa/serving/scheduler.h>
+
+namespace jerboa::language {
+
+/// What a runner has done so far.
+struct Statistics {
+  serving::SchedulerStatistics scheduled;  ///< sequences, steps, tokens, padding, reuse, drafts
+  double seconds = 0;                      ///< during which at least one step was on the device
+  std::int64_t texts = 0;                  ///< that ended after at least one token
+  double first_token_seconds = 0;          ///< the mean time to their first token, waiting included
+  double longest_first_token_seconds = 0;
+  std::int64_t generated = 0;                ///< tokens after prompts, of all texts
+  std::map<int, std::int64_t> decode_batch;  ///< how many decode steps had how many rows, without padding
+  std::int64_t dispatches = 0;               ///< kernels of all steps
+  int cache_blocks = 0, used_blocks = 0, peak_blocks = 0;
+  int cached_blocks = 0;  ///< of texts that have ended, kept for reuse
+  std::int64_t evictions = 0;
+  std::int64_t cache_bytes = 0, weight_bytes = 0;
+  std::int64_t activation_bytes = 0;  ///< of the entry that needs most
+
+  double tokens_per_second() const { return seconds > 0 ? static_cast<double>(generated) / seconds : 0; }
+  double mean_batch() const;
+  /// The share of prompt tokens that were in the cache, and of guesses that the model confirmed.
+  double hit_rate() const;
+  double acceptance() const;
+  double dispatches_per_token() const;
+};
+
+/// A table of all that, for people.
+std::string print(const Statistics& statistics);
+
+}  // namespace jerboa::language

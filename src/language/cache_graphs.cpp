@@ -1,0 +1,80 @@
+#include "language/cache_graphs.h"
+
+#include <algorithm>
+
+#include <jerboa/ops/ops.h>
+
+namespace jerboa::language {
+namespace {
+
+Tensor state_of(const CacheSpec& cache) { return state_input(cache.name, cache.shape, cache.dtype); }
+
+Tensor blocks_of(const CacheSpec& cache, const Tensor& state, const Tensor& from) {
+  const Shape& shape = cache.shape;
+  const Tensor rows = embedding(reshape(state, {shape[0], shape[1] * shape[2] * shape[3]}), from);
+  return reshape(rows, {moved_blocks, shape[1], shape[2], shape[3]});
+}
+
+// A block is written as one sequence's positions are, through a table of that block alone.
+void write_blocks(const CacheSpec& cache, const Tensor& state, const Tensor& values, const Tensor& to) {
+  const Dim block = cache.shape[2];
+  const Tensor positions = broadcast_to(arange(block), {moved_blocks, block});
+  update(state, cache_append(state, values, positions, {.table = unsqueeze(to, {1})}));
+}
+
+Tensor block_numbers(const char* name) { return tensor_input(name, {moved_blocks}, DType::i32); }
+
+}  // namespace
+
+Graph copy_graph(const std::vector<CacheSpec>& caches) {
+  return trace([&] {
+    const SiteScope scope(CallSite{});
+    const Tensor from = block_numbers("from"), to = block_numbers("to");
+    for (const CacheSpec& cache : caches) {
+      const Tensor state = state_of(cache);
+      const Tensor values = blocks_of(cache, state, maximum(from, 0));
+      write_blocks(cache, state, where(unsqueeze(from, {1, 2, 3}) >= 0, values, 0), to);
+    }
+  });
+}
+
+Graph read_graph(const std::vector<CacheSpec>& caches) {
+  return trace([&] {
+    const SiteScope scope(CallSite{});
+    const Tensor from = block_numbers("from");
+    for (const CacheSpec& cache : caches) output(cache.name + blocks_suffix, blocks_of(cache, state_of(cache), from));
+  });
+}
+
+Graph write_graph(const std::vector<CacheSpec>& caches) {
+  return trace([&] {
+    const SiteScope scope(CallSite{});
+    const Tensor to = block_numbers("to");
+    for (const CacheSpec& cache : caches) {
+      Shape shape = cache.shape;
+      shape[0] = moved_blocks;
+      const Tensor values = tensor_input(cache.name + blocks_suffix, shape, cache.dtype);
+      write_blocks(cache, state_of(cache), values, to);
+    }
+  });
+}
+
+std::vector<std::span<const serving::BlockCopy>> independent_runs(std::span<const serving::BlockCopy> copies) {
+  std::vector<std::span<const serving::BlockCopy>> runs;
+  std::size_t begin = 0;
+  const auto is_written = [&](serving::Block block, std::size_t before) {
+    return std::any_of(copies.begin() + static_cast<std::ptrdiff_t>(begin),
+                       copies.begin() + static_cast<std::ptrdiff_t>(before),
+                       [&](const serving::BlockCopy& copy) { return copy.to == block; });
+  };
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    const bool fits = i - begin < moved_blocks && !is_written(copies[i].from, i) && !is_written(copies[i].to, i);
+    if (fits) continue;
+    runs.push_back(copies.subspan(begin, i - begin));
+    begin = i;
+  }
+  if (begin < copies.size()) runs.push_back(copies.subspan(begin));
+  return runs;
+}
+
+}  // namespace jerboa::language

@@ -1,0 +1,272 @@
+#include "language/engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fmt/format.h>
+
+#include <jerboa/base/error.h>
+
+namespace jerboa::language {
+namespace {
+
+// Fed the prompt first, so that the continuation is not decoded as the beginning of a text, which would drop its
+// leading space.
+class DecodedText final : public serving::TextStream {
+ public:
+  DecodedText(const Tokenizer& tokenizer, std::span<const std::int32_t> prompt) : decoder_(tokenizer) {
+    for (const std::int32_t token : prompt) decoder_.push(token);
+  }
+  std::string push(std::int32_t token) override { return decoder_.push(token); }
+  std::string finish() override { return decoder_.finish(); }
+
+ private:
+  StreamDecoder decoder_;
+};
+
+StopReason reason_of(serving::FinishReason reason) {
+  switch (reason) {
+    case serving::FinishReason::end: return StopReason::end;
+    case serving::FinishReason::length: return StopReason::length;
+    case serving::FinishReason::stop: return StopReason::stop;
+    case serving::FinishReason::context: return StopReason::context;
+    case serving::FinishReason::deadline: return StopReason::deadline;
+    case serving::FinishReason::cancelled: return StopReason::cancelled;
+    case serving::FinishReason::failed: return StopReason::failed;
+  }
+  return StopReason::failed;
+}
+
+}  // namespace
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+Engine::Engine(std::shared_ptr<Model> model) : model_(std::move(model)), scheduler_(model_->scheduling()) {
+  model_->acquire_cache();
+}
+
+Engine::~Engine() { model_->release_cache(); }
+
+serving::SequenceOptions Engine::sequence_options(const GenerateOptions& options, double now) const {
+  serving::SequenceOptions out;
+  out.max_tokens = options.max_tokens;
+  if (options.seconds) out.deadline = now + *options.seconds;
+  out.sampling = options.sampling.value_or(model_->recommended_sampling());
+  out.end_tokens = model_->end_tokens();
+  out.sampler = options.sampler;
+  if (options.grammar)
+    out.constraint = [grammar = options.grammar, vocabulary = model_->vocabulary()] {
+      return make_constraint(grammar, vocabulary);
+    };
+  out.text = [this](std::span<const std::int32_t> prompt) {
+    return std::make_unique<DecodedText>(model_->tokenizer(), prompt);
+  };
+  out.stop = options.stop;
+  out.drafts = model_->is_deterministic() ? 0 : options.drafts;
+  return out;
+}
+
+Stream Engine::add_stream(serving::SequenceId id, const GenerateOptions& options, double now) {
+  auto state = std::make_shared<StreamState>(StreamState{.id = id, .arrived = now, .on_token = options.on_token});
+  state->result.prompt_tokens = scheduler_.find(id)->prompt_tokens();
+  streams_.emplace(id, state);
+  changed_.notify_all();
+  return {shared_from_this(), std::move(state)};
+}
+
+Stream Engine::submit(std::vector<std::int32_t> prompt, const GenerateOptions& options) {
+  model_->check_tokens(prompt);
+  const double now = seconds_now();
+  serving::SequenceOptions sequence = sequence_options(options, now);
+  const Lock lock(mutex_);
+  return add_stream(scheduler_.add(std::move(prompt), std::move(sequence), now), options, now);
+}
+
+Stream Engine::fork(const StreamState& parent, const GenerateOptions& options) {
+  const double now = seconds_now();
+  serving::SequenceOptions sequence = sequence_options(options, now);
+  const Lock lock(mutex_);
+  return add_stream(scheduler_.fork(parent.id, std::move(sequence), now), options, now);
+}
+
+std::optional<TextPiece> Engine::take(StreamState& state) {
+  const Lock lock(mutex_);
+  if (state.pieces.empty()) return std::nullopt;
+  TextPiece piece = std::move(state.pieces.front());
+  state.pieces.pop_front();
+  return piece;
+}
+
+std::optional<TextPiece> Engine::next(StreamState& state) {
+  Lock lock(mutex_);
+  for (;;) {
+    if (!state.pieces.empty()) {
+      TextPiece piece = std::move(state.pieces.front());
+      state.pieces.pop_front();
+      return piece;
+    }
+    if (state.ended) return std::nullopt;
+    if (is_driven_)
+      changed_.wait(lock);
+    else
+      drive(lock);
+  }
+}
+
+bool Engine::poll(double seconds) {
+  const double end = seconds_now() + seconds;
+  Lock lock(mutex_);
+  while (!is_driven_ && scheduler_.has_work()) {
+    drive(lock);
+    if (seconds_now() >= end) break;
+  }
+  return scheduler_.has_work();
+}
+
+void Engine::cancel(StreamState& state) {
+  const Lock lock(mutex_);
+  scheduler_.cancel(state.id, seconds_now());
+  deliver(scheduler_.take_events());
+  changed_.notify_all();
+}
+
+bool Engine::ended(const StreamState& state) const {
+  const Lock lock(mutex_);
+  return state.ended;
+}
+
+Generation Engine::result(const StreamState& state) const {
+  const Lock lock(mutex_);
+  return state.result;
+}
+
+bool Engine::drive(Lock& lock) {
+  is_driven_ = true;
+  submit_next(lock);
+  deliver(scheduler_.take_events());
+  const bool is_busy = !submitted_.empty();
+  if (is_busy) complete_oldest(lock);
+  is_driven_ = false;
+  changed_.notify_all();
+  return is_busy;
+}
+
+void Engine::submit_next(Lock& lock) {
+  while (std::optional<serving::Step> step = scheduler_.next(seconds_now())) {
+    Submitted submitted{.step = std::move(*step), .running = {}, .error = {}, .start = seconds_now()};
+    lock.unlock();
+    try {
+      submitted.running = model_->run(submitted.step);
+    } catch (...) {
+      submitted.error = std::current_exception();
+    }
+    lock.lock();
+    submitted_.push_back(std::move(submitted));
+  }
+}
+
+void Engine::complete_oldest(Lock& lock) {
+  Submitted oldest = std::move(submitted_.front());
+  submitted_.pop_front();
+  serving::StepResults results;
+  lock.unlock();
+  try {
+    if (!oldest.error) results = oldest.running.read(oldest.step);
+  } catch (...) {
+    oldest.error = std::current_exception();
+  }
+  lock.lock();
+  const double now = seconds_now();
+  collector_.add_step(oldest.step, oldest.running.dispatches(), oldest.start, now);
+  if (trace_) trace_->add_step(oldest.step, oldest.start, now);
+  if (!oldest.error) return deliver(scheduler_.complete(oldest.step, std::move(results), now));
+  try {
+    std::rethrow_exception(oldest.error);
+  } catch (const OutOfMemoryError& error) {
+    deliver(scheduler_.refuse(oldest.step, error.what(), now));
+  } catch (const std::exception& error) {
+    deliver(scheduler_.fail(oldest.step, error.what(), now));
+  }
+}
+
+void Engine::deliver(const std::vector<serving::Event>& events) {
+  for (const serving::Event& event : events) {
+    const auto found = streams_.find(event.id);
+    if (found == streams_.end()) continue;
+    StreamState& state = *found->second;
+    if (event.token) state.result.tokens.push_back(*event.token);
+    state.result.text += event.text;
+    if (event.token || !event.text.empty())
+      state.pieces.push_back({event.token, event.text, seconds_now() - state.arrived});
+    if (!event.finished) continue;
+    finish(state, event);
+    streams_.erase(found);
+  }
+}
+
+void Engine::finish(StreamState& state, const serving::Event& event) {
+  const serving::SequenceStatistics& statistics = event.statistics;
+  Generation& result = state.result;
+  result.reason = reason_of(*event.finished);
+  result.error = event.error;
+  result.reused = statistics.reused;
+  result.drafted = statistics.drafted;
+  result.accepted = statistics.accepted;
+  const double end = statistics.finished.value_or(state.arrived), first = statistics.first_token.value_or(end);
+  result.prompt_seconds = first - statistics.arrived;
+  result.token_seconds = end - first;
+  state.ended = true;
+  collector_.add_text(statistics);
+  if (trace_) trace_->add_text(state.id, statistics);
+}
+
+ReservedBlocks Engine::reserve(std::int64_t tokens) {
+  const Lock lock(mutex_);
+  std::optional<serving::PageTable> table = scheduler_.reserve(tokens);
+  if (!table)
+    throw UsageError(
+        fmt::format("the cache has no room for {} tokens beside the texts that are being generated; wait until they "
+                    "have ended, or load the model with more cache_tokens",
+                    tokens));
+  return {shared_from_this(), std::move(*table)};
+}
+
+void Engine::give_back(std::unique_ptr<serving::PageTable> table) {
+  const Lock lock(mutex_);
+  table.reset();
+}
+
+void Engine::clear_cache() {
+  const Lock lock(mutex_);
+  scheduler_.clear_prefixes();
+}
+
+Statistics Engine::statistics() const {
+  const Lock lock(mutex_);
+  Statistics out = collector_.statistics();
+  out.scheduled = scheduler_.statistics();
+  const serving::PagePool& pool = scheduler_.pool();
+  out.cache_blocks = pool.blocks();
+  out.used_blocks = pool.used_blocks();
+  out.peak_blocks = pool.statistics().peak;
+  out.cached_blocks = scheduler_.prefixes().reclaimable();
+  out.evictions = scheduler_.prefixes().statistics().evictions;
+  out.cache_bytes = model_->cache().bytes;
+  out.weight_bytes = model_->weight_bytes();
+  out.activation_bytes = model_->activation_bytes();
+  return out;
+}
+
+void Engine::start_trace() {
+  const Lock lock(mutex_);
+  trace_.emplace();
+}
+
+void Engine::write_trace(const std::filesystem::path& path) const {
+  const Lock lock(mutex_);
+  if (!trace_) throw UsageError("there is no trace to write; call start_trace before the texts are generated");
+  trace_->write(path);
+}
+
+}  // namespace jerboa::language

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include <jerboa/language/runner.h>
+#include <jerboa/serving/scheduler.h>
+
+#include "language/statistics_collector.h"
+#include "language/trace.h"
+
+namespace jerboa::language {
+
+/// What a stream has received; guarded by the engine's mutex.
+struct StreamState {
+  serving::SequenceId id = 0;
+  double arrived = 0;
+  std::deque<TextPiece> pieces = {};
+  std::function<void(const TextPiece& piece)> on_token = {};
+  Generation result = {};
+  bool ended = false;
+};
+
+/// The loop around a Scheduler and a Model that the threads of a Runner share. One thread at a time drives it: it takes
+/// steps from the scheduler, gives them to the model and delivers what comes back. The lock is not held while a step
+/// runs.
+class Engine : public std::enable_shared_from_this<Engine> {
+ public:
+  explicit Engine(std::shared_ptr<Model> model);
+  ~Engine();
+
+  Stream submit(std::vector<std::int32_t> prompt, const GenerateOptions& options);
+  Stream fork(const StreamState& parent, const GenerateOptions& options);
+  std::optional<TextPiece> next(StreamState& state);
+  std::optional<TextPiece> take(StreamState& state);
+  void cancel(StreamState& state);
+  bool ended(const StreamState& state) const;
+  Generation result(const StreamState& state) const;
+  bool poll(double seconds);
+
+  ReservedBlocks reserve(std::int64_t tokens);
+  void give_back(std::unique_ptr<serving::PageTable> table);
+  /// Calls `use` with the scheduler while no thread drives it or uses it and no step is in flight.
+  template <class Use>
+  auto exclusively(const Use& use);
+  void clear_cache();
+
+  Statistics statistics() const;
+  void start_trace();
+  void write_trace(const std::filesystem::path& path) const;
+  Model& model() const { return *model_; }
+
+ private:
+  struct Submitted {
+    serving::Step step;
+    Model::Running running;
+    std::exception_ptr error;
+    double start;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  serving::SequenceOptions sequence_options(const GenerateOptions& options, double now) const;
+  Stream add_stream(serving::SequenceId id, const GenerateOptions& options, double now);
+  /// Submits what can be submitted and completes the oldest step; returns false if there was nothing to do. The caller
+  /// holds the lock, and drives.
+  bool drive(Lock& lock);
+  void submit_next(Lock& lock);
+  void complete_oldest(Lock& lock);
+  void deliver(const std::vector<serving::Event>& events);
+  void finish(StreamState& state, const serving::Event& event);
+
+  std::shared_ptr<Model> model_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_driven_ = false;
+  serving::Scheduler scheduler_;
+  std::deque<Submitted> submitted_;
+  std::map<serving::SequenceId, std::shared_ptr<StreamState>> streams_;
+  StatisticsCollector collector_;
+  std::optional<Trace> trace_;
+};
+
+template <class Use>
+auto Engine::exclusively(const Use& use) {
+  Lock lock(mutex_);
+  changed_.wait(lock, [&] { return !is_driven_; });
+  is_driven_ = true;
+  while (!submitted_.empty()) complete_oldest(lock);
+  is_driven_ = false;
+  changed_.notify_all();
+  return use(scheduler_);
+}
+
+/// Seconds on a clock that does not go backwards.
+double seconds_now();
+
+}  // namespace jerboa::language

@@ -1,0 +1,105 @@
+#include "language/model_sizes.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include <jerboa/base/error.h>
+
+namespace jerboa::language {
+namespace {
+
+constexpr int usual_context = 4096;  // for models that allow more than most users need
+constexpr std::int64_t usual_cache_bytes = std::int64_t{256} << 20;
+// Large chunks keep a GPU's matrix units busy; the CPU gains nothing from more.
+constexpr int gpu_chunk = 512, cpu_chunk = 128;
+constexpr int gpu_sequences = 64, cpu_sequences = 16;
+constexpr int usual_snapshots = 16;  // of recurrent states at the end of prompts, for other texts that begin with them
+
+void require(bool holds, const char* option, std::int64_t value, const char* wanted) {
+  if (!holds) throw UsageError(fmt::format("{} must be {}, not {}", option, wanted, value));
+}
+
+std::vector<int> powers_of_two(int most) {
+  std::vector<int> sizes;
+  for (int size = 1; size < most; size *= 2) sizes.push_back(size);
+  sizes.push_back(most);
+  return sizes;
+}
+
+// Programs for prompts take any length, those for drafts one each, and these are short.
+std::vector<int> time_sizes(int chunk) {
+  constexpr int longest_draft = 16;
+  std::vector<int> sizes = powers_of_two(std::min(chunk, longest_draft));
+  for (int size = longest_draft + 1; size <= chunk; ++size) sizes.push_back(size);
+  return sizes;
+}
+
+// On a GPU the work of attention is divided by the table's size, not by the sequences' lengths.
+std::vector<int> table_sizes(int most, int block, bool is_gpu) {
+  std::vector<int> sizes;
+  if (is_gpu)
+    for (int tokens = 512; tokens / block < most; tokens *= 4) sizes.push_back(std::max(1, tokens / block));
+  sizes.push_back(most);
+  return sizes;
+}
+
+}  // namespace
+
+void check_options(const LanguageModelOptions& options) {
+  require(options.chunk >= 0, "chunk", options.chunk, "at least 1, or 0 for what suits the device");
+  require(options.sequences >= 0, "sequences", options.sequences, "at least 1, or 0 for what suits the device");
+  require(options.cache_tokens >= 0, "cache_tokens", options.cache_tokens, "at least 1, or 0 for the default");
+  require(options.block >= 0, "block", options.block, "at least 1, or 0 for the default");
+}
+
+int context_of(const models::Config& config, int requested) {
+  const int most = config.size("max_position_embeddings", config.size("n_positions", usual_context));
+  if (requested < 0 || requested > most)
+    throw UsageError(
+        fmt::format("{}: the model supports at most {} tokens of context, not {}", config.origin(), most, requested));
+  return requested > 0 ? requested : std::min(most, usual_context);
+}
+
+int sequences_of(const LanguageModelOptions& options, bool is_gpu) {
+  return options.sequences > 0 ? options.sequences : is_gpu ? gpu_sequences : cpu_sequences;
+}
+
+int cache_blocks(const LanguageModelOptions& options, int context, int block, int sequences, std::int64_t block_bytes) {
+  const auto blocks_for = [&](std::int64_t tokens) { return (tokens + block - 1) / block; };
+  if (options.cache_tokens > 0) return static_cast<int>(blocks_for(options.cache_tokens));
+  const std::int64_t one = blocks_for(context), all = one * sequences;
+  const std::int64_t within_budget = block_bytes > 0 ? usual_cache_bytes / block_bytes : all;
+  return static_cast<int>(std::clamp(within_budget, one, all));
+}
+
+serving::SchedulerOptions scheduling_for(const LanguageModelOptions& options, const CacheSize& cache, int context,
+                                         int sequences, int vocabulary, bool is_gpu, bool has_states) {
+  serving::SchedulerOptions out;
+  out.blocks = cache.blocks;
+  out.block_size = cache.block;
+  out.context = context;
+  out.max_rows = sequences;
+  out.chunk = std::min(options.chunk > 0 ? options.chunk : is_gpu ? gpu_chunk : cpu_chunk, context);
+  out.prefill_tokens = std::max(out.chunk, out.max_rows);
+  out.prefill_cells = 2 * out.prefill_tokens;
+  out.pipelined = is_gpu;
+  out.vocabulary = vocabulary;
+  out.device_masks = true;
+  if (has_states) out.state_slots = 2 * sequences + usual_snapshots;
+  out.row_buckets = powers_of_two(sequences);
+  out.time_buckets = time_sizes(out.chunk);
+  out.block_buckets = table_sizes((context + cache.block - 1) / cache.block, cache.block, is_gpu);
+  if (options.deterministic) {
+    out.mixed_time = 1;
+    out.always_mixed = true;
+    out.row_buckets = {sequences};
+    out.block_buckets = {out.block_buckets.back()};
+  }
+  return out;
+}
+
+int prompt_time(const serving::SchedulerOptions& options, int rows) {
+  return rows == 1 ? options.chunk : std::min(options.chunk, options.prefill_cells / rows);
+}
+
+}  // namespace jerboa::language

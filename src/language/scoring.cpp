@@ -1,0 +1,91 @@
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <fmt/format.h>
+
+#include <jerboa/base/error.h>
+#include <jerboa/language/language_model.h>
+
+// How well a model predicts a given text. Its tokens are computed in blocks of the cache that are reserved for it.
+namespace jerboa {
+namespace {
+
+using Tokens = std::vector<std::int32_t>;
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// The log-probability of each token of a window but the first.
+std::vector<float> scores_of(language::Model& model, const serving::PageTable& table,
+                             std::span<const std::int32_t> seen) {
+  std::vector<float> found;
+  const auto chunk = static_cast<std::size_t>(model.scheduling().chunk);
+  for (std::size_t at = 0; at + 1 < seen.size(); at += chunk) {
+    const std::size_t count = std::min(seen.size() - 1 - at, chunk);
+    const std::vector<float> some =
+        model.score(table, static_cast<std::int64_t>(at), seen.subspan(at, count), seen.subspan(at + 1, count));
+    found.insert(found.end(), some.begin(), some.end());
+  }
+  return found;
+}
+
+}  // namespace
+
+Perplexity LanguageModel::perplexity(std::span<const std::int32_t> tokens,
+                                     const std::function<void(std::int64_t scored)>& on_progress) {
+  if (tokens.size() < 2) throw UsageError("perplexity needs a text of at least two tokens");
+  if (context() < 2) throw UsageError("perplexity needs a context of at least two tokens");
+  model_->check_tokens(tokens);
+  const auto window = static_cast<std::size_t>(context()), stride = std::max<std::size_t>(1, window / 2);
+  const language::ReservedBlocks blocks = runner_->reserve(std::min(std::ssize(tokens), std::int64_t{context()}));
+  Perplexity result;
+  const auto start = std::chrono::steady_clock::now();
+  double sum = 0;
+  // A special token at the beginning, which models rely on, begins every window.
+  const bool has_mark = tokenizer().is_special(tokens[0]);
+  std::size_t scored = 0;  // tokens up to this index have been predicted
+  for (std::size_t begin = 0; scored + 1 < tokens.size(); begin += stride) {
+    Tokens seen;
+    if (has_mark && begin > 0) seen.push_back(tokens[0]);
+    const std::size_t length = std::min(window - seen.size(), tokens.size() - begin);
+    seen.insert(seen.end(), tokens.begin() + static_cast<std::ptrdiff_t>(begin),
+                tokens.begin() + static_cast<std::ptrdiff_t>(begin + length));
+    // The token after the window is predicted too, where there is one.
+    const bool ends = begin + length == tokens.size();
+    if (!ends) seen.push_back(tokens[begin + length]);
+    const std::vector<float> found = scores_of(*model_, blocks.table(), seen);
+    const std::size_t last = begin + length - (ends ? 1 : 0);
+    const std::size_t fresh = std::min(found.size(), last - scored);
+    for (const float value : std::span(found).last(fresh)) sum -= static_cast<double>(value);
+    result.tokens += static_cast<std::int64_t>(fresh);
+    scored = last;
+    if (on_progress) on_progress(result.tokens);
+  }
+  result.seconds = seconds_since(start);
+  result.value = std::exp(sum / static_cast<double>(result.tokens));
+  return result;
+}
+
+HostTensor LanguageModel::logits(std::span<const std::int32_t> tokens) {
+  if (tokens.empty()) throw UsageError("at least one token is needed to predict the next");
+  if (std::ssize(tokens) > context())
+    throw UsageError(
+        fmt::format("{} tokens exceed the context of {}; shorten the text, or load the model with a larger context",
+                    tokens.size(), context()));
+  model_->check_tokens(tokens);
+  const language::ReservedBlocks blocks = runner_->reserve(std::ssize(tokens));
+  HostTensor all(DType::f32, {std::ssize(tokens), model_->vocabulary_size()});
+  const auto chunk = static_cast<std::size_t>(model_->scheduling().chunk);
+  std::size_t filled = 0;  // bytes
+  for (std::size_t at = 0; at < tokens.size(); at += chunk) {
+    const auto some = tokens.subspan(at, std::min(chunk, tokens.size() - at));
+    const HostTensor found = model_->logits(blocks.table(), static_cast<std::int64_t>(at), some);
+    std::memcpy(all.bytes().data() + filled, found.bytes().data(), found.bytes().size());
+    filled += found.bytes().size();
+  }
+  return all;
+}
+
+}  // namespace jerboa

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <jerboa/language/statistics.h>
+
+namespace jerboa::language {
+
+/// Adds up what steps and texts report.
+class StatisticsCollector {
+ public:
+  void add_step(const serving::Step& step, int dispatches, double start, double end);
+  void add_text(const serving::SequenceStatistics& text);
+  const Statistics& statistics() const { return statistics_; }
+
+ private:
+  Statistics statistics_;
+  double busy_until_ = 0;
+};
+
+}  // namespace jerboa::language

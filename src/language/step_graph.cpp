@@ -1,0 +1,119 @@
+#include "language/step_graph.h"
+
+#include <fmt/format.h>
+
+#include <jerboa/frontend/compile.h>
+#include <jerboa/models/family.h>
+#include <jerboa/ops/ops.h>
+
+#include "language/sampling_graph.h"
+
+namespace jerboa::language {
+namespace {
+
+InputSpecs text_specs(const GraphSettings& settings, const Dim& rows, const Dim& time, int table) {
+  InputSpecs specs{{"ids", {rows, time}, DType::i32},
+                   {"positions", {rows, time}, DType::i32},
+                   {"lengths", {rows}, DType::i32},
+                   {"table", {rows, table}, DType::i32}};
+  if (settings.slots > 0) specs.push_back({"slots", {rows}, DType::i32});
+  return specs;
+}
+
+models::CacheOptions cache_options(const GraphSettings& settings, int time, int table) {
+  return {.capacity = table * settings.block,
+          .chunk = time,
+          .block = settings.block,
+          .blocks = settings.blocks,
+          .dtype = settings.cache,
+          .slots = settings.slots};
+}
+
+// The logits after the last `outputs` tokens of each row; 0: after all of them.
+Tensor decoder_logits(const GraphSettings& settings, const Inputs& in, const Tensor& ids, int time, int outputs) {
+  models::NamedTensors tensors{{"ids", ids}};
+  for (const char* name : {"positions", "lengths", "table", "slots"})
+    if (in.has(name)) tensors.emplace(name, in[name]);
+  const auto table = static_cast<int>(tensors.at("table").dim(1).value());
+  return models::family_of(settings.config)
+      .logits(settings.config, {.tensors = std::move(tensors),
+                                .cache = cache_options(settings, time, table),
+                                .last = outputs,
+                                .weights = settings.weights});
+}
+
+// The last id of each row, or where `carried` is a row of the previous step, that row's token.
+Tensor with_carried(const Tensor& ids, const Tensor& carried, const Tensor& tokens) {
+  const Dim time = ids.dim(1);
+  const Tensor taken = take_along_axis(tokens, maximum(carried, 0));
+  const Tensor last = slice(ids, 1, time - Dim(1), time);
+  const Tensor next = where(unsqueeze(carried, {1}) >= 0, unsqueeze(taken, {1}), last);
+  if (time.is_constant() && time.value() == 1) return next;
+  return concat({slice(ids, 1, 0, time - Dim(1)), next}, 1);
+}
+
+// Keeps each row's last token for the next step; rows that this step does not have keep theirs.
+void keep_tokens(const Tensor& state, const Tensor& drawn) {
+  const Dim rows = drawn.dim(0), outputs = drawn.dim(1), all = state.dim(0);
+  const Tensor last = reshape(slice(drawn, 1, outputs - Dim(1), outputs), {rows});
+  if (rows.value() == all.value())
+    update(state, last);
+  else
+    update(state, concat({last, slice(state, 0, rows, all)}, 0));
+}
+
+}  // namespace
+
+std::string EntryKey::name() const {
+  std::string text = is_prompt ? "prompt" : "decode";
+  if (rows > 1) text += fmt::format(" rows={}", rows);
+  if (!is_prompt && time > 1) text += fmt::format(" time={}", time);
+  if (outputs > 1) text += fmt::format(" outputs={}", outputs);
+  text += fmt::format(" table={}", table);
+  if (drawing == Drawing::none) text += " logits";
+  if (drawing == Drawing::sampled) text += " sampled";
+  if (masked) text += " masked";
+  return text;
+}
+
+Graph step_graph(const GraphSettings& settings, const EntryKey& key) {
+  const Dim time = key.is_prompt ? Dim::symbol("T", key.time) : Dim(key.time);
+  InputSpecs specs = text_specs(settings, key.rows, time, key.table);
+  const bool takes_over = settings.carried_rows > 0 && !key.is_prompt;
+  if (takes_over) specs.push_back({"carried", {key.rows}, DType::i32});
+  return forward_graph(
+      specs,
+      [&](const Inputs& in) -> Outputs {
+        const SiteScope scope(CallSite{});
+        Tensor tokens, ids = in["ids"];
+        if (settings.carried_rows > 0) tokens = state_input(carried_tokens, {settings.carried_rows}, DType::i32);
+        if (takes_over) ids = with_carried(ids, in["carried"], tokens);
+        const Tensor logits = decoder_logits(settings, in, ids, key.time, key.outputs);
+        if (key.drawing == Drawing::none) return {{"logits", logits}};
+        const Tensor drawn = draw_tokens(logits, key.drawing, key.masked, settings.is_gpu);
+        if (settings.carried_rows > 0) keep_tokens(tokens, drawn);
+        return {{"logits", logits}, {"tokens", drawn}};
+      },
+      {}, key.is_prompt ? settings.prompt_precision : Precision::full);
+}
+
+std::vector<models::CacheSpec> cache_specs(const GraphSettings& settings) {
+  return models::cache_specs(settings.config, cache_options(settings, 1, 1));
+}
+
+Graph logits_graph(const GraphSettings& settings, int time, int table) {
+  return forward_graph(text_specs(settings, 1, Dim::symbol("T", time), table),
+                       [&](const Inputs& in) { return decoder_logits(settings, in, in["ids"], time, 0); });
+}
+
+Graph score_graph(const GraphSettings& settings, int time, int table) {
+  const Dim length = Dim::symbol("T", time);
+  InputSpecs specs = text_specs(settings, 1, length, table);
+  specs.push_back({"targets", {1, length}, DType::i32});
+  return forward_graph(specs, [&](const Inputs& in) {
+    const Tensor all = log_softmax(decoder_logits(settings, in, in["ids"], time, 0));
+    return squeeze(take_along_axis(all, unsqueeze(in["targets"], {-1})), {-1});
+  });
+}
+
+}  // namespace jerboa::language
