@@ -20,6 +20,8 @@ bool Sampler::likelier(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 }
 
+bool Sampler::comes_before(const Candidate& a, const Candidate& b) { return a.token < b.token; }
+
 Sampler::Sampler(SamplerOptions options) : options_(std::move(options)), random_(options_.seed) {
   require(options_.temperature >= 0, "temperature", options_.temperature, "0 or more");
   require(options_.top_k >= 0, "top_k", options_.top_k, "0 or more");
@@ -144,7 +146,11 @@ void Sampler::keep_typical() {
   keep_first(options_.typical_p);
 }
 
+// In the order of the tokens, whatever order they were filtered in: so a device can draw the same token without
+// sorting.
 int Sampler::draw() {
+  if (!std::is_sorted(candidates_.begin(), candidates_.end(), comes_before))
+    std::sort(candidates_.begin(), candidates_.end(), comes_before);
   double sum = 0;
   for (const Candidate& candidate : candidates_) sum += candidate.probability;
   double left = random_.uniform() * sum;

@@ -245,7 +245,18 @@ void Engine::clear_cache() {
 Statistics Engine::statistics() const {
   const Lock lock(mutex_);
   Statistics out = collector_.statistics();
-  out.scheduled = scheduler_.statistics();
+  const serving::SchedulerStatistics& scheduled = scheduler_.statistics();
+  out.submitted = scheduled.added;
+  out.refused = scheduled.refused;
+  out.ended = scheduled.finished;
+  out.preempted = scheduled.preemptions;
+  out.steps = scheduled.steps;
+  out.tokens = scheduled.tokens;
+  out.padding = scheduled.padding;
+  out.prompt_tokens = scheduled.prompt_tokens;
+  out.reused = scheduled.reused;
+  out.drafted = scheduled.drafted;
+  out.accepted = scheduled.accepted;
   const serving::PagePool& pool = scheduler_.pool();
   out.cache_blocks = pool.blocks();
   out.used_blocks = pool.used_blocks();

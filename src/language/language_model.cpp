@@ -3,6 +3,7 @@
 
 #include <jerboa/base/error.h>
 #include <jerboa/language/language_model.h>
+#include <jerboa/language/runner.h>
 
 namespace jerboa {
 namespace {
@@ -31,6 +32,21 @@ std::string_view name(StopReason reason) {
 
 LanguageModel::LanguageModel(std::shared_ptr<language::Model> model)
     : model_(std::move(model)), runner_(std::make_unique<language::Runner>(model_)) {}
+
+LanguageModel::LanguageModel(LanguageModel&&) noexcept = default;
+LanguageModel& LanguageModel::operator=(LanguageModel&&) noexcept = default;
+LanguageModel::~LanguageModel() = default;
+
+const Tokenizer& LanguageModel::tokenizer() const { return model_->tokenizer(); }
+bool LanguageModel::has_chat_template() const { return model_->chat_template().has_value(); }
+const std::vector<int>& LanguageModel::end_tokens() const { return model_->end_tokens(); }
+const SamplerOptions& LanguageModel::recommended_sampling() const { return model_->recommended_sampling(); }
+std::shared_ptr<const Vocabulary> LanguageModel::vocabulary() { return model_->vocabulary(); }
+int LanguageModel::context() const { return model_->context(); }
+std::int64_t LanguageModel::parameters() const { return model_->parameters(); }
+language::Statistics LanguageModel::statistics() const { return runner_->statistics(); }
+Session& LanguageModel::session() { return model_->session(); }
+bool LanguageModel::poll(double seconds) { return runner_->poll(seconds); }
 
 LanguageModel LanguageModel::load(const std::filesystem::path& path, const LanguageModelOptions& options) {
   return LanguageModel(language::Model::load(path, options));

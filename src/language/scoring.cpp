@@ -6,6 +6,7 @@
 
 #include <jerboa/base/error.h>
 #include <jerboa/language/language_model.h>
+#include <jerboa/language/runner.h>
 
 // How well a model predicts a given text. Its tokens are computed in blocks of the cache that are reserved for it.
 namespace jerboa {

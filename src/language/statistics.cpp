@@ -39,28 +39,24 @@ double Statistics::mean_batch() const {
   return share(rows, steps);
 }
 
-double Statistics::hit_rate() const { return share(scheduled.reused, scheduled.prompt_tokens); }
+double Statistics::hit_rate() const { return share(reused, prompt_tokens); }
 
-double Statistics::acceptance() const { return share(scheduled.accepted, scheduled.drafted); }
+double Statistics::acceptance() const { return share(accepted, drafted); }
 
 double Statistics::dispatches_per_token() const { return share(dispatches, generated); }
 
 std::string print(const Statistics& s) {
   const auto mib = [](std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   std::string text;
-  text += fmt::format("texts       {} ended, {} refused, {} preemptions\n", s.scheduled.finished, s.scheduled.refused,
-                      s.scheduled.preemptions);
+  text += fmt::format("texts       {} ended, {} refused, {} preemptions\n", s.ended, s.refused, s.preempted);
   text += fmt::format("first token {:.3f} s on average, {:.3f} s at most\n", s.first_token_seconds,
                       s.longest_first_token_seconds);
   text += fmt::format("tokens      {} generated in {:.3f} s, {:.1f} tokens/s\n", s.generated, s.seconds,
                       s.tokens_per_second());
-  text +=
-      fmt::format("steps       {}, {:.2f} rows per decode step, {:.1f} % padding, {:.1f} dispatches per token\n",
-                  s.scheduled.steps, s.mean_batch(),
-                  100 * share(s.scheduled.padding, s.scheduled.padding + s.scheduled.tokens), s.dispatches_per_token());
-  text += fmt::format("prompts     {} tokens, {:.1f} % of them in the cache\n", s.scheduled.prompt_tokens,
-                      100 * s.hit_rate());
-  text += fmt::format("drafts      {} tokens, {:.1f} % of them accepted\n", s.scheduled.drafted, 100 * s.acceptance());
+  text += fmt::format("steps       {}, {:.2f} rows per decode step, {:.1f} % padding, {:.1f} dispatches per token\n",
+                      s.steps, s.mean_batch(), 100 * share(s.padding, s.padding + s.tokens), s.dispatches_per_token());
+  text += fmt::format("prompts     {} tokens, {:.1f} % of them in the cache\n", s.prompt_tokens, 100 * s.hit_rate());
+  text += fmt::format("drafts      {} tokens, {:.1f} % of them accepted\n", s.drafted, 100 * s.acceptance());
   text += fmt::format("cache       {} of {} blocks in use, {} kept for reuse, {} at most, {} evicted\n", s.used_blocks,
                       s.cache_blocks, s.cached_blocks, s.peak_blocks, s.evictions);
   text += fmt::format("memory      {:.1f} MiB of weights, {:.1f} of cache, {:.1f} of activations\n",

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <jerboa/language/statistics.h>
+#include <jerboa/serving/scheduler.h>
 
 namespace jerboa::language {
 

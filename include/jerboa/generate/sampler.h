@@ -67,6 +67,7 @@ class Sampler {
   };
 
   static bool likelier(const Candidate& a, const Candidate& b);
+  static bool comes_before(const Candidate& a, const Candidate& b);
   void penalize(std::span<float> logits) const;
   void gather(std::span<const float> logits);
   void softmax();

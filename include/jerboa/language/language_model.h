@@ -11,9 +11,16 @@
 #include <vector>
 
 #include <jerboa/language/generation.h>
-#include <jerboa/language/model.h>
-#include <jerboa/language/runner.h>
+#include <jerboa/language/options.h>
 #include <jerboa/language/statistics.h>
+#include <jerboa/language/stream.h>
+#include <jerboa/text/chat_template.h>
+#include <jerboa/text/tokenizer.h>
+
+namespace jerboa::language {
+class Model;
+class Runner;
+}  // namespace jerboa::language
 
 namespace jerboa {
 
@@ -31,6 +38,9 @@ class LanguageModel {
   /// A Hugging Face folder: config.json, safetensors, a tokenizer and, optionally, generation_config.json and a chat
   /// template; or a .gguf file. Throws UsageError or FileError that names what is missing or not supported.
   static LanguageModel load(const std::filesystem::path& path, const LanguageModelOptions& options = {});
+  LanguageModel(LanguageModel&&) noexcept;
+  LanguageModel& operator=(LanguageModel&&) noexcept;
+  ~LanguageModel();
 
   using OnText = jerboa::OnText;
   /// Continues a prompt.
@@ -60,7 +70,7 @@ class LanguageModel {
   language::Stream submit_answer(const JsonValue& messages, const GenerateOptions& options = {},
                                  const ChatTemplateOptions& rendering = {});
   /// Computes for about this many seconds, for programs that must not block; returns whether any text has not ended.
-  bool poll(double seconds) { return runner_->poll(seconds); }
+  bool poll(double seconds);
 
   /// The logits of the next token, one per vocabulary entry.
   std::vector<float> next_logits(std::span<const std::int32_t> tokens);
@@ -71,20 +81,21 @@ class LanguageModel {
   Perplexity perplexity(std::span<const std::int32_t> tokens,
                         const std::function<void(std::int64_t scored)>& on_progress = {});
 
-  const Tokenizer& tokenizer() const { return model_->tokenizer(); }
-  bool has_chat_template() const { return model_->chat_template().has_value(); }
+  const Tokenizer& tokenizer() const;
+  bool has_chat_template() const;
   /// Tokens that end a text.
-  const std::vector<int>& end_tokens() const { return model_->end_tokens(); }
-  const SamplerOptions& recommended_sampling() const { return model_->recommended_sampling(); }
+  const std::vector<int>& end_tokens() const;
+  const SamplerOptions& recommended_sampling() const;
   /// The bytes of every token, for constraints; built on first use.
-  std::shared_ptr<const Vocabulary> vocabulary() { return model_->vocabulary(); }
-  int context() const { return model_->context(); }
-  std::int64_t parameters() const { return model_->parameters(); }
-  language::Statistics statistics() const { return runner_->statistics(); }
-  /// The parts: weights with their programs, and the loop that runs them for many texts.
+  std::shared_ptr<const Vocabulary> vocabulary();
+  int context() const;
+  std::int64_t parameters() const;
+  language::Statistics statistics() const;
+  /// The parts (language/model.h, language/runner.h): weights with their programs, and the loop that runs them for many
+  /// texts.
   language::Model& model() { return *model_; }
   language::Runner& runner() { return *runner_; }
-  Session& session() { return model_->session(); }
+  Session& session();
 
  private:
   explicit LanguageModel(std::shared_ptr<language::Model> model);

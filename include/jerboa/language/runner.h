@@ -7,46 +7,11 @@
 #include <span>
 #include <vector>
 
-#include <jerboa/language/generation.h>
 #include <jerboa/language/model.h>
 #include <jerboa/language/statistics.h>
+#include <jerboa/language/stream.h>
 
 namespace jerboa::language {
-
-class Engine;
-struct StreamState;
-
-/// A text that a Runner generates. Move-only; a stream that is destroyed before its text has ended cancels it.
-class Stream {
- public:
-  Stream() = default;
-  Stream(Stream&&) noexcept = default;
-  Stream& operator=(Stream&& other) noexcept;
-  ~Stream();
-
-  /// The next piece, once there is one; nothing when the text has ended. While it waits it runs steps for all streams
-  /// of the runner, unless another thread does so already.
-  std::optional<TextPiece> next();
-  /// A piece that is there already, without waiting or running anything.
-  std::optional<TextPiece> take();
-  /// The whole text, once it has ended. `on_text` receives the pieces that were not taken before.
-  Generation wait(const OnText& on_text = {});
-  /// Ends the text at once.
-  void cancel();
-  /// Whether the text has ended; pieces of it may be left to take.
-  bool ended() const;
-  /// The text so far, with all statistics once it has ended.
-  Generation result() const;
-
- private:
-  friend class Runner;
-  friend class Engine;
-  Stream(std::shared_ptr<Engine> engine, std::shared_ptr<StreamState> state)
-      : engine_(std::move(engine)), state_(std::move(state)) {}
-
-  std::shared_ptr<Engine> engine_;
-  std::shared_ptr<StreamState> state_;
-};
 
 /// Blocks of the cache for a text that is computed beside the sequences; given back when it is destroyed.
 class ReservedBlocks {

@@ -4,16 +4,17 @@
 #include <map>
 #include <string>
 
-#include <jerboa/serving/scheduler.h>
-
 namespace jerboa::language {
 
 /// What a runner has done so far.
 struct Statistics {
-  serving::SchedulerStatistics scheduled;  ///< sequences, steps, tokens, padding, reuse, drafts
-  double seconds = 0;                      ///< during which at least one step was on the device
-  std::int64_t texts = 0;                  ///< that ended after at least one token
-  double first_token_seconds = 0;          ///< the mean time to their first token, waiting included
+  std::int64_t submitted = 0, refused = 0, ended = 0, preempted = 0;  ///< texts
+  std::int64_t steps = 0, tokens = 0, padding = 0;  ///< what was computed: prompts, text and guesses, and for nothing
+  std::int64_t prompt_tokens = 0, reused = 0;       ///< of which so many were in the cache
+  std::int64_t drafted = 0, accepted = 0;           ///< guesses
+  double seconds = 0;                               ///< during which at least one step was on the device
+  std::int64_t texts = 0;                           ///< that ended after at least one token
+  double first_token_seconds = 0;                   ///< the mean time to their first token, waiting included
   double longest_first_token_seconds = 0;
   std::int64_t generated = 0;                ///< tokens after prompts, of all texts
   std::map<int, std::int64_t> decode_batch;  ///< how many decode steps had how many rows, without padding
