@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include <jerboa/base/error.h>
-#include <jerboa/io/safetensors.h>
 #include <jerboa/language/language_model.h>
 
+#include "language/model_folder.h"
 #include "support/expect_error.h"
 #include "support/temp_folder.h"
 
@@ -16,70 +16,12 @@ namespace jerboa::language_model_test {
 namespace {
 
 using test::expect_error;
-using Tokens = std::vector<std::int32_t>;
-
-const std::filesystem::path goldens = JERBOA_SOURCE_DIR "/tests/data/goldens";
-
-std::string utf8(int code) {
-  if (code < 0x80) return {static_cast<char>(code)};
-  return {static_cast<char>(0xc0 | code >> 6), static_cast<char>(0x80 | (code & 0x3f))};
-}
-
-// A tokenizer whose 256 tokens are the bytes, in the alphabet that GPT-2 writes them in.
-std::string byte_tokenizer() {
-  nlohmann::json vocabulary;
-  int next = 256;
-  for (int byte = 0; byte < 256; ++byte) {
-    const bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
-    vocabulary[utf8(printable ? byte : next++)] = byte;
-  }
-  return nlohmann::json{{"version", "1.0"},
-                        {"added_tokens", nlohmann::json::array()},
-                        {"normalizer", nullptr},
-                        {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}},
-                        {"post_processor", nullptr},
-                        {"decoder", {{"type", "ByteLevel"}}},
-                        {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", nlohmann::json::array()}}}}
-      .dump();
-}
-
-// A golden model's folder with a tokenizer, and possibly other files.
-class ModelFolder {
- public:
-  explicit ModelFolder(const std::string& golden) : golden_(goldens / golden) {
-    for (const char* file : {"config.json", "model.safetensors"}) std::filesystem::copy(golden_ / file, folder_ / file);
-    write("tokenizer.json", byte_tokenizer());
-  }
-
-  void write(const std::string& file, const std::string& text) const { test::write_text(folder_ / file, text); }
-  const std::filesystem::path& path() const { return folder_.path(); }
-  LanguageModel open(LanguageModelOptions options = {}) const {
-    options.device = Device::cpu(2);
-    return LanguageModel::load(path(), options);
-  }
-  Tokens golden(const std::string& name) const {
-    const SafeTensors file = SafeTensors::open(golden_ / "golden.safetensors");
-    const TensorView& view = file.view(name);
-    const auto* values = reinterpret_cast<const std::int32_t*>(view.bytes.data());
-    return {values, values + view.bytes.size() / sizeof(std::int32_t)};
-  }
-  Tokens prompt() const { return golden("input_ids"); }
-  Tokens continuation() const {
-    const Tokens all = golden("greedy");
-    const auto first = all.begin() + std::ssize(prompt());
-    return {first, std::find(first, all.end(), 2)};  // the end token of all of them
-  }
-
- private:
-  std::filesystem::path golden_;
-  test::TempFolder folder_;
-};
-
-GenerateOptions greedy(int tokens) { return {.max_tokens = tokens, .sampling = SamplerOptions{.temperature = 0}}; }
+using test::greedy;
+using test::ModelFolder;
+using test::Tokens;
 
 TEST(LanguageModel, ContinuesAsTransformersDoes) {
-  for (const char* family : {"gemma2", "gemma3_text", "gpt2", "llama", "llama3_scaled", "mistral", "phi3", "qwen2",
-                             "qwen3", "qwen3_moe", "smollm3"})
+  for (const char* family : test::decoder_goldens)
     for (const int chunk : {1, 5, 128}) {
       SCOPED_TRACE(fmt::format("{} in chunks of {}", family, chunk));
       const ModelFolder folder(family);
@@ -252,6 +194,39 @@ TEST(LanguageModel, AnswersMessagesByItsTemplate) {
   EXPECT_EQ(model.chat("Hi", greedy(8)).tokens, wanted);
   EXPECT_EQ(model.answer(JsonValue::parse(R"([{"role": "user", "content": "Hi"}])"), greedy(8)).tokens, wanted);
   EXPECT_EQ(model.answer({{"user", "Hi"}}, greedy(8)).tokens, wanted);
+}
+
+TEST(LanguageModel, KeepsTheConversation) {
+  const ModelFolder folder("llama");
+  folder.write("chat_template.jinja", "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>");
+  LanguageModel model = folder.open();
+  const std::string first = model.chat("Hi", greedy(4)).text;
+  const Tokens second = model.chat("So?", greedy(4)).tokens;
+  EXPECT_EQ(second, model.generate("<user>Hi<assistant>" + first + "<user>So?<assistant>", greedy(4)).tokens);
+  EXPECT_EQ(model.conversation().size(), 4u);
+  // What cannot be answered is not kept.
+  expect_error<UsageError>([&] { model.chat(std::string(200, 'a'), greedy(4)); }, "tokens exceed the context");
+  EXPECT_EQ(model.conversation().size(), 4u);
+  model.reset();
+  EXPECT_EQ(model.chat("Hi", greedy(4)).text, first);
+  model.reset();
+  model.conversation().push_back({"system", "Be brief."});
+  const Tokens told = model.generate("<system>Be brief.<user>Hi<assistant>", greedy(4)).tokens;
+  EXPECT_EQ(model.chat("Hi", greedy(4)).tokens, told);
+}
+
+TEST(LanguageModel, GivesLogitsAfterEveryToken) {
+  const ModelFolder folder("qwen3");
+  LanguageModel model = folder.open({.chunk = 8});
+  const Tokens prompt = folder.prompt();
+  const HostTensor all = model.logits(prompt);
+  ASSERT_EQ(all.shape(), (Sizes{std::ssize(prompt), 256}));
+  for (const std::size_t length : {std::size_t{1}, std::size_t{9}, prompt.size()}) {
+    const std::vector<float> last = model.next_logits(std::span(prompt).first(length));
+    for (std::size_t i = 0; i < last.size(); ++i)
+      EXPECT_NEAR(all.f32()[(length - 1) * 256 + i], last[i], 2e-4) << length;
+  }
+  EXPECT_EQ(model.statistics().used_blocks, model.statistics().cached_blocks) << "blocks are given back";
 }
 
 // A model with random weights produces noise, but only noise that the grammar allows.

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include <jerboa/io/safetensors.h>
+#include <jerboa/language/language_model.h>
+
+#include "support/temp_folder.h"
+
+namespace jerboa::test {
+
+using Tokens = std::vector<std::int32_t>;
+
+inline const std::filesystem::path goldens = JERBOA_SOURCE_DIR "/tests/data/goldens";
+
+inline std::string utf8(int code) {
+  if (code < 0x80) return {static_cast<char>(code)};
+  return {static_cast<char>(0xc0 | code >> 6), static_cast<char>(0x80 | (code & 0x3f))};
+}
+
+// A tokenizer whose 256 tokens are the bytes, in the alphabet that GPT-2 writes them in.
+inline std::string byte_tokenizer() {
+  nlohmann::json vocabulary;
+  int next = 256;
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
+    vocabulary[utf8(printable ? byte : next++)] = byte;
+  }
+  return nlohmann::json{{"version", "1.0"},
+                        {"added_tokens", nlohmann::json::array()},
+                        {"normalizer", nullptr},
+                        {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}},
+                        {"post_processor", nullptr},
+                        {"decoder", {{"type", "ByteLevel"}}},
+                        {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", nlohmann::json::array()}}}}
+      .dump();
+}
+
+// A golden model's folder with a tokenizer, and possibly other files.
+class ModelFolder {
+ public:
+  explicit ModelFolder(const std::string& golden) : golden_(goldens / golden) {
+    for (const char* file : {"config.json", "model.safetensors"}) std::filesystem::copy(golden_ / file, folder_ / file);
+    write("tokenizer.json", byte_tokenizer());
+  }
+
+  void write(const std::string& file, const std::string& text) const { write_text(folder_ / file, text); }
+  const std::filesystem::path& path() const { return folder_.path(); }
+  LanguageModel open(LanguageModelOptions options = {}) const {
+    if (!options.device) options.device = Device::cpu(2);
+    return LanguageModel::load(path(), options);
+  }
+  Tokens golden(const std::string& name) const {
+    const SafeTensors file = SafeTensors::open(golden_ / "golden.safetensors");
+    const TensorView& view = file.view(name);
+    const auto* values = reinterpret_cast<const std::int32_t*>(view.bytes.data());
+    return {values, values + view.bytes.size() / sizeof(std::int32_t)};
+  }
+  Tokens prompt() const { return golden("input_ids"); }
+  Tokens continuation() const {
+    const Tokens all = golden("greedy");
+    const auto first = all.begin() + std::ssize(prompt());
+    return {first, std::find(first, all.end(), 2)};  // the end token of all of them
+  }
+
+ private:
+  std::filesystem::path golden_;
+  TempFolder folder_;
+};
+
+inline GenerateOptions greedy(int tokens) {
+  return {.max_tokens = tokens, .sampling = SamplerOptions{.temperature = 0}};
+}
+
+/// A golden for each family of decoders.
+inline constexpr const char* decoder_goldens[] = {"gemma2",        "gemma3_text", "gpt2",   "llama",
+                                                  "llama3_scaled", "mistral",     "phi3",   "qwen2",
+                                                  "qwen3",         "qwen3_moe",   "smollm3"};
+
+}  // namespace jerboa::test

@@ -1,0 +1,313 @@
+#include <atomic>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include <jerboa/base/error.h>
+#include <jerboa/language/runner.h>
+
+#include "language/model_folder.h"
+#include "support/expect_error.h"
+
+// Many texts at once: each is the one that the model writes alone.
+namespace jerboa::language::runner_test {
+namespace {
+
+using test::decoder_goldens;
+using test::expect_error;
+using test::greedy;
+using test::ModelFolder;
+using test::Tokens;
+
+// Beginnings of the golden's prompt.
+Tokens beginning(const ModelFolder& folder, std::size_t length) {
+  Tokens tokens = folder.prompt();
+  tokens.resize(std::min(tokens.size(), length));
+  return tokens;
+}
+
+GenerateOptions sampled(std::uint64_t seed, int tokens = 12) {
+  return {.max_tokens = tokens,
+          .sampling = SamplerOptions{.temperature = 0.9f, .top_k = 50, .top_p = 0.95f, .seed = seed}};
+}
+
+std::vector<std::pair<Tokens, GenerateOptions>> mixed_requests(const ModelFolder& folder) {
+  return {{folder.prompt(), greedy(24)},      {beginning(folder, 3), greedy(10)}, {beginning(folder, 17), sampled(1)},
+          {beginning(folder, 1), sampled(2)}, {folder.prompt(), sampled(3, 20)},  {beginning(folder, 9), greedy(30)},
+          {beginning(folder, 12), sampled(4)}};
+}
+
+TEST(Runner, WritesTogetherWhatItWritesAlone) {
+  for (const char* family : decoder_goldens) {
+    SCOPED_TRACE(family);
+    const ModelFolder folder(family);
+    LanguageModel together = folder.open({.block = 8}), alone = folder.open({.block = 8});
+    const auto requests = mixed_requests(folder);
+    std::vector<Stream> streams;
+    for (const auto& [prompt, options] : requests) streams.push_back(together.submit(prompt, options));
+    for (std::size_t i = 0; i < requests.size(); ++i)
+      EXPECT_EQ(streams[i].wait().tokens, alone.continue_tokens(requests[i].first, requests[i].second).tokens) << i;
+    EXPECT_EQ(streams[0].result().tokens, folder.continuation());
+    EXPECT_GT(together.statistics().mean_batch(), 2);
+  }
+}
+
+// One block for a whole sequence is a straight cache.
+TEST(Runner, WritesTheSameWithBlocksOfAnySize) {
+  for (const char* family : decoder_goldens)
+    for (const int block : {7, 128}) {
+      SCOPED_TRACE(fmt::format("{} in blocks of {}", family, block));
+      const ModelFolder folder(family);
+      LanguageModel model = folder.open({.block = block});
+      EXPECT_EQ(model.continue_tokens(folder.prompt(), greedy(24)).tokens, folder.continuation());
+      // The same again, from the cache.
+      const Generation again = model.continue_tokens(folder.prompt(), greedy(24));
+      EXPECT_EQ(again.tokens, folder.continuation());
+      EXPECT_EQ(again.reused, (std::ssize(folder.prompt()) - 1) / block * block);
+    }
+}
+
+TEST(Runner, ForksWriteWhatFreshTextsWrite) {
+  for (const char* family : decoder_goldens) {
+    SCOPED_TRACE(family);
+    const ModelFolder folder(family);
+    LanguageModel model = folder.open({.block = 8}), fresh = folder.open({.block = 8});
+    Runner& runner = model.runner();
+    Stream first = runner.submit(folder.prompt(), greedy(24));
+    Stream second = runner.fork(first, sampled(5)), third = runner.fork(first, sampled(6));
+    for (int i = 0; i < 7; ++i) first.next();
+    // In the middle of a block, which is copied.
+    Tokens so_far = folder.prompt();
+    const Tokens written = first.result().tokens;
+    so_far.insert(so_far.end(), written.begin(), written.end());
+    Stream fourth = runner.fork(first, sampled(7));
+    EXPECT_EQ(second.wait().tokens, fresh.continue_tokens(folder.prompt(), sampled(5)).tokens);
+    EXPECT_EQ(third.wait().tokens, fresh.continue_tokens(folder.prompt(), sampled(6)).tokens);
+    EXPECT_EQ(fourth.wait().tokens, fresh.continue_tokens(so_far, sampled(7)).tokens);
+    EXPECT_EQ(first.wait().tokens, folder.continuation());
+    EXPECT_GE(fourth.result().reused, std::ssize(so_far) - 2) << "it shares all that was computed";
+  }
+}
+
+// A text that repeats itself, so that guesses succeed.
+Tokens repetitive(int vocabulary = 256) {
+  Tokens tokens;
+  for (int i = 0; i < 40; ++i) tokens.push_back((i % 5 * 37 + 11) % vocabulary);
+  return tokens;
+}
+
+TEST(Runner, GuessesDoNotChangeTheText) {
+  std::int64_t drafted = 0, accepted = 0;
+  for (const char* family : decoder_goldens) {
+    SCOPED_TRACE(family);
+    const ModelFolder folder(family);
+    LanguageModel plain = folder.open(), guessing = folder.open();
+    for (const Tokens& prompt : {repetitive(), folder.prompt()})
+      for (GenerateOptions options : {greedy(40), sampled(9, 30)}) {
+        const Tokens wanted = plain.continue_tokens(prompt, options).tokens;
+        options.drafts = 4;
+        const Generation result = guessing.continue_tokens(prompt, options);
+        EXPECT_EQ(result.tokens, wanted);
+        drafted += result.drafted;
+        accepted += result.accepted;
+      }
+  }
+  EXPECT_GT(drafted, 50);
+  EXPECT_GT(accepted, 5);
+}
+
+TEST(Runner, SamplesOnTheDeviceAsOnTheHost) {
+  const ModelFolder folder("llama");
+  LanguageModel model = folder.open();
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    GenerateOptions options = sampled(seed, 30);
+    const Tokens on_device = model.continue_tokens(folder.prompt(), options).tokens;
+    options.sampler = [&] { return std::make_unique<Sampler>(*options.sampling); };
+    EXPECT_EQ(model.continue_tokens(folder.prompt(), options).tokens, on_device) << seed;
+  }
+}
+
+// One program for every token: what else is in the batch, or in the cache, does not change a bit.
+TEST(Runner, DeterministicTextsDoNotDependOnTheBatch) {
+  for (const char* family : {"llama", "gemma2", "qwen3_moe"}) {
+    SCOPED_TRACE(family);
+    const ModelFolder folder(family);
+    const LanguageModelOptions options{.sequences = 8, .block = 8, .deterministic = true};
+    LanguageModel together = folder.open(options), alone = folder.open(options);
+    const auto logits_of = [&](LanguageModel& model, const Tokens& prompt) {
+      std::vector<float> all;
+      GenerateOptions recording{.max_tokens = 12};
+      recording.sampler = [&] {
+        auto sampler = std::make_unique<Sampler>(SamplerOptions{.seed = 3});
+        sampler->add_processor([&](std::span<float> logits, std::span<const int>) {
+          all.insert(all.end(), logits.begin(), logits.end());
+        });
+        return sampler;
+      };
+      model.continue_tokens(prompt, recording);
+      return all;
+    };
+    const std::vector<float> wanted = logits_of(alone, folder.prompt());
+    std::vector<Stream> others;
+    for (const auto& [prompt, request] : mixed_requests(folder)) others.push_back(together.submit(prompt, request));
+    EXPECT_EQ(logits_of(together, folder.prompt()), wanted);
+    for (Stream& other : others) other.wait();
+    EXPECT_EQ(logits_of(together, folder.prompt()), wanted) << "from the cache";
+  }
+}
+
+TEST(Runner, PollsWithoutWaiting) {
+  const ModelFolder folder("llama");
+  LanguageModel model = folder.open();
+  EXPECT_FALSE(model.poll(1));
+  Stream first = model.submit(folder.prompt(), greedy(24)), second = model.submit(beginning(folder, 4), greedy(5));
+  EXPECT_FALSE(first.take());
+  int polls = 0;
+  Tokens tokens;
+  while (model.poll(0)) {
+    ++polls;
+    while (const auto piece = first.take())
+      if (piece->token) tokens.push_back(*piece->token);
+  }
+  while (const auto piece = first.take())
+    if (piece->token) tokens.push_back(*piece->token);
+  EXPECT_GE(polls, 20) << "a budget of nothing is one step";
+  EXPECT_EQ(tokens, folder.continuation());
+  EXPECT_TRUE(first.ended() && second.ended());
+  EXPECT_EQ(second.result().tokens.size(), 5u);
+}
+
+TEST(Runner, ServesSeveralThreads) {
+  const ModelFolder folder("llama");
+  LanguageModel model = folder.open({.block = 8}), alone = folder.open();
+  std::vector<Tokens> wanted;
+  for (std::uint64_t seed = 0; seed < 6; ++seed)
+    wanted.push_back(alone.continue_tokens(folder.prompt(), sampled(seed, 20)).tokens);
+  std::atomic<int> right = 0;
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    threads.emplace_back([&, i] {
+      for (int turn = 0; turn < 4; ++turn)
+        right += model.continue_tokens(folder.prompt(), sampled(i, 20)).tokens == wanted[i] ? 1 : 0;
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, 24);
+}
+
+TEST(Runner, EndsTextsThatAreCancelledOrLate) {
+  const ModelFolder folder("llama");
+  LanguageModel model = folder.open();
+  Stream cancelled = model.submit(folder.prompt(), greedy(24));
+  Stream kept = model.submit(folder.prompt(), greedy(24));
+  { const Stream dropped = model.submit(folder.prompt(), greedy(24)); }
+  for (int i = 0; i < 3; ++i) cancelled.next();
+  cancelled.cancel();
+  EXPECT_EQ(cancelled.wait().reason, StopReason::cancelled);
+  EXPECT_GE(cancelled.result().tokens.size(), 3u);
+  GenerateOptions late = greedy(100);
+  late.seconds = 0;
+  EXPECT_EQ(model.continue_tokens(folder.prompt(), late).reason, StopReason::deadline);
+  EXPECT_EQ(kept.wait().tokens, folder.continuation());
+  EXPECT_FALSE(model.poll(0));
+}
+
+// Texts that together need more than the cache take turns; one that never fits is refused alone.
+TEST(Runner, MakesDoWithASmallCache) {
+  const ModelFolder folder("llama");
+  LanguageModel model = folder.open({.context = 64, .sequences = 4, .cache_tokens = 72, .block = 8});
+  std::vector<Stream> streams;
+  for (int i = 0; i < 6; ++i) streams.push_back(model.submit(folder.prompt(), greedy(24)));
+  expect_error<UsageError>([&] { model.submit(Tokens(65, 1), greedy(4)); }, "65 tokens exceed the context of 64");
+  for (Stream& stream : streams) EXPECT_EQ(stream.wait().tokens, folder.continuation());
+  EXPECT_EQ(model.statistics().refused, 1);
+  expect_error<UsageError>(
+      [&] {
+        const ReservedBlocks all = model.runner().reserve(72);
+        model.runner().reserve(8);
+      },
+      "the cache has no room for 8 tokens");
+}
+
+TEST(Runner, SavesWhatIsCached) {
+  const ModelFolder folder("llama");
+  const test::TempFolder files;
+  LanguageModel model = folder.open({.block = 4}), other = folder.open({.block = 4});
+  const Tokens prompt = folder.prompt();
+  model.continue_tokens(prompt, greedy(24));
+  EXPECT_EQ(model.runner().save_cache(files / "cache.safetensors", prompt), std::ssize(prompt) / 4 * 4);
+  EXPECT_EQ(other.runner().load_cache(files / "cache.safetensors"), std::ssize(prompt) / 4 * 4);
+  const Generation result = other.continue_tokens(prompt, greedy(24));
+  EXPECT_EQ(result.reused, (std::ssize(prompt) - 1) / 4 * 4);
+  EXPECT_EQ(result.tokens, folder.continuation());
+  EXPECT_EQ(other.runner().load_cache(files / "cache.safetensors"), 0) << "it is there already";
+
+  const auto refused = [&](LanguageModel loaded, const std::string& message) {
+    expect_error<FileError>([&] { loaded.runner().load_cache(files / "cache.safetensors"); }, message);
+  };
+  refused(ModelFolder("qwen3").open({.block = 4}), "saved with another model");
+  refused(folder.open({.block = 8}), "load the model with the");
+  refused(folder.open({.block = 4, .cache = DType::f16}), "load the model with the options");
+  test::write_text(files / "cache.safetensors", "not one");
+  refused(folder.open(), "cache.safetensors");
+}
+
+TEST(Runner, CountsWhatItDoes) {
+  const ModelFolder folder("llama");
+  const test::TempFolder files;
+  LanguageModel model = folder.open({.block = 8});
+  expect_error<UsageError>([&] { model.runner().write_trace(files / "trace.json"); }, "call start_trace");
+  model.runner().start_trace();
+  std::vector<Tokens> hooked;
+  GenerateOptions options = greedy(24);
+  options.on_token = [&](const TextPiece& piece) {
+    EXPECT_GT(piece.seconds, 0);
+    hooked.push_back({*piece.token});
+  };
+  const std::size_t length = model.continue_tokens(folder.prompt(), options).tokens.size();
+  EXPECT_EQ(hooked.size(), length);
+  Stream first = model.submit(folder.prompt(), greedy(24)), second = model.submit(folder.prompt(), greedy(24));
+  first.wait();
+  second.wait();
+  const Statistics statistics = model.statistics();
+  EXPECT_EQ(statistics.submitted, 3);
+  EXPECT_EQ(statistics.texts, 3);
+  EXPECT_EQ(statistics.generated, static_cast<std::int64_t>(3 * length));
+  EXPECT_GT(statistics.tokens_per_second(), 0);
+  EXPECT_GT(statistics.first_token_seconds, 0);
+  EXPECT_GE(statistics.longest_first_token_seconds, statistics.first_token_seconds);
+  EXPECT_NEAR(statistics.hit_rate(), 32.0 / 63, 0.3);
+  EXPECT_GT(statistics.mean_batch(), 1);
+  EXPECT_GT(statistics.dispatches_per_token(), 5);
+  EXPECT_GT(statistics.weight_bytes, 4 * model.parameters() - 1);
+  EXPECT_GT(statistics.activation_bytes, 0);
+  EXPECT_EQ(statistics.used_blocks, statistics.cached_blocks);
+  EXPECT_NE(print(statistics).find("tokens/s"), std::string::npos);
+
+  model.runner().write_trace(files / "trace.json");
+  const auto trace = nlohmann::json::parse(test::read_text(files / "trace.json"));
+  int steps = 0, answers = 0;
+  for (const auto& event : trace.at("traceEvents")) {
+    if (event.at("ph") != "X") continue;
+    EXPECT_GE(event.at("ts").get<double>(), 0);
+    EXPECT_GE(event.at("dur").get<double>(), 0);
+    steps += event.at("cat") == "step" ? 1 : 0;
+    answers += event.at("name") == "answer" ? 1 : 0;
+  }
+  EXPECT_EQ(steps, statistics.steps);
+  EXPECT_EQ(answers, 3);
+}
+
+TEST(Runner, IsTheOnlyOneOfAModel) {
+  const ModelFolder folder("llama");
+  const auto model = Model::load(folder.path(), {.device = Device::cpu(1)});
+  {
+    Runner runner(model);
+    expect_error<UsageError>([&] { const Runner second(model); }, "belongs to another runner");
+  }
+  Runner next(model);
+  EXPECT_EQ(next.submit(folder.prompt(), greedy(24)).wait().tokens, folder.continuation());
+}
+
+}  // namespace
+}  // namespace jerboa::language::runner_test
