@@ -21,20 +21,32 @@ Decoder::Decoder(const Config& config, const GraphInputs& inputs)
 
 Tensor Decoder::rope(const Tensor& x, const RopeAttrs& attrs) const { return jerboa::rope(x, positions_, attrs); }
 
-Tensor Decoder::attend(int layer, const Tensor& q, const Tensor& k, const Tensor& v, const ScoreOptions& scores) const {
+AttentionOptions Decoder::attention_options(const ScoreOptions& scores) const {
   AttentionOptions options{.causal = true,
                            .scale = scores.scale,
                            .window = scores.window,
                            .soft_cap = scores.soft_cap,
                            .sinks = scores.sinks,
                            .lengths = lengths_};
+  if (!caches_.any()) return options;
+  options.positions = positions_;
+  options.table = caches_.table();
+  return options;
+}
+
+Tensor Decoder::attend(int layer, const Tensor& q, const Tensor& k, const Tensor& v, const ScoreOptions& scores) const {
+  AttentionOptions options = attention_options(scores);
   if (!caches_.any()) return attention(q, k, v, options);
   const auto cached = caches_.append(layer, k, v, scores.window);
   options.ring = cached.ring;
-  options.positions = positions_;
-  options.table = caches_.table();
   const Tensor queries = cast(q, cache_type_);
   return cast(attention(queries, cached.keys, cached.values, options), q.dtype());
+}
+
+Tensor Decoder::attend_latent(int layer, const Tensor& q, const Tensor& latent, const ScoreOptions& scores) const {
+  const Tensor cached = caches_.append_latent(layer, latent);
+  const Tensor queries = cast(q, cache_type_);
+  return cast(attention(queries, cached, cached, attention_options(scores)), q.dtype());
 }
 
 Tensor Decoder::logits(const std::string& name, const Tensor& hidden, int count) const {

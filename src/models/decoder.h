@@ -29,12 +29,17 @@ class Decoder : public Modules {
   Tensor rope(const Tensor& x, const RopeAttrs& attrs) const;
   /// Causal attention of [batch, heads, time, size], through the layer's cache if there is one.
   Tensor attend(int layer, const Tensor& q, const Tensor& k, const Tensor& v, const ScoreOptions& scores = {}) const;
+  /// The same with vectors [batch, 1, time, size] that all heads use both as keys and as values, through the layer's
+  /// cache, which there must be.
+  Tensor attend_latent(int layer, const Tensor& q, const Tensor& latent, const ScoreOptions& scores) const;
   /// The logits of a table NAME.weight [count, width], at every position or only at the last ones.
   Tensor logits(const std::string& name, const Tensor& hidden, int count) const;
   /// What a decoder's graph returns.
   NamedTensors results(const std::string& table, const Tensor& hidden, int count) const;
 
  private:
+  AttentionOptions attention_options(const ScoreOptions& scores) const;
+
   Tensor ids_, positions_, lengths_;
   Caches caches_;
   DType cache_type_;

@@ -1,15 +1,33 @@
 #include "models/experts.h"
 
+#include <algorithm>
+#include <array>
 #include <fmt/format.h>
+
+#include <jerboa/base/error.h>
 
 namespace jerboa::models {
 namespace {
 
-/// The experts that each token is routed to, and their weights: [tokens, chosen].
-TopK route(const Decoder& decoder, const ExpertsForm& form, const std::string& name, const Tensor& tokens) {
-  TopK best = top_k(softmax(decoder.linear_f32(name + ".gate", tokens, form.count, false)), form.chosen);
-  if (form.normalised) best.values = best.values / sum(best.values, {-1}, true);
-  return best;
+/// The scores of experts outside a token's best groups become 0, which is how transformers masks them.
+Tensor within_best_groups(const ExpertsForm& form, const Tensor& scores) {
+  const Tensor grouped = reshape(scores, {-1, form.groups, form.count / form.groups});
+  const Tensor merits = sum(top_k(grouped, 2).values, {-1});
+  const Tensor best = top_k(merits, form.chosen_groups).indices;
+  const Tensor used = sum(one_hot(best, form.groups), {1});
+  return reshape(where(greater(unsqueeze(used, {-1}), 0), grouped, 0.0), scores.shape());
+}
+
+/// The experts with the best scores, and these scores.
+TopK choose(const Decoder& decoder, const ExpertsForm& form, const std::string& name, const Tensor& scores) {
+  const bool grouped = form.chosen_groups < form.groups;
+  if (form.correction.empty() && !grouped) return top_k(scores, form.chosen);
+  Tensor merits = scores;
+  if (!form.correction.empty())
+    merits = merits + decoder.vector(fmt::format("{}.{}", name, form.correction), {form.count}, 0);
+  if (grouped) merits = within_best_groups(form, merits);
+  const Tensor chosen = top_k(merits, form.chosen).indices;
+  return {take_along_axis(scores, chosen), chosen};
 }
 
 /// The offsets of each expert's rows among rows sorted by expert, and the end of the last.
@@ -18,39 +36,109 @@ Tensor group_offsets(const Tensor& experts, int count) {
   return sum(cast(less(column, arange(count + 1)), DType::i32), {0});
 }
 
-/// The gated MLPs of all experts, over rows sorted by expert.
-Tensor expert_mlps(const Decoder& decoder, const Config& config, const ExpertsForm& form, const std::string& name,
-                   const Tensor& rows, const Tensor& offsets) {
-  const int width = static_cast<int>(rows.dim(-1).value());
-  const auto [gate, up] =
-      split<2>(decoder.expert_linear(name + ".gate_up_proj", rows, offsets, form.count, 2 * form.inner));
-  return decoder.expert_linear(name + ".down_proj", activation(config, "hidden_act", gate) * up, offsets, form.count,
-                               width);
+/// Rows sorted by expert.
+struct Sorted {
+  Tensor rows, offsets, experts;
+};
+
+/// A projection of the experts, with a bias if they have any.
+Tensor project(const Decoder& decoder, const ExpertsForm& form, const std::string& name, const Sorted& sorted,
+               int out) {
+  const Tensor result = form.in_out ? decoder.expert_linear_in_out(name, sorted.rows, sorted.offsets, form.count, out)
+                                    : decoder.expert_linear(name, sorted.rows, sorted.offsets, form.count, out);
+  if (!form.bias) return result;
+  return result + embedding(decoder.vector(name + "_bias", {form.count, out}, 0), sorted.experts);
+}
+
+/// The MLPs of all experts.
+Tensor expert_mlps(const Decoder& decoder, const ExpertsForm& form, const std::string& name, Sorted sorted) {
+  const int width = static_cast<int>(sorted.rows.dim(-1).value());
+  const std::string first = name + (form.gated ? ".gate_up_proj" : ".up_proj");
+  sorted.rows = form.hidden(project(decoder, form, first, sorted, form.gated ? 2 * form.inner : form.inner));
+  return project(decoder, form, name + ".down_proj", sorted, width);
+}
+
+std::vector<std::string> parts_named(const std::string& parameter, const Shape& shape,
+                                     const std::array<const char*, 3>& names) {
+  const auto& [gate, up, down] = names;
+  std::vector<const char*> parts;
+  if (parameter.ends_with(".experts.gate_up_proj")) parts = {gate, up};
+  if (parameter.ends_with(".experts.up_proj")) parts = {up};
+  if (parameter.ends_with(".experts.down_proj")) parts = {down};
+  const std::string module = parameter.substr(0, parameter.rfind('.'));
+  std::vector<std::string> tensors;
+  for (std::int64_t expert = 0; !parts.empty() && expert < shape.front().value(); ++expert)
+    for (const char* part : parts) tensors.push_back(fmt::format("{}.{}.{}.weight", module, expert, part));
+  return tensors;
 }
 
 }  // namespace
 
-Tensor mixture_of_experts(const Decoder& decoder, const Config& config, const ExpertsForm& form,
-                          const std::string& name, const Tensor& x) {
-  const Tensor tokens = reshape(x, {-1, x.dim(-1)});
-  const TopK best = route(decoder, form, name, tokens);
-  const Tensor experts = reshape(best.indices, {-1});
+ExpertsForm experts_form(const Config& config, int count, const std::string& inner_key) {
+  ExpertsForm form{
+      .count = count, .chosen = config.size("num_experts_per_tok"), .inner = config.size(inner_key), .hidden = {}};
+  if (form.chosen > count)
+    throw FileError(
+        fmt::format("{}: num_experts_per_tok is {}, but there are {} experts", config.origin(), form.chosen, count));
+  // All of one layer's experts are one tensor.
+  if (std::int64_t{form.inner} * config.size("hidden_size") > std::int64_t{1} << 48)
+    config.fail(inner_key, fmt::format("is too large for hidden_size {}", config.size("hidden_size")));
+  form.hidden = gated_halves(config);
+  return form;
+}
+
+std::function<Tensor(const Tensor&)> gated_halves(const Config& config, const std::string& key) {
+  return [config, key](const Tensor& projected) {
+    const auto [gate, up] = split<2>(projected);
+    return activation(config, key, gate) * up;
+  };
+}
+
+TopK route(const Decoder& decoder, const ExpertsForm& form, const std::string& name, const Tensor& tokens) {
+  const Tensor logits =
+      decoder.linear_f32(fmt::format("{}.{}", name, form.router), tokens, form.count, form.router_bias);
+  TopK best;
+  switch (form.scores) {
+    case ExpertScores::softmax: best = choose(decoder, form, name, softmax(logits)); break;
+    case ExpertScores::sigmoid: best = choose(decoder, form, name, sigmoid(logits)); break;
+    case ExpertScores::softmax_of_chosen:
+      best = choose(decoder, form, name, logits);
+      best.values = softmax(best.values);
+      break;
+  }
+  if (form.normalised) {
+    const Tensor total = sum(best.values, {-1}, true);
+    best.values = best.values / (form.sum_offset > 0 ? total + form.sum_offset : total);
+  }
+  if (form.scale != 1) best.values = best.values * form.scale;
+  return best;
+}
+
+Tensor apply_experts(const Decoder& decoder, const ExpertsForm& form, const std::string& name, const Tensor& tokens,
+                     const TopK& routes) {
+  const Tensor experts = reshape(routes.indices, {-1});
   const Tensor order = argsort(experts);
-  const Tensor rows = embedding(tokens, order / form.chosen);  // each token once per expert
-  const Tensor sorted = expert_mlps(decoder, config, form, name + ".experts", rows, group_offsets(experts, form.count));
-  const Tensor found = reshape(embedding(sorted, argsort(order)), {tokens.dim(0), form.chosen, x.dim(-1)});
-  return reshape(sum(found * unsqueeze(best.values, {-1}), {1}), x.shape()).named(name);
+  Sorted sorted;
+  sorted.rows = embedding(tokens, order / form.chosen);  // each token once per expert
+  sorted.offsets = group_offsets(experts, form.count);
+  if (form.bias) sorted.experts = take_along_axis(experts, order, 0);
+  const Tensor results = expert_mlps(decoder, form, name, sorted);
+  const Tensor found = reshape(embedding(results, argsort(order)), {tokens.dim(0), form.chosen, tokens.dim(1)});
+  return sum(found * unsqueeze(routes.values, {-1}), {1});
+}
+
+Tensor mixture_of_experts(const Decoder& decoder, const ExpertsForm& form, const std::string& name, const Tensor& x) {
+  const Tensor tokens = reshape(x, {-1, x.dim(-1)});
+  const TopK routes = route(decoder, form, name, tokens);
+  return reshape(apply_experts(decoder, form, name + ".experts", tokens, routes), x.shape()).named(name);
 }
 
 std::vector<std::string> expert_parts(const std::string& parameter, const Shape& shape) {
-  const bool in = parameter.ends_with(".experts.gate_up_proj");
-  if (!in && !parameter.ends_with(".experts.down_proj")) return {};
-  const std::string module = parameter.substr(0, parameter.rfind('.'));
-  std::vector<std::string> parts;
-  for (std::int64_t expert = 0; expert < shape.front().value(); ++expert)
-    for (const char* part : in ? std::vector{"gate_proj", "up_proj"} : std::vector{"down_proj"})
-      parts.push_back(fmt::format("{}.{}.{}.weight", module, expert, part));
-  return parts;
+  return parts_named(parameter, shape, {"gate_proj", "up_proj", "down_proj"});
+}
+
+std::vector<std::string> mixtral_expert_parts(const std::string& parameter, const Shape& shape) {
+  return parts_named(parameter, shape, {"w1", "w3", "w2"});
 }
 
 }  // namespace jerboa::models

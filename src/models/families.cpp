@@ -13,13 +13,19 @@ namespace jerboa::models {
 
 std::span<const Family> families() {
   static constexpr auto table = std::to_array<Family>({
+      {"deepseek_v3", {.decoder = deepseek_v3_decoder}, {}, expert_parts},
       {"gemma2", {.decoder = gemma2_decoder}},
       {"gemma3_text", {.decoder = gemma3_decoder}},
+      {"glm4_moe", {.decoder = glm4_moe_decoder}, {}, expert_parts},
       {"gpt2", {.decoder = gpt2_decoder}, "transformer.", nullptr, "n_layer", "transformer.h.", gpt2_stores_in_out},
       {"llama", {.decoder = llama_decoder}},
+      {"minimax_m2", {.decoder = minimax_m2_decoder}, {}, mixtral_expert_parts},
       {"mistral", {.decoder = mistral_decoder}},
+      {"mixtral", {.decoder = mixtral_decoder}, {}, mixtral_expert_parts},
+      {"olmoe", {.decoder = olmoe_decoder}, {}, expert_parts},
       {"phi3", {.decoder = phi3_decoder}},
       {"qwen2", {.decoder = qwen2_decoder}},
+      {"qwen2_moe", {.decoder = qwen2_moe_decoder}, {}, expert_parts},
       {"qwen3", {.decoder = qwen3_decoder}},
       {"qwen3_moe", {.decoder = qwen3_moe_decoder}, {}, expert_parts},
       {"smollm3", {.decoder = smollm3_decoder}},

@@ -35,15 +35,19 @@ AttentionForm attention_form(const Config& config) {
 Tensor attend_and_project(const Decoder& decoder, const AttentionForm& form, int layer, const std::string& name,
                           const Tensor& q, const Tensor& k, const Tensor& v) {
   const auto index = static_cast<std::size_t>(layer);
-  const auto prepare = [&](const std::string& norm, Tensor heads) {
+  const auto clipped = [&](const Tensor& x) { return form.clip > 0 ? clamp(x, -form.clip, form.clip) : x; };
+  const auto prepare = [&](const std::string& norm, const Tensor& x, int count) {
+    const Tensor joint = clipped(form.projection_norm ? form.projection_norm(name + norm, x) : x);
+    Tensor heads = split_heads(joint, count);
     if (form.head_norm) heads = form.head_norm(name + norm, heads);
     return form.ropes[index] ? decoder.rope(heads, *form.ropes[index]) : heads;
   };
-  const Tensor queries = prepare(".q_norm", split_heads(q, form.heads));
-  const Tensor keys = prepare(".k_norm", split_heads(k, form.kv_heads));
-  const Tensor values = split_heads(v, form.kv_heads);
-  const Tensor seen = decoder.attend(layer, queries, keys, values,
-                                     {.window = form.windows[index], .scale = form.scale, .soft_cap = form.soft_cap});
+  const Tensor queries = prepare(".q_norm", q, form.heads);
+  const Tensor keys = prepare(".k_norm", k, form.kv_heads);
+  const Tensor values = split_heads(clipped(v), form.kv_heads);
+  ScoreOptions scores{.window = form.windows[index], .scale = form.scale, .soft_cap = form.soft_cap};
+  if (form.sinks) scores.sinks = decoder.vector(name + ".sinks", {form.heads}, 0);
+  const Tensor seen = decoder.attend(layer, queries, keys, values, scores);
   return decoder.linear(name + ".o_proj", merge_heads(seen), form.width, form.output_bias);
 }
 
@@ -62,6 +66,13 @@ Tensor gated_mlp(const Decoder& decoder, const Config& config, const std::string
   const Tensor gate = activation(config, key, decoder.linear(name + ".gate_proj", x, inner, bias));
   const Tensor up = decoder.linear(name + ".up_proj", x, inner, bias);
   return decoder.linear(name + ".down_proj", gate * up, config.size("hidden_size"), bias);
+}
+
+Tensor gated_mlp_of(const Decoder& decoder, const Config& config, const std::string& name, const Tensor& x, int inner,
+                    const std::string& key) {
+  const Tensor gate = activation(config, key, decoder.linear(name + ".gate_proj", x, inner, false));
+  const Tensor up = decoder.linear(name + ".up_proj", x, inner, false);
+  return decoder.linear(name + ".down_proj", gate * up, static_cast<int>(x.dim(-1).value()), false);
 }
 
 NamedTensors llama_like(const Decoder& decoder, const Config& config, const Sublayer& attention, const Sublayer& mlp) {

@@ -20,6 +20,9 @@ struct AttentionForm {
   bool bias = false;                            ///< of q_proj, k_proj and v_proj
   bool output_bias = false;                     ///< of o_proj
   Norm head_norm = {};                          ///< of each head's queries and keys, before rope
+  Norm projection_norm = {};                    ///< of all queries and all keys, before they become heads
+  double clip = 0;                              ///< of queries, keys and values, to both sides, before rope; 0: none
+  bool sinks = false;                           ///< a parameter `sinks` with one more logit per head
   double scale = 0;                             ///< of the scores; 0: 1 / sqrt(head_size)
   double soft_cap = 0;                          ///< of the scores; 0: none
   std::vector<std::optional<RopeAttrs>> ropes;  ///< none: the layer has no positional encoding
@@ -37,6 +40,9 @@ Tensor attend_and_project(const Decoder& decoder, const AttentionForm& form, int
 /// The module NAME with gate_proj, up_proj and down_proj; the config names its activation under `key`.
 Tensor gated_mlp(const Decoder& decoder, const Config& config, const std::string& name, const Tensor& x,
                  const std::string& key = "hidden_act");
+/// The same with a hidden width of its own, and without biases.
+Tensor gated_mlp_of(const Decoder& decoder, const Config& config, const std::string& name, const Tensor& x, int inner,
+                    const std::string& key = "hidden_act");
 
 /// What the module NAME of a layer adds to the residual stream.
 using Sublayer = std::function<Tensor(int layer, const std::string& name, const Tensor& x)>;

@@ -41,6 +41,10 @@ Tensor Modules::matrix(const std::string& name, Shape shape) const {
   return frozen(name, std::move(shape), weights_ == DType::bf16 ? DType::bf16 : DType::f16);
 }
 
+Tensor Modules::unquantised(const std::string& name, Shape shape) const {
+  return cast(matrix(name + ".weight", std::move(shape)), DType::f32);
+}
+
 // A row must be whole groups.
 bool Modules::quantises(std::int64_t in) const {
   return (weights_ == DType::i8 || weights_ == DType::i4) && in % quantised_group == 0;
@@ -89,6 +93,12 @@ Tensor Modules::expert_linear(const std::string& name, const Tensor& rows, const
   const ModuleScope scope(name);
   const Tensor weights = cast(matrix(name, {count, out, rows.dim(-1)}), DType::f32);
   return matmul_grouped(rows, weights, offsets, {.transpose_b = true});
+}
+
+Tensor Modules::expert_linear_in_out(const std::string& name, const Tensor& rows, const Tensor& offsets, int count,
+                                     int out) const {
+  const ModuleScope scope(name);
+  return matmul_grouped(rows, cast(matrix(name, {count, rows.dim(-1), out}), DType::f32), offsets);
 }
 
 Tensor Modules::embedding(const std::string& name, const Tensor& ids, int count, int width) const {

@@ -24,6 +24,9 @@ class Modules {
   /// Rows that are sorted by expert, times the transpose of their expert's weight in NAME [count, out, in], a parameter
   /// of that very name. Expert e's rows end at offsets[e].
   Tensor expert_linear(const std::string& name, const Tensor& rows, const Tensor& offsets, int count, int out) const;
+  /// The same for weights [count, in, out].
+  Tensor expert_linear_in_out(const std::string& name, const Tensor& rows, const Tensor& offsets, int count,
+                              int out) const;
   Tensor embedding(const std::string& name, const Tensor& ids, int count, int width) const;
   Tensor rms_norm(const std::string& name, const Tensor& x, double eps) const;
   /// The same for a weight that files store minus 1, as Gemma's do.
@@ -31,6 +34,9 @@ class Modules {
   /// With a weight and, unless told otherwise, a bias.
   Tensor layer_norm(const std::string& name, const Tensor& x, double eps, bool bias = true) const;
 
+  /// The matrix NAME.weight for products that `linear` does not know: in 16 bits where the others are quantised, and
+  /// read as f32.
+  Tensor unquantised(const std::string& name, Shape shape) const;
   /// A parameter with exactly this name, in f32.
   Tensor weight(const std::string& name, Shape shape) const;
   /// The same for one value per feature, which begins as `value` and does not decay.

@@ -59,11 +59,24 @@ struct Hashes {
 };
 
 const std::map<std::string, Hashes> known{
-    {"gemma2", {0x2482f9005201b0cb, 0x7a4d6d4cf9de044d}},    {"gemma3_text", {0xffc488e8cbcc09e6, 0x4a80f71262ef056c}},
-    {"gpt2", {0x0cbece5b024de90e, 0x3e9975d05ecc7884}},      {"llama", {0xbc70378fd31dd07d, 0x3086901b0fb50efa}},
-    {"mistral", {0xb24b7a8e1f5f6835, 0x2b227201e54ee5e2}},   {"phi3", {0xf25e8a9dbdf7b69d, 0x9e29dd8a54ff2d9e}},
-    {"qwen2", {0x59c8d36a61a9dd7b, 0x5b3a80a743798a5f}},     {"qwen3", {0x110ebda152fc60d6, 0x5bb598b1df5a8537}},
-    {"qwen3_moe", {0x59a9608d4b94fabf, 0x3124de969ed3aa89}}, {"smollm3", {0xa5152e34a0c317b5, 0xd41eba14d1a5125a}},
+    // clang-format off
+    {"deepseek_v3", {0x77377fb90ff691ba, 0x12377851def5c427}},
+    {"gemma2", {0x2482f9005201b0cb, 0x7a4d6d4cf9de044d}},
+    {"gemma3_text", {0xffc488e8cbcc09e6, 0x4a80f71262ef056c}},
+    {"glm4_moe", {0xb20908f7dfcc6bc2, 0x6ff335963b713ee8}},
+    {"gpt2", {0x0cbece5b024de90e, 0x3e9975d05ecc7884}},
+    {"llama", {0xbc70378fd31dd07d, 0x3086901b0fb50efa}},
+    {"minimax_m2", {0xf5fc903a21f634ad, 0xf03813eef882c502}},
+    {"mistral", {0xb24b7a8e1f5f6835, 0x2b227201e54ee5e2}},
+    {"mixtral", {0x535d258eadc79e73, 0x89eeb648526eecfe}},
+    {"olmoe", {0xf8b131c36c66cf1e, 0x909db064ba5464be}},
+    {"phi3", {0xf25e8a9dbdf7b69d, 0x9e29dd8a54ff2d9e}},
+    {"qwen2", {0x59c8d36a61a9dd7b, 0x5b3a80a743798a5f}},
+    {"qwen2_moe", {0x872573d34ec3a10d, 0x447f4287357a4265}},
+    {"qwen3", {0x110ebda152fc60d6, 0x5bb598b1df5a8537}},
+    {"qwen3_moe", {0x59a9608d4b94fabf, 0x3124de969ed3aa89}},
+    {"smollm3", {0xa5152e34a0c317b5, 0xd41eba14d1a5125a}},
+    // clang-format on
 };
 
 class EvaluationOrder : public ::testing::TestWithParam<std::string> {};

@@ -217,9 +217,10 @@ Step train(const std::string& name, const char* device) {
   Module module = compile(training_graph(specs, loss, Sgd{.lr = 0}), {.device = Device::by_name(device)});
   module.session().upload_params(models::read_params(SafeTensors::open(goldens / name), module.ir(), family));
   HostTensor ids(DType::i32, {2, 11}), targets = ids;
+  const int vocabulary = config.size("vocab_size");
   for (std::int64_t i = 0; i < ids.size(); ++i) {
-    ids.set_number(i, static_cast<double>(i * 37 % 256));
-    targets.set_number(i, static_cast<double>(i * 53 % 256));
+    ids.set_number(i, static_cast<double>(i * 37 % vocabulary));
+    targets.set_number(i, static_cast<double>(i * 53 % vocabulary));
   }
   const double value = module.step({{"ids", ids}, {"targets", targets}}).loss();
   return {value, module.session().download_param_grads()};

@@ -1,0 +1,43 @@
+#include <fmt/format.h>
+
+#include "models/experts.h"
+#include "models/family_graphs.h"
+#include "models/llama_like.h"
+
+// MiniMax-M2: all heads' queries are normalised together, and so are the keys; every layer has a mixture of experts
+// that are scored by a sigmoid.
+namespace jerboa::models {
+namespace {
+
+// The files that the model's authors published say `rotary_dim` where transformers says `partial_rotary_factor`.
+Config with_rotary_factor(const Config& config) {
+  if (!config.has("rotary_dim") || config.section("rope_parameters")) return config;
+  const double part = static_cast<double>(config.size("rotary_dim")) / config.size("head_dim");
+  if (part > 1) config.fail("rotary_dim", "is above head_dim");
+  return config.with_defaults(fmt::format(R"({{"partial_rotary_factor": {}}})", part));
+}
+
+}  // namespace
+
+NamedTensors minimax_m2_decoder(const Config& given, const GraphInputs& inputs) {
+  const Config config = with_rotary_factor(
+      given.with_defaults(R"({"num_key_value_heads": 8, "head_dim": 128, "rope_theta": 5000000, "hidden_act": "silu",
+                              "num_local_experts": 256, "num_experts_per_tok": 8})"));
+  const Decoder decoder(config, inputs);
+  AttentionForm attention = attention_form(config);
+  attention.projection_norm = llama_norm(decoder, config);
+  ExpertsForm experts = experts_form(config, config.count("num_local_experts"), "intermediate_size");
+  experts.scores = ExpertScores::sigmoid;
+  experts.correction = "e_score_correction_bias";
+  experts.normalised = true;
+  return llama_like(
+      decoder, config,
+      [&](int layer, const std::string& name, const Tensor& x) {
+        return self_attention(decoder, attention, layer, name, x);
+      },
+      [&](int layer, const std::string&, const Tensor& x) {
+        return mixture_of_experts(decoder, experts, fmt::format("model.layers.{}.block_sparse_moe", layer), x);
+      });
+}
+
+}  // namespace jerboa::models

@@ -1,0 +1,26 @@
+#include "models/experts.h"
+#include "models/family_graphs.h"
+#include "models/llama_like.h"
+
+// OLMoE: all heads' queries are normalised together, and so are the keys; every layer has a mixture of experts.
+namespace jerboa::models {
+
+NamedTensors olmoe_decoder(const Config& given, const GraphInputs& inputs) {
+  const Config config = given.with_defaults(R"({"rms_norm_eps": 1e-5, "hidden_act": "silu", "num_experts": 64,
+                                                "num_experts_per_tok": 8})");
+  const Decoder decoder(config, inputs);
+  AttentionForm attention = attention_form(config);
+  attention.bias = attention.output_bias = config.flag("attention_bias", false);
+  attention.projection_norm = llama_norm(decoder, config);
+  if (config.has("clip_qkv")) attention.clip = config.positive("clip_qkv");
+  ExpertsForm experts = experts_form(config, config.count("num_experts"), "intermediate_size");
+  experts.normalised = config.flag("norm_topk_prob", false);
+  return llama_like(
+      decoder, config,
+      [&](int layer, const std::string& name, const Tensor& x) {
+        return self_attention(decoder, attention, layer, name, x);
+      },
+      [&](int, const std::string& name, const Tensor& x) { return mixture_of_experts(decoder, experts, name, x); });
+}
+
+}  // namespace jerboa::models
