@@ -28,6 +28,21 @@ Config Config::parse(std::string_view text, std::string origin) {
   return {std::make_shared<const Json>(Json{std::move(value)}), std::move(origin)};
 }
 
+namespace {
+
+// A number, or an infinity as transformers writes it, for which JSON has no form.
+std::optional<double> number_or_infinity(const nlohmann::json& value) {
+  if (value.is_number()) return value.get<double>();
+  if (!value.is_object() || value.size() != 1) return std::nullopt;
+  const auto text = value.find("__float__");
+  if (text == value.end()) return std::nullopt;
+  if (*text == "Infinity") return std::numeric_limits<double>::infinity();
+  if (*text == "-Infinity") return -std::numeric_limits<double>::infinity();
+  return std::nullopt;
+}
+
+}  // namespace
+
 bool Config::has(const std::string& key) const {
   const auto found = json_->value.find(key);
   return found != json_->value.end() && !found->is_null();
@@ -64,6 +79,21 @@ bool Config::flag(const std::string& key) const { return get<bool>(key, "true or
 std::vector<std::string> Config::texts(const std::string& key) const {
   return get<std::vector<std::string>>(key, "a list of strings");
 }
+
+std::vector<double> Config::numbers(const std::string& key) const {
+  if (!has(key)) throw FileError(fmt::format("{}: {} is missing", origin_, key));
+  const nlohmann::json& list = json_->value.at(key);
+  if (!list.is_array()) fail(key, "is not a list of numbers");
+  std::vector<double> values;
+  for (const nlohmann::json& item : list) {
+    const auto value = number_or_infinity(item);
+    if (!value) fail(key, "is not a list of numbers");
+    values.push_back(*value);
+  }
+  return values;
+}
+
+bool Config::is_text(const std::string& key) const { return has(key) && json_->value.at(key).is_string(); }
 
 int Config::within(const std::string& key, int least, int most) const {
   const auto value = get<std::int64_t>(key, "a whole number");

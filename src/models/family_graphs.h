@@ -5,23 +5,43 @@
 // One function per graph of a family, in the file of the family's name.
 namespace jerboa::models {
 
+NamedTensors apertus_decoder(const Config& config, const GraphInputs& inputs);
+NamedTensors arcee_decoder(const Config& config, const GraphInputs& inputs);
+NamedTensors bitnet_decoder(const Config& config, const GraphInputs& inputs);
+NamedTensors cohere2_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors deepseek_v3_decoder(const Config& config, const GraphInputs& inputs);
+NamedTensors ernie4_5_decoder(const Config& config, const GraphInputs& inputs);
+NamedTensors exaone4_decoder(const Config& config, const GraphInputs& inputs);
+NamedTensors gemma_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors gemma2_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors gemma3_decoder(const Config& config, const GraphInputs& inputs);
+NamedTensors glm4_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors glm4_moe_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors gpt2_decoder(const Config& config, const GraphInputs& inputs);
 /// Whether the file holds this matrix as [in, out].
 bool gpt2_stores_in_out(const std::string& parameter);
+NamedTensors gpt_neox_decoder(const Config& config, const GraphInputs& inputs);
+NamedTensors gptj_decoder(const Config& config, const GraphInputs& inputs);
+NamedTensors granite_decoder(const Config& config, const GraphInputs& inputs);
+NamedTensors hunyuan_v1_dense_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors llama_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors minimax_m2_decoder(const Config& config, const GraphInputs& inputs);
+NamedTensors ministral3_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors mistral_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors mixtral_decoder(const Config& config, const GraphInputs& inputs);
+NamedTensors nanochat_decoder(const Config& config, const GraphInputs& inputs);
+NamedTensors olmo2_decoder(const Config& config, const GraphInputs& inputs);
+NamedTensors olmo3_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors olmoe_decoder(const Config& config, const GraphInputs& inputs);
+NamedTensors phi_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors phi3_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors qwen2_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors qwen2_moe_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors qwen3_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors qwen3_moe_decoder(const Config& config, const GraphInputs& inputs);
+NamedTensors seed_oss_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors smollm3_decoder(const Config& config, const GraphInputs& inputs);
+NamedTensors stablelm_decoder(const Config& config, const GraphInputs& inputs);
+NamedTensors starcoder2_decoder(const Config& config, const GraphInputs& inputs);
 
 }  // namespace jerboa::models

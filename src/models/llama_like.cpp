@@ -14,6 +14,12 @@ Norm llama_norm(const Decoder& decoder, const Config& config) {
   };
 }
 
+Norm centred_norm(const Decoder& decoder, const Config& config, const std::string& key, bool bias) {
+  return [&decoder, eps = norm_epsilon(config, key, 1e-5), bias](const std::string& name, const Tensor& x) {
+    return decoder.layer_norm(name, x, eps, bias);
+  };
+}
+
 AttentionForm attention_form(const Config& config) {
   AttentionForm form;
   form.width = config.size("hidden_size");
@@ -32,23 +38,47 @@ AttentionForm attention_form(const Config& config) {
   return form;
 }
 
+void interleave_ropes(AttentionForm& form) {
+  for (auto& rope : form.ropes)
+    if (rope) rope->interleaved = true;
+}
+
+namespace {
+
+Tensor clipped(const AttentionForm& form, const Tensor& x) {
+  return form.clip > 0 ? clamp(x, -form.clip, form.clip) : x;
+}
+
+// [batch, heads, time, size]
+Tensor prepared_heads(const Decoder& decoder, const AttentionForm& form, int layer, const std::string& norm,
+                      const Tensor& projected, int heads) {
+  const auto& rope = form.ropes[static_cast<std::size_t>(layer)];
+  const Tensor joint = form.projection_norm ? form.projection_norm(norm, projected) : projected;
+  Tensor x = split_heads(clipped(form, joint), heads);
+  if (form.head_norm && !form.norm_after_rope) x = form.head_norm(norm, x);
+  if (rope) x = decoder.rope(x, *rope);
+  if (form.head_norm && form.norm_after_rope) x = form.head_norm(norm, x);
+  return x;
+}
+
+}  // namespace
+
+Tensor attend_heads(const Decoder& decoder, const AttentionForm& form, int layer, const std::string& name,
+                    const Tensor& q, const Tensor& k, const Tensor& v) {
+  Tensor queries = prepared_heads(decoder, form, layer, name + "." + form.query_norm, q, form.heads);
+  if (form.query_scale) queries = queries * form.query_scale;
+  const Tensor keys = prepared_heads(decoder, form, layer, name + "." + form.key_norm, k, form.kv_heads);
+  const Tensor values = split_heads(clipped(form, v), form.kv_heads);
+  ScoreOptions scores{
+      .window = form.windows[static_cast<std::size_t>(layer)], .scale = form.scale, .soft_cap = form.soft_cap};
+  if (form.sinks) scores.sinks = decoder.vector(name + ".sinks", {form.heads}, 0);
+  return merge_heads(decoder.attend(layer, queries, keys, values, scores));
+}
+
 Tensor attend_and_project(const Decoder& decoder, const AttentionForm& form, int layer, const std::string& name,
                           const Tensor& q, const Tensor& k, const Tensor& v) {
-  const auto index = static_cast<std::size_t>(layer);
-  const auto clipped = [&](const Tensor& x) { return form.clip > 0 ? clamp(x, -form.clip, form.clip) : x; };
-  const auto prepare = [&](const std::string& norm, const Tensor& x, int count) {
-    const Tensor joint = clipped(form.projection_norm ? form.projection_norm(name + norm, x) : x);
-    Tensor heads = split_heads(joint, count);
-    if (form.head_norm) heads = form.head_norm(name + norm, heads);
-    return form.ropes[index] ? decoder.rope(heads, *form.ropes[index]) : heads;
-  };
-  const Tensor queries = prepare(".q_norm", q, form.heads);
-  const Tensor keys = prepare(".k_norm", k, form.kv_heads);
-  const Tensor values = split_heads(clipped(v), form.kv_heads);
-  ScoreOptions scores{.window = form.windows[index], .scale = form.scale, .soft_cap = form.soft_cap};
-  if (form.sinks) scores.sinks = decoder.vector(name + ".sinks", {form.heads}, 0);
-  const Tensor seen = decoder.attend(layer, queries, keys, values, scores);
-  return decoder.linear(name + ".o_proj", merge_heads(seen), form.width, form.output_bias);
+  const Tensor seen = attend_heads(decoder, form, layer, name, q, k, v);
+  return decoder.linear(name + "." + form.output, seen, form.width, form.output_bias);
 }
 
 Tensor self_attention(const Decoder& decoder, const AttentionForm& form, int layer, const std::string& name,
@@ -59,43 +89,82 @@ Tensor self_attention(const Decoder& decoder, const AttentionForm& form, int lay
   return attend_and_project(decoder, form, layer, name, q, k, v);
 }
 
-Tensor gated_mlp(const Decoder& decoder, const Config& config, const std::string& name, const Tensor& x,
-                 const std::string& key) {
-  const int inner = config.size("intermediate_size");
-  const bool bias = config.flag("mlp_bias", false);
-  const Tensor gate = activation(config, key, decoder.linear(name + ".gate_proj", x, inner, bias));
-  const Tensor up = decoder.linear(name + ".up_proj", x, inner, bias);
-  return decoder.linear(name + ".down_proj", gate * up, config.size("hidden_size"), bias);
+StackForm stack_form(const Decoder& decoder, const Config& config) {
+  StackForm form;
+  form.vocabulary = config.size("vocab_size");
+  form.width = config.size("hidden_size");
+  form.layers = config.count("num_hidden_layers");
+  form.tied = config.flag("tie_word_embeddings", false);
+  form.norm = llama_norm(decoder, config);
+  return form;
 }
 
-Tensor gated_mlp_of(const Decoder& decoder, const Config& config, const std::string& name, const Tensor& x, int inner,
-                    const std::string& key) {
-  const Tensor gate = activation(config, key, decoder.linear(name + ".gate_proj", x, inner, false));
-  const Tensor up = decoder.linear(name + ".up_proj", x, inner, false);
-  return decoder.linear(name + ".down_proj", gate * up, static_cast<int>(x.dim(-1).value()), false);
+StackForm post_norm_stack(const Decoder& decoder, const Config& config) {
+  StackForm form = stack_form(decoder, config);
+  form.before_attention = form.before_mlp = "";
+  form.after_attention = "post_attention_layernorm";
+  form.after_mlp = "post_feedforward_layernorm";
+  return form;
+}
+
+namespace {
+
+Tensor scaled(const Tensor& x, double scale) { return scale == 1 ? x : x * scale; }
+
+Tensor normed(const StackForm& form, const std::string& layer, const std::string& name, const Tensor& x) {
+  return name.empty() ? x : form.norm(layer + "." + name, x);
+}
+
+Tensor layer_of_stack(const StackForm& form, int layer, const Tensor& x, const Sublayer& attention,
+                      const Sublayer& mlp) {
+  const std::string name = fmt::format("{}{}", form.prefix, layer);
+  const Tensor read = normed(form, name, form.before_attention, x);
+  const Tensor seen = normed(form, name, form.after_attention, attention(layer, name + "." + form.attention, read));
+  const Tensor middle = x + scaled(seen, form.residual_scale);
+  const Tensor& before = form.parallel ? (form.before_mlp.empty() ? read : x) : middle;
+  const Tensor more = mlp(layer, name + "." + form.mlp, normed(form, name, form.before_mlp, before));
+  return middle + scaled(normed(form, name, form.after_mlp, more), form.residual_scale);
+}
+
+}  // namespace
+
+NamedTensors decoder_stack(const Decoder& decoder, const StackForm& form, const Sublayer& attention,
+                           const Sublayer& mlp) {
+  Tensor x = scaled(decoder.embedding(form.tokens, decoder.ids(), form.vocabulary, form.width), form.embedding_scale);
+  if (!form.embedding_norm.empty()) x = form.norm(form.embedding_norm, x);
+  for (int layer = 0; layer < form.layers; ++layer) x = layer_of_stack(form, layer, x, attention, mlp);
+  NamedTensors results =
+      decoder.results(form.tied ? form.tokens : form.head, form.norm(form.final_norm, x), form.vocabulary);
+  Tensor& logits = results["logits"];
+  if (form.head_bias) logits = logits + decoder.vector(form.head + ".bias", {form.vocabulary}, 0);
+  logits = scaled(logits, form.logit_scale);
+  if (form.logit_cap > 0) logits = tanh(logits / form.logit_cap) * form.logit_cap;
+  return results;
+}
+
+NamedTensors decoder_stack(const Decoder& decoder, const StackForm& form, const AttentionForm& attention,
+                           const Sublayer& mlp) {
+  return decoder_stack(
+      decoder, form,
+      [&](int layer, const std::string& name, const Tensor& x) {
+        return self_attention(decoder, attention, layer, name, x);
+      },
+      mlp);
+}
+
+NamedTensors decoder_stack(const Decoder& decoder, const Config& config, const StackForm& form,
+                           const AttentionForm& attention) {
+  return decoder_stack(decoder, form, attention, [&](int, const std::string& name, const Tensor& x) {
+    return gated_mlp(decoder, config, name, x);
+  });
 }
 
 NamedTensors llama_like(const Decoder& decoder, const Config& config, const Sublayer& attention, const Sublayer& mlp) {
-  const int vocabulary = config.size("vocab_size");
-  const Norm norm = llama_norm(decoder, config);
-  const std::string tokens = "model.embed_tokens";
-  Tensor x = decoder.embedding(tokens, decoder.ids(), vocabulary, config.size("hidden_size"));
-  for (int layer = 0; layer < config.count("num_hidden_layers"); ++layer) {
-    const std::string name = fmt::format("model.layers.{}", layer);
-    x = x + attention(layer, name + ".self_attn", norm(name + ".input_layernorm", x));
-    x = x + mlp(layer, name + ".mlp", norm(name + ".post_attention_layernorm", x));
-  }
-  const bool tied = config.flag("tie_word_embeddings", false);
-  return decoder.results(tied ? tokens : "lm_head", norm("model.norm", x), vocabulary);
+  return decoder_stack(decoder, stack_form(decoder, config), attention, mlp);
 }
 
 NamedTensors llama_like(const Decoder& decoder, const Config& config, const AttentionForm& form) {
-  return llama_like(
-      decoder, config,
-      [&](int layer, const std::string& name, const Tensor& x) {
-        return self_attention(decoder, form, layer, name, x);
-      },
-      [&](int, const std::string& name, const Tensor& x) { return gated_mlp(decoder, config, name, x); });
+  return decoder_stack(decoder, config, stack_form(decoder, config), form);
 }
 
 }  // namespace jerboa::models

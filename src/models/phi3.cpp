@@ -26,13 +26,6 @@ Tensor fused_attention(const Decoder& decoder, const AttentionForm& form, int la
   return attend_and_project(decoder, form, layer, name, parts[0], parts[1], parts[2]);
 }
 
-Tensor fused_mlp(const Decoder& decoder, const Config& config, const std::string& name, const Tensor& x) {
-  const auto [gate, up] =
-      split<2>(decoder.linear(name + ".gate_up_proj", x, 2 * config.size("intermediate_size"), false));
-  return decoder.linear(name + ".down_proj", activation(config, "hidden_act", gate) * up, config.size("hidden_size"),
-                        false);
-}
-
 }  // namespace
 
 NamedTensors phi3_decoder(const Config& given, const GraphInputs& inputs) {
@@ -46,7 +39,7 @@ NamedTensors phi3_decoder(const Config& given, const GraphInputs& inputs) {
       [&](int layer, const std::string& name, const Tensor& x) {
         return fused_attention(decoder, form, layer, name, x);
       },
-      [&](int, const std::string& name, const Tensor& x) { return fused_mlp(decoder, config, name, x); });
+      [&](int, const std::string& name, const Tensor& x) { return fused_gated_mlp(decoder, config, name, x); });
 }
 
 }  // namespace jerboa::models

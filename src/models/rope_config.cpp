@@ -30,6 +30,14 @@ void read_yarn(const Config& scaling, RopeAttrs& attrs) {
                              yarn_magnitude(scaling.positive("factor"), scaling.positive("mscale_all_dim"));
 }
 
+// The frequencies change with the length of a text beyond max_position_embeddings, which is the longest that a graph is
+// made for; Hunyuan's models have an `alpha` that stretches them once and for all.
+void read_dynamic(const Config& scaling, int dims, RopeAttrs& attrs) {
+  if (!scaling.has("alpha")) return;
+  if (dims <= 2) scaling.fail("alpha", "needs heads with more than 2 rotated features");
+  attrs.base *= std::pow(scaling.positive("alpha"), dims / (dims - 2.0));
+}
+
 void read_scaling(const Config& scaling, const std::string& type, int longest, RopeAttrs& attrs) {
   if (type == "linear")
     attrs.scaling = RopeScaling::linear;
@@ -53,13 +61,13 @@ double rope_base(const Config& config, const Config& parameters, double usual) {
   return base;
 }
 
-// The number of leading features of a head that are rotated, in pairs.
+// The number of leading features of a head that are rotated, in pairs. If it is odd, one more is.
 int rotary_size(const Config& config, const Config& parameters, int head_size) {
   const Config& source = parameters.has("partial_rotary_factor") ? parameters : config;
   const double part = source.positive("partial_rotary_factor", 1);
   if (part > 1) source.fail("partial_rotary_factor", "is above 1");
   const int size = static_cast<int>(head_size * part);
-  if (size < 2 || size % 2 != 0)
+  if (size < 1 || size + size % 2 > head_size)
     throw FileError(
         fmt::format("{}: {} of {} features of a head are rotated, but that must be an even number of at least 2 "
                     "(head_dim, or hidden_size / num_attention_heads, times partial_rotary_factor)",
@@ -72,10 +80,18 @@ int rotary_size(const Config& config, const Config& parameters, int head_size) {
 RopeAttrs rope_attrs(const Config& config, const Config& parameters, int head_size) {
   RopeAttrs attrs;
   attrs.base = rope_base(config, parameters, attrs.base);
-  const int turning = rotary_size(config, parameters, head_size);
-  if (turning != head_size) attrs.dims = turning;
+  const int turning = rotary_size(config, parameters, head_size), even = turning + turning % 2;
+  if (even != head_size) attrs.dims = even;
+  // The frequencies' exponents are fractions of the odd number.
+  if (even != turning) attrs.base = std::pow(attrs.base, static_cast<double>(even) / turning);
   const std::string type = parameters.text("rope_type", parameters.text("type", "default"));
-  if (type != "default") read_scaling(parameters, type, config.size("max_position_embeddings", 0), attrs);
+  if (type != "default" && even != turning)
+    throw FileError(fmt::format("{}: an odd number of rotated features, {}, cannot be combined with rope_type {}",
+                                config.origin(), turning, type));
+  if (type == "dynamic")
+    read_dynamic(parameters, even, attrs);
+  else if (type != "default")
+    read_scaling(parameters, type, config.size("max_position_embeddings", 0), attrs);
   return attrs;
 }
 

@@ -25,6 +25,9 @@ class Config {
   double number(const std::string& key) const;
   bool flag(const std::string& key) const;
   std::vector<std::string> texts(const std::string& key) const;
+  /// Any of them may be infinite, which files write as {"__float__": "Infinity"}; a single number must be finite.
+  std::vector<double> numbers(const std::string& key) const;
+  bool is_text(const std::string& key) const;
   /// One whole number, or a list of them.
   std::vector<int> integers(const std::string& key) const;
   /// A whole number from 1 to largest_size, small enough that a product of a few of them does not overflow.
