@@ -26,9 +26,16 @@ struct RopeRows {
   Tensor frequencies, cosines, sines;
 };
 
+// An RMS norm whose result only one node reads: x * scale * weight, of which the weight may be missing.
+struct NormFactors {
+  Tensor x, scale, weight;
+};
+
 // Tensors that several expansions share.
 struct Shared {
   std::map<std::string, RopeRows> ropes;
+  std::vector<int> uses;                  // by tensor of the original graph
+  std::map<TensorId, NormFactors> norms;  // by result in the original graph
 };
 
 // One specialisation for each row of the op table that says Expand; a missing one is a compile error that names it.
@@ -60,8 +67,10 @@ Tensor expansion<Op::layer_norm>(const Node& node, const Inputs& in, Shared&) {
 }
 
 template <>
-Tensor expansion<Op::rms_norm>(const Node& node, const Inputs& in, Shared&) {
+Tensor expansion<Op::rms_norm>(const Node& node, const Inputs& in, Shared& shared) {
   const Tensor scale = rsqrt(mean(in[0] * in[0], {-1}, true) + node.as<EpsAttrs>().eps);
+  if (shared.uses[static_cast<std::size_t>(node.outputs[0])] == 1)
+    shared.norms.emplace(node.outputs[0], NormFactors{in[0], scale, in[1]});
   const Tensor result = in[0] * scale;
   return in[1] ? result * in[1] : result;
 }
@@ -114,6 +123,14 @@ Tensor partners(const Tensor& x, std::int64_t half, bool interleaved) {
   return concat(parts, 3);
 }
 
+// The partners of a norm's results, from those of its factors: moved elements must be read from memory, so that the
+// norm would otherwise need a kernel of its own.
+Tensor normed_partners(const NormFactors& norm, std::int64_t half, bool interleaved) {
+  const Tensor moved = partners(norm.x, half, interleaved) * norm.scale;
+  if (!norm.weight) return moved;
+  return moved * partners(broadcast_to(norm.weight, norm.x.shape()), half, interleaved);
+}
+
 // x cos + partner sin, with the sign in the sine's factor: one loop, because moved elements are read in place.
 template <>
 Tensor expansion<Op::rope>(const Node& node, const Inputs& in, Shared& shared) {
@@ -129,7 +146,10 @@ Tensor expansion<Op::rope>(const Node& node, const Inputs& in, Shared& shared) {
   const Tensor cosine = cast(cos(angle) * rows.cosines, x.dtype()), sine = cast(sin(angle) * rows.sines, x.dtype());
   const auto half = static_cast<std::int64_t>(rope_table(attrs, size).frequencies.size());
   const Tensor straight = x * cosine;
-  return straight + partners(x, half, attrs.interleaved) * sine;
+  const auto norm = shared.norms.find(node.inputs[0]);
+  const Tensor moved = norm == shared.norms.end() ? partners(x, half, attrs.interleaved)
+                                                  : normed_partners(norm->second, half, attrs.interleaved);
+  return straight + moved * sine;
 }
 
 // A recomputed activation, expressed with what its derivative computes too.
@@ -159,6 +179,20 @@ Expansion expansion_of(const Node& node) {
   return expansions[static_cast<std::size_t>(node.op)];
 }
 
+// By tensor: how often nodes, outputs, captures and updates read it.
+std::vector<int> count_uses(const Graph& graph) {
+  std::vector<int> uses(graph.tensors.size(), 0);
+  const auto add = [&](TensorId id) {
+    if (id != no_tensor) ++uses[static_cast<std::size_t>(id)];
+  };
+  for (const Node& node : graph.nodes)
+    for (const TensorId input : node.inputs) add(input);
+  for (const NamedTensor& output : graph.outputs) add(output.tensor);
+  for (const NamedTensor& capture : graph.captures) add(capture.tensor);
+  for (const Update& update : graph.updates) add(update.value);
+  return uses;
+}
+
 Graph expand_templates(Graph graph) {
   const auto is_expanded = [](const Node& node) { return expansion_of(node) != nullptr; };
   if (std::none_of(graph.nodes.begin(), graph.nodes.end(), is_expanded)) return graph;
@@ -166,6 +200,7 @@ Graph expand_templates(Graph graph) {
   trace_into(result, [&] {
     Graph& out = current_graph("expand");
     Shared shared;
+    shared.uses = count_uses(graph);
     GraphRewriter rewriter(graph, out);
     for (const Node& node : graph.nodes) {
       const Expansion rule = expansion_of(node);

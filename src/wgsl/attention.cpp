@@ -181,20 +181,28 @@ void write_tiles(KernelWriter& writer, const Attention& attention) {
 
 }  // namespace
 
+AttentionForm choose_attention_form(const KernelWriter& writer, const Attention& attention) {
+  const Target& target = writer.target();
+  if (choose_matrix_forms(writer, attention, {writer.kernel().results.data()})) return AttentionForm::matrices;
+  if (target.software || !AttentionTiles::suit(target, attention)) return AttentionForm::rows;
+  if (AttentionStream::suits(target, attention)) return AttentionForm::stream;
+  return AttentionDecode::suits(target, attention) ? AttentionForm::decode : AttentionForm::tiles;
+}
+
 template <>
 void write_whole_op<Op::attention>(KernelWriter& writer) {
   const Attention attention(writer.kernel(), 3, std::get<AttentionAttrs>(writer.kernel().attrs));
   if (attention.queries().upper_bound() == 0) return;
-  if (const auto forms = choose_matrix_forms(writer, attention, {writer.kernel().results.data()}))
-    return write_attention_matrices(writer, attention, forms->forward);
-  if (writer.target().software || !AttentionTiles::suit(writer.target(), attention))
-    write_rows(writer, attention);
-  else if (AttentionStream::suits(writer.target(), attention))
-    AttentionStream(writer, attention).write();
-  else if (AttentionDecode::suits(writer.target(), attention))
-    AttentionDecode(writer, attention).write();
-  else
-    write_tiles(writer, attention);
+  switch (choose_attention_form(writer, attention)) {
+    case AttentionForm::matrices: {
+      const auto forms = choose_matrix_forms(writer, attention, {writer.kernel().results.data()});
+      return write_attention_matrices(writer, attention, forms->forward);
+    }
+    case AttentionForm::rows: return write_rows(writer, attention);
+    case AttentionForm::stream: return AttentionStream(writer, attention).write();
+    case AttentionForm::decode: return AttentionDecode(writer, attention).write();
+    case AttentionForm::tiles: return write_tiles(writer, attention);
+  }
 }
 
 }  // namespace jerboa::wgsl

@@ -33,6 +33,11 @@ struct Attention {
   std::vector<Dim> broadcast_strides(const TensorAccess& tensor) const;
 };
 
+/// How attention is computed (attention.cpp).
+enum class AttentionForm { matrices, rows, stream, decode, tiles };
+/// A function of target and sizes alone. The kernel's op is attention.
+AttentionForm choose_attention_form(const KernelWriter& writer, const Attention& attention);
+
 /// Below all scores: that of a key that is not seen.
 inline const std::string unseen_score = "-0x1.fffffep+127f";
 /// The log-sum-exp of a query that sees nothing: low, but finite.

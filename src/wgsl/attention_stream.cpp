@@ -1,6 +1,7 @@
 #include "wgsl/attention_stream.h"
 
 #include "wgsl/attention_tiles.h"
+#include "wgsl/computed_rows.h"
 
 namespace jerboa::wgsl {
 namespace {
@@ -24,6 +25,12 @@ bool AttentionStream::suits(const Target& target, const Attention& attention) {
          threads <= target.max_invocations;
 }
 
+bool AttentionStream::can_append(const Attention& attention) {
+  // Sequences may share the blocks of a paged cache.
+  return attention.time == Dim(1) && attention.rows().upper_bound() <= queries_for(attention) &&
+         (attention.table == nullptr || attention.batch == Dim(1));
+}
+
 AttentionStream::AttentionStream(KernelWriter& writer, const Attention& attention)
     : writer_(writer),
       attention_(attention),
@@ -38,7 +45,8 @@ AttentionStream::AttentionStream(KernelWriter& writer, const Attention& attentio
 
 void AttentionStream::write() {
   write_score_functions(shader_, attention_);
-  write_fetch(shader_, attention_, {attention_.q, TileRows::Of::queries, "fetch_q"});
+  if (!writer_.folded().computed.contains(attention_.q->binding))
+    write_fetch(shader_, attention_, {attention_.q, TileRows::Of::queries, "fetch_q"});
   write_fetch(shader_, attention_, {attention_.k, TileRows::Of::keys, "fetch_k"});
   write_fetch(shader_, attention_, {attention_.v, TileRows::Of::keys, "fetch_v"});
   write_take();
@@ -48,6 +56,7 @@ void AttentionStream::write() {
                index[2], queries_, index[3]);
   shader_.line("let slot = lane / {0}u; let feature_lane = lane % {0}u; let feature = feature_lane * 4u;", lanes_);
   write_queries();
+  write_appends();
   write_own();
   shader_.open("for (var tile = first; tile < end; tile += {}u) {{", slots_ * at_a_time_);
   write_keys();
@@ -90,7 +99,7 @@ void AttentionStream::write_queries() {
   const std::string rows = shader_.size(attention_.rows()), time = shader_.size(attention_.time);
   shader_.line("var least = 0x7fffffff; var most = 0;");
   for (int i = 0; i < queries_; ++i) {
-    shader_.line("let q_{0} = fetch_q(batch, key_head, first_row + {0}u, feature);", i);
+    shader_.line("let q_{} = {};", i, query(i));
     shader_.open("if (first_row + {}u < {}) {{", i, rows);
     shader_.line("let seen = visible_range(batch, (first_row + {}u) % {});", i, time);
     shader_.line("least = min(least, seen.x); most = max(most, seen.y);");
@@ -99,6 +108,87 @@ void AttentionStream::write_queries() {
   }
   shader_.line("let range = key_range(batch, least, most);");
   parts_.write_range(shader_, "range.x", "range.y", "part");
+}
+
+// Four features of a query. Rows past the last see nothing, so that their values do not matter.
+std::string AttentionStream::query(int number) {
+  const auto computed = writer_.folded().computed.find(attention_.q->binding);
+  if (computed == writer_.folded().computed.end())
+    return fmt::format("fetch_q(batch, key_head, first_row + {}u, feature)", number);
+  const std::string time = shader_.size(attention_.time);
+  const std::string row =
+      shader_.let("query_row", fmt::format("min(first_row + {}u, {} - 1u)", number, shader_.size(attention_.rows())));
+  const std::string head = fmt::format("(key_head * {} + {} / {})", shader_.size(attention_.group), row, time);
+  const std::string place = shader_.place(attention_.q->offset, attention_.q->strides,
+                                          {"batch", head, fmt::format("({} % {})", row, time), "feature"});
+  return compute_four(shader_, computed->second, place, [&](const std::string& part) { return sum_of_lanes(part); });
+}
+
+std::string AttentionStream::sum_of_lanes(const std::string& value) {
+  std::string sum = shader_.let("sum", value);
+  for (int step = lanes_ / 2; step > 0; step /= 2)
+    sum = shader_.let("sum", fmt::format("{} + {}", sum, take(sum, fmt::format("(lane ^ {}u)", step))));
+  return sum;
+}
+
+// Four features of what is appended to a cache.
+std::string AttentionStream::appended(const KernelSpec& append) {
+  const TensorAccess& values = append.operands[1];
+  const std::vector<std::string> first{"batch", "key_head", "0u", "feature"};
+  const std::string place = shader_.place(values.offset, values.strides, first);
+  const auto computed = writer_.folded().computed.find(values.binding);
+  if (computed != writer_.folded().computed.end())
+    return compute_four(shader_, computed->second, place, [&](const std::string& part) { return sum_of_lanes(part); });
+  if (can_load_four(shader_, values)) return shader_.let("appended", shader_.load_four(values.binding, place));
+  std::string parts[4];
+  for (int k = 0; k < 4; ++k)
+    parts[k] = shader_.load(values, {"batch", "key_head", "0u", fmt::format("(feature + {}u)", k)});
+  return shader_.let("appended", fmt::format("vec4f({}, {}, {}, {})", parts[0], parts[1], parts[2], parts[3]));
+}
+
+// The key and the value of this step go into the caches. Only this workgroup reads them, or none does: then the first
+// part writes them.
+void AttentionStream::write_appends() {
+  const std::vector<KernelSpec>& appends = writer_.folded().appends;
+  if (appends.empty()) return;
+  const TensorAccess& positions = appends.front().operands[2];
+  const bool ring = std::get<CacheAppendAttrs>(appends.front().attrs).ring;
+  const std::string keys = shader_.size(attention_.keys);
+  shader_.line("let position = u32({});", shader_.load(positions, {"batch", "0u"}));
+  shader_.line("let new_key = {};", ring ? fmt::format("position % max({}, 1u)", keys) : "position");
+  shader_.line("let is_seen = new_key >= range.x && new_key < range.y;");
+  shader_.line(
+      "var appends = position < 0x80000000u && new_key < {} && select(part == 0u, new_key >= first && new_key < "
+      "end, is_seen);",
+      keys);
+  std::vector<std::string> place{"batch", "key_head", "new_key", "feature"};
+  if (attention_.table != nullptr) {
+    const std::string block = shader_.size(attention_.k->shape[2]);
+    shader_.line("var block = 0u;");
+    shader_.open("if (appends) {{");
+    shader_.line("block = u32({});", shader_.load(*attention_.table, {"batch", fmt::format("(new_key / {})", block)}));
+    shader_.line("appends = block < {};", shader_.size(attention_.k->shape[0]));
+    shader_.close();
+    place[0] = "block";
+    place[2] = fmt::format("(new_key % {})", block);
+  }
+  std::vector<std::string> values;
+  for (const KernelSpec& append : appends) values.push_back(appended(append));
+  shader_.open("if (appends && slot == 0u) {{");
+  for (std::size_t i = 0; i < appends.size(); ++i) {
+    const TensorAccess& cache = appends[i].results[0];
+    if (can_load_four(shader_, cache)) {
+      shader_.store_four(cache.binding, shader_.place(cache.offset, cache.strides, place), values[i]);
+      continue;
+    }
+    for (int k = 0; k < 4; ++k) {
+      place[3] = fmt::format("(feature + {}u)", k);
+      shader_.store(cache, place, fmt::format("{}.{}", values[i], "xyzw"[k]));
+    }
+    place[3] = "feature";
+  }
+  shader_.close();
+  shader_.line("storageBarrier();");
 }
 
 // The query whose weights a thread makes. Rows past the last see nothing.

@@ -12,10 +12,15 @@ namespace jerboa::wgsl {
 /// no barriers where threads exchange values as a subgroup. As the parts of the products of all these keys and queries
 /// are added up, each thread is left with one of them or a few, all of one query, and makes weights of those alone. The
 /// keys are cut into so many parts that the device is busy.
+///
+/// Queries, and the keys and values of this step, may be computed here (FoldedKernels): then a workgroup puts what lies
+/// in its part of the keys into the caches before it reads them, and needs no dispatch before it.
 class AttentionStream {
  public:
   /// Whether this form is the best for these sizes.
   static bool suits(const Target& target, const Attention& attention);
+  /// Whether workgroups can append the keys and values of their queries' time: each key is read by one alone.
+  static bool can_append(const Attention& attention);
 
   AttentionStream(KernelWriter& writer, const Attention& attention);
   void write();
@@ -26,6 +31,9 @@ class AttentionStream {
 
   void write_take();
   void write_queries();
+  std::string query(int number);
+  void write_appends();
+  std::string appended(const KernelSpec& append);
   void write_own();
   void write_keys();
   void write_products();
@@ -33,6 +41,8 @@ class AttentionStream {
   void write_sums();
   void write_results();
   std::string take(const std::string& value, const std::string& from) const;
+  /// The sum of a value over all threads that share a key.
+  std::string sum_of_lanes(const std::string& value);
   /// Adds, or takes the greater of, a value of all threads that make weights of the same query.
   void write_query_reduction(const std::string& name, bool is_sum);
   int products() const { return queries_ * at_a_time_; }

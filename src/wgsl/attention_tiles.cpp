@@ -5,15 +5,6 @@ namespace {
 
 bool is_multiple_of_four(const Dim& size) { return size.is_constant() && size.value() % 4 == 0; }
 
-bool can_load_four(const Shader& shader, const TensorAccess& tensor) {
-  // Where bindings are few, operands may have to share one, which those that are read by fours cannot.
-  bool can = shader.target().max_bindings >= 8 && shader.can_be_wide(tensor.binding) &&
-             is_multiple_of_four(tensor.shape[3]) && is_multiple_of_four(tensor.offset) && tensor.strides[3] == Dim(1);
-  for (std::size_t i = 0; i < 3; ++i)
-    can = can && (tensor.shape[i] == Dim(1) || is_multiple_of_four(tensor.strides[i]));
-  return can;
-}
-
 // `start`, the place of (row, feature).
 void write_row_place(Shader& shader, const Attention& attention, const TileRows& rows) {
   std::vector<std::string> index = attention.key_indices(shader, "row", "feature");
@@ -26,6 +17,15 @@ void write_row_place(Shader& shader, const Attention& attention, const TileRows&
 }
 
 }  // namespace
+
+bool can_load_four(const Shader& shader, const TensorAccess& tensor) {
+  // Where bindings are few, operands may have to share one, which those that are read by fours cannot.
+  bool can = shader.target().max_bindings >= 8 && shader.can_be_wide(tensor.binding) &&
+             is_multiple_of_four(tensor.shape[3]) && is_multiple_of_four(tensor.offset) && tensor.strides[3] == Dim(1);
+  for (std::size_t i = 0; i < 3; ++i)
+    can = can && (tensor.shape[i] == Dim(1) || is_multiple_of_four(tensor.strides[i]));
+  return can;
+}
 
 void write_fetch(Shader& shader, const Attention& attention, const TileRows& rows) {
   shader.begin_function(

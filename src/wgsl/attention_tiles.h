@@ -14,6 +14,9 @@ struct TileRows {
   std::string name;  ///< of the function that reads or writes it
 };
 
+/// Whether four features of a tensor [batch, head, time, feature] can be read, or written, at once.
+bool can_load_four(const Shader& shader, const TensorAccess& tensor);
+
 /// Writes the function NAME(batch, key_head, row, feature) -> vec4f: four features of a row, 0 past its end and past
 /// the last row.
 void write_fetch(Shader& shader, const Attention& attention, const TileRows& rows);

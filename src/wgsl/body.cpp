@@ -225,6 +225,10 @@ void BodyWriter::store(const Store& store) {
   shader_.store(store.binding, shader_.place(store.map, indices_), text);
 }
 
+bool is_row_major(const Shape& domain, const IndexMap& map) {
+  return map.offset == Dim(0) && detail::is_row_major(domain, map.strides);
+}
+
 KernelSpec merge_axes(const KernelSpec& kernel) {
   const std::size_t rank = kernel.domain.size();
   const std::size_t outer = rank - static_cast<std::size_t>(kernel.row_axes);

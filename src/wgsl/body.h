@@ -47,6 +47,9 @@ std::string apply(Shader& shader, const Instruction& instruction, DType operand,
 std::string neutral(Op reduction, DType dtype);
 std::string combine(Op reduction, DType dtype, const std::string& a, const std::string& b);
 
+/// Whether an index map steps through a domain as through contiguous memory, from its beginning.
+bool is_row_major(const Shape& domain, const IndexMap& map);
+
 /// The same kernel with adjacent axes of its domain merged, where all loads and stores step through them as one axis
 /// and nothing refers to them. The last row_axes axes are not merged with those before.
 KernelSpec merge_axes(const KernelSpec& kernel);

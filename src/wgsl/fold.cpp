@@ -4,8 +4,11 @@
 #include <fmt/ranges.h>
 #include <set>
 
+#include "wgsl/attention_stream.h"
 #include "wgsl/body.h"
+#include "wgsl/computed_rows.h"
 #include "wgsl/product/problem.h"
+#include "wgsl/product/quantised.h"
 #include "wgsl/product/scaled_rows.h"
 
 namespace jerboa::wgsl {
@@ -25,15 +28,6 @@ KernelSpec renumbered(KernelSpec kernel, const std::vector<int>& numbers) {
   return kernel;
 }
 
-bool is_row_major(const Shape& domain, const Dim& offset, const std::vector<Dim>& strides) {
-  Dim expected = 1;
-  for (std::size_t axis = domain.size(); axis-- > 0;) {
-    if (!(domain[axis] == Dim(1)) && !(strides[axis] == expected)) return false;
-    expected = expected * domain[axis];
-  }
-  return offset == Dim(0);
-}
-
 class Folder {
  public:
   Folder(const Program& program, const Target& target) : program_(program), target_(target) {
@@ -50,6 +44,8 @@ class Folder {
       for (int turn = 0; turn < 2; ++turn)
         for (std::size_t i = 0; i < parts_.size(); ++i)
           if (!dropped_[i]) fold(i);
+      for (std::size_t i = 0; i < parts_.size(); ++i)
+        if (!dropped_[i]) fold_into_attention(i);
     }
     std::vector<FoldedPart> kept;
     for (std::size_t i = 0; i < parts_.size(); ++i)
@@ -189,19 +185,21 @@ class Folder {
   bool fold_scaled_rows(std::size_t reader, int result, const KernelSpec& rows, FoldedPart& with) const {
     const KernelSpec& kernel = kernel_of(reader);
     if (kernel.kind != KernelSpec::Kind::matmul || with.folded.scaled_rows) return false;
-    std::optional<MatmulProblem> problem;
-    const MatmulForm form = form_of(reader, problem);
+    const KernelWriter writer(kernel, target_, memories_of(program_, parts_[reader].buffers));
+    const MatmulProblem problem(writer);
     // Where there are many columns, reading more for each of them costs more than a dispatch.
     constexpr std::int64_t most_columns = 1 << 15;
-    if (form.kind != MatmulForm::Kind::vectors || problem->columns.upper_bound() > most_columns) return false;
-    const TensorAccess& a = *problem->a;
-    const bool reads_elsewhere = with.buffers[index(problem->b->binding)] == result ||
+    if (problem.columns.upper_bound() > most_columns ||
+        (!choose_quantised(writer, problem) && choose_form(target_, problem).kind != MatmulForm::Kind::vectors))
+      return false;
+    const TensorAccess& a = *problem.a;
+    const bool reads_elsewhere = with.buffers[index(problem.b->binding)] == result ||
                                  std::any_of(kernel.loads.begin(), kernel.loads.end(), [&](const Load& load) {
                                    return with.buffers[index(load.binding)] == result;
                                  });
-    if (with.buffers[index(a.binding)] != result || reads_elsewhere || !a.prologue.empty() || !problem->batch.empty() ||
-        !(a.offset == Dim(0)) || !(problem->rows == Dim(1) || problem->a_row == problem->inner) ||
-        !ScaledRows::is_scaled_rows(rows, problem->rows, problem->inner))
+    if (with.buffers[index(a.binding)] != result || reads_elsewhere || !a.prologue.empty() || !problem.batch.empty() ||
+        !(a.offset == Dim(0)) || !(problem.rows == Dim(1) || problem.a_row == problem.inner) ||
+        !ScaledRows::is_scaled_rows(rows, problem.rows, problem.inner))
       return false;
     with.folded.scaled_rows = rows;
     return true;
@@ -216,7 +214,7 @@ class Folder {
     if (before.companion || before.scaled_rows.has_value() != with.folded.scaled_rows.has_value()) return false;
     if (kernel.kind != KernelSpec::Kind::matmul || with.folded.companion || kernel.domain != companion.domain ||
         companion.stores.size() != 1 || companion.stores.front().dtype != DType::f32 ||
-        !is_row_major(companion.domain, companion.stores.front().map.offset, companion.stores.front().map.strides))
+        !is_row_major(companion.domain, companion.stores.front().map))
       return false;
     std::optional<MatmulProblem> first, second;
     if (form_of(part, first).kind != MatmulForm::Kind::vectors ||
@@ -231,8 +229,7 @@ class Folder {
       if (operand.binding >= 0 && with.buffers[index(operand.binding)] == result) return false;
     for (const Load& load : kernel.loads)
       if (with.buffers[index(load.binding)] == result &&
-          (!load.masks.empty() || load.indirect >= 0 ||
-           !is_row_major(kernel.domain, load.map.offset, load.map.strides)))
+          (!load.masks.empty() || load.indirect >= 0 || !is_row_major(kernel.domain, load.map)))
         return false;
     with.folded.companion = companion;
     return true;
@@ -242,16 +239,133 @@ class Folder {
   bool fold_computed(std::size_t reader, int result, const KernelSpec& loop, FoldedPart& with) const {
     const KernelSpec& kernel = kernel_of(reader);
     if (loop.kind != KernelSpec::Kind::loop || kernel.kind != KernelSpec::Kind::whole ||
-        kernel.op != Op::cache_append || loop.stores.size() != 1 || bits(loop.stores.front().dtype) != 32 ||
-        !is_row_major(loop.domain, loop.stores.front().map.offset, loop.stores.front().map.strides))
+        kernel.op != Op::cache_append || loop.stores.size() != 1 || !is_row_major(loop.domain, loop.stores.front().map))
       return false;
     constexpr std::size_t values = 1;
     for (std::size_t i = 0; i < kernel.operands.size(); ++i) {
       const int binding = kernel.operands[i].binding;
       if (binding >= 0 && (with.buffers[index(binding)] == result) != (i == values)) return false;
     }
-    with.folded.computed.emplace(kernel.operands[values].binding, loop);
+    with.folded.computed.emplace(kernel.operands[values].binding, with_rounded_result(loop));
     return true;
+  }
+
+  // A part of attention with what it is about to compute itself.
+  struct Absorbing {
+    std::size_t part = 0;
+    FoldedPart with;
+    std::vector<std::size_t> absorbed;
+
+    bool is_computed(int memory) const { return with.folded.computed.contains(memory); }
+  };
+
+  // Attention of one query for each head computes its queries itself, and puts keys and values into their caches.
+  void fold_into_attention(std::size_t part) {
+    const KernelSpec& kernel = kernel_of(part);
+    if (kernel.kind != KernelSpec::Kind::whole || kernel.op != Op::attention) return;
+    const KernelWriter writer(kernel, target_, memories_of(program_, parts_[part].buffers));
+    const Attention attention(kernel, 3, std::get<AttentionAttrs>(kernel.attrs));
+    if (attention.queries().upper_bound() == 0 || choose_attention_form(writer, attention) != AttentionForm::stream)
+      return;
+    Absorbing with_queries{part, parts_[part], {}};
+    if (absorb_loop(with_queries, attention.q->binding, part, attention.size)) take_over(with_queries);
+    if (!AttentionStream::can_append(attention)) return;
+    Absorbing with_appends{part, parts_[part], {}};
+    if (absorb_append(with_appends, attention, *attention.k) && absorb_append(with_appends, attention, *attention.v))
+      take_over(with_appends);
+  }
+
+  // The part that last wrote to a buffer before another part.
+  std::optional<std::size_t> last_writer(int buffer, std::size_t before) const {
+    const std::set<std::size_t>& writers = writers_[index(buffer)];
+    const auto next = writers.lower_bound(before);
+    if (next == writers.begin()) return std::nullopt;
+    return *std::prev(next);
+  }
+
+  // The numbers of another part's memories, of which those that are missing are added.
+  std::vector<int> add_memories(Absorbing& absorbing, const FoldedPart& other) const {
+    std::vector<int>& buffers = absorbing.with.buffers;
+    std::vector<int> numbers;
+    std::set<int> computed;
+    for (std::size_t i = 0; i < other.buffers.size(); ++i) {
+      const bool is_computed = other.folded.computed.contains(static_cast<int>(i));
+      int number = 0;
+      while (index(number) < buffers.size() && (is_computed || buffers[index(number)] != other.buffers[i] ||
+                                                absorbing.is_computed(number) || computed.contains(number)))
+        ++number;
+      if (index(number) == buffers.size()) buffers.push_back(other.buffers[i]);
+      if (is_computed) computed.insert(number);
+      numbers.push_back(number);
+    }
+    absorbing.with.key += fmt::format(" +{}{}({})", other.kernel, other.key, fmt::join(numbers, " "));
+    return numbers;
+  }
+
+  // The loop whose result only one part, the reader, reads through this memory, as rows of this length.
+  bool absorb_loop(Absorbing& absorbing, int memory, std::size_t reader, const Dim& length) const {
+    const int result = absorbing.with.buffers[index(memory)];
+    const std::optional<std::size_t> source = last_writer(result, reader);
+    if (!source || only_result(*source) != result || readers_[index(result)].contains(*source) ||
+        readers_of(*source, result) != std::vector{reader} || !parts_[*source].folded.empty() ||
+        !is_computed_by_fours(kernel_of(*source), length) || !inputs_last(*source, absorbing.part))
+      return false;
+    const std::vector<int> numbers = add_memories(absorbing, parts_[*source]);
+    absorbing.with.folded.computed.emplace(memory, with_rounded_result(renumbered(kernel_of(*source), numbers)));
+    absorbing.absorbed.push_back(*source);
+    return true;
+  }
+
+  // What is put into a cache just before attention reads it, for one position of each sequence.
+  bool absorb_append(Absorbing& absorbing, const Attention& attention, const TensorAccess& cache) const {
+    const int buffer = absorbing.with.buffers[index(cache.binding)];
+    const std::optional<std::size_t> source = last_writer(buffer, absorbing.part);
+    if (!source) return false;
+    const FoldedPart& append = parts_[*source];
+    const KernelSpec& kernel = kernel_of(*source);
+    if (kernel.kind != KernelSpec::Kind::whole || kernel.op != Op::cache_append ||
+        kernel.operands[0].binding != kernel.results[0].binding || !(kernel.operands[1].shape[2] == Dim(1)) ||
+        *readers_[index(buffer)].upper_bound(*source) != absorbing.part || !inputs_last(*source, absorbing.part))
+      return false;
+    const std::vector<int> numbers = add_memories(absorbing, append);
+    const KernelSpec own = renumbered(kernel, numbers);
+    const TensorAccess &values = own.operands[1], &positions = own.operands[2], &table = own.operands[3];
+    const int attended = attention.table == nullptr ? -1 : attention.table->binding;
+    std::vector<KernelSpec>& appends = absorbing.with.folded.appends;
+    if (own.results[0].binding != cache.binding || table.binding != attended ||
+        (!appends.empty() &&
+         (appends.front().operands[2].binding != positions.binding ||
+          std::get<CacheAppendAttrs>(appends.front().attrs).ring != std::get<CacheAppendAttrs>(own.attrs).ring)))
+      return false;
+    if (append.folded.computed.empty()) {
+      absorb_loop(absorbing, values.binding, *source, attention.size);
+    } else {
+      const KernelSpec& computed = append.folded.computed.at(kernel.operands[1].binding);
+      if (!is_computed_by_fours(computed, attention.size)) return false;
+      absorbing.with.folded.computed.emplace(values.binding, renumbered(computed, numbers));
+    }
+    appends.push_back(own);
+    absorbing.absorbed.push_back(*source);
+    return true;
+  }
+
+  void take_over(Absorbing& absorbing) {
+    constexpr std::size_t workspaces = 2;
+    const FoldedKernels& folded = absorbing.with.folded;
+    if (absorbing.with.buffers.size() - folded.computed.size() + workspaces > index(target_.max_bindings)) return;
+    for (const std::size_t gone : absorbing.absorbed) {
+      for (const int buffer : parts_[gone].buffers) {
+        readers_[index(buffer)].erase(gone);
+        writers_[index(buffer)].erase(gone);
+      }
+      dropped_[gone] = true;
+    }
+    for (std::size_t i = 0; i < absorbing.with.buffers.size(); ++i)
+      if (!absorbing.is_computed(static_cast<int>(i)))
+        readers_[index(absorbing.with.buffers[i])].insert(absorbing.part);
+    for (const KernelSpec& append : folded.appends)
+      writers_[index(absorbing.with.buffers[index(append.results[0].binding)])].insert(absorbing.part);
+    parts_[absorbing.part] = std::move(absorbing.with);
   }
 
   const Program& program_;

@@ -19,9 +19,12 @@ struct FoldedKernels {
   std::optional<KernelSpec> scaled_rows;
   /// A product of the same first operand, whose results the epilogue reads element by element.
   std::optional<KernelSpec> companion;
-  std::map<int, KernelSpec> computed;  ///< by memory: element-wise loops, evaluated where an element is read
+  /// By memory: loops that are evaluated where an element is read. Only attention_stream.h reads those with sums.
+  std::map<int, KernelSpec> computed;
+  /// What is put into the caches of attention's keys and values before it reads them: cache_append kernels, in place.
+  std::vector<KernelSpec> appends;
 
-  bool empty() const { return !scaled_rows && !companion && computed.empty(); }
+  bool empty() const { return !scaled_rows && !companion && computed.empty() && appends.empty(); }
 };
 
 /// What one kernel becomes: shaders that run one after another, and memory between them.

@@ -11,7 +11,7 @@ namespace {
 // Beyond this, a step keeps the device busy by itself, and the registers and workgroup memory of others could only
 // slow it down.
 constexpr std::int64_t most_threads = std::int64_t{1} << 21, most_workgroup_bytes = 8192;
-constexpr std::size_t most_text = 40000;
+constexpr std::size_t most_text = 1 << 16;
 
 bool is_small(const WrittenStep& written) {
   return written.step.shader >= 0 && written.shader.source.workgroup_bytes <= most_workgroup_bytes &&

@@ -35,12 +35,13 @@ std::size_t dispatches(const Graph& graph, const Target& target = gpu_target()) 
 HostTensor random_values(DType dtype, const Sizes& shape, std::uint64_t seed) {
   HostTensor values(dtype, shape);
   SplitMix random(seed);
-  for (std::int64_t i = 0; i < values.size(); ++i) values.set_number(i, random.uniform() - 0.5);
+  const double spread = bits(dtype) < 16 ? 14 : 1;
+  for (std::int64_t i = 0; i < values.size(); ++i) values.set_number(i, (random.uniform() - 0.5) * spread);
   return values;
 }
 
 // Runs an entry several times, for graphs that update states, on both devices from the same random parameters.
-void expect_reference(const Graph& graph, const TensorMap& inputs, int runs = 1) {
+void expect_reference(const Graph& graph, const TensorMap& inputs, int runs = 1, double tolerance = 2e-5) {
   Session ours(gpu()), wanted(Device::reference());
   std::uint64_t seed = 1;
   for (Session* session : {&ours, &wanted}) session->add_entry("run", graph);
@@ -55,7 +56,7 @@ void expect_reference(const Graph& graph, const TensorMap& inputs, int runs = 1)
       const HostTensor computed = result.get(name), expected = reference.get(name);
       ASSERT_EQ(computed.shape(), expected.shape());
       for (std::int64_t i = 0; i < expected.size(); ++i)
-        ASSERT_NEAR(computed.number(i), expected.number(i), 2e-5 * (1 + std::abs(expected.number(i))))
+        ASSERT_NEAR(computed.number(i), expected.number(i), tolerance * (1 + std::abs(expected.number(i))))
             << name << " " << i << " of run " << run;
     }
   }
@@ -135,43 +136,123 @@ TEST_P(Folding, LayerNormStaysOnItsOwn) {
   expect_reference(graph, inputs_of(graph));
 }
 
-Graph attention_graph(bool head_norm) {
+// Rows of int4 and int8 weights, some of which leave threads without work.
+TEST(FoldingQuantised, NormAndThreeProductsAreOneDispatch) {
+  struct Trial {
+    DType weights;
+    std::int64_t inner, rows;
+  };
+  for (const Trial& trial : {Trial{DType::i4, 1024, 1}, Trial{DType::i4, 416, 2}, Trial{DType::i8, 416, 1}}) {
+    const Graph graph = trace([&] {
+      const Tensor x = norm("norm", tensor_input("x", {1, trial.rows, trial.inner}));
+      for (const char* name : {"q", "k", "v"}) {
+        const std::string of(name);
+        const Tensor weight = param_input(of, {96, trial.inner}, {.trainable = false, .dtype = trial.weights});
+        const Tensor scales = param_input(of + "_scales", {96, trial.inner / 32}),
+                     mins = param_input(of + "_mins", {96, trial.inner / 32});
+        output(of, matmul_quantised(x, weight, scales, mins));
+      }
+    });
+    EXPECT_EQ(dispatches(graph), 1u);
+    EXPECT_EQ(dispatches(graph, gpu_target(32)), 1u);
+    expect_reference(graph, inputs_of(graph), 1, 2e-4);
+  }
+}
+
+struct Attending {
+  bool head_norm = false;
+  DType cache = DType::f32;
+  bool ring = false;
+  int block = 0;  // of a paged cache
+  int time = 1;
+  int first_position = 0;
+  int heads = 4;
+};
+
+constexpr int cache_keys = 72, ring_keys = 64;
+
+Graph attention_graph(const Attending& form) {
   return trace([&] {
-    const Tensor x = tensor_input("x", {1, 1, 64});
-    const Tensor position = state_input("position", {1, 1}, DType::i32);
-    const Tensor length = state_input("length", {1}, DType::i32, Init::constant(1));
-    const Tensor products[] = {linear("q", x, 64, DType::f16), linear("k", x, 32, DType::f16),
+    const Tensor x = tensor_input("x", {1, form.time, 64});
+    const Tensor position = state_input("position", {1, form.time}, DType::i32, Init::constant(form.first_position));
+    const Tensor length = state_input("length", {1}, DType::i32, Init::constant(form.first_position + 1));
+    const Tensor table = form.block > 0 ? tensor_input("table", {1, cache_keys / form.block}, DType::i32) : Tensor();
+    const Tensor products[] = {linear("q", x, form.heads * 16, DType::f16), linear("k", x, 32, DType::f16),
                                linear("v", x, 32, DType::f16)};
     const auto rotated = [&](const std::string& name, const Tensor& product, int count) {
       const Tensor heads = split_heads(product, count);
-      return rope(head_norm ? norm(name + "_norm", heads) : heads, position);
+      return rope(form.head_norm ? norm(name + "_norm", heads) : heads, position);
     };
-    const Tensor q = rotated("q", products[0], 4), k = rotated("k", products[1], 2), v = split_heads(products[2], 2);
+    const Tensor q = rotated("q", products[0], form.heads), k = rotated("k", products[1], 2),
+                 v = split_heads(products[2], 2);
     const auto cached = [&](const std::string& name, const Tensor& values) {
-      const Tensor cache = state_input(name, {1, 2, 24, 16});
-      const Tensor next = cache_append(cache, values, position);
+      const Shape shape = form.block > 0 ? Shape{cache_keys / form.block + 1, 2, form.block, 16}
+                                         : Shape{1, 2, form.ring ? ring_keys : cache_keys, 16};
+      const Tensor cache = state_input(name, shape, form.cache);
+      const Tensor next = cache_append(cache, cast(values, form.cache), position, {.ring = form.ring, .table = table});
       update(cache, next);
       return next;
     };
     const Tensor keys = cached("cache.k", k), values = cached("cache.v", v);
-    const Tensor seen = attention(q, keys, values, {.causal = true, .lengths = length, .positions = position});
-    output("y", linear("o", merge_heads(seen), 64, DType::f16));
-    update(position, position + 1);
-    update(length, length + 1);
+    const Tensor seen = attention(cast(q, form.cache), keys, values,
+                                  {.causal = true,
+                                   .window = form.ring ? ring_keys : 0,
+                                   .ring = form.ring,
+                                   .lengths = length,
+                                   .positions = position,
+                                   .table = table});
+    output("y", linear("o", cast(merge_heads(seen), DType::f32), 64, DType::f16));
+    update(position, position + form.time);
+    update(length, length + form.time);
   });
 }
 
-// Keys are rotated as they are put into the cache, next to the queries.
-TEST(FoldingAttention, RotationIsPartOfTheCacheAppend) {
-  for (const bool head_norm : {false, true}) {
-    const Graph graph = attention_graph(head_norm);
-    expect_reference(graph, inputs_of(graph), 5);
-    Target unfused = gpu_target();
-    unfused.fuse = false;
-    EXPECT_LT(dispatches(graph) + 6, dispatches(graph, unfused));
-    // Products; head norms; queries, keys and values; attention; the output. One for the angles, one for the states.
-    EXPECT_EQ(dispatches(graph), head_norm ? 7u : 6u);
+TensorMap attention_inputs(const Graph& graph, const Attending& form) {
+  TensorMap inputs = inputs_of(graph);
+  if (form.block == 0) return inputs;
+  HostTensor table(DType::i32, {1, cache_keys / form.block});
+  for (int i = 0; i < cache_keys / form.block; ++i) table.set_number(i, cache_keys / form.block - i);
+  inputs.emplace("table", table);
+  return inputs;
+}
+
+// One dispatch normalises and rotates queries and keys, puts keys and values into their caches and attends.
+TEST(FoldingAttention, HeadNormsRotationAndAppendsArePartOfAttention) {
+  for (const Attending& form :
+       {Attending{.first_position = 30}, Attending{.head_norm = true, .ring = true, .first_position = ring_keys - 4},
+        Attending{.head_norm = true, .block = 4}}) {
+    const Graph graph = attention_graph(form);
+    expect_reference(graph, attention_inputs(graph, form), 8);
+    // Products, attention in two parts, their sum and the output. One for the angles, one for the states.
+    EXPECT_EQ(dispatches(graph), 6u);
+    EXPECT_EQ(dispatches(graph, gpu_target(32)), 6u);
   }
+}
+
+TEST(FoldingAttention, AppendsToCachesOfF16) {
+  for (const int block : {0, 8}) {
+    const Attending form{.head_norm = true, .cache = DType::f16, .block = block};
+    const Graph graph = attention_graph(form);
+    expect_reference(graph, attention_inputs(graph, form), 8, 2e-3);
+    EXPECT_EQ(dispatches(graph), 6u);
+  }
+}
+
+// A token of padding, whose position is negative, is not put anywhere, and one past the end of the cache neither.
+TEST(FoldingAttention, DropsWhatHasNoPlaceInTheCache) {
+  for (const int block : {0, 4})
+    for (const int first : {-3, cache_keys - 2}) {
+      const Attending form{.head_norm = true, .block = block, .first_position = first};
+      const Graph graph = attention_graph(form);
+      if (block == 0 || first < 0) expect_reference(graph, attention_inputs(graph, form), 6);
+      EXPECT_EQ(dispatches(graph), 6u);
+    }
+}
+
+// With several tokens, or more queries of a key head than a workgroup has, appends precede attention.
+TEST(FoldingAttention, AppendsComeFirstWhereSeveralWorkgroupsReadAKey) {
+  for (const Attending& form : {Attending{.head_norm = true, .time = 2}, Attending{.head_norm = true, .heads = 24}})
+    EXPECT_GT(dispatches(attention_graph(form)), 6u);
 }
 
 }  // namespace

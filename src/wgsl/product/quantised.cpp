@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "wgsl/product/epilogue.h"
+#include "wgsl/product/scaled_rows.h"
 
 namespace jerboa::wgsl {
 namespace {
@@ -34,23 +35,27 @@ class QuantisedProduct {
         form_(form),
         is_int4_(problem.b->dtype == DType::i4),
         groups_(static_cast<int>(problem.inner.value() / group_size)),
-        shader_(writer.shader("quantised_matrix_vector", form.threads())) {}
+        shader_(writer.shader("quantised_matrix_vector", form.threads())) {
+    if (writer.folded().scaled_rows) scaled_.emplace(shader_, *writer.folded().scaled_rows);
+  }
 
   void write() {
-    write_prologues(shader_, problem_);
+    if (!scaled_) write_prologues(shader_, problem_);
     Epilogue(shader_, writer_.kernel(), problem_).write();
     prepare_shader();
     const Dim blocks = groups_of(problem_.columns, form_.all_results());
     shader_.line("let row = group / {0}; let first_column = group % {0} * {1}u;", shader_.size(blocks),
                  form_.all_results());
     shader_.line("let member = lane % {0}u; let team = lane / {0}u;", form_.team);
-    shader_.line("let a_start = {};", shader_.place(problem_.a->offset, {problem_.a_row}, {"row"}));
+    if (!scaled_) shader_.line("let a_start = {};", shader_.place(problem_.a->offset, {problem_.a_row}, {"row"}));
     for (int step = 0; step < form_.steps; ++step) write_place_of_group(step);
     declare_fetched();
     shader_.open("{{");
     fetch("0u");
     shader_.close();
+    if (scaled_) scaled_->begin(0);
     for (int step = 0; step < form_.steps; ++step) write_part_of_row(step);
+    if (scaled_) keep_totals();
     shader_.open("for (var result = 0u; result < {}u; result += {}u) {{", form_.results, at_once);
     write_sums();
     if (has_subgroups(shader_.target()))
@@ -88,12 +93,15 @@ class QuantisedProduct {
   // of them, the factor, so that no sum of theirs overflows, and regrouped into the pairs that meet those of weights.
   void write_part_of_row(int step) {
     const bool fills = teams_fill_rows();
+    const std::vector<std::string> totals = scaled_ && !fills ? scaled_->totals(0) : std::vector<std::string>();
+    for (const std::string& total : totals) shader_.line("let {}_before_{} = {};", total, step, total);
     for (int i = 0; i < group_size / 4; ++i) {
-      const std::string place = fmt::format("a_start + group_{} * {}u + {}u", step, group_size, 4 * i);
-      const std::string four = read_four_of_operand(shader_, *problem_.a, "a", place);
+      const std::string four = read_four(step, i);
       shader_.line("let x_{}_{} = {};", step, i,
                    fills ? four : fmt::format("select(vec4f(), {}, wanted_{} < {}u)", four, step, groups_));
     }
+    for (const std::string& total : totals)
+      shader_.line("{0} = select({0}_before_{1}, {0}, wanted_{1} < {2}u);", total, step, groups_);
     const auto x = [&](int i) { return fmt::format("x_{}_{}", step, i); };
     if (problem_.mins != nullptr) {
       std::string sum = x(0);
@@ -111,6 +119,42 @@ class QuantisedProduct {
     for (int i = 0; i < group_size / 4; ++i)
       for (const char* part : {"xz", "yw"})
         shader_.line("let half_{0}_{1}_{2} = vec2<f16>({3}.{2} * inverse_{0});", step, i, part, x(i));
+  }
+
+  // Four values of the row that meet a group of weights.
+  std::string read_four(int step, int four) {
+    if (scaled_) return scaled_->read_four(0, fmt::format("(group_{} * {}u + {}u)", step, group_size / 4, four), "row");
+    const std::string place = fmt::format("a_start + group_{} * {}u + {}u", step, group_size, 4 * four);
+    return read_four_of_operand(shader_, *problem_.a, "a", place);
+  }
+
+  // Each team has all of the row, so that the first can tell all others what its factor is computed from.
+  void keep_totals() {
+    const std::vector<std::string> totals = scaled_->totals(0);
+    const int size = shader_.target().subgroup_size;
+    shader_.shared_array("row_totals", "f32", std::ssize(totals) * pieces());
+    for (std::size_t i = 0; i < totals.size(); ++i) {
+      const std::size_t first = i * static_cast<std::size_t>(pieces());
+      if (has_subgroups(shader_.target())) {
+        shader_.use_subgroups();
+        shader_.line("let all_{} = subgroupAdd({});", i, totals[i]);
+        shader_.line("if (team == 0u && subgroup_lane == 0u) {{ row_totals[{}u + member / {}u] = all_{}; }}", first,
+                     size, i);
+      } else {
+        shader_.line("if (team == 0u) {{ row_totals[{}u + member] = {}; }}", first, totals[i]);
+      }
+    }
+  }
+
+  // WGSL expression of the row's factor, after a barrier.
+  std::string row_factor() {
+    std::vector<std::string> totals;
+    for (std::size_t i = 0; i < scaled_->totals(0).size(); ++i) {
+      totals.push_back(shader_.var("row_total", "f32", "0.0"));
+      shader_.line("for (var piece = 0u; piece < {}u; piece++) {{ {} += row_totals[{}u + piece]; }}", pieces(),
+                   totals.back(), i * static_cast<std::size_t>(pieces()));
+    }
+    return scaled_->factor("row", totals);
   }
 
   int blocks_of_group() const { return is_int4_ ? 1 : 2; }  // of 16 bytes
@@ -256,9 +300,11 @@ class QuantisedProduct {
 
   void write_results() {
     shader_.barrier();
+    const std::string factor = scaled_ ? row_factor() : "";
     shader_.open("for (var number = lane; number < {}u; number += {}u) {{", form_.all_results(), form_.threads());
     shader_.line("var sum = 0.0;");
     shader_.line("for (var piece = 0u; piece < {0}u; piece++) {{ sum += parts[number * {0}u + piece]; }}", pieces());
+    if (scaled_) shader_.line("sum *= {};", factor);
     shader_.line("if (first_column + number < {}) {{ finish(0u, row, first_column + number, sum); }}",
                  shader_.size(problem_.columns));
     shader_.close();
@@ -270,6 +316,7 @@ class QuantisedProduct {
   bool is_int4_;
   int groups_;
   Shader shader_;
+  std::optional<ScaledRows> scaled_;
 };
 
 }  // namespace
@@ -304,7 +351,8 @@ std::optional<QuantisedForm> choose_quantised(const KernelWriter& writer, const 
   // have 256 or more.
   const std::int64_t wanted = target.resident_workgroups > 0 ? target.resident_workgroups * 15 / 16 : 256;
   const auto bytes = [&] {
-    return std::int64_t{4} * form.all_results() * (has_subgroups(target) ? form.team / unit : form.team);
+    const int numbers = form.all_results() + (writer.folded().scaled_rows ? 1 : 0);
+    return std::int64_t{4} * numbers * (has_subgroups(target) ? form.team / unit : form.team);
   };
   const auto workgroups = [&] { return (problem.columns.value() + form.all_results() - 1) / form.all_results(); };
   while (form.results > QuantisedForm::results_at_once && (workgroups() < wanted || bytes() > target.workgroup_bytes))

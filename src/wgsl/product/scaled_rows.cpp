@@ -58,15 +58,6 @@ void find_factors(const KernelSpec& kernel, const Dependence& dependence, int va
   }
 }
 
-bool is_row_major(const KernelSpec& kernel, const IndexMap& map) {
-  Dim expected = 1;
-  for (std::size_t axis = kernel.domain.size(); axis-- > 0;) {
-    if (!(kernel.domain[axis] == Dim(1)) && !(map.strides[axis] == expected)) return false;
-    expected = expected * kernel.domain[axis];
-  }
-  return map.offset == Dim(0);
-}
-
 }  // namespace
 
 bool ScaledRows::is_scaled_rows(const KernelSpec& loop, const Dim& rows, const Dim& length) {
@@ -75,7 +66,7 @@ bool ScaledRows::is_scaled_rows(const KernelSpec& loop, const Dim& rows, const D
   if (kernel.row_axes != 1 || !(kernel.domain.back() == length) || !is_multiple(length, 4)) return false;
   if (!(element_count(Shape(kernel.domain.begin(), kernel.domain.end() - 1)) == rows)) return false;
   const Store& store = kernel.stores.front();
-  if (store.dtype != DType::f32 || !is_row_major(kernel, store.map)) return false;
+  if (store.dtype != DType::f32 || !is_row_major(kernel.domain, store.map)) return false;
   const Dependence dependence(kernel);
   for (const Instruction& instruction : kernel.body)
     if (instruction.kind == Instruction::Kind::reduce &&
@@ -113,8 +104,8 @@ std::vector<std::string> ScaledRows::indices(const std::string& row) {
   return shader_.split_index(row, {kernel_.domain.begin(), kernel_.domain.end() - 1});
 }
 
-std::string ScaledRows::read_four(int row, const std::string& number) {
-  std::vector<std::string> first = indices(fmt::format("{}u", row));
+std::string ScaledRows::read_four(int row, const std::string& number, const std::string& index) {
+  std::vector<std::string> first = indices(index.empty() ? fmt::format("{}u", row) : index);
   const std::string column = shader_.let("column", fmt::format("{} * 4u", number));
   first.push_back(column);
   std::vector<BodyWriter> bodies;

@@ -20,7 +20,8 @@ class ScaledRows {
   /// Declares the running totals of a row.
   void begin(int row);
   /// WGSL expression of the own factors of four elements, by the number of the four, which are added to the totals.
-  std::string read_four(int row, const std::string& number);
+  /// `index`: WGSL expression of the row's index, if it is not its number.
+  std::string read_four(int row, const std::string& number, const std::string& index = "");
   /// The names of a row's totals, of which every thread has a part.
   std::vector<std::string> totals(int row) const;
   /// WGSL expression of a row's factor, from its totals over all threads.

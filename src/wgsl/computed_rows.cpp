@@ -1,0 +1,47 @@
+#include "wgsl/computed_rows.h"
+
+#include <algorithm>
+#include <fmt/ranges.h>
+
+#include "wgsl/four_writer.h"
+#include "wgsl/product/problem.h"
+
+namespace jerboa::wgsl {
+
+bool is_computed_by_fours(const KernelSpec& loop, const Dim& length) {
+  if (loop.kind != KernelSpec::Kind::loop || loop.row_axes > 1 || loop.stores.size() != 1 || loop.domain.empty() ||
+      !(loop.domain.back() == length) || !is_multiple(length, 4) || !is_float(loop.stores.front().dtype) ||
+      !is_row_major(loop.domain, loop.stores.front().map))
+    return false;
+  return std::all_of(loop.body.begin(), loop.body.end(), [](const Instruction& instruction) {
+    return instruction.kind != Instruction::Kind::reduce ||
+           (instruction.op == Op::sum && instruction.dtype == DType::f32);
+  });
+}
+
+std::string compute_four(Shader& shader, const KernelSpec& loop, const std::string& place,
+                         const std::function<std::string(const std::string&)>& sum_of_row) {
+  FourWriter four(shader, loop, loop.domain.size() - 1, shader.split_index(shader.let("place", place), loop.domain));
+  for (std::size_t i = 0; i < loop.body.size(); ++i) {
+    if (loop.body[i].kind != Instruction::Kind::reduce) continue;
+    const auto values = four.values(loop.body[i].a);
+    four.set_common(static_cast<int>(i),
+                    sum_of_row(fmt::format("({} + {}) + ({} + {})", values[0], values[1], values[2], values[3])));
+  }
+  return shader.let("computed", fmt::format("vec4f({})", fmt::join(four.values(loop.stores.front().value), ", ")));
+}
+
+KernelSpec with_rounded_result(KernelSpec loop) {
+  Store& store = loop.stores.front();
+  if (bits(store.dtype) == 32) return loop;
+  Instruction rounding;
+  rounding.kind = Instruction::Kind::compute;
+  rounding.op = Op::cast;
+  rounding.dtype = store.dtype;
+  rounding.a = store.value;
+  store.value = static_cast<int>(loop.body.size());
+  loop.body.push_back(rounding);
+  return loop;
+}
+
+}  // namespace jerboa::wgsl
