@@ -22,8 +22,9 @@ Target gpu_target(int subgroup_size = 0) {
   return target;
 }
 
-const Device& gpu() {
-  return test::shared_device(0, [](int) { return WebGpuOptions{.target = gpu_target()}; });
+// With subgroups of the size that the device has, up to 32, or without.
+const Device& gpu(int subgroup_size) {
+  return test::shared_device(subgroup_size, [](int size) { return WebGpuOptions{.target = gpu_target(size)}; });
 }
 
 std::size_t dispatches(const Graph& graph, const Target& target = gpu_target()) {
@@ -41,8 +42,9 @@ HostTensor random_values(DType dtype, const Sizes& shape, std::uint64_t seed) {
 }
 
 // Runs an entry several times, for graphs that update states, on both devices from the same random parameters.
-void expect_reference(const Graph& graph, const TensorMap& inputs, int runs = 1, double tolerance = 2e-5) {
-  Session ours(gpu()), wanted(Device::reference());
+void expect_reference_on(const Device& device, const Graph& graph, const TensorMap& inputs, int runs,
+                         double tolerance) {
+  Session ours(device), wanted(Device::reference());
   std::uint64_t seed = 1;
   for (Session* session : {&ours, &wanted}) session->add_entry("run", graph);
   for (const TensorInfo& tensor : graph.tensors) {
@@ -59,6 +61,13 @@ void expect_reference(const Graph& graph, const TensorMap& inputs, int runs = 1,
         ASSERT_NEAR(computed.number(i), expected.number(i), tolerance * (1 + std::abs(expected.number(i))))
             << name << " " << i << " of run " << run;
     }
+  }
+}
+
+void expect_reference(const Graph& graph, const TensorMap& inputs, int runs = 1, double tolerance = 2e-5) {
+  for (const int subgroup_size : {0, 32}) {
+    SCOPED_TRACE(subgroup_size);
+    expect_reference_on(gpu(subgroup_size), graph, inputs, runs, tolerance);
   }
 }
 
