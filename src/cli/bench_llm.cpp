@@ -135,7 +135,7 @@ std::int64_t bytes_read(const Graph& graph) {
 
 struct LlmOptions {
   std::vector<std::string> models{"qwen3-0.6b"}, weights{"f16"};
-  std::string device = "webgpu", precision = "full";
+  std::string device = "webgpu", precision = "full", cache = "f32";
   int prompt = 512, chunk = 0, tokens = 64, turns = 3, threads = 0;
   bool json = false, profile = false;
 };
@@ -148,8 +148,10 @@ class Decoding {
         chunk_(options.chunk > 0 ? std::min(options.chunk, options.prompt) : options.prompt),
         session_(device) {
     const models::Config config = config_of(model);
-    const models::GreedyOptions greedy{
-        .cache = {.capacity = options.prompt + options.tokens + warm_up_steps, .chunk = chunk_}, .weights = weights};
+    const models::GreedyOptions greedy{.cache = {.capacity = options.prompt + options.tokens + warm_up_steps,
+                                                 .chunk = chunk_,
+                                                 .dtype = *dtype_from_name(options.cache)},
+                                       .weights = weights};
     const Graph step = models::greedy_step_graph(config, greedy);
     bytes_ = bytes_read(step);
     vocabulary_ = config.size("vocab_size");
@@ -270,6 +272,7 @@ void run_bench_llm(const LlmOptions& options) {
       if (options.json) {
         json.push_back({{"model", model},
                         {"weights", weights},
+                        {"cache", options.cache},
                         {"precision", options.precision},
                         {"tokens_per_second", 1 / step},
                         {"decode_dispatches", decoding.kernels("decode")},
@@ -303,6 +306,8 @@ void add_bench_llm(CLI::App& bench) {
   command->add_option("--model", options->models, "One or more shapes")->check(CLI::IsMember(shape_names()));
   command->add_option("--weights", options->weights, "One or more types of the weights")
       ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}));
+  command->add_option("--cache", options->cache, "The type of the key/value caches")
+      ->check(CLI::IsMember({"f32", "f16"}));
   command->add_option("--device", options->device, "cpu, webgpu or webgpu:NAME");
   command->add_option("--threads", options->threads, "Number of threads; by default one per core");
   command->add_option("--prompt", options->prompt, "Tokens of the prompt")->check(CLI::PositiveNumber);

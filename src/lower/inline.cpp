@@ -188,7 +188,7 @@ class Inliner {
     return !uses.empty() && std::all_of(uses.begin(), uses.end(), [&](NodeId use) {
       const Node& user = node_at(use);
       return has(user.op, Trait::ReadsCheap) || able[index(use)] ||
-             (is_view(user.op) && source(user.outputs[0]) == id && serves_products(user.outputs[0], able));
+             (is_view(user.op) && source(user.outputs[0]) == source(id) && serves_products(user.outputs[0], able));
     });
   }
 

@@ -96,15 +96,26 @@ class MixedPrecision {
     const auto [known, fresh] = casts_.emplace(std::pair(id, dtype), no_tensor);
     if (!fresh) return known->second;
     const Node made = to_.producer(id);
-    // Weights that are stored as f16 and widened in the graph are multiplied as they are stored.
-    if (made.op == Op::cast && to_.type(made.inputs[0]).dtype == dtype && to_.type(id).dtype == DType::f32)
-      known->second = made.inputs[0];
+    // What is stored as f16 and widened in the graph, weights or the results of attention over caches, is multiplied as
+    // it is stored.
+    if (const TensorId stored = before_widening(id, dtype); stored != no_tensor)
+      known->second = stored;
     else if (made.op == Op::const_scalar)
       known->second =
           to_.add_node(Op::const_scalar, {}, ConstScalarAttrs{made.as<ConstScalarAttrs>().value, dtype}, made.site)[0];
     else
       known->second = to_.add_node(Op::cast, {id}, CastAttrs{dtype}, made.site)[0];
     return known->second;
+  }
+
+  // What a tensor was widened from, if it was of this type, with the same views; no_tensor otherwise.
+  TensorId before_widening(TensorId id, DType dtype) {
+    const Node made = to_.producer(id);
+    if (made.op == Op::cast)
+      return to_.type(made.inputs[0]).dtype == dtype && to_.type(id).dtype == DType::f32 ? made.inputs[0] : no_tensor;
+    if (info(made.op).lowering != Lowering::View) return no_tensor;
+    const TensorId viewed = before_widening(made.inputs[0], dtype);
+    return viewed == no_tensor ? no_tensor : to_.add_node(made.op, {viewed}, made.attrs, made.site)[0];
   }
 
   const Graph& from_;

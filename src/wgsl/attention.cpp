@@ -183,7 +183,7 @@ void write_tiles(KernelWriter& writer, const Attention& attention) {
 
 AttentionForm choose_attention_form(const KernelWriter& writer, const Attention& attention) {
   const Target& target = writer.target();
-  if (choose_matrix_forms(writer, attention, {writer.kernel().results.data()})) return AttentionForm::matrices;
+  if (choose_matrix_forms(writer, attention, {writer.kernel().results.data()}, false)) return AttentionForm::matrices;
   if (target.software || !AttentionTiles::suit(target, attention)) return AttentionForm::rows;
   if (AttentionStream::suits(target, attention)) return AttentionForm::stream;
   return AttentionDecode::suits(target, attention) ? AttentionForm::decode : AttentionForm::tiles;
@@ -195,7 +195,7 @@ void write_whole_op<Op::attention>(KernelWriter& writer) {
   if (attention.queries().upper_bound() == 0) return;
   switch (choose_attention_form(writer, attention)) {
     case AttentionForm::matrices: {
-      const auto forms = choose_matrix_forms(writer, attention, {writer.kernel().results.data()});
+      const auto forms = choose_matrix_forms(writer, attention, {writer.kernel().results.data()}, false);
       return write_attention_matrices(writer, attention, forms->forward);
     }
     case AttentionForm::rows: return write_rows(writer, attention);

@@ -22,8 +22,7 @@ class ForwardMatrices {
 
   void write() {
     const auto q = matrices_.operand("q", *attention_.q, "batch", "head");
-    const auto k = matrices_.operand("k", *attention_.k, "batch", "key_head");
-    const auto v = matrices_.operand("v", *attention_.v, "batch", "key_head");
+    const AttentionMatrices::Stream keys = queries_.keys_and_values(matrices_);
     matrices_.write_own("query", q, "own_query");
     matrices_.declare_results("sum");
     for_each_column([&](int i) {
@@ -34,7 +33,7 @@ class ForwardMatrices {
     shader_.open("for (var attempt = 0u; attempt < 2u; attempt++) {{");
     matrices_.clear_results("sum");
     for_each_column([&](int i) { shader_.line("total_{} = 0.0;", i); });
-    matrices_.write_stream(queries_.keys_and_values(k, v), [&] { write_tile(); });
+    matrices_.write_stream(keys, [&] { write_tile(); });
     write_break();
     take_top_as_reference();
     shader_.close();
@@ -136,12 +135,17 @@ class ForwardMatrices {
   void write_results() {
     const TensorAccess &out = writer_.kernel().results[0], &lse = writer_.kernel().results[1];
     matrices_.write_column_reduction("total", true);
+    const bool may_see_nothing = MatrixQueries::see_by_data(attention_);
+    const auto unless_unseen = [&](int i, const std::string& unseen, const std::string& value) {
+      return may_see_nothing ? fmt::format("select({}, {}, seen_{} > 0u)", unseen, value, i) : value;
+    };
     for_each_column([&](int i) {
       shader_.open("if (lane_row == 0u && own_query + lane_column + {}u < {}) {{", i, shader_.size(attention_.time));
+      const std::string value = fmt::format("(reference_{0} + log2(total_{0})) * 0.6931471805599453", i);
       shader_.store(lse, {"batch", "head", fmt::format("(own_query + lane_column + {}u)", i)},
-                    fmt::format("(reference_{0} + log2(total_{0})) * 0.6931471805599453", i));
+                    unless_unseen(i, unseen_lse, value));
       shader_.close();
-      shader_.line("total_{0} = 1.0 / total_{0};", i);
+      shader_.line("total_{} = {};", i, unless_unseen(i, "0.0", fmt::format("1.0 / total_{}", i)));
     });
     matrices_.keep_for_columns("total");
     matrices_.write_results("sum", out, "batch", "head", "own_query", attention_.time, std::nullopt);

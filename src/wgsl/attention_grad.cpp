@@ -307,7 +307,7 @@ void write_whole_op<Op::attention_grad>(KernelWriter& writer) {
   const AttentionGrad attention(writer);
   if (attention.queries().upper_bound() > 0)
     if (const auto forms = choose_matrix_forms(
-            writer, attention, {attention.out, attention.dout, attention.dq, attention.dk, attention.dv}))
+            writer, attention, {attention.out, attention.dout, attention.dq, attention.dk, attention.dv}, true))
       return write_attention_grad_matrices(writer, attention, *forms);
   if (attention.queries().upper_bound() > 0) write_row_terms(writer, attention);
   if (writer.target().software || !AttentionTiles::suit(writer.target(), attention))

@@ -68,8 +68,7 @@ class QueryGradients {
   void write() {
     const auto q = matrices_.operand("q", *attention_.q, "batch", "head");
     const auto dout = matrices_.operand("dout", *attention_.dout, "batch", "head");
-    const auto k = matrices_.operand("k", *attention_.k, "batch", "key_head");
-    const auto v = matrices_.operand("v", *attention_.v, "batch", "key_head");
+    const AttentionMatrices::Stream keys = queries_.keys_and_values(matrices_);
     matrices_.write_own("query", q, "own_query");
     matrices_.write_own("gradient", dout, "own_query");
     matrices_.declare_results("sum");
@@ -80,7 +79,7 @@ class QueryGradients {
       shader_.line("let mean_{} = {};", i, attention_.mean_of(shader_, "batch", "head", time));
       shader_.line("let seen_{} = {};", i, queries_.seen_by(fmt::format("own_query + lane_column + {}u", i)));
     }
-    matrices_.write_stream(queries_.keys_and_values(k, v), [&] { write_tile(); });
+    matrices_.write_stream(keys, [&] { write_tile(); });
     matrices_.write_results("sum", *attention_.dq, "batch", "head", "own_query", attention_.time, matrices_.scale());
     writer_.add(std::move(shader_), queries_.workgroups());
   }

@@ -37,6 +37,15 @@ bool sees_run_of_keys(const Attention& attention) {
   return !attrs.causal || (behind.is_constant() && behind.value() >= 0);
 }
 
+// Whether each query sees a run of keys of a cache from the first on, possibly none, that lengths and positions tell.
+bool sees_run_of_cache(const Attention& attention) {
+  const AttentionAttrs& attrs = attention.attrs;
+  const bool is_empty = attention.keys.is_constant() && attention.keys.value() == 0;
+  return attention.lengths != nullptr && (attention.positions != nullptr || !attrs.causal) && !is_empty &&
+         attention.mask == nullptr && attention.sinks == nullptr && attrs.window == 0 && attrs.soft_cap == 0 &&
+         !attrs.ring && attrs.scale >= 0;
+}
+
 // The fastest of each on an H200, by the size of a head.
 AttentionMatrixForms forms_for(std::int64_t size) {
   if (size <= 64) return {{2, 4, 32, 4}, {2, 4, 32, 4}, {2, 4, 32, 4, false}};
@@ -64,10 +73,13 @@ std::int64_t AttentionMatrixForm::workgroup_bytes(std::int64_t size) const {
 }
 
 std::optional<AttentionMatrixForms> choose_matrix_forms(const KernelWriter& writer, const Attention& attention,
-                                                        const std::vector<const TensorAccess*>& others) {
+                                                        const std::vector<const TensorAccess*>& others,
+                                                        bool with_gradient) {
   const Target& target = writer.target();
   const Shader shader = writer.shader("attention", MatrixWriter::subgroup_size);  // knows what its memory allows
-  if (target.subgroup_matrices == SubgroupMatrices::none || !sees_run_of_keys(attention)) return std::nullopt;
+  if (target.subgroup_matrices == SubgroupMatrices::none ||
+      !(sees_run_of_keys(attention) || (!with_gradient && sees_run_of_cache(attention))))
+    return std::nullopt;
   if (!attention.size.is_constant() || !(attention.size == attention.value_size)) return std::nullopt;
   const std::int64_t size = attention.size.value();
   if (size == 0 || size % matrix != 0 || size > 128 || attention.time.upper_bound() < matrix) return std::nullopt;
@@ -81,6 +93,10 @@ std::optional<AttentionMatrixForms> choose_matrix_forms(const KernelWriter& writ
     if (!fit(*form, size, target)) return std::nullopt;
     form->barriers = target.subgroup_matrices == SubgroupMatrices::emulated;
   }
+  // A tile of keys must be in one block.
+  if (attention.table != nullptr &&
+      !(attention.k->shape[2].is_constant() && attention.k->shape[2].value() % forms.forward.tile_rows == 0))
+    return std::nullopt;
   return forms;
 }
 
@@ -178,12 +194,14 @@ void AttentionMatrices::clear_results(const std::string& sums) {
 }
 
 void AttentionMatrices::fetch(const std::string& name, const Operand& operand, const std::string& row) {
-  const bool fills_tiles = operand.rows.is_constant() && operand.rows.value() % form_.tile_rows == 0;
+  const bool fills_tiles =
+      operand.last.empty() && operand.rows.is_constant() && operand.rows.value() % form_.tile_rows == 0;
+  const std::string last = operand.last.empty() ? shader_.size(operand.rows) + " - 1u" : operand.last;
   const std::string stride = shader_.size(in_fours(operand.tensor->strides[2]));
   for (int i = 0; i < fetches(); ++i) {
     std::string own = fmt::format("{} + fetch_row_{}", row, i);
     // Rows past the last are the last, and count nothing.
-    own = fills_tiles ? fmt::format("({})", own) : fmt::format("min({}, {} - 1u)", own, shader_.size(operand.rows));
+    own = fills_tiles ? fmt::format("({})", own) : fmt::format("min({}, {})", own, last);
     shader_.line("{}_{} = {};", name, i,
                  shader_.load_words(operand.tensor->binding,
                                     fmt::format("{} + {} * {} + fetch_four_{}", operand.start, own, stride, i)));
@@ -319,19 +337,31 @@ void AttentionMatrices::write_results(const std::string& sums, const TensorAcces
 }
 
 MatrixQueries::MatrixQueries(Shader& shader, const Attention& attention, const AttentionMatrixForm& form)
-    : tile_rows_(form.tile_rows),
+    : attention_(attention),
+      tile_rows_(form.tile_rows),
       keys_(shader.size(attention.keys)),
       workgroups_(attention.batch * attention.heads * groups_of(attention.time, form.workgroup_columns())) {
   if (attention.attrs.causal) behind_ = shader.size(attention.keys - attention.time);
-  const std::string heads = shader.size(attention.batch * attention.heads);
+  write_places(shader, form);
+  if (see_by_data(attention))
+    write_seen_by_data(shader, form);
+  else
+    write_seen_by_sizes(shader, form);
+}
+
+void MatrixQueries::write_places(Shader& shader, const AttentionMatrixForm& form) {
+  const std::string heads = shader.size(attention_.batch * attention_.heads);
   // Heads side by side, and those of the last queries first, which see the most.
   shader.line("let head_number = group % {};", heads);
-  const auto index = shader.split_index("head_number", {attention.batch, attention.heads});
+  const auto index = shader.split_index("head_number", {attention_.batch, attention_.heads});
   shader.line("let batch = {}; let head = {}; let key_head = head / {};", index[0], index[1],
-              shader.size(attention.group));
+              shader.size(attention_.group));
   shader.line("let first_query = ({} - 1u - group / {}) * {}u;",
-              shader.size(groups_of(attention.time, form.workgroup_columns())), heads, form.workgroup_columns());
+              shader.size(groups_of(attention_.time, form.workgroup_columns())), heads, form.workgroup_columns());
   shader.line("let own_query = first_query + subgroup * {}u;", form.columns());
+}
+
+void MatrixQueries::write_seen_by_sizes(Shader& shader, const AttentionMatrixForm& form) {
   // With barriers all subgroups must go the same way.
   const std::string from = form.barriers ? "first_query" : "own_query";
   const int width = form.barriers ? form.workgroup_columns() : form.columns();
@@ -342,14 +372,70 @@ MatrixQueries::MatrixQueries(Shader& shader, const Attention& attention, const A
               form.tile_rows);
 }
 
+// Each thread asks for one query. The scores, which are not there yet, lend their memory; numbers of keys are exact in
+// f32.
+void MatrixQueries::write_seen_by_data(Shader& shader, const AttentionMatrixForm& form) {
+  write_score_functions(shader, attention_);
+  shader.begin_function("fn seen_keys(batch: u32, query: u32) -> u32");
+  // Queries past the last are the last, and are not stored.
+  shader.line("let visible = visible_range(batch, min(query, {} - 1u));", shader.size(attention_.time));
+  shader.line("return u32(clamp(visible.y, 0, i32({})));", keys_);
+  shader.end_function();
+  shader.line("if (subgroup_lane < {0}u) {{ scores[scores_start + subgroup_lane] = f32({1}); }}", form.columns(),
+              seen_by("own_query + subgroup_lane"));
+  shader.barrier();
+  shader.line("var fewest = f32({}); var most = 0.0;", keys_);
+  shader.open("for (var i = 0u; i < {}u; i++) {{", form.columns());
+  shader.line("let seen = scores[scores_start + i]; fewest = min(fewest, seen); most = max(most, seen);");
+  shader.close();
+  shader.barrier();
+  shader.line("if (subgroup_lane == 0u) {{ scores[subgroup * 2u] = fewest; scores[subgroup * 2u + 1u] = most; }}");
+  shader.barrier();
+  shader.line("var fewest_of_all = f32({}); var most_of_all = 0.0;", keys_);
+  shader.open("for (var i = 0u; i < {}u; i++) {{", form.subgroups);
+  shader.line(
+      "fewest_of_all = min(fewest_of_all, scores[i * 2u]); most_of_all = max(most_of_all, scores[i * 2u + 1u]);");
+  shader.close();
+  shader.barrier();
+  shader.line("if (lane == 0u) {{ scores[0] = fewest_of_all; scores[1] = most_of_all; }}");
+  shader.line("let workgroup_fewest = workgroupUniformLoad(&scores[0]);");
+  shader.line("let workgroup_most = workgroupUniformLoad(&scores[1]);");
+  shader.line("let seen_by_all = u32({});", form.barriers ? "workgroup_fewest" : "fewest");
+  shader.line("let seen_by_any = u32({});", form.barriers ? "workgroup_most" : "most");
+  shader.line("let key_tiles = (u32(workgroup_most) + {}u) / {}u;", form.tile_rows - 1, form.tile_rows);
+  shader.line("let last_key = max(u32(clamp(i32({}), 1, i32({}))), 1u) - 1u;",
+              shader.load(*attention_.lengths, {"batch"}), keys_);
+}
+
 std::string MatrixQueries::seen_by(const std::string& query) const {
+  if (see_by_data(attention_)) return fmt::format("seen_keys(batch, {})", query);
   return behind_ ? fmt::format("min({} + {} + 1u, {})", query, *behind_, keys_) : keys_;
 }
 
-AttentionMatrices::Stream MatrixQueries::keys_and_values(const AttentionMatrices::Operand& k,
-                                                         const AttentionMatrices::Operand& v) const {
+AttentionMatrices::Stream MatrixQueries::keys_and_values(AttentionMatrices& matrices) const {
+  if (attention_.table != nullptr) return paged_keys_and_values(matrices);
+  auto k = matrices.operand("k", *attention_.k, "batch", "key_head");
+  auto v = matrices.operand("v", *attention_.v, "batch", "key_head");
+  if (see_by_data(attention_)) k.last = v.last = "last_key";
   return {"key_tiles", [=](const std::string&) { return std::pair(k, v); },
           [rows = tile_rows_](const std::string& tile) { return fmt::format("{} * {}u", tile, rows); }};
+}
+
+// A tile is in one block, which the table tells. Rows are those of the block.
+AttentionMatrices::Stream MatrixQueries::paged_keys_and_values(AttentionMatrices& matrices) const {
+  const std::string block = matrices.shader().size(attention_.k->shape[2]);
+  const auto row = [=, rows = tile_rows_](const std::string& tile) {
+    return fmt::format("({} * {}u) % {}", tile, rows, block);
+  };
+  const auto operands = [=, this, &matrices](const std::string& tile) {
+    const std::string first = fmt::format("{} * {}u", tile, tile_rows_);
+    matrices.shader().line("let block = block_of(batch, {});", first);
+    auto k = matrices.operand("k", *attention_.k, "block", "key_head");
+    auto v = matrices.operand("v", *attention_.v, "block", "key_head");
+    k.last = v.last = fmt::format("({} + last_key - {})", row(tile), first);
+    return std::pair(k, v);
+  };
+  return {"key_tiles", operands, row};
 }
 
 }  // namespace jerboa::wgsl

@@ -37,9 +37,12 @@ struct AttentionMatrixForms {
   AttentionMatrixForm forward, dq, dkv;
 };
 
-/// The forms for a target and sizes, of which they are a function; none where another form must do.
+/// The forms for a target and sizes, of which they are a function; none where another form must do. `others`: results,
+/// and operands besides q, k and v. Attention over caches, whose lengths and positions are data, has no form for its
+/// gradient.
 std::optional<AttentionMatrixForms> choose_matrix_forms(const KernelWriter& writer, const Attention& attention,
-                                                        const std::vector<const TensorAccess*>& others);
+                                                        const std::vector<const TensorAccess*>& others,
+                                                        bool with_gradient);
 
 void write_attention_matrices(KernelWriter& writer, const Attention& attention, const AttentionMatrixForm& form);
 void write_attention_grad_matrices(KernelWriter& writer, const AttentionGrad& attention,
@@ -63,6 +66,7 @@ class AttentionMatrices {
     const TensorAccess* tensor;
     std::string start;  ///< text of the place of its first row, in fours
     Dim rows;
+    std::string last = {};  ///< text of the last row that is read; empty: the last of all
   };
   /// `let NAME_start`, for the head given by texts.
   Operand operand(const std::string& name, const TensorAccess& tensor, const std::string& batch,
@@ -135,7 +139,7 @@ class MatrixQueries {
  public:
   /// Names batch, head and key_head; first_query, the workgroup's; own_query, the subgroup's; key_tiles, how many tiles
   /// of keys the workgroup needs; and seen_by_all and seen_by_any: keys below these numbers are seen by all, or by some
-  /// of the queries that go the same way.
+  /// of the queries that go the same way. To be written behind what AttentionMatrices begins with.
   MatrixQueries(Shader& shader, const Attention& attention, const AttentionMatrixForm& form);
 
   Dim workgroups() const { return workgroups_; }
@@ -143,10 +147,19 @@ class MatrixQueries {
   std::string seen_by(const std::string& query) const;
   /// Text that is true where all queries see all keys of the tile.
   std::string whole_tile() const { return fmt::format("tile * {0}u + {0}u <= seen_by_all", tile_rows_); }
-  AttentionMatrices::Stream keys_and_values(const AttentionMatrices::Operand& k,
-                                            const AttentionMatrices::Operand& v) const;
+  AttentionMatrices::Stream keys_and_values(AttentionMatrices& matrices) const;
+  /// Whether what a query sees is data: then it may see nothing.
+  static bool see_by_data(const Attention& attention) {
+    return attention.lengths != nullptr || attention.positions != nullptr;
+  }
 
  private:
+  void write_places(Shader& shader, const AttentionMatrixForm& form);
+  void write_seen_by_sizes(Shader& shader, const AttentionMatrixForm& form);
+  void write_seen_by_data(Shader& shader, const AttentionMatrixForm& form);
+  AttentionMatrices::Stream paged_keys_and_values(AttentionMatrices& matrices) const;
+
+  const Attention& attention_;
   int tile_rows_;
   std::string keys_;
   std::optional<std::string> behind_;  // keys before the first query's own; nothing where all keys are seen

@@ -58,6 +58,22 @@ TEST(MixedPrecision, MultipliesWeightsThatAreStoredInF16AsTheyAre) {
     }
 }
 
+// The results of attention over a cache of f16, widened and with their heads merged.
+TEST(MixedPrecision, MultipliesWidenedViewsAsTheyAreStored) {
+  const Graph mixed =
+      with_precision(trace([] {
+                       const Tensor heads = tensor_input("heads", {1, 2, 3, 4}, DType::f16);
+                       output("product", matmul(merge_heads(cast(heads, DType::f32)), param_input("w", {8, 5})));
+                     }),
+                     Precision::mixed_f16);
+  for (const Node& node : mixed.nodes)
+    if (node.op == Op::matmul) {
+      TensorId operand = node.inputs[0];
+      while (info(mixed.producer(operand).op).lowering == Lowering::View) operand = mixed.producer(operand).inputs[0];
+      EXPECT_EQ(mixed.tensor(operand).name, "heads");
+    }
+}
+
 // Adding -1e9 hides a key in f32; in f16 that would be an infinity.
 TEST(MixedPrecision, KeepsMasksOfAttentionFinite) {
   const Graph graph = trace([] {

@@ -161,6 +161,83 @@ TEST_P(AttentionOnMatrices, EqualsTheReferenceAndItself) {
   }
 }
 
+// Queries at given positions over caches that are longer than what they hold: negative positions and sequences without
+// keys see nothing. What is behind a
+// sequence's length is large, and must not count.
+struct CacheProblem {
+  std::string name;
+  std::int64_t size;
+  std::vector<int> lengths, starts;  // by sequence: of what its cache holds, and of its first query
+  int padding = 0;                   // queries before the first, at negative positions
+  std::int64_t block = 0;            // of a paged cache
+  bool causal = true;
+};
+
+std::ostream& operator<<(std::ostream& stream, const CacheProblem& problem) { return stream << problem.name; }
+
+constexpr std::int64_t cache_keys = 96, cache_queries = 40;
+
+Sample sample_of(const CacheProblem& p) {
+  const auto batch = static_cast<std::int64_t>(p.lengths.size());
+  const Shape cache =
+      p.block > 0 ? Shape{batch * cache_keys / p.block, 1, p.block, p.size} : Shape{batch, 1, cache_keys, p.size};
+  Sample sample;
+  sample.graph = trace([&] {
+    const Tensor q = tensor_input("q", {batch, 2, cache_queries, p.size}, DType::f16);
+    const Tensor k = tensor_input("k", cache, DType::f16), v = tensor_input("v", cache, DType::f16);
+    const Tensor lengths = tensor_input("lengths", {batch}, DType::i32);
+    const Tensor positions = tensor_input("positions", {batch, cache_queries}, DType::i32);
+    const Tensor table = p.block > 0 ? tensor_input("table", {batch, cache_keys / p.block}, DType::i32) : Tensor();
+    output("out", attention(q, k, v, {.causal = p.causal, .lengths = lengths, .positions = positions, .table = table}));
+  });
+  std::mt19937 random(1);
+  for (const TensorInfo& tensor : sample.graph.tensors) {
+    if (tensor.storage != Storage::input) continue;
+    Value value{tensor.type.dtype, evaluate(tensor.type.shape, {}), {}};
+    for (std::int64_t i = 0; i < element_count(value.shape); ++i)
+      value.data.push_back(std::uniform_int_distribution(-64, 64)(random) / 64.0);
+    sample.inputs.emplace(tensor.name, std::move(value));
+  }
+  const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
+  const std::int64_t pages = p.block > 0 ? cache_keys / p.block : 1, page = cache_keys / pages;
+  for (std::int64_t b = 0; b < batch; ++b) {
+    sample.inputs.at("lengths").data[at(b)] = p.lengths[at(b)];
+    for (std::int64_t t = 0; t < cache_queries; ++t)
+      sample.inputs.at("positions").data[at(b * cache_queries + t)] =
+          t < p.padding ? -1 : p.starts[at(b)] + static_cast<int>(t) - p.padding;
+    // Pages of all sequences in turn, the last first.
+    for (std::int64_t i = 0; p.block > 0 && i < pages; ++i)
+      sample.inputs.at("table").data[at(b * pages + i)] = static_cast<double>((pages - 1 - i) * batch + b);
+    for (std::int64_t key = p.lengths[at(b)]; key < cache_keys; ++key) {
+      const std::int64_t row =
+          p.block > 0 ? ((pages - 1 - key / page) * batch + b) * page + key % page : b * cache_keys + key;
+      for (std::int64_t i = 0; i < p.size; ++i) sample.inputs.at("v").data[at(row * p.size + i)] = 60000;
+    }
+  }
+  return sample;
+}
+
+class CachesOnMatrices : public ::testing::TestWithParam<CacheProblem> {};
+INSTANTIATE_TEST_SUITE_P(Shapes, CachesOnMatrices,
+                         ::testing::Values(CacheProblem{"straight", 16, {75, 50}, {35, 10}},
+                                           CacheProblem{"padded", 16, {33, 0}, {0, -64}, 7},
+                                           CacheProblem{"paged", 16, {75, 50}, {35, 10}, 3, 32},
+                                           CacheProblem{"not_causal", 16, {75, 20}, {35, 0}, 0, 0, false}),
+                         [](const ::testing::TestParamInfo<CacheProblem>& param) { return param.param.name; });
+
+TEST_P(CachesOnMatrices, EqualTheReferenceAndThemselves) {
+  const Sample sample = sample_of(GetParam());
+  const std::string text = text_of(sample.graph, target_of(SubgroupMatrices::emulated, Size::small));
+  EXPECT_NE(text.find(" attention_matrices of "), std::string::npos);
+  for (const Form& form : forms(Size::small)) {
+    SCOPED_TRACE(form.matrices == SubgroupMatrices::native ? "native" : "emulated");
+    const Device& own = device(form.matrices, form.size);
+    const TensorMap computed = outputs_on(own, sample);
+    expect_reference(sample, computed, "on matrices", Tolerance{4e-3, 4e-3, 2e-3});
+    expect_same_bits(computed, outputs_on(own, sample), "a second time");
+  }
+}
+
 // Everything else keeps the forms that it had.
 TEST(FormOfAttention, IsChosenBySizesAndTarget) {
   const Target native = target_of(SubgroupMatrices::native, Size::full);
