@@ -20,6 +20,7 @@ Device Device::webgpu(const WebGpuOptions& options) { return Device(make_webgpu_
 Device Device::cpu(int threads) {
   CpuOptions options;
   options.threads = threads;
+  options.integer_products = true;
   return Device(make_cpu_backend(options));
 }
 Device Device::reference() { return Device(make_reference_backend(ReferencePrecision::f32)); }

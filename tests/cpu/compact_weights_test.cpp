@@ -3,11 +3,15 @@
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <limits>
 
 #include <jerboa/base/float16.h>
 #include <jerboa/base/random.h>
 
 #include "backend/cpu/matmul.h"
+#include "backend/cpu/simd_targets.h"
+// After simd_targets.h:
+#include <hwy/targets.h>
 
 // 16-bit, int8 and int4 weights: expanded, and as the right-hand side of products.
 namespace jerboa::cpu {
@@ -132,6 +136,82 @@ TEST_P(WeightTypes, MultiplyAsWhatTheyStandFor) {
         ASSERT_NEAR(c[static_cast<std::size_t>(i * size.columns + j)], wanted, 1e-6 * magnitude + 1e-7)
             << i << ", " << j << " of " << size.rows << "x" << size.inner << "x" << size.columns;
       }
+  }
+}
+
+// Each group of 32 values as the integers and the scale that stand for it.
+std::vector<double> rounded(const std::vector<float>& a) {
+  std::vector<double> values(a.begin(), a.end());
+  for (std::size_t group = 0; group < a.size(); group += weight_group) {
+    float most = 0;
+    for (std::size_t i = group; i < group + weight_group; ++i) most = std::max(most, std::abs(a[i]));
+    for (std::size_t i = group; i < group + weight_group; ++i)
+      values[i] = most > 0 ? std::nearbyint(a[i] * (127 / most)) * (most / 127) : 0;
+  }
+  return values;
+}
+
+std::vector<float> integer_product(std::int64_t rows, const std::vector<float>& a, const Stored& stored) {
+  std::vector<float> c(static_cast<std::size_t>(rows * stored.rows), 1e9F);
+  const CompactWeights weights = stored.weights();
+  Matmul product;
+  product.rows = rows, product.columns = stored.rows, product.inner = stored.columns;
+  product.a = a.data(), product.a_row = stored.columns, product.a_inner = 1;
+  product.weights = &weights;
+  product.integer_products = true;
+  product.c = c.data(), product.c_row = stored.rows;
+  ThreadPool pool(2);
+  run_matmul(product, pool);
+  return c;
+}
+
+class IntegerProducts : public ::testing::TestWithParam<std::int64_t> {
+ protected:
+  void SetUp() override { hwy::SetSupportedTargetsForTest(GetParam()); }
+  void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
+};
+INSTANTIATE_TEST_SUITE_P(Targets, IntegerProducts, ::testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
+                         [](const auto& param) { return std::string(hwy::TargetName(param.param)); });
+
+TEST_P(IntegerProducts, AreThoseOfRoundedRows) {
+  const bool rounds = GetParam() != HWY_SCALAR;  // which has no vectors of integers
+  for (const DType dtype : {DType::i8, DType::i4})
+    for (const std::int64_t rows : {1, 2, 3, 4, 5, 8})
+      for (const std::int64_t inner : {32, 544, 1056}) {
+        Stored stored = random_weights(dtype, 37, inner, 5);
+        if (rows % 2 == 1) stored.add_mins();
+        std::vector<float> a(static_cast<std::size_t>(rows * inner));
+        SplitMix random(6);
+        for (float& value : a) value = static_cast<float>(random.uniform() - 0.5);
+        std::fill_n(a.begin(), weight_group, 0.0F);
+        const auto c = integer_product(rows, a, stored);
+        const auto integers = rounded(a);
+        for (std::int64_t i = 0; i < rows; ++i)
+          for (std::int64_t j = 0; j < stored.rows; ++j) {
+            double wanted = 0, magnitude = 0;
+            for (std::int64_t k = 0; k < inner; ++k) {
+              const auto at = static_cast<std::size_t>(i * inner + k), w = static_cast<std::size_t>(j * inner + k);
+              const double least = stored.mins.empty() ? 0 : f16_to_f32(stored.mins[w / weight_group]);
+              const double value = rounds ? integers[at] : a[at];
+              wanted += value * (stored.values[w] - least) + a[at] * least;  // minimums meet the row as it was
+              magnitude += std::abs(a[at] * stored.values[w]) + std::abs(a[at] * least);
+            }
+            ASSERT_NEAR(c[static_cast<std::size_t>(i * stored.rows + j)], wanted, 1e-5 * magnitude)
+                << i << ", " << j << " of " << rows << "x" << inner << " " << name(dtype);
+          }
+      }
+}
+
+TEST_P(IntegerProducts, PassNanAndInfinityOn) {
+  for (const float special : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    const Stored stored = random_weights(DType::i8, 9, 96, 5);
+    std::vector<float> a(2 * 96, 0.5F);
+    a[96 + 40] = special;
+    const auto c = integer_product(2, a, stored);
+    for (std::size_t j = 0; j < 9; ++j) {
+      EXPECT_TRUE(std::isfinite(c[j])) << j;
+      EXPECT_FALSE(std::isfinite(c[9 + j])) << j;
+    }
   }
 }
 

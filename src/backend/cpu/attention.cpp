@@ -155,6 +155,113 @@ Rows cache_rows(const AttentionProblem& a, const float* from, const std::uint16_
   return {buffer, width};
 }
 
+// A few queries, as in decoding, read each key and each value once, where they are: transposing and packing would cost
+// more than it saves.
+constexpr std::int64_t direct_rows = 4;
+
+bool is_direct(const AttentionProblem& a, const QueryRows& rows) {
+  return rows.count <= direct_rows && a.size % lanes == 0 && a.value_size % lanes == 0;
+}
+
+// Calls use(key, its place in the cache) for keys [begin, end) of a tile; -1 where the table has no block.
+template <class Use>
+HWY_INLINE void for_each_place(const AttentionProblem& a, const AttentionInputs::Strides& strides, const KeyTile& keys,
+                               std::int64_t key_head, std::int64_t begin, std::int64_t end, const Use& use) {
+  const std::int64_t block = a.table != nullptr ? a.block : a.keys;
+  for (std::int64_t s = begin; s < end;) {
+    const std::int64_t key = keys.first + s, rest = std::min(end - s, block - key % block);
+    std::int64_t number = keys.batch;
+    if (a.table != nullptr) {
+      number = a.table[keys.batch * (a.keys / a.block) + key / block];
+      if (number >= a.blocks) number = -1;
+    }
+    const std::int64_t place = number * strides[0] + key_head * strides[1] + key % block * strides[2];
+    for (std::int64_t i = 0; i < rest; ++i) use(s + i, number < 0 ? -1 : place + i * strides[2]);
+    s += rest;
+  }
+}
+
+HWY_INLINE Floats load_values(const float* from) { return hn::LoadU(FloatTag(), from); }
+HWY_INLINE Floats load_values(const std::uint16_t* from) { return load_f16(from); }
+
+// scores = queries · keys of a span, 0 past the end of the keys.
+template <int rows, class T>
+HWY_ATTR void direct_scores(const AttentionProblem& a, const T* k, const KeyTile& keys, std::int64_t key_head,
+                            const Span& span, const float* queries, float* scores) {
+  const FloatTag d;
+  const std::int64_t width = padded(a.size), end = std::min(span.column + span.columns, keys.count);
+  queries += span.row * width;
+  scores += span.row * key_tile;
+  for_each_place(
+      a, a.k_strides, keys, key_head, span.column,
+      end, [&](std::int64_t s, std::int64_t place) __attribute__((always_inline)) {
+        Floats sums[rows];
+        for (int r = 0; r < rows; ++r) sums[r] = hn::Zero(d);
+        if (place >= 0)
+          for (std::int64_t i = 0; i < a.size; i += lanes) {
+            const Floats key = load_values(k + place + i);
+            for (int r = 0; r < rows; ++r) sums[r] = hn::MulAdd(hn::LoadU(d, queries + r * width + i), key, sums[r]);
+          }
+        for (int r = 0; r < rows; ++r) scores[r * key_tile + s] = hn::GetLane(hn::SumOfLanes(d, sums[r]));
+      });
+  for (int r = 0; r < rows; ++r)
+    for (std::int64_t s = end; s < span.column + span.columns; ++s) scores[r * key_tile + s] = 0;
+}
+
+// out += weights × values of a span.
+template <int rows, class T>
+HWY_ATTR void direct_values(const AttentionProblem& a, const T* v, const KeyTile& keys, std::int64_t key_head,
+                            const Span& span, const float* weights, float* out) {
+  const FloatTag d;
+  constexpr std::int64_t vectors = rows <= 2 ? 4 : 2;
+  const std::int64_t width = padded(a.value_size), end = std::min(span.column + span.columns, keys.count);
+  weights += span.row * key_tile;
+  out += span.row * width;
+  for (std::int64_t first = 0; first < a.value_size; first += vectors * lanes) {
+    const std::int64_t count = std::min(vectors, (a.value_size - first) / lanes);
+    Floats sums[rows][vectors];
+    for (int r = 0; r < rows; ++r)
+      for (std::int64_t i = 0; i < count; ++i) sums[r][i] = hn::LoadU(d, out + r * width + first + i * lanes);
+    for_each_place(
+        a, a.v_strides, keys, key_head, span.column,
+        end, [&](std::int64_t s, std::int64_t place) __attribute__((always_inline)) {
+          if (place < 0) return;
+          for (std::int64_t i = 0; i < count; ++i) {
+            const Floats value = load_values(v + place + first + i * lanes);
+            for (int r = 0; r < rows; ++r)
+              sums[r][i] = hn::MulAdd(hn::Set(d, weights[r * key_tile + s]), value, sums[r][i]);
+          }
+        });
+    for (int r = 0; r < rows; ++r)
+      for (std::int64_t i = 0; i < count; ++i) hn::StoreU(sums[r][i], d, out + r * width + first + i * lanes);
+  }
+}
+
+template <int rows>
+HWY_ATTR void absorb_directly(const AttentionProblem& a, const QueryRows& queries, const KeyTile& keys,
+                              std::int64_t key_head, const Span& span, const Running& running, float* scores) {
+  if (a.k_half != nullptr)
+    direct_scores<rows>(a, a.k_half, keys, key_head, span, running.queries, scores);
+  else
+    direct_scores<rows>(a, a.k, keys, key_head, span, running.queries, scores);
+  finish_scores(a, queries, keys, span, scores, nullptr);
+  absorb(span, scores, running, padded(a.value_size));
+  if (a.v_half != nullptr)
+    direct_values<rows>(a, a.v_half, keys, key_head, span, scores, running.out);
+  else
+    direct_values<rows>(a, a.v, keys, key_head, span, scores, running.out);
+}
+
+void absorb_directly(const AttentionProblem& a, const QueryRows& queries, const KeyTile& keys, std::int64_t key_head,
+                     const Span& span, const Running& running, float* scores) {
+  switch (span.rows) {
+    case 1: return absorb_directly<1>(a, queries, keys, key_head, span, running, scores);
+    case 2: return absorb_directly<2>(a, queries, keys, key_head, span, running, scores);
+    case 3: return absorb_directly<3>(a, queries, keys, key_head, span, running, scores);
+    default: return absorb_directly<4>(a, queries, keys, key_head, span, running, scores);
+  }
+}
+
 // Streams the key tiles [first_key_tile, end_key_tile) past some tiles of queries.
 void stream_keys(const AttentionProblem& a, std::int64_t batch, std::int64_t key_head, const QueryRows* rows,
                  const Running* running, std::int64_t count, std::int64_t first_key_tile, std::int64_t end_key_tile) {
@@ -170,6 +277,10 @@ void stream_keys(const AttentionProblem& a, std::int64_t batch, std::int64_t key
     for (std::int64_t i = 0; i < count; ++i) {
       const Spans spans = visible_spans(rows[i], keys);
       if (spans.count == 0) continue;
+      if (is_direct(a, rows[i])) {
+        for (const Span& span : spans) absorb_directly(a, rows[i], keys, key_head, span, running[i], scores);
+        continue;
+      }
       if (values.data == nullptr) {
         const Rows rows_of_k = cache_rows(a, a.k, a.k_half, a.k_strides, keys, key_head, a.size, gathered);
         transpose_tile(rows_of_k.data, rows_of_k.stride, keys.count, a.size, keys_transposed, key_tile);

@@ -276,7 +276,7 @@ class CpuExecutable final : public Executable {
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const CpuOptions& options)
-      : options_(options), workers_(std::make_shared<Workers>(options.threads)) {}
+      : options_(options), workers_(std::make_shared<Workers>(options.threads, options.integer_products)) {}
 
   std::string name() const override { return "cpu"; }
   std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes, const std::string&) override {

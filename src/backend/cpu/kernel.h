@@ -12,11 +12,13 @@ namespace jerboa::cpu {
 
 /// What kernels work with: the threads, and scratch memory for each of them.
 struct Workers {
-  explicit Workers(int threads) : pool(threads), scratch(static_cast<std::size_t>(pool.size())) {}
+  explicit Workers(int threads, bool uses_integers = false)
+      : pool(threads), scratch(static_cast<std::size_t>(pool.size())), integer_products(uses_integers) {}
   TileMemory& of(int worker) { return scratch[static_cast<std::size_t>(worker)]; }
 
   ThreadPool pool;
   std::vector<TileMemory> scratch;
+  bool integer_products;  ///< CpuOptions::integer_products
 };
 
 /// A kernel whose sizes are known, ready to run on bound memory.

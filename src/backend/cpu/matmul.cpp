@@ -10,6 +10,7 @@
 #include "base/integers.h"
 #include "hwy/foreach_target.h"
 // After foreach_target.h, which includes this file again for each instruction set.
+#include "backend/cpu/matmul_integers-inl.h"
 #include "backend/cpu/matmul_kernels-inl.h"
 #include "backend/cpu/matmul_rows-inl.h"
 #include "hwy/aligned_allocator.h"
@@ -262,7 +263,12 @@ void multiply_few(const RowsPlan& plan, std::int64_t batch, std::int64_t task, i
   RowsBlock block{.columns = columns, .inner = m.inner, .c = tile, .c_row = columns};
   if (m.weights != nullptr) {
     block.a = a, block.a_row = m.a_row, block.a_inner = m.a_inner;
-    expanded_rows_function(plan.rows)(block, *m.weights, column, expanded.get(8 * dot_depth));
+#if HWY_TARGET != HWY_SCALAR
+    if (m.integer_products && m.weights->scales != nullptr)
+      integer_rows_function(plan.rows)(block, *m.weights, column);
+    else
+#endif
+      expanded_rows_function(plan.rows)(block, *m.weights, column, expanded.get(8 * dot_depth));
     return finish(m, batch, 0, plan.rows, column, columns, tile, columns, worker);
   }
   if (plan.turned) {

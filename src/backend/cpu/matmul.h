@@ -37,6 +37,7 @@ struct Matmul {
   const float* b = nullptr;
   std::int64_t b_inner = 0, b_column = 0;
   const CompactWeights* weights = nullptr;  ///< instead of b: its columns are their rows
+  bool integer_products = false;            ///< a few rows may be rounded to 8 bits if the weights are int8 or int4
   float* c = nullptr;                       ///< not written where there is an epilogue
   std::int64_t c_row = 0, c_column = 1;
   /// Offsets of each product of the batch; empty: a single product.

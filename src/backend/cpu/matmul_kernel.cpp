@@ -128,6 +128,7 @@ class MatmulKernel final : public Kernel {
       if (operands_.size() > 2) weights_.scales = memory[static_cast<std::size_t>(operands_[2].binding)].data;
       if (operands_.size() > 3) weights_.mins = memory[static_cast<std::size_t>(operands_[3].binding)].data;
       matmul.weights = &weights_;
+      matmul.integer_products = workers.integer_products;
     } else {
       matmul.b = operand(1, memory);
     }

@@ -178,20 +178,27 @@ HWY_INLINE void sum_of_steps(bool accumulate, float* HWY_RESTRICT c, const Step&
   });
 }
 
+/// Columns one after the other: weights are then read in the order in which they are stored, which memory is fastest
+/// at without being told what comes next: prefetching costs more than it saves, measured on an EPYC.
 template <int columns, bool brain>
 HWY_INLINE void dot_halves(const float* HWY_RESTRICT a, const std::uint16_t* b, std::int64_t b_row, std::int64_t depth,
                            bool accumulate, float* HWY_RESTRICT c) {
-  sum_of_steps<columns>(
-      accumulate, c, [&](auto& sums) __attribute__((always_inline)) {
-        for (std::int64_t k = 0; k < depth; k += lanes) {
-          const Vector value = hn::LoadU(Floats(), a + k);
-          repeat<columns>([&](auto j) __attribute__((always_inline)) {
-            const std::uint16_t* from = b + j * b_row + k;
-            hwy::Prefetch(from + columns * b_row);
-            sums[j] = hn::MulAdd(value, brain ? load_bf16(from) : load_f16(from), sums[j]);
-          });
-        }
-      });
+  const Floats d;
+  constexpr int chains = 4;  // sums that do not wait for each other
+  for (int j = 0; j < columns; ++j) {
+    const std::uint16_t* from = b + j * b_row;
+    Vector sums[chains];
+    repeat<chains>([&](auto i) __attribute__((always_inline)) { sums[i] = hn::Zero(d); });
+    const auto step = [&](std::int64_t k, auto i) __attribute__((always_inline)) {
+      sums[i] = hn::MulAdd(hn::LoadU(d, a + k), brain ? load_bf16(from + k) : load_f16(from + k), sums[i]);
+    };
+    std::int64_t k = 0;
+    for (; k + chains * lanes <= depth; k += chains * lanes)
+      repeat<chains>([&](auto i) __attribute__((always_inline)) { step(k + i * lanes, i); });
+    for (; k < depth; k += lanes) step(k, std::integral_constant<int, 0>());
+    const Vector sum = hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]));
+    c[j] = (accumulate ? c[j] : 0.0F) + hn::GetLane(hn::SumOfLanes(d, sum));
+  }
 }
 
 /// For int8: the integers are multiplied first, and the sum of each group by its scale.
