@@ -55,6 +55,8 @@ serving::SequenceOptions Engine::sequence_options(const GenerateOptions& options
   out.sampling = options.sampling.value_or(model_->recommended_sampling());
   out.end_tokens = model_->end_tokens();
   out.sampler = options.sampler;
+  if (!out.sampler && out.sampling.temperature > 0 && !model_->samples_on_device())
+    out.sampler = [sampling = out.sampling] { return std::make_unique<Sampler>(sampling); };
   if (options.grammar)
     out.constraint = [grammar = options.grammar, vocabulary = model_->vocabulary()] {
       return make_constraint(grammar, vocabulary);

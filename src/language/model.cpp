@@ -138,6 +138,7 @@ std::shared_ptr<Model> Model::load(const std::filesystem::path& path, const Lang
   model->end_tokens_ = files.generation.end_tokens;
   model->sampling_ = files.generation.sampling;
   model->deterministic_ = options.deterministic;
+  model->samples_on_device_ = options.device_sampling.value_or(is_gpu(device));
   model->context_ = context_of(model->config_, options.context);
   model->cache_ = {.blocks = 1,
                    .block = options.block > 0 ? options.block : usual_block,
@@ -184,7 +185,9 @@ void Model::choose_sizes(const LanguageModelOptions& options) {
 
 // What nearly every text needs, so that the first one does not wait for it.
 void Model::compile_usual_entries() {
-  const Drawing drawing = sampling_.temperature > 0 ? Drawing::sampled : Drawing::greedy;
+  const Drawing drawing = sampling_.temperature == 0 ? Drawing::greedy
+                          : samples_on_device_       ? Drawing::sampled
+                                                     : Drawing::none;
   const serving::SchedulerOptions& options = scheduling_;
   const int rows = options.row_buckets.front(), table = options.block_buckets.front();
   entry_for({.rows = rows, .table = table, .drawing = drawing});

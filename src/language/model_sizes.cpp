@@ -82,7 +82,7 @@ serving::SchedulerOptions scheduling_for(const LanguageModelOptions& options, co
   out.chunk = std::min(options.chunk > 0 ? options.chunk : is_gpu ? gpu_chunk : cpu_chunk, context);
   out.prefill_tokens = std::max(out.chunk, out.max_rows);
   out.prefill_cells = 2 * out.prefill_tokens;
-  out.pipelined = is_gpu;
+  out.pipelined = options.pipelined.value_or(is_gpu);
   out.vocabulary = vocabulary;
   out.device_masks = true;
   if (has_states) out.state_slots = 2 * sequences + usual_snapshots;

@@ -50,6 +50,8 @@ class Model {
   /// How a Runner schedules: sizes of the cache, of batches and of chunks.
   const serving::SchedulerOptions& scheduling() const { return scheduling_; }
   bool is_deterministic() const { return deterministic_; }
+  /// Whether the device draws tokens; otherwise only the likeliest is found there.
+  bool samples_on_device() const { return samples_on_device_; }
   std::int64_t parameters() const { return parameters_; }
   std::int64_t weight_bytes() const { return weight_bytes_; }
   /// The memory that the largest of the programs so far needs while it runs.
@@ -116,7 +118,7 @@ class Model {
   SamplerOptions sampling_;
   std::int64_t vocabulary_size_ = 0;  // may exceed the tokenizer's vocabulary
   int context_ = 0;
-  bool deterministic_ = false;
+  bool deterministic_ = false, samples_on_device_ = false;
   CacheSize cache_;
   std::vector<models::CacheSpec> caches_, states_;  // of positions, and of recurrent layers
   std::int64_t parameters_ = 0, weight_bytes_ = 0;

@@ -23,6 +23,11 @@ struct LanguageModelOptions {
   int block = 0;  ///< tokens per block of the cache, the unit in which texts share it; 0: 32
   /// The type of the cache, f32 or f16; by default f16 on a GPU with weights in f16, otherwise f32.
   std::optional<DType> cache = {};
+  /// Whether the device draws the tokens of sampled texts, so that no logits are read back, or the host: by default the
+  /// device if it is a GPU. The likeliest token is always found on the device.
+  std::optional<bool> device_sampling = {};
+  /// Whether a step is given to the device before the previous one's tokens are read; by default on a GPU.
+  std::optional<bool> pipelined = {};
   /// Every token is computed by one program, whose shape does not depend on what else is in the batch or in the cache,
   /// so that a text is the same to the bit whatever runs beside it. Slower; drafts have no effect.
   bool deterministic = false;
