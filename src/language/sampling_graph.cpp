@@ -164,7 +164,7 @@ struct Settings {
 };
 
 Tensor sampled(const Parts& logits, const Settings& settings, std::int64_t vocabulary, bool is_gpu) {
-  const int ways = is_gpu ? 8 : 2;  // a GPU waits at every pass
+  const int ways = is_gpu ? 8 : 4;  // a GPU waits at every pass
   const Weights weights(logits, settings.temperature);
   const Tensor everything = zeros_like(settings.temperature) + static_cast<double>(vocabulary);
   const Tensor k = where(settings.top_k > 0, cast(settings.top_k, DType::f32), everything);

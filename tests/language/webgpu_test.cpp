@@ -1,0 +1,51 @@
+#include <gtest/gtest.h>
+
+#include <jerboa/language/runner.h>
+
+#include "language/model_folder.h"
+
+// The same texts on WebGPU: batches, forks, guesses, sampling and steps in flight.
+namespace jerboa::language::webgpu_language_test {
+namespace {
+
+using test::greedy;
+using test::ModelFolder;
+using test::Tokens;
+
+LanguageModel on_webgpu(const ModelFolder& folder, LanguageModelOptions options = {}) {
+  options.device = Device::webgpu();
+  return folder.open(options);
+}
+
+TEST(WebGpuLanguage, WritesWhatTransformersWrites) {
+  const ModelFolder folder("gemma2");
+  LanguageModel model = on_webgpu(folder, {.pipelined = true});
+  EXPECT_EQ(model.continue_tokens(folder.prompt(), greedy(24)).tokens, folder.continuation());
+}
+
+TEST(WebGpuLanguage, WritesTogetherWhatTheCpuWritesAlone) {
+  const ModelFolder folder("llama");
+  LanguageModel model = on_webgpu(folder, {.sequences = 4, .block = 8, .device_sampling = true, .pipelined = true});
+  LanguageModel alone = folder.open();
+  const GenerateOptions sampled{.max_tokens = 10,
+                                .sampling = SamplerOptions{.temperature = 0.8f, .top_k = 40, .top_p = 0.9f, .seed = 1}};
+  GenerateOptions guessing = greedy(24);
+  guessing.drafts = 3;
+  const Tokens prompt = folder.prompt();
+  Stream first = model.submit(prompt, greedy(24)), second = model.submit(prompt, sampled);
+  for (int i = 0; i < 5; ++i) first.next();
+  Stream third = model.runner().fork(first, greedy(19));
+  EXPECT_EQ(first.wait().tokens, folder.continuation());
+  EXPECT_EQ(second.wait().tokens, alone.continue_tokens(prompt, sampled).tokens);
+  EXPECT_EQ(model.continue_tokens(prompt, guessing).tokens, folder.continuation());
+  EXPECT_GT(model.statistics().reused, 0);
+  Tokens rest = folder.continuation();
+  const Generation forked = third.wait();
+  rest.erase(rest.begin(), rest.begin() + (forked.prompt_tokens - std::ssize(prompt)));
+  rest.resize(std::min(rest.size(), forked.tokens.size()));
+  EXPECT_EQ(forked.tokens, rest);
+  EXPECT_GE(forked.tokens.size(), 10u);
+}
+
+}  // namespace
+}  // namespace jerboa::language::webgpu_language_test
