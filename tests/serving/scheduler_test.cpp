@@ -633,6 +633,64 @@ TEST(Scheduler, AFailedStepEndsItsSequencesAlone) {
   EXPECT_EQ(host.texts[good], host.alone(prompt_of(9), greedy(5)));
 }
 
+// The token that the second step takes over from the first does not exist.
+TEST(Scheduler, AStepWithoutMemoryEndsItsYoungestSequenceAlone) {
+  Host host({.blocks = 64, .block_size = 4});
+  const SequenceId first = host.scheduler.add(prompt_of(9), greedy(5), 0),
+                   second = host.scheduler.add(prompt_of(9, 4), greedy(5), 0);
+  const Step lost = host.next(), after = host.next();
+  ASSERT_EQ(lost.plan.size(), 2u);
+  ASSERT_GE(after.carried[0], 0);
+  host.device().wait();
+  host.take(host.scheduler.refuse(lost, "no memory", 0));
+  EXPECT_EQ(host.ends[second].error, "no memory");
+  EXPECT_EQ(name(host.texts[second].reason), "failed");
+  host.complete(after);
+  EXPECT_TRUE(host.texts[first].tokens.empty());
+  host.run();
+  EXPECT_EQ(host.texts[first], host.alone(prompt_of(9), greedy(5)));
+}
+
+TEST(Scheduler, StepsOfPromptsHaveABoundWithTheirPadding) {
+  Host host({.blocks = 64, .block_size = 4, .chunk = 8, .prefill_tokens = 64, .prefill_cells = 16});
+  for (const int length : {2, 3, 8, 2, 2}) host.scheduler.add(prompt_of(length), greedy(2), 0);
+  const Step first = host.step();  // a third row would be 4 x 8
+  EXPECT_EQ(first.plan.size(), 2u);
+  EXPECT_EQ(first.rows * first.time, 8);
+  for (int left = 100; host.scheduler.has_work() && left > 0; --left) {
+    const Step step = host.step();
+    EXPECT_LE(step.rows * step.time, 16);
+  }
+  EXPECT_FALSE(host.scheduler.has_work());
+}
+
+TEST(Scheduler, AlwaysMixedStepsAreAllAlike) {
+  Host host({.blocks = 64, .block_size = 4, .max_rows = 4, .mixed_time = 1, .always_mixed = true, .row_buckets = {4}});
+  const SequenceId id = host.scheduler.add(prompt_of(11), greedy(5), 0);
+  while (host.scheduler.has_work()) {
+    const Step step = host.step();
+    EXPECT_EQ(step.rows, 4);
+    EXPECT_EQ(step.time, 1);
+  }
+  EXPECT_EQ(host.texts[id], host.alone(prompt_of(11), greedy(5)));
+  expect_error<UsageError>([] { Scheduler({.always_mixed = true}); }, "mixed_time is 0, but must be positive");
+}
+
+TEST(Scheduler, ReservesBlocksBesideTheSequences) {
+  Host host({.blocks = 8, .block_size = 4});
+  host.scheduler.add(prompt_of(15), greedy(1), 0);
+  host.run();
+  EXPECT_EQ(host.scheduler.prefixes().blocks(), 3);
+  {
+    const auto table = host.scheduler.reserve(25);  // seven blocks: what is cached gives way
+    ASSERT_TRUE(table.has_value());
+    EXPECT_EQ(table->blocks().size(), 7u);
+    EXPECT_EQ(host.scheduler.prefixes().blocks(), 1);
+    EXPECT_FALSE(host.scheduler.reserve(9).has_value());
+  }
+  EXPECT_EQ(host.scheduler.pool().used_blocks(), 0);
+}
+
 TEST(Scheduler, AStepAfterAFailedOneStillCounts) {
   Host host({.blocks = 64, .block_size = 4, .chunk = 8, .prefill_tokens = 8});
   const SequenceId bad = host.scheduler.add(prompt_of(16), greedy(5), 0),
@@ -695,6 +753,9 @@ TEST(Scheduler, SavesACacheAndRestoresItElsewhere) {
   EXPECT_EQ(other.ends[continued].statistics.reused, 20);
   EXPECT_EQ(other.texts[continued], host.alone(tokens, greedy(5)));
   expect_error<UsageError>([&] { other.scheduler.save(continued); }, "has no cache to save: it has ended");
+  const SavedTable cached = other.scheduler.save("", std::span(tokens).first(19));
+  EXPECT_EQ(cached.length, 16) << "what is left of it in whole blocks";
+  EXPECT_EQ(cached.blocks.size(), 4u);
   other.scheduler.clear_prefixes();
   EXPECT_EQ(other.scheduler.pool().used_blocks(), 0);
 }

@@ -67,6 +67,8 @@ class Schedule {
     options.chunk = 1 + below(12);
     options.prefill_tokens = 1 + below(24);
     options.mixed_time = below(2) * (1 + below(options.chunk));
+    options.always_mixed = options.mixed_time > 0 && below(3) == 0;
+    options.prefill_cells = below(3) == 0 ? options.chunk + below(3 * options.chunk) : 0;
     options.pipelined = below(4) != 0;
     options.prefix_cache = below(5) != 0;
     options.vocabulary = vocabulary;
@@ -184,6 +186,8 @@ class Schedule {
     StepResults results = device_.wait();
     if (below(150) == 0)
       take(scheduler_.fail(submitted_.front(), "lost", now_));
+    else if (below(150) == 0)
+      take(scheduler_.refuse(submitted_.front(), "lost", now_));
     else
       take(scheduler_.complete(submitted_.front(), std::move(results), now_));
     submitted_.pop_front();
