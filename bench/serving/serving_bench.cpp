@@ -1,7 +1,7 @@
 // How many tokens per second a model writes for many texts at once.
 //
 //   serving_bench FOLDER --sequences 1 8 64 --prompt 128 --tokens 128 [--device webgpu] [--weights int8] [--sampled]
-//                 [--drafts N] [--trace FILE] [--random] [--check]
+//                 [--drafts N] [--trace FILE] [--random] [--check] [--profile]
 //
 // With --check it first compares texts that are written together with the same texts alone.
 // With --random FOLDER needs only a config.json; weights are drawn and written there first, in f16.
@@ -27,7 +27,7 @@ struct Arguments {
   std::vector<int> sequences{1, 8};
   int prompt = 128, tokens = 128, drafts = 0, context = 1024;
   std::string device = "cpu", weights, trace;
-  bool sampled = false, random = false, check = false;
+  bool sampled = false, random = false, check = false, profile = false;
 };
 
 Arguments parse(int count, char** values) {
@@ -41,6 +41,8 @@ Arguments parse(int count, char** values) {
       out.random = true;
     else if (value == "--check")
       out.check = true;
+    else if (value == "--profile")
+      out.profile = true;
     else if (value.starts_with("--")) {
       flag = value;
       if (flag == "--sequences") out.sequences.clear();
@@ -164,7 +166,11 @@ Measured measure(language::Runner& runner, const Arguments& arguments, int seque
                                     options_of(arguments, own)));
   }
   double first = 0;
-  for (language::Stream& stream : streams) first += stream.wait().prompt_seconds / sequences;
+  for (language::Stream& stream : streams) {
+    const Generation result = stream.wait();
+    if (result.reason == StopReason::failed) throw Error(result.error);
+    first += result.prompt_seconds / sequences;
+  }
   const language::Statistics after = runner.statistics();
   std::int64_t rows = 0, steps = 0;
   for (const auto& [size, count] : after.decode_batch) {
@@ -181,6 +187,21 @@ Measured measure(language::Runner& runner, const Arguments& arguments, int seque
           generated,
           after.drafted - before.drafted,
           after.accepted - before.accepted};
+}
+
+// The kernels of the program that decodes this many texts at once, from one text more per row.
+void profile(language::Runner& runner, const Arguments& arguments, int sequences) {
+  Session& session = runner.model().session();
+  const std::string wanted = sequences == 1 ? "decode table" : fmt::format("decode rows={} ", sequences);
+  for (const EntryInfo& entry : session.entries()) {
+    if (!entry.name.starts_with(wanted)) continue;
+    session.set_profiling(entry.name, true);
+    Arguments few = arguments;
+    few.tokens = 8;
+    measure(runner, few, sequences, 5);
+    fmt::print("{}\n{}", entry.name, print(session.profile(entry.name)).substr(0, 4000));
+    session.set_profiling(entry.name, false);
+  }
 }
 
 }  // namespace
@@ -205,6 +226,7 @@ int main(int count, char** values) try {
                static_cast<double>(result.generated) / result.seconds, result.seconds, result.first_token, result.batch,
                result.dispatches, result.accepted, result.drafted);
     std::fflush(stdout);
+    if (arguments.profile) profile(runner, arguments, sequences);
   }
   fmt::print("{}", print(runner.statistics()));
   if (!arguments.trace.empty()) runner.write_trace(arguments.trace);

@@ -23,27 +23,28 @@ struct ChatCommand {
     LanguageModel model = flags.open(path);
     if (!model.has_chat_template())
       throw UsageError(path + " has no chat template, so it does not support chat; use jerboa generate");
-    std::vector<ChatMessage> conversation;
-    if (!system.empty()) conversation.push_back({"system", system});
-    for (const std::string& message : messages) answer(model, conversation, message);
-    if (!messages.empty()) return;
-    const bool person = isatty(STDIN_FILENO) != 0;
-    if (person) fmt::print("An empty line ends the conversation.\n");
-    std::string line;
-    while (ask(person, line)) answer(model, conversation, line);
+    if (!system.empty()) model.conversation().push_back({"system", system});
+    for (const std::string& message : messages) answer(model, message);
+    if (messages.empty()) talk(model);
+    flags.write_trace(model);
   }
 
  private:
+  void talk(LanguageModel& model) const {
+    const bool person = isatty(STDIN_FILENO) != 0;
+    if (person) fmt::print("An empty line ends the conversation.\n");
+    std::string line;
+    while (ask(person, line)) answer(model, line);
+  }
+
   static bool ask(bool person, std::string& line) {
     if (person) write_text("> ");
     return std::getline(std::cin, line) && !line.empty();
   }
 
-  void answer(LanguageModel& model, std::vector<ChatMessage>& conversation, const std::string& message) const {
-    conversation.push_back({"user", message});
-    const Generation result = model.answer(conversation, flags.generation(model), write_text);
+  void answer(LanguageModel& model, const std::string& message) const {
+    const Generation result = model.chat(message, flags.generation(model), write_text);
     write_text("\n");
-    conversation.push_back({"assistant", result.text});
     if (flags.stats) print_stats(model, result);
   }
 };

@@ -26,6 +26,7 @@ struct GenerateCommand {
     const Generation result = model.generate(text, flags.generation(model), write_text);
     write_text("\n");
     if (flags.stats) print_stats(model, result);
+    flags.write_trace(model);
   }
 };
 

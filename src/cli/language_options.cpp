@@ -6,6 +6,7 @@
 
 #include <jerboa/base/error.h>
 #include <jerboa/base/file.h>
+#include <jerboa/language/runner.h>
 
 namespace jerboa::cli {
 
@@ -31,6 +32,12 @@ void LanguageFlags::add_to(CLI::App& command) {
   command.add_option("--stop", stop, "End the answer before this text");
   auto* by_schema = command.add_option("--schema", schema, "A file with a JSON schema that the answer must conform to");
   command.add_option("--regex", regex, "A regular expression that the whole answer must match")->excludes(by_schema);
+  command
+      .add_option(
+          "--drafts", drafts,
+          "Guess up to so many tokens per step from what followed the same words before; the text stays the same")
+      ->check(CLI::NonNegativeNumber);
+  command.add_option("--trace", trace, "Write when each step ran to this file, for ui.perfetto.dev");
   command.add_flag("--greedy", greedy, "Always pick the likeliest token");
   command.add_flag("--stats", stats, "Print the number of tokens and the speed");
 }
@@ -42,6 +49,16 @@ LanguageModel ModelFlags::open(const std::string& path) const {
   return LanguageModel::load(path, options);
 }
 
+LanguageModel LanguageFlags::open(const std::string& path) const {
+  LanguageModel model = ModelFlags::open(path);
+  if (!trace.empty()) model.runner().start_trace();
+  return model;
+}
+
+void LanguageFlags::write_trace(LanguageModel& model) const {
+  if (!trace.empty()) model.runner().write_trace(trace);
+}
+
 GenerateOptions LanguageFlags::generation(const LanguageModel& model) const {
   SamplerOptions sampling = model.recommended_sampling();
   sampling.temperature = greedy ? 0 : temperature.value_or(sampling.temperature);
@@ -50,7 +67,7 @@ GenerateOptions LanguageFlags::generation(const LanguageModel& model) const {
   sampling.min_p = min_p.value_or(sampling.min_p);
   sampling.repetition_penalty = repetition_penalty.value_or(sampling.repetition_penalty);
   sampling.seed = seed.value_or(std::random_device{}());
-  GenerateOptions options{.max_tokens = max_tokens, .sampling = sampling, .stop = stop};
+  GenerateOptions options{.max_tokens = max_tokens, .sampling = sampling, .stop = stop, .drafts = drafts};
   if (!schema.empty()) options.grammar = compile_json_schema_text(FileContent(schema).text());
   if (!regex.empty()) options.grammar = compile_regex(regex);
   return options;
@@ -71,6 +88,7 @@ void print_stats(const LanguageModel& model, const Generation& result) {
              static_cast<double>(model.parameters()) * 1e-6, result.prompt_tokens, result.reused, result.prompt_seconds,
              rate(computed, result.prompt_seconds), result.tokens.size(), name(result.reason),
              rate(followed, result.token_seconds));
+  if (result.drafted > 0) fmt::print(stderr, "{} of {} guesses were right\n", result.accepted, result.drafted);
 }
 
 }  // namespace jerboa::cli

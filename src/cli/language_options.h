@@ -23,8 +23,8 @@ struct ModelFlags {
 
 /// The options that `generate` and `chat` share.
 struct LanguageFlags : ModelFlags {
-  std::string schema, regex;
-  int max_tokens = 256;
+  std::string schema, regex, trace;
+  int max_tokens = 256, drafts = 0;
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int> top_k;
   std::optional<std::uint64_t> seed;
@@ -34,6 +34,9 @@ struct LanguageFlags : ModelFlags {
   void add_to(CLI::App& command);
   /// The model's recommended options, overridden by those given.
   GenerateOptions generation(const LanguageModel& model) const;
+  /// Opens the model, with a trace if --trace asks for one, which write_trace writes.
+  LanguageModel open(const std::string& path) const;
+  void write_trace(LanguageModel& model) const;
 };
 
 /// Writes to standard output without buffering.

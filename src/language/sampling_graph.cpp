@@ -12,8 +12,8 @@ namespace {
 constexpr double excluded = -1e30;  // masks use a large finite value
 // Of logarithms of probabilities, relative to the likeliest token's: below the range f32 has no probability to draw.
 constexpr double lowest = -88, range_begin = -87;
-// A row is reduced by one workgroup, so rows are split into parts of this length.
-constexpr std::int64_t part_length = 512;
+// Rows are split into parts of this length; long ones into longer parts, so that there are not too many.
+constexpr std::int64_t part_length = 512, long_part_length = 2048, long_row = 1 << 16;
 // How finely thresholds are found: 28 bits of the range, where f32 has 24 of each value.
 constexpr int threshold_bits = 28;
 
@@ -60,13 +60,17 @@ struct Parts {
 
 Tensor per_row(const Tensor& x) { return unsqueeze(x, {1, 2}); }
 
-Tensor over_parts(const Tensor& x) { return sum(sum(x, {2}), {1}); }
+// Over whole rows: across the parts first, which a GPU does with a thread per position, and only then along what is
+// left. The other way round would be one reduction over two axes, which one workgroup per row performs.
+Tensor over_parts(const Tensor& x) { return sum(sum(x, {-2}), {-1}); }
+Tensor largest_of_parts(const Tensor& x) { return max(max(x, {-2}), {-1}); }
 
 Tensor as_number(const Tensor& condition) { return cast(condition, DType::f32); }
 
 // [rows, vocabulary] in parts, the last of which is padded.
 Parts in_parts(const Tensor& logits, std::int64_t vocabulary) {
-  const std::int64_t length = std::min(part_length, vocabulary), parts = (vocabulary + length - 1) / length;
+  const std::int64_t most = vocabulary > long_row ? long_part_length : part_length;
+  const std::int64_t length = std::min(most, vocabulary), parts = (vocabulary + length - 1) / length;
   const Tensor padded =
       parts * length == vocabulary ? logits : pad(logits, {0, 0}, {0, parts * length - vocabulary}, excluded);
   return {reshape(padded, {logits.dim(0), parts, length}), parts, length};
@@ -94,7 +98,7 @@ Tensor likeliest(const Parts& logits) {
 class Weights {
  public:
   Weights(const Parts& logits, const Tensor& temperature) : parts_(logits) {
-    const Tensor best = max(max(logits.values, {2}), {1});
+    const Tensor best = largest_of_parts(logits.values);
     // A temperature of 0 is not sampled, but is computed all the same.
     const Tensor divisor = maximum(temperature, 1e-5);
     parts_.values = maximum((logits.values - per_row(best)) / per_row(divisor), lowest);
@@ -109,7 +113,7 @@ class Weights {
   }
   // The largest value below a bound.
   Tensor largest_below(const Tensor& bound) const {
-    return max(max(where(logs() < per_row(bound), logs(), lowest), {2}), {1});
+    return largest_of_parts(where(logs() < per_row(bound), logs(), lowest));
   }
 
   // The largest value for which the total of all values from it on reaches a goal, between `low`, for which it does or
@@ -125,7 +129,7 @@ class Weights {
       const Tensor bounds = unsqueeze(low, {1}) + unsqueeze(high - low, {1}) * steps;  // [rows, ways - 1]
       const Tensor is_within = values >= unsqueeze(bounds, {2, 3});
       const Tensor parts = by_mass ? where(is_within, probability(values), 0) : as_number(is_within);
-      const Tensor reaches = sum(sum(parts, {3}), {2}) >= unsqueeze(goal, {1});
+      const Tensor reaches = over_parts(parts) >= unsqueeze(goal, {1});
       const Tensor next = max(where(reaches, bounds, unsqueeze(low, {1})), {1});
       high = min(where(reaches, unsqueeze(high, {1}), bounds), {1});
       low = next;
