@@ -105,4 +105,19 @@ void Caches::set_state(int layer, const std::string& name, const Tensor& after) 
   update(all, cache_append(all, flat, first, append));
 }
 
+RecurrentOptions Caches::recurrent(int layer, const std::string& name, const Shape& shape) const {
+  RecurrentOptions options;
+  options.positions = positions_;
+  if (!any()) return options;
+  Shape whole{options_.slots > 0 ? Dim(options_.slots) : batch()};
+  whole.insert(whole.end(), shape.begin(), shape.end());
+  options.state = allocate(cache_name(layer, name), CacheKind::state, whole, DType::f32);
+  if (options_.slots > 0) options.slots = slots_;
+  return options;
+}
+
+void Caches::set_recurrent(const RecurrentOptions& before, const Recurrent& result) const {
+  if (before.state) update(before.state, result.state);
+}
+
 }  // namespace jerboa::models

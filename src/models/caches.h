@@ -3,6 +3,7 @@
 #include <string>
 
 #include <jerboa/models/family.h>
+#include <jerboa/ops/ops.h>
 
 namespace jerboa::models {
 
@@ -29,6 +30,11 @@ class Caches {
   Tensor state(int layer, const std::string& name, const Shape& shape) const;
   /// The same state after this run. Rows that are all padding keep theirs.
   void set_state(int layer, const std::string& name, const Tensor& after) const;
+
+  /// What an op with a state of its own continues from: the state NAME, f32[batch, shape], where there are caches.
+  RecurrentOptions recurrent(int layer, const std::string& name, const Shape& shape) const;
+  /// Records the state after this run, which such an op gave.
+  void set_recurrent(const RecurrentOptions& before, const Recurrent& result) const;
 
   /// Of the cache that attention reads; empty if it is not paged.
   Tensor table() const { return options_.block > 0 ? table_ : Tensor(); }

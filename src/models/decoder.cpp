@@ -21,6 +21,22 @@ Decoder::Decoder(const Config& config, const GraphInputs& inputs)
 
 Tensor Decoder::rope(const Tensor& x, const RopeAttrs& attrs) const { return jerboa::rope(x, positions_, attrs); }
 
+Tensor Decoder::rope(const Tensor& x, const RopeTable& table) const {
+  const auto half = static_cast<std::int64_t>(table.frequencies.size());
+  const std::vector<float> narrow(table.frequencies.begin(), table.frequencies.end());
+  const Tensor frequencies = constant(HostTensor({half}, std::span<const float>(narrow)));
+  const Tensor positions = reshape(positions_, {positions_.dim(0), 1, positions_.dim(1), 1});
+  const Tensor angles = cast(positions, DType::f32) * frequencies;
+  const Tensor cosines = cos(angles) * table.magnitude;
+  const Tensor sines = sin(angles) * table.magnitude;
+  const Tensor first = slice(x, 3, 0, half), second = slice(x, 3, half, 2 * half);
+  const Tensor turned_first = first * cosines - second * sines;
+  const Tensor turned_second = second * cosines + first * sines;
+  std::vector<Operand> parts{turned_first, turned_second};
+  if (x.dim(3).value() > 2 * half) parts.emplace_back(slice(x, 3, 2 * half, x.dim(3)));
+  return concat(parts, 3);
+}
+
 AttentionOptions Decoder::attention_options(const ScoreOptions& scores) const {
   AttentionOptions options{.causal = true,
                            .scale = scores.scale,
@@ -34,13 +50,20 @@ AttentionOptions Decoder::attention_options(const ScoreOptions& scores) const {
   return options;
 }
 
-Tensor Decoder::attend(int layer, const Tensor& q, const Tensor& k, const Tensor& v, const ScoreOptions& scores) const {
+Caches::KeysAndValues Decoder::remember(int layer, const Tensor& k, const Tensor& v, int window) const {
+  return caches_.any() ? caches_.append(layer, k, v, window) : Caches::KeysAndValues{k, v};
+}
+
+Tensor Decoder::attend_to(const Caches::KeysAndValues& seen, const Tensor& q, const ScoreOptions& scores) const {
   AttentionOptions options = attention_options(scores);
-  if (!caches_.any()) return attention(q, k, v, options);
-  const auto cached = caches_.append(layer, k, v, scores.window);
-  options.ring = cached.ring;
+  options.ring = seen.ring;
+  if (!caches_.any()) return attention(q, seen.keys, seen.values, options);
   const Tensor queries = cast(q, cache_type_);
-  return cast(attention(queries, cached.keys, cached.values, options), q.dtype());
+  return cast(attention(queries, seen.keys, seen.values, options), q.dtype());
+}
+
+Tensor Decoder::attend(int layer, const Tensor& q, const Tensor& k, const Tensor& v, const ScoreOptions& scores) const {
+  return attend_to(remember(layer, k, v, scores.window), q, scores);
 }
 
 Tensor Decoder::attend_latent(int layer, const Tensor& q, const Tensor& latent, const ScoreOptions& scores) const {

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include <jerboa/ir/rope.h>
+
 #include "models/caches.h"
 #include "models/modules.h"
 
@@ -27,7 +29,15 @@ class Decoder : public Modules {
   const Caches& caches() const { return caches_; }
 
   Tensor rope(const Tensor& x, const RopeAttrs& attrs) const;
-  /// Causal attention of [batch, heads, time, size], through the layer's cache if there is one.
+  /// The same with frequencies that RopeAttrs cannot express, of pairs (0, n/2), (1, n/2 + 1), … of the leading
+  /// features.
+  Tensor rope(const Tensor& x, const RopeTable& table) const;
+  /// Keys and values [batch, heads, time, size] that queries of this run attend to: with those in the layer's cache if
+  /// there is one.
+  Caches::KeysAndValues remember(int layer, const Tensor& k, const Tensor& v, int window) const;
+  /// Causal attention of queries [batch, heads, time, size].
+  Tensor attend_to(const Caches::KeysAndValues& seen, const Tensor& q, const ScoreOptions& scores) const;
+  /// Both.
   Tensor attend(int layer, const Tensor& q, const Tensor& k, const Tensor& v, const ScoreOptions& scores = {}) const;
   /// The same with vectors [batch, 1, time, size] that all heads use both as keys and as values, through the layer's
   /// cache, which there must be.

@@ -9,13 +9,15 @@
 namespace jerboa::models {
 namespace {
 
-/// The scores of experts outside a token's best groups become 0, which is how transformers masks them.
+constexpr double never_chosen = -1e30;
+
+/// The scores of experts outside a token's best groups are lower than any other.
 Tensor within_best_groups(const ExpertsForm& form, const Tensor& scores) {
   const Tensor grouped = reshape(scores, {-1, form.groups, form.count / form.groups});
   const Tensor merits = sum(top_k(grouped, 2).values, {-1});
   const Tensor best = top_k(merits, form.chosen_groups).indices;
   const Tensor used = sum(one_hot(best, form.groups), {1});
-  return reshape(where(greater(unsqueeze(used, {-1}), 0), grouped, 0.0), scores.shape());
+  return reshape(where(greater(unsqueeze(used, {-1}), 0), grouped, never_chosen), scores.shape());
 }
 
 /// The experts with the best scores, and these scores.
@@ -53,9 +55,9 @@ Tensor project(const Decoder& decoder, const ExpertsForm& form, const std::strin
 /// The MLPs of all experts.
 Tensor expert_mlps(const Decoder& decoder, const ExpertsForm& form, const std::string& name, Sorted sorted) {
   const int width = static_cast<int>(sorted.rows.dim(-1).value());
-  const std::string first = name + (form.gated ? ".gate_up_proj" : ".up_proj");
-  sorted.rows = form.hidden(project(decoder, form, first, sorted, form.gated ? 2 * form.inner : form.inner));
-  return project(decoder, form, name + ".down_proj", sorted, width);
+  const int first = form.gated ? 2 * form.inner : form.inner;
+  sorted.rows = form.hidden(project(decoder, form, fmt::format("{}.{}", name, form.up), sorted, first));
+  return project(decoder, form, fmt::format("{}.{}", name, form.down), sorted, width);
 }
 
 std::vector<std::string> parts_named(const std::string& parameter, const Shape& shape,

@@ -30,9 +30,10 @@ struct ExpertsForm {
   double sum_offset = 0;    ///< plus this
   double scale = 1;         ///< of the weights
 
-  bool gated = true;    ///< the first projection is gate_up_proj, twice as wide as the hidden features, or else up_proj
-  bool bias = false;    ///< of the projections: NAME_bias
-  bool in_out = false;  ///< projections are [count, in, out]
+  std::string up = "gate_up_proj", down = "down_proj";  ///< the projections
+  bool gated = true;                                    ///< the first one is twice as wide as the hidden features
+  bool bias = false;                                    ///< of the projections: NAME_bias
+  bool in_out = false;                                  ///< projections are [count, in, out]
   std::function<Tensor(const Tensor& projected)> hidden = {};  ///< the hidden features, from the first projection
 };
 

@@ -20,7 +20,7 @@ Norm centred_norm(const Decoder& decoder, const Config& config, const std::strin
   };
 }
 
-AttentionForm attention_form(const Config& config) {
+AttentionForm attention_sizes(const Config& config) {
   AttentionForm form;
   form.width = config.size("hidden_size");
   form.heads = config.size("num_attention_heads");
@@ -33,8 +33,14 @@ AttentionForm attention_form(const Config& config) {
   if (std::int64_t{form.heads} * form.head_size > Config::largest_size)
     config.fail("num_attention_heads", fmt::format("is too many heads of {} features each", form.head_size));
   const auto layers = static_cast<std::size_t>(config.count("num_hidden_layers"));
-  form.ropes.assign(layers, rope_attrs(config, form.head_size));
+  form.ropes.resize(layers);
   form.windows.assign(layers, 0);
+  return form;
+}
+
+AttentionForm attention_form(const Config& config) {
+  AttentionForm form = attention_sizes(config);
+  form.ropes.assign(form.ropes.size(), rope_attrs(config, form.head_size));
   return form;
 }
 
@@ -56,7 +62,10 @@ Tensor prepared_heads(const Decoder& decoder, const AttentionForm& form, int lay
   const Tensor joint = form.projection_norm ? form.projection_norm(norm, projected) : projected;
   Tensor x = split_heads(clipped(form, joint), heads);
   if (form.head_norm && !form.norm_after_rope) x = form.head_norm(norm, x);
-  if (rope) x = decoder.rope(x, *rope);
+  if (form.rope_table)
+    x = decoder.rope(x, *form.rope_table);
+  else if (rope)
+    x = decoder.rope(x, *rope);
   if (form.head_norm && form.norm_after_rope) x = form.head_norm(norm, x);
   return x;
 }
@@ -121,6 +130,7 @@ Tensor layer_of_stack(const StackForm& form, int layer, const Tensor& x, const S
   const Tensor read = normed(form, name, form.before_attention, x);
   const Tensor seen = normed(form, name, form.after_attention, attention(layer, name + "." + form.attention, read));
   const Tensor middle = x + scaled(seen, form.residual_scale);
+  if (!mlp) return middle;
   const Tensor& before = form.parallel ? (form.before_mlp.empty() ? read : x) : middle;
   const Tensor more = mlp(layer, name + "." + form.mlp, normed(form, name, form.before_mlp, before));
   return middle + scaled(normed(form, name, form.after_mlp, more), form.residual_scale);

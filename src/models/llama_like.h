@@ -34,10 +34,13 @@ struct AttentionForm {
   double scale = 0;                             ///< of the scores; 0: 1 / sqrt(head_size)
   double soft_cap = 0;                          ///< of the scores; 0: none
   std::vector<std::optional<RopeAttrs>> ropes;  ///< none: the layer has no positional encoding
+  std::optional<RopeTable> rope_table = {};     ///< in place of `ropes`, in every layer
   std::vector<int> windows;                     ///< 0: no window
 };
 /// The form of Llama itself, with the config's sizes and its one rotary embedding.
 AttentionForm attention_form(const Config& config);
+/// The same without a rotary embedding.
+AttentionForm attention_sizes(const Config& config);
 /// Rotates neighbours together, as GPT-J does, in every layer.
 void interleave_ropes(AttentionForm& form);
 
@@ -74,6 +77,7 @@ StackForm post_norm_stack(const Decoder& decoder, const Config& config);
 
 /// What the module NAME of a layer adds to the residual stream.
 using Sublayer = std::function<Tensor(int layer, const std::string& name, const Tensor& x)>;
+/// Layers of two sublayers, or of the first alone if there is no `mlp`.
 NamedTensors decoder_stack(const Decoder& decoder, const StackForm& form, const Sublayer& attention,
                            const Sublayer& mlp);
 /// The same with self_attention.

@@ -1,7 +1,9 @@
 #include "models/rope_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <numbers>
 
 #include <jerboa/base/error.h>
 
@@ -25,7 +27,8 @@ void read_yarn(const Config& scaling, RopeAttrs& attrs) {
   if (attrs.beta_fast <= attrs.beta_slow)
     scaling.fail("beta_fast", fmt::format("is not above beta_slow {}", attrs.beta_slow));
   attrs.attention_factor = scaling.positive("attention_factor", 0);
-  if (attrs.attention_factor == 0 && scaling.has("mscale") && scaling.has("mscale_all_dim"))
+  // Zero means that there is none, as null does.
+  if (attrs.attention_factor == 0 && scaling.number("mscale", 0) != 0 && scaling.number("mscale_all_dim", 0) != 0)
     attrs.attention_factor = yarn_magnitude(scaling.positive("factor"), scaling.positive("mscale")) /
                              yarn_magnitude(scaling.positive("factor"), scaling.positive("mscale_all_dim"));
 }
@@ -98,6 +101,61 @@ RopeAttrs rope_attrs(const Config& config, const Config& parameters, int head_si
 RopeAttrs rope_attrs(const Config& config, int head_size) {
   const auto older = config.section("rope_scaling").value_or(config);
   return rope_attrs(config, config.section("rope_parameters").value_or(older), head_size);
+}
+
+namespace {
+
+/// YaRN without rounding the pairs where its ramp begins and ends.
+RopeTable exact_yarn(const Config& config, const Config& parameters, int head_size) {
+  RopeAttrs attrs;
+  read_yarn(parameters, attrs);
+  attrs.base = rope_base(config, parameters, attrs.base);
+  attrs.factor = parameters.positive("factor");
+  attrs.original_context = parameters.has("original_max_position_embeddings")
+                               ? parameters.size("original_max_position_embeddings")
+                               : config.size("max_position_embeddings");
+  const int dims = rotary_size(config, parameters, head_size);
+  if (dims % 2 != 0) parameters.fail("rope_type", fmt::format("needs an even number of features, not {}", dims));
+  const auto pair_with = [&](double turns) {
+    return dims * std::log(attrs.original_context / (turns * 2 * std::numbers::pi)) / (2 * std::log(attrs.base));
+  };
+  const double low = std::max(pair_with(attrs.beta_fast), 0.0);
+  double high = std::min(pair_with(attrs.beta_slow), dims - 1.0);
+  if (low == high) high += 0.001;
+  RopeTable table = rope_table(attrs, dims);
+  for (int pair = 0; pair < dims / 2; ++pair) {
+    const double frequency = std::pow(attrs.base, -2.0 * pair / dims);
+    const double stretched = std::clamp((pair - low) / (high - low), 0.0, 1.0);
+    table.frequencies[static_cast<std::size_t>(pair)] =
+        frequency / attrs.factor * stretched + frequency * (1 - stretched);
+  }
+  return table;
+}
+
+/// Only the fastest pairs turn, with frequencies as if all of them did.
+RopeTable proportional(const Config& config, const Config& parameters, int head_size) {
+  const double base = rope_base(config, parameters, RopeAttrs().base);
+  const double part = parameters.positive("partial_rotary_factor", 1), factor = parameters.positive("factor", 1);
+  if (part > 1) parameters.fail("partial_rotary_factor", "is above 1");
+  const int turning = static_cast<int>(std::floor(part * head_size / 2));
+  RopeTable table;
+  for (int pair = 0; pair < head_size / 2; ++pair)
+    table.frequencies.push_back(pair < turning ? std::pow(base, -2.0 * pair / head_size) / factor : 0);
+  return table;
+}
+
+}  // namespace
+
+RopeTable rope_frequencies(const Config& config, const Config& parameters, int head_size) {
+  const std::string type = parameters.text("rope_type", parameters.text("type", "default"));
+  if (type == "proportional") return proportional(config, parameters, head_size);
+  if (type == "yarn" && !parameters.flag("truncate", true)) return exact_yarn(config, parameters, head_size);
+  return rope_table(rope_attrs(config, parameters, head_size), head_size);
+}
+
+RopeTable rope_frequencies(const Config& config, int head_size) {
+  const auto older = config.section("rope_scaling").value_or(config);
+  return rope_frequencies(config, config.section("rope_parameters").value_or(older), head_size);
 }
 
 }  // namespace jerboa::models

@@ -199,6 +199,7 @@ class Reader {
 
 void check_layers(const TensorSource& weights, const Config& config, const Family& family) {
   const std::string key(family.layer_count);
+  if (!config.has(key)) return;  // the graph says so, unless it counts its layers otherwise
   const std::int64_t stored = layers_in(weights, family);
   if (config.count(key) <= stored) return;
   const auto names = weights.names();
