@@ -29,14 +29,14 @@ class CausalConv {
       Shader shader = shader_of_elements(writer_, "causal_conv1d", count);
       const auto index = shader.split_index("element", x_.shape);
       shader.line("let batch = {}; let time = {}; let channel = {};", index[0], index[1], index[2]);
-      tokens_.write_row(shader, "batch");
+      write_row(shader);
       write_element(shader, "time");
       add_shader_of_elements(writer_, std::move(shader), count);
     }
     Shader shader = shader_of_elements(writer_, at_once ? "causal_conv1d_few" : "causal_conv1d_state", lines);
     const auto index = shader.split_index("element", {x_.shape[0], x_.shape[2]});
     shader.line("let batch = {}; let channel = {};", index[0], index[1]);
-    tokens_.write_row(shader, "batch");
+    write_row(shader);
     if (at_once) {
       shader.open("for (var time = 0u; time < {}; time++) {{", shader.size(tokens_.time));
       write_element(shader, "time");
@@ -48,6 +48,11 @@ class CausalConv {
 
  private:
   std::int64_t before() const { return taps_ - 1; }
+
+  void write_row(Shader& shader) const {
+    tokens_.write_row(shader, "batch");
+    if (tokens_.state != nullptr) tokens_.write_has_state(shader, "batch");
+  }
 
   // Moves `token`, an i32, back to one that takes part, or to -1.
   void write_skip(Shader& shader) const {

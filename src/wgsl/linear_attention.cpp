@@ -1,5 +1,7 @@
 #include "wgsl/linear_attention.h"
 
+#include <algorithm>
+
 #include "wgsl/lines.h"
 #include "wgsl/whole_kernels.h"
 
@@ -24,6 +26,85 @@ void LinearAttention::write_column(Shader& shader, const std::string& number) co
   const auto index = shader.split_index(number, {batch, heads, value_size});
   shader.line("let batch = {}; let head = {}; let column = {};", index[0], index[1], index[2]);
   shader.line("let key_head = head / {};", shader.size(shared));
+}
+
+namespace {
+
+bool is_aligned(const Shader& shader, const TensorAccess& tensor) {
+  const auto by_four = [](const Dim& size) { return size.is_constant() && size.value() % 4 == 0; };
+  return shader.can_be_wide(tensor.binding) && tensor.strides.back() == Dim(1) && by_four(tensor.offset) &&
+         std::all_of(tensor.strides.begin(), tensor.strides.end() - 1, by_four);
+}
+
+std::vector<std::string> moved(std::vector<std::string> indices, int by) {
+  indices.back() = fmt::format("({} + {}u)", indices.back(), by);
+  return indices;
+}
+
+}  // namespace
+
+std::string LinearAttention::load_four(Shader& shader, const TensorAccess& tensor,
+                                       const std::vector<std::string>& indices) {
+  if (is_aligned(shader, tensor))
+    return shader.load_four(tensor.binding, shader.place(tensor.offset, tensor.strides, indices));
+  std::string values;
+  for (int i = 0; i < 4; ++i) values += (i > 0 ? ", " : "") + shader.load(tensor, moved(indices, i));
+  return "vec4f(" + values + ")";
+}
+
+void LinearAttention::store_four(Shader& shader, const TensorAccess& tensor, const std::vector<std::string>& indices,
+                                 const std::string& value) {
+  if (is_aligned(shader, tensor))
+    return shader.store_four(tensor.binding, shader.place(tensor.offset, tensor.strides, indices), value);
+  for (int i = 0; i < 4; ++i) shader.store(tensor, moved(indices, i), fmt::format("{}.{}", value, "xyzw"[i]));
+}
+
+LinearAttentionGates::LinearAttentionGates(KernelWriter& writer, const LinearAttention& a, std::int64_t chunk)
+    : time_(a.time),
+      heads_(a.heads),
+      count_(a.batch * a.time * a.heads),
+      workspace_(writer.workspace(DType::f32, count_ * Dim(3) + a.batch)) {
+  // A thread for each chunk of a head, and at least one, which knows whether there is a state.
+  const Dim chunks = a.time == Dim(0) ? Dim(1) : groups_of(a.time, chunk), threads = a.batch * a.heads * chunks;
+  Shader shader = shader_of_elements(writer, "linear_attention_gates", threads);
+  const auto index = shader.split_index("element", {a.batch, a.heads, chunks});
+  shader.line("let batch = {}; let head = {}; let chunk = {};", index[0], index[1], index[2]);
+  shader.line("let start = chunk * {0}u; let end = min(start + {0}u, {1});", chunk, shader.size(a.time));
+  shader.line("var g = 0.0;");
+  shader.open("for (var time = start; time < end; time++) {{");
+  shader.line("var decay = 1.0; var factor = 0.0;");
+  shader.open("if ({}) {{", a.tokens.is_real(shader, "batch", "time"));
+  shader.line("let log_decay = max({}, {});", shader.load(a.log_decay, {"batch", "time", "head"}), least_log_decay);
+  shader.line("g += log_decay; decay = exp(log_decay);");
+  shader.line("factor = {};", a.beta != nullptr ? shader.load(*a.beta, {"batch", "time", "head"}) : "1.0");
+  shader.close();
+  shader.store(workspace_, place(shader, Of::decay, "time"), "decay");
+  shader.store(workspace_, place(shader, Of::factor, "time"), "factor");
+  shader.store(workspace_, place(shader, Of::g, "time"), "g");
+  shader.close();
+  shader.open("if (head == 0u && chunk == 0u) {{");
+  a.tokens.write_row(shader, "batch");
+  a.tokens.write_has_state(shader, "batch");
+  shader.store(workspace_, flag_place(shader), "select(0.0, 1.0, has_state)");
+  shader.close();
+  add_shader_of_elements(writer, std::move(shader), threads);
+}
+
+std::string LinearAttentionGates::place(Shader& shader, Of which, const std::string& time) const {
+  return fmt::format("{}u * {} + (batch * {} + {}) * {} + head", static_cast<int>(which), shader.size(count_),
+                     shader.size(time_), time, shader.size(heads_));
+}
+
+std::string LinearAttentionGates::flag_place(Shader& shader) const {
+  return fmt::format("{} + batch", shader.size(count_ * Dim(3)));
+}
+
+std::string LinearAttentionGates::load(Shader& shader, Of which, const std::string& time) const {
+  return shader.load(workspace_, place(shader, which, time));
+}
+
+std::string LinearAttentionGates::has_state(Shader& shader) const {
+  return fmt::format("({} > 0.0)", shader.load(workspace_, flag_place(shader)));
 }
 
 StateColumn::StateColumn(KernelWriter& writer, const LinearAttention& attention)
@@ -60,13 +141,15 @@ void StateColumn::open_loop(Shader& shader) const {
 
 namespace {
 
-// A thread has one column of a state, and takes the tokens one by one.
+// For software drivers, and sizes that no other form suits: a thread has one column of a state, and takes the tokens
+// one by one.
 void write_columns(KernelWriter& writer, const LinearAttention& a) {
   const TensorAccess &next = writer.kernel().results[0], &y = writer.kernel().results[1];
   const StateColumn state(writer, a);
   Shader shader = shader_of_elements(writer, "linear_attention_columns", a.columns());
   a.write_column(shader, "element");
   a.tokens.write_row(shader, "batch");
+  a.tokens.write_has_state(shader, "batch");
   state.declare(shader);
   if (a.tokens.state != nullptr) {
     shader.open("if (has_state) {{");
@@ -112,7 +195,12 @@ template <>
 void write_whole_op<Op::linear_attention>(KernelWriter& writer) {
   const LinearAttention attention(writer.kernel(), true);
   attention.tokens.write_other_rows(writer);
-  write_columns(writer, attention);
+  if (suits_linear_attention_steps(writer.target(), attention))
+    write_linear_attention_steps(writer, attention);
+  else if (suits_linear_attention_chunks(writer.target(), attention))
+    write_linear_attention_chunks(writer, attention);
+  else
+    write_columns(writer, attention);
 }
 
 }  // namespace jerboa::wgsl

@@ -22,8 +22,34 @@ struct LinearAttention {
   LinearAttention(const KernelSpec& kernel, bool with_slots);
 
   Dim columns() const { return batch * heads * value_size; }
+  /// WGSL expression of four adjacent elements, a vec4f, and a statement that stores them; as one where they are
+  /// aligned.
+  static std::string load_four(Shader& shader, const TensorAccess& tensor, const std::vector<std::string>& indices);
+  static void store_four(Shader& shader, const TensorAccess& tensor, const std::vector<std::string>& indices,
+                         const std::string& value);
+
   /// Splits `number` into `batch`, `head` and `column`, and declares the `key_head` of the head.
   void write_column(Shader& shader, const std::string& number) const;
+};
+
+/// What the tokens' gates amount to, computed once: for each token and head its `decay`; its `factor`, which is beta,
+/// or 1 without, or 0 if the token does not take part; and `g`, the sum of the log decays of its chunk up to it.
+class LinearAttentionGates {
+ public:
+  enum class Of { decay, factor, g };
+
+  /// Writes the shader that computes them.
+  LinearAttentionGates(KernelWriter& writer, const LinearAttention& attention, std::int64_t chunk);
+  /// WGSL expressions for `batch` and `head`: a token's value, and whether the sequence starts from its state.
+  std::string load(Shader& shader, Of which, const std::string& time) const;
+  std::string has_state(Shader& shader) const;
+
+ private:
+  std::string place(Shader& shader, Of which, const std::string& time) const;
+  std::string flag_place(Shader& shader) const;
+
+  Dim time_, heads_, count_;
+  int workspace_;
 };
 
 /// One column of a state in a thread, a number per key feature: in an array, or in memory where that would be too long.
@@ -43,5 +69,14 @@ class StateColumn {
   Dim key_size_, columns_;
   int workspace_ = -1;
 };
+
+/// For few tokens, as in decoding: a workgroup has some columns of a state in its threads, and takes the tokens one by
+/// one.
+bool suits_linear_attention_steps(const Target& target, const LinearAttention& attention);
+void write_linear_attention_steps(KernelWriter& writer, const LinearAttention& attention);
+
+/// For many tokens: chunk by chunk, with products of matrices.
+bool suits_linear_attention_chunks(const Target& target, const LinearAttention& attention);
+void write_linear_attention_chunks(KernelWriter& writer, const LinearAttention& attention);
 
 }  // namespace jerboa::wgsl

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <optional>
+
 #include "wgsl/linear_attention.h"
 #include "wgsl/lines.h"
 #include "wgsl/row_reduction.h"
@@ -15,7 +18,13 @@
 namespace jerboa::wgsl {
 namespace {
 
-constexpr std::int64_t chunk = 32;
+// So many that neither the squares of chunks nor the states between them take more memory than the tokens' vectors.
+int chunk_for(const LinearAttention& a) {
+  const std::int64_t size = std::max(a.key_size.upper_bound(), a.value_size.upper_bound());
+  int chunk = 4;
+  while (chunk < 32 && chunk < size) chunk *= 2;
+  return chunk;
+}
 
 class LinearAttentionGrad {
  public:
@@ -24,19 +33,18 @@ class LinearAttentionGrad {
         a_(writer.kernel(), false),
         dnext_(writer.kernel().operands[7]),
         dy_(writer.kernel().operands[8]),
-        chunks_(groups_of(a_.time, chunk)),
-        gate_count_(a_.batch * a_.time * a_.heads),
-        value_count_(gate_count_ * a_.value_size),
+        chunk_(chunk_for(a_)),
+        chunks_(groups_of(a_.time, chunk_)),
+        value_count_(element_count(a_.v.shape)),
         state_count_(a_.batch * a_.heads * (chunks_ + Dim(1)) * a_.key_size * a_.value_size),
-        square_count_(a_.batch * a_.heads * chunks_ * Dim(chunk * chunk)) {}
+        square_count_(a_.batch * a_.heads * chunks_ * Dim(chunk_ * chunk_)) {}
 
   void write() {
     if (a_.batch == Dim(0)) return;
-    gates_ = writer_.workspace(DType::f32, gate_count_ * Dim(3) + a_.batch);
     values_ = writer_.workspace(DType::f32, value_count_ * Dim(3));
     states_ = writer_.workspace(DType::f32, state_count_ * Dim(2));
-    squares_ = writer_.workspace(DType::f32, square_count_ * Dim(2));
-    write_gates();
+    squares_ = writer_.workspace(DType::f32, square_count_ * Dim(a_.beta != nullptr ? 2 : 1));
+    gates_.emplace(writer_, a_, chunk_);
     write_forwards();
     write_backwards();
     write_squares();
@@ -48,24 +56,18 @@ class LinearAttentionGrad {
   }
 
  private:
-  // Where the workspaces hold what. decay, factor and g are of [batch, time, heads]; the factor is beta, or 1, or 0 for
-  // a token that does not take part; after them, whether each sequence starts from its state. r, y and du are of
-  // [batch, time, heads, value size]; S and E of [batch, heads, chunks + 1, key size, value size].
-  enum class Gate { decay, factor, g };
+  // Where the workspaces hold what: r, y and du are of [batch, time, heads, value size]; S and E of [batch, heads,
+  // chunks + 1, key size, value size].
+  using Gate = LinearAttentionGates::Of;
   enum class Values { r, y, du };
   enum class States { s, e };
   enum class Square { dy_u, dr_u };
 
-  std::string gate_place(Shader& shader, Gate which, const std::string& time) {
-    return fmt::format("{} * {} + (batch * {} + {}) * {} + head", static_cast<int>(which), shader.size(gate_count_),
-                       shader.size(a_.time), time, shader.size(a_.heads));
+  std::string gate(Shader& shader, Gate which, const std::string& time) const {
+    return gates_->load(shader, which, time);
   }
-  std::string gate(Shader& shader, Gate which, const std::string& time) {
-    return shader.load(gates_, gate_place(shader, which, time));
-  }
-  std::string keeps_place(Shader& shader) { return fmt::format("{} + batch", shader.size(gate_count_ * Dim(3))); }
   std::string value_place(Shader& shader, Values which, const std::string& time, const std::string& column) {
-    return fmt::format("{} * {} + ((batch * {} + {}) * {} + head) * {} + {}", static_cast<int>(which),
+    return fmt::format("{}u * {} + ((batch * {} + {}) * {} + head) * {} + {}", static_cast<int>(which),
                        shader.size(value_count_), shader.size(a_.time), time, shader.size(a_.heads),
                        shader.size(a_.value_size), column);
   }
@@ -74,13 +76,13 @@ class LinearAttentionGrad {
   }
   std::string state_place(Shader& shader, States which, const std::string& number, const std::string& feature,
                           const std::string& column) {
-    return fmt::format("{} * {} + (((batch * {} + head) * {} + {}) * {} + {}) * {} + {}", static_cast<int>(which),
+    return fmt::format("{}u * {} + (((batch * {} + head) * {} + {}) * {} + {}) * {} + {}", static_cast<int>(which),
                        shader.size(state_count_), shader.size(a_.heads), shader.size(chunks_ + Dim(1)), number,
                        shader.size(a_.key_size), feature, shader.size(a_.value_size), column);
   }
   std::string square_place(Shader& shader, Square which, const std::string& row, const std::string& column) {
-    return fmt::format("{} * {} + (((batch * {} + head) * {} + chunk) * {}u + {}) * {}u + {}", static_cast<int>(which),
-                       shader.size(square_count_), shader.size(a_.heads), shader.size(chunks_), chunk, row, chunk,
+    return fmt::format("{}u * {} + (((batch * {} + head) * {} + chunk) * {}u + {}) * {}u + {}", static_cast<int>(which),
+                       shader.size(square_count_), shader.size(a_.heads), shader.size(chunks_), chunk_, row, chunk_,
                        column);
   }
   std::string square(Shader& shader, Square which, const std::string& row, const std::string& column) {
@@ -88,36 +90,10 @@ class LinearAttentionGrad {
   }
   // The tokens of a `chunk`: `start` and `end`.
   void write_chunk(Shader& shader) {
-    shader.line("let start = chunk * {0}u; let end = min(start + {0}u, {1});", chunk, shader.size(a_.time));
+    shader.line("let start = chunk * {0}u; let end = min(start + {0}u, {1});", chunk_, shader.size(a_.time));
   }
   void open_columns(Shader& shader) {
     shader.open("for (var column = 0u; column < {}; column++) {{", shader.size(a_.value_size));
-  }
-
-  // A thread for each chunk of a head.
-  void write_gates() {
-    const Dim count = a_.batch * a_.heads * (chunks_ == Dim(0) ? Dim(1) : chunks_);
-    Shader shader = shader_of_elements(writer_, "linear_attention_gates", count);
-    const auto index = shader.split_index("element", {a_.batch, a_.heads, chunks_});
-    shader.line("let batch = {}; let head = {}; let chunk = {};", index[0], index[1], index[2]);
-    write_chunk(shader);
-    shader.line("var g = 0.0;");
-    shader.open("for (var time = start; time < end; time++) {{");
-    shader.line("var decay = 1.0; var factor = 0.0;");
-    shader.open("if ({}) {{", a_.tokens.is_real(shader, "batch", "time"));
-    shader.line("let log_decay = max({}, {});", shader.load(a_.log_decay, {"batch", "time", "head"}), least_log_decay);
-    shader.line("g += log_decay; decay = exp(log_decay);");
-    shader.line("factor = {};", a_.beta != nullptr ? shader.load(*a_.beta, {"batch", "time", "head"}) : "1.0");
-    shader.close();
-    shader.store(gates_, gate_place(shader, Gate::decay, "time"), "decay");
-    shader.store(gates_, gate_place(shader, Gate::factor, "time"), "factor");
-    shader.store(gates_, gate_place(shader, Gate::g, "time"), "g");
-    shader.close();
-    a_.tokens.write_row(shader, "batch");
-    shader.open("if (head == 0u && chunk == 0u) {{");
-    shader.store(gates_, keeps_place(shader), a_.tokens.state != nullptr ? "select(0.0, 1.0, has_state)" : "0.0");
-    shader.close();
-    add_shader_of_elements(writer_, std::move(shader), count);
   }
 
   void store_state(Shader& shader, const StateColumn& state, States which, const std::string& number) {
@@ -132,7 +108,7 @@ class LinearAttentionGrad {
     a_.write_column(shader, "element");
     state.declare(shader);
     if (a_.tokens.state != nullptr) {
-      shader.open("if ({} > 0.0) {{", shader.load(gates_, keeps_place(shader)));
+      shader.open("if {} {{", gates_->has_state(shader));
       state.open_loop(shader);
       state.set(shader, "feature", shader.load(*a_.tokens.state, {"batch", "head", "feature", "column"}));
       shader.close();
@@ -140,8 +116,8 @@ class LinearAttentionGrad {
     }
     const std::vector<std::string> key{"batch", "time", "key_head", "feature"};
     shader.open("for (var time = 0u; time < {}; time++) {{", shader.size(a_.time));
-    shader.open("if (time % {}u == 0u) {{", chunk);
-    store_state(shader, state, States::s, fmt::format("time / {}u", chunk));
+    shader.open("if (time % {}u == 0u) {{", chunk_);
+    store_state(shader, state, States::s, fmt::format("time / {}u", chunk_));
     shader.close();
     shader.line("let decay = {};", gate(shader, Gate::decay, "time"));
     shader.line("var r = {};", shader.load(a_.v, {"batch", "time", "head", "column"}));
@@ -198,8 +174,8 @@ class LinearAttentionGrad {
               a_.beta != nullptr ? fmt::format("decay * ({} - {} * factor * du)", kept, shader.load(a_.k, key))
                                  : fmt::format("decay * {}", kept));
     shader.close();
-    shader.open("if (time % {}u == 0u) {{", chunk);
-    store_state(shader, state, States::e, fmt::format("time / {}u", chunk));
+    shader.open("if (time % {}u == 0u) {{", chunk_);
+    store_state(shader, state, States::e, fmt::format("time / {}u", chunk_));
     shader.close();
     shader.close();
     add_shader_of_elements(writer_, std::move(shader), a_.columns());
@@ -208,7 +184,7 @@ class LinearAttentionGrad {
   // D ∘ dy uᵀ and D ∘ dr uᵀ of every chunk, zero where a token does not see another.
   void write_squares() {
     Shader shader = shader_of_elements(writer_, "linear_attention_squares", square_count_);
-    const auto index = shader.split_index("element", {a_.batch, a_.heads, chunks_, Dim(chunk), Dim(chunk)});
+    const auto index = shader.split_index("element", {a_.batch, a_.heads, chunks_, Dim(chunk_), Dim(chunk_)});
     shader.line("let batch = {}; let head = {}; let chunk = {};", index[0], index[1], index[2]);
     write_chunk(shader);
     shader.line("let t = start + {}; let s = start + {};", index[3], index[4]);
@@ -226,7 +202,7 @@ class LinearAttentionGrad {
     shader.line("of_dr = select(0.0, of_dr * decay * own, s < t);");
     shader.close();
     shader.store(squares_, square_place(shader, Square::dy_u, index[3], index[4]), "of_dy");
-    shader.store(squares_, square_place(shader, Square::dr_u, index[3], index[4]), "of_dr");
+    if (a_.beta != nullptr) shader.store(squares_, square_place(shader, Square::dr_u, index[3], index[4]), "of_dr");
     add_shader_of_elements(writer_, std::move(shader), square_count_);
   }
 
@@ -236,7 +212,7 @@ class LinearAttentionGrad {
     const auto index = shader.split_index("element", a_.k.shape);
     shader.line("let batch = {}; let time = {}; let key_head = {}; let feature = {};", index[0], index[1], index[2],
                 index[3]);
-    shader.line("let chunk = time / {0}u; let own = time % {0}u;", chunk);
+    shader.line("let chunk = time / {0}u; let own = time % {0}u;", chunk_);
     write_chunk(shader);
     shader.line("var sum = 0.0;");
     shader.open("if ({}) {{", a_.tokens.is_real(shader, "batch", "time"));
@@ -307,21 +283,21 @@ class LinearAttentionGrad {
   // A workgroup for each chunk of a head, a thread for each token: the gradients of log_decay and beta.
   void write_dgates() {
     const Dim count = a_.batch * a_.heads * chunks_;
-    Shader shader = writer_.shader("linear_attention_dgates", chunk);
+    Shader shader = writer_.shader("linear_attention_dgates", chunk_);
     const auto index = shader.split_index("group", {a_.batch, a_.heads, chunks_});
     shader.line("let batch = {}; let head = {}; let chunk = {};", index[0], index[1], index[2]);
     write_chunk(shader);
     shader.line("let time = min(start + lane, end - 1u);");
-    shader.shared_array("dg", "f32", chunk);
+    shader.shared_array("dg", "f32", chunk_);
     RowReduction total(shader, Op::sum, DType::f32);
     const Dim state_size = a_.key_size * a_.value_size;
-    shader.open("for (var place = lane; place < {}; place += {}u) {{", shader.size(state_size), chunk);
+    shader.open("for (var place = lane; place < {}; place += {}u) {{", shader.size(state_size), chunk_);
     total.add(
         fmt::format("{} * {}", shader.load(states_, state_place(shader, States::e, "(chunk + 1u)", "0u", "place")),
                     shader.load(states_, state_place(shader, States::s, "(chunk + 1u)", "0u", "place"))),
         "place");
     shader.close();
-    const std::string after_chunk = shader.let("after_chunk", total.finish(chunk, "lane", chunk));
+    const std::string after_chunk = shader.let("after_chunk", total.finish(chunk_, "lane", chunk_));
     shader.line("var sum = 0.0; var dbeta = 0.0;");
     shader.line("let factor = {};", gate(shader, Gate::factor, "time"));
     shader.open("if ({}) {{", a_.tokens.is_real(shader, "batch", "time"));
@@ -339,7 +315,7 @@ class LinearAttentionGrad {
     shader.barrier();
     shader.open("if (start + lane < end) {{");
     shader.line("var dlog_decay = {};", after_chunk);
-    shader.line("for (var later = lane; later < {}u; later++) {{ dlog_decay += dg[later]; }}", chunk);
+    shader.line("for (var later = lane; later < {}u; later++) {{ dlog_decay += dg[later]; }}", chunk_);
     shader.line("dlog_decay = select(0.0, dlog_decay, {});", a_.tokens.is_real(shader, "batch", "time"));
     shader.store(writer_.kernel().results[3], {"batch", "time", "head"}, "dlog_decay");
     if (a_.beta != nullptr) shader.store(writer_.kernel().results[4], {"batch", "time", "head"}, "dbeta");
@@ -355,16 +331,19 @@ class LinearAttentionGrad {
     shader.line("let batch = {}; let head = {}; let feature = {}; let column = {};", index[0], index[1], index[2],
                 index[3]);
     shader.store(dstate, {"batch", "head", "feature", "column"},
-                 fmt::format("{} * {}", shader.load(gates_, keeps_place(shader)),
-                             shader.load(states_, state_place(shader, States::e, "0u", "feature", "column"))));
+                 fmt::format("select(0.0, {}, {})",
+                             shader.load(states_, state_place(shader, States::e, "0u", "feature", "column")),
+                             gates_->has_state(shader)));
     add_shader_of_elements(writer_, std::move(shader), count);
   }
 
   KernelWriter& writer_;
   LinearAttention a_;
   const TensorAccess &dnext_, &dy_;
-  Dim chunks_, gate_count_, value_count_, state_count_, square_count_;
-  int gates_ = -1, values_ = -1, states_ = -1, squares_ = -1;
+  int chunk_;
+  Dim chunks_, value_count_, state_count_, square_count_;
+  std::optional<LinearAttentionGates> gates_;
+  int values_ = -1, states_ = -1, squares_ = -1;
 };
 
 }  // namespace

@@ -24,9 +24,11 @@ void RecurrentTokens::write_row(Shader& shader, const std::string& batch) const 
                 shader.size(state->shape[0]));
   else
     shader.line("let row = {}; let has_row = true;", batch);
-  if (state == nullptr) return;
-  shader.line("var has_state = has_row;");
-  if (positions == nullptr) return;
+}
+
+void RecurrentTokens::write_has_state(Shader& shader, const std::string& batch) const {
+  shader.line("var has_state = {};", state != nullptr ? "has_row" : "false");
+  if (state == nullptr || positions == nullptr) return;
   shader.open("for (var token = 0u; token < {}; token++) {{", shader.size(time));
   shader.line("let position = i32({});", shader.load(*positions, {batch, "token"}));
   shader.line("if (position >= 0) {{ has_state = has_state && position > 0; break; }}");

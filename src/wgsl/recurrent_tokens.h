@@ -15,9 +15,10 @@ struct RecurrentTokens {
   /// `x` has the axes batch and time first. The state is the first operand, the slots follow the positions.
   RecurrentTokens(const KernelSpec& kernel, const TensorAccess& x, std::size_t positions_operand, bool with_slots);
 
-  /// Declares `row`, the state's row of `batch`, `has_row`, whether there is one, and `has_state`, whether the sequence
-  /// starts from what it holds.
+  /// Declares `row`, the state's row of `batch`, and `has_row`, whether there is one.
   void write_row(Shader& shader, const std::string& batch) const;
+  /// Declares `has_state`: whether the sequence of that row starts from what it holds.
+  void write_has_state(Shader& shader, const std::string& batch) const;
   /// WGSL expression: whether a token takes part.
   std::string is_real(Shader& shader, const std::string& batch, const std::string& token) const;
   /// Writes the shader that copies the rows that no sequence has, where the next state is in other memory.

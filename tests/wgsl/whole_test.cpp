@@ -1,4 +1,5 @@
 #include <array>
+#include <cmath>
 #include <gtest/gtest.h>
 
 #include <jerboa/backend/webgpu.h>
@@ -40,6 +41,18 @@ Sample forward(Op op, const Case& test_case, DType floats = DType::f32) {
   return sample;
 }
 
+// Linear attention of this many tokens, with positions that skip some of them.
+Case recurrence(std::int64_t time, std::int64_t keys, std::int64_t values, bool with_beta) {
+  const Shape gates{2, time, 4}, key{2, time, 2, keys};
+  std::vector<double> positions;
+  for (std::int64_t t = 0; t < 2 * time; ++t) positions.push_back(t % 7 == 2 ? -1 : static_cast<double>(t % time + 1));
+  // Keys shorter than 1, as models make them.
+  const double length = 1 / std::sqrt(static_cast<double>(keys));
+  return {{any({2, 4, keys, values}), any(key), within(-length, length, key), any({2, time, 4, values}),
+           within(-0.3, -0.01, gates), with_beta ? within(0.1, 0.9, gates) : absent(), given({2, time}, positions),
+           absent()}};
+}
+
 // Larger than one tile, block or list of the shaders. Some indices of scatters are out of range: those are dropped.
 std::vector<Case> large_cases(Op op) {
   switch (op) {
@@ -63,6 +76,14 @@ std::vector<Case> large_cases(Op op) {
       return {{{any({2, 9000})}, CumsumAttrs{1, false}},
               {{any({300, 2})}, CumsumAttrs{0, true}},
               {{whole(0, 2000000000, {2, 1100, 2}, DType::u32)}, CumsumAttrs{1, false}}};
+    case Op::cummax:
+      return {{{distinct({2, 700})}, CumsumAttrs{1, false}}, {{whole(0, 50, {300, 2})}, CumsumAttrs{0, true}}};
+    case Op::causal_conv1d:
+      return {{{any({2, 3, 70}), any({2, 90, 70}), any({70, 4}), absent(), absent()}},
+              {{any({5, 3, 70}), any({2, 3, 70}), any({70, 4}), absent(), given({2}, {4, 1})}}};
+    case Op::linear_attention:
+      return {recurrence(75, 36, 40, true), recurrence(75, 36, 40, false), recurrence(33, 100, 16, true),
+              recurrence(3, 36, 40, true),  recurrence(16, 20, 64, false), recurrence(2, 1100, 4, true)};
     case Op::top_k:
       return {{{distinct({2, 90})}, TopKAttrs{5, -1}},        {{distinct({500, 2})}, TopKAttrs{200, 0}},
               {{distinct({2, 7000})}, TopKAttrs{3, -1}},      {{whole(0, 50, {1, 9000})}, TopKAttrs{40, -1}},
@@ -90,8 +111,8 @@ std::vector<Case> large_cases(Op op) {
 class WholeOp : public ::testing::TestWithParam<Op> {};
 INSTANTIATE_TEST_SUITE_P(Ops, WholeOp,
                          ::testing::Values(Op::embedding_grad, Op::scatter, Op::scatter_add, Op::cache_append,
-                                           Op::cumsum, Op::top_k, Op::argsort, Op::conv2d, Op::max_pool2d,
-                                           Op::avg_pool2d, Op::matmul_grouped),
+                                           Op::cumsum, Op::cummax, Op::causal_conv1d, Op::linear_attention, Op::top_k,
+                                           Op::argsort, Op::conv2d, Op::max_pool2d, Op::avg_pool2d, Op::matmul_grouped),
                          [](const ::testing::TestParamInfo<Op>& param) { return std::string(name(param.param)); });
 
 TEST_P(WholeOp, EqualsTheReferenceEveryTime) {
