@@ -25,6 +25,13 @@ Dim convolution(const Shape& positions, const Shape& weight) {
   return Dim(2) * positions[0] * positions[2] * positions[3] * element_count(weight);
 }
 
+// Of each token on the state: the update, the product with q and, for the delta rule, the one with k. The gradient
+// needs the states, their gradients, and as much again for q and k.
+Dim linear_attention(const KernelSpec& kernel, int times) {
+  const int products = kernel.operands[5].binding >= 0 ? 3 : 2;
+  return Dim(2 * products * times) * element_count(shape(kernel, 3)) * shape(kernel, 2)[3];
+}
+
 }  // namespace
 
 Dim operations_of(const KernelSpec& kernel) {
@@ -34,6 +41,8 @@ Dim operations_of(const KernelSpec& kernel) {
   switch (kernel.op) {
     case Op::attention: return attention(kernel);
     case Op::attention_grad: return attention_grad(kernel);
+    case Op::linear_attention: return linear_attention(kernel, 1);
+    case Op::linear_attention_grad: return linear_attention(kernel, 3);
     case Op::matmul_grouped: return Dim(2) * element_count(kernel.results[0].shape) * shape(kernel, 0).back();
     case Op::matmul_grouped_weight_grad: return Dim(2) * element_count(shape(kernel, 0)) * shape(kernel, 1).back();
     case Op::conv2d: return convolution(kernel.results[0].shape, shape(kernel, 1));

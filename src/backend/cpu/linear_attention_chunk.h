@@ -14,7 +14,7 @@
 // all products of matrices but the triangular system for u, whose rows are solved one after another.
 namespace jerboa::cpu {
 
-constexpr std::int64_t chunk_tokens = 64;
+constexpr std::int64_t chunk_tokens = 32;
 
 /// One token on one head's state. Nothing is null but `before`, which stands for zeros and may be `after`.
 struct LinearAttentionStep {
