@@ -333,6 +333,62 @@ TEST(ShapeErrors, OfState) {
                      "sgd_update: types f32 and f16 differ; cast one of them");
 }
 
+TEST(ShapeErrors, OfRecurrences) {
+  expect_shape_error(
+      [] {
+        causal_conv1d(f({1, 5, 4}), f({3, 4}));
+      },
+      "causal_conv1d: weight must be [4, 4], not [3, 4]");
+  expect_shape_error(
+      [] {
+        causal_conv1d(f({1, 5, 4}), f({4, 0}));
+      },
+      "causal_conv1d: weight [4, 0] must have a fixed number of taps");
+  expect_shape_error(
+      [] {
+        causal_conv1d(f({1, 5, 4}), f({4, 3}), {.state = f({1, 3, 4})});
+      },
+      "causal_conv1d: state must be [1, 2, 4], not [1, 3, 4]");
+  expect_shape_error(
+      [] {
+        causal_conv1d(f({1, 5, 4}), f({4, 3}), {.slots = i({1})});
+      },
+      "causal_conv1d: slots need a state, of which they are rows");
+  const auto attend = [](const Shape& k, const Shape& v, const Shape& gates, const RecurrentOptions& options) {
+    linear_attention(f(k), f(k), f(v), f(gates), {}, options);
+  };
+  expect_shape_error(
+      [&] {
+        attend({1, 5, 2, 8}, {1, 6, 2, 8}, {1, 6, 2}, {});
+      },
+      "linear_attention: k [1, 5, 2, 8] and v [1, 6, 2, 8] must agree in batch and time");
+  expect_shape_error(
+      [&] {
+        attend({1, 5, 2, 8}, {1, 5, 3, 8}, {1, 5, 3}, {});
+      },
+      "linear_attention: 3 heads of v are not a multiple of the 2 of q and k");
+  expect_shape_error(
+      [&] {
+        attend({1, 5, 2, 8}, {1, 5, 4, 6}, {1, 5, 2}, {});
+      },
+      "linear_attention: log_decay must be [1, 5, 4], not [1, 5, 2]");
+  expect_shape_error(
+      [&] {
+        attend({1, 5, 2, 8}, {1, 5, 4, 6}, {1, 5, 4}, {.state = f({1, 4, 6, 8})});
+      },
+      "linear_attention: state must be [1, 4, 8, 6], not [1, 4, 6, 8]");
+  expect_shape_error(
+      [&] {
+        attend({1, 5, 2, 8}, {1, 5, 4, 6}, {1, 5, 4}, {.positions = i({1, 4})});
+      },
+      "linear_attention: positions must be [1, 5], not [1, 4]");
+  expect_shape_error(
+      [&] {
+        attend({2, 5, 2, 8}, {2, 5, 4, 6}, {2, 5, 4}, {.state = f({9, 4, 8, 6}), .slots = f({2})});
+      },
+      "linear_attention: slots must be of an integer type, not f32; cast it");
+}
+
 TEST(ShapeErrors, OfLeavesAndUpdates) {
   expect_shape_error([] { tensor_input("x", {2, -3}); }, "tensor_input x: [2, -3] has a negative size");
   expect_shape_error([] { update(state_input("s", {2}), f({3})); }, "update: s is f32[2] but the new value is f32[3]");

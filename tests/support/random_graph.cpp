@@ -95,15 +95,22 @@ Tensor Grower::reduced(const Tensor& x) {
   }
 }
 
+// Only ops that can be differentiated twice.
 Tensor Grower::multiplied(const Tensor& given) {
   const Tensor x = given.rank() < 2 ? unsqueeze(given, {0}) : given;
-  switch (below(5)) {
+  switch (below(6)) {
     case 0: return matmul(x, x, {.transpose_b = true}) * 0.3;
     case 1: return matmul(x, x, {.transpose_a = true}) * 0.3;
     case 2: return causal_softmax(matmul(x, x, {.transpose_b = true}));
     case 3: {
       const Tensor rows = reshape(x, {-1, x.dim(-1)});
       return embedding(concat({rows, sin(rows)}, 0), constant(HostTensor({3}, std::vector<std::int32_t>{1, 0, 1})));
+    }
+    case 4: {
+      const Tensor tokens = reshape(x, {1, -1, x.dim(-1)});
+      const Tensor taps = constant(HostTensor({3}, std::vector<float>{0.5F, -0.3F, 0.8F}));
+      const Tensor weight = unsqueeze(mean(tokens, {0, 1}), {1}) * taps;
+      return causal_conv1d(tokens, weight).y;
     }
     default: {
       const Tensor heads = reshape(x, {1, 1, -1, x.dim(-1)});
