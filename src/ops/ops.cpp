@@ -478,6 +478,7 @@ Tensor attention_weights(Operand q, Operand k, const AttentionOptions& options) 
 // State
 
 Recurrent causal_conv1d(Operand x, Operand weight, const RecurrentOptions& options) {
+  const SiteScope scope(x.site());
   const auto parts = apply(
       Op::causal_conv1d, {maybe(options.state), x, weight, maybe(options.positions), maybe(options.slots)}, NoAttrs{});
   return {parts[1], parts[0]};
@@ -485,6 +486,7 @@ Recurrent causal_conv1d(Operand x, Operand weight, const RecurrentOptions& optio
 
 Recurrent linear_attention(Operand q, Operand k, Operand v, Operand log_decay, Operand beta,
                            const RecurrentOptions& options) {
+  const SiteScope scope(q.site());
   const auto parts = apply(
       Op::linear_attention,
       {maybe(options.state), q, k, v, log_decay, beta, maybe(options.positions), maybe(options.slots)}, NoAttrs{});
