@@ -156,8 +156,8 @@ std::vector<std::string> stripped_lines(const std::filesystem::path& path) {
 TEST(TrainingGuide, CodeInTheDocumentationIsCodeThatIsTested) {
   const std::filesystem::path root = JERBOA_SOURCE_DIR;
   std::string tested;
-  for (const char* folder :
-       {"examples", "src/models", "tests/frontend", "tests/install/outside", "tests/serving", "tests/webgpu"})
+  for (const char* folder : {"examples", "src/models", "tests/frontend", "tests/install/outside", "tests/language",
+                             "tests/serving", "tests/webgpu"})
     for (const auto& entry : std::filesystem::directory_iterator(root / folder))
       for (const std::string& line : stripped_lines(entry.path())) tested += line + "\n";
   int blocks = 0;

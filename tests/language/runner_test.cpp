@@ -213,6 +213,23 @@ TEST(Runner, EndsTextsThatAreCancelledOrLate) {
   EXPECT_FALSE(model.poll(0));
 }
 
+// The code of docs/language-models.md.
+TEST(Runner, DoesWhatTheGuideSays) {
+  const ModelFolder folder("llama");
+  LanguageModel model = folder.open();
+  const std::string_view prompt = "Hello", other_prompt = "Once upon a time";
+  std::string text;
+  language::Stream first = model.submit(prompt, {.max_tokens = 8});
+  language::Stream second = model.submit(other_prompt, {.max_tokens = 8, .seconds = 60});
+  language::Stream again = model.runner().fork(first, {.max_tokens = 8, .sampling = SamplerOptions{.seed = 2}});
+  while (const std::optional<TextPiece> piece = first.next()) text += piece->text;
+  const Generation other = second.wait();
+  again.cancel();
+  EXPECT_EQ(text, first.result().text);
+  EXPECT_LE(other.tokens.size(), 8u);
+  EXPECT_TRUE(again.ended());
+}
+
 // Texts that together need more than the cache take turns; one that never fits is refused alone.
 TEST(Runner, MakesDoWithASmallCache) {
   const ModelFolder folder("llama");
