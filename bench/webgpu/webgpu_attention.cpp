@@ -87,11 +87,11 @@ Program program_of(const Size& size, const Variant& variant, const Target& targe
     };
     if (kernel.op == Op::attention) {
       const wgsl::Attention attention(kernel, 3, std::get<AttentionAttrs>(kernel.attrs));
-      const auto forms = changed(choose_matrix_forms(writer, attention, {kernel.results.data()}));
+      const auto forms = changed(choose_matrix_forms(writer, attention, {kernel.results.data()}, false));
       write_attention_matrices(writer, attention, forms.forward);
     } else {
       const wgsl::AttentionGrad attention(writer);
-      write_attention_grad_matrices(writer, attention, changed(choose_matrix_forms(writer, attention, {})));
+      write_attention_grad_matrices(writer, attention, changed(choose_matrix_forms(writer, attention, {}, true)));
     }
   });
   return program;

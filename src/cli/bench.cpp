@@ -16,6 +16,7 @@
 #include "cli/bench_gpt.h"
 #include "cli/commands.h"
 #include "cli/gpu_clock.h"
+#include "cli/profile_table.h"
 #include "cli/timing.h"
 #include "cli/torch_peer.h"
 
@@ -70,7 +71,7 @@ std::vector<KernelTime> profile_of(Module& module, const std::function<void()>& 
 }
 
 // For a product the throughput is of interest, not the latency of a GPU, so this many are submitted at once.
-constexpr int products_at_once = 8;
+constexpr int products_at_once = 32;
 
 // A product of matrices: matmul4096, matmul8192x768x3072_f16_weights.
 struct ProductName {
@@ -337,8 +338,13 @@ void run_bench(const Options& options) {
   std::vector<KernelTime> trace;
   const bool on_gpu = device.name() == "webgpu";
   GpuClock clock(device);
+  Ceilings ceilings;
+  if (options.profile && !options.json) {
+    clock.warm();
+    ceilings = measure_ceilings(device);
+  }
   if (!options.json) {
-    fmt::print("device: {}\n", device.description());
+    fmt::print("device: {}\n{}", device.description(), ceilings.str());
     fmt::print("{:<22} {:>12} {:>10} {:>8} {:>9} {:>10}", "work", "median", on_gpu ? "TFLOP/s" : "GFLOP/s", "kernels",
                "compile", "activations");
     if (on_gpu) fmt::print(" {:>7}", "clock");
@@ -370,7 +376,8 @@ void run_bench(const Options& options) {
     if (!options.profile && options.trace.empty()) continue;
     clock.warm();
     std::vector<KernelTime> times = work.profile();
-    if (options.profile && !options.json) fmt::print("{}{}", print(times), work.memory ? work.memory() : "");
+    if (options.profile && !options.json)
+      fmt::print("{}{}", profile_table(times, ceilings, false), work.memory ? work.memory() : "");
     // One workload after the other in one trace.
     const double after = trace.empty() ? 0 : trace.back().start + trace.back().seconds;
     for (KernelTime& time : times) {

@@ -8,7 +8,6 @@
 #include <fmt/ranges.h>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <set>
 
 #include <jerboa/base/float16.h>
@@ -19,6 +18,7 @@
 
 #include "cli/commands.h"
 #include "cli/gpu_clock.h"
+#include "cli/profile_table.h"
 #include "cli/timing.h"
 
 // Decoding and prefill of decoders with random weights, in the shapes of real ones.
@@ -218,39 +218,19 @@ class Decoding {
   Session session_;
 };
 
-// Kernels of the same kind that differ only in their layer's number are one row.
-std::string profile_table(const std::vector<KernelTime>& times) {
-  struct Row {
-    int calls = 0;
-    double seconds = 0;
-  };
-  static const std::regex layer(R"(\.[0-9]+\.|_[0-9]+\b)");
-  std::map<std::string, Row> rows;
-  double total = 0;
-  for (const KernelTime& time : times) {
-    Row& row = rows[fmt::format("{}: {}", time.kernel, std::regex_replace(time.label, layer, ".*."))];
-    ++row.calls;
-    row.seconds += time.seconds;
-    total += time.seconds;
-  }
-  std::vector<std::pair<std::string, Row>> sorted(rows.begin(), rows.end());
-  std::sort(sorted.begin(), sorted.end(),
-            [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
-  std::string text = fmt::format("{:>8} {:>10} {:>9} {:>6}  {}\n", "calls", "ms", "us each", "share", "kernel");
-  for (const auto& [name, row] : sorted)
-    text += fmt::format("{:>8} {:>10.3f} {:>9.2f} {:>5.1f}%  {}\n", row.calls, row.seconds * 1e3,
-                        row.seconds * 1e6 / row.calls, 100 * row.seconds / total, name);
-  return text + fmt::format("{:>8} {:>10.3f}\n", times.size(), total * 1e3);
-}
-
 void run_bench_llm(const LlmOptions& options) {
   const Device device = options.device == "cpu" ? Device::cpu(options.threads) : Device::by_name(options.device);
   GpuClock clock(device);
   auto json = nlohmann::ordered_json::array();
+  Ceilings ceilings;
+  if (options.profile && !options.json) {
+    clock.warm();
+    ceilings = measure_ceilings(device);
+  }
   if (!options.json) {
-    fmt::print("device: {}\n{:<16} {:<7} {:>9} {:>12} {:>9} {:>10} {:>10} {:>9} {:>8} {:>8}\n", device.description(),
-               "model", "weights", "tokens/s", "ms per token", "TB/s", "dispatches", "prompt ms", "tokens/s", "compile",
-               "clock");
+    fmt::print("device: {}\n{}{:<16} {:<7} {:>9} {:>12} {:>9} {:>10} {:>10} {:>9} {:>8} {:>8}\n", device.description(),
+               ceilings.str(), "model", "weights", "tokens/s", "ms per token", "TB/s", "dispatches", "prompt ms",
+               "tokens/s", "compile", "clock");
   }
   for (const std::string& model : options.models)
     for (const std::string& weights : options.weights) {
@@ -291,7 +271,7 @@ void run_bench_llm(const LlmOptions& options) {
       if (!options.profile || options.json) continue;
       for (const char* entry : {"prefill", "decode"}) {
         clock.warm();
-        fmt::print("{}:\n{}", entry, profile_table(decoding.profile(entry)));
+        fmt::print("{}:\n{}", entry, profile_table(decoding.profile(entry), ceilings, true));
       }
     }
   if (options.json) fmt::print("{}\n", json.dump(1));

@@ -74,9 +74,30 @@ class Pool {
   // The tightest slot that is free, or a new one. A slot's first tenant is its largest, because the largest come first,
   // so that later slots are never larger than earlier ones.
   std::size_t take(const Buffer& buffer, std::int64_t bytes, bool reuse) {
+    return put(buffer, bytes, reuse ? tightest(buffer) : slots_.size());
+  }
+
+  // Of the slots up to this size that are free, the one that is idle the longest before and after; or a new one.
+  std::size_t take_idle(const Buffer& buffer, std::int64_t bytes, std::int64_t largest) {
+    std::size_t best = slots_.size();
+    int best_idle = -1;
+    for (std::size_t i = slots_.size(); i-- > 0 && slots_[i].bytes <= largest;) {
+      if (slots_[i].bytes < bytes || !slots_[i].is_free_for(buffer)) continue;
+      const int idle = slots_[i].idle_around(buffer);
+      if (idle <= best_idle) continue;
+      best = i;
+      best_idle = idle;
+    }
+    return put(buffer, bytes, best);
+  }
+
+  const std::vector<Slot>& slots() const { return slots_; }
+
+ private:
+  std::size_t tightest(const Buffer& buffer) const {
     std::size_t best = slots_.size();
     int best_idle = 0;
-    for (std::size_t i = reuse ? slots_.size() : 0; i-- > 0;) {
+    for (std::size_t i = slots_.size(); i-- > 0;) {
       if (best != slots_.size() && slots_[i].bytes > slots_[best].bytes) break;
       // Usually the newest tenant conflicts.
       if (lives_overlap(newest_[i], buffer) || !slots_[i].is_free_for(buffer)) continue;
@@ -85,22 +106,26 @@ class Pool {
       best = i;
       best_idle = idle;
     }
-    if (best == slots_.size()) {
+    return best;
+  }
+
+  std::size_t put(const Buffer& buffer, std::int64_t bytes, std::size_t slot) {
+    if (slot == slots_.size()) {
       slots_.push_back({bytes, {}});
       newest_.emplace_back();
     }
-    slots_[best].add(buffer);
-    newest_[best] = {buffer.first, buffer.last};
-    return best;
+    slots_[slot].add(buffer);
+    newest_[slot] = {buffer.first, buffer.last};
+    return slot;
   }
-  const std::vector<Slot>& slots() const { return slots_; }
 
- private:
   std::vector<Slot> slots_;
   std::vector<Life> newest_;  // of each slot's tenants; by itself, because each buffer looks at all of them
 };
 
-// Kernels that use the same slot wait for each other. Small tensors, up to some number, therefore do not share theirs.
+// Kernels that use the same slot wait for each other, and cannot be computed by their readers where another writes to
+// it before these run. Small tensors, up to some number, therefore do not share theirs, and the others share those that
+// were not used for long.
 void place_in_pool(Program& program, const std::vector<Buffer*>& largest_first, const Target& target) {
   constexpr std::int64_t small = 1 << 14;
   constexpr int most_small = 256;
@@ -108,8 +133,10 @@ void place_in_pool(Program& program, const std::vector<Buffer*>& largest_first, 
   Pool pool;
   for (Buffer* buffer : largest_first) {
     const std::int64_t bytes = round_up(buffer->bytes, target.offset_alignment);
-    const bool shares = target.plan && (buffer->bytes > small || ++small_ones > most_small);
-    buffer->arena = static_cast<int>(pool.take(*buffer, bytes, shares));
+    const bool is_small = buffer->bytes <= small;
+    const bool spreads = target.plan && is_small && ++small_ones > most_small;
+    buffer->arena = static_cast<int>(spreads ? pool.take_idle(*buffer, bytes, small)
+                                             : pool.take(*buffer, bytes, target.plan && !is_small));
     buffer->offset = 0;
   }
   program.arenas.clear();

@@ -27,7 +27,8 @@ class ForwardMatrices {
     matrices_.declare_results("sum");
     for_each_column([&](int i) {
       shader_.line("let seen_{} = {};", i, queries_.seen_by(fmt::format("own_query + lane_column + {}u", i)));
-      shader_.line("var reference_{0} = -1e30; var top_{0} = -1e30; var total_{0} = 0.0;", i);
+      // Above what hidden keys are given, so that their weights are 0 even if a query sees no others.
+      shader_.line("var reference_{0} = -1e20; var top_{0} = -1e20; var total_{0} = 0.0;", i);
     });
     shader_.line("if (lane == 0u) {{ {} = 0.0; }}", matrices_.flag());
     shader_.open("for (var attempt = 0u; attempt < 2u; attempt++) {{");

@@ -1,12 +1,17 @@
 #include "wgsl/attention_stream.h"
 
 #include "wgsl/attention_tiles.h"
-#include "wgsl/computed_rows.h"
 
 namespace jerboa::wgsl {
 namespace {
 
 constexpr std::int64_t wanted_workgroups = 128, least_keys = 32;
+
+// A few more parts, if a workgroup then needs one pass less over its keys, of which each takes as long as memory does.
+std::int64_t parts_in_whole_passes(std::int64_t parts, const Dim& keys, std::int64_t pass) {
+  const std::int64_t passes = std::max<std::int64_t>(1, keys.upper_bound() / (parts * pass));
+  return std::max(parts, (keys.upper_bound() + passes * pass - 1) / (passes * pass));
+}
 
 }  // namespace
 
@@ -40,7 +45,9 @@ AttentionStream::AttentionStream(KernelWriter& writer, const Attention& attentio
       at_a_time_(queries_ > 4 ? 4 : 8),
       blocks_(groups_of(attention.rows(), queries_)),
       parts_(writer, attention,
-             parts_of(attention.batch * attention.key_heads * blocks_, wanted_workgroups, attention.keys, least_keys)),
+             parts_in_whole_passes(parts_of(attention.batch * attention.key_heads * blocks_, wanted_workgroups,
+                                            attention.keys, least_keys),
+                                   attention.keys, slots_ * at_a_time_)),
       shader_(writer.shader("attention_stream", threads)) {}
 
 void AttentionStream::write() {
@@ -55,6 +62,7 @@ void AttentionStream::write() {
   shader_.line("let batch = {}; let key_head = {}; let first_row = {} * {}u; let part = {};", index[0], index[1],
                index[2], queries_, index[3]);
   shader_.line("let slot = lane / {0}u; let feature_lane = lane % {0}u; let feature = feature_lane * 4u;", lanes_);
+  write_loads();
   write_queries();
   write_appends();
   write_own();
@@ -99,7 +107,12 @@ void AttentionStream::write_queries() {
   const std::string rows = shader_.size(attention_.rows()), time = shader_.size(attention_.time);
   shader_.line("var least = 0x7fffffff; var most = 0;");
   for (int i = 0; i < queries_; ++i) {
-    shader_.line("let q_{} = {};", i, query(i));
+    if (computed_queries_.empty())
+      shader_.line("let q_{0} = fetch_q(batch, key_head, first_row + {0}u, feature);", i);
+    else
+      shader_.line("let q_{} = {};", i,
+                   computed_queries_[static_cast<std::size_t>(i)].finish(
+                       [&](const std::string& part) { return sum_of_lanes(part); }));
     shader_.open("if (first_row + {}u < {}) {{", i, rows);
     shader_.line("let seen = visible_range(batch, (first_row + {}u) % {});", i, time);
     shader_.line("least = min(least, seen.x); most = max(most, seen.y);");
@@ -110,18 +123,51 @@ void AttentionStream::write_queries() {
   parts_.write_range(shader_, "range.x", "range.y", "part");
 }
 
+// Whatever is computed here is loaded first, all at once.
+void AttentionStream::write_loads() {
+  const FoldedKernels& folded = writer_.folded();
+  const auto loop_of = [&](int memory) {
+    const auto found = folded.computed.find(memory);
+    return found == folded.computed.end() ? nullptr : &found->second;
+  };
+  if (folded.separate_memories) keep_loads_in_place();
+  if (const KernelSpec* loop = loop_of(attention_.q->binding))
+    for (int i = 0; i < queries_; ++i) computed_queries_.push_back(computed_query(*loop, i));
+  for (const KernelSpec& append : folded.appends) {
+    const TensorAccess& values = append.operands[1];
+    const KernelSpec* loop = loop_of(values.binding);
+    computed_appends_.emplace_back();
+    if (loop != nullptr)
+      computed_appends_.back().emplace(
+          shader_, *loop, shader_.place(values.offset, values.strides, {"batch", "key_head", "0u", "feature"}));
+    loaded_appends_.push_back(loop == nullptr ? appended(append) : "");
+  }
+}
+
+void AttentionStream::keep_loads_in_place() {
+  // What the loop over keys depends on must be known to be the same for all threads.
+  const auto decides = [&](int memory) {
+    return std::any_of(writer_.kernel().operands.begin() + 3, writer_.kernel().operands.end(),
+                       [&](const TensorAccess& operand) { return operand.binding == memory; });
+  };
+  const auto keep = [&](int memory) {
+    if (!decides(memory)) shader_.keep_loads_in_place(memory);
+  };
+  for (const auto& [memory, loop] : writer_.folded().computed)
+    for (const Load& load : loop.loads) keep(load.binding);
+  for (const KernelSpec& append : writer_.folded().appends)
+    if (const int values = append.operands[1].binding; !writer_.folded().computed.contains(values)) keep(values);
+}
+
 // Four features of a query. Rows past the last see nothing, so that their values do not matter.
-std::string AttentionStream::query(int number) {
-  const auto computed = writer_.folded().computed.find(attention_.q->binding);
-  if (computed == writer_.folded().computed.end())
-    return fmt::format("fetch_q(batch, key_head, first_row + {}u, feature)", number);
+ComputedFour AttentionStream::computed_query(const KernelSpec& loop, int number) {
   const std::string time = shader_.size(attention_.time);
   const std::string row =
       shader_.let("query_row", fmt::format("min(first_row + {}u, {} - 1u)", number, shader_.size(attention_.rows())));
   const std::string head = fmt::format("(key_head * {} + {} / {})", shader_.size(attention_.group), row, time);
   const std::string place = shader_.place(attention_.q->offset, attention_.q->strides,
                                           {"batch", head, fmt::format("({} % {})", row, time), "feature"});
-  return compute_four(shader_, computed->second, place, [&](const std::string& part) { return sum_of_lanes(part); });
+  return {shader_, loop, place};
 }
 
 std::string AttentionStream::sum_of_lanes(const std::string& value) {
@@ -131,15 +177,13 @@ std::string AttentionStream::sum_of_lanes(const std::string& value) {
   return sum;
 }
 
-// Four features of what is appended to a cache.
+// Four features of what is appended to a cache as it is in memory.
 std::string AttentionStream::appended(const KernelSpec& append) {
   const TensorAccess& values = append.operands[1];
-  const std::vector<std::string> first{"batch", "key_head", "0u", "feature"};
-  const std::string place = shader_.place(values.offset, values.strides, first);
-  const auto computed = writer_.folded().computed.find(values.binding);
-  if (computed != writer_.folded().computed.end())
-    return compute_four(shader_, computed->second, place, [&](const std::string& part) { return sum_of_lanes(part); });
-  if (can_load_four(shader_, values)) return shader_.let("appended", shader_.load_four(values.binding, place));
+  if (can_load_four(shader_, values))
+    return shader_.let("appended",
+                       shader_.load_four(values.binding, shader_.place(values.offset, values.strides,
+                                                                       {"batch", "key_head", "0u", "feature"})));
   std::string parts[4];
   for (int k = 0; k < 4; ++k)
     parts[k] = shader_.load(values, {"batch", "key_head", "0u", fmt::format("(feature + {}u)", k)});
@@ -173,7 +217,10 @@ void AttentionStream::write_appends() {
     place[2] = fmt::format("(new_key % {})", block);
   }
   std::vector<std::string> values;
-  for (const KernelSpec& append : appends) values.push_back(appended(append));
+  for (std::size_t i = 0; i < appends.size(); ++i)
+    values.push_back(computed_appends_[i]
+                         ? computed_appends_[i]->finish([&](const std::string& part) { return sum_of_lanes(part); })
+                         : loaded_appends_[i]);
   shader_.open("if (appends && slot == 0u) {{");
   for (std::size_t i = 0; i < appends.size(); ++i) {
     const TensorAccess& cache = appends[i].results[0];

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 
 #include "wgsl/attention_parts.h"
+#include "wgsl/computed_rows.h"
 
 namespace jerboa::wgsl {
 
@@ -30,9 +32,11 @@ class AttentionStream {
   static int queries_for(const Attention& attention);
 
   void write_take();
+  void keep_loads_in_place();
+  void write_loads();
   void write_queries();
-  std::string query(int number);
   void write_appends();
+  ComputedFour computed_query(const KernelSpec& loop, int number);
   std::string appended(const KernelSpec& append);
   void write_own();
   void write_keys();
@@ -57,6 +61,9 @@ class AttentionStream {
   Dim blocks_;         // workgroups for the queries of a key head
   AttentionParts parts_;
   Shader shader_;
+  std::vector<ComputedFour> computed_queries_;
+  std::vector<std::optional<ComputedFour>> computed_appends_;  // by append; nothing where it is only loaded
+  std::vector<std::string> loaded_appends_;                    // by append
 };
 
 }  // namespace jerboa::wgsl

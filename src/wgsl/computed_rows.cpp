@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <fmt/ranges.h>
 
-#include "wgsl/four_writer.h"
 #include "wgsl/product/problem.h"
 
 namespace jerboa::wgsl {
@@ -19,16 +18,25 @@ bool is_computed_by_fours(const KernelSpec& loop, const Dim& length) {
   });
 }
 
-std::string compute_four(Shader& shader, const KernelSpec& loop, const std::string& place,
-                         const std::function<std::string(const std::string&)>& sum_of_row) {
-  FourWriter four(shader, loop, loop.domain.size() - 1, shader.split_index(shader.let("place", place), loop.domain));
-  for (std::size_t i = 0; i < loop.body.size(); ++i) {
-    if (loop.body[i].kind != Instruction::Kind::reduce) continue;
-    const auto values = four.values(loop.body[i].a);
-    four.set_common(static_cast<int>(i),
-                    sum_of_row(fmt::format("({} + {}) + ({} + {})", values[0], values[1], values[2], values[3])));
+ComputedFour::ComputedFour(Shader& shader, const KernelSpec& loop, const std::string& place)
+    : shader_(shader),
+      loop_(loop),
+      four_(shader, loop, loop.domain.size() - 1, shader.split_index(shader.let("place", place), loop.domain)) {
+  four_.load_without_branches();
+  for (std::size_t i = 0; i < loop.body.size(); ++i)
+    if (loop.body[i].kind == Instruction::Kind::load &&
+        loop.loads[static_cast<std::size_t>(loop.body[i].index)].indirect < 0)
+      four_.values(static_cast<int>(i));
+}
+
+std::string ComputedFour::finish(const std::function<std::string(const std::string&)>& sum_of_row) {
+  for (std::size_t i = 0; i < loop_.body.size(); ++i) {
+    if (loop_.body[i].kind != Instruction::Kind::reduce) continue;
+    const auto values = four_.values(loop_.body[i].a);
+    four_.set_common(static_cast<int>(i),
+                     sum_of_row(fmt::format("({} + {}) + ({} + {})", values[0], values[1], values[2], values[3])));
   }
-  return shader.let("computed", fmt::format("vec4f({})", fmt::join(four.values(loop.stores.front().value), ", ")));
+  return shader_.let("computed", fmt::format("vec4f({})", fmt::join(four_.values(loop_.stores.front().value), ", ")));
 }
 
 KernelSpec with_rounded_result(KernelSpec loop) {

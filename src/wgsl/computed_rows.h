@@ -5,7 +5,7 @@
 
 #include <jerboa/lower/program.h>
 
-#include "wgsl/shader.h"
+#include "wgsl/four_writer.h"
 
 namespace jerboa::wgsl {
 
@@ -14,10 +14,23 @@ namespace jerboa::wgsl {
 /// row except through sums.
 bool is_computed_by_fours(const KernelSpec& loop, const Dim& length);
 
-/// WGSL expression of four elements of such a result, a vec4f; `place` is that of the first. `sum_of_row` turns a
-/// thread's part of a sum into that of all threads of the row.
-std::string compute_four(Shader& shader, const KernelSpec& loop, const std::string& place,
-                         const std::function<std::string(const std::string&)>& sum_of_row);
+/// Four adjacent elements of such a result. Everything is loaded when it is constructed, and computed at the end:
+/// compilers leave loads of memory that is bound read_write where they are written, so that all are on their way at
+/// once; other loads would each wait for what is computed before.
+class ComputedFour {
+ public:
+  /// `place`: WGSL expression of the index of the first element.
+  ComputedFour(Shader& shader, const KernelSpec& loop, const std::string& place);
+
+  /// WGSL expression of the elements, a vec4f. `sum_of_row` turns a thread's part of a sum into that of all threads of
+  /// the row.
+  std::string finish(const std::function<std::string(const std::string&)>& sum_of_row);
+
+ private:
+  Shader& shader_;
+  const KernelSpec& loop_;
+  FourWriter four_;
+};
 
 /// The same loop with its result rounded to the type of the memory that it would have been stored in.
 KernelSpec with_rounded_result(KernelSpec loop);

@@ -141,12 +141,6 @@ class Folder {
 
   bool fits(const Joined& joined) const { return static_cast<int>(joined.buffers.size()) <= target_.max_bindings; }
 
-  MatmulForm form_of(std::size_t part, std::optional<MatmulProblem>& problem) const {
-    const KernelWriter writer(kernel_of(part), target_, memories_of(program_, parts_[part].buffers));
-    problem.emplace(writer);
-    return choose_form(target_, *problem);
-  }
-
   void fold(std::size_t part) {
     const int result = only_result(part);
     if (result < 0) return;
@@ -216,14 +210,19 @@ class Folder {
         companion.stores.size() != 1 || companion.stores.front().dtype != DType::f32 ||
         !is_row_major(companion.domain, companion.stores.front().map))
       return false;
-    std::optional<MatmulProblem> first, second;
-    if (form_of(part, first).kind != MatmulForm::Kind::vectors ||
-        form_of(reader, second).kind != MatmulForm::Kind::vectors)
-      return false;
+    const KernelWriter own(kernel_of(part), target_, memories_of(program_, parts_[part].buffers)),
+        other(kernel, target_, memories_of(program_, parts_[reader].buffers));
+    const MatmulProblem first(own), second(other);
+    const auto is_vectors = [&](const MatmulProblem& problem) {
+      return choose_form(target_, problem).kind == MatmulForm::Kind::vectors;
+    };
+    const bool quantised = choose_quantised(own, first) && choose_quantised(other, second) &&
+                           kernel.operands.size() == companion.operands.size();
+    if (!quantised && !(is_vectors(first) && is_vectors(second))) return false;
     const TensorAccess &a = companion.operands[0], &same = kernel.operands[0];
     const bool share_operand = a.binding == same.binding && a.offset == same.offset && a.strides == same.strides &&
-                               a.prologue.empty() && same.prologue.empty() && first->batch.empty() &&
-                               second->batch.empty() && first->b->dtype == second->b->dtype;
+                               a.prologue.empty() && same.prologue.empty() && first.batch.empty() &&
+                               second.batch.empty() && first.b->dtype == second.b->dtype;
     if (!share_operand) return false;
     for (const TensorAccess& operand : kernel.operands)
       if (operand.binding >= 0 && with.buffers[index(operand.binding)] == result) return false;
@@ -349,10 +348,22 @@ class Folder {
     return true;
   }
 
+  bool has_separate_memories(const Absorbing& absorbing) const {
+    const std::vector<int>& buffers = absorbing.with.buffers;
+    for (std::size_t i = 0; i < buffers.size(); ++i)
+      for (std::size_t k = 0; k < i; ++k)
+        if (!absorbing.is_computed(static_cast<int>(i)) && !absorbing.is_computed(static_cast<int>(k)) &&
+            share_memory(buffers[i], buffers[k]))
+          return false;
+    return true;
+  }
+
   void take_over(Absorbing& absorbing) {
     constexpr std::size_t workspaces = 2;
     const FoldedKernels& folded = absorbing.with.folded;
     if (absorbing.with.buffers.size() - folded.computed.size() + workspaces > index(target_.max_bindings)) return;
+    absorbing.with.folded.separate_memories = has_separate_memories(absorbing);
+    if (!absorbing.with.folded.separate_memories) absorbing.with.key += " shared";
     for (const std::size_t gone : absorbing.absorbed) {
       for (const int buffer : parts_[gone].buffers) {
         readers_[index(buffer)].erase(gone);

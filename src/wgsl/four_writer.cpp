@@ -91,7 +91,14 @@ bool FourWriter::is_adjacent(const Load& load) const {
 }
 
 std::string FourWriter::read_four(const Load& load) {
-  const std::string four = shader_.load_four(load.binding, shader_.place(load.map, first_));
+  const std::string place = shader_.place(load.map, first_);
+  if (!load.masks.empty() && !branches_) {
+    const std::string inside = shader_.let("inside", inside_masks(shader_, load, first_));
+    const std::string given =
+        shader_.let("four", shader_.load_four(load.binding, fmt::format("select(0u, {}, {})", place, inside)));
+    return shader_.let("four", fmt::format("select(vec4f({}), {}, {})", literal(load.fill, load.dtype), given, inside));
+  }
+  const std::string four = shader_.load_four(load.binding, place);
   if (load.masks.empty()) return shader_.let("four", four);
   std::string name = shader_.var("four", "vec4f", fmt::format("vec4f({})", literal(load.fill, load.dtype)));
   shader_.open("if ({}) {{", inside_masks(shader_, load, first_));

@@ -17,6 +17,10 @@ class FourWriter {
   FourWriter(Shader& shader, const KernelSpec& kernel, std::size_t axis, std::vector<std::string> indices,
              std::vector<int> separate = {});
 
+  /// From here on, what is masked is loaded as well, from where the memory begins, and dropped: a load behind a branch
+  /// waits for what is computed before it.
+  void load_without_branches() { branches_ = false; }
+
   /// Supplies the four values of an instruction, a vec4f.
   void set(int instruction, const std::string& four);
   /// Supplies the value that an instruction has for all four.
@@ -39,6 +43,7 @@ class FourWriter {
   std::size_t axis_;
   std::vector<std::string> first_;
   std::vector<int> separate_;
+  bool branches_ = true;
   std::vector<bool> varies_;   // by instruction: whether its value depends on the index along the axis
   std::vector<bool> written_;  // by instruction
   std::vector<BodyWriter> bodies_;

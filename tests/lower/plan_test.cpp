@@ -89,6 +89,26 @@ TEST(Plan, IsTheBestThereIsForBuffersOfOneSize) {
   }
 }
 
+// Many small tensors that live for a moment, one after the other: what has just been read is not overwritten next.
+TEST(Plan, LeavesSmallBuffersAsTheyAreForLong) {
+  Program program;
+  for (int i = 0; i < 1000; ++i) {
+    Buffer buffer;
+    buffer.name = std::to_string(i);
+    buffer.bytes = 256;
+    buffer.first = i;
+    buffer.last = i + 1;
+    program.buffers.push_back(buffer);
+  }
+  detail::assign_memory(program, separate_arenas());
+  expect_no_overlap(program, separate_arenas());
+  EXPECT_LE(program.arenas.size(), 256u);
+  constexpr int long_after = 50;
+  for (std::size_t i = 0; i < program.buffers.size(); ++i)
+    for (std::size_t k = i + 1; k < std::min(i + long_after, program.buffers.size()); ++k)
+      ASSERT_NE(program.buffers[i].arena, program.buffers[k].arena) << i << " and " << k;
+}
+
 TEST(Plan, OfTrainingStepsIsCloseToWhatIsInUseAtOnce) {
   for (const auto& [name, graph] : test::training_steps())
     for (const Target& target : {Target::cpu(), separate_arenas()}) {

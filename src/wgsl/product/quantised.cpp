@@ -1,6 +1,7 @@
 #include "wgsl/product/quantised.h"
 
 #include <algorithm>
+#include <fmt/ranges.h>
 
 #include "wgsl/product/epilogue.h"
 #include "wgsl/product/scaled_rows.h"
@@ -36,12 +37,14 @@ class QuantisedProduct {
         is_int4_(problem.b->dtype == DType::i4),
         groups_(static_cast<int>(problem.inner.value() / group_size)),
         shader_(writer.shader("quantised_matrix_vector", form.threads())) {
-    if (writer.folded().scaled_rows) scaled_.emplace(shader_, *writer.folded().scaled_rows);
+    const FoldedKernels& folded = writer.folded();
+    if (folded.scaled_rows) scaled_.emplace(shader_, *folded.scaled_rows);
+    if (folded.companion) companion_.emplace(KernelWriter(*folded.companion, writer.target(), writer.memories()));
   }
 
   void write() {
     if (!scaled_) write_prologues(shader_, problem_);
-    Epilogue(shader_, writer_.kernel(), problem_).write();
+    write_epilogues();
     prepare_shader();
     const Dim blocks = groups_of(problem_.columns, form_.all_results());
     shader_.line("let row = group / {0}; let first_column = group % {0} * {1}u;", shader_.size(blocks),
@@ -56,7 +59,7 @@ class QuantisedProduct {
     if (scaled_) scaled_->begin(0);
     for (int step = 0; step < form_.steps; ++step) write_part_of_row(step);
     if (scaled_) keep_totals();
-    shader_.open("for (var result = 0u; result < {}u; result += {}u) {{", form_.results, at_once);
+    shader_.open("for (var result = 0u; result < {}u; result += {}u) {{", form_.results, columns_at_once());
     write_sums();
     if (has_subgroups(shader_.target()))
       add_up_in_subgroups();
@@ -70,10 +73,28 @@ class QuantisedProduct {
  private:
   using Words = std::vector<std::string>;
 
+  // The product itself is number 0, its companion number 1. What is loaded at once is shared by them.
+  int products() const { return companion_ ? 2 : 1; }
+  int columns_at_once() const { return at_once / products(); }
+  const MatmulProblem& of(int product) const { return product == 0 ? problem_ : *companion_; }
+  // The product of one of the results that are computed at once, whose columns follow each other.
+  const MatmulProblem& problem_of(int result) const { return of(result / columns_at_once()); }
+
+  void write_epilogues() {
+    int companion_result = -1;
+    if (companion_) {
+      const KernelSpec& kernel = *writer_.folded().companion;
+      Epilogue(shader_, kernel, *companion_).write_value("companion");
+      companion_result = kernel.stores.front().binding;
+    }
+    Epilogue(shader_, writer_.kernel(), problem_).write(companion_result);
+  }
+
   void prepare_shader() {
     if (!writer_.memories_overlap())
-      for (const TensorAccess* operand : {problem_.b, problem_.scales, problem_.mins})
-        if (operand != nullptr) shader_.keep_loads_in_place(operand->binding);
+      for (int product = 0; product < products(); ++product)
+        for (const TensorAccess* operand : {of(product).b, of(product).scales, of(product).mins})
+          if (operand != nullptr) shader_.keep_loads_in_place(operand->binding);
     if (!shader_.target().f16) return;
     shader_.use_f16();
     shader_.declare(is_int4_ ? pairs_of_nibbles : pairs_of_bytes);
@@ -170,18 +191,19 @@ class QuantisedProduct {
   // Loads the weights of the results from `first` of the team on. Memory whose loads stay in place cannot be fetched
   // later than this.
   void fetch(const std::string& first) {
-    for (int j = 0; j < at_once; ++j)
+    for (int j = 0; j < columns_at_once(); ++j)
       shader_.line("let column_{0} = min(first_column + team * {1}u + {3} + {0}u, {2} - 1u);", j, form_.results,
                    shader_.size(problem_.columns), first);
     for_each_group([&](int j, int step) {
+      const MatmulProblem& problem = problem_of(j);
+      const std::string place = fmt::format("column_{} * {}u + group_{}", j % columns_at_once(), groups_, step);
       for (int i = 0; i < blocks_of_group(); ++i)
-        shader_.line("next_{}_{}_{} = {};", j, step, i,
-                     shader_.load_block(problem_.b->binding, fmt::format("(column_{} * {}u + group_{}) * {}u + {}u", j,
-                                                                         groups_, step, blocks_of_group(), i)));
-      const std::string place = fmt::format("column_{} * {}u + group_{}", j, groups_, step);
-      shader_.line("next_scale_{}_{} = {};", j, step, shader_.load(problem_.scales->binding, place));
-      if (problem_.mins != nullptr)
-        shader_.line("next_min_{}_{} = {};", j, step, shader_.load(problem_.mins->binding, place));
+        shader_.line(
+            "next_{}_{}_{} = {};", j, step, i,
+            shader_.load_block(problem.b->binding, fmt::format("({}) * {}u + {}u", place, blocks_of_group(), i)));
+      shader_.line("next_scale_{}_{} = {};", j, step, shader_.load(problem.scales->binding, place));
+      if (problem.mins != nullptr)
+        shader_.line("next_min_{}_{} = {};", j, step, shader_.load(problem.mins->binding, place));
     });
   }
 
@@ -199,7 +221,7 @@ class QuantisedProduct {
       shader_.line("let scale_{0}_{1} = next_scale_{0}_{1}; let min_{0}_{1} = next_min_{0}_{1};", j, step);
     });
     // Unconditional: the last results are fetched again, and not used.
-    fetch(fmt::format("min(result + {}u, {}u)", at_once, form_.results - at_once));
+    fetch(fmt::format("min(result + {}u, {}u)", columns_at_once(), form_.results - columns_at_once()));
     for (int j = 0; j < at_once; ++j) shader_.line("var sum_{} = 0.0;", j);
     for_each_group([&](int j, int step) {
       Words words;
@@ -287,26 +309,39 @@ class QuantisedProduct {
       shader_.line("total += subgroupShuffleXor(total, {}u);", distance);
     shader_.line("let own = subgroup_lane / {}u;", size / 4);
     shader_.open("if (subgroup_lane % {}u == 0u) {{", size / 4);
-    shader_.line("parts[(team * {}u + result + own) * {}u + member / {}u] = total;", form_.results, pieces(), size);
+    shader_.line("parts[({} + own % {}u) * {}u + member / {}u] = total;",
+                 first_part(fmt::format("own / {}u", columns_at_once())), columns_at_once(), pieces(), size);
     shader_.close();
-    shader_.shared_array("parts", "f32", std::int64_t{form_.all_results()} * pieces());
+    shader_.shared_array("parts", "f32", std::int64_t{form_.all_results()} * products() * pieces());
+  }
+
+  // The number of a team's first result in a round, after those of the products before.
+  std::string first_part(const std::string& product) const {
+    return fmt::format("{} * {}u + team * {}u + result", product, form_.all_results(), form_.results);
   }
 
   void keep_sums() {
     for (int j = 0; j < at_once; ++j)
-      shader_.line("parts[(team * {}u + result + {}u) * {}u + member] = sum_{};", form_.results, j, pieces(), j);
-    shader_.shared_array("parts", "f32", std::int64_t{form_.all_results()} * pieces());
+      shader_.line("parts[({} + {}u) * {}u + member] = sum_{};", first_part(fmt::format("{}u", j / columns_at_once())),
+                   j % columns_at_once(), pieces(), j);
+    shader_.shared_array("parts", "f32", std::int64_t{form_.all_results()} * products() * pieces());
   }
 
   void write_results() {
     shader_.barrier();
     const std::string factor = scaled_ ? row_factor() : "";
     shader_.open("for (var number = lane; number < {}u; number += {}u) {{", form_.all_results(), form_.threads());
-    shader_.line("var sum = 0.0;");
-    shader_.line("for (var piece = 0u; piece < {0}u; piece++) {{ sum += parts[number * {0}u + piece]; }}", pieces());
-    if (scaled_) shader_.line("sum *= {};", factor);
-    shader_.line("if (first_column + number < {}) {{ finish(0u, row, first_column + number, sum); }}",
-                 shader_.size(problem_.columns));
+    std::vector<std::string> sums;
+    for (int product = 0; product < products(); ++product) {
+      sums.push_back(shader_.var("sum", "f32", "0.0"));
+      shader_.line("for (var piece = 0u; piece < {0}u; piece++) {{ {1} += parts[(number + {2}u) * {0}u + piece]; }}",
+                   pieces(), sums.back(), product * form_.all_results());
+      if (scaled_) shader_.line("{} *= {};", sums.back(), factor);
+    }
+    shader_.line("let column = first_column + number;");
+    if (companion_) sums[1] = fmt::format("companion(0u, row, column, {})", sums[1]);
+    shader_.line("if (column < {}) {{ finish(0u, row, column, {}); }}", shader_.size(problem_.columns),
+                 fmt::join(sums, ", "));
     shader_.close();
   }
 
@@ -316,6 +351,7 @@ class QuantisedProduct {
   bool is_int4_;
   int groups_;
   Shader shader_;
+  std::optional<MatmulProblem> companion_;
   std::optional<ScaledRows> scaled_;
 };
 
@@ -324,7 +360,9 @@ class QuantisedProduct {
 std::optional<QuantisedForm> choose_quantised(const KernelWriter& writer, const MatmulProblem& problem) {
   const Target& target = writer.target();
   constexpr std::int64_t few_rows = 4;
-  if (problem.scales == nullptr || problem.products > 1 || problem.rows.upper_bound() > few_rows) return std::nullopt;
+  const std::optional<KernelSpec>& companion = writer.folded().companion;
+  if (problem.scales == nullptr || problem.rows.upper_bound() > few_rows) return std::nullopt;
+  if (companion && companion->operands.size() != writer.kernel().operands.size()) return std::nullopt;
   if (!problem.batch.empty() || !problem.columns.is_constant() || !is_multiple(problem.inner, group_size) ||
       problem.columns.value() * problem.inner.value() < many_weights)
     return std::nullopt;
@@ -351,7 +389,7 @@ std::optional<QuantisedForm> choose_quantised(const KernelWriter& writer, const 
   // have 256 or more.
   const std::int64_t wanted = target.resident_workgroups > 0 ? target.resident_workgroups * 15 / 16 : 256;
   const auto bytes = [&] {
-    const int numbers = form.all_results() + (writer.folded().scaled_rows ? 1 : 0);
+    const int numbers = form.all_results() * problem.products + (writer.folded().scaled_rows ? 1 : 0);
     return std::int64_t{4} * numbers * (has_subgroups(target) ? form.team / unit : form.team);
   };
   const auto workgroups = [&] { return (problem.columns.value() + form.all_results() - 1) / form.all_results(); };
