@@ -48,6 +48,12 @@ bool Config::has(const std::string& key) const {
   return found != json_->value.end() && !found->is_null();
 }
 
+std::vector<std::string> Config::keys() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : json_->value.items()) keys.push_back(key);
+  return keys;
+}
+
 template <class T>
 T Config::get(const std::string& key, const char* kind) const {
   if (!has(key)) throw FileError(fmt::format("{}: {} is missing", origin_, key));

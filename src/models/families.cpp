@@ -15,9 +15,18 @@ std::span<const Family> families() {
   static constexpr auto table = std::to_array<Family>({
       {"apertus", {.decoder = apertus_decoder}},
       {"arcee", {.decoder = arcee_decoder}},
+      {.model_type = "bert",
+       .graphs = {.encoder = bert_encoder, .pooler = bert_pooler},
+       .optional_prefix = "bert.",
+       .layer_prefix = "bert.encoder.layer."},
       {"bitnet", {.decoder = bitnet_decoder}},
       {"cohere2", {.decoder = cohere2_decoder}},
       {"deepseek_v3", {.decoder = deepseek_v3_decoder}, {}, expert_parts},
+      {.model_type = "distilbert",
+       .graphs = {.encoder = distilbert_encoder, .pooler = distilbert_pooler},
+       .optional_prefix = "distilbert.",
+       .layer_count = "n_layers",
+       .layer_prefix = "distilbert.transformer.layer."},
       {"ernie4_5", {.decoder = ernie4_5_decoder}},
       {"exaone4", {.decoder = exaone4_decoder}},
       {"falcon_h1", {.decoder = falcon_h1_decoder}},
@@ -42,8 +51,18 @@ std::span<const Family> families() {
       {"ministral3", {.decoder = ministral3_decoder}},
       {"mistral", {.decoder = mistral_decoder}},
       {"mixtral", {.decoder = mixtral_decoder}, {}, mixtral_expert_parts},
+      {"modernbert", {.encoder = modernbert_encoder, .pooler = modernbert_pooler}, "model."},
+      {.model_type = "mpnet",
+       .graphs = {.encoder = mpnet_encoder, .pooler = mpnet_pooler},
+       .optional_prefix = "mpnet.",
+       .layer_prefix = "mpnet.encoder.layer.",
+       .first_position = mpnet_first_position},
       {"nanochat", {.decoder = nanochat_decoder}},
       {"nemotron_h", {.decoder = nemotron_h_decoder}, {}, expert_parts, "num_hidden_layers", "backbone.layers."},
+      {.model_type = "nomic_bert",
+       .graphs = {.encoder = nomic_bert_encoder},
+       .optional_prefix = "nomic_bert.",
+       .layer_prefix = "nomic_bert.encoder.layers."},
       {"olmo2", {.decoder = olmo2_decoder}},
       {"olmo3", {.decoder = olmo3_decoder}},
       {"olmoe", {.decoder = olmoe_decoder}, {}, expert_parts},
@@ -56,10 +75,20 @@ std::span<const Family> families() {
       {"qwen3_5_text", {.decoder = qwen3_5_decoder}},
       {"qwen3_moe", {.decoder = qwen3_moe_decoder}, {}, expert_parts},
       {"qwen3_next", {.decoder = qwen3_next_decoder}, {}, expert_parts},
+      {.model_type = "roberta",
+       .graphs = {.encoder = roberta_encoder, .pooler = roberta_pooler},
+       .optional_prefix = "roberta.",
+       .layer_prefix = "roberta.encoder.layer.",
+       .first_position = roberta_first_position},
       {"seed_oss", {.decoder = seed_oss_decoder}},
       {"smollm3", {.decoder = smollm3_decoder}},
       {"stablelm", {.decoder = stablelm_decoder}},
       {"starcoder2", {.decoder = starcoder2_decoder}},
+      {.model_type = "xlm-roberta",
+       .graphs = {.encoder = roberta_encoder, .pooler = roberta_pooler},
+       .optional_prefix = "roberta.",
+       .layer_prefix = "roberta.encoder.layer.",
+       .first_position = roberta_first_position},
       {"xlstm", {.decoder = xlstm_decoder}, {}, nullptr, "num_hidden_layers", "backbone.blocks."},
   });
   return table;
@@ -73,6 +102,18 @@ Tensor GraphInputs::find(std::string_view name) const {
 Tensor Family::logits(const Config& config, const GraphInputs& inputs) const {
   if (!graphs.decoder) throw UsageError(fmt::format("{}: {} models do not write text", config.origin(), model_type));
   return graphs.decoder(config, inputs).at("logits");
+}
+
+NamedTensors Family::encode(const Config& config, const GraphInputs& inputs) const {
+  if (!graphs.encoder)
+    throw UsageError(fmt::format("{}: {} models are not text encoders", config.origin(), model_type));
+  NamedTensors results = graphs.encoder(config, inputs);
+  if (!classifies(config)) return results;
+  if (!graphs.pooler) config.fail("architectures", fmt::format("is not supported for {} models", model_type));
+  GraphInputs after = inputs;
+  after.tensors["hidden"] = results.at("hidden");
+  results.merge(graphs.pooler(config, after));
+  return results;
 }
 
 const Family& family_of(const Config& config) {

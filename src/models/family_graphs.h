@@ -7,9 +7,13 @@ namespace jerboa::models {
 
 NamedTensors apertus_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors arcee_decoder(const Config& config, const GraphInputs& inputs);
+NamedTensors bert_encoder(const Config& config, const GraphInputs& inputs);
+NamedTensors bert_pooler(const Config& config, const GraphInputs& inputs);
 NamedTensors bitnet_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors cohere2_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors deepseek_v3_decoder(const Config& config, const GraphInputs& inputs);
+NamedTensors distilbert_encoder(const Config& config, const GraphInputs& inputs);
+NamedTensors distilbert_pooler(const Config& config, const GraphInputs& inputs);
 NamedTensors ernie4_5_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors exaone4_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors falcon_h1_decoder(const Config& config, const GraphInputs& inputs);
@@ -36,8 +40,14 @@ NamedTensors minimax_m2_decoder(const Config& config, const GraphInputs& inputs)
 NamedTensors ministral3_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors mistral_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors mixtral_decoder(const Config& config, const GraphInputs& inputs);
+NamedTensors modernbert_encoder(const Config& config, const GraphInputs& inputs);
+NamedTensors modernbert_pooler(const Config& config, const GraphInputs& inputs);
+NamedTensors mpnet_encoder(const Config& config, const GraphInputs& inputs);
+NamedTensors mpnet_pooler(const Config& config, const GraphInputs& inputs);
+int mpnet_first_position(const Config& config);
 NamedTensors nanochat_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors nemotron_h_decoder(const Config& config, const GraphInputs& inputs);
+NamedTensors nomic_bert_encoder(const Config& config, const GraphInputs& inputs);
 NamedTensors olmo2_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors olmo3_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors olmoe_decoder(const Config& config, const GraphInputs& inputs);
@@ -50,6 +60,9 @@ NamedTensors qwen3_5_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors qwen3_5_moe_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors qwen3_moe_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors qwen3_next_decoder(const Config& config, const GraphInputs& inputs);
+NamedTensors roberta_encoder(const Config& config, const GraphInputs& inputs);
+NamedTensors roberta_pooler(const Config& config, const GraphInputs& inputs);
+int roberta_first_position(const Config& config);
 NamedTensors seed_oss_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors smollm3_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors stablelm_decoder(const Config& config, const GraphInputs& inputs);

@@ -132,9 +132,19 @@ double norm_epsilon(const Config& config, const std::string& key, double otherwi
 Tensor activation(const Config& config, const std::string& key, const Tensor& x) {
   const std::string name = config.text(key);
   if (name == "silu" || name == "swish") return silu(x);
-  if (name == "gelu") return gelu(x);
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return gelu(x, GeluForm::tanh);
+  if (name == "gelu" || name == "gelu_python") return gelu(x);
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_python_tanh" || name == "gelu_fast" ||
+      name == "gelu_accurate")
+    return gelu(x, GeluForm::tanh);
+  if (name == "quick_gelu") return x * sigmoid(x * 1.702);
+  if (name == "gelu_10") return clamp(gelu(x), -10, 10);
   if (name == "relu") return relu(x);
+  if (name == "relu6") return clamp(x, 0, 6);
+  if (name == "leaky_relu") return maximum(x, x * 0.01);
+  if (name == "tanh") return tanh(x);
+  if (name == "sigmoid") return sigmoid(x);
+  if (name == "linear") return x;
+  if (name == "mish") return x * tanh(softplus(x));
   if (name == "relu2") {
     const Tensor positive = relu(x);
     return positive * positive;

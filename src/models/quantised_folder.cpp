@@ -20,8 +20,9 @@ constexpr const char* format_version = "1";
 // The graph whose parameters are those of the model.
 Graph graph_of(const Config& config, const Family& family, DType weights) {
   return trace([&] {
-    const Tensor ids = tensor_input("ids", {1, 1}, DType::i32);
-    output("logits", family.logits(config, {.tensors = {{"ids", ids}}, .weights = weights}));
+    const GraphInputs inputs{.tensors = {{"ids", tensor_input("ids", {1, 1}, DType::i32)}}, .weights = weights};
+    const auto results = family.graphs.decoder ? family.graphs.decoder(config, inputs) : family.encode(config, inputs);
+    for (const auto& [name, tensor] : results) output(name, tensor);
   });
 }
 

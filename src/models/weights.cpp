@@ -33,6 +33,19 @@ std::string stored_name(const TensorInfo& param) {
   return quantised ? param.name.substr(0, param.name.size() - quantised_suffix.size()) : param.name;
 }
 
+// The names that checkpoints may have for a parameter: without a prefix that all of them share, and, in files from
+// TensorFlow, with other names in layer norms.
+std::vector<std::string> possible_names(const std::string& name, const Family& family) {
+  std::vector<std::string> names{name};
+  if (!family.optional_prefix.empty() && name.starts_with(family.optional_prefix))
+    names.push_back(name.substr(family.optional_prefix.size()));
+  for (std::size_t i = 0, known = names.size(); i < known; ++i)
+    for (const auto& [now, then] : {std::pair{".weight", ".gamma"}, std::pair{".bias", ".beta"}})
+      if (names[i].ends_with(std::string("LayerNorm") + now))
+        names.push_back(names[i].substr(0, names[i].rfind('.')) + then);
+  return names;
+}
+
 // A parameter that is missing from the checkpoint is requested under its own name.
 Stored stored_as(const TensorSource& weights, const Family& family, const TensorInfo& param) {
   const auto is_there = [&](const std::string& name) { return weights.contains(name); };
@@ -41,11 +54,8 @@ Stored stored_as(const TensorSource& weights, const Family& family, const Tensor
   const std::string name = stored_name(param);
   const bool transposed = !jerboa::is_float(param.type.dtype) && family.stored_in_out && family.stored_in_out(name);
   const Sizes stored = transposed ? Sizes{sizes.at(1), sizes.at(0)} : sizes;
-  if (is_there(name)) return {{name}, stored, false, transposed};
-  if (name.starts_with(family.optional_prefix)) {
-    const std::string shorter = name.substr(family.optional_prefix.size());
-    if (is_there(shorter)) return {{shorter}, stored, false, transposed};
-  }
+  for (const std::string& possible : possible_names(name, family))
+    if (is_there(possible)) return {{possible}, stored, false, transposed};
   const auto parts = family.parts ? family.parts(name, param.type.shape) : std::vector<std::string>();
   if (std::any_of(parts.begin(), parts.end(), is_there)) return {parts, shape_of_parts(sizes, parts.size())};
   return {{name}, stored, false, transposed};

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <fmt/format.h>
+#include <numeric>
 
 namespace jerboa {
 
@@ -29,6 +30,11 @@ std::optional<std::string> difference(std::span<const double> computed, std::spa
   if (golden_square > 0 && !(std::sqrt(error_square / golden_square) <= tolerance.norm))
     return fmt::format("the relative error of the whole tensor is {:.3g}", std::sqrt(error_square / golden_square));
   return std::nullopt;
+}
+
+Tolerance tolerance_for_typical(std::span<const double> golden) {
+  const double squares = std::inner_product(golden.begin(), golden.end(), golden.begin(), 0.0);
+  return {.relative = 0, .absolute = 1e-4 * std::sqrt(squares / static_cast<double>(golden.size())), .norm = 1e-4};
 }
 
 }  // namespace jerboa

@@ -16,4 +16,8 @@ struct Tolerance {
 std::optional<std::string> difference(std::span<const double> computed, std::span<const double> golden,
                                       const Tolerance& tolerance = {});
 
+/// For values that may be near zero as the result of cancellation: every error is compared with a ten-thousandth of a
+/// typical value's size.
+Tolerance tolerance_for_typical(std::span<const double> golden);
+
 }  // namespace jerboa

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <jerboa/base/error.h>
+#include <jerboa/models/family.h>
 #include <jerboa/runtime/session.h>
 
+#include "verify/encoder_goldens.h"
 #include "verify/logit_goldens.h"
 #include "verify/train_goldens.h"
 
@@ -31,8 +33,10 @@ std::vector<CaseReport> verify_goldens(const std::filesystem::path& path, const 
     throw FileError(fmt::format("{}: contains neither train.safetensors nor golden.safetensors", path.string()));
   std::vector<CaseReport> reports;
   if (trains) reports = verify_train_goldens(path, device);
-  if (infers)
-    for (CaseReport& report : verify_logit_goldens(path, device)) reports.push_back(std::move(report));
+  if (!infers) return reports;
+  const bool encodes = models::family_of(models::Config::open(path)).graphs.encoder != nullptr;
+  for (CaseReport& report : encodes ? verify_encoder_goldens(path, device) : verify_logit_goldens(path, device))
+    reports.push_back(std::move(report));
   return reports;
 }
 

@@ -13,7 +13,8 @@ namespace jerboa {
 EvaluateGraph evaluate_on(const Device& device);
 
 /// Runs the goldens in `path` on a device: the cases of an op-golden file, or for a model's folder, the training in
-/// train.safetensors and the logits in golden.safetensors. Throws FileError if it is neither.
+/// train.safetensors and what golden.safetensors holds: the logits of a decoder, the hidden states of an encoder.
+/// Throws FileError if it is neither.
 std::vector<CaseReport> verify_goldens(const std::filesystem::path& path, const Device& device);
 
 }  // namespace jerboa

@@ -1,9 +1,7 @@
 #include "verify/logit_goldens.h"
 
 #include <algorithm>
-#include <cmath>
 #include <fmt/format.h>
-#include <numeric>
 
 #include <jerboa/base/error.h>
 #include <jerboa/frontend/compile.h>
@@ -42,14 +40,9 @@ class LogitGoldens {
       return {"logits", false, fmt::format("{} instead of {}", to_string(logits.shape()), to_string(shape))};
     const auto computed = logits.f32();
     const auto golden = to_f64(golden_.view("logits"));
-    const auto wrong = difference(std::vector<double>(computed.begin(), computed.end()), golden, tolerance_for(golden));
+    const auto wrong =
+        difference(std::vector<double>(computed.begin(), computed.end()), golden, tolerance_for_typical(golden));
     return {"logits", !wrong, wrong.value_or("")};
-  }
-
-  // A logit near zero is the result of cancellation, so every error is compared with the size of a typical logit.
-  static Tolerance tolerance_for(const std::vector<double>& golden) {
-    const double squares = std::inner_product(golden.begin(), golden.end(), golden.begin(), 0.0);
-    return {.relative = 0, .absolute = 1e-4 * std::sqrt(squares / static_cast<double>(golden.size())), .norm = 1e-4};
   }
 
   HostTensor ids(const std::string& name) const {

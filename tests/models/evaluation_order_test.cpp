@@ -4,6 +4,7 @@
 #include <map>
 
 #include <jerboa/models/family.h>
+#include <jerboa/models/pooling.h>
 #include <jerboa/ops/ops.h>
 #include <jerboa/transform/decompose.h>
 #include <jerboa/transform/optimizer.h>
@@ -90,6 +91,36 @@ TEST_P(EvaluationOrder, DoesNotDecideAGraph) {
   ASSERT_NE(found, known.end()) << line;
   EXPECT_EQ(found->second.trained, trained) << line;
   EXPECT_EQ(found->second.decoded, decoded) << line;
+}
+
+Graph encoder_training_step(const std::string& family) {
+  const models::Config config = config_of(family);
+  return trace([&] {
+    models::GraphInputs inputs;
+    inputs.tensors["ids"] = tensor_input("ids", {2, 4}, DType::i32);
+    inputs.tensors["lengths"] = tensor_input("lengths", {2}, DType::i32);
+    const Tensor hidden = models::family_of(config).encode(config, inputs).at("hidden");
+    const Tensor loss = mean(models::unit_rows(models::pool(hidden, inputs.tensors["lengths"], models::Pooling::mean)));
+    append_optimizer(append_grad(loss), AdamW{.lr = 1e-3});
+    output("loss", loss);
+  });
+}
+
+const std::map<std::string, std::uint64_t> known_encoders{
+    {"bert", 0x4c15bd5ca849ba8b},        {"distilbert", 0x6149fdfc26376978}, {"modernbert", 0xbc0e3858e9606ef7},
+    {"mpnet", 0xe17a93b0554dc0e9},       {"nomic_bert", 0xb70b49cea0cbb50e}, {"roberta", 0xc05b1cad5e0876f6},
+    {"xlm_roberta", 0xc05b1cad5e0876f6},
+};
+
+class EncoderEvaluationOrder : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Encoders, EncoderEvaluationOrder, ::testing::ValuesIn(test::golden_encoders()), test::name_of);
+
+TEST_P(EncoderEvaluationOrder, DoesNotDecideAGraph) {
+  const std::uint64_t trained = hash_of(decompose(encoder_training_step(GetParam())));
+  const std::string line = fmt::format("{{\"{}\", 0x{:016x}}},", GetParam(), trained);
+  const auto found = known_encoders.find(GetParam());
+  ASSERT_NE(found, known_encoders.end()) << line;
+  EXPECT_EQ(found->second, trained) << line;
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <string>
 #include <vector>
@@ -8,12 +9,19 @@
 
 namespace jerboa::test {
 
-/// The golden folders that are named after a family, one per row of the table: a new row is tested automatically.
-inline std::vector<std::string> golden_families() {
+/// The golden folders that are named after a family with a certain graph, one per row of the table: a new row is tested
+/// automatically.
+inline std::vector<std::string> golden_folders(models::GraphBuilder models::FamilyGraphs::*graph) {
   std::vector<std::string> names;
-  for (const models::Family& family : models::families()) names.emplace_back(family.model_type);
+  for (const models::Family& family : models::families()) {
+    if (family.graphs.*graph == nullptr) continue;
+    names.emplace_back(family.model_type);
+    std::replace(names.back().begin(), names.back().end(), '-', '_');
+  }
   return names;
 }
+inline std::vector<std::string> golden_families() { return golden_folders(&models::FamilyGraphs::decoder); }
+inline std::vector<std::string> golden_encoders() { return golden_folders(&models::FamilyGraphs::encoder); }
 
 inline std::string name_of(const testing::TestParamInfo<std::string>& info) { return info.param; }
 

@@ -19,8 +19,9 @@ std::map<std::string, HostTensor> params_of(const std::filesystem::path& folder,
   const Config config = Config::open(folder);
   const Family& family = family_of(config);
   const Graph graph = trace([&] {
-    const Tensor ids = tensor_input("ids", {1, 1}, DType::i32);
-    output("logits", family.logits(config, {.tensors = {{"ids", ids}}, .weights = weights}));
+    const GraphInputs inputs{.tensors = {{"ids", tensor_input("ids", {1, 1}, DType::i32)}}, .weights = weights};
+    const auto results = family.graphs.decoder ? family.graphs.decoder(config, inputs) : family.encode(config, inputs);
+    for (const auto& [name, tensor] : results) output(name, tensor);
   });
   const SafeTensors file = SafeTensors::open(folder);
   check_layers(file, config, family);
@@ -29,6 +30,7 @@ std::map<std::string, HostTensor> params_of(const std::filesystem::path& folder,
 
 class QuantisedFolder : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Families, QuantisedFolder, testing::ValuesIn(test::golden_families()), test::name_of);
+INSTANTIATE_TEST_SUITE_P(Encoders, QuantisedFolder, testing::ValuesIn(test::golden_encoders()), test::name_of);
 
 TEST_P(QuantisedFolder, LoadsWhatTheOriginalWouldGive) {
   for (const DType weights : {DType::i8, DType::i4}) {

@@ -132,7 +132,7 @@ TEST(VerifyCommand, RefusesWhatItCannotRead) {
        {std::pair<std::filesystem::path, std::string>{folder / "short.safetensors", on_cpu},
         {folder / "missing.safetensors", on_cpu},
         {folder.path(), on_cpu},
-        {goldens / "bert", on_cpu},
+        {goldens / "vit", on_cpu},
         {goldens / "ops.safetensors", "--device abacus"}}) {
     const Outcome outcome = verify(path, options);
     EXPECT_EQ(outcome.code, 1) << path;

@@ -20,6 +20,8 @@ class Config {
   static Config parse(std::string_view text, std::string origin = "config.json");
 
   bool has(const std::string& key) const;
+  /// In alphabetical order.
+  std::vector<std::string> keys() const;
   std::string text(const std::string& key) const;
   int integer(const std::string& key) const;
   double number(const std::string& key) const;

@@ -56,8 +56,9 @@ using NamedTensors = std::map<std::string, Tensor, std::less<>>;
 /// | name      | type                        | meaning |
 /// |-----------|-----------------------------|---------|
 /// | ids       | i32[batch, time]            | tokens; with a cache, shorter rows are aligned at the end |
-/// | positions | i32[batch, time]            | negative for padding; by default 0, 1, … |
-/// | lengths   | i32[batch]                  | tokens of each sequence so far, those of this run included |
+/// | positions | i32[batch, time]            | negative for padding; by default 0, 1, …; encoders count themselves |
+/// | lengths   | i32[batch]                  | tokens of each sequence so far, those of this run included; of an
+/// encoder's rows, which are padded at the end, how many are text |
 /// | table     | i32[batch, capacity / block]| with a paged cache: the block of the positions from i * block on.
 /// Entries past a sequence's length may be negative. Sequences may share blocks, but not write to the same position |
 /// | slots     | i32[batch]                  | with CacheOptions::slots: where a row's recurrent states are |
@@ -100,10 +101,20 @@ struct Family {
   std::string_view layer_count = "num_hidden_layers", layer_prefix = "model.layers.";
   /// Whether checkpoints hold this matrix as [in, out], so that it must be transposed to be quantised.
   bool (*stored_in_out)(const std::string& parameter) = nullptr;
+  /// The first row of the table of positions that a text uses; without it, row 0.
+  int (*first_position)(const Config& config) = nullptr;
 
   /// The decoder's logits. Throws UsageError if the family has no decoder.
   Tensor logits(const Config& config, const GraphInputs& inputs) const;
+  /// The encoder's `hidden` and, if the model classifies texts, the `logits` of their classes. Throws UsageError if the
+  /// family has no encoder.
+  NamedTensors encode(const Config& config, const GraphInputs& inputs) const;
 };
+
+/// Whether the config names an architecture with a head that classifies texts (…ForSequenceClassification).
+bool classifies(const Config& config);
+/// The names of its classes, by number.
+std::vector<std::string> class_names(const Config& config);
 
 /// What the caches of a decoder with these options are, in the order in which the layers use them.
 std::vector<CacheSpec> cache_specs(const Config& config, const CacheOptions& options);

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <jerboa/models/family.h>
+#include <jerboa/ops/ops.h>
+
+// What poolers share: graphs from the hidden states of a text to one vector, or to the scores of classes.
+namespace jerboa::models {
+
+/// The poolers' input `hidden`; throws UsageError if it is missing.
+Tensor hidden_input(const GraphInputs& inputs);
+/// The first token of each text: [batch, width].
+Tensor first_token(const Tensor& hidden);
+/// How many classes a classification head has.
+int class_count(const Config& config);
+
+}  // namespace jerboa::models
