@@ -15,6 +15,7 @@
 #include <jerboa/io/safetensors.h>
 #include <jerboa/ir/graph.h>
 #include <jerboa/language/language_model.h>
+#include <jerboa/language/text_encoder.h>
 #include <jerboa/models/family.h>
 #include <jerboa/models/save_folder.h>
 #include <jerboa/ops/ops.h>

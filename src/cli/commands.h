@@ -16,12 +16,15 @@ void add_bench(CLI::App& app);
 /// `bench llm`.
 void add_bench_llm(CLI::App& bench);
 void add_chat(CLI::App& app);
+void add_classify(CLI::App& app);
 void add_convert(CLI::App& app);
 void add_devices(CLI::App& app);
+void add_embed(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_import(CLI::App& app);
 void add_perplexity(CLI::App& app);
 void add_quantise(CLI::App& app);
+void add_rerank(CLI::App& app);
 void add_template(CLI::App& app);
 void add_tokenizer(CLI::App& app);
 void add_verify(CLI::App& app);

@@ -10,6 +10,11 @@
 
 namespace jerboa::cli {
 
+std::optional<DType> weights_type(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  return dtype_from_name(name == "int8" ? "i8" : name == "int4" ? "i4" : name);
+}
+
 void ModelFlags::add_to(CLI::App& command, const std::string& context_help) {
   command.add_option("--device", device, "best, cpu, webgpu, webgpu:NAME or reference");
   command
@@ -43,10 +48,8 @@ void LanguageFlags::add_to(CLI::App& command) {
 }
 
 LanguageModel ModelFlags::open(const std::string& path) const {
-  LanguageModelOptions options{.device = Device::by_name(device), .context = context};
-  if (!weights.empty())
-    options.weights = dtype_from_name(weights == "int8" ? "i8" : weights == "int4" ? "i4" : weights);
-  return LanguageModel::load(path, options);
+  return LanguageModel::load(path,
+                             {.device = Device::by_name(device), .context = context, .weights = weights_type(weights)});
 }
 
 LanguageModel LanguageFlags::open(const std::string& path) const {

@@ -12,6 +12,9 @@ namespace jerboa::cli {
 
 inline constexpr const char* model_help = "A Hugging Face folder (config.json, safetensors, tokenizer) or a .gguf file";
 
+/// A type of weights by its name for users; none for an empty name.
+std::optional<DType> weights_type(const std::string& name);
+
 /// How a model is loaded.
 struct ModelFlags {
   std::string device = "best", weights;

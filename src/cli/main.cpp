@@ -9,12 +9,15 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   jerboa::cli::add_bench(app);
   jerboa::cli::add_chat(app);
+  jerboa::cli::add_classify(app);
   jerboa::cli::add_convert(app);
   jerboa::cli::add_devices(app);
+  jerboa::cli::add_embed(app);
   jerboa::cli::add_generate(app);
   jerboa::cli::add_import(app);
   jerboa::cli::add_perplexity(app);
   jerboa::cli::add_quantise(app);
+  jerboa::cli::add_rerank(app);
   jerboa::cli::add_template(app);
   jerboa::cli::add_tokenizer(app);
   jerboa::cli::add_verify(app);

@@ -29,7 +29,7 @@ void run(const VerifyOptions& options) {
 void add_verify(CLI::App& app) {
   const auto options = std::make_shared<VerifyOptions>();
   CLI::App* command = app.add_subcommand("verify", "Compare a device with golden results; exits 0 only if all match");
-  command->add_option("PATH", options->path, "An op-golden file, or a folder with train or logit goldens")->required();
+  command->add_option("PATH", options->path, "An op-golden file, or a folder with goldens of training, logits or hidden states")->required();
   command->add_option("--device", options->device, "Where to run: best, or the name of a device")
       ->capture_default_str();
   command->callback([options] { run(*options); });
