@@ -1,5 +1,5 @@
-// Writes docs/ops.md and docs/support.md from the op table and the sample cases of the tests, or checks that they are
-// current.
+// Writes docs/ops.md and docs/support.md from the op table and the sample cases of the tests, and docs/families.md from
+// the table of families, or checks that they are current.
 //
 //     generate_docs SOURCE           writes them
 //     generate_docs SOURCE --check   exits 1 where one differs
@@ -14,6 +14,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "families_page.h"
 #include "ops/case.h"
 #include "ops/gradient_check.h"
 
@@ -200,6 +201,7 @@ int main_with(const std::filesystem::path& source, bool check) {
   };
   handle("ops.md", ops_page(source));
   handle("support.md", support_page());
+  handle("families.md", families_page(source));
   return stale == 0 ? 0 : 1;
 }
 

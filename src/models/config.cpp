@@ -139,12 +139,6 @@ bool Config::flag(const std::string& key, bool otherwise) const { return has(key
 int Config::size(const std::string& key, int otherwise) const { return has(key) ? size(key) : otherwise; }
 double Config::positive(const std::string& key, double otherwise) const { return has(key) ? positive(key) : otherwise; }
 
-std::vector<std::string> Config::keys() const {
-  std::vector<std::string> keys;
-  for (const auto& item : json_->value.items()) keys.push_back(item.key());
-  return keys;
-}
-
 Config Config::with_defaults(std::string_view json) const {
   auto value = nlohmann::json::parse(json);
   value.update(json_->value);

@@ -56,7 +56,6 @@ class Config {
   Config with_defaults(std::string_view json) const;
   /// A nested object, or nothing if it is missing.
   std::optional<Config> section(const std::string& key) const;
-  std::vector<std::string> keys() const;
   const std::string& origin() const { return origin_; }
 
  private:
