@@ -7,6 +7,13 @@ namespace {
 
 constexpr std::int64_t wanted_workgroups = 128, least_keys = 32;
 
+// Each takes registers of a thread, as do queries. With caches that it writes to as well, and as f32, four are faster
+// on an H200, otherwise eight.
+int keys_at_a_time(const KernelWriter& writer, const Attention& attention, int queries) {
+  const bool appends_f32 = !writer.folded().appends.empty() && attention.k->dtype == DType::f32;
+  return queries > 4 || appends_f32 ? 4 : 8;
+}
+
 // A few more parts, if a workgroup then needs one pass less over its keys, of which each takes as long as memory does.
 std::int64_t parts_in_whole_passes(std::int64_t parts, const Dim& keys, std::int64_t pass) {
   const std::int64_t passes = std::max<std::int64_t>(1, keys.upper_bound() / (parts * pass));
@@ -42,7 +49,7 @@ AttentionStream::AttentionStream(KernelWriter& writer, const Attention& attentio
       queries_(queries_for(attention)),
       lanes_(static_cast<int>(attention.size.value() / 4)),
       slots_(threads / lanes_),
-      at_a_time_(queries_ > 4 ? 4 : 8),
+      at_a_time_(keys_at_a_time(writer, attention, queries_)),
       blocks_(groups_of(attention.rows(), queries_)),
       parts_(writer, attention,
              parts_in_whole_passes(parts_of(attention.batch * attention.key_heads * blocks_, wanted_workgroups,
@@ -130,7 +137,6 @@ void AttentionStream::write_loads() {
     const auto found = folded.computed.find(memory);
     return found == folded.computed.end() ? nullptr : &found->second;
   };
-  if (folded.separate_memories) keep_loads_in_place();
   if (const KernelSpec* loop = loop_of(attention_.q->binding))
     for (int i = 0; i < queries_; ++i) computed_queries_.push_back(computed_query(*loop, i));
   for (const KernelSpec& append : folded.appends) {
@@ -142,21 +148,6 @@ void AttentionStream::write_loads() {
           shader_, *loop, shader_.place(values.offset, values.strides, {"batch", "key_head", "0u", "feature"}));
     loaded_appends_.push_back(loop == nullptr ? appended(append) : "");
   }
-}
-
-void AttentionStream::keep_loads_in_place() {
-  // What the loop over keys depends on must be known to be the same for all threads.
-  const auto decides = [&](int memory) {
-    return std::any_of(writer_.kernel().operands.begin() + 3, writer_.kernel().operands.end(),
-                       [&](const TensorAccess& operand) { return operand.binding == memory; });
-  };
-  const auto keep = [&](int memory) {
-    if (!decides(memory)) shader_.keep_loads_in_place(memory);
-  };
-  for (const auto& [memory, loop] : writer_.folded().computed)
-    for (const Load& load : loop.loads) keep(load.binding);
-  for (const KernelSpec& append : writer_.folded().appends)
-    if (const int values = append.operands[1].binding; !writer_.folded().computed.contains(values)) keep(values);
 }
 
 // Four features of a query. Rows past the last see nothing, so that their values do not matter.

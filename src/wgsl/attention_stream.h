@@ -32,7 +32,6 @@ class AttentionStream {
   static int queries_for(const Attention& attention);
 
   void write_take();
-  void keep_loads_in_place();
   void write_loads();
   void write_queries();
   void write_appends();

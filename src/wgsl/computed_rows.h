@@ -14,9 +14,8 @@ namespace jerboa::wgsl {
 /// row except through sums.
 bool is_computed_by_fours(const KernelSpec& loop, const Dim& length);
 
-/// Four adjacent elements of such a result. Everything is loaded when it is constructed, and computed at the end:
-/// compilers leave loads of memory that is bound read_write where they are written, so that all are on their way at
-/// once; other loads would each wait for what is computed before.
+/// Four adjacent elements of such a result. Everything is loaded when it is constructed, without branches, and computed
+/// at the end, so that all loads are on their way at once.
 class ComputedFour {
  public:
   /// `place`: WGSL expression of the index of the first element.

@@ -348,22 +348,10 @@ class Folder {
     return true;
   }
 
-  bool has_separate_memories(const Absorbing& absorbing) const {
-    const std::vector<int>& buffers = absorbing.with.buffers;
-    for (std::size_t i = 0; i < buffers.size(); ++i)
-      for (std::size_t k = 0; k < i; ++k)
-        if (!absorbing.is_computed(static_cast<int>(i)) && !absorbing.is_computed(static_cast<int>(k)) &&
-            share_memory(buffers[i], buffers[k]))
-          return false;
-    return true;
-  }
-
   void take_over(Absorbing& absorbing) {
     constexpr std::size_t workspaces = 2;
     const FoldedKernels& folded = absorbing.with.folded;
     if (absorbing.with.buffers.size() - folded.computed.size() + workspaces > index(target_.max_bindings)) return;
-    absorbing.with.folded.separate_memories = has_separate_memories(absorbing);
-    if (!absorbing.with.folded.separate_memories) absorbing.with.key += " shared";
     for (const std::size_t gone : absorbing.absorbed) {
       for (const int buffer : parts_[gone].buffers) {
         readers_[index(buffer)].erase(gone);

@@ -23,9 +23,6 @@ struct FoldedKernels {
   std::map<int, KernelSpec> computed;
   /// What is put into the caches of attention's keys and values before it reads them: cache_append kernels, in place.
   std::vector<KernelSpec> appends;
-  /// No two of the memories that `computed` and `appends` read are in the same buffer: then each can be bound
-  /// read_write.
-  bool separate_memories = true;
 
   bool empty() const { return !scaled_rows && !companion && computed.empty() && appends.empty(); }
 };
