@@ -15,6 +15,8 @@ class Caches {
 
   /// Without, layers see only the tokens of this run.
   bool any() const { return options_.capacity > 0; }
+  /// Positions per sequence.
+  int capacity() const { return options_.capacity; }
 
   /// Keys and values [batch, heads, positions, size] of all tokens so far.
   struct KeysAndValues {

@@ -15,7 +15,7 @@ NamedTensors cohere2_decoder(const Config& given, const GraphInputs& inputs) {
   form.bias = form.output_bias = config.flag("attention_bias", false);
   const int pattern = config.size("sliding_window_pattern");
   form.windows = layer_windows(config, sliding_layers(config, [&](int layer) { return (layer + 1) % pattern != 0; }));
-  interleave_ropes(form);
+  interleave_ropes(config, form);
   for (std::size_t layer = 0; layer < form.ropes.size(); ++layer)
     if (form.windows[layer] == 0) form.ropes[layer].reset();
   StackForm stack = stack_form(decoder, config);

@@ -14,7 +14,7 @@ NamedTensors ernie4_5_decoder(const Config& given, const GraphInputs& inputs) {
   const Decoder decoder(config, inputs);
   AttentionForm form = attention_form(config);
   form.bias = form.output_bias = bias;
-  interleave_ropes(form);
+  interleave_ropes(config, form);
   return llama_like(decoder, config, form);
 }
 

@@ -11,7 +11,7 @@ NamedTensors glm4_decoder(const Config& given, const GraphInputs& inputs) {
   const Decoder decoder(config, inputs);
   AttentionForm form = attention_form(config);
   form.bias = config.flag("attention_bias");
-  interleave_ropes(form);
+  interleave_ropes(config, form);
   StackForm stack = stack_form(decoder, config);
   stack.after_attention = "post_self_attn_layernorm";
   stack.after_mlp = "post_mlp_layernorm";

@@ -40,13 +40,21 @@ AttentionForm attention_sizes(const Config& config) {
 
 AttentionForm attention_form(const Config& config) {
   AttentionForm form = attention_sizes(config);
-  form.ropes.assign(form.ropes.size(), rope_attrs(config, form.head_size));
+  form.long_rope = long_rope(config, form.head_size);
+  form.ropes.assign(form.ropes.size(), form.long_rope ? RopeAttrs() : rope_attrs(config, form.head_size));
   return form;
 }
 
-void interleave_ropes(AttentionForm& form) {
+void interleave_ropes(const Config& config, AttentionForm& form) {
+  refuse_long_rope(config, form);
   for (auto& rope : form.ropes)
     if (rope) rope->interleaved = true;
+}
+
+void refuse_long_rope(const Config& config, const AttentionForm& form) {
+  if (form.long_rope)
+    throw FileError(fmt::format("{}: long_factor and short_factor, LongRoPE, are not supported in {} models",
+                                config.origin(), config.text("model_type")));
 }
 
 namespace {
@@ -65,7 +73,7 @@ Tensor prepared_heads(const Decoder& decoder, const AttentionForm& form, int lay
   if (form.rope_table)
     x = decoder.rope(x, *form.rope_table);
   else if (rope)
-    x = decoder.rope(x, *rope);
+    x = form.long_rope ? rotated(decoder, *form.long_rope, x) : decoder.rope(x, *rope);
   if (form.head_norm && form.norm_after_rope) x = form.head_norm(norm, x);
   return x;
 }

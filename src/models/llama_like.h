@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/decoder.h"
+#include "models/long_rope.h"
 #include "models/mlp.h"
 
 // The architecture of Llama and its descendants: layers of attention and an MLP, which differ in their norms, in how
@@ -35,14 +36,17 @@ struct AttentionForm {
   double soft_cap = 0;                          ///< of the scores; 0: none
   std::vector<std::optional<RopeAttrs>> ropes;  ///< none: the layer has no positional encoding
   std::optional<RopeTable> rope_table = {};     ///< in place of `ropes`, in every layer
+  std::optional<LongRope> long_rope = {};       ///< in layers with a rope, in place of it
   std::vector<int> windows;                     ///< 0: no window
 };
 /// The form of Llama itself, with the config's sizes and its one rotary embedding.
 AttentionForm attention_form(const Config& config);
 /// The same without a rotary embedding.
 AttentionForm attention_sizes(const Config& config);
-/// Rotates neighbours together, as GPT-J does, in every layer.
-void interleave_ropes(AttentionForm& form);
+/// Rotates neighbours together, as GPT-J does, in every layer. Throws FileError if the config asks for LongRoPE too.
+void interleave_ropes(const Config& config, AttentionForm& form);
+/// For families that rotate in their own way.
+void refuse_long_rope(const Config& config, const AttentionForm& form);
 
 /// The module NAME with q_proj, k_proj, v_proj and the output's projection.
 Tensor self_attention(const Decoder& decoder, const AttentionForm& form, int layer, const std::string& name,

@@ -15,6 +15,7 @@ NamedTensors nanochat_decoder(const Config& given, const GraphInputs& inputs) {
   form.bias = form.output_bias = config.flag("attention_bias", false);
   form.head_norm = norm;
   form.norm_after_rope = true;
+  refuse_long_rope(config, form);
   for (auto& rope : form.ropes) rope->inverse = true;
   StackForm stack = stack_form(decoder, config);
   stack.norm = norm;

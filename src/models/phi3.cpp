@@ -12,10 +12,10 @@ namespace jerboa::models {
 namespace {
 
 // The family's only scaling is LongRoPE, which older files call su or even yarn.
-void refuse_scaling(const Config& config, const AttentionForm& form) {
+void refuse_other_scaling(const Config& config, const AttentionForm& form) {
   if (form.ropes.front()->scaling != RopeScaling::none)
     throw FileError(
-        fmt::format("{}: rope_scaling in a phi3 model means LongRoPE, which is not supported", config.origin()));
+        fmt::format("{}: rope_scaling in a phi3 model means LongRoPE, but has no long_factor", config.origin()));
 }
 
 Tensor fused_attention(const Decoder& decoder, const AttentionForm& form, int layer, const std::string& name,
@@ -29,10 +29,11 @@ Tensor fused_attention(const Decoder& decoder, const AttentionForm& form, int la
 }  // namespace
 
 NamedTensors phi3_decoder(const Config& given, const GraphInputs& inputs) {
-  const Config config = given.with_defaults(R"({"rms_norm_eps": 1e-5})");
+  const Config config = given.with_defaults(R"({"rms_norm_eps": 1e-5, "hidden_act": "silu",
+                                                "original_max_position_embeddings": 4096})");
   const Decoder decoder(config, inputs);
   AttentionForm form = attention_form(config);
-  refuse_scaling(config, form);
+  refuse_other_scaling(config, form);
   form.windows = equal_windows(config);
   return llama_like(
       decoder, config,

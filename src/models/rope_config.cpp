@@ -80,20 +80,27 @@ int rotary_size(const Config& config, const Config& parameters, int head_size) {
 
 }  // namespace
 
-RopeAttrs rope_attrs(const Config& config, const Config& parameters, int head_size) {
+RopeAttrs unscaled_rope(const Config& config, const Config& parameters, int head_size) {
   RopeAttrs attrs;
   attrs.base = rope_base(config, parameters, attrs.base);
   const int turning = rotary_size(config, parameters, head_size), even = turning + turning % 2;
   if (even != head_size) attrs.dims = even;
   // The frequencies' exponents are fractions of the odd number.
   if (even != turning) attrs.base = std::pow(attrs.base, static_cast<double>(even) / turning);
+  return attrs;
+}
+
+RopeAttrs rope_attrs(const Config& config, const Config& parameters, int head_size) {
+  RopeAttrs attrs = unscaled_rope(config, parameters, head_size);
   const std::string type = parameters.text("rope_type", parameters.text("type", "default"));
-  if (type != "default" && even != turning)
-    throw FileError(fmt::format("{}: an odd number of rotated features, {}, cannot be combined with rope_type {}",
-                                config.origin(), turning, type));
+  if (type == "default") return attrs;
+  const int turning = rotary_size(config, parameters, head_size);
+  if (turning % 2 != 0)
+    throw FileError(fmt::format("{}: rope_type {} cannot be combined with an odd number of rotated features, {}",
+                                parameters.origin(), type, turning));
   if (type == "dynamic")
-    read_dynamic(parameters, even, attrs);
-  else if (type != "default")
+    read_dynamic(parameters, turning, attrs);
+  else
     read_scaling(parameters, type, config.size("max_position_embeddings", 0), attrs);
   return attrs;
 }

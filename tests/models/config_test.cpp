@@ -1,5 +1,7 @@
+#include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <limits>
 
 #include <jerboa/base/error.h>
 #include <jerboa/frontend/compile.h>
@@ -54,6 +56,16 @@ TEST(Config, SaysWhatIsWrongAndWhere) {
   expect_error<FileError>([] { Config::open("no/such/folder"); }, "no/such/folder");
 }
 
+TEST(Config, ReadsInfinitiesInLists) {
+  const Config config = Config::parse(R"({"limits": [0, 0.5, {"__float__": "Infinity"}, {"__float__": "-Infinity"}],
+                                          "words": ["Infinity"], "other": [{"__float__": "NaN"}], "one": 1})");
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(config.numbers("limits"), (std::vector<double>{0, 0.5, infinity, -infinity}));
+  for (const char* key : {"words", "other", "one"})
+    expect_error<FileError>([&] { config.numbers(key); }, "which is not a list of numbers");
+  expect_error<FileError>([&] { config.numbers("none"); }, "config.json: none is missing");
+}
+
 TEST(Config, TakesDefaultsForWhatTheFileDoesNotName) {
   const Config config = Config::parse(R"({"n": 3, "none": null})").with_defaults(R"({"n": 1, "none": 2, "more": 4})");
   EXPECT_EQ(config.integer("n"), 3);
@@ -64,8 +76,9 @@ TEST(Config, TakesDefaultsForWhatTheFileDoesNotName) {
 TEST(Families, AreATable) {
   for (const Family& family : families())
     EXPECT_EQ(&family_of(Config::parse(R"({"model_type": ")" + std::string(family.model_type) + "\"}")), &family);
-  expect_error<UsageError>([] { family_of(Config::parse(R"({"model_type": "perceptron"})")); },
-                           "no model family is named perceptron; available: apertus, arcee, bitnet, cohere2, deepseek_v3");
+  expect_error<UsageError>(
+      [] { family_of(Config::parse(R"({"model_type": "perceptron"})")); },
+      "no model family is named perceptron; available: apertus, arcee, bitnet, cohere2, deepseek_v3");
   expect_error<FileError>([] { family_of(Config::parse("{}")); }, "model_type is missing");
 }
 
@@ -97,9 +110,15 @@ TEST(RopeConfig, ReadsOldAndNewFilesAlike) {
           R"({"rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 32, "beta_fast": 16}})"),
       {.scaling = RopeScaling::yarn, .factor = 4, .beta_fast = 16, .original_context = 32}));
   EXPECT_TRUE(same(rope_of(R"({"partial_rotary_factor": 0.5})"), {.dims = 32}));
-  expect_error<FileError>([] { rope_of(R"({"rope_scaling": {"type": "dynamic", "factor": 2}})"); },
-                          "type of rotary embedding dynamic");
-  expect_error<FileError>([] { rope_of(R"({"rope_scaling": {"type": "longrope", "long_factor": [2]}})"); },
+  EXPECT_TRUE(same(rope_of(R"({"rope_scaling": {"type": "dynamic", "factor": 2}})"), RopeAttrs{}));
+  EXPECT_TRUE(same(rope_of(R"({"partial_rotary_factor": 0.5, "rope_scaling": {"type": "dynamic", "alpha": 1000}})"),
+                   {.base = 10000 * std::pow(1000.0, 32 / 30.0), .dims = 32}));
+  // Seven features: four pairs, whose frequencies are 10000^(-2i/7).
+  EXPECT_TRUE(same(rope_of(R"({"partial_rotary_factor": 0.11})"), {.base = std::pow(10000.0, 8 / 7.0), .dims = 8}));
+  expect_error<FileError>(
+      [] { rope_of(R"({"partial_rotary_factor": 0.11, "rope_scaling": {"type": "linear", "factor": 2}})"); },
+      "rope_type linear cannot be combined with an odd number of rotated features, 7");
+  expect_error<FileError>([] { rope_of(R"({"rope_scaling": {"type": "longrope"}})"); },
                           "config.json: rope_scaling: unknown type of rotary embedding longrope");
   expect_error<FileError>([] { rope_of(R"({"rope_scaling": {"type": "llama3", "factor": 2}})"); },
                           "low_freq_factor is missing");
