@@ -19,7 +19,7 @@ std::span<const Family> families() {
        .graphs = {.encoder = bert_encoder, .pooler = bert_pooler},
        .optional_prefix = "bert.",
        .layer_prefix = "bert.encoder.layer."},
-      {"bitnet", {.decoder = bitnet_decoder}},
+      {.model_type = "bitnet", .graphs = {.decoder = bitnet_decoder}, .ternary = true},
       {"cohere2", {.decoder = cohere2_decoder}},
       {"deepseek_v3", {.decoder = deepseek_v3_decoder}, {}, expert_parts},
       {.model_type = "distilbert",

@@ -21,7 +21,21 @@ struct Stored {
   Sizes shape;
   bool quantised = false;   // already, in the file
   bool transposed = false;  // the file holds [in, out], the parameter is [out, in]
+  bool packed = false;      // the file holds -1, 0 and 1, four to a byte
 };
+
+// Row r of the bytes has, from its lowest bits on, rows r, r + n, r + 2n and r + 3n of the matrix, plus 1.
+void unpack_ternary(std::span<const std::byte> bytes, std::span<float> values) {
+  for (std::size_t part = 0; part < 4; ++part)
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      values[part * bytes.size() + i] = static_cast<float>((std::to_integer<int>(bytes[i]) >> 2 * part) & 3) - 1;
+}
+
+bool is_packed(const TensorSource& weights, const Family& family, const std::string& name, const Sizes& sizes) {
+  if (!family.ternary || sizes.size() != 2 || sizes[0] % 4 != 0) return false;
+  const TensorEntry& entry = weights.entry(name);
+  return entry.type == StoredType::U8 && Sizes(entry.shape) == Sizes{sizes[0] / 4, sizes[1]};
+}
 
 Sizes shape_of_parts(const Sizes& whole, std::size_t count) {
   return {whole.at(0) * whole.at(1) / static_cast<std::int64_t>(count), whole.at(2)};
@@ -55,7 +69,8 @@ Stored stored_as(const TensorSource& weights, const Family& family, const Tensor
   const bool transposed = !jerboa::is_float(param.type.dtype) && family.stored_in_out && family.stored_in_out(name);
   const Sizes stored = transposed ? Sizes{sizes.at(1), sizes.at(0)} : sizes;
   for (const std::string& possible : possible_names(name, family))
-    if (is_there(possible)) return {{possible}, stored, false, transposed};
+    if (is_there(possible))
+      return {{possible}, stored, false, transposed, is_packed(weights, family, possible, stored)};
   const auto parts = family.parts ? family.parts(name, param.type.shape) : std::vector<std::string>();
   if (std::any_of(parts.begin(), parts.end(), is_there)) return {parts, shape_of_parts(sizes, parts.size())};
   return {{name}, stored, false, transposed};
@@ -187,6 +202,12 @@ class Reader {
 
  private:
   std::span<const float> in_order_of_file(const Stored& stored) {
+    if (stored.packed) {
+      const auto packed = raw(stored.names[0]);
+      wide_.resize(4 * packed.size());
+      unpack_ternary(packed, wide_);
+      return wide_;
+    }
     std::size_t count = 0;
     for (const std::string& name : stored.names) count += weights_.entry(name).elements();
     wide_.resize(count);
@@ -224,6 +245,7 @@ void check_params(const TensorSource& weights, const Graph& graph, const Family&
   std::size_t missing_count = 0;
   for_each_stored(weights, graph, family, [&](const TensorInfo& param, const Stored& stored) {
     if (stored.quantised) return check_quantised(weights, param, stored.shape);
+    if (stored.packed) return;
     for (const std::string& name : stored.names)
       if (weights.contains(name))
         check_entry(weights, name, stored.shape);

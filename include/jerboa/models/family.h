@@ -103,6 +103,7 @@ struct Family {
   bool (*stored_in_out)(const std::string& parameter) = nullptr;
   /// The first row of the table of positions that a text uses; without it, row 0.
   int (*first_position)(const Config& config) = nullptr;
+  bool ternary = false;  ///< checkpoints may hold matrices of -1, 0 and 1, four to a byte
 
   /// The decoder's logits. Throws UsageError if the family has no decoder.
   Tensor logits(const Config& config, const GraphInputs& inputs) const;
