@@ -241,6 +241,8 @@ class Folder {
         kernel.op != Op::cache_append || loop.stores.size() != 1 || !is_row_major(loop.domain, loop.stores.front().map))
       return false;
     constexpr std::size_t values = 1;
+    // What is computed in place of these values reads the same buffer.
+    if (with.folded.computed.contains(kernel.operands[values].binding)) return false;
     for (std::size_t i = 0; i < kernel.operands.size(); ++i) {
       const int binding = kernel.operands[i].binding;
       if (binding >= 0 && (with.buffers[index(binding)] == result) != (i == values)) return false;

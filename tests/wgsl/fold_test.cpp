@@ -249,6 +249,25 @@ TensorMap attention_inputs(const Graph& graph, const Attending& form) {
   return inputs;
 }
 
+// Rotation of neighbours takes two loops, the second of which works in place: the append can compute only that one.
+TEST(FoldingAppend, LeavesTheLoopThatThePreviousOneReads) {
+  for (const std::int64_t time : {1, 3}) {
+    const Graph graph = trace([&] {
+      const Tensor position = tensor_input("position", {1, time}, DType::i32);
+      const Tensor keys = split_heads(linear("k", tensor_input("x", {1, time, 40}), 32, DType::f32), 2);
+      const Tensor cache = state_input("cache", {1, 2, 8, 16});
+      const Tensor next = cache_append(cache, rope(keys, position, {.interleaved = true}), position);
+      update(cache, next);
+      output("y", next * 1.0);
+    });
+    TensorMap inputs = inputs_of(graph);
+    HostTensor position(DType::i32, {1, time});
+    for (std::int64_t t = 0; t < time; ++t) position.set_number(t, static_cast<double>(2 + t));
+    inputs.emplace("position", position);
+    expect_reference(graph, inputs);
+  }
+}
+
 // One dispatch normalises and rotates queries and keys, puts keys and values into their caches and attends.
 TEST(FoldingAttention, HeadNormsRotationAndAppendsArePartOfAttention) {
   for (const Attending& form :
