@@ -19,13 +19,16 @@ Tensor query_scale(const Decoder& decoder, const Config& rope) {
 }  // namespace
 
 NamedTensors ministral3_decoder(const Config& given, const GraphInputs& inputs) {
-  const Config config = given.with_defaults(R"({"num_key_value_heads": 8, "head_dim": 128, "hidden_act": "silu",
-      "rms_norm_eps": 1e-5, "rope_parameters": {"rope_type": "yarn", "rope_theta": 1000000, "factor": 16,
-      "original_max_position_embeddings": 16384, "mscale": 1, "mscale_all_dim": 1, "llama_4_scaling_beta": 0.1}})");
+  const Config sizes = given.with_defaults(R"({"num_key_value_heads": 8, "head_dim": 128, "hidden_act": "silu",
+                                               "rms_norm_eps": 1e-5, "rope_theta": 1000000})");
+  const Config config = sizes.has("rope_scaling") ? sizes : sizes.with_defaults(R"({"rope_parameters": {
+      "rope_type": "yarn", "factor": 16, "original_max_position_embeddings": 16384, "mscale": 1, "mscale_all_dim": 1,
+      "llama_4_scaling_beta": 0.1}})");
   const Decoder decoder(config, inputs);
   AttentionForm form = attention_form(config);
   form.windows = equal_windows(config);
-  if (const auto rope = config.section("rope_parameters")) form.query_scale = query_scale(decoder, *rope);
+  if (const auto rope = config.section(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling"))
+    form.query_scale = query_scale(decoder, *rope);
   return llama_like(decoder, config, form);
 }
 

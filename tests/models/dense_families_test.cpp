@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <set>
 
@@ -45,6 +46,35 @@ TEST(DenseFamilies, ReadOlderConfigs) {
       "original_max_position_embeddings": 16384, "beta_fast": 32, "beta_slow": 1, "mscale_all_dim": 1, "mscale": 1,
       "llama_4_scaling_beta": 0.1})",
               "\"sliding_window\": null");
+  const std::string scaled = R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 4,
+                                 "llama_4_scaling_beta": 0.2})";
+  expect_same("ministral3", "\"rope_parameters\": " + scaled, "\"rope_scaling\": " + scaled);
+}
+
+// The queries of position p are scaled by 1 + beta ln(1 + floor(p / original context)).
+TEST(DenseFamilies, ScaleMinistralsQueriesByTheirPosition) {
+  const auto logits = [](double beta, int positions_of_period) {
+    const models::Config config = test::tiny_config("ministral3", fmt::format(R"("initializer_range": 0.5,
+        "rope_parameters": {{"rope_type": "default", "llama_4_scaling_beta": {},
+                             "original_max_position_embeddings": {}}})",
+                                                                              beta, positions_of_period));
+    const Graph graph = forward_graph({{"ids", {1, 5}, DType::i32}}, [&](const Inputs& in) {
+      return models::family_of(config).logits(config, {.tensors = {{"ids", in["ids"]}}});
+    });
+    Module module = compile(graph, {.device = Device::by_name("cpu")});
+    return module.run({{"ids", HostTensor(DType::i32, {1, 5}, {3, 1, 4, 1, 5})}}).get("output");
+  };
+  const HostTensor plain = logits(0, 3), scaled = logits(1, 3), all = logits(1, 1);
+  const auto difference = [&](const HostTensor& other, int position) {
+    double most = 0;
+    for (std::int64_t i = 8 * position; i < 8 * (position + 1); ++i)
+      most = std::max(most, std::abs(plain.number(i) - other.number(i)));
+    return most;
+  };
+  for (const int position : {0, 1, 2}) EXPECT_LT(difference(scaled, position), 1e-6) << position;
+  for (const int position : {3, 4}) EXPECT_GT(difference(scaled, position), 1e-4) << position;
+  EXPECT_LT(difference(all, 0), 1e-6);
+  for (const int position : {1, 2, 3, 4}) EXPECT_GT(difference(all, position), 1e-4) << position;
 }
 
 std::set<std::string> parameters(const std::string& type, const std::string& more) {
