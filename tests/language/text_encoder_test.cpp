@@ -338,7 +338,9 @@ TEST(Classification, RanksPairsByASingleScore) {
   const Embeddings scores = encoder.classify_pairs(pairs);
   for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_NEAR(ranked[i].score, scores.row(ranked[i].index)[0], 1e-6);
-    if (i > 0) EXPECT_GE(ranked[i - 1].score, ranked[i].score);
+    if (i > 0) {
+      EXPECT_GE(ranked[i - 1].score, ranked[i].score);
+    }
     EXPECT_TRUE(ranked[i].score > 0 && ranked[i].score < 1);
   }
   // The second text has another type than the first: one text of the same tokens gets another score.
