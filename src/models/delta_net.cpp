@@ -8,7 +8,11 @@
 namespace jerboa::models {
 namespace {
 
-Tensor unit_length(const Tensor& x) { return x * rsqrt(sum(x * x, {-1}, true) + 1e-6); }
+/// x / sqrt(sum of squares + 1e-6), as a norm.
+Tensor unit_length(const Tensor& x) {
+  const auto size = static_cast<double>(x.dim(-1).value());
+  return rms_norm(x, {}, 1e-6 / size) * (1 / std::sqrt(size));
+}
 
 Tensor delta_layer(const Decoder& decoder, const Config& config, const DeltaForm& form, int layer,
                    const std::string& name, const Tensor& x) {

@@ -41,6 +41,9 @@ AttentionForm gpt_oss_attention(const Config& config) {
 }
 
 Config with_gpt_oss_defaults(const Config& given) {
+  const auto quantisation = given.section("quantization_config");
+  if (quantisation && quantisation->text("quant_method", "") != "mxfp4")
+    quantisation->fail("quant_method", "is not mxfp4");
   const Config config = given.with_defaults(R"({"num_key_value_heads": 8, "head_dim": 64, "rms_norm_eps": 1e-5,
       "hidden_act": "silu", "sliding_window": 128, "attention_bias": true, "num_local_experts": 128,
       "num_experts_per_tok": 4, "swiglu_alpha": 1.702, "swiglu_limit": 7.0, "rope_theta": 150000})");

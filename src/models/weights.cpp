@@ -10,6 +10,7 @@
 #include <jerboa/models/quantise.h>
 
 #include "base/parse_json.h"
+#include "models/mxfp4.h"
 
 // From the tensors of a checkpoint to the parameters of a graph.
 namespace jerboa::models {
@@ -22,7 +23,11 @@ struct Stored {
   bool quantised = false;   // already, in the file
   bool transposed = false;  // the file holds [in, out], the parameter is [out, in]
   bool packed = false;      // the file holds -1, 0 and 1, four to a byte
+  bool mxfp4 = false;       // blocks and scales of [count, out, in], the parameter is [count, in, out]
 };
+
+constexpr const char *mxfp4_blocks = "_blocks", *mxfp4_scales = "_scales";
+constexpr std::int64_t mxfp4_group = 32;
 
 // Row r of the bytes has, from its lowest bits on, rows r, r + n, r + 2n and r + 3n of the matrix, plus 1.
 void unpack_ternary(std::span<const std::byte> bytes, std::span<float> values) {
@@ -73,6 +78,7 @@ Stored stored_as(const TensorSource& weights, const Family& family, const Tensor
       return {{possible}, stored, false, transposed, is_packed(weights, family, possible, stored)};
   const auto parts = family.parts ? family.parts(name, param.type.shape) : std::vector<std::string>();
   if (std::any_of(parts.begin(), parts.end(), is_there)) return {parts, shape_of_parts(sizes, parts.size())};
+  if (is_there(name + mxfp4_blocks)) return {{name + mxfp4_blocks, name + mxfp4_scales}, sizes, false, false, false, true};
   return {{name}, stored, false, transposed};
 }
 
@@ -129,6 +135,16 @@ void check_quantised(const TensorSource& weights, const TensorInfo& param, const
   if (nibbles) want_entry(weights, stored_name(param) + std::string(mins_suffix), StoredType::F16, groups);
 }
 
+/// Experts' weights in MXFP4.
+void check_mxfp4(const TensorSource& weights, const Stored& stored) {
+  if (stored.shape.size() != 3 || stored.shape[1] % mxfp4_group != 0)
+    throw FileError(fmt::format("{}: {} cannot hold weights of shape {}", weights.path().string(), stored.names[0],
+                                to_string(stored.shape)));
+  const Sizes groups{stored.shape[0], stored.shape[2], stored.shape[1] / mxfp4_group};
+  want_entry(weights, stored.names[0], StoredType::U8, {groups[0], groups[1], groups[2], mxfp4_group / 2});
+  want_entry(weights, stored.names[1], StoredType::U8, groups);
+}
+
 /// One more than the largest number of a layer in the names of a checkpoint's tensors.
 std::int64_t layers_in(const TensorSource& weights, const Family& family) {
   std::int64_t layers = 0;
@@ -172,13 +188,11 @@ class Reader {
 
   /// The values in f32, in the parameter's order.
   std::span<const float> wide(const Stored& stored) {
+    if (stored.mxfp4) return from_mxfp4(stored);
     const auto values = in_order_of_file(stored);
     if (!stored.transposed) return values;
-    const auto rows = static_cast<std::size_t>(stored.shape[0]), columns = static_cast<std::size_t>(stored.shape[1]);
     turned_.resize(values.size());
-    for (std::size_t row = 0; row < rows; ++row)
-      for (std::size_t column = 0; column < columns; ++column)
-        turned_[column * rows + row] = values[row * columns + column];
+    turn(values, stored.shape[0], turned_);
     return turned_;
   }
 
@@ -201,6 +215,28 @@ class Reader {
   }
 
  private:
+  /// The transpose of a matrix with so many rows.
+  static void turn(std::span<const float> matrix, std::int64_t row_count, std::span<float> turned) {
+    const auto rows = static_cast<std::size_t>(row_count), columns = matrix.size() / rows;
+    for (std::size_t row = 0; row < rows; ++row)
+      for (std::size_t column = 0; column < columns; ++column)
+        turned[column * rows + row] = matrix[row * columns + column];
+  }
+
+  std::span<const float> from_mxfp4(const Stored& stored) {
+    std::vector<std::byte> scales(weights_.entry(stored.names[1]).bytes);
+    weights_.read(stored.names[1], scales);
+    const auto blocks = raw(stored.names[0]);
+    wide_.resize(2 * blocks.size());
+    turned_.resize(wide_.size());
+    dequantise_mxfp4(blocks, scales, wide_);
+    const auto experts = static_cast<std::size_t>(stored.shape[0]), size = wide_.size() / experts;
+    for (std::size_t expert = 0; expert < experts; ++expert)
+      turn(std::span(wide_).subspan(expert * size, size), stored.shape[2],
+           std::span(turned_).subspan(expert * size, size));
+    return turned_;
+  }
+
   std::span<const float> in_order_of_file(const Stored& stored) {
     if (stored.packed) {
       const auto packed = raw(stored.names[0]);
@@ -246,6 +282,7 @@ void check_params(const TensorSource& weights, const Graph& graph, const Family&
   for_each_stored(weights, graph, family, [&](const TensorInfo& param, const Stored& stored) {
     if (stored.quantised) return check_quantised(weights, param, stored.shape);
     if (stored.packed) return;
+    if (stored.mxfp4) return check_mxfp4(weights, stored);
     for (const std::string& name : stored.names)
       if (weights.contains(name))
         check_entry(weights, name, stored.shape);
