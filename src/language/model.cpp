@@ -176,7 +176,7 @@ void Model::choose_sizes(const LanguageModelOptions& options) {
       block_bytes += element_count(cache.shape).value() * bits(cache.dtype) / 8;
   }
   const int sequences = sequences_of(options, on_gpu);
-  cache_.blocks = cache_blocks(options, context_, cache_.block, sequences, block_bytes);
+  cache_.blocks = cache_blocks(options, context_, cache_.block, sequences, block_bytes, on_gpu);
   cache_.bytes = block_bytes * cache_.blocks;
   context_ = static_cast<int>(std::min<std::int64_t>(context_, std::int64_t{cache_.blocks} * cache_.block));
   scheduling_ =
@@ -204,7 +204,7 @@ GraphSettings Model::graph_settings() const {
           .block = cache_.block,
           .slots = scheduling_.state_slots > 0 ? scheduling_.state_slots + 1 : 0,  // one for texts that are scored
           .carried_rows = scheduling_.pipelined ? scheduling_.max_rows : 0,
-          .prompt_precision = precision_,
+          .precision = precision_,
           .is_gpu = is_gpu(session_.device())};
 }
 

@@ -9,9 +9,11 @@ namespace jerboa::language {
 namespace {
 
 constexpr int usual_context = 4096;  // for models that allow more than most users need
-constexpr std::int64_t usual_cache_bytes = std::int64_t{256} << 20;
+// WebGPU does not say how much memory is free.
+constexpr std::int64_t cpu_cache_bytes = std::int64_t{256} << 20, gpu_cache_bytes = std::int64_t{1} << 30;
 // Large chunks keep a GPU's matrix units busy; the CPU gains nothing from more.
 constexpr int gpu_chunk = 512, cpu_chunk = 128;
+constexpr int gpu_chunks = 4;  // of different prompts in a step
 constexpr int gpu_sequences = 64, cpu_sequences = 16;
 constexpr int usual_snapshots = 16;  // of recurrent states at the end of prompts, for other texts that begin with them
 
@@ -64,11 +66,12 @@ int sequences_of(const LanguageModelOptions& options, bool is_gpu) {
   return options.sequences > 0 ? options.sequences : is_gpu ? gpu_sequences : cpu_sequences;
 }
 
-int cache_blocks(const LanguageModelOptions& options, int context, int block, int sequences, std::int64_t block_bytes) {
+int cache_blocks(const LanguageModelOptions& options, int context, int block, int sequences, std::int64_t block_bytes,
+                 bool is_gpu) {
   const auto blocks_for = [&](std::int64_t tokens) { return (tokens + block - 1) / block; };
   if (options.cache_tokens > 0) return static_cast<int>(blocks_for(options.cache_tokens));
   const std::int64_t one = blocks_for(context), all = one * sequences;
-  const std::int64_t within_budget = block_bytes > 0 ? usual_cache_bytes / block_bytes : all;
+  const std::int64_t within_budget = block_bytes > 0 ? (is_gpu ? gpu_cache_bytes : cpu_cache_bytes) / block_bytes : all;
   return static_cast<int>(std::clamp(within_budget, one, all));
 }
 
@@ -80,7 +83,7 @@ serving::SchedulerOptions scheduling_for(const LanguageModelOptions& options, co
   out.context = context;
   out.max_rows = sequences;
   out.chunk = std::min(options.chunk > 0 ? options.chunk : is_gpu ? gpu_chunk : cpu_chunk, context);
-  out.prefill_tokens = std::max(out.chunk, out.max_rows);
+  out.prefill_tokens = std::max(is_gpu ? gpu_chunks * out.chunk : out.chunk, out.max_rows);
   out.prefill_cells = 2 * out.prefill_tokens;
   out.pipelined = options.pipelined.value_or(is_gpu);
   out.vocabulary = vocabulary;

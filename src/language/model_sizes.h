@@ -19,7 +19,8 @@ int context_of(const models::Config& config, int requested);
 int sequences_of(const LanguageModelOptions& options, bool is_gpu);
 
 /// The blocks of the cache, each of which takes `block_bytes` in all layers together.
-int cache_blocks(const LanguageModelOptions& options, int context, int block, int sequences, std::int64_t block_bytes);
+int cache_blocks(const LanguageModelOptions& options, int context, int block, int sequences, std::int64_t block_bytes,
+                 bool is_gpu);
 
 serving::SchedulerOptions scheduling_for(const LanguageModelOptions& options, const CacheSize& cache, int context,
                                          int sequences, int vocabulary, bool is_gpu, bool has_states);

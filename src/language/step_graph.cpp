@@ -11,6 +11,9 @@
 namespace jerboa::language {
 namespace {
 
+// Steps of so few tokens take as long as reading the weights does; those of more are worth a GPU's matrix units.
+constexpr int few_rows = 4;
+
 InputSpecs text_specs(const GraphSettings& settings, const Dim& rows, const Dim& time, int table) {
   InputSpecs specs{{"ids", {rows, time}, DType::i32},
                    {"positions", {rows, time}, DType::i32},
@@ -94,7 +97,7 @@ Graph step_graph(const GraphSettings& settings, const EntryKey& key) {
         if (settings.carried_rows > 0) keep_tokens(tokens, drawn);
         return {{"logits", logits}, {"tokens", drawn}};
       },
-      {}, key.is_prompt ? settings.prompt_precision : Precision::full);
+      {}, key.rows* key.time > few_rows ? settings.precision : Precision::full);
 }
 
 std::vector<models::CacheSpec> cache_specs(const GraphSettings& settings) {

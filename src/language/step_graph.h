@@ -38,7 +38,7 @@ struct GraphSettings {
   int blocks = 0, block = 0;  ///< of the cache
   int slots = 0;              ///< for recurrent states
   int carried_rows = 0;       ///< the most rows of a step whose tokens the next one may take over; 0: none does
-  Precision prompt_precision = Precision::full;
+  Precision precision = Precision::full;  ///< of steps of more than a few tokens
   bool is_gpu = false;
 };
 

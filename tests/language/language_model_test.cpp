@@ -21,13 +21,13 @@ using test::ModelFolder;
 using test::Tokens;
 
 TEST(LanguageModel, ContinuesAsTransformersDoes) {
-  for (const char* family : test::decoder_goldens)
+  for (const std::string& family : test::all_decoder_goldens())
     for (const int chunk : {1, 5, 128}) {
       SCOPED_TRACE(fmt::format("{} in chunks of {}", family, chunk));
       const ModelFolder folder(family);
       LanguageModel model = folder.open({.chunk = chunk});
       const Tokens wanted = folder.continuation();
-      EXPECT_EQ(model.continue_tokens(folder.prompt(), greedy(24)).tokens, wanted);
+      EXPECT_EQ(model.continue_tokens(folder.prompt(), folder.as_golden()).tokens, wanted);
     }
 }
 

@@ -61,6 +61,8 @@ class ModelFolder {
     return {values, values + view.bytes.size() / sizeof(std::int32_t)};
   }
   Tokens prompt() const { return golden("input_ids"); }
+  /// The options that the golden's continuation was written with.
+  GenerateOptions as_golden() const;
   Tokens continuation() const {
     const Tokens all = golden("greedy");
     const auto first = all.begin() + std::ssize(prompt());
@@ -76,9 +78,23 @@ inline GenerateOptions greedy(int tokens) {
   return {.max_tokens = tokens, .sampling = SamplerOptions{.temperature = 0}};
 }
 
-/// A golden for each family of decoders.
-inline constexpr const char* decoder_goldens[] = {"gemma2",        "gemma3_text", "gpt2",   "llama",
-                                                  "llama3_scaled", "mistral",     "phi3",   "qwen2",
-                                                  "qwen3",         "qwen3_moe",   "smollm3"};
+inline GenerateOptions ModelFolder::as_golden() const {
+  return greedy(static_cast<int>(golden("greedy").size() - prompt().size()));
+}
+
+/// Goldens of decoders that differ in their attention, their experts or their weights.
+inline constexpr const char* decoder_goldens[] = {"deepseek_v3", "gemma2", "gpt2", "llama", "phi3", "qwen3_moe"};
+
+/// Every golden of a decoder, with its continuation.
+inline std::vector<std::string> all_decoder_goldens() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(goldens)) {
+    const auto file = entry.path() / "golden.safetensors";
+    if (std::filesystem::exists(file) && SafeTensors::open(file).contains("greedy"))
+      names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
 
 }  // namespace jerboa::test

@@ -33,17 +33,18 @@ GenerateOptions sampled(std::uint64_t seed, int tokens = 12) {
 }
 
 std::vector<std::pair<Tokens, GenerateOptions>> mixed_requests(const ModelFolder& folder) {
-  return {{folder.prompt(), greedy(24)},      {beginning(folder, 3), greedy(10)}, {beginning(folder, 17), sampled(1)},
-          {beginning(folder, 1), sampled(2)}, {folder.prompt(), sampled(3, 20)},  {beginning(folder, 9), greedy(30)},
+  return {{folder.prompt(), folder.as_golden()}, {beginning(folder, 3), greedy(10)},
+          {beginning(folder, 17), sampled(1)},   {beginning(folder, 1), sampled(2)},
+          {folder.prompt(), sampled(3, 20)},     {beginning(folder, 9), greedy(30)},
           {beginning(folder, 12), sampled(4)}};
 }
 
 TEST(Runner, WritesTogetherWhatItWritesAlone) {
-  for (const char* family : decoder_goldens) {
+  for (const std::string& family : test::all_decoder_goldens()) {
     SCOPED_TRACE(family);
     const ModelFolder folder(family);
     // As on a GPU: sampled there, and the next step begins before the last token is read.
-    const bool on_device = std::string(family) == "llama";  // not for all: these programs take longer to compile
+    const bool on_device = family == "llama";  // not for all: these programs take longer to compile
     LanguageModel together = folder.open({.block = 8, .device_sampling = on_device, .pipelined = true}),
                   alone = folder.open({.block = 8});
     const auto requests = mixed_requests(folder);
@@ -63,9 +64,9 @@ TEST(Runner, WritesTheSameWithBlocksOfAnySize) {
       SCOPED_TRACE(fmt::format("{} in blocks of {}", family, block));
       const ModelFolder folder(family);
       LanguageModel model = folder.open({.block = block});
-      EXPECT_EQ(model.continue_tokens(folder.prompt(), greedy(24)).tokens, folder.continuation());
+      EXPECT_EQ(model.continue_tokens(folder.prompt(), folder.as_golden()).tokens, folder.continuation());
       // The same again, from the cache.
-      const Generation again = model.continue_tokens(folder.prompt(), greedy(24));
+      const Generation again = model.continue_tokens(folder.prompt(), folder.as_golden());
       EXPECT_EQ(again.tokens, folder.continuation());
       EXPECT_EQ(again.reused, (std::ssize(folder.prompt()) - 1) / block * block);
     }
@@ -77,7 +78,7 @@ TEST(Runner, ForksWriteWhatFreshTextsWrite) {
     const ModelFolder folder(family);
     LanguageModel model = folder.open({.block = 8}), fresh = folder.open({.block = 8});
     Runner& runner = model.runner();
-    Stream first = runner.submit(folder.prompt(), greedy(24));
+    Stream first = runner.submit(folder.prompt(), folder.as_golden());
     Stream second = runner.fork(first, sampled(5)), third = runner.fork(first, sampled(6));
     for (int i = 0; i < 7; ++i) first.next();
     // In the middle of a block, which is copied.
@@ -105,7 +106,8 @@ TEST(Runner, GuessesDoNotChangeTheText) {
   for (const char* family : decoder_goldens) {
     SCOPED_TRACE(family);
     const ModelFolder folder(family);
-    LanguageModel plain = folder.open(), guessing = folder.open({.device_sampling = std::string(family) == "qwen3"});
+    LanguageModel plain = folder.open(),
+                  guessing = folder.open({.device_sampling = std::string(family) == "qwen3_moe"});
     for (const Tokens& prompt : {repetitive(), folder.prompt()})
       for (GenerateOptions options : {greedy(40), sampled(9, 30)}) {
         const Tokens wanted = plain.continue_tokens(prompt, options).tokens;
@@ -162,7 +164,8 @@ TEST(Runner, PollsWithoutWaiting) {
   const ModelFolder folder("llama");
   LanguageModel model = folder.open();
   EXPECT_FALSE(model.poll(1));
-  Stream first = model.submit(folder.prompt(), greedy(24)), second = model.submit(beginning(folder, 4), greedy(5));
+  Stream first = model.submit(folder.prompt(), folder.as_golden()),
+         second = model.submit(beginning(folder, 4), greedy(5));
   EXPECT_FALSE(first.take());
   int polls = 0;
   Tokens tokens;
@@ -199,9 +202,9 @@ TEST(Runner, ServesSeveralThreads) {
 TEST(Runner, EndsTextsThatAreCancelledOrLate) {
   const ModelFolder folder("llama");
   LanguageModel model = folder.open();
-  Stream cancelled = model.submit(folder.prompt(), greedy(24));
-  Stream kept = model.submit(folder.prompt(), greedy(24));
-  { const Stream dropped = model.submit(folder.prompt(), greedy(24)); }
+  Stream cancelled = model.submit(folder.prompt(), folder.as_golden());
+  Stream kept = model.submit(folder.prompt(), folder.as_golden());
+  { const Stream dropped = model.submit(folder.prompt(), folder.as_golden()); }
   for (int i = 0; i < 3; ++i) cancelled.next();
   cancelled.cancel();
   EXPECT_EQ(cancelled.wait().reason, StopReason::cancelled);
@@ -235,7 +238,7 @@ TEST(Runner, MakesDoWithASmallCache) {
   const ModelFolder folder("llama");
   LanguageModel model = folder.open({.context = 64, .sequences = 4, .cache_tokens = 72, .block = 8});
   std::vector<Stream> streams;
-  for (int i = 0; i < 6; ++i) streams.push_back(model.submit(folder.prompt(), greedy(24)));
+  for (int i = 0; i < 6; ++i) streams.push_back(model.submit(folder.prompt(), folder.as_golden()));
   expect_error<UsageError>([&] { model.submit(Tokens(65, 1), greedy(4)); }, "65 tokens exceed the context of 64");
   for (Stream& stream : streams) EXPECT_EQ(stream.wait().tokens, folder.continuation());
   EXPECT_EQ(model.statistics().refused, 1);
@@ -252,10 +255,10 @@ TEST(Runner, SavesWhatIsCached) {
   const test::TempFolder files;
   LanguageModel model = folder.open({.block = 4}), other = folder.open({.block = 4});
   const Tokens prompt = folder.prompt();
-  model.continue_tokens(prompt, greedy(24));
+  model.continue_tokens(prompt, folder.as_golden());
   EXPECT_EQ(model.runner().save_cache(files / "cache.safetensors", prompt), std::ssize(prompt) / 4 * 4);
   EXPECT_EQ(other.runner().load_cache(files / "cache.safetensors"), std::ssize(prompt) / 4 * 4);
-  const Generation result = other.continue_tokens(prompt, greedy(24));
+  const Generation result = other.continue_tokens(prompt, folder.as_golden());
   EXPECT_EQ(result.reused, (std::ssize(prompt) - 1) / 4 * 4);
   EXPECT_EQ(result.tokens, folder.continuation());
   EXPECT_EQ(other.runner().load_cache(files / "cache.safetensors"), 0) << "it is there already";
@@ -277,14 +280,15 @@ TEST(Runner, CountsWhatItDoes) {
   expect_error<UsageError>([&] { model.runner().write_trace(files / "trace.json"); }, "call start_trace");
   model.runner().start_trace();
   std::vector<Tokens> hooked;
-  GenerateOptions options = greedy(24);
+  GenerateOptions options = folder.as_golden();
   options.on_token = [&](const TextPiece& piece) {
     EXPECT_GT(piece.seconds, 0);
     hooked.push_back({*piece.token});
   };
   const std::size_t length = model.continue_tokens(folder.prompt(), options).tokens.size();
   EXPECT_EQ(hooked.size(), length);
-  Stream first = model.submit(folder.prompt(), greedy(24)), second = model.submit(folder.prompt(), greedy(24));
+  Stream first = model.submit(folder.prompt(), folder.as_golden()),
+         second = model.submit(folder.prompt(), folder.as_golden());
   first.wait();
   second.wait();
   const Statistics statistics = model.statistics();
@@ -324,7 +328,7 @@ TEST(Runner, IsTheOnlyOneOfAModel) {
     expect_error<UsageError>([&] { const Runner second(model); }, "belongs to another runner");
   }
   Runner next(model);
-  EXPECT_EQ(next.submit(folder.prompt(), greedy(24)).wait().tokens, folder.continuation());
+  EXPECT_EQ(next.submit(folder.prompt(), folder.as_golden()).wait().tokens, folder.continuation());
 }
 
 }  // namespace

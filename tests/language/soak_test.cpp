@@ -28,8 +28,7 @@ class Soak {
   Soak(const ModelFolder& folder, std::uint64_t seed)
       : random_(seed),
         prompt_(folder.prompt()),
-        model_(folder.open({.context = 96, .sequences = 64, .cache_tokens = 700, .block = 8, .deterministic = true})) {
-  }
+        model_(folder.open({.context = 96, .sequences = 64, .cache_tokens = 700, .block = 8, .deterministic = true})) {}
 
   void run(double seconds) {
     while (elapsed() < seconds || !texts_.empty()) {

@@ -13,12 +13,13 @@ struct LanguageModelOptions {
   int chunk = 0;    ///< prompt tokens processed at once; 0: as many as suit the device
   /// The type that matrices are stored in: f32, f16, bf16, or i8 and i4, quantised; by default the file's type.
   std::optional<DType> weights = {};
-  /// Of prompts. By default mixed_f16 for weights in f16 on a GPU that multiplies f16 matrices, otherwise full: tokens
-  /// after the prompt are bound by memory, so they are always computed in full precision.
+  /// Of prompts, and of steps of more than a few texts. By default mixed_f16 for weights in f16 on a GPU that
+  /// multiplies f16 matrices, otherwise full: the tokens of a few texts are bound by memory, so they are always
+  /// computed in full precision.
   std::optional<Precision> precision = {};
   int sequences = 0;  ///< the most that are computed at once; 0: 64 on a GPU, 16 on the CPU
   /// The tokens of all sequences together, and of texts kept for reuse, that the key/value cache holds; 0: enough for
-  /// one sequence of the whole context, or for more if they fit in 256 MiB.
+  /// one sequence of the whole context, or for more if they fit in 256 MiB, or 1 GiB on a GPU.
   std::int64_t cache_tokens = 0;
   int block = 0;  ///< tokens per block of the cache, the unit in which texts share it; 0: 32
   /// The type of the cache, f32 or f16; by default f16 on a GPU with weights in f16, otherwise f32.
