@@ -25,6 +25,7 @@ void add_import(CLI::App& app);
 void add_perplexity(CLI::App& app);
 void add_quantise(CLI::App& app);
 void add_rerank(CLI::App& app);
+void add_serve(CLI::App& app);
 void add_template(CLI::App& app);
 void add_tokenizer(CLI::App& app);
 void add_verify(CLI::App& app);

@@ -47,10 +47,11 @@ void LanguageFlags::add_to(CLI::App& command) {
   command.add_flag("--stats", stats, "Print the number of tokens and the speed");
 }
 
-LanguageModel ModelFlags::open(const std::string& path) const {
-  return LanguageModel::load(path,
-                             {.device = Device::by_name(device), .context = context, .weights = weights_type(weights)});
+LanguageModelOptions ModelFlags::options() const {
+  return {.device = Device::by_name(device), .context = context, .weights = weights_type(weights)};
 }
+
+LanguageModel ModelFlags::open(const std::string& path) const { return LanguageModel::load(path, options()); }
 
 LanguageModel LanguageFlags::open(const std::string& path) const {
   LanguageModel model = ModelFlags::open(path);

@@ -21,6 +21,7 @@ struct ModelFlags {
   int context = 0;
 
   void add_to(CLI::App& command, const std::string& context_help);
+  LanguageModelOptions options() const;
   LanguageModel open(const std::string& path) const;
 };
 

@@ -18,6 +18,7 @@ int main(int argc, char** argv) {
   jerboa::cli::add_perplexity(app);
   jerboa::cli::add_quantise(app);
   jerboa::cli::add_rerank(app);
+  jerboa::cli::add_serve(app);
   jerboa::cli::add_template(app);
   jerboa::cli::add_tokenizer(app);
   jerboa::cli::add_verify(app);

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/fields.h"
+#include "server/http.h"
+#include "server/model_worker.h"
+
+namespace jerboa::server {
+
+struct ModelMetrics {
+  std::string name;
+  ModelWorker::Status status;
+};
+
+/// Counts requests and their answers.
+class Metrics {
+ public:
+  /// Passes everything on to `exchange`, and counts it under the name of a route.
+  std::shared_ptr<Exchange> count(const std::string& route, std::shared_ptr<Exchange> exchange);
+  /// Prometheus's text format.
+  std::string print(const std::vector<ModelMetrics>& models) const;
+  Json json(const std::vector<ModelMetrics>& models) const;
+
+ private:
+  class CountedExchange;
+  void begin();
+  void answer(const std::string& route, int status);
+  void end(double seconds);
+
+  mutable std::mutex mutex_;
+  std::map<std::pair<std::string, int>, std::int64_t> answers_;
+  std::int64_t in_progress_ = 0, ended_ = 0;
+  double seconds_ = 0;
+};
+
+}  // namespace jerboa::server

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <jerboa/language/options.h>
+
+#include "server/http_server.h"
+#include "server/model_worker.h"
+#include "server/request.h"
+
+namespace jerboa::server {
+
+struct ServerOptions {
+  HttpOptions http = {};
+  RequestLimits limits = {};
+  std::string api_key = {};            ///< that clients must send; "": none
+  std::vector<std::string> cors = {};  ///< origins of other pages that may use the server
+  int queue = 256;                     ///< the most unfinished requests of a model: 429
+  std::int64_t memory = 0;             ///< for weights and caches of all models together; 0: any amount
+  LanguageModelOptions model = {};
+};
+
+/// OpenAI's API over HTTP for a number of models.
+class Server {
+ public:
+  /// Binds the port; throws UsageError if that is not possible.
+  Server(std::vector<ServedModel> models, const ServerOptions& options);
+  ~Server();
+
+  /// Loads the first model, instead of waiting until it is asked for.
+  void load_first();
+  int port() const;
+  /// Serves until drain(), or until a signal if HttpOptions::handles_signals.
+  void run();
+  /// Lets run() return once all requests have been answered. Any thread may call it.
+  void drain();
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace jerboa::server

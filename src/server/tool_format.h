@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/request.h"
+
+namespace jerboa::server {
+
+/// How a call of a tool is written.
+enum class CallSyntax : std::uint8_t {
+  objects,  ///< OPEN {"name": …, "arguments": …} CLOSE, as often as needed
+  bare,     ///< the same without marks: the answer as a whole is the object
+  list,     ///< OPEN [{"name": …, "arguments": …}, …] or OPEN NAME {…}
+  channels  ///< messages to a recipient, with thoughts and text in other channels
+};
+
+/// A convention that models were trained on, recognised by the model's chat template.
+struct ToolFormat {
+  std::string_view name;
+  std::vector<std::string_view> signs;  ///< of the template: any one of them
+  CallSyntax syntax;
+  std::string_view open, close;
+  std::string_view arguments_key;
+  bool has_special_marks;  ///< special tokens, which decoded text does not show
+};
+
+/// The format of a template, or Hermes's if it has none that is known.
+const ToolFormat& tool_format_of(std::string_view template_source);
+const ToolFormat& tool_format_named(std::string_view name);
+
+/// How to make a model call a tool: the answer is begun for it, and what follows conforms to a schema.
+struct ForcedCall {
+  std::string opening;
+  Json schema;
+};
+/// Throws ApiError if the format cannot force a choice between several tools.
+ForcedCall force_call(const ToolFormat& format, const std::vector<Tool>& tools, bool parallel, bool names_follow_marks);
+
+/// A system message that describes tools in Hermes's format, for templates that do not.
+std::string describe_tools(const Json& tools_json);
+
+}  // namespace jerboa::server

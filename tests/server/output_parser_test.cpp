@@ -1,0 +1,165 @@
+#include "server/output_parser.h"
+
+#include <gtest/gtest.h>
+
+// Answers as models write them, with what clients are to receive. Each is fed whole, in two parts cut at every place,
+// and byte by byte.
+namespace jerboa::server::output_parser_test {
+namespace {
+
+struct Call {
+  std::string name, arguments;
+  bool operator==(const Call&) const = default;
+};
+struct Parsed {
+  std::string reasoning, content;
+  std::vector<Call> calls;
+  bool operator==(const Parsed&) const = default;
+};
+void PrintTo(const Parsed& parsed, std::ostream* out) {
+  *out << "reasoning: " << parsed.reasoning << "\ncontent: " << parsed.content << "\n";
+  for (const Call& call : parsed.calls) *out << "call: " << call.name << " " << call.arguments << "\n";
+}
+
+void collect(const OutputEvents& events, Parsed& out) {
+  for (const OutputEvent& event : events) {
+    EXPECT_FALSE(event.text.empty());
+    switch (event.kind) {
+      case OutputEvent::Kind::reasoning: out.reasoning += event.text; break;
+      case OutputEvent::Kind::content: out.content += event.text; break;
+      case OutputEvent::Kind::call: out.calls.push_back({event.text, ""}); break;
+      case OutputEvent::Kind::arguments:
+        ASSERT_FALSE(out.calls.empty());
+        out.calls.back().arguments += event.text;
+        break;
+    }
+  }
+}
+
+Parsed parse(const char* format, const OutputParserOptions& options, const std::vector<std::string>& pieces) {
+  const auto parser = make_output_parser(tool_format_named(format), options);
+  Parsed out;
+  for (const std::string& piece : pieces) collect(parser->feed(piece), out);
+  collect(parser->finish(), out);
+  return out;
+}
+
+void expect_parsed(const char* format, const std::string& text, const Parsed& expected,
+                   const OutputParserOptions& options = {.has_tools = true}) {
+  EXPECT_EQ(parse(format, options, {text}), expected) << text;
+  for (std::size_t cut = 1; cut < text.size(); ++cut)
+    EXPECT_EQ(parse(format, options, {text.substr(0, cut), text.substr(cut)}), expected) << text << "\ncut at " << cut;
+  std::vector<std::string> bytes;
+  for (const char c : text) bytes.emplace_back(1, c);
+  EXPECT_EQ(parse(format, options, bytes), expected) << text;
+}
+
+TEST(OutputParser, LeavesTextAlone) {
+  expect_parsed("hermes", "Hello <b>there</b>, a < b {x} <tool", {"", "Hello <b>there</b>, a < b {x} <tool", {}});
+  expect_parsed("hermes", "", {});
+  expect_parsed("mistral", "[1, 2] and [TOOL", {"", "[1, 2] and [TOOL", {}});
+  expect_parsed("llama3", "The answer is {\"a\": 1}.", {"", "The answer is {\"a\": 1}.", {}});
+}
+
+TEST(OutputParser, SeparatesThoughts) {
+  expect_parsed("hermes", "<think>\nHm, 2 < 3.\n</think>\n\nYes.", {"Hm, 2 < 3.\n", "Yes.", {}});
+  expect_parsed("hermes", "Hm.</think>Yes.", {"Hm.", "Yes.", {}}, {.has_tools = false, .is_in_thoughts = true});
+  expect_parsed("hermes", "<think>\n\n</think>\n\nYes.", {"", "Yes.", {}});
+  expect_parsed("hermes", "<think>cut of", {"cut of", "", {}});
+  expect_parsed("hermes", "I write <think> here", {"", "I write <think> here", {}});
+}
+
+TEST(OutputParser, ReadsHermes) {
+  const std::string call =
+      "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>";
+  const Call weather{"get_weather", "{\"city\": \"Paris\"}"};
+  expect_parsed("hermes", call, {"", "", {weather}});
+  expect_parsed("hermes", call + "\n" + call, {"", "", {weather, weather}});
+  expect_parsed("hermes", "I look it up.\n\n" + call + "\n", {"", "I look it up.", {weather}});
+  expect_parsed("hermes", "<think>\nA tool?\n</think>\n\n" + call, {"A tool?\n", "", {weather}});
+  // Qwen3 without a closing mark, because the answer was cut or ended by a grammar.
+  expect_parsed("hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}", {"", "", {{"f", "{}"}}});
+  expect_parsed("hermes", "<tool_call>{\"arguments\": {\"a\": [1, {\"b\": \"}\\\"\"}]}, \"name\": \"f\"}</tool_call>",
+                {"", "", {{"f", "{\"a\": [1, {\"b\": \"}\\\"\"}]}"}}});
+  expect_parsed("hermes", "<tool_call>{\"name\": \"f\"}</tool_call>", {"", "", {{"f", "{}"}}});
+  expect_parsed("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}</tool_call>",
+                {"", "", {{"f", "{\"a\": 1}"}}});
+  expect_parsed("hermes", call + "Done.", {"", "Done.", {weather}});
+}
+
+TEST(OutputParser, KeepsWhatIsNotACall) {
+  expect_parsed("hermes", "<tool_call>\nnonsense</tool_call>", {"", "<tool_call>\nnonsense</tool_call>", {}});
+  expect_parsed("hermes", "<tool_call>{\"nam", {"", "<tool_call>{\"nam", {}});
+  expect_parsed("hermes", "<tool_call>", {"", "<tool_call>", {}});
+  expect_parsed("llama3", "{\"a\": 1}", {"", "{\"a\": 1}", {}});
+  expect_parsed("llama3", "{1, 2}", {"", "{1, 2}", {}});
+  const std::string call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
+  expect_parsed("hermes", call, {"", call, {}}, {.has_tools = false});
+}
+
+TEST(OutputParser, ReadsLlama3) {
+  const Call weather{"get_weather", "{\"city\": \"Paris\"}"};
+  const std::string call = "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Paris\"}}";
+  expect_parsed("llama3", call, {"", "", {weather}});
+  expect_parsed("llama3", "<|python_tag|>" + call, {"", "", {weather}});
+  expect_parsed("llama3", call + "; " + call, {"", "", {weather, weather}});
+  expect_parsed("llama3", "{\"type\": \"function\", \"name\": \"get_weather\", \"parameters\": {\"city\": \"Paris\"}}",
+                {"", "", {weather}});
+}
+
+TEST(OutputParser, ReadsMistral) {
+  const Call weather{"get_weather", "{\"city\": \"Paris\"}"};
+  expect_parsed("mistral", "[TOOL_CALLS][{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}]",
+                {"", "", {weather}});
+  expect_parsed(
+      "mistral",
+      "[TOOL_CALLS] [{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}, \"id\": \"VvvODy9mT\"}, "
+      "{\"name\": \"f\", \"arguments\": {}}]",
+      {"", "", {weather, {"f", "{}"}}});
+  expect_parsed("mistral", "[TOOL_CALLS]get_weather[ARGS]{\"city\": \"Paris\"}", {"", "", {weather}});
+  expect_parsed("mistral", "[TOOL_CALLS]get_weather{\"city\": \"Paris\"}[TOOL_CALLS]f{}",
+                {"", "", {weather, {"f", "{}"}}});
+  expect_parsed("mistral", "Let me see.[TOOL_CALLS]get_weather[CALL_ID]123[ARGS]{\"city\": \"Paris\"}",
+                {"", "Let me see.", {weather}});
+}
+
+TEST(OutputParser, ReadsHarmony) {
+  expect_parsed("harmony",
+                "<|channel|>analysis<|message|>Need the weather.<|end|><|start|>assistant<|channel|>commentary "
+                "to=functions.get_weather <|constrain|>json<|message|>{\"city\":\"Paris\"}",
+                {"Need the weather.", "", {{"get_weather", "{\"city\":\"Paris\"}"}}});
+  expect_parsed("harmony",
+                "<|channel|>analysis<|message|>Easy.<|end|><|start|>assistant<|channel|>final<|message|>2 + 2 < 5",
+                {"Easy.", "2 + 2 < 5", {}});
+  expect_parsed(
+      "harmony",
+      "<|channel|>commentary<|message|>I will look.<|end|><|start|>assistant to=functions.f<|channel|>commentary "
+      "json<|message|>{}<|call|>",
+      {"", "I will look.", {{"f", "{}"}}});
+  expect_parsed("harmony", "plain text", {"", "plain text", {}});
+}
+
+TEST(OutputParser, StreamsArguments) {
+  const auto parser = make_output_parser(tool_format_named("hermes"), {.has_tools = true});
+  EXPECT_TRUE(parser->feed("<tool_call>\n{\"name\": \"f").empty());
+  EXPECT_EQ(parser->feed("\", \"arguments\": {\"a\""),
+            (OutputEvents{{OutputEvent::Kind::call, "f"}, {OutputEvent::Kind::arguments, "{\"a\""}}));
+  EXPECT_EQ(parser->feed(": 12"), (OutputEvents{{OutputEvent::Kind::arguments, ": 12"}}));
+  EXPECT_EQ(parser->feed("}}\n</tool_call>"), (OutputEvents{{OutputEvent::Kind::arguments, "}"}}));
+}
+
+TEST(OutputParser, StreamsTextThatCannotBeAMark) {
+  const auto parser = make_output_parser(tool_format_named("hermes"), {.has_tools = true});
+  EXPECT_EQ(parser->feed("a <to"), (OutputEvents{{OutputEvent::Kind::content, "a"}}));
+  EXPECT_EQ(parser->feed("wn>"), (OutputEvents{{OutputEvent::Kind::content, " <town>"}}));
+}
+
+TEST(OutputParser, SeesWhetherAPromptEndsInThoughts) {
+  EXPECT_TRUE(ends_in_thoughts("<|im_start|>assistant\n<think>\n"));
+  EXPECT_FALSE(ends_in_thoughts("<|im_start|>assistant\n<think>\n\n</think>\n\n"));
+  EXPECT_FALSE(ends_in_thoughts("think>"));
+  EXPECT_FALSE(ends_in_thoughts(""));
+}
+
+}  // namespace
+}  // namespace jerboa::server::output_parser_test

@@ -1,0 +1,309 @@
+#include "server/server.h"
+
+#include <chrono>
+#include <gtest/gtest.h>
+#include <thread>
+
+#include "language/model_folder.h"
+#include "server/fields.h"
+#include "server/socket_client.h"
+
+// A server with a small model, asked over sockets.
+namespace jerboa::server::server_test {
+namespace {
+
+using jerboa::test::ModelFolder;
+using test::body_of;
+using test::get;
+using test::post;
+using test::SocketClient;
+using test::status_of;
+
+constexpr const char* simple_template =
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}assistant: ";
+
+class ChatFolder : public ModelFolder {
+ public:
+  ChatFolder() : ModelFolder("llama") {
+    auto config = nlohmann::json::parse(jerboa::test::read_text(path() / "config.json"));
+    config["max_position_embeddings"] = 2048;
+    write("config.json", config.dump());
+    write("chat_template.jinja", simple_template);
+  }
+};
+
+class Live {
+ public:
+  explicit Live(ServerOptions options = {}, std::vector<std::string> names = {"tiny"})
+      : server_(models(names), prepared(std::move(options))), thread_([this] { server_.run(); }) {}
+  ~Live() {
+    server_.drain();
+    thread_.join();
+  }
+  Live(const Live&) = delete;
+  Live& operator=(const Live&) = delete;
+
+  int port() const { return server_.port(); }
+  std::string ask(const std::string& request) const {
+    SocketClient client(port());
+    client.send(request);
+    return client.read();
+  }
+  std::string ask(const std::string& path, const Json& body) const {
+    return ask(post(path, dump(body), "Connection: close\r\n"));
+  }
+  Json json(const std::string& path, const Json& body) const {
+    const std::string answer = ask(path, body);
+    EXPECT_EQ(status_of(answer), 200) << answer;
+    return Json::parse(body_of(answer));
+  }
+  const ChatFolder& folder() const { return folder_; }
+
+ private:
+  std::vector<ServedModel> models(const std::vector<std::string>& names) const {
+    std::vector<ServedModel> out;
+    for (const std::string& name : names) out.push_back({name, folder_.path()});
+    return out;
+  }
+  static ServerOptions prepared(ServerOptions options) {
+    options.http.port = 0;
+    options.model.device = Device::cpu(2);
+    return options;
+  }
+
+  ChatFolder folder_;
+  Server server_;
+  std::thread thread_;
+};
+
+const Json question = {
+    {"messages", {{{"role", "user"}, {"content", "Hello"}}}}, {"max_tokens", 12}, {"temperature", 0}};
+
+Json with(Json body, const std::string& key, const Json& value) {
+  body[key] = value;
+  return body;
+}
+
+// The data of a stream's events, from an answer in chunks.
+std::vector<Json> events_of(const std::string& answer) {
+  std::vector<Json> out;
+  for (std::size_t at = 0; (at = answer.find("data: {", at)) != std::string::npos; ++at)
+    out.push_back(Json::parse(answer.substr(at + 6, answer.find("\n\n", at) - at - 6)));
+  return out;
+}
+
+TEST(Server, AnswersAsTheModelDoes) {
+  const Live live;
+  const Json answer = live.json("/v1/chat/completions", question);
+  LanguageModel model = live.folder().open();
+  const Generation expected = model.answer({{"user", "Hello"}}, jerboa::test::greedy(12));
+  EXPECT_EQ(answer["choices"][0]["message"]["content"], Json::parse(dump(expected.text)));
+  EXPECT_EQ(answer["usage"]["prompt_tokens"], expected.prompt_tokens);
+  EXPECT_EQ(answer["usage"]["completion_tokens"], expected.tokens.size());
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(answer["model"], "tiny");
+
+  const Json completion =
+      live.json("/v1/completions", {{"prompt", "Once"}, {"max_tokens", 12}, {"temperature", 0}, {"echo", true}});
+  EXPECT_EQ(completion["choices"][0]["text"],
+            Json::parse(dump("Once" + model.generate("Once", jerboa::test::greedy(12)).text)));
+}
+
+TEST(Server, StreamsTheSame) {
+  const Live live;
+  const std::string whole = live.json("/v1/chat/completions", question)["choices"][0]["message"]["content"];
+  const std::string answer = live.ask(
+      "/v1/chat/completions", with(with(question, "stream", true), "stream_options", {{"include_usage", true}}));
+  EXPECT_NE(answer.find("data: [DONE]\n\n"), std::string::npos);
+  std::string text;
+  const std::vector<Json> events = events_of(answer);
+  for (const Json& event : events)
+    if (!event["choices"].empty()) text += event["choices"][0]["delta"].value("content", "");
+  EXPECT_EQ(text, whole);
+  EXPECT_EQ(events.back()["usage"]["completion_tokens"], 12);
+}
+
+TEST(Server, DrawsSeveralAnswersWithSeeds) {
+  const Live live;
+  const Json request = with(with(with(question, "n", 3), "temperature", 1), "seed", 5);
+  const Json first = live.json("/v1/chat/completions", request), second = live.json("/v1/chat/completions", request);
+  ASSERT_EQ(first["choices"].size(), 3u);
+  std::set<std::string> texts;
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(first["choices"][i]["index"], i);
+    EXPECT_EQ(first["choices"][i]["message"], second["choices"][i]["message"]);
+    texts.insert(first["choices"][i]["message"]["content"]);
+  }
+  EXPECT_EQ(texts.size(), 3u);
+  EXPECT_EQ(first["usage"]["completion_tokens"], 36);
+}
+
+TEST(Server, ReportsLogprobs) {
+  const Live live;
+  const Json answer = live.json("/v1/chat/completions", with(with(question, "logprobs", true), "top_logprobs", 3));
+  const Json& content = answer["choices"][0]["logprobs"]["content"];
+  ASSERT_EQ(content.size(), 12u);
+  for (const Json& token : content) {
+    ASSERT_EQ(token["top_logprobs"].size(), 3u);
+    EXPECT_EQ(token["logprob"], token["top_logprobs"][0]["logprob"]);  // greedy
+    EXPECT_GE(token["top_logprobs"][0]["logprob"], token["top_logprobs"][1]["logprob"]);
+    EXPECT_LT(token["logprob"], 0);
+  }
+}
+
+TEST(Server, HoldsAnswersToSchemas) {
+  const Live live;
+  const Json schema = Json::parse(
+      R"({"type": "object", "properties": {"age": {"type": "integer", "minimum": 0, "maximum": 99}}, "required": ["age"]})");
+  const Json answer = live.json("/v1/chat/completions",
+                                with(with(with(question, "max_tokens", 60), "temperature", 1), "response_format",
+                                     {{"type", "json_schema"}, {"json_schema", {{"name", "x"}, {"schema", schema}}}}));
+  const Json text = Json::parse(answer["choices"][0]["message"]["content"].get<std::string>());
+  EXPECT_TRUE(text["age"].is_number_integer());
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "stop");
+  const std::string refused =
+      live.ask("/v1/chat/completions",
+               with(question, "response_format",
+                    {{"type", "json_schema"}, {"json_schema", {{"schema", {{"type", "string"}, {"not", {}}}}}}}));
+  EXPECT_EQ(status_of(refused), 400) << refused;
+}
+
+TEST(Server, ForcesToolCalls) {
+  const Live live;
+  const Json tool = Json::parse(R"({"type": "function", "function": {"name": "add", "parameters": {"type": "object",
+      "properties": {"a": {"type": "integer", "maximum": 9, "minimum": 0}}, "required": ["a"]}}})");
+  const Json request =
+      with(with(with(with(question, "tools", Json::array({tool})), "tool_choice", "required"), "max_tokens", 60),
+           "temperature", 1);
+  const Json answer = live.json("/v1/chat/completions", request);
+  const Json& message = answer["choices"][0]["message"];
+  ASSERT_EQ(message["tool_calls"].size(), 1u) << answer;
+  EXPECT_EQ(message["tool_calls"][0]["function"]["name"], "add");
+  const Json arguments = Json::parse(message["tool_calls"][0]["function"]["arguments"].get<std::string>());
+  EXPECT_TRUE(arguments["a"].is_number_integer());
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "tool_calls");
+  EXPECT_TRUE(message["content"].is_null());
+
+  const std::vector<Json> events = events_of(live.ask("/v1/chat/completions", with(request, "stream", true)));
+  std::string name, streamed;
+  for (const Json& event : events)
+    for (const Json& call : event["choices"][0]["delta"].value("tool_calls", Json::array())) {
+      name += call["function"].value("name", "");
+      streamed += call["function"].value("arguments", "");
+    }
+  EXPECT_EQ(name, "add");
+  EXPECT_TRUE(Json::parse(streamed)["a"].is_number_integer());
+}
+
+TEST(Server, TakesResponses) {
+  const Live live;
+  const Json answer = live.json("/v1/responses", {{"input", "Hello"}, {"max_output_tokens", 12}, {"temperature", 0}});
+  EXPECT_EQ(answer["status"], "incomplete");
+  EXPECT_EQ(answer["output"][0]["content"][0]["text"],
+            live.json("/v1/chat/completions", question)["choices"][0]["message"]["content"]);
+}
+
+TEST(Server, TokenizesAndBack) {
+  const Live live;
+  const Json tokens = live.json("/tokenize", {{"content", "Hi!"}});
+  EXPECT_EQ(tokens["tokens"], Json({72, 105, 33}));
+  EXPECT_EQ(live.json("/detokenize", {{"tokens", tokens["tokens"]}})["content"], "Hi!");
+  EXPECT_EQ(live.json("/tokenize", {{"messages", question["messages"]}})["count"], 23);
+}
+
+TEST(Server, ListsModelsAndMetrics) {
+  const Live live({}, {"tiny", "other"});
+  live.json("/v1/chat/completions", question);
+  const auto fetch = [&](const std::string& path) { return live.ask(get(path, "Connection: close\r\n")); };
+  const Json list = Json::parse(body_of(fetch("/v1/models")));
+  ASSERT_EQ(list["data"].size(), 2u);
+  EXPECT_EQ(list["data"][0]["id"], "tiny");
+  EXPECT_EQ(list["data"][0]["max_model_len"], 2048);
+  EXPECT_FALSE(list["data"][1]["loaded"]);  // until it is asked for
+  EXPECT_EQ(Json::parse(body_of(fetch("/v1/models/other")))["id"], "other");
+  EXPECT_EQ(status_of(fetch("/v1/models/none")), 404);
+  EXPECT_EQ(live.json("/v1/chat/completions", with(question, "model", "other"))["model"], "other");
+  const std::string metrics = fetch("/metrics");
+  for (const char* line :
+       {"jerboa_http_answers_total{route=\"/v1/chat/completions\",status=\"200\"} 2\n",
+        "jerboa_generated_tokens_total{model=\"tiny\"} 12\n", "jerboa_model_loaded{model=\"other\"} 1\n"})
+    EXPECT_NE(metrics.find(line), std::string::npos) << line << metrics;
+  EXPECT_EQ(Json::parse(body_of(fetch("/v1/metrics")))["models"][0]["generated_tokens_total"], 12.0);
+  EXPECT_EQ(body_of(fetch("/health")), "{\"status\":\"ok\"}");
+  EXPECT_NE(fetch("/").find("Content-Security-Policy: default-src 'none'"), std::string::npos);
+}
+
+TEST(Server, RefusesWithTheRightStatus) {
+  ServerOptions options;
+  options.limits.max_tokens = 100;
+  const Live live(options);
+  const auto code = [&](const std::string& path, const Json& body, int status) {
+    const std::string answer = live.ask(path, body);
+    EXPECT_EQ(status_of(answer), status) << answer;
+    return Json::parse(body_of(answer))["error"]["code"];
+  };
+  EXPECT_EQ(code("/v1/chat/completions", with(question, "model", "none"), 404), "model_not_found");
+  EXPECT_EQ(code("/v1/chat/completions", with(question, "max_tokens", 101), 400), Json());
+  EXPECT_EQ(code("/v1/completions", {{"prompt", std::string(3000, 'x')}}, 400), "context_length_exceeded");
+  EXPECT_EQ(code("/v1/completions", {{"prompt", ""}}, 400), Json());
+  EXPECT_EQ(code("/v1/completions", {{"prompt", Json::array({1, 99999})}}, 400), Json());
+  EXPECT_EQ(code("/v1/completions", {{"prompt", "a"}, {"logit_bias", {{"99999", 1}}}}, 400), Json());
+  EXPECT_EQ(code("/v1/nothing", Json::object(), 404), "unknown_url");
+  EXPECT_EQ(code("/../../etc/passwd", Json::object(), 404), "unknown_url");
+  EXPECT_EQ(status_of(live.ask(get("/v1/chat/completions", "Connection: close\r\n"))), 405);
+}
+
+TEST(Server, LimitsTimeAndQueue) {
+  ServerOptions options;
+  options.queue = 2;
+  options.limits.seconds = 1e-6;
+  const Live live(options);
+  const std::string late = live.ask("/v1/chat/completions", question);
+  EXPECT_EQ(status_of(late), 504) << late;
+  ServerOptions patient;
+  patient.queue = 1;
+  const Live busy(patient);
+  SocketClient first(busy.port());
+  first.send(post("/v1/chat/completions", dump(with(with(question, "max_tokens", 1500), "stream", true))));
+  first.read("data: ");
+  const std::string refused = busy.ask("/v1/chat/completions", question);
+  EXPECT_EQ(status_of(refused), 429) << refused;
+  EXPECT_NE(refused.find("Retry-After: 1\r\n"), std::string::npos);
+  first.close();  // and its place is free within a step
+  for (int i = 0; i < 200; ++i) {
+    if (status_of(busy.ask("/v1/chat/completions", with(question, "max_tokens", 1))) == 200) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  FAIL() << "the place of a client that is gone is still taken";
+}
+
+TEST(Server, ModelsMakeRoomForOthers) {
+  ServerOptions options;
+  options.memory = 1;  // one at a time
+  const Live live(options, {"a", "b"});
+  for (const char* name : {"a", "b", "a"}) {
+    EXPECT_EQ(live.json("/v1/chat/completions", with(question, "model", name))["model"], name);
+    const Json list = Json::parse(body_of(live.ask(get("/v1/models", "Connection: close\r\n"))));
+    EXPECT_NE(list["data"][0]["loaded"], list["data"][1]["loaded"]);
+  }
+}
+
+TEST(Server, TextsTogetherAreTheTextsAlone) {
+  ServerOptions options;
+  options.model.deterministic = true;
+  const Live live(options);
+  const auto ask = [&](int i) -> std::string {
+    Json request = with(with(with(question, "seed", i), "temperature", 1), "max_tokens", 10 + i);
+    request["messages"][0]["content"] = "Question " + std::string(static_cast<std::size_t>(i % 5), 'x');
+    return live.json("/v1/chat/completions", request)["choices"][0]["message"]["content"];
+  };
+  std::vector<std::string> alone, together(12);
+  for (int i = 0; i < 12; ++i) alone.push_back(ask(i));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 12; ++i) threads.emplace_back([&, i] { together[static_cast<std::size_t>(i)] = ask(i); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(alone, together);
+}
+
+}  // namespace
+}  // namespace jerboa::server::server_test
