@@ -1,0 +1,72 @@
+// A live server on loopback with a tiny model: the goldens' Llama with a tokenizer of bytes.
+import { spawn } from "node:child_process";
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const program = process.env.JERBOA ?? join(here, "../../build/release/bin/jerboa");
+
+// The alphabet in which GPT-2 writes bytes.
+function byteTokenizer() {
+  const vocab = {};
+  let next = 256;
+  for (let byte = 0; byte < 256; ++byte) {
+    const printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte !== 173);
+    vocab[String.fromCodePoint(printable ? byte : next++)] = byte;
+  }
+  return {
+    version: "1.0",
+    added_tokens: [],
+    normalizer: null,
+    pre_tokenizer: { type: "ByteLevel", add_prefix_space: false, use_regex: false },
+    post_processor: null,
+    decoder: { type: "ByteLevel" },
+    model: { type: "BPE", vocab, merges: [] },
+  };
+}
+
+const template = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}assistant: ";
+
+export function makeModel() {
+  const folder = mkdtempSync(join(tmpdir(), "jerboa-model-"));
+  const golden = join(here, "../data/goldens/llama");
+  cpSync(join(golden, "model.safetensors"), join(folder, "model.safetensors"));
+  const config = JSON.parse(readFileSync(join(golden, "config.json"), "utf8"));
+  config.max_position_embeddings = 2048;
+  writeFileSync(join(folder, "config.json"), JSON.stringify(config));
+  writeFileSync(join(folder, "tokenizer.json"), JSON.stringify(byteTokenizer()));
+  writeFileSync(join(folder, "chat_template.jinja"), template);
+  return folder;
+}
+
+/** Starts `jerboa serve` with a model called "tiny"; stop() sends SIGTERM and returns the exit code. */
+export async function serve(...options) {
+  const folder = makeModel();
+  const child = spawn(program, ["serve", `tiny=${folder}`, "--port", "0", "--device", "cpu", ...options], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  const exited = new Promise((resolve) => child.on("exit", (code, signal) => resolve(code ?? signal)));
+  const address = await new Promise((resolve, reject) => {
+    let output = "";
+    child.stdout.on("data", (data) => {
+      output += data;
+      const found = output.match(/listening on (http:\S+)/);
+      if (found) resolve(found[1]);
+    });
+    exited.then((code) => reject(new Error(`jerboa serve ended with ${code}: ${output}`)));
+  });
+  return {
+    address,
+    pid: child.pid,
+    exited,
+    signal: (name) => child.kill(name),
+    async stop() {
+      child.kill("SIGTERM");
+      const code = await exited;
+      rmSync(folder, { recursive: true, force: true });
+      return code;
+    },
+  };
+}
