@@ -1,7 +1,7 @@
-// Compares Jerboa with ONNX Runtime: 1,000 sentences of 64 tokens through the same BERT encoder in f32 on two CPU threads
-// each, taking turns in one run. Jerboa's time includes its tokenizer; ONNX Runtime gets tokens, in its best batch size
+// Compares Jerboa with ONNX Runtime: sentences of 64 tokens through the same BERT encoder in f32 on two CPU threads each,
+// taking turns in one run. Jerboa's time includes its tokenizer; ONNX Runtime gets tokens, in its best batch size
 // and its best form of the model.
-// usage: node bench/embeddings/compare.mjs BUILD_DIR MODEL_FOLDER ONNXRUNTIME_FOLDER [ROUNDS]
+// usage: node bench/embeddings/compare.mjs BUILD_DIR MODEL_FOLDER ONNXRUNTIME_FOLDER [ROUNDS [SENTENCES]]
 // ONNXRUNTIME_FOLDER is where `npm install onnxruntime-node` was run.
 import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -11,9 +11,9 @@ import { join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
 import { bertOnnx } from './bert_onnx.mjs';
 
-const [build, model, runtime, rounds = '5'] = process.argv.slice(2);
+const [build, model, runtime, rounds = '5', sentences = '1000'] = process.argv.slice(2);
 const ort = createRequire(join(resolve(runtime), 'package.json'))('onnxruntime-node');
-const texts = 1000, tokens = 64;
+const texts = Number(sentences), tokens = 64;
 const folder = mkdtempSync(join(tmpdir(), 'jerboa-bench-'));
 
 // Words of one token each, between [CLS] and [SEP].
