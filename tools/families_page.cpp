@@ -1,5 +1,6 @@
 #include "families_page.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <set>
@@ -56,7 +57,10 @@ std::set<std::string_view> caches_of(const Family& family, const Config& config)
 }  // namespace
 
 std::string families_page(const std::filesystem::path& source) {
-  const auto config_of = [&](std::string_view type) { return Config::open(source / "tests/data/goldens" / type); };
+  const auto config_of = [&](std::string folder) {
+    std::replace(folder.begin(), folder.end(), '-', '_');
+    return Config::open(source / "tests/data/goldens" / folder);
+  };
   const auto usual = ops_of(models::family_of(config_of("llama")), config_of("llama"));
   std::string page =
       "# Model families\n\n<!-- Generated: see docs/development.md. -->\n\n"
@@ -65,7 +69,7 @@ std::string families_page(const std::filesystem::path& source) {
       "between runs, and the ops that it needs besides Llama's. [adding-a-model-family.md](adding-a-model-family.md) "
       "shows how to add one.\n\n| model_type | graphs | caches | ops besides Llama's |\n|---|---|---|---|\n";
   for (const Family& family : models::families()) {
-    const Config config = config_of(family.model_type);
+    const Config config = config_of(std::string(family.model_type));
     std::vector<std::string> ops;
     for (const std::string_view op : ops_of(family, config))
       if (!usual.contains(op)) ops.push_back(fmt::format("`{}`", op));

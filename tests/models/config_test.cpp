@@ -78,7 +78,7 @@ TEST(Families, AreATable) {
     EXPECT_EQ(&family_of(Config::parse(R"({"model_type": ")" + std::string(family.model_type) + "\"}")), &family);
   expect_error<UsageError>(
       [] { family_of(Config::parse(R"({"model_type": "perceptron"})")); },
-      "no model family is named perceptron; available: apertus, arcee, bitnet, cohere2, deepseek_v3");
+      "no model family is named perceptron; available: apertus, arcee, bert, bitnet, cohere2, deepseek_v3");
   expect_error<FileError>([] { family_of(Config::parse("{}")); }, "model_type is missing");
 }
 
