@@ -2,16 +2,10 @@
 
 namespace jerboa {
 
-#ifdef JERBOA_WEBGPU
 bool is_gpu(const Device& device) { return device.name() == "webgpu" && !webgpu_target(device.backend()).software; }
 
 bool multiplies_f16_matrices(const Device& device) {
   return is_gpu(device) && webgpu_target(device.backend()).subgroup_matrices == SubgroupMatrices::native;
 }
-#else
-bool is_gpu(const Device&) { return false; }
-
-bool multiplies_f16_matrices(const Device&) { return false; }
-#endif
 
 }  // namespace jerboa

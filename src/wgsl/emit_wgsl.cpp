@@ -41,6 +41,14 @@ void refuse_more_than_u32_counts(const std::string& what, std::int64_t elements)
         "{} has {} elements, but shaders count them in 32 bits: split it, or run it on the CPU", what, elements));
 }
 
+// A product's weights have the shape of the whole batch, but are there once.
+Shape without_repetition(const TensorAccess& access) {
+  Shape shape;
+  for (std::size_t axis = 0; axis < access.shape.size(); ++axis)
+    if (!(access.strides[axis] == Dim(0))) shape.push_back(access.shape[axis]);
+  return shape;
+}
+
 class Emitter {
  public:
   Emitter(Program& program, const Target& target) : program_(program), target_(target) {}
@@ -71,7 +79,8 @@ class Emitter {
     };
     refuse(kernel.domain);
     for (const auto* list : {&kernel.operands, &kernel.results})
-      for (const TensorAccess& access : *list) refuse(access.shape);
+      for (const TensorAccess& access : *list)
+        refuse(kernel.kind == KernelSpec::Kind::matmul ? without_repetition(access) : access.shape);
     KernelWriter writer(kernel, target_, std::move(memories), overlap, part.folded);
     write_kernel(writer);
     for (const ShaderMemory& memory : writer.memories())

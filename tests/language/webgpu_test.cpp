@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <jerboa/language/runner.h>
+#include <jerboa/runtime/device_kind.h>
 
 #include "language/model_folder.h"
 
@@ -15,6 +16,16 @@ using test::Tokens;
 LanguageModel on_webgpu(const ModelFolder& folder, LanguageModelOptions options = {}) {
   options.device = Device::webgpu();
   return folder.open(options);
+}
+
+TEST(WebGpuLanguage, TellsAGpuFromASoftwareDriver) {
+  WebGpuOptions options;
+  options.target = webgpu_target(Device::webgpu().backend());
+  for (const bool software : {false, true}) {
+    options.target->software = software;
+    EXPECT_NE(is_gpu(Device::webgpu(options)), software);
+  }
+  EXPECT_FALSE(is_gpu(Device::cpu(1)));
 }
 
 TEST(WebGpuLanguage, WritesTogetherWhatTheCpuWritesAlone) {

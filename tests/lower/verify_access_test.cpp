@@ -251,6 +251,13 @@ TEST(LargeTensors, AreRefusedWhereShadersCannotCountThem) {
       },
       "has 4294967296 elements, but shaders count them in 32 bits");
   test::expect_error<GraphError>([&] { emit({Dim::symbol("T", 65536), 65537}); }, "shaders count them in 32 bits");
+  // The weights of a batch are there once.
+  Program product = lower(trace([&] {
+                            const Tensor x = tensor_input("x", {64, 1, 2048});
+                            output("y", matmul(x, param_input("w", {128256, 2048}), {.transpose_b = true}));
+                          }),
+                          target);
+  emit_wgsl(product, target);
   // The result is small, but the domain that is added up is not.
   test::expect_error<GraphError>(
       [&] {
