@@ -52,5 +52,21 @@ TEST(WebGpuLanguage, WritesTogetherWhatTheCpuWritesAlone) {
   EXPECT_GE(forked.tokens.size(), 10u);
 }
 
+// There is memory for one text at a time: the second is refused, and the first does not notice.
+TEST(WebGpuLanguage, RefusesTheTextThatThereIsNoMemoryFor) {
+  const ModelFolder folder("llama");
+  const Device device = Device::webgpu();
+  LanguageModel model = folder.open({.device = device, .sequences = 2});
+  EXPECT_EQ(model.continue_tokens(folder.prompt(), folder.as_golden()).tokens, folder.continuation());
+  model.runner().clear_cache();
+  refuse_buffers_above(device.backend(), 4096);
+  Stream first = model.submit(folder.prompt(), folder.as_golden()), second = model.submit(folder.prompt(), greedy(4));
+  const Generation refused = second.wait();
+  EXPECT_EQ(refused.reason, StopReason::failed);
+  EXPECT_NE(refused.error.find("memory"), std::string::npos) << refused.error;
+  EXPECT_EQ(first.wait().tokens, folder.continuation());
+  EXPECT_EQ(model.continue_tokens(folder.prompt(), folder.as_golden()).tokens, folder.continuation());
+}
+
 }  // namespace
 }  // namespace jerboa::language::webgpu_language_test
