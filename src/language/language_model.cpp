@@ -15,6 +15,21 @@ Generation whole(language::Stream stream, const OnText& on_text) {
   return result;
 }
 
+// In bytes, at least: vocabularies write some bytes as several.
+std::size_t longest_token(const Tokenizer& tokenizer) {
+  std::size_t longest = 1;
+  for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id)
+    if (const auto token = tokenizer.id_to_token(id)) longest = std::max(longest, token->size());
+  return longest;
+}
+
+// Without the beginning of a character at the end.
+std::string_view whole_characters(std::string_view text) {
+  std::size_t end = text.size();
+  while (end > 0 && (static_cast<unsigned char>(text[end - 1]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end > 0 ? end - 1 : 0);
+}
+
 }  // namespace
 
 std::string_view name(StopReason reason) {
@@ -56,11 +71,26 @@ language::Stream LanguageModel::submit(std::vector<std::int32_t> prompt, const G
   return runner_->submit(std::move(prompt), options);
 }
 
+std::vector<std::int32_t> LanguageModel::encode_prompt(std::string_view text, EncodeOptions options) const {
+  // More bytes than the context can hold even if every token is the longest there is, and some to spare, because the
+  // last word is cut in two.
+  const auto tokens = static_cast<std::size_t>(context()) + 64;
+  if (text.size() > tokens * 16 && text.size() > tokens * longest_token(tokenizer())) {
+    const std::string_view beginning = whole_characters(text.substr(0, tokens * longest_token(tokenizer())));
+    if (std::ssize(tokenizer().encode(beginning, options).ids) > context())
+      throw UsageError(
+          fmt::format("the prompt has {} bytes, far more than the {} tokens of the context; shorten it, or load the "
+                      "model with a larger context",
+                      text.size(), context()));
+  }
+  return tokenizer().encode(text, options).ids;
+}
+
 language::Stream LanguageModel::submit(std::string_view prompt, const GenerateOptions& options) {
-  Encoding encoding = tokenizer().encode(prompt);
-  if (encoding.ids.empty())
+  std::vector<std::int32_t> tokens = encode_prompt(prompt);
+  if (tokens.empty())
     throw UsageError("the prompt is empty, and the tokenizer has no beginning-of-text token; provide some text");
-  return submit(std::move(encoding.ids), options);
+  return submit(std::move(tokens), options);
 }
 
 language::Stream LanguageModel::submit_answer(const JsonValue& messages, const GenerateOptions& options,
@@ -70,8 +100,7 @@ language::Stream LanguageModel::submit_answer(const JsonValue& messages, const G
         "the model's folder has no chat template, so it does not support chat; use generate to continue a text, or add "
         "a chat_template.jinja");
   // The template writes the special tokens itself.
-  return submit(tokenizer().encode(model_->chat_template()->render(messages, rendering), {.add_special = false}).ids,
-                options);
+  return submit(encode_prompt(model_->chat_template()->render(messages, rendering), {.add_special = false}), options);
 }
 
 Generation LanguageModel::continue_tokens(std::span<const std::int32_t> prompt, const GenerateOptions& options,

@@ -69,6 +69,19 @@ Perplexity LanguageModel::perplexity(std::span<const std::int32_t> tokens,
   return result;
 }
 
+std::vector<float> LanguageModel::score(std::span<const std::int32_t> prompt, std::span<const std::int32_t> tokens) {
+  if (prompt.empty()) throw UsageError("at least one token is needed to predict the next");
+  Tokens seen(prompt.begin(), prompt.end());
+  seen.insert(seen.end(), tokens.begin(), tokens.end());
+  // The last token is only predicted.
+  if (std::ssize(seen) - 1 > context())
+    throw UsageError(fmt::format("{} tokens exceed the context of {}", seen.size() - 1, context()));
+  model_->check_tokens(seen);
+  const language::ReservedBlocks blocks = runner_->reserve(std::ssize(seen) - 1);
+  const std::vector<float> found = scores_of(*model_, blocks.table(), seen);
+  return {found.end() - std::ssize(tokens), found.end()};
+}
+
 HostTensor LanguageModel::logits(std::span<const std::int32_t> tokens) {
   if (tokens.empty()) throw UsageError("at least one token is needed to predict the next");
   if (std::ssize(tokens) > context())

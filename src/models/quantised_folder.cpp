@@ -5,6 +5,7 @@
 #include <jerboa/base/file.h>
 #include <jerboa/models/family.h>
 #include <jerboa/models/quantise.h>
+#include <jerboa/models/save_folder.h>
 #include <jerboa/ops/ops.h>
 
 // Checkpoints of quantised weights (docs/quantised-weights.md).
@@ -46,6 +47,17 @@ bool is_kept(const fs::path& file) {
   return name == "tokenizer.bin" || (kept.contains(file.extension().string()) && !name.ends_with(".index.json"));
 }
 
+// Last, so that a folder with a configuration is complete.
+void write_files(const fs::path& from, const fs::path& to, const ModelFolder& model) {
+  if (fs::is_directory(from)) {
+    for (const auto& entry : fs::directory_iterator(from))
+      if (entry.is_regular_file() && is_kept(entry.path()))
+        write_file_atomically(to / entry.path().filename(), FileContent(entry.path()).text());
+  } else {
+    for (const auto& [name, content] : model.files) write_file_atomically(to / name, content);
+  }
+}
+
 }  // namespace
 
 std::string_view quantised_name(DType dtype) { return dtype == DType::i8 ? "int8" : "int4"; }
@@ -74,9 +86,10 @@ void quantise_folder(const fs::path& from, const fs::path& to, DType weights) {
   std::error_code error;
   if (fs::equivalent(from, to, error))
     throw UsageError(fmt::format("{} cannot be replaced by its quantised form; name another folder", from.string()));
-  const Config config = Config::open(from);
+  const ModelFolder model = open_model_folder(from);
+  const TensorSource& original = *model.weights;
+  const Config config = Config::parse(model.files.at("config.json"), (from / "config.json").string());
   const Family& family = family_of(config);
-  const SafeTensors original = SafeTensors::open(from);
   if (const auto type = quantised_type(original))
     throw UsageError(
         fmt::format("{} holds {} weights already; quantise the original", from.string(), quantised_name(*type)));
@@ -88,10 +101,7 @@ void quantise_folder(const fs::path& from, const fs::path& to, DType weights) {
   if (error) throw FileError(fmt::format("{}: {}", to.string(), error.message()));
   write_safetensors(to / "model.safetensors", tensors,
                     {{"format", "pt"}, {format_key, format_version}, {type_key, std::string(quantised_name(weights))}});
-  // Last, so that a folder with a configuration is complete.
-  for (const auto& entry : fs::directory_iterator(from))
-    if (entry.is_regular_file() && is_kept(entry.path()))
-      write_file_atomically(to / entry.path().filename(), FileContent(entry.path()).text());
+  write_files(from, to, model);
 }
 
 }  // namespace jerboa::models

@@ -72,10 +72,15 @@ class LanguageModel {
   /// Computes for about this many seconds, for programs that must not block; returns whether any text has not ended.
   bool poll(double seconds);
 
+  /// The tokens of a prompt. Throws UsageError for a text that is far longer than the context, before all of it is
+  /// tokenised.
+  std::vector<std::int32_t> encode_prompt(std::string_view text, EncodeOptions options = {}) const;
   /// The logits of the next token, one per vocabulary entry.
   std::vector<float> next_logits(std::span<const std::int32_t> tokens);
   /// The logits after each of the tokens, f32[tokens, vocabulary].
   HostTensor logits(std::span<const std::int32_t> tokens);
+  /// The log-probability of each of `tokens` after `prompt` and those before it.
+  std::vector<float> score(std::span<const std::int32_t> prompt, std::span<const std::int32_t> tokens);
   /// The perplexity of a text in windows of context() tokens that overlap by half: a token is predicted from at least
   /// half a window, except at the beginning. If the text begins with a special token, so does every window.
   Perplexity perplexity(std::span<const std::int32_t> tokens,

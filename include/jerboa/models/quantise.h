@@ -33,7 +33,8 @@ std::string_view quantised_name(DType dtype);
 /// a format that this version does not know.
 std::optional<DType> quantised_type(const TensorSource& weights);
 
-/// Writes a copy of a Hugging Face folder with int8 or int4 matrices, which load without being quantised again.
+/// Writes a copy of a Hugging Face folder or a .gguf file as a folder with int8 or int4 matrices, which load without
+/// being quantised again.
 void quantise_folder(const std::filesystem::path& from, const std::filesystem::path& to, DType weights);
 
 }  // namespace jerboa::models
