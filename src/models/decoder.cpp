@@ -30,8 +30,10 @@ Tensor Decoder::rope(const Tensor& x, const RopeTable& table) const {
   const Tensor cosines = cos(angles) * table.magnitude;
   const Tensor sines = sin(angles) * table.magnitude;
   const Tensor first = slice(x, 3, 0, half), second = slice(x, 3, half, 2 * half);
-  const Tensor turned_first = first * cosines - second * sines;
-  const Tensor turned_second = second * cosines + first * sines;
+  const Tensor straight_first = first * cosines, crossed_first = second * sines;
+  const Tensor straight_second = second * cosines, crossed_second = first * sines;
+  const Tensor turned_first = straight_first - crossed_first;
+  const Tensor turned_second = straight_second + crossed_second;
   std::vector<Operand> parts{turned_first, turned_second};
   if (x.dim(3).value() > 2 * half) parts.emplace_back(slice(x, 3, 2 * half, x.dim(3)));
   return concat(parts, 3);

@@ -65,7 +65,8 @@ Tensor nemotron_mixture(const Decoder& decoder, const Config& config, const Expe
     rows = decoder.linear(name + ".fc2_latent_proj", rows, static_cast<int>(x.dim(-1).value()), bias);
   const PlainMlp shared{
       .bias = bias, .inner = config.size("moe_shared_expert_intermediate_size"), .activation = "mlp_hidden_act"};
-  return reshape(rows, x.shape()) + plain_mlp(decoder, config, shared, name + ".shared_experts", x);
+  const Tensor routed = reshape(rows, x.shape());
+  return routed + plain_mlp(decoder, config, shared, name + ".shared_experts", x);
 }
 
 ExpertsForm nemotron_experts(const Config& config) {

@@ -108,7 +108,8 @@ Tensor memory_cell(const Decoder& decoder, const XlstmForm& form, int layer, con
   const Tensor ones = full({values.dim(0), values.dim(1), form.heads, 1}, 1);
   MemoryAccess access;
   access.q = heads(parts.q) * (1 / std::sqrt(static_cast<double>(form.key_size)));
-  access.k = heads(parts.k) * unsqueeze(exp(gates.in), {-1});
+  const Tensor keys = heads(parts.k);
+  access.k = keys * unsqueeze(exp(gates.in), {-1});
   access.v = concat({values, ones});
   access.log_decay = gates.log_decay;
   const auto read = split(read_memory(decoder, layer, access), {form.value_size, 1});

@@ -72,12 +72,12 @@ const std::map<std::string, Hashes> known{
     {"gemma", {0xba38a5f66b2ae23b, 0x11e6cb44bdabb90f}},
     {"gemma2", {0x2482f9005201b0cb, 0x7a4d6d4cf9de044d}},
     {"gemma3_text", {0xffc488e8cbcc09e6, 0x4a80f71262ef056c}},
-    {"gemma4_text", {0x9961d3b3de6aeb9a, 0x4a628cdcf59533f6}},
+    {"gemma4_text", {0x6642d413f612f3ba, 0xc92eb05629c1e574}},
     {"glm4", {0xd9263dba5b92f521, 0xd601c0c95157ed95}},
     {"glm4_moe", {0xb20908f7dfcc6bc2, 0x6ff335963b713ee8}},
     {"gpt2", {0x0cbece5b024de90e, 0x3e9975d05ecc7884}},
     {"gpt_neox", {0x3863c084de3eb83b, 0x2e52d1d098acf1ed}},
-    {"gpt_oss", {0xfc3dd82329ad81b9, 0xa3620fa38da08a02}},
+    {"gpt_oss", {0x080af9da81eba805, 0xc07a0cf75cf95522}},
     {"gptj", {0x3a8915bc522ad014, 0xa9bdb2bf6a46594d}},
     {"granite", {0x3523f6bbcf2e9bff, 0x873813fa6d213f57}},
     {"granitemoehybrid", {0x435ed6e264aa43a2, 0x4df8c4fe8f148fa8}},
@@ -108,7 +108,7 @@ const std::map<std::string, Hashes> known{
     {"smollm3", {0xa5152e34a0c317b5, 0xd41eba14d1a5125a}},
     {"stablelm", {0x8923871594205573, 0x736ddf2592c08856}},
     {"starcoder2", {0x40c46b75304231aa, 0x36dff0109340b476}},
-    {"xlstm", {0x1870381d05ccb9ba, 0x1fd1653251744fee}},
+    {"xlstm", {0x0848b47d2eed7ade, 0xa8b92d07532a20f0}},
     // clang-format on
 };
 

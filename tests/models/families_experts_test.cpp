@@ -42,8 +42,8 @@ struct Refused {
 class RefusedSetting : public testing::TestWithParam<Refused> {};
 
 TEST_P(RefusedSetting, IsNamed) {
-  const auto& [family, changes, message] = GetParam();
-  expect_error<FileError>([&] { graph_of(config_of(family, changes)); }, message);
+  const Refused& refused = GetParam();
+  expect_error<FileError>([&] { graph_of(config_of(refused.family, refused.changes)); }, refused.message);
 }
 
 INSTANTIATE_TEST_SUITE_P(
