@@ -9,14 +9,29 @@ namespace {
 
 Tensor state_of(const CacheSpec& cache) { return state_input(cache.name, cache.shape, cache.dtype); }
 
+// Those of keys and values have four axes, states of recurrent layers possibly fewer.
+Shape with_four_axes(Shape shape) {
+  while (shape.size() < 4) shape.insert(shape.begin() + 1, 1);
+  return shape;
+}
+
 Tensor blocks_of(const CacheSpec& cache, const Tensor& state, const Tensor& from) {
-  const Shape& shape = cache.shape;
+  const Shape shape = with_four_axes(cache.shape);
   const Tensor rows = embedding(reshape(state, {shape[0], shape[1] * shape[2] * shape[3]}), from);
   return reshape(rows, {moved_blocks, shape[1], shape[2], shape[3]});
 }
 
+// Rows of a state that is not shaped as a cache; negative numbers are skipped.
+void write_rows(const CacheSpec& cache, const Tensor& state, const Tensor& values, const Tensor& to) {
+  const Tensor flat = reshape(values, {moved_blocks, -1});
+  const Tensor rows = broadcast_to(unsqueeze(to, {1}), flat.shape());
+  const Tensor all = reshape(state, {cache.shape[0], flat.dim(1)});
+  update(state, reshape(scatter(all, rows, flat, 0), cache.shape));
+}
+
 // A block is written as one sequence's positions are, through a table of that block alone.
 void write_blocks(const CacheSpec& cache, const Tensor& state, const Tensor& values, const Tensor& to) {
+  if (cache.shape.size() < 4) return write_rows(cache, state, values, to);
   const Dim block = cache.shape[2];
   const Tensor positions = broadcast_to(arange(block), {moved_blocks, block});
   update(state, cache_append(state, values, positions, {.table = unsqueeze(to, {1})}));
@@ -51,7 +66,7 @@ Graph write_graph(const std::vector<CacheSpec>& caches) {
     const SiteScope scope(CallSite{});
     const Tensor to = block_numbers("to");
     for (const CacheSpec& cache : caches) {
-      Shape shape = cache.shape;
+      Shape shape = with_four_axes(cache.shape);
       shape[0] = moved_blocks;
       const Tensor values = tensor_input(cache.name + blocks_suffix, shape, cache.dtype);
       write_blocks(cache, state_of(cache), values, to);
