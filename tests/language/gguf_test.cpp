@@ -27,7 +27,7 @@ Tokens golden_tokens(const std::string& family, const std::string& name) {
 }
 
 LanguageModel open(const std::filesystem::path& path, LanguageModelOptions options = {}) {
-  options.device = Device::cpu(2);
+  if (!options.device) options.device = Device::cpu(2);
   return LanguageModel::load(path, options);
 }
 
