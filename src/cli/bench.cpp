@@ -13,6 +13,7 @@
 #include <jerboa/frontend/trainer.h>
 #include <jerboa/models/family.h>
 
+#include "cli/arguments.h"
 #include "cli/bench_gpt.h"
 #include "cli/commands.h"
 #include "cli/gpu_clock.h"
@@ -395,19 +396,34 @@ void run_bench(const Options& options) {
 void add_bench(CLI::App& app) {
   auto* command = app.add_subcommand("bench", "Measure training steps and matrix products; medians of repeated runs");
   auto options = std::make_shared<Options>();
-  command->add_option("work", options->names,
-                      fmt::format("What to measure; by default all: {}", fmt::join(workload_names(), ", ")));
-  command->add_option("--device", options->device, "cpu, webgpu or reference");
-  command->add_option("--threads", options->threads, "Number of threads; by default one per core");
-  command->add_option("--seconds", options->seconds, "How long to measure each workload");
+  command
+      ->add_option("work", options->names,
+                   fmt::format("What to measure; by default all: {}", fmt::join(workload_names(), ", ")))
+      ->check([](const std::string& name) {
+        const std::vector<std::string> names = workload_names();
+        if (product_of(name) || std::find(names.begin(), names.end(), name) != names.end()) return std::string();
+        const std::string meant = nearest(name, names);
+        return fmt::format(
+            "there is no {}; {}", name,
+            meant.empty() ? "jerboa bench --help lists what can be measured" : "did you mean " + meant + "?");
+      });
+  command->add_option("--device", options->device, "cpu, webgpu or reference")
+      ->check(device_name())
+      ->capture_default_str();
+  command->add_option("--threads", options->threads, "Number of threads; by default one per core")
+      ->check(whole_number(1, 1024));
+  command->add_option("--seconds", options->seconds, "How long to measure each workload")
+      ->check(number_above(0, 86400))
+      ->capture_default_str();
   command->add_option("--turns", options->turns, "Number of turns, alternating with the peer")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1, 1 << 20))
+      ->capture_default_str();
   command->add_option("--against", options->against, "A peer to measure in the same run")
-      ->check(CLI::IsMember({"torch"}));
+      ->check([](const std::string& peer) { return peer == "torch" ? std::string() : "must be torch, not " + peer; });
   command->add_option("--torch-forms", options->torch_forms, "Modes of PyTorch to measure on a GPU")
-      ->check(CLI::IsMember({"eager", "compiled", "graph"}));
+      ->check(one_of({"eager", "compiled", "graph"}));
   command->add_option("--torch-precisions", options->torch_precisions, "Precisions of PyTorch to measure on a GPU")
-      ->check(CLI::IsMember({"f32", "tf32", "bf16"}));
+      ->check(one_of({"f32", "tf32", "bf16"}));
   command->add_flag("--no-validation", options->no_validation, "Turn off WebGPU's validation of each call");
   command->add_flag("--json", options->json, "Print JSON");
   command->add_flag("--profile", options->profile, "Print the time of each kernel and the memory use");

@@ -16,6 +16,7 @@
 #include <jerboa/models/greedy.h>
 #include <jerboa/models/quantise.h>
 
+#include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/gpu_clock.h"
 #include "cli/profile_table.h"
@@ -283,21 +284,21 @@ void add_bench_llm(CLI::App& bench) {
   auto* command = bench.add_subcommand(
       "llm", "Measure prefill and greedy decoding of language models with random weights, in the shapes of real ones");
   auto options = std::make_shared<LlmOptions>();
-  command->add_option("--model", options->models, "One or more shapes")->check(CLI::IsMember(shape_names()));
+  command->add_option("--model", options->models, "One or more shapes")->check(one_of(shape_names()));
   command->add_option("--weights", options->weights, "One or more types of the weights")
-      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}));
-  command->add_option("--cache", options->cache, "The type of the key/value caches")
-      ->check(CLI::IsMember({"f32", "f16"}));
-  command->add_option("--device", options->device, "cpu, webgpu or webgpu:NAME");
-  command->add_option("--threads", options->threads, "Number of threads; by default one per core");
-  command->add_option("--prompt", options->prompt, "Tokens of the prompt")->check(CLI::PositiveNumber);
+      ->check(one_of({"f32", "f16", "bf16", "int8", "int4"}));
+  command->add_option("--cache", options->cache, "The type of the key/value caches")->check(one_of({"f32", "f16"}));
+  command->add_option("--device", options->device, "cpu, webgpu or webgpu:NAME")->check(device_name());
+  command->add_option("--threads", options->threads, "Number of threads; by default one per core")
+      ->check(whole_number(1, 1024));
+  command->add_option("--prompt", options->prompt, "Tokens of the prompt")->check(whole_number(1, 1 << 24));
   command->add_option("--chunk", options->chunk, "Prompt tokens per run; by default all of them")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--tokens", options->tokens, "Tokens to decode")->check(CLI::PositiveNumber);
+      ->check(whole_number(1, 1 << 24));
+  command->add_option("--tokens", options->tokens, "Tokens to decode")->check(whole_number(1, 1 << 24));
   command->add_option("--precision", options->precision, "full, or mixed: products of the prompt in f16")
-      ->check(CLI::IsMember({"full", "mixed"}));
+      ->check(one_of({"full", "mixed"}));
   command->add_option("--turns", options->turns, "How often to measure; medians are printed")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1, 1 << 24));
   command->add_flag("--json", options->json, "Print JSON");
   command->add_flag("--profile", options->profile, "Print the time of each kernel");
   command->callback([options] { run_bench_llm(*options); });

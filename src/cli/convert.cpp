@@ -3,8 +3,10 @@
 
 #include <jerboa/models/save_folder.h>
 
+#include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/language_options.h"
+#include "cli/store.h"
 
 namespace jerboa::cli {
 namespace {
@@ -13,7 +15,7 @@ struct ConvertCommand {
   std::string model, folder, weights;
 
   void run() const {
-    models::save_folder(folder, models::open_model_folder(model),
+    models::save_folder(folder, models::open_model_folder(model_path(model)),
                         weights.empty() ? std::nullopt : dtype_from_name(weights));
   }
 };
@@ -27,7 +29,8 @@ void add_convert(CLI::App& app) {
   sub->add_option("folder", command->folder, "The folder to create")->required();
   sub->add_option("--weights", command->weights,
                   "Type of the weights: f32, f16 or bf16; by default as in the file, with quantised ones in f32")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
+      ->check(one_of({"f32", "f16", "bf16"}));
+  add_examples(*sub, {"jerboa convert model.gguf FOLDER --weights f16"});
   sub->callback([command] { command->run(); });
 }
 

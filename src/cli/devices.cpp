@@ -1,10 +1,13 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include <jerboa/runtime/device.h>
 
 #include "cli/commands.h"
+#include "cli/terminal.h"
 
 namespace jerboa::cli {
 namespace {
@@ -29,6 +32,33 @@ void print_adapter(const AdapterInfo& adapter) {
       adapter.workgroup_bytes >> 10, adapter.max_invocations);
 }
 
+nlohmann::ordered_json adapter_json(const AdapterInfo& adapter) {
+  return {{"device", "webgpu"},
+          {"name", adapter.name},
+          {"kind", adapter.kind},
+          {"driver", adapter.driver},
+          {"f16", adapter.f16},
+          {"subgroup_min", adapter.subgroup_min},
+          {"subgroup_max", adapter.subgroup_max},
+          {"subgroup_matrices", adapter.subgroup_matrices},
+          {"timestamps", adapter.timestamps},
+          {"max_buffer_bytes", adapter.max_buffer_bytes},
+          {"max_binding_bytes", adapter.max_binding_bytes},
+          {"max_bindings", adapter.max_bindings},
+          {"workgroup_bytes", adapter.workgroup_bytes},
+          {"max_invocations", adapter.max_invocations}};
+}
+
+void print_devices_json() {
+  auto all = nlohmann::ordered_json::array({{{"device", "cpu"}, {"threads", std::thread::hardware_concurrency()}}});
+  try {
+    for (const AdapterInfo& adapter : webgpu_adapters()) all.push_back(adapter_json(adapter));
+  } catch (const DeviceError& error) {
+    all.push_back({{"device", "webgpu"}, {"error", error.what()}});
+  }
+  write_text(all.dump(1) + "\n");
+}
+
 void run_devices() {
   fmt::print("cpu     {} threads\n", std::thread::hardware_concurrency());
   try {
@@ -44,9 +74,11 @@ void run_devices() {
 }  // namespace
 
 void add_devices(CLI::App& app) {
-  app.add_subcommand("devices",
-                     "List the available devices: the CPU, and WebGPU adapters with their features and limits")
-      ->callback(run_devices);
+  auto json = std::make_shared<bool>(false);
+  auto* sub = app.add_subcommand(
+      "devices", "List the available devices: the CPU, and WebGPU adapters with their features and limits");
+  sub->add_flag("--json", *json, "Print JSON");
+  sub->callback([json] { *json ? print_devices_json() : run_devices(); });
 }
 
 }  // namespace jerboa::cli

@@ -1,32 +1,96 @@
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <fmt/format.h>
-#include <iostream>
-#include <iterator>
 #include <memory>
+#include <unistd.h>
 
 #include <jerboa/base/error.h>
-#include <jerboa/language/language_model.h>
+#include <jerboa/base/file.h>
 
+#include "cli/answers.h"
+#include "cli/arguments.h"
+#include "cli/batch.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/language_options.h"
+#include "cli/terminal.h"
 
 namespace jerboa::cli {
 namespace {
 
 struct GenerateCommand {
-  std::string path, prompt;
+  std::string path, prompt, file, batch;
   LanguageFlags flags;
+  int count = 1;
+  bool echo = false, json = false, log_probabilities = false, has_prompt = false;
 
-  void run() const {
-    std::string text = prompt;
-    if (text == "-") text.assign(std::istreambuf_iterator<char>(std::cin), {});
+  void run() {
+    check();
+    if (!batch.empty()) return run_batch(path, batch, flags, log_probabilities);
+    const std::string text = read_prompt();
     LanguageModel model = flags.open(path);
-    if (flags.echo) write_text(text);
-    const Generation result = model.generate(text, flags.generation(model), write_text);
-    write_text("\n");
-    if (flags.stats) print_stats(model, result);
+    const std::vector<std::int32_t> tokens = prompt_tokens(model, text, flags.tool_list());
+    if (echo) write_text(text);
+    const CatchInterrupts catching;
+    const auto answers = count == 1 ? generate_one(model, tokens) : generate_several(model, tokens);
+    if (CatchInterrupts::take()) throw Exit{ExitCode::interrupted};
     flags.write_trace(model);
+    bool is_cut = false;
+    for (const Generation& answer : answers) {
+      note_cut(answer);
+      if (flags.stats) print_stats(model, answer);
+      is_cut = is_cut || answer.reason == StopReason::length || answer.reason == StopReason::context;
+    }
+    if (is_cut && flags.is_constrained()) throw Exit{ExitCode::cut};
+  }
+
+ private:
+  void check() {
+    flags.check();
+    if (has_prompt && prompt.empty()) throw BadArguments("the prompt is empty; give some text");
+    if (count > 1 && (flags.greedy || flags.temperature == 0.0f))
+      throw BadArguments("-n asks for several answers, but without sampling they are all the same");
+    if (log_probabilities && !json && batch.empty()) throw BadArguments("--logprobs needs --json");
+    if (echo && json) throw BadArguments("--echo and --json contradict each other; give one of them");
+  }
+
+  std::string read_prompt() const {
+    std::string text = prompt;
+    if (!file.empty()) {
+      text = FileContent(file).text();
+    } else if (!has_prompt || prompt == "-") {
+      if (is_terminal(STDIN_FILENO)) note("reading the prompt from the terminal; Ctrl-D ends it");
+      text = read_input();
+    }
+    if (text.empty()) throw BadArguments(fmt::format("{} is empty", file.empty() ? "standard input" : file));
+    return text;
+  }
+
+  std::vector<Generation> generate_one(LanguageModel& model, const std::vector<std::int32_t>& tokens) const {
+    Answers answers(model, tokens, flags.generation(model), 1);
+    if (json) {
+      answers.wait();
+      write_text(answer_json(model, tokens, answers.results()[0], {.log_probabilities = log_probabilities}).dump() +
+                 "\n");
+    } else {
+      answers.wait(write_text);
+      write_text("\n");
+    }
+    return answers.results();
+  }
+
+  std::vector<Generation> generate_several(LanguageModel& model, const std::vector<std::int32_t>& tokens) const {
+    Answers answers(model, tokens, flags.generation(model), count);
+    answers.wait();
+    const std::vector<Generation> results = answers.results();
+    for (int i = 0; i < count; ++i) {
+      const Generation& result = results[static_cast<std::size_t>(i)];
+      if (json)
+        write_text(answer_json(model, tokens, result, {.index = i, .log_probabilities = log_probabilities}).dump() +
+                   "\n");
+      else
+        write_text(fmt::format("{}{}\n", i > 0 ? "---\n" : "", result.text));
+    }
+    return results;
   }
 };
 
@@ -36,10 +100,35 @@ void add_generate(CLI::App& app) {
   auto command = std::make_shared<GenerateCommand>();
   auto* sub = app.add_subcommand("generate", "Continue a text with a pretrained model");
   sub->add_option("model", command->path, model_help)->required();
-  sub->add_option("prompt", command->prompt, "The text to continue; - reads it from standard input")->required();
+  auto* prompt =
+      sub->add_option("prompt", command->prompt, "The text to continue; by default standard input, as with -");
+  auto* file = sub->add_option("-f,--file", command->file, "A file with the text to continue")
+                   ->check(existing_file())
+                   ->excludes(prompt);
+  auto* batch =
+      sub->add_option("--batch", command->batch,
+                      "A file with a JSON object per line ({\"prompt\": …} or {\"messages\": […]}), or - for standard "
+                      "input; they are computed together, and answers are printed as JSON, in the same order")
+          ->check([](std::string path) { return path == "-" ? std::string() : existing_file()(path); })
+          ->excludes(prompt)
+          ->excludes(file);
+  sub->add_option("-n,--count", command->count, "How many answers to generate, at once")
+      ->check(whole_number(1, 1024))
+      ->capture_default_str()
+      ->excludes(batch);
   command->flags.add_to(*sub);
-  sub->add_flag("--echo", command->flags.echo, "Print the prompt as well");
-  sub->callback([command] { command->run(); });
+  sub->add_flag("--echo", command->echo, "Print the prompt as well")->excludes(batch);
+  sub->add_flag("--json", command->json, "Print each answer as a line of JSON: text, tokens, times");
+  sub->add_flag("--logprobs", command->log_probabilities, "Add the log-probability of each token to the JSON");
+  add_examples(*sub, {"jerboa generate stories15m \"Once upon a time\" --max-tokens 100 --stats",
+                      "jerboa generate FOLDER -f prompt.txt --temperature 0.8 --seed 1 -n 4",
+                      "echo \"Once upon a time\" | jerboa generate FOLDER --json",
+                      "jerboa generate FOLDER \"Here is Lily as JSON: \" --schema schema.json",
+                      "jerboa generate FOLDER --batch prompts.jsonl --max-tokens 50 >answers.jsonl"});
+  sub->callback([command, prompt] {
+    command->has_prompt = prompt->count() > 0;
+    command->run();
+  });
 }
 
 }  // namespace jerboa::cli

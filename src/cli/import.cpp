@@ -5,6 +5,7 @@
 #include <jerboa/models/llama2c.h>
 #include <jerboa/text/tokenizer.h>
 
+#include "cli/arguments.h"
 #include "cli/commands.h"
 
 namespace jerboa::cli {
@@ -31,6 +32,7 @@ void add_import(CLI::App& app) {
       ->required();
   sub->add_option("folder", command->folder, "The folder to create")->required();
   sub->add_option("--tokenizer", command->tokenizer, "Its tokenizer.bin");
+  add_examples(*sub, {"jerboa import stories15M.bin FOLDER --tokenizer tokenizer.bin"});
   sub->callback([command] { command->run(); });
 }
 

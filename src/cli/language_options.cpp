@@ -8,7 +8,40 @@
 #include <jerboa/base/file.h>
 #include <jerboa/language/runner.h>
 
+#include "base/json_value.h"
+#include "cli/arguments.h"
+#include "cli/store.h"
+#include "cli/terminal.h"
+
 namespace jerboa::cli {
+namespace {
+
+constexpr int most_tokens = 1 << 24;
+
+// Constraints name the file or the flag that they come from.
+template <class Compile>
+std::shared_ptr<const Grammar> compiled(const std::string& flag, const Compile& compile) {
+  try {
+    return compile();
+  } catch (const ConstraintError& error) {
+    throw BadArguments(fmt::format("{}: {}", flag, error.what()));
+  } catch (const UsageError& error) {
+    throw BadArguments(fmt::format("{}: {}", flag, error.what()));
+  }
+}
+
+JsonValue read_tools(const std::string& path) {
+  JsonValue tools;
+  try {
+    tools = JsonValue::parse(FileContent(path).text(), path);
+  } catch (const UsageError& error) {
+    throw BadArguments(fmt::format("--tools: {}", error.what()));
+  }
+  if (!json_value(tools).is_array()) throw BadArguments(fmt::format("--tools: {} must hold a JSON list", path));
+  return tools;
+}
+
+}  // namespace
 
 std::optional<DType> weights_type(const std::string& name) {
   if (name.empty()) return std::nullopt;
@@ -16,47 +49,98 @@ std::optional<DType> weights_type(const std::string& name) {
 }
 
 void ModelFlags::add_to(CLI::App& command, const std::string& context_help) {
-  command.add_option("--device", device, "best, cpu, webgpu, webgpu:NAME or reference");
+  command.add_option("--device", device, "best, cpu, webgpu, webgpu:NAME or reference")
+      ->check(device_name())
+      ->capture_default_str();
+  command.add_option("--threads", threads, "Threads of the CPU, which it then runs on; by default one per core")
+      ->check(whole_number(1, 1024));
   command
       .add_option("--weights", weights, "Type of the weights: f32, f16, bf16, int8 or int4; by default as in the file")
-      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}));
-  command.add_option("--context", context, context_help)->check(CLI::PositiveNumber);
+      ->check(one_of({"f32", "f16", "bf16", "int8", "int4"}));
+  command.add_option("--context", context, context_help)->check(whole_number(1, most_tokens));
+}
+
+void ModelFlags::check() const {
+  if (threads > 0 && device != "best" && device != "cpu")
+    throw BadArguments(fmt::format("--threads are the CPU's, but --device is {}", device));
+}
+
+LanguageModelOptions ModelFlags::options() const {
+  return {.device = threads > 0 ? Device::cpu(threads) : Device::by_name(device),
+          .context = context,
+          .weights = weights_type(weights)};
+}
+
+LanguageModel ModelFlags::open(const std::string& model) const {
+  const std::filesystem::path path = model_path_for(model, weights_type(weights));
+  const Waiting waiting(fmt::format("loading {}", model));
+  return LanguageModel::load(path, options());
+}
+
+void LanguageFlags::add_sampling_to(CLI::App& command) {
+  command.add_option("--max-tokens", max_tokens, "Maximum tokens of an answer; by default what the context holds")
+      ->check(whole_number(1, most_tokens));
+  command
+      .add_option("--temperature", temperature,
+                  "Sampling temperature; 0 always picks the likeliest token. By default, this and the options below "
+                  "are as the model's folder recommends")
+      ->check(number_from(0, 1000));
+  command.add_option("--top-k", top_k, "Sample from the k likeliest tokens; 0 keeps all")
+      ->check(whole_number(0, most_tokens));
+  command.add_option("--top-p", top_p, "Sample from the likeliest tokens that together have this probability")
+      ->check(number_above(0, 1));
+  command.add_option("--min-p", min_p, "Drop tokens less likely than this times the likeliest")
+      ->check(number_from(0, 1));
+  command
+      .add_option("--repetition-penalty", repetition_penalty, "Above 1, makes tokens that already occurred less likely")
+      ->check(number_above(0, 1000));
+  command
+      .add_option("--presence-penalty", presence_penalty, "Subtracted from the logit of tokens that the answer holds")
+      ->check(number_from(-100, 100));
+  command.add_option("--frequency-penalty", frequency_penalty, "The same, once for each time that it holds them")
+      ->check(number_from(-100, 100));
+  command.add_option("--seed", seed, "Random seed, for reproducible answers; by default random")
+      ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()));
+  one_value_each(command.add_option("--stop", stop, "End the answer before this text; may be given several times"));
+  auto* likeliest = command.add_flag("--greedy", greedy, "Always pick the likeliest token");
+  for (const char* other : {"--temperature", "--top-k", "--top-p", "--min-p"})
+    likeliest->excludes(command.get_option(other));
 }
 
 void LanguageFlags::add_to(CLI::App& command) {
   ModelFlags::add_to(command,
                      "Maximum tokens of prompt and answer together; by default the model's limit, at most 4096");
-  command.add_option("--max-tokens", max_tokens, "Maximum tokens of an answer")->check(CLI::PositiveNumber);
-  command.add_option("--temperature", temperature, "Sampling temperature; 0 always picks the likeliest token");
-  command.add_option("--top-k", top_k, "Sample from the k likeliest tokens");
-  command.add_option("--top-p", top_p, "Sample from the likeliest tokens that together have this probability");
-  command.add_option("--min-p", min_p, "Drop tokens less likely than this times the likeliest");
-  command.add_option("--repetition-penalty", repetition_penalty,
-                     "Above 1, makes tokens that already occurred less likely");
-  command.add_option("--seed", seed, "Random seed, for reproducible answers; by default random");
-  command.add_option("--stop", stop, "End the answer before this text");
-  auto* by_schema = command.add_option("--schema", schema, "A file with a JSON schema that the answer must conform to");
+  add_sampling_to(command);
+  auto* by_schema = command.add_option("--schema", schema, "A file with a JSON schema that the answer must conform to")
+                        ->check(existing_file());
   command.add_option("--regex", regex, "A regular expression that the whole answer must match")->excludes(by_schema);
   command
       .add_option(
           "--drafts", drafts,
           "Guess up to so many tokens per step from what followed the same words before; the text stays the same")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number(0, 1024));
   command.add_option("--trace", trace, "Write when each step ran to this file, for ui.perfetto.dev");
-  command.add_flag("--greedy", greedy, "Always pick the likeliest token");
-  command.add_flag("--stats", stats, "Print the number of tokens and the speed");
+  command.add_option("--tools", tools, "A file with a JSON list of tools, for the model's chat template")
+      ->check(existing_file());
+  command.add_flag("--stats", stats, "Print the number of tokens and the speed to standard error");
 }
 
-LanguageModelOptions ModelFlags::options() const {
-  return {.device = Device::by_name(device), .context = context, .weights = weights_type(weights)};
+void LanguageFlags::check() {
+  ModelFlags::check();
+  if (context > 0 && max_tokens && *max_tokens > context)
+    throw BadArguments(fmt::format("--max-tokens {} exceeds --context {}", *max_tokens, context));
+  for (const std::string& text : stop)
+    if (text.empty()) throw BadArguments("--stop needs a text that is not empty");
+  if (!schema.empty())
+    grammar_ = compiled("--schema", [&] { return compile_json_schema_text(FileContent(schema).text()); });
+  if (!regex.empty()) grammar_ = compiled("--regex", [&] { return compile_regex(regex); });
+  if (!tools.empty()) tools_ = read_tools(tools);
 }
 
-LanguageModel ModelFlags::open(const std::string& path) const { return LanguageModel::load(path, options()); }
-
-LanguageModel LanguageFlags::open(const std::string& path) const {
-  LanguageModel model = ModelFlags::open(path);
-  if (!trace.empty()) model.runner().start_trace();
-  return model;
+LanguageModel LanguageFlags::open(const std::string& model) const {
+  LanguageModel opened = ModelFlags::open(model);
+  if (!trace.empty()) opened.runner().start_trace();
+  return opened;
 }
 
 void LanguageFlags::write_trace(LanguageModel& model) const {
@@ -70,29 +154,38 @@ GenerateOptions LanguageFlags::generation(const LanguageModel& model) const {
   sampling.top_p = top_p.value_or(sampling.top_p);
   sampling.min_p = min_p.value_or(sampling.min_p);
   sampling.repetition_penalty = repetition_penalty.value_or(sampling.repetition_penalty);
+  sampling.presence_penalty = presence_penalty.value_or(sampling.presence_penalty);
+  sampling.frequency_penalty = frequency_penalty.value_or(sampling.frequency_penalty);
   sampling.seed = seed.value_or(std::random_device{}());
-  GenerateOptions options{.max_tokens = max_tokens, .sampling = sampling, .stop = stop, .drafts = drafts};
-  if (!schema.empty()) options.grammar = compile_json_schema_text(FileContent(schema).text());
-  if (!regex.empty()) options.grammar = compile_regex(regex);
-  return options;
+  return {.max_tokens = max_tokens.value_or(model.context()),
+          .sampling = sampling,
+          .stop = stop,
+          .grammar = grammar_,
+          .drafts = drafts};
 }
 
-void write_text(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    throw FileError("cannot write to standard output");
+double token_rate(const Generation& result) {
+  const auto followed = static_cast<double>(result.tokens.size()) - 1;
+  return result.token_seconds > 0 && followed > 0 ? followed / result.token_seconds : 0;
 }
 
 void print_stats(const LanguageModel& model, const Generation& result) {
-  const auto rate = [](double tokens, double seconds) { return seconds > 0 ? tokens / seconds : 0; };
   const auto computed = static_cast<double>(result.prompt_tokens - result.reused);
-  const auto followed = static_cast<double>(result.tokens.size()) - 1;  // the first comes with the prompt
-  fmt::print(stderr,
-             "{:.1f} million parameters; prompt: {} tokens ({} reused) in {:.3f} s, {:.1f} tokens/s; answer: {} tokens "
-             "(stopped by {}), {:.1f} tokens/s\n",
-             static_cast<double>(model.parameters()) * 1e-6, result.prompt_tokens, result.reused, result.prompt_seconds,
-             rate(computed, result.prompt_seconds), result.tokens.size(), name(result.reason),
-             rate(followed, result.token_seconds));
-  if (result.drafted > 0) fmt::print(stderr, "{} of {} guesses were right\n", result.accepted, result.drafted);
+  note(fmt::format(
+      "{:.1f} million parameters; prompt: {} tokens ({} reused) in {:.3f} s, {:.1f} tokens/s; answer: {} tokens "
+      "(stopped by {}), {:.1f} tokens/s",
+      static_cast<double>(model.parameters()) * 1e-6, result.prompt_tokens, result.reused, result.prompt_seconds,
+      result.prompt_seconds > 0 ? computed / result.prompt_seconds : 0, result.tokens.size(), name(result.reason),
+      token_rate(result)));
+}
+
+void note_cut(const Generation& result) {
+  if (result.reason == StopReason::length)
+    note(fmt::format("the answer was cut after {}; raise --max-tokens for more",
+                     counted(std::ssize(result.tokens), "token")));
+  if (result.reason == StopReason::context)
+    note(fmt::format("the answer was cut: {} tokens fill the context; raise --context for more, if the model has it",
+                     result.prompt_tokens + std::ssize(result.tokens)));
 }
 
 }  // namespace jerboa::cli

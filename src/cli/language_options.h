@@ -1,6 +1,8 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,7 +12,8 @@
 
 namespace jerboa::cli {
 
-inline constexpr const char* model_help = "A Hugging Face folder (config.json, safetensors, tokenizer) or a .gguf file";
+inline constexpr const char* model_help =
+    "The name of a model that was pulled, a Hugging Face folder (config.json, safetensors, tokenizer) or a .gguf file";
 
 /// A type of weights by its name for users; none for an empty name.
 std::optional<DType> weights_type(const std::string& name);
@@ -18,34 +21,51 @@ std::optional<DType> weights_type(const std::string& name);
 /// How a model is loaded.
 struct ModelFlags {
   std::string device = "best", weights;
-  int context = 0;
+  int context = 0, threads = 0;
 
   void add_to(CLI::App& command, const std::string& context_help);
+  /// What can be wrong without the model; throws BadArguments.
+  void check() const;
   LanguageModelOptions options() const;
-  LanguageModel open(const std::string& path) const;
+  /// Loads a model by its name or path, and says so while it takes time.
+  LanguageModel open(const std::string& model) const;
 };
 
 /// The options that `generate` and `chat` share.
 struct LanguageFlags : ModelFlags {
-  std::string schema, regex, trace;
-  int max_tokens = 256, drafts = 0;
-  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::string schema, regex, tools, trace;
+  std::optional<int> max_tokens;
+  int drafts = 0;
+  std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
   std::optional<int> top_k;
   std::optional<std::uint64_t> seed;
   std::vector<std::string> stop;
-  bool greedy = false, stats = false, echo = false;
+  bool greedy = false, stats = false;
 
   void add_to(CLI::App& command);
+  /// Only what may change from one answer to the next.
+  void add_sampling_to(CLI::App& command);
+  /// Also reads and compiles what the flags name.
+  void check();
   /// The model's recommended options, overridden by those given.
   GenerateOptions generation(const LanguageModel& model) const;
   /// Opens the model, with a trace if --trace asks for one, which write_trace writes.
-  LanguageModel open(const std::string& path) const;
+  LanguageModel open(const std::string& model) const;
   void write_trace(LanguageModel& model) const;
+  bool is_constrained() const { return grammar_ != nullptr; }
+  /// The list of --tools, or null.
+  const JsonValue& tool_list() const { return tools_; }
+
+ private:
+  std::shared_ptr<const Grammar> grammar_;
+  JsonValue tools_;
 };
 
-/// Writes to standard output without buffering.
-void write_text(std::string_view text);
 /// Prints token counts and speed to standard error.
 void print_stats(const LanguageModel& model, const Generation& result);
+/// Says on standard error that an answer was cut, if it was.
+void note_cut(const Generation& result);
+/// Tokens per second after the first, which comes with the prompt.
+double token_rate(const Generation& result);
 
 }  // namespace jerboa::cli

@@ -1,36 +1,64 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <string>
+#include <vector>
 
+#include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/terminal.h"
 
-int main(int argc, char** argv) {
-  CLI::App app{"Train, load and run neural networks on the CPU and on WebGPU."};
+namespace jerboa::cli {
+namespace {
+
+void add_commands(CLI::App& app) {
   app.require_subcommand(1);
-  jerboa::cli::add_bench(app);
-  jerboa::cli::add_chat(app);
-  jerboa::cli::add_classify(app);
-  jerboa::cli::add_convert(app);
-  jerboa::cli::add_devices(app);
-  jerboa::cli::add_embed(app);
-  jerboa::cli::add_generate(app);
-  jerboa::cli::add_import(app);
-  jerboa::cli::add_perplexity(app);
-  jerboa::cli::add_quantise(app);
-  jerboa::cli::add_rerank(app);
-  jerboa::cli::add_serve(app);
-  jerboa::cli::add_template(app);
-  jerboa::cli::add_tokenizer(app);
-  jerboa::cli::add_verify(app);
+  app.set_version_flag("--version", "jerboa " JERBOA_VERSION);
+  for (const auto add : {add_chat,    add_generate, add_pull,       add_list,      add_show,     add_rm,
+                         add_inspect, add_serve,    add_embed,      add_classify,  add_rerank,   add_perplexity,
+                         add_convert, add_quantise, add_import,     add_tokenizer, add_template, add_devices,
+                         add_bench,   add_verify,   add_completion, add_help})
+    add(app);
+  add_examples(app, {"jerboa pull minimind2-small", "jerboa chat minimind2-small",
+                     "jerboa generate stories15m \"Once upon a time\"", "jerboa help generate"});
+}
+
+int fail(const std::string& message, ExitCode code) {
+  std::fprintf(stderr, "%s\n", message.c_str());
+  return static_cast<int>(code);
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"Train, load and run neural networks on the CPU and on WebGPU.", "jerboa"};
+  add_commands(app);
   try {
+    if (argc == 1) {
+      std::fputs(app.help().c_str(), stderr);
+      return static_cast<int>(ExitCode::usage);
+    }
     app.parse(argc, argv);
+    flush_output();
+  } catch (const CLI::Success& success) {  // --help and --version
+    app.exit(success);
+    flush_output();
   } catch (const CLI::ParseError& error) {
-    return app.exit(error);
-  } catch (const jerboa::cli::Failure&) {
-    return 1;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "jerboa: %s\n", error.what());
-    return 1;
+    return fail(describe(error, app, std::vector<std::string>(argv + 1, argv + argc)), ExitCode::usage);
+  } catch (const Exit& exit) {
+    return static_cast<int>(exit.code);
+  } catch (const BadArguments& error) {
+    return fail(full_name(parsed_command(app)) + ": " + error.what(), ExitCode::usage);
   }
   return 0;
+}
+
+}  // namespace
+}  // namespace jerboa::cli
+
+int main(int argc, char** argv) {
+  using namespace jerboa::cli;
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    return fail(std::string("jerboa: ") + error.what(), ExitCode::failure);
+  }
 }

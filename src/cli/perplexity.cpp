@@ -7,8 +7,10 @@
 #include <jerboa/base/file.h>
 #include <jerboa/language/language_model.h>
 
+#include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/language_options.h"
+#include "cli/terminal.h"
 
 namespace jerboa::cli {
 namespace {
@@ -20,11 +22,13 @@ struct PerplexityCommand {
   ModelFlags flags;
 
   void run() const {
+    flags.check();
     const FileContent text(file);
+    if (text.bytes().empty()) throw BadArguments(fmt::format("--file: {} is empty", file));
     LanguageModel opened = flags.open(model);
     std::vector<std::int32_t> tokens = opened.tokenizer().encode(text.text()).ids;
     if (most > 0 && most < std::ssize(tokens)) tokens.resize(static_cast<std::size_t>(most));
-    const bool person = isatty(STDERR_FILENO) != 0;
+    const bool person = is_terminal(STDERR_FILENO);
     const Perplexity result = opened.perplexity(tokens, [&](std::int64_t scored) {
       if (person) fmt::print(stderr, "\r{} of {} tokens", scored, tokens.size() - 1);
     });
@@ -38,10 +42,10 @@ struct PerplexityCommand {
                                           {"tokens", result.tokens},
                                           {"context", opened.context()},
                                           {"tokens_per_second", rate}};
-      fmt::print("{}\n", report.dump());
+      write_text(report.dump() + "\n");
     } else {
-      fmt::print("perplexity {:.4f} over {} tokens, context {}, {:.1f} tokens/s\n", result.value, result.tokens,
-                 opened.context(), rate);
+      write_text(fmt::format("perplexity {:.4f} over {} tokens, context {}, {:.1f} tokens/s\n", result.value,
+                             result.tokens, opened.context(), rate));
     }
   }
 };
@@ -52,12 +56,14 @@ void add_perplexity(CLI::App& app) {
   auto command = std::make_shared<PerplexityCommand>();
   auto* sub = app.add_subcommand("perplexity", "Measure how well a pretrained model predicts a text: lower is better");
   sub->add_option("model", command->model, model_help)->required();
-  sub->add_option("--file", command->file, "The text")->required();
+  sub->add_option("--file", command->file, "The text")->required()->check(existing_file());
   command->flags.add_to(*sub,
                         "Tokens that the model sees at once, in windows that overlap by half; by default its "
                         "limit, at most 4096");
-  sub->add_option("--max-tokens", command->most, "Use only the beginning of the text")->check(CLI::PositiveNumber);
+  sub->add_option("--max-tokens", command->most, "Use only the beginning of the text")
+      ->check(whole_number(2, std::int64_t{1} << 40));
   sub->add_flag("--json", command->json, "Print the result as JSON");
+  add_examples(*sub, {"jerboa perplexity FOLDER --file text.txt --weights int4 --context 512"});
   sub->callback([command] { command->run(); });
 }
 

@@ -3,7 +3,10 @@
 
 #include <jerboa/models/quantise.h>
 
+#include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/language_options.h"
+#include "cli/store.h"
 
 namespace jerboa::cli {
 namespace {
@@ -11,7 +14,7 @@ namespace {
 struct QuantiseCommand {
   std::string from, to, weights = "int4";
 
-  void run() const { models::quantise_folder(from, to, weights == "int8" ? DType::i8 : DType::i4); }
+  void run() const { models::quantise_folder(model_path(from), to, weights == "int8" ? DType::i8 : DType::i4); }
 };
 
 }  // namespace
@@ -19,9 +22,12 @@ struct QuantiseCommand {
 void add_quantise(CLI::App& app) {
   auto command = std::make_shared<QuantiseCommand>();
   auto* sub = app.add_subcommand("quantise", "Write a copy of a model's folder with int8 or int4 weights");
-  sub->add_option("folder", command->from, "A Hugging Face folder")->required();
+  sub->add_option("model", command->from, model_help)->required();
   sub->add_option("output", command->to, "The folder to create")->required();
-  sub->add_option("--weights", command->weights, "int8 or int4 (the default)")->check(CLI::IsMember({"int8", "int4"}));
+  sub->add_option("--weights", command->weights, "int8 or int4")
+      ->check(one_of({"int8", "int4"}))
+      ->capture_default_str();
+  add_examples(*sub, {"jerboa quantise FOLDER FOLDER-int4 --weights int4"});
   sub->callback([command] { command->run(); });
 }
 

@@ -1,13 +1,14 @@
 #include <CLI/CLI.hpp>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 #include <memory>
 #include <string>
 
+#include <jerboa/base/file.h>
 #include <jerboa/text/chat_template.h>
 
+#include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/store.h"
+#include "cli/terminal.h"
 
 namespace jerboa::cli {
 namespace {
@@ -18,23 +19,17 @@ struct RenderArguments {
 };
 
 JsonValue read_json(const std::string& path) {
-  std::ifstream file;
-  if (path != "-") {
-    file.open(path, std::ios::binary);
-    if (!file) throw FileError(path + ": cannot read");
-  }
-  std::istream& in = path == "-" ? std::cin : file;
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  return JsonValue::parse(text, path == "-" ? "standard input" : path);
+  if (path != "-") return JsonValue::parse(FileContent(path).text(), path);
+  return JsonValue::parse(read_input(), "standard input");
 }
 
 void render(const RenderArguments& args) {
-  const ChatTemplate chat = ChatTemplate::load(args.folder, args.name);
+  const ChatTemplate chat = ChatTemplate::load(model_path(args.folder), args.name);
   ChatTemplateOptions options{.add_generation_prompt = !args.no_generation_prompt};
   if (!args.tools.empty()) options.tools = read_json(args.tools);
   if (!args.documents.empty()) options.documents = read_json(args.documents);
   if (!args.variables.empty()) options.variables = read_json(args.variables);
-  std::cout << chat.render(read_json(args.messages), options) << std::flush;
+  write_text(chat.render(read_json(args.messages), options));
 }
 
 }  // namespace
@@ -53,6 +48,7 @@ void add_template(CLI::App& app) {
   sub->add_option("--name", args->name, "Which of several templates, e.g. rag");
   sub->add_flag("--no-generation-prompt", args->no_generation_prompt,
                 "Do not append the start of the assistant's turn");
+  add_examples(*sub, {"jerboa template render FOLDER --messages messages.json --variables variables.json"});
   sub->callback([args] { render(*args); });
 }
 

@@ -1,8 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
-#include <cstdio>
 #include <fmt/format.h>
-#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -10,24 +8,21 @@
 #include <vector>
 
 #include <jerboa/base/error.h>
+#include <jerboa/base/file.h>
 #include <jerboa/text/bpe_trainer.h>
 #include <jerboa/text/tokenizer.h>
 
+#include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/store.h"
+#include "cli/terminal.h"
 
 namespace jerboa::cli {
 namespace {
 
-std::string read_stdin() { return {std::istreambuf_iterator<char>(std::cin), {}}; }
-
-void write_out(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    throw FileError("cannot write to standard output");
-}
-
 // Whole texts of any length: the file's truncation and padding are meant for a model's batches.
 Tokenizer load_plain(const std::string& path) {
-  Tokenizer tokenizer = Tokenizer::load(path);
+  Tokenizer tokenizer = Tokenizer::load(model_path(path));
   tokenizer.set_truncation({});
   tokenizer.set_padding({});
   return tokenizer;
@@ -41,7 +36,7 @@ struct EncodeCommand {
 
   void run() const {
     const Tokenizer loaded = load_plain(tokenizer);
-    std::string input = read_stdin();
+    std::string input = read_input();
     if (null && input.ends_with('\0')) input.pop_back();
     std::string_view rest = input;
     std::string line;
@@ -56,7 +51,7 @@ struct EncodeCommand {
           fmt::format_to(std::back_inserter(line), ":{}-{}", encoding.offsets[i].begin, encoding.offsets[i].end);
       }
       line += '\n';
-      write_out(line);
+      write_text(line);
       if (end == std::string_view::npos) return;
       rest.remove_prefix(end + 1);
     }
@@ -75,7 +70,7 @@ struct DecodeCommand {
     while (std::getline(std::cin, line)) {
       std::string text = loaded.decode(ids_of(line, ++number), {.skip_special = !special});
       text += null ? '\0' : '\n';
-      write_out(text);
+      write_text(text);
     }
   }
 
@@ -99,7 +94,7 @@ struct InfoCommand {
   std::string tokenizer;
 
   void run() const {
-    const Tokenizer loaded = Tokenizer::load(tokenizer);
+    const Tokenizer loaded = Tokenizer::load(model_path(tokenizer));
     std::string out = fmt::format("model       {}\nvocabulary  {}\n", loaded.model_type(), loaded.vocab_size());
     if (const auto& truncation = loaded.truncation())
       out += fmt::format("truncation  {} tokens\n", truncation->max_length);
@@ -110,7 +105,7 @@ struct InfoCommand {
     const auto special = loaded.special_tokens();
     out += fmt::format("special     {}\n", special.size());
     for (const auto& [text, id] : special) out += fmt::format("  {:>8}  {}\n", id, text);
-    write_out(out);
+    write_text(out);
   }
 };
 
@@ -121,17 +116,11 @@ struct TrainCommand {
 
   void run() const {
     BpeTrainer trainer(options);
-    if (files.empty()) trainer.add(read_stdin());
-    for (const std::string& path : files) {
-      std::ifstream file(path, std::ios::binary);
-      if (!file) throw FileError(fmt::format("{}: cannot open", path));
-      trainer.add(std::string(std::istreambuf_iterator<char>(file), {}));
-    }
+    if (files.empty()) trainer.add(read_input());
+    for (const std::string& path : files) trainer.add(FileContent(path).text());
     const std::string json = trainer.train();
-    std::ofstream file(output, std::ios::binary);
-    if (!file.write(json.data(), static_cast<std::streamsize>(json.size())).flush())
-      throw FileError(fmt::format("{}: cannot write", output));
-    write_out(fmt::format("{}: {} tokens\n", output, Tokenizer::from_json(json, output).vocab_size()));
+    write_file_atomically(output, json);
+    write_text(fmt::format("{}: {} tokens\n", output, Tokenizer::from_json(json, output).vocab_size()));
   }
 };
 
@@ -141,7 +130,7 @@ void add_tokenizer(CLI::App& app) {
   CLI::App* group = app.add_subcommand("tokenizer", "Convert text to tokens and back; train a tokenizer");
   group->require_subcommand(1);
   constexpr const char* tokenizer_help =
-      "tokenizer.json, sentencepiece .model, llama2.c tokenizer.bin, or a folder with one";
+      "tokenizer.json, sentencepiece .model, llama2.c tokenizer.bin, a folder with one, or the name of a pulled model";
 
   auto encode = std::make_shared<EncodeCommand>();
   CLI::App* command = group->add_subcommand("encode", "Print the ids of the text on standard input, on one line");
@@ -168,10 +157,13 @@ void add_tokenizer(CLI::App& app) {
   command->add_option("files", train->files, "Texts to train on; by default standard input");
   command->add_option("-o,--output", train->output, "The tokenizer.json to write")->required();
   command->add_option("--vocab-size", train->options.vocab_size, "Vocabulary size, including special tokens")
+      ->check(whole_number(256, 1 << 24))
       ->capture_default_str();
   command->add_option("--min-frequency", train->options.min_frequency, "How often a pair must occur to be merged")
+      ->check(whole_number(1, std::int64_t{1} << 40))
       ->capture_default_str();
-  command->add_option("--special-token", train->options.special_tokens, "A special token; may be given several times")
+  one_value_each(command->add_option("--special-token", train->options.special_tokens,
+                                     "A special token; may be given several times"))
       ->capture_default_str();
   command->callback([train] { train->run(); });
 }

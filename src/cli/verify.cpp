@@ -4,6 +4,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "cli/arguments.h"
 #include "cli/commands.h"
 #include "verify/goldens.h"
 
@@ -21,7 +22,7 @@ void run(const VerifyOptions& options) {
     if (!report.ok) fmt::print("{}: {}\n", report.name, report.message);
   }
   fmt::print("{} passed, {} failed\n", passed, failed);
-  if (failed > 0 || passed == 0) throw Failure();
+  if (failed > 0 || passed == 0) throw Exit{};
 }
 
 }  // namespace
@@ -29,9 +30,14 @@ void run(const VerifyOptions& options) {
 void add_verify(CLI::App& app) {
   const auto options = std::make_shared<VerifyOptions>();
   CLI::App* command = app.add_subcommand("verify", "Compare a device with golden results; exits 0 only if all match");
-  command->add_option("PATH", options->path, "An op-golden file, or a folder with goldens of training, logits or hidden states")->required();
+  command
+      ->add_option("path", options->path,
+                   "An op-golden file, or a folder with goldens of training, logits or hidden states")
+      ->required();
   command->add_option("--device", options->device, "Where to run: best, or the name of a device")
+      ->check(device_name())
       ->capture_default_str();
+  add_examples(*command, {"jerboa verify tests/data/goldens/ops.safetensors --device webgpu"});
   command->callback([options] { run(*options); });
 }
 

@@ -1,0 +1,182 @@
+#include "cli/batch.h"
+
+#include <deque>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <jerboa/base/error.h>
+#include <jerboa/base/file.h>
+#include <jerboa/language/model.h>
+
+#include "base/json_value.h"
+#include "cli/answers.h"
+#include "cli/arguments.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/terminal.h"
+
+namespace jerboa::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct BatchRequest {
+  Json id;  // as in the file, or the number of the line
+  std::string prompt;
+  Json messages;
+  std::optional<int> max_tokens;
+  std::optional<std::uint64_t> seed;
+};
+
+// "FILE, line 3: …"
+template <class T>
+std::optional<T> optional_number(const Json& line, const char* key, std::int64_t least, const std::string& place) {
+  if (!line.contains(key)) return std::nullopt;
+  const Json& value = line[key];
+  if (!value.is_number_integer() || value.get<std::int64_t>() < least || value.get<std::int64_t>() > 1 << 30)
+    throw BadArguments(fmt::format("{}: \"{}\" must be a whole number from {} on", place, key, least));
+  return static_cast<T>(value.get<std::int64_t>());
+}
+
+BatchRequest parse_request(const Json& line, int number, const std::string& place) {
+  BatchRequest request{.id = number, .prompt = {}, .messages = {}, .max_tokens = {}, .seed = {}};
+  if (line.is_string()) {
+    request.prompt = line;
+  } else if (line.is_object()) {
+    for (const auto& [key, value] : line.items())
+      if (key != "id" && key != "prompt" && key != "messages" && key != "max_tokens" && key != "seed")
+        throw BadArguments(fmt::format(
+            "{}: unknown key \"{}\"; a line has \"prompt\" or \"messages\", and may have \"id\", \"max_tokens\" and "
+            "\"seed\"",
+            place, key));
+    if (line.contains("id")) request.id = line["id"];
+    if (line.contains("prompt") == line.contains("messages"))
+      throw BadArguments(fmt::format("{}: needs either \"prompt\" or \"messages\"", place));
+    if (line.contains("prompt") && !line["prompt"].is_string())
+      throw BadArguments(fmt::format("{}: \"prompt\" must be a text", place));
+    if (line.contains("messages") && !line["messages"].is_array())
+      throw BadArguments(fmt::format("{}: \"messages\" must be a list", place));
+    request.prompt = line.value("prompt", "");
+    if (line.contains("messages")) request.messages = line["messages"];
+    request.max_tokens = optional_number<int>(line, "max_tokens", 1, place);
+    request.seed = optional_number<std::uint64_t>(line, "seed", 0, place);
+  } else {
+    throw BadArguments(fmt::format("{}: a line must be a JSON object or a text", place));
+  }
+  if (request.messages.is_null() && request.prompt.empty())
+    throw BadArguments(fmt::format("{}: the prompt is empty", place));
+  return request;
+}
+
+// All lines are checked before the model is loaded.
+std::vector<BatchRequest> read_requests(const std::string& file) {
+  const std::string name = file == "-" ? "standard input" : file;
+  const std::string text = file == "-" ? read_input() : std::string(FileContent(file).text());
+  std::vector<BatchRequest> requests;
+  int number = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);
+    at = end + 1;
+    ++number;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const std::string place = fmt::format("{}, line {}", name, number);
+    Json json;
+    try {
+      json = json_value(JsonValue::parse(line, place));
+    } catch (const UsageError& error) {
+      throw BadArguments(error.what());
+    }
+    requests.push_back(parse_request(json, number, place));
+  }
+  if (requests.empty()) throw BadArguments(fmt::format("{} holds no prompts", name));
+  return requests;
+}
+
+class BatchRun {
+ public:
+  BatchRun(LanguageModel& model, const LanguageFlags& flags, bool log_probabilities)
+      : model_(model), flags_(flags), log_probabilities_(log_probabilities) {}
+
+  void run(const std::vector<BatchRequest>& requests) {
+    // Enough to keep the model busy; more would only take memory.
+    const auto window = static_cast<std::size_t>(2 * model_.model().scheduling().max_rows);
+    for (std::size_t next = 0; next < requests.size() || !running_.empty();) {
+      while (next < requests.size() && running_.size() < window) running_.push_back(submit(requests[next++]));
+      if (CatchInterrupts::take()) throw Exit{ExitCode::interrupted};
+      model_.poll(0.02);
+      while (!running_.empty() && (!running_.front().error.empty() || running_.front().stream.ended())) print_first();
+    }
+    if (has_failed_) throw Exit{ExitCode::failure};
+  }
+
+ private:
+  struct Running {
+    Json id;
+    std::vector<std::int32_t> prompt;
+    language::Stream stream;
+    std::string error;
+  };
+
+  Running submit(const BatchRequest& request) {
+    Running running{request.id, {}, {}, {}};
+    try {
+      GenerateOptions options = flags_.generation(model_);
+      if (request.max_tokens) options.max_tokens = *request.max_tokens;
+      if (request.seed) options.sampling->seed = *request.seed;
+      running.prompt = tokens_of(request);
+      running.stream = model_.submit(running.prompt, options);
+    } catch (const Error& error) {
+      running.error = error.what();
+    }
+    return running;
+  }
+
+  std::vector<std::int32_t> tokens_of(const BatchRequest& request) {
+    if (request.messages.is_null()) return prompt_tokens(model_, request.prompt, flags_.tool_list());
+    if (!model_.has_chat_template()) throw UsageError("the model has no chat template, so it cannot answer messages");
+    return model_.encode_prompt(
+        model_.model().chat_template()->render(make_json(request.messages), {.tools = flags_.tool_list()}),
+        {.add_special = false});
+  }
+
+  // Log-probabilities need room in the cache, which texts that are being generated may have taken.
+  Json describe_answer(const std::vector<std::int32_t>& prompt, const Generation& result) {
+    for (;;) try {
+        return answer_json(model_, prompt, result, {.log_probabilities = log_probabilities_});
+      } catch (const UsageError&) {
+        if (!model_.poll(0.02)) throw;
+      }
+  }
+
+  void print_first() {
+    Running first = std::move(running_.front());
+    running_.pop_front();
+    Json json{{"id", first.id}};
+    const Generation result = first.error.empty() ? first.stream.result() : Generation{};
+    if (first.error.empty() && result.reason == StopReason::failed) first.error = result.error;
+    if (first.error.empty()) {
+      json.update(describe_answer(first.prompt, result));
+    } else {
+      json["error"] = first.error;
+      has_failed_ = true;
+    }
+    write_text(json.dump() + "\n");
+  }
+
+  LanguageModel& model_;
+  const LanguageFlags& flags_;
+  bool log_probabilities_, has_failed_ = false;
+  std::deque<Running> running_;
+};
+
+}  // namespace
+
+void run_batch(const std::string& model, const std::string& file, const LanguageFlags& flags, bool log_probabilities) {
+  const std::vector<BatchRequest> requests = read_requests(file);
+  LanguageModel opened = flags.open(model);
+  const CatchInterrupts catching;
+  BatchRun(opened, flags, log_probabilities).run(requests);
+}
+
+}  // namespace jerboa::cli

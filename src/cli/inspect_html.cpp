@@ -1,0 +1,215 @@
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+
+#include "cli/inspection.h"
+#include "cli/terminal.h"
+
+// One page without outside requests: a few rules of style, <details> for what can be folded, SVG for pictures.
+namespace jerboa::cli {
+namespace {
+
+constexpr std::string_view page_style = R"(
+:root { color-scheme: light dark; --line: color-mix(in srgb, currentColor 18%, transparent); --bar: #3b82f6; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.6rem; margin-bottom: 0; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
+p.path, .quiet { color: color-mix(in srgb, currentColor 60%, transparent); }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: .2rem .7rem .2rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+td.number, th.number { text-align: right; } th { font-weight: 600; }
+td.name, code, pre { font-family: ui-monospace, monospace; font-size: .86em; }
+details { border: 1px solid var(--line); border-radius: .5rem; margin: .4rem 0; padding: .3rem .8rem; }
+summary { cursor: pointer; } summary .quiet { float: right; }
+pre { overflow: auto; max-height: 28rem; background: color-mix(in srgb, currentColor 6%, transparent); padding: .7rem; border-radius: .4rem; }
+.bar { background: var(--bar); height: .8rem; border-radius: .3rem; min-width: 2px; }
+svg { width: 100%; height: auto; }
+)";
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&quot;";
+    else
+      out += c;
+  }
+  return out;
+}
+
+std::string facts_section(const Inspection& inspection) {
+  std::string out = "<table>";
+  for (const auto& [name, value] : inspection.facts)
+    out += fmt::format("<tr><th>{}</th><td>{}</td></tr>", escaped(name), escaped(value));
+  return out + "</table>";
+}
+
+std::string memory_section(const Inspection& inspection) {
+  if (inspection.memory.empty()) return "";
+  std::int64_t most = 1;
+  for (const auto& [name, bytes] : inspection.memory) most = std::max(most, bytes);
+  std::string out = "<h2>Weights by precision</h2><table>";
+  for (const auto& [name, bytes] : inspection.memory)
+    out += fmt::format(
+        "<tr><th>{}</th><td class=number>{}</td><td style=\"width:60%\"><div class=bar "
+        "style=\"width:{:.1f}%\"></div></td></tr>",
+        name, readable_bytes(bytes), 100.0 * static_cast<double>(bytes) / static_cast<double>(most));
+  return out + "</table>";
+}
+
+// "model.layers.3." of "model.layers.3.mlp.up_proj.weight"; "" of what is in no layer.
+std::string layer_of(const std::string& name) {
+  for (std::size_t at = name.find('.'); at != std::string::npos; at = name.find('.', at + 1)) {
+    const std::size_t end = name.find('.', at + 1);
+    if (end == std::string::npos) break;
+    const std::string part = name.substr(at + 1, end - at - 1);
+    if (!part.empty() && std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; }))
+      return name.substr(0, end + 1);
+  }
+  return "";
+}
+
+std::string tensor_rows(const std::vector<const InspectedTensor*>& tensors, std::size_t prefix) {
+  const bool has_statistics = tensors.front()->statistics.has_value();
+  std::string out = "<table><tr><th>tensor</th><th>type</th><th>shape</th><th class=number>size</th>";
+  if (has_statistics)
+    out += "<th class=number>min</th><th class=number>max</th><th class=number>mean</th><th class=number>std</th>";
+  out += "</tr>";
+  for (const InspectedTensor* tensor : tensors) {
+    out += fmt::format("<tr><td class=name>{}</td><td>{}</td><td>{}</td><td class=number>{}</td>",
+                       escaped(tensor->name.substr(prefix)), tensor->type, shape_text(tensor->shape),
+                       readable_bytes(tensor->bytes));
+    if (const auto& values = tensor->statistics)
+      out += fmt::format(
+          "<td class=number>{:.4g}</td><td class=number>{:.4g}</td><td class=number>{:.4g}</td><td "
+          "class=number>{:.4g}</td>",
+          values->least, values->most, values->mean, values->deviation);
+    out += "</tr>";
+  }
+  return out + "</table>";
+}
+
+std::string tensors_section(const Inspection& inspection) {
+  std::vector<std::string> order;
+  std::map<std::string, std::vector<const InspectedTensor*>> layers;
+  for (const InspectedTensor& tensor : inspection.tensors) {
+    const std::string layer = layer_of(tensor.name);
+    if (!layers.contains(layer)) order.push_back(layer);
+    layers[layer].push_back(&tensor);
+  }
+  // Names sort "10" before "2".
+  std::stable_sort(order.begin(), order.end(), [](const std::string& a, const std::string& b) {
+    return a.size() != b.size() ? a.size() < b.size() : a < b;
+  });
+  std::string out = "<h2>Tensors</h2>";
+  for (const std::string& layer : order) {
+    std::int64_t bytes = 0;
+    for (const InspectedTensor* tensor : layers[layer]) bytes += tensor->bytes;
+    out += fmt::format(
+        "<details{}><summary>{} <span class=quiet>{}, {}</span></summary>{}</details>", layer.empty() ? " open" : "",
+        layer.empty() ? "outside of layers" : escaped(layer.substr(0, layer.size() - 1)),
+        counted(std::ssize(layers[layer]), "tensor"), readable_bytes(bytes), tensor_rows(layers[layer], layer.size()));
+  }
+  return out;
+}
+
+std::string graph_section(const Inspection& inspection) {
+  if (!inspection.graph) return "";
+  return fmt::format("<h2>Graph</h2><details><summary>{}</summary><pre>{}</pre></details>",
+                     counted(std::ssize(inspection.graph->nodes), "node"), escaped(print(*inspection.graph)));
+}
+
+// The bytes of activations in use at each step.
+std::vector<std::int64_t> bytes_over_time(const Program& program) {
+  int last = 0;
+  for (const Buffer& buffer : program.buffers)
+    if (buffer.where == Buffer::Where::arena) last = std::max(last, buffer.last);
+  std::vector<std::int64_t> bytes(static_cast<std::size_t>(last) + 1);
+  for (const Buffer& buffer : program.buffers)
+    if (buffer.where == Buffer::Where::arena && buffer.within < 0)
+      for (int step = std::max(0, buffer.first); step <= buffer.last; ++step)
+        bytes[static_cast<std::size_t>(step)] += buffer.bytes;
+  return bytes;
+}
+
+std::string memory_picture(const Program& program) {
+  const std::vector<std::int64_t> bytes = bytes_over_time(program);
+  const std::int64_t most = std::max<std::int64_t>(1, *std::max_element(bytes.begin(), bytes.end()));
+  constexpr double width = 1000, height = 160;
+  std::string path = fmt::format("M0,{}", height);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const double y = height - (height - 10) * static_cast<double>(bytes[i]) / static_cast<double>(most);
+    const auto count = static_cast<double>(bytes.size());
+    path += fmt::format(" L{:.1f},{:.1f} L{:.1f},{:.1f}", width * static_cast<double>(i) / count, y,
+                        width * static_cast<double>(i + 1) / count, y);
+  }
+  return fmt::format(
+      "<p class=quiet>activations in use from the first to the last kernel; at most {}</p>"
+      "<svg viewBox=\"0 0 {} {}\" preserveAspectRatio=none><path d=\"{} L{},{} Z\" fill=\"#3b82f6\" "
+      "fill-opacity=\".35\" "
+      "stroke=\"#3b82f6\"/></svg>",
+      readable_bytes(most), width, height, path, width, height);
+}
+
+std::string kernels_of(const Program& program) {
+  std::string out;
+  if (!program.gpu.emitted) return fmt::format("<pre>{}</pre>", escaped(print(program)));
+  for (const GpuStep& step : program.gpu.steps) {
+    if (step.shader < 0) {
+      out += fmt::format("<details><summary>{} <span class=quiet>copy</span></summary></details>", escaped(step.label));
+      continue;
+    }
+    const ShaderSource& shader = program.gpu.shaders[static_cast<std::size_t>(step.shader)];
+    out += fmt::format("<details><summary>{} <span class=quiet>{}, {} threads</span></summary><pre>{}</pre></details>",
+                       escaped(step.label.empty() ? shader.name : step.label), escaped(shader.name), shader.threads,
+                       escaped(shader.source));
+  }
+  return out;
+}
+
+std::string programs_section(const Inspection& inspection) {
+  std::string out;
+  for (const ProgramEntry& entry : inspection.programs)
+    out += fmt::format("<h2>Memory of {}</h2>{}<h2>Kernels of {}</h2>{}", escaped(entry.name),
+                       memory_picture(entry.program), escaped(entry.name), kernels_of(entry.program));
+  return out;
+}
+
+std::string times_section(const Inspection& inspection) {
+  if (inspection.times.empty()) return "";
+  std::map<std::string, double> by_kernel;
+  double total = 0;
+  for (const KernelTime& time : inspection.times) {
+    by_kernel[time.label + " " + time.kernel] += time.seconds;
+    total += time.seconds;
+  }
+  std::vector<std::pair<std::string, double>> sorted(by_kernel.begin(), by_kernel.end());
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string out = fmt::format("<h2>Time per kernel</h2><p class=quiet>{:.3f} ms in all</p><table>", total * 1e3);
+  for (const auto& [label, seconds] : sorted)
+    out += fmt::format(
+        "<tr><td class=name>{}</td><td class=number>{:.3f} ms</td><td style=\"width:35%\"><div class=bar "
+        "style=\"width:{:.1f}%\"></div></td></tr>",
+        escaped(label), seconds * 1e3, 100 * seconds / std::max(1e-12, sorted.front().second));
+  return out + "</table>";
+}
+
+}  // namespace
+
+std::string to_html(const Inspection& inspection) {
+  const std::string name = std::filesystem::path(inspection.path).lexically_normal().filename().string();
+  return fmt::format(
+      "<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">"
+      "<title>{0}</title><style>{1}</style>\n<h1>{0}</h1><p class=path>{2}, "
+      "{3}</p>\n{4}\n{5}\n{6}\n{7}\n{8}\n{9}\n</html>\n",
+      escaped(name), page_style, escaped(inspection.kind), escaped(inspection.path), facts_section(inspection),
+      memory_section(inspection), times_section(inspection), programs_section(inspection), tensors_section(inspection),
+      graph_section(inspection));
+}
+
+}  // namespace jerboa::cli

@@ -1,0 +1,205 @@
+#include "cli/libedit.h"
+
+#ifdef JERBOA_LIBEDIT
+#include <atomic>
+#include <cerrno>
+#include <clocale>
+#include <csignal>
+#include <cstring>
+#include <cwchar>
+#include <histedit.h>
+#include <langinfo.h>
+#include <unistd.h>
+
+#include "cli/interrupt.h"
+#include "cli/terminal.h"
+
+namespace jerboa::cli {
+namespace {
+
+std::atomic<bool> was_resized = false;
+
+// Bracketed paste: the terminal puts these around what is pasted, so that line breaks in it do not end the line.
+constexpr const char* begin_of_paste = "\\e[200~";
+constexpr std::wstring_view end_of_paste = L"\033[201~";
+constexpr const char* paste_on = "\033[?2004h";
+constexpr const char* paste_off = "\033[?2004l";
+// A key that no keyboard has: typed on the user's behalf to put a draft into the line.
+constexpr const char* draft_key = "\\e[9000~";
+constexpr const char* draft_keystroke = "\033[9000~";
+
+void use_utf8() {
+  std::setlocale(LC_CTYPE, "");
+  if (std::strcmp(nl_langinfo(CODESET), "UTF-8") != 0) std::setlocale(LC_CTYPE, "C.UTF-8");
+}
+
+std::wstring widened(const std::string& text) {
+  std::wstring wide;
+  std::mbstate_t state{};
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (at < end) {
+    wchar_t character = 0;
+    const std::size_t used = std::mbrtowc(&character, at, static_cast<std::size_t>(end - at), &state);
+    if (used == 0 || used > static_cast<std::size_t>(end - at)) break;
+    wide += character;
+    at += used;
+  }
+  return wide;
+}
+
+class LibEdit final : public LineEditor::Editing {
+ public:
+  explicit LibEdit(std::filesystem::path file) : file_(std::move(file)) {
+    use_utf8();
+    history_ = history_init();
+    history(history_, &event_, H_SETSIZE, 1000);
+    history(history_, &event_, H_SETUNIQUE, 1);
+    history(history_, &event_, H_LOAD, file_.c_str());
+    editor_ = el_init("jerboa", stdin, stdout, stderr);
+    el_set(editor_, EL_CLIENTDATA, this);
+    el_set(editor_, EL_PROMPT, prompt_of);
+    el_set(editor_, EL_EDITOR, "emacs");
+    el_set(editor_, EL_SIGNAL, 0);
+    el_set(editor_, EL_GETCFN, read_character);
+    el_set(editor_, EL_HIST, ::history, history_);
+    el_set(editor_, EL_ADDFN, "jerboa-paste", "Insert what is pasted", insert_paste);
+    el_set(editor_, EL_ADDFN, "jerboa-draft", "Insert a draft", insert_draft);
+    bind(begin_of_paste, "jerboa-paste");
+    bind(draft_key, "jerboa-draft");
+    bind("^R", "em-inc-search-prev");
+    bind("^W", "ed-delete-prev-word");
+    bind("\\e[3~", "ed-delete-next-char");
+    bind("\\e[H", "ed-move-to-beg");
+    bind("\\e[F", "ed-move-to-end");
+    bind("\\e[1~", "ed-move-to-beg");
+    bind("\\e[4~", "ed-move-to-end");
+    bind("\\e[1;5D", "ed-prev-word");
+    bind("\\e[1;5C", "em-next-word");
+    el_source(editor_, nullptr);
+    struct sigaction action {};
+    action.sa_handler = [](int) { was_resized = true; };
+    sigaction(SIGWINCH, &action, nullptr);
+  }
+
+  ~LibEdit() override {
+    std::signal(SIGWINCH, SIG_DFL);
+    el_end(editor_);
+    history_end(history_);
+  }
+  LibEdit(const LibEdit&) = delete;
+  LibEdit& operator=(const LibEdit&) = delete;
+
+  LineEditor::Input read(const char* prompt, const std::string& draft) override {
+    prompt_ = prompt;
+    draft_ = widened(draft);
+    if (!draft_.empty()) el_push(editor_, draft_keystroke);
+    write_text(paste_on);
+    int count = 0;
+    const char* const line = el_gets(editor_, &count);
+    LineEditor::Input input;
+    if (line != nullptr && count > 0) {
+      input.outcome = LineEditor::Outcome::message;
+      input.text = line;
+      if (input.text.ends_with('\n')) input.text.pop_back();
+    } else if (CatchInterrupts::is_set()) {
+      el_reset(editor_);
+      input.outcome = LineEditor::Outcome::interrupted;
+    }
+    write_text(paste_off);
+    if (line == nullptr) write_text("\n");
+    return input;
+  }
+
+  void remember(const std::string& message) override {
+    if (message.find_first_not_of(" \t\n") == std::string::npos) return;
+    history(history_, &event_, H_ENTER, message.c_str());
+    std::error_code ignored;
+    std::filesystem::create_directories(file_.parent_path(), ignored);
+    const std::string unfinished = file_.string() + ".part";
+    if (history(history_, &event_, H_SAVE, unfinished.c_str()) >= 0)
+      std::filesystem::rename(unfinished, file_, ignored);
+  }
+
+ private:
+  void bind(const char* key, const char* function) { el_set(editor_, EL_BIND, key, function, nullptr); }
+
+  static LibEdit& of(EditLine* editor) {
+    LibEdit* self = nullptr;
+    el_get(editor, EL_CLIENTDATA, &self);
+    return *self;
+  }
+
+  static char* prompt_of(EditLine* editor) { return const_cast<char*>(of(editor).prompt_); }
+
+  // As libedit's own, but Ctrl-C ends the line at once.
+  static int read_character(EditLine* editor, wchar_t* character) {
+    std::mbstate_t state{};
+    for (;;) {
+      char byte = 0;
+      const ssize_t count = ::read(STDIN_FILENO, &byte, 1);
+      if (count == 0) return 0;
+      if (count < 0) {
+        if (errno != EINTR || CatchInterrupts::is_set()) return -1;
+        if (was_resized.exchange(false)) el_resize(editor);
+        continue;
+      }
+      const std::size_t used = std::mbrtowc(character, &byte, 1, &state);
+      if (used == static_cast<std::size_t>(-2)) continue;  // the character has more bytes
+      if (used == static_cast<std::size_t>(-1)) {          // it is none
+        state = {};
+        continue;
+      }
+      return 1;
+    }
+  }
+
+  static unsigned char insert_paste(EditLine* editor, int) {
+    std::wstring text;
+    wchar_t character = 0;
+    while (el_wgetc(editor, &character) == 1) {
+      text += character;
+      if (!text.ends_with(end_of_paste)) continue;
+      text.erase(text.size() - end_of_paste.size());
+      break;
+    }
+    std::wstring clean;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      const bool is_pair = text[i] == L'\r' && i + 1 < text.size() && text[i + 1] == L'\n';
+      if (is_pair || text[i] == L'\0') continue;
+      clean += text[i] == L'\r' ? L'\n' : text[i];
+    }
+    if (!clean.empty()) el_winsertstr(editor, clean.c_str());
+    return CC_REFRESH;
+  }
+
+  static unsigned char insert_draft(EditLine* editor, int) {
+    el_winsertstr(editor, of(editor).draft_.c_str());
+    return CC_REFRESH;
+  }
+
+  std::filesystem::path file_;
+  History* history_ = nullptr;
+  HistEvent event_{};
+  EditLine* editor_ = nullptr;
+  const char* prompt_ = "";
+  std::wstring draft_;
+};
+
+}  // namespace
+
+std::unique_ptr<LineEditor::Editing> LineEditor::Editing::open(std::filesystem::path history) {
+  return std::make_unique<LibEdit>(std::move(history));
+}
+
+}  // namespace jerboa::cli
+
+#else
+
+namespace jerboa::cli {
+
+std::unique_ptr<LineEditor::Editing> LineEditor::Editing::open(std::filesystem::path) { return nullptr; }
+
+}  // namespace jerboa::cli
+
+#endif

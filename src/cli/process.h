@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace jerboa::cli {
+
+/// Runs a program, found on PATH and without a shell, and returns what it writes to standard output. Throws Error that
+/// names the program and quotes the last line of its standard error if it fails.
+std::string run_program(const std::vector<std::string>& command);
+
+}  // namespace jerboa::cli

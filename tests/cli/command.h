@@ -1,0 +1,53 @@
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+namespace jerboa::test {
+
+/// What a run of the command left behind.
+struct Outcome {
+  int code = -1;  ///< the exit status, or minus the signal that ended it
+  std::string out, err;
+};
+
+struct RunSettings {
+  std::string input = {};  ///< standard input
+  std::map<std::string, std::string> variables = {};
+  std::string output = {};  ///< a path for standard output, such as /dev/full; by default it is collected
+};
+
+/// Runs `jerboa` with these arguments, without a shell or a terminal.
+Outcome run_command(const std::vector<std::string>& arguments, const RunSettings& settings = {});
+
+/// `jerboa` in a pseudo-terminal, as a user sees it.
+class PseudoTerminal {
+ public:
+  explicit PseudoTerminal(const std::vector<std::string>& arguments,
+                          const std::map<std::string, std::string>& variables = {});
+  ~PseudoTerminal();
+  PseudoTerminal(const PseudoTerminal&) = delete;
+  PseudoTerminal& operator=(const PseudoTerminal&) = delete;
+
+  /// Types keys; "\x03" is Ctrl-C, "\x04" Ctrl-D.
+  void type(const std::string& keys) const;
+  /// Waits until the text appears after what was expected before; returns whether it did.
+  bool expect(const std::string& text, double seconds = 60);
+  /// Waits for the end; returns the exit status, or minus the signal, or -1000 if it does not end.
+  int wait(double seconds = 60);
+  /// Everything that was shown so far.
+  const std::string& shown() const { return shown_; }
+
+ private:
+  bool read_some(double seconds);
+
+  int terminal_ = -1;
+  pid_t child_ = -1;
+  std::string shown_;
+  std::size_t expected_ = 0;
+};
+
+}  // namespace jerboa::test
