@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/parse_json.h"
+#include "server/embeddings.h"
 #include "server/generation_task.h"
 #include "server/page_files.h"
 #include "server/token_tasks.h"
@@ -43,6 +44,7 @@ Api::Api(ModelPool& models, RequestLimits limits)
   add_model_list();
   add_generation();
   add_tokens();
+  add_embeddings();
   add_metrics();
 }
 
@@ -100,7 +102,7 @@ Json Api::model_json(const ModelWorker& worker) const {
               {"loaded", status.is_loaded}};
   if (status.is_loaded) {
     out["max_model_len"] = status.context;
-    out["parameters"] = status.parameters;
+    if (status.parameters > 0) out["parameters"] = status.parameters;
   }
   return out;
 }
@@ -154,6 +156,16 @@ void Api::add_tokens() {
   };
   add("/tokenize", tokenize);
   add("/detokenize", detokenize);
+}
+
+void Api::add_embeddings() {
+  routes_.push_back(
+      {"POST", "/v1/embeddings", [this](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+         EmbeddingRequest wanted = parse_embedding_request(parse_body(request.body), limits_);
+         ModelWorker& worker = models_.find(wanted.model);
+         worker.submit(make_call_task([wanted = std::move(wanted)](LoadedModel& model) { return embed(model, wanted); },
+                                      exchange));
+       }});
 }
 
 void Api::add_metrics() {

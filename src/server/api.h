@@ -32,6 +32,7 @@ class Api {
   void add_model_list();
   void add_generation();
   void add_tokens();
+  void add_embeddings();
   void add_metrics();
   Json model_json(const ModelWorker& worker) const;
 

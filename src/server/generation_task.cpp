@@ -84,11 +84,11 @@ class GenerationTask : public Task {
           return recorder->make_sampler(sampling);
         };
       }
-      choice.stream = i == 0 ? model.language.submit(beginning.tokens, options)
-                             : model.language.runner().fork(choices_[first].stream, options);
+      choice.stream = i == 0 ? model.language().submit(beginning.tokens, options)
+                             : model.language().runner().fork(choices_[first].stream, options);
       choice.parser = make_parser(beginning);
       if (beginning.shows_marks)
-        choice.marked_text = std::make_unique<MarkedText>(model.language.tokenizer(), beginning.tokens, request.stop);
+        choice.marked_text = std::make_unique<MarkedText>(model.language().tokenizer(), beginning.tokens, request.stop);
       choices_.push_back(std::move(choice));
     }
     usage_.prompt_tokens += std::ssize(beginning.tokens);
@@ -96,10 +96,10 @@ class GenerationTask : public Task {
 
   GenerateOptions options_for(LoadedModel& model, const GenerationRequest& request) const {
     GenerateOptions options;
-    const int most = limits_.max_tokens > 0 ? limits_.max_tokens : model.language.context();
-    options.max_tokens = std::min(request.max_tokens.value_or(most), model.language.context());
-    options.sampling = request.sampling(model.language.recommended_sampling());
-    const auto tokens = model.language.model().vocabulary_size();
+    const int most = limits_.max_tokens > 0 ? limits_.max_tokens : model.language().context();
+    options.max_tokens = std::min(request.max_tokens.value_or(most), model.language().context());
+    options.sampling = request.sampling(model.language().recommended_sampling());
+    const auto tokens = model.language().model().vocabulary_size();
     for (const auto& [token, bias] : options.sampling->logit_bias)
       if (token >= tokens) throw ApiError(400, fmt::format("logit_bias: there is no token {}", token), "logit_bias");
     options.stop = request.stop;
@@ -110,7 +110,7 @@ class GenerationTask : public Task {
 
   void begin_reply(LoadedModel& model, const std::vector<std::string>& openings) {
     model_ = &model;
-    reply_->begin(model.name);
+    reply_->begin(model.name());
     for (std::size_t i = 0; i < choices_.size(); ++i) {
       const std::string& opening = openings[i * openings.size() / choices_.size()];
       if (!opening.empty()) reply_->add(choices_[i].index, parsed(choices_[i], opening), {});
@@ -155,8 +155,8 @@ class GenerationTask : public Task {
   }
 
   std::string token_text(std::int32_t token) const {
-    const std::string& bytes = model_->language.vocabulary()->bytes(token);
-    return bytes.empty() ? model_->language.tokenizer().id_to_token(token).value_or("") : bytes;
+    const std::string& bytes = model_->language().vocabulary()->bytes(token);
+    return bytes.empty() ? model_->language().tokenizer().id_to_token(token).value_or("") : bytes;
   }
 
   TokenLogprob logprob_of(Choice& choice, std::int32_t token) const {
@@ -192,7 +192,7 @@ class CompletionTask final : public GenerationTask {
         if (beginning.tokens.empty()) throw ApiError(400, "the prompt is empty", "prompt");
         model.check_length(beginning.tokens.size());
       }
-      echoes.push_back(!request_.echo ? "" : model.language.tokenizer().decode(beginning.tokens));
+      echoes.push_back(!request_.echo ? "" : model.language().tokenizer().decode(beginning.tokens));
       beginnings.push_back(std::move(beginning));
     }
     for (const Beginning& beginning : beginnings) generate(model, request_, beginning, options);
@@ -210,12 +210,12 @@ class ChatTask final : public GenerationTask {
 
   void start(LoadedModel& model) override {
     const std::string prompt = render(model);
-    format_ = model.tool_format;
+    format_ = &model.tool_format();
     GenerateOptions options = options_for(model, request_);
     Beginning beginning{.tokens = {}, .is_in_thoughts = ends_in_thoughts(prompt)};
     std::string bridge;  // what the template leaves open
     if (request_.tool_choice == ToolChoice::required) {
-      const ForcedCall call = force_call(*format_, request_.tools, request_.parallel_calls, model.names_follow_marks);
+      const ForcedCall call = force_call(*format_, request_.tools, request_.parallel_calls, model.names_follow_marks());
       beginning.opening = call.opening;
       options.grammar = compile_json_schema(make_json(call.schema));
     } else if (request_.schema && format_->syntax == CallSyntax::channels) {
@@ -234,15 +234,15 @@ class ChatTask final : public GenerationTask {
 
  private:
   std::string render(LoadedModel& model) const {
-    const auto& chat_template = model.language.model().chat_template();
+    const auto& chat_template = model.language().model().chat_template();
     if (!chat_template)
       throw ApiError(
-          400, fmt::format("{} has no chat template, so it does not support chat; use /v1/completions", model.name),
+          400, fmt::format("{} has no chat template, so it does not support chat; use /v1/completions", model.name()),
           "model");
     ChatTemplateOptions rendering;
     Json messages = request_.messages;
     if (!request_.tools_json.is_null()) {
-      if (model.template_shows_tools)
+      if (model.template_shows_tools())
         rendering.tools = make_json(request_.tools_json);
       else
         add_to_system(messages, describe_tools(request_.tools_json));

@@ -69,9 +69,11 @@ void ModelWorker::ensure_loaded() {
   if (!budget_.take(bytes, make_room_, is_stopped)) throw ApiError(503, "the server is shutting down");
   taken_bytes_ = bytes;
   try {
-    auto loaded = std::make_shared<LoadedModel>(served_.name, LanguageModel::load(served_.path, options_));
-    const language::Statistics sizes = loaded->language.statistics();
-    known_bytes_ = sizes.weight_bytes + sizes.cache_bytes;
+    auto loaded = std::make_shared<LoadedModel>(served_, options_);
+    if (loaded->generates()) {
+      const language::Statistics sizes = loaded->language().statistics();
+      known_bytes_ = sizes.weight_bytes + sizes.cache_bytes;
+    }
     const std::lock_guard lock(mutex_);
     model_ = std::move(loaded);
   } catch (...) {
@@ -137,9 +139,10 @@ ModelWorker::Status ModelWorker::status() const {
   }
   if (!model) return out;
   out.is_loaded = true;
-  out.context = model->language.context();
-  out.parameters = model->language.parameters();
-  out.statistics = model->language.statistics();
+  out.context = model->context();
+  if (!model->generates()) return out;
+  out.parameters = model->language().parameters();
+  out.statistics = model->language().statistics();
   return out;
 }
 
@@ -152,7 +155,7 @@ void ModelWorker::run() {
     }
     start_tasks();
     if (active_.empty()) continue;
-    model_->language.poll(0);
+    if (model_->generates()) model_->language().poll(0);
     pump_tasks();
   }
   active_.clear();

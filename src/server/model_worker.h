@@ -20,11 +20,6 @@
 
 namespace jerboa::server {
 
-struct ServedModel {
-  std::string name;
-  std::filesystem::path path;
-};
-
 /// The memory that models may take together. A model that is to be loaded waits until idle ones have made room.
 class MemoryBudget {
  public:

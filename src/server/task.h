@@ -1,29 +1,57 @@
 #pragma once
 
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <jerboa/language/language_model.h>
+#include <jerboa/language/text_encoder.h>
 
 #include "server/api_error.h"
 #include "server/tool_format.h"
 
 namespace jerboa::server {
 
-/// A model that is loaded, with what the server knows about it.
-struct LoadedModel {
-  LoadedModel(std::string served_name, LanguageModel loaded);
-
+struct ServedModel {
   std::string name;
-  LanguageModel language;
-  const ToolFormat* tool_format;
-  bool template_shows_tools = false;  ///< the template describes tools itself
-  bool names_follow_marks = false;    ///< a call is written [TOOL_CALLS]NAME[ARGS]{…}
-  std::size_t longest_token = 1;      ///< in bytes
+  std::filesystem::path path;
+};
+
+/// A model that is loaded, with what the server knows about it: a decoder, which generates text, or an encoder, which
+/// only embeds it.
+class LoadedModel {
+ public:
+  LoadedModel(const ServedModel& served, const LanguageModelOptions& options);
+
+  const std::string& name() const { return served_.name; }
+  bool generates() const { return language_.has_value(); }
+  /// Throws ApiError if the model does not generate text.
+  LanguageModel& language();
+  const LanguageModel& language() const;
+  /// For embeddings. That of a decoder is loaded when it is first asked for, with weights of its own.
+  TextEncoder& encoder();
+  int context() const { return language_ ? language_->context() : encoder_->context(); }
+
+  const ToolFormat& tool_format() const { return *tool_format_; }
+  /// The template describes tools itself.
+  bool template_shows_tools() const { return template_shows_tools_; }
+  /// A call is written [TOOL_CALLS]NAME[ARGS]{…}.
+  bool names_follow_marks() const { return names_follow_marks_; }
 
   /// The tokens of a text. Throws ApiError if they exceed the context, without tokenizing what obviously does.
   std::vector<std::int32_t> encode(const std::string& text, bool add_special) const;
   void check_length(std::size_t tokens) const;
+
+ private:
+  ServedModel served_;
+  LanguageModelOptions options_;
+  std::optional<LanguageModel> language_;
+  std::optional<TextEncoder> encoder_;
+  const ToolFormat* tool_format_ = nullptr;
+  bool template_shows_tools_ = false, names_follow_marks_ = false;
+  std::size_t longest_token_ = 1;  // in bytes
 };
 
 /// A request that needs a model. All calls come from the model's thread, between steps.

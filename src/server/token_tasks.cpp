@@ -33,15 +33,16 @@ Json tokenize(LoadedModel& model, const Json& body) {
   std::string text;
   bool adds_special = fields.boolean("add_special_tokens").value_or(fields.boolean("add_special").value_or(true));
   if (fields.find("messages") != nullptr) {
-    const auto& chat_template = model.language.model().chat_template();
-    if (!chat_template) throw ApiError(400, model.name + " has no chat template", "messages");
+    const auto& chat_template = model.language().model().chat_template();
+    if (!chat_template) throw ApiError(400, model.name() + " has no chat template", "messages");
     text = chat_template->render(make_json(parse_chat_request(body, {}).messages));
     adds_special = false;
   } else {
     text = fields.find("content") != nullptr ? fields.required_text("content") : fields.required_text("prompt");
   }
-  const std::vector<std::int32_t> tokens = model.language.tokenizer().encode(text, {.add_special = adds_special}).ids;
-  return {{"tokens", tokens}, {"count", tokens.size()}, {"max_model_len", model.language.context()}};
+  const Tokenizer& tokenizer = model.generates() ? model.language().tokenizer() : model.encoder().tokenizer();
+  const std::vector<std::int32_t> tokens = tokenizer.encode(text, {.add_special = adds_special}).ids;
+  return {{"tokens", tokens}, {"count", tokens.size()}, {"max_model_len", model.context()}};
 }
 
 Json detokenize(LoadedModel& model, const Json& body) {
@@ -54,7 +55,8 @@ Json detokenize(LoadedModel& model, const Json& body) {
       fields.fail("tokens", "must be a list of token ids");
     tokens.push_back(token.get<std::int32_t>());
   }
-  const std::string text = model.language.tokenizer().decode(tokens, {.skip_special = false});
+  const Tokenizer& tokenizer = model.generates() ? model.language().tokenizer() : model.encoder().tokenizer();
+  const std::string text = tokenizer.decode(tokens, {.skip_special = false});
   return {{"content", text}, {"prompt", text}};
 }
 

@@ -1,5 +1,6 @@
 // The clients that people use, against a live server.
 import assert from "node:assert/strict";
+import { rmSync } from "node:fs";
 import { after, before, test } from "node:test";
 
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
@@ -10,17 +11,21 @@ import { generateObject, generateText, streamText, tool as aiTool } from "ai";
 import OpenAI from "openai";
 import { z } from "zod";
 
-import { serve } from "./live.js";
+import { makeEncoder, serve } from "./live.js";
 
-let server, openai, ai, langchain;
+let encoder, server, openai, ai, langchain;
 before(async () => {
-  server = await serve("--api-key", "secret", "--max-tokens", "400");
+  encoder = makeEncoder();
+  server = await serve(`encoder=${encoder}`, "--api-key", "secret", "--max-tokens", "400");
   const baseURL = `${server.address}/v1`;
   openai = new OpenAI({ baseURL, apiKey: "secret", maxRetries: 0 });
   ai = createOpenAICompatible({ name: "jerboa", baseURL, apiKey: "secret", includeUsage: true, supportsStructuredOutputs: true })("tiny");
   langchain = (maxTokens) => new ChatOpenAI({ model: "tiny", apiKey: "secret", temperature: 0, maxTokens, maxRetries: 0, configuration: { baseURL } });
 });
-after(async () => assert.equal(await server?.stop(), 0));
+after(async () => {
+  assert.equal(await server?.stop(), 0);
+  rmSync(encoder, { recursive: true });
+});
 
 const messages = [{ role: "user", content: "Hello" }];
 const greedy = { model: "tiny", messages, max_tokens: 12, temperature: 0 };
@@ -121,6 +126,15 @@ test("openai: responses", async () => {
   assert.ok(isDigits(JSON.parse(called.output[0].arguments)));
 });
 
+test("openai: embeddings, as numbers and in base64", async () => {
+  const request = { model: "encoder", input: ["w5 w6", "w7"] };
+  const packed = await openai.embeddings.create(request); // the client asks for base64
+  const plain = await openai.embeddings.create({ ...request, encoding_format: "float" });
+  assert.equal(plain.data.length, 2);
+  plain.data.forEach(({ embedding }, i) => embedding.forEach((value, at) => assert.equal(Math.fround(value), Math.fround(packed.data[i].embedding[at]))));
+  await assert.rejects(openai.chat.completions.create({ ...greedy, model: "encoder" }), /does not generate text/);
+});
+
 test("openai: errors have their classes", async () => {
   await assert.rejects(openai.chat.completions.create({ ...greedy, model: "none" }), OpenAI.NotFoundError);
   await assert.rejects(openai.chat.completions.create({ ...greedy, temperature: -1 }), (error) =>
@@ -129,7 +143,7 @@ test("openai: errors have their classes", async () => {
   await assert.rejects(stranger.models.list(), OpenAI.AuthenticationError);
   const names = [];
   for await (const model of openai.models.list()) names.push(model.id);
-  assert.deepEqual(names, ["tiny"]);
+  assert.deepEqual(names, ["tiny", "encoder"]);
 });
 
 test("openai: an aborted stream frees its place", async () => {

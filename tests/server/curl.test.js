@@ -42,9 +42,10 @@ test("other pages and names are refused", async () => {
 
 test("SIGTERM lets answers finish", async () => {
   const server = await serve();
-  const answer = curl("-N", `${server.address}/v1/chat/completions`, "-d", body({ stream: true, max_tokens: 300 }));
+  let isDone = false;
+  const answer = curl("-N", `${server.address}/v1/chat/completions`, "-d", body({ stream: true, max_tokens: 1900 })).finally(() => (isDone = true));
   const unfinished = async () => (await (await fetch(`${server.address}/v1/metrics`)).json()).models[0].requests_unfinished;
-  while ((await unfinished()) === 0);
+  while (!isDone && (await unfinished()) === 0);
   server.signal("SIGTERM");
   assert.ok((await answer).endsWith("data: [DONE]\n\n"));
   assert.equal(await server.exited, 0);

@@ -41,6 +41,16 @@ export function makeModel() {
   return folder;
 }
 
+/** An encoder, whose tokens are the words w0, w1, … */
+export function makeEncoder() {
+  const folder = mkdtempSync(join(tmpdir(), "jerboa-model-"));
+  for (const file of ["config.json", "model.safetensors"]) cpSync(join(here, "../data/goldens/bert", file), join(folder, file));
+  const vocab = Object.fromEntries(Array.from({ length: 256 }, (_, i) => [`w${i}`, i]));
+  const tokenizer = { ...byteTokenizer(), pre_tokenizer: { type: "WhitespaceSplit" }, decoder: null, model: { type: "WordLevel", vocab, unk_token: "w9" } };
+  writeFileSync(join(folder, "tokenizer.json"), JSON.stringify(tokenizer));
+  return folder;
+}
+
 /** Starts `jerboa serve` with a model called "tiny"; stop() sends SIGTERM and returns the exit code. */
 export async function serve(...options) {
   const folder = makeModel();
