@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "server/api_error.h"
+#include "server/embeddings.h"
 
 namespace jerboa::server::request_test {
 namespace {
@@ -210,6 +211,23 @@ TEST(ServerRequest, ReadsResponses) {
   EXPECT_EQ(refused(parse(R"({"input": "a", "previous_response_id": "x"})")).param, "previous_response_id");
   EXPECT_EQ(refused(parse(R"({"input": [{"type": "item_reference"}]})")).param, "input[0].type");
   EXPECT_EQ(refused(parse("{}")).param, "input");
+}
+
+TEST(ServerRequest, ReadsEmbeddings) {
+  const EmbeddingRequest request =
+      parse_embedding_request(parse_body(R"({"input": ["a", "b"], "encoding_format": "base64", "dimensions": 8})"), {});
+  EXPECT_EQ(request.inputs.size(), 2u);
+  EXPECT_TRUE(request.as_base64);
+  EXPECT_EQ(request.dimensions, 8);
+  const auto parse = [](const std::string& body) { return [body] { parse_embedding_request(parse_body(body), {}); }; };
+  EXPECT_EQ(refused(parse("{}")).param, "input");
+  EXPECT_EQ(refused(parse(R"({"input": "a", "encoding_format": "hex"})")).param, "encoding_format");
+  EXPECT_EQ(refused(parse(R"({"input": "a", "dimensions": 0})")).param, "dimensions");
+  EXPECT_EQ(base64(""), "");
+  EXPECT_EQ(base64("f"), "Zg==");
+  EXPECT_EQ(base64("fo"), "Zm8=");
+  EXPECT_EQ(base64("foo"), "Zm9v");
+  EXPECT_EQ(base64("foob\xff"), "Zm9vYv8=");
 }
 
 }  // namespace

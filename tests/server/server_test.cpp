@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <thread>
 
+#include <jerboa/language/text_encoder.h>
+
 #include "language/model_folder.h"
 #include "server/fields.h"
 #include "server/socket_client.h"
@@ -275,6 +277,57 @@ TEST(Server, LimitsTimeAndQueue) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   FAIL() << "the place of a client that is gone is still taken";
+}
+
+// A tokenizer whose tokens are the words w0, w1, …
+std::string word_tokenizer() {
+  Json vocabulary;
+  for (int i = 0; i < 256; ++i) vocabulary["w" + std::to_string(i)] = i;
+  return Json{{"version", "1.0"},
+              {"added_tokens", Json::array()},
+              {"normalizer", nullptr},
+              {"pre_tokenizer", {{"type", "WhitespaceSplit"}}},
+              {"post_processor", nullptr},
+              {"decoder", nullptr},
+              {"model", {{"type", "WordLevel"}, {"vocab", vocabulary}, {"unk_token", "w9"}}}}
+      .dump();
+}
+
+TEST(Server, EmbedsTexts) {
+  const ModelFolder folder("bert");
+  folder.write("tokenizer.json", word_tokenizer());
+  ServerOptions options;
+  options.http.port = 0;
+  options.model.device = Device::cpu(2);
+  const ChatFolder decoder;
+  Server server({{"bert", folder.path()}, {"tiny", decoder.path()}}, options);
+  server.load_first();
+  std::thread thread([&] { server.run(); });
+  const auto ask = [&](const std::string& path, const Json& body) {
+    SocketClient client(server.port());
+    client.send(post(path, dump(body), "Connection: close\r\n"));
+    return client.read();
+  };
+  const std::vector<std::string> texts = {"w5 w6 w7", "w8"};
+  TextEncoder encoder = TextEncoder::load(folder.path(), {.device = Device::cpu(2)});
+  const Embeddings expected = encoder.embed(texts);
+  const Json answer = Json::parse(body_of(ask("/v1/embeddings", {{"model", "bert"}, {"input", texts}})));
+  ASSERT_EQ(answer["data"].size(), 2u) << answer;
+  for (std::int64_t i = 0; i < 2; ++i) {
+    const auto row = expected.row(i);
+    EXPECT_EQ(answer["data"][static_cast<std::size_t>(i)]["embedding"].get<std::vector<float>>(),
+              std::vector<float>(row.begin(), row.end()));
+  }
+  EXPECT_EQ(answer["usage"]["prompt_tokens"], 4);
+  const Json short_one =
+      Json::parse(body_of(ask("/v1/embeddings", {{"input", Json::array({5, 6})}, {"dimensions", 4}})));
+  EXPECT_EQ(short_one["data"][0]["embedding"].size(), 4u);
+  EXPECT_EQ(status_of(ask("/v1/embeddings", {{"input", "w5"}, {"dimensions", 100000}})), 400);
+  EXPECT_EQ(status_of(ask("/v1/chat/completions", question)), 400);  // an encoder does not write
+  const Json decoded = Json::parse(body_of(ask("/v1/embeddings", {{"model", "tiny"}, {"input", "Hello"}})));
+  EXPECT_EQ(decoded["data"][0]["embedding"].size(), 64u);
+  server.drain();
+  thread.join();
 }
 
 TEST(Server, ModelsMakeRoomForOthers) {
