@@ -11,7 +11,7 @@ namespace jerboa::cli {
 namespace {
 
 // As it is shown in a message.
-std::string in_quotation_marks(const std::string& text) {
+std::string shown_value(const std::string& text) {
   return text.empty() || text.find(' ') != std::string::npos ? fmt::format("'{}'", text) : text;
 }
 
@@ -29,7 +29,7 @@ CLI::Validator number_check(std::string wanted, Holds holds) {
       [wanted = std::move(wanted), holds](std::string& text) {
         const double value = number_of(text);
         return std::isfinite(value) && holds(value) ? std::string()
-                                                    : fmt::format("must be {}, not {}", wanted, in_quotation_marks(text));
+                                                    : fmt::format("must be {}, not {}", wanted, shown_value(text));
       },
       "");
 }
@@ -141,7 +141,7 @@ CLI::Validator whole_number(std::int64_t least, std::int64_t most) {
         const char* const end = text.data() + text.size();
         const auto [stop, error] = std::from_chars(text.data(), end, value);
         if (error == std::errc() && stop == end && value >= least && value <= most) return std::string();
-        return fmt::format("must be a whole number from {} to {}, not {}", least, most, in_quotation_marks(text));
+        return fmt::format("must be a whole number from {} to {}, not {}", least, most, shown_value(text));
       },
       "");
 }
@@ -152,7 +152,7 @@ CLI::Validator device_name() {
         for (const char* name : {"best", "cpu", "webgpu", "reference", "reference64"})
           if (text == name) return std::string();
         if (text.starts_with("webgpu:") && text.size() > 7) return std::string();
-        return fmt::format("must be best, cpu, webgpu, webgpu:NAME or reference, not {}", in_quotation_marks(text));
+        return fmt::format("must be best, cpu, webgpu, webgpu:NAME or reference, not {}", shown_value(text));
       },
       "");
 }
@@ -163,7 +163,7 @@ CLI::Validator one_of(std::vector<std::string> words) {
       [words = std::move(words)](std::string& text) {
         if (std::find(words.begin(), words.end(), text) != words.end()) return std::string();
         const std::vector<std::string> others(words.begin(), words.end() - 1);
-        return fmt::format("must be {} or {}, not {}", fmt::join(others, ", "), words.back(), in_quotation_marks(text));
+        return fmt::format("must be {} or {}, not {}", fmt::join(others, ", "), words.back(), shown_value(text));
       },
       described);
 }

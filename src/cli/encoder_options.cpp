@@ -1,11 +1,12 @@
 #include "cli/encoder_options.h"
 
-#include <iostream>
-#include <iterator>
 #include <sstream>
 
 #include <jerboa/base/error.h>
 #include <jerboa/base/file.h>
+
+#include "cli/store.h"
+#include "cli/terminal.h"
 
 namespace jerboa::cli {
 
@@ -15,15 +16,16 @@ void EncoderFlags::add_to(CLI::App& command) {
 }
 
 TextEncoder EncoderFlags::open() const {
-  return TextEncoder::load(model, {.device = Device::by_name(loading.device),
-                                   .context = loading.context,
-                                   .weights = weights_type(loading.weights)});
+  loading.check();
+  return TextEncoder::load(
+      model_path(model),
+      {.device = loading.chosen_device(), .context = loading.context, .weights = weights_type(loading.weights)});
 }
 
 std::vector<std::string> read_lines(const std::string& path) {
   std::string text;
   if (path == "-")
-    text.assign(std::istreambuf_iterator<char>(std::cin), {});
+    text = read_input();
   else
     text = FileContent(path).text();
   std::vector<std::string> lines;

@@ -65,16 +65,26 @@ void ModelFlags::check() const {
     throw BadArguments(fmt::format("--threads are the CPU's, but --device is {}", device));
 }
 
+Device ModelFlags::chosen_device() const { return threads > 0 ? Device::cpu(threads) : Device::by_name(device); }
+
 LanguageModelOptions ModelFlags::options() const {
-  return {.device = threads > 0 ? Device::cpu(threads) : Device::by_name(device),
-          .context = context,
-          .weights = weights_type(weights)};
+  return {.device = chosen_device(), .context = context, .weights = weights_type(weights)};
 }
 
 LanguageModel ModelFlags::open(const std::string& model) const {
   const std::filesystem::path path = model_path_for(model, weights_type(weights));
   const Waiting waiting(fmt::format("loading {}", model));
   return LanguageModel::load(path, options());
+}
+
+LanguageModel LanguageFlags::open(const std::string& model) const {
+  LanguageModel opened = ModelFlags::open(model);
+  if (!trace.empty()) opened.runner().start_trace();
+  return opened;
+}
+
+void LanguageFlags::write_trace(LanguageModel& model) const {
+  if (!trace.empty()) model.runner().write_trace(trace);
 }
 
 void LanguageFlags::add_sampling_to(CLI::App& command) {
@@ -114,14 +124,15 @@ void LanguageFlags::add_to(CLI::App& command) {
   auto* by_schema = command.add_option("--schema", schema, "A file with a JSON schema that the answer must conform to")
                         ->check(existing_file());
   command.add_option("--regex", regex, "A regular expression that the whole answer must match")->excludes(by_schema);
+  command.add_option("--tools", tools, "A file with a JSON list of tools, for the model's chat template")
+      ->check(existing_file());
   command
       .add_option(
           "--drafts", drafts,
           "Guess up to so many tokens per step from what followed the same words before; the text stays the same")
-      ->check(whole_number(0, 1024));
+      ->check(whole_number(0, 64))
+      ->capture_default_str();
   command.add_option("--trace", trace, "Write when each step ran to this file, for ui.perfetto.dev");
-  command.add_option("--tools", tools, "A file with a JSON list of tools, for the model's chat template")
-      ->check(existing_file());
   command.add_flag("--stats", stats, "Print the number of tokens and the speed to standard error");
 }
 
@@ -135,16 +146,6 @@ void LanguageFlags::check() {
     grammar_ = compiled("--schema", [&] { return compile_json_schema_text(FileContent(schema).text()); });
   if (!regex.empty()) grammar_ = compiled("--regex", [&] { return compile_regex(regex); });
   if (!tools.empty()) tools_ = read_tools(tools);
-}
-
-LanguageModel LanguageFlags::open(const std::string& model) const {
-  LanguageModel opened = ModelFlags::open(model);
-  if (!trace.empty()) opened.runner().start_trace();
-  return opened;
-}
-
-void LanguageFlags::write_trace(LanguageModel& model) const {
-  if (!trace.empty()) model.runner().write_trace(trace);
 }
 
 GenerateOptions LanguageFlags::generation(const LanguageModel& model) const {
@@ -177,6 +178,7 @@ void print_stats(const LanguageModel& model, const Generation& result) {
       static_cast<double>(model.parameters()) * 1e-6, result.prompt_tokens, result.reused, result.prompt_seconds,
       result.prompt_seconds > 0 ? computed / result.prompt_seconds : 0, result.tokens.size(), name(result.reason),
       token_rate(result)));
+  if (result.drafted > 0) note(fmt::format("{} of {} guesses were right", result.accepted, result.drafted));
 }
 
 void note_cut(const Generation& result) {

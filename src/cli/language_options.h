@@ -26,6 +26,7 @@ struct ModelFlags {
   void add_to(CLI::App& command, const std::string& context_help);
   /// What can be wrong without the model; throws BadArguments.
   void check() const;
+  Device chosen_device() const;
   LanguageModelOptions options() const;
   /// Loads a model by its name or path, and says so while it takes time.
   LanguageModel open(const std::string& model) const;
@@ -34,8 +35,8 @@ struct ModelFlags {
 /// The options that `generate` and `chat` share.
 struct LanguageFlags : ModelFlags {
   std::string schema, regex, tools, trace;
-  std::optional<int> max_tokens;
   int drafts = 0;
+  std::optional<int> max_tokens;
   std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
   std::optional<int> top_k;
   std::optional<std::uint64_t> seed;

@@ -13,7 +13,7 @@ using Bytes = std::span<const std::byte>;
 // The fields of a protobuf message, one after the other.
 class Fields {
  public:
-  Fields(Bytes bytes, const std::string& name) : rest_(bytes), name_(name) {}
+  Fields(Bytes message, const std::string& name) : rest_(message), name_(name) {}
 
   bool next() {
     if (rest_.empty()) return false;

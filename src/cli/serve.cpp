@@ -9,6 +9,7 @@
 
 #include "cli/commands.h"
 #include "cli/language_options.h"
+#include "cli/store.h"
 #include "server/server.h"
 
 namespace jerboa::cli {
@@ -19,8 +20,11 @@ server::ServedModel served_model(const std::string& argument) {
   const std::size_t equals = argument.find('=');
   const bool is_named = equals != std::string::npos && !std::filesystem::exists(argument);
   std::filesystem::path path = is_named ? argument.substr(equals + 1) : argument;
-  if (!std::filesystem::exists(path)) throw UsageError(fmt::format("there is no model at {}", path.string()));
+  const std::string called = path.string();
+  const bool is_stored = !std::filesystem::exists(path);
+  path = model_path(called);
   if (is_named) return {argument.substr(0, equals), path};
+  if (is_stored) return {called, path};
   path = std::filesystem::canonical(path);
   return {path.extension() == ".gguf" ? path.stem().string() : path.filename().string(), path};
 }
@@ -63,7 +67,7 @@ void add_serve(CLI::App& app) {
   server::ServerOptions& options = command->options;
   auto* sub = app.add_subcommand("serve", "Serve models over HTTP, with OpenAI's API and a chat page");
   sub->add_option("models", command->models,
-                  "Folders or .gguf files; NAME=PATH gives one another name than its path's last part")
+                  "Names of models that were pulled, folders or .gguf files; NAME=PATH gives one another name")
       ->required();
   sub->add_option("--host", options.http.host, "Address to listen on; by default only this machine can connect")
       ->capture_default_str();

@@ -33,7 +33,7 @@ TEST(Onnx, ReadsNodesAndConstants) {
 }
 
 TEST(Onnx, RefusesWhatIsNone) {
-  for (const std::string file :
+  for (const std::string& file :
        {std::string("\x3a\x7f"), std::string("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), std::string("\x0f")})
     test::expect_error<FileError>([&] { read_onnx(bytes_of(file), "model.onnx"); },
                                   "model.onnx: not a valid ONNX file");
