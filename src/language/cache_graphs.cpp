@@ -47,8 +47,21 @@ Graph copy_graph(const std::vector<CacheSpec>& caches) {
     const Tensor from = block_numbers("from"), to = block_numbers("to");
     for (const CacheSpec& cache : caches) {
       const Tensor state = state_of(cache);
-      const Tensor values = blocks_of(cache, state, maximum(from, 0));
-      write_blocks(cache, state, where(unsqueeze(from, {1, 2, 3}) >= 0, values, 0), to);
+      write_blocks(cache, state, blocks_of(cache, state, from), to);
+    }
+  });
+}
+
+Graph rearrange_graph(const std::vector<CacheSpec>& states, int slots) {
+  return trace([&] {
+    const SiteScope scope(CallSite{});
+    const Tensor from = tensor_input("from", {slots}, DType::i32);
+    const Tensor keeps = unsqueeze(from, {1}) >= 0;
+    const Tensor rows = maximum(from, 0);
+    for (const CacheSpec& cache : states) {
+      const Tensor state = state_of(cache);
+      const Tensor values = embedding(reshape(state, {slots, -1}), rows);
+      update(state, reshape(where(keeps, values, 0), cache.shape));
     }
   });
 }

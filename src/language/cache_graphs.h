@@ -18,9 +18,11 @@ inline constexpr int moved_blocks = 8;
 /// What follows a cache's name in the names of those outputs and inputs.
 inline constexpr const char* blocks_suffix = ".blocks";
 
-/// Copies the blocks "from" i32[moved_blocks] to the blocks "to" i32[moved_blocks], in every layer; a negative
-/// "from" clears "to". All are read before any is written.
+/// Copies the blocks "from" i32[moved_blocks] to the blocks "to" i32[moved_blocks], in every layer. All are read before
+/// any is written.
 Graph copy_graph(const std::vector<CacheSpec>& caches);
+/// Gives each slot of recurrent states the state that is now in slot "from" i32[slots], or zeros if that is negative.
+Graph rearrange_graph(const std::vector<CacheSpec>& states, int slots);
 /// The blocks "from" of every cache, as outputs NAME.blocks [moved_blocks, heads, block, size].
 Graph read_graph(const std::vector<CacheSpec>& caches);
 /// Puts such tensors, inputs NAME.blocks, into the blocks "to".

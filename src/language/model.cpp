@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
+#include <numeric>
 #include <set>
 
 #include <jerboa/base/error.h>
@@ -57,15 +58,15 @@ std::vector<std::uint32_t> draw_numbers(const serving::Step& step) {
   return numbers;
 }
 
-TensorMap inputs_of(const serving::Step& step, const EntryKey& key, bool carries) {
+TensorMap inputs_of(const serving::Step& step, const EntryKey& key, bool carries, std::int32_t padding_slot) {
   const std::int64_t rows = step.rows, time = step.time;
   TensorMap inputs{{"ids", integers({rows, time}, step.ids)},
                    {"positions", integers({rows, time}, step.positions)},
                    {"lengths", integers({rows}, step.lengths)},
                    {"table", integers({rows, step.blocks}, step.table)}};
   if (!step.states.empty()) {
-    std::vector<std::int32_t> slots = step.states;  // padding writes none, but must name one
-    std::replace(slots.begin(), slots.end(), serving::no_slot, 0);
+    std::vector<std::int32_t> slots = step.states;
+    std::replace(slots.begin(), slots.end(), serving::no_slot, padding_slot);
     inputs.emplace("slots", integers({rows}, slots));
   }
   if (carries) inputs.emplace("carried", integers({rows}, step.carried));
@@ -202,7 +203,8 @@ GraphSettings Model::graph_settings() const {
           .cache = cache_.dtype,
           .blocks = cache_.blocks,
           .block = cache_.block,
-          .slots = scheduling_.state_slots > 0 ? scheduling_.state_slots + 1 : 0,  // one for texts that are scored
+          .slots = scheduling_.state_slots > 0 ? scheduling_.state_slots + 2
+                                               : 0,  // for texts that are scored, and for padding
           .carried_rows = scheduling_.pipelined ? scheduling_.max_rows : 0,
           .precision = precision_,
           .is_gpu = is_gpu(session_.device())};
@@ -216,10 +218,8 @@ std::string Model::entry_for(const EntryKey& key) {
 }
 
 Model::Running Model::run(const serving::Step& step) {
-  std::vector<serving::BlockCopy> slots;
-  for (const serving::SlotCopy& copy : step.state_copies) slots.push_back({copy.from, copy.to});
-  copy("copy states", states_, slots);
-  copy("copy blocks", caches_, step.copies);
+  copy_states(step.state_copies);
+  copy_blocks(step.copies);
   EntryKey key{.rows = step.rows,
                .time = step.time,
                .table = step.blocks,
@@ -231,7 +231,8 @@ Model::Running Model::run(const serving::Step& step) {
   if (key.drawing == Drawing::none) key.masked = false;
   const std::string entry = entry_for(key);
   Running running;
-  running.result_ = session_.run(entry, inputs_of(step, key, scheduling_.pipelined && !key.is_prompt));
+  running.result_ =
+      session_.run(entry, inputs_of(step, key, scheduling_.pipelined && !key.is_prompt, scheduling_.state_slots + 1));
   running.has_tokens_ = key.drawing != Drawing::none;
   running.dispatches_ = session_.kernel_count(entry);
   return running;
@@ -298,18 +299,30 @@ void Model::add_entry_once(const std::string& name, const MakeGraph& make_graph)
   if (!session_.has_entry(name)) session_.add_entry(name, make_graph());
 }
 
-void Model::copy(const std::string& entry, const std::vector<models::CacheSpec>& caches,
-                 std::span<const serving::BlockCopy> copies) {
+void Model::copy_blocks(std::span<const serving::BlockCopy> copies) {
   if (copies.empty()) return;
-  add_entry_once(entry, [&] { return copy_graph(caches); });
+  add_entry_once("copy blocks", [&] { return copy_graph(caches_); });
   for (const auto run : independent_runs(copies)) {
     std::vector<serving::Block> from, to;
     for (const serving::BlockCopy& copy : run) {
       from.push_back(copy.from);
       to.push_back(copy.to);
     }
-    session_.run(entry, {{"from", block_numbers(from, 0)}, {"to", block_numbers(to, -1)}});
+    session_.run("copy blocks", {{"from", block_numbers(from, 0)}, {"to", block_numbers(to, -1)}});
   }
+}
+
+// All of them at once: what each slot holds after the copies, in terms of what it holds now.
+void Model::copy_states(std::span<const serving::SlotCopy> copies) {
+  if (copies.empty()) return;
+  const int slots = graph_settings().slots;
+  add_entry_once("copy states", [&] { return rearrange_graph(states_, slots); });
+  std::vector<std::int32_t> from(static_cast<std::size_t>(slots));
+  std::iota(from.begin(), from.end(), 0);
+  for (const serving::SlotCopy& copy : copies)
+    from[static_cast<std::size_t>(copy.to)] =
+        copy.from == serving::no_slot ? serving::no_slot : from[static_cast<std::size_t>(copy.from)];
+  session_.run("copy states", {{"from", integers({slots}, from)}});
 }
 
 TensorMap Model::read_blocks(std::span<const serving::Block> blocks) {

@@ -103,8 +103,8 @@ class Model {
   void choose_sizes(const LanguageModelOptions& options);
   void compile_usual_entries();
   GraphSettings graph_settings() const;
-  void copy(const std::string& entry, const std::vector<models::CacheSpec>& caches,
-            std::span<const serving::BlockCopy> copies);
+  void copy_blocks(std::span<const serving::BlockCopy> copies);
+  void copy_states(std::span<const serving::SlotCopy> copies);
   TensorMap text_inputs(const serving::PageTable& table, std::int64_t start,
                         std::span<const std::int32_t> tokens) const;
 
