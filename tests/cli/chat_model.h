@@ -9,7 +9,7 @@ namespace jerboa::test {
 /// A tiny model that chats, in tokens that are bytes; its answers make no sense, and do not end.
 class ChatModel : public ModelFolder {
  public:
-  explicit ChatModel(int context = 4096) : ModelFolder("llama") {
+  explicit ChatModel(int context = 1 << 16) : ModelFolder("llama") {
     auto config = nlohmann::json::parse(read_text(goldens / "llama" / "config.json"));
     config["max_position_embeddings"] = context;
     config["eos_token_id"] = nullptr;

@@ -42,17 +42,19 @@ TEST_F(ChatTest, KeepsTheConversation) {
 }
 
 TEST_F(ChatTest, CtrlCStopsTheAnswerAlone) {
-  PseudoTerminal terminal(chat(), variables());
+  PseudoTerminal terminal(chat({"--context", "60000"}), variables());
   ASSERT_TRUE(terminal.expect("> ")) << terminal.shown();
   terminal.type("go on for long\r");
   ASSERT_TRUE(terminal.expect("go on for long\r\n"));
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
   terminal.type("\x03");
   ASSERT_TRUE(terminal.expect("stopped")) << terminal.shown();
   terminal.type(save_to("saved.json"));
   ASSERT_TRUE(terminal.expect("2 messages saved")) << terminal.shown();
+  ASSERT_TRUE(terminal.expect("\033[?2004h> ")) << terminal.shown();
   terminal.type("\x03");  // at the prompt it only clears the line
   ASSERT_TRUE(terminal.expect("ends the conversation")) << terminal.shown();
+  ASSERT_TRUE(terminal.expect("\033[?2004h> ")) << terminal.shown();  // before it, the terminal would take the key
   terminal.type("\x04");
   EXPECT_EQ(terminal.wait(), 0) << terminal.shown();
   EXPECT_EQ(saved("saved.json")[0]["content"], "go on for long");
@@ -127,7 +129,8 @@ TEST_F(ChatTest, CommandsChangeTheConversation) {
   terminal.type("/load /nowhere\r");
   ASSERT_TRUE(terminal.expect("/nowhere: cannot open")) << terminal.shown();
   terminal.type("/save /dev/full/x\r");
-  ASSERT_TRUE(terminal.expect("/dev/full/x: cannot create")) << terminal.shown();
+  ASSERT_TRUE(terminal.expect("/dev/full/x: cannot write")) << terminal.shown();
+  ASSERT_TRUE(terminal.expect("\033[?2004h> ")) << terminal.shown();  // before it, the terminal would take the key
   terminal.type("\x04");
   EXPECT_EQ(terminal.wait(), 0) << terminal.shown();
   const auto messages = saved("saved.json");
