@@ -19,6 +19,12 @@ class ChatTest : public testing::Test {
   nlohmann::json saved(const std::string& name) const { return nlohmann::json::parse(read_text(home_ / name)); }
   std::string save_to(const std::string& name) const { return "/save " + (home_ / name).string() + "\r"; }
 
+  // Keys that are typed before the prompt is there belong to the terminal, not to the editor.
+  static void enter(PseudoTerminal& terminal, const std::string& keys) {
+    EXPECT_TRUE(terminal.expect("\033[?2004h> ")) << terminal.shown();
+    terminal.type(keys);
+  }
+
   ChatModel model_;
   TempFolder home_;
 };
@@ -26,13 +32,13 @@ class ChatTest : public testing::Test {
 TEST_F(ChatTest, KeepsTheConversation) {
   PseudoTerminal terminal(chat({"--max-tokens", "4"}), variables());
   ASSERT_TRUE(terminal.expect("/help lists")) << terminal.shown();
-  terminal.type("one\r");
+  enter(terminal, "one\r");
   ASSERT_TRUE(terminal.expect("tokens of the context")) << terminal.shown();
-  terminal.type("two\r");
+  enter(terminal, "two\r");
   ASSERT_TRUE(terminal.expect("tokens of the context")) << terminal.shown();
-  terminal.type(save_to("saved.json"));
+  enter(terminal, save_to("saved.json"));
   ASSERT_TRUE(terminal.expect("4 messages saved")) << terminal.shown();
-  terminal.type("/bye\r");
+  enter(terminal, "/bye\r");
   EXPECT_EQ(terminal.wait(), 0) << terminal.shown();
   const auto messages = saved("saved.json");
   ASSERT_EQ(messages.size(), 4u);
@@ -43,42 +49,36 @@ TEST_F(ChatTest, KeepsTheConversation) {
 
 TEST_F(ChatTest, CtrlCStopsTheAnswerAlone) {
   PseudoTerminal terminal(chat({"--context", "60000"}), variables());
-  ASSERT_TRUE(terminal.expect("> ")) << terminal.shown();
-  terminal.type("go on for long\r");
+  enter(terminal, "go on for long\r");
   ASSERT_TRUE(terminal.expect("go on for long\r\n"));
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   terminal.type("\x03");
   ASSERT_TRUE(terminal.expect("stopped")) << terminal.shown();
-  terminal.type(save_to("saved.json"));
+  enter(terminal, save_to("saved.json"));
   ASSERT_TRUE(terminal.expect("2 messages saved")) << terminal.shown();
-  ASSERT_TRUE(terminal.expect("\033[?2004h> ")) << terminal.shown();
-  terminal.type("\x03");  // at the prompt it only clears the line
+  enter(terminal, "\x03");  // at the prompt it only clears the line
   ASSERT_TRUE(terminal.expect("ends the conversation")) << terminal.shown();
-  ASSERT_TRUE(terminal.expect("\033[?2004h> ")) << terminal.shown();  // before it, the terminal would take the key
-  terminal.type("\x04");
+  enter(terminal, "\x04");
   EXPECT_EQ(terminal.wait(), 0) << terminal.shown();
   EXPECT_EQ(saved("saved.json")[0]["content"], "go on for long");
 }
 
 TEST_F(ChatTest, WhatIsPastedIsOneMessage) {
   PseudoTerminal terminal(chat({"--max-tokens", "2"}), variables());
-  ASSERT_TRUE(terminal.expect("\033[?2004h")) << terminal.shown();
-  ASSERT_TRUE(terminal.expect("> "));
-  terminal.type("\033[200~first\r\r\rläßt 日本語\033[201~ end\r");
+  enter(terminal, "\033[200~first\r\r\rläßt 日本語\033[201~ end\r");
   ASSERT_TRUE(terminal.expect("tokens of the context")) << terminal.shown();
-  terminal.type(save_to("saved.json"));
+  enter(terminal, save_to("saved.json"));
   ASSERT_TRUE(terminal.expect("2 messages saved")) << terminal.shown();
   EXPECT_EQ(saved("saved.json")[0]["content"], "first\n\n\nläßt 日本語 end");
 }
 
 TEST_F(ChatTest, ABackslashContinuesTheLine) {
   PseudoTerminal terminal(chat({"--max-tokens", "2"}), variables());
-  ASSERT_TRUE(terminal.expect("> "));
-  terminal.type("first \\\r");
+  enter(terminal, "first \\\r");
   ASSERT_TRUE(terminal.expect(". ")) << terminal.shown();
   terminal.type("second\r");
   ASSERT_TRUE(terminal.expect("tokens of the context")) << terminal.shown();
-  terminal.type(save_to("saved.json"));
+  enter(terminal, save_to("saved.json"));
   ASSERT_TRUE(terminal.expect("2 messages saved")) << terminal.shown();
   EXPECT_EQ(saved("saved.json")[0]["content"], "first \nsecond");
 }
@@ -86,52 +86,48 @@ TEST_F(ChatTest, ABackslashContinuesTheLine) {
 TEST_F(ChatTest, TheHistoryLasts) {
   {
     PseudoTerminal terminal(chat({"--max-tokens", "2"}), variables());
-    ASSERT_TRUE(terminal.expect("> "));
-    terminal.type("remember me\r");
+    enter(terminal, "remember me\r");
     ASSERT_TRUE(terminal.expect("tokens of the context")) << terminal.shown();
-    terminal.type("/bye\r");
+    enter(terminal, "/bye\r");
     EXPECT_EQ(terminal.wait(), 0);
   }
   PseudoTerminal terminal(chat({"--max-tokens", "2"}), variables());
-  ASSERT_TRUE(terminal.expect("> "));
-  terminal.type("\033[A\033[A\r");  // past /bye
+  enter(terminal, "\033[A\033[A\r");  // past /bye
   ASSERT_TRUE(terminal.expect("remember me")) << terminal.shown();
   ASSERT_TRUE(terminal.expect("tokens of the context")) << terminal.shown();
 }
 
 TEST_F(ChatTest, CommandsChangeTheConversation) {
   PseudoTerminal terminal(chat({"--max-tokens", "2"}), variables());
-  ASSERT_TRUE(terminal.expect("> "));
-  terminal.type("/system Be brief.\r");
+  enter(terminal, "/system Be brief.\r");
   ASSERT_TRUE(terminal.expect("system: Be brief.")) << terminal.shown();
-  terminal.type("first\r");
+  enter(terminal, "first\r");
   ASSERT_TRUE(terminal.expect("tokens of the context")) << terminal.shown();
-  terminal.type("/regen\r");
+  enter(terminal, "/regen\r");
   ASSERT_TRUE(terminal.expect("tokens of the context")) << terminal.shown();
-  terminal.type("/edit\r");
+  enter(terminal, "/edit\r");
   ASSERT_TRUE(terminal.expect("first")) << terminal.shown();
   terminal.type(" and more\r");
   ASSERT_TRUE(terminal.expect("tokens of the context")) << terminal.shown();
-  terminal.type("/tokens\r");
+  enter(terminal, "/tokens\r");
   ASSERT_TRUE(terminal.expect("by 3 messages")) << terminal.shown();
-  terminal.type("/params temperature 0.5 top_k=7\r");
+  enter(terminal, "/params temperature 0.5 top_k=7\r");
   ASSERT_TRUE(terminal.expect("temperature 0.5 · top-k 7")) << terminal.shown();
-  terminal.type("/params temperature nan\r");
+  enter(terminal, "/params temperature nan\r");
   ASSERT_TRUE(terminal.expect("/params: --temperature: must be from 0 to 1000, not nan")) << terminal.shown();
-  terminal.type("/sav\r");
+  enter(terminal, "/sav\r");
   ASSERT_TRUE(terminal.expect("did you mean /save?")) << terminal.shown();
-  terminal.type(save_to("saved.json"));
+  enter(terminal, save_to("saved.json"));
   ASSERT_TRUE(terminal.expect("3 messages saved")) << terminal.shown();
-  terminal.type("/reset\r");
+  enter(terminal, "/reset\r");
   ASSERT_TRUE(terminal.expect("forgotten")) << terminal.shown();
-  terminal.type("/load " + (home_ / "saved.json").string() + "\r");
+  enter(terminal, "/load " + (home_ / "saved.json").string() + "\r");
   ASSERT_TRUE(terminal.expect("now has 3 messages")) << terminal.shown();
-  terminal.type("/load /nowhere\r");
+  enter(terminal, "/load /nowhere\r");
   ASSERT_TRUE(terminal.expect("/nowhere: cannot open")) << terminal.shown();
-  terminal.type("/save /dev/full/x\r");
+  enter(terminal, "/save /dev/full/x\r");
   ASSERT_TRUE(terminal.expect("/dev/full/x: cannot write")) << terminal.shown();
-  ASSERT_TRUE(terminal.expect("\033[?2004h> ")) << terminal.shown();  // before it, the terminal would take the key
-  terminal.type("\x04");
+  enter(terminal, "\x04");
   EXPECT_EQ(terminal.wait(), 0) << terminal.shown();
   const auto messages = saved("saved.json");
   EXPECT_EQ(messages[0]["role"], "system");
@@ -166,8 +162,7 @@ TEST_F(ChatTest, NoColorMeansNoColours) {
   auto plain = variables();
   plain["NO_COLOR"] = "1";
   PseudoTerminal terminal(chat({"--max-tokens", "2"}), plain);
-  ASSERT_TRUE(terminal.expect("> "));
-  terminal.type("x\r");
+  enter(terminal, "x\r");
   ASSERT_TRUE(terminal.expect("tokens of the context")) << terminal.shown();
   EXPECT_EQ(terminal.shown().find("\033[2m"), std::string::npos) << terminal.shown();
 }
