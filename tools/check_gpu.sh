@@ -31,8 +31,10 @@ check() {  # NAME COMMAND…: runs it, keeps the last line that counts tests
 }
 
 check "op goldens" "$bin/jerboa" verify "$goldens/ops.safetensors" --device webgpu
-for model in train_gpt2 train_llama train_qwen3 gemma2 qwen3_moe; do
-  check "$model" "$bin/jerboa" verify "$goldens/$model" --device webgpu
+for folder in "$goldens"/*/; do
+  model=$(basename "$folder")
+  case $model in moonshine | vit | whisper) continue ;; esac  # families that are not there yet
+  check "$model" "$bin/jerboa" verify "$folder" --device webgpu
 done
 if [[ -x $bin/wgsl_test ]]; then check "kernels" "$bin/wgsl_test" --gtest_brief=1; fi
 if [[ -x $bin/webgpu_test ]]; then
