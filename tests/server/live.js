@@ -34,7 +34,7 @@ export function makeModel() {
   const golden = join(here, "../data/goldens/llama");
   cpSync(join(golden, "model.safetensors"), join(folder, "model.safetensors"));
   const config = JSON.parse(readFileSync(join(golden, "config.json"), "utf8"));
-  config.max_position_embeddings = 2048;
+  config.max_position_embeddings = 65536;
   writeFileSync(join(folder, "config.json"), JSON.stringify(config));
   writeFileSync(join(folder, "tokenizer.json"), JSON.stringify(byteTokenizer()));
   writeFileSync(join(folder, "chat_template.jinja"), template);

@@ -41,7 +41,7 @@ int main() {
 
 let server, browser;
 before(async () => {
-  server = await serve();
+  server = await serve("--context", "60000");
   browser = await chromium.launch({ executablePath, args: ["--headless", "--no-sandbox"] });
 });
 after(async () => {
@@ -98,7 +98,7 @@ test("it chats with the model, stops and regenerates", async () => {
   assert.equal(await page.textContent(".assistant .body"), first);
 
   await page.click("#open-settings");
-  await page.fill("#max_tokens", "1800");
+  await page.fill("#max_tokens", "50000"); // so that there is time to stop it
   await page.click("#settings .primary");
   await page.fill("#text", "More");
   await page.press("#text", "Enter");
