@@ -22,6 +22,7 @@ class ChatTest : public testing::Test {
   // Keys that are typed before the prompt is there belong to the terminal, not to the editor.
   static void enter(PseudoTerminal& terminal, const std::string& keys) {
     EXPECT_TRUE(terminal.expect("\033[?2004h> ")) << terminal.shown();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the editor takes the terminal over after the prompt
     terminal.type(keys);
   }
 
