@@ -371,7 +371,7 @@ TEST(Similarities, CompareVectors) {
 // all-MiniLM-L6-v2, which `./dev neighbours` downloads. The values were computed from the same weights in float64, by
 // an independent program in NumPy.
 TEST(MiniLm, GivesTheEmbeddingsOfAnIndependentEvaluation) {
-  const std::filesystem::path folder = JERBOA_SOURCE_DIR "/build/minilm";
+  const std::filesystem::path folder = JERBOA_SOURCE_DIR "/build/home/models/minilm";
   if (!std::filesystem::exists(folder / "tokenizer.json")) GTEST_SKIP() << "there is no " << folder;
   struct Known {
     std::string text;
