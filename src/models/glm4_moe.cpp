@@ -14,14 +14,10 @@ NamedTensors glm4_moe_decoder(const Config& given, const GraphInputs& inputs) {
   attention.bias = config.flag("attention_bias", false);
   if (config.flag("use_qk_norm", false)) attention.head_norm = llama_norm(decoder, config);
   const ExpertsForm experts = deepseek_experts(config);
-  return llama_like(
-      decoder, config,
-      [&](int layer, const std::string& name, const Tensor& x) {
-        return self_attention(decoder, attention, layer, name, x);
-      },
-      [&](int layer, const std::string& name, const Tensor& x) {
-        return deepseek_mlp(decoder, config, experts, layer, name, x);
-      });
+  return decoder_stack(decoder, stack_form(decoder, config), attention,
+                       [&](int layer, const std::string& name, const Tensor& x) {
+                         return deepseek_mlp(decoder, config, experts, layer, name, x);
+                       });
 }
 
 }  // namespace jerboa::models

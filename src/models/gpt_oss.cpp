@@ -59,11 +59,8 @@ NamedTensors gpt_oss_decoder(const Config& given, const GraphInputs& inputs) {
   const Decoder decoder(config, inputs);
   const AttentionForm attention = gpt_oss_attention(config);
   const ExpertsForm experts = gpt_oss_experts(config);
-  return llama_like(
-      decoder, config,
-      [&](int layer, const std::string& name, const Tensor& x) {
-        return self_attention(decoder, attention, layer, name, x);
-      },
+  return decoder_stack(
+      decoder, stack_form(decoder, config), attention,
       [&](int, const std::string& name, const Tensor& x) { return mixture_of_experts(decoder, experts, name, x); });
 }
 

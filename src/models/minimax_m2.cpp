@@ -30,14 +30,11 @@ NamedTensors minimax_m2_decoder(const Config& given, const GraphInputs& inputs) 
   experts.scores = ExpertScores::sigmoid;
   experts.correction = "e_score_correction_bias";
   experts.normalised = true;
-  return llama_like(
-      decoder, config,
-      [&](int layer, const std::string& name, const Tensor& x) {
-        return self_attention(decoder, attention, layer, name, x);
-      },
-      [&](int layer, const std::string&, const Tensor& x) {
-        return mixture_of_experts(decoder, experts, fmt::format("model.layers.{}.block_sparse_moe", layer), x);
-      });
+  StackForm stack = stack_form(decoder, config);
+  stack.mlp = "block_sparse_moe";
+  return decoder_stack(decoder, stack, attention, [&](int, const std::string& name, const Tensor& x) {
+    return mixture_of_experts(decoder, experts, name, x);
+  });
 }
 
 }  // namespace jerboa::models

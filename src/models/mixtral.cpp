@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "models/experts.h"
 #include "models/family_graphs.h"
 #include "models/llama_like.h"
@@ -16,14 +14,11 @@ NamedTensors mixtral_decoder(const Config& given, const GraphInputs& inputs) {
   attention.windows = equal_windows(config);
   ExpertsForm experts = experts_form(config, config.count("num_local_experts"), "intermediate_size");
   experts.normalised = true;
-  return llama_like(
-      decoder, config,
-      [&](int layer, const std::string& name, const Tensor& x) {
-        return self_attention(decoder, attention, layer, name, x);
-      },
-      [&](int layer, const std::string&, const Tensor& x) {
-        return mixture_of_experts(decoder, experts, fmt::format("model.layers.{}.block_sparse_moe", layer), x);
-      });
+  StackForm stack = stack_form(decoder, config);
+  stack.mlp = "block_sparse_moe";
+  return decoder_stack(decoder, stack, attention, [&](int, const std::string& name, const Tensor& x) {
+    return mixture_of_experts(decoder, experts, name, x);
+  });
 }
 
 }  // namespace jerboa::models

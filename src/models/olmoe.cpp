@@ -15,11 +15,8 @@ NamedTensors olmoe_decoder(const Config& given, const GraphInputs& inputs) {
   if (config.has("clip_qkv")) attention.clip = config.positive("clip_qkv");
   ExpertsForm experts = experts_form(config, config.count("num_experts"), "intermediate_size");
   experts.normalised = config.flag("norm_topk_prob", false);
-  return llama_like(
-      decoder, config,
-      [&](int layer, const std::string& name, const Tensor& x) {
-        return self_attention(decoder, attention, layer, name, x);
-      },
+  return decoder_stack(
+      decoder, stack_form(decoder, config), attention,
       [&](int, const std::string& name, const Tensor& x) { return mixture_of_experts(decoder, experts, name, x); });
 }
 

@@ -27,15 +27,11 @@ NamedTensors qwen2_moe_decoder(const Config& given, const GraphInputs& inputs) {
   attention.windows = qwen2_moe_windows(config);
   const ExpertsForm experts = qwen_experts(config);
   const auto is_sparse = qwen_sparse_layers(config);
-  return llama_like(
-      decoder, config,
-      [&](int layer, const std::string& name, const Tensor& x) {
-        return self_attention(decoder, attention, layer, name, x);
-      },
-      [&](int layer, const std::string& name, const Tensor& x) {
-        return is_sparse(layer) ? qwen_shared_mixture(decoder, config, experts, name, x)
-                                : gated_mlp(decoder, config, name, x);
-      });
+  return decoder_stack(decoder, stack_form(decoder, config), attention,
+                       [&](int layer, const std::string& name, const Tensor& x) {
+                         return is_sparse(layer) ? qwen_shared_mixture(decoder, config, experts, name, x)
+                                                 : gated_mlp(decoder, config, name, x);
+                       });
 }
 
 }  // namespace jerboa::models

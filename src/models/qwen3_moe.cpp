@@ -23,12 +23,8 @@ NamedTensors qwen3_moe_decoder(const Config& given, const GraphInputs& inputs) {
   const AttentionForm attention = qwen3_moe_attention(decoder, config);
   const ExpertsForm experts = qwen_experts(config);
   const auto is_sparse = qwen_sparse_layers(config);
-  return llama_like(
-      decoder, config,
-      [&](int layer, const std::string& name, const Tensor& x) {
-        return self_attention(decoder, attention, layer, name, x);
-      },
-      [&](int layer, const std::string& name, const Tensor& x) {
+  return decoder_stack(
+      decoder, stack_form(decoder, config), attention, [&](int layer, const std::string& name, const Tensor& x) {
         return is_sparse(layer) ? mixture_of_experts(decoder, experts, name, x) : gated_mlp(decoder, config, name, x);
       });
 }
