@@ -7,39 +7,26 @@
 #include <jerboa/models/family.h>
 #include <jerboa/models/pooling.h>
 
+#include "verify/golden_folder.h"
+
 namespace jerboa {
 namespace {
 
-class EncoderGoldens {
+class EncoderGoldens : GoldenFolder {
  public:
-  EncoderGoldens(const std::filesystem::path& folder, Device device)
-      : golden_(SafeTensors::open(folder / "golden.safetensors")),
-        config_(models::Config::open(folder)),
-        family_(models::family_of(config_)),
-        weights_(SafeTensors::open(folder)),
-        device_(std::move(device)) {}
+  using GoldenFolder::GoldenFolder;
 
   std::vector<CaseReport> run() const {
     const TensorMap inputs = read_inputs();
     const Result results = compute(inputs);
     std::vector<CaseReport> reports;
     for (const char* name : {"hidden", "pooled", "logits"})
-      if (golden_.contains(name)) reports.push_back(compare(name, results.get(name), inputs.at("lengths")));
+      if (goldens.contains(name)) reports.push_back(compare(name, results.get(name), inputs.at("lengths")));
     if (reports.empty()) refuse("holds neither hidden nor pooled nor logits");
     return reports;
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& problem) const {
-    throw FileError(fmt::format("{}: {}", golden_.path().string(), problem));
-  }
-
-  HostTensor integers(const std::string& name) const {
-    const TensorView& view = golden_.view(name);
-    if (view.shape.size() != 2) refuse(name + " is not [batch, time]");
-    return {view.shape, to_i32(view)};
-  }
-
   // The number of tokens in each row, whose padding must be at the end.
   HostTensor lengths(const HostTensor& mask) const {
     const std::int64_t batch = mask.shape()[0], time = mask.shape()[1];
@@ -62,28 +49,28 @@ class EncoderGoldens {
     const HostTensor mask = integers("attention_mask");
     if (mask.shape() != shape) refuse("attention_mask and input_ids have different shapes");
     inputs.emplace("lengths", lengths(mask));
-    if (golden_.contains("token_type_ids")) inputs.emplace("token_types", integers("token_type_ids"));
+    if (goldens.contains("token_type_ids")) inputs.emplace("token_types", integers("token_type_ids"));
     return inputs;
   }
 
   Result compute(const TensorMap& inputs) const {
     const auto forward = [&](const Inputs& in) {
-      const models::NamedTensors results = family_.encode(config_, {.tensors = in.all()});
+      const models::NamedTensors results = family.encode(config, {.tensors = in.all()});
       const Tensor mean = models::pool(results.at("hidden"), in["lengths"], models::Pooling::mean);
       std::vector<std::pair<std::string, Tensor>> outputs(results.begin(), results.end());
       outputs.emplace_back("pooled", models::unit_rows(mean));
       return Outputs(std::move(outputs));
     };
-    Module module = compile(forward_graph(specs_of(inputs), forward), {.device = device_});
-    module.session().upload_params(models::read_params(weights_, module.ir(), family_));
+    Module module = compile(forward_graph(specs_of(inputs), forward), {.device = device});
+    module.session().upload_params(models::read_params(weights, module.ir(), family));
     return module.run(inputs);
   }
 
   CaseReport compare(const std::string& name, const HostTensor& tensor, const HostTensor& lengths) const {
-    const Sizes shape(golden_.view(name).shape);
+    const Sizes shape(goldens.view(name).shape);
     if (tensor.shape() != shape)
       return {name, false, fmt::format("{} instead of {}", to_string(tensor.shape()), to_string(shape))};
-    std::vector<double> computed(tensor.f32().begin(), tensor.f32().end()), golden = to_f64(golden_.view(name));
+    std::vector<double> computed(tensor.f32().begin(), tensor.f32().end()), golden = to_f64(goldens.view(name));
     if (name == "hidden") {
       computed = within_texts(computed, shape, lengths);
       golden = within_texts(golden, shape, lengths);
@@ -102,12 +89,6 @@ class EncoderGoldens {
     }
     return texts;
   }
-
-  SafeTensors golden_;
-  models::Config config_;
-  const models::Family& family_;
-  SafeTensors weights_;
-  Device device_;
 };
 
 }  // namespace

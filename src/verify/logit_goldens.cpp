@@ -7,20 +7,17 @@
 #include <jerboa/frontend/compile.h>
 #include <jerboa/models/family.h>
 
+#include "verify/golden_folder.h"
+
 namespace jerboa {
 namespace {
 
-class LogitGoldens {
+class LogitGoldens : GoldenFolder {
  public:
-  LogitGoldens(const std::filesystem::path& folder, Device device)
-      : golden_(SafeTensors::open(folder / "golden.safetensors")),
-        config_(models::Config::open(folder)),
-        family_(models::family_of(config_)),
-        weights_(SafeTensors::open(folder)),
-        device_(std::move(device)) {}
+  using GoldenFolder::GoldenFolder;
 
   std::vector<CaseReport> run() const {
-    const HostTensor prompt = ids("input_ids"), tokens = ids("greedy");
+    const HostTensor prompt = integers("input_ids"), tokens = integers("greedy");
     if (prompt.size() == 0) refuse("input_ids holds no tokens");
     if (tokens.shape()[0] != prompt.shape()[0]) refuse("greedy and input_ids have different batch sizes");
     if (tokens.shape()[1] <= prompt.shape()[1]) refuse("greedy adds no token to input_ids");
@@ -28,38 +25,26 @@ class LogitGoldens {
   }
 
  private:
-  // Goldens that would pass whatever the engine computes.
-  [[noreturn]] void refuse(const std::string& problem) const {
-    throw FileError(fmt::format("{}: {}", golden_.path().string(), problem));
-  }
-
   CaseReport logits(const HostTensor& prompt) const {
     const HostTensor logits = logits_of(prompt);
-    const Sizes shape(golden_.view("logits").shape);
+    const Sizes shape(goldens.view("logits").shape);
     if (logits.shape() != shape)
       return {"logits", false, fmt::format("{} instead of {}", to_string(logits.shape()), to_string(shape))};
     const auto computed = logits.f32();
-    const auto golden = to_f64(golden_.view("logits"));
+    const auto golden = to_f64(goldens.view("logits"));
     const auto wrong =
         difference(std::vector<double>(computed.begin(), computed.end()), golden, tolerance_for_typical(golden));
     return {"logits", !wrong, wrong.value_or("")};
-  }
-
-  HostTensor ids(const std::string& name) const {
-    const TensorView& view = golden_.view(name);
-    if (view.shape.size() != 2)
-      throw FileError(fmt::format("{}: {} is not [batch, time]", golden_.path().string(), name));
-    return {view.shape, to_i32(view)};
   }
 
   HostTensor logits_of(const HostTensor& ids) const {
     const InputSpecs specs{{"ids", to_shape(ids.shape()), DType::i32}};
     Module module = compile(forward_graph(specs,
                                           [&](const Inputs& in) {
-                                            return family_.logits(config_, {.tensors = {{"ids", in["ids"]}}});
+                                            return family.logits(config, {.tensors = {{"ids", in["ids"]}}});
                                           }),
-                            {.device = device_});
-    module.session().upload_params(models::read_params(weights_, module.ir(), family_));
+                            {.device = device});
+    module.session().upload_params(models::read_params(weights, module.ir(), family));
     return module.run({{"ids", ids}}).get("output");
   }
 
@@ -69,8 +54,8 @@ class LogitGoldens {
     const std::int64_t batch = tokens.shape()[0], time = tokens.shape()[1];
     const models::CacheOptions cache{.capacity = static_cast<int>(time), .chunk = static_cast<int>(prompt)};
     Session session = create_session(
-        {{"prefill", step_graph(batch, prompt, cache)}, {"decode", step_graph(batch, 1, cache)}}, {.device = device_});
-    session.upload_params(models::read_params(weights_, session.graph("prefill"), family_));
+        {{"prefill", step_graph(batch, prompt, cache)}, {"decode", step_graph(batch, 1, cache)}}, {.device = device});
+    session.upload_params(models::read_params(weights, session.graph("prefill"), family));
     for (std::int64_t at = 0, next = prompt; next < time; at = next++) {
       const HostTensor scores =
           session.run(at == 0 ? "prefill" : "decode", step_inputs(tokens, at, next)).get("output");
@@ -91,7 +76,7 @@ class LogitGoldens {
     const InputSpecs specs{
         {"ids", {batch, time}, DType::i32}, {"positions", {batch, time}, DType::i32}, {"lengths", {batch}, DType::i32}};
     return forward_graph(specs, [&](const Inputs& in) {
-      return family_.logits(config_, {.tensors = in.all(), .cache = cache, .last = 1});
+      return family.logits(config, {.tensors = in.all(), .cache = cache, .last = 1});
     });
   }
 
@@ -108,12 +93,6 @@ class LogitGoldens {
     }
     return {{"ids", std::move(ids)}, {"positions", std::move(positions)}, {"lengths", std::move(lengths)}};
   }
-
-  SafeTensors golden_;
-  models::Config config_;
-  const models::Family& family_;
-  SafeTensors weights_;
-  Device device_;
 };
 
 }  // namespace
