@@ -82,6 +82,19 @@ std::vector<std::string> all_commands(const CommandWords& words) {
   return names;
 }
 
+// As shells see it in front of a word: " tokenizer train"; empty for jerboa itself.
+std::string path_of(const CommandWords& command) {
+  return command.path.empty() ? "" : fmt::format(" {}", fmt::join(command.path, " "));
+}
+
+// The patterns of a shell's case, one for each command.
+std::string path_patterns(const std::vector<CommandWords>& commands) {
+  std::vector<std::string> patterns;
+  for (const CommandWords& command : commands)
+    if (!command.path.empty()) patterns.push_back(fmt::format("\"{}\"", path_of(command)));
+  return fmt::format("{}", fmt::join(patterns, "|"));
+}
+
 std::string bash_script(const std::vector<CommandWords>& commands) {
   std::string out =
       "# bash completion for jerboa: source this file, or put it into "
@@ -90,17 +103,13 @@ std::string bash_script(const std::vector<CommandWords>& commands) {
       "  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} path= word\n"
       "  for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
       "    case \"$path $word\" in\n";
-  std::vector<std::string> paths;
-  for (const CommandWords& command : commands)
-    if (!command.path.empty()) paths.push_back(fmt::format("\" {}\"", fmt::join(command.path, " ")));
-  out += fmt::format("      {}) path=\"$path $word\" ;;\n    esac\n  done\n", fmt::join(paths, "|"));
+  out += fmt::format("      {}) path=\"$path $word\" ;;\n    esac\n  done\n", path_patterns(commands));
   out += "  local words= choices= models=\n  case \"$path\" in\n";
   for (const CommandWords& command : commands) {
-    const std::string path = command.path.empty() ? "" : fmt::format(" {}", fmt::join(command.path, " "));
     std::vector<std::string> words = all_commands(command);
     const std::vector<std::string> flags = all_flags(command);
     words.insert(words.end(), flags.begin(), flags.end());
-    out += fmt::format("    \"{}\") words=\"{}\"{}\n", path, fmt::join(words, " "),
+    out += fmt::format("    \"{}\") words=\"{}\"{}\n", path_of(command), fmt::join(words, " "),
                        command.takes_model ? "; models=1" : "");
     std::string cases;
     for (const FlagWords& flag : command.flags)
@@ -130,14 +139,10 @@ std::string zsh_script(const std::vector<CommandWords>& commands) {
       "  local -a words_here flags models\n"
       "  for word in ${words[2,CURRENT-1]}; do\n"
       "    case \"$path $word\" in\n";
-  std::vector<std::string> paths;
-  for (const CommandWords& command : commands)
-    if (!command.path.empty()) paths.push_back(fmt::format("\" {}\"", fmt::join(command.path, " ")));
-  out +=
-      fmt::format("      {}) path=\"$path $word\" ;;\n    esac\n  done\n  case \"$path\" in\n", fmt::join(paths, "|"));
+  out += fmt::format("      {}) path=\"$path $word\" ;;\n    esac\n  done\n  case \"$path\" in\n",
+                     path_patterns(commands));
   for (const CommandWords& command : commands) {
-    const std::string path = command.path.empty() ? "" : fmt::format(" {}", fmt::join(command.path, " "));
-    out += fmt::format("    \"{}\")\n", path);
+    out += fmt::format("    \"{}\")\n", path_of(command));
     for (const FlagWords& flag : command.flags)
       if (!flag.choices.empty())
         out += fmt::format("      case ${{words[CURRENT-1]}} in {}) compadd {}; return ;; esac\n",

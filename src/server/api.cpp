@@ -120,28 +120,19 @@ void Api::add_model_list() {
        }});
 }
 
+// The three formats of OpenAI's for the same thing: how a request is read, answered and computed.
 void Api::add_generation() {
-  routes_.push_back(
-      {"POST", "/v1/chat/completions", [this](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-         ChatRequest chat = parse_chat_request(parse_body(request.body), limits_);
-         auto reply = make_chat_reply(exchange, chat);
-         ModelWorker& worker = models_.find(chat.model);
-         worker.submit(make_chat_task(std::move(chat), std::move(reply), limits_));
-       }});
-  routes_.push_back(
-      {"POST", "/v1/completions", [this](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-         CompletionRequest completion = parse_completion_request(parse_body(request.body), limits_);
-         auto reply = make_completion_reply(exchange, completion);
-         ModelWorker& worker = models_.find(completion.model);
-         worker.submit(make_completion_task(std::move(completion), std::move(reply), limits_));
-       }});
-  routes_.push_back(
-      {"POST", "/v1/responses", [this](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-         ChatRequest chat = parse_responses_request(parse_body(request.body), limits_);
-         auto reply = make_responses_reply(exchange, chat);
-         ModelWorker& worker = models_.find(chat.model);
-         worker.submit(make_chat_task(std::move(chat), std::move(reply), limits_));
-       }});
+  const auto add = [this](const char* path, auto parse, auto make_reply, auto make_task) {
+    routes_.push_back({"POST", path, [=, this](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+                         auto asked = parse(parse_body(request.body), limits_);
+                         auto reply = make_reply(exchange, asked);
+                         ModelWorker& worker = models_.find(asked.model);
+                         worker.submit(make_task(std::move(asked), std::move(reply), limits_));
+                       }});
+  };
+  add("/v1/chat/completions", parse_chat_request, make_chat_reply, make_chat_task);
+  add("/v1/completions", parse_completion_request, make_completion_reply, make_completion_task);
+  add("/v1/responses", parse_responses_request, make_responses_reply, make_chat_task);
 }
 
 void Api::add_tokens() {
