@@ -45,10 +45,11 @@ function(jerboa_library name)
   set_property(GLOBAL APPEND PROPERTY JERBOA_LIBRARIES jerboa_${name})
 endfunction()
 
-# jerboa_test(NAME SOURCES a_test.cpp … LINKS jerboa::base … SEPARATELY b_test.cpp …): one GoogleTest program per folder of
-# tests.
+# jerboa_test(NAME SOURCES a_test.cpp … LINKS jerboa::base … SEPARATELY b_test.cpp … TOGETHER Ops): one GoogleTest program
+# per folder of tests. CTest runs each test in a process, but those of the instantiation that TOGETHER names, many small
+# ones that would each open a device, in a few.
 function(jerboa_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS;SEPARATELY" ${ARGN})
+  cmake_parse_arguments(ARG "" "TOGETHER" "SOURCES;LINKS;SEPARATELY" ${ARGN})
   set_source_files_properties(${ARG_SEPARATELY} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   add_executable(${name}_test ${ARG_SOURCES})
   target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
@@ -56,5 +57,15 @@ function(jerboa_test name)
   target_compile_definitions(${name}_test PRIVATE JERBOA_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   # Tests spend their time in the libraries; optimizing the test code itself costs a third of its compile time for nothing.
   target_compile_options(${name}_test PRIVATE $<$<CONFIG:Release>:-O1>)
-  gtest_discover_tests(${name}_test TEST_PREFIX ${name}/ PROPERTIES TIMEOUT 300 DISCOVERY_TIMEOUT 60)
+  set(processes 12)
+  if(ARG_TOGETHER)
+    foreach(process RANGE 1 ${processes})
+      math(EXPR index "${process} - 1")
+      add_test(NAME ${name}/${ARG_TOGETHER}.${process}_of_${processes} COMMAND ${name}_test --gtest_filter=${ARG_TOGETHER}/*)
+      set_tests_properties(${name}/${ARG_TOGETHER}.${process}_of_${processes} PROPERTIES TIMEOUT 900
+        ENVIRONMENT "GTEST_TOTAL_SHARDS=${processes};GTEST_SHARD_INDEX=${index}")
+    endforeach()
+    set(filter TEST_FILTER "-${ARG_TOGETHER}/*")
+  endif()
+  gtest_discover_tests(${name}_test TEST_PREFIX ${name}/ ${filter} PROPERTIES TIMEOUT 300 DISCOVERY_TIMEOUT 60)
 endfunction()

@@ -115,6 +115,8 @@ const run = (args, input) => execFileSync(jerboa, ['tokenizer', ...args], { inpu
 const joinsCharacters = (name) => /NFC|NFKC|NFD|NFKD|Replace|Bert|bert|qwen|t5/.test(name);
 // Hugging Face forgets that special tokens are special where their text is normalized.
 const losesSpecial = (name) => name === 'llama2';
+// Without special tokens or a post-processor, adding special tokens changes nothing.
+const hasSpecialTokens = (name) => !/^(normalizer|pre-tokenizer) /.test(name);
 const failures = new Map();
 const differ = (name, what, text, want, got) => {
   failures.set(name, (failures.get(name) ?? 0) + 1);
@@ -123,7 +125,7 @@ const differ = (name, what, text, want, got) => {
 for (const [name, path] of cases) {
   const theirs = tokenizers.Tokenizer.fromFile(path);
   const texts = Array.from({ length: Number(count) }, randomText);
-  for (const addSpecialTokens of [false, true]) {
+  for (const addSpecialTokens of hasSpecialTokens(name) ? [false, true] : [false]) {
     const flags = addSpecialTokens ? ['--special'] : [];
     const lines = run(['encode', path, '--null', '--offsets', ...flags], `${texts.join('\0')}\0`).split('\n');
     const allIds = [];

@@ -45,7 +45,7 @@ WebGpuOptions as_a_rich_gpu() {
   return options;
 }
 
-WebGpuOptions with_one_kernel_a_node() {
+WebGpuOptions with_one_kernel_per_node() {
   WebGpuOptions options = as_it_is();
   options.target = Target::webgpu_default();
   options.target->software = true;
@@ -83,26 +83,31 @@ const Device& device_with(WebGpuOptions (*options)()) {
   return found != devices.end() ? found->second : devices.emplace(options, Device::webgpu(options())).first->second;
 }
 
-class WebGpuOp : public ::testing::TestWithParam<Op> {
- protected:
-  static void check(WebGpuOptions (*options)(), const char* what) {
-    const auto& cases = cases_of(GetParam());
-    for (std::size_t i = 0; i < cases.size(); ++i) {
-      SCOPED_TRACE(describe(GetParam(), i, cases[i]));
-      const Sample sample = sample_of(GetParam(), cases[i]);
-      expect_reference(sample, outputs_on(device_with(options), sample), what);
-    }
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Ops, WebGpuOp, ::testing::ValuesIn(computed_ops()),
-                         [](const ::testing::TestParamInfo<Op>& param) { return std::string(name(param.param)); });
+std::string op_name(const ::testing::TestParamInfo<Op>& param) { return std::string(name(param.param)); }
 
-TEST_P(WebGpuOp, EqualsTheReference) { check(as_it_is, "as it is"); }
-TEST_P(WebGpuOp, EqualsTheReferenceAsAPlainGpu) { check(as_a_plain_gpu, "as a plain GPU"); }
-TEST_P(WebGpuOp, EqualsTheReferenceAsARichGpu) { check(as_a_rich_gpu, "as a rich GPU"); }
-TEST_P(WebGpuOp, EqualsTheReferenceUnfused) { check(with_one_kernel_a_node, "unfused"); }
+// The gradients of an op are other ops, each of which has its own test here: one case shows that they work together,
+// and the CPU engine's tests have them all. Software drivers take minutes to compile the rest.
+enum class Gradients { of_the_first_case, of_every_case };
+
+void check(Op op, WebGpuOptions (*options)(), const char* what, Gradients gradients) {
+  const auto& cases = cases_of(op);
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    SCOPED_TRACE(describe(op, i, cases[i]));
+    const bool with_gradient = i == 0 || gradients == Gradients::of_every_case;
+    const Sample sample = with_gradient ? sample_of(op, cases[i]) : forward_sample_of(op, cases[i], DType::f32);
+    expect_reference(sample, outputs_on(device_with(options), sample), what);
+  }
+}
+
+class WebGpuOp : public ::testing::TestWithParam<Op> {};
+INSTANTIATE_TEST_SUITE_P(Ops, WebGpuOp, ::testing::ValuesIn(computed_ops()), op_name);
+
+TEST_P(WebGpuOp, EqualsTheReference) { check(GetParam(), as_it_is, "as it is", Gradients::of_the_first_case); }
+TEST_P(WebGpuOp, EqualsTheReferenceAsAPlainGpu) {
+  check(GetParam(), as_a_plain_gpu, "as a plain GPU", Gradients::of_the_first_case);
+}
 TEST_P(WebGpuOp, EqualsTheReferenceWithFewBindingsAndWorkgroups) {
-  check(with_few_bindings_and_workgroups, "with few bindings and workgroups");
+  check(GetParam(), with_few_bindings_and_workgroups, "with few bindings and workgroups", Gradients::of_the_first_case);
 }
 // One case of each op, since shaders take long to compile: the CPU engine's test has them all. Products are multiplied
 // in f32; those in f16 have separate tests.
@@ -117,7 +122,18 @@ TEST_P(WebGpuOp, EqualsTheReferenceInSixteenBits) {
       break;
     }
 }
-TEST_P(WebGpuOp, EqualsTheReferenceWithSmallBindings) {
+
+// What ./dev test --full adds: more kinds of devices, and the gradients of every case.
+class WebGpuOpElsewhere : public ::testing::TestWithParam<Op> {};
+INSTANTIATE_TEST_SUITE_P(OtherForms, WebGpuOpElsewhere, ::testing::ValuesIn(computed_ops()), op_name);
+
+TEST_P(WebGpuOpElsewhere, EqualsTheReferenceAsARichGpu) {
+  check(GetParam(), as_a_rich_gpu, "as a rich GPU", Gradients::of_every_case);
+}
+TEST_P(WebGpuOpElsewhere, EqualsTheReferenceUnfused) {
+  check(GetParam(), with_one_kernel_per_node, "unfused", Gradients::of_every_case);
+}
+TEST_P(WebGpuOpElsewhere, EqualsTheReferenceWithSmallBindings) {
   // A kernel of attention's gradient binds six such tensors, which would be too many bindings in three parts each; that
   // of linear attention binds workspaces that are several times as large.
   const std::map<Op, std::int64_t> fewer{
