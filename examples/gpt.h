@@ -33,8 +33,9 @@ struct Gpt {
   }
 };
 
-inline Optimizer gpt_optimizer(int steps) {
-  return AdamW{.lr = warmup_cosine(2e-3, std::min(100, steps), steps), .weight_decay = 0.1, .clip_norm = 1};
+/// The learning rate ends at `floor`, with which training that goes on past `steps` continues.
+inline Optimizer gpt_optimizer(int steps, double floor = 0) {
+  return AdamW{.lr = warmup_cosine(2e-3, std::min(100, steps), steps, floor), .weight_decay = 0.1, .clip_norm = 1};
 }
 
 /// The graphs that a page runs: "step" trains on a batch, "forward" computes the logits of a whole context, "decode"
@@ -47,8 +48,9 @@ inline std::vector<std::pair<std::string, Graph>> gpt_graphs(Gpt model, int batc
   const auto decode = [&](const Inputs& in) {
     return reshape(slice(model(in["ids"]), 1, length - 1, length), {model.vocab});
   };
-  return {{"step", training_graph(
-                       step, [&](const Inputs& in) { return next_token_loss(model, in); }, gpt_optimizer(steps))},
+  const auto loss = [&](const Inputs& in) { return next_token_loss(model, in); };
+  // A page trains until its visitor stops it.
+  return {{"step", training_graph(step, loss, gpt_optimizer(steps, 2e-4))},
           {"forward", forward_graph({{"ids", {1, context}, DType::i32}}, forward)},
           {"decode", forward_graph({{"ids", {1, length}, DType::i32}}, decode)}};
 }

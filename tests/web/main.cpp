@@ -102,7 +102,7 @@ int main(int argc, char** argv) try {
   const std::filesystem::path folder = argv[2];
   for (const WebCase& web_case : web_cases())
     (command == "export" ? export_case : check_case)(web_case, folder / web_case.name);
-  if (command == "export") export_page_program(folder / "page");
+  if (command == "export") export_page_program(folder);
 } catch (const jerboa::Error& error) {
   std::cerr << "web_cases: " << error.what() << '\n';
   return 1;

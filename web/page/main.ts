@@ -32,6 +32,8 @@ interface Bundle {
   readonly program: Uint8Array;
   readonly parameters?: Uint8Array | undefined;
   readonly text?: Uint8Array | undefined;
+  /** Of the schedule of its learning rate. */
+  readonly steps?: number | undefined;
 }
 
 class LossCurve {
@@ -114,6 +116,7 @@ function sample(logits: ArrayLike<number>, temperature: number, topK: number): n
 class Playground {
   running = false;
   step = 0;
+  private closed = false;
   private work: Promise<void> = Promise.resolve();
   private readonly curve: LossCurve;
 
@@ -126,8 +129,6 @@ class Playground {
     curve: LossCurve,
   ) {
     this.curve = curve;
-    curve.clear();
-    this.show(undefined, undefined);
   }
 
   static async open(device: GPUDevice, bundle: Bundle, curve: LossCurve): Promise<Playground> {
@@ -142,7 +143,15 @@ class Playground {
     return new Playground(session, bundle, new TextData(text, { batch, length }), length, batch * length, curve);
   }
 
+  /** Clears what the page shows of the session before this one. */
+  begin(): void {
+    this.curve.clear();
+    this.show(undefined, undefined);
+  }
+
+  /** Ends its training. What is under way is no longer shown. */
   close(): void {
+    this.closed = true;
     this.running = false;
     void this.work.finally(() => this.session.destroy());
   }
@@ -162,6 +171,7 @@ class Playground {
       ++this.step;
       ++counted;
       const seconds = (performance.now() - began) / 1000;
+      if (this.closed) return;
       this.curve.add(loss);
       this.show(loss, (counted * this.charactersAStep) / seconds);
       if (!Number.isFinite(loss)) throw new UsageError(`the loss became ${loss} at step ${this.step}`);
@@ -172,7 +182,7 @@ class Playground {
       loss.catch(() => undefined);
       underWay.push(loss);
       if (underWay.length >= stepsUnderWay) await finish();
-      if (this.step > 0 && (this.step + underWay.length) % stepsBetweenTexts === 0) {
+      if (this.running && this.step > 0 && (this.step + underWay.length) % stepsBetweenTexts === 0) {
         while (underWay.length > 0) await finish();
         await this.write();
         began = performance.now();
@@ -191,6 +201,7 @@ class Playground {
       const window = Int32Array.from(bytes.slice(-this.context));
       const out = await this.session.run("decode", { ids: tensor(window, [1, window.length]) });
       bytes.push(sample((await out.read("output")).data, 0.8, 40));
+      if (this.closed) return;
       if (i % 8 === 7 || i === charactersAText - 1)
         showText(beginning, new TextDecoder().decode(Uint8Array.from(bytes.slice(start))));
     }
@@ -208,8 +219,7 @@ class Playground {
         this.session.reset();
         if (this.bundle.parameters !== undefined) this.session.load(this.bundle.parameters);
         this.step = 0;
-        this.curve.clear();
-        this.show(undefined, undefined);
+        this.begin();
       }),
     );
   }
@@ -224,6 +234,10 @@ class Playground {
   }
 
   private show(loss: number | undefined, speed: number | undefined): void {
+    if (this.closed) return;
+    const { steps } = this.bundle;
+    const past = steps !== undefined && this.step >= steps;
+    element("schedule").textContent = past ? `The schedule of ${steps} steps is over: training goes on with its last learning rate.` : "";
     element("step").textContent = String(this.step);
     element("loss").textContent = loss?.toFixed(3) ?? "–";
     element("speed").textContent = speed === undefined ? "–" : Math.round(speed).toLocaleString("en");
@@ -277,11 +291,11 @@ async function bundled(): Promise<Bundle | undefined> {
   const folder = "../programs/";
   const manifest = await fetch(`${folder}manifest.json`);
   if (!manifest.ok) return undefined;
-  const names = (await manifest.json()) as Record<string, string>;
+  const { steps, ...names } = (await manifest.json()) as Record<string, string> & { steps?: unknown };
   const file = (field: string) => (names[field] === undefined ? Promise.resolve(undefined) : fetchBytes(folder + names[field]));
   const [program, parameters, text] = await Promise.all([file("program"), file("parameters"), file("text")]);
   if (program === undefined) return undefined;
-  return { name: names["name"] ?? "The bundled program", program, parameters, text };
+  return { name: names["name"] ?? "The bundled program", program, parameters, text, steps: typeof steps === "number" ? steps : undefined };
 }
 
 async function chosen(files: readonly File[]): Promise<Bundle> {
@@ -318,13 +332,22 @@ async function main(): Promise<void> {
   filesField.disabled = false;
   const { description, vendor, architecture } = device.adapterInfo;
   const deviceName = description || [vendor, architecture].filter(Boolean).join(" ") || "a graphics device";
+  let opened = `${deviceName}. Open a program to begin.`;
+  let opening = 0;
   const open = async (bundle: Bundle) => {
+    const number = ++opening;
     showStatus(`Compiling ${bundle.name} …`);
-    const fresh = await Playground.open(device, bundle, curve);
-    playground?.close();
-    playground = fresh;
-    element("problem").hidden = true;
-    showStatus(`${bundle.name} on ${deviceName}`);
+    try {
+      const fresh = await Playground.open(device, bundle, curve);
+      if (number !== opening) return fresh.close(); // another one has been chosen since
+      playground?.close();
+      playground = fresh;
+      fresh.begin();
+      element("problem").hidden = true;
+      opened = `${bundle.name} on ${deviceName}`;
+    } finally {
+      if (number === opening) showStatus(opened);
+    }
   };
   trainButton.onclick = () => {
     if (playground === undefined) return;
@@ -337,7 +360,7 @@ async function main(): Promise<void> {
   saveButton.onclick = () => void guarded(playground?.save() ?? Promise.resolve());
   filesField.onchange = () => void guarded(chosen([...(filesField.files ?? [])]).then(open));
   const first = await bundled();
-  if (first === undefined) showStatus(`${deviceName}. Open a program to begin.`);
+  if (first === undefined) showStatus(opened);
   else await open(first);
 }
 

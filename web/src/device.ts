@@ -1,4 +1,5 @@
-import { DeviceError, DeviceLostError, OutOfMemoryError, UnsupportedError } from "./errors.js";
+import { asOptions, unshared } from "./checks.js";
+import { DeviceError, DeviceLostError, JerboaError, OutOfMemoryError, UnsupportedError } from "./errors.js";
 import { Pipelines } from "./pipelines.js";
 import { type Entry, allocated } from "./program_file.js";
 
@@ -18,16 +19,22 @@ const wantedLimits = [
 ] as const;
 const wantedFeatures: readonly GPUFeatureName[] = ["shader-f16", "subgroups"];
 
+// A device of npm `webgpu` crashes the process once its GPU object is collected, so that is never collected.
+const gpus = new Set<GPU>();
+
+function noWebGpu(): string {
+  if (globalThis.isSecureContext === false) return "WebGPU is only available to pages from https or from http://127.0.0.1";
+  if (globalThis.navigator === undefined || globalThis.document !== undefined) return "this browser has no WebGPU";
+  return "there is no WebGPU here";
+}
+
 /** A device with every feature of its adapter that programs use. Throws DeviceError that says what is missing. */
 export async function openDevice(options: OpenDeviceOptions = {}): Promise<GPUDevice> {
-  const gpu = options.gpu ?? (globalThis.navigator as Navigator | undefined)?.gpu;
-  if (gpu === undefined)
-    throw new DeviceError(
-      globalThis.isSecureContext === false
-        ? "WebGPU is only available to pages from https or from http://127.0.0.1"
-        : "this browser has no WebGPU",
-    );
-  const adapter = await gpu.requestAdapter({ powerPreference: options.powerPreference ?? "high-performance" });
+  const { gpu: given, powerPreference = "high-performance" } = asOptions(options, "the options of openDevice");
+  const gpu = given ?? (globalThis.navigator as Navigator | undefined)?.gpu;
+  if (gpu === undefined) throw new DeviceError(noWebGpu());
+  gpus.add(gpu);
+  const adapter = await gpu.requestAdapter({ powerPreference });
   if (adapter === null) throw new DeviceError("WebGPU is available, but finds no graphics device that it may use");
   const requiredLimits = Object.fromEntries(wantedLimits.map((limit) => [limit, adapter.limits[limit]]));
   const requiredFeatures = wantedFeatures.filter((feature) => adapter.features.has(feature));
@@ -94,24 +101,30 @@ export class Gpu {
     });
   }
 
-  /** Runs `body` at once; a validation error of the device rejects as a DeviceError. */
+  /** Runs `body` at once; an error of the device rejects as a DeviceError. */
   async validated<T>(what: string, body: () => T): Promise<T> {
     this.check();
+    this.device.pushErrorScope("out-of-memory");
     this.device.pushErrorScope("validation");
     let result: T;
-    let errors: Promise<GPUError | null>;
+    let invalid: Promise<GPUError | null>;
+    let full: Promise<GPUError | null>;
     try {
       result = body();
     } finally {
-      errors = this.device.popErrorScope();
-      errors.catch(() => undefined);
+      invalid = this.device.popErrorScope();
+      full = this.device.popErrorScope();
+      for (const errors of [invalid, full]) errors.catch(() => undefined);
     }
-    const error = await this.wait(errors);
+    const outOfMemory = await this.wait(full);
+    if (outOfMemory !== null) throw new OutOfMemoryError(`${what}: the device has no more memory: ${outOfMemory.message}`);
+    const error = await this.wait(invalid);
     if (error !== null) throw new DeviceError(`${what}: ${error.message}`);
     return result;
   }
 
-  write(buffer: GPUBuffer, bytes: Uint8Array<ArrayBuffer>, offset = 0): void {
+  write(buffer: GPUBuffer, data: Uint8Array, offset = 0): void {
+    const bytes = unshared(data);
     const whole = bytes.length - (bytes.length % 4);
     if (whole > 0) this.device.queue.writeBuffer(buffer, offset, bytes, 0, whole);
     if (whole === bytes.length) return;
@@ -123,23 +136,31 @@ export class Gpu {
   /** The bytes of a buffer once the work submitted so far is done. */
   async read(buffer: GPUBuffer, bytes: number, offset = 0): Promise<Uint8Array<ArrayBuffer>> {
     const size = Math.max(4, wholeWords(bytes));
-    const staging = this.device.createBuffer({ size, usage: GpuUsage.readback, label: "readback" });
+    let staging: GPUBuffer | undefined;
     try {
-      const encoder = this.device.createCommandEncoder();
-      encoder.copyBufferToBuffer(buffer, offset, staging, 0, size);
-      await this.validated("reading back", () => this.device.queue.submit([encoder.finish()]));
-      return (await this.map(staging)).slice(0, bytes);
+      await this.validated("reading back", () => {
+        staging = this.device.createBuffer({ size, usage: GpuUsage.readback, label: "readback" });
+        const encoder = this.device.createCommandEncoder();
+        encoder.copyBufferToBuffer(buffer, offset, staging, 0, size);
+        this.device.queue.submit([encoder.finish()]);
+      });
+      return await this.map(staging!, bytes);
     } finally {
-      staging.destroy();
+      staging?.destroy();
     }
   }
 
-  /** A copy of what a mappable buffer holds. */
-  async map(staging: GPUBuffer): Promise<Uint8Array<ArrayBuffer>> {
-    await this.wait(staging.mapAsync(GpuUsage.mapRead));
-    const bytes = new Uint8Array(staging.getMappedRange()).slice();
+  /** A copy of the first bytes that a mappable buffer holds. */
+  async map(staging: GPUBuffer, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
+    try {
+      await this.wait(staging.mapAsync(GpuUsage.mapRead));
+    } catch (error) {
+      if (error instanceof JerboaError) throw error;
+      throw new DeviceError(`reading back: ${(error as Error).message}`);
+    }
+    const copy = new Uint8Array(staging.getMappedRange()).slice(0, bytes);
     staging.unmap();
-    return bytes;
+    return copy;
   }
 }
 

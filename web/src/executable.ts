@@ -2,9 +2,12 @@ import { type SymbolValues, evaluateShape } from "./dim.js";
 import { BufferSet, type Gpu, GpuUsage } from "./device.js";
 import { type Binding, type Entry, type Readable, type Step } from "./program_file.js";
 import { RunResult, type ResultPlace } from "./result.js";
+import { StagingPool } from "./staging.js";
 import { type Tensor, bitsOf, bytesOf } from "./tensor.js";
 
 const uniformAlignment = 256;
+/** Results that stay on the device until they are read; older ones are moved to host memory. */
+const mostUnread = 16;
 
 function wholeWords(bytes: number): number {
   return Math.ceil(bytes / 4) * 4;
@@ -34,14 +37,15 @@ export class Executable {
   private dispatches: (Dispatch | undefined)[] = [];
   private workgroups: (readonly [number, number])[] = [];
   private symbols = "";
-  private readonly stagings = new Map<number, GPUBuffer[]>(); // returned by results, by size
-  private destroyed = false;
+  private readonly stagings: StagingPool;
+  private readonly unread = new Set<RunResult>(); // in the order of the runs
 
   private constructor(
     private readonly gpu: Gpu,
     readonly entry: Entry,
   ) {
     this.memory = new BufferSet(gpu);
+    this.stagings = new StagingPool(gpu);
   }
 
   /** `storage` gives the memory of parameters and states. Nothing stays allocated if it throws. */
@@ -59,26 +63,8 @@ export class Executable {
   }
 
   destroy(): void {
-    this.destroyed = true;
     this.memory.destroy();
-    for (const list of this.stagings.values()) for (const buffer of list) buffer.destroy();
-    this.stagings.clear();
-  }
-
-  // Creating buffers is slow, so readback buffers are reused.
-  private takeStaging(size: number): GPUBuffer {
-    const free = this.stagings.get(size)?.pop();
-    return free ?? this.gpu.device.createBuffer({ size, usage: GpuUsage.readback, label: "results" });
-  }
-
-  private giveBack(staging: GPUBuffer): void {
-    if (this.destroyed) {
-      staging.destroy();
-      return;
-    }
-    const free = this.stagings.get(staging.size) ?? [];
-    free.push(staging);
-    this.stagings.set(staging.size, free);
+    this.stagings.destroy();
   }
 
   private allocate(storage: Storage): void {
@@ -163,9 +149,10 @@ export class Executable {
       bytes = place.staged + Math.ceil(place.bytes / 8) * 8;
     }
     const { device } = this.gpu;
-    const staging = this.takeStaging(Math.max(8, bytes));
+    let staging: GPUBuffer | undefined;
     try {
       await this.gpu.validated(`running entry ${this.entry.name}`, () => {
+        const copies = (staging = this.stagings.take(bytes));
         this.setSymbols(symbols);
         this.entry.buffers.forEach((buffer, number) => {
           if (buffer.where === "input") this.gpu.write(this.buffers[number]!, bytesOf(inputs.get(buffer.name)!.data));
@@ -175,15 +162,26 @@ export class Executable {
         for (const place of places) {
           const base = this.offsets[place.readable.buffer]!;
           const from = this.buffers[place.readable.buffer]!;
-          if (place.bytes > 0) encoder.copyBufferToBuffer(from, base + place.from, staging, place.staged, place.bytes);
+          if (place.bytes > 0) encoder.copyBufferToBuffer(from, base + place.from, copies, place.staged, place.bytes);
         }
         device.queue.submit([encoder.finish()]);
       });
     } catch (error) {
-      staging.destroy();
+      staging?.destroy();
       throw error;
     }
-    return new RunResult(this.gpu, staging, places, () => this.giveBack(staging));
+    const result = new RunResult(this.gpu, staging!, bytes, places, (reusable) => {
+      this.unread.delete(result);
+      if (reusable) this.stagings.give(staging!);
+      else staging!.destroy();
+    });
+    this.unread.add(result);
+    for (const oldest of this.unread) {
+      if (this.unread.size <= mostUnread) break;
+      this.unread.delete(oldest);
+      oldest.moveToHost();
+    }
+    return result;
   }
 
   private encode(encoder: GPUCommandEncoder): void {

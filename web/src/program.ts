@@ -1,4 +1,6 @@
+import { asBytes, described } from "./checks.js";
 import { Gpu, requireSupport } from "./device.js";
+import { UsageError } from "./errors.js";
 import { type Entry, type PersistentTensor, type ProgramFile, readProgramFile } from "./program_file.js";
 import { Session, type SessionOptions } from "./session.js";
 
@@ -18,9 +20,10 @@ export class Program {
 
   /** Throws FileError for a damaged file, UnsupportedError that names what the device lacks. */
   static async load(device: GPUDevice, bytes: Uint8Array | ArrayBuffer): Promise<Program> {
+    if (typeof device?.createBuffer !== "function") throw new UsageError(`a program is loaded on a GPUDevice, not on ${described(device)}: see openDevice`);
     const gpu = Gpu.of(device);
     gpu.check();
-    const file = readProgramFile(bytes instanceof Uint8Array ? bytes : new Uint8Array(bytes));
+    const file = readProgramFile(asBytes(bytes, "a program"));
     requireSupport(device, file.entries);
     return new Program(gpu, file);
   }

@@ -26,9 +26,10 @@ export class RunResult {
   constructor(
     private readonly gpu: Gpu,
     private readonly staging: GPUBuffer,
+    private readonly stagedBytes: number,
     places: readonly ResultPlace[],
-    /** Called when the copy is no longer needed. */
-    private readonly release: () => void,
+    /** Called once, when the buffer is no longer needed, with whether it can be used again. */
+    private readonly release: (reusable: boolean) => void,
   ) {
     this.places = new Map(places.map((place) => [place.readable.name, place]));
   }
@@ -43,8 +44,8 @@ export class RunResult {
 
   async read(name: string): Promise<Tensor> {
     const place = this.find(name);
-    this.bytes ??= this.take();
-    return gather(await this.bytes, place);
+    this.moveToHost();
+    return gather(await this.bytes!, place);
   }
 
   /** The only element of an output that has one, such as a loss. */
@@ -55,12 +56,19 @@ export class RunResult {
     return dtype === "bf16" ? bf16ToF32(data[0]!) : data[0]!;
   }
 
+  /** Copies everything to host memory once the device is done, and frees what it holds on the device. */
+  moveToHost(): void {
+    if (this.bytes !== undefined) return;
+    this.bytes = this.take();
+    this.bytes.catch(() => undefined); // told to whoever reads
+  }
+
   /** Frees the device memory that a result holds until it is read. */
   destroy(): void {
     if (this.bytes !== undefined) return;
     this.bytes = Promise.reject(new UsageError("the result was destroyed"));
     this.bytes.catch(() => undefined);
-    this.release();
+    this.release(true);
   }
 
   private find(name: string): ResultPlace {
@@ -70,10 +78,19 @@ export class RunResult {
   }
 
   private async take(): Promise<Uint8Array> {
-    const bytes = await this.gpu.map(this.staging);
-    this.release();
-    return bytes;
+    let mapped = false;
+    try {
+      const bytes = await this.gpu.map(this.staging, this.stagedBytes);
+      mapped = true;
+      return bytes;
+    } finally {
+      this.release(mapped);
+    }
   }
+}
+
+function isRowMajor(shape: readonly number[], strides: readonly number[]): boolean {
+  return shape.every((size, axis) => size <= 1 || strides[axis] === elementCount(shape.slice(axis + 1)));
 }
 
 // The elements in row-major order.
@@ -81,6 +98,10 @@ function gather(bytes: Uint8Array, place: ResultPlace): Tensor {
   const width = bitsOf(place.readable.dtype) / 8;
   const { shape, strides } = place;
   const count = elementCount(shape);
+  if (isRowMajor(shape, strides)) {
+    const from = place.staged + place.start * width;
+    return fromBytes(place.readable.dtype, shape, bytes.subarray(from, from + count * width));
+  }
   const values = new Uint8Array(count * width);
   const index = shape.map(() => 0);
   let at = place.start;

@@ -1,6 +1,7 @@
+import { asBytes } from "./checks.js";
 import { FileError, UsageError } from "./errors.js";
 import { asIndex, asList, asObject, asText, parseJson } from "./json_fields.js";
-import { type DType, type Tensor, byteCount, bytesOf, fromBytes } from "./tensor.js";
+import { type DType, type Tensor, byteCount, bytesOf, checkTensor, fromBytes } from "./tensor.js";
 
 // safetensors files: the length of a JSON header as 8 bytes, the header, the tensors' bytes.
 
@@ -33,7 +34,7 @@ export function splitHeader(bytes: Uint8Array, start: number): { header: string;
 
 /** Throws FileError for a file that is damaged, or that holds a type that programs do not have. */
 export function readSafetensors(bytes: Uint8Array): SafeTensors {
-  const { header, rest } = splitHeader(bytes, 0);
+  const { header, rest } = splitHeader(asBytes(bytes, "a safetensors file"), 0);
   const tensors = new Map<string, Tensor>();
   const metadata = new Map<string, string>();
   for (const [name, value] of Object.entries(asObject(parseJson(header, "the header of the safetensors file"), "the header of the safetensors file"))) {
@@ -61,6 +62,7 @@ export function writeSafetensors(
   if (metadata.size > 0) rows["__metadata__"] = Object.fromEntries(metadata);
   let end = 0;
   for (const [name, tensor] of tensors) {
+    checkTensor(tensor, name);
     const dtype = nameOf[tensor.dtype];
     if (dtype === undefined) throw new UsageError(`a safetensors file cannot hold ${tensor.dtype} tensors`);
     rows[name] = { dtype, shape: tensor.shape, data_offsets: [end, end + tensor.data.byteLength] };

@@ -1,3 +1,4 @@
+import { asBytes, asNames, asOptions, asSeed, described } from "./checks.js";
 import { BufferSet, type Gpu } from "./device.js";
 import { type Dim, type SymbolValues, evaluateShape } from "./dim.js";
 import { FileError, ShapeError, UsageError, listed } from "./errors.js";
@@ -8,7 +9,7 @@ import { checkInputIndices } from "./input_indices.js";
 import type { Entry, PersistentTensor, Port, ProgramFile } from "./program_file.js";
 import type { RunResult } from "./result.js";
 import { readSafetensors, writeSafetensors } from "./safetensors.js";
-import { type Tensor, type TensorData, byteCount, bytesOf, fromBytes, holds, shapeText, typeText } from "./tensor.js";
+import { type Tensor, type TensorData, asShape, byteCount, bytesOf, checkData, checkTensor, fromBytes, shapeText, typeText } from "./tensor.js";
 
 export interface SessionOptions {
   /** A safetensors file: every parameter, or a checkpoint saved by a session. By default they are initialised from the seed. */
@@ -51,7 +52,8 @@ export class Session {
 
   /** Nothing stays allocated if it throws. See Program.createSession. */
   static async create(gpu: Gpu, file: ProgramFile, options: SessionOptions): Promise<Session> {
-    const entries = chosen(file.entries, options.entries);
+    const { parameters, seed = 0, entries: names } = asOptions(options, "the options of createSession");
+    const entries = chosen(file.entries, asNames(names, "entries"));
     const session = new Session(gpu);
     try {
       gpu.check();
@@ -64,8 +66,8 @@ export class Session {
         session.slots.set(tensor.name, { tensor, buffer: place.buffer, offset: place.offset });
       }
       await session.memory.check();
-      session.reset(options.seed ?? 0);
-      if (options.parameters !== undefined) session.load(options.parameters);
+      session.reset(seed);
+      if (parameters !== undefined) session.load(parameters);
       const find = (name: string) => session.slots.get(name)!;
       const made = await Promise.allSettled(entries.map((entry) => Executable.create(gpu, entry, find)));
       for (const outcome of made) if (outcome.status === "fulfilled") session.executables.set(outcome.value.entry.name, outcome.value);
@@ -98,9 +100,10 @@ export class Session {
     if (executable === undefined)
       throw new UsageError(`the session has no entry ${entry}; there are ${listed(this.entryNames)}`);
     const definition = executable.entry;
-    const { tensors, symbols } = checkInputs(definition, inputs);
+    const { tensors, symbols } = checkInputs(definition, asOptions(inputs, `entry ${entry}: inputs`));
     checkInputIndices(definition.indices, tensors, symbols);
-    const captures = (options.captures ?? []).map((name) => {
+    const { captures: names } = asOptions(options, "the options of run");
+    const captures = (asNames(names, "captures") ?? []).map((name) => {
       const found = definition.captures.find((capture) => capture.name === name);
       if (found === undefined)
         throw new UsageError(`entry ${entry}: no capture is named ${name}; there are ${listed(definition.captures.map((one) => one.name))}`);
@@ -112,6 +115,7 @@ export class Session {
   /** Replaces parameters or states, all of those named or none. */
   upload(values: ReadonlyMap<string, Tensor>): void {
     this.check();
+    if (!(values instanceof Map)) throw new UsageError(`an upload takes a Map from names to tensors, not ${described(values)}`);
     for (const [name, value] of values) checkFits(this.slot(name).tensor, value);
     for (const [name, value] of values) this.write(this.slots.get(name)!, value);
   }
@@ -138,7 +142,7 @@ export class Session {
   /** Loads a file of all parameters, or a checkpoint that includes the states. Throws before anything changes. */
   load(bytes: Uint8Array): void {
     this.check();
-    const { tensors, metadata } = readSafetensors(bytes);
+    const { tensors, metadata } = readSafetensors(asBytes(bytes, "a checkpoint"));
     const isCheckpoint = metadata.get("format") === checkpointFormat;
     const values = new Map<string, Tensor>();
     const missing: string[] = [];
@@ -170,7 +174,7 @@ export class Session {
   /** Reinitialises parameters and states, from the same seed or another. */
   reset(seed: number | bigint = this.seed): void {
     this.check();
-    this.seed = BigInt.asUintN(64, BigInt(seed));
+    this.seed = asSeed(seed);
     for (const slot of this.slots.values()) {
       const { tensor } = slot;
       if (isHalfCopy(tensor)) continue; // written with its parameter
@@ -230,12 +234,9 @@ function chosen(entries: readonly Entry[], names: readonly string[] | undefined)
   );
 }
 
-function checkFits(wanted: PersistentTensor, given: Tensor): void {
-  const fits =
-    given.dtype === wanted.dtype &&
-    shapeText(given.shape) === shapeText(wanted.shape) &&
-    given.data.byteLength === byteCount(wanted.dtype, wanted.shape);
-  if (!fits)
+function checkFits(wanted: PersistentTensor, given: unknown): void {
+  checkTensor(given, wanted.name);
+  if (given.dtype !== wanted.dtype || shapeText(given.shape) !== shapeText(wanted.shape))
     throw new UsageError(
       `${wanted.name} is ${typeText(wanted.dtype, wanted.shape)} but was given ${typeText(given.dtype, given.shape)}`,
     );
@@ -246,9 +247,9 @@ function shapeOf(port: Port): string {
 }
 
 // Checks the inputs of a run against those of the entry, and returns the values of its symbols.
-function checkInputs(entry: Entry, inputs: Readonly<Record<string, Input>>): { tensors: Map<string, Tensor>; symbols: SymbolValues } {
+function checkInputs(entry: Entry, inputs: Readonly<Partial<Record<string, Input>>>): { tensors: Map<string, Tensor>; symbols: SymbolValues } {
   const wanted = new Set(entry.inputs.map((port) => port.name));
-  const missing = [...wanted].filter((name) => inputs[name] === undefined);
+  const missing = [...wanted].filter((name) => inputs[name] === undefined || inputs[name] === null);
   const unknown = Object.keys(inputs).filter((name) => !wanted.has(name));
   if (missing.length > 0 || unknown.length > 0)
     throw new UsageError(`entry ${entry.name}: missing inputs: ${listed(missing)}; unknown inputs: ${listed(unknown)}`);
@@ -274,18 +275,22 @@ function checkInputs(entry: Entry, inputs: Readonly<Record<string, Input>>): { t
       throw error;
     }
     if (given.dtype !== port.dtype || shapeText(given.shape) !== shapeText(shape)) throw new UsageError(text);
-    if (!holds(given.data, port.dtype) || given.data.byteLength !== byteCount(port.dtype, shape))
-      throw new UsageError(`${text}, and its data does not match that`);
+    checkData(given.data, port.dtype, shape, `entry ${entry.name}: input ${port.name}`);
   }
   return { tensors, symbols };
 }
 
 function asTensor(entry: Entry, port: Port, given: Input): Tensor {
-  if (!ArrayBuffer.isView(given)) return given;
+  const what = `entry ${entry.name}: input ${port.name}`;
+  if (!ArrayBuffer.isView(given)) {
+    if (typeof given !== "object" || !("data" in given))
+      throw new UsageError(`${what} is ${shapeOf(port)}, and takes a tensor or a typed array, not ${described(given)}`);
+    return { ...given, shape: asShape(given.shape, `${what}: its shape`) };
+  }
   try {
     return { dtype: port.dtype, shape: evaluateShape(port.shape, new Map()), data: given };
   } catch {
-    throw new UsageError(`entry ${entry.name}: input ${port.name} is ${shapeOf(port)}, so it must be passed with its shape`);
+    throw new UsageError(`${what} is ${shapeOf(port)}, so it must be passed with its shape`);
   }
 }
 

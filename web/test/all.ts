@@ -1,6 +1,9 @@
 // Every test that runs under Node: node --test dist/test/all.js
+import "./arguments.test.js";
 import "./cases.test.js";
 import "./dim.test.js";
+import "./memory.test.js";
 import "./mutation.test.js";
+import "./serve.test.js";
 import "./session.test.js";
 import "./values.test.js";

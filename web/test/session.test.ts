@@ -65,7 +65,7 @@ test("mistakes are told by name, and change nothing", () =>
     await refused(session.run("step", { x, y, z: x }), /unknown inputs: z/);
     await refused(session.run("step", { x, y: x }), /input y is f32\[10, 6\] but the program takes f32\[10, 3\]/);
     await refused(session.run("step", { x, y: tensor(new Int32Array(30), [10, 3]) }), /y is i32/);
-    await refused(session.run("step", { x, y: { ...y, data: new Float32Array(3) } }), /does not match/);
+    await refused(session.run("step", { x, y: { ...y, data: new Float32Array(3) } }), /which has 30 elements, but was given 3/);
     await refused(session.run("forward", { x: tensor(new Float32Array(6 * 301), [301, 6]) }), /N = 301 is outside 1 to 300/);
     await refused(session.run("forward", { x: x.data }), /must be passed with its shape/);
     await refused(session.run("forward", { x }, { captures: ["y"] }), /no capture is named y; there are none/);

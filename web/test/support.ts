@@ -1,5 +1,6 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
+import { after } from "node:test";
 
 import { create } from "webgpu";
 
@@ -13,8 +14,16 @@ export const readCase = (name: string) => async (file: string) => new Uint8Array
 
 export const gpu = create([]) as unknown as GPU;
 
-/** Runs a test with a separate device. */
+let shared: Promise<GPUDevice> | undefined;
+after(async () => (await shared)?.destroy());
+
+/** Runs a test with the device that tests share, whose pipelines are compiled only once. */
 export async function withDevice(body: (device: GPUDevice) => Promise<void>): Promise<void> {
+  await body(await (shared ??= openDevice({ gpu })));
+}
+
+/** Runs a test with a device of its own, which it may change. */
+export async function withOwnDevice(body: (device: GPUDevice) => Promise<void>): Promise<void> {
   const device = await openDevice({ gpu });
   try {
     await body(device);

@@ -52,7 +52,7 @@ test("safetensors come back as they were written", () => {
 
 test("batches of a text are those of the native library", async () => {
   const inputs = readSafetensors(await readCase("gpt")("inputs.safetensors")).tensors;
-  const text = await readCase("page")("text.txt");
+  const text = await readCase(".")("text.txt");
   const data = new TextData(text, { batch: 4, length: 16 });
   for (let i = 0; i < 20; ++i) {
     assert.deepEqual(data.batch(i).ids, inputs.get(`${i + 1}/ids`));

@@ -44,6 +44,15 @@ export async function serve(programs: string | undefined, port = 0): Promise<{ s
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const { address } = await serve(process.argv[2], Number(process.argv[3] ?? 8000));
-  console.log(`${address}/   (Ctrl-C ends it)`);
+  const port = Number(process.argv[3] ?? 8000);
+  try {
+    if (!Number.isInteger(port) || port < 0 || port > 65535) throw new Error(`${process.argv[3]} is not a port: they go from 0 to 65535`);
+    const { address } = await serve(process.argv[2], port);
+    console.log(`${address}/   (Ctrl-C ends it)`);
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    const busy = `port ${port} is in use: choose another one, as in node dist/tools/serve.js FOLDER ${port + 1}`;
+    console.error(`serve: ${code === "EADDRINUSE" ? busy : message}`);
+    process.exitCode = 1;
+  }
 }
