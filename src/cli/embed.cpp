@@ -6,6 +6,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/encoder_options.h"
 #include "cli/vector_files.h"
@@ -96,7 +97,7 @@ void add_embed(CLI::App& app) {
   auto* search = sub->add_option("--search", command->search, "Print the lines of this file that are most like a text");
   sub->add_option("--top", command->top, "How many lines to print")
       ->needs(search)
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1, 1'000'000))
       ->capture_default_str();
   auto* similarities =
       sub->add_flag("--similarities", command->similarities, "Print how alike each two of the texts are")
@@ -106,10 +107,10 @@ void add_embed(CLI::App& app) {
       ->excludes(search)
       ->excludes(similarities);
   sub->add_option("--format", command->format, "Of what is printed: json (a line per text) or text")
-      ->check(CLI::IsMember({"json", "text"}))
+      ->check(one_of({"json", "text"}))
       ->capture_default_str();
   sub->add_option("--dimensions", command->dimensions, "Keep only the first dimensions of each vector")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1, 1 << 20));
   auto* prompt = sub->add_option("--prompt", command->prompt, "A text to put before each text");
   sub->add_option("--prompt-name", command->prompt_name, "A prompt of the model's folder to put before each text")
       ->excludes(prompt);

@@ -7,6 +7,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/language_options.h"
 #include "cli/store.h"
@@ -39,6 +40,7 @@ struct ServeCommand {
   bool deterministic = false, lazy = false;
 
   void run() {
+    flags.check();
     if (const char* key = std::getenv("JERBOA_API_KEY"); options.api_key.empty() && key != nullptr)
       options.api_key = key;
     options.http.body_bytes = static_cast<std::size_t>(body_mib * (1 << 20));
@@ -72,39 +74,39 @@ void add_serve(CLI::App& app) {
   sub->add_option("--host", options.http.host, "Address to listen on; by default only this machine can connect")
       ->capture_default_str();
   sub->add_option("--port", options.http.port, "Port to listen on; 0 takes any that is free")
-      ->check(CLI::Range(0, 65535))
+      ->check(whole_number(0, 65535))
       ->capture_default_str();
   sub->add_option("--api-key", options.api_key, "Key that clients must send; by default $JERBOA_API_KEY, or none");
-  sub->add_option("--cors", options.cors, "Origin of other web pages that may use the server, as https://example.org")
-      ->allow_extra_args(false);
+  one_value_each(sub->add_option("--cors", options.cors,
+                                 "Origin of other web pages that may use the server, as https://example.org"));
   sub->add_option("--max-tokens", options.limits.max_tokens,
                   "Maximum tokens of an answer; by default the model's context")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1, 1 << 24));
   sub->add_option("--max-body", command->body_mib, "Maximum size of a request in MiB")
-      ->check(CLI::Range(0.001, 1024.0))
+      ->check(number_from(0.001, 1024))
       ->capture_default_str();
   sub->add_option("--max-connections", options.http.connections, "Maximum number of connections")
-      ->check(CLI::Range(1, 100'000))
+      ->check(whole_number(1, 100'000))
       ->capture_default_str();
   sub->add_option("--queue", options.queue, "Maximum unfinished requests of a model")
-      ->check(CLI::Range(1, 1'000'000))
+      ->check(whole_number(1, 1'000'000))
       ->capture_default_str();
   sub->add_option("--timeout", options.limits.seconds, "Maximum seconds for an answer, waiting included")
-      ->check(CLI::Range(0.001, 1e6))
+      ->check(number_from(0.001, 1e6))
       ->capture_default_str();
   sub->add_option("--io-timeout", options.http.read_seconds, "Seconds within which a request must have arrived")
-      ->check(CLI::Range(0.01, 1e6))
+      ->check(number_from(0.01, 1e6))
       ->capture_default_str();
   sub->add_option("--drain", options.http.drain_seconds, "Seconds for unfinished answers after SIGTERM or Ctrl-C")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(number_from(0, 1e6))
       ->capture_default_str();
   sub->add_option("--memory", command->memory_gib,
                   "GiB for the weights and caches of all models together; those used least recently make room")
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(number_from(0, 1e6));
   sub->add_option("--sequences", command->sequences, "Maximum texts that are computed at once")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1, 1 << 16));
   sub->add_option("--cache-tokens", command->cache_tokens, "Tokens of all texts together that the cache holds")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1, std::int64_t{1} << 40));
   sub->add_flag("--deterministic", command->deterministic,
                 "A text is the same to the bit whatever else is computed; slower");
   sub->add_flag("--lazy", command->lazy, "Load even the first model only when it is asked for");
