@@ -37,6 +37,7 @@ void add_help(CLI::App& app);
 void add_import(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_list(CLI::App& app);
+void add_memory(CLI::App& app);
 void add_perplexity(CLI::App& app);
 void add_pull(CLI::App& app);
 void add_quantise(CLI::App& app);
