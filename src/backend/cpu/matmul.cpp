@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "backend/cpu/matmul_tasks.h"
+#include "backend/cpu/scratch.h"
 #include "backend/cpu/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -10,9 +12,7 @@
 #include "base/integers.h"
 #include "hwy/foreach_target.h"
 // After foreach_target.h, which includes this file again for each instruction set.
-#include "backend/cpu/matmul_integers-inl.h"
 #include "backend/cpu/matmul_kernels-inl.h"
-#include "backend/cpu/matmul_rows-inl.h"
 #include "hwy/aligned_allocator.h"
 #include "hwy/highway.h"
 
@@ -21,37 +21,8 @@
 namespace jerboa::cpu {
 namespace {
 
-/// Memory that grows and is kept: one of each kind per thread.
-class Scratch {
- public:
-  float* get(std::int64_t size) {
-    if (size > size_) {
-      memory_.reset();
-      memory_ = hwy::AllocateAligned<float>(static_cast<std::size_t>(size));
-      size_ = size;
-    }
-    return memory_.get();
-  }
-
- private:
-  hwy::AlignedFreeUniquePtr<float[]> memory_;
-  std::int64_t size_ = 0;
-};
-
-thread_local Scratch packed_a, packed_b, tile_memory, expanded;  // of the thread that computes a tile
-thread_local Scratch shared_a, shared_b;                         // of the thread that asked for the product
-
-/// The products of `matmul`'s batch; an operand without offsets is the same in all of them.
-std::int64_t batch_size(const Matmul& matmul) {
-  return static_cast<std::int64_t>(
-      std::max({std::size_t{1}, matmul.a_offsets.size(), matmul.b_offsets.size(), matmul.c_offsets.size()}));
-}
-std::int64_t offset(const std::vector<std::int64_t>& offsets, std::int64_t batch) {
-  return offsets.empty() ? 0 : offsets[static_cast<std::size_t>(batch)];
-}
-
-/// Where a range begins when `count` items are split into `parts` ranges of nearly equal size.
-std::int64_t part(std::int64_t count, std::int64_t parts, std::int64_t number) { return count * number / parts; }
+thread_local Scratch<float> packed_a, packed_b, tile_memory, expanded;  // of the thread that computes a tile
+thread_local Scratch<float> shared_a, shared_b;                         // of the thread that asked for the product
 
 }  // namespace
 }  // namespace jerboa::cpu
@@ -70,10 +41,6 @@ constexpr std::int64_t most_shared = std::int64_t{4} << 20;  // floats that are 
 constexpr std::int64_t wanted_tiles = 32;
 constexpr std::int64_t least_tile_work = std::int64_t{1} << 20;
 constexpr std::int64_t least_shared_work = std::int64_t{4} << 20;
-// In a product of few rows or columns, a task reads this many values of the large operand, or 256 columns of it.
-constexpr std::int64_t few_columns = 4;
-constexpr std::int64_t task_values = std::int64_t{1} << 17;
-constexpr std::int64_t epilogue_padding = 64;  // the epilogue may read that many values past the end of a tile
 
 /// How a product is split: a function of its sizes. Rows are cut in strips of at most block_rows, columns in panels of
 /// block_columns, the inner dimension in blocks; a tile is some strips by some panels, and one task.
@@ -134,7 +101,7 @@ void pack_strips(const Plan& plan, std::int64_t batch, std::int64_t depth_block,
   const Matmul& m = plan.matmul;
   const std::int64_t k = plan.depth_begin(depth_block), depth = plan.depth_begin(depth_block + 1) - k;
   pack<block_rows>(
-      m.a + offset(m.a_offsets, batch) + k * m.a_inner, m.a_row, m.a_inner,
+      m.a + offset_of(m.a_offsets, batch) + k * m.a_inner, m.a_row, m.a_inner,
       [&](std::int64_t strip) { return plan.strip_begin(strip); }, first, end, m.rows, depth, to);
   if (m.a_prologue != nullptr) m.a_prologue->apply(to, (end - first) * packed_stride(depth, block_rows), worker);
 }
@@ -157,22 +124,9 @@ void pack_panels(const Plan& plan, std::int64_t batch, std::int64_t depth_block,
   const std::int64_t k = plan.depth_begin(depth_block), depth = plan.depth_begin(depth_block + 1) - k;
   if (m.weights != nullptr) return pack_weights(m, k, depth, first, end, to);
   pack<block_columns>(
-      m.b + offset(m.b_offsets, batch) + k * m.b_inner, m.b_column, m.b_inner,
+      m.b + offset_of(m.b_offsets, batch) + k * m.b_inner, m.b_column, m.b_inner,
       [](std::int64_t panel) { return panel * block_columns; }, first, end, m.columns, depth, to);
   if (m.b_prologue != nullptr) m.b_prologue->apply(to, (end - first) * packed_stride(depth, block_columns), worker);
-}
-
-/// Some rows of a tile are finished: to the epilogue, or to c where its columns are not contiguous.
-void finish(const Matmul& m, std::int64_t batch, std::int64_t row, std::int64_t rows, std::int64_t column,
-            std::int64_t columns, const float* tile, std::int64_t tile_stride, int worker) {
-  if (m.epilogue != nullptr) {
-    m.epilogue->apply(batch, row, rows, column, columns, tile, tile_stride, worker);
-    return;
-  }
-  float* c = m.c + offset(m.c_offsets, batch) + row * m.c_row + column * m.c_column;
-  for (std::int64_t i = 0; i < rows; ++i) {
-    for (std::int64_t j = 0; j < columns; ++j) c[i * m.c_row + j * m.c_column] = tile[i * tile_stride + j];
-  }
 }
 
 void multiply_tile(const Plan& plan, std::int64_t batch, std::int64_t tile_row, std::int64_t tile_column, int worker) {
@@ -190,7 +144,7 @@ void multiply_tile(const Plan& plan, std::int64_t batch, std::int64_t tile_row, 
   const std::int64_t width = (end_panel - first_panel) * block_columns;
   const bool keep_rows = plan.depths > 1;
   const std::int64_t height = keep_rows ? plan.strip_begin(end_strip) - first_row : block_rows;
-  float* tile = in_place ? m.c + offset(m.c_offsets, batch) + first_row * m.c_row + first_column
+  float* tile = in_place ? m.c + offset_of(m.c_offsets, batch) + first_row * m.c_row + first_column
                          : tile_memory.get(height * width + epilogue_padding);
   const std::int64_t tile_stride = in_place ? m.c_row : width;
 
@@ -219,7 +173,7 @@ void multiply_tile(const Plan& plan, std::int64_t batch, std::int64_t tile_row, 
       if (plan.all_a != nullptr) {
         block.a = plan.all_a + plan.a_place(depth_block, strip);
       } else if (direct_a) {
-        block.a = m.a + offset(m.a_offsets, batch) + row * m.a_row + before * m.a_inner;
+        block.a = m.a + offset_of(m.a_offsets, batch) + row * m.a_row + before * m.a_inner;
         block.a_row = m.a_row;
         block.a_inner = m.a_inner;
       } else {
@@ -246,78 +200,8 @@ void multiply_tile(const Plan& plan, std::int64_t batch, std::int64_t tile_row, 
   }
 }
 
-/// A product of few rows, or of few columns: then `turned`, c is the transpose of what is computed.
-struct RowsPlan {
-  const Matmul& matmul;
-  bool turned = false, along = false;
-  std::int64_t rows = 0, columns = 0, columns_per_task = 0, tasks = 0;  ///< tasks of each product
-};
-
-void multiply_few(const RowsPlan& plan, std::int64_t batch, std::int64_t task, int worker) {
-  const Matmul& m = plan.matmul;
-  const std::int64_t column = task * plan.columns_per_task;
-  const std::int64_t columns = std::min(plan.columns_per_task, plan.columns - column);
-  const float* a = m.a + offset(m.a_offsets, batch);
-  const float* b = m.b + offset(m.b_offsets, batch);
-  float* tile = tile_memory.get(2 * plan.rows * plan.columns_per_task + epilogue_padding);
-  RowsBlock block{.columns = columns, .inner = m.inner, .c = tile, .c_row = columns};
-  if (m.weights != nullptr) {
-    block.a = a, block.a_row = m.a_row, block.a_inner = m.a_inner;
-#if HWY_TARGET != HWY_SCALAR
-    if (m.integer_products && m.weights->scales != nullptr)
-      integer_rows_function(plan.rows)(block, *m.weights, column);
-    else
-#endif
-      expanded_rows_function(plan.rows)(block, *m.weights, column, expanded.get(8 * dot_depth));
-    return finish(m, batch, 0, plan.rows, column, columns, tile, columns, worker);
-  }
-  if (plan.turned) {
-    block.a = b, block.a_row = m.b_column, block.a_inner = m.b_inner;
-    block.b = a + column * m.a_row, block.b_inner = m.a_inner, block.b_column = m.a_row;
-  } else {
-    block.a = a, block.a_row = m.a_row, block.a_inner = m.a_inner;
-    block.b = b + column * m.b_column, block.b_inner = m.b_inner, block.b_column = m.b_column;
-  }
-  rows_function(plan.rows, plan.along)(block);
-  if (!plan.turned) return finish(m, batch, 0, plan.rows, column, columns, tile, columns, worker);
-  float* turned = tile;
-  if (plan.rows > 1) {
-    turned = tile + plan.rows * columns;
-    for (std::int64_t i = 0; i < plan.rows; ++i) {
-      for (std::int64_t j = 0; j < columns; ++j) turned[j * plan.rows + i] = tile[i * columns + j];
-    }
-  }
-  finish(m, batch, column, columns, 0, plan.rows, turned, plan.rows, worker);
-}
-
-/// Computes a product of few rows or columns without packing, if that is possible; returns whether it did.
-bool matmul_of_few(const Matmul& m, ThreadPool& pool) {
-  if (m.a_prologue != nullptr || m.b_prologue != nullptr) return false;
-  RowsPlan plan{m};
-  if (m.weights != nullptr) {
-    if (m.rows > few_rows) return false;
-  } else if (m.rows <= few_rows && (m.b_column == 1 || m.b_inner == 1)) {
-    plan.along = m.b_column == 1;
-  } else if (m.columns <= few_columns && (m.a_row == 1 || m.a_inner == 1)) {
-    plan.turned = true;
-    plan.along = m.a_row == 1;
-  } else {
-    return false;
-  }
-  plan.rows = plan.turned ? m.columns : m.rows;
-  plan.columns = plan.turned ? m.rows : m.columns;
-  const std::int64_t wanted = task_values / std::max<std::int64_t>(1, m.inner);
-  const std::int64_t unit = plan.along ? 256 : 8;
-  plan.columns_per_task = std::clamp(detail::divide_up(wanted, unit) * unit, unit, std::int64_t{1024});
-  plan.tasks = detail::divide_up(plan.columns, plan.columns_per_task);
-  pool.run(batch_size(m) * plan.tasks, [&plan](std::int64_t number, int worker) {
-    multiply_few(plan, number / plan.tasks, number % plan.tasks, worker);
-  });
-  return true;
-}
-
 void matmul(const Matmul& product, ThreadPool& pool) {
-  if (matmul_of_few(product, pool)) return;
+  if (run_matmul_in_integers(product, pool, HWY_TARGET) || run_matmul_of_few(product, pool)) return;
   Plan plan(product);
   // Operands that several tiles use are packed once, by all threads.
   const std::int64_t work = product.rows * product.columns * product.inner;

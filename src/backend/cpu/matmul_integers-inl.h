@@ -1,5 +1,6 @@
 // Products of a few rows with int8 or int4 weights in integers: each group of 32 values of a row is rounded to 8 bits
-// times a scale, as its weights are. That takes a third of the instructions of products in f32.
+// times a scale, as its weights are. That takes a third of the instructions of products in f32. What x86 multiplies as
+// bytes is in matmul_bytes-inl.h.
 
 #if defined(JERBOA_CPU_MATMUL_INTEGERS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef JERBOA_CPU_MATMUL_INTEGERS_INL_H
@@ -17,11 +18,6 @@ namespace jerboa::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET != HWY_SCALAR
 
-// x86 multiplies bytes in pairs (maddubs), which Highway does not have: two groups of int4 weights take as many
-// instructions as one of 16-bit integers. Vectors of 512 bits would not be faster: some CPUs split them in two.
-#undef JERBOA_NIBBLE_PAIRS
-#define JERBOA_NIBBLE_PAIRS (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2)
-
 using Shorts = hn::ScalableTag<std::int16_t>;
 using Integers = hn::RebindToSigned<Floats>;
 constexpr std::int64_t short_lanes = static_cast<std::int64_t>(hn::MaxLanes(Shorts()));
@@ -32,10 +28,6 @@ constexpr int group_vectors = static_cast<int>(weight_group / short_lanes);
 template <int rows>
 struct IntegerPiece {
   HWY_ALIGN std::int16_t values[rows * dot_depth];
-#if JERBOA_NIBBLE_PAIRS
-  /// The first halves of two groups, then their second halves, as int4 weights are stored.
-  HWY_ALIGN std::int8_t pairs[rows * dot_depth];
-#endif
   HWY_ALIGN float scales[rows * piece_groups] = {};
   HWY_ALIGN float sums[rows * piece_groups];  ///< of the values before they were rounded, per group
   HWY_ALIGN float rounded_sums[rows * piece_groups] = {};
@@ -124,57 +116,6 @@ struct ColumnOfNibbles {
   }
 };
 
-#if JERBOA_NIBBLE_PAIRS
-template <int rows>
-void pair_groups(IntegerPiece<rows>& piece) {
-  constexpr std::int64_t half = weight_group / 2;
-  for (std::int64_t at = 0; at < rows * dot_depth; at += 2 * weight_group)
-    for (std::int64_t part = 0; part < 4; ++part) {
-      const std::int16_t* from = piece.values + at + part % 2 * weight_group + part / 2 * half;
-      for (std::int64_t i = 0; i < half; ++i) piece.pairs[at + part * half + i] = static_cast<std::int8_t>(from[i]);
-    }
-}
-
-/// The same as dot_integers for a whole piece and int4 weights.
-template <int rows>
-HWY_INLINE void dot_nibble_pairs(const IntegerPiece<rows>& piece, const std::uint8_t* weights, const float* scales,
-                                 Vector* results) {
-  const Floats d;
-  HWY_ALIGN float factors[rows * piece_groups];
-  __m256 sums[rows][2];
-  repeat<rows>([&](auto i) __attribute__((always_inline)) {
-    for (std::int64_t group = 0; group < piece_groups; group += lanes)
-      hn::Store(hn::Mul(hn::Load(d, scales + group), hn::Load(d, piece.scales + i * piece_groups + group)), d,
-                factors + i * piece_groups + group);
-    sums[i][0] = sums[i][1] = _mm256_setzero_ps();
-  });
-  const __m256i fifteen = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
-  const __m256i first_then_second = _mm256_set_epi32(1, 1, 1, 1, 0, 0, 0, 0);
-  repeat<static_cast<int>(piece_groups / 2)>([&](auto pair) __attribute__((always_inline)) {
-    const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + pair * weight_group));
-    const __m256i low = _mm256_and_si256(both, fifteen);
-    const __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), fifteen);
-    repeat<rows>([&](auto i) __attribute__((always_inline)) {
-      const auto* values = reinterpret_cast<const __m256i*>(piece.pairs + i * dot_depth + pair * 2 * weight_group);
-      const __m256i products = _mm256_add_epi16(_mm256_maddubs_epi16(low, _mm256_load_si256(values)),
-                                                _mm256_maddubs_epi16(high, _mm256_load_si256(values + 1)));
-      const __m256 sum = _mm256_cvtepi32_ps(_mm256_madd_epi16(products, ones));
-      const auto* two = reinterpret_cast<const double*>(factors + i * piece_groups + 2 * pair);
-      const __m256 factor = _mm256_permutevar_ps(_mm256_castpd_ps(_mm256_broadcast_sd(two)), first_then_second);
-      sums[i][pair % 2] = _mm256_fmadd_ps(sum, factor, sums[i][pair % 2]);
-    });
-  });
-  repeat<rows>([&](auto i) __attribute__((always_inline)) {
-    const hn::Vec<hn::Full256<float>> sum{_mm256_add_ps(sums[i][0], sums[i][1])};
-#if HWY_TARGET == HWY_AVX2
-    results[i] = sum;
-#else
-    results[i] = hn::ZeroExtendVector(d, sum);
-#endif
-  });
-}
-#endif
-
 /// The scales or minimums of a column's groups; 0 past the end of the piece.
 inline void load_per_group(const CompactWeights& weights, const std::byte* from, std::int64_t column,
                            std::int64_t begin, std::int64_t depth, float* to) {
@@ -262,37 +203,12 @@ HWY_INLINE void multiply_column(const IntegerPiece<rows>& piece, const CompactWe
                        depth, results);
   } else {
     const auto* nibbles = reinterpret_cast<const std::uint8_t*>(weights.values) + place / 2;
-#if JERBOA_NIBBLE_PAIRS
-    if (depth == dot_depth)
-      dot_nibble_pairs<rows>(piece, nibbles, scales, results);
-    else
-#endif
-      dot_integers<rows>(piece, ColumnOfNibbles{nibbles}, scales, depth, results);
+    dot_integers<rows>(piece, ColumnOfNibbles{nibbles}, scales, depth, results);
   }
   if (weights.mins != nullptr) load_per_group(weights, weights.mins, column, begin, depth, mins);
   if (weights.mins != nullptr || weights.dtype == DType::i4)
     add_offsets<rows>(piece, weights.mins != nullptr ? mins : nullptr, weights.dtype == DType::i4 ? scales : nullptr,
                       results);
-}
-
-/// The sums of the lanes of four vectors: adding them up side by side takes a third of the work of one at a time.
-template <class D>
-HWY_INLINE hn::Vec<hn::Full128<float>> sum_of_blocks(D d, hn::Vec<D> v) {
-  if constexpr (hn::MaxLanes(d) == 4) {
-    return v;
-  } else {
-    const hn::Half<D> half;
-    return sum_of_blocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
-  }
-}
-HWY_INLINE hn::Vec<hn::Full128<float>> sums_of_lanes(Vector a, Vector b, Vector c, Vector e) {
-  const Floats d;
-  const hn::RepartitionToWide<hn::RebindToUnsigned<Floats>> pairs;
-  const auto ab = hn::BitCast(pairs, hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b)));
-  const auto ce = hn::BitCast(pairs, hn::Add(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e)));
-  const Vector lower = hn::BitCast(d, hn::InterleaveLower(pairs, ab, ce));
-  const Vector upper = hn::BitCast(d, hn::InterleaveUpper(pairs, ab, ce));
-  return sum_of_blocks(d, hn::Add(lower, upper));
 }
 
 /// Some columns of a product of a few rows with int8 or int4 weights.
@@ -301,9 +217,6 @@ void multiply_integer_rows(const RowsBlock& block, const CompactWeights& weights
   for_each_piece<rows>(block, [&](const float* a, std::int64_t begin, std::int64_t depth) {
     IntegerPiece<rows> piece;
     round_piece<rows>(a, depth, piece);
-#if JERBOA_NIBBLE_PAIRS
-    if (weights.dtype == DType::i4 && depth == dot_depth) pair_groups<rows>(piece);
-#endif
     const hn::Full128<float> four;
     Vector results[4][rows];
     std::int64_t j = 0;

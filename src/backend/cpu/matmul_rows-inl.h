@@ -178,27 +178,64 @@ HWY_INLINE void sum_of_steps(bool accumulate, float* HWY_RESTRICT c, const Step&
   });
 }
 
-/// Columns one after the other: weights are then read in the order in which they are stored, which memory is fastest
-/// at without being told what comes next: prefetching costs more than it saves, measured on an EPYC.
-template <int columns, bool brain>
-HWY_INLINE void dot_halves(const float* HWY_RESTRICT a, const std::uint16_t* b, std::int64_t b_row, std::int64_t depth,
-                           bool accumulate, float* HWY_RESTRICT c) {
+#if HWY_TARGET != HWY_SCALAR
+/// The sums of the lanes of four vectors: adding them up side by side takes a third of the work of one at a time.
+template <class D>
+HWY_INLINE hn::Vec<hn::Full128<float>> sum_of_blocks(D d, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(d) == 4) {
+    return v;
+  } else {
+    const hn::Half<D> half;
+    return sum_of_blocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+}
+HWY_INLINE hn::Vec<hn::Full128<float>> sums_of_lanes(Vector a, Vector b, Vector c, Vector e) {
+  const Floats d;
+  const hn::RepartitionToWide<hn::RebindToUnsigned<Floats>> pairs;
+  const auto ab = hn::BitCast(pairs, hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b)));
+  const auto ce = hn::BitCast(pairs, hn::Add(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e)));
+  const Vector lower = hn::BitCast(d, hn::InterleaveLower(pairs, ab, ce));
+  const Vector upper = hn::BitCast(d, hn::InterleaveUpper(pairs, ab, ce));
+  return sum_of_blocks(d, hn::Add(lower, upper));
+}
+#endif
+
+/// One row times a column of 16-bit weights, which are whole vectors. Columns one after the other: weights are then
+/// read in the order in which they are stored, which memory is fastest at without being told what comes next:
+/// prefetching costs more than it saves, measured on an EPYC.
+template <bool brain>
+HWY_INLINE Vector dot_halves(const float* HWY_RESTRICT a, const std::uint16_t* from, std::int64_t depth) {
   const Floats d;
   constexpr int chains = 4;  // sums that do not wait for each other
-  for (int j = 0; j < columns; ++j) {
-    const std::uint16_t* from = b + j * b_row;
-    Vector sums[chains];
-    repeat<chains>([&](auto i) __attribute__((always_inline)) { sums[i] = hn::Zero(d); });
-    const auto step = [&](std::int64_t k, auto i) __attribute__((always_inline)) {
-      sums[i] = hn::MulAdd(hn::LoadU(d, a + k), brain ? load_bf16(from + k) : load_f16(from + k), sums[i]);
-    };
-    std::int64_t k = 0;
-    for (; k + chains * lanes <= depth; k += chains * lanes)
-      repeat<chains>([&](auto i) __attribute__((always_inline)) { step(k + i * lanes, i); });
-    for (; k < depth; k += lanes) step(k, std::integral_constant<int, 0>());
-    const Vector sum = hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]));
-    c[j] = (accumulate ? c[j] : 0.0F) + hn::GetLane(hn::SumOfLanes(d, sum));
+  Vector sums[chains];
+  repeat<chains>([&](auto i) __attribute__((always_inline)) { sums[i] = hn::Zero(d); });
+  const auto step = [&](std::int64_t k, auto i) __attribute__((always_inline)) {
+    sums[i] = hn::MulAdd(hn::LoadU(d, a + k), brain ? load_bf16(from + k) : load_f16(from + k), sums[i]);
+  };
+  std::int64_t k = 0;
+  for (; k + chains * lanes <= depth; k += chains * lanes)
+    repeat<chains>([&](auto i) __attribute__((always_inline)) { step(k + i * lanes, i); });
+  for (; k < depth; k += lanes) step(k, std::integral_constant<int, 0>());
+  return hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]));
+}
+
+/// One row times some columns of 16-bit weights.
+template <bool brain>
+void multiply_row_of_halves(const float* a, const CompactWeights& weights, std::int64_t first_column,
+                            std::int64_t columns, std::int64_t depth, float* c) {
+  const auto* from = reinterpret_cast<const std::uint16_t*>(weights.values) + first_column * weights.row;
+  std::int64_t j = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::Full128<float> four;
+  for (; j + 4 <= columns; j += 4, from += 4 * weights.row) {
+    const Vector first = dot_halves<brain>(a, from, depth), second = dot_halves<brain>(a, from + weights.row, depth);
+    const Vector third = dot_halves<brain>(a, from + 2 * weights.row, depth);
+    const Vector fourth = dot_halves<brain>(a, from + 3 * weights.row, depth);
+    hn::StoreU(sums_of_lanes(first, second, third, fourth), four, c + j);
   }
+#endif
+  for (; j < columns; ++j, from += weights.row)
+    c[j] = hn::GetLane(hn::SumOfLanes(Floats(), dot_halves<brain>(a, from, depth)));
 }
 
 /// For int8: the integers are multiplied first, and the sum of each group by its scale.
@@ -277,15 +314,13 @@ void add_mins(const CompactWeights& weights, std::int64_t column, std::int64_t b
   }
 }
 
-/// One row times some columns of weights, `depth` values starting at `begin`, which are whole vectors and groups.
+/// One row times some columns of int8 or int4 weights, `depth` values starting at `begin`, which are whole vectors and
+/// groups.
 template <int columns>
 void dot_weights(const float* a, const CompactWeights& weights, std::int64_t column, std::int64_t begin,
                  std::int64_t depth, float* c) {
   const bool accumulate = begin > 0;
   const std::int64_t place = column * weights.row + begin;
-  const auto* halves = reinterpret_cast<const std::uint16_t*>(weights.values) + place;
-  if (weights.dtype == DType::bf16) return dot_halves<columns, true>(a, halves, weights.row, depth, accumulate, c);
-  if (weights.dtype == DType::f16) return dot_halves<columns, false>(a, halves, weights.row, depth, accumulate, c);
   std::array<float, static_cast<std::size_t>(columns * piece_groups)> scales;
   for (std::int64_t j = 0; j < columns; ++j)
     expand_scales(weights, column + j, begin, depth, scales.data() + j * piece_groups);
@@ -305,7 +340,7 @@ void multiply_expanded_rows(const RowsBlock& block, const CompactWeights& weight
   for_each_piece<rows>(
       block, [&](const float* a, std::int64_t begin, std::int64_t depth) __attribute__((always_inline)) {
         std::int64_t j = 0;
-        if (rows == 1 && depth % weight_group == 0) {  // which is whole vectors, too
+        if (rows == 1 && weights.scales != nullptr) {
           const auto group_sums = weights.mins != nullptr ? sums_of_groups(a, depth) : decltype(sums_of_groups(a, 0))();
           for (; j + columns <= block.columns; j += columns) {
             dot_weights<columns>(a, weights, first_column + j, begin, depth, block.c + j);
