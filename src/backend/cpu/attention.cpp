@@ -12,6 +12,7 @@
 #include <hwy/highway.h>
 
 #include "backend/cpu/attention_scores-inl.h"
+#include "backend/cpu/lane_sums-inl.h"
 #include "backend/cpu/narrow_floats-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -163,46 +164,76 @@ bool is_direct(const AttentionProblem& a, const QueryRows& rows) {
   return rows.count <= direct_rows && a.size % lanes == 0 && a.value_size % lanes == 0;
 }
 
-// Calls use(key, its place in the cache) for keys [begin, end) of a tile; -1 where the table has no block.
+// Calls use(key, its place in the cache, count) for runs of keys in [begin, end) of a tile that follow one another in
+// the cache; the place is -1 where the table has no block.
 template <class Use>
-HWY_INLINE void for_each_place(const AttentionProblem& a, const AttentionInputs::Strides& strides, const KeyTile& keys,
-                               std::int64_t key_head, std::int64_t begin, std::int64_t end, const Use& use) {
+HWY_INLINE void for_each_run(const AttentionProblem& a, const AttentionInputs::Strides& strides, const KeyTile& keys,
+                             std::int64_t key_head, std::int64_t begin, std::int64_t end, const Use& use) {
   const std::int64_t block = a.table != nullptr ? a.block : a.keys;
   for (std::int64_t s = begin; s < end;) {
-    const std::int64_t key = keys.first + s, rest = std::min(end - s, block - key % block);
+    const std::int64_t key = keys.first + s, count = std::min(end - s, block - key % block);
     std::int64_t number = keys.batch;
     if (a.table != nullptr) {
       number = a.table[keys.batch * (a.keys / a.block) + key / block];
       if (number >= a.blocks) number = -1;
     }
     const std::int64_t place = number * strides[0] + key_head * strides[1] + key % block * strides[2];
-    for (std::int64_t i = 0; i < rest; ++i) use(s + i, number < 0 ? -1 : place + i * strides[2]);
-    s += rest;
+    use(s, number < 0 ? -1 : place, count);
+    s += count;
   }
 }
 
 HWY_INLINE Floats load_values(const float* from) { return hn::LoadU(FloatTag(), from); }
 HWY_INLINE Floats load_values(const std::uint16_t* from) { return load_f16(from); }
 
+// The products of some queries with `count` neighbouring keys, whose sums take less work side by side.
+template <int rows, int count, class T>
+HWY_INLINE void score_keys(const T* k, std::int64_t stride, std::int64_t size, const float* queries, std::int64_t width,
+                           float* scores) {
+  const FloatTag d;
+  Floats sums[rows][count];
+  for (auto& row : sums)
+    for (Floats& sum : row) sum = hn::Zero(d);
+  for (std::int64_t i = 0; i < size; i += lanes) {
+    Floats key[count];
+    for (int c = 0; c < count; ++c) key[c] = load_values(k + c * stride + i);
+    for (int r = 0; r < rows; ++r) {
+      const Floats query = hn::LoadU(d, queries + r * width + i);
+      for (int c = 0; c < count; ++c) sums[r][c] = hn::MulAdd(query, key[c], sums[r][c]);
+    }
+  }
+  for (int r = 0; r < rows; ++r) {
+#if HWY_TARGET != HWY_SCALAR
+    if constexpr (count == 4) {
+      hn::StoreU(sums_of_lanes(d, sums[r][0], sums[r][1], sums[r][2], sums[r][3]), hn::Full128<float>(),
+                 scores + r * key_tile);
+      continue;
+    }
+#endif
+    for (int c = 0; c < count; ++c) scores[r * key_tile + c] = hn::GetLane(hn::SumOfLanes(d, sums[r][c]));
+  }
+}
+
 // scores = queries · keys of a span, 0 past the end of the keys.
 template <int rows, class T>
 HWY_ATTR void direct_scores(const AttentionProblem& a, const T* k, const KeyTile& keys, std::int64_t key_head,
                             const Span& span, const float* queries, float* scores) {
-  const FloatTag d;
   const std::int64_t width = padded(a.size), end = std::min(span.column + span.columns, keys.count);
+  const std::int64_t stride = a.k_strides[2];
   queries += span.row * width;
   scores += span.row * key_tile;
-  for_each_place(
+  for_each_run(
       a, a.k_strides, keys, key_head, span.column,
-      end, [&](std::int64_t s, std::int64_t place) __attribute__((always_inline)) {
-        Floats sums[rows];
-        for (int r = 0; r < rows; ++r) sums[r] = hn::Zero(d);
-        if (place >= 0)
-          for (std::int64_t i = 0; i < a.size; i += lanes) {
-            const Floats key = load_values(k + place + i);
-            for (int r = 0; r < rows; ++r) sums[r] = hn::MulAdd(hn::LoadU(d, queries + r * width + i), key, sums[r]);
-          }
-        for (int r = 0; r < rows; ++r) scores[r * key_tile + s] = hn::GetLane(hn::SumOfLanes(d, sums[r]));
+      end, [&](std::int64_t first, std::int64_t place, std::int64_t count) __attribute__((always_inline)) {
+        std::int64_t i = 0;
+        if (place < 0) {
+          for (int r = 0; r < rows; ++r) std::fill_n(scores + r * key_tile + first, count, 0.0F);
+          return;
+        }
+        for (; i + 4 <= count; i += 4)
+          score_keys<rows, 4>(k + place + i * stride, stride, a.size, queries, width, scores + first + i);
+        for (; i < count; ++i)
+          score_keys<rows, 1>(k + place + i * stride, stride, a.size, queries, width, scores + first + i);
       });
   for (int r = 0; r < rows; ++r)
     for (std::int64_t s = end; s < span.column + span.columns; ++s) scores[r * key_tile + s] = 0;
@@ -222,15 +253,23 @@ HWY_ATTR void direct_values(const AttentionProblem& a, const T* v, const KeyTile
     Floats sums[rows][vectors];
     for (int r = 0; r < rows; ++r)
       for (std::int64_t i = 0; i < count; ++i) sums[r][i] = hn::LoadU(d, out + r * width + first + i * lanes);
-    for_each_place(
+    const auto add = [&](std::int64_t s, const T* values, auto some) __attribute__((always_inline)) {
+      for (std::int64_t i = 0; i < some; ++i) {
+        const Floats value = load_values(values + i * lanes);
+        for (int r = 0; r < rows; ++r)
+          sums[r][i] = hn::MulAdd(hn::Set(d, weights[r * key_tile + s]), value, sums[r][i]);
+      }
+    };
+    for_each_run(
         a, a.v_strides, keys, key_head, span.column,
-        end, [&](std::int64_t s, std::int64_t place) __attribute__((always_inline)) {
+        end, [&](std::int64_t s, std::int64_t place, std::int64_t run) __attribute__((always_inline)) {
           if (place < 0) return;
-          for (std::int64_t i = 0; i < count; ++i) {
-            const Floats value = load_values(v + place + first + i * lanes);
-            for (int r = 0; r < rows; ++r)
-              sums[r][i] = hn::MulAdd(hn::Set(d, weights[r * key_tile + s]), value, sums[r][i]);
-          }
+          const T* values = v + place + first;
+          if (count == vectors)
+            for (std::int64_t i = 0; i < run; ++i)
+              add(s + i, values + i * a.v_strides[2], std::integral_constant<std::int64_t, vectors>());
+          else
+            for (std::int64_t i = 0; i < run; ++i) add(s + i, values + i * a.v_strides[2], count);
         });
     for (int r = 0; r < rows; ++r)
       for (std::int64_t i = 0; i < count; ++i) hn::StoreU(sums[r][i], d, out + r * width + first + i * lanes);

@@ -175,11 +175,15 @@ class CpuExecutable final : public Executable {
       // All parts at once: their tasks in one list.
       std::vector<std::int64_t> first{0};
       for (const Bound& part : parts) first.push_back(first.back() + part.kernel->tasks());
-      workers_->pool.run(first.back(), [&](std::int64_t task, int worker) {
+      const auto run_task = [&](std::int64_t task, int worker) {
         const auto part =
             static_cast<std::size_t>(std::upper_bound(first.begin(), first.end(), task) - first.begin()) - 1;
         parts[part].kernel->run_task(task - first[part], parts[part].memory, workers_->of(worker));
-      });
+      };
+      if (std::all_of(parts.begin(), parts.end(), [](const Bound& part) { return part.kernel->is_small(); }))
+        workers_->pool.run_alone(first.back(), run_task);
+      else
+        workers_->pool.run(first.back(), run_task);
     }
     if (!profiling_) return;
     const auto seconds = [](auto from, auto to) { return std::chrono::duration<double>(to - from).count(); };

@@ -30,6 +30,8 @@ class Kernel {
   /// A kernel of independent tasks can run together with others.
   virtual std::int64_t tasks() const { return 0; }
   virtual void run_task(std::int64_t, const std::vector<Memory>&, TileMemory&) {}
+  /// Whether all tasks together take less time than it takes to hand some of them to another thread.
+  virtual bool is_small() const { return false; }
 };
 
 /// Prepares a kernel for given values of its symbols.

@@ -30,6 +30,8 @@ class LoopKernel final : public Kernel {
 
   std::int64_t tasks() const override { return detail::divide_up(tiles_, tiles_per_task_); }
 
+  bool is_small() const override { return machine_.rows() * machine_.columns() <= tile_elements; }
+
   void run_task(std::int64_t number, const std::vector<Memory>& memory, TileMemory& scratch) override {
     const std::int64_t end = std::min(tiles_, (number + 1) * tiles_per_task_);
     for (std::int64_t tile = number * tiles_per_task_; tile < end; ++tile) {

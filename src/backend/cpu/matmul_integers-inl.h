@@ -225,7 +225,7 @@ void multiply_integer_rows(const RowsBlock& block, const CompactWeights& weights
         multiply_column<rows>(piece, weights, first_column + j + k, begin, depth, results[k]);
       repeat<rows>([&](auto i) __attribute__((always_inline)) {
         float* to = block.c + i * block.c_row + j;
-        const auto sums = sums_of_lanes(results[0][i], results[1][i], results[2][i], results[3][i]);
+        const auto sums = sums_of_lanes(Floats(), results[0][i], results[1][i], results[2][i], results[3][i]);
         hn::StoreU(begin > 0 ? hn::Add(hn::LoadU(four, to), sums) : sums, four, to);
       });
     }

@@ -9,6 +9,7 @@
 #endif
 
 #include "backend/cpu/compact_weights.h"
+#include "backend/cpu/lane_sums-inl.h"
 #include "backend/cpu/matmul_kernels-inl.h"
 #include "backend/cpu/narrow_floats-inl.h"
 #include "hwy/cache_control.h"
@@ -178,28 +179,6 @@ HWY_INLINE void sum_of_steps(bool accumulate, float* HWY_RESTRICT c, const Step&
   });
 }
 
-#if HWY_TARGET != HWY_SCALAR
-/// The sums of the lanes of four vectors: adding them up side by side takes a third of the work of one at a time.
-template <class D>
-HWY_INLINE hn::Vec<hn::Full128<float>> sum_of_blocks(D d, hn::Vec<D> v) {
-  if constexpr (hn::MaxLanes(d) == 4) {
-    return v;
-  } else {
-    const hn::Half<D> half;
-    return sum_of_blocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
-  }
-}
-HWY_INLINE hn::Vec<hn::Full128<float>> sums_of_lanes(Vector a, Vector b, Vector c, Vector e) {
-  const Floats d;
-  const hn::RepartitionToWide<hn::RebindToUnsigned<Floats>> pairs;
-  const auto ab = hn::BitCast(pairs, hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b)));
-  const auto ce = hn::BitCast(pairs, hn::Add(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e)));
-  const Vector lower = hn::BitCast(d, hn::InterleaveLower(pairs, ab, ce));
-  const Vector upper = hn::BitCast(d, hn::InterleaveUpper(pairs, ab, ce));
-  return sum_of_blocks(d, hn::Add(lower, upper));
-}
-#endif
-
 /// One row times a column of 16-bit weights, which are whole vectors. Columns one after the other: weights are then
 /// read in the order in which they are stored, which memory is fastest at without being told what comes next:
 /// prefetching costs more than it saves, measured on an EPYC.
@@ -231,7 +210,7 @@ void multiply_row_of_halves(const float* a, const CompactWeights& weights, std::
     const Vector first = dot_halves<brain>(a, from, depth), second = dot_halves<brain>(a, from + weights.row, depth);
     const Vector third = dot_halves<brain>(a, from + 2 * weights.row, depth);
     const Vector fourth = dot_halves<brain>(a, from + 3 * weights.row, depth);
-    hn::StoreU(sums_of_lanes(first, second, third, fourth), four, c + j);
+    hn::StoreU(sums_of_lanes(Floats(), first, second, third, fourth), four, c + j);
   }
 #endif
   for (; j < columns; ++j, from += weights.row)

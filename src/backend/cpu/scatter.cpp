@@ -104,7 +104,7 @@ void run_cache_append(const CacheAppendProblem& problem, ThreadPool& pool) {
                   static_cast<std::size_t>(head));
     });
   // A task is a head of all sequences, because two of them may share a block: then the last one wins.
-  pool.run(problem.heads, [&](std::int64_t h, int) {
+  const auto append = [&](std::int64_t h, int) {
     for (std::int64_t b = 0; b < problem.batch; ++b)
       for (std::int64_t t = 0; t < problem.time; ++t) {
         std::int64_t slot = problem.positions[b * problem.position_strides[0] + t * problem.position_strides[1]];
@@ -118,7 +118,12 @@ void run_cache_append(const CacheAppendProblem& problem, ThreadPool& pool) {
         std::memcpy(static_cast<char*>(problem.out) + (number * problem.heads + h) * head + slot % block * row,
                     static_cast<const char*>(problem.values) + from * element, static_cast<std::size_t>(row));
       }
-  });
+  };
+  constexpr std::int64_t few_bytes = 1 << 15;
+  if (problem.batch * problem.time * problem.heads * row <= few_bytes)
+    pool.run_alone(problem.heads, append);
+  else
+    pool.run(problem.heads, append);
 }
 
 }  // namespace jerboa::cpu

@@ -64,13 +64,15 @@ void ThreadPool::take_tasks(int worker) {
   }
 }
 
+void ThreadPool::run_alone(std::int64_t count, const std::function<void(std::int64_t, int)>& task) {
+  const std::lock_guard turn(turn_);
+  for (std::int64_t number = 0; number < count; ++number) task(number, 0);
+}
+
 void ThreadPool::run(std::int64_t count, const std::function<void(std::int64_t, int)>& task) {
   if (count <= 0) return;
+  if (count == 1 || workers_.empty()) return run_alone(count, task);
   const std::lock_guard turn(turn_);
-  if (count == 1 || workers_.empty()) {
-    for (std::int64_t number = 0; number < count; ++number) task(number, 0);
-    return;
-  }
   task_ = &task;
   count_ = count;
   next_.store(0, std::memory_order_relaxed);

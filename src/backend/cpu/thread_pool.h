@@ -30,6 +30,9 @@ class ThreadPool {
   /// calls from several threads take turns.
   void run(std::int64_t count, const std::function<void(std::int64_t number, int worker)>& task);
 
+  /// The same on the calling thread alone, as worker 0: for work that takes less time than handing it out.
+  void run_alone(std::int64_t count, const std::function<void(std::int64_t number, int worker)>& task);
+
  private:
   void work(int worker);
   void take_tasks(int worker);
