@@ -201,6 +201,12 @@ export class BufferSet {
     await Promise.all(this.checks.splice(0));
   }
 
+  /** Destroys one of them. */
+  free(buffer: GPUBuffer): void {
+    this.buffers.splice(this.buffers.indexOf(buffer), 1);
+    buffer.destroy();
+  }
+
   destroy(): void {
     for (const buffer of this.buffers.splice(0)) buffer.destroy();
   }

@@ -1,5 +1,6 @@
 import { type SymbolValues, evaluateShape } from "./dim.js";
 import { BufferSet, type Gpu, GpuUsage } from "./device.js";
+import type { Pipeline } from "./pipelines.js";
 import { type Binding, type Entry, type Readable, type Step } from "./program_file.js";
 import { RunResult, type ResultPlace } from "./result.js";
 import { StagingPool } from "./staging.js";
@@ -29,11 +30,13 @@ interface Dispatch {
 /** One entry of a session on its device: memory, pipelines and bind groups, made once; each run is one submit. */
 export class Executable {
   private readonly memory: BufferSet;
+  private own: (GPUBuffer | undefined)[] = []; // by buffer; those of the session are not
   private buffers: GPUBuffer[] = [];
   private offsets: number[] = []; // by buffer: where it begins
   private sizes: GPUBuffer | undefined;
   private sizesOffsets: number[] = [];
   private sizesBytes = 0;
+  private pipelines: (Pipeline | undefined)[] = [];
   private dispatches: (Dispatch | undefined)[] = [];
   private workgroups: (readonly [number, number])[] = [];
   private symbols = "";
@@ -52,9 +55,10 @@ export class Executable {
   static async create(gpu: Gpu, entry: Entry, storage: Storage): Promise<Executable> {
     const executable = new Executable(gpu, entry);
     try {
-      executable.allocate(storage);
+      executable.allocate();
       await executable.memory.check();
       await executable.compile();
+      await gpu.validated(`binding the memory of entry ${entry.name}`, () => executable.bind(storage));
       return executable;
     } catch (error) {
       executable.destroy();
@@ -67,16 +71,14 @@ export class Executable {
     this.stagings.destroy();
   }
 
-  private allocate(storage: Storage): void {
+  private allocate(): void {
     const { entry } = this;
     const arenas = entry.arenas.map((bytes, number) => {
       const holds = entry.buffers.find((buffer) => buffer.where === "arena" && buffer.arena === number);
       return this.memory.create(bytes, `the memory of ${holds?.name ?? "nothing"} and others in entry ${entry.name}`);
     });
-    this.offsets = entry.buffers.map((buffer) => (buffer.where === "storage" ? storage(buffer.name).offset : buffer.offset));
-    this.buffers = entry.buffers.map((buffer, number) => {
-      if (buffer.where === "storage") return storage(buffer.name).buffer;
-      if (buffer.where === "pool") return poolMemory(entry, number, storage);
+    this.own = entry.buffers.map((buffer) => {
+      if (buffer.where === "storage" || buffer.where === "pool") return undefined;
       if (buffer.where === "arena") return arenas[buffer.arena]!;
       const made = this.memory.create(buffer.bytes, buffer.name);
       if (buffer.constant !== undefined) this.gpu.write(made, new Uint8Array(buffer.constant));
@@ -96,31 +98,38 @@ export class Executable {
   }
 
   private async compile(): Promise<void> {
-    const { steps } = this.entry;
-    const pipelines = await Promise.all(
-      steps.map((step) => (step.shader === undefined ? undefined : this.gpu.pipelines.get(step.shader, step))),
+    this.pipelines = await Promise.all(
+      this.entry.steps.map((step) => (step.shader === undefined ? undefined : this.gpu.pipelines.get(step.shader, step))),
     );
-    this.dispatches = await this.gpu.validated(`binding the memory of entry ${this.entry.name}`, () =>
-      steps.map((step, number) => {
-        const compiled = pipelines[number];
-        if (compiled === undefined) return undefined;
-        const entries: GPUBindGroupEntry[] = step.bindings.map((binding, index) => ({
-          binding: index,
-          resource: { ...this.place(binding), size: Math.max(16, wholeWords(binding.bytes)) },
-        }));
-        if (step.sizes.length > 0)
-          entries.push({
-            binding: entries.length,
-            resource: {
-              buffer: this.sizes!,
-              offset: this.sizesOffsets[number]!,
-              size: Math.ceil(step.sizes.length / 4) * 16,
-            },
-          });
-        const bindings = this.gpu.device.createBindGroup({ label: step.label, layout: compiled.layout, entries });
-        return { pipeline: compiled.pipeline, bindings };
-      }),
-    );
+  }
+
+  /** Makes the bind groups for parameters and states at these places. */
+  bind(storage: Storage): void {
+    const { entry } = this;
+    this.offsets = entry.buffers.map((buffer) => (buffer.where === "storage" ? storage(buffer.name).offset : buffer.offset));
+    this.buffers = entry.buffers.map((buffer, number) => {
+      if (buffer.where === "pool") return poolMemory(entry, number, storage);
+      return this.own[number] ?? storage(buffer.name).buffer;
+    });
+    this.dispatches = entry.steps.map((step, number) => {
+      const compiled = this.pipelines[number];
+      if (compiled === undefined) return undefined;
+      const entries: GPUBindGroupEntry[] = step.bindings.map((binding, index) => ({
+        binding: index,
+        resource: { ...this.place(binding), size: Math.max(16, wholeWords(binding.bytes)) },
+      }));
+      if (step.sizes.length > 0)
+        entries.push({
+          binding: entries.length,
+          resource: {
+            buffer: this.sizes!,
+            offset: this.sizesOffsets[number]!,
+            size: Math.ceil(step.sizes.length / 4) * 16,
+          },
+        });
+      const bindings = this.gpu.device.createBindGroup({ label: step.label, layout: compiled.layout, entries });
+      return { pipeline: compiled.pipeline, bindings };
+    });
   }
 
   private setSymbols(symbols: SymbolValues): void {

@@ -39,4 +39,9 @@ export class Program {
   createSession(options: SessionOptions = {}): Promise<Session> {
     return Session.create(this.gpu, this.file, options);
   }
+
+  /** Adds the entries to a session on the same device, which share parameters and states with its others by name. */
+  addTo(session: Session): Promise<void> {
+    return session.add(this.file);
+  }
 }

@@ -29,6 +29,8 @@ export type Input = Tensor | TensorData;
 
 interface Slot extends Place {
   readonly tensor: PersistentTensor;
+  /** Next to others, because an entry needs that. */
+  readonly isPooled: boolean;
 }
 
 const statePrefix = "jerboa.state/";
@@ -43,6 +45,7 @@ export class Session {
   private readonly slots = new Map<string, Slot>();
   private readonly executables = new Map<string, Executable>();
   private readonly memory: BufferSet;
+  private readonly moved: { readonly from: Slot; readonly to: Slot }[] = [];
   private seed = 0n;
   private destroyed = false;
 
@@ -55,29 +58,36 @@ export class Session {
     const { parameters, seed = 0, entries: names } = asOptions(options, "the options of createSession");
     const entries = chosen(file.entries, asNames(names, "entries"));
     const session = new Session(gpu);
+    session.seed = asSeed(seed);
     try {
       gpu.check();
-      const pooled = poolPlaces(entries, session.memory);
-      for (const tensor of file.storage) {
-        const place = pooled.get(tensor.name) ?? {
-          buffer: session.memory.create(byteCount(tensor.dtype, tensor.shape), tensor.name),
-          offset: 0,
-        };
-        session.slots.set(tensor.name, { tensor, buffer: place.buffer, offset: place.offset });
-      }
-      await session.memory.check();
-      session.reset(seed);
+      await session.addStorage(file, entries);
       if (parameters !== undefined) session.load(parameters);
-      const find = (name: string) => session.slots.get(name)!;
-      const made = await Promise.allSettled(entries.map((entry) => Executable.create(gpu, entry, find)));
-      for (const outcome of made) if (outcome.status === "fulfilled") session.executables.set(outcome.value.entry.name, outcome.value);
-      const failed = made.find((outcome) => outcome.status === "rejected");
-      if (failed !== undefined) throw failed.reason;
+      await session.addExecutables(entries);
       return session;
     } catch (error) {
       session.destroy();
       throw error;
     }
+  }
+
+  /**
+   * Adds the entries of another program for the same device, which share parameters and states by name; new ones are
+   * initialised. Throws UsageError if one of the same name has another type. See Program.addTo.
+   */
+  async add(file: ProgramFile): Promise<void> {
+    this.check();
+    for (const { name } of file.entries)
+      if (this.executables.has(name)) throw new UsageError(`the session already has an entry ${name}`);
+    for (const tensor of file.storage) {
+      const known = this.slots.get(tensor.name)?.tensor;
+      if (known !== undefined && (known.dtype !== tensor.dtype || shapeText(known.shape) !== shapeText(tensor.shape)))
+        throw new UsageError(
+          `${tensor.name} is ${typeText(known.dtype, known.shape)} in the session but ${typeText(tensor.dtype, tensor.shape)} in the program`,
+        );
+    }
+    await this.addStorage(file, file.entries);
+    await this.addExecutables(file.entries);
   }
 
   get entryNames(): string[] {
@@ -175,11 +185,7 @@ export class Session {
   reset(seed: number | bigint = this.seed): void {
     this.check();
     this.seed = asSeed(seed);
-    for (const slot of this.slots.values()) {
-      const { tensor } = slot;
-      if (isHalfCopy(tensor)) continue; // written with its parameter
-      this.write(slot, initialValues(tensor.name, tensor.dtype, tensor.shape, tensor.init, this.seed));
-    }
+    for (const slot of this.slots.values()) this.initialise(slot);
   }
 
   /** Frees the device's memory. Results of earlier runs can still be read. */
@@ -188,6 +194,57 @@ export class Session {
     for (const executable of this.executables.values()) executable.destroy();
     this.executables.clear();
     this.memory.destroy();
+  }
+
+  private async addStorage(file: ProgramFile, entries: readonly Entry[]): Promise<void> {
+    const pooled = poolPlaces(entries, this.slots, this.memory);
+    const added: Slot[] = [];
+    for (const tensor of file.storage) {
+      const known = this.slots.get(tensor.name);
+      const place = pooled.get(tensor.name) ?? known ?? {
+        buffer: this.memory.create(byteCount(tensor.dtype, tensor.shape), tensor.name),
+        offset: 0,
+      };
+      const isPooled = pooled.has(tensor.name) || (known?.isPooled ?? false);
+      const slot = { tensor, buffer: place.buffer, offset: place.offset, isPooled };
+      if (known === undefined) added.push(slot);
+      else if (known.buffer !== slot.buffer) this.moved.push({ from: known, to: slot });
+      this.slots.set(tensor.name, slot);
+    }
+    await this.memory.check();
+    for (const slot of added) this.initialise(slot);
+    await this.finishMoves();
+  }
+
+  // Values of tensors that have become members of a pool follow them, and entries are bound to their new places.
+  private async finishMoves(): Promise<void> {
+    const moves = this.moved.splice(0);
+    if (moves.length === 0) return;
+    await this.gpu.validated("moving parameters", () => {
+      const encoder = this.gpu.device.createCommandEncoder();
+      for (const { from, to } of moves) {
+        const bytes = Math.ceil(byteCount(from.tensor.dtype, from.tensor.shape) / 4) * 4;
+        if (bytes > 0) encoder.copyBufferToBuffer(from.buffer, from.offset, to.buffer, to.offset, bytes);
+      }
+      this.gpu.device.queue.submit([encoder.finish()]);
+      for (const executable of this.executables.values()) executable.bind(this.place);
+    });
+    for (const { from } of moves) this.memory.free(from.buffer);
+  }
+
+  private readonly place = (name: string): Place => this.slots.get(name)!;
+
+  private async addExecutables(entries: readonly Entry[]): Promise<void> {
+    const made = await Promise.allSettled(entries.map((entry) => Executable.create(this.gpu, entry, this.place)));
+    for (const outcome of made) if (outcome.status === "fulfilled") this.executables.set(outcome.value.entry.name, outcome.value);
+    const failed = made.find((outcome) => outcome.status === "rejected");
+    if (failed !== undefined) throw failed.reason;
+  }
+
+  private initialise(slot: Slot): void {
+    const { tensor } = slot;
+    if (isHalfCopy(tensor)) return; // written with its parameter
+    this.write(slot, initialValues(tensor.name, tensor.dtype, tensor.shape, tensor.init, this.seed));
   }
 
   private check(): void {
@@ -294,8 +351,9 @@ function asTensor(entry: Entry, port: Port, given: Input): Tensor {
   }
 }
 
-// Buffers for parameters and states that an entry needs adjacent, and the offset of each.
-function poolPlaces(entries: readonly Entry[], memory: BufferSet): Map<string, Place> {
+// Buffers for parameters and states that an entry needs adjacent, and the offset of each. Those that `slots` already has
+// adjacent in the same way stay there.
+function poolPlaces(entries: readonly Entry[], slots: ReadonlyMap<string, Slot>, memory: BufferSet): Map<string, Place> {
   const places = new Map<string, Place>();
   const known = new Set<string>();
   for (const entry of entries) {
@@ -305,6 +363,11 @@ function poolPlaces(entries: readonly Entry[], memory: BufferSet): Map<string, P
       const layout = JSON.stringify([pool.bytes, members.map((member) => [member.name, member.offset]).sort()]);
       if (known.has(layout)) return; // another entry needs the same
       known.add(layout);
+      const there = members.map((member) => slots.get(member.name));
+      const isThere = there.every((slot, i) => slot?.isPooled && slot.buffer === there[0]!.buffer && slot.offset === members[i]!.offset);
+      if (isThere) return;
+      if (there.some((slot) => slot?.isPooled))
+        throw new UsageError(`the program needs ${members[0]!.name} and others at different offsets than the session's entries`);
       const buffer = memory.create(pool.bytes, pool.name);
       for (const member of members) {
         if (places.has(member.name))

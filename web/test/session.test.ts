@@ -54,6 +54,36 @@ test("runs that are not waited for happen in their order", () =>
     assert.equal(Gpu.of(device).pipelines.count, pipelines);
   }));
 
+test("entries of another program are added to a session, in any order", () =>
+  withDevice(async (device) => {
+    const gpt = await readCase("gpt")("program.jerboa"); // whose step pools parameters
+    const ids = tensor(Int32Array.from({ length: 64 }, (_, i) => (i * 7) % 256), [4, 16]);
+    const line = tensor(Int32Array.from({ length: 16 }, (_, i) => (i * 11) % 256), [1, 16]);
+    const only = (name: string) =>
+      Program.load(
+        device,
+        changed(gpt, (contents) => {
+          const kept = contents.programs.entries.findIndex((entry: { name: string }) => entry.name === name);
+          for (const list of [contents.programs.entries, contents.code, contents.indices]) list.splice(0, list.length, list[kept]);
+        }),
+      );
+    const together = await (await Program.load(device, gpt)).createSession({ seed: 5, entries: ["step", "forward"] });
+    const outputs = async (session: Awaited<ReturnType<Program["createSession"]>>) => {
+      const before = await (await session.run("forward", { ids: line })).read("output");
+      const loss = await (await session.run("step", { ids, targets: ids })).number("loss");
+      return [before, loss, await (await session.run("forward", { ids: line })).read("output")];
+    };
+    const wanted = await outputs(together);
+    for (const [first, second] of [["step", "forward"], ["forward", "step"]] as const) {
+      const session = await (await only(first)).createSession({ seed: 5 });
+      if (first === "forward") assert.deepEqual(await (await session.run("forward", { ids: line })).read("output"), wanted[0]);
+      await (await only(second)).addTo(session);
+      assert.deepEqual(await outputs(session), wanted);
+      await assert.rejects(only(second).then((again) => again.addTo(session)), (error) => error instanceof UsageError && /already has an entry/.test(error.message));
+      session.destroy();
+    }
+  }));
+
 test("mistakes are told by name, and change nothing", () =>
   withDevice(async (device) => {
     const session = await (await Program.load(device, program)).createSession();
