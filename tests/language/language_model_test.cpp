@@ -37,13 +37,14 @@ double rms(const std::vector<float>& values) {
   return std::sqrt(total / static_cast<double>(values.size()));
 }
 
-// The relative error of logits compared with those of f32 weights.
+// The relative error of logits compared with those of f32 weights. The CPU rounds rows that meet int8 or int4 weights to
+// 8 bits as well.
 TEST(LanguageModel, KeepsWeightsInFewerBits) {
   for (const char* family : {"llama", "qwen3", "phi3", "gemma2", "gpt2"}) {
     const ModelFolder folder(family);
     const std::vector<float> wanted = folder.open({.weights = DType::f32}).next_logits(folder.prompt());
     for (const auto& [type, most] : {std::pair(DType::f16, 1e-3), std::pair(DType::bf16, 1e-2),
-                                     std::pair(DType::i8, 3e-2), std::pair(DType::i4, 0.4)}) {
+                                     std::pair(DType::i8, 4e-2), std::pair(DType::i4, 0.4)}) {
       std::vector<float> error = folder.open({.weights = type}).next_logits(folder.prompt());
       for (std::size_t i = 0; i < error.size(); ++i) error[i] -= wanted[i];
       EXPECT_LT(rms(error), most * rms(wanted)) << family << " in " << name(type);

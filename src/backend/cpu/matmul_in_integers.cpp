@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -8,17 +9,23 @@
 #include "backend/cpu/rounded_rows.h"
 #include "backend/cpu/scratch.h"
 #include "backend/cpu/simd_targets.h"
+#include "base/integers.h"
 // After simd_targets.h:
 #include <hwy/base.h>
 #include <hwy/detect_targets.h>
 
 #if HWY_ARCH_X86
+#if HWY_COMPILER_GCC_ACTUAL  // its own headers use variables that are not initialised, on purpose
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
 
 namespace jerboa::cpu {
 namespace {
 
-constexpr int most_rows = 12;
+constexpr int most_rows = 12;               // of which columns of weights are multiplied as they are
+constexpr int most_rows_before_panels = 4;  // where there are panels
 
 HWY_PUSH_ATTRIBUTES("avx2,fma,f16c")
 namespace avx2 {
@@ -32,65 +39,99 @@ HWY_PUSH_ATTRIBUTES("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni
 namespace vnni {
 #define JERBOA_VNNI 1
 #include "backend/cpu/matmul_bytes-inl.h"
+#include "backend/cpu/matmul_panels-inl.h"
 #undef JERBOA_VNNI
 }  // namespace vnni
 HWY_POP_ATTRIBUTES
 
-struct Functions {
-  void (*round_row)(const float* from, std::int64_t row, bool nibbles, const RoundedRows& to) = nullptr;
-  const avx2::ColumnsFunction *of_bytes = nullptr, *of_nibbles = nullptr;
-};
+using Layout = RoundedRows::Layout;
 
-Functions choose_functions(std::int64_t target) {
-  if (target == HWY_AVX3 && __builtin_cpu_supports("avx512vnni"))
-    return {&vnni::round_row, vnni::columns_functions<false>.data(), vnni::columns_functions<true>.data()};
-  if (target == HWY_AVX2 || target == HWY_AVX3)
-    return {&avx2::round_row, avx2::columns_functions<false>.data(), avx2::columns_functions<true>.data()};
-  return {};
-}
+bool has_vnni(std::int64_t target) { return target == HWY_AVX3 && __builtin_cpu_supports("avx512vnni"); }
 
-// Memory for rounded rows, in one piece.
-RoundedRows rounded_rows_in(Scratch<std::byte>& scratch, std::int64_t rows, std::int64_t groups) {
-  const std::int64_t count = rows * groups;
-  std::byte* next = scratch.get(count * (32 + 32 + 3 * 4));
+thread_local Scratch<std::byte> rounded;                    // of the thread that asked for the product
+thread_local Scratch<float> results;                        // of the thread that computes some columns
+thread_local Scratch<vnni::Panel::Group> groups_of_panels;  // the same
+
+// All rows, by all threads where that is worth it.
+RoundedRows round_rows(const Matmul& m, Layout layout, std::int64_t target, ThreadPool& pool) {
+  const std::int64_t groups = m.inner / weight_group, count = m.rows * groups;
+  RoundedRows result{.layout = layout, .rows = m.rows, .groups = groups};
+  if (m.weights->dtype == DType::i4) result.unsigned_offset = 8;
+  std::byte* next = rounded.get(count * (32 + 32 + 3 * 4));
   const auto take = [&](std::int64_t bytes) { return std::exchange(next, next + bytes); };
-  RoundedRows result{.rows = rows, .groups = groups};
   result.values = reinterpret_cast<std::int8_t*>(take(count * 32));
   result.starts = reinterpret_cast<std::int32_t*>(take(count * 32));
   result.scales = reinterpret_cast<float*>(take(count * 4));
   result.sums = reinterpret_cast<float*>(take(count * 4));
   result.rounded_sums = reinterpret_cast<float*>(take(count * 4));
+  const auto round = has_vnni(target) ? &vnni::round_row : &avx2::round_row;
+  const float* a = m.a + offset_of(m.a_offsets, 0);
+  constexpr std::int64_t task_values = 1 << 14;
+  const std::int64_t rows_per_task = std::max<std::int64_t>(1, task_values / m.inner);
+  pool.run(detail::divide_up(m.rows, rows_per_task), [&](std::int64_t task, int) {
+    const std::int64_t end = std::min((task + 1) * rows_per_task, m.rows);
+    for (std::int64_t row = task * rows_per_task; row < end; ++row) round(a + row * m.a_row, row, result);
+  });
   return result;
 }
 
-thread_local Scratch<std::byte> rounded;  // of the thread that asked for the product
-thread_local Scratch<float> results;      // of the thread that computes some columns
+void multiply_few_rows(const Matmul& m, std::int64_t target, ThreadPool& pool) {
+  const bool nibbles = m.weights->dtype == DType::i4;
+  const RoundedRows a = round_rows(m, nibbles ? Layout::nibbles : Layout::bytes, target, pool);
+  const auto& functions = has_vnni(target) ? (nibbles ? vnni::columns_functions<true> : vnni::columns_functions<false>)
+                                           : (nibbles ? avx2::columns_functions<true> : avx2::columns_functions<false>);
+  const auto multiply = functions[static_cast<std::size_t>(m.rows - 1)];
+  const ColumnTasks tasks = column_tasks(m.columns, m.inner, 8);
+  pool.run(tasks.count, [&](std::int64_t task, int worker) {
+    const std::int64_t column = task * tasks.columns_per_task;
+    const std::int64_t columns = std::min(tasks.columns_per_task, m.columns - column);
+    float* tile = results.get(m.rows * columns + epilogue_padding);
+    multiply(a, *m.weights, column, columns, tile, columns);
+    finish(m, 0, 0, m.rows, column, columns, tile, columns, worker);
+  });
+}
+
+// A task is a panel of columns and some of the rows: all of them, unless that gives too few tasks.
+void multiply_many_rows(const Matmul& m, ThreadPool& pool) {
+  constexpr std::int64_t wanted_tasks = 16, tile_rows = 48;
+  const RoundedRows a = round_rows(m, Layout::panels, HWY_AVX3, pool);
+  const std::int64_t panels = detail::divide_up(m.columns, vnni::panel_columns);
+  const std::int64_t parts =
+      std::clamp<std::int64_t>(wanted_tasks / panels, 1, detail::divide_up(m.rows, 2 * tile_rows));
+  pool.run(panels * parts, [&](std::int64_t task, int worker) {
+    const std::int64_t column = task / parts * vnni::panel_columns;
+    const std::int64_t columns = std::min(vnni::panel_columns, m.columns - column);
+    const vnni::Panel panel{groups_of_panels.get(a.groups)};
+    (m.weights->dtype == DType::i4 ? vnni::pack_panel<true> : vnni::pack_panel<false>)(*m.weights, column, columns,
+                                                                                       a.groups, panel);
+    const auto& functions = m.weights->mins != nullptr ? vnni::panel_functions<true> : vnni::panel_functions<false>;
+    float* tile = results.get(tile_rows * vnni::panel_columns + epilogue_padding);
+    const std::int64_t end = part(m.rows, parts, task % parts + 1);
+    for (std::int64_t first = part(m.rows, parts, task % parts); first < end; first += tile_rows) {
+      const std::int64_t rows = std::min(tile_rows, end - first);
+      const std::int64_t blocks = detail::divide_up(rows, vnni::panel_rows);
+      for (std::int64_t block = 0; block < blocks; ++block) {
+        const std::int64_t row = part(rows, blocks, block), some = part(rows, blocks, block + 1) - row;
+        functions[static_cast<std::size_t>(some - 1)](a, first + row, panel, tile + row * vnni::panel_columns);
+      }
+      finish(m, 0, first, rows, column, columns, tile, vnni::panel_columns, worker);
+    }
+  });
+}
 
 }  // namespace
 
 bool run_matmul_in_integers(const Matmul& m, ThreadPool& pool, std::int64_t target) {
   if (!m.integer_products || m.weights == nullptr || m.weights->scales == nullptr) return false;
-  if (m.rows > most_rows || m.inner == 0 || m.a_inner != 1 || m.a_prologue != nullptr) return false;
+  if (m.inner == 0 || m.a_inner != 1 || m.a_prologue != nullptr) return false;
   if (m.weights->scale_dtype != DType::f16 || batch_size(m) != 1) return false;
-  const Functions functions = choose_functions(target);
-  if (functions.round_row == nullptr) return false;
-  const bool nibbles = m.weights->dtype == DType::i4;
-  const RoundedRows a = rounded_rows_in(rounded, m.rows, m.inner / weight_group);
-  for (std::int64_t row = 0; row < m.rows; ++row)
-    functions.round_row(m.a + offset_of(m.a_offsets, 0) + row * m.a_row, row, nibbles, a);
-  struct Job {
-    const Matmul& matmul;
-    const RoundedRows& a;
-    ColumnTasks tasks;
-    avx2::ColumnsFunction multiply;
-  } job{m, a, column_tasks(m.columns, m.inner, 8), (nibbles ? functions.of_nibbles : functions.of_bytes)[m.rows - 1]};
-  pool.run(job.tasks.count, [&job](std::int64_t task, int worker) {
-    const std::int64_t column = task * job.tasks.columns_per_task;
-    const std::int64_t columns = std::min(job.tasks.columns_per_task, job.matmul.columns - column);
-    float* tile = results.get(job.matmul.rows * columns + epilogue_padding);
-    job.multiply(job.a, *job.matmul.weights, column, columns, tile, columns);
-    finish(job.matmul, 0, 0, job.matmul.rows, column, columns, tile, columns, worker);
-  });
+  if (target != HWY_AVX2 && target != HWY_AVX3) return false;
+  if (m.rows <= (has_vnni(target) ? most_rows_before_panels : most_rows))
+    multiply_few_rows(m, target, pool);
+  else if (has_vnni(target))
+    multiply_many_rows(m, pool);
+  else
+    return false;
   return true;
 }
 

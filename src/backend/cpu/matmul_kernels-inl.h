@@ -39,14 +39,7 @@ constexpr int block_rows = 4;
 constexpr int block_vectors = 2;
 constexpr int block_columns = block_vectors * lanes;
 
-/// f(0), f(1), … as constants, so that what f indexes stays in registers.
-template <int count, class Function>
-HWY_INLINE void repeat(Function&& f) {
-  [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
-    (f(std::integral_constant<int, i>()), ...);
-  }
-  (std::make_integer_sequence<int, count>());
-}
+#include "backend/cpu/repeat-inl.h"
 
 /// The first `count` lanes, the others zero. Reads nothing beyond them.
 HWY_INLINE Vector load_first(const float* from, std::size_t count) {

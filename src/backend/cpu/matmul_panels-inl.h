@@ -1,0 +1,124 @@
+// Products of many rows with int8 or int4 weights, with the 512-bit instructions of VNNI: 32 columns of weights at a
+// time are packed so that a vector holds four neighbouring bytes of 16 columns, which meet the same four bytes of a
+// row.
+
+constexpr std::int64_t panel_columns = 32;  // two vectors
+constexpr int panel_rows = 6;               // whose sums fit into registers, in integers and in f32
+
+/// Transposes eight vectors of eight 32-bit numbers.
+HWY_INLINE void transpose(__m256i* v) {
+  __m256i pairs[8], fours[8];
+  for (int i = 0; i < 8; i += 2) {
+    pairs[i] = _mm256_unpacklo_epi32(v[i], v[i + 1]);
+    pairs[i + 1] = _mm256_unpackhi_epi32(v[i], v[i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4)
+    for (int j = 0; j < 2; ++j) {
+      fours[i + 2 * j] = _mm256_unpacklo_epi64(pairs[i + j], pairs[i + j + 2]);
+      fours[i + 2 * j + 1] = _mm256_unpackhi_epi64(pairs[i + j], pairs[i + j + 2]);
+    }
+  for (int i = 0; i < 4; ++i) {
+    v[i] = _mm256_permute2x128_si256(fours[i], fours[i + 4], 0x20);
+    v[i + 4] = _mm256_permute2x128_si256(fours[i], fours[i + 4], 0x31);
+  }
+}
+
+/// 32 columns of weights, those past the end of the matrix zero: groups one after the other.
+struct Panel {
+  struct Group {
+    alignas(64) std::uint8_t weights[8][panel_columns][4];  ///< plus the rows' unsigned_offset
+    alignas(64) float scales[panel_columns], mins[panel_columns];
+  };
+  Group* groups = nullptr;
+};
+
+template <bool nibbles>
+HWY_INLINE __m256i unsigned_group(const std::byte* weights, std::int64_t group) {
+  if constexpr (!nibbles) {
+    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + group * 32));
+    return _mm256_xor_si256(bytes, _mm256_set1_epi8(-128));
+  }
+  const __m128i both = _mm_loadu_si128(reinterpret_cast<const __m128i*>(weights + group * 16));
+  const __m128i fifteen = _mm_set1_epi8(15);
+  return _mm256_setr_m128i(_mm_and_si128(both, fifteen), _mm_and_si128(_mm_srli_epi16(both, 4), fifteen));
+}
+
+/// The scales or minimums of a panel's columns, `stride` apart.
+HWY_INLINE void pack_per_group(const std::uint16_t* from, std::int64_t columns, std::int64_t stride, float* to) {
+  alignas(32) std::uint16_t halves[panel_columns] = {};
+  for (std::int64_t column = 0; column < columns; ++column) halves[column] = from[column * stride];
+  for (std::int64_t i = 0; i < panel_columns; i += 16)
+    _mm512_store_ps(to + i, _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(halves + i))));
+}
+
+template <bool nibbles>
+void pack_panel(const CompactWeights& weights, std::int64_t first, std::int64_t columns, std::int64_t groups,
+                const Panel& panel) {
+  const auto* scales = reinterpret_cast<const std::uint16_t*>(weights.scales) + first * groups;
+  const auto* mins = reinterpret_cast<const std::uint16_t*>(weights.mins);
+  for (std::int64_t group = 0; group < groups; ++group) {
+    Panel::Group& to = panel.groups[group];
+    for (std::int64_t column = 0; column < panel_columns; column += 8) {
+      __m256i values[8];
+      for (std::int64_t i = 0; i < 8; ++i)
+        values[i] = column + i < columns
+                        ? unsigned_group<nibbles>(weights.values, (first + column + i) * groups + group)
+                        : _mm256_setzero_si256();
+      transpose(values);
+      for (int i = 0; i < 8; ++i) _mm256_store_si256(reinterpret_cast<__m256i*>(to.weights[i][column]), values[i]);
+    }
+    pack_per_group(scales + group, columns, groups, to.scales);
+    if (mins != nullptr) pack_per_group(mins + first * groups + group, columns, groups, to.mins);
+  }
+}
+
+/// Some rows times a panel: c[i, j] of rows panel_columns apart.
+template <int rows, bool with_mins>
+void multiply_panel(const RoundedRows& a, std::int64_t first_row, const Panel& panel, float* c) {
+  __m512 sums[rows][2];
+  for (auto& row : sums) row[0] = row[1] = _mm512_setzero_ps();
+  const std::int64_t first = first_row * a.groups;
+  for (std::int64_t group = 0; group < a.groups; ++group) {
+    const Panel::Group& weights = panel.groups[group];
+    __m512i dots[rows][2];
+#pragma GCC unroll 6
+    for (int i = 0; i < rows; ++i) dots[i][0] = dots[i][1] = _mm512_set1_epi32(a.starts[first + i * a.groups + group]);
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; ++k) {
+      const __m512i left = _mm512_load_si512(weights.weights[k]), right = _mm512_load_si512(weights.weights[k] + 16);
+#pragma GCC unroll 6
+      for (int i = 0; i < rows; ++i) {
+        std::int32_t four;
+        std::memcpy(&four, a.values + (first + i * a.groups + group) * 32 + 4 * k, 4);
+        const __m512i values = _mm512_set1_epi32(four);
+        dots[i][0] = _mm512_dpbusd_epi32(dots[i][0], left, values);
+        dots[i][1] = _mm512_dpbusd_epi32(dots[i][1], right, values);
+      }
+    }
+    const __m512 left = _mm512_load_ps(weights.scales), right = _mm512_load_ps(weights.scales + 16);
+#pragma GCC unroll 6
+    for (int i = 0; i < rows; ++i) {
+      const std::int64_t at = first + i * a.groups + group;
+      const __m512 scale = _mm512_set1_ps(a.scales[at]);
+      sums[i][0] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[i][0]), _mm512_mul_ps(left, scale), sums[i][0]);
+      sums[i][1] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[i][1]), _mm512_mul_ps(right, scale), sums[i][1]);
+      if constexpr (with_mins) {
+        const __m512 sum = _mm512_set1_ps(a.sums[at]);
+        sums[i][0] = _mm512_fmadd_ps(_mm512_load_ps(weights.mins), sum, sums[i][0]);
+        sums[i][1] = _mm512_fmadd_ps(_mm512_load_ps(weights.mins + 16), sum, sums[i][1]);
+      }
+    }
+  }
+  for (int i = 0; i < rows; ++i) {
+    _mm512_storeu_ps(c + i * panel_columns, sums[i][0]);
+    _mm512_storeu_ps(c + i * panel_columns + 16, sums[i][1]);
+  }
+}
+
+using PanelFunction = void (*)(const RoundedRows&, std::int64_t, const Panel&, float*);
+
+template <bool with_mins>
+constexpr auto panel_functions = []<int... i>(std::integer_sequence<int, i...>) {
+  return std::array<PanelFunction, panel_rows>{&multiply_panel<i + 1, with_mins>...};
+}
+(std::make_integer_sequence<int, panel_rows>());
