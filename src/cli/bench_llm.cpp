@@ -46,6 +46,30 @@ constexpr auto shapes = std::to_array<ModelShape>({
     {"tinyllama-1.1b", R"({"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 22,
         "num_attention_heads": 32, "num_key_value_heads": 4, "intermediate_size": 5632, "vocab_size": 32000,
         "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 10000, "max_position_embeddings": 2048})"},
+    // Recurrent models, each with a Llama that has as many parameters and the same vocabulary.
+    {"qwen3.5-0.8b", R"({"model_type": "qwen3_5_text", "hidden_size": 1024, "num_hidden_layers": 24,
+        "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "intermediate_size": 3584,
+        "linear_num_key_heads": 16, "linear_num_value_heads": 16, "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "vocab_size": 248320, "hidden_act": "silu",
+        "rms_norm_eps": 1e-6, "max_position_embeddings": 262144, "tie_word_embeddings": true, "attention_bias": false,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000000, "partial_rotary_factor": 0.25},
+        "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention",
+            "linear_attention", "linear_attention", "linear_attention", "full_attention",
+            "linear_attention", "linear_attention", "linear_attention", "full_attention",
+            "linear_attention", "linear_attention", "linear_attention", "full_attention",
+            "linear_attention", "linear_attention", "linear_attention", "full_attention",
+            "linear_attention", "linear_attention", "linear_attention", "full_attention"]})"},
+    {"llama-0.8b", R"({"model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16,
+        "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 5696, "vocab_size": 248320,
+        "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 500000, "max_position_embeddings": 131072,
+        "tie_word_embeddings": true})"},
+    {"mamba2-130m", R"({"model_type": "mamba2", "hidden_size": 768, "num_hidden_layers": 24, "state_size": 128,
+        "num_heads": 24, "head_dim": 64, "n_groups": 1, "conv_kernel": 4, "expand": 2, "chunk_size": 256,
+        "vocab_size": 50288, "hidden_act": "silu", "layer_norm_epsilon": 1e-5, "use_bias": false,
+        "use_conv_bias": true, "tie_word_embeddings": true, "time_step_limit": [0.0, {"__float__": "Infinity"}]})"},
+    {"llama-130m", R"({"model_type": "llama", "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+        "num_key_value_heads": 12, "intermediate_size": 2240, "vocab_size": 50288, "hidden_act": "silu",
+        "rms_norm_eps": 1e-5, "rope_theta": 10000, "max_position_embeddings": 8192, "tie_word_embeddings": true})"},
     {"llama-8b", R"({"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
         "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "hidden_act": "silu",
         "rms_norm_eps": 1e-5, "rope_theta": 500000, "max_position_embeddings": 8192})"},
@@ -229,9 +253,9 @@ void run_bench_llm(const LlmOptions& options) {
     ceilings = measure_ceilings(device);
   }
   if (!options.json) {
-    fmt::print("device: {}\n{}{:<16} {:<7} {:>9} {:>12} {:>9} {:>10} {:>10} {:>9} {:>8} {:>8}\n", device.description(),
-               ceilings.str(), "model", "weights", "tokens/s", "ms per token", "TB/s", "dispatches", "prompt ms",
-               "tokens/s", "compile", "clock");
+    fmt::print("device: {}\n{}{:<16} {:<7} {:>9} {:>9} {:>12} {:>9} {:>10} {:>10} {:>9} {:>8} {:>8}\n",
+               device.description(), ceilings.str(), "model", "weights", "tokens/s", "best", "ms per token", "TB/s",
+               "dispatches", "prompt ms", "tokens/s", "compile", "clock");
   }
   for (const std::string& model : options.models)
     for (const std::string& weights : options.weights) {
@@ -249,6 +273,7 @@ void run_bench_llm(const LlmOptions& options) {
         slowest_clock = std::min(slowest_clock, clock.speed());
       }
       const double prompt = median(prompts), step = median(steps);
+      const double best = 1 / *std::min_element(steps.begin(), steps.end());
       const double rate = static_cast<double>(decoding.bytes()) / step * 1e-12;
       if (options.json) {
         json.push_back({{"model", model},
@@ -256,6 +281,8 @@ void run_bench_llm(const LlmOptions& options) {
                         {"cache", options.cache},
                         {"precision", options.precision},
                         {"tokens_per_second", 1 / step},
+                        {"best_tokens_per_second", best},
+                        {"weight_bytes", decoding.bytes()},
                         {"decode_dispatches", decoding.kernels("decode")},
                         {"weights_terabytes_per_second", rate},
                         {"prompt_tokens", options.prompt},
@@ -264,9 +291,10 @@ void run_bench_llm(const LlmOptions& options) {
                         {"fill_seconds", decoding.fill_seconds},
                         {"clock", slowest_clock}});
       } else {
-        fmt::print("{:<16} {:<7} {:>9.1f} {:>12.3f} {:>9.3f} {:>10} {:>10.2f} {:>9.0f} {:>6.1f} s {:>6.0f} %\n", model,
-                   weights, 1 / step, step * 1e3, rate, decoding.kernels("decode"), prompt * 1e3,
-                   options.prompt / prompt, decoding.compile_seconds, slowest_clock * 100);
+        fmt::print(
+            "{:<16} {:<7} {:>9.1f} {:>9.1f} {:>12.3f} {:>9.3f} {:>10} {:>10.2f} {:>9.0f} {:>6.1f} s {:>6.0f} %\n",
+            model, weights, 1 / step, best, step * 1e3, rate, decoding.kernels("decode"), prompt * 1e3,
+            options.prompt / prompt, decoding.compile_seconds, slowest_clock * 100);
         std::fflush(stdout);
       }
       if (!options.profile || options.json) continue;
