@@ -19,6 +19,7 @@
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/gpu_clock.h"
+#include "cli/llama_peer.h"
 #include "cli/profile_table.h"
 #include "cli/timing.h"
 
@@ -160,7 +161,8 @@ std::int64_t bytes_read(const Graph& graph) {
 
 struct LlmOptions {
   std::vector<std::string> models{"qwen3-0.6b"}, weights{"f16"};
-  std::string device = "webgpu", precision = "full", cache = "f32";
+  std::string device = "webgpu", precision = "full", cache = "f32", against;
+  std::filesystem::path llama_libraries = default_llama_libraries();
   int prompt = 512, chunk = 0, tokens = 64, turns = 3, threads = 0;
   bool json = false, profile = false;
 };
@@ -243,6 +245,8 @@ class Decoding {
   Session session_;
 };
 
+double least(const std::vector<double>& values) { return *std::min_element(values.begin(), values.end()); }
+
 void run_bench_llm(const LlmOptions& options) {
   const Device device = options.device == "cpu" ? Device::cpu(options.threads) : Device::by_name(options.device);
   GpuClock clock(device);
@@ -261,9 +265,14 @@ void run_bench_llm(const LlmOptions& options) {
     for (const std::string& weights : options.weights) {
       const DType dtype = *dtype_from_name(weights == "int8" ? "i8" : weights == "int4" ? "i4" : weights);
       Decoding decoding(model, dtype, options, device);
+      std::unique_ptr<LlamaPeer> peer;
+      if (!options.against.empty())
+        peer = std::make_unique<LlamaPeer>(
+            config_of(model),
+            LlamaPeerOptions{options.llama_libraries, weights, options.threads, options.prompt, options.tokens});
       decoding.feed_prompt();
       decoding.warm_up();
-      std::vector<double> prompts, steps;
+      std::vector<double> prompts, steps, peer_prompts, peer_steps;
       double slowest_clock = 1;
       for (int turn = 0; turn < options.turns; ++turn) {
         clock.warm();
@@ -271,9 +280,12 @@ void run_bench_llm(const LlmOptions& options) {
         decoding.warm_up();
         steps.push_back(decoding.decode(options.tokens));
         slowest_clock = std::min(slowest_clock, clock.speed());
+        if (!peer) continue;
+        peer_prompts.push_back(peer->feed_prompt());
+        peer_steps.push_back(peer->decode(options.tokens));
       }
       const double prompt = median(prompts), step = median(steps);
-      const double best = 1 / *std::min_element(steps.begin(), steps.end());
+      const double best = 1 / least(steps);
       const double rate = static_cast<double>(decoding.bytes()) / step * 1e-12;
       if (options.json) {
         json.push_back({{"model", model},
@@ -290,11 +302,20 @@ void run_bench_llm(const LlmOptions& options) {
                         {"compile_seconds", decoding.compile_seconds},
                         {"fill_seconds", decoding.fill_seconds},
                         {"clock", slowest_clock}});
+        if (peer)
+          json.back().update({{"llama_cpp_tokens_per_second", 1 / median(peer_steps)},
+                              {"llama_cpp_best_tokens_per_second", 1 / least(peer_steps)},
+                              {"llama_cpp_prompt_seconds", median(peer_prompts)}});
       } else {
         fmt::print(
             "{:<16} {:<7} {:>9.1f} {:>9.1f} {:>12.3f} {:>9.3f} {:>10} {:>10.2f} {:>9.0f} {:>6.1f} s {:>6.0f} %\n",
             model, weights, 1 / step, best, step * 1e3, rate, decoding.kernels("decode"), prompt * 1e3,
             options.prompt / prompt, decoding.compile_seconds, slowest_clock * 100);
+        if (peer)
+          fmt::print("  {:<22} {:>9.1f} {:>9.1f} {:>12.3f} {:>31.2f} {:>9.0f}\n  {:<22} {:>9.2f} {:>9.2f} {:>54.2f}\n",
+                     "llama.cpp", 1 / median(peer_steps), 1 / least(peer_steps), median(peer_steps) * 1e3,
+                     median(peer_prompts) * 1e3, options.prompt / median(peer_prompts), "times as fast",
+                     median(peer_steps) / step, least(peer_steps) * best, median(peer_prompts) / prompt);
         std::fflush(stdout);
       }
       if (!options.profile || options.json) continue;
@@ -327,9 +348,17 @@ void add_bench_llm(CLI::App& bench) {
       ->check(one_of({"full", "mixed"}));
   command->add_option("--turns", options->turns, "How often to measure; medians are printed")
       ->check(whole_number(1, 1 << 24));
+  command->add_option("--against", options->against, "A peer to measure in turns, for Llamas on the CPU")
+      ->check(one_of({"llama.cpp"}));
+  command->add_option("--llama-cpp", options->llama_libraries,
+                      "The folder of llama.cpp's libraries, from npm's node-llama-cpp");
   command->add_flag("--json", options->json, "Print JSON");
   command->add_flag("--profile", options->profile, "Print the time of each kernel");
-  command->callback([options] { run_bench_llm(*options); });
+  command->callback([options] {
+    if (!options->against.empty() && options->device != "cpu")
+      throw UsageError("--against llama.cpp measures the CPU: add --device cpu");
+    run_bench_llm(*options);
+  });
 }
 
 }  // namespace jerboa::cli
