@@ -100,7 +100,7 @@ class BatchRun {
 
   void run(const std::vector<BatchRequest>& requests) {
     // Enough to keep the model busy; more would only take memory.
-    const auto window = static_cast<std::size_t>(2 * model_.model().scheduling().max_rows);
+    const auto window = 2 * static_cast<std::size_t>(model_.model().scheduling().max_rows);
     for (std::size_t next = 0; next < requests.size() || !running_.empty();) {
       while (next < requests.size() && running_.size() < window) running_.push_back(submit(requests[next++]));
       if (CatchInterrupts::take()) throw Exit{ExitCode::interrupted};

@@ -202,8 +202,9 @@ class Decoding {
       const int count = std::min(chunk_, prompt_ - from);
       HostTensor ids(DType::i32, {1, count}), positions(DType::i32, {1, count}), lengths(DType::i32, {1});
       for (int i = 0; i < count; ++i) {
-        ids.set_number(i, static_cast<double>(split_mix(static_cast<std::uint64_t>(from + i)) %
-                                              static_cast<std::uint64_t>(vocabulary_)));
+        ids.set_number(i,
+                       static_cast<double>(split_mix(static_cast<std::uint64_t>(from) + static_cast<std::uint64_t>(i)) %
+                                           static_cast<std::uint64_t>(vocabulary_)));
         positions.set_number(i, from + i);
       }
       lengths.set_number(0, from + count);

@@ -17,7 +17,7 @@ LineEditor::LineEditor(std::filesystem::path history)
 
 LineEditor::~LineEditor() = default;
 
-LineEditor::Input LineEditor::read_plain_line(const char* prompt) {
+LineEditor::Input LineEditor::read_plain_line(const char* prompt) const {
   if (is_interactive_) write_text(prompt);
   Input input;
   if (std::getline(std::cin, input.text)) {

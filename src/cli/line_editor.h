@@ -30,7 +30,7 @@ class LineEditor {
 
  private:
   Input read_line(const char* prompt, const std::string& draft);
-  Input read_plain_line(const char* prompt);
+  Input read_plain_line(const char* prompt) const;
 
   bool is_interactive_ = false;
   std::unique_ptr<Editing> editing_;  // none: plain lines

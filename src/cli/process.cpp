@@ -12,8 +12,6 @@
 
 #include <jerboa/base/error.h>
 
-extern char** environ;
-
 namespace jerboa::cli {
 namespace {
 

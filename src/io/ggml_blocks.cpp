@@ -141,7 +141,7 @@ void q4_k(const Byte* block, float* y) {
   for (int group = 0; group < 8; ++group, y += 32) {
     const ScaleAndMinimum packed(block + 4, group);
     const float scale = d * static_cast<float>(packed.scale), m = least * static_cast<float>(packed.minimum);
-    const Byte* from = q + group / 2 * 32;
+    const Byte* from = q + std::ptrdiff_t{group / 2} * 32;
     for (int l = 0; l < 32; ++l) y[l] = scale * static_cast<float>(group % 2 == 0 ? low(from[l]) : high(from[l])) - m;
   }
 }
@@ -152,7 +152,7 @@ void q5_k(const Byte* block, float* y) {
   for (int group = 0; group < 8; ++group, y += 32) {
     const ScaleAndMinimum packed(block + 4, group);
     const float scale = d * static_cast<float>(packed.scale), m = least * static_cast<float>(packed.minimum);
-    const Byte* from = q + group / 2 * 32;
+    const Byte* from = q + std::ptrdiff_t{group / 2} * 32;
     for (int l = 0; l < 32; ++l) {
       const int four = group % 2 == 0 ? low(from[l]) : high(from[l]);
       y[l] = scale * static_cast<float>(four + (bit(fifth[l], group) ? 16 : 0)) - m;
@@ -197,7 +197,7 @@ std::uint32_t even_signs(std::uint32_t seven) {
 void iq2_xxs(const Byte* block, float* y) {
   const float d = f16_at(block);
   for (int group = 0; group < 8; ++group) {
-    const Byte* indices = block + 2 + 8 * group;
+    const Byte* indices = block + 2 + std::ptrdiff_t{8} * group;
     const std::uint32_t rest = u32_at(indices + 4);
     const float scale = d * (0.5F + static_cast<float>(rest >> 28)) * 0.25F;
     for (int l = 0; l < 4; ++l, y += 8)
@@ -214,7 +214,7 @@ void iq2_xs(const Byte* block, float* y) {
   const float d = f16_at(block);
   for (int group = 0; group < 8; ++group)
     for (int l = 0; l < 4; ++l, y += 8) {
-      const std::uint16_t packed = u16_at(block + 2 + 2 * (4 * group + l));
+      const std::uint16_t packed = u16_at(block + 2 + std::ptrdiff_t{2} * (4 * group + l));
       put_vector(io::iq2_xs_grid[packed & 511], iq2_magnitudes, iq2_scale(d, block[66 + group], l),
                  even_signs(packed >> 9), y);
     }
@@ -233,7 +233,7 @@ void iq3_xxs(const Byte* block, float* y) {
   const float d = f16_at(block);
   const Byte* indices = block + 2;
   for (int group = 0; group < 8; ++group) {
-    const std::uint32_t rest = u32_at(block + 66 + 4 * group);
+    const std::uint32_t rest = u32_at(block + 66 + std::ptrdiff_t{4} * group);
     const float scale = d * (0.5F + static_cast<float>(rest >> 28)) * 0.5F;
     for (int l = 0; l < 8; ++l, ++indices, y += 4)
       put_vector(io::iq3_xxs_grid[*indices], iq3_xxs_magnitudes, scale, even_signs(rest >> 7 * (l / 2)) >> 4 * (l % 2),
@@ -271,7 +271,7 @@ void iq4_xs(const Byte* block, float* y) {
   for (int group = 0; group < 8; ++group, y += 32) {
     const Byte packed = block[4 + group / 2];
     const int scale = (group % 2 == 0 ? low(packed) : high(packed)) | (upper >> 2 * group & 3) << 4;
-    put_iq4(block + 8 + 16 * group, d * static_cast<float>(scale - 32), y);
+    put_iq4(block + 8 + std::ptrdiff_t{16} * group, d * static_cast<float>(scale - 32), y);
   }
 }
 

@@ -31,12 +31,12 @@ void StatisticsCollector::add_text(const serving::SequenceStatistics& text) {
 }
 
 double Statistics::mean_batch() const {
-  std::int64_t rows = 0, steps = 0;
+  std::int64_t rows = 0, batches = 0;
   for (const auto& [size, count] : decode_batch) {
     rows += size * count;
-    steps += count;
+    batches += count;
   }
-  return share(rows, steps);
+  return share(rows, batches);
 }
 
 double Statistics::hit_rate() const { return share(reused, prompt_tokens); }

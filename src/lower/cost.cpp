@@ -29,7 +29,7 @@ Dim convolution(const Shape& positions, const Shape& weight) {
 // needs the states, their gradients, and as much again for q and k.
 Dim linear_attention(const KernelSpec& kernel, int times) {
   const int products = kernel.operands[5].binding >= 0 ? 3 : 2;
-  return Dim(2 * products * times) * element_count(shape(kernel, 3)) * shape(kernel, 2)[3];
+  return Dim(std::int64_t{2} * products * times) * element_count(shape(kernel, 3)) * shape(kernel, 2)[3];
 }
 
 }  // namespace

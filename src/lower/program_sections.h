@@ -23,7 +23,8 @@ inline constexpr std::uint32_t program_format = 5;
 
 struct HostVersion {
   int major = 0, minor = 0, patch = 0;
-  friend auto operator<=>(const HostVersion&, const HostVersion&) = default;
+  friend auto operator<=>(const HostVersion&,
+                          const HostVersion&) = default;  // NOLINT(modernize-use-nullptr): a false alarm
 };
 std::string to_string(const HostVersion& version);
 /// The version of this library as a host of program files.

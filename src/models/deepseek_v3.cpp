@@ -95,9 +95,9 @@ Tensor latent_attention(const Decoder& decoder, const LatentForm& form, int laye
   const auto queries = split(queries_of(decoder, form, name, x), {form.plain, form.rotating});
   const auto small = split(decoder.linear(name + ".kv_a_proj_with_mqa", x, form.rank + form.rotating, form.bias),
                            {form.rank, form.rotating});
-  const Tensor up =
-      reshape(decoder.unquantised(name + ".kv_b_proj", {form.heads * (form.plain + form.value), form.rank}),
-              {form.heads, form.plain + form.value, form.rank});
+  const Tensor up = reshape(
+      decoder.unquantised(name + ".kv_b_proj", {std::int64_t{form.heads} * (form.plain + form.value), form.rank}),
+      {form.heads, form.plain + form.value, form.rank});
   const auto ups = split(up, {form.plain, form.value}, 1);
   LatentParts parts;
   parts.plain_queries = queries[0];

@@ -43,7 +43,7 @@ Tensor gated_attention(const Decoder& decoder, const AttentionForm& form, int la
                        const Tensor& x) {
   const int size = form.heads * form.head_size;
   const Tensor both = reshape(decoder.linear(name + ".q_proj", x, 2 * size, form.bias),
-                              {x.dim(0), x.dim(1), form.heads, 2 * form.head_size});
+                              {x.dim(0), x.dim(1), form.heads, std::int64_t{2} * form.head_size});
   const auto [queries, gates] = split<2>(both);
   const Shape flat{x.dim(0), x.dim(1), size};
   const Tensor q = reshape(queries, flat);

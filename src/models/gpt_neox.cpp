@@ -21,8 +21,8 @@ Tensor neox_attention(const Decoder& decoder, const AttentionForm& form, int lay
                       const Tensor& x) {
   const int size = form.head_size, width = form.heads * size;
   const Tensor qkv = decoder.linear(name + ".query_key_value", x, 3 * width, form.bias);
-  const Tensor heads = reshape(qkv, {x.dim(0), x.dim(1), form.heads, 3 * size});
-  const auto part = [&](int which) {
+  const Tensor heads = reshape(qkv, {x.dim(0), x.dim(1), form.heads, std::int64_t{3} * size});
+  const auto part = [&](std::int64_t which) {
     return reshape(slice(heads, 3, which * size, (which + 1) * size), {x.dim(0), x.dim(1), width});
   };
   const Tensor q = part(0), k = part(1), v = part(2);

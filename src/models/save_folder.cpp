@@ -29,7 +29,7 @@ constexpr std::array small_files{"config.json",         "generation_config.json"
 /// Parameters in memory.
 class HostTensors final : public TensorSource {
  public:
-  explicit HostTensors(std::map<std::string, HostTensor> params) {
+  explicit HostTensors(std::map<std::string, HostTensor>&& params) {
     for (auto& [name, tensor] : params) {
       Item item{{type_of(name, tensor.dtype()), tensor.shape(), tensor.bytes().size()}, std::move(tensor)};
       items_.emplace(name, std::move(item));

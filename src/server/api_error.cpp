@@ -26,8 +26,8 @@ nlohmann::ordered_json text_or_null(const std::string& text) {
 
 }  // namespace
 
-ApiError::ApiError(int status, std::string message, std::string param, std::string code)
-    : Error(std::move(message)), status_(status), param_(std::move(param)), code_(std::move(code)) {}
+ApiError::ApiError(int status, const std::string& message, std::string param, std::string code)
+    : Error(message), status_(status), param_(std::move(param)), code_(std::move(code)) {}
 
 std::string ApiError::body() const {
   const nlohmann::ordered_json error = {

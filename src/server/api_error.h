@@ -11,7 +11,7 @@ namespace jerboa::server {
 /// A request that cannot be answered, in the terms of OpenAI's API.
 class ApiError : public Error {
  public:
-  ApiError(int status, std::string message, std::string param = {}, std::string code = {});
+  ApiError(int status, const std::string& message, std::string param = {}, std::string code = {});
 
   int status() const { return status_; }
   /// {"error": {"message", "type", "param", "code"}}

@@ -61,7 +61,7 @@ class ResponsesReply final : public Reply {
     event("response.in_progress", {{"response", response("in_progress")}});
   }
 
-  void event(const char* type, Json data) {
+  void event(const char* type, const Json& data) {
     if (!streams()) return;
     Json out = {{"type", type}, {"sequence_number", number_++}};
     out.update(data);

@@ -30,8 +30,8 @@ bool is_encoder(const std::filesystem::path& path) {
 
 }  // namespace
 
-LoadedModel::LoadedModel(const ServedModel& served, const LanguageModelOptions& options)
-    : served_(served), options_(options) {
+LoadedModel::LoadedModel(ServedModel served, LanguageModelOptions options)
+    : served_(std::move(served)), options_(std::move(options)) {
   if (is_encoder(served_.path)) {
     encoder();
     return;

@@ -23,7 +23,7 @@ struct ServedModel {
 /// only embeds it.
 class LoadedModel {
  public:
-  LoadedModel(const ServedModel& served, const LanguageModelOptions& options);
+  LoadedModel(ServedModel served, LanguageModelOptions options);
 
   const std::string& name() const { return served_.name; }
   bool generates() const { return language_.has_value(); }

@@ -361,7 +361,7 @@ void MatrixQueries::write_places(Shader& shader, const AttentionMatrixForm& form
   shader.line("let own_query = first_query + subgroup * {}u;", form.columns());
 }
 
-void MatrixQueries::write_seen_by_sizes(Shader& shader, const AttentionMatrixForm& form) {
+void MatrixQueries::write_seen_by_sizes(Shader& shader, const AttentionMatrixForm& form) const {
   // With barriers all subgroups must go the same way.
   const std::string from = form.barriers ? "first_query" : "own_query";
   const int width = form.barriers ? form.workgroup_columns() : form.columns();

@@ -155,7 +155,7 @@ class MatrixQueries {
 
  private:
   void write_places(Shader& shader, const AttentionMatrixForm& form);
-  void write_seen_by_sizes(Shader& shader, const AttentionMatrixForm& form);
+  void write_seen_by_sizes(Shader& shader, const AttentionMatrixForm& form) const;
   void write_seen_by_data(Shader& shader, const AttentionMatrixForm& form);
   AttentionMatrices::Stream paged_keys_and_values(AttentionMatrices& matrices) const;
 

@@ -54,7 +54,7 @@ AttentionStream::AttentionStream(KernelWriter& writer, const Attention& attentio
       parts_(writer, attention,
              parts_in_whole_passes(parts_of(attention.batch * attention.key_heads * blocks_, wanted_workgroups,
                                             attention.keys, least_keys),
-                                   attention.keys, slots_ * at_a_time_)),
+                                   attention.keys, std::int64_t{slots_} * at_a_time_)),
       shader_(writer.shader("attention_stream", threads)) {}
 
 void AttentionStream::write() {

@@ -37,7 +37,7 @@ class LinearAttentionGrad {
         chunks_(groups_of(a_.time, chunk_)),
         value_count_(element_count(a_.v.shape)),
         state_count_(a_.batch * a_.heads * (chunks_ + Dim(1)) * a_.key_size * a_.value_size),
-        square_count_(a_.batch * a_.heads * chunks_ * Dim(chunk_ * chunk_)) {}
+        square_count_(a_.batch * a_.heads * chunks_ * Dim(std::int64_t{chunk_} * chunk_)) {}
 
   void write() {
     if (a_.batch == Dim(0)) return;
@@ -92,7 +92,7 @@ class LinearAttentionGrad {
   void write_chunk(Shader& shader) {
     shader.line("let start = chunk * {0}u; let end = min(start + {0}u, {1});", chunk_, shader.size(a_.time));
   }
-  void open_columns(Shader& shader) {
+  void open_columns(Shader& shader) const {
     shader.open("for (var column = 0u; column < {}; column++) {{", shader.size(a_.value_size));
   }
 

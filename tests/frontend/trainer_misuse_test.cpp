@@ -104,7 +104,7 @@ TEST(TrainerCheckpoint, OfAnotherOptimizerGivesTheParametersAndSaysWhatItLeft) {
     auto left = report.left;
     std::sort(left.begin(), left.end());
     std::vector<std::string> expected = moments;
-    expected.push_back("step");
+    expected.emplace_back("step");
     EXPECT_EQ(left, expected);
     EXPECT_EQ(report.initial, (std::vector<std::string>{"step", "velocity/down.bias", "velocity/down.weight",
                                                         "velocity/up.bias", "velocity/up.weight"}));
@@ -191,8 +191,8 @@ TEST(TrainerMisuse, AFieldThatIsListedTwice) {
 }
 
 TEST(TrainerMisuse, ARateThatIsNegativeOrNotFinite) {
-  expect_error<UsageError>([] { Adam{.lr = -0.1}; }, "a learning rate must be 0 or more and finite, not -0.1");
-  expect_error<UsageError>([] { Sgd{.lr = std::numeric_limits<double>::quiet_NaN()}; }, "not nan");
+  expect_error<UsageError>([] { (void)Adam{.lr = -0.1}; }, "a learning rate must be 0 or more and finite, not -0.1");
+  expect_error<UsageError>([] { (void)Sgd{.lr = std::numeric_limits<double>::quiet_NaN()}; }, "not nan");
   expect_error<UsageError>([] { warmup_cosine(-1e-3, 2, 10); }, "not -0.001");
   expect_error<UsageError>([] { warmup_linear(1e-3, 2, 10, -1e-4); }, "not -0.0001");
   Trainer trainer(Net{}, squared_error, {.optimizer = Sgd{.lr = HostRate{}}, .device = Device::reference()});

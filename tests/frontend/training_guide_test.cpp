@@ -106,7 +106,9 @@ TEST(TrainingGuide, AdversarialPairs) {
   nn::Linear generator(4, 2), critic(2, 1);
   for_each_parameter(generator, [](const std::string& name, Parameter& p) { p.path = "generator." + name; });
   for_each_parameter(critic, [](const std::string& name, Parameter& p) { p.path = "critic." + name; });
-  auto side = [](std::string name) { return [name](const std::string& param) { return param.starts_with(name); }; };
+  auto side = [](const std::string& name) {
+    return [name](const std::string& param) { return param.starts_with(name); };
+  };
 
   Graph critic_step = trace([&] {
     Tensor made = stop_gradient(generator(tensor_input("noise", {8, 4})));

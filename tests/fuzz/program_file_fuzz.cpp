@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -274,14 +273,14 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
       sections[chosen].bytes = text;
       file = detail::write_sections(sections, detail::host_version);
       if (file.size() <= max_size) {
-        std::memcpy(data, file.data(), file.size());
+        std::copy(file.begin(), file.end(), data);
         return file.size();
       }
     }
   } catch (const std::exception&) {
     file = seeds()[random() % seeds().size()];
     if (file.size() <= max_size) {
-      std::memcpy(data, file.data(), file.size());
+      std::copy(file.begin(), file.end(), data);
       return file.size();
     }
   }

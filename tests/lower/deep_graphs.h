@@ -38,7 +38,7 @@ inline Graph unrolled_lstm(int steps) {
       const auto gates = split<4>(now + matmul(h, recurrent) + bias);
       c = sigmoid(gates[0]) * c + sigmoid(gates[1]) * tanh(gates[2]);
       h = sigmoid(gates[3]) * tanh(c);
-      outputs.push_back(reshape(h, {batch, 1, width}));
+      outputs.emplace_back(reshape(h, {batch, 1, width}));
     }
     const Tensor all = concat(outputs, 1);
     output_gradients(mean(all * all));

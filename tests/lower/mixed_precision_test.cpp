@@ -9,7 +9,6 @@
 namespace jerboa::mixed_precision_test {
 namespace {
 
-using test::Gpt;
 using test::gpt_step;
 
 constexpr int batch = 2, length = 16, vocabulary = 96;

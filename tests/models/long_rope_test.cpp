@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <jerboa/base/error.h>
@@ -81,7 +82,7 @@ TEST(LongRope, IsReadFromNewAndOldFilesAlike) {
       "rope_parameters": {"rope_type": "longrope", "rope_theta": 10000, )" +
                                   factors + "}");
   for (const char* type : {"longrope", "su", "yarn"})
-    EXPECT_EQ(graph(older + R"("type": ")" + type + "\", " + factors + "}"), newer) << type;
+    EXPECT_EQ(graph(fmt::format(R"({}"type": "{}", {}}})", older, type, factors)), newer) << type;
 }
 
 TEST(LongRope, ThatDoesNotFitIsRefused) {

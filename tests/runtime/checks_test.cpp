@@ -67,8 +67,8 @@ class InputIndices : public testing::Test {
   std::vector<Session> sessions(const Graph& graph) {
     std::vector<Session> all;
     all.emplace_back(Device::cpu()).add_entry("run", graph);
-    all.front().save_program(folder / "run.jerboa");
-    all.push_back(Session::load_program(folder / "run.jerboa", Device::cpu()));
+    all.front().save_program(folder_ / "run.jerboa");
+    all.push_back(Session::load_program(folder_ / "run.jerboa", Device::cpu()));
     return all;
   }
   static HostTensor integers(Sizes shape, const std::vector<std::int32_t>& values) {
@@ -76,7 +76,7 @@ class InputIndices : public testing::Test {
   }
 
  private:
-  test::TempFolder folder;
+  test::TempFolder folder_;
 };
 
 TEST_F(InputIndices, OfAnEmbeddingMustBeInRange) {

@@ -54,7 +54,7 @@ class Echo {
     if (head.path != "/refused") return {.headers = {{"X-Screened", "yes"}}};
     return {.answer = HttpResponse{.status = 403, .body = "no"}};
   }
-  void handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  void handle(const HttpRequest& request, std::shared_ptr<Exchange> exchange) {
     if (request.path != "/held")
       return exchange->respond(
           {.type = "text/plain", .body = request.method + " " + request.query + " " + request.body});
@@ -259,7 +259,7 @@ TEST(HttpServer, Drains) {
 TEST(HttpServer, SaysWhatItCannotBindTo) {
   Echo echo;
   try {
-    HttpServer({.port = echo.port()}, {}, {});
+    const HttpServer second({.port = echo.port()}, {}, {});
     FAIL() << "the port is taken";
   } catch (const std::exception& error) {
     EXPECT_NE(std::string(error.what()).find("cannot bind to 127.0.0.1:"), std::string::npos) << error.what();

@@ -36,7 +36,7 @@ class ChatFolder : public ModelFolder {
 
 class Live {
  public:
-  explicit Live(ServerOptions options = {}, std::vector<std::string> names = {"tiny"})
+  explicit Live(ServerOptions options = {}, const std::vector<std::string>& names = {"tiny"})
       : server_(models(names), prepared(std::move(options))), thread_([this] { server_.run(); }) {}
   ~Live() {
     server_.drain();

@@ -26,8 +26,8 @@ class SocketClient {
   SocketClient(const SocketClient&) = delete;
   SocketClient& operator=(const SocketClient&) = delete;
 
-  void send(const std::string& text) { (void)!::send(socket_, text.data(), text.size(), MSG_NOSIGNAL); }
-  void half_close() { ::shutdown(socket_, SHUT_WR); }
+  void send(const std::string& text) const { (void)!::send(socket_, text.data(), text.size(), MSG_NOSIGNAL); }
+  void half_close() const { ::shutdown(socket_, SHUT_WR); }
   void close() {
     if (socket_ >= 0) ::close(std::exchange(socket_, -1));
   }

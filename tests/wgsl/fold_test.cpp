@@ -243,8 +243,9 @@ Graph attention_graph(const Attending& form) {
 TensorMap attention_inputs(const Graph& graph, const Attending& form) {
   TensorMap inputs = inputs_of(graph);
   if (form.block == 0) return inputs;
-  HostTensor table(DType::i32, {1, cache_keys / form.block});
-  for (int i = 0; i < cache_keys / form.block; ++i) table.set_number(i, cache_keys / form.block - i);
+  const std::int64_t blocks = cache_keys / form.block;
+  HostTensor table(DType::i32, {1, blocks});
+  for (std::int64_t i = 0; i < blocks; ++i) table.set_number(i, static_cast<double>(blocks - i));
   inputs.emplace("table", table);
   return inputs;
 }

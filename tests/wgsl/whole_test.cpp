@@ -16,7 +16,7 @@ namespace {
 
 struct Form {
   bool software, f16;
-  friend auto operator<=>(const Form&, const Form&) = default;
+  friend auto operator<=>(const Form&, const Form&) = default;  // NOLINT(modernize-use-nullptr): a false alarm
 };
 
 const Device& device(bool software, bool f16 = false) {

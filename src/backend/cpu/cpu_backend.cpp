@@ -199,7 +199,8 @@ class CpuExecutable final : public Executable {
       time.operations += static_cast<double>(detail::operations_of(kernel).evaluate(symbols_));
       for (const int number : part.buffers) {
         const Buffer& buffer = program_.buffers[static_cast<std::size_t>(number)];
-        time.bytes += static_cast<double>(buffer.elements.evaluate(symbols_) * bits(buffer.dtype) / 8);
+        const std::int64_t bytes = buffer.elements.evaluate(symbols_) * bits(buffer.dtype) / 8;
+        time.bytes += static_cast<double>(bytes);
       }
     }
   }

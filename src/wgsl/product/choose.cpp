@@ -60,7 +60,7 @@ MatmulForm choose_vectors(const Target& target, const Sizes& sizes, const Matmul
     form.columns = 1;
     return form;
   }
-  const std::int64_t reads = pieces(sizes.inner * bits(problem.b->dtype), 16 * 8);
+  const std::int64_t reads = pieces(sizes.inner * bits(problem.b->dtype), 128);
   const auto reads_of_each = [&](std::int64_t share) { return pieces(reads, share * form.lanes); };
   std::int64_t share = 1;  // groups of `lanes` threads in a team
   while (share < most_share && reads_of_each(share) > enough_reads) share *= 2;
