@@ -1,7 +1,7 @@
 # jerboa::compiler, everything that turns bytes into bytes as one library: configurations, graphs and weights into
 # programs, texts into tokens, schemas into grammars. It needs no device, no file system and no threads, so that it can
-# run in a browser; ./dev lint compiles it with emscripten.
-set(compiler_folders base io ir ops transform lower wgsl models text generate serving)
+# run in a browser: ./dev build wasm compiles it with emscripten.
+set(compiler_folders base io ir ops transform lower wgsl compile models steps text generate serving)
 set(objects)
 set(links)
 foreach(folder IN LISTS compiler_folders)

@@ -5,6 +5,7 @@
 #include <jerboa/base/file.h>
 #include <jerboa/base/host_tensor.h>
 #include <jerboa/base/random.h>
+#include <jerboa/compile/export.h>
 #include <jerboa/frontend/compile.h>
 #include <jerboa/frontend/data.h>
 #include <jerboa/frontend/model.h>
@@ -19,7 +20,6 @@
 #include <jerboa/models/family.h>
 #include <jerboa/models/save_folder.h>
 #include <jerboa/ops/ops.h>
-#include <jerboa/runtime/export.h>
 #include <jerboa/runtime/session.h>
 #include <jerboa/text/chat_template.h>
 #include <jerboa/text/tokenizer.h>

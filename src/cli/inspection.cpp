@@ -8,6 +8,7 @@
 
 #include <jerboa/base/error.h>
 #include <jerboa/base/file.h>
+#include <jerboa/compile/export.h>
 #include <jerboa/frontend/compile.h>
 #include <jerboa/io/gguf.h>
 #include <jerboa/io/safetensors.h>
@@ -15,7 +16,6 @@
 #include <jerboa/models/quantise.h>
 #include <jerboa/models/save_folder.h>
 #include <jerboa/ops/ops.h>
-#include <jerboa/runtime/export.h>
 
 #include "cli/terminal.h"
 

@@ -6,22 +6,10 @@
 
 #include <jerboa/base/error.h>
 
+#include "steps/text_options.h"
+
 namespace jerboa::language {
 namespace {
-
-// Fed the prompt first, so that the continuation is not decoded as the beginning of a text, which would drop its
-// leading space.
-class DecodedText final : public serving::TextStream {
- public:
-  DecodedText(const Tokenizer& tokenizer, std::span<const std::int32_t> prompt) : decoder_(tokenizer) {
-    for (const std::int32_t token : prompt) decoder_.push(token);
-  }
-  std::string push(std::int32_t token) override { return decoder_.push(token); }
-  std::string finish() override { return decoder_.finish(); }
-
- private:
-  StreamDecoder decoder_;
-};
 
 StopReason reason_of(serving::FinishReason reason) {
   switch (reason) {
@@ -49,24 +37,21 @@ Engine::Engine(std::shared_ptr<Model> model) : model_(std::move(model)), schedul
 Engine::~Engine() { model_->release_cache(); }
 
 serving::SequenceOptions Engine::sequence_options(const GenerateOptions& options, double now) const {
-  serving::SequenceOptions out;
-  out.max_tokens = options.max_tokens;
-  if (options.seconds) out.deadline = now + *options.seconds;
-  out.sampling = options.sampling.value_or(model_->recommended_sampling());
-  out.end_tokens = model_->end_tokens();
-  out.sampler = options.sampler;
-  if (!out.sampler && out.sampling.temperature > 0 && !model_->samples_on_device())
-    out.sampler = [sampling = out.sampling] { return std::make_unique<Sampler>(sampling); };
-  if (options.grammar)
-    out.constraint = [grammar = options.grammar, vocabulary = model_->vocabulary()] {
-      return make_constraint(grammar, vocabulary);
-    };
-  out.text = [this](std::span<const std::int32_t> prompt) {
-    return std::make_unique<DecodedText>(model_->tokenizer(), prompt);
-  };
-  out.stop = options.stop;
-  out.drafts = model_->is_deterministic() ? 0 : options.drafts;
-  return out;
+  const TextModel model{.tokenizer = model_->tokenizer(),
+                        .end_tokens = model_->end_tokens(),
+                        .recommended_sampling = model_->recommended_sampling(),
+                        .samples_on_device = model_->samples_on_device(),
+                        .is_deterministic = model_->is_deterministic(),
+                        .vocabulary = [this] { return model_->vocabulary(); }};
+  return language::sequence_options(model,
+                                    {.max_tokens = options.max_tokens,
+                                     .sampling = options.sampling,
+                                     .stop = options.stop,
+                                     .grammar = options.grammar,
+                                     .seconds = options.seconds,
+                                     .drafts = options.drafts,
+                                     .sampler = options.sampler},
+                                    now);
 }
 
 Stream Engine::add_stream(serving::SequenceId id, const GenerateOptions& options, double now) {

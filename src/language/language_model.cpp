@@ -1,9 +1,8 @@
-#include <algorithm>
-#include <fmt/format.h>
-
 #include <jerboa/base/error.h>
 #include <jerboa/language/language_model.h>
 #include <jerboa/language/runner.h>
+
+#include "steps/text_options.h"
 
 namespace jerboa {
 namespace {
@@ -13,21 +12,6 @@ Generation whole(language::Stream stream, const OnText& on_text) {
   Generation result = stream.wait(on_text);
   if (result.reason == StopReason::failed) throw Error(result.error);
   return result;
-}
-
-// In bytes, at least: vocabularies write some bytes as several.
-std::size_t longest_token(const Tokenizer& tokenizer) {
-  std::size_t longest = 1;
-  for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id)
-    if (const auto token = tokenizer.id_to_token(id)) longest = std::max(longest, token->size());
-  return longest;
-}
-
-// Without the beginning of a character at the end.
-std::string_view whole_characters(std::string_view text) {
-  std::size_t end = text.size();
-  while (end > 0 && (static_cast<unsigned char>(text[end - 1]) & 0xc0) == 0x80) --end;
-  return text.substr(0, end > 0 ? end - 1 : 0);
 }
 
 }  // namespace
@@ -72,18 +56,7 @@ language::Stream LanguageModel::submit(std::vector<std::int32_t> prompt, const G
 }
 
 std::vector<std::int32_t> LanguageModel::encode_prompt(std::string_view text, EncodeOptions options) const {
-  // More bytes than the context can hold even if every token is the longest there is, and some to spare, because the
-  // last word is cut in two.
-  const auto tokens = static_cast<std::size_t>(context()) + 64;
-  if (text.size() > tokens * 16 && text.size() > tokens * longest_token(tokenizer())) {
-    const std::string_view beginning = whole_characters(text.substr(0, tokens * longest_token(tokenizer())));
-    if (std::ssize(tokenizer().encode(beginning, options).ids) > context())
-      throw UsageError(
-          fmt::format("the prompt has {} bytes, far more than the {} tokens of the context; shorten it, or load the "
-                      "model with a larger context",
-                      text.size(), context()));
-  }
-  return tokenizer().encode(text, options).ids;
+  return language::encode_prompt(tokenizer(), text, context(), options);
 }
 
 language::Stream LanguageModel::submit(std::string_view prompt, const GenerateOptions& options) {

@@ -6,25 +6,13 @@
 #include <jerboa/io/safetensors.h>
 #include <jerboa/models/family.h>
 #include <jerboa/models/gguf_model.h>
-#include <jerboa/models/quantise.h>
+
+#include "models/param_reads.h"
 
 namespace jerboa::detail {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The type that most of a checkpoint's weights are in.
-DType stored_weights(const SafeTensors& weights) {
-  if (const auto quantised = models::quantised_type(weights)) return *quantised;
-  std::size_t f16 = 0, bf16 = 0, all = 0;
-  for (const std::string& name : weights.names()) {
-    const TensorEntry& entry = weights.entry(name);
-    all += entry.elements();
-    f16 += entry.type == StoredType::F16 ? entry.elements() : 0;
-    bf16 += entry.type == StoredType::BF16 ? entry.elements() : 0;
-  }
-  return 2 * f16 > all ? DType::f16 : 2 * bf16 > all ? DType::bf16 : DType::f32;
-}
 
 // The chat template, if the folder has one.
 std::optional<ChatTemplate> template_of(const fs::path& folder) {
@@ -48,7 +36,7 @@ ModelFiles open_folder(const fs::path& folder) {
   GenerationConfig generation = read_generation_config(folder, config);
   auto weights = std::make_unique<const SafeTensors>(SafeTensors::open(folder));
   models::check_layers(*weights, config, models::family_of(config));
-  const DType usual = stored_weights(*weights);
+  const DType usual = models::usual_weights(*weights);
   Tokenizer tokenizer = whole_texts(Tokenizer::load(folder));
   auto chat_template = template_of(folder);
   return {std::move(config),    std::move(generation),   std::move(weights), usual,

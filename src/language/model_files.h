@@ -9,7 +9,7 @@
 #include <jerboa/text/chat_template.h>
 #include <jerboa/text/tokenizer.h>
 
-#include "language/generation_config.h"
+#include "steps/generation_config.h"
 
 namespace jerboa::detail {
 

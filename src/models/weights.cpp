@@ -11,6 +11,7 @@
 
 #include "base/parse_json.h"
 #include "models/mxfp4.h"
+#include "models/param_reads.h"
 
 // From the tensors of a checkpoint to the parameters of a graph.
 namespace jerboa::models {
@@ -78,7 +79,8 @@ Stored stored_as(const TensorSource& weights, const Family& family, const Tensor
       return {{possible}, stored, false, transposed, is_packed(weights, family, possible, stored)};
   const auto parts = family.parts ? family.parts(name, param.type.shape) : std::vector<std::string>();
   if (std::any_of(parts.begin(), parts.end(), is_there)) return {parts, shape_of_parts(sizes, parts.size())};
-  if (is_there(name + mxfp4_blocks)) return {{name + mxfp4_blocks, name + mxfp4_scales}, sizes, false, false, false, true};
+  if (is_there(name + mxfp4_blocks))
+    return {{name + mxfp4_blocks, name + mxfp4_scales}, sizes, false, false, false, true};
   return {{name}, stored, false, transposed};
 }
 
@@ -298,32 +300,76 @@ void check_params(const TensorSource& weights, const Graph& graph, const Family&
       type ? fmt::format("; its weights are {} and cannot be had in another type", quantised_name(*type)) : ""));
 }
 
+namespace {
+
+/// Reads one parameter: of a quantised weight also its scales and minimums.
+void use_param(const TensorSource& weights, Reader& reader, const TensorInfo& param, const Stored& stored,
+               const std::function<void(const ParamValues& values)>& use) {
+  const Sizes sizes = evaluate(param.type.shape, {});
+  const DType dtype = param.type.dtype;
+  const std::string original = stored_name(param);
+  const auto use_part = [&](const std::string& name, std::span<const std::byte> bytes) {
+    use({name, DType::f16, {sizes[0], sizes[1] / quantised_group}, bytes});
+  };
+  const std::string scales = original + std::string(scales_suffix), mins = original + std::string(mins_suffix);
+  if (stored.quantised) {
+    use({param.name, dtype, sizes, reader.raw(param.name)});
+    use_part(scales, reader.raw(scales));
+    if (dtype == DType::i4) use_part(mins, reader.raw(mins));
+  } else if (jerboa::is_float(dtype)) {
+    use({param.name, dtype, sizes, reader.bytes(stored, dtype)});
+  } else {
+    auto kept = kept_blocks(weights, stored, sizes, dtype);
+    const Quantised quantised = kept ? *std::move(kept) : quantise(reader.wide(stored), sizes[0], sizes[1], dtype);
+    use({param.name, dtype, sizes, quantised.weight.bytes()});
+    use_part(scales, quantised.scales.bytes());
+    if (quantised.mins) use_part(mins, quantised.mins->bytes());
+  }
+}
+
+}  // namespace
+
 void for_each_param(const TensorSource& weights, const Graph& graph, const Family& family,
                     const std::function<void(const ParamValues& values)>& use) {
   check_params(weights, graph, family);
   Reader reader(weights);
   for_each_stored(weights, graph, family, [&](const TensorInfo& param, const Stored& stored) {
-    const Sizes sizes = evaluate(param.type.shape, {});
-    const DType dtype = param.type.dtype;
-    const std::string original = stored_name(param);
-    const auto use_part = [&](const std::string& name, std::span<const std::byte> bytes) {
-      use({name, DType::f16, {sizes[0], sizes[1] / quantised_group}, bytes});
-    };
-    const std::string scales = original + std::string(scales_suffix), mins = original + std::string(mins_suffix);
-    if (stored.quantised) {
-      use({param.name, dtype, sizes, reader.raw(param.name)});
-      use_part(scales, reader.raw(scales));
-      if (dtype == DType::i4) use_part(mins, reader.raw(mins));
-    } else if (jerboa::is_float(dtype)) {
-      use({param.name, dtype, sizes, reader.bytes(stored, dtype)});
-    } else {
-      auto kept = kept_blocks(weights, stored, sizes, dtype);
-      const Quantised quantised = kept ? *std::move(kept) : quantise(reader.wide(stored), sizes[0], sizes[1], dtype);
-      use({param.name, dtype, sizes, quantised.weight.bytes()});
-      use_part(scales, quantised.scales.bytes());
-      if (quantised.mins) use_part(mins, quantised.mins->bytes());
-    }
+    use_param(weights, reader, param, stored, use);
   });
+}
+
+std::vector<ParamReads> param_reads(const TensorSource& weights, const Graph& graph, const Family& family) {
+  std::vector<ParamReads> all;
+  for_each_stored(weights, graph, family, [&](const TensorInfo& param, const Stored& stored) {
+    ParamReads reads{param.name, stored.names};
+    const std::string original = stored_name(param);
+    if (stored.quantised) {
+      reads.tensors.push_back(original + std::string(scales_suffix));
+      if (param.type.dtype == DType::i4) reads.tensors.push_back(original + std::string(mins_suffix));
+    }
+    const bool plain = !stored.quantised && !stored.transposed && !stored.packed && !stored.mxfp4;
+    if (plain && stored.names.size() == 1 && stored.shape.size() == 2) reads.rows = stored.shape[0];
+    all.push_back(std::move(reads));
+  });
+  return all;
+}
+
+void read_param(const TensorSource& weights, const TensorInfo& param, const Family& family,
+                const std::function<void(const ParamValues& values)>& use) {
+  Reader reader(weights);
+  use_param(weights, reader, param, stored_as(weights, family, param), use);
+}
+
+DType usual_weights(const TensorSource& weights) {
+  if (const auto quantised = quantised_type(weights)) return *quantised;
+  std::size_t f16 = 0, bf16 = 0, all = 0;
+  for (const std::string& name : weights.names()) {
+    const TensorEntry& entry = weights.entry(name);
+    all += entry.elements();
+    f16 += entry.type == StoredType::F16 ? entry.elements() : 0;
+    bf16 += entry.type == StoredType::BF16 ? entry.elements() : 0;
+  }
+  return 2 * f16 > all ? DType::f16 : 2 * bf16 > all ? DType::bf16 : DType::f32;
 }
 
 std::map<std::string, HostTensor> read_params(const TensorSource& weights, const Graph& graph, const Family& family) {

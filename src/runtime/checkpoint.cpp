@@ -8,8 +8,8 @@
 #include <jerboa/transform/half_copies.h>
 #include <jerboa/transform/optimizer.h>
 
+#include "compile/stored_type.h"
 #include "runtime/session_state.h"
-#include "runtime/stored_type.h"
 
 // A checkpoint is one safetensors file: parameters under their own names, states with a prefix.
 namespace jerboa {
@@ -28,20 +28,6 @@ std::string stored_name(const std::string& name, bool is_param) {
 }
 
 }  // namespace
-
-StoredType detail::stored_type(DType dtype) {
-  switch (dtype) {
-    case DType::f32: return StoredType::F32;
-    case DType::f16: return StoredType::F16;
-    case DType::bf16: return StoredType::BF16;
-    case DType::i32: return StoredType::I32;
-    case DType::u32:
-    case DType::boolean: return StoredType::U32;
-    case DType::i8:
-    case DType::i4: break;
-  }
-  throw UsageError(fmt::format("a checkpoint cannot hold {} tensors", name(dtype)));
-}
 
 std::filesystem::path checkpoint_file(const std::filesystem::path& path) {
   return path.extension() == ".safetensors" ? path : path / "model.safetensors";

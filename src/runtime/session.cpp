@@ -3,16 +3,17 @@
 
 #include <jerboa/base/error.h>
 #include <jerboa/base/float16.h>
+#include <jerboa/compile/graphs.h>
 #include <jerboa/ops/ops.h>
 #include <jerboa/runtime/session.h>
 #include <jerboa/transform/half_copies.h>
 
+#include "compile/initialize.h"
+#include "compile/stored_type.h"
 #include "lower/input_indices.h"
 #include "runtime/index_checks.h"
-#include "runtime/initialize.h"
 #include "runtime/run_checks.h"
 #include "runtime/session_state.h"
-#include "runtime/stored_type.h"
 
 namespace jerboa {
 namespace {

@@ -12,7 +12,7 @@
 #include <jerboa/runtime/session.h>
 #include <jerboa/transform/checks.h>
 
-#include "runtime/optimizer_uses.h"
+#include "compile/optimizer_uses.h"
 
 namespace jerboa {
 

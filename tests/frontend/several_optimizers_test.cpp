@@ -1,9 +1,9 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
+#include <jerboa/compile/export.h>
 #include <jerboa/frontend/compile.h>
 #include <jerboa/ops/ops.h>
-#include <jerboa/runtime/export.h>
 #include <jerboa/transform/optimizer.h>
 
 #include "support/expect_error.h"

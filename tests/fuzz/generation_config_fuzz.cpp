@@ -8,7 +8,7 @@
 #include <jerboa/base/error.h>
 #include <jerboa/generate/sampler.h>
 
-#include "language/generation_config.h"
+#include "steps/generation_config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace jerboa;

@@ -1,4 +1,4 @@
-#include "language/sampling_graph.h"
+#include "steps/sampling_graph.h"
 
 #include <cmath>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "language/token_bytes.h"
+#include "steps/token_bytes.h"
 
 #include <gtest/gtest.h>
 

@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <jerboa/base/file.h>
+#include <jerboa/compile/export.h>
 #include <jerboa/frontend/compile.h>
 #include <jerboa/lower/lower.h>
 #include <jerboa/ops/ops.h>
-#include <jerboa/runtime/export.h>
 
 #include "lower/program_sections.h"
 #include "support/expect_error.h"

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,20 +16,13 @@
 #include <jerboa/models/family.h>
 #include <jerboa/runtime/session.h>
 #include <jerboa/serving/scheduler.h>
+#include <jerboa/steps/cache_size.h>
 #include <jerboa/text/chat_template.h>
 #include <jerboa/text/tokenizer.h>
 
 namespace jerboa::language {
 
-struct EntryKey;
-struct GraphSettings;
-
-/// What the key/value cache of a model can hold.
-struct CacheSize {
-  int blocks = 0, block = 0;  ///< how many, and of how many tokens
-  DType dtype = DType::f32;
-  std::int64_t bytes = 0;
-};
+class ModelPlan;
 
 /// A decoder on a device: weights, caches, and the programs that were compiled for the batches that occurred so far.
 /// Shared and thread-safe; a Runner drives it.
@@ -44,16 +38,16 @@ class Model {
   const SamplerOptions& recommended_sampling() const { return sampling_; }
   /// The bytes of every token, for constraints; built on first use.
   std::shared_ptr<const Vocabulary> vocabulary() const;
-  std::int64_t vocabulary_size() const { return vocabulary_size_; }  ///< the number of logits
-  int context() const { return context_; }
-  const CacheSize& cache() const { return cache_; }
+  std::int64_t vocabulary_size() const;  ///< the number of logits
+  int context() const;
+  const CacheSize& cache() const;
   /// How a Runner schedules: sizes of the cache, of batches and of chunks.
-  const serving::SchedulerOptions& scheduling() const { return scheduling_; }
-  bool is_deterministic() const { return deterministic_; }
+  const serving::SchedulerOptions& scheduling() const;
+  bool is_deterministic() const;
   /// Whether the device draws tokens; otherwise only the likeliest is found there.
-  bool samples_on_device() const { return samples_on_device_; }
-  std::int64_t parameters() const { return parameters_; }
-  std::int64_t weight_bytes() const { return weight_bytes_; }
+  bool samples_on_device() const;
+  std::int64_t parameters() const;
+  std::int64_t weight_bytes() const;
   /// The memory that the largest of the programs so far needs while it runs.
   std::int64_t activation_bytes() const;
   /// Differs between models, as far as their norms and the sizes of everything do.
@@ -96,35 +90,19 @@ class Model {
   void release_cache();
 
  private:
-  Model(Session session, Tokenizer tokenizer, models::Config config);
-  std::string entry_for(const EntryKey& key);
-  template <class MakeGraph>
-  void add_entry_once(const std::string& name, const MakeGraph& make_graph);
-  void choose_sizes(const LanguageModelOptions& options);
-  void compile_usual_entries();
-  GraphSettings graph_settings() const;
-  void copy_blocks(std::span<const serving::BlockCopy> copies);
-  void copy_states(std::span<const serving::SlotCopy> copies);
+  Model(Session session, Tokenizer tokenizer, std::unique_ptr<const ModelPlan> plan);
+  void add_entry_once(const std::string& name, const std::function<Graph()>& make_graph);
   TensorMap text_inputs(const serving::PageTable& table, std::int64_t start,
                         std::span<const std::int32_t> tokens) const;
 
   Session session_;
   Tokenizer tokenizer_;
-  models::Config config_;
-  DType weights_ = DType::f32;
-  Precision precision_ = Precision::full;
+  std::unique_ptr<const ModelPlan> plan_;
   std::optional<ChatTemplate> template_;
   std::vector<int> end_tokens_;
   SamplerOptions sampling_;
-  std::int64_t vocabulary_size_ = 0;  // may exceed the tokenizer's vocabulary
-  int context_ = 0;
-  bool deterministic_ = false, samples_on_device_ = false;
-  CacheSize cache_;
-  std::vector<models::CacheSpec> caches_, states_;  // of positions, and of recurrent layers
-  std::int64_t parameters_ = 0, weight_bytes_ = 0;
   std::vector<std::string> vectors_;  // parameters with one axis: norms and biases
-  serving::SchedulerOptions scheduling_;
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;          // of what follows
   mutable std::shared_ptr<const Vocabulary> vocabulary_;
   bool cache_is_taken_ = false;
 };

@@ -194,9 +194,6 @@ std::string print(const std::vector<EntryInfo>& entries);
 /// Totals, and the largest tensors.
 std::string print(const MemoryReport& report);
 
-/// The prefix of the states that hold the last gradients.
-inline constexpr const char* gradient_prefix = "grad/";
-
 /// The path of a checkpoint's file: the file itself, or model.safetensors in the folder.
 std::filesystem::path checkpoint_file(const std::filesystem::path& path);
 /// The names of the parameters in a checkpoint. Throws FileError if it is not one.

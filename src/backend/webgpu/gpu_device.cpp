@@ -15,6 +15,7 @@
 
 #include "backend/webgpu/library_warnings.h"
 #include "backend/webgpu/pipeline_cache.h"
+#include "wgsl/webgpu_target.h"
 
 namespace jerboa::webgpu {
 namespace {
@@ -132,10 +133,6 @@ bool has_subgroup_matrices(const Dawn& dawn, WGPUAdapter adapter) {
   dawn.AdapterInfoFreeMembers(raw);
   return found;
 }
-
-// Workgroups of 128 threads and 24 KiB that run concurrently, for GPUs on which that was measured: WebGPU does not
-// report how many multiprocessors there are.
-int resident_workgroups(const std::string& adapter) { return adapter.find("H200") != std::string::npos ? 264 : 0; }
 
 AdapterInfo describe_adapter(const Dawn& dawn, WGPUAdapter adapter) {
   AdapterInfo info;
@@ -371,28 +368,24 @@ void GpuDevice::take(const WebGpuOptions& options) {
 }
 
 void GpuDevice::make_target(const WebGpuOptions& options) {
-  Target target = Target::webgpu_default();
-  const auto least = [](std::uint64_t a) {
-    return static_cast<std::int64_t>(std::min<std::uint64_t>(a, std::uint64_t{1} << 40));
-  };
-  target.max_buffer_bytes = least(limits_.maxBufferSize);
-  // A multiple of every alignment, so that parts of a tensor can be bound one after another.
-  target.max_binding_bytes = least(limits_.maxStorageBufferBindingSize) / 256 * 256;
-  target.max_bindings = static_cast<int>(limits_.maxStorageBuffersPerShaderStage);
-  target.max_workgroups = static_cast<int>(limits_.maxComputeWorkgroupsPerDimension);
-  target.max_invocations = static_cast<int>(std::min(limits_.maxComputeInvocationsPerWorkgroup, 256u));
-  target.workgroup_bytes = limits_.maxComputeWorkgroupStorageSize;
-  target.f16 = dawn_->DeviceHasFeature(device_, WGPUFeatureName_ShaderF16) != 0;
+  const auto has = [&](WGPUFeatureName feature) { return dawn_->DeviceHasFeature(device_, feature) != 0; };
+  Target target = webgpu_target({
+      .max_buffer_bytes = limits_.maxBufferSize,
+      .max_binding_bytes = limits_.maxStorageBufferBindingSize,
+      .max_bindings = limits_.maxStorageBuffersPerShaderStage,
+      .max_workgroups = limits_.maxComputeWorkgroupsPerDimension,
+      .max_invocations = limits_.maxComputeInvocationsPerWorkgroup,
+      .workgroup_bytes = limits_.maxComputeWorkgroupStorageSize,
+      .f16 = has(WGPUFeatureName_ShaderF16),
+      .subgroups = has(WGPUFeatureName_Subgroups),
+      // A caller-supplied device may lack what its adapter has.
+      .subgroup_matrices = info_.subgroup_matrices && has(WGPUFeatureName_ChromiumExperimentalSubgroupMatrix),
+      .subgroup_min = info_.subgroup_min,
+      .subgroup_max = info_.subgroup_max,
+      .adapter = info_.name,
+      .software = info_.kind == "CPU",
+  });
   target.f16_arithmetic = options.f16_arithmetic;
-  const bool subgroups = dawn_->DeviceHasFeature(device_, WGPUFeatureName_Subgroups) != 0;
-  if (subgroups && info_.subgroup_min == info_.subgroup_max) target.subgroup_size = info_.subgroup_max;
-  // A caller-supplied device may lack what its adapter has.
-  if (target.f16 && target.subgroup_size == 32 && info_.subgroup_matrices &&
-      dawn_->DeviceHasFeature(device_, WGPUFeatureName_ChromiumExperimentalSubgroupMatrix) != 0)
-    target.subgroup_matrices = SubgroupMatrices::native;
-  target.resident_workgroups = resident_workgroups(info_.name);
-  target.software = info_.kind == "CPU";
-  if (target.software) target.unroll = 1;
   if (options.target) {
     const Target& wanted = *options.target;
     target.fuse = wanted.fuse;

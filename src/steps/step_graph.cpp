@@ -1,12 +1,12 @@
-#include "language/step_graph.h"
+#include "steps/step_graph.h"
 
 #include <fmt/format.h>
 
-#include <jerboa/frontend/compile.h>
+#include <jerboa/compile/graphs.h>
 #include <jerboa/models/family.h>
 #include <jerboa/ops/ops.h>
 
-#include "language/sampling_graph.h"
+#include "steps/sampling_graph.h"
 
 namespace jerboa::language {
 namespace {

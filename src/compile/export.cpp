@@ -3,15 +3,15 @@
 #include <set>
 
 #include <jerboa/base/error.h>
+#include <jerboa/compile/export.h>
 #include <jerboa/io/safetensors.h>
 #include <jerboa/lower/lower.h>
-#include <jerboa/runtime/export.h>
 #include <jerboa/wgsl/emit_wgsl.h>
 
+#include "compile/initialize.h"
+#include "compile/optimizer_uses.h"
+#include "compile/stored_type.h"
 #include "lower/input_indices.h"
-#include "runtime/initialize.h"
-#include "runtime/optimizer_uses.h"
-#include "runtime/stored_type.h"
 
 namespace jerboa {
 namespace {

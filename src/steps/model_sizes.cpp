@@ -1,4 +1,4 @@
-#include "language/model_sizes.h"
+#include "steps/model_sizes.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -47,10 +47,12 @@ std::vector<int> table_sizes(int most, int block, bool is_gpu) {
 
 }  // namespace
 
-void check_options(const LanguageModelOptions& options) {
+void check_options(const PlanOptions& options) {
   require(options.chunk >= 0, "chunk", options.chunk, "at least 1, or 0 for what suits the device");
   require(options.sequences >= 0, "sequences", options.sequences, "at least 1, or 0 for what suits the device");
   require(options.cache_tokens >= 0, "cache_tokens", options.cache_tokens, "at least 1, or 0 for the default");
+  if (!is_float(options.weights) && options.weights != DType::i8 && options.weights != DType::i4)
+    throw UsageError(fmt::format("weights can be f32, f16, bf16, int8 or int4, not {}", name(options.weights)));
   require(options.block >= 0, "block", options.block, "at least 1, or 0 for the default");
 }
 
@@ -62,21 +64,22 @@ int context_of(const models::Config& config, int requested) {
   return requested > 0 ? requested : std::min(most, usual_context);
 }
 
-int sequences_of(const LanguageModelOptions& options, bool is_gpu) {
-  return options.sequences > 0 ? options.sequences : is_gpu ? gpu_sequences : cpu_sequences;
+int sequences_of(const PlanOptions& options) {
+  return options.sequences > 0 ? options.sequences : options.is_gpu ? gpu_sequences : cpu_sequences;
 }
 
-int cache_blocks(const LanguageModelOptions& options, int context, int block, int sequences, std::int64_t block_bytes,
-                 bool is_gpu) {
+int cache_blocks(const PlanOptions& options, int context, int block, int sequences, std::int64_t block_bytes) {
   const auto blocks_for = [&](std::int64_t tokens) { return (tokens + block - 1) / block; };
   if (options.cache_tokens > 0) return static_cast<int>(blocks_for(options.cache_tokens));
   const std::int64_t one = blocks_for(context), all = one * sequences;
-  const std::int64_t within_budget = block_bytes > 0 ? (is_gpu ? gpu_cache_bytes : cpu_cache_bytes) / block_bytes : all;
+  const std::int64_t within_budget =
+      block_bytes > 0 ? (options.is_gpu ? gpu_cache_bytes : cpu_cache_bytes) / block_bytes : all;
   return static_cast<int>(std::clamp(within_budget, one, all));
 }
 
-serving::SchedulerOptions scheduling_for(const LanguageModelOptions& options, const CacheSize& cache, int context,
-                                         int sequences, int vocabulary, bool is_gpu, bool has_states) {
+serving::SchedulerOptions scheduling_for(const PlanOptions& options, const CacheSize& cache, int context, int sequences,
+                                         int vocabulary, bool has_states) {
+  const bool is_gpu = options.is_gpu;
   serving::SchedulerOptions out;
   out.blocks = cache.blocks;
   out.block_size = cache.block;

@@ -1,4 +1,4 @@
-#include "runtime/initialize.h"
+#include "compile/initialize.h"
 
 #include <cmath>
 #include <numbers>

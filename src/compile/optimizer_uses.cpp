@@ -1,10 +1,10 @@
-#include "runtime/optimizer_uses.h"
+#include "compile/optimizer_uses.h"
 
 #include <algorithm>
 #include <fmt/format.h>
 
 #include <jerboa/base/error.h>
-#include <jerboa/runtime/session.h>
+#include <jerboa/compile/graphs.h>
 #include <jerboa/transform/half_copies.h>
 #include <jerboa/transform/optimizer.h>
 

@@ -1,4 +1,4 @@
-#include "language/cache_graphs.h"
+#include "steps/cache_graphs.h"
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 
 #include <jerboa/ops/tensor.h>
 
-#include "language/step_graph.h"
+#include "steps/step_graph.h"
 
 // Sampling as ops, so that every device can do it and only tokens are read back. It follows the host's Sampler step by
 // step: mask, temperature, top-k, top-p, min-p, and a draw in the order of the tokens.

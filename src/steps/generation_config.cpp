@@ -1,4 +1,4 @@
-#include "language/generation_config.h"
+#include "steps/generation_config.h"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,66 @@
+# The compiler library for WASM. Of other libraries, fmt and nlohmann-json are headers, and PCRE2 and utf8proc are compiled
+# from their sources, which ./dev unpacks.
+enable_language(C)
+set(JERBOA_WASM_PACKAGES ${PROJECT_SOURCE_DIR}/build/wasm-packages CACHE PATH "The sources of pcre2 and utf8proc")
+if(NOT EXISTS ${JERBOA_WASM_PACKAGES}/utf8proc OR NOT EXISTS ${JERBOA_WASM_PACKAGES}/pcre2)
+  message(FATAL_ERROR "the sources of PCRE2 and utf8proc are missing: run ./dev build wasm, or set JERBOA_WASM_PACKAGES")
+endif()
+
+# Exceptions of WASM itself: calls that may throw cost nothing, and no JavaScript is needed for them.
+add_compile_options(-fwasm-exceptions)
+add_link_options(-fwasm-exceptions)
+
+# Where a compilation spends its time. Of the others, size matters more than speed.
+set(JERBOA_FAST_FOLDERS base ir ops transform lower wgsl compile)
+
+# Through links, because /usr/include as a whole would hide emscripten's own C library.
+set(headers ${PROJECT_BINARY_DIR}/include)
+file(MAKE_DIRECTORY ${headers})
+foreach(library fmt nlohmann)
+  file(CREATE_LINK /usr/include/${library} ${headers}/${library} SYMBOLIC)
+endforeach()
+add_library(fmt::fmt INTERFACE IMPORTED GLOBAL)
+target_compile_definitions(fmt::fmt INTERFACE FMT_HEADER_ONLY)
+add_library(nlohmann_json::nlohmann_json INTERFACE IMPORTED GLOBAL)
+add_library(Threads::Threads INTERFACE IMPORTED GLOBAL)
+foreach(library fmt::fmt nlohmann_json::nlohmann_json)
+  target_include_directories(${library} SYSTEM INTERFACE ${headers})
+endforeach()
+
+set(pcre2 ${JERBOA_WASM_PACKAGES}/pcre2/src)
+set(generated ${PROJECT_BINARY_DIR}/pcre2)
+configure_file(${pcre2}/config.h.generic ${generated}/config.h COPYONLY)
+configure_file(${pcre2}/pcre2.h.generic ${generated}/pcre2.h COPYONLY)
+configure_file(${pcre2}/pcre2_chartables.c.dist ${generated}/pcre2_chartables.c COPYONLY)
+set(parts auto_possess compile config context convert dfa_match error extuni find_bracket jit_compile maketables
+  match match_data newline ord2utf pattern_info script_run serialize string_utils study substitute substring tables ucd
+  valid_utf xclass)
+list(TRANSFORM parts PREPEND ${pcre2}/pcre2_)
+list(TRANSFORM parts APPEND .c)
+add_library(pcre2 STATIC ${parts} ${generated}/pcre2_chartables.c)
+target_compile_definitions(pcre2 PRIVATE HAVE_CONFIG_H SUPPORT_UNICODE PUBLIC PCRE2_CODE_UNIT_WIDTH=8 PCRE2_STATIC)
+target_include_directories(pcre2 SYSTEM PUBLIC ${generated} PRIVATE ${pcre2})
+
+add_library(utf8proc STATIC ${JERBOA_WASM_PACKAGES}/utf8proc/utf8proc.c)
+target_include_directories(utf8proc SYSTEM PUBLIC ${JERBOA_WASM_PACKAGES}/utf8proc)
+target_compile_definitions(utf8proc PUBLIC UTF8PROC_STATIC)
+set_target_properties(pcre2 utf8proc PROPERTIES UNITY_BUILD OFF COMPILE_WARNING_AS_ERROR OFF)
+target_compile_options(pcre2 PRIVATE -w)
+target_compile_options(utf8proc PRIVATE -w)
+add_library(PkgConfig::PCRE2 ALIAS pcre2)
+add_library(PkgConfig::UTF8PROC ALIAS utf8proc)
+
+# jerboa_wasm_module(TARGET HEADER): links the target as jerboa.wasm, which exports every function that the header
+# declares. web/src/compiler.ts supplies the few functions that it imports, so emscripten's JavaScript is not needed.
+function(jerboa_wasm_module target header)
+  file(STRINGS ${header} declarations REGEX "^[a-z].* \\*?\\*?jerboa_[a-z0-9_]+\\(|^[a-z].*[ *]jerboa_[a-z0-9_]+\\(")
+  set(functions _malloc _free)
+  foreach(declaration IN LISTS declarations)
+    string(REGEX REPLACE "^.*[ *](jerboa_[a-z0-9_]+)\\(.*$" "_\\1" name "${declaration}")
+    list(APPEND functions ${name})
+  endforeach()
+  list(JOIN functions "," functions)
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME jerboa SUFFIX .wasm LINK_DEPENDS ${header})
+  target_link_options(${target} PRIVATE -Oz --no-entry -sSTANDALONE_WASM -sALLOW_MEMORY_GROWTH -sMAXIMUM_MEMORY=4GB
+    -sTOTAL_STACK=1MB "-sEXPORTED_FUNCTIONS=${functions}")
+endfunction()

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstdint>
+
+#include <jerboa/base/dtype.h>
+
+namespace jerboa::language {
+
+/// What the key/value cache of a model can hold.
+struct CacheSize {
+  int blocks = 0, block = 0;  ///< how many, and of how many tokens
+  DType dtype = DType::f32;
+  std::int64_t bytes = 0;
+};
+
+}  // namespace jerboa::language

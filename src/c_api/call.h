@@ -1,0 +1,35 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include <jerboa/base/error.h>
+#include <jerboa/c_api/jerboa_c.h>
+
+struct jerboa_buffer {
+  std::string bytes;
+};
+
+// What every function of the C interface is made of.
+namespace jerboa::c_api {
+
+/// Runs a function's body. No exception leaves it: what it throws becomes a status and this thread's last error.
+jerboa_status guarded(const std::function<void()>& body);
+
+/// A text that a caller passed. Throws UsageError if it is absent but has a size.
+std::string_view text_of(const char* text, std::size_t size, const char* what);
+
+std::string_view bytes_of(const std::uint8_t* bytes, std::size_t size, const char* what);
+
+/// Gives bytes to the caller. Throws UsageError if there is nowhere to put them.
+void give(jerboa_buffer** out, std::string bytes);
+
+/// Throws UsageError if a handle is absent.
+template <class Handle>
+Handle& handle(Handle* given, const char* what) {
+  if (given == nullptr) throw UsageError(std::string(what) + " is NULL");
+  return *given;
+}
+
+}  // namespace jerboa::c_api

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <jerboa/generate/sampler.h>
+#include <jerboa/models/config.h>
+#include <jerboa/models/family.h>
+#include <jerboa/serving/scheduler.h>
+
+#include "steps/model_sizes.h"
+#include "steps/step_graph.h"
+#include "steps/step_inputs.h"
+
+namespace jerboa::language {
+
+/// Something to run, under a name by which a host compiles it once.
+struct Entry {
+  std::string name;
+  std::function<Graph()> graph;
+};
+
+/// One run of an entry.
+struct Run {
+  Entry entry;
+  RunInputs inputs;
+  bool draws = false;  ///< it gives "tokens" beside "logits"
+};
+
+/// What a language model runs, decided without a device: the sizes of its cache and of its steps, and for each step of
+/// a Scheduler the graphs and inputs that compute it. A host compiles and runs them; the native one and the browser's
+/// follow the same plan. It refers to itself, so it stays where it is.
+class ModelPlan {
+ public:
+  /// Throws UsageError if an option is out of range.
+  ModelPlan(models::Config config, const PlanOptions& options);
+  ModelPlan(const ModelPlan&) = delete;
+
+  const models::Config& config() const { return config_; }
+  DType weights() const { return options_.weights; }
+  bool is_deterministic() const { return options_.deterministic; }
+  /// Whether the device draws tokens; otherwise only the likeliest is found there.
+  bool samples_on_device() const { return options_.device_sampling.value_or(options_.is_gpu); }
+  int context() const { return context_; }
+  const CacheSize& cache() const { return cache_; }
+  const serving::SchedulerOptions& scheduling() const { return scheduling_; }
+  std::int64_t vocabulary_size() const { return vocabulary_size_; }  ///< the number of logits
+  /// A step of one token, which has all parameters and states.
+  const Graph& outline() const { return outline_; }
+  /// Of positions, and of recurrent layers.
+  const std::vector<models::CacheSpec>& caches() const { return caches_; }
+  const std::vector<models::CacheSpec>& states() const { return states_; }
+  std::int64_t parameters() const;
+  std::int64_t weight_bytes() const;
+
+  GraphSettings graph_settings() const;
+  /// What nearly every text needs, where texts are sampled in this way.
+  std::vector<Entry> usual_entries(const SamplerOptions& sampling) const;
+  /// In this order: its copies, and last the step itself.
+  std::vector<Run> runs_of(const serving::Step& step) const;
+
+ private:
+  void choose_sizes();
+  Entry entry_of(const EntryKey& key) const;
+  void add_block_copies(std::vector<Run>& runs, std::span<const serving::BlockCopy> copies) const;
+  void add_state_copies(std::vector<Run>& runs, std::span<const serving::SlotCopy> copies) const;
+
+  models::Config config_;
+  PlanOptions options_;
+  int context_ = 0;
+  CacheSize cache_;
+  serving::SchedulerOptions scheduling_;
+  std::int64_t vocabulary_size_ = 0;  // may exceed the tokenizer's vocabulary
+  std::vector<models::CacheSpec> caches_, states_;
+  Graph outline_;
+};
+
+/// Block numbers as the graphs of cache_graphs.h take them.
+HostTensor block_numbers(std::span<const serving::Block> blocks, serving::Block padding);
+
+}  // namespace jerboa::language
