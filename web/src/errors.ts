@@ -11,6 +11,9 @@ export class JerboaError extends Error {
 /** Sizes that do not match, or a symbol without a value. */
 export class ShapeError extends JerboaError {}
 
+/** A graph that cannot be built, differentiated or compiled. */
+export class GraphError extends JerboaError {}
+
 /** A call that is wrong whatever the data: an unknown name, a missing input. */
 export class UsageError extends JerboaError {}
 

@@ -1,6 +1,7 @@
 // Every test that runs under Node: node --test dist/test/all.js
 import "./arguments.test.js";
 import "./cases.test.js";
+import "./compiler.test.js";
 import "./dim.test.js";
 import "./memory.test.js";
 import "./mutation.test.js";

@@ -10,6 +10,10 @@ import { readSections, writeSections } from "../src/sections.js";
 /** Where tests/web exported its cases to. */
 export const casesFolder = process.env["JERBOA_WEB_CASES"] ?? "../build/release/web-cases";
 
+/** The goldens of the model families, and the program that compiles a config.json natively (tests/c_api). */
+export const goldensFolder = "../tests/data/goldens";
+export const nativeCompiler = process.env["JERBOA_COMPILE_MODEL"] ?? "../build/release/bin/compile_model";
+
 export const readCase = (name: string) => async (file: string) => new Uint8Array(await readFile(join(casesFolder, name, file)));
 
 export const gpu = create([]) as unknown as GPU;
