@@ -3,31 +3,16 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include <jerboa/generate/stop.h>
 #include <jerboa/language/runner.h>
 
 #include "base/json_value.h"
+#include "server/chat_prompt.h"
 #include "server/logprobs.h"
+#include "server/marked_text.h"
 #include "server/output_parser.h"
 
 namespace jerboa::server {
 namespace {
-
-// Decodes the tokens of an answer with their special tokens, which formats of calls consist of, where the text of a
-// stream leaves them out.
-class MarkedText {
- public:
-  MarkedText(const Tokenizer& tokenizer, const std::vector<std::int32_t>& prompt, const std::vector<std::string>& stop)
-      : decoder_(tokenizer, {.skip_special = false}), stop_(stop) {
-    for (const std::int32_t token : prompt) decoder_.push(token);
-  }
-  std::string push(std::int32_t token) { return stop_.feed(decoder_.push(token)); }
-  std::string finish() { return stop_.stopped() ? std::string() : stop_.feed(decoder_.finish()) + stop_.finish(); }
-
- private:
-  StreamDecoder decoder_;
-  StopMatcher stop_;
-};
 
 // One text of an answer.
 struct Choice {
@@ -209,55 +194,24 @@ class ChatTask final : public GenerationTask {
       : GenerationTask(std::move(reply), limits), request_(std::move(request)) {}
 
   void start(LoadedModel& model) override {
-    const std::string prompt = render(model);
-    format_ = &model.tool_format();
-    GenerateOptions options = options_for(model, request_);
-    Beginning beginning{.tokens = {}, .is_in_thoughts = ends_in_thoughts(prompt)};
-    std::string bridge;  // what the template leaves open
-    if (request_.tool_choice == ToolChoice::required) {
-      const ForcedCall call = force_call(*format_, request_.tools, request_.parallel_calls, model.names_follow_marks());
-      beginning.opening = call.opening;
-      options.grammar = compile_json_schema(make_json(call.schema));
-    } else if (request_.schema && format_->syntax == CallSyntax::channels) {
-      beginning.opening = "<|channel|>final<|message|>";
-    }
-    if (options.grammar && beginning.is_in_thoughts) {
-      bridge = "\n</think>\n\n";
-      beginning.is_in_thoughts = false;
-    }
-    const bool has_channels = format_->syntax == CallSyntax::channels;
-    beginning.shows_marks = format_->has_special_marks && (has_channels || !request_.tools.empty());
-    beginning.tokens = model.encode(prompt + bridge + beginning.opening, false);
-    generate(model, request_, beginning, options);
-    begin_reply(model, {beginning.opening});
-  }
-
- private:
-  std::string render(LoadedModel& model) const {
     const auto& chat_template = model.language().model().chat_template();
     if (!chat_template)
       throw ApiError(
           400, fmt::format("{} has no chat template, so it does not support chat; use /v1/completions", model.name()),
           "model");
-    ChatTemplateOptions rendering;
-    Json messages = request_.messages;
-    if (!request_.tools_json.is_null()) {
-      if (model.template_shows_tools())
-        rendering.tools = make_json(request_.tools_json);
-      else
-        add_to_system(messages, describe_tools(request_.tools_json));
-    }
-    if (!request_.variables.is_null()) rendering.variables = make_json(request_.variables);
-    return chat_template->render(make_json(std::move(messages)), rendering);
+    format_ = model.chat_format().tools;
+    const ChatPrompt prompt = make_chat_prompt(*chat_template, model.chat_format(), request_);
+    GenerateOptions options = options_for(model, request_);
+    if (prompt.grammar) options.grammar = prompt.grammar;
+    const Beginning beginning{.tokens = model.encode(prompt.text, false),
+                              .opening = prompt.opening,
+                              .is_in_thoughts = prompt.is_in_thoughts,
+                              .shows_marks = prompt.shows_marks};
+    generate(model, request_, beginning, options);
+    begin_reply(model, {beginning.opening});
   }
 
-  static void add_to_system(Json& messages, const std::string& text) {
-    if (messages[0]["role"] == "system")
-      messages[0]["content"] = messages[0]["content"].get<std::string>() + "\n\n" + text;
-    else
-      messages.insert(messages.begin(), Json{{"role", "system"}, {"content", text}});
-  }
-
+ private:
   std::unique_ptr<OutputParser> make_parser(const Beginning& beginning) const override {
     return make_output_parser(*format_,
                               {.has_tools = !request_.tools.empty(), .is_in_thoughts = beginning.is_in_thoughts});

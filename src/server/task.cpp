@@ -37,10 +37,7 @@ LoadedModel::LoadedModel(ServedModel served, LanguageModelOptions options)
     return;
   }
   language_ = LanguageModel::load(served_.path, options_);
-  const std::string source = template_of(*language_);
-  tool_format_ = &tool_format_of(source);
-  template_shows_tools_ = source.find("tools") != std::string::npos;
-  names_follow_marks_ = tool_format_->syntax == CallSyntax::list && source.find("[ARGS]") != std::string::npos;
+  chat_format_ = chat_format_of(template_of(*language_));
   longest_token_ = longest_token_of(language_->tokenizer());
 }
 

@@ -10,7 +10,7 @@
 #include <jerboa/language/text_encoder.h>
 
 #include "server/api_error.h"
-#include "server/tool_format.h"
+#include "server/chat_prompt.h"
 
 namespace jerboa::server {
 
@@ -34,11 +34,7 @@ class LoadedModel {
   TextEncoder& encoder();
   int context() const { return language_ ? language_->context() : encoder_->context(); }
 
-  const ToolFormat& tool_format() const { return *tool_format_; }
-  /// The template describes tools itself.
-  bool template_shows_tools() const { return template_shows_tools_; }
-  /// A call is written [TOOL_CALLS]NAME[ARGS]{…}.
-  bool names_follow_marks() const { return names_follow_marks_; }
+  const ChatFormat& chat_format() const { return chat_format_; }
 
   /// The tokens of a text. Throws ApiError if they exceed the context, without tokenizing what obviously does.
   std::vector<std::int32_t> encode(const std::string& text, bool add_special) const;
@@ -49,8 +45,7 @@ class LoadedModel {
   LanguageModelOptions options_;
   std::optional<LanguageModel> language_;
   std::optional<TextEncoder> encoder_;
-  const ToolFormat* tool_format_ = nullptr;
-  bool template_shows_tools_ = false, names_follow_marks_ = false;
+  ChatFormat chat_format_;
   std::size_t longest_token_ = 1;  // in bytes
 };
 
