@@ -25,15 +25,24 @@ struct ChatCommand {
   std::string model, system, thinking = "show";
   std::vector<std::string> messages;
   LanguageFlags flags;
+  ToolFlags tool_flags;
 
   void run() {
     flags.check();
+    tool_flags.check();
+    if (tool_flags.has_tools() && !flags.tool_list().is_null())
+      throw BadArguments("--tools describes tools to the model; --mcp and --memory do that themselves");
+    if (tool_flags.has_tools() && flags.is_constrained())
+      throw BadArguments("--schema and --regex do not allow calls of tools; leave out --mcp and --memory");
     check_template();
+    const CatchInterrupts catching;
+    std::vector<mcp::Tool> tools = tool_flags.open();
+    tool_flags.check_choice(tools);
     LanguageModel opened = flags.open(model);
     if (!opened.has_chat_template()) refuse();
     Chat chat(opened, flags, thinking_from_name(thinking));
     chat.conversation().set_system(system);
-    const CatchInterrupts catching;
+    if (tool_flags.has_tools()) chat.use_tools(tool_flags, std::move(tools));
     for (const std::string& message : messages) chat.say_or_throw(message);
     if (messages.empty()) converse(chat);
     flags.write_trace(opened);
@@ -108,18 +117,69 @@ void Chat::say(const std::string& message) {
   }
 }
 
+void Chat::use_tools(const ToolFlags& flags, std::vector<mcp::Tool> tools) {
+  tool_flags_ = flags;
+  tools_ = std::move(tools);
+  tool_model_.emplace(model_, tools_);
+  conversation_.count_with(
+      [this](const mcp::Json& messages) { return tool_model_->tokens(messages, template_variables(thinking_)); });
+}
+
 void Chat::answer() {
+  const Generation result = tool_model_ ? answer_calling_tools() : answer_in_words();
+  note_cut(result);
+  if (flags_.stats) print_stats(model_, result);
+  if (is_interactive_ && is_terminal(STDERR_FILENO)) print_status(result);
+}
+
+void Chat::make_room() {
   const int room = std::min(flags_.max_tokens.value_or(model_.context()), model_.context() / 4);
   if (const int left = conversation_.make_room(room); left > 0)
     note(dim(fmt::format("the context is full: the oldest {} left it", counted(left, "message")),
              has_colours(STDERR_FILENO)));
+}
+
+Generation Chat::answer_in_words() {
+  make_room();
   ThoughtFilter filter(thinking_, colours_, ends_inside_thought(conversation_.text()));
   const Generation result = stream(conversation_.tokens(), filter);
   if (result.reason == StopReason::failed) throw Error(result.error);
   conversation_.add("assistant", result.text);
-  note_cut(result);
-  if (flags_.stats) print_stats(model_, result);
-  if (is_interactive_ && is_terminal(STDERR_FILENO)) print_status(result);
+  return result;
+}
+
+Generation Chat::answer_calling_tools() {
+  AgentParts parts;
+  parts.ask = [this](const mcp::Json& messages, Calls calls) { return ask(messages, calls); };
+  parts.on_call = [](const WrittenCall& call) { note(dim(shown_call(call), has_colours(STDERR_FILENO))); };
+  parts.on_result = [this](mcp::ToolResult& result) {
+    note(dim(shown_result(result), has_colours(STDERR_FILENO)));
+    result.text = tool_model_->shortened_to(result.text, model_.context() / 4);
+  };
+  parts.context.is_cancelled = CatchInterrupts::is_set;
+  const ToolAnswer answer = answer_with_tools(conversation_.messages(), tools_, tool_flags_.agent(), parts);
+  if (is_interactive_) CatchInterrupts::take();
+  return answer.generation;
+}
+
+ToolAnswer Chat::ask(const mcp::Json& messages, Calls calls) {
+  make_room();
+  ThoughtFilter filter(thinking_, colours_, false);
+  bool is_shown = false;
+  const auto show = [&](const std::string& text) {
+    is_shown = is_shown || !text.empty();
+    write_text(text);
+  };
+  ToolAnswer answer = tool_model_->ask({.messages = messages,
+                                        .calls = calls,
+                                        .required_tool = tool_flags_.required_tool(),
+                                        .variables = template_variables(thinking_),
+                                        .options = flags_.generation(model_),
+                                        .on_text = [&](std::string_view piece) { show(filter.push(piece)); },
+                                        .is_cancelled = CatchInterrupts::is_set});
+  show(filter.finish());
+  if (is_shown || answer.calls.empty()) write_text("\n");
+  return answer;
 }
 
 Generation Chat::stream(const std::vector<std::int32_t>& prompt, ThoughtFilter& filter) {
@@ -154,9 +214,11 @@ void add_chat(CLI::App& app) {
       ->check(one_of({"show", "hide", "off"}))
       ->capture_default_str();
   command->flags.add_to(*sub);
+  command->tool_flags.add_to(*sub);
   add_examples(*sub, {"jerboa chat minimind2-small", "jerboa chat FOLDER --system \"Answer in one sentence.\"",
                       "jerboa chat model.gguf \"What is the capital of France?\" --max-tokens 100",
-                      "jerboa chat Qwen3-0.6B --think hide --weights int8"});
+                      "jerboa chat Qwen3-0.6B --think hide --weights int8",
+                      "jerboa chat Qwen3-0.6B --mcp mcp.json --memory default"});
   sub->callback([command] { command->run(); });
 }
 

@@ -7,6 +7,7 @@
 #include "cli/conversation.h"
 #include "cli/language_options.h"
 #include "cli/thoughts.h"
+#include "cli/tool_options.h"
 
 namespace jerboa::cli {
 
@@ -14,6 +15,9 @@ namespace jerboa::cli {
 class Chat {
  public:
   Chat(LanguageModel& model, LanguageFlags flags, Thinking thinking);
+
+  /// Lets the model call tools.
+  void use_tools(const ToolFlags& flags, std::vector<mcp::Tool> tools);
 
   /// Answers a message. What goes wrong with one message is reported and leaves the conversation as it was.
   void say(const std::string& message);
@@ -31,6 +35,10 @@ class Chat {
 
  private:
   void answer();
+  Generation answer_in_words();
+  Generation answer_calling_tools();
+  ToolAnswer ask(const mcp::Json& messages, Calls calls);
+  void make_room();
   Generation stream(const std::vector<std::int32_t>& prompt, ThoughtFilter& filter);
   void print_status(const Generation& result) const;
   void show_parameters() const;
@@ -41,6 +49,9 @@ class Chat {
   LanguageFlags flags_;
   Thinking thinking_;
   Conversation conversation_;
+  ToolFlags tool_flags_;
+  std::vector<mcp::Tool> tools_;
+  std::optional<ToolModel> tool_model_;
   std::string draft_;
   bool is_interactive_, colours_;
 };

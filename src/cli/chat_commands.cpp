@@ -56,16 +56,15 @@ bool Chat::command(std::string_view line) {
     } else if (name == "/system") {
       if (!rest.empty()) conversation_.set_system(rest == "-" ? "" : std::string(rest));
       const auto& messages = conversation_.messages();
-      const bool is_set = !messages.empty() && messages[0].role == "system";
-      note(is_set ? "system: " + messages[0].content : "there is no system message");
+      const bool is_set = !messages.empty() && messages[0]["role"] == "system";
+      note(is_set ? "system: " + messages[0]["content"].get<std::string>() : "there is no system message");
     } else if (name == "/reset") {
       conversation_.reset();
       note("the conversation is forgotten");
     } else if (name == "/regen") {
       regenerate();
     } else if (name == "/edit") {
-      conversation_.take_last("assistant");
-      draft_ = conversation_.take_last("user");
+      draft_ = conversation_.take_last_turn();
       if (draft_.empty()) note("there is no message to edit");
     } else if (name == "/save") {
       conversation_.save(file_argument(name, rest));
@@ -96,8 +95,7 @@ bool Chat::command(std::string_view line) {
 std::string Chat::take_draft() { return std::exchange(draft_, {}); }
 
 void Chat::regenerate() {
-  const std::string answer_before = conversation_.take_last("assistant");
-  const std::string message = conversation_.take_last("user");
+  const std::string message = conversation_.take_last_turn();
   if (message.empty()) return note("there is no message to answer");
   if (flags_.seed) ++*flags_.seed;
   say(message);

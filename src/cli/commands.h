@@ -37,6 +37,7 @@ void add_help(CLI::App& app);
 void add_import(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_list(CLI::App& app);
+void add_mcp(CLI::App& app);
 void add_memory(CLI::App& app);
 void add_perplexity(CLI::App& app);
 void add_pull(CLI::App& app);
@@ -47,6 +48,7 @@ void add_serve(CLI::App& app);
 void add_show(CLI::App& app);
 void add_template(CLI::App& app);
 void add_tokenizer(CLI::App& app);
+void add_tools(CLI::App& app);
 void add_verify(CLI::App& app);
 
 }  // namespace jerboa::cli

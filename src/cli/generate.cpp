@@ -13,6 +13,7 @@
 #include "cli/interrupt.h"
 #include "cli/language_options.h"
 #include "cli/terminal.h"
+#include "cli/tool_options.h"
 
 namespace jerboa::cli {
 namespace {
@@ -20,6 +21,7 @@ namespace {
 struct GenerateCommand {
   std::string path, prompt, file, batch;
   LanguageFlags flags;
+  ToolFlags tool_flags;
   int count = 1;
   bool echo = false, json = false, log_probabilities = false, has_prompt = false;
 
@@ -27,6 +29,7 @@ struct GenerateCommand {
     check();
     if (!batch.empty()) return run_batch(path, batch, flags, log_probabilities);
     const std::string text = read_prompt();
+    if (tool_flags.has_tools()) return run_with_tools(text);
     LanguageModel model = flags.open(path);
     const std::vector<std::int32_t> tokens = prompt_tokens(model, text, flags.tool_list());
     if (echo) write_text(text);
@@ -46,11 +49,60 @@ struct GenerateCommand {
  private:
   void check() {
     flags.check();
+    tool_flags.check();
+    if (tool_flags.has_tools()) check_tools();
     if (has_prompt && prompt.empty()) throw BadArguments("the prompt is empty; give some text");
     if (count > 1 && (flags.greedy || flags.temperature == 0.0f))
       throw BadArguments("-n asks for several answers, but without sampling they are all the same");
     if (log_probabilities && !json && batch.empty()) throw BadArguments("--logprobs needs --json");
     if (echo && json) throw BadArguments("--echo and --json contradict each other; give one of them");
+  }
+
+  void check_tools() const {
+    if (!flags.tool_list().is_null())
+      throw BadArguments("--tools describes tools to the model; --mcp and --memory do that themselves");
+    if (flags.is_constrained())
+      throw BadArguments("--schema and --regex do not allow calls of tools; leave out --mcp and --memory");
+    if (!batch.empty() || count > 1) throw BadArguments("--mcp and --memory are for a single answer");
+    if (echo || log_probabilities)
+      throw BadArguments("--echo and --logprobs cannot be combined with --mcp or --memory");
+  }
+
+  // The prompt is a user's message, and the answer what the model says after its calls.
+  void run_with_tools(const std::string& text) const {
+    const CatchInterrupts catching;
+    const std::vector<mcp::Tool> tools = tool_flags.open();
+    tool_flags.check_choice(tools);
+    LanguageModel model = flags.open(path);
+    ToolModel asked(model, tools);
+    mcp::Json messages = mcp::Json::array({{{"role", "user"}, {"content", text}}});
+    AgentParts parts;
+    parts.context.is_cancelled = CatchInterrupts::is_set;
+    parts.ask = [&](const mcp::Json& so_far, Calls calls) {
+      return asked.ask({.messages = so_far,
+                        .calls = calls,
+                        .required_tool = tool_flags.required_tool(),
+                        .options = flags.generation(model),
+                        .is_cancelled = CatchInterrupts::is_set});
+    };
+    parts.on_call = [](const WrittenCall& call) { note(shown_call(call)); };
+    parts.on_result = [&](mcp::ToolResult& result) {
+      note(shown_result(result));
+      result.text = asked.shortened_to(result.text, model.context() / 4);
+    };
+    const ToolAnswer answer = answer_with_tools(messages, tools, tool_flags.agent(), parts);
+    if (CatchInterrupts::take()) throw Exit{ExitCode::interrupted};
+    write_text((json ? to_line(messages, answer) : answer.text) + "\n");
+    note_cut(answer.generation);
+    if (flags.stats) print_stats(model, answer.generation);
+  }
+
+  static std::string to_line(const mcp::Json& messages, const ToolAnswer& answer) {
+    const mcp::Json line{{"text", answer.text},
+                         {"stopped_by", name(answer.generation.reason)},
+                         {"prompt_tokens", answer.generation.prompt_tokens},
+                         {"messages", messages}};
+    return line.dump(-1, ' ', false, mcp::Json::error_handler_t::replace);
   }
 
   std::string read_prompt() const {
@@ -117,6 +169,7 @@ void add_generate(CLI::App& app) {
       ->capture_default_str()
       ->excludes(batch);
   command->flags.add_to(*sub);
+  command->tool_flags.add_to(*sub);
   sub->add_flag("--echo", command->echo, "Print the prompt as well")->excludes(batch);
   sub->add_flag("--json", command->json, "Print each answer as a line of JSON: text, tokens, times");
   sub->add_flag("--logprobs", command->log_probabilities, "Add the log-probability of each token to the JSON");

@@ -59,6 +59,7 @@ class BadInputs : public testing::Test {
     places_["{model}"] = model_.name();
     places_["{folder}"] = folder_.path().string();
     add("empty.txt", "");
+    add("no_servers.json", "{\"mcpServers\": {}}");
     add("text.txt", "some text");
     add("not.json", "{\"a\": ");
     add("object.json", "{}");

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/agent.h"
+#include "cli/tool_model.h"
+#include "mcp/config.h"
+
+namespace jerboa::cli {
+
+/// The tools that a model may call: those of MCP servers, and the memory.
+struct ToolFlags {
+  std::string config, memory, choice = "auto";
+  int rounds = 8;
+
+  void add_to(CLI::App& command);
+  /// Reads the configuration; throws BadArguments.
+  void check();
+  bool has_tools() const { return !config.empty() || !memory.empty(); }
+  /// Starts the servers, which live as long as their tools. Ctrl-C ends it.
+  std::vector<mcp::Tool> open() const;
+  /// Throws BadArguments if --tool-choice names a tool that is not there.
+  void check_choice(const std::vector<mcp::Tool>& tools) const;
+
+  AgentOptions agent() const { return {.rounds = rounds, .requires_call = choice != "auto"}; }
+  /// The tool that a required call is of, or "".
+  std::string required_tool() const { return choice == "auto" || choice == "required" ? "" : choice; }
+
+ private:
+  std::vector<mcp::ServerConfig> servers_;
+};
+
+/// Searches a memory; its model is loaded by the first call. Throws if there is no such memory.
+mcp::Tool memory_tool(const std::string& path);
+
+/// A call in one line.
+std::string shown_call(const WrittenCall& call);
+/// A result in one line.
+std::string shown_result(const mcp::ToolResult& result);
+
+}  // namespace jerboa::cli

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "mcp/tool.h"
+
+namespace jerboa::mcp {
+
+/// Offers tools over two descriptors, a message per line, until the input ends. Calls run one after another on the
+/// calling thread; meanwhile another answers everything else, so that a call can be cancelled.
+void serve(const std::vector<Tool>& tools, const std::string& version, int input, int output);
+
+}  // namespace jerboa::mcp

@@ -1,0 +1,142 @@
+#include "mcp/client.h"
+
+#include <deque>
+#include <gtest/gtest.h>
+
+#include "mcp/protocol.h"
+
+// The client's side of the protocol, with a server that is a list of messages.
+namespace jerboa::test::client_test {
+namespace {
+
+using mcp::Json;
+
+// What was sent, and what comes back once so many messages were sent.
+struct Script {
+  std::vector<Json> sent;
+  std::deque<std::pair<std::size_t, Json>> answers;
+};
+
+class ScriptedTransport final : public mcp::Transport {
+ public:
+  explicit ScriptedTransport(Script& script) : script_(script) {}
+  void send(const Json& message) override { script_.sent.push_back(message); }
+  std::optional<Json> receive(double) override {
+    if (script_.answers.empty() || script_.answers.front().first > script_.sent.size()) return std::nullopt;
+    Json message = script_.answers.front().second;
+    script_.answers.pop_front();
+    return message;
+  }
+
+ private:
+  Script& script_;
+};
+
+class McpClientTest : public testing::Test {
+ protected:
+  mcp::Client connect(double seconds = 60) {
+    script_.answers.push_front({1, mcp::make_result(1, {{"protocolVersion", "2025-06-18"}})});
+    return mcp::Client(std::make_unique<ScriptedTransport>(script_), {.name = "server", .seconds = seconds});
+  }
+  void after(std::size_t sent, Json message) { script_.answers.emplace_back(sent, std::move(message)); }
+  static Json page(const std::vector<std::string>& names) {
+    Json tools = Json::array();
+    for (const std::string& name : names) tools.push_back({{"name", name}});
+    return {{"tools", tools}};
+  }
+
+  Script script_;
+};
+
+TEST_F(McpClientTest, BeginsWithTheHandshake) {
+  connect();
+  ASSERT_EQ(script_.sent.size(), 2u);
+  EXPECT_EQ(script_.sent[0]["method"], "initialize");
+  EXPECT_EQ(script_.sent[0]["params"]["protocolVersion"], "2025-06-18");
+  EXPECT_EQ(script_.sent[0]["params"]["clientInfo"]["name"], "jerboa");
+  EXPECT_EQ(script_.sent[1]["method"], "notifications/initialized");
+  EXPECT_FALSE(script_.sent[1].contains("id"));
+}
+
+TEST_F(McpClientTest, FollowsThePagesOfTheTools) {
+  Json first = page({"a", "b"});
+  first["nextCursor"] = "more";
+  after(3, mcp::make_result(2, first));
+  after(4, mcp::make_result(3, page({"c"})));
+  EXPECT_EQ(connect().list_tools().size(), 3u);
+  EXPECT_EQ(script_.sent[3]["params"]["cursor"], "more");
+}
+
+TEST_F(McpClientTest, ListsNothingForEver) {
+  Json same = page({"a"});
+  same["nextCursor"] = "again";
+  for (std::size_t i = 0; i < 1000; ++i) after(3 + i, mcp::make_result(2 + i, same));
+  mcp::Client client = connect();
+  EXPECT_THROW(client.list_tools(), mcp::McpError);
+}
+
+TEST_F(McpClientTest, AnswersWhatTheServerAsksMeanwhile) {
+  after(3, mcp::make_request("x", "ping", Json::object()));
+  after(3, mcp::make_request(7, "sampling/createMessage", Json::object()));
+  after(3, mcp::make_notification("notifications/message", {{"data", "busy"}}));
+  after(3, mcp::make_result(99, {{"content", "of another call"}}));
+  after(3, mcp::make_result(2, {{"content", Json::array({{{"type", "text"}, {"text", "done"}}})}}));
+  mcp::Client client = connect();
+  EXPECT_EQ(client.call_tool("a", {{"b", 1}}), (mcp::ToolResult{"done", false}));
+  ASSERT_EQ(script_.sent.size(), 5u);
+  EXPECT_EQ(script_.sent[2]["params"]["arguments"]["b"], 1);
+  EXPECT_EQ(script_.sent[3], mcp::make_result("x", Json::object()));
+  EXPECT_EQ(script_.sent[4]["error"]["code"], mcp::method_not_found);
+}
+
+TEST_F(McpClientTest, TellsErrorsOfToolsFromThoseOfTheProtocol) {
+  after(3, mcp::make_result(2, {{"content", Json::array({{{"type", "text"}, {"text", "no"}}})}, {"isError", true}}));
+  after(4, mcp::make_error(3, -32602, "unknown tool"));
+  after(5, mcp::make_result(4, Json::array()));
+  mcp::Client client = connect();
+  EXPECT_EQ(client.call_tool("a", Json::object()), (mcp::ToolResult{"no", true}));
+  for (const char* message :
+       {"server: tools/call failed: unknown tool", "server: the result of a call is not an object"})
+    try {
+      client.call_tool("a", Json::object());
+      FAIL() << message;
+    } catch (const mcp::McpError& error) {
+      EXPECT_STREQ(error.what(), message);
+    }
+}
+
+TEST_F(McpClientTest, CancelsWhatTakesTooLongOrIsCancelled) {
+  mcp::Client client = connect(0.01);
+  EXPECT_THROW(client.call_tool("a", Json::object()), mcp::McpError);
+  mcp::CallContext context;
+  context.is_cancelled = [] { return true; };
+  EXPECT_THROW(client.call_tool("a", Json::object(), context), mcp::McpError);
+  ASSERT_EQ(script_.sent.size(), 6u);
+  EXPECT_EQ(script_.sent[3]["method"], "notifications/cancelled");
+  EXPECT_EQ(script_.sent[3]["params"]["requestId"], script_.sent[2]["id"]);
+  EXPECT_EQ(script_.sent[5]["params"]["requestId"], script_.sent[4]["id"]);
+}
+
+TEST_F(McpClientTest, PassesProgressOn) {
+  after(3, mcp::make_notification("notifications/progress", {{"progressToken", 2}, {"progress", 1}, {"total", 4}}));
+  after(3, mcp::make_notification("notifications/progress", {{"progressToken", 9}, {"progress", 3}}));
+  after(3, mcp::make_result(2, {{"structuredContent", {{"a", 1}}}}));
+  std::vector<std::pair<double, double>> reported;
+  mcp::CallContext context;
+  context.on_progress = [&](double done, double total) { reported.emplace_back(done, total); };
+  EXPECT_EQ(connect().call_tool("a", Json::object(), context).text, "{\"a\":1}");
+  EXPECT_EQ(script_.sent[2]["params"]["_meta"]["progressToken"], 2);
+  EXPECT_EQ(reported, (std::vector<std::pair<double, double>>{{1, 4}}));
+}
+
+TEST(McpContent, IsOneText) {
+  EXPECT_EQ(
+      mcp::content_text(Json::parse(R"([
+    {"type": "text", "text": "a"}, {"type": "image", "mimeType": "image/png", "data": "AAAAAAAA"},
+    {"type": "resource_link", "name": "b", "uri": "file:///b"}, {"type": "resource", "resource": {"uri": "c:", "text": "d"}},
+    {"type": "resource", "resource": {"uri": "e:"}}, {"type": "hologram"}, 7])")),
+      "a\n[image: image/png, 6 bytes]\n[b: file:///b]\nd\n[resource: e:]\n[hologram]\n[a part of an unknown type]");
+}
+
+}  // namespace
+}  // namespace jerboa::test::client_test
