@@ -82,7 +82,7 @@ std::string apply(Shader& shader, const Instruction& instruction, DType operand,
     case Op::sqrt: return fmt::format("sqrt({})", a);
     case Op::rsqrt: return fmt::format("(1.0 / sqrt({}))", a);
     case Op::log: return call(shader, "log_f32", a);
-    case Op::exp: return fmt::format("exp({})", a);
+    case Op::exp: return call(shader, "exp_f32", a);
     case Op::expm1: return call(shader, "expm1_f32", a);
     case Op::sin: return call(shader, "sin_f32", a);
     case Op::cos: return call(shader, "cos_f32", a);
@@ -93,7 +93,8 @@ std::string apply(Shader& shader, const Instruction& instruction, DType operand,
     case Op::silu: return fmt::format("({} * {})", a, call(shader, "sigmoid_f32", a));
     case Op::gelu: return gelu(shader, instruction, a);
     case Op::softplus:
-      return fmt::format("(max({0}, 0.0) + {1})", a, call(shader, "log1p_f32", fmt::format("exp(-abs({}))", a)));
+      return fmt::format("(max({}, 0.0) + {})", a,
+                         call(shader, "log1p_f32", call(shader, "exp_f32", fmt::format("-abs({})", a))));
     case Op::floor: return fmt::format("floor({})", a);
     case Op::round: return fmt::format("round({})", a);
     case Op::clamp: return clamp(instruction, operand, a);

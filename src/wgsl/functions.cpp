@@ -13,6 +13,19 @@ struct Function {
 
 // In an order in which each uses only those above it.
 constexpr auto functions = std::to_array<Function>({
+    {"exp_f32", "", R"(
+// To about one unit in the last place, which drivers do not promise: the power of two separately, the rest by a
+// polynomial.
+fn exp_f32(x: f32) -> f32 {
+  let bounded = clamp(x, -104.0, 89.0);
+  let n = round(bounded * 1.44269502f);
+  let r = (bounded - n * 0.693359375f) - n * -2.12194442e-4f;
+  let series = 0.5f + r * (0.166666657f + r * (0.0416657962f + r * (0.00833345205f + r * (0.00139819994f
+      + r * 1.98756912e-4f))));
+  let half = i32(n) / 2;
+  return ldexp(ldexp(1.0 + (r + r * r * series), half), i32(n) - half);
+}
+)"},
     {"log1p_f32", "", R"(
 // By log((1 + s) / (1 - s)) = 2 s (1 + s²/3 + …), for x from 0 to 1.
 fn log1p_f32(x: f32) -> f32 {
@@ -59,8 +72,8 @@ fn square_or_large(x: f32) -> f32 {
   return select(x * x, 1e38, (bitcast<u32>(x) & 0x7f800000u) == 0x7f800000u);
 }
 )"},
-    {"sigmoid_f32", "", R"(
-fn sigmoid_f32(x: f32) -> f32 { return 1.0 / (1.0 + exp(min(-x, 87.0))); }
+    {"sigmoid_f32", "exp_f32", R"(
+fn sigmoid_f32(x: f32) -> f32 { return 1.0 / (1.0 + exp_f32(min(-x, 87.0))); }
 )"},
     {"erf_f32", "", R"(
 fn erf_f32(x: f32) -> f32 {

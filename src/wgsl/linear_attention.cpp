@@ -70,17 +70,17 @@ LinearAttentionGates::LinearAttentionGates(KernelWriter& writer, const LinearAtt
   const auto index = shader.split_index("element", {a.batch, a.heads, chunks});
   shader.line("let batch = {}; let head = {}; let chunk = {};", index[0], index[1], index[2]);
   shader.line("let start = chunk * {0}u; let end = min(start + {0}u, {1});", chunk, shader.size(a.time));
-  shader.line("var g = 0.0;");
+  shader.line("var since = 1.0;");
   shader.open("for (var time = start; time < end; time++) {{");
   shader.line("var decay = 1.0; var factor = 0.0;");
   shader.open("if ({}) {{", a.tokens.is_real(shader, "batch", "time"));
-  shader.line("let log_decay = max({}, {});", shader.load(a.log_decay, {"batch", "time", "head"}), least_log_decay);
-  shader.line("g += log_decay; decay = exp(log_decay);");
+  shader.line("decay = {}({}); since *= decay;", shader.use("exp_f32"),
+              shader.load(a.log_decay, {"batch", "time", "head"}));
   shader.line("factor = {};", a.beta != nullptr ? shader.load(*a.beta, {"batch", "time", "head"}) : "1.0");
   shader.close();
   shader.store(workspace_, place(shader, Of::decay, "time"), "decay");
   shader.store(workspace_, place(shader, Of::factor, "time"), "factor");
-  shader.store(workspace_, place(shader, Of::g, "time"), "g");
+  shader.store(workspace_, place(shader, Of::since, "time"), "since");
   shader.close();
   shader.open("if (head == 0u && chunk == 0u) {{");
   a.tokens.write_row(shader, "batch");
@@ -105,6 +105,13 @@ std::string LinearAttentionGates::load(Shader& shader, Of which, const std::stri
 
 std::string LinearAttentionGates::has_state(Shader& shader) const {
   return fmt::format("({} > 0.0)", shader.load(workspace_, flag_place(shader)));
+}
+
+void LinearAttentionGates::write_decay(Shader& shader, const std::string& name, const std::string& s,
+                                       const std::string& t) const {
+  shader.line("var {} = 1.0;", name);
+  shader.line("for (var between = {} + 1u; between <= {}; between++) {{ {} *= {}; }}", s, t, name,
+              load(shader, Of::decay, "between"));
 }
 
 StateColumn::StateColumn(KernelWriter& writer, const LinearAttention& attention)
@@ -142,7 +149,7 @@ void StateColumn::open_loop(Shader& shader) const {
 namespace {
 
 // For software drivers, and sizes that no other form suits: a thread has one column of a state, and takes the tokens
-// one by one.
+// one by one. Sums over the features are in four parts, which round less than one long sum.
 void write_columns(KernelWriter& writer, const LinearAttention& a) {
   const TensorAccess &next = writer.kernel().results[0], &y = writer.kernel().results[1];
   const StateColumn state(writer, a);
@@ -162,22 +169,24 @@ void write_columns(KernelWriter& writer, const LinearAttention& a) {
   const std::vector<std::string> value{"batch", "time", "head", "column"};
   const std::vector<std::string> gate{"batch", "time", "head"};
   shader.open("for (var time = 0u; time < {}; time++) {{", shader.size(a.time));
-  shader.line("var sum = 0.0;");
+  shader.line("var sum = 0.0; var sums = vec4f();");
   shader.open("if ({}) {{", a.tokens.is_real(shader, "batch", "time"));
-  shader.line("let decay = exp({});", shader.load(a.log_decay, gate));
+  shader.line("let decay = {}({});", shader.use("exp_f32"), shader.load(a.log_decay, gate));
   shader.line("var written = {};", shader.load(a.v, value));
   if (a.beta != nullptr) {
-    shader.line("var read = 0.0;");
+    shader.line("var reads = vec4f();");
     state.open_loop(shader);
-    shader.line("read += {} * {};", shader.load(a.k, key), state.at(shader, "feature"));
+    shader.line("reads[feature & 3u] += {} * {};", shader.load(a.k, key), state.at(shader, "feature"));
     shader.close();
+    shader.line("let read = (reads.x + reads.y) + (reads.z + reads.w);");
     shader.line("written = {} * (written - decay * read);", shader.load(*a.beta, gate));
   }
   state.open_loop(shader);
   shader.line("let updated = decay * {} + {} * written;", state.at(shader, "feature"), shader.load(a.k, key));
   state.set(shader, "feature", "updated");
-  shader.line("sum += {} * updated;", shader.load(a.q, key));
+  shader.line("sums[feature & 3u] += {} * updated;", shader.load(a.q, key));
   shader.close();
+  shader.line("sum = (sums.x + sums.y) + (sums.z + sums.w);");
   shader.close();
   shader.store(y, value, "sum");
   shader.close();

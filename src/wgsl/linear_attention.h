@@ -8,9 +8,6 @@
 
 namespace jerboa::wgsl {
 
-/// A log decay below this one forgets everything in f32, and sums of it stay exact enough.
-constexpr const char* least_log_decay = "-200.0";
-
 /// The operands of linear_attention and its gradient, and their sizes.
 struct LinearAttention {
   const TensorAccess &q, &k, &v, &log_decay;
@@ -33,16 +30,20 @@ struct LinearAttention {
 };
 
 /// What the tokens' gates amount to, computed once: for each token and head its `decay`; its `factor`, which is beta,
-/// or 1 without, or 0 if the token does not take part; and `g`, the sum of the log decays of its chunk up to it.
+/// or 1 without, or 0 if the token does not take part; and what is left after it of the state before its chunk
+/// (`since`). That is a product of decays: the exponential of a difference of sums would lose as many digits as the
+/// sums have before the point.
 class LinearAttentionGates {
  public:
-  enum class Of { decay, factor, g };
+  enum class Of { decay, factor, since };
 
   /// Writes the shader that computes them.
   LinearAttentionGates(KernelWriter& writer, const LinearAttention& attention, std::int64_t chunk);
   /// WGSL expressions for `batch` and `head`: a token's value, and whether the sequence starts from its state.
   std::string load(Shader& shader, Of which, const std::string& time) const;
   std::string has_state(Shader& shader) const;
+  /// Declares `name`: what token t of a chunk has left of what token s wrote.
+  void write_decay(Shader& shader, const std::string& name, const std::string& s, const std::string& t) const;
 
  private:
   std::string place(Shader& shader, Of which, const std::string& time) const;

@@ -2,11 +2,12 @@
 
 #include "wgsl/linear_attention.h"
 
-// Linear attention in chunks of tokens. With g the sum of the log decays of a chunk up to a token, S the state before
-// the chunk, D[t, s] = exp(g[t] - g[s]), and f the factor that a token writes with:
-//   u = f (v - exp(g) k S - (D ∘ k kᵀ) u)   below the diagonal; without the delta rule u = f v
-//   y = exp(g) q S + (D ∘ q kᵀ) u           up to the diagonal
-//   next S = exp(g of the last) S + (exp(g of the last - g) k)ᵀ u
+// Linear attention in chunks of tokens. With D[t, s] the product of the decays after token s up to t, d[t] that of the
+// chunk up to t, e[t] that from after t to the end of the chunk, S the state before the chunk, and f the factor that a
+// token writes with:
+//   u = f (v - d k S - (D ∘ k kᵀ) u)   below the diagonal; without the delta rule u = f v
+//   y = d q S + (D ∘ q kᵀ) u           up to the diagonal
+//   next S = d[last] S + (e k)ᵀ u
 // One shader computes, for all chunks side by side, the squares D ∘ q kᵀ and, for the delta rule, the inverse of
 // I + f (D ∘ k kᵀ), times f, so that u is a product too. Another goes through the chunks: a workgroup has some columns
 // of a head's state in workgroup memory, and a thread four adjacent columns of a token, then of some rows of the state.
@@ -56,7 +57,7 @@ class Chunks {
   std::string load_squares(Shader& shader, Square which, const std::string& row, const std::string& column) const {
     return shader.load_four(squares_, square_place(shader, which, row, column));
   }
-  // Tokens past the last are the last, with a factor of 0 and the same g.
+  // Tokens past the last are the last, with a factor of 0 and the same decays.
   static void write_chunk(Shader& shader, const Dim& time) {
     shader.line("let start = chunk * {0}u; let last = min(start + {0}u, {1}) - 1u;", chunk, shader.size(time));
   }
@@ -71,6 +72,10 @@ class Chunks {
       shader.shared_array("overlaps", "f32", chunk * chunk);
       shader.shared_array("columns", "f32", chunk * chunk);
     }
+    shader.shared_array("decays", "f32", chunk);
+    shader.line("if (lane < {}u) {{ decays[lane] = {}; }}", chunk,
+                gate(shader, Gate::decay, "min(start + lane, last)"));
+    shader.barrier();
     shader.open("for (var place = lane; place < {}u; place += {}u) {{", chunk * chunk, square_threads);
     shader.line("let row = place / {0}u; let column = place % {0}u;", chunk);
     shader.line("let t = min(start + row, last); let s = min(start + column, last);");
@@ -84,7 +89,8 @@ class Chunks {
       shader.line("overlap += dot({}, other);",
                   LinearAttention::load_four(shader, a_.k, {"batch", "t", "key_head", "feature"}));
     shader.close();
-    shader.line("let decay = exp({} - {});", gate(shader, Gate::g, "t"), gate(shader, Gate::g, "s"));
+    shader.line("var decay = 1.0;");
+    shader.line("for (var other = s + 1u; other <= t; other++) {{ decay *= decays[other - start]; }}");
     shader.line("score *= decay;");
     if (a_.beta != nullptr)
       shader.line("overlap = select(0.0, overlap * decay * {}, column < row && start + row <= last);",
@@ -131,7 +137,8 @@ class Chunks {
     shader.open("for (var chunk = 0u; chunk < {}; chunk++) {{", shader.size(chunks_));
     write_chunk(shader, a_.time);
     shader.line("let own_time = min(start + own_row, last); let is_token = start + own_row <= last;");
-    shader.line("let g = {}; let g_end = {};", gate(shader, Gate::g, "own_time"), gate(shader, Gate::g, "last"));
+    shader.line("let since = {};", gate(shader, Gate::since, "own_time"));
+    gates_.write_decay(shader, "until", "own_time", "last");
     write_products_with_state(shader);
     write_solution(shader);
     write_results(shader);
@@ -173,7 +180,7 @@ class Chunks {
       if (a_.beta != nullptr) shader.line("read += key.{} * state_{};", "xyzw"[i], i);
     }
     shader.close();
-    shader.line("y *= exp(g);");
+    shader.line("y *= since;");
   }
 
   // Sums over the tokens of the chunk up to the thread's own, of a row of a square times what they have in `written`.
@@ -189,7 +196,7 @@ class Chunks {
   void write_solution(Shader& shader) const {
     shader.line("let value = {};", LinearAttention::load_four(shader, a_.v, {"batch", "own_time", "head", "column"}));
     if (a_.beta != nullptr) {
-      shader.line("written[lane] = value - exp(g) * read;");
+      shader.line("written[lane] = value - since * read;");
       shader.barrier();
       shader.line("var u = vec4f();");
       write_square_product(shader, "u", Square::solution);
@@ -197,7 +204,7 @@ class Chunks {
     } else {
       shader.line("let u = select(0.0, {}, is_token) * value;", gate(shader, Gate::factor, "own_time"));
     }
-    shader.line("written[lane] = u; kept[lane] = exp(g_end - g) * u;");
+    shader.line("written[lane] = u; kept[lane] = until * u;");
     shader.barrier();
   }
 
@@ -211,7 +218,7 @@ class Chunks {
   }
 
   void write_next_state(Shader& shader) const {
-    shader.line("let decay = exp(g_end);");
+    shader.line("let decay = {};", gate(shader, Gate::since, "last"));
     open_rows(shader);
     shader.line("var next = decay * {};", state("feature"));
     shader.open("for (var token = 0u; token <= last - start; token++) {{");

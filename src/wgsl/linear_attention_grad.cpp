@@ -13,7 +13,8 @@
 //   dk = (D ∘ dy uᵀ)ᵀ q + exp(g of the last - g) u Eᵀ - (D ∘ dr uᵀ) k - (D ∘ dr uᵀ)ᵀ k - exp(g) dr Sᵀ
 //   dv = dr, dbeta = du r, dstate = E before the first chunk.
 // The gradient of g is y dy - (v - r) dr - u du, and E of the chunk times the state after it; a log decay is in g at
-// its token and all later ones of the chunk. Two shaders go through the tokens, forwards for S, r and y and backwards
+// its token and all later ones of the chunk. Exponentials of g and its differences are computed as products of decays.
+// Two shaders go through the tokens, forwards for S, r and y and backwards
 // for E and du, with a column of the state in each thread; the others compute all chunks side by side.
 namespace jerboa::wgsl {
 namespace {
@@ -196,8 +197,8 @@ class LinearAttentionGrad {
     if (a_.beta != nullptr) shader.line("of_dr += r * {};", value(shader, Values::du, "t", "column"));
     shader.close();
     shader.line("let own = {};", gate(shader, Gate::factor, "t"));
-    shader.line("let decay = {} * exp({} - {});", gate(shader, Gate::factor, "s"), gate(shader, Gate::g, "t"),
-                gate(shader, Gate::g, "s"));
+    gates_->write_decay(shader, "decay", "s", "t");
+    shader.line("decay *= {};", gate(shader, Gate::factor, "s"));
     shader.line("of_dy = select(0.0, of_dy * decay, {});", a_.tokens.is_real(shader, "batch", "t"));
     shader.line("of_dr = select(0.0, of_dr * decay * own, s < t);");
     shader.close();
@@ -238,7 +239,7 @@ class LinearAttentionGrad {
     shader.line("through_state += {} * {};", shader.load(dy_, {"batch", "time", "head", "column"}),
                 shader.load(states_, state_place(shader, States::s, "chunk", "feature", "column")));
     shader.close();
-    shader.line("sum += exp({}) * through_state;", gate(shader, Gate::g, "time"));
+    shader.line("sum += {} * through_state;", gate(shader, Gate::since, "time"));
     close_keys(std::move(shader), 0);
   }
 
@@ -263,8 +264,9 @@ class LinearAttentionGrad {
       shader.line("read += {} * {};", value(shader, Values::du, "time", "column"),
                   shader.load(states_, state_place(shader, States::s, "chunk", "feature", "column")));
     shader.close();
-    shader.line("let g = {}; let factor = {};", gate(shader, Gate::g, "time"), gate(shader, Gate::factor, "time"));
-    shader.line("sum += factor * (exp({} - g) * written - exp(g) * read);", gate(shader, Gate::g, "(end - 1u)"));
+    gates_->write_decay(shader, "until", "time", "(end - 1u)");
+    shader.line("sum += {} * (until * written - {} * read);", gate(shader, Gate::factor, "time"),
+                gate(shader, Gate::since, "time"));
     close_keys(std::move(shader), 1);
   }
 

@@ -94,7 +94,7 @@ class Steps {
   void write_token() {
     const std::vector<std::string> gate{"batch", "time", "head"};
     shader_.line("let real = {};", a_.tokens.is_real(shader_, "batch", "time"));
-    shader_.line("let decay = select(1.0, exp({}), real);", shader_.load(a_.log_decay, gate));
+    shader_.line("let decay = select(1.0, {}({}), real);", shader_.use("exp_f32"), shader_.load(a_.log_decay, gate));
     shader_.line("var written = {};", LinearAttention::load_four(shader_, a_.v, {"batch", "time", "head", "column"}));
     for (std::int64_t i = 0; i < layout_.rows; ++i) shader_.line("let key_{} = {};", i, element(a_.k, i));
     if (a_.beta != nullptr) {

@@ -217,7 +217,7 @@ HWY_INLINE RoundedGroup round_group(const float* from) {
   const __m256 sign = _mm256_set1_ps(-0.0F), infinity = _mm256_set1_ps(std::numeric_limits<float>::infinity());
   __m256 finite = _mm256_cmp_ps(most, most, _CMP_EQ_OQ);
   for (int i = 0; i < 4; ++i) {
-    values[i] = _mm256_loadu_ps(from + 8 * i);
+    values[i] = _mm256_loadu_ps(from + std::ptrdiff_t{8} * i);
     const __m256 size = _mm256_andnot_ps(sign, values[i]);
     finite = _mm256_and_ps(finite, _mm256_cmp_ps(size, infinity, _CMP_LT_OQ));
     most = _mm256_max_ps(most, size);

@@ -89,7 +89,7 @@ void multiply_panel(const RoundedRows& a, std::int64_t first_row, const Panel& p
 #pragma GCC unroll 6
       for (int i = 0; i < rows; ++i) {
         std::int32_t four;
-        std::memcpy(&four, a.values + (first + i * a.groups + group) * 32 + 4 * k, 4);
+        std::memcpy(&four, a.values + (first + i * a.groups + group) * 32 + std::int64_t{4} * k, 4);
         const __m512i values = _mm512_set1_epi32(four);
         dots[i][0] = _mm512_dpbusd_epi32(dots[i][0], left, values);
         dots[i][1] = _mm512_dpbusd_epi32(dots[i][1], right, values);

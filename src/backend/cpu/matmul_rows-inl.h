@@ -191,9 +191,10 @@ HWY_INLINE Vector dot_halves(const float* HWY_RESTRICT a, const std::uint16_t* f
   const auto step = [&](std::int64_t k, auto i) __attribute__((always_inline)) {
     sums[i] = hn::MulAdd(hn::LoadU(d, a + k), brain ? load_bf16(from + k) : load_f16(from + k), sums[i]);
   };
+  constexpr std::int64_t at_once = std::int64_t{chains} * lanes;
   std::int64_t k = 0;
-  for (; k + chains * lanes <= depth; k += chains * lanes)
-    repeat<chains>([&](auto i) __attribute__((always_inline)) { step(k + i * lanes, i); });
+  for (; k + at_once <= depth; k += at_once)
+    repeat<chains>([&](auto i) __attribute__((always_inline)) { step(k + std::int64_t{i} * lanes, i); });
   for (; k < depth; k += lanes) step(k, std::integral_constant<int, 0>());
   return hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]));
 }
