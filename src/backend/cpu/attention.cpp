@@ -186,6 +186,15 @@ HWY_INLINE void for_each_run(const AttentionProblem& a, const AttentionInputs::S
 HWY_INLINE Floats load_values(const float* from) { return hn::LoadU(FloatTag(), from); }
 HWY_INLINE Floats load_values(const std::uint16_t* from) { return load_f16(from); }
 
+// Into the L2 cache: keys and values take turns, so that the CPU does not foresee what comes next. An address need not
+// be valid.
+template <class T>
+HWY_INLINE void prefetch_rows(const T* rows, std::int64_t stride, std::int64_t size, std::int64_t count) {
+  constexpr std::int64_t line = 64 / sizeof(T);
+  for (std::int64_t i = 0; i < count; ++i)
+    for (std::int64_t at = 0; at < size; at += line) __builtin_prefetch(rows + i * stride + at, 0, 2);
+}
+
 // The products of some queries with `count` neighbouring keys, whose sums take less work side by side.
 template <int rows, int count, class T>
 HWY_INLINE void score_keys(const T* k, std::int64_t stride, std::int64_t size, const float* queries, std::int64_t width,
@@ -214,10 +223,11 @@ HWY_INLINE void score_keys(const T* k, std::int64_t stride, std::int64_t size, c
   }
 }
 
-// scores = queries · keys of a span, 0 past the end of the keys.
+// scores = queries · keys of a span, 0 past the end of the keys. The values that they weigh are prefetched, and the
+// next tile's keys.
 template <int rows, class T>
-HWY_ATTR void direct_scores(const AttentionProblem& a, const T* k, const KeyTile& keys, std::int64_t key_head,
-                            const Span& span, const float* queries, float* scores) {
+HWY_ATTR void direct_scores(const AttentionProblem& a, const T* k, const T* v, const KeyTile& keys,
+                            std::int64_t key_head, const Span& span, const float* queries, float* scores) {
   const std::int64_t width = padded(a.size), end = std::min(span.column + span.columns, keys.count);
   const std::int64_t stride = a.k_strides[2];
   queries += span.row * width;
@@ -230,8 +240,12 @@ HWY_ATTR void direct_scores(const AttentionProblem& a, const T* k, const KeyTile
           for (int r = 0; r < rows; ++r) std::fill_n(scores + r * key_tile + first, count, 0.0F);
           return;
         }
-        for (; i + 4 <= count; i += 4)
-          score_keys<rows, 4>(k + place + i * stride, stride, a.size, queries, width, scores + first + i);
+        for (; i + 4 <= count; i += 4) {
+          const T* from = k + place + i * stride;
+          prefetch_rows(from + key_tile * stride, stride, a.size, 4);
+          if (a.k_strides == a.v_strides) prefetch_rows(v + place + i * stride, stride, a.value_size, 4);
+          score_keys<rows, 4>(from, stride, a.size, queries, width, scores + first + i);
+        }
         for (; i < count; ++i)
           score_keys<rows, 1>(k + place + i * stride, stride, a.size, queries, width, scores + first + i);
       });
@@ -280,9 +294,9 @@ template <int rows>
 HWY_ATTR void absorb_directly(const AttentionProblem& a, const QueryRows& queries, const KeyTile& keys,
                               std::int64_t key_head, const Span& span, const Running& running, float* scores) {
   if (a.k_half != nullptr)
-    direct_scores<rows>(a, a.k_half, keys, key_head, span, running.queries, scores);
+    direct_scores<rows>(a, a.k_half, a.v_half, keys, key_head, span, running.queries, scores);
   else
-    direct_scores<rows>(a, a.k, keys, key_head, span, running.queries, scores);
+    direct_scores<rows>(a, a.k, a.v, keys, key_head, span, running.queries, scores);
   finish_scores(a, queries, keys, span, scores, nullptr);
   absorb(span, scores, running, padded(a.value_size));
   if (a.v_half != nullptr)
@@ -428,6 +442,7 @@ HWY_EXPORT(part_floats);
 // With few queries a task is a part of the keys; otherwise it is some queries. Both depend only on the shape.
 constexpr std::int64_t few_queries = 16;
 constexpr std::int64_t key_tiles_a_part = 8;
+constexpr std::int64_t few_parts = 32;  // are joined faster than handed out
 constexpr std::int64_t wanted_tasks = 32;
 
 }  // namespace
@@ -444,9 +459,13 @@ void run_attention(const AttentionProblem& a, ThreadPool& pool) {
     pool.run(tiles * parts, [&](std::int64_t task, int) {
       HWY_DYNAMIC_DISPATCH(attend_part)(a, key_tiles_a_part, parts, task, memory + task * floats);
     });
-    pool.run(tiles, [&](std::int64_t task, int) {
+    const auto join = [&](std::int64_t task, int) {
       HWY_DYNAMIC_DISPATCH(join_parts)(a, parts, task, memory + task * parts * floats);
-    });
+    };
+    if (tiles * parts <= few_parts)
+      pool.run_alone(tiles, join);
+    else
+      pool.run(tiles, join);
     return;
   }
   const std::int64_t tiles_per_task = std::clamp<std::int64_t>(tiles / wanted_tasks, 1, 4);
