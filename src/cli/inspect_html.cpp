@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
+#include <span>
 
 #include "cli/inspection.h"
 #include "cli/terminal.h"
@@ -12,17 +13,31 @@ namespace {
 constexpr std::string_view page_style = R"(
 :root { color-scheme: light dark; --line: color-mix(in srgb, currentColor 18%, transparent); --bar: #3b82f6; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; margin-bottom: 0; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
+h1 { font-size: 1.7rem; margin: 0; } h2 { font-size: 1.15rem; margin: 2.4rem 0 .6rem; }
+p.path { margin-top: .2rem; overflow-wrap: anywhere; }
+dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(10rem, 1fr)); gap: .6rem; margin: 1.2rem 0; }
+dl div { border: 1px solid var(--line); border-radius: .5rem; padding: .4rem .8rem; }
+dt { font-size: .8rem; color: color-mix(in srgb, currentColor 60%, transparent); }
+dd { margin: 0; font-weight: 600; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+dl div.wide { grid-column: span 2; }
 p.path, .quiet { color: color-mix(in srgb, currentColor 60%, transparent); }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: .2rem .7rem .2rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-td.number, th.number { text-align: right; } th { font-weight: 600; }
+th, td { text-align: left; padding: .25rem .7rem .25rem 0; border-bottom: 1px solid var(--line); }
+tr:last-child > * { border-bottom: 0; }
+td.number, th.number { text-align: right; white-space: nowrap; } th { font-weight: 600; }
+td.bar-cell { width: 40%; padding-right: 0; }
+td.name { overflow-wrap: anywhere; }
 td.name, code, pre { font-family: ui-monospace, monospace; font-size: .86em; }
 details { border: 1px solid var(--line); border-radius: .5rem; margin: .4rem 0; padding: .3rem .8rem; }
-summary { cursor: pointer; } summary .quiet { float: right; }
+details > .scroll { overflow-x: auto; margin-top: .4rem; }
+summary { cursor: pointer; overflow-wrap: anywhere; } summary .quiet { float: right; margin-left: 1rem; }
+summary::after { content: ""; display: block; clear: both; }
+.scroll td { white-space: nowrap; }
+details.more { border: 0; padding: 0; } details.more > summary { padding: .3rem 0; }
 pre { overflow: auto; max-height: 28rem; background: color-mix(in srgb, currentColor 6%, transparent); padding: .7rem; border-radius: .4rem; }
-.bar { background: var(--bar); height: .8rem; border-radius: .3rem; min-width: 2px; }
-svg { width: 100%; height: auto; }
+.bar { background: var(--bar); height: .7rem; border-radius: .35rem; min-width: 3px; }
+svg { width: 100%; height: 9rem; }
+@media (max-width: 40rem) { td.bar-cell { width: 22%; } details { padding: .3rem .5rem; } summary .quiet { float: none; } }
 )";
 
 std::string escaped(std::string_view text) {
@@ -43,10 +58,12 @@ std::string escaped(std::string_view text) {
 }
 
 std::string facts_section(const Inspection& inspection) {
-  std::string out = "<table>";
+  constexpr std::size_t wide = 24;  // characters that do not fit into one column
+  std::string out = "<dl>";
   for (const auto& [name, value] : inspection.facts)
-    out += fmt::format("<tr><th>{}</th><td>{}</td></tr>", escaped(name), escaped(value));
-  return out + "</table>";
+    out += fmt::format("<div{}><dt>{}</dt><dd>{}</dd></div>", value.size() > wide ? " class=wide" : "", escaped(name),
+                       escaped(value));
+  return out + "</dl>";
 }
 
 std::string memory_section(const Inspection& inspection) {
@@ -56,7 +73,7 @@ std::string memory_section(const Inspection& inspection) {
   std::string out = "<h2>Weights by precision</h2><table>";
   for (const auto& [name, bytes] : inspection.memory)
     out += fmt::format(
-        "<tr><th>{}</th><td class=number>{}</td><td style=\"width:60%\"><div class=bar "
+        "<tr><th>{}</th><td class=number>{}</td><td class=bar-cell><div class=bar "
         "style=\"width:{:.1f}%\"></div></td></tr>",
         name, readable_bytes(bytes), 100.0 * static_cast<double>(bytes) / static_cast<double>(most));
   return out + "</table>";
@@ -76,7 +93,7 @@ std::string layer_of(const std::string& name) {
 
 std::string tensor_rows(const std::vector<const InspectedTensor*>& tensors, std::size_t prefix) {
   const bool has_statistics = tensors.front()->statistics.has_value();
-  std::string out = "<table><tr><th>tensor</th><th>type</th><th>shape</th><th class=number>size</th>";
+  std::string out = "<div class=scroll><table><tr><th>tensor</th><th>type</th><th>shape</th><th class=number>size</th>";
   if (has_statistics)
     out += "<th class=number>min</th><th class=number>max</th><th class=number>mean</th><th class=number>std</th>";
   out += "</tr>";
@@ -91,7 +108,7 @@ std::string tensor_rows(const std::vector<const InspectedTensor*>& tensors, std:
           values->least, values->most, values->mean, values->deviation);
     out += "</tr>";
   }
-  return out + "</table>";
+  return out + "</table></div>";
 }
 
 std::string tensors_section(const Inspection& inspection) {
@@ -180,6 +197,22 @@ std::string programs_section(const Inspection& inspection) {
   return out;
 }
 
+constexpr std::size_t kernels_at_first = 12;  // that are not folded
+
+std::string readable_seconds(double seconds) {
+  return seconds < 1e-3 ? fmt::format("{:.1f} µs", seconds * 1e6) : fmt::format("{:.3f} ms", seconds * 1e3);
+}
+
+std::string time_rows(std::span<const std::pair<std::string, double>> times, double longest) {
+  std::string out = "<table>";
+  for (const auto& [label, seconds] : times)
+    out += fmt::format(
+        "<tr><td class=name>{}</td><td class=number>{}</td><td class=bar-cell><div class=bar "
+        "style=\"width:{:.1f}%\"></div></td></tr>",
+        escaped(label), readable_seconds(seconds), 100 * seconds / std::max(1e-12, longest));
+  return out + "</table>";
+}
+
 std::string times_section(const Inspection& inspection) {
   if (inspection.times.empty()) return "";
   std::map<std::string, double> by_kernel;
@@ -190,13 +223,14 @@ std::string times_section(const Inspection& inspection) {
   }
   std::vector<std::pair<std::string, double>> sorted(by_kernel.begin(), by_kernel.end());
   std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
-  std::string out = fmt::format("<h2>Time per kernel</h2><p class=quiet>{:.3f} ms in all</p><table>", total * 1e3);
-  for (const auto& [label, seconds] : sorted)
-    out += fmt::format(
-        "<tr><td class=name>{}</td><td class=number>{:.3f} ms</td><td style=\"width:35%\"><div class=bar "
-        "style=\"width:{:.1f}%\"></div></td></tr>",
-        escaped(label), seconds * 1e3, 100 * seconds / std::max(1e-12, sorted.front().second));
-  return out + "</table>";
+  std::string out = fmt::format("<h2>Time per kernel</h2><p class=quiet>{} in all, of {}</p>", readable_seconds(total),
+                                counted(std::ssize(sorted), "kernel"));
+  const std::size_t shown = std::min(sorted.size(), kernels_at_first);
+  out += time_rows(std::span(sorted).first(shown), sorted.front().second);
+  if (shown < sorted.size())
+    out += fmt::format("<details class=more><summary class=quiet>the other {}</summary>{}</details>",
+                       sorted.size() - shown, time_rows(std::span(sorted).subspan(shown), sorted.front().second));
+  return out;
 }
 
 }  // namespace
