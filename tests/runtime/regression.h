@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include <jerboa/compile/graphs.h>
 #include <jerboa/ops/ops.h>
 #include <jerboa/runtime/session.h>
 #include <jerboa/transform/optimizer.h>
