@@ -206,6 +206,9 @@ class HttpExchange final : public Exchange {
       : connection_(std::move(connection)), framing_(std::move(framing)), is_closed_(std::move(is_closed)) {}
   ~HttpExchange() override {
     if (!is_done_) abort();
+    // This may be the last reference, on any thread, and connections end on the loop's thread alone.
+    asio::io_context& context = connection_->loop().context();
+    asio::post(context, [connection = std::move(connection_)] {});
   }
   HttpExchange(const HttpExchange&) = delete;
   HttpExchange& operator=(const HttpExchange&) = delete;
