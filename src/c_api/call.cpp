@@ -8,7 +8,8 @@ namespace {
 
 thread_local std::string last_error;
 
-jerboa_status failed(jerboa_status status, const char* message) {
+// Not inlined: clang 14 compiles a thread's first use of such a variable to a trap if it is within a handler in WASM.
+[[gnu::noinline]] jerboa_status failed(jerboa_status status, const char* message) {
   last_error.assign(message);
   return status;
 }

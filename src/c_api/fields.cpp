@@ -21,7 +21,7 @@ nlohmann::json parsed(std::string_view text, const std::string& what) {
 
 }  // namespace
 
-Fields::Fields(std::string_view text, std::string what) : Fields(parsed(text, what), std::move(what)) {}
+Fields::Fields(std::string_view text, const std::string& what) : Fields(parsed(text, what), what) {}
 
 Fields::Fields(const nlohmann::json& value, std::string what)
     : json_(value.is_null() ? nlohmann::json::object() : value), what_(std::move(what)) {

@@ -15,7 +15,7 @@ namespace jerboa::c_api {
 class Fields {
  public:
   /// Throws UsageError if the text is not a JSON object; an empty text is an empty object. `what` names it in messages.
-  Fields(std::string_view text, std::string what);
+  Fields(std::string_view text, const std::string& what);
   /// The same for a value within another; null is an empty object.
   Fields(const nlohmann::json& value, std::string what);
 

@@ -42,7 +42,7 @@ TEST(CApi, CompilesAModelWithTheEntriesAskedFor) {
   const Answer answer = compile(R"({"weights": "int8", "blocks": 8, "entries": [
       {"table": 4}, {"time": 16, "table": 4, "is_prompt": true, "drawing": "greedy"}]})");
   ASSERT_EQ(answer.status, JERBOA_OK) << answer.error;
-  for (const char* text : {"decode table=4 logits", "prompt table=4", "model.layers.1.mlp.down_proj.weight.quantised"})
+  for (const char* text : {"decode table=4 logits", "prompt table=4", "model.layers.1.self_attn.q_proj.weight.quantised"})
     EXPECT_NE(answer.bytes.find(text), std::string::npos) << text;
   EXPECT_EQ(answer.bytes, compile(R"({"weights": "int8", "blocks": 8, "device": {}, "entries": [
       {"table": 4}, {"time": 16, "table": 4, "is_prompt": true, "drawing": "greedy"}]})")
