@@ -51,7 +51,7 @@ add_library(PkgConfig::PCRE2 ALIAS pcre2)
 add_library(PkgConfig::UTF8PROC ALIAS utf8proc)
 
 # jerboa_wasm_module(TARGET HEADER): links the target as jerboa.wasm, which exports every function that the header
-# declares. web/src/compiler.ts supplies the few functions that it imports, so emscripten's JavaScript is not needed.
+# declares. web/src/compiler/module.ts supplies the few functions that it imports, so emscripten's JavaScript is not needed.
 function(jerboa_wasm_module target header)
   file(STRINGS ${header} declarations REGEX "^[a-z].* \\*?\\*?jerboa_[a-z0-9_]+\\(|^[a-z].*[ *]jerboa_[a-z0-9_]+\\(")
   set(functions _malloc _free)
@@ -63,4 +63,7 @@ function(jerboa_wasm_module target header)
   set_target_properties(${target} PROPERTIES OUTPUT_NAME jerboa SUFFIX .wasm LINK_DEPENDS ${header})
   target_link_options(${target} PRIVATE -Oz --no-entry -sSTANDALONE_WASM -sALLOW_MEMORY_GROWTH -sMAXIMUM_MEMORY=4GB
     -sTOTAL_STACK=1MB "-sEXPORTED_FUNCTIONS=${functions}")
+  # Where the package looks for it.
+  add_custom_command(TARGET ${target} POST_BUILD
+    COMMAND ${CMAKE_COMMAND} -E copy_if_different $<TARGET_FILE:${target}> ${PROJECT_SOURCE_DIR}/web/dist/src/jerboa.wasm)
 endfunction()
