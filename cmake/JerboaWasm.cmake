@@ -50,17 +50,21 @@ target_compile_options(utf8proc PRIVATE -w)
 add_library(PkgConfig::PCRE2 ALIAS pcre2)
 add_library(PkgConfig::UTF8PROC ALIAS utf8proc)
 
-# jerboa_wasm_module(TARGET HEADER): links the target as jerboa.wasm, which exports every function that the header
-# declares. web/src/compiler/module.ts supplies the few functions that it imports, so emscripten's JavaScript is not needed.
-function(jerboa_wasm_module target header)
-  file(STRINGS ${header} declarations REGEX "^[a-z].* \\*?\\*?jerboa_[a-z0-9_]+\\(|^[a-z].*[ *]jerboa_[a-z0-9_]+\\(")
+# jerboa_wasm_module(TARGET HEADER...): links the target as jerboa.wasm, which exports every function that the headers
+# declare. web/src/compiler/module.ts supplies the few functions that it imports, so emscripten's JavaScript is not needed.
+function(jerboa_wasm_module target)
+  set(declarations)
+  foreach(header IN LISTS ARGN)
+    file(STRINGS ${header} found REGEX "^[a-z].* \\*?\\*?jerboa_[a-z0-9_]+\\(|^[a-z].*[ *]jerboa_[a-z0-9_]+\\(")
+    list(APPEND declarations ${found})
+  endforeach()
   set(functions _malloc _free)
   foreach(declaration IN LISTS declarations)
     string(REGEX REPLACE "^.*[ *](jerboa_[a-z0-9_]+)\\(.*$" "_\\1" name "${declaration}")
     list(APPEND functions ${name})
   endforeach()
   list(JOIN functions "," functions)
-  set_target_properties(${target} PROPERTIES OUTPUT_NAME jerboa SUFFIX .wasm LINK_DEPENDS ${header})
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME jerboa SUFFIX .wasm LINK_DEPENDS "${ARGN}")
   target_link_options(${target} PRIVATE -Oz --no-entry -sSTANDALONE_WASM -sALLOW_MEMORY_GROWTH -sMAXIMUM_MEMORY=4GB
     -sTOTAL_STACK=1MB "-sEXPORTED_FUNCTIONS=${functions}")
   # Where the package looks for it.

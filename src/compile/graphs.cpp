@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <jerboa/compile/graphs.h>
+#include <jerboa/compile/training_step.h>
 #include <jerboa/ops/ops.h>
 #include <jerboa/transform/half_copies.h>
 
@@ -80,20 +81,20 @@ Tensor trace_loss(const InputSpecs& specs, const Loss& loss, const CallSite& sit
 
 namespace {
 
-// A graph that computes the loss, its output, in this precision.
-Graph loss_graph(const InputSpecs& inputs, const Loss& loss, const CallSite& site, Precision precision) {
-  return with_precision(trace_training([&] {
-                          const Tensor value = trace_loss(inputs, loss, site);
-                          if (!value)
-                            throw GraphError("the loss is empty: the function that computes it returned no tensor");
-                          output("loss", Operand(value, site.file, site.line));
-                        }),
-                        precision);
+// A graph that computes the loss, its output.
+Graph loss_graph(const InputSpecs& inputs, const Loss& loss, const CallSite& site) {
+  return trace_training([&] {
+    const Tensor value = trace_loss(inputs, loss, site);
+    if (!value) throw GraphError("the loss is empty: the function that computes it returned no tensor");
+    output("loss", Operand(value, site.file, site.line));
+  });
 }
 
 Tensor loss_of(const Graph& graph) {
   const auto is_loss = [](const NamedTensor& output) { return output.name == "loss"; };
-  return {graph.identity(), std::find_if(graph.outputs.begin(), graph.outputs.end(), is_loss)->tensor};
+  const auto found = std::find_if(graph.outputs.begin(), graph.outputs.end(), is_loss);
+  if (found == graph.outputs.end()) throw GraphError("a training step needs the output loss");
+  return {graph.identity(), found->tensor};
 }
 
 // Gradients of the loss divided by the number of parts of a batch. In mixed precision they are those of the scaled
@@ -135,7 +136,12 @@ Tensor optimize(const Gradients& grads, const Optimizer& optimizer, const CallSi
 
 Graph training_graph(const InputSpecs& inputs, const Loss& loss, const Optimizer& optimizer, const CallSite& site,
                      const PrecisionOptions& precision) {
-  Graph graph = loss_graph(inputs, loss, site, precision.precision);
+  return training_graph(loss_graph(inputs, loss, site), optimizer, site, precision);
+}
+
+Graph training_graph(const Graph& traced, const Optimizer& optimizer, const CallSite& site,
+                     const PrecisionOptions& precision) {
+  Graph graph = with_precision(traced, precision.precision);
   const Tensor value = loss_of(graph);
   trace_into(graph, [&] {
     const auto grads = gradients(value, 1, site, precision);
@@ -153,7 +159,7 @@ Graph training_graph(const InputSpecs& inputs, const Loss& loss, const Optimizer
 
 Graph accumulation_graph(const InputSpecs& inputs, const Loss& loss, int parts, const CallSite& site,
                          const PrecisionOptions& precision) {
-  Graph graph = loss_graph(inputs, loss, site, precision.precision);
+  Graph graph = with_precision(loss_graph(inputs, loss, site), precision.precision);
   const Tensor value = loss_of(graph);
   trace_into(graph, [&] {
     const auto grads = gradients(value, parts, site, precision);

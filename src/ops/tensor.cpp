@@ -4,23 +4,12 @@
 
 #include <jerboa/ops/ops.h>
 #include <jerboa/ops/tensor.h>
+#include <jerboa/ops/trace_scope.h>
 
 namespace jerboa {
 namespace {
 
 thread_local Graph* traced = nullptr;
-
-// Makes a graph the traced one, and restores the outer one at the end.
-class TraceScope {
- public:
-  explicit TraceScope(Graph& graph) : outer_(traced) { traced = &graph; }
-  ~TraceScope() { traced = outer_; }
-  TraceScope(const TraceScope&) = delete;
-  TraceScope& operator=(const TraceScope&) = delete;
-
- private:
-  Graph* outer_;
-};
 
 // The user's line from the outermost SiteScope; empty outside of one.
 thread_local std::optional<std::string> scoped_site;
@@ -64,6 +53,9 @@ Tensor parameter_tensor(const Parameter& parameter, const CallSite& site) {
 }
 
 }  // namespace
+
+TraceScope::TraceScope(Graph& graph) : outer_(traced) { traced = &graph; }
+TraceScope::~TraceScope() { traced = outer_; }
 
 Shape Tensor::shape(const char* file, int line) const { return look_up(*this, "shape", {file, line}).type.shape; }
 int Tensor::rank(const char* file, int line) const {
