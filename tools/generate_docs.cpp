@@ -1,5 +1,5 @@
-// Writes docs/ops.md and docs/support.md from the op table and the sample cases of the tests, and docs/families.md from
-// the table of families, or checks that they are current.
+// Writes docs/ops.md, docs/support.md and web/src/graph/ops.ts from the op table and the sample cases of the tests, and
+// docs/families.md from the table of families, or checks that they are current.
 //
 //     generate_docs SOURCE           writes them
 //     generate_docs SOURCE --check   exits 1 where one differs
@@ -17,6 +17,7 @@
 #include "families_page.h"
 #include "ops/case.h"
 #include "ops/gradient_check.h"
+#include "typescript_ops.h"
 
 namespace jerboa {
 namespace {
@@ -190,18 +191,19 @@ std::string support_page() {
 int main_with(const std::filesystem::path& source, bool check) {
   int stale = 0;
   const auto handle = [&](const std::string& name, const std::string& text) {
-    const auto path = source / "docs" / name;
+    const auto path = source / name;
     if (read(path) == text) return;
     if (!check) {
       std::ofstream(path, std::ios::binary) << text;
       return;
     }
-    std::cerr << "docs/" << name << " is not current; run: cmake --build --preset release --target docs\n";
+    std::cerr << name << " is not current; run: cmake --build --preset release --target docs\n";
     ++stale;
   };
-  handle("ops.md", ops_page(source));
-  handle("support.md", support_page());
-  handle("families.md", families_page(source));
+  handle("docs/ops.md", ops_page(source));
+  handle("docs/support.md", support_page());
+  handle("docs/families.md", families_page(source));
+  handle("web/src/graph/ops.ts", typescript_ops());
   return stale == 0 ? 0 : 1;
 }
 

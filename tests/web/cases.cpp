@@ -1,7 +1,5 @@
 #include "tests/web/cases.h"
 
-#include "examples/gpt.h"
-
 namespace jerboa::test {
 namespace {
 
@@ -94,6 +92,10 @@ WebCase llama_decode() {
 }  // namespace
 
 std::vector<WebCase> web_cases() { return {regression(), gpt(), llama_decode()}; }
+
+Trainer<Gpt> web_trainer() {
+  return {tiny_gpt(), next_token_loss, {.optimizer = gpt_optimizer(20, 2e-4), .device = Device::cpu()}};
+}
 
 void export_page_program(const std::filesystem::path& folder) {
   export_gpt(folder, tiny_gpt(), FileContent(JERBOA_SOURCE_DIR "/README.md").text(), 4, 60, software());

@@ -2,6 +2,8 @@
 
 #include <jerboa/jerboa.h>
 
+#include "examples/gpt.h"
+
 namespace jerboa::test {
 
 /// Runs on one session, natively and in the web host, whose results must agree.
@@ -18,6 +20,9 @@ struct WebCase {
 };
 
 std::vector<WebCase> web_cases();
+
+/// A trainer of the GPT of the case "gpt", on the CPU.
+Trainer<Gpt> web_trainer();
 
 /// A tiny GPT as the example exports it, for the page.
 void export_page_program(const std::filesystem::path& folder);

@@ -1,5 +1,6 @@
 // web_cases export FOLDER: writes each case as programs and parameters, with what a run of it gives on WebGPU and on
-// the CPU. web_cases check FOLDER: loads the programs in this fresh process and expects the same bits.
+// the CPU. web_cases check FOLDER: loads the programs in this fresh process and expects the same bits. web_cases saved
+// FOLDER: loads the model that web/test/graph.test.ts trained and saved, and expects the same outputs.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <iostream>
@@ -89,17 +90,38 @@ void check_case(const WebCase& web_case, const std::filesystem::path& folder) {
   }
 }
 
+HostTensor read(const SafeTensors& file, const std::string& name, DType dtype) {
+  HostTensor tensor(dtype, file.view(name).shape);
+  file.read(name, tensor.bytes());
+  return tensor;
+}
+
+void check_saved(const std::filesystem::path& folder) {
+  Trainer<Gpt> gpt = web_trainer();
+  gpt.load(folder / "model.safetensors");
+  if (gpt.steps() != 20) throw Mismatch(fmt::format("the saved model has taken {} steps", gpt.steps()));
+  const SafeTensors outputs = SafeTensors::open(folder / "outputs.safetensors");
+  auto forward = gpt.compile_forward();
+  const HostTensor logits = forward({{"ids", read(outputs, "ids", DType::i32)}}).get("output");
+  expect_near("a model from TypeScript:", {{"output", logits}}, {{"output", read(outputs, "output", DType::f32)}},
+              2e-3);
+}
+
 }  // namespace
 }  // namespace jerboa::test
 
 int main(int argc, char** argv) try {
   using namespace jerboa::test;
   const std::string command = argc == 3 ? argv[1] : "";
-  if (command != "export" && command != "check") {
-    std::cerr << "usage: web_cases export|check FOLDER\n";
+  if (command != "export" && command != "check" && command != "saved") {
+    std::cerr << "usage: web_cases export|check|saved FOLDER\n";
     return 2;
   }
   const std::filesystem::path folder = argv[2];
+  if (command == "saved") {
+    check_saved(folder / "typescript");
+    return 0;
+  }
   for (const WebCase& web_case : web_cases())
     (command == "export" ? export_case : check_case)(web_case, folder / web_case.name);
   if (command == "export") export_page_program(folder);

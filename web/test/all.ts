@@ -3,6 +3,7 @@ import "./arguments.test.js";
 import "./cases.test.js";
 import "./compiler.test.js";
 import "./dim.test.js";
+import "./graph.test.js";
 import "./memory.test.js";
 import "./mutation.test.js";
 import "./serve.test.js";

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <string>
+
+namespace jerboa {
+
+/// web/src/graph/ops.ts: a typed function for every op of the table that is an ordinary function of tensors.
+std::string typescript_ops();
+
+}  // namespace jerboa

@@ -1,0 +1,223 @@
+import { asOptions, asSeed, described } from "../checks.js";
+import { Compiler, describeDevice } from "../compiler/compiler.js";
+import type { CompilerSource } from "../compiler/module.js";
+import { openDevice } from "../device.js";
+import { GraphError, UsageError } from "../errors.js";
+import { Program } from "../program.js";
+import type { RunResult } from "../result.js";
+import type { Input, RunOptions, Session } from "../session.js";
+import { output } from "./functions.js";
+import { type Batch, type InputSpecs, type Inputs, declareInputs, signature, specsOf } from "./inputs.js";
+import { type Optimizer, adamW } from "./optimizer.js";
+import { type Parameter, assignPaths } from "./parameter.js";
+import { Tensor, TracedGraph } from "./tracing.js";
+
+/** Computes a scalar from a model and the inputs, each of which it must use. */
+export type Loss<M, I extends Inputs = Inputs> = (model: M, inputs: I) => Tensor;
+/** Computes a tensor, the output "output", or several by name. */
+export type Forward<M, I extends Inputs = Inputs> = (model: M, inputs: I) => Tensor | Readonly<Record<string, Tensor>>;
+
+export interface TrainerOptions {
+  readonly optimizer?: Optimizer;
+  /** By default `openDevice()`. A device that the trainer opened is destroyed with it. */
+  readonly device?: GPUDevice;
+  /** Of initial values and of random ops. */
+  readonly seed?: number | bigint;
+  /** In mixed precision products are of f16; the device needs shader-f16. */
+  readonly precision?: "full" | "mixed_f16";
+  /** The compiler, or where jerboa.wasm comes from; by default from this package. */
+  readonly compiler?: Compiler | CompilerSource;
+}
+
+/** What a step gives. */
+export interface StepResult {
+  /** Updates so far, including this one. */
+  readonly step: number;
+  /** Waits for the device. */
+  loss(): Promise<number>;
+  /** The outputs "loss" and "lr", and the captures that were asked for. */
+  readonly outputs: RunResult;
+}
+
+/**
+ * Trains a model: gives its parameters their names, and compiles a step for the shapes of the first batch, in C++, for
+ * the device that it runs on. A batch of other shapes compiles another step over the same parameters.
+ *
+ *     const trainer = await Trainer.create(new Gpt(), (gpt, { ids, targets }) => mean(crossEntropy(gpt.call(ids), targets)));
+ *     const { step, loss } = await trainer.step({ ids, targets });
+ *     await writeFile("model.safetensors", await trainer.save());
+ */
+export class Trainer<M extends object, I extends Inputs = Inputs> {
+  private session: Session | undefined;
+  private readonly compiling = new Map<string, Promise<void>>();
+  private work: Promise<unknown> = Promise.resolve();
+  private done = 0;
+  private loaded: Uint8Array | undefined;
+
+  private constructor(
+    readonly model: M,
+    readonly parameters: readonly Parameter[],
+    readonly device: GPUDevice,
+    private readonly loss: Loss<M, I>,
+    private readonly compiler: Compiler,
+    private readonly options: TrainerOptions,
+  ) {}
+
+  /** Throws UsageError that says what the model or the loss lacks, DeviceError if there is no WebGPU. */
+  static async create<M extends object, I extends Inputs = Inputs>(model: M, loss: Loss<M, I>, options: TrainerOptions = {}): Promise<Trainer<M, I>> {
+    const given = asOptions(options, "the options of a Trainer");
+    if (typeof loss !== "function") throw new UsageError(`a loss is a function of the model and its inputs, not ${described(loss)}`);
+    asSeed(given.seed ?? 0);
+    const parameters = assignPaths(model);
+    if (parameters.length === 0) throw new UsageError("the model has no parameters: keep modules in its fields");
+    const compiler = given.compiler instanceof Compiler ? given.compiler : await Compiler.load(given.compiler);
+    return new Trainer(model, parameters, given.device ?? (await openDevice()), loss, compiler, options);
+  }
+
+  /** The number of updates so far. */
+  get steps(): number {
+    return this.done;
+  }
+
+  /** Compiles the step for batches of these shapes, and creates the parameters. */
+  prepare(batch: Batch): Promise<void> {
+    const specs = specsOf(this.withoutRate(batch));
+    return this.ensure(`step ${signature(specs)}`, () => this.trainingGraph(specs));
+  }
+
+  /** Resolves when the device has accepted the step; its loss waits until it is done. */
+  async step(batch: Batch, options: RunOptions = {}): Promise<StepResult> {
+    const entry = `step ${signature(specsOf(this.withoutRate(batch)))}`;
+    await this.prepare(batch);
+    const step = ++this.done;
+    const outputs = await this.session!.run(entry, batch, options);
+    return { step, outputs, loss: () => outputs.number("loss") };
+  }
+
+  /**
+   * A function of the model in evaluation mode, over the parameters that are being trained. Without specs it is compiled
+   * for the shapes that it is called with.
+   */
+  compileForward<J extends Inputs = Inputs>(forward: Forward<M, J>, specs?: InputSpecs): ForwardPass {
+    const number = ++this.forwards;
+    return new ForwardPass(async (inputs) => {
+      const found = specs ?? specsOf(inputs as Batch);
+      const entry = `forward ${number} ${signature(found)}`;
+      await this.ensure(entry, () => this.forwardGraph(forward, found));
+      return this.session!.run(entry, inputs);
+    });
+  }
+  private forwards = 0;
+
+  /** Parameters and optimizer state as safetensors, which `load` here and Trainer::load of the C++ library read. */
+  save(): Promise<Uint8Array<ArrayBuffer>> {
+    if (this.session === undefined) throw new UsageError("there is nothing to save yet: call step or prepare(batch) first");
+    return this.session.save();
+  }
+
+  /** Continues where a trainer was saved: parameters, or a checkpoint with the optimizer's state. */
+  async load(bytes: Uint8Array): Promise<void> {
+    if (this.session === undefined) {
+      this.loaded = bytes; // by the first program, which knows the shapes
+      return;
+    }
+    await this.settled();
+    this.session.load(bytes);
+    await this.readStep();
+  }
+
+  /** Back to initial values, from the same seed or another. */
+  async reset(seed?: number | bigint): Promise<void> {
+    await this.settled();
+    this.session?.reset(seed);
+    this.done = 0;
+  }
+
+  /** Frees what it holds on the device. */
+  destroy(): void {
+    this.session?.destroy();
+    if (this.options.device === undefined) this.device.destroy();
+  }
+
+  private get rateInput(): string | undefined {
+    const rate = this.options.optimizer?.lr;
+    return typeof rate === "object" && "input" in rate ? rate.input : undefined;
+  }
+
+  // The learning rate is an input of the optimizer, not of the loss.
+  private withoutRate(batch: Batch): Batch {
+    const { rateInput } = this;
+    if (rateInput === undefined || typeof batch !== "object" || batch === null) return batch;
+    if (!(rateInput in batch)) throw new UsageError(`the batch has no ${rateInput}, the learning rate that the optimizer expects from the host`);
+    const { [rateInput]: _, ...rest } = batch;
+    return rest;
+  }
+
+  private async settled(): Promise<void> {
+    await this.work.catch(() => undefined);
+  }
+
+  // Programs are added one at a time, each once.
+  private ensure(entry: string, graph: () => unknown): Promise<void> {
+    let made = this.compiling.get(entry);
+    if (made === undefined) {
+      made = this.settled().then(() => this.addProgram(entry, graph()));
+      this.work = made;
+      this.compiling.set(entry, made);
+      made.catch(() => this.compiling.delete(entry));
+    }
+    return made;
+  }
+
+  private async addProgram(entry: string, graph: unknown): Promise<void> {
+    const program = await Program.load(this.device, this.compiler.compileGraphs({ [entry]: graph }, describeDevice(this.device)));
+    if (this.session !== undefined) return program.addTo(this.session);
+    this.session = await program.createSession({ seed: this.options.seed ?? 0, parameters: this.loaded });
+    if (this.loaded !== undefined) await this.readStep();
+    this.loaded = undefined;
+  }
+
+  private async readStep(): Promise<void> {
+    if (this.session!.stateNames.includes("step")) this.done = (await this.session!.download("step")).data[0]!;
+  }
+
+  private traced<T>(isTraining: boolean, body: (graph: TracedGraph) => T): T {
+    const graph = new TracedGraph(this.compiler.module, isTraining);
+    try {
+      return body(graph);
+    } finally {
+      graph.free();
+    }
+  }
+
+  private trainingGraph(specs: InputSpecs): unknown {
+    return this.traced(true, (graph) => {
+      graph.trace(() => {
+        const loss = this.loss(this.model, declareInputs<I>(specs));
+        if (!(loss instanceof Tensor)) throw new GraphError(`the loss is not a tensor: its function returned ${described(loss)}`);
+        output("loss", loss);
+      });
+      return graph.training({ optimizer: this.options.optimizer ?? adamW(), precision: this.options.precision });
+    });
+  }
+
+  private forwardGraph<J extends Inputs>(forward: Forward<M, J>, specs: InputSpecs): unknown {
+    return this.traced(false, (graph) => {
+      graph.trace(() => {
+        const given = forward(this.model, declareInputs<J>(specs));
+        const outputs = given instanceof Tensor ? { output: given } : given;
+        for (const [name, tensor] of Object.entries(outputs ?? {})) output(name, tensor);
+      });
+      return graph.forward({ precision: this.options.precision });
+    });
+  }
+}
+
+/** A function of a model, compiled when it is first used. */
+export class ForwardPass {
+  constructor(private readonly runner: (inputs: Readonly<Record<string, Input>>) => Promise<RunResult>) {}
+
+  run(inputs: Readonly<Record<string, Input>>): Promise<RunResult> {
+    return this.runner(inputs);
+  }
+}
