@@ -6,6 +6,7 @@ import "./dim.test.js";
 import "./graph.test.js";
 import "./memory.test.js";
 import "./mutation.test.js";
+import "./react.test.js";
 import "./serve.test.js";
 import "./session.test.js";
 import "./values.test.js";

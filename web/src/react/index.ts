@@ -1,0 +1,2 @@
+export * from "./use_language_model.js";
+export * from "./use_trainer.js";

@@ -1,0 +1,108 @@
+import { useCallback, useEffect, useRef, useState } from "react";
+
+import type { Batch, Inputs, Trainer } from "../graph/index.js";
+
+export type TrainerStatus = "loading" | "ready" | "training" | "failed";
+
+export interface TrainerState {
+  readonly status: TrainerStatus;
+  /** Updates so far. */
+  readonly step: number;
+  /** Of the last step; undefined before the first. */
+  readonly loss: number | undefined;
+  /** Why the status is "failed". */
+  readonly error: Error | undefined;
+}
+
+export interface TrainerHandle<M extends object, I extends Inputs> extends TrainerState {
+  /** Undefined while it is loading. */
+  readonly trainer: Trainer<M, I> | undefined;
+  /** Trains until `pause` is called. */
+  readonly train: () => void;
+  readonly pause: () => void;
+  /** Pauses, and goes back to initial values. */
+  readonly reset: () => Promise<void>;
+}
+
+const beginning: TrainerState = { status: "loading", step: 0, loss: undefined, error: undefined };
+
+/**
+ * A Trainer for the life of a component, which renders again after every step.
+ *
+ *     const { status, step, loss, train, pause } = useTrainer(() => Trainer.create(new Gpt(), nextTokenLoss), (step) => text.batch(step));
+ *
+ * `create` runs once, and again when one of the dependencies changes; the trainer before is destroyed then, as it is when
+ * the component goes away.
+ */
+export function useTrainer<M extends object, I extends Inputs = Inputs>(
+  create: () => Promise<Trainer<M, I>>,
+  batch: (step: number) => Batch,
+  dependencies: readonly unknown[] = [],
+): TrainerHandle<M, I> {
+  const [state, setState] = useState(beginning);
+  const [trainer, setTrainer] = useState<Trainer<M, I>>();
+  const run = useRef<{ isRunning: boolean; work: Promise<void> }>({ isRunning: false, work: Promise.resolve() });
+  const latestBatch = useRef(batch);
+  useEffect(() => {
+    latestBatch.current = batch;
+  });
+
+  useEffect(() => {
+    const own = { isRunning: false, work: Promise.resolve() };
+    run.current = own;
+    let isGone = false;
+    let made: Trainer<M, I> | undefined;
+    setState(beginning);
+    setTrainer(undefined);
+    const report = (error: unknown) => {
+      if (!isGone) setState((before) => ({ ...before, status: "failed", error: error instanceof Error ? error : new Error(String(error)) }));
+    };
+    create().then((created) => {
+      made = created;
+      if (isGone) return created.destroy();
+      setTrainer(created);
+      setState({ ...beginning, status: "ready", step: created.steps });
+    }, report);
+    return () => {
+      isGone = true;
+      own.isRunning = false;
+      void own.work.finally(() => made?.destroy());
+    };
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- the caller says when to create another one
+  }, dependencies);
+
+  const train = useCallback(() => {
+    const own = run.current;
+    if (trainer === undefined || own.isRunning) return;
+    own.isRunning = true;
+    setState((before) => ({ ...before, status: "training", error: undefined }));
+    const loop = async () => {
+      while (own.isRunning) {
+        const result = await trainer.step(latestBatch.current(trainer.steps));
+        const loss = await result.loss();
+        if (run.current === own) setState((before) => ({ ...before, step: result.step, loss }));
+      }
+    };
+    own.work = own.work.then(loop).then(
+      () => run.current === own && setState((before) => ({ ...before, status: "ready" })),
+      (error: unknown) => {
+        own.isRunning = false;
+        if (run.current === own) setState((before) => ({ ...before, status: "failed", error: error instanceof Error ? error : new Error(String(error)) }));
+      },
+    ) as Promise<void>;
+  }, [trainer]);
+
+  const pause = useCallback(() => {
+    run.current.isRunning = false;
+  }, []);
+
+  const reset = useCallback(async () => {
+    const own = run.current;
+    own.isRunning = false;
+    await own.work;
+    await trainer?.reset();
+    if (run.current === own && trainer !== undefined) setState({ ...beginning, status: "ready" });
+  }, [trainer]);
+
+  return { ...state, trainer, train, pause, reset };
+}

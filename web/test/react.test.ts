@@ -1,0 +1,157 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { type ReactElement, StrictMode, createElement } from "react";
+import { type ReactTestRenderer, act, create } from "react-test-renderer";
+
+import type { Batch, Trainer } from "../src/graph/index.js";
+import type { LanguageModel, LoadOptions, LoadProgress } from "../src/language/language_model.js";
+import { type LanguageModelHandle, type TrainerHandle, useLanguageModel, useTrainer } from "../src/react/index.js";
+
+(globalThis as { IS_REACT_ACT_ENVIRONMENT?: boolean }).IS_REACT_ACT_ENVIRONMENT = true;
+
+type FakeModel = Record<string, never>;
+
+/** A trainer without a device: its loss is 1 / step. */
+class FakeTrainer {
+  steps = 0;
+  isDestroyed = false;
+  batches: number[] = [];
+
+  async step(batch: Batch) {
+    assert.ok(!this.isDestroyed);
+    this.batches.push(batch["x"]!.data[0]!);
+    const step = ++this.steps;
+    if (step === 100) throw new Error("the device is lost");
+    await new Promise((resolve) => setTimeout(resolve, 1));
+    return { step, loss: async () => 1 / step };
+  }
+  async reset() {
+    this.steps = 0;
+  }
+  destroy() {
+    this.isDestroyed = true;
+  }
+}
+
+const batchOf = (step: number): Batch => ({ x: { dtype: "i32", shape: [1], data: Int32Array.of(step) } });
+
+/** Lets the page go on until something is so. */
+async function until(isSo: () => boolean): Promise<void> {
+  for (let i = 0; i < 2000 && !isSo(); ++i) await act(() => new Promise<void>((resolve) => setTimeout(resolve, 1)));
+  assert.ok(isSo());
+}
+
+test("useTrainer trains while it is asked to, and leaves nothing behind", async () => {
+  const made: FakeTrainer[] = [];
+  let handle!: TrainerHandle<FakeModel, never>;
+  function Page({ seed }: { seed: number }): ReactElement | null {
+    const create = async () => {
+      const trainer = new FakeTrainer();
+      made.push(trainer);
+      return trainer as unknown as Trainer<FakeModel, never>;
+    };
+    handle = useTrainer<FakeModel, never>(create, batchOf, [seed]);
+    return null;
+  }
+  const page = (seed: number) => createElement(StrictMode, null, createElement(Page, { seed }));
+  let root!: ReactTestRenderer;
+  await act(() => {
+    root = create(page(1));
+  });
+  await until(() => handle.status === "ready");
+  const [current] = made.slice(-1);
+  assert.deepEqual(made.map((trainer) => trainer.isDestroyed), made.map((trainer) => trainer !== current)); // StrictMode mounts twice
+
+  await act(() => handle.train());
+  assert.equal(handle.status, "training");
+  await until(() => handle.step > 2);
+  await act(() => handle.pause());
+  await until(() => handle.status === "ready");
+  const { steps } = current!;
+  assert.equal(handle.step, steps);
+  assert.equal(handle.loss, 1 / steps);
+  assert.deepEqual(current!.batches, Array.from({ length: steps }, (_, i) => i));
+
+  await act(() => handle.reset());
+  assert.deepEqual([handle.step, handle.loss], [0, undefined]);
+  await act(() => handle.train());
+  await until(() => handle.step > 0);
+  await act(() => root.update(page(2)));
+  await until(() => current!.isDestroyed && handle.status === "ready");
+  assert.equal(handle.step, 0);
+
+  made.at(-1)!.steps = 98;
+  await act(() => handle.train());
+  await until(() => handle.status === "failed");
+  assert.equal(handle.error?.message, "the device is lost");
+  await act(() => root.unmount());
+  await until(() => made.every((trainer) => trainer.isDestroyed));
+});
+
+test("useTrainer tells why a trainer cannot be made", async () => {
+  let handle!: TrainerHandle<FakeModel, never>;
+  function Page(): null {
+    handle = useTrainer<FakeModel, never>(() => Promise.reject(new Error("this browser has no WebGPU")), batchOf);
+    return null;
+  }
+  await act(() => void create(createElement(Page)));
+  await until(() => handle.status === "failed");
+  assert.equal(handle.error?.message, "this browser has no WebGPU");
+});
+
+test("useLanguageModel loads, writes and stops", async () => {
+  const disposed: string[] = [];
+  const load = async (files: unknown, options: LoadOptions) => {
+    options.onProgress?.({ stage: "weights", loaded: 1, total: 2 } as unknown as LoadProgress);
+    await new Promise((resolve) => setTimeout(resolve, 2));
+    if (files === "missing/") throw new Error("missing/: the server answers 404");
+    return {
+      async *chat(message: string, { signal }: { signal: AbortSignal }) {
+        for (let i = 0; message !== "forever" ? i < 3 : !signal.aborted; ++i) {
+          await new Promise((resolve) => setTimeout(resolve, 1));
+          yield `${i} `;
+        }
+      },
+      dispose: () => disposed.push(files as string),
+    } as unknown as LanguageModel;
+  };
+  let handle!: LanguageModelHandle;
+  const seen = new Set<unknown>();
+  function Page({ files }: { files: string | undefined }): null {
+    handle = useLanguageModel(files, { load });
+    if (handle.progress !== undefined) seen.add((handle.progress as { loaded: number }).loaded);
+    return null;
+  }
+  let root!: ReactTestRenderer;
+  await act(() => {
+    root = create(createElement(Page, { files: undefined }));
+  });
+  assert.equal(handle.status, "idle");
+  assert.equal(await handle.chat("too early"), "");
+  await act(() => root.update(createElement(Page, { files: "one/" })));
+  assert.equal(handle.status, "loading");
+  await until(() => handle.status === "ready");
+  assert.deepEqual([...seen], [1]);
+  let answer = "";
+  await act(async () => {
+    answer = await handle.chat("count");
+  });
+  assert.deepEqual([answer, handle.text, handle.status], ["0 1 2 ", "0 1 2 ", "ready"]);
+  let endless!: Promise<string>;
+  await act(() => {
+    endless = handle.chat("forever");
+  });
+  await until(() => handle.text.length > 4);
+  assert.equal(handle.status, "writing");
+  await act(async () => {
+    handle.stop();
+    await endless;
+  });
+  assert.equal(handle.status, "ready");
+  await act(() => root.update(createElement(Page, { files: "missing/" })));
+  await until(() => handle.status === "failed");
+  assert.match(handle.error!.message, /404/);
+  assert.deepEqual(disposed, ["one/"]);
+  await act(() => root.unmount());
+});
