@@ -117,7 +117,7 @@ struct DocumentMemory::Parts {
     checked = &encoder;
   }
 
-  void remember_model(Encoder& encoder, std::span<const float> probe) {
+  void remember_model(Encoder& encoder, std::span<const float> probe) const {
     if (database.number("SELECT count(*) FROM model") > 0) return;
     Statement(database, "INSERT INTO model VALUES (?, ?, ?)")
         .bind(1, encoder.name())
@@ -126,7 +126,7 @@ struct DocumentMemory::Parts {
         .run();
   }
 
-  bool has(const std::string& name, const std::vector<Chunk>& chunks) {
+  bool has(const std::string& name, const std::vector<Chunk>& chunks) const {
     Statement stored(database,
                      "SELECT begin, text FROM chunks WHERE document = (SELECT id FROM documents WHERE name = ?) "
                      "ORDER BY id");
@@ -138,7 +138,7 @@ struct DocumentMemory::Parts {
   }
 
   void insert(const std::string& name, std::string_view text, const std::vector<Chunk>& chunks,
-              std::span<const float> vectors, std::int64_t dimensions) {
+              std::span<const float> vectors, std::int64_t dimensions) const {
     Statement(database, "DELETE FROM documents WHERE name = ?").bind(1, name).run();
     Statement(database, "INSERT INTO documents (name, bytes, added) VALUES (?, ?, datetime('now'))")
         .bind(1, name)

@@ -14,36 +14,36 @@ using mcp::Json;
 class AgentTest : public testing::Test {
  protected:
   AgentTest() {
-    tools_.push_back({"add", "", Json::object(), [](const Json& arguments, const mcp::CallContext&) {
-                        return mcp::ToolResult{
-                            std::to_string(arguments.at("a").get<int>() + arguments.at("b").get<int>())};
-                      }});
-    tools_.push_back({"fail", "", Json::object(), [](const Json&, const mcp::CallContext&) -> mcp::ToolResult {
-                        throw mcp::McpError("the server is gone");
-                      }});
+    tools.push_back({"add", "", Json::object(), [](const Json& arguments, const mcp::CallContext&) {
+                       return mcp::ToolResult{
+                           std::to_string(arguments.at("a").get<int>() + arguments.at("b").get<int>())};
+                     }});
+    tools.push_back({"fail", "", Json::object(), [](const Json&, const mcp::CallContext&) -> mcp::ToolResult {
+                       throw mcp::McpError("the server is gone");
+                     }});
   }
 
   ToolAnswer run(std::deque<ToolAnswer> says, const cli::AgentOptions& options = {}, mcp::CallContext context = {}) {
     cli::AgentParts parts;
     parts.ask = [&](const Json&, Calls calls) {
-      asked_.push_back(calls);
+      asked.push_back(calls);
       ToolAnswer next = says.front();
       says.pop_front();
       return next;
     };
     parts.context = std::move(context);
-    return cli::answer_with_tools(messages_, tools_, options, parts);
+    return cli::answer_with_tools(messages, tools, options, parts);
   }
 
-  std::vector<mcp::Tool> tools_;
-  std::vector<Calls> asked_;
-  Json messages_ = Json::array({{{"role", "user"}, {"content", "2 + 40?"}}});
+  std::vector<mcp::Tool> tools;
+  std::vector<Calls> asked;
+  Json messages = Json::array({{{"role", "user"}, {"content", "2 + 40?"}}});
 };
 
 TEST_F(AgentTest, CallsAndReadsTheResult) {
   const ToolAnswer answer = run({{"Let me see.", {{"add", R"({"a": 2, "b": 40})"}}}, {"It is 42."}});
   EXPECT_EQ(answer.text, "It is 42.");
-  EXPECT_EQ(messages_, Json::parse(R"([{"role": "user", "content": "2 + 40?"},
+  EXPECT_EQ(messages, Json::parse(R"([{"role": "user", "content": "2 + 40?"},
     {"role": "assistant", "content": "Let me see.", "tool_calls": [
       {"id": "call_0_0", "type": "function", "function": {"name": "add", "arguments": {"a": 2, "b": 40}}}]},
     {"role": "tool", "tool_call_id": "call_0_0", "name": "add", "content": "42"},
@@ -52,7 +52,7 @@ TEST_F(AgentTest, CallsAndReadsTheResult) {
 
 TEST_F(AgentTest, TellsTheModelWhatWentWrong) {
   run({{"", {{"ad", "{}"}, {"add", "{\"a\": "}, {"add", "[1]"}, {"add", "{\"a\": 1}"}, {"fail", ""}}}, {"Sorry."}});
-  const auto result = [&](std::size_t i) { return messages_[2 + i]["content"].get<std::string>(); };
+  const auto result = [&](std::size_t i) { return messages[2 + i]["content"].get<std::string>(); };
   EXPECT_EQ(result(0), "error: there is no tool 'ad'; there are add, fail");
   EXPECT_TRUE(result(1).starts_with("error: the arguments")) << result(1);
   EXPECT_EQ(result(2), "error: the arguments are not a JSON object");
@@ -63,14 +63,14 @@ TEST_F(AgentTest, TellsTheModelWhatWentWrong) {
 TEST_F(AgentTest, EndsAfterSoManyRounds) {
   const ToolAnswer call{"", {{"add", R"({"a": 1, "b": 1})"}}};
   EXPECT_EQ(run({call, call, {"Enough."}}, {.rounds = 2, .requires_call = true}).text, "Enough.");
-  EXPECT_EQ(asked_, (std::vector<Calls>{Calls::required, Calls::allowed, Calls::forbidden}));
+  EXPECT_EQ(asked, (std::vector<Calls>{Calls::required, Calls::allowed, Calls::forbidden}));
 }
 
 TEST_F(AgentTest, EndsWhenItIsCancelled) {
   mcp::CallContext context;
   context.is_cancelled = [] { return true; };
   run({{"", {{"add", R"({"a": 1, "b": 1})"}}}}, {}, context);
-  EXPECT_EQ(messages_.size(), 3u);  // whole, so that the conversation can go on
+  EXPECT_EQ(messages.size(), 3u);  // whole, so that the conversation can go on
 }
 
 }  // namespace

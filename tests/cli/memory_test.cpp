@@ -12,31 +12,31 @@ class MemoryCommandTest : public testing::Test {
   Outcome memory(std::vector<std::string> arguments, const RunSettings& settings = {}) const {
     arguments.insert(arguments.begin(), "memory");
     RunSettings all = settings;
-    all.variables["JERBOA_HOME"] = (folder_ / "home").string();
+    all.variables["JERBOA_HOME"] = (folder / "home").string();
     return run_command(arguments, all);
   }
   Outcome add(std::vector<std::string> arguments, const RunSettings& settings = {}) const {
     arguments.insert(arguments.begin(), "add");
-    arguments.insert(arguments.end(), {"--model", model_.path().string(), "--device", "cpu", "--threads", "1"});
+    arguments.insert(arguments.end(), {"--model", model.path().string(), "--device", "cpu", "--threads", "1"});
     return memory(arguments, settings);
   }
 
-  ModelFolder model_{"bert"};
-  TempFolder folder_;
+  ModelFolder model{"bert"};
+  TempFolder folder;
 };
 
 TEST_F(MemoryCommandTest, AddsFindsListsAndRemoves) {
-  std::filesystem::create_directories(folder_ / "notes" / ".hidden");
-  write_text(folder_ / "notes" / "a.txt", "abc");
-  write_text(folder_ / "notes" / "b.txt", "hop hop");
-  write_text(folder_ / "notes" / "c.bin", "\xff\xfe");
-  write_text(folder_ / "notes" / ".hidden" / "d.txt", "secret");
-  const std::string first = std::filesystem::canonical(folder_ / "notes" / "a.txt").string();
+  std::filesystem::create_directories(folder / "notes" / ".hidden");
+  write_text(folder / "notes" / "a.txt", "abc");
+  write_text(folder / "notes" / "b.txt", "hop hop");
+  write_text(folder / "notes" / "c.bin", "\xff\xfe");
+  write_text(folder / "notes" / ".hidden" / "d.txt", "secret");
+  const std::string first = std::filesystem::canonical(folder / "notes" / "a.txt").string();
 
-  const Outcome added = add({(folder_ / "notes").string()});
+  const Outcome added = add({(folder / "notes").string()});
   EXPECT_EQ(added.code, 0) << added.err;
   EXPECT_EQ(added.err, "2 documents added\n1 file left out: not a text in UTF-8, or empty\n");
-  const Outcome again = add({(folder_ / "notes").string(), first});
+  const Outcome again = add({(folder / "notes").string(), first});
   EXPECT_EQ(again.err,
             "0 documents added, 3 documents there already\n1 file left out: not a text in UTF-8, or empty\n");
   EXPECT_EQ(add({"-", "--name", "typed"}, {.input = "xyz"}).code, 0);
@@ -55,7 +55,7 @@ TEST_F(MemoryCommandTest, AddsFindsListsAndRemoves) {
   const Outcome list = memory({"list"});
   EXPECT_NE(list.out.find("a.txt"), std::string::npos);
   EXPECT_EQ(list.out.find("typed"), std::string::npos);
-  EXPECT_EQ(list.err, "the vectors are those of " + std::filesystem::canonical(model_.path()).string() + "\n");
+  EXPECT_EQ(list.err, "the vectors are those of " + std::filesystem::canonical(model.path()).string() + "\n");
 }
 
 }  // namespace

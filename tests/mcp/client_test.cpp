@@ -35,27 +35,27 @@ class ScriptedTransport final : public mcp::Transport {
 class McpClientTest : public testing::Test {
  protected:
   mcp::Client connect(double seconds = 60) {
-    script_.answers.push_front({1, mcp::make_result(1, {{"protocolVersion", "2025-06-18"}})});
-    return mcp::Client(std::make_unique<ScriptedTransport>(script_), {.name = "server", .seconds = seconds});
+    script.answers.push_front({1, mcp::make_result(1, {{"protocolVersion", "2025-06-18"}})});
+    return mcp::Client(std::make_unique<ScriptedTransport>(script), {.name = "server", .seconds = seconds});
   }
-  void after(std::size_t sent, Json message) { script_.answers.emplace_back(sent, std::move(message)); }
+  void after(std::size_t sent, Json message) { script.answers.emplace_back(sent, std::move(message)); }
   static Json page(const std::vector<std::string>& names) {
     Json tools = Json::array();
     for (const std::string& name : names) tools.push_back({{"name", name}});
     return {{"tools", tools}};
   }
 
-  Script script_;
+  Script script;
 };
 
 TEST_F(McpClientTest, BeginsWithTheHandshake) {
   connect();
-  ASSERT_EQ(script_.sent.size(), 2u);
-  EXPECT_EQ(script_.sent[0]["method"], "initialize");
-  EXPECT_EQ(script_.sent[0]["params"]["protocolVersion"], "2025-06-18");
-  EXPECT_EQ(script_.sent[0]["params"]["clientInfo"]["name"], "jerboa");
-  EXPECT_EQ(script_.sent[1]["method"], "notifications/initialized");
-  EXPECT_FALSE(script_.sent[1].contains("id"));
+  ASSERT_EQ(script.sent.size(), 2u);
+  EXPECT_EQ(script.sent[0]["method"], "initialize");
+  EXPECT_EQ(script.sent[0]["params"]["protocolVersion"], "2025-06-18");
+  EXPECT_EQ(script.sent[0]["params"]["clientInfo"]["name"], "jerboa");
+  EXPECT_EQ(script.sent[1]["method"], "notifications/initialized");
+  EXPECT_FALSE(script.sent[1].contains("id"));
 }
 
 TEST_F(McpClientTest, FollowsThePagesOfTheTools) {
@@ -64,7 +64,7 @@ TEST_F(McpClientTest, FollowsThePagesOfTheTools) {
   after(3, mcp::make_result(2, first));
   after(4, mcp::make_result(3, page({"c"})));
   EXPECT_EQ(connect().list_tools().size(), 3u);
-  EXPECT_EQ(script_.sent[3]["params"]["cursor"], "more");
+  EXPECT_EQ(script.sent[3]["params"]["cursor"], "more");
 }
 
 TEST_F(McpClientTest, ListsNothingForEver) {
@@ -83,10 +83,10 @@ TEST_F(McpClientTest, AnswersWhatTheServerAsksMeanwhile) {
   after(3, mcp::make_result(2, {{"content", Json::array({{{"type", "text"}, {"text", "done"}}})}}));
   mcp::Client client = connect();
   EXPECT_EQ(client.call_tool("a", {{"b", 1}}), (mcp::ToolResult{"done", false}));
-  ASSERT_EQ(script_.sent.size(), 5u);
-  EXPECT_EQ(script_.sent[2]["params"]["arguments"]["b"], 1);
-  EXPECT_EQ(script_.sent[3], mcp::make_result("x", Json::object()));
-  EXPECT_EQ(script_.sent[4]["error"]["code"], mcp::method_not_found);
+  ASSERT_EQ(script.sent.size(), 5u);
+  EXPECT_EQ(script.sent[2]["params"]["arguments"]["b"], 1);
+  EXPECT_EQ(script.sent[3], mcp::make_result("x", Json::object()));
+  EXPECT_EQ(script.sent[4]["error"]["code"], mcp::method_not_found);
 }
 
 TEST_F(McpClientTest, TellsErrorsOfToolsFromThoseOfTheProtocol) {
@@ -111,10 +111,10 @@ TEST_F(McpClientTest, CancelsWhatTakesTooLongOrIsCancelled) {
   mcp::CallContext context;
   context.is_cancelled = [] { return true; };
   EXPECT_THROW(client.call_tool("a", Json::object(), context), mcp::McpError);
-  ASSERT_EQ(script_.sent.size(), 6u);
-  EXPECT_EQ(script_.sent[3]["method"], "notifications/cancelled");
-  EXPECT_EQ(script_.sent[3]["params"]["requestId"], script_.sent[2]["id"]);
-  EXPECT_EQ(script_.sent[5]["params"]["requestId"], script_.sent[4]["id"]);
+  ASSERT_EQ(script.sent.size(), 6u);
+  EXPECT_EQ(script.sent[3]["method"], "notifications/cancelled");
+  EXPECT_EQ(script.sent[3]["params"]["requestId"], script.sent[2]["id"]);
+  EXPECT_EQ(script.sent[5]["params"]["requestId"], script.sent[4]["id"]);
 }
 
 TEST_F(McpClientTest, PassesProgressOn) {
@@ -125,7 +125,7 @@ TEST_F(McpClientTest, PassesProgressOn) {
   mcp::CallContext context;
   context.on_progress = [&](double done, double total) { reported.emplace_back(done, total); };
   EXPECT_EQ(connect().call_tool("a", Json::object(), context).text, "{\"a\":1}");
-  EXPECT_EQ(script_.sent[2]["params"]["_meta"]["progressToken"], 2);
+  EXPECT_EQ(script.sent[2]["params"]["_meta"]["progressToken"], 2);
   EXPECT_EQ(reported, (std::vector<std::pair<double, double>>{{1, 4}}));
 }
 

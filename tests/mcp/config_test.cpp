@@ -11,20 +11,20 @@ namespace {
 class ConfigTest : public testing::Test {
  protected:
   std::vector<mcp::ServerConfig> read(const std::string& text) {
-    std::ofstream(path_) << text;
-    return mcp::read_config(path_);
+    std::ofstream(path) << text;
+    return mcp::read_config(path);
   }
   std::string error_of(const std::string& text) {
     try {
       read(text);
     } catch (const UsageError& error) {
-      return std::string(error.what()).substr(path_.string().size());
+      return std::string(error.what()).substr(path.string().size());
     }
     return "";
   }
 
-  TempFolder folder_;
-  std::filesystem::path path_ = folder_ / "mcp.json";
+  TempFolder folder;
+  std::filesystem::path path = folder / "mcp.json";
 };
 
 TEST_F(ConfigTest, ReadsProcessesAndAddresses) {

@@ -71,24 +71,24 @@ class DocumentMemoryTest : public testing::Test {
     }
     return "";
   }
-  std::string message(const std::string& problem) const { return path_.string() + ": " + problem; }
+  std::string message(const std::string& problem) const { return path.string() + ": " + problem; }
 
-  TempFolder folder_;
-  std::filesystem::path path_ = folder_ / "memory.sqlite";
-  WordEncoder encoder_;
+  TempFolder folder;
+  std::filesystem::path path = folder / "memory.sqlite";
+  WordEncoder encoder;
 };
 
 TEST_F(DocumentMemoryTest, FindsTheDocumentThatSaysIt) {
   {
-    DocumentMemory memory(path_, Access::create);
+    DocumentMemory memory(path, Access::create);
     EXPECT_EQ(memory.model(), "");
-    EXPECT_TRUE(memory.search("anything", 3, encoder_).empty());
-    EXPECT_TRUE(memory.add("cats", "a cat sat on the mat", encoder_));
-    EXPECT_TRUE(memory.add("rivers", "  the river flows to the sea", encoder_));
+    EXPECT_TRUE(memory.search("anything", 3, encoder).empty());
+    EXPECT_TRUE(memory.add("cats", "a cat sat on the mat", encoder));
+    EXPECT_TRUE(memory.add("rivers", "  the river flows to the sea", encoder));
   }
-  DocumentMemory memory(path_);
+  DocumentMemory memory(path);
   EXPECT_EQ(memory.model(), "words");
-  const auto found = memory.search("river sea", 1, encoder_);
+  const auto found = memory.search("river sea", 1, encoder);
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].document, "rivers");
   EXPECT_EQ(found[0].text, "the river flows to the sea");
@@ -101,32 +101,32 @@ TEST_F(DocumentMemoryTest, FindsTheDocumentThatSaysIt) {
 }
 
 TEST_F(DocumentMemoryTest, ReplacesWhatHasChangedAndSkipsWhatHasNot) {
-  DocumentMemory memory(path_, Access::create);
-  EXPECT_TRUE(memory.add("a", "one two three", encoder_));
-  EXPECT_FALSE(memory.add("a", "one two three", encoder_));
-  EXPECT_EQ(encoder_.encoded, 1);
-  EXPECT_EQ(memory.search("three", 9, encoder_).size(), 1u);
-  EXPECT_TRUE(memory.add("a", "four five", encoder_));
+  DocumentMemory memory(path, Access::create);
+  EXPECT_TRUE(memory.add("a", "one two three", encoder));
+  EXPECT_FALSE(memory.add("a", "one two three", encoder));
+  EXPECT_EQ(encoder.encoded, 1);
+  EXPECT_EQ(memory.search("three", 9, encoder).size(), 1u);
+  EXPECT_TRUE(memory.add("a", "four five", encoder));
   EXPECT_EQ(memory.documents().size(), 1u);
-  const auto found = memory.search("four", 9, encoder_);
+  const auto found = memory.search("four", 9, encoder);
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].text, "four five");
 }
 
 TEST_F(DocumentMemoryTest, SeesWhatAnotherProcessChanges) {
-  DocumentMemory memory(path_, Access::create), other(path_, Access::create);
-  memory.add("a", "one two", encoder_);
-  EXPECT_EQ(memory.search("one", 9, encoder_).size(), 1u);
-  other.add("b", "one three", encoder_);
-  EXPECT_EQ(memory.search("one", 9, encoder_).size(), 2u);
+  DocumentMemory memory(path, Access::create), other(path, Access::create);
+  memory.add("a", "one two", encoder);
+  EXPECT_EQ(memory.search("one", 9, encoder).size(), 1u);
+  other.add("b", "one three", encoder);
+  EXPECT_EQ(memory.search("one", 9, encoder).size(), 2u);
   EXPECT_TRUE(other.remove("a"));
   EXPECT_FALSE(other.remove("a"));
-  EXPECT_EQ(memory.search("one", 9, encoder_).size(), 1u);
+  EXPECT_EQ(memory.search("one", 9, encoder).size(), 1u);
 }
 
 TEST_F(DocumentMemoryTest, NamesTheModelThatDoesNotFit) {
-  DocumentMemory memory(path_, Access::create);
-  memory.add("a", "one two", encoder_);
+  DocumentMemory memory(path, Access::create);
+  memory.add("a", "one two", encoder);
   WordEncoder larger("larger", 128), different("different", 64, 1), same("words on a GPU");
   EXPECT_EQ(
       error_of([&] { memory.search("one", 1, larger); }),
@@ -140,41 +140,41 @@ TEST_F(DocumentMemoryTest, NamesTheModelThatDoesNotFit) {
 }
 
 TEST_F(DocumentMemoryTest, NamesWrongFiles) {
-  const auto open = [&](Access access = Access::existing) { return error_of([&] { DocumentMemory(path_, access); }); };
+  const auto open = [&](Access access = Access::existing) { return error_of([&] { DocumentMemory(path, access); }); };
   EXPECT_EQ(open(), message("there is no such memory; `jerboa memory add` creates it"));
-  EXPECT_FALSE(std::filesystem::exists(path_));
-  std::ofstream(path_) << std::string(5000, 'x');
+  EXPECT_FALSE(std::filesystem::exists(path));
+  std::ofstream(path) << std::string(5000, 'x');
   EXPECT_EQ(open(), message("not a memory: it is not an SQLite database"));
   EXPECT_EQ(open(Access::create), open());
-  std::filesystem::remove(path_);
-  memory::Database(path_, memory::Database::Access::create).run("CREATE TABLE other (a)");
+  std::filesystem::remove(path);
+  memory::Database(path, memory::Database::Access::create).run("CREATE TABLE other (a)");
   EXPECT_EQ(open(Access::create), message("an SQLite database, but not a memory"));
-  std::filesystem::remove(path_);
-  { DocumentMemory(path_, Access::create); }
-  memory::Database(path_, memory::Database::Access::existing).run("PRAGMA user_version = 9");
+  std::filesystem::remove(path);
+  { DocumentMemory(path, Access::create); }
+  memory::Database(path, memory::Database::Access::existing).run("PRAGMA user_version = 9");
   EXPECT_EQ(open(), message("a memory of version 9, but this jerboa reads version 1"));
-  path_ = folder_.path();
+  path = folder.path();
   EXPECT_EQ(open(), message("a folder, not a memory"));
-  path_ = "/dev/null/memory.sqlite";
+  path = "/dev/null/memory.sqlite";
   EXPECT_EQ(open(Access::create), message("cannot be opened; does its folder exist?"));
 }
 
 TEST_F(DocumentMemoryTest, NamesADamagedFile) {
   {
-    DocumentMemory memory(path_, Access::create);
-    for (int i = 0; i < 100; ++i) memory.add(std::to_string(i), "one two " + std::to_string(i), encoder_);
+    DocumentMemory memory(path, Access::create);
+    for (int i = 0; i < 100; ++i) memory.add(std::to_string(i), "one two " + std::to_string(i), encoder);
   }
-  std::filesystem::resize_file(path_, std::filesystem::file_size(path_) - 3 * 16384);
-  EXPECT_EQ(error_of([&] { DocumentMemory(path_).search("one", 100, encoder_); }),
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - std::uintmax_t{3} * 16384);
+  EXPECT_EQ(error_of([&] { DocumentMemory(path).search("one", 100, encoder); }),
             message("the memory is damaged; remove the file and add the documents again"));
 }
 
 TEST_F(DocumentMemoryTest, RefusesWhatIsNotText) {
-  DocumentMemory memory(path_, Access::create);
-  EXPECT_THROW(memory.add("a", "\xff\xfe", encoder_), memory::NotTextError);
-  EXPECT_THROW(memory.add("a", std::string("a\0b", 3), encoder_), memory::NotTextError);
-  EXPECT_THROW(memory.add("a", " \n", encoder_), memory::NotTextError);
-  EXPECT_THROW(memory.add("", "a", encoder_), UsageError);
+  DocumentMemory memory(path, Access::create);
+  EXPECT_THROW(memory.add("a", "\xff\xfe", encoder), memory::NotTextError);
+  EXPECT_THROW(memory.add("a", std::string("a\0b", 3), encoder), memory::NotTextError);
+  EXPECT_THROW(memory.add("a", " \n", encoder), memory::NotTextError);
+  EXPECT_THROW(memory.add("", "a", encoder), UsageError);
   EXPECT_TRUE(memory.documents().empty());
 }
 
@@ -189,20 +189,20 @@ TEST_F(DocumentMemoryTest, SurvivesAKill) {
   for (const int milliseconds : {15, 30, 60}) {
     const pid_t child = fork();
     if (child == 0) {
-      DocumentMemory memory(path_, Access::create);
-      for (int i = 0;; ++i) memory.add(std::to_string(i), text(i), encoder_);
+      DocumentMemory memory(path, Access::create);
+      for (int i = 0;; ++i) memory.add(std::to_string(i), text(i), encoder);
     }
-    usleep(static_cast<useconds_t>(milliseconds * 1000));
+    usleep(static_cast<useconds_t>(milliseconds) * 1000);
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
-    DocumentMemory memory(path_, Access::create);
+    DocumentMemory memory(path, Access::create);
     for (const memory::Document& document : memory.documents()) {
       if (document.name == "after") continue;
-      EXPECT_FALSE(memory.add(document.name, text(std::stoi(document.name)), encoder_)) << document.name;
+      EXPECT_FALSE(memory.add(document.name, text(std::stoi(document.name)), encoder)) << document.name;
     }
-    memory.add("after", "one two", encoder_);
-    EXPECT_EQ(memory.search("one two", 1, encoder_)[0].document, "after");
-    memory::Database database(path_, memory::Database::Access::existing);
+    memory.add("after", "one two", encoder);
+    EXPECT_EQ(memory.search("one two", 1, encoder)[0].document, "after");
+    memory::Database database(path, memory::Database::Access::existing);
     memory::Statement check(database, "PRAGMA integrity_check");
     ASSERT_TRUE(check.next());
     EXPECT_EQ(check.text(0), "ok");
