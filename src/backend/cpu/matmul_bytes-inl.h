@@ -116,6 +116,17 @@ HWY_INLINE void add_group_of_nibbles(const RoundedRows& a, const Column& column,
   });
 }
 
+/// What is read some columns later, into the L2 cache: int4 weights come from three places, which is more than CPUs
+/// read ahead well (a fifth faster on an EPYC; int8 weights, with two, are not). An address need not be valid.
+HWY_INLINE void prefetch_nibbles(const Column& column, std::int64_t group) {
+  constexpr std::int64_t groups_ahead = 512;
+  const std::uint8_t* values = column.values + (group + groups_ahead) * 16;
+  __builtin_prefetch(values, 0, 2);
+  __builtin_prefetch(values + 64, 0, 2);
+  __builtin_prefetch(column.scales + group + groups_ahead, 0, 2);
+  if (column.mins != nullptr) __builtin_prefetch(column.mins + group + groups_ahead, 0, 2);
+}
+
 /// Up to eight groups, all of them where `whole`.
 template <int rows, bool nibbles, bool whole>
 HWY_INLINE void add_groups(const RoundedRows& a, const Column& column, std::int64_t group, Sums<rows>& sums) {
@@ -128,7 +139,9 @@ HWY_INLINE void add_groups(const RoundedRows& a, const Column& column, std::int6
   });
   if (column.mins != nullptr)
     add_per_group<rows>(a.sums + group, a.groups, load_per_group(column.mins + group, groups), groups, sums);
-  if constexpr (nibbles) {  // which stand for 8 less
+  if constexpr (nibbles) {
+    if (whole) prefetch_nibbles(column, group);
+    // They stand for 8 less.
     add_per_group<rows>(a.rounded_sums + group, a.groups, _mm256_mul_ps(scales, _mm256_set1_ps(-8)), groups, sums);
     repeat<4>([&](auto pair) __attribute__((always_inline)) {
       constexpr int number = 2 * pair;

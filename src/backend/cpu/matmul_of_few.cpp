@@ -20,8 +20,9 @@ namespace jerboa::cpu {
 namespace {
 
 constexpr std::int64_t few_columns = 4;
-// A task reads about this many values of the large operand.
+// A task reads at least about this many values of the large operand.
 constexpr std::int64_t task_values = std::int64_t{1} << 16;
+constexpr std::int64_t most_tasks = 32;  // enough for many threads
 
 thread_local Scratch<float> results, expanded;  // of the thread that computes some columns
 
@@ -135,7 +136,9 @@ void finish(const Matmul& m, std::int64_t batch, std::int64_t row, std::int64_t 
 }
 
 ColumnTasks column_tasks(std::int64_t columns, std::int64_t inner, std::int64_t unit) {
-  const std::int64_t wanted = std::clamp<std::int64_t>(task_values / std::max<std::int64_t>(1, inner), unit, 1024);
+  // Long stretches of a large matrix, of which only the beginning is not read ahead.
+  const std::int64_t least = task_values / std::max<std::int64_t>(1, inner);
+  const std::int64_t wanted = std::clamp<std::int64_t>(std::max(least, columns / most_tasks), unit, 1024);
   const std::int64_t tasks = detail::divide_up(columns, wanted);
   const std::int64_t columns_per_task = detail::divide_up(detail::divide_up(columns, tasks), unit) * unit;
   return {columns_per_task, detail::divide_up(columns, columns_per_task)};
