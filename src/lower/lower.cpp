@@ -7,6 +7,7 @@
 #include <jerboa/lower/lower.h>
 
 #include "lower/bindable.h"
+#include "lower/concat_results.h"
 #include "lower/emit.h"
 #include "lower/expand.h"
 #include "lower/fuse.h"
@@ -50,6 +51,7 @@ Program lower(const Graph& graph, const Target& target) {
   const detail::Fusion fusion = detail::fuse(viewed, target);
   Program program = detail::emit(viewed, fusion, target);
   stages.done("fused", [&] { return print(program); });
+  if (target.fuse) detail::write_into_concats(program);
   // 4. Updates of many parameters become one kernel where possible.
   if (target.pool_updates && target.fuse) detail::pool_updates(program, target);
   // 5. Activations get their offsets, reusing the memory of operands that die where possible.

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include <jerboa/base/error.h>
 #include <jerboa/ir/shapes.h>
@@ -442,6 +444,34 @@ class KernelVerifier {
     if (kernel_.op == Op::top_k || kernel_.op == Op::argsort || kernel_.op == Op::cummax) check_sorted_length();
   }
 
+  // The part of each `row` elements that a tensor lies in, as its first and its last; nothing where it is not that.
+  static std::optional<std::pair<std::int64_t, std::int64_t>> part_of_rows(const TensorAccess& tensor,
+                                                                           std::int64_t row) {
+    if (!tensor.offset.is_constant()) return std::nullopt;
+    std::int64_t reach = 0;
+    for (std::size_t axis = 0; axis < tensor.shape.size(); ++axis) {
+      const Dim &size = tensor.shape[axis], &stride = tensor.strides[axis];
+      if (!size.is_constant() || !stride.is_constant()) return std::nullopt;
+      if (stride.value() < row)
+        reach += std::max<std::int64_t>(size.value() - 1, 0) * stride.value();
+      else if (stride.value() % row != 0)
+        return std::nullopt;
+      if (stride.value() < 0 || reach >= row) return std::nullopt;
+    }
+    const std::int64_t first = tensor.offset.value() % row;
+    if (first + reach >= row) return std::nullopt;
+    return std::pair(first, first + reach);
+  }
+
+  // Whether two tensors lie in different columns of the rows of one matrix.
+  static bool are_side_by_side(const TensorAccess& a, const TensorAccess& b) {
+    return std::any_of(a.strides.begin(), a.strides.end(), [&](const Dim& row) {
+      if (!row.is_constant() || row.value() <= 0) return false;
+      const auto first = part_of_rows(a, row.value()), second = part_of_rows(b, row.value());
+      return first && second && (first->second < second->first || second->second < first->first);
+    });
+  }
+
   // Only the operand that an op overwrites may alias its result, and then element by element.
   void check_aliasing(const TensorAccess& result, std::size_t number) const {
     for (std::size_t i = 0; i < kernel_.operands.size(); ++i) {
@@ -453,7 +483,8 @@ class KernelVerifier {
       if (!overwritten) fail("{} overwrites an operand", name(kernel_.op));
     }
     for (std::size_t i = 0; i < number; ++i)
-      if (kernel_.results[i].binding == result.binding) fail("{} writes two results to one place", name(kernel_.op));
+      if (kernel_.results[i].binding == result.binding && !are_side_by_side(kernel_.results[i], result))
+        fail("{} writes two results to one place", name(kernel_.op));
   }
 
   void check_weights() {
