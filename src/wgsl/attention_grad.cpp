@@ -258,7 +258,7 @@ void write_key_rows(KernelWriter& writer, const AttentionGrad& attention, bool w
     }
     shader.close();
   }
-  writer.add(shader, groups_of(count, threads));
+  writer.add_beside(shader, groups_of(count, threads));
 }
 
 // Whether tensors that are larger than a binding leave too few bindings for both gradients in one shader.

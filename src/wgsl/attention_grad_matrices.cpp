@@ -163,7 +163,7 @@ class KeyGradients {
     };
     write_results("dk", *attention_.dk, matrices_.scale());
     write_results("dv", *attention_.dv, "1.0");
-    writer_.add(std::move(shader_), heads * groups_of(attention_.keys, form_.workgroup_columns()));
+    writer_.add_beside(std::move(shader_), heads * groups_of(attention_.keys, form_.workgroup_columns()));
   }
 
  private:

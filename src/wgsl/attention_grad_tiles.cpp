@@ -114,7 +114,7 @@ void write_key_tiles(KernelWriter& writer, const AttentionGrad& attention) {
   tile.for_each_sum("dv", attention.value_size, [&](int i, const std::string& feature, const std::string& sum) {
     shader.line("put_dv(batch, key_head, wanted_{}, {}, {});", i, feature, sum);
   });
-  writer.add(shader, attention.batch * attention.key_heads * tiles);
+  writer.add_beside(shader, attention.batch * attention.key_heads * tiles);
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <fmt/format.h>
 #include <map>
+#include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -12,6 +14,7 @@
 #include "lower/cost.h"
 #include "lower/verify_gpu.h"
 #include "wgsl/fold.h"
+#include "wgsl/idle_arenas.h"
 #include "wgsl/kernel_writer.h"
 #include "wgsl/merge_steps.h"
 
@@ -56,7 +59,9 @@ class Emitter {
   void run() {
     program_.gpu = {};
     program_.gpu.emitted = true;
-    for (const FoldedPart& part : wgsl::fold_kernels(program_, target_)) add_part(part);
+    const std::vector<FoldedPart> parts = wgsl::fold_kernels(program_, target_);
+    idle_.emplace(program_, parts, target_.offset_alignment);
+    for (std::size_t i = 0; i < parts.size(); ++i) add_part(parts[i], i);
     for (WrittenStep& written : wgsl::order_and_merge(program_, std::move(steps_), target_)) {
       if (written.step.shader >= 0) written.step.shader = shader_number(written.shader.source);
       program_.gpu.steps.push_back(std::move(written.step));
@@ -102,12 +107,18 @@ class Emitter {
     return false;
   }
 
-  void add_part(const FoldedPart& part) {
+  void add_part(const FoldedPart& part, std::size_t number_of_part) {
     const KernelWriter& writer = written(part);
+    std::map<int, int> large;  // workspaces by slot
     const auto buffer_of = [&](int memory) {
       const auto number = static_cast<std::size_t>(memory);
       if (number < part.buffers.size()) return part.buffers[number];
-      return workspace(static_cast<int>(number - part.buffers.size()), writer.memories()[number].bytes);
+      const auto slot = static_cast<int>(number - part.buffers.size());
+      const std::int64_t bytes = writer.memories()[number].bytes;
+      if (bytes > small_workspace && target_.plan && !large.contains(slot))
+        large.emplace(slot, idle_workspace(part, number_of_part, bytes, large));
+      const auto found = large.find(slot);
+      return found != large.end() && found->second >= 0 ? found->second : workspace(slot, bytes);
     };
     ++kernels_;
     // The first shader multiplies; those after it combine partial results.
@@ -132,7 +143,13 @@ class Emitter {
       program_.gpu.uses_subgroups |= written.uses_subgroups;
       if (written.uses_subgroup_matrices && program_.gpu.subgroup_matrices.empty())
         program_.gpu.subgroup_matrices.push_back({16, 16, 16, DType::f16, DType::f32});
-      steps_.push_back({std::move(step), written.shader});
+      int beside = -1;
+      if (written.beside_previous) {
+        int& number = steps_.back().beside;
+        if (number < 0) number = static_cast<int>(steps_.size());
+        beside = number;
+      }
+      steps_.push_back({std::move(step), written.shader, beside});
     }
   }
 
@@ -147,7 +164,7 @@ class Emitter {
       copy.bindings = {{buffer_of(memory), 0, bytes, false}, {target, offset, bytes, true}};
       copy.label = "pack";
       offset += bytes;
-      if (bytes > 0) steps_.push_back({std::move(copy), {}});
+      if (bytes > 0) steps_.push_back({std::move(copy), {}, -1});
     }
     return target;
   }
@@ -158,12 +175,33 @@ class Emitter {
     return found->second;
   }
 
+  // Large scratch memory for one part of the program, where activations are before or after it; -1: there is none.
+  // `others`: further ones of this part.
+  int idle_workspace(const FoldedPart& part, std::size_t number, std::int64_t bytes, const std::map<int, int>& others) {
+    std::set<int> taken;
+    for (const auto& [slot, buffer] : others)
+      if (buffer >= 0) taken.insert(program_.buffers[static_cast<std::size_t>(buffer)].arena);
+    const auto place = idle_->find(number, whole_words(bytes), taken);
+    if (!place) return -1;
+    Buffer buffer;
+    buffer.name = fmt::format("workspace of {}", part.label);
+    buffer.dtype = DType::u32;
+    buffer.arena = place->arena;
+    buffer.offset = place->offset;
+    buffer.last = -1;  // not part of the plan, in which an arena holds one tensor at a time
+    buffer.bytes = whole_words(bytes);
+    buffer.elements = buffer.bytes / 4;
+    program_.buffers.push_back(std::move(buffer));
+    return static_cast<int>(program_.buffers.size()) - 1;
+  }
+
+  static std::int64_t whole_words(std::int64_t bytes) { return (bytes + 3) / 4 * 4; }
+
   // Scratch memory that kernels reuse. Small requests rotate among several buffers, so that kernels do not wait for
   // each other.
   int workspace(int slot, std::int64_t bytes) {
-    constexpr std::int64_t small = std::int64_t{8} << 20;
     constexpr int turns = 8;
-    const int turn = bytes <= small ? kernels_ % turns : turns;
+    const int turn = bytes <= small_workspace ? kernels_ % turns : turns;
     const auto [found, fresh] = workspaces_.emplace(std::pair(slot, turn), static_cast<int>(program_.buffers.size()));
     if (fresh) {
       Buffer buffer;
@@ -175,19 +213,21 @@ class Emitter {
       program_.buffers.push_back(std::move(buffer));
     }
     Buffer& buffer = program_.buffers[static_cast<std::size_t>(found->second)];
-    buffer.bytes = std::max(buffer.bytes, (bytes + 3) / 4 * 4);
+    buffer.bytes = std::max(buffer.bytes, whole_words(bytes));
     buffer.elements = buffer.bytes / 4;
     program_.arenas[static_cast<std::size_t>(buffer.arena)] = buffer.bytes;
     return found->second;
   }
 
   static constexpr int packing_slot = -1;
+  static constexpr std::int64_t small_workspace = std::int64_t{8} << 20;
   Program& program_;
   const Target& target_;
   std::map<std::string, KernelWriter> written_;
   std::vector<WrittenStep> steps_;
   std::map<std::string, int> shader_numbers_;
   std::map<std::pair<int, int>, int> workspaces_;
+  std::optional<wgsl::IdleArenas> idle_;
   int kernels_ = 0;
 };
 

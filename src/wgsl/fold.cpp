@@ -31,9 +31,9 @@ KernelSpec renumbered(KernelSpec kernel, const std::vector<int>& numbers) {
 class Folder {
  public:
   Folder(const Program& program, const Target& target) : program_(program), target_(target) {
-    for (const Dispatch& dispatch : program.cpu.dispatches)
-      for (const Dispatch::Part& part : dispatch.parts)
-        parts_.push_back({part.kernel, part.buffers, part.label, {}, {}});
+    for (std::size_t i = 0; i < program.cpu.dispatches.size(); ++i)
+      for (const Dispatch::Part& part : program.cpu.dispatches[i].parts)
+        parts_.push_back({part.kernel, part.buffers, part.label, {}, {}, static_cast<int>(i)});
     dropped_.assign(parts_.size(), false);
   }
 

@@ -16,6 +16,7 @@ struct FoldedPart {
   std::string label;
   FoldedKernels folded;
   std::string key;  ///< what was folded, to tell apart parts of the same kernel
+  int dispatch = 0;
 };
 
 /// The memory behind buffers, as shaders see it.

@@ -15,4 +15,10 @@ void KernelWriter::add(Shader shader, const Dim& workgroups) {
       {std::move(finished), workgroups, shader.uses_f16(), shader.uses_subgroups(), shader.uses_subgroup_matrices()});
 }
 
+void KernelWriter::add_beside(Shader shader, const Dim& workgroups) {
+  const std::size_t before = steps_.size();
+  add(std::move(shader), workgroups);
+  if (steps_.size() > before) steps_.back().beside_previous = before > 0;
+}
+
 }  // namespace jerboa::wgsl

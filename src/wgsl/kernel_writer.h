@@ -52,11 +52,15 @@ class KernelWriter {
   const FoldedKernels& folded() const { return folded_; }
   /// A shader without workgroups is skipped.
   void add(Shader shader, const Dim& workgroups);
+  /// The same for one that neither reads nor writes any element that the shader before it writes, so that both can run
+  /// at once.
+  void add_beside(Shader shader, const Dim& workgroups);
 
   struct Step {
     Shader::Finished shader;
     Dim workgroups;
     bool uses_f16 = false, uses_subgroups = false, uses_subgroup_matrices = false;
+    bool beside_previous = false;
   };
   const std::vector<Step>& steps() const { return steps_; }
   const std::vector<ShaderMemory>& memories() const { return memories_; }

@@ -8,37 +8,59 @@
 namespace jerboa::wgsl {
 namespace {
 
-// Beyond this, a step keeps the device busy by itself, and the registers and workgroup memory of others could only
-// slow it down.
-constexpr std::int64_t most_threads = std::int64_t{1} << 21, most_workgroup_bytes = 8192;
 constexpr std::size_t most_text = 1 << 16;
 
-bool is_small(const WrittenStep& written) {
-  return written.step.shader >= 0 && written.shader.source.workgroup_bytes <= most_workgroup_bytes &&
-         !written.shader.text.uses_subgroup_matrices &&
-         written.step.workgroups.upper_bound() * written.shader.source.threads <= most_threads;
-}
+// What a dispatch of some parts occupies on the device.
+struct Occupied {
+  std::int64_t workgroups = 0, threads = 0, threads_of_largest = 0, bytes = 0;  // bytes: of a workgroup's memory
+  bool uses_subgroup_matrices = false;
+
+  explicit Occupied(const WrittenStep& written)
+      : workgroups(written.step.workgroups.upper_bound()),
+        threads(workgroups * written.shader.source.threads),
+        threads_of_largest(threads),
+        bytes(written.shader.source.workgroup_bytes),
+        uses_subgroup_matrices(written.shader.text.uses_subgroup_matrices) {}
+
+  // Beyond this, a part keeps the device busy by itself, and the registers and workgroup memory of others could only
+  // slow it down.
+  bool has_small_parts() const {
+    constexpr std::int64_t most_threads = std::int64_t{1} << 21, most_bytes = 8192;
+    return threads_of_largest <= most_threads && bytes <= most_bytes && !uses_subgroup_matrices;
+  }
+
+  // Where all workgroups run at once, what others need slows none of them down.
+  bool fits_at_once(const Target& target) const {
+    constexpr std::int64_t resident_bytes = 24 << 10, resident_threads = 512, few = 128;
+    const std::int64_t residents = target.resident_workgroups > 0 ? target.resident_workgroups : few;
+    return !target.software && bytes <= target.workgroup_bytes && workgroups * bytes <= residents * resident_bytes &&
+           threads <= residents * resident_threads;
+  }
+  bool can_merge(const Target& target) const { return has_small_parts() || fits_at_once(target); }
+};
 
 // Steps that become one, with the bindings of the result.
 class Merging {
  public:
   Merging(const Program& program, const Target& target, WrittenStep first)
-      : program_(program), target_(target), parts_{std::move(first)} {
-    if (is_small(parts_.front())) bindings_of_.push_back(add_bindings(parts_.front(), bindings_).value_or(empty()));
+      : program_(program), target_(target), parts_{std::move(first)}, occupied_(parts_.front()) {
+    if (is_shader(parts_.front())) bindings_of_.push_back(add_bindings(parts_.front(), bindings_).value_or(empty()));
   }
 
   bool add(WrittenStep& other) {
     const ShaderSource &source = other.shader.source, &first = parts_.front().shader.source;
-    if (!is_small(parts_.front()) || !is_small(other) || source.threads != first.threads ||
-        text_ + source.source.size() > most_text || memory_with(other) > most_workgroup_bytes)
+    if (!is_shader(parts_.front()) || !is_shader(other) || source.threads != first.threads ||
+        text_ + source.source.size() > most_text)
       return false;
+    const Occupied occupied = occupied_with(other);
+    if (!occupied.can_merge(target_)) return false;
     std::vector<Bound> bindings = bindings_;
     const auto own = add_bindings(other, bindings);
     if (!own || static_cast<int>(bindings.size()) > target_.max_bindings) return false;
     bindings_ = std::move(bindings);
     bindings_of_.push_back(*own);
     text_ += source.source.size();
-    memory_ = memory_with(other);
+    occupied_ = occupied;
     parts_.push_back(std::move(other));
     return true;
   }
@@ -74,7 +96,8 @@ class Merging {
     const ShaderSource& first = parts_.front().shader.source;
     const bool alike = std::all_of(parts_.begin(), parts_.end(),
                                    [&](const WrittenStep& part) { return part.shader.source.name == first.name; });
-    shader.source = {alike ? first.name : "several", assemble(shader.text, first.threads), first.threads, memory_};
+    shader.source = {alike ? first.name : "several", assemble(shader.text, first.threads), first.threads,
+                     occupied_.bytes};
     return merged;
   }
 
@@ -82,15 +105,23 @@ class Merging {
   struct Bound {
     GpuStep::Binding binding;
     std::string element;  // of the array that it is declared as
+    int beside;
   };
   static std::vector<int> empty() { return {}; }
+  static bool is_shader(const WrittenStep& written) { return written.step.shader >= 0; }
 
   // Parts share what they declare alike.
-  std::int64_t memory_with(const WrittenStep& other) const {
+  Occupied occupied_with(const WrittenStep& other) const {
+    Occupied both(other);
     const bool known = std::any_of(parts_.begin(), parts_.end(), [&](const WrittenStep& part) {
       return part.shader.text.workgroup_memory == other.shader.text.workgroup_memory;
     });
-    return memory_ + (known ? 0 : other.shader.source.workgroup_bytes);
+    both.workgroups += occupied_.workgroups;
+    both.threads += occupied_.threads;
+    both.threads_of_largest = std::max(both.threads_of_largest, occupied_.threads_of_largest);
+    both.uses_subgroup_matrices |= occupied_.uses_subgroup_matrices;
+    both.bytes = occupied_.bytes + (known ? 0 : both.bytes);
+    return both;
   }
 
   // The memory that a device allocates as one buffer.
@@ -119,14 +150,15 @@ class Merging {
         const GpuStep::Binding& other = bindings[k].binding;
         if (memory_of(other.buffer) != memory_of(binding.buffer)) continue;
         if (other.is_read_write() != binding.is_read_write()) return std::nullopt;
-        if (other.is_read_write() && overlap(other, binding)) return std::nullopt;
-        if (!binding.is_read_write() && other.buffer == binding.buffer && other.offset == binding.offset &&
-            other.bytes == binding.bytes && bindings[k].element == element)
-          known = k;
+        const bool same = other.buffer == binding.buffer && other.offset == binding.offset &&
+                          other.bytes == binding.bytes && bindings[k].element == element;
+        const bool are_beside = written.beside >= 0 && bindings[k].beside == written.beside;
+        if (other.is_read_write() && overlap(other, binding) && !(same && are_beside)) return std::nullopt;
+        if (same && (are_beside || !binding.is_read_write())) known = k;
       }
       if (!known) {
         known = bindings.size();
-        bindings.push_back({binding, element});
+        bindings.push_back({binding, element, written.beside});
       }
       numbers.push_back(static_cast<int>(*known));
     }
@@ -139,15 +171,19 @@ class Merging {
   std::vector<Bound> bindings_;
   std::vector<std::vector<int>> bindings_of_;  // by part
   std::size_t text_ = parts_.front().shader.source.source.size();
-  std::int64_t memory_ = parts_.front().shader.source.workgroup_bytes;
+  Occupied occupied_;
 };
 
 }  // namespace
 
 std::vector<WrittenStep> order_and_merge(const Program& program, std::vector<WrittenStep> steps, const Target& target) {
   std::vector<const GpuStep*> plain;
-  for (const WrittenStep& written : steps) plain.push_back(&written.step);
-  const std::vector<int> waves = waves_of(program, plain);
+  std::vector<int> beside;
+  for (const WrittenStep& written : steps) {
+    plain.push_back(&written.step);
+    beside.push_back(written.beside);
+  }
+  const std::vector<int> waves = waves_of(program, plain, beside);
   std::vector<std::size_t> order(steps.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return waves[a] < waves[b]; });

@@ -12,6 +12,7 @@ namespace jerboa::wgsl {
 struct WrittenStep {
   GpuStep step;
   Shader::Finished shader;  ///< empty for copies
+  int beside = -1;  ///< steps with the same number use no element that another of them writes; -1: no other step
 };
 
 /// Orders the steps so that independent ones follow each other, and merges those of them that are small into one

@@ -39,26 +39,31 @@ struct LastUse {
 
 }  // namespace
 
-std::vector<int> waves_of(const Program& program, const std::vector<const GpuStep*>& steps) {
+std::vector<int> waves_of(const Program& program, const std::vector<const GpuStep*>& steps,
+                          const std::vector<int>& beside) {
   const Places places = places_of(program);
   std::map<std::pair<int, int>, LastUse> last;
+  const auto for_each_place = [&](const GpuStep& step, const auto& visit) {
+    for (const GpuStep::Binding& binding : step.bindings)
+      for (const auto& place : places[static_cast<std::size_t>(binding.buffer)]) visit(last[place], binding.written);
+  };
   std::vector<int> waves;
-  for (const GpuStep* step : steps) {
-    int wave = 0;
-    for (const GpuStep::Binding& binding : step->bindings) {
-      for (const auto& place : places[static_cast<std::size_t>(binding.buffer)]) {
-        const LastUse& use = last[place];
-        wave = std::max({wave, use.written + 1, binding.written ? use.read + 1 : 0});
-      }
+  while (waves.size() < steps.size()) {
+    const std::size_t begin = waves.size();
+    std::size_t end = begin + 1;
+    while (!beside.empty() && end < steps.size() && beside[begin] >= 0 && beside[end] == beside[begin]) ++end;
+    for (std::size_t i = begin; i < end; ++i) {
+      int wave = 0;
+      for_each_place(*steps[i], [&](const LastUse& use, bool written) {
+        wave = std::max({wave, use.written + 1, written ? use.read + 1 : 0});
+      });
+      waves.push_back(wave);
     }
-    for (const GpuStep::Binding& binding : step->bindings) {
-      for (const auto& place : places[static_cast<std::size_t>(binding.buffer)]) {
-        LastUse& use = last[place];
-        use.read = std::max(use.read, wave);
-        if (binding.written) use.written = wave;
-      }
-    }
-    waves.push_back(wave);
+    for (std::size_t i = begin; i < end; ++i)
+      for_each_place(*steps[i], [&](LastUse& use, bool written) {
+        use.read = std::max(use.read, waves[i]);
+        if (written) use.written = std::max(use.written, waves[i]);
+      });
   }
   return waves;
 }

@@ -24,7 +24,9 @@ struct Split {
 Split split(Op op, bool along_kept, int width, std::int64_t kept, std::int64_t reduced, const Target& target) {
   Split split;
   split.width = width;
-  const int threads = std::min(target.max_invocations, target.software ? 32 : 256);
+  // Small reductions have as many threads as loops and most products, whose dispatch they can then share.
+  const bool is_small = !target.software && kept * reduced <= std::int64_t{1} << 21;
+  const int threads = std::min(target.max_invocations, target.software ? 32 : is_small ? 128 : 256);
   const std::int64_t kept_groups = (kept + width - 1) / width;
   if (along_kept)
     while (split.kept_lanes < std::min<std::int64_t>(threads, 32) && split.kept_lanes < kept_groups)
@@ -34,7 +36,7 @@ Split split(Op op, bool along_kept, int width, std::int64_t kept, std::int64_t r
   // For few elements a second shader would cost more than it saves.
   constexpr std::int64_t few = 2048;
   if (reduced <= few) {
-    while (along_kept && split.kept_lanes > 8 && std::int64_t{split.reduced_lanes} * 8 < reduced) {
+    while (along_kept && split.kept_lanes > (is_small ? 4 : 8) && std::int64_t{split.reduced_lanes} * 8 < reduced) {
       split.kept_lanes /= 2;
       split.reduced_lanes *= 2;
     }

@@ -284,5 +284,28 @@ TEST(ProductsInTwoBuffers, EqualTheReferenceAndThemselves) {
   }
 }
 
+// Products of f32 whose inner elements teams of threads share, which add up their results at the end.
+TEST(ProductsInTeams, EqualTheReferenceAndThemselves) {
+  WebGpuOptions options;
+  options.target = Target::webgpu_default();
+  options.sentinel = 7e8F;
+  const Device this_device = Device::webgpu(options);
+  wgsl::MatmulForm small{wgsl::MatmulForm::Kind::tiles, 32, 32, 32, 4, 4};
+  small.teams = 4;
+  wgsl::MatmulForm large{wgsl::MatmulForm::Kind::tiles, 32, 64, 16, 8, 8, 0};
+  large.teams = 2;
+  large.two_buffers = true;
+  for (const auto& [form, attrs] : {std::pair(small, MatmulAttrs{}), {large, MatmulAttrs{true, true}}}) {
+    const Sample sample = with_inputs(product(36, 100, 68, attrs, DType::f32));
+    const Program program = program_as(sample.graph, webgpu_target(this_device.backend()), form);
+    std::map<std::string, HostTensor> inputs;
+    for (const auto& [name, value] : sample.inputs) inputs.emplace(name, to_host(value));
+    const auto executable = this_device.backend().load(program, [](const std::string&) { return nullptr; });
+    const TensorMap computed{{"y", executable->run({inputs, {}, {}})->read("y")}};
+    expect_reference(sample, computed, "in teams", Tolerance{1e-4, 1e-4, 2e-6});
+    expect_same_bits(computed, {{"y", executable->run({inputs, {}, {}})->read("y")}}, "a second time");
+  }
+}
+
 }  // namespace
 }  // namespace jerboa::test::matrices_test

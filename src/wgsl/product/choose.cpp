@@ -129,8 +129,12 @@ MatmulForm choose_tiles(const Target& target, const Sizes& sizes, bool halves) {
     form = smaller;
   // Where nothing else keeps the device busy, the latency of each inner step is exposed: deeper tiles take fewer steps.
   if (sizes.groups(form) < enough_groups / 4 && is_short) form = tiles(32, 32, 32, 4, 4);
+  if (!halves && form == tiles(32, 32, 32, 4, 4)) form.teams = 2;
   if (is_thin) form = tiles(32, 32, 16, 4, 4);
-  if (form.workgroup_bytes(halves ? 2 : 4) > target.workgroup_bytes) form.inner /= 2;
+  if (form.workgroup_bytes(halves ? 2 : 4) > target.workgroup_bytes) {
+    form.inner /= 2;
+    form.teams = 1;
+  }
   if (sizes.groups(form) < enough_groups && !is_short)
     while (sizes.groups(form) * form.chunks < enough_groups_in_chunks && sizes.inner / (form.chunks * 2) >= 128 &&
            form.chunks < 64)

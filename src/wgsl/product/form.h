@@ -24,6 +24,9 @@ struct MatmulForm {
   int padding = 4;
   /// For tiles: double buffering, with the inner steps unrolled.
   bool two_buffers = false;
+  /// For tiles of f32: teams of threads, each of which multiplies its part of the inner elements of every tile: a power
+  /// of two, at most 4. More threads hide latency where there are too few workgroups to do so.
+  int teams = 1;
   /// For matrices: the next tiles are prefetched while these are multiplied. Operands are bound read_write for it.
   bool fetches_ahead = false;
   /// For vectors: threads of a team, which computes part_columns columns of all rows.
@@ -34,7 +37,7 @@ struct MatmulForm {
   int across() const { return columns / part_columns; }
   int threads() const {
     if (kind == Kind::vectors) return across() * lanes;
-    return across() * (rows / part_rows) * (kind == Kind::matrices ? 32 : 1);
+    return across() * (rows / part_rows) * (kind == Kind::matrices ? 32 : teams);
   }
   int pitch() const { return rows + padding; }
   /// An upper bound; `element_bytes`: of a tile's elements, which are f16 for matrices.

@@ -28,8 +28,14 @@ class TiledMatmul {
     if (!partials_ && !in_fours_) epilogue.write();
     const Dim workgroups = write_tile_place(*shader_, problem_, form_);
     write_batch_offsets(*shader_, problem_);
-    shader_->line("let thread_column = lane % {0}u; let thread_row = lane / {0}u;", form_.across());
+    const char* member = "lane";
+    if (form_.teams > 1) {
+      member = "member";
+      shader_->line("let team = lane / {0}u; let member = lane % {0}u;", team_threads());
+    }
+    shader_->line("let thread_column = {1} % {0}u; let thread_row = {1} / {0}u;", form_.across(), member);
     write_product();
+    if (form_.teams > 1) join_teams();
     write_results();
     writer_.add(std::move(*shader_), workgroups);
     if (partials_) partials_->write_sum(writer_);
@@ -52,13 +58,22 @@ class TiledMatmul {
   // Vectors of four in a tile.
   int a_size() const { return form_.inner * form_.pitch() / 4; }
   int b_size() const { return form_.inner * form_.columns / 4; }
+  int buffers() const { return form_.two_buffers ? 2 : 1; }
+  // Vectors of four in a tile of results.
+  int sums_in_tile() const { return form_.rows * form_.columns / 4; }
+  int team_threads() const { return form_.threads() / form_.teams; }
+  // Inner elements of a tile that a team multiplies.
+  int team_inner() const { return form_.inner / form_.teams; }
+  std::string in_team(const std::string& k) const {
+    return form_.teams == 1 ? k : fmt::format("team * {}u + {}", team_inner(), k);
+  }
   // Inner elements per iteration of the loop.
-  int round_inner() const { return form_.inner * (form_.two_buffers ? 2 : 1); }
+  int round_inner() const { return form_.inner * buffers(); }
 
   void write_product() {
     const char* vector = problem_.halves ? "vec4<f16>" : "vec4f";
-    shader_->shared_array("tile_a", vector, a_size() * (form_.two_buffers ? 2 : 1));
-    shader_->shared_array("tile_b", vector, b_size() * (form_.two_buffers ? 2 : 1));
+    shader_->shared_array("tile_a", vector, a_size() * buffers());
+    shader_->shared_array("tile_b", vector, b_size() * buffers());
     for (int i = 0; i < form_.part_rows; ++i)
       for (int j = 0; j < form_.part_columns / 4; ++j) shader_->line("var sum_{}_{} = vec4f();", i, j);
     if (form_.chunks == 1) {
@@ -89,8 +104,8 @@ class TiledMatmul {
     fetch(a, b, fmt::format("inner + {}u", form_.inner));
     shader_->close();
     const int depth = problem_.multiplies_in_f16 ? products_in_f16 : 1;
-    shader_->open("for (var k = 0u; k < {}u; k += {}u) {{", form_.inner, depth);
-    multiply_step("k", depth, 0);
+    shader_->open("for (var k = 0u; k < {}u; k += {}u) {{", team_inner(), depth);
+    multiply_step(in_team("k"), depth, 0);
     shader_->close();
     shader_->barrier();
     shader_->close();
@@ -121,9 +136,9 @@ class TiledMatmul {
   // A loop would be a fifth slower: NVIDIA's compiler does not interleave its iterations.
   void multiply_written_out(int buffer) {
     const int depth = problem_.multiplies_in_f16 ? products_in_f16 : 1;
-    for (int k = 0; k < form_.inner; k += depth) {
+    for (int k = 0; k < team_inner(); k += depth) {
       shader_->open("{{");
-      multiply_step(fmt::format("{}u", k), depth, buffer);
+      multiply_step(in_team(fmt::format("{}u", k)), depth, buffer);
       shader_->close();
     }
   }
@@ -148,6 +163,36 @@ class TiledMatmul {
         shader_->line("sum_{}_{} {} {};", i, j, problem_.multiplies_in_f16 ? "+=" : "=",
                       problem_.multiplies_in_f16 ? fmt::format("vec4f({})", sum) : sum);
       }
+    }
+  }
+
+  // Adds up the teams' sums through the tiles, which nobody reads any more: in each round as many teams as the tiles
+  // hold the sums of give theirs to the first ones.
+  void join_teams() {
+    std::vector<std::string> places;
+    if (sums_in_tile() <= b_size() * buffers()) places.emplace_back("tile_b");
+    if (sums_in_tile() <= a_size() * buffers()) places.emplace_back("tile_a");
+    const int per_row = form_.part_columns / 4;
+    const auto for_each_sum = [&](int team, const auto& write) {
+      shader_->open("if (team == {}u) {{", team);
+      for (int i = 0; i < form_.part_rows; ++i)
+        for (int j = 0; j < per_row; ++j)
+          write(fmt::format("{}u + member", (i * per_row + j) * team_threads()), fmt::format("sum_{}_{}", i, j));
+      shader_->close();
+    };
+    for (int left = form_.teams; left > 1;) {
+      const int giving = std::min(left / 2, static_cast<int>(places.size()));
+      left -= giving;
+      for (int i = 0; i < giving; ++i)
+        for_each_sum(left + i, [&](const std::string& place, const std::string& sum) {
+          shader_->line("{}[{}] = {};", places[static_cast<std::size_t>(i)], place, sum);
+        });
+      shader_->barrier();
+      for (int i = 0; i < giving; ++i)
+        for_each_sum(i, [&](const std::string& place, const std::string& sum) {
+          shader_->line("{} += {}[{}];", sum, places[static_cast<std::size_t>(i)], place);
+        });
+      if (left > 1) shader_->barrier();
     }
   }
 
@@ -291,6 +336,12 @@ class TiledMatmul {
   }
 
   void write_results() {
+    if (form_.teams > 1) shader_->open("if (team == 0u) {{");
+    write_team_results();
+    if (form_.teams > 1) shader_->close();
+  }
+
+  void write_team_results() {
     for_each_vector([&](const std::string& row, const std::string& column, const std::string& sum) {
       if (in_fours_) {
         shader_->open("if ({}) {{", inside(row, column));

@@ -1,0 +1,112 @@
+#include <gtest/gtest.h>
+
+#include <jerboa/base/random.h>
+#include <jerboa/frontend/compile.h>
+#include <jerboa/frontend/nn.h>
+#include <jerboa/frontend/trainer.h>
+#include <jerboa/lower/lower.h>
+#include <jerboa/wgsl/emit_wgsl.h>
+
+#include "wgsl/idle_arenas.h"
+
+// Independent steps of training that share a dispatch, and workspace that shares memory with activations.
+namespace jerboa::test::merge_test {
+namespace {
+
+struct Perceptron {
+  nn::Linear hidden{64, 64}, out{64, 32};
+  JERBOA_FIELDS(hidden, out)
+  Tensor operator()(Tensor x) const { return out(relu(hidden(x))); }
+};
+
+// The kernels for GPUs, whatever the driver.
+Target gpu_target() {
+  Target target = Target::webgpu_default();
+  target.max_bindings = 16;
+  target.resident_workgroups = 264;
+  return target;
+}
+
+// The gradient of a layer's weights, that of its bias and that of its input share a dispatch, with products in teams
+// and sums in one shader, each in workgroup memory of its own.
+TEST(MergedSteps, TrainLikeTheCpu) {
+  HostTensor images(DType::f32, {64, 64}), labels(DType::i32, {64});
+  SplitMix random(1);
+  for (float& value : images.f32()) value = static_cast<float>(random.uniform() - 0.5);
+  for (std::int32_t& label : labels.as<std::int32_t>()) label = static_cast<std::int32_t>(random.below(32));
+  const Batch batch{{"images", images}, {"labels", labels}};
+  const auto train = [&](const Device& device) {
+    Module module =
+        compile_module(Perceptron{}, classification_loss, specs_of(batch), Adam{.lr = 1e-2}, {.device = device});
+    std::vector<double> losses;
+    for (int i = 0; i < 3; ++i) losses.push_back(module.step(batch).loss());
+    return std::pair(losses, module.kernel_count());
+  };
+  WebGpuOptions options{.target = gpu_target(), .sentinel = 7e8F};
+  const auto [computed, dispatches] = train(Device::webgpu(options));
+  const auto wanted = train(Device::cpu()).first;
+  for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(computed[i], wanted[i], 1e-4 * wanted[i]) << i;
+  // Hidden, out, loss, {mean, its gradients}, {relu's gradient, those of out}, those of hidden, updates.
+  EXPECT_LE(dispatches, 8);
+}
+
+Buffer activation(int arena, std::int64_t bytes, int first, int last) {
+  Buffer buffer;
+  buffer.arena = arena;
+  buffer.bytes = bytes;
+  buffer.first = first;
+  buffer.last = last;
+  return buffer;
+}
+
+wgsl::FoldedPart part_of(int dispatch, std::vector<int> buffers) {
+  wgsl::FoldedPart part;
+  part.dispatch = dispatch;
+  part.buffers = std::move(buffers);
+  return part;
+}
+
+TEST(IdleArenas, AreFoundWhereNothingLivesOrIsBound) {
+  Program program;
+  program.arenas = {1 << 20, 1 << 16, 1 << 18, 1 << 10};
+  program.buffers = {activation(0, 1000, 0, 3), activation(1, 1 << 16, 1, 2), activation(2, 1 << 18, 0, 0),
+                     activation(2, 1 << 17, 3, 3), activation(3, 1 << 10, 0, 3)};
+  // The second part reads what was planned to be dead by then, because it computes what another kernel did.
+  const std::vector<wgsl::FoldedPart> parts{part_of(0, {0, 2}), part_of(1, {1, 0}), part_of(2, {1, 2}),
+                                            part_of(3, {3, 4})};
+  const wgsl::IdleArenas idle(program, parts, 256);
+  const auto find = [&](std::size_t part, std::int64_t bytes, const std::set<int>& except = {}) {
+    const auto place = idle.find(part, bytes, except);
+    return place ? std::pair(place->arena, place->offset) : std::pair(-1, std::int64_t{0});
+  };
+  EXPECT_EQ(find(0, 5000), std::pair(1, std::int64_t{0})) << "the smallest that is empty";
+  EXPECT_EQ(find(0, 1 << 17), std::pair(-1, std::int64_t{0})) << "the part binds the others";
+  EXPECT_EQ(find(2, 5000), std::pair(0, std::int64_t{1024})) << "behind what another part still needs";
+  EXPECT_EQ(find(3, 5000), std::pair(1, std::int64_t{0}));
+  EXPECT_EQ(find(3, 5000, {1}), std::pair(0, std::int64_t{1024}));
+  EXPECT_EQ(find(3, 1 << 20), std::pair(-1, std::int64_t{0}));
+}
+
+// The partial sums of a long product lie where an activation was before.
+TEST(IdleArenas, HoldPartialSums) {
+  const Graph graph = trace([] {
+    const Tensor x = tensor_input("x", {32768, 64}), w = tensor_input("w", {64, 1024});
+    const Tensor early = relu(matmul(x, w));  // 128 MiB, which nothing needs after this sum
+    output("sum", sum(matmul(early, tensor_input("v", {1024, 8}))));
+    const Tensor y = tensor_input("y", {8192, 1024}), z = tensor_input("z", {8192, 1024});
+    output("product", sum(matmul(y, z, {.transpose_a = true})));
+  });
+  Target target = gpu_target();
+  target.max_buffer_bytes = target.max_binding_bytes = std::int64_t{1} << 31;
+  Program program = lower(graph, target);
+  const std::vector<std::int64_t> planned = program.arenas;
+  emit_wgsl(program, target);
+  verify(program, target);
+  EXPECT_NE(print_gpu(program).find("matmul_parts"), std::string::npos);
+  std::int64_t added = 0;
+  for (std::size_t i = planned.size(); i < program.arenas.size(); ++i) added += program.arenas[i];
+  EXPECT_LT(added, 8 << 20);
+}
+
+}  // namespace
+}  // namespace jerboa::test::merge_test
