@@ -6,8 +6,8 @@
 namespace jerboa {
 namespace {
 
-// Workgroups of 128 threads and 24 KiB that run concurrently, for GPUs on which that was measured: WebGPU does not
-// report how many multiprocessors there are.
+// Workgroups of 128 threads and 24 KiB that run concurrently, by name, for hosts that do not count them
+// (backend/webgpu/resident_workgroups.h): WebGPU does not report how many multiprocessors there are.
 int resident_workgroups(const std::string& adapter) { return adapter.find("H200") != std::string::npos ? 264 : 0; }
 
 std::int64_t bounded(std::uint64_t bytes) {

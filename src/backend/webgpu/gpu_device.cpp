@@ -12,9 +12,11 @@
 #include <set>
 #include <span>
 #include <thread>
+#include <utility>
 
 #include "backend/webgpu/library_warnings.h"
 #include "backend/webgpu/pipeline_cache.h"
+#include "backend/webgpu/resident_workgroups.h"
 #include "wgsl/webgpu_target.h"
 
 namespace jerboa::webgpu {
@@ -134,6 +136,11 @@ bool has_subgroup_matrices(const Dawn& dawn, WGPUAdapter adapter) {
   return found;
 }
 
+// Where pipelines are kept; empty: nowhere.
+std::filesystem::path cache_folder(const WebGpuOptions& options) {
+  return options.pipeline_cache ? *options.pipeline_cache : default_pipeline_cache().value_or("");
+}
+
 AdapterInfo describe_adapter(const Dawn& dawn, WGPUAdapter adapter) {
   AdapterInfo info;
   WGPUAdapterInfo raw{};
@@ -240,6 +247,12 @@ std::shared_ptr<GpuDevice> GpuDevice::open(const WebGpuOptions& options) {
   device->timestamps_ = device->dawn_->DeviceHasFeature(device->device_, WGPUFeatureName_TimestampQuery) != 0;
   device->dawn_->DeviceGetLimits(device->device_, &device->limits_);
   device->make_target(options);
+  Target& target = device->target_;
+  if (device->info_.kind != "CPU" && target.resident_workgroups == 0) {
+    const auto folder = cache_folder(options);
+    target.resident_workgroups =
+        resident_workgroups(*device, folder.empty() ? nullptr : &PipelineCache::shared(folder));
+  }
   watch_process_end();
   const std::scoped_lock lock(open_devices().mutex);
   open_devices().list.insert(device.get());
@@ -303,7 +316,7 @@ void GpuDevice::request(const WebGpuOptions& options) {
     toggles_wanted.insert(toggles_wanted.end(), std::begin(trusting_toggles), std::end(trusting_toggles));
   if (!options.validation) toggles_wanted.push_back("skip_validation");
   WGPUDawnTogglesDescriptor chosen = toggles(toggles_wanted);
-  const auto folder = options.pipeline_cache ? *options.pipeline_cache : default_pipeline_cache().value_or("");
+  const auto folder = cache_folder(options);
   WGPUDawnCacheDeviceDescriptor cache{};
   if (!folder.empty()) {
     cache = caching(PipelineCache::shared(folder));
@@ -382,7 +395,6 @@ void GpuDevice::make_target(const WebGpuOptions& options) {
       .subgroup_matrices = info_.subgroup_matrices && has(WGPUFeatureName_ChromiumExperimentalSubgroupMatrix),
       .subgroup_min = info_.subgroup_min,
       .subgroup_max = info_.subgroup_max,
-      .adapter = info_.name,
       .software = info_.kind == "CPU",
   });
   target.f16_arithmetic = options.f16_arithmetic;
@@ -492,6 +504,11 @@ void GpuDevice::write(WGPUBuffer buffer, std::int64_t offset, const void* data, 
   dawn_->QueueWriteBuffer(queue_, buffer, static_cast<std::uint64_t>(offset + whole), &rest, sizeof(rest));
 }
 
+void GpuDevice::submit(const std::vector<WGPUCommandBuffer>& commands) {
+  const std::size_t at_once = std::exchange(is_idle_, false) ? 1 : commands.size();
+  for (std::size_t i = 0; i < commands.size(); i += at_once) dawn_->QueueSubmit(queue_, at_once, commands.data() + i);
+}
+
 std::vector<std::byte> GpuDevice::read(WGPUBuffer mappable, std::int64_t bytes) {
   std::vector<std::byte> result(static_cast<std::size_t>(bytes));
   if (bytes == 0) return result;
@@ -507,6 +524,7 @@ std::vector<std::byte> GpuDevice::read(WGPUBuffer mappable, std::int64_t bytes) 
   if (error.empty()) {
     std::memcpy(result.data(), dawn_->BufferGetConstMappedRange(mappable, 0, size), result.size());
     dawn_->BufferUnmap(mappable);
+    is_idle_ = true;
   }
   check();
   if (!error.empty()) throw DeviceError(fmt::format("WebGPU on {}: reading back failed: {}", info_.name, error));

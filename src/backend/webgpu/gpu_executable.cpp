@@ -281,10 +281,13 @@ void GpuExecutable::encode_step(std::size_t number, WGPUCommandEncoder encoder, 
   dawn.ComputePassEncoderDispatchWorkgroups(pass, workgroups_[number][0], workgroups_[number][1], 1);
 }
 
-void GpuExecutable::encode(WGPUCommandEncoder encoder) {
+void GpuExecutable::encode(WGPUCommandEncoder encoder, std::size_t first, std::size_t end) {
   WGPUComputePassEncoder pass = nullptr;
-  for (std::size_t i = 0; i < steps_.size(); ++i) encode_step(i, encoder, pass);
+  for (std::size_t i = first; i < end; ++i) encode_step(i, encoder, pass);
   end_pass(pass);
+}
+
+void GpuExecutable::resolve_times(WGPUCommandEncoder encoder) {
   if (!profiling_ || queries_ == nullptr) return;
   const auto count = static_cast<std::uint32_t>(2 * steps_.size());
   device_->dawn().CommandEncoderResolveQuerySet(encoder, queries_, 0, count, query_values_, 0);
@@ -311,11 +314,21 @@ void GpuExecutable::copy_results(WGPUCommandEncoder encoder, Recording& recordin
 GpuExecutable::Recording GpuExecutable::record(const Wanted& wanted) {
   const Dawn& dawn = device_->dawn();
   Recording recording{wanted, {}, {}};
-  const Handle<WGPUCommandEncoder> encoder{dawn.DeviceCreateCommandEncoder(device_->device(), nullptr),
-                                           dawn.CommandEncoderRelease};
-  encode(encoder);
-  copy_results(encoder, recording);
-  recording.commands = {dawn.CommandEncoderFinish(encoder, nullptr), dawn.CommandBufferRelease};
+  // Of many steps the first take long enough for the others to be translated meanwhile (GpuDevice::submit).
+  constexpr std::size_t many = 24, part = 4;
+  const std::size_t first = steps_.size() < many || profiling_ ? 0 : steps_.size() / part;
+  const auto add = [&](const auto& encode_into) {
+    const Handle<WGPUCommandEncoder> encoder{dawn.DeviceCreateCommandEncoder(device_->device(), nullptr),
+                                             dawn.CommandEncoderRelease};
+    encode_into(encoder);
+    recording.commands.emplace_back(dawn.CommandEncoderFinish(encoder, nullptr), dawn.CommandBufferRelease);
+  };
+  if (first > 0) add([&](WGPUCommandEncoder encoder) { encode(encoder, 0, first); });
+  add([&](WGPUCommandEncoder encoder) {
+    encode(encoder, first, steps_.size());
+    resolve_times(encoder);
+    copy_results(encoder, recording);
+  });
   return recording;
 }
 
@@ -356,8 +369,7 @@ std::unique_ptr<RunResults> GpuExecutable::run(const RunRequest& request) {
   if (sentinel_) fill_arenas();
   upload_inputs(request);
   Recording recording = take_recording(wanted);
-  WGPUCommandBuffer list = recording.commands;
-  device_->dawn().QueueSubmit(device_->queue(), 1, &list);
+  device_->submit({recording.commands.begin(), recording.commands.end()});
   device_->check();
   if (profiling_ && queries_ != nullptr) read_times();
   if (last_ == wanted && !profiling_) record_next(wanted);

@@ -43,7 +43,7 @@ class GpuExecutable final : public Executable {
   // Commands to be submitted once, and where their results will be read.
   struct Recording {
     Wanted wanted;
-    Handle<WGPUCommandBuffer> commands;
+    std::vector<Handle<WGPUCommandBuffer>> commands;
     Readbacks results;
   };
 
@@ -70,7 +70,8 @@ class GpuExecutable final : public Executable {
   Recording record(const Wanted& wanted);
   void record_next(const Wanted& wanted);
   void forget_next();
-  void encode(WGPUCommandEncoder encoder);
+  void encode(WGPUCommandEncoder encoder, std::size_t first, std::size_t end);
+  void resolve_times(WGPUCommandEncoder encoder);
   void encode_step(std::size_t number, WGPUCommandEncoder encoder, WGPUComputePassEncoder& pass);
   WGPUComputePassEncoder begin_pass(WGPUCommandEncoder encoder, std::size_t step);
   void end_pass(WGPUComputePassEncoder& pass) const;

@@ -17,8 +17,7 @@ void copy(GpuDevice& device, WGPUBuffer from, std::int64_t from_offset, WGPUBuff
                                         static_cast<std::uint64_t>(to_offset),
                                         static_cast<std::uint64_t>(whole_words(bytes)));
   const Handle<WGPUCommandBuffer> commands{dawn.CommandEncoderFinish(encoder, nullptr), dawn.CommandBufferRelease};
-  WGPUCommandBuffer list = commands;
-  dawn.QueueSubmit(device.queue(), 1, &list);
+  device.submit({commands});
 }
 
 }  // namespace
