@@ -89,13 +89,13 @@ namespace {
 // An int8 or int4 weight, followed by one scale and possibly one minimum per group of a row.
 void want_quantised(const Call& call, std::size_t weight) {
   const std::size_t scales = weight + 1, mins = weight + 2;
-  call.want_rank(weight, 2);
-  call.want_rank(scales, 2);
+  call.want_rank_at_least(weight, 2);
+  call.want_rank(scales, static_cast<int>(call.shape(weight).size()));
   call.want_float(scales);
   const DType dtype = call.in(weight).dtype;
   if (dtype != DType::i8 && dtype != DType::i4) call.fail("weight must be int8 or int4, not {}", name(dtype));
   const Shape &w = call.shape(weight), &s = call.shape(scales);
-  if (!(w[0] == s[0]) || !(w[1] == s[1] * Dim(quantised_group)))
+  if (!std::equal(w.begin(), w.end() - 1, s.begin()) || !(w.back() == s.back() * Dim(quantised_group)))
     call.fail("scales of {} do not match a weight of {}: every {} values of a row share one", to_string(s),
               to_string(w), quantised_group);
   if (!call.has(mins)) return;
@@ -109,6 +109,7 @@ void want_quantised(const Call& call, std::size_t weight) {
 Types matmul_quantised(const Call& call) {
   call.want_float(0);
   call.want_rank_at_least(0, 2);
+  call.want_rank(1, 2);
   want_quantised(call, 1);
   Shape shape = call.shape(0);
   if (!(shape.back() == call.shape(1)[1]))
@@ -123,6 +124,29 @@ Types dequantise(const Call& call) {
   return {{call.in(1).dtype, call.shape(0)}};
 }
 
+Types embedding_quantised(const Call& call) {
+  call.want_rank(0, 2);
+  want_quantised(call, 0);
+  call.want_integer(3);
+  Shape shape = call.shape(3);
+  shape.push_back(call.shape(0)[1]);
+  return {{call.in(1).dtype, shape}};
+}
+
+namespace {
+
+// Operand 0 in groups of rows, each multiplied by a matrix [inner, columns] of operand 1.
+void want_groups(const Call& call, std::size_t offsets, const Dim& inner) {
+  const Shape &x = call.shape(0), &w = call.shape(1);
+  call.want_integer(offsets);
+  if (!(x[1] == inner))
+    call.fail("{} x {}: inner sizes {} and {} differ", to_string(x), to_string(w), x[1].str(), inner.str());
+  if (!(call.shape(offsets)[0] == w[0] + Dim(1)))
+    call.fail("{} groups need {} offsets, not {}", w[0].str(), (w[0] + Dim(1)).str(), call.shape(offsets)[0].str());
+}
+
+}  // namespace
+
 Types matmul_grouped(const Call& call) {
   const bool transposed = call.as<GroupedAttrs>().transpose_b;
   call.want_rank(0, 2);
@@ -130,15 +154,20 @@ Types matmul_grouped(const Call& call) {
   call.want_rank(2, 1);
   call.want_float(0);
   call.want_same_dtype(0, 1);
-  call.want_integer(2);
   const Shape& w = call.shape(1);
-  const Dim inner = transposed ? w[2] : w[1];
-  if (!(call.shape(0)[1] == inner))
-    call.fail("{} x {}: inner sizes {} and {} differ", to_string(call.shape(0)), to_string(w), call.shape(0)[1].str(),
-              inner.str());
-  if (!(call.shape(2)[0] == w[0] + Dim(1)))
-    call.fail("{} groups need {} offsets, not {}", w[0].str(), (w[0] + Dim(1)).str(), call.shape(2)[0].str());
+  want_groups(call, 2, transposed ? w[2] : w[1]);
   return {{call.in(0).dtype, {call.shape(0)[0], transposed ? w[1] : w[2]}}};
+}
+
+Types matmul_grouped_quantised(const Call& call) {
+  call.want_rank(0, 2);
+  call.want_rank(1, 3);
+  call.want_rank(4, 1);
+  call.want_float(0);
+  want_quantised(call, 1);
+  const Shape& w = call.shape(1);
+  want_groups(call, 4, w[2]);
+  return {{call.in(0).dtype, {call.shape(0)[0], w[1]}}};
 }
 
 Types matmul_grouped_weight_grad(const Call& call) {

@@ -43,7 +43,8 @@ Dim operations_of(const KernelSpec& kernel) {
     case Op::attention_grad: return attention_grad(kernel);
     case Op::linear_attention: return linear_attention(kernel, 1);
     case Op::linear_attention_grad: return linear_attention(kernel, 3);
-    case Op::matmul_grouped: return Dim(2) * element_count(kernel.results[0].shape) * shape(kernel, 0).back();
+    case Op::matmul_grouped:
+    case Op::matmul_grouped_quantised: return Dim(2) * element_count(kernel.results[0].shape) * shape(kernel, 0).back();
     case Op::matmul_grouped_weight_grad: return Dim(2) * element_count(shape(kernel, 0)) * shape(kernel, 1).back();
     case Op::conv2d: return convolution(kernel.results[0].shape, shape(kernel, 1));
     case Op::conv2d_input_grad: return convolution(shape(kernel, 0), shape(kernel, 1));

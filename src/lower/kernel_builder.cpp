@@ -7,6 +7,7 @@
 #include <jerboa/ir/shapes.h>
 
 #include "lower/inline.h"
+#include "lower/quantised.h"
 
 namespace jerboa::detail {
 
@@ -510,7 +511,7 @@ void KernelBuilder::build_matmul() {
 
 void KernelBuilder::build_whole() {
   const Node& node = node_at(group_.nodes.front());
-  if (node.op == Op::dequantise) refuse_parts_of_quantised(node, 0);
+  if (const auto weight = quantised_operand(node.op)) refuse_parts_of_quantised(node, *weight);
   kernel_.op = node.op;
   kernel_.attrs = node.attrs;
   for (const TensorId input : node.inputs) kernel_.operands.push_back(whole_tensor(input));

@@ -10,6 +10,8 @@
 #include <jerboa/base/error.h>
 #include <jerboa/ir/shapes.h>
 
+#include "lower/quantised.h"
+
 namespace jerboa::detail {
 namespace {
 
@@ -398,13 +400,14 @@ class KernelVerifier {
 
   // The scales, the operand of this number, and the minimums behind them.
   void check_scales(std::size_t first, const std::vector<std::int64_t>& weight) {
-    for (std::size_t i = first; i < kernel_.operands.size(); ++i) {
+    for (std::size_t i = first; i < std::min(first + 2, kernel_.operands.size()); ++i) {
       const TensorAccess& scales = kernel_.operands[i];
       if (i > first && kernel_.kind == KernelSpec::Kind::whole && scales.binding == -1) continue;
       const auto sizes = sizes_of(scales.shape);
-      if (sizes.size() != 2 || sizes[0] != weight[0] || times(sizes[1], quantised_group) != weight[1] ||
-          !is_float(scales.dtype) || scales.dtype != kernel_.operands[first].dtype || !scales.prologue.empty() ||
-          scales.strides.size() != 2 || evaluate(scales.offset) != 0 || !is_row_major(sizes, scales.strides))
+      if (sizes.size() != weight.size() || !std::equal(sizes.begin(), sizes.end() - 1, weight.begin()) ||
+          times(sizes.back(), quantised_group) != weight.back() || !is_float(scales.dtype) ||
+          scales.dtype != kernel_.operands[first].dtype || !scales.prologue.empty() ||
+          scales.strides.size() != sizes.size() || evaluate(scales.offset) != 0 || !is_row_major(sizes, scales.strides))
         fail("the scales and minimums of a quantised weight must be whole, in order, and one for each {} of a row",
              quantised_group);
       check_operand(scales);
@@ -488,17 +491,17 @@ class KernelVerifier {
   }
 
   void check_weights() {
-    const bool quantised = kernel_.op == Op::dequantise;
+    const std::optional<std::size_t> quantised = quantised_operand(kernel_.op);
     for (const auto* list : {&kernel_.operands, &kernel_.results})
       for (const TensorAccess& access : *list)
-        if (access.binding >= 0 && bits(access.dtype) < 16 && !quantised)
+        if (access.binding >= 0 && bits(access.dtype) < 16 && !(quantised && &access == &kernel_.operands[*quantised]))
           fail("{} of {}", name(kernel_.op), name(access.dtype));
     if (!quantised) return;
-    const TensorAccess& weight = kernel_.operands[0];
+    const TensorAccess& weight = kernel_.operands[*quantised];
     const auto sizes = sizes_of(weight.shape);
-    if (evaluate(weight.offset) != 0 || !is_row_major(sizes, weight.strides))
+    if (bits(weight.dtype) >= 16 || evaluate(weight.offset) != 0 || !is_row_major(sizes, weight.strides))
       fail("a quantised weight must be whole and in order");
-    check_scales(1, sizes);
+    check_scales(*quantised + 1, sizes);
   }
 
   void check_sorted_length() const {

@@ -344,6 +344,9 @@ std::vector<Tensor> detail::split_equal(Operand x, std::size_t parts, int axis) 
 // Indexing
 
 Tensor embedding(Operand table, Operand ids) { return one(Op::embedding, {table, ids}); }
+Tensor embedding_quantised(Operand weight, Operand scales, Operand mins, Operand ids) {
+  return one(Op::embedding_quantised, {weight, scales, mins, ids});
+}
 Tensor embedding_grad(Operand ids, Operand dy, Dim rows) {
   return one(Op::embedding_grad, {ids, dy}, EmbeddingGradAttrs{std::move(rows)});
 }
@@ -369,6 +372,9 @@ Tensor matmul_quantised(Operand x, Operand weight, Operand scales, Operand mins)
 Tensor dequantise(Operand weight, Operand scales, Operand mins) { return one(Op::dequantise, {weight, scales, mins}); }
 Tensor matmul_grouped(Operand x, Operand w, Operand offsets, GroupedAttrs attrs) {
   return one(Op::matmul_grouped, {x, w, offsets}, attrs);
+}
+Tensor matmul_grouped_quantised(Operand x, Operand weight, Operand scales, Operand mins, Operand offsets) {
+  return one(Op::matmul_grouped_quantised, {x, weight, scales, mins, offsets});
 }
 Tensor matmul_grouped_weight_grad(Operand x, Operand dy, Operand offsets) {
   return one(Op::matmul_grouped_weight_grad, {x, dy, offsets});

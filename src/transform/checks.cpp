@@ -39,6 +39,7 @@ std::vector<IndexOperand> index_operands(const Graph& graph, const Node& node) {
   };
   switch (node.op) {
     case Op::embedding: return {{node.inputs[1], {size(0, 0), false}}};
+    case Op::embedding_quantised: return {{node.inputs[3], {size(0, 0), false}}};
     case Op::take_along_axis: return {{node.inputs[1], {size(0, node.as<AxisAttrs>().axis), false}}};
     case Op::cross_entropy: return {{node.inputs[1], {size(0, -1), true}}};
     case Op::attention: return blocks(7, 1);

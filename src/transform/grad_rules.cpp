@@ -296,9 +296,31 @@ Grads gradient<Op::pad>(G g) {
 
 // Indexing
 
+// The gradient of an int8 or int4 weight, one group after another along a new last axis.
+Tensor by_group(const Tensor& dweight, const Tensor& scales) {
+  Shape shape = scales.shape();
+  shape.push_back(quantised_group);
+  return reshape(dweight, shape);
+}
+
+// For scales: the gradient of each weight times its quantised value, summed over the weights that share the scale.
+Tensor gradient_of_scales(const Tensor& dweight, const Tensor& weight, const Tensor& scales) {
+  const Tensor whole = dequantise(weight, zeros_like(scales) + 1);
+  return sum(by_group(dweight * whole, scales), {-1});
+}
+
+// For minimums: the sum over the weights that share one.
+Tensor gradient_of_mins(const Tensor& dweight, const Tensor& mins) { return sum(by_group(dweight, mins), {-1}); }
+
 template <>
 Grads gradient<Op::embedding>(G g) {
   return {embedding_grad(g.x[1], g.dy, g.x[0].dim(0)), {}};
+}
+template <>
+Grads gradient<Op::embedding_quantised>(G g) {
+  const Tensor& mins = g.x[2];
+  const Tensor dweight = embedding_grad(g.x[3], g.dy, g.x[0].dim(0));
+  return {{}, gradient_of_scales(dweight, g.x[0], g.x[1]), mins ? gradient_of_mins(dweight, mins) : Tensor(), {}};
 }
 template <>
 Grads gradient<Op::embedding_grad>(G g) {
@@ -350,17 +372,6 @@ Grads gradient<Op::matmul>(G g) {
   }
   return {da, db};
 }
-// For scales: the gradient of each weight times its quantised value, summed over the weights that share the scale.
-Tensor gradient_of_scales(const Tensor& dweight, const Tensor& weight, const Tensor& scales) {
-  const Tensor whole = dequantise(weight, zeros_like(scales) + 1);
-  return sum(reshape(dweight * whole, {scales.dim(0), scales.dim(1), quantised_group}), {-1});
-}
-
-// For minimums: the sum over the weights that share one.
-Tensor gradient_of_mins(const Tensor& dweight, const Tensor& mins) {
-  return sum(reshape(dweight, {mins.dim(0), mins.dim(1), quantised_group}), {-1});
-}
-
 template <>
 Grads gradient<Op::dequantise>(G g) {
   const Tensor dscales = gradient_of_scales(g.dy, g.x[0], g.x[1]);
@@ -385,6 +396,18 @@ Grads gradient<Op::matmul_grouped>(G g) {
   return {matmul_grouped(g.dy, g.x[1], g.x[2], {!tb}),
           tb ? matmul_grouped_weight_grad(g.dy, g.x[0], g.x[2]) : matmul_grouped_weight_grad(g.x[0], g.dy, g.x[2]),
           {}};
+}
+template <>
+Grads gradient<Op::matmul_grouped_quantised>(G g) {
+  const Tensor &x = g.x[0], &weight = g.x[1], &scales = g.x[2], &mins = g.x[3], &offsets = g.x[4];
+  Tensor dx, dscales, dmins;
+  if (g.wanted[0]) dx = matmul_grouped(g.dy, cast(dequantise(weight, scales, maybe(mins)), g.dy.dtype()), offsets);
+  if (g.wanted[2] || (mins && g.wanted[3])) {
+    const Tensor dweight = cast(matmul_grouped_weight_grad(g.dy, x, offsets), scales.dtype());
+    if (g.wanted[2]) dscales = gradient_of_scales(dweight, weight, scales);
+    if (mins && g.wanted[3]) dmins = gradient_of_mins(dweight, mins);
+  }
+  return {dx, {}, dscales, dmins, {}};
 }
 template <>
 Grads gradient<Op::matmul_grouped_weight_grad>(G g) {

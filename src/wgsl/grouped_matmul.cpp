@@ -1,5 +1,7 @@
+#include "wgsl/dequantise.h"
 #include "wgsl/implicit_product.h"
 #include "wgsl/lines.h"
+#include "wgsl/product/quantised.h"
 #include "wgsl/whole_kernels.h"
 
 // Products whose rows, or inner elements, are those of a group, which only the device knows: shaders are dispatched for
@@ -19,7 +21,8 @@ void write_group_rows(Shader& shader, const TensorAccess& offsets, const std::st
 }
 
 // Rows before the first group and after the last. There are none in between: a group ends where the next begins.
-void write_zeros(KernelWriter& writer, const TensorAccess& offsets, const TensorAccess& out, const Dim& groups) {
+void write_zeros(KernelWriter& writer, const TensorAccess& offsets, const Dim& groups) {
+  const TensorAccess& out = writer.kernel().results[0];
   const Dim count = element_count(out.shape);
   Shader shader = shader_of_elements(writer, "grouped_zeros", count);
   shader.line("let row = element / {0}; let column = element % {0};", shader.size(out.shape[1]));
@@ -29,18 +32,14 @@ void write_zeros(KernelWriter& writer, const TensorAccess& offsets, const Tensor
   add_shader_of_elements(writer, std::move(shader), count);
 }
 
-}  // namespace
-
-template <>
-void write_whole_op<Op::matmul_grouped>(KernelWriter& writer) {
-  const KernelSpec& kernel = writer.kernel();
-  const TensorAccess &x = kernel.operands[0], &w = kernel.operands[1], &offsets = kernel.operands[2],
-                     &out = kernel.results[0];
-  const bool transposed = std::get<GroupedAttrs>(kernel.attrs).transpose_b;
-  const Dim &groups = w.shape[0], &rows = x.shape[0];
-  write_zeros(writer, offsets, out, groups);
+// Operand 0's rows in groups, each multiplied by the matrix `batch` of `b`.
+void write_grouped(KernelWriter& writer, const std::string& name, const TensorAccess& offsets, const Dim& groups,
+                   ImplicitProduct::Operand b) {
+  const TensorAccess &x = writer.kernel().operands[0], &out = writer.kernel().results[0];
+  const Dim& rows = x.shape[0];
+  write_zeros(writer, offsets, groups);
   ImplicitProduct product;
-  product.name = "matmul_grouped";
+  product.name = name;
   product.batch = 1;
   product.rows = rows;
   product.columns = out.shape[1];
@@ -63,18 +62,47 @@ void write_whole_op<Op::matmul_grouped>(KernelWriter& writer) {
                  return [&shader, &x, row](const std::string& k) { return shader.load(x, {row, k}); };
                },
                true};
-  product.b = {[&](Shader& shader, const std::string& column) -> ImplicitProduct::Element {
-                 return [&shader, &w, column, transposed](const std::string& k) {
-                   return shader.load(w, transposed ? std::vector<std::string>{"batch", column, k}
-                                                    : std::vector<std::string>{"batch", k, column});
-                 };
-               },
-               transposed};
+  product.b = std::move(b);
   product.finish = [&](Shader& shader, const std::string&, const std::string& row, const std::string& column,
                        const std::string& sum) {
     shader.store(out, {row, column}, sum);
   };
   write_product(writer, product);
+}
+
+}  // namespace
+
+template <>
+void write_whole_op<Op::matmul_grouped>(KernelWriter& writer) {
+  const KernelSpec& kernel = writer.kernel();
+  const TensorAccess& w = kernel.operands[1];
+  const bool transposed = std::get<GroupedAttrs>(kernel.attrs).transpose_b;
+  write_grouped(writer, "matmul_grouped", kernel.operands[2], w.shape[0],
+                {[&](Shader& shader, const std::string& column) -> ImplicitProduct::Element {
+                   return [&shader, &w, column, transposed](const std::string& k) {
+                     return shader.load(w, transposed ? std::vector<std::string>{"batch", column, k}
+                                                      : std::vector<std::string>{"batch", k, column});
+                   };
+                 },
+                 transposed});
+}
+
+// Weights become floats as they are put into the tile.
+template <>
+void write_whole_op<Op::matmul_grouped_quantised>(KernelWriter& writer) {
+  const KernelSpec& kernel = writer.kernel();
+  if (write_quantised_groups(writer)) return;
+  const QuantisedWeight w(kernel, 1);
+  write_grouped(writer, "matmul_grouped_quantised", kernel.operands[4], w.weight.shape[0],
+                {[&](Shader& shader, const std::string& column) -> ImplicitProduct::Element {
+                   const std::string first =
+                       shader.let("first", fmt::format("(batch * {} + {}) * {}", shader.size(w.weight.shape[1]), column,
+                                                       shader.size(w.weight.shape[2])));
+                   return [&shader, &w, first](const std::string& k) {
+                     return w.value(shader, shader.let("index", fmt::format("{} + {}", first, k)));
+                   };
+                 },
+                 true});
 }
 
 template <>

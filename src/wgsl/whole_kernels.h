@@ -37,6 +37,8 @@ void write_whole_op<Op::avg_pool2d_grad>(KernelWriter& writer);
 template <>
 void write_whole_op<Op::dequantise>(KernelWriter& writer);
 template <>
+void write_whole_op<Op::embedding_quantised>(KernelWriter& writer);
+template <>
 void write_whole_op<Op::sum_squares>(KernelWriter& writer);
 template <>
 void write_whole_op<Op::cumsum>(KernelWriter& writer);
@@ -56,6 +58,8 @@ template <>
 void write_whole_op<Op::cache_append>(KernelWriter& writer);
 template <>
 void write_whole_op<Op::matmul_grouped>(KernelWriter& writer);
+template <>
+void write_whole_op<Op::matmul_grouped_quantised>(KernelWriter& writer);
 template <>
 void write_whole_op<Op::matmul_grouped_weight_grad>(KernelWriter& writer);
 

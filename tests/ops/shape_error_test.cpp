@@ -181,6 +181,32 @@ TEST(ShapeErrors, OfLinearAlgebra) {
         matmul_grouped(f({6, 4}), f({3, 4, 2}), i({3}));
       },
       "matmul_grouped: 3 groups need 4 offsets, not 3");
+  const auto i8 = [](Shape shape) { return typed(DType::i8, std::move(shape)); };
+  expect_shape_error(
+      [&] {
+        matmul_grouped_quantised(f({6, 96}), i8({3, 5, 64}), f({3, 5, 2}), {}, i({4}));
+      },
+      "matmul_grouped_quantised: [6, 96] x [3, 5, 64]: inner sizes 96 and 64 differ");
+  expect_shape_error(
+      [&] {
+        matmul_grouped_quantised(f({6, 64}), i8({3, 5, 64}), f({3, 5, 2}), {}, i({3}));
+      },
+      "matmul_grouped_quantised: 3 groups need 4 offsets, not 3");
+  expect_shape_error(
+      [&] {
+        matmul_grouped_quantised(f({6, 64}), i8({3, 5, 64}), f({3, 4, 2}), {}, i({4}));
+      },
+      "scales of [3, 4, 2] do not match a weight of [3, 5, 64]");
+  expect_shape_error(
+      [&] {
+        matmul_quantised(f({6, 64}), i8({3, 5, 64}), f({3, 5, 2}));
+      },
+      "matmul_quantised: weight must have 2 axes, not [3, 5, 64]");
+  expect_shape_error(
+      [&] {
+        embedding_quantised(i8({9, 64}), f({9, 2}), f({9, 1}), i({4}));
+      },
+      "mins of [9, 1] do not match scales of [9, 2]");
   expect_shape_error(
       [] {
         matmul_grouped_weight_grad(f({6, 4}), f({5, 2}), i({3}));

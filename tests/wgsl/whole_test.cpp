@@ -104,6 +104,15 @@ std::vector<Case> large_cases(Op op) {
               {{any({150, 40}), any({5, 70, 40}), given({6}, {0, 70, 71, 71, 71, 150})}, GroupedAttrs{true}},
               {{any({6, 300}), any({4, 300, 20}), given({5}, {0, 1, 1, 4, 6})}, GroupedAttrs{}},
               {{any({6, 300}), any({4, 20, 300}), given({5}, {0, 1, 1, 4, 6})}, GroupedAttrs{true}}};
+    case Op::matmul_grouped_quantised: {  // in rows and in tiles
+      const auto groups = [](std::int64_t columns, std::int64_t inner) {
+        return within(0.001, 0.002, {4, columns, inner / quantised_group});
+      };
+      return {{{any({6, 416}), whole(-8, 7, {4, 90, 416}, DType::i4), groups(90, 416), groups(90, 416),
+                given({5}, {1, 2, 2, 4, 5})}},
+              {{any({70, 64}), whole(-127, 127, {4, 50, 64}, DType::i8), groups(50, 64), absent(),
+                given({5}, {2, 40, 40, 41, 69})}}};
+    }
     default: return {};
   }
 }
@@ -112,7 +121,8 @@ class WholeOp : public ::testing::TestWithParam<Op> {};
 INSTANTIATE_TEST_SUITE_P(Ops, WholeOp,
                          ::testing::Values(Op::embedding_grad, Op::scatter, Op::scatter_add, Op::cache_append,
                                            Op::cumsum, Op::cummax, Op::causal_conv1d, Op::linear_attention, Op::top_k,
-                                           Op::argsort, Op::conv2d, Op::max_pool2d, Op::avg_pool2d, Op::matmul_grouped),
+                                           Op::argsort, Op::conv2d, Op::max_pool2d, Op::avg_pool2d, Op::matmul_grouped,
+                                           Op::matmul_grouped_quantised),
                          [](const ::testing::TestParamInfo<Op>& param) { return std::string(name(param.param)); });
 
 TEST_P(WholeOp, EqualsTheReferenceEveryTime) {

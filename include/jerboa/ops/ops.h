@@ -163,6 +163,8 @@ std::array<Tensor, N> split(Operand x, int axis = -1);
 // Indexing
 
 Tensor embedding(Operand table, Operand ids);
+/// Rows of an int8 or int4 weight, as dequantise gives them; `mins` may be empty.
+Tensor embedding_quantised(Operand weight, Operand scales, Operand mins, Operand ids);
 Tensor embedding_grad(Operand ids, Operand dy, Dim rows);
 Tensor take_along_axis(Operand x, Operand indices, int axis = -1);
 inline Tensor gather(Operand x, Operand indices, int axis = -1) { return take_along_axis(x, indices, axis); }
@@ -176,9 +178,11 @@ Tensor matmul(Operand a, Operand b, MatmulAttrs attrs = {});
 /// x times the transpose of an int8 or int4 weight [out, in], of which every 32 in a row share a scale, [out, in / 32],
 /// and a minimum of the same shape if there are any: weight * scale + min.
 Tensor matmul_quantised(Operand x, Operand weight, Operand scales, Operand mins = {});
-/// The values that such a weight represents.
+/// The values that such a weight represents; it may have leading axes.
 Tensor dequantise(Operand weight, Operand scales, Operand mins = {});
 Tensor matmul_grouped(Operand x, Operand w, Operand offsets, GroupedAttrs attrs = {});
+/// The same for the transposes of int8 or int4 weights [groups, out, in]; `mins` may be empty.
+Tensor matmul_grouped_quantised(Operand x, Operand weight, Operand scales, Operand mins, Operand offsets);
 Tensor matmul_grouped_weight_grad(Operand x, Operand dy, Operand offsets);
 Tensor conv1d(Operand x, Operand weight, Operand bias = {}, Conv1dAttrs attrs = {});
 Tensor conv2d(Operand x, Operand weight, Operand bias = {}, Conv2dAttrs attrs = {});

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "backend/cpu/compact_weights.h"
 #include "backend/cpu/thread_pool.h"
 
 namespace jerboa::cpu {
@@ -17,6 +18,11 @@ struct GroupedMatmul {
 /// transposed. Rows in no group are 0.
 void run_matmul_grouped(const GroupedMatmul& grouped, const float* x, const float* w, bool transposed, float* out,
                         ThreadPool& pool);
+
+/// The same for int8 or int4 weights [groups, columns, inner], whose scales are f16, bf16 or f32; as in Matmul a few
+/// rows may be rounded to 8 bits.
+void run_matmul_grouped(const GroupedMatmul& grouped, const float* x, const CompactWeights& weights,
+                        bool integer_products, float* out, ThreadPool& pool);
 
 /// dw [groups, inner, columns] = x transposed times dy [rows, columns], group by group.
 void run_matmul_grouped_weight_grad(const GroupedMatmul& grouped, const float* x, const float* dy, float* dw,

@@ -1,5 +1,6 @@
 #include "backend/cpu/whole_kernel.h"
 
+#include <algorithm>
 #include <limits>
 
 #include <jerboa/ir/shapes.h>
@@ -338,14 +339,31 @@ Lines lines_along(const BoundTensor& tensor, int given) {
   return lines;
 }
 
+// The int8 or int4 weight that is operand i, with the scales and minimums behind it.
+CompactWeights quantised_weights(const WholeCall& call, std::size_t i) {
+  const BoundTensor &weight = call.operand(i), &scales = call.operand(i + 1);
+  return {weight.dtype, weight.data, scales.data, scales.dtype, weight.sizes.back(), call.operand(i + 2).data};
+}
+
 template <>
 void run_whole<Op::dequantise>(WholeCall& call) {
-  const BoundTensor &weight = call.operand(0), &scales = call.operand(1);
-  const CompactWeights weights{weight.dtype, weight.data,    scales.data,
-                               scales.dtype, weight.size(1), call.operand(2).data};
+  const CompactWeights weights = quantised_weights(call, 0);
+  const std::int64_t length = weights.row;
   float* result = call.contiguous_result(0);
-  call.pool().run(weight.size(0), [&](std::int64_t row, int) {
-    expand_weights(weights, row, 0, weight.size(1), result + row * weight.size(1));
+  call.pool().run(length == 0 ? 0 : element_count(call.operand(0).sizes) / length,
+                  [&](std::int64_t row, int) { expand_weights(weights, row, 0, length, result + row * length); });
+}
+
+template <>
+void run_whole<Op::embedding_quantised>(WholeCall& call) {
+  const CompactWeights weights = quantised_weights(call, 0);
+  const std::int64_t rows = call.operand(0).size(0), length = weights.row;
+  const std::int32_t* ids = call.contiguous_integers(3);
+  float* result = call.contiguous_result(0);
+  if (rows == 0) return;
+  call.pool().run(element_count(call.operand(3).sizes), [&](std::int64_t number, int) {
+    const std::int64_t row = std::clamp<std::int64_t>(ids[number], 0, rows - 1);
+    expand_weights(weights, row, 0, length, result + number * length);
   });
 }
 
@@ -497,6 +515,14 @@ void run_whole<Op::matmul_grouped>(WholeCall& call) {
   const BoundTensor &x = call.operand(0), &w = call.operand(1);
   const GroupedMatmul grouped{w.size(0), x.size(0), x.size(1), call.result(0).size(1), call.contiguous_integers(2)};
   run_matmul_grouped(grouped, call.contiguous(0), call.contiguous(1), call.as<GroupedAttrs>().transpose_b,
+                     call.contiguous_result(0), call.pool());
+}
+
+template <>
+void run_whole<Op::matmul_grouped_quantised>(WholeCall& call) {
+  const BoundTensor &x = call.operand(0), &weight = call.operand(1);
+  const GroupedMatmul grouped{weight.size(0), x.size(0), x.size(1), weight.size(1), call.contiguous_integers(4)};
+  run_matmul_grouped(grouped, call.contiguous(0), quantised_weights(call, 1), call.integer_products(),
                      call.contiguous_result(0), call.pool());
 }
 

@@ -33,6 +33,7 @@ class WholeCall {
   std::size_t operands() const { return operands_.size(); }
   std::size_t results() const { return results_.size(); }
   ThreadPool& pool() const { return workers_.pool; }
+  bool integer_products() const { return workers_.integer_products; }
 
   /// The operand in row-major order, as f32 or as the 32 bits of another type: itself, or a copy. Null where absent.
   const float* contiguous(std::size_t i);

@@ -41,6 +41,23 @@ bool lies_in_sixteens(const Shader& shader, const TensorAccess& operand, const s
 
 }  // namespace
 
+MatmulProblem MatmulProblem::of_groups(const KernelSpec& kernel) {
+  MatmulProblem problem;
+  problem.a = kernel.operands.data();
+  problem.b = &kernel.operands[1];
+  problem.scales = &kernel.operands[2];
+  if (kernel.operands[3].binding >= 0) problem.mins = &kernel.operands[3];
+  problem.offsets = &kernel.operands[4];
+  problem.rows = problem.a->shape[0];
+  problem.columns = problem.b->shape[1];
+  problem.inner = problem.b->shape[2];
+  problem.a_row = problem.a->strides[0];
+  problem.a_inner = problem.a->strides[1];
+  problem.b_column = problem.b->strides[1];
+  problem.b_inner = problem.b->strides[2];
+  return problem;
+}
+
 MatmulProblem::MatmulProblem(const KernelWriter& writer)
     : batch(writer.kernel().domain.begin(), writer.kernel().domain.end() - 2),
       a(writer.kernel().operands.data()),

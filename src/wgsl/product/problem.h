@@ -18,8 +18,10 @@ struct MatmulProblem {
   Dim a_row, a_inner, b_inner, b_column;
   const TensorAccess* scales = nullptr;  ///< of b, one per 32 elements in memory order
   const TensorAccess* mins = nullptr;    ///< likewise; null: none
-  bool merged = false;                   ///< the batch is part of the rows
-  bool halves = false;                   ///< both operands are f16 in memory, and tiles can hold them as f16
+  /// Where groups of rows have one matrix each, one after another in b: the first row of each, and the end of the last.
+  const TensorAccess* offsets = nullptr;
+  bool merged = false;             ///< the batch is part of the rows
+  bool halves = false;             ///< both operands are f16 in memory, and tiles can hold them as f16
   bool multiplies_in_f16 = false;  ///< multiplies in f16, in vectors of four; a few products are accumulated in f16
   int products = 1;                ///< that are computed at once: 2 with a companion (FoldedKernels)
   bool suits_vectors = false;      ///< few rows, and both operands can be read 16 bytes at a time along the inner axis
@@ -28,6 +30,11 @@ struct MatmulProblem {
   bool suits_matrices = false;
 
   explicit MatmulProblem(const KernelWriter& writer);
+  /// Of a matmul_grouped_quantised kernel.
+  static MatmulProblem of_groups(const KernelSpec& kernel);
+
+ private:
+  MatmulProblem() = default;
 };
 
 /// Quantised weights of a product this large are multiplied in f16 where the target multiplies f16 at all: what is

@@ -49,6 +49,7 @@ class QuantisedProduct {
     const Dim blocks = groups_of(problem_.columns, form_.all_results());
     shader_.line("let row = group / {0}; let first_column = group % {0} * {1}u;", shader_.size(blocks),
                  form_.all_results());
+    if (problem_.offsets != nullptr) find_group();
     shader_.line("let member = lane % {0}u; let team = lane / {0}u;", form_.team);
     if (!scaled_) shader_.line("let a_start = {};", shader_.place(problem_.a->offset, {problem_.a_row}, {"row"}));
     for (int step = 0; step < form_.steps; ++step) write_place_of_group(step);
@@ -80,7 +81,29 @@ class QuantisedProduct {
   // The product of one of the results that are computed at once, whose columns follow each other.
   const MatmulProblem& problem_of(int result) const { return of(result / columns_at_once()); }
 
+  // `let matrix`: that of the row's group, the last that begins at the row or before it; and `let in_group`, since rows
+  // before the first group and after the last have none.
+  void find_group() {
+    const TensorAccess& offsets = *problem_.offsets;
+    const std::string groups = shader_.size(problem_.b->shape[0]);
+    const auto offset = [&](const std::string& number) {
+      return fmt::format("u32(max(i32({}), 0i))", shader_.load(offsets, {number}));
+    };
+    shader_.line("var low = 0u; var high = {};", groups);
+    shader_.open("while (low < high) {{");
+    shader_.line("let middle = (low + high) / 2u;");
+    shader_.line("if ({} > row) {{ high = middle; }} else {{ low = middle + 1u; }}", offset("middle + 1u"));
+    shader_.close();
+    shader_.line("let matrix = min(low, {} - 1u);", groups);
+    shader_.line("let in_group = low < {} && row >= {};", groups, offset("matrix"));
+  }
+
   void write_epilogues() {
+    if (problem_.offsets != nullptr) {
+      shader_.begin_function("fn finish(batch: u32, row: u32, column: u32, product: f32)");
+      shader_.store(writer_.kernel().results[0], {"row", "column"}, "product");
+      return shader_.end_function();
+    }
     int companion_result = -1;
     if (companion_) {
       const KernelSpec& kernel = *writer_.folded().companion;
@@ -196,7 +219,10 @@ class QuantisedProduct {
                    shader_.size(problem_.columns), first);
     for_each_group([&](int j, int step) {
       const MatmulProblem& problem = problem_of(j);
-      const std::string place = fmt::format("column_{} * {}u + group_{}", j % columns_at_once(), groups_, step);
+      std::string column = fmt::format("column_{}", j % columns_at_once());
+      if (problem_.offsets != nullptr)
+        column = fmt::format("(matrix * {} + {})", shader_.size(problem_.columns), column);
+      const std::string place = fmt::format("{} * {}u + group_{}", column, groups_, step);
       for (int i = 0; i < blocks_of_group(); ++i)
         shader_.line(
             "next_{}_{}_{} = {};", j, step, i,
@@ -339,6 +365,7 @@ class QuantisedProduct {
       if (scaled_) shader_.line("{} *= {};", sums.back(), factor);
     }
     shader_.line("let column = first_column + number;");
+    if (problem_.offsets != nullptr) sums[0] = fmt::format("select(0.0, {}, in_group)", sums[0]);
     if (companion_) sums[1] = fmt::format("companion(0u, row, column, {})", sums[1]);
     shader_.line("if (column < {}) {{ finish(0u, row, column, {}); }}", shader_.size(problem_.columns),
                  fmt::join(sums, ", "));
@@ -359,7 +386,8 @@ class QuantisedProduct {
 
 std::optional<QuantisedForm> choose_quantised(const KernelWriter& writer, const MatmulProblem& problem) {
   const Target& target = writer.target();
-  constexpr std::int64_t few_rows = 4;
+  // Rows that share a weight are soon faster in tiles; those of different groups read different weights anyway.
+  const std::int64_t few_rows = problem.offsets != nullptr ? 32 : 4;
   const std::optional<KernelSpec>& companion = writer.folded().companion;
   if (problem.scales == nullptr || problem.rows.upper_bound() > few_rows) return std::nullopt;
   if (companion && companion->operands.size() != writer.kernel().operands.size()) return std::nullopt;
@@ -392,7 +420,10 @@ std::optional<QuantisedForm> choose_quantised(const KernelWriter& writer, const 
     const int numbers = form.all_results() * problem.products + (writer.folded().scaled_rows ? 1 : 0);
     return std::int64_t{4} * numbers * (has_subgroups(target) ? form.team / unit : form.team);
   };
-  const auto workgroups = [&] { return (problem.columns.value() + form.all_results() - 1) / form.all_results(); };
+  const std::int64_t rows = problem.offsets != nullptr ? problem.rows.upper_bound() : 1;
+  const auto workgroups = [&] {
+    return rows * ((problem.columns.value() + form.all_results() - 1) / form.all_results());
+  };
   while (form.results > QuantisedForm::results_at_once && (workgroups() < wanted || bytes() > target.workgroup_bytes))
     form.results /= 2;
   return form;
@@ -400,6 +431,13 @@ std::optional<QuantisedForm> choose_quantised(const KernelWriter& writer, const 
 
 void write_quantised(KernelWriter& writer, const MatmulProblem& problem, const QuantisedForm& form) {
   QuantisedProduct(writer, problem, form).write();
+}
+
+bool write_quantised_groups(KernelWriter& writer) {
+  const MatmulProblem problem = MatmulProblem::of_groups(writer.kernel());
+  const std::optional<QuantisedForm> form = choose_quantised(writer, problem);
+  if (form) write_quantised(writer, problem, *form);
+  return form.has_value();
 }
 
 }  // namespace jerboa::wgsl

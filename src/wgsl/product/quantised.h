@@ -28,4 +28,7 @@ std::optional<QuantisedForm> choose_quantised(const KernelWriter& writer, const 
 
 void write_quantised(KernelWriter& writer, const MatmulProblem& problem, const QuantisedForm& form);
 
+/// The same for a matmul_grouped_quantised kernel of a few rows; returns whether there is a form for it.
+bool write_quantised_groups(KernelWriter& writer);
+
 }  // namespace jerboa::wgsl

@@ -12,6 +12,15 @@ CASES(embedding) {
           {{any({5, 0}), whole(0, 4, {2})}},      {{any({4, 2}), whole(0, 3, {3}, DType::u32)}},
           {{any({257, 33}), whole(0, 256, {40})}}};
 }
+CASES(embedding_quantised) {
+  const auto i8 = whole(-127, 127, {9, 64}, DType::i8), i4 = whole(-8, 7, {9, 64}, DType::i4);
+  const auto scales = within(0.01, 0.02, {9, 2}), mins = within(-0.1, 0.1, {9, 2});
+  return {{{i8, scales, absent(), whole(0, 8, {2, 5})}},
+          {{i4, scales, mins, whole(0, 8, {T})}},
+          {{i8, scales, mins, given({}, {3})}},
+          {{i4, scales, absent(), whole(0, 8, {0})}},
+          {{i4, scales, mins, whole(0, 8, {4}, DType::u32)}}};
+}
 CASES(embedding_grad) {
   return {{{whole(0, 8, {2, 8}), any({2, 8, 4})}, EmbeddingGradAttrs{9}},
           {{given({}, {2}), any({3})}, EmbeddingGradAttrs{4}},

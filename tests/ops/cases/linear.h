@@ -48,7 +48,17 @@ CASES(matmul_quantised) {
 CASES(dequantise) {
   return {{{whole(-127, 127, {3, 64}, DType::i8), within(0.01, 0.02, {3, 2})}},
           {{whole(-8, 7, {5, 32}, DType::i4), within(0.01, 0.02, {5, 1})}},
-          {{whole(-8, 7, {5, 64}, DType::i4), within(0.01, 0.02, {5, 2}), within(-0.1, 0.1, {5, 2})}}};
+          {{whole(-8, 7, {5, 64}, DType::i4), within(0.01, 0.02, {5, 2}), within(-0.1, 0.1, {5, 2})}},
+          {{whole(-127, 127, {2, 3, 64}, DType::i8), within(0.01, 0.02, {2, 3, 2}), within(-0.1, 0.1, {2, 3, 2})}}};
+}
+CASES(matmul_grouped_quantised) {
+  const auto i8 = whole(-127, 127, {3, 5, 64}, DType::i8), i4 = whole(-8, 7, {3, 5, 64}, DType::i4);
+  const auto scales = within(0.01, 0.02, {3, 5, 2}), mins = within(-0.1, 0.1, {3, 5, 2});
+  return {{{any({6, 64}), i8, scales, absent(), offsets({0, 2, 3, 6})}},
+          {{any({6, 64}), i4, scales, mins, offsets({0, 2, 2, 6})}},
+          {{any({5, 64}), i4, scales, absent(), offsets({1, 3, 3, 4})}},
+          {{any({0, 64}), i8, scales, mins, offsets({0, 0, 0, 0})}},
+          {{any({T, 64}), i4, scales, mins, offsets({0, 1, 2, 5})}}};
 }
 CASES(matmul_grouped) {
   return {{{any({6, 4}), any({3, 4, 5}), offsets({0, 2, 3, 6})}, GroupedAttrs{}},

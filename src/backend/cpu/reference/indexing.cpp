@@ -42,6 +42,19 @@ void evaluate<Op::embedding>(const Call& call) {
 }
 
 template <>
+void evaluate<Op::embedding_quantised>(const Call& call) {
+  const Value &weight = call.in(0), &scales = call.in(1), &ids = call.in(3);
+  const std::int64_t rows = weight.shape[0], width = weight.shape[1];
+  if (rows == 0) return;
+  for (std::size_t i = 0; i < ids.data.size(); ++i)
+    for (std::int64_t j = 0; j < width; ++j) {
+      const std::int64_t at = nearest(ids.data[i], rows) * width + j, group = at / quantised_group;
+      call.out().data[static_cast<std::int64_t>(i) * width + j] =
+          weight.data[at] * scales.data[group] + (call.has(2) ? call.in(2).data[group] : 0);
+    }
+}
+
+template <>
 void evaluate<Op::embedding_grad>(const Call& call) {
   const Value &ids = call.in(0), &dy = call.in(1);
   const std::int64_t rows = call.out().shape[0], width = call.out().shape[1];

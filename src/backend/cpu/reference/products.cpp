@@ -49,6 +49,25 @@ Group group_rows(const Value& offsets, std::int64_t g, std::int64_t rows) {
   return {begin, end};
 }
 
+// Some rows of operand 0 times the transpose of the matrix [columns, inner] that begins at an element of operand 1, an
+// int8 or int4 weight.
+void multiply_quantised(const Call& call, std::int64_t begin, std::int64_t end, std::int64_t columns,
+                        std::int64_t first) {
+  constexpr std::int64_t group = quantised_group;
+  const Value &x = call.in(0), &weight = call.in(1), &scales = call.in(2);
+  const std::int64_t inner = weight.shape.back();
+  for (std::int64_t row = begin; row < end; ++row)
+    for (std::int64_t column = 0; column < columns; ++column) {
+      double total = 0;
+      for (std::int64_t k = 0; k < inner; ++k) {
+        const std::int64_t at = first + column * inner + k;
+        const double min = call.has(3) ? call.in(3).data[at / group] : 0;
+        total += x.data[row * inner + k] * (weight.data[at] * scales.data[at / group] + min);
+      }
+      call.out().data[row * columns + column] = total;
+    }
+}
+
 }  // namespace
 
 template <>
@@ -79,20 +98,9 @@ void evaluate<Op::dequantise>(const Call& call) {
 
 template <>
 void evaluate<Op::matmul_quantised>(const Call& call) {
-  constexpr std::int64_t group = quantised_group;
-  const Value &x = call.in(0), &weight = call.in(1), &scales = call.in(2);
-  const std::int64_t columns = weight.shape[0], inner = weight.shape[1];
-  const std::int64_t rows = inner == 0 ? 0 : static_cast<std::int64_t>(x.data.size()) / inner;
-  for (std::int64_t row = 0; row < rows; ++row)
-    for (std::int64_t column = 0; column < columns; ++column) {
-      double total = 0;
-      for (std::int64_t k = 0; k < inner; ++k) {
-        const std::int64_t at = column * inner + k;
-        const double min = call.has(3) ? call.in(3).data[at / group] : 0;
-        total += x.data[row * inner + k] * (weight.data[at] * scales.data[at / group] + min);
-      }
-      call.out().data[row * columns + column] = total;
-    }
+  const std::int64_t columns = call.in(1).shape[0], inner = call.in(1).shape[1];
+  const std::int64_t rows = inner == 0 ? 0 : static_cast<std::int64_t>(call.in(0).data.size()) / inner;
+  multiply_quantised(call, 0, rows, columns, 0);
 }
 
 template <>
@@ -105,6 +113,16 @@ void evaluate<Op::matmul_grouped>(const Call& call) {
     add_product(matrix(x.data.data() + begin * inner, inner, false),
                 matrix(w.data.data() + g * inner * columns, w.shape[2], transposed),
                 call.out().data.data() + begin * columns, end - begin, inner, columns);
+  }
+}
+
+template <>
+void evaluate<Op::matmul_grouped_quantised>(const Call& call) {
+  const Value &weight = call.in(1), &offsets = call.in(4);
+  const std::int64_t columns = weight.shape[1], inner = weight.shape[2];
+  for (std::int64_t g = 0; g < weight.shape[0]; ++g) {
+    const auto [begin, end] = group_rows(offsets, g, call.in(0).shape[0]);
+    multiply_quantised(call, begin, end, columns, g * columns * inner);
   }
 }
 
