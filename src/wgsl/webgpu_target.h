@@ -13,8 +13,8 @@ struct WebGpuFacts {
   std::uint32_t max_bindings = 8, max_workgroups = 65535, max_invocations = 256, workgroup_bytes = 16384;
   bool f16 = false, subgroups = false, subgroup_matrices = false;
   int subgroup_min = 0, subgroup_max = 0;
-  std::string adapter;    ///< its name, where it is known
-  bool software = false;  ///< a driver that runs on the CPU
+  std::string adapter = {};  ///< its name, where it is known
+  bool software = false;     ///< a driver that runs on the CPU
 };
 
 /// What the compiler makes of them.
