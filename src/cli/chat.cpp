@@ -35,7 +35,6 @@ struct ChatCommand {
     if (tool_flags.has_tools() && flags.is_constrained())
       throw BadArguments("--schema and --regex do not allow calls of tools; leave out --mcp and --memory");
     check_template();
-    const CatchInterrupts catching;
     std::vector<mcp::Tool> tools = tool_flags.open();
     tool_flags.check_choice(tools);
     LanguageModel opened = flags.open(model);
@@ -43,6 +42,7 @@ struct ChatCommand {
     Chat chat(opened, flags, thinking_from_name(thinking));
     chat.conversation().set_system(system);
     if (tool_flags.has_tools()) chat.use_tools(tool_flags, std::move(tools));
+    const CatchInterrupts catching;
     for (const std::string& message : messages) chat.say_or_throw(message);
     if (messages.empty()) converse(chat);
     flags.write_trace(opened);

@@ -70,10 +70,10 @@ struct GenerateCommand {
 
   // The prompt is a user's message, and the answer what the model says after its calls.
   void run_with_tools(const std::string& text) const {
-    const CatchInterrupts catching;
     const std::vector<mcp::Tool> tools = tool_flags.open();
     tool_flags.check_choice(tools);
     LanguageModel model = flags.open(path);
+    const CatchInterrupts catching;
     ToolModel asked(model, tools);
     mcp::Json messages = mcp::Json::array({{{"role", "user"}, {"content", text}}});
     AgentParts parts;

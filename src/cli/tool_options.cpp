@@ -84,6 +84,7 @@ void ToolFlags::check() {
 }
 
 std::vector<mcp::Tool> ToolFlags::open() const {
+  const CatchInterrupts catching;
   std::vector<mcp::Tool> tools;
   mcp::CallContext context;
   context.is_cancelled = CatchInterrupts::is_set;
