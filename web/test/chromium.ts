@@ -40,6 +40,30 @@ function shareDevice(): void {
   };
 }
 
+// A model that the page defines itself, compiled in a worker.
+async function trainFromTypeScript(page: Page): Promise<void> {
+  const losses = await page.evaluate(async () => {
+    const graph = (await import(`${location.origin}/dist/src/graph/index.js`)) as typeof import("../src/graph/index.js");
+    const { tensor } = (await import(`${location.origin}/dist/src/index.js`)) as typeof import("../src/index.js");
+    const model = { up: new graph.nn.Linear(4, 16), down: new graph.nn.Linear(16, 1) };
+    const trainer = await graph.Trainer.create(
+      model,
+      (m, { x, y }: { x: import("../src/graph/index.js").Tensor; y: import("../src/graph/index.js").Tensor }) =>
+        graph.mean(graph.square(m.down.call(graph.tanh(m.up.call(x))).sub(y))),
+      { optimizer: graph.sgd({ lr: 0.1 }) },
+    );
+    const x = tensor(Float32Array.from({ length: 32 }, (_, i) => Math.sin(i)), [8, 4]);
+    const y = tensor(Float32Array.from({ length: 8 }, (_, i) => Math.cos(i)), [8, 1]);
+    const seen: number[] = [];
+    for (let i = 0; i < 10; ++i) seen.push(await (await trainer.step({ x, y })).loss());
+    trainer.destroy();
+    return seen;
+  });
+  console.log(`a model of the page: loss ${losses[0]!.toFixed(3)} to ${losses.at(-1)!.toFixed(3)}`);
+  assert.ok(losses.at(-1)! < 0.9 * losses[0]!, losses.join(" "));
+  assert.equal(page.workers().length, 0, "the compiler's worker outlives its trainer");
+}
+
 async function trainOnPage(page: Page): Promise<void> {
   await page.waitForFunction(() => !(document.getElementById("train") as HTMLButtonElement).disabled, undefined, { timeout: 60_000 });
   await page.click("#train");
@@ -83,6 +107,7 @@ try {
   await page.goto(`${address}/page/index.html`);
   await trainOnPage(page);
   for (const name of caseNames) await runCase(page, name);
+  await trainFromTypeScript(page);
   await page.screenshot({ path: picture });
   await page.setViewportSize({ width: 390, height: 844 });
   await page.waitForTimeout(200);

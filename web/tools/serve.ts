@@ -12,6 +12,7 @@ const types: Readonly<Record<string, string>> = {
   ".js": "text/javascript",
   ".json": "application/json",
   ".txt": "text/plain; charset=utf-8",
+  ".wasm": "application/wasm",
 };
 const web = fileURLToPath(new URL("../..", import.meta.url));
 

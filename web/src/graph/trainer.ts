@@ -1,4 +1,5 @@
 import { asOptions, asSeed, described } from "../checks.js";
+import { type CompilerClient, openCompiler } from "../compiler/client.js";
 import { Compiler, describeDevice } from "../compiler/compiler.js";
 import type { CompilerSource } from "../compiler/module.js";
 import { openDevice } from "../device.js";
@@ -25,7 +26,7 @@ export interface TrainerOptions {
   readonly seed?: number | bigint;
   /** In mixed precision products are of f16; the device needs shader-f16. */
   readonly precision?: "full" | "mixed_f16";
-  /** The compiler, or where jerboa.wasm comes from; by default from this package. */
+  /** The compiler, or where jerboa.wasm comes from; by default from this package, and in a page it compiles in a worker. */
   readonly compiler?: Compiler | CompilerSource;
 }
 
@@ -53,6 +54,7 @@ export class Trainer<M extends object, I extends Inputs = Inputs> {
   private work: Promise<unknown> = Promise.resolve();
   private done = 0;
   private loaded: Uint8Array | undefined;
+  private worker: Promise<CompilerClient> | undefined;
 
   private constructor(
     readonly model: M,
@@ -136,6 +138,7 @@ export class Trainer<M extends object, I extends Inputs = Inputs> {
   /** Frees what it holds on the device. */
   destroy(): void {
     this.session?.destroy();
+    void this.worker?.then((worker) => worker.close());
     if (this.options.device === undefined) this.device.destroy();
   }
 
@@ -170,11 +173,20 @@ export class Trainer<M extends object, I extends Inputs = Inputs> {
   }
 
   private async addProgram(entry: string, graph: unknown): Promise<void> {
-    const program = await Program.load(this.device, this.compiler.compileGraphs({ [entry]: graph }, describeDevice(this.device)));
+    const program = await Program.load(this.device, await this.compile({ [entry]: graph }));
     if (this.session !== undefined) return program.addTo(this.session);
     this.session = await program.createSession({ seed: this.options.seed ?? 0, parameters: this.loaded });
     if (this.loaded !== undefined) await this.readStep();
     this.loaded = undefined;
+  }
+
+  // Graphs are built here, call by call, but what takes long should not keep a page from responding.
+  private async compile(entries: Readonly<Record<string, unknown>>): Promise<Uint8Array> {
+    const device = describeDevice(this.device);
+    const { compiler } = this.options;
+    if (compiler instanceof Compiler || globalThis.document === undefined) return this.compiler.compileGraphs(entries, device);
+    this.worker ??= openCompiler(compiler);
+    return (await this.worker).call("bytes", "jerboa_compile_graphs", JSON.stringify({ entries, device }));
   }
 
   private async readStep(): Promise<void> {
