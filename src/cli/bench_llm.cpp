@@ -152,7 +152,8 @@ std::int64_t bytes_read(const Graph& graph) {
   std::set<TensorId> read;
   for (const Node& node : graph.nodes)
     for (const TensorId input : node.inputs)
-      if (input != no_tensor && graph.tensor(input).storage == Storage::param && node.op != Op::embedding)
+      if (input != no_tensor && graph.tensor(input).storage == Storage::param && node.op != Op::embedding &&
+          node.op != Op::embedding_quantised)
         read.insert(input);
   std::int64_t bytes = 0;
   for (const TensorId id : read) bytes += element_count(graph.shape(id)).value() * bits(graph.type(id).dtype) / 8;

@@ -1,20 +1,36 @@
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 #include <memory>
+#include <unistd.h>
 
+#include <jerboa/base/file.h>
+#include <jerboa/language/calibration.h>
 #include <jerboa/models/quantise.h>
 
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/language_options.h"
 #include "cli/store.h"
+#include "cli/terminal.h"
 
 namespace jerboa::cli {
 namespace {
 
 struct QuantiseCommand {
-  std::string from, to, weights = "int4";
+  std::string from, to, weights = "int4", text, device = "best";
 
-  void run() const { models::quantise_folder(model_path(from), to, weights == "int8" ? DType::i8 : DType::i4); }
+  void run() const {
+    const DType type = weights == "int8" ? DType::i8 : DType::i4;
+    if (text.empty()) return models::quantise_folder(model_path(from), to, type);
+    const bool person = is_terminal(STDERR_FILENO);
+    CalibrationOptions options{.device = Device::by_name(device)};
+    if (person)
+      options.on_progress = [](std::size_t number, std::size_t count) {
+        fmt::print(stderr, "\rmatrix {} of {}", number, count);
+      };
+    quantise_calibrated(model_path(from), to, type, FileContent(text).text(), options);
+    if (person) fmt::print(stderr, "\r\033[K");
+  }
 };
 
 }  // namespace
@@ -27,7 +43,14 @@ void add_quantise(CLI::App& app) {
   sub->add_option("--weights", command->weights, "int8 or int4")
       ->check(one_of({"int8", "int4"}))
       ->capture_default_str();
-  add_examples(*sub, {"jerboa quantise FOLDER FOLDER-int4 --weights int4"});
+  sub->add_option("--calibrate", command->text,
+                  "A text for the model to read: weights are rounded so that their products on it stay close")
+      ->check(existing_file());
+  sub->add_option("--device", command->device, "The device that reads the text")
+      ->check(device_name())
+      ->capture_default_str();
+  add_examples(*sub, {"jerboa quantise FOLDER FOLDER-int4 --weights int4",
+                      "jerboa quantise FOLDER FOLDER-int4 --weights int4 --calibrate text.txt"});
   sub->callback([command] { command->run(); });
 }
 

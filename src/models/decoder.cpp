@@ -7,7 +7,7 @@
 namespace jerboa::models {
 
 Decoder::Decoder(const Config& config, const GraphInputs& inputs)
-    : Modules(config, inputs.weights),
+    : Modules(config, inputs.weights, inputs.products),
       ids_(inputs.find("ids")),
       positions_(inputs.find("positions")),
       lengths_(inputs.find("lengths")),
@@ -77,7 +77,7 @@ Tensor Decoder::attend_latent(int layer, const Tensor& q, const Tensor& latent, 
 Tensor Decoder::logits(const std::string& name, const Tensor& hidden, int count) const {
   const Dim time = hidden.dim(1);
   const Tensor x = last_ > 0 ? slice(hidden, 1, time - Dim(last_), time) : hidden;
-  return product(name, x, count).named("logits");
+  return table_product(name, x, count).named("logits");
 }
 
 NamedTensors Decoder::results(const std::string& table, const Tensor& hidden, int count) const {

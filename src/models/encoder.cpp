@@ -7,7 +7,7 @@
 namespace jerboa::models {
 
 Encoder::Encoder(const Config& config, const GraphInputs& inputs)
-    : Modules(config, inputs.weights),
+    : Modules(config, inputs.weights, inputs.products),
       origin_(config.origin()),
       ids_(inputs.find("ids")),
       lengths_(inputs.find("lengths")),

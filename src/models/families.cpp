@@ -38,7 +38,7 @@ std::span<const Family> families() {
       {"glm4_moe", {.decoder = glm4_moe_decoder}, {}, expert_parts},
       {"gpt2", {.decoder = gpt2_decoder}, "transformer.", nullptr, "n_layer", "transformer.h.", gpt2_stores_in_out},
       {"gpt_neox", {.decoder = gpt_neox_decoder}, {}, nullptr, "num_hidden_layers", "gpt_neox.layers."},
-      {"gpt_oss", {.decoder = gpt_oss_decoder}},
+      {.model_type = "gpt_oss", .graphs = {.decoder = gpt_oss_decoder}, .stored_in_out = gpt_oss_stores_in_out},
       {"gptj", {.decoder = gptj_decoder}, {}, nullptr, "n_layer", "transformer.h."},
       {"granite", {.decoder = granite_decoder}},
       {"granitemoehybrid", {.decoder = granitemoehybrid_decoder}},

@@ -26,6 +26,7 @@ NamedTensors glm4_moe_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors gpt2_decoder(const Config& config, const GraphInputs& inputs);
 /// Whether the file holds this matrix as [in, out].
 bool gpt2_stores_in_out(const std::string& parameter);
+bool gpt_oss_stores_in_out(const std::string& parameter);
 NamedTensors gpt_neox_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors gpt_oss_decoder(const Config& config, const GraphInputs& inputs);
 NamedTensors gptj_decoder(const Config& config, const GraphInputs& inputs);

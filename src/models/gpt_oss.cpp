@@ -54,6 +54,10 @@ Config with_gpt_oss_defaults(const Config& given) {
 
 }  // namespace
 
+bool gpt_oss_stores_in_out(const std::string& parameter) {
+  return parameter.ends_with(".experts.gate_up_proj") || parameter.ends_with(".experts.down_proj");
+}
+
 NamedTensors gpt_oss_decoder(const Config& given, const GraphInputs& inputs) {
   const Config config = with_gpt_oss_defaults(given);
   const Decoder decoder(config, inputs);

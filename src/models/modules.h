@@ -8,11 +8,21 @@
 namespace jerboa::models {
 
 /// The modules with weights that graphs are made of. A name is that of a module in the checkpoint, whose parameters are
-/// NAME.weight and NAME.bias. Every product with a weight goes through `product`, which alone knows how weights are
-/// stored.
+/// NAME.weight and NAME.bias. Every product with a weight goes through these functions, which alone know how weights
+/// are stored.
+///
+/// Where int8 or int4 is asked for, that is what every matrix has whose rows are whole groups of 32, with these
+/// exceptions:
+/// - Tables, whose rows are looked up or compared with what the model computed, are int8 in either case: they are what
+///   errors in all layers are added to, and what they are measured with.
+/// - Weights that decide rather than compute, routers above all, stay f32, and so do the parameters of recurrent layers
+///   and short convolutions, whose errors add up from token to token; they are small.
+/// - Norms, biases and all else that is not a matrix are f32.
+/// - Matrices that are multiplied with each other before they meet activations are f16 (`unquantised`).
 class Modules {
  public:
-  Modules(const Config& config, DType weights);
+  /// `products`: see GraphInputs.
+  Modules(const Config& config, DType weights, NamedTensors* products = nullptr);
 
   /// x times the transpose of a weight [out, in].
   Tensor linear(const std::string& name, const Tensor& x, int out, bool bias) const;
@@ -27,6 +37,7 @@ class Modules {
   /// The same for weights [count, in, out].
   Tensor expert_linear_in_out(const std::string& name, const Tensor& rows, const Tensor& offsets, int count,
                               int out) const;
+  /// Rows of a table.
   Tensor embedding(const std::string& name, const Tensor& ids, int count, int width) const;
   Tensor rms_norm(const std::string& name, const Tensor& x, double eps) const;
   /// The same for a weight that files store minus 1, as Gemma's do.
@@ -43,8 +54,8 @@ class Modules {
   Tensor vector(const std::string& name, Shape shape, double value) const;
 
  protected:
-  /// x times the transpose of the matrix NAME.weight [out, in].
-  Tensor product(const std::string& name, const Tensor& x, int out) const;
+  /// x times the transpose of a table NAME.weight [count, width], which may be one of rows that `embedding` gives.
+  Tensor table_product(const std::string& name, const Tensor& x, int count) const;
 
  private:
   bool quantises(std::int64_t in) const;
@@ -52,11 +63,19 @@ class Modules {
   Tensor frozen(const std::string& name, Shape shape, DType dtype) const;
   /// A matrix of this name in f32 or 16 bits.
   Tensor matrix(const std::string& name, Shape shape) const;
-  /// x times the transpose of a quantised matrix.
-  Tensor quantised_product(const std::string& weight_name, const Tensor& x, int out) const;
+  /// What ops on quantised weights take.
+  struct QuantisedMatrix {
+    Tensor weight, scales;
+    Operand mins;
+  };
+  /// A weight […, in] of this name in int8 or int4.
+  QuantisedMatrix quantised(const std::string& weight_name, Shape shape, DType dtype) const;
+  /// x times the transpose of the matrix NAME.weight [out, in], quantised to this type where weights are at all.
+  Tensor product(const std::string& name, const Tensor& x, int out, DType quantised_type) const;
 
   const SiteScope scope_{CallSite{}};  // errors must not name lines of this library
   DType weights_;
+  NamedTensors* products_;
   double deviation_;  // of initial weights
 };
 

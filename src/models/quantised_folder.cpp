@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* format_key = "jerboa.quantised.format";
 constexpr const char* type_key = "jerboa.quantised.type";
-constexpr const char* format_version = "1";
+constexpr const char* format_version = "2";
 
 // The graph whose parameters are those of the model.
 Graph graph_of(const Config& config, const Family& family, DType weights) {
@@ -80,7 +80,7 @@ std::optional<DType> quantised_type(const TensorSource& weights) {
   return std::nullopt;
 }
 
-void quantise_folder(const fs::path& from, const fs::path& to, DType weights) {
+void quantise_folder(const fs::path& from, const fs::path& to, DType weights, const KnownInputs& inputs) {
   if (weights != DType::i8 && weights != DType::i4)
     throw UsageError(fmt::format("weights can be quantised to int8 or int4, not to {}", name(weights)));
   std::error_code error;
@@ -94,7 +94,7 @@ void quantise_folder(const fs::path& from, const fs::path& to, DType weights) {
     throw UsageError(
         fmt::format("{} holds {} weights already; quantise the original", from.string(), quantised_name(*type)));
   check_layers(original, config, family);
-  const auto params = read_params(original, graph_of(config, family, weights), family);
+  const auto params = read_params(original, graph_of(config, family, weights), family, inputs);
   std::vector<TensorView> tensors;
   for (const auto& [name, values] : params) tensors.push_back(view_of_param(name, values));
   fs::create_directories(to, error);

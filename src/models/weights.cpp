@@ -22,9 +22,9 @@ struct Stored {
   std::vector<std::string> names;
   Sizes shape;
   bool quantised = false;   // already, in the file
-  bool transposed = false;  // the file holds [in, out], the parameter is [out, in]
+  bool transposed = false;  // the file holds […, in, out], the parameter is […, out, in]
   bool packed = false;      // the file holds -1, 0 and 1, four to a byte
-  bool mxfp4 = false;       // blocks and scales of [count, out, in], the parameter is [count, in, out]
+  bool mxfp4 = false;       // blocks and scales of [count, out, in] in place of [count, in, out]
 };
 
 constexpr const char *mxfp4_blocks = "_blocks", *mxfp4_scales = "_scales";
@@ -73,14 +73,15 @@ Stored stored_as(const TensorSource& weights, const Family& family, const Tensor
   if (!jerboa::is_float(param.type.dtype) && is_there(param.name)) return {{param.name}, sizes, true};
   const std::string name = stored_name(param);
   const bool transposed = !jerboa::is_float(param.type.dtype) && family.stored_in_out && family.stored_in_out(name);
-  const Sizes stored = transposed ? Sizes{sizes.at(1), sizes.at(0)} : sizes;
+  Sizes stored = sizes;
+  if (transposed) std::swap(stored.at(sizes.size() - 1), stored.at(sizes.size() - 2));
   for (const std::string& possible : possible_names(name, family))
     if (is_there(possible))
       return {{possible}, stored, false, transposed, is_packed(weights, family, possible, stored)};
   const auto parts = family.parts ? family.parts(name, param.type.shape) : std::vector<std::string>();
   if (std::any_of(parts.begin(), parts.end(), is_there)) return {parts, shape_of_parts(sizes, parts.size())};
   if (is_there(name + mxfp4_blocks))
-    return {{name + mxfp4_blocks, name + mxfp4_scales}, sizes, false, false, false, true};
+    return {{name + mxfp4_blocks, name + mxfp4_scales}, stored, false, transposed, false, true};
   return {{name}, stored, false, transposed};
 }
 
@@ -121,18 +122,25 @@ void want_entry(const TensorSource& weights, const std::string& name, StoredType
                                 to_string(shape)));
 }
 
+Sizes shape_of_groups(Sizes weight) {
+  weight.back() /= quantised_group;
+  return weight;
+}
+
 /// A quantised weight of the file, with its scales and minimums.
 void check_quantised(const TensorSource& weights, const TensorInfo& param, const Sizes& sizes) {
   const auto type = quantised_type(weights);
-  if (type != param.type.dtype)
+  const bool nibbles = param.type.dtype == DType::i4;
+  const StoredType wanted = nibbles ? StoredType::U8 : StoredType::I8;
+  if (!type || weights.entry(param.name).type != wanted)
     throw FileError(fmt::format(
         "{}: holds {} weights, but {} ones were asked for: leave out the type of the weights, "
         "or quantise the original again",
         weights.path().string(), type ? quantised_name(*type) : "quantised", quantised_name(param.type.dtype)));
-  const bool nibbles = param.type.dtype == DType::i4;
-  want_entry(weights, param.name, nibbles ? StoredType::U8 : StoredType::I8,
-             {sizes.at(0), nibbles ? sizes.at(1) / 2 : sizes.at(1)});
-  const Sizes groups{sizes.at(0), sizes.at(1) / quantised_group};
+  Sizes packed = sizes;
+  if (nibbles) packed.back() /= 2;
+  want_entry(weights, param.name, wanted, packed);
+  const Sizes groups = shape_of_groups(sizes);
   want_entry(weights, stored_name(param) + std::string(scales_suffix), StoredType::F16, groups);
   if (nibbles) want_entry(weights, stored_name(param) + std::string(mins_suffix), StoredType::F16, groups);
 }
@@ -166,11 +174,10 @@ std::int64_t layers_in(const TensorSource& weights, const Family& family) {
 /// The weight as the checkpoint holds it, if it is quantised there in the form that the graph needs.
 std::optional<Quantised> kept_blocks(const TensorSource& weights, const Stored& stored, const Sizes& sizes,
                                      DType dtype) {
-  if (stored.names.size() != 1 || stored.transposed) return std::nullopt;
-  Quantised kept{HostTensor(dtype, sizes), HostTensor(DType::f16, {sizes[0], sizes[1] / quantised_group})};
+  if (stored.names.size() != 1 || stored.transposed || sizes.size() != 2) return std::nullopt;
+  Quantised kept(sizes, dtype);  // whose minimums are zeros
   if (!weights.read_quantised(stored.names[0], dtype, kept.weight.bytes(), kept.scales.as<std::uint16_t>()))
     return std::nullopt;
-  if (dtype == DType::i4) kept.mins = HostTensor(DType::f16, kept.scales.shape());  // of zeros
   return kept;
 }
 
@@ -192,10 +199,26 @@ class Reader {
   std::span<const float> wide(const Stored& stored) {
     if (stored.mxfp4) return from_mxfp4(stored);
     const auto values = in_order_of_file(stored);
-    if (!stored.transposed) return values;
-    turned_.resize(values.size());
-    turn(values, stored.shape[0], turned_);
-    return turned_;
+    return stored.transposed ? turned(values, stored.shape[stored.shape.size() - 2], stored.shape.back()) : values;
+  }
+
+  /// The weight, part by part, so that no more than one of them is in memory as f32.
+  Quantised quantised(const Stored& stored, const Sizes& sizes, DType dtype, const ProductInputs* inputs) {
+    if (auto kept = kept_blocks(weights_, stored, sizes, dtype)) return *std::move(kept);
+    Quantised result(sizes, dtype);
+    if (stored.mxfp4) {
+      quantise_rows(wide(stored), 0, result);
+      return result;
+    }
+    std::int64_t row = 0;
+    for (const std::string& name : stored.names) {
+      Stored part = stored;
+      part.names = {name};
+      const auto values = wide(part);
+      quantise_rows(values, row, result, inputs);
+      row += std::ssize(values) / sizes.back();
+    }
+    return result;
   }
 
   /// The file's own bytes.
@@ -225,18 +248,22 @@ class Reader {
         turned[column * rows + row] = matrix[row * columns + column];
   }
 
+  /// Matrices one after another, each transposed.
+  std::span<const float> turned(std::span<const float> values, std::int64_t rows, std::int64_t columns) {
+    turned_.resize(values.size());
+    const auto size = static_cast<std::size_t>(rows * columns);
+    for (std::size_t at = 0; at < values.size(); at += size)
+      turn(values.subspan(at, size), rows, std::span(turned_).subspan(at, size));
+    return turned_;
+  }
+
   std::span<const float> from_mxfp4(const Stored& stored) {
     std::vector<std::byte> scales(weights_.entry(stored.names[1]).bytes);
     weights_.read(stored.names[1], scales);
     const auto blocks = raw(stored.names[0]);
     wide_.resize(2 * blocks.size());
-    turned_.resize(wide_.size());
     dequantise_mxfp4(blocks, scales, wide_);
-    const auto experts = static_cast<std::size_t>(stored.shape[0]), size = wide_.size() / experts;
-    for (std::size_t expert = 0; expert < experts; ++expert)
-      turn(std::span(wide_).subspan(expert * size, size), stored.shape[2],
-           std::span(turned_).subspan(expert * size, size));
-    return turned_;
+    return stored.transposed ? std::span<const float>(wide_) : turned(wide_, stored.shape[2], stored.shape[1]);
   }
 
   std::span<const float> in_order_of_file(const Stored& stored) {
@@ -303,13 +330,13 @@ void check_params(const TensorSource& weights, const Graph& graph, const Family&
 namespace {
 
 /// Reads one parameter: of a quantised weight also its scales and minimums.
-void use_param(const TensorSource& weights, Reader& reader, const TensorInfo& param, const Stored& stored,
-               const std::function<void(const ParamValues& values)>& use) {
+void use_param(Reader& reader, const TensorInfo& param, const Stored& stored,
+               const std::function<void(const ParamValues& values)>& use, const KnownInputs& inputs) {
   const Sizes sizes = evaluate(param.type.shape, {});
   const DType dtype = param.type.dtype;
   const std::string original = stored_name(param);
   const auto use_part = [&](const std::string& name, std::span<const std::byte> bytes) {
-    use({name, DType::f16, {sizes[0], sizes[1] / quantised_group}, bytes});
+    use({name, DType::f16, shape_of_groups(sizes), bytes});
   };
   const std::string scales = original + std::string(scales_suffix), mins = original + std::string(mins_suffix);
   if (stored.quantised) {
@@ -319,8 +346,7 @@ void use_param(const TensorSource& weights, Reader& reader, const TensorInfo& pa
   } else if (jerboa::is_float(dtype)) {
     use({param.name, dtype, sizes, reader.bytes(stored, dtype)});
   } else {
-    auto kept = kept_blocks(weights, stored, sizes, dtype);
-    const Quantised quantised = kept ? *std::move(kept) : quantise(reader.wide(stored), sizes[0], sizes[1], dtype);
+    const Quantised quantised = reader.quantised(stored, sizes, dtype, inputs ? inputs(original) : nullptr);
     use({param.name, dtype, sizes, quantised.weight.bytes()});
     use_part(scales, quantised.scales.bytes());
     if (quantised.mins) use_part(mins, quantised.mins->bytes());
@@ -330,11 +356,11 @@ void use_param(const TensorSource& weights, Reader& reader, const TensorInfo& pa
 }  // namespace
 
 void for_each_param(const TensorSource& weights, const Graph& graph, const Family& family,
-                    const std::function<void(const ParamValues& values)>& use) {
+                    const std::function<void(const ParamValues& values)>& use, const KnownInputs& inputs) {
   check_params(weights, graph, family);
   Reader reader(weights);
   for_each_stored(weights, graph, family, [&](const TensorInfo& param, const Stored& stored) {
-    use_param(weights, reader, param, stored, use);
+    use_param(reader, param, stored, use, inputs);
   });
 }
 
@@ -357,7 +383,7 @@ std::vector<ParamReads> param_reads(const TensorSource& weights, const Graph& gr
 void read_param(const TensorSource& weights, const TensorInfo& param, const Family& family,
                 const std::function<void(const ParamValues& values)>& use) {
   Reader reader(weights);
-  use_param(weights, reader, param, stored_as(weights, family, param), use);
+  use_param(reader, param, stored_as(weights, family, param), use, {});
 }
 
 DType usual_weights(const TensorSource& weights) {
@@ -372,13 +398,17 @@ DType usual_weights(const TensorSource& weights) {
   return 2 * f16 > all ? DType::f16 : 2 * bf16 > all ? DType::bf16 : DType::f32;
 }
 
-std::map<std::string, HostTensor> read_params(const TensorSource& weights, const Graph& graph, const Family& family) {
+std::map<std::string, HostTensor> read_params(const TensorSource& weights, const Graph& graph, const Family& family,
+                                              const KnownInputs& inputs) {
   std::map<std::string, HostTensor> params;
-  for_each_param(weights, graph, family, [&](const ParamValues& values) {
-    HostTensor copy(values.dtype, values.shape);
-    std::copy(values.bytes.begin(), values.bytes.end(), copy.bytes().begin());
-    params.emplace(values.name, std::move(copy));
-  });
+  for_each_param(
+      weights, graph, family,
+      [&](const ParamValues& values) {
+        HostTensor copy(values.dtype, values.shape);
+        std::copy(values.bytes.begin(), values.bytes.end(), copy.bytes().begin());
+        params.emplace(values.name, std::move(copy));
+      },
+      inputs);
   return params;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 
 #include <jerboa/models/quantise.h>
 
@@ -63,16 +62,11 @@ GraphSettings ModelPlan::graph_settings() const {
 }
 
 std::int64_t ModelPlan::parameters() const {
-  std::set<std::string> known;  // a table may occur twice: for lookups, and quantised
   std::int64_t count = 0;
-  for (const TensorInfo& tensor : outline_.tensors) {
-    if (tensor.storage != Storage::param || tensor.name.ends_with(models::scales_suffix) ||
-        tensor.name.ends_with(models::mins_suffix))
-      continue;
-    const bool quantised = tensor.name.ends_with(models::quantised_suffix);
-    const std::size_t length = tensor.name.size() - (quantised ? models::quantised_suffix.size() : 0);
-    if (known.insert(tensor.name.substr(0, length)).second) count += element_count(tensor.type.shape).upper_bound();
-  }
+  for (const TensorInfo& tensor : outline_.tensors)
+    if (tensor.storage == Storage::param && !tensor.name.ends_with(models::scales_suffix) &&
+        !tensor.name.ends_with(models::mins_suffix))
+      count += element_count(tensor.type.shape).upper_bound();
   return count;
 }
 

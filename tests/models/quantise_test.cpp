@@ -87,6 +87,87 @@ TEST(Quantise, GivesEachRowWhatItGetsAlone) {
   }
 }
 
+TEST(Quantise, TakesSomeRowsAtATime) {
+  const auto values = normal_values(6 * 64);
+  const Quantised all = quantise(values, 6, 64, DType::i4);
+  Quantised parts({3, 2, 64}, DType::i4);
+  quantise_rows(std::span(values).first(2 * 64), 0, parts);
+  quantise_rows(std::span(values).subspan(2 * 64), 2, parts);
+  EXPECT_TRUE(std::equal(all.weight.bytes().begin(), all.weight.bytes().end(), parts.weight.bytes().begin()));
+  EXPECT_TRUE(std::equal(all.scales.bytes().begin(), all.scales.bytes().end(), parts.scales.bytes().begin()));
+  EXPECT_EQ(parts.scales.shape(), (std::vector<std::int64_t>{3, 2, 2}));
+  test::expect_error<UsageError>([&] { quantise_rows(std::span(values).first(2 * 64), 5, parts); },
+                                 "128 weights are not whole rows of [3, 2, 64] from row 5 on");
+}
+
+// Inputs whose features go along with each other, as those of real layers do: sums of a few random directions.
+std::vector<float> correlated_inputs(std::size_t count, std::size_t size) {
+  constexpr std::size_t directions = 40;
+  const auto basis = normal_values(directions * size), weights = random_values(count * directions);
+  std::vector<float> inputs(count * size);
+  for (std::size_t n = 0; n < count; ++n)
+    for (std::size_t d = 0; d < directions; ++d)
+      for (std::size_t i = 0; i < size; ++i) inputs[n * size + i] += weights[n * directions + d] * basis[d * size + i];
+  return inputs;
+}
+
+// The sums of x xᵀ, block by block.
+ProductInputs sums_of(const std::vector<float>& inputs, std::size_t size) {
+  ProductInputs sums;
+  for (std::size_t first = 0; first < size; first += ProductInputs::block) {
+    const std::size_t width = std::min<std::size_t>(ProductInputs::block, size - first);
+    std::vector<float>& block = sums.sums.emplace_back(width * width);
+    for (std::size_t at = first; at < inputs.size(); at += size)
+      for (std::size_t i = 0; i < width; ++i)
+        for (std::size_t j = 0; j < width; ++j) block[i * width + j] += inputs[at + i] * inputs[at + j];
+  }
+  return sums;
+}
+
+// The squared error of the products with all inputs.
+double product_error(const Quantised& quantised, const std::vector<float>& values, const std::vector<float>& inputs) {
+  const auto size = static_cast<std::size_t>(quantised.weight.shape().back());
+  std::vector<double> errors(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    errors[i] = value_at(quantised, static_cast<std::int64_t>(i)) - static_cast<double>(values[i]);
+  double sum = 0;
+  for (std::size_t x = 0; x < inputs.size(); x += size)
+    for (std::size_t row = 0; row < values.size(); row += size) {
+      double error = 0;
+      for (std::size_t i = 0; i < size; ++i) error += static_cast<double>(inputs[x + i]) * errors[row + i];
+      sum += error * error;
+    }
+  return sum;
+}
+
+// On inputs that it has not seen, too.
+TEST(Quantise, KeepsProductsWithKnownInputsClose) {
+  constexpr std::size_t size = 256, rows = 24;
+  const auto values = normal_values(rows * size), inputs = correlated_inputs(600, size);
+  const std::vector<float> seen(inputs.begin(), inputs.begin() + 400 * size),
+      others(inputs.begin() + 400 * size, inputs.end());
+  const ProductInputs sums = sums_of(seen, size);
+  for (const DType dtype : {DType::i8, DType::i4}) {
+    const Quantised plain = quantise(values, rows, size, dtype);
+    Quantised careful({rows, size}, dtype);
+    quantise_rows(values, 0, careful, &sums);
+    EXPECT_LT(product_error(careful, values, others), 0.3 * product_error(plain, values, others)) << name(dtype);
+  }
+}
+
+TEST(Quantise, TakesKnownInputsInBlocks) {
+  constexpr std::size_t size = ProductInputs::block + 64;
+  const auto values = normal_values(2 * size), inputs = correlated_inputs(30, size);
+  const ProductInputs sums = sums_of(inputs, size);
+  ASSERT_EQ(sums.sums.size(), 2);
+  Quantised careful({2, size}, DType::i4);
+  quantise_rows(values, 0, careful, &sums);
+  EXPECT_LT(product_error(careful, values, inputs),
+            0.5 * product_error(quantise(values, 2, size, DType::i4), values, inputs));
+  const ProductInputs too_few{{sums.sums[0]}};
+  test::expect_error<UsageError>([&] { quantise_rows(values, 0, careful, &too_few); }, "do not fit its weight");
+}
+
 TEST(Quantise, KeepsWhatFitsExactly) {
   std::vector<float> values(64, 0);
   for (std::size_t i = 0; i < 32; ++i) values[i] = 0.25F * (static_cast<float>(i % 16) - 8);

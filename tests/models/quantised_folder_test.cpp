@@ -89,9 +89,9 @@ TEST(QuantisedFile, RefusesWhatDoesNotFit) {
   });
   test::expect_error<FileError>([&] { params_of(folder / "shape", DType::i4); },
                                 weight + ".quantised is U8[32, 64], but must be U8[64, 32]");
-  rewrite(int4, folder / "version", [](Tensors&, Metadata& metadata) { metadata["jerboa.quantised.format"] = "2"; });
+  rewrite(int4, folder / "version", [](Tensors&, Metadata& metadata) { metadata["jerboa.quantised.format"] = "1"; });
   test::expect_error<FileError>([&] { params_of(folder / "version", DType::i4); },
-                                "in format 2, but this version of Jerboa reads format 1");
+                                "in format 1, but this version of Jerboa reads format 2");
   rewrite(int4, folder / "type", [](Tensors&, Metadata& metadata) { metadata["jerboa.quantised.type"] = "int3"; });
   test::expect_error<FileError>([&] { params_of(folder / "type", DType::i4); }, "must be int8 or int4, not int3");
   rewrite(int4, folder / "unmarked", [](Tensors&, Metadata& metadata) { metadata.clear(); });

@@ -71,6 +71,9 @@ struct GraphInputs {
   /// (models/quantise.h).
   DType weights = DType::f32;
   std::vector<CacheSpec>* cache_specs = nullptr;  ///< if set, what the layers keep is appended to it
+  /// If set, what each matrix is multiplied with is added to it, […, in], under the name of the matrix. Tables and
+  /// experts are left out.
+  NamedTensors* products = nullptr;
 
   /// An empty tensor if there is none of this name.
   Tensor find(std::string_view name) const;
@@ -132,8 +135,14 @@ void check_layers(const TensorSource& weights, const Config& config, const Famil
 /// ignored.
 void check_params(const TensorSource& weights, const Graph& graph, const Family& family);
 
-/// The weights of a checkpoint for each parameter of a graph, in the graph's type. Call check_params first.
-std::map<std::string, HostTensor> read_params(const TensorSource& weights, const Graph& graph, const Family& family);
+/// What matrices are multiplied with, for those that it is known for: see models/quantise.h.
+struct ProductInputs;
+using KnownInputs = std::function<const ProductInputs*(const std::string& matrix)>;
+
+/// The weights of a checkpoint for each parameter of a graph, in the graph's type. Call check_params first. Matrices
+/// whose inputs are known are quantised with these in view.
+std::map<std::string, HostTensor> read_params(const TensorSource& weights, const Graph& graph, const Family& family,
+                                              const KnownInputs& inputs = {});
 
 /// A parameter's values, valid until the next parameter is read.
 struct ParamValues {
@@ -144,6 +153,6 @@ struct ParamValues {
 };
 /// The same, one parameter at a time, without copying those that the file already holds in the graph's type.
 void for_each_param(const TensorSource& weights, const Graph& graph, const Family& family,
-                    const std::function<void(const ParamValues& values)>& use);
+                    const std::function<void(const ParamValues& values)>& use, const KnownInputs& inputs = {});
 
 }  // namespace jerboa::models

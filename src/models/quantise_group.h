@@ -1,0 +1,76 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include <jerboa/base/dtype.h>
+
+// Groups of weights that share a scale: what all ways of quantising are made of.
+namespace jerboa::models {
+
+inline constexpr std::size_t group_size = quantised_group;
+using Group = std::array<float, group_size>;
+
+/// What a group shares, in f16 as it is stored. The minimum of int8 is 0.
+struct GroupScale {
+  std::uint16_t scale = 0, min = 0;
+};
+
+/// Those of the least squared error among a few candidates.
+GroupScale fit_group(const Group& values, DType dtype);
+
+struct IntegerRange {
+  float low, high;
+};
+constexpr IntegerRange range_of(DType dtype) {
+  return dtype == DType::i8 ? IntegerRange{-127, 127} : IntegerRange{-8, 7};
+}
+
+/// The integers closest to (value - min) / scale.
+class Rounding {
+ public:
+  Rounding(float scale, float min, IntegerRange range)
+      : inverse_(scale == 0 ? 0 : 1 / scale), min_(min), range_(range) {}
+  float operator()(float value) const {
+    // In this order, so that NaN becomes a number.
+    return to_nearest(std::min(range_.high, std::max(range_.low, (value - min_) * inverse_)));
+  }
+
+ private:
+  // Ties to even, for what lies between -2^22 and 2^22: not every x86 CPU has a vector instruction for std::nearbyint.
+  static float to_nearest(float value) {
+    constexpr float shift = 0x1.8p23F;
+    return (value + shift) - shift;
+  }
+
+  float inverse_, min_;
+  IntegerRange range_;
+};
+
+/// Stores whole numbers in the order that DType describes.
+void pack_group(const Group& integers, DType dtype, std::uint8_t* to);
+
+/// Calls work(first, end) for parts of [0, count) of at least `least`, on as many threads as there are cores.
+template <class Work>
+void in_parallel(std::int64_t count, std::int64_t least, const Work& work) {
+  const std::int64_t cores = std::max(1U, std::thread::hardware_concurrency());
+  const std::int64_t parts = std::clamp<std::int64_t>(count / least, 1, cores);
+  std::vector<std::thread> threads;
+  for (std::int64_t part = 1; part < parts; ++part) {
+    const std::int64_t first = count * part / parts, end = count * (part + 1) / parts;
+    try {
+      threads.emplace_back([&work, first, end] { work(first, end); });
+    } catch (const std::system_error&) {  // no more threads, or none at all
+      work(first, end);
+    }
+  }
+  work(std::int64_t{0}, count / parts);
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace jerboa::models

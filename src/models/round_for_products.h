@@ -1,0 +1,34 @@
+#pragma once
+
+#include <span>
+
+#include <jerboa/models/quantise.h>
+
+#include "models/quantise_group.h"
+
+namespace jerboa::models {
+
+/// Puts groups where they belong in a quantised weight, counted from one of its groups.
+class GroupWriter {
+ public:
+  GroupWriter(Quantised& to, std::int64_t first_group);
+
+  DType dtype() const { return dtype_; }
+  Rounding rounding(GroupScale scale) const;
+  void write(std::int64_t group, GroupScale scale, const Group& integers) const;
+
+ private:
+  DType dtype_;
+  std::int64_t group_bytes_;
+  std::uint8_t* weights_;
+  std::uint16_t *scales_, *mins_;  // no minimums: null
+};
+
+/// Quantises whole rows of `in` weights so that their products with such inputs have a small squared error. With U the
+/// Cholesky factor of the inputs' sums, Uᵀ U, that error is the squared length of U (w - q). Weights are rounded from
+/// the last of a row to the first, so that each can make up for the errors of those behind it: it becomes the integer
+/// closest to w[i] + the sum over j > i of U[i, j] / U[i, i] (w[j] - q[j]).
+void round_for_products(std::span<const float> values, std::int64_t in, const ProductInputs& inputs,
+                        const GroupWriter& writer);
+
+}  // namespace jerboa::models

@@ -1,0 +1,78 @@
+#include <cmath>
+#include <gtest/gtest.h>
+
+#include <jerboa/base/error.h>
+#include <jerboa/language/calibration.h>
+#include <jerboa/models/quantise.h>
+
+#include "language/model_folder.h"
+#include "support/expect_error.h"
+
+// Models that read a text while they are quantised.
+namespace jerboa::calibration_test {
+namespace {
+
+const std::filesystem::path stories = JERBOA_SOURCE_DIR "/../shared/models/stories260K";
+
+constexpr const char* tale =
+    "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One day, she saw a "
+    "big, red ball. She wanted to play with it, but it was too high. Lily's mom said, \"Lily, let's go to the park.\" "
+    "Lily was sad and didn't know what to do. She said, \"I want to play with your ball, but I can't find it.\" ";
+constexpr const char* another_tale =
+    "One day, a little boy named Tim went to the park with his dog. They saw a big tree and a small bird. The bird was "
+    "sad because it could not fly. Tim wanted to help the bird. He gave it some food and water. The bird was happy and "
+    "said, \"Thank you!\" Tim and his dog went home and told mom about the bird. Mom smiled and gave them a hug. ";
+
+CalibrationOptions on_cpu() { return {.device = Device::cpu(2), .tokens = 512, .window = 128}; }
+
+// How far the logits are from those of the weights as they were.
+double error_of(const std::filesystem::path& folder, const std::filesystem::path& original, const std::string& text) {
+  LanguageModel model = LanguageModel::load(folder, {.device = Device::cpu(2)});
+  LanguageModel exact = LanguageModel::load(original, {.device = Device::cpu(2), .weights = DType::f32});
+  const auto tokens = exact.tokenizer().encode(text).ids;
+  const HostTensor found = model.logits(tokens), wanted = exact.logits(tokens);
+  double error = 0;
+  for (std::int64_t i = 0; i < wanted.size(); ++i) error += std::pow(found.number(i) - wanted.number(i), 2);
+  return error;
+}
+
+TEST(Calibration, BringsLogitsCloserToThoseOfTheOriginal) {
+  if (!std::filesystem::exists(stories)) GTEST_SKIP() << "stories260K is not here";
+  const test::TempFolder folder;
+  models::quantise_folder(stories, folder / "plain", DType::i4);
+  std::size_t called = 0;
+  CalibrationOptions options = on_cpu();
+  options.on_progress = [&](std::size_t number, std::size_t count) {
+    EXPECT_EQ(number, ++called);
+    EXPECT_EQ(count, 35);  // five layers of seven matrices
+  };
+  quantise_calibrated(stories, folder / "careful", DType::i4, tale, options);
+  EXPECT_EQ(called, 35);
+  EXPECT_LT(error_of(folder / "careful", stories, another_tale),
+            0.8 * error_of(folder / "plain", stories, another_tale));
+}
+
+// What is stored transposed, experts and tied tables.
+TEST(Calibration, TakesEveryKindOfDecoder) {
+  for (const char* golden : {"gpt2", "qwen3_moe", "gemma2"}) {
+    const test::ModelFolder original(golden);
+    const test::TempFolder folder;
+    quantise_calibrated(original.path(), folder / "careful", DType::i4, tale, on_cpu());
+    const double error = error_of(folder / "careful", original.path(), another_tale);
+    models::quantise_folder(original.path(), folder / "plain", DType::i4);
+    EXPECT_LT(error, 1.1 * error_of(folder / "plain", original.path(), another_tale)) << golden;
+  }
+}
+
+TEST(Calibration, RefusesWhatItCannotUse) {
+  const test::ModelFolder original("llama");
+  const test::TempFolder folder;
+  test::expect_error<UsageError>([&] { quantise_calibrated(original.path(), folder / "x", DType::i4, "", on_cpu()); },
+                                 "the text for calibration has no tokens");
+  test::expect_error<UsageError>(
+      [&] { quantise_calibrated(original.path(), folder / "x", DType::i4, tale, {.tokens = 0}); },
+      "calibration needs at least one token");
+}
+
+}  // namespace
+}  // namespace jerboa::calibration_test
