@@ -10,7 +10,7 @@
 namespace jerboa::c_api {
 
 void Checkpoint::add_file(const std::string& name, std::string_view header, std::uint64_t file_bytes) {
-  const auto bytes = std::as_bytes(std::span(header));
+  const auto bytes = std::as_bytes(std::span(header.data(), header.size()));
   if (bytes.size() < 8) throw FileError(fmt::format("{}: the header is cut off", name));
   const std::uint64_t length = io::header_bytes(bytes.first(8), file_bytes, name);
   if (length > bytes.size()) throw FileError(fmt::format("{}: the header is cut off", name));
@@ -59,11 +59,13 @@ const Checkpoint::Held& Checkpoint::find(std::string_view name) const {
 TensorView Checkpoint::view(std::string_view name) const {
   const Held& held = find(name);
   if (held.bytes.size() != held.entry.bytes) throw UsageError(fmt::format("the bytes of {} are missing", name));
-  return {std::string(name), held.entry.type, held.entry.shape, std::as_bytes(std::span(held.bytes))};
+  return {std::string(name), held.entry.type, held.entry.shape,
+          std::as_bytes(std::span(held.bytes.data(), held.bytes.size()))};
 }
 
 void Checkpoint::read(std::string_view name, std::span<std::byte> bytes) const {
-  std::ranges::copy(view(name).bytes, bytes.begin());
+  const TensorView held = view(name);
+  std::copy(held.bytes.begin(), held.bytes.end(), bytes.begin());
 }
 
 void Checkpoint::read_f32(std::string_view name, std::span<float> values) const { to_f32(view(name), values); }

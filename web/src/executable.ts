@@ -147,12 +147,12 @@ export class Executable {
     this.symbols = key;
   }
 
-  /** The session has checked that the inputs match the entry and that the captures are the entry's. */
-  async run(inputs: ReadonlyMap<string, Tensor>, symbols: SymbolValues, captures: readonly Readable[]): Promise<RunResult> {
+  /** The session has checked that the inputs match the entry and that the results are the entry's outputs and captures. */
+  async run(inputs: ReadonlyMap<string, Tensor>, symbols: SymbolValues, results: readonly Readable[]): Promise<RunResult> {
     // Everything up to the submit happens before the first await, so runs never interleave.
     const places: ResultPlace[] = [];
     let bytes = 0;
-    for (const readable of [...this.entry.outputs, ...captures]) {
+    for (const readable of results) {
       const place = placeOf(readable, symbols, bytes);
       places.push(place);
       bytes = place.staged + Math.ceil(place.bytes / 8) * 8;

@@ -18,10 +18,14 @@ export interface SessionOptions {
   readonly seed?: number | bigint;
   /** The entries to compile; by default all. Others take no memory. */
   readonly entries?: readonly string[];
+  /** If false, parameters and states are zeros until they are uploaded. */
+  readonly initialise?: boolean;
 }
 
 export interface RunOptions {
   readonly captures?: readonly string[];
+  /** The outputs that can be read afterwards; by default all. */
+  readonly outputs?: readonly string[];
 }
 
 /** An input: a tensor, or its elements alone where the program fixes the shape. */
@@ -49,15 +53,18 @@ export class Session {
   private seed = 0n;
   private destroyed = false;
 
-  private constructor(private readonly gpu: Gpu) {
+  private constructor(
+    private readonly gpu: Gpu,
+    private readonly initialises: boolean,
+  ) {
     this.memory = new BufferSet(gpu);
   }
 
   /** Nothing stays allocated if it throws. See Program.createSession. */
   static async create(gpu: Gpu, file: ProgramFile, options: SessionOptions): Promise<Session> {
-    const { parameters, seed = 0, entries: names } = asOptions(options, "the options of createSession");
+    const { parameters, seed = 0, entries: names, initialise = true } = asOptions(options, "the options of createSession");
     const entries = chosen(file.entries, asNames(names, "entries"));
-    const session = new Session(gpu);
+    const session = new Session(gpu, initialise);
     session.seed = asSeed(seed);
     try {
       gpu.check();
@@ -112,14 +119,16 @@ export class Session {
     const definition = executable.entry;
     const { tensors, symbols } = checkInputs(definition, asOptions(inputs, `entry ${entry}: inputs`));
     checkInputIndices(definition.indices, tensors, symbols);
-    const { captures: names } = asOptions(options, "the options of run");
+    const { captures: names, outputs: wanted } = asOptions(options, "the options of run");
     const captures = (asNames(names, "captures") ?? []).map((name) => {
       const found = definition.captures.find((capture) => capture.name === name);
       if (found === undefined)
         throw new UsageError(`entry ${entry}: no capture is named ${name}; there are ${listed(definition.captures.map((one) => one.name))}`);
       return found;
     });
-    return executable.run(tensors, symbols, captures);
+    const chosenOutputs = asNames(wanted, "outputs");
+    const outputs = chosenOutputs === undefined ? definition.outputs : definition.outputs.filter((output) => chosenOutputs.includes(output.name));
+    return executable.run(tensors, symbols, [...outputs, ...captures]);
   }
 
   /** Replaces parameters or states, all of those named or none. */
@@ -128,6 +137,16 @@ export class Session {
     if (!(values instanceof Map)) throw new UsageError(`an upload takes a Map from names to tensors, not ${described(values)}`);
     for (const [name, value] of values) checkFits(this.slot(name).tensor, value);
     for (const [name, value] of values) this.write(this.slots.get(name)!, value);
+  }
+
+  /** Replaces some of a parameter's or state's bytes, which are in the layout of its type. */
+  uploadBytes(name: string, bytes: Uint8Array, offset = 0): void {
+    this.check();
+    const { tensor, buffer, offset: start } = this.slot(name);
+    const size = byteCount(tensor.dtype, tensor.shape);
+    if (!Number.isSafeInteger(offset) || offset < 0 || offset % 4 !== 0 || offset + bytes.length > size)
+      throw new UsageError(`${name} has ${size} bytes; ${bytes.length} from byte ${offset} on are not whole words inside it`);
+    this.gpu.write(buffer, bytes, start + offset);
   }
 
   /** A parameter or state once the runs so far are done. */
@@ -212,7 +231,7 @@ export class Session {
       this.slots.set(tensor.name, slot);
     }
     await this.memory.check();
-    for (const slot of added) this.initialise(slot);
+    if (this.initialises) for (const slot of added) this.initialise(slot);
     await this.finishMoves();
   }
 

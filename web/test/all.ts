@@ -5,6 +5,7 @@ import "./compiler.test.js";
 import "./dim.test.js";
 import "./graph.test.js";
 import "./memory.test.js";
+import "./language.test.js";
 import "./mutation.test.js";
 import "./react.test.js";
 import "./serve.test.js";

@@ -307,6 +307,11 @@ export class LanguageModel {
     return this.submit({ prompt }, options);
   }
 
+  /** Continues a sequence of tokens. */
+  continueTokens(tokens: readonly number[], options: GenerateOptions = {}): TextStream {
+    return this.submit({ tokens }, options);
+  }
+
   /** The answer to a list of messages, which is not kept. */
   answer(messages: readonly ChatMessage[], options: ChatOptions = {}): TextStream {
     const { tools, variables } = options;

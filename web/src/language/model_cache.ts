@@ -15,9 +15,7 @@ export interface CachedModel {
   readonly isComplete: boolean;
 }
 
-interface Directory extends FileSystemDirectoryHandle {
-  entries(): AsyncIterableIterator<[string, FileSystemHandle]>;
-}
+type Directory = FileSystemDirectoryHandle;
 
 const rootName = "jerboa-models";
 const factsName = "model.json";
