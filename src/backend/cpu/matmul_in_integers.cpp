@@ -91,31 +91,52 @@ void multiply_few_rows(const Matmul& m, std::int64_t target, ThreadPool& pool) {
   });
 }
 
-// A task is a panel of columns and some of the rows: all of them, unless that gives too few tasks.
-void multiply_many_rows(const Matmul& m, ThreadPool& pool) {
-  constexpr std::int64_t wanted_tasks = 16, tile_rows = 48;
-  const RoundedRows a = round_rows(m, Layout::panels, HWY_AVX3, pool);
-  const std::int64_t panels = detail::divide_up(m.columns, vnni::panel_columns);
-  const std::int64_t parts =
-      std::clamp<std::int64_t>(wanted_tasks / panels, 1, detail::divide_up(m.rows, 2 * tile_rows));
-  pool.run(panels * parts, [&](std::int64_t task, int worker) {
-    const std::int64_t column = task / parts * vnni::panel_columns;
-    const std::int64_t columns = std::min(vnni::panel_columns, m.columns - column);
-    const vnni::Panel panel{groups_of_panels.get(a.groups)};
-    (m.weights->dtype == DType::i4 ? vnni::pack_panel<true> : vnni::pack_panel<false>)(*m.weights, column, columns,
-                                                                                       a.groups, panel);
+// Rows of a product with many rows, whose columns are taken panel by panel.
+struct PanelProduct {
+  const Matmul& matmul;
+  const RoundedRows& a;
+  std::int64_t panels = 0;
+
+  // Panels [first, end) of the rows [begin_row, end_row).
+  void multiply(std::int64_t first, std::int64_t end, std::int64_t begin_row, std::int64_t end_row, int worker) const {
+    constexpr std::int64_t tile_rows = 48;
+    const Matmul& m = matmul;
+    const std::int64_t bytes = vnni::panel_columns * weight_group * bits(m.weights->dtype) / 8;
+    const vnni::Panel panel{groups_of_panels.get(a.groups), bytes};
     const auto& functions = m.weights->mins != nullptr ? vnni::panel_functions<true> : vnni::panel_functions<false>;
     float* tile = results.get(tile_rows * vnni::panel_columns + epilogue_padding);
-    const std::int64_t end = part(m.rows, parts, task % parts + 1);
-    for (std::int64_t first = part(m.rows, parts, task % parts); first < end; first += tile_rows) {
-      const std::int64_t rows = std::min(tile_rows, end - first);
-      const std::int64_t blocks = detail::divide_up(rows, vnni::panel_rows);
-      for (std::int64_t block = 0; block < blocks; ++block) {
-        const std::int64_t row = part(rows, blocks, block), some = part(rows, blocks, block + 1) - row;
-        functions[static_cast<std::size_t>(some - 1)](a, first + row, panel, tile + row * vnni::panel_columns);
+    for (std::int64_t number = first; number < end; ++number) {
+      const std::int64_t column = number * vnni::panel_columns;
+      const std::int64_t columns = std::min(vnni::panel_columns, m.columns - column);
+      (m.weights->dtype == DType::i4 ? vnni::pack_panel<true> : vnni::pack_panel<false>)(*m.weights, column, columns,
+                                                                                         a.groups, panel);
+      const std::byte* next = number + 1 < end ? m.weights->values + (number + 1) * a.groups * bytes : nullptr;
+      for (std::int64_t begin = begin_row; begin < end_row; begin += tile_rows) {
+        const std::int64_t rows = std::min(tile_rows, end_row - begin);
+        const std::int64_t blocks = detail::divide_up(rows, vnni::panel_rows);
+        for (std::int64_t block = 0; block < blocks; ++block) {
+          const std::int64_t row = part(rows, blocks, block), some = part(rows, blocks, block + 1) - row;
+          functions[static_cast<std::size_t>(some - 1)](a, begin + row, panel, std::exchange(next, nullptr),
+                                                        tile + row * vnni::panel_columns);
+        }
+        finish(m, 0, begin, rows, column, columns, tile, vnni::panel_columns, worker);
       }
-      finish(m, 0, first, rows, column, columns, tile, vnni::panel_columns, worker);
     }
+  }
+};
+
+// A task is some panels and all rows, or one panel and some of the rows where that would give too few tasks.
+void multiply_many_rows(const Matmul& m, ThreadPool& pool) {
+  constexpr std::int64_t wanted_tasks = 16, most_panels = 8, least_rows = 96;
+  const RoundedRows a = round_rows(m, Layout::panels, HWY_AVX3, pool);
+  const PanelProduct product{m, a, detail::divide_up(m.columns, vnni::panel_columns)};
+  const std::int64_t panels_per_task = std::clamp<std::int64_t>(product.panels / wanted_tasks, 1, most_panels);
+  const std::int64_t across = detail::divide_up(product.panels, panels_per_task);
+  const std::int64_t parts = std::clamp<std::int64_t>(wanted_tasks / across, 1, detail::divide_up(m.rows, least_rows));
+  pool.run(across * parts, [&](std::int64_t task, int worker) {
+    const std::int64_t first = task / parts * panels_per_task;
+    product.multiply(first, std::min(first + panels_per_task, product.panels), part(m.rows, parts, task % parts),
+                     part(m.rows, parts, task % parts + 1), worker);
   });
 }
 

@@ -30,6 +30,7 @@ struct Panel {
     alignas(64) float scales[panel_columns], mins[panel_columns];
   };
   Group* groups = nullptr;
+  std::int64_t bytes_per_group = 0;  ///< of its weights where they come from
 };
 
 template <bool nibbles>
@@ -84,14 +85,22 @@ void pack_panel(const CompactWeights& weights, std::int64_t first, std::int64_t 
   }
 }
 
-/// Some rows times a panel: c[i, j] of rows panel_columns apart.
+/// Prefetches a group's share of some columns of weights, one after the other, into the L2 cache.
+HWY_INLINE void prefetch_share(const std::byte* weights, std::int64_t bytes_per_group, std::int64_t group) {
+  const std::byte* from = weights + group * bytes_per_group;
+  for (std::int64_t at = 0; at < bytes_per_group; at += 64) __builtin_prefetch(from + at, 0, 2);
+}
+
+/// Some rows times a panel: c[i, j] of rows panel_columns apart. Meanwhile the weights of the panel that comes `next`
+/// are prefetched, unless it is null: memory is not to wait for arithmetic.
 template <int rows, bool with_mins>
-void multiply_panel(const RoundedRows& a, std::int64_t first_row, const Panel& panel, float* c) {
+void multiply_panel(const RoundedRows& a, std::int64_t first_row, const Panel& panel, const std::byte* next, float* c) {
   __m512 sums[rows][2];
   for (auto& row : sums) row[0] = row[1] = _mm512_setzero_ps();
   const std::int64_t first = first_row * a.groups;
   for (std::int64_t group = 0; group < a.groups; ++group) {
     const Panel::Group& weights = panel.groups[group];
+    if (next != nullptr) prefetch_share(next, panel.bytes_per_group, group);
     __m512i dots[rows][2];
 #pragma GCC unroll 6
     for (int i = 0; i < rows; ++i) dots[i][0] = dots[i][1] = _mm512_set1_epi32(a.starts[first + i * a.groups + group]);
@@ -127,7 +136,7 @@ void multiply_panel(const RoundedRows& a, std::int64_t first_row, const Panel& p
   }
 }
 
-using PanelFunction = void (*)(const RoundedRows&, std::int64_t, const Panel&, float*);
+using PanelFunction = void (*)(const RoundedRows&, std::int64_t, const Panel&, const std::byte*, float*);
 
 template <bool with_mins>
 constexpr auto panel_functions = []<int... i>(std::integer_sequence<int, i...>) {
