@@ -180,6 +180,10 @@ class MatmulKernel final : public Kernel {
     const auto& b = strides(1);
     const Sizes batch(domain.begin(), domain.end() - 2);
     const std::int64_t count = element_count(batch);
+    // Where each product has one row, the distance of its rows says nothing: it is that of the products.
+    if (matmul_.rows == 1)
+      for (std::size_t axis = 0; axis < batch_axes; ++axis)
+        if (batch[axis] > 1) matmul_.a_row = a[axis];
     if (detail::is_one_product<std::int64_t>(batch, a, b, matmul_.a_row, matmul_.rows)) {
       matmul_.rows *= count;
       return;
