@@ -163,7 +163,8 @@ CLI::Validator one_of(std::vector<std::string> words) {
       [words = std::move(words)](std::string& text) {
         if (std::find(words.begin(), words.end(), text) != words.end()) return std::string();
         const std::vector<std::string> others(words.begin(), words.end() - 1);
-        return fmt::format("must be {} or {}, not {}", fmt::join(others, ", "), words.back(), shown_value(text));
+        return fmt::format("must be {}{}{}, not {}", fmt::join(others, ", "), others.empty() ? "" : " or ",
+                           words.back(), shown_value(text));
       },
       described);
 }

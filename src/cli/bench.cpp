@@ -418,8 +418,7 @@ void add_bench(CLI::App& app) {
   command->add_option("--turns", options->turns, "Number of turns, alternating with the peer")
       ->check(whole_number(1, 1 << 20))
       ->capture_default_str();
-  command->add_option("--against", options->against, "A peer to measure in the same run")
-      ->check([](const std::string& peer) { return peer == "torch" ? std::string() : "must be torch, not " + peer; });
+  command->add_option("--against", options->against, "A peer to measure in the same run")->check(one_of({"torch"}));
   command->add_option("--torch-forms", options->torch_forms, "Modes of PyTorch to measure on a GPU")
       ->check(one_of({"eager", "compiled", "graph"}));
   command->add_option("--torch-precisions", options->torch_precisions, "Precisions of PyTorch to measure on a GPU")

@@ -358,7 +358,7 @@ void add_bench_llm(CLI::App& bench) {
   command->add_flag("--profile", options->profile, "Print the time of each kernel");
   command->callback([options] {
     if (!options->against.empty() && options->device != "cpu")
-      throw UsageError("--against llama.cpp measures the CPU: add --device cpu");
+      throw BadArguments("--against llama.cpp measures the CPU: add --device cpu");
     run_bench_llm(*options);
   });
 }
