@@ -16,7 +16,7 @@ const tokenizer = JSON.stringify({
   version: "1.0",
   added_tokens: [],
   normalizer: null,
-  pre_tokenizer: { type: "Split", pattern: { Regex: "" }, behavior: "Isolated", invert: false },
+  pre_tokenizer: { type: "Split", pattern: { Regex: "." }, behavior: "Isolated", invert: false },
   post_processor: null,
   decoder: { type: "Fuse" },
   model: { type: "WordLevel", vocab: Object.fromEntries([..."abcdefghijklmnopqrstuvwxyz"].map((letter, i) => [letter, i + 3]).concat([["?", 0]])), unk_token: "?" },

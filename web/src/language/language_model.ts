@@ -352,10 +352,14 @@ export class LanguageModel {
       if (id !== undefined) void this.cancel(id);
     };
     const stream = new TextStream(stop);
+    const abort = () => {
+      stop();
+      stream.fail(options.signal!.reason);
+    };
     const begin = async () => {
       if (this.disposed) throw new UsageError("the model was disposed of");
       options.signal?.throwIfAborted();
-      options.signal?.addEventListener("abort", stop, { once: true });
+      options.signal?.addEventListener("abort", abort, { once: true });
       const { maxTokens, sampling, stop: stops, schema, regex } = options;
       const row = {
         ...request,
@@ -372,7 +376,7 @@ export class LanguageModel {
       void this.drive();
     };
     begin().catch((error: unknown) => stream.fail(error));
-    void stream.result.catch(() => undefined).then(() => options.signal?.removeEventListener("abort", stop));
+    void stream.result.catch(() => undefined).then(() => options.signal?.removeEventListener("abort", abort));
     return stream;
   }
 
