@@ -18,7 +18,7 @@ foreach(file IN LISTS FILES)
   endif()
   string(APPEND rows "    {\"${path}\", \"${types_${extension}}\",\n     \"${content}\"},\n")
 endforeach()
-file(WRITE ${OUTPUT} "// Generated from src/server/page.
+file(WRITE ${OUTPUT} "// Generated from src/server/page and web/page/shared.
 #include \"server/page_files.h\"
 
 namespace jerboa::server {

@@ -1,0 +1,20 @@
+// What a page keeps in the browser, as JSON.
+
+/** The value under a key, or `otherwise` if there is none. */
+export function stored(key, otherwise) {
+  try {
+    return JSON.parse(localStorage.getItem(`jerboa.${key}`)) ?? otherwise;
+  } catch {
+    return otherwise;
+  }
+}
+
+/** Whether there was room for it. */
+export function store(key, value) {
+  try {
+    localStorage.setItem(`jerboa.${key}`, JSON.stringify(value));
+    return true;
+  } catch {
+    return false;
+  }
+}
