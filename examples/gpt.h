@@ -8,13 +8,15 @@ using namespace jerboa;
 
 struct Block {
   int width = 0, heads = 1;
+  bool shows_attention = false;  // captures what each token attends to
   nn::LayerNorm ln1{width}, ln2{width};
   nn::Linear qkv{width, 3 * width}, proj{width, width}, up{width, 4 * width}, down{4 * width, width};
   JERBOA_FIELDS(ln1, ln2, qkv, proj, up, down)  // parameter names come from the fields: "blocks.0.qkv.weight"
 
   Tensor operator()(Tensor x) const {
     auto [q, k, v] = split<3>(qkv(ln1(x)));
-    x = x + proj(attention(q, k, v, {.heads = heads, .causal = true}));
+    const std::string capture = shows_attention ? "attention" : "";
+    x = x + proj(attention(q, k, v, {.heads = heads, .causal = true, .capture = capture}));
     return x + down(gelu(up(ln2(x))));
   }
 };
@@ -39,14 +41,16 @@ inline Optimizer gpt_optimizer(int steps, double floor = 0) {
 }
 
 /// The graphs that a page runs: "step" trains on a batch, "forward" computes the logits of a whole context, "decode"
-/// those of a text of any length up to the context.
+/// those that follow a text of any length up to the context, and captures its attention.
 inline std::vector<std::pair<std::string, Graph>> gpt_graphs(Gpt model, int batch, int steps) {
   assign_paths(model);
   const Dim context = model.context, length = Dim::symbol("T", model.context);
   const InputSpecs step{{"ids", {batch, context}, DType::i32}, {"targets", {batch, context}, DType::i32}};
   const auto forward = [&](const Inputs& in) { return model(in["ids"]); };
+  Gpt watched = model;
+  for (Block& block : watched.blocks) block.shows_attention = true;
   const auto decode = [&](const Inputs& in) {
-    return reshape(slice(model(in["ids"]), 1, length - 1, length), {model.vocab});
+    return reshape(slice(watched(in["ids"]), 1, length - 1, length), {model.vocab});
   };
   const auto loss = [&](const Inputs& in) { return next_token_loss(model, in); };
   // A page trains until its visitor stops it.
@@ -55,17 +59,27 @@ inline std::vector<std::pair<std::string, Graph>> gpt_graphs(Gpt model, int batc
           {"decode", forward_graph({{"ids", {1, length}, DType::i32}}, decode)}};
 }
 
-/// Writes program, initial parameters, text and a manifest that names them. Compiles for any WebGPU device, and does
-/// not need one itself.
+/// Graphs by name, as JSON.
+inline std::string graphs_json(const std::vector<std::pair<std::string, Graph>>& graphs) {
+  std::string json;
+  for (const auto& [name, graph] : graphs) json += (json.empty() ? "{\"" : ",\n\"") + name + "\": " + to_json(graph);
+  return json + "}\n";
+}
+
+/// Writes the graphs, which a page compiles for its device, a program, initial parameters, text and a manifest that
+/// names them. The program is compiled for `target`, by default any WebGPU device. It does not need a device itself.
 inline void export_gpt(const std::filesystem::path& folder, const Gpt& model, std::string_view text, int batch,
                        int steps, const Target& target = Target::webgpu_default()) {
-  const ProgramFile program = compile_program(gpt_graphs(model, batch, steps), target);
+  const auto graphs = gpt_graphs(model, batch, steps);
+  const ProgramFile program = compile_program(graphs, target);
   std::filesystem::create_directories(folder);
+  write_file_atomically(folder / "graphs.json", graphs_json(graphs));
   save_program(folder / "gpt.jerboa", program);
   save_initial_params(folder / "parameters.safetensors", program);
   write_file_atomically(folder / "text.txt", text);
   const std::string manifest = R"({
   "name": "A character GPT",
+  "graphs": "graphs.json",
   "program": "gpt.jerboa",
   "parameters": "parameters.safetensors",
   "text": "text.txt",

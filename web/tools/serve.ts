@@ -8,6 +8,7 @@ import { fileURLToPath } from "node:url";
 //   node dist/tools/serve.js [FOLDER] [PORT]
 
 const types: Readonly<Record<string, string>> = {
+  ".css": "text/css; charset=utf-8",
   ".html": "text/html; charset=utf-8",
   ".js": "text/javascript",
   ".json": "application/json",
@@ -19,13 +20,16 @@ const web = fileURLToPath(new URL("../..", import.meta.url));
 function fileOf(path: string, programs: string | undefined): string | undefined {
   const clean = normalize(decodeURIComponent(path)).replaceAll("\\", "/");
   if (clean.includes("..")) return undefined;
-  if (clean === "/") return join(web, "page/index.html");
   if (clean.startsWith("/programs/")) return programs === undefined ? undefined : join(programs, clean.slice("/programs/".length));
   return /^\/(page|dist)\//.test(clean) ? join(web, clean) : undefined;
 }
 
 export async function serve(programs: string | undefined, port = 0): Promise<{ server: Server; address: string }> {
   const server = createServer(async (request, response) => {
+    if (request.url === "/") {
+      response.writeHead(302, { location: "/page/index.html" }).end();
+      return;
+    }
     try {
       const file = fileOf(new URL(request.url ?? "/", "http://127.0.0.1").pathname, programs);
       if (file === undefined) throw new Error("not served");

@@ -11,8 +11,11 @@ const errorOf: readonly (new (message: string) => JerboaError)[] = [JerboaError,
 /** Where jerboa.wasm comes from: its address, its bytes, or the module compiled from them. */
 export type CompilerSource = string | URL | Uint8Array<ArrayBuffer> | ArrayBuffer | WebAssembly.Module;
 
-/** An argument of a C function: a number or a handle, or bytes or text, which become a pointer and a size. */
-export type Argument = number | string | Uint8Array;
+/**
+ * An argument of a C function: a number or a handle, or bytes or text, which become a pointer and a size, or numbers,
+ * which become a pointer and a count.
+ */
+export type Argument = number | string | Uint8Array | Int32Array | Float32Array;
 
 type Exported = (...values: number[]) => number;
 
@@ -95,11 +98,11 @@ export class CompilerModule {
     try {
       const flat = values.flatMap((value) => {
         if (typeof value === "number") return [value];
-        const bytes = typeof value === "string" ? encoder.encode(value) : value;
-        const place = this.allocate(bytes.length);
+        const array = typeof value === "string" ? encoder.encode(value) : value;
+        const place = this.allocate(array.byteLength);
         allocated.push(place);
-        new Uint8Array(this.memory.buffer).set(bytes, place);
-        return [place, bytes.length];
+        new Uint8Array(this.memory.buffer).set(new Uint8Array(array.buffer, array.byteOffset, array.byteLength), place);
+        return [place, array.length];
       });
       return use(flat);
     } finally {

@@ -1,0 +1,84 @@
+import { UsageError } from "../src/index.js";
+
+// Texts to train on, from files, from the clipboard and from drops.
+
+export interface NamedText {
+  readonly name: string;
+  readonly bytes: Uint8Array<ArrayBuffer>;
+}
+
+const mostBytes = 256 * 2 ** 20;
+
+export async function readText(file: File): Promise<NamedText> {
+  if (file.size > mostBytes) throw new UsageError(`${file.name} has ${sizeText(file.size)}; this page takes texts of up to ${sizeText(mostBytes)}`);
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  if (bytes.subarray(0, 65536).includes(0)) throw new UsageError(`${file.name} is not a text: it has zero bytes`);
+  return { name: file.name, bytes };
+}
+
+export function pastedText(text: string): NamedText {
+  return { name: "Your text", bytes: new TextEncoder().encode(text) };
+}
+
+/** What is no character, which an untrained model writes a lot of, becomes a dot. */
+export function readable(text: string): string {
+  return text.replace(/[\ufffd\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, "·");
+}
+
+export function sizeText(bytes: number): string {
+  const units = ["bytes", "kB", "MB", "GB"];
+  let unit = 0;
+  let size = bytes;
+  for (; size >= 1000 && unit + 1 < units.length; ++unit) size /= 1000;
+  return `${unit === 0 ? size : size.toFixed(size < 10 ? 1 : 0)} ${units[unit]}`;
+}
+
+/** Files and texts that are dropped anywhere on the page, or pasted outside of a field. */
+export function onGiven(take: { files(files: readonly File[]): void; text?(text: string): void }): void {
+  let inside = 0;
+  const show = () => document.body.classList.toggle("dropping", inside > 0);
+  const isFiles = (event: DragEvent) => event.dataTransfer?.types.some((type) => type === "Files" || type === "text/plain") ?? false;
+  addEventListener("dragenter", (event) => {
+    if (isFiles(event)) ++inside;
+    show();
+  });
+  addEventListener("dragleave", (event) => {
+    if (isFiles(event)) inside = Math.max(0, inside - 1);
+    show();
+  });
+  addEventListener("dragover", (event) => event.preventDefault());
+  addEventListener("drop", (event) => {
+    event.preventDefault();
+    inside = 0;
+    show();
+    void given(event.dataTransfer, take);
+  });
+  addEventListener("paste", (event) => {
+    if (event.target instanceof HTMLElement && event.target.closest("input, textarea") !== null) return;
+    void given(event.clipboardData, take);
+  });
+}
+
+async function given(data: DataTransfer | null, take: Parameters<typeof onGiven>[0]): Promise<void> {
+  if (data === null) return;
+  const text = data.getData("text/plain");
+  const entries = [...data.items].map((item) => (item.kind === "file" ? item.webkitGetAsEntry() : null));
+  const files = [...data.files];
+  const folders = entries.filter((entry) => entry?.isDirectory === true);
+  for (const folder of folders) files.push(...(await filesIn(folder as FileSystemDirectoryEntry)));
+  const whole = files.filter((file) => !folders.some((folder) => folder!.name === file.name));
+  if (whole.length > 0) take.files(whole);
+  else if (text !== "") take.text?.(text);
+}
+
+/** Of a folder itself, not of those in it. */
+async function filesIn(folder: FileSystemDirectoryEntry): Promise<File[]> {
+  const reader = folder.createReader();
+  const found: File[] = [];
+  for (;;) {
+    const entries = await new Promise<FileSystemEntry[]>((resolve, reject) => reader.readEntries(resolve, reject));
+    if (entries.length === 0) return found;
+    for (const entry of entries)
+      if (entry.isFile) found.push(await new Promise<File>((resolve, reject) => (entry as FileSystemFileEntry).file(resolve, reject)));
+  }
+}

@@ -1,0 +1,111 @@
+import { type CompilerClient } from "../src/compiler/client.js";
+import { describeDevice } from "../src/compiler/compiler.js";
+import { Program, type Session, UsageError, tensor } from "../src/index.js";
+
+// A model of bytes that is compiled for a device: it takes training steps and continues texts.
+
+/** Graphs that are compiled here, or a program that was compiled before. */
+export interface ModelSource {
+  readonly name: string;
+  readonly graphs?: Readonly<Record<string, unknown>> | undefined;
+  readonly program?: Uint8Array<ArrayBuffer> | undefined;
+  readonly parameters?: Uint8Array<ArrayBuffer> | undefined;
+  /** Of the schedule of its learning rate. */
+  readonly steps?: number | undefined;
+  /** Tells models apart, so that a checkpoint is not loaded into another one. */
+  readonly fingerprint: string;
+}
+
+/** How a byte of a text was chosen. */
+export interface Choice {
+  readonly byte: number;
+  /** Of every byte, before temperature and top-k. */
+  readonly probabilities: Float32Array;
+  /** The first byte that the model saw. */
+  readonly from: number;
+  /** By layer and head, how much it attended to each byte that it saw. */
+  readonly attention: readonly (readonly Float32Array[])[];
+}
+
+export interface StepResult {
+  readonly loss: number;
+  readonly rate: number | undefined;
+}
+
+const entriesUsed = ["step", "decode"] as const;
+const sampling = { temperature: 0.8, top_k: 40 };
+
+export class Trainee {
+  private constructor(
+    readonly session: Session,
+    readonly source: ModelSource,
+    /** The windows of a step, and how many bytes each has. */
+    readonly batch: number,
+    readonly context: number,
+    readonly kernels: number,
+    private readonly captures: readonly string[],
+    private readonly compiler: CompilerClient,
+    private readonly sampler: number,
+  ) {}
+
+  /** `report` is told what is being done. */
+  static async compile(device: GPUDevice, source: ModelSource, compiler: CompilerClient, report: (doing: string) => void): Promise<Trainee> {
+    let bytes = source.program;
+    if (source.graphs !== undefined) {
+      report("Compiling");
+      const entries = Object.fromEntries(entriesUsed.map((name) => [name, source.graphs![name]]));
+      bytes = await compiler.call("bytes", "jerboa_compile_graphs", JSON.stringify({ device: describeDevice(device), entries }));
+    }
+    if (bytes === undefined) throw new UsageError(`${source.name} has neither graphs nor a program`);
+    const program = await Program.load(device, bytes);
+    const step = program.entries.find((entry) => entry.name === "step");
+    const decode = program.entries.find((entry) => entry.name === "decode");
+    const ids = step?.inputs.find((input) => input.name === "ids");
+    if (ids === undefined || ids.shape.length !== 2 || decode === undefined)
+      throw new UsageError("this page trains programs with an entry step, over ids[batch, length] and targets, and an entry decode");
+    const [batch, context] = ids.shape.map((dim) => dim.evaluate(new Map())) as [number, number];
+    const kernels = new Set([step!, decode].flatMap((entry) => entry.steps.map((one) => one.shader?.source))).size;
+    report(`Preparing ${kernels} kernels`);
+    const session = await program.createSession({ entries: [...entriesUsed], ...(source.parameters === undefined ? {} : { parameters: source.parameters }) });
+    const captures = decode.captures.map((capture) => capture.name).filter((name) => name.startsWith("attention"));
+    const seed = Math.floor(Math.random() * 2 ** 31);
+    const sampler = await compiler.call("handle", "jerboa_sampler_create", JSON.stringify({ sampling: { ...sampling, seed } }), 0);
+    return new Trainee(session, source, batch, context, kernels, captures, compiler, sampler);
+  }
+
+  async step(inputs: Parameters<Session["run"]>[1]): Promise<StepResult> {
+    const out = await this.session.run("step", inputs);
+    const rate = out.names.includes("lr") ? await out.number("lr") : undefined;
+    return { loss: await out.number("loss"), rate };
+  }
+
+  /** Chooses what follows these bytes, of which it sees the last `context`. */
+  async next(bytes: readonly number[]): Promise<Choice> {
+    const from = Math.max(0, bytes.length - this.context);
+    const window = Int32Array.from(bytes.slice(from));
+    const out = await this.session.run("decode", { ids: tensor(window, [1, window.length]) }, { captures: this.captures });
+    const logits = (await out.read("output")).data as Float32Array;
+    const byte = await this.compiler.call("handle", "jerboa_sampler_sample", this.sampler, logits);
+    const attention = await Promise.all(this.captures.map(async (name) => lastRows(await out.read(name))));
+    return { byte, probabilities: softmax(logits), from, attention };
+  }
+
+  destroy(): void {
+    void this.compiler.call("number", "jerboa_sampler_free", this.sampler).catch(() => undefined);
+    this.session.destroy();
+  }
+}
+
+// Of [1, heads, time, time], what the last position attends to, by head.
+function lastRows({ shape, data }: { readonly shape: readonly number[]; readonly data: ArrayLike<number> }): Float32Array[] {
+  const [, heads, time] = shape as [number, number, number];
+  return Array.from({ length: heads }, (_, head) => (data as Float32Array).slice((head + 1) * time * time - time, (head + 1) * time * time));
+}
+
+/** For display; sampling is the compiler library's. */
+function softmax(logits: Float32Array): Float32Array {
+  const most = logits.reduce((a, b) => Math.max(a, b), -Infinity);
+  const powers = logits.map((logit) => Math.exp(logit - most));
+  const sum = powers.reduce((a, b) => a + b, 0);
+  return powers.map((power) => power / sum);
+}

@@ -1,0 +1,181 @@
+import { TextData, UsageError } from "../src/index.js";
+import { type Sample, type SavedRun, saveRun } from "./autosave.js";
+import type { Choice, StepResult, Trainee } from "./trainee.js";
+
+// The training of a model on a text: steps, samples that it writes between them, and autosaves.
+
+export interface RunView {
+  /** After a step, or when the run begins. */
+  onStep(run: TrainingRun, rate: number | undefined, bytesPerSecond: number | undefined): void;
+  /** Writing begins after these bytes. */
+  onText(prompt: readonly number[]): void;
+  onChoice(choice: Choice): void;
+  onSample(run: TrainingRun): void;
+  /** Undefined if the browser has no room; then it is not tried again. */
+  onSaved(savedAt: number | undefined): void;
+  prompt(): string;
+}
+
+const stepsUnderWay = 3; // submitted before the first of them is read, so that the device is never idle
+const bytesPerSample = 160;
+const leastBytesPerSample = 16;
+const millisecondsPerSample = 2500; // a slow device writes less
+const mostSamples = 48;
+const leastMillisecondsBetweenSamples = 1500;
+const trainingPerWriting = 4; // writing takes at most a fifth of the time
+const millisecondsBetweenSaves = 15_000;
+
+export class TrainingRun {
+  running = false;
+  losses: number[] = [];
+  samples: Sample[] = [];
+  saved: SavedRun | undefined;
+  private closed = false;
+  private work: Promise<void> = Promise.resolve();
+  private readonly data: TextData;
+  private wroteAt = -Infinity;
+  private wroteFor = 0;
+  private savedAt = performance.now();
+
+  constructor(
+    readonly trainee: Trainee,
+    readonly textName: string,
+    readonly text: Uint8Array<ArrayBuffer>,
+    private readonly view: RunView,
+    /** Whether the browser keeps it. */
+    private isKept: boolean,
+    saved?: SavedRun,
+  ) {
+    this.data = new TextData(text, { batch: trainee.batch, length: trainee.context });
+    if (saved === undefined) return;
+    trainee.session.load(saved.checkpoint);
+    this.losses = [...saved.losses];
+    this.samples = [...saved.samples];
+    this.saved = saved;
+  }
+
+  get step(): number {
+    return this.losses.length;
+  }
+
+  start(): Promise<void> {
+    this.running = true;
+    return this.then(() => this.train()).finally(() => (this.running = false));
+  }
+
+  pause(): void {
+    this.running = false;
+  }
+
+  /** Writes once, between other work. */
+  write(): Promise<void> {
+    return this.then(() => this.writeText(() => !this.closed));
+  }
+
+  /** Waits for the steps under way. Nothing is shown or saved any more. */
+  async close(): Promise<void> {
+    this.closed = true;
+    this.running = false;
+    await this.work.catch(() => undefined);
+  }
+
+  save(): Promise<void> {
+    return this.then(() => this.saveNow());
+  }
+
+  checkpoint(): Promise<Uint8Array<ArrayBuffer>> {
+    return this.then(() => this.trainee.session.save());
+  }
+
+  // One thing at a time, in order; one that fails does not keep the next from being tried.
+  private then<T>(body: () => Promise<T>): Promise<T> {
+    const next = this.work.then(body);
+    this.work = next.then(
+      () => undefined,
+      () => undefined,
+    );
+    return next;
+  }
+
+  private async train(): Promise<void> {
+    if (this.step === 0 && this.samples.length === 0) await this.writeText(() => this.running);
+    let began = performance.now();
+    let counted = 0;
+    const underWay: Promise<StepResult>[] = [];
+    const finish = async () => {
+      const { loss, rate } = await underWay.shift()!;
+      if (this.closed) return;
+      this.losses.push(loss);
+      const seconds = (performance.now() - began) / 1000;
+      this.view.onStep(this, rate, (++counted * this.trainee.batch * this.trainee.context) / seconds);
+      if (!Number.isFinite(loss)) throw new UsageError(`the loss became ${loss} at step ${this.step}: start over`);
+    };
+    while (this.running) {
+      const result = this.trainee.step(this.data.batch(this.step + underWay.length));
+      result.catch(() => undefined);
+      underWay.push(result);
+      if (underWay.length >= stepsUnderWay) await finish();
+      const isSampleDue = this.isSampleDue(this.step + underWay.length);
+      const isSaveDue = performance.now() - this.savedAt > millisecondsBetweenSaves;
+      if (!this.running || !(isSampleDue || isSaveDue)) continue;
+      while (underWay.length > 0) await finish();
+      if (isSampleDue) await this.writeText(() => this.running);
+      if (isSaveDue) await this.saveNow();
+      began = performance.now();
+      counted = 0;
+    }
+    while (underWay.length > 0) await finish();
+    await this.saveNow();
+  }
+
+  private isSampleDue(step: number): boolean {
+    const last = this.samples.at(-1)?.step ?? -1;
+    if (last <= 0) return step > last;
+    return performance.now() - this.wroteAt > Math.max(leastMillisecondsBetweenSamples, trainingPerWriting * this.wroteFor);
+  }
+
+  /** Continues the prompt while `goesOn`. */
+  private async writeText(goesOn: () => boolean): Promise<void> {
+    const prompt = this.view.prompt() || "\n";
+    const bytes = [...new TextEncoder().encode(prompt)];
+    const start = bytes.length;
+    const began = performance.now();
+    if (!this.closed) this.view.onText(bytes);
+    const isTooSlow = () => bytes.length >= start + leastBytesPerSample && performance.now() - began > millisecondsPerSample;
+    while (bytes.length < start + bytesPerSample && goesOn() && !isTooSlow()) {
+      const choice = await this.trainee.next(bytes);
+      bytes.push(choice.byte);
+      if (this.closed) return;
+      this.view.onChoice(choice);
+    }
+    this.wroteAt = performance.now();
+    this.wroteFor = this.wroteAt - began;
+    const text = new TextDecoder().decode(Uint8Array.from(bytes.slice(start)));
+    const sample = { step: this.step, loss: this.losses.at(-1) ?? NaN, prompt, text };
+    this.samples = thinned([...this.samples.filter((one) => one.step !== sample.step), sample]);
+    this.view.onSample(this);
+  }
+
+  private async saveNow(): Promise<void> {
+    this.savedAt = performance.now();
+    if (this.closed || this.step === 0) return;
+    const { losses, samples, text, textName } = this;
+    const run = { model: this.trainee.source.fingerprint, textName, text, losses: [...losses], samples: [...samples], checkpoint: await this.trainee.session.save(), savedAt: Date.now() };
+    if (this.closed) return;
+    this.saved = run;
+    if (!this.isKept) return;
+    try {
+      await saveRun(run);
+      this.view.onSaved(run.savedAt);
+    } catch {
+      this.isKept = false;
+      this.view.onSaved(undefined);
+    }
+  }
+}
+
+/** Every second one of the older samples goes when there are too many. */
+function thinned(samples: Sample[]): Sample[] {
+  if (samples.length <= mostSamples) return samples;
+  return samples.filter((_, i) => i >= samples.length - 8 || i % 2 === 0);
+}
