@@ -17,7 +17,7 @@ const wantedLimits = [
   "maxComputeInvocationsPerWorkgroup",
   "maxComputeWorkgroupSizeX",
 ] as const;
-const wantedFeatures: readonly GPUFeatureName[] = ["shader-f16", "subgroups"];
+const wantedFeatures: readonly GPUFeatureName[] = ["shader-f16", "subgroups", "timestamp-query"];
 
 // A device of npm `webgpu` crashes the process once its GPU object is collected, so that is never collected.
 const gpus = new Set<GPU>();
@@ -171,6 +171,7 @@ export const GpuUsage = {
   storage: 0x80 | 0x8 | 0x4, // STORAGE | COPY_DST | COPY_SRC
   uniform: 0x40 | 0x8, // UNIFORM | COPY_DST
   computeStage: 0x4,
+  timestamps: 0x200 | 0x4, // QUERY_RESOLVE | COPY_SRC
 } as const;
 
 /** Buffers that are created and destroyed together. */

@@ -1,7 +1,8 @@
 import { type SymbolValues, evaluateShape } from "./dim.js";
 import { BufferSet, type Gpu, GpuUsage } from "./device.js";
 import type { Pipeline } from "./pipelines.js";
-import { type Binding, type Entry, type Readable, type Step } from "./program_file.js";
+import { type StepTimes, timeSteps } from "./profile.js";
+import { type Binding, type Entry, type Readable } from "./program_file.js";
 import { RunResult, type ResultPlace } from "./result.js";
 import { StagingPool } from "./staging.js";
 import { type Tensor, bitsOf, bytesOf } from "./tensor.js";
@@ -162,10 +163,7 @@ export class Executable {
     try {
       await this.gpu.validated(`running entry ${this.entry.name}`, () => {
         const copies = (staging = this.stagings.take(bytes));
-        this.setSymbols(symbols);
-        this.entry.buffers.forEach((buffer, number) => {
-          if (buffer.where === "input") this.gpu.write(this.buffers[number]!, bytesOf(inputs.get(buffer.name)!.data));
-        });
+        this.writeInputs(inputs, symbols);
         const encoder = device.createCommandEncoder({ label: this.entry.name });
         this.encode(encoder);
         for (const place of places) {
@@ -193,25 +191,52 @@ export class Executable {
     return result;
   }
 
+  private writeInputs(inputs: ReadonlyMap<string, Tensor>, symbols: SymbolValues): void {
+    this.setSymbols(symbols);
+    this.entry.buffers.forEach((buffer, number) => {
+      if (buffer.where === "input") this.gpu.write(this.buffers[number]!, bytesOf(inputs.get(buffer.name)!.data));
+    });
+  }
+
+  /** One run, of which nothing is read, and how many milliseconds each step took. */
+  async profile(inputs: ReadonlyMap<string, Tensor>, symbols: SymbolValues): Promise<StepTimes> {
+    await this.gpu.validated(`profiling entry ${this.entry.name}`, () => this.writeInputs(inputs, symbols));
+    return timeSteps(this.gpu, this.entry.name, this.entry.steps.length, (encoder, number, timestamps) => {
+      if (this.dispatches[number] === undefined) return this.encodeCopy(encoder, number);
+      const pass = encoder.beginComputePass(timestamps === undefined ? {} : { timestampWrites: timestamps });
+      this.encodeDispatch(pass, number);
+      pass.end();
+    });
+  }
+
   private encode(encoder: GPUCommandEncoder): void {
     let pass: GPUComputePassEncoder | undefined;
-    this.entry.steps.forEach((step: Step, number) => {
-      const dispatch = this.dispatches[number];
-      if (dispatch === undefined) {
+    this.entry.steps.forEach((_, number) => {
+      if (this.dispatches[number] === undefined) {
         pass?.end();
         pass = undefined;
-        const [from, to] = [this.place(step.bindings[0]!), this.place(step.bindings[1]!)];
-        encoder.copyBufferToBuffer(from.buffer, from.offset, to.buffer, to.offset, wholeWords(step.bindings[0]!.bytes));
+        this.encodeCopy(encoder, number);
         return;
       }
-      const [across, down] = this.workgroups[number]!;
-      if (across === 0) return;
       pass ??= encoder.beginComputePass();
-      pass.setPipeline(dispatch.pipeline);
-      pass.setBindGroup(0, dispatch.bindings);
-      pass.dispatchWorkgroups(across, down);
+      this.encodeDispatch(pass, number);
     });
     pass?.end();
+  }
+
+  private encodeCopy(encoder: GPUCommandEncoder, number: number): void {
+    const { bindings } = this.entry.steps[number]!;
+    const [from, to] = [this.place(bindings[0]!), this.place(bindings[1]!)];
+    encoder.copyBufferToBuffer(from.buffer, from.offset, to.buffer, to.offset, wholeWords(bindings[0]!.bytes));
+  }
+
+  private encodeDispatch(pass: GPUComputePassEncoder, number: number): void {
+    const [across, down] = this.workgroups[number]!;
+    if (across === 0) return;
+    const { pipeline, bindings } = this.dispatches[number]!;
+    pass.setPipeline(pipeline);
+    pass.setBindGroup(0, bindings);
+    pass.dispatchWorkgroups(across, down);
   }
 }
 

@@ -6,6 +6,7 @@ export { type ChatMessage, type ChatOptions, type GenerateOptions, LanguageModel
 export { type CachedModel, clearCachedModels, listCachedModels } from "./language/model_cache.js";
 export { type FileFacts, FileSource, type ModelFiles, type ModelSource, UrlSource } from "./language/source.js";
 export type { FinishReason, Generation, TextStream } from "./language/streams.js";
+export type { StepTimes } from "./profile.js";
 export { Program } from "./program.js";
 export type { Entry, PersistentTensor, Port } from "./program_file.js";
 export type { RunResult } from "./result.js";

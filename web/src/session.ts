@@ -6,6 +6,7 @@ import { Executable, type Place } from "./executable.js";
 import { f32ToF16 } from "./float16.js";
 import { initialValues } from "./initialize.js";
 import { checkInputIndices } from "./input_indices.js";
+import type { StepTimes } from "./profile.js";
 import type { Entry, PersistentTensor, Port, ProgramFile } from "./program_file.js";
 import type { RunResult } from "./result.js";
 import { readSafetensors, writeSafetensors } from "./safetensors.js";
@@ -112,13 +113,8 @@ export class Session {
    * is submitted before this returns its promise, which resolves when the device has accepted it.
    */
   async run(entry: string, inputs: Readonly<Record<string, Input>> = {}, options: RunOptions = {}): Promise<RunResult> {
-    this.check();
-    const executable = this.executables.get(entry);
-    if (executable === undefined)
-      throw new UsageError(`the session has no entry ${entry}; there are ${listed(this.entryNames)}`);
+    const { executable, tensors, symbols } = this.prepared(entry, inputs);
     const definition = executable.entry;
-    const { tensors, symbols } = checkInputs(definition, asOptions(inputs, `entry ${entry}: inputs`));
-    checkInputIndices(definition.indices, tensors, symbols);
     const { captures: names, outputs: wanted } = asOptions(options, "the options of run");
     const captures = (asNames(names, "captures") ?? []).map((name) => {
       const found = definition.captures.find((capture) => capture.name === name);
@@ -129,6 +125,22 @@ export class Session {
     const chosenOutputs = asNames(wanted, "outputs");
     const outputs = chosenOutputs === undefined ? definition.outputs : definition.outputs.filter((output) => chosenOutputs.includes(output.name));
     return executable.run(tensors, symbols, [...outputs, ...captures]);
+  }
+
+  /** Runs an entry, and times every step of it. Parameters and states change as in any run. */
+  async profile(entry: string, inputs: Readonly<Record<string, Input>> = {}): Promise<StepTimes> {
+    const { executable, tensors, symbols } = this.prepared(entry, inputs);
+    return executable.profile(tensors, symbols);
+  }
+
+  private prepared(entry: string, inputs: Readonly<Record<string, Input>>): { executable: Executable; tensors: Map<string, Tensor>; symbols: SymbolValues } {
+    this.check();
+    const executable = this.executables.get(entry);
+    if (executable === undefined)
+      throw new UsageError(`the session has no entry ${entry}; there are ${listed(this.entryNames)}`);
+    const { tensors, symbols } = checkInputs(executable.entry, asOptions(inputs, `entry ${entry}: inputs`));
+    checkInputIndices(executable.entry.indices, tensors, symbols);
+    return { executable, tensors, symbols };
   }
 
   /** Replaces parameters or states, all of those named or none. */
