@@ -33,7 +33,14 @@ function shareDevice(): void {
   let device: Promise<GPUDevice> | undefined;
   GPUAdapter.prototype.requestDevice = function (...given) {
     device ??= request.apply(this, given).then((made) => {
+      const destroy = made.destroy.bind(made);
       made.destroy = () => undefined;
+      Object.assign(globalThis, {
+        loseDevice: () => {
+          device = undefined;
+          destroy();
+        },
+      });
       return made;
     });
     return device;
@@ -42,6 +49,7 @@ function shareDevice(): void {
 
 // A model that the page defines itself, compiled in a worker.
 async function trainFromTypeScript(page: Page): Promise<void> {
+  const workers = page.workers().length; // the page's own compiler
   const losses = await page.evaluate(async () => {
     const graph = (await import(`${location.origin}/dist/src/graph/index.js`)) as typeof import("../src/graph/index.js");
     const { tensor } = (await import(`${location.origin}/dist/src/index.js`)) as typeof import("../src/index.js");
@@ -61,65 +69,131 @@ async function trainFromTypeScript(page: Page): Promise<void> {
   });
   console.log(`a model of the page: loss ${losses[0]!.toFixed(3)} to ${losses.at(-1)!.toFixed(3)}`);
   assert.ok(losses.at(-1)! < 0.9 * losses[0]!, losses.join(" "));
-  assert.equal(page.workers().length, 0, "the compiler's worker outlives its trainer");
+  assert.equal(page.workers().length, workers, "the compiler's worker outlives its trainer");
 }
 
+const isFull = process.env["JERBOA_SOAK_SECONDS"] !== undefined;
+const text = (page: Page, id: string) => page.textContent(`#${id}`).then((found) => found ?? "");
+const isReady = (page: Page) => page.waitForFunction(() => !(document.getElementById("train") as HTMLButtonElement).disabled, undefined, { timeout: 120_000 });
+
+// The graphs are compiled for this device, it writes from the first step on, and the training is kept.
 async function trainOnPage(page: Page): Promise<void> {
-  await page.waitForFunction(() => !(document.getElementById("train") as HTMLButtonElement).disabled, undefined, { timeout: 60_000 });
+  await isReady(page);
+  assert.match(await text(page, "status"), /^A character GPT · \d+ kernels compiled for this device$/);
+  assert.match(await text(page, "adapter"), / · software$/);
   await page.click("#train");
   await page.waitForFunction(() => Number(document.getElementById("step")!.textContent) >= 60, undefined, { timeout: 120_000 });
   await page.click("#train");
   await page.waitForFunction(() => document.getElementById("train")!.textContent === "Train", undefined, { timeout: 60_000 });
-  const loss = Number(await page.textContent("#loss"));
-  console.log(`the page: loss ${loss} at step ${await page.textContent("#step")}`);
+  const loss = Number(await text(page, "loss"));
+  console.log(`the page: loss ${loss} at step ${await text(page, "step")}`);
   assert.ok(loss > 0 && loss < 4.5, `a loss of ${loss}`);
-  await page.click("#write");
-  await page.waitForFunction(() => document.getElementById("text")!.textContent!.length > 150, undefined, { timeout: 60_000 });
-  assert.match((await page.textContent("#schedule")) ?? "", /schedule of 60 steps is over/);
+  assert.match(await text(page, "schedule"), /schedule of 60 steps is over/);
+  assert.equal(await text(page, "rate"), "2.0·10⁻⁴"); // not 0
+  assert.match(await text(page, "saved"), /^Kept in this browser/);
+  const steps = await page.$$eval("#samples [data-step]", (rows) => rows.map((row) => Number((row as HTMLElement).dataset["step"])));
+  assert.deepEqual(steps.slice(-2), [1, 0], "samples of the first steps");
+  assert.equal(await page.locator("#curve .mark").count(), steps.length);
+  assert.equal(await page.locator("#next li").count(), 8);
+  assert.equal(await page.locator("#heads .head").count(), 2 * 4);
   assert.ok(await page.isHidden("#problem"));
+}
+
+// Of a reload, or of a device that is lost, nothing but the steps since the last autosave is lost.
+async function continueAfterReload(page: Page): Promise<void> {
+  const [step, samples] = [await text(page, "step"), await page.locator("#samples li").count()];
+  await page.reload();
+  await isReady(page);
+  assert.equal(await text(page, "step"), step);
+  assert.equal(await page.locator("#samples li").count(), samples);
+  await page.click("#train");
+  await page.waitForFunction((before) => Number(document.getElementById("step")!.textContent) > before, Number(step), { timeout: 60_000 });
+  await page.click("#train");
+  await page.waitForFunction(() => document.getElementById("train")!.textContent === "Train", undefined, { timeout: 60_000 });
+  assert.ok(Number(await text(page, "loss")) < 4.5);
+  if (!isFull) return;
+  const kept = await text(page, "step");
+  await page.evaluate(() => (globalThis as unknown as { loseDevice(): void }).loseDevice());
+  await page.waitForFunction((saved) => document.getElementById("status")!.textContent!.includes(`goes on from step ${saved}`), kept, { timeout: 120_000 });
+  assert.equal(await text(page, "step"), kept);
 }
 
 // A program that is refused leaves the one before as it was; one that is accepted replaces it, though it is running.
 async function openOthers(page: Page): Promise<void> {
-  const status = await page.textContent("#status");
-  assert.match(status ?? "", /^A character GPT on /);
+  const status = await text(page, "status");
+  const [before] = status.split(" ·");
   await page.setInputFiles("#files", { name: "broken.jerboa", mimeType: "", buffer: Buffer.from("no program") });
   await page.waitForSelector("#problem:not([hidden])");
-  assert.match((await page.textContent("#problem")) ?? "", /^Not a Jerboa program file/);
-  assert.equal(await page.textContent("#status"), status);
+  assert.match(await text(page, "problem"), /^Not a Jerboa program file/);
+  assert.ok((await text(page, "status")).startsWith(before!));
+  await page.setInputFiles("#files", { name: "picture.png", mimeType: "", buffer: Buffer.from([137, 80, 0, 0]) });
+  await page.waitForFunction(() => document.getElementById("problem")!.textContent!.startsWith("Picture.png is not a text"));
   await page.click("#train");
   await page.waitForFunction(() => document.getElementById("train")!.textContent === "Pause");
-  await page.setInputFiles("#files", [`${cases}/gpt.jerboa`, `${cases}/text.txt`]);
-  await page.waitForFunction(() => document.getElementById("status")!.textContent!.startsWith("gpt.jerboa on "));
+  await page.setInputFiles("#files", { name: "rain.txt", mimeType: "text/plain", buffer: Buffer.from("Rain falls on the roof. ".repeat(20)) });
+  await page.waitForFunction(() => document.getElementById("text-name")!.textContent === "rain.txt");
   await page.waitForTimeout(300); // for the steps of the old one
-  assert.equal(await page.textContent("#step"), "0");
-  assert.equal(await page.textContent("#train"), "Train");
+  assert.equal(await text(page, "step"), "0");
+  assert.equal(await text(page, "train"), "Train");
   assert.ok(await page.isHidden("#problem"));
+  await page.setInputFiles("#files", [`${cases}/gpt.jerboa`, `${cases}/text.txt`]);
+  await page.waitForFunction(() => document.getElementById("status")!.textContent!.startsWith("gpt.jerboa"), undefined, { timeout: 60_000 });
+}
+
+async function showGraph(page: Page): Promise<void> {
+  await page.goto(`${address}/page/graph.html`);
+  await page.waitForSelector("#work:not([hidden])", { timeout: 60_000 });
+  assert.match(await text(page, "summary"), /^\d+ ops become \d+ kernels, one submit$/);
+  assert.ok((await page.locator("#graph .node").count()) > 50);
+  await page.click("#profile");
+  await page.waitForFunction(() => / (ms|µs) by the /.test(document.getElementById("summary")!.textContent!), undefined, { timeout: 120_000 });
+  await page.click("#kernels .kernel:has-text('matmul')");
+  assert.match(await text(page, "wgsl"), /@compute @workgroup_size/);
+  assert.ok((await page.locator("#graph .in-kernel").count()) >= 1);
+  assert.ok(await page.isHidden("#problem"));
+}
+
+// In light, dark and on a phone.
+async function photograph(page: Page, name: string): Promise<void> {
+  const path = (kind: string) => picture.replace(/\.png$/, `-${name}${kind}.png`);
+  await page.screenshot({ path: path(""), fullPage: true });
+  await page.emulateMedia({ colorScheme: "dark" });
+  await page.screenshot({ path: path("-dark"), fullPage: true });
+  await page.emulateMedia({ colorScheme: "light" });
+  await page.setViewportSize({ width: 390, height: 844 });
+  await page.waitForTimeout(200);
+  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `the page ${name} is wider than a phone`);
+  await page.screenshot({ path: path("-phone"), fullPage: true });
+  await page.setViewportSize({ width: 1180, height: 860 });
 }
 
 const { server, address } = await serve(cases);
 const browser = await chromium.launch({ executablePath, args: ["--headless", "--no-sandbox", "--enable-unsafe-webgpu"] });
 try {
-  const context = await browser.newContext({ viewport: { width: 1100, height: 780 } });
+  const context = await browser.newContext({ viewport: { width: 1180, height: 860 } });
   const page = await context.newPage();
-  page.on("pageerror", (error) => console.error(`page: ${error.message}`));
+  const outside: string[] = [];
+  page.on("pageerror", (error) => outside.push(error.message));
+  page.on("request", (request) => {
+    if (!/^(data|blob):/.test(request.url()) && !request.url().startsWith(address)) outside.push(request.url());
+  });
   await page.addInitScript(shareDevice);
-  await page.goto(`${address}/page/index.html`);
+  await page.goto(address);
   await trainOnPage(page);
+  await photograph(page, "train");
+  await continueAfterReload(page);
   for (const name of caseNames) await runCase(page, name);
   await trainFromTypeScript(page);
-  await page.screenshot({ path: picture });
-  await page.setViewportSize({ width: 390, height: 844 });
-  await page.waitForTimeout(200);
-  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "the page is wider than a phone");
-  await page.screenshot({ path: picture.replace(/\.png$/, "-phone.png"), fullPage: true });
   await openOthers(page);
+  await showGraph(page);
+  await photograph(page, "graph");
+  assert.deepEqual(outside, [], "requests to elsewhere, or errors");
 
   const bare = await context.newPage();
   await bare.addInitScript(() => Object.defineProperty(Navigator.prototype, "gpu", { get: () => undefined }));
   await bare.goto(`${address}/page/index.html`);
   await bare.waitForSelector("#problem:not([hidden])");
-  assert.match((await bare.textContent("#problem")) ?? "", /This browser has no WebGPU.*Chrome/s);
+  assert.match(await text(bare, "problem"), /This browser has no WebGPU.*Chrome/s);
   await bare.screenshot({ path: picture.replace(/\.png$/, "-without.png") });
 } finally {
   await browser.close();
