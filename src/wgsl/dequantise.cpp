@@ -8,7 +8,7 @@ namespace jerboa::wgsl {
 std::string QuantisedWeight::value(Shader& shader, const std::string& index) const {
   const std::string group = fmt::format("{} / {}u", index, quantised_group);
   std::string value = fmt::format("{} * {}", shader.load(weight.binding, index), shader.load(scales.binding, group));
-  if (mins.binding >= 0) value += fmt::format(" + {}", shader.load(mins.binding, group));
+  if (mins.binding >= 0) value = fmt::format("({} + {})", value, shader.load(mins.binding, group));
   return value;
 }
 

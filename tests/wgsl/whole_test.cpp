@@ -110,7 +110,7 @@ std::vector<Case> large_cases(Op op) {
       };
       return {{{any({6, 416}), whole(-8, 7, {4, 90, 416}, DType::i4), groups(90, 416), groups(90, 416),
                 given({5}, {1, 2, 2, 4, 5})}},
-              {{any({70, 64}), whole(-127, 127, {4, 50, 64}, DType::i8), groups(50, 64), absent(),
+              {{any({70, 64}), whole(-127, 127, {4, 50, 64}, DType::i8), groups(50, 64), groups(50, 64),
                 given({5}, {2, 40, 40, 41, 69})}}};
     }
     default: return {};
