@@ -464,6 +464,11 @@ export function embedding(table: Operand, ids: Operand): Tensor {
   return applied("embedding", [table, ids]);
 }
 
+/** rows of an int8 or int4 weight by id, as dequantise gives them */
+export function embeddingQuantised(weight: Operand, scales: Operand, ids: Operand, options: { readonly mins?: Operand | undefined } = {}): Tensor {
+  return applied("embedding_quantised", [weight, scales, options.mins, ids], without(options, ["mins"]));
+}
+
 /** for each index, the element of x there along an axis */
 export function takeAlongAxis(x: Operand, indices: Operand, axis: number = -1): Tensor {
   return applied("take_along_axis", [x, indices], { axis });
@@ -494,7 +499,7 @@ export function matmulQuantised(x: Operand, weight: Operand, scales: Operand, op
   return applied("matmul_quantised", [x, weight, scales, options.mins], without(options, ["mins"]));
 }
 
-/** the values that an int8 or int4 weight represents, weight * scale + min, in the type of the scales */
+/** the values that an int8 or int4 weight […, out, in] represents, weight * scale + min, in the type of the scales */
 export function dequantise(weight: Operand, scales: Operand, options: { readonly mins?: Operand | undefined } = {}): Tensor {
   return applied("dequantise", [weight, scales, options.mins], without(options, ["mins"]));
 }
@@ -502,6 +507,11 @@ export function dequantise(weight: Operand, scales: Operand, options: { readonly
 /** x's rows in groups, group g from offsets[g] to offsets[g + 1], each multiplied by w[g] */
 export function matmulGrouped(x: Operand, w: Operand, offsets: Operand, transposeB: boolean = false): Tensor {
   return applied("matmul_grouped", [x, w, offsets], { transposeB });
+}
+
+/** x's rows in groups, group g from offsets[g] to offsets[g + 1], each multiplied by the transpose of weight[g], where weight is an int8 or int4 weight [groups, out, in] */
+export function matmulGroupedQuantised(x: Operand, weight: Operand, scales: Operand, offsets: Operand, options: { readonly mins?: Operand | undefined } = {}): Tensor {
+  return applied("matmul_grouped_quantised", [x, weight, scales, options.mins, offsets], without(options, ["mins"]));
 }
 
 /** convolution of [batch, channels, length] */
