@@ -6,6 +6,8 @@
 #include <jerboa/base/random.h>
 #include <jerboa/ops/ops.h>
 
+// Operands that trace nodes are computed in separate statements: C++ leaves their order to the compiler, and the graph
+// must not depend on which one that was.
 namespace jerboa::language {
 namespace {
 
@@ -29,27 +31,38 @@ Tensor word(std::uint64_t value) { return scalar(static_cast<double>(value & 0xf
 Wide wide_add(const Wide& a, const Wide& b) {
   const Tensor low = a.low + b.low;
   const Tensor carry = cast(low < a.low, DType::u32);
-  return {low, a.high + b.high + carry};
+  const Tensor high = a.high + b.high;
+  return {low, high + carry};
 }
 
 // The upper word of the product of two words, from products of half words.
 Tensor upper_product(const Tensor& a, std::uint32_t b) {
-  const Tensor a0 = bit_and(a, word(0xffff)), a1 = shift_right(a, word(16));
+  const Tensor half = word(0xffff), half_bits = word(16);
+  const Tensor a0 = bit_and(a, half), a1 = shift_right(a, half_bits);
   const Tensor b0 = word(b & 0xffffu), b1 = word(b >> 16);
-  const Tensor p01 = a0 * b1, p10 = a1 * b0;
-  const Tensor middle = shift_right(a0 * b0, word(16)) + bit_and(p01, word(0xffff)) + bit_and(p10, word(0xffff));
-  return a1 * b1 + shift_right(p01, word(16)) + shift_right(p10, word(16)) + shift_right(middle, word(16));
+  const Tensor p00 = a0 * b0, p01 = a0 * b1, p10 = a1 * b0, p11 = a1 * b1;
+  const Tensor above = shift_right(p00, half_bits), low01 = bit_and(p01, half), low10 = bit_and(p10, half);
+  const Tensor middle = above + low01 + low10;
+  const Tensor high01 = shift_right(p01, half_bits), high10 = shift_right(p10, half_bits);
+  const Tensor carried = shift_right(middle, half_bits);
+  return p11 + high01 + high10 + carried;
 }
 
 Wide wide_multiply(const Wide& a, std::uint64_t b) {
   const auto b_low = static_cast<std::uint32_t>(b);
-  return {a.low * word(b_low), upper_product(a.low, b_low) + a.low * word(b >> 32) + a.high * word(b_low)};
+  const Tensor factor = word(b_low), upper_factor = word(b >> 32);
+  const Tensor low = a.low * factor;
+  const Tensor carried = upper_product(a.low, b_low);
+  const Tensor across = a.low * upper_factor, high = a.high * factor;
+  return {low, carried + across + high};
 }
 
 Wide xor_shifted(const Wide& a, int bits) {
-  const Tensor low = bit_or(shift_right(a.low, word(static_cast<std::uint64_t>(bits))),
-                            shift_left(a.high, word(static_cast<std::uint64_t>(32 - bits))));
-  return {bit_xor(a.low, low), bit_xor(a.high, shift_right(a.high, word(static_cast<std::uint64_t>(bits))))};
+  const Tensor right = word(static_cast<std::uint64_t>(bits)), left = word(static_cast<std::uint64_t>(32 - bits));
+  const Tensor stays = shift_right(a.low, right), moves = shift_left(a.high, left);
+  const Tensor low = bit_or(stays, moves);
+  const Tensor high = shift_right(a.high, right);
+  return {bit_xor(a.low, low), bit_xor(a.high, high)};
 }
 
 // Rows of values in parts, [rows, parts, length].
@@ -79,18 +92,23 @@ Parts in_parts(const Tensor& logits, std::int64_t vocabulary) {
 // Which tokens the mask's bits allow, [rows, parts, length].
 Tensor allowed(const Tensor& mask, std::int64_t parts, std::int64_t length) {
   const Dim rows = mask.dim(0), words = mask.dim(1);
-  const Tensor bits = shift_right(unsqueeze(mask, {2}), arange(32, DType::u32));
+  const Tensor columns = unsqueeze(mask, {2}), places = arange(32, DType::u32);
+  const Tensor bits = shift_right(columns, places);
   const Tensor flat = reshape(bit_and(bits, word(1)), {rows, words * Dim(32)});
   const std::int64_t have = words.value() * 32, want = parts * length;
   const Tensor fitted = have < want ? pad(flat, {0, 0}, {0, want - have}) : slice(flat, 1, 0, want);
-  return not_equal(reshape(fitted, {rows, parts, length}), word(0));
+  const Tensor in_parts = reshape(fitted, {rows, parts, length});
+  return not_equal(in_parts, word(0));
 }
 
 // The token of the largest value of each row, of equal ones the first.
 Tensor likeliest(const Parts& logits) {
   const Tensor best = max(logits.values, {2});
-  const Tensor tokens = argmax(logits.values, 2) + arange(logits.parts) * static_cast<int>(logits.length);
-  const Tensor is_best = equal(best, max(best, {1}, true));
+  const Tensor within = argmax(logits.values, 2);
+  const Tensor before = arange(logits.parts) * static_cast<int>(logits.length);
+  const Tensor tokens = within + before;
+  const Tensor best_of_all = max(best, {1}, true);
+  const Tensor is_best = equal(best, best_of_all);
   return min(where(is_best, tokens, std::numeric_limits<std::int32_t>::max()), {1});
 }
 
@@ -101,15 +119,20 @@ class Weights {
     const Tensor best = largest_of_parts(logits.values);
     // A temperature of 0 is not sampled, but is computed all the same.
     const Tensor divisor = maximum(temperature, 1e-5);
-    parts_.values = maximum((logits.values - per_row(best)) / per_row(divisor), lowest);
+    const Tensor difference = logits.values - per_row(best);
+    parts_.values = maximum(difference / per_row(divisor), lowest);
   }
 
   const Tensor& logs() const { return parts_.values; }
-  static Tensor probability(const Tensor& logs) { return where(logs > range_begin, exp(logs), 0); }
+  static Tensor probability(const Tensor& logs) {
+    const Tensor is_possible = logs > range_begin;
+    return where(is_possible, exp(logs), 0);
+  }
   Tensor count_above(const Tensor& threshold) const { return over_parts(as_number(logs() > per_row(threshold))); }
   Tensor count_at(const Tensor& threshold) const { return over_parts(as_number(equal(logs(), per_row(threshold)))); }
   Tensor mass_above(const Tensor& threshold) const {
-    return over_parts(where(logs() > per_row(threshold), probability(logs()), 0));
+    const Tensor is_above = logs() > per_row(threshold);
+    return over_parts(where(is_above, probability(logs()), 0));
   }
   // The largest value below a bound.
   Tensor largest_below(const Tensor& bound) const {
@@ -126,12 +149,15 @@ class Weights {
     for (int left = ways; left > 1; left /= 2) ++bits;
     const Tensor steps = cast(arange(ways - 1) + 1, DType::f32) * (1.0 / ways);
     for (int done = 0; done < threshold_bits; done += bits) {
-      const Tensor bounds = unsqueeze(low, {1}) + unsqueeze(high - low, {1}) * steps;  // [rows, ways - 1]
+      const Tensor begin = unsqueeze(low, {1}), end = unsqueeze(high, {1});
+      const Tensor offsets = unsqueeze(high - low, {1}) * steps;
+      const Tensor bounds = begin + offsets;  // [rows, ways - 1]
       const Tensor is_within = values >= unsqueeze(bounds, {2, 3});
       const Tensor parts = by_mass ? where(is_within, probability(values), 0) : as_number(is_within);
-      const Tensor reaches = over_parts(parts) >= unsqueeze(goal, {1});
-      const Tensor next = max(where(reaches, bounds, unsqueeze(low, {1})), {1});
-      high = min(where(reaches, unsqueeze(high, {1}), bounds), {1});
+      const Tensor totals = over_parts(parts);
+      const Tensor reaches = totals >= unsqueeze(goal, {1});
+      const Tensor next = max(where(reaches, bounds, begin), {1});
+      high = min(where(reaches, end, bounds), {1});
       low = next;
     }
     return largest_below(high);
@@ -144,20 +170,27 @@ class Weights {
     const Dim rows = logs().dim(0);
     const auto length = static_cast<int>(parts_.length);
     const Tensor part_number = arange(parts_.parts);
-    const Tensor totals = sum(weight_of(logs(), unsqueeze(part_number, {1}) * length + arange(parts_.length)), {2});
+    const Tensor starts = unsqueeze(part_number, {1}) * length, within = arange(parts_.length);
+    const Tensor totals = sum(weight_of(logs(), starts + within), {2});
     const Tensor part = crossing(totals, target, part_number);
-    const Tensor before = sum(where(part_number < unsqueeze(part, {1}), totals, 0), {1});
+    const Tensor is_before = part_number < unsqueeze(part, {1});
+    const Tensor before = sum(where(is_before, totals, 0), {1});
     const Tensor row_of_part = broadcast_to(unsqueeze(part, {1, 2}), {rows, 1, parts_.length});
     const Tensor values = take_along_axis(logs(), row_of_part, 1);
-    const Tensor within = arange(parts_.length);
-    const Tensor weights = squeeze(weight_of(values, unsqueeze(part, {1, 2}) * length + within), {1});
-    return part * length + crossing(weights, target - before, within);
+    const Tensor start = unsqueeze(part, {1, 2}) * length;
+    const Tensor weights = squeeze(weight_of(values, start + within), {1});
+    const Tensor rest = target - before;
+    const Tensor crossed = crossing(weights, rest, within);
+    return part * length + crossed;
   }
 
  private:
   static Tensor crossing(const Tensor& weights, const Tensor& target, const Tensor& numbers) {
-    const Tensor passed = sum(cast(cumsum(weights) <= unsqueeze(target, {1}), DType::i32), {1});
-    return minimum(passed, max(where(weights > 0, numbers, 0), {1}));
+    const Tensor running = cumsum(weights);
+    const Tensor is_passed = running <= unsqueeze(target, {1});
+    const Tensor passed = sum(cast(is_passed, DType::i32), {1});
+    const Tensor last = max(where(weights > 0, numbers, 0), {1});
+    return minimum(passed, last);
   }
 
   Parts parts_;
@@ -171,29 +204,39 @@ Tensor sampled(const Parts& logits, const Settings& settings, std::int64_t vocab
   const int ways = is_gpu ? 8 : 4;  // a GPU waits at every pass
   const Weights weights(logits, settings.temperature);
   const Tensor everything = zeros_like(settings.temperature) + static_cast<double>(vocabulary);
-  const Tensor k = where(settings.top_k > 0, cast(settings.top_k, DType::f32), everything);
+  const Tensor is_limited = settings.top_k > 0, limit = cast(settings.top_k, DType::f32);
+  const Tensor k = where(is_limited, limit, everything);
   const Tensor kth = weights.threshold(zeros_like(k) + range_begin, k, false, ways);
   // Of values equal to the last one kept, the first are kept.
-  const Tensor kth_quota = minimum(k - weights.count_above(kth), weights.count_at(kth));
-  const Tensor total = weights.mass_above(kth) + kth_quota * Weights::probability(kth);
+  const Tensor room = k - weights.count_above(kth), equal_ones = weights.count_at(kth);
+  const Tensor kth_quota = minimum(room, equal_ones);
+  const Tensor mass = weights.mass_above(kth), mass_at = kth_quota * Weights::probability(kth);
+  const Tensor total = mass + mass_at;
 
   const Tensor goal = settings.top_p * total;
   const Tensor keeps_all = settings.top_p >= 1;
   const Tensor last = where(keeps_all, kth, weights.threshold(kth, goal, true, ways));
-  const Tensor missing = (goal - weights.mass_above(last)) / maximum(Weights::probability(last), 1e-38);
+  const Tensor shortfall = goal - weights.mass_above(last), each = maximum(Weights::probability(last), 1e-38);
+  const Tensor missing = shortfall / each;
   const Tensor last_quota = maximum(-floor(1e-4 - missing), 1);  // rounded up, but not for a rounding error
-  const Tensor within_both = where(equal(last, kth), minimum(last_quota, kth_quota), last_quota);
+  const Tensor is_kth = equal(last, kth), smaller_quota = minimum(last_quota, kth_quota);
+  const Tensor within_both = where(is_kth, smaller_quota, last_quota);
   const Tensor quota = where(keeps_all, kth_quota, within_both);
 
   const Tensor bound = weights.first_beyond(
       quota - 0.5, [&](const Tensor& values, const Tensor&) { return as_number(equal(values, per_row(last))); });
   const auto kept = [&](const Tensor& values, const Tensor& indices) {
-    const Tensor is_first = logical_and(equal(values, per_row(last)), indices <= per_row(bound));
-    const Tensor is_kept = logical_or(values > per_row(last), is_first);
+    const Tensor is_last = equal(values, per_row(last)), is_within = indices <= per_row(bound);
+    const Tensor is_first = logical_and(is_last, is_within);
+    const Tensor is_above = values > per_row(last);
+    const Tensor is_kept = logical_or(is_above, is_first);
     const Tensor probability = Weights::probability(values);
-    return where(logical_and(is_kept, probability >= per_row(settings.min_p)), probability, 0);
+    const Tensor is_likely = probability >= per_row(settings.min_p);
+    return where(logical_and(is_kept, is_likely), probability, 0);
   };
-  const Tensor indices = unsqueeze(arange(logits.parts), {1}) * static_cast<int>(logits.length) + arange(logits.length);
+  const Tensor starts = unsqueeze(arange(logits.parts), {1}) * static_cast<int>(logits.length);
+  const Tensor within = arange(logits.length);
+  const Tensor indices = starts + within;
   return weights.first_beyond(settings.uniform * over_parts(kept(weights.logs(), indices)), kept);
 }
 
@@ -220,7 +263,8 @@ Tensor draw_tokens(const Tensor& logits, Drawing drawing, bool masked, bool is_g
     const std::int64_t words = (count + 31) / 32;
     const Tensor bits = tensor_input("mask", {rows, words}, DType::u32);
     const Tensor each = reshape(broadcast_to(unsqueeze(bits, {1}), {rows, outputs, words}), {rows * outputs, words});
-    parts.values = where(allowed(each, parts.parts, parts.length), parts.values, excluded);
+    const Tensor is_allowed = allowed(each, parts.parts, parts.length);
+    parts.values = where(is_allowed, parts.values, excluded);
   }
   Tensor tokens = likeliest(parts);
   if (drawing == Drawing::sampled) {

@@ -50,7 +50,10 @@ Tensor with_carried(const Tensor& ids, const Tensor& carried, const Tensor& toke
   const Dim time = ids.dim(1);
   const Tensor taken = take_along_axis(tokens, maximum(carried, 0));
   const Tensor last = slice(ids, 1, time - Dim(1), time);
-  const Tensor next = where(unsqueeze(carried, {1}) >= 0, unsqueeze(taken, {1}), last);
+  // In separate statements, so that the order of the nodes does not depend on the compiler.
+  const Tensor is_carried = unsqueeze(carried, {1}) >= 0;
+  const Tensor token = unsqueeze(taken, {1});
+  const Tensor next = where(is_carried, token, last);
   if (time.is_constant() && time.value() == 1) return next;
   return concat({slice(ids, 1, 0, time - Dim(1)), next}, 1);
 }
