@@ -48,9 +48,6 @@ function(jerboa_library name)
   target_include_directories(jerboa_${name}
     PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
     PRIVATE ${PROJECT_SOURCE_DIR}/src)
-  if(EMSCRIPTEN AND NOT name IN_LIST JERBOA_FAST_FOLDERS)
-    target_compile_options(jerboa_${name} PRIVATE -Oz)
-  endif()
   target_link_libraries(jerboa_${name} PUBLIC ${ARG_LINKS} PRIVATE $<BUILD_INTERFACE:jerboa_settings> ${ARG_PRIVATE_LINKS})
   set_property(GLOBAL APPEND PROPERTY JERBOA_LIBRARIES jerboa_${name})
 endfunction()

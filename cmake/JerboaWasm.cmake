@@ -10,9 +10,6 @@ endif()
 add_compile_options(-fwasm-exceptions)
 add_link_options(-fwasm-exceptions)
 
-# Where a compilation spends its time. Of the others, size matters more than speed.
-set(JERBOA_FAST_FOLDERS base ir ops transform lower wgsl compile)
-
 # Through links, because /usr/include as a whole would hide emscripten's own C library.
 set(headers ${PROJECT_BINARY_DIR}/include)
 file(MAKE_DIRECTORY ${headers})
