@@ -175,7 +175,7 @@ function showEntry(name: string): void {
   kernel = node = undefined;
   nodes = viewNodes(graphs[name]!, entry);
   layout = layOut(nodes);
-  zoom = Math.min(1, Math.max(0.5, (byId("graph").clientWidth - 8) / layout.width));
+  zoom = Math.min(1, Math.max(0.85, (byId("graph").clientWidth - 8) / layout.width));
   for (const tab of byId("entries").querySelectorAll("button")) tab.setAttribute("aria-pressed", String(tab.textContent === name));
   byId("work").hidden = false;
   drawKernels();

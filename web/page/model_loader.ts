@@ -167,7 +167,7 @@ export class ModelLoader {
   /** What the server offers, and what the browser has kept. */
   private async list(): Promise<void> {
     const [offered, kept] = await Promise.all([offeredModels(), listCachedModels()]);
-    byId("offered").replaceChildren(...offered.map((name) => this.row(name, "on this server", new URL(`../models/${name}/`, location.href).href)));
+    byId("offered").replaceChildren(...offered.map((name) => this.row(name, "", new URL(`../models/${name}/`, location.href).href)));
     byId("kept").replaceChildren(...kept.map((one) => this.keptRow(one)));
     byId("offered-box").hidden = offered.length === 0;
     byId("kept-box").hidden = kept.length === 0;

@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
-import { existsSync } from "node:fs";
+import { existsSync, mkdtempSync, renameSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 
 import { type Page, chromium } from "playwright-core";
 
@@ -118,7 +120,7 @@ async function continueAfterReload(page: Page): Promise<void> {
   assert.equal(await text(page, "step"), kept);
 }
 
-// A program that is refused leaves the one before as it was; one that is accepted replaces it, though it is running.
+// What is refused leaves the run before as it was; what is accepted replaces it, though it is running.
 async function openOthers(page: Page): Promise<void> {
   const status = await text(page, "status");
   const [before] = status.split(" ·");
@@ -136,6 +138,7 @@ async function openOthers(page: Page): Promise<void> {
   assert.equal(await text(page, "step"), "0");
   assert.equal(await text(page, "train"), "Train");
   assert.ok(await page.isHidden("#problem"));
+  if (!isFull) return;
   await page.setInputFiles("#files", [`${cases}/gpt.jerboa`, `${cases}/text.txt`]);
   await page.waitForFunction(() => document.getElementById("status")!.textContent!.startsWith("gpt.jerboa"), undefined, { timeout: 60_000 });
 }
@@ -153,6 +156,40 @@ async function showGraph(page: Page): Promise<void> {
   assert.ok(await page.isHidden("#problem"));
 }
 
+// A model from the server answers, is stopped and asked again; the conversation is kept.
+async function chat(page: Page): Promise<void> {
+  await page.goto(`${address}/page/chat.html`);
+  await photograph(page, "chat-empty");
+  await page.click("#offered .choice");
+  await page.waitForSelector("#send:enabled", { timeout: 120_000 });
+  assert.ok(await page.isHidden("#loader"));
+  assert.equal(await text(page, "choose-model"), "tiny");
+  await page.click("#open-settings");
+  await page.fill("#max_tokens", "12");
+  await page.fill("#temperature", "0");
+  await page.click("#settings .primary");
+  await page.fill("#text", "Name three *rivers*.");
+  await page.press("#text", "Enter");
+  const isCut = () => /^12 tokens, [\d.]+ tokens\/s, cut by the limit$/.test(document.querySelector(".assistant .speed")?.textContent ?? "");
+  await page.waitForFunction(isCut, undefined, { timeout: 120_000 });
+  const first = await page.textContent(".assistant .body");
+  await page.click("text=Regenerate");
+  await page.waitForFunction(isCut, undefined, { timeout: 60_000 });
+  assert.equal(await page.textContent(".assistant .body"), first);
+  await page.click("#open-settings");
+  await page.fill("#max_tokens", "3000"); // so that there is time to stop it
+  await page.click("#settings .primary");
+  await page.fill("#text", "More");
+  await page.press("#text", "Enter");
+  await page.waitForFunction(() => (document.querySelectorAll(".assistant .body")[1]?.textContent ?? "").length > 3, undefined, { timeout: 60_000 });
+  await page.click("#stop");
+  await page.waitForSelector("#send:not([hidden])");
+  assert.ok(await page.isHidden("#problem"), await text(page, "problem"));
+  await photograph(page, "chat");
+  await page.reload();
+  assert.equal(await page.locator(".message").count(), 4);
+}
+
 // In light, dark and on a phone.
 async function photograph(page: Page, name: string): Promise<void> {
   const path = (kind: string) => picture.replace(/\.png$/, `-${name}${kind}.png`);
@@ -167,7 +204,12 @@ async function photograph(page: Page, name: string): Promise<void> {
   await page.setViewportSize({ width: 1180, height: 860 });
 }
 
-const { server, address } = await serve(cases);
+// The server's tests have a tiny model of bytes.
+const { makeModel } = (await import(new URL("../../../tests/server/live.js", import.meta.url).href)) as { makeModel(): string };
+const models = mkdtempSync(join(tmpdir(), "jerboa-models-"));
+renameSync(makeModel(), join(models, "tiny"));
+
+const { server, address } = await serve({ programs: cases, models });
 const browser = await chromium.launch({ executablePath, args: ["--headless", "--no-sandbox", "--enable-unsafe-webgpu"] });
 try {
   const context = await browser.newContext({ viewport: { width: 1180, height: 860 } });
@@ -187,6 +229,7 @@ try {
   await openOthers(page);
   await showGraph(page);
   await photograph(page, "graph");
+  await chat(page);
   assert.deepEqual(outside, [], "requests to elsewhere, or errors");
 
   const bare = await context.newPage();
@@ -198,4 +241,5 @@ try {
 } finally {
   await browser.close();
   server.close();
+  rmSync(models, { recursive: true });
 }
