@@ -110,8 +110,10 @@ function showText(): void {
 
 function update(): void {
   const isRunning = run?.running ?? false;
-  trainButton.textContent = isRunning ? "Pause" : "Train";
+  const isPausing = !isRunning && (run?.isTraining ?? false);
+  trainButton.textContent = isRunning ? "Pause" : isPausing ? "Pausing …" : "Train";
   for (const button of [trainButton, resetButton, saveButton]) button.disabled = run === undefined;
+  if (isPausing) trainButton.disabled = true;
   writeButton.disabled = run === undefined || isRunning;
   document.body.classList.toggle("training", isRunning);
 }

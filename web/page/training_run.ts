@@ -27,6 +27,8 @@ const millisecondsBetweenSaves = 15_000;
 
 export class TrainingRun {
   running = false;
+  /** Also while what is under way when it pauses is finished and saved. */
+  isTraining = false;
   losses: number[] = [];
   samples: Sample[] = [];
   saved: SavedRun | undefined;
@@ -59,8 +61,8 @@ export class TrainingRun {
   }
 
   start(): Promise<void> {
-    this.running = true;
-    return this.then(() => this.train()).finally(() => (this.running = false));
+    this.running = this.isTraining = true;
+    return this.then(() => this.train()).finally(() => (this.running = this.isTraining = false));
   }
 
   pause(): void {
