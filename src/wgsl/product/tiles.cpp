@@ -56,8 +56,8 @@ class TiledMatmul {
   };
 
   // Vectors of four in a tile.
-  int a_size() const { return form_.inner * form_.pitch() / 4; }
-  int b_size() const { return form_.inner * form_.columns / 4; }
+  std::int64_t a_size() const { return std::int64_t{form_.inner} * form_.pitch() / 4; }
+  std::int64_t b_size() const { return std::int64_t{form_.inner} * form_.columns / 4; }
   int buffers() const { return form_.two_buffers ? 2 : 1; }
   // Vectors of four in a tile of results.
   int sums_in_tile() const { return form_.rows * form_.columns / 4; }
