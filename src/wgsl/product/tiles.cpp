@@ -285,7 +285,7 @@ class TiledMatmul {
     }
   }
 
-  void put_into_tile(const Operand& operand, int start) {
+  void put_into_tile(const Operand& operand, std::int64_t start) {
     const int total = operand.width * form_.inner / (is_wide(operand) ? 4 : 1);
     for (int i = 0; i < fetches(operand); ++i) {
       const bool partial = (i + 1) * form_.threads() > total;
