@@ -62,7 +62,7 @@ export class TrainingRun {
 
   start(): Promise<void> {
     this.running = this.isTraining = true;
-    return this.then(() => this.train()).finally(() => (this.running = this.isTraining = false));
+    return this.inTurn(() => this.train()).finally(() => (this.running = this.isTraining = false));
   }
 
   pause(): void {
@@ -71,7 +71,7 @@ export class TrainingRun {
 
   /** Writes once, between other work. */
   write(): Promise<void> {
-    return this.then(() => this.writeText(() => !this.closed));
+    return this.inTurn(() => this.writeText(() => !this.closed));
   }
 
   /** Waits for the steps under way. Nothing is shown or saved any more. */
@@ -82,15 +82,15 @@ export class TrainingRun {
   }
 
   save(): Promise<void> {
-    return this.then(() => this.saveNow());
+    return this.inTurn(() => this.saveNow());
   }
 
   checkpoint(): Promise<Uint8Array<ArrayBuffer>> {
-    return this.then(() => this.trainee.session.save());
+    return this.inTurn(() => this.trainee.session.save());
   }
 
   // One thing at a time, in order; one that fails does not keep the next from being tried.
-  private then<T>(body: () => Promise<T>): Promise<T> {
+  private inTurn<T>(body: () => Promise<T>): Promise<T> {
     const next = this.work.then(body);
     this.work = next.then(
       () => undefined,
