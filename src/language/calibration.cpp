@@ -93,6 +93,7 @@ class Calibration {
     std::int64_t bytes = most_bytes;
     for (const auto& [id, names] : matrices) {
       const std::int64_t size = sizes.at(id), own = 4 * size * std::min(size, ProductInputs::block);
+      if (size % quantised_group != 0) continue;  // matrices that are not quantised
       if (bytes + own > most_bytes) {
         batches_.emplace_back();
         bytes = 0;

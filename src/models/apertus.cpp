@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "models/family_graphs.h"
 #include "models/llama_like.h"
 
@@ -11,13 +9,16 @@ namespace {
 // xIELU: quadratic above 0, exponential below, each with a factor that is learned in each layer. The file also holds
 // the slope at 0, `beta`, and a limit just below 0 that keeps the exponential's gradient finite, `eps`.
 Tensor xielu(const Decoder& decoder, const std::string& name, const Tensor& x) {
-  const Tensor above = softplus(decoder.vector(name + ".alpha_p", {1}, std::log(std::expm1(0.8))));
+  constexpr double softplus_gives_08 = 0.2033823208110246, softplus_gives_03 = -1.0502256128148468;  // at the start
+  const Tensor above = softplus(decoder.vector(name + ".alpha_p", {1}, softplus_gives_08));
   const Tensor beta = stop_gradient(decoder.vector(name + ".beta", {}, 0.5));
-  const Tensor below = beta + softplus(decoder.vector(name + ".alpha_n", {1}, std::log(std::expm1(0.3))));
+  const Tensor below = beta + softplus(decoder.vector(name + ".alpha_n", {1}, softplus_gives_03));
   const Tensor eps = stop_gradient(decoder.vector(name + ".eps", {}, -1e-6));
   const Tensor slope = beta * x;
   const Tensor square = above * x * x + slope;
-  return where(greater(x, 0.0), square, (expm1(minimum(x, eps)) - x) * below + slope);
+  const Tensor curve = (expm1(minimum(x, eps)) - x) * below + slope;
+  const Tensor is_above = greater(x, 0.0);
+  return where(is_above, square, curve);
 }
 
 Tensor apertus_mlp(const Decoder& decoder, const Config& config, const std::string& name, const Tensor& x) {

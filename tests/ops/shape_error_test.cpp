@@ -181,7 +181,7 @@ TEST(ShapeErrors, OfLinearAlgebra) {
         matmul_grouped(f({6, 4}), f({3, 4, 2}), i({3}));
       },
       "matmul_grouped: 3 groups need 4 offsets, not 3");
-  const auto i8 = [](Shape shape) { return typed(DType::i8, std::move(shape)); };
+  const auto i8 = [](Shape shape) { return tensor_input("weight", std::move(shape), DType::i8); };
   expect_shape_error(
       [&] {
         matmul_grouped_quantised(f({6, 96}), i8({3, 5, 64}), f({3, 5, 2}), {}, i({4}));
@@ -196,7 +196,9 @@ TEST(ShapeErrors, OfLinearAlgebra) {
       [&] {
         matmul_grouped_quantised(f({6, 64}), i8({3, 5, 64}), f({3, 4, 2}), {}, i({4}));
       },
-      "scales of [3, 4, 2] do not match a weight of [3, 5, 64]");
+      "matmul_grouped_quantised: scales of [3, 4, 2] do not match a weight of [3, 5, 64]: every 32 values of a row "
+      "share "
+      "one");
   expect_shape_error(
       [&] {
         matmul_quantised(f({6, 64}), i8({3, 5, 64}), f({3, 5, 2}));
@@ -206,7 +208,7 @@ TEST(ShapeErrors, OfLinearAlgebra) {
       [&] {
         embedding_quantised(i8({9, 64}), f({9, 2}), f({9, 1}), i({4}));
       },
-      "mins of [9, 1] do not match scales of [9, 2]");
+      "embedding_quantised: mins of [9, 1] do not match scales of [9, 2]");
   expect_shape_error(
       [] {
         matmul_grouped_weight_grad(f({6, 4}), f({5, 2}), i({3}));

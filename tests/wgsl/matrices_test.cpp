@@ -9,6 +9,7 @@
 
 #include "ops/sample.h"
 #include "verify/compare.h"
+#include "wgsl/emulated_matrices.h"
 #include "wgsl/half_products.h"
 #include "wgsl/product/form.h"
 #include "wgsl/shared_device.h"
@@ -102,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ProductsOnMatrices, ::testing::ValuesIn(trials(
 TEST_P(ProductsOnMatrices, EqualTheReferenceAndThemselves) {
   const Trial& trial = GetParam();
   const Sample sample = product_of_halves(trial.one);
-  EXPECT_EQ(count_of(text_of(sample.graph, target_of(SubgroupMatrices::emulated, trial.size)), " matmul_matrices of "),
+  EXPECT_EQ(emulated_matrix_shaders(text_of(sample.graph, target_of(SubgroupMatrices::emulated, trial.size))),
             trial.products);
   expect_reference_and_same_bits(sample, trial.size);
 }

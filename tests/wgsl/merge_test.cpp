@@ -87,26 +87,5 @@ TEST(IdleArenas, AreFoundWhereNothingLivesOrIsBound) {
   EXPECT_EQ(find(3, 1 << 20), std::pair(-1, std::int64_t{0}));
 }
 
-// The partial sums of a long product lie where an activation was before.
-TEST(IdleArenas, HoldPartialSums) {
-  const Graph graph = trace([] {
-    const Tensor x = tensor_input("x", {32768, 64}), w = tensor_input("w", {64, 1024});
-    const Tensor early = relu(matmul(x, w));  // 128 MiB, which nothing needs after this sum
-    output("sum", sum(matmul(early, tensor_input("v", {1024, 8}))));
-    const Tensor y = tensor_input("y", {8192, 1024}), z = tensor_input("z", {8192, 1024});
-    output("product", sum(matmul(y, z, {.transpose_a = true})));
-  });
-  Target target = gpu_target();
-  target.max_buffer_bytes = target.max_binding_bytes = std::int64_t{1} << 31;
-  Program program = lower(graph, target);
-  const std::vector<std::int64_t> planned = program.arenas;
-  emit_wgsl(program, target);
-  verify(program, target);
-  EXPECT_NE(print_gpu(program).find("matmul_parts"), std::string::npos);
-  std::int64_t added = 0;
-  for (std::size_t i = planned.size(); i < program.arenas.size(); ++i) added += program.arenas[i];
-  EXPECT_LT(added, 8 << 20);
-}
-
 }  // namespace
 }  // namespace jerboa::test::merge_test
