@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <queue>
+#include <utility>
 
 #include "lower/index.h"
 
@@ -38,7 +39,8 @@ void sort_groups(Fusion& fusion) {
   for (auto group = order.rbegin(); group != order.rend(); ++group)
     for (const int user : users[index(*group)])
       urgency[index(*group)] = std::min(urgency[index(*group)], urgency[index(user)]);
-  const auto later = [&](int a, int b) { return urgency[index(a)] > urgency[index(b)]; };
+  // Of equally urgent groups the first: queues of different libraries would disagree.
+  const auto later = [&](int a, int b) { return std::pair(urgency[index(a)], a) > std::pair(urgency[index(b)], b); };
   std::priority_queue<int, std::vector<int>, decltype(later)> ready(later);
   for (std::size_t i = 0; i < count; ++i)
     if (waiting[i] == 0) ready.push(static_cast<int>(i));
