@@ -57,12 +57,6 @@ std::string text_of(const Graph& graph, const Target& target) {
   return print_gpu(program);
 }
 
-int count_of(const std::string& text, const std::string& part) {
-  int count = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
-
 void expect_reference_and_same_bits(const Sample& sample, Size size) {
   for (const SubgroupMatrices matrices : forms()) {
     SCOPED_TRACE(matrices == SubgroupMatrices::native ? "native" : "emulated");
