@@ -53,6 +53,7 @@ async function writeFile(folder: Directory, name: string, bytes: Uint8Array<Arra
 /** The folder of one model. */
 export class ModelFolder {
   private readonly names = new Map<string, string>(); // a parameter's file by its key
+  private isFull = false; // something was left out for want of room
 
   private constructor(private readonly folder: Directory) {}
 
@@ -89,6 +90,7 @@ export class ModelFolder {
       this.names.set(key, name);
     } catch (error) {
       if ((error as Error).name !== "QuotaExceededError") throw error;
+      this.isFull = true;
     }
   }
 
@@ -97,7 +99,9 @@ export class ModelFolder {
     this.names.clear();
   }
 
+  /** Does nothing if there was no room for all of it: the next load fetches what is missing. */
   async markComplete(): Promise<void> {
+    if (this.isFull) return;
     await writeFile(this.folder, completeName, new Uint8Array());
   }
 }
