@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Checks and measures a build on the GPU of this machine: op and training goldens, whole models, the op suite with its
-# 16-bit cases, kernels and training tests, then the benchmarks. Prints one table and writes a JSON record.
+# 16-bit cases, kernels, texts and training tests, then the benchmarks: workloads, language models, and 64 texts at once
+# where serving_bench was built. Prints one table and writes a JSON record.
 # usage: check_gpu.sh BIN GOLDENS RECORD [WORKLOAD…]
+# BENCH_SECONDS: of each workload, 1 by default; LLM_MODELS, LLM_WEIGHTS: of `bench llm`
 set -uo pipefail
 bin=$1 goldens=$2 record=$3
 shift 3
@@ -41,12 +43,38 @@ if [[ -x $bin/webgpu_test ]]; then
   check "op suite, 16 bits" "$bin/webgpu_test" --gtest_brief=1 \
     --gtest_filter='*WebGpuOp.EqualsTheReference/*:*SixteenBits/*:WebGpuTraining.*:*RandomGraph*'
 fi
-bench_code=0
-"$bin/jerboa" bench --device webgpu "${workloads[@]}" --seconds "${BENCH_SECONDS:-1}" --json >"$work/bench.json" 2>"$work/bench.log" ||
-  { bench_code=$?; ((failures++)); tail -5 "$work/bench.log"; }
-cat "$work/bench.json"
-[[ $bench_code == 0 ]] || echo '[]' >"$work/bench.json"
-printf '{"date":"%s","devices":"%s","checks":[%s],"bench":%s}\n' "$(date -u +%FT%TZ)" \
-  "$("$bin/jerboa" devices 2>/dev/null | grep -m1 -i webgpu | tr -d '"\\')" "$checks" "$(cat "$work/bench.json")" >"$record"
+if [[ -x $bin/language_test ]]; then
+  check "texts" "$bin/language_test" --gtest_brief=1 --gtest_filter='*WebGpu*:*SamplingGraph*'
+fi
+
+measure() {  # FILE ARGUMENT…: what `jerboa bench` measures, as JSON; an empty list if it fails
+  local file=$1
+  shift
+  "$bin/jerboa" bench "$@" --json >"$file" 2>"$work/bench.log" ||
+    { ((failures++)); tail -5 "$work/bench.log"; echo '[]' >"$file"; }
+  cat "$file"
+}
+measure "$work/bench.json" --device webgpu "${workloads[@]}" --seconds "${BENCH_SECONDS:-1}"
+read -ra models <<<"${LLM_MODELS:-qwen3-0.6b llama-1b llama-8b qwen3.5-0.8b llama-0.8b mamba2-130m llama-130m}"
+read -ra weights <<<"${LLM_WEIGHTS:-f16 int8 int4}"
+measure "$work/llm.json" llm --device webgpu --precision mixed --cache f16 --model "${models[@]}" \
+  --weights "${weights[@]}" --tokens 128 --turns 3
+
+serving=""
+if [[ -x $bin/serving_bench ]]; then
+  mkdir "$work/llama"
+  cat >"$work/llama/config.json" <<'CONFIG'
+{"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
+ "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 8192, "vocab_size": 128256, "hidden_act": "silu",
+ "rms_norm_eps": 1e-5, "rope_theta": 500000, "max_position_embeddings": 131072, "tie_word_embeddings": true}
+CONFIG
+  "$bin/serving_bench" "$work/llama" --random --device webgpu --sequences 1 64 --prompt 128 --tokens 256 \
+    >"$work/serving.log" 2>&1 || ((failures++))
+  cat "$work/serving.log"
+  serving=$(tr -d '"\\' <"$work/serving.log" | tr '\t' ' ' | awk '{printf "%s\"%s\"", NR > 1 ? "," : "", $0}')
+fi
+printf '{"date":"%s","devices":"%s","checks":[%s],"bench":%s,"llm":%s,"serving":[%s]}\n' "$(date -u +%FT%TZ)" \
+  "$("$bin/jerboa" devices 2>/dev/null | grep -m1 -i webgpu | tr -d '"\\')" "$checks" "$(cat "$work/bench.json")" \
+  "$(cat "$work/llm.json")" "$serving" >"$record"
 echo "$failures failures, record in $record"
 ((failures == 0))

@@ -1,11 +1,12 @@
-// Writes docs/ops.md, docs/support.md and web/src/graph/ops.ts from the op table and the sample cases of the tests, and
-// docs/families.md from the table of families, or checks that they are current.
+// Writes docs/ops.md, docs/support.md and web/src/graph/ops.ts from the op table and the sample cases of the tests,
+// docs/families.md from the table of families, and web/src/software_drivers.ts, or checks that they are current.
 //
 //     generate_docs SOURCE           writes them
 //     generate_docs SOURCE --check   exits 1 where one differs
 
 #include <filesystem>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -13,6 +14,7 @@
 #include <sstream>
 
 #include <jerboa/base/error.h>
+#include <jerboa/wgsl/software_drivers.h>
 
 #include "families_page.h"
 #include "ops/case.h"
@@ -188,6 +190,15 @@ std::string support_page() {
   return page;
 }
 
+// For pages that name the device before they load the compiler.
+std::string typescript_software_drivers() {
+  return fmt::format(
+      "// Generated from src/wgsl/webgpu_target.cpp: cmake --build --preset release --target docs\n\n"
+      "/** What software drivers call themselves, in lower case. */\n"
+      "export const softwareDriverNames: readonly string[] = [\"{}\"];\n",
+      fmt::join(software_driver_names(), "\", \""));
+}
+
 int main_with(const std::filesystem::path& source, bool check) {
   int stale = 0;
   const auto handle = [&](const std::string& name, const std::string& text) {
@@ -204,6 +215,7 @@ int main_with(const std::filesystem::path& source, bool check) {
   handle("docs/support.md", support_page());
   handle("docs/families.md", families_page(source));
   handle("web/src/graph/ops.ts", typescript_ops());
+  handle("web/src/software_drivers.ts", typescript_software_drivers());
   return stale == 0 ? 0 : 1;
 }
 

@@ -17,8 +17,8 @@ namespace {
 
 // Several results, or other arguments than operands and attributes: web/src/graph/functions.ts has these.
 constexpr auto by_hand =
-    std::to_array<std::string_view>({"arange", "attention", "attention_weights", "cummax", "geglu", "pow", "random", "rms_norm", "split",
-                                     "top_k", "causal_conv1d", "linear_attention"});
+    std::to_array<std::string_view>({"arange", "attention", "attention_weights", "cummax", "geglu", "pow", "random",
+                                     "rms_norm", "split", "top_k", "causal_conv1d", "linear_attention"});
 // Part of a step that the compiler writes itself.
 constexpr auto of_the_compiler = std::to_array<std::string_view>({"adam_update", "sgd_update", "cache_append"});
 

@@ -2,6 +2,8 @@
 
 #include <jerboa/base/dtype.h>
 
+#include "base/integers.h"
+
 namespace jerboa {
 namespace {
 
@@ -18,6 +20,8 @@ constexpr std::array<Row, 8> rows{
 std::string_view name(DType dtype) { return rows[static_cast<std::size_t>(dtype)].name; }
 
 int bits(DType dtype) { return rows[static_cast<std::size_t>(dtype)].bits; }
+
+std::int64_t bytes_of(DType dtype, std::int64_t elements) { return detail::divide_up(elements * bits(dtype), 8); }
 
 std::optional<DType> dtype_from_name(std::string_view text) {
   for (std::size_t i = 0; i < rows.size(); ++i)

@@ -32,7 +32,7 @@ int i4_shift(std::int64_t i) { return i % 32 < 16 ? 0 : 4; }
 HostTensor::HostTensor(DType dtype, std::vector<std::int64_t> shape)
     : dtype_(dtype),
       shape_(std::move(shape)),
-      bytes_(static_cast<std::size_t>((count(shape_) * bits(dtype) + 7) / 8), std::byte{0}) {
+      bytes_(static_cast<std::size_t>(bytes_of(dtype, count(shape_))), std::byte{0}) {
   if (dtype == DType::i4 && count(shape_) % 32 != 0)
     throw UsageError(fmt::format("an int4 tensor must have a multiple of 32 elements, not {}", count(shape_)));
 }
@@ -97,7 +97,8 @@ void HostTensor::set_number(std::int64_t i, double value) {
     case DType::f16: return put(f32_to_f16(static_cast<float>(value)));
     case DType::bf16: return put(f32_to_bf16(static_cast<float>(value)));
     case DType::i32: return put(static_cast<std::int32_t>(value));
-    case DType::u32: return put(static_cast<std::uint32_t>(value));
+    // Negative numbers wrap around, as they do in an int32 that is read as a uint32.
+    case DType::u32: return put(static_cast<std::uint32_t>(static_cast<std::int64_t>(value)));
     case DType::boolean: return put(std::uint32_t{value != 0});
     case DType::i8: return put(static_cast<std::int8_t>(std::clamp(value, -128.0, 127.0)));
     case DType::i4: {

@@ -109,6 +109,25 @@ nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_vie
   return parse<nlohmann::ordered_json>(text, origin);
 }
 
+std::string with_json_infinities(std::string_view text) {
+  constexpr std::string_view word = "Infinity";
+  std::string result;
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (!quoted && text.substr(i).starts_with(word)) {
+      const bool negative = result.ends_with('-');
+      if (negative) result.pop_back();
+      result += negative ? R"({"__float__": "-Infinity"})" : R"({"__float__": "Infinity"})";
+      i += word.size() - 1;
+      continue;
+    }
+    if (text[i] == '"') quoted = !quoted;
+    result += text[i];
+    if (quoted && text[i] == '\\' && i + 1 < text.size()) result += text[++i];
+  }
+  return result;
+}
+
 std::optional<std::int64_t> json_integer(const nlohmann::json& value) {
   if (!value.is_number_integer()) return std::nullopt;
   if (value.is_number_unsigned() && !std::in_range<std::int64_t>(value.get<std::uint64_t>())) return std::nullopt;

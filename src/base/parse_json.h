@@ -21,6 +21,10 @@ nlohmann::json parse_json(std::string_view text, std::string_view origin);
 /// The same, with the keys of every object in file order.
 nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view origin);
 
+/// The text with Infinity and -Infinity, which Python writes although JSON has no such numbers, as objects
+/// {"__float__": "Infinity"}, the form that later versions of transformers write.
+std::string with_json_infinities(std::string_view text);
+
 /// The value as a 64-bit integer, if it is one.
 std::optional<std::int64_t> json_integer(const nlohmann::json& value);
 

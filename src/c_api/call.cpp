@@ -56,7 +56,8 @@ std::string_view bytes_of(const std::uint8_t* bytes, std::size_t size, const cha
 }
 
 void give(jerboa_buffer** out, std::string bytes) {
-  handle(out, "the place for the result") = new jerboa_buffer{std::move(bytes)};
+  jerboa_buffer*& place = handle(out, "the place for the result");  // before anything is allocated
+  place = new jerboa_buffer{std::move(bytes)};
 }
 
 }  // namespace jerboa::c_api

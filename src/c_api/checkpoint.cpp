@@ -11,9 +11,9 @@ namespace jerboa::c_api {
 
 void Checkpoint::add_file(const std::string& name, std::string_view header, std::uint64_t file_bytes) {
   const auto bytes = std::as_bytes(std::span(header.data(), header.size()));
-  if (bytes.size() < 8) throw FileError(fmt::format("{}: the header is cut off", name));
+  if (bytes.size() < 8) throw FileError(fmt::format("{}: the header is truncated", name));
   const std::uint64_t length = io::header_bytes(bytes.first(8), file_bytes, name);
-  if (length > bytes.size()) throw FileError(fmt::format("{}: the header is cut off", name));
+  if (length > bytes.size()) throw FileError(fmt::format("{}: the header is truncated", name));
   const io::SafeTensorsLayout layout =
       io::parse_layout(bytes.first(static_cast<std::size_t>(length)), file_bytes, name);
   for (const io::TensorPlace& tensor : layout.tensors) {

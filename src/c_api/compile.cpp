@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <fmt/format.h>
+#include <optional>
+#include <variant>
 
 #include <jerboa/compile/export.h>
 #include <jerboa/models/config.h>
@@ -6,6 +9,8 @@
 #include "c_api/call.h"
 #include "c_api/device_description.h"
 #include "c_api/fields.h"
+#include "c_api/stored_types.h"
+#include "steps/encoder_graph.h"
 #include "steps/step_graph.h"
 
 namespace jerboa::c_api {
@@ -15,50 +20,93 @@ using language::Drawing;
 using language::EntryKey;
 using language::GraphSettings;
 
-DType weights_of(Fields& options) {
-  constexpr DType types[] = {DType::f32, DType::f16, DType::bf16, DType::i8, DType::i4};
-  return types[options.choice("weights", {"f32", "f16", "bf16", "int8", "int4"}, 0)];
-}
-
 GraphSettings settings_of(const models::Config& config, Fields& options) {
   return {
       .config = config,
-      .weights = weights_of(options),
-      .cache = options.choice("cache", {"f32", "f16"}, 0) == 0 ? DType::f32 : DType::f16,
+      .weights = weights_of(options).value_or(DType::f32),
+      .cache = cache_of(options).value_or(DType::f32),
       .blocks = options.count("blocks", 4, 1),
       .block = options.count("block", 32, 1),
+      .context = options.count("context", 0),
       .slots = options.count("slots", 0),
       .carried_rows = options.count("carried_rows", 0),
       .precision = options.choice("precision", {"full", "mixed_f16"}, 0) == 0 ? Precision::full : Precision::mixed_f16,
       .is_gpu = true};
 }
 
-EntryKey key_of(const nlohmann::json& json) {
-  constexpr Drawing drawings[] = {Drawing::none, Drawing::greedy, Drawing::sampled};
-  Fields fields(json, "options: an entry");
-  const EntryKey key{.rows = fields.count("rows", 1, 1),
-                     .time = fields.count("time", 1, 1),
-                     .table = fields.count("table", 4, 1),
-                     .outputs = fields.count("outputs", 1),
-                     .is_prompt = fields.flag("is_prompt", false),
-                     .drawing = drawings[fields.choice("drawing", {"none", "greedy", "sampled"}, 0)],
-                     .masked = fields.flag("masked", false)};
-  fields.finish();
+// An entry of a model that reads whole texts, without a cache.
+struct EncoderKey {
+  int rows = 1, time = 1;
+  std::optional<language::Embedding> embedding = {};
+
+  std::string name() const { return fmt::format("encode rows={} time={}", rows, time); }
+};
+
+EncoderKey encoder_key(Fields& fields) {
+  using models::Pooling;
+  constexpr Pooling poolings[] = {Pooling::cls, Pooling::cls, Pooling::last, Pooling::mean, Pooling::max};
+  const std::size_t pooling = fields.choice("pooling", {"none", "cls", "last", "mean", "max"}, 0);
+  const bool normalise = fields.flag("normalise", false);
+  EncoderKey key{.rows = fields.count("rows", 1, 1), .time = fields.count("time", 1, 1)};
+  if (pooling > 0) key.embedding = {poolings[pooling], normalise};
   return key;
+}
+
+EntryKey step_key(Fields& fields) {
+  constexpr Drawing drawings[] = {Drawing::none, Drawing::greedy, Drawing::sampled};
+  return {.rows = fields.count("rows", 1, 1),
+          .time = fields.count("time", 1, 1),
+          .table = fields.count("table", 4, 1),
+          .outputs = fields.count("outputs", 1),
+          .is_prompt = fields.flag("is_prompt", false),
+          .drawing = drawings[fields.choice("drawing", {"none", "greedy", "sampled"}, 0)],
+          .masked = fields.flag("masked", false)};
+}
+
+using AnyKey = std::variant<EntryKey, EncoderKey>;
+
+std::vector<AnyKey> keys_of(Fields& options, int blocks) {
+  const nlohmann::json& list = options.value("entries");
+  if (list.is_null()) return {EntryKey{.table = blocks, .drawing = Drawing::none}};
+  if (!list.is_array()) throw UsageError("options: entries must be a list");
+  std::vector<AnyKey> keys;
+  for (const auto& json : list) {
+    Fields fields(json, "options: an entry");
+    if (fields.flag("encoder", false))
+      keys.emplace_back(encoder_key(fields));
+    else
+      keys.emplace_back(step_key(fields));
+    fields.finish();
+  }
+  return keys;
+}
+
+// What the largest table holds.
+int largest_table(const std::vector<AnyKey>& keys) {
+  int most = 0;
+  for (const AnyKey& key : keys)
+    if (const auto* step = std::get_if<EntryKey>(&key)) most = std::max(most, step->table);
+  return most;
+}
+
+std::pair<std::string, Graph> entry_of(const GraphSettings& settings, const AnyKey& key) {
+  if (const auto* step = std::get_if<EntryKey>(&key)) return {step->name(), step_graph(settings, *step)};
+  const auto& texts = std::get<EncoderKey>(key);
+  const Dim time = Dim::symbol("T", texts.time);
+  return {texts.name(), encoder_graph(settings.config, settings.weights, texts.rows, time, texts.embedding)};
 }
 
 std::string compile_model(std::string_view config_text, std::string_view options_text) {
   const auto config = models::Config::parse(config_text);
   Fields options(options_text, "options");
-  const GraphSettings settings = settings_of(config, options);
+  GraphSettings settings = settings_of(config, options);
   const Target target = target_of(options.value("device"));
-  const nlohmann::json& keys = options.value("entries");
-  if (!keys.is_null() && !keys.is_array()) throw UsageError("options: entries must be a list");
+  const std::vector<AnyKey> keys = keys_of(options, settings.blocks);
   options.finish();
+  // Entries share one cache, so they agree on the longest text even if their tables differ.
+  if (settings.context == 0) settings.context = largest_table(keys) * settings.block;
   std::vector<std::pair<std::string, Graph>> entries;
-  const auto add = [&](const EntryKey& key) { entries.emplace_back(key.name(), step_graph(settings, key)); };
-  if (keys.is_null()) add({.table = settings.blocks, .drawing = Drawing::none});
-  for (const auto& key : keys) add(key_of(key));
+  for (const AnyKey& key : keys) entries.push_back(entry_of(settings, key));
   return encode_program(compile_program(entries, target));
 }
 

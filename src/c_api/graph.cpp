@@ -70,11 +70,12 @@ using namespace jerboa::c_api;
 
 jerboa_status jerboa_graph_create(const char* options, size_t options_size, jerboa_graph** graph) {
   return guarded([&] {
+    jerboa_graph*& place = handle(graph, "the place for the graph");
     Fields fields(text_of(options, options_size, "options"), "options");
     auto created = std::make_unique<jerboa_graph>();
     created->builder.graph.training = fields.flag("training", false);
     fields.finish();
-    handle(graph, "the place for the graph") = created.release();
+    place = created.release();
   });
 }
 

@@ -12,7 +12,7 @@ using Results = std::vector<Tensor>;
 
 std::string name_of(GraphCall& call) {
   std::string name = call.options().text("name", "");
-  if (name.empty()) throw UsageError(call.function() + ": a name is needed");
+  if (name.empty()) throw UsageError(call.function() + ": a name is required");
   return name;
 }
 

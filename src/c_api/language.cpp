@@ -47,14 +47,11 @@ jerboa_status jerboa_language_next(jerboa_language* language, double now, jerboa
   return guarded([&] { give(step, handle(language, "language").next(now)); });
 }
 
-jerboa_status jerboa_language_complete(jerboa_language* language, double step, const uint8_t* tokens,
-                                       size_t tokens_size, const uint8_t* logits, size_t logits_size, double now,
-                                       jerboa_buffer** events) {
+jerboa_status jerboa_language_complete(jerboa_language* language, double step, const uint8_t* results,
+                                       size_t results_size, double now, jerboa_buffer** events) {
   return guarded([&] {
-    give(events, handle(language, "language")
-                     .complete(static_cast<std::int64_t>(step), bytes_of(tokens, tokens_size, "tokens"),
-                               bytes_of(logits, logits_size, "logits"), now)
-                     .dump());
+    const Bundle read = read_bundle(bytes_of(results, results_size, "results"), "results");
+    give(events, handle(language, "language").complete(static_cast<std::int64_t>(step), read, now).dump());
   });
 }
 

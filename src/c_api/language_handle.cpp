@@ -12,6 +12,7 @@
 #include "base/parse_json.h"
 #include "c_api/device_description.h"
 #include "c_api/sampling_options.h"
+#include "c_api/stored_types.h"
 #include "models/param_reads.h"
 #include "steps/text_options.h"
 #include "steps/token_bytes.h"
@@ -53,20 +54,21 @@ detail::GenerationConfig generation_of(const Files& files, const models::Config&
 }
 
 language::PlanOptions plan_options(Fields& fields, const Checkpoint& checkpoint, const Target& target) {
-  constexpr DType types[] = {DType::f32, DType::f16, DType::bf16, DType::i8, DType::i4};
   language::PlanOptions out;
-  out.weights = fields.has("weights") ? types[fields.choice("weights", {"f32", "f16", "bf16", "int8", "int4"}, 0)]
-                                      : models::usual_weights(checkpoint);
-  fields.value("weights");
-  if (fields.has("cache")) out.cache = fields.choice("cache", {"f32", "f16"}, 0) == 0 ? DType::f32 : DType::f16;
-  fields.value("cache");
+  const std::optional<DType> weights = weights_of(fields);
+  out.weights = weights ? *weights : models::usual_weights(checkpoint);
+  out.cache = cache_of(fields);
   out.context = fields.count("context", 0);
   out.chunk = fields.count("chunk", 0);
   out.sequences = fields.count("sequences", 0);
   out.block = fields.count("block", 0);
   out.cache_tokens = fields.integer("cache_tokens", 0, 0);
-  if (fields.has("pipelined")) out.pipelined = fields.flag("pipelined", true);
-  fields.value("pipelined");
+  const auto choice = [&](const char* key) {
+    const bool chosen = fields.flag(key, false);
+    return fields.has(key) ? std::optional(chosen) : std::nullopt;
+  };
+  out.pipelined = choice("pipelined");
+  out.device_sampling = choice("device_sampling");
   out.deterministic = fields.flag("deterministic", false);
   out.is_gpu = !target.software;
   const bool mixes = out.weights == DType::f16 && out.is_gpu && target.subgroup_matrices == SubgroupMatrices::native;
@@ -79,8 +81,18 @@ json statistics_json(const serving::SequenceStatistics& statistics) {
   return {{"prompt_tokens", statistics.prompt_tokens},
           {"tokens", statistics.tokens},
           {"reused", statistics.reused},
+          {"drafted", statistics.drafted},
+          {"accepted", statistics.accepted},
           {"prompt_seconds", first - statistics.arrived},
           {"token_seconds", end - first}};
+}
+
+// Without tokens that are banned, which a host and a device give different values.
+json logprobs_json(const TokenLogprobs& logprobs) {
+  json likeliest = json::array();
+  for (const auto& [token, logprob] : logprobs.likeliest)
+    if (logprob > serving::banned_bias / 2) likeliest.push_back({token, logprob});
+  return {{"drawn", logprobs.drawn}, {"likeliest", std::move(likeliest)}};
 }
 
 json events_json(const std::vector<serving::Event>& events) {
@@ -88,6 +100,7 @@ json events_json(const std::vector<serving::Event>& events) {
   for (const serving::Event& event : events) {
     json row{{"id", event.id}, {"text", event.text}};
     if (event.token) row["token"] = *event.token;
+    if (event.logprobs) row["logprobs"] = logprobs_json(*event.logprobs);
     if (event.finished) {
       row["finished"] = serving::name(*event.finished);
       row["statistics"] = statistics_json(event.statistics);
@@ -98,13 +111,12 @@ json events_json(const std::vector<serving::Event>& events) {
   return list;
 }
 
-template <class T>
-std::vector<T> values_of(std::string_view bytes, const char* what) {
-  if (bytes.size() % sizeof(T) != 0)
-    throw UsageError(fmt::format("{}: {} bytes are not whole values", what, bytes.size()));
-  std::vector<T> values(bytes.size() / sizeof(T));
-  if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
-  return values;
+HostTensor result_of(const std::string& name, std::string_view bytes) {
+  constexpr std::size_t size = 4;  // of i32 and f32
+  if (bytes.size() % size != 0) throw UsageError(fmt::format("{}: {} bytes are not whole values", name, bytes.size()));
+  HostTensor tensor(language::result_type(name), {static_cast<std::int64_t>(bytes.size() / size)});
+  if (!bytes.empty()) std::memcpy(tensor.bytes().data(), bytes.data(), bytes.size());
+  return tensor;
 }
 
 // The parameter with as many rows as were given.
@@ -163,7 +175,8 @@ json jerboa_language::describe() const {
   json entries = json::array();
   for (const language::Entry& entry : plan_.usual_entries(parts_.generation.sampling)) entries.push_back(entry.name);
   const auto type = plan_.weights();
-  return {{"model_type", parts_.config.text("model_type")},
+  return {{"version", JERBOA_VERSION},
+          {"model_type", parts_.config.text("model_type")},
           {"weights", is_float(type) ? name(type) : models::quantised_name(type)},
           {"parameters", plan_.parameters()},
           {"weight_bytes", plan_.weight_bytes()},
@@ -245,9 +258,10 @@ json jerboa_language::submit(Fields request, double now) {
   request.value("sampling");
   wanted.stop = texts_of(request.value("stop"), "stop");
   wanted.grammar = grammar_of(request);
-  if (request.has("seconds")) wanted.seconds = request.number("seconds", 0);
-  request.value("seconds");
+  if (const double seconds = request.number("seconds", 0); request.has("seconds")) wanted.seconds = seconds;
   wanted.drafts = request.count("drafts", 0);
+  const int logprobs = request.count("logprobs", 0);
+  const bool wants_logprobs = request.has("logprobs");
   request.finish();
   const std::size_t count = prompt.size();
   const language::TextModel model{.tokenizer = parts_.tokenizer,
@@ -256,7 +270,9 @@ json jerboa_language::submit(Fields request, double now) {
                                   .samples_on_device = plan_.samples_on_device(),
                                   .is_deterministic = plan_.is_deterministic(),
                                   .vocabulary = [this] { return vocabulary(); }};
-  const serving::SequenceId id = scheduler_.add(std::move(prompt), language::sequence_options(model, wanted, now), now);
+  serving::SequenceOptions options = language::sequence_options(model, wanted, now);
+  if (wants_logprobs) options.logprobs = logprobs;
+  const serving::SequenceId id = scheduler_.add(std::move(prompt), std::move(options), now);
   return {{"id", id}, {"prompt_tokens", count}};
 }
 
@@ -272,10 +288,8 @@ std::string jerboa_language::next(double now) {
       out.add(tensor.bytes());
       inputs.push_back({{"name", name}, {"dtype", jerboa::name(tensor.dtype())}, {"shape", tensor.shape()}});
     }
-    runs.push_back({{"entry", run.entry.name}, {"inputs", std::move(inputs)}, {"reads", json::array()}});
-    if (run.draws) runs.back()["reads"].push_back("tokens");
+    runs.push_back({{"entry", run.entry.name}, {"inputs", std::move(inputs)}, {"reads", run.reads}});
   }
-  if (language::wants_logits(*step)) runs.back()["reads"].push_back("logits");
   json value{{"step", step->number}, {"runs", std::move(runs)}};
   in_flight_.push_back(std::move(*step));
   return std::move(out).finish(std::move(value));
@@ -287,11 +301,13 @@ const serving::Step& jerboa_language::oldest(std::int64_t number) const {
   return in_flight_.front();
 }
 
-json jerboa_language::complete(std::int64_t number, std::string_view tokens, std::string_view logits, double now) {
+json jerboa_language::complete(std::int64_t number, const Bundle& results, double now) {
   const serving::Step& step = oldest(number);
-  const auto events = scheduler_.complete(
-      step, language::results_of(step, values_of<std::int32_t>(tokens, "tokens"), values_of<float>(logits, "logits")),
-      now);
+  const std::vector<std::string> names = texts_of(results.value, "the results");
+  if (names.size() != results.parts.size()) throw UsageError("the results must name one output for each part");
+  std::map<std::string, HostTensor> outputs;
+  for (std::size_t i = 0; i < names.size(); ++i) outputs.emplace(names[i], result_of(names[i], results.parts[i]));
+  const auto events = scheduler_.complete(step, language::results_of(step, outputs), now);
   in_flight_.pop_front();
   return events_json(events);
 }

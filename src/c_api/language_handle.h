@@ -50,7 +50,8 @@ struct jerboa_language {
   nlohmann::json submit(jerboa::c_api::Fields request, double now);
   /// The next step as a bundle; empty if there is none.
   std::string next(double now);
-  nlohmann::json complete(std::int64_t number, std::string_view tokens, std::string_view logits, double now);
+  /// `results` are a run's outputs by name.
+  nlohmann::json complete(std::int64_t number, const jerboa::c_api::Bundle& results, double now);
   nlohmann::json fail(std::int64_t number, const std::string& error, bool out_of_memory, double now);
   nlohmann::json cancel(std::int64_t id, double now);
 

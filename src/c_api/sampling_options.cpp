@@ -1,5 +1,6 @@
 #include "c_api/sampling_options.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include <jerboa/base/error.h>
@@ -7,6 +8,23 @@
 #include "base/parse_json.h"
 
 namespace jerboa::c_api {
+
+namespace {
+
+// [[token, bias], …]
+std::vector<std::pair<int, float>> biases_of(const nlohmann::json& json) {
+  const auto is_pair = [](const nlohmann::json& item) {
+    return item.is_array() && item.size() == 2 && json_integer(item[0]) && item[1].is_number();
+  };
+  std::vector<std::pair<int, float>> biases;
+  if (!json.is_array() || !std::all_of(json.begin(), json.end(), is_pair))
+    throw UsageError("logit_bias must be a list of tokens with a number each");
+  for (const auto& item : json)
+    biases.emplace_back(tokens_of(nlohmann::json::array({item[0]}), "logit_bias")[0], item[1].get<float>());
+  return biases;
+}
+
+}  // namespace
 
 SamplerOptions sampling_of(const nlohmann::json& json, SamplerOptions otherwise) {
   Fields fields(json, "sampling");
@@ -21,6 +39,9 @@ SamplerOptions sampling_of(const nlohmann::json& json, SamplerOptions otherwise)
   read("presence_penalty", out.presence_penalty);
   read("frequency_penalty", out.frequency_penalty);
   out.penalty_window = fields.count("penalty_window", out.penalty_window);
+  const nlohmann::json &biases = fields.value("logit_bias"), &banned = fields.value("banned_tokens");
+  if (!biases.is_null()) out.logit_bias = biases_of(biases);
+  if (!banned.is_null()) out.banned_tokens = tokens_of(banned, "banned_tokens");
   constexpr std::int64_t largest_seed = std::int64_t{1} << 53;  // what a JavaScript number holds exactly
   out.seed = static_cast<std::uint64_t>(fields.integer("seed", static_cast<std::int64_t>(out.seed), 0, largest_seed));
   fields.finish();

@@ -8,7 +8,8 @@
 namespace jerboa::c_api {
 
 /// {"temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty",
-/// "frequency_penalty", "penalty_window", "seed"}; what is absent stays as in `otherwise`.
+/// "frequency_penalty", "penalty_window", "logit_bias", "banned_tokens", "seed"}; what is absent stays as in
+/// `otherwise`.
 SamplerOptions sampling_of(const nlohmann::json& json, SamplerOptions otherwise);
 
 /// The grammar of "schema", a JSON schema, or of "regex"; none if there is neither.

@@ -1,12 +1,11 @@
 #include "cli/answers.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 
 #include <jerboa/base/error.h>
-#include <jerboa/language/model.h>
 #include <jerboa/language/runner.h>
 
-#include "base/json_value.h"
 #include "cli/interrupt.h"
 #include "cli/language_options.h"
 
@@ -15,14 +14,17 @@ namespace {
 
 constexpr double slice_of_seconds = 0.02;  // between looks at whether Ctrl-C was pressed
 
-}  // namespace
-
-std::vector<std::int32_t> prompt_tokens(LanguageModel& model, const std::string& text, const JsonValue& tools) {
-  if (tools.is_null()) return model.encode_prompt(text);
-  if (!model.has_chat_template()) throw UsageError("--tools are for the model's chat template, but it has none");
-  const std::string rendered = model.model().chat_template()->render({{"user", text}}, {.tools = tools});
-  return model.encode_prompt(rendered, {.add_special = false});
+// In OpenAI's form.
+nlohmann::ordered_json calls_json(const std::vector<WrittenCall>& calls) {
+  auto list = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < calls.size(); ++i)
+    list.push_back({{"id", fmt::format("call_{}", i)},
+                    {"type", "function"},
+                    {"function", {{"name", calls[i].name}, {"arguments", calls[i].arguments}}}});
+  return list;
 }
+
+}  // namespace
 
 Answers::Answers(LanguageModel& model, const std::vector<std::int32_t>& prompt, GenerateOptions options, int count)
     : model_(model) {
@@ -52,11 +54,12 @@ std::vector<Generation> Answers::results() const {
   return results;
 }
 
-nlohmann::ordered_json answer_json(LanguageModel& model, const std::vector<std::int32_t>& prompt,
-                                   const Generation& answer, const AnswerDetails& details) {
+nlohmann::ordered_json answer_json(const Generation& answer, const AnswerDetails& details) {
   nlohmann::ordered_json json;
   if (details.index) json["index"] = *details.index;
-  json["text"] = answer.text;
+  json["text"] = details.read != nullptr ? details.read->text : answer.text;
+  if (details.read != nullptr && !details.read->thoughts.empty()) json["thoughts"] = details.read->thoughts;
+  if (details.read != nullptr && !details.read->calls.empty()) json["tool_calls"] = calls_json(details.read->calls);
   json["tokens"] = answer.tokens;
   json["stopped_by"] = name(answer.reason);
   json["prompt_tokens"] = answer.prompt_tokens;
@@ -64,7 +67,10 @@ nlohmann::ordered_json answer_json(LanguageModel& model, const std::vector<std::
   json["prompt_seconds"] = answer.prompt_seconds;
   json["token_seconds"] = answer.token_seconds;
   json["tokens_per_second"] = token_rate(answer);
-  if (details.log_probabilities) json["logprobs"] = model.score(prompt, answer.tokens);
+  if (details.log_probabilities) {
+    json["logprobs"] = nlohmann::ordered_json::array();
+    for (const TokenLogprobs& token : answer.logprobs) json["logprobs"].push_back(token.drawn);
+  }
   return json;
 }
 

@@ -7,11 +7,9 @@
 
 #include <jerboa/language/language_model.h>
 
-namespace jerboa::cli {
+#include "cli/agent.h"
 
-/// The tokens of a prompt: of the text itself or, if there are tools, of the text as a user's message to which the
-/// model's chat template adds them.
-std::vector<std::int32_t> prompt_tokens(LanguageModel& model, const std::string& text, const JsonValue& tools);
+namespace jerboa::cli {
 
 /// Several continuations of one prompt, which is computed once. Ctrl-C ends them all.
 class Answers {
@@ -30,10 +28,10 @@ class Answers {
 
 struct AnswerDetails {
   std::optional<int> index = {};
-  bool log_probabilities = false;
+  bool log_probabilities = false;  ///< with those that GenerateOptions::logprobs asked for
+  const ToolAnswer* read = nullptr;
 };
-/// An answer for programs.
-nlohmann::ordered_json answer_json(LanguageModel& model, const std::vector<std::int32_t>& prompt,
-                                   const Generation& answer, const AnswerDetails& details = {});
+/// An answer for programs. With what was read of it, the text is that without calls and thoughts, which are added.
+nlohmann::ordered_json answer_json(const Generation& answer, const AnswerDetails& details = {});
 
 }  // namespace jerboa::cli

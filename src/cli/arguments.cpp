@@ -180,6 +180,23 @@ CLI::Validator existing_file() {
       "");
 }
 
+CLI::Validator file_or_input() {
+  return CLI::Validator([](std::string& text) { return text == "-" ? std::string() : existing_file()(text); }, "");
+}
+
+CLI::Validator place_for_file() {
+  return CLI::Validator(
+      [](std::string& text) {
+        std::error_code error;
+        if (std::filesystem::is_directory(text, error)) return fmt::format("{} is a folder, not a file", text);
+        const std::filesystem::path folder = std::filesystem::path(text).parent_path();
+        if (!folder.empty() && !std::filesystem::is_directory(folder, error))
+          return fmt::format("{}: there is no folder {}", text, folder.string());
+        return std::string();
+      },
+      "");
+}
+
 CLI::Option* one_value_each(CLI::Option* option) { return option->allow_extra_args(false); }
 
 void add_examples(CLI::App& command, std::span<const char* const> lines) {

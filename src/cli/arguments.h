@@ -26,8 +26,12 @@ CLI::Validator whole_number(std::int64_t least, std::int64_t most);
 CLI::Validator device_name();
 /// Accepts one of a few words.
 CLI::Validator one_of(std::vector<std::string> words);
-/// Accepts a file, or a folder, that exists.
+/// Accepts a file that exists.
 CLI::Validator existing_file();
+/// Accepts such a file, or - for standard input.
+CLI::Validator file_or_input();
+/// Accepts a path at which a file can be, whether there is one or not.
+CLI::Validator place_for_file();
 
 /// An option that may be given several times, with one value each time: what follows the value is not swallowed.
 CLI::Option* one_value_each(CLI::Option* option);

@@ -1,7 +1,9 @@
 #include "cli/batch.h"
 
+#include <algorithm>
 #include <deque>
 #include <fmt/format.h>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include <jerboa/base/error.h>
@@ -11,9 +13,12 @@
 #include "base/json_value.h"
 #include "cli/answers.h"
 #include "cli/arguments.h"
+#include "cli/chat_template_check.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/store.h"
 #include "cli/terminal.h"
+#include "cli/tool_model.h"
 
 namespace jerboa::cli {
 namespace {
@@ -33,9 +38,9 @@ template <class T>
 std::optional<T> optional_number(const Json& line, const char* key, std::int64_t least, const std::string& place) {
   if (!line.contains(key)) return std::nullopt;
   const Json& value = line[key];
-  if (!value.is_number_integer() || value.get<std::int64_t>() < least || value.get<std::int64_t>() > 1 << 30)
+  if (!value.is_number_integer() || value < least || value > std::numeric_limits<T>::max())
     throw BadArguments(fmt::format("{}: \"{}\" must be a whole number from {} on", place, key, least));
-  return static_cast<T>(value.get<std::int64_t>());
+  return value.get<T>();
 }
 
 BatchRequest parse_request(const Json& line, int number, const std::string& place) {
@@ -59,7 +64,7 @@ BatchRequest parse_request(const Json& line, int number, const std::string& plac
     request.prompt = line.value("prompt", "");
     if (line.contains("messages")) request.messages = line["messages"];
     request.max_tokens = optional_number<int>(line, "max_tokens", 1, place);
-    request.seed = optional_number<std::uint64_t>(line, "seed", 0, place);
+    request.seed = optional_number<std::int64_t>(line, "seed", 0, place);
   } else {
     throw BadArguments(fmt::format("{}: a line must be a JSON object or a text", place));
   }
@@ -96,7 +101,9 @@ std::vector<BatchRequest> read_requests(const std::string& file) {
 class BatchRun {
  public:
   BatchRun(LanguageModel& model, const LanguageFlags& flags, bool log_probabilities)
-      : model_(model), flags_(flags), log_probabilities_(log_probabilities) {}
+      : model_(model), flags_(flags), log_probabilities_(log_probabilities) {
+    if (model.has_chat_template()) asked_.emplace(model, flags.tool_list());
+  }
 
   void run(const std::vector<BatchRequest>& requests) {
     // Enough to keep the model busy; more would only take memory.
@@ -107,13 +114,17 @@ class BatchRun {
       model_.poll(0.02);
       while (!running_.empty() && (!running_.front().error.empty() || running_.front().stream.ended())) print_first();
     }
+    if (cut_ > 0)
+      note(fmt::format("{} of {} answers were cut (\"stopped_by\" says why); raise --max-tokens or --context for more",
+                       cut_, requests.size()));
     if (has_failed_) throw Exit{ExitCode::failure};
+    if (cut_ > 0 && flags_.is_constrained()) throw Exit{ExitCode::cut};
   }
 
  private:
   struct Running {
     Json id;
-    std::vector<std::int32_t> prompt;
+    std::optional<ToolModel::Prepared> question;  // if it is messages
     language::Stream stream;
     std::string error;
   };
@@ -124,29 +135,39 @@ class BatchRun {
       GenerateOptions options = flags_.generation(model_);
       if (request.max_tokens) options.max_tokens = *request.max_tokens;
       if (request.seed) options.sampling->seed = *request.seed;
-      running.prompt = tokens_of(request);
-      running.stream = model_.submit(running.prompt, options);
+      std::vector<std::int32_t> prompt;
+      if (request.messages.is_null() && flags_.tool_list().empty()) {
+        prompt = model_.encode_prompt(request.prompt);
+      } else {
+        running.question = prepare(request, options);
+        prompt = running.question->tokens;
+        options = running.question->options;
+      }
+      if (log_probabilities_) options.logprobs = 0;  // no alternatives
+      running.stream = model_.submit(prompt, options);
     } catch (const Error& error) {
       running.error = error.what();
     }
     return running;
   }
 
-  std::vector<std::int32_t> tokens_of(const BatchRequest& request) {
-    if (request.messages.is_null()) return prompt_tokens(model_, request.prompt, flags_.tool_list());
-    if (!model_.has_chat_template()) throw UsageError("the model has no chat template, so it cannot answer messages");
-    return model_.encode_prompt(
-        model_.model().chat_template()->render(make_json(request.messages), {.tools = flags_.tool_list()}),
-        {.add_special = false});
+  ToolModel::Prepared prepare(const BatchRequest& request, const GenerateOptions& options) {
+    if (!asked_) throw UsageError("the model has no chat template, so it cannot answer messages");
+    const Json messages =
+        request.messages.is_null() ? Json::array({{{"role", "user"}, {"content", request.prompt}}}) : request.messages;
+    return asked_->prepare({.messages = messages,
+                            .calls = flags_.is_constrained() ? Calls::forbidden : Calls::allowed,
+                            .options = options});
   }
 
-  // Log-probabilities need room in the cache, which texts that are being generated may have taken.
-  Json describe_answer(const std::vector<std::int32_t>& prompt, const Generation& result) {
-    for (;;) try {
-        return answer_json(model_, prompt, result, {.log_probabilities = log_probabilities_});
-      } catch (const UsageError&) {
-        if (!model_.poll(0.02)) throw;
-      }
+  Json describe_answer(const Running& running, const Generation& result) {
+    AnswerDetails details{.log_probabilities = log_probabilities_};
+    ToolAnswer answer;
+    if (running.question) {
+      answer = asked_->read(*running.question, result);
+      details.read = &answer;
+    }
+    return answer_json(result, details);
   }
 
   void print_first() {
@@ -156,24 +177,39 @@ class BatchRun {
     const Generation result = first.error.empty() ? first.stream.result() : Generation{};
     if (first.error.empty() && result.reason == StopReason::failed) first.error = result.error;
     if (first.error.empty()) {
-      json.update(describe_answer(first.prompt, result));
+      json.update(describe_answer(first, result));
+      if (is_cut(result)) ++cut_;
     } else {
       json["error"] = first.error;
       has_failed_ = true;
     }
-    write_text(json.dump() + "\n");
+    write_text(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
   }
 
   LanguageModel& model_;
   const LanguageFlags& flags_;
+  std::optional<ToolModel> asked_;  // none if the model has no chat template
   bool log_probabilities_, has_failed_ = false;
+  std::size_t cut_ = 0;
   std::deque<Running> running_;
 };
+
+// Before the weights are loaded.
+void check_chat_template(const std::string& model, const std::string& file, const std::vector<BatchRequest>& requests,
+                         const LanguageFlags& flags) {
+  const auto has_messages = [](const BatchRequest& request) { return !request.messages.is_null(); };
+  const auto asking = std::find_if(requests.begin(), requests.end(), has_messages);
+  if ((asking == requests.end() && flags.tool_list().empty()) || has_chat_template(model_path(model))) return;
+  if (asking == requests.end()) throw UsageError("--tools are for the model's chat template, but it has none");
+  throw UsageError(fmt::format("{} has no chat template, so it cannot answer messages, which {} holds; use prompts",
+                               model, file == "-" ? "standard input" : file));
+}
 
 }  // namespace
 
 void run_batch(const std::string& model, const std::string& file, const LanguageFlags& flags, bool log_probabilities) {
   const std::vector<BatchRequest> requests = read_requests(file);
+  check_chat_template(model, file, requests, flags);
   LanguageModel opened = flags.open(model);
   const CatchInterrupts catching;
   BatchRun(opened, flags, log_probabilities).run(requests);

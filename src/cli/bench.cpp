@@ -6,7 +6,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <regex>
 
 #include <jerboa/base/random.h>
 #include <jerboa/frontend/nn.h>
@@ -17,6 +16,7 @@
 #include "cli/bench_gpt.h"
 #include "cli/commands.h"
 #include "cli/gpu_clock.h"
+#include "cli/product_name.h"
 #include "cli/profile_table.h"
 #include "cli/timing.h"
 #include "cli/torch_peer.h"
@@ -74,37 +74,8 @@ std::vector<KernelTime> profile_of(Module& module, const std::function<void()>& 
 // For a product the throughput is of interest, not the latency of a GPU, so this many are submitted at once.
 constexpr int products_at_once = 32;
 
-// A product of matrices: matmul4096, matmul8192x768x3072_f16_weights.
-struct ProductName {
-  std::int64_t m = 0, k = 0, n = 0;
-  DType dtype = DType::f32;
-  bool weights = false;  // the second operand is [out, in], as weights are
-};
-
-std::optional<ProductName> product_of(const std::string& name) {
-  static const std::regex form("matmul([0-9]{1,6})(?:x([0-9]{1,6})x([0-9]{1,6}))?(_f16)?(_weights)?");
-  std::smatch found;
-  if (!std::regex_match(name, found, form)) return {};
-  ProductName product;
-  product.m = product.k = product.n = std::stoll(found[1]);
-  if (found[2].matched) product.k = std::stoll(found[2]), product.n = std::stoll(found[3]);
-  if (found[4].matched) product.dtype = DType::f16;
-  product.weights = found[5].matched;
-  return product;
-}
-
 Workload matmul_workload(const std::string& name, const ProductName& product, const Device& device) {
-  const Graph graph = trace([&] {
-    const auto operand = [&](const char* label, Shape shape) {
-      return param_input(label, std::move(shape), {.init = Init::uniform(1), .dtype = product.dtype});
-    };
-    const Tensor y = matmul(operand("a", {product.m, product.k}),
-                            operand("b", product.weights ? Shape{product.n, product.k} : Shape{product.k, product.n}),
-                            {.transpose_b = product.weights});
-    // All of it is computed, but only one element is read.
-    output("output", slice(slice(y, 0, 0, 1), 1, 0, 1));
-  });
-  auto module = std::make_shared<Module>(compile(graph, {.device = device}));
+  auto module = std::make_shared<Module>(compile(product.graph(), {.device = device}));
   const int repeats = device.name() == "webgpu" ? products_at_once : 1;
   Workload work{name,
                 name,
@@ -428,6 +399,7 @@ void add_bench(CLI::App& app) {
   command->add_flag("--profile", options->profile, "Print the time of each kernel and the memory use");
   command->add_option("--trace", options->trace,
                       "Write a kernel trace of one run of each workload, for ui.perfetto.dev");
+  add_examples(*command, {"jerboa bench small --device cpu --threads 2", "jerboa bench --json >results.json"});
   add_bench_llm(*command);
   command->callback([options, command] {
     if (command->get_subcommands().empty()) run_bench(*options);

@@ -19,6 +19,7 @@
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/gpu_clock.h"
+#include "cli/language_options.h"
 #include "cli/llama_peer.h"
 #include "cli/profile_table.h"
 #include "cli/timing.h"
@@ -178,7 +179,7 @@ class Decoding {
     const models::Config config = config_of(model);
     const models::GreedyOptions greedy{.cache = {.capacity = options.prompt + options.tokens + warm_up_steps,
                                                  .chunk = chunk_,
-                                                 .dtype = *dtype_from_name(options.cache)},
+                                                 .dtype = *weights_type(options.cache)},
                                        .weights = weights};
     const Graph step = models::greedy_step_graph(config, greedy);
     bytes_ = bytes_read(step);
@@ -338,7 +339,8 @@ void add_bench_llm(CLI::App& bench) {
   command->add_option("--model", options->models, "One or more shapes")->check(one_of(shape_names()));
   command->add_option("--weights", options->weights, "One or more types of the weights")
       ->check(one_of({"f32", "f16", "bf16", "int8", "int4"}));
-  command->add_option("--cache", options->cache, "The type of the key/value caches")->check(one_of({"f32", "f16"}));
+  command->add_option("--cache", options->cache, "The type of the key/value caches")
+      ->check(one_of({"f32", "f16", "int8"}));
   command->add_option("--device", options->device, "cpu, webgpu or webgpu:NAME")->check(device_name());
   command->add_option("--threads", options->threads, "Number of threads; by default one per core")
       ->check(whole_number(1, 1024));
@@ -356,6 +358,7 @@ void add_bench_llm(CLI::App& bench) {
                       "The folder of llama.cpp's libraries, from npm's node-llama-cpp");
   command->add_flag("--json", options->json, "Print JSON");
   command->add_flag("--profile", options->profile, "Print the time of each kernel");
+  add_examples(*command, {"jerboa bench llm --model llama8x512 --device cpu --tokens 64"});
   command->callback([options] {
     if (!options->against.empty() && options->device != "cpu")
       throw BadArguments("--against llama.cpp measures the CPU: add --device cpu");

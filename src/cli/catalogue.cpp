@@ -9,6 +9,7 @@
 #include <jerboa/base/file.h>
 #include <jerboa/models/llama2c.h>
 
+#include "cli/interrupt.h"
 #include "cli/minimind.h"
 
 namespace jerboa::cli {
@@ -23,22 +24,23 @@ void write_part(const fs::path& from, std::uint64_t begin, std::uint64_t end, At
     part.resize(std::min<std::uint64_t>(part.size(), end - at));
     file.read(at, part);
     out.write(part);
+    end_if_interrupted();
   }
 }
 
 // llama2.c's model, followed by its tokenizer.
 void arrange_stories(const fs::path& from, const fs::path& to) {
   constexpr std::uint64_t model_bytes = 60816028;
-  const fs::path data = from / "0" / "dist" / "llama2.data", model = from / "model.bin";
+  const fs::path data = from / "0" / "dist" / "llama2.data", model = from / "model.bin",
+                 tokenizer = from / "tokenizer.bin";
   const std::uint64_t size = FileReader(data).size();
   if (size <= model_bytes) throw FileError(fmt::format("{}: too short to hold the model", data.string()));
-  AtomicFile file(model);
-  write_part(data, 0, model_bytes, file);
-  file.commit();
-  models::import_llama2c(model, to);
-  AtomicFile tokenizer(to / "tokenizer.bin");
-  write_part(data, model_bytes, size, tokenizer);
-  tokenizer.commit();
+  AtomicFile first(model), second(tokenizer);
+  write_part(data, 0, model_bytes, first);
+  first.commit();
+  write_part(data, model_bytes, size, second);
+  second.commit();
+  models::import_llama2c(model, to, tokenizer);
 }
 
 void arrange_minilm(const fs::path& from, const fs::path& to) {

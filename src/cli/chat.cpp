@@ -9,6 +9,7 @@
 #include <jerboa/base/error.h>
 
 #include "cli/arguments.h"
+#include "cli/chat_template_check.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/line_editor.h"
@@ -17,9 +18,6 @@
 
 namespace jerboa::cli {
 namespace {
-
-// How long to compute before looking whether Ctrl-C was pressed; a step that is running is always completed.
-constexpr double slice_seconds = 0.02;
 
 struct ChatCommand {
   std::string model, system, thinking = "show";
@@ -30,22 +28,24 @@ struct ChatCommand {
   void run() {
     flags.check();
     tool_flags.check();
-    if (tool_flags.has_tools() && !flags.tool_list().is_null())
+    if (tool_flags.has_tools() && !flags.tool_list().empty())
       throw BadArguments("--tools describes tools to the model; --mcp and --memory do that themselves");
     if (tool_flags.has_tools() && flags.is_constrained())
       throw BadArguments("--schema and --regex do not allow calls of tools; leave out --mcp and --memory");
-    check_template();
-    std::vector<mcp::Tool> tools = tool_flags.open();
+    if (!has_chat_template(model_path(model))) refuse();  // before the weights are loaded
+    std::vector<server::ServerTool> tools = tool_flags.open();
     tool_flags.check_choice(tools);
     LanguageModel opened = flags.open(model);
     if (!opened.has_chat_template()) refuse();
-    Chat chat(opened, flags, thinking_from_name(thinking));
+    Chat chat(opened, flags, thinking_from_name(thinking), tool_flags, std::move(tools));
     chat.conversation().set_system(system);
-    if (tool_flags.has_tools()) chat.use_tools(tool_flags, std::move(tools));
     const CatchInterrupts catching;
     for (const std::string& message : messages) chat.say_or_throw(message);
     if (messages.empty()) converse(chat);
     flags.write_trace(opened);
+    // Who converses has been told.
+    const bool is_conversation = messages.empty() && is_terminal(STDIN_FILENO);
+    if (chat.was_cut() && !is_conversation) throw Exit{ExitCode::cut};
   }
 
  private:
@@ -53,18 +53,17 @@ struct ChatCommand {
     throw UsageError(model + " has no chat template, so it does not support chat; use jerboa generate");
   }
 
-  // Before the weights are loaded.
-  void check_template() const {
-    namespace fs = std::filesystem;
-    const fs::path folder = model_path(model);
-    if (!fs::is_directory(folder) || !fs::exists(folder / "config.json")) return;
-    if (!fs::exists(folder / "chat_template.jinja") && !fs::exists(folder / "chat_template.json") &&
-        !fs::exists(folder / "tokenizer_config.json"))
-      refuse();
+  // Without a home, chats leave no history.
+  static std::filesystem::path history_file() {
+    try {
+      return home_folder() / "history";
+    } catch (const UsageError&) {
+      return "";
+    }
   }
 
   static void converse(Chat& chat) {
-    LineEditor editor(home_folder() / "history");
+    LineEditor editor(history_file(), Chat::commands());
     if (editor.is_interactive())
       note(dim("/help lists the commands; Ctrl-C stops an answer; Ctrl-D or /bye ends the conversation",
                has_colours(STDERR_FILENO)));
@@ -73,12 +72,15 @@ struct ChatCommand {
       if (input.outcome == LineEditor::Outcome::end) return;
       if (input.outcome == LineEditor::Outcome::interrupted) {
         CatchInterrupts::take();
+        chat.stop_editing();
         if (!editor.is_interactive()) throw Exit{ExitCode::interrupted};
         note(dim("Ctrl-D or /bye ends the conversation", has_colours(STDERR_FILENO)));
         continue;
       }
-      if (input.text.find_first_not_of(" \t\r\n") == std::string::npos) continue;
-      if (Chat::is_command(input.text)) {
+      if (input.text.find_first_not_of(" \t\r\n") == std::string::npos) {
+        chat.stop_editing();
+      } else if (Chat::is_command(input.text)) {
+        chat.stop_editing();
         if (!chat.command(input.text)) return;
       } else if (editor.is_interactive()) {
         chat.say(input.text);
@@ -91,108 +93,116 @@ struct ChatCommand {
 
 }  // namespace
 
-Chat::Chat(LanguageModel& model, LanguageFlags flags, Thinking thinking)
+Chat::Chat(LanguageModel& model, LanguageFlags flags, Thinking thinking, ToolFlags tool_flags,
+           std::vector<server::ServerTool> tools)
     : model_(model),
       flags_(std::move(flags)),
       thinking_(thinking),
-      conversation_(model, {.tools = flags_.tool_list(), .variables = template_variables(thinking)}),
+      tool_flags_(std::move(tool_flags)),
+      tools_(std::move(tools)),
+      tool_model_(model, tools_.empty() ? flags_.tool_list() : server::tools_json(tools_)),
+      variables_(template_variables(thinking, tool_model_.template_source())),
+      conversation_(model.context(),
+                    [this](const mcp::Json& messages) { return tool_model_.tokens(messages, variables_); }),
       is_interactive_(is_terminal(STDIN_FILENO) && is_terminal(STDOUT_FILENO)),
       colours_(has_colours(STDOUT_FILENO)) {}
 
 void Chat::say_or_throw(const std::string& message) {
-  conversation_.add("user", message);
-  answer();
+  const Conversation before = conversation_;
+  if (std::exchange(replaces_last_, false)) conversation_.take_last_turn();
+  try {
+    conversation_.add("user", message);
+    if (!answer()) conversation_.restore(before);
+  } catch (...) {
+    conversation_.restore(before);
+    throw;
+  }
   if (!is_interactive_ && CatchInterrupts::take()) throw Exit{ExitCode::interrupted};
 }
 
 void Chat::say(const std::string& message) {
-  const Conversation before = conversation_;
   try {
     say_or_throw(message);
   } catch (const FileError&) {  // standard output is gone
     throw;
   } catch (const Error& error) {
-    conversation_.restore(before);
     note(error.what());
   }
 }
 
-void Chat::use_tools(const ToolFlags& flags, std::vector<mcp::Tool> tools) {
-  tool_flags_ = flags;
-  tools_ = std::move(tools);
-  tool_model_.emplace(model_, tools_);
-  conversation_.count_with(
-      [this](const mcp::Json& messages) { return tool_model_->tokens(messages, template_variables(thinking_)); });
-}
-
-void Chat::answer() {
-  const Generation result = tool_model_ ? answer_calling_tools() : answer_in_words();
+bool Chat::answer() {
+  const ToolAnswer answer = answer_calling_tools();
+  const Generation& result = answer.generation;
+  if (result.reason == StopReason::cancelled && answer.is_empty()) {
+    if (is_interactive_)
+      note(dim("stopped before the answer began; the message is left out", has_colours(STDERR_FILENO)));
+    return false;
+  }
   note_cut(result);
+  was_cut_ = was_cut_ || (flags_.is_constrained() && is_cut(result));
   if (flags_.stats) print_stats(model_, result);
   if (is_interactive_ && is_terminal(STDERR_FILENO)) print_status(result);
+  return true;
+}
+
+int Chat::room_for_answer() const {
+  return std::min(flags_.max_tokens.value_or(model_.context()), model_.context() / 4);
 }
 
 void Chat::make_room() {
-  const int room = std::min(flags_.max_tokens.value_or(model_.context()), model_.context() / 4);
-  if (const int left = conversation_.make_room(room); left > 0)
+  if (const int left = conversation_.make_room(room_for_answer()); left > 0)
     note(dim(fmt::format("the context is full: the oldest {} left it", counted(left, "message")),
              has_colours(STDERR_FILENO)));
 }
 
-Generation Chat::answer_in_words() {
-  make_room();
-  ThoughtFilter filter(thinking_, colours_, ends_inside_thought(conversation_.text()));
-  const Generation result = stream(conversation_.tokens(), filter);
-  if (result.reason == StopReason::failed) throw Error(result.error);
-  conversation_.add("assistant", result.text);
-  return result;
-}
-
-Generation Chat::answer_calling_tools() {
+ToolAnswer Chat::answer_calling_tools() {
+  mcp::Json& messages = conversation_.messages();
   AgentParts parts;
-  parts.ask = [this](const mcp::Json& messages, Calls calls) { return ask(messages, calls); };
+  parts.ask = [this](const mcp::Json& so_far, Calls calls) { return ask(so_far, calls); };
   parts.on_call = [](const WrittenCall& call) { note(dim(shown_call(call), has_colours(STDERR_FILENO))); };
-  parts.on_result = [this](mcp::ToolResult& result) {
-    note(dim(shown_result(result), has_colours(STDERR_FILENO)));
-    result.text = tool_model_->shortened_to(result.text, model_.context() / 4);
+  parts.on_result = [](const server::ToolOutput& output) {
+    note(dim(shown_result(output), has_colours(STDERR_FILENO)));
   };
-  parts.context.is_cancelled = CatchInterrupts::is_set;
-  const ToolAnswer answer = answer_with_tools(conversation_.messages(), tools_, tool_flags_.agent(), parts);
+  parts.add_results = [this](mcp::Json& so_far, mcp::Json results) {
+    return tool_model_.add_results(so_far, std::move(results), variables_, room_for_answer(),
+                                   [this](const mcp::Json&) { return conversation_.last_turn_alone(); });
+  };
+  parts.is_cancelled = CatchInterrupts::is_set;
+  ToolAnswer answer;
+  if (!tools_.empty()) {
+    answer = answer_with_tools(messages, tools_, tool_flags_.agent(), parts);
+  } else {  // tools that --tools describes are for somebody else to call
+    answer = parts.ask(messages, Calls::allowed);
+    messages.push_back(assistant_message(answer));
+    for (const WrittenCall& call : answer.calls) parts.on_call(call);
+  }
   if (is_interactive_) CatchInterrupts::take();
-  return answer.generation;
+  return answer;
 }
 
 ToolAnswer Chat::ask(const mcp::Json& messages, Calls calls) {
   make_room();
-  ThoughtFilter filter(thinking_, colours_, false);
+  ThoughtView view(thinking_, colours_);
   bool is_shown = false;
+  std::optional<Waiting> waiting(std::in_place, "reading");
   const auto show = [&](const std::string& text) {
-    is_shown = is_shown || !text.empty();
+    if (text.empty()) return;  // a thought that is hidden
+    waiting.reset();
+    is_shown = true;
     write_text(text);
   };
-  ToolAnswer answer = tool_model_->ask({.messages = messages,
-                                        .calls = calls,
-                                        .required_tool = tool_flags_.required_tool(),
-                                        .variables = template_variables(thinking_),
-                                        .options = flags_.generation(model_),
-                                        .on_text = [&](std::string_view piece) { show(filter.push(piece)); },
-                                        .is_cancelled = CatchInterrupts::is_set});
-  show(filter.finish());
+  ToolAnswer answer =
+      tool_model_.ask({.messages = messages,
+                       .calls = calls,
+                       .required_tool = tool_flags_.required_tool(),
+                       .variables = variables_,
+                       .options = flags_.generation(model_),
+                       .on_text = [&](std::string_view text, bool is_thought) { show(view.show(text, is_thought)); },
+                       .is_cancelled = CatchInterrupts::is_set});
+  show(view.finish());
+  waiting.reset();
   if (is_shown || answer.calls.empty()) write_text("\n");
   return answer;
-}
-
-Generation Chat::stream(const std::vector<std::int32_t>& prompt, ThoughtFilter& filter) {
-  language::Stream stream = model_.submit(prompt, flags_.generation(model_));
-  for (bool is_over = false; !is_over;) {
-    is_over = stream.ended();
-    if (CatchInterrupts::is_set()) stream.cancel();
-    if (is_interactive_) CatchInterrupts::take();
-    while (const auto piece = stream.take()) write_text(filter.push(piece->text));
-    if (!is_over) model_.poll(slice_seconds);
-  }
-  write_text(filter.finish() + "\n");
-  return stream.result();
 }
 
 void Chat::print_status(const Generation& result) const {

@@ -14,10 +14,9 @@ namespace jerboa::cli {
 /// A conversation between a user and a model.
 class Chat {
  public:
-  Chat(LanguageModel& model, LanguageFlags flags, Thinking thinking);
-
-  /// Lets the model call tools.
-  void use_tools(const ToolFlags& flags, std::vector<mcp::Tool> tools);
+  /// `tools` are those of `tool_flags`, which the model may call.
+  Chat(LanguageModel& model, LanguageFlags flags, Thinking thinking, ToolFlags tool_flags,
+       std::vector<server::ServerTool> tools);
 
   /// Answers a message. What goes wrong with one message is reported and leaves the conversation as it was.
   void say(const std::string& message);
@@ -26,20 +25,24 @@ class Chat {
 
   /// Runs a command such as "/regen". Returns false if it ends the conversation.
   bool command(std::string_view line);
+  /// The names of commands.
+  static const std::vector<std::string>& commands();
   /// Whether a line is a command, not a message.
   static bool is_command(std::string_view line);
-  /// The text that the user wants to edit, since /edit.
+  /// The text that the user wants to edit, since /edit. The next message replaces it, unless editing is stopped.
   std::string take_draft();
+  void stop_editing() { replaces_last_ = false; }
 
   Conversation& conversation() { return conversation_; }
+  /// Whether an answer was cut before it was complete in the form of --schema or --regex.
+  bool was_cut() const { return was_cut_; }
 
  private:
-  void answer();
-  Generation answer_in_words();
-  Generation answer_calling_tools();
+  bool answer();  // false if it was stopped before there was any of it
+  ToolAnswer answer_calling_tools();
   ToolAnswer ask(const mcp::Json& messages, Calls calls);
+  int room_for_answer() const;
   void make_room();
-  Generation stream(const std::vector<std::int32_t>& prompt, ThoughtFilter& filter);
   void print_status(const Generation& result) const;
   void show_parameters() const;
   void set_parameters(std::string_view words);
@@ -48,12 +51,14 @@ class Chat {
   LanguageModel& model_;
   LanguageFlags flags_;
   Thinking thinking_;
-  Conversation conversation_;
   ToolFlags tool_flags_;
-  std::vector<mcp::Tool> tools_;
-  std::optional<ToolModel> tool_model_;
+  std::vector<server::ServerTool> tools_;
+  ToolModel tool_model_;
+  JsonValue variables_;  // of the template
+  Conversation conversation_;
   std::string draft_;
-  bool is_interactive_, colours_;
+  bool replaces_last_ = false;  // the next message is the last one, edited or again
+  bool is_interactive_, colours_, was_cut_ = false;
 };
 
 }  // namespace jerboa::cli

@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <fmt/format.h>
 #include <sstream>
 #include <unistd.h>
@@ -35,10 +36,17 @@ std::string_view trimmed(std::string_view text) {
 
 std::string file_argument(std::string_view name, std::string_view rest) {
   if (rest.empty()) throw UsageError(fmt::format("{} needs the name of a file", name));
-  return std::string(rest);
+  const char* const home = std::getenv("HOME");
+  return home != nullptr && rest.starts_with("~/") ? home + std::string(rest.substr(1)) : std::string(rest);
 }
 
 }  // namespace
+
+const std::vector<std::string>& Chat::commands() {
+  static const std::vector<std::string> names{"/help", "/system", "/reset",  "/regen",  "/edit",
+                                              "/save", "/load",   "/params", "/tokens", "/bye"};
+  return names;
+}
 
 bool Chat::is_command(std::string_view line) {
   if (line.size() < 2 || line[0] != '/') return false;
@@ -64,7 +72,8 @@ bool Chat::command(std::string_view line) {
     } else if (name == "/regen") {
       regenerate();
     } else if (name == "/edit") {
-      draft_ = conversation_.take_last_turn();
+      draft_ = conversation_.last_message();
+      replaces_last_ = !draft_.empty();
       if (draft_.empty()) note("there is no message to edit");
     } else if (name == "/save") {
       conversation_.save(file_argument(name, rest));
@@ -80,8 +89,7 @@ bool Chat::command(std::string_view line) {
                        conversation_.messages().empty() ? 0 : conversation_.tokens().size(), model_.context(),
                        counted(std::ssize(conversation_.messages()), "message")));
     } else {
-      const std::string meant = nearest(
-          name, {"/help", "/system", "/reset", "/regen", "/edit", "/save", "/load", "/params", "/tokens", "/bye"});
+      const std::string meant = nearest(name, commands());
       note(fmt::format(
           "unknown command {}{}; a message may begin with a space", name,
           meant.empty() ? std::string("; /help lists those there are") : fmt::format("; did you mean {}?", meant)));
@@ -95,9 +103,10 @@ bool Chat::command(std::string_view line) {
 std::string Chat::take_draft() { return std::exchange(draft_, {}); }
 
 void Chat::regenerate() {
-  const std::string message = conversation_.take_last_turn();
+  const std::string message = conversation_.last_message();
   if (message.empty()) return note("there is no message to answer");
   if (flags_.seed) ++*flags_.seed;
+  replaces_last_ = true;
   say(message);
 }
 

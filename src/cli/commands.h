@@ -49,6 +49,7 @@ void add_show(CLI::App& app);
 void add_template(CLI::App& app);
 void add_tokenizer(CLI::App& app);
 void add_tools(CLI::App& app);
+void add_tune(CLI::App& app);
 void add_verify(CLI::App& app);
 
 }  // namespace jerboa::cli

@@ -57,7 +57,7 @@ void collect(const CLI::App& command, std::vector<std::string> path, std::vector
     for (const std::string& name : option->get_snames()) flag.names.push_back("-" + name);
     if (!flag.names.empty())
       words.flags.push_back(std::move(flag));
-    else if (option->get_name() == "model")
+    else if (const std::string name = option->get_name(); name == "model" || name == "models" || name == "tokenizer")
       words.takes_model = true;
   }
   const auto subs = command.get_subcommands([](const CLI::App*) { return true; });
@@ -100,11 +100,11 @@ std::string bash_script(const std::vector<CommandWords>& commands) {
       "# bash completion for jerboa: source this file, or put it into "
       "~/.local/share/bash-completion/completions/jerboa\n"
       "_jerboa() {\n"
-      "  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} path= word\n"
+      "  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} command= word\n"
       "  for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
-      "    case \"$path $word\" in\n";
-  out += fmt::format("      {}) path=\"$path $word\" ;;\n    esac\n  done\n", path_patterns(commands));
-  out += "  local words= choices= models=\n  case \"$path\" in\n";
+      "    case \"$command $word\" in\n";
+  out += fmt::format("      {}) command=\"$command $word\" ;;\n    esac\n  done\n", path_patterns(commands));
+  out += "  local words= choices= models=\n  case \"$command\" in\n";
   for (const CommandWords& command : commands) {
     std::vector<std::string> words = all_commands(command);
     const std::vector<std::string> flags = all_flags(command);
@@ -124,7 +124,7 @@ std::string bash_script(const std::vector<CommandWords>& commands) {
       "  if [[ $choices ]]; then COMPREPLY=($(compgen -W \"$choices\" -- \"$current\")); return; fi\n"
       "  if [[ $models && $current != -* ]]; then words=\"$words $(jerboa list --names 2>/dev/null)\"; fi\n"
       "  COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
-      "  if [[ $path && $current != -* ]]; then COMPREPLY+=($(compgen -f -- \"$current\")); fi\n"
+      "  if [[ $command && $current != -* ]]; then COMPREPLY+=($(compgen -f -- \"$current\")); fi\n"
       "}\n"
       "complete -o filenames -F _jerboa jerboa\n";
   return out;
@@ -135,11 +135,11 @@ std::string zsh_script(const std::vector<CommandWords>& commands) {
       "#compdef jerboa\n"
       "# zsh completion for jerboa: put this into a folder of $fpath, as _jerboa\n"
       "_jerboa() {\n"
-      "  local path= word\n"
+      "  local command= word\n"
       "  local -a words_here flags models\n"
       "  for word in ${words[2,CURRENT-1]}; do\n"
-      "    case \"$path $word\" in\n";
-  out += fmt::format("      {}) path=\"$path $word\" ;;\n    esac\n  done\n  case \"$path\" in\n",
+      "    case \"$command $word\" in\n";
+  out += fmt::format("      {}) command=\"$command $word\" ;;\n    esac\n  done\n  case \"$command\" in\n",
                      path_patterns(commands));
   for (const CommandWords& command : commands) {
     out += fmt::format("    \"{}\")\n", path_of(command));
@@ -158,7 +158,7 @@ std::string zsh_script(const std::vector<CommandWords>& commands) {
       "  if [[ ${words[CURRENT]} == -* ]]; then _describe option flags; return; fi\n"
       "  (( ${#words_here} )) && _describe command words_here\n"
       "  (( ${#models} )) && compadd -a models\n"
-      "  [[ -n $path ]] && _files\n"
+      "  [[ -n $command ]] && _files\n"
       "}\n"
       "if [[ ${funcstack[1]} == _jerboa ]]; then _jerboa \"$@\"; else compdef _jerboa jerboa; fi\n";
   return out;

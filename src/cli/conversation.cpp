@@ -5,7 +5,6 @@
 
 #include <jerboa/base/error.h>
 #include <jerboa/base/file.h>
-#include <jerboa/language/model.h>
 
 #include "base/json_value.h"
 
@@ -26,28 +25,32 @@ void Conversation::reset() {
   messages_.erase(messages_.begin() + static_cast<std::ptrdiff_t>(first_turn()), messages_.end());
 }
 
-std::string Conversation::take_last_turn() {
+std::size_t Conversation::last_turn() const {
   std::size_t at = messages_.size();
   while (at > 0 && messages_[at - 1]["role"] != "user") --at;
-  if (at == 0) return "";
-  std::string text = messages_[at - 1]["content"];
-  messages_.erase(messages_.begin() + static_cast<std::ptrdiff_t>(at) - 1, messages_.end());
-  return text;
+  return at == 0 ? messages_.size() : at - 1;
 }
 
-std::string Conversation::text() const {
-  return model_.model().chat_template()->render(make_json(messages_), rendering_);
+std::string Conversation::last_message() const {
+  return last_turn() == messages_.size() ? "" : messages_[last_turn()]["content"].get<std::string>();
 }
 
-std::vector<std::int32_t> Conversation::tokens() const {
-  return count_ ? count_(messages_) : model_.encode_prompt(text(), {.add_special = false});
+void Conversation::take_last_turn() {
+  messages_.erase(messages_.begin() + static_cast<std::ptrdiff_t>(last_turn()), messages_.end());
+}
+
+Json Conversation::last_turn_alone() const {
+  Json alone = Json::array();
+  for (std::size_t i = 0; i < messages_.size(); ++i)
+    if (i < first_turn() || i >= last_turn()) alone.push_back(messages_[i]);
+  return alone;
 }
 
 int Conversation::make_room(int room) {
   const std::size_t before = messages_.size();
   const auto fits = [&] {
     try {
-      return std::ssize(tokens()) + room <= model_.context();
+      return std::ssize(tokens()) + room <= context_;
     } catch (const UsageError&) {  // more tokens than the context holds
       return false;
     }

@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include <jerboa/language/language_model.h>
-
 namespace jerboa::cli {
 
 /// The messages of a chat, and how they fit into the model's context.
 class Conversation {
  public:
-  Conversation(LanguageModel& model, ChatTemplateOptions rendering) : model_(model), rendering_(std::move(rendering)) {}
+  /// The tokens that a model reads for some messages.
+  using Count = std::function<std::vector<std::int32_t>(const nlohmann::ordered_json& messages)>;
+  Conversation(int context, Count count) : context_(context), count_(std::move(count)) {}
 
   /// A list of objects with "role" and "content", and calls of tools in OpenAI's form.
   const nlohmann::ordered_json& messages() const { return messages_; }
@@ -27,19 +27,17 @@ class Conversation {
   void add(const std::string& role, const std::string& text) {
     messages_.push_back({{"role", role}, {"content", text}});
   }
-  /// Removes the last message of the user and everything after it, and returns its text; "" if there is none.
-  std::string take_last_turn();
+  /// The last message of the user; "" if there is none.
+  std::string last_message() const;
+  /// Removes it and everything after it.
+  void take_last_turn();
+  /// It and everything after it, with the system message: what stays at least when the context is full.
+  nlohmann::ordered_json last_turn_alone() const;
 
   /// Sets the messages back to those of an earlier copy.
   void restore(const Conversation& earlier) { messages_ = earlier.messages_; }
 
-  /// The conversation as the template formats it, and its tokens.
-  std::string text() const;
-  std::vector<std::int32_t> tokens() const;
-  /// Counts tokens in another way than tokens(), for models that see more than the messages.
-  void count_with(std::function<std::vector<std::int32_t>(const nlohmann::ordered_json& messages)> count) {
-    count_ = std::move(count);
-  }
+  std::vector<std::int32_t> tokens() const { return count_(messages_); }
   /// Drops the oldest turns until `room` tokens are free for an answer; the system message and the last message stay.
   /// Returns how many messages were dropped.
   int make_room(int room);
@@ -51,11 +49,11 @@ class Conversation {
 
  private:
   std::size_t first_turn() const;
+  std::size_t last_turn() const;  // the number of messages if there is none
 
-  LanguageModel& model_;
-  ChatTemplateOptions rendering_;
+  int context_;
+  Count count_;
   nlohmann::ordered_json messages_ = nlohmann::ordered_json::array();
-  std::function<std::vector<std::int32_t>(const nlohmann::ordered_json&)> count_;
 };
 
 }  // namespace jerboa::cli

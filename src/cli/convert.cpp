@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/language_options.h"
 #include "cli/store.h"
+#include "cli/terminal.h"
 
 namespace jerboa::cli {
 namespace {
@@ -15,6 +16,7 @@ struct ConvertCommand {
   std::string model, folder, weights;
 
   void run() const {
+    const Waiting waiting("converting " + model);
     models::save_folder(folder, models::open_model_folder(model_path(model)),
                         weights.empty() ? std::nullopt : dtype_from_name(weights));
   }

@@ -6,6 +6,7 @@
 
 #include <jerboa/runtime/device.h>
 
+#include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
 
@@ -78,6 +79,7 @@ void add_devices(CLI::App& app) {
   auto* sub = app.add_subcommand(
       "devices", "List the available devices: the CPU, and WebGPU adapters with their features and limits");
   sub->add_flag("--json", *json, "Print JSON");
+  add_examples(*sub, {"jerboa devices", "jerboa devices --json"});
   sub->callback([json] { *json ? print_devices_json() : run_devices(); });
 }
 

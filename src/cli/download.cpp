@@ -4,7 +4,6 @@
 
 #include <jerboa/base/error.h>
 
-#include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/terminal.h"
 
@@ -23,11 +22,11 @@ constexpr std::size_t most_text = 64 << 20;
 
 using Handle = std::unique_ptr<CURL, decltype(&curl_easy_cleanup)>;
 
-Handle open_handle(const std::string& url, const std::string& token) {
+Handle open_handle(const Address& address) {
   static const CURLcode ready = curl_global_init(CURL_GLOBAL_DEFAULT);
   Handle handle(ready == CURLE_OK ? curl_easy_init() : nullptr, curl_easy_cleanup);
   if (!handle) throw Error("libcurl could not be started");
-  curl_easy_setopt(handle.get(), CURLOPT_URL, url.c_str());
+  curl_easy_setopt(handle.get(), CURLOPT_URL, address.url.c_str());
   curl_easy_setopt(handle.get(), CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(handle.get(), CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(handle.get(), CURLOPT_FOLLOWLOCATION, 1L);
@@ -38,9 +37,9 @@ Handle open_handle(const std::string& url, const std::string& token) {
   curl_easy_setopt(handle.get(), CURLOPT_LOW_SPEED_LIMIT, 1L);
   curl_easy_setopt(handle.get(), CURLOPT_LOW_SPEED_TIME, 60L);
   curl_easy_setopt(handle.get(), CURLOPT_USERAGENT, "jerboa/" JERBOA_VERSION);
-  if (!token.empty()) {
+  if (!address.token.empty()) {
     curl_easy_setopt(handle.get(), CURLOPT_HTTPAUTH, CURLAUTH_BEARER);
-    curl_easy_setopt(handle.get(), CURLOPT_XOAUTH2_BEARER, token.c_str());
+    curl_easy_setopt(handle.get(), CURLOPT_XOAUTH2_BEARER, address.token.c_str());
   }
   return handle;
 }
@@ -51,12 +50,19 @@ long status_of(const Handle& handle) {
   return status;
 }
 
-std::string reason_of(const Handle& handle, CURLcode code) {
+std::string reason_of(const Handle& handle, CURLcode code, const Address& address) {
   const long status = status_of(handle);
   if (code != CURLE_HTTP_RETURNED_ERROR) return curl_easy_strerror(code);
-  if (status == 401 || status == 403) return fmt::format("access was denied ({}); set HF_TOKEN to a token", status);
+  if (status == 401 || status == 403) return fmt::format("access was denied ({}){}", status, address.denied_help);
   if (status == 404) return "it does not exist (404)";
   return fmt::format("the server answered with {}", status);
+}
+
+// Calls `look` now and then during a transfer; if that returns 1, the transfer ends.
+void watch(const Handle& handle, curl_xferinfo_callback look, void* data) {
+  curl_easy_setopt(handle.get(), CURLOPT_XFERINFOFUNCTION, look);
+  curl_easy_setopt(handle.get(), CURLOPT_XFERINFODATA, data);
+  curl_easy_setopt(handle.get(), CURLOPT_NOPROGRESS, 0L);
 }
 
 struct Transfer {
@@ -69,7 +75,6 @@ std::size_t write_body(char* data, std::size_t size, std::size_t count, void* to
   return std::fwrite(data, size, count, static_cast<Transfer*>(to)->file);
 }
 
-// Returning 1 ends the transfer.
 int show_progress(void* of, curl_off_t total, curl_off_t now, curl_off_t, curl_off_t) {
   const auto* transfer = static_cast<Transfer*>(of);
   if (now > 0) transfer->bar->show(transfer->had + now, total > 0 ? transfer->had + total : 0);
@@ -87,16 +92,14 @@ bool fetch_rest(const Download& file, const fs::path& part, ProgressBar& bar) {
   const std::unique_ptr<std::FILE, decltype(&std::fclose)> out(std::fopen(part.c_str(), "ab"), std::fclose);
   if (!out) throw FileError(fmt::format("{}: cannot write", part.string()));
   Transfer transfer{out.get(), had, &bar};
-  const Handle handle = open_handle(file.url, file.token);
+  const Handle handle = open_handle(file.from);
   curl_easy_setopt(handle.get(), CURLOPT_WRITEFUNCTION, write_body);
   curl_easy_setopt(handle.get(), CURLOPT_WRITEDATA, &transfer);
-  curl_easy_setopt(handle.get(), CURLOPT_XFERINFOFUNCTION, show_progress);
-  curl_easy_setopt(handle.get(), CURLOPT_XFERINFODATA, &transfer);
-  curl_easy_setopt(handle.get(), CURLOPT_NOPROGRESS, 0L);
+  watch(handle, show_progress, &transfer);
   if (had > 0) curl_easy_setopt(handle.get(), CURLOPT_RESUME_FROM_LARGE, static_cast<curl_off_t>(had));
   const CURLcode code = curl_easy_perform(handle.get());
   const bool is_written = std::fflush(out.get()) == 0;
-  if (CatchInterrupts::is_set()) throw Exit{ExitCode::interrupted};
+  end_if_interrupted();
   if (!is_written || code == CURLE_WRITE_ERROR)
     throw FileError(fmt::format("{}: cannot write; is the disk full?", part.string()));
   if (code == CURLE_OK) return true;
@@ -109,7 +112,7 @@ bool fetch_rest(const Download& file, const fs::path& part, ProgressBar& bar) {
   }
   const bool has_advanced = static_cast<std::int64_t>(fs::file_size(part, ignored)) > had;
   if (code == CURLE_HTTP_RETURNED_ERROR || !has_advanced)
-    throw Error(fmt::format("{}: {}{}", file.label, reason_of(handle, code),
+    throw Error(fmt::format("{}: {}{}", file.label, reason_of(handle, code, file.from),
                             had > 0 || has_advanced ? "; the same command goes on where it stopped" : ""));
   return false;
 }
@@ -122,20 +125,24 @@ void download(const Download& file) {
   fs::create_directories(file.to.parent_path());
   const fs::path part = file.to.string() + ".part";
   ProgressBar bar(file.label);
-  bool is_complete = false;
-  for (int attempt = 0; attempt < attempts && !is_complete; ++attempt) is_complete = fetch_rest(file, part, bar);
-  if (!is_complete)
-    throw Error(
-        fmt::format("{}: the connection ended too early; the same command goes on where it stopped", file.label));
-  if (!has_hash(part, file)) {
+  bool had_wrong_hash = false;
+  for (int attempt = 0; attempt < attempts; ++attempt) {
+    const bool is_continued = fs::exists(part, ignored);
+    had_wrong_hash = false;
+    if (!fetch_rest(file, part, bar)) continue;
+    if (has_hash(part, file)) return fs::rename(part, file.to);
     fs::remove(part);
-    throw Error(fmt::format("{}: what arrived does not have the expected hash; try again", file.label));
+    // What was there before may be the beginning of another file.
+    had_wrong_hash = true;
+    if (!is_continued) break;
   }
-  fs::rename(part, file.to);
+  if (had_wrong_hash)
+    throw Error(fmt::format("{}: what arrived does not have the expected hash; try again", file.label));
+  throw Error(fmt::format("{}: the connection ended too early; the same command goes on where it stopped", file.label));
 }
 
-std::string fetch_text(const std::string& url, const std::string& token) {
-  const Handle handle = open_handle(url, token);
+std::string fetch_text(const Address& address) {
+  const Handle handle = open_handle(address);
   std::string body;
   const auto append = +[](char* data, std::size_t size, std::size_t count, void* to) -> std::size_t {
     auto& text = *static_cast<std::string*>(to);
@@ -143,10 +150,14 @@ std::string fetch_text(const std::string& url, const std::string& token) {
     text.append(data, size * count);
     return size * count;
   };
+  const auto look =
+      +[](void*, curl_off_t, curl_off_t, curl_off_t, curl_off_t) { return CatchInterrupts::is_set() ? 1 : 0; };
   curl_easy_setopt(handle.get(), CURLOPT_WRITEFUNCTION, append);
   curl_easy_setopt(handle.get(), CURLOPT_WRITEDATA, &body);
-  if (const CURLcode code = curl_easy_perform(handle.get()); code != CURLE_OK)
-    throw Error(fmt::format("{}: {}", url, reason_of(handle, code)));
+  watch(handle, look, nullptr);
+  const CURLcode code = curl_easy_perform(handle.get());
+  end_if_interrupted();
+  if (code != CURLE_OK) throw Error(fmt::format("{}: {}", address.url, reason_of(handle, code, address)));
   return body;
 }
 
@@ -164,7 +175,7 @@ namespace {
 }  // namespace
 
 void download(const Download&) { refuse_to_download(); }
-std::string fetch_text(const std::string&, const std::string&) { refuse_to_download(); }
+std::string fetch_text(const Address&) { refuse_to_download(); }
 
 }  // namespace jerboa::cli
 

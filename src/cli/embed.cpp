@@ -16,19 +16,20 @@ namespace {
 
 struct EmbedCommand {
   EncoderFlags flags;
-  std::vector<std::string> texts;
-  std::string file, search, output, format = "json", prompt, prompt_name;
+  TextFlags texts;
+  std::string search, output, format = "json", prompt, prompt_name;
   int dimensions = 0;
   std::int64_t top = 5;
-  bool with_prompt = false, plain = false, similarities = false;
+  bool with_prompt = false, plain = false, similarities = false, asks_for_json = false;
 
   void run() const {
+    flags.check();
+    const auto all = texts.read();
+    if (!search.empty()) return find(all);
     TextEncoder encoder = flags.open();
-    if (!search.empty()) return find(encoder);
-    const auto all = all_texts(texts, file);
     const Embeddings vectors = encoder.embed(all, options(""));
     if (similarities)
-      print_similarities(encoder, vectors);
+      print_similarities(all, encoder, vectors);
     else if (!output.empty())
       write_vectors(output, vectors);
     else
@@ -43,10 +44,10 @@ struct EmbedCommand {
   }
 
   // The lines of a file that are most like each text.
-  void find(TextEncoder& encoder) const {
-    const auto queries = all_texts(texts, file);
+  void find(const std::vector<std::string>& queries) const {
     const auto lines = read_lines(search);
-    if (lines.empty()) throw UsageError(fmt::format("{}: there are no lines to search", search));
+    if (lines.empty()) throw BadArguments(fmt::format("--search: {} has no lines", search));
+    TextEncoder encoder = flags.open();
     const Embeddings known = encoder.embed(lines, {.prompt_name = encoder.document_prompt(), .dimensions = dimensions});
     const Embeddings wanted = encoder.embed(queries, options(encoder.query_prompt()));
     for (std::int64_t query = 0; query < wanted.count; ++query) {
@@ -58,18 +59,24 @@ struct EmbedCommand {
 
   void print_match(const std::string& query, const std::string& line, const Match& match) const {
     if (format == "text") return fmt::print("{:.4f}  {}\n", match.score, line);
-    const nlohmann::ordered_json report{
-        {"query", query}, {"line", match.index + 1}, {"score", match.score}, {"text", line}};
-    fmt::print("{}\n", report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    print_json({{"query", query}, {"line", match.index + 1}, {"score", match.score}, {"text", line}});
   }
 
-  static void print_similarities(const TextEncoder& encoder, const Embeddings& vectors) {
+  void print_similarities(const std::vector<std::string>& all, const TextEncoder& encoder,
+                          const Embeddings& vectors) const {
     for (std::int64_t i = 0; i < vectors.count; ++i) {
-      std::vector<std::string> row;
+      std::vector<float> row;
       for (std::int64_t j = 0; j < vectors.count; ++j)
-        row.push_back(fmt::format("{:7.4f}", similarity(vectors.row(i), vectors.row(j), encoder.similarity_kind())));
-      fmt::print("{}\n", fmt::join(row, " "));
+        row.push_back(similarity(vectors.row(i), vectors.row(j), encoder.similarity_kind()));
+      if (asks_for_json)
+        print_json({{"text", all[static_cast<std::size_t>(i)]}, {"similarities", row}});
+      else
+        fmt::print("{:7.4f}\n", fmt::join(row, " "));
     }
+  }
+
+  static void print_json(const nlohmann::ordered_json& report) {
+    fmt::print("{}\n", report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   }
 
   void print(const std::vector<std::string>& all, const Embeddings& vectors) const {
@@ -79,9 +86,8 @@ struct EmbedCommand {
         fmt::print("{:.7g}\n", fmt::join(row, " "));
         continue;
       }
-      const nlohmann::ordered_json report{{"text", all[static_cast<std::size_t>(i)]},
-                                          {"embedding", std::vector<float>(row.begin(), row.end())}};
-      fmt::print("{}\n", report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+      print_json(
+          {{"text", all[static_cast<std::size_t>(i)]}, {"embedding", std::vector<float>(row.begin(), row.end())}});
     }
   }
 };
@@ -92,31 +98,34 @@ void add_embed(CLI::App& app) {
   auto command = std::make_shared<EmbedCommand>();
   auto* sub = app.add_subcommand("embed", "Turn texts into vectors, compare them, or search a file of texts");
   command->flags.add_to(*sub);
-  sub->add_option("texts", command->texts, "The texts");
-  sub->add_option("--file", command->file, "More texts, one per line; - reads standard input");
-  auto* search = sub->add_option("--search", command->search, "Print the lines of this file that are most like a text");
+  command->texts.add_to(*sub, "texts");
+  auto* search = sub->add_option("--search", command->search, "Print the lines of this file that are most like a text")
+                     ->check(existing_file());
   sub->add_option("--top", command->top, "How many lines to print")
       ->needs(search)
       ->check(whole_number(1, 1'000'000))
       ->capture_default_str();
-  auto* similarities =
-      sub->add_flag("--similarities", command->similarities, "Print how alike each two of the texts are")
-          ->excludes(search);
+  auto* similarities = sub->add_flag("--similarities", command->similarities,
+                                     "Print how alike each two of the texts are: a table, or with --json a line each")
+                           ->excludes(search);
   sub->add_option("--output", command->output,
                   "Write the vectors to this file: .npy, .safetensors or, with any other name, plain f32 values")
+      ->check(place_for_file())
       ->excludes(search)
       ->excludes(similarities);
-  sub->add_option("--format", command->format, "Of what is printed: json (a line per text) or text")
-      ->check(one_of({"json", "text"}))
-      ->capture_default_str();
+  add_format_to(*sub, command->format);
   sub->add_option("--dimensions", command->dimensions, "Keep only the first dimensions of each vector")
       ->check(whole_number(1, 1 << 20));
   auto* prompt = sub->add_option("--prompt", command->prompt, "A text to put before each text");
   sub->add_option("--prompt-name", command->prompt_name, "A prompt of the model's folder to put before each text")
       ->excludes(prompt);
   sub->add_flag("--plain", command->plain, "Do not normalise the vectors to a length of 1");
-  sub->callback([command, prompt] {
+  add_examples(*sub, {"jerboa embed minilm \"a small desert rodent\" \"a jerboa\" --similarities",
+                      "jerboa embed minilm \"how do I undo a commit?\" --search notes.txt --top 3 --format text",
+                      "jerboa embed minilm -f texts.txt --output vectors.npy"});
+  sub->callback([command, prompt, sub] {
     command->with_prompt = prompt->count() > 0;
+    command->asks_for_json = sub->count("--json") > 0 || (sub->count("--format") > 0 && command->format == "json");
     command->run();
   });
 }

@@ -1,10 +1,11 @@
 #include "cli/encoder_options.h"
 
+#include <fmt/format.h>
 #include <sstream>
 
-#include <jerboa/base/error.h>
 #include <jerboa/base/file.h>
 
+#include "cli/arguments.h"
 #include "cli/store.h"
 #include "cli/terminal.h"
 
@@ -15,11 +16,16 @@ void EncoderFlags::add_to(CLI::App& command) {
   loading.add_to(command, "Maximum tokens of a text; by default as the model's folder says");
 }
 
-TextEncoder EncoderFlags::open() const {
+void EncoderFlags::check() const {
   loading.check();
-  return TextEncoder::load(
-      model_path(model),
-      {.device = loading.chosen_device(), .context = loading.context, .weights = weights_type(loading.weights)});
+  model_path(model);
+}
+
+TextEncoder EncoderFlags::open() const {
+  const std::optional<DType> weights = weights_type(loading.weights);
+  const std::filesystem::path path = model_path_for(model, weights);
+  const Waiting waiting("loading " + model);
+  return TextEncoder::load(path, {.device = loading.chosen_device(), .context = loading.context, .weights = weights});
 }
 
 std::vector<std::string> read_lines(const std::string& path) {
@@ -37,12 +43,26 @@ std::vector<std::string> read_lines(const std::string& path) {
   return lines;
 }
 
-std::vector<std::string> all_texts(const std::vector<std::string>& given, const std::string& file) {
-  std::vector<std::string> texts = given;
+void add_format_to(CLI::App& command, std::string& format) {
+  auto* option = command.add_option("--format", format, "Output format: json (one object per line) or text")
+                     ->check(one_of({"json", "text"}))
+                     ->capture_default_str();
+  const std::string help = "The same as --format json";
+  command.add_flag("--json", help)->excludes(option);
+}
+
+void TextFlags::add_to(CLI::App& command, const std::string& name) {
+  command.add_option(name, texts, fmt::format("The {}", name));
+  command.add_option("-f,--file", file, fmt::format("More {}, one per line; - reads standard input", name))
+      ->check(file_or_input());
+}
+
+std::vector<std::string> TextFlags::read() const {
+  std::vector<std::string> all = texts;
   if (!file.empty())
-    for (std::string& line : read_lines(file)) texts.push_back(std::move(line));
-  if (texts.empty()) throw UsageError("no texts are given; name some, or a file of lines with --file");
-  return texts;
+    for (std::string& line : read_lines(file)) all.push_back(std::move(line));
+  if (all.empty()) throw BadArguments("no texts are given; name some, or a file of lines with --file");
+  return all;
 }
 
 }  // namespace jerboa::cli

@@ -15,12 +15,27 @@ struct EncoderFlags {
   ModelFlags loading;
 
   void add_to(CLI::App& command);
+  /// What can be wrong without the model; throws BadArguments.
+  void check() const;
+  /// Loads it, and says so while it takes time.
   TextEncoder open() const;
+};
+
+/// How results are printed: "json", a line each, or "text".
+void add_format_to(CLI::App& command, std::string& format);
+
+/// Texts on the command line, and those of a file.
+struct TextFlags {
+  std::vector<std::string> texts;
+  std::string file;
+
+  /// `name` is what the texts are called: texts, documents.
+  void add_to(CLI::App& command, const std::string& name);
+  /// All of them. Throws BadArguments if there are none.
+  std::vector<std::string> read() const;
 };
 
 /// The lines of a file, or of standard input for "-".
 std::vector<std::string> read_lines(const std::string& path);
-/// The texts given, followed by the lines of a file if there is one. Throws UsageError if there are none.
-std::vector<std::string> all_texts(const std::vector<std::string>& given, const std::string& file);
 
 }  // namespace jerboa::cli

@@ -9,9 +9,11 @@
 #include "cli/answers.h"
 #include "cli/arguments.h"
 #include "cli/batch.h"
+#include "cli/chat_template_check.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/language_options.h"
+#include "cli/store.h"
 #include "cli/terminal.h"
 #include "cli/tool_options.h"
 
@@ -29,21 +31,23 @@ struct GenerateCommand {
     check();
     if (!batch.empty()) return run_batch(path, batch, flags, log_probabilities);
     const std::string text = read_prompt();
+    if ((tool_flags.has_tools() || !flags.tool_list().empty()) && !has_chat_template(model_path(path)))
+      throw UsageError(fmt::format("{} are for the model's chat template, but it has none",
+                                   tool_flags.has_tools() ? "tools" : "--tools"));
     if (tool_flags.has_tools()) return run_with_tools(text);
     LanguageModel model = flags.open(path);
-    const std::vector<std::int32_t> tokens = prompt_tokens(model, text, flags.tool_list());
     if (echo) write_text(text);
     const CatchInterrupts catching;
-    const auto answers = count == 1 ? generate_one(model, tokens) : generate_several(model, tokens);
-    if (CatchInterrupts::take()) throw Exit{ExitCode::interrupted};
+    const auto answers = flags.tool_list().empty() ? continue_text(model, text) : answer_message(model, text);
+    end_if_interrupted();
     flags.write_trace(model);
-    bool is_cut = false;
+    bool has_cut = false;
     for (const Generation& answer : answers) {
       note_cut(answer);
       if (flags.stats) print_stats(model, answer);
-      is_cut = is_cut || answer.reason == StopReason::length || answer.reason == StopReason::context;
+      has_cut = has_cut || is_cut(answer);
     }
-    if (is_cut && flags.is_constrained()) throw Exit{ExitCode::cut};
+    if (has_cut && flags.is_constrained()) throw Exit{ExitCode::cut};
   }
 
  private:
@@ -59,7 +63,7 @@ struct GenerateCommand {
   }
 
   void check_tools() const {
-    if (!flags.tool_list().is_null())
+    if (!flags.tool_list().empty())
       throw BadArguments("--tools describes tools to the model; --mcp and --memory do that themselves");
     if (flags.is_constrained())
       throw BadArguments("--schema and --regex do not allow calls of tools; leave out --mcp and --memory");
@@ -70,14 +74,14 @@ struct GenerateCommand {
 
   // The prompt is a user's message, and the answer what the model says after its calls.
   void run_with_tools(const std::string& text) const {
-    const std::vector<mcp::Tool> tools = tool_flags.open();
+    const std::vector<server::ServerTool> tools = tool_flags.open();
     tool_flags.check_choice(tools);
     LanguageModel model = flags.open(path);
     const CatchInterrupts catching;
-    ToolModel asked(model, tools);
+    ToolModel asked(model, server::tools_json(tools));
     mcp::Json messages = mcp::Json::array({{{"role", "user"}, {"content", text}}});
     AgentParts parts;
-    parts.context.is_cancelled = CatchInterrupts::is_set;
+    parts.is_cancelled = CatchInterrupts::is_set;
     parts.ask = [&](const mcp::Json& so_far, Calls calls) {
       return asked.ask({.messages = so_far,
                         .calls = calls,
@@ -86,12 +90,14 @@ struct GenerateCommand {
                         .is_cancelled = CatchInterrupts::is_set});
     };
     parts.on_call = [](const WrittenCall& call) { note(shown_call(call)); };
-    parts.on_result = [&](mcp::ToolResult& result) {
-      note(shown_result(result));
-      result.text = asked.shortened_to(result.text, model.context() / 4);
+    parts.on_result = [](const server::ToolOutput& output) { note(shown_result(output)); };
+    parts.add_results = [&](mcp::Json& so_far, mcp::Json results) {
+      return asked.add_results(so_far, std::move(results), {}, flags.max_tokens.value_or(model.context()),
+                               [](const mcp::Json& all) { return all; });
     };
     const ToolAnswer answer = answer_with_tools(messages, tools, tool_flags.agent(), parts);
-    if (CatchInterrupts::take()) throw Exit{ExitCode::interrupted};
+    end_if_interrupted();
+    flags.write_trace(model);
     write_text((json ? to_line(messages, answer) : answer.text) + "\n");
     note_cut(answer.generation);
     if (flags.stats) print_stats(model, answer.generation);
@@ -117,32 +123,73 @@ struct GenerateCommand {
     return text;
   }
 
-  std::vector<Generation> generate_one(LanguageModel& model, const std::vector<std::int32_t>& tokens) const {
-    Answers answers(model, tokens, flags.generation(model), 1);
-    if (json) {
-      answers.wait();
-      write_text(answer_json(model, tokens, answers.results()[0], {.log_probabilities = log_probabilities}).dump() +
-                 "\n");
-    } else {
-      answers.wait(write_text);
-      write_text("\n");
-    }
-    return answers.results();
+  GenerateOptions generation(const LanguageModel& model) const {
+    GenerateOptions options = flags.generation(model);
+    if (log_probabilities) options.logprobs = 0;  // no alternatives
+    return options;
   }
 
-  std::vector<Generation> generate_several(LanguageModel& model, const std::vector<std::int32_t>& tokens) const {
-    Answers answers(model, tokens, flags.generation(model), count);
-    answers.wait();
-    const std::vector<Generation> results = answers.results();
-    for (int i = 0; i < count; ++i) {
+  std::vector<Generation> continue_text(LanguageModel& model, const std::string& text) const {
+    const std::vector<std::int32_t> tokens = model.encode_prompt(text);
+    Answers answers(model, tokens, generation(model), count);
+    const bool is_streamed = count == 1 && !json;
+    answers.wait(is_streamed ? OnText(write_text) : OnText());
+    std::vector<Generation> results = answers.results();
+    if (is_streamed) write_text("\n");
+    for (int i = 0; !is_streamed && i < count; ++i) {
       const Generation& result = results[static_cast<std::size_t>(i)];
-      if (json)
-        write_text(answer_json(model, tokens, result, {.index = i, .log_probabilities = log_probabilities}).dump() +
-                   "\n");
-      else
-        write_text(fmt::format("{}{}\n", i > 0 ? "---\n" : "", result.text));
+      print(i, result.text, json ? answer_json(result, details(i)) : mcp::Json());
     }
     return results;
+  }
+
+  // The prompt is a user's message, which the model may answer with calls of the tools that --tools describes.
+  std::vector<Generation> answer_message(LanguageModel& model, const std::string& text) const {
+    ToolModel asked(model, flags.tool_list());
+    const mcp::Json messages = mcp::Json::array({{{"role", "user"}, {"content", text}}});
+    ToolModel::Question message{.messages = messages,
+                                .calls = flags.is_constrained() ? Calls::forbidden : Calls::allowed,
+                                .options = generation(model)};
+    if (count == 1 && !json) return {stream_answer(asked, std::move(message))};
+    const ToolModel::Prepared question = asked.prepare(message);
+    Answers answers(model, question.tokens, question.options, count);
+    answers.wait();
+    std::vector<Generation> results = answers.results();
+    for (int i = 0; i < count; ++i) {
+      const Generation& result = results[static_cast<std::size_t>(i)];
+      const ToolAnswer answer = asked.read(question, result);
+      AnswerDetails all = details(i);
+      all.read = &answer;
+      print(i, answer.text + shown_calls(answer), json ? answer_json(result, all) : mcp::Json());
+    }
+    return results;
+  }
+
+  static Generation stream_answer(ToolModel& asked, ToolModel::Question message) {
+    message.on_text = [](std::string_view part, bool is_thought) {
+      if (!is_thought) write_text(part);
+    };
+    message.is_cancelled = CatchInterrupts::is_set;
+    const ToolAnswer answer = asked.ask(message);
+    write_text(shown_calls(answer) + "\n");
+    return answer.generation;
+  }
+
+  // What follows the text.
+  static std::string shown_calls(const ToolAnswer& answer) {
+    std::string shown;
+    for (const WrittenCall& call : answer.calls)
+      shown += fmt::format("{}{}", answer.text.empty() && shown.empty() ? "" : "\n", shown_call(call));
+    return shown;
+  }
+
+  AnswerDetails details(int i) const {
+    return {.index = count > 1 ? std::optional(i) : std::nullopt, .log_probabilities = log_probabilities};
+  }
+
+  void print(int i, const std::string& text, const mcp::Json& line) const {
+    write_text(json ? line.dump(-1, ' ', false, mcp::Json::error_handler_t::replace) + "\n"
+                    : fmt::format("{}{}\n", i > 0 ? "---\n" : "", text));
   }
 };
 
@@ -161,7 +208,7 @@ void add_generate(CLI::App& app) {
       sub->add_option("--batch", command->batch,
                       "A file with a JSON object per line ({\"prompt\": …} or {\"messages\": […]}), or - for standard "
                       "input; they are computed together, and answers are printed as JSON, in the same order")
-          ->check([](std::string path) { return path == "-" ? std::string() : existing_file()(path); })
+          ->check(file_or_input())
           ->excludes(prompt)
           ->excludes(file);
   sub->add_option("-n,--count", command->count, "How many answers to generate, at once")

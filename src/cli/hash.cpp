@@ -8,6 +8,8 @@
 #include <jerboa/base/error.h>
 #include <jerboa/base/file.h>
 
+#include "cli/interrupt.h"
+
 #ifdef JERBOA_PULL
 #include <openssl/evp.h>
 #endif
@@ -26,6 +28,7 @@ std::string hash_with_prefix(const std::filesystem::path& path, const EVP_MD* me
     part.resize(std::min<std::uint64_t>(part.size(), file.size() - at));
     file.read(at, part);
     EVP_DigestUpdate(context.get(), part.data(), part.size());
+    end_if_interrupted();
   }
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned int length = 0;

@@ -37,6 +37,7 @@ void add_help(CLI::App& app) {
   auto path = std::make_shared<std::vector<std::string>>();
   auto* sub = app.add_subcommand("help", "Describe a command");
   sub->add_option("command", *path, "The command, e.g. generate, or tokenizer train; by default all of them");
+  add_examples(*sub, {"jerboa help", "jerboa help tokenizer train"});
   sub->callback([&app, path] { print_help_of(app, *path); });
 }
 

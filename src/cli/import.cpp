@@ -1,12 +1,12 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include <jerboa/base/file.h>
 #include <jerboa/models/llama2c.h>
 #include <jerboa/text/tokenizer.h>
 
 #include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/terminal.h"
 
 namespace jerboa::cli {
 namespace {
@@ -16,10 +16,8 @@ struct ImportCommand {
 
   void run() const {
     if (!tokenizer.empty()) Tokenizer::load(tokenizer);  // before anything is written
-    models::import_llama2c(file, folder);
-    if (tokenizer.empty()) return;
-    // Last, so that a folder with a tokenizer is complete.
-    write_file_atomically(std::filesystem::path(folder) / "tokenizer.bin", FileContent(tokenizer).text());
+    const Waiting waiting("importing " + file);
+    models::import_llama2c(file, folder, tokenizer);
   }
 };
 

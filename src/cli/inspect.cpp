@@ -103,7 +103,9 @@ void add_inspect(CLI::App& app) {
       ->capture_default_str();
   sub->add_option("--profile", command->options.profile, "Measure the kernels of a model on this device, e.g. cpu")
       ->check(device_name());
-  auto* html = sub->add_option("--html", command->html, "Write one self-contained page instead")->excludes(graph);
+  auto* html = sub->add_option("--html", command->html, "Write one self-contained page instead")
+                   ->check(place_for_file())
+                   ->excludes(graph);
   sub->add_flag("--json", command->json, "Print JSON")->excludes(graph)->excludes(html);
   add_examples(*sub,
                {"jerboa inspect FOLDER --statistics", "jerboa inspect model.gguf --graph dot | dot -Tsvg >graph.svg",

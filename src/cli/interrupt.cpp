@@ -2,6 +2,9 @@
 
 #include <atomic>
 #include <csignal>
+#include <unistd.h>
+
+#include "cli/commands.h"
 
 namespace jerboa::cli {
 namespace {
@@ -11,18 +14,37 @@ static_assert(std::atomic<bool>::is_always_lock_free);
 
 void remember_interrupt(int) { was_interrupted = true; }
 
+// A shell that starts a program in the background may have it ignore Ctrl-C, which is for others then.
+bool is_ignored_by_parent() {
+  static const bool is_ignored = [] {
+    struct sigaction inherited {};
+    return sigaction(SIGINT, nullptr, &inherited) == 0 && inherited.sa_handler == SIG_IGN;
+  }();
+  return is_ignored;
+}
+
 }  // namespace
+
+void exit_on_interrupt() {
+  if (is_ignored_by_parent()) return;
+  std::signal(SIGINT, [](int) { _exit(static_cast<int>(ExitCode::interrupted)); });
+}
 
 CatchInterrupts::CatchInterrupts() {
   was_interrupted = false;
+  if (is_ignored_by_parent()) return;
   struct sigaction action {};
   action.sa_handler = remember_interrupt;  // without SA_RESTART, so that reading a line ends
   sigaction(SIGINT, &action, nullptr);
 }
 
-CatchInterrupts::~CatchInterrupts() { std::signal(SIGINT, SIG_DFL); }
+CatchInterrupts::~CatchInterrupts() { exit_on_interrupt(); }
 
 bool CatchInterrupts::is_set() { return was_interrupted; }
 bool CatchInterrupts::take() { return was_interrupted.exchange(false); }
+
+void end_if_interrupted() {
+  if (CatchInterrupts::is_set()) throw Exit{ExitCode::interrupted};
+}
 
 }  // namespace jerboa::cli

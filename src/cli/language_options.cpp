@@ -8,10 +8,11 @@
 #include <jerboa/base/file.h>
 #include <jerboa/language/runner.h>
 
-#include "base/json_value.h"
+#include "base/parse_json.h"
 #include "cli/arguments.h"
 #include "cli/store.h"
 #include "cli/terminal.h"
+#include "cli/tool_model.h"
 
 namespace jerboa::cli {
 namespace {
@@ -30,14 +31,16 @@ std::shared_ptr<const Grammar> compiled(const std::string& flag, const Compile& 
   }
 }
 
-JsonValue read_tools(const std::string& path) {
-  JsonValue tools;
+nlohmann::ordered_json read_tools(const std::string& path) {
+  nlohmann::ordered_json tools;
   try {
-    tools = JsonValue::parse(FileContent(path).text(), path);
-  } catch (const UsageError& error) {
+    tools = parse_ordered_json(FileContent(path).text(), path);
+  } catch (const FileError& error) {
     throw BadArguments(fmt::format("--tools: {}", error.what()));
   }
-  if (!json_value(tools).is_array()) throw BadArguments(fmt::format("--tools: {} must hold a JSON list", path));
+  if (!tools.is_array()) throw BadArguments(fmt::format("--tools: {} must hold a JSON list", path));
+  if (tools.empty()) throw BadArguments(fmt::format("--tools: {} lists no tools", path));
+  check_described(tools, "--tools: " + path);
   return tools;
 }
 
@@ -60,6 +63,15 @@ void ModelFlags::add_to(CLI::App& command, const std::string& context_help) {
   command.add_option("--context", context, context_help)->check(whole_number(1, most_tokens));
 }
 
+void DecoderFlags::add_to(CLI::App& command, const std::string& context_help) {
+  ModelFlags::add_to(command, context_help);
+  command
+      .add_option("--cache", cache,
+                  "Type of the key/value cache: f32, f16 or int8; by default f16 on a GPU with weights in f16, "
+                  "otherwise f32")
+      ->check(one_of({"f32", "f16", "int8"}));
+}
+
 void ModelFlags::check() const {
   if (threads > 0 && device != "best" && device != "cpu")
     throw BadArguments(fmt::format("--threads are the CPU's, but --device is {}", device));
@@ -67,19 +79,45 @@ void ModelFlags::check() const {
 
 Device ModelFlags::chosen_device() const { return threads > 0 ? Device::cpu(threads) : Device::by_name(device); }
 
-LanguageModelOptions ModelFlags::options() const {
-  return {.device = chosen_device(), .context = context, .weights = weights_type(weights)};
+LanguageModelOptions DecoderFlags::options() const {
+  LanguageModelOptions options{.device = chosen_device(), .context = context, .weights = weights_type(weights)};
+  options.cache = weights_type(cache);
+  return options;
 }
 
-LanguageModel ModelFlags::open(const std::string& model) const {
+LanguageModel DecoderFlags::open(const std::string& model) const {
   const std::filesystem::path path = model_path_for(model, weights_type(weights));
   const Waiting waiting(fmt::format("loading {}", model));
   return LanguageModel::load(path, options());
 }
 
+void DraftFlags::add_drafts_to(CLI::App& command) {
+  command
+      .add_option("--drafts", drafts,
+                  "Guess up to so many tokens per step, from what followed the same words before or with "
+                  "--draft-model; the text stays the same. By default 0, or 4 with --draft-model")
+      ->check(whole_number(0, 64));
+  command.add_option("--draft-model", draft_model,
+                     "A smaller model with the same tokenizer, by name or path, that makes the guesses");
+}
+
+void DraftFlags::check_drafts() const {
+  if (!draft_model.empty() && drafts == 0) throw BadArguments("--draft-model makes no guesses with --drafts 0");
+}
+
+std::filesystem::path DraftFlags::draft_path() const {
+  return draft_model.empty() ? "" : model_path_for(draft_model, std::nullopt);
+}
+
 LanguageModel LanguageFlags::open(const std::string& model) const {
-  LanguageModel opened = ModelFlags::open(model);
+  // Before the model is loaded, in case there is no such model.
+  const std::filesystem::path drafts_with = draft_path();
+  LanguageModel opened = DecoderFlags::open(model);
   if (!trace.empty()) opened.runner().start_trace();
+  if (!draft_model.empty()) {
+    const Waiting waiting(fmt::format("loading {}", draft_model));
+    opened.draft_with(drafts_with, {.device = chosen_device()});  // --context is the model's own
+  }
   return opened;
 }
 
@@ -118,21 +156,17 @@ void LanguageFlags::add_sampling_to(CLI::App& command) {
 }
 
 void LanguageFlags::add_to(CLI::App& command) {
-  ModelFlags::add_to(command,
-                     "Maximum tokens of prompt and answer together; by default the model's limit, at most 4096");
+  DecoderFlags::add_to(command,
+                       "Maximum tokens of prompt and answer together; by default the model's limit, at most 4096");
   add_sampling_to(command);
   auto* by_schema = command.add_option("--schema", schema, "A file with a JSON schema that the answer must conform to")
                         ->check(existing_file());
   command.add_option("--regex", regex, "A regular expression that the whole answer must match")->excludes(by_schema);
   command.add_option("--tools", tools, "A file with a JSON list of tools, for the model's chat template")
       ->check(existing_file());
-  command
-      .add_option(
-          "--drafts", drafts,
-          "Guess up to so many tokens per step from what followed the same words before; the text stays the same")
-      ->check(whole_number(0, 64))
-      ->capture_default_str();
-  command.add_option("--trace", trace, "Write when each step ran to this file, for ui.perfetto.dev");
+  add_drafts_to(command);
+  command.add_option("--trace", trace, "Write when each step ran to this file, for ui.perfetto.dev")
+      ->check(place_for_file());
   command.add_flag("--stats", stats, "Print the number of tokens and the speed to standard error");
 }
 
@@ -140,6 +174,7 @@ void LanguageFlags::check() {
   ModelFlags::check();
   if (context > 0 && max_tokens && *max_tokens > context)
     throw BadArguments(fmt::format("--max-tokens {} exceeds --context {}", *max_tokens, context));
+  check_drafts();
   for (const std::string& text : stop)
     if (text.empty()) throw BadArguments("--stop needs a text that is not empty");
   if (!schema.empty())
@@ -162,7 +197,7 @@ GenerateOptions LanguageFlags::generation(const LanguageModel& model) const {
           .sampling = sampling,
           .stop = stop,
           .grammar = grammar_,
-          .drafts = drafts};
+          .drafts = most_drafts()};
 }
 
 double token_rate(const Generation& result) {
@@ -179,6 +214,10 @@ void print_stats(const LanguageModel& model, const Generation& result) {
       result.prompt_seconds > 0 ? computed / result.prompt_seconds : 0, result.tokens.size(), name(result.reason),
       token_rate(result)));
   if (result.drafted > 0) note(fmt::format("{} of {} guesses were right", result.accepted, result.drafted));
+}
+
+bool is_cut(const Generation& result) {
+  return result.reason == StopReason::length || result.reason == StopReason::context;
 }
 
 void note_cut(const Generation& result) {

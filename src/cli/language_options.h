@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,7 +16,7 @@ namespace jerboa::cli {
 inline constexpr const char* model_help =
     "The name of a model that was pulled, a Hugging Face folder (config.json, safetensors, tokenizer) or a .gguf file";
 
-/// A type of weights by its name for users; none for an empty name.
+/// A type of weights or caches by its name for users; none for an empty name.
 std::optional<DType> weights_type(const std::string& name);
 
 /// How a model is loaded.
@@ -27,15 +28,34 @@ struct ModelFlags {
   /// What can be wrong without the model; throws BadArguments.
   void check() const;
   Device chosen_device() const;
+};
+
+/// How a model that predicts tokens is loaded.
+struct DecoderFlags : ModelFlags {
+  std::string cache;
+
+  void add_to(CLI::App& command, const std::string& context_help);
   LanguageModelOptions options() const;
   /// Loads a model by its name or path, and says so while it takes time.
   LanguageModel open(const std::string& model) const;
 };
 
+/// Guesses of the tokens that follow, which a model confirms several at a time.
+struct DraftFlags {
+  std::string draft_model;
+  std::optional<int> drafts;
+
+  void add_drafts_to(CLI::App& command);
+  void check_drafts() const;
+  /// GenerateOptions::drafts.
+  int most_drafts() const { return drafts.value_or(draft_model.empty() ? 0 : 4); }
+  /// Where the model of --draft-model is; "" without one.
+  std::filesystem::path draft_path() const;
+};
+
 /// The options that `generate` and `chat` share.
-struct LanguageFlags : ModelFlags {
+struct LanguageFlags : DecoderFlags, DraftFlags {
   std::string schema, regex, tools, trace;
-  int drafts = 0;
   std::optional<int> max_tokens;
   std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
   std::optional<int> top_k;
@@ -54,16 +74,18 @@ struct LanguageFlags : ModelFlags {
   LanguageModel open(const std::string& model) const;
   void write_trace(LanguageModel& model) const;
   bool is_constrained() const { return grammar_ != nullptr; }
-  /// The list of --tools, or null.
-  const JsonValue& tool_list() const { return tools_; }
+  /// The list of --tools; empty without it.
+  const nlohmann::ordered_json& tool_list() const { return tools_; }
 
  private:
   std::shared_ptr<const Grammar> grammar_;
-  JsonValue tools_;
+  nlohmann::ordered_json tools_ = nlohmann::ordered_json::array();
 };
 
 /// Prints token counts and speed to standard error.
 void print_stats(const LanguageModel& model, const Generation& result);
+/// Whether an answer ended because there was no room for more.
+bool is_cut(const Generation& result);
 /// Says on standard error that an answer was cut, if it was.
 void note_cut(const Generation& result);
 /// Tokens per second after the first, which comes with the prompt.

@@ -1,14 +1,17 @@
 #include "cli/libedit.h"
 
 #ifdef JERBOA_LIBEDIT
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <clocale>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <cwchar>
 #include <histedit.h>
 #include <langinfo.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include "cli/interrupt.h"
@@ -27,6 +30,8 @@ constexpr const char* paste_off = "\033[?2004l";
 // A key that no keyboard has: typed on the user's behalf to put a draft into the line.
 constexpr const char* draft_key = "\\e[9000~";
 constexpr const char* draft_keystroke = "\033[9000~";
+
+constexpr int remembered = 1000;  // messages
 
 void use_utf8() {
   std::setlocale(LC_CTYPE, "");
@@ -50,12 +55,13 @@ std::wstring widened(const std::string& text) {
 
 class LibEdit final : public LineEditor::Editing {
  public:
-  explicit LibEdit(std::filesystem::path file) : file_(std::move(file)) {
+  LibEdit(std::filesystem::path file, std::vector<std::string> words)
+      : file_(std::move(file)), words_(std::move(words)) {
     use_utf8();
     history_ = history_init();
-    history(history_, &event_, H_SETSIZE, 1000);
+    history(history_, &event_, H_SETSIZE, remembered);
     history(history_, &event_, H_SETUNIQUE, 1);
-    history(history_, &event_, H_LOAD, file_.c_str());
+    load_history();
     editor_ = el_init("jerboa", stdin, stdout, stderr);
     el_set(editor_, EL_CLIENTDATA, this);
     el_set(editor_, EL_PROMPT, prompt_of);
@@ -67,6 +73,8 @@ class LibEdit final : public LineEditor::Editing {
     el_set(editor_, EL_ADDFN, "jerboa-draft", "Insert a draft", insert_draft);
     bind(begin_of_paste, "jerboa-paste");
     bind(draft_key, "jerboa-draft");
+    el_set(editor_, EL_ADDFN, "jerboa-complete", "Complete a word", complete);
+    bind("^I", "jerboa-complete");
     bind("^R", "em-inc-search-prev");
     bind("^W", "ed-delete-prev-word");
     bind("\\e[3~", "ed-delete-next-char");
@@ -114,14 +122,38 @@ class LibEdit final : public LineEditor::Editing {
   void remember(const std::string& message) override {
     if (message.find_first_not_of(" \t\n") == std::string::npos) return;
     history(history_, &event_, H_ENTER, message.c_str());
+    if (file_.empty()) return;
     std::error_code ignored;
     std::filesystem::create_directories(file_.parent_path(), ignored);
+    append_to_file(message);
+  }
+
+ private:
+  // At the end of the file, so that what other chats wrote stays. A history of this message alone, because
+  // H_NSAVE_FP writes one entry more than it is asked for.
+  void append_to_file(const std::string& message) {
+    std::FILE* const file = std::fopen(file_.c_str(), "a");
+    if (file == nullptr) return;
+    std::fseek(file, 0, SEEK_END);
+    History* const last = history_init();
+    history(last, &event_, H_SETSIZE, 1);
+    history(last, &event_, H_ENTER, message.c_str());
+    history(last, &event_, H_SAVE_FP, file);
+    history_end(last);
+    std::fclose(file);
+  }
+
+  // Also shortens the file now and then to what is remembered.
+  void load_history() {
+    if (file_.empty()) return;
+    const int lines = history(history_, &event_, H_LOAD, file_.c_str());
+    if (lines < 2 * remembered) return;
+    std::error_code ignored;
     const std::string unfinished = file_.string() + ".part";
     if (history(history_, &event_, H_SAVE, unfinished.c_str()) >= 0)
       std::filesystem::rename(unfinished, file_, ignored);
   }
 
- private:
   void bind(const char* key, const char* function) { el_set(editor_, EL_BIND, key, function, nullptr); }
 
   static LibEdit& of(EditLine* editor) {
@@ -136,14 +168,17 @@ class LibEdit final : public LineEditor::Editing {
   static int read_character(EditLine* editor, wchar_t* character) {
     std::mbstate_t state{};
     for (;;) {
+      // Not for ever: a signal may come just before the wait begins.
+      pollfd input{STDIN_FILENO, POLLIN, 0};
+      const int ready = poll(&input, 1, 100);
+      if (CatchInterrupts::is_set()) return -1;
+      if (was_resized.exchange(false)) el_resize(editor);
+      if (ready <= 0) continue;
       char byte = 0;
       const ssize_t count = ::read(STDIN_FILENO, &byte, 1);
       if (count == 0) return 0;
-      if (count < 0) {
-        if (errno != EINTR || CatchInterrupts::is_set()) return -1;
-        if (was_resized.exchange(false)) el_resize(editor);
-        continue;
-      }
+      if (count < 0 && errno != EINTR) return -1;
+      if (count < 0) continue;
       const std::size_t used = std::mbrtowc(character, &byte, 1, &state);
       if (used == static_cast<std::size_t>(-2)) continue;  // the character has more bytes
       if (used == static_cast<std::size_t>(-1)) {          // it is none
@@ -173,12 +208,34 @@ class LibEdit final : public LineEditor::Editing {
     return CC_REFRESH;
   }
 
+  // What all words that begin like the line have in common, and a space if it is one word.
+  std::string completion_of(std::string_view begun) const {
+    std::string found;
+    std::size_t count = 0;
+    for (const std::string& word : words_) {
+      if (begun.empty() || !word.starts_with(begun)) continue;
+      if (count++ == 0) found = word;
+      const auto [end, ignored] = std::mismatch(found.begin(), found.end(), word.begin(), word.end());
+      found.erase(end, found.end());
+    }
+    return count == 0 ? "" : found.substr(begun.size()) + (count == 1 ? " " : "");
+  }
+
+  static unsigned char complete(EditLine* editor, int) {
+    const LineInfo* const line = el_line(editor);
+    const std::string more =
+        of(editor).completion_of({line->buffer, static_cast<std::size_t>(line->cursor - line->buffer)});
+    if (more.empty() || el_insertstr(editor, more.c_str()) != 0) return CC_ERROR;
+    return CC_REFRESH;
+  }
+
   static unsigned char insert_draft(EditLine* editor, int) {
     el_winsertstr(editor, of(editor).draft_.c_str());
     return CC_REFRESH;
   }
 
   std::filesystem::path file_;
+  std::vector<std::string> words_;
   History* history_ = nullptr;
   HistEvent event_{};
   EditLine* editor_ = nullptr;
@@ -188,8 +245,9 @@ class LibEdit final : public LineEditor::Editing {
 
 }  // namespace
 
-std::unique_ptr<LineEditor::Editing> LineEditor::Editing::open(std::filesystem::path history) {
-  return std::make_unique<LibEdit>(std::move(history));
+std::unique_ptr<LineEditor::Editing> LineEditor::Editing::open(std::filesystem::path history,
+                                                               std::vector<std::string> words) {
+  return std::make_unique<LibEdit>(std::move(history), std::move(words));
 }
 
 }  // namespace jerboa::cli
@@ -198,7 +256,9 @@ std::unique_ptr<LineEditor::Editing> LineEditor::Editing::open(std::filesystem::
 
 namespace jerboa::cli {
 
-std::unique_ptr<LineEditor::Editing> LineEditor::Editing::open(std::filesystem::path) { return nullptr; }
+std::unique_ptr<LineEditor::Editing> LineEditor::Editing::open(std::filesystem::path, std::vector<std::string>) {
+  return nullptr;
+}
 
 }  // namespace jerboa::cli
 

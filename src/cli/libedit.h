@@ -11,7 +11,7 @@ namespace jerboa::cli {
 /// Line editing by libedit, where the command was built with it.
 struct LineEditor::Editing {
   /// None if there is no libedit.
-  static std::unique_ptr<Editing> open(std::filesystem::path history);
+  static std::unique_ptr<Editing> open(std::filesystem::path history, std::vector<std::string> words);
   virtual ~Editing() = default;
   virtual Input read(const char* prompt, const std::string& draft) = 0;
   /// Adds a message to the history.

@@ -10,9 +10,9 @@
 
 namespace jerboa::cli {
 
-LineEditor::LineEditor(std::filesystem::path history)
+LineEditor::LineEditor(std::filesystem::path history, std::vector<std::string> words)
     : is_interactive_(is_terminal(STDIN_FILENO) && is_terminal(STDOUT_FILENO)) {
-  if (is_interactive_) editing_ = Editing::open(std::move(history));
+  if (is_interactive_) editing_ = Editing::open(std::move(history), std::move(words));
 }
 
 LineEditor::~LineEditor() = default;

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace jerboa::cli {
 
@@ -10,8 +11,8 @@ namespace jerboa::cli {
 /// with libedit; otherwise plain lines.
 class LineEditor {
  public:
-  /// The history is kept in `history`, if that can be written.
-  explicit LineEditor(std::filesystem::path history);
+  /// The history is kept in `history`, if that can be written. Tab completes `words` at the beginning of a line.
+  LineEditor(std::filesystem::path history, std::vector<std::string> words);
   ~LineEditor();
 
   enum class Outcome { message, interrupted, end };

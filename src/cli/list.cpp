@@ -54,6 +54,7 @@ void add_list(CLI::App& app) {
   sub->add_flag("--available", command->available, "List the models that jerboa pull knows by name instead");
   auto* names = sub->add_flag("--names", command->names, "Print names alone");
   sub->add_flag("--json", command->json, "Print JSON")->excludes(names);
+  add_examples(*sub, {"jerboa list", "jerboa list --available"});
   sub->callback([command] { command->run(); });
 }
 

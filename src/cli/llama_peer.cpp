@@ -22,10 +22,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Shape {
+struct ModelShape {
   std::int64_t width, layers, heads, key_heads, hidden, vocabulary;
 
-  explicit Shape(const models::Config& config)
+  explicit ModelShape(const models::Config& config)
       : width(config.size("hidden_size")),
         layers(config.count("num_hidden_layers")),
         heads(config.size("num_attention_heads")),
@@ -49,7 +49,7 @@ struct TensorEntry {
   std::int64_t rows, columns;  // rows of 0: a vector, in f32
 };
 
-std::vector<TensorEntry> tensors_of(const Shape& s) {
+std::vector<TensorEntry> tensors_of(const ModelShape& s) {
   std::vector<TensorEntry> tensors{{"token_embd.weight", s.vocabulary, s.width},
                                    {"output_norm.weight", 0, s.width},
                                    {"output.weight", s.vocabulary, s.width}};
@@ -74,7 +74,7 @@ std::vector<TensorEntry> tensors_of(const Shape& s) {
 // Writes a GGUF file, version 3.
 class GgufWriter {
  public:
-  GgufWriter(const fs::path& path, const Shape& shape, const BlockType& type)
+  GgufWriter(const fs::path& path, const ModelShape& shape, const BlockType& type)
       : out_(path, std::ios::binary), type_(type) {
     const auto tensors = tensors_of(shape);
     write_metadata(shape, tensors.size());
@@ -129,7 +129,7 @@ class GgufWriter {
     number<std::uint64_t>(count);
   }
 
-  void write_metadata(const Shape& s, std::size_t tensors) {
+  void write_metadata(const ModelShape& s, std::size_t tensors) {
     out_.write("GGUF", 4);
     number<std::uint32_t>(3);
     number<std::uint64_t>(tensors);
@@ -307,7 +307,7 @@ struct LlamaPeer::Loaded {
   void* model = nullptr;
   void* context = nullptr;
 
-  Loaded(const Shape& shape, const LlamaPeerOptions& options)
+  Loaded(const ModelShape& shape, const LlamaPeerOptions& options)
       : library(options.libraries), vocabulary(shape.vocabulary) {
     const auto type = std::find_if(block_types.begin(), block_types.end(),
                                    [&](const BlockType& known) { return known.weights == options.weights; });
@@ -351,7 +351,7 @@ struct LlamaPeer::Loaded {
 };
 
 LlamaPeer::LlamaPeer(const models::Config& config, const LlamaPeerOptions& options) {
-  const Shape shape(config);
+  const ModelShape shape(config);
   if (config.text("model_type") != "llama" ||
       config.size("head_dim", static_cast<int>(shape.head_size())) != shape.head_size())
     throw UsageError("--against llama.cpp compares Llamas only, whose heads divide hidden_size");

@@ -6,6 +6,7 @@
 
 #include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/terminal.h"
 
 namespace jerboa::cli {
@@ -15,10 +16,10 @@ void add_commands(CLI::App& app) {
   app.require_subcommand(1);
   app.set_version_flag("--version", "jerboa " JERBOA_VERSION);
   for (const auto add :
-       {add_chat,       add_generate, add_serve,      add_pull,   add_list,      add_show,     add_rm,
-        add_inspect,    add_embed,    add_classify,   add_rerank, add_memory,    add_mcp,      add_tools,
-        add_perplexity, add_convert,  add_quantise,   add_import, add_tokenizer, add_template, add_devices,
-        add_bench,      add_verify,   add_completion, add_help})
+       {add_chat,       add_generate, add_serve,    add_pull,       add_list,      add_show,     add_rm,
+        add_inspect,    add_embed,    add_classify, add_rerank,     add_memory,    add_mcp,      add_tools,
+        add_perplexity, add_convert,  add_quantise, add_import,     add_tokenizer, add_template, add_devices,
+        add_bench,      add_tune,     add_verify,   add_completion, add_help})
     add(app);
   add_examples(app, {"jerboa pull minimind2-small", "jerboa chat minimind2-small",
                      "jerboa generate stories15m \"Once upon a time\"", "jerboa help generate"});
@@ -57,6 +58,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace jerboa::cli;
+  exit_on_interrupt();
   try {
     return run(argc, argv);
   } catch (const std::exception& error) {

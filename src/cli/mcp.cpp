@@ -86,8 +86,8 @@ struct McpCommand {
       messages.push_back({{"role", "system"}, {"content", required_text(arguments, "system")}});
     messages.push_back({{"role", "user"}, {"content", prompt}});
     std::int64_t pieces = 0;
-    const auto count = [&](std::string_view) { context.on_progress(static_cast<double>(++pieces), 0); };
-    ToolModel chat(*language_, {});
+    const auto count = [&](std::string_view, bool) { context.on_progress(static_cast<double>(++pieces), 0); };
+    ToolModel chat(*language_);
     return {chat.ask({.messages = messages,
                       .calls = Calls::forbidden,
                       .options = options,

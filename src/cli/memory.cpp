@@ -182,6 +182,7 @@ void add_memory_list(CLI::App& app) {
   auto* sub = app.add_subcommand("list", "List the documents");
   sub->add_flag("--json", command->json, "Print each document as a line of JSON");
   command->flags.add_path_to(*sub);
+  add_examples(*sub, {"jerboa memory list", "jerboa memory list --json"});
   sub->callback([command] { command->run(); });
 }
 
@@ -190,6 +191,7 @@ void add_memory_remove(CLI::App& app) {
   auto* sub = app.add_subcommand("rm", "Remove documents");
   sub->add_option("names", command->names, "Their names, as jerboa memory list shows them")->required();
   command->flags.add_path_to(*sub);
+  add_examples(*sub, {"jerboa memory rm bash notes/old.txt"});
   sub->callback([command] { command->run(); });
 }
 
@@ -198,6 +200,7 @@ void add_memory_remove(CLI::App& app) {
 void add_memory(CLI::App& app) {
   auto* sub = app.add_subcommand("memory", "Keep documents, and find what they say about something");
   sub->require_subcommand(1);
+  add_examples(*sub, {"jerboa memory add notes/", "jerboa memory search \"how do I undo a commit?\""});
   add_memory_add(*sub);
   add_memory_search(*sub);
   add_memory_list(*sub);

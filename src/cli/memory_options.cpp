@@ -5,7 +5,6 @@
 
 #include "cli/encoder_options.h"
 #include "cli/store.h"
-#include "cli/terminal.h"
 
 namespace jerboa::cli {
 namespace {
@@ -66,7 +65,6 @@ std::unique_ptr<memory::Encoder> MemoryFlags::open_encoder(const memory::Documen
   // A memory outlives the folder that a command is run in.
   const bool is_path = std::filesystem::exists(flags.model);
   const std::string name = is_path ? std::filesystem::canonical(flags.model).string() : flags.model;
-  const Waiting waiting("loading " + flags.model);
   return std::make_unique<MemoryEncoder>(name, flags.open());
 }
 

@@ -57,7 +57,8 @@ std::vector<std::string> fetch_npm(const std::vector<std::string>& packages, con
     std::string file = fmt::format("{}-{}.tgz", found.name, found.version);
     std::replace(file.begin(), file.end(), '/', '-');
     const fs::path archive = downloads / file, folder = to / std::to_string(names.size());
-    download({.url = found.url, .to = archive, .label = package, .hash = found.sha512, .method = Hash::sha512});
+    download(
+        {.from = {.url = found.url}, .to = archive, .label = package, .hash = found.sha512, .method = Hash::sha512});
     const Waiting waiting(fmt::format("unpacking {}", package));
     fs::create_directories(folder);
     run_program({"tar", "--extract", "--gzip", "--no-same-owner", "--strip-components=1", "--file=" + archive.string(),

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <jerboa/base/error.h>
 
@@ -81,6 +82,16 @@ std::pair<std::string, OnnxTensor> read_tensor(Bytes message, const std::string&
   return {label, tensor};
 }
 
+// Whether so many values have this shape, which may be anything.
+bool has_size(std::span<const std::int64_t> shape, std::size_t count) {
+  std::size_t size = 1;
+  for (const std::int64_t length : shape) {
+    if (length < 0) return false;
+    if (__builtin_mul_overflow(size, static_cast<std::size_t>(length), &size)) return false;
+  }
+  return size == count;
+}
+
 OnnxNode read_node(Bytes message, const std::string& name) {
   OnnxNode node;
   for (Fields field(message, name); field.next();) {
@@ -118,6 +129,9 @@ std::vector<float> onnx_values(const OnnxTensor& tensor, const std::string& name
   } else {
     throw FileError(fmt::format("{}: its values are of the ONNX type {}, which is not supported", name, tensor.type));
   }
+  if (!has_size(tensor.shape, values.size()))
+    throw FileError(fmt::format("{}: its {} values do not have the shape [{}]", name, values.size(),
+                                fmt::join(tensor.shape, ", ")));
   return values;
 }
 

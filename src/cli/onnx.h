@@ -28,7 +28,8 @@ struct OnnxGraph {
 
 /// `file` must outlive the result. Throws FileError, which calls it `name`, if it is malformed.
 OnnxGraph read_onnx(std::span<const std::byte> file, const std::string& name);
-/// The values of a tensor as f32. Throws FileError for other types than f32, u8 and i8.
+/// The values of a tensor as f32. Throws FileError for other types than f32, u8 and i8, and if there are not as many as
+/// its shape says.
 std::vector<float> onnx_values(const OnnxTensor& tensor, const std::string& name);
 
 }  // namespace jerboa::cli

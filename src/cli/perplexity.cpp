@@ -19,14 +19,14 @@ struct PerplexityCommand {
   std::string model, file;
   std::int64_t most = 0;
   bool json = false;
-  ModelFlags flags;
+  DecoderFlags flags;
 
   void run() const {
     flags.check();
-    const FileContent text(file);
-    if (text.bytes().empty()) throw BadArguments(fmt::format("--file: {} is empty", file));
+    const std::string text = file == "-" ? read_input() : std::string(FileContent(file).text());
+    if (text.empty()) throw BadArguments(fmt::format("--file: {} is empty", file == "-" ? "standard input" : file));
     LanguageModel opened = flags.open(model);
-    std::vector<std::int32_t> tokens = opened.tokenizer().encode(text.text()).ids;
+    std::vector<std::int32_t> tokens = opened.tokenizer().encode(text).ids;
     if (most > 0 && most < std::ssize(tokens)) tokens.resize(static_cast<std::size_t>(most));
     const bool person = is_terminal(STDERR_FILENO);
     const Perplexity result = opened.perplexity(tokens, [&](std::int64_t scored) {
@@ -56,7 +56,7 @@ void add_perplexity(CLI::App& app) {
   auto command = std::make_shared<PerplexityCommand>();
   auto* sub = app.add_subcommand("perplexity", "Measure how well a pretrained model predicts a text: lower is better");
   sub->add_option("model", command->model, model_help)->required();
-  sub->add_option("--file", command->file, "The text")->required()->check(existing_file());
+  sub->add_option("-f,--file", command->file, "The text, or - for standard input")->required()->check(file_or_input());
   command->flags.add_to(*sub,
                         "Tokens that the model sees at once, in windows that overlap by half; by default its "
                         "limit, at most 4096");

@@ -12,6 +12,8 @@
 
 #include <jerboa/base/error.h>
 
+#include "cli/interrupt.h"
+
 namespace jerboa::cli {
 namespace {
 
@@ -63,6 +65,7 @@ std::string run_program(const std::vector<std::string>& command) {
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  end_if_interrupted();  // the program was, too
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
     throw Error(fmt::format("{} failed: {}", command[0], last_line_of(content_of(errors.descriptor()))));
   return content_of(out.descriptor());

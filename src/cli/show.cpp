@@ -44,6 +44,7 @@ void add_show(CLI::App& app) {
   auto* sub = app.add_subcommand("show", "Say where a pulled model comes from, and which files it has");
   sub->add_option("model", arguments->name, "Its name")->required();
   sub->add_flag("--json", arguments->json, "Print JSON");
+  add_examples(*sub, {"jerboa show minimind2-small", "jerboa show minimind2-small --json"});
   sub->callback([arguments] { show_model(arguments->name, arguments->json); });
 }
 

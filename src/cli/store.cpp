@@ -51,6 +51,7 @@ std::optional<DType> converted_type(const fs::path& path) {
     all += tensor.elements();
     const bool is_kept = tensor.type == GgmlType::F32 || tensor.type == GgmlType::F16 ||
                          tensor.type == GgmlType::BF16 || tensor.type == GgmlType::Q4_0 ||
+                         tensor.type == GgmlType::Q4_1 || tensor.type == GgmlType::Q5_0 ||
                          tensor.type == GgmlType::Q8_0;
     if (is_kept) kept += tensor.elements();
   }
@@ -128,17 +129,18 @@ fs::path model_path_for(const std::string& model, std::optional<DType> weights) 
   if (!weights) weights = converted_type(path);
   if (weights != DType::i8 && weights != DType::i4) return path;
   if (fs::is_directory(path) && models::quantised_type(SafeTensors::open(path))) return path;
+  if (fs::is_directory(path) && !fs::exists(path / "config.json")) return path;  // the model is in a subfolder
   const fs::path kept = stored->folder / models::quantised_name(*weights);
   if (fs::exists(kept / "config.json")) return kept;
   const Waiting waiting(fmt::format("quantising {} to {}, once", model, models::quantised_name(*weights)));
-  // Beside its place first, so that it is whole when it has its name.
-  const fs::path unfinished = stored->folder / fmt::format(".{}.part", models::quantised_name(*weights));
-  fs::remove_all(unfinished);
-  models::quantise_folder(path, unfinished, *weights);
-  fs::remove(unfinished / record_name);
-  fs::remove_all(kept);
-  fs::rename(unfinished, kept);
-  return kept;
+  try {
+    models::quantise_folder(path, kept, *weights);
+    return kept;
+  } catch (const Error& error) {
+    if (fs::exists(kept / "config.json")) return kept;  // another command was faster
+    note(fmt::format("the quantised weights of {} are not kept: {}", model, error.what()));
+    return path;
+  }
 }
 
 }  // namespace jerboa::cli

@@ -8,6 +8,8 @@
 
 #include <jerboa/base/dtype.h>
 
+#include "models/folder_files.h"
+
 namespace jerboa::cli {
 
 /// Where pulled models are: JERBOA_HOME, or jerboa in XDG_DATA_HOME or ~/.local/share.
@@ -22,7 +24,7 @@ struct StoredModel {
 };
 
 /// The file of a stored model that describes it.
-inline constexpr const char* record_name = "jerboa.json";
+using models::record_name;
 
 /// Whether a name can be that of a model: letters, digits, dots, dashes and underscores.
 bool is_model_name(std::string_view name);

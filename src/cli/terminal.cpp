@@ -14,6 +14,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "cli/interrupt.h"
 #include "cli/timing.h"
 
 namespace jerboa::cli {
@@ -49,8 +50,19 @@ int terminal_width() {
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+// Not through stdio, which loses text if a signal arrives while a slow terminal or a full pipe keeps it waiting.
 void write_text(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) fail_to_write();
+  if (std::fflush(stdout) != 0) fail_to_write();
+  while (!text.empty()) {
+    const ssize_t written = write(STDOUT_FILENO, text.data(), text.size());
+    if (written >= 0) {
+      text.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      fail_to_write();
+    } else if (CatchInterrupts::is_set()) {
+      return;  // the caller ends as soon as it looks
+    }
+  }
 }
 
 void flush_output() {
@@ -69,6 +81,18 @@ std::string read_input() {
 }
 
 void note(std::string_view text) { fmt::print(stderr, "{}\n", text); }
+
+std::string printable_line(std::string_view text) {
+  std::string line;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
+    const bool is_pair = byte == 0xc2 && next >= 0x80 && next < 0xa0;  // U+0080 to U+009F
+    line += byte < 0x20 || byte == 0x7f || is_pair ? ' ' : text[i];
+    i += is_pair;
+  }
+  return line;
+}
 
 std::string counted(std::int64_t count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");

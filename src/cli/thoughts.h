@@ -7,39 +7,32 @@
 
 namespace jerboa::cli {
 
-/// What to do with the thoughts of a thinking model, between <think> and </think>.
+/// What to do with the thoughts of a thinking model.
 enum class Thinking {
   show,  ///< dimmed
   hide,  ///< it thinks, but only the answer is shown
-  off    ///< the template tells it not to think
+  off    ///< the template tells it not to think, or to think as little as it can
 };
 Thinking thinking_from_name(std::string_view name);
-/// The variables that templates read for it.
-JsonValue template_variables(Thinking thinking);
+/// The variables that templates read for it, as far as this one does.
+JsonValue template_variables(Thinking thinking, std::string_view template_source);
 
 /// Prepares an answer for display as it comes.
-class ThoughtFilter {
+class ThoughtView {
  public:
-  /// `begins_inside`: the prompt ends with <think>, as some templates do. Without colours, shown thoughts keep their
-  /// tags.
-  ThoughtFilter(Thinking thinking, bool colours, bool begins_inside);
+  /// Without colours, shown thoughts are between <think> and </think>.
+  ThoughtView(Thinking thinking, bool colours) : thinking_(thinking), colours_(colours) {}
 
-  /// What to print after another piece of the answer.
-  std::string push(std::string_view piece);
-  /// The rest.
-  std::string finish();
+  /// What to print for another piece of thoughts, or of the answer itself.
+  std::string show(std::string_view text, bool is_thought);
+  /// What to print at the end.
+  std::string finish() { return is_inside_ ? cross(false) : ""; }
 
  private:
-  std::string show(std::string_view text);
   std::string cross(bool into);
 
   Thinking thinking_;
-  bool colours_, is_inside_;
-  bool skips_blanks_ = false;  // after a hidden thought
-  std::string held_;           // may be the beginning of a tag
+  bool colours_, is_inside_ = false, ends_line_ = false;
 };
-
-/// Whether a rendered prompt leaves the model inside a thought.
-bool ends_inside_thought(std::string_view prompt);
 
 }  // namespace jerboa::cli

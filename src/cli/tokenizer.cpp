@@ -4,6 +4,7 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,7 @@ struct EncodeCommand {
   bool special = false;
   bool null = false;
   bool offsets = false;
+  bool json = false;
 
   void run() const {
     const Tokenizer loaded = load_plain(tokenizer);
@@ -44,7 +46,8 @@ struct EncodeCommand {
       const auto end = null ? rest.find('\0') : std::string_view::npos;
       const Encoding encoding = loaded.encode(rest.substr(0, end), {.add_special = special});
       line.clear();
-      for (std::size_t i = 0; i < encoding.size(); ++i) {
+      if (json) line = to_json(encoding).dump();
+      for (std::size_t i = 0; !json && i < encoding.size(); ++i) {
         if (i > 0) line += ' ';
         fmt::format_to(std::back_inserter(line), "{}", encoding.ids[i]);
         if (offsets)
@@ -55,6 +58,15 @@ struct EncodeCommand {
       if (end == std::string_view::npos) return;
       rest.remove_prefix(end + 1);
     }
+  }
+
+ private:
+  nlohmann::ordered_json to_json(const Encoding& encoding) const {
+    nlohmann::ordered_json out{{"ids", encoding.ids}};
+    if (offsets) out["offsets"] = nlohmann::ordered_json::array();
+    for (std::size_t i = 0; offsets && i < encoding.size(); ++i)
+      out["offsets"].push_back({encoding.offsets[i].begin, encoding.offsets[i].end});
+    return out;
   }
 };
 
@@ -92,9 +104,11 @@ struct DecodeCommand {
 
 struct InfoCommand {
   std::string tokenizer;
+  bool json = false;
 
   void run() const {
     const Tokenizer loaded = Tokenizer::load(model_path(tokenizer));
+    if (json) return write_text(to_json(loaded).dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     std::string out = fmt::format("model       {}\nvocabulary  {}\n", loaded.model_type(), loaded.vocab_size());
     if (const auto& truncation = loaded.truncation())
       out += fmt::format("truncation  {} tokens\n", truncation->max_length);
@@ -106,6 +120,17 @@ struct InfoCommand {
     out += fmt::format("special     {}\n", special.size());
     for (const auto& [text, id] : special) out += fmt::format("  {:>8}  {}\n", id, text);
     write_text(out);
+  }
+
+ private:
+  static nlohmann::ordered_json to_json(const Tokenizer& loaded) {
+    nlohmann::ordered_json out{{"model", loaded.model_type()}, {"vocabulary", loaded.vocab_size()}};
+    if (const auto& truncation = loaded.truncation()) out["truncation"] = truncation->max_length;
+    if (const auto& padding = loaded.padding())
+      out["padding"] = padding->length ? nlohmann::ordered_json(*padding->length) : "longest";
+    out["special"] = nlohmann::ordered_json::array();
+    for (const auto& [text, id] : loaded.special_tokens()) out["special"].push_back({{"id", id}, {"text", text}});
+    return out;
   }
 };
 
@@ -129,6 +154,7 @@ struct TrainCommand {
 void add_tokenizer(CLI::App& app) {
   CLI::App* group = app.add_subcommand("tokenizer", "Convert text to tokens and back; train a tokenizer");
   group->require_subcommand(1);
+  add_examples(*group, {"jerboa tokenizer info minimind2-small", "jerboa help tokenizer train"});
   constexpr const char* tokenizer_help =
       "tokenizer.json, sentencepiece .model, llama2.c tokenizer.bin, a folder with one, or the name of a pulled model";
 
@@ -138,6 +164,9 @@ void add_tokenizer(CLI::App& app) {
   command->add_flag("--special", encode->special, "Add the special tokens that a model expects around a text");
   command->add_flag("--null", encode->null, "The input is several texts, separated by NUL bytes; one line for each");
   command->add_flag("--offsets", encode->offsets, "Print each id with its bytes of the text, as ID:BEGIN-END");
+  command->add_flag("--json", encode->json, "Print a line of JSON for each text");
+  add_examples(*command, {"echo -n \"Hello\" | jerboa tokenizer encode minimind2-small",
+                          "printf 'one\\0two' | jerboa tokenizer encode tokenizer.json --null --json"});
   command->callback([encode] { encode->run(); });
 
   auto decode = std::make_shared<DecodeCommand>();
@@ -145,17 +174,20 @@ void add_tokenizer(CLI::App& app) {
   command->add_option("tokenizer", decode->tokenizer, tokenizer_help)->required();
   command->add_flag("--special", decode->special, "Keep special tokens in the text");
   command->add_flag("--null", decode->null, "End each text with a NUL byte instead of a line break");
+  add_examples(*command, {"echo \"1 22 333\" | jerboa tokenizer decode minimind2-small"});
   command->callback([decode] { decode->run(); });
 
   auto info = std::make_shared<InfoCommand>();
   command = group->add_subcommand("info", "Describe a tokenizer");
   command->add_option("tokenizer", info->tokenizer, tokenizer_help)->required();
+  command->add_flag("--json", info->json, "Print JSON");
+  add_examples(*command, {"jerboa tokenizer info minimind2-small"});
   command->callback([info] { info->run(); });
 
   auto train = std::make_shared<TrainCommand>();
   command = group->add_subcommand("train", "Train a byte-level BPE tokenizer");
-  command->add_option("files", train->files, "Texts to train on; by default standard input");
-  command->add_option("-o,--output", train->output, "The tokenizer.json to write")->required();
+  command->add_option("files", train->files, "Texts to train on; by default standard input")->check(existing_file());
+  command->add_option("-o,--output", train->output, "The tokenizer.json to write")->required()->check(place_for_file());
   command->add_option("--vocab-size", train->options.vocab_size, "Vocabulary size, including special tokens")
       ->check(whole_number(256, 1 << 24))
       ->capture_default_str();
@@ -165,6 +197,8 @@ void add_tokenizer(CLI::App& app) {
   one_value_each(command->add_option("--special-token", train->options.special_tokens,
                                      "A special token; may be given several times"))
       ->capture_default_str();
+  add_examples(*command,
+               {"jerboa tokenizer train -o tokenizer.json --vocab-size 4096 --special-token \"<end>\" text.txt"});
   command->callback([train] { train->run(); });
 }
 

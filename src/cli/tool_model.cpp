@@ -1,13 +1,18 @@
 #include "cli/tool_model.h"
 
+#include <algorithm>
 #include <fmt/format.h>
+#include <memory>
 #include <optional>
 
 #include <jerboa/language/model.h>
 
 #include "base/json_value.h"
+#include "cli/arguments.h"
+#include "server/api_error.h"
 #include "server/marked_text.h"
 #include "server/output_parser.h"
+#include "server/result_room.h"
 
 namespace jerboa::cli {
 namespace {
@@ -16,36 +21,6 @@ using mcp::Json;
 using server::OutputEvent;
 
 constexpr double slice_seconds = 0.02;  // between looks at whether the answer was cancelled
-
-// Collects an answer, and passes on what a reader wants to see of it.
-class AnswerCollector {
- public:
-  AnswerCollector(ToolAnswer& answer, const OnText& on_text) : answer_(answer), on_text_(on_text) {}
-
-  void take(const server::OutputEvents& events) {
-    for (const OutputEvent& event : events) switch (event.kind) {
-        case OutputEvent::Kind::reasoning: show(event.text, true); break;
-        case OutputEvent::Kind::content:
-          answer_.text += event.text;
-          show(event.text, false);
-          break;
-        case OutputEvent::Kind::call: answer_.calls.push_back({event.text, ""}); break;
-        case OutputEvent::Kind::arguments: answer_.calls.back().arguments += event.text; break;
-      }
-  }
-
- private:
-  void show(const std::string& text, bool is_thought) {
-    if (!on_text_) return;
-    if (is_thought != is_in_thoughts_) on_text_(is_thought ? "<think>\n" : "\n</think>\n\n");
-    is_in_thoughts_ = is_thought;
-    on_text_(text);
-  }
-
-  ToolAnswer& answer_;
-  const OnText& on_text_;
-  bool is_in_thoughts_ = false;
-};
 
 Json tool_choice(Calls calls, const std::string& required_tool) {
   if (calls == Calls::forbidden) return "none";
@@ -56,17 +31,83 @@ Json tool_choice(Calls calls, const std::string& required_tool) {
 
 }  // namespace
 
-ToolModel::ToolModel(LanguageModel& model, const std::vector<mcp::Tool>& tools) : model_(model) {
-  if (!model.has_chat_template()) throw UsageError("tools are for the model's chat template, but it has none");
-  format_ = server::chat_format_of(model.model().chat_template()->source());
-  for (const mcp::Tool& tool : tools)
-    tools_json_.push_back(
-        {{"type", "function"},
-         {"function", {{"name", tool.name}, {"description", tool.description}, {"parameters", tool.parameters}}}});
+// Separates an answer into its parts as it comes.
+class ToolModel::Reader {
+ public:
+  Reader(const ToolModel& model, const Prepared& question, const OnShown& on_text)
+      : on_text_(on_text),
+        parser_(server::make_output_parser(*model.format_.tools, {.has_tools = question.has_tools,
+                                                                  .is_in_thoughts = question.prompt.is_in_thoughts,
+                                                                  .tools = question.request.tools})) {
+    if (question.prompt.shows_marks) marked_.emplace(model.model_.tokenizer(), question.tokens, question.options.stop);
+    take(parser_->feed(question.prompt.opening));
+  }
+
+  void push(const TextPiece& piece) {
+    if (!marked_)
+      take(parser_->feed(piece.text));
+    else if (piece.token)
+      take(parser_->feed(marked_->push(*piece.token)));
+  }
+
+  // A part that the model did not write itself.
+  void push(const std::string& text, const std::vector<std::int32_t>& tokens) {
+    if (!marked_) return push({.text = text});
+    for (const std::int32_t token : tokens) push({.token = token});
+  }
+
+  ToolAnswer finish(Generation generation) {
+    if (marked_) take(parser_->feed(marked_->finish()));
+    take(parser_->finish());
+    answer_.generation = std::move(generation);
+    const StopReason reason = answer_.generation.reason;
+    // A call that is not complete is not made.
+    if (reason != StopReason::end && reason != StopReason::stop && !answer_.calls.empty() &&
+        !nlohmann::json::accept(answer_.calls.back().arguments))
+      answer_.calls.pop_back();
+    return std::move(answer_);
+  }
+
+ private:
+  void take(const server::OutputEvents& events) {
+    for (const OutputEvent& event : events) switch (event.kind) {
+        case OutputEvent::Kind::reasoning:
+          answer_.thoughts += event.text;
+          if (on_text_) on_text_(event.text, true);
+          break;
+        case OutputEvent::Kind::content:
+          answer_.text += event.text;
+          if (on_text_) on_text_(event.text, false);
+          break;
+        case OutputEvent::Kind::call: answer_.calls.push_back({event.text, ""}); break;
+        case OutputEvent::Kind::arguments: answer_.calls.back().arguments += event.text; break;
+      }
+  }
+
+  ToolAnswer answer_;
+  const OnShown& on_text_;
+  std::unique_ptr<server::OutputParser> parser_;
+  std::optional<server::MarkedText> marked_;
+};
+
+void check_described(const mcp::Json& tools, const std::string& flag) {
+  const Json body{{"messages", {{{"role", "user"}, {"content", ""}}}}, {"tools", tools}};
+  try {
+    server::parse_chat_request(body, {.tools = static_cast<int>(std::max<std::size_t>(tools.size(), 1))});
+  } catch (const server::ApiError& error) {
+    throw BadArguments(fmt::format("{}: {}", flag, error.what()));
+  }
 }
 
-server::ChatPrompt ToolModel::prompt_of(const Json& messages, Calls calls, const std::string& required_tool,
-                                        const JsonValue& variables) const {
+ToolModel::ToolModel(LanguageModel& model, mcp::Json tools) : model_(model), tools_json_(std::move(tools)) {
+  if (!model.has_chat_template()) throw UsageError("tools are for the model's chat template, but it has none");
+  format_ = server::chat_format_of(template_source());
+}
+
+const std::string& ToolModel::template_source() const { return model_.model().chat_template()->source(); }
+
+server::ChatRequest ToolModel::request_of(const Json& messages, Calls calls, const std::string& required_tool,
+                                          const JsonValue& variables, bool is_constrained) const {
   Json body{{"messages", messages}};
   if (!tools_json_.empty()) {
     body["tools"] = tools_json_;
@@ -77,60 +118,82 @@ server::ChatPrompt ToolModel::prompt_of(const Json& messages, Calls calls, const
       server::parse_chat_request(body, {.tools = static_cast<int>(std::max<std::size_t>(tools_json_.size(), 1))});
   // What the model was told stays the same when it must answer, so that the cache of it is used again.
   if (calls == Calls::forbidden && !tools_json_.empty()) request.tools_json = tools_json_;
+  if (is_constrained) request.schema.emplace();  // the grammar is of the answer alone, so thoughts are closed
+  return request;
+}
+
+server::ChatPrompt ToolModel::prompt_of(const server::ChatRequest& request) const {
   return server::make_chat_prompt(*model_.model().chat_template(), format_, request);
 }
 
-std::vector<std::int32_t> ToolModel::tokens(const Json& messages, const JsonValue& variables) const {
-  return model_.encode_prompt(prompt_of(messages, Calls::allowed, "", variables).text, {.add_special = false});
+ToolModel::Prepared ToolModel::prepare(const Question& question) const {
+  server::ChatRequest request = request_of(question.messages, question.calls, question.required_tool,
+                                           question.variables, question.options.grammar != nullptr);
+  Prepared prepared{.prompt = prompt_of(request),
+                    .tokens = {},
+                    .options = question.options,
+                    .request = std::move(request),
+                    .has_tools = question.calls != Calls::forbidden && !tools_json_.empty()};
+  prepared.tokens = model_.encode_prompt(prepared.prompt.text, {.add_special = false});
+  if (prepared.prompt.grammar) prepared.options.grammar = prepared.prompt.grammar;
+  return prepared;
 }
 
-std::string ToolModel::shortened_to(const std::string& text, std::int64_t tokens) const {
-  Tokenizer tokenizer = model_.tokenizer();
-  tokenizer.set_truncation({});
-  tokenizer.set_padding({});
-  std::vector<std::int32_t> ids = tokenizer.encode(text, {.add_special = false}).ids;
-  if (std::ssize(ids) <= tokens) return text;
-  const std::size_t before = ids.size();
-  ids.resize(static_cast<std::size_t>(tokens));
-  return tokenizer.decode(ids) + fmt::format("\n[cut after {} of {} tokens]", tokens, before);
+ToolAnswer ToolModel::read(const Prepared& question, Generation generation) const {
+  const OnShown nobody;
+  Reader reader(*this, question, nobody);
+  if (question.prompt.shows_marks)
+    for (const std::int32_t token : generation.tokens) reader.push({.token = token});
+  else
+    reader.push({.text = generation.text});
+  return reader.finish(std::move(generation));
+}
+
+std::vector<std::int32_t> ToolModel::tokens(const Json& messages, const JsonValue& variables) const {
+  return model_.encode_prompt(prompt_of(request_of(messages, Calls::allowed, "", variables, false)).text,
+                              {.add_special = false});
+}
+
+bool ToolModel::add_results(Json& messages, Json results, const JsonValue& variables, int max_tokens,
+                            const std::function<Json(const Json& messages)>& read) const {
+  const Tokenizer& tokenizer = model_.tokenizer();
+  const auto count = [&](const Json& all) {
+    const std::string text = prompt_of(request_of(read(all), Calls::allowed, "", variables, false)).text;
+    return std::ssize(tokenizer.encode(text, {.add_special = false}).ids);
+  };
+  return server::add_results(messages, std::move(results), {tokenizer, model_.context(), max_tokens, count});
+}
+
+Generation ToolModel::generated(const std::vector<std::int32_t>& prompt, const GenerateOptions& options,
+                                const std::function<bool()>& is_cancelled,
+                                const std::function<void(const TextPiece&)>& take) {
+  language::Stream stream = model_.submit(prompt, options);
+  for (bool is_over = false; !is_over;) {
+    is_over = stream.ended();
+    if (is_cancelled()) stream.cancel();
+    while (const auto piece = stream.take()) take(*piece);
+    if (!is_over) model_.poll(slice_seconds);
+  }
+  Generation result = stream.result();
+  if (result.reason == StopReason::failed) throw Error(result.error);
+  return result;
 }
 
 ToolAnswer ToolModel::ask(const Question& question) {
-  const server::ChatPrompt prompt =
-      prompt_of(question.messages, question.calls, question.required_tool, question.variables);
-  const std::vector<std::int32_t> tokens = model_.encode_prompt(prompt.text, {.add_special = false});
-  GenerateOptions options = question.options;
-  if (prompt.grammar) options.grammar = prompt.grammar;
-  const bool has_tools = question.calls != Calls::forbidden && !tools_json_.empty();
-  const auto parser =
-      server::make_output_parser(*format_.tools, {.has_tools = has_tools, .is_in_thoughts = prompt.is_in_thoughts});
-  std::optional<server::MarkedText> marked;
-  if (prompt.shows_marks) marked.emplace(model_.tokenizer(), tokens, options.stop);
-
-  ToolAnswer answer;
-  AnswerCollector collector(answer, question.on_text);
-  if (!prompt.opening.empty()) collector.take(parser->feed(prompt.opening));
-  language::Stream stream = model_.submit(tokens, options);
-  for (bool is_over = false; !is_over;) {
-    is_over = stream.ended();
-    if (question.is_cancelled()) stream.cancel();
-    while (const auto piece = stream.take()) {
-      if (!marked)
-        collector.take(parser->feed(piece->text));
-      else if (piece->token)
-        collector.take(parser->feed(marked->push(*piece->token)));
-    }
-    if (!is_over) model_.poll(slice_seconds);
+  Prepared prepared = prepare(question);
+  Reader reader(*this, prepared, question.on_text);
+  const auto next = [&] {
+    return generated(prepared.tokens, prepared.options, question.is_cancelled,
+                     [&](const TextPiece& piece) { reader.push(piece); });
+  };
+  Generation generation = next();
+  if (prepared.prompt.chooses_tool && generation.reason == StopReason::end) {
+    const server::ForcedCall call = server::choose_tool(format_, prepared.request, generation.text);
+    reader.push(call.opening,
+                server::go_on_after(generation, call, model_.tokenizer(), prepared.tokens, prepared.options));
+    generation = next();
   }
-  if (marked) collector.take(parser->feed(marked->finish()));
-  collector.take(parser->finish());
-  answer.generation = stream.result();
-  if (answer.generation.reason == StopReason::failed) throw Error(answer.generation.error);
-  // A call that is not complete is not made.
-  if (answer.generation.reason != StopReason::end && answer.generation.reason != StopReason::stop &&
-      !answer.calls.empty() && !nlohmann::json::accept(answer.calls.back().arguments))
-    answer.calls.pop_back();
-  return answer;
+  return reader.finish(std::move(generation));
 }
 
 }  // namespace jerboa::cli

@@ -17,10 +17,7 @@ namespace {
 constexpr std::size_t shown_bytes = 200;
 constexpr std::int64_t most_passages = 20;
 
-std::string in_one_line(std::string text) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return shortened(text, shown_bytes);
-}
+std::string in_one_line(std::string_view text) { return shortened(printable_line(text), shown_bytes); }
 
 // A memory with the model that reads queries, once there is one.
 struct SearchedMemory {
@@ -83,7 +80,7 @@ void ToolFlags::check() {
   }
 }
 
-std::vector<mcp::Tool> ToolFlags::open() const {
+std::vector<server::ServerTool> ToolFlags::open() const {
   const CatchInterrupts catching;
   std::vector<mcp::Tool> tools;
   mcp::CallContext context;
@@ -91,21 +88,23 @@ std::vector<mcp::Tool> ToolFlags::open() const {
   for (const mcp::ServerConfig& server : servers_) {
     const Waiting waiting("connecting to " + server.name);
     try {
-      mcp::add_tools(tools, mcp::tools_of(mcp::connect(server, JERBOA_VERSION, context), context), server.name);
+      mcp::add_tools(tools, mcp::connect_tools(server, JERBOA_VERSION, context), server.name);
     } catch (const mcp::McpError&) {
       if (CatchInterrupts::is_set()) throw Exit{ExitCode::interrupted};
       throw;
     }
   }
   if (!memory.empty()) mcp::add_tools(tools, {memory_tool(memory)}, "jerboa");
-  return tools;
+  std::vector<server::ServerTool> out;
+  for (const mcp::Tool& tool : tools) out.push_back(callable(tool));
+  return out;
 }
 
-void ToolFlags::check_choice(const std::vector<mcp::Tool>& tools) const {
+void ToolFlags::check_choice(const std::vector<server::ServerTool>& tools) const {
   const std::string wanted = required_tool();
   if (wanted.empty()) return;
   std::vector<std::string> names;
-  for (const mcp::Tool& tool : tools) names.push_back(tool.name);
+  for (const server::ServerTool& tool : tools) names.push_back(tool.name);
   if (std::find(names.begin(), names.end(), wanted) != names.end()) return;
   const std::string meant = nearest(wanted, names);
   throw BadArguments(
@@ -114,11 +113,11 @@ void ToolFlags::check_choice(const std::vector<mcp::Tool>& tools) const {
 }
 
 std::string shown_call(const WrittenCall& call) {
-  return fmt::format("→ {} {}", call.name, in_one_line(call.arguments.empty() ? "{}" : call.arguments));
+  return fmt::format("→ {} {}", printable_line(call.name), in_one_line(call.arguments.empty() ? "{}" : call.arguments));
 }
 
-std::string shown_result(const mcp::ToolResult& result) {
-  return fmt::format("← {}{}", result.is_error ? "error: " : "", in_one_line(result.text));
+std::string shown_result(const server::ToolOutput& output) {
+  return fmt::format("← {}{}", output.is_error ? "error: " : "", in_one_line(output.text));
 }
 
 }  // namespace jerboa::cli

@@ -20,9 +20,9 @@ struct ToolFlags {
   void check();
   bool has_tools() const { return !config.empty() || !memory.empty(); }
   /// Starts the servers, which live as long as their tools. Ctrl-C ends it.
-  std::vector<mcp::Tool> open() const;
+  std::vector<server::ServerTool> open() const;
   /// Throws BadArguments if --tool-choice names a tool that is not there.
-  void check_choice(const std::vector<mcp::Tool>& tools) const;
+  void check_choice(const std::vector<server::ServerTool>& tools) const;
 
   AgentOptions agent() const { return {.rounds = rounds, .requires_call = choice != "auto"}; }
   /// The tool that a required call is of, or "".
@@ -38,6 +38,6 @@ mcp::Tool memory_tool(const std::string& path);
 /// A call in one line.
 std::string shown_call(const WrittenCall& call);
 /// A result in one line.
-std::string shown_result(const mcp::ToolResult& result);
+std::string shown_result(const server::ToolOutput& output);
 
 }  // namespace jerboa::cli

@@ -137,6 +137,12 @@ while count < 3 or time.perf_counter() < end:
     count += 1
 )";
 
+// As one word of a command line.
+std::string for_shell(std::string text) {
+  for (std::size_t at = 0; (at = text.find('\'', at)) != std::string::npos; at += 4) text.replace(at, 1, "'\\''");
+  return "'" + text + "'";
+}
+
 // The distribution's PyTorch belongs to the system Python.
 std::string python() {
   if (const char* chosen = std::getenv("JERBOA_PYTHON")) return chosen;
@@ -148,10 +154,8 @@ std::string python() {
 std::vector<double> torch_samples(const TorchRun& run) {
   static const std::string interpreter = python();
   const int threads = run.threads > 0 ? run.threads : static_cast<int>(std::thread::hardware_concurrency());
-  std::string quoted(program);
-  for (std::size_t at = 0; (at = quoted.find('\'', at)) != std::string::npos; at += 4) quoted.replace(at, 1, "'\\''");
-  const std::string command = fmt::format("{} -c '{}' {} {} {} {} {}", interpreter, quoted, run.work, run.form,
-                                          run.precision, threads, run.seconds);
+  const std::string command = fmt::format("{} -c {} {} {} {} {} {}", for_shell(interpreter), for_shell(program),
+                                          run.work, run.form, run.precision, threads, run.seconds);
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen(command.c_str(), "r"), pclose);
   std::vector<double> samples;
   double sample = 0;

@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 #include <functional>
 #include <queue>
+#include <utf8proc.h>
 
 namespace jerboa {
 namespace {
@@ -29,6 +30,19 @@ int encode(char32_t c, std::array<std::uint8_t, 4>& out) {
 }
 
 }  // namespace
+
+std::optional<std::u32string> characters_of(std::string_view text) {
+  std::u32string characters;
+  for (std::size_t i = 0; i < text.size();) {
+    utf8proc_int32_t c = 0;
+    const auto size = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + i,
+                                       static_cast<utf8proc_ssize_t>(text.size() - i), &c);
+    if (size <= 0) return std::nullopt;
+    characters += static_cast<char32_t>(c);
+    i += static_cast<std::size_t>(size);
+  }
+  return characters;
+}
 
 CodePoints normalize(CodePoints points) {
   std::sort(points.begin(), points.end());

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -21,6 +23,9 @@ CodePoints normalize(CodePoints points);
 /// The complement of `points`; surrogates are in no set.
 CodePoints complement(const CodePoints& points);
 CodePoints intersect(const CodePoints& a, const CodePoints& b);
+
+/// The characters of UTF-8; nullopt if the text is not that.
+std::optional<std::u32string> characters_of(std::string_view text);
 
 /// The context of a pattern's characters: plain text, or a JSON string, in which some are escaped.
 enum class Encoding { plain, json_string };

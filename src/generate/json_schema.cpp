@@ -1,3 +1,5 @@
+#include "generate/json_schema.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -5,11 +7,8 @@
 #include <map>
 #include <set>
 
-#include <jerboa/generate/constraint.h>
-
 #include "base/json_value.h"
 #include "base/parse_json.h"
-#include "generate/grammar.h"
 #include "generate/json_number.h"
 #include "generate/regex.h"
 #include "generate/schema_merge.h"
@@ -57,14 +56,10 @@ const std::map<std::string, const char*, std::less<>> formats = {
 
 class Compiler {
  public:
-  Compiler(const Json& root, const JsonSchemaOptions& options)
-      : root_(root), options_(options), grammar_(std::make_shared<Grammar>()) {}
+  Compiler(Grammar& grammar, const Json& root, const JsonSchemaOptions& options)
+      : root_(root), options_(options), grammar_(&grammar) {}
 
-  std::shared_ptr<const Grammar> run() {
-    const Rule rule = value(root_, "#", 0);
-    grammar_->finish(rule);
-    return grammar_;
-  }
+  Rule run() { return value(root_, "#", 0); }
 
  private:
   [[noreturn]] static void fail(const std::string& path, const std::string& what) {
@@ -617,7 +612,7 @@ class Compiler {
 
   const Json& root_;
   JsonSchemaOptions options_;
-  std::shared_ptr<Grammar> grammar_;
+  Grammar* grammar_;
   std::map<std::string, Rule> references_;
   std::optional<Rule> any_, space_, character_, key_character_;
   int schemas_ = 0, merged_ = 0;
@@ -625,12 +620,18 @@ class Compiler {
 
 }  // namespace
 
-std::shared_ptr<const Grammar> compile_json_schema(const JsonValue& schema, const JsonSchemaOptions& options) {
+Grammar::Rule add_json_schema(Grammar& grammar, const JsonValue& schema, const JsonSchemaOptions& options) {
   try {
-    return Compiler(json_value(schema), options).run();
+    return Compiler(grammar, json_value(schema), options).run();
   } catch (const nlohmann::ordered_json::exception& error) {  // a keyword's value has the wrong type
     throw ConstraintError(fmt::format("the schema is malformed: {}", error.what()));
   }
+}
+
+std::shared_ptr<const Grammar> compile_json_schema(const JsonValue& schema, const JsonSchemaOptions& options) {
+  auto grammar = std::make_shared<Grammar>();
+  grammar->finish(add_json_schema(*grammar, schema, options));
+  return grammar;
 }
 
 std::shared_ptr<const Grammar> compile_json_schema_text(std::string_view schema, const JsonSchemaOptions& options) {

@@ -58,14 +58,9 @@ struct Branch {
 class Parser {
  public:
   explicit Parser(std::string_view pattern) : pattern_(pattern) {
-    for (std::size_t i = 0; i < pattern.size();) {
-      utf8proc_int32_t c = 0;
-      const auto size = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(pattern.data()) + i,
-                                         static_cast<utf8proc_ssize_t>(pattern.size() - i), &c);
-      if (size <= 0) fail("is not UTF-8");
-      text_ += static_cast<char32_t>(c);
-      i += static_cast<std::size_t>(size);
-    }
+    std::optional<std::u32string> characters = characters_of(pattern);
+    if (!characters) fail("is not UTF-8");
+    text_ = std::move(*characters);
   }
 
   std::vector<Branch> run() {

@@ -16,6 +16,10 @@ void require(bool holds, const char* option, double value, const char* wanted) {
 
 }  // namespace
 
+bool penalizes(const SamplerOptions& options) {
+  return options.repetition_penalty != 1 || options.presence_penalty != 0 || options.frequency_penalty != 0;
+}
+
 bool Sampler::likelier(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 }
@@ -76,7 +80,7 @@ int Sampler::sample(std::span<float> logits, int tokens_left) {
 }
 
 void Sampler::penalize(std::span<float> logits) const {
-  if (options_.repetition_penalty == 1 && options_.presence_penalty == 0 && options_.frequency_penalty == 0) return;
+  if (!penalizes(options_)) return;
   std::unordered_map<int, int> generated;  // occurrences of each; 0 if only in the prompt
   const std::size_t window = static_cast<std::size_t>(options_.penalty_window);
   const std::size_t begin = window > 0 && history_.size() > window ? history_.size() - window : 0;

@@ -159,6 +159,11 @@ void SafeTensors::read(std::string_view name, std::span<std::byte> bytes) const 
   tensor.source->read(tensor.offset, bytes);
 }
 
+void SafeTensors::read_checked_part(std::string_view name, std::span<std::byte> bytes, std::size_t from) const {
+  const Content::Tensor& tensor = content_->find(name);
+  tensor.source->read(tensor.offset + from, bytes);
+}
+
 void SafeTensors::read_f32(std::string_view name, std::span<float> values) const {
   const Content::Tensor& tensor = content_->find(name);
   const TensorEntry& entry = tensor.entry;

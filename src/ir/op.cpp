@@ -7,7 +7,17 @@
 namespace jerboa {
 namespace {
 
-OperandInfo parse_operand(std::string_view text) {
+// "k.0": an axis of one of the operands before this one.
+IndexedAxis parse_indexed_axis(std::string_view text, const std::vector<OperandInfo>& before) {
+  const std::size_t dot = text.find('.');
+  const std::string_view axis = text.substr(dot + 1);
+  IndexedAxis indexed;
+  while (before[static_cast<std::size_t>(indexed.operand)].name != text.substr(0, dot)) ++indexed.operand;
+  if (axis != "axis") indexed.axis = axis == "-1" ? -1 : axis.front() - '0';
+  return indexed;
+}
+
+OperandInfo parse_operand(std::string_view text, const std::vector<OperandInfo>& before) {
   OperandInfo operand;
   const auto ends_with = [&](std::string_view suffix) {
     if (!text.ends_with(suffix)) return false;
@@ -16,6 +26,12 @@ OperandInfo parse_operand(std::string_view text) {
   };
   operand.variadic = ends_with("...");
   operand.optional = ends_with("?");
+  const bool negative_is_none = ends_with("|none");
+  if (const std::size_t below = text.find('<'); below != std::string_view::npos) {
+    operand.indexes = parse_indexed_axis(text.substr(below + 1), before);
+    operand.indexes->negative_is_none = negative_is_none;
+    text = text.substr(0, below);
+  }
   if (ends_with(":int")) operand.kind = OperandInfo::Kind::integer;
   if (ends_with(":bool")) operand.kind = OperandInfo::Kind::boolean;
   operand.name = text;
@@ -26,22 +42,47 @@ std::vector<OperandInfo> parse_operands(std::string_view text) {
   std::vector<OperandInfo> operands;
   while (!text.empty()) {
     const auto end = std::min(text.find(' '), text.size());
-    operands.push_back(parse_operand(text.substr(0, end)));
+    operands.push_back(parse_operand(text.substr(0, end), operands));
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return operands;
 }
 
-const std::vector<OpInfo>& table() {
+template <class T>
+Attrs default_attrs() {
+  return T{};
+}
+
+// A row as it is written: constants alone, since code that builds each row separately is large.
+struct OpRow {
+  Op op;
+  std::string_view name, operands, attrs_name;
+  Lowering lowering;
+  Trait traits;
+  Gradient gradient;
+  std::string_view doc;
+  Attrs (*attrs)();
+};
+
+constexpr auto op_rows = [] {
   using enum Trait;
-  static const std::vector<OpInfo> rows{
-#define OP(name, operands, attrs, rule, lowering, traits, gradient, doc)                                            \
-  OpInfo{Op::name, #name,         parse_operands(operands), #attrs, Lowering::lowering, traits, Gradient::gradient, \
-         doc,      Attrs{attrs{}}},
+  return std::to_array<OpRow>({
+#define OP(name, operands, attrs, rule, lowering, traits, gradient, doc) \
+  {Op::name, #name, operands, #attrs, Lowering::lowering, traits, Gradient::gradient, doc, default_attrs<attrs>},
 #include <jerboa/ir/ops.def>
 #undef OP
-  };
-  return rows;
+  });
+}();
+
+const std::vector<OpInfo>& table() {
+  static const auto infos = [] {
+    std::vector<OpInfo> all;
+    for (const OpRow& row : op_rows)
+      all.push_back({row.op, row.name, parse_operands(row.operands), row.attrs_name, row.lowering, row.traits,
+                     row.gradient, row.doc, row.attrs()});
+    return all;
+  }();
+  return infos;
 }
 
 }  // namespace

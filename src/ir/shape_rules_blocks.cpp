@@ -1,3 +1,5 @@
+#include <jerboa/ir/packed_cache.h>
+
 #include "ir/shape_rules.h"
 
 // Rules for softmax, norms, attention, losses and state.
@@ -43,15 +45,31 @@ Dim check_table(const Call& call, std::size_t table, const Dim& batch, const Sha
   return call.shape(table)[1] * cache[2];
 }
 
+// The features of a row of k or v, which has q's type or is of an 8-bit cache.
+Dim features_of(const Call& call, std::size_t i) {
+  const Dim& words = call.shape(i)[3];
+  if (call.in(i).dtype != packed_cache) {
+    call.want_same_dtype(0, i);
+    return words;
+  }
+  if (call.op == Op::attention_grad) call.fail("an 8-bit cache has no gradient");
+  const std::int64_t size = words.is_constant() ? unpacked_size(words.value()) : -1;
+  if (size < 0)
+    call.fail("{} {} is an 8-bit cache, but no row of one has {} words", info(call.op).operands[i].name,
+              to_string(call.shape(i)), words.str());
+  return size;
+}
+
 // Checks q and k, and returns [batch, heads, time, keys]. `table` is the operand for paged keys.
 Shape score_shape(const Call& call, std::size_t table) {
   call.want_float(0);
   for (std::size_t i = 0; i < 2; ++i) call.want_rank(i, 4);
-  call.want_same_dtype(0, 1);
   const Shape &q = call.shape(0), &k = call.shape(1);
-  const bool paged = call.has(table);
-  if (!(paged || q[0] == k[0]) || !(q[3] == k[3]))
-    call.fail("q {} and k {} must agree in {}head size", to_string(q), to_string(k), paged ? "" : "batch and ");
+  const bool paged = call.has(table), packed = call.in(1).dtype == packed_cache;
+  const Dim size = features_of(call, 1);
+  if (!(paged || q[0] == k[0]) || !(q[3] == size))
+    call.fail("q {} and k {}{} must agree in {}head size", to_string(q), to_string(k),
+              packed ? fmt::format(", which holds {} features in 8 bits,", size.str()) : "", paged ? "" : "batch and ");
   if (paged && !call.has(table - 2)) call.fail("paged keys need lengths, which say how many there are");
   if (!divide_exactly(q[1], k[1]))
     call.fail("{} query heads are not a multiple of {} key heads", q[1].str(), k[1].str());
@@ -67,12 +85,22 @@ void check_attention_attrs(const Call& call, const A& attrs, std::size_t lengths
     call.fail("a ring of keys needs lengths and positions, which say what each slot holds");
 }
 
-void check_v(const Call& call) {
+// Returns the features of a value.
+Dim check_v(const Call& call) {
   call.want_rank(2, 4);
-  call.want_same_dtype(0, 2);
+  call.want_same_dtype(1, 2);
   const Shape &k = call.shape(1), &v = call.shape(2);
   if (!(k[0] == v[0]) || !(k[1] == v[1]) || !(k[2] == v[2]))
     call.fail("k {} and v {} must agree except in head size", to_string(k), to_string(v));
+  return features_of(call, 2);
+}
+
+void check_packed_rows(const Call& call, const Dim& size, const Dim& words) {
+  if (!size.is_constant() || !can_pack(size.value()))
+    call.fail("an 8-bit cache holds rows of a multiple of {} features, not of {}", features_per_word, size.str());
+  if (!(words == Dim(packed_words(size.value()))))
+    call.fail("rows of {} features are {} words of an 8-bit cache, not {}", size.str(), packed_words(size.value()),
+              words.str());
 }
 
 }  // namespace
@@ -114,10 +142,10 @@ Types rope(const Call& call) {
 
 Types attention(const Call& call) {
   const Shape scores = score_shape(call, 7);
-  check_v(call);
+  const Dim value_size = check_v(call);
   check_attention_attrs(call, call.as<AttentionAttrs>(), 5);
   check_attention_options(call, 3, scores);
-  return {{call.in(0).dtype, {scores[0], scores[1], scores[2], call.shape(2)[3]}},
+  return {{call.in(0).dtype, {scores[0], scores[1], scores[2], value_size}},
           {DType::f32, {scores[0], scores[1], scores[2]}}};
 }
 
@@ -185,13 +213,14 @@ Types sgd_update(const Call& call) {
 
 Types cache_append(const Call& call) {
   for (std::size_t i = 0; i < 2; ++i) call.want_rank(i, 4);
-  call.want_same_dtype(0, 1);
+  const bool paged = call.has(3), packs = call.in(0).dtype == packed_cache && is_float(call.in(1).dtype);
+  if (!packs) call.want_same_dtype(0, 1);
   call.want_integer(2);
   const Shape &cache = call.shape(0), &values = call.shape(1);
-  const bool paged = call.has(3);
-  if (!(paged || cache[0] == values[0]) || !(cache[1] == values[1]) || !(cache[3] == values[3]))
-    call.fail("cache {} and values {} must agree except in {}", to_string(cache), to_string(values),
-              paged ? "batch and time" : "time");
+  if (!(paged || cache[0] == values[0]) || !(cache[1] == values[1]) || !(packs || cache[3] == values[3]))
+    call.fail("cache {} and values {} must agree except in {}{}", to_string(cache), to_string(values),
+              paged ? "batch and time" : "time", packs ? " and size" : "");
+  if (packs) check_packed_rows(call, values[3], cache[3]);
   if (paged) check_table(call, 3, values[0], cache);
   call.want_shape(2, {values[0], values[2]});
   return {call.in(0)};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <fmt/format.h>
 
 #include <jerboa/base/error.h>
@@ -43,15 +44,21 @@ serving::SequenceOptions Engine::sequence_options(const GenerateOptions& options
                         .samples_on_device = model_->samples_on_device(),
                         .is_deterministic = model_->is_deterministic(),
                         .vocabulary = [this] { return model_->vocabulary(); }};
-  return language::sequence_options(model,
-                                    {.max_tokens = options.max_tokens,
-                                     .sampling = options.sampling,
-                                     .stop = options.stop,
-                                     .grammar = options.grammar,
-                                     .seconds = options.seconds,
-                                     .drafts = options.drafts,
-                                     .sampler = options.sampler},
-                                    now);
+  serving::SequenceOptions out = language::sequence_options(model,
+                                                            {.max_tokens = options.max_tokens,
+                                                             .sampling = options.sampling,
+                                                             .stop = options.stop,
+                                                             .grammar = options.grammar,
+                                                             .seconds = options.seconds,
+                                                             .drafts = options.drafts,
+                                                             .sampler = options.sampler},
+                                                            now);
+  out.logprobs = options.logprobs;
+  return out;
+}
+
+void Engine::draft_by(serving::SequenceOptions& options) const {
+  if (drafter_) options.draft_source = serving::DraftSource::host;
 }
 
 Stream Engine::add_stream(serving::SequenceId id, const GenerateOptions& options, double now) {
@@ -67,6 +74,7 @@ Stream Engine::submit(std::vector<std::int32_t> prompt, const GenerateOptions& o
   const double now = seconds_now();
   serving::SequenceOptions sequence = sequence_options(options, now);
   const Lock lock(mutex_);
+  draft_by(sequence);
   return add_stream(scheduler_.add(std::move(prompt), std::move(sequence), now), options, now);
 }
 
@@ -74,6 +82,7 @@ Stream Engine::fork(const StreamState& parent, const GenerateOptions& options) {
   const double now = seconds_now();
   serving::SequenceOptions sequence = sequence_options(options, now);
   const Lock lock(mutex_);
+  draft_by(sequence);
   return add_stream(scheduler_.fork(parent.id, std::move(sequence), now), options, now);
 }
 
@@ -129,17 +138,63 @@ Generation Engine::result(const StreamState& state) const {
 }
 
 bool Engine::drive(Lock& lock) {
-  is_driven_ = true;
+  const Turn turn(*this, lock);
   submit_next(lock);
   deliver(scheduler_.take_events());
   const bool is_busy = !submitted_.empty();
   if (is_busy) complete_oldest(lock);
-  is_driven_ = false;
-  changed_.notify_all();
   return is_busy;
 }
 
+Engine::Turn::~Turn() {
+  if (!lock_.owns_lock()) lock_.lock();
+  engine_.is_driven_ = false;
+  engine_.changed_.notify_all();
+}
+
+void Engine::suggest_drafts(Lock& lock) {
+  const std::vector<serving::SequenceId> waiting = scheduler_.awaiting_drafts();
+  if (waiting.empty()) return;
+  std::vector<Drafter::Request> requests;
+  for (const serving::SequenceId id : waiting) {
+    const serving::Sequence& sequence = *scheduler_.find(id);
+    // The model itself draws one token more than were guessed.
+    const int count = std::min(sequence.draft_length(), sequence.tokens_left() - 1);
+    requests.push_back({{sequence.tokens().begin(), sequence.tokens().end()}, count});
+  }
+  std::vector<std::vector<std::int32_t>> drafts;
+  std::string failure;
+  lock.unlock();
+  try {
+    drafts = drafter_->propose(std::move(requests));
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+  lock.lock();
+  if (!failure.empty()) return give_up_drafter(failure);
+  for (std::size_t i = 0; i < waiting.size(); ++i) {
+    const serving::Sequence* sequence = scheduler_.find(waiting[i]);  // it may have been cancelled meanwhile
+    if (sequence != nullptr && sequence->awaits_draft()) scheduler_.suggest(waiting[i], std::move(drafts[i]));
+  }
+}
+
+// No text depends on guesses, and those of prompt lookup remain.
+void Engine::give_up_drafter(const std::string& failure) {
+  fmt::print(stderr, "jerboa: the draft model failed and is no longer used: {}\n", failure);
+  drafter_.reset();
+  scheduler_.draft_by_lookup();
+}
+
+void Engine::draft_with(std::shared_ptr<Model> model) {
+  auto drafter = std::make_unique<Drafter>(std::move(model), *model_);
+  exclusively([&](serving::Scheduler& scheduler) {
+    if (scheduler.has_work()) throw UsageError("the draft model cannot change while texts are being generated");
+    drafter_ = std::move(drafter);
+  });
+}
+
 void Engine::submit_next(Lock& lock) {
+  suggest_drafts(lock);
   while (std::optional<serving::Step> step = scheduler_.next(seconds_now())) {
     Submitted submitted{.step = std::move(*step), .running = {}, .error = {}, .start = seconds_now()};
     lock.unlock();
@@ -183,9 +238,10 @@ void Engine::deliver(const std::vector<serving::Event>& events) {
     if (found == streams_.end()) continue;
     StreamState& state = *found->second;
     if (event.token) state.result.tokens.push_back(*event.token);
+    if (event.logprobs) state.result.logprobs.push_back(*event.logprobs);
     state.result.text += event.text;
     if (event.token || !event.text.empty())
-      state.pieces.push_back({event.token, event.text, seconds_now() - state.arrived});
+      state.pieces.push_back({event.token, event.text, seconds_now() - state.arrived, event.logprobs});
     if (!event.finished) continue;
     finish(state, event);
     streams_.erase(found);
@@ -209,19 +265,31 @@ void Engine::finish(StreamState& state, const serving::Event& event) {
 }
 
 ReservedBlocks Engine::reserve(std::int64_t tokens) {
-  const Lock lock(mutex_);
+  const bool has_states = model_->scheduling().state_slots > 0;
+  Lock lock(mutex_);
+  if (has_states) {
+    if (state_holder_ == std::this_thread::get_id())
+      throw UsageError(
+          "this thread has blocks of the cache for a text already, and texts of a model with recurrent layers share "
+          "one "
+          "state; destroy them before reserving others");
+    changed_.wait(lock, [&] { return !state_holder_; });
+  }
   std::optional<serving::PageTable> table = scheduler_.reserve(tokens);
   if (!table)
     throw UsageError(
         fmt::format("the cache has no room for {} tokens beside the texts that are being generated; wait until they "
                     "have ended, or load the model with more cache_tokens",
                     tokens));
+  if (has_states) state_holder_ = std::this_thread::get_id();
   return {shared_from_this(), std::move(*table)};
 }
 
 void Engine::give_back(std::unique_ptr<serving::PageTable> table) {
   const Lock lock(mutex_);
   table.reset();
+  state_holder_.reset();
+  changed_.notify_all();
 }
 
 void Engine::clear_cache() {

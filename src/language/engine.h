@@ -7,10 +7,12 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 
 #include <jerboa/language/runner.h>
 #include <jerboa/serving/scheduler.h>
 
+#include "language/drafter.h"
 #include "language/statistics_collector.h"
 #include "language/trace.h"
 
@@ -42,6 +44,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool ended(const StreamState& state) const;
   Generation result(const StreamState& state) const;
   bool poll(double seconds);
+  void draft_with(std::shared_ptr<Model> model);
 
   ReservedBlocks reserve(std::int64_t tokens);
   void give_back(std::unique_ptr<serving::PageTable> table);
@@ -63,13 +66,30 @@ class Engine : public std::enable_shared_from_this<Engine> {
     double start;
   };
   using Lock = std::unique_lock<std::mutex>;
+  /// Of the thread that drives, from one end of its turn to the other, however it ends: others wait for it.
+  class Turn {
+   public:
+    Turn(Engine& engine, Lock& lock) : engine_(engine), lock_(lock) { engine_.is_driven_ = true; }
+    Turn(const Turn&) = delete;
+    ~Turn();
 
+   private:
+    Engine& engine_;
+    Lock& lock_;
+  };
+
+  /// Takes long the first time that a grammar is wanted, and is therefore called without the lock; who makes the
+  /// guesses is decided by draft_by.
   serving::SequenceOptions sequence_options(const GenerateOptions& options, double now) const;
+  void draft_by(serving::SequenceOptions& options) const;
   Stream add_stream(serving::SequenceId id, const GenerateOptions& options, double now);
   /// Submits what can be submitted and completes the oldest step; returns false if there was nothing to do. The caller
   /// holds the lock, and drives.
   bool drive(Lock& lock);
   void submit_next(Lock& lock);
+  /// Lets the draft model guess for the texts that wait for it.
+  void suggest_drafts(Lock& lock);
+  void give_up_drafter(const std::string& failure);
   void complete_oldest(Lock& lock);
   void deliver(const std::vector<serving::Event>& events);
   void finish(StreamState& state, const serving::Event& event);
@@ -78,7 +98,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool is_driven_ = false;
+  std::optional<std::thread::id> state_holder_;  // which has ReservedBlocks of a model with recurrent layers
   serving::Scheduler scheduler_;
+  std::unique_ptr<Drafter> drafter_;  // if a model makes the guesses; used by the thread that drives
   std::deque<Submitted> submitted_;
   std::map<serving::SequenceId, std::shared_ptr<StreamState>> streams_;
   StatisticsCollector collector_;
@@ -89,10 +111,10 @@ template <class Use>
 auto Engine::exclusively(const Use& use) {
   Lock lock(mutex_);
   changed_.wait(lock, [&] { return !is_driven_; });
-  is_driven_ = true;
-  while (!submitted_.empty()) complete_oldest(lock);
-  is_driven_ = false;
-  changed_.notify_all();
+  {
+    const Turn turn(*this, lock);
+    while (!submitted_.empty()) complete_oldest(lock);
+  }
   return use(scheduler_);
 }
 

@@ -51,6 +51,12 @@ LanguageModel LanguageModel::load(const std::filesystem::path& path, const Langu
   return LanguageModel(language::Model::load(path, options));
 }
 
+void LanguageModel::draft_with(const std::filesystem::path& path, LanguageModelOptions options) {
+  // Every guess begins with a prompt, of which all whole blocks are still in the cache.
+  if (options.block == 0) options.block = 8;
+  runner_->draft_with(language::Model::load(path, options));
+}
+
 language::Stream LanguageModel::submit(std::vector<std::int32_t> prompt, const GenerateOptions& options) {
   return runner_->submit(std::move(prompt), options);
 }

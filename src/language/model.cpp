@@ -9,6 +9,7 @@
 #include <jerboa/runtime/device_kind.h>
 
 #include "language/model_files.h"
+#include "language/storage_bytes.h"
 #include "steps/cache_graphs.h"
 #include "steps/model_plan.h"
 #include "steps/token_bytes.h"
@@ -16,12 +17,23 @@
 namespace jerboa::language {
 namespace {
 
-std::vector<std::string> names_of_vectors(const Graph& graph) {
-  std::vector<std::string> names;
-  for (const TensorInfo& tensor : graph.tensors)
-    if (tensor.storage == Storage::param && tensor.type.shape.size() == 1) names.push_back(tensor.name);
-  return names;
-}
+/// What tells one model from another. Of large parameters it sees samples: training changes all of a matrix.
+class Fingerprint {
+ public:
+  void mix(std::span<const std::byte> bytes) {
+    for (const std::byte byte : bytes) hash_ = split_mix(hash_ + static_cast<std::uint64_t>(byte) + split_mix_step);
+  }
+  void mix(const std::string& text) { mix(std::as_bytes(std::span(text))); }
+  void mix_samples(std::span<const std::byte> bytes) {
+    constexpr std::size_t count = 256, size = 16;
+    if (bytes.size() <= count * size) return mix(bytes);
+    for (std::size_t i = 0; i < count; ++i) mix(bytes.subspan((bytes.size() - size) * i / (count - 1), size));
+  }
+  std::uint64_t hash() const { return hash_; }
+
+ private:
+  std::uint64_t hash_ = 0;
+};
 
 }  // namespace
 
@@ -51,16 +63,24 @@ std::shared_ptr<Model> Model::load(const std::filesystem::path& path, const Lang
                   .deterministic = options.deterministic,
                   .is_gpu = is_gpu(device)});
   models::check_params(*files.weights, plan->outline(), family);  // before allocating what config.json asks for
+  if (options.before_allocation) options.before_allocation(detail::storage_bytes({&plan->outline()}));
 
   std::shared_ptr<Model> model(new Model(Session(device), std::move(files.tokenizer), std::move(plan)));
   model->template_ = std::move(files.chat_template);
   model->end_tokens_ = files.generation.end_tokens;
   model->sampling_ = files.generation.sampling;
-  model->vectors_ = names_of_vectors(model->plan_->outline());
   Session& session = model->session_;
   session.declare(model->plan_->outline());
-  models::for_each_param(*files.weights, model->plan_->outline(), family,
-                         [&](const models::ParamValues& values) { session.upload_param(values.name, values.bytes); });
+  Fingerprint fingerprint;
+  fingerprint.mix(model->plan_->config().to_json());
+  // Frequencies of rotary positions, which may depend on the context.
+  for (const HostTensor& constant : model->plan_->outline().constants) fingerprint.mix_samples(constant.bytes());
+  models::for_each_param(*files.weights, model->plan_->outline(), family, [&](const models::ParamValues& values) {
+    session.upload_param(values.name, values.bytes);
+    fingerprint.mix(values.name);
+    fingerprint.mix_samples(values.bytes);
+  });
+  model->hash_ = fingerprint.hash();
   // What nearly every text needs, so that the first one does not wait for it.
   for (const Entry& entry : model->plan_->usual_entries(model->sampling_))
     model->add_entry_once(entry.name, entry.graph);
@@ -83,17 +103,17 @@ Model::Running Model::run(const serving::Step& step) {
   for (const Run& run : plan_->runs_of(step)) {  // the last is the step, those before it are copies
     add_entry_once(run.entry.name, run.entry.graph);
     running.result_ = session_.run(run.entry.name, run.inputs);
-    running.has_tokens_ = run.draws;
-    running.dispatches_ = session_.kernel_count(run.entry.name);
+    running.reads_ = run.reads;
+    running.dispatches_ += session_.kernel_count(run.entry.name);
   }
   return running;
 }
 
 serving::StepResults Model::Running::read(const serving::Step& step) const {
-  HostTensor tokens(DType::i32, {0}), logits(DType::f32, {0});
-  if (has_tokens_) tokens = result_.get("tokens");
-  if (!has_tokens_ || wants_logits(step)) logits = result_.get("logits");
-  return results_of(step, tokens.i32(), logits.f32());
+  TensorMap outputs;
+  for (const std::string& name : reads_) outputs.emplace(name, result_.get(name));
+  if (reads_.empty()) result_.wait();  // otherwise a prompt's steps would queue up, and an error would be a later one's
+  return results_of(step, outputs);
 }
 
 TensorMap Model::text_inputs(const serving::PageTable& table, std::int64_t start,
@@ -130,22 +150,47 @@ HostTensor Model::logits(const serving::PageTable& table, std::int64_t start, st
   return session_.run("logits", text_inputs(table, start, tokens)).get("output");
 }
 
+HostTensor Model::hidden(const serving::PageTable& table, std::int64_t start, std::span<const std::int32_t> tokens) {
+  add_entry_once("hidden", [&] {
+    return hidden_graph(plan_->graph_settings(), scheduling().chunk, scheduling().block_buckets.back());
+  });
+  return session_.run("hidden", text_inputs(table, start, tokens)).get("output");
+}
+
 void Model::add_entry_once(const std::string& name, const std::function<Graph()>& make_graph) {
   const std::lock_guard lock(mutex_);
   if (!session_.has_entry(name)) session_.add_entry(name, make_graph());
 }
 
 TensorMap Model::read_blocks(std::span<const serving::Block> blocks) {
-  add_entry_once("read blocks", [&] { return read_graph(plan_->caches()); });
+  return read_rows("read blocks", plan_->caches(), blocks);
+}
+
+void Model::write_blocks(std::span<const serving::Block> blocks, const TensorMap& values) {
+  write_rows("write blocks", plan_->caches(), blocks, values);
+}
+
+TensorMap Model::read_states(std::span<const std::int32_t> slots) {
+  return read_rows("read states", plan_->states(), slots);
+}
+
+void Model::write_states(std::span<const std::int32_t> slots, const TensorMap& values) {
+  write_rows("write states", plan_->states(), slots, values);
+}
+
+TensorMap Model::read_rows(const std::string& entry, const std::vector<CacheSpec>& caches,
+                           std::span<const std::int32_t> blocks) {
   TensorMap all;
-  for (const CacheSpec& cache : plan_->caches()) {
+  if (caches.empty()) return all;
+  add_entry_once(entry, [&] { return read_graph(caches); });
+  for (const CacheSpec& cache : caches) {
     Sizes shape = evaluate(cache.shape, {});
     shape[0] = std::ssize(blocks);
     all.emplace(cache.name, HostTensor(cache.dtype, shape));
   }
   for (std::size_t at = 0; at < blocks.size(); at += moved_blocks) {
     const auto some = blocks.subspan(at, std::min<std::size_t>(moved_blocks, blocks.size() - at));
-    const Result result = session_.run("read blocks", {{"from", block_numbers(some, 0)}});
+    const Result result = session_.run(entry, {{"from", block_numbers(some, 0)}});
     for (auto& [name, values] : all) {
       const HostTensor part = result.get(name + blocks_suffix);
       const std::size_t bytes = part.bytes().size() / moved_blocks;
@@ -155,8 +200,10 @@ TensorMap Model::read_blocks(std::span<const serving::Block> blocks) {
   return all;
 }
 
-void Model::write_blocks(std::span<const serving::Block> blocks, const TensorMap& values) {
-  add_entry_once("write blocks", [&] { return write_graph(plan_->caches()); });
+void Model::write_rows(const std::string& entry, const std::vector<CacheSpec>& caches,
+                       std::span<const std::int32_t> blocks, const TensorMap& values) {
+  if (caches.empty()) return;
+  add_entry_once(entry, [&] { return write_graph(caches); });
   for (std::size_t at = 0; at < blocks.size(); at += moved_blocks) {
     const auto some = blocks.subspan(at, std::min<std::size_t>(moved_blocks, blocks.size() - at));
     TensorMap inputs{{"to", block_numbers(some, -1)}};
@@ -168,7 +215,7 @@ void Model::write_blocks(std::span<const serving::Block> blocks, const TensorMap
       std::memcpy(part.bytes().data(), all.bytes().data() + at * bytes, some.size() * bytes);
       inputs.emplace(name + blocks_suffix, std::move(part));
     }
-    session_.run("write blocks", inputs);
+    session_.run(entry, inputs);
   }
 }
 
@@ -180,15 +227,7 @@ std::int64_t Model::activation_bytes() const {
 }
 
 std::string Model::fingerprint() const {
-  std::uint64_t hash = static_cast<std::uint64_t>(parameters());
-  const auto mix = [&](std::span<const std::byte> bytes) {
-    for (const std::byte byte : bytes) hash = split_mix(hash + static_cast<std::uint64_t>(byte) + split_mix_step);
-  };
-  for (const std::string& name : vectors_) {
-    mix(std::as_bytes(std::span(name)));
-    mix(session_.download_param(name).bytes());
-  }
-  return fmt::format("{} {} {:016x}", plan_->config().text("model_type"), jerboa::name(plan_->weights()), hash);
+  return fmt::format("{} {} {:016x}", plan_->config().text("model_type"), jerboa::name(plan_->weights()), hash_);
 }
 
 std::shared_ptr<const Vocabulary> Model::vocabulary() const {

@@ -15,15 +15,18 @@ Stream::~Stream() {
   if (engine_ && !ended()) cancel();
 }
 
-std::optional<TextPiece> Stream::next() { return engine_->next(*state_); }
+std::optional<TextPiece> Stream::next() { return reported(engine_->next(*state_)); }
 
-std::optional<TextPiece> Stream::take() { return engine_->take(*state_); }
+std::optional<TextPiece> Stream::take() { return reported(engine_->take(*state_)); }
+
+std::optional<TextPiece> Stream::reported(std::optional<TextPiece> piece) const {
+  if (state_->on_token && piece && piece->token) state_->on_token(*piece);
+  return piece;
+}
 
 Generation Stream::wait(const OnText& on_text) {
-  while (const std::optional<TextPiece> piece = next()) {
-    if (state_->on_token && piece->token) state_->on_token(*piece);
+  while (const std::optional<TextPiece> piece = next())
     if (on_text && !piece->text.empty()) on_text(piece->text);
-  }
   return result();
 }
 
@@ -51,6 +54,8 @@ Stream Runner::fork(const Stream& stream, const GenerateOptions& options) {
 }
 
 bool Runner::poll(double seconds) { return engine_->poll(seconds); }
+
+void Runner::draft_with(std::shared_ptr<Model> model) { engine_->draft_with(std::move(model)); }
 
 ReservedBlocks Runner::reserve(std::int64_t tokens) { return engine_->reserve(tokens); }
 

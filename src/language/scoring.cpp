@@ -32,6 +32,21 @@ std::vector<float> scores_of(language::Model& model, const serving::PageTable& t
   return found;
 }
 
+// A whole text, which must fit into the context, in chunks over reserved blocks of the cache.
+template <class Use>
+void for_each_chunk(language::Model& model, language::Runner& runner, std::span<const std::int32_t> tokens, Use use) {
+  if (tokens.empty()) throw UsageError("a text needs at least one token");
+  if (std::ssize(tokens) > model.context())
+    throw UsageError(
+        fmt::format("{} tokens exceed the context of {}; shorten the text, or load the model with a larger context",
+                    tokens.size(), model.context()));
+  model.check_tokens(tokens);
+  const language::ReservedBlocks blocks = runner.reserve(std::ssize(tokens));
+  const auto chunk = static_cast<std::size_t>(model.scheduling().chunk);
+  for (std::size_t at = 0; at < tokens.size(); at += chunk)
+    use(blocks.table(), at, tokens.subspan(at, std::min(chunk, tokens.size() - at)));
+}
+
 }  // namespace
 
 Perplexity LanguageModel::perplexity(std::span<const std::int32_t> tokens,
@@ -83,23 +98,38 @@ std::vector<float> LanguageModel::score(std::span<const std::int32_t> prompt, st
 }
 
 HostTensor LanguageModel::logits(std::span<const std::int32_t> tokens) {
-  if (tokens.empty()) throw UsageError("at least one token is needed to predict the next");
-  if (std::ssize(tokens) > context())
-    throw UsageError(
-        fmt::format("{} tokens exceed the context of {}; shorten the text, or load the model with a larger context",
-                    tokens.size(), context()));
-  model_->check_tokens(tokens);
-  const language::ReservedBlocks blocks = runner_->reserve(std::ssize(tokens));
-  HostTensor all(DType::f32, {std::ssize(tokens), model_->vocabulary_size()});
-  const auto chunk = static_cast<std::size_t>(model_->scheduling().chunk);
+  HostTensor all(DType::f32, {0});
   std::size_t filled = 0;  // bytes
-  for (std::size_t at = 0; at < tokens.size(); at += chunk) {
-    const auto some = tokens.subspan(at, std::min(chunk, tokens.size() - at));
-    const HostTensor found = model_->logits(blocks.table(), static_cast<std::int64_t>(at), some);
+  for_each_chunk(*model_, *runner_, tokens, [&](const serving::PageTable& table, std::size_t at, auto some) {
+    if (at == 0) all = HostTensor(DType::f32, {std::ssize(tokens), model_->vocabulary_size()});
+    const HostTensor found = model_->logits(table, static_cast<std::int64_t>(at), some);
     std::memcpy(all.bytes().data() + filled, found.bytes().data(), found.bytes().size());
     filled += found.bytes().size();
-  }
+  });
   return all;
+}
+
+std::vector<float> LanguageModel::embed(std::span<const std::int32_t> tokens, models::Pooling pooling) {
+  if (pooling != models::Pooling::last && pooling != models::Pooling::mean)
+    throw UsageError("a language model's embedding is that of the last token or the mean of all");
+  std::vector<double> sum;
+  for_each_chunk(*model_, *runner_, tokens, [&](const serving::PageTable& table, std::size_t at, auto some) {
+    const HostTensor found = model_->hidden(table, static_cast<std::int64_t>(at), some);
+    const auto width = static_cast<std::size_t>(found.shape().back());
+    const std::span<const float> all = found.f32();
+    if (pooling == models::Pooling::last || at == 0) sum.assign(width, 0);
+    const std::size_t first = pooling == models::Pooling::last ? some.size() - 1 : 0;
+    for (std::size_t token = first; token < some.size(); ++token)
+      for (std::size_t i = 0; i < width; ++i) sum[i] += static_cast<double>(all[token * width + i]);
+  });
+  std::vector<float> out;
+  const double count = pooling == models::Pooling::last ? 1 : static_cast<double>(tokens.size());
+  for (const double value : sum) out.push_back(static_cast<float>(value / count));
+  return out;
+}
+
+std::vector<float> LanguageModel::embed(std::string_view text, models::Pooling pooling) {
+  return embed(encode_prompt(text), pooling);
 }
 
 }  // namespace jerboa

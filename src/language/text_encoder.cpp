@@ -14,6 +14,8 @@
 
 #include "language/embedding_modules.h"
 #include "language/model_files.h"
+#include "language/storage_bytes.h"
+#include "steps/encoder_graph.h"
 
 namespace jerboa {
 namespace {
@@ -26,7 +28,9 @@ constexpr std::int64_t shortest_entry = 16;  // entries are compiled for texts o
 
 int text_limit(const models::Config& config) {
   const models::Family& family = models::family_of(config);
-  const int rows = config.size("max_position_embeddings", config.size("n_positions", 512));
+  // Encoders have tables of positions, for which their classes have a default; a decoder that names no limit has none.
+  const int otherwise = family.graphs.encoder ? 512 : models::Config::largest_size;
+  const int rows = config.size("max_position_embeddings", config.size("n_positions", otherwise));
   return rows - (family.first_position ? family.first_position(config) : 0);
 }
 
@@ -54,17 +58,11 @@ Tensor activated(const Tensor& x, Activation activation) {
   return x;
 }
 
-// The vectors of all tokens and, if the model classifies, the logits of the classes.
-models::NamedTensors model_results(const models::Config& config, const Inputs& in, DType weights) {
-  const models::Family& family = models::family_of(config);
-  if (family.graphs.encoder) return family.encode(config, {.tensors = in.all(), .weights = weights});
-  // What follows a token does not change what a decoder makes of it, so that padding needs no mask.
-  return family.graphs.decoder(config, {.tensors = {{"ids", in["ids"]}}, .last = 1, .weights = weights});
-}
-
-Tensor embedding_of(const EmbeddingModules& modules, const Tensor& hidden, const Tensor& lengths) {
+Tensor embedding_of(const EmbeddingModules& modules, const Tensor& hidden, const Inputs& in) {
   std::vector<Operand> pooled;
-  for (const models::Pooling kind : modules.poolings) pooled.emplace_back(models::pool(hidden, lengths, kind));
+  const Tensor skipped = in.has("skipped") ? in["skipped"] : Tensor();
+  for (const models::Pooling kind : modules.poolings)
+    pooled.emplace_back(models::pool(hidden, in["lengths"], kind, skipped));
   Tensor x = pooled.size() == 1 ? pooled[0].tensor() : concat(pooled);
   for (const detail::EmbeddingStep& step : modules.steps) {
     if (!step) {
@@ -79,30 +77,14 @@ Tensor embedding_of(const EmbeddingModules& modules, const Tensor& hidden, const
   return x;
 }
 
-InputSpecs text_inputs(const models::Config& config, const Dim& batch, const Dim& time) {
-  InputSpecs specs{{"ids", {batch, time}, DType::i32}, {"lengths", {batch}, DType::i32}};
-  if (models::family_of(config).graphs.encoder) specs.push_back({"token_types", {batch, time}, DType::i32});
-  return specs;
-}
-
 Graph text_graph(const models::Config& config, const EmbeddingModules& modules, const Dim& batch, const Dim& time,
                  DType weights, bool classify) {
-  return forward_graph(text_inputs(config, batch, time), [&](const Inputs& in) {
-    const models::NamedTensors results = model_results(config, in, weights);
+  InputSpecs specs = language::encoder_inputs(config, batch, time);
+  if (!classify && !modules.include_prompt) specs.push_back({"skipped", {batch}, DType::i32});
+  return forward_graph(specs, [&](const Inputs& in) {
+    const auto results = models::family_of(config).encode(config, {.tensors = in.all(), .weights = weights});
     if (classify) return results.at("logits");
-    return embedding_of(modules, results.at("hidden"), in["lengths"]);
-  });
-}
-
-// The parameters of the model itself.
-Graph model_graph(const models::Config& config, DType weights) {
-  return forward_graph(text_inputs(config, 1, 1), [&](const Inputs& in) {
-    const models::NamedTensors results = model_results(config, in, weights);
-    std::vector<std::pair<std::string, Tensor>> outputs;
-    for (const char* name : {"hidden", "logits"})
-      if (results.contains(name) && (models::classifies(config) || name == std::string_view("hidden")))
-        outputs.emplace_back(name, results.at(name));
-    return Outputs(std::move(outputs));
+    return embedding_of(modules, results.at("hidden"), in);
   });
 }
 
@@ -175,9 +157,10 @@ TextEncoder TextEncoder::load(const std::filesystem::path& path, const TextEncod
   const DType weights = options.weights ? checked_weights(*options.weights) : files.usual_weights;
   const int context = context_of(files.config, modules, options.context);
 
-  const Graph own = model_graph(files.config, weights);
+  const Graph own = language::encoder_graph(files.config, weights, 1, 1);  // the parameters of the model itself
   models::check_params(*files.weights, own, family);  // before allocating what config.json asks for
   const Graph whole = text_graph(files.config, modules, 1, 1, weights, false);
+  if (options.before_allocation) options.before_allocation(detail::storage_bytes({&own, &whole}));
   Session session(device);
   session.declare(own);
   session.declare(whole);
@@ -191,8 +174,7 @@ TextEncoder TextEncoder::load(const std::filesystem::path& path, const TextEncod
   encoder.context_ = context;
   encoder.batch_tokens_ = batch_tokens_for(device);
   encoder.dimensions_ = whole.shape(whole.outputs.at(0).tensor).back().upper_bound();
-  if (family.graphs.encoder && models::classifies(encoder.config_))
-    encoder.classes_ = models::class_names(encoder.config_);
+  if (models::classifies(encoder.config_)) encoder.classes_ = models::class_names(encoder.config_);
   encoder.modules_ = std::make_shared<const EmbeddingModules>(std::move(modules));
   return encoder;
 }
@@ -227,7 +209,16 @@ std::string TextEncoder::entry_for(std::int64_t time, bool classify) {
   return entry;
 }
 
-Embeddings TextEncoder::run(const std::vector<Encoding>& encodings, bool classify) {
+// As sentence-transformers counts them: what is inserted before the prompt belongs to it, and what is after it does
+// not.
+std::int64_t TextEncoder::prompt_tokens(const std::string& prompt) const {
+  if (prompt.empty()) return 0;
+  const Encoding encoding = tokenizer_.encode(prompt);
+  const bool has_end = !encoding.special_mask.empty() && encoding.special_mask.back() != 0;
+  return static_cast<std::int64_t>(encoding.size()) - (has_end ? 1 : 0);
+}
+
+Embeddings TextEncoder::run(const std::vector<Encoding>& encodings, bool classify, std::int64_t skipped) {
   Embeddings all{std::ssize(encodings), classify ? std::ssize(classes_) : dimensions_, {}};
   all.values.resize(static_cast<std::size_t>(all.count * all.dimensions));
   // Texts of similar length share a batch, so that little of it is padding.
@@ -254,6 +245,11 @@ Embeddings TextEncoder::run(const std::vector<Encoding>& encodings, bool classif
     }
     TensorMap inputs{{"ids", std::move(ids)}, {"lengths", std::move(lengths)}};
     if (with_types) inputs.emplace("token_types", std::move(types));
+    if (!classify && !modules_->include_prompt) {
+      HostTensor counts(DType::i32, {rows});
+      for (std::int64_t row = 0; row < rows; ++row) counts.set_number(row, static_cast<double>(skipped));
+      inputs.emplace("skipped", std::move(counts));
+    }
     const HostTensor result = session_.run(entry, inputs).get("output");
     for (std::int64_t row = 0; row < rows; ++row) {
       const auto from = result.f32().begin() + row * all.dimensions;
@@ -270,12 +266,11 @@ Embeddings TextEncoder::embed(std::span<const std::string> texts, const EmbedOpt
     throw UsageError(
         fmt::format("embeddings of this model have {} dimensions, not {}", dimensions_, options.dimensions));
   const std::string prompt = prompt_for(options);
-  if (!prompt.empty() && !modules_->include_prompt)
-    throw UsageError("the model leaves prompts out of its pooling (include_prompt is false), which is not supported");
   std::vector<std::string> prompted;
   if (!prompt.empty())
     for (const std::string& text : texts) prompted.push_back(prompt + text);
-  Embeddings all = run(tokenizer_.encode_batch(prompt.empty() ? texts : std::span<const std::string>(prompted)), false);
+  const auto encodings = tokenizer_.encode_batch(prompt.empty() ? texts : std::span<const std::string>(prompted));
+  Embeddings all = run(encodings, false, modules_->include_prompt ? 0 : prompt_tokens(prompt));
   const std::int64_t kept = options.dimensions > 0 ? options.dimensions : dimensions_;
   if (kept < all.dimensions) {
     for (std::int64_t row = 1; row < all.count; ++row)
@@ -298,7 +293,7 @@ Embeddings TextEncoder::scores(const std::vector<Encoding>& encodings) {
   if (classes_.empty())
     throw UsageError(
         fmt::format("{}: the model has no classification head (…ForSequenceClassification)", config_.origin()));
-  Embeddings all = run(encodings, true);
+  Embeddings all = run(encodings, true, 0);
   const Scores kind = scores_of(config_, classes_.size());
   if (kind == Scores::sigmoid)
     for (float& value : all.values) value = 1 / (1 + std::exp(-value));

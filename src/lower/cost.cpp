@@ -12,7 +12,7 @@ Dim scores(const Shape& q, const Shape& k, bool causal) {
 
 Dim attention(const KernelSpec& kernel) {
   const Dim count = scores(shape(kernel, 0), shape(kernel, 1), std::get<AttentionAttrs>(kernel.attrs).causal);
-  return Dim(2) * count * (shape(kernel, 0)[3] + shape(kernel, 2)[3]);
+  return Dim(2) * count * (shape(kernel, 0)[3] + kernel.results[0].shape[3]);
 }
 
 Dim attention_grad(const KernelSpec& kernel) {

@@ -21,6 +21,7 @@ class Inliner {
         layouts_(layouts),
         inlined_(graph.nodes.size(), false),
         size_(graph.nodes.size(), 0),
+        reads_memory_(graph.nodes.size(), false),
         kept_(graph.tensors.size(), false),
         uses_(graph.tensors.size()) {
     const auto keep = [&](TensorId id) { kept_[index(source(id))] = true; };
@@ -36,6 +37,7 @@ class Inliner {
     for (NodeId id = 0; id < count(); ++id) {
       size_[index(id)] = inlined_size(node_at(id));
       inlined_[index(id)] = size_[index(id)] <= most_inlined && is_inlined(node_at(id));
+      reads_memory_[index(id)] = reads_memory(node_at(id));
     }
     if (target_.fuse) add_prologues();
     return std::move(inlined_);
@@ -67,10 +69,10 @@ class Inliner {
     const bool free = std::all_of(node.inputs.begin(), node.inputs.end(), [&](TensorId input) {
       return input == no_tensor || inlined_[index(producer(source(input)))];
     });
-    if (free && can_inline_uses(node.outputs[0])) return true;
+    if (free && !repeats_long_chain(node) && can_inline_uses(node.outputs[0])) return true;
     if (!target_.fuse) return false;
     // A wide copy of a 16-bit tensor would cost more memory, and more time to read.
-    if ((widens(graph_, node) || converts_small_leaf(node)) && can_inline_uses(node.outputs[0])) return true;
+    if ((widens(graph_, node) || changes_small_leaf(node)) && can_inline_uses(node.outputs[0])) return true;
     return only_use_moves_elements(node.outputs[0]) || is_summed_only(node) ||
            (reads_leaves_only(node) && only_use_is_aligned(node.outputs[0]));
   }
@@ -108,11 +110,49 @@ class Inliner {
     return true;
   }
 
-  // A vector that is added to every row takes no kernel of its own to be converted.
-  bool converts_small_leaf(const Node& node) const {
+  // What is computed from one vector alone, such as a norm's weights plus one, takes no kernel of its own if it is
+  // little work for all that read it.
+  bool changes_small_leaf(const Node& node) const {
     constexpr std::int64_t small = 1 << 16;
-    return node.op == Op::cast && is_leaf(graph_.producer(source(node.inputs[0]))) &&
-           element_count(graph_.shape(node.outputs[0])).upper_bound() <= small;
+    const TensorId operand = varying_operand(graph_, node), result = node.outputs[0];
+    if (operand == no_tensor || element_count(graph_.shape(result)).upper_bound() > small) return false;
+    const NodeId from = producer(source(operand));
+    if (!is_leaf(node_at(from)) && !inlined_[index(from)]) return false;
+    return is_read_rarely(result) || (has(node.op, Trait::Cheap) && !repeats_long_chain(node));
+  }
+
+  // Whether readers with more elements than a node would compute many ops for each of them again, from values in
+  // memory that take no longer to read than the result.
+  bool repeats_long_chain(const Node& node) const {
+    constexpr int longest = 4;
+    return size_[index(producer(node.outputs[0]))] > longest && reads_memory(node) && !is_read_rarely(node.outputs[0]);
+  }
+
+  bool reads_memory(const Node& node) const {
+    return std::any_of(node.inputs.begin(), node.inputs.end(), [&](TensorId input) {
+      if (input == no_tensor) return false;
+      const NodeId from = producer(source(input));
+      return !inlined_[index(from)] || reads_memory_[index(from)];
+    });
+  }
+
+  // Whether every use, through views, has no more elements than the tensor, or few.
+  bool is_read_rarely(TensorId id) const {
+    constexpr std::int64_t few = 4096;
+    const std::int64_t most = std::max(few, element_count(graph_.shape(id)).upper_bound());
+    std::vector<TensorId> open{id};
+    while (!open.empty()) {
+      const TensorId at = open.back();
+      open.pop_back();
+      for (const NodeId use : uses_[index(at)]) {
+        const TensorId result = node_at(use).outputs[0];
+        if (is_view(node_at(use).op))
+          open.push_back(result);
+        else if (element_count(graph_.shape(result)).upper_bound() > most)
+          return false;
+      }
+    }
+    return true;
   }
 
   // A node that reads only leaves can be computed in the kernel that needs it.
@@ -215,6 +255,7 @@ class Inliner {
   const std::vector<Layout>& layouts_;
   std::vector<bool> inlined_;
   std::vector<int> size_;                  // by node: inlined_size
+  std::vector<bool> reads_memory_;         // by node: itself, or an inlined node that it is computed from
   std::vector<bool> kept_;                 // by tensor: read by the user, or an update
   std::vector<std::vector<NodeId>> uses_;  // by tensor
 };

@@ -1,6 +1,8 @@
 #include "lower/input_indices.h"
 
 #include <algorithm>
+#include <set>
+#include <tuple>
 
 #include <jerboa/transform/checks.h>
 #include <jerboa/transform/decompose.h>
@@ -19,25 +21,24 @@ bool may_move_integers(const Graph& graph, const Node& node) {
          (lowering == Lowering::View || lowering == Lowering::Decompose || node.op == Op::cast);
 }
 
-// The ops between an input and a tensor that may be computed from it by moves alone, as a separate graph with one
-// output.
+// The ops between a tensor and the furthest one that it may be computed from by moves alone, as a separate graph with
+// one output.
 struct Path {
-  std::string input;
+  TensorId source;
   Graph graph;
 };
-std::optional<Path> path_from_input(const Graph& graph, TensorId tensor) {
+Path path_to(const Graph& graph, TensorId tensor) {
   std::vector<std::pair<const Node*, std::size_t>> ops;  // with the number of the output that is used
   while (graph.tensor(tensor).storage != Storage::input) {
     const Node& node = graph.producer(tensor);
-    if (!may_move_integers(graph, node)) return std::nullopt;
+    if (!may_move_integers(graph, node)) break;
     const auto output = std::find(node.outputs.begin(), node.outputs.end(), tensor) - node.outputs.begin();
     ops.emplace_back(&node, static_cast<std::size_t>(output));
     tensor = node.inputs[0];
   }
-  const TensorInfo& input = graph.tensor(tensor);
-  if (!is_integer(input.type.dtype)) return std::nullopt;
-  Path path{input.name, {}};
-  TensorId last = path.graph.add_node(Op::tensor_input, {}, NoAttrs{}, "", &input.type, Storage::input).front();
+  Path path{tensor, {}};
+  TensorId last =
+      path.graph.add_node(Op::tensor_input, {}, NoAttrs{}, "", &graph.tensor(tensor).type, Storage::input).front();
   for (auto op = ops.rbegin(); op != ops.rend(); ++op)
     last = path.graph.add_node(op->first->op, {last}, op->first->attrs, "")[op->second];
   path.graph.outputs.push_back({"indices", last});
@@ -81,25 +82,52 @@ const InputTensor& input_of(const ProgramEntry& entry, const InputIndices& indic
   return *found;
 }
 
+// Finds the inputs that hold indices.
+class IndexFinder {
+ public:
+  explicit IndexFinder(const Graph& graph) : graph_(graph) {}
+
+  // Follows indices back to the inputs that hold them. Those that were concatenated or padded are all used if the
+  // result is used as a whole.
+  void find(const Node& user, const IndexOperand& operand, TensorId tensor) {
+    // Lists of indices that grow by concatenation have most of their sources in common.
+    if (!followed_.emplace(tensor, operand.range.limit.str(), operand.range.negative_is_none).second) return;
+    Path path = path_to(graph_, tensor);
+    const TensorInfo& source = graph_.tensor(path.source);
+    if (!is_integer(source.type.dtype)) return;
+    auto views = views_of(std::move(path.graph));
+    if (!views) return;
+    if (source.storage == Storage::input)
+      return add(
+          {source.name, std::move(*views), operand.range.limit, operand.range.negative_is_none, user.op, user.site});
+    const Node& producer = graph_.producer(path.source);
+    if (!views->empty() || (producer.op != Op::concat && producer.op != Op::pad)) return;
+    for (const TensorId input : producer.inputs) find(user, operand, input);
+  }
+
+  std::vector<InputIndices> take() { return std::move(all_); }
+
+ private:
+  void add(InputIndices found) {
+    const bool known = std::any_of(all_.begin(), all_.end(), [&](const InputIndices& other) {
+      return other.input == found.input && other.views == found.views && other.limit == found.limit &&
+             other.negative_is_none == found.negative_is_none;
+    });
+    if (!known) all_.push_back(std::move(found));
+  }
+
+  const Graph& graph_;
+  std::set<std::tuple<TensorId, std::string, bool>> followed_;  // with the range of the indices
+  std::vector<InputIndices> all_;
+};
+
 }  // namespace
 
 std::vector<InputIndices> find_input_indices(const Graph& graph) {
-  std::vector<InputIndices> all;
+  IndexFinder finder(graph);
   for (const Node& node : graph.nodes)
-    for (const IndexOperand& operand : index_operands(graph, node)) {
-      auto path = path_from_input(graph, operand.tensor);
-      if (!path) continue;
-      auto views = views_of(std::move(path->graph));
-      if (!views) continue;
-      InputIndices found{path->input, std::move(*views), operand.range.limit, operand.range.negative_is_none,
-                         node.op,     node.site};
-      const bool known = std::any_of(all.begin(), all.end(), [&](const InputIndices& other) {
-        return other.input == found.input && other.views == found.views && other.limit == found.limit &&
-               other.negative_is_none == found.negative_is_none;
-      });
-      if (!known) all.push_back(std::move(found));
-    }
-  return all;
+    for (const IndexOperand& operand : index_operands(graph, node)) finder.find(node, operand, operand.tensor);
+  return finder.take();
 }
 
 void verify_views(const InputIndices& indices, std::int64_t elements, const SymbolValues& symbols) {

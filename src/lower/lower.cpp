@@ -45,7 +45,8 @@ Program lower(const Graph& graph, const Target& target) {
   // 1. Blocks become element-wise ops, reductions and views.
   Graph primitive = detail::expand(graph, target);
   // 2. Concatenations that no kernel could bind are split, and shape ops become strides over their operand's memory.
-  const Graph viewed = detail::make_views_possible(detail::split_concats(std::move(primitive), target));
+  const Graph viewed =
+      detail::make_views_possible(detail::join_reshapes(detail::split_concats(std::move(primitive), target)));
   stages.done("ir", [&] { return print(viewed); });
   // 3. Nodes become kernels.
   const detail::Fusion fusion = detail::fuse(viewed, target);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
-#include <map>
 
 #include "base/integers.h"
 #include "lower/lives.h"
@@ -49,22 +48,30 @@ void place_in_one(Program& program, const std::vector<Buffer*>& largest_first, c
 
 struct Slot {
   std::int64_t bytes = 0;
-  std::map<int, int> tenants;  // the last dispatch of each one's life by the first
+  std::vector<Life> tenants;  // in the order of their lives, which do not overlap
 
   void add(const Buffer& buffer) {
-    if (buffer.first <= buffer.last) tenants.emplace(buffer.first, buffer.last);
+    if (buffer.first <= buffer.last) tenants.insert(after(buffer), {buffer.first, buffer.last});
   }
   bool is_free_for(const Buffer& buffer) const {
-    const auto after = tenants.upper_bound(buffer.last);
-    return after == tenants.begin() || std::prev(after)->second < buffer.first;
+    const auto next = after(buffer);
+    return next == tenants.begin() || std::prev(next)->last < buffer.first;
   }
   // Dispatches between the buffer's live range and its neighbours' in time: a tight fit leaves the longest gaps free.
   int idle_around(const Buffer& buffer) const {
-    int before = buffer.first, after = std::numeric_limits<int>::max() / 2;
-    const auto next = tenants.upper_bound(buffer.last);
-    if (next != tenants.end()) after = next->first - buffer.last;
-    if (next != tenants.begin()) before = buffer.first - std::prev(next)->second;
-    return std::min(before, after);
+    int before = buffer.first, until = std::numeric_limits<int>::max() / 2;
+    const auto next = after(buffer);
+    if (next != tenants.end()) until = next->first - buffer.last;
+    if (next != tenants.begin()) before = buffer.first - std::prev(next)->last;
+    return std::min(before, until);
+  }
+
+ private:
+  // The first tenant that lives after this buffer. Most come in the order of their lives.
+  std::vector<Life>::const_iterator after(const Buffer& buffer) const {
+    if (tenants.empty() || tenants.back().first <= buffer.last) return tenants.end();
+    return std::upper_bound(tenants.begin(), tenants.end(), buffer.last,
+                            [](int last, const Life& life) { return last < life.first; });
   }
 };
 
@@ -95,23 +102,33 @@ class Pool {
 
  private:
   std::size_t tightest(const Buffer& buffer) const {
+    // Small tensors take a larger slot rather than one whose neighbours in time are this close (see place_in_pool): the
+    // kernels of large ones keep a GPU busy alone.
+    constexpr std::int64_t moderate = 8 << 20;
+    constexpr int close = 8;
+    const bool keeps_away = buffer.bytes <= moderate;
     std::size_t best = slots_.size();
     int best_idle = 0;
+    bool best_is_close = true;
     for (std::size_t i = slots_.size(); i-- > 0;) {
-      if (best != slots_.size() && slots_[i].bytes > slots_[best].bytes) break;
+      const bool is_larger = best != slots_.size() && slots_[i].bytes > slots_[best].bytes;
+      if (is_larger && !(keeps_away && best_is_close)) break;
       // Usually the newest tenant conflicts.
       if (lives_overlap(newest_[i], buffer) || !slots_[i].is_free_for(buffer)) continue;
       const int idle = slots_[i].idle_around(buffer);
-      if (best != slots_.size() && idle > best_idle) continue;
+      const bool is_close = idle < close;
+      const bool is_worse = keeps_away && is_close != best_is_close ? is_close : is_larger || idle > best_idle;
+      if (best != slots_.size() && is_worse) continue;
       best = i;
       best_idle = idle;
+      best_is_close = is_close;
     }
     return best;
   }
 
   std::size_t put(const Buffer& buffer, std::int64_t bytes, std::size_t slot) {
     if (slot == slots_.size()) {
-      slots_.push_back({bytes, {}});
+      slots_.push_back({.bytes = bytes, .tenants = {}});
       newest_.emplace_back();
     }
     slots_[slot].add(buffer);

@@ -1,18 +1,22 @@
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <fmt/format.h>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include <jerboa/base/error.h>
 #include <jerboa/base/file.h>
 #include <jerboa/lower/lower.h>
 #include <jerboa/lower/program_file.h>
+#include <jerboa/transform/half_copies.h>
 
 #include "ir/attr_json.h"
 #include "lower/input_indices.h"
 #include "lower/program_sections.h"
 #include "lower/target.h"
+#include "lower/verify_kernel.h"
 
 // What the sections of a program file hold: JSON, and the constants' bytes. docs/program-files.md describes it.
 namespace jerboa {
@@ -315,7 +319,7 @@ struct Reader {
                        there = static_cast<std::int64_t>(data.size());
     if (std::any_of(shape.begin(), shape.end(), [](std::int64_t size) { return size < 0; }) || offset < 0 ||
         offset > there || bytes > there - offset)
-      throw FileError("a constant is cut off");
+      throw FileError("a constant is truncated");
     HostTensor values(dtype, shape);
     std::memcpy(values.bytes().data(), data.data() + offset, values.bytes().size());
     return values;
@@ -427,12 +431,43 @@ void check_sizes(const std::string& name, DType dtype, const Shape& shape) {
   if (detail::bytes_of({dtype, shape}) > detail::most_bytes) throw FileError(fmt::format("{} is too large", name));
 }
 
-void check(const ProgramFile& file) {
+// A host fills some states from a parameter, whose size they must have.
+void check_half_copy(const std::map<std::string_view, const PersistentTensor*>& params, const PersistentTensor& copy) {
+  const auto source = half_copy_source(copy.name);
+  if (!source || copy.is_param) return;
+  const auto found = params.find(*source);
+  const bool matches =
+      found != params.end() && found->second->dtype == DType::f32 && found->second->shape == copy.shape;
+  if (!matches || copy.dtype != DType::f16)
+    throw FileError(fmt::format("{} is not the f16 copy of a parameter {}", copy.name, *source));
+}
+
+void check_initial_values(const PersistentTensor& tensor) {
+  constexpr double longest_draw = 16;  // of a normal distribution, in standard deviations, with room
+  const Init& init = tensor.init;
+  const double reach = init.kind == Init::Kind::constant ? 0 : longest_draw * std::fabs(init.width);
+  for (const double value : {init.mean - reach, init.mean + reach})
+    if (!detail::can_hold(tensor.dtype, value))
+      throw FileError(fmt::format("{} cannot hold its initial values, such as {}", tensor.name, value));
+}
+
+void check_storage(const ProgramFile& file) {
+  std::map<std::string_view, const PersistentTensor*> params;
+  for (const PersistentTensor& tensor : file.storage)
+    if (tensor.is_param) params.emplace(tensor.name, &tensor);
   for (const PersistentTensor& tensor : file.storage) {
     check_sizes(tensor.name, tensor.dtype, tensor.shape);
     for (const Dim& size : tensor.shape)
-      if (!size.is_constant()) throw FileError(fmt::format("{} is kept, but has the size {}", tensor.name, size.str()));
+      if (!size.is_constant())
+        throw FileError(
+            fmt::format("{} is kept between runs, so its size {} must not be symbolic", tensor.name, size.str()));
+    check_half_copy(params, tensor);
+    check_initial_values(tensor);
   }
+}
+
+void check(const ProgramFile& file) {
+  check_storage(file);
   for (const ProgramEntry& entry : file.entries) {
     for (const InputTensor& input : entry.inputs) check_sizes(input.name, input.dtype, input.shape);
     Target target = Target::cpu();  // which has no size limits: the limits of the original device do not matter

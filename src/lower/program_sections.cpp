@@ -43,7 +43,7 @@ void check_format(std::string_view file) {
     throw FileError(fmt::format("a program file of format {}, but Jerboa {} reads format {}: export it again",
                                 file[magic_before.size()], to_string(host_version), program_format));
   if (!file.starts_with(magic)) throw FileError("not a Jerboa program file");
-  if (file.size() < header_bytes) throw FileError("the header is cut off");
+  if (file.size() < header_bytes) throw FileError("the header is truncated");
   if (const auto format = get(file, 8, 4); format != program_format)
     throw FileError(fmt::format("a program file of format {}, but Jerboa {} reads format {}: {}", format,
                                 to_string(host_version), program_format,
@@ -100,7 +100,7 @@ std::string write_sections(const std::vector<Section>& sections, const HostVersi
 std::vector<Section> read_sections(std::string_view file) {
   check_format(file);
   const std::uint64_t count = get(file, 16, 4);
-  if (count > (file.size() - header_bytes) / row_bytes) throw FileError("the table of sections is cut off");
+  if (count > (file.size() - header_bytes) / row_bytes) throw FileError("the table of sections is truncated");
   const std::string_view table = file.substr(header_bytes, count * row_bytes);
   if (crc32(std::string(file.substr(0, header_bytes - 4)) + std::string(table)) != get(file, header_bytes - 4, 4))
     throw FileError("the header is damaged: its checksum does not match");
@@ -116,7 +116,7 @@ std::vector<Section> read_sections(std::string_view file) {
           fmt::format("the section {} has flags that Jerboa {} does not know", name, to_string(host_version)));
     entry.required = flags != 0;
     if (place < end || place > file.size() || length > file.size() - place)
-      throw FileError(fmt::format("the section {} is cut off", name));
+      throw FileError(fmt::format("the section {} is truncated", name));
     end = place + length;
     entry.bytes = file.substr(place, length);
     if (crc32(entry.bytes) != get(table, at + 24, 4))

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/integers.h"
+
 namespace jerboa {
 
 Target Target::webgpu_default() {
@@ -17,7 +19,7 @@ Target Target::webgpu_default() {
 }
 
 int detail::binding_count(std::int64_t bytes, const Target& target) {
-  return static_cast<int>(std::max<std::int64_t>(1, (bytes + target.max_binding_bytes - 1) / target.max_binding_bytes));
+  return static_cast<int>(std::max<std::int64_t>(1, detail::divide_up(bytes, target.max_binding_bytes)));
 }
 
 std::int64_t detail::bytes_of(const TensorType& type) {

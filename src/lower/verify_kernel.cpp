@@ -117,7 +117,7 @@ class KernelVerifier {
     if (empty) return;
     if (low < 0) fail("binding {} is accessed {} elements before its start", binding, -low);
     auto& bytes = bytes_[static_cast<std::size_t>(binding)];
-    bytes = std::max(bytes, ((high + 1) * bits(dtype) + 7) / 8);
+    bytes = std::max(bytes, bytes_of(dtype, high + 1));
   }
 
   static std::vector<Range> all_of(const std::vector<std::int64_t>& sizes) {
@@ -128,10 +128,7 @@ class KernelVerifier {
 
   // Throws unless the type can represent the number: otherwise its conversion is undefined.
   void check_number(double value, DType dtype) const {
-    if (is_float(dtype)) return;
-    const double low = dtype == DType::boolean ? 0 : std::numeric_limits<std::int32_t>::min(),
-                 high = dtype == DType::u32 ? std::numeric_limits<std::uint32_t>::max() : most_index;
-    if (!(value >= low && value <= high)) fail("{} is not a number of type {}", value, name(dtype));
+    if (!can_hold(dtype, value)) fail("{} is not a number of type {}", value, name(dtype));
   }
 
   void check_element_type(DType dtype) const {
@@ -293,7 +290,7 @@ class KernelVerifier {
         break;
       case Op::all_finite:
         if (instruction.dtype != DType::boolean || !is_float(operand))
-          fail("instruction {}: all_finite is of floats", number);
+          fail("instruction {}: all_finite needs a float operand", number);
         break;
       default: fail("instruction {}: {} is not a reduction", number, name(instruction.op));
     }
@@ -517,6 +514,13 @@ class KernelVerifier {
 };
 
 }  // namespace
+
+bool can_hold(DType dtype, double value) {
+  if (is_float(dtype)) return true;
+  const double low = dtype == DType::boolean ? 0 : std::numeric_limits<std::int32_t>::min(),
+               high = dtype == DType::u32 ? std::numeric_limits<std::uint32_t>::max() : most_index;
+  return value >= low && value <= high;
+}
 
 std::int64_t bytes_reached(const std::string& what, DType dtype, const Dim& offset, const std::vector<Dim>& strides,
                            const Shape& shape, const SymbolValues& symbols) {

@@ -11,6 +11,9 @@ namespace jerboa::detail {
 std::int64_t bytes_reached(const std::string& what, DType dtype, const Dim& offset, const std::vector<Dim>& strides,
                            const Shape& shape, const SymbolValues& symbols);
 
+/// Whether converting the number to the type is defined: any number for floats, those within the range of the others.
+bool can_hold(DType dtype, double value);
+
 /// Proves that a kernel is well formed: operands are defined before they are used and of the right number and types,
 /// ops and attributes fit the kind of the kernel, indices fit their types. Returns for each binding the furthest byte
 /// that the kernel accesses. Throws GraphError that begins with `what`.

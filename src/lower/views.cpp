@@ -1,6 +1,9 @@
 #include "lower/views.h"
 
+#include <algorithm>
+
 #include <jerboa/ir/shapes.h>
+#include <jerboa/transform/cleanup.h>
 
 #include "lower/axes.h"
 #include "transform/rewrite.h"
@@ -128,6 +131,27 @@ std::optional<std::vector<Layout>> try_layouts(const Graph& graph) {
 }
 
 }  // namespace
+
+Graph join_reshapes(Graph graph) {
+  const auto reads_reshape = [&](const Node& node) {
+    return node.op == Op::reshape && graph.producer(node.inputs[0]).op == Op::reshape;
+  };
+  if (std::none_of(graph.nodes.begin(), graph.nodes.end(), reads_reshape)) return graph;
+  Graph result;
+  GraphRewriter rewriter(graph, result);
+  for (const Node& node : graph.nodes) {
+    if (!reads_reshape(node)) {
+      rewriter.copy(node);
+      continue;
+    }
+    // The one that it reads has been joined before.
+    const TensorId source = result.producer(rewriter.at(node.inputs[0])).inputs[0];
+    const std::size_t before = result.tensors.size();
+    rewriter.replace(node, result.add_node(Op::reshape, {source}, node.attrs, node.site), before);
+  }
+  rewriter.finish();
+  return remove_dead_nodes(std::move(result));
+}
 
 Graph make_views_possible(Graph graph) {
   if (try_layouts(graph)) return graph;

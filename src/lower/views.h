@@ -23,6 +23,9 @@ bool is_whole_view(const Graph& graph, TensorId id, const Layout& layout);
 /// Whether the op only reinterprets its operand's memory.
 bool is_view(Op op);
 
+/// Replaces a reshape of a reshape with one reshape, which may need no copy where two did.
+Graph join_reshapes(Graph graph);
+
 /// The same graph with a copy wherever a reshape cannot be expressed as strides over its operand's memory.
 Graph make_views_possible(Graph graph);
 

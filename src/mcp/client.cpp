@@ -78,6 +78,8 @@ Json Client::request(const std::string& method, Json params, const CallContext& 
   try {
     transport_->send(make_request(id, method, std::move(params)));
     return wait_for(id, method, context);
+  } catch (const ConnectionLost& error) {
+    throw ConnectionLost(fmt::format("{}: {}", options_.name, error.what()));
   } catch (const McpError& error) {
     fail(error.what());
   }

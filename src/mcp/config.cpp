@@ -124,6 +124,21 @@ std::shared_ptr<Client> connect(const ServerConfig& config, const std::string& v
   }
 }
 
+std::vector<Tool> connect_tools(const ServerConfig& config, const std::string& version, const CallContext& context) {
+  auto client = std::make_shared<std::shared_ptr<Client>>(connect(config, version, context));
+  std::vector<Tool> tools = tools_of(*client, context);
+  for (Tool& tool : tools)
+    tool.call = [client, config, version, name = tool.name](const Json& arguments, const CallContext& calling) {
+      try {
+        return (*client)->call_tool(name, arguments, calling);
+      } catch (const ConnectionLost&) {
+        *client = connect(config, version, calling);
+      }
+      return (*client)->call_tool(name, arguments, calling);
+    };
+  return tools;
+}
+
 void add_tools(std::vector<Tool>& tools, std::vector<Tool> added, const std::string& prefix) {
   const auto is_taken = [&](const std::string& name) {
     return std::any_of(tools.begin(), tools.end(), [&](const Tool& tool) { return tool.name == name; });
@@ -141,8 +156,7 @@ void add_tools(std::vector<Tool>& tools, std::vector<Tool> added, const std::str
 std::vector<Tool> connect_all(const std::vector<ServerConfig>& servers, const std::string& version,
                               const CallContext& context) {
   std::vector<Tool> tools;
-  for (const ServerConfig& server : servers)
-    add_tools(tools, tools_of(connect(server, version, context), context), server.name);
+  for (const ServerConfig& server : servers) add_tools(tools, connect_tools(server, version, context), server.name);
   return tools;
 }
 

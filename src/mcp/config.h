@@ -25,6 +25,10 @@ std::vector<ServerConfig> read_config(const std::filesystem::path& path);
 std::shared_ptr<Client> connect(const ServerConfig& config, const std::string& version,
                                 const CallContext& context = {});
 
+/// The tools of a server. If it is gone when one is called, it is connected to again, once per call.
+std::vector<Tool> connect_tools(const ServerConfig& config, const std::string& version,
+                                const CallContext& context = {});
+
 /// The tools of all servers. A name that is taken already, or that models cannot write, is changed.
 std::vector<Tool> connect_all(const std::vector<ServerConfig>& servers, const std::string& version,
                               const CallContext& context = {});

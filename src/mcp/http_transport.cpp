@@ -99,7 +99,7 @@ class HttpTransport final : public Transport {
       messages_.pop_front();
       return message;
     }
-    if (!failure_.empty()) throw McpError(std::exchange(failure_, {}));
+    throw_failure();
     return std::nullopt;
   }
 
@@ -147,7 +147,14 @@ class HttpTransport final : public Transport {
       return std::any_of(exchanges_.begin(), exchanges_.end(), [&](const Exchange& one) { return &one == address; });
     };
     for (double waited = 0; is_running() && waited < seconds; waited += 0.05) advance(0.05);
-    if (!failure_.empty()) throw McpError(std::exchange(failure_, {}));
+    throw_failure();
+  }
+
+  void throw_failure() {
+    if (failure_.empty()) return;
+    const std::string failure = std::exchange(failure_, {});
+    if (std::exchange(is_lost_, false)) throw ConnectionLost(failure);
+    throw McpError(failure);
   }
 
   // Passes bytes on, for at most so many seconds, until something has happened.
@@ -180,6 +187,8 @@ class HttpTransport final : public Transport {
   void finish(Exchange& exchange, CURLcode code) {
     if (exchange.purpose == Purpose::listening || exchange.purpose == Purpose::ending) return;
     const long status = exchange.status();
+    // By the protocol, 404 says that the session has ended.
+    is_lost_ = code == CURLE_COULDNT_CONNECT || (status == 404 && !session_.empty());
     if (code != CURLE_OK && !exchange.has_answered)
       failure_ = fmt::format("{}: {}", options_.url, curl_easy_strerror(code));
     else if (status == 401 || status == 403)
@@ -217,6 +226,7 @@ class HttpTransport final : public Transport {
   HttpOptions options_;
   Multi multi_{nullptr, curl_multi_cleanup};
   std::string session_, version_, failure_;
+  bool is_lost_ = false;           // the failure is a ConnectionLost
   std::list<Exchange> exchanges_;  // whose addresses libcurl holds
   std::deque<Json> messages_;
 };

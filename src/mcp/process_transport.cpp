@@ -112,13 +112,13 @@ class ProcessTransport final : public Transport {
       else if (errno == EAGAIN || errno == EINTR)
         read_some(0.05, true);
       else
-        fail();
+        throw ConnectionLost(end_of_process());
     }
   }
 
   std::optional<Json> receive(double seconds) override {
     if (auto message = next_message()) return message;
-    if (output_.get() < 0) fail();
+    if (output_.get() < 0) throw McpError(end_of_process());
     read_some(seconds, false);
     return next_message();
   }
@@ -186,7 +186,8 @@ class ProcessTransport final : public Transport {
     }
   }
 
-  [[noreturn]] void fail() {
+  // How it ended, and what it said last.
+  std::string end_of_process() {
     if (errors_.get() >= 0) read_some(0.1, false);
     wait(0.5);
     std::string how = "closed its output";
@@ -195,7 +196,7 @@ class ProcessTransport final : public Transport {
                                : fmt::format("was ended by signal {}", WTERMSIG(status_));
     while (said_.ends_with('\n')) said_.pop_back();
     const std::string last = said_.substr(said_.find_last_of('\n') + 1);
-    throw McpError(fmt::format("{} {}{}", program_, how, last.empty() ? "" : ": " + shortened(last, 300)));
+    return fmt::format("{} {}{}", program_, how, last.empty() ? "" : ": " + shortened(last, 300));
   }
 
   std::string program_, said_;

@@ -10,6 +10,13 @@
 
 namespace jerboa::mcp {
 
+/// A message did not reach the server, because it is gone or has forgotten the session. Another connection may help,
+/// and nothing happens twice.
+class ConnectionLost : public McpError {
+ public:
+  using McpError::McpError;
+};
+
 /// A connection over which JSON-RPC messages go both ways. All calls come from one thread; failures are McpErrors.
 class Transport {
  public:

@@ -6,6 +6,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "base/integers.h"
 #include "memory/dot_products.h"
 
 namespace jerboa::memory {
@@ -13,9 +14,7 @@ namespace {
 
 constexpr std::int64_t rows_per_task = 2048;
 
-std::int64_t padded(std::int64_t dimensions) {
-  return (dimensions + dot_product_multiple - 1) / dot_product_multiple * dot_product_multiple;
-}
+std::int64_t padded(std::int64_t dimensions) { return detail::round_up(dimensions, dot_product_multiple); }
 
 }  // namespace
 
@@ -44,7 +43,7 @@ std::vector<Neighbour> VectorIndex::nearest(std::span<const float> query, std::i
   std::vector<float> wanted(query.begin(), query.end());
   wanted.resize(static_cast<std::size_t>(stride_));
   std::vector<float> scores(ids_.size());
-  const std::int64_t tasks = (size() + rows_per_task - 1) / rows_per_task;
+  const std::int64_t tasks = detail::divide_up(size(), rows_per_task);
   pool_.run(tasks, [&](std::int64_t number, int) {
     const std::int64_t begin = number * rows_per_task, rows = std::min(rows_per_task, size() - begin);
     dot_products(values_.data() + begin * stride_, rows, stride_, wanted.data(), scores.data() + begin);

@@ -1,3 +1,4 @@
+#include "models/allowed_settings.h"
 #include "models/family_graphs.h"
 #include "models/llama_like.h"
 
@@ -34,6 +35,7 @@ NamedTensors apertus_decoder(const Config& given, const GraphInputs& inputs) {
   const Config config = older.has("rope_scaling") ? older : older.with_defaults(R"({"rope_parameters": {
       "rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
       "original_max_position_embeddings": 8192}})");
+  allow_only(config, R"({"qk_norm": true, "post_norm": false, "mlp_bias": false})");
   const Decoder decoder(config, inputs);
   AttentionForm form = attention_form(config);
   form.bias = form.output_bias = config.flag("attention_bias", false);

@@ -32,7 +32,6 @@ BitLinear::BitLinear(const Decoder& decoder, const Config& config) : decoder_(de
 BitLinear::Mode BitLinear::mode_of(const Config& config) {
   const auto settings = config.section("quantization_config");
   if (!settings) return Mode::plain;
-  if (settings->text("quant_method") != "bitnet") settings->fail("quant_method", "is not bitnet");
   const std::string type = settings->text("linear_class", "bitlinear");
   const std::string mode = settings->text("quantization_mode", "offline");
   if (mode != "offline" && mode != "online") settings->fail("quantization_mode", "is not offline or online");

@@ -3,9 +3,21 @@
 #include <fmt/format.h>
 
 #include <jerboa/base/error.h>
+#include <jerboa/ir/packed_cache.h>
 #include <jerboa/ops/ops.h>
 
 namespace jerboa::models {
+
+namespace {
+
+Dim packed_row(const Dim& size) {
+  if (!can_pack(size.value()))
+    throw UsageError(fmt::format("a cache of int8 needs heads of a multiple of {} features, not of {}; use f16",
+                                 features_per_word, size.str()));
+  return packed_words(size.value());
+}
+
+}  // namespace
 
 std::string cache_name(int layer, const std::string& name) { return fmt::format("cache.{}.{}", layer, name); }
 
@@ -26,8 +38,8 @@ void Caches::check(const GraphInputs& inputs) const {
   if (options_.capacity == 0) return;
   if (!(positions_ && lengths_))
     throw UsageError("a decoder with a cache needs positions and lengths, which say where the tokens go");
-  if (options_.dtype != DType::f32 && options_.dtype != DType::f16)
-    throw UsageError(fmt::format("a cache can be f32 or f16, not {}", name(options_.dtype)));
+  if (options_.dtype != DType::f32 && options_.dtype != DType::f16 && options_.dtype != DType::i8)
+    throw UsageError(fmt::format("a cache can be f32, f16 or int8, not {}", name(options_.dtype)));
   if (options_.block < 0 || options_.blocks < 0 || (options_.block > 0 && options_.capacity % options_.block != 0))
     throw UsageError(fmt::format("a cache of {} positions per sequence cannot be made of blocks of {}",
                                  options_.capacity, options_.block));
@@ -46,15 +58,18 @@ Tensor Caches::allocate(const std::string& name, CacheKind kind, const Shape& sh
 }
 
 Tensor Caches::appended(const std::string& name, const Tensor& values, int capacity, CacheKind kind) const {
-  const Tensor stored = cast(values, options_.dtype);
+  const bool packs = options_.dtype == DType::i8 && kind != CacheKind::latent;
+  // Latent vectors are read as keys and as values: they stay floats.
+  const DType dtype = packs ? packed_cache : options_.dtype == DType::i8 ? DType::f16 : options_.dtype;
+  const Tensor stored = packs ? values : cast(values, dtype);
   CacheAppendOptions append{.ring = kind == CacheKind::ring};
-  Shape shape{values.dim(0), values.dim(1), capacity, values.dim(3)};
+  Shape shape{values.dim(0), values.dim(1), capacity, packs ? packed_row(values.dim(3)) : values.dim(3)};
   if (options_.block > 0) {
     append.table = table_;
     shape[0] = options_.blocks > 0 ? Dim(options_.blocks) : values.dim(0) * Dim(capacity / options_.block);
     shape[2] = options_.block;
   }
-  const Tensor cache = allocate(name, kind, shape, options_.dtype);
+  const Tensor cache = allocate(name, kind, shape, dtype);
   const Tensor next = cache_append(cache, stored, positions_, append);
   update(cache, next);
   return next;

@@ -15,8 +15,8 @@ class Caches {
 
   /// Without, layers see only the tokens of this run.
   bool any() const { return options_.capacity > 0; }
-  /// Positions per sequence.
-  int capacity() const { return options_.capacity; }
+  /// The longest text that the caches are used for.
+  int context() const { return options_.context > 0 ? options_.context : options_.capacity; }
 
   /// Keys and values [batch, heads, positions, size] of all tokens so far.
   struct KeysAndValues {

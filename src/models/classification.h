@@ -10,6 +10,9 @@ namespace jerboa::models {
 Tensor hidden_input(const GraphInputs& inputs);
 /// The first token of each text: [batch, width].
 Tensor first_token(const Tensor& hidden);
+/// The head of a decoder that classifies texts: the scores of classes from the last token of each text, by a matrix
+/// `score.weight`.
+Tensor last_token_logits(const Config& config, DType weights, const Tensor& hidden, const Tensor& lengths);
 /// How many classes a classification head has.
 int class_count(const Config& config);
 

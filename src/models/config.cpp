@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 
 #include <jerboa/base/error.h>
 #include <jerboa/base/file.h>
 #include <jerboa/models/config.h>
+#include <jerboa/models/family.h>
 
 #include "base/parse_json.h"
 
@@ -22,10 +24,43 @@ Config Config::open(const std::filesystem::path& path) {
   return parse(FileContent(file).text(), file.string());
 }
 
+namespace {
+
+// Families whose text models have names of their own, but differ from another one's in what they do with pictures
+// alone.
+nlohmann::json with_known_type(nlohmann::json config) {
+  const auto type = config.find("model_type");
+  if (type != config.end() && *type == "qwen3_vl_text") *type = "qwen3";
+  return config;
+}
+
+bool is_family(const nlohmann::json& config) {
+  const auto type = config.find("model_type");
+  const std::span<const Family> known = families();
+  return type != config.end() &&
+         std::any_of(known.begin(), known.end(), [&](const Family& family) { return *type == family.model_type; });
+}
+
+// Of a model that also sees or hears in a way that we do not know, its text model: what it reads and writes as text is
+// the same without the rest.
+nlohmann::json text_model(nlohmann::json config) {
+  const auto text = config.find("text_config");
+  if (text == config.end() || !text->is_object() || is_family(config)) return config;
+  nlohmann::json result = with_known_type(*text);
+  if (!is_family(result)) return config;
+  for (const char* shared : {"bos_token_id", "eos_token_id", "pad_token_id", "quantization_config"})
+    if (config.contains(shared) && !result.contains(shared)) result[shared] = config[shared];
+  // The whole model's head is the one that is used.
+  if (config.contains("tie_word_embeddings")) result["tie_word_embeddings"] = config["tie_word_embeddings"];
+  return result;
+}
+
+}  // namespace
+
 Config Config::parse(std::string_view text, std::string origin) {
-  auto value = parse_json(text, origin);
+  auto value = parse_json(with_json_infinities(text), origin);
   if (!value.is_object()) throw FileError(fmt::format("{}: not a JSON object", origin));
-  return {std::make_shared<const Json>(Json{std::move(value)}), std::move(origin)};
+  return {std::make_shared<const Json>(Json{text_model(std::move(value))}), std::move(origin)};
 }
 
 namespace {
@@ -130,6 +165,12 @@ double Config::positive(const std::string& key) const {
   return value;
 }
 
+double Config::limit(const std::string& key) const {
+  if (!has(key)) return 0;
+  const auto value = number_or_infinity(json_->value.at(key));
+  return value == std::numeric_limits<double>::infinity() ? 0 : positive(key);
+}
+
 std::string Config::text(const std::string& key, std::string otherwise) const {
   return has(key) ? text(key) : std::move(otherwise);
 }
@@ -144,6 +185,8 @@ Config Config::with_defaults(std::string_view json) const {
   value.update(json_->value);
   return {std::make_shared<const Json>(Json{std::move(value)}), origin_};
 }
+
+std::string Config::to_json() const { return json_->value.dump(); }
 
 std::optional<Config> Config::section(const std::string& key) const {
   if (!has(key)) return std::nullopt;

@@ -5,6 +5,16 @@
 #include <jerboa/base/error.h>
 
 namespace jerboa::models {
+namespace {
+
+// What the base class of transformers' configs can say of any model.
+void want_plain_decoder(const Config& config) {
+  for (const char* key : {"add_cross_attention", "is_encoder_decoder"})
+    if (config.flag(key, false)) config.fail(key, "is not supported: the model is used as a decoder alone");
+  if (!config.flag("is_causal", true)) config.fail("is_causal", "is not supported: the model would not be a decoder");
+}
+
+}  // namespace
 
 Decoder::Decoder(const Config& config, const GraphInputs& inputs)
     : Modules(config, inputs.weights, inputs.products),
@@ -14,6 +24,7 @@ Decoder::Decoder(const Config& config, const GraphInputs& inputs)
       caches_(inputs),
       cache_type_(inputs.cache.dtype),
       last_(inputs.last) {
+  want_plain_decoder(config);
   if (!ids_ || ids_.rank() != 2)
     throw UsageError(fmt::format("ids must be [batch, time], not {}", ids_ ? to_string(ids_.shape()) : "missing"));
   if (!positions_) positions_ = broadcast_to(arange(ids_.dim(1)), ids_.shape());
@@ -49,6 +60,7 @@ AttentionOptions Decoder::attention_options(const ScoreOptions& scores) const {
   if (!caches_.any()) return options;
   options.positions = positions_;
   options.table = caches_.table();
+  if (options.sinks && cache_type_ != DType::i8) options.sinks = cast(options.sinks, cache_type_);
   return options;
 }
 
@@ -60,7 +72,8 @@ Tensor Decoder::attend_to(const Caches::KeysAndValues& seen, const Tensor& q, co
   AttentionOptions options = attention_options(scores);
   options.ring = seen.ring;
   if (!caches_.any()) return attention(q, seen.keys, seen.values, options);
-  const Tensor queries = cast(q, cache_type_);
+  // Queries of keys in 8 bits keep their type.
+  const Tensor queries = cache_type_ == DType::i8 ? q : cast(q, cache_type_);
   return cast(attention(queries, seen.keys, seen.values, options), q.dtype());
 }
 
@@ -70,7 +83,7 @@ Tensor Decoder::attend(int layer, const Tensor& q, const Tensor& k, const Tensor
 
 Tensor Decoder::attend_latent(int layer, const Tensor& q, const Tensor& latent, const ScoreOptions& scores) const {
   const Tensor cached = caches_.append_latent(layer, latent);
-  const Tensor queries = cast(q, cache_type_);
+  const Tensor queries = cast(q, cached.dtype());
   return cast(attention(queries, cached, cached, attention_options(scores)), q.dtype());
 }
 

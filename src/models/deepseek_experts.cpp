@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "models/allowed_settings.h"
 #include "models/llama_like.h"
 
 namespace jerboa::models {
@@ -22,6 +23,7 @@ void read_groups(const Config& config, ExpertsForm& form) {
 }  // namespace
 
 ExpertsForm deepseek_experts(const Config& config) {
+  allow_only(config, R"({"scoring_func": "sigmoid", "topk_method": "noaux_tc", "moe_layer_freq": 1})");
   ExpertsForm form = experts_form(config, config.count("n_routed_experts"));
   form.scores = ExpertScores::sigmoid;
   form.correction = "gate.e_score_correction_bias";

@@ -118,8 +118,6 @@ NamedTensors deepseek_v3_decoder(const Config& given, const GraphInputs& inputs)
       "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "moe_intermediate_size": 2048,
       "num_experts_per_tok": 8, "n_routed_experts": 256, "n_shared_experts": 1, "routed_scaling_factor": 2.5,
       "n_group": 8, "topk_group": 4, "first_k_dense_replace": 3})");
-  if (config.section("quantization_config"))
-    config.fail("quantization_config", "is not supported: convert the weights to bf16");
   const Decoder decoder(config, inputs);
   const LatentForm attention = latent_form(config);
   const ExpertsForm experts = deepseek_experts(config);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <fmt/format.h>
 
+#include "models/allowed_settings.h"
 #include "models/recurrent.h"
 
 namespace jerboa::models {
@@ -49,8 +50,8 @@ Tensor gated_attention(const Decoder& decoder, const AttentionForm& form, int la
   const Tensor q = reshape(queries, flat);
   const Tensor k = decoder.linear(name + ".k_proj", x, form.kv_heads * form.head_size, form.bias);
   const Tensor v = decoder.linear(name + ".v_proj", x, form.kv_heads * form.head_size, form.bias);
-  const Tensor seen = attend_heads(decoder, form, layer, name, q, k, v);
-  return decoder.linear(name + ".o_proj", seen * sigmoid(reshape(gates, flat)), form.width, form.output_bias);
+  const Tensor seen = reshape(attend_heads(decoder, form, layer, name, q, k, v), gates.shape());
+  return decoder.linear(name + ".o_proj", reshape(seen * sigmoid(gates), flat), form.width, form.output_bias);
 }
 
 }  // namespace
@@ -63,6 +64,7 @@ Config delta_net_config(const Config& config) {
 }
 
 DeltaForm delta_form(const Config& config) {
+  allow_only(config, R"({"attn_output_gate": true, "use_sliding_window": false})");
   DeltaForm form;
   form.width = config.size("hidden_size");
   form.key_heads = config.size("linear_num_key_heads");

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "models/allowed_settings.h"
 #include "models/family_graphs.h"
 #include "models/llama_like.h"
 #include "models/windows.h"
@@ -30,6 +31,7 @@ std::function<bool(int layer)> window_rule(const Config& config) {
 NamedTensors exaone4_decoder(const Config& given, const GraphInputs& inputs) {
   const Config config = given.with_defaults(R"({"num_key_value_heads": 32, "hidden_act": "silu", "rms_norm_eps": 1e-5,
                                                 "sliding_window": 4096, "sliding_window_pattern": 4})");
+  allow_only(config, R"({"attention_bias": false})");
   const Decoder decoder(config, inputs);
   AttentionForm form = attention_form(config);
   form.head_norm = llama_norm(decoder, config);

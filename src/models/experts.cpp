@@ -5,11 +5,10 @@
 #include <fmt/format.h>
 
 #include <jerboa/base/error.h>
+#include <jerboa/base/lowest_score.h>
 
 namespace jerboa::models {
 namespace {
-
-constexpr double never_chosen = -1e30;
 
 /// The scores of experts outside a token's best groups are lower than any other.
 Tensor within_best_groups(const ExpertsForm& form, const Tensor& scores) {
@@ -17,7 +16,7 @@ Tensor within_best_groups(const ExpertsForm& form, const Tensor& scores) {
   const Tensor merits = sum(top_k(grouped, 2).values, {-1});
   const Tensor best = top_k(merits, form.chosen_groups).indices;
   const Tensor used = sum(one_hot(best, form.groups), {1});
-  return reshape(where(greater(unsqueeze(used, {-1}), 0), grouped, never_chosen), scores.shape());
+  return reshape(where(greater(unsqueeze(used, {-1}), 0), grouped, lowest_score), scores.shape());
 }
 
 /// The experts with the best scores, and these scores.

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "models/allowed_settings.h"
 #include "models/family_graphs.h"
 #include "models/llama_like.h"
 #include "models/mamba2_mixer.h"
@@ -58,6 +59,7 @@ NamedTensors falcon_h1_decoder(const Config& given, const GraphInputs& inputs) {
       "mamba_d_ssm": 1024, "mamba_n_heads": 128, "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_conv": 4,
       "mamba_expand": 2, "mamba_conv_bias": true, "mamba_proj_bias": false, "mamba_norm_before_gate": true,
       "mamba_rms_norm": false, "projectors_bias": false})");
+  allow_only(config, R"({"mamba_use_mlp": true})");
   const Decoder decoder(config, inputs);
   const Mamba2Form mamba = falcon_mamba(config);
   AttentionForm attention = attention_form(config);

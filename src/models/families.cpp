@@ -5,6 +5,7 @@
 #include <jerboa/base/error.h>
 #include <jerboa/models/family.h>
 
+#include "models/classification.h"
 #include "models/decoder.h"
 #include "models/experts.h"
 #include "models/family_graphs.h"
@@ -19,7 +20,8 @@ std::span<const Family> families() {
        .graphs = {.encoder = bert_encoder, .pooler = bert_pooler},
        .optional_prefix = "bert.",
        .layer_prefix = "bert.encoder.layer."},
-      {.model_type = "bitnet", .graphs = {.decoder = bitnet_decoder}, .ternary = true},
+      {.model_type = "bitnet", .graphs = {.decoder = bitnet_decoder}, .ternary = true, .quant_method = "bitnet"},
+      {"cohere", {.decoder = cohere_decoder}},
       {"cohere2", {.decoder = cohere2_decoder}},
       {"deepseek_v3", {.decoder = deepseek_v3_decoder}, {}, expert_parts},
       {.model_type = "distilbert",
@@ -34,11 +36,15 @@ std::span<const Family> families() {
       {"gemma2", {.decoder = gemma2_decoder}},
       {"gemma3_text", {.decoder = gemma3_decoder}},
       {"gemma4_text", {.decoder = gemma4_decoder}, {}, expert_parts},
+      {"glm", {.decoder = glm_decoder}},
       {"glm4", {.decoder = glm4_decoder}},
       {"glm4_moe", {.decoder = glm4_moe_decoder}, {}, expert_parts},
       {"gpt2", {.decoder = gpt2_decoder}, "transformer.", nullptr, "n_layer", "transformer.h.", gpt2_stores_in_out},
       {"gpt_neox", {.decoder = gpt_neox_decoder}, {}, nullptr, "num_hidden_layers", "gpt_neox.layers."},
-      {.model_type = "gpt_oss", .graphs = {.decoder = gpt_oss_decoder}, .stored_in_out = gpt_oss_stores_in_out},
+      {.model_type = "gpt_oss",
+       .graphs = {.decoder = gpt_oss_decoder},
+       .stored_in_out = gpt_oss_stores_in_out,
+       .quant_method = "mxfp4"},
       {"gptj", {.decoder = gptj_decoder}, {}, nullptr, "n_layer", "transformer.h."},
       {"granite", {.decoder = granite_decoder}},
       {"granitemoehybrid", {.decoder = granitemoehybrid_decoder}},
@@ -63,6 +69,7 @@ std::span<const Family> families() {
        .graphs = {.encoder = nomic_bert_encoder},
        .optional_prefix = "nomic_bert.",
        .layer_prefix = "nomic_bert.encoder.layers."},
+      {"olmo", {.decoder = olmo_decoder}},
       {"olmo2", {.decoder = olmo2_decoder}},
       {"olmo3", {.decoder = olmo3_decoder}},
       {"olmoe", {.decoder = olmoe_decoder}, {}, expert_parts},
@@ -99,14 +106,30 @@ Tensor GraphInputs::find(std::string_view name) const {
   return found == tensors.end() ? Tensor() : found->second;
 }
 
+namespace {
+
+// Without the logits of tokens, and so without the head that computes them.
+NamedTensors encode_by_decoder(GraphBuilder decoder, const Config& config, const GraphInputs& inputs) {
+  // What follows a token does not change what a decoder makes of it, so that padding needs no mask.
+  const GraphInputs text{.tensors = {{"ids", inputs.find("ids")}}, .last = 1, .weights = inputs.weights};
+  const Tensor hidden = decoder(config, text).at("hidden");
+  NamedTensors results{{"hidden", hidden}};
+  if (classifies(config))
+    results.emplace("logits", last_token_logits(config, inputs.weights, hidden, inputs.find("lengths")));
+  return results;
+}
+
+}  // namespace
+
 Tensor Family::logits(const Config& config, const GraphInputs& inputs) const {
   if (!graphs.decoder) throw UsageError(fmt::format("{}: {} models do not write text", config.origin(), model_type));
   return graphs.decoder(config, inputs).at("logits");
 }
 
 NamedTensors Family::encode(const Config& config, const GraphInputs& inputs) const {
-  if (!graphs.encoder)
-    throw UsageError(fmt::format("{}: {} models are not text encoders", config.origin(), model_type));
+  if (!graphs.encoder && !graphs.decoder)
+    throw UsageError(fmt::format("{}: {} models do not read text", config.origin(), model_type));
+  if (!graphs.encoder) return encode_by_decoder(graphs.decoder, config, inputs);
   NamedTensors results = graphs.encoder(config, inputs);
   if (!classifies(config)) return results;
   if (!graphs.pooler) config.fail("architectures", fmt::format("is not supported for {} models", model_type));
@@ -116,11 +139,34 @@ NamedTensors Family::encode(const Config& config, const GraphInputs& inputs) con
   return results;
 }
 
+namespace {
+
+// As other libraries quantise checkpoints: without reading the setting, their tensors would have the wrong meaning.
+void check_quantisation(const Config& config, const Family& family) {
+  const auto settings = config.section("quantization_config");
+  if (!settings) return;
+  const std::string method = settings->text("quant_method", "");
+  if (!family.quant_method.empty()) {
+    if (method != family.quant_method) settings->fail("quant_method", fmt::format("is not {}", family.quant_method));
+    return;
+  }
+  const bool is_off =
+      method == "bitsandbytes" && !settings->flag("load_in_4bit", false) && !settings->flag("load_in_8bit", false);
+  if (is_off) return;
+  settings->fail("quant_method", fmt::format("is not supported for {} models: use a checkpoint in f32, f16 or bf16",
+                                             family.model_type));
+}
+
+}  // namespace
+
 const Family& family_of(const Config& config) {
   const std::string type = config.text("model_type");
   std::vector<std::string_view> known;
   for (const Family& family : families()) {
-    if (family.model_type == type) return family;
+    if (family.model_type == type) {
+      check_quantisation(config, family);
+      return family;
+    }
     known.push_back(family.model_type);
   }
   throw UsageError(

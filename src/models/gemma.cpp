@@ -37,7 +37,7 @@ AttentionForm gemma_attention_form(const Config& config) {
   AttentionForm form = attention_form(config);
   form.bias = form.output_bias = config.flag("attention_bias", false);
   form.scale = 1 / std::sqrt(config.positive("query_pre_attn_scalar"));
-  if (config.has("attn_logit_softcapping")) form.soft_cap = config.positive("attn_logit_softcapping");
+  form.soft_cap = config.limit("attn_logit_softcapping");
   return form;
 }
 
@@ -46,7 +46,7 @@ NamedTensors gemma_decoder(const Decoder& decoder, const Config& config, const A
   stack.after_attention = "post_attention_layernorm";
   stack.before_mlp = "pre_feedforward_layernorm";
   stack.after_mlp = "post_feedforward_layernorm";
-  if (config.has("final_logit_softcapping")) stack.logit_cap = config.positive("final_logit_softcapping");
+  stack.logit_cap = config.limit("final_logit_softcapping");
   return decoder_stack(decoder, stack, form, [&](int, const std::string& name, const Tensor& x) {
     return gated_mlp(decoder, config, name, x, "hidden_activation");
   });

@@ -47,13 +47,21 @@ std::vector<bool> gemma4_sliding(const Config& config) {
   return sliding;
 }
 
+// Numbers of layers have as many digits as the largest: "05" beside "11".
+std::optional<Config> settings_of_layer(const Config& by_layer, int layer) {
+  const std::string number = std::to_string(layer);
+  for (const std::string& key : by_layer.keys())
+    if (key.ends_with(number) && key.find_first_not_of('0') >= key.size() - number.size()) return by_layer.section(key);
+  return std::nullopt;
+}
+
 // Later versions of transformers list what differs in a layer; before, there was one set of values for all layers that
 // see everything.
 void read_heads(const Config& config, int layer, LayerForm& form) {
   form.head_size = config.size("head_dim");
   form.kv_heads = config.size("num_key_value_heads");
   if (const auto all = config.section("per_layer_config")) {
-    const auto own = all->section(std::to_string(layer));
+    const auto own = settings_of_layer(*all, layer);
     if (!own) return;
     for (const std::string& key : own->keys())
       if (key != "head_dim" && key != "num_key_value_heads") own->fail(key, "is not supported for a single layer");
@@ -239,10 +247,8 @@ NamedTensors gemma4_decoder(const Config& given, const GraphInputs& inputs) {
     x = gemma4_layer(model, layer, x, own, memories);
   x = model.norm("model.norm", x);
   NamedTensors results = decoder.results(config.flag("tie_word_embeddings") ? tokens : "lm_head", x, vocabulary);
-  if (config.has("final_logit_softcapping")) {
-    const double cap = config.positive("final_logit_softcapping");
+  if (const double cap = config.limit("final_logit_softcapping"); cap > 0)
     results["logits"] = tanh(results["logits"] / cap) * cap;
-  }
   return results;
 }
 

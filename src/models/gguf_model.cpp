@@ -9,13 +9,14 @@
 namespace jerboa::models {
 namespace {
 
-// Blocks that do not fit int8 or int4 exactly are closest to their values in int8.
+// Blocks that do not fit int8 or int4 are closest to their values in int8.
 DType nearest(GgmlType type) {
   switch (type) {
     case GgmlType::F32: return DType::f32;
     case GgmlType::F16: return DType::f16;
     case GgmlType::BF16: return DType::bf16;
-    case GgmlType::Q4_0: return DType::i4;
+    case GgmlType::Q4_0:
+    case GgmlType::Q4_1: return DType::i4;
     default: return DType::i8;
   }
 }

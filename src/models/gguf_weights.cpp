@@ -1,14 +1,16 @@
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
-#include <map>
 #include <optional>
 
 #include <jerboa/base/error.h>
 
 #include "base/parse_json.h"
+#include "models/gguf_blocks.h"
 #include "models/gguf_parts.h"
+#include "models/listed_tensors.h"
 #include "models/rotary_rows.h"
+#include "models/transpose_matrices.h"
 
 namespace jerboa::models {
 namespace {
@@ -33,27 +35,7 @@ StoredType type_as_read(GgmlType type, GgufChange change) {
   return type == GgmlType::BF16 ? StoredType::BF16 : StoredType::F32;
 }
 
-void transpose_values(std::span<const float> from, std::int64_t rows, std::int64_t columns, std::span<float> to) {
-  for (std::int64_t i = 0; i < rows; ++i)
-    for (std::int64_t j = 0; j < columns; ++j)
-      to[static_cast<std::size_t>(j * rows + i)] = from[static_cast<std::size_t>(i * columns + j)];
-}
-
-/// Moves the bytes of Q8_0 or Q4_0 blocks, a scale and 32 weights each, to weights and scales. Their weights are in our
-/// own order.
-bool split_blocks(std::span<const std::byte> blocks, std::size_t block, std::span<std::byte> weights,
-                  std::span<std::uint16_t> scales) {
-  constexpr std::size_t scale = sizeof(std::uint16_t);
-  const std::size_t each = block - scale, count = blocks.size() / block;
-  if (weights.size() != count * each || scales.size() != count) return false;
-  for (std::size_t i = 0; i < count; ++i) {
-    std::memcpy(&scales[i], blocks.data() + i * block, scale);
-    std::memcpy(weights.data() + i * each, blocks.data() + i * block + scale, each);
-  }
-  return true;
-}
-
-class GgufWeights final : public TensorSource {
+class GgufWeights final : public ListedTensors<GgufItem> {
  public:
   GgufWeights(std::shared_ptr<const Gguf> file, const GgufArchitecture& architecture)
       : file_(std::move(file)), architecture_(architecture) {
@@ -62,13 +44,6 @@ class GgufWeights final : public TensorSource {
       if (!is_about_rope(name)) add(name);
   }
 
-  std::vector<std::string> names() const override {
-    std::vector<std::string> names;
-    for (const auto& [name, item] : items_) names.push_back(name);
-    return names;
-  }
-  bool contains(std::string_view name) const override { return items_.contains(name); }
-  const TensorEntry& entry(std::string_view name) const override { return find(name).entry; }
   const std::filesystem::path& path() const override { return file_->path(); }
 
   void read(std::string_view name, std::span<std::byte> bytes) const override {
@@ -97,25 +72,35 @@ class GgufWeights final : public TensorSource {
     std::vector<float> stored(values.size());
     file_->read_f32(item.stored, stored, item.first);
     if (item.change == GgufChange::transposed)
-      transpose_values(stored, item.entry.shape[1], item.entry.shape[0], values);
+      transpose_matrices(stored, item.entry.shape[1], item.entry.shape[0], values);
     else
       halves_of_pairs(std::as_bytes(std::span(stored)), std::as_writable_bytes(values), head_count(item), heads_->size);
   }
 
-  bool read_quantised(std::string_view name, DType dtype, std::span<std::byte> weights,
-                      std::span<std::uint16_t> scales) const override {
+  bool read_quantised(std::string_view name, DType dtype, std::span<std::byte> weights, std::span<std::uint16_t> scales,
+                      std::span<std::uint16_t> mins) const override {
     const GgufItem& item = find(name);
-    const bool fits =
-        (item.type == GgmlType::Q8_0 && dtype == DType::i8) || (item.type == GgmlType::Q4_0 && dtype == DType::i4);
-    if (!fits || item.change == GgufChange::transposed || item.change == GgufChange::plus_one) return false;
-    const std::size_t block = block_bytes(item.type);
-    std::vector<std::byte> blocks(item.entry.elements() / block_values(item.type) * block);
+    const bool is_computed = item.change == GgufChange::transposed || item.change == GgufChange::plus_one;
+    if (is_computed || !fits_quantised(item.type, dtype)) return false;
+    std::vector<std::byte> blocks(item.entry.elements() / block_values(item.type) * block_bytes(item.type));
     read_stored(item, blocks);
-    if (item.type == GgmlType::Q8_0 && has_lowest(blocks, block)) return false;
-    return split_blocks(blocks, block, weights, scales);
+    return split_blocks(item.type, blocks, dtype, {weights, scales, mins});
   }
 
  private:
+  void read_checked_part(std::string_view name, std::span<std::byte> bytes, std::size_t from) const override {
+    const GgufItem& item = find(name);
+    const std::size_t values = block_values(item.type), block = values * sizeof(float);
+    const bool is_stored_in_order = item.change == GgufChange::none || item.change == GgufChange::experts;
+    if (is_stored_in_order && item.entry.type != StoredType::F32)
+      return file_->read(item.stored, bytes, item.first / values * block_bytes(item.type) + from);
+    if (!is_stored_in_order || from % block != 0 || bytes.size() % block != 0)
+      return TensorSource::read_checked_part(name, bytes, from);
+    std::vector<float> part(bytes.size() / sizeof(float));
+    file_->read_f32(item.stored, part, item.first + from / sizeof(float));
+    std::memcpy(bytes.data(), part.data(), bytes.size());
+  }
+
   void add(const std::string& name) {
     const auto place = find_place(architecture_, name);
     if (!place)
@@ -135,7 +120,7 @@ class GgufWeights final : public TensorSource {
     item.entry.bytes = elements * size_of(item.entry.type);
     for (std::int64_t part = 0; part < parts; ++part) {
       item.first = static_cast<std::uint64_t>(part) * elements;
-      items_.emplace(place->hugging_face(part), item);
+      list(place->hugging_face(part), item);
     }
   }
 
@@ -166,24 +151,9 @@ class GgufWeights final : public TensorSource {
     halves_of_pairs(stored, bytes, head_count(item), heads_->size);
   }
 
-  // Kernels may rely on int8 weights from -127 on, which is all that ggml itself writes.
-  static bool has_lowest(std::span<const std::byte> blocks, std::size_t block) {
-    for (std::size_t at = 0; at < blocks.size(); at += block) {
-      const auto weights = blocks.subspan(at + sizeof(std::uint16_t), block - sizeof(std::uint16_t));
-      if (std::find(weights.begin(), weights.end(), std::byte{0x80}) != weights.end()) return true;
-    }
-    return false;
-  }
-
-  const GgufItem& find(std::string_view name) const {
-    if (const auto found = items_.find(name); found != items_.end()) return found->second;
-    throw UsageError(fmt::format("{} has no tensor for \"{}\"", path().string(), name));
-  }
-
   std::shared_ptr<const Gguf> file_;
   const GgufArchitecture& architecture_;
   std::optional<GgufHeads> heads_;
-  std::map<std::string, GgufItem, std::less<>> items_;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "models/allowed_settings.h"
 #include "models/decoder.h"
 #include "models/family_graphs.h"
 
@@ -33,6 +34,7 @@ bool gpt2_stores_in_out(const std::string& parameter) {
 }
 
 NamedTensors gpt2_decoder(const Config& config, const GraphInputs& inputs) {
+  allow_only(config, R"({"scale_attn_weights": true, "scale_attn_by_inverse_layer_idx": false})");
   const Decoder decoder(config, inputs);
   const int vocabulary = config.size("vocab_size"), width = config.size("n_embd");
   const std::string tokens = "transformer.wte";

@@ -14,8 +14,10 @@ namespace {
 Tensor clamped_swiglu(const Tensor& projected, double gain, double limit) {
   const Dim width = projected.dim(-1);
   const int last = projected.rank() - 1;
-  const Tensor gate = minimum(slice(projected, last, 0, width, 2), limit);
-  const Tensor up = clamp(slice(projected, last, 1, width, 2), -limit, limit);
+  Tensor gate = slice(projected, last, 0, width, 2);
+  if (limit > 0) gate = minimum(gate, limit);
+  Tensor up = slice(projected, last, 1, width, 2);
+  if (limit > 0) up = clamp(up, -limit, limit);
   const Tensor gated = gate * sigmoid(gate * gain);
   return (up + 1) * gated;
 }
@@ -26,7 +28,7 @@ ExpertsForm gpt_oss_experts(const Config& config) {
   form.router_bias = true;
   form.scores = ExpertScores::softmax_of_chosen;
   form.bias = form.in_out = true;
-  const double gain = config.number("swiglu_alpha"), limit = config.positive("swiglu_limit");
+  const double gain = config.number("swiglu_alpha"), limit = config.limit("swiglu_limit");
   form.hidden = [gain, limit](const Tensor& projected) { return clamped_swiglu(projected, gain, limit); };
   return form;
 }
@@ -41,9 +43,6 @@ AttentionForm gpt_oss_attention(const Config& config) {
 }
 
 Config with_gpt_oss_defaults(const Config& given) {
-  const auto quantisation = given.section("quantization_config");
-  if (quantisation && quantisation->text("quant_method", "") != "mxfp4")
-    quantisation->fail("quant_method", "is not mxfp4");
   const Config config = given.with_defaults(R"({"num_key_value_heads": 8, "head_dim": 64, "rms_norm_eps": 1e-5,
       "hidden_act": "silu", "sliding_window": 128, "attention_bias": true, "num_local_experts": 128,
       "num_experts_per_tok": 4, "swiglu_alpha": 1.702, "swiglu_limit": 7.0, "rope_theta": 150000})");

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "models/allowed_settings.h"
 #include "models/experts.h"
 #include "models/family_graphs.h"
 #include "models/llama_like.h"
@@ -63,6 +64,7 @@ NamedTensors granitemoehybrid_decoder(const Config& given, const GraphInputs& in
   const Config config = given.with_defaults(R"({"hidden_act": "silu", "num_local_experts": 8, "num_experts_per_tok": 2,
       "shared_intermediate_size": 1024, "mamba_n_heads": 128, "mamba_n_groups": 1, "mamba_d_state": 256,
       "mamba_d_conv": 4, "mamba_expand": 2, "mamba_conv_bias": true, "mamba_proj_bias": false})");
+  allow_only(config, R"({"normalization_function": "rmsnorm"})");
   const Decoder decoder(config, inputs);
   const auto attends = attending_layers(config, [](int) { return false; });
   const Mamba2Form mamba = granite_mamba(config);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "models/allowed_settings.h"
 #include "models/family_graphs.h"
 #include "models/recurrent.h"
 
@@ -41,6 +42,8 @@ Config lfm2_config(const Config& given) {
 }
 
 NamedTensors lfm2_stack(const Decoder& decoder, const Config& config, const Sublayer& feed_forward) {
+  allow_only(config,
+             R"({"block_use_swiglu": true, "use_pos_enc": true, "hidden_act": "silu", "attention_bias": false})");
   const auto listed = config.has("full_attn_idxs") ? config.integers("full_attn_idxs") : std::vector<int>();
   const auto attends = attending_layers(config, [&](int layer) {
     return !config.has("full_attn_idxs") || std::find(listed.begin(), listed.end(), layer) != listed.end();

@@ -11,6 +11,7 @@
 #include <jerboa/models/llama2c.h>
 
 #include "models/rotary_rows.h"
+#include "models/temporary_folder.h"
 
 namespace jerboa::models {
 namespace {
@@ -165,15 +166,16 @@ Llama2cModel parse_llama2c(std::span<const std::byte> file, const std::string& n
   return model;
 }
 
-void import_llama2c(const std::filesystem::path& file, const std::filesystem::path& folder) {
+void import_llama2c(const std::filesystem::path& file, const std::filesystem::path& folder,
+                    const std::filesystem::path& tokenizer) {
   const FileContent content(file);
   const Llama2cModel model = parse_llama2c(content.bytes(), file.string());
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw FileError(fmt::format("{}: {}", folder.string(), error.message()));
-  write_safetensors(folder / "model.safetensors", model.tensors);
-  write_file_atomically(folder / "generation_config.json", model.generation_config);
-  write_file_atomically(folder / "config.json", model.config);
+  TemporaryFolder made(folder);
+  write_safetensors(made.path() / "model.safetensors", model.tensors);
+  write_file_atomically(made.path() / "generation_config.json", model.generation_config);
+  write_file_atomically(made.path() / "config.json", model.config);
+  if (!tokenizer.empty()) write_file_atomically(made.path() / "tokenizer.bin", FileContent(tokenizer).text());
+  made.take_name();
 }
 
 }  // namespace jerboa::models

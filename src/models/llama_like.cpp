@@ -4,6 +4,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "models/allowed_settings.h"
 #include "models/rope_config.h"
 
 namespace jerboa::models {
@@ -107,6 +108,7 @@ Tensor self_attention(const Decoder& decoder, const AttentionForm& form, int lay
 }
 
 StackForm stack_form(const Decoder& decoder, const Config& config) {
+  allow_only(config, R"({"per_layer_config": {}})");
   StackForm form;
   form.vocabulary = config.size("vocab_size");
   form.width = config.size("hidden_size");

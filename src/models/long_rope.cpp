@@ -45,7 +45,7 @@ std::optional<LongRope> long_rope(const Config& config, int head_size) {
 
 Tensor rotated(const Decoder& decoder, const LongRope& rope, const Tensor& heads) {
   if (decoder.caches().any())
-    return decoder.rope(heads, decoder.caches().capacity() > rope.original_context ? rope.beyond : rope.within);
+    return decoder.rope(heads, decoder.caches().context() > rope.original_context ? rope.beyond : rope.within);
   const Tensor within = decoder.rope(heads, rope.within);
   const Tensor beyond = decoder.rope(heads, rope.beyond);
   return where(greater_equal(max(decoder.positions()), rope.original_context), beyond, within);

@@ -20,8 +20,8 @@ struct LongRope {
 std::optional<LongRope> long_rope(const Config& config, int head_size);
 
 /// Rotates heads [batch, heads, time, size]. Keys in a cache have been rotated once and for all, so that a graph with
-/// caches takes the frequencies for the longest text that they have room for, and one without those for the longest
-/// text of the run.
+/// caches takes the frequencies for the longest text that they are used for (CacheOptions::context), and one without
+/// those for the longest text of the run.
 Tensor rotated(const Decoder& decoder, const LongRope& rope, const Tensor& heads);
 
 }  // namespace jerboa::models

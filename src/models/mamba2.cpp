@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "models/allowed_settings.h"
 #include "models/family_graphs.h"
 #include "models/llama_like.h"
 #include "models/mamba2_mixer.h"
@@ -31,6 +32,7 @@ Mamba2Form mamba2_form(const Config& config) {
 NamedTensors mamba2_decoder(const Config& given, const GraphInputs& inputs) {
   const Config config = given.with_defaults(R"({"num_heads": 128, "head_dim": 64, "state_size": 128, "n_groups": 8,
       "conv_kernel": 4, "expand": 2, "use_bias": false, "use_conv_bias": true, "hidden_act": "silu"})");
+  allow_only(config, R"({"rms_norm": true})");
   const Decoder decoder(config, inputs);
   const Mamba2Form form = mamba2_form(config);
   StackForm stack = stack_form(decoder, config);

@@ -44,12 +44,15 @@ Tensor grouped_norm(const Decoder& decoder, const Mamba2Form& form, const std::s
   return normed * decoder.vector(name + ".norm.weight", {x.dim(-1)}, 1);
 }
 
+/// `x` is [batch, time, heads, size]: there, gates are opened where linear attention's results are.
 Tensor gated(const Decoder& decoder, const Mamba2Form& form, const std::string& name, const Tensor& x,
              const Tensor& gate) {
-  const Tensor opening = silu(gate);
-  if (!form.norm) return x * opening;
-  if (form.norm_before_gate) return grouped_norm(decoder, form, name, x) * opening;
-  return grouped_norm(decoder, form, name, x * opening);
+  if (form.norm && form.norm_before_gate) {
+    const Tensor normed = grouped_norm(decoder, form, name, reshape(x, gate.shape()));
+    return normed * silu(gate);
+  }
+  const Tensor opened = reshape(x * silu(reshape(gate, x.shape())), gate.shape());
+  return form.norm ? grouped_norm(decoder, form, name, opened) : opened;
 }
 
 }  // namespace
@@ -100,8 +103,7 @@ Tensor mamba2_mixer(const Decoder& decoder, const Config& config, const Mamba2Fo
   access.log_decay = -(steps * rates);
   const Tensor remembered = read_memory(decoder, layer, access);
   const Tensor skipped = values * unsqueeze(decoder.vector(name + ".D", {form.heads}, 1), {-1});
-  const Tensor result = reshape(remembered + skipped, {x.dim(0), x.dim(1), inner});
-  const Tensor out = gated(decoder, form, name, result, sections.gate);
+  const Tensor out = gated(decoder, form, name, remembered + skipped, sections.gate);
   return decoder.linear(name + ".out_proj", out, form.width, form.out_bias);
 }
 

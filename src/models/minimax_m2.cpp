@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "models/allowed_settings.h"
 #include "models/experts.h"
 #include "models/family_graphs.h"
 #include "models/llama_like.h"
@@ -23,6 +24,9 @@ NamedTensors minimax_m2_decoder(const Config& given, const GraphInputs& inputs) 
   const Config config = with_rotary_factor(
       given.with_defaults(R"({"num_key_value_heads": 8, "head_dim": 128, "rope_theta": 5000000, "hidden_act": "silu",
                               "num_local_experts": 256, "num_experts_per_tok": 8})"));
+  allow_only(config, R"({"scoring_func": "sigmoid", "use_routing_bias": true, "use_qk_norm": true,
+      "qk_norm_type": "per_layer", "shared_intermediate_size": 0, "attention_bias": false,
+      "layernorm_full_attention_beta": 1, "layernorm_mlp_beta": 1})");
   const Decoder decoder(config, inputs);
   AttentionForm attention = attention_form(config);
   attention.projection_norm = llama_norm(decoder, config);

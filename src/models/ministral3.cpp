@@ -1,3 +1,4 @@
+#include "models/allowed_settings.h"
 #include "models/family_graphs.h"
 #include "models/llama_like.h"
 #include "models/windows.h"
@@ -24,6 +25,7 @@ NamedTensors ministral3_decoder(const Config& given, const GraphInputs& inputs) 
   const Config config = sizes.has("rope_scaling") ? sizes : sizes.with_defaults(R"({"rope_parameters": {
       "rope_type": "yarn", "factor": 16, "original_max_position_embeddings": 16384, "mscale": 1, "mscale_all_dim": 1,
       "llama_4_scaling_beta": 0.1}})");
+  allow_only(config, R"({"attention_bias": false})");
   const Decoder decoder(config, inputs);
   AttentionForm form = attention_form(config);
   form.windows = equal_windows(config);

@@ -1,3 +1,4 @@
+#include "models/allowed_settings.h"
 #include "models/family_graphs.h"
 #include "models/llama_like.h"
 #include "models/windows.h"
@@ -7,6 +8,7 @@ namespace jerboa::models {
 
 NamedTensors mistral_decoder(const Config& given, const GraphInputs& inputs) {
   const Config config = given.with_defaults(R"({"num_key_value_heads": 8, "sliding_window": 4096})");
+  allow_only(config, R"({"attention_bias": false})");
   const Decoder decoder(config, inputs);
   AttentionForm form = attention_form(config);
   form.windows = equal_windows(config);

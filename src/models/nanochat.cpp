@@ -20,7 +20,7 @@ NamedTensors nanochat_decoder(const Config& given, const GraphInputs& inputs) {
   StackForm stack = stack_form(decoder, config);
   stack.norm = norm;
   stack.embedding_norm = "model.embed_norm";
-  if (config.has("final_logit_softcapping")) stack.logit_cap = config.positive("final_logit_softcapping");
+  stack.logit_cap = config.limit("final_logit_softcapping");
   const PlainMlp mlp{.up = "fc1", .down = "fc2"};
   return decoder_stack(decoder, stack, form, [&](int, const std::string& name, const Tensor& x) {
     return plain_mlp(decoder, config, mlp, name, x);

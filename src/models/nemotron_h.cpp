@@ -2,6 +2,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "models/allowed_settings.h"
 #include "models/deepseek_experts.h"
 #include "models/family_graphs.h"
 #include "models/llama_like.h"
@@ -46,7 +47,10 @@ Mamba2Form nemotron_mamba(const Config& config) {
   form.activation = "mamba_hidden_act";
   form.eps = norm_epsilon(config, "layer_norm_epsilon", 1e-5);
   check_mamba2(config, "mamba_num_heads", form);
-  // transformers does not use time_step_limit here, unless it has special kernels.
+  // transformers clips steps to time_step_limit only where it has special kernels, and otherwise to time_step_min.
+  for (const char* key : {"time_step_limit", "mamba_dt_limit"})
+    if (config.has(key) && config.numbers(key) != std::vector{0.0, std::numeric_limits<double>::infinity()})
+      config.fail(key, "is not supported; only a limit from 0 to infinity is");
   form.shortest_step = config.number("time_step_min");
   return form;
 }
@@ -89,8 +93,8 @@ Config with_nemotron_defaults(const Config& given) {
   const auto layers = blocks_of(config).size();
   if (layers == 0 || layers > Config::largest_count)
     throw FileError(fmt::format("{}: {} layers are not from 1 to {}", config.origin(), layers, Config::largest_count));
-  if (config.flag("attention_bias", false)) config.fail("attention_bias", "is not supported for this model");
   if (config.has("sliding_window")) config.fail("sliding_window", "is not supported for this model");
+  allow_only(config, R"({"attention_bias": false, "mamba_proj_bias": false, "n_shared_experts": 1})");
   return config.with_defaults(fmt::format(R"({{"num_hidden_layers": {}}})", layers));
 }
 

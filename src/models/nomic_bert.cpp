@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "models/allowed_settings.h"
 #include "models/encoder.h"
 #include "models/family_graphs.h"
 #include "models/rope_config.h"
@@ -9,7 +10,7 @@ namespace jerboa::models {
 namespace {
 
 struct NomicForm {
-  int layers = 0, width = 0, heads = 0, inner = 0;
+  int layers = 0, width = 0, heads = 0, head_size = 0, inner = 0;
   int words = 0, types = 0;  // rows of the tables
   double eps = 0;
   RopeAttrs rope = {};
@@ -21,10 +22,8 @@ struct NomicForm {
 bool has_older_names(const Config& config) { return config.has("n_embd"); }
 
 void refuse_variants(const Config& config) {
-  for (const char* key : {"prenorm", "parallel_block", "use_rms_norm", "causal", "scale_attn_by_inverse_layer_idx"})
-    if (config.flag(key, false)) config.fail(key, "is not supported");
-  for (const char* key : {"rotary_emb_scale_base", "rotary_scaling_factor"})
-    if (config.has(key) && !(config.number(key) == 1)) config.fail(key, "is not supported");
+  allow_only(config, R"({"prenorm": false, "parallel_block": false, "use_rms_norm": false, "causal": false,
+      "scale_attn_by_inverse_layer_idx": false, "rotary_emb_scale_base": 1, "rotary_scaling_factor": 1})");
   if (config.integer("num_experts", 0) > 0) config.fail("num_experts", "is not supported: layers have one MLP");
 }
 
@@ -56,11 +55,12 @@ NomicForm older_form(const Config& config) {
   NomicForm form{.layers = config.count("n_layer"),
                  .width = config.size("n_embd"),
                  .heads = head_count(config, "n_head", "n_embd"),
+                 .head_size = config.size("n_embd") / config.size("n_head"),
                  .inner = config.size("n_inner", 4 * config.size("n_embd")),
                  .words = padded_words(config),
                  .types = config.integer("type_vocab_size", 2),
                  .eps = norm_epsilon(config, "layer_norm_epsilon", 1e-5)};
-  form.rope = older_rope(config, form.width / form.heads);
+  form.rope = older_rope(config, form.head_size);
   form.qkv_bias = form.output_bias = config.flag("qkv_proj_bias", true);
   form.up_bias = config.flag("mlp_fc1_bias", true);
   form.down_bias = config.flag("mlp_fc2_bias", true);
@@ -68,21 +68,23 @@ NomicForm older_form(const Config& config) {
 }
 
 NomicForm newer_form(const Config& config) {
-  const int heads = head_count(config, "num_attention_heads", "hidden_size"), width = config.size("hidden_size");
-  if (config.size("head_dim", width / heads) != width / heads)
-    config.fail("head_dim", fmt::format("is not hidden_size {} / num_attention_heads {}", width, heads));
+  const int width = config.size("hidden_size");
+  const int heads = config.has("head_dim") ? config.size("num_attention_heads")
+                                           : head_count(config, "num_attention_heads", "hidden_size");
+  const int head_size = config.size("head_dim", width / heads);
   return {.layers = config.count("num_hidden_layers"),
           .width = width,
           .heads = heads,
+          .head_size = head_size,
           .inner = config.size("intermediate_size"),
           .words = config.size("vocab_size"),
           .types = config.integer("type_vocab_size", 2),
           .eps = norm_epsilon(config, "layer_norm_eps", 1e-12),
-          .rope = rope_attrs(config, width / heads)};
+          .rope = rope_attrs(config, head_size)};
 }
 
 Tensor nomic_attention(const Encoder& encoder, const NomicForm& form, const std::string& name, const Tensor& x) {
-  const auto [q, k, v] = split<3>(encoder.linear(name + ".Wqkv", x, 3 * form.width, form.qkv_bias));
+  const auto [q, k, v] = split<3>(encoder.linear(name + ".Wqkv", x, 3 * form.heads * form.head_size, form.qkv_bias));
   const Tensor queries = encoder.rope(split_heads(q, form.heads), form.rope);
   const Tensor keys = encoder.rope(split_heads(k, form.heads), form.rope);
   const Tensor seen = encoder.attend(queries, keys, split_heads(v, form.heads));

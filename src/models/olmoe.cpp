@@ -12,7 +12,7 @@ NamedTensors olmoe_decoder(const Config& given, const GraphInputs& inputs) {
   AttentionForm attention = attention_form(config);
   attention.bias = attention.output_bias = config.flag("attention_bias", false);
   attention.projection_norm = llama_norm(decoder, config);
-  if (config.has("clip_qkv")) attention.clip = config.positive("clip_qkv");
+  attention.clip = config.limit("clip_qkv");
   ExpertsForm experts = experts_form(config, config.count("num_experts"), "intermediate_size");
   experts.normalised = config.flag("norm_topk_prob", false);
   return decoder_stack(

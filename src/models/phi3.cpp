@@ -2,6 +2,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "models/allowed_settings.h"
 #include "models/family_graphs.h"
 #include "models/llama_like.h"
 #include "models/windows.h"
@@ -31,6 +32,7 @@ Tensor fused_attention(const Decoder& decoder, const AttentionForm& form, int la
 NamedTensors phi3_decoder(const Config& given, const GraphInputs& inputs) {
   const Config config = given.with_defaults(R"({"rms_norm_eps": 1e-5, "hidden_act": "silu",
                                                 "original_max_position_embeddings": 4096})");
+  allow_only(config, R"({"attention_bias": false, "mlp_bias": false, "lm_head_bias": false})");
   const Decoder decoder(config, inputs);
   AttentionForm form = attention_form(config);
   refuse_other_scaling(config, form);

@@ -18,6 +18,14 @@ float sum_of(const Lanes& lane_sums) {
   return sum;
 }
 
+template <class Term>
+float sum_over_group(Term term) {
+  Lanes sums{};
+  for (std::size_t i = 0; i < group_size; i += lane_count)
+    for (std::size_t lane = 0; lane < lane_count; ++lane) sums[lane] += term(i + lane);
+  return sum_of(sums);
+}
+
 struct Fit {
   float scale = 0, min = 0, error = std::numeric_limits<float>::infinity();
 };
@@ -25,79 +33,93 @@ struct Fit {
 // Some weights, of which it finds the scale and the minimum, if there is to be one, with the least squared error.
 class Fitting {
  public:
-  Fitting(const Group& values, DType dtype) : values_(values), range_(range_of(dtype)), with_min_(dtype == DType::i4) {
+  Fitting(const Group& values, DType dtype, const Group* importance)
+      : values_(values), range_(range_of(dtype)), with_min_(dtype == DType::i4) {
+    if (importance != nullptr)
+      importance_ = *importance;
+    else
+      importance_.fill(1);
     const auto [least, greatest] = std::minmax_element(values.begin(), values.end());
     if (with_min_) {
       middle_ = (*least + *greatest) / 2;
       for (float& value : values_) value -= middle_;  // for less rounding in the sums below
     }
-    Lanes sums{}, squares{};
-    for (std::size_t i = 0; i < group_size; i += lane_count)
-      for (std::size_t lane = 0; lane < lane_count; ++lane) {
-        sums[lane] += values_[i + lane];
-        squares[lane] += values_[i + lane] * values_[i + lane];
-      }
-    sum_ = sum_of(sums);
-    squares_ = sum_of(squares);
+    total_ = sum_over_group([&](std::size_t i) { return importance_[i]; });
+    sum_ = sum_over_group([&](std::size_t i) { return importance_[i] * values_[i]; });
+    squares_ = sum_over_group([&](std::size_t i) { return importance_[i] * values_[i] * values_[i]; });
     step_ = with_min_ ? (*greatest - *least) / 15 : std::max(std::abs(*least), std::abs(*greatest)) / 127;
   }
 
   Fit best() {
     if (step_ == 0) return {0, middle_, 0};
     if (with_min_) {
-      // Steps for which the integers span a little more than the values, or a little less.
-      for (const float factor : {0.8F, 0.86F, 0.91F, 0.95F, 1.0F, 1.04F, 1.08F})
-        consider(step_ * factor, step_ * factor / 2);
+      // Integers that span a little more than the values on either side, or a little less. Which fits best differs from
+      // group to group, as it depends on where all values lie between the steps, so that trying more than a few pays.
+      constexpr std::array margins{-0.4F, 0.0F, 0.4F, 0.8F};
+      for (const float below : margins)
+        for (const float above : margins) {
+          const float scale = (15 + below + above) / 15 * step_;
+          consider(scale, (-7.5F - below) * step_ - range_.low * scale);
+        }
+      refine();
     } else {
       consider(step_, 0);
+      consider(best_.scale, best_.min);
     }
-    consider(best_.scale, best_.min);
     return {best_.scale, best_.min + middle_, best_.error};
   }
 
  private:
+  // Integers and fit improve each other: a few times are enough.
+  void refine() {
+    for (int time = 0; time < 3; ++time) {
+      const float error = best_.error;
+      consider(best_.scale, best_.min);
+      if (best_.error == error) return;
+    }
+  }
+
   // The best fit to the integers that these would give.
   void consider(float scale, float min) {
     const Rounding rounding(scale, min, range_);
     Lanes sums{}, squares{}, products{};
     for (std::size_t i = 0; i < group_size; i += lane_count)
       for (std::size_t lane = 0; lane < lane_count; ++lane) {
-        const float integer = rounding(values_[i + lane]);
-        sums[lane] += integer;
-        squares[lane] += integer * integer;
-        products[lane] += integer * values_[i + lane];
+        const float integer = rounding(values_[i + lane]), weighted = integer * importance_[i + lane];
+        sums[lane] += weighted;
+        squares[lane] += weighted * integer;
+        products[lane] += weighted * values_[i + lane];
       }
     const float sum = sum_of(sums), square = sum_of(squares), product = sum_of(products);
     Fit found;
-    const float spread = with_min_ ? square - sum * sum / group_size : square;
-    if (spread == 0) return;
-    found.scale = (with_min_ ? product - sum_ * sum / group_size : product) / spread;
-    found.min = with_min_ ? (sum_ - found.scale * sum) / group_size : 0;
+    const float spread = with_min_ ? square - sum * sum / total_ : square;
+    if (!(spread > 0)) return;
+    found.scale = (with_min_ ? product - sum_ * sum / total_ : product) / spread;
+    found.min = with_min_ ? (sum_ - found.scale * sum) / total_ : 0;
     found.error = squares_ - found.scale * product - found.min * sum_;
     if (found.error < best_.error) best_ = found;
   }
 
-  Group values_;
+  Group values_, importance_;
   IntegerRange range_;
   bool with_min_;
-  float middle_ = 0, step_ = 0, sum_ = 0, squares_ = 0;
+  float middle_ = 0, step_ = 0, total_ = 0, sum_ = 0, squares_ = 0;
   Fit best_;
 };
 
 }  // namespace
 
-GroupScale fit_group(const Group& values, DType dtype) {
-  const Fit best = Fitting(values, dtype).best();
+GroupScale fit_group(const Group& values, DType dtype, const Group* importance) {
+  const Fit best = Fitting(values, dtype, importance).best();
   GroupScale stored{f32_to_f16(best.scale), 0};
   if (dtype == DType::i8) return stored;
   // What is best for the scale as it is stored.
   const float scale = f16_to_f32(stored.scale);
   const Rounding rounding(scale, best.min, range_of(dtype));
-  Lanes rest{};
-  for (std::size_t i = 0; i < group_size; i += lane_count)
-    for (std::size_t lane = 0; lane < lane_count; ++lane)
-      rest[lane] += values[i + lane] - rounding(values[i + lane]) * scale;
-  stored.min = f32_to_f16(sum_of(rest) / group_size);
+  const auto importance_of = [&](std::size_t i) { return importance == nullptr ? 1.0F : (*importance)[i]; };
+  const float rest =
+      sum_over_group([&](std::size_t i) { return importance_of(i) * (values[i] - rounding(values[i]) * scale); });
+  stored.min = f32_to_f16(rest / sum_over_group(importance_of));
   return stored;
 }
 

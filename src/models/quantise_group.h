@@ -21,8 +21,9 @@ struct GroupScale {
   std::uint16_t scale = 0, min = 0;
 };
 
-/// Those of the least squared error among a few candidates.
-GroupScale fit_group(const Group& values, DType dtype);
+/// Those of the least squared error among a few candidates. With `importance`, the square of a weight's error counts so
+/// many times; none may be negative, nor all of them zero.
+GroupScale fit_group(const Group& values, DType dtype, const Group* importance = nullptr);
 
 struct IntegerRange {
   float low, high;

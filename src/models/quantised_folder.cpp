@@ -1,12 +1,13 @@
 #include <fmt/format.h>
-#include <set>
 
 #include <jerboa/base/error.h>
-#include <jerboa/base/file.h>
 #include <jerboa/models/family.h>
 #include <jerboa/models/quantise.h>
 #include <jerboa/models/save_folder.h>
 #include <jerboa/ops/ops.h>
+
+#include "models/folder_files.h"
+#include "models/temporary_folder.h"
 
 // Checkpoints of quantised weights (docs/quantised-weights.md).
 namespace jerboa::models {
@@ -22,7 +23,8 @@ constexpr const char* format_version = "2";
 Graph graph_of(const Config& config, const Family& family, DType weights) {
   return trace([&] {
     const GraphInputs inputs{.tensors = {{"ids", tensor_input("ids", {1, 1}, DType::i32)}}, .weights = weights};
-    const auto results = family.graphs.decoder ? family.graphs.decoder(config, inputs) : family.encode(config, inputs);
+    const bool writes = family.graphs.decoder && !classifies(config);
+    const auto results = writes ? family.graphs.decoder(config, inputs) : family.encode(config, inputs);
     for (const auto& [name, tensor] : results) output(name, tensor);
   });
 }
@@ -37,24 +39,6 @@ TensorView view_of_param(const std::string& name, const HostTensor& values) {
       shape.back() /= 2;
       return {name, StoredType::U8, shape, values.bytes()};
     default: throw UsageError(fmt::format("{}: {} cannot be saved", name, jerboa::name(values.dtype())));
-  }
-}
-
-// What belongs to a model besides its weights: configurations, tokenizer and templates.
-bool is_kept(const fs::path& file) {
-  static const std::set<std::string> kept{".json", ".jinja", ".txt", ".model"};
-  const std::string name = file.filename().string();
-  return name == "tokenizer.bin" || (kept.contains(file.extension().string()) && !name.ends_with(".index.json"));
-}
-
-// Last, so that a folder with a configuration is complete.
-void write_files(const fs::path& from, const fs::path& to, const ModelFolder& model) {
-  if (fs::is_directory(from)) {
-    for (const auto& entry : fs::directory_iterator(from))
-      if (entry.is_regular_file() && is_kept(entry.path()))
-        write_file_atomically(to / entry.path().filename(), FileContent(entry.path()).text());
-  } else {
-    for (const auto& [name, content] : model.files) write_file_atomically(to / name, content);
   }
 }
 
@@ -86,6 +70,7 @@ void quantise_folder(const fs::path& from, const fs::path& to, DType weights, co
   std::error_code error;
   if (fs::equivalent(from, to, error))
     throw UsageError(fmt::format("{} cannot be replaced by its quantised form; name another folder", from.string()));
+  TemporaryFolder made(to);
   const ModelFolder model = open_model_folder(from);
   const TensorSource& original = *model.weights;
   const Config config = Config::parse(model.files.at("config.json"), (from / "config.json").string());
@@ -97,11 +82,10 @@ void quantise_folder(const fs::path& from, const fs::path& to, DType weights, co
   const auto params = read_params(original, graph_of(config, family, weights), family, inputs);
   std::vector<TensorView> tensors;
   for (const auto& [name, values] : params) tensors.push_back(view_of_param(name, values));
-  fs::create_directories(to, error);
-  if (error) throw FileError(fmt::format("{}: {}", to.string(), error.message()));
-  write_safetensors(to / "model.safetensors", tensors,
+  write_safetensors(made.path() / "model.safetensors", tensors,
                     {{"format", "pt"}, {format_key, format_version}, {type_key, std::string(quantised_name(weights))}});
-  write_files(from, to, model);
+  write_model_files(made.path(), model.files);
+  made.take_name();
 }
 
 }  // namespace jerboa::models

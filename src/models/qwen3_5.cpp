@@ -1,3 +1,4 @@
+#include "models/allowed_settings.h"
 #include "models/delta_net.h"
 #include "models/family_graphs.h"
 #include "models/qwen_moe.h"
@@ -28,6 +29,7 @@ NamedTensors qwen3_5_decoder(const Config& given, const GraphInputs& inputs) {
 NamedTensors qwen3_5_moe_decoder(const Config& given, const GraphInputs& inputs) {
   const Config config = delta_net_config(given.with_defaults(R"({"num_experts": 256, "num_experts_per_tok": 8,
       "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512})"));
+  allow_only(config, R"({"norm_topk_prob": true, "mlp_only_layers": [], "decoder_sparse_step": 1})");
   const Decoder decoder(config, inputs);
   const DeltaForm form = qwen3_5_form(decoder, config);
   ExpertsForm experts = qwen_experts(config);

@@ -46,7 +46,9 @@ void read_scaling(const Config& scaling, const std::string& type, int longest, R
     attrs.scaling = RopeScaling::linear;
   else if (type == "llama3")
     read_llama3(scaling, attrs);
-  else if (type == "yarn" && scaling.flag("truncate", true))
+  else if (type == "yarn" && !scaling.flag("truncate", true))
+    scaling.fail("truncate", "is not supported for this model");
+  else if (type == "yarn")
     read_yarn(scaling, attrs);
   else
     throw FileError(fmt::format("{}: unknown type of rotary embedding {}", scaling.origin(), type));

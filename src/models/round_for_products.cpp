@@ -46,6 +46,8 @@ class Compensation {
     for (std::size_t i = 0; i < size; ++i) mean += static_cast<double>(sums[i * size + i]) / static_cast<double>(size);
     for (std::size_t i = 0; i < size; ++i) sums[i * size + i] += static_cast<float>(std::max(damping * mean, 1e-12));
     factor(sums, size);
+    importance_.resize(size);
+    for (std::size_t i = 0; i < size; ++i) importance_[i] = sums[i * size + i] * sums[i * size + i];
     transposed_.resize(size * size);
     for (std::size_t i = 0; i < size; ++i)
       for (std::size_t j = i + 1; j < size; ++j) transposed_[place(i, j)] = sums[i * size + j] / sums[i * size + i];
@@ -53,6 +55,14 @@ class Compensation {
 
   /// For weight j, what the weights of a group take of its error.
   const float* of(std::size_t group, std::size_t j) const { return transposed_.data() + place(group * group_size, j); }
+  /// U[i, i]^2 of a group, relative to its largest: how much what a weight's successors leave over of its error counts.
+  Group importance_of(std::size_t group) const {
+    Group found;
+    std::copy_n(importance_.begin() + static_cast<std::ptrdiff_t>(group * group_size), group_size, found.begin());
+    const float largest = *std::max_element(found.begin(), found.end());
+    for (float& value : found) value /= largest;
+    return found;
+  }
 
  private:
   // Groups of i one after another, within each by j.
@@ -61,7 +71,7 @@ class Compensation {
   }
 
   std::size_t size_;
-  std::vector<float> transposed_;
+  std::vector<float> transposed_, importance_;
 };
 
 // A block of one row: values, and the errors of those that are rounded.
@@ -81,7 +91,8 @@ class RowBlock {
     Group wanted, integers;
     std::copy_n(values_.begin() + static_cast<std::ptrdiff_t>(first), group_size, wanted.begin());
     for (std::size_t j = first + group_size; j < values_.size(); ++j) add(wanted, group, j);
-    const GroupScale stored = fit_group(wanted, writer.dtype());
+    const Group importance = compensation_.importance_of(group);
+    const GroupScale stored = fit_group(wanted, writer.dtype(), &importance);
     const Rounding rounding = writer.rounding(stored);
     const float scale = f16_to_f32(stored.scale), min = f16_to_f32(stored.min);
     for (std::size_t i = group_size; i-- > 0;) {

@@ -1,64 +1,57 @@
 #include <algorithm>
-#include <array>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <system_error>
-#include <unistd.h>
 
 #include <jerboa/base/error.h>
 #include <jerboa/base/file.h>
 #include <jerboa/io/safetensors.h>
 #include <jerboa/io/safetensors_writer.h>
+#include <jerboa/models/family.h>
 #include <jerboa/models/gguf_model.h>
 #include <jerboa/models/save_folder.h>
 
 #include "base/parse_json.h"
+#include "models/checkpoint_form.h"
+#include "models/folder_files.h"
+#include "models/listed_tensors.h"
+#include "models/mxfp4.h"
+#include "models/temporary_folder.h"
 
 namespace jerboa::models {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array small_files{"config.json",         "generation_config.json",
-                                 "tokenizer.json",      "tokenizer.model",
-                                 "tokenizer.bin",       "tokenizer_config.json",
-                                 "chat_template.jinja", "special_tokens_map.json",
-                                 "added_tokens.json",   "vocab.json",
-                                 "merges.txt",          "chat_template.json"};
+struct HostItem {
+  TensorEntry entry;
+  HostTensor tensor;
+};
 
 /// Parameters in memory.
-class HostTensors final : public TensorSource {
+class HostTensors final : public ListedTensors<HostItem> {
  public:
   explicit HostTensors(std::map<std::string, HostTensor>&& params) {
     for (auto& [name, tensor] : params) {
-      Item item{{type_of(name, tensor.dtype()), tensor.shape(), tensor.bytes().size()}, std::move(tensor)};
-      items_.emplace(name, std::move(item));
+      TensorEntry entry{type_of(name, tensor.dtype()), tensor.shape(), tensor.bytes().size()};
+      list(name, {std::move(entry), std::move(tensor)});
     }
   }
 
-  std::vector<std::string> names() const override {
-    std::vector<std::string> names;
-    for (const auto& [name, item] : items_) names.push_back(name);
-    return names;
-  }
-  bool contains(std::string_view name) const override { return items_.contains(name); }
-  const TensorEntry& entry(std::string_view name) const override { return find(name).entry; }
   void read(std::string_view name, std::span<std::byte> bytes) const override {
     const auto from = find(name).tensor.bytes();
     std::copy(from.begin(), from.end(), bytes.begin());
   }
   void read_f32(std::string_view name, std::span<float> values) const override {
-    const Item& item = find(name);
+    const HostItem& item = find(name);
     to_f32({std::string(name), item.entry.type, item.entry.shape, item.tensor.bytes()}, values);
   }
   const fs::path& path() const override { return path_; }
 
  private:
-  struct Item {
-    TensorEntry entry;
-    HostTensor tensor;
-  };
-
+  void read_checked_part(std::string_view name, std::span<std::byte> bytes, std::size_t from) const override {
+    const auto part = find(name).tensor.bytes().subspan(from, bytes.size());
+    std::copy(part.begin(), part.end(), bytes.begin());
+  }
   static StoredType type_of(const std::string& name, DType dtype) {
     switch (dtype) {
       case DType::f32: return StoredType::F32;
@@ -71,19 +64,24 @@ class HostTensors final : public TensorSource {
                         name, jerboa::name(dtype)));
     }
   }
-  const Item& find(std::string_view name) const {
-    if (const auto found = items_.find(name); found != items_.end()) return found->second;
-    throw UsageError(fmt::format("there is no parameter \"{}\"", name));
-  }
 
-  std::map<std::string, Item, std::less<>> items_;
   fs::path path_ = "parameters";
 };
 
+void read_files(const fs::path& folder, const std::string& within, std::map<std::string, std::string>& files) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder / within, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_wanted = is_small_model_file(name) || (!within.empty() && is_weights_file(name));
+    if (entry.is_regular_file() && is_wanted)
+      files.emplace((fs::path(within) / name).string(), FileContent(entry.path()).text());
+  }
+}
+
 ModelFolder read_folder(const fs::path& folder) {
   ModelFolder model;
-  for (const char* name : small_files)
-    if (fs::is_regular_file(folder / name)) model.files.emplace(name, FileContent(folder / name).text());
+  read_files(folder, "", model.files);
+  for (const std::string& module : module_folders(folder)) read_files(folder, module, model.files);
   if (!model.files.contains("config.json"))
     throw FileError(fmt::format("{}: there is no config.json in this folder", folder.string()));
   model.weights = std::make_unique<const SafeTensors>(SafeTensors::open(folder));
@@ -106,6 +104,13 @@ StoredType type_in_folder(DType dtype) {
   throw UsageError(fmt::format("a Hugging Face folder can hold f32, f16 or bf16 weights, not {}", name(dtype)));
 }
 
+// As the family's checkpoints hold them, whatever the graph's parameters are.
+std::unique_ptr<const TensorSource> checkpoint_of(const ModelFolder& model) {
+  const auto config = model.files.find("config.json");
+  if (config == model.files.end()) throw UsageError("a Hugging Face folder needs a config.json");
+  return in_checkpoint_form(*model.weights, family_of(Config::parse(config->second)));
+}
+
 // The type that most of the weights will have, under the name that transformers uses.
 std::string torch_dtype(const TensorSource& weights, std::optional<StoredType> type) {
   std::map<StoredType, std::size_t> elements;
@@ -118,46 +123,24 @@ std::string torch_dtype(const TensorSource& weights, std::optional<StoredType> t
   return count(StoredType::BF16) > count(StoredType::F32) ? "bfloat16" : "float32";
 }
 
-std::string with_dtype(const std::string& config, const std::string& dtype) {
-  auto json = parse_ordered_json(config, "config.json");
-  if (!json.is_object()) throw FileError("config.json: not a JSON object");
-  json[json.contains("dtype") ? "dtype" : "torch_dtype"] = dtype;
-  return json.dump(2) + "\n";
+bool holds_mxfp4(const TensorSource& weights) {
+  const auto names = weights.names();
+  return std::any_of(names.begin(), names.end(),
+                     [](const std::string& name) { return name.ends_with(mxfp4_blocks_suffix); });
 }
 
-/// A new folder beside the target; removed unless it takes the target's place.
-class TemporaryFolder {
- public:
-  explicit TemporaryFolder(const fs::path& target) : target_(target) {
-    std::error_code error;
-    if (fs::exists(target, error) && !(fs::is_directory(target, error) && fs::is_empty(target, error)))
-      throw UsageError(fmt::format("{} already exists; remove it, or choose another folder", target.string()));
-    if (target.has_parent_path()) fs::create_directories(target.parent_path(), error);
-    path_ = target;
-    path_.replace_filename(fmt::format(".{}.{}.tmp", target.filename().string(), ::getpid()));
-    if (!fs::create_directory(path_, error)) {
-      const std::string reason = error ? error.message() : "it exists already";
-      throw FileError(fmt::format("{}: cannot create this folder: {}", std::exchange(path_, {}).string(), reason));
-    }
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const fs::path& path() const { return path_; }
-  void take_name() {
-    std::error_code error;
-    fs::rename(path_, target_, error);
-    if (error) throw FileError(fmt::format("{}: cannot create: {}", target_.string(), error.message()));
-    path_.clear();
-  }
-
- private:
-  fs::path target_, path_;
-};
+// The config of these weights, which may no longer be as the original's were. BitNet's `quantization_config` stays: it
+// says what the graph computes.
+std::string config_for(const std::string& config, const TensorSource& weights, std::optional<StoredType> type) {
+  auto json = parse_ordered_json(with_json_infinities(config), "config.json");
+  if (!json.is_object()) throw FileError("config.json: not a JSON object");
+  json[json.contains("dtype") ? "dtype" : "torch_dtype"] = torch_dtype(weights, type);
+  const auto quantisation = json.find("quantization_config");
+  if (quantisation != json.end() && quantisation->is_object() && quantisation->value("quant_method", "") == "mxfp4" &&
+      !holds_mxfp4(weights))
+    json.erase("quantization_config");
+  return json.dump(2) + "\n";
+}
 
 }  // namespace
 
@@ -174,13 +157,13 @@ ModelFolder make_model_folder(std::map<std::string, HostTensor> params, std::map
 
 void save_folder(const fs::path& folder, const ModelFolder& model, std::optional<DType> weights) {
   const auto type = weights ? std::optional(type_in_folder(*weights)) : std::nullopt;
-  // A trailing slash would leave no name to write beside.
-  const fs::path target = folder.has_filename() ? folder : folder.parent_path();
-  TemporaryFolder made(target);
-  for (const auto& [name, content] : model.files)
-    write_file_atomically(made.path() / name,
-                          name == "config.json" ? with_dtype(content, torch_dtype(*model.weights, type)) : content);
-  write_safetensors(made.path() / "model.safetensors", *model.weights, type, {{"format", "pt"}});
+  TemporaryFolder made(folder);
+  const auto tensors = checkpoint_of(model);
+  std::map<std::string, std::string> files = model.files;
+  std::string& config = files.at("config.json");
+  config = config_for(config, *tensors, type);
+  write_model_files(made.path(), files);
+  write_safetensors(made.path() / "model.safetensors", *tensors, type, {{"format", "pt"}});
   made.take_name();
 }
 

@@ -1,3 +1,4 @@
+#include "models/allowed_settings.h"
 #include "models/family_graphs.h"
 #include "models/llama_like.h"
 #include "models/windows.h"
@@ -8,6 +9,7 @@ namespace jerboa::models {
 NamedTensors starcoder2_decoder(const Config& given, const GraphInputs& inputs) {
   const Config config = given.with_defaults(R"({"num_key_value_heads": 2, "hidden_act": "gelu_pytorch_tanh",
                                                 "use_bias": true, "tie_word_embeddings": true})");
+  allow_only(config, R"({"mlp_type": "default", "norm_type": "layer_norm"})");
   const Decoder decoder(config, inputs);
   AttentionForm form = attention_form(config);
   form.bias = form.output_bias = config.flag("use_bias");

@@ -11,7 +11,9 @@
 
 #include "base/parse_json.h"
 #include "models/mxfp4.h"
+#include "models/original_name.h"
 #include "models/param_reads.h"
+#include "models/transpose_matrices.h"
 
 // From the tensors of a checkpoint to the parameters of a graph.
 namespace jerboa::models {
@@ -27,7 +29,6 @@ struct Stored {
   bool mxfp4 = false;       // blocks and scales of [count, out, in] in place of [count, in, out]
 };
 
-constexpr const char *mxfp4_blocks = "_blocks", *mxfp4_scales = "_scales";
 constexpr std::int64_t mxfp4_group = 32;
 
 // Row r of the bytes has, from its lowest bits on, rows r, r + n, r + 2n and r + 3n of the matrix, plus 1.
@@ -47,16 +48,20 @@ Sizes shape_of_parts(const Sizes& whole, std::size_t count) {
   return {whole.at(0) * whole.at(1) / static_cast<std::int64_t>(count), whole.at(2)};
 }
 
-// The name of a parameter in a checkpoint: a quantised one is computed from the original weight.
-std::string stored_name(const TensorInfo& param) {
-  const bool quantised = param.name.ends_with(quantised_suffix);
-  return quantised ? param.name.substr(0, param.name.size() - quantised_suffix.size()) : param.name;
+// Where checkpoints that also see or hear keep their text model.
+std::vector<std::string> names_beside_towers(const std::string& name) {
+  const std::string model = "model.";
+  if (!name.starts_with(model)) return {"language_model." + name};  // the head
+  const std::string rest = name.substr(model.size());
+  return {"model.language_model." + rest, "language_model.model." + rest, "model.text_model." + rest};
 }
 
-// The names that checkpoints may have for a parameter: without a prefix that all of them share, and, in files from
-// TensorFlow, with other names in layer norms.
+// The names that checkpoints may have for a parameter: without a prefix that all of them share, beside the towers of
+// other senses, and, in files from TensorFlow, with other names in layer norms.
 std::vector<std::string> possible_names(const std::string& name, const Family& family) {
   std::vector<std::string> names{name};
+  if (family.graphs.decoder)
+    for (std::string& longer : names_beside_towers(name)) names.push_back(std::move(longer));
   if (!family.optional_prefix.empty() && name.starts_with(family.optional_prefix))
     names.push_back(name.substr(family.optional_prefix.size()));
   for (std::size_t i = 0, known = names.size(); i < known; ++i)
@@ -66,22 +71,42 @@ std::vector<std::string> possible_names(const std::string& name, const Family& f
   return names;
 }
 
+// The names that the tensors may have which a parameter is stacked from.
+std::vector<std::vector<std::string>> possible_parts(const std::string& name, const Shape& shape,
+                                                     const Family& family) {
+  std::vector<std::vector<std::string>> all;
+  if (!family.parts) return all;
+  for (const std::string& part : family.parts(name, shape)) {
+    const std::vector<std::string> names = possible_names(part, family);
+    all.resize(names.size());
+    for (std::size_t i = 0; i < names.size(); ++i) all[i].push_back(names[i]);
+  }
+  return all;
+}
+
 // A parameter that is missing from the checkpoint is requested under its own name.
 Stored stored_as(const TensorSource& weights, const Family& family, const TensorInfo& param) {
   const auto is_there = [&](const std::string& name) { return weights.contains(name); };
   const Sizes sizes = evaluate(param.type.shape, {});
   if (!jerboa::is_float(param.type.dtype) && is_there(param.name)) return {{param.name}, sizes, true};
-  const std::string name = stored_name(param);
+  const std::string name = original_name(param.name);
   const bool transposed = !jerboa::is_float(param.type.dtype) && family.stored_in_out && family.stored_in_out(name);
   Sizes stored = sizes;
   if (transposed) std::swap(stored.at(sizes.size() - 1), stored.at(sizes.size() - 2));
   for (const std::string& possible : possible_names(name, family))
     if (is_there(possible))
       return {{possible}, stored, false, transposed, is_packed(weights, family, possible, stored)};
-  const auto parts = family.parts ? family.parts(name, param.type.shape) : std::vector<std::string>();
-  if (std::any_of(parts.begin(), parts.end(), is_there)) return {parts, shape_of_parts(sizes, parts.size())};
-  if (is_there(name + mxfp4_blocks))
-    return {{name + mxfp4_blocks, name + mxfp4_scales}, stored, false, transposed, false, true};
+  const auto parts = possible_parts(name, param.type.shape, family);
+  for (const auto& possible : parts)
+    if (std::any_of(possible.begin(), possible.end(), is_there))
+      return {possible, shape_of_parts(sizes, possible.size())};
+  if (is_there(name + std::string(mxfp4_blocks_suffix)))
+    return {{name + std::string(mxfp4_blocks_suffix), name + std::string(mxfp4_scales_suffix)},
+            stored,
+            false,
+            transposed,
+            false,
+            true};
   return {{name}, stored, false, transposed};
 }
 
@@ -141,8 +166,8 @@ void check_quantised(const TensorSource& weights, const TensorInfo& param, const
   if (nibbles) packed.back() /= 2;
   want_entry(weights, param.name, wanted, packed);
   const Sizes groups = shape_of_groups(sizes);
-  want_entry(weights, stored_name(param) + std::string(scales_suffix), StoredType::F16, groups);
-  if (nibbles) want_entry(weights, stored_name(param) + std::string(mins_suffix), StoredType::F16, groups);
+  want_entry(weights, original_name(param.name) + std::string(scales_suffix), StoredType::F16, groups);
+  if (nibbles) want_entry(weights, original_name(param.name) + std::string(mins_suffix), StoredType::F16, groups);
 }
 
 /// Experts' weights in MXFP4.
@@ -158,11 +183,13 @@ void check_mxfp4(const TensorSource& weights, const Stored& stored) {
 /// One more than the largest number of a layer in the names of a checkpoint's tensors.
 std::int64_t layers_in(const TensorSource& weights, const Family& family) {
   std::int64_t layers = 0;
-  const std::string_view shorter = family.layer_prefix.substr(family.optional_prefix.size());
+  const std::vector<std::string> prefixes = possible_names(std::string(family.layer_prefix), family);
   for (const std::string& name : weights.names()) {
     std::string_view rest = name;
-    if (!rest.starts_with(family.layer_prefix) && !rest.starts_with(shorter)) continue;
-    rest.remove_prefix(rest.starts_with(family.layer_prefix) ? family.layer_prefix.size() : shorter.size());
+    const auto prefix = std::find_if(prefixes.begin(), prefixes.end(),
+                                     [&](const std::string& possible) { return rest.starts_with(possible); });
+    if (prefix == prefixes.end()) continue;
+    rest.remove_prefix(prefix->size());
     std::int32_t layer = 0;
     const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
     if (error == std::errc() && layer >= 0 && end != rest.data() + rest.size() && *end == '.')
@@ -171,14 +198,17 @@ std::int64_t layers_in(const TensorSource& weights, const Family& family) {
   return layers;
 }
 
-/// The weight as the checkpoint holds it, if it is quantised there in the form that the graph needs.
-std::optional<Quantised> kept_blocks(const TensorSource& weights, const Stored& stored, const Sizes& sizes,
-                                     DType dtype) {
-  if (stored.names.size() != 1 || stored.transposed || sizes.size() != 2) return std::nullopt;
-  Quantised kept(sizes, dtype);  // whose minimums are zeros
-  if (!weights.read_quantised(stored.names[0], dtype, kept.weight.bytes(), kept.scales.as<std::uint16_t>()))
-    return std::nullopt;
-  return kept;
+/// Reads rows as the checkpoint holds them, if they are quantised there in the form that the graph needs.
+bool keep_blocks(const TensorSource& weights, const std::string& name, std::int64_t first_row, Quantised& to) {
+  const std::size_t elements = weights.entry(name).elements();
+  const std::size_t first = static_cast<std::size_t>(first_row * to.weight.shape().back());
+  const std::size_t group = quantised_group, per_byte = to.weight.dtype() == DType::i4 ? 2 : 1;
+  const auto groups_of = [&](HostTensor& parts) {
+    return parts.as<std::uint16_t>().subspan(first / group, elements / group);
+  };
+  return weights.read_quantised(name, to.weight.dtype(),
+                                to.weight.bytes().subspan(first / per_byte, elements / per_byte), groups_of(to.scales),
+                                to.mins ? groups_of(*to.mins) : std::span<std::uint16_t>());
 }
 
 std::optional<StoredType> stored_as_is(DType dtype) {
@@ -204,19 +234,23 @@ class Reader {
 
   /// The weight, part by part, so that no more than one of them is in memory as f32.
   Quantised quantised(const Stored& stored, const Sizes& sizes, DType dtype, const ProductInputs* inputs) {
-    if (auto kept = kept_blocks(weights_, stored, sizes, dtype)) return *std::move(kept);
     Quantised result(sizes, dtype);
+    std::int64_t row = 0;
     if (stored.mxfp4) {
-      quantise_rows(wide(stored), 0, result);
+      for_each_expert(stored, [&](std::span<const float> values) {
+        quantise_rows(values, row, result);
+        row += sizes[1];
+      });
       return result;
     }
-    std::int64_t row = 0;
     for (const std::string& name : stored.names) {
-      Stored part = stored;
-      part.names = {name};
-      const auto values = wide(part);
-      quantise_rows(values, row, result, inputs);
-      row += std::ssize(values) / sizes.back();
+      const std::int64_t rows = static_cast<std::int64_t>(weights_.entry(name).elements()) / sizes.back();
+      if (stored.packed || stored.transposed || !keep_blocks(weights_, name, row, result)) {
+        Stored part = stored;
+        part.names = {name};
+        quantise_rows(wide(part), row, result, inputs);
+      }
+      row += rows;
     }
     return result;
   }
@@ -232,38 +266,53 @@ class Reader {
   std::span<const std::byte> bytes(const Stored& stored, DType dtype) {
     const TensorEntry& first = weights_.entry(stored.names[0]);
     if (stored.names.size() == 1 && first.type == stored_as_is(dtype)) return raw(stored.names[0]);
-    const auto values = wide(stored);
-    if (dtype == DType::f32) return std::as_bytes(values);
-    narrow_.resize(values.size());
-    std::transform(values.begin(), values.end(), narrow_.begin(), dtype == DType::bf16 ? f32_to_bf16 : f32_to_f16);
-    return std::as_bytes(std::span(narrow_));
+    if (dtype == DType::f32) return std::as_bytes(wide(stored));
+    std::size_t done = 0;
+    const auto narrow = [&](std::span<const float> values) {
+      narrow_.resize(std::max(narrow_.size(), done + values.size()));
+      const auto to = narrow_.begin() + static_cast<std::ptrdiff_t>(done);
+      if (dtype == DType::bf16)  // each in a loop of its own, which inlines the conversion
+        std::transform(values.begin(), values.end(), to, [](float value) { return f32_to_bf16(value); });
+      else
+        std::transform(values.begin(), values.end(), to, [](float value) { return f32_to_f16(value); });
+      done += values.size();
+    };
+    if (stored.mxfp4)
+      for_each_expert(stored, narrow);
+    else
+      narrow(wide(stored));
+    return std::as_bytes(std::span(narrow_).first(done));
   }
 
  private:
-  /// The transpose of a matrix with so many rows.
-  static void turn(std::span<const float> matrix, std::int64_t row_count, std::span<float> turned) {
-    const auto rows = static_cast<std::size_t>(row_count), columns = matrix.size() / rows;
-    for (std::size_t row = 0; row < rows; ++row)
-      for (std::size_t column = 0; column < columns; ++column)
-        turned[column * rows + row] = matrix[row * columns + column];
-  }
-
   /// Matrices one after another, each transposed.
   std::span<const float> turned(std::span<const float> values, std::int64_t rows, std::int64_t columns) {
     turned_.resize(values.size());
-    const auto size = static_cast<std::size_t>(rows * columns);
-    for (std::size_t at = 0; at < values.size(); at += size)
-      turn(values.subspan(at, size), rows, std::span(turned_).subspan(at, size));
+    transpose_matrices(values, rows, columns, turned_);
     return turned_;
   }
 
-  std::span<const float> from_mxfp4(const Stored& stored) {
+  /// Calls use(values) for each expert of a stack in MXFP4, so that only one of them is in memory as f32.
+  template <class Use>
+  void for_each_expert(const Stored& stored, Use use) {
     std::vector<std::byte> scales(weights_.entry(stored.names[1]).bytes);
     weights_.read(stored.names[1], scales);
     const auto blocks = raw(stored.names[0]);
-    wide_.resize(2 * blocks.size());
-    dequantise_mxfp4(blocks, scales, wide_);
-    return stored.transposed ? std::span<const float>(wide_) : turned(wide_, stored.shape[2], stored.shape[1]);
+    const auto count = static_cast<std::size_t>(stored.shape[0]);
+    const std::size_t block_bytes = blocks.size() / count, scale_bytes = scales.size() / count;
+    std::vector<float> expert(2 * block_bytes);
+    for (std::size_t i = 0; i < count; ++i) {
+      dequantise_mxfp4(blocks.subspan(i * block_bytes, block_bytes),
+                       std::span(scales).subspan(i * scale_bytes, scale_bytes), expert);
+      use(stored.transposed ? std::span<const float>(expert) : turned(expert, stored.shape[2], stored.shape[1]));
+    }
+  }
+
+  std::span<const float> from_mxfp4(const Stored& stored) {
+    wide_.clear();
+    for_each_expert(stored,
+                    [&](std::span<const float> values) { wide_.insert(wide_.end(), values.begin(), values.end()); });
+    return wide_;
   }
 
   std::span<const float> in_order_of_file(const Stored& stored) {
@@ -334,7 +383,7 @@ void use_param(Reader& reader, const TensorInfo& param, const Stored& stored,
                const std::function<void(const ParamValues& values)>& use, const KnownInputs& inputs) {
   const Sizes sizes = evaluate(param.type.shape, {});
   const DType dtype = param.type.dtype;
-  const std::string original = stored_name(param);
+  const std::string original = original_name(param.name);
   const auto use_part = [&](const std::string& name, std::span<const std::byte> bytes) {
     use({name, DType::f16, shape_of_groups(sizes), bytes});
   };
@@ -368,7 +417,7 @@ std::vector<ParamReads> param_reads(const TensorSource& weights, const Graph& gr
   std::vector<ParamReads> all;
   for_each_stored(weights, graph, family, [&](const TensorInfo& param, const Stored& stored) {
     ParamReads reads{param.name, stored.names};
-    const std::string original = stored_name(param);
+    const std::string original = original_name(param.name);
     if (stored.quantised) {
       reads.tensors.push_back(original + std::string(scales_suffix));
       if (param.type.dtype == DType::i4) reads.tensors.push_back(original + std::string(mins_suffix));

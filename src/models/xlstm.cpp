@@ -1,6 +1,9 @@
 #include <cmath>
 #include <fmt/format.h>
 
+#include <jerboa/base/lowest_score.h>
+
+#include "models/allowed_settings.h"
 #include "models/family_graphs.h"
 #include "models/llama_like.h"
 #include "models/recurrent.h"
@@ -40,7 +43,7 @@ XlstmForm xlstm_form(const Config& config) {
   if (mode != "single" && mode != "fused") config.fail("weight_mode", "is neither single nor fused");
   form.fused = mode == "fused";
   form.bias = config.flag("use_bias");
-  form.gate_cap = config.positive("gate_soft_cap");
+  form.gate_cap = config.limit("gate_soft_cap");
   form.eps = norm_epsilon(config, "eps", 1e-6);
   form.norm_eps = norm_epsilon(config, "norm_eps", 1e-6);
   return form;
@@ -51,7 +54,7 @@ struct XlstmProjections {
   Tensor q, k, v, out_gate, in_gate, forget_gate;
 };
 
-Tensor capped_gate(const Tensor& x, double cap) { return tanh(x / cap) * cap; }
+Tensor capped_gate(const Tensor& x, double cap) { return cap > 0 ? tanh(x / cap) * cap : x; }
 
 XlstmProjections project(const Decoder& decoder, const XlstmForm& form, const std::string& name, const Tensor& x) {
   const int keys = form.heads * form.key_size, values = form.heads * form.value_size;
@@ -81,7 +84,7 @@ struct Gates {
 Gates relative_gates(const Decoder& decoder, const XlstmForm& form, int layer, const XlstmProjections& parts) {
   const Tensor real = greater_equal(unsqueeze(decoder.positions(), {-1}), 0);
   const Tensor log_forget = where(real, -softplus(-parts.forget_gate), 0.0);
-  const Tensor in = where(real, parts.in_gate, -1e30);  // padding is never the largest
+  const Tensor in = where(real, parts.in_gate, lowest_score);  // padding is never the largest
   const Dim batch = in.dim(0), time = in.dim(1);
   const Tensor start = decoder.caches().any() ? unsqueeze(decoder.caches().state(layer, "peak", {form.heads}), {1})
                                               : zeros({batch, 1, form.heads});
@@ -145,7 +148,7 @@ void check_xlstm(const Config& config) {
     config.fail("embedding_dim", "is not hidden_size");
   if (config.size("num_blocks", config.size("num_hidden_layers")) != config.size("num_hidden_layers"))
     config.fail("num_blocks", "is not num_hidden_layers");
-  if (!config.flag("add_out_norm", true)) config.fail("add_out_norm", "is not supported");
+  allow_only(config, R"({"add_out_norm": true})");
 }
 
 }  // namespace
@@ -165,7 +168,7 @@ NamedTensors xlstm_decoder(const Config& given, const GraphInputs& inputs) {
   stack.attention = "mlstm_layer";
   stack.before_mlp = "norm_ffn";
   stack.mlp = "ffn";
-  stack.logit_cap = config.positive("output_logit_soft_cap");
+  stack.logit_cap = config.limit("output_logit_soft_cap");
   stack.norm = [&](const std::string& name, const Tensor& x) {
     const Tensor normed = decoder.rms_norm(name, x, form.norm_eps);
     const bool bias = form.bias && name != stack.final_norm;

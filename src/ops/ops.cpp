@@ -51,7 +51,7 @@ Tensor one(Op op, const std::vector<Operand>& operands, Attrs attrs = NoAttrs{})
 Tensor leaf(Op op, const std::string& name, const TensorType& type, Storage storage, const char* file, int line) {
   const std::string site = site_of(file, line);
   Graph& graph = current_graph(jerboa::name(op), {file, line});
-  if (name.empty()) throw GraphError(fmt::format("{}: a name is needed{}", jerboa::name(op), in_parentheses(site)));
+  if (name.empty()) throw GraphError(fmt::format("{}: a name is required{}", jerboa::name(op), in_parentheses(site)));
   if (const TensorId holder = graph.find(name);
       holder != no_tensor && graph.tensor(holder).storage != Storage::activation)
     throw GraphError(fmt::format("{}: the name {} is taken{}", jerboa::name(op), name, in_parentheses(site)));

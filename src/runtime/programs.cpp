@@ -40,7 +40,9 @@ void Session::save_program(const std::filesystem::path& path) const {
     if (!slot.tied)  // programs refer to the tensor that owns the memory
       file.storage.push_back({name, slot.type.dtype, slot.type.shape, slot.storage == Storage::param, slot.init});
   for (const auto& [name, entry] : entries_) {
-    const Program* program = entry->executable->program();
+    // What is saved has none of the checks of this session.
+    const auto unchecked = entry->checks ? device_.backend().compile(entry->graph, finder()) : nullptr;
+    const Program* program = (unchecked ? *unchecked : *entry->executable).program();
     if (program == nullptr)
       throw UsageError(
           fmt::format("the device {} interprets graphs, so it has no program to save; use cpu", device_.name()));
@@ -58,6 +60,11 @@ Session Session::load_program(const std::filesystem::path& path, Device device, 
         fmt::format("{} is a program for the device {}, not {}", path.string(), file.target, device.name()));
   if (auto robust = device.backend().for_foreign_code()) device = Device(std::move(robust));
   Session session(std::move(device), options);
+  if (session.shared_->checks.any())
+    throw UsageError(
+        fmt::format("{} is compiled already, so that its tensors cannot be checked: load it without "
+                    "check_finite, check_indices and JERBOA_CHECK, or check the graph it was made from",
+                    path.string()));
   for (const PersistentTensor& tensor : file.storage) {
     TensorInfo info;
     info.name = tensor.name;

@@ -31,17 +31,19 @@ std::string in_parentheses(const std::string& site) { return site.empty() ? "" :
 
 bool is_leaf(Op op) { return info(op).lowering == Lowering::Leaf; }
 
+std::string_view kind_of_leaf(Op op) {
+  if (op == Op::tensor_input) return "an input";
+  if (op == Op::param_input) return "a parameter";
+  return op == Op::state_input ? "a state" : "a constant";
+}
+
 [[noreturn]] void throw_not_finite(const CheckedGraph::Value& value, const Executable& executable) {
   if (is_leaf(value.op))
-    throw NotFiniteError(fmt::format("{} holds NaN or infinity before the run: it is {} {}{}", value.name,
-                                     value.op == Op::tensor_input ? "an" : "a",
-                                     value.op == Op::tensor_input  ? "input"
-                                     : value.op == Op::param_input ? "parameter"
-                                                                   : "state",
-                                     in_parentheses(value.site)));
+    throw NotFiniteError(fmt::format("{} holds NaN or infinity before the run: it is {}{}", value.name,
+                                     kind_of_leaf(value.op), in_parentheses(value.site)));
   const std::string kernel = kernel_of(executable, value.name);
   throw NotFiniteError(fmt::format("{} is not finite: {} produced NaN or infinity{}{}", value.name, name(value.op),
-                                   kernel.empty() ? "" : fmt::format(" in kernel «{}»", kernel),
+                                   kernel.empty() ? "" : fmt::format(" in kernel '{}'", kernel),
                                    in_parentheses(value.site)));
 }
 

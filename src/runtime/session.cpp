@@ -35,7 +35,7 @@ void bind(const Shape& shape, const Sizes& sizes, SymbolValues& symbols) {
 }
 
 [[noreturn]] void throw_no_room(const std::string& name, const TensorType& type) {
-  throw OutOfMemoryError(fmt::format("the host has no room for {} ({})", name, to_string(type)));
+  throw OutOfMemoryError(fmt::format("not enough host memory for {} ({})", name, to_string(type)));
 }
 
 // Names the largest tensor that the graph computes.
@@ -50,7 +50,7 @@ void bind(const Shape& shape, const Sizes& sizes, SymbolValues& symbols) {
   const std::string what =
       largest == nullptr ? "its tensors"
                          : fmt::format("{} ({}, {} bytes)", largest->name, to_string(largest->type), bytes(*largest));
-  throw OutOfMemoryError(fmt::format("entry {}: the host has no room for {}", entry, what));
+  throw OutOfMemoryError(fmt::format("entry {}: not enough host memory for {}", entry, what));
 }
 
 template <class Action>
@@ -106,12 +106,16 @@ void Session::Shared::initialize(const std::string& name, Slot& slot) {
   if (slot.tied) return;  // its memory belongs to another tensor
   try {
     if (const auto source = half_copy_source(name)) {
-      slot.memory->upload(in_halves(find(*source, "parameter", Storage::param).memory->download()));
+      const Slot& wide = find(*source, "parameter", Storage::param);
+      if (wide.type.dtype != DType::f32 || slot.type != TensorType{DType::f16, wide.type.shape})
+        throw UsageError(fmt::format("{} is {}, which is not an f16 copy of {} ({}); give the state another name", name,
+                                     to_string(slot.type), *source, to_string(wide.type)));
+      slot.memory->upload(in_halves(wide.memory->download()));
       slot.filled = true;  // again: a parameter that is drawn now makes its copy outdated
       return;
     }
     HostTensor values = detail::initial_values(name, slot.type.dtype, slot.sizes(), slot.init, seed);
-    if (name == random_state) values.set_number(0, static_cast<double>(seed & 0xffffffffu));
+    if (name == random_state && values.size() > 0) values.set_number(0, static_cast<double>(seed & 0xffffffffu));
     slot.memory->upload(values);
     if (slot.storage == Storage::param) forget_copy(name);
   } catch (const std::bad_alloc&) {
@@ -185,6 +189,11 @@ const Sizes& Result::shape_of(const std::string& name) const {
 }
 
 std::vector<std::string> Result::names() const { return keys(shapes_); }
+
+void Result::wait() const {
+  const std::lock_guard lock(*mutex_);
+  results_->wait();
+}
 
 // Session
 
@@ -459,7 +468,7 @@ void Session::upload_param(const std::string& name, std::span<const std::byte> b
     throw UsageError(
         fmt::format("no parameter is named {}; available: {}", name, detail::listed(shared_->names(Storage::param))));
   const TensorType& type = found->second.type;
-  const std::int64_t expected = (element_count(found->second.sizes()) * bits(type.dtype) + 7) / 8;
+  const std::int64_t expected = bytes_of(type.dtype, element_count(found->second.sizes()));
   if (std::ssize(bytes) != expected)
     throw UsageError(
         fmt::format("{} is {}, {} bytes, but was given {} bytes", name, to_string(type), expected, bytes.size()));

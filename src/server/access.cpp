@@ -1,6 +1,7 @@
 #include "server/access.h"
 
 #include <algorithm>
+#include <charconv>
 #include <fmt/format.h>
 
 #include "server/api_error.h"
@@ -19,6 +20,22 @@ std::string_view host_name(std::string_view authority) {
 
 bool is_own_page(std::string_view origin, std::string_view host) {
   return !host.empty() && (origin == fmt::format("http://{}", host) || origin == fmt::format("https://{}", host));
+}
+
+// 127.0.0.1, but not 127.evil.example, whose owner decides where it points.
+bool is_loopback_address(std::string_view host) {
+  if (host.substr(0, 4) != "127.") return false;
+  int numbers = 0;
+  for (std::size_t begin = 0; begin <= host.size();) {
+    const std::size_t end = std::min(host.find('.', begin), host.size());
+    const std::string_view digits = host.substr(begin, end - begin);
+    int number = 0;
+    const auto [rest, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    if (error != std::errc() || rest != digits.data() + digits.size() || number < 0 || number > 255) return false;
+    ++numbers;
+    begin = end + 1;
+  }
+  return numbers == 4;
 }
 
 bool has_key(const HttpRequest& head, const AccessOptions& options) {
@@ -50,7 +67,7 @@ bool equal_in_constant_time(std::string_view a, std::string_view b) {
 }
 
 bool is_loopback(std::string_view host) {
-  return host == "localhost" || host == "::1" || host == "[::1]" || host.substr(0, 4) == "127.";
+  return host == "localhost" || host == "::1" || host == "[::1]" || is_loopback_address(host);
 }
 
 Screening screen(const HttpRequest& head, const AccessOptions& options) {

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/parse_json.h"
-#include "server/embeddings.h"
+#include "server/encoder_task.h"
 #include "server/generation_task.h"
 #include "server/page_files.h"
 #include "server/token_tasks.h"
@@ -35,8 +35,13 @@ std::string model_of(const Json& body) { return Fields(body).text("model").value
 
 }  // namespace
 
-Api::Api(ModelPool& models, RequestLimits limits)
-    : models_(models), limits_(limits), created_(static_cast<std::int64_t>(std::time(nullptr))) {
+Api::Api(ModelPool& models, RequestLimits limits, bool logs_requests, ServerTools tools)
+    : models_(models),
+      limits_(limits),
+      tools_(std::move(tools)),
+      metrics_(logs_requests),
+      created_(static_cast<std::int64_t>(std::time(nullptr))) {
+  limits_.tools = std::max(limits_.tools, static_cast<int>(tools_.tools.size()));
   routes_.push_back({"GET", "/health", [](const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
                        exchange->respond({.body = dump({{"status", "ok"}})});
                      }});
@@ -44,7 +49,7 @@ Api::Api(ModelPool& models, RequestLimits limits)
   add_model_list();
   add_generation();
   add_tokens();
-  add_embeddings();
+  add_encoding();
   add_metrics();
 }
 
@@ -56,26 +61,29 @@ std::vector<std::string> Api::open_paths() const {
 
 void Api::handle(const HttpRequest& request, std::shared_ptr<Exchange> exchange) {
   try {
-    const Route& route = find(request);
-    exchange = metrics_.count(route.path, std::move(exchange));
-    route.answer(request, exchange);
+    const Route* route = find(request);
+    exchange = metrics_.count(request, route != nullptr ? route->path : "other", std::move(exchange));
+    if (route == nullptr) refuse(request);
+    route->answer(request, exchange);
   } catch (const std::exception& error) {
     exchange->respond(to_api_error(error).response());
   }
 }
 
-const Api::Route& Api::find(const HttpRequest& request) const {
-  const auto is_path = [&](const Route& route) {
-    const bool is_model = route.path == model_prefix && request.path.rfind(model_prefix, 0) == 0;
-    return is_model || route.path == request.path;
-  };
-  bool has_path = false;
-  for (const Route& route : routes_) {
-    if (!is_path(route)) continue;
-    if (route.method == request.method) return route;
-    has_path = true;
-  }
-  if (has_path) throw ApiError(405, fmt::format("{} does not take {}", request.path, in_quotes(request.method)));
+bool Api::is_at(const Route& route, const std::string& path) {
+  return route.path == path || (route.path == model_prefix && path.rfind(model_prefix, 0) == 0);
+}
+
+const Api::Route* Api::find(const HttpRequest& request) const {
+  for (const Route& route : routes_)
+    if (route.method == request.method && is_at(route, request.path)) return &route;
+  return nullptr;
+}
+
+void Api::refuse(const HttpRequest& request) const {
+  for (const Route& route : routes_)
+    if (is_at(route, request.path))
+      throw ApiError(405, fmt::format("{} does not take {}", request.path, in_quotes(request.method)));
   throw ApiError(404, fmt::format("there is nothing at {}", in_quotes(request.path)), "", "unknown_url");
 }
 
@@ -111,7 +119,9 @@ void Api::add_model_list() {
   routes_.push_back({"GET", "/v1/models", [this](const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
                        Json data = Json::array();
                        for (const auto& worker : models_.workers()) data.push_back(model_json(*worker));
-                       exchange->respond({.body = dump({{"object", "list"}, {"data", data}})});
+                       Json list = {{"object", "list"}, {"data", data}};
+                       for (const ServerTool& tool : tools_.tools) list["server_tools"].push_back(tool.name);
+                       exchange->respond({.body = dump(list)});
                      }});
   routes_.push_back(
       {"GET", std::string(model_prefix), [this](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
@@ -120,19 +130,43 @@ void Api::add_model_list() {
        }});
 }
 
+const ServerTools* Api::tools_for(Json& body, bool of_chat) const {
+  const Fields fields(body);
+  if (!fields.boolean("server_tools").value_or(false)) return nullptr;
+  if (tools_.tools.empty()) fields.fail("server_tools", "cannot be used: the server was started without --mcp");
+  for (const char* other : {"tools", "response_format", "text"})
+    if (fields.find(other) != nullptr) fields.fail("server_tools", fmt::format("cannot be combined with {}", other));
+  if (fields.integer("n", 1, limits_.choices).value_or(1) != 1) fields.fail("n", "must be 1 with server_tools");
+  body["tools"] = tools_json(tools_.tools, of_chat);
+  return &tools_;
+}
+
 // The three formats of OpenAI's for the same thing: how a request is read, answered and computed.
 void Api::add_generation() {
-  const auto add = [this](const char* path, auto parse, auto make_reply, auto make_task) {
-    routes_.push_back({"POST", path, [=, this](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-                         auto asked = parse(parse_body(request.body), limits_);
-                         auto reply = make_reply(exchange, asked);
-                         ModelWorker& worker = models_.find(asked.model);
-                         worker.submit(make_task(std::move(asked), std::move(reply), limits_));
-                       }});
+  const auto add = [this](const char* path, auto make) {
+    routes_.push_back(
+        {"POST", path, [this, make](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+           auto [model, task] = make(parse_body(request.body), exchange);
+           models_.find(model).submit(std::move(task));
+         }});
   };
-  add("/v1/chat/completions", parse_chat_request, make_chat_reply, make_chat_task);
-  add("/v1/completions", parse_completion_request, make_completion_reply, make_completion_task);
-  add("/v1/responses", parse_responses_request, make_responses_reply, make_chat_task);
+  const auto chat = [this](auto parse, auto make_reply, bool of_chat) {
+    return [this, parse, make_reply, of_chat](Json body, const std::shared_ptr<Exchange>& exchange) {
+      const ServerTools* tools = tools_for(body, of_chat);
+      ChatRequest asked = parse(body, limits_);
+      auto reply = make_reply(exchange, asked);
+      std::string model = asked.model;
+      return std::pair(std::move(model), make_chat_task(std::move(asked), std::move(reply), limits_, tools));
+    };
+  };
+  add("/v1/chat/completions", chat(parse_chat_request, make_chat_reply, true));
+  add("/v1/responses", chat(parse_responses_request, make_responses_reply, false));
+  add("/v1/completions", [this](const Json& body, const std::shared_ptr<Exchange>& exchange) {
+    CompletionRequest asked = parse_completion_request(body, limits_);
+    auto reply = make_completion_reply(exchange, asked);
+    std::string model = asked.model;
+    return std::pair(std::move(model), make_completion_task(std::move(asked), std::move(reply), limits_));
+  });
 }
 
 void Api::add_tokens() {
@@ -142,21 +176,23 @@ void Api::add_tokens() {
            Json body = parse_body(request.body);
            ModelWorker& worker = models_.find(model_of(body));
            worker.submit(make_call_task(
-               [call, body = std::move(body)](LoadedModel& model) { return call(model, body); }, exchange));
+               [call, body = std::move(body)](LoadedModel& model) { return call(model, body); }, exchange, limits_));
          }});
   };
   add("/tokenize", tokenize);
   add("/detokenize", detokenize);
 }
 
-void Api::add_embeddings() {
-  routes_.push_back(
-      {"POST", "/v1/embeddings", [this](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-         EmbeddingRequest wanted = parse_embedding_request(parse_body(request.body), limits_);
-         ModelWorker& worker = models_.find(wanted.model);
-         worker.submit(make_call_task([wanted = std::move(wanted)](LoadedModel& model) { return embed(model, wanted); },
-                                      exchange));
-       }});
+void Api::add_encoding() {
+  const auto add = [this](const char* path, auto parse, auto make_task) {
+    routes_.push_back({"POST", path, [=, this](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+                         auto asked = parse(parse_body(request.body), limits_);
+                         ModelWorker& worker = models_.find(asked.model);
+                         worker.submit(make_task(std::move(asked), exchange, limits_));
+                       }});
+  };
+  add("/v1/embeddings", parse_embedding_request, make_embedding_task);
+  add("/v1/rerank", parse_rerank_request, make_rerank_task);
 }
 
 void Api::add_metrics() {

@@ -9,13 +9,14 @@
 #include "server/metrics.h"
 #include "server/model_pool.h"
 #include "server/request.h"
+#include "server/server_tools.h"
 
 namespace jerboa::server {
 
 /// The server's routes: finds out what a request wants, and gives it to a model's thread or answers it.
 class Api {
  public:
-  Api(ModelPool& models, RequestLimits limits);
+  Api(ModelPool& models, RequestLimits limits, bool logs_requests, ServerTools tools = {});
   void handle(const HttpRequest& request, std::shared_ptr<Exchange> exchange);
   /// Paths that need no API key.
   std::vector<std::string> open_paths() const;
@@ -27,17 +28,23 @@ class Api {
     Answer answer;
   };
 
-  const Route& find(const HttpRequest& request) const;
+  static bool is_at(const Route& route, const std::string& path);
+  const Route* find(const HttpRequest& request) const;
+  /// Says why there is no route for a request.
+  [[noreturn]] void refuse(const HttpRequest& request) const;
   void add_page();
   void add_model_list();
   void add_generation();
   void add_tokens();
-  void add_embeddings();
+  void add_encoding();
   void add_metrics();
   Json model_json(const ModelWorker& worker) const;
+  /// The server's tools if a request is to use them, which are then put into its body.
+  const ServerTools* tools_for(Json& body, bool of_chat) const;
 
   ModelPool& models_;
   RequestLimits limits_;
+  ServerTools tools_;
   Metrics metrics_;
   std::vector<Route> routes_;
   std::int64_t created_;

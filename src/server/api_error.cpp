@@ -1,10 +1,13 @@
 #include "server/api_error.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include <jerboa/generate/constraint.h>
 #include <jerboa/text/template_limits.h>
+
+#include "server/log.h"
 
 namespace jerboa::server {
 namespace {
@@ -48,8 +51,11 @@ ApiError to_api_error(const std::exception& error) {
   const bool is_request = dynamic_cast<const UsageError*>(&error) != nullptr ||
                           dynamic_cast<const ConstraintError*>(&error) != nullptr ||
                           dynamic_cast<const TemplateError*>(&error) != nullptr;
-  if (dynamic_cast<const OutOfMemoryError*>(&error) != nullptr) return {503, error.what(), "", "out_of_memory"};
-  return {is_request ? 400 : 500, error.what()};
+  if (is_request) return {400, error.what()};
+  log_line(fmt::format("error: {}", error.what()));
+  if (dynamic_cast<const OutOfMemoryError*>(&error) != nullptr)
+    return {503, "the server does not have enough memory for this request", "", "out_of_memory"};
+  return {500, "the server failed to answer; its log says why"};
 }
 
 }  // namespace jerboa::server

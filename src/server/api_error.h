@@ -23,7 +23,8 @@ class ApiError : public Error {
   std::string param_, code_;
 };
 
-/// What an exception of any part means for the request that it ended.
+/// What an exception of any part means for the request that it ended. What is the server's own affair is written to the
+/// log, because it may name paths and other things that clients are not to know.
 ApiError to_api_error(const std::exception& error);
 
 }  // namespace jerboa::server

@@ -19,7 +19,7 @@ std::string unquoted(std::string_view quoted) {
 
 }  // namespace
 
-std::size_t CallReader::feed(std::string_view text, OutputEvents& out) {
+std::size_t ObjectReader::feed(std::string_view text, OutputEvents& out) {
   std::size_t taken = 0;
   while (taken < text.size() && !is_done_ && !has_failed_) {
     text_ += text[taken++];
@@ -30,7 +30,7 @@ std::size_t CallReader::feed(std::string_view text, OutputEvents& out) {
 }
 
 // Names come first, wherever they are in the object.
-void CallReader::send(OutputEvents& out) {
+void ObjectReader::send(OutputEvents& out) {
   if (name_.empty() || has_failed_) return;
   if (!has_begun_call_) out.push_back({OutputEvent::Kind::call, name_});
   has_begun_call_ = true;
@@ -43,7 +43,7 @@ void CallReader::send(OutputEvents& out) {
   if (is_done_ && !has_arguments_) out.push_back({OutputEvent::Kind::arguments, "{}"});
 }
 
-void CallReader::step(char c) {
+void ObjectReader::step(char c) {
   const std::size_t at = text_.size() - 1;
   if (in_string_) {
     if (is_escaped_)
@@ -94,13 +94,13 @@ void CallReader::step(char c) {
   }
 }
 
-void CallReader::begin_value() {
+void ObjectReader::begin_value() {
   if (depth_ != 1 || expecting_ != Expecting::value || value_begin_ != none) return;
   value_begin_ = text_.size() - 1;
   if (is_arguments_key() && (text_.back() == '{' || text_.back() == '[')) arguments_begin_ = sent_ = value_begin_;
 }
 
-void CallReader::end_string() {
+void ObjectReader::end_string() {
   in_string_ = false;
   if (depth_ != 1) return;
   if (expecting_ == Expecting::key) {
@@ -112,7 +112,7 @@ void CallReader::end_string() {
 }
 
 // Called at every place where a value may end; does nothing if there is none.
-void CallReader::end_value(std::size_t end) {
+void ObjectReader::end_value(std::size_t end) {
   if (expecting_ == Expecting::value && value_begin_ != none) {
     const std::string_view value = std::string_view(text_).substr(value_begin_, end - value_begin_);
     if (key_ == "name") {

@@ -21,18 +21,30 @@ struct OutputEvent {
 };
 using OutputEvents = std::vector<OutputEvent>;
 
-/// Reads {"name": …, "arguments": {…}} as it is written, and passes the arguments on as soon as the name is known.
+/// Reads a call of a tool as it is written, and passes its arguments on as soon as the name is known.
 class CallReader {
  public:
-  /// Takes text up to the end of the object; returns how much that was.
-  std::size_t feed(std::string_view text, OutputEvents& out);
+  virtual ~CallReader() = default;
+  /// Takes text up to the end of the call; returns how much that was.
+  virtual std::size_t feed(std::string_view text, OutputEvents& out) = 0;
   bool is_done() const { return is_done_; }
   /// Not a call, as far as it was read.
   bool has_failed() const { return has_failed_; }
   bool has_begun_call() const { return has_begun_call_; }
   /// The value of "arguments" is complete.
   bool has_arguments() const { return has_arguments_; }
+  /// What was taken.
   const std::string& text() const { return text_; }
+
+ protected:
+  std::string text_;
+  bool is_done_ = false, has_failed_ = false, has_begun_call_ = false, has_arguments_ = false;
+};
+
+/// {"name": …, "arguments": {…}}
+class ObjectReader final : public CallReader {
+ public:
+  std::size_t feed(std::string_view text, OutputEvents& out) override;
 
  private:
   enum class Expecting : std::uint8_t { key, colon, value };
@@ -44,13 +56,12 @@ class CallReader {
   void send(OutputEvents& out);
   bool is_arguments_key() const { return key_ == "arguments" || key_ == "parameters"; }
 
-  std::string text_, key_, name_, quoted_arguments_;
+  std::string key_, name_, quoted_arguments_;
   int depth_ = 0;
   bool in_string_ = false, is_escaped_ = false;
   Expecting expecting_ = Expecting::key;
   std::size_t token_begin_ = 0, value_begin_ = std::string::npos;
   std::size_t arguments_begin_ = std::string::npos, arguments_end_ = std::string::npos, sent_ = 0;
-  bool is_done_ = false, has_failed_ = false, has_begun_call_ = false, has_arguments_ = false;
 };
 
 }  // namespace jerboa::server

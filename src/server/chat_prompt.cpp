@@ -1,6 +1,10 @@
 #include "server/chat_prompt.h"
 
+#include <algorithm>
+#include <fmt/format.h>
+
 #include "base/json_value.h"
+#include "base/parse_json.h"
 #include "server/output_parser.h"
 
 namespace jerboa::server {
@@ -72,7 +76,8 @@ ChatPrompt make_chat_prompt(const ChatTemplate& chat_template, const ChatFormat&
   if (request.tool_choice == ToolChoice::required) {
     const ForcedCall call = force_call(*format.tools, request.tools, request.parallel_calls, format.names_follow_marks);
     prompt.opening = call.opening;
-    prompt.grammar = compile_json_schema(make_json(call.schema));
+    prompt.grammar = call.grammar;
+    prompt.chooses_tool = call.chooses_tool;
   } else if (request.schema && has_channels) {
     prompt.opening = "<|channel|>final<|message|>";
   }
@@ -83,6 +88,29 @@ ChatPrompt make_chat_prompt(const ChatTemplate& chat_template, const ChatFormat&
   prompt.shows_marks = format.tools->has_special_marks && (has_channels || !request.tools.empty());
   prompt.text += prompt.opening;
   return prompt;
+}
+
+ForcedCall choose_tool(const ChatFormat& format, const ChatRequest& request, const std::string& chosen) {
+  const auto force = [&](const std::vector<Tool>& tools) {
+    return force_call(*format.tools, tools, request.parallel_calls, format.names_follow_marks);
+  };
+  const std::string name = chosen.substr(0, chosen.find(' '));
+  const auto tool =
+      std::find_if(request.tools.begin(), request.tools.end(), [&](const Tool& one) { return one.name == name; });
+  if (tool == request.tools.end()) throw Error(fmt::format("the model chose {}, which is no tool", in_quotes(name)));
+  ForcedCall call = force({*tool});
+  call.opening.erase(0, force(request.tools).opening.size() + chosen.size());
+  return call;
+}
+
+std::vector<std::int32_t> go_on_after(const Generation& chosen, const ForcedCall& call, const Tokenizer& tokenizer,
+                                      std::vector<std::int32_t>& prompt, GenerateOptions& options) {
+  std::vector<std::int32_t> head = tokenizer.encode(call.opening, {.add_special = false}).ids;
+  prompt.insert(prompt.end(), chosen.tokens.begin(), chosen.tokens.end());
+  prompt.insert(prompt.end(), head.begin(), head.end());
+  options.max_tokens = std::max(options.max_tokens - static_cast<int>(chosen.tokens.size()), 1);
+  options.grammar = call.grammar;
+  return head;
 }
 
 }  // namespace jerboa::server

@@ -42,6 +42,16 @@ class ChatReply final : public Reply {
     if (events.empty() && !logprobs.empty()) send_delta(index, {{"content", ""}}, logprobs);
   }
 
+  void add_server_call(const ServerCall& call) override {
+    const bool is_error = call.output.is_error;
+    Json json = {{"name", call.name},
+                 {"arguments", call.arguments},
+                 {"output", is_error ? Json() : Json(call.output.text)},
+                 {"error", is_error ? Json(call.output.text) : Json()}};
+    if (streams()) send_delta(0, {{"server_tool_calls", Json::array({json})}}, {});
+    choices_[0].server_calls.push_back(std::move(json));
+  }
+
   void end(int index, StopReason reason) override {
     Choice& choice = choices_[static_cast<std::size_t>(index)];
     choice.finish_reason = finish_reason(reason, !choice.calls.empty());
@@ -73,6 +83,7 @@ class ChatReply final : public Reply {
   struct Choice {
     std::string content, reasoning;
     std::vector<Call> calls;
+    std::vector<Json> server_calls;
     std::vector<TokenLogprob> logprobs;
     std::string finish_reason;
   };
@@ -138,6 +149,7 @@ class ChatReply final : public Reply {
     const Choice& choice = choices_[index];
     Json message = {{"role", "assistant"}, {"content", choice.content}, {"refusal", nullptr}};
     if (!choice.reasoning.empty()) message["reasoning_content"] = choice.reasoning;
+    if (!choice.server_calls.empty()) message["server_tool_calls"] = choice.server_calls;
     if (!choice.calls.empty()) {
       if (choice.content.empty()) message["content"] = nullptr;
       message["tool_calls"] = Json::array();

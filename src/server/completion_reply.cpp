@@ -1,7 +1,15 @@
+#include <algorithm>
+
 #include "server/reply.h"
 
 namespace jerboa::server {
 namespace {
+
+// A token may hold a part of a character, which counts where it begins.
+std::size_t characters_in(const std::string& bytes) {
+  return static_cast<std::size_t>(
+      std::count_if(bytes.begin(), bytes.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
 
 class CompletionReply final : public Reply {
  public:
@@ -52,7 +60,7 @@ class CompletionReply final : public Reply {
   struct Choice {
     std::string text, finish_reason;
     std::vector<TokenLogprob> logprobs;
-    std::size_t offset = 0;  // of the next token in the text
+    std::size_t offset = 0;  // of the next token in the text, in characters
   };
 
   Json head() const { return {{"id", id_}, {"object", "text_completion"}, {"created", created()}, {"model", model()}}; }
@@ -74,7 +82,7 @@ class CompletionReply final : public Reply {
       for (const auto& [token, logprob] : one.alternatives) alternatives[token] = logprob;
       top.push_back(std::move(alternatives));
       offsets.push_back(choice.offset);
-      choice.offset += one.token.size();
+      choice.offset += characters_in(one.token);
     }
     return {{"tokens", tokens}, {"token_logprobs", values}, {"top_logprobs", top}, {"text_offset", offsets}};
   }

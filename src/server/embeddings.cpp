@@ -2,18 +2,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fmt/format.h>
 
 namespace jerboa::server {
-namespace {
-
 Json vector_json(std::span<const float> row, bool as_base64) {
   if (!as_base64) return std::vector<float>(row.begin(), row.end());
   std::string bytes(row.size() * sizeof(float), '\0');
   std::memcpy(bytes.data(), row.data(), bytes.size());
   return base64(bytes);
 }
-
-}  // namespace
 
 std::string base64(std::string_view bytes) {
   constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -40,27 +37,23 @@ EmbeddingRequest parse_embedding_request(const Json& body, const RequestLimits& 
   return out;
 }
 
-Json embed(LoadedModel& model, const EmbeddingRequest& request) {
-  TextEncoder& encoder = model.encoder();
-  if (request.dimensions > encoder.dimensions())
-    throw ApiError(400, "the model's embeddings have " + std::to_string(encoder.dimensions()) + " dimensions",
-                   "dimensions");
-  std::vector<std::string> texts;
-  std::size_t tokens = 0;
-  for (const Prompt& input : request.inputs) {
-    const auto* text = std::get_if<std::string>(&input);
-    texts.push_back(text ? *text : encoder.tokenizer().decode(std::get<std::vector<std::int32_t>>(input)));
-    tokens += encoder.tokenizer().encode(texts.back()).size();
+RerankRequest parse_rerank_request(const Json& body, const RequestLimits& limits) {
+  const Fields fields(body);
+  RerankRequest out;
+  out.model = fields.text("model").value_or("");
+  out.query = fields.required_text("query");
+  const Json& documents = fields.require("documents");
+  if (!documents.is_array() || documents.empty()) fields.fail("documents", "must be a list of texts");
+  if (documents.size() > static_cast<std::size_t>(limits.embedding_texts))
+    fields.fail("documents", fmt::format("may list at most {} texts", limits.embedding_texts));
+  for (std::size_t i = 0; i < documents.size(); ++i) {
+    const Json& one = documents[i];
+    out.documents.push_back(one.is_string() ? one.get<std::string>()
+                                            : Fields(one, fmt::format("documents[{}]", i)).required_text("text"));
   }
-  const Embeddings found = encoder.embed(texts, {.dimensions = request.dimensions});
-  Json data = Json::array();
-  for (std::int64_t i = 0; i < found.count; ++i)
-    data.push_back(
-        {{"object", "embedding"}, {"index", i}, {"embedding", vector_json(found.row(i), request.as_base64)}});
-  return {{"object", "list"},
-          {"data", data},
-          {"model", model.name()},
-          {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}}};
+  out.most = static_cast<int>(fields.integer("top_n", 1, INT32_MAX).value_or(0));
+  out.returns_documents = fields.boolean("return_documents").value_or(false);
+  return out;
 }
 
 }  // namespace jerboa::server

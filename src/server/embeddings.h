@@ -1,11 +1,11 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "server/request.h"
-#include "server/task.h"
 
 namespace jerboa::server {
 
@@ -17,9 +17,17 @@ struct EmbeddingRequest {
 };
 EmbeddingRequest parse_embedding_request(const Json& body, const RequestLimits& limits);
 
-/// The answer in OpenAI's format.
-Json embed(LoadedModel& model, const EmbeddingRequest& request);
+/// In the format of Jina's and Cohere's rerankers.
+struct RerankRequest {
+  std::string model = {}, query = {};
+  std::vector<std::string> documents = {};
+  int most = 0;  ///< 0: all
+  bool returns_documents = false;
+};
+RerankRequest parse_rerank_request(const Json& body, const RequestLimits& limits);
 
+/// An embedding as numbers, or as their bytes in base64.
+Json vector_json(std::span<const float> row, bool as_base64);
 std::string base64(std::string_view bytes);
 
 }  // namespace jerboa::server

@@ -5,11 +5,14 @@
 
 #include "server/reply.h"
 #include "server/request.h"
+#include "server/server_tools.h"
 #include "server/task.h"
 
 namespace jerboa::server {
 
-std::unique_ptr<Task> make_chat_task(ChatRequest request, std::unique_ptr<Reply> reply, const RequestLimits& limits);
+/// With tools of the server, the model may call these, and the answer is what it says in the end. They must outlive it.
+std::unique_ptr<Task> make_chat_task(ChatRequest request, std::unique_ptr<Reply> reply, const RequestLimits& limits,
+                                     const ServerTools* tools = nullptr);
 std::unique_ptr<Task> make_completion_task(CompletionRequest request, std::unique_ptr<Reply> reply,
                                            const RequestLimits& limits);
 

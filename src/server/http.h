@@ -47,6 +47,8 @@ class Exchange {
   virtual void abort() = 0;
   /// Whether the client went away or is too slow, so that no answer is wanted any more.
   virtual bool is_closed() const = 0;
+  /// What the log tells of the answer besides its status, once it is complete.
+  virtual void note(std::string text) { (void)text; }
 };
 
 /// What is decided when a request's head has arrived, before its body is read.

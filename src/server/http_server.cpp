@@ -100,7 +100,7 @@ class HttpServer::Loop {
       : options_(std::move(options)), screen_(std::move(screen)), handler_(std::move(handler)) {}
 
   void bind();
-  void run();
+  void run(const std::function<void()>& on_ready);
   void drain();
   void stop() { context_.stop(); }
   int port() const { return port_; }
@@ -431,13 +431,14 @@ void HttpServer::Loop::bind() {
   port_ = acceptor_.local_endpoint().port();
 }
 
-void HttpServer::Loop::run() {
+void HttpServer::Loop::run(const std::function<void()>& on_ready) {
   if (options_.handles_signals) {
     signals_.add(SIGINT);
     signals_.add(SIGTERM);
     wait_for_signal();
   }
   accept();
+  if (on_ready) on_ready();
   context_.run();
   is_over_ = true;
 }
@@ -494,7 +495,7 @@ HttpServer::HttpServer(const HttpOptions& options, Screen screen, Handler handle
 }
 HttpServer::~HttpServer() = default;
 int HttpServer::port() const { return loop_->port(); }
-void HttpServer::run() { loop_->run(); }
+void HttpServer::run(const std::function<void()>& on_ready) { loop_->run(on_ready); }
 void HttpServer::drain() { loop_->drain(); }
 void HttpServer::stop() { loop_->stop(); }
 bool HttpServer::is_draining() const { return loop_->is_draining(); }

@@ -31,8 +31,8 @@ class HttpServer {
   ~HttpServer();
 
   int port() const;
-  /// Serves until drain() or stop().
-  void run();
+  /// Serves until drain() or stop(). `on_ready` is called once signals are handled.
+  void run(const std::function<void()>& on_ready = {});
   /// Accepts nothing more, and lets run() return once all requests have been answered. Any thread may call it.
   void drain();
   void stop();

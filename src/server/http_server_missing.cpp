@@ -12,7 +12,7 @@ HttpServer::HttpServer(const HttpOptions&, Screen, Handler) {
 }
 HttpServer::~HttpServer() = default;
 int HttpServer::port() const { return 0; }
-void HttpServer::run() {}
+void HttpServer::run(const std::function<void()>&) {}
 void HttpServer::drain() {}
 void HttpServer::stop() {}
 bool HttpServer::is_draining() const { return false; }

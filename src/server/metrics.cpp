@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <functional>
 
+#include "server/log.h"
+
 namespace jerboa::server {
 namespace {
 
@@ -27,6 +29,10 @@ const std::vector<Reported>& reported() {
        [](const Status& s) { return static_cast<double>(s.statistics->reused); }},
       {"generated_tokens_total", "counter", "Tokens after prompts",
        [](const Status& s) { return static_cast<double>(s.statistics->generated); }},
+      {"drafted_tokens_total", "counter", "Tokens that were guessed",
+       [](const Status& s) { return static_cast<double>(s.statistics->drafted); }},
+      {"accepted_tokens_total", "counter", "Guesses that were right",
+       [](const Status& s) { return static_cast<double>(s.statistics->accepted); }},
       {"steps_total", "counter", "Steps of the device",
        [](const Status& s) { return static_cast<double>(s.statistics->steps); }},
       {"busy_seconds_total", "counter", "Time with at least one step on the device",
@@ -62,36 +68,59 @@ std::string escaped(const std::string& label) {
 
 class Metrics::CountedExchange final : public Exchange {
  public:
-  CountedExchange(Metrics& metrics, std::string route, std::shared_ptr<Exchange> exchange)
+  CountedExchange(Metrics& metrics, const HttpRequest& request, std::string route, std::shared_ptr<Exchange> exchange)
       : metrics_(metrics), route_(std::move(route)), exchange_(std::move(exchange)) {
+    if (metrics_.logs_requests_ && !is_polled(request.path))
+      line_ = fmt::format("{} {}", request.method, request.path.substr(0, most_logged));
     metrics_.begin();
   }
-  ~CountedExchange() override { metrics_.end(std::chrono::duration<double>(Clock::now() - start_).count()); }
+  ~CountedExchange() override {
+    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    metrics_.end(seconds);
+    if (line_.empty()) return;
+    log_line(fmt::format("{} {} {:.0f} ms{}{}", line_, status_ > 0 ? std::to_string(status_) : "unanswered",
+                         seconds * 1000, note_.empty() ? "" : ", " + note_,
+                         exchange_->is_closed() ? ", the client went away" : ""));
+  }
   CountedExchange(const CountedExchange&) = delete;
   CountedExchange& operator=(const CountedExchange&) = delete;
 
   void respond(HttpResponse response) override {
-    metrics_.answer(route_, response.status);
+    answer(response.status);
     exchange_->respond(std::move(response));
   }
   void start(HttpResponse head) override {
-    metrics_.answer(route_, head.status);
+    answer(head.status);
     exchange_->start(std::move(head));
   }
   void write(std::string data) override { exchange_->write(std::move(data)); }
   void finish() override { exchange_->finish(); }
   void abort() override { exchange_->abort(); }
   bool is_closed() const override { return exchange_->is_closed(); }
+  void note(std::string text) override { note_ = std::move(text); }
 
  private:
+  static constexpr std::size_t most_logged = 200;  // characters of a path
+
+  // What programs and the page ask for every few seconds.
+  static bool is_polled(const std::string& path) {
+    return path == "/health" || path == "/metrics" || path == "/v1/metrics";
+  }
+  void answer(int status) {
+    status_ = status;
+    metrics_.answer(route_, status);
+  }
+
   Metrics& metrics_;
-  std::string route_;
+  std::string route_, line_, note_;
+  int status_ = 0;
   std::shared_ptr<Exchange> exchange_;
   Clock::time_point start_ = Clock::now();
 };
 
-std::shared_ptr<Exchange> Metrics::count(const std::string& route, std::shared_ptr<Exchange> exchange) {
-  return std::make_shared<CountedExchange>(*this, route, std::move(exchange));
+std::shared_ptr<Exchange> Metrics::count(const HttpRequest& request, const std::string& route,
+                                         std::shared_ptr<Exchange> exchange) {
+  return std::make_shared<CountedExchange>(*this, request, route, std::move(exchange));
 }
 
 void Metrics::begin() {

@@ -20,11 +20,13 @@ struct ModelMetrics {
   ModelWorker::Status status;
 };
 
-/// Counts requests and their answers.
+/// Counts requests and their answers, and writes a line of the log for each.
 class Metrics {
  public:
+  explicit Metrics(bool logs_requests = false) : logs_requests_(logs_requests) {}
   /// Passes everything on to `exchange`, and counts it under the name of a route.
-  std::shared_ptr<Exchange> count(const std::string& route, std::shared_ptr<Exchange> exchange);
+  std::shared_ptr<Exchange> count(const HttpRequest& request, const std::string& route,
+                                  std::shared_ptr<Exchange> exchange);
   /// Prometheus's text format.
   std::string print(const std::vector<ModelMetrics>& models) const;
   Json json(const std::vector<ModelMetrics>& models) const;
@@ -35,6 +37,7 @@ class Metrics {
   void answer(const std::string& route, int status);
   void end(double seconds);
 
+  bool logs_requests_;
   mutable std::mutex mutex_;
   std::map<std::pair<std::string, int>, std::int64_t> answers_;
   std::int64_t in_progress_ = 0, ended_ = 0;

@@ -1,14 +1,20 @@
 #include "server/model_pool.h"
 
 #include <algorithm>
+#include <chrono>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/parse_json.h"
 
 namespace jerboa::server {
+namespace {
 
-ModelPool::ModelPool(std::vector<ServedModel> models, const LanguageModelOptions& options, int queue,
-                     std::int64_t memory)
+constexpr std::chrono::milliseconds watch_period(100);
+
+}  // namespace
+
+ModelPool::ModelPool(std::vector<ServedModel> models, const WorkerOptions& options, std::int64_t memory)
     : budget_(memory) {
   if (models.empty()) throw UsageError("a server needs at least one model");
   for (ServedModel& model : models) {
@@ -16,7 +22,26 @@ ModelPool::ModelPool(std::vector<ServedModel> models, const LanguageModelOptions
     if (std::any_of(workers_.begin(), workers_.end(), has_name))
       throw UsageError(fmt::format("two models are called {}; name them, as in NAME=PATH", model.name));
     workers_.push_back(
-        std::make_unique<ModelWorker>(std::move(model), options, queue, budget_, [this] { return make_room(); }));
+        std::make_unique<ModelWorker>(std::move(model), options, budget_, [this] { return make_room(); }));
+  }
+  watch_ = std::thread([this] { look_after_all(); });
+}
+
+ModelPool::~ModelPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_over_ = true;
+  }
+  ended_.notify_all();
+  watch_.join();
+}
+
+void ModelPool::look_after_all() {
+  std::unique_lock lock(mutex_);
+  while (!ended_.wait_for(lock, watch_period, [this] { return is_over_; })) {
+    lock.unlock();
+    for (const auto& worker : workers_) worker->look_after();
+    lock.lock();
   }
 }
 
@@ -24,7 +49,12 @@ ModelWorker& ModelPool::find(std::string_view name) {
   if (name.empty()) return *workers_.front();
   for (const auto& worker : workers_)
     if (worker->served().name == name) return *worker;
-  throw ApiError(404, fmt::format("the model {} does not exist", in_quotes(name)), "model", "model_not_found");
+  std::vector<std::string> names;
+  for (const auto& worker : workers_) names.push_back(worker->served().name);
+  throw ApiError(404,
+                 fmt::format("there is no model {}; there {} {}", in_quotes(name), names.size() == 1 ? "is" : "are",
+                             fmt::join(names, ", ")),
+                 "model", "model_not_found");
 }
 
 bool ModelPool::make_room() {

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "server/metrics.h"
@@ -13,7 +16,10 @@ namespace jerboa::server {
 /// memory, those first that were not used for longest.
 class ModelPool {
  public:
-  ModelPool(std::vector<ServedModel> models, const LanguageModelOptions& options, int queue, std::int64_t memory);
+  ModelPool(std::vector<ServedModel> models, const WorkerOptions& options, std::int64_t memory);
+  ~ModelPool();
+  ModelPool(const ModelPool&) = delete;
+  ModelPool& operator=(const ModelPool&) = delete;
 
   /// The first one if no name is given; throws ApiError 404 if there is none of that name.
   ModelWorker& find(std::string_view name);
@@ -22,9 +28,14 @@ class ModelPool {
 
  private:
   bool make_room();
+  void look_after_all();
 
   MemoryBudget budget_;
   std::vector<std::unique_ptr<ModelWorker>> workers_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool is_over_ = false;
+  std::thread watch_;  // of requests that wait for too long, and of models that nobody asks
 };
 
 }  // namespace jerboa::server

@@ -1,22 +1,32 @@
 #include "server/model_worker.h"
 
+#include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
+#include <utility>
+
+#include "server/log.h"
 
 namespace jerboa::server {
 namespace {
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+constexpr std::chrono::milliseconds rest_period(5);
+constexpr double encoder_wait_seconds = 1;  // for other models to make room, while texts of this one stand still
+
+std::string readable(std::int64_t bytes) {
+  return bytes < (std::int64_t{1} << 30) ? fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20))
+                                         : fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30));
+}
 
 }  // namespace
 
 bool MemoryBudget::take(std::int64_t bytes, const std::function<bool()>& ask_one_to_go,
-                        const std::function<bool()>& is_stopped) {
+                        const std::function<bool()>& gives_up) {
   std::unique_lock lock(mutex_);
-  while (bytes_ > 0 && taken_ > 0 && taken_ + bytes > bytes_) {
+  while (is_limited() && taken_ + bytes > bytes_) {
     lock.unlock();
     ask_one_to_go();
-    if (is_stopped()) return false;
+    if (gives_up()) return false;
     lock.lock();
     if (taken_ + bytes > bytes_) changed_.wait_for(lock, std::chrono::milliseconds(50));
   }
@@ -30,13 +40,9 @@ void MemoryBudget::give_back(std::int64_t bytes) {
   changed_.notify_all();
 }
 
-ModelWorker::ModelWorker(ServedModel served, LanguageModelOptions options, int queue, MemoryBudget& budget,
+ModelWorker::ModelWorker(ServedModel served, WorkerOptions options, MemoryBudget& budget,
                          std::function<bool()> make_room)
-    : served_(std::move(served)),
-      options_(std::move(options)),
-      queue_(static_cast<std::size_t>(queue)),
-      budget_(budget),
-      make_room_(std::move(make_room)) {}
+    : served_(std::move(served)), options_(std::move(options)), budget_(budget), make_room_(std::move(make_room)) {}
 
 ModelWorker::~ModelWorker() {
   {
@@ -48,38 +54,47 @@ ModelWorker::~ModelWorker() {
   unload();
 }
 
-// What a model takes is known once it was loaded; before, its files say about how much.
-std::int64_t ModelWorker::expected_bytes() const {
-  namespace fs = std::filesystem;
-  if (known_bytes_ > 0) return known_bytes_;
-  if (!fs::is_directory(served_.path)) return static_cast<std::int64_t>(fs::file_size(served_.path));
-  std::int64_t bytes = 0;
-  for (const auto& entry : fs::directory_iterator(served_.path))
-    if (entry.path().extension() == ".safetensors") bytes += static_cast<std::int64_t>(entry.file_size());
-  return bytes;
+void ModelWorker::reserve(std::int64_t bytes, const std::function<bool()>& gives_up) {
+  if (budget_.is_limited() && taken_bytes_ + bytes > budget_.bytes())
+    throw ApiError(400,
+                   fmt::format("{} needs {} of memory, but --memory allows {}; start the server with more, or with "
+                               "smaller --weights, --context or --cache-tokens",
+                               served_.name, readable(taken_bytes_ + bytes), readable(budget_.bytes())),
+                   "model", "model_too_large");
+  if (!budget_.take(bytes, make_room_, gives_up))
+    throw ApiError(
+        503, fmt::format("there is no room for {} beside the models that are in use; try again later", served_.name));
+  taken_bytes_ += bytes;
 }
 
-void ModelWorker::ensure_loaded() {
+void ModelWorker::ensure_loaded(const std::function<bool()>& gives_up) {
   if (model_) return;
-  const std::int64_t bytes = expected_bytes();
-  const auto is_stopped = [this] {
-    const std::lock_guard lock(mutex_);
-    return is_stopped_;
-  };
-  if (!budget_.take(bytes, make_room_, is_stopped)) throw ApiError(503, "the server is shutting down");
-  taken_bytes_ = bytes;
+  const double start = steady_seconds();
+  std::shared_ptr<LoadedModel> loaded;
+  if (options_.logs_loading) log_line(fmt::format("loading {}", served_.name));
   try {
-    auto loaded = std::make_shared<LoadedModel>(served_, options_);
-    if (loaded->generates()) {
-      const language::Statistics sizes = loaded->language().statistics();
-      known_bytes_ = sizes.weight_bytes + sizes.cache_bytes;
-    }
+    // What comes later, the encoder of a decoder, must not keep texts waiting.
+    auto is_loading = std::make_shared<bool>(true);
+    loaded = std::make_shared<LoadedModel>(served_, options_.model, [=, this](std::int64_t bytes) {
+      const double since = steady_seconds();
+      reserve(bytes, [&] { return *is_loading ? gives_up() : steady_seconds() > since + encoder_wait_seconds; });
+    });
+    *is_loading = false;
+    last_used_ = steady_seconds();  // before look_after() sees it, which unloads what was idle for too long
     const std::lock_guard lock(mutex_);
-    model_ = std::move(loaded);
-  } catch (...) {
+    model_ = loaded;
+  } catch (const ApiError&) {
     budget_.give_back(std::exchange(taken_bytes_, 0));
     throw;
+  } catch (const std::exception& error) {
+    budget_.give_back(std::exchange(taken_bytes_, 0));
+    if (is_loaded_at_start_) throw;
+    log_line(fmt::format("error: {} cannot be loaded: {}", served_.name, error.what()));
+    throw ApiError(500, fmt::format("the model {} cannot be loaded; the server's log says why", served_.name));
   }
+  if (options_.logs_loading)
+    log_line(
+        fmt::format("loaded {} in {:.1f} s, {}", served_.name, steady_seconds() - start, readable(loaded->bytes())));
 }
 
 void ModelWorker::unload() {
@@ -90,22 +105,24 @@ void ModelWorker::unload() {
     is_unloading_ = false;
   }
   if (!model) return;
+  if (options_.logs_loading) log_line(fmt::format("unloaded {}", served_.name));
   model.reset();
   budget_.give_back(std::exchange(taken_bytes_, 0));
 }
 
 void ModelWorker::load() {
-  ensure_loaded();
-  last_used_ = now();
+  is_loaded_at_start_ = true;
+  ensure_loaded([] { return false; });
+  is_loaded_at_start_ = false;
 }
 
 void ModelWorker::submit(std::shared_ptr<Task> task) {
   const std::lock_guard lock(mutex_);
-  if (unfinished_ >= queue_)
+  if (unfinished_ >= static_cast<std::size_t>(options_.queue))
     throw ApiError(429, fmt::format("{} requests are unfinished, which is the limit; try again later", unfinished_), "",
                    "queue_full");
   ++unfinished_;
-  last_used_ = now();
+  last_used_ = steady_seconds();
   arrived_.push_back(std::move(task));
   start_thread();
   changed_.notify_all();
@@ -147,57 +164,94 @@ ModelWorker::Status ModelWorker::status() const {
 }
 
 void ModelWorker::run() {
-  for (;;) {
-    wait_for_work();
-    {
-      const std::lock_guard lock(mutex_);
-      if (is_stopped_) break;
-    }
+  while (wait_for_work()) {
+    if (!load_for_tasks()) continue;
     start_tasks();
     if (active_.empty()) continue;
     if (model_->generates()) model_->language().poll(0);
     pump_tasks();
+    rest();
   }
   active_.clear();
 }
 
-void ModelWorker::wait_for_work() {
+// While tools are called, there may be nothing to compute.
+void ModelWorker::rest() {
+  const auto is_waiting = [](const std::shared_ptr<Task>& task) { return task->is_waiting(); };
+  if (active_.empty() || !std::all_of(active_.begin(), active_.end(), is_waiting)) return;
   std::unique_lock lock(mutex_);
-  if (!active_.empty()) return;
-  changed_.wait(lock, [this] { return is_stopped_ || is_unloading_ || !arrived_.empty(); });
-  if (!is_unloading_ || is_stopped_) return;
-  const bool is_wanted = !arrived_.empty();
+  changed_.wait_for(lock, rest_period, [this] { return is_stopped_ || !arrived_.empty(); });
+}
+
+// False once it is over.
+bool ModelWorker::wait_for_work() {
+  std::unique_lock lock(mutex_);
+  if (active_.empty()) changed_.wait(lock, [this] { return is_stopped_ || is_unloading_ || !arrived_.empty(); });
+  if (is_stopped_) return false;
+  const bool unloads = std::exchange(is_unloading_, false) && arrived_.empty() && active_.empty();
   lock.unlock();
-  if (is_wanted) {
-    const std::lock_guard again(mutex_);
-    is_unloading_ = false;
-  } else {
-    unload();
+  if (unloads) unload();
+  return true;
+}
+
+// Tasks stay where look_after() finds them until the model is there. Nobody may be left to load it for.
+bool ModelWorker::load_for_tasks() {
+  if (model_) return true;
+  const auto gives_up = [this] {
+    const std::lock_guard lock(mutex_);
+    return is_stopped_ || arrived_.empty();
+  };
+  if (gives_up()) return false;
+  try {
+    ensure_loaded(gives_up);
+    return true;
+  } catch (const std::exception& error) {
+    fail_all(take_arrived(), to_api_error(error));
+    return false;
   }
 }
 
-void ModelWorker::start_tasks() {
-  std::deque<std::shared_ptr<Task>> arrived;
+ModelWorker::Tasks ModelWorker::take_arrived() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(arrived_, {});
+}
+
+void ModelWorker::fail_all(const Tasks& tasks, const ApiError& error) {
+  for (const std::shared_ptr<Task>& task : tasks) task->fail(error);
+  const std::lock_guard lock(mutex_);
+  unfinished_ -= tasks.size();
+}
+
+void ModelWorker::look_after() {
+  Tasks expired;
+  bool is_over_due = false;
   {
     const std::lock_guard lock(mutex_);
-    arrived.swap(arrived_);
+    const auto first = std::stable_partition(arrived_.begin(), arrived_.end(), [](const std::shared_ptr<Task>& task) {
+      return task->seconds_left() > 0 && !task->is_abandoned();
+    });
+    expired.assign(first, arrived_.end());
+    arrived_.erase(first, arrived_.end());
+    is_over_due = options_.idle_seconds > 0 && steady_seconds() > last_used_ + options_.idle_seconds;
   }
-  for (std::shared_ptr<Task>& task : arrived) {
+  fail_all(expired, late(options_.seconds));
+  if (is_over_due) ask_to_unload();
+}
+
+void ModelWorker::start_tasks() {
+  for (std::shared_ptr<Task>& task : take_arrived()) {
     try {
       if (task->is_abandoned()) throw ApiError(408, "the client went away");
-      ensure_loaded();
       task->start(*model_);
       active_.push_back(std::move(task));
-      continue;
     } catch (const std::exception& error) {
-      task->fail(to_api_error(error));
+      fail_all({task}, to_api_error(error));
     }
-    const std::lock_guard lock(mutex_);
-    --unfinished_;
   }
 }
 
 void ModelWorker::pump_tasks() {
+  last_used_ = steady_seconds();  // before anyone hears of it, so that models are in the order in which they were asked
   const auto is_finished = [](const std::shared_ptr<Task>& task) {
     try {
       return task->is_abandoned() || task->pump();
@@ -210,7 +264,6 @@ void ModelWorker::pump_tasks() {
   if (finished == 0) return;
   const std::lock_guard lock(mutex_);
   unfinished_ -= finished;
-  last_used_ = now();
 }
 
 }  // namespace jerboa::server

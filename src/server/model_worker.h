@@ -3,8 +3,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -25,8 +23,10 @@ class MemoryBudget {
  public:
   explicit MemoryBudget(std::int64_t bytes) : bytes_(bytes) {}  ///< 0: any amount
 
-  /// Asks idle models to go until there is room; false if `is_stopped` becomes true first.
-  bool take(std::int64_t bytes, const std::function<bool()>& ask_one_to_go, const std::function<bool()>& is_stopped);
+  bool is_limited() const { return bytes_ > 0; }
+  std::int64_t bytes() const { return bytes_; }
+  /// Asks idle models to go until there is room; false if `gives_up` becomes true first.
+  bool take(std::int64_t bytes, const std::function<bool()>& ask_one_to_go, const std::function<bool()>& gives_up);
   void give_back(std::int64_t bytes);
 
  private:
@@ -35,12 +35,19 @@ class MemoryBudget {
   std::condition_variable changed_;
 };
 
+struct WorkerOptions {
+  LanguageModelOptions model = {};
+  int queue = 256;          ///< the most unfinished requests: 429
+  double seconds = 600;     ///< that a request may wait: 504
+  double idle_seconds = 0;  ///< after which a model that nobody asks goes; 0: never
+  bool logs_loading = false;
+};
+
 /// One model and the thread that computes its texts, which begins when the model is first asked for. Any thread may
 /// call anything.
 class ModelWorker {
  public:
-  ModelWorker(ServedModel served, LanguageModelOptions options, int queue, MemoryBudget& budget,
-              std::function<bool()> make_room);
+  ModelWorker(ServedModel served, WorkerOptions options, MemoryBudget& budget, std::function<bool()> make_room);
   ~ModelWorker();
   ModelWorker(const ModelWorker&) = delete;
   ModelWorker& operator=(const ModelWorker&) = delete;
@@ -53,6 +60,9 @@ class ModelWorker {
   /// If it is idle, gives the model's memory back soon.
   bool ask_to_unload();
   bool is_idle() const;
+  /// Answers requests that waited for too long, for the model to be loaded or for a step to end, and unloads a model
+  /// that was idle for too long. To be called now and then.
+  void look_after();
 
   struct Status {
     bool is_loaded = false;
@@ -64,31 +74,36 @@ class ModelWorker {
   double last_used() const { return last_used_; }
 
  private:
+  using Tasks = std::vector<std::shared_ptr<Task>>;
+
   void run();
-  void wait_for_work();
+  bool wait_for_work();
+  bool load_for_tasks();
   void start_tasks();
   void pump_tasks();
-  void ensure_loaded();
+  void rest();
+  void ensure_loaded(const std::function<bool()>& gives_up);
+  void reserve(std::int64_t bytes, const std::function<bool()>& gives_up);
   void unload();
   void start_thread();
-  std::int64_t expected_bytes() const;
+  Tasks take_arrived();
+  void fail_all(const Tasks& tasks, const ApiError& error);
 
   ServedModel served_;
-  LanguageModelOptions options_;
-  std::size_t queue_;
+  WorkerOptions options_;
   MemoryBudget& budget_;
   std::function<bool()> make_room_;
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<Task>> arrived_;
+  Tasks arrived_;
   std::size_t unfinished_ = 0;
-  bool is_stopped_ = false, is_unloading_ = false;
+  bool is_stopped_ = false, is_unloading_ = false, is_loaded_at_start_ = false;
   std::shared_ptr<LoadedModel> model_;
   std::atomic<double> last_used_ = 0;
 
-  std::vector<std::shared_ptr<Task>> active_;  // of the thread alone
-  std::int64_t taken_bytes_ = 0, known_bytes_ = 0;
+  Tasks active_;  // of the thread alone
+  std::int64_t taken_bytes_ = 0;
   std::thread thread_;
 };
 

@@ -1,7 +1,10 @@
 #include "server/output_parser.h"
 
 #include <algorithm>
-#include <optional>
+#include <memory>
+
+#include "server/element_reader.h"
+#include "server/marks.h"
 
 namespace jerboa::server {
 namespace {
@@ -9,23 +12,6 @@ namespace {
 using Kind = OutputEvent::Kind;
 
 constexpr std::string_view think_open = "<think>", think_close = "</think>";
-constexpr std::string_view white = " \n\r\t";
-
-bool starts_with(std::string_view text, std::string_view beginning) {
-  return text.substr(0, beginning.size()) == beginning;
-}
-bool may_become(std::string_view text, std::string_view whole) {
-  return text.size() < whole.size() && starts_with(whole, text);
-}
-
-// The length of the longest end of `text` that is a beginning of `mark`.
-std::size_t held_length(std::string_view text, std::string_view mark) {
-  for (std::size_t length = std::min(text.size(), mark.size() - 1); length > 0; --length)
-    if (starts_with(mark, text.substr(text.size() - length))) return length;
-  return 0;
-}
-
-void skip_white(std::string& text) { text.erase(0, std::min(text.find_first_not_of(white), text.size())); }
 
 void emit(OutputEvents& out, Kind kind, std::string text) {
   if (text.empty()) return;
@@ -41,7 +27,9 @@ class MarkedParser final : public OutputParser {
   MarkedParser(const ToolFormat& format, const OutputParserOptions& options)
       : format_(format),
         has_tools_(options.has_tools),
+        tools_(options.tools),
         state_(options.is_in_thoughts ? State::thoughts : State::beginning) {}
+  bool is_in_thoughts() const override { return state_ == State::thoughts; }
 
  private:
   enum class State : std::uint8_t {
@@ -85,7 +73,7 @@ class MarkedParser final : public OutputParser {
   }
 
   bool begin(bool is_end) {
-    const std::size_t first = pending_.find_first_not_of(white);
+    const std::size_t first = pending_.find_first_not_of(white_space);
     if (first == std::string::npos) return false;
     const std::string_view rest = std::string_view(pending_).substr(first);
     if (!is_end && may_become(rest, think_open)) return false;
@@ -107,7 +95,7 @@ class MarkedParser final : public OutputParser {
   }
 
   bool read_thoughts(bool is_end, OutputEvents& out) {
-    if (is_first_thought_) skip_white(pending_);
+    if (is_first_thought_) skip_white_space(pending_);
     if (pending_.empty()) return false;
     is_first_thought_ = false;
     const std::size_t end = pending_.find(think_close);
@@ -122,34 +110,41 @@ class MarkedParser final : public OutputParser {
   }
 
   bool begin_text() {
-    skip_white(pending_);
+    skip_white_space(pending_);
     return !pending_.empty() && enter_text(pending_.front());
   }
 
   bool read_text(bool is_end, OutputEvents& out) {
     if (pending_.empty()) return false;
     const bool looks = has_tools_ && !format_.open.empty();
-    const std::size_t found = looks ? pending_.find(format_.open) : std::string::npos;
-    const std::size_t held = looks && !is_end ? held_length(pending_, format_.open) : 0;
+    std::size_t found = looks ? pending_.find(format_.open) : std::string::npos;
+    std::size_t held = looks && !is_end ? held_length(pending_, format_.open) : 0;
+    std::string_view mark = format_.open;
+    if (looks && format_.syntax == CallSyntax::elements) {  // models forget the mark
+      const std::size_t function = pending_.find(ElementReader::beginning);
+      if (function < found) mark = {};
+      found = std::min(found, function);
+      if (!is_end) held = std::max(held, held_length(pending_, ElementReader::beginning));
+    }
     const std::size_t shown = found != std::string::npos ? found : pending_.size() - held;
     std::string text = pending_.substr(0, shown);
     // White space before a call is not part of the text.
     if (looks && !is_end) {
-      const std::size_t last = text.find_last_not_of(white);
+      const std::size_t last = text.find_last_not_of(white_space);
       const std::size_t kept = last == std::string::npos ? 0 : last + 1;
       if (found == std::string::npos && kept < text.size()) text.resize(kept);
       if (found != std::string::npos) text.resize(kept);
     }
     emit(out, Kind::content, text);
-    pending_.erase(0, found != std::string::npos ? shown + format_.open.size() : text.size());
+    pending_.erase(0, found != std::string::npos ? shown + mark.size() : text.size());
     if (found == std::string::npos) return false;
-    mark_ = format_.open;
+    mark_ = mark;
     state_ = State::opened;
     return true;
   }
 
   bool after_call() {
-    const std::size_t first = pending_.find_first_not_of(format_.syntax == CallSyntax::bare ? " \n\r\t;" : white);
+    const std::size_t first = pending_.find_first_not_of(format_.syntax == CallSyntax::bare ? " \n\r\t;" : white_space);
     if (first == std::string::npos) return false;
     pending_.erase(0, first);
     if (format_.syntax == CallSyntax::bare && pending_.front() == '{') return enter_text('{');
@@ -158,12 +153,15 @@ class MarkedParser final : public OutputParser {
   }
 
   void start_reader() {
-    reader_.emplace();
+    if (format_.syntax == CallSyntax::elements)
+      reader_ = std::make_unique<ElementReader>(tools_);
+    else
+      reader_ = std::make_unique<ObjectReader>();
     state_ = State::call;
   }
 
   bool begin_call(OutputEvents& out) {
-    const std::size_t first = pending_.find_first_not_of(white);
+    const std::size_t first = pending_.find_first_not_of(white_space);
     if (first == std::string::npos) return false;
     if (format_.syntax != CallSyntax::list) {
       start_reader();
@@ -185,7 +183,7 @@ class MarkedParser final : public OutputParser {
     std::string name = pending_.substr(first, brace - first);
     name.resize(std::min(name.find("[ARGS]"), name.size()));
     name.resize(std::min(name.find("[CALL_ID]"), name.size()));
-    name.erase(std::min(name.find_last_not_of(white) + 1, name.size()));
+    name.erase(std::min(name.find_last_not_of(white_space) + 1, name.size()));
     pending_.erase(0, brace);
     start_reader();
     is_value_alone_ = true;
@@ -217,7 +215,8 @@ class MarkedParser final : public OutputParser {
       taken = reader_->feed(pending_, out);
     }
     pending_.erase(0, taken);
-    join(out);
+    OutputEvents arrived = std::exchange(out, {});
+    append(out, std::move(arrived));  // one event for arguments that arrived together
     if (reader_->has_failed()) {
       if (!reader_->has_begun_call()) emit(out, Kind::content, mark_ + reader_->text());
       reader_.reset();
@@ -234,19 +233,8 @@ class MarkedParser final : public OutputParser {
     return true;
   }
 
-  // One event for arguments that arrived together.
-  static void join(OutputEvents& out) {
-    OutputEvents joined;
-    for (OutputEvent& event : out)
-      if (event.kind == Kind::call)
-        joined.push_back(std::move(event));
-      else
-        emit(joined, event.kind, std::move(event.text));
-    out = std::move(joined);
-  }
-
   bool close_call(bool is_end) {
-    skip_white(pending_);
+    skip_white_space(pending_);
     if (pending_.empty() || (!is_end && may_become(pending_, format_.close))) return false;
     if (starts_with(pending_, format_.close)) pending_.erase(0, format_.close.size());
     state_ = State::after_call;
@@ -255,15 +243,19 @@ class MarkedParser final : public OutputParser {
 
   const ToolFormat& format_;
   bool has_tools_;
+  std::vector<Tool> tools_;
   State state_;
   bool is_first_thought_ = true, is_in_list_ = false, is_value_alone_ = false;
   std::string mark_;  // of the call that is read, should it turn out to be text
-  std::optional<CallReader> reader_;
+  std::unique_ptr<CallReader> reader_;
 };
 
 // <|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>commentary to=functions.NAME
 // <|constrain|>json<|message|>…<|call|>: heads and bodies in turn, beginning with a head.
 class ChannelParser final : public OutputParser {
+ public:
+  bool is_in_thoughts() const override { return is_in_body_ && kind_ == Kind::reasoning; }
+
  private:
   static constexpr std::string_view message_mark = "<|message|>";
   static constexpr std::string_view ends[] = {"<|end|>", "<|call|>", "<|return|>", "<|start|>", "<|channel|>"};
@@ -325,6 +317,10 @@ class ChannelParser final : public OutputParser {
 
 }  // namespace
 
+void append(OutputEvents& events, OutputEvents more) {
+  for (OutputEvent& event : more) emit(events, event.kind, std::move(event.text));
+}
+
 OutputEvents OutputParser::feed(std::string_view text) {
   OutputEvents out;
   pending_ += text;
@@ -344,7 +340,7 @@ std::unique_ptr<OutputParser> make_output_parser(const ToolFormat& format, const
 }
 
 bool ends_in_thoughts(std::string_view prompt) {
-  const std::size_t last = prompt.find_last_not_of(white);
+  const std::size_t last = prompt.find_last_not_of(white_space);
   return last != std::string_view::npos && prompt.substr(0, last + 1).size() >= think_open.size() &&
          prompt.substr(last + 1 - think_open.size(), think_open.size()) == think_open;
 }

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/call_reader.h"
 #include "server/tool_format.h"
@@ -17,6 +18,8 @@ class OutputParser {
   OutputEvents feed(std::string_view text);
   /// The end of the answer.
   OutputEvents finish();
+  /// What comes next belongs to thoughts.
+  virtual bool is_in_thoughts() const = 0;
 
  protected:
   virtual void parse(bool is_end, OutputEvents& out) = 0;
@@ -26,7 +29,12 @@ class OutputParser {
 struct OutputParserOptions {
   bool has_tools = false;       ///< otherwise what looks like a call is text
   bool is_in_thoughts = false;  ///< the prompt has begun them
+  /// With their schemas, for formats that write arguments as plain text.
+  std::vector<Tool> tools = {};
 };
+
+/// Adds events, joined with those of the same kind before them.
+void append(OutputEvents& events, OutputEvents more);
 
 std::unique_ptr<OutputParser> make_output_parser(const ToolFormat& format, const OutputParserOptions& options);
 

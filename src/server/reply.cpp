@@ -23,6 +23,10 @@ void Reply::fail(const ApiError& error) {
   exchange_->finish();
 }
 
+void Reply::note(const Usage& usage) {
+  exchange_->note(fmt::format("{} + {} tokens", usage.prompt_tokens, usage.completion_tokens));
+}
+
 const char* finish_reason(StopReason reason, bool has_calls) {
   if (reason != StopReason::end && reason != StopReason::stop) return "length";
   return has_calls ? "tool_calls" : "stop";
@@ -38,7 +42,8 @@ Json usage_json(const Usage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+          {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
 }
 
 }  // namespace jerboa::server

@@ -10,6 +10,7 @@
 #include "server/api_error.h"
 #include "server/call_reader.h"
 #include "server/request.h"
+#include "server/server_tools.h"
 
 // Answers in OpenAI's formats, whole or as server-sent events.
 namespace jerboa::server {
@@ -21,7 +22,7 @@ struct TokenLogprob {
 };
 
 struct Usage {
-  std::int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
+  std::int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0, reasoning_tokens = 0;
 };
 
 /// Receives what a request's texts are made of, and writes the answer to an exchange.
@@ -34,10 +35,14 @@ class Reply {
   void begin(const std::string& model);
   /// More of one of the texts.
   virtual void add(int choice, const OutputEvents& events, const std::vector<TokenLogprob>& logprobs) = 0;
+  /// A tool of the server was called for the answer.
+  virtual void add_server_call(const ServerCall& call) { (void)call; }
   virtual void end(int choice, StopReason reason) = 0;
   virtual void finish(const Usage& usage) = 0;
   /// Instead of finish(); at any time.
   virtual void fail(const ApiError& error);
+  /// For the log.
+  void note(const Usage& usage);
   bool is_abandoned() const { return exchange_->is_closed(); }
 
  protected:

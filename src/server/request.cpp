@@ -156,7 +156,23 @@ void read_sampling(const Fields& fields, const RequestLimits& limits, Generation
 
 void read_max_tokens(const Fields& fields, std::string_view name, const RequestLimits& limits, GenerationRequest& out) {
   const int most = limits.max_tokens > 0 ? limits.max_tokens : max_int;
-  if (const auto tokens = fields.integer(name, 1, most)) out.max_tokens = static_cast<int>(*tokens);
+  const Json* given = fields.find(name);
+  if (given != nullptr && *given == -1)
+    out.max_tokens = most;  // as much as there is room for, as some clients say it
+  else if (const auto tokens = fields.integer(name, 1, most))
+    out.max_tokens = static_cast<int>(*tokens);
+}
+
+void read_variables(const Fields& fields, ChatRequest& out) {
+  if (const auto variables = fields.object("chat_template_kwargs")) out.variables = variables->json();
+}
+
+void read_effort(const Fields& fields, std::string_view name, ChatRequest& out) {
+  const auto effort = fields.text(name);
+  if (!effort) return;
+  if (out.variables.is_null()) out.variables = Json::object();
+  out.variables["reasoning_effort"] = *effort;
+  if (*effort == "none") out.variables["enable_thinking"] = false;
 }
 
 void read_format(const Fields& format, const Fields& schema_holder, GenerationRequest& out) {
@@ -256,12 +272,8 @@ ChatRequest parse_chat_request(const Json& body, const RequestLimits& limits) {
   out.messages = Json::array();
   for (std::size_t i = 0; i < messages.size(); ++i)
     out.messages.push_back(template_message(messages[i], fmt::format("messages[{}]", i)));
-  if (const auto variables = fields.object("chat_template_kwargs")) out.variables = variables->json();
-  if (const auto effort = fields.text("reasoning_effort")) {
-    if (out.variables.is_null()) out.variables = Json::object();
-    out.variables["reasoning_effort"] = *effort;
-    if (*effort == "none") out.variables["enable_thinking"] = false;
-  }
+  read_variables(fields, out);
+  read_effort(fields, "reasoning_effort", out);
   return out;
 }
 

@@ -15,10 +15,24 @@ class ResponsesReply final : public Reply {
 
   void add(int, const OutputEvents& events, const std::vector<TokenLogprob>&) override {
     for (const OutputEvent& event : events) {
-      const bool is_new = items_.empty() || event.kind == Kind::call || !continues(items_.back(), event.kind);
+      const bool is_new = !is_open_ || event.kind == Kind::call || !continues(items_.back(), event.kind);
       if (is_new) open_item(event);
       if (event.kind != Kind::call) grow_item(event.text);
     }
+  }
+
+  /// An item as OpenAI's own tools give it.
+  void add_server_call(const ServerCall& call) override {
+    close_item();
+    Item item{.kind = Kind::call,
+              .id = make_id("mcp_"),
+              .call_id = {},
+              .name = call.name,
+              .text = call.arguments,
+              .output = call.output};
+    items_.push_back(std::move(item));
+    for (const char* type : {"response.output_item.added", "response.output_item.done"})
+      event(type, {{"output_index", items_.size() - 1}, {"item", item_json(items_.back(), "completed")}});
   }
 
   void end(int, StopReason reason) override {
@@ -32,7 +46,7 @@ class ResponsesReply final : public Reply {
     out["usage"] = {{"input_tokens", usage.prompt_tokens},
                     {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
                     {"output_tokens", usage.completion_tokens},
-                    {"output_tokens_details", {{"reasoning_tokens", 0}}},
+                    {"output_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}},
                     {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
     if (!streams()) return exchange().respond({.body = dump(out)});
     event(is_complete_ ? "response.completed" : "response.incomplete", {{"response", out}});
@@ -49,6 +63,7 @@ class ResponsesReply final : public Reply {
   struct Item {
     Kind kind;  // content, reasoning or call
     std::string id, call_id, name, text;
+    std::optional<ToolOutput> output = {};  // of a tool of the server
   };
 
   static bool continues(const Item& item, Kind kind) {
@@ -86,6 +101,15 @@ class ResponsesReply final : public Reply {
   static Json thought_part(const std::string& text) { return {{"type", "reasoning_text"}, {"text", text}}; }
 
   static Json item_json(const Item& item, const char* status) {
+    if (item.output)
+      return {{"type", "mcp_call"},
+              {"id", item.id},
+              {"server_label", "jerboa"},
+              {"name", item.name},
+              {"arguments", item.text},
+              {"output", item.output->is_error ? Json() : Json(item.output->text)},
+              {"error", item.output->is_error ? Json(item.output->text) : Json()},
+              {"status", status}};
     if (item.kind == Kind::call)
       return {{"type", "function_call"}, {"id", item.id},          {"call_id", item.call_id},
               {"name", item.name},       {"arguments", item.text}, {"status", status}};
@@ -98,7 +122,7 @@ class ResponsesReply final : public Reply {
 
   void open_item(const OutputEvent& first) {
     close_item();
-    Item item{.kind = first.kind, .id = {}, .call_id = {}, .name = {}, .text = {}};
+    Item item{.kind = first.kind, .id = {}, .call_id = {}, .name = {}, .text = {}, .output = {}};
     item.id = make_id(first.kind == Kind::call ? "fc_" : first.kind == Kind::content ? "msg_" : "rs_");
     if (first.kind == Kind::call) {
       item.call_id = make_id("call_");

@@ -8,13 +8,16 @@
 namespace jerboa::server {
 namespace {
 
-Json call_message(const Fields& item) {
+// Calls, and the text before them, are one message of the assistant: strict templates refuse two in a row.
+void add_call(const Fields& item, Json& messages) {
   const Json* arguments = item.find("arguments");
   const Json function = {
       {"name", item.required_text("name")},
       {"arguments", arguments == nullptr ? Json::object() : call_arguments(*arguments, item.path("arguments"))}};
   const Json call = {{"id", item.required_text("call_id")}, {"type", "function"}, {"function", function}};
-  return {{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({call})}};
+  if (messages.empty() || messages.back()["role"] != "assistant")
+    messages.push_back({{"role", "assistant"}, {"content", ""}});
+  messages.back()["tool_calls"].push_back(call);
 }
 
 void add_item(const Json& json, std::size_t index, Json& messages) {
@@ -22,7 +25,7 @@ void add_item(const Json& json, std::size_t index, Json& messages) {
   const std::string type = item.text("type").value_or("message");
   if (type == "reasoning") return;  // templates drop earlier thoughts
   if (type == "function_call") {
-    messages.push_back(call_message(item));
+    add_call(item, messages);
   } else if (type == "function_call_output") {
     messages.push_back({{"role", "tool"},
                         {"tool_call_id", item.required_text("call_id")},
@@ -75,8 +78,8 @@ ChatRequest parse_responses_request(const Json& body, const RequestLimits& limit
     }
   }
   read_tool_choice(fields, out);
-  if (const auto reasoning = fields.object("reasoning"))
-    if (const auto effort = reasoning->text("effort")) out.variables = {{"reasoning_effort", *effort}};
+  read_variables(fields, out);
+  if (const auto reasoning = fields.object("reasoning")) read_effort(*reasoning, "effort", out);
   out.messages = read_input(fields);
   return out;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "server/http_server.h"
 #include "server/model_worker.h"
 #include "server/request.h"
+#include "server/server_tools.h"
 
 namespace jerboa::server {
 
@@ -19,7 +21,10 @@ struct ServerOptions {
   std::vector<std::string> cors = {};  ///< origins of other pages that may use the server
   int queue = 256;                     ///< the most unfinished requests of a model: 429
   std::int64_t memory = 0;             ///< for weights and caches of all models together; 0: any amount
+  double idle_seconds = 0;             ///< after which a model that nobody asks goes; 0: never
+  bool is_quiet = true;                ///< requests and loading are not logged; errors are
   LanguageModelOptions model = {};
+  ServerTools tools = {};  ///< that the server calls itself, for requests that ask for it
 };
 
 /// OpenAI's API over HTTP for a number of models.
@@ -32,8 +37,8 @@ class Server {
   /// Loads the first model, instead of waiting until it is asked for.
   void load_first();
   int port() const;
-  /// Serves until drain(), or until a signal if HttpOptions::handles_signals.
-  void run();
+  /// Serves until drain(), or until a signal if HttpOptions::handles_signals; `on_ready` is called once these are.
+  void run(const std::function<void()>& on_ready = {});
   /// Lets run() return once all requests have been answered. Any thread may call it.
   void drain();
 

@@ -1,6 +1,6 @@
 #include "server/task.h"
 
-#include <algorithm>
+#include <chrono>
 #include <fmt/format.h>
 
 #include <jerboa/language/model.h>
@@ -13,13 +13,6 @@ std::string template_of(LanguageModel& model) {
   return model.has_chat_template() ? model.model().chat_template()->source() : std::string();
 }
 
-std::size_t longest_token_of(const Tokenizer& tokenizer) {
-  std::size_t longest = 1;
-  for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id)
-    if (const auto token = tokenizer.id_to_token(id)) longest = std::max(longest, token->size());
-  return longest;
-}
-
 // Folders of sentence-transformers may keep config.json further down.
 bool is_encoder(const std::filesystem::path& path) {
   if (!std::filesystem::is_directory(path)) return false;
@@ -30,15 +23,37 @@ bool is_encoder(const std::filesystem::path& path) {
 
 }  // namespace
 
-LoadedModel::LoadedModel(ServedModel served, LanguageModelOptions options)
-    : served_(std::move(served)), options_(std::move(options)) {
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+ApiError late(double seconds) {
+  return {504, fmt::format("there was no answer within {} seconds", seconds), "", "timeout"};
+}
+
+LoadedModel::LoadedModel(ServedModel served, LanguageModelOptions options, Reserve reserve)
+    : served_(std::move(served)), options_(std::move(options)), reserve_(std::move(reserve)) {
   if (is_encoder(served_.path)) {
+    if (!served_.draft_model.empty())
+      throw UsageError(fmt::format("{} is an encoder, for which a draft model has nothing to guess", served_.name));
     encoder();
     return;
   }
-  language_ = LanguageModel::load(served_.path, options_);
+  LanguageModelOptions watched = options_;
+  watched.before_allocation = [this](std::int64_t bytes) {
+    if (options_.before_allocation) options_.before_allocation(bytes);
+    take(bytes);
+  };
+  language_ = LanguageModel::load(served_.path, watched);
+  if (!served_.draft_model.empty())
+    language_->draft_with(served_.draft_model,
+                          {.device = watched.device, .before_allocation = watched.before_allocation});
   chat_format_ = chat_format_of(template_of(*language_));
-  longest_token_ = longest_token_of(language_->tokenizer());
+}
+
+void LoadedModel::take(std::int64_t bytes) {
+  reserve_(bytes);
+  bytes_ += bytes;
 }
 
 LanguageModel& LoadedModel::language() {
@@ -51,9 +66,15 @@ LanguageModel& LoadedModel::language() {
 const LanguageModel& LoadedModel::language() const { return const_cast<LoadedModel*>(this)->language(); }
 
 TextEncoder& LoadedModel::encoder() {
-  if (!encoder_)
-    encoder_ = TextEncoder::load(served_.path,
-                                 {.device = options_.device, .context = options_.context, .weights = options_.weights});
+  if (encoder_) return *encoder_;
+  const auto reserve_once = [this](std::int64_t bytes) {
+    if (!has_room_for_encoder_) take(bytes);
+    has_room_for_encoder_ = true;
+  };
+  encoder_ = TextEncoder::load(served_.path, {.device = options_.device,
+                                              .context = options_.context,
+                                              .weights = options_.weights,
+                                              .before_allocation = reserve_once});
   return *encoder_;
 }
 
@@ -67,8 +88,12 @@ void LoadedModel::check_length(std::size_t tokens) const {
 }
 
 std::vector<std::int32_t> LoadedModel::encode(const std::string& text, bool add_special) const {
-  check_length(text.size() / longest_token_);
-  std::vector<std::int32_t> tokens = language().tokenizer().encode(text, {.add_special = add_special}).ids;
+  std::vector<std::int32_t> tokens;
+  try {
+    tokens = language().encode_prompt(text, {.add_special = add_special});
+  } catch (const UsageError& error) {
+    throw ApiError(400, error.what(), "", "context_length_exceeded");
+  }
   if (tokens.empty()) throw ApiError(400, "the prompt is empty");
   check_length(tokens.size());
   return tokens;

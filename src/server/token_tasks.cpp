@@ -10,8 +10,9 @@ namespace {
 
 class CallTask final : public Task {
  public:
-  CallTask(std::function<Json(LoadedModel& model)> call, std::shared_ptr<Exchange> exchange)
-      : call_(std::move(call)), exchange_(std::move(exchange)) {}
+  CallTask(std::function<Json(LoadedModel& model)> call, std::shared_ptr<Exchange> exchange,
+           const RequestLimits& limits)
+      : Task(limits.seconds), call_(std::move(call)), exchange_(std::move(exchange)) {}
   void start(LoadedModel& model) override { exchange_->respond({.body = dump(call_(model))}); }
   bool pump() override { return true; }
   void fail(const ApiError& error) override { exchange_->respond(error.response()); }
@@ -24,8 +25,9 @@ class CallTask final : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_call_task(std::function<Json(LoadedModel& model)> call, std::shared_ptr<Exchange> exchange) {
-  return std::make_unique<CallTask>(std::move(call), std::move(exchange));
+std::unique_ptr<Task> make_call_task(std::function<Json(LoadedModel& model)> call, std::shared_ptr<Exchange> exchange,
+                                     const RequestLimits& limits) {
+  return std::make_unique<CallTask>(std::move(call), std::move(exchange), limits);
 }
 
 Json tokenize(LoadedModel& model, const Json& body) {

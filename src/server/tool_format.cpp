@@ -4,16 +4,22 @@
 #include <array>
 #include <fmt/format.h>
 
-#include "server/api_error.h"
+#include <jerboa/generate/text_form.h>
+
+#include "base/json_value.h"
+#include "server/value_types.h"
 
 namespace jerboa::server {
 namespace {
 
+constexpr std::string_view recipient_opening = "<|channel|>commentary to=functions.";
+
 // In the order in which they are looked for: templates may mention the marks of a format further down.
-const std::array<ToolFormat, 4>& formats() {
-  static const std::array<ToolFormat, 4> all = {{
+const std::array<ToolFormat, 5>& formats() {
+  static const std::array<ToolFormat, 5> all = {{
       {"harmony", {"<|channel|>"}, CallSyntax::channels, "", "", "arguments", true},
       {"mistral", {"[TOOL_CALLS]"}, CallSyntax::list, "[TOOL_CALLS]", "", "arguments", true},
+      {"qwen3_coder", {"<parameter="}, CallSyntax::elements, "<tool_call>", "</tool_call>", "", false},
       {"hermes", {"<tool_call>"}, CallSyntax::objects, "<tool_call>", "</tool_call>", "arguments", false},
       {"llama3", {"<|python_tag|>", "<|start_header_id|>"}, CallSyntax::bare, "<|python_tag|>", "", "parameters", true},
   }};
@@ -40,6 +46,70 @@ void move_references(Json& schema, const std::string& prefix) {
   }
 }
 
+// The schema of a parameter, with all that it may refer to.
+Json parameter_schema(const Tool& tool, const std::string& key) {
+  Json root = tool.parameters;
+  move_references(root, "#/$defs/tool");
+  const Json::json_pointer place = Json::json_pointer("/$defs/tool/properties") / key;
+  return {{"$ref", "#" + place.to_string()}, {"$defs", {{"tool", std::move(root)}}}};
+}
+
+TextForm value_form(const Tool& tool, const std::string& key) {
+  const std::string close = "</parameter>", end = "\n" + close + "\n";
+  const Json& schema = tool.parameters["properties"][key];
+  const Json* constants = schema.is_object() && schema.contains("enum") ? &schema["enum"] : nullptr;
+  if (constants != nullptr && constants->is_array()) {
+    std::vector<TextForm> texts;
+    for (const Json& value : *constants)
+      texts.push_back(TextForm::text((value.is_string() ? value.get<std::string>() : dump(value)) + end));
+    return TextForm::any_of(std::move(texts));
+  }
+  const ValueTypes types = value_types(schema, tool.parameters);
+  if (types.empty() || types.contains("string")) {
+    // Who reads it ends the value at the first of them.
+    return TextForm::sequence({TextForm::until(close), TextForm::text("\n")});
+  }
+  return TextForm::sequence({TextForm::json(make_json(parameter_schema(tool, key))), TextForm::text(end)});
+}
+
+TextForm element_form(const Tool& tool) {
+  Json properties = tool.parameters.value("properties", Json::object());
+  if (!properties.is_object()) properties = Json::object();
+  const Json required = tool.parameters.value("required", Json::array());
+  std::vector<TextForm> parts = {TextForm::text(fmt::format("<function={}>\n", tool.name))};
+  for (const auto& [key, schema] : properties.items()) {
+    const TextForm one =
+        TextForm::sequence({TextForm::text(fmt::format("<parameter={}>\n", key)), value_form(tool, key)});
+    const bool is_required = std::find(required.begin(), required.end(), key) != required.end();
+    parts.push_back(is_required ? one : TextForm::any_of({one, TextForm::text("")}));
+  }
+  parts.push_back(TextForm::text("</function>\n</tool_call>"));
+  return TextForm::sequence(std::move(parts));
+}
+
+// In Harmony's format a space ends the name, so that one name may be the beginning of another.
+ForcedCall choose_tool(const ToolFormat& format, const std::vector<Tool>& tools) {
+  const bool has_channels = format.syntax == CallSyntax::channels;
+  std::vector<TextForm> names;
+  for (const Tool& tool : tools) names.push_back(TextForm::text(tool.name + (has_channels ? " " : "")));
+  return {has_channels ? std::string(recipient_opening) : std::string(format.open),
+          compile_form(TextForm::any_of(std::move(names))), true};
+}
+
+ForcedCall call_by_name(const ToolFormat& format, const std::vector<Tool>& tools) {
+  if (tools.size() != 1) return choose_tool(format, tools);
+  const std::string opening = format.syntax == CallSyntax::channels
+                                  ? fmt::format("{}{} <|constrain|>json<|message|>", recipient_opening, tools[0].name)
+                                  : fmt::format("{}{}[ARGS]", format.open, tools[0].name);
+  return {opening, compile_json_schema(make_json(tools[0].parameters))};
+}
+
+ForcedCall call_in_elements(const ToolFormat& format, const std::vector<Tool>& tools) {
+  std::vector<TextForm> calls;
+  for (const Tool& tool : tools) calls.push_back(element_form(tool));
+  return {std::string(format.open) + "\n", compile_form(TextForm::any_of(std::move(calls)))};
+}
+
 }  // namespace
 
 const ToolFormat& tool_format_of(std::string_view template_source) {
@@ -58,17 +128,8 @@ const ToolFormat& tool_format_named(std::string_view name) {
 
 ForcedCall force_call(const ToolFormat& format, const std::vector<Tool>& tools, bool parallel,
                       bool names_follow_marks) {
-  const bool is_named = format.syntax == CallSyntax::channels || names_follow_marks;
-  if (is_named) {
-    if (tools.size() != 1)
-      throw ApiError(400, "tool_choice \"required\" needs a single tool with this model; name the one to call",
-                     "tool_choice");
-    const std::string opening =
-        format.syntax == CallSyntax::channels
-            ? fmt::format("<|channel|>commentary to=functions.{} <|constrain|>json<|message|>", tools[0].name)
-            : fmt::format("{}{}[ARGS]", format.open, tools[0].name);
-    return {opening, tools[0].parameters};
-  }
+  if (format.syntax == CallSyntax::channels || names_follow_marks) return call_by_name(format, tools);
+  if (format.syntax == CallSyntax::elements) return call_in_elements(format, tools);
   const bool is_list = format.syntax == CallSyntax::list;
   Json any = Json::array();
   for (std::size_t i = 0; i < tools.size(); ++i) {
@@ -79,10 +140,12 @@ ForcedCall force_call(const ToolFormat& format, const std::vector<Tool>& tools, 
     any.push_back(call_schema(format, tool));
   }
   const Json one = any.size() == 1 ? any[0] : Json{{"anyOf", any}};
-  if (is_list)
-    return {std::string(format.open),
-            {{"type", "array"}, {"minItems", 1}, {"maxItems", parallel ? 8 : 1}, {"items", one}}};
-  return {format.syntax == CallSyntax::bare ? "" : std::string(format.open) + "\n", one};
+  const Json schema =
+      is_list ? Json{{"type", "array"}, {"minItems", 1}, {"maxItems", parallel ? 8 : 1}, {"items", one}} : one;
+  const std::string opening = is_list                             ? std::string(format.open)
+                              : format.syntax == CallSyntax::bare ? ""
+                                                                  : std::string(format.open) + "\n";
+  return {opening, compile_json_schema(make_json(schema))};
 }
 
 std::string describe_tools(const Json& tools_json) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <fmt/format.h>
 #include <utility>
 
@@ -7,13 +8,17 @@
 namespace jerboa::serving {
 
 PageTable::PageTable(PageTable&& other) noexcept
-    : pool_(other.pool_), blocks_(std::exchange(other.blocks_, {})), length_(std::exchange(other.length_, 0)) {}
+    : pool_(other.pool_),
+      blocks_(std::exchange(other.blocks_, {})),
+      released_(std::exchange(other.released_, 0)),
+      length_(std::exchange(other.length_, 0)) {}
 
 PageTable& PageTable::operator=(PageTable&& other) noexcept {
   if (this == &other) return *this;
   truncate(0);
   pool_ = other.pool_;
   blocks_ = std::exchange(other.blocks_, {});
+  released_ = std::exchange(other.released_, 0);
   length_ = std::exchange(other.length_, 0);
   return *this;
 }
@@ -55,13 +60,24 @@ void PageTable::append_shared(Block block) {
 void PageTable::truncate(std::int64_t length) {
   if (length >= length_) return;
   length_ = length;
-  for (; std::ssize(blocks_) > pool_->blocks_for(length_); blocks_.pop_back()) pool_->release(blocks_.back());
+  for (; std::ssize(blocks_) > pool_->blocks_for(length_); blocks_.pop_back())
+    if (blocks_.back() != no_block) pool_->release(blocks_.back());
+  released_ = std::min(released_, blocks_.size());
+}
+
+int PageTable::release_before(std::int64_t position) {
+  const auto end = static_cast<std::size_t>(std::clamp<std::int64_t>(position, 0, length_) / pool_->block_size());
+  const std::size_t first = released_;
+  for (; released_ < end; ++released_) pool_->release(std::exchange(blocks_[released_], no_block));
+  return static_cast<int>(released_ - first);
 }
 
 PageTable PageTable::fork() const {
   PageTable out(*pool_);
-  for (const Block block : blocks_) pool_->share(block);
+  for (const Block block : blocks_)
+    if (block != no_block) pool_->share(block);
   out.blocks_ = blocks_;
+  out.released_ = released_;
   out.length_ = length_;
   return out;
 }
@@ -69,18 +85,6 @@ PageTable PageTable::fork() const {
 void PageTable::replace(std::size_t index, Block block) {
   pool_->share(block);
   pool_->release(std::exchange(blocks_.at(index), block));
-}
-
-std::optional<PageTable> PageTable::restore(PagePool& pool, const SavedTable& saved) {
-  if (saved.block_size != pool.block_size())
-    throw UsageError(
-        fmt::format("the saved cache has blocks of {} positions, but this one of {}; load the model with "
-                    "the same block size",
-                    saved.block_size, pool.block_size()));
-  PageTable out(pool);
-  std::vector<BlockCopy> none;  // an empty table shares nothing
-  if (!out.append(saved.length, none)) return std::nullopt;
-  return out;
 }
 
 }  // namespace jerboa::serving

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <fmt/format.h>
 
 #include <jerboa/base/error.h>
@@ -29,7 +30,9 @@ SchedulerOptions checked(SchedulerOptions options) {
   require(options.prefill_cells >= 0, "prefill_cells", options.prefill_cells, "0 or more");
   require(options.vocabulary >= 0, "vocabulary", options.vocabulary, "0 or more");
   if (options.device_masks) require(options.vocabulary > 0, "vocabulary", options.vocabulary, "given for device_masks");
+  require(options.window >= 0, "window", options.window, "0 or more");
   require(options.state_slots >= 0, "state_slots", options.state_slots, "0 or more");
+  if (options.window > 0) require(options.state_slots == 0, "state_slots", options.state_slots, "0 with a window");
   return options;
 }
 
@@ -40,11 +43,10 @@ std::int64_t context_of(const SchedulerOptions& options) {
 
 bool needs_host(const SequenceOptions& sequence, const SchedulerOptions& options) {
   const SamplerOptions& sampling = sequence.sampling;
-  const bool penalizes = sampling.repetition_penalty != 1 || sampling.presence_penalty != 0 ||
-                         sampling.frequency_penalty != 0 || sampling.penalty_window != 0;
-  return sequence.sampler || !options.device_samples || (sequence.constraint && !options.device_masks) ||
-         (penalizes && !options.device_penalizes) || sampling.typical_p < 1 || !sampling.logit_bias.empty() ||
-         !sampling.banned_tokens.empty();
+  const bool bans = !sampling.banned_tokens.empty();
+  const bool adjusts = penalizes(sampling) || !sampling.logit_bias.empty() || bans;
+  return sequence.sampler || !options.device_samples || (adjusts && !options.device_penalizes) ||
+         sampling.typical_p < 1 || (sequence.constraint && (!options.device_masks || bans));
 }
 
 }  // namespace
@@ -80,6 +82,16 @@ void Scheduler::check(std::span<const std::int32_t> prompt, const SequenceOption
   check_tokens(prompt);
   require(options.max_tokens > 0, "max_tokens", options.max_tokens, "positive");
   require(options.drafts >= 0, "drafts", options.drafts, "0 or more");
+  const auto check_named = [&](int token, const char* option) {
+    if (token < 0 || (options_.vocabulary > 0 && token >= options_.vocabulary))
+      throw UsageError(
+          fmt::format("sampler: {} names token {}, but there are {} tokens", option, token, options_.vocabulary));
+  };
+  for (const auto& [token, bias] : options.sampling.logit_bias) check_named(token, "logit_bias");
+  for (const int token : options.sampling.banned_tokens) check_named(token, "banned_tokens");
+  if (options.logprobs)
+    require(0 <= *options.logprobs && *options.logprobs <= most_logprobs, "logprobs", *options.logprobs,
+            "from 0 to 20");
   if (std::isnan(options.deadline)) throw UsageError("scheduler: the deadline is not a number");
   if (!options.stop.empty() && !options.text)
     throw UsageError("stop strings need a text stream, which turns tokens into text");
@@ -137,6 +149,10 @@ void Scheduler::suggest(SequenceId id, std::vector<std::int32_t> draft) {
   at(id).suggest(std::move(draft));
 }
 
+void Scheduler::draft_by_lookup() {
+  for (auto& [id, sequence] : sequences_) sequence.draft_by_lookup();
+}
+
 const Sequence* Scheduler::find(SequenceId id) const {
   const auto found = sequences_.find(id);
   return found == sequences_.end() ? nullptr : &found->second;
@@ -186,6 +202,11 @@ void Scheduler::check_results(const InFlight& issued, const StepResults& results
     if (wanted == Wanted::token && results.tokens.size() < (row + 1) * outputs)
       throw UsageError(fmt::format("the results of step {} hold {} tokens, but must hold {} for each of {} rows",
                                    issued.number, results.tokens.size(), outputs, issued.rows.size()));
+    const bool lists = issued.rows[row].row.logprobs.value_or(0) > 0;
+    if (issued.rows[row].row.logprobs && (results.logprobs.size() < (row + 1) * outputs ||
+                                          (lists && results.likeliest.size() < results.logprobs.size()) ||
+                                          results.likeliest_logprobs.size() < results.likeliest.size()))
+      throw UsageError(fmt::format("the results of step {} hold no log-probabilities for row {}", issued.number, row));
     const std::size_t logits = row < results.logits.size() ? results.logits[row].size() : 0;
     if (wanted == Wanted::logits && (logits == 0 || logits % outputs != 0))
       throw UsageError(fmt::format("the results of step {} hold {} logits for row {}, but must hold {} for each token",
@@ -196,8 +217,14 @@ void Scheduler::check_results(const InFlight& issued, const StepResults& results
 std::vector<Event> Scheduler::complete(const Step& step, StepResults results, double now) {
   check_results(oldest_in_flight(step), results);
   const InFlight done = take_in_flight();
-  for (std::size_t row = 0; row < done.rows.size(); ++row) settle(done.rows[row], row, done.outputs, results, now);
+  std::exception_ptr unknown;
+  for (std::size_t row = 0; row < done.rows.size(); ++row) try {
+      settle(done.rows[row], row, done.outputs, results, now);
+    } catch (...) {  // the other rows count all the same
+      unknown = std::current_exception();
+    }
   expire(now);
+  if (unknown) std::rethrow_exception(unknown);
   return take_events();
 }
 
@@ -248,6 +275,18 @@ std::int32_t Scheduler::token_of(Sequence& sequence, const Planned& planned, std
   return sequence.sample(std::span(logits).subspan(static_cast<std::size_t>(output) * size, size));
 }
 
+TokenLogprobs Scheduler::logprobs_of(const Sequence& sequence, const Planned& planned, std::size_t row, int output,
+                                     int outputs, const StepResults& results) {
+  if (planned.row.wanted == Wanted::logits) return sequence.sampled_logprobs();
+  const std::size_t at = row * static_cast<std::size_t>(outputs) + static_cast<std::size_t>(output);
+  TokenLogprobs out{results.logprobs[at]};
+  const std::size_t listed = results.likeliest.size() / results.logprobs.size();
+  const std::size_t count = std::min(listed, static_cast<std::size_t>(*planned.row.logprobs));
+  for (std::size_t i = at * listed; i < at * listed + count; ++i)
+    out.likeliest.emplace_back(results.likeliest[i], results.likeliest_logprobs[i]);
+  return out;
+}
+
 void Scheduler::settle(const Planned& planned, std::size_t row, int outputs, StepResults& results, double now) {
   if (find(planned.row.id) == nullptr) return;
   Sequence& sequence = at(planned.row.id);
@@ -263,14 +302,21 @@ void Scheduler::settle(const Planned& planned, std::size_t row, int outputs, Ste
     Event event{.id = sequence.id()};
     std::int32_t token = 0;
     Sequence::Outcome outcome;
+    const int output = outputs - planned.row.drafts - 1 + accepted;
     try {
-      token = token_of(sequence, planned, row, outputs - planned.row.drafts - 1 + accepted, outputs, results);
+      token = token_of(sequence, planned, row, output, outputs, results);
       outcome = sequence.accept(token, context_, now);
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       event.error = error.what();
       return finish(sequence, FinishReason::failed, now, std::move(event));
+    } catch (...) {  // a caller's processor may throw anything
+      event.error = "its sampler threw something that is not an exception";
+      finish(sequence, FinishReason::failed, now, std::move(event));
+      throw;
     }
     if (outcome.kept) event.token = token;
+    if (outcome.kept && sequence.options().logprobs)
+      event.logprobs = logprobs_of(sequence, planned, row, output, outputs, results);
     event.text = std::move(outcome.text);
     const bool agrees = accepted < planned.row.drafts && planned.draft[static_cast<std::size_t>(accepted)] == token;
     if (outcome.finished) {
@@ -325,7 +371,12 @@ SavedTable Scheduler::save(SequenceId id) const {
   const Sequence* sequence = find(id);
   if (sequence == nullptr || !sequence->running)
     throw UsageError(fmt::format("sequence {} has no cache to save: it {}", id, sequence ? "waits" : "has ended"));
-  if (options_.state_slots > 0) throw UsageError("caches with recurrent states cannot be saved");
+  if (options_.state_slots > 0)
+    throw UsageError(
+        "a sequence with recurrent states has them only in the prefix tree; save what is cached of its tokens");
+  if (sequence->place.table.first() > 0)
+    throw UsageError(
+        fmt::format("sequence {} has given back what lies before its window, so that it cannot be saved", id));
   const auto whole =
       static_cast<std::size_t>(std::min(sequence->place.written, sequence->length()) / pool_.block_size());
   SavedTable out = sequence->place.table.save();
@@ -335,29 +386,36 @@ SavedTable Scheduler::save(SequenceId id) const {
 }
 
 SavedTable Scheduler::save(const std::string& name_space, std::span<const std::int32_t> tokens) {
-  if (options_.state_slots > 0) throw UsageError("caches with recurrent states cannot be saved");
   const PrefixTree::Path path = tree_.find(name_space, tokens);
-  return {static_cast<std::int64_t>(path.size()) * pool_.block_size(), pool_.block_size(), path.blocks()};
+  return {static_cast<std::int64_t>(path.size()) * pool_.block_size(), pool_.block_size(), path.blocks(), path.state()};
 }
 
-std::vector<RestoredBlock> Scheduler::restore(const std::string& name_space, std::span<const std::int32_t> tokens,
-                                              const SavedTable& saved) {
-  if (options_.state_slots > 0) throw UsageError("caches with recurrent states cannot be restored");
+Restored Scheduler::restore(const std::string& name_space, std::span<const std::int32_t> tokens,
+                            const SavedTable& saved) {
+  if ((options_.state_slots > 0) != (saved.state != no_slot) && !saved.blocks.empty())
+    throw UsageError(options_.state_slots > 0 ? "the saved cache has no recurrent states, but the model has"
+                                              : "the saved cache has recurrent states, but the model has none");
   const auto size = static_cast<std::size_t>(pool_.block_size());
   if (saved.block_size != pool_.block_size() || tokens.size() < saved.blocks.size() * size)
     throw UsageError(
         fmt::format("the saved cache has {} blocks of {} tokens and {} tokens, but this cache has blocks of "
                     "{}; load the model with the same block size",
                     saved.blocks.size(), saved.block_size, tokens.size(), size));
-  std::vector<RestoredBlock> out;
+  Restored out;
   PrefixTree::Path path = tree_.find(name_space, tokens.first(saved.blocks.size() * size));
+  if (path.size() == std::ssize(saved.blocks)) return out;
   for (auto index = static_cast<std::size_t>(path.size()); index < saved.blocks.size(); ++index) {
     std::optional<Block> block = pool_.allocate();
     if (!block && tree_.evict(1) > 0) block = pool_.allocate();
-    if (!block) break;
-    tree_.append(path, tokens.subspan(index * size, size), *block);
-    pool_.release(*block);  // the tree holds it now
-    out.push_back({index, *block});
+    if (!block) return out;
+    const Block kept = tree_.append(path, tokens.subspan(index * size, size), *block);
+    pool_.release(*block);  // the tree holds it now, or has had another
+    if (kept == *block) out.blocks.push_back({index, *block});
+  }
+  if (options_.state_slots == 0) return out;
+  if (std::optional<StateSlot> slot = take_slot()) {
+    out.state = slot->number();
+    tree_.keep_state(path, std::move(*slot));
   }
   return out;
 }

@@ -18,7 +18,7 @@ void Scheduler::admit() {
 
 // Computing the prompt a second time would be waste; the parent is older, so it does not wait for long.
 bool Scheduler::waits_for_parent(const Sequence& sequence) const {
-  if (!sequence.parent || options_.state_slots > 0) return false;
+  if (!sequence.parent) return false;
   const Sequence* parent = find(*sequence.parent);
   return parent != nullptr && parent->place.computed + 1 < sequence.prompt_tokens();
 }
@@ -40,17 +40,18 @@ bool Scheduler::try_admit(Sequence& sequence) {
     slot = take_slot();  // before the lookup, so that it does not cost the snapshot that is found there
     if (!slot) return false;
   }
-  enter_cache(sequence);
+  const std::int32_t state = enter_cache(sequence);
   CachePlace& place = sequence.place;
   const int needed = place.table.blocks_to_append(sequence.length() + 1 - place.table.length());
   // One more for each that runs, so that a newcomer is not thrown out as soon as they grow. A sequence by itself always
   // fits.
   const int wanted = needed + promised_blocks() + static_cast<int>(running_.size());
-  if (!running_.empty() && wanted > pool_.free_blocks() + tree_.reclaimable()) {
+  const auto has_room = [&] { return running_.empty() || wanted <= pool_.free_blocks() + tree_.reclaimable(); };
+  if (!has_room() && !(release_before_windows() && has_room())) {
     place = CachePlace(pool_);
     return false;
   }
-  if (slot) place.states.emplace(std::move(*slot), place.computed, place.path.state(), state_copies_);
+  if (slot) place.states.emplace(std::move(*slot), place.computed, state, state_copies_);
   sequence.running = true;
   if (sequence.statistics().preemptions == 0) {
     sequence.count().reused = place.computed;
@@ -63,23 +64,36 @@ bool Scheduler::try_admit(Sequence& sequence) {
 }
 
 // Takes over what is known of its tokens, from the parent or from the prefix tree. The last token is always computed,
-// because its result is what the next one is drawn from.
-void Scheduler::enter_cache(Sequence& sequence) {
+// because its result is what the next one is drawn from. Returns the slot of the states there, if there are any.
+std::int32_t Scheduler::enter_cache(Sequence& sequence) {
   CachePlace& place = sequence.place;
   const auto known = sequence.tokens().first(static_cast<std::size_t>(sequence.length() - 1));
   if (options_.prefix_cache) {
     place.path = tree_.find(sequence.options().name_space, known);
     for (const Block block : place.path.blocks()) place.table.append_shared(block);
   }
-  const Sequence* parent = sequence.parent ? find(*sequence.parent) : nullptr;
-  if (parent != nullptr && options_.state_slots == 0) {
-    const auto common = std::min(parent->place.computed, sequence.length() - 1);
-    if (common > place.table.length()) {
+  std::int32_t state = place.path.state();
+  if (const Sequence* parent = sequence.parent ? find(*sequence.parent) : nullptr) {
+    const auto [common, from] = shared_with(parent->place, sequence.length() - 1);
+    const std::int64_t seen = options_.window > 0 ? std::max<std::int64_t>(common - options_.window + 1, 0) : 0;
+    if (common > place.table.length() && parent->place.table.first() <= seen) {
       place.table = parent->place.table.fork();
       place.table.truncate(common);
+      if (place.table.first() > path_length(place)) place.path.reset();  // the tree cannot go on without what is gone
+      state = from;
     }
   }
   place.computed = place.written = place.table.length();
+  return state;
+}
+
+// How much of a parent's cache, at most `most` positions, a child can take over. States cannot be cut short, so that
+// there it is as far as the live one, or the snapshot at the end of the prompt's whole blocks.
+std::pair<std::int64_t, std::int32_t> Scheduler::shared_with(const CachePlace& parent, std::int64_t most) const {
+  if (options_.state_slots == 0) return {std::min(parent.computed, most), no_slot};
+  if (parent.states && parent.states->position() <= most) return {parent.states->position(), parent.states->live()};
+  if (parent.snapshot && parent.snapshot_at <= most) return {parent.snapshot_at, parent.snapshot.number()};
+  return {0, no_slot};
 }
 
 std::optional<PageTable> Scheduler::reserve(std::int64_t positions) {
@@ -101,11 +115,27 @@ std::optional<StateSlot> Scheduler::take_slot() {
   return StateSlot(slots_, *slot);
 }
 
+// Gives back the blocks that no running sequence will read again: those before the window of its next position, which
+// is not before what was written. The prefix tree cannot go on without them, and may forget them now.
+bool Scheduler::release_before_windows() {
+  if (options_.window == 0) return false;
+  bool any = false;
+  for (const SequenceId id : running_) {
+    CachePlace& place = at(id).place;
+    if (place.table.release_before(place.written - options_.window + 1) == 0) continue;
+    place.path.reset();
+    any = true;
+  }
+  return any;
+}
+
 bool Scheduler::grow_without_preemption(Sequence& sequence, std::int64_t length) {
   PageTable& table = sequence.place.table;
   const std::int64_t more = std::max<std::int64_t>(length - table.length(), 0);
-  while (!table.append(more, copies_))
-    if (tree_.evict(table.blocks_to_append(more) - pool_.free_blocks()) == 0) return false;
+  while (!table.append(more, copies_)) {
+    const bool evicted = tree_.evict(table.blocks_to_append(more) - pool_.free_blocks()) > 0;
+    if (!evicted && !release_before_windows()) return false;
+  }
   return true;
 }
 

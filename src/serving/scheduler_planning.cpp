@@ -24,7 +24,7 @@ std::optional<Step> Scheduler::next(double now) {
     if (plan.empty()) plan_prefill(plan, options_.chunk);
   }
   if (plan.empty()) return std::nullopt;
-  return build(plan);
+  return build(plan, now);
 }
 
 // Whether its next step is to draw a token from its last one.
@@ -141,6 +141,7 @@ void Scheduler::issue(Plan& plan, Sequence& sequence, std::int64_t count, int wi
     if (place.states) place.states->advance(planned.row.count);
     if (place.computed >= sequence.length()) {
       planned.row.wanted = sequence.samples_on_host() ? Wanted::logits : Wanted::token;
+      if (planned.row.wanted == Wanted::token) planned.row.logprobs = sequence.options().logprobs;
       planned.draft = draft;
       ++sequence.pending;
     }
@@ -162,20 +163,25 @@ void Scheduler::snapshot_prefix(Sequence& sequence) {
   later_state_copies_.push_back({place.states->live(), place.snapshot.number()});
 }
 
-void Scheduler::set_mask(Step& step) {
+// A sequence whose constraint allows nothing ends here; its row is computed for nothing.
+void Scheduler::set_mask(Step& step, double now) {
   const auto words = static_cast<std::size_t>(options_.vocabulary + 31) / 32;
   for (std::size_t row = 0; row < step.plan.size(); ++row) {
     Sequence& sequence = at(step.plan[row].id);
     if (!sequence.is_masked() || step.plan[row].wanted == Wanted::nothing) continue;
     step.mask.resize(static_cast<std::size_t>(step.rows) * words, ~0u);  // other rows are free
-    const std::vector<std::uint64_t>& allowed = sequence.mask().words();
-    for (std::size_t word = 0; word < words; ++word)
-      step.mask[row * words + word] =
-          word / 2 < allowed.size() ? static_cast<std::uint32_t>(allowed[word / 2] >> (word % 2 * 32)) : 0;
+    try {
+      const std::vector<std::uint64_t>& allowed = sequence.mask().words();
+      for (std::size_t word = 0; word < words; ++word)
+        step.mask[row * words + word] =
+            word / 2 < allowed.size() ? static_cast<std::uint32_t>(allowed[word / 2] >> (word % 2 * 32)) : 0;
+    } catch (const std::exception& error) {
+      finish(sequence, FinishReason::failed, now, {.error = error.what()});
+    }
   }
 }
 
-Step Scheduler::build(Plan& plan) {
+Step Scheduler::build(Plan& plan, double now) {
   std::vector<RowInput> rows;
   bool has_prompts = false, has_next = false;
   for (const Planned& planned : plan) {
@@ -188,13 +194,14 @@ Step Scheduler::build(Plan& plan) {
                     .draft = planned.draft,
                     .table = sequence.place.table.blocks(),
                     .sampling = &sequence.options().sampling,
+                    .seen = sequence.seen(),
                     .draw = planned.draw,
                     .carried = planned.carried,
                     .state = sequence.place.states ? sequence.place.states->live() : no_slot});
     (row.count - row.drafts > 1 || row.wanted == Wanted::nothing ? has_prompts : has_next) = true;
   }
   Step step = build_step(rows, *sizes_, options_.state_slots > 0);
-  if (options_.device_masks) set_mask(step);
+  if (options_.device_masks) set_mask(step, now);
   step.number = step_number_++;
   step.kind = !has_prompts ? StepKind::decode : has_next ? StepKind::mixed : StepKind::prefill;
   step.copies = std::exchange(copies_, {});

@@ -31,9 +31,17 @@ Sequence::Sequence(SequenceId id, std::vector<std::int32_t> prompt, SequenceOpti
     sampler_ = options_.sampler ? options_.sampler() : std::make_unique<Sampler>(options_.sampling);
     if (constraint) sampler_->constrain(std::move(constraint));
     sampler_->observe(tokens_);
+    if (options_.logprobs) {
+      distribution_ = std::make_unique<TokenDistribution>();
+      sampler_->add_processor(
+          [place = distribution_.get(), count = *options_.logprobs](std::span<float> logits, std::span<const int>) {
+            *place = distribution_of(logits, count);
+          });
+    }
   } else {
     constraint_ = std::move(constraint);
     if (constraint_) options_.drafts = 0;  // a mask holds for one token
+    if (penalizes(options_.sampling)) seen_.emplace(tokens_, options_.sampling.penalty_window);
   }
   if (options_.text) text_ = options_.text(tokens_);
   statistics_.arrived = now;
@@ -62,6 +70,7 @@ Sequence::Outcome Sequence::accept(std::int32_t token, std::int64_t context, dou
   if (stop_.is_stop_token(token)) return {.kept = false, .finished = FinishReason::end};
   if (constraint_) constraint_->accept(token);
   tokens_.push_back(token);
+  if (seen_) seen_->push(token);
   suggestion_.reset();
   ++statistics_.tokens;
   Outcome out{.text = text_of(token)};
@@ -76,7 +85,11 @@ Sequence::Outcome Sequence::accept(std::int32_t token, std::int64_t context, dou
   return out;
 }
 
-std::int32_t Sequence::sample(std::span<float> logits) { return sampler_->sample(logits, tokens_left()); }
+std::int32_t Sequence::sample(std::span<float> logits) { return sampled_ = sampler_->sample(logits, tokens_left()); }
+
+TokenLogprobs Sequence::sampled_logprobs() const {
+  return {distribution_->logprob(sampled_), distribution_->likeliest};
+}
 
 const TokenMask& Sequence::mask() { return constraint_->allowed(tokens_left()); }
 

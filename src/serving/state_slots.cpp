@@ -40,7 +40,7 @@ void StateSlot::reset() {
 
 StateTrack::StateTrack(StateSlot live, std::int64_t position, std::int32_t from, std::vector<SlotCopy>& copies)
     : live_(std::move(live)), position_(position) {
-  copies.push_back({from, live_.number()});
+  if (from != no_slot) copies.push_back({from, live_.number()});
 }
 
 void StateTrack::snapshot(StateSlot slot, std::vector<SlotCopy>& copies) {

@@ -57,6 +57,73 @@ void set_sampling(SamplingInputs& out, std::size_t row, const RowInput& input) {
   out.draw[row] = input.draw;
 }
 
+bool has_bias(const RowInput& input) {
+  return input.row.wanted == Wanted::token &&
+         !(input.sampling->logit_bias.empty() && input.sampling->banned_tokens.empty());
+}
+
+// Few sizes, because a program is compiled for each.
+int list_size(std::size_t longest, int smallest) {
+  int size = smallest;
+  while (std::cmp_less(size, longest)) size *= 8;
+  return size;
+}
+
+TokenValues empty_lists(std::size_t lists, int size) {
+  const std::size_t count = lists * static_cast<std::size_t>(size);
+  return {size, std::vector<std::int32_t>(count), std::vector<float>(count)};
+}
+
+void set_biases(Step& step, std::span<const RowInput> rows) {
+  std::size_t longest = 0;
+  for (const RowInput& input : rows)
+    if (has_bias(input))
+      longest = std::max(longest, input.sampling->logit_bias.size() + input.sampling->banned_tokens.size());
+  if (longest == 0) return;
+  TokenValues& bias = step.sampling.bias = empty_lists(static_cast<std::size_t>(step.rows), list_size(longest, 16));
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    if (!has_bias(rows[row])) continue;
+    std::size_t at = row * static_cast<std::size_t>(bias.size);
+    const auto put = [&](std::int32_t token, float value) {
+      bias.tokens[at] = token;
+      bias.values[at++] = std::clamp(value, banned_bias, -banned_bias);
+    };
+    for (const auto& [token, value] : rows[row].sampling->logit_bias) put(token, value);
+    for (const int token : rows[row].sampling->banned_tokens) put(token, banned_bias);
+  }
+}
+
+// After a row's last token, and after each of its guesses.
+void list_seen(Step& step, std::size_t row, const RowInput& input) {
+  TokenValues& seen = step.sampling.seen;
+  const auto size = static_cast<std::size_t>(seen.size), outputs = static_cast<std::size_t>(step.outputs);
+  const auto list = [&](const SeenTokens& tokens, std::size_t output) {
+    const std::size_t at = (row * outputs + output) * size;
+    tokens.list(std::span(seen.tokens).subspan(at, size), std::span(seen.values).subspan(at, size));
+  };
+  const std::size_t first = outputs - 1 - input.draft.size();
+  const bool changes = !input.draft.empty() || (input.carried >= 0 && input.seen->has_window());
+  if (!changes) return list(*input.seen, first);
+  SeenTokens tokens = *input.seen;  // a copy takes as long as the text
+  if (input.carried >= 0) tokens.leave_room();
+  list(tokens, first);
+  for (std::size_t i = 0; i < input.draft.size(); ++i) {
+    tokens.push(input.draft[i]);
+    list(tokens, first + i + 1);
+  }
+}
+
+void set_seen(Step& step, std::span<const RowInput> rows) {
+  const auto is_penalised = [](const RowInput& input) { return input.seen && input.row.wanted == Wanted::token; };
+  std::size_t longest = 0;
+  for (const RowInput& input : rows)
+    if (is_penalised(input)) longest = std::max(longest, input.seen->size() + input.draft.size());
+  if (longest == 0) return;
+  step.sampling.seen = empty_lists(static_cast<std::size_t>(step.rows * step.outputs), list_size(longest, 256));
+  for (std::size_t row = 0; row < rows.size(); ++row)
+    if (is_penalised(rows[row])) list_seen(step, row, rows[row]);
+}
+
 void set_row(Step& step, std::size_t row, const RowInput& input) {
   const auto time = static_cast<std::size_t>(step.time), count = static_cast<std::size_t>(input.row.count);
   const std::size_t first = (row + 1) * time - count;
@@ -66,8 +133,10 @@ void set_row(Step& step, std::size_t row, const RowInput& input) {
   for (std::size_t i = 0; i < count; ++i)
     step.positions[first + i] = static_cast<std::int32_t>(input.row.start + static_cast<std::int64_t>(i));
   step.lengths[row] = static_cast<std::int32_t>(input.row.start + input.row.count);
-  std::copy(input.table.begin(), input.table.end(),
-            step.table.begin() + static_cast<std::ptrdiff_t>(row) * step.blocks);
+  // Attention sees nothing of a block that was given back, but may read it: it must be one that is there.
+  std::transform(input.table.begin(), input.table.end(),
+                 step.table.begin() + static_cast<std::ptrdiff_t>(row) * step.blocks,
+                 [](Block block) { return block == no_block ? 0 : block; });
   step.carried[row] = input.carried;
   if (!step.states.empty()) step.states[row] = input.state;
   set_sampling(step.sampling, row, input);
@@ -92,6 +161,8 @@ Step build_step(std::span<const RowInput> rows, const StepSizes& sizes, bool has
     set_row(step, row, rows[row]);
     step.plan.push_back(rows[row].row);
   }
+  set_biases(step, rows);
+  set_seen(step, rows);
   return step;
 }
 

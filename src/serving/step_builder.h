@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <jerboa/generate/sampler.h>
+#include <jerboa/serving/seen_tokens.h>
 #include <jerboa/serving/step.h>
 
 namespace jerboa::serving {
@@ -28,6 +29,7 @@ struct RowInput {
   std::span<const std::int32_t> draft;  ///< after them
   std::span<const Block> table;
   const SamplerOptions* sampling = nullptr;
+  const SeenTokens* seen = nullptr;  ///< if there are penalties
   std::uint32_t draw = 0;
   std::int32_t carried = -1;
   std::int32_t state = no_slot;

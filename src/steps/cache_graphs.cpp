@@ -9,16 +9,16 @@ namespace {
 
 Tensor state_of(const CacheSpec& cache) { return state_input(cache.name, cache.shape, cache.dtype); }
 
-// Those of keys and values have four axes, states of recurrent layers possibly fewer.
-Shape with_four_axes(Shape shape) {
-  while (shape.size() < 4) shape.insert(shape.begin() + 1, 1);
+// That of as many blocks, or slots, as are moved at once.
+Shape moved_shape(const CacheSpec& cache) {
+  Shape shape = cache.shape;
+  shape[0] = moved_blocks;
   return shape;
 }
 
 Tensor blocks_of(const CacheSpec& cache, const Tensor& state, const Tensor& from) {
-  const Shape shape = with_four_axes(cache.shape);
-  const Tensor rows = embedding(reshape(state, {shape[0], shape[1] * shape[2] * shape[3]}), from);
-  return reshape(rows, {moved_blocks, shape[1], shape[2], shape[3]});
+  const Tensor rows = embedding(reshape(state, {cache.shape[0], -1}), from);
+  return reshape(rows, moved_shape(cache));
 }
 
 // Rows of a state that is not shaped as a cache; negative numbers are skipped.
@@ -31,7 +31,7 @@ void write_rows(const CacheSpec& cache, const Tensor& state, const Tensor& value
 
 // A block is written as one sequence's positions are, through a table of that block alone.
 void write_blocks(const CacheSpec& cache, const Tensor& state, const Tensor& values, const Tensor& to) {
-  if (cache.shape.size() < 4) return write_rows(cache, state, values, to);
+  if (cache.shape.size() != 4) return write_rows(cache, state, values, to);
   const Dim block = cache.shape[2];
   const Tensor positions = broadcast_to(arange(block), {moved_blocks, block});
   update(state, cache_append(state, values, positions, {.table = unsqueeze(to, {1})}));
@@ -52,20 +52,6 @@ Graph copy_graph(const std::vector<CacheSpec>& caches) {
   });
 }
 
-Graph rearrange_graph(const std::vector<CacheSpec>& states, int slots) {
-  return trace([&] {
-    const SiteScope scope(CallSite{});
-    const Tensor from = tensor_input("from", {slots}, DType::i32);
-    const Tensor keeps = unsqueeze(from, {1}) >= 0;
-    const Tensor rows = maximum(from, 0);
-    for (const CacheSpec& cache : states) {
-      const Tensor state = state_of(cache);
-      const Tensor values = embedding(reshape(state, {slots, -1}), rows);
-      update(state, reshape(where(keeps, values, 0), cache.shape));
-    }
-  });
-}
-
 Graph read_graph(const std::vector<CacheSpec>& caches) {
   return trace([&] {
     const SiteScope scope(CallSite{});
@@ -79,9 +65,7 @@ Graph write_graph(const std::vector<CacheSpec>& caches) {
     const SiteScope scope(CallSite{});
     const Tensor to = block_numbers("to");
     for (const CacheSpec& cache : caches) {
-      Shape shape = with_four_axes(cache.shape);
-      shape[0] = moved_blocks;
-      const Tensor values = tensor_input(cache.name + blocks_suffix, shape, cache.dtype);
+      const Tensor values = tensor_input(cache.name + blocks_suffix, moved_shape(cache), cache.dtype);
       write_blocks(cache, state_of(cache), values, to);
     }
   });

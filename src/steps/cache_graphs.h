@@ -7,7 +7,7 @@
 #include <jerboa/models/family.h>
 #include <jerboa/serving/page_table.h>
 
-// Graphs that move blocks of a paged cache: between blocks, to the host and back.
+// Graphs that move blocks of a paged cache, or slots of recurrent states: between each other, to the host and back.
 namespace jerboa::language {
 
 using models::CacheSpec;
@@ -21,9 +21,7 @@ inline constexpr const char* blocks_suffix = ".blocks";
 /// Copies the blocks "from" i32[moved_blocks] to the blocks "to" i32[moved_blocks], in every layer. All are read before
 /// any is written.
 Graph copy_graph(const std::vector<CacheSpec>& caches);
-/// Gives each slot of recurrent states the state that is now in slot "from" i32[slots], or zeros if that is negative.
-Graph rearrange_graph(const std::vector<CacheSpec>& states, int slots);
-/// The blocks "from" of every cache, as outputs NAME.blocks [moved_blocks, heads, block, size].
+/// The blocks "from" of every cache, as outputs NAME.blocks, the cache's shape with moved_blocks blocks.
 Graph read_graph(const std::vector<CacheSpec>& caches);
 /// Puts such tensors, inputs NAME.blocks, into the blocks "to".
 Graph write_graph(const std::vector<CacheSpec>& caches);

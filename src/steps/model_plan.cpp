@@ -1,13 +1,29 @@
 #include "steps/model_plan.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include <jerboa/models/quantise.h>
 
 #include "steps/cache_graphs.h"
 
 namespace jerboa::language {
+namespace {
+
+constexpr int slots_beside = 2;  // the scheduler's: for texts that are scored, and for padding
+
+// The largest window, if every attention has one; 0 otherwise.
+int window_of(const Graph& graph) {
+  int largest = 0;
+  for (const Node& node : graph.nodes) {
+    if (node.op != Op::attention) continue;
+    const int window = node.as<AttentionAttrs>().window;
+    if (window == 0) return 0;
+    largest = std::max(largest, window);
+  }
+  return largest;
+}
+
+}  // namespace
 
 HostTensor block_numbers(std::span<const serving::Block> blocks, serving::Block padding) {
   std::vector<serving::Block> all(blocks.begin(), blocks.end());
@@ -34,18 +50,17 @@ ModelPlan::ModelPlan(models::Config config, const PlanOptions& options)
 
 // Of the cache, and of the steps over it.
 void ModelPlan::choose_sizes() {
-  std::int64_t block_bytes = 0;
-  bool has_states = false;
-  for (const models::CacheSpec& cache : cache_specs(graph_settings())) {
-    has_states |= cache.kind == models::CacheKind::state;
-    if (cache.kind != models::CacheKind::state)
-      block_bytes += element_count(cache.shape).value() * bits(cache.dtype) / 8;
-  }
-  const int sequences = sequences_of(options_);
-  cache_.blocks = cache_blocks(options_, context_, cache_.block, sequences, block_bytes);
-  cache_.bytes = block_bytes * cache_.blocks;
+  std::int64_t block_bytes = 0, slot_bytes = 0;  // of all layers together
+  for (const models::CacheSpec& cache : cache_specs(graph_settings()))
+    (cache.kind == models::CacheKind::state ? slot_bytes : block_bytes) +=
+        element_count(cache.shape).value() * bits(cache.dtype) / 8;
+  const auto [sequences, slots] = state_sizes(options_, slot_bytes, block_bytes > 0);
+  const std::int64_t state_bytes = slots > 0 ? slot_bytes * (slots + slots_beside) : 0;
+  cache_.blocks = cache_blocks(options_, context_, cache_.block, sequences, block_bytes, state_bytes);
+  cache_.bytes = block_bytes * cache_.blocks + state_bytes;
   context_ = static_cast<int>(std::min<std::int64_t>(context_, std::int64_t{cache_.blocks} * cache_.block));
-  scheduling_ = scheduling_for(options_, cache_, context_, sequences, static_cast<int>(vocabulary_size_), has_states);
+  scheduling_ = scheduling_for(options_, cache_, context_, sequences, static_cast<int>(vocabulary_size_), slots);
+  if (slots == 0) scheduling_.window = window_of(outline_);
 }
 
 GraphSettings ModelPlan::graph_settings() const {
@@ -54,8 +69,8 @@ GraphSettings ModelPlan::graph_settings() const {
           .cache = cache_.dtype,
           .blocks = cache_.blocks,
           .block = cache_.block,
-          .slots = scheduling_.state_slots > 0 ? scheduling_.state_slots + 2
-                                               : 0,  // for texts that are scored, and for padding
+          .context = context_,
+          .slots = scheduling_.state_slots > 0 ? scheduling_.state_slots + slots_beside : 0,
           .carried_rows = scheduling_.pipelined ? scheduling_.max_rows : 0,
           .precision = options_.precision,
           .is_gpu = options_.is_gpu};
@@ -96,47 +111,36 @@ std::vector<Entry> ModelPlan::usual_entries(const SamplerOptions& sampling) cons
 
 std::vector<Run> ModelPlan::runs_of(const serving::Step& step) const {
   std::vector<Run> runs;
-  add_state_copies(runs, step.state_copies);
-  add_block_copies(runs, step.copies);
+  std::vector<serving::BlockCopy> state_copies;
+  for (const serving::SlotCopy& copy : step.state_copies) state_copies.push_back({copy.from, copy.to});
+  add_copies(runs, {"copy states", [this] { return copy_graph(states_); }}, state_copies);
+  add_copies(runs, {"copy blocks", [this] { return copy_graph(caches_); }}, step.copies);
   EntryKey key{.rows = step.rows,
                .time = step.time,
                .table = step.blocks,
                .outputs = step.outputs,
                .is_prompt = step.time > 1 && step.outputs == 1,
                .drawing = drawing_of(step),
-               .masked = !step.mask.empty()};
+               .masked = !step.mask.empty(),
+               .penalised = step.sampling.seen.size,
+               .biased = step.sampling.bias.size,
+               .logprobs = logprobs_of(step)};
   if (key.is_prompt) key.time = prompt_time(scheduling_, step.rows);
-  if (key.drawing == Drawing::none) key.masked = false;
   runs.push_back({entry_of(key),
                   inputs_of(step, key, scheduling_.pipelined && !key.is_prompt, scheduling_.state_slots + 1),
-                  key.drawing != Drawing::none});
+                  outputs_to_read(step, key)});
   return runs;
 }
 
-void ModelPlan::add_block_copies(std::vector<Run>& runs, std::span<const serving::BlockCopy> copies) const {
-  if (copies.empty()) return;
+void ModelPlan::add_copies(std::vector<Run>& runs, const Entry& entry, std::span<const serving::BlockCopy> copies) {
   for (const auto run : independent_runs(copies)) {
     std::vector<serving::Block> from, to;
     for (const serving::BlockCopy& copy : run) {
       from.push_back(copy.from);
       to.push_back(copy.to);
     }
-    runs.push_back({{"copy blocks", [this] { return copy_graph(caches_); }},
-                    {{"from", block_numbers(from, 0)}, {"to", block_numbers(to, -1)}}});
+    runs.push_back({entry, {{"from", block_numbers(from, 0)}, {"to", block_numbers(to, -1)}}});
   }
-}
-
-// All of them at once: what each slot holds after the copies, in terms of what it holds now.
-void ModelPlan::add_state_copies(std::vector<Run>& runs, std::span<const serving::SlotCopy> copies) const {
-  if (copies.empty()) return;
-  const int slots = graph_settings().slots;
-  std::vector<std::int32_t> from(static_cast<std::size_t>(slots));
-  std::iota(from.begin(), from.end(), 0);
-  for (const serving::SlotCopy& copy : copies)
-    from[static_cast<std::size_t>(copy.to)] =
-        copy.from == serving::no_slot ? serving::no_slot : from[static_cast<std::size_t>(copy.from)];
-  runs.push_back({{"copy states", [this, slots] { return rearrange_graph(states_, slots); }},
-                  {{"from", integers({slots}, from)}}});
 }
 
 }  // namespace jerboa::language

@@ -26,7 +26,7 @@ struct Entry {
 struct Run {
   Entry entry;
   RunInputs inputs;
-  bool draws = false;  ///< it gives "tokens" beside "logits"
+  std::vector<std::string> reads = {};  ///< the outputs that are wanted
 };
 
 /// What a language model runs, decided without a device: the sizes of its cache and of its steps, and for each step of
@@ -42,7 +42,7 @@ class ModelPlan {
   DType weights() const { return options_.weights; }
   bool is_deterministic() const { return options_.deterministic; }
   /// Whether the device draws tokens; otherwise only the likeliest is found there.
-  bool samples_on_device() const { return options_.device_sampling.value_or(options_.is_gpu); }
+  bool samples_on_device() const { return language::samples_on_device(options_); }
   int context() const { return context_; }
   const CacheSize& cache() const { return cache_; }
   const serving::SchedulerOptions& scheduling() const { return scheduling_; }
@@ -64,8 +64,7 @@ class ModelPlan {
  private:
   void choose_sizes();
   Entry entry_of(const EntryKey& key) const;
-  void add_block_copies(std::vector<Run>& runs, std::span<const serving::BlockCopy> copies) const;
-  void add_state_copies(std::vector<Run>& runs, std::span<const serving::SlotCopy> copies) const;
+  static void add_copies(std::vector<Run>& runs, const Entry& entry, std::span<const serving::BlockCopy> copies);
 
   models::Config config_;
   PlanOptions options_;

@@ -5,6 +5,8 @@
 
 #include <jerboa/base/error.h>
 
+#include "base/integers.h"
+
 namespace jerboa::language {
 namespace {
 
@@ -15,7 +17,11 @@ constexpr std::int64_t cpu_cache_bytes = std::int64_t{256} << 20, gpu_cache_byte
 constexpr int gpu_chunk = 512, cpu_chunk = 128;
 constexpr int gpu_chunks = 4;  // of different prompts in a step
 constexpr int gpu_sequences = 64, cpu_sequences = 16;
-constexpr int usual_snapshots = 16;  // of recurrent states at the end of prompts, for other texts that begin with them
+// Snapshots of recurrent states at the end of prompts, for other texts that begin with them.
+constexpr int usual_snapshots = 16, fewest_snapshots = 4;
+constexpr int fewest_sequences = 8;  // whatever the size of their states
+
+std::int64_t cache_budget(const PlanOptions& options) { return options.is_gpu ? gpu_cache_bytes : cpu_cache_bytes; }
 
 void require(bool holds, const char* option, std::int64_t value, const char* wanted) {
   if (!holds) throw UsageError(fmt::format("{} must be {}, not {}", option, wanted, value));
@@ -57,28 +63,42 @@ void check_options(const PlanOptions& options) {
 }
 
 int context_of(const models::Config& config, int requested) {
-  const int most = config.size("max_position_embeddings", config.size("n_positions", usual_context));
+  // Recurrent models name no limit.
+  const int most = config.size("max_position_embeddings", config.size("n_positions", models::Config::largest_size));
   if (requested < 0 || requested > most)
     throw UsageError(
         fmt::format("{}: the model supports at most {} tokens of context, not {}", config.origin(), most, requested));
   return requested > 0 ? requested : std::min(most, usual_context);
 }
 
+bool samples_on_device(const PlanOptions& options) { return options.device_sampling.value_or(options.is_gpu); }
+
 int sequences_of(const PlanOptions& options) {
   return options.sequences > 0 ? options.sequences : options.is_gpu ? gpu_sequences : cpu_sequences;
 }
 
-int cache_blocks(const PlanOptions& options, int context, int block, int sequences, std::int64_t block_bytes) {
-  const auto blocks_for = [&](std::int64_t tokens) { return (tokens + block - 1) / block; };
+StateSizes state_sizes(const PlanOptions& options, std::int64_t slot_bytes, bool has_blocks) {
+  StateSizes out{.sequences = sequences_of(options)};
+  if (slot_bytes == 0) return out;
+  const auto within_budget =
+      static_cast<int>(std::min<std::int64_t>(cache_budget(options) / (has_blocks ? 2 : 1) / slot_bytes, 1 << 20));
+  if (options.sequences == 0)
+    out.sequences = std::min(out.sequences, std::max(fewest_sequences, within_budget * 2 / 3));
+  out.slots = std::clamp(within_budget, out.sequences + fewest_snapshots, 2 * out.sequences + usual_snapshots);
+  return out;
+}
+
+int cache_blocks(const PlanOptions& options, int context, int block, int sequences, std::int64_t block_bytes,
+                 std::int64_t spent_bytes) {
+  const auto blocks_for = [&](std::int64_t tokens) { return detail::divide_up(tokens, block); };
   if (options.cache_tokens > 0) return static_cast<int>(blocks_for(options.cache_tokens));
   const std::int64_t one = blocks_for(context), all = one * sequences;
-  const std::int64_t within_budget =
-      block_bytes > 0 ? (options.is_gpu ? gpu_cache_bytes : cpu_cache_bytes) / block_bytes : all;
+  const std::int64_t within_budget = block_bytes > 0 ? (cache_budget(options) - spent_bytes) / block_bytes : all;
   return static_cast<int>(std::clamp(within_budget, one, all));
 }
 
 serving::SchedulerOptions scheduling_for(const PlanOptions& options, const CacheSize& cache, int context, int sequences,
-                                         int vocabulary, bool has_states) {
+                                         int vocabulary, int state_slots) {
   const bool is_gpu = options.is_gpu;
   serving::SchedulerOptions out;
   out.blocks = cache.blocks;
@@ -91,10 +111,11 @@ serving::SchedulerOptions scheduling_for(const PlanOptions& options, const Cache
   out.pipelined = options.pipelined.value_or(is_gpu);
   out.vocabulary = vocabulary;
   out.device_masks = true;
-  if (has_states) out.state_slots = 2 * sequences + usual_snapshots;
+  out.device_penalizes = samples_on_device(options);
+  out.state_slots = state_slots;
   out.row_buckets = powers_of_two(sequences);
   out.time_buckets = time_sizes(out.chunk);
-  out.block_buckets = table_sizes((context + cache.block - 1) / cache.block, cache.block, is_gpu);
+  out.block_buckets = table_sizes(static_cast<int>(detail::divide_up(context, cache.block)), cache.block, is_gpu);
   if (options.deterministic) {
     out.mixed_time = 1;
     out.always_mixed = true;

@@ -31,14 +31,28 @@ void check_options(const PlanOptions& options);
 /// The maximum length of a sequence. Throws UsageError if the model does not support as much.
 int context_of(const models::Config& config, int requested);
 
+/// Whether the device draws tokens; otherwise only the likeliest is found there.
+bool samples_on_device(const PlanOptions& options);
+
 /// How many sequences run at once.
 int sequences_of(const PlanOptions& options);
 
-/// The blocks of the cache, each of which takes `block_bytes` in all layers together.
-int cache_blocks(const PlanOptions& options, int context, int block, int sequences, std::int64_t block_bytes);
+/// For models with recurrent layers.
+struct StateSizes {
+  int sequences = 0;  ///< that run at once: fewer if their states are large and the user leaves it open
+  int slots = 0;      ///< one for each of them, others for snapshots; 0 if there are no states
+};
+/// A slot takes `slot_bytes` in all layers together; `has_blocks`: some layers have keys and values, which share the
+/// budget.
+StateSizes state_sizes(const PlanOptions& options, std::int64_t slot_bytes, bool has_blocks);
+
+/// The blocks of the cache, each of which takes `block_bytes` in all layers together. States have taken `spent_bytes`
+/// of the budget.
+int cache_blocks(const PlanOptions& options, int context, int block, int sequences, std::int64_t block_bytes,
+                 std::int64_t spent_bytes = 0);
 
 serving::SchedulerOptions scheduling_for(const PlanOptions& options, const CacheSize& cache, int context, int sequences,
-                                         int vocabulary, bool has_states);
+                                         int vocabulary, int state_slots);
 
 /// The most tokens per row of a step of prompts that has this many rows.
 int prompt_time(const serving::SchedulerOptions& options, int rows);

@@ -3,15 +3,18 @@
 #include <algorithm>
 #include <limits>
 
+#include <jerboa/base/lowest_score.h>
 #include <jerboa/base/random.h>
+#include <jerboa/generate/logprobs.h>
 #include <jerboa/ops/ops.h>
+
+#include "base/integers.h"
 
 // Operands that trace nodes are computed in separate statements: C++ leaves their order to the compiler, and the graph
 // must not depend on which one that was.
 namespace jerboa::language {
 namespace {
 
-constexpr double excluded = -1e30;  // masks use a large finite value
 // Of logarithms of probabilities, relative to the likeliest token's: below the range f32 has no probability to draw.
 constexpr double lowest = -88, range_begin = -87;
 // Rows are split into parts of this length; long ones into longer parts, so that there are not too many.
@@ -83,9 +86,9 @@ Tensor as_number(const Tensor& condition) { return cast(condition, DType::f32); 
 // [rows, vocabulary] in parts, the last of which is padded.
 Parts in_parts(const Tensor& logits, std::int64_t vocabulary) {
   const std::int64_t most = vocabulary > long_row ? long_part_length : part_length;
-  const std::int64_t length = std::min(most, vocabulary), parts = (vocabulary + length - 1) / length;
+  const std::int64_t length = std::min(most, vocabulary), parts = detail::divide_up(vocabulary, length);
   const Tensor padded =
-      parts * length == vocabulary ? logits : pad(logits, {0, 0}, {0, parts * length - vocabulary}, excluded);
+      parts * length == vocabulary ? logits : pad(logits, {0, 0}, {0, parts * length - vocabulary}, lowest_score);
   return {reshape(padded, {logits.dim(0), parts, length}), parts, length};
 }
 
@@ -240,6 +243,79 @@ Tensor sampled(const Parts& logits, const Settings& settings, std::int64_t vocab
   return weights.first_beyond(settings.uniform * over_parts(kept(weights.logs(), indices)), kept);
 }
 
+// Inputs of a step's rows, each of which holds for all outputs of its row: [rows * outputs].
+struct RowInputs {
+  std::int64_t rows, outputs;
+
+  Tensor repeated(const Tensor& values) const {
+    return reshape(broadcast_to(unsqueeze(values, {1}), {rows, outputs}), {rows * outputs});
+  }
+  Tensor repeated_list(const Tensor& lists) const {
+    const Dim size = lists.dim(1);
+    return reshape(broadcast_to(unsqueeze(lists, {1}), {rows, outputs, size}), {rows * outputs, size});
+  }
+  Tensor setting(const char* name, DType dtype = DType::f32) const {
+    return repeated(tensor_input(name, {rows}, dtype));
+  }
+  Tensor list(const char* name, std::int64_t size, DType dtype = DType::f32) const {
+    return repeated_list(tensor_input(name, {rows, size}, dtype));
+  }
+  // A list for each output.
+  Tensor lists(const char* name, std::int64_t size, DType dtype = DType::f32) const {
+    return reshape(tensor_input(name, {rows, outputs, size}, dtype), {rows * outputs, size});
+  }
+};
+
+// Values of some tokens of each row as [rows, vocabulary]; those of equal tokens are added up.
+Tensor spread(const Tensor& logits, const Tensor& tokens, const Tensor& values) {
+  return scatter_add(zeros_like(logits), tokens, values, 1);
+}
+
+Tensor biased(const Tensor& logits, const RowInputs& in, int size) {
+  const Tensor tokens = in.list("biased_tokens", size, DType::i32);
+  const Tensor values = in.list("bias", size);
+  return logits + spread(logits, tokens, values);
+}
+
+Tensor penalised(const Tensor& logits, const RowInputs& in, int size, const Tensor& taken) {
+  Tensor tokens = in.lists("seen_tokens", size, DType::i32);
+  Tensor values = in.lists("seen", size);
+  if (taken) {
+    const Tensor last = unsqueeze(in.repeated(taken), {1});
+    const Tensor is_taken = as_number(last >= 0);
+    tokens = concat({tokens, maximum(last, 0)}, 1);
+    values = concat({values, is_taken}, 1);
+  }
+  const Tensor seen = spread(logits, tokens, values);
+  const Tensor count = floor(seen);  // a token of the prompt alone counts as less than one
+  const Tensor repetition = unsqueeze(in.setting("repetition_penalty"), {1});
+  const Tensor presence = unsqueeze(in.setting("presence_penalty"), {1});
+  const Tensor frequency = unsqueeze(in.setting("frequency_penalty"), {1});
+  const Tensor divided = logits / repetition, multiplied = logits * repetition;
+  const Tensor repeated = where(logits > 0, divided, multiplied);
+  const Tensor by_count = frequency * count;
+  const Tensor subtracted = where(count > 0, presence + by_count, 0);
+  const Tensor lowered = repeated - subtracted;
+  return where(seen > 0, lowered, logits);
+}
+
+// Log-probabilities of the tokens drawn from logits [rows, vocabulary], as outputs [rows of the step, outputs].
+void add_logprobs(NamedOutputs& results, const Tensor& logits, const Tensor& tokens, const RowInputs& in, bool lists) {
+  const std::int64_t count = logits.dim(1).value();
+  const Parts parts = in_parts(logits, count);
+  const Tensor best = largest_of_parts(parts.values);
+  const Tensor total = over_parts(exp(parts.values - per_row(best)));
+  const Tensor log_total = log(total);
+  const Tensor log_sum = unsqueeze(best + log_total, {1});
+  const Tensor drawn = take_along_axis(logits, unsqueeze(tokens, {1}));
+  results.emplace_back("logprobs", reshape(drawn - log_sum, {in.rows, in.outputs}));
+  if (!lists) return;
+  const std::int64_t listed = std::min<std::int64_t>(most_logprobs, count);
+  const TopK found = top_k(logits, static_cast<int>(listed));
+  results.emplace_back("likeliest", reshape(found.indices, {in.rows, in.outputs, listed}));
+  results.emplace_back("likeliest_logprobs", reshape(found.values - log_sum, {in.rows, in.outputs, listed}));
+}
+
 }  // namespace
 
 Tensor uniform_draws(const Tensor& seed, const Tensor& draw) {
@@ -252,33 +328,34 @@ Tensor uniform_draws(const Tensor& seed, const Tensor& draw) {
   return cast(shift_right(mixed.high, word(8)), DType::f32) * 0x1p-24;
 }
 
-Tensor draw_tokens(const Tensor& logits, Drawing drawing, bool masked, bool is_gpu) {
-  const std::int64_t rows = logits.dim(0).value(), outputs = logits.dim(1).value(), count = logits.dim(2).value();
-  // A setting of a row holds for each of its outputs.
-  const auto repeated = [&](const Tensor& setting) {
-    return reshape(broadcast_to(unsqueeze(setting, {1}), {rows, outputs}), {rows * outputs});
-  };
-  Parts parts = in_parts(reshape(logits, {rows * outputs, count}), count);
-  if (masked) {
-    const std::int64_t words = (count + 31) / 32;
-    const Tensor bits = tensor_input("mask", {rows, words}, DType::u32);
-    const Tensor each = reshape(broadcast_to(unsqueeze(bits, {1}), {rows, outputs, words}), {rows * outputs, words});
-    const Tensor is_allowed = allowed(each, parts.parts, parts.length);
-    parts.values = where(is_allowed, parts.values, excluded);
+NamedOutputs draw_tokens(const Tensor& all_logits, const EntryKey& key, const Tensor& taken, bool is_gpu) {
+  const RowInputs in{all_logits.dim(0).value(), all_logits.dim(1).value()};
+  const std::int64_t count = all_logits.dim(2).value();
+  Tensor logits = reshape(all_logits, {in.rows * in.outputs, count});
+  if (key.biased > 0) logits = biased(logits, in, key.biased);
+  const Tensor own_logits = logits;
+  if (key.penalised > 0) logits = penalised(logits, in, key.penalised, taken);
+  Parts parts = in_parts(logits, count);
+  if (key.masked) {
+    const Tensor is_allowed =
+        allowed(in.list("mask", detail::divide_up(count, 32), DType::u32), parts.parts, parts.length);
+    parts.values = where(is_allowed, parts.values, lowest_score);
   }
   Tensor tokens = likeliest(parts);
-  if (drawing == Drawing::sampled) {
-    const Tensor temperature = repeated(tensor_input("temperature", {rows}));
-    const Tensor top_k = repeated(tensor_input("top_k", {rows}, DType::i32));
-    const Tensor top_p = repeated(tensor_input("top_p", {rows}));
-    const Tensor min_p = repeated(tensor_input("min_p", {rows}));
-    const Tensor seed = tensor_input("seed", {rows, 2}, DType::u32);
-    const Tensor uniform =
-        reshape(uniform_draws(seed, tensor_input("draw", {rows, outputs}, DType::u32)), {rows * outputs});
+  if (key.drawing == Drawing::sampled) {
+    const Tensor temperature = in.setting("temperature");
+    const Tensor top_k = in.setting("top_k", DType::i32);
+    const Tensor top_p = in.setting("top_p");
+    const Tensor min_p = in.setting("min_p");
+    const Tensor seed = tensor_input("seed", {in.rows, 2}, DType::u32);
+    const Tensor draw = tensor_input("draw", {in.rows, in.outputs}, DType::u32);
+    const Tensor uniform = reshape(uniform_draws(seed, draw), {in.rows * in.outputs});
     const Tensor drawn = sampled(parts, {temperature, top_k, top_p, min_p, uniform}, count, is_gpu);
     tokens = where(temperature > 0, drawn, tokens);
   }
-  return reshape(tokens, {rows, outputs});
+  NamedOutputs results{{"tokens", reshape(tokens, {in.rows, in.outputs})}};
+  if (key.logprobs != Logprobs::none) add_logprobs(results, own_logits, tokens, in, key.logprobs == Logprobs::listed);
+  return results;
 }
 
 }  // namespace jerboa::language

@@ -25,6 +25,7 @@ InputSpecs text_specs(const GraphSettings& settings, const Dim& rows, const Dim&
 
 models::CacheOptions cache_options(const GraphSettings& settings, int time, int table) {
   return {.capacity = table * settings.block,
+          .context = settings.context,
           .chunk = time,
           .block = settings.block,
           .blocks = settings.blocks,
@@ -32,28 +33,34 @@ models::CacheOptions cache_options(const GraphSettings& settings, int time, int 
           .slots = settings.slots};
 }
 
-// The logits after the last `outputs` tokens of each row; 0: after all of them.
-Tensor decoder_logits(const GraphSettings& settings, const Inputs& in, const Tensor& ids, int time, int outputs) {
+// Of the last `outputs` tokens of each row; 0: of all of them.
+models::GraphInputs decoder_inputs(const GraphSettings& settings, const Inputs& in, const Tensor& ids, int time,
+                                   int outputs) {
   models::NamedTensors tensors{{"ids", ids}};
   for (const char* name : {"positions", "lengths", "table", "slots"})
     if (in.has(name)) tensors.emplace(name, in[name]);
   const auto table = static_cast<int>(tensors.at("table").dim(1).value());
-  return models::family_of(settings.config)
-      .logits(settings.config, {.tensors = std::move(tensors),
-                                .cache = cache_options(settings, time, table),
-                                .last = outputs,
-                                .weights = settings.weights});
+  return {.tensors = std::move(tensors),
+          .cache = cache_options(settings, time, table),
+          .last = outputs,
+          .weights = settings.weights};
 }
 
-// The last id of each row, or where `carried` is a row of the previous step, that row's token.
-Tensor with_carried(const Tensor& ids, const Tensor& carried, const Tensor& tokens) {
-  const Dim time = ids.dim(1);
+Tensor decoder_logits(const GraphSettings& settings, const Inputs& in, const Tensor& ids, int time, int outputs) {
+  return models::family_of(settings.config).logits(settings.config, decoder_inputs(settings, in, ids, time, outputs));
+}
+
+// The tokens that are taken over from rows of the previous step, -1 in rows that take over none.
+Tensor taken_over(const Tensor& carried, const Tensor& tokens) {
   const Tensor taken = take_along_axis(tokens, maximum(carried, 0));
-  const Tensor last = slice(ids, 1, time - Dim(1), time);
-  // In separate statements, so that the order of the nodes does not depend on the compiler.
-  const Tensor is_carried = unsqueeze(carried, {1}) >= 0;
-  const Tensor token = unsqueeze(taken, {1});
-  const Tensor next = where(is_carried, token, last);
+  return where(carried >= 0, taken, -1);
+}
+
+// The ids with those tokens as the last of their rows.
+Tensor with_carried(const Tensor& ids, const Tensor& taken) {
+  const Dim time = ids.dim(1);
+  const Tensor last = slice(ids, 1, time - Dim(1), time), token = unsqueeze(taken, {1});
+  const Tensor next = where(token >= 0, token, last);
   if (time.is_constant() && time.value() == 1) return next;
   return concat({slice(ids, 1, 0, time - Dim(1)), next}, 1);
 }
@@ -79,6 +86,9 @@ std::string EntryKey::name() const {
   if (drawing == Drawing::none) text += " logits";
   if (drawing == Drawing::sampled) text += " sampled";
   if (masked) text += " masked";
+  if (penalised > 0) text += fmt::format(" penalised={}", penalised);
+  if (biased > 0) text += fmt::format(" biased={}", biased);
+  if (logprobs != Logprobs::none) text += logprobs == Logprobs::drawn ? " logprobs" : " logprobs listed";
   return text;
 }
 
@@ -91,14 +101,16 @@ Graph step_graph(const GraphSettings& settings, const EntryKey& key) {
       specs,
       [&](const Inputs& in) -> Outputs {
         const SiteScope scope(CallSite{});
-        Tensor tokens, ids = in["ids"];
+        Tensor tokens, taken, ids = in["ids"];
         if (settings.carried_rows > 0) tokens = state_input(carried_tokens, {settings.carried_rows}, DType::i32);
-        if (takes_over) ids = with_carried(ids, in["carried"], tokens);
+        if (takes_over) taken = taken_over(in["carried"], tokens);
+        if (takes_over) ids = with_carried(ids, taken);
         const Tensor logits = decoder_logits(settings, in, ids, key.time, key.outputs);
         if (key.drawing == Drawing::none) return {{"logits", logits}};
-        const Tensor drawn = draw_tokens(logits, key.drawing, key.masked, settings.is_gpu);
-        if (settings.carried_rows > 0) keep_tokens(tokens, drawn);
-        return {{"logits", logits}, {"tokens", drawn}};
+        NamedOutputs outputs = draw_tokens(logits, key, taken, settings.is_gpu);
+        if (settings.carried_rows > 0) keep_tokens(tokens, outputs.front().second);
+        outputs.emplace_back("logits", logits);
+        return outputs;
       },
       {}, key.rows* key.time > few_rows ? settings.precision : Precision::full);
 }
@@ -110,6 +122,14 @@ std::vector<models::CacheSpec> cache_specs(const GraphSettings& settings) {
 Graph logits_graph(const GraphSettings& settings, int time, int table) {
   return forward_graph(text_specs(settings, 1, Dim::symbol("T", time), table),
                        [&](const Inputs& in) { return decoder_logits(settings, in, in["ids"], time, 0); });
+}
+
+Graph hidden_graph(const GraphSettings& settings, int time, int table) {
+  return forward_graph(text_specs(settings, 1, Dim::symbol("T", time), table), [&](const Inputs& in) {
+    return models::family_of(settings.config)
+        .graphs.decoder(settings.config, decoder_inputs(settings, in, in["ids"], time, 1))
+        .at("hidden");
+  });
 }
 
 Graph score_graph(const GraphSettings& settings, int time, int table) {

@@ -18,6 +18,13 @@ enum class Drawing : std::uint8_t {
   sampled  ///< by each row's settings
 };
 
+/// What comes back beside each token.
+enum class Logprobs : std::uint8_t {
+  none,
+  drawn,  ///< its log-probability
+  listed  ///< and those of the likeliest
+};
+
 /// The shape of a step that a program is compiled for, and what it returns.
 struct EntryKey {
   int rows = 1;
@@ -27,6 +34,8 @@ struct EntryKey {
   bool is_prompt = false;
   Drawing drawing = Drawing::greedy;
   bool masked = false;
+  int penalised = 0, biased = 0;  ///< tokens listed for each output and each row; 0: none are
+  Logprobs logprobs = Logprobs::none;
 
   std::string name() const;
 };
@@ -36,6 +45,7 @@ struct GraphSettings {
   const models::Config& config;
   DType weights = DType::f32, cache = DType::f32;
   int blocks = 0, block = 0;  ///< of the cache
+  int context = 0;            ///< the longest text, for which any table may be too short or have more room
   int slots = 0;              ///< for recurrent states
   int carried_rows = 0;       ///< the most rows of a step whose tokens the next one may take over; 0: none does
   Precision precision = Precision::full;  ///< of steps of more than a few tokens
@@ -51,11 +61,13 @@ inline constexpr const char* carried_tokens = "language.tokens";
 /// Inputs: ids and positions i32[rows, time], lengths i32[rows], table i32[rows, table]; slots
 /// i32[rows] with recurrent states; carried i32[rows] if tokens
 /// are carried over and the step is not a prompt's; those of sampling_graph.h. Outputs: "logits" f32[rows, outputs,
-/// vocabulary], and "tokens" i32[rows, outputs] unless none are drawn.
+/// vocabulary], and those of draw_tokens, unless none are drawn.
 Graph step_graph(const GraphSettings& settings, const EntryKey& key);
 
 /// The logits after each token of one sequence, "output" f32[1, T, vocabulary], T up to `time`.
 Graph logits_graph(const GraphSettings& settings, int time, int table);
+/// What the head gets of each token, "output" f32[1, T, width].
+Graph hidden_graph(const GraphSettings& settings, int time, int table);
 /// The log-probability of each of "targets" i32[1, T] after the tokens so far, "output" f32[1, T].
 Graph score_graph(const GraphSettings& settings, int time, int table);
 

@@ -38,6 +38,13 @@ Drawing drawing_of(const serving::Step& step) {
   return drawing;
 }
 
+Logprobs logprobs_of(const serving::Step& step) {
+  Logprobs most = Logprobs::none;
+  for (const serving::Row& row : step.plan)
+    if (row.logprobs) most = std::max(most, *row.logprobs > 0 ? Logprobs::listed : Logprobs::drawn);
+  return most;
+}
+
 RunInputs inputs_of(const serving::Step& step, const EntryKey& key, bool carries, std::int32_t padding_slot) {
   const std::int64_t rows = step.rows, time = step.time;
   RunInputs inputs{{"ids", integers({rows, time}, step.ids)},
@@ -51,8 +58,19 @@ RunInputs inputs_of(const serving::Step& step, const EntryKey& key, bool carries
   }
   if (carries) inputs.emplace("carried", integers({rows}, step.carried));
   if (key.masked) inputs.emplace("mask", words({rows, std::ssize(step.mask) / rows}, step.mask));
-  if (key.drawing != Drawing::sampled) return inputs;
   const serving::SamplingInputs& sampling = step.sampling;
+  if (key.biased > 0) {
+    inputs.emplace("biased_tokens", integers({rows, key.biased}, sampling.bias.tokens));
+    inputs.emplace("bias", floats({rows, key.biased}, sampling.bias.values));
+  }
+  if (key.penalised > 0) {
+    inputs.emplace("seen_tokens", integers({rows, step.outputs, key.penalised}, sampling.seen.tokens));
+    inputs.emplace("seen", floats({rows, step.outputs, key.penalised}, sampling.seen.values));
+    inputs.emplace("repetition_penalty", floats({rows}, sampling.repetition_penalty));
+    inputs.emplace("presence_penalty", floats({rows}, sampling.presence_penalty));
+    inputs.emplace("frequency_penalty", floats({rows}, sampling.frequency_penalty));
+  }
+  if (key.drawing != Drawing::sampled) return inputs;
   inputs.emplace("temperature", floats({rows}, sampling.temperature));
   inputs.emplace("top_k", integers({rows}, sampling.top_k));
   inputs.emplace("top_p", floats({rows}, sampling.top_p));
@@ -62,16 +80,33 @@ RunInputs inputs_of(const serving::Step& step, const EntryKey& key, bool carries
   return inputs;
 }
 
-bool wants_logits(const serving::Step& step) {
-  return std::any_of(step.plan.begin(), step.plan.end(),
-                     [](const serving::Row& row) { return row.wanted == serving::Wanted::logits; });
+std::vector<std::string> outputs_to_read(const serving::Step& step, const EntryKey& key) {
+  std::vector<std::string> names;
+  if (key.drawing != Drawing::none) names.emplace_back("tokens");
+  if (key.logprobs != Logprobs::none) names.emplace_back("logprobs");
+  if (key.logprobs == Logprobs::listed) names.insert(names.end(), {"likeliest", "likeliest_logprobs"});
+  const auto is_drawn_on_host = [](const serving::Row& row) { return row.wanted == serving::Wanted::logits; };
+  if (std::any_of(step.plan.begin(), step.plan.end(), is_drawn_on_host)) names.emplace_back("logits");
+  return names;
 }
 
-serving::StepResults results_of(const serving::Step& step, std::span<const std::int32_t> tokens,
-                                std::span<const float> logits) {
+DType result_type(std::string_view output) {
+  return output == "tokens" || output == "likeliest" ? DType::i32 : DType::f32;
+}
+
+serving::StepResults results_of(const serving::Step& step, const std::map<std::string, HostTensor>& outputs) {
   serving::StepResults results;
-  results.tokens.assign(tokens.begin(), tokens.end());
-  if (!wants_logits(step)) return results;
+  const auto copy = [&]<class T>(const char* name, std::vector<T>& to) {
+    if (const auto found = outputs.find(name); found != outputs.end())
+      to.assign(found->second.as<T>().begin(), found->second.as<T>().end());
+  };
+  copy("tokens", results.tokens);
+  copy("logprobs", results.logprobs);
+  copy("likeliest", results.likeliest);
+  copy("likeliest_logprobs", results.likeliest_logprobs);
+  const auto found = outputs.find("logits");
+  if (found == outputs.end()) return results;
+  const std::span<const float> logits = found->second.f32();
   const std::size_t size = logits.size() / static_cast<std::size_t>(step.rows);
   results.logits.resize(step.plan.size());
   for (std::size_t row = 0; row < step.plan.size(); ++row)

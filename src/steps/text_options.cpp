@@ -8,12 +8,22 @@
 namespace jerboa::language {
 namespace {
 
-// Fed the prompt first, so that the continuation is not decoded as the beginning of a text, which would drop its
-// leading space.
+// The last tokens of a prompt that decide how its continuation is decoded: some of them, and all bytes of characters
+// that are not in the vocabulary, which are decoded together.
+std::span<const std::int32_t> deciding_tokens(const Tokenizer& tokenizer, std::span<const std::int32_t> prompt) {
+  constexpr std::size_t some = 16;
+  const auto is_byte = [&](std::int32_t token) { return tokenizer.id_to_token(token).value_or("").starts_with("<0x"); };
+  std::size_t first = prompt.size() > some ? prompt.size() - some : 0;
+  while (first > 0 && is_byte(prompt[first])) --first;
+  return prompt.subspan(first);
+}
+
+// Fed the end of the prompt first, so that the continuation is not decoded as the beginning of a text, which would drop
+// its leading space.
 class DecodedText final : public serving::TextStream {
  public:
   DecodedText(const Tokenizer& tokenizer, std::span<const std::int32_t> prompt) : decoder_(tokenizer) {
-    for (const std::int32_t token : prompt) decoder_.push(token);
+    for (const std::int32_t token : deciding_tokens(tokenizer, prompt)) decoder_.push(token);
   }
   std::string push(std::int32_t token) override { return decoder_.push(token); }
   std::string finish() override { return decoder_.finish(); }

@@ -33,8 +33,7 @@ Interpreter::~Interpreter() {
   for (const Value& container : changed_) {
     if (container.is_list()) container.list()->items.clear();
     if (container.is_dict()) container.dict()->clear();
-    if (container.is_object())
-      if (auto* space = dynamic_cast<Namespace*>(container.object().get())) space->clear();
+    if (container.is_object()) container.object()->clear();
   }
 }
 

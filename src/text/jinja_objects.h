@@ -56,7 +56,7 @@ class Namespace : public Object {
   int depth() const override { return values_.depth(); }
   std::optional<Value> attribute(std::string_view name) override;
   void set_attribute(const std::string& name, const Value& value) override { values_.set(name, value); }
-  void clear() { values_.clear(); }
+  void clear() override { values_.clear(); }
 
  private:
   Dict values_;

@@ -63,6 +63,8 @@ class Object {
   virtual Value call(Interpreter& interpreter, Arguments& arguments);
   /// namespace.name = value; a Fault for every other object.
   virtual void set_attribute(const std::string& name, const Value& value);
+  /// Drops the values that templates have set.
+  virtual void clear() {}
 };
 
 class Value {

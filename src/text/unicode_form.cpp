@@ -46,7 +46,7 @@ class FormTable {
 
   std::uint8_t bits(char32_t code, UnicodeForm form) const {
     const int shift = 2 * static_cast<int>(form);
-    return code < bits_.size() ? bits_[code] >> shift & 3 : std::uint8_t{inert_bit | boundary_bit};
+    return static_cast<std::uint8_t>(code < bits_.size() ? bits_[code] >> shift & 3 : inert_bit | boundary_bit);
   }
 
  private:

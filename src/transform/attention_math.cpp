@@ -2,7 +2,10 @@
 
 #include <cmath>
 
+#include <jerboa/ir/packed_cache.h>
 #include <jerboa/ops/ops.h>
+
+#include "base/integers.h"
 
 namespace jerboa::detail {
 namespace {
@@ -52,6 +55,29 @@ Tensor visibility(const AttentionOperands& in, const AttentionAttrs& attrs, cons
   return visible ? broadcast_to(visible, scores) : visible;
 }
 
+// Splits each word into `parts` bit fields, lowest first: […, words] → […, words * parts].
+Tensor parts_of_words(const Tensor& words, int parts) {
+  const int width = 32 / parts;
+  Shape shape = words.shape();
+  shape.back() = shape.back() * Dim(parts);
+  const Tensor shifts = arange(parts, DType::u32) * width;
+  const Tensor shifted = shift_right(unsqueeze(words, {-1}), shifts);
+  return reshape(bit_and(shifted, (1 << width) - 1), shape);
+}
+
+// A positive bf16 from its bits: 1.fraction times a power of two, of which each bit of the exponent is a factor.
+Tensor float_of_bits(const Tensor& bits) {
+  const Tensor fraction = cast(bit_and(bits, 127), DType::f32);
+  Tensor value = (fraction + 128) * 0x1p-7;
+  for (int bit = 0; bit < 7; ++bit) {
+    const Tensor is_set = bit_and(bits, 128 << bit) > 0;
+    value = where(is_set, value * std::exp2(1 << bit), value);
+  }
+  const Tensor is_large = bits >= 128 << 7;
+  value = where(is_large, value * 2, value * 0x1p-64 * 0x1p-63);
+  return where(bits > 0, value, 0.0);
+}
+
 }  // namespace
 
 Tensor group_heads(const Tensor& x, const Dim& key_heads) {
@@ -84,6 +110,25 @@ Tensor paged_gradient(const Tensor& dstraight, const Tensor& cache, const Tensor
   return reshape(embedding_grad(table, rows, cache.dim(0)), cache.shape());
 }
 
+Tensor unpacked(const Tensor& cache, DType dtype) {
+  if (cache.dtype() != packed_cache) return cache;
+  const std::int64_t size = unpacked_size(cache.dim(3).value());
+  const std::int64_t groups = divide_up(size, features_per_scale);
+  const Tensor bytes = parts_of_words(slice(cache, 3, 0, size / features_per_word), features_per_word);
+  const Tensor positive = cast(bytes, DType::f32);
+  const Tensor numbers = where(bytes >= 128, positive - 256, positive);
+  const Tensor halves = parts_of_words(slice(cache, 3, size / features_per_word, cache.dim(3)), 2);
+  const Tensor scales = float_of_bits(slice(halves, 3, 0, groups));
+  Shape repeated = scales.shape();
+  repeated.back() = features_per_scale;
+  repeated.insert(repeated.end() - 1, Dim(groups));
+  const Tensor of_groups = broadcast_to(unsqueeze(scales, {-1}), repeated);
+  repeated.pop_back();
+  repeated.back() = Dim(groups * features_per_scale);
+  const Tensor factors = slice(reshape(of_groups, repeated), 3, 0, size);
+  return cast(numbers * factors, dtype);
+}
+
 AttentionProbabilities attention_probabilities(const AttentionOperands& in, const AttentionAttrs& attrs) {
   AttentionProbabilities result;
   const Dim key_heads = in.k.dim(1);
@@ -101,7 +146,7 @@ AttentionProbabilities attention_probabilities(const AttentionOperands& in, cons
     scores =
         scores + group_heads(broadcast_to(in.mask, {in.q.dim(0), in.q.dim(1), in.q.dim(2), in.k.dim(2)}), key_heads);
   const Tensor visible = visibility(in, attrs, scores.shape(), key_heads);
-  if (visible) scores = where(visible, scores, lowest_score(dtype));
+  if (visible) scores = where(visible, scores, lowest_score_of(dtype));
 
   Tensor top = max(scores, {-1}, true);
   Tensor sink;

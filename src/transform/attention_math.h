@@ -1,12 +1,13 @@
 #pragma once
 
+#include <jerboa/base/lowest_score.h>
 #include <jerboa/ir/attrs.h>
 #include <jerboa/ops/tensor.h>
 
 namespace jerboa::detail {
 
-/// The score of masked positions: its exponential is 0, and differences with it stay finite.
-constexpr double lowest_score(DType dtype) { return dtype == DType::f16 ? -6e4 : -1e30; }
+/// lowest_score as far as a type has it.
+constexpr double lowest_score_of(DType dtype) { return dtype == DType::f16 ? -6e4 : lowest_score; }
 
 /// The operands of attention that shape its probabilities; absent ones are empty.
 struct AttentionOperands {
@@ -29,6 +30,9 @@ AttentionProbabilities attention_probabilities(const AttentionOperands& in, cons
 Tensor unpaged(const Tensor& cache, const Tensor& table);
 /// The gradient of the paged cache from that of the straight one: a block's is the sum over those who share it.
 Tensor paged_gradient(const Tensor& dstraight, const Tensor& cache, const Tensor& table);
+
+/// The features, of this type, that an 8-bit cache holds; any other cache as it is.
+Tensor unpacked(const Tensor& cache, DType dtype);
 
 /// [batch, heads, …] ↔ [batch, key heads, group, …]
 Tensor group_heads(const Tensor& x, const Dim& key_heads);

@@ -28,25 +28,17 @@ Checks checks_from_environment() {
 }
 
 std::vector<IndexOperand> index_operands(const Graph& graph, const Node& node) {
-  const auto size = [&](std::size_t operand, int axis) {
-    const Shape& shape = graph.shape(node.inputs[operand]);
-    return shape[static_cast<std::size_t>(axis_of(axis, static_cast<int>(shape.size())))];
-  };
-  // Operands of a paged cache, of which a negative entry means that there is no block yet.
-  const auto blocks = [&](std::size_t table, std::size_t cache) -> std::vector<IndexOperand> {
-    if (table >= node.inputs.size() || node.inputs[table] == no_tensor) return {};
-    return {{node.inputs[table], {size(cache, 0), true}}};
-  };
-  switch (node.op) {
-    case Op::embedding: return {{node.inputs[1], {size(0, 0), false}}};
-    case Op::embedding_quantised: return {{node.inputs[3], {size(0, 0), false}}};
-    case Op::take_along_axis: return {{node.inputs[1], {size(0, node.as<AxisAttrs>().axis), false}}};
-    case Op::cross_entropy: return {{node.inputs[1], {size(0, -1), true}}};
-    case Op::attention: return blocks(7, 1);
-    case Op::attention_weights: return blocks(6, 1);
-    case Op::cache_append: return blocks(3, 0);
-    default: return {};
+  std::vector<IndexOperand> found;
+  const auto& operands = info(node.op).operands;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const auto& indexes = operands[i].indexes;
+    if (!indexes || node.inputs[i] == no_tensor) continue;
+    const Shape& shape = graph.shape(node.inputs[static_cast<std::size_t>(indexes->operand)]);
+    const int axis = indexes->axis ? *indexes->axis : node.as<AxisAttrs>().axis;
+    const Dim& limit = shape[static_cast<std::size_t>(axis_of(axis, static_cast<int>(shape.size())))];
+    found.push_back({node.inputs[i], {limit, indexes->negative_is_none}});
   }
+  return found;
 }
 
 std::string out_of_range(std::int64_t value, const std::string& tensor, Op op, std::int64_t limit,
@@ -105,7 +97,7 @@ class Checker {
     extremes_.push_back(smallest);
     extremes_.push_back(largest);
     result_.indices.push_back({describe(operand.tensor), node.op, node.site, operand.range});
-    // Negative indices are out of range unless they mean «none». A limit that depends on a symbol is checked on the
+    // Negative indices are out of range unless they mean "none". A limit that depends on a symbol is checked on the
     // host after the run.
     if (!operand.range.limit.is_constant()) return;
     const auto limit = static_cast<double>(operand.range.limit.value());

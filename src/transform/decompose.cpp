@@ -115,12 +115,13 @@ std::vector<Tensor> rewrite<Op::where_causal>(const Node& node, const Inputs& in
 template <>
 std::vector<Tensor> rewrite<Op::causal_softmax>(const Node&, const Inputs& in) {
   const Tensor mask = causal_mask(in[0]);
-  return {where(mask, softmax(where(mask, in[0], detail::lowest_score(in[0].dtype()))), 0)};
+  return {where(mask, softmax(where(mask, in[0], detail::lowest_score_of(in[0].dtype()))), 0)};
 }
 
 template <>
 std::vector<Tensor> rewrite<Op::attention_weights>(const Node& node, const Inputs& in) {
-  const Tensor k = in[6] ? detail::unpaged(in[1], in[6]) : in[1];
+  const Tensor straight = in[6] ? detail::unpaged(in[1], in[6]) : in[1];
+  const Tensor k = detail::unpacked(straight, in[0].dtype());
   const auto probabilities =
       detail::attention_probabilities({in[0], k, in[2], in[3], in[4], in[5]}, node.as<AttentionAttrs>());
   return {detail::ungroup_heads(probabilities.weights)};

@@ -3,6 +3,7 @@
 #include <limits>
 #include <set>
 
+#include <jerboa/ir/packed_cache.h>
 #include <jerboa/ops/ops.h>
 #include <jerboa/transform/decompose.h>
 #include <jerboa/transform/grad.h>
@@ -30,7 +31,7 @@ class ReverseWalk {
       for (const TensorId input : node.inputs) any |= input != no_tensor && reaches(input);
       if (!any) continue;
       for (const TensorId output : node.outputs)
-        if (is_float(graph.type(output).dtype)) states_[slot_of(output)].reaches = true;
+        if (is_float(graph.type(output).dtype) || is_rounded(node)) states_[slot_of(output)].reaches = true;
     }
   }
 
@@ -62,6 +63,15 @@ class ReverseWalk {
     if (id >= first_tensor_) return earlier_.size() + static_cast<std::size_t>(id - first_tensor_);
     const auto found = std::find(earlier_.begin(), earlier_.end(), id);
     return found == earlier_.end() ? no_slot : static_cast<std::size_t>(found - earlier_.begin());
+  }
+  // Whether what a node stores in 8 bits, or moves, depends on a tensor whose gradient is wanted. Attention must know,
+  // because no gradient comes back from there.
+  bool is_rounded(const Node& node) const {
+    if (graph_.type(node.outputs[0]).dtype != packed_cache) return false;
+    if (node.op == Op::cache_append && reaches(node.inputs[1])) return true;
+    return std::any_of(node.inputs.begin(), node.inputs.end(), [&](TensorId input) {
+      return input != no_tensor && graph_.type(input).dtype == packed_cache && reaches(input);
+    });
   }
   detail::Cotangent& at(TensorId id) { return states_[slot_of(id)].cotangent; }
   bool reaches(TensorId id) const { return slot_of(id) != no_slot && states_[slot_of(id)].reaches; }
@@ -100,7 +110,7 @@ class ReverseWalk {
     if ((activation && reads_any_of(before, node)) || has(node.op, Trait::Recomputable))
       for (std::size_t i = before; i < graph_.nodes.size(); ++i) graph_.nodes[i].recompute = true;
     for (std::size_t i = 0; i < grads.size(); ++i)
-      if (grads[i] && wanted[i])
+      if (grads[i] && wanted[i] && is_float(x[i].dtype()))
         at(node.inputs[i]).add(grads[i].is_part() ? grads[i] : sum_to_shape(grads[i].tensor, x[i].shape()));
   }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numbers>
 
+#include <jerboa/ir/packed_cache.h>
 #include <jerboa/ir/shapes.h>
 
 #include "ir/op_functions.h"
@@ -493,6 +494,14 @@ Grads gradient<Op::rope>(G g) {
   attrs.inverse = !attrs.inverse;
   return {rope(g.dy, maybe(g.x[1]), attrs), {}};
 }
+// Rounding to 8 bits passes nothing back. That must not go unnoticed where it happens in the graph itself.
+void refuse_rounded(G g) {
+  throw GraphError(
+      "attention: keys and values that are rounded to 8 bits cannot be differentiated; use a cache of "
+      "f32 or f16" +
+      (g.node.site.empty() ? "" : " (" + g.node.site + ")"));
+}
+
 template <>
 Grads gradient<Op::attention>(G g) {
   const auto& attrs = g.as<AttentionAttrs>();
@@ -502,13 +511,17 @@ Grads gradient<Op::attention>(G g) {
                      (g.node.site.empty() ? "" : " (" + g.node.site + ")"));
   const bool mask_grad = mask && is_float(mask.dtype()) && g.wanted[3];
   const Tensor& table = g.x[7];
-  const Tensor k = table ? unpaged(g.x[1], table) : g.x[1];
-  const Tensor v = table ? unpaged(g.x[2], table) : g.x[2];
+  const DType dtype = g.x[0].dtype();
+  const bool packed = g.x[1].dtype() == packed_cache;
+  if (packed && (g.wanted[1] || g.wanted[2])) refuse_rounded(g);
+  const Tensor k = unpacked(table ? unpaged(g.x[1], table) : g.x[1], dtype);
+  const Tensor v = unpacked(table ? unpaged(g.x[2], table) : g.x[2], dtype);
   auto parts = apply(
       Op::attention_grad, {g.x[0], k, v, g.y[0], g.y[1], g.dy, maybe(mask), maybe(sinks), maybe(g.x[5]), maybe(g.x[6])},
       AttentionGradAttrs{attrs.scale, attrs.causal, attrs.window, attrs.soft_cap, attrs.ring, mask_grad});
-  if (table) parts[1] = paged_gradient(parts[1], g.x[1], table);
-  if (table) parts[2] = paged_gradient(parts[2], g.x[2], table);
+  // An 8-bit cache passes nothing back.
+  for (const std::size_t i : {1, 2})
+    parts[i] = packed ? Tensor() : table ? paged_gradient(parts[i], g.x[i], table) : parts[i];
   return {parts[0], parts[1], parts[2], mask_grad ? parts.back() : Tensor(), sinks ? parts[3] : Tensor(), {}, {}, {}};
 }
 template <>

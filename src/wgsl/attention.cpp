@@ -58,7 +58,7 @@ void write_rows(KernelWriter& writer, const Attention& attention) {
     return [&](int j) {
       auto indices = attention.key_indices(shader, fmt::format("key_{}", j), "feature");
       indices[0] = fmt::format("block_{}", j);
-      return shader.load(tensor, indices);
+      return load_feature(shader, tensor, indices);
     };
   };
   shader.line("var sums = array<{}, {}>();", lanes.type(), attention.value_size.upper_bound());
@@ -154,6 +154,7 @@ void write_tiles(KernelWriter& writer, const Attention& attention) {
   tile.write_weights("score");
   tile.write_sums("sum", "fetch_v", "tile_key", attention.value_size);
   shader.close();
+  tile.join_sums("sum", attention.value_size);
   tile.write_row_reduction("total", true);
   for (int i = 0; i < 4; ++i)
     shader.line("total_{0} += {1} * exp(first_top_{0} - top_{0});", i, parts.first_total("part"));

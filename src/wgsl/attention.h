@@ -5,6 +5,7 @@
 #include <string>
 
 #include "wgsl/kernel_writer.h"
+#include "wgsl/packed_rows.h"
 
 // What the shaders of attention and of its gradient share. Scores and sums are f32. Queries that share a key head are
 // numbered together: row = head in its group * time + time.

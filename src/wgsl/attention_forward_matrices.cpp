@@ -1,3 +1,5 @@
+#include <jerboa/base/lowest_score.h>
+
 #include "wgsl/attention_matrices.h"
 
 // Forward: columns are queries, rows are keys and values. Weights are exp2(score - reference): the reference of a query
@@ -84,7 +86,7 @@ class ForwardMatrices {
     matrices_.write_products("products", 0, "query", piece);
     matrices_.write_exchange("products", "score");
     matrices_.for_each_value([&](int r, int i) {
-      shader_.line("score_{0}_{1} = select(-1e30, score_{0}_{1}, key + lane_row + {0}u < seen_{1});", r, i);
+      shader_.line("score_{0}_{1} = select({2}, score_{0}_{1}, key + lane_row + {0}u < seen_{1});", r, i, lowest_score);
     });
     write_top({"score"}, piece == 0);
     write_sums("score", piece);

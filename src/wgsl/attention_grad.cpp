@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "base/integers.h"
 #include "wgsl/attention_matrices.h"
 #include "wgsl/attention_tiles.h"
 #include "wgsl/row_reduction.h"
@@ -268,7 +269,7 @@ bool are_bindings_short(const KernelWriter& writer, const AttentionGrad& attenti
   bool is_cut = false;
   const auto add = [&](int binding) {
     const std::int64_t bytes = writer.memories()[static_cast<std::size_t>(binding)].bytes;
-    segments += std::max<std::int64_t>(1, (bytes + most - 1) / most);
+    segments += std::max<std::int64_t>(1, detail::divide_up(bytes, most));
     is_cut = is_cut || bytes > most;
   };
   add(attention.row_terms);

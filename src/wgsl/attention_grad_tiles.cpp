@@ -49,6 +49,7 @@ void write_query_tiles(KernelWriter& writer, const AttentionGrad& attention) {
   tile.write_weights("product");
   tile.write_sums("dq", "fetch_k", "tile_key", attention.size);
   shader.close();
+  tile.join_sums("dq", attention.size);
   tile.for_each_sum("dq", attention.size, [&](int i, const std::string& feature, const std::string& sum) {
     shader.line("put_dq(batch, key_head, tile_row + thread_row * 4u + {}u, {}, {});", i, feature, sum);
   });
@@ -108,6 +109,8 @@ void write_key_tiles(KernelWriter& writer, const AttentionGrad& attention) {
   tile.write_sums("dk", "fetch_q", "tile_query", attention.size);
   shader.close();
   if (by_head) shader.close();
+  tile.join_sums("dk", attention.size);
+  tile.join_sums("dv", attention.value_size);
   tile.for_each_sum("dk", attention.size, [&](int i, const std::string& feature, const std::string& sum) {
     shader.line("put_dk(batch, key_head, wanted_{}, {}, {});", i, feature, sum);
   });

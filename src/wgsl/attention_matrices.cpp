@@ -15,8 +15,9 @@ Dim in_fours(const Dim& elements) { return divide_exactly(elements, Dim(4)).valu
 
 bool is_multiple_of_four(const Dim& elements) { return divide_exactly(elements, Dim(4)).has_value(); }
 
-// Whether rows of this tensor can be read and written four at a time.
+// Whether rows of this tensor can be read and written four at a time; those of an 8-bit cache are only read.
 bool has_rows_of_halves(const Shader& shader, const TensorAccess& tensor) {
+  if (is_packed(tensor)) return tensor.strides[3] == Dim(1);
   bool can = tensor.dtype == DType::f16 && shader.can_be_wide(tensor.binding) && tensor.strides[3] == Dim(1) &&
              is_multiple_of_four(tensor.offset);
   for (std::size_t i = 0; i < 3; ++i)
@@ -132,8 +133,9 @@ void AttentionMatrices::exchange() {
 
 AttentionMatrices::Operand AttentionMatrices::operand(const std::string& name, const TensorAccess& tensor,
                                                       const std::string& batch, const std::string& head) {
-  shader_.line("let {}_start = ({}) / 4u;", name,
-               shader_.place(tensor.offset, {tensor.strides[0], tensor.strides[1]}, {batch, head}));
+  shader_.line("let {}_start = ({}){};", name,
+               shader_.place(tensor.offset, {tensor.strides[0], tensor.strides[1]}, {batch, head}),
+               is_packed(tensor) ? "" : " / 4u");
   return {&tensor, name + "_start", tensor.shape[2]};
 }
 
@@ -197,15 +199,28 @@ void AttentionMatrices::fetch(const std::string& name, const Operand& operand, c
   const bool fills_tiles =
       operand.last.empty() && operand.rows.is_constant() && operand.rows.value() % form_.tile_rows == 0;
   const std::string last = operand.last.empty() ? shader_.size(operand.rows) + " - 1u" : operand.last;
-  const std::string stride = shader_.size(in_fours(operand.tensor->strides[2]));
+  const bool packed = is_packed(*operand.tensor);
+  const Dim& elements = operand.tensor->strides[2];
+  const std::string stride = shader_.size(packed ? elements : in_fours(elements));
   for (int i = 0; i < fetches(); ++i) {
     std::string own = fmt::format("{} + fetch_row_{}", row, i);
     // Rows past the last are the last, and count nothing.
     own = fills_tiles ? fmt::format("({})", own) : fmt::format("min({}, {})", own, last);
+    const std::string start = fmt::format("{} + {} * {}", operand.start, own, stride);
     shader_.line("{}_{} = {};", name, i,
-                 shader_.load_words(operand.tensor->binding,
-                                    fmt::format("{} + {} * {} + fetch_four_{}", operand.start, own, stride, i)));
+                 packed ? packed_words_at(*operand.tensor, start, i)
+                        : shader_.load_words(operand.tensor->binding, fmt::format("{} + fetch_four_{}", start, i)));
   }
+}
+
+// Four features of a row in 8 bits as f16.
+std::string AttentionMatrices::packed_words_at(const TensorAccess& tensor, const std::string& start, int fetch) {
+  const std::string word = shader_.load(tensor.binding, fmt::format("{} + fetch_four_{}", start, fetch));
+  const std::string scales =
+      shader_.load(tensor.binding, fmt::format("{} + {}u + fetch_four_{} / {}u", start, size() / features_per_word,
+                                               fetch, features_per_scale_word / features_per_word));
+  return fmt::format("bitcast<vec2u>(vec4<f16>({}({}, {}, fetch_four_{} * 4u)))", shader_.use("unpack_four"), word,
+                     scales, fetch);
 }
 
 void AttentionMatrices::put(const std::string& name, int tile) {

@@ -8,7 +8,8 @@
 #include "wgsl/attention_grad.h"
 #include "wgsl/subgroup_matrix.h"
 
-// Attention and its gradient on subgroup matrices, for operands of f16. All shaders have one shape: a subgroup owns
+// Attention and its gradient on subgroup matrices, for operands of f16, and for 8-bit caches, which become f16 on
+// the way to workgroup memory. All shaders have one shape: a subgroup owns
 // some columns (queries; keys in the gradients of k and v), whose operands stay in its threads as matrices. Rows (keys;
 // queries) stream through workgroup memory. For each 16 rows, the products of rows and columns go through workgroup
 // memory, where each thread takes some of them, makes weights of them and puts these back as f16; read column by
@@ -124,6 +125,7 @@ class AttentionMatrices {
   int fours() const { return size() / 4; }
   int fetches() const { return form_.tile_rows * fours() / form_.threads(); }
   void fetch(const std::string& name, const Operand& operand, const std::string& row);
+  std::string packed_words_at(const TensorAccess& tensor, const std::string& start, int fetch);
   void put(const std::string& name, int tile);
   void put_four(const std::string& array, const std::string& place, const std::string& words);
 

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "base/integers.h"
+
 namespace jerboa::wgsl {
 
 std::int64_t parts_of(const Dim& blocks, std::int64_t wanted, const Dim& keys, std::int64_t least_keys) {
   const std::int64_t count = std::max<std::int64_t>(blocks.upper_bound(), 1);
-  return std::clamp<std::int64_t>((wanted + count - 1) / count, 1,
+  return std::clamp<std::int64_t>(detail::divide_up(wanted, count), 1,
                                   std::max<std::int64_t>(keys.upper_bound() / least_keys, 1));
 }
 

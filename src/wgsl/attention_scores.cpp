@@ -127,7 +127,7 @@ Attention::Attention(const KernelSpec& kernel, std::size_t options, const Attent
       time(q->shape[2]),
       keys(table != nullptr ? table->shape[1] * k->shape[2] : k->shape[2]),
       size(q->shape[3]),
-      value_size(v->shape[3]) {}
+      value_size(features_of(*v)) {}
 
 std::vector<std::string> Attention::key_indices(Shader& shader, const std::string& key,
                                                 const std::string& feature) const {

@@ -9,9 +9,9 @@ constexpr std::int64_t wanted_workgroups = 128, least_keys = 32;
 
 // Each takes registers of a thread, as do queries. With caches that it writes to as well, and as f32, four are faster
 // on an H200, otherwise eight.
-int keys_at_a_time(const KernelWriter& writer, const Attention& attention, int queries) {
+int keys_at_a_time(const KernelWriter& writer, const Attention& attention, int queries, int vectors) {
   const bool appends_f32 = !writer.folded().appends.empty() && attention.k->dtype == DType::f32;
-  return queries > 4 || appends_f32 ? 4 : 8;
+  return queries > 4 || appends_f32 || vectors > 1 ? 4 : 8;
 }
 
 // A few more parts, if a workgroup then needs one pass less over its keys, of which each takes as long as memory does.
@@ -33,13 +33,14 @@ bool AttentionStream::suits(const Target& target, const Attention& attention) {
   if (!attention.size.is_constant() || !(attention.size == attention.value_size)) return false;
   const std::int64_t size = attention.size.value();
   const bool power_of_two = size >= 4 && (size & (size - 1)) == 0;
-  return power_of_two && size <= 128 && attention.rows().upper_bound() <= 16 && size / 4 >= queries_for(attention) &&
-         threads <= target.max_invocations;
+  return power_of_two && size <= 256 && attention.rows().upper_bound() <= 16 &&
+         size / 4 / vectors_for(attention) >= queries_for(attention) && threads <= target.max_invocations;
 }
 
 bool AttentionStream::can_append(const Attention& attention) {
-  // Sequences may share the blocks of a paged cache.
-  return attention.time == Dim(1) && attention.rows().upper_bound() <= queries_for(attention) &&
+  // Sequences may share the blocks of a paged cache; a row in 8 bits is rounded as a whole, by a shader of its own.
+  return attention.time == Dim(1) && !is_packed(*attention.k) &&
+         attention.rows().upper_bound() <= queries_for(attention) &&
          (attention.table == nullptr || attention.batch == Dim(1));
 }
 
@@ -47,9 +48,10 @@ AttentionStream::AttentionStream(KernelWriter& writer, const Attention& attentio
     : writer_(writer),
       attention_(attention),
       queries_(queries_for(attention)),
-      lanes_(static_cast<int>(attention.size.value() / 4)),
+      vectors_(vectors_for(attention)),
+      lanes_(static_cast<int>(attention.size.value() / 4 / vectors_)),
       slots_(threads / lanes_),
-      at_a_time_(keys_at_a_time(writer, attention, queries_)),
+      at_a_time_(keys_at_a_time(writer, attention, queries_, vectors_)),
       blocks_(groups_of(attention.rows(), queries_)),
       parts_(writer, attention,
              parts_in_whole_passes(parts_of(attention.batch * attention.key_heads * blocks_, wanted_workgroups,
@@ -106,6 +108,26 @@ void AttentionStream::write_take() {
   shader_.end_function();
 }
 
+std::string AttentionStream::vector_of(const std::string& name, int vector) const {
+  return vector == 0 ? name : fmt::format("{}_and_{}", name, vector);
+}
+
+// Neighbouring threads have neighbouring vectors.
+std::string AttentionStream::feature_of(int vector) const {
+  return vector == 0 ? "feature" : fmt::format("(feature + {}u)", vector * lanes_ * 4);
+}
+
+// Where a thread's vectors of a row are, by the row's indices.
+std::vector<std::string> AttentionStream::places_of(const TensorAccess& tensor, std::vector<std::string> indices) {
+  indices.emplace_back();
+  std::vector<std::string> places;
+  for (int vector = 0; vector < vectors_; ++vector) {
+    indices.back() = feature_of(vector);
+    places.push_back(shader_.place(tensor.offset, tensor.strides, indices));
+  }
+  return places;
+}
+
 std::string AttentionStream::take(const std::string& value, const std::string& from) const {
   return lanes_ == 1 ? value : fmt::format("take(lane, {}, {})", value, from);
 }
@@ -114,17 +136,21 @@ void AttentionStream::write_queries() {
   const std::string rows = shader_.size(attention_.rows()), time = shader_.size(attention_.time);
   shader_.line("var least = 0x7fffffff; var most = 0;");
   for (int i = 0; i < queries_; ++i) {
+    std::vector<std::string> query;
     if (computed_queries_.empty())
-      shader_.line("let q_{0} = fetch_q(batch, key_head, first_row + {0}u, feature);", i);
+      for (int vector = 0; vector < vectors_; ++vector)
+        query.push_back(fmt::format("fetch_q(batch, key_head, first_row + {}u, {})", i, feature_of(vector)));
     else
-      shader_.line("let q_{} = {};", i,
-                   computed_queries_[static_cast<std::size_t>(i)].finish(
-                       [&](const std::string& part) { return sum_of_lanes(part); }));
+      query = computed_queries_[static_cast<std::size_t>(i)].finish(
+          [&](const std::string& part) { return sum_of_lanes(part); });
+    for (int vector = 0; vector < vectors_; ++vector)
+      shader_.line("let {} = {};", vector_of(fmt::format("q_{}", i), vector), query[static_cast<std::size_t>(vector)]);
     shader_.open("if (first_row + {}u < {}) {{", i, rows);
     shader_.line("let seen = visible_range(batch, (first_row + {}u) % {});", i, time);
     shader_.line("least = min(least, seen.x); most = max(most, seen.y);");
     shader_.close();
-    shader_.line("var sum_{} = vec4f();", i);
+    for (int vector = 0; vector < vectors_; ++vector)
+      shader_.line("var {} = vec4f();", vector_of(fmt::format("sum_{}", i), vector));
   }
   shader_.line("let range = key_range(batch, least, most);");
   parts_.write_range(shader_, "range.x", "range.y", "part");
@@ -144,21 +170,18 @@ void AttentionStream::write_loads() {
     const KernelSpec* loop = loop_of(values.binding);
     computed_appends_.emplace_back();
     if (loop != nullptr)
-      computed_appends_.back().emplace(
-          shader_, *loop, shader_.place(values.offset, values.strides, {"batch", "key_head", "0u", "feature"}));
-    loaded_appends_.push_back(loop == nullptr ? appended(append) : "");
+      computed_appends_.back().emplace(shader_, *loop, places_of(values, {"batch", "key_head", "0u"}));
+    loaded_appends_.push_back(loop == nullptr ? appended(append) : std::vector<std::string>());
   }
 }
 
-// Four features of a query. Rows past the last see nothing, so that their values do not matter.
-ComputedFour AttentionStream::computed_query(const KernelSpec& loop, int number) {
+// The thread's features of a query. Rows past the last see nothing, so that their values do not matter.
+ComputedFours AttentionStream::computed_query(const KernelSpec& loop, int number) {
   const std::string time = shader_.size(attention_.time);
   const std::string row =
       shader_.let("query_row", fmt::format("min(first_row + {}u, {} - 1u)", number, shader_.size(attention_.rows())));
   const std::string head = fmt::format("(key_head * {} + {} / {})", shader_.size(attention_.group), row, time);
-  const std::string place = shader_.place(attention_.q->offset, attention_.q->strides,
-                                          {"batch", head, fmt::format("({} % {})", row, time), "feature"});
-  return {shader_, loop, place};
+  return {shader_, loop, places_of(*attention_.q, {"batch", head, fmt::format("({} % {})", row, time)})};
 }
 
 std::string AttentionStream::sum_of_lanes(const std::string& value) {
@@ -168,17 +191,24 @@ std::string AttentionStream::sum_of_lanes(const std::string& value) {
   return sum;
 }
 
-// Four features of what is appended to a cache as it is in memory.
-std::string AttentionStream::appended(const KernelSpec& append) {
+// The thread's features of what is appended to a cache as it is in memory.
+std::vector<std::string> AttentionStream::appended(const KernelSpec& append) {
   const TensorAccess& values = append.operands[1];
-  if (can_load_four(shader_, values))
-    return shader_.let("appended",
-                       shader_.load_four(values.binding, shader_.place(values.offset, values.strides,
-                                                                       {"batch", "key_head", "0u", "feature"})));
-  std::string parts[4];
-  for (int k = 0; k < 4; ++k)
-    parts[k] = shader_.load(values, {"batch", "key_head", "0u", fmt::format("(feature + {}u)", k)});
-  return shader_.let("appended", fmt::format("vec4f({}, {}, {}, {})", parts[0], parts[1], parts[2], parts[3]));
+  const std::vector<std::string> places = places_of(values, {"batch", "key_head", "0u"});
+  std::vector<std::string> loaded;
+  for (int vector = 0; vector < vectors_; ++vector) {
+    if (can_load_four(shader_, values)) {
+      loaded.push_back(
+          shader_.let("appended", shader_.load_four(values.binding, places[static_cast<std::size_t>(vector)])));
+      continue;
+    }
+    std::string parts[4];
+    for (int k = 0; k < 4; ++k)
+      parts[k] = shader_.load(values, {"batch", "key_head", "0u", fmt::format("({} + {}u)", feature_of(vector), k)});
+    loaded.push_back(
+        shader_.let("appended", fmt::format("vec4f({}, {}, {}, {})", parts[0], parts[1], parts[2], parts[3])));
+  }
+  return loaded;
 }
 
 // The key and the value of this step go into the caches. Only this workgroup reads them, or none does: then the first
@@ -207,24 +237,26 @@ void AttentionStream::write_appends() {
     place[0] = "block";
     place[2] = fmt::format("(new_key % {})", block);
   }
-  std::vector<std::string> values;
+  std::vector<std::vector<std::string>> values;
   for (std::size_t i = 0; i < appends.size(); ++i)
     values.push_back(computed_appends_[i]
                          ? computed_appends_[i]->finish([&](const std::string& part) { return sum_of_lanes(part); })
                          : loaded_appends_[i]);
   shader_.open("if (appends && slot == 0u) {{");
-  for (std::size_t i = 0; i < appends.size(); ++i) {
-    const TensorAccess& cache = appends[i].results[0];
-    if (can_load_four(shader_, cache)) {
-      shader_.store_four(cache.binding, shader_.place(cache.offset, cache.strides, place), values[i]);
-      continue;
+  for (std::size_t i = 0; i < appends.size(); ++i)
+    for (int vector = 0; vector < vectors_; ++vector) {
+      const TensorAccess& cache = appends[i].results[0];
+      const std::string& value = values[i][static_cast<std::size_t>(vector)];
+      place[3] = feature_of(vector);
+      if (can_load_four(shader_, cache)) {
+        shader_.store_four(cache.binding, shader_.place(cache.offset, cache.strides, place), value);
+        continue;
+      }
+      for (int k = 0; k < 4; ++k) {
+        place[3] = fmt::format("({} + {}u)", feature_of(vector), k);
+        shader_.store(cache, place, fmt::format("{}.{}", value, "xyzw"[k]));
+      }
     }
-    for (int k = 0; k < 4; ++k) {
-      place[3] = fmt::format("(feature + {}u)", k);
-      shader_.store(cache, place, fmt::format("{}.{}", values[i], "xyzw"[k]));
-    }
-    place[3] = "feature";
-  }
   shader_.close();
   shader_.line("storageBarrier();");
 }
@@ -248,8 +280,9 @@ void AttentionStream::write_keys() {
   const std::string keys = shader_.size(attention_.keys);
   for (const char* name : {"k", "v"})
     for (int u = 0; u < at_a_time_; ++u)
-      shader_.line("let {0}_{1} = fetch_{0}(batch, key_head, min(tile + {2}u + slot, {3} - 1u), feature);", name, u,
-                   u * slots_, keys);
+      for (int vector = 0; vector < vectors_; ++vector)
+        shader_.line("let {} = fetch_{}(batch, key_head, min(tile + {}u + slot, {} - 1u), {});",
+                     vector_of(fmt::format("{}_{}", name, u), vector), name, u * slots_, keys, feature_of(vector));
 }
 
 // The products of all keys with all queries, `product_0` …: those that the thread is left with. In each step a thread
@@ -257,7 +290,13 @@ void AttentionStream::write_keys() {
 void AttentionStream::write_products() {
   std::vector<std::string> values;
   for (int i = 0; i < queries_; ++i)
-    for (int u = 0; u < at_a_time_; ++u) values.push_back(shader_.let("part_of", fmt::format("dot(k_{}, q_{})", u, i)));
+    for (int u = 0; u < at_a_time_; ++u) {
+      std::string dots;
+      for (int vector = 0; vector < vectors_; ++vector)
+        dots += fmt::format("{}dot({}, {})", vector == 0 ? "" : " + ", vector_of(fmt::format("k_{}", u), vector),
+                            vector_of(fmt::format("q_{}", i), vector));
+      values.push_back(shader_.let("part_of", dots));
+    }
   for (int step = lanes_ / 2; step > 0; step /= 2) {
     const std::string other = fmt::format("(lane ^ {}u)", step);
     if (values.size() == 1) {
@@ -311,12 +350,16 @@ void AttentionStream::write_sums() {
   shader_.line("let first_lane = lane - feature_lane;");
   for (int i = 0; i < queries_; ++i) {
     const int query_lane = i * query_lanes();
-    shader_.line("sum_{} *= {};", i, take("shrink", fmt::format("first_lane + {}u", query_lane)));
-    for (int u = 0; u < at_a_time_; ++u)
-      shader_.line("sum_{} += {} * v_{};", i,
-                   take(fmt::format("weight_{}", u % own_products()),
-                        fmt::format("first_lane + {}u", query_lane + u / own_products() * alike)),
-                   u);
+    const std::string shrink = shader_.let("shrunk", take("shrink", fmt::format("first_lane + {}u", query_lane)));
+    const auto sum = [&](int vector) { return vector_of(fmt::format("sum_{}", i), vector); };
+    for (int vector = 0; vector < vectors_; ++vector) shader_.line("{} *= {};", sum(vector), shrink);
+    for (int u = 0; u < at_a_time_; ++u) {
+      const std::string weight =
+          shader_.let("taken", take(fmt::format("weight_{}", u % own_products()),
+                                    fmt::format("first_lane + {}u", query_lane + u / own_products() * alike)));
+      for (int vector = 0; vector < vectors_; ++vector)
+        shader_.line("{} += {} * {};", sum(vector), weight, vector_of(fmt::format("v_{}", u), vector));
+    }
   }
 }
 
@@ -325,7 +368,7 @@ void AttentionStream::write_results() {
   write_query_reduction("total", true);
   shader_.shared_array("slot_tops", "f32", std::int64_t{queries_} * slots_);
   shader_.shared_array("slot_totals", "f32", std::int64_t{queries_} * slots_);
-  shader_.shared_array("slot_sums", "vec4f", threads);
+  shader_.shared_array("slot_sums", "vec4f", std::int64_t{threads} * vectors_);
   shader_.open("if (feature_lane % {}u == 0u) {{", query_lanes());
   shader_.line("slot_tops[own_query * {0}u + slot] = top; slot_totals[own_query * {0}u + slot] = total;", slots_);
   shader_.close();
@@ -343,14 +386,19 @@ void AttentionStream::write_results() {
     shader_.line("var all_total = {} * exp(first_top - all_top);", parts_.first_total("part"));
     shader_.line("for (var i = {0}u; i < {1}u; i++) {{ all_total += slot_totals[i] * exp(slot_tops[i] - all_top); }}",
                  i * slots_, (i + 1) * slots_);
-    shader_.line("slot_sums[lane] = sum_{0} * exp(slot_tops[{1}u + slot] - all_top);", i, i * slots_);
+    for (int vector = 0; vector < vectors_; ++vector)
+      shader_.line("slot_sums[{}u + lane] = {} * exp(slot_tops[{}u + slot] - all_top);", vector * threads,
+                   vector_of(fmt::format("sum_{}", i), vector), i * slots_);
     shader_.barrier();
     shader_.open("if (slot == 0u && first_row + {}u < {}) {{", i, rows);
-    shader_.line("var sum = slot_sums[lane];");
-    shader_.line("for (var i = 1u; i < {}u; i++) {{ sum += slot_sums[lane + i * {}u]; }}", slots_, lanes_);
-    for (int k = 0; k < 4; ++k)
-      parts_.store_sum(shader_, "batch", "head", "time", "part", fmt::format("(feature + {}u)", k),
-                       fmt::format("sum.{}", "xyzw"[k]), "all_total");
+    for (int vector = 0; vector < vectors_; ++vector) {
+      const std::string sum = shader_.var("row_sum", "vec4f", fmt::format("slot_sums[{}u + lane]", vector * threads));
+      shader_.line("for (var i = 1u; i < {}u; i++) {{ {} += slot_sums[{}u + lane + i * {}u]; }}", slots_, sum,
+                   vector * threads, lanes_);
+      for (int k = 0; k < 4; ++k)
+        parts_.store_sum(shader_, "batch", "head", "time", "part", fmt::format("({} + {}u)", feature_of(vector), k),
+                         fmt::format("{}.{}", sum, "xyzw"[k]), "all_total");
+    }
     shader_.open("if (feature == 0u) {{");
     parts_.store_row(shader_, "batch", "head", "time", "part", "all_top", "all_total");
     shader_.close();

@@ -9,11 +9,11 @@
 namespace jerboa::wgsl {
 
 /// Attention for few queries on many keys, for heads of a power of two of features. The features of a key lie in
-/// neighbouring threads, four in each, which hold the same features of all queries that share the key head and of their
-/// results: keys and values are read once, several at a time and straight into registers, and the loop over them needs
-/// no barriers where threads exchange values as a subgroup. As the parts of the products of all these keys and queries
-/// are added up, each thread is left with one of them or a few, all of one query, and makes weights of those alone. The
-/// keys are cut into so many parts that the device is busy.
+/// neighbouring threads, four or eight in each, which hold the same features of all queries that share the key head and
+/// of their results: keys and values are read once, several at a time and straight into registers, and the loop over
+/// them needs no barriers where threads exchange values as a subgroup. As the parts of the products of all these keys
+/// and queries are added up, each thread is left with one of them or a few, all of one query, and makes weights of
+/// those alone. The keys are cut into so many parts that the device is busy.
 ///
 /// Queries, and the keys and values of this step, may be computed here (FoldedKernels): then a workgroup puts what lies
 /// in its part of the keys into the caches before it reads them, and needs no dispatch before it.
@@ -30,13 +30,14 @@ class AttentionStream {
  private:
   static constexpr int threads = 128;
   static int queries_for(const Attention& attention);
+  static int vectors_for(const Attention& attention) { return attention.size.value() > 128 ? 2 : 1; }
 
   void write_take();
   void write_loads();
   void write_queries();
   void write_appends();
-  ComputedFour computed_query(const KernelSpec& loop, int number);
-  std::string appended(const KernelSpec& append);
+  ComputedFours computed_query(const KernelSpec& loop, int number);
+  std::vector<std::string> appended(const KernelSpec& append);
   void write_own();
   void write_keys();
   void write_products();
@@ -48,6 +49,10 @@ class AttentionStream {
   std::string sum_of_lanes(const std::string& value);
   /// Adds, or takes the greater of, a value of all threads that make weights of the same query.
   void write_query_reduction(const std::string& name, bool is_sum);
+  /// The names of a thread's vectors of a query, key, value or sum, and the first feature of each.
+  std::string vector_of(const std::string& name, int vector) const;
+  std::string feature_of(int vector) const;
+  std::vector<std::string> places_of(const TensorAccess& tensor, std::vector<std::string> indices);
   int products() const { return queries_ * at_a_time_; }
   int own_products() const { return std::max(1, products() / lanes_); }
   int query_lanes() const { return lanes_ / queries_; }
@@ -55,14 +60,15 @@ class AttentionStream {
   KernelWriter& writer_;
   const Attention& attention_;
   int queries_;        // of a workgroup, a power of two
+  int vectors_;        // of four features in a thread
   int lanes_, slots_;  // threads that share a key, and keys at a time
   int at_a_time_;      // keys that a thread reads before it uses the first
   Dim blocks_;         // workgroups for the queries of a key head
   AttentionParts parts_;
   Shader shader_;
-  std::vector<ComputedFour> computed_queries_;
-  std::vector<std::optional<ComputedFour>> computed_appends_;  // by append; nothing where it is only loaded
-  std::vector<std::string> loaded_appends_;                    // by append
+  std::vector<ComputedFours> computed_queries_;
+  std::vector<std::optional<ComputedFours>> computed_appends_;  // by append; nothing where it is only loaded
+  std::vector<std::vector<std::string>> loaded_appends_;        // by append
 };
 
 }  // namespace jerboa::wgsl

@@ -5,14 +5,17 @@ namespace {
 
 bool is_multiple_of_four(const Dim& size) { return size.is_constant() && size.value() % 4 == 0; }
 
+// Texts of the indices of (row, feature).
+std::vector<std::string> row_indices(Shader& shader, const Attention& attention, const TileRows& rows) {
+  if (rows.of == TileRows::Of::keys) return attention.key_indices(shader, "row", "feature");
+  shader.line("let head = key_head * {} + row / {};", shader.size(attention.group), shader.size(attention.time));
+  shader.line("let time = row % {};", shader.size(attention.time));
+  return {"batch", "head", "time", "feature"};
+}
+
 // `start`, the place of (row, feature).
 void write_row_place(Shader& shader, const Attention& attention, const TileRows& rows) {
-  std::vector<std::string> index = attention.key_indices(shader, "row", "feature");
-  if (rows.of == TileRows::Of::queries) {
-    shader.line("let head = key_head * {} + row / {};", shader.size(attention.group), shader.size(attention.time));
-    shader.line("let time = row % {};", shader.size(attention.time));
-    index = {"batch", "head", "time", "feature"};
-  }
+  const std::vector<std::string> index = row_indices(shader, attention, rows);
   shader.line("let start = {};", shader.place(rows.tensor->offset, rows.tensor->strides, index));
 }
 
@@ -30,7 +33,9 @@ bool can_load_four(const Shader& shader, const TensorAccess& tensor) {
 void write_fetch(Shader& shader, const Attention& attention, const TileRows& rows) {
   shader.begin_function(
       fmt::format("fn {}(batch: u32, key_head: u32, wanted_row: u32, wanted: u32) -> vec4f", rows.name));
-  const std::string size = shader.size(rows.tensor->shape[3]);
+  const std::string size = shader.size(features_of(*rows.tensor));
+  const bool packed = rows.of == TileRows::Of::keys && is_packed(*rows.tensor);
+  const bool by_fours = packed || can_load_four(shader, *rows.tensor);
   std::string count = shader.size(rows.of == TileRows::Of::queries ? attention.rows() : attention.keys);
   if (rows.of == TileRows::Of::keys && attention.table != nullptr) {
     // What the table says of later keys is not looked at.
@@ -39,10 +44,16 @@ void write_fetch(Shader& shader, const Attention& attention, const TileRows& row
   }
   // Loads what is nearest and in range, and drops it: a branch costs a driver on the CPU more.
   shader.line("let row = min(wanted_row, {} - 1u);", count);
-  shader.line("let feature = min(wanted, {} - {}u);", size, can_load_four(shader, *rows.tensor) ? 4 : 1);
-  write_row_place(shader, attention, rows);
-  if (can_load_four(shader, *rows.tensor)) {
-    shader.line("let result = {};", shader.load_four(rows.tensor->binding, "start"));
+  shader.line("let feature = min(wanted, {} - {}u);", size, by_fours ? 4 : 1);
+  if (packed) {
+    std::vector<std::string> index = row_indices(shader, attention, rows);
+    index[0] = shader.let("block", index[0]);
+    shader.line("let result = {};", load_four_packed(shader, *rows.tensor, index));
+  } else {
+    write_row_place(shader, attention, rows);
+  }
+  if (by_fours) {
+    if (!packed) shader.line("let result = {};", shader.load_four(rows.tensor->binding, "start"));
     shader.line("return select(vec4f(), result, wanted_row < {} && wanted < {});", count, size);
   } else {
     std::string values[4];
@@ -186,26 +197,46 @@ void AttentionTiles::declare_sums(const std::string& sums, const Dim& size) {
 
 void AttentionTiles::write_sums(const std::string& sums, const std::string& other, const std::string& first,
                                 const Dim& size) {
-  const int columns = columns_of(size), width = columns * across;  // vectors
+  const int columns = columns_of(size), shares = shares_of(size), width = columns * across / shares;  // vectors
   int taken = others;
   while (taken * width * 4 > stage_floats()) taken /= 2;
+  const int own = taken / shares;  // of a thread
+  const std::string column = shares == 1 ? "thread_column" : fmt::format("thread_column % {}u", width);
+  const std::string skipped = shares == 1 ? "0u" : fmt::format("thread_column / {}u * {}u", width, own);
   shader_.open("for (var start = 0u; start < {}u; start += {}u) {{", others, taken);
   shader_.open("for (var number = lane; number < {}u; number += {}u) {{", taken * width, shader_.threads());
   shader_.line("let row = number / {0}u; let column = number % {0}u;", width);
   shader_.line("stage[number] = {}(batch, key_head, {} + start + row, column * 4u);", other, first);
   shader_.close();
   shader_.barrier();
-  write_steps(taken, fmt::format("{}u - start", others), true, [&](const char* k, const char* quarter) {
-    shader_.line("let a = weights[(start + {}) * {}u + {}];", k, rows_ / 4,
-                 in_weights("thread_row", fmt::format("(start / 4u + {})", quarter)));
+  shader_.line("let skipped = {};", skipped);
+  write_steps(own, fmt::format("{}u - start", others), true, [&](const char* k, const char* quarter) {
+    shader_.line("let a = weights[(start + skipped + {}) * {}u + {}];", k, rows_ / 4,
+                 in_weights("thread_row", fmt::format("((start + skipped) / 4u + {})", quarter)));
     for (int j = 0; j < columns; ++j) {
-      shader_.line("let b_{0} = stage[{3} * {1}u + thread_column + {2}u];", j, width, j * across, k);
+      shader_.line("let b_{0} = stage[(skipped + {3}) * {1}u + {4} + {2}u];", j, width, j * across, k, column);
       for (int i = 0; i < 4; ++i)
         shader_.line("{0}_{1}_{2} = fma(vec4f(a.{3}), b_{2}, {0}_{1}_{2});", sums, i, j, "xyzw"[i]);
     }
   });
   shader_.barrier();
   shader_.close();
+}
+
+void AttentionTiles::join_sums(const std::string& sums, const Dim& size) {
+  if (shares_of(size) == 1) return;
+  constexpr int width = across / 2;
+  for (const bool gives : {true, false}) {
+    shader_.open("if (thread_column {} {}u) {{", gives ? ">=" : "<", width);
+    for (int i = 0; i < 4; ++i) {
+      const std::string place =
+          fmt::format("stage[(thread_row * 4u + {}u) * {}u + thread_column % {}u]", i, width, width);
+      const std::string sum = fmt::format("{}_{}_0", sums, i);
+      shader_.line("{} {} {};", gives ? place : sum, gives ? "=" : "+=", gives ? sum : place);
+    }
+    shader_.close();
+    shader_.barrier();
+  }
 }
 
 void AttentionTiles::write_row_reduction(const std::string& name, bool is_sum) {

@@ -60,6 +60,8 @@ class AttentionTiles {
   void declare_sums(const std::string& sums, const Dim& size);
   /// Adds the weights times the features of the others from `first`. Ends with a barrier.
   void write_sums(const std::string& sums, const std::string& other, const std::string& first, const Dim& size);
+  /// After the last write_sums: gives the threads that store the sums what others have of them.
+  void join_sums(const std::string& sums, const Dim& size);
   /// Calls f(row i, text of the first of four features, text of the vector) for all sums of the thread.
   template <class F>
   void for_each_sum(const std::string& sums, const Dim& size, F f) {
@@ -73,6 +75,8 @@ class AttentionTiles {
 
  private:
   static int columns_of(const Dim& size) { return static_cast<int>((size.upper_bound() + 63) / 64); }
+  // Where features are so few that half of the threads would have none, two threads share the others of each.
+  static int shares_of(const Dim& size) { return size.upper_bound() <= 2 * across ? 2 : 1; }
   // Features that are in workgroup memory at a time: the more, the fewer barriers.
   static int depth_for(const Target& target);
   static std::int64_t workgroup_bytes(int rows, int depth) {

@@ -18,25 +18,35 @@ bool is_computed_by_fours(const KernelSpec& loop, const Dim& length) {
   });
 }
 
-ComputedFour::ComputedFour(Shader& shader, const KernelSpec& loop, const std::string& place)
-    : shader_(shader),
-      loop_(loop),
-      four_(shader, loop, loop.domain.size() - 1, shader.split_index(shader.let("place", place), loop.domain)) {
-  four_.load_without_branches();
-  for (std::size_t i = 0; i < loop.body.size(); ++i)
-    if (loop.body[i].kind == Instruction::Kind::load &&
-        loop.loads[static_cast<std::size_t>(loop.body[i].index)].indirect < 0)
-      four_.values(static_cast<int>(i));
+ComputedFours::ComputedFours(Shader& shader, const KernelSpec& loop, const std::vector<std::string>& places)
+    : shader_(shader), loop_(loop) {
+  for (const std::string& place : places) {
+    FourWriter& four = fours_.emplace_back(shader, loop, loop.domain.size() - 1,
+                                           shader.split_index(shader.let("place", place), loop.domain));
+    four.load_without_branches();
+    for (std::size_t i = 0; i < loop.body.size(); ++i)
+      if (loop.body[i].kind == Instruction::Kind::load &&
+          loop.loads[static_cast<std::size_t>(loop.body[i].index)].indirect < 0)
+        four.values(static_cast<int>(i));
+  }
 }
 
-std::string ComputedFour::finish(const std::function<std::string(const std::string&)>& sum_of_row) {
+std::vector<std::string> ComputedFours::finish(const std::function<std::string(const std::string&)>& sum_of_row) {
   for (std::size_t i = 0; i < loop_.body.size(); ++i) {
     if (loop_.body[i].kind != Instruction::Kind::reduce) continue;
-    const auto values = four_.values(loop_.body[i].a);
-    four_.set_common(static_cast<int>(i),
-                     sum_of_row(fmt::format("({} + {}) + ({} + {})", values[0], values[1], values[2], values[3])));
+    std::vector<std::string> parts;
+    for (FourWriter& four : fours_) {
+      const auto values = four.values(loop_.body[i].a);
+      parts.push_back(fmt::format("(({} + {}) + ({} + {}))", values[0], values[1], values[2], values[3]));
+    }
+    const std::string sum = sum_of_row(fmt::format("{}", fmt::join(parts, " + ")));
+    for (FourWriter& four : fours_) four.set_common(static_cast<int>(i), sum);
   }
-  return shader_.let("computed", fmt::format("vec4f({})", fmt::join(four_.values(loop_.stores.front().value), ", ")));
+  std::vector<std::string> computed;
+  for (FourWriter& four : fours_)
+    computed.push_back(
+        shader_.let("computed", fmt::format("vec4f({})", fmt::join(four.values(loop_.stores.front().value), ", "))));
+  return computed;
 }
 
 KernelSpec with_rounded_result(KernelSpec loop) {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include <jerboa/lower/program.h>
 
@@ -14,21 +15,21 @@ namespace jerboa::wgsl {
 /// row except through sums.
 bool is_computed_by_fours(const KernelSpec& loop, const Dim& length);
 
-/// Four adjacent elements of such a result. Everything is loaded when it is constructed, without branches, and computed
-/// at the end, so that all loads are on their way at once.
-class ComputedFour {
+/// A thread's elements of a row of such a result, by fours of adjacent ones. Everything is loaded when it is
+/// constructed, without branches, and computed at the end, so that all loads are on their way at once.
+class ComputedFours {
  public:
-  /// `place`: WGSL expression of the index of the first element.
-  ComputedFour(Shader& shader, const KernelSpec& loop, const std::string& place);
+  /// `places`: WGSL expressions of the indices of the first element of each four.
+  ComputedFours(Shader& shader, const KernelSpec& loop, const std::vector<std::string>& places);
 
-  /// WGSL expression of the elements, a vec4f. `sum_of_row` turns a thread's part of a sum into that of all threads of
-  /// the row.
-  std::string finish(const std::function<std::string(const std::string&)>& sum_of_row);
+  /// WGSL expressions of the elements, a vec4f for each four. `sum_of_row` turns a thread's part of a sum into that of
+  /// all threads of the row.
+  std::vector<std::string> finish(const std::function<std::string(const std::string&)>& sum_of_row);
 
  private:
   Shader& shader_;
   const KernelSpec& loop_;
-  FourWriter four_;
+  std::vector<FourWriter> fours_;
 };
 
 /// The same loop with its result rounded to the type of the memory that it would have been stored in.

@@ -11,6 +11,7 @@
 #include <jerboa/base/error.h>
 #include <jerboa/wgsl/emit_wgsl.h>
 
+#include "base/integers.h"
 #include "lower/cost.h"
 #include "lower/verify_gpu.h"
 #include "wgsl/fold.h"
@@ -96,8 +97,15 @@ class Emitter {
 
   // Whether two of a kernel's bindings are the same tensor, or a tensor and a part of it.
   bool buffers_overlap(const FoldedPart& part) const {
+    const auto is_bound = [&](std::size_t memory) {
+      const auto number = static_cast<int>(memory);
+      const auto finished = part.folded.finished.find(number);
+      return !part.folded.computed.contains(number) &&
+             (finished == part.folded.finished.end() || finished->second.stores);
+    };
     for (std::size_t i = 0; i < part.buffers.size(); ++i)
       for (std::size_t j = 0; j < i; ++j) {
+        if (!is_bound(i) || !is_bound(j)) continue;
         const Buffer& a = program_.buffers[static_cast<std::size_t>(part.buffers[i])];
         const Buffer& b = program_.buffers[static_cast<std::size_t>(part.buffers[j])];
         if (root_of(program_, part.buffers[i]) == root_of(program_, part.buffers[j]) && a.inside < b.inside + b.bytes &&
@@ -159,7 +167,7 @@ class Emitter {
     const int target = workspace(packing_slot, binding.bytes);
     std::int64_t offset = 0;
     for (const int memory : binding.packed) {
-      const std::int64_t bytes = (writer.memories()[static_cast<std::size_t>(memory)].bytes + 3) / 4 * 4;
+      const std::int64_t bytes = detail::whole_words(writer.memories()[static_cast<std::size_t>(memory)].bytes);
       GpuStep copy;
       copy.bindings = {{buffer_of(memory), 0, bytes, false}, {target, offset, bytes, true}};
       copy.label = "pack";
@@ -181,7 +189,7 @@ class Emitter {
     std::set<int> taken;
     for (const auto& [slot, buffer] : others)
       if (buffer >= 0) taken.insert(program_.buffers[static_cast<std::size_t>(buffer)].arena);
-    const auto place = idle_->find(number, whole_words(bytes), taken);
+    const auto place = idle_->find(number, detail::whole_words(bytes), taken);
     if (!place) return -1;
     Buffer buffer;
     buffer.name = fmt::format("workspace of {}", part.label);
@@ -189,13 +197,11 @@ class Emitter {
     buffer.arena = place->arena;
     buffer.offset = place->offset;
     buffer.last = -1;  // not part of the plan, in which an arena holds one tensor at a time
-    buffer.bytes = whole_words(bytes);
+    buffer.bytes = detail::whole_words(bytes);
     buffer.elements = buffer.bytes / 4;
     program_.buffers.push_back(std::move(buffer));
     return static_cast<int>(program_.buffers.size()) - 1;
   }
-
-  static std::int64_t whole_words(std::int64_t bytes) { return (bytes + 3) / 4 * 4; }
 
   // Scratch memory that kernels reuse. Small requests rotate among several buffers, so that kernels do not wait for
   // each other.
@@ -213,7 +219,7 @@ class Emitter {
       program_.buffers.push_back(std::move(buffer));
     }
     Buffer& buffer = program_.buffers[static_cast<std::size_t>(found->second)];
-    buffer.bytes = std::max(buffer.bytes, whole_words(bytes));
+    buffer.bytes = std::max(buffer.bytes, detail::whole_words(bytes));
     buffer.elements = buffer.bytes / 4;
     program_.arenas[static_cast<std::size_t>(buffer.arena)] = buffer.bytes;
     return found->second;

@@ -7,6 +7,8 @@
 #include "wgsl/attention_stream.h"
 #include "wgsl/body.h"
 #include "wgsl/computed_rows.h"
+#include "wgsl/fold_recurrences.h"
+#include "wgsl/part_uses.h"
 #include "wgsl/product/problem.h"
 #include "wgsl/product/quantised.h"
 #include "wgsl/product/scaled_rows.h"
@@ -16,112 +18,22 @@ namespace {
 
 std::size_t index(int number) { return static_cast<std::size_t>(number); }
 
-// The same kernel with other numbers for its bindings.
-KernelSpec renumbered(KernelSpec kernel, const std::vector<int>& numbers) {
-  const auto renumber = [&](int& binding) {
-    if (binding >= 0) binding = numbers[index(binding)];
-  };
-  for (Load& load : kernel.loads) renumber(load.binding);
-  for (Store& store : kernel.stores) renumber(store.binding);
-  for (auto* list : {&kernel.operands, &kernel.results})
-    for (TensorAccess& access : *list) renumber(access.binding);
-  return kernel;
-}
-
 class Folder {
  public:
-  Folder(const Program& program, const Target& target) : program_(program), target_(target) {
-    for (std::size_t i = 0; i < program.cpu.dispatches.size(); ++i)
-      for (const Dispatch::Part& part : program.cpu.dispatches[i].parts)
-        parts_.push_back({part.kernel, part.buffers, part.label, {}, {}, static_cast<int>(i)});
-    dropped_.assign(parts_.size(), false);
-  }
+  Folder(const Program& program, const Target& target, PartUses& uses)
+      : program_(program), target_(target), uses_(uses) {}
 
-  std::vector<FoldedPart> run() {
-    if (target_.fuse) {
-      find_uses();
-      // Once more, because a part that is gone no longer overwrites what another reads.
-      for (int turn = 0; turn < 2; ++turn)
-        for (std::size_t i = 0; i < parts_.size(); ++i)
-          if (!dropped_[i]) fold(i);
-      for (std::size_t i = 0; i < parts_.size(); ++i)
-        if (!dropped_[i]) fold_into_attention(i);
-    }
-    std::vector<FoldedPart> kept;
-    for (std::size_t i = 0; i < parts_.size(); ++i)
-      if (!dropped_[i]) kept.push_back(std::move(parts_[i]));
-    return kept;
+  void run() {
+    // Once more, because a part that is gone no longer overwrites what another reads.
+    for (int turn = 0; turn < 2; ++turn)
+      for (std::size_t i = 0; i < uses_.count(); ++i)
+        if (!uses_.is_gone(i)) fold(i);
+    for (std::size_t i = 0; i < uses_.count(); ++i)
+      if (!uses_.is_gone(i)) fold_into_attention(i);
   }
 
  private:
-  const KernelSpec& kernel_of(std::size_t part) const { return program_.cpu.kernels[index(parts_[part].kernel)]; }
-  const Buffer& buffer_at(int number) const { return program_.buffers[index(number)]; }
-
-  void find_uses() {
-    readers_.resize(program_.buffers.size());
-    writers_.resize(program_.buffers.size());
-    shared_.assign(program_.buffers.size(), false);
-    for (std::size_t i = 0; i < parts_.size(); ++i) {
-      const std::vector<bool> written = written_bindings(kernel_of(i));
-      for (const int binding : read_bindings(kernel_of(i)))
-        readers_[index(parts_[i].buffers[index(binding)])].insert(i);
-      for (std::size_t k = 0; k < written.size(); ++k)
-        if (written[k]) writers_[index(parts_[i].buffers[k])].insert(i);
-    }
-    for (std::size_t i = 0; i < program_.buffers.size(); ++i)
-      if (const int whole = program_.buffers[i].within; whole >= 0) shared_[i] = shared_[index(whole)] = true;
-    for (const auto* list : {&program_.outputs, &program_.captures})
-      for (const Readable& readable : *list) shared_[index(readable.buffer)] = true;
-  }
-
-  static std::set<int> read_bindings(const KernelSpec& kernel) {
-    std::set<int> read;
-    for (const Load& load : kernel.loads) read.insert(load.binding);
-    for (const TensorAccess& operand : kernel.operands)
-      if (operand.binding >= 0) read.insert(operand.binding);
-    return read;
-  }
-
-  // The one buffer that a part writes, if the user does not read it and it is not part of another; -1: none.
-  int only_result(std::size_t part) const {
-    const std::vector<bool> written = written_bindings(kernel_of(part));
-    if (std::count(written.begin(), written.end(), true) != 1) return -1;
-    const auto binding = static_cast<std::size_t>(std::find(written.begin(), written.end(), true) - written.begin());
-    const int result = parts_[part].buffers[binding];
-    return buffer_at(result).where != Buffer::Where::arena || shared_[index(result)] ? -1 : result;
-  }
-
-  // The parts that read what a part writes to a buffer, up to the one that overwrites it, which may read it in place.
-  std::vector<std::size_t> readers_of(std::size_t part, int result) const {
-    const std::set<std::size_t>&writers = writers_[index(result)], &readers = readers_[index(result)];
-    const auto next = writers.upper_bound(part);
-    const auto end = next == writers.end() ? readers.end() : readers.upper_bound(*next);
-    return {readers.upper_bound(part), end};
-  }
-
-  bool share_memory(int a, int b) const {
-    const Buffer &first = buffer_at(a), &second = buffer_at(b);
-    const bool in_arena = first.where == Buffer::Where::arena, other_in_arena = second.where == Buffer::Where::arena;
-    if (in_arena != other_in_arena) return false;
-    return in_arena ? first.arena == second.arena : root_of(program_, a) == root_of(program_, b);
-  }
-
-  // Whether what a part reads is still there when another runs, and that one writes to none of it.
-  bool inputs_last(std::size_t part, std::size_t until) const {
-    std::vector<int> inputs;
-    for (const int binding : read_bindings(kernel_of(part))) inputs.push_back(parts_[part].buffers[index(binding)]);
-    for (const auto& [memory, computed] : parts_[part].folded.computed)
-      for (const Load& load : computed.loads) inputs.push_back(parts_[part].buffers[index(load.binding)]);
-    for (std::size_t i = part + 1; i <= until; ++i) {
-      if (dropped_[i]) continue;
-      const std::vector<bool> written = written_bindings(kernel_of(i));
-      for (std::size_t k = 0; k < written.size(); ++k)
-        if (written[k] && std::any_of(inputs.begin(), inputs.end(),
-                                      [&](int input) { return share_memory(input, parts_[i].buffers[k]); }))
-          return false;
-    }
-    return true;
-  }
+  const KernelSpec& kernel_of(std::size_t part) const { return uses_.kernel_of(part); }
 
   // The bindings of a part's kernel as memories of another, and that one's buffers with what is missing. What the part
   // reads in place of its result is a memory apart: there the result is not.
@@ -129,8 +41,8 @@ class Folder {
     std::vector<int> numbers, buffers;
   };
   Joined join(std::size_t part, std::size_t into, int in_place) const {
-    Joined joined{{}, parts_[into].buffers};
-    for (const int buffer : parts_[part].buffers) {
+    Joined joined{{}, uses_.at(into).buffers};
+    for (const int buffer : uses_.at(part).buffers) {
       const auto known =
           buffer == in_place ? joined.buffers.end() : std::find(joined.buffers.begin(), joined.buffers.end(), buffer);
       joined.numbers.push_back(static_cast<int>(known - joined.buffers.begin()));
@@ -142,44 +54,37 @@ class Folder {
   bool fits(const Joined& joined) const { return static_cast<int>(joined.buffers.size()) <= target_.max_bindings; }
 
   void fold(std::size_t part) {
-    const int result = only_result(part);
+    const int result = uses_.only_result(part);
     if (result < 0) return;
-    const bool in_place = readers_[index(result)].contains(part);
-    const std::vector<std::size_t> readers = readers_of(part, result);
+    const bool in_place = uses_.reads(part, result);
+    const std::vector<std::size_t> readers = uses_.readers_of(part, result);
     if (readers.empty()) return;
     const KernelSpec& kernel = kernel_of(part);
-    if (in_place && (kernel.kind != KernelSpec::Kind::loop || kernel.row_axes > 0)) return;
+    if (in_place && kernel.kind != KernelSpec::Kind::loop) return;
     std::vector<std::pair<std::size_t, FoldedPart>> changed;
     for (const std::size_t reader : readers) {
-      if (!inputs_last(part, reader)) return;
+      if (!uses_.can_run_later(part, reader)) return;
       const Joined joined = join(part, reader, in_place ? result : -1);
       if (!fits(joined)) return;
-      FoldedPart with = parts_[reader];
+      FoldedPart with = uses_.at(reader);
       with.buffers = joined.buffers;
       const KernelSpec own = renumbered(kernel, joined.numbers);
       const bool folds = kernel.kind == KernelSpec::Kind::matmul ? fold_companion(part, reader, result, own, with)
                          : kernel.row_axes > 0                   ? fold_scaled_rows(reader, result, own, with)
                                                                  : fold_computed(reader, result, own, with);
       if (!folds) return;
-      with.key += fmt::format(" +{}({})", parts_[part].kernel, fmt::join(joined.numbers, " "));
+      with.key += fmt::format(" +{}({})", uses_.at(part).kernel, fmt::join(joined.numbers, " "));
       changed.emplace_back(reader, std::move(with));
     }
-    for (auto& [reader, with] : changed) {
-      for (const int buffer : parts_[part].buffers)
-        if (buffer != result) readers_[index(buffer)].insert(reader);
-      if (!in_place) readers_[index(result)].erase(reader);
-      parts_[reader] = std::move(with);
-    }
-    for (const int buffer : parts_[part].buffers) readers_[index(buffer)].erase(part);
-    writers_[index(result)].erase(part);
-    dropped_[part] = true;
+    uses_.drop(part);
+    for (auto& [reader, with] : changed) uses_.replace(reader, std::move(with));
   }
 
   // A norm whose rows are multiplied by columns of weights.
   bool fold_scaled_rows(std::size_t reader, int result, const KernelSpec& rows, FoldedPart& with) const {
     const KernelSpec& kernel = kernel_of(reader);
     if (kernel.kind != KernelSpec::Kind::matmul || with.folded.scaled_rows) return false;
-    const KernelWriter writer(kernel, target_, memories_of(program_, parts_[reader].buffers));
+    const KernelWriter writer(kernel, target_, memories_of(program_, uses_.at(reader).buffers));
     const MatmulProblem problem(writer);
     // Where there are many columns, reading more for each of them costs more than a dispatch.
     constexpr std::int64_t most_columns = 1 << 15;
@@ -204,14 +109,14 @@ class Folder {
                       FoldedPart& with) const {
     const KernelSpec& kernel = kernel_of(reader);
     // Both may have the same norm before them.
-    const FoldedKernels& before = parts_[part].folded;
+    const FoldedKernels& before = uses_.at(part).folded;
     if (before.companion || before.scaled_rows.has_value() != with.folded.scaled_rows.has_value()) return false;
     if (kernel.kind != KernelSpec::Kind::matmul || with.folded.companion || kernel.domain != companion.domain ||
         companion.stores.size() != 1 || companion.stores.front().dtype != DType::f32 ||
         !is_row_major(companion.domain, companion.stores.front().map))
       return false;
-    const KernelWriter own(kernel_of(part), target_, memories_of(program_, parts_[part].buffers)),
-        other(kernel, target_, memories_of(program_, parts_[reader].buffers));
+    const KernelWriter own(kernel_of(part), target_, memories_of(program_, uses_.at(part).buffers)),
+        other(kernel, target_, memories_of(program_, uses_.at(reader).buffers));
     const MatmulProblem first(own), second(other);
     const auto is_vectors = [&](const MatmulProblem& problem) {
       return choose_form(target_, problem).kind == MatmulForm::Kind::vectors;
@@ -241,6 +146,8 @@ class Folder {
         kernel.op != Op::cache_append || loop.stores.size() != 1 || !is_row_major(loop.domain, loop.stores.front().map))
       return false;
     constexpr std::size_t values = 1;
+    // Where values are rounded to 8 bits, each is read by the whole group that shares its scale.
+    if (kernel.operands[values].dtype != kernel.results[0].dtype) return false;
     // What is computed in place of these values reads the same buffer.
     if (with.folded.computed.contains(kernel.operands[values].binding)) return false;
     for (std::size_t i = 0; i < kernel.operands.size(); ++i) {
@@ -264,24 +171,16 @@ class Folder {
   void fold_into_attention(std::size_t part) {
     const KernelSpec& kernel = kernel_of(part);
     if (kernel.kind != KernelSpec::Kind::whole || kernel.op != Op::attention) return;
-    const KernelWriter writer(kernel, target_, memories_of(program_, parts_[part].buffers));
+    const KernelWriter writer(kernel, target_, memories_of(program_, uses_.at(part).buffers));
     const Attention attention(kernel, 3, std::get<AttentionAttrs>(kernel.attrs));
     if (attention.queries().upper_bound() == 0 || choose_attention_form(writer, attention) != AttentionForm::stream)
       return;
-    Absorbing with_queries{part, parts_[part], {}};
+    Absorbing with_queries{part, uses_.at(part), {}};
     if (absorb_loop(with_queries, attention.q->binding, part, attention.size)) take_over(with_queries);
     if (!AttentionStream::can_append(attention)) return;
-    Absorbing with_appends{part, parts_[part], {}};
+    Absorbing with_appends{part, uses_.at(part), {}};
     if (absorb_append(with_appends, attention, *attention.k) && absorb_append(with_appends, attention, *attention.v))
       take_over(with_appends);
-  }
-
-  // The part that last wrote to a buffer before another part.
-  std::optional<std::size_t> last_writer(int buffer, std::size_t before) const {
-    const std::set<std::size_t>& writers = writers_[index(buffer)];
-    const auto next = writers.lower_bound(before);
-    if (next == writers.begin()) return std::nullopt;
-    return *std::prev(next);
   }
 
   // The numbers of another part's memories, of which those that are missing are added.
@@ -306,12 +205,12 @@ class Folder {
   // The loop whose result only one part, the reader, reads through this memory, as rows of this length.
   bool absorb_loop(Absorbing& absorbing, int memory, std::size_t reader, const Dim& length) const {
     const int result = absorbing.with.buffers[index(memory)];
-    const std::optional<std::size_t> source = last_writer(result, reader);
-    if (!source || only_result(*source) != result || readers_[index(result)].contains(*source) ||
-        readers_of(*source, result) != std::vector{reader} || !parts_[*source].folded.empty() ||
-        !is_computed_by_fours(kernel_of(*source), length) || !inputs_last(*source, absorbing.part))
+    const std::optional<std::size_t> source = uses_.last_writer(result, reader);
+    if (!source || uses_.only_result(*source) != result || uses_.reads(*source, result) ||
+        uses_.readers_of(*source, result) != std::vector{reader} || !uses_.at(*source).folded.empty() ||
+        !is_computed_by_fours(kernel_of(*source), length) || !uses_.can_run_later(*source, absorbing.part))
       return false;
-    const std::vector<int> numbers = add_memories(absorbing, parts_[*source]);
+    const std::vector<int> numbers = add_memories(absorbing, uses_.at(*source));
     absorbing.with.folded.computed.emplace(memory, with_rounded_result(renumbered(kernel_of(*source), numbers)));
     absorbing.absorbed.push_back(*source);
     return true;
@@ -320,13 +219,13 @@ class Folder {
   // What is put into a cache just before attention reads it, for one position of each sequence.
   bool absorb_append(Absorbing& absorbing, const Attention& attention, const TensorAccess& cache) const {
     const int buffer = absorbing.with.buffers[index(cache.binding)];
-    const std::optional<std::size_t> source = last_writer(buffer, absorbing.part);
+    const std::optional<std::size_t> source = uses_.last_writer(buffer, absorbing.part);
     if (!source) return false;
-    const FoldedPart& append = parts_[*source];
+    const FoldedPart& append = uses_.at(*source);
     const KernelSpec& kernel = kernel_of(*source);
     if (kernel.kind != KernelSpec::Kind::whole || kernel.op != Op::cache_append ||
         kernel.operands[0].binding != kernel.results[0].binding || !(kernel.operands[1].shape[2] == Dim(1)) ||
-        *readers_[index(buffer)].upper_bound(*source) != absorbing.part || !inputs_last(*source, absorbing.part))
+        uses_.next_reader(buffer, *source) != absorbing.part || !uses_.can_run_later(*source, absorbing.part))
       return false;
     const std::vector<int> numbers = add_memories(absorbing, append);
     const KernelSpec own = renumbered(kernel, numbers);
@@ -354,27 +253,13 @@ class Folder {
     constexpr std::size_t workspaces = 2;
     const FoldedKernels& folded = absorbing.with.folded;
     if (absorbing.with.buffers.size() - folded.computed.size() + workspaces > index(target_.max_bindings)) return;
-    for (const std::size_t gone : absorbing.absorbed) {
-      for (const int buffer : parts_[gone].buffers) {
-        readers_[index(buffer)].erase(gone);
-        writers_[index(buffer)].erase(gone);
-      }
-      dropped_[gone] = true;
-    }
-    for (std::size_t i = 0; i < absorbing.with.buffers.size(); ++i)
-      if (!absorbing.is_computed(static_cast<int>(i)))
-        readers_[index(absorbing.with.buffers[i])].insert(absorbing.part);
-    for (const KernelSpec& append : folded.appends)
-      writers_[index(absorbing.with.buffers[index(append.results[0].binding)])].insert(absorbing.part);
-    parts_[absorbing.part] = std::move(absorbing.with);
+    for (const std::size_t gone : absorbing.absorbed) uses_.drop(gone);
+    uses_.replace(absorbing.part, std::move(absorbing.with));
   }
 
   const Program& program_;
   const Target& target_;
-  std::vector<FoldedPart> parts_;
-  std::vector<bool> dropped_;                             // by part
-  std::vector<std::set<std::size_t>> readers_, writers_;  // by buffer: parts
-  std::vector<bool> shared_;                              // by buffer: others are in it, or the user reads it
+  PartUses& uses_;
 };
 
 }  // namespace
@@ -389,7 +274,12 @@ std::vector<ShaderMemory> memories_of(const Program& program, const std::vector<
 }
 
 std::vector<FoldedPart> fold_kernels(const Program& program, const Target& target) {
-  return Folder(program, target).run();
+  PartUses uses(program);
+  if (target.fuse) {
+    Folder(program, target, uses).run();
+    fold_recurrences(program, target, uses);
+  }
+  return uses.take();
 }
 
 }  // namespace jerboa::wgsl

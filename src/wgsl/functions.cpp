@@ -22,8 +22,11 @@ fn exp_f32(x: f32) -> f32 {
   let r = (bounded - n * 0.693359375f) - n * -2.12194442e-4f;
   let series = 0.5f + r * (0.166666657f + r * (0.0416657962f + r * (0.00833345205f + r * (0.00139819994f
       + r * 1.98756912e-4f))));
+  // In two factors, each a power of two that f32 can hold; ldexp does the same with many more instructions.
   let half = i32(n) / 2;
-  return ldexp(ldexp(1.0 + (r + r * r * series), half), i32(n) - half);
+  let first = bitcast<f32>((half + 127) << 23u);
+  let second = bitcast<f32>((i32(n) - half + 127) << 23u);
+  return (1.0 + (r + r * r * series)) * first * second;
 }
 )"},
     {"log1p_f32", "", R"(
@@ -48,14 +51,14 @@ fn log_f32(x: f32) -> f32 {
   return exponent * 0.693359375f + (series + exponent * -2.12194442e-4f);
 }
 )"},
-    {"expm1_f32", "", R"(
+    {"expm1_f32", "exp_f32", R"(
 fn expm1_f32(x: f32) -> f32 {
-  if (abs(x) > 0.5) { return exp(x) - 1.0; }
+  if (abs(x) > 0.5) { return exp_f32(x) - 1.0; }
   return x * (1.0 + x * 0.5f * (1.0 + x * 0.333333343f * (1.0 + x * 0.25f * (1.0 + x * 0.2f * (1.0 + x * 0.166666672f
       * (1.0 + x * 0.142857149f * (1.0 + x * 0.125f)))))));
 }
 )"},
-    {"tanh_f32", "", R"(
+    {"tanh_f32", "exp_f32", R"(
 fn tanh_f32(x: f32) -> f32 {
   let a = abs(x);
   if (a < 0.625) {
@@ -63,7 +66,7 @@ fn tanh_f32(x: f32) -> f32 {
     return x + x * z * (-0.333332819f + z * (0.133314422f + z * (-0.0537397155f + z * (0.0206390888f
         + z * -0.00570498873f))));
   }
-  let far = 1.0 - 2.0 / (exp(2.0 * min(a, 20.0)) + 1.0);
+  let far = 1.0 - 2.0 / (exp_f32(2.0 * min(a, 20.0)) + 1.0);
   return select(far, -far, x < 0.0);
 }
 )"},
@@ -140,6 +143,21 @@ fn mod_f32(a: f32, b: f32) -> f32 {
 fn round_bf16(x: f32) -> u32 {
   let word = bitcast<u32>(x);
   return (word + 0x7fffu + ((word >> 16u) & 1u)) & 0xffff0000u;
+}
+)"},
+    {"unpack_one", "", R"(
+// A feature of an 8-bit cache, or four of them, from their word and the word that has their scale.
+fn packed_scale(scales: u32, feature: u32) -> f32 {
+  return bitcast<f32>((scales >> (feature / 32u % 2u * 16u)) << 16u);
+}
+fn unpack_one(word: u32, scales: u32, feature: u32) -> f32 {
+  return f32(extractBits(bitcast<i32>(word), feature % 4u * 8u, 8u)) * packed_scale(scales, feature);
+}
+)"},
+    {"unpack_four", "unpack_one", R"(
+fn unpack_four(word: u32, scales: u32, feature: u32) -> vec4f {
+  let bytes = (vec4i(bitcast<i32>(word)) << vec4u(24u, 16u, 8u, 0u)) >> vec4u(24u);
+  return vec4f(bytes) * packed_scale(scales, feature);
 }
 )"},
     {"threefry", "", R"(

@@ -19,12 +19,17 @@ struct FoldedKernels {
   std::optional<KernelSpec> scaled_rows;
   /// A product of the same first operand, whose results the epilogue reads element by element.
   std::optional<KernelSpec> companion;
-  /// By memory: loops that are evaluated where an element is read. Only attention_stream.h reads those with sums.
+  /// By memory: loops that are evaluated where an element is read. Those with sums over rows only for the queries, keys
+  /// and values of attention_stream.h, and for the queries and keys of few tokens of linear attention.
   std::map<int, KernelSpec> computed;
   /// What is put into the caches of attention's keys and values before it reads them: cache_append kernels, in place.
   std::vector<KernelSpec> appends;
 
-  bool empty() const { return !scaled_rows && !companion && computed.empty() && appends.empty(); }
+  /// By memory: what is done with elements instead of storing them. Sums over rows only for the results of few tokens
+  /// of linear attention.
+  std::map<int, Finishing> finished;
+
+  bool empty() const { return !scaled_rows && !companion && computed.empty() && appends.empty() && finished.empty(); }
 };
 
 /// What one kernel becomes: shaders that run one after another, and memory between them.
@@ -47,7 +52,7 @@ class KernelWriter {
   /// of a binding.
   int workspace(DType dtype, const Dim& elements);
   Shader shader(const std::string& name, int threads) const {
-    return {target_, name, memories_, threads, &folded_.computed};
+    return {target_, name, memories_, threads, &folded_.computed, &folded_.finished};
   }
   const FoldedKernels& folded() const { return folded_; }
   /// A shader without workgroups is skipped.

@@ -74,6 +74,8 @@ class StateColumn {
 /// For few tokens, as in decoding: a workgroup has some columns of a state in its threads, and takes the tokens one by
 /// one.
 bool suits_linear_attention_steps(const Target& target, const LinearAttention& attention);
+/// Whether a workgroup can have whole rows of y as well, so that it can sum over them.
+bool suits_rows_of_linear_attention_steps(const Target& target, const LinearAttention& attention);
 void write_linear_attention_steps(KernelWriter& writer, const LinearAttention& attention);
 
 /// For many tokens: chunk by chunk, with products of matrices.

@@ -44,11 +44,14 @@ class LinearAttentionGrad {
     if (a_.batch == Dim(0)) return;
     values_ = writer_.workspace(DType::f32, value_count_ * Dim(3));
     states_ = writer_.workspace(DType::f32, state_count_ * Dim(2));
-    squares_ = writer_.workspace(DType::f32, square_count_ * Dim(a_.beta != nullptr ? 2 : 1));
+    of_dy_ = writer_.workspace(DType::f32, square_count_);
+    if (a_.beta != nullptr) of_dr_ = writer_.workspace(DType::f32, square_count_);
+    dk_ = writer_.workspace(DType::f32, element_count(a_.k.shape));
     gates_.emplace(writer_, a_, chunk_);
     write_forwards();
     write_backwards();
-    write_squares();
+    write_squares(Square::dy_u);
+    if (a_.beta != nullptr) write_squares(Square::dr_u);
     write_dq();
     write_dk();
     write_dv();
@@ -81,13 +84,14 @@ class LinearAttentionGrad {
                        shader.size(state_count_), shader.size(a_.heads), shader.size(chunks_ + Dim(1)), number,
                        shader.size(a_.key_size), feature, shader.size(a_.value_size), column);
   }
-  std::string square_place(Shader& shader, Square which, const std::string& row, const std::string& column) {
-    return fmt::format("{}u * {} + (((batch * {} + head) * {} + chunk) * {}u + {}) * {}u + {}", static_cast<int>(which),
-                       shader.size(square_count_), shader.size(a_.heads), shader.size(chunks_), chunk_, row, chunk_,
-                       column);
+  // Apart, because no shader needs to bind both.
+  int squares(Square which) const { return which == Square::dy_u ? of_dy_ : of_dr_; }
+  std::string square_place(Shader& shader, const std::string& row, const std::string& column) {
+    return fmt::format("(((batch * {} + head) * {} + chunk) * {}u + {}) * {}u + {}", shader.size(a_.heads),
+                       shader.size(chunks_), chunk_, row, chunk_, column);
   }
   std::string square(Shader& shader, Square which, const std::string& row, const std::string& column) {
-    return shader.load(squares_, square_place(shader, which, row, column));
+    return shader.load(squares(which), square_place(shader, row, column));
   }
   // The tokens of a `chunk`: `start` and `end`.
   void write_chunk(Shader& shader) {
@@ -182,49 +186,54 @@ class LinearAttentionGrad {
     add_shader_of_elements(writer_, std::move(shader), a_.columns());
   }
 
-  // D ∘ dy uᵀ and D ∘ dr uᵀ of every chunk, zero where a token does not see another.
-  void write_squares() {
+  // D ∘ dy uᵀ or D ∘ dr uᵀ of every chunk, zero where a token does not see another.
+  void write_squares(Square which) {
     Shader shader = shader_of_elements(writer_, "linear_attention_squares", square_count_);
     const auto index = shader.split_index("element", {a_.batch, a_.heads, chunks_, Dim(chunk_), Dim(chunk_)});
     shader.line("let batch = {}; let head = {}; let chunk = {};", index[0], index[1], index[2]);
     write_chunk(shader);
     shader.line("let t = start + {}; let s = start + {};", index[3], index[4]);
-    shader.line("var of_dy = 0.0; var of_dr = 0.0;");
-    shader.open("if (t < end && s <= t) {{");
+    shader.line("var sum = 0.0;");
+    const bool of_dy = which == Square::dy_u;
+    shader.open("if (t < end && s {} t) {{", of_dy ? "<=" : "<");
     open_columns(shader);
-    shader.line("let r = {};", value(shader, Values::r, "s", "column"));
-    shader.line("of_dy += r * {};", shader.load(dy_, {"batch", "t", "head", "column"}));
-    if (a_.beta != nullptr) shader.line("of_dr += r * {};", value(shader, Values::du, "t", "column"));
+    shader.line("sum += {} * {};", value(shader, Values::r, "s", "column"),
+                of_dy ? shader.load(dy_, {"batch", "t", "head", "column"}) : value(shader, Values::du, "t", "column"));
     shader.close();
-    shader.line("let own = {};", gate(shader, Gate::factor, "t"));
     gates_->write_decay(shader, "decay", "s", "t");
     shader.line("decay *= {};", gate(shader, Gate::factor, "s"));
-    shader.line("of_dy = select(0.0, of_dy * decay, {});", a_.tokens.is_real(shader, "batch", "t"));
-    shader.line("of_dr = select(0.0, of_dr * decay * own, s < t);");
+    if (of_dy)
+      shader.line("sum = select(0.0, sum * decay, {});", a_.tokens.is_real(shader, "batch", "t"));
+    else
+      shader.line("sum *= decay * {};", gate(shader, Gate::factor, "t"));
     shader.close();
-    shader.store(squares_, square_place(shader, Square::dy_u, index[3], index[4]), "of_dy");
-    if (a_.beta != nullptr) shader.store(squares_, square_place(shader, Square::dr_u, index[3], index[4]), "of_dr");
+    shader.store(squares(which), square_place(shader, index[3], index[4]), "sum");
     add_shader_of_elements(writer_, std::move(shader), square_count_);
   }
 
   // Opens a shader with a thread for each element of q or k, and in it a loop over the heads that share it.
-  Shader open_keys(const std::string& name) {
+  // `continued`: its sums begin with the part of dk that is there.
+  Shader open_keys(const std::string& name, bool continued = false) {
     Shader shader = shader_of_elements(writer_, name, element_count(a_.k.shape));
     const auto index = shader.split_index("element", a_.k.shape);
     shader.line("let batch = {}; let time = {}; let key_head = {}; let feature = {};", index[0], index[1], index[2],
                 index[3]);
     shader.line("let chunk = time / {0}u; let own = time % {0}u;", chunk_);
     write_chunk(shader);
-    shader.line("var sum = 0.0;");
+    shader.line("var sum = {};", continued ? shader.load(dk_, "element") : "0.0");
     shader.open("if ({}) {{", a_.tokens.is_real(shader, "batch", "time"));
     shader.line("let first_head = key_head * {};", shader.size(a_.shared));
     shader.open("for (var head = first_head; head < first_head + {}; head++) {{", shader.size(a_.shared));
     return shader;
   }
-  void close_keys(Shader shader, std::size_t result) {
+  // Stores the sum as a result, or as a part of dk.
+  void close_keys(Shader shader, const TensorAccess* result) {
     shader.close();
     shader.close();
-    shader.store(writer_.kernel().results[result], {"batch", "time", "key_head", "feature"}, "sum");
+    if (result != nullptr)
+      shader.store(*result, {"batch", "time", "key_head", "feature"}, "sum");
+    else
+      shader.store(dk_, "element", "sum");
     add_shader_of_elements(writer_, std::move(shader), element_count(a_.k.shape));
   }
 
@@ -240,22 +249,37 @@ class LinearAttentionGrad {
                 shader.load(states_, state_place(shader, States::s, "chunk", "feature", "column")));
     shader.close();
     shader.line("sum += {} * through_state;", gate(shader, Gate::since, "time"));
-    close_keys(std::move(shader), 0);
+    close_keys(std::move(shader), writer_.kernel().results.data());
   }
 
+  // In several shaders, each of which adds what it knows: devices may not allow one to bind all that dk depends on.
   void write_dk() {
-    Shader shader = open_keys("linear_attention_dk");
-    const std::string key = shader.load(a_.k, {"batch", "other", "key_head", "feature"});
+    write_dk_of_queries();
+    if (a_.beta != nullptr) write_dk_of_keys();
+    write_dk_of_states();
+  }
+
+  void write_dk_of_queries() {
+    Shader shader = open_keys("linear_attention_dk_queries");
     shader.open("for (var other = time; other < end; other++) {{");
     shader.line("sum += {} * {};", square(shader, Square::dy_u, "(other - start)", "own"),
                 shader.load(a_.q, {"batch", "other", "key_head", "feature"}));
-    if (a_.beta != nullptr) shader.line("sum -= {} * {};", square(shader, Square::dr_u, "(other - start)", "own"), key);
     shader.close();
-    if (a_.beta != nullptr) {
-      shader.open("for (var other = start; other < time; other++) {{");
-      shader.line("sum -= {} * {};", square(shader, Square::dr_u, "own", "(other - start)"), key);
-      shader.close();
-    }
+    close_keys(std::move(shader), nullptr);
+  }
+
+  void write_dk_of_keys() {
+    Shader shader = open_keys("linear_attention_dk_keys", true);
+    shader.open("for (var other = start; other < end; other++) {{");
+    shader.line("let row = max(time, other) - start; let column = min(time, other) - start;");
+    shader.line("sum -= {} * {};", square(shader, Square::dr_u, "row", "column"),
+                shader.load(a_.k, {"batch", "other", "key_head", "feature"}));
+    shader.close();
+    close_keys(std::move(shader), nullptr);
+  }
+
+  void write_dk_of_states() {
+    Shader shader = open_keys("linear_attention_dk", true);
     shader.line("var written = 0.0; var read = 0.0;");
     open_columns(shader);
     shader.line("written += {} * {};", value(shader, Values::r, "time", "column"),
@@ -267,7 +291,7 @@ class LinearAttentionGrad {
     gates_->write_decay(shader, "until", "time", "(end - 1u)");
     shader.line("sum += {} * (until * written - {} * read);", gate(shader, Gate::factor, "time"),
                 gate(shader, Gate::since, "time"));
-    close_keys(std::move(shader), 1);
+    close_keys(std::move(shader), &writer_.kernel().results[1]);
   }
 
   void write_dv() {
@@ -345,7 +369,7 @@ class LinearAttentionGrad {
   int chunk_;
   Dim chunks_, value_count_, state_count_, square_count_;
   std::optional<LinearAttentionGates> gates_;
-  int values_ = -1, states_ = -1, squares_ = -1;
+  int values_ = -1, states_ = -1, of_dy_ = -1, of_dr_ = -1, dk_ = -1;  // workspaces
 };
 
 }  // namespace

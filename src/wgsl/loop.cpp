@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/integers.h"
 #include "wgsl/body.h"
 #include "wgsl/four_writer.h"
 #include "wgsl/kernel_writer.h"
@@ -54,7 +55,7 @@ class RowsWriter {
         outer_(kernel.domain.begin(), kernel.domain.end() - kernel.row_axes),
         row_(kernel.domain.end() - kernel.row_axes, kernel.domain.end()),
         width_(fours_of(writer, kernel) ? 4 : 1),
-        lanes_(lanes_for((element_count(row_).upper_bound() + width_ - 1) / width_, writer.target())),
+        lanes_(lanes_for(detail::divide_up(element_count(row_).upper_bound(), width_), writer.target())),
         threads_(std::max(lanes_, std::min(loop_threads, writer.target().max_invocations))),
         shader_(writer.shader(width_ == 4 ? "rows_fours" : "rows", threads_)),
         body_(shader_, kernel_, {}) {}

@@ -12,11 +12,13 @@ constexpr std::size_t most_text = 1 << 16;
 
 // What a dispatch of some parts occupies on the device.
 struct Occupied {
-  std::int64_t workgroups = 0, threads = 0, threads_of_largest = 0, bytes = 0;  // bytes: of a workgroup's memory
+  std::int64_t workgroups = 0, workgroups_of_largest = 0, threads = 0, threads_of_largest = 0;
+  std::int64_t bytes = 0;  // of a workgroup's memory
   bool uses_subgroup_matrices = false;
 
   explicit Occupied(const WrittenStep& written)
       : workgroups(written.step.workgroups.upper_bound()),
+        workgroups_of_largest(workgroups),
         threads(workgroups * written.shader.source.threads),
         threads_of_largest(threads),
         bytes(written.shader.source.workgroup_bytes),
@@ -29,12 +31,16 @@ struct Occupied {
     return threads_of_largest <= most_threads && bytes <= most_bytes && !uses_subgroup_matrices;
   }
 
-  // Where all workgroups run at once, what others need slows none of them down.
+  // Where no part fills the device alone, and all together fill it little more than once, what others need slows none
+  // of them down.
   bool fits_at_once(const Target& target) const {
     constexpr std::int64_t resident_bytes = 24 << 10, resident_threads = 512, few = 128;
     const std::int64_t residents = target.resident_workgroups > 0 ? target.resident_workgroups : few;
-    return !target.software && bytes <= target.workgroup_bytes && workgroups * bytes <= residents * resident_bytes &&
-           threads <= residents * resident_threads;
+    const std::int64_t rounds = uses_subgroup_matrices ? 1 : 2;
+    return !target.software && bytes <= target.workgroup_bytes &&
+           workgroups_of_largest * bytes <= residents * resident_bytes &&
+           workgroups * bytes <= rounds * residents * resident_bytes &&
+           threads_of_largest <= residents * resident_threads && threads <= rounds * residents * resident_threads;
   }
   bool can_merge(const Target& target) const { return has_small_parts() || fits_at_once(target); }
 };
@@ -61,12 +67,14 @@ class Merging {
     bindings_of_.push_back(*own);
     text_ += source.source.size();
     occupied_ = occupied;
+    memory_ = shared(memory_, other.shader.text.workgroup_memory);
     parts_.push_back(std::move(other));
     return true;
   }
 
   WrittenStep finish() {
     if (parts_.size() == 1) return std::move(parts_.front());
+    put_longest_first();
     WrittenStep merged;
     GpuStep& step = merged.step;
     step.shader = parts_.front().step.shader;
@@ -107,20 +115,36 @@ class Merging {
     std::string element;  // of the array that it is declared as
     int beside;
   };
+  // Workgroups begin in their order: what takes longest must not begin last.
+  void put_longest_first() {
+    const auto work = [&](std::size_t part) {
+      const GpuStep& step = parts_[part].step;
+      return step.operations.upper_bound() / std::max<std::int64_t>(1, step.workgroups.upper_bound());
+    };
+    std::vector<std::size_t> order(parts_.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return work(a) > work(b); });
+    std::vector<WrittenStep> parts;
+    std::vector<std::vector<int>> bindings_of;
+    for (const std::size_t part : order) {
+      parts.push_back(std::move(parts_[part]));
+      bindings_of.push_back(std::move(bindings_of_[part]));
+    }
+    parts_ = std::move(parts);
+    bindings_of_ = std::move(bindings_of);
+  }
+
   static std::vector<int> empty() { return {}; }
   static bool is_shader(const WrittenStep& written) { return written.step.shader >= 0; }
 
-  // Parts share what they declare alike.
   Occupied occupied_with(const WrittenStep& other) const {
     Occupied both(other);
-    const bool known = std::any_of(parts_.begin(), parts_.end(), [&](const WrittenStep& part) {
-      return part.shader.text.workgroup_memory == other.shader.text.workgroup_memory;
-    });
     both.workgroups += occupied_.workgroups;
+    both.workgroups_of_largest = std::max(both.workgroups_of_largest, occupied_.workgroups_of_largest);
     both.threads += occupied_.threads;
     both.threads_of_largest = std::max(both.threads_of_largest, occupied_.threads_of_largest);
     both.uses_subgroup_matrices |= occupied_.uses_subgroup_matrices;
-    both.bytes = occupied_.bytes + (known ? 0 : both.bytes);
+    both.bytes = workgroup_bytes(shared(memory_, other.shader.text.workgroup_memory));
     return both;
   }
 
@@ -172,6 +196,7 @@ class Merging {
   std::vector<std::vector<int>> bindings_of_;  // by part
   std::size_t text_ = parts_.front().shader.source.source.size();
   Occupied occupied_;
+  std::vector<ShaderText::WorkgroupArray> memory_ = parts_.front().shader.text.workgroup_memory;
 };
 
 }  // namespace

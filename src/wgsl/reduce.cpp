@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <fmt/ranges.h>
 
+#include "base/integers.h"
 #include "lower/reduce_parts.h"
 #include "wgsl/body.h"
 #include "wgsl/four_writer.h"
@@ -27,7 +28,7 @@ Split split(Op op, bool along_kept, int width, std::int64_t kept, std::int64_t r
   // Small reductions have as many threads as loops and most products, whose dispatch they can then share.
   const bool is_small = !target.software && kept * reduced <= std::int64_t{1} << 21;
   const int threads = std::min(target.max_invocations, target.software ? 32 : is_small ? 128 : 256);
-  const std::int64_t kept_groups = (kept + width - 1) / width;
+  const std::int64_t kept_groups = detail::divide_up(kept, width);
   if (along_kept)
     while (split.kept_lanes < std::min<std::int64_t>(threads, 32) && split.kept_lanes < kept_groups)
       split.kept_lanes *= 2;
@@ -43,7 +44,7 @@ Split split(Op op, bool along_kept, int width, std::int64_t kept, std::int64_t r
     return split;
   }
   // Enough workgroups to fill a device, and enough elements for each thread to be worth it.
-  const std::int64_t groups = (kept_groups + split.kept_lanes - 1) / split.kept_lanes;
+  const std::int64_t groups = detail::divide_up(kept_groups, split.kept_lanes);
   constexpr std::int64_t wanted_groups = 256;
   while (groups * split.chunks < wanted_groups && split.chunks * split.reduced_lanes * 16 < reduced &&
          split.chunks < 256)

@@ -262,94 +262,6 @@ class ScatterAlong {
   Dim size_;
 };
 
-// Of two values for one slot the later one wins.
-class CacheAppend {
- public:
-  explicit CacheAppend(KernelWriter& writer)
-      : writer_(writer),
-        values_(writer.kernel().operands[1]),
-        positions_(writer.kernel().operands[2]),
-        table_(writer.kernel().operands[3]),
-        out_(writer.kernel().results[0]),
-        time_(values_.shape[2]),
-        capacity_(is_paged() ? table_.shape[1] * out_.shape[2] : out_.shape[2]) {}
-
-  void write() {
-    const TensorAccess& cache = writer_.kernel().operands[0];
-    if (cache.binding != out_.binding) write_copy(writer_, cache, out_);
-    // Slots are computed once for all heads where that means scanning many positions.
-    constexpr std::int64_t few = 8;
-    const int slots = time_.upper_bound() > few ? write_slots() : -1;
-    const Dim count = element_count(values_.shape);
-    Shader shader = shader_of_elements(writer_, "cache_append", count);
-    auto indices = shader.split_index("element", values_.shape);
-    const std::string batch = shader.let("batch", indices[0]), time = shader.let("time", indices[2]);
-    if (slots < 0)
-      write_own_slot(shader, batch, time, time + " + 1u", 1);
-    else
-      shader.line("let slot = {};", shader.load(slots, fmt::format("{} * {} + {}", batch, shader.size(time_), time)));
-    shader.line("if (slot == 0xffffffffu) {{ return; }}");
-    const std::string value = shader.load(values_, indices);
-    indices[2] = "slot";
-    if (is_paged()) {
-      const std::string block = shader.size(out_.shape[2]);
-      shader.line("let block = u32({});", shader.load(table_, {batch, fmt::format("(slot / {})", block)}));
-      shader.line("if (block >= {}) {{ return; }}", shader.size(out_.shape[0]));
-      indices[0] = "block";
-      indices[2] = fmt::format("(slot % {})", block);
-    }
-    shader.store(out_, indices, value);
-    add_shader_of_elements(writer_, std::move(shader), count);
-  }
-
- private:
-  bool is_paged() const { return table_.binding >= 0; }
-
-  // A workgroup for each position, whose threads look at the later ones.
-  int write_slots() {
-    constexpr int threads = 64;
-    const Dim count = values_.shape[0] * time_;
-    const int slots = writer_.workspace(DType::u32, count);
-    Shader shader = writer_.shader("cache_slots", threads);
-    shader.line("let batch = group / {0}; let time = group % {0};", shader.size(time_));
-    write_own_slot(shader, "batch", "time", "time + 1u + lane", threads);
-    shader.shared_array("found", "u32", threads);
-    shader.line("found[lane] = slot;");
-    shader.barrier();
-    shader.open("if (lane == 0u) {{");
-    shader.line("for (var i = 1u; i < {}u; i++) {{ slot = max(slot, found[i]); }}", threads);
-    shader.store(slots, "group", "slot");
-    shader.close();
-    writer_.add(std::move(shader), count);
-    return slots;
-  }
-
-  // `slot`: where the value of a position goes, if anywhere: the largest number where not. Every step-th later position
-  // from `first` on is compared with it.
-  void write_own_slot(Shader& shader, const std::string& batch, const std::string& time, const std::string& first,
-                      int step) {
-    const std::string capacity = shader.size(capacity_);
-    shader.declare("const none = 0xffffffffu;\n");
-    const auto slot_at = [&](const std::string& at) {
-      const std::string position = shader.let("position", fmt::format("u32({})", shader.load(positions_, {batch, at})));
-      const bool ring = std::get<CacheAppendAttrs>(writer_.kernel().attrs).ring;
-      const std::string is_none = positions_.dtype == DType::i32 ? fmt::format("{} >= 0x80000000u", position) : "false";
-      const std::string slot = ring ? fmt::format("{} % max({}, 1u)", position, capacity) : position;
-      return shader.let("slot", fmt::format("select({0}, none, {1} || {0} >= {2})", slot, is_none, capacity));
-    };
-    const std::string this_slot = slot_at(time);
-    shader.line("var slot = {};", this_slot);
-    shader.open("for (var later = {}; later < {}; later += {}u) {{", first, shader.size(time_), step);
-    const std::string other = slot_at("later");
-    shader.line("if ({} == {}) {{ slot = none; break; }}", other, this_slot);
-    shader.close();
-  }
-
-  KernelWriter& writer_;
-  const TensorAccess &values_, &positions_, &table_, &out_;
-  Dim time_, capacity_;
-};
-
 }  // namespace
 
 template <>
@@ -365,11 +277,6 @@ void write_whole_op<Op::scatter>(KernelWriter& writer) {
 template <>
 void write_whole_op<Op::scatter_add>(KernelWriter& writer) {
   ScatterAlong(writer, true).write();
-}
-
-template <>
-void write_whole_op<Op::cache_append>(KernelWriter& writer) {
-  CacheAppend(writer).write();
 }
 
 }  // namespace jerboa::wgsl

@@ -6,8 +6,10 @@
 
 #include <jerboa/base/error.h>
 
+#include "base/integers.h"
 #include "lower/bindable.h"
 #include "wgsl/body.h"
+#include "wgsl/finishing.h"
 
 namespace jerboa::wgsl {
 
@@ -34,12 +36,13 @@ std::string literal(double value, DType dtype) {
 }
 
 Shader::Shader(Target target, std::string name, std::vector<ShaderMemory> memories, int threads,
-               const std::map<int, KernelSpec>* computed)
+               const std::map<int, KernelSpec>* computed, const std::map<int, Finishing>* finished)
     : target_(std::move(target)),
       name_(std::move(name)),
       memories_(std::move(memories)),
       threads_(threads),
-      computed_(computed) {}
+      computed_(computed),
+      finished_(finished) {}
 
 void Shader::append(const std::string& text) {
   body_.append(static_cast<std::size_t>(depth_) * 2, ' ');
@@ -90,6 +93,11 @@ std::string Shader::load(int memory, const std::string& index) {
 }
 
 void Shader::store(int memory, const std::string& index, const std::string& value) {
+  if (is_finished(memory)) {
+    finished_uses_.insert(memory);
+    line("finish_{}({}, {});", memory, index, value);
+    return;
+  }
   use_of(memory).written = true;
   line("store_{}({}, {});", memory, index, value);
 }
@@ -98,7 +106,7 @@ bool Shader::can_be_wide(int memory) const {
   const ShaderMemory& shader_memory = memories_[static_cast<std::size_t>(memory)];
   const int bytes_of_four = bits(shader_memory.dtype) / 2;
   return (shader_memory.dtype == DType::f32 || is_half(memory)) && shader_memory.bytes % bytes_of_four == 0 &&
-         segments(memory) == 1 && !is_computed(memory);
+         segments(memory) == 1 && !is_computed(memory) && !is_finished(memory);
 }
 
 std::string Shader::load_four(int memory, const std::string& index) {
@@ -201,8 +209,7 @@ std::int64_t stride_of(const std::string& type) {
 }  // namespace
 
 void Shader::shared_array(const std::string& name, const std::string& type, std::int64_t count) {
-  shared_bytes_ += (stride_of(type) * count + 15) / 16 * 16;
-  shared_ += fmt::format("var<workgroup> {}: array<{}, {}>;\n", name, type, count);
+  shared_.push_back({name, type, count, (stride_of(type) * count + 15) / 16 * 16});
 }
 
 bool Shader::is_half(int memory) const {
@@ -215,8 +222,7 @@ bool Shader::is_packed_pair(int memory) const {
 
 int Shader::segments(int memory) const {
   const std::int64_t bytes = memories_[static_cast<std::size_t>(memory)].bytes;
-  return static_cast<int>(
-      std::max<std::int64_t>(1, (bytes + target_.max_binding_bytes - 1) / target_.max_binding_bytes));
+  return static_cast<int>(std::max<std::int64_t>(1, detail::divide_up(bytes, target_.max_binding_bytes)));
 }
 
 std::string Shader::buffer_type(int memory) const {
@@ -341,20 +347,44 @@ void Shader::refuse_bindings(int count) const {
                   name_, count, target_.max_bindings));
 }
 
+// What finishes an element may give others that are finished too.
+void Shader::write_finishing() {
+  std::set<int> written;
+  while (written != finished_uses_)
+    for (const int memory : std::set<int>(finished_uses_)) {
+      if (!written.insert(memory).second) continue;
+      const Finishing& finishing = finished_->at(memory);
+      begin_function(fmt::format("fn finish_{}(element: u32, value: f32)", memory));
+      if (finishing.stores) {
+        use_of(memory).written = true;
+        line("store_{}(element, value);", memory);
+      }
+      write_finished_element(*this, finishing.kernel, memory, memories_[static_cast<std::size_t>(memory)].dtype);
+      end_function();
+    }
+}
+
+// What computes an element may read others that are computed too.
 void Shader::write_computed_loads() {
   if (computed_ == nullptr) return;
-  for (const auto& [memory, kernel] : *computed_) {
-    if (!uses_.contains(memory)) continue;
-    begin_function(fmt::format("fn load_{}(element: u32) -> {}", memory,
-                               value_type(memories_[static_cast<std::size_t>(memory)].dtype)));
-    BodyWriter body(*this, kernel, split_index("element", kernel.domain));
-    const std::string value = body.value(kernel.stores.front().value);
-    line("return {};", value);
-    end_function();
+  std::set<int> written;
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const auto& [memory, kernel] : *computed_) {
+      if (!uses_.contains(memory) || !written.insert(memory).second) continue;
+      changed = true;
+      begin_function(fmt::format("fn load_{}(element: u32) -> {}", memory,
+                                 value_type(memories_[static_cast<std::size_t>(memory)].dtype)));
+      BodyWriter body(*this, kernel, split_index("element", kernel.domain));
+      const std::string value = body.value(kernel.stores.front().value);
+      line("return {};", value);
+      end_function();
+    }
   }
 }
 
 Shader::Finished Shader::finish(const Dim& workgroups) {
+  write_finishing();
   write_computed_loads();
   Finished finished;
   ShaderText& text = finished.text;
@@ -388,7 +418,7 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
                       shader_memory.dtype == DType::boolean
                           ? word + " != 0u"
                           : fmt::format("bitcast<{}>({})", value_type(shader_memory.dtype), word));
-      binding.bytes += (shader_memory.bytes + 3) / 4 * 4;
+      binding.bytes += detail::whole_words(shader_memory.bytes);
     }
     text.buffers.push_back({"packed", "u32", false});
     finished.bindings.push_back(std::move(binding));
@@ -406,7 +436,7 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
   text.uses_f16 = uses_f16_;
   text.uses_subgroups = uses_subgroups_;
   text.uses_subgroup_matrices = uses_subgroup_matrices_;
-  finished.source = {name_, assemble(text, threads_), threads_, shared_bytes_};
+  finished.source = {name_, assemble(text, threads_), threads_, workgroup_bytes(shared_)};
   finished.sizes = sizes_;
   return finished;
 }

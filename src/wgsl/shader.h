@@ -21,6 +21,13 @@ struct ShaderMemory {
   std::string name = {};  ///< for errors
 };
 
+/// What takes the elements that a kernel would store to a memory: an element-wise loop over them, whose results are
+/// stored instead, or a convolution of one token per sequence, for those that it reads.
+struct Finishing {
+  KernelSpec kernel;
+  bool stores = false;  ///< whether the elements are stored as well
+};
+
 /// The WGSL type that values of this type have in a shader: f32, i32, u32 or bool.
 std::string value_type(DType dtype);
 /// A WGSL literal.
@@ -37,9 +44,10 @@ std::string literal(double value, DType dtype);
 /// `main` begins with `group`, the number of the workgroup, and `lane`, that of the thread in it.
 class Shader {
  public:
-  /// `computed`: memories that are not there, but whose elements these loops give; only `load` reads them.
+  /// `computed`: memories that are not there, but whose elements these loops give; only `load` reads them. `finished`:
+  /// what takes the elements that `store` is given for a memory.
   Shader(Target target, std::string name, std::vector<ShaderMemory> memories, int threads,
-         const std::map<int, KernelSpec>* computed = nullptr);
+         const std::map<int, KernelSpec>* computed = nullptr, const std::map<int, Finishing>* finished = nullptr);
 
   const Target& target() const { return target_; }
   int threads() const { return threads_; }
@@ -154,6 +162,8 @@ class Shader {
   void append(const std::string& text);
   Use& use_of(int memory);
   bool is_computed(int memory) const { return computed_ != nullptr && computed_->contains(memory); }
+  bool is_finished(int memory) const { return finished_ != nullptr && finished_->contains(memory); }
+  void write_finishing();
   void write_computed_loads();
   bool is_half(int memory) const;  // f16 that needs no unpacking
   bool is_wide(int memory) const { return uses_.at(memory).wide; }
@@ -172,12 +182,14 @@ class Shader {
   std::vector<ShaderMemory> memories_;
   int threads_;
   const std::map<int, KernelSpec>* computed_;
+  const std::map<int, Finishing>* finished_;
+  std::set<int> finished_uses_;  // memories for which there are elements to finish
   std::map<int, Use> uses_;
   std::vector<Dim> sizes_;
   std::map<std::string, int> size_numbers_;
   std::set<std::string> functions_, declarations_;
-  std::string shared_, body_, main_body_, kernel_functions_;
-  std::int64_t shared_bytes_ = 0;
+  std::vector<ShaderText::WorkgroupArray> shared_;
+  std::string body_, main_body_, kernel_functions_;
   int depth_ = 1, next_name_ = 0;
   bool uses_subgroups_ = false, uses_subgroup_matrices_ = false, uses_f16_ = false, keeps_loads_in_place_ = false;
 };

@@ -1,9 +1,8 @@
 #include "wgsl/shader_text.h"
 
-#include <cctype>
+#include <algorithm>
 #include <fmt/format.h>
 #include <map>
-#include <sstream>
 
 #include "wgsl/functions.h"
 
@@ -12,22 +11,30 @@ namespace {
 
 using Names = std::map<std::string, std::string, std::less<>>;
 
-bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '_'; }
 
-// Replaces whole identifiers that are not fields.
-std::string renamed(const std::string& text, const Names& names) {
+// Replaces whole identifiers that are not fields. Every shader passes through here, so that a tenth of the compiler's
+// time was spent on it: what stays as it is is copied in one piece, and numbers are not looked up.
+std::string renamed(std::string_view text, const Names& names) {
   std::string result;
+  result.reserve(text.size() + text.size() / 4);
+  std::size_t copied = 0;
   for (std::size_t at = 0; at < text.size();) {
     if (!is_word(text[at])) {
-      result += text[at++];
+      ++at;
       continue;
     }
     const std::size_t start = at;
     while (at < text.size() && is_word(text[at])) ++at;
-    const std::string_view word(text.data() + start, at - start);
-    const auto found = start > 0 && text[start - 1] == '.' ? names.end() : names.find(word);
-    result += found == names.end() ? word : std::string_view(found->second);
+    if (is_digit(text[start]) || (start > 0 && text[start - 1] == '.')) continue;
+    const auto found = names.find(text.substr(start, at - start));
+    if (found == names.end()) continue;
+    result += text.substr(copied, start - copied);
+    result += found->second;
+    copied = at;
   }
+  result += text.substr(copied);
   return result;
 }
 
@@ -57,6 +64,14 @@ std::string with_sizes_from(const std::string& text, std::size_t first) {
   return result + text.substr(at);
 }
 
+// The name says what the elements are, so that arrays of one name and type meet.
+std::string merged_name(const ShaderText::WorkgroupArray& array) {
+  std::string name = array.name;
+  for (const char c : array.type)
+    if (is_word(c)) name += c;
+  return name;
+}
+
 constexpr const char* parameters = "group: u32, lane: u32";
 
 // What main takes from the subgroup, as parameters or as arguments.
@@ -68,6 +83,27 @@ std::string subgroup_parameters(const ShaderText& text, const char* format) {
 }
 
 }  // namespace
+
+std::int64_t workgroup_bytes(const std::vector<ShaderText::WorkgroupArray>& arrays) {
+  std::int64_t bytes = 0;
+  for (const ShaderText::WorkgroupArray& array : arrays) bytes += array.bytes;
+  return bytes;
+}
+
+std::vector<ShaderText::WorkgroupArray> shared(const std::vector<ShaderText::WorkgroupArray>& some,
+                                               const std::vector<ShaderText::WorkgroupArray>& others) {
+  std::vector<ShaderText::WorkgroupArray> all = some;
+  for (const ShaderText::WorkgroupArray& other : others) {
+    const auto known = std::find_if(all.begin(), all.end(), [&](const ShaderText::WorkgroupArray& array) {
+      return array.name == other.name && array.type == other.type;
+    });
+    if (known == all.end())
+      all.push_back(other);
+    else if (known->count < other.count)
+      *known = other;
+  }
+  return all;
+}
 
 std::string assemble(const ShaderText& text, int threads) {
   std::string source;
@@ -83,7 +119,9 @@ std::string assemble(const ShaderText& text, int threads) {
   if (text.size_vectors > 0)
     source += fmt::format("@group(0) @binding({}) var<uniform> sizes: array<vec4u, {}>;\n", text.buffers.size(),
                           text.size_vectors);
-  source += text.workgroup_memory + function_texts(text.library) + text.functions;
+  for (const ShaderText::WorkgroupArray& array : text.workgroup_memory)
+    source += fmt::format("var<workgroup> {}: array<{}, {}>;\n", array.name, array.type, array.count);
+  source += function_texts(text.library) + text.functions;
   source += fmt::format(
       "@compute @workgroup_size({})\n"
       "fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) workgroups: vec3u,\n"
@@ -96,7 +134,6 @@ std::string assemble(const ShaderText& text, int threads) {
 
 ShaderText merge(const std::vector<ShaderPart>& parts) {
   ShaderText merged;
-  std::set<std::string> arrays;  // of workgroup memory: parts share those that are declared alike
   std::string first = "0u";
   for (std::size_t number = 0; number < parts.size(); ++number) {
     const ShaderPart& part = parts[number];
@@ -112,16 +149,8 @@ ShaderText merge(const std::vector<ShaderPart>& parts) {
     for (const char* keyword : {"fn ", "const ", "var<private> "})
       for (const std::string& name : names_after(text.functions, keyword))
         names[name] = fmt::format("part_{}_{}", number, name);
-    std::istringstream lines(text.workgroup_memory);
-    for (std::string line; std::getline(lines, line);) {
-      const std::string name = names_after(line, "var<workgroup> ").front();
-      // The name says what it is declared as, so that equal declarations meet.
-      std::string own = name;
-      for (const char c : line.substr(line.find(':')))
-        if (is_word(c)) own += c;
-      names[name] = own;
-      arrays.insert(renamed(line, names) + "\n");
-    }
+    for (const ShaderText::WorkgroupArray& array : text.workgroup_memory) names[array.name] = merged_name(array);
+    merged.workgroup_memory = shared(merged.workgroup_memory, text.workgroup_memory);
     merged.library.insert(text.library.begin(), text.library.end());
     merged.uses_f16 |= text.uses_f16;
     merged.uses_subgroups |= text.uses_subgroups;
@@ -137,7 +166,7 @@ ShaderText merge(const std::vector<ShaderPart>& parts) {
     merged.body += fmt::format("  {}if (group < {}) {{ {} }}\n", number == 0 ? "" : "else ", end, call);
     first = end;
   }
-  for (const std::string& declaration : arrays) merged.workgroup_memory += declaration;
+  for (ShaderText::WorkgroupArray& array : merged.workgroup_memory) array.name = merged_name(array);
   return merged;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include <jerboa/wgsl/software_drivers.h>
+
 namespace jerboa {
 namespace {
 
@@ -35,11 +37,16 @@ Target webgpu_target(const WebGpuFacts& facts) {
   return target;
 }
 
+std::span<const std::string_view> software_driver_names() {
+  static constexpr std::string_view names[] = {"llvmpipe", "lavapipe", "swiftshader", "basic render driver"};
+  return names;
+}
+
 bool names_software_driver(const std::string& description) {
   std::string lower(description.size(), ' ');
   std::transform(description.begin(), description.end(), lower.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  for (const char* name : {"llvmpipe", "lavapipe", "swiftshader", "basic render driver"})
+  for (const std::string_view name : software_driver_names())
     if (lower.find(name) != std::string::npos) return true;
   return false;
 }

@@ -31,6 +31,13 @@ TEST(ParseJson, GivesWhatTheTextSays) {
   EXPECT_EQ(parse_json(" 7 ", "a.json").get<int>(), 7);
 }
 
+TEST(ParseJson, IsGivenInfinitiesAsObjects) {
+  EXPECT_EQ(with_json_infinities(R"([0, Infinity, -Infinity])"),
+            R"([0, {"__float__": "Infinity"}, {"__float__": "-Infinity"}])");
+  for (const char* text : {"", "{\"Infinity\": 1}", R"(["a \\", "\"Infinity", 1])", "[\"unfinished \\"})
+    EXPECT_EQ(with_json_infinities(text), text);
+}
+
 TEST(ParseJson, RefusesWhatIsNotJson) {
   refuse("", "not valid JSON, at byte 0");
   refuse("{\"a\": 1,}", "not valid JSON, at byte 8");

@@ -1,4 +1,5 @@
-/* compile_model CONFIG OPTIONS PROGRAM: compiles a config.json, in plain C, through the shared library alone. */
+/* compile_model CONFIG OPTIONS PROGRAM: compiles a config.json, in plain C, through the shared library alone.
+   compile_model GRAPHS PROGRAM: the same for graphs, as jerboa_compile_graphs takes them. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,22 +18,25 @@ static char* read_file(const char* path, size_t* size) {
 }
 
 int main(int count, char** arguments) {
-  size_t config_size = 0, options_size = 0;
-  if (count != 4 || jerboa_abi_version() != JERBOA_ABI_VERSION) return 2;
-  char* config = read_file(arguments[1], &config_size);
-  char* options = read_file(arguments[2], &options_size);
-  if (config == NULL || options == NULL) return 3;
+  size_t input_size = 0, options_size = 0;
+  if (count < 3 || count > 4 || jerboa_abi_version() != JERBOA_ABI_VERSION) return 2;
+  const int has_options = count == 4;
+  char* input = read_file(arguments[1], &input_size);
+  char* options = has_options ? read_file(arguments[2], &options_size) : NULL;
+  if (input == NULL || (has_options && options == NULL)) return 3;
   jerboa_buffer* program = NULL;
-  if (jerboa_compile_model(config, config_size, options, options_size, &program) != JERBOA_OK) {
+  const jerboa_status status = has_options ? jerboa_compile_model(input, input_size, options, options_size, &program)
+                                           : jerboa_compile_graphs(input, input_size, &program);
+  if (status != JERBOA_OK) {
     fprintf(stderr, "%s\n", jerboa_last_error());
     return 1;
   }
-  FILE* out = fopen(arguments[3], "wb");
+  FILE* out = fopen(arguments[count - 1], "wb");
   if (out == NULL) return 3;
   fwrite(jerboa_buffer_data(program), 1, jerboa_buffer_size(program), out);
   fclose(out);
   jerboa_buffer_free(program);
-  free(config);
+  free(input);
   free(options);
   return 0;
 }

@@ -6,17 +6,13 @@
 #include <jerboa/compile/graphs.h>
 #include <jerboa/ops/ops.h>
 
+#include "c_api/buffers.h"
+
 // Graphs built through the C interface are those that the C++ functions build.
 namespace jerboa::c_api_test::graph_test {
 namespace {
 
 using Json = nlohmann::json;
-
-std::string taken(jerboa_buffer* buffer) {
-  std::string bytes(reinterpret_cast<const char*>(jerboa_buffer_data(buffer)), jerboa_buffer_size(buffer));
-  jerboa_buffer_free(buffer);
-  return bytes;
-}
 
 class Builder {
  public:
@@ -148,7 +144,7 @@ TEST(GraphApi, SaysWhatIsWrongAtOnce) {
            Wrong{call("square", {a}, {{"twice", true}}), JERBOA_USAGE_ERROR, "square: the key \"twice\" is unknown"},
            Wrong{call("square", Json::array()), JERBOA_USAGE_ERROR, "square: operand 1 is missing"},
            Wrong{call("input", Json::array(), {{"name", "c"}, {"shape", {"N"}}}), JERBOA_GRAPH_ERROR, "known symbols"},
-           Wrong{call("input", Json::array(), {{"shape", {2}}}), JERBOA_USAGE_ERROR, "input: a name is needed"},
+           Wrong{call("input", Json::array(), {{"shape", {2}}}), JERBOA_USAGE_ERROR, "input: a name is required"},
            Wrong{call("input", Json::array(), {{"name", "a"}, {"shape", {2}}}), JERBOA_GRAPH_ERROR,
                  "the name a is taken"},
            Wrong{"{", JERBOA_USAGE_ERROR, "not valid JSON"},

@@ -14,16 +14,17 @@ using mcp::Json;
 class AgentTest : public testing::Test {
  protected:
   AgentTest() {
-    tools.push_back({"add", "", Json::object(), [](const Json& arguments, const mcp::CallContext&) {
-                       return mcp::ToolResult{
-                           std::to_string(arguments.at("a").get<int>() + arguments.at("b").get<int>())};
-                     }});
-    tools.push_back({"fail", "", Json::object(), [](const Json&, const mcp::CallContext&) -> mcp::ToolResult {
-                       throw mcp::McpError("the server is gone");
-                     }});
+    const mcp::Tool add{
+        "add", "", Json::object(), [](const Json& arguments, const mcp::CallContext&) {
+          return mcp::ToolResult{std::to_string(arguments.at("a").get<int>() + arguments.at("b").get<int>())};
+        }};
+    const mcp::Tool fail{"fail", "", Json::object(), [](const Json&, const mcp::CallContext&) -> mcp::ToolResult {
+                           throw mcp::McpError("the server is gone");
+                         }};
+    tools = {cli::callable(add), cli::callable(fail)};
   }
 
-  ToolAnswer run(std::deque<ToolAnswer> says, const cli::AgentOptions& options = {}, mcp::CallContext context = {}) {
+  ToolAnswer run(std::deque<ToolAnswer> says, const cli::AgentOptions& options = {}, bool is_cancelled = false) {
     cli::AgentParts parts;
     parts.ask = [&](const Json&, Calls calls) {
       asked.push_back(calls);
@@ -31,12 +32,17 @@ class AgentTest : public testing::Test {
       says.pop_front();
       return next;
     };
-    parts.context = std::move(context);
+    parts.add_results = [&](Json& so_far, const Json& results) {
+      for (const Json& result : results) so_far.push_back(result);
+      return has_room;
+    };
+    parts.is_cancelled = [=] { return is_cancelled; };
     return cli::answer_with_tools(messages, tools, options, parts);
   }
 
-  std::vector<mcp::Tool> tools;
+  std::vector<server::ServerTool> tools;
   std::vector<Calls> asked;
+  bool has_room = true;
   Json messages = Json::array({{{"role", "user"}, {"content", "2 + 40?"}}});
 };
 
@@ -53,11 +59,20 @@ TEST_F(AgentTest, CallsAndReadsTheResult) {
 TEST_F(AgentTest, TellsTheModelWhatWentWrong) {
   run({{"", {{"ad", "{}"}, {"add", "{\"a\": "}, {"add", "[1]"}, {"add", "{\"a\": 1}"}, {"fail", ""}}}, {"Sorry."}});
   const auto result = [&](std::size_t i) { return messages[2 + i]["content"].get<std::string>(); };
-  EXPECT_EQ(result(0), "error: there is no tool 'ad'; there are add, fail");
+  EXPECT_EQ(result(0), "error: there is no tool \"ad\"; there are add, fail");
   EXPECT_TRUE(result(1).starts_with("error: the arguments")) << result(1);
   EXPECT_EQ(result(2), "error: the arguments are not a JSON object");
   EXPECT_TRUE(result(3).starts_with("error: ")) << result(3);
   EXPECT_EQ(result(4), "error: the server is gone");
+  // As templates and the server's requests take them: an object, or the text that the model wrote.
+  EXPECT_EQ(messages[1]["tool_calls"][2]["function"]["arguments"], "[1]");
+  EXPECT_EQ(messages[1]["tool_calls"][4]["function"]["arguments"], Json::object());
+}
+
+TEST_F(AgentTest, CallsNoMoreWhenTheContextIsFull) {
+  has_room = false;
+  EXPECT_EQ(run({{"", {{"add", R"({"a": 1, "b": 1})"}}}, {"Two."}}).text, "Two.");
+  EXPECT_EQ(asked, (std::vector<Calls>{Calls::allowed, Calls::forbidden}));
 }
 
 TEST_F(AgentTest, EndsAfterSoManyRounds) {
@@ -67,9 +82,7 @@ TEST_F(AgentTest, EndsAfterSoManyRounds) {
 }
 
 TEST_F(AgentTest, EndsWhenItIsCancelled) {
-  mcp::CallContext context;
-  context.is_cancelled = [] { return true; };
-  run({{"", {{"add", R"({"a": 1, "b": 1})"}}}}, {}, context);
+  run({{"", {{"add", R"({"a": 1, "b": 1})"}}}}, {}, true);
   EXPECT_EQ(messages.size(), 3u);  // whole, so that the conversation can go on
 }
 

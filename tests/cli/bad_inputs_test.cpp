@@ -64,6 +64,8 @@ class BadInputs : public testing::Test {
     add("not.json", "{\"a\": ");
     add("object.json", "{}");
     add("messages.json", "[{\"role\": \"user\", \"content\": \"hi\"}]");
+    add("empty_list.json", "[]");
+    add("tools.json", "[{\"type\": \"function\", \"function\": {\"name\": \"weather\"}}]");
     add("schema.json", "{\"type\": \"integer\"}");
     add("bad_schema.json", "{\"type\": \"no such type\"}");
     add("no_prompt.jsonl", "{\"text\": \"a\"}\n");
@@ -79,8 +81,10 @@ class BadInputs : public testing::Test {
     std::filesystem::create_directories(folder_ / "no_config");
     places_["{no_config}"] = (folder_ / "no_config").string();
     std::filesystem::create_directories(folder_ / "no_template");
-    for (const char* file : {"config.json", "model.safetensors", "tokenizer.json"})
+    for (const char* file : {"config.json", "tokenizer.json"})
       std::filesystem::copy(model_.path() / file, folder_ / "no_template" / file);
+    write_text(folder_ / "no_template" / "model.safetensors", "never read");
+    write_text(folder_ / "no_template" / "tokenizer_config.json", "{}");
     places_["{no_template}"] = (folder_ / "no_template").string();
     std::filesystem::create_directories(folder_ / "unknown_family");
     write_text(folder_ / "unknown_family" / "config.json", "{\"model_type\": \"abacus\"}");

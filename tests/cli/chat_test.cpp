@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include <gtest/gtest.h>
 #include <thread>
 
@@ -142,6 +143,156 @@ TEST_F(ChatTest, TheOldestTurnsLeaveAFullContext) {
                                       {.input = input, .variables = variables()});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(outcome.err.find("the context is full: the oldest 2 messages left it"), std::string::npos) << outcome.err;
+}
+
+TEST_F(ChatTest, TheSystemMessageStaysInAFullContext) {
+  PseudoTerminal terminal(chat({"--context", "96", "--max-tokens", "8", "--system", "stay"}), variables());
+  for (int i = 0; i < 5; ++i) {
+    enter(terminal, "message number " + std::to_string(i) + "\r");
+    ASSERT_TRUE(terminal.expect("tokens of the context")) << terminal.shown();
+  }
+  enter(terminal, save_to("saved.json"));
+  ASSERT_TRUE(terminal.expect("messages saved")) << terminal.shown();
+  const auto messages = saved("saved.json");
+  EXPECT_LT(messages.size(), 11u);
+  EXPECT_EQ(messages[0]["content"], "stay");
+  EXPECT_EQ(messages[messages.size() - 2]["content"], "message number 4");
+}
+
+TEST_F(ChatTest, HelpsAndRegeneratesWithAnotherSeed) {
+  PseudoTerminal terminal(chat({"--max-tokens", "12", "--temperature", "5", "--seed", "1"}), variables());
+  enter(terminal, "/help\r");
+  for (const char* command : {"/system", "/reset", "/regen", "/edit", "/save", "/load", "/params", "/tokens", "/bye"})
+    EXPECT_TRUE(terminal.expect(command)) << terminal.shown();
+  enter(terminal, "hello\r");
+  ASSERT_TRUE(terminal.expect("tokens of the context")) << terminal.shown();
+  enter(terminal, save_to("first.json"));
+  ASSERT_TRUE(terminal.expect("2 messages saved")) << terminal.shown();
+  enter(terminal, "/regen\r");
+  ASSERT_TRUE(terminal.expect("tokens of the context")) << terminal.shown();
+  enter(terminal, save_to("second.json"));
+  ASSERT_TRUE(terminal.expect("2 messages saved")) << terminal.shown();
+  EXPECT_EQ(saved("first.json")[0], saved("second.json")[0]);
+  EXPECT_NE(saved("first.json")[1], saved("second.json")[1]);
+}
+
+TEST_F(ChatTest, TabCompletesCommands) {
+  PseudoTerminal terminal(chat({"--max-tokens", "2"}), variables());
+  enter(terminal, "/to\t\r");
+  ASSERT_TRUE(terminal.expect("by 0 messages")) << terminal.shown();
+  enter(terminal, "/re\tset\r");  // /reset or /regen
+  ASSERT_TRUE(terminal.expect("forgotten")) << terminal.shown();
+}
+
+TEST_F(ChatTest, NothingIsLostByWhatIsNotFinished) {
+  PseudoTerminal terminal(chat({"--max-tokens", "2", "--context", "200"}), variables());
+  enter(terminal, "hello\r");
+  ASSERT_TRUE(terminal.expect("tokens of the context")) << terminal.shown();
+  enter(terminal, "/edit\r");
+  ASSERT_TRUE(terminal.expect("> hello")) << terminal.shown();
+  terminal.type("\x03");
+  ASSERT_TRUE(terminal.expect("ends the conversation")) << terminal.shown();
+  enter(terminal, "/edit\r");
+  ASSERT_TRUE(terminal.expect("> hello")) << terminal.shown();
+  terminal.type(std::string(300, 'x') + "\r");
+  ASSERT_TRUE(terminal.expect("exceed")) << terminal.shown();
+  enter(terminal, save_to("saved.json"));
+  ASSERT_TRUE(terminal.expect("2 messages saved")) << terminal.shown();
+  EXPECT_EQ(saved("saved.json")[0]["content"], "hello");
+}
+
+TEST_F(ChatTest, AMessageWithoutAnyAnswerIsLeftOut) {
+  PseudoTerminal terminal(chat({"--context", "60000", "--max-tokens", "3"}), variables());
+  enter(terminal, "\033[200~" + std::string(30000, 'x') + "\033[201~");
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  terminal.type("\r");
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  terminal.type("\x03");
+  ASSERT_TRUE(terminal.expect("stopped before the answer began")) << terminal.shown().substr(30000);
+  enter(terminal, "/tokens\r");
+  ASSERT_TRUE(terminal.expect("by 0 messages")) << terminal.shown().substr(30000);
+}
+
+TEST_F(ChatTest, NeedsNoHome) {
+  PseudoTerminal terminal(chat({"--max-tokens", "2"}), {{"HOME", ""}, {"JERBOA_HOME", ""}, {"XDG_DATA_HOME", ""}});
+  enter(terminal, "hello\r");
+  ASSERT_TRUE(terminal.expect("tokens of the context")) << terminal.shown();
+  enter(terminal, "\x04");
+  EXPECT_EQ(terminal.wait(), 0) << terminal.shown();
+}
+
+TEST_F(ChatTest, TwoChatsShareTheHistory) {
+  PseudoTerminal first(chat({"--max-tokens", "2"}), variables()), second(chat({"--max-tokens", "2"}), variables());
+  const auto say = [](PseudoTerminal& terminal, const std::string& message) {
+    enter(terminal, message + "\r");
+    return terminal.expect("tokens of the context");
+  };
+  ASSERT_TRUE(say(first, "of-the-first")) << first.shown();
+  ASSERT_TRUE(say(second, "of-the-second")) << second.shown();
+  ASSERT_TRUE(say(first, "again-first")) << first.shown();
+  ASSERT_TRUE(say(second, "again-second")) << second.shown();
+  EXPECT_EQ(read_text(home_ / "history"), "_HiStOrY_V2_\nof-the-first\nof-the-second\nagain-first\nagain-second\n");
+  PseudoTerminal third(chat({"--max-tokens", "2"}), variables());
+  enter(third, "\033[A\033[A\033[A\033[A\r");
+  ASSERT_TRUE(third.expect("tokens of the context")) << third.shown();
+  enter(third, save_to("saved.json"));
+  ASSERT_TRUE(third.expect("2 messages saved")) << third.shown();
+  EXPECT_EQ(saved("saved.json")[0]["content"], "of-the-first");
+}
+
+TEST_F(ChatTest, ThoughtsAreHidden) {
+  model_.write("chat_template.jinja", "{{ messages[-1].content }}<think>\n");
+  const Outcome hidden = run_command(chat({"x", "--max-tokens", "6", "--think", "hide"}), {.variables = variables()});
+  EXPECT_EQ(hidden.out, "\n");
+  const Outcome shown = run_command(chat({"x", "--max-tokens", "6"}), {.variables = variables()});
+  EXPECT_TRUE(shown.out.starts_with("<think>\n")) << shown.out;
+}
+
+TEST_F(ChatTest, AnAnswerCutInsideAGrammarHasItsOwnCode) {
+  const auto code = [&](const std::string& tokens) {
+    return run_command(chat({"x", "--regex", "[a-c]{3}", "--max-tokens", tokens}), {.variables = variables()}).code;
+  };
+  EXPECT_EQ(code("2"), 3);
+  EXPECT_EQ(code("4"), 0);
+  PseudoTerminal terminal(chat({"x", "--regex", "[a-c]{3}", "--max-tokens", "2"}), variables());
+  EXPECT_EQ(terminal.wait(), 3);
+}
+
+// The screen itself, as tmux draws it.
+TEST_F(ChatTest, WideCharactersAreInTheirPlaces) {
+  ASSERT_EQ(std::system("tmux -V >/dev/null"), 0) << "there is no tmux: run ./dev setup";
+  const std::string tmux = "tmux -f /dev/null -S " + (home_ / "tmux").string() + " ";
+  const auto screen = [&] {
+    EXPECT_EQ(std::system((tmux + "capture-pane -p >" + (home_ / "screen").string()).c_str()), 0);
+    return read_text(home_ / "screen");
+  };
+  const auto wait_for = [&](const std::string& text) {
+    for (int i = 0; i < 200; ++i) {
+      if (screen().find(text) != std::string::npos) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    return false;
+  };
+  const auto keys = [&](const std::string& text) { EXPECT_EQ(std::system((tmux + "send-keys " + text).c_str()), 0); };
+  const std::string command = "env LC_ALL=C.UTF-8 JERBOA_HOME=" + home_.path().string() + " " JERBOA_COMMAND " chat " +
+                              model_.name() + " --device cpu --threads 1 --max-tokens 2";
+  ASSERT_EQ(std::system(("LC_ALL=C.UTF-8 " + tmux + "new-session -d -x 40 -y 20 '" + command + "'").c_str()), 0);
+  ASSERT_TRUE(wait_for("\n>")) << screen();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  keys("-l 日本語日本語");
+  keys("BSpace BSpace");
+  EXPECT_TRUE(wait_for("> 日本語日\n")) << screen();
+  keys("Left Left");
+  keys("-l é");
+  EXPECT_TRUE(wait_for("> 日本é語日\n")) << screen();
+  keys("End");
+  keys("-l 一二三四五六七八九十一二三四五六七八九十");  // 2 + 9 + 40 columns: more than a line of 40
+  EXPECT_TRUE(wait_for("> 日本é語日一二三四五六七八九十一二三四")) << screen();
+  EXPECT_TRUE(wait_for("\n五六七八九十")) << screen();
+  for (int i = 0; i < 8; ++i) keys("BSpace");
+  EXPECT_TRUE(wait_for("> 日本é語日一二三四五六七八九十一二\n")) << screen();
+  EXPECT_EQ(screen().find("五六七八九十\n"), std::string::npos) << screen();
+  std::system((tmux + "kill-server").c_str());
 }
 
 TEST_F(ChatTest, RefusesAMessageThatDoesNotFit) {

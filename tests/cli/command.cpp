@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <pty.h>
 #include <stdexcept>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -40,6 +41,12 @@ std::string content_of(std::FILE* file) {
   _exit(127);
 }
 
+void limit_files(std::size_t bytes) {
+  const rlimit limit{bytes, bytes};
+  setrlimit(RLIMIT_FSIZE, &limit);
+  std::signal(SIGXFSZ, SIG_IGN);  // so that writing fails, as on a full disk
+}
+
 }  // namespace
 
 Outcome run_command(const std::vector<std::string>& arguments, const RunSettings& settings) {
@@ -55,6 +62,7 @@ Outcome run_command(const std::vector<std::string>& arguments, const RunSettings
     const int target = settings.output.empty() ? fileno(out) : open(settings.output.c_str(), O_WRONLY);
     dup2(target, STDOUT_FILENO);
     dup2(fileno(err), STDERR_FILENO);
+    if (settings.most_file_bytes > 0) limit_files(settings.most_file_bytes);
     become(arguments, settings.variables);
   }
   int status = 0;

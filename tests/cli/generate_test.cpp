@@ -45,6 +45,21 @@ TEST_F(GenerateCommandTest, ReadsThePromptFromAnywhere) {
   }
 }
 
+// The draft model's context is its own.
+TEST_F(GenerateCommandTest, ADraftModelMakesGuesses) {
+  const ChatModel draft(64);
+  const Outcome plain = generate({"Once", "--max-tokens", "20", "--greedy", "--context", "200"});
+  const Outcome outcome = generate(
+      {"Once", "--max-tokens", "20", "--greedy", "--context", "200", "--draft-model", draft.name(), "--stats"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, plain.out);
+  int right = 0, all = 0;
+  const std::size_t line = outcome.err.rfind('\n', outcome.err.find(" guesses were right")) + 1;
+  ASSERT_EQ(std::sscanf(outcome.err.c_str() + line, "%d of %d guesses were right", &right, &all), 2) << outcome.err;
+  EXPECT_GT(right, 0);
+  EXPECT_LE(right, all);
+}
+
 TEST_F(GenerateCommandTest, PrintsJsonWithLogProbabilities) {
   const Outcome outcome = generate({"Once", "--max-tokens", "5", "--greedy", "--json", "--logprobs"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
@@ -117,11 +132,51 @@ TEST_F(GenerateCommandTest, ABatchReportsTheLinesThatFail) {
   EXPECT_EQ(answers[2]["tokens"].size(), 2u);
 }
 
+TEST_F(GenerateCommandTest, ABatchOfMessagesNeedsAChatTemplate) {
+  std::filesystem::remove(model_.path() / "chat_template.jinja");
+  std::filesystem::remove(model_.path() / "model.safetensors");  // it is refused before the weights are read
+  const Outcome outcome = generate({"--batch", "-"}, {.input = R"({"messages": [{"role": "user", "content": "hi"}]})"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("has no chat template, so it cannot answer messages, which standard input holds"),
+            std::string::npos)
+      << outcome.err;
+}
+
+TEST_F(GenerateCommandTest, ABatchSaysThatAnswersWereCut) {
+  const std::string lines = "{\"prompt\": \"a\", \"seed\": 5000000000}\n\"b\"\n";
+  const Outcome outcome = generate({"--batch", "-", "--max-tokens", "2"}, {.input = lines});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.err,
+            "2 of 2 answers were cut (\"stopped_by\" says why); raise --max-tokens or --context for more\n");
+  EXPECT_EQ(generate({"--batch", "-", "--max-tokens", "2", "--regex", "[a-c]{3}"}, {.input = lines}).code, 3);
+  const Outcome whole = generate({"--batch", "-", "--max-tokens", "4", "--regex", "[a-c]{3}"}, {.input = lines});
+  EXPECT_EQ(whole.code, 0) << whole.err;
+  EXPECT_EQ(whole.err, "");
+}
+
+TEST_F(GenerateCommandTest, WritesATraceWithToolsToo) {
+  write_text(folder_ / "mcp.json", R"({"mcpServers": {}})");
+  const Outcome outcome = generate({"x", "--max-tokens", "2", "--mcp", (folder_ / "mcp.json").string(), "--trace",
+                                    (folder_ / "trace.json").string()});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(nlohmann::json::accept(read_text(folder_ / "trace.json")));
+}
+
 TEST_F(GenerateCommandTest, PassesToolsToTheTemplate) {
   write_text(folder_ / "tools.json", R"([{"type": "function", "function": {"name": "weather"}}])");
   const Outcome outcome = generate({"x", "--max-tokens", "1", "--json", "--tools", (folder_ / "tools.json").string()});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(nlohmann::json::parse(outcome.out)["prompt_tokens"], std::string("<u>x[1 tools]<a>").size());
+}
+
+TEST_F(GenerateCommandTest, StreamsAnswersWithTools) {
+  write_text(folder_ / "tools.json", R"([{"type": "function", "function": {"name": "weather"}}])");
+  const ChatModel endless;
+  PseudoTerminal terminal({"generate", endless.name(), "x", "--device", "cpu", "--context", "60000", "--tools",
+                           (folder_ / "tools.json").string(), "--regex", "ready[a-c]*"});
+  EXPECT_TRUE(terminal.expect("ready", 20)) << terminal.shown();
+  terminal.type("\003");
+  EXPECT_EQ(terminal.wait(), 130);
 }
 
 TEST_F(GenerateCommandTest, AnAnswerCutInsideAGrammarHasItsOwnCode) {
@@ -145,6 +200,17 @@ TEST_F(GenerateCommandTest, AHugePromptIsRefusedBeforeItIsTokenised) {
   EXPECT_NE(outcome.err.find("67108864 bytes, far more than the 256 tokens"), std::string::npos) << outcome.err;
 }
 
+// As in the background of a shell without job control, where Ctrl-C is for others.
+TEST_F(GenerateCommandTest, AnIgnoredCtrlCStaysIgnored) {
+  const auto inherited = std::signal(SIGINT, SIG_IGN);
+  const ChatModel endless(1 << 16);
+  PseudoTerminal terminal({"generate", endless.name(), "Once", "--device", "cpu", "--max-tokens", "4000"});
+  std::signal(SIGINT, inherited);
+  ASSERT_TRUE(terminal.expect("a")) << terminal.shown();
+  terminal.type("\x03");
+  EXPECT_EQ(terminal.wait(), 0) << terminal.shown();
+}
+
 TEST_F(GenerateCommandTest, CtrlCEndsItWith130) {
   ChatModel endless(1 << 16);
   PseudoTerminal terminal(
@@ -152,8 +218,7 @@ TEST_F(GenerateCommandTest, CtrlCEndsItWith130) {
   ASSERT_TRUE(terminal.expect("a")) << terminal.shown();
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   terminal.type("\x03");
-  const int code = terminal.wait();
-  EXPECT_TRUE(code == 130 || code == -SIGINT) << code << terminal.shown();
+  EXPECT_EQ(terminal.wait(), 130) << terminal.shown();
 }
 
 }  // namespace

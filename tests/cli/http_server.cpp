@@ -1,5 +1,6 @@
 #include "cli/http_server.h"
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <array>
 #include <netinet/in.h>
@@ -58,6 +59,12 @@ std::vector<std::string> HttpServer::requests() const {
   return requests_;
 }
 
+bool HttpServer::saw_header(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(heads_.begin(), heads_.end(),
+                     [&](const std::string& head) { return !header_of(head, name).empty(); });
+}
+
 void HttpServer::run() {
   while (!is_over_) {
     pollfd ready{listener_, POLLIN, 0};
@@ -83,6 +90,7 @@ void HttpServer::answer(int connection) {
   std::size_t first = range.starts_with("bytes=") ? std::stoul(range.substr(6)) : 0;
   const std::lock_guard lock(mutex_);
   requests_.push_back(path + " from " + std::to_string(first));
+  heads_.push_back(request);
   const auto found = pages_.find(path);
   const std::string end = "Connection: close\r\n\r\n";
   if (found == pages_.end()) return send_all(connection, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n" + end);
@@ -104,7 +112,16 @@ void HttpServer::answer(int connection) {
     body.resize(std::min(body.size(), page.cut_after));
     page.cut_after = 0;
   }
-  send_all(connection, head + body);
+  if (page.pause_after == 0) return send_all(connection, head + body);
+  send_all(connection, head + body.substr(0, page.pause_after));
+  wait_for_end(connection);
+}
+
+void HttpServer::wait_for_end(int connection) const {
+  for (char byte = 0; !is_over_;) {
+    pollfd ready{connection, POLLIN, 0};
+    if (poll(&ready, 1, 50) > 0 && recv(connection, &byte, 1, 0) <= 0) return;
+  }
 }
 
 }  // namespace jerboa::test

@@ -1,6 +1,10 @@
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <iterator>
+#include <map>
+#include <regex>
+#include <sstream>
 
 #include "cli/command.h"
 #include "support/temp_folder.h"
@@ -9,9 +13,10 @@
 namespace jerboa::test::manners_test {
 namespace {
 
-const std::vector<std::string> commands{"chat",     "generate",   "pull",    "list",     "show",       "rm",
-                                        "inspect",  "perplexity", "convert", "quantise", "import",     "tokenizer",
-                                        "template", "devices",    "bench",   "verify",   "completion", "help"};
+const std::vector<std::string> commands{
+    "chat",      "generate", "serve",   "pull",  "list",  "show",       "rm",         "inspect",  "embed",
+    "classify",  "rerank",   "memory",  "mcp",   "tools", "perplexity", "convert",    "quantise", "import",
+    "tokenizer", "template", "devices", "bench", "tune",  "verify",     "completion", "help"};
 
 TEST(Manners, SaysItsVersion) {
   const Outcome outcome = run_command({"--version"});
@@ -27,8 +32,77 @@ TEST(Manners, HelpsWithEveryCommand) {
     EXPECT_NE(flag.out.find("Usage: jerboa " + command), std::string::npos) << flag.out;
     EXPECT_EQ(flag.out, word.out);
   }
-  for (const char* command : {"chat", "generate", "pull"})
-    EXPECT_NE(run_command({command, "--help"}).out.find("Examples:\n  jerboa "), std::string::npos) << command;
+}
+
+// Every command that there is, with its help: those of the completion script, which is written from the commands
+// themselves.
+std::map<std::string, std::string> help_of_all() {
+  const std::string script = run_command({"completion", "bash"}).out;
+  const std::string mark = "\") words=";
+  std::map<std::string, std::string> all;
+  for (auto end = script.find(mark); end != std::string::npos; end = script.find(mark, end + 1)) {
+    const auto begin = script.rfind('"', end - 1) + 1;
+    std::istringstream path(script.substr(begin, end - begin));
+    std::vector<std::string> arguments{std::istream_iterator<std::string>(path), {}};
+    std::string command;
+    for (const std::string& word : arguments) command += (command.empty() ? "" : " ") + word;
+    arguments.emplace_back("--help");
+    const Outcome help = run_command(arguments);
+    EXPECT_EQ(help.code, 0) << command;
+    all[command] = help.out;
+  }
+  return all;
+}
+
+// The words of an example from "jerboa" to the end of the command, without those that are quoted.
+std::vector<std::string> words_of(const std::string& example) {
+  static const std::regex quoted(R"("[^"]*"|'[^']*')"), end(R"( \||;|\)| >.*)");
+  std::smatch found;
+  std::string text = std::regex_replace(example.substr(example.find("jerboa ") + 7), quoted, "TEXT");
+  if (std::regex_search(text, found, end)) text = found.prefix();
+  std::istringstream words(text);
+  return {std::istream_iterator<std::string>(words), {}};
+}
+
+// The line of a help that describes a flag: "  -f,--file TEXT:a|b …".
+std::string description_of(const std::string& flag, const std::string& help) {
+  std::smatch found;
+  const std::regex line("\n  (?:[^\n ]*,)?" + flag + "(?:,[^\n ]*)?(?: [^\n]*)?(?=\n)");
+  return std::regex_search(help, found, line) ? found.str() : "";
+}
+
+void check_example(const std::string& example, const std::map<std::string, std::string>& help_of) {
+  const std::vector<std::string> words = words_of(example);
+  std::string command;
+  std::size_t at = 0;
+  for (; at < words.size(); ++at) {
+    const std::string longer = command.empty() ? words[at] : command + " " + words[at];
+    if (!help_of.contains(longer)) break;
+    command = longer;
+  }
+  ASSERT_FALSE(command.empty()) << example;
+  for (; at < words.size(); ++at) {
+    if (!words[at].starts_with('-') || words[at] == "-") continue;
+    const std::string line = description_of(words[at], help_of.at(command));
+    EXPECT_NE(line, "") << example << ": there is no " << words[at];
+    std::smatch choices;
+    if (!std::regex_search(line, choices, std::regex("TEXT:([^ =\n]+)"))) continue;
+    ASSERT_LT(at + 1, words.size()) << example;
+    EXPECT_NE(("|" + choices[1].str() + "|").find("|" + words[at + 1] + "|"), std::string::npos)
+        << example << ": " << words[at + 1] << " is not one of " << choices[1];
+  }
+}
+
+TEST(Manners, EveryCommandHasExamplesOfWhatItTakes) {
+  const std::map<std::string, std::string> help_of = help_of_all();
+  EXPECT_GE(help_of.size(), commands.size() + 8);
+  for (const auto& [command, help] : help_of) {
+    const std::size_t begin = help.find("Examples:\n  ");
+    ASSERT_NE(begin, std::string::npos) << command << ": " << help;
+    std::istringstream lines(help.substr(begin + 10));
+    for (std::string line; std::getline(lines, line);)
+      if (line.find("jerboa ") != std::string::npos) check_example(line, help_of);
+  }
 }
 
 TEST(Manners, WithoutACommandItHelpsAndFails) {
@@ -51,9 +125,9 @@ TEST(Manners, WritesCompletions) {
 TEST(Manners, BashCompletes) {
   const TempFolder folder;
   write_text(folder / "jerboa.bash", run_command({"completion", "bash"}).out);
-  const auto complete = [&](const std::string& words) {
+  const auto complete = [&](const std::string& words, const std::string& before = "") {
     const std::string out = (folder / "out").string();
-    const std::string script = "source " + (folder / "jerboa.bash").string() + "; COMP_WORDS=(" + words +
+    const std::string script = before + "source " + (folder / "jerboa.bash").string() + "; COMP_WORDS=(" + words +
                                "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _jerboa; echo \"${COMPREPLY[*]}\" >" + out;
     EXPECT_EQ(std::system(("bash -c '" + script + "'").c_str()), 0);
     return read_text(out);
@@ -61,6 +135,16 @@ TEST(Manners, BashCompletes) {
   EXPECT_EQ(complete("jerboa gen"), "generate\n");
   EXPECT_EQ(complete("jerboa generate x --weights int"), "int8 int4\n");
   EXPECT_EQ(complete("jerboa tokenizer tr"), "train\n");
+  EXPECT_EQ(complete("jerboa tu"), "tune\n");
+  EXPECT_EQ(complete("jerboa tune --sh"), "--shapes\n");
+  // The names of models, wherever one is taken.
+  const std::string home = (folder / "home").string();
+  std::filesystem::create_directories(folder / "home" / "models" / "tiny-one");
+  write_text(folder / "home" / "models" / "tiny-one" / "jerboa.json", R"({"source": "", "time": "", "files": []})");
+  std::filesystem::create_symlink(JERBOA_COMMAND, folder / "jerboa");
+  const std::string with_models = "export JERBOA_HOME=" + home + " PATH=" + folder.path().string() + ":$PATH; ";
+  for (const char* command : {"chat", "serve", "tokenizer info", "template render", "embed"})
+    EXPECT_EQ(complete("jerboa " + std::string(command) + " tiny", with_models), "tiny-one\n") << command;
   EXPECT_NE(complete("jerboa chat x --t").find("--temperature"), std::string::npos);
 }
 
@@ -84,9 +168,10 @@ TEST(Manners, AFailedTrainingKeepsTheOldTokenizer) {
   const Outcome first = run_command({"tokenizer", "train", "-o", output, "--vocab-size", "300", text});
   ASSERT_EQ(first.code, 0) << first.err;
   const std::string before = read_text(output);
-  // A folder that cannot be written to: the output is beside a file that is in its way.
-  const Outcome second = run_command({"tokenizer", "train", "-o", output + "/x.json", text});
+  const Outcome second =
+      run_command({"tokenizer", "train", "-o", output, "--vocab-size", "290", text}, {.most_file_bytes = 100});
   EXPECT_EQ(second.code, 1);
+  EXPECT_NE(second.err.find(output + ": cannot write"), std::string::npos) << second.err;
   EXPECT_EQ(read_text(output), before);
 }
 

@@ -32,6 +32,15 @@ TEST(Onnx, ReadsNodesAndConstants) {
   EXPECT_EQ(onnx_values(graph.constants.at("zero"), "zero"), std::vector<float>{128});
 }
 
+TEST(Onnx, RefusesShapesThatItsValuesDoNotHave) {
+  const std::vector<std::byte> six(6);
+  const auto tensor = [&](std::vector<std::int64_t> shape) { return OnnxTensor{std::move(shape), 3, six, {}}; };
+  EXPECT_EQ(onnx_values(tensor({2, 3}), "w").size(), 6u);
+  for (const auto& shape :
+       std::vector<std::vector<std::int64_t>>{{-1, -6}, {2, 2}, {std::int64_t{1} << 32, std::int64_t{1} << 32}, {0, 6}})
+    test::expect_error<FileError>([&] { onnx_values(tensor(shape), "w"); }, "w: its 6 values do not have the shape [");
+}
+
 TEST(Onnx, RefusesWhatIsNone) {
   for (const std::string& file :
        {std::string("\x3a\x7f"), std::string("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), std::string("\x0f")})

@@ -2,44 +2,49 @@
 
 #include <gtest/gtest.h>
 
+#include "base/json_value.h"
+
 namespace jerboa::cli::thoughts_test {
 namespace {
 
-// The text in pieces of every size, which must all come out the same.
-std::string filtered(Thinking thinking, bool colours, const std::string& text, bool begins_inside = false) {
-  std::string expected;
-  for (std::size_t size = text.size(); size > 0; --size) {
-    ThoughtFilter filter(thinking, colours, begins_inside);
-    std::string out;
-    for (std::size_t at = 0; at < text.size(); at += size) out += filter.push(text.substr(at, size));
-    out += filter.finish();
-    // Dimmed pieces are marked one by one.
-    for (const std::string between : {"\033[0m\033[2m"})
-      for (auto at = out.find(between); at != std::string::npos; at = out.find(between)) out.erase(at, between.size());
-    if (size == text.size()) expected = out;
-    EXPECT_EQ(out, expected) << size;
-  }
-  return expected;
+struct Piece {
+  std::string text;
+  bool is_thought = false;
+};
+
+std::string shown(Thinking thinking, bool colours, const std::vector<Piece>& pieces) {
+  ThoughtView view(thinking, colours);
+  std::string out;
+  for (const Piece& piece : pieces) out += view.show(piece.text, piece.is_thought);
+  return out + view.finish();
 }
 
 TEST(Thoughts, AreShownDimmed) {
-  EXPECT_EQ(filtered(Thinking::show, true, "<think>hm</think>yes <b>"), "\033[2mhm\033[0myes <b>");
+  EXPECT_EQ(shown(Thinking::show, true, {{"hm", true}, {"yes", false}}), "\033[2mhm\033[0m\n\nyes");
+  EXPECT_EQ(shown(Thinking::show, true, {{"hm\n", true}, {"yes", false}}), "\033[2mhm\n\033[0m\nyes");
 }
 
-TEST(Thoughts, KeepTheirTagsWithoutColours) {
-  EXPECT_EQ(filtered(Thinking::show, false, "<think>hm</think>yes <th"), "<think>hm</think>yes <th");
+TEST(Thoughts, HaveTagsWithoutColours) {
+  EXPECT_EQ(shown(Thinking::show, false, {{"h", true}, {"m", true}, {"yes", false}, {"!", false}}),
+            "<think>\nhm\n</think>\n\nyes!");
+  EXPECT_EQ(shown(Thinking::show, false, {{"never ends", true}}), "<think>\nnever ends\n</think>\n\n");
 }
 
 TEST(Thoughts, AreHidden) {
-  EXPECT_EQ(filtered(Thinking::hide, true, "<think>\nhm\n</think>\n\nyes\n\nno"), "yes\n\nno");
-  EXPECT_EQ(filtered(Thinking::hide, false, "hm</think> yes", true), "yes");
-  EXPECT_EQ(filtered(Thinking::hide, false, "never ends", true), "");
+  for (const bool colours : {false, true})
+    EXPECT_EQ(shown(Thinking::hide, colours, {{"hm", true}, {"yes", false}, {"hm", true}, {"no", false}}), "yesno");
 }
 
-TEST(Thoughts, MayBeginInThePrompt) {
-  EXPECT_TRUE(ends_inside_thought("<assistant><think>\n"));
-  EXPECT_FALSE(ends_inside_thought("<assistant><think>\n\n</think>\n\n"));
-  EXPECT_FALSE(ends_inside_thought(""));
+TEST(Thoughts, AreTurnedOffAsTheTemplateTakesIt) {
+  const auto variables = [](Thinking thinking, const char* source) {
+    return json_value(template_variables(thinking, source));
+  };
+  EXPECT_EQ(variables(Thinking::hide, "{{ reasoning_effort }}")["enable_thinking"], true);
+  EXPECT_FALSE(variables(Thinking::hide, "{{ reasoning_effort }}").contains("reasoning_effort"));
+  EXPECT_EQ(variables(Thinking::off, "")["enable_thinking"], false);
+  EXPECT_FALSE(variables(Thinking::off, "").contains("reasoning_effort"));
+  EXPECT_EQ(variables(Thinking::off, "{{ reasoning_effort }}")["reasoning_effort"], "low");
+  EXPECT_EQ(variables(Thinking::off, "{% if reasoning_effort == 'none' %}")["reasoning_effort"], "none");
 }
 
 }  // namespace

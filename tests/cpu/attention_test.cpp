@@ -4,6 +4,7 @@
 
 #include <jerboa/base/float16.h>
 
+#include "backend/cpu/packed_rows.h"
 #include "oracle.h"
 
 namespace jerboa::cpu::attention_test {
@@ -271,6 +272,69 @@ std::vector<Case> cases() {
 
 INSTANTIATE_TEST_SUITE_P(Cases, Attention, testing::ValuesIn(cases()),
                          [](const testing::TestParamInfo<Case>& test) { return test.param.name; });
+
+// 8-bit caches, straight and in blocks, give the same bits as what they hold in f32. Heads of whole vectors are
+// read where they are, others gathered first.
+TEST(AttentionCaches, ThoseIn8BitsEqualWhatTheyHold) {
+  constexpr std::int64_t heads = 4, key_heads = 2, keys = 600, block = 40;
+  const std::vector<std::int32_t> lengths{583};
+  ThreadPool pool(2);
+  for (const std::int64_t size : {20, 64, 96})
+    for (const std::int64_t time : {1, 3, 70}) {
+      SCOPED_TRACE(testing::Message() << time << " queries of " << size << " features");
+      const std::int64_t words = packed_words(size), rows = key_heads * keys;
+      std::vector<std::uint32_t> packed[2];
+      std::vector<float> wide[2];
+      for (int i = 0; i < 2; ++i) {
+        const auto values = test::normal_floats(rows * size, static_cast<unsigned>(2 + i));
+        packed[i].resize(static_cast<std::size_t>(rows * words));
+        for (std::int64_t row = 0; row < rows; ++row) {
+          std::uint32_t* to = packed[i].data() + row * words;
+          pack_row(values.data() + row * size, size, to);
+          for (std::int64_t j = 0; j < size; ++j)
+            wide[i].push_back(static_cast<float>(static_cast<std::int8_t>(to[j / 4] >> (j % 4 * 8))) *
+                              packed_scale(to, size, j));
+        }
+      }
+      const auto q = test::normal_floats(heads * time * size, 1);
+      std::vector<std::int32_t> positions;
+      for (std::int64_t t = 0; t < time; ++t) positions.push_back(static_cast<std::int32_t>(lengths[0] - time + t));
+      AttentionProblem problem;
+      problem.batch = 1, problem.heads = heads, problem.key_heads = key_heads, problem.time = time;
+      problem.keys = keys, problem.size = problem.value_size = size, problem.causal = true;
+      problem.q = q.data(), problem.q_strides = {heads * time * size, time * size, size};
+      problem.lengths = lengths.data(), problem.positions = positions.data(), problem.position_strides = {time, 1};
+      problem.out_strides = problem.q_strides;
+      const auto run = [&](AttentionProblem one) {
+        std::vector<float> out(q.size(), poison), lse(static_cast<std::size_t>(heads * time), poison);
+        one.out = out.data(), one.lse = lse.data();
+        run_attention(one, pool);
+        return std::pair(out, lse);
+      };
+      AttentionProblem straight = problem, narrow = problem;
+      straight.k = wide[0].data(), straight.v = wide[1].data();
+      straight.k_strides = straight.v_strides = {rows * size, keys * size, size};
+      narrow.k_packed = packed[0].data(), narrow.v_packed = packed[1].data();
+      narrow.k_strides = narrow.v_strides = {rows * words, keys * words, words};
+      const auto wanted = run(straight);
+      EXPECT_EQ(run(narrow), wanted);
+
+      std::vector<std::int32_t> table;
+      for (std::int32_t i = 0; i < keys / block; ++i) table.push_back(keys / block - 1 - i);
+      std::vector<std::uint32_t> paged[2];
+      for (int i = 0; i < 2; ++i) {
+        paged[i].resize(packed[i].size());
+        for (std::int64_t h = 0; h < key_heads; ++h)
+          for (std::int64_t key = 0; key < keys; ++key)
+            std::copy_n(packed[i].data() + (h * keys + key) * words, words,
+                        paged[i].data() + ((table[key / block] * key_heads + h) * block + key % block) * words);
+      }
+      narrow.table = table.data(), narrow.block = block, narrow.blocks = keys / block;
+      narrow.k_packed = paged[0].data(), narrow.v_packed = paged[1].data();
+      narrow.k_strides = narrow.v_strides = {key_heads * block * words, block * words, words};
+      EXPECT_EQ(run(narrow), wanted);
+    }
+}
 
 // A straight cache, the same in f16, and both in blocks that are scattered over memory, whose table holds anything for
 // keys past a sequence's length: the same bits.

@@ -5,6 +5,7 @@
 #include "ops/cases/large.h"
 #include "ops/sample.h"
 #include "ops/sixteen_bits.h"
+#include "support/packed_checks.h"
 #include "support/product_prologues.h"
 #include "support/random_graph.h"
 #include "verify/compare.h"
@@ -107,6 +108,8 @@ TEST(EngineProduct, ComputesItsOperandsAsItReadsThem) {
       expect_reference_in_every_way(product_of_prologues(product, second));
     }
 }
+
+TEST(EngineCaches, In8BitsHoldTheNearest) { expect_nearest_rows(Device::cpu(2)); }
 
 class EngineRandomGraph : public ::testing::TestWithParam<unsigned> {};
 INSTANTIATE_TEST_SUITE_P(Seeds, EngineRandomGraph, ::testing::Range(0u, 40u));

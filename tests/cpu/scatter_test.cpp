@@ -1,5 +1,9 @@
 #include "backend/cpu/scatter.h"
 
+#include <cmath>
+#include <limits>
+
+#include "backend/cpu/packed_rows.h"
 #include "oracle.h"
 
 namespace jerboa::cpu {
@@ -135,6 +139,32 @@ TEST(CacheAppend, AgreesWithTheReference) {
       test::expect_close(in_place, expected[0].data, "in place", 0, 0);
     }
   }
+}
+
+// A NaN or an infinity is not lost: its group reads as NaN. Other groups are unaffected.
+TEST(PackRow, KeepsThatSomethingIsNotFinite) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (const float value : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) {
+    std::vector<float> features(64, 1.0F);
+    features[40] = value;
+    std::vector<std::uint32_t> words(packed_words(64));
+    pack_row(features.data(), 64, words.data());
+    EXPECT_EQ(packed_scale(words.data(), 64, 31), bf16_to_f32(f32_to_bf16(1.0F / 127)));
+    EXPECT_TRUE(std::isnan(packed_scale(words.data(), 64, 32)));
+    EXPECT_EQ(words[0], 0x7f7f7f7fu);
+    EXPECT_EQ(words[8], 0u);
+  }
+}
+
+// The largest of all floats does not overflow, and magnitudes whose scale would not be a normal number are zeros.
+TEST(PackRow, HoldsEveryMagnitude) {
+  const std::vector<float> features{std::numeric_limits<float>::max(), 0, -std::numeric_limits<float>::max(), 1};
+  std::vector<std::uint32_t> words(packed_words(4));
+  pack_row(features.data(), 4, words.data());
+  EXPECT_EQ(words[0], 0x0081007fu);
+  const std::vector<float> tiny(4, 0x1p-120F);
+  pack_row(tiny.data(), 4, words.data());
+  EXPECT_EQ(words, (std::vector<std::uint32_t>{0, 0}));
 }
 
 }  // namespace

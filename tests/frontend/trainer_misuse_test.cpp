@@ -207,6 +207,8 @@ TEST(TrainerMisuse, ARateThatIsNegativeOrNotFinite) {
 
 // Memory
 
+// The allocators of sanitizers end the process instead.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST(OutOfMemory, NamesTheTensor) {
   for (const Device& device : {Device::cpu(1), Device::reference()}) {
     const Graph graph = trace([] { output("z", zeros({1 << 20, 1 << 20}).named("a_large_one")); });
@@ -215,7 +217,7 @@ TEST(OutOfMemory, NamesTheTensor) {
           Module module = compile(graph, {.device = device});
           module.run({});
         },
-        "the host has no room for a_large_one (f32[1048576, 1048576], 4398046511104 bytes)");
+        "not enough host memory for a_large_one (f32[1048576, 1048576], 4398046511104 bytes)");
     expect_error<OutOfMemoryError>(
         [&] {
           compile(trace([] { output("w", sum(param_input("large.weight", {1 << 20, 1 << 20}))); }), {.device = device});
@@ -223,6 +225,7 @@ TEST(OutOfMemory, NamesTheTensor) {
         "large.weight (f32[1048576, 1048576])");
   }
 }
+#endif
 
 TEST(OutOfMemory, SizesThatCannotBeCountedAreAShapeError) {
   trace([] {

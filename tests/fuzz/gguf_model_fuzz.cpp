@@ -29,8 +29,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       model.weights->read_f32(name, values);
       std::vector<std::byte> bytes(entry.bytes), quantised(elements);
       model.weights->read(name, bytes);
-      std::vector<std::uint16_t> scales(elements / 32);
-      model.weights->read_quantised(name, DType::i8, quantised, scales);
+      std::vector<std::uint16_t> scales(elements / 32), mins(elements / 32);
+      model.weights->read_quantised(name, DType::i8, quantised, scales, {});
+      quantised.resize(elements / 2);
+      model.weights->read_quantised(name, DType::i4, quantised, scales, mins);
     }
   } catch (const FileError&) {
   }

@@ -12,10 +12,12 @@
 
 #include <jerboa/backend/cpu.h>
 #include <jerboa/base/error.h>
+#include <jerboa/ir/packed_cache.h>
 #include <jerboa/lower/lower.h>
 #include <jerboa/lower/program_file.h>
 #include <jerboa/ops/ops.h>
 
+#include "compile/initialize.h"
 #include "lower/input_indices.h"
 #include "lower/program_sections.h"
 #include "runtime/index_checks.h"
@@ -104,6 +106,43 @@ void narrow_types() {
   output("bits", bit_and(cast(x, DType::i32), 3));
 }
 
+void attention_over_an_8_bit_cache() {
+  const Dim t = Dim::symbol("T", 4);
+  const Tensor q = tensor_input("q", {2, 2, t, 8}), k = tensor_input("k", {2, 1, t, 8});
+  const Tensor positions = tensor_input("positions", {2, t}, DType::i32),
+               lengths = tensor_input("lengths", {2}, DType::i32), table = tensor_input("table", {2, 3}, DType::i32);
+  const Tensor cache = state_input("cache", {5, 1, 4, packed_words(8)}, packed_cache);
+  const Tensor next = cache_append(cache, k, positions, {.table = table});
+  update(cache, next);
+  output("y", attention(q, next, next, {.causal = true, .lengths = lengths, .positions = positions, .table = table}));
+}
+
+void recurrences() {
+  const Dim t = Dim::symbol("T", 3);
+  const Tensor positions = tensor_input("positions", {2, t}, DType::i32),
+               slots = tensor_input("slots", {2}, DType::i32);
+  const auto from = [&](const char* name, const Shape& shape) {
+    return RecurrentOptions{.state = state_input(name, shape), .positions = positions, .slots = slots};
+  };
+  const RecurrentOptions before = from("before", {3, 2, 8});
+  const Recurrent mixed = causal_conv1d(tensor_input("x", {2, t, 8}), param_input("taps", {8, 3}), before);
+  update(before.state, mixed.state);
+  const Tensor heads = reshape(mixed.y, {2, t, 2, 4});
+  const RecurrentOptions memory = from("memory", {3, 2, 4, 4});
+  const Recurrent remembered =
+      linear_attention(heads, heads, heads, tensor_input("decay", {2, t, 2}), tensor_input("beta", {2, t, 2}), memory);
+  update(memory.state, remembered.state);
+  output("y", remembered.y);
+}
+
+void grouped_products() {
+  const Tensor x = tensor_input("x", {6, 32}), offsets = tensor_input("offsets", {4}, DType::i32);
+  output("y", matmul_grouped(x, param_input("w", {3, 32, 5}), offsets));
+  output("narrow", matmul_grouped_quantised(x, param_input("nibbles", {3, 5, 32}, {.dtype = DType::i4}),
+                                            param_input("scales", {3, 5, 1}, {.dtype = DType::f16}),
+                                            param_input("mins", {3, 5, 1}, {.dtype = DType::f16}), offsets));
+}
+
 std::string compile(void (*body)()) {
   const Graph graph = trace(body);
   ProgramFile file;
@@ -118,10 +157,17 @@ std::string compile(void (*body)()) {
   return encode_program(file);
 }
 
-const std::array<std::string, 7>& seeds() {
-  static const std::array<std::string, 7> files{
-      compile(perceptron), compile(lookups),      compile(attention_over_a_cache),      compile(images),
-      compile(sorts),      compile(narrow_types), compile(attention_over_a_paged_cache)};
+const std::array<std::string, 10>& seeds() {
+  static const std::array<std::string, 10> files{compile(perceptron),
+                                                 compile(lookups),
+                                                 compile(attention_over_a_cache),
+                                                 compile(images),
+                                                 compile(sorts),
+                                                 compile(narrow_types),
+                                                 compile(attention_over_a_paged_cache),
+                                                 compile(attention_over_an_8_bit_cache),
+                                                 compile(recurrences),
+                                                 compile(grouped_products)};
   return files;
 }
 
@@ -239,6 +285,7 @@ void run(const ProgramFile& file, const ProgramEntry& entry, std::mt19937& rando
   for (const PersistentTensor& tensor : file.storage) {
     const Sizes sizes = evaluate(tensor.shape, {});
     auto memory = backend->allocate(tensor.dtype, sizes, tensor.name);
+    memory->upload(detail::initial_values(tensor.name, tensor.dtype, sizes, tensor.init, 1));
     memory->upload(values(tensor.dtype, sizes, random));
     if (!storage.emplace(tensor.name, std::move(memory)).second) return;
   }

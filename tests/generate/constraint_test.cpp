@@ -7,6 +7,7 @@
 #include <string>
 
 #include <jerboa/generate/sampler.h>
+#include <jerboa/generate/text_form.h>
 
 #include "base/json_value.h"
 #include "generate/json_validator.h"
@@ -200,6 +201,30 @@ TEST(Regex, MatchesWhatTheStandardLibraryMatches) {
     for (const std::string& text : texts)
       ASSERT_EQ(matches(grammar, text), std::regex_match(text, expected)) << pattern << " on " << text;
   }
+}
+
+TEST(TextForm, JoinsTextsSchemasAndAlternatives) {
+  using Form = TextForm;
+  const auto grammar = compile_form(Form::any_of(
+      {Form::sequence({Form::text("a="), Form::json(JsonValue::parse(R"({"type": "integer"})", "")), Form::text(";")}),
+       Form::text("none")}));
+  for (const char* text : {"a=12;", "a=-1;", "none"}) EXPECT_TRUE(matches(grammar, text)) << text;
+  for (const char* text : {"a=;", "a=12", "nonea=1;", ""}) EXPECT_FALSE(matches(grammar, text)) << text;
+}
+
+TEST(TextForm, EndsAtTheFirstMark) {
+  const auto grammar = compile_form(TextForm::until("aab"));
+  for (const char* text : {"aab", "aaab", "xaaxaab", "éaab", "\naab"}) EXPECT_TRUE(matches(grammar, text)) << text;
+  for (const char* text : {"", "aa", "aaba", "aabaab", "ab"}) EXPECT_FALSE(matches(grammar, text)) << text;
+}
+
+// DeepSeek's marks, for example, are not ASCII.
+TEST(TextForm, EndsAtAMarkOfAnyCharacters) {
+  const auto grammar = compile_form(TextForm::until("▁ê▁"));
+  for (const char* text : {"▁ê▁", "x▁ê▁", "▁▁ê▁", "▁ê▂▁ê▁", "é▁é▁ê▁"}) EXPECT_TRUE(matches(grammar, text)) << text;
+  for (const char* text : {"", "▁ê", "▁e▁", "▁ê▁x", "ê▁"}) EXPECT_FALSE(matches(grammar, text)) << text;
+  EXPECT_THROW(compile_form(TextForm::until("\xe2\x96")), ConstraintError);
+  EXPECT_THROW(compile_form(TextForm::until("")), ConstraintError);
 }
 
 TEST(Regex, KnowsUnicode) {

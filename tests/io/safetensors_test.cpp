@@ -26,6 +26,18 @@ std::string text_of(const TensorView& tensor) {
   return {reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size()};
 }
 
+TEST(SafeTensors, ReadsPartsOfATensorThatAreThere) {
+  const std::string text =
+      safetensors_file(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}})", counting_bytes(8));
+  const auto file = SafeTensors::from_bytes(std::as_bytes(std::span(text)));
+  std::array<std::byte, 3> part{};
+  file.read_part("a", part, 5);
+  EXPECT_EQ(part[0], file.view("a").bytes[5]);
+  EXPECT_EQ(part[2], file.view("a").bytes[7]);
+  for (const std::size_t from : {std::size_t{6}, std::size_t{9}, SIZE_MAX})
+    expect_error<UsageError>([&] { file.read_part("a", part, from); }, "tensor \"a\" has 8 bytes, not 3 from byte");
+}
+
 TEST(SafeTensors, ReadsTensorsAndMetadata) {
   const TempFolder folder;
   write_text(folder / "a.safetensors",

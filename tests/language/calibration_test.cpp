@@ -24,18 +24,6 @@ constexpr const char* another_tale =
     "sad because it could not fly. Tim wanted to help the bird. He gave it some food and water. The bird was happy and "
     "said, \"Thank you!\" Tim and his dog went home and told mom about the bird. Mom smiled and gave them a hug. ";
 
-// What the model itself tells: one short text would fit a matrix to its few words.
-std::string tales_of(const std::filesystem::path& folder) {
-  LanguageModel model = LanguageModel::load(folder, {.device = Device::cpu(2), .weights = DType::f32});
-  std::string text;
-  for (std::uint64_t seed = 1; seed <= 8; ++seed)
-    text += model
-                .generate("Once upon a time",
-                          {.max_tokens = 200, .sampling = SamplerOptions{.temperature = 1, .seed = seed}})
-                .text;
-  return text;
-}
-
 CalibrationOptions on_cpu() { return {.device = Device::cpu(2), .tokens = 2048, .window = 128}; }
 
 // How far the logits are from those of the weights as they were.
@@ -60,9 +48,36 @@ TEST(Calibration, BringsLogitsCloserToThoseOfTheOriginal) {
     EXPECT_EQ(number, ++called);
     EXPECT_EQ(count, 30);  // five layers of seven matrices, of which down_proj has 172 columns and is not quantised
   };
-  quantise_calibrated(stories, folder / "careful", DType::i4, tales_of(stories), options);
+  // One short text would fit a matrix to its few words.
+  const std::string tales = write_calibration_text(stories, {.device = Device::cpu(2), .texts = 8, .seed = 1});
+  quantise_calibrated(stories, folder / "careful", DType::i4, tales, options);
   EXPECT_EQ(called, 30);
   EXPECT_LT(error_of(folder / "careful", stories, another_tale), error_of(folder / "plain", stories, another_tale));
+}
+
+TEST(CalibrationText, IsTheSameForTheSameSeed) {
+  const test::ModelFolder folder("llama");
+  const auto write = [&](std::uint64_t seed) {
+    return write_calibration_text(folder.path(), {.device = Device::cpu(2), .texts = 2, .seed = seed});
+  };
+  EXPECT_EQ(write(1), write(1));
+  EXPECT_NE(write(1), write(2));
+}
+
+TEST(CalibrationText, HoldsConversationsIfTheModelChats) {
+  const test::ModelFolder folder("llama");
+  folder.write("chat_template.jinja",
+               "{% for message in messages %}<{{ message.role }}>{{ message.content }}</{{ message.role }}>"
+               "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}");
+  const std::string text = write_calibration_text(folder.path(), {.device = Device::cpu(2), .texts = 3});
+  const auto count = [&](const std::string& mark) {
+    int found = 0;
+    for (std::size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at + 1)) ++found;
+    return found;
+  };
+  EXPECT_EQ(count("</user><assistant>"), 3);
+  EXPECT_EQ(count("</assistant>\n"), 3);
+  EXPECT_EQ(text.find("<user></user>"), std::string::npos);  // they ask something
 }
 
 // What is stored transposed, experts and tied tables.

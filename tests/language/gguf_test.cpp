@@ -76,7 +76,8 @@ TEST(LanguageModelFromGguf, KeepsEightBitsWithoutRoundingAgain) {
       << "int8 by default, as in the file";
   const Tokens prompt = golden_tokens("llama", "input_ids");
   const std::vector<float> logits = kept.next_logits(prompt);
-  const std::vector<float> wanted = open(folder / "a.gguf", {.device = exact, .weights = DType::f32}).next_logits(prompt);
+  const std::vector<float> wanted =
+      open(folder / "a.gguf", {.device = exact, .weights = DType::f32}).next_logits(prompt);
   double error = 0, total = 0;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     error += std::pow(logits[i] - wanted[i], 2);

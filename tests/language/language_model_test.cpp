@@ -6,6 +6,7 @@
 
 #include <jerboa/base/error.h>
 #include <jerboa/language/language_model.h>
+#include <jerboa/language/text_encoder.h>
 
 #include "language/model_folder.h"
 #include "support/expect_error.h"
@@ -37,8 +38,8 @@ double rms(const std::vector<float>& values) {
   return std::sqrt(total / static_cast<double>(values.size()));
 }
 
-// The relative error of logits compared with those of f32 weights. The CPU rounds rows that meet int8 or int4 weights to
-// 8 bits as well.
+// The relative error of logits compared with those of f32 weights. The CPU rounds rows that meet int8 or int4 weights
+// to 8 bits as well.
 TEST(LanguageModel, KeepsWeightsInFewerBits) {
   for (const char* family : {"llama", "qwen3", "phi3", "gemma2", "gpt2"}) {
     const ModelFolder folder(family);
@@ -277,6 +278,34 @@ TEST(LanguageModel, TellsTheStoryThatItsMakersSaw) {
                                            greedy(static_cast<int>(reference["generated_ids"].size())));
   EXPECT_EQ(result.tokens, reference["generated_ids"].get<Tokens>());
   EXPECT_EQ(result.text, reference["generated_text"].get<std::string>());
+}
+
+// The vectors of a TextEncoder that reads the same folder, in chunks of any size.
+TEST(LanguageModel, EmbedsTexts) {
+  for (const char* family : {"llama", "mamba2"}) {
+    SCOPED_TRACE(family);
+    const ModelFolder folder(family);
+    LanguageModel model = folder.open({.chunk = 5});
+    const std::string text = "What follows from it?";
+    const std::vector<float> found = model.embed(text);
+    if (std::string_view(family) == "llama") {
+      TextEncoder encoder = TextEncoder::load(folder.path(), {.device = Device::cpu(2)});
+      const Embeddings wanted = encoder.embed({text}, {.normalise = false});
+      ASSERT_EQ(std::ssize(found), wanted.dimensions);
+      for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], wanted.row(0)[i], 1e-4) << i;
+    }
+    // The mean is that of what every token is when it is the last.
+    const std::vector<std::int32_t> tokens = model.encode_prompt(text);
+    std::vector<double> mean(found.size());
+    for (std::size_t count = 1; count <= tokens.size(); ++count) {
+      const std::vector<float> last = model.embed(std::span(tokens).first(count));
+      for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += last[i] / static_cast<double>(tokens.size());
+    }
+    const std::vector<float> pooled = model.embed(tokens, models::Pooling::mean);
+    for (std::size_t i = 0; i < mean.size(); ++i) EXPECT_NEAR(pooled[i], mean[i], 1e-4) << i;
+    expect_error<UsageError>([&] { model.embed(tokens, models::Pooling::max); }, "the last token or the mean of all");
+    expect_error<UsageError>([&] { model.embed(std::vector<std::int32_t>()); }, "at least one token");
+  }
 }
 
 }  // namespace

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include <jerboa/io/safetensors.h>
 #include <jerboa/language/language_model.h>
 
+#include "support/byte_tokenizer.h"
 #include "support/temp_folder.h"
 
 namespace jerboa::test {
@@ -16,29 +16,6 @@ namespace jerboa::test {
 using Tokens = std::vector<std::int32_t>;
 
 inline const std::filesystem::path goldens = JERBOA_SOURCE_DIR "/tests/data/goldens";
-
-inline std::string utf8(int code) {
-  if (code < 0x80) return {static_cast<char>(code)};
-  return {static_cast<char>(0xc0 | code >> 6), static_cast<char>(0x80 | (code & 0x3f))};
-}
-
-// A tokenizer whose 256 tokens are the bytes, in the alphabet that GPT-2 writes them in.
-inline std::string byte_tokenizer() {
-  nlohmann::json vocabulary;
-  int next = 256;
-  for (int byte = 0; byte < 256; ++byte) {
-    const bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
-    vocabulary[utf8(printable ? byte : next++)] = byte;
-  }
-  return nlohmann::json{{"version", "1.0"},
-                        {"added_tokens", nlohmann::json::array()},
-                        {"normalizer", nullptr},
-                        {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}},
-                        {"post_processor", nullptr},
-                        {"decoder", {{"type", "ByteLevel"}}},
-                        {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", nlohmann::json::array()}}}}
-      .dump();
-}
 
 // A golden model's folder with a tokenizer, and possibly other files.
 class ModelFolder {
@@ -82,8 +59,9 @@ inline GenerateOptions ModelFolder::as_golden() const {
   return greedy(static_cast<int>(golden("greedy").size() - prompt().size()));
 }
 
-/// Goldens of decoders that differ in their attention, their experts or their weights.
-inline constexpr const char* decoder_goldens[] = {"deepseek_v3", "gemma2", "gpt2", "llama", "phi3", "qwen3_moe"};
+/// Goldens of decoders that differ in their attention, their experts, their weights or what their layers keep.
+inline constexpr const char* decoder_goldens[] = {"deepseek_v3", "gemma2", "gpt2",      "llama",
+                                                  "mamba2",      "phi3",   "qwen3_moe", "qwen3_next"};
 
 /// Every golden of a decoder, with its continuation.
 inline std::vector<std::string> all_decoder_goldens() {

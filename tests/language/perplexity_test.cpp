@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <jerboa/base/error.h>
+#include <jerboa/language/calibration.h>
 #include <jerboa/language/language_model.h>
 
 #include "support/expect_error.h"
@@ -85,6 +86,32 @@ TEST_F(PerplexityOfStories, ComesFromOverlappingWindows) {
   const GenerateOptions greedy{.max_tokens = 4, .sampling = SamplerOptions{.temperature = 0}};
   const Tokens prompt(tokens.begin(), tokens.begin() + 5);
   EXPECT_EQ(model.continue_tokens(prompt, greedy).tokens, Tokens(tokens.begin() + 5, tokens.begin() + 9));
+}
+
+// What is lost by storing weights, or the cache, in fewer bits.
+TEST_F(PerplexityOfStories, IsHardlyHigherWithFewerBits) {
+  const std::string text = test::read_text(JERBOA_SOURCE_DIR "/tests/data/texts/stories.txt");
+  const auto perplexity_of = [&](const std::filesystem::path& folder, LanguageModelOptions options) {
+    options.device = Device::cpu(2);
+    LanguageModel model = LanguageModel::load(folder, options);
+    return model.perplexity(model.tokenizer().encode(text).ids).value;
+  };
+  const double exact = perplexity_of(stories, {.weights = DType::f32});
+  EXPECT_LT(perplexity_of(stories, {.weights = DType::i8}), 1.005 * exact);
+  EXPECT_LT(perplexity_of(stories, {.weights = DType::f32, .cache = DType::i8}), 1.005 * exact);
+  const double plain = perplexity_of(stories, {.weights = DType::i4});
+  EXPECT_LT(plain, 1.08 * exact);
+  const test::TempFolder folder;
+  // Calibrated on what the model itself writes, which is not the text that is measured.
+  LanguageModel author = LanguageModel::load(stories, {.device = Device::cpu(2), .weights = DType::f32});
+  std::string tales;
+  for (std::uint64_t seed = 1; seed <= 24; ++seed)
+    tales += author
+                 .generate("Once upon a time",
+                           {.max_tokens = 256, .sampling = SamplerOptions{.temperature = 0.8F, .seed = seed}})
+                 .text;
+  quantise_calibrated(stories, folder / "careful", DType::i4, tales, {.device = Device::cpu(2)});
+  EXPECT_LT(perplexity_of(folder / "careful", {}), plain);
 }
 
 TEST_F(PerplexityOfStories, NeedsTokensThatTheModelHas) {

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include <jerboa/base/error.h>
+#include <jerboa/io/safetensors_writer.h>
 #include <jerboa/language/runner.h>
 
 #include "language/model_folder.h"
@@ -102,7 +103,7 @@ Tokens repetitive(int vocabulary = 256) {
 }
 
 TEST(Runner, GuessesDoNotChangeTheText) {
-  std::int64_t drafted = 0, accepted = 0;
+  std::int64_t drafted = 0, accepted = 0, of_all_drafted = 0;
   for (const char* family : decoder_goldens) {
     SCOPED_TRACE(family);
     const ModelFolder folder(family);
@@ -117,7 +118,13 @@ TEST(Runner, GuessesDoNotChangeTheText) {
         drafted += result.drafted;
         accepted += result.accepted;
       }
+    const Statistics statistics = guessing.statistics();
+    EXPECT_EQ(statistics.acceptance(), statistics.drafted == 0 ? 0
+                                                               : static_cast<double>(statistics.accepted) /
+                                                                     static_cast<double>(statistics.drafted));
+    of_all_drafted += statistics.drafted;
   }
+  EXPECT_EQ(of_all_drafted, drafted);
   EXPECT_GT(drafted, 50);
   EXPECT_GT(accepted, 5);
 }
@@ -131,9 +138,108 @@ TEST(Runner, SamplesOnTheDeviceAsOnTheHost) {
   }
 }
 
+// Penalties and biases too, while the next step begins before the last token is read: no logits come back.
+TEST(Runner, PenalisesOnTheDeviceAsOnTheHost) {
+  const ModelFolder folder("llama");
+  LanguageModel model = folder.open({.sequences = 4, .device_sampling = true, .pipelined = true}),
+                on_host = folder.open({.device_sampling = false});
+  const std::vector<SamplerOptions> kinds{
+      {.temperature = 0, .repetition_penalty = 1.5f},
+      {.temperature = 0.9f, .top_k = 50, .presence_penalty = 0.8f, .frequency_penalty = 0.5f, .seed = 4},
+      {.temperature = 0, .repetition_penalty = 1.3f, .frequency_penalty = 1, .penalty_window = 6},
+      {.temperature = 0, .logit_bias = {{65, 3.0f}, {66, 1.0f}}, .banned_tokens = {10, 32}},
+      {.temperature = 0, .penalty_window = 9}};
+  std::vector<Stream> streams;
+  for (const int drafts : {0, 3})
+    for (const SamplerOptions& sampling : kinds)
+      streams.push_back(model.submit(repetitive(), {.max_tokens = 24, .sampling = sampling, .drafts = drafts}));
+  const Tokens plain = on_host.continue_tokens(repetitive(), greedy(24)).tokens;
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    const SamplerOptions& sampling = kinds[i % kinds.size()];
+    const Tokens tokens = streams[i].wait().tokens;
+    EXPECT_EQ(tokens, on_host.continue_tokens(repetitive(), {.max_tokens = 24, .sampling = sampling}).tokens) << i;
+    EXPECT_EQ(tokens == plain, i % kinds.size() + 1 == kinds.size()) << i << ": a penalty changes the text";
+  }
+  for (const EntryInfo& entry : model.session().entries())
+    EXPECT_EQ(entry.name.find("logits"), std::string::npos) << entry.name;
+}
+
+// Wherever the tokens are drawn, their log-probabilities are those that score() finds, penalties or not.
+TEST(Runner, GivesLogProbabilities) {
+  const ModelFolder folder("llama");
+  LanguageModel on_device = folder.open({.device_sampling = true, .pipelined = true}),
+                on_host = folder.open({.device_sampling = false});
+  const GenerateOptions kinds[] = {greedy(12), sampled(3), sampled(4)};
+  for (GenerateOptions options : kinds)
+    for (const int drafts : {0, 3}) {
+      options.logprobs = 4;
+      options.drafts = drafts;
+      options.sampling->presence_penalty = 0.5f;
+      const Generation found = on_device.continue_tokens(repetitive(), options);
+      const Generation host = on_host.continue_tokens(repetitive(), options);
+      EXPECT_EQ(found.tokens, host.tokens);
+      const std::vector<float> wanted = on_host.score(repetitive(), found.tokens);
+      ASSERT_EQ(found.logprobs.size(), wanted.size());
+      ASSERT_EQ(host.logprobs.size(), wanted.size());
+      for (std::size_t i = 0; i < wanted.size(); ++i) {
+        EXPECT_NEAR(found.logprobs[i].drawn, wanted[i], 1e-4);
+        EXPECT_NEAR(host.logprobs[i].drawn, wanted[i], 1e-4);
+        ASSERT_EQ(found.logprobs[i].likeliest.size(), 4u);
+        for (std::size_t j = 0; j < 4; ++j) {
+          EXPECT_EQ(found.logprobs[i].likeliest[j].first, host.logprobs[i].likeliest[j].first);
+          EXPECT_NEAR(found.logprobs[i].likeliest[j].second, host.logprobs[i].likeliest[j].second, 1e-4);
+        }
+      }
+    }
+  Stream stream = on_device.submit(repetitive(), {.max_tokens = 2, .logprobs = 0});
+  const std::optional<TextPiece> piece = stream.next();
+  ASSERT_TRUE(piece && piece->logprobs);
+  EXPECT_LT(piece->logprobs->drawn, 0);
+  EXPECT_TRUE(piece->logprobs->likeliest.empty());
+  expect_error<UsageError>([&] { on_device.submit(repetitive(), {.logprobs = 21}); }, "logprobs is 21");
+}
+
+// A text whose sampler throws fails alone; what cannot be understood reaches one caller, and the others go on.
+TEST(Runner, GoesOnAfterAFailure) {
+  const ModelFolder folder("llama");
+  LanguageModel model = folder.open({.sequences = 1});
+  const auto throwing = [start = folder.prompt().size()](const std::function<void()>& fails) {
+    GenerateOptions options = greedy(8);
+    options.sampler = [fails, start] {
+      auto sampler = std::make_unique<Sampler>(SamplerOptions{.temperature = 0});
+      sampler->add_processor([fails, start](std::span<float>, std::span<const int> history) {
+        if (history.size() > start + 2) fails();
+      });
+      return sampler;
+    };
+    return options;
+  };
+  const Generation failed =
+      model.submit(folder.prompt(), throwing([] { throw std::runtime_error("out of ideas"); })).wait();
+  EXPECT_EQ(failed.reason, StopReason::failed);
+  EXPECT_EQ(failed.error, "out of ideas");
+
+  Stream first = model.submit(folder.prompt(), throwing([] { throw 42; }));
+  Stream second = model.submit(folder.prompt(), folder.as_golden());
+  std::thread waiting([&] {
+    try {
+      while (second.next()) continue;
+    } catch (int) {
+      while (second.next()) continue;
+    }
+  });
+  try {
+    first.wait();
+  } catch (int) {
+  }
+  waiting.join();
+  EXPECT_EQ(first.result().reason, StopReason::failed);
+  EXPECT_EQ(second.result().tokens, folder.continuation());
+}
+
 // One program for every token: what else is in the batch, or in the cache, does not change a bit.
 TEST(Runner, DeterministicTextsDoNotDependOnTheBatch) {
-  for (const char* family : {"llama", "gemma2", "qwen3_moe"}) {
+  for (const char* family : {"llama", "gemma2", "qwen3_moe", "mamba2", "qwen3_next"}) {
     SCOPED_TRACE(family);
     const ModelFolder folder(family);
     const LanguageModelOptions options{.sequences = 8, .block = 8, .deterministic = true};
@@ -158,6 +264,48 @@ TEST(Runner, DeterministicTextsDoNotDependOnTheBatch) {
     for (Stream& other : others) other.wait();
     EXPECT_EQ(logits_of(together, folder.prompt()), wanted) << "from the cache";
   }
+}
+
+// Together, forked in the middle of a block and from the cache: what an 8-bit cache holds is the same bits.
+TEST(Runner, CachesIn8BitsServeEveryText) {
+  for (const char* family : {"llama", "gemma2", "qwen3_moe", "deepseek_v3"}) {
+    SCOPED_TRACE(family);
+    const ModelFolder folder(family);
+    LanguageModelOptions options{.sequences = 8, .block = 8, .cache = DType::i8, .deterministic = true};
+    LanguageModel together = folder.open(options), alone = folder.open(options);
+    const auto requests = mixed_requests(folder);
+    std::vector<Stream> streams;
+    for (const auto& [prompt, request] : requests) streams.push_back(together.submit(prompt, request));
+    for (int i = 0; i < 7; ++i) streams[0].next();
+    Tokens so_far = folder.prompt();
+    const Tokens written = streams[0].result().tokens;
+    so_far.insert(so_far.end(), written.begin(), written.end());
+    Stream forked = together.runner().fork(streams[0], sampled(7));
+    EXPECT_EQ(forked.wait().tokens, alone.continue_tokens(so_far, sampled(7)).tokens);
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      const Tokens wanted = alone.continue_tokens(requests[i].first, requests[i].second).tokens;
+      EXPECT_EQ(streams[i].wait().tokens, wanted) << i;
+      const Generation again = together.continue_tokens(requests[i].first, requests[i].second);
+      EXPECT_EQ(again.tokens, wanted) << i << " from the cache";
+    }
+    EXPECT_GT(together.statistics().reused, 0);
+    options.cache = DType::f32;
+    LanguageModel wide = folder.open(options);
+    const double ratio =
+        static_cast<double>(together.statistics().cache_bytes) / static_cast<double>(wide.statistics().cache_bytes);
+    EXPECT_LT(ratio, 0.55) << "of the same number of tokens";  // latent vectors are f16
+  }
+}
+
+TEST(Runner, GuessesOverCachesIn8BitsDoNotChangeTheText) {
+  const ModelFolder folder("llama");
+  LanguageModel plain = folder.open({.cache = DType::i8}), guessing = folder.open({.cache = DType::i8});
+  GenerateOptions options = greedy(40);
+  const Tokens wanted = plain.continue_tokens(repetitive(), options).tokens;
+  options.drafts = 4;
+  const Generation result = guessing.continue_tokens(repetitive(), options);
+  EXPECT_EQ(result.tokens, wanted);
+  EXPECT_GT(result.accepted, 0);
 }
 
 TEST(Runner, PollsWithoutWaiting) {
@@ -250,6 +398,56 @@ TEST(Runner, MakesDoWithASmallCache) {
       "the cache has no room for 8 tokens");
 }
 
+// What lies before the window of every layer makes room for other texts, which are the same as alone.
+TEST(Runner, GivesBackWhatLiesBeforeTheWindow) {
+  const ModelFolder folder("mistral");
+  LanguageModelOptions options{.context = 64, .sequences = 4, .cache_tokens = 96, .block = 4, .deterministic = true};
+  LanguageModel together = folder.open(options);
+  options.cache_tokens = 0;
+  LanguageModel alone = folder.open(options);
+  const auto prompt_of = [&](int i) {
+    Tokens prompt = folder.prompt();
+    prompt.front() = 10 + i;
+    return prompt;
+  };
+  const int length = 60 - static_cast<int>(folder.prompt().size());
+  std::vector<Stream> streams;
+  for (int i = 0; i < 4; ++i) streams.push_back(together.submit(prompt_of(i), greedy(length)));
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(streams[static_cast<std::size_t>(i)].wait().tokens,
+              alone.continue_tokens(prompt_of(i), greedy(length)).tokens)
+        << i;
+  EXPECT_EQ(together.statistics().preempted, 0) << "four texts of 60 tokens in a cache of 96";
+}
+
+// Blocks may be given back by another thread, and asking for a second state is refused instead of waiting for ever.
+TEST(Runner, ReservesOneRecurrentStateAtATime) {
+  const ModelFolder folder("mamba2");
+  LanguageModel model = folder.open();
+  std::optional<ReservedBlocks> blocks(model.runner().reserve(8));
+  expect_error<UsageError>([&] { model.runner().reserve(8); },
+                           "this thread has blocks of the cache for a text already");
+  std::thread other([&] { const ReservedBlocks waited = model.runner().reserve(8); });
+  std::thread giver([held = std::move(*blocks)]() mutable { const ReservedBlocks gone = std::move(held); });
+  giver.join();
+  other.join();
+  EXPECT_NO_THROW(model.runner().reserve(8));
+}
+
+// As if one matrix had been trained a little more.
+void change_matrix(const ModelFolder& folder) {
+  const SafeTensors file = SafeTensors::open(folder.path());
+  std::map<std::string, std::vector<float>> values;
+  std::vector<TensorView> views;
+  for (const std::string& name : file.names()) {
+    auto& copy = values[name] = to_f32(file.view(name));
+    if (name.ends_with("layers.1.mlp.up_proj.weight"))
+      for (float& value : copy) value *= 1.01F;
+    views.push_back(view_of(name, file.view(name).shape, std::span<const float>(copy)));
+  }
+  write_safetensors(folder.path() / "model.safetensors", views);
+}
+
 TEST(Runner, SavesWhatIsCached) {
   const ModelFolder folder("llama");
   const test::TempFolder files;
@@ -267,8 +465,22 @@ TEST(Runner, SavesWhatIsCached) {
     expect_error<FileError>([&] { loaded.runner().load_cache(files / "cache.safetensors"); }, message);
   };
   refused(ModelFolder("qwen3").open({.block = 4}), "saved with another model");
+  const ModelFolder trained("llama"), slower("llama");
+  change_matrix(trained);
+  refused(trained.open({.block = 4}), "saved with another model");
+  auto config = nlohmann::json::parse(test::read_text(slower.path() / "config.json"));
+  config["rope_parameters"]["rope_theta"] = 20000;
+  slower.write("config.json", config.dump());
+  refused(slower.open({.block = 4}), "saved with another model");
   refused(folder.open({.block = 8}), "load the model with the");
   refused(folder.open({.block = 4, .cache = DType::f16}), "load the model with the options");
+  LanguageModel narrow = folder.open({.block = 4, .cache = DType::i8, .deterministic = true}),
+                narrow_too = folder.open({.block = 4, .cache = DType::i8, .deterministic = true});
+  refused(folder.open({.block = 4, .cache = DType::i8}), "load the model with the options");
+  const Tokens written = narrow.continue_tokens(prompt, folder.as_golden()).tokens;
+  EXPECT_EQ(narrow.runner().save_cache(files / "narrow.safetensors", prompt), std::ssize(prompt) / 4 * 4);
+  EXPECT_EQ(narrow_too.runner().load_cache(files / "narrow.safetensors"), std::ssize(prompt) / 4 * 4);
+  EXPECT_EQ(narrow_too.continue_tokens(prompt, folder.as_golden()).tokens, written);
   test::write_text(files / "cache.safetensors", "not one");
   refused(folder.open(), "cache.safetensors");
 }
@@ -287,18 +499,26 @@ TEST(Runner, CountsWhatItDoes) {
   };
   const std::size_t length = model.continue_tokens(folder.prompt(), options).tokens.size();
   EXPECT_EQ(hooked.size(), length);
+  {
+    Stream stepwise = model.submit(folder.prompt(), options);
+    stepwise.next();
+    EXPECT_EQ(hooked.size(), length + 1) << "whoever reads the text";
+    while (!stepwise.ended()) model.poll(0);
+    while (stepwise.take()) continue;
+    EXPECT_EQ(hooked.size(), 2 * length);
+  }
   Stream first = model.submit(folder.prompt(), folder.as_golden()),
          second = model.submit(folder.prompt(), folder.as_golden());
   first.wait();
   second.wait();
   const Statistics statistics = model.statistics();
-  EXPECT_EQ(statistics.submitted, 3);
-  EXPECT_EQ(statistics.texts, 3);
-  EXPECT_EQ(statistics.generated, static_cast<std::int64_t>(3 * length));
+  EXPECT_EQ(statistics.submitted, 4);
+  EXPECT_EQ(statistics.texts, 4);
+  EXPECT_EQ(statistics.generated, static_cast<std::int64_t>(4 * length));
   EXPECT_GT(statistics.tokens_per_second(), 0);
   EXPECT_GT(statistics.first_token_seconds, 0);
   EXPECT_GE(statistics.longest_first_token_seconds, statistics.first_token_seconds);
-  EXPECT_NEAR(statistics.hit_rate(), 32.0 / 63, 0.3);
+  EXPECT_NEAR(statistics.hit_rate(), 0.6, 0.3);
   EXPECT_GT(statistics.mean_batch(), 1);
   EXPECT_GT(statistics.dispatches_per_token(), 5);
   EXPECT_GT(statistics.weight_bytes, 4 * model.parameters() - 1);
@@ -317,7 +537,7 @@ TEST(Runner, CountsWhatItDoes) {
     answers += event.at("name") == "answer" ? 1 : 0;
   }
   EXPECT_EQ(steps, statistics.steps);
-  EXPECT_EQ(answers, 3);
+  EXPECT_EQ(answers, 4);
 }
 
 TEST(Runner, IsTheOnlyOneOfAModel) {

@@ -7,8 +7,11 @@
 
 #include <jerboa/base/random.h>
 #include <jerboa/frontend/compile.h>
+#include <jerboa/generate/logprobs.h>
 #include <jerboa/generate/sampler.h>
 #include <jerboa/ops/ops.h>
+#include <jerboa/serving/seen_tokens.h>
+#include <jerboa/serving/step.h>
 
 // Sampling on a device compared with the host's Sampler.
 namespace jerboa::language::sampling_graph_test {
@@ -18,17 +21,31 @@ struct Draws {
   std::vector<SamplerOptions> settings;  // of each row
   std::vector<std::uint32_t> first;      // the number of each row's first draw
   std::vector<std::uint32_t> mask = {};
-  int outputs = 1;
+  std::vector<std::vector<int>> prompts = {}, generated = {};  // of each row, for penalties
+  std::vector<std::int32_t> taken = {};                        // after them, known to the device alone
 };
+
+// The devices that draw are the tests' parameter.
+class SamplingGraph : public testing::TestWithParam<const char*> {
+ protected:
+  static Device device() { return std::string_view(GetParam()) == "cpu" ? Device::cpu(2) : Device::webgpu(); }
+  static bool is_webgpu() { return std::string_view(GetParam()) == "webgpu"; }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, SamplingGraph, testing::Values("cpu"));
+#ifdef JERBOA_WEBGPU
+INSTANTIATE_TEST_SUITE_P(WebGpu, SamplingGraph, testing::Values("webgpu"));
+#endif
 
 // Draws on the device from logits [rows, outputs, vocabulary].
 class DeviceSampler {
  public:
-  DeviceSampler(int rows, int outputs, int vocabulary, Drawing drawing, bool masked, bool as_gpu = false)
-      : shape_{rows, outputs, vocabulary}, drawing_(drawing), session_(Device::cpu(2)) {
+  DeviceSampler(const Device& device, Sizes shape, const EntryKey& key, bool as_gpu = false)
+      : shape_(std::move(shape)), key_(key), session_(device) {
     const auto graph = trace([&] {
-      const Tensor logits = tensor_input("logits", {rows, outputs, vocabulary});
-      output("tokens", draw_tokens(logits, drawing, masked, as_gpu));
+      const Tensor logits = tensor_input("logits", to_shape(shape_));
+      Tensor taken;
+      if (key.penalised > 0) taken = tensor_input("taken", {shape_[0]}, DType::i32);
+      for (const auto& [name, tensor] : draw_tokens(logits, key, taken, as_gpu)) output(name, tensor);
     });
     session_.add_entry("draw", graph);
   }
@@ -36,7 +53,7 @@ class DeviceSampler {
   std::vector<std::int32_t> operator()(const std::vector<float>& logits, const Draws& draws) {
     const std::int64_t rows = shape_[0], outputs = shape_[1];
     TensorMap inputs{{"logits", HostTensor(shape_, std::span<const float>(logits))}};
-    if (drawing_ == Drawing::sampled) {
+    if (key_.drawing == Drawing::sampled) {
       HostTensor temperature(DType::f32, {rows}), top_p = temperature, min_p = temperature, top_k(DType::i32, {rows}),
                                                   seed(DType::u32, {rows, 2}), draw(DType::u32, {rows, outputs});
       for (std::int64_t row = 0; row < rows; ++row) {
@@ -63,13 +80,56 @@ class DeviceSampler {
       std::copy(draws.mask.begin(), draws.mask.end(), mask.as<std::uint32_t>().begin());
       inputs.emplace("mask", mask);
     }
-    const HostTensor tokens = session_.run("draw", inputs).get("tokens");
+    if (key_.biased > 0) add_biases(inputs, draws);
+    if (key_.penalised > 0) add_penalties(inputs, draws);
+    result_ = session_.run("draw", inputs);
+    const HostTensor tokens = result_.get("tokens");
     return {tokens.i32().begin(), tokens.i32().end()};
   }
+  /// What else the last call gave.
+  HostTensor output_of(const std::string& name) const { return result_.get(name); }
 
  private:
+  void add_biases(TensorMap& inputs, const Draws& draws) const {
+    HostTensor tokens(DType::i32, {shape_[0], key_.biased}), bias(DType::f32, tokens.shape());
+    for (std::size_t row = 0; row < draws.settings.size(); ++row) {
+      auto at = static_cast<std::int64_t>(row) * key_.biased;
+      for (const auto& [token, value] : draws.settings[row].logit_bias) {
+        tokens.set_number(at, token);
+        bias.set_number(at++, value);
+      }
+      for (const int token : draws.settings[row].banned_tokens) {
+        tokens.set_number(at, token);
+        bias.set_number(at++, serving::banned_bias);
+      }
+    }
+    inputs.insert({{"biased_tokens", tokens}, {"bias", bias}});
+  }
+
+  void add_penalties(TensorMap& inputs, const Draws& draws) const {
+    const auto size = static_cast<std::size_t>(key_.penalised), rows = static_cast<std::size_t>(shape_[0]);
+    HostTensor tokens(DType::i32, {shape_[0], 1, key_.penalised}), seen(DType::f32, tokens.shape());
+    HostTensor repetition(DType::f32, {shape_[0]}), presence = repetition, frequency = repetition;
+    for (std::size_t row = 0; row < rows; ++row) {
+      serving::SeenTokens text(draws.prompts[row], draws.settings[row].penalty_window);
+      for (const int token : draws.generated[row]) text.push(token);
+      if (draws.taken[row] >= 0) text.leave_room();
+      text.list(tokens.as<std::int32_t>().subspan(row * size, size), seen.f32().subspan(row * size, size));
+      repetition.f32()[row] = draws.settings[row].repetition_penalty;
+      presence.f32()[row] = draws.settings[row].presence_penalty;
+      frequency.f32()[row] = draws.settings[row].frequency_penalty;
+    }
+    inputs.insert({{"seen_tokens", tokens},
+                   {"seen", seen},
+                   {"repetition_penalty", repetition},
+                   {"presence_penalty", presence},
+                   {"frequency_penalty", frequency},
+                   {"taken", HostTensor({shape_[0]}, std::span<const std::int32_t>(draws.taken))}});
+  }
+
   Sizes shape_;
-  Drawing drawing_;
+  EntryKey key_;
+  Result result_;
   Session session_;
 };
 
@@ -128,14 +188,30 @@ HostDraw host_draw(std::span<const float> logits, const SamplerOptions& options,
   return {token, distance};
 }
 
-TEST(SamplingGraph, DrawsTheNumbersOfCounterRandom) {
+// The token that a Sampler draws as number `draw` of a text that goes on after `generated`.
+int host_token(std::vector<float> logits, const SamplerOptions& options, const std::vector<int>& prompt,
+               const std::vector<int>& generated, std::uint32_t draw) {
+  // Its own history and its own count of draws are set up by drawing what is certain.
+  SamplerOptions settings = options;
+  settings.seed += split_mix_step * (std::uint64_t{draw} - generated.size());
+  Sampler sampler(settings);
+  sampler.observe(prompt);
+  for (const int token : generated) {
+    std::vector<float> certain(logits.size(), -std::numeric_limits<float>::infinity());
+    certain[static_cast<std::size_t>(token)] = 0;
+    EXPECT_EQ(sampler.sample(certain), token);
+  }
+  return sampler.sample(logits);
+}
+
+TEST_P(SamplingGraph, DrawsTheNumbersOfCounterRandom) {
   const std::vector<std::uint64_t> seeds{0, 1, 0xffffffffu, 0x123456789abcdef0u, ~std::uint64_t{0}};
   const auto rows = std::ssize(seeds);
   const auto graph = trace([&] {
     const Tensor seed = tensor_input("seed", {rows, 2}, DType::u32);
     output("uniform", uniform_draws(seed, tensor_input("draw", {rows, 3}, DType::u32)));
   });
-  Session session(Device::cpu(1));
+  Session session(device());
   session.add_entry("run", graph);
   HostTensor seed(DType::u32, {rows, 2}), draw(DType::u32, {rows, 3});
   for (std::size_t i = 0; i < seeds.size(); ++i) {
@@ -149,9 +225,9 @@ TEST(SamplingGraph, DrawsTheNumbersOfCounterRandom) {
       EXPECT_NEAR(found.f32()[3 * i + j], CounterRandom(seeds[i], 1000 * i + j).uniform(), 0x1p-23) << i << ' ' << j;
 }
 
-TEST(SamplingGraph, TakesTheFirstOfTheLikeliest) {
+TEST_P(SamplingGraph, TakesTheFirstOfTheLikeliest) {
   for (const int vocabulary : {1, 5, 512, 513, 2000}) {
-    DeviceSampler greedy(2, 1, vocabulary, Drawing::greedy, false);
+    DeviceSampler greedy(device(), {2, 1, vocabulary}, {.drawing = Drawing::greedy});
     std::vector<float> logits = random_logits(static_cast<std::size_t>(2 * vocabulary), 3, 4);
     const auto best = static_cast<std::size_t>(vocabulary * 3 / 4);
     logits[best] = 50;
@@ -180,9 +256,9 @@ const std::vector<SamplerOptions> varied{
 };
 
 // Every row has settings of its own; one program serves them all.
-void compare_with_host(int vocabulary, bool as_gpu, int rounds) {
+void compare_with_host(const Device& where, int vocabulary, bool as_gpu, int rounds) {
   const int rows = static_cast<int>(varied.size());
-  DeviceSampler device(rows, 1, vocabulary, Drawing::sampled, false, as_gpu);
+  DeviceSampler device(where, {rows, 1, vocabulary}, {.drawing = Drawing::sampled}, as_gpu);
   int close = 0, all = 0;
   for (int round = 0; round < rounds; ++round) {
     const auto count = static_cast<std::size_t>(vocabulary);
@@ -210,15 +286,15 @@ void compare_with_host(int vocabulary, bool as_gpu, int rounds) {
   EXPECT_LT(close, all / 4) << "too many draws near a boundary to say much";
 }
 
-TEST(SamplingGraph, DrawsWhatTheHostDraws) {
-  compare_with_host(300, false, 60);
-  compare_with_host(3001, false, 10);
+TEST_P(SamplingGraph, DrawsWhatTheHostDraws) {
+  compare_with_host(device(), 300, is_webgpu(), 60);
+  if (!is_webgpu()) compare_with_host(device(), 3001, false, 10);
 }
 
-TEST(SamplingGraph, DrawsTheSameWithTheStepsOfAGpu) { compare_with_host(1000, true, 20); }
+TEST(SamplingGraphOnHost, DrawsTheSameWithTheStepsOfAGpu) { compare_with_host(Device::cpu(2), 1000, true, 20); }
 
 // The definition in this test is the Sampler's own.
-TEST(SamplingGraph, ComparesWithTheSampler) {
+TEST(SamplingGraphOnHost, ComparesWithTheSampler) {
   for (const SamplerOptions& options : varied) {
     if (options.temperature == 0) continue;
     SamplerOptions seeded = options;
@@ -233,14 +309,14 @@ TEST(SamplingGraph, ComparesWithTheSampler) {
 }
 
 // Of equal logits at the edge of top-k and top-p the first are kept, as on the host.
-TEST(SamplingGraph, KeepsTheFirstOfEqualTokens) {
+TEST_P(SamplingGraph, KeepsTheFirstOfEqualTokens) {
   const int vocabulary = 1100;
   const std::vector<SamplerOptions> settings{
       {.top_k = 5}, {.top_p = 0.004f}, {.top_k = 10, .top_p = 0.5f}, {.top_k = 1}};
-  DeviceSampler device(4, 1, vocabulary, Drawing::sampled, false);
+  DeviceSampler sampler(device(), {4, 1, vocabulary}, {.drawing = Drawing::sampled});
   std::vector<std::set<int>> seen(settings.size());
   for (std::uint32_t draw = 0; draw < 200; ++draw) {
-    const auto tokens = device(std::vector<float>(4 * vocabulary, 1.5f), {settings, {draw, draw, draw, draw}});
+    const auto tokens = sampler(std::vector<float>(4 * vocabulary, 1.5f), {settings, {draw, draw, draw, draw}});
     for (std::size_t row = 0; row < settings.size(); ++row) seen[row].insert(tokens[row]);
   }
   EXPECT_EQ(seen[0], (std::set<int>{0, 1, 2, 3, 4}));
@@ -249,18 +325,18 @@ TEST(SamplingGraph, KeepsTheFirstOfEqualTokens) {
   EXPECT_EQ(seen[3], (std::set<int>{0}));
 }
 
-TEST(SamplingGraph, DrawsOnlyWhatTheMaskAllows) {
+TEST_P(SamplingGraph, DrawsOnlyWhatTheMaskAllows) {
   const int vocabulary = 1030, words = (vocabulary + 31) / 32;
   for (const Drawing drawing : {Drawing::greedy, Drawing::sampled}) {
-    DeviceSampler device(2, 1, vocabulary, drawing, true);
+    DeviceSampler sampler(device(), {2, 1, vocabulary}, {.drawing = drawing, .masked = true});
     std::vector<std::uint32_t> mask(static_cast<std::size_t>(2 * words));
     for (const int token : {3, 64, 1029}) mask[static_cast<std::size_t>(token / 32)] |= 1u << (token % 32);
     for (int token = 0; token < vocabulary; ++token)
       mask[static_cast<std::size_t>(words + token / 32)] |= 1u << (token % 32);
     std::set<int> first, second;
     for (std::uint32_t draw = 0; draw < 100; ++draw) {
-      const auto tokens = device(random_logits(static_cast<std::size_t>(2 * vocabulary), draw, 2),
-                                 {{{.temperature = 3}, {.temperature = 3}}, {draw, draw}, mask});
+      const auto tokens = sampler(random_logits(static_cast<std::size_t>(2 * vocabulary), draw, 2),
+                                  {{{.temperature = 3}, {.temperature = 3}}, {draw, draw}, mask});
       first.insert(tokens[0]);
       second.insert(tokens[1]);
     }
@@ -270,9 +346,10 @@ TEST(SamplingGraph, DrawsOnlyWhatTheMaskAllows) {
 }
 
 // Rows with drafts draw one token after each, with numbers of their own.
-TEST(SamplingGraph, DrawsOneTokenForEachOutput) {
+TEST_P(SamplingGraph, DrawsOneTokenForEachOutput) {
   const int vocabulary = 40;
-  DeviceSampler whole(2, 3, vocabulary, Drawing::sampled, false), single(1, 1, vocabulary, Drawing::sampled, false);
+  const EntryKey key{.drawing = Drawing::sampled};
+  DeviceSampler whole(device(), {2, 3, vocabulary}, key), single(device(), {1, 1, vocabulary}, key);
   const auto logits = random_logits(6 * vocabulary, 1, 5);
   const std::vector<SamplerOptions> settings{{.top_k = 9, .seed = 4}, {.temperature = 0.5f, .seed = 9}};
   const auto tokens = whole(logits, {settings, {10, 20}});
@@ -285,10 +362,97 @@ TEST(SamplingGraph, DrawsOneTokenForEachOutput) {
     }
 }
 
+// The host's own Sampler, given the same text, draws the same tokens: with penalties of every kind, of all tokens and
+// of a window, with a last token that only the device knows, with biases and banned tokens.
+TEST_P(SamplingGraph, PenalisesAsTheHostDoes) {
+  constexpr int vocabulary = 300, rounds = 12;
+  const std::vector<SamplerOptions> kinds{
+      {.temperature = 0, .repetition_penalty = 1.7f},
+      {.temperature = 0, .presence_penalty = 2, .frequency_penalty = 0.7f},
+      {.temperature = 0.8f, .top_k = 40, .repetition_penalty = 0.6f, .frequency_penalty = -0.4f},
+      {.temperature = 0, .repetition_penalty = 1.4f, .presence_penalty = 1, .penalty_window = 5},
+      {.temperature = 0, .presence_penalty = 3, .penalty_window = 1},
+      {.temperature = 1, .logit_bias = {{7, 4.0f}, {9, -3.0f}, {7, 1.0f}}, .banned_tokens = {1, 2, 3}},
+      {.temperature = 0, .repetition_penalty = 2, .logit_bias = {{11, 2.5f}}, .banned_tokens = {0}},
+      {.temperature = 0},
+  };
+  const int rows = static_cast<int>(kinds.size());
+  DeviceSampler sampler(device(), {rows, 1, vocabulary}, {.drawing = Drawing::sampled, .penalised = 64, .biased = 16},
+                        is_webgpu());
+  SplitMix random(11);
+  int different = 0, all = 0;
+  for (std::uint32_t round = 0; round < rounds; ++round) {
+    const auto logits = random_logits(static_cast<std::size_t>(rows * vocabulary), round + 5, 9);
+    Draws draws{kinds, std::vector<std::uint32_t>(kinds.size(), round)};
+    for (std::size_t row = 0; row < kinds.size(); ++row) {
+      draws.settings[row].seed = row + 40;
+      const auto own = std::span(logits).subspan(row * vocabulary, vocabulary);
+      constexpr int first = 20;  // none that is banned
+      const auto best = static_cast<int>(std::max_element(own.begin() + first, own.end()) - own.begin());
+      const auto random_token = [&] { return first + static_cast<int>(random.below(vocabulary - first)); };
+      std::vector<int> prompt, generated;
+      for (int i = 0; i < 6; ++i) prompt.push_back(random_token());
+      for (std::uint32_t i = 0; i < round; ++i) generated.push_back(random_token());
+      // So that penalties matter: the likeliest token is part of the text.
+      if (round % 3 == 0) prompt.push_back(best);
+      if (round % 3 == 1) generated.push_back(best);
+      draws.prompts.push_back(prompt);
+      draws.generated.push_back(generated);
+      draws.taken.push_back(round % 3 == 2 ? best : -1);
+    }
+    const auto tokens = sampler(logits, draws);
+    for (std::size_t row = 0; row < kinds.size(); ++row) {
+      std::vector<float> own(logits.begin() + static_cast<std::ptrdiff_t>(row * vocabulary),
+                             logits.begin() + static_cast<std::ptrdiff_t>((row + 1) * vocabulary));
+      const auto plain = std::max_element(own.begin(), own.end()) - own.begin();
+      std::vector<int> generated = draws.generated[row];
+      if (draws.taken[row] >= 0) generated.push_back(draws.taken[row]);
+      EXPECT_EQ(tokens[row], host_token(own, draws.settings[row], draws.prompts[row], generated, round))
+          << "row " << row << ", round " << round;
+      different += tokens[row] != plain ? 1 : 0;
+      ++all;
+    }
+  }
+  EXPECT_GT(different, all / 3) << "penalties hardly change anything here";
+}
+
+// As the host computes them: by the model's logits with their biases, whatever penalties and temperature do.
+TEST_P(SamplingGraph, GivesLogProbabilities) {
+  for (const int vocabulary : {7, 700}) {
+    DeviceSampler sampler(device(), {2, 2, vocabulary},
+                          {.drawing = Drawing::sampled, .biased = 16, .logprobs = Logprobs::listed}, is_webgpu());
+    std::vector<float> logits = random_logits(static_cast<std::size_t>(4 * vocabulary), 21, 7);
+    logits[4] = logits[5] = 9;  // of equal ones the first comes first
+    const std::vector<SamplerOptions> settings{{.temperature = 0.5f, .logit_bias = {{2, 6.0f}}},
+                                               {.temperature = 3, .banned_tokens = {3}}};
+    const auto tokens = sampler(logits, {settings, {0, 0}});
+    const HostTensor drawn = sampler.output_of("logprobs"), likeliest = sampler.output_of("likeliest"),
+                     theirs = sampler.output_of("likeliest_logprobs");
+    const auto listed = static_cast<std::size_t>(std::min(vocabulary, most_logprobs));
+    ASSERT_EQ(likeliest.shape(), (Sizes{2, 2, static_cast<std::int64_t>(listed)}));
+    for (std::size_t at = 0; at < 4; ++at) {
+      const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(at) * vocabulary;
+      std::vector<float> own(begin, begin + vocabulary);
+      if (at < 2)
+        own[2] += 6;
+      else
+        own[3] = -std::numeric_limits<float>::infinity();
+      const TokenDistribution wanted = distribution_of(own, static_cast<int>(listed));
+      EXPECT_NEAR(drawn.f32()[at], wanted.logprob(tokens[at]), 1e-4);
+      for (std::size_t i = 0; i < listed; ++i) {
+        EXPECT_EQ(likeliest.i32()[at * listed + i], wanted.likeliest[i].first) << at << ' ' << i;
+        if (std::isfinite(wanted.likeliest[i].second)) {
+          EXPECT_NEAR(theirs.f32()[at * listed + i], wanted.likeliest[i].second, 1e-4);
+        }
+      }
+    }
+  }
+}
+
 // Pearson's statistic over 100,000 draws: below the 99.9th percentile for its 19 degrees of freedom.
-TEST(SamplingGraph, DrawsByTheDistribution) {
+TEST(SamplingGraphOnHost, DrawsByTheDistribution) {
   const int vocabulary = 20, rows = 1000, rounds = 100;
-  DeviceSampler device(rows, 1, vocabulary, Drawing::sampled, false);
+  DeviceSampler device(Device::cpu(2), {rows, 1, vocabulary}, {.drawing = Drawing::sampled});
   const std::vector<float> one = random_logits(vocabulary, 8, 3);
   std::vector<float> logits;
   for (int row = 0; row < rows; ++row) logits.insert(logits.end(), one.begin(), one.end());

@@ -11,6 +11,7 @@
 #include <jerboa/io/safetensors.h>
 #include <jerboa/language/text_encoder.h>
 #include <jerboa/models/family.h>
+#include <jerboa/models/quantise.h>
 
 #include "support/expect_error.h"
 #include "support/temp_folder.h"
@@ -231,6 +232,52 @@ TEST(SentenceTransformers, PromptsComeBeforeTexts) {
   EXPECT_EQ(folder.open().embed({"w60 w61"}).values, prompted);
 }
 
+// The vectors of a text's tokens.
+std::vector<Row> hidden_of(const EncoderFolder& folder, const std::vector<std::int32_t>& tokens) {
+  const models::Config config = models::Config::open(folder.path());
+  const models::Family& family = models::family_of(config);
+  const auto time = std::ssize(tokens);
+  Module module = compile(forward_graph({{"ids", {1, time}, DType::i32}},
+                                        [&](const Inputs& in) {
+                                          return family.encode(config, {.tensors = {{"ids", in["ids"]}}}).at("hidden");
+                                        }),
+                          {.device = Device::cpu(2)});
+  module.session().upload_params(models::read_params(SafeTensors::open(folder.path()), module.ir(), family));
+  const HostTensor hidden = module.run({{"ids", HostTensor(Sizes{1, time}, tokens)}}).get("output");
+  const auto width = static_cast<std::size_t>(hidden.shape()[2]);
+  std::vector<Row> rows;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const auto row = hidden.f32().subspan(i * width, width);
+    rows.emplace_back(row.begin(), row.end());
+  }
+  return rows;
+}
+
+TEST(SentenceTransformers, PromptsMayBeLeftOutOfThePooling) {
+  for (const bool framed : {false, true}) {
+    const EncoderFolder folder("bert", framed);
+    folder.write_modules({{"1_Pooling", "Pooling"}});
+    folder.write("1_Pooling/config.json", R"({"include_prompt": false})");
+    auto encoder = folder.open();
+    const Embeddings found = encoder.embed({"w60 w61", "w62"}, {.prompt = std::string("w40 w41 "), .normalise = false});
+    // A token before the text belongs to the prompt, one after it to the text.
+    const auto wanted = [&](std::vector<std::int32_t> tokens) {
+      if (framed) tokens.insert(tokens.begin(), 2);
+      if (framed) tokens.push_back(3);
+      const std::vector<Row> all = hidden_of(folder, tokens);
+      const std::size_t first = framed ? 3 : 2;
+      Row mean(all[0].size());
+      for (std::size_t i = first; i < all.size(); ++i)
+        for (std::size_t j = 0; j < mean.size(); ++j) mean[j] += all[i][j] / static_cast<float>(all.size() - first);
+      return mean;
+    };
+    expect_near(found.row(0), wanted({40, 41, 60, 61}));
+    expect_near(found.row(1), wanted({40, 41, 62}));
+    const Row alone = encoder.embed({"w60 w61"}, {.normalise = false}).values;
+    EXPECT_NE(alone, Row(found.row(0).begin(), found.row(0).end()));
+  }
+}
+
 TEST(SentenceTransformers, FilesThatAreNotSupportedAreRefusedByName) {
   const EncoderFolder folder("bert");
   const auto refuse = [&](const std::string& message) { expect_error<FileError>([&] { folder.open(); }, message); };
@@ -245,9 +292,7 @@ TEST(SentenceTransformers, FilesThatAreNotSupportedAreRefusedByName) {
   refuse("pooling_mode is \"median\", which is not supported");
   folder.write("1_Pooling/config.json", R"({"pooling_mode_mean_tokens": false})");
   refuse("no pooling_mode is true");
-  folder.write("1_Pooling/config.json", R"({"include_prompt": false})");
-  expect_error<UsageError>([&] { folder.open().embed({"w20"}, {.prompt = "w21 "}); }, "include_prompt is false");
-  EXPECT_EQ(folder.open().embed({"w20"}).count, 1);
+  folder.write("1_Pooling/config.json", R"({"pooling_mode_mean_tokens": true})");
   folder.write("sentence_bert_config.json", R"({"do_lower_case": true})");
   EXPECT_EQ(folder.open().embed({"w20"}).count, 1);  // both letters are unknown to this tokenizer
   folder.write("config_sentence_transformers.json", R"({"similarity_fn_name": "hamming"})");
@@ -351,6 +396,41 @@ TEST(Classification, RanksPairsByASingleScore) {
   EXPECT_NEAR(scores.values[0], 1 / (1 + std::exp(-logits.values[0])), 1e-5);
   add_head(folder, {"relevant"}, R"({"sbert_ce_default_activation_function": "torch.nn.modules.activation.Softplus"})");
   expect_error<FileError>([&] { folder.open().classify_pairs(pairs); }, "sbert_ce_default_activation_function is ");
+}
+
+// Heads of decoders read the last token of each text; their files have no head for tokens.
+TEST(Classification, ReadsTheLastTokenOfDecoders) {
+  for (const char* golden : {"gpt2", "qwen3"}) {
+    const EncoderFolder folder(golden);
+    auto config = nlohmann::json::parse(test::read_text(goldens / golden / "config.json"));
+    config["architectures"] = {"Qwen3ForSequenceClassification"};
+    config["problem_type"] = "regression";
+    config["num_labels"] = 3;
+    folder.write("config.json", config.dump());
+    const SafeTensors file = SafeTensors::open(goldens / golden);
+    std::vector<TensorView> views;
+    for (const std::string& name : file.names())
+      if (name != "lm_head.weight") views.push_back(file.view(name));
+    const std::int64_t width = config.value("hidden_size", config.value("n_embd", 0));
+    Row head(static_cast<std::size_t>(3 * width));
+    for (std::size_t i = 0; i < head.size(); ++i) head[i] = std::cos(static_cast<float>(i) * 1.7f);
+    views.push_back(view_of("score.weight", {3, width}, std::span<const float>(head)));
+    write_safetensors(folder.path() / "model.safetensors", views);
+
+    auto encoder = folder.open({.weights = DType::f32});
+    EXPECT_EQ(encoder.classes(), (std::vector<std::string>{"LABEL_0", "LABEL_1", "LABEL_2"}));
+    const std::vector<std::string> texts{"w20 w21 w22 w23 w24", "w30 w31"};
+    const Embeddings scores = encoder.classify(texts);
+    const std::vector<Row> vectors{hidden_of(folder, {20, 21, 22, 23, 24}).back(), hidden_of(folder, {30, 31}).back()};
+    for (std::size_t text = 0; text < 2; ++text)
+      for (std::size_t i = 0; i < 3; ++i) {
+        const float wanted = std::inner_product(vectors[text].begin(), vectors[text].end(),
+                                                head.begin() + static_cast<std::ptrdiff_t>(i) * width, 0.0f);
+        EXPECT_NEAR(scores.row(static_cast<std::int64_t>(text))[i], wanted, 1e-3 * std::max(1.0f, std::abs(wanted)));
+      }
+    models::quantise_folder(folder.path(), folder.path() / "int8", DType::i8);
+    EXPECT_TRUE(SafeTensors::open(folder.path() / "int8").contains("score.weight"));
+  }
 }
 
 TEST(Similarities, CompareVectors) {

@@ -33,7 +33,12 @@ TEST(WebGpuLanguage, WritesTogetherWhatTheCpuWritesAlone) {
   LanguageModel model = on_webgpu(folder, {.sequences = 2, .block = 8, .device_sampling = true, .pipelined = true});
   LanguageModel alone = folder.open();
   const GenerateOptions sampled{.max_tokens = 10,
-                                .sampling = SamplerOptions{.temperature = 0.8f, .top_k = 40, .top_p = 0.9f, .seed = 1}};
+                                .sampling = SamplerOptions{.temperature = 0.8f,
+                                                           .top_k = 40,
+                                                           .top_p = 0.9f,
+                                                           .frequency_penalty = 0.6f,
+                                                           .logit_bias = {{65, 2}},
+                                                           .seed = 1}};
   GenerateOptions guessing = folder.as_golden();
   guessing.drafts = 3;
   const Tokens prompt = folder.prompt();
@@ -50,6 +55,46 @@ TEST(WebGpuLanguage, WritesTogetherWhatTheCpuWritesAlone) {
   rest.resize(std::min(rest.size(), forked.tokens.size()));
   EXPECT_EQ(forked.tokens, rest);
   EXPECT_GE(forked.tokens.size(), 10u);
+}
+
+// Texts go on with guesses from the prompt, and the draft model is not asked again.
+TEST(WebGpuLanguage, GoesOnWithoutADraftModelThatFails) {
+  const ModelFolder folder("llama");
+  LanguageModel model = folder.open(), plain = folder.open();
+  const Device lost = Device::webgpu();
+  model.draft_with(folder.path(), {.device = lost});
+  GenerateOptions guessing = greedy(20);
+  guessing.drafts = 4;
+  EXPECT_GT(model.continue_tokens(folder.prompt(), guessing).drafted, 0);
+  force_device_loss(lost.backend());
+  Tokens repeated = folder.prompt();
+  repeated.insert(repeated.end(), repeated.begin(), repeated.end());
+  testing::internal::CaptureStderr();
+  Stream first = model.submit(repeated, guessing), second = model.submit(folder.prompt(), guessing);
+  EXPECT_EQ(first.wait().tokens, plain.continue_tokens(repeated, greedy(20)).tokens);
+  EXPECT_EQ(second.wait().tokens, plain.continue_tokens(folder.prompt(), greedy(20)).tokens);
+  const std::string said = testing::internal::GetCapturedStderr();
+  const std::string line = "jerboa: the draft model failed and is no longer used: ";
+  EXPECT_EQ(said.find(line), said.rfind(line)) << said;
+  EXPECT_NE(said.find(line), std::string::npos) << said;
+}
+
+TEST(WebGpuLanguage, CachesIn8BitsServeEveryText) {
+  const ModelFolder folder("llama");
+  const LanguageModelOptions options{.sequences = 2, .block = 8, .cache = DType::i8, .deterministic = true};
+  LanguageModel model = on_webgpu(folder, options), alone = on_webgpu(folder, options);
+  const Tokens prompt = folder.prompt();
+  Stream first = model.submit(prompt, greedy(12)),
+         second = model.submit(Tokens(prompt.begin(), prompt.begin() + 9), greedy(6));
+  for (int i = 0; i < 3; ++i) first.next();
+  Stream forked = model.runner().fork(first, greedy(5));
+  const Tokens wanted = alone.continue_tokens(prompt, greedy(12)).tokens;
+  EXPECT_EQ(first.wait().tokens, wanted);
+  second.wait();
+  const Generation rest = forked.wait();
+  const auto from = wanted.begin() + (rest.prompt_tokens - std::ssize(prompt));
+  EXPECT_EQ(rest.tokens, Tokens(from, from + std::ssize(rest.tokens)));
+  EXPECT_EQ(model.continue_tokens(prompt, greedy(12)).tokens, wanted) << "from the cache";
 }
 
 // There is memory for one text at a time: the second is refused, and the first does not notice.

@@ -30,22 +30,24 @@ Target gpu() {
   return target;
 }
 
-// What a release build may take for the large graphs; unoptimised builds and sanitizers take several times as long.
+// What a release build may take for the large graphs. They take 0.3 to 0.9 s on an idle machine; one that is slower, or
+// busy with other tests, may take three times as long. Unoptimised builds and sanitizers take several times as long.
 #ifdef NDEBUG
-constexpr double most_seconds = 1;
+constexpr double most_seconds = 3;
 #else
-constexpr double most_seconds = 10;
+constexpr double most_seconds = 20;
 #endif
 
-// Four times the size: four times the time if it is linear, sixteen times if it is quadratic.
+// Four times the size: four times the time if it is linear, sixteen times if it is quadratic. The least of several runs
+// counts, because other processes may have had the caches during one of them.
 void expect_linear(const Build& build, int small, const Target& target) {
-  const double before = seconds_to_compile(build, small, target);
-  double after = seconds_to_compile(build, 4 * small, target);
-  for (int again = 0; again < 9 && after >= most_seconds; ++again)  // another process may have had the caches
+  double before = 1e9, after = 1e9;
+  const auto holds = [&] { return after < 9 * before + 0.05 && after < most_seconds; };
+  for (int run = 0; run < 8 && !holds(); ++run) {
+    before = std::min(before, seconds_to_compile(build, small, target));
     after = std::min(after, seconds_to_compile(build, 4 * small, target));
-  EXPECT_LT(after, 9 * before + 0.05) << small << " took " << before << " s, " << 4 * small << " took " << after
-                                      << " s";
-  EXPECT_LT(after, most_seconds);
+  }
+  EXPECT_TRUE(holds()) << small << " took " << before << " s, " << 4 * small << " took " << after << " s";
 }
 
 TEST(CompileTime, OfAChainIsLinear) { expect_linear(test::chain_of_links, 500, Target::cpu()); }
@@ -62,7 +64,7 @@ TEST(CompileTime, DoesNotGrowWithThePathsThroughAGraph) {
       output("y", x + tensor_input("b", {8}));
     });
   };
-  for (const Target& target : {Target::cpu(), gpu()}) EXPECT_LT(seconds_to_compile(doubled, 200, target), 1);
+  for (const Target& target : {Target::cpu(), gpu()}) EXPECT_LT(seconds_to_compile(doubled, 200, target), most_seconds);
 }
 
 // No kernel grows without limit: drivers would take forever to compile it.

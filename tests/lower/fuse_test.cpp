@@ -62,6 +62,44 @@ TEST(Fusion, ConvertsSmallParametersWhereTheyAreUsed) {
       1);
 }
 
+TEST(Fusion, ComputesWithSmallParametersWhereTheyAreUsed) {
+  EXPECT_EQ(kernels([] { output("y", rms_norm(x(), param_input("weight", {32}) + 1, 1e-5)); }), 1);
+  const auto decayed = [](std::int64_t tokens) {
+    return kernels([&] {
+      const Tensor rates = exp(param_input("rates", {32}));
+      output("y", tensor_input("steps", {1, tokens, 32}) * reshape(rates, {1, 1, 32}));
+    });
+  };
+  EXPECT_EQ(decayed(1), 1);
+  EXPECT_EQ(decayed(3), 1);
+  EXPECT_EQ(decayed(256), 2) << "256 times as many exponentials";
+}
+
+// Each of many rows would compute the whole chain again.
+TEST(Fusion, ComputesLongChainsOnAVectorOnce) {
+  const auto instructions = [](int length) {
+    const Program program = lowered([&] {
+      Tensor scale = param_input("scale", {32});
+      for (int i = 0; i < length; ++i) scale = maximum(scale * 1.5 + 0.5, 0);
+      output("y", tensor_input("x", {512, 32}) * scale);
+    });
+    std::size_t per_element = 0;
+    for (const KernelSpec& kernel : program.cpu.kernels)
+      if (element_count(kernel.domain).upper_bound() == 512 * 32) per_element = kernel.body.size();
+    return per_element;
+  };
+  EXPECT_GT(instructions(1), instructions(0)) << "a short one takes no kernel of its own";
+  EXPECT_LT(instructions(50), instructions(0) + 16);
+}
+
+// The first would need a copy of the transposed tensor; both together are the tensor as it was.
+TEST(Fusion, JoinsAReshapeOfAReshape) {
+  const auto transposed = [] { return transpose(tensor_input("x", {4, 6, 2}), {0, 2, 1}); };
+  const int alone = kernels([&] { output("y", exp(reshape(transposed(), {4, 12}))); });
+  const int joined = kernels([&] { output("y", exp(reshape(reshape(transposed(), {4, 12}), {4, 2, 6}))); });
+  EXPECT_LT(joined, alone);
+}
+
 TEST(Fusion, AProductComputesCheapOperandsAsItReadsThem) {
   EXPECT_EQ(kernels([] {
               output("y", matmul(relu(x()) * 0.5, cast(tensor_input("b", {32, 8}, DType::f16), DType::f32)));

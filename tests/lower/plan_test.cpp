@@ -109,6 +109,30 @@ TEST(Plan, LeavesSmallBuffersAsTheyAreForLong) {
       ASSERT_NE(program.buffers[i].arena, program.buffers[k].arena) << i << " and " << k;
 }
 
+// A moderate tensor takes memory that was idle for a while, even if it is larger, rather than what was just read.
+TEST(Plan, KeepsAwayFromWhatWasJustRead) {
+  const auto slot_of_last = [](std::int64_t bytes_of_idle) {
+    Program program;
+    const auto add = [&](std::int64_t bytes, int first, int last) {
+      Buffer buffer;
+      buffer.bytes = bytes;
+      buffer.first = first;
+      buffer.last = last;
+      program.buffers.push_back(buffer);
+    };
+    add(bytes_of_idle, 0, 1);
+    add(1 << 20, 0, 18);
+    add(1 << 20, 20, 22);
+    detail::assign_memory(program, separate_arenas());
+    expect_no_overlap(program, separate_arenas());
+    EXPECT_EQ(program.arenas.size(), 2u);
+    return program.buffers[2].arena == program.buffers[0].arena;
+  };
+  EXPECT_TRUE(slot_of_last(1 << 20));
+  EXPECT_TRUE(slot_of_last(4 << 20));
+  EXPECT_FALSE(slot_of_last(1 << 19)) << "which it does not fit";
+}
+
 TEST(Plan, OfTrainingStepsIsCloseToWhatIsInUseAtOnce) {
   for (const auto& [name, graph] : test::training_steps())
     for (const Target& target : {Target::cpu(), separate_arenas()}) {

@@ -125,6 +125,31 @@ TEST_F(GpuProgramFile, RefusesNeedsThatAreUnknownOrTooSmall) {
          "needs more of a device than its requirements state");
 }
 
+// A host derives these states from a parameter: one of another size would be filled from beyond its end.
+TEST_F(GpuProgramFile, RefusesCopiesThatDoNotMatchTheirParameter) {
+  file.storage.push_back({"f16/weight", DType::f16, {3, 5}, false, {}});
+  save_program(path, file);
+  EXPECT_NO_THROW(load_program(path));
+  PersistentTensor& copy = file.storage.back();
+  copy.shape = {3, 500};
+  expect_refusal("f16/weight is not the f16 copy of a parameter weight");
+  copy = {"f16/weight", DType::f32, {3, 5}, false, {}};
+  expect_refusal("f16/weight is not the f16 copy of a parameter weight");
+  copy = {"f16/other", DType::f16, {3, 5}, false, {}};
+  expect_refusal("f16/other is not the f16 copy of a parameter other");
+}
+
+TEST_F(GpuProgramFile, RefusesInitialValuesThatATypeCannotHold) {
+  file.storage.push_back({"counter", DType::i32, {2}, false, Init::constant(7)});
+  save_program(path, file);
+  EXPECT_NO_THROW(load_program(path));
+  Init& init = file.storage.back().init;
+  init = Init::constant(3e9);
+  expect_refusal("counter cannot hold its initial values, such as 3000000000");
+  init = Init::normal(1e9);
+  expect_refusal("counter cannot hold its initial values, such as -16000000000");
+}
+
 TEST_F(GpuProgramFile, RefusesSectionsThatAreMissingOrUnknown) {
   const std::string whole = encode_program(file);
   const auto refuse = [&](auto change, const std::string& message) {
@@ -177,9 +202,10 @@ TEST_F(GpuProgramFile, FindsDamage) {
   const auto at = static_cast<std::size_t>(last.data() - whole.data()) + last.size() - 1;
   damaged[at] = static_cast<char>(damaged[at] ^ 1);
   test::expect_error<FileError>([&] { decode_program(damaged, "f"); }, "is damaged: its checksum does not match");
-  test::expect_error<FileError>([&] { decode_program(whole.substr(0, whole.size() - 1), "f"); }, "is cut off");
-  test::expect_error<FileError>([&] { decode_program(whole.substr(0, 40), "f"); }, "the table of sections is cut off");
-  test::expect_error<FileError>([&] { decode_program(whole.substr(0, 12), "f"); }, "the header is cut off");
+  test::expect_error<FileError>([&] { decode_program(whole.substr(0, whole.size() - 1), "f"); }, "is truncated");
+  test::expect_error<FileError>([&] { decode_program(whole.substr(0, 40), "f"); },
+                                "the table of sections is truncated");
+  test::expect_error<FileError>([&] { decode_program(whole.substr(0, 12), "f"); }, "the header is truncated");
 }
 
 TEST_F(GpuProgramFile, RefusesStepsThatDoNotFit) {

@@ -150,3 +150,13 @@ test("a model calls a tool, reads the result and answers", async () => {
   assert.equal(chat.code, 0, chat.err);
   assert.match(chat.err, /^→ get-structured-content .*\n← .*\n/);
 });
+
+test("a model chooses among tools that it must call one of, where the format writes names outside of JSON", async () => {
+  const tools = ["first", "second"].map((name) => ({ name, inputSchema: { type: "object", properties: { n: { type: "integer", minimum: 0, maximum: 9 } }, required: ["n"] } }));
+  const path = scripted({ "tools/list": { result: { tools } }, "tools/call": { result: { content: [{ type: "text", text: "fine" }] } } });
+  const model = makeModel();
+  writeFileSync(join(model, "chat_template.jinja"), "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}{# tools <|channel|> #}assistant: ");
+  const result = await jerboa(["generate", model, "Go", "--mcp", path, "--tool-choice", "required", "--max-calls", "1", "--max-tokens", "60", "--device", "cpu", "--threads", "1"]);
+  assert.equal(result.code, 0, result.err);
+  assert.match(result.err, /^→ (first|second) \{"n": ?\d\}\n← fine\n/);
+});

@@ -1,12 +1,16 @@
+#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
 #include <jerboa/base/error.h>
 #include <jerboa/frontend/compile.h>
 #include <jerboa/models/config.h>
 #include <jerboa/models/family.h>
+#include <jerboa/ops/ops.h>
 
 #include "models/rope_config.h"
 #include "models/windows.h"
@@ -17,6 +21,8 @@ namespace jerboa::models {
 namespace {
 
 using test::expect_error;
+
+const std::filesystem::path goldens = JERBOA_SOURCE_DIR "/tests/data/goldens";
 
 TEST(Config, ReadsValuesByKey) {
   const Config config =
@@ -56,6 +62,45 @@ TEST(Config, SaysWhatIsWrongAndWhere) {
   expect_error<FileError>([] { Config::open("no/such/folder"); }, "no/such/folder");
 }
 
+TEST(Config, ReadsInfiniteLimitsAsNone) {
+  const Config config = Config::parse(R"({"far": {"__float__": "Infinity"}, "near": 3.5, "none": null, "zero": 0,
+                                          "below": {"__float__": "-Infinity"}, "odd": {"__float__": "NaN"}})");
+  EXPECT_EQ(config.limit("far"), 0);
+  EXPECT_EQ(config.limit("near"), 3.5);
+  EXPECT_EQ(config.limit("none"), 0);
+  EXPECT_EQ(config.limit("missing"), 0);
+  expect_error<FileError>([&] { config.limit("zero"); }, "zero is 0, which is not above zero");
+  for (const char* key : {"below", "odd"}) expect_error<FileError>([&] { config.limit(key); }, "is not a number");
+  expect_error<FileError>([&] { config.number("far"); }, "far is {\"__float__\":\"Infinity\"}, which is not a number");
+}
+
+Graph graph_of(const Config& config) {
+  return trace([&] {
+    const GraphInputs inputs{.tensors = {{"ids", tensor_input("ids", {1, 4}, DType::i32)}}};
+    output("logits", family_of(config).logits(config, inputs));
+  });
+}
+
+int nodes_that_limit(const Graph& graph) {
+  return static_cast<int>(std::count_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
+    if (node.op == Op::attention) return node.as<AttentionAttrs>().soft_cap > 0;
+    return node.op == Op::clamp || node.op == Op::minimum || node.op == Op::tanh;
+  }));
+}
+
+// An infinite limit limits nothing, and the graph is built without it.
+TEST(Config, OfFamiliesMayHaveInfiniteLimits) {
+  for (const auto& [family, keys] :
+       {std::pair{"gemma2", "attn_logit_softcapping final_logit_softcapping"}, std::pair{"olmo", "clip_qkv"},
+        std::pair{"gpt_oss", "swiglu_limit"}, std::pair{"xlstm", "gate_soft_cap output_logit_soft_cap"}}) {
+    auto json = nlohmann::json::parse(test::read_text(goldens / family / "config.json"));
+    std::istringstream names(keys);
+    for (std::string key; names >> key;) json[key] = {{"__float__", "Infinity"}};
+    EXPECT_GT(nodes_that_limit(graph_of(Config::open(goldens / family))), 0) << family;
+    EXPECT_EQ(nodes_that_limit(graph_of(Config::parse(json.dump()))), 0) << family;
+  }
+}
+
 TEST(Config, ReadsInfinitiesInLists) {
   const Config config = Config::parse(R"({"limits": [0, 0.5, {"__float__": "Infinity"}, {"__float__": "-Infinity"}],
                                           "words": ["Infinity"], "other": [{"__float__": "NaN"}], "one": 1})");
@@ -66,6 +111,16 @@ TEST(Config, ReadsInfinitiesInLists) {
   expect_error<FileError>([&] { config.numbers("none"); }, "config.json: none is missing");
 }
 
+// As Python writes them, which is not JSON.
+TEST(Config, ReadsInfinitiesOfOlderFiles) {
+  const Config config = Config::parse(R"({"limits": [0.0, Infinity, -Infinity], "one": Infinity,
+                                          "a \"quoted\" Infinity": "\"Infinity\" \\"})");
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(config.numbers("limits"), (std::vector<double>{0, infinity, -infinity}));
+  EXPECT_EQ(config.limit("one"), 0);
+  EXPECT_EQ(config.text("a \"quoted\" Infinity"), "\"Infinity\" \\");
+}
+
 TEST(Config, TakesDefaultsForWhatTheFileDoesNotName) {
   const Config config = Config::parse(R"({"n": 3, "none": null})").with_defaults(R"({"n": 1, "none": 2, "more": 4})");
   EXPECT_EQ(config.integer("n"), 3);
@@ -73,12 +128,16 @@ TEST(Config, TakesDefaultsForWhatTheFileDoesNotName) {
   EXPECT_EQ(config.integer("more"), 4);
 }
 
+std::string first_families() {
+  const auto table = families();
+  return std::string(table[0].model_type) + ", " + std::string(table[1].model_type) + ", ";
+}
+
 TEST(Families, AreATable) {
   for (const Family& family : families())
     EXPECT_EQ(&family_of(Config::parse(R"({"model_type": ")" + std::string(family.model_type) + "\"}")), &family);
-  expect_error<UsageError>(
-      [] { family_of(Config::parse(R"({"model_type": "perceptron"})")); },
-      "no model family is named perceptron; available: apertus, arcee, bert, bitnet, cohere2, deepseek_v3");
+  expect_error<UsageError>([] { family_of(Config::parse(R"({"model_type": "perceptron"})")); },
+                           "no model family is named perceptron; available: " + first_families());
   expect_error<FileError>([] { family_of(Config::parse("{}")); }, "model_type is missing");
 }
 

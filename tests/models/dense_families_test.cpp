@@ -33,6 +33,7 @@ TEST(DenseFamilies, ReadOlderConfigs) {
                   yarn + "}");
   expect_same("cohere2", R"("layer_types": ["sliding_attention", "full_attention", "sliding_attention"])",
               R"("sliding_window_pattern": 2)");
+  expect_same("cohere", R"("rope_parameters": {"rope_theta": 500000})", R"("logit_scale": 0.0625)");
   expect_same("exaone4", R"("layer_types": ["sliding_attention", "full_attention", "sliding_attention"])",
               R"("sliding_window_pattern": 2)");
   expect_same("exaone4", R"("layer_types": ["sliding_attention", "full_attention", "full_attention"])",
@@ -104,8 +105,8 @@ void expect_change(const std::string& type, const std::string& setting, const st
 TEST(DenseFamilies, HaveTheParametersThatTheirSettingsSay) {
   const std::set<std::string> attention_biases{"+self_attn.q_proj.bias", "+self_attn.k_proj.bias",
                                                "+self_attn.v_proj.bias", "+self_attn.o_proj.bias"};
-  for (const char* type :
-       {"apertus", "arcee", "bitnet", "cohere2", "gemma", "granite", "hunyuan_v1_dense", "nanochat", "olmo2", "olmo3"})
+  for (const char* type : {"apertus", "arcee", "bitnet", "cohere", "cohere2", "gemma", "granite", "hunyuan_v1_dense",
+                           "nanochat", "olmo", "olmo2", "olmo3"})
     expect_change(type, R"("attention_bias": true)", attention_biases);
   const std::set<std::string> mlp_biases{"+mlp.gate_proj.bias", "+mlp.up_proj.bias", "+mlp.down_proj.bias"};
   for (const char* type : {"granite", "seed_oss"}) expect_change(type, R"("mlp_bias": true)", mlp_biases);
@@ -116,7 +117,8 @@ TEST(DenseFamilies, HaveTheParametersThatTheirSettingsSay) {
   const std::set<std::string> no_qkv{"-self_attn.q_proj.bias", "-self_attn.k_proj.bias", "-self_attn.v_proj.bias"};
   expect_change("seed_oss", R"("attention_bias": false)", no_qkv);
   expect_change("seed_oss", R"("attention_out_bias": true)", {"+self_attn.o_proj.bias"});
-  expect_change("glm4", R"("attention_bias": false)", no_qkv);
+  for (const char* type : {"glm", "glm4"}) expect_change(type, R"("attention_bias": false)", no_qkv);
+  expect_change("cohere", R"("use_qk_norm": true)", {"+self_attn.q_norm.weight", "+self_attn.k_norm.weight"});
   expect_change("gpt_neox", R"("attention_bias": false)", {"-attention.query_key_value.bias", "-attention.dense.bias"});
   expect_change("stablelm", R"("use_qkv_bias": true)",
                 {"+self_attn.q_proj.bias", "+self_attn.k_proj.bias", "+self_attn.v_proj.bias"});
@@ -136,11 +138,11 @@ TEST(DenseFamilies, HaveTheParametersThatTheirSettingsSay) {
 }
 
 TEST(DenseFamilies, TieTheirTables) {
-  for (const char* type : {"apertus", "arcee", "bitnet", "exaone4", "glm4", "granite", "hunyuan_v1_dense", "ministral3",
-                           "nanochat", "olmo2", "olmo3", "phi", "seed_oss", "stablelm"})
+  for (const char* type : {"apertus", "arcee", "bitnet", "exaone4", "glm", "glm4", "granite", "hunyuan_v1_dense",
+                           "ministral3", "nanochat", "olmo", "olmo2", "olmo3", "phi", "seed_oss", "stablelm"})
     expect_change(type, R"("tie_word_embeddings": true)", {"-lm_head.weight"});
   expect_change("gpt_neox", R"("tie_word_embeddings": true)", {"-embed_out.weight"});
-  for (const char* type : {"cohere2", "ernie4_5", "gemma", "starcoder2"})
+  for (const char* type : {"cohere", "cohere2", "ernie4_5", "gemma", "starcoder2"})
     expect_change(type, R"("tie_word_embeddings": false)", {"+lm_head.weight"});
 }
 
@@ -176,6 +178,22 @@ TEST(DenseFamilies, RefuseByNameWhatTheyDoNotHave) {
   };
   refuse("gemma", R"("use_bidirectional_attention": true)", "use_bidirectional_attention is not supported");
   refuse("cohere2", R"("use_qk_norm": true)", "use_qk_norm is true, which is not supported");
+  refuse("cohere2", R"("use_parallel_block": false)", "use_parallel_block is false, which is not supported");
+  refuse("cohere2", R"("position_embedding_type": "rope")",
+         "position_embedding_type is \"rope\", which is not supported");
+  refuse("hunyuan_v1_dense", R"("use_cla": true)", "use_cla is true, which is not supported");
+  refuse("hunyuan_v1_dense", R"("use_qk_norm": false)", "use_qk_norm is false, which is not supported");
+  refuse("starcoder2", R"("mlp_type": "gated")", "mlp_type is \"gated\", which is not supported; only \"default\" is");
+  refuse("starcoder2", R"("norm_type": "rms_norm")", "norm_type is \"rms_norm\", which is not supported");
+  refuse("ernie4_5", R"("compression_ratio": 2.0)", "compression_ratio is 2.0, which is not supported; only 1 is");
+  refuse("apertus", R"("qk_norm": false)", "qk_norm is false, which is not supported");
+  refuse("phi3", R"("lm_head_bias": true)", "lm_head_bias is true, which is not supported");
+  for (const char* type : {"exaone4", "ministral3", "mistral", "phi3"})
+    refuse(type, R"("attention_bias": true)", "attention_bias is true, which is not supported");
+  refuse("llama", R"("is_causal": false)", "is_causal is false, which is not supported");
+  refuse("llama", R"("per_layer_config": {"1": {"intermediate_size": 8}})", "per_layer_config is {");
+  refuse("llama", R"("rope_parameters": {"rope_type": "yarn", "truncate": false})",
+         "rope_parameters: truncate is false");
   refuse("cohere2", R"("layer_types": ["chunked_attention", "full_attention", "full_attention"])",
          "unknown entry chunked_attention in layer_types");
   refuse("exaone4", R"("sliding_window_pattern": "LXG")", "sliding_window_pattern is \"LXG\", which is not a sequence");
@@ -184,11 +202,13 @@ TEST(DenseFamilies, RefuseByNameWhatTheyDoNotHave) {
   refuse("nanochat", R"("final_logit_softcapping": 0)", "final_logit_softcapping is 0, which is not above zero");
   refuse("hunyuan_v1_dense", R"("rope_scaling": {"type": "dynamic", "alpha": -1})", "rope_scaling: alpha is -1");
   refuse("arcee", R"("hidden_act": "maxout")", "unknown activation maxout in hidden_act");
-  for (const char* type : {"cohere2", "ernie4_5", "glm4", "nanochat"})
+  for (const char* type : {"cohere", "cohere2", "ernie4_5", "glm", "glm4", "nanochat"})
     refuse(type,
            R"("rope_parameters": {"rope_type": "longrope", "short_factor": [1, 1], "long_factor": [1, 1],
               "partial_rotary_factor": 1}, "max_position_embeddings": 64)",
            std::string("long_factor and short_factor, LongRoPE, are not supported in ") + type);
+  EXPECT_NO_THROW(tiny_graph("ernie4_5", R"("compression_ratio": 1.0)"));
+  EXPECT_NO_THROW(tiny_graph("cohere2", R"("use_parallel_block": true, "rotary_pct": 1.0, "use_qk_norm": null)"));
   const std::string gptj = R"("n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 16, )";
   refuse("gptj", gptj + R"("rotary_dim": 6)", "rotary_dim is 6, which is not an even number up to 4");
   refuse("gptj", gptj + R"("rotary_dim": 3)", "rotary_dim is 3, which is not an even number up to 4");

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include <jerboa/base/error.h>
+#include <jerboa/base/random.h>
 #include <jerboa/frontend/compile.h>
 #include <jerboa/models/family.h>
 #include <jerboa/models/pooling.h>
@@ -70,6 +71,36 @@ TEST_P(EncoderFamily, IgnoresPadding) {
   const std::int64_t width = both.shape()[2];
   for (std::int64_t i = 0; i < 9 * width; ++i)
     ASSERT_NEAR(both.number(20 * width + i), alone.number(i), 2e-5) << "token " << i / width;
+}
+
+// Sizes that no golden has, with random weights.
+TEST_P(EncoderFamily, OfOtherSizesComputesWhatTheReferenceDoes) {
+  const Config golden = Config::open(goldens / GetParam());
+  const Config config = Config::parse(R"({"hidden_size": 72, "dim": 72, "num_attention_heads": 6, "n_heads": 6,
+      "intermediate_size": 88, "hidden_dim": 88, "vocab_size": 150, "local_attention": 7})")
+                            .with_defaults(golden.has("head_dim") ? R"({"head_dim": 20})" : "{}")
+                            .with_defaults(golden.to_json());
+  const Family& family = models::family_of(config);
+  const TensorMap inputs = batch_of({tokens(20, 5), tokens(9, 11)});
+  const Graph graph = forward_graph(
+      specs_of(inputs), [&](const Inputs& in) { return family.encode(config, {.tensors = in.all()}).at("hidden"); });
+  Session cpu = create_session({{"run", graph}}, {.device = Device::cpu()});
+  Session reference = create_session({{"run", graph}}, {.device = Device::by_name("reference")});
+  TensorMap params = cpu.download_params();
+  SplitMix random(7);
+  for (auto& [name, values] : params)
+    for (std::int64_t i = 0; i < values.size(); ++i)
+      values.set_number(i, values.number(i) + 0.1 * (random.uniform() - 0.5));
+  for (Session* session : {&cpu, &reference}) session->upload_params(params);
+  TensorMap ids_in_range = inputs;
+  HostTensor& ids = ids_in_range.at("ids");
+  for (std::int64_t i = 0; i < ids.size(); ++i) ids.set_number(i, std::fmod(ids.number(i), 150));
+  const HostTensor computed = cpu.run("run", ids_in_range).get("output");
+  const HostTensor wanted = reference.run("run", ids_in_range).get("output");
+  ASSERT_EQ(computed.shape(), wanted.shape());
+  for (std::int64_t row : {0, 1})
+    for (std::int64_t i = 0; i < (row == 0 ? 20 : 9) * 72; ++i)
+      ASSERT_NEAR(computed.number(row * 20 * 72 + i), wanted.number(row * 20 * 72 + i), 1e-4) << row << ", " << i / 72;
 }
 
 double cosine(const HostTensor& a, const HostTensor& b) {
@@ -258,7 +289,6 @@ TEST(EncoderConfigs, ThatAreNotSupportedAreRefusedByName) {
   refuse("modernbert", R"("local_attention": 0)", "local_attention is 0");
   refuse("modernbert", R"("global_attn_every_n_layers": 0)", "global_attn_every_n_layers is 0");
   refuse("modernbert", R"("layer_types": ["full_attention"])", "1 layer_types for 4 layers");
-  refuse("nomic_bert", R"("head_dim": 8)", "head_dim is 8, which is not hidden_size 8 / num_attention_heads 2");
   const std::string older = R"("n_embd": 8, "n_head": 2, "n_layer": 2, "activation_function": "swiglu",
       "rotary_emb_fraction": 1.0, )";
   refuse("nomic_bert", older + R"("prenorm": true)", "prenorm is true");
@@ -266,7 +296,12 @@ TEST(EncoderConfigs, ThatAreNotSupportedAreRefusedByName) {
   refuse("nomic_bert", older + R"("num_experts": 8)", "num_experts is 8");
   refuse("nomic_bert", R"("n_embd": 8, "activation_function": "gelu")", "activation_function is \"gelu\"");
   refuse("nomic_bert", R"("architectures": ["NomicBertForSequenceClassification"])", "architectures is ");
-  expect_error<UsageError>([] { graph_of("llama", ""); }, "llama models are not text encoders");
+}
+
+TEST(EncoderConfigs, MayHaveHeadsOfAnySize) {
+  const Graph graph = graph_of("nomic_bert", R"("head_dim": 6)");
+  EXPECT_EQ(graph.tensor(graph.find("nomic_bert.encoder.layers.0.attn.Wqkv.weight")).type.shape, (Shape{36, 8}));
+  EXPECT_EQ(graph.tensor(graph.find("nomic_bert.encoder.layers.0.attn.out_proj.weight")).type.shape, (Shape{8, 12}));
 }
 
 // y = W x + b on the host.
@@ -423,6 +458,27 @@ TEST(Pooling, CombinesTheTokensOfEachText) {
   expect_row(pooled(Pooling::mean_sqrt, true),
              {9 / std::sqrt(3.0f), -12 / std::sqrt(3.0f), 16 / std::sqrt(2.0f), -18 / std::sqrt(2.0f)});
   expect_row(pooled(Pooling::weighted_mean, true), {22.0f / 6, -28.0f / 6, 25.0f / 3, -28.0f / 3});
+}
+
+TEST(Pooling, LeavesOutSkippedTokens) {
+  const HostTensor hidden(Sizes{2, 3, 1}, std::vector<float>{1, 3, 5, 7, 9, 99});
+  const auto mean = [&](bool with_lengths) {
+    const TensorMap all{{"hidden", hidden},
+                        {"lengths", HostTensor(Sizes{2}, std::vector<std::int32_t>{3, 2})},
+                        {"skipped", HostTensor(Sizes{2}, std::vector<std::int32_t>{2, 1})}};
+    Module module = compile(forward_graph(specs_of(all),
+                                          [&](const Inputs& in) {
+                                            const Tensor lengths = with_lengths ? in["lengths"] : Tensor();
+                                            const Tensor read =
+                                                models::pool(in["hidden"], lengths, Pooling::mean, in["skipped"]);
+                                            return read + cast(unsqueeze(in["lengths"], {1}), DType::f32) * 0;
+                                          }),
+                            {.device = Device::cpu()});
+    const HostTensor result = module.run(all).get("output");
+    return Row(result.f32().begin(), result.f32().end());
+  };
+  EXPECT_EQ(mean(true), (Row{5, 9}));
+  EXPECT_EQ(mean(false), (Row{5, 54}));
 }
 
 }  // namespace

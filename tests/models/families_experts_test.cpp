@@ -1,5 +1,6 @@
 #include <cmath>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <jerboa/base/error.h>
 #include <jerboa/base/random.h>
@@ -10,6 +11,7 @@
 #include <jerboa/ops/ops.h>
 
 #include "models/decoder.h"
+#include "models/golden_families.h"
 #include "models/mxfp4.h"
 #include "support/expect_error.h"
 #include "support/temp_folder.h"
@@ -29,9 +31,9 @@ Config config_of(const std::string& golden, const std::string& changes) {
   return Config::parse("{" + changes + "}").with_defaults(test::read_text(goldens / golden / "config.json"));
 }
 
-Graph graph_of(const Config& config) {
+Graph graph_of(const Config& config, DType weights = DType::f32) {
   return forward_graph({{"ids", {1, 7}, DType::i32}}, [&](const Inputs& in) {
-    return models::family_of(config).logits(config, {.tensors = {{"ids", in["ids"]}}});
+    return models::family_of(config).logits(config, {.tensors = {{"ids", in["ids"]}}, .weights = weights});
   });
 }
 
@@ -50,13 +52,25 @@ INSTANTIATE_TEST_SUITE_P(
     Families, RefusedSetting,
     testing::Values(
         Refused{"deepseek_v3", R"("num_key_value_heads": 2)", "num_key_value_heads is 2, which is not"},
-        Refused{"deepseek_v3", R"("quantization_config": {"quant_method": "fp8"})", "quantization_config is"},
+        Refused{"deepseek_v3", R"("quantization_config": {"quant_method": "fp8"})",
+                "quantization_config: quant_method is \"fp8\", which is not supported for deepseek_v3 models"},
         Refused{"deepseek_v3", R"("n_group": 3)", "n_group is 3, which does not divide 4 experts"},
         Refused{"deepseek_v3", R"("topk_group": 3)", "topk_group is 3, which is above n_group 2"},
         Refused{"deepseek_v3", R"("n_routed_experts": 8, "n_group": 4, "num_experts_per_tok": 3)",
                 "num_experts_per_tok is 3, which is more than 1 groups of experts have"},
+        Refused{"deepseek_v3", R"("scoring_func": "softmax")", "scoring_func is \"softmax\", which is not supported"},
+        Refused{"deepseek_v3", R"("topk_method": "greedy")", "topk_method is \"greedy\", which is not supported"},
+        Refused{"deepseek_v3", R"("moe_layer_freq": 2)", "moe_layer_freq is 2, which is not supported; only 1 is"},
+        Refused{"deepseek_v3", R"("per_layer_config": {"1": {"n_routed_experts": 2}})", "per_layer_config is {"},
         Refused{"glm4_moe", R"("num_experts_per_tok": 5)", "num_experts_per_tok is 5, but there are 4 experts"},
         Refused{"minimax_m2", R"("rotary_dim": 17, "rope_parameters": null)", "rotary_dim is 17, which is above"},
+        Refused{"minimax_m2", R"("scoring_func": "softmax")", "scoring_func is \"softmax\", which is not supported"},
+        Refused{"minimax_m2", R"("qk_norm_type": "per_head")", "qk_norm_type is \"per_head\", which is not supported"},
+        Refused{"minimax_m2", R"("use_qk_norm": false)", "use_qk_norm is false, which is not supported"},
+        Refused{"minimax_m2", R"("use_routing_bias": false)", "use_routing_bias is false, which is not supported"},
+        Refused{"minimax_m2", R"("shared_intermediate_size": 8)", "shared_intermediate_size is 8, which is not"},
+        Refused{"minimax_m2", R"("layernorm_mlp_beta": 2.0)", "layernorm_mlp_beta is 2.0, which is not supported"},
+        Refused{"mixtral", R"("attention_bias": true)", "attention_bias is true, which is not supported"},
         Refused{"gpt_oss", R"("swiglu_limit": 0)", "swiglu_limit is 0, which is not above zero"},
         Refused{"gpt_oss", R"("quantization_config": {"quant_method": "fp8"})", "quant_method is \"fp8\""},
         Refused{"gpt_oss", R"("layer_types": ["chunked_attention", "full_attention"])", "unknown entry chunked_atten"},
@@ -68,21 +82,35 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"mamba2", R"("num_heads": 6)", "num_heads is 6, which times head_dim 12 is not expand * hidden_size"},
         Refused{"mamba2", R"("n_groups": 3)", "num_heads is 8, which is not a multiple of 3 groups"},
         Refused{"mamba2", R"("time_step_limit": [1.0, 0.5])", "time_step_limit is [1.0,0.5], which is not a lower"},
+        Refused{"mamba2", R"("rms_norm": false)", "rms_norm is false, which is not supported"},
+        Refused{"falcon_h1", R"("mamba_use_mlp": false)", "mamba_use_mlp is false, which is not supported"},
         Refused{"falcon_h1", R"("ssm_multipliers": [1.0, 2.0])", "ssm_multipliers is [1.0,2.0], which does not have 5"},
         Refused{"falcon_h1", R"("mlp_multipliers": [1.0])", "mlp_multipliers is [1.0], which does not have 2"},
         Refused{"falcon_h1", R"("mamba_d_head": 12)", "mamba_d_head is 12, which times 4 heads is not 64"},
         Refused{"granitemoehybrid", R"("position_embedding_type": "alibi")", "position_embedding_type is \"alibi\""},
         Refused{"granitemoehybrid", R"("layer_types": ["mamba", "moe", "mamba", "mamba"])", "unknown entry moe"},
         Refused{"nemotron_h", R"("attention_bias": true)", "attention_bias is true, which is not supported"},
+        Refused{"granitemoehybrid", R"("normalization_function": "layernorm")",
+                "normalization_function is \"layernorm"},
+        Refused{"nemotron_h", R"("time_step_limit": [0.0, 0.5])",
+                "time_step_limit is [0.0,0.5], which is not supported"},
+        Refused{"nemotron_h", R"("mamba_proj_bias": true)", "mamba_proj_bias is true, which is not supported"},
+        Refused{"nemotron_h", R"("n_shared_experts": 2)", "n_shared_experts is 2, which is not supported"},
         Refused{"nemotron_h", R"("sliding_window": 8)", "sliding_window is 8, which is not supported"},
         Refused{"nemotron_h", R"("layers_block_type": ["mlp", "conv"])", "unknown type of layer conv"},
         Refused{"qwen3_next", R"("linear_num_value_heads": 3)", "linear_num_value_heads is 3, which is not a multiple"},
+        Refused{"qwen3_next", R"("use_sliding_window": true)", "use_sliding_window is true, which is not supported"},
+        Refused{"qwen3_5_text", R"("attn_output_gate": false)", "attn_output_gate is false, which is not supported"},
+        Refused{"qwen3_5_moe_text", R"("norm_topk_prob": false)", "norm_topk_prob is false, which is not supported"},
+        Refused{"qwen3_5_moe_text", R"("mlp_only_layers": [1])", "mlp_only_layers is [1], which is not supported"},
+        Refused{"lfm2", R"("block_use_swiglu": false)", "block_use_swiglu is false, which is not supported"},
+        Refused{"lfm2", R"("use_pos_enc": false)", "use_pos_enc is false, which is not supported"},
         Refused{"lfm2", R"("layer_types": ["conv"])", "1 layer_types for 3 layers"},
         Refused{"xlstm", R"("weight_mode": "double")", "weight_mode is \"double\", which is neither"},
         Refused{"xlstm", R"("embedding_dim": 32)", "embedding_dim is 32, which is not hidden_size"},
         Refused{"xlstm", R"("add_out_norm": false)", "add_out_norm is false, which is not supported"},
         Refused{"xlstm", R"("qk_dim_factor": 0.3)", "qk_dim_factor is 0.3, which times hidden_size 64"}),
-    [](const auto& info) { return info.param.family + ("_" + std::to_string(info.index)); });
+    [](const auto& info) { return std::string(info.param.family) + "_" + std::to_string(info.index); });
 
 void expect_same(const std::string& family, const std::string& newer, const std::string& older) {
   EXPECT_EQ(to_json(graph_of(config_of(family, newer))), to_json(graph_of(config_of(family, older)))) << family;
@@ -93,6 +121,11 @@ TEST(OlderConfigs, MeanTheSameAsThoseOfToday) {
                                 "attention_k_eq_v": true)",
               R"("per_layer_config": null, "global_head_dim": 32, "num_global_key_value_heads": 1,
                  "attention_k_eq_v": true)");
+  const std::string many_layers = R"("num_hidden_layers": 12, "layer_types": null, "per_layer_config": )";
+  expect_same("gemma4_text", many_layers + R"({"05": {"head_dim": 32}, "11": {"head_dim": 32}})",
+              many_layers + R"(null, "global_head_dim": 32)");
+  expect_same("gemma4_text", R"("per_layer_config": {"0": {"head_dim": 32}, "5": {"head_dim": 32}})",
+              R"("per_layer_config": {"000": {"head_dim": 32}, "005": {"head_dim": 32}})");
   expect_same("gpt_oss", R"("head_dim": 16)",
               R"("rope_parameters": null, "rope_theta": 150000.0, "rope_scaling": {"type": "yarn", "factor": 32.0,
                  "beta_fast": 32.0, "beta_slow": 1.0, "original_max_position_embeddings": 4096, "truncate": false})");
@@ -115,15 +148,17 @@ TEST(OlderConfigs, MeanTheSameAsThoseOfToday) {
 
 /// Settings that change what a model computes.
 struct Variant {
-  const char *family, *changes;
+  std::string family, changes;
 };
+void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.family << ": " << variant.changes; }
 
 class FamilyVariant : public testing::TestWithParam<Variant> {};
 
-// Token by token and in chunks, with padding, through caches of random weights.
+// Token by token and in chunks, with padding, through caches of random weights; at once, as the reference does.
 TEST_P(FamilyVariant, DecodesWhatItComputesAtOnce) {
   const Config config = config_of(GetParam().family, GetParam().changes);
   const Family& family = models::family_of(config);
+  const double bound = 2e-4 * test::magnification(GetParam().family);
   const Dim time = Dim::symbol("T", 16);
   const Graph whole = forward_graph({{"ids", {1, time}, DType::i32}}, [&](const Inputs& in) {
     return family.logits(config, {.tensors = {{"ids", in["ids"]}}});
@@ -134,6 +169,7 @@ TEST_P(FamilyVariant, DecodesWhatItComputesAtOnce) {
     return family.logits(config, {.tensors = in.all(), .cache = {.capacity = 16, .chunk = 8}});
   });
   Session at_once = create_session({{"run", whole}}, {.device = Device::cpu()});
+  Session reference = create_session({{"run", whole}}, {.device = Device::by_name("reference")});
   Session decoding = create_session({{"run", cached}}, {.device = Device::cpu()});
   // Norms and biases that are not what they begin with.
   TensorMap params = at_once.download_params();
@@ -141,14 +177,15 @@ TEST_P(FamilyVariant, DecodesWhatItComputesAtOnce) {
   for (auto& [name, values] : params)
     for (std::int64_t i = 0; i < values.size(); ++i)
       values.set_number(i, values.number(i) + 0.1 * (random.uniform() - 0.5));
-  at_once.upload_params(params);
-  decoding.upload_params(params);
+  for (Session* session : {&at_once, &reference, &decoding}) session->upload_params(params);
 
   constexpr std::int32_t length = 13;
   std::vector<std::int32_t> tokens(length);
-  for (auto& token : tokens) token = static_cast<std::int32_t>(random.below(160));
-  const HostTensor wanted =
-      at_once.run("run", {{"ids", HostTensor({1, length}, std::span<const std::int32_t>(tokens))}}).get("output");
+  for (auto& token : tokens) token = static_cast<std::int32_t>(random.below(config.size("vocab_size")));
+  const HostTensor ids_of_all({1, length}, std::span<const std::int32_t>(tokens));
+  const HostTensor wanted = reference.run("run", {{"ids", ids_of_all}}).get("output");
+  const HostTensor computed = at_once.run("run", {{"ids", ids_of_all}}).get("output");
+  for (std::int64_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(computed.number(i), wanted.number(i), bound) << i;
   const std::int64_t vocabulary = wanted.shape().back();
   // The second row is two tokens behind, and so padded at first.
   std::int32_t done = 0;
@@ -168,7 +205,7 @@ TEST_P(FamilyVariant, DecodesWhatItComputesAtOnce) {
       for (std::int32_t t = 0; t < chunk; ++t) {
         const std::int32_t position = done + t - 2 * row;
         for (std::int64_t i = 0; position >= 0 && i < vocabulary; ++i)
-          ASSERT_NEAR(got.number((row * chunk + t) * vocabulary + i), wanted.number(position * vocabulary + i), 2e-4)
+          ASSERT_NEAR(got.number((row * chunk + t) * vocabulary + i), wanted.number(position * vocabulary + i), bound)
               << "row " << row << ", position " << position << ", token " << i;
       }
     done += chunk;
@@ -216,7 +253,40 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{"qwen3_5_text", R"("linear_value_head_dim": 8, "linear_num_key_heads": 1, "head_dim": 24,
             "rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 0.5})"},
         Variant{"xlstm", R"("weight_mode": "fused", "use_bias": true, "v_dim_factor": 0.5)"}),
-    [](const auto& info) { return info.param.family + ("_" + std::to_string(info.index)); });
+    [](const auto& info) { return std::string(info.param.family) + "_" + std::to_string(info.index); });
+
+/// Sizes that no golden has, most of them no multiples of a power of two, for whatever of them the config has.
+std::string other_sizes(const std::string& family) {
+  const auto golden = nlohmann::json::parse(test::read_text(goldens / family / "config.json"));
+  auto sizes = nlohmann::json::parse(R"({"hidden_size": 72, "n_embd": 72, "embedding_dim": 72, "vocab_size": 150,
+      "num_attention_heads": 6, "n_head": 6, "num_key_value_heads": 3, "head_dim": 24, "intermediate_size": 88,
+      "moe_intermediate_size": 40, "shared_expert_intermediate_size": 56, "shared_intermediate_size": 56,
+      "num_local_experts": 6, "num_experts": 6, "n_routed_experts": 6, "num_experts_per_tok": 3, "sliding_window": 5,
+      "q_lora_rank": 28, "kv_lora_rank": 20, "qk_nope_head_dim": 12, "qk_rope_head_dim": 6, "v_head_dim": 10,
+      "linear_num_key_heads": 3, "linear_num_value_heads": 6, "linear_key_head_dim": 12, "linear_value_head_dim": 20,
+      "linear_conv_kernel_dim": 3, "conv_L_cache": 5, "conv_kernel": 3, "mamba_d_conv": 3, "state_size": 12,
+      "ssm_state_size": 12, "mamba_d_state": 12, "n_groups": 3, "mamba_n_groups": 3, "num_heads": 9,
+      "mamba_n_heads": 9, "mamba_d_head": 16, "mamba_d_ssm": 144, "mamba_num_heads": 9, "mamba_head_dim": 10,
+      "vocab_size_per_layer_input": 150, "hidden_size_per_layer_input": 20})");
+  if (family == "deepseek_v3") sizes["num_key_value_heads"] = 6;
+  if (family == "mamba2") sizes["head_dim"] = 16;
+  if (family == "xlstm") sizes["num_heads"] = 6;
+  auto changes = nlohmann::json::object();
+  for (const auto& [key, size] : sizes.items())
+    if (golden.contains(key) && golden[key].is_number() && golden[key] != 0) changes[key] = size;
+  if (golden.contains("per_layer_config")) changes["per_layer_config"] = {{"5", {{"head_dim", 40}}}};
+  const std::string text = changes.dump();
+  return text.substr(1, text.size() - 2);
+}
+
+std::vector<Variant> families_of_other_sizes() {
+  std::vector<Variant> variants;
+  for (const std::string& family : test::golden_families()) variants.push_back({family, other_sizes(family)});
+  return variants;
+}
+
+INSTANTIATE_TEST_SUITE_P(OtherSizes, FamilyVariant, testing::ValuesIn(families_of_other_sizes()),
+                         [](const auto& info) { return info.param.family; });
 
 // The goldens' own parameters, some of which are zeros, do not show that routing uses groups and corrections.
 TEST(GroupedRouting, ChoosesWithinTheBestGroups) {
@@ -298,12 +368,13 @@ TEST(Mxfp4, IsReadAsTheTransposeOfItsBlocks) {
     values.resize(static_cast<std::size_t>(element_count(shape)));
     views.push_back(view_of(tensor.name, shape, std::span<const float>(values)));
   }
-  // [experts, out, in / 32, 16]: the value of an element is that of its output's number.
+  // [experts, out, in / 32, 16]: the value of an element is that of its output's number, times 1 or 2 for the first
+  // expert and 4 or 8 for the second.
   for (int expert = 0; expert < 2; ++expert)
     for (int out = 0; out < 64; ++out)
       for (int group = 0; group < 2; ++group) {
         blocks.insert(blocks.end(), 16, static_cast<std::uint8_t>(0x11 * (out % 8)));
-        scales.push_back(static_cast<std::uint8_t>(127 + group));
+        scales.push_back(static_cast<std::uint8_t>(127 + group + 2 * expert));
       }
   for (const char* layer : {"0", "1"}) {
     const std::string name = std::string("model.layers.") + layer + ".mlp.experts.gate_up_proj";
@@ -318,7 +389,20 @@ TEST(Mxfp4, IsReadAsTheTransposeOfItsBlocks) {
   const std::array<float, 8> numbers{0, 0.5, 1, 1.5, 2, 3, 4, 6};
   for (std::int64_t in = 0; in < 64; ++in)
     for (std::int64_t out = 0; out < 64; ++out)
-      ASSERT_EQ(stacked.number((64 + in) * 64 + out), numbers[static_cast<std::size_t>(out % 8)] * (in < 32 ? 1 : 2));
+      ASSERT_EQ(stacked.number((64 + in) * 64 + out), numbers[static_cast<std::size_t>(out % 8)] * (in < 32 ? 4 : 8));
+
+  // Groups of equal values are what int8 has with its largest integer.
+  const TensorMap quantised =
+      models::read_params(SafeTensors::open(folder.path()), graph_of(config, DType::i8), family);
+  const HostTensor& integers = quantised.at("model.layers.1.mlp.experts.gate_up_proj.quantised");
+  const HostTensor& group_scales = quantised.at("model.layers.1.mlp.experts.gate_up_proj.scales");
+  for (std::int64_t expert = 0; expert < 2; ++expert)
+    for (std::int64_t out = 0; out < 64; ++out)
+      for (std::int64_t in = 0; in < 64; ++in) {
+        const double scale = group_scales.number((expert * 64 + out) * 2 + in / 32);
+        ASSERT_NEAR(integers.number((expert * 64 + out) * 64 + in) * scale,
+                    numbers[static_cast<std::size_t>(out % 8)] * (in < 32 ? 1 : 2) * (expert == 0 ? 1 : 4), 0.02);
+      }
 
   views.pop_back();
   write_safetensors(folder / "model.safetensors", views);

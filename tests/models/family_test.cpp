@@ -71,6 +71,26 @@ TEST(Configs, ThatNoFamilyCanHaveAreRefused) {
   refuse("qwen3_moe", R"("norm_topk_prob": true)", "num_local_experts is missing");
 }
 
+TEST(Configs, WithSettingsThatAreNotImplementedAreRefusedByName) {
+  const auto refuse = [](const std::string& type, const std::string& more, const std::string& message) {
+    expect_error<FileError>([&] { graph_of(type, more); }, "config.json: " + message);
+  };
+  const std::string gpt2 =
+      R"("n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 8, "activation_function": "relu", )";
+  refuse("gpt2", gpt2 + R"("scale_attn_weights": false)", "scale_attn_weights is false, which is not supported");
+  refuse("gpt2", gpt2 + R"("scale_attn_by_inverse_layer_idx": true)", "scale_attn_by_inverse_layer_idx is true");
+  refuse("gpt2", gpt2 + R"("add_cross_attention": true)", "add_cross_attention is true, which is not supported");
+  refuse("llama", R"("is_encoder_decoder": true)", "is_encoder_decoder is true");
+  for (const char* type : {"llama", "gpt2", "qwen3_moe", "bert"})
+    refuse(type, R"("quantization_config": {"quant_method": "gptq", "bits": 4})",
+           "quantization_config: quant_method is \"gptq\", which is not supported for " + std::string(type));
+  refuse("llama", R"("quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": true})",
+         "quantization_config: quant_method is \"bitsandbytes\"");
+  refuse("llama", R"("quantization_config": {"bits": 4})", "quantization_config: quant_method is missing");
+  EXPECT_NO_THROW(graph_of("llama", R"("quantization_config": {"quant_method": "bitsandbytes"})"));
+  EXPECT_NO_THROW(graph_of("llama", R"("quantization_config": null, "is_encoder_decoder": false)"));
+}
+
 TEST(Configs, WithNumbersThatCannotBeMeantAreRefused) {
   const auto refuse = [](const std::string& type, const std::string& more, const std::string& message) {
     expect_error<FileError>([&] { graph_of(type, more); }, "config.json: " + message);

@@ -1,9 +1,12 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include <jerboa/base/error.h>
 #include <jerboa/models/config.h>
+#include <jerboa/models/family.h>
 #include <jerboa/models/gguf_model.h>
+#include <jerboa/ops/ops.h>
 
 #include "support/expect_error.h"
 #include "support/gguf_models.h"
@@ -84,49 +87,100 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenInGguf,
                                          "gemma3_text", "phi3", "gpt2"),
                          [](const auto& test) { return test.param; });
 
+// The values of a matrix that is kept in its blocks; none if it is not.
+std::optional<std::vector<float>> kept(const TensorSource& source, const std::string& name, DType dtype) {
+  const std::size_t elements = source.entry(name).elements();
+  std::vector<std::byte> weights(elements * static_cast<std::size_t>(bits(dtype)) / 8);
+  std::vector<std::uint16_t> scales(elements / 32), mins(dtype == DType::i4 ? elements / 32 : 0);
+  if (!source.read_quantised(name, dtype, weights, scales, mins)) return std::nullopt;
+  std::vector<float> values(elements);
+  for (std::size_t i = 0; i < elements; ++i) {
+    const float scale = f16_to_f32(scales[i / 32]);
+    if (dtype == DType::i8) {
+      values[i] = static_cast<float>(static_cast<std::int8_t>(weights[i])) * scale;
+      continue;
+    }
+    const int byte = std::to_integer<int>(weights[i / 32 * 16 + i % 16]);  // as DType describes
+    const int weight = (i % 32 < 16 ? byte & 15 : byte >> 4) - 8;
+    values[i] = static_cast<float>(weight) * scale + f16_to_f32(mins[i / 32]);
+  }
+  return values;
+}
+
+std::vector<float> values_of(const TensorSource& source, const std::string& name) {
+  std::vector<float> values(source.entry(name).elements());
+  source.read_f32(name, values);
+  return values;
+}
+
 // Q8_0 blocks are int8 weights with their scales, and the rows of queries and keys move as wholes.
 TEST(GgufModel, KeepsBlocksThatFit) {
   const std::string file = test::GoldenGguf(goldens / "llama", true).file();
   const GgufModel model = parsed(file);
   EXPECT_EQ(model.usual_weights, DType::i8);
   for (const std::string name : {"model.layers.1.self_attn.q_proj.weight", "lm_head.weight"}) {
-    const TensorEntry& entry = model.weights->entry(name);
-    std::vector<float> values(entry.elements());
-    model.weights->read_f32(name, values);
-    std::vector<std::byte> weights(values.size());
-    std::vector<std::uint16_t> scales(values.size() / 32);
-    ASSERT_TRUE(model.weights->read_quantised(name, DType::i8, weights, scales)) << name;
-    for (std::size_t i = 0; i < values.size(); ++i)
-      ASSERT_EQ(static_cast<float>(static_cast<std::int8_t>(weights[i])) * f16_to_f32(scales[i / 32]), values[i]) << i;
-    EXPECT_FALSE(model.weights->read_quantised(name, DType::i4, weights, scales));
+    EXPECT_EQ(kept(*model.weights, name, DType::i8), values_of(*model.weights, name)) << name;
+    EXPECT_EQ(kept(*model.weights, name, DType::i4), std::nullopt) << name;
   }
-  std::vector<std::byte> weights(64 * 112);
-  std::vector<std::uint16_t> scales(64 * 112 / 32);
-  EXPECT_FALSE(model.weights->read_quantised("model.layers.0.mlp.down_proj.weight", DType::i8, weights, scales))
+  EXPECT_EQ(kept(*model.weights, "model.layers.0.mlp.down_proj.weight", DType::i8), std::nullopt)
       << "rows of 112 values are not in blocks of 32";
 }
 
-TEST(GgufModel, KeepsFourBitBlocks) {
-  test::GoldenGguf golden(goldens / "llama");
+// Four blocks of a type with all of its integers, whose minimums, if any, are exact in f16 beside other integers too.
+std::string four_blocks(GgmlType type) {
   std::string blocks;
-  for (int i = 0; i < 4; ++i)
-    blocks += test::bytes_of(f32_to_f16(0.5F * static_cast<float>(i))) +
-              "\x10\x32\x54\x76\x98\xba\xdc\xfe"
-              "abcdefgh";
-  golden.writer().tensor("blk.2.attn_v.weight", {2, 64}, GgmlType::Q4_0, blocks);
-  const std::string file = golden.file();
-  const GgufModel model = parsed(file);
-  const std::string name = "model.layers.2.self_attn.v_proj.weight";
-  std::vector<float> values(128);
-  model.weights->read_f32(name, values);
-  std::vector<std::byte> weights(64);
-  std::vector<std::uint16_t> scales(4);
-  ASSERT_TRUE(model.weights->read_quantised(name, DType::i4, weights, scales));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const int byte = std::to_integer<int>(weights[i / 32 * 16 + i % 16]);  // as DType describes
-    const int weight = (i % 32 < 16 ? byte & 15 : byte >> 4) - 8;
-    ASSERT_EQ(static_cast<float>(weight) * f16_to_f32(scales[i / 32]), values[i]) << i;
+  for (int i = 0; i < 4; ++i) {
+    const float scale = 0.375F * static_cast<float>(i - 1);
+    blocks += test::bytes_of(f32_to_f16(scale));
+    if (type == GgmlType::Q4_1) blocks += test::bytes_of(f32_to_f16(-7.5F * scale));
+    const std::size_t head = type == GgmlType::Q4_1 ? 4 : 2;
+    for (std::size_t at = head; at < block_bytes(type); ++at)
+      blocks.push_back(static_cast<char>(at * 29 + static_cast<std::size_t>(i) * 7 + 16));
   }
+  return blocks;
+}
+
+TEST(GgufModel, KeepsEveryTypeOfBlockThatFitsBitForBit) {
+  const std::string name = "model.layers.2.self_attn.v_proj.weight";
+  for (const GgmlType type : {GgmlType::Q4_0, GgmlType::Q4_1, GgmlType::Q5_0, GgmlType::Q5_1, GgmlType::Q8_0}) {
+    test::GoldenGguf golden(goldens / "llama");
+    golden.writer().tensor("blk.2.attn_v.weight", {2, 64}, type, four_blocks(type));
+    const std::string file = golden.file();
+    const GgufModel model = parsed(file);
+    for (const DType dtype : {DType::i8, DType::i4}) {
+      const bool has_min = type == GgmlType::Q4_1 || type == GgmlType::Q5_1;
+      const bool fits = dtype == DType::i8 ? !has_min : type == GgmlType::Q4_0 || type == GgmlType::Q4_1;
+      const auto found = kept(*model.weights, name, dtype);
+      ASSERT_EQ(found.has_value(), fits) << to_string(type) << " as " << jerboa::name(dtype);
+      if (fits) {
+        EXPECT_EQ(*found, values_of(*model.weights, name)) << to_string(type) << " as " << jerboa::name(dtype);
+      }
+    }
+  }
+}
+
+// Of experts, which are one tensor in GGUF, one each in Hugging Face's files, and one again in the graph.
+TEST(GgufModel, KeepsBlocksOfExperts) {
+  const std::string file = test::GoldenGguf(goldens / "qwen3_moe", true).file();
+  const GgufModel model = parsed(file);
+  const Config config = Config::parse(model.config);
+  const Family& family = family_of(config);
+  const Graph graph = trace([&] {
+    const Tensor ids = tensor_input("ids", {1, 1}, DType::i32);
+    output("logits", family.logits(config, {.tensors = {{"ids", ids}}, .weights = DType::i8}));
+  });
+  const auto params = read_params(*model.weights, graph, family);
+  const std::string stacked = "model.layers.1.mlp.experts.gate_up_proj";
+  const HostTensor &weights = params.at(stacked + ".quantised"), &scales = params.at(stacked + ".scales");
+  std::size_t at = 0;
+  for (std::int64_t expert = 0; expert < weights.shape()[0]; ++expert)
+    for (const char* part : {"gate_proj", "up_proj"})
+      for (const float value :
+           values_of(*model.weights, fmt::format("model.layers.1.mlp.experts.{}.{}.weight", expert, part))) {
+        const auto i = static_cast<std::int64_t>(at++);
+        ASSERT_EQ(static_cast<float>(weights.number(i)) * static_cast<float>(scales.number(i / 32)), value) << i;
+      }
+  EXPECT_EQ(static_cast<std::int64_t>(at), weights.size());
 }
 
 TEST(GgufModel, RefusesWhatItDoesNotKnow) {

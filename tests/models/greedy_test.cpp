@@ -14,9 +14,22 @@ using Tokens = std::vector<std::int32_t>;
 
 const std::filesystem::path goldens = JERBOA_SOURCE_DIR "/tests/data/goldens";
 
+// "gpu": the kernels for GPUs, whatever the driver.
+Device device_named(const std::string& name) {
+#ifdef JERBOA_WEBGPU
+  if (name == "gpu") {
+    Target target = Target::webgpu_default();
+    target.max_bindings = 16;
+    target.subgroup_size = 32;
+    return Device::webgpu({.target = target});
+  }
+#endif
+  return Device::by_name(name);
+}
+
 class GreedyOnDevice : public testing::TestWithParam<std::tuple<const char*, std::string>> {
  protected:
-  GreedyOnDevice() : session_(Device::by_name(std::get<0>(GetParam()))) {
+  GreedyOnDevice() : session_(device_named(std::get<0>(GetParam()))) {
     const auto folder = goldens / std::get<1>(GetParam());
     const SafeTensors golden = SafeTensors::open(folder / "golden.safetensors"), weights = SafeTensors::open(folder);
     prompt_ = to_i32(golden.view("input_ids"));
@@ -83,6 +96,9 @@ INSTANTIATE_TEST_SUITE_P(Families, GreedyOnDevice,
 INSTANTIATE_TEST_SUITE_P(WebGpu, GreedyOnDevice,
                          testing::Combine(testing::Values("webgpu"), testing::Values("llama", "qwen3", "gemma2")),
                          device_and_family);
+// Recurrences compute what surrounds them there.
+INSTANTIATE_TEST_SUITE_P(GpuKernels, GreedyOnDevice,
+                         testing::Combine(testing::Values("gpu"), testing::Values("mamba2")), device_and_family);
 #endif
 
 }  // namespace

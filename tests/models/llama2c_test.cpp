@@ -71,6 +71,20 @@ TEST(Llama2c, BecomesTheFolderThatItCameFrom) {
   EXPECT_FALSE(config.flag("tie_word_embeddings"));
 }
 
+TEST(Llama2c, NeverReplacesAFolder) {
+  const test::TempFolder folder;
+  test::write_text(folder / "model.bin", written(SafeTensors::open(golden)));
+  test::write_text(folder / "tokenizer.bin", "tokens");
+  import_llama2c(folder / "model.bin", folder / "model", folder / "tokenizer.bin");
+  EXPECT_EQ(test::read_text(folder / "model" / "tokenizer.bin"), "tokens");
+  test::write_text(folder / "model" / "model.safetensors", "precious");
+  test::expect_error<UsageError>([&] { import_llama2c(folder / "model.bin", folder / "model"); }, "already exists");
+  EXPECT_EQ(test::read_text(folder / "model" / "model.safetensors"), "precious");
+  // Without its tokenizer there is no folder at all.
+  test::expect_error<FileError>([&] { import_llama2c(folder / "model.bin", folder / "new", folder / "none"); }, "none");
+  EXPECT_FALSE(std::filesystem::exists(folder / "new"));
+}
+
 std::string header(std::initializer_list<std::int32_t> sizes) {
   std::string file;
   for (const std::int32_t size : sizes) append(file, &size, sizeof(size));

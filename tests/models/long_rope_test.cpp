@@ -64,6 +64,14 @@ TEST(LongRope, WithACacheHasTheFactorsOfTheCachesCapacity) {
   expect_near(logits_of(long_rope(8), {.capacity = 9}), logits_of(slower));
 }
 
+// Keys that were rotated by a graph with one capacity are read by one with another.
+TEST(LongRope, WithAContextHasTheSameFactorsForEveryCapacity) {
+  for (const int capacity : {5, 8, 16, 64}) {
+    expect_near(logits_of(long_rope(8), {.capacity = capacity, .context = 8}), logits_of(plain));
+    expect_near(logits_of(long_rope(8), {.capacity = capacity, .context = 9}), logits_of(slower));
+  }
+}
+
 TEST(LongRope, GrowsWithTheContext) {
   // sqrt(1 + ln(64 / 16) / ln(16)) = sqrt(1.5)
   expect_near(logits_of(long_rope(16, "")), logits_of(long_rope(16, R"(, "attention_factor": 1.224744871391589)")));

@@ -1,10 +1,16 @@
+#include <cmath>
 #include <gtest/gtest.h>
+#include <limits>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <jerboa/base/error.h>
 #include <jerboa/models/family.h>
 #include <jerboa/models/quantise.h>
+#include <jerboa/models/save_folder.h>
 #include <jerboa/ops/ops.h>
 
+#include "models/folder_files.h"
 #include "models/golden_families.h"
 #include "support/expect_error.h"
 #include "support/temp_folder.h"
@@ -44,6 +50,78 @@ TEST_P(QuantisedFolder, LoadsWhatTheOriginalWouldGive) {
   }
 }
 
+class SavedFolder : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Families, SavedFolder, testing::ValuesIn(test::golden_families()), test::name_of);
+
+bool holds_floats(const TensorEntry& entry) { return entry.type != StoredType::U8; }
+
+// What is written has the names and shapes of the golden's own file, whatever the graph's parameters are.
+void expect_form_of_golden(const std::filesystem::path& folder, const std::string& golden) {
+  const SafeTensors written = SafeTensors::open(folder), wanted = SafeTensors::open(goldens / golden);
+  EXPECT_FALSE(quantised_type(written));
+  for (const std::string& name : written.names()) {
+    ASSERT_TRUE(wanted.contains(name)) << name;
+    if (holds_floats(wanted.entry(name))) {
+      EXPECT_EQ(written.entry(name).shape, wanted.entry(name).shape) << name;
+    }
+  }
+}
+
+TEST_P(SavedFolder, OfParametersIsTheGoldens) {
+  const test::TempFolder folder;
+  const auto params = params_of(goldens / GetParam(), DType::f32);
+  save_folder(folder / "saved", make_model_folder(params, open_model_folder(goldens / GetParam()).files));
+  expect_form_of_golden(folder / "saved", GetParam());
+  EXPECT_EQ(params_of(folder / "saved", DType::f32), params);
+}
+
+TEST_P(SavedFolder, OfQuantisedWeightsIsInF32) {
+  for (const DType weights : {DType::i8, DType::i4}) {
+    const test::TempFolder folder;
+    quantise_folder(goldens / GetParam(), folder / "narrow", weights);
+    save_folder(folder / "saved", open_model_folder(folder / "narrow"));
+    expect_form_of_golden(folder / "saved", GetParam());
+    const auto original = params_of(goldens / GetParam(), DType::f32), saved = params_of(folder / "saved", DType::f32);
+    ASSERT_EQ(saved.size(), original.size());
+    for (const auto& [name, values] : original) {
+      const HostTensor& found = saved.at(name);
+      ASSERT_EQ(found.shape(), values.shape()) << name;
+      double largest = 0, error = 0;
+      for (std::int64_t i = 0; i < values.size(); ++i) {
+        largest = std::max(largest, std::abs(values.number(i)));
+        error = std::max(error, std::abs(values.number(i) - found.number(i)));
+      }
+      EXPECT_LE(error, largest * (weights == DType::i8 ? 0.01 : 0.15)) << name;
+    }
+  }
+}
+
+// transformers would take the setting for a description of the weights, which are f32 now.
+TEST(SavedConfig, SaysWhatItsWeightsAre) {
+  const auto saved_from = [](const std::string& golden, const std::string& settings) {
+    const test::TempFolder folder;
+    ModelFolder model = open_model_folder(goldens / golden);
+    std::string& config = model.files.at("config.json");
+    config = "{" + settings + "," + config.substr(config.find('{') + 1);
+    save_folder(folder / "saved", model);
+    return Config::open(folder / "saved");
+  };
+  EXPECT_FALSE(saved_from("gpt_oss", R"("quantization_config": {"quant_method": "mxfp4"})").has("quantization_config"));
+  EXPECT_TRUE(saved_from("bitnet", R"("quantization_config": {"quant_method": "bitnet"})").has("quantization_config"));
+  EXPECT_EQ(saved_from("llama", R"("limits": [0.0, Infinity])").numbers("limits").back(),
+            std::numeric_limits<double>::infinity());
+}
+
+TEST(SavedFiles, ThatCannotBeWrittenAreNamed) {
+  const test::TempFolder folder;
+  test::write_text(folder / "1_Pooling", "not a folder");
+  test::expect_error<FileError>(
+      [&] {
+        write_model_files(folder.path(), {{"1_Pooling/config.json", "{}"}});
+      },
+      "1_Pooling: cannot create");
+}
+
 // A file with one thing changed: its tensors and metadata go through `change`.
 template <class Change>
 void rewrite(const std::filesystem::path& from, const std::filesystem::path& to, const Change& change) {
@@ -55,6 +133,55 @@ void rewrite(const std::filesystem::path& from, const std::filesystem::path& to,
   SafeTensors::Metadata metadata = file.metadata();
   change(tensors, metadata);
   write_safetensors(to / "model.safetensors", tensors, metadata);
+}
+
+TEST(QuantisedFile, NeverReplacesAFolder) {
+  const test::TempFolder folder;
+  std::filesystem::create_directories(folder / "mine");
+  test::write_text(folder / "mine" / "model.safetensors", "precious");
+  test::expect_error<UsageError>([&] { quantise_folder(goldens / "llama", folder / "mine", DType::i8); },
+                                 "mine already exists; remove it, or choose another folder");
+  EXPECT_EQ(test::read_text(folder / "mine" / "model.safetensors"), "precious");
+  // A folder that cannot be read leaves nothing behind.
+  test::expect_error<FileError>([&] { quantise_folder(folder / "mine", folder / "new", DType::i8); }, "config.json");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), std::filesystem::directory_iterator()),
+            1);
+}
+
+TEST(QuantisedFile, RemovesWhatAKilledProcessLeft) {
+  const test::TempFolder folder;
+  const pid_t gone = ::fork();
+  if (gone == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(gone, nullptr, 0), gone);
+  const auto left_by = [&](const std::string& name) {
+    std::filesystem::create_directories(folder / name);
+    test::write_text(folder / name / "model.safetensors", "a part");
+    return folder / name;
+  };
+  const auto abandoned = left_by(".int8." + std::to_string(gone) + ".tmp");
+  const std::vector<std::filesystem::path> kept{
+      left_by(".int8." + std::to_string(::getppid()) + ".tmp"),  // is being written
+      left_by(".int4." + std::to_string(gone) + ".tmp"), left_by(".int8.mine.tmp")};
+  quantise_folder(goldens / "llama", folder / "int8", DType::i8);
+  EXPECT_FALSE(std::filesystem::exists(abandoned));
+  for (const auto& path : kept) EXPECT_TRUE(std::filesystem::exists(path)) << path;
+}
+
+TEST(QuantisedFile, KeepsTheModulesOfAnEncoder) {
+  const test::TempFolder folder;
+  std::filesystem::create_directories(folder / "bert" / "1_Pooling");
+  for (const char* file : {"config.json", "model.safetensors"})
+    std::filesystem::copy(goldens / "bert" / file, folder / "bert" / file);
+  test::write_text(folder / "bert" / "modules.json", R"([{"path": ""}, {"path": "1_Pooling"}])");
+  test::write_text(folder / "bert" / "1_Pooling" / "config.json", "{}");
+  test::write_text(folder / "bert" / "jerboa.json", "{}");
+  quantise_folder(folder / "bert", folder / "copy", DType::i8);
+  EXPECT_EQ(test::read_text(folder / "copy" / "1_Pooling" / "config.json"), "{}");
+  EXPECT_TRUE(std::filesystem::exists(folder / "copy" / "modules.json"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "copy" / "jerboa.json"));  // which is about the other folder
+  test::write_text(folder / "bert" / "modules.json", R"([{"path": "../elsewhere"}])");
+  test::expect_error<FileError>([&] { quantise_folder(folder / "bert", folder / "other", DType::i8); },
+                                "the module \"../elsewhere\" is not in its folder");
 }
 
 TEST(QuantisedFile, RefusesWhatDoesNotFit) {

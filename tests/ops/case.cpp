@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <random>
 
+#include <jerboa/ir/packed_cache.h>
+
 namespace jerboa::test {
 namespace {
 
@@ -64,6 +66,19 @@ Value in_type(Value value, DType dtype) {
 }
 
 }  // namespace
+
+Draw packed_rows(Shape shape) {
+  const std::int64_t size = shape[3].value(), words = packed_words(size);
+  shape[3] = words;
+  std::vector<double> values;
+  std::uint32_t state = 1;
+  for (std::int64_t i = 0; i < element_count(shape).value(); ++i) {
+    state = state * 1664525 + 1013904223;
+    const bool is_scale = i % words >= size / features_per_word;
+    values.push_back(is_scale ? (state >> 26) * 0x10001 + 0x3c603c70 : state ^ (state >> 13));
+  }
+  return given(std::move(shape), std::move(values), packed_cache);
+}
 
 Instance build(Op op, const Case& sample, std::map<std::string, Value>& inputs, DType floats) {
   Instance instance;

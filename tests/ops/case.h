@@ -44,6 +44,8 @@ inline Draw given(Shape shape, std::vector<double> values, DType dtype = DType::
   return {Draw::Kind::given, std::move(shape), dtype, 0, 0, std::move(values), {}};
 }
 inline Draw absent() { return {Draw::Kind::absent, {}, DType::f32, 0, 0, {}, {}}; }
+/// Rows of an 8-bit cache, whose shape counts features: any bytes, and scales of about 1 / 64.
+Draw packed_rows(Shape shape);
 /// From the other operands, which are those that are not computed.
 inline Draw computed(Draw::Compute compute) {
   return {Draw::Kind::computed, {}, DType::f32, 0, 0, {}, std::move(compute)};

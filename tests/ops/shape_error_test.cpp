@@ -340,6 +340,37 @@ TEST(ShapeErrors, OfAttention) {
   expect_shape_error([] { merge_heads(f({2, 3})); }, "merge_heads: [2, 3] is not [batch, heads, time, size]");
 }
 
+TEST(ShapeErrors, OfCachesIn8Bits) {
+  const auto words = [](const Shape& shape) { return typed(DType::u32, shape); };
+  const Shape q{2, 4, 5, 64};
+  expect_shape_error(
+      [&] {
+        attention(f(q), words({2, 2, 5, 18}), words({2, 2, 5, 18}));
+      },
+      "attention: k [2, 2, 5, 18] is an 8-bit cache, but no row of one has 18 words");
+  expect_shape_error(
+      [&] {
+        attention(f(q), words({2, 2, 5, 9}), words({2, 2, 5, 17}));
+      },
+      "attention: q [2, 4, 5, 64] and k [2, 2, 5, 9], which holds 32 features in 8 bits, must agree in batch and head "
+      "size");
+  expect_shape_error(
+      [&] {
+        attention(f(q), words({2, 2, 5, 17}), f({2, 2, 5, 64}));
+      },
+      "attention: types u32 and f32 differ; cast one of them");
+  expect_shape_error(
+      [] {
+        cache_append(typed(DType::u32, {1, 2, 8, 3}), f({1, 2, 1, 6}), i({1, 1}));
+      },
+      "cache_append: an 8-bit cache holds rows of a multiple of 4 features, not of 6");
+  expect_shape_error(
+      [] {
+        cache_append(typed(DType::u32, {1, 2, 8, 4}), f({1, 2, 1, 8}), i({1, 1}));
+      },
+      "cache_append: rows of 8 features are 3 words of an 8-bit cache, not 4");
+}
+
 TEST(ShapeErrors, OfState) {
   expect_shape_error(
       [] {

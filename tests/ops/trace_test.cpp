@@ -63,7 +63,7 @@ TEST(Trace, NamesAreTakenOnce) {
                      "tensor_input: the name x is taken");
   expect_graph_error([] { trace([] { tensor_input("x", {2}), param_input("x", {2}); }); },
                      "param_input: the name x is taken");
-  expect_graph_error([] { trace([] { tensor_input("", {2}); }); }, "tensor_input: a name is needed");
+  expect_graph_error([] { trace([] { tensor_input("", {2}); }); }, "tensor_input: a name is required");
   expect_graph_error(
       [] {
         trace([] {

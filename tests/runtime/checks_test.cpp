@@ -20,6 +20,18 @@ TEST(FiniteCheck, NamesTheFirstTensorItsOpAndTheLine) { test::expect_finite_chec
 TEST(FiniteCheck, WorksOnTheReference) { test::expect_finite_check(Device::reference()); }
 TEST(IndexCheck, NamesIndicesThatTheGraphComputes) { test::expect_index_check(Device::cpu()); }
 
+TEST(FiniteCheck, NamesConstants) {
+  Session session(Device::cpu(), {.check_finite = true});
+  session.add_entry("run", trace([] {
+                      output("y", tensor_input("x", {2}) * constant(HostTensor({2}, {1, INFINITY})));
+                    }));
+  expect_error<NotFiniteError>(
+      [&] {
+        session.run("run", {{"x", HostTensor({2}, {1, 2})}});
+      },
+      "holds NaN or infinity before the run: it is a constant");
+}
+
 TEST(FiniteCheck, NamesInputsAndParameters) {
   Session session(Device::cpu(), {.check_finite = true});
   session.add_entry("run", trace([] { output("y", tensor_input("x", {2}) * param_input("w", {2})); }));
@@ -52,6 +64,19 @@ TEST(Checks, FollowTheEnvironment) {
   Session plain(Device::cpu());
   plain.add_entry("run", graph);
   EXPECT_TRUE(std::isnan(plain.run("run", inputs).get("y").item()));
+}
+
+TEST(Checks, AreNotPartOfSavedProgramsAndRefusedForLoadedOnes) {
+  const test::TempFolder folder;
+  const auto path = folder / "run.jerboa";
+  Session checked(Device::cpu(), {.check_finite = true});
+  checked.add_entry("run", trace([] { output("y", log(tensor_input("x", {1}))); }));
+  checked.save_program(path);
+  Session loaded = Session::load_program(path, Device::cpu());
+  EXPECT_EQ(loaded.entries().at(0).outputs.size(), 1u);
+  EXPECT_TRUE(std::isnan(loaded.run("run", {{"x", HostTensor({1}, {-1})}}).get("y").item()));
+  expect_error<UsageError>([&] { Session::load_program(path, Device::cpu(), {.check_finite = true}); },
+                           "run.jerboa is compiled already, so that its tensors cannot be checked");
 }
 
 // Indices in inputs are always checked, on every device.
@@ -109,6 +134,28 @@ TEST_F(InputIndices, AreThoseThatReachTheOp) {
   });
   expect_taken(graph, {{"tokens", integers({2, 3}, {0, 1, 99, 2, 3, -7})}});
   expect_refused(graph, {{"tokens", integers({2, 3}, {0, 1, 2, 2, 8, 2})}}, "input tokens holds 8");
+}
+
+TEST_F(InputIndices, AreFollowedThroughConcatenationsAndPadding) {
+  const Graph graph = trace([] {
+    const Tensor first = tensor_input("first", {2, 1}, DType::i32), rest = tensor_input("rest", {2, 3}, DType::i32);
+    const Tensor joined = pad(concat({first, slice(rest, 1, 0, 2)}, 1), {0, 0}, {0, 1});
+    output("rows", embedding(param_input("table", {5, 3}), reshape(joined, {8})));
+  });
+  expect_taken(graph, {{"first", integers({2, 1}, {4, 0})}, {"rest", integers({2, 3}, {1, 2, 99, 3, 4, -7})}});
+  expect_refused(graph, {{"first", integers({2, 1}, {4, 6})}, {"rest", integers({2, 3}, {1, 2, 3, 3, 4, 0})}},
+                 "input first holds 6");
+  expect_refused(graph, {{"first", integers({2, 1}, {4, 1})}, {"rest", integers({2, 3}, {1, 2, 3, 5, 4, 0})}},
+                 "input rest holds 5");
+}
+
+// Of a concatenation that is used in part, it is not known whose indices are used.
+TEST_F(InputIndices, OfPartsThatAreNotUsedMayBeAnything) {
+  const Graph graph = trace([] {
+    const Tensor a = tensor_input("a", {2}, DType::i32), b = tensor_input("b", {2}, DType::i32);
+    output("rows", embedding(param_input("table", {5, 3}), slice(concat({a, b}, 0), 0, 0, 2)));
+  });
+  expect_taken(graph, {{"a", integers({2}, {4, 0})}, {"b", integers({2}, {99, -1})}});
 }
 
 // A reshape that is not a view of the input comes between two slices.

@@ -33,12 +33,12 @@ class CountingBackend final : public Backend {
   struct Counted final : DeviceTensor {
     Counted(std::shared_ptr<DeviceTensor> tensor, int& number, std::shared_ptr<Counts> owner)
         : inner(std::move(tensor)), count(number), counts(std::move(owner)) {}
-    using DeviceTensor::upload;
-    void upload(std::span<const std::byte> bytes) override {
+    HostTensor download() const override { return inner->download(); }
+    std::int64_t bytes() const override { return inner->bytes(); }
+    void write(std::span<const std::byte> bytes) override {
       ++count;
       inner->upload(bytes);
     }
-    HostTensor download() const override { return inner->download(); }
 
     std::shared_ptr<DeviceTensor> inner;
     int& count;

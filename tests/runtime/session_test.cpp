@@ -69,6 +69,25 @@ TEST(Session, TheSameStepTwiceGivesTheSameBits) {
   EXPECT_EQ(run(true), run(true));
 }
 
+// States with these names are derived by the session, so they must match.
+TEST(Session, StatesNamedAsCopiesMustBeCopies) {
+  Session session(Device::reference());
+  session.add_entry("run", trace([] {
+                      const Tensor copy = state_input("f16/w", {1000}, DType::f16), w = param_input("w", {1});
+                      output("y", cast(copy, DType::f32) * w);
+                    }));
+  expect_error<UsageError>([&] { session.run("run", {}); },
+                           "f16/w is f16[1000], which is not an f16 copy of w (f32[1]); give the state another name");
+  Session empty(Device::reference());
+  empty.add_entry("run", trace([] { output("y", cast(state_input("rng", {0}, DType::u32), DType::f32)); }));
+  EXPECT_EQ(empty.run("run", {}).get("y").size(), 0);
+}
+
+TEST(Session, TakesExactlyTheBytesOfATensor) {
+  const auto memory = Device::reference().backend().allocate(DType::f32, {3}, "w");
+  expect_error<UsageError>([&] { memory->upload(std::vector<std::byte>(8)); }, "a tensor of 12 bytes was given 8");
+}
+
 TEST(Session, InitialValuesFollowTheSeedAndTheNameAlone) {
   EXPECT_EQ(everything(regression_session(1)), everything(regression_session(1)));
   EXPECT_NE(regression_session(1).download_param("w"), regression_session(2).download_param("w"));

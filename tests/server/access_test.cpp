@@ -28,7 +28,8 @@ TEST(Access, NeedsTheKeyExceptForOpenPaths) {
 TEST(Access, OnLoopbackOnlyLoopbacksNamesAreAnswered) {
   for (const char* host : {"localhost:8080", "localhost", "127.0.0.1:80", "[::1]:8080", "127.1.2.3"})
     EXPECT_EQ(status(request("/", {{"host", host}}), {}), 200) << host;
-  for (const char* host : {"evil.example", "evil.example:8080", "localhost.evil.example"})
+  for (const char* host : {"evil.example", "evil.example:8080", "localhost.evil.example", "127.evil.example",
+                           "127.0.0.1.evil.example", "127.0.0.evil", "127.0.0.256", "127.0.0.1.1", "127.0.0.", "127."})
     EXPECT_EQ(status(request("/", {{"host", host}}), {}), 403) << host;
   EXPECT_EQ(status(request("/", {{"host", "server.example"}}), {.host = "0.0.0.0"}), 200);
 }
@@ -40,6 +41,8 @@ TEST(Access, OtherPagesAreRefusedUnlessTheyAreAllowed) {
   EXPECT_TRUE(screen(request("/", own), {}).headers.empty());
   EXPECT_EQ(status(request("/", other), {}), 403);
   EXPECT_EQ(status(request("/", {{"host", "localhost"}, {"origin", "null"}}), {}), 403);
+  const Headers rebound = {{"host", "127.evil.example:8080"}, {"origin", "http://127.evil.example:8080"}};
+  EXPECT_EQ(status(request("/", rebound), {}), 403);
   const AccessOptions allowing{.api_key = "secret", .origins = {"https://page.example"}};
   const Screening refused = screen(request("/v1/models", other), allowing);
   ASSERT_TRUE(refused.answer);

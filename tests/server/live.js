@@ -3,10 +3,11 @@ import { spawn } from "node:child_process";
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import { after } from "node:test";
 import { fileURLToPath } from "node:url";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const program = process.env.JERBOA ?? join(here, "../../build/release/bin/jerboa");
+export const program = process.env.JERBOA ?? join(here, "../../build/release/bin/jerboa");
 
 // The alphabet in which GPT-2 writes bytes.
 function byteTokenizer() {
@@ -35,6 +36,7 @@ export function makeModel() {
   cpSync(join(golden, "model.safetensors"), join(folder, "model.safetensors"));
   const config = JSON.parse(readFileSync(join(golden, "config.json"), "utf8"));
   config.max_position_embeddings = 65536;
+  delete config.eos_token_id; // so that an answer is as long as a test asks for
   writeFileSync(join(folder, "config.json"), JSON.stringify(config));
   writeFileSync(join(folder, "tokenizer.json"), JSON.stringify(byteTokenizer()));
   writeFileSync(join(folder, "chat_template.jinja"), template);
@@ -51,12 +53,21 @@ export function makeEncoder() {
   return folder;
 }
 
+// Of a test that fails, the server is left, and would keep the whole file from ending. Hooks of the file come after this
+// one, and may end theirs as they should.
+const running = new Set();
+after(() => void setTimeout(() => running.forEach((child) => child.kill("SIGKILL")), 10_000).unref());
+
 /** Starts `jerboa serve` with a model called "tiny"; stop() sends SIGTERM and returns the exit code. */
 export async function serve(...options) {
   const folder = makeModel();
   const child = spawn(program, ["serve", `tiny=${folder}`, "--port", "0", "--device", "cpu", ...options], {
-    stdio: ["ignore", "pipe", "inherit"],
+    stdio: ["ignore", "pipe", "pipe"],
   });
+  running.add(child);
+  child.on("exit", () => running.delete(child));
+  let log = "";
+  child.stderr.on("data", (data) => (log += data));
   const exited = new Promise((resolve) => child.on("exit", (code, signal) => resolve(code ?? signal)));
   const address = await new Promise((resolve, reject) => {
     let output = "";
@@ -65,11 +76,12 @@ export async function serve(...options) {
       const found = output.match(/listening on (http:\S+)/);
       if (found) resolve(found[1]);
     });
-    exited.then((code) => reject(new Error(`jerboa serve ended with ${code}: ${output}`)));
+    exited.then((code) => reject(new Error(`jerboa serve ended with ${code}: ${output}${log}`)));
   });
   return {
     address,
     pid: child.pid,
+    log: () => log, // what it wrote to standard error
     exited,
     signal: (name) => child.kill(name),
     async stop() {

@@ -97,6 +97,53 @@ TEST(OutputParser, KeepsWhatIsNotACall) {
   expect_parsed("hermes", call, {"", call, {}}, {.has_tools = false});
 }
 
+// As the template of Qwen3-Coder writes calls, and as it asks for them.
+TEST(OutputParser, ReadsElements) {
+  const Tool weather{"get_weather", Json::parse(R"({"type": "object", "properties": {"city": {"type": "string"},
+      "days": {"type": "integer"}, "exact": {"type": "boolean"}, "scale": {"type": "number"},
+      "note": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "tags": {"$ref": "#/$defs/tags"}},
+      "$defs": {"tags": {"type": "array", "items": {"type": "string"}}}})")};
+  const OutputParserOptions options{.has_tools = true, .tools = {weather}};
+  const auto parameter = [](const std::string& key, const std::string& value) {
+    return "<parameter=" + key + ">\n" + value + "\n</parameter>\n";
+  };
+  const auto call = [](const std::string& parameters) {
+    return "<tool_call>\n<function=get_weather>\n" + parameters + "</function>\n</tool_call>";
+  };
+  expect_parsed("qwen3_coder",
+                call(parameter("city", "Paris") + parameter("days", "2") + parameter("exact", "True") +
+                     parameter("scale", "1.5")),
+                {"", "", {{"get_weather", R"({"city": "Paris", "days": 2, "exact": true, "scale": 1.5})"}}}, options);
+  expect_parsed("qwen3_coder",
+                "I will look.\n" + call(parameter("city", "\"Saint-\n</param\n\nÉtienne\"\n\t2")) + "\n" +
+                    call(parameter("tags", "[\"a\"]") + parameter("note", "None") + parameter("city", "12")),
+                {"",
+                 "I will look.",
+                 {{"get_weather", R"({"city": "\"Saint-\n</param\n\nÉtienne\"\n\t2"})"},
+                  {"get_weather", R"({"tags": ["a"], "note": null, "city": "12"})"}}},
+                options);
+  expect_parsed("qwen3_coder",
+                call(parameter("note", "12") + parameter("days", "many") + parameter("new", "{\"a\": 1}")),
+                {"", "", {{"get_weather", R"({"note": "12", "days": "many", "new": {"a":1}})"}}}, options);
+  expect_parsed("qwen3_coder", call(""), {"", "", {{"get_weather", "{}"}}}, options);
+  expect_parsed("qwen3_coder", "<function=f>\n</function>\n</tool_call>", {"", "", {{"f", "{}"}}}, options);
+  expect_parsed("qwen3_coder", "<think>\nHm.\n</think>\n\n" + call(parameter("city", "")),
+                {"Hm.\n", "", {{"get_weather", R"({"city": ""})"}}}, options);
+  for (const std::string text : {"<tool_call>\nnonsense</tool_call>", "<tool_call>", "<func", "a <function of x>"})
+    expect_parsed("qwen3_coder", text, {"", text, {}}, options);
+}
+
+TEST(OutputParser, StreamsTextInElements) {
+  const Tool say{"say", Json::parse(R"({"properties": {"text": {"type": "string"}}})")};
+  const auto parser = make_output_parser(tool_format_named("qwen3_coder"), {.has_tools = true, .tools = {say}});
+  EXPECT_TRUE(parser->feed("<tool_call>\n<function=sa").empty());
+  EXPECT_EQ(parser->feed("y>\n<parameter=text>\n"),
+            (OutputEvents{{OutputEvent::Kind::call, "say"}, {OutputEvent::Kind::arguments, "{\"text\": \""}}));
+  EXPECT_EQ(parser->feed("one \"two\"\n"), (OutputEvents{{OutputEvent::Kind::arguments, "one \\\"two\\\""}}));
+  EXPECT_EQ(parser->feed("three\n</para"), (OutputEvents{{OutputEvent::Kind::arguments, "\\nthree"}}));
+  EXPECT_EQ(parser->feed("meter>\n</function>\n</tool_call>"), (OutputEvents{{OutputEvent::Kind::arguments, "\"}"}}));
+}
+
 TEST(OutputParser, ReadsLlama3) {
   const Call weather{"get_weather", "{\"city\": \"Paris\"}"};
   const std::string call = "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Paris\"}}";

@@ -49,19 +49,19 @@ after(async () => {
   assert.equal(await server?.stop(), 0);
 });
 
-async function open(options) {
+async function open(options, address = server.address) {
   const context = await browser.newContext({ viewport: { width: 1100, height: 780 }, ...options });
   const page = await context.newPage();
   const outside = [];
   page.on("request", (request) => {
-    if (!request.url().startsWith(server.address) && !request.url().startsWith("data:")) outside.push(request.url());
+    if (!request.url().startsWith(address) && !request.url().startsWith("data:")) outside.push(request.url());
   });
   page.on("pageerror", (error) => outside.push(error.message));
   page.on("console", (message) => {
     if (message.type() === "error") outside.push(message.text());
   });
-  await page.goto(server.address);
-  await page.waitForFunction(() => document.getElementById("model").value === "tiny");
+  await page.goto(address);
+  if (address === server.address) await page.waitForFunction(() => document.getElementById("model").value === "tiny");
   return { page, outside };
 }
 
@@ -131,6 +131,7 @@ test("it shows Markdown, and nothing that a model writes becomes markup", async 
   assert.deepEqual(asked[0].messages.map((message) => message.role), ["system", "user"]);
   assert.equal(asked[0].top_p, 0.9);
   assert.equal(asked[0].temperature, undefined);
+  assert.equal(asked[0].server_tools, undefined); // there are none
   const count = (selector) => page.locator(`.assistant .body ${selector}`).count();
   for (const [selector, expected] of [["strong", 1], ["em", 1], ["h2", 1], ["ol > li", 3], ["ol ul li", 2], ["td", 4], ["blockquote", 1], [".code", 1], ["a", 1], ["img", 0], ["b", 0], ["p:first-child > span", 1]])
     assert.equal(await count(selector), expected, selector);
@@ -151,6 +152,51 @@ test("it shows Markdown, and nothing that a model writes becomes markup", async 
   await page.click("#open-settings");
   await page.screenshot({ path: picture("phone-settings") });
   assert.deepEqual(outside, []);
+});
+
+test("it asks for the server's key, and shows how busy the server is", async (t) => {
+  const guarded = await serve("--api-key", "secret");
+  t.after(() => guarded.stop());
+  const { page } = await open({}, guarded.address);
+  await page.waitForSelector("#problem:not([hidden])");
+  assert.equal(await page.textContent("#problem"), "The server needs an API key: enter it in the settings.");
+  assert.equal(await page.getAttribute("#key", "type"), "password");
+  await page.click("#open-settings");
+  await page.fill("#key", "secret");
+  await page.fill("#max_tokens", "20");
+  await page.click("#settings .primary");
+  await page.waitForFunction(() => document.getElementById("model").value === "tiny");
+  assert.ok(await page.isHidden("#problem"));
+  for (const _ of [1, 2]) await ask(page, "Hello, hello, hello, hello, hello, hello, hello, hello");
+  const live = /^0 in progress · batch 1\.0 · (\d+) % of prompts cached$/;
+  await page.waitForFunction((text) => (new RegExp(text).exec(document.getElementById("live").textContent)?.[1] ?? 0) > 0, live.source);
+  assert.equal(await guarded.stop(), 0);
+});
+
+test("it uses the server's tools, and shows their calls", async () => {
+  const context = await browser.newContext();
+  const page = await context.newPage();
+  await page.route("**/v1/models", (route) => route.fulfill({ json: { object: "list", data: [{ id: "tiny" }], server_tools: ["add"] } }));
+  let asked;
+  await page.route("**/v1/chat/completions", (route) => {
+    asked = route.request().postDataJSON();
+    const chunk = (delta) => `data: ${JSON.stringify({ choices: [{ index: 0, delta, finish_reason: null }] })}\n\n`;
+    const calls = [{ name: "add", arguments: '{"a": 1}', output: "7", error: null }];
+    route.fulfill({ contentType: "text/event-stream", body: chunk({ server_tool_calls: calls }) + chunk({ content: "Seven." }) + "data: [DONE]\n\n" });
+  });
+  await page.goto(server.address);
+  await page.waitForFunction(() => document.getElementById("model").value === "tiny");
+  await ask(page, "Hello");
+  assert.equal(asked.server_tools, true);
+  assert.equal(await page.textContent(".assistant .body"), "Seven.");
+  for (const expected of [undefined, true]) {
+    await page.click("#open-settings");
+    await page.click("#server_tools");
+    await page.click("#settings .primary");
+    await ask(page, "Hello again");
+    assert.equal(asked.server_tools, expected);
+  }
+  assert.match(await page.textContent(".thoughts p"), /^→ add \{"a": 1\}\n← 7/);
 });
 
 test("it says what is wrong", async () => {

@@ -121,7 +121,7 @@ TEST(CompletionReply, IsWholeOrStreams) {
     const auto exchange = std::make_shared<FakeExchange>();
     const auto reply = make_completion_reply(exchange, request);
     reply->begin("m");
-    reply->add(0, {{Kind::content, "x"}}, {{"x", -1.0f, {{"y", -0.5f}}}});
+    reply->add(0, {{Kind::content, "é"}}, {{"\xc3", -1.0f, {{"y", -0.5f}}}, {"\xa9", -1.0f, {}}});
     reply->add(0, {{Kind::content, "yz"}}, {{"yz", -1.0f, {}}});
     reply->add(1, {{Kind::content, "w"}}, {});
     reply->end(0, StopReason::context);
@@ -135,8 +135,9 @@ TEST(CompletionReply, IsWholeOrStreams) {
       EXPECT_TRUE(exchange->ends_with("data: [DONE]\n\n"));
     } else {
       const auto choices = exchange->json()["choices"];
-      EXPECT_EQ(choices[0]["text"], "xyz");
-      EXPECT_EQ(choices[0]["logprobs"]["tokens"], nlohmann::json({"x", "yz"}));
+      EXPECT_EQ(choices[0]["text"], "éyz");
+      EXPECT_EQ(choices[0]["logprobs"]["tokens"][2], "yz");
+      EXPECT_EQ(choices[0]["logprobs"]["text_offset"], nlohmann::json({0, 1, 1}));
       EXPECT_EQ(choices[0]["logprobs"]["top_logprobs"][0]["y"], -0.5);
       EXPECT_EQ(choices[0]["finish_reason"], "length");
       EXPECT_EQ(choices[1]["finish_reason"], "stop");
@@ -151,7 +152,7 @@ TEST(ResponsesReply, IsAListOfItems) {
   reply->add(0, call, {});
   reply->add(0, rest, {});
   reply->end(0, StopReason::end);
-  reply->finish({.prompt_tokens = 3, .completion_tokens = 4});
+  reply->finish({.prompt_tokens = 3, .completion_tokens = 4, .reasoning_tokens = 2});
   const auto json = exchange->json();
   EXPECT_EQ(json["status"], "completed");
   ASSERT_EQ(json["output"].size(), 4u);
@@ -160,6 +161,7 @@ TEST(ResponsesReply, IsAListOfItems) {
   EXPECT_EQ(json["output"][2]["arguments"], "{\"a\":1}");
   EXPECT_EQ(json["output"][3]["name"], "g");
   EXPECT_EQ(json["usage"]["output_tokens"], 4);
+  EXPECT_EQ(json["usage"]["output_tokens_details"]["reasoning_tokens"], 2);
 }
 
 TEST(ResponsesReply, Streams) {

@@ -207,10 +207,39 @@ TEST(ServerRequest, ReadsResponses) {
   EXPECT_EQ(request.messages[1]["content"], "Hi");
   EXPECT_EQ(request.messages[2]["tool_calls"][0]["function"]["arguments"]["a"], 1);
   EXPECT_EQ(request.messages[3]["role"], "tool");
+  EXPECT_TRUE(request.variables.is_null());
   const auto parse = [](const std::string& body) { return [body] { parse_responses_request(parse_body(body), {}); }; };
   EXPECT_EQ(refused(parse(R"({"input": "a", "previous_response_id": "x"})")).param, "previous_response_id");
   EXPECT_EQ(refused(parse(R"({"input": [{"type": "item_reference"}]})")).param, "input[0].type");
   EXPECT_EQ(refused(parse("{}")).param, "input");
+}
+
+TEST(ServerRequest, ReadsCallsOfResponsesAsOneMessage) {
+  const ChatRequest request = parse_responses_request(parse_body(R"({"reasoning": {"effort": "none"},
+      "input": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "So:"},
+                {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+                {"type": "function_call", "call_id": "d", "name": "g", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "c", "output": "1"},
+                {"type": "function_call_output", "call_id": "d", "output": "2"},
+                {"type": "reasoning", "summary": []},
+                {"type": "function_call", "call_id": "e", "name": "f", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "e", "output": "3"}]})"),
+                                                      {});
+  std::vector<std::string> roles;
+  for (const Json& message : request.messages) roles.push_back(message["role"]);
+  EXPECT_EQ(roles, (std::vector<std::string>{"user", "assistant", "tool", "tool", "assistant", "tool"}));
+  EXPECT_EQ(request.messages[1]["content"], "So:");
+  EXPECT_EQ(request.messages[1]["tool_calls"][1]["function"]["name"], "g");
+  EXPECT_EQ(request.messages[4]["tool_calls"].size(), 1u);
+  EXPECT_EQ(request.variables["enable_thinking"], false);
+  EXPECT_EQ(request.variables["reasoning_effort"], "none");
+}
+
+TEST(ServerRequest, TakesMinusOneForAllThereIsRoomFor) {
+  EXPECT_EQ(chat(R"(, "max_tokens": -1)").max_tokens, INT32_MAX);
+  EXPECT_EQ(chat(R"(, "max_tokens": -1)", {.max_tokens = 100}).max_tokens, 100);
+  EXPECT_EQ(refused([] { chat(R"(, "max_tokens": -2)"); }).param, "max_tokens");
+  EXPECT_EQ(parse_completion_request(parse_body(R"({"prompt": "a", "max_tokens": -1})"), {}).max_tokens, INT32_MAX);
 }
 
 TEST(ServerRequest, ReadsEmbeddings) {
@@ -228,6 +257,19 @@ TEST(ServerRequest, ReadsEmbeddings) {
   EXPECT_EQ(base64("fo"), "Zm8=");
   EXPECT_EQ(base64("foo"), "Zm9v");
   EXPECT_EQ(base64("foob\xff"), "Zm9vYv8=");
+}
+
+TEST(ServerRequest, ReadsReranking) {
+  const RerankRequest request = parse_rerank_request(
+      parse_body(R"({"query": "q", "documents": ["a", {"text": "b"}], "top_n": 1, "return_documents": true})"), {});
+  EXPECT_EQ(request.documents, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(request.most, 1);
+  EXPECT_TRUE(request.returns_documents);
+  const auto parse = [](const std::string& body) { return [body] { parse_rerank_request(parse_body(body), {}); }; };
+  EXPECT_EQ(refused(parse(R"({"documents": ["a"]})")).param, "query");
+  EXPECT_EQ(refused(parse(R"({"query": "q", "documents": []})")).param, "documents");
+  EXPECT_EQ(refused(parse(R"({"query": "q", "documents": [3]})")).param, "documents[0]");
+  EXPECT_EQ(refused(parse(R"({"query": "q", "documents": ["a"], "top_n": 0})")).param, "top_n");
 }
 
 }  // namespace

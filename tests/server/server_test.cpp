@@ -6,9 +6,7 @@
 
 #include <jerboa/language/text_encoder.h>
 
-#include "language/model_folder.h"
-#include "server/fields.h"
-#include "server/socket_client.h"
+#include "server/live_server.h"
 
 // A server with a small model, asked over sockets.
 namespace jerboa::server::server_test {
@@ -16,75 +14,16 @@ namespace {
 
 using jerboa::test::ModelFolder;
 using test::body_of;
+using test::ChatFolder;
 using test::get;
+using test::Live;
 using test::post;
+using test::question;
+using test::simple_template;
 using test::SocketClient;
 using test::status_of;
-
-constexpr const char* simple_template =
-    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}assistant: ";
-
-class ChatFolder : public ModelFolder {
- public:
-  ChatFolder() : ModelFolder("llama") {
-    auto config = nlohmann::json::parse(jerboa::test::read_text(path() / "config.json"));
-    config["max_position_embeddings"] = 2048;
-    write("config.json", config.dump());
-    write("chat_template.jinja", simple_template);
-  }
-};
-
-class Live {
- public:
-  explicit Live(ServerOptions options = {}, const std::vector<std::string>& names = {"tiny"})
-      : server_(models(names), prepared(std::move(options))), thread_([this] { server_.run(); }) {}
-  ~Live() {
-    server_.drain();
-    thread_.join();
-  }
-  Live(const Live&) = delete;
-  Live& operator=(const Live&) = delete;
-
-  int port() const { return server_.port(); }
-  std::string ask(const std::string& request) const {
-    SocketClient client(port());
-    client.send(request);
-    return client.read();
-  }
-  std::string ask(const std::string& path, const Json& body) const {
-    return ask(post(path, dump(body), "Connection: close\r\n"));
-  }
-  Json json(const std::string& path, const Json& body) const {
-    const std::string answer = ask(path, body);
-    EXPECT_EQ(status_of(answer), 200) << answer;
-    return Json::parse(body_of(answer));
-  }
-  const ChatFolder& folder() const { return folder_; }
-
- private:
-  std::vector<ServedModel> models(const std::vector<std::string>& names) const {
-    std::vector<ServedModel> out;
-    for (const std::string& name : names) out.push_back({name, folder_.path()});
-    return out;
-  }
-  static ServerOptions prepared(ServerOptions options) {
-    options.http.port = 0;
-    options.model.device = Device::cpu(2);
-    return options;
-  }
-
-  ChatFolder folder_;
-  Server server_;
-  std::thread thread_;
-};
-
-const Json question = {
-    {"messages", {{{"role", "user"}, {"content", "Hello"}}}}, {"max_tokens", 12}, {"temperature", 0}};
-
-Json with(Json body, const std::string& key, const Json& value) {
-  body[key] = value;
-  return body;
-}
+using test::with;
+using test::word_tokenizer;
 
 // The data of a stream's events, from an answer in chunks.
 std::vector<Json> events_of(const std::string& answer) {
@@ -109,6 +48,33 @@ TEST(Server, AnswersAsTheModelDoes) {
       live.json("/v1/completions", {{"prompt", "Once"}, {"max_tokens", 12}, {"temperature", 0}, {"echo", true}});
   EXPECT_EQ(completion["choices"][0]["text"],
             Json::parse(dump("Once" + model.generate("Once", jerboa::test::greedy(12)).text)));
+}
+
+double metric(const Live& live, const std::string& name) {
+  const std::string text = body_of(live.ask(get("/metrics", "Connection: close\r\n")));
+  const std::size_t at = text.find("\njerboa_" + name + "{");
+  EXPECT_NE(at, std::string::npos) << text;
+  return std::stod(text.substr(text.find("} ", at) + 2));
+}
+
+TEST(Server, GuessesWithADraftModel) {
+  const Live plain, drafting({}, {"tiny"}, 4);
+  const Json asked = with(question, "max_tokens", 30);
+  const auto text = [&](const Live& live) { return live.json("/v1/chat/completions", asked)["choices"][0]; };
+  EXPECT_EQ(text(drafting), text(plain));
+  EXPECT_EQ(metric(plain, "drafted_tokens_total"), 0);
+  EXPECT_GT(metric(drafting, "accepted_tokens_total"), 0);
+  EXPECT_LE(metric(drafting, "accepted_tokens_total"), metric(drafting, "drafted_tokens_total"));
+}
+
+TEST(Server, CountsTheMemoryOfTheDraftModel) {
+  const ChatFolder folder;
+  LanguageModelOptions options;
+  options.device = Device::cpu(1);
+  const auto bytes = [&](const std::filesystem::path& draft) {
+    return LoadedModel({"tiny", folder.path(), 4, draft}, options, [](std::int64_t) {}).bytes();
+  };
+  EXPECT_GT(bytes(folder.path()), bytes("") * 3 / 2);
 }
 
 TEST(Server, StreamsTheSame) {
@@ -197,6 +163,47 @@ TEST(Server, ForcesToolCalls) {
   EXPECT_TRUE(Json::parse(streamed)["a"].is_number_integer());
 }
 
+// Several tools, of which one must be called, in the formats that write its name outside of JSON.
+TEST(Server, LetsAModelChooseTheToolItMustCall) {
+  const Json tools = Json::parse(R"([
+      {"type": "function", "function": {"name": "add", "parameters": {"type": "object",
+        "properties": {"a": {"type": "integer", "maximum": 9, "minimum": 0}}, "required": ["a"]}}},
+      {"type": "function", "function": {"name": "greet", "parameters": {"type": "object",
+        "properties": {"who": {"enum": ["me", "you"]}}, "required": ["who"]}}}])");
+  for (const char* marks : {"<|channel|>", "[TOOL_CALLS][ARGS]", "<parameter="}) {
+    const Live live;
+    live.folder().write("chat_template.jinja", std::string(simple_template) + "{# tools " + marks + " #}");
+    std::set<std::string> names;
+    for (int seed = 0; seed < 8; ++seed) {
+      Json request = with(with(with(question, "tools", tools), "tool_choice", "required"), "max_tokens", 200);
+      request["temperature"] = 1;
+      request["seed"] = seed;
+      request["n"] = 2;
+      request["logprobs"] = true;
+      const Json answer = live.json("/v1/chat/completions", request);
+      for (const Json& choice : answer["choices"]) {
+        ASSERT_EQ(choice["message"]["tool_calls"].size(), 1u) << marks << answer;
+        const Json& call = choice["message"]["tool_calls"][0]["function"];
+        const Json arguments = Json::parse(call["arguments"].get<std::string>());
+        EXPECT_TRUE(call["name"] == "add" ? arguments["a"].is_number_integer() : arguments.contains("who")) << call;
+        EXPECT_EQ(choice["finish_reason"], "tool_calls");
+        names.insert(call["name"]);
+      }
+    }
+    EXPECT_EQ(names.size(), 2u) << marks;
+  }
+}
+
+TEST(Server, CountsThoughtsAndCachedTokens) {
+  const Live live;
+  live.folder().write("chat_template.jinja", std::string(simple_template) + "<think>\n");
+  const Json usage = live.json("/v1/chat/completions", question)["usage"];
+  EXPECT_EQ(usage["completion_tokens_details"]["reasoning_tokens"], 12);  // it does not stop thinking
+  const Json request = {{"prompt", {std::string(200, 'x'), std::string(300, 'y')}}, {"max_tokens", 1}, {"n", 2}};
+  EXPECT_EQ(live.json("/v1/completions", request)["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+  EXPECT_GE(live.json("/v1/completions", request)["usage"]["prompt_tokens_details"]["cached_tokens"], 192 + 288);
+}
+
 TEST(Server, TakesResponses) {
   const Live live;
   const Json answer = live.json("/v1/responses", {{"input", "Hello"}, {"max_output_tokens", 12}, {"temperature", 0}});
@@ -245,6 +252,7 @@ TEST(Server, RefusesWithTheRightStatus) {
     return Json::parse(body_of(answer))["error"]["code"];
   };
   EXPECT_EQ(code("/v1/chat/completions", with(question, "model", "none"), 404), "model_not_found");
+  EXPECT_NE(live.ask("/v1/chat/completions", with(question, "model", "none")).find("there is tiny"), std::string::npos);
   EXPECT_EQ(code("/v1/chat/completions", with(question, "max_tokens", 101), 400), Json());
   EXPECT_EQ(code("/v1/completions", {{"prompt", std::string(3000, 'x')}}, 400), "context_length_exceeded");
   EXPECT_EQ(code("/v1/completions", {{"prompt", ""}}, 400), Json());
@@ -277,20 +285,6 @@ TEST(Server, LimitsTimeAndQueue) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   FAIL() << "the place of a client that is gone is still taken";
-}
-
-// A tokenizer whose tokens are the words w0, w1, …
-std::string word_tokenizer() {
-  Json vocabulary;
-  for (int i = 0; i < 256; ++i) vocabulary["w" + std::to_string(i)] = i;
-  return Json{{"version", "1.0"},
-              {"added_tokens", Json::array()},
-              {"normalizer", nullptr},
-              {"pre_tokenizer", {{"type", "WhitespaceSplit"}}},
-              {"post_processor", nullptr},
-              {"decoder", nullptr},
-              {"model", {{"type", "WordLevel"}, {"vocab", vocabulary}, {"unk_token", "w9"}}}}
-      .dump();
 }
 
 TEST(Server, EmbedsTexts) {
@@ -328,17 +322,6 @@ TEST(Server, EmbedsTexts) {
   EXPECT_EQ(decoded["data"][0]["embedding"].size(), 64u);
   server.drain();
   thread.join();
-}
-
-TEST(Server, ModelsMakeRoomForOthers) {
-  ServerOptions options;
-  options.memory = 1;  // one at a time
-  const Live live(options, {"a", "b"});
-  for (const char* name : {"a", "b", "a"}) {
-    EXPECT_EQ(live.json("/v1/chat/completions", with(question, "model", name))["model"], name);
-    const Json list = Json::parse(body_of(live.ask(get("/v1/models", "Connection: close\r\n"))));
-    EXPECT_NE(list["data"][0]["loaded"], list["data"][1]["loaded"]);
-  }
 }
 
 TEST(Server, TextsTogetherAreTheTextsAlone) {

@@ -4,9 +4,6 @@
 
 #include <jerboa/generate/constraint.h>
 
-#include "base/json_value.h"
-#include "server/api_error.h"
-
 namespace jerboa::server::tool_format_test {
 namespace {
 
@@ -16,12 +13,12 @@ const Tool tree{"plant", Json::parse(R"({"type": "object", "properties": {"root"
     {"$ref": "#/$defs/node"}]}}, "required": ["next"]}}})")};
 
 // Whether the grammar of a forced call takes a text as a whole.
-bool accepts(const Json& schema, const std::string& text) {
+bool accepts(const ForcedCall& call, const std::string& text) {
   std::vector<std::string> bytes;
   for (int byte = 0; byte < 256; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
   bytes.emplace_back();
-  const auto constraint = make_constraint(compile_json_schema(make_json(schema)),
-                                          std::make_shared<Vocabulary>(std::move(bytes), std::vector<int>{256}));
+  const auto constraint =
+      make_constraint(call.grammar, std::make_shared<Vocabulary>(std::move(bytes), std::vector<int>{256}));
   try {
     for (const char c : text) constraint->accept(static_cast<unsigned char>(c));
   } catch (const ConstraintError&) {
@@ -32,6 +29,7 @@ bool accepts(const Json& schema, const std::string& text) {
 
 TEST(ToolFormat, IsRecognisedByTheTemplate) {
   EXPECT_EQ(tool_format_of("... <tool_call>\\n ...").name, "hermes");
+  EXPECT_EQ(tool_format_of("<tool_call>\\n<function=' + name + '>\\n<parameter=' ...").name, "qwen3_coder");
   EXPECT_EQ(tool_format_of("{{ '[TOOL_CALLS]' }}").name, "mistral");
   EXPECT_EQ(tool_format_of("<|start_header_id|>").name, "llama3");
   EXPECT_EQ(tool_format_of("<|start|>assistant<|channel|>").name, "harmony");
@@ -43,30 +41,64 @@ TEST(ToolFormat, ForcesCalls) {
   const std::vector<Tool> both = {weather, tree};
   const ForcedCall hermes = force_call(tool_format_named("hermes"), both, true, false);
   EXPECT_EQ(hermes.opening, "<tool_call>\n");
-  EXPECT_TRUE(accepts(hermes.schema, R"({"name": "get_weather", "arguments": {"city": "Paris"}})"));
-  EXPECT_TRUE(accepts(hermes.schema, R"({"name": "plant", "arguments": {"root": {"next": {"next": null}}}})"));
-  EXPECT_FALSE(accepts(hermes.schema, R"({"name": "plant", "arguments": {"city": "Paris"}})"));
-  EXPECT_FALSE(accepts(hermes.schema, R"({"name": "other", "arguments": {}})"));
+  EXPECT_TRUE(accepts(hermes, R"({"name": "get_weather", "arguments": {"city": "Paris"}})"));
+  EXPECT_TRUE(accepts(hermes, R"({"name": "plant", "arguments": {"root": {"next": {"next": null}}}})"));
+  EXPECT_FALSE(accepts(hermes, R"({"name": "plant", "arguments": {"city": "Paris"}})"));
+  EXPECT_FALSE(accepts(hermes, R"({"name": "other", "arguments": {}})"));
 
   const ForcedCall one = force_call(tool_format_named("llama3"), {tree}, true, false);
   EXPECT_EQ(one.opening, "");
-  EXPECT_TRUE(accepts(one.schema, R"({"name": "plant", "parameters": {"root": {"next": null}}})"));
+  EXPECT_TRUE(accepts(one, R"({"name": "plant", "parameters": {"root": {"next": null}}})"));
 
   const ForcedCall list = force_call(tool_format_named("mistral"), both, true, false);
   EXPECT_EQ(list.opening, "[TOOL_CALLS]");
   const std::string call = R"({"name": "plant", "arguments": {"root": {"next": null}}})";
-  EXPECT_TRUE(accepts(list.schema, "[" + call + ", " + call + "]"));
-  EXPECT_FALSE(accepts(list.schema, "[]"));
-  EXPECT_FALSE(
-      accepts(force_call(tool_format_named("mistral"), both, false, false).schema, "[" + call + ", " + call + "]"));
+  EXPECT_TRUE(accepts(list, "[" + call + ", " + call + "]"));
+  EXPECT_FALSE(accepts(list, "[]"));
+  EXPECT_FALSE(accepts(force_call(tool_format_named("mistral"), both, false, false), "[" + call + ", " + call + "]"));
 }
 
 TEST(ToolFormat, ForcesNamedCalls) {
   const ForcedCall harmony = force_call(tool_format_named("harmony"), {weather}, true, false);
   EXPECT_EQ(harmony.opening, "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>");
-  EXPECT_TRUE(accepts(harmony.schema, R"({"city": "Paris"})"));
+  EXPECT_TRUE(accepts(harmony, R"({"city": "Paris"})"));
   EXPECT_EQ(force_call(tool_format_named("mistral"), {weather}, true, true).opening, "[TOOL_CALLS]get_weather[ARGS]");
-  EXPECT_THROW(force_call(tool_format_named("harmony"), {weather, tree}, true, false), ApiError);
+}
+
+TEST(ToolFormat, LetsAModelChooseAmongNames) {
+  const Tool other{"get", Json::object()};
+  const ForcedCall harmony = force_call(tool_format_named("harmony"), {weather, other}, true, false);
+  EXPECT_TRUE(harmony.chooses_tool);
+  EXPECT_EQ(harmony.opening, "<|channel|>commentary to=functions.");
+  EXPECT_TRUE(accepts(harmony, "get "));
+  EXPECT_TRUE(accepts(harmony, "get_weather "));
+  EXPECT_FALSE(accepts(harmony, "get_weath "));
+  const ForcedCall mistral = force_call(tool_format_named("mistral"), {weather, tree}, true, true);
+  EXPECT_TRUE(mistral.chooses_tool);
+  EXPECT_EQ(mistral.opening, "[TOOL_CALLS]");
+  EXPECT_TRUE(accepts(mistral, "plant"));
+}
+
+TEST(ToolFormat, ForcesCallsInElements) {
+  const Tool search{"search", Json::parse(R"({"type": "object", "properties": {"query": {"type": "string"},
+      "kind": {"enum": ["web", "news"]}, "count": {"type": "integer", "maximum": 9, "minimum": 0},
+      "tree": {"$ref": "#/$defs/node"}}, "required": ["query"],
+      "$defs": {"node": {"type": "object", "properties": {"next": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/node"}]}},
+      "required": ["next"]}}})")};
+  const ForcedCall call = force_call(tool_format_named("qwen3_coder"), {search, weather}, true, false);
+  EXPECT_EQ(call.opening, "<tool_call>\n");
+  const std::string query = "<function=search>\n<parameter=query>\n", end = "\n</parameter>\n",
+                    close = "</function>\n</tool_call>";
+  EXPECT_TRUE(accepts(call, query + "a <b> </param \n\n</parameters> é\n</parameter" + end + close));
+  // Who reads the call would cut the value there.
+  EXPECT_FALSE(accepts(call, query + "a </parameter> b" + end + close));
+  EXPECT_TRUE(accepts(call, query + "x" + end + "<parameter=kind>\nnews" + end + "<parameter=count>\n7" + end + close));
+  EXPECT_TRUE(accepts(call, query + "x" + end + "<parameter=tree>\n{\"next\": {\"next\": null}}" + end + close));
+  EXPECT_TRUE(accepts(call, "<function=get_weather>\n" + close));
+  EXPECT_FALSE(accepts(call, "<function=search>\n" + close));  // the query is missing
+  EXPECT_FALSE(accepts(call, query + "x" + end + "<parameter=kind>\nold" + end + close));
+  EXPECT_FALSE(accepts(call, query + "x" + end + "<parameter=count>\n77" + end + close));
+  EXPECT_FALSE(accepts(call, query + "x" + end + "<parameter=tree>\n{}" + end + close));
 }
 
 TEST(ToolFormat, DescribesTools) {

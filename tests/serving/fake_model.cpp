@@ -27,13 +27,18 @@ std::uint64_t fold(std::span<const std::uint64_t> keys) {
   return sum;
 }
 
+// The latest of them that a window has.
+std::span<const std::uint64_t> seen_of(std::span<const std::uint64_t> keys, int window) {
+  return window > 0 && std::ssize(keys) > window ? keys.last(static_cast<std::size_t>(window)) : keys;
+}
+
 }  // namespace
 
 std::uint64_t Context::push(std::int32_t token) {
   if (uses_state) state = mix(state, static_cast<std::uint64_t>(token));
   first.push_back(first_key(token, std::ssize(first), state));
-  second.push_back(fold(first));
-  return fold(second);
+  second.push_back(fold(seen_of(first, window)));
+  return fold(seen_of(second, window));
 }
 
 std::vector<float> logits_of(std::uint64_t output, std::int32_t token) {
@@ -48,13 +53,32 @@ std::vector<float> logits_of(std::uint64_t output, std::int32_t token) {
   return logits;
 }
 
-std::int32_t draw_token(std::uint64_t output, std::int32_t token, float temperature, std::uint64_t seed,
-                        std::uint32_t draw, std::span<const std::uint32_t> mask) {
-  std::vector<float> logits = logits_of(output, token);
+std::int32_t draw_token(std::vector<float> logits, float temperature, std::uint64_t seed, std::uint32_t draw,
+                        std::span<const std::uint32_t> mask) {
   for (std::size_t i = 0; i < logits.size() && !mask.empty(); ++i)
     if ((mask[i / 32] >> (i % 32) & 1) == 0) logits[i] = -INFINITY;
   // A fresh sampler, since a draw depends on the seed and its number alone.
   return Sampler({.temperature = temperature, .seed = mix(seed, draw)}).sample(logits);
+}
+
+void adjust(std::span<float> logits, const SamplerOptions& options, std::span<const std::int32_t> prompt,
+            std::span<const std::int32_t> generated) {
+  for (const auto& [token, bias] : options.logit_bias) logits[static_cast<std::size_t>(token)] += bias;
+  for (const int token : options.banned_tokens) logits[static_cast<std::size_t>(token)] = -INFINITY;
+  std::vector<std::int32_t> all(prompt.begin(), prompt.end());
+  all.insert(all.end(), generated.begin(), generated.end());
+  const auto window = static_cast<std::size_t>(options.penalty_window);
+  const std::size_t begin = window > 0 && all.size() > window ? all.size() - window : 0;
+  for (std::size_t token = 0; token < logits.size(); ++token) {
+    int seen = 0, count = 0;
+    for (std::size_t i = begin; i < all.size(); ++i) {
+      seen += std::cmp_equal(all[i], token) ? 1 : 0;
+      count += std::cmp_equal(all[i], token) && i >= prompt.size() ? 1 : 0;
+    }
+    float& logit = logits[token];
+    if (seen > 0) logit = logit > 0 ? logit / options.repetition_penalty : logit * options.repetition_penalty;
+    if (count > 0) logit -= options.presence_penalty + options.frequency_penalty * static_cast<float>(count);
+  }
 }
 
 const TokenMask& NoRepetition::allowed(int) {
@@ -71,9 +95,10 @@ void NoRepetition::accept(int token) {
 }
 
 Text write_alone(std::span<const std::int32_t> prompt, const SequenceOptions& options, bool on_host,
-                 std::int64_t context, bool uses_state) {
+                 std::int64_t context, bool uses_state, int window) {
   Context model;
   model.uses_state = uses_state;
+  model.window = window;
   std::uint64_t output = 0;
   std::int32_t last = 0;
   for (const std::int32_t token : prompt) output = model.push(last = token);
@@ -90,8 +115,9 @@ Text write_alone(std::span<const std::int32_t> prompt, const SequenceOptions& op
     std::vector<float> logits = logits_of(output, last);
     std::vector<std::uint32_t> mask;
     if (rule != nullptr) mask = {static_cast<std::uint32_t>(rule->allowed().words()[0])};
+    if (!sampler) adjust(logits, options.sampling, prompt, text.tokens);
     last = sampler ? sampler->sample(logits, options.max_tokens - static_cast<int>(draw))
-                   : draw_token(output, last, options.sampling.temperature, options.sampling.seed, draw, mask);
+                   : draw_token(logits, options.sampling.temperature, options.sampling.seed, draw, mask);
     if (rule != nullptr && !sampler) rule->accept(last);
     if (std::find(options.end_tokens.begin(), options.end_tokens.end(), last) != options.end_tokens.end()) {
       text.reason = FinishReason::end;
@@ -112,7 +138,10 @@ Text write_alone(std::span<const std::int32_t> prompt, const SequenceOptions& op
 }
 
 FakeDevice::FakeDevice(const SchedulerOptions& options, std::uint64_t seed)
-    : blocks_(options.blocks), block_size_(options.block_size), uses_state_(options.state_slots > 0) {
+    : blocks_(options.blocks),
+      block_size_(options.block_size),
+      window_(options.window),
+      uses_state_(options.state_slots > 0) {
   SplitMix random(seed);
   for (auto* cells : {&first_, &second_}) {
     cells->resize(index_of(blocks_, block_size_, 0));
@@ -166,7 +195,7 @@ void FakeDevice::write(std::vector<std::uint64_t>& layer, const Step& step, cons
     }
 }
 
-// Every query sees the keys up to its own position.
+// Every query sees the keys up to its own position that its window has.
 std::vector<std::uint64_t> FakeDevice::attend(std::vector<std::uint64_t>& layer, const Step& step) {
   std::vector<std::uint64_t> out(step.ids.size());
   for (int row = 0; row < step.rows; ++row)
@@ -174,17 +203,39 @@ std::vector<std::uint64_t> FakeDevice::attend(std::vector<std::uint64_t>& layer,
       const auto at = index_of(row, step.time, i);
       const std::int32_t seen = std::min(step.positions[at] + 1, step.lengths[static_cast<std::size_t>(row)]);
       std::vector<std::uint64_t> keys;
-      for (std::int32_t position = 0; position < seen; ++position) keys.push_back(cell(layer, step, row, position));
+      const std::int32_t first = window_ > 0 ? std::max(step.positions[at] - window_ + 1, 0) : 0;
+      for (std::int32_t position = first; position < seen; ++position) keys.push_back(cell(layer, step, row, position));
       out[at] = fold(keys);
     }
   return out;
 }
 
+// What the step's lists make of logits; the token that a row takes over from the last step counts as generated.
+void FakeDevice::adjust_logits(std::span<float> logits, const Step& step, std::size_t row, int output) const {
+  const SamplingInputs& sampling = step.sampling;
+  for (int i = 0; i < sampling.bias.size; ++i) {
+    const std::size_t at = index_of(static_cast<int>(row), sampling.bias.size, i);
+    logits[static_cast<std::size_t>(sampling.bias.tokens[at])] += sampling.bias.values[at];
+  }
+  std::vector<float> seen(logits.size());
+  for (int i = 0; i < sampling.seen.size; ++i) {
+    const std::size_t at = index_of(static_cast<int>(row) * step.outputs + output, sampling.seen.size, i);
+    seen[static_cast<std::size_t>(sampling.seen.tokens[at])] += sampling.seen.values[at];
+  }
+  if (step.carried[row] >= 0)
+    ++seen[static_cast<std::size_t>(last_tokens_.at(static_cast<std::size_t>(step.carried[row])))];
+  for (std::size_t token = 0; token < logits.size(); ++token) {
+    float& logit = logits[token];
+    const float penalty = sampling.repetition_penalty[row], count = std::floor(seen[token]);
+    if (seen[token] > 0) logit = logit > 0 ? logit / penalty : logit * penalty;
+    if (count > 0) logit -= sampling.presence_penalty[row] + sampling.frequency_penalty[row] * count;
+  }
+}
+
 void FakeDevice::submit(const Step& step) {
   ASSERT_NO_FATAL_FAILURE(check_shapes(step));
   for (const SlotCopy& copy : step.state_copies)
-    states_.at(static_cast<std::size_t>(copy.to)) =
-        copy.from == no_slot ? 0 : states_.at(static_cast<std::size_t>(copy.from));
+    states_.at(static_cast<std::size_t>(copy.to)) = states_.at(static_cast<std::size_t>(copy.from));
   for (const BlockCopy& copy : step.copies) write_block(copy.to, read_block(copy.from));
 
   std::vector<std::int32_t> ids = step.ids;
@@ -199,6 +250,7 @@ void FakeDevice::submit(const Step& step) {
       std::uint64_t state = 0;
       if (uses_state_) {
         std::uint64_t& slot = states_.at(static_cast<std::size_t>(step.states[r]));
+        if (step.positions[at] == 0) slot = 0;  // a text that begins finds zeros
         state = slot = mix(slot, static_cast<std::uint64_t>(ids[at]));
       }
       keys[at] = first_key(ids[at], step.positions[at], state);
@@ -210,8 +262,11 @@ void FakeDevice::submit(const Step& step) {
 
   StepResults results;
   results.tokens.assign(index_of(step.rows, step.outputs, 0), -1);
+  results.logprobs.assign(results.tokens.size(), 0);
+  results.likeliest.assign(3 * results.tokens.size(), 0);
+  results.likeliest_logprobs.assign(3 * results.tokens.size(), 0);
   results.logits.resize(step.plan.size());
-  last_tokens_.assign(static_cast<std::size_t>(step.rows), -1);
+  std::vector<std::int32_t> last_tokens(static_cast<std::size_t>(step.rows), -1);
   for (std::size_t row = 0; row < step.plan.size(); ++row)
     for (int output = 0; output < step.outputs; ++output) {
       const std::size_t at =
@@ -224,13 +279,19 @@ void FakeDevice::submit(const Step& step) {
         const std::uint64_t seed = sampling.seed[2 * row] | std::uint64_t{sampling.seed[2 * row + 1]} << 32;
         const int index = output - (step.outputs - 1 - step.plan[row].drafts);
         const std::size_t words = step.mask.size() / static_cast<std::size_t>(step.rows);
-        last_tokens_[row] = draw_token(out[at], ids[at], sampling.temperature[row], seed,
-                                       sampling.draw[row] + static_cast<std::uint32_t>(index),
-                                       std::span(step.mask).subspan(row * words, words));
-        results.tokens[row * static_cast<std::size_t>(step.outputs) + static_cast<std::size_t>(output)] =
-            last_tokens_[row];
+        std::vector<float> logits = logits_of(out[at], ids[at]);
+        adjust_logits(logits, step, row, output);
+        last_tokens[row] = draw_token(std::move(logits), sampling.temperature[row], seed,
+                                      sampling.draw[row] + static_cast<std::uint32_t>(index),
+                                      std::span(step.mask).subspan(row * words, words));
+        const std::size_t place = row * static_cast<std::size_t>(step.outputs) + static_cast<std::size_t>(output);
+        results.tokens[place] = last_tokens[row];
+        // In place of log-probabilities, what tells one token's from another's.
+        results.logprobs[place] = static_cast<float>(last_tokens[row]);
+        for (std::size_t i = 0; i < 3; ++i) results.likeliest[3 * place + i] = last_tokens[row];
       }
     }
+  last_tokens_ = std::move(last_tokens);
   results_.push_back(std::move(results));
 }
 

@@ -20,6 +20,7 @@ struct Context {
   std::vector<std::uint64_t> first, second;  // the keys of each layer
   std::uint64_t state = 0;
   bool uses_state = false;
+  int window = 0;  ///< SchedulerOptions::window
 
   /// The model's output after one more token.
   std::uint64_t push(std::int32_t token);
@@ -28,9 +29,13 @@ struct Context {
 /// The model's logits, given its output and the last token. Mostly a token follows from the one before it
 /// alone, so that texts repeat themselves and guesses succeed.
 std::vector<float> logits_of(std::uint64_t output, std::int32_t token);
-/// The token that the device draws of those in `mask`, if it is not empty: the likeliest if the temperature is 0.
-std::int32_t draw_token(std::uint64_t output, std::int32_t token, float temperature, std::uint64_t seed,
-                        std::uint32_t draw, std::span<const std::uint32_t> mask = {});
+/// The token that the device draws from logits, of those in `mask`, if it is not empty: the likeliest if the
+/// temperature is 0.
+std::int32_t draw_token(std::vector<float> logits, float temperature, std::uint64_t seed, std::uint32_t draw,
+                        std::span<const std::uint32_t> mask = {});
+/// What penalties and biases make of logits, from their definitions.
+void adjust(std::span<float> logits, const SamplerOptions& options, std::span<const std::int32_t> prompt,
+            std::span<const std::int32_t> generated);
 
 /// Allows no token twice in a row, and ends the text after its third 7.
 class NoRepetition : public Constraint {
@@ -53,7 +58,7 @@ struct Text {
   friend bool operator==(const Text&, const Text&) = default;
 };
 Text write_alone(std::span<const std::int32_t> prompt, const SequenceOptions& options, bool on_host,
-                 std::int64_t context, bool uses_state);
+                 std::int64_t context, bool uses_state, int window = 0);
 
 /// Runs steps on a simulated cache, and checks that each is well-formed.
 class FakeDevice {
@@ -68,14 +73,16 @@ class FakeDevice {
   /// A block's content, and a place to put it, for saving and restoring.
   std::vector<std::uint64_t> read_block(Block block) const;
   void write_block(Block block, std::span<const std::uint64_t> content);
+  std::uint64_t& state(std::int32_t slot) { return states_.at(static_cast<std::size_t>(slot)); }
 
  private:
   std::uint64_t& cell(std::vector<std::uint64_t>& layer, const Step& step, int row, std::int32_t position) const;
   void write(std::vector<std::uint64_t>& layer, const Step& step, const std::vector<std::uint64_t>& values);
   std::vector<std::uint64_t> attend(std::vector<std::uint64_t>& layer, const Step& step);
   void check_shapes(const Step& step) const;
+  void adjust_logits(std::span<float> logits, const Step& step, std::size_t row, int output) const;
 
-  int blocks_, block_size_;
+  int blocks_, block_size_, window_;
   bool uses_state_;
   std::vector<std::uint64_t> first_, second_;  // [blocks, block_size]
   std::vector<std::uint64_t> states_;

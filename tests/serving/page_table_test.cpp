@@ -125,20 +125,5 @@ TEST(PageTable, MovesAndLeavesNothingBehind) {
   EXPECT_EQ(pool.used_blocks(), 0);
 }
 
-TEST(PageTable, IsRestoredInNewBlocks) {
-  PagePool pool(4, 4), small(1, 4), other(4, 8);
-  PageTable table(pool);
-  Copies copies;
-  table.append(6, copies);
-  const SavedTable saved = table.save();
-  EXPECT_EQ(saved, (SavedTable{6, 4, {0, 1}}));
-  const auto restored = PageTable::restore(pool, saved);
-  ASSERT_TRUE(restored);
-  EXPECT_EQ(restored->blocks(), (Blocks{2, 3}));
-  EXPECT_EQ(restored->length(), 6);
-  EXPECT_FALSE(PageTable::restore(small, saved));
-  jerboa::test::expect_error<UsageError>([&] { PageTable::restore(other, saved); }, "blocks of 4 positions");
-}
-
 }  // namespace
 }  // namespace jerboa::serving

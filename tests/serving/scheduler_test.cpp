@@ -72,7 +72,7 @@ class Host {
     }
   }
   Text alone(const Tokens& prompt, const SequenceOptions& options) const {
-    return write_alone(prompt, options, false, scheduler.context(), options_.state_slots > 0);
+    return write_alone(prompt, options, false, scheduler.context(), options_.state_slots > 0, options_.window);
   }
 
  private:
@@ -122,6 +122,74 @@ TEST(Scheduler, ChecksItsOptions) {
       },
       "row_buckets must ascend from at least 1 to at least 8, not be 1, 4");
   expect_error<UsageError>([] { Scheduler({.chunk = 8, .time_buckets = {4, 1, 8}}); }, "time_buckets");
+}
+
+// Three texts of 28 tokens each in a cache of 40.
+TEST(Scheduler, GivesBackWhatLiesBeforeTheWindow) {
+  const auto preemptions = [](int window) {
+    Host host({.blocks = 10, .block_size = 4, .max_rows = 4, .chunk = 4, .pipelined = true, .window = window});
+    std::map<SequenceId, Tokens> prompts;
+    for (const std::int32_t first : {1, 4, 7}) {
+      const Tokens prompt = prompt_of(4, first);
+      prompts[host.scheduler.add(prompt, greedy(24), 0)] = prompt;
+    }
+    host.run();
+    for (const auto& [id, prompt] : prompts) EXPECT_EQ(host.texts[id], host.alone(prompt, greedy(24)));
+    host.scheduler.clear_prefixes();
+    EXPECT_EQ(host.scheduler.pool().used_blocks(), 0);
+    return host.scheduler.statistics().preemptions;
+  };
+  EXPECT_GT(preemptions(0), 0);
+  EXPECT_GT(preemptions(28), 0) << "nothing lies before such a window";
+  EXPECT_EQ(preemptions(4), 0);
+}
+
+// A fork of what is no longer there computes it again.
+TEST(Scheduler, ForksTextsWhoseBeginningWasGivenBack) {
+  Host host({.blocks = 8, .block_size = 2, .max_rows = 4, .chunk = 4, .pipelined = false, .window = 3});
+  const SequenceId parent = host.scheduler.add(prompt_of(2), greedy(12), 0);
+  while (host.texts[parent].tokens.size() < 4) host.step();
+  const Tokens so_far(host.scheduler.find(parent)->tokens().begin(), host.scheduler.find(parent)->tokens().end());
+  const SequenceId other = host.scheduler.add(prompt_of(9, 5), greedy(5), 0);
+  while (host.texts[parent].tokens.size() < 10) host.step();
+  EXPECT_GT(host.scheduler.find(parent)->place.table.first(), 0);
+  expect_error<UsageError>([&] { host.scheduler.save(parent); }, "has given back what lies before its window");
+  SequenceOptions sampled = greedy(5);
+  sampled.sampling = {.temperature = 0.8f, .seed = 3};
+  const Tokens now(host.scheduler.find(parent)->tokens().begin(), host.scheduler.find(parent)->tokens().end());
+  const SequenceId fork = host.scheduler.fork(parent, sampled, 0);
+  const SequenceId late = host.scheduler.add(so_far, greedy(5), 0);
+  host.run();
+  EXPECT_EQ(host.texts[parent], host.alone(prompt_of(2), greedy(12)));
+  EXPECT_EQ(host.texts[other], host.alone(prompt_of(9, 5), greedy(5)));
+  EXPECT_EQ(host.texts[fork], host.alone(now, sampled));
+  EXPECT_EQ(host.texts[late], host.alone(so_far, greedy(5)));
+}
+
+// A host that no longer guesses leaves that to prompt lookup.
+TEST(Scheduler, CanGoOnWithoutTheHostsDrafts) {
+  Host host({.blocks = 32, .block_size = 4});
+  SequenceOptions options = greedy(20);
+  options.drafts = 4;
+  options.draft_source = DraftSource::host;
+  const SequenceId id = host.scheduler.add(prompt_of(30), options, 0);
+  while (host.scheduler.awaiting_drafts().empty()) host.step();
+  host.scheduler.draft_by_lookup();
+  EXPECT_TRUE(host.scheduler.awaiting_drafts().empty());
+  host.run();
+  EXPECT_EQ(host.texts[id], host.alone(prompt_of(30), options));
+  EXPECT_GT(host.ends[id].statistics.drafted, 0);
+}
+
+TEST(Scheduler, RefusesListsWithoutTheirLogprobs) {
+  Host host({.blocks = 8, .block_size = 4, .pipelined = false});
+  SequenceOptions options = greedy(2);
+  options.logprobs = 2;
+  host.scheduler.add({1}, options, 0);
+  const Step step = host.next();
+  StepResults results = host.device().wait();
+  results.likeliest_logprobs.pop_back();
+  expect_error<UsageError>([&] { host.scheduler.complete(step, results, 0); }, "hold no log-probabilities for row 0");
 }
 
 TEST(Scheduler, FillsAStepsArrays) {
@@ -709,6 +777,97 @@ TEST(Scheduler, AStepAfterAFailedOneStillCounts) {
   EXPECT_EQ(host.texts[good], host.alone(prompt_of(24, 4), greedy(5)));
 }
 
+// It finds out after two tokens that nothing can follow.
+class DeadEnd : public Constraint {
+ public:
+  const TokenMask& allowed(int) override {
+    if (accepted_ == 2) throw ConstraintError("no token can continue the text");
+    mask_ = TokenMask(vocabulary);
+    for (std::size_t token = 0; token < vocabulary; ++token) mask_.set(token, true);
+    return mask_;
+  }
+  void accept(int) override { ++accepted_; }
+  bool complete() const override { return false; }
+  void reset() override { accepted_ = 0; }
+
+ private:
+  int accepted_ = 0;
+  TokenMask mask_;
+};
+
+TEST(Scheduler, AConstraintThatAllowsNothingEndsItsTextAlone) {
+  Host host({.vocabulary = vocabulary, .device_masks = true});
+  SequenceOptions dead = greedy(8);
+  dead.constraint = [] { return std::make_unique<DeadEnd>(); };
+  const SequenceId first = host.scheduler.add(prompt_of(3), dead, 0),
+                   second = host.scheduler.add(prompt_of(4), greedy(8), 0);
+  host.run();
+  EXPECT_EQ(host.texts[first].reason, FinishReason::failed);
+  EXPECT_EQ(host.texts[first].tokens.size(), 2u);
+  EXPECT_EQ(host.ends[first].error, "no token can continue the text");
+  EXPECT_EQ(host.texts[second], host.alone(prompt_of(4), greedy(8)));
+  EXPECT_EQ(host.scheduler.pool().used_blocks(), host.scheduler.prefixes().blocks());
+}
+
+// A sampler that throws ends its text alone; what is not an exception also reaches the caller.
+TEST(Scheduler, ASamplerThatThrowsEndsItsTextAlone) {
+  for (const bool is_exception : {true, false}) {
+    Host host({.pipelined = false, .vocabulary = vocabulary});
+    SequenceOptions throwing = greedy(8);
+    throwing.sampler = [is_exception] {
+      auto sampler = std::make_unique<Sampler>(SamplerOptions{.temperature = 0});
+      sampler->add_processor([is_exception](std::span<float>, std::span<const int> history) {
+        if (history.size() < 5) return;
+        if (is_exception) throw std::runtime_error("out of ideas");
+        throw 42;
+      });
+      return sampler;
+    };
+    const SequenceId first = host.scheduler.add(prompt_of(3), throwing, 0),
+                     second = host.scheduler.add(prompt_of(4), greedy(8), 0);
+    int thrown = 0;
+    for (bool is_over = false; !is_over;) try {
+        host.run();
+        is_over = true;
+      } catch (int) {
+        ++thrown;
+      }
+    EXPECT_EQ(thrown, is_exception ? 0 : 1);
+    EXPECT_EQ(host.texts[first].reason, FinishReason::failed);
+    EXPECT_EQ(host.texts[second], host.alone(prompt_of(4), greedy(8)));
+  }
+}
+
+// Only what the device cannot do is left to the host; a window alone penalises nothing.
+TEST(Scheduler, KnowsWhatTheDeviceCanDraw) {
+  const auto is_on_host = [](const SamplerOptions& sampling, bool penalizes, bool constrained = false) {
+    SchedulerOptions options;
+    options.vocabulary = vocabulary;
+    options.device_masks = true;
+    options.device_penalizes = penalizes;
+    Scheduler scheduler(options);
+    SequenceOptions sequence{.sampling = sampling};
+    if (constrained) sequence.constraint = [] { return std::make_unique<NoRepetition>(); };
+    return scheduler.find(scheduler.add({1, 2}, sequence, 0))->samples_on_host();
+  };
+  EXPECT_FALSE(is_on_host({.penalty_window = 4}, false));
+  for (const SamplerOptions& sampling :
+       {SamplerOptions{.repetition_penalty = 1.1f}, SamplerOptions{.presence_penalty = 1},
+        SamplerOptions{.frequency_penalty = -1}, SamplerOptions{.logit_bias = {{3, 1.0f}}},
+        SamplerOptions{.banned_tokens = {3}}}) {
+    EXPECT_TRUE(is_on_host(sampling, false));
+    EXPECT_FALSE(is_on_host(sampling, true));
+  }
+  EXPECT_TRUE(is_on_host({.banned_tokens = {3}}, true, true)) << "that nothing is left may only be seen there";
+  EXPECT_TRUE(is_on_host({.typical_p = 0.9f}, true));
+  expect_error<UsageError>(
+      [&] {
+        is_on_host({.logit_bias = {{vocabulary, 1.0f}}}, true);
+      },
+      "logit_bias names token 12");
+  expect_error<UsageError>([&] { is_on_host({.banned_tokens = {-1}}, true); }, "banned_tokens names token -1");
+}
+
 TEST(Scheduler, StepsCompleteInOrder) {
   Host host({.blocks = 64, .block_size = 4});
   const SequenceId id = host.scheduler.add(prompt_of(9), greedy(5), 0);
@@ -744,10 +903,10 @@ TEST(Scheduler, SavesACacheAndRestoresItElsewhere) {
   other.scheduler.add(prompt_of(3, 7), greedy(1), 0);  // so that blocks get other numbers
   other.step();
   const auto restored = other.scheduler.restore("", tokens, saved);
-  ASSERT_EQ(restored.size(), 5u);
-  for (const RestoredBlock& block : restored)
+  ASSERT_EQ(restored.blocks.size(), 5u);
+  for (const RestoredBlock& block : restored.blocks)
     other.device().write_block(block.block, host.device().read_block(saved.blocks[block.saved]));
-  EXPECT_TRUE(other.scheduler.restore("", tokens, saved).empty()) << "they are there already";
+  EXPECT_TRUE(other.scheduler.restore("", tokens, saved).blocks.empty()) << "they are there already";
   const SequenceId continued = other.scheduler.add(tokens, greedy(5), 0);
   other.run();
   EXPECT_EQ(other.ends[continued].statistics.reused, 20);
@@ -773,7 +932,26 @@ TEST(Scheduler, ContinuesRecurrentStatesFromSnapshots) {
   host.run();
   EXPECT_EQ(host.ends[second].statistics.reused, 20) << "where the prompt's last whole block ends";
   EXPECT_EQ(host.texts[second], host.alone(longer, options));
-  expect_error<UsageError>([&] { host.scheduler.restore("", longer, {}); }, "recurrent states");
+
+  // The snapshot is saved with the blocks before it, and restored elsewhere.
+  const SavedTable saved = host.scheduler.save("", longer);
+  EXPECT_EQ(saved.length, 20);
+  ASSERT_NE(saved.state, no_slot);
+  Host other({.blocks = 64, .block_size = 4, .state_slots = 4});
+  const Restored restored = other.scheduler.restore("", longer, saved);
+  ASSERT_EQ(restored.blocks.size(), 5u);
+  ASSERT_NE(restored.state, no_slot);
+  for (const RestoredBlock& block : restored.blocks)
+    other.device().write_block(block.block, host.device().read_block(saved.blocks[block.saved]));
+  other.device().state(restored.state) = host.device().state(saved.state);
+  const SequenceId third = other.scheduler.add(longer, options, 0);
+  other.run();
+  EXPECT_EQ(other.ends[third].statistics.reused, 20);
+  EXPECT_EQ(other.texts[third], host.alone(longer, options));
+  EXPECT_EQ(other.scheduler.restore("", longer, saved).state, no_slot) << "it is there already";
+  SavedTable without = saved;
+  without.state = no_slot;
+  expect_error<UsageError>([&] { host.scheduler.restore("", longer, without); }, "has no recurrent states");
 }
 
 TEST(Scheduler, SequencesWaitForStateSlots) {

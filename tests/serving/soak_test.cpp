@@ -20,6 +20,7 @@ struct Expected {
   Text seen;
   bool is_finished = false;
   std::int64_t added_in = 0;
+  bool on_host = false;
 };
 
 class Schedule {
@@ -74,7 +75,9 @@ class Schedule {
     options.vocabulary = vocabulary;
     options.device_samples = below(8) != 0;
     options.device_masks = below(2) == 0;
+    options.device_penalizes = below(2) == 0;
     options.state_slots = below(4) == 0 ? 1 + below(2 * options.max_rows) : 0;
+    options.window = options.state_slots == 0 && below(3) == 0 ? 1 + below(16) : 0;
     if (below(4) == 0) options.row_buckets = {3, options.max_rows + 3};
     if (below(4) == 0) options.time_buckets = {1, 5, options.chunk + 5};
     return options;
@@ -96,7 +99,12 @@ class Schedule {
     SequenceOptions options;
     options.max_tokens = 1 + below(30);
     options.sampling = {.temperature = below(2) == 0 ? 0.0f : 0.7f, .seed = random_.next()};
-    if (below(6) == 0) options.sampling.repetition_penalty = 1.3f;
+    if (below(4) == 0) options.sampling.repetition_penalty = 1.3f;
+    if (below(6) == 0) options.sampling.presence_penalty = 0.4f;
+    if (below(6) == 0) options.sampling.frequency_penalty = 0.3f;
+    if (below(3) == 0) options.sampling.penalty_window = 1 + below(12);
+    if (below(8) == 0) options.sampling.logit_bias = {{3, 1.5f}, {5, -2.0f}, {3, 0.5f}};
+    if (below(8) == 0) options.sampling.banned_tokens = {4};
     if (below(3) != 0) options.end_tokens = {end_token};
     if (below(2) == 0) options.drafts = 1 + below(6);
     if (below(3) == 0) options.draft_source = DraftSource::host;
@@ -106,6 +114,7 @@ class Schedule {
       const SamplerOptions sampling = options.sampling;
       options.sampler = [sampling] { return std::make_unique<Sampler>(sampling); };
     }
+    if (below(4) == 0) options.logprobs = below(5);
     if (below(12) == 0) options.deadline = now_ + below(20);
     return options;
   }
@@ -125,8 +134,10 @@ class Schedule {
       id = scheduler_.add(prompt, options, now_);
     }
     const bool on_host = scheduler_.find(id)->samples_on_host();
-    const Text text = write_alone(prompt, options, on_host, scheduler_.context(), options_.state_slots > 0);
-    texts_[id] = {.text = text, .prompt = prompt, .options = options, .seen = {}, .added_in = steps_};
+    const Text text =
+        write_alone(prompt, options, on_host, scheduler_.context(), options_.state_slots > 0, options_.window);
+    texts_[id] = {
+        .text = text, .prompt = prompt, .options = options, .seen = {}, .added_in = steps_, .on_host = on_host};
   }
 
   SequenceId random_id() {
@@ -165,10 +176,22 @@ class Schedule {
       return;
     }
     ++steps_;
+    check_progress();
     check_blocks(*next);
     device_.submit(*next);
     submitted_.push_back(std::move(*next));
     if (submitted_.size() > 2 || below(2) == 0) complete();
+  }
+
+  // The oldest text goes on whatever arrives, so that none waits for ever.
+  void check_progress() {
+    const auto oldest =
+        std::find_if(texts_.begin(), texts_.end(), [](const auto& text) { return !text.second.is_finished; });
+    if (oldest == texts_.end()) return;
+    if (oldest->first != oldest_) oldest_since_ = steps_;
+    oldest_ = oldest->first;
+    const std::int64_t needs = std::ssize(oldest->second.prompt) + oldest->second.options.max_tokens;
+    EXPECT_LE(steps_ - std::max(oldest_since_, oldest->second.added_in), 20 * needs) << "sequence " << oldest_;
   }
 
   // What a step writes to belongs to one sequence alone.
@@ -198,6 +221,7 @@ class Schedule {
       Expected& expected = texts_.at(event.id);
       EXPECT_FALSE(expected.is_finished) << "an event after the end of sequence " << event.id;
       if (event.token) expected.seen.tokens.push_back(*event.token);
+      check_logprobs(event, expected);
       if (!event.finished) continue;
       expected.is_finished = true;
       EXPECT_EQ(event.error, *event.finished == FinishReason::failed ? "lost" : "");
@@ -215,6 +239,19 @@ class Schedule {
     }
   }
 
+  void check_logprobs(const Event& event, const Expected& expected) {
+    EXPECT_EQ(event.logprobs.has_value(), event.token && expected.options.logprobs);
+    if (!event.logprobs) return;
+    const int most = expected.on_host ? vocabulary : 3;
+    EXPECT_EQ(std::ssize(event.logprobs->likeliest), std::min(*expected.options.logprobs, most));
+    if (expected.on_host) {
+      EXPECT_LT(event.logprobs->drawn, 0);
+      return;
+    }
+    EXPECT_EQ(event.logprobs->drawn, static_cast<float>(*event.token));
+    for (const auto& [token, logprob] : event.logprobs->likeliest) EXPECT_EQ(token, *event.token);
+  }
+
   SplitMix random_;
   SchedulerOptions options_;
   Scheduler scheduler_;
@@ -223,7 +260,9 @@ class Schedule {
   std::map<SequenceId, Expected> texts_;
   double now_ = 0;
   std::int64_t steps_ = 0;
-  std::size_t peak_ = 0;  // sequences that ran at once
+  std::size_t peak_ = 0;   // sequences that ran at once
+  SequenceId oldest_ = 0;  // of those that have not ended, and the step since when it is
+  std::int64_t oldest_since_ = 0;
 };
 
 TEST(Soak, EveryTextIsTheOneWrittenAlone) {
@@ -263,6 +302,7 @@ TEST(Soak, SixtyFourSequencesAtOnce) {
                                              .mixed_time = seed % 2 == 0 ? 0 : 4,
                                              .vocabulary = vocabulary,
                                              .device_masks = seed % 3 == 0,
+                                             .device_penalizes = seed % 5 != 0,
                                              .state_slots = seed % 4 == 3 ? 80 : 0});
     schedule.run(400, 64);
     if (HasFailure()) return;

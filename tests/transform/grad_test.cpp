@@ -178,6 +178,28 @@ TEST(Grad, RefusesTheLogSumExpOfAttention) {
   EXPECT_EQ(message, "attention: its log-sum-exp cannot be differentiated (model.cpp:7)");
 }
 
+// The gradient of the queries is there, but that of keys and values would be lost.
+TEST(Grad, RefusesKeysThatAreRoundedTo8Bits) {
+  constexpr const char* refused =
+      "attention: keys and values that are rounded to 8 bits cannot be differentiated; use a cache of f32 or f16 "
+      "(model.cpp:7)";
+  // Of queries and of what is appended, with respect to one of them.
+  const auto differentiate = [](bool to_appended, const std::function<Tensor(const Tensor&)>& seen) {
+    trace([&] {
+      const Tensor q = tensor_input("q", {1, 1, 2, 4}), x = tensor_input("x", {1, 1, 2, 4});
+      const Tensor cache = state_input("cache", {1, 1, 2, 2}, DType::u32);
+      const Tensor keys = seen(cache_append(cache, exp(x), tensor_input("positions", {1, 2}, DType::i32)));
+      EXPECT_EQ(grad(sum(attention(Operand(q, "model.cpp", 7), keys, keys)), {to_appended ? x : q}).size(), 1u);
+    });
+  };
+  const auto as_it_is = [](const Tensor& keys) { return keys; };
+  const auto through_views = [](const Tensor& keys) { return slice(reshape(keys, {1, 1, 2, 2}), 2, 0, 1); };
+  EXPECT_EQ(message_of<GraphError>([&] { differentiate(true, as_it_is); }), refused);
+  EXPECT_EQ(message_of<GraphError>([&] { differentiate(true, through_views); }), refused);
+  EXPECT_NO_THROW(differentiate(false, as_it_is)) << "nothing flows through the keys";
+  EXPECT_NO_THROW(differentiate(false, through_views));
+}
+
 TEST(AppendGrad, GivesOneForEachTrainableParameter) {
   const Graph graph = trace([] {
     const Tensor w = param_input("w", {2}), b = param_input("b", {2}), unused = param_input("unused", {3});

@@ -4,6 +4,7 @@
 
 #include "ops/sample.h"
 #include "ops/sixteen_bits.h"
+#include "support/packed_checks.h"
 #include "support/random_graph.h"
 
 // WebGPU against the reference in f64, over the sample cases of every op, forward and gradient. Without an
@@ -99,6 +100,12 @@ void check(Op op, WebGpuOptions (*options)(), const char* what, Gradients gradie
   }
 }
 
+// Products are multiplied in f32; those in f16 have separate tests.
+void check_in_sixteen_bits(Op op, const Case& one, const Sample& sample, DType floats) {
+  EXPECT_EQ(SixteenBits(sample).difference(outputs_on(device_with(with_f32_arithmetic), sample)), std::nullopt)
+      << "in " << name(floats) << ": " << describe(op, 0, one);
+}
+
 class WebGpuOp : public ::testing::TestWithParam<Op> {};
 INSTANTIATE_TEST_SUITE_P(Ops, WebGpuOp, ::testing::ValuesIn(computed_ops()), op_name);
 
@@ -109,16 +116,13 @@ TEST_P(WebGpuOp, EqualsTheReferenceAsAPlainGpu) {
 TEST_P(WebGpuOp, EqualsTheReferenceWithFewBindingsAndWorkgroups) {
   check(GetParam(), with_few_bindings_and_workgroups, "with few bindings and workgroups", Gradients::of_the_first_case);
 }
-// One case of each op, since shaders take long to compile: the CPU engine's test has them all. Products are multiplied
-// in f32; those in f16 have separate tests.
+// One case of each op, since shaders take long to compile.
 TEST_P(WebGpuOp, EqualsTheReferenceInSixteenBits) {
   for (const DType floats : {DType::f16, DType::bf16})
-    for (const Case& sample : cases_of(GetParam())) {
-      const std::vector<Sample> samples = sixteen_bit_samples(GetParam(), sample, floats);
+    for (const Case& one : cases_of(GetParam())) {
+      const std::vector<Sample> samples = sixteen_bit_samples(GetParam(), one, floats);
       if (samples.empty()) continue;
-      EXPECT_EQ(SixteenBits(samples.back()).difference(outputs_on(device_with(with_f32_arithmetic), samples.back())),
-                std::nullopt)
-          << "in " << name(floats) << ": " << describe(GetParam(), 0, sample);
+      check_in_sixteen_bits(GetParam(), one, samples.back(), floats);
       break;
     }
 }
@@ -126,6 +130,13 @@ TEST_P(WebGpuOp, EqualsTheReferenceInSixteenBits) {
 // What ./dev test --full adds: more kinds of devices, and the gradients of every case.
 class WebGpuOpElsewhere : public ::testing::TestWithParam<Op> {};
 INSTANTIATE_TEST_SUITE_P(OtherForms, WebGpuOpElsewhere, ::testing::ValuesIn(computed_ops()), op_name);
+
+TEST_P(WebGpuOpElsewhere, EqualsTheReferenceInSixteenBits) {
+  for (const DType floats : {DType::f16, DType::bf16})
+    for (const Case& one : cases_of(GetParam()))
+      for (const Sample& sample : sixteen_bit_samples(GetParam(), one, floats))
+        check_in_sixteen_bits(GetParam(), one, sample, floats);
+}
 
 TEST_P(WebGpuOpElsewhere, EqualsTheReferenceAsARichGpu) {
   check(GetParam(), as_a_rich_gpu, "as a rich GPU", Gradients::of_every_case);
@@ -149,6 +160,11 @@ TEST_P(WebGpuOpElsewhere, EqualsTheReferenceWithSmallBindings) {
     if (!devices.contains(limit)) devices.emplace(limit, Device::webgpu(options));
     expect_reference(sample, outputs_on(devices.at(limit), sample), "with small bindings");
   }
+}
+
+TEST(WebGpuCaches, In8BitsHoldTheNearest) {
+  expect_nearest_rows(device_with(as_it_is));
+  expect_nearest_rows(device_with(as_a_plain_gpu));
 }
 
 // Fewer and smaller than on the CPU engine: each is some ten shaders that no other test compiles.

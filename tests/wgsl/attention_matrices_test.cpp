@@ -3,6 +3,7 @@
 
 #include <jerboa/backend/webgpu.h>
 #include <jerboa/frontend/compile.h>
+#include <jerboa/ir/packed_cache.h>
 #include <jerboa/lower/lower.h>
 #include <jerboa/transform/grad.h>
 #include <jerboa/wgsl/emit_wgsl.h>
@@ -15,7 +16,7 @@
 // Attention of f16 and its gradient on subgroup matrices against the reference in f64, at sizes around the edges of
 // tiles: native where the device has them, else emulated. Where no adapter can be had, the tests fail and say
 // why.
-namespace jerboa::test {
+namespace jerboa::test::attention_matrices_test {
 namespace {
 
 // With little workgroup memory, forms are small, which drivers on the CPU compile in seconds; those that GPUs get are
@@ -119,14 +120,7 @@ std::vector<Problem> problems() {
   const AttentionOptions causal{.causal = true};
   return {
       {"edges_of_tiles", 2, 1, 33, 33, 16, {}, false, 1, 2},
-      {"full_forms", 2, 1, 140, 150, 16, causal, false, 1, 1, Size::full},
-      {"whole_tiles", 2, 2, 128, 128, 16, causal},
       {"any_time", 2, 1, T, T, 16, causal},
-      {"interleaved", 4, 2, 100, 100, 16, causal, true, 1, 2},
-      // Scores of some 30 either way: later ones exceed those of the first tile by more than f16 can hold.
-      {"large_scores", 2, 1, 100, 100, 16, {.causal = true, .scale = 1}, false, 3},
-      {"middle_heads_forward", 2, 1, 33, 33, 64, causal, true, 1, 1, Size::small, false},
-      {"large_heads_forward", 2, 1, 33, 33, 128, causal, false, 1, 1, Size::small, false},
       {"one_matrix", 2, 2, 16, 16, 16, causal, false, 1, 1, Size::full, true, true},
       {"fewer_keys", 1, 1, 70, 20, 16, {}, false, 1, 1, Size::full, true, true},
       {"middle_heads", 4, 2, 100, 100, 64, causal, true, 1, 2, Size::full, true, true},
@@ -136,9 +130,25 @@ std::vector<Problem> problems() {
   };
 }
 
+// Each takes a software driver minutes to compile.
+std::vector<Problem> slow_problems() {
+  const AttentionOptions causal{.causal = true};
+  return {
+      {"interleaved", 4, 2, 100, 100, 16, causal, true, 1, 2},
+      {"middle_heads_forward", 2, 1, 33, 33, 64, causal, true, 1, 1, Size::small, false},
+      {"full_forms", 2, 1, 140, 150, 16, causal, false, 1, 1, Size::full},
+      {"whole_tiles", 2, 2, 128, 128, 16, causal},
+      // Scores of some 30 either way: later ones exceed those of the first tile by more than f16 can hold.
+      {"large_scores", 2, 1, 100, 100, 16, {.causal = true, .scale = 1}, false, 3},
+      {"large_heads_forward", 2, 1, 33, 33, 128, causal, false, 1, 1, Size::small, false},
+  };
+}
+
+std::string name_of(const ::testing::TestParamInfo<Problem>& param) { return param.param.name; }
+
 class AttentionOnMatrices : public ::testing::TestWithParam<Problem> {};
-INSTANTIATE_TEST_SUITE_P(Shapes, AttentionOnMatrices, ::testing::ValuesIn(problems()),
-                         [](const ::testing::TestParamInfo<Problem>& param) { return param.param.name; });
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionOnMatrices, ::testing::ValuesIn(problems()), name_of);
+INSTANTIATE_TEST_SUITE_P(OtherForms, AttentionOnMatrices, ::testing::ValuesIn(slow_problems()), name_of);
 
 TEST_P(AttentionOnMatrices, EqualsTheReferenceAndItself) {
   const Sample sample = sample_of(GetParam());
@@ -170,6 +180,7 @@ struct CacheProblem {
   int padding = 0;                   // queries before the first, at negative positions
   std::int64_t block = 0;            // of a paged cache
   bool causal = true;
+  bool packed = false;  // an 8-bit cache
 };
 
 std::ostream& operator<<(std::ostream& stream, const CacheProblem& problem) { return stream << problem.name; }
@@ -178,12 +189,14 @@ constexpr std::int64_t cache_keys = 96, cache_queries = 40;
 
 Sample sample_of(const CacheProblem& p) {
   const auto batch = static_cast<std::int64_t>(p.lengths.size());
+  const std::int64_t width = p.packed ? packed_words(p.size) : p.size;
+  const DType dtype = p.packed ? packed_cache : DType::f16;
   const Shape cache =
-      p.block > 0 ? Shape{batch * cache_keys / p.block, 1, p.block, p.size} : Shape{batch, 1, cache_keys, p.size};
+      p.block > 0 ? Shape{batch * cache_keys / p.block, 1, p.block, width} : Shape{batch, 1, cache_keys, width};
   Sample sample;
   sample.graph = trace([&] {
     const Tensor q = tensor_input("q", {batch, 2, cache_queries, p.size}, DType::f16);
-    const Tensor k = tensor_input("k", cache, DType::f16), v = tensor_input("v", cache, DType::f16);
+    const Tensor k = tensor_input("k", cache, dtype), v = tensor_input("v", cache, dtype);
     const Tensor lengths = tensor_input("lengths", {batch}, DType::i32);
     const Tensor positions = tensor_input("positions", {batch, cache_queries}, DType::i32);
     const Tensor table = p.block > 0 ? tensor_input("table", {batch, cache_keys / p.block}, DType::i32) : Tensor();
@@ -195,6 +208,10 @@ Sample sample_of(const CacheProblem& p) {
     Value value{tensor.type.dtype, evaluate(tensor.type.shape, {}), {}};
     for (std::int64_t i = 0; i < element_count(value.shape); ++i)
       value.data.push_back(std::uniform_int_distribution(-64, 64)(random) / 64.0);
+    if (tensor.type.dtype == packed_cache)
+      for (std::int64_t i = 0; i < element_count(value.shape); ++i)
+        value.data[static_cast<std::size_t>(i)] =
+            i % width < p.size / features_per_word ? static_cast<double>(random()) : 0x3c803c80;  // 1 / 64
     sample.inputs.emplace(tensor.name, std::move(value));
   }
   const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
@@ -210,7 +227,8 @@ Sample sample_of(const CacheProblem& p) {
     for (std::int64_t key = p.lengths[at(b)]; key < cache_keys; ++key) {
       const std::int64_t row =
           p.block > 0 ? ((pages - 1 - key / page) * batch + b) * page + key % page : b * cache_keys + key;
-      for (std::int64_t i = 0; i < p.size; ++i) sample.inputs.at("v").data[at(row * p.size + i)] = 60000;
+      for (std::int64_t i = 0; i < width; ++i)
+        sample.inputs.at("v").data[at(row * width + i)] = p.packed ? 0x43004300 : 60000;  // 128 times 67
     }
   }
   return sample;
@@ -221,6 +239,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CachesOnMatrices,
                          ::testing::Values(CacheProblem{"straight", 16, {75, 50}, {35, 10}},
                                            CacheProblem{"padded", 16, {33, 0}, {0, -64}, 7},
                                            CacheProblem{"paged", 16, {75, 50}, {35, 10}, 3, 32},
+                                           CacheProblem{"packed", 64, {75, 50}, {35, 10}, 3, 32, true, true},
+                                           CacheProblem{"packed_straight", 16, {75, 50}, {35, 10}, 0, 0, true, true},
                                            CacheProblem{"not_causal", 16, {75, 20}, {35, 0}, 0, 0, false}),
                          [](const ::testing::TestParamInfo<CacheProblem>& param) { return param.param.name; });
 
@@ -269,4 +289,4 @@ TEST(FormOfAttention, IsChosenBySizesAndTarget) {
 }
 
 }  // namespace
-}  // namespace jerboa::test
+}  // namespace jerboa::test::attention_matrices_test

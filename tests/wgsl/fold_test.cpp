@@ -1,100 +1,23 @@
-#include <cmath>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <jerboa/base/random.h>
 #include <jerboa/frontend/compile.h>
+#include <jerboa/ir/packed_cache.h>
 #include <jerboa/lower/lower.h>
 #include <jerboa/ops/ops.h>
 #include <jerboa/wgsl/emit_wgsl.h>
 
-#include "wgsl/shared_device.h"
+#include "wgsl/folding.h"
 
 // Kernels that others compute along the way, and independent ones that share a dispatch: the layers of a decoder that
 // is fed one token. Results are those of the reference, from as many dispatches as there should be.
-namespace jerboa {
+namespace jerboa::test::fold_test {
 namespace {
 
-// The kernels for GPUs, whatever the driver.
-Target gpu_target(int subgroup_size = 0) {
-  Target target = Target::webgpu_default();
-  target.max_bindings = 16;
-  target.subgroup_size = subgroup_size;
-  return target;
-}
-
-// With subgroups of the size that the device has, up to 32, or without.
-const Device& gpu(int subgroup_size) {
-  return test::shared_device(subgroup_size, [](int size) { return WebGpuOptions{.target = gpu_target(size)}; });
-}
-
-std::size_t dispatches(const Graph& graph, const Target& target = gpu_target()) {
-  Program program = lower(graph, target);
-  emit_wgsl(program, target);
-  return program.gpu.steps.size();
-}
-
-HostTensor random_values(DType dtype, const Sizes& shape, std::uint64_t seed) {
-  HostTensor values(dtype, shape);
-  SplitMix random(seed);
-  const double spread = bits(dtype) < 16 ? 14 : 1;
-  for (std::int64_t i = 0; i < values.size(); ++i) values.set_number(i, (random.uniform() - 0.5) * spread);
-  return values;
-}
-
-// Runs an entry several times, for graphs that update states, on both devices from the same random parameters.
-void expect_reference_on(const Device& device, const Graph& graph, const TensorMap& inputs, int runs,
-                         double tolerance) {
-  Session ours(device), wanted(Device::reference());
-  std::uint64_t seed = 1;
-  for (Session* session : {&ours, &wanted}) session->add_entry("run", graph);
-  for (const TensorInfo& tensor : graph.tensors) {
-    if (tensor.storage != Storage::param) continue;
-    const HostTensor values = random_values(tensor.type.dtype, evaluate(tensor.type.shape, {}), seed++);
-    for (Session* session : {&ours, &wanted}) session->upload_param(tensor.name, values.bytes());
-  }
-  for (int run = 0; run < runs; ++run) {
-    const Result result = ours.run("run", inputs), reference = wanted.run("run", inputs);
-    for (const std::string& name : result.names()) {
-      const HostTensor computed = result.get(name), expected = reference.get(name);
-      ASSERT_EQ(computed.shape(), expected.shape());
-      for (std::int64_t i = 0; i < expected.size(); ++i)
-        ASSERT_NEAR(computed.number(i), expected.number(i), tolerance * (1 + std::abs(expected.number(i))))
-            << name << " " << i << " of run " << run;
-    }
-  }
-}
-
-void expect_reference(const Graph& graph, const TensorMap& inputs, int runs = 1, double tolerance = 2e-5) {
-  for (const int subgroup_size : {0, 32}) {
-    SCOPED_TRACE(subgroup_size);
-    expect_reference_on(gpu(subgroup_size), graph, inputs, runs, tolerance);
-  }
-}
-
-// Without subgroups, drivers on the CPU take long to compile attention, which then exchanges values behind barriers.
-void expect_reference_with_subgroups(const Graph& graph, const TensorMap& inputs, int runs, double tolerance = 2e-5) {
-  expect_reference_on(gpu(32), graph, inputs, runs, tolerance);
-}
-
-Tensor linear(const std::string& name, const Tensor& x, std::int64_t out, DType dtype) {
-  const Tensor weight = param_input(name, {out, x.dim(-1)}, {.trainable = false, .dtype = dtype});
-  return matmul(x, cast(weight, DType::f32), {.transpose_b = true});
-}
-
-Tensor norm(const std::string& name, const Tensor& x) { return rms_norm(x, param_input(name, {x.dim(-1)}), 1e-5); }
-
-TensorMap inputs_of(const Graph& graph) {
-  TensorMap inputs;
-  std::uint64_t seed = 100;
-  for (const TensorInfo& tensor : graph.tensors)
-    if (tensor.storage == Storage::input && is_float(tensor.type.dtype))
-      inputs.emplace(tensor.name, random_values(tensor.type.dtype, evaluate(tensor.type.shape, {}), seed++));
-  return inputs;
-}
-
 class Folding : public testing::TestWithParam<DType> {};
-INSTANTIATE_TEST_SUITE_P(Weights, Folding, testing::Values(DType::f32, DType::f16, DType::bf16),
-                         [](const auto& weights) { return std::string(name(weights.param)); });
+std::string name_of(const testing::TestParamInfo<DType>& weights) { return std::string(name(weights.param)); }
+INSTANTIATE_TEST_SUITE_P(Weights, Folding, testing::Values(DType::f16), name_of);
+INSTANTIATE_TEST_SUITE_P(OtherForms, Folding, testing::Values(DType::f32, DType::bf16), name_of);
 
 // The norm is computed by each of the products, which share a dispatch.
 TEST_P(Folding, NormAndThreeProductsAreOneDispatch) {
@@ -151,26 +74,35 @@ TEST_P(Folding, LayerNormStaysOnItsOwn) {
 }
 
 // Rows of int4 and int8 weights, some of which leave threads without work.
-TEST(FoldingQuantised, NormAndThreeProductsAreOneDispatch) {
-  struct Trial {
-    DType weights;
-    std::int64_t inner, rows;
-  };
-  for (const Trial& trial : {Trial{DType::i4, 1024, 1}, Trial{DType::i4, 416, 2}, Trial{DType::i8, 416, 1}}) {
-    const Graph graph = trace([&] {
-      const Tensor x = norm("norm", tensor_input("x", {1, trial.rows, trial.inner}));
-      for (const char* name : {"q", "k", "v"}) {
-        const std::string of(name);
-        const Tensor weight = param_input(of, {96, trial.inner}, {.trainable = false, .dtype = trial.weights});
-        const Tensor scales = param_input(of + "_scales", {96, trial.inner / 32}),
-                     mins = param_input(of + "_mins", {96, trial.inner / 32});
-        output(of, matmul_quantised(x, weight, scales, mins));
-      }
-    });
-    EXPECT_EQ(dispatches(graph), 1u);
-    EXPECT_EQ(dispatches(graph, gpu_target(32)), 1u);
-    expect_reference(graph, inputs_of(graph), 1, 2e-4);
-  }
+struct QuantisedRows {
+  DType weights;
+  std::int64_t inner, rows;
+};
+class FoldingQuantisedNorm : public testing::TestWithParam<QuantisedRows> {};
+std::string name_of_rows(const testing::TestParamInfo<QuantisedRows>& rows) {
+  return fmt::format("{}_{}_{}", name(rows.param.weights), rows.param.inner, rows.param.rows);
+}
+INSTANTIATE_TEST_SUITE_P(Weights, FoldingQuantisedNorm, testing::Values(QuantisedRows{DType::i4, 416, 2}),
+                         name_of_rows);
+INSTANTIATE_TEST_SUITE_P(OtherForms, FoldingQuantisedNorm,
+                         testing::Values(QuantisedRows{DType::i4, 1024, 1}, QuantisedRows{DType::i8, 416, 1}),
+                         name_of_rows);
+
+TEST_P(FoldingQuantisedNorm, AndThreeProductsAreOneDispatch) {
+  const auto [weights, inner, rows] = GetParam();
+  const Shape groups{96, inner / 32};
+  const Graph graph = trace([&, weights = weights, inner = inner, rows = rows] {
+    const Tensor x = norm("norm", tensor_input("x", {1, rows, inner}));
+    for (const char* name : {"q", "k", "v"}) {
+      const std::string of(name);
+      const Tensor weight = param_input(of, {96, inner}, {.trainable = false, .dtype = weights});
+      const Tensor scales = param_input(of + "_scales", groups), mins = param_input(of + "_mins", groups);
+      output(of, matmul_quantised(x, weight, scales, mins));
+    }
+  });
+  EXPECT_EQ(dispatches(graph), 1u);
+  EXPECT_EQ(dispatches(graph, gpu_target(32)), 1u);
+  expect_reference(graph, inputs_of(graph), 1, 2e-4);
 }
 
 // The same with a gate, which the product that reads it computes: of weights with minimums and without.
@@ -200,6 +132,8 @@ struct Attending {
   int time = 1;
   int first_position = 0;
   int heads = 4;
+  int size = 16;       // of a head
+  bool gated = false;  // results are multiplied by a gate, which the product of queries gives
 };
 
 constexpr int cache_keys = 72, ring_keys = 64;
@@ -210,8 +144,11 @@ Graph attention_graph(const Attending& form) {
     const Tensor position = state_input("position", {1, form.time}, DType::i32, Init::constant(form.first_position));
     const Tensor length = state_input("length", {1}, DType::i32, Init::constant(form.first_position + 1));
     const Tensor table = form.block > 0 ? tensor_input("table", {1, cache_keys / form.block}, DType::i32) : Tensor();
-    const Tensor products[] = {linear("q", x, form.heads * 16, DType::f16), linear("k", x, 32, DType::f16),
-                               linear("v", x, 32, DType::f16)};
+    const Tensor given = linear("q", x, (form.gated ? 2 : 1) * form.heads * form.size, DType::f16);
+    const Dim half = form.heads * form.size;
+    const auto gated = form.gated ? split(given, {half, half}) : std::vector{given};
+    const Tensor products[] = {gated[0], linear("k", x, 2 * form.size, DType::f16),
+                               linear("v", x, 2 * form.size, DType::f16)};
     const auto rotated = [&](const std::string& name, const Tensor& product, int count) {
       const Tensor heads = split_heads(product, count);
       return rope(form.head_norm ? norm(name + "_norm", heads) : heads, position);
@@ -219,22 +156,27 @@ Graph attention_graph(const Attending& form) {
     const Tensor q = rotated("q", products[0], form.heads), k = rotated("k", products[1], 2),
                  v = split_heads(products[2], 2);
     const auto cached = [&](const std::string& name, const Tensor& values) {
-      const Shape shape = form.block > 0 ? Shape{cache_keys / form.block + 1, 2, form.block, 16}
-                                         : Shape{1, 2, form.ring ? ring_keys : cache_keys, 16};
+      const bool packed = form.cache == packed_cache;
+      const std::int64_t size = packed ? packed_words(form.size) : form.size;
+      const Shape shape = form.block > 0 ? Shape{cache_keys / form.block + 1, 2, form.block, size}
+                                         : Shape{1, 2, form.ring ? ring_keys : cache_keys, size};
       const Tensor cache = state_input(name, shape, form.cache);
-      const Tensor next = cache_append(cache, cast(values, form.cache), position, {.ring = form.ring, .table = table});
+      const Tensor stored = packed ? values : cast(values, form.cache);
+      const Tensor next = cache_append(cache, stored, position, {.ring = form.ring, .table = table});
       update(cache, next);
       return next;
     };
     const Tensor keys = cached("cache.k", k), values = cached("cache.v", v);
-    const Tensor seen = attention(cast(q, form.cache), keys, values,
+    const Tensor seen = attention(form.cache == packed_cache ? q : cast(q, form.cache), keys, values,
                                   {.causal = true,
                                    .window = form.ring ? ring_keys : 0,
                                    .ring = form.ring,
                                    .lengths = length,
                                    .positions = position,
                                    .table = table});
-    output("y", linear("o", cast(merge_heads(seen), DType::f32), 64, DType::f16));
+    Tensor merged = cast(merge_heads(seen), DType::f32);
+    if (form.gated) merged = merged * sigmoid(gated[1]);
+    output("y", linear("o", merged, 64, DType::f16));
     update(position, position + form.time);
     update(length, length + form.time);
   });
@@ -297,6 +239,25 @@ TEST(FoldingAttention, AppendsToCachesOfF16) {
   }
 }
 
+// What is rounded to 8 bits is computed first; a byte may be that of the other neighbour.
+TEST(FoldingAttention, AppendsToCachesIn8BitsComeFirst) {
+  for (const int block : {0, 8}) {
+    const Attending form{.head_norm = true, .cache = packed_cache, .block = block};
+    const Graph graph = attention_graph(form);
+    expect_reference_with_subgroups(graph, attention_inputs(graph, form), 8, 5e-3);
+    EXPECT_GT(dispatches(graph), 6u);
+  }
+}
+
+// Threads have eight features each of large heads, and gates of the results are part of attention too.
+TEST(FoldingAttention, LargeHeadsWithGatesAreTheSame) {
+  const Attending form{
+      .head_norm = true, .cache = DType::f16, .first_position = 30, .heads = 8, .size = 256, .gated = true};
+  const Graph graph = attention_graph(form);
+  expect_reference_with_subgroups(graph, attention_inputs(graph, form), 3, 5e-3);
+  EXPECT_EQ(dispatches(graph, gpu_target(32)), 6u);
+}
+
 // A token of padding, whose position is negative, is not put anywhere, and one past the end of the cache neither.
 TEST(FoldingAttention, DropsWhatHasNoPlaceInTheCache) {
   for (const int block : {0, 4})
@@ -315,4 +276,4 @@ TEST(FoldingAttention, AppendsComeFirstWhereSeveralWorkgroupsReadAKey) {
 }
 
 }  // namespace
-}  // namespace jerboa
+}  // namespace jerboa::test::fold_test

@@ -12,7 +12,7 @@
 // Loops, rows and reductions that read and write four elements at a time, in the form for GPUs, against the reference
 // in f64: where memory is adjacent, where it is not, and where sizes or offsets do not allow it. Without an adapter the
 // tests fail and say why.
-namespace jerboa::test {
+namespace jerboa::test::fours_test {
 namespace {
 
 Target gpu_target() {
@@ -149,4 +149,4 @@ TEST(Fours, ColumnsOfOddSizesAndWholeTensors) {
 }
 
 }  // namespace
-}  // namespace jerboa::test
+}  // namespace jerboa::test::fours_test

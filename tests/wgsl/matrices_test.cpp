@@ -279,6 +279,28 @@ TEST(ProductsInTwoBuffers, EqualTheReferenceAndThemselves) {
   }
 }
 
+// What the epilogue reads for each result is loaded before the first is stored, also past the last row and column, and
+// where the result takes its place.
+TEST(ProductsInTilesWithEpilogue, EqualTheReference) {
+  WebGpuOptions options;
+  options.target = Target::webgpu_default();
+  options.sentinel = 7e8F;
+  const Device this_device = Device::webgpu(options);
+  const Sample sample = with_inputs(trace([] {
+    const Tensor x = tensor_input("x", {70, 36}), w = tensor_input("w", {76, 36});
+    const Tensor bias = tensor_input("bias", {76}), residual = tensor_input("r", {70, 76});
+    const Tensor gate = tanh(residual);  // which is in memory, and not needed afterwards
+    const Tensor y = gelu(matmul(x, w, {.transpose_b = true}) + bias, GeluForm::tanh);
+    output("y", y * gate + residual);
+    output("z", y);
+  }));
+  EXPECT_NE(text_of(sample.graph, *options.target)
+                .find("_early_0 = early_0(batch, min(row_0, 70u - 1u), "
+                      "min(column_0, 76u - 4u));"),
+            std::string::npos);
+  expect_reference(sample, outputs_on(this_device, sample), "with an epilogue", Tolerance{1e-4, 1e-4, 2e-6});
+}
+
 // Products of f32 whose inner elements teams of threads share, which add up their results at the end.
 TEST(ProductsInTeams, EqualTheReferenceAndThemselves) {
   WebGpuOptions options;

@@ -8,6 +8,7 @@
 #include <jerboa/wgsl/emit_wgsl.h>
 
 #include "wgsl/idle_arenas.h"
+#include "wgsl/shader_text.h"
 
 // Independent steps of training that share a dispatch, and workspace that shares memory with activations.
 namespace jerboa::test::merge_test {
@@ -48,6 +49,26 @@ TEST(MergedSteps, TrainLikeTheCpu) {
   for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(computed[i], wanted[i], 1e-4 * wanted[i]) << i;
   // Hidden, out, loss, {mean, its gradients}, {relu's gradient, those of out}, those of hidden, updates.
   EXPECT_LE(dispatches, 8);
+}
+
+// A workgroup runs one part, so that parts need no more than the largest of each array.
+TEST(MergedSteps, ShareWorkgroupMemoryOfOneNameAndType) {
+  const wgsl::ShaderText::WorkgroupArray small{"tile_a", "vec4f", 64, 1024}, large{"tile_a", "vec4f", 256, 4096},
+      halves{"tile_a", "vec4<f16>", 64, 512};
+  EXPECT_EQ(workgroup_bytes(wgsl::shared({small}, {large})), 4096);
+  EXPECT_EQ(workgroup_bytes(wgsl::shared({large}, {small})), 4096);
+  EXPECT_EQ(workgroup_bytes(wgsl::shared({large}, {halves, small})), 4096 + 512);
+  wgsl::ShaderText first, second;
+  first.workgroup_memory = {small};
+  first.body = "  tile_a[lane] = vec4f();\n";
+  second.workgroup_memory = {large, halves};
+  second.workgroup_memory[1].name = "other";
+  second.body = "  tile_a[lane + 64u] = vec4f(); other[lane] = vec4<f16>();\n";
+  const std::string text = wgsl::assemble(wgsl::merge({{&first, {}, 0, "2u"}, {&second, {}, 0, "3u"}}), 64);
+  for (const char* part : {"tile_avec4f: array<vec4f, 256>;", "othervec4f16: array<vec4<f16>, 64>;",
+                           "tile_avec4f[lane] =", "tile_avec4f[lane + 64u] ="})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  EXPECT_EQ(text.find("array<vec4f, 64>"), std::string::npos) << text;
 }
 
 Buffer activation(int arena, std::int64_t bytes, int first, int last) {

@@ -7,7 +7,7 @@
 #include "verify/compare.h"
 
 // Products that compute their operands as they read them, in the forms for software drivers and for GPUs.
-namespace jerboa::test {
+namespace jerboa::test::prologue_test {
 namespace {
 
 Device device(bool software) {
@@ -30,4 +30,4 @@ TEST(ProductPrologue, EqualsTheReference) {
 }
 
 }  // namespace
-}  // namespace jerboa::test
+}  // namespace jerboa::test::prologue_test

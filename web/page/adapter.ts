@@ -1,6 +1,7 @@
+import { isSoftwareDevice } from "../src/software.js";
 import { byId } from "./dom.js";
 
-// Which device a page runs on, in words. The compiler decides by the same names (names_software_driver).
+// Which device a page runs on, in words.
 
 export interface AdapterFacts {
   readonly name: string;
@@ -9,9 +10,9 @@ export interface AdapterFacts {
 }
 
 export function describeAdapter(device: GPUDevice): AdapterFacts {
-  const { description, vendor, architecture, isFallbackAdapter } = device.adapterInfo as GPUAdapterInfo & { readonly isFallbackAdapter?: boolean };
+  const { description, vendor, architecture } = device.adapterInfo;
   const name = description || [vendor, architecture].filter(Boolean).join(" ") || "a graphics device";
-  return { name, isSoftware: isFallbackAdapter === true || /llvmpipe|lavapipe|swiftshader|basic render driver/i.test(`${name} ${architecture}`) };
+  return { name, isSoftware: isSoftwareDevice(device) };
 }
 
 /** Fills the mark in a page's head. */

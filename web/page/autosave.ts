@@ -1,4 +1,5 @@
-// The training as it was last saved, in the browser's database: it survives a reload and the loss of the device.
+// Trainings as they were last saved, in the browser's database, one for each of the last models: they survive a reload and
+// the loss of the device.
 
 /** A text that the model wrote after some step. */
 export interface Sample {
@@ -9,7 +10,7 @@ export interface Sample {
 }
 
 export interface SavedRun {
-  /** Which model the checkpoint is of. */
+  /** Which model the checkpoint is of, and the key under which it is kept. */
   readonly model: string;
   readonly textName: string;
   readonly text: Uint8Array<ArrayBuffer>;
@@ -22,17 +23,24 @@ export interface SavedRun {
 
 const databaseName = "jerboa-train";
 const storeName = "runs";
-const key = "current";
+const timeIndex = "savedAt";
+const databaseVersion = 2; // 1 had no index
+const mostRuns = 4;
 
 function open(): Promise<IDBDatabase> {
   return new Promise((resolve, reject) => {
-    const request = indexedDB.open(databaseName, 1);
-    request.onupgradeneeded = () => request.result.createObjectStore(storeName);
+    const request = indexedDB.open(databaseName, databaseVersion);
+    request.onupgradeneeded = () => {
+      const isThere = request.result.objectStoreNames.contains(storeName);
+      const store = isThere ? request.transaction!.objectStore(storeName) : request.result.createObjectStore(storeName);
+      store.createIndex(timeIndex, "savedAt" satisfies keyof SavedRun); // which is read without the checkpoints
+    };
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(request.error ?? new Error("the browser's database cannot be opened"));
   });
 }
 
+/** What the request gives that `body` makes, once all that it asks for is done. */
 async function transact<T>(mode: IDBTransactionMode, body: (store: IDBObjectStore) => IDBRequest<T>): Promise<T> {
   const database = await open();
   try {
@@ -47,22 +55,32 @@ async function transact<T>(mode: IDBTransactionMode, body: (store: IDBObjectStor
   }
 }
 
-/** The last training; undefined if there is none, or if the browser keeps nothing, as in some private windows. */
-export async function loadRun(): Promise<SavedRun | undefined> {
+/** The last training of a model; undefined if there is none, or if the browser keeps nothing, as in some private windows. */
+export async function loadRun(model: string): Promise<SavedRun | undefined> {
   try {
-    return (await transact("readonly", (store) => store.get(key) as IDBRequest<SavedRun | undefined>)) ?? undefined;
+    return (await transact("readonly", (store) => store.get(model) as IDBRequest<SavedRun | undefined>)) ?? undefined;
   } catch {
     return undefined;
   }
 }
 
-/** All of it or, if this fails, nothing. */
+/** All of it or, if this fails, nothing. Of models that were not trained for longest, the trainings go. */
 export async function saveRun(run: SavedRun): Promise<void> {
-  await transact("readwrite", (store) => store.put(run, key));
+  await transact("readwrite", (store) => {
+    let others = 0;
+    const cursor = store.index(timeIndex).openKeyCursor(null, "prev"); // the latest first
+    cursor.onsuccess = () => {
+      if (cursor.result === null) return;
+      const model = cursor.result.primaryKey;
+      if (model !== run.model && ++others >= mostRuns) store.delete(model);
+      cursor.result.continue();
+    };
+    return store.put(run, run.model);
+  });
 }
 
-export async function forgetRun(): Promise<void> {
-  await transact("readwrite", (store) => store.delete(key)).catch(() => undefined);
+export async function forgetRun(model: string): Promise<void> {
+  await transact("readwrite", (store) => store.delete(model)).catch(() => undefined);
 }
 
 /** Whether this is the page that may save: of several that are open, the first. */

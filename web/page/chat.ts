@@ -34,6 +34,7 @@ async function* answer(messages: readonly Message[], settings: Readonly<Record<s
 
 startChat({
   answer,
+  maxTokens: String(defaultTokens),
   mayAsk: () => loader.model !== undefined,
   emptyText: "Ask something. The model runs on your device, and conversations stay in this browser.",
 });

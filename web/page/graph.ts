@@ -5,7 +5,7 @@ import { describeAdapter, showAdapter } from "./adapter.js";
 import { byId, make, makeSvg } from "./dom.js";
 import { type Layout, layOut, nodeSize } from "./graph_layout.js";
 import { type TracedGraph, type ViewNode, viewNodes } from "./graph_model.js";
-import { guarded, showProblem } from "./problem.js";
+import { guarded, hideProblem, showProblem } from "./problem.js";
 import "./shared/theme.js";
 import { showBusy, showReady } from "./status.js";
 import { onGiven } from "./texts.js";
@@ -27,6 +27,7 @@ let kernel: number | undefined;
 let node: number | undefined;
 const times = new Map<string, StepTimes>();
 let sessions = new Map<string, Session>();
+let opening = 0; // counts what was asked to be opened: an older one that finishes later is dropped
 
 // ---- the graph
 
@@ -185,15 +186,19 @@ function showEntry(name: string): void {
 }
 
 async function open(given: Readonly<Record<string, unknown>>, name: string): Promise<void> {
+  if (Object.keys(given).length === 0) throw new UsageError(`${name} has no graphs`);
   for (const graph of Object.values(given) as Partial<TracedGraph>[])
     if (!Array.isArray(graph?.nodes) || !Array.isArray(graph.tensors)) throw new UsageError(`${name} has no graphs: it must be {"NAME": GRAPH, …}, each as to_json writes it`);
+  const number = ++opening; // not before: what cannot be opened leaves alone what is being opened
   showBusy(`Compiling for ${describeAdapter(device).name}`);
   try {
     const compiler = await openCompiler();
     const began = performance.now();
     const bytes = await compiler.call("bytes", "jerboa_compile_graphs", JSON.stringify({ device: describeDevice(device), entries: given })).finally(() => compiler.close());
     const seconds = (performance.now() - began) / 1000;
-    program = await Program.load(device, bytes);
+    const loaded = await Program.load(device, bytes);
+    if (number !== opening) return;
+    program = loaded;
     for (const session of sessions.values()) session.destroy();
     sessions = new Map();
     times.clear();
@@ -209,6 +214,7 @@ async function open(given: Readonly<Record<string, unknown>>, name: string): Pro
     showEntry((program.entries.find(({ name: title }) => title === "decode") ?? program.entries[0]!).name);
     showReady(`Compiled for this device in ${seconds.toFixed(1)} s, ${Math.round(bytes.length / 1000)} kB`);
   } catch (error) {
+    if (number !== opening) return;
     showReady("");
     throw error;
   }
@@ -228,12 +234,14 @@ function exampleInputs(of: Entry, symbols: ReadonlyMap<string, number>): Record<
 
 async function profile(): Promise<void> {
   const timed = entry;
+  const of = program;
   byId<HTMLButtonElement>("profile").disabled = true;
   try {
     let session = sessions.get(timed.name);
     if (session === undefined) {
       showBusy(`Preparing ${new Set(timed.steps.map((step) => step.shader?.source)).size} kernels`);
-      session = await program.createSession({ entries: [timed.name] });
+      session = await of.createSession({ entries: [timed.name] });
+      if (of !== program) return session.destroy(); // another one has been opened since
       sessions.set(timed.name, session);
     }
     showBusy(`Timing ${timed.name}`);
@@ -242,6 +250,7 @@ async function profile(): Promise<void> {
     await session.profile(timed.name, inputs); // the first run pays for what the driver puts off
     const runs: StepTimes[] = [];
     for (let i = 0; i < profiledRuns; ++i) runs.push(await session.profile(timed.name, inputs));
+    if (of !== program) return;
     times.set(timed.name, { areTimestamps: runs[0]!.areTimestamps, milliseconds: timed.steps.map((_, number) => runs.reduce((sum, { milliseconds }) => sum + milliseconds[number]!, 0) / profiledRuns) });
     showReady(`The mean of ${profiledRuns} runs`);
     if (timed === entry) {
@@ -250,6 +259,7 @@ async function profile(): Promise<void> {
       showDetails();
     }
   } catch (error) {
+    if (of !== program) return; // whose session was destroyed
     showReady("");
     throw error;
   } finally {
@@ -259,13 +269,15 @@ async function profile(): Promise<void> {
 
 async function take(files: readonly File[]): Promise<void> {
   const file = files[0]!;
-  let given: Record<string, unknown>;
+  let given: unknown;
   try {
-    given = JSON.parse(await file.text()) as Record<string, unknown>;
+    given = JSON.parse(await file.text());
   } catch {
     throw new UsageError(`${file.name} is not valid JSON: this page shows graphs as to_json writes them`);
   }
-  await open("nodes" in given ? { graph: given } : given, file.name);
+  if (typeof given !== "object" || given === null || Array.isArray(given)) throw new UsageError(`${file.name} is not a graph: this page shows graphs as to_json writes them`);
+  await open("nodes" in given ? { graph: given } : (given as Record<string, unknown>), file.name);
+  hideProblem();
 }
 
 byId("graph").addEventListener("click", (event) => {

@@ -54,7 +54,8 @@ export class LossCurve {
     drawing.append(makeSvg("path", { class: "loss-raw", d: line(this.losses, x, y) }), makeSvg("path", { class: "loss-mean", d: line(smoothed(this.losses), x, y) }));
     this.drawing.replaceWith(drawing);
     this.drawing = drawing;
-    this.placeMarks((step) => [x(step), y(this.losses[Math.max(0, step - 1)] ?? most)]);
+    const lossAt = (step: number) => this.losses[Math.max(0, step - 1)] ?? NaN;
+    this.placeMarks((step) => [x(step), y(Number.isFinite(lossAt(step)) ? lossAt(step) : most)]);
   }
 
   // Buttons, so that they can be reached with the keyboard. They stay while the curve is drawn anew, so that a click that
@@ -104,13 +105,18 @@ function line(values: readonly number[], x: (step: number) => number, y: (loss: 
   return parts.join("");
 }
 
-/** A moving average, with a wider window for more values. */
+/** A moving average, with a wider window for more values. Where none is known, it is NaN. */
 export function smoothed(values: readonly number[]): number[] {
   const sums = [0];
-  for (const value of values) sums.push(sums.at(-1)! + value);
+  const counts = [0];
+  for (const value of values) {
+    const isKnown = Number.isFinite(value);
+    sums.push(sums.at(-1)! + (isKnown ? value : 0));
+    counts.push(counts.at(-1)! + (isKnown ? 1 : 0));
+  }
   const reach = Math.min(40, Math.ceil(values.length / 25));
   return values.map((_, i) => {
     const near = Math.min(reach, i, values.length - 1 - i);
-    return (sums[i + near + 1]! - sums[i - near]!) / (2 * near + 1);
+    return (sums[i + near + 1]! - sums[i - near]!) / (counts[i + near + 1]! - counts[i - near]!);
   });
 }

@@ -1,6 +1,6 @@
 import { openDevice } from "../src/index.js";
 import { LanguageModel, type LoadOptions, type LoadProgress } from "../src/language/language_model.js";
-import { type CachedModel, clearCachedModels, listCachedModels } from "../src/language/model_cache.js";
+import { type CachedModel, clearCachedModels, listCachedModels, weightsAsStored } from "../src/language/model_cache.js";
 import { describeAdapter, showAdapter } from "./adapter.js";
 import { byId, make } from "./dom.js";
 import { store, stored } from "./shared/storage.js";
@@ -22,6 +22,7 @@ const weightsField = byId<HTMLSelectElement>("weights");
 const quickLosses = 3; // a device that is lost this often within a minute is not opened again
 
 const phases: Readonly<Record<LoadProgress["phase"], string>> = {
+  waiting: "Another page loads this model: waiting for it",
   files: "Reading its configuration",
   compiling: "Compiling it for this device",
   weights: "Loading its weights",
@@ -34,10 +35,14 @@ function nameOf(files: string | readonly File[]): string {
   return files.find((file) => file.webkitRelativePath !== "")?.webkitRelativePath.split("/")[0] ?? "The model";
 }
 
+/** As the cache names them. */
+const keptWeights = (weights: Weights) => (weights === "" ? weightsAsStored : weights);
+
 const countText = (parameters: number) => (parameters >= 1e9 ? `${(parameters / 1e9).toFixed(1)} B` : `${(parameters / 1e6).toFixed(parameters < 1e7 ? 1 : 0)} M`);
 
 export class ModelLoader {
   model: LanguageModel | undefined;
+  private name = ""; // of the model
   private last: Choice | undefined;
   private control: AbortController | undefined;
   private device: GPUDevice | undefined;
@@ -64,7 +69,8 @@ export class ModelLoader {
   async begin(): Promise<void> {
     this.device = await this.open();
     await this.list();
-    const kept = (await listCachedModels()).find((one) => one.isComplete && one.source === addressOf(addressField.value));
+    const isLast = ({ source, weights }: CachedModel) => source === addressOf(addressField.value) && weights === keptWeights(weightsField.value as Weights);
+    const kept = (await listCachedModels()).find((one) => one.isComplete && isLast(one));
     if (kept !== undefined) await this.choose(addressField.value);
   }
 
@@ -84,29 +90,34 @@ export class ModelLoader {
   private async load(choice: Choice): Promise<void> {
     this.control?.abort();
     const control = (this.control = new AbortController());
+    const before = this.last;
     this.last = choice;
-    this.model?.dispose();
-    this.model = undefined;
     this.showState("loading", choice.name);
-    this.onChange();
     try {
       this.device ??= await this.open();
       const { weights } = choice;
       const model = await LanguageModel.load(choice.files, {
         device: this.device,
         signal: control.signal,
-        onProgress: (progress) => this.showProgress(progress),
+        onProgress: (progress) => {
+          if (this.control !== control) return; // another one has been chosen since
+          if (progress.phase === "compiling") this.release(); // its files are right, and it needs the memory of the one before
+          this.showProgress(progress);
+        },
         ...(weights === "" ? {} : { weights }),
       });
-      if (this.control !== control || control.signal.aborted) return model.dispose(); // another one has been chosen since
+      if (control.signal.aborted) model.dispose();
+      control.signal.throwIfAborted();
       this.model = model;
+      this.name = choice.name;
       if (typeof choice.files === "string") store("model", { address: choice.files, weights });
-      this.showModel(choice.name, model);
       this.showState("choosing");
+      this.showModel(choice.name, model);
       this.show(false);
       void this.list();
     } catch (error) {
       if (this.control !== control) return;
+      if (this.model !== undefined) this.last = before;
       this.showState("choosing");
       if (!control.signal.aborted) this.showError(`${choice.name} could not be loaded: ${(error as Error).message}`);
     } finally {
@@ -114,14 +125,18 @@ export class ModelLoader {
     }
   }
 
+  private release(): void {
+    this.model?.dispose();
+    this.model = undefined;
+    this.onChange();
+  }
+
   /** All that was on the device is gone: loads the model again. The conversations are not on the device. */
   private async recover(message: string): Promise<void> {
     const now = performance.now();
     this.lossTimes.push(now);
     this.device = undefined;
-    this.model?.dispose();
-    this.model = undefined;
-    this.onChange();
+    this.release();
     this.show(true);
     if (this.last === undefined) return;
     if (this.lossTimes.filter((time) => now - time < 60_000).length > quickLosses) this.showError(`The graphics device is lost again and again${message === "" ? "" : `: ${message}`}. Reload the page to try once more.`);
@@ -137,7 +152,11 @@ export class ModelLoader {
 
   private showState(state: "choosing" | "loading", name = ""): void {
     byId("loader").dataset["state"] = state;
-    if (state === "choosing") return;
+    if (state === "choosing") {
+      byId("choose-model").textContent = this.model === undefined ? "Choose a model" : this.name;
+      if (this.model === undefined) byId("model-facts").textContent = "";
+      return;
+    }
     this.show(true);
     this.showError("");
     byId("loading-name").textContent = name;
@@ -153,7 +172,6 @@ export class ModelLoader {
   }
 
   private showModel(name: string, model: LanguageModel): void {
-    byId("choose-model").textContent = name;
     byId("choose-model").title = `${name}: ${model.modelType}, ${countText(model.parameters)} parameters in ${model.weights}, ${sizeText(model.weightBytes)}, up to ${model.context.toLocaleString("en")} tokens`;
     byId("model-facts").textContent = `${countText(model.parameters)} parameters · ${model.weights} · ${sizeText(model.weightBytes)}${model.hasChatTemplate ? "" : " · continues texts: it was not trained to chat"}`;
   }
@@ -161,7 +179,6 @@ export class ModelLoader {
   private showError(text: string): void {
     byId("loader-problem").textContent = text;
     byId("loader-problem").hidden = text === "";
-    if (text !== "") byId("choose-model").textContent = "Choose a model";
   }
 
   /** What the server offers, and what the browser has kept. */
@@ -173,22 +190,23 @@ export class ModelLoader {
     byId("kept-box").hidden = kept.length === 0;
   }
 
-  private row(name: string, note: string, address: string): HTMLElement {
+  private row(name: string, note: string, address: string, weights?: Weights): HTMLElement {
     const made = make("button", "choice", make("b", "", name), make("span", "dim", note));
     made.type = "button";
     made.onclick = () => {
       addressField.value = address;
+      if (weights !== undefined) weightsField.value = weights;
       void this.choose(address);
     };
     return make("li", "", made);
   }
 
   private keptRow({ source, weights, bytes, isComplete }: CachedModel): HTMLElement {
-    const row = this.row(nameOf(source), `${weights} · ${sizeText(bytes)}${isComplete ? "" : " · not complete"}`, source);
+    const row = this.row(nameOf(source), `${weights} · ${sizeText(bytes)}${isComplete ? "" : " · not complete"}`, source, weights === weightsAsStored ? "" : (weights as Weights));
     const remove = make("button", "remove", "×");
     remove.type = "button";
-    remove.setAttribute("aria-label", `Remove ${nameOf(source)} from this browser`);
-    remove.onclick = () => void clearCachedModels(source).then(() => this.list());
+    remove.setAttribute("aria-label", `Remove ${nameOf(source)}, ${weights}, from this browser`);
+    remove.onclick = () => void clearCachedModels(source, weights).then(() => this.list());
     row.append(remove);
     return row;
   }

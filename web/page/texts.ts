@@ -35,27 +35,26 @@ export function sizeText(bytes: number): string {
 
 /** Files and texts that are dropped anywhere on the page, or pasted outside of a field. */
 export function onGiven(take: { files(files: readonly File[]): void; text?(text: string): void }): void {
-  let inside = 0;
-  const show = () => document.body.classList.toggle("dropping", inside > 0);
-  const isFiles = (event: DragEvent) => event.dataTransfer?.types.some((type) => type === "Files" || type === "text/plain") ?? false;
-  addEventListener("dragenter", (event) => {
-    if (isFiles(event)) ++inside;
-    show();
-  });
+  const show = (isShown: boolean) => document.body.classList.toggle("dropping", isShown);
+  const has = (event: DragEvent, type: string) => event.dataTransfer?.types.includes(type) ?? false;
+  const isInField = (event: Event) => event.target instanceof HTMLElement && event.target.closest("input, textarea") !== null;
+  // A text that is dragged to a field is the field's.
+  const isForPage = (event: DragEvent) => has(event, "Files") || (take.text !== undefined && has(event, "text/plain") && !isInField(event));
   addEventListener("dragleave", (event) => {
-    if (isFiles(event)) inside = Math.max(0, inside - 1);
-    show();
+    if (event.relatedTarget === null) show(false); // it leaves the window
   });
-  addEventListener("dragover", (event) => event.preventDefault());
+  addEventListener("dragover", (event) => {
+    show(isForPage(event));
+    if (isForPage(event)) event.preventDefault();
+  });
   addEventListener("drop", (event) => {
+    show(false);
+    if (!isForPage(event)) return;
     event.preventDefault();
-    inside = 0;
-    show();
     void given(event.dataTransfer, take);
   });
   addEventListener("paste", (event) => {
-    if (event.target instanceof HTMLElement && event.target.closest("input, textarea") !== null) return;
-    void given(event.clipboardData, take);
+    if (!isInField(event)) void given(event.clipboardData, take);
   });
 }
 

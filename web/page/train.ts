@@ -26,6 +26,7 @@ const textField = byId<HTMLTextAreaElement>("own-text");
 
 const programsFolder = "../programs/";
 const quickLosses = 3; // devices lost this often within a minute are not opened again
+const manySteps = 500; // are not forgotten without a question, even if that was asked for
 
 let device: GPUDevice | undefined;
 let adapter: AdapterFacts | undefined;
@@ -61,7 +62,8 @@ function showStep(now: TrainingRun, rate: number | undefined, bytesPerSecond: nu
   const isPast = steps !== undefined && now.step >= steps;
   byId("schedule").textContent = isPast ? `The schedule of ${steps.toLocaleString("en")} steps is over: training goes on with its last learning rate.` : "";
   byId("step").textContent = now.step.toLocaleString("en");
-  byId("loss").textContent = now.losses.at(-1)?.toFixed(3) ?? "–";
+  const loss = now.losses.at(-1) ?? NaN; // unknown for the steps of a checkpoint
+  byId("loss").textContent = Number.isFinite(loss) ? loss.toFixed(3) : "–";
   byId("speed").textContent = bytesPerSecond === undefined ? "–" : Math.round(bytesPerSecond).toLocaleString("en");
   byId("rate").textContent = rate === undefined ? "–" : rate.toExponential(1).replace("e-", "·10⁻").replace(/⁻(\d+)/, (_, digits: string) => `⁻${superscript(digits)}`);
   showCurve(now);
@@ -77,7 +79,7 @@ function showCurve(now: TrainingRun): void {
 function showSamples(now: TrainingRun): void {
   byId("samples").replaceChildren(
     ...now.samples.toReversed().map((sample) => {
-      const loss = Number.isFinite(sample.loss) ? `loss ${sample.loss.toFixed(2)}` : "untrained";
+      const loss = Number.isFinite(sample.loss) ? `loss ${sample.loss.toFixed(2)}` : sample.step === 0 ? "untrained" : "";
       const head = make("span", "sample-head", make("b", "", `Step ${sample.step.toLocaleString("en")}`), ` ${loss}`);
       const row = make("li", sample.step === chosenStep ? "chosen" : "", head, make("span", "sample-text", make("i", "", sample.prompt), readable(sample.text)));
       row.dataset["step"] = String(sample.step);
@@ -179,11 +181,30 @@ async function begin(given: NamedText): Promise<void> {
   fresh.trainee.session.reset();
   if (model.parameters !== undefined) fresh.trainee.session.load(model.parameters);
   text = given;
-  if (isSaver) await forgetRun();
+  if (isSaver) await forgetRun(model.fingerprint);
   byId("saved").textContent = "";
   hideProblem();
   writing.showSample("", "");
   showRun(fresh);
+}
+
+/** Goes on from a checkpoint, with its steps, on the same text. */
+async function beginFrom(checkpoint: Uint8Array<ArrayBuffer>): Promise<void> {
+  if (run === undefined || text === undefined) throw new UsageError("there is no model to load the checkpoint into yet");
+  const old = run;
+  await old.stop();
+  const fresh = await TrainingRun.fromCheckpoint(old.trainee, text.name, text.bytes, view, isSaver, checkpoint);
+  if (run !== old) return; // another one has been opened since
+  run = fresh;
+  void old.close();
+  hideProblem();
+  writing.showSample("", "");
+  showRun(fresh);
+}
+
+/** Whether the training may be given up: asks if that would lose more than `steps`. */
+function mayForget(steps: number): boolean {
+  return run === undefined || run.step < steps || confirm(`Forget the training of ${run.step.toLocaleString("en")} steps?`);
 }
 
 /** The device is gone, and with it all that was on it: goes on from the last autosave. */
@@ -246,15 +267,13 @@ async function take(files: readonly File[]): Promise<void> {
   if (program !== undefined) {
     const bytes = (await bytesOf(program))!;
     const source = { name: program.name, program: bytes, parameters: await bytesOf(parameters), fingerprint: crc32(bytes).toString(16) };
-    await open(source, given ?? text ?? pastedText(document.body.innerText.repeat(8)));
+    const saved = isSaver ? await loadRun(source.fingerprint) : undefined;
+    const kept = saved === undefined ? undefined : { name: saved.textName, bytes: saved.text };
+    await open(source, given ?? kept ?? text ?? pastedText(document.body.innerText.repeat(8)), given === undefined ? saved : undefined);
     return;
   }
   if (given !== undefined) await begin(given);
-  if (parameters !== undefined) {
-    if (run === undefined) throw new UsageError("there is no model to load the checkpoint into yet");
-    run.trainee.session.load((await bytesOf(parameters))!);
-    hideProblem();
-  }
+  if (parameters !== undefined) await beginFrom((await bytesOf(parameters))!);
   if (given === undefined && parameters === undefined) throw new UsageError("none of the files is a text, a program (.jerboa) or a checkpoint (.safetensors)");
 }
 
@@ -266,14 +285,14 @@ async function main(): Promise<void> {
   if (!isSaver) byId("saved").textContent = "Another page trains already: this one is not kept in the browser.";
   await reopenDevice();
   filesField.disabled = false;
-  const [first, saved] = await Promise.all([bundled(), isSaver ? loadRun() : undefined]);
+  const first = await bundled();
   if (first === undefined) {
     showReady("There is no model here: ./dev web exports one, or open a program (.jerboa).");
     return;
   }
-  const fits = saved !== undefined && saved.model === first.source.fingerprint;
-  await open(first.source, fits ? { name: saved.textName, bytes: saved.text } : first.text, fits ? saved : undefined);
-  if (fits) showSaved(saved.savedAt);
+  const saved = isSaver ? await loadRun(first.source.fingerprint) : undefined;
+  await open(first.source, saved === undefined ? first.text : { name: saved.textName, bytes: saved.text }, saved);
+  if (saved !== undefined) showSaved(saved.savedAt);
 }
 
 trainButton.onclick = () => {
@@ -283,27 +302,28 @@ trainButton.onclick = () => {
 };
 writeButton.onclick = () => void guarded(run?.write() ?? Promise.resolve());
 resetButton.onclick = () => {
-  if (run !== undefined && text !== undefined && (run.step < 500 || confirm(`Forget the training of ${run.step} steps?`))) void guarded(begin(text));
+  if (run !== undefined && text !== undefined && mayForget(manySteps)) void guarded(begin(text));
 };
 saveButton.onclick = () => void guarded((run?.checkpoint() ?? Promise.reject(new UsageError("there is nothing to save"))).then((bytes) => download(bytes, "model.safetensors")));
 filesField.onchange = () => {
   const files = [...(filesField.files ?? [])];
   filesField.value = "";
-  if (files.length > 0) void guarded(take(files));
+  if (files.length > 0 && mayForget(manySteps)) void guarded(take(files));
 };
 byId("paste").onclick = () => {
   textField.value = "";
   textDialog.showModal();
 };
 textDialog.onclose = () => {
-  if (textDialog.returnValue === "train" && textField.value.trim() !== "") void guarded(begin(pastedText(textField.value)).then(start));
+  if (textDialog.returnValue === "train" && textField.value.trim() !== "" && mayForget(manySteps)) void guarded(begin(pastedText(textField.value)).then(start));
 };
+// What is dropped or pasted may have been meant for something else, so every step is worth a question.
 onGiven({
-  files: (files) => void guarded(take(files)),
-  text: (given) => void guarded(begin(pastedText(given))),
+  files: (files) => void (mayForget(1) && guarded(take(files))),
+  text: (given) => void (mayForget(1) && guarded(begin(pastedText(given)))),
 });
 document.addEventListener("visibilitychange", () => {
-  if (document.hidden && run !== undefined && run.step > 0) void run.save().catch(() => undefined);
+  if (document.hidden) run?.requestSave();
 });
 
 try {

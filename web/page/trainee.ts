@@ -1,6 +1,7 @@
 import { type CompilerClient } from "../src/compiler/client.js";
 import { describeDevice } from "../src/compiler/compiler.js";
-import { Program, type Session, UsageError, tensor } from "../src/index.js";
+import { FileError, Program, type Session, UsageError, readSafetensors, tensor } from "../src/index.js";
+import { statePrefix } from "../src/session.js";
 
 // A model of bytes that is compiled for a device: it takes training steps and continues texts.
 
@@ -33,6 +34,7 @@ export interface StepResult {
 }
 
 const entriesUsed = ["step", "decode"] as const;
+const mostSteps = 1e7;
 const sampling = { temperature: 0.8, top_k: 40 };
 
 export class Trainee {
@@ -73,6 +75,17 @@ export class Trainee {
     return new Trainee(session, source, batch, context, kernels, captures, compiler, sampler);
   }
 
+  /** How many updates its parameters have had. */
+  async steps(): Promise<number> {
+    return this.session.stateNames.includes("step") ? (await this.session.download("step")).data[0]! : 0;
+  }
+
+  /** Throws FileError before anything changes. */
+  load(checkpoint: Uint8Array<ArrayBuffer>): void {
+    checkSteps(checkpoint);
+    this.session.load(checkpoint);
+  }
+
   async step(inputs: Parameters<Session["run"]>[1]): Promise<StepResult> {
     const out = await this.session.run("step", inputs);
     const rate = out.names.includes("lr") ? await out.number("lr") : undefined;
@@ -94,6 +107,13 @@ export class Trainee {
     void this.compiler.call("number", "jerboa_sampler_free", this.sampler).catch(() => undefined);
     this.session.destroy();
   }
+}
+
+/** The page keeps a loss for each step. Throws FileError if the checkpoint is of a step that no run reaches. */
+export function checkSteps(checkpoint: Uint8Array<ArrayBuffer>): void {
+  const step = readSafetensors(checkpoint).tensors.get(`${statePrefix}step`)?.data[0] ?? 0;
+  if (!Number.isSafeInteger(step) || step < 0 || step > mostSteps)
+    throw new FileError(`the checkpoint is of step ${step}, but must be of one from 0 to ${mostSteps.toLocaleString("en")}`);
 }
 
 // Of [1, heads, time, time], what the last position attends to, by head.

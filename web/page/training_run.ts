@@ -38,6 +38,7 @@ export class TrainingRun {
   private wroteAt = -Infinity;
   private wroteFor = 0;
   private savedAt = performance.now();
+  private isSaveAsked = false;
 
   constructor(
     readonly trainee: Trainee,
@@ -50,10 +51,18 @@ export class TrainingRun {
   ) {
     this.data = new TextData(text, { batch: trainee.batch, length: trainee.context });
     if (saved === undefined) return;
-    trainee.session.load(saved.checkpoint);
+    trainee.load(saved.checkpoint);
     this.losses = [...saved.losses];
     this.samples = [...saved.samples];
     this.saved = saved;
+  }
+
+  /** Goes on from a checkpoint of another run. The losses of its steps are not known. */
+  static async fromCheckpoint(trainee: Trainee, textName: string, text: Uint8Array<ArrayBuffer>, view: RunView, isKept: boolean, checkpoint: Uint8Array<ArrayBuffer>): Promise<TrainingRun> {
+    const run = new TrainingRun(trainee, textName, text, view, isKept);
+    trainee.load(checkpoint);
+    run.losses = new Array<number>(await trainee.steps()).fill(NaN);
+    return run;
   }
 
   get step(): number {
@@ -74,19 +83,28 @@ export class TrainingRun {
     return this.inTurn(() => this.writeText(() => !this.closed));
   }
 
-  /** Waits for the steps under way. Nothing is shown or saved any more. */
-  async close(): Promise<void> {
-    this.closed = true;
+  /** Pauses, and waits for the steps under way. */
+  async stop(): Promise<void> {
     this.running = false;
     await this.work.catch(() => undefined);
   }
 
-  save(): Promise<void> {
-    return this.inTurn(() => this.saveNow());
+  /** The same; and nothing is shown or saved any more. */
+  async close(): Promise<void> {
+    this.closed = true;
+    await this.stop();
   }
 
+  /** Keeps it soon: between steps if it is training. */
+  requestSave(): void {
+    if (this.step === 0) return;
+    if (this.running) this.isSaveAsked = true;
+    else void this.inTurn(() => this.saveNow()).catch(() => undefined);
+  }
+
+  /** As it is now, after the steps that were submitted: a session's save is of one moment, so training goes on. */
   checkpoint(): Promise<Uint8Array<ArrayBuffer>> {
-    return this.inTurn(() => this.trainee.session.save());
+    return this.trainee.session.save();
   }
 
   // One thing at a time, in order; one that fails does not keep the next from being tried.
@@ -118,11 +136,11 @@ export class TrainingRun {
       underWay.push(result);
       if (underWay.length >= stepsUnderWay) await finish();
       const isSampleDue = this.isSampleDue(this.step + underWay.length);
-      const isSaveDue = performance.now() - this.savedAt > millisecondsBetweenSaves;
+      const isSaveDue = this.isSaveAsked || performance.now() - this.savedAt > millisecondsBetweenSaves;
       if (!this.running || !(isSampleDue || isSaveDue)) continue;
       while (underWay.length > 0) await finish();
-      if (isSampleDue) await this.writeText(() => this.running);
       if (isSaveDue) await this.saveNow();
+      if (isSampleDue) await this.writeText(() => this.running && !this.isSaveAsked);
       began = performance.now();
       counted = 0;
     }
@@ -160,6 +178,7 @@ export class TrainingRun {
 
   private async saveNow(): Promise<void> {
     this.savedAt = performance.now();
+    this.isSaveAsked = false;
     if (this.closed || this.step === 0) return;
     const { losses, samples, text, textName } = this;
     const run = { model: this.trainee.source.fingerprint, textName, text, losses: [...losses], samples: [...samples], checkpoint: await this.trainee.session.save(), savedAt: Date.now() };

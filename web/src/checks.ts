@@ -56,6 +56,15 @@ export function asOptions<T extends object>(value: T | undefined, what: string):
   throw new UsageError(`${what} must be an object, not ${described(value)}`);
 }
 
+/** As JSON, which has neither big integers nor cycles. */
+export function asJson(value: unknown, what: string): string {
+  try {
+    return JSON.stringify(value);
+  } catch (error) {
+    throw new UsageError(`${what} cannot be written as JSON: ${(error as Error).message.split("\n")[0]}`);
+  }
+}
+
 /** A list of names, or nothing. */
 export function asNames(value: unknown, what: string): readonly string[] | undefined {
   if (value === undefined) return undefined;

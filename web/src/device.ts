@@ -1,10 +1,11 @@
-import { asOptions, unshared } from "./checks.js";
-import { DeviceError, DeviceLostError, JerboaError, OutOfMemoryError, UnsupportedError } from "./errors.js";
+import { asOptions, described, unshared } from "./checks.js";
+import { DeviceError, DeviceLostError, JerboaError, OutOfMemoryError, UnsupportedError, UsageError } from "./errors.js";
+import { Naps, isNode } from "./naps.js";
 import { Pipelines } from "./pipelines.js";
 import { type Entry, allocated } from "./program_file.js";
 
 export interface OpenDeviceOptions {
-  /** By default the browser's. */
+  /** By default the browser's; under Node `create([])` of npm webgpu. */
   readonly gpu?: GPU | undefined;
   readonly powerPreference?: GPUPowerPreference;
 }
@@ -23,6 +24,7 @@ const wantedFeatures: readonly GPUFeatureName[] = ["shader-f16", "subgroups", "t
 const gpus = new Set<GPU>();
 
 function noWebGpu(): string {
+  if (isNode) return 'Node has no WebGPU of its own: run `npm install webgpu`, import { create } from "webgpu", and pass { gpu: create([]) } as an option';
   if (globalThis.isSecureContext === false) return "WebGPU is only available to pages from https or from http://127.0.0.1";
   if (globalThis.navigator === undefined || globalThis.document !== undefined) return "this browser has no WebGPU";
   return "there is no WebGPU here";
@@ -33,6 +35,7 @@ export async function openDevice(options: OpenDeviceOptions = {}): Promise<GPUDe
   const { gpu: given, powerPreference = "high-performance" } = asOptions(options, "the options of openDevice");
   const gpu = given ?? (globalThis.navigator as Navigator | undefined)?.gpu;
   if (gpu === undefined) throw new DeviceError(noWebGpu());
+  if (typeof gpu?.requestAdapter !== "function") throw new UsageError(`the option gpu must be a GPU, such as navigator.gpu, not ${described(gpu)}`);
   gpus.add(gpu);
   const adapter = await gpu.requestAdapter({ powerPreference });
   if (adapter === null) throw new DeviceError("WebGPU is available, but finds no graphics device that it may use");
@@ -51,6 +54,7 @@ export class Gpu {
   readonly pipelines = new Pipelines(this);
   private loss: DeviceLostError | undefined;
   private readonly waiting = new Set<(error: DeviceLostError) => void>();
+  private readonly naps: Naps;
 
   static of(device: GPUDevice): Gpu {
     let gpu = Gpu.known.get(device);
@@ -62,6 +66,7 @@ export class Gpu {
   }
 
   private constructor(readonly device: GPUDevice) {
+    this.naps = new Naps(device);
     void device.lost.then((info) => {
       const text = info.message === "" ? "no reason given" : info.message;
       this.loss = new DeviceLostError(`the WebGPU device is lost: ${text}; open a new one and make a new session on it`, info.reason);
@@ -83,8 +88,15 @@ export class Gpu {
         reject(this.loss);
         return;
       }
-      this.waiting.add(reject);
-      const done = () => this.waiting.delete(reject);
+      const wake = this.naps.begin();
+      const fail = (error: DeviceLostError) => {
+        wake();
+        reject(error);
+      };
+      this.waiting.add(fail);
+      const done = () => {
+        if (this.waiting.delete(fail)) wake();
+      };
       work.then(
         (value) => {
           done();
@@ -200,6 +212,12 @@ export class BufferSet {
   /** Throws OutOfMemoryError that names the first buffer for which there was no room. */
   async check(): Promise<void> {
     await Promise.all(this.checks.splice(0));
+  }
+
+  /** Takes over the buffers of another set, which is then empty. */
+  take(other: BufferSet): void {
+    this.buffers.push(...other.buffers.splice(0));
+    this.checks.push(...other.checks.splice(0));
   }
 
   /** Destroys one of them. */

@@ -20,6 +20,9 @@ export class UsageError extends JerboaError {}
 /** A program or a safetensors file that is damaged, or of another version. */
 export class FileError extends JerboaError {}
 
+/** A server that cannot be reached, or that is not able to answer now. */
+export class NetworkError extends JerboaError {}
+
 /** A device that is missing, or fails a call. */
 export class DeviceError extends JerboaError {}
 

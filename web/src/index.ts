@@ -1,11 +1,12 @@
-export { Compiler, type DeviceDescription, type EntryShape, type ModelOptions, describeDevice } from "./compiler/compiler.js";
+export { Compiler, type DeviceDescription, type EncoderShape, type EntryShape, type ModelOptions, describeDevice } from "./compiler/compiler.js";
 export type { CompilerSource } from "./compiler/module.js";
 export { type OpenDeviceOptions, openDevice } from "./device.js";
 export * from "./errors.js";
-export { type ChatMessage, type ChatOptions, type GenerateOptions, LanguageModel, type LoadOptions, type LoadProgress, type Sampling } from "./language/language_model.js";
+export { type ChatMessage, type ChatOptions, LanguageModel, type LoadOptions, type LoadProgress } from "./language/language_model.js";
 export { type CachedModel, clearCachedModels, listCachedModels } from "./language/model_cache.js";
 export { type FileFacts, FileSource, type ModelFiles, type ModelSource, UrlSource } from "./language/source.js";
-export type { FinishReason, Generation, TextStream } from "./language/streams.js";
+export type { FinishReason, Generation, TextStream, TokenLogprob, TokenLogprobs } from "./language/streams.js";
+export type { GenerateOptions, Sampling } from "./language/text_request.js";
 export type { StepTimes } from "./profile.js";
 export { Program } from "./program.js";
 export type { Entry, PersistentTensor, Port } from "./program_file.js";

@@ -38,7 +38,8 @@ interface Slot extends Place {
   readonly isPooled: boolean;
 }
 
-const statePrefix = "jerboa.state/";
+/** Of the names of states in a checkpoint. */
+export const statePrefix = "jerboa.state/";
 const gradientPrefix = "grad/";
 /** States that are f16 copies of parameters, for products in mixed precision: neither listed nor saved. */
 const halfCopyPrefix = "f16/";
@@ -50,7 +51,8 @@ export class Session {
   private readonly slots = new Map<string, Slot>();
   private readonly executables = new Map<string, Executable>();
   private readonly memory: BufferSet;
-  private readonly moved: { readonly from: Slot; readonly to: Slot }[] = [];
+  private adding: Promise<void> = Promise.resolve();
+  private moves = 0; // of parameters and states so far
   private seed = 0n;
   private destroyed = false;
 
@@ -85,6 +87,15 @@ export class Session {
    */
   async add(file: ProgramFile): Promise<void> {
     this.check();
+    // One after another, because each builds on where the ones before have put things.
+    const stored = this.adding.then(() => this.addChecked(file));
+    this.adding = stored.catch(() => undefined);
+    await stored;
+    await this.addExecutables(file.entries);
+  }
+
+  private async addChecked(file: ProgramFile): Promise<void> {
+    this.check();
     for (const { name } of file.entries)
       if (this.executables.has(name)) throw new UsageError(`the session already has an entry ${name}`);
     for (const tensor of file.storage) {
@@ -95,7 +106,6 @@ export class Session {
         );
     }
     await this.addStorage(file, file.entries);
-    await this.addExecutables(file.entries);
   }
 
   get entryNames(): string[] {
@@ -113,6 +123,11 @@ export class Session {
    * is submitted before this returns its promise, which resolves when the device has accepted it.
    */
   async run(entry: string, inputs: Readonly<Record<string, Input>> = {}, options: RunOptions = {}): Promise<RunResult> {
+    return this.submit(entry, inputs, options);
+  }
+
+  /** The same, but what is wrong with the call is thrown at once: if this returns, the run is submitted. */
+  submit(entry: string, inputs: Readonly<Record<string, Input>> = {}, options: RunOptions = {}): Promise<RunResult> {
     const { executable, tensors, symbols } = this.prepared(entry, inputs);
     const definition = executable.entry;
     const { captures: names, outputs: wanted } = asOptions(options, "the options of run");
@@ -175,9 +190,11 @@ export class Session {
 
   /** Parameters and states as one safetensors file, which Session::load of the C++ library reads too. */
   async save(): Promise<Uint8Array<ArrayBuffer>> {
-    const tensors = await this.downloadAll(this.parameterNames);
-    for (const [name, value] of await this.downloadAll(this.stateNames)) tensors.set(statePrefix + name, value);
-    return writeSafetensors(tensors, new Map([["format", checkpointFormat], ["seed", String(this.seed)]]));
+    const { seed } = this;
+    // Both begin before anything is awaited, so that they are of the same moment whatever is run in the meantime.
+    const [tensors, states] = await Promise.all([this.downloadAll(this.parameterNames), this.downloadAll(this.stateNames)]);
+    for (const [name, value] of states) tensors.set(statePrefix + name, value);
+    return writeSafetensors(tensors, new Map([["format", checkpointFormat], ["seed", String(seed)]]));
   }
 
   /** Loads a file of all parameters, or a checkpoint that includes the states. Throws before anything changes. */
@@ -228,29 +245,39 @@ export class Session {
   }
 
   private async addStorage(file: ProgramFile, entries: readonly Entry[]): Promise<void> {
-    const pooled = poolPlaces(entries, this.slots, this.memory);
-    const added: Slot[] = [];
-    for (const tensor of file.storage) {
-      const known = this.slots.get(tensor.name);
-      const place = pooled.get(tensor.name) ?? known ?? {
-        buffer: this.memory.create(byteCount(tensor.dtype, tensor.shape), tensor.name),
-        offset: 0,
-      };
-      const isPooled = pooled.has(tensor.name) || (known?.isPooled ?? false);
-      const slot = { tensor, buffer: place.buffer, offset: place.offset, isPooled };
-      if (known === undefined) added.push(slot);
-      else if (known.buffer !== slot.buffer) this.moved.push({ from: known, to: slot });
-      this.slots.set(tensor.name, slot);
+    const memory = new BufferSet(this.gpu); // freed if not all of it can be had
+    let slots: readonly Slot[];
+    try {
+      const pooled = poolPlaces(entries, this.slots, memory);
+      slots = file.storage.map((tensor): Slot => {
+        const known = this.slots.get(tensor.name);
+        const place = pooled.get(tensor.name) ?? known ?? { buffer: memory.create(byteCount(tensor.dtype, tensor.shape), tensor.name), offset: 0 };
+        return { tensor, buffer: place.buffer, offset: place.offset, isPooled: pooled.has(tensor.name) || (known?.isPooled ?? false) };
+      });
+      await memory.check();
+      this.check();
+    } catch (error) {
+      memory.destroy();
+      throw error;
     }
-    await this.memory.check();
+    this.memory.take(memory);
+    // From here on nothing is awaited until all have moved: what is uploaded before moves too, and what is uploaded later
+    // goes to the new place.
+    const added: Slot[] = [];
+    const moves: { readonly from: Slot; readonly to: Slot }[] = [];
+    for (const slot of slots) {
+      const known = this.slots.get(slot.tensor.name);
+      if (known === undefined) added.push(slot);
+      else if (known.buffer !== slot.buffer) moves.push({ from: known, to: slot });
+      this.slots.set(slot.tensor.name, slot);
+    }
     if (this.initialises) for (const slot of added) this.initialise(slot);
-    await this.finishMoves();
+    if (moves.length > 0) await this.move(moves);
   }
 
   // Values of tensors that have become members of a pool follow them, and entries are bound to their new places.
-  private async finishMoves(): Promise<void> {
-    const moves = this.moved.splice(0);
-    if (moves.length === 0) return;
+  private async move(moves: readonly { readonly from: Slot; readonly to: Slot }[]): Promise<void> {
+    ++this.moves;
     await this.gpu.validated("moving parameters", () => {
       const encoder = this.gpu.device.createCommandEncoder();
       for (const { from, to } of moves) {
@@ -258,7 +285,7 @@ export class Session {
         if (bytes > 0) encoder.copyBufferToBuffer(from.buffer, from.offset, to.buffer, to.offset, bytes);
       }
       this.gpu.device.queue.submit([encoder.finish()]);
-      for (const executable of this.executables.values()) executable.bind(this.place);
+      this.bindAll();
     });
     for (const { from } of moves) this.memory.free(from.buffer);
   }
@@ -266,10 +293,21 @@ export class Session {
   private readonly place = (name: string): Place => this.slots.get(name)!;
 
   private async addExecutables(entries: readonly Entry[]): Promise<void> {
+    const before = this.moves;
     const made = await Promise.allSettled(entries.map((entry) => Executable.create(this.gpu, entry, this.place)));
-    for (const outcome of made) if (outcome.status === "fulfilled") this.executables.set(outcome.value.entry.name, outcome.value);
+    for (const outcome of made) {
+      if (outcome.status !== "fulfilled") continue;
+      if (this.destroyed) outcome.value.destroy();
+      else this.executables.set(outcome.value.entry.name, outcome.value);
+    }
+    this.check();
+    if (this.moves !== before) await this.gpu.validated("binding parameters that have moved", () => this.bindAll());
     const failed = made.find((outcome) => outcome.status === "rejected");
     if (failed !== undefined) throw failed.reason;
+  }
+
+  private bindAll(): void {
+    for (const executable of this.executables.values()) executable.bind(this.place);
   }
 
   private initialise(slot: Slot): void {
@@ -293,7 +331,7 @@ export class Session {
   private write({ tensor, buffer, offset }: Slot, value: Tensor): void {
     this.gpu.write(buffer, bytesOf(value.data), offset);
     const copy = tensor.isParameter ? this.slots.get(halfCopyPrefix + tensor.name) : undefined;
-    if (copy === undefined || tensor.dtype !== "f32") return;
+    if (copy === undefined || tensor.dtype !== "f32" || shapeText(copy.tensor.shape) !== shapeText(tensor.shape)) return;
     const halves = Uint16Array.from(value.data as Float32Array, f32ToF16);
     this.gpu.write(copy.buffer, bytesOf(halves), copy.offset);
   }

@@ -1,13 +1,21 @@
 // Every test that runs under Node: node --test dist/test/all.js
 import "./arguments.test.js";
+import "./cache.test.js";
 import "./cases.test.js";
 import "./compiler.test.js";
 import "./dim.test.js";
+import "./encoder.test.js";
 import "./graph.test.js";
 import "./memory.test.js";
 import "./language.test.js";
+import "./loading.test.js";
 import "./mutation.test.js";
 import "./react.test.js";
+import "./same_graphs.test.js";
+import "./sampling.test.js";
 import "./serve.test.js";
 import "./session.test.js";
+import "./source.test.js";
+import "./training_run.test.js";
+import "./unicode.test.js";
 import "./values.test.js";

@@ -1,20 +1,19 @@
 import assert from "node:assert/strict";
-import { existsSync, mkdtempSync, renameSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, readdirSync, renameSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 import { type Page, chromium } from "playwright-core";
 
+import { readSafetensors } from "../src/safetensors.js";
 import { serve } from "../tools/serve.js";
 import { type CaseReport, caseNames } from "./check_case.js";
+import { chromiumPath } from "./chromium_path.js";
 
 // Runs every case in Debian's Chromium, on its software driver, and the page, of which it makes pictures:
 //   node dist/test/chromium.js CASES PICTURE
 
 const [cases = "", picture = "web-page.png"] = process.argv.slice(2);
-const programs = ["chromium", "chromium-browser", "google-chrome"].flatMap((name) => [`/usr/bin/${name}`, `/usr/local/bin/${name}`]);
-const executablePath = process.env["JERBOA_CHROMIUM"] ?? programs.find((path) => existsSync(path));
-assert.ok(executablePath !== undefined, "there is no Chromium: ./dev setup installs it, or set JERBOA_CHROMIUM");
 
 async function runCase(page: Page, name: string): Promise<void> {
   const report: CaseReport = await page.evaluate(async (folder) => {
@@ -80,12 +79,90 @@ const isFull = process.env["JERBOA_SOAK_SECONDS"] !== undefined;
 const text = (page: Page, id: string) => page.textContent(`#${id}`).then((found) => found ?? "");
 const isReady = (page: Page) => page.waitForFunction(() => !(document.getElementById("train") as HTMLButtonElement).disabled, undefined, { timeout: 120_000 });
 
+let checkpoint: Buffer;
+const stepsOf = (bytes: Uint8Array) => readSafetensors(bytes).tensors.get("jerboa.state/step")!.data[0]!;
+
+async function saveWhileTraining(page: Page): Promise<Buffer> {
+  const [download] = await Promise.all([page.waitForEvent("download"), page.click("#save")]);
+  const bytes = readFileSync(await download.path());
+  assert.ok(stepsOf(bytes) >= 5);
+  assert.equal(await text(page, "train"), "Pause", "training goes on");
+  return bytes;
+}
+
+/** Drops files, or a text, on an element; gives whether the page takes them. */
+function drop(page: Page, selector: string, given: { readonly files?: Readonly<Record<string, readonly number[]>>; readonly text?: string }): Promise<boolean> {
+  return page.evaluate(
+    ([on, { files = {}, text }]) => {
+      const dataTransfer = new DataTransfer();
+      for (const [name, bytes] of Object.entries(files)) dataTransfer.items.add(new File([Uint8Array.from(bytes)], name));
+      if (text !== undefined) dataTransfer.setData("text/plain", text);
+      const send = (type: string) => !document.querySelector(on)!.dispatchEvent(new DragEvent(type, { dataTransfer, bubbles: true, cancelable: true }));
+      const isTaken = send("dragover");
+      if (document.body.classList.contains("dropping") !== isTaken) throw new Error("the page does not show what it takes");
+      return send("drop") && isTaken;
+    },
+    [selector, given] as const,
+  );
+}
+
+// What is dropped may be meant for something else: a training is not forgotten without a question.
+async function dropTexts(page: Page): Promise<void> {
+  const step = await text(page, "step");
+  assert.notEqual(step, "0");
+  assert.equal(await drop(page, "#prompt", { text: "a prompt" }), false, "a text that is dragged to a field is the field's");
+  const questions: string[] = [];
+  let isYes = false;
+  page.on("dialog", (dialog) => {
+    questions.push(dialog.message());
+    void (isYes ? dialog.accept() : dialog.dismiss());
+  });
+  assert.ok(await drop(page, "body", { text: "Snow falls on the roof. ".repeat(20) }));
+  assert.ok(await drop(page, "body", { files: { "snow.txt": [...Buffer.from("Snow falls. ".repeat(40))] } }));
+  await page.waitForTimeout(100);
+  assert.equal(await text(page, "step"), step);
+  assert.deepEqual(questions, new Array(2).fill(`Forget the training of ${step} steps?`));
+  isYes = true;
+  await drop(page, "body", { files: { "snow.txt": [...Buffer.from("Snow falls. ".repeat(40))] } });
+  await page.waitForFunction(() => document.getElementById("text-name")!.textContent === "snow.txt");
+  assert.equal(await text(page, "step"), "0");
+  page.removeAllListeners("dialog");
+}
+
+// A checkpoint that is opened while another training runs goes on from its own step.
+async function openCheckpoint(page: Page): Promise<void> {
+  await page.click("#train");
+  await page.waitForFunction(() => Number(document.getElementById("step")!.textContent) >= 1, undefined, { timeout: 60_000 });
+  await page.setInputFiles("#files", { name: "model.safetensors", mimeType: "", buffer: checkpoint });
+  await page.waitForFunction((step) => document.getElementById("step")!.textContent === String(step), stepsOf(checkpoint), { timeout: 60_000 });
+  assert.equal(await text(page, "train"), "Train");
+  assert.equal(await text(page, "loss"), "–");
+  assert.ok(await page.isHidden("#problem"), await text(page, "problem"));
+}
+
+// Trainings of several models do not replace each other.
+async function keepSeveralRuns(page: Page): Promise<void> {
+  const kept = await page.evaluate(async () => {
+    const { saveRun, loadRun, forgetRun } = (await import(`${location.origin}/dist/page/autosave.js`)) as typeof import("../page/autosave.js");
+    const names = ["one", "two", "three", "four", "five"];
+    for (const [i, model] of names.entries())
+      await saveRun({ model, textName: model, text: new Uint8Array(), losses: [i], samples: [], checkpoint: new Uint8Array(), savedAt: Date.now() + i });
+    const found: (string | undefined)[] = [];
+    for (const model of names) found.push((await loadRun(model))?.textName);
+    for (const model of names) await forgetRun(model);
+    return found;
+  });
+  assert.deepEqual(kept, [undefined, "two", "three", "four", "five"]);
+}
+
 // The graphs are compiled for this device, it writes from the first step on, and the training is kept.
 async function trainOnPage(page: Page): Promise<void> {
   await isReady(page);
   assert.match(await text(page, "status"), /^A character GPT · \d+ kernels compiled for this device$/);
   assert.match(await text(page, "adapter"), / · software$/);
   await page.click("#train");
+  await page.waitForFunction(() => Number(document.getElementById("step")!.textContent) >= 5, undefined, { timeout: 120_000 });
+  checkpoint = await saveWhileTraining(page);
   await page.waitForFunction(() => Number(document.getElementById("step")!.textContent) >= 60, undefined, { timeout: 120_000 });
   await page.click("#train");
   await page.waitForFunction(() => document.getElementById("train")!.textContent === "Train", undefined, { timeout: 60_000 });
@@ -140,6 +217,9 @@ async function openOthers(page: Page): Promise<void> {
   assert.equal(await text(page, "step"), "0");
   assert.equal(await text(page, "train"), "Train");
   assert.ok(await page.isHidden("#problem"));
+  await openCheckpoint(page);
+  await dropTexts(page);
+  await keepSeveralRuns(page);
   if (!isFull) return;
   await page.setInputFiles("#files", [`${cases}/gpt.jerboa`, `${cases}/text.txt`]);
   await page.waitForFunction(() => document.getElementById("status")!.textContent!.startsWith("gpt.jerboa"), undefined, { timeout: 60_000 });
@@ -158,14 +238,43 @@ async function showGraph(page: Page): Promise<void> {
   assert.ok(await page.isHidden("#problem"));
 }
 
+// A file that is opened while another one is compiled is the one that is shown.
+async function openGraphs(page: Page): Promise<void> {
+  for (const given of ["null", "[]", "3", "{}"]) {
+    await page.setInputFiles("#files", { name: `${given.length}.json`, mimeType: "", buffer: Buffer.from(given) });
+    await page.waitForFunction((name) => document.getElementById("problem")!.textContent!.startsWith(name), `${given.length}.json`);
+    assert.match(await text(page, "problem"), /is not a graph|has no graphs/);
+  }
+  const tensors = [{ name: "x", dtype: "f32", shape: [4], storage: "input" }, { name: "y", dtype: "f32", shape: [4] }];
+  const nodes = [{ op: "tensor_input", inputs: [], outputs: [0] }, { op: "exp", inputs: [0], outputs: [1] }];
+  const small = { version: 1, training: false, symbols: {}, tensors, nodes, outputs: { y: 1 }, captures: {}, updates: [], constants: [] };
+  await page.setInputFiles("#files", `${cases}/graphs.json`);
+  await page.setInputFiles("#files", { name: "small.json", mimeType: "", buffer: Buffer.from(JSON.stringify({ small })) });
+  await page.waitForFunction(() => document.getElementById("entries")!.textContent === "small", undefined, { timeout: 60_000 });
+  await page.waitForTimeout(2000); // for the larger one
+  assert.equal(await text(page, "entries"), "small");
+  assert.match(await text(page, "status"), /^Compiled for this device/);
+  assert.ok(await page.isHidden("#problem"));
+  // What cannot be opened does not keep what is being compiled from being shown.
+  await page.setInputFiles("#files", `${cases}/graphs.json`);
+  await page.setInputFiles("#files", { name: "empty.json", mimeType: "", buffer: Buffer.from("{}") });
+  await page.waitForSelector("#problem:not([hidden])");
+  await page.waitForFunction(() => document.getElementById("entries")!.textContent !== "small", undefined, { timeout: 60_000 });
+  assert.match(await text(page, "status"), /^Compiled for this device/);
+}
+
 // A model from the server answers, is stopped and asked again; the conversation is kept.
 async function chat(page: Page): Promise<void> {
   await page.goto(`${address}/page/chat.html`);
   await photograph(page, "chat-empty");
+  await cancelLoading(page, "Choose a model");
   await page.click("#offered .choice");
   await page.waitForSelector("#send:enabled", { timeout: 120_000 });
   assert.ok(await page.isHidden("#loader"));
   assert.equal(await text(page, "choose-model"), "tiny");
+  const posted = await page.evaluate(() => (globalThis as unknown as { posted: Posted[] }).posted);
+  const parameters = posted.filter(({ name }) => name === "jerboa_language_parameter");
+  assert.ok(parameters.length > 3 && parameters.every(({ isMoved }) => isMoved), "weights are copied to the worker");
   await page.click("#open-settings");
   await page.fill("#max_tokens", "12");
   await page.fill("#temperature", "0");
@@ -183,13 +292,91 @@ async function chat(page: Page): Promise<void> {
   await page.click("#settings .primary");
   await page.fill("#text", "More");
   await page.press("#text", "Enter");
-  await page.waitForFunction(() => (document.querySelectorAll(".assistant .body")[1]?.textContent ?? "").length > 3, undefined, { timeout: 60_000 });
-  await page.click("#stop");
+  // In the page, so that it does not depend on how soon the test runs again.
+  const stop = () => {
+    const isWriting = (document.querySelectorAll(".assistant .body")[1]?.textContent ?? "").length > 3;
+    if (isWriting) document.getElementById("stop")!.click();
+    return isWriting;
+  };
+  await page.waitForFunction(stop, undefined, { timeout: 60_000 });
   await page.waitForSelector("#send:not([hidden])");
   assert.ok(await page.isHidden("#problem"), await text(page, "problem"));
+  const speeds = await page.locator(".assistant .speed").allTextContents();
+  assert.doesNotMatch(speeds[1] ?? "", /cut by the limit/);
   await photograph(page, "chat");
-  await page.reload();
+  await reloadFromCache(page);
   assert.equal(await page.locator(".message").count(), 4);
+  await changeModels(page);
+}
+
+interface Posted {
+  readonly name: string;
+  readonly isMoved: boolean;
+}
+
+/** Which calls of the compiler are sent, and whether their bytes are gone afterwards. */
+function watchWorkers(): void {
+  const posted: Posted[] = [];
+  const post = Worker.prototype.postMessage;
+  Worker.prototype.postMessage = function (message: unknown, ...given: unknown[]) {
+    (post as (...all: unknown[]) => void).call(this, message, ...given);
+    const { name, values = [] } = message as { name?: string; values?: unknown[] };
+    if (name !== undefined) posted.push({ name, isMoved: values.some((value) => value instanceof Uint8Array && value.byteLength === 0) });
+  };
+  Object.assign(globalThis, { posted });
+}
+
+/** Cancels while a server does not answer; `shown` is what the page then has. */
+async function cancelLoading(page: Page, shown: string): Promise<void> {
+  await page.route("**/tokenizer*", () => undefined);
+  await page.click("#offered .choice");
+  await page.waitForFunction(() => document.getElementById("choose-model")!.textContent!.startsWith("Loading tiny"));
+  await page.click("#cancel-load");
+  await page.waitForFunction((wanted) => document.getElementById("choose-model")!.textContent === wanted, shown, { timeout: 10_000 });
+  assert.equal(await page.getAttribute("#loader", "data-state"), "choosing");
+  assert.ok(await page.isHidden("#loader-problem"));
+  await page.unroute("**/tokenizer*");
+}
+
+// What the browser has kept is loaded by itself, without the server's weights.
+async function reloadFromCache(page: Page): Promise<void> {
+  const ranges: string[] = [];
+  page.on("request", (request) => void (request.url().endsWith("model.safetensors") && ranges.push(request.headers()["range"] ?? "all")));
+  await page.reload();
+  await page.waitForSelector("#send:enabled", { timeout: 120_000 });
+  assert.deepEqual(ranges, ["bytes=0-0"], "one byte, for the version");
+  page.removeAllListeners("request");
+}
+
+// A model that is refused, or given up, leaves the one before; models with other weights are kept beside each other.
+async function changeModels(page: Page): Promise<void> {
+  await page.click("#choose-model");
+  await drop(page, "body", { files: { "config.json": [...Buffer.from("{}")], "model.safetensors": [1] } });
+  await page.waitForSelector("#loader-problem:not([hidden])", { timeout: 60_000 });
+  assert.equal(await text(page, "choose-model"), "tiny");
+  assert.ok(await page.isEnabled("#send"));
+  await cancelLoading(page, "tiny");
+
+  await page.selectOption("#weights", "int8");
+  await page.click("#offered .choice");
+  await page.waitForFunction(() => document.getElementById("model-facts")!.textContent!.includes("int8"), undefined, { timeout: 120_000 });
+  await page.click("#choose-model");
+  await page.selectOption("#weights", "int4");
+  const kept = (weights: string) => page.locator("#kept li", { hasText: weights });
+  await page.waitForFunction(() => document.querySelectorAll("#kept li").length === 2);
+  await kept("as stored").locator(".choice").click();
+  await page.waitForFunction(() => document.getElementById("model-facts")!.textContent!.includes("f32"), undefined, { timeout: 120_000 });
+  assert.equal(await page.inputValue("#weights"), "");
+  await page.click("#choose-model");
+  await kept("int8").locator(".remove").click();
+  await page.waitForFunction(() => document.querySelectorAll("#kept li").length === 1);
+  assert.match((await kept("as stored").textContent())!, /tiny/);
+
+  const folder = join(models, "tiny");
+  const files = Object.fromEntries(readdirSync(folder).map((name) => [name, [...readFileSync(join(folder, name))]]));
+  await drop(page, "body", { files });
+  await page.waitForFunction(() => document.getElementById("choose-model")!.textContent === "The model", undefined, { timeout: 120_000 });
+  assert.ok(await page.isEnabled("#send"));
 }
 
 // In light, dark and on a phone.
@@ -212,16 +399,17 @@ const models = mkdtempSync(join(tmpdir(), "jerboa-models-"));
 renameSync(makeModel(), join(models, "tiny"));
 
 const { server, address } = await serve({ programs: cases, models });
-const browser = await chromium.launch({ executablePath, args: ["--headless", "--no-sandbox", "--enable-unsafe-webgpu"] });
+const browser = await chromium.launch({ executablePath: chromiumPath(), args: ["--headless", "--no-sandbox", "--enable-unsafe-webgpu"] });
 try {
   const context = await browser.newContext({ viewport: { width: 1180, height: 860 } });
   const page = await context.newPage();
   const outside: string[] = [];
   page.on("pageerror", (error) => outside.push(error.message));
-  page.on("request", (request) => {
+  context.on("request", (request) => {
     if (!/^(data|blob):/.test(request.url()) && !request.url().startsWith(address)) outside.push(request.url());
   });
   await page.addInitScript(shareDevice);
+  await page.addInitScript(watchWorkers);
   await page.goto(address);
   await trainOnPage(page);
   await photograph(page, "train");
@@ -231,6 +419,7 @@ try {
   await openOthers(page);
   await showGraph(page);
   await photograph(page, "graph");
+  await openGraphs(page);
   await chat(page);
   assert.deepEqual(outside, [], "requests to elsewhere, or errors");
 

@@ -5,9 +5,9 @@ import { test } from "node:test";
 
 import { Compiler } from "../src/compiler/compiler.js";
 import * as graph from "../src/graph/index.js";
-import { GraphError, ShapeError, type Tensor, TextData, UsageError, readSafetensors, tensor, writeSafetensors } from "../src/index.js";
+import { DeviceError, GraphError, ShapeError, type Tensor, TextData, UsageError, readSafetensors, tensor, writeSafetensors } from "../src/index.js";
 import { Gpt, nextTokenLoss } from "../examples/gpt.js";
-import { casesFolder, readCase, withDevice } from "./support.js";
+import { casesFolder, gpu, readCase, withDevice } from "./support.js";
 
 const { Trainer, nn, adamW, warmupCosine } = graph;
 const compiler = await Compiler.load();
@@ -135,6 +135,50 @@ test("losses and batches that are wrong are named", () =>
     await fails(good, /x of the batch must be a tensor, .* not an Array/, { x: [1, 2] });
     await assert.rejects(Trainer.create({}, good as never, { device, compiler }), /the model has no parameters/);
     await assert.rejects(Trainer.create({ w: new graph.Parameter([4]) }, 3 as never, { device, compiler }), /a loss is a function/);
+  }));
+
+test("a trainer opens a device of the WebGPU that it is given, and destroys it", async () => {
+  const loss = (m: { w: graph.Parameter }, { x }: graph.Inputs) => graph.mean(x!.mul(m.w));
+  const made = () => ({ w: new graph.Parameter([4]) });
+  await assert.rejects(Trainer.create(made(), loss, { compiler }), /npm install webgpu/);
+  const trainer = await Trainer.create(made(), loss, { compiler, gpu });
+  const { loss: read } = await trainer.step({ x: tensor(new Float32Array(4), [4]) });
+  assert.equal(await read(), 0);
+  trainer.destroy();
+  assert.equal((await trainer.device.lost).reason, "destroyed");
+});
+
+test("a step that is refused is not counted, and saving too early rejects", () =>
+  withDevice(async (device) => {
+    const loss = (m: { table: graph.nn.Embedding }, { ids }: graph.Inputs) => graph.mean(m.table.call(ids!));
+    const trainer = await Trainer.create({ table: new nn.Embedding(4, 2) }, loss, { device, compiler });
+    await assert.rejects(trainer.save(), (error) => error instanceof UsageError && /nothing to save yet/.test(error.message));
+    const ids = (value: number) => ({ ids: tensor(Int32Array.of(value, 0), [2]) });
+    assert.equal((await trainer.step(ids(1))).step, 1);
+    await assert.rejects(trainer.step(ids(9)), UsageError);
+    assert.equal(trainer.steps, 1);
+    assert.equal((await trainer.step(ids(2))).step, 2);
+    trainer.destroy();
+  }));
+
+test("of steps under way, one that the device refuses does not take the number of another", () =>
+  withDevice(async (device) => {
+    const trainer = await Trainer.create({ w: new graph.Parameter([4]) }, (m, { x }) => graph.mean(x!.mul(m.w)), { device, compiler });
+    const x = { x: tensor(new Float32Array(4), [4]) };
+    await trainer.prepare(x);
+    const session = (trainer as unknown as { session: { submit(...given: unknown[]): Promise<unknown> } }).session;
+    const submit = session.submit.bind(session);
+    let number = 0;
+    session.submit = async (...given) => {
+      if (++number > 1) return submit(...given);
+      await new Promise((resolve) => setTimeout(resolve, 5)); // the second is submitted by then
+      throw new DeviceError("a bad binding");
+    };
+    const [first, second] = await Promise.allSettled([trainer.step(x), trainer.step(x)]);
+    assert.equal(first.status, "rejected");
+    assert.equal(second.status === "fulfilled" && second.value.step, 2);
+    assert.equal((await trainer.step(x)).step, 3);
+    trainer.destroy();
   }));
 
 test("functions give what the op table says", () =>

@@ -1,35 +1,15 @@
 import assert from "node:assert/strict";
-import { existsSync, readFileSync, readdirSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 
-import { FileError, LanguageModel, type LoadOptions, UsageError, openDevice, readSafetensors } from "../src/index.js";
+import { f16ToF32 } from "../src/float16.js";
+import { DeviceError, DeviceLostError, FileError, JerboaError, LanguageModel, type LoadOptions, OutOfMemoryError, type Sampling, type Tensor, UsageError, openDevice, writeSafetensors } from "../src/index.js";
+import { checkLogprobs, goldenFiles, goldenText, readGolden as read, tokenizer } from "./golden_model.js";
 import { goldensFolder, gpu } from "./support.js";
 
 // Whole models: configuration, tokenizer and weights go in, and text comes out. The goldens' tokens were computed by
 // transformers, so that every part in between must be right: the compiler in WASM, the weights, the steps, the sampler.
-
-const read = (family: string, file: string) => readFileSync(join(goldensFolder, family, file));
-
-/** Every token is a letter of the text, or not a word at all. */
-const tokenizer = JSON.stringify({
-  version: "1.0",
-  added_tokens: [],
-  normalizer: null,
-  pre_tokenizer: { type: "Split", pattern: { Regex: "." }, behavior: "Isolated", invert: false },
-  post_processor: null,
-  decoder: { type: "Fuse" },
-  model: { type: "WordLevel", vocab: Object.fromEntries([..."abcdefghijklmnopqrstuvwxyz"].map((letter, i) => [letter, i + 3]).concat([["?", 0]])), unk_token: "?" },
-});
-
-function goldenFiles(family: string, changes: Readonly<Record<string, string>> = {}): Map<string, Blob> {
-  const config = JSON.parse(read(family, "config.json").toString()) as Record<string, unknown>;
-  delete config["eos_token_id"]; // the goldens go on after it
-  const files = { "config.json": JSON.stringify(config), "tokenizer.json": tokenizer, ...changes };
-  const all = new Map<string, Blob>(Object.entries(files).map(([name, text]) => [name, new Blob([text])]));
-  if (!all.has("model.safetensors")) all.set("model.safetensors", new Blob([read(family, "model.safetensors")]));
-  return all;
-}
 
 const small: LoadOptions = { gpu, context: 64, sequences: 2 };
 
@@ -42,16 +22,15 @@ async function withModel(files: Map<string, Blob>, options: LoadOptions, body: (
   }
 }
 
+const greedy: Sampling = { temperature: 0 };
+
 async function checkFamily(family: string): Promise<void> {
-  const { tensors } = readSafetensors(new Uint8Array(read(family, "golden.safetensors")));
-  const [prompt, all] = ["input_ids", "greedy"].map((name) => tensors.get(name)!) as unknown as [{ shape: number[]; data: Int32Array }, { shape: number[]; data: Int32Array }];
-  const time = prompt.shape[1]!;
-  const wanted = [...all.data.subarray(time, all.shape[1]!)];
+  const { prompt, wanted } = goldenText(family);
   await withModel(goldenFiles(family), small, async (model) => {
-    const { tokens, reason, promptTokens } = await model.continueTokens([...prompt.data.subarray(0, time)], { maxTokens: wanted.length, sampling: { temperature: 0 } }).result;
+    const { tokens, reason, promptTokens } = await model.continueTokens(prompt, { maxTokens: wanted.length, sampling: greedy }).result;
     assert.deepEqual(tokens, wanted, family);
     assert.equal(reason, "length");
-    assert.equal(promptTokens, time);
+    assert.equal(promptTokens, prompt.length);
   });
 }
 
@@ -59,7 +38,7 @@ async function checkFamily(family: string): Promise<void> {
 const decoders = readdirSync(goldensFolder)
   .filter((name) => existsSync(join(goldensFolder, name, "golden.safetensors")) && read(name, "golden.safetensors").includes('"greedy"'))
   .sort();
-for (const family of process.env["JERBOA_ALL_FAMILIES"] === "1" ? decoders : ["llama"])
+for (const family of process.env["JERBOA_ALL_FAMILIES"] === "1" ? decoders : ["llama", "mamba2", "olmoe"])
   test(`${family} writes what transformers writes`, () => checkFamily(family));
 
 test("texts are streamed, sampled, stopped and cancelled", async () => {
@@ -78,6 +57,13 @@ test("texts are streamed, sampled, stopped and cancelled", async () => {
     assert.equal(tokens.length, 12);
     const again = await model.generate("jerboa", { maxTokens: 12, sampling: { temperature: 1, seed: 7 } }).result;
     assert.deepEqual(again.tokens, tokens);
+    const unseeded = () => model.generate("jerboa", { maxTokens: 12, sampling: { temperature: 1 } }).result;
+    assert.notDeepEqual((await unseeded()).tokens, (await unseeded()).tokens, "a text is written anew");
+
+    const held = (options: object) => model.generate("ab", { maxTokens: 20, sampling: { temperature: 1, seed: 3 }, ...options }).result;
+    assert.match((await held({ regex: "[xyz]{3}" })).text, /^[xyz]{3}$/);
+    assert.match((await held({ schema: { type: "boolean" } })).text, /^(true|false)$/);
+    await assert.rejects(held({ regex: "[" }), (error) => error instanceof JerboaError && /the pattern \/\[\/ ends too early/.test(error.message));
 
     const controller = new AbortController();
     const endless = model.generate("ab", { maxTokens: 50, signal: controller.signal });
@@ -89,8 +75,179 @@ test("texts are streamed, sampled, stopped and cancelled", async () => {
 
     await assert.rejects(model.generate("ab", { sampling: { temprature: 1 } as object }).result, UsageError);
     await assert.rejects(model.generate("ab", { maxTokens: 0 }).result, /max_tokens is 0/);
+    for (const [options, text] of [[null, /the options of a text must be an object, not null/], [{ sampling: null }, /sampling must be an object, not null/], [{ sampling: { seed: 5n } }, /cannot be written as JSON/], [{ sampling: { seed: 0.5 } }, /seed is 0.5/]] as const)
+      await assert.rejects(model.generate("ab", options as never).result, (error) => error instanceof UsageError && text.test(error.message), String(text));
+    await assert.rejects(model.chat("hello", null as never).result, UsageError);
     await assert.rejects(model.chat("hello").result, /no chat template/);
   });
+});
+
+const groupSize = 32;
+
+/** What a quantised matrix stands for (docs/quantised-weights.md). */
+function dequantised({ dtype, shape, data }: Tensor, scales: Tensor, mins: Tensor | undefined): Tensor {
+  const values = new Float32Array(shape.reduce((a, b) => a * b, 1));
+  const integer = (i: number) => {
+    if (dtype === "i8") return data[i]!;
+    const [group, within] = [Math.floor(i / groupSize), i % groupSize];
+    const byte = data[group * 16 + (within % 16)]!;
+    return (within < 16 ? byte & 15 : byte >> 4) - 8;
+  };
+  const half = (from: Tensor | undefined, i: number) => (from === undefined ? 0 : f16ToF32(from.data[Math.floor(i / groupSize)]!));
+  return { dtype: "f32", shape, data: values.map((_, i) => integer(i) * half(scales, i) + half(mins, i)) };
+}
+
+/** A model's parameters under the names of the checkpoint, in f32. */
+async function checkpointOf(model: LanguageModel): Promise<Uint8Array<ArrayBuffer>> {
+  const parameters = await (model as unknown as Inside).session.downloadParameters();
+  const tensors = new Map<string, Tensor>();
+  for (const [name, value] of parameters) {
+    const original = name.replace(/\.quantised$/, "");
+    if (original !== name) tensors.set(original, dequantised(value, parameters.get(`${original}.scales`)!, parameters.get(`${original}.mins`)));
+    else if (value.dtype === "f16") tensors.set(name, { ...value, dtype: "f32", data: Float32Array.from(value.data, f16ToF32) });
+    else if (value.dtype === "f32") tensors.set(name, value);
+  }
+  for (const name of [...tensors.keys()]) if (/\.(scales|mins)$/.test(name)) tensors.delete(name);
+  return writeSafetensors(tensors);
+}
+
+/** A model of quantised weights says what one of the values that they stand for says. */
+async function checkQuantised(model: LanguageModel, device: GPUDevice, prompt: readonly number[]): Promise<void> {
+  const options = { maxTokens: 8, sampling: greedy, logprobs: 5 };
+  const files = goldenFiles("llama");
+  files.set("model.safetensors", new Blob([await checkpointOf(model)]));
+  const got = await model.continueTokens(prompt, options).result;
+  await withModel(files, { ...small, device, weights: "f32" }, async (plain) => checkLogprobs(got, await plain.continueTokens(prompt, options).result, 2e-3));
+}
+
+test("weights are rounded and quantised while they are loaded", async () => {
+  const { prompt, wanted } = goldenText("llama");
+  const device = await openDevice({ gpu });
+  const bytes: number[] = [];
+  try {
+    for (const weights of ["f32", "f16", "int8", "int4"] as const)
+      await withModel(goldenFiles("llama"), { ...small, device, weights }, async (model) => {
+        const { tokens } = await model.continueTokens(prompt, { maxTokens: wanted.length, sampling: greedy }).result;
+        assert.equal(model.weights, weights);
+        bytes.push(model.weightBytes);
+        if (weights === "f32" || weights === "f16") assert.deepEqual(tokens, wanted, weights);
+        else await checkQuantised(model, device, prompt);
+      });
+  } finally {
+    device.destroy();
+  }
+  assert.deepEqual(bytes, bytes.toSorted((a, b) => b - a));
+  assert.ok(bytes[3]! < 0.5 * bytes[0]!, bytes.join(" "));
+});
+
+/** The parts of a model that a test makes fail. */
+interface Inside {
+  client: { call(kind: string, name: string, ...values: unknown[]): Promise<unknown> };
+  session: { run(...given: unknown[]): Promise<unknown>; downloadParameters(): Promise<Map<string, Tensor>> };
+}
+
+test("a text that fails says why, and the next one is written", async () => {
+  const { prompt, wanted } = goldenText("llama");
+  await withModel(goldenFiles("llama"), small, async (model) => {
+    const write = () => model.continueTokens(prompt, { maxTokens: wanted.length, sampling: greedy }).result;
+    const inside = model as unknown as Inside;
+    const { client, session } = inside;
+    const [call, run] = [client.call.bind(client), session.run.bind(session)];
+    let left = 3;
+    const failAfter = <T extends unknown[]>(work: (...given: T) => Promise<unknown>, error: Error, isMeant: (...given: T) => boolean) => async (...given: T) => {
+      if (isMeant(...given) && --left === 0) throw error;
+      return work(...given);
+    };
+    for (const error of [new OutOfMemoryError("no room"), new DeviceError("a bad binding")]) {
+      left = 3;
+      session.run = failAfter(run, error, () => true);
+      await assert.rejects(write(), (got) => got === error);
+      assert.deepEqual((await write()).tokens, wanted, error.name);
+    }
+    session.run = run;
+    for (const name of ["jerboa_language_next", "jerboa_language_complete"]) {
+      left = 3;
+      const error = new Error(`${name} failed`);
+      client.call = failAfter(call, error, (_, called) => called === name);
+      await assert.rejects(write(), (got) => got === error, name);
+      assert.deepEqual((await write()).tokens, wanted, name);
+    }
+    // Two texts at once need entries that are not compiled yet.
+    left = 1;
+    const error = new Error("it does not compile");
+    client.call = failAfter(call, error, (_, called) => called === "jerboa_language_program");
+    const both = await Promise.allSettled([write(), write()]);
+    assert.ok(both.some((one) => one.status === "rejected" && one.reason === error));
+    for (const { tokens } of await Promise.all([write(), write()])) assert.deepEqual(tokens, wanted);
+  });
+});
+
+test("a text that is submitted while others are given up is written", { timeout: 60_000 }, async () => {
+  const { prompt, wanted } = goldenText("llama");
+  await withModel(goldenFiles("llama"), small, async (model) => {
+    const write = () => model.continueTokens(prompt, { maxTokens: wanted.length, sampling: greedy }).result;
+    const { client } = model as unknown as Inside;
+    const call = client.call.bind(client);
+    const error = new Error("it failed");
+    let isFailing = true;
+    let later: ReturnType<typeof write> | undefined;
+    client.call = async (kind, name, ...values) => {
+      if (isFailing && name === "jerboa_language_next") {
+        isFailing = false;
+        throw error;
+      }
+      if (name === "jerboa_language_cancel" && later === undefined) {
+        later = write();
+        await new Promise((resolve) => setTimeout(resolve, 20)); // until it is submitted
+      }
+      return call(kind, name, ...values);
+    };
+    await assert.rejects(write(), (got) => got === error);
+    while (later === undefined) await new Promise((resolve) => setTimeout(resolve, 1));
+    assert.deepEqual((await later).tokens, wanted);
+  });
+});
+
+test("a compiler that is gone ends a text that is cancelled without another error", { timeout: 60_000 }, async () => {
+  const unhandled: unknown[] = [];
+  const listen = (reason: unknown) => void unhandled.push(reason);
+  process.on("unhandledRejection", listen);
+  try {
+    await withModel(goldenFiles("llama"), small, async (model) => {
+      const { client } = model as unknown as Inside;
+      const call = client.call.bind(client);
+      // Gone as soon as the text is cancelled, which stands still after some steps until then.
+      let steps = 0;
+      let release = () => {};
+      const cancelled = new Promise<void>((resolve) => (release = resolve));
+      client.call = async (kind, name, ...values) => {
+        if (name === "jerboa_language_cancel") release();
+        else if (name === "jerboa_language_next" && ++steps > 12) await cancelled;
+        else return call(kind, name, ...values);
+        throw new Error("the worker has ended");
+      };
+      const other = model.generate("ab", { maxTokens: 50, regex: "[a-z]{50}" }); // every token has a text
+      for await (const _ of other) {
+        other.cancel();
+        break;
+      }
+      await assert.rejects(other.result, /the worker has ended/);
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      client.call = call;
+    });
+    assert.deepEqual(unhandled, []);
+  } finally {
+    process.off("unhandledRejection", listen);
+  }
+});
+
+test("the loss of the device is what its texts fail with", async () => {
+  const device = await openDevice({ gpu });
+  const model = await LanguageModel.load(goldenFiles("llama"), { ...small, device });
+  const text = model.generate("ab", { maxTokens: 50 });
+  device.destroy();
+  await assert.rejects(text.result, DeviceLostError);
+  model.dispose();
 });
 
 test("what is wrong with a model is said before it is loaded", async () => {

@@ -3,8 +3,11 @@ import { spawnSync } from "node:child_process";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 
-import { DeviceError, Program, type RunResult, tensor } from "../src/index.js";
-import { readCase, withOwnDevice } from "./support.js";
+import { Gpt, nextTokenLoss } from "../examples/gpt.js";
+import { Trainer, adamW } from "../src/graph/index.js";
+import { DeviceError, LanguageModel, OutOfMemoryError, Program, type RunResult, TextData, tensor } from "../src/index.js";
+import { goldenFiles } from "./golden_model.js";
+import { onlyEntry, readCase, withOwnDevice } from "./support.js";
 
 // What a page that stays open for hours needs: memory that stays where it was, one submit per step, and no error that
 // nobody hears of.
@@ -78,8 +81,79 @@ test("what goes wrong with a result rejects its run, and is heard of nowhere els
     assert.deepEqual(uncaptured, []);
   }));
 
+test("an addition to a session for which there is no room leaves no buffers behind", () =>
+  withOwnDevice(async (device) => {
+    const buffers = countBuffers(device);
+    const gpt = await readCase("gpt")("program.jerboa"); // whose step pools parameters
+    const session = await (await Program.load(device, onlyEntry(gpt, "forward"))).createSession();
+    const before = buffers.live();
+    const step = await Program.load(device, onlyEntry(gpt, "step"));
+    const pop = device.popErrorScope.bind(device);
+    const isFull = { message: "the memory is full" } as GPUError;
+    for (let i = 0; i < 3; ++i) {
+      let scopes = 0;
+      device.popErrorScope = async () => {
+        const isTurn = ++scopes === 4;
+        const error = await pop();
+        return isTurn ? isFull : error;
+      };
+      await assert.rejects(step.addTo(session), (error) => error instanceof OutOfMemoryError && /no room for .*the memory is full/.test(error.message));
+      assert.ok(scopes >= 4);
+      assert.equal(buffers.live(), before);
+    }
+    device.popErrorScope = pop;
+    await step.addTo(session);
+    assert.deepEqual(session.entryNames, ["forward", "step"]);
+    session.destroy();
+    assert.equal(buffers.live(), 0);
+  }));
+
 /** A leak that grows slowly shows only after many steps, which `./dev test --full` takes. */
 const isLong = process.env["JERBOA_SOAK_SECONDS"] !== undefined;
+
+async function residentMegabytes(device: GPUDevice): Promise<number> {
+  await device.queue.onSubmittedWorkDone();
+  globalThis.gc?.();
+  return process.memoryUsage.rss() / 2 ** 20;
+}
+
+test("models that are loaded and disposed of leave memory where it was", { timeout: 600_000 }, () =>
+  withOwnDevice(async (device) => {
+    const buffers = countBuffers(device);
+    const load = async () => {
+      const model = await LanguageModel.load(goldenFiles("llama"), { device, context: 64, sequences: 2 });
+      const { tokens } = await model.generate("ab", { maxTokens: 2 }).result;
+      assert.equal(tokens.length, 2);
+      model.dispose();
+      await device.queue.onSubmittedWorkDone();
+      assert.equal(buffers.live(), 0);
+    };
+    for (let i = 0; i < (isLong ? 10 : 1); ++i) await load();
+    const before = await residentMegabytes(device);
+    for (let i = 0; i < (isLong ? 50 : 2); ++i) await load();
+    const grown = (await residentMegabytes(device)) - before;
+    if (isLong) assert.ok(grown < 96, `${grown} MB more`);
+  }),
+);
+
+test("a Trainer's steps leave memory where it was", { timeout: 600_000 }, () =>
+  withOwnDevice(async (device) => {
+    const buffers = countBuffers(device);
+    const trainer = await Trainer.create(new Gpt({ width: 32, layers: 2, heads: 4, context: 16 }), nextTokenLoss, { device, optimizer: adamW({ lr: 1e-3 }) });
+    const text = new TextData(new TextEncoder().encode("The quick brown fox jumps over the lazy dog. ".repeat(20)), { batch: 4, length: 16 });
+    const train = async (count: number) => {
+      for (let i = 0; i < count; ++i) await (await trainer.step(text.batch(i))).loss();
+    };
+    await train(isLong ? 200 : 5);
+    const before = { buffers: buffers.live(), megabytes: await residentMegabytes(device) };
+    await train(isLong ? 2000 : 20);
+    assert.equal(buffers.live(), before.buffers);
+    const grown = (await residentMegabytes(device)) - before.megabytes;
+    if (isLong) assert.ok(grown < 64, `${grown} MB more`);
+    trainer.destroy();
+    assert.equal(buffers.live(), 0);
+  }),
+);
 
 test("training and loading leave memory where it was", { timeout: 600_000 }, () =>
   withOwnDevice(async (device) => {
@@ -93,17 +167,12 @@ test("training and loading leave memory where it was", { timeout: 600_000 }, () 
     const reload = async (count: number) => {
       for (let i = 0; i < count; ++i) (await load()).destroy();
     };
-    const resident = async () => {
-      await device.queue.onSubmittedWorkDone();
-      globalThis.gc?.();
-      return process.memoryUsage.rss() / 2 ** 20;
-    };
     await train(isLong ? 200 : 10);
     await reload(isLong ? 5 : 1);
-    const before = { buffers: buffers.live(), megabytes: await resident() };
+    const before = { buffers: buffers.live(), megabytes: await residentMegabytes(device) };
     await train(steps);
     await reload(loads);
-    const grown = (await resident()) - before.megabytes;
+    const grown = (await residentMegabytes(device)) - before.megabytes;
     assert.equal(buffers.live(), before.buffers);
     if (isLong) assert.ok(grown < 64, `${grown} MB more`);
     session.destroy();

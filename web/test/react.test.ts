@@ -4,6 +4,7 @@ import { test } from "node:test";
 import { type ReactElement, StrictMode, createElement } from "react";
 import { type ReactTestRenderer, act, create } from "react-test-renderer";
 
+import { UsageError } from "../src/errors.js";
 import type { Batch, Trainer } from "../src/graph/index.js";
 import type { LanguageModel, LoadOptions, LoadProgress } from "../src/language/language_model.js";
 import { type LanguageModelHandle, type TrainerHandle, useLanguageModel, useTrainer } from "../src/react/index.js";
@@ -102,9 +103,11 @@ test("useTrainer tells why a trainer cannot be made", async () => {
 
 test("useLanguageModel loads, writes and stops", async () => {
   const disposed: string[] = [];
+  let finish!: () => void;
+  const fetched = new Promise<void>((resolve) => (finish = resolve));
   const load = async (files: unknown, options: LoadOptions) => {
     options.onProgress?.({ stage: "weights", loaded: 1, total: 2 } as unknown as LoadProgress);
-    await new Promise((resolve) => setTimeout(resolve, 2));
+    await fetched;
     if (files === "missing/") throw new Error("missing/: the server answers 404");
     return {
       async *chat(message: string, { signal }: { signal: AbortSignal }) {
@@ -131,6 +134,7 @@ test("useLanguageModel loads, writes and stops", async () => {
   assert.equal(await handle.chat("too early"), "");
   await act(() => root.update(createElement(Page, { files: "one/" })));
   assert.equal(handle.status, "loading");
+  finish();
   await until(() => handle.status === "ready");
   assert.deepEqual([...seen], [1]);
   let answer = "";
@@ -153,5 +157,54 @@ test("useLanguageModel loads, writes and stops", async () => {
   await until(() => handle.status === "failed");
   assert.match(handle.error!.message, /404/);
   assert.deepEqual(disposed, ["one/"]);
+  await act(() => root.unmount());
+});
+
+test("useLanguageModel says that null is not a model", async () => {
+  let handle!: LanguageModelHandle;
+  function Page({ files }: { files: unknown }): null {
+    handle = useLanguageModel(files as string);
+    return null;
+  }
+  let root!: ReactTestRenderer;
+  await act(() => {
+    root = create(createElement(Page, { files: [new File([], "config.json")] }));
+  });
+  await act(() => root.update(createElement(Page, { files: null })));
+  await until(() => handle.status === "failed" && /not null/.test(handle.error!.message));
+  assert.ok(handle.error instanceof UsageError);
+  await act(() => root.unmount());
+});
+
+test("useLanguageModel loads again when files or options change, and not when they are made anew", async () => {
+  const loads: string[] = [];
+  const load = async (files: unknown, { weights }: LoadOptions) => {
+    loads.push(`${String(files)} ${weights}`);
+    return { dispose: () => undefined } as unknown as LanguageModel;
+  };
+  let handle!: LanguageModelHandle;
+  function Page({ files, weights }: { files: unknown; weights: "f32" | "int4" }): null {
+    handle = useLanguageModel(files as string, { load, weights });
+    return null;
+  }
+  const file = new File([], "config.json");
+  let root!: ReactTestRenderer;
+  const render = async (files: unknown, weights: "f32" | "int4" = "f32") => {
+    await act(() => {
+      if (root === undefined) root = create(createElement(Page, { files, weights }));
+      else root.update(createElement(Page, { files, weights }));
+    });
+    await until(() => handle.status === "ready");
+  };
+  for (let i = 0; i < 3; ++i) await render(new URL("https://models.test/one/"));
+  assert.equal(loads.length, 1);
+  for (let i = 0; i < 3; ++i) await render([file]);
+  assert.equal(loads.length, 2);
+  await render([new File([], "config.json")]);
+  assert.equal(loads.length, 3);
+  for (let i = 0; i < 3; ++i) await render("https://models.test/one/", "int4");
+  assert.equal(loads.at(-1), "https://models.test/one/ int4");
+  await render("https://models.test/one/", "f32");
+  assert.equal(loads.length, 5);
   await act(() => root.unmount());
 });

@@ -13,9 +13,11 @@ test("a port that is in use, or is none, is one line", async () => {
   const { server } = await serve({});
   const { port } = server.address() as AddressInfo;
   const busy = run(".", String(port));
+  const asWeb = spawnSync(process.execPath, [program, ".", ""], { encoding: "utf8", timeout: 20_000, env: { ...process.env, PORT: String(port) } });
   server.close();
   assert.equal(busy.status, 1);
-  assert.match(busy.stderr, new RegExp(`^serve: port ${port} is in use: choose another one, [^\\n]*\\n$`));
+  assert.equal(asWeb.stderr, `serve: port ${port} is in use: choose another one, as in PORT=${port + 1} ./dev web\n`);
+  assert.match(busy.stderr, new RegExp(`^serve: port ${port} is in use: choose another one, as in node dist/tools/serve.js FOLDER ${port + 1}\\n$`));
   assert.match(run(".", "eighty").stderr, /^serve: eighty is not a port: [^\n]*\n$/);
 });
 

@@ -6,7 +6,7 @@ import { Gpu } from "../src/device.js";
 import { constantDim } from "../src/dim.js";
 import { checkInputIndices } from "../src/input_indices.js";
 import { readSections, writeSections } from "../src/sections.js";
-import { changed, gpu, readCase, withDevice } from "./support.js";
+import { changed, gpu, onlyEntry, readCase, withDevice } from "./support.js";
 
 const read = readCase("regression");
 const program = await read("program.jerboa");
@@ -31,6 +31,16 @@ test("storage stays between runs and entries, and a checkpoint continues bit for
     other.reset(3);
     await other.run("step", { x, y });
     assert.deepEqual(await (await other.run("forward", { x })).read("output"), before);
+  }));
+
+test("a checkpoint is of one moment, whatever is run while it is made", () =>
+  withDevice(async (device) => {
+    const session = await (await Program.load(device, program)).createSession({ seed: 3 });
+    await session.run("step", { x, y });
+    const wanted = readSafetensors(await session.save());
+    const saving = session.save();
+    await session.run("step", { x, y });
+    assert.deepEqual(readSafetensors(await saving), wanted);
   }));
 
 test("a checkpoint of a native session is loaded, and saved as it was", () =>
@@ -59,14 +69,7 @@ test("entries of another program are added to a session, in any order", () =>
     const gpt = await readCase("gpt")("program.jerboa"); // whose step pools parameters
     const ids = tensor(Int32Array.from({ length: 64 }, (_, i) => (i * 7) % 256), [4, 16]);
     const line = tensor(Int32Array.from({ length: 16 }, (_, i) => (i * 11) % 256), [1, 16]);
-    const only = (name: string) =>
-      Program.load(
-        device,
-        changed(gpt, (contents) => {
-          const kept = contents.programs.entries.findIndex((entry: { name: string }) => entry.name === name);
-          for (const list of [contents.programs.entries, contents.code, contents.indices]) list.splice(0, list.length, list[kept]);
-        }),
-      );
+    const only = (name: string) => Program.load(device, onlyEntry(gpt, name));
     const together = await (await Program.load(device, gpt)).createSession({ seed: 5, entries: ["step", "forward"] });
     const outputs = async (session: Awaited<ReturnType<Program["createSession"]>>) => {
       const before = await (await session.run("forward", { ids: line })).read("output");
@@ -80,6 +83,22 @@ test("entries of another program are added to a session, in any order", () =>
       await (await only(second)).addTo(session);
       assert.deepEqual(await outputs(session), wanted);
       await assert.rejects(only(second).then((again) => again.addTo(session)), (error) => error instanceof UsageError && /already has an entry/.test(error.message));
+      session.destroy();
+    }
+  }));
+
+test("what is uploaded while entries are added that move parameters is what they then have", () =>
+  withDevice(async (device) => {
+    const gpt = await readCase("gpt")("program.jerboa");
+    const program = (name: string) => Program.load(device, onlyEntry(gpt, name));
+    for (let turns = 0; turns < 6; ++turns) {
+      const session = await (await program("forward")).createSession({ seed: 5 });
+      const values = new Map([...(await session.downloadParameters())].map(([name, value]) => [name, { ...value, data: (value.data as Float32Array).map((one) => one + 1) }]));
+      const adding = Promise.all([program("step"), program("decode")].map(async (one) => (await one).addTo(session)));
+      for (let turn = 0; turn < turns; ++turn) await new Promise((resolve) => setImmediate(resolve));
+      session.upload(values);
+      await adding;
+      assert.deepEqual(await session.downloadParameters(), values);
       session.destroy();
     }
   }));
@@ -255,5 +274,6 @@ test("the loss of the device rejects what is under way, and what comes after", a
 test("where there is no WebGPU, opening a device says so", async () => {
   const none = { requestAdapter: async () => null } as unknown as GPU;
   await assert.rejects(openDevice({ gpu: none }), /finds no graphics device/);
-  await assert.rejects(openDevice(), /no WebGPU/);
+  await assert.rejects(openDevice(), /^DeviceError: Node has no WebGPU of its own: run `npm install webgpu`, import \{ create \} from "webgpu", and pass \{ gpu: create\(\[\]\) \} as an option$/);
+  await assert.rejects(openDevice({ gpu: {} as GPU }), /the option gpu must be a GPU, such as navigator.gpu, not an Object/);
 });

@@ -9,6 +9,7 @@ import { fileURLToPath } from "node:url";
 // Serves the pages, under /programs/ a folder with an exported model, and under /models/ a folder of models to chat with,
 // on this machine only:
 //   node dist/tools/serve.js [FOLDER] [PORT] [MODELS]
+// Without a PORT, or with an empty one, it is that of the environment variable PORT, or 8000.
 
 const types: Readonly<Record<string, string>> = {
   ".css": "text/css; charset=utf-8",
@@ -94,14 +95,16 @@ export async function serve(folders: Folders, port = 0): Promise<{ server: Serve
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const port = Number(process.argv[3] ?? 8000);
+  const isArgument = (process.argv[3] ?? "") !== "";
+  const given = isArgument ? process.argv[3]! : process.env["PORT"] || "8000";
+  const port = Number(given);
   try {
-    if (!Number.isInteger(port) || port < 0 || port > 65535) throw new Error(`${process.argv[3]} is not a port: they go from 0 to 65535`);
+    if (!Number.isInteger(port) || port < 0 || port > 65535) throw new Error(`${given} is not a port: they go from 0 to 65535`);
     const { address } = await serve({ programs: process.argv[2], models: process.argv[4] }, port);
     console.log(`${address}/   (Ctrl-C ends it)`);
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
-    const busy = `port ${port} is in use: choose another one, as in node dist/tools/serve.js FOLDER ${port + 1}`;
+    const busy = `port ${port} is in use: choose another one, as in ${isArgument ? `node dist/tools/serve.js FOLDER ${port + 1}` : `PORT=${port + 1} ./dev web`}`;
     console.error(`serve: ${code === "EADDRINUSE" ? busy : message}`);
     process.exitCode = 1;
   }

@@ -19,10 +19,19 @@ struct Program;
 class DeviceTensor {
  public:
   virtual ~DeviceTensor() = default;
-  /// Exactly the tensor's bytes, in its element type.
-  virtual void upload(std::span<const std::byte> bytes) = 0;
+  /// Exactly the tensor's bytes, in its element type. Throws UsageError if there are more or fewer.
+  void upload(std::span<const std::byte> values) {
+    if (std::ssize(values) != bytes())
+      throw UsageError("a tensor of " + std::to_string(bytes()) + " bytes was given " + std::to_string(values.size()));
+    write(values);
+  }
   void upload(const HostTensor& values) { upload(values.bytes()); }
   virtual HostTensor download() const = 0;
+  /// Of the tensor's elements, without any padding.
+  virtual std::int64_t bytes() const = 0;
+
+ private:
+  virtual void write(std::span<const std::byte> bytes) = 0;
 };
 
 /// The results of a run, read back only on request.
@@ -31,6 +40,8 @@ class RunResults {
   virtual ~RunResults() = default;
   /// An output, or a capture that was requested.
   virtual HostTensor read(const std::string& name) = 0;
+  /// Returns when the run has ended, and throws what went wrong in it. Devices that run at once need no more than this.
+  virtual void wait() {}
 };
 
 struct RunRequest {

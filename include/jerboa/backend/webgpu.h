@@ -41,6 +41,10 @@ struct WebGpuOptions {
   /// The folder that compiled pipelines are kept in, so that the next start need not compile them; by default one in
   /// the user's cache folder (docs/devices.md). An empty path: nowhere.
   std::optional<std::filesystem::path> pipeline_cache = {};
+  /// A file that `jerboa tune` wrote, whose forms the compiler uses for the products that were measured; one for
+  /// another device or driver is ignored. By default the file for this device in the user's cache folder, if there is
+  /// one, as far as it is intact and fits the device (docs/devices.md). An empty path: none.
+  std::optional<std::filesystem::path> tuned_forms = {};
   /// For tests: smaller limits than the device's own, fusion and memory planning turned off, a fill value for
   /// activations.
   std::optional<Target> target = {};
@@ -55,6 +59,11 @@ std::vector<AdapterInfo> webgpu_adapters(const std::string& library = "");
 
 /// What the compiler is told about the device behind a WebGPU backend.
 const Target& webgpu_target(const Backend& backend);
+/// The adapter behind a WebGPU backend.
+const AdapterInfo& webgpu_adapter(const Backend& backend);
+/// Where the forms that were tuned for an adapter are looked for: beside the folder of compiled pipelines. Nothing if
+/// JERBOA_CACHE is empty or there is no cache folder.
+std::optional<std::filesystem::path> default_tuned_forms(const AdapterInfo& adapter);
 
 /// The objects behind a WebGPU backend, for other WebGPU code of the same library. They live as long as the backend, or
 /// longer where the caller adds references.

@@ -19,6 +19,8 @@ std::optional<DType> dtype_from_name(std::string_view text);
 
 /// Bits of one element in memory. A boolean takes 32, because that is what a GPU can address.
 int bits(DType dtype);
+/// Bytes of so many elements that follow each other in memory.
+std::int64_t bytes_of(DType dtype, std::int64_t elements);
 
 constexpr bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16; }
 constexpr bool is_integer(DType dtype) { return dtype == DType::i32 || dtype == DType::u32; }

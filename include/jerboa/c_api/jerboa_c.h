@@ -21,7 +21,7 @@ extern "C" {
 #endif
 
 /* Raised when a function changes its meaning or disappears; new functions do not raise it. */
-#define JERBOA_ABI_VERSION 1
+#define JERBOA_ABI_VERSION 2
 
 typedef enum jerboa_status {
   JERBOA_OK = 0,
@@ -62,15 +62,20 @@ const char* jerboa_last_error(void);
 /*
  * The entries of a language model from its config.json. `options` is a JSON object; every key has a default:
  *
- *   {"weights": "f32", "cache": "f32",          types: f32, f16, bf16, int8, int4; the cache f32 or f16
+ *   {"weights": "f32", "cache": "f32",          types: f32, f16, bf16, int8, int4; the cache f32, f16 or int8
  *    "blocks": 4, "block": 32, "slots": 0,      the paged cache, and the slots of recurrent states
+ *    "context": 0,                              the longest text; 0: what the largest table holds
  *    "carried_rows": 0, "precision": "full",    or "mixed_f16"
  *    "device": {…},
  *    "entries": [{"rows": 1, "time": 1, "table": 4, "outputs": 1, "is_prompt": false,
  *                 "drawing": "none", "masked": false}]}      or "greedy", "sampled"
  *
  * With "is_prompt" an entry takes any number of tokens up to "time"; "outputs" are the positions at the end whose
- * logits are computed, 0 for all.
+ * logits are computed, 0 for all. An entry {"encoder": true, "rows": 1, "time": 1, "pooling": "none",
+ * "normalise": false}
+ * reads whole texts of up to "time" tokens without a cache: ids and for families that are encoders token_types
+ * i32[rows, time], padded at the end, and lengths i32[rows]. Its outputs are "hidden", with the pooling "cls", "last",
+ * "mean" or "max" also "pooled", and of a model that classifies texts "logits".
  */
 jerboa_status jerboa_compile_model(const char* config, size_t config_size, const char* options, size_t options_size,
                                    jerboa_buffer** program);
@@ -114,7 +119,8 @@ jerboa_status jerboa_template_render(const jerboa_template* chat_template, const
                                      jerboa_buffer** text);
 
 /* Samplers. Options: {"sampling": {"temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty",
-   "presence_penalty", "frequency_penalty", "penalty_window", "seed"}, "schema": {…} or "regex": "…", "end_tokens": […],
+   "presence_penalty", "frequency_penalty", "penalty_window", "logit_bias": [[token, bias], …],
+   "banned_tokens": [tokens], "seed"}, "schema": {…} or "regex": "…", "end_tokens": […],
    "vocabulary": 0}. A schema or a pattern, to which the text is held, needs the tokenizer; it may be NULL otherwise. */
 typedef struct jerboa_sampler jerboa_sampler;
 jerboa_status jerboa_sampler_create(const char* options, size_t options_size, const jerboa_tokenizer* tokenizer,
@@ -143,17 +149,18 @@ typedef struct jerboa_language jerboa_language;
  *
  *   {"files": [{"name": "config.json"}, {"name": "model.safetensors", "size": bytes of the whole file}, …],
  *    "device": {…}, "weights": "int4", "cache": "f16", "context": 0, "chunk": 0, "sequences": 0, "block": 0,
- *    "cache_tokens": 0, "pipelined": true, "deterministic": false}
+ *    "cache_tokens": 0, "pipelined": true, "device_sampling": true, "deterministic": false}
  *
- * where everything but the files may be left out.
+ * where everything but the files may be left out. With "device_sampling" the device draws tokens even where that is
+ * slower than reading its logits, on software drivers; without it only the likeliest token is found there.
  */
 jerboa_status jerboa_language_create(const uint8_t* model, size_t model_size, jerboa_language** language);
 void jerboa_language_free(jerboa_language* language);
 
 /*
- * JSON: the sizes of the model, the "entries" that nearly every text needs, and the "reads" that its parameters are
- * made from: [{"name", "tensors": [{"name", "file", "begin", "bytes"}], "rows"}]. If "rows" is positive, the parameter
- * can be made in parts, from some of its rows at a time.
+ * JSON: the "version" of the library, the sizes of the model, the "entries" that nearly every text needs, and the
+ * "reads" that its parameters are made from: [{"name", "tensors": [{"name", "file", "begin", "bytes"}], "rows"}]. If
+ * "rows" is positive, the parameter can be made in parts, from some of its rows at a time.
  */
 jerboa_status jerboa_language_describe(const jerboa_language* language, jerboa_buffer** description);
 
@@ -171,25 +178,26 @@ jerboa_status jerboa_language_parameter(const jerboa_language* language, const u
 
 /*
  * Begins a text: {"prompt": "…"} or {"messages": […], "tools", "variables"} or {"tokens": […]}, with "max_tokens",
- * "sampling" as for samplers, "stop": [texts], "schema" or "regex", "seconds" and "drafts". Gives {"id",
- * "prompt_tokens"}.
+ * "sampling" as for samplers, "stop": [texts], "schema" or "regex", "seconds", "drafts", the most tokens to
+ * guess per step from what the text has repeated so far, and "logprobs", how many of the likeliest tokens are listed
+ * with each token's log-probability. Gives {"id", "prompt_tokens"}.
  */
 jerboa_status jerboa_language_submit(jerboa_language* language, const char* request, size_t request_size, double now,
                                      jerboa_buffer** submitted);
 
 /*
  * The next step, or no bytes if there is nothing to do until a step in flight is complete: a bundle with the value
- * {"step": number, "runs": [{"entry", "inputs": [{"name", "dtype", "shape"}], "reads": [names of outputs]}]}, whose parts
- * are the inputs of all runs in order. The runs are made in order; what is read, "tokens" or "logits", is given to
+ * {"step": number, "runs": [{"entry", "inputs": [{"name", "dtype", "shape"}], "reads": [names of outputs]}]}, whose
+ * parts are the inputs of all runs in order. The runs are made in order; what is read of the last is given to
  * jerboa_language_complete.
  */
 jerboa_status jerboa_language_next(jerboa_language* language, double now, jerboa_buffer** step);
 
-/* Takes the results of the oldest step in flight, and gives what happened: [{"id", "text", "token", "finished",
-   "statistics", "error"}]. */
-jerboa_status jerboa_language_complete(jerboa_language* language, double step, const uint8_t* tokens,
-                                       size_t tokens_size, const uint8_t* logits, size_t logits_size, double now,
-                                       jerboa_buffer** events);
+/* Takes the results of the oldest step in flight, a bundle of the outputs that were to be read whose value is the list
+   of their names, and gives what happened: [{"id", "text", "token", "logprobs": {"drawn", "likeliest": [[token,
+   log-probability], …]}, "finished", "statistics", "error"}]. */
+jerboa_status jerboa_language_complete(jerboa_language* language, double step, const uint8_t* results,
+                                       size_t results_size, double now, jerboa_buffer** events);
 /* The device could not run it: its texts end, or if memory was missing only the youngest. */
 jerboa_status jerboa_language_fail(jerboa_language* language, double step, const char* message, size_t message_size,
                                    int out_of_memory, double now, jerboa_buffer** events);

@@ -29,6 +29,8 @@ struct SamplerOptions {
   std::vector<int> banned_tokens = {};
   std::uint64_t seed = 0;
 };
+/// Whether any penalty changes logits.
+bool penalizes(const SamplerOptions& options);
 
 /// Draws tokens from logits, in this order: bias, bans, the caller's processors, the constraint, penalties,
 /// temperature, top-k, top-p, min-p, typical, draw. The same seed and logits give the same tokens.

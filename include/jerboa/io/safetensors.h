@@ -50,6 +50,8 @@ class SafeTensors final : public TensorSource {
   struct Content;
   explicit SafeTensors(std::filesystem::path path);
 
+  void read_checked_part(std::string_view name, std::span<std::byte> bytes, std::size_t from) const override;
+
   std::unique_ptr<Content> content_;
 };
 

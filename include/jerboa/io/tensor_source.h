@@ -41,12 +41,16 @@ class TensorSource {
   virtual const TensorEntry& entry(std::string_view name) const = 0;
   /// Copies a tensor's bytes, in the type of its entry, into a span of exactly that size.
   virtual void read(std::string_view name, std::span<std::byte> bytes) const = 0;
-  /// The same, with the values converted as to_f32 does.
+  /// Copies some of a tensor's bytes, from the byte `from` on. Throws UsageError if it has fewer.
+  void read_part(std::string_view name, std::span<std::byte> bytes, std::size_t from) const;
+  /// The same as read, with the values converted as to_f32 does.
   virtual void read_f32(std::string_view name, std::span<float> values) const = 0;
-  /// A matrix in the quantised form of int8 or int4 weights (DType), if it is stored in groups that fit it exactly: the
-  /// weights and one f16 scale for each group. Returns false, and writes nothing, if it is not.
+  /// A matrix in the quantised form of int8 or int4 weights (DType), if it is stored in groups that fit it: the weights
+  /// and one f16 scale for each group and, for int4, one f16 minimum. Integers and scales are the stored ones, a
+  /// minimum is rounded to f16 where it has to be. Returns false if the matrix is not stored so; what was written is
+  /// undefined then.
   virtual bool read_quantised(std::string_view /*name*/, DType /*dtype*/, std::span<std::byte> /*weights*/,
-                              std::span<std::uint16_t> /*scales*/) const {
+                              std::span<std::uint16_t> /*scales*/, std::span<std::uint16_t> /*mins*/) const {
     return false;
   }
   /// What the file says about itself.
@@ -56,6 +60,10 @@ class TensorSource {
   }
   /// Where the tensors come from, for messages.
   virtual const std::filesystem::path& path() const = 0;
+
+ protected:
+  /// Some of a tensor's bytes, which are there. Unless overridden it reads the whole tensor.
+  virtual void read_checked_part(std::string_view name, std::span<std::byte> bytes, std::size_t from) const;
 };
 
 }  // namespace jerboa

@@ -47,9 +47,17 @@ constexpr Trait operator|(Trait a, Trait b) {
 }
 enum class Gradient : std::uint8_t { Rule, Decompose, Zero, None };
 
+/// The axis of another operand that indices count along.
+struct IndexedAxis {
+  int operand = 0;
+  std::optional<int> axis;  ///< none: the axis that the attributes name
+  bool negative_is_none = false;
+};
+
 struct OperandInfo {
   enum class Kind : std::uint8_t { any, integer, boolean };
   std::string name;
+  std::optional<IndexedAxis> indexes;  ///< for indices that must be in range
   Kind kind = Kind::any;
   bool optional = false;
   bool variadic = false;

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include <jerboa/base/dtype.h>
@@ -23,5 +25,15 @@ struct CalibrationOptions {
 /// perplexity that int4 otherwise does. Any text of the kind the model is for will do, of some thousand tokens.
 void quantise_calibrated(const std::filesystem::path& from, const std::filesystem::path& to, DType weights,
                          std::string_view text, const CalibrationOptions& options = {});
+
+struct WrittenTextOptions {
+  std::optional<Device> device = {};  ///< that writes the text; by default Device::best()
+  int texts = 48;                     ///< how many to write, each of up to 268 tokens
+  std::uint64_t seed = 0;             ///< the same seed gives the same text on the same device
+};
+
+/// A text to calibrate with that is of the kind the model is for, because the model writes it itself: it draws texts,
+/// or conversations if it has a chat template, with the questions of their users.
+std::string write_calibration_text(const std::filesystem::path& model, const WrittenTextOptions& options = {});
 
 }  // namespace jerboa

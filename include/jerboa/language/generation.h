@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include <jerboa/generate/logprobs.h>
 #include <jerboa/generate/sampler.h>
 
 namespace jerboa {
@@ -28,6 +29,7 @@ struct TextPiece {
   std::optional<std::int32_t> token = {};  ///< none in the last piece, if that is text that was held back until then
   std::string text = {};  ///< what became final, whole characters; often but not always the token's own
   double seconds = 0;     ///< since the text was asked for
+  std::optional<TokenLogprobs> logprobs = {};  ///< of the token, if GenerateOptions::logprobs asks for them
 };
 /// Receives text as soon as it is final, whole characters at a time.
 using OnText = std::function<void(std::string_view piece)>;
@@ -39,18 +41,22 @@ struct GenerateOptions {
   /// Restricts the text to this grammar (compile_json_schema, compile_regex); it ends when it is complete.
   std::shared_ptr<const Grammar> grammar = {};
   std::optional<double> seconds = {};  ///< the text ends after this time, whether it is complete or not
-  /// The most tokens to guess per step, from what followed the same words before (prompt lookup). Guesses that the
-  /// model confirms cost almost nothing; the text is the same with and without them.
+  /// The most tokens to guess per step, from what followed the same words before (prompt lookup) or with a smaller
+  /// model (LanguageModel::draft_with). Guesses that the model confirms cost almost nothing; the text is the same with
+  /// and without them.
   int drafts = 0;
   /// Draws the tokens on the host, for samplers with processors of their own; `sampling` is then not used.
   std::function<std::unique_ptr<Sampler>()> sampler = {};
+  /// Also gives each token's log-probability and those of so many of the likeliest tokens, at most 20.
+  std::optional<int> logprobs = {};
   /// Called for each token, in the thread that reads the text.
   std::function<void(const TextPiece& piece)> on_token = {};
 };
 
 struct Generation {
   std::string text;
-  std::vector<std::int32_t> tokens;  ///< of the text, without the end token
+  std::vector<std::int32_t> tokens;     ///< of the text, without the end token
+  std::vector<TokenLogprobs> logprobs;  ///< of these tokens, if GenerateOptions::logprobs asks for them
   StopReason reason = StopReason::end;
   std::string error = {};          ///< if it failed
   std::int64_t prompt_tokens = 0;  ///< of which `reused` were still in the cache

@@ -14,6 +14,7 @@
 #include <jerboa/language/options.h>
 #include <jerboa/language/statistics.h>
 #include <jerboa/language/stream.h>
+#include <jerboa/models/pooling.h>
 #include <jerboa/text/chat_template.h>
 #include <jerboa/text/tokenizer.h>
 
@@ -72,6 +73,11 @@ class LanguageModel {
   /// Computes for about this many seconds, for programs that must not block; returns whether any text has not ended.
   bool poll(double seconds);
 
+  /// From now on a smaller model of the same family makes the guesses of texts with GenerateOptions::drafts: it writes
+  /// a few tokens, and this one confirms or corrects them in one step. Throws UsageError if its tokens are not this
+  /// model's, or while texts are being generated.
+  void draft_with(const std::filesystem::path& path, LanguageModelOptions options = {});
+
   /// The tokens of a prompt. Throws UsageError for a text that is far longer than the context, before all of it is
   /// tokenised.
   std::vector<std::int32_t> encode_prompt(std::string_view text, EncodeOptions options = {}) const;
@@ -79,6 +85,10 @@ class LanguageModel {
   std::vector<float> next_logits(std::span<const std::int32_t> tokens);
   /// The logits after each of the tokens, f32[tokens, vocabulary].
   HostTensor logits(std::span<const std::int32_t> tokens);
+  /// A vector for a text: the last layer's output for its last token, or the mean of all (Pooling::last and ::mean; for
+  /// other poolings, and for models that were trained to embed, see TextEncoder). Throws UsageError for other poolings.
+  std::vector<float> embed(std::span<const std::int32_t> tokens, models::Pooling pooling = models::Pooling::last);
+  std::vector<float> embed(std::string_view text, models::Pooling pooling = models::Pooling::last);
   /// The log-probability of each of `tokens` after `prompt` and those before it.
   std::vector<float> score(std::span<const std::int32_t> prompt, std::span<const std::int32_t> tokens);
   /// The perplexity of a text in windows of context() tokens that overlap by half: a token is predicted from at least

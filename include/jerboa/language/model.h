@@ -64,7 +64,7 @@ class Model {
    private:
     friend class Model;
     Result result_;
-    bool has_tokens_ = false;
+    std::vector<std::string> reads_;
     int dispatches_ = 0;
   };
   /// Makes the step's copies and starts it, after compiling a program for its shape if there is none yet.
@@ -75,12 +75,18 @@ class Model {
   std::vector<float> score(const serving::PageTable& table, std::int64_t start, std::span<const std::int32_t> tokens,
                            std::span<const std::int32_t> next);
   /// The logits after each of `tokens`, [tokens, vocabulary], in the same way. With recurrent layers, one text at a
-  /// time can be scored.
+  /// time can be scored, which ReservedBlocks sees to.
   HostTensor logits(const serving::PageTable& table, std::int64_t start, std::span<const std::int32_t> tokens);
+
+  /// The last layer's output for each of `tokens`, after its norm, [tokens, width], in the same way.
+  HostTensor hidden(const serving::PageTable& table, std::int64_t start, std::span<const std::int32_t> tokens);
 
   /// Blocks of all layers as tensors [n, heads, block, size] by the cache's names, and back into other blocks.
   TensorMap read_blocks(std::span<const serving::Block> blocks);
   void write_blocks(std::span<const serving::Block> blocks, const TensorMap& values);
+  /// The same for slots of recurrent states.
+  TensorMap read_states(std::span<const std::int32_t> slots);
+  void write_states(std::span<const std::int32_t> slots, const TensorMap& values);
 
   /// Throws UsageError if a token is not one of the model's.
   void check_tokens(std::span<const std::int32_t> tokens) const;
@@ -92,6 +98,10 @@ class Model {
  private:
   Model(Session session, Tokenizer tokenizer, std::unique_ptr<const ModelPlan> plan);
   void add_entry_once(const std::string& name, const std::function<Graph()>& make_graph);
+  TensorMap read_rows(const std::string& entry, const std::vector<models::CacheSpec>& caches,
+                      std::span<const std::int32_t> rows);
+  void write_rows(const std::string& entry, const std::vector<models::CacheSpec>& caches,
+                  std::span<const std::int32_t> rows, const TensorMap& values);
   TensorMap text_inputs(const serving::PageTable& table, std::int64_t start,
                         std::span<const std::int32_t> tokens) const;
 
@@ -101,8 +111,8 @@ class Model {
   std::optional<ChatTemplate> template_;
   std::vector<int> end_tokens_;
   SamplerOptions sampling_;
-  std::vector<std::string> vectors_;  // parameters with one axis: norms and biases
-  mutable std::mutex mutex_;          // of what follows
+  std::uint64_t hash_ = 0;    // of the config, of samples of the weights, and of what the context decides
+  mutable std::mutex mutex_;  // of what follows
   mutable std::shared_ptr<const Vocabulary> vocabulary_;
   bool cache_is_taken_ = false;
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include <jerboa/frontend/compile.h>
@@ -17,12 +18,14 @@ struct LanguageModelOptions {
   /// multiplies f16 matrices, otherwise full: the tokens of a few texts are bound by memory, so they are always
   /// computed in full precision.
   std::optional<Precision> precision = {};
-  int sequences = 0;  ///< the most that are computed at once; 0: 64 on a GPU, 16 on the CPU
+  /// The most that are computed at once; 0: 64 on a GPU, 16 on the CPU, but fewer if a model has large recurrent
+  /// states.
+  int sequences = 0;
   /// The tokens of all sequences together, and of texts kept for reuse, that the key/value cache holds; 0: enough for
-  /// one sequence of the whole context, or for more if they fit in 256 MiB, or 1 GiB on a GPU.
+  /// one sequence of the whole context, or for more if they fit in 256 MiB, or 1 GiB on a GPU, beside recurrent states.
   std::int64_t cache_tokens = 0;
   int block = 0;  ///< tokens per block of the cache, the unit in which texts share it; 0: 32
-  /// The type of the cache, f32 or f16; by default f16 on a GPU with weights in f16, otherwise f32.
+  /// The type of the cache, f32, f16 or i8; by default f16 on a GPU with weights in f16, otherwise f32.
   std::optional<DType> cache = {};
   /// Whether the device draws the tokens of sampled texts, so that no logits are read back, or the host: by default the
   /// device if it is a GPU. The likeliest token is always found on the device.
@@ -32,6 +35,8 @@ struct LanguageModelOptions {
   /// Every token is computed by one program, whose shape does not depend on what else is in the batch or in the cache,
   /// so that a text is the same to the bit whatever runs beside it. Slower; drafts have no effect.
   bool deterministic = false;
+  /// Called before anything is allocated, with the bytes of all weights, caches and recurrent states; it may throw.
+  std::function<void(std::int64_t bytes)> before_allocation = {};
 };
 
 }  // namespace jerboa

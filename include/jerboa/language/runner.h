@@ -13,10 +13,12 @@
 
 namespace jerboa::language {
 
-/// Blocks of the cache for a text that is computed beside the sequences; given back when it is destroyed.
+/// Blocks of the cache for a text that is computed beside the sequences; given back when it is destroyed. Such texts
+/// share one state of recurrent layers, so that one at a time has blocks of a model with such layers.
 class ReservedBlocks {
  public:
   ReservedBlocks(ReservedBlocks&&) noexcept = default;
+  ReservedBlocks& operator=(ReservedBlocks&&) = delete;
   ~ReservedBlocks();
   const serving::PageTable& table() const { return *table_; }
 
@@ -51,7 +53,12 @@ class Runner {
   /// that must not block; returns whether any text has not ended. Pieces are then there to take().
   bool poll(double seconds);
 
+  /// From now on this smaller model makes the guesses of texts with GenerateOptions::drafts, instead of prompt lookup.
+  /// Throws UsageError if its tokens differ from the model's, or while texts are being generated.
+  void draft_with(std::shared_ptr<Model> model);
+
   /// Room in the cache for a text that the caller computes with the model itself. Throws UsageError if there is none.
+  /// With recurrent layers it waits until no other thread has such a text, and throws UsageError if this one has.
   ReservedBlocks reserve(std::int64_t tokens);
   /// Writes what is cached of a text, in whole blocks, to a safetensors file; returns how many tokens that is.
   std::int64_t save_cache(const std::filesystem::path& path, std::span<const std::int32_t> tokens);

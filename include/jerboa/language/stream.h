@@ -37,6 +37,8 @@ class Stream {
   friend class Engine;
   Stream(std::shared_ptr<Engine> engine, std::shared_ptr<StreamState> state)
       : engine_(std::move(engine)), state_(std::move(state)) {}
+  /// After a call of on_token.
+  std::optional<TextPiece> reported(std::optional<TextPiece> piece) const;
 
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<StreamState> state_;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <memory>
@@ -25,6 +26,8 @@ struct TextEncoderOptions {
   int context = 0;  ///< the maximum length of a text in tokens; 0: as the folder says. Longer texts are truncated
   /// The type that matrices are stored in: f32, f16, bf16, or i8 and i4, quantised; by default the file's type.
   std::optional<DType> weights = {};
+  /// Called before anything is allocated, with the bytes of all weights; it may throw.
+  std::function<void(std::int64_t bytes)> before_allocation = {};
 };
 
 struct EmbedOptions {
@@ -94,6 +97,8 @@ class TextEncoder {
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
   int context() const { return context_; }
+  /// About how many tokens are computed at once.
+  std::int64_t batch_tokens() const { return batch_tokens_; }
   std::int64_t dimensions() const { return dimensions_; }
   /// How the model's embeddings are meant to be compared.
   Similarity similarity_kind() const;
@@ -108,8 +113,10 @@ class TextEncoder {
   TextEncoder(Session session, Tokenizer tokenizer, models::Config config)
       : session_(std::move(session)), tokenizer_(std::move(tokenizer)), config_(std::move(config)) {}
   std::string prompt_for(const EmbedOptions& options) const;
-  /// One row of results per encoding.
-  Embeddings run(const std::vector<Encoding>& encodings, bool classify);
+  /// How many tokens a prompt has before a text.
+  std::int64_t prompt_tokens(const std::string& prompt) const;
+  /// One row of results per encoding, of whose tokens the first few may be left out of the pooling.
+  Embeddings run(const std::vector<Encoding>& encodings, bool classify, std::int64_t skipped);
   /// The name of an entry for texts of up to so many tokens.
   std::string entry_for(std::int64_t time, bool classify);
   Embeddings scores(const std::vector<Encoding>& encodings);

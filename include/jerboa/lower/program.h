@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,12 @@ enum class SubgroupMatrices : std::uint8_t {
   none,
   emulated,  ///< the same kernels with emulating functions that any device runs: slow, for tests
   native
+};
+
+/// What was measured on a device. Only the stage that emits its code knows what that is.
+class Tuning {
+ public:
+  virtual ~Tuning() = default;
 };
 
 /// What the compiler must know about a device.
@@ -42,6 +49,9 @@ struct Target {
   int resident_workgroups = 0;  ///< workgroups of 128 threads and 24 KiB that run concurrently; 0: unknown
   int unroll = 4;               ///< copies of a loop's body in a shader; software drivers compile them slowly
   bool software = false;        ///< a software driver: kernels without workgroup memory are faster there
+  /// The forms of products that were fastest on this device (`jerboa tune`), which take precedence over those chosen
+  /// from the facts above; null: none were measured.
+  std::shared_ptr<const Tuning> tuned = {};
 
   static Target cpu() { return {}; }
   /// The limits that every WebGPU device has.

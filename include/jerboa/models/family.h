@@ -18,6 +18,9 @@ namespace jerboa::models {
 /// recurrent layers have states "cache.LAYER.NAME".
 struct CacheOptions {
   int capacity = 0;  ///< positions per sequence; 0: no cache
+  /// The longest text that the model is used for. Graphs that share caches have the same, whatever their capacities
+  /// are; 0: the capacity.
+  int context = 0;
   /// Layers whose attention has a window keep only the positions it can still reach, in a ring buffer of window + chunk
   /// - 1 entries: a chunk is stored before its first query is computed.
   bool ring = false;
@@ -26,8 +29,10 @@ struct CacheOptions {
   /// straight cache [batch, heads, capacity, size]. The capacity must be a multiple of it, and ring has no effect:
   /// layers with a window share the table with the others.
   int block = 0;
-  int blocks = 0;            ///< of a paged cache, for all sequences; 0: as many as fill the table
-  DType dtype = DType::f32;  ///< of the key/value cache: f32 or f16. Recurrent states are f32
+  int blocks = 0;  ///< of a paged cache, for all sequences; 0: as many as fill the table
+  /// Of the key/value cache: f32, f16 or i8 (ir/packed_cache.h). With i8, what keys and values are computed from
+  /// (CacheKind::latent) is f16. Recurrent states are f32.
+  DType dtype = DType::f32;
   /// Recurrent states are [slots, …], and the input `slots` says which one belongs to a row; 0: one per row, in order.
   int slots = 0;
 };
@@ -107,11 +112,13 @@ struct Family {
   /// The first row of the table of positions that a text uses; without it, row 0.
   int (*first_position)(const Config& config) = nullptr;
   bool ternary = false;  ///< checkpoints may hold matrices of -1, 0 and 1, four to a byte
+  /// The one quant_method that the config's quantization_config may have; without it, none.
+  std::string_view quant_method = {};
 
   /// The decoder's logits. Throws UsageError if the family has no decoder.
   Tensor logits(const Config& config, const GraphInputs& inputs) const;
-  /// The encoder's `hidden` and, if the model classifies texts, the `logits` of their classes. Throws UsageError if the
-  /// family has no encoder.
+  /// The encoder's `hidden`, or without one the decoder's, and, if the model classifies texts, the `logits` of their
+  /// classes. Throws UsageError if the family reads no text.
   NamedTensors encode(const Config& config, const GraphInputs& inputs) const;
 };
 
@@ -125,7 +132,8 @@ std::vector<CacheSpec> cache_specs(const Config& config, const CacheOptions& opt
 
 /// One row per family; adding a family adds a file and a row.
 std::span<const Family> families();
-/// The family that config.json names; throws UsageError that lists the known ones.
+/// The family that config.json names; throws UsageError that lists the known ones, and FileError if the config says
+/// that weights are quantised in a way that the family does not know.
 const Family& family_of(const Config& config);
 
 /// Throws FileError if config.json has more layers than the checkpoint. Call it before building a graph from them.

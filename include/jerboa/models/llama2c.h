@@ -26,9 +26,10 @@ struct Llama2cModel {
 /// Throws FileError if the file is malformed, before allocating what its header asks for.
 Llama2cModel parse_llama2c(std::span<const std::byte> file, const std::string& name = "model.bin");
 
-/// Converts such a file to a Hugging Face folder: config.json, generation_config.json and model.safetensors. The
-/// tokenizer is separate: put llama2.c's tokenizer.bin into the same folder. Nothing half-written remains after an
-/// error.
-void import_llama2c(const std::filesystem::path& file, const std::filesystem::path& folder);
+/// Converts such a file to a Hugging Face folder: config.json, generation_config.json, model.safetensors and, if there
+/// is one, llama2.c's tokenizer.bin. The folder appears whole or not at all. Throws UsageError if there is something
+/// else in its place.
+void import_llama2c(const std::filesystem::path& file, const std::filesystem::path& folder,
+                    const std::filesystem::path& tokenizer = {});
 
 }  // namespace jerboa::models

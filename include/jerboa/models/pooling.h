@@ -16,8 +16,9 @@ enum class Pooling : std::uint8_t {
   weighted_mean,  ///< their mean, where token i counts i times, from 1 on
 };
 
-/// [batch, width] from [batch, time, width]. Without lengths i32[batch], no text is padded.
-Tensor pool(const Tensor& hidden, const Tensor& lengths, Pooling kind);
+/// [batch, width] from [batch, time, width]. Without lengths i32[batch], no text is padded. With skipped i32[batch], so
+/// many tokens at the beginning are left out of means and maxima.
+Tensor pool(const Tensor& hidden, const Tensor& lengths, Pooling kind, const Tensor& skipped = {});
 /// Each row divided by its Euclidean length.
 Tensor unit_rows(const Tensor& x);
 

@@ -51,7 +51,8 @@ std::string_view quantised_name(DType dtype);
 std::optional<DType> quantised_type(const TensorSource& weights);
 
 /// Writes a copy of a Hugging Face folder or a .gguf file as a folder with int8 or int4 matrices, which load without
-/// being quantised again. Throws UsageError if `to` is `from`, or `from` is such a folder already.
+/// being quantised again. It appears whole or not at all. Throws UsageError if there is something else in its place, or
+/// `from` is such a folder already.
 void quantise_folder(const std::filesystem::path& from, const std::filesystem::path& to, DType weights,
                      const KnownInputs& inputs = {});
 

@@ -25,8 +25,9 @@ ModelFolder open_model_folder(const std::filesystem::path& path);
 /// files of the model that they belong to.
 ModelFolder make_model_folder(std::map<std::string, HostTensor> params, std::map<std::string, std::string> files);
 
-/// Writes the folder, with all weights in model.safetensors; converted to f32, f16 or bf16 if `weights` says so. The
-/// folder appears whole or not at all: it is written beside its place and then renamed. Throws UsageError if there is
+/// Writes the folder, with all weights in model.safetensors as the family's checkpoints hold them: stacked experts one
+/// by one, int8 and int4 weights as f32. They are converted to f32, f16 or bf16 if `weights` says so. The folder
+/// appears whole or not at all: it is written beside its place and then renamed. Throws UsageError if there is
 /// something else in its place.
 void save_folder(const std::filesystem::path& folder, const ModelFolder& model, std::optional<DType> weights = {});
 

@@ -31,6 +31,8 @@ class Result {
   const Sizes& shape_of(const std::string& name) const;
   bool has(const std::string& name) const { return shapes_.contains(name); }
   std::vector<std::string> names() const;
+  /// Returns when the run has ended; throws what went wrong in it. Not needed before get, which waits too.
+  void wait() const;
   /// The number in the output "loss".
   double loss() const { return get("loss").item(); }
 

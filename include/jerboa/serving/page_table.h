@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <jerboa/serving/page_pool.h>
+#include <jerboa/serving/state_slots.h>
 
 namespace jerboa::serving {
 
@@ -20,12 +21,15 @@ struct SavedTable {
   std::int64_t length = 0;
   int block_size = 0;
   std::vector<Block> blocks;
+  std::int32_t state = no_slot;  ///< where the states of recurrent layers at its end are, if there are any
 
   friend bool operator==(const SavedTable&, const SavedTable&) = default;
 };
 
+inline constexpr Block no_block = -1;  ///< in a table: one that was given back
+
 /// The blocks that hold a sequence's positions: position p is in blocks()[p / block_size]. The table holds a reference
-/// to each of them until it is truncated, moved from or destroyed; the pool must outlive it.
+/// to each of them until it is given back or the table is truncated, moved from or destroyed; the pool must outlive it.
 class PageTable {
  public:
   explicit PageTable(PagePool& pool) : pool_(&pool) {}
@@ -43,15 +47,17 @@ class PageTable {
   void append_shared(Block block);
   /// Forgets the positions from `length` on.
   void truncate(std::int64_t length);
+  /// Gives back the blocks of which every position is before this one, because nobody will read them again. Returns
+  /// how many these are.
+  int release_before(std::int64_t position);
+  /// The first position that is still there.
+  std::int64_t first() const { return static_cast<std::int64_t>(released_) * pool_->block_size(); }
   /// A table of the same positions that shares every block.
   PageTable fork() const;
   /// Uses another block of the same content for the positions from index * block_size on.
   void replace(std::size_t index, Block block);
 
-  SavedTable save() const { return {length_, pool_->block_size(), blocks_}; }
-  /// A table of new blocks, in which block i is to be filled with the content of saved.blocks[i]. Nothing if the pool
-  /// has too few blocks; throws UsageError if the pool's blocks are of another size.
-  static std::optional<PageTable> restore(PagePool& pool, const SavedTable& saved);
+  SavedTable save() const { return {.length = length_, .block_size = pool_->block_size(), .blocks = blocks_}; }
 
   std::int64_t length() const { return length_; }
   const std::vector<Block>& blocks() const { return blocks_; }
@@ -61,6 +67,7 @@ class PageTable {
 
   PagePool* pool_;
   std::vector<Block> blocks_;
+  std::size_t released_ = 0;  // how many blocks, from the first on, were given back
   std::int64_t length_ = 0;
 };
 

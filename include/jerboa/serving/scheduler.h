@@ -31,12 +31,16 @@ struct SchedulerOptions {
   bool always_mixed = false;  ///< rows of mixed_time tokens even where there are only prompts: all steps are alike
   /// The most tokens of a step of prompts with its padding: rows times the longest of them; 0: any number.
   int prefill_cells = 0;
-  bool pipelined = true;          ///< next() may be called again before the step is complete
-  bool prefix_cache = true;       ///< texts with the same beginning share it
-  int vocabulary = 0;             ///< if positive, prompts are checked
-  bool device_samples = true;     ///< otherwise the host draws every token from logits
-  bool device_masks = false;      ///< otherwise sequences with a constraint are sampled on the host; needs `vocabulary`
-  bool device_penalizes = false;  ///< otherwise sequences with penalties are sampled on the host
+  bool pipelined = true;       ///< next() may be called again before the step is complete
+  bool prefix_cache = true;    ///< texts with the same beginning share it
+  int vocabulary = 0;          ///< if positive, prompts are checked
+  bool device_samples = true;  ///< otherwise the host draws every token from logits
+  bool device_masks = false;   ///< otherwise sequences with a constraint are sampled on the host; needs `vocabulary`
+  /// Otherwise sequences with penalties, biases or banned tokens are sampled on the host.
+  bool device_penalizes = false;
+  /// How many of the latest positions a token sees, itself included, if every layer of the model has a window (then the
+  /// largest); 0: all. What lies before it is given back when the cache is full. Not with state_slots.
+  int window = 0;
   int state_slots = 0;  ///< for the states of recurrent layers: one per running sequence, and some for snapshots
   /// The sizes that steps may have, in ascending order; by default powers of two.
   std::vector<int> row_buckets = {}, time_buckets = {}, block_buckets = {};
@@ -46,7 +50,8 @@ struct SchedulerOptions {
 struct Event {
   SequenceId id = 0;
   std::optional<std::int32_t> token = {};
-  std::string text = {};  ///< that is final now, if the sequence has a TextStream
+  std::optional<TokenLogprobs> logprobs = {};  ///< of the token, if the sequence wants them
+  std::string text = {};                       ///< that is final now, if the sequence has a TextStream
   std::optional<FinishReason> finished = {};
   std::string error = {};  ///< why it failed
   SequenceStatistics statistics = {};
@@ -68,6 +73,12 @@ struct RestoredBlock {
   Block block = 0;
 };
 
+/// What the host must fill before the next step.
+struct Restored {
+  std::vector<RestoredBlock> blocks = {};
+  std::int32_t state = no_slot;  ///< the slot for the saved states of recurrent layers
+};
+
 /// Runs many sequences over one paged cache. It decides what to compute next and does all the bookkeeping, but runs
 /// nothing itself: it uses no device, no thread, no clock and no file, so that any host can drive it.
 ///
@@ -76,8 +87,8 @@ struct RestoredBlock {
 ///
 /// Every round decodes one token (or more, with drafts) of each running sequence; prompts are computed in chunks
 /// between or beside that, in turns. Sequences are admitted in the order of arrival. If the cache is full, blocks come
-/// first from cached prefixes that nobody uses and then from the sequence that arrived last, which waits and is
-/// computed again later; so the oldest always goes on. Not thread-safe.
+/// first from cached prefixes that nobody uses, then from what lies before the window, and then from the sequence that
+/// arrived last, which waits and is computed again later; so the oldest always goes on. Not thread-safe.
 class Scheduler {
  public:
   /// Throws UsageError if an option is out of range.
@@ -99,6 +110,8 @@ class Scheduler {
   /// of them is what the model draws itself, so a draft model should propose its likeliest tokens. Throws UsageError if
   /// the sequence does not await a draft.
   void suggest(SequenceId id, std::vector<std::int32_t> draft);
+  /// All sequences guess by prompt lookup from now on, because the host no longer does.
+  void draft_by_lookup();
 
   /// The next step, or nothing: no sequence is left, or all wait for steps in flight or for drafts of the host. If
   /// has_work(), nothing is in flight and no draft is awaited, there is a step.
@@ -132,14 +145,15 @@ class Scheduler {
   /// Forgets cached prefixes that no sequence uses.
   void clear_prefixes() { tree_.clear(); }
   /// The whole blocks that a running sequence has computed so far: length and blocks, to be read by the host before the
-  /// next step. The tokens are the first `length` of the sequence's. Throws UsageError if it does not run.
+  /// next step. The tokens are the first `length` of the sequence's. Throws UsageError if it does not run, if its first
+  /// blocks were given back, or if the model has recurrent layers, whose states are kept only at the end of a prompt's
+  /// whole blocks.
   SavedTable save(SequenceId id) const;
-  /// The same for what is cached of these tokens, whoever computed it.
+  /// The same for what is cached of these tokens, whoever computed it, with the states of recurrent layers.
   SavedTable save(const std::string& name_space, std::span<const std::int32_t> tokens);
-  /// Puts saved blocks into the prefix tree, where sequences that begin with these tokens find them. Returns those that
-  /// the host must fill before the next step: none for blocks that are there already, or where the cache is full.
-  std::vector<RestoredBlock> restore(const std::string& name_space, std::span<const std::int32_t> tokens,
-                                     const SavedTable& saved);
+  /// Puts saved blocks into the prefix tree, where sequences that begin with these tokens find them. Returns what the
+  /// host must fill before the next step: nothing that is there already, or that the cache has no room for.
+  Restored restore(const std::string& name_space, std::span<const std::int32_t> tokens, const SavedTable& saved);
 
  private:
   struct Planned {
@@ -168,12 +182,14 @@ class Scheduler {
   void admit();
   bool waits_for_parent(const Sequence& sequence) const;
   bool try_admit(Sequence& sequence);
-  void enter_cache(Sequence& sequence);
+  std::int32_t enter_cache(Sequence& sequence);
+  std::pair<std::int64_t, std::int32_t> shared_with(const CachePlace& parent, std::int64_t most) const;
   int promised_blocks() const;
   std::int64_t path_length(const CachePlace& place) const;
   std::optional<StateSlot> take_slot();
 
   // Room
+  bool release_before_windows();
   bool grow(Sequence& sequence, std::int64_t length);
   bool grow_without_preemption(Sequence& sequence, std::int64_t length);
   bool preempt_younger(const Sequence& sequence);
@@ -187,11 +203,11 @@ class Scheduler {
   bool fits_cells(const Plan& plan, std::int64_t count, int width) const;
   std::vector<std::int32_t> draft_of(Sequence& sequence);
   std::int64_t prefill_count(const Sequence& sequence, std::int64_t most) const;
-  void set_mask(Step& step);
+  void set_mask(Step& step, double now);
   std::int64_t snapshot_position(const Sequence& sequence) const;
   void issue(Plan& plan, Sequence& sequence, std::int64_t count, int width, const std::vector<std::int32_t>& draft);
   void snapshot_prefix(Sequence& sequence);
-  Step build(Plan& plan);
+  Step build(Plan& plan, double now);
 
   // Completion
   const InFlight& oldest_in_flight(const Step& step) const;
@@ -202,6 +218,8 @@ class Scheduler {
   void settle(const Planned& planned, std::size_t row, int outputs, StepResults& results, double now);
   static std::int32_t token_of(Sequence& sequence, const Planned& planned, std::size_t row, int output, int outputs,
                                StepResults& results);
+  static TokenLogprobs logprobs_of(const Sequence& sequence, const Planned& planned, std::size_t row, int output,
+                                   int outputs, const StepResults& results);
   void count_drafts(Sequence& sequence, int drafted, int accepted);
   void keep_accepted(Sequence& sequence, const Planned& planned, int accepted);
   void publish(Sequence& sequence);

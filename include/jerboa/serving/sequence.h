@@ -10,11 +10,13 @@
 #include <string_view>
 #include <vector>
 
+#include <jerboa/generate/logprobs.h>
 #include <jerboa/generate/sampler.h>
 #include <jerboa/generate/stop.h>
 #include <jerboa/serving/page_table.h>
 #include <jerboa/serving/prefix_tree.h>
 #include <jerboa/serving/prompt_lookup.h>
+#include <jerboa/serving/seen_tokens.h>
 #include <jerboa/serving/state_slots.h>
 #include <jerboa/serving/step.h>
 
@@ -68,6 +70,8 @@ struct SequenceOptions {
   std::vector<std::string> stop = {};  ///< the text ends before the first of these; needs `text`
   int drafts = 0;                      ///< the most tokens to guess per step
   DraftSource draft_source = DraftSource::lookup;
+  /// Events have each token's log-probability and those of so many of the likeliest, at most most_logprobs.
+  std::optional<int> logprobs = {};
   std::string name_space = {};  ///< of the prefix tree: the model and the adapter
 };
 
@@ -110,9 +114,13 @@ class Sequence {
   std::int64_t length() const { return std::ssize(tokens_); }
   std::int64_t prompt_tokens() const { return statistics_.prompt_tokens; }
   std::int64_t generated() const { return length() - prompt_tokens(); }
+  /// The most that may yet be generated.
+  int tokens_left() const { return options_.max_tokens - static_cast<int>(generated()); }
   bool samples_on_host() const { return sampler_ != nullptr; }
   /// Whether a constraint masks the device's draws.
   bool is_masked() const { return constraint_ != nullptr; }
+  /// What the device's penalties apply to; null if there are none.
+  const SeenTokens* seen() const { return seen_ ? &*seen_ : nullptr; }
   /// Whether its next step may be issued before its last token is read.
   bool can_be_carried() const { return !samples_on_host() && !is_masked() && options_.drafts == 0; }
   /// Whether the host has yet to suggest a draft for its next step.
@@ -128,6 +136,8 @@ class Sequence {
   Outcome accept(std::int32_t token, std::int64_t context, double now);
   /// Draws the next token on the host; `logits` is used as scratch.
   std::int32_t sample(std::span<float> logits);
+  /// Of the token that was sampled last.
+  TokenLogprobs sampled_logprobs() const;
   /// The tokens that the device may draw next.
   const TokenMask& mask();
   /// The text that was held back, when the sequence ends without a stop string.
@@ -135,7 +145,11 @@ class Sequence {
 
   /// Guesses at the next tokens. Every guess of prompt lookup that fails makes the next one shorter.
   std::vector<std::int32_t> propose(std::int64_t most);
+  /// How many guesses are worth making: fewer after some were wrong.
+  int draft_length() const { return draft_length_; }
   void suggest(std::vector<std::int32_t> draft) { suggestion_ = std::move(draft); }
+  /// From now on the guesses are those of prompt lookup.
+  void draft_by_lookup() { options_.draft_source = DraftSource::lookup; }
   void count_drafts(int drafted, int accepted);
 
   // What the scheduler keeps of it.
@@ -153,13 +167,15 @@ class Sequence {
   std::string text_of(std::int32_t token);
   Constraint* constraint() const { return sampler_ ? sampler_->constraint() : constraint_.get(); }
   bool nothing_may_follow() const;
-  int tokens_left() const { return options_.max_tokens - static_cast<int>(generated()); }
 
   SequenceId id_;
   std::vector<std::int32_t> tokens_;
   SequenceOptions options_;
-  std::unique_ptr<Sampler> sampler_;        // if it is sampled on the host
+  std::unique_ptr<Sampler> sampler_;                 // if it is sampled on the host
+  std::unique_ptr<TokenDistribution> distribution_;  // that the sampler drew from, if log-probabilities are wanted
+  std::int32_t sampled_ = 0;
   std::unique_ptr<Constraint> constraint_;  // if the device draws under a mask
+  std::optional<SeenTokens> seen_;          // if the device penalizes
   std::unique_ptr<TextStream> text_;
   StopMatcher stop_;
   PromptLookup lookup_;

@@ -7,7 +7,7 @@
 
 namespace jerboa::serving {
 
-/// The state in slot `from` is to be copied to slot `to`, in every recurrent layer; `from` no_slot clears `to`.
+/// The state in slot `from` is to be copied to slot `to`, in every recurrent layer.
 struct SlotCopy {
   std::int32_t from = 0, to = 0;
 
@@ -59,7 +59,8 @@ class StateSlot {
 /// makes before the next step, in the order in which they are listed.
 class StateTrack {
  public:
-  /// Starts at position 0 with a cleared state, or at `position` with the state in the slot `from`.
+  /// Starts at `position` with the state in the slot `from`, or with no_slot at position 0, where layers find zeros
+  /// whatever the slot holds.
   StateTrack(StateSlot live, std::int64_t position, std::int32_t from, std::vector<SlotCopy>& copies);
 
   std::int32_t live() const { return live_.number(); }

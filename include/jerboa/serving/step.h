@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include <jerboa/base/lowest_score.h>
 #include <jerboa/serving/page_table.h>
 #include <jerboa/serving/state_slots.h>
 
@@ -26,6 +28,14 @@ struct Row {
   int count = 0;
   int drafts = 0;  ///< how many of them, at the end, are guesses that the results verify
   Wanted wanted = Wanted::nothing;
+  std::optional<int> logprobs = {};  ///< with the token, its log-probability and those of so many of the likeliest
+};
+
+/// Tokens with a value each, in lists of one length: shorter ones end with token 0 and the value 0.
+struct TokenValues {
+  int size = 0;  ///< of each list; 0 if all are empty
+  std::vector<std::int32_t> tokens;
+  std::vector<float> values;
 };
 
 /// How each row's token is drawn on the device, one value per row; the meanings are those of SamplerOptions. A row
@@ -34,11 +44,19 @@ struct SamplingInputs {
   std::vector<float> temperature, top_p, min_p;
   std::vector<std::int32_t> top_k;
   std::vector<float> repetition_penalty, presence_penalty, frequency_penalty;
+  /// [rows, outputs, size]: the tokens that penalties apply to, and how often each was generated; only_in_prompt for
+  /// those of the prompt alone. A token that is carried over is not among them: it counts once more.
+  TokenValues seen;
+  /// [rows, size]: what is added to logits, before penalties; banned_bias for tokens that are not to be drawn.
+  TokenValues bias;
   std::vector<std::uint32_t> seed;  ///< [rows, 2]: the low and the high word
   /// The tokens that the sequence has drawn before: with the seed, all that a draw may depend on, so that a text does
   /// not depend on what else is in the batch. A row with drafts draws once for each of its outputs, counting up.
   std::vector<std::uint32_t> draw;
 };
+
+inline constexpr float only_in_prompt = 0.5f;
+inline constexpr auto banned_bias = static_cast<float>(lowest_score);
 
 /// One run of a model over a batch, as plain arrays in row-major order. Sizes are rounded up to buckets, so that few
 /// programs are needed. Rows are aligned at their ends: the last column holds each row's last token, and columns before
@@ -56,7 +74,7 @@ struct Step {
   std::vector<std::int32_t> ids;        ///< [rows, time]
   std::vector<std::int32_t> positions;  ///< [rows, time]; -1 for padding
   std::vector<std::int32_t> lengths;    ///< [rows]: the keys that a row may see; 0 for padding
-  std::vector<std::int32_t> table;      ///< [rows, blocks]: the blocks of the cache; 0 after the last one
+  std::vector<std::int32_t> table;      ///< [rows, blocks]: the blocks of the cache; 0 where there is none
   /// [rows]: the row of the previous step whose token is this row's last id, where the host has not read it yet, or -1.
   std::vector<std::int32_t> carried;
   std::vector<std::int32_t> states;  ///< [rows]: the slots of recurrent states, or no_slot; empty if there are none
@@ -73,6 +91,10 @@ struct Step {
 struct StepResults {
   /// [rows, outputs]: the token after each of the last columns; read where a row wants tokens.
   std::vector<std::int32_t> tokens;
+  std::vector<float> logprobs = {};  ///< of these tokens; read where a row wants them, as are the two that follow
+  /// [rows, outputs, n]: the likeliest tokens in descending order, n of them or all that there are, and theirs.
+  std::vector<std::int32_t> likeliest = {};
+  std::vector<float> likeliest_logprobs = {};
   /// For each row that wants logits, those of its last columns, [outputs, vocabulary]; empty for other rows.
   std::vector<std::vector<float>> logits;
 };

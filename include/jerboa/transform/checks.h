@@ -18,7 +18,7 @@ struct Checks {
 /// Throws UsageError if it names anything else.
 Checks checks_from_environment();
 
-/// The indices that one operand of an op may hold: below `limit`, and not negative unless that means «none».
+/// The indices that one operand of an op may hold: below `limit`, and not negative unless that means "none".
 struct IndexRange {
   Dim limit = 0;
   bool negative_is_none = false;

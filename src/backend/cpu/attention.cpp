@@ -1,5 +1,6 @@
 #include "backend/cpu/attention.h"
 
+#include <type_traits>
 #include <vector>
 
 #include "backend/cpu/attention_tiles.h"
@@ -120,26 +121,51 @@ struct Rows {
   std::int64_t stride;
 };
 
+// Calls use(k, v) with pointers of the type that the caches have.
+template <class Use>
+HWY_INLINE auto with_caches(const AttentionProblem& a, const Use& use) {
+  if (a.k_half != nullptr) return use(a.k_half, a.v_half);
+  if (a.k_packed != nullptr) return use(a.k_packed, a.v_packed);
+  return use(a.k, a.v);
+}
+
+// Features from i on of a row of `size`.
+HWY_INLINE Floats load_features(const float* row, std::int64_t, std::int64_t i) {
+  return hn::LoadU(FloatTag(), row + i);
+}
+HWY_INLINE Floats load_features(const std::uint16_t* row, std::int64_t, std::int64_t i) { return load_f16(row + i); }
+HWY_INLINE Floats load_features(const std::uint32_t* row, std::int64_t size, std::int64_t i) {
+  return load_packed(row, size, i);
+}
+
+HWY_INLINE void widen_row(const float* from, std::int64_t width, float* to) { std::copy_n(from, width, to); }
 HWY_INLINE void widen_row(const std::uint16_t* from, std::int64_t width, float* to) {
   std::int64_t i = 0;
   for (; i + lanes <= width; i += lanes) hn::StoreU(load_f16(from + i), FloatTag(), to + i);
   for (; i < width; ++i) to[i] = f16_to_f32(from[i]);
 }
+HWY_INLINE void widen_row(const std::uint32_t* from, std::int64_t width, float* to) {
+  std::int64_t i = 0;
+  for (; i + lanes <= width; i += lanes) hn::StoreU(load_packed(from, width, i), FloatTag(), to + i);
+  const auto* bytes = reinterpret_cast<const std::int8_t*>(from);
+  for (; i < width; ++i) to[i] = static_cast<float>(bytes[i]) * packed_scale(from, width, i);
+}
 
 // A tile's keys or values, where they are if that is in f32 and in one piece, else gathered into `buffer`. An entry of
 // the table that is not the number of a block only stands where nothing is seen, and gives zeros.
-Rows cache_rows(const AttentionProblem& a, const float* from, const std::uint16_t* from_half,
-                const AttentionInputs::Strides& strides, const KeyTile& keys, std::int64_t key_head, std::int64_t width,
-                float* buffer) {
+template <class T>
+Rows cache_rows(const AttentionProblem& a, const T* from, const AttentionInputs::Strides& strides, const KeyTile& keys,
+                std::int64_t key_head, std::int64_t width, float* buffer) {
   const bool in_one_piece = a.table == nullptr || a.block % key_tile == 0;
   const auto block_of = [&](std::int64_t key) -> std::int64_t {
     return a.table != nullptr ? a.table[keys.batch * (a.keys / a.block) + key / a.block] : keys.batch;
   };
   const std::int64_t block = a.table != nullptr ? a.block : a.keys, blocks = a.table != nullptr ? a.blocks : a.batch;
-  if (in_one_piece && from_half == nullptr) {
-    const std::int64_t number = std::clamp<std::int64_t>(block_of(keys.first), 0, blocks - 1);
-    return {from + number * strides[0] + key_head * strides[1] + keys.first % block * strides[2], strides[2]};
-  }
+  if constexpr (std::is_same_v<T, float>)
+    if (in_one_piece) {
+      const std::int64_t number = std::clamp<std::int64_t>(block_of(keys.first), 0, blocks - 1);
+      return {from + number * strides[0] + key_head * strides[1] + keys.first % block * strides[2], strides[2]};
+    }
   for (std::int64_t i = 0; i < keys.count; ++i) {
     const std::int64_t number = block_of(keys.first + i);
     float* to = buffer + i * width;
@@ -147,13 +173,19 @@ Rows cache_rows(const AttentionProblem& a, const float* from, const std::uint16_
       std::fill_n(to, width, 0.0F);
       continue;
     }
-    const std::int64_t place = number * strides[0] + key_head * strides[1] + (keys.first + i) % block * strides[2];
-    if (from_half != nullptr)
-      widen_row(from_half + place, width, to);
-    else
-      std::copy_n(from + place, width, to);
+    widen_row(from + number * strides[0] + key_head * strides[1] + (keys.first + i) % block * strides[2], width, to);
   }
   return {buffer, width};
+}
+
+Rows key_rows_of(const AttentionProblem& a, const KeyTile& keys, std::int64_t key_head, float* buffer) {
+  return with_caches(
+      a, [&](const auto* k, const auto*) { return cache_rows(a, k, a.k_strides, keys, key_head, a.size, buffer); });
+}
+Rows value_rows_of(const AttentionProblem& a, const KeyTile& keys, std::int64_t key_head, float* buffer) {
+  return with_caches(a, [&](const auto*, const auto* v) {
+    return cache_rows(a, v, a.v_strides, keys, key_head, a.value_size, buffer);
+  });
 }
 
 // A few queries, as in decoding, read each key and each value once, where they are: transposing and packing would cost
@@ -183,8 +215,11 @@ HWY_INLINE void for_each_run(const AttentionProblem& a, const AttentionInputs::S
   }
 }
 
-HWY_INLINE Floats load_values(const float* from) { return hn::LoadU(FloatTag(), from); }
-HWY_INLINE Floats load_values(const std::uint16_t* from) { return load_f16(from); }
+// The elements of a row of `size` features.
+template <class T>
+constexpr std::int64_t row_elements(std::int64_t size) {
+  return std::is_same_v<T, std::uint32_t> ? packed_words(size) : size;
+}
 
 // Into the L2 cache: keys and values take turns, so that the CPU does not foresee what comes next. An address need not
 // be valid.
@@ -192,7 +227,7 @@ template <class T>
 HWY_INLINE void prefetch_rows(const T* rows, std::int64_t stride, std::int64_t size, std::int64_t count) {
   constexpr std::int64_t line = 64 / sizeof(T);
   for (std::int64_t i = 0; i < count; ++i)
-    for (std::int64_t at = 0; at < size; at += line) __builtin_prefetch(rows + i * stride + at, 0, 2);
+    for (std::int64_t at = 0; at < row_elements<T>(size); at += line) __builtin_prefetch(rows + i * stride + at, 0, 2);
 }
 
 // The products of some queries with `count` neighbouring keys, whose sums take less work side by side.
@@ -205,7 +240,7 @@ HWY_INLINE void score_keys(const T* k, std::int64_t stride, std::int64_t size, c
     for (Floats& sum : row) sum = hn::Zero(d);
   for (std::int64_t i = 0; i < size; i += lanes) {
     Floats key[count];
-    for (int c = 0; c < count; ++c) key[c] = load_values(k + c * stride + i);
+    for (int c = 0; c < count; ++c) key[c] = load_features(k + c * stride, size, i);
     for (int r = 0; r < rows; ++r) {
       const Floats query = hn::LoadU(d, queries + r * width + i);
       for (int c = 0; c < count; ++c) sums[r][c] = hn::MulAdd(query, key[c], sums[r][c]);
@@ -269,7 +304,7 @@ HWY_ATTR void direct_values(const AttentionProblem& a, const T* v, const KeyTile
       for (std::int64_t i = 0; i < count; ++i) sums[r][i] = hn::LoadU(d, out + r * width + first + i * lanes);
     const auto add = [&](std::int64_t s, const T* values, auto some) __attribute__((always_inline)) {
       for (std::int64_t i = 0; i < some; ++i) {
-        const Floats value = load_values(values + i * lanes);
+        const Floats value = load_features(values, a.value_size, first + i * lanes);
         for (int r = 0; r < rows; ++r)
           sums[r][i] = hn::MulAdd(hn::Set(d, weights[r * key_tile + s]), value, sums[r][i]);
       }
@@ -278,7 +313,7 @@ HWY_ATTR void direct_values(const AttentionProblem& a, const T* v, const KeyTile
         a, a.v_strides, keys, key_head, span.column,
         end, [&](std::int64_t s, std::int64_t place, std::int64_t run) __attribute__((always_inline)) {
           if (place < 0) return;
-          const T* values = v + place + first;
+          const T* values = v + place;
           if (count == vectors)
             for (std::int64_t i = 0; i < run; ++i)
               add(s + i, values + i * a.v_strides[2], std::integral_constant<std::int64_t, vectors>());
@@ -293,16 +328,13 @@ HWY_ATTR void direct_values(const AttentionProblem& a, const T* v, const KeyTile
 template <int rows>
 HWY_ATTR void absorb_directly(const AttentionProblem& a, const QueryRows& queries, const KeyTile& keys,
                               std::int64_t key_head, const Span& span, const Running& running, float* scores) {
-  if (a.k_half != nullptr)
-    direct_scores<rows>(a, a.k_half, a.v_half, keys, key_head, span, running.queries, scores);
-  else
-    direct_scores<rows>(a, a.k, a.v, keys, key_head, span, running.queries, scores);
+  with_caches(a, [&](const auto* k, const auto* v) {
+    direct_scores<rows>(a, k, v, keys, key_head, span, running.queries, scores);
+  });
   finish_scores(a, queries, keys, span, scores, nullptr);
   absorb(span, scores, running, padded(a.value_size));
-  if (a.v_half != nullptr)
-    direct_values<rows>(a, a.v_half, keys, key_head, span, scores, running.out);
-  else
-    direct_values<rows>(a, a.v, keys, key_head, span, scores, running.out);
+  with_caches(
+      a, [&](const auto*, const auto* v) { direct_values<rows>(a, v, keys, key_head, span, scores, running.out); });
 }
 
 void absorb_directly(const AttentionProblem& a, const QueryRows& queries, const KeyTile& keys, std::int64_t key_head,
@@ -335,9 +367,9 @@ void stream_keys(const AttentionProblem& a, std::int64_t batch, std::int64_t key
         continue;
       }
       if (values.data == nullptr) {
-        const Rows rows_of_k = cache_rows(a, a.k, a.k_half, a.k_strides, keys, key_head, a.size, gathered);
+        const Rows rows_of_k = key_rows_of(a, keys, key_head, gathered);
         transpose_tile(rows_of_k.data, rows_of_k.stride, keys.count, a.size, keys_transposed, key_tile);
-        values = cache_rows(a, a.v, a.v_half, a.v_strides, keys, key_head, a.value_size, gathered);
+        values = value_rows_of(a, keys, key_head, gathered);
       }
       // Rows a large stride apart conflict in the cache, which matters only where they are read repeatedly.
       if (values.data != packed_values && (width != a.value_size || (values.stride != width && rows[i].count > 8))) {
@@ -367,7 +399,7 @@ constexpr std::int64_t most_tiles_a_task = 4;
 void attend(const AttentionProblem& a, std::int64_t tiles_per_task, std::int64_t task) {
   static thread_local Scratch<float> scratch;
   const RowTiling tiling(a);
-  const std::int64_t tasks_per_head = tiles_in(tiling.count, tiles_per_task);
+  const std::int64_t tasks_per_head = detail::divide_up(tiling.count, tiles_per_task);
   const std::int64_t key_head = task / tasks_per_head % a.key_heads, batch = task / tasks_per_head / a.key_heads;
   const std::int64_t first = task % tasks_per_head * tiles_per_task,
                      count = std::min(tiles_per_task, tiling.count - first);
@@ -380,7 +412,7 @@ void attend(const AttentionProblem& a, std::int64_t tiles_per_task, std::int64_t
     rows.push_back(tiling.rows(a, batch, key_head, first + i));
     start(a, rows[i], running[i], true);
   }
-  stream_keys(a, batch, key_head, rows.data(), running, count, 0, tiles_in(a.keys, key_tile));
+  stream_keys(a, batch, key_head, rows.data(), running, count, 0, detail::divide_up(a.keys, key_tile));
   for (std::int64_t i = 0; i < count; ++i) store(a, rows[i], running[i]);
 }
 
@@ -395,7 +427,7 @@ void attend_part(const AttentionProblem& a, std::int64_t key_tiles, std::int64_t
   const Running running = running_at(a, memory);
   start(a, rows, running, part == 0);
   stream_keys(a, batch, key_head, &rows, &running, 1, part * key_tiles,
-              std::min((part + 1) * key_tiles, tiles_in(a.keys, key_tile)));
+              std::min((part + 1) * key_tiles, detail::divide_up(a.keys, key_tile)));
 }
 
 // Joins the parts of one tile of queries into the first, and stores it.
@@ -450,7 +482,7 @@ constexpr std::int64_t wanted_tasks = 32;
 void run_attention(const AttentionProblem& a, ThreadPool& pool) {
   if (a.batch * a.heads * a.time == 0) return;
   const RowTiling tiling(a);
-  const std::int64_t parts = tiles_in(tiles_in(a.keys, key_tile), key_tiles_a_part);
+  const std::int64_t parts = detail::divide_up(detail::divide_up(a.keys, key_tile), key_tiles_a_part);
   const std::int64_t tiles = a.batch * a.key_heads * tiling.count;
   if (a.time * group_of(a) <= few_queries && parts > 1) {
     static thread_local Scratch<float> scratch;
@@ -469,7 +501,7 @@ void run_attention(const AttentionProblem& a, ThreadPool& pool) {
     return;
   }
   const std::int64_t tiles_per_task = std::clamp<std::int64_t>(tiles / wanted_tasks, 1, 4);
-  pool.run(a.batch * a.key_heads * tiles_in(tiling.count, tiles_per_task), [&](std::int64_t task, int) {
+  pool.run(a.batch * a.key_heads * detail::divide_up(tiling.count, tiles_per_task), [&](std::int64_t task, int) {
     HWY_DYNAMIC_DISPATCH(attend)(a, tiles_per_task, task);
   });
 }

@@ -22,9 +22,12 @@ struct AttentionInputs {
   const float* k = nullptr;
   const float* v = nullptr;
   Strides q_strides{}, k_strides{}, v_strides{};
-  // In place of k and v, for attention alone: a cache of f16 with the same strides.
+  // In place of k and v, for attention alone: a cache of f16, or in 8 bits (ir/packed_cache.h), whose strides are in
+  // words.
   const std::uint16_t* k_half = nullptr;
   const std::uint16_t* v_half = nullptr;
+  const std::uint32_t* k_packed = nullptr;
+  const std::uint32_t* v_packed = nullptr;
   /// Paged keys and values: those from i * block on are in block table[batch, i], and the first stride is a block's.
   const std::int32_t* table = nullptr;  ///< [batch, keys / block]; null: not paged
   std::int64_t block = 0, blocks = 0;

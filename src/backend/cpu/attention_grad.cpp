@@ -11,6 +11,7 @@
 #include <hwy/highway.h>
 
 #include "backend/cpu/attention_scores-inl.h"
+#include "base/integers.h"
 
 // Probabilities are recomputed from the log-sum-exp of each row. With p = exp(score - lse), dp = dout vᵀ and
 // mean = dout · out, the gradient of a score is p (dp - mean).
@@ -174,7 +175,7 @@ void differentiate_head(const AttentionGradProblem& a, const float* means, std::
   static thread_local std::vector<QueryRows> rows;
   rows.clear();
   for (std::int64_t i = 0; i < tiling.count; ++i) rows.push_back(tiling.rows(a, batch, key_head, i));
-  for (std::int64_t tile = 0; tile < tiles_in(a.keys, key_tile); ++tile) {
+  for (std::int64_t tile = 0; tile < detail::divide_up(a.keys, key_tile); ++tile) {
     const KeyTile keys(a, batch, tile);
     pack(a, keys, key_head, tiles.keys);
     clear_key_gradients(a, tiles);
@@ -198,7 +199,7 @@ void differentiate_queries(const AttentionGradProblem& a, const float* means, st
   std::fill_n(dq, row_tile * padded(a.size), 0.0F);
   const Tiles tiles = tiles_in_scratch(a);
   pack(a, rows, means, tiles.queries);
-  for (std::int64_t tile = 0; tile < tiles_in(a.keys, key_tile); ++tile) {
+  for (std::int64_t tile = 0; tile < detail::divide_up(a.keys, key_tile); ++tile) {
     const KeyTile keys(a, batch, tile);
     if (visible_spans(rows, keys).count == 0) continue;
     pack(a, keys, key_head, tiles.keys);
@@ -210,7 +211,7 @@ void differentiate_queries(const AttentionGradProblem& a, const float* means, st
 // A task that owns dk and dv of one tile of keys.
 void differentiate_keys(const AttentionGradProblem& a, const float* means, std::int64_t task) {
   const RowTiling tiling(a);
-  const std::int64_t key_tiles = tiles_in(a.keys, key_tile);
+  const std::int64_t key_tiles = detail::divide_up(a.keys, key_tile);
   const std::int64_t key_head = task / key_tiles % a.key_heads, batch = task / key_tiles / a.key_heads;
   const KeyTile keys(a, batch, task % key_tiles);
   const Tiles tiles = tiles_in_scratch(a);
@@ -227,7 +228,8 @@ void differentiate_keys(const AttentionGradProblem& a, const float* means, std::
 
 // A task that owns one tile of dmask, and sums over the axes along which the mask broadcasts.
 void differentiate_mask(const AttentionGradProblem& a, const float* means, std::int64_t task) {
-  const std::array<std::int64_t, 4> counts{a.batch, a.heads, tiles_in(a.time, row_tile), tiles_in(a.keys, key_tile)};
+  const std::array<std::int64_t, 4> counts{a.batch, a.heads, detail::divide_up(a.time, row_tile),
+                                           detail::divide_up(a.keys, key_tile)};
   std::array<std::int64_t, 4> first{}, end = counts;  // the part of each axis that the task sums over
   for (std::size_t axis = 4; axis-- > 0;) {
     if (a.dmask_strides[axis] == 0) continue;
@@ -294,7 +296,8 @@ void sink_gradient(const AttentionGradProblem& a, const float* means, std::int64
 }
 
 std::int64_t mask_tasks(const AttentionGradProblem& a) {
-  const std::int64_t counts[] = {a.batch, a.heads, tiles_in(a.time, row_tile), tiles_in(a.keys, key_tile)};
+  const std::int64_t counts[] = {a.batch, a.heads, detail::divide_up(a.time, row_tile),
+                                 detail::divide_up(a.keys, key_tile)};
   std::int64_t tasks = 1;
   for (std::size_t axis = 0; axis < 4; ++axis)
     if (a.dmask_strides[axis] != 0) tasks *= counts[axis];
@@ -314,7 +317,7 @@ void run_attention_grad(const AttentionGradProblem& a, ThreadPool& pool) {
     pool.run(pairs * RowTiling(a).count, [&](std::int64_t task, int) {
       HWY_DYNAMIC_DISPATCH(differentiate_queries)(a, means, task);
     });
-    pool.run(pairs * tiles_in(a.keys, key_tile), [&](std::int64_t task, int) {
+    pool.run(pairs * detail::divide_up(a.keys, key_tile), [&](std::int64_t task, int) {
       HWY_DYNAMIC_DISPATCH(differentiate_keys)(a, means, task);
     });
   }

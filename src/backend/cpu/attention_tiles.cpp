@@ -1,5 +1,7 @@
 #include "backend/cpu/attention_tiles.h"
 
+#include "base/integers.h"
+
 namespace jerboa::cpu {
 namespace {
 
@@ -49,8 +51,8 @@ RowTiling::RowTiling(const AttentionInputs& a) {
   if (a.time == 0) return;
   const std::int64_t group = group_of(a);
   if (a.time < row_tile) heads_per_tile = std::min(group, row_tile / a.time);
-  tiles_per_head = tiles_in(a.time, row_tile);
-  count = heads_per_tile > 1 ? tiles_in(group, heads_per_tile) : group * tiles_per_head;
+  tiles_per_head = detail::divide_up(a.time, row_tile);
+  count = heads_per_tile > 1 ? detail::divide_up(group, heads_per_tile) : group * tiles_per_head;
 }
 
 QueryRows RowTiling::rows(const AttentionInputs& a, std::int64_t batch, std::int64_t key_head,
@@ -84,7 +86,7 @@ KeyTile::KeyTile(const AttentionInputs& a, std::int64_t batch_index, std::int64_
 Spans visible_spans(const QueryRows& rows, const KeyTile& keys) {
   Spans result;
   if (!can_see(rows.all, keys.least, keys.greatest)) return result;
-  const std::int64_t columns = tiles_in(keys.count, columns_multiple) * columns_multiple;
+  const std::int64_t columns = detail::round_up(keys.count, columns_multiple);
   if (columns == keys.count && sees_all(rows.all, keys.least, keys.greatest)) {
     result.spans[result.count++] = {0, rows.count, 0, columns, true};
     return result;
@@ -97,7 +99,7 @@ Spans visible_spans(const QueryRows& rows, const KeyTile& keys) {
       const std::int64_t from = std::max<std::int64_t>(visible.least_low - keys.first, 0);
       const std::int64_t to = std::min<std::int64_t>(visible.most_high - keys.first, keys.count);
       span.column = from / columns_multiple * columns_multiple;
-      const std::int64_t end = tiles_in(to, columns_multiple) * columns_multiple;
+      const std::int64_t end = detail::round_up(to, columns_multiple);
       span.columns = end - span.column;
       span.full = end <= keys.count && sees_all(visible, static_cast<std::int32_t>(keys.first + span.column),
                                                 static_cast<std::int32_t>(keys.first + end - 1));

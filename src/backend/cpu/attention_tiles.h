@@ -15,8 +15,6 @@ constexpr std::int64_t row_tile = 64;   // queries
 constexpr std::int64_t key_tile = 64;   // keys
 constexpr std::int64_t row_strip = 16;  // rows per strip of a tile that is only partly visible
 
-constexpr std::int64_t tiles_in(std::int64_t length, std::int64_t tile) { return (length + tile - 1) / tile; }
-
 inline std::int64_t group_of(const AttentionInputs& a) { return a.heads / a.key_heads; }
 inline float scale_of(const AttentionInputs& a) {
   return a.scale != 0 ? a.scale : static_cast<float>(1 / std::sqrt(static_cast<double>(a.size)));

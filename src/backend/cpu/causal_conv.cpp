@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/integers.h"
+
 namespace jerboa::cpu {
 namespace {
 
@@ -50,7 +52,7 @@ void run_causal_conv1d(const CausalConvProblem& p, ThreadPool& pool) {
   // Rows that no sequence has stay.
   if (p.tokens.slots != nullptr && p.next != p.state)
     std::copy_n(p.state, p.tokens.rows * (p.taps - 1) * p.channels, p.next);
-  const std::int64_t blocks = (p.channels + channels_per_task - 1) / channels_per_task;
+  const std::int64_t blocks = detail::divide_up(p.channels, channels_per_task);
   pool.run(p.tokens.batch * blocks, [&](std::int64_t task, int) {
     const std::int64_t first = task % blocks * channels_per_task;
     convolve(p, task / blocks, first, std::min(channels_per_task, p.channels - first));

@@ -30,9 +30,9 @@ struct Layout {
         taps(channels * kernel_area) {
     constexpr std::int64_t wanted_columns = 1 << 16;  // elements: a quarter of a megabyte, for the L2 cache
     const std::int64_t wanted = std::clamp<std::int64_t>(wanted_columns / std::max<std::int64_t>(taps, 1), 64, 2048);
-    blocks = (out_area + wanted - 1) / wanted;
-    block = blocks > 0 ? ((out_area + blocks - 1) / blocks + 15) / 16 * 16 : 0;
-    blocks = block > 0 ? (out_area + block - 1) / block : 0;
+    blocks = detail::divide_up(out_area, wanted);
+    block = blocks > 0 ? (detail::divide_up(out_area, blocks) + 15) / 16 * 16 : 0;
+    blocks = block > 0 ? detail::divide_up(out_area, block) : 0;
     using Pair = std::array<std::int64_t, 2>;
     direct = c.kernel == Pair{1, 1} && c.stride == Pair{1, 1} && c.padding == Pair{0, 0};
   }
@@ -193,7 +193,7 @@ void run_conv2d_weight_grad(const Convolution& c, const float* x, const float* d
   const Layout layout(c);
   const std::int64_t weights = c.out_channels * layout.taps;
   if (weights == 0) return;
-  const std::int64_t channel_blocks = (layout.out_channels + channel_block - 1) / channel_block;
+  const std::int64_t channel_blocks = detail::divide_up(layout.out_channels, channel_block);
   const std::int64_t parts =
       std::clamp<std::int64_t>(most_partial_floats / weights, 1, std::clamp<std::int64_t>(c.batch, 1, most_parts));
   static thread_local Scratch<float> scratch;
@@ -220,7 +220,7 @@ void run_conv2d_weight_grad(const Convolution& c, const float* x, const float* d
   });
   if (parts == 1) return;
   constexpr std::int64_t sum_block = 4096;
-  pool.run((weights + sum_block - 1) / sum_block, [&](std::int64_t task, int) {
+  pool.run(detail::divide_up(weights, sum_block), [&](std::int64_t task, int) {
     const std::int64_t begin = task * sum_block, end = std::min(begin + sum_block, weights);
     std::copy(partial + begin, partial + end, dweight + begin);
     for (std::int64_t part = 1; part < parts; ++part)

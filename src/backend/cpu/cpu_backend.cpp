@@ -59,11 +59,9 @@ class CpuTensor final : public DeviceTensor {
   CpuTensor(DType dtype, const Sizes& sizes)
       : dtype_(dtype),
         sizes_(sizes),
-        bytes_(static_cast<std::size_t>((element_count(sizes) * bits(dtype) + 7) / 8)),
+        bytes_(static_cast<std::size_t>(bytes_of(dtype, element_count(sizes)))),
         memory_(static_cast<std::int64_t>(bytes_)) {}
 
-  using DeviceTensor::upload;
-  void upload(std::span<const std::byte> bytes) override { std::copy_n(bytes.data(), bytes_, memory_.data()); }
   HostTensor download() const override {
     HostTensor values(dtype_, sizes_);
     std::copy_n(memory_.data(), bytes_, values.bytes().data());
@@ -71,8 +69,11 @@ class CpuTensor final : public DeviceTensor {
   }
   std::byte* data() { return memory_.data(); }
   std::int64_t padded_size() const { return memory_.size(); }
+  std::int64_t bytes() const override { return static_cast<std::int64_t>(bytes_); }
 
  private:
+  void write(std::span<const std::byte> bytes) override { std::copy(bytes.begin(), bytes.end(), memory_.data()); }
+
   DType dtype_;
   Sizes sizes_;
   std::size_t bytes_;
@@ -154,7 +155,7 @@ class CpuExecutable final : public Executable {
     try {
       arenas_.emplace_back(bytes);
     } catch (const std::bad_alloc&) {
-      throw OutOfMemoryError(fmt::format("the host has no room for {} bytes of activations", bytes));
+      throw OutOfMemoryError(fmt::format("not enough host memory for {} bytes of activations", bytes));
     }
   }
 

@@ -4,6 +4,7 @@
 #include "backend/cpu/linear_attention.h"
 #include "backend/cpu/linear_attention_chunk.h"
 #include "backend/cpu/matmul.h"
+#include "base/integers.h"
 
 // The gradient of linear attention, chunk by chunk from the last. A first pass keeps the state before each chunk and
 // what each token writes. In the terms of linear_attention_chunk.h, with E the gradient of the state after the chunk,
@@ -28,7 +29,7 @@ class HeadGradient {
   HeadGradient(const LinearAttentionGradProblem& problem, float* dq, float* dk, std::int64_t b, std::int64_t head)
       : p_(problem), dq_(dq), dk_(dk), b_(b), head_(head), times_(real_tokens(problem.tokens, b)) {
     const auto tokens = static_cast<std::int64_t>(times_.size());
-    chunks_ = (tokens + chunk_tokens - 1) / chunk_tokens;
+    chunks_ = detail::divide_up(tokens, chunk_tokens);
     const std::int64_t keys = chunk_tokens * p_.key_size, values = chunk_tokens * p_.value_size;
     const std::int64_t square = chunk_tokens * chunk_tokens;
     static thread_local Scratch<float> scratch;

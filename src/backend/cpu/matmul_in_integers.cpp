@@ -66,7 +66,7 @@ RoundedRows round_rows(const Matmul& m, Layout layout, std::int64_t target, Thre
   result.rounded_sums = reinterpret_cast<float*>(take(count * 4));
   const auto round = has_vnni(target) ? &vnni::round_row : &avx2::round_row;
   const float* a = m.a + offset_of(m.a_offsets, 0);
-  constexpr std::int64_t task_values = 1 << 14;
+  constexpr std::int64_t task_values = 1 << 12;
   const std::int64_t rows_per_task = std::max<std::int64_t>(1, task_values / m.inner);
   pool.run(detail::divide_up(m.rows, rows_per_task), [&](std::int64_t task, int) {
     const std::int64_t end = std::min((task + 1) * rows_per_task, m.rows);
@@ -97,30 +97,43 @@ struct PanelProduct {
   const RoundedRows& a;
   std::int64_t panels = 0;
 
-  // Panels [first, end) of the rows [begin_row, end_row).
-  void multiply(std::int64_t first, std::int64_t end, std::int64_t begin_row, std::int64_t end_row, int worker) const {
-    constexpr std::int64_t tile_rows = 48;
-    const Matmul& m = matmul;
-    const std::int64_t bytes = vnni::panel_columns * weight_group * bits(m.weights->dtype) / 8;
-    const vnni::Panel panel{groups_of_panels.get(a.groups), bytes};
-    const auto& functions = m.weights->mins != nullptr ? vnni::panel_functions<true> : vnni::panel_functions<false>;
+  // Panels [first, end) of the rows [begin_row, end_row); `then`: which one a thread will probably begin with next.
+  void multiply(std::int64_t first, std::int64_t end, std::int64_t then, std::int64_t begin_row, std::int64_t end_row,
+                int worker) const {
+    // Of few rows, some groups at a time: a packed panel then stays in the L1 cache until it has met all of them.
+    const std::int64_t groups = end_row - begin_row <= tile_rows ? std::min(a.groups, groups_in_cache) : a.groups;
+    vnni::Panel::Group* packed = groups_of_panels.get(groups);
     float* tile = results.get(tile_rows * vnni::panel_columns + epilogue_padding);
-    for (std::int64_t number = first; number < end; ++number) {
-      const std::int64_t column = number * vnni::panel_columns;
-      const std::int64_t columns = std::min(vnni::panel_columns, m.columns - column);
-      (m.weights->dtype == DType::i4 ? vnni::pack_panel<true> : vnni::pack_panel<false>)(*m.weights, column, columns,
-                                                                                         a.groups, panel);
-      const std::byte* next = number + 1 < end ? m.weights->values + (number + 1) * a.groups * bytes : nullptr;
-      for (std::int64_t begin = begin_row; begin < end_row; begin += tile_rows) {
-        const std::int64_t rows = std::min(tile_rows, end_row - begin);
-        const std::int64_t blocks = detail::divide_up(rows, vnni::panel_rows);
-        for (std::int64_t block = 0; block < blocks; ++block) {
-          const std::int64_t row = part(rows, blocks, block), some = part(rows, blocks, block + 1) - row;
-          functions[static_cast<std::size_t>(some - 1)](a, begin + row, panel, std::exchange(next, nullptr),
-                                                        tile + row * vnni::panel_columns);
-        }
-        finish(m, 0, begin, rows, column, columns, tile, vnni::panel_columns, worker);
+    for (std::int64_t number = first; number < end; ++number)
+      for (std::int64_t begin = 0; begin < a.groups; begin += groups)
+        multiply({packed, begin, std::min(begin + groups, a.groups), bytes_per_group()}, number,
+                 number + 1 < end ? number + 1 : then, begin_row, end_row, tile, worker);
+  }
+
+ private:
+  static constexpr std::int64_t tile_rows = 48, groups_in_cache = 16;
+
+  std::int64_t bytes_per_group() const { return vnni::panel_columns * weight_group * bits(matmul.weights->dtype) / 8; }
+
+  // Some groups of a panel; `then`: the panel that comes next.
+  void multiply(const vnni::Panel& panel, std::int64_t number, std::int64_t then, std::int64_t begin_row,
+                std::int64_t end_row, float* tile, int worker) const {
+    const Matmul& m = matmul;
+    const auto& functions = m.weights->mins != nullptr ? vnni::panel_functions<true> : vnni::panel_functions<false>;
+    const std::int64_t column = number * vnni::panel_columns;
+    const std::int64_t columns = std::min(vnni::panel_columns, m.columns - column);
+    (m.weights->dtype == DType::i4 ? vnni::pack_panel<true> : vnni::pack_panel<false>)(*m.weights, column, columns,
+                                                                                       a.groups, panel);
+    const std::byte* next = then < panels ? m.weights->values + then * a.groups * panel.bytes_per_group : nullptr;
+    for (std::int64_t begin = begin_row; begin < end_row; begin += tile_rows) {
+      const std::int64_t rows = std::min(tile_rows, end_row - begin);
+      const std::int64_t blocks = detail::divide_up(rows, vnni::panel_rows);
+      for (std::int64_t block = 0; block < blocks; ++block) {
+        const std::int64_t row = part(rows, blocks, block), some = part(rows, blocks, block + 1) - row;
+        functions[static_cast<std::size_t>(some - 1)](a, begin + row, panel, std::exchange(next, nullptr),
+                                                      tile + row * vnni::panel_columns);
       }
+      if (panel.end == a.groups) finish(m, 0, begin, rows, column, columns, tile, vnni::panel_columns, worker);
     }
   }
 };
@@ -135,7 +148,8 @@ void multiply_many_rows(const Matmul& m, ThreadPool& pool) {
   const std::int64_t parts = std::clamp<std::int64_t>(wanted_tasks / across, 1, detail::divide_up(m.rows, least_rows));
   pool.run(across * parts, [&](std::int64_t task, int worker) {
     const std::int64_t first = task / parts * panels_per_task;
-    product.multiply(first, std::min(first + panels_per_task, product.panels), part(m.rows, parts, task % parts),
+    const std::int64_t then = first + detail::divide_up(pool.size(), parts) * panels_per_task;
+    product.multiply(first, std::min(first + panels_per_task, product.panels), then, part(m.rows, parts, task % parts),
                      part(m.rows, parts, task % parts + 1), worker);
   });
 }

@@ -29,7 +29,8 @@ struct Panel {
     alignas(64) std::uint8_t weights[8][panel_columns][4];  ///< plus the rows' unsigned_offset
     alignas(64) float scales[panel_columns], mins[panel_columns];
   };
-  Group* groups = nullptr;
+  Group* groups = nullptr;  ///< from `begin` on
+  std::int64_t begin = 0, end = 0;
   std::int64_t bytes_per_group = 0;  ///< of its weights where they come from
 };
 
@@ -44,12 +45,18 @@ HWY_INLINE __m256i unsigned_group(const std::byte* weights, std::int64_t group) 
   return _mm256_setr_m128i(_mm_and_si128(both, fifteen), _mm_and_si128(_mm_srli_epi16(both, 4), fifteen));
 }
 
-/// The scales or minimums of a panel's columns, `stride` apart.
-HWY_INLINE void pack_per_group(const std::uint16_t* from, std::int64_t columns, std::int64_t stride, float* to) {
-  alignas(32) std::uint16_t halves[panel_columns] = {};
-  for (std::int64_t column = 0; column < columns; ++column) halves[column] = from[column * stride];
-  for (std::int64_t i = 0; i < panel_columns; i += 16)
-    _mm512_store_ps(to + i, _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(halves + i))));
+/// The scales or minimums of up to 8 groups of a panel's columns, whose own are `stride` apart.
+HWY_INLINE void pack_per_group(const std::uint16_t* from, std::int64_t columns, std::int64_t stride,
+                               std::int64_t groups, float (Panel::Group::*part)[panel_columns], Panel::Group* to) {
+  for (std::int64_t column = 0; column < panel_columns; column += 8) {
+    __m256i values[8];
+    for (std::int64_t i = 0; i < 8; ++i)
+      values[i] = column + i < columns ? _mm256_castps_si256(load_per_group(from + (column + i) * stride, groups))
+                                       : _mm256_setzero_si256();
+    transpose(values);
+    for (std::int64_t group = 0; group < groups; ++group)
+      _mm256_store_si256(reinterpret_cast<__m256i*>((to[group].*part) + column), values[group]);
+  }
 }
 
 /// What a panel's columns have some groups later, into the L2 cache: CPUs do not read ahead in so many places. An
@@ -63,25 +70,32 @@ HWY_INLINE void prefetch_columns(const CompactWeights& weights, std::int64_t fir
   for (std::int64_t column = 0; column < columns; ++column) __builtin_prefetch(from + column * groups * bytes, 0, 2);
 }
 
+/// Packs some groups of 32 columns; all columns have `groups`. Of eight columns at a time, whose cache lines are used
+/// up before others are read: columns that are a power of two apart push each other's out of the L1 cache.
 template <bool nibbles>
 void pack_panel(const CompactWeights& weights, std::int64_t first, std::int64_t columns, std::int64_t groups,
                 const Panel& panel) {
   const auto* scales = reinterpret_cast<const std::uint16_t*>(weights.scales) + first * groups;
   const auto* mins = reinterpret_cast<const std::uint16_t*>(weights.mins);
-  for (std::int64_t group = 0; group < groups; ++group) {
-    Panel::Group& to = panel.groups[group];
-    prefetch_columns<nibbles>(weights, first, columns, groups, group);
-    for (std::int64_t column = 0; column < panel_columns; column += 8) {
-      __m256i values[8];
-      for (std::int64_t i = 0; i < 8; ++i)
-        values[i] = column + i < columns
-                        ? unsigned_group<nibbles>(weights.values, (first + column + i) * groups + group)
-                        : _mm256_setzero_si256();
-      transpose(values);
-      for (int i = 0; i < 8; ++i) _mm256_store_si256(reinterpret_cast<__m256i*>(to.weights[i][column]), values[i]);
-    }
-    pack_per_group(scales + group, columns, groups, to.scales);
-    if (mins != nullptr) pack_per_group(mins + first * groups + group, columns, groups, to.mins);
+  if (mins != nullptr) mins += first * groups;
+  for (std::int64_t begin = panel.begin; begin < panel.end; begin += 8) {
+    const std::int64_t some = std::min<std::int64_t>(8, panel.end - begin);
+    Panel::Group* to = panel.groups + (begin - panel.begin);
+    for (std::int64_t group = 0; group < some; ++group)
+      prefetch_columns<nibbles>(weights, first, columns, groups, begin + group);
+    for (std::int64_t column = 0; column < panel_columns; column += 8)
+      for (std::int64_t group = 0; group < some; ++group) {
+        __m256i values[8];
+        for (std::int64_t i = 0; i < 8; ++i)
+          values[i] = column + i < columns
+                          ? unsigned_group<nibbles>(weights.values, (first + column + i) * groups + begin + group)
+                          : _mm256_setzero_si256();
+        transpose(values);
+        for (int i = 0; i < 8; ++i)
+          _mm256_store_si256(reinterpret_cast<__m256i*>(to[group].weights[i][column]), values[i]);
+      }
+    pack_per_group(scales + begin, columns, groups, some, &Panel::Group::scales, to);
+    if (mins != nullptr) pack_per_group(mins + begin, columns, groups, some, &Panel::Group::mins, to);
   }
 }
 
@@ -91,15 +105,18 @@ HWY_INLINE void prefetch_share(const std::byte* weights, std::int64_t bytes_per_
   for (std::int64_t at = 0; at < bytes_per_group; at += 64) __builtin_prefetch(from + at, 0, 2);
 }
 
-/// Some rows times a panel: c[i, j] of rows panel_columns apart. Meanwhile the weights of the panel that comes `next`
-/// are prefetched, unless it is null: memory is not to wait for arithmetic.
+/// Some rows times a panel's groups, added to c[i, j] of rows panel_columns apart, or in place of it if they are the
+/// first. Meanwhile the weights of the panel that comes `next` are prefetched, unless it is null: memory is not to wait
+/// for arithmetic.
 template <int rows, bool with_mins>
 void multiply_panel(const RoundedRows& a, std::int64_t first_row, const Panel& panel, const std::byte* next, float* c) {
   __m512 sums[rows][2];
-  for (auto& row : sums) row[0] = row[1] = _mm512_setzero_ps();
+  for (int i = 0; i < rows; ++i)
+    for (int j = 0; j < 2; ++j)
+      sums[i][j] = panel.begin == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(c + i * panel_columns + j * 16);
   const std::int64_t first = first_row * a.groups;
-  for (std::int64_t group = 0; group < a.groups; ++group) {
-    const Panel::Group& weights = panel.groups[group];
+  for (std::int64_t group = panel.begin; group < panel.end; ++group) {
+    const Panel::Group& weights = panel.groups[group - panel.begin];
     if (next != nullptr) prefetch_share(next, panel.bytes_per_group, group);
     __m512i dots[rows][2];
 #pragma GCC unroll 6

@@ -1,4 +1,4 @@
-// Vectors of f32 from 16-bit floats, compiled once per instruction set.
+// Vectors of f32 from 16-bit floats and from 8-bit caches, compiled once per instruction set.
 
 #if defined(JERBOA_CPU_NARROW_FLOATS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef JERBOA_CPU_NARROW_FLOATS_INL_H
@@ -11,6 +11,7 @@
 
 #include <jerboa/base/float16.h>
 
+#include "backend/cpu/packed_rows.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -36,6 +37,17 @@ inline HWY_ATTR auto load_f16(const std::uint16_t* from) {
   const hn::Rebind<hwy::float16_t, decltype(d)> narrow;
   return hn::PromoteTo(d, hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(from)));
 #endif
+}
+
+// The features from i on of a row of `size` in 8 bits; a vector of them has one scale.
+inline HWY_ATTR auto load_packed(const std::uint32_t* row, std::int64_t size, std::int64_t i) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::ScalableTag<float> d;
+  static_assert(features_per_scale % hn::MaxLanes(d) == 0);
+  const hn::RebindToSigned<decltype(d)> wide;
+  const hn::Rebind<std::int8_t, decltype(d)> narrow;
+  const auto bytes = hn::LoadU(narrow, reinterpret_cast<const std::int8_t*>(row) + i);
+  return hn::Mul(hn::ConvertTo(d, hn::PromoteTo(wide, bytes)), hn::Set(d, packed_scale(row, size, i)));
 }
 
 }  // namespace jerboa::cpu::HWY_NAMESPACE

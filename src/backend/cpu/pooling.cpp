@@ -13,7 +13,7 @@ template <class Work>
 void for_each_plane(const Pooling& p, ThreadPool& pool, Work work) {
   const std::int64_t area = std::max<std::int64_t>(p.in[0] * p.in[1], 1);
   const std::int64_t planes_per_task = std::clamp<std::int64_t>(16384 / area, 1, std::max<std::int64_t>(p.planes, 1));
-  pool.run((p.planes + planes_per_task - 1) / planes_per_task, [&](std::int64_t task, int) {
+  pool.run(detail::divide_up(p.planes, planes_per_task), [&](std::int64_t task, int) {
     const std::int64_t end = std::min((task + 1) * planes_per_task, p.planes);
     for (std::int64_t plane = task * planes_per_task; plane < end; ++plane)
       work(plane * p.in[0] * p.in[1], plane * p.out[0] * p.out[1]);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/integers.h"
+
 namespace jerboa::cpu {
 namespace {
 
@@ -10,7 +12,7 @@ namespace {
 template <class T, class Sum>
 void cumsum(const Lines& lines, const T* x, T* y, bool reverse, ThreadPool& pool) {
   constexpr std::int64_t block = 64;  // adjacent lines per task
-  const std::int64_t blocks = (lines.inner + block - 1) / block;
+  const std::int64_t blocks = detail::divide_up(lines.inner, block);
   pool.run(lines.outer * blocks, [&](std::int64_t task, int) {
     const std::int64_t first = task % blocks * block, count = std::min(block, lines.inner - first);
     const std::int64_t start = task / blocks * lines.length * lines.inner + first;

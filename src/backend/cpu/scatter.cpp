@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/cpu/packed_rows.h"
 #include "backend/cpu/scratch.h"
 #include "base/integers.h"
 
@@ -115,8 +116,12 @@ void run_cache_append(const CacheAppendProblem& problem, ThreadPool& pool) {
         if (!in_range(number, blocks)) continue;
         const std::int64_t from =
             b * problem.value_strides[0] + h * problem.value_strides[1] + t * problem.value_strides[2];
-        std::memcpy(static_cast<char*>(problem.out) + (number * problem.heads + h) * head + slot % block * row,
-                    static_cast<const char*>(problem.values) + from * element, static_cast<std::size_t>(row));
+        char* to = static_cast<char*>(problem.out) + (number * problem.heads + h) * head + slot % block * row;
+        if (problem.packed_size > 0)
+          pack_row(static_cast<const float*>(problem.values) + from, problem.packed_size,
+                   reinterpret_cast<std::uint32_t*>(to));
+        else
+          std::memcpy(to, static_cast<const char*>(problem.values) + from * element, static_cast<std::size_t>(row));
       }
   };
   constexpr std::int64_t few_bytes = 1 << 15;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "backend/cpu/scratch.h"
+#include "base/integers.h"
 
 // A value and its position are packed into one integer: the value, as order-preserving bits, above the position.
 // Sorting these numbers is stable whatever the algorithm.
@@ -35,7 +36,7 @@ template <class Line>
 void for_each_line(const Lines& lines, std::int64_t out_length, ThreadPool& pool, Line line) {
   const std::int64_t lines_per_task = std::max<std::int64_t>(4096 / std::max<std::int64_t>(lines.length, 1), 1);
   const std::int64_t count = lines.outer * lines.inner;
-  pool.run((count + lines_per_task - 1) / lines_per_task, [&](std::int64_t task, int) {
+  pool.run(detail::divide_up(count, lines_per_task), [&](std::int64_t task, int) {
     const std::int64_t end = std::min((task + 1) * lines_per_task, count);
     for (std::int64_t i = task * lines_per_task; i < end; ++i) {
       const std::int64_t outer = i / lines.inner, inner = i % lines.inner;

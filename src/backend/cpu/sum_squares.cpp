@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/integers.h"
+
 namespace jerboa::cpu {
 namespace {
 
@@ -30,7 +32,7 @@ float sum_squares(const std::vector<Floats>& tensors, ThreadPool& pool) {
       blocks.push_back({tensor.data + first, std::min(block, tensor.count - first)});
   std::vector<float> sums(blocks.size());
   constexpr std::size_t at_once = 16;  // blocks of one task
-  pool.run(static_cast<std::int64_t>((blocks.size() + at_once - 1) / at_once), [&](std::int64_t task, int) {
+  pool.run(detail::divide_up(std::ssize(blocks), at_once), [&](std::int64_t task, int) {
     const std::size_t first = static_cast<std::size_t>(task) * at_once;
     for (std::size_t i = first; i < std::min(first + at_once, blocks.size()); ++i)
       sums[i] = sum_of_block(blocks[i].data, blocks[i].count);

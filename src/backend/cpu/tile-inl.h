@@ -11,6 +11,8 @@
 #include <cstring>
 #include <hwy/highway.h>
 
+#include "base/integers.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace jerboa::cpu::HWY_NAMESPACE {
 namespace {
@@ -19,7 +21,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // Widths of tiles are multiples of this, so that every target's vectors divide them.
 constexpr std::int64_t granule = 16;
-constexpr std::int64_t padded(std::int64_t width) { return (width + granule - 1) / granule * granule; }
+constexpr std::int64_t padded(std::int64_t width) { return detail::round_up(width, granule); }
 
 using FloatTag = hn::CappedTag<float, granule>;
 using IntTag = hn::RebindToSigned<FloatTag>;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include <jerboa/ir/packed_cache.h>
 #include <jerboa/ir/shapes.h>
 
 #include "backend/cpu/attention.h"
@@ -55,7 +56,7 @@ float* WholeCall::contiguous_result(std::size_t i) {
 
 const float* WholeCall::with_strides(std::size_t i, std::vector<std::int64_t>& strides) {
   const BoundTensor& tensor = operands_[i];
-  if (tensor.dtype == DType::f32 && (tensor.strides.back() == 1 || tensor.sizes.back() == 1)) {
+  if (is_wide(tensor) && (tensor.strides.back() == 1 || tensor.sizes.back() == 1)) {
     strides = tensor.strides;
     return floats(tensor);
   }
@@ -71,6 +72,11 @@ float* WholeCall::result_with_strides(std::size_t i, std::vector<std::int64_t>& 
   }
   strides = strides_of(tensor.sizes);
   return contiguous_result(i);
+}
+
+const std::uint32_t* WholeCall::words_with_strides(std::size_t i, std::vector<std::int64_t>& strides) {
+  if (operands_[i].dtype != packed_cache) return nullptr;
+  return reinterpret_cast<const std::uint32_t*>(with_strides(i, strides));
 }
 
 const std::uint16_t* WholeCall::halves_with_strides(std::size_t i, std::vector<std::int64_t>& strides) const {
@@ -139,14 +145,20 @@ template <>
 void run_whole<Op::attention>(WholeCall& call) {
   AttentionProblem problem;
   fill_attention(problem, call, call.as<AttentionAttrs>(), 3);
-  std::vector<std::int64_t> strides;
-  // Caches of f16 are widened tile by tile: most of a large one is not read at all.
+  problem.value_size = call.result(0).size(3);
+  // Caches of f16 or 8 bits are widened tile by tile: most of a large one is not read at all.
+  std::vector<std::int64_t> strides, v_strides;
+  problem.k_packed = call.words_with_strides(1, strides);
+  problem.v_packed = call.words_with_strides(2, v_strides);
   problem.k_half = call.halves_with_strides(1, strides);
-  if (problem.k_half == nullptr) problem.k = call.with_strides(1, strides);
+  problem.v_half = call.halves_with_strides(2, v_strides);
+  if (problem.k_half == nullptr || problem.v_half == nullptr) problem.k_half = problem.v_half = nullptr;
+  if (problem.k_packed == nullptr && problem.k_half == nullptr) {
+    problem.k = call.with_strides(1, strides);
+    problem.v = call.with_strides(2, v_strides);
+  }
   problem.k_strides = three(strides);
-  problem.v_half = call.halves_with_strides(2, strides);
-  if (problem.v_half == nullptr) problem.v = call.with_strides(2, strides);
-  problem.v_strides = three(strides);
+  problem.v_strides = three(v_strides);
   if (call.operand(7).present()) {
     problem.table = call.contiguous_integers(7);
     problem.blocks = call.operand(1).size(0);
@@ -487,7 +499,9 @@ void run_whole<Op::cache_append>(WholeCall& call) {
     problem.capacity = table.size(1) * problem.block;
   }
   std::vector<std::int64_t> strides;
-  const std::uint16_t* halves = call.halves_with_strides(1, strides);
+  const bool packs = cache.dtype == packed_cache && is_float(values.dtype);
+  if (packs) problem.packed_size = values.size(3);
+  const std::uint16_t* halves = packs ? nullptr : call.halves_with_strides(1, strides);
   if (halves != nullptr && is_row_major(cache) && is_row_major(call.result(0))) {
     const auto at = [](const BoundTensor& tensor) {
       return reinterpret_cast<std::uint16_t*>(tensor.data) + tensor.offset;

@@ -45,11 +45,14 @@ class WholeCall {
   std::int32_t* contiguous_integer_result(std::size_t i) {
     return reinterpret_cast<std::int32_t*>(contiguous_result(i));
   }
-  /// The operand itself, if it is f32 and its last axis is contiguous; else a row-major copy, with its strides.
+  /// The operand itself, if its elements have 32 bits and its last axis is contiguous; else a row-major copy, with its
+  /// strides.
   const float* with_strides(std::size_t i, std::vector<std::int64_t>& strides);
   float* result_with_strides(std::size_t i, std::vector<std::int64_t>& strides);
   /// The operand itself, if it is f16 and its last axis is contiguous; else null.
   const std::uint16_t* halves_with_strides(std::size_t i, std::vector<std::int64_t>& strides) const;
+  /// The words of an 8-bit cache, or a copy of them; null if it is not an 8-bit cache.
+  const std::uint32_t* words_with_strides(std::size_t i, std::vector<std::int64_t>& strides);
   void finish();
 
  private:

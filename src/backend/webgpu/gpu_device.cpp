@@ -17,6 +17,8 @@
 #include "backend/webgpu/library_warnings.h"
 #include "backend/webgpu/pipeline_cache.h"
 #include "backend/webgpu/resident_workgroups.h"
+#include "backend/webgpu/tuned_forms.h"
+#include "base/integers.h"
 #include "wgsl/webgpu_target.h"
 
 namespace jerboa::webgpu {
@@ -253,6 +255,9 @@ std::shared_ptr<GpuDevice> GpuDevice::open(const WebGpuOptions& options) {
     target.resident_workgroups =
         resident_workgroups(*device, folder.empty() ? nullptr : &PipelineCache::shared(folder));
   }
+  // A target of a test says itself which forms it has.
+  target.tuned =
+      options.target ? options.target->tuned : load_tuned_forms(options, device->info_, std::as_const(target));
   watch_process_end();
   const std::scoped_lock lock(open_devices().mutex);
   open_devices().list.insert(device.get());
@@ -262,10 +267,20 @@ std::shared_ptr<GpuDevice> GpuDevice::open(const WebGpuOptions& options) {
 void GpuDevice::finish() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return;  // a thread that was in the middle of something no longer is
+  wait_for_queue();
+}
+
+void GpuDevice::wait_for_queue() const {
   WGPUQueueWorkDoneCallbackInfo callback{};
   callback.mode = WGPUCallbackMode_WaitAnyOnly;
   callback.callback = [](WGPUQueueWorkDoneStatus, WGPUStringView, void*, void*) {};
   wait(dawn_->QueueOnSubmittedWorkDone(queue_, callback));
+}
+
+void GpuDevice::wait_for_all() {
+  wait_for_queue();
+  is_idle_ = true;
+  check();
 }
 
 GpuDevice::~GpuDevice() {
@@ -474,7 +489,7 @@ Handle<WGPUBuffer> GpuDevice::create_buffer(std::int64_t bytes, WGPUBufferUsage 
   WGPUBufferDescriptor descriptor{};
   descriptor.label = text(name);
   // Shaders read vectors of four, so buffers hold whole vectors.
-  descriptor.size = static_cast<std::uint64_t>(std::max<std::int64_t>(16, (bytes + 15) / 16 * 16));
+  descriptor.size = static_cast<std::uint64_t>(std::max<std::int64_t>(16, detail::round_up(bytes, 16)));
   descriptor.usage = usage;
   check();
   if (descriptor.size > limits_.maxBufferSize)
@@ -490,7 +505,7 @@ Handle<WGPUBuffer> GpuDevice::create_buffer(std::int64_t bytes, WGPUBufferUsage 
   check();
   if (!error.empty() || buffer == nullptr)
     throw OutOfMemoryError(
-        fmt::format("{} has no room for {} ({} bytes): {}", info_.name, name, descriptor.size, error));
+        fmt::format("{} is out of memory allocating {} ({} bytes): {}", info_.name, name, descriptor.size, error));
   return buffer;
 }
 
@@ -519,7 +534,7 @@ std::vector<std::byte> GpuDevice::read(WGPUBuffer mappable, std::int64_t bytes) 
   callback.callback = [](WGPUMapAsyncStatus status, WGPUStringView message, void* to, void*) {
     if (status != WGPUMapAsyncStatus_Success) *static_cast<std::string*>(to) = text(message) + " ";
   };
-  const auto size = static_cast<std::size_t>((bytes + 3) / 4 * 4);
+  const auto size = static_cast<std::size_t>(detail::whole_words(bytes));
   wait(dawn_->BufferMapAsync(mappable, WGPUMapMode_Read, 0, size, callback));
   if (error.empty()) {
     std::memcpy(result.data(), dawn_->BufferGetConstMappedRange(mappable, 0, size), result.size());

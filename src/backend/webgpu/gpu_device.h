@@ -76,7 +76,9 @@ class GpuDevice {
   /// Submits commands in this order. The library translates them then, for about a microsecond per dispatch, so that a
   /// device with nothing to do gets them one by one, and begins with the first while the others are translated.
   void submit(const std::vector<WGPUCommandBuffer>& commands);
-  /// Waits for everything that was submitted.
+  /// Waits for everything that was submitted. Throws what the device reported.
+  void wait_for_all();
+  /// The same at the end of the process, where nobody holds the device.
   void finish();
   /// Memory, whose size is rounded up to whole words. Throws OutOfMemoryError that names it.
   Handle<WGPUBuffer> create_buffer(std::int64_t bytes, WGPUBufferUsage usage, const std::string& name);
@@ -108,6 +110,7 @@ class GpuDevice {
   };
   struct Pending;
 
+  void wait_for_queue() const;
   bool is_lost();
   std::string loss() const;
   void request(const WebGpuOptions& options);

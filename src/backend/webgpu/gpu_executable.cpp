@@ -4,6 +4,8 @@
 #include <cstring>
 #include <fmt/format.h>
 
+#include "base/integers.h"
+
 namespace jerboa::webgpu {
 namespace {
 
@@ -91,7 +93,7 @@ void GpuExecutable::allocate(const FindStorage& storage) {
     if (program_.gpu.steps[i].sizes.empty()) continue;
     steps_[i].sizes_offset = sizes_bytes_;
     const auto bytes = static_cast<std::int64_t>(program_.gpu.steps[i].sizes.size() * sizeof(std::uint32_t));
-    sizes_bytes_ += (bytes + uniform_alignment - 1) / uniform_alignment * uniform_alignment;
+    sizes_bytes_ += detail::round_up(bytes, uniform_alignment);
   }
   if (sizes_bytes_ > 0)
     sizes_ = device_->create_buffer(sizes_bytes_, WGPUBufferUsage_Uniform | WGPUBufferUsage_CopyDst, "sizes");
@@ -218,7 +220,7 @@ void GpuExecutable::set_symbols(const SymbolValues& symbols) {
     const std::int64_t count = step.workgroups.evaluate(symbols);
     const std::int64_t across = std::min<std::int64_t>(count, device_->target().max_workgroups);
     workgroups_.push_back({static_cast<std::uint32_t>(across),
-                           static_cast<std::uint32_t>(across == 0 ? 0 : (count + across - 1) / across)});
+                           static_cast<std::uint32_t>(across == 0 ? 0 : detail::divide_up(count, across))});
     for (std::size_t k = 0; k < step.sizes.size(); ++k)
       values[static_cast<std::size_t>(steps_[i].sizes_offset) / 4 + k] =
           static_cast<std::uint32_t>(step.sizes[k].evaluate(symbols));

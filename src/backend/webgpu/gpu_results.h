@@ -57,6 +57,7 @@ class GpuResults final : public RunResults {
   ~GpuResults() override;
 
   HostTensor read(const std::string& name) override;
+  void wait() override;
 
  private:
   std::shared_ptr<GpuDevice> device_;

@@ -36,12 +36,12 @@ GpuTensor::GpuTensor(std::shared_ptr<GpuDevice> device, DType dtype, const Sizes
       dtype_(dtype),
       sizes_(sizes),
       name_(fmt::format("{} ({}{})", name, jerboa::name(dtype), to_string(sizes))),
-      bytes_((element_count(sizes) * bits(dtype) + 7) / 8) {
+      bytes_(bytes_of(dtype, element_count(sizes))) {
   const std::scoped_lock lock(device_->mutex());
   memory_ = std::make_shared<GpuMemory>(device_, bytes_, name_);
 }
 
-void GpuTensor::upload(std::span<const std::byte> bytes) {
+void GpuTensor::write(std::span<const std::byte> bytes) {
   const std::scoped_lock lock(device_->mutex());
   device_->write(buffer(), offset_, bytes.data(), bytes_);
   device_->check();

@@ -6,6 +6,7 @@
 #include <jerboa/backend/backend.h>
 
 #include "backend/webgpu/gpu_device.h"
+#include "base/integers.h"
 
 namespace jerboa::webgpu {
 
@@ -13,8 +14,7 @@ inline constexpr WGPUBufferUsage storage_usage =
     WGPUBufferUsage_Storage | WGPUBufferUsage_CopyDst | WGPUBufferUsage_CopySrc;
 inline constexpr WGPUBufferUsage readback_usage = WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst;
 
-/// Copies and bindings cover whole words.
-constexpr std::int64_t whole_words(std::int64_t bytes) { return (bytes + 3) / 4 * 4; }
+using detail::whole_words;
 
 /// A buffer that one or several parameters and states share. It is created while the caller holds the device.
 class GpuMemory {
@@ -36,8 +36,6 @@ class GpuMemory {
 class GpuTensor final : public DeviceTensor {
  public:
   GpuTensor(std::shared_ptr<GpuDevice> device, DType dtype, const Sizes& sizes, const std::string& name);
-  using DeviceTensor::upload;
-  void upload(std::span<const std::byte> bytes) override;
   HostTensor download() const override;
 
   const std::string& name() const { return name_; }
@@ -45,13 +43,15 @@ class GpuTensor final : public DeviceTensor {
   const std::shared_ptr<GpuMemory>& memory() const { return memory_; }
   WGPUBuffer buffer() const { return memory_->buffer(); }
   std::int64_t offset() const { return offset_; }
-  std::int64_t bytes() const { return bytes_; }
+  std::int64_t bytes() const override { return bytes_; }
   /// How often it was moved: anything created for its location is stale once this has changed.
   int moves() const { return moves_; }
   /// Moves it, values included, while the caller holds the device.
   void move_to(std::shared_ptr<GpuMemory> memory, std::int64_t offset);
 
  private:
+  void write(std::span<const std::byte> bytes) override;
+
   std::shared_ptr<GpuDevice> device_;
   DType dtype_;
   Sizes sizes_;

@@ -78,7 +78,7 @@ class WebGpuBackend final : public Backend {
           "Session::load_program, which opens a device for it");
     const auto missing = missing_support(program, device_->target());
     if (!missing.empty())
-      throw UsageError(fmt::format("the program needs what {} lacks: {}; compile it for this device",
+      throw UsageError(fmt::format("{} does not support what the program needs: {}; compile it for this device",
                                    device_->info().name, fmt::join(missing, "; ")));
   }
 
@@ -101,6 +101,8 @@ std::shared_ptr<Backend> make_webgpu_backend(const WebGpuOptions& options) {
 }
 
 const Target& webgpu_target(const Backend& backend) { return as_webgpu(backend).device().target(); }
+
+const AdapterInfo& webgpu_adapter(const Backend& backend) { return as_webgpu(backend).device().info(); }
 
 WebGpuHandles webgpu_handles(const Backend& backend) {
   webgpu::GpuDevice& device = as_webgpu(backend).device();

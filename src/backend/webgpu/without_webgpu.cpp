@@ -12,6 +12,8 @@ namespace {
 std::shared_ptr<Backend> make_webgpu_backend(const WebGpuOptions&) { refuse(); }
 std::vector<AdapterInfo> webgpu_adapters(const std::string&) { refuse(); }
 const Target& webgpu_target(const Backend&) { refuse(); }
+const AdapterInfo& webgpu_adapter(const Backend&) { refuse(); }
+std::optional<std::filesystem::path> default_tuned_forms(const AdapterInfo&) { refuse(); }
 WebGpuHandles webgpu_handles(const Backend&) { refuse(); }
 WebGpuBuffer webgpu_buffer(const DeviceTensor&) { refuse(); }
 void force_device_loss(Backend&) { refuse(); }

@@ -1,9 +1,12 @@
-import { settingNames, showProblem, startChat } from "./chat_view.js";
+import { showProblem, startChat } from "./chat_view.js";
+import { settingNames } from "./settings.js";
 import { store, stored } from "./storage.js";
 
 // The chat page of the server: its models answer, over OpenAI's API.
 
 const $ = (id) => document.getElementById(id);
+
+let hasTools = false; // of the server, which it calls itself
 
 const headers = () => {
   const { key } = stored("settings", {});
@@ -42,6 +45,7 @@ async function* readable(stream) {
 
 function requestBody(messages, settings) {
   const body = { model: $("model").value, messages, stream: true, stream_options: { include_usage: true } };
+  if (hasTools && settings.server_tools !== false) body.server_tools = true;
   for (const name of settingNames) if (name !== "system" && settings[name] !== undefined) body[name] = settings[name];
   return body;
 }
@@ -54,17 +58,24 @@ async function* answer(messages, settings, signal) {
   for await (const event of events(reply)) {
     if (event.error) throw new Error(event.error.message);
     const choice = event.choices[0];
-    const { content, reasoning_content: reasoning } = choice?.delta ?? {};
+    const { content, reasoning_content, server_tool_calls: calls } = choice?.delta ?? {};
+    const reasoning = calls?.map(shownCall).join("") ?? reasoning_content;
     yield { content, reasoning, tokens: event.usage?.completion_tokens, isCut: choice?.finish_reason === "length" };
   }
 }
+
+// A call is shown among the thoughts.
+const shownCall = ({ name, arguments: given, output, error }) => `→ ${name} ${given}\n← ${error === null ? output : `error: ${error}`}\n`;
 
 async function showModels() {
   try {
     const reply = await fetch("/v1/models", { headers: headers() });
     if (!reply.ok) throw new Error(await errorOf(reply));
     const chosen = $("model").value || stored("model", "");
-    const names = (await reply.json()).data.map((model) => model.id);
+    const { data, server_tools: tools } = await reply.json();
+    hasTools = tools !== undefined;
+    $("server_tools").parentElement.hidden = !hasTools;
+    const names = data.map((model) => model.id);
     $("model").replaceChildren(...names.map((name) => new Option(name, name, false, name === chosen)));
     showProblem("");
   } catch (error) {
@@ -90,7 +101,9 @@ async function showLive() {
 $("model").addEventListener("change", () => store("model", $("model").value));
 startChat({
   answer,
-  textSettings: ["key"],
+  maxTokens: "context",
+  passwords: [{ name: "key", label: "API key" }],
+  switches: [{ name: "server_tools", label: "Answers may use the server's tools" }],
   onSettings: (before) => {
     if (stored("settings", {}).key !== before.key) showModels();
   },

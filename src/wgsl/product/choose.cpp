@@ -3,16 +3,16 @@
 #include <limits>
 #include <optional>
 
+#include "base/integers.h"
 #include "wgsl/product/problem.h"
 #include "wgsl/product/quantised.h"
+#include "wgsl/product/tuned.h"
 #include "wgsl/product/writers.h"
 
 namespace jerboa::wgsl {
 namespace {
 
 using Kind = MatmulForm::Kind;
-
-std::int64_t pieces(std::int64_t total, std::int64_t size) { return (total + size - 1) / size; }
 
 // At the symbols' bounds.
 struct Sizes {
@@ -24,7 +24,7 @@ struct Sizes {
         columns(problem.columns.upper_bound()),
         inner(problem.inner.upper_bound()) {}
   std::int64_t groups(const MatmulForm& form) const {
-    return batch * pieces(rows, form.rows) * pieces(columns, form.columns);
+    return batch * detail::divide_up(rows, form.rows) * detail::divide_up(columns, form.columns);
   }
   double results() const { return static_cast<double>(batch * rows * columns); }
 };
@@ -60,8 +60,8 @@ MatmulForm choose_vectors(const Target& target, const Sizes& sizes, const Matmul
     form.columns = 1;
     return form;
   }
-  const std::int64_t reads = pieces(sizes.inner * bits(problem.b->dtype), 128);
-  const auto reads_of_each = [&](std::int64_t share) { return pieces(reads, share * form.lanes); };
+  const std::int64_t reads = detail::divide_up(sizes.inner * bits(problem.b->dtype), 128);
+  const auto reads_of_each = [&](std::int64_t share) { return detail::divide_up(reads, share * form.lanes); };
   std::int64_t share = 1;  // groups of `lanes` threads in a team
   while (share < most_share && reads_of_each(share) > enough_reads) share *= 2;
   // Of 32 threads, on a multiprocessor; measured on an H200.
@@ -79,6 +79,37 @@ MatmulForm choose_vectors(const Target& target, const Sizes& sizes, const Matmul
   return form;
 }
 
+// The cheapest of some forms, in whole or with the inner dimension in chunks.
+class Cheapest {
+ public:
+  Cheapest(const Target& target, const Sizes& sizes) : target_(target), sizes_(sizes) {}
+
+  void consider(const MeasuredForm& measured) {
+    const MatmulForm& form = measured.form;
+    if (form.threads() > target_.max_invocations || form.workgroup_bytes() > target_.workgroup_bytes) return;
+    const double multiprocessors = multiprocessors_of(target_);
+    for (std::int64_t chunks = 1; chunks <= 16; ++chunks) {
+      const std::int64_t steps = detail::divide_up(detail::divide_up(sizes_.inner, chunks), form.inner);
+      if (chunks > 1 && steps * form.inner < shortest_chunk) break;
+      const double each = std::ceil(static_cast<double>(sizes_.groups(form) * chunks) / multiprocessors);
+      double cost = static_cast<double>(steps) * (each * measured.workgroup + measured.latency);
+      if (chunks > 1) cost += second_shader + sizes_.results() * static_cast<double>(chunks) * partial_result;
+      if (cost >= least_) continue;
+      least_ = cost;
+      form_ = form;
+      form_->chunks = chunks;
+    }
+  }
+  const std::optional<MatmulForm>& form() const { return form_; }
+
+ private:
+  static constexpr std::int64_t shortest_chunk = 128;
+  const Target& target_;
+  const Sizes& sizes_;
+  std::optional<MatmulForm> form_;
+  double least_ = std::numeric_limits<double>::max();
+};
+
 // For large products of f32.
 std::optional<MatmulForm> choose_two_buffers(const Target& target, const Sizes& sizes) {
   const auto in_two_buffers = [](int rows, int columns) {
@@ -90,36 +121,49 @@ std::optional<MatmulForm> choose_two_buffers(const Target& target, const Sizes& 
   static const MeasuredForm forms[] = {{in_two_buffers(128, 128), 0.73, 0.14},
                                        {in_two_buffers(128, 64), 0.375, 0.12},
                                        {in_two_buffers(64, 64), 0.196, 0.15}};
-  const double multiprocessors = multiprocessors_of(target);
-  std::optional<MatmulForm> best;
-  double least = std::numeric_limits<double>::max();
-  for (const MeasuredForm& measured : forms) {
-    if (measured.form.threads() > target.max_invocations || measured.form.workgroup_bytes() > target.workgroup_bytes)
-      continue;
-    for (std::int64_t chunks = 1; chunks <= 16; ++chunks) {
-      const std::int64_t steps = pieces(pieces(sizes.inner, chunks), measured.form.inner);
-      if (chunks > 1 && steps < 16) break;
-      const double each = std::ceil(static_cast<double>(sizes.groups(measured.form) * chunks) / multiprocessors);
-      double cost = static_cast<double>(steps) * (each * measured.workgroup + measured.latency);
-      if (chunks > 1) cost += second_shader + sizes.results() * static_cast<double>(chunks) * partial_result;
-      if (cost >= least) continue;
-      least = cost;
-      best = measured.form;
-      best->chunks = chunks;
-    }
-  }
-  return best;
+  Cheapest cheapest(target, sizes);
+  for (const MeasuredForm& measured : forms) cheapest.consider(measured);
+  return cheapest.form();
 }
 
-MatmulForm choose_tiles(const Target& target, const Sizes& sizes, bool halves) {
+// For products of f32 that fill the device only a few times over. Workgroups have as many threads as those of sums and
+// norms, so that independent ones share a dispatch.
+std::optional<MatmulForm> choose_medium(const Target& target, const Sizes& sizes, bool a_along_inner) {
+  const auto unrolled = [](MatmulForm form) {
+    form.unrolled = true;
+    form.padding = 0;
+    return form;
+  };
+  const auto in_teams = [](MatmulForm form, int teams) {
+    form.teams = teams;
+    return form;
+  };
+  // Larger parts of results need fewer loads from workgroup memory, but keep fewer loads from memory in flight where
+  // the first operand is transposed on the way.
+  static const MeasuredForm alike[] = {{unrolled(tiles(64, 64, 16, 8, 4)), 0.43, 0.1},
+                                       {in_teams(tiles(32, 32, 32, 4, 4), 2), 0.33, 0.02}};
+  static const MeasuredForm along_inner = {tiles(32, 64, 32, 4, 4), 0.47, 0.14};
+  static const MeasuredForm across = {unrolled(in_teams(tiles(32, 64, 32, 8, 4), 2)), 0.42, 0.12};
+  Cheapest cheapest(target, sizes);
+  for (const MeasuredForm& measured : alike) cheapest.consider(measured);
+  cheapest.consider(a_along_inner ? along_inner : across);
+  return cheapest.form();
+}
+
+MatmulForm choose_tiles(const Target& target, const Sizes& sizes, const MatmulProblem& problem) {
+  const bool halves = problem.halves;
   // Large tiles reuse more; small ones keep a device busy.
   constexpr std::int64_t enough_groups = 128, enough_groups_in_chunks = 256;
   // A short product is better split into smaller tiles than into chunks, which need a second shader.
   constexpr std::int64_t short_inner = 512;
   const bool is_short = sizes.inner <= short_inner, is_thin = sizes.rows <= 32 || sizes.columns <= 32;
   constexpr double large = 4e6;  // per multiprocessor
-  if (!halves && !is_thin && sizes.results() * static_cast<double>(sizes.inner) >= large * multiprocessors_of(target))
-    if (const std::optional<MatmulForm> form = choose_two_buffers(target, sizes)) return *form;
+  if (!halves && !is_thin) {
+    const bool is_large = sizes.results() * static_cast<double>(sizes.inner) >= large * multiprocessors_of(target);
+    if (const std::optional<MatmulForm> form =
+            is_large ? choose_two_buffers(target, sizes) : choose_medium(target, sizes, problem.a_inner == Dim(1)))
+      return *form;
+  }
   MatmulForm form = tiles(128, 128, 16, 8, 8);
   if (sizes.groups(form) < enough_groups) form = tiles(128, 64, 16, 8, 4);
   if (sizes.groups(form) < enough_groups) form = tiles(64, 64, 16, 8, 4);
@@ -172,11 +216,11 @@ std::optional<MatmulForm> choose_matrices(const Target& target, const Sizes& siz
   double least = std::numeric_limits<double>::max();
   for (const MatrixForm& form : forms) {
     if (form.form.workgroup_bytes() > target.workgroup_bytes) continue;
-    const std::int64_t steps = pieces(sizes.inner, form.form.inner);
+    const std::int64_t steps = detail::divide_up(sizes.inner, form.form.inner);
     for (std::int64_t chunks = 1; chunks <= 16; ++chunks) {
       // All of the same length except the last, which must not be empty.
-      const std::int64_t length = pieces(steps, chunks);
-      if (pieces(steps, length) != chunks || (chunks > 1 && length < 4)) continue;
+      const std::int64_t length = detail::divide_up(steps, chunks);
+      if (detail::divide_up(steps, length) != chunks || (chunks > 1 && length < 4)) continue;
       const auto groups = static_cast<double>(sizes.groups(form.form) * chunks);
       double cost =
           (static_cast<double>(length) + begin_and_end) * form.steps_of_rounds(groups, multiprocessors_of(target));
@@ -192,6 +236,31 @@ std::optional<MatmulForm> choose_matrices(const Target& target, const Sizes& siz
 
 }  // namespace
 
+std::vector<MatmulForm> tile_forms() {
+  enum Style { loop, unrolled, two_buffers };
+  const auto form = [](int rows, int columns, int inner, int part_rows, int part_columns, Style style, int teams) {
+    MatmulForm made = tiles(rows, columns, inner, part_rows, part_columns);
+    if (style != loop) made.padding = 0;
+    made.unrolled = style == unrolled;
+    made.two_buffers = style == two_buffers;
+    made.teams = teams;
+    return made;
+  };
+  return {form(128, 128, 8, 8, 8, two_buffers, 1), form(128, 64, 8, 8, 8, two_buffers, 1),
+          form(64, 64, 8, 8, 8, two_buffers, 1),   form(128, 128, 16, 8, 8, loop, 1),
+          form(128, 64, 16, 8, 4, loop, 1),        form(64, 64, 16, 8, 4, loop, 1),
+          form(64, 64, 16, 8, 4, unrolled, 1),     form(64, 64, 16, 8, 4, two_buffers, 2),
+          form(64, 64, 16, 8, 8, two_buffers, 4),  form(32, 64, 16, 4, 4, loop, 1),
+          form(32, 64, 32, 4, 4, loop, 1),         form(32, 64, 32, 8, 4, unrolled, 2),
+          form(32, 64, 32, 8, 4, unrolled, 4),     form(32, 64, 16, 8, 4, two_buffers, 4),
+          form(32, 32, 32, 4, 4, loop, 2),         form(32, 32, 16, 4, 4, loop, 1),
+          form(32, 32, 32, 4, 4, unrolled, 4)};
+}
+
+std::vector<MatmulForm> matrix_forms() {
+  return {matrices(128, 128, 64, 64), matrices(128, 64, 64, 32), matrices(64, 64, 32, 32), matrices(32, 64, 16, 32)};
+}
+
 std::int64_t MatmulForm::workgroup_bytes(int element_bytes) const {
   if (kind == Kind::matrices) {
     constexpr int staged_bytes = 16 * 16 * 4;
@@ -201,13 +270,14 @@ std::int64_t MatmulForm::workgroup_bytes(int element_bytes) const {
 }
 
 MatmulForm choose_form(const Target& target, const MatmulProblem& problem) {
+  if (const MatmulForm* tuned = tuned_form(target, problem)) return *tuned;
   const Sizes sizes(problem);
   if (problem.suits_vectors) return choose_vectors(target, sizes, problem);
   if (sizes.rows <= 4 || sizes.columns <= 4) return {.kind = Kind::dots};
   if (problem.suits_matrices)
     if (const std::optional<MatmulForm> form = choose_matrices(target, sizes)) return *form;
   if (target.software) return {.kind = Kind::blocks};
-  return choose_tiles(target, sizes, problem.halves);
+  return choose_tiles(target, sizes, problem);
 }
 
 void write_matmul_as(KernelWriter& writer, const MatmulForm& form) {

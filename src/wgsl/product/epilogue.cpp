@@ -1,6 +1,6 @@
 #include "wgsl/product/epilogue.h"
 
-#include "wgsl/four_writer.h"
+#include <algorithm>
 
 namespace jerboa::wgsl {
 
@@ -48,8 +48,7 @@ void Epilogue::write_value(const std::string& name) {
   shader_.end_function();
 }
 
-void Epilogue::write_four() {
-  shader_.begin_function("fn finish_four(batch: u32, row: u32, column: u32, products: vec4f)");
+FourWriter Epilogue::four_writer() {
   std::vector<std::string> indices = write_indices();
   indices.emplace_back("column");
   // Each form reads the operands in its own way.
@@ -57,8 +56,44 @@ void Epilogue::write_four() {
                   {problem_.a->binding, problem_.b->binding});
   for (std::size_t i = 0; i < kernel_.body.size(); ++i)
     if (kernel_.body[i].kind == Instruction::Kind::product) four.set(static_cast<int>(i), "products");
+  return four;
+}
+
+void Epilogue::write_four() {
+  shader_.begin_function("fn finish_four(batch: u32, row: u32, column: u32, products: vec4f)");
+  four_writer().store(kernel_.stores);
+  shader_.end_function();
+}
+
+int Epilogue::write_four_after_loads() {
+  const std::size_t axis = kernel_.domain.size() - 1;
+  const FourWriter fours(shader_, kernel_, axis, std::vector<std::string>(kernel_.domain.size(), "0u"),
+                         {problem_.a->binding, problem_.b->binding});
+  const auto differs_by_row = [&](const Load& load) {
+    return std::any_of(load.map.strides.begin(), load.map.strides.end() - 1,
+                       [](const Dim& stride) { return !(stride == Dim(0)); });
+  };
+  std::vector<int> early;  // instructions
+  std::string parameters;
+  for (std::size_t i = 0; i < kernel_.body.size(); ++i) {
+    if (kernel_.body[i].kind != Instruction::Kind::load) continue;
+    const Load& load = kernel_.loads[static_cast<std::size_t>(kernel_.body[i].index)];
+    if (!load.masks.empty() || !fours.is_adjacent(load) || !differs_by_row(load)) continue;
+    shader_.begin_function(fmt::format("fn early_{}(batch: u32, row: u32, column: u32) -> vec4f", early.size()));
+    std::vector<std::string> indices = write_indices();
+    indices.emplace_back("column");
+    shader_.line("return {};", shader_.load_four(load.binding, shader_.place(load.map, indices)));
+    shader_.end_function();
+    parameters += fmt::format(", loaded_{}: vec4f", early.size());
+    early.push_back(static_cast<int>(i));
+  }
+  shader_.begin_function(
+      fmt::format("fn finish_four(batch: u32, row: u32, column: u32, products: vec4f{})", parameters));
+  FourWriter four = four_writer();
+  for (std::size_t i = 0; i < early.size(); ++i) four.set(early[i], fmt::format("loaded_{}", i));
   four.store(kernel_.stores);
   shader_.end_function();
+  return static_cast<int>(early.size());
 }
 
 PartialResults::PartialResults(KernelWriter& writer, const MatmulProblem& problem, std::int64_t chunks)

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "wgsl/body.h"
+#include "wgsl/four_writer.h"
 #include "wgsl/product/problem.h"
 
 namespace jerboa::wgsl {
@@ -21,12 +22,17 @@ class Epilogue {
   /// `fn finish_four(batch, row, column, products: vec4f)`: four results of a row, from a column that is a multiple of
   /// 4. What is adjacent in memory is read and written at once. Only where can_take_four().
   void write_four();
+  /// The same with what it loads at (row, column) as further arguments, for forms whose threads finish several vectors:
+  /// loads that follow a store wait for it. Also writes the functions that load them, `early_0`, `early_1`, …, of
+  /// (batch, row, column), and returns how many there are.
+  int write_four_after_loads();
   /// Whether rows of results begin at offsets where four can be read at once.
   bool can_take_four() const { return is_multiple(problem_.columns, 4); }
 
  private:
   BodyWriter body(int companion = -1);
   std::vector<std::string> write_indices();
+  FourWriter four_writer();
 
   Shader& shader_;
   const KernelSpec& kernel_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "wgsl/kernel_writer.h"
 
@@ -24,6 +25,8 @@ struct MatmulForm {
   int padding = 4;
   /// For tiles: double buffering, with the inner steps unrolled.
   bool two_buffers = false;
+  /// For tiles with one buffer: the inner steps are unrolled too.
+  bool unrolled = false;
   /// For tiles of f32: teams of threads, each of which multiplies its part of the inner elements of every tile: a power
   /// of two, at most 4. More threads hide latency where there are too few workgroups to do so.
   int teams = 1;
@@ -43,6 +46,10 @@ struct MatmulForm {
   /// An upper bound; `element_bytes`: of a tile's elements, which are f16 for matrices.
   std::int64_t workgroup_bytes(int element_bytes = 4) const;
 };
+
+/// The tiles of f32, and those on subgroup matrices, that there is a reason to use, without chunks.
+std::vector<MatmulForm> tile_forms();
+std::vector<MatmulForm> matrix_forms();
 
 struct MatmulProblem;
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/integers.h"
 #include "wgsl/product/epilogue.h"
 #include "wgsl/product/writers.h"
 #include "wgsl/subgroup_matrix.h"
@@ -55,7 +56,7 @@ class MatrixMatmul {
         b_{"b",        problem.b,      form.columns, "tile_column", problem.columns, problem.b_column, problem.b_inner,
            form.inner, form.threads(), form.padding} {
     // No chunk may be empty.
-    form_.chunks = (steps() + steps_of_chunk() - 1) / steps_of_chunk();
+    form_.chunks = detail::divide_up(steps(), steps_of_chunk());
     if (form_.chunks > 1) partials_.emplace(writer, problem, form_.chunks);
     shader_.emplace(writer.shader("matmul_matrices", form.threads()));
   }
@@ -83,8 +84,8 @@ class MatrixMatmul {
   }
   int rows_of_matrices() const { return form_.part_rows / matrix; }
   int columns_of_matrices() const { return form_.part_columns / matrix; }
-  std::int64_t steps() const { return (problem_.inner.value() + form_.inner - 1) / form_.inner; }
-  std::int64_t steps_of_chunk() const { return (steps() + form_.chunks - 1) / form_.chunks; }
+  std::int64_t steps() const { return detail::divide_up(problem_.inner.value(), form_.inner); }
+  std::int64_t steps_of_chunk() const { return detail::divide_up(steps(), form_.chunks); }
   bool ends_within_tile() const { return !is_multiple(problem_.inner, form_.inner); }
   // Whether fetched lines may be past the operand's last.
   bool checks(const Operand& operand) const { return !is_multiple(operand.count, operand.width) || ends_within_tile(); }

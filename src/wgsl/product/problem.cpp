@@ -8,8 +8,6 @@
 namespace jerboa::wgsl {
 namespace {
 
-constexpr std::int64_t most_vector_rows = 4;
-
 bool is_stored(const KernelSpec& kernel, const TensorAccess& operand) {
   return std::any_of(kernel.stores.begin(), kernel.stores.end(),
                      [&](const Store& store) { return store.binding == operand.binding; });

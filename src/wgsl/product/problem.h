@@ -37,6 +37,9 @@ struct MatmulProblem {
   MatmulProblem() = default;
 };
 
+/// Products of more rows than these are computed in tiles.
+inline constexpr std::int64_t most_vector_rows = 4;
+
 /// Quantised weights of a product this large are multiplied in f16 where the target multiplies f16 at all: what is
 /// rounded is little next to what quantisation has rounded. In smaller ones there is nothing to gain.
 inline constexpr std::int64_t many_weights = 1 << 15;

@@ -3,14 +3,22 @@
 #include <algorithm>
 #include <fmt/ranges.h>
 
+#include "base/integers.h"
 #include "wgsl/product/epilogue.h"
 #include "wgsl/product/scaled_rows.h"
+#include "wgsl/product/tuned.h"
 
 namespace jerboa::wgsl {
 namespace {
 
 constexpr int group_size = static_cast<int>(quantised_group);
 constexpr int at_once = QuantisedForm::results_at_once;
+
+constexpr int most_steps = 4;  // more are too much for registers
+
+bool multiplies_halves(const Target& target, DType weights) {
+  return weights == DType::i4 && target.f16 && target.f16_arithmetic && !target.software;
+}
 
 bool has_subgroups(const Target& target) {
   const int size = target.subgroup_size;
@@ -398,6 +406,7 @@ std::optional<QuantisedForm> choose_quantised(const KernelWriter& writer, const 
   if (!shader.can_load_blocks(problem.b->binding) || !(problem.a_inner == Dim(1)) || !is_multiple(problem.a_row, 4) ||
       !begins_in_fours(shader, *problem.a, {}))
     return std::nullopt;
+  if (const QuantisedForm* tuned = tuned_quantised(target, problem)) return *tuned;
 
   // A team of some subgroups, such that as few threads as possible are left without work.
   const int groups = static_cast<int>(problem.inner.value() / group_size);
@@ -406,12 +415,11 @@ std::optional<QuantisedForm> choose_quantised(const KernelWriter& writer, const 
   constexpr int usual_threads = 128, most_results = 32;
   QuantisedForm form;
   form.results = most_results;
-  form.steps = (groups + most_threads - 1) / most_threads;
-  const int members = (groups + form.steps - 1) / form.steps;
-  form.team = (members + unit - 1) / unit * unit;
+  form.steps = static_cast<int>(detail::divide_up(groups, most_threads));
+  form.team = static_cast<int>(detail::round_up(detail::divide_up(groups, form.steps), unit));
   form.teams = std::max(1, std::min(usual_threads, target.max_invocations) / form.team);
-  form.halves = problem.b->dtype == DType::i4 && target.f16 && target.f16_arithmetic && !target.software;
-  if (form.steps > 4) return std::nullopt;  // too much for registers
+  form.halves = multiplies_halves(target, problem.b->dtype);
+  if (form.steps > most_steps) return std::nullopt;
 
   // Many results for each value of the row, as long as all of the device has work: on an H200, which has 264, the best
   // have 256 or more.
@@ -421,12 +429,29 @@ std::optional<QuantisedForm> choose_quantised(const KernelWriter& writer, const 
     return std::int64_t{4} * numbers * (has_subgroups(target) ? form.team / unit : form.team);
   };
   const std::int64_t rows = problem.offsets != nullptr ? problem.rows.upper_bound() : 1;
-  const auto workgroups = [&] {
-    return rows * ((problem.columns.value() + form.all_results() - 1) / form.all_results());
-  };
+  const auto workgroups = [&] { return rows * detail::divide_up(problem.columns.value(), form.all_results()); };
   while (form.results > QuantisedForm::results_at_once && (workgroups() < wanted || bytes() > target.workgroup_bytes))
     form.results /= 2;
   return form;
+}
+
+std::vector<QuantisedForm> quantised_candidates(const Target& target, DType weights, std::int64_t inner, int products) {
+  const std::int64_t groups = inner / group_size;
+  const int unit = has_subgroups(target) ? target.subgroup_size : 32;
+  const int most_threads = std::min(target.max_invocations, 256) / unit * unit;
+  std::vector<QuantisedForm> forms;
+  for (int steps = 1; steps <= most_steps; ++steps)
+    for (const int teams : {1, 2, 4})
+      for (const int results : {4, 8, 16, 32}) {
+        const std::int64_t team = detail::round_up(detail::divide_up(groups, steps), unit);
+        if (team * teams > most_threads || (steps - 1) * team >= groups) continue;
+        QuantisedForm form{static_cast<int>(team), teams, steps, results, multiplies_halves(target, weights)};
+        // With the sum of squares of a norm before it.
+        const std::int64_t numbers = std::int64_t{form.all_results()} * products + 1;
+        if (4 * numbers * (has_subgroups(target) ? form.team / unit : form.team) <= target.workgroup_bytes)
+          forms.push_back(form);
+      }
+  return forms;
 }
 
 void write_quantised(KernelWriter& writer, const MatmulProblem& problem, const QuantisedForm& form) {

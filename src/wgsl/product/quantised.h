@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "wgsl/product/problem.h"
 
@@ -25,6 +26,9 @@ struct QuantisedForm {
 
 /// The form for a product, from target, sizes and layout alone; none where another kind of form must do.
 std::optional<QuantisedForm> choose_quantised(const KernelWriter& writer, const MatmulProblem& problem);
+
+/// The forms that are worth measuring for such products with weights of this type.
+std::vector<QuantisedForm> quantised_candidates(const Target& target, DType weights, std::int64_t inner, int products);
 
 void write_quantised(KernelWriter& writer, const MatmulProblem& problem, const QuantisedForm& form);
 

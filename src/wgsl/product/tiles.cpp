@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 #include <optional>
 
+#include "base/integers.h"
 #include "wgsl/product/epilogue.h"
 #include "wgsl/product/writers.h"
 
@@ -10,6 +11,9 @@ namespace {
 
 // How many f16 products are accumulated in f16: each makes the sum less exact and overflow past 65504 more likely.
 constexpr int products_in_f16 = 8;
+
+// Of workgroup memory, each of one f32 element.
+constexpr int banks = 32;
 
 // Tiles in workgroup memory.
 class TiledMatmul {
@@ -24,7 +28,7 @@ class TiledMatmul {
     Epilogue epilogue(*shader_, writer_.kernel(), problem_);
     in_fours_ = epilogue.can_take_four() && (!partials_ || shader_->can_be_wide(partials_->memory()));
     write_prologues(*shader_, problem_);
-    if (!partials_ && in_fours_) epilogue.write_four();
+    if (!partials_ && in_fours_) early_loads_ = epilogue.write_four_after_loads();
     if (!partials_ && !in_fours_) epilogue.write();
     const Dim workgroups = write_tile_place(*shader_, problem_, form_);
     write_batch_offsets(*shader_, problem_);
@@ -48,19 +52,25 @@ class TiledMatmul {
     const char* name;
     const char* start;
     const TensorAccess* tensor;
-    int width, pitch;
+    int width, padding;
     const char* tile_start;
     Dim count, stride, inner_stride;
 
     bool along_inner() const { return inner_stride == Dim(1); }
   };
 
+  // Threads that fetch four elements along the inner dimension put them into four rows of the tile, and their
+  // neighbours along it into rows that begin at the same bank of workgroup memory. There are 32 banks: the rows are
+  // rotated by exclusive or, so that a subgroup's stores meet all of them.
+  bool is_swizzled(const Operand& operand) const {
+    return !problem_.halves && operand.along_inner() && is_wide(operand) && operand.width % banks == 0 &&
+           form_.inner >= 4 && banks % form_.inner == 0;
+  }
+  int pitch(const Operand& operand) const { return operand.width + (is_swizzled(operand) ? 0 : operand.padding); }
+
   // Vectors of four in a tile.
-  std::int64_t a_size() const { return std::int64_t{form_.inner} * form_.pitch() / 4; }
-  std::int64_t b_size() const { return std::int64_t{form_.inner} * form_.columns / 4; }
+  std::int64_t size(const Operand& operand) const { return std::int64_t{form_.inner} * pitch(operand) / 4; }
   int buffers() const { return form_.two_buffers ? 2 : 1; }
-  // Vectors of four in a tile of results.
-  int sums_in_tile() const { return form_.rows * form_.columns / 4; }
   int team_threads() const { return form_.threads() / form_.teams; }
   // Inner elements of a tile that a team multiplies.
   int team_inner() const { return form_.inner / form_.teams; }
@@ -72,8 +82,8 @@ class TiledMatmul {
 
   void write_product() {
     const char* vector = problem_.halves ? "vec4<f16>" : "vec4f";
-    shader_->shared_array("tile_a", vector, a_size() * buffers());
-    shader_->shared_array("tile_b", vector, b_size() * buffers());
+    for (const Operand* operand : {&a_, &b_})
+      shader_->shared_array(fmt::format("tile_{}", operand->name), vector, size(*operand) * buffers());
     for (int i = 0; i < form_.part_rows; ++i)
       for (int j = 0; j < form_.part_columns / 4; ++j) shader_->line("var sum_{}_{} = vec4f();", i, j);
     if (form_.chunks == 1) {
@@ -83,51 +93,54 @@ class TiledMatmul {
       shader_->line("let inner_start = chunk * {0}; let inner_end = min(inner_start + {0}, {1});",
                     shader_->size(per_chunk), shader_->size(problem_.inner));
     }
-    const Operand a{"a",        "a_start",     problem_.a,     form_.rows,      form_.pitch(),
-                    "tile_row", problem_.rows, problem_.a_row, problem_.a_inner};
-    const Operand b{"b",           "b_start",        problem_.b,        form_.columns,   form_.columns,
-                    "tile_column", problem_.columns, problem_.b_column, problem_.b_inner};
-    for (const Operand* operand : {&a, &b}) declare_fetched(*operand);
+    for (const Operand* operand : {&a_, &b_}) declare_fetched(*operand);
     if (form_.two_buffers)
-      multiply_in_two_buffers(a, b);
+      multiply_in_two_buffers();
     else
-      multiply_in_one_buffer(a, b);
+      multiply_in_one_buffer();
   }
 
   // The next tiles are prefetched while these are multiplied.
-  void multiply_in_one_buffer(const Operand& a, const Operand& b) {
-    fetch(a, b, "inner_start");
+  void multiply_in_one_buffer() {
+    fetch_both("inner_start");
     shader_->open("for (var inner = inner_start; inner < inner_end; inner += {}u) {{", form_.inner);
-    put_into_tiles(a, b, 0);
+    put_into_tiles(0);
     shader_->barrier();
     shader_->open("if (inner + {}u < inner_end) {{", form_.inner);
-    fetch(a, b, fmt::format("inner + {}u", form_.inner));
+    fetch_both(fmt::format("inner + {}u", form_.inner));
     shader_->close();
+    if (form_.unrolled)
+      multiply_written_out(0);
+    else
+      multiply_in_loop();
+    shader_->barrier();
+    shader_->close();
+  }
+
+  void multiply_in_loop() {
     const int depth = problem_.multiplies_in_f16 ? products_in_f16 : 1;
     shader_->open("for (var k = 0u; k < {}u; k += {}u) {{", team_inner(), depth);
     multiply_step(in_team("k"), depth, 0);
     shader_->close();
-    shader_->barrier();
-    shader_->close();
   }
 
   // Two tiles per iteration, one in each buffer. The last may be past the end, and is zero then.
-  void multiply_in_two_buffers(const Operand& a, const Operand& b) {
-    fetch(a, b, "inner_start");
-    put_into_tiles(a, b, 0);
+  void multiply_in_two_buffers() {
+    fetch_both("inner_start");
+    put_into_tiles(0);
     shader_->barrier();
     shader_->open("for (var inner = inner_start; inner < inner_end; inner += {}u) {{", round_inner());
-    fetch(a, b, fmt::format("inner + {}u", form_.inner));
+    fetch_both(fmt::format("inner + {}u", form_.inner));
     multiply_written_out(0);
-    put_into_tiles(a, b, 1);
+    put_into_tiles(1);
     shader_->barrier();
     shader_->line("let more = inner + {}u < inner_end;", round_inner());
     shader_->open("if (more) {{");
-    fetch(a, b, fmt::format("inner + {}u", round_inner()));
+    fetch_both(fmt::format("inner + {}u", round_inner()));
     shader_->close();
     multiply_written_out(1);
     shader_->open("if (more) {{");
-    put_into_tiles(a, b, 0);
+    put_into_tiles(0);
     shader_->close();
     shader_->barrier();
     shader_->close();
@@ -147,12 +160,14 @@ class TiledMatmul {
     const char* as_vector = problem_.halves && !problem_.multiplies_in_f16 ? "vec4f" : "";
     for (int i = 0; i < form_.part_rows / 4; ++i)
       for (int d = 0; d < depth; ++d)
-        shader_->line("let a_{0}_{1} = {2}(tile_a[({3} + {1}u) * {4}u + thread_row * {5}u + {6}u]);", i, d, as_vector,
-                      k, form_.pitch() / 4, form_.part_rows / 4, i + buffer * a_size());
+        shader_->line("let a_{}_{} = {}({});", i, d, as_vector,
+                      in_tile(a_, fmt::format("({} + {}u)", k, d),
+                              fmt::format("thread_row * {}u + {}u", form_.part_rows / 4, i), buffer));
     for (int j = 0; j < form_.part_columns / 4; ++j) {
       for (int d = 0; d < depth; ++d)
-        shader_->line("let b_{0}_{1} = {2}(tile_b[({3} + {1}u) * {4}u + thread_column + {5}u]);", j, d, as_vector, k,
-                      form_.columns / 4, j * form_.across() + buffer * b_size());
+        shader_->line("let b_{}_{} = {}({});", j, d, as_vector,
+                      in_tile(b_, fmt::format("({} + {}u)", k, d),
+                              fmt::format("thread_column + {}u", j * form_.across()), buffer));
       for (int i = 0; i < form_.part_rows; ++i) {
         const auto factors = [&](int d) {
           return fmt::format("{}(a_{}_{}.{}), b_{}_{}", problem_.multiplies_in_f16 ? "vec4<f16>" : "vec4f", i / 4, d,
@@ -166,32 +181,42 @@ class TiledMatmul {
     }
   }
 
+  // The vector of four at number `four` of the row of inner element `k`.
+  std::string in_tile(const Operand& operand, const std::string& k, const std::string& four, int buffer) const {
+    const std::string at =
+        is_swizzled(operand) ? fmt::format("(({}) ^ ({} / 4u * {}u))", four, k, swizzle() / 4) : four;
+    return fmt::format("tile_{}[{} * {}u + {} + {}u]", operand.name, k, pitch(operand) / 4, at, buffer * size(operand));
+  }
+  // By how many elements the rows of four inner elements are rotated against those of the four before.
+  int swizzle() const { return banks / (form_.inner / 4); }
+
   // Adds up the teams' sums through the tiles, which nobody reads any more: in each round as many teams as the tiles
   // hold the sums of give theirs to the first ones.
   void join_teams() {
-    std::vector<std::string> places;
-    if (sums_in_tile() <= b_size() * buffers()) places.emplace_back("tile_b");
-    if (sums_in_tile() <= a_size() * buffers()) places.emplace_back("tile_a");
-    const int per_row = form_.part_columns / 4;
-    const auto for_each_sum = [&](int team, const auto& write) {
+    const int per_row = form_.part_columns / 4, sums = form_.part_rows * per_row;
+    const auto in_a = static_cast<int>(size(a_) * buffers() / team_threads()),
+               in_b = static_cast<int>(size(b_) * buffers() / team_threads());
+    const int at_once = std::max(1, (in_a + in_b) / sums);
+    const auto for_each_sum = [&](int team, int slot, const auto& write) {
       shader_->open("if (team == {}u) {{", team);
-      for (int i = 0; i < form_.part_rows; ++i)
-        for (int j = 0; j < per_row; ++j)
-          write(fmt::format("{}u + member", (i * per_row + j) * team_threads()), fmt::format("sum_{}_{}", i, j));
+      for (int i = 0; i < sums; ++i) {
+        const int place = slot * sums + i;
+        write(fmt::format("tile_{}[{}u + member]", place < in_b ? "b" : "a",
+                          (place < in_b ? place : place - in_b) * team_threads()),
+              fmt::format("sum_{}_{}", i / per_row, i % per_row));
+      }
       shader_->close();
     };
     for (int left = form_.teams; left > 1;) {
-      const int giving = std::min(left / 2, static_cast<int>(places.size()));
+      const int giving = std::min(left / 2, at_once);
       left -= giving;
       for (int i = 0; i < giving; ++i)
-        for_each_sum(left + i, [&](const std::string& place, const std::string& sum) {
-          shader_->line("{}[{}] = {};", places[static_cast<std::size_t>(i)], place, sum);
-        });
+        for_each_sum(left + i, i,
+                     [&](const std::string& place, const std::string& sum) { shader_->line("{} = {};", place, sum); });
       shader_->barrier();
       for (int i = 0; i < giving; ++i)
-        for_each_sum(i, [&](const std::string& place, const std::string& sum) {
-          shader_->line("{} += {}[{}];", sum, places[static_cast<std::size_t>(i)], place);
-        });
+        for_each_sum(i, i,
+                     [&](const std::string& place, const std::string& sum) { shader_->line("{} += {};", sum, place); });
       if (left > 1) shader_->barrier();
     }
   }
@@ -213,7 +238,7 @@ class TiledMatmul {
 
   int fetches(const Operand& operand) const {
     const int total = operand.width * form_.inner / (is_wide(operand) ? 4 : 1);
-    return (total + form_.threads() - 1) / form_.threads();
+    return static_cast<int>(detail::divide_up(total, form_.threads()));
   }
 
   void declare_fetched(const Operand& operand) {
@@ -247,12 +272,11 @@ class TiledMatmul {
     return operand.tensor->prologue.empty() ? four : fmt::format("prepare_four_{}({})", operand.name, four);
   }
 
-  void fetch(const Operand& a, const Operand& b, const std::string& inner) {
-    for (const Operand* operand : {&a, &b}) fetch(*operand, inner);
+  void fetch_both(const std::string& inner) {
+    for (const Operand* operand : {&a_, &b_}) fetch(*operand, inner);
   }
-  void put_into_tiles(const Operand& a, const Operand& b, int buffer) {
-    put_into_tile(a, buffer * a_size());
-    put_into_tile(b, buffer * b_size());
+  void put_into_tiles(int buffer) {
+    for (const Operand* operand : {&a_, &b_}) put_into_tile(*operand, buffer * size(*operand));
   }
 
   void fetch(const Operand& operand, const std::string& inner) {
@@ -290,18 +314,19 @@ class TiledMatmul {
     for (int i = 0; i < fetches(operand); ++i) {
       const bool partial = (i + 1) * form_.threads() > total;
       if (partial) shader_->open("if (lane + {}u < {}u) {{", i * form_.threads(), total);
-      const std::string inside = fmt::format("{}_inside_{}", operand.name, i),
-                        across = fmt::format("{}_across_{}", operand.name, i);
+      const std::string inside = fmt::format("{}_inside_{}", operand.name, i);
+      std::string across = fmt::format("{}_across_{}", operand.name, i);
+      if (is_swizzled(operand)) across = fmt::format("({} ^ ({} / 4u * {}u))", across, inside, swizzle());
       if (!is_wide(operand)) {
         shader_->line("tile_{0}[({1} * {3}u + {2}) / 4u + {6}u][{2} % 4u] = {5}({0}_{4});", operand.name, inside,
-                      across, operand.pitch, i, problem_.halves ? "f16" : "", start);
+                      across, pitch(operand), i, problem_.halves ? "f16" : "", start);
       } else if (operand.along_inner()) {
         for (int j = 0; j < 4; ++j)
           shader_->line("tile_{0}[(({1} + {5}u) * {3}u + {2}) / 4u + {7}u][{2} % 4u] = {0}_{4}.{6};", operand.name,
-                        inside, across, operand.pitch, i, j, "xyzw"[j], start);
+                        inside, across, pitch(operand), i, j, "xyzw"[j], start);
       } else {
         shader_->line("tile_{0}[({1} * {3}u + {2}) / 4u + {5}u] = {0}_{4};", operand.name, inside, across,
-                      operand.pitch, i, start);
+                      pitch(operand), i, start);
       }
       if (partial) shader_->close();
     }
@@ -315,13 +340,20 @@ class TiledMatmul {
   // Calls `f` for each vector of results that the thread holds, with expressions of its row and first column.
   template <class F>
   void for_each_vector(F f) {
-    for (int i = 0; i < form_.part_rows; ++i) {
-      shader_->line("let row_{0} = tile_row + thread_row * {1}u + {0}u;", i, form_.part_rows);
-      for (int j = 0; j < form_.part_columns / 4; ++j) {
-        if (i == 0) shader_->line("let column_{0} = tile_column + (thread_column + {1}u) * 4u;", j, j * form_.across());
+    for (int i = 0; i < form_.part_rows; ++i)
+      for (int j = 0; j < form_.part_columns / 4; ++j)
         f(fmt::format("row_{}", i), fmt::format("column_{}", j), fmt::format("sum_{}_{}", i, j));
-      }
-    }
+  }
+  void name_places() {
+    for (int i = 0; i < form_.part_rows; ++i)
+      shader_->line("let row_{0} = tile_row + thread_row * {1}u + {0}u;", i, form_.part_rows);
+    for (int j = 0; j < form_.part_columns / 4; ++j)
+      shader_->line("let column_{0} = tile_column + (thread_column + {1}u) * 4u;", j, j * form_.across());
+  }
+  std::string early_arguments(const std::string& sum) const {
+    std::string text;
+    for (int i = 0; i < early_loads_; ++i) text += fmt::format(", {}_early_{}", sum, i);
+    return text;
   }
 
   std::string inside(const std::string& row, const std::string& column, int by = 0) {
@@ -341,14 +373,28 @@ class TiledMatmul {
     if (form_.teams > 1) shader_->close();
   }
 
+  // What the epilogue loads for all of the thread's results, before the first of them is stored.
+  void load_early() {
+    for_each_vector([&](const std::string& row, const std::string& column, const std::string& sum) {
+      const auto bounded = [&](const std::string& index, const Dim& count, int tile, int step) {
+        return is_multiple(count, tile) ? index : fmt::format("min({}, {} - {}u)", index, shader_->size(count), step);
+      };
+      for (int i = 0; i < early_loads_; ++i)
+        shader_->line("let {0}_early_{1} = early_{1}(batch, {2}, {3});", sum, i,
+                      bounded(row, problem_.rows, form_.rows, 1), bounded(column, problem_.columns, form_.columns, 4));
+    });
+  }
+
   void write_team_results() {
+    name_places();
+    if (early_loads_ > 0) load_early();
     for_each_vector([&](const std::string& row, const std::string& column, const std::string& sum) {
       if (in_fours_) {
         shader_->open("if ({}) {{", inside(row, column));
         if (partials_)
           shader_->store_four(partials_->memory(), partials_->place(*shader_, row, column), sum);
         else
-          shader_->line("finish_four(batch, {}, {}, {});", row, column, sum);
+          shader_->line("finish_four(batch, {}, {}, {}{});", row, column, sum, early_arguments(sum));
         shader_->close();
         return;
       }
@@ -367,9 +413,14 @@ class TiledMatmul {
   KernelWriter& writer_;
   const MatmulProblem& problem_;
   const MatmulForm& form_;
+  const Operand a_{"a",        "a_start",     problem_.a,     form_.rows,      form_.padding,
+                   "tile_row", problem_.rows, problem_.a_row, problem_.a_inner};
+  const Operand b_{"b",           "b_start",        problem_.b,        form_.columns,   0,
+                   "tile_column", problem_.columns, problem_.b_column, problem_.b_inner};
   std::optional<PartialResults> partials_;
   std::optional<Shader> shader_;
   bool in_fours_ = false;  // results are stored in fours
+  int early_loads_ = 0;    // of the epilogue, for each vector of results
 };
 
 }  // namespace

@@ -127,6 +127,39 @@ inline std::vector<AttentionSample> attention_samples() {
            whole(0, 5, {B, 4})}};
 }
 
+// Attention over 8-bit caches; k and v count features.
+inline std::vector<AttentionSample> packed_attention_samples() {
+  const AttentionAttrs causal{0, true, 0, 0, false};
+  const Draw none = absent();
+  std::vector<AttentionSample> samples;
+  // Sizes of whole groups of scales, of parts of one, and different ones of keys and values; decoding and prompts.
+  for (const std::int64_t size : {8, 20, 64, 80, 128, 256})
+    for (const std::int64_t time : {1, 3})
+      samples.push_back({{2, 4, time, size},
+                         {2, 2, 11, size},
+                         {2, 2, 11, size == 64 ? 128 : size},
+                         causal,
+                         {none, none, given({2}, {5, 11}), whole(3, 10, {2, time})}});
+  samples.push_back({{2, 4, 2, 20},
+                     {5, 2, 4, 20},
+                     {5, 2, 4, 40},
+                     {0, true, 3, 0, false},
+                     {none, any({4}), given({2}, {6, 11}), given({2, 2}, {4, 5, 9, 10})},
+                     given({2, 3}, {3, 0, -1, 4, 3, 1})});
+  samples.push_back({{1, 2, 1, 64},
+                     {6, 1, 16, 64},
+                     {6, 1, 16, 64},
+                     causal,
+                     {none, none, given({1}, {70}), given({1, 1}, {69})},
+                     given({1, 5}, {3, 0, 5, 4, 1})});
+  samples.push_back({{2, 2, 2, 8},
+                     {2, 2, 7, 8},
+                     {2, 2, 7, 8},
+                     {0, true, 3, 2, true},
+                     {none, none, given({2}, {2, 13}), given({2, 2}, {0, 1, 11, 12})}});
+  return samples;
+}
+
 inline void add_options(Case& one, const AttentionSample& sample) {
   one.operands.insert(one.operands.end(), sample.rest.begin(), sample.rest.end());
   one.operands.push_back(sample.table);
@@ -140,6 +173,11 @@ CASES(attention) {
     add_options(one, sample);
     cases.push_back(std::move(one));
   }
+  for (const auto& sample : packed_attention_samples()) {
+    Case one{{any(sample.q), packed_rows(sample.k), packed_rows(sample.v)}, sample.attrs, {0}};
+    add_options(one, sample);
+    cases.push_back(std::move(one));
+  }
   return cases;
 }
 CASES(attention_weights) {
@@ -147,6 +185,11 @@ CASES(attention_weights) {
   for (const auto& sample : attention_samples()) {
     if (sample.k[2] == Dim(0)) continue;
     Case one{{any(sample.q), any(sample.k)}, sample.attrs};
+    add_options(one, sample);
+    cases.push_back(std::move(one));
+  }
+  for (const auto& sample : packed_attention_samples()) {
+    Case one{{any(sample.q), packed_rows(sample.k)}, sample.attrs};
     add_options(one, sample);
     cases.push_back(std::move(one));
   }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <jerboa/ir/packed_cache.h>
+
 #include "ops/cases/declare.h"
 
 // Sample cases of gathers, scatters and the ops that keep state.
@@ -70,6 +72,22 @@ CASES(sgd_update) {
           {{any({4}), any({4}), rate, any({4})}, SgdAttrs{0.9, 0.1, true}},
           {{any({0}), any({0}), rate, absent()}, SgdAttrs{}}};
 }
+// Floats that an 8-bit cache holds exactly: whole numbers of steps of 1 / 32, the first of each group 127 of them.
+inline Draw exactly_packable(Shape shape) {
+  std::vector<double> values;
+  std::uint32_t state = 7;
+  for (std::int64_t i = 0; i < element_count(shape).value(); ++i) {
+    state = state * 1664525 + 1013904223;
+    const bool is_first = i % shape[3].value() % features_per_scale == 0;
+    values.push_back((is_first ? 127 : static_cast<double>(state >> 24) - 128 + (state >> 24 == 0)) / 32);
+  }
+  return given(std::move(shape), std::move(values), DType::f32);
+}
+inline Draw empty_packed(Shape shape) {
+  shape[3] = packed_words(shape[3].value());
+  return whole(0, 0, std::move(shape), packed_cache);
+}
+
 CASES(cache_append) {
   return {
       {{any({2, 3, 6, 4}), any({2, 3, 2, 4}), given({2, 2}, {0, 1, 4, 5})}, CacheAppendAttrs{}},
@@ -83,6 +101,19 @@ CASES(cache_append) {
       {{any({3, 1, 2, 3}), any({2, 1, 3, 3}), given({2, 3}, {2, 3, 4, 9, 10, -1}), given({2, 1}, {2, 0})},
        CacheAppendAttrs{true}},
       {{any({9, 1, 4, 2}), any({B, 1, T, 2}), whole(0, 15, {B, T}), given({B, 4}, {8, 1, 6, 3, 4, 5, 2, 7})},
+       CacheAppendAttrs{}},
+      // In 8 bits, from floats; and rows that are in 8 bits already.
+      {{empty_packed({2, 3, 6, 8}), exactly_packable({2, 3, 2, 8}), given({2, 2}, {0, 1, 4, 5})}, CacheAppendAttrs{}},
+      {{empty_packed({1, 2, 4, 20}), exactly_packable({1, 2, 3, 20}), given({1, 3}, {9, -1, 2})},
+       CacheAppendAttrs{true}},
+      {{empty_packed({5, 2, 4, 80}), exactly_packable({2, 2, 3, 80}), given({2, 3}, {0, 7, 12, 3, 8, 5}),
+        given({2, 3}, {4, 1, -1, 0, -1, 2})},
+       CacheAppendAttrs{}},
+      {{empty_packed({1, 1, 12, 256}), exactly_packable({1, 1, 10, 256}), whole(0, 11, {1, 10})}, CacheAppendAttrs{}},
+      {{empty_packed({1, 1, 2, 32}), given({1, 1, 1, 32}, std::vector<double>(32), DType::f32), given({1, 1}, {1})},
+       CacheAppendAttrs{}},
+      {{whole(0, 99, {3, 1, 2, 3}, packed_cache), whole(0, 99, {1, 1, 2, 3}, packed_cache), given({1, 2}, {0, 3}),
+        given({1, 2}, {2, 0})},
        CacheAppendAttrs{}}};
 }
 

@@ -1,4 +1,5 @@
 import { markdown } from "./markdown.js";
+import { addSettings } from "./settings.js";
 import { store, stored } from "./storage.js";
 import "./theme.js";
 
@@ -6,9 +7,6 @@ import "./theme.js";
 // one without a server a model on the visitor's device. Both have the elements that chat.css lays out.
 
 const $ = (id) => document.getElementById(id);
-
-/** Of the settings dialog; all but the system message are numbers. */
-export const settingNames = ["system", "temperature", "top_p", "top_k", "min_p", "max_tokens", "seed"];
 
 export function showProblem(text) {
   $("problem").textContent = text;
@@ -27,19 +25,22 @@ const tokensPerSecond = (tokens, milliseconds) => `${tokens} tokens, ${((1000 * 
 
 /**
  * Begins the page. `answer(messages, settings, signal)` gives the pieces of an answer as they arrive:
- * { content, reasoning, tokens, isCut }, each optional, where `tokens` is how many there are so far. A page may have
- * further settings that are texts, and is told when they have changed. `mayAsk` says whether there is someone to ask.
+ * { content, reasoning, tokens, isCut }, each optional, where `tokens` is how many there are so far. `maxTokens` and
+ * `passwords` and `switches` are those of addSettings; the page is told when settings have changed. `mayAsk` says whether there is someone
+ * to ask.
  *
  * @param {{
  *   answer: (messages: { role: string, content: string }[], settings: Record<string, any>, signal: AbortSignal) =>
  *     AsyncIterable<{ content?: string, reasoning?: string, tokens?: number, isCut?: boolean }>,
- *   textSettings?: string[],
+ *   maxTokens: string,
+ *   passwords?: { name: string, label: string }[],
+ *   switches?: { name: string, label: string }[],
  *   onSettings?: (before: Record<string, any>) => void,
  *   mayAsk?: () => boolean,
  *   emptyText?: string,
  * }} page
  */
-export function startChat({ answer, textSettings = [], onSettings = () => {}, mayAsk = () => true, emptyText = "Ask something. Conversations stay in this browser." }) {
+export function startChat({ answer, maxTokens, passwords = [], switches = [], onSettings = () => {}, mayAsk = () => true, emptyText = "Ask something. Conversations stay in this browser." }) {
   let settings = stored("settings", {});
   let conversations = stored("conversations", []); // { id, title, messages: [{ role, content, reasoning, speed }] }
   let current = conversations[0]?.id;
@@ -248,27 +249,24 @@ export function startChat({ answer, textSettings = [], onSettings = () => {}, ma
   });
   $("menu").addEventListener("click", () => openSidebar(true));
   $("shade").addEventListener("click", () => openSidebar(false));
-  $("open-settings").addEventListener("click", () => {
-    for (const name of [...settingNames, ...textSettings]) $(name).value = settings[name] ?? "";
-    $("settings").showModal();
+  const dialog = addSettings({
+    maxTokens,
+    passwords,
+    switches,
+    onForget: () => {
+      if (!confirm("Delete all conversations that this browser keeps?")) return;
+      conversations = [];
+      save();
+      $("settings").close();
+      choose(undefined);
+    },
   });
-  $("settings").addEventListener("close", () => {
+  $("open-settings").addEventListener("click", () => dialog.show(settings));
+  dialog.onClose((written) => {
     const before = settings;
-    settings = {};
-    for (const name of settingNames) {
-      const value = $(name).value.trim();
-      if (value) settings[name] = name === "system" ? value : Number(value);
-    }
-    for (const name of textSettings) if ($(name).value) settings[name] = $(name).value;
+    settings = written;
     store("settings", settings);
     onSettings(before);
-  });
-  $("forget").addEventListener("click", () => {
-    if (!confirm("Delete all conversations that this browser keeps?")) return;
-    conversations = [];
-    save();
-    $("settings").close();
-    choose(undefined);
   });
 
   showConversations();

@@ -4,6 +4,14 @@ import { type Argument, CompilerModule, type CompilerSource } from "./module.js"
 /** What a function of the C interface gives. */
 export type ResultKind = "number" | "handle" | "bytes" | "json" | "none";
 
+/** Bytes that the caller needs no more: they are moved to a worker, where others are copied. */
+export class Moved {
+  constructor(readonly bytes: Uint8Array<ArrayBuffer>) {}
+}
+
+type Given = Argument | Moved;
+const unwrapped = (values: readonly Given[]) => values.map((value) => (value instanceof Moved ? value.bytes : value));
+
 /** A call of a C function, as it is sent to a worker. */
 export interface Call {
   readonly id: number;
@@ -33,17 +41,17 @@ export function callModule(module: CompilerModule, { kind, name, values }: Omit<
 
 /** The compiler wherever it runs. */
 export interface CompilerClient {
-  call(kind: "number" | "handle", name: string, ...values: readonly Argument[]): Promise<number>;
-  call(kind: "bytes", name: string, ...values: readonly Argument[]): Promise<Uint8Array<ArrayBuffer>>;
-  call(kind: "json", name: string, ...values: readonly Argument[]): Promise<unknown>;
-  call(kind: "none", name: string, ...values: readonly Argument[]): Promise<void>;
+  call(kind: "number" | "handle", name: string, ...values: readonly Given[]): Promise<number>;
+  call(kind: "bytes", name: string, ...values: readonly Given[]): Promise<Uint8Array<ArrayBuffer>>;
+  call(kind: "json", name: string, ...values: readonly Given[]): Promise<unknown>;
+  call(kind: "none", name: string, ...values: readonly Given[]): Promise<void>;
   close(): void;
 }
 
 class LocalClient {
   constructor(private readonly module: CompilerModule) {}
-  async call(kind: ResultKind, name: string, ...values: readonly Argument[]): Promise<unknown> {
-    return callModule(this.module, { kind, name, values });
+  async call(kind: ResultKind, name: string, ...values: readonly Given[]): Promise<unknown> {
+    return callModule(this.module, { kind, name, values: unwrapped(values) });
   }
   close(): void {}
 }
@@ -56,6 +64,7 @@ interface Waiting {
 class WorkerClient {
   private readonly waiting = new Map<number, Waiting>();
   private last = 0;
+  private ended: Error | undefined;
 
   constructor(private readonly worker: Worker) {
     worker.onmessage = ({ data }: MessageEvent<Answer>) => {
@@ -67,11 +76,13 @@ class WorkerClient {
     worker.onerror = (event) => this.end(new errors.JerboaError(`the compiler's worker failed: ${event.message}`));
   }
 
-  call(kind: ResultKind, name: string, ...values: readonly Argument[]): Promise<unknown> {
-    const call: Call = { id: ++this.last, kind, name, values };
+  call(kind: ResultKind, name: string, ...values: readonly Given[]): Promise<unknown> {
+    if (this.ended !== undefined) return Promise.reject(this.ended);
+    const call: Call = { id: ++this.last, kind, name, values: unwrapped(values) };
+    const moved = values.flatMap((value) => (value instanceof Moved ? [value.bytes.buffer] : []));
     return new Promise((resolve, reject) => {
       this.waiting.set(call.id, { resolve, reject });
-      this.worker.postMessage(call);
+      this.worker.postMessage(call, moved);
     });
   }
 
@@ -80,7 +91,9 @@ class WorkerClient {
     this.end(new errors.UsageError("the compiler was closed"));
   }
 
+  /** It answers nothing any more. */
   private end(error: Error): void {
+    this.ended ??= error;
     for (const { reject } of this.waiting.values()) reject(error);
     this.waiting.clear();
   }

@@ -21,16 +21,29 @@ export interface EntryShape {
   readonly masked?: boolean;
 }
 
+/** An entry that reads whole texts of up to `time` tokens, without a cache. */
+export interface EncoderShape {
+  readonly encoder: true;
+  readonly rows?: number;
+  readonly time?: number;
+  /** With one, there is an output "pooled" beside "hidden". */
+  readonly pooling?: "none" | "cls" | "last" | "mean" | "max";
+  /** Pooled vectors are divided by their length. */
+  readonly normalise?: boolean;
+}
+
 export interface ModelOptions {
   readonly weights?: "f32" | "f16" | "bf16" | "int8" | "int4";
-  readonly cache?: "f32" | "f16";
+  readonly cache?: "f32" | "f16" | "int8";
   readonly blocks?: number;
   readonly block?: number;
+  /** The longest text; by default what the largest table holds. */
+  readonly context?: number;
   readonly slots?: number;
   readonly carried_rows?: number;
   readonly precision?: "full" | "mixed_f16";
   readonly device?: DeviceDescription;
-  readonly entries?: readonly EntryShape[];
+  readonly entries?: readonly (EntryShape | EncoderShape)[];
 }
 
 const limitNames = [

@@ -3,7 +3,7 @@ import { FileError, GraphError, JerboaError, OutOfMemoryError, ShapeError, Usage
 // The compiler library in WASM, behind its C interface (include/jerboa/c_api/jerboa_c.h).
 
 /** The interface that this package was written for: JERBOA_ABI_VERSION. */
-const abiVersion = 1;
+const abiVersion = 2;
 
 /** jerboa_status */
 const errorOf: readonly (new (message: string) => JerboaError)[] = [JerboaError, UsageError, FileError, GraphError, ShapeError, OutOfMemoryError];

@@ -22,6 +22,8 @@ export interface TrainerOptions {
   readonly optimizer?: Optimizer;
   /** By default `openDevice()`. A device that the trainer opened is destroyed with it. */
   readonly device?: GPUDevice;
+  /** The WebGPU implementation: under Node `create([])` of npm webgpu. */
+  readonly gpu?: GPU;
   /** Of initial values and of random ops. */
   readonly seed?: number | bigint;
   /** In mixed precision products are of f16; the device needs shader-f16. */
@@ -73,7 +75,7 @@ export class Trainer<M extends object, I extends Inputs = Inputs> {
     const parameters = assignPaths(model);
     if (parameters.length === 0) throw new UsageError("the model has no parameters: keep modules in its fields");
     const compiler = given.compiler instanceof Compiler ? given.compiler : await Compiler.load(given.compiler);
-    return new Trainer(model, parameters, given.device ?? (await openDevice()), loss, compiler, options);
+    return new Trainer(model, parameters, given.device ?? (await openDevice({ gpu: given.gpu })), loss, compiler, options);
   }
 
   /** The number of updates so far. */
@@ -91,8 +93,9 @@ export class Trainer<M extends object, I extends Inputs = Inputs> {
   async step(batch: Batch, options: RunOptions = {}): Promise<StepResult> {
     const entry = `step ${signature(specsOf(this.withoutRate(batch)))}`;
     await this.prepare(batch);
-    const step = ++this.done;
-    const outputs = await this.session!.run(entry, batch, options);
+    const running = this.session!.submit(entry, batch, options);
+    const step = ++this.done; // before anything is awaited: steps are counted in the order in which they are submitted
+    const outputs = await running;
     return { step, outputs, loss: () => outputs.number("loss") };
   }
 
@@ -112,7 +115,7 @@ export class Trainer<M extends object, I extends Inputs = Inputs> {
   private forwards = 0;
 
   /** Parameters and optimizer state as safetensors, which `load` here and Trainer::load of the C++ library read. */
-  save(): Promise<Uint8Array<ArrayBuffer>> {
+  async save(): Promise<Uint8Array<ArrayBuffer>> {
     if (this.session === undefined) throw new UsageError("there is nothing to save yet: call step or prepare(batch) first");
     return this.session.save();
   }

@@ -1,21 +1,26 @@
+import { asJson, asOptions } from "../checks.js";
 import { readBundle, writeBundle } from "../compiler/bundle.js";
-import { type CompilerClient, openCompiler } from "../compiler/client.js";
+import { type CompilerClient, Moved, openCompiler } from "../compiler/client.js";
 import { describeDevice } from "../compiler/compiler.js";
 import type { CompilerSource } from "../compiler/module.js";
 import { openDevice } from "../device.js";
-import { FileError, JerboaError, OutOfMemoryError, UsageError } from "../errors.js";
+import { JerboaError, OutOfMemoryError, UsageError } from "../errors.js";
 import { Program } from "../program.js";
 import type { RunResult } from "../result.js";
 import type { Session } from "../session.js";
 import { type DType, type Tensor, bytesOf, fromBytes } from "../tensor.js";
-import { ModelFolder, withModelLock } from "./model_cache.js";
+import { unlessAborted } from "./aborting.js";
+import { ModelFolder, weightsAsStored, withModelLock } from "./model_cache.js";
+import { type LoadedFile, filesKey, filesOf } from "./model_files.js";
 import { type ModelFiles, type ModelSource, sourceOf } from "./source.js";
-import { type FinishReason, TextStream } from "./streams.js";
+import { type FinishReason, TextStream, type TokenLogprobs } from "./streams.js";
+import { type GenerateOptions, requestRow } from "./text_request.js";
 import { type ParameterRead, loadWeights } from "./weights.js";
 
 /** How far loading has come. */
 export interface LoadProgress {
-  readonly phase: "files" | "compiling" | "weights" | "ready";
+  /** "waiting": another tab loads the same model into the cache that they share. */
+  readonly phase: "waiting" | "files" | "compiling" | "weights" | "ready";
   /** Bytes of the checkpoint, in the phase "weights". */
   readonly loaded: number;
   readonly total: number;
@@ -29,6 +34,7 @@ export interface LoadOptions {
   /** How many texts are written at once at most; fewer need less memory. By default 4. */
   readonly sequences?: number;
   readonly onProgress?: (progress: LoadProgress) => void;
+  /** Ends the loading, whatever it is doing. */
   readonly signal?: AbortSignal;
   /** By default the best that the browser offers. */
   readonly device?: GPUDevice;
@@ -36,34 +42,12 @@ export interface LoadOptions {
   readonly gpu?: GPU;
   /** Where jerboa.wasm is, if a bundler has moved it. */
   readonly compiler?: CompilerSource;
+  /** The type of the keys and values that a text leaves behind: int8 takes a quarter of the memory of f32. */
+  readonly cacheType?: "f32" | "f16" | "int8";
+  /** Whether the device draws tokens; by default not on software drivers, where sampling is faster on the host. */
+  readonly deviceSampling?: boolean;
   /** Whether the model is kept in the browser's private file system for the next time; by default it is. */
   readonly cache?: boolean;
-}
-
-export interface Sampling {
-  /** 0: always the likeliest token. */
-  readonly temperature?: number;
-  readonly topK?: number;
-  readonly topP?: number;
-  readonly minP?: number;
-  readonly repetitionPenalty?: number;
-  readonly presencePenalty?: number;
-  readonly frequencyPenalty?: number;
-  readonly seed?: number;
-}
-
-export interface GenerateOptions {
-  /** By default 256. */
-  readonly maxTokens?: number;
-  /** By default as the model's generation_config.json recommends. */
-  readonly sampling?: Sampling;
-  /** The text ends before the first of these. */
-  readonly stop?: readonly string[];
-  /** A JSON schema that the text must satisfy. */
-  readonly schema?: unknown;
-  /** A regular expression that the whole text must match. */
-  readonly regex?: string;
-  readonly signal?: AbortSignal;
 }
 
 export interface ChatMessage {
@@ -78,6 +62,8 @@ export interface ChatOptions extends GenerateOptions {
 }
 
 interface Description {
+  /** Of the compiler. */
+  readonly version: string;
   readonly model_type: string;
   readonly weights: string;
   readonly parameters: number;
@@ -103,85 +89,31 @@ interface StepRow {
   readonly step: number;
   readonly runs: readonly RunRow[];
 }
+/** A step that the device computes. */
+interface RunningStep {
+  readonly step: number;
+  /** A bundle of the outputs that it names. */
+  readonly results: Promise<Uint8Array<ArrayBuffer>>;
+}
 interface EventRow {
   readonly id: number;
   readonly text: string;
   readonly token?: number;
+  readonly logprobs?: { readonly drawn: number; readonly likeliest: readonly (readonly [number, number])[] };
   readonly finished?: FinishReason;
   readonly error?: string;
-  readonly statistics?: { readonly prompt_tokens: number; readonly reused: number; readonly prompt_seconds: number; readonly token_seconds: number };
+  readonly statistics?: { readonly prompt_tokens: number; readonly reused: number; readonly drafted: number; readonly accepted: number; readonly prompt_seconds: number; readonly token_seconds: number };
 }
 
-const smallFiles = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
-const otherTokenizers = ["tokenizer.model", "tokenizer.bin"];
-const headerLengthBytes = 8;
-const none = new Uint8Array();
 const gigabytes = (bytes: number) => `${(bytes / 2 ** 30).toFixed(bytes < 2 ** 30 ? 2 : 1)} GiB`;
-
-interface LoadedFile {
-  readonly name: string;
-  readonly size: number;
-  readonly bytes: Uint8Array<ArrayBuffer>;
-}
-
-/** Small files whole, and of safetensors files the header. */
-async function readFiles(source: ModelSource): Promise<LoadedFile[]> {
-  const files: LoadedFile[] = [];
-  const add = async (name: string) => {
-    const bytes = await source.read(name);
-    if (bytes !== undefined) files.push({ name, size: bytes.length, bytes });
-    return bytes !== undefined;
-  };
-  if (!(await add("config.json"))) throw new FileError(`${source.name}: there is no config.json, so this is not a Hugging Face model`);
-  await Promise.all(smallFiles.slice(1).map(add));
-  if (!files.some((file) => file.name === "tokenizer.json")) for (const name of otherTokenizers) if (await add(name)) break;
-  for (const name of await shardNames(source)) files.push(await readHeader(source, name));
-  return files;
-}
-
-async function shardNames(source: ModelSource): Promise<string[]> {
-  const index = await source.read("model.safetensors.index.json");
-  if (index === undefined) return ["model.safetensors"];
-  const { weight_map: map } = JSON.parse(new TextDecoder().decode(index)) as { weight_map?: Record<string, string> };
-  if (map === undefined) throw new FileError(`${source.name}: model.safetensors.index.json has no weight_map`);
-  return [...new Set(Object.values(map))].sort();
-}
-
-async function readHeader(source: ModelSource, name: string): Promise<LoadedFile> {
-  const facts = await source.inspect(name);
-  if (facts === undefined) throw new FileError(`${source.name}: there is no ${name}`);
-  const first = await source.range(name, 0, Math.min(headerLengthBytes, facts.bytes));
-  const length = first.length < headerLengthBytes ? 0n : new DataView(first.buffer).getBigUint64(0, true);
-  const end = Math.min(facts.bytes, headerLengthBytes + Number(length)); // the compiler refuses what is wrong with it
-  return { name, size: facts.bytes, bytes: await source.range(name, 0, end) };
-}
-
-const filesKey = "files";
-
-/** From the cache, if they are there. */
-async function filesOf(source: ModelSource, folder: ModelFolder | undefined): Promise<LoadedFile[]> {
-  const cached = await folder?.get(filesKey);
-  if (cached !== undefined) {
-    const { value, parts } = readBundle(cached);
-    return (value as readonly { name: string; size: number }[]).map(({ name, size }, i) => ({ name, size, bytes: parts[i]!.slice() }));
-  }
-  const files = await readFiles(source);
-  await folder?.clear(); // parameters of another version
-  await folder?.put(filesKey, writeBundle(files.map(({ name, size }) => ({ name, size })), files.map((file) => file.bytes)));
-  return files;
-}
 
 const now = () => performance.now() / 1000;
 
-function samplingRow(sampling: Sampling): Record<string, number> {
-  const names = { temperature: "temperature", topK: "top_k", topP: "top_p", minP: "min_p", repetitionPenalty: "repetition_penalty", presencePenalty: "presence_penalty", frequencyPenalty: "frequency_penalty", seed: "seed" } as const;
-  const row: Record<string, number> = {};
-  for (const [key, value] of Object.entries(sampling)) {
-    const name = names[key as keyof Sampling];
-    if (name === undefined) throw new UsageError(`sampling has no option ${key}; there are ${Object.keys(names).join(", ")}`);
-    if (value !== undefined) row[name] = value as number;
-  }
-  return row;
+/** All that decides how parameters are made from the checkpoint, of which they are kept under their indices. */
+const parametersText = ({ version, weights, reads }: Description) => JSON.stringify({ version, weights, reads });
+
+function logprobsOf(token: number, { drawn, likeliest }: NonNullable<EventRow["logprobs"]>): TokenLogprobs {
+  return { token, logprob: drawn, likeliest: likeliest.map(([other, logprob]) => ({ token: other, logprob })) };
 }
 
 /**
@@ -195,7 +127,7 @@ function samplingRow(sampling: Sampling): Record<string, number> {
 export class LanguageModel {
   /** The conversation that chat() keeps; set it to begin with a system message, or to go on with an earlier one. */
   conversation: ChatMessage[] = [];
-  private readonly texts = new Map<number, { readonly stream: TextStream; text: string; readonly tokens: number[] }>();
+  private readonly texts = new Map<number, { readonly stream: TextStream; text: string; readonly tokens: number[]; readonly logprobs: TokenLogprobs[] | undefined }>();
   private readonly compiling = new Map<string, Promise<void>>();
   private submitted: Promise<void> = Promise.resolve();
   private isDriven = false;
@@ -215,60 +147,80 @@ export class LanguageModel {
    * does not fit into the device's memory is refused before its weights are loaded.
    */
   static async load(files: ModelFiles, options: LoadOptions = {}): Promise<LanguageModel> {
+    const given = asOptions(options, "the options of LanguageModel.load");
     const source = sourceOf(files);
-    return withModelLock(source.name, () => LanguageModel.loadAlone(source, options));
-  }
-
-  private static async loadAlone(source: ModelSource, options: LoadOptions): Promise<LanguageModel> {
-    const report = (phase: LoadProgress["phase"], loaded = 0, total = 0) => options.onProgress?.({ phase, loaded, total });
-    const isAddress = /^https?:/.test(source.name);
-    const folder = options.cache === false || !isAddress ? undefined : await ModelFolder.open(source.name, options.weights ?? "as stored");
-    report("files");
-    const [loaded, client, device] = await Promise.all([
-      filesOf(source, folder),
-      openCompiler(options.compiler),
-      options.device ?? openDevice({ gpu: options.gpu }),
-    ]);
-    let model: LanguageModel | undefined;
+    const { signal } = given;
+    signal?.throwIfAborted();
+    const isKept = given.cache !== false && /^https?:/.test(source.name);
     try {
-      options.signal?.throwIfAborted();
-      const value = {
-        files: loaded.map(({ name, size }) => ({ name, size })),
-        device: describeDevice(device),
-        sequences: options.sequences ?? 4,
-        ...(options.weights === undefined ? {} : { weights: options.weights }),
-        ...(options.context === undefined ? {} : { context: options.context }),
-      };
-      const language = await client.call("handle", "jerboa_language_create", writeBundle(value, loaded.map((file) => file.bytes)));
-      const description = (await client.call("json", "jerboa_language_describe", language)) as Description;
-      model = new LanguageModel(client, language, description, device, options.device === undefined);
-      report("compiling");
-      await model.allocate();
-      const onBytes = (bytes: number, total: number) => report("weights", bytes, total);
-      await loadWeights({ client, language, source, folder, session: model.session, signal: options.signal, onBytes }, description.reads);
-      await Promise.all(description.entries.map((entry) => model!.compile(entry)));
-      await folder?.markComplete();
-      report("ready");
-      return model;
+      if (!isKept) return await LanguageModel.loadAlone(source, undefined, given);
+      const load = async () => LanguageModel.loadAlone(source, await ModelFolder.open(source.name, given.weights ?? weightsAsStored), given);
+      return await withModelLock(source.name, load, { signal, onWait: () => given.onProgress?.({ phase: "waiting", loaded: 0, total: 0 }) });
     } catch (error) {
-      if (model === undefined) {
-        client.close();
-        if (options.device === undefined) device.destroy();
-      }
-      model?.dispose();
+      signal?.throwIfAborted(); // and not what it was that broke off
       throw error;
     }
   }
 
-  // Memory for everything, before anything is downloaded.
-  private async allocate(): Promise<void> {
-    const { largest_bytes: largest, largest_allowed: allowed, weight_bytes: weights, cache_bytes: cache } = this.description;
+  private static async loadAlone(source: ModelSource, folder: ModelFolder | undefined, options: LoadOptions): Promise<LanguageModel> {
+    const { signal } = options;
+    const report = (phase: LoadProgress["phase"], loaded = 0, total = 0) => options.onProgress?.({ phase, loaded, total });
+    report("files");
+    const opening = { client: openCompiler(options.compiler), device: options.device === undefined ? openDevice({ gpu: options.gpu }) : Promise.resolve(options.device) };
+    for (const one of Object.values(opening)) one.catch(() => undefined); // the files may be what is wrong
+    let model: LanguageModel | undefined;
+    try {
+      const loaded = await unlessAborted(filesOf(source, folder, signal), signal);
+      const [client, device] = await unlessAborted(Promise.all([opening.client, opening.device]), signal);
+      model = await unlessAborted(LanguageModel.create(loaded, client, device, options), signal);
+      report("compiling");
+      await unlessAborted(model.allocate(), signal);
+      const onBytes = (bytes: number, total: number) => report("weights", bytes, total);
+      const { language, session, description } = model;
+      await folder?.keepParametersOf(parametersText(description), filesKey);
+      // Whatever is compiled first, the device and the network have something to do.
+      const weights = loadWeights({ client, language, source, folder, session, signal, onBytes }, description.reads);
+      await unlessAborted(Promise.all([weights, ...description.entries.map((entry) => model!.compile(entry))]), signal);
+      await folder?.markComplete();
+      report("ready");
+      return model;
+    } catch (error) {
+      if (model !== undefined) model.dispose();
+      else {
+        void opening.client.then((client) => client.close(), () => undefined);
+        if (options.device === undefined) void opening.device.then((device) => device.destroy(), () => undefined);
+      }
+      throw error;
+    }
+  }
+
+  /** A model without memory on the device yet; refuses one that cannot fit there. */
+  private static async create(files: readonly LoadedFile[], client: CompilerClient, device: GPUDevice, options: LoadOptions): Promise<LanguageModel> {
+    const value = {
+      files: files.map(({ name, size }) => ({ name, size })),
+      device: describeDevice(device),
+      sequences: options.sequences ?? 4,
+      weights: options.weights,
+      context: options.context,
+      cache: options.cacheType,
+      device_sampling: options.deviceSampling,
+    };
+    const language = await client.call("handle", "jerboa_language_create", new Moved(writeBundle(value, files.map((file) => file.bytes))));
+    const description = (await client.call("json", "jerboa_language_describe", language)) as Description;
+    const { largest_bytes: largest, largest_allowed: allowed } = description;
     if (largest > allowed)
       throw new OutOfMemoryError(`the model has a tensor of ${gigabytes(largest)}, but this device allows at most ${gigabytes(allowed)}; load it with smaller weights, such as int4, or a smaller context`);
+    return new LanguageModel(client, language, description, device, options.device === undefined);
+  }
+
+  // Memory for everything, before anything is downloaded.
+  private async allocate(): Promise<void> {
+    const { weight_bytes: weights, cache_bytes: cache } = this.description;
     const first = this.description.entries[0]!;
     const program = await Program.load(this.device, await this.client.call("bytes", "jerboa_language_program", this.language, first));
     try {
       this.session = await program.createSession({ initialise: false });
+      if (this.disposed) this.session.destroy();
     } catch (error) {
       if (!(error instanceof OutOfMemoryError)) throw error;
       throw new OutOfMemoryError(`the device has no room for the model, which needs ${gigabytes(weights)} for weights and ${gigabytes(cache)} for its cache (${error.message}); load it with smaller weights, such as int4, or a smaller context`);
@@ -286,6 +238,10 @@ export class LanguageModel {
   }
   get weightBytes(): number {
     return this.description.weight_bytes;
+  }
+  /** Of the keys and values that texts leave behind. */
+  get cacheBytes(): number {
+    return this.description.cache_bytes;
   }
   /** The most tokens of a text, prompt included. */
   get context(): number {
@@ -314,7 +270,7 @@ export class LanguageModel {
 
   /** The answer to a list of messages, which is not kept. */
   answer(messages: readonly ChatMessage[], options: ChatOptions = {}): TextStream {
-    const { tools, variables } = options;
+    const { tools, variables } = options ?? {};
     return this.submit({ messages, ...(tools === undefined ? {} : { tools }), ...(variables === undefined ? {} : { variables }) }, options);
   }
 
@@ -345,38 +301,31 @@ export class LanguageModel {
   }
 
   private submit(request: object, options: GenerateOptions): TextStream {
+    const signal = options?.signal;
     let id: number | undefined;
     let cancelled = false;
     const stop = () => {
       cancelled = true;
-      if (id !== undefined) void this.cancel(id);
+      if (id !== undefined) void this.cancel(id).catch(() => undefined); // a compiler that is gone has ended all texts
     };
     const stream = new TextStream(stop);
     const abort = () => {
       stop();
-      stream.fail(options.signal!.reason);
+      stream.fail(signal!.reason);
     };
     const begin = async () => {
       if (this.disposed) throw new UsageError("the model was disposed of");
-      options.signal?.throwIfAborted();
-      options.signal?.addEventListener("abort", abort, { once: true });
-      const { maxTokens, sampling, stop: stops, schema, regex } = options;
-      const row = {
-        ...request,
-        ...(maxTokens === undefined ? {} : { max_tokens: maxTokens }),
-        ...(sampling === undefined ? {} : { sampling: samplingRow(sampling) }),
-        ...(stops === undefined ? {} : { stop: stops }),
-        ...(schema === undefined ? {} : { schema }),
-        ...(regex === undefined ? {} : { regex }),
-      };
-      const submitted = (await this.client.call("json", "jerboa_language_submit", this.language, JSON.stringify(row), now())) as { id: number };
+      const row = { ...request, ...requestRow(options) };
+      signal?.throwIfAborted();
+      signal?.addEventListener("abort", abort, { once: true });
+      const submitted = (await this.client.call("json", "jerboa_language_submit", this.language, asJson(row, "what a text is asked for"), now())) as { id: number };
       id = submitted.id;
-      this.texts.set(id, { stream, text: "", tokens: [] });
+      this.texts.set(id, { stream, text: "", tokens: [], logprobs: options.logprobs === undefined ? undefined : [] });
       if (cancelled) await this.cancel(id);
       void this.drive();
     };
     begin().catch((error: unknown) => stream.fail(error));
-    void stream.result.catch(() => undefined).then(() => options.signal?.removeEventListener("abort", abort));
+    void stream.result.catch(() => undefined).then(() => signal?.removeEventListener("abort", abort));
     return stream;
   }
 
@@ -389,8 +338,9 @@ export class LanguageModel {
   private async drive(): Promise<void> {
     if (this.isDriven) return;
     this.isDriven = true;
+    const running: RunningStep[] = [];
+    let hasFailed = false;
     try {
-      const running: { readonly step: number; readonly results: Promise<readonly [Uint8Array, Uint8Array]> }[] = [];
       while (!this.disposed) {
         const next = await this.client.call("bytes", "jerboa_language_next", this.language, now());
         if (next.length > 0) {
@@ -402,26 +352,47 @@ export class LanguageModel {
         }
         const oldest = running.shift();
         if (oldest === undefined) break;
-        this.deliver(await this.complete(oldest.step, oldest.results));
+        await this.complete(oldest);
       }
     } catch (error) {
-      this.endAll(error);
+      await this.abandon(running, error);
+      hasFailed = true;
     } finally {
       this.isDriven = false;
     }
+    if (hasFailed && !this.disposed && this.texts.size > 0) void this.drive(); // what was submitted while others were given up
   }
 
-  private async complete(step: number, results: Promise<readonly [Uint8Array, Uint8Array]>): Promise<EventRow[]> {
+  private async complete({ step, results }: RunningStep): Promise<void> {
     try {
-      const [tokens, logits] = await results;
-      return (await this.client.call("json", "jerboa_language_complete", this.language, step, tokens, logits, now())) as EventRow[];
+      this.deliver((await this.client.call("json", "jerboa_language_complete", this.language, step, new Moved(await results), now())) as EventRow[]);
     } catch (error) {
-      const isFull = error instanceof OutOfMemoryError ? 1 : 0;
-      return (await this.client.call("json", "jerboa_language_fail", this.language, step, (error as Error).message, isFull, now())) as EventRow[];
+      await this.failStep(step, error);
     }
   }
 
-  private async run(step: StepRow, parts: readonly Uint8Array[]): Promise<readonly [Uint8Array, Uint8Array]> {
+  private async failStep(step: number, error: unknown): Promise<void> {
+    const isFull = error instanceof OutOfMemoryError ? 1 : 0;
+    this.deliver((await this.client.call("json", "jerboa_language_fail", this.language, step, (error as Error).message, isFull, now())) as EventRow[], error);
+  }
+
+  /** All texts end with this error. The compiler forgets them, and the steps under way, so that later ones can be written. */
+  private async abandon(running: readonly RunningStep[], error: unknown): Promise<void> {
+    const ids = [...this.texts.keys()];
+    this.endAll(error);
+    if (this.disposed) return;
+    try {
+      for (const { step, results } of running) {
+        await results.catch(() => undefined);
+        await this.failStep(step, error);
+      }
+      for (const id of ids) await this.client.call("json", "jerboa_language_cancel", this.language, id, now());
+    } catch {
+      // The compiler itself is gone: its next call says so.
+    }
+  }
+
+  private async run(step: StepRow, parts: readonly Uint8Array[]): Promise<Uint8Array<ArrayBuffer>> {
     // Steps are submitted in order, even if one has to be compiled first.
     const submitted = this.submitted.then(() => this.submitRuns(step, parts));
     this.submitted = submitted.then(
@@ -429,10 +400,13 @@ export class LanguageModel {
       () => undefined,
     );
     const result = await submitted;
-    const read = async (name: string) => (result.names.includes(name) ? bytesOf((await result.read(name)).data) : none);
-    const both = [await read("tokens"), await read("logits")] as const;
-    result.destroy();
-    return both;
+    try {
+      const { names } = result;
+      const outputs = await Promise.all(names.map((name) => result.read(name)));
+      return writeBundle(names, outputs.map(({ data }) => bytesOf(data)));
+    } finally {
+      result.destroy();
+    }
   }
 
   /** Submits the runs of a step, and gives the result of the last. */
@@ -458,29 +432,35 @@ export class LanguageModel {
         await program.addTo(this.session);
       })();
       this.compiling.set(entry, made);
+      made.catch(() => this.compiling.delete(entry)); // it may work another time
     }
     return made;
   }
 
-  private deliver(events: readonly EventRow[]): void {
+  /** `cause` is why texts have failed. */
+  private deliver(events: readonly EventRow[], cause?: unknown): void {
     for (const event of events) {
       const found = this.texts.get(event.id);
       if (found === undefined) continue;
       if (event.token !== undefined) found.tokens.push(event.token);
+      if (event.token !== undefined && event.logprobs !== undefined) found.logprobs?.push(logprobsOf(event.token, event.logprobs));
       found.text += event.text;
       found.stream.push(event.text);
       if (event.finished === undefined) continue;
       this.texts.delete(event.id);
-      const { text, tokens, stream } = found;
+      const { text, tokens, logprobs, stream } = found;
       const statistics = event.statistics!;
-      if (event.finished === "failed") stream.fail(new JerboaError(event.error ?? "the text failed"));
+      if (event.finished === "failed") stream.fail(cause ?? new JerboaError(event.error ?? "the text failed"));
       else
         stream.finish({
           text,
           tokens,
+          ...(logprobs === undefined ? {} : { logprobs }),
           reason: event.finished,
           promptTokens: statistics.prompt_tokens,
           reused: statistics.reused,
+          drafted: statistics.drafted,
+          accepted: statistics.accepted,
           promptSeconds: statistics.prompt_seconds,
           tokenSeconds: statistics.token_seconds,
         });

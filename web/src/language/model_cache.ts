@@ -3,6 +3,10 @@ import { UsageError } from "../errors.js";
 // Models that were loaded once, in the browser's private file system: their small files, and their parameters as they are
 // uploaded, already converted or quantised. A model is a folder; a parameter's file has its hash in its name, so that
 // one that was cut off or damaged is noticed, and what is there already need not be loaded again after an interruption.
+// The cache is never why a model cannot be loaded: where it fails, loading goes on without it.
+
+/** Of the files in a folder. Raise it when they are named or bundled in another way. */
+export const cacheFormat = 1;
 
 /** A model in the cache. */
 export interface CachedModel {
@@ -20,6 +24,17 @@ type Directory = FileSystemDirectoryHandle;
 const rootName = "jerboa-models";
 const factsName = "model.json";
 const completeName = "complete";
+
+interface Facts {
+  readonly source: string;
+  readonly weights: string;
+  readonly format?: number;
+  /** What tells apart parameters that are converted in different ways. */
+  readonly parameters?: string;
+}
+
+/** The name of weights whose type is the checkpoint's. */
+export const weightsAsStored = "as stored";
 
 async function root(): Promise<Directory | undefined> {
   const storage = (globalThis.navigator as Navigator | undefined)?.storage;
@@ -46,30 +61,90 @@ async function readFile(folder: Directory, name: string): Promise<Uint8Array<Arr
 
 async function writeFile(folder: Directory, name: string, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
   const file = await (await folder.getFileHandle(name, { create: true })).createWritable();
-  await file.write(bytes);
-  await file.close(); // nothing is there before
+  try {
+    await file.write(bytes);
+    await file.close(); // nothing is there before
+  } catch (error) {
+    await file.abort().catch(() => undefined); // it may be closed already
+    await folder.removeEntry(name).catch(() => undefined);
+    throw error;
+  }
+}
+
+async function readFacts(folder: Directory): Promise<Facts | undefined> {
+  const bytes = await readFile(folder, factsName);
+  try {
+    return bytes === undefined ? undefined : (JSON.parse(new TextDecoder().decode(bytes)) as Facts);
+  } catch {
+    return undefined; // it was cut off
+  }
+}
+
+function writeFacts(folder: Directory, facts: Facts): Promise<void> {
+  return writeFile(folder, factsName, new TextEncoder().encode(JSON.stringify(facts)));
+}
+
+const isFullError = (error: unknown) => (error as Error).name === "QuotaExceededError";
+
+/** A disk without room is nothing to warn of. */
+function warn(error: unknown): void {
+  if (!isFullError(error)) console.warn(`jerboa: the model is not kept in this browser: ${(error as Error).message}`);
 }
 
 /** The folder of one model. */
 export class ModelFolder {
   private readonly names = new Map<string, string>(); // a parameter's file by its key
-  private isFull = false; // something was left out for want of room
+  private hasFailed = false; // something was left out
+  private isBroken = false; // and not for want of room, of which there may be enough for smaller parts
 
-  private constructor(private readonly folder: Directory) {}
+  private constructor(
+    private readonly folder: Directory,
+    private facts: Facts,
+  ) {}
 
-  /** Undefined where there is no such file system. */
+  /** Undefined where there is no such file system, or no room in it. */
   static async open(source: string, weights: string): Promise<ModelFolder | undefined> {
     const parent = await root();
     if (parent === undefined) return undefined;
-    const key = await hashOf(new TextEncoder().encode(`${source}\n${weights}`));
-    const folder = (await parent.getDirectoryHandle(key, { create: true })) as Directory;
-    await writeFile(folder, factsName, new TextEncoder().encode(JSON.stringify({ source, weights })));
-    const opened = new ModelFolder(folder);
+    try {
+      const key = await hashOf(new TextEncoder().encode(`${source}\n${weights}`));
+      return await ModelFolder.from((await parent.getDirectoryHandle(key, { create: true })) as Directory, source, weights);
+    } catch (error) {
+      warn(error);
+      return undefined;
+    }
+  }
+
+  private static async from(folder: Directory, source: string, weights: string): Promise<ModelFolder> {
+    const found = await readFacts(folder);
+    const isCurrent = found?.format === cacheFormat;
+    const opened = new ModelFolder(folder, isCurrent ? found : { source, weights, format: cacheFormat });
     for await (const [name] of folder.entries()) {
       const [key, hash] = name.split(".");
       if (name.endsWith(".bin") && key !== undefined && hash !== undefined) opened.names.set(key, name);
     }
+    if (isCurrent) return opened;
+    await opened.clear(); // what another version has left
+    await writeFacts(folder, opened.facts);
     return opened;
+  }
+
+  /**
+   * Forgets parameters that were made from other tensors, or by another version of the compiler: `description` is all that
+   * their bytes depend on beside the checkpoint. The files of `keptKey` stay.
+   */
+  async keepParametersOf(description: string, keptKey: string): Promise<void> {
+    const parameters = await hashOf(new TextEncoder().encode(description));
+    if (this.facts.parameters === parameters) return;
+    try {
+      await this.remove([completeName, ...[...this.names].flatMap(([key, name]) => (key === keptKey ? [] : [name]))]);
+      for (const key of [...this.names.keys()]) if (key !== keptKey) this.names.delete(key);
+      const facts = { ...this.facts, parameters };
+      await writeFacts(this.folder, facts);
+      this.facts = facts;
+    } catch (error) {
+      this.fail(error);
+    }
   }
 
   /** What was put under this key, if it is undamaged. */
@@ -80,29 +155,40 @@ export class ModelFolder {
     return bytes !== undefined && name === `${key}.${await hashOf(bytes)}.bin` ? bytes : undefined;
   }
 
-  /** Keys are letters, digits and hyphens. Does nothing if there is no room. */
+  /** Keys are letters, digits and hyphens. Leaves out what there is no room for, and everything once the disk fails. */
   async put(key: string, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
-    const name = `${key}.${await hashOf(bytes)}.bin`;
+    if (this.isBroken) return;
     try {
+      const name = `${key}.${await hashOf(bytes)}.bin`;
       const old = this.names.get(key);
       if (old !== undefined && old !== name) await this.folder.removeEntry(old);
       await writeFile(this.folder, name, bytes);
       this.names.set(key, name);
     } catch (error) {
-      if ((error as Error).name !== "QuotaExceededError") throw error;
-      this.isFull = true;
+      this.fail(error);
+      this.names.delete(key);
     }
   }
 
   async clear(): Promise<void> {
-    for (const name of this.names.values()) await this.folder.removeEntry(name);
+    const names = [completeName, ...this.names.values()];
     this.names.clear();
+    await this.remove(names);
   }
 
-  /** Does nothing if there was no room for all of it: the next load fetches what is missing. */
+  private async remove(names: readonly string[]): Promise<void> {
+    for (const name of names) await this.folder.removeEntry(name).catch(() => undefined); // it may not be there
+  }
+
+  /** Does nothing if not all of it is there: the next load fetches what is missing. */
   async markComplete(): Promise<void> {
-    if (this.isFull) return;
-    await writeFile(this.folder, completeName, new Uint8Array());
+    if (!this.hasFailed) await writeFile(this.folder, completeName, new Uint8Array()).catch((error: unknown) => this.fail(error));
+  }
+
+  private fail(error: unknown): void {
+    if (!this.isBroken) warn(error);
+    this.hasFailed = true;
+    this.isBroken ||= !isFullError(error);
   }
 }
 
@@ -113,38 +199,57 @@ export async function listCachedModels(): Promise<CachedModel[]> {
   if (parent === undefined) return models;
   for await (const [, handle] of parent.entries()) {
     const folder = handle as Directory;
-    const facts = await readFile(folder, factsName);
+    const facts = await readFacts(folder);
     if (facts === undefined) continue;
-    const { source, weights } = JSON.parse(new TextDecoder().decode(facts)) as { source: string; weights: string };
+    const { source, weights, format } = facts;
     let bytes = 0;
     let isComplete = false;
     for await (const [name, file] of folder.entries()) {
       bytes += (await (file as FileSystemFileHandle).getFile()).size;
-      isComplete ||= name === completeName;
+      isComplete ||= name === completeName && format === cacheFormat;
     }
     models.push({ source, weights, bytes, isComplete });
   }
   return models;
 }
 
-/** Removes models from the cache: those of one source, or all. Models that are being loaded wait for nothing. */
-export async function clearCachedModels(source?: string): Promise<void> {
+/**
+ * Removes models from the cache: those of one source, or all; with `weights` only the one of this type. One that a tab is
+ * loading is removed once it is loaded.
+ */
+export async function clearCachedModels(source?: string, weights?: string): Promise<void> {
   const parent = await root();
   if (parent === undefined) {
     if (source !== undefined) throw new UsageError("there is no cache here: it needs a browser with a private file system");
     return;
   }
-  const folders: string[] = [];
+  const folders: { readonly name: string; readonly owner: string }[] = [];
   for await (const [name, handle] of parent.entries()) {
-    const facts = await readFile(handle as Directory, factsName);
-    const found = facts === undefined ? undefined : (JSON.parse(new TextDecoder().decode(facts)) as { source: string }).source;
-    if (source === undefined || found === source) folders.push(name);
+    const facts = await readFacts(handle as Directory);
+    const isMeant = (source === undefined || facts?.source === source) && (weights === undefined || facts?.weights === weights);
+    if (isMeant) folders.push({ name, owner: facts?.source ?? "" });
   }
-  for (const name of folders) await parent.removeEntry(name, { recursive: true });
+  const remove = (name: string) =>
+    parent.removeEntry(name, { recursive: true }).catch((error: unknown) => {
+      if ((error as Error).name !== "NotFoundError") throw error; // another tab was faster
+    });
+  await Promise.all(folders.map(({ name, owner }) => withModelLock(owner, () => remove(name))));
+}
+
+export interface LockOptions {
+  /** Called if another tab has to finish first. */
+  readonly onWait?: (() => void) | undefined;
+  /** Ends the waiting, not the body. */
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** Runs `body` while no other tab loads the same model. */
-export async function withModelLock<T>(source: string, body: () => Promise<T>): Promise<T> {
+export async function withModelLock<T>(source: string, body: () => Promise<T>, { onWait, signal }: LockOptions = {}): Promise<T> {
   const locks = (globalThis.navigator as Navigator | undefined)?.locks;
-  return locks === undefined ? body() : ((await locks.request(`jerboa ${source}`, body)) as T);
+  if (locks === undefined) return body();
+  const name = `jerboa ${source}`;
+  const atOnce = await locks.request(name, { ifAvailable: true }, async (lock) => (lock === null ? undefined : { value: await body() }));
+  if (atOnce !== undefined) return atOnce.value;
+  onWait?.();
+  return (await locks.request(name, signal === undefined ? {} : { signal }, body)) as T;
 }

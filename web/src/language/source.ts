@@ -1,4 +1,5 @@
-import { FileError, UsageError } from "../errors.js";
+import { described } from "../checks.js";
+import { FileError, NetworkError, UsageError } from "../errors.js";
 
 // Where a model's files come from.
 
@@ -6,73 +7,116 @@ export interface ModelSource {
   /** For messages, and for the cache: where the files are. */
   readonly name: string;
   /** The whole file; undefined if there is none of this name. */
-  read(file: string): Promise<Uint8Array<ArrayBuffer> | undefined>;
+  read(file: string, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer> | undefined>;
   /** The size of a file, and what tells versions of it apart; undefined if there is none of this name. */
-  inspect(file: string): Promise<FileFacts | undefined>;
+  inspect(file: string, signal?: AbortSignal): Promise<FileFacts | undefined>;
   /** The bytes from `begin` to `end`. */
   range(file: string, begin: number, end: number, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer>>;
 }
 
 export interface FileFacts {
-  readonly bytes: number;
+  /** Undefined if the server does not say how large the file is. */
+  readonly bytes: number | undefined;
   readonly version: string;
+}
+
+const retries = 5; // in a row, without any progress
+const inspectionRetries = 2; // so that a model in the cache need not wait long for a server that is down
+const firstPause = 200; // milliseconds, which double
+const longestPause = 10_000;
+
+/** A server that asks to be asked later. */
+class BusyError extends NetworkError {
+  constructor(
+    message: string,
+    readonly pause: number | undefined,
+  ) {
+    super(message);
+    this.name = NetworkError.name;
+  }
+}
+
+const isBusy = (status: number) => status === 429 || status >= 500;
+
+/** What Retry-After says, in milliseconds; dates, which servers hardly use, are not read. */
+function pauseOf(response: Response): number | undefined {
+  const seconds = Number(response.headers.get("retry-after") ?? NaN);
+  return Number.isFinite(seconds) && seconds >= 0 ? 1000 * seconds : undefined;
+}
+
+/** Waits, unless the signal is aborted. */
+function pause(milliseconds: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const end = () => {
+      clearTimeout(timer);
+      reject(signal!.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", end);
+      resolve();
+    }, milliseconds);
+    signal?.addEventListener("abort", end, { once: true });
+  });
+}
+
+function addressOf(given: string | URL): URL {
+  try {
+    return new URL(given, globalThis.location?.href);
+  } catch {
+    const isWhole = globalThis.location === undefined ? "; outside of a page it must be whole, such as https://…/MODEL/" : "";
+    throw new UsageError(`${String(given)} is not the address of a model's folder${isWhole}`);
+  }
 }
 
 /** A folder on a server, such as a model's on a hub. */
 export class UrlSource implements ModelSource {
   readonly name: string;
+  private readonly base: URL;
 
   constructor(
     address: string | URL,
     private readonly request: typeof fetch = globalThis.fetch.bind(globalThis),
   ) {
-    const base = new URL(address, globalThis.location?.href);
-    if (!base.pathname.endsWith("/")) base.pathname += "/";
-    this.name = base.href;
+    this.base = addressOf(address);
+    if (!this.base.pathname.endsWith("/")) this.base.pathname += "/";
+    this.base.hash = "";
+    this.name = this.base.href;
   }
 
-  async read(file: string): Promise<Uint8Array<ArrayBuffer> | undefined> {
-    const response = await this.fetch(file);
-    return response === undefined ? undefined : new Uint8Array(await response.arrayBuffer());
+  async read(file: string, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer> | undefined> {
+    return this.retried(retries, signal, async () => {
+      const response = await this.fetch(file, signal);
+      return response === undefined ? undefined : new Uint8Array(await this.unbroken(file, response.arrayBuffer()));
+    });
   }
 
-  async inspect(file: string): Promise<FileFacts | undefined> {
-    const response = await this.fetch(file, { headers: { range: "bytes=0-0" } });
+  async inspect(file: string, signal?: AbortSignal): Promise<FileFacts | undefined> {
+    const response = await this.retried(inspectionRetries, signal, () => this.fetch(file, signal, { range: "bytes=0-0" }), isBusyError);
     if (response === undefined) return undefined;
     await response.body?.cancel();
     const total = response.status === 206 ? response.headers.get("content-range")?.split("/")[1] : response.headers.get("content-length");
-    const bytes = Number(total);
-    if (!Number.isSafeInteger(bytes) || bytes <= 0) throw new FileError(`${this.name}${file}: the server does not say how large the file is`);
+    const isKnown = Number.isSafeInteger(Number(total)) && Number(total) > 0;
     const version = response.headers.get("x-linked-etag") ?? response.headers.get("etag") ?? response.headers.get("last-modified") ?? "";
-    return { bytes, version };
+    return { bytes: isKnown ? Number(total) : undefined, version };
   }
 
   async range(file: string, begin: number, end: number, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer>> {
     const bytes = new Uint8Array(end - begin);
     const progress = { done: 0 };
-    for (let failures = 0; progress.done < bytes.length; ) {
-      const before = progress.done;
-      try {
-        await this.readInto(file, begin, bytes, progress, signal);
-      } catch (error) {
-        // A connection that breaks off is taken up again where it ended.
-        failures = progress.done > before ? 1 : failures + 1;
-        if (signal?.aborted === true || error instanceof FileError || failures > retries) throw error;
-        await new Promise((resolve) => setTimeout(resolve, 100 * 2 ** failures));
-      }
-    }
+    // A connection that breaks off is taken up again where it ended.
+    if (bytes.length > 0) await this.retried(retries, signal, () => this.readInto(file, begin, bytes, progress, signal), isNetworkError, () => progress.done);
     return bytes;
   }
 
   private async readInto(file: string, begin: number, into: Uint8Array, progress: { done: number }, signal: AbortSignal | undefined): Promise<void> {
     const from = begin + progress.done;
-    const response = await this.fetch(file, { headers: { range: `bytes=${from}-${begin + into.length - 1}` }, signal: signal ?? null });
-    if (response === undefined) throw new FileError(`${this.name}${file}: the file is gone`);
-    if (response.status !== 206 && from > 0) throw new FileError(`${this.name}${file}: the server does not answer requests for parts of a file`);
+    const response = await this.fetch(file, signal, { range: `bytes=${from}-${begin + into.length - 1}` });
+    if (response === undefined) throw new FileError(`${this.address(file)}: the file is gone`);
+    if (response.status !== 206 && from > 0) throw new FileError(`${this.address(file)}: the server does not answer requests for parts of a file`);
     const reader = response.body!.getReader();
     while (progress.done < into.length) {
-      const { done, value } = await reader.read();
-      if (done) return;
+      const { done, value } = await this.unbroken(file, reader.read());
+      if (done) throw new NetworkError(`${this.address(file)}: the connection broke off`);
       const fits = value.subarray(0, into.length - progress.done);
       into.set(fits, progress.done);
       progress.done += fits.length;
@@ -80,35 +124,81 @@ export class UrlSource implements ModelSource {
     await reader.cancel();
   }
 
-  private async fetch(file: string, init: RequestInit = {}): Promise<Response | undefined> {
-    let response: Response;
+  /** Tries again after failures that may pass; `progressOf` says how far it has come, which counts as a new beginning. */
+  private async retried<T>(most: number, signal: AbortSignal | undefined, body: () => Promise<T>, mayPass: (error: unknown) => boolean = isNetworkError, progressOf = () => 0): Promise<T> {
+    let reached = progressOf();
+    for (let failures = 1; ; ++failures)
+      try {
+        return await body();
+      } catch (error) {
+        signal?.throwIfAborted();
+        if (progressOf() > reached) failures = 1;
+        reached = progressOf();
+        if (!mayPass(error) || failures > most) throw error;
+        const asked = error instanceof BusyError ? error.pause : undefined;
+        await pause(Math.min(longestPause, asked ?? firstPause * 2 ** (failures - 1)), signal);
+      }
+  }
+
+  private address(file: string): string {
+    const address = new URL(file, this.base);
+    address.search = this.base.search;
+    return address.href;
+  }
+
+  private async fetch(file: string, signal: AbortSignal | undefined, headers: Readonly<Record<string, string>> = {}): Promise<Response | undefined> {
+    const response = await this.unbroken(file, this.request(this.address(file), { headers, signal: signal ?? null }));
+    if (response.ok && !isPage(response)) return response;
+    await response.body?.cancel();
+    if (response.status === 404 || response.ok) return undefined;
+    const message = `${this.address(file)}: the server answers ${response.status}`;
+    throw isBusy(response.status) ? new BusyError(message, pauseOf(response)) : new FileError(message);
+  }
+
+  /** What the network does to a request is a NetworkError, whatever the browser calls it. */
+  private async unbroken<T>(file: string, work: Promise<T>): Promise<T> {
     try {
-      response = await this.request(this.name + file, init);
+      return await work;
     } catch (error) {
       if ((error as Error).name === "AbortError") throw error;
-      throw new TypeError(`${this.name}${file}: ${(error as Error).message}`);
+      throw new NetworkError(`${this.address(file)}: ${(error as Error).message}`, { cause: error });
     }
-    if (response.status === 404) return undefined;
-    if (!response.ok) throw new FileError(`${this.name}${file}: the server answers ${response.status}`);
-    return response;
   }
 }
 
-const retries = 5; // in a row, without any progress
+/** What servers of applications, such as Vite's, answer for files that do not exist: no file of a model is a page. */
+const isPage = (response: Response) => response.headers.get("content-type")?.toLowerCase().startsWith("text/html") ?? false;
+const isNetworkError = (error: unknown) => error instanceof NetworkError;
+const isBusyError = (error: unknown) => error instanceof BusyError;
 
-/** Files that a user picked or dropped; those in folders by their last name. */
+/** How deep in the folder that a user picked. */
+const depthOf = (file: File) => (file.webkitRelativePath ?? "").split("/").length;
+
+/** By their last name; of several with one name, the one that is least deep: a model's folder may have others in it. */
+function byName(files: Iterable<File>): Map<string, Blob> {
+  const found = new Map<string, File>();
+  for (const file of files) {
+    if (typeof file?.arrayBuffer !== "function") throw new UsageError(`a model's files must be Files, not ${described(file)}`);
+    const other = found.get(file.name);
+    if (other === undefined || depthOf(file) < depthOf(other)) found.set(file.name, file);
+  }
+  return found;
+}
+
+/** Files that a user picked or dropped. */
 export class FileSource implements ModelSource {
   readonly name = "the files";
   private readonly files: ReadonlyMap<string, Blob>;
 
   constructor(files: Iterable<File> | ReadonlyMap<string, Blob>) {
-    this.files = files instanceof Map ? files : new Map([...(files as Iterable<File>)].map((file) => [file.name, file]));
+    this.files = files instanceof Map ? files : byName(files as Iterable<File>);
     if (this.files.size === 0) throw new UsageError("there are no files: a model is a config.json, a tokenizer and safetensors files");
   }
 
-  async read(file: string): Promise<Uint8Array<ArrayBuffer> | undefined> {
+  async read(file: string, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer> | undefined> {
+    signal?.throwIfAborted();
     const found = this.files.get(file);
-    return found === undefined ? undefined : new Uint8Array(await found.arrayBuffer());
+    return found === undefined ? undefined : bytesOfBlob(file, found);
   }
 
   async inspect(file: string): Promise<FileFacts | undefined> {
@@ -117,10 +207,20 @@ export class FileSource implements ModelSource {
     return { bytes: found.size, version: String((found as Partial<File>).lastModified ?? "") };
   }
 
-  async range(file: string, begin: number, end: number): Promise<Uint8Array<ArrayBuffer>> {
+  async range(file: string, begin: number, end: number, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer>> {
+    signal?.throwIfAborted();
     const found = this.files.get(file);
     if (found === undefined || end > found.size) throw new FileError(`${file}: the file is not there, or too short`);
-    return new Uint8Array(await found.slice(begin, end).arrayBuffer());
+    return bytesOfBlob(file, found.slice(begin, end));
+  }
+}
+
+// A file that was moved or changed since it was picked cannot be read any more.
+async function bytesOfBlob(name: string, blob: Blob): Promise<Uint8Array<ArrayBuffer>> {
+  try {
+    return new Uint8Array(await blob.arrayBuffer());
+  } catch (error) {
+    throw new FileError(`${name} cannot be read: ${(error as Error).message}`, { cause: error });
   }
 }
 
@@ -129,6 +229,9 @@ export type ModelFiles = string | URL | Iterable<File> | ReadonlyMap<string, Blo
 
 export function sourceOf(files: ModelFiles): ModelSource {
   if (typeof files === "string" || files instanceof URL) return new UrlSource(files);
-  if ("range" in files && typeof files.range === "function") return files as ModelSource;
-  return new FileSource(files as Iterable<File> | ReadonlyMap<string, Blob>);
+  if (typeof files === "object" && files !== null) {
+    if ("range" in files && typeof files.range === "function") return files as ModelSource;
+    if (Symbol.iterator in files) return new FileSource(files as Iterable<File> | ReadonlyMap<string, Blob>);
+  }
+  throw new UsageError(`a model is the address of a folder, or files, not ${described(files)}`);
 }

@@ -1,14 +1,30 @@
 /** Why a text ended. */
 export type FinishReason = "end" | "length" | "stop" | "context" | "deadline" | "cancelled" | "failed";
 
+export interface TokenLogprob {
+  readonly token: number;
+  readonly logprob: number;
+}
+
+/** The log-probability of a token by the model itself: after biases, but before penalties, grammars and temperature. */
+export interface TokenLogprobs extends TokenLogprob {
+  /** In descending order, as many as were asked for. */
+  readonly likeliest: readonly TokenLogprob[];
+}
+
 /** A text that has ended. */
 export interface Generation {
   readonly text: string;
   readonly tokens: readonly number[];
+  /** One for each token, if they were asked for. */
+  readonly logprobs?: readonly TokenLogprobs[];
   readonly reason: FinishReason;
   readonly promptTokens: number;
   /** Prompt tokens that were still in the cache. */
   readonly reused: number;
+  /** Tokens that were guessed, and how many of them were right. */
+  readonly drafted: number;
+  readonly accepted: number;
   /** Until the first token, and for all tokens after it. */
   readonly promptSeconds: number;
   readonly tokenSeconds: number;

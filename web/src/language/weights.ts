@@ -1,5 +1,5 @@
 import { readBundle, writeBundle } from "../compiler/bundle.js";
-import type { CompilerClient } from "../compiler/client.js";
+import { type CompilerClient, Moved } from "../compiler/client.js";
 import type { Session } from "../session.js";
 import type { ModelFolder } from "./model_cache.js";
 import type { ModelSource } from "./source.js";
@@ -70,7 +70,7 @@ function fetched(job: WeightsJob, part: Part): Promise<Uint8Array<ArrayBuffer>[]
 /** What the part is uploaded as: a bundle of [{"name", "dtype", "shape"}]. */
 async function converted(job: WeightsJob, part: Part, tensors: readonly Uint8Array[]): Promise<Uint8Array<ArrayBuffer>> {
   const value = { name: part.read.name, tensors: part.read.tensors.map((tensor) => tensor.name), rows: part.rows };
-  const bundle = await job.client.call("bytes", "jerboa_language_parameter", job.language, writeBundle(value, tensors));
+  const bundle = await job.client.call("bytes", "jerboa_language_parameter", job.language, new Moved(writeBundle(value, tensors)));
   await job.folder?.put(part.key, bundle);
   return bundle;
 }

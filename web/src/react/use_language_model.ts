@@ -28,8 +28,9 @@ export interface UseLanguageModelOptions extends Omit<LoadOptions, "onProgress" 
  *
  *     const { status, progress, text, chat } = useLanguageModel("https://…/SmolLM2-135M-Instruct/", { weights: "int4" });
  *
- * `files` decides which model: another one is loaded when it changes, and none while it is undefined. The model before is
- * disposed of then, as it is when the component goes away.
+ * `files` decides which model, and the options how it is loaded: another one is loaded when they change, and none while
+ * `files` is undefined. An address or a list of files that is made anew in every render is the same if it has the same
+ * contents. The model before is disposed of then, as it is when the component goes away.
  */
 export function useLanguageModel(files: ModelFiles | undefined, options: UseLanguageModelOptions = {}): LanguageModelHandle {
   const [status, setStatus] = useState<LanguageModelStatus>(files === undefined ? "idle" : "loading");
@@ -37,6 +38,10 @@ export function useLanguageModel(files: ModelFiles | undefined, options: UseLang
   const [error, setError] = useState<Error>();
   const [model, setModel] = useState<LanguageModel>();
   const [text, setText] = useState("");
+  const [chosen, setChosen] = useState(files);
+  const same = isSame(chosen, files) ? chosen : files;
+  if (same !== chosen) setChosen(same);
+  const { weights, context, sequences, cacheType, deviceSampling, device, gpu, cache } = options;
   const latestOptions = useRef(options);
   useEffect(() => {
     latestOptions.current = options;
@@ -48,15 +53,15 @@ export function useLanguageModel(files: ModelFiles | undefined, options: UseLang
     setError(undefined);
     setProgress(undefined);
     setText("");
-    setStatus(files === undefined ? "idle" : "loading");
-    if (files === undefined) return;
+    setStatus(same === undefined ? "idle" : "loading");
+    if (same === undefined) return;
     const { load = LanguageModel.load.bind(LanguageModel), ...rest } = latestOptions.current;
     const loading = new AbortController();
     let made: LanguageModel | undefined;
     const onProgress = (now: LoadProgress) => {
       if (!loading.signal.aborted) setProgress(now);
     };
-    load(files, { ...rest, onProgress, signal: loading.signal }).then(
+    load(same, { ...rest, onProgress, signal: loading.signal }).then(
       (loaded) => {
         if (loading.signal.aborted) return loaded.dispose();
         made = loaded;
@@ -74,7 +79,7 @@ export function useLanguageModel(files: ModelFiles | undefined, options: UseLang
       writing.current?.abort();
       made?.dispose();
     };
-  }, [files]);
+  }, [same, weights, context, sequences, cacheType, deviceSampling, device, gpu, cache]);
 
   const chat = useCallback(
     async (message: string, chatOptions: ChatOptions = {}) => {
@@ -108,6 +113,20 @@ export function useLanguageModel(files: ModelFiles | undefined, options: UseLang
   const stop = useCallback(() => writing.current?.abort(), []);
 
   return { status, progress, error, model, text, chat, stop };
+}
+
+/** Whether two values stand for the same files. */
+function isSame(a: ModelFiles | undefined, b: ModelFiles | undefined): boolean {
+  if (a === b) return true;
+  const [first, second] = [contentsOf(a), contentsOf(b)];
+  return first !== undefined && first.length === second?.length && first.every((one, i) => one === second[i]);
+}
+
+/** What an address or a list of files consists of; undefined for what is the same only if it is the same object. */
+function contentsOf(files: ModelFiles | undefined): readonly unknown[] | undefined {
+  if (typeof files === "string" || files instanceof URL) return [String(files)];
+  if (files instanceof Map) return [...files].flat();
+  return typeof files === "object" && files !== null && "length" in files ? [...(files as Iterable<File>)] : undefined;
 }
 
 function asError(reason: unknown): Error {

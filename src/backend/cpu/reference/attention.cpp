@@ -4,6 +4,7 @@
 
 #include "backend/cpu/reference/evaluate.h"
 #include "backend/cpu/reference/loops.h"
+#include "backend/cpu/reference/packed_rows.h"
 
 // Attention and its gradient, from the dense formulas.
 namespace jerboa::reference {
@@ -67,6 +68,16 @@ struct Attention {
   }
 };
 
+// An 8-bit cache as the features that it holds.
+Value unpacked(const Value& cache) {
+  Sizes shape = cache.shape;
+  const std::int64_t words = shape[3], size = shape[3] = unpacked_size(words);
+  Value result{DType::f32, shape, std::vector<double>(static_cast<std::size_t>(element_count(shape)))};
+  for (std::int64_t row = 0; row < shape[0] * shape[1] * shape[2]; ++row)
+    unpack_row(cache.data.data() + row * words, size, result.data.data() + row * size);
+  return result;
+}
+
 Attention operands(const Call& call, std::size_t options, const AttentionAttrs& attrs) {
   const auto optional = [&](std::size_t i) {
     return options + i < call.inputs.size() ? call.inputs[options + i] : nullptr;
@@ -121,6 +132,13 @@ Row attend(const Attention& a, std::int64_t b, std::int64_t h, std::int64_t t, c
 
 template <>
 void evaluate<Op::attention>(const Call& call) {
+  if (call.in(1).dtype == packed_cache) {
+    const Value k = unpacked(call.in(1)), v = unpacked(call.in(2));
+    Call wide = call;
+    wide.inputs[1] = &k;
+    wide.inputs[2] = &v;
+    return evaluate<Op::attention>(wide);
+  }
   const Attention a = operands(call, 3, call.as<AttentionAttrs>());
   for_each_index({a.batch, a.heads, a.time}, [&](const Sizes& index) {
     const std::int64_t b = index[0], h = index[1], t = index[2];

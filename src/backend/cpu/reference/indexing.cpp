@@ -2,6 +2,7 @@
 
 #include "backend/cpu/reference/evaluate.h"
 #include "backend/cpu/reference/loops.h"
+#include "backend/cpu/reference/packed_rows.h"
 
 // Gathers and scatters. An out-of-range read is clamped to the nearest element, an out-of-range write is dropped.
 namespace jerboa::reference {
@@ -106,7 +107,8 @@ void evaluate<Op::cache_append>(const Call& call) {
   const Value &values = call.in(1), &positions = call.in(2);
   const Sizes& cache = call.out().shape;
   const std::int64_t blocks = cache[0], heads = cache[1], block = cache[2], width = cache[3];
-  const std::int64_t batch = values.shape[0], time = values.shape[2];
+  const std::int64_t batch = values.shape[0], time = values.shape[2], size = values.shape[3];
+  const bool packs = call.out().dtype == packed_cache && is_float(values.dtype);
   const Value* table = call.has(3) ? &call.in(3) : nullptr;
   const std::int64_t capacity = table != nullptr ? table->shape[1] * block : block;
   call.out().data = call.in(0).data;
@@ -119,9 +121,14 @@ void evaluate<Op::cache_append>(const Call& call) {
       const std::int64_t number =
           table != nullptr ? static_cast<std::int64_t>(table->data[b * table->shape[1] + slot / block]) : b;
       if (!in_range(number, blocks)) continue;
-      for (std::int64_t h = 0; h < heads; ++h)
-        std::copy_n(values.data.begin() + ((b * heads + h) * time + t) * width, width,
-                    call.out().data.begin() + ((number * heads + h) * block + slot % block) * width);
+      for (std::int64_t h = 0; h < heads; ++h) {
+        const double* from = values.data.data() + ((b * heads + h) * time + t) * size;
+        double* to = call.out().data.data() + ((number * heads + h) * block + slot % block) * width;
+        if (packs)
+          pack_row(from, size, to);
+        else
+          std::copy_n(from, width, to);
+      }
     }
 }
 

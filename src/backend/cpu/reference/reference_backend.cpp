@@ -13,15 +13,17 @@ class ReferenceTensor final : public DeviceTensor {
  public:
   ReferenceTensor(DType dtype, const Sizes& sizes)
       : value{dtype, sizes, std::vector<double>(static_cast<std::size_t>(element_count(sizes)), 0.0)} {}
-  using DeviceTensor::upload;
-  void upload(std::span<const std::byte> bytes) override {
+  HostTensor download() const override { return to_host(value); }
+  std::int64_t bytes() const override { return bytes_of(value.dtype, element_count(value.shape)); }
+
+  Value value;
+
+ private:
+  void write(std::span<const std::byte> bytes) override {
     HostTensor values(value.dtype, value.shape);
     std::copy(bytes.begin(), bytes.end(), values.bytes().begin());
     value = to_value(values);
   }
-  HostTensor download() const override { return to_host(value); }
-
-  Value value;
 };
 
 class ReferenceResults final : public RunResults {

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <jerboa/base/json.h>
+#include <jerboa/generate/constraint.h>
+
+namespace jerboa {
+
+/// What a text consists of, where it is more than one expression or schema.
+struct TextForm {
+  enum class Kind : std::uint8_t { text, json, until, sequence, any_of };
+
+  /// A text as it is.
+  static TextForm text(std::string content) { return {.kind = Kind::text, .content = std::move(content)}; }
+  /// JSON that is valid under a schema.
+  static TextForm json(JsonValue schema) { return {.kind = Kind::json, .schema = std::move(schema)}; }
+  /// Any text up to the first `mark`, and the mark.
+  static TextForm until(std::string mark) { return {.kind = Kind::until, .content = std::move(mark)}; }
+  /// One after another.
+  static TextForm sequence(std::vector<TextForm> parts) { return {.kind = Kind::sequence, .parts = std::move(parts)}; }
+  /// One of them.
+  static TextForm any_of(std::vector<TextForm> parts) { return {.kind = Kind::any_of, .parts = std::move(parts)}; }
+
+  Kind kind = Kind::text;
+  std::string content = {};
+  JsonValue schema = {};
+  std::vector<TextForm> parts = {};
+};
+
+/// Throws ConstraintError, as compile_json_schema does, and if a mark is empty or not UTF-8.
+std::shared_ptr<const Grammar> compile_form(const TextForm& form);
+
+}  // namespace jerboa

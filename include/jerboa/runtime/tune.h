@@ -1,0 +1,34 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <jerboa/ir/graph.h>
+#include <jerboa/runtime/device.h>
+
+namespace jerboa {
+
+/// What was measured of one matrix product.
+struct TunedProduct {
+  std::string shape, form;  ///< its sizes, and the fastest form
+  int forms = 0;            ///< that were measured, besides the one chosen without measuring
+  double seconds = 0, untuned_seconds = 0;
+};
+
+struct TuneOptions {
+  double seconds = 0.1;  ///< at most, for each form
+  /// Called before each product is measured, to bring a GPU's clock up.
+  std::function<void()> warm = {};
+  /// Called with what was measured of each product.
+  std::function<void(const TunedProduct&)> report = {};
+  /// Called with the form and the reason for each form that was left out because it could not be run.
+  std::function<void(const std::string& form, const std::string& reason)> skipped = {};
+};
+
+/// Times the forms in which the matrix products of some graphs can be computed on a WebGPU device, and checks their
+/// results against each other. Returns the content of a file that makes the compiler choose the fastest ones
+/// (WebGpuOptions::tuned_forms). Throws UsageError for other devices.
+std::string tune_products(const Device& device, const std::vector<Graph>& graphs, const TuneOptions& options = {});
+
+}  // namespace jerboa

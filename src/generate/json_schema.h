@@ -1,0 +1,12 @@
+#pragma once
+
+#include <jerboa/generate/constraint.h>
+
+#include "generate/grammar.h"
+
+namespace jerboa {
+
+/// Adds a rule for the JSON texts that are valid under a schema. Throws ConstraintError.
+Grammar::Rule add_json_schema(Grammar& grammar, const JsonValue& schema, const JsonSchemaOptions& options);
+
+}  // namespace jerboa

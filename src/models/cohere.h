@@ -1,0 +1,11 @@
+#pragma once
+
+#include "models/llama_like.h"
+
+namespace jerboa::models {
+
+/// What surrounds the sublayers of Cohere's generations: both in parallel behind one layer norm without a bias, and
+/// scaled logits.
+StackForm cohere_stack(const Decoder& decoder, const Config& config);
+
+}  // namespace jerboa::models

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <jerboa/base/dtype.h>
+#include <jerboa/io/gguf.h>
+
+// ggml's blocks that are groups of int8 or int4 weights.
+namespace jerboa::models {
+
+/// Where the parts of a quantised matrix go (TensorSource::read_quantised).
+struct QuantisedParts {
+  std::span<std::byte> weights;
+  std::span<std::uint16_t> scales, mins;  ///< int8 has no minimums
+};
+
+/// Whether blocks of 32 with a scale of their own, and possibly a minimum, hold integers that this type has.
+bool fits_quantised(GgmlType type, DType dtype);
+/// Divides such blocks into their parts. Returns false if the parts have other sizes or a value is out of range.
+bool split_blocks(GgmlType type, std::span<const std::byte> blocks, DType dtype, const QuantisedParts& parts);
+
+}  // namespace jerboa::models

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include <jerboa/text/tokenizer.h>
+
+#include "server/fields.h"
+
+namespace jerboa::server {
+
+/// What limits the results of tools that a model reads.
+struct ResultRoom {
+  const Tokenizer& tokenizer;
+  std::int64_t context;  ///< tokens of prompt and answer together
+  std::int64_t answer;   ///< tokens that an answer may have
+  /// The tokens of the prompt that some messages make.
+  std::function<std::int64_t(const Json& messages)> count;
+};
+
+/// Appends the results of a round of calls to the messages. Together they get half of the room that is left in the
+/// context; if the prompt leaves too little for an answer all the same, all results of this turn are shortened. Returns
+/// whether there is room for another round.
+bool add_results(Json& messages, Json results, const ResultRoom& room);
+
+/// Shortens a text to so many tokens, and says so in it.
+std::string shortened_to(const Tokenizer& tokenizer, const std::string& text, std::int64_t tokens);
+
+}  // namespace jerboa::server

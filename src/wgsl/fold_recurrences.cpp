@@ -1,0 +1,261 @@
+#include "wgsl/fold_recurrences.h"
+
+#include <algorithm>
+#include <fmt/ranges.h>
+
+#include "wgsl/attention.h"
+#include "wgsl/body.h"
+#include "wgsl/computed_rows.h"
+#include "wgsl/finishing.h"
+#include "wgsl/linear_attention.h"
+#include "wgsl/product/problem.h"
+#include "wgsl/product/quantised.h"
+
+namespace jerboa::wgsl {
+namespace {
+
+std::size_t at(int number) { return static_cast<std::size_t>(number); }
+
+bool is_whole(const KernelSpec& kernel, Op op) { return kernel.kind == KernelSpec::Kind::whole && kernel.op == op; }
+
+class RecurrenceFolder {
+ public:
+  RecurrenceFolder(const Program& program, const Target& target, PartUses& uses)
+      : program_(program), target_(target), uses_(uses) {}
+
+  void run() {
+    for_each_left([&](std::size_t part) { fold_follower(part); });
+    for_each_left([&](std::size_t part) { fold_sources(part); });
+    for_each_left([&](std::size_t part) { fold_into_product(part); });
+  }
+
+ private:
+  template <class F>
+  void for_each_left(F fold) {
+    for (std::size_t i = 0; i < uses_.count(); ++i)
+      if (!uses_.is_gone(i)) fold(i);
+  }
+
+  const KernelSpec& kernel_of(std::size_t part) const { return uses_.kernel_of(part); }
+
+  bool is_steps(const KernelSpec& kernel) const {
+    return is_whole(kernel, Op::linear_attention) &&
+           suits_linear_attention_steps(target_, LinearAttention(kernel, true));
+  }
+
+  // One part with the memories of another behind its own, and their numbers.
+  struct Joined {
+    FoldedPart with;
+    std::vector<int> numbers;
+  };
+  // What is in `apart` gets numbers of its own, although the buffer may be known.
+  Joined join(std::size_t into, const FoldedPart& other, const std::vector<int>& apart = {}) const {
+    Joined joined{uses_.at(into), {}};
+    std::vector<int>& buffers = joined.with.buffers;
+    const std::vector<int> known = buffers;
+    for (std::size_t i = 0; i < other.buffers.size(); ++i) {
+      const auto found = std::find(known.begin(), known.end(), other.buffers[i]);
+      const bool is_apart = std::find(apart.begin(), apart.end(), static_cast<int>(i)) != apart.end();
+      if (found != known.end() && !is_apart && !joined.with.folded.computed.contains(number(found - known.begin()))) {
+        joined.numbers.push_back(number(found - known.begin()));
+      } else {
+        joined.numbers.push_back(static_cast<int>(buffers.size()));
+        buffers.push_back(other.buffers[i]);
+      }
+    }
+    joined.with.key += fmt::format(" +{}{}({})", other.kernel, other.key, fmt::join(joined.numbers, " "));
+    return joined;
+  }
+  static int number(std::ptrdiff_t place) { return static_cast<int>(place); }
+
+  // Shaders may have small operands share a binding, but not many.
+  bool fits(const FoldedPart& part) const {
+    const auto is_absent = [](const auto& finished) { return !finished.second.stores; };
+    const auto finished = std::count_if(part.folded.finished.begin(), part.folded.finished.end(), is_absent);
+    const std::size_t absent = part.folded.computed.size() + static_cast<std::size_t>(finished);
+    return part.buffers.size() <= at(target_.max_bindings) + absent;
+  }
+
+  // What a part stores element by element, so that another loop can take it; null: nothing.
+  const TensorAccess* stored_elements(std::size_t part) const {
+    const KernelSpec& kernel = kernel_of(part);
+    if (is_whole(kernel, Op::causal_conv1d) || is_steps(kernel)) return &kernel.results[1];
+    if (!is_whole(kernel, Op::attention)) return nullptr;
+    const Attention attention(kernel, 3, std::get<AttentionAttrs>(kernel.attrs));
+    if (attention.queries().upper_bound() == 0) return nullptr;
+    const KernelWriter writer(kernel, target_, memories_of(program_, uses_.at(part).buffers));
+    const AttentionForm form = choose_attention_form(writer, attention);
+    return form == AttentionForm::stream || form == AttentionForm::decode ? kernel.results.data() : nullptr;
+  }
+
+  // The loop that alone reads the results of a part, element by element or, for linear attention of few tokens, row by
+  // row.
+  void fold_follower(std::size_t part) {
+    const TensorAccess* stored = stored_elements(part);
+    if (stored == nullptr) return;
+    const KernelSpec& kernel = kernel_of(part);
+    const TensorAccess& y = *stored;
+    const int result = uses_.at(part).buffers[at(y.binding)];
+    if (!uses_.is_internal(result)) return;
+    const std::vector<std::size_t> readers = uses_.readers_of(part, result);
+    if (readers.size() != 1 || !uses_.at(readers[0]).folded.empty()) return;
+    const FoldedPart& follower = uses_.at(readers[0]);
+    const KernelSpec& loop = kernel_of(readers[0]);
+    const auto binding = std::find(follower.buffers.begin(), follower.buffers.end(), result);
+    const int read = number(binding - follower.buffers.begin());
+    if (!takes_elements(loop, read) || !(element_count(loop.domain) == element_count(y.shape)) ||
+        !uses_.can_run_earlier(readers[0], part, result))
+      return;
+    if (loop.row_axes > 0 && !takes_rows(kernel, loop)) return;
+    // What is stored in place of y has memory of its own: y has none.
+    const bool in_place = uses_.written_buffers(readers[0]).contains(result);
+    Joined joined = join(part, follower, in_place ? std::vector{read} : std::vector<int>());
+    KernelSpec own = renumbered(loop, joined.numbers);
+    for (Load& load : own.loads)
+      if (load.binding == joined.numbers[at(read)]) load.binding = y.binding;
+    joined.with.folded.finished.emplace(y.binding, Finishing{std::move(own)});
+    if (!fits(joined.with)) return;
+    uses_.drop(readers[0]);
+    uses_.replace(part, std::move(joined.with));
+  }
+
+  bool takes_rows(const KernelSpec& kernel, const KernelSpec& loop) const {
+    if (!is_steps(kernel) || kernel.results[1].dtype != DType::f32) return false;
+    const LinearAttention attention(kernel, true);
+    return suits_rows_of_linear_attention_steps(target_, attention) && sums_rows(loop, attention.value_size) &&
+           std::all_of(loop.stores.begin(), loop.stores.end(),
+                       [&](const Store& store) { return is_row_major(loop.domain, store.map); });
+  }
+
+  // Whether a loop has sums over rows of this length alone, none of them of another.
+  static bool sums_rows(const KernelSpec& loop, const Dim& length) {
+    if (loop.row_axes != 1 || !(loop.domain.back() == length)) return false;
+    std::vector<bool> on_sums;
+    for (const Instruction& instruction : loop.body) {
+      bool any = false;
+      for (const int operand : {instruction.a, instruction.b, instruction.c})
+        any = any || (operand >= 0 && on_sums[at(operand)]);
+      if (instruction.kind == Instruction::Kind::load)
+        if (const int from = loop.loads[at(instruction.index)].indirect; from >= 0) any = on_sums[at(from)];
+      if (instruction.kind == Instruction::Kind::reduce) {
+        if (any || instruction.op != Op::sum || instruction.dtype != DType::f32) return false;
+        any = true;
+      }
+      on_sums.push_back(any);
+    }
+    return true;
+  }
+
+  // Linear attention of few tokens computes what it reads where no other part does: gates, scaled values, norms.
+  void fold_sources(std::size_t part) {
+    if (!is_steps(kernel_of(part))) return;
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (std::size_t memory = 0; memory < uses_.at(part).buffers.size() && !changed; ++memory)
+        changed = fold_source(part, static_cast<int>(memory));
+    }
+  }
+
+  bool fold_source(std::size_t part, int memory) {
+    const FoldedKernels& folded = uses_.at(part).folded;
+    if (folded.computed.contains(memory) || folded.finished.contains(memory)) return false;
+    const int buffer = uses_.at(part).buffers[at(memory)];
+    if (!uses_.reads(part, buffer)) return false;
+    const auto source = uses_.last_writer(buffer, part);
+    if (!source || !uses_.at(*source).folded.empty() || !uses_.can_run_later(*source, part)) return false;
+    const KernelSpec& loop = kernel_of(*source);
+    if (loop.kind != KernelSpec::Kind::loop || !gives_elements(loop)) return false;
+    for (const int result : uses_.written_buffers(*source))
+      if (!uses_.is_internal(result) || uses_.reads(*source, result) ||
+          uses_.readers_of(*source, result) != std::vector{part} || uses_.written_buffers(part).contains(result))
+        return false;
+    Joined joined = join(part, uses_.at(*source));
+    const KernelSpec own = renumbered(loop, joined.numbers);
+    for (const Store& store : own.stores) {
+      KernelSpec single = own;
+      single.stores = {store};
+      if (!is_read_by_elements(part, store.binding, loop)) return false;
+      joined.with.folded.computed.emplace(store.binding, with_rounded_result(std::move(single)));
+    }
+    if (!fits(joined.with)) return false;
+    uses_.drop(*source);
+    uses_.replace(part, std::move(joined.with));
+    return true;
+  }
+
+  static bool gives_elements(const KernelSpec& loop) {
+    return std::all_of(loop.stores.begin(), loop.stores.end(), [&](const Store& store) {
+      return is_float(store.dtype) && is_row_major(loop.domain, store.map);
+    });
+  }
+
+  // Rows with sums are only computed for queries and keys.
+  bool is_read_by_elements(std::size_t part, int memory, const KernelSpec& loop) const {
+    if (loop.row_axes == 0) return true;
+    const LinearAttention attention(kernel_of(part), true);
+    const auto is_other = [&](const TensorAccess& operand) {
+      return operand.binding == memory && &operand != &attention.q && &operand != &attention.k;
+    };
+    const std::vector<TensorAccess>& operands = kernel_of(part).operands;
+    if (attention.q.binding == attention.k.binding || std::any_of(operands.begin(), operands.end(), is_other))
+      return false;
+    const auto loads = [&](const KernelSpec& kernel) {
+      return std::any_of(kernel.loads.begin(), kernel.loads.end(),
+                         [&](const Load& load) { return load.binding == memory; });
+    };
+    for (const auto& [key, computed] : uses_.at(part).folded.computed)
+      if (loads(computed)) return false;
+    for (const auto& [key, finishing] : uses_.at(part).folded.finished)
+      if (loads(finishing.kernel)) return false;
+    return sums_rows(loop, attention.key_size);
+  }
+
+  // A convolution of one token per sequence needs but one element of the product that gives its input.
+  void fold_into_product(std::size_t part) {
+    const KernelSpec& convolution = kernel_of(part);
+    if (!is_whole(convolution, Op::causal_conv1d)) return;
+    const FoldedPart& own = uses_.at(part);
+    const int x = own.buffers[at(convolution.operands[1].binding)];
+    const auto source = uses_.last_writer(x, part);
+    if (!source || uses_.only_result(*source) != x) return;
+    const KernelSpec& product = kernel_of(*source);
+    if (product.kind != KernelSpec::Kind::matmul || !uses_.at(*source).folded.finished.empty() ||
+        product.stores.size() != 1 || !is_row_major(product.domain, product.stores.front().map) ||
+        !convolves_elements(convolution, product.domain.back()) || !finishes_elements(*source) ||
+        !uses_.can_run_earlier(part, *source, x))
+      return;
+    std::vector<int> apart;  // y, where another loop takes it, has no memory
+    for (const auto& [memory, finishing] : own.folded.finished) apart.push_back(memory);
+    Joined joined = join(*source, own, apart);
+    const int given = product.stores.front().binding;
+    const bool stores = uses_.readers_of(*source, x) != std::vector{part};
+    auto& finished = joined.with.folded.finished;
+    finished.emplace(given, Finishing{renumbered(convolution, joined.numbers), stores});
+    for (const auto& [memory, finishing] : own.folded.finished)
+      finished.emplace(joined.numbers[at(memory)],
+                       Finishing{renumbered(finishing.kernel, joined.numbers), finishing.stores});
+    if (!fits(joined.with)) return;
+    joined.with.label += ", " + own.label;
+    uses_.drop(part);
+    uses_.replace(*source, std::move(joined.with));
+  }
+
+  // Whether each result of a product is stored by itself.
+  bool finishes_elements(std::size_t part) const {
+    const KernelWriter writer(kernel_of(part), target_, memories_of(program_, uses_.at(part).buffers));
+    const MatmulProblem problem(writer);
+    return choose_quantised(writer, problem) || choose_form(target_, problem).kind == MatmulForm::Kind::vectors;
+  }
+
+  const Program& program_;
+  const Target& target_;
+  PartUses& uses_;
+};
+
+}  // namespace
+
+void fold_recurrences(const Program& program, const Target& target, PartUses& uses) {
+  RecurrenceFolder(program, target, uses).run();
+}
+
+}  // namespace jerboa::wgsl

@@ -1,0 +1,52 @@
+#include <filesystem>
+#include <gtest/gtest.h>
+
+#include "cli/command.h"
+#include "support/temp_folder.h"
+
+// `jerboa bench --against torch` with programs in the place of Python, since there may be no PyTorch.
+namespace jerboa::test::torch_peer_test {
+namespace {
+
+class TorchPeer : public testing::Test {
+ protected:
+  // A Python that answers whatever it is asked, at a path with a space.
+  Outcome bench(const std::string& script) const {
+    const std::filesystem::path python = folder_ / "a python";
+    write_text(python, "#!/bin/sh\n" + script + "\n");
+    std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+    return run_command({"bench", "mlp", "--device", "cpu", "--against", "torch", "--seconds", "0.01", "--turns", "1"},
+                       {.variables = {{"JERBOA_PYTHON", python.string()}}});
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(TorchPeer, IsComparedWith) {
+  const Outcome outcome = bench("echo 1000");  // seconds
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const std::size_t peer = outcome.out.find("torch cpu");
+  ASSERT_NE(peer, std::string::npos) << outcome.out;
+  double milliseconds = 0, times = 0;
+  ASSERT_EQ(std::sscanf(outcome.out.c_str() + peer, "torch cpu %lf ms %lfx", &milliseconds, &times), 2) << outcome.out;
+  EXPECT_EQ(milliseconds, 1e6);
+  double own = 0;
+  ASSERT_EQ(std::sscanf(outcome.out.c_str() + outcome.out.find("mlp"), "mlp %lf ms", &own), 1) << outcome.out;
+  EXPECT_NEAR(times * own, milliseconds, 0.01 * milliseconds);  // as printed, in thousandths of a millisecond
+}
+
+TEST_F(TorchPeer, IsRefusedIfItHasNoFastBlas) {
+  const Outcome outcome = bench("echo slow 1.0");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("PyTorch's own matrix product reaches only 1.0 GFLOP/s per thread"), std::string::npos)
+      << outcome.err;
+}
+
+TEST_F(TorchPeer, IsNamedIfItDoesNotRun) {
+  const Outcome outcome = bench("exit 3");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("PyTorch (cpu, f32) did not run"), std::string::npos) << outcome.err;
+}
+
+}  // namespace
+}  // namespace jerboa::test::torch_peer_test

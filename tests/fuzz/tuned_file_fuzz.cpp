@@ -1,0 +1,24 @@
+// Whatever a file of `jerboa tune` holds, it is refused with a FileError, or is the same once it was written and read
+// again, and gives only forms that the device has.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include <jerboa/base/error.h>
+
+#include "wgsl/product/tuned.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace jerboa;
+  const Target target = Target::webgpu_default();
+  try {
+    const wgsl::TunedFile file = wgsl::parse_tuned_file({reinterpret_cast<const char*>(data), size}, "tuned.json");
+    const std::string again = wgsl::to_json(file);
+    if (wgsl::to_json(wgsl::parse_tuned_file(again, "again.json")) != again) std::abort();
+    if (wgsl::forms_of(file, target)->forms.size() > file.products.size()) std::abort();
+    wgsl::check_forms(file, target, "tuned.json");
+  } catch (const FileError&) {
+  }
+  return 0;
+}

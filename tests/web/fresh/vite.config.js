@@ -1,0 +1,7 @@
+import { defineConfig } from "vite";
+
+export default defineConfig({
+  base: "./",
+  build: { target: "es2022" },
+  optimizeDeps: { exclude: ["jerboa"] },
+});

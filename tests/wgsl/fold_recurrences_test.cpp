@@ -1,0 +1,157 @@
+#include "wgsl/folding.h"
+
+// Layers of recurrent decoders that are fed one token, or a few: a product, linear attention, and a product.
+namespace jerboa::test::fold_recurrences_test {
+namespace {
+
+constexpr int slots = 3;
+
+struct Layer {
+  int batch = 1, time = 1;
+  DType weights = DType::f16;
+  bool in_slots = false;  // the rows of the states are not those of the batch
+  bool delta = false;     // the delta rule with norms of queries, keys and of each head's results
+  int heads = 4, groups = 2, key_size = 16, value_size = 8;
+  int width = 32;
+};
+
+// The states of a layer, and where its tokens are.
+class States {
+ public:
+  explicit States(const Layer& layer) : layer_(layer) {
+    positions_ = tensor_input("positions", {layer.batch, layer.time}, DType::i32);
+    if (layer.in_slots) slots_ = tensor_input("slots", {layer.batch}, DType::i32);
+  }
+  RecurrentOptions options(const std::string& name, Shape shape) const {
+    shape.insert(shape.begin(), layer_.in_slots ? slots : layer_.batch);
+    return {.state = state_input(name, shape), .positions = positions_, .slots = slots_};
+  }
+
+ private:
+  Layer layer_;
+  Tensor positions_, slots_;
+};
+
+Tensor heads_of(const Tensor& x, int count) { return reshape(x, {x.dim(0), x.dim(1), count, -1}); }
+
+Tensor convolved(const States& states, const std::string& name, const Tensor& x) {
+  constexpr int taps = 4;
+  const RecurrentOptions before = states.options(name, {taps - 1, x.dim(-1)});
+  const Recurrent result = causal_conv1d(x, param_input(name + ".weight", {x.dim(-1), taps}), before);
+  update(before.state, result.state);
+  return result.y;
+}
+
+Tensor remembered(const States& states, const Layer& layer, const Tensor& q, const Tensor& k, const Tensor& v,
+                  const Tensor& decay, const Tensor& beta) {
+  const RecurrentOptions before = states.options("memory", {layer.heads, layer.key_size, layer.value_size});
+  const Recurrent result = linear_attention(q, k, v, decay, beta ? Operand(beta) : Operand(), before);
+  update(before.state, result.state);
+  return result.y;
+}
+
+// Mamba-2's: one product gives everything, and the norm is over all heads.
+Tensor state_space(const States& states, const Layer& layer, const Tensor& x) {
+  const int inner = layer.heads * layer.value_size, addresses = layer.groups * layer.key_size;
+  const Tensor all = linear("in", x, 2 * inner + 2 * addresses + layer.heads, layer.weights);
+  const auto parts = split(all, {inner, inner + 2 * addresses, layer.heads});
+  const Tensor bias = param_input("bias", {inner + 2 * addresses});
+  const auto mixed = split(silu(convolved(states, "conv", parts[1]) + bias), {inner, addresses, addresses});
+  const Tensor steps = softplus(parts[2] + param_input("step_bias", {layer.heads}));
+  const Tensor values = heads_of(mixed[0], layer.heads);
+  const Tensor y = remembered(states, layer, heads_of(mixed[2], layer.groups), heads_of(mixed[1], layer.groups),
+                              values * unsqueeze(steps, {-1}), -(steps * exp(param_input("rates", {layer.heads}))), {});
+  const Tensor skipped = y + values * unsqueeze(param_input("skip", {layer.heads}), {-1});
+  const Tensor gated = reshape(skipped, {x.dim(0), x.dim(1), inner}) * silu(parts[0]);
+  return linear("out", norm("norm", gated), layer.width, layer.weights);
+}
+
+// The gated delta rule's: a product for each operand, and norms of heads.
+Tensor delta_rule(const States& states, const Layer& layer, const Tensor& x) {
+  const int keys = layer.groups * layer.key_size, values = layer.heads * layer.value_size;
+  const Tensor mixed = silu(convolved(states, "conv", linear("qkv", x, 2 * keys + values, layer.weights)));
+  const Tensor gate = linear("gate", x, values, layer.weights);
+  const Tensor beta = sigmoid(linear("beta", x, layer.heads, DType::f32));
+  const Tensor steps = softplus(linear("steps", x, layer.heads, DType::f32));
+  const auto parts = split(mixed, {keys, keys, values});
+  const auto unit = [&](const Tensor& part) { return rms_norm(heads_of(part, layer.groups), {}, 1e-6) * 0.25; };
+  const Tensor y = remembered(states, layer, unit(parts[0]), unit(parts[1]), heads_of(parts[2], layer.heads),
+                              -(steps * exp(param_input("rates", {layer.heads}))), beta);
+  const Tensor gated = norm("norm", y) * silu(heads_of(gate, layer.heads));
+  return linear("out", reshape(gated, {x.dim(0), x.dim(1), values}), layer.width, layer.weights);
+}
+
+Graph graph_of(const Layer& layer) {
+  return trace([&] {
+    const States states(layer);
+    const Tensor x = tensor_input("x", {layer.batch, layer.time, layer.width});
+    const Tensor normed = norm("norm_before", x);
+    output("y", x + (layer.delta ? delta_rule(states, layer, normed) : state_space(states, layer, normed)));
+  });
+}
+
+// Sequences that go on, begin, and have nothing to add.
+TensorMap inputs_of_layer(const Graph& graph, const Layer& layer) {
+  TensorMap inputs = inputs_of(graph);
+  HostTensor positions(DType::i32, {layer.batch, layer.time}), rows(DType::i32, {layer.batch});
+  for (int b = 0; b < layer.batch; ++b) {
+    const int first = b == 0 ? 5 : b == 1 ? 0 : -1;
+    for (int t = 0; t < layer.time; ++t) positions.set_number(b * layer.time + t, first < 0 ? -1 : first + t);
+    rows.set_number(b, (b + 1) % slots);
+  }
+  inputs.emplace("positions", positions);
+  if (layer.in_slots) inputs.emplace("slots", rows);
+  return inputs;
+}
+
+void expect_layer(const Layer& layer, std::size_t wanted_dispatches) {
+  const Graph graph = graph_of(layer);
+  EXPECT_EQ(dispatches(graph, gpu_target(32)), wanted_dispatches);
+  expect_reference_on(gpu(32), graph, inputs_of_layer(graph, layer), 3, 5e-5);
+}
+
+TEST(FoldingRecurrences, StateSpaceLayerIsThreeDispatches) {
+  expect_layer({}, 3);
+  expect_layer({.batch = 3, .in_slots = true}, 3);
+}
+
+TEST(FoldingRecurrences, DeltaRuleLayerIsThreeDispatches) {
+  expect_layer({.delta = true}, 3);
+  expect_layer({.batch = 3, .in_slots = true, .delta = true, .key_size = 20, .value_size = 16}, 3);
+}
+
+// Enough weights for the kernel of quantised products, each of whose threads finishes its own results.
+TEST(FoldingRecurrences, FinishesProductsWithQuantisedWeights) {
+  const Layer layer{.weights = DType::i4, .delta = true, .heads = 8, .width = 512};
+  const Graph graph = graph_of(layer);
+  EXPECT_EQ(dispatches(graph, gpu_target(32)), 4U) << "one more than with f16 weights: the products in f32";
+  for (const int subgroup_size : {0, 32})
+    expect_reference_on(gpu(subgroup_size), graph, inputs_of_layer(graph, layer), 2, 1e-4);
+}
+
+TEST(FoldingRecurrences, IsTheSameWithoutSubgroups) {
+  const Layer layer{.batch = 2, .delta = true};
+  const Graph graph = graph_of(layer);
+  expect_reference_on(gpu(0), graph, inputs_of_layer(graph, layer), 2, 5e-5);
+}
+
+// Several tokens of a sequence depend on each other, so the convolution follows the product.
+TEST(FoldingRecurrences, SeveralTokensNeedOneDispatchMore) {
+  expect_layer({.time = 3}, 4);
+  expect_layer({.batch = 2, .time = 2, .delta = true}, 4);
+}
+
+// The result of a recurrence that is read twice is stored.
+TEST(FoldingRecurrences, ResultsThatAreReadTwiceStay) {
+  const Layer layer;
+  const Graph graph = trace([&] {
+    const States states(layer);
+    const Tensor y = convolved(states, "conv", linear("in", tensor_input("x", {1, 1, 32}), 24, DType::f16));
+    output("y", silu(y));
+    output("plain", y);
+  });
+  expect_reference_on(gpu(32), graph, inputs_of_layer(graph, layer), 2, 5e-5);
+}
+
+}  // namespace
+}  // namespace jerboa::test::fold_recurrences_test
