@@ -65,7 +65,7 @@ function(jerboa_share_tests name group filter processes)
     math(EXPR index "${process} - 1")
     set(test ${name}/${group}.${process}_of_${processes})
     add_test(NAME ${test} COMMAND ${name}_test --gtest_filter=${filter})
-    set_tests_properties(${test} PROPERTIES TIMEOUT 900
+    set_tests_properties(${test} PROPERTIES TIMEOUT 1800
       ENVIRONMENT "GTEST_TOTAL_SHARDS=${processes};GTEST_SHARD_INDEX=${index}")
   endforeach()
 endfunction()
@@ -95,5 +95,5 @@ function(jerboa_test name)
     set(one_each OtherForms/*)
   endif()
   gtest_discover_tests(${name}_test TEST_PREFIX ${name}/ TEST_FILTER ${one_each}
-    PROPERTIES TIMEOUT 900 DISCOVERY_TIMEOUT 60)
+    PROPERTIES TIMEOUT 1800 DISCOVERY_TIMEOUT 60)
 endfunction()

@@ -142,7 +142,7 @@ TEST(LanguageModel, RefusesAConfigThatDoesNotFitTheWeights) {
     folder.write("config.json", changed.dump());
     const auto start = std::chrono::steady_clock::now();
     expect_error<FileError>([&] { folder.open(); }, message);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << message;
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30)) << message;
   };
   refuse({{"num_hidden_layers", 2147483647}}, "num_hidden_layers is 2147483647, which is not from 1 to 4096");
   refuse({{"num_hidden_layers", 61}}, "num_hidden_layers is 61, but ");

@@ -8,7 +8,8 @@
 
 #include "deep_graphs.h"
 
-// Compile time grows linearly with the size of the graph.
+// Compile time grows linearly with the size of the graph. How long the large graphs take, 0.3 to 0.9 s on an idle
+// machine, is measured by hand: a bound in seconds would depend on the machine and on what else it does.
 namespace jerboa {
 namespace {
 
@@ -30,24 +31,17 @@ Target gpu() {
   return target;
 }
 
-// What a release build may take for the large graphs. They take 0.3 to 0.9 s on an idle machine; one that is slower, or
-// busy with other tests, may take three times as long. Unoptimised builds and sanitizers take several times as long.
-#ifdef NDEBUG
-constexpr double most_seconds = 3;
-#else
-constexpr double most_seconds = 20;
-#endif
-
 // Four times the size: four times the time if it is linear, sixteen times if it is quadratic. The least of several runs
 // counts, because other processes may have had the caches during one of them.
 void expect_linear(const Build& build, int small, const Target& target) {
+  constexpr int runs = 8;
   double before = 1e9, after = 1e9;
-  const auto holds = [&] { return after < 9 * before + 0.05 && after < most_seconds; };
-  for (int run = 0; run < 8 && !holds(); ++run) {
+  for (int run = 0; run < runs && (run == 0 || after >= 9 * before + 0.05); ++run) {
     before = std::min(before, seconds_to_compile(build, small, target));
     after = std::min(after, seconds_to_compile(build, 4 * small, target));
   }
-  EXPECT_TRUE(holds()) << small << " took " << before << " s, " << 4 * small << " took " << after << " s";
+  EXPECT_LT(after, 9 * before + 0.05) << small << " took " << before << " s, " << 4 * small << " took " << after
+                                      << " s";
 }
 
 TEST(CompileTime, OfAChainIsLinear) { expect_linear(test::chain_of_links, 500, Target::cpu()); }
@@ -64,7 +58,7 @@ TEST(CompileTime, DoesNotGrowWithThePathsThroughAGraph) {
       output("y", x + tensor_input("b", {8}));
     });
   };
-  for (const Target& target : {Target::cpu(), gpu()}) EXPECT_LT(seconds_to_compile(doubled, 200, target), most_seconds);
+  for (const Target& target : {Target::cpu(), gpu()}) EXPECT_LT(seconds_to_compile(doubled, 200, target), 60);
 }
 
 // No kernel grows without limit: drivers would take forever to compile it.

@@ -1,10 +1,10 @@
-#include <filesystem>
-#include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include <jerboa/base/error.h>
 #include <jerboa/text/tokenizer.h>
+
+#include "support/temp_folder.h"
 
 namespace jerboa::tokenizer_test {
 namespace {
@@ -184,15 +184,13 @@ TEST(Tokenizer, ContentIsReadByTheNameOfItsFile) {
 }
 
 TEST(Tokenizer, LoadErrorsNameThePath) {
-  const auto folder = std::filesystem::path(testing::TempDir()) / "jerboa_tokenizer_test";
-  std::filesystem::create_directories(folder);
+  const test::TempFolder folder;
   EXPECT_THROW(Tokenizer::load(folder / "missing"), FileError);
-  EXPECT_THROW(Tokenizer::load(folder), FileError);
-  std::ofstream(folder / "notes.txt") << "x";
+  EXPECT_THROW(Tokenizer::load(folder.path()), FileError);
+  test::write_text(folder / "notes.txt", "x");
   EXPECT_THROW(Tokenizer::load(folder / "notes.txt"), FileError);
-  std::ofstream(folder / "tokenizer.json") << word_level().dump();
-  EXPECT_EQ(Tokenizer::load(folder).encode("a").ids, (Ids{1, 3, 2}));
-  std::filesystem::remove_all(folder);
+  test::write_text(folder / "tokenizer.json", word_level().dump());
+  EXPECT_EQ(Tokenizer::load(folder.path()).encode("a").ids, (Ids{1, 3, 2}));
 }
 
 }  // namespace
