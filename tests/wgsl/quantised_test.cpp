@@ -14,15 +14,22 @@
 namespace jerboa::test::quantised_test {
 namespace {
 
-enum class Form { plain, exact_halves, halves, subgroups, subgroups_exact, matrices };
+enum class Form { plain, exact_halves, halves, subgroups, subgroups_exact, matrices, blocks, shared_blocks };
 
 Target target_of(Form form) {
   Target target = Target::webgpu_default();
   target.f16 = form != Form::plain;
   target.f16_arithmetic = form != Form::exact_halves && form != Form::subgroups_exact;
-  if (form == Form::subgroups || form == Form::subgroups_exact) target.subgroup_size = 32;
+  if (form == Form::subgroups || form == Form::subgroups_exact || form == Form::shared_blocks)
+    target.subgroup_size = 32;
   if (form == Form::matrices) target.subgroup_matrices = SubgroupMatrices::emulated;
+  target.software = form == Form::blocks || form == Form::shared_blocks;
   return target;
+}
+
+const char* shader_of(Form form) {
+  if (form == Form::matrices) return "matmul_matrices";
+  return form == Form::blocks || form == Form::shared_blocks ? "quantised_blocks" : "quantised_matrix_vector";
 }
 
 bool rounds_to_halves(Form form, DType weights) {
@@ -67,7 +74,12 @@ std::vector<Trial> trials() {
           {"subgroups_exact_int4", Form::subgroups_exact, i4, 1, 608, 130, true},
           {"matrices_int4", Form::matrices, i4, 37, 416, 90, true},
           {"matrices_int4_without_mins", Form::matrices, i4, 20, 512, 64, false, DType::f16},
-          {"matrices_int8", Form::matrices, i8, 37, 416, 90, true}};
+          {"matrices_int8", Form::matrices, i8, 37, 416, 90, true},
+          {"blocks_int4", Form::blocks, i4, 37, 416, 92, true},
+          {"blocks_int8", Form::blocks, i8, 8, 64, 36, false},
+          {"shared_blocks_int4", Form::shared_blocks, i4, 37, 416, 92, true},
+          {"shared_blocks_int4_of_f16", Form::shared_blocks, i4, 5, 96, 64, false, DType::f16},
+          {"shared_blocks_int8", Form::shared_blocks, i8, 16, 64, 100, true}};
 }
 
 Sample sample_of(const Trial& trial) {
@@ -93,8 +105,7 @@ TEST_P(QuantisedProducts, EqualTheReferenceAndThemselves) {
   const Sample sample = sample_of(trial);
   Program program = lower(sample.graph, target_of(trial.form));
   emit_wgsl(program, target_of(trial.form));
-  const char* shader = trial.form == Form::matrices ? "matmul_matrices" : "quantised_matrix_vector";
-  EXPECT_NE(print_gpu(program).find(shader), std::string::npos) << print_gpu(program);
+  EXPECT_NE(print_gpu(program).find(shader_of(trial.form)), std::string::npos) << print_gpu(program);
   const TensorMap computed = outputs_on(device(trial.form), sample);
   expect_same_bits(computed, outputs_on(device(trial.form), sample), "a second time");
   const bool halves = rounds_to_halves(trial.form, trial.weights) || trial.floats == DType::f16;

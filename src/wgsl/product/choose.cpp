@@ -6,6 +6,7 @@
 #include "base/integers.h"
 #include "wgsl/product/problem.h"
 #include "wgsl/product/quantised.h"
+#include "wgsl/product/quantised_blocks.h"
 #include "wgsl/product/tuned.h"
 #include "wgsl/product/writers.h"
 
@@ -295,6 +296,8 @@ void write_matmul(KernelWriter& writer) {
   const MatmulProblem problem(writer);
   if (const std::optional<QuantisedForm> form = choose_quantised(writer, problem))
     return write_quantised(writer, problem, *form);
+  if (writer.target().software && suits_quantised_blocks(writer, problem))
+    return write_quantised_blocks(writer, problem);
   write_matmul_as(writer, choose_form(writer.target(), problem));
 }
 
