@@ -101,7 +101,7 @@ class IndexFinder {
       return add(
           {source.name, std::move(*views), operand.range.limit, operand.range.negative_is_none, user.op, user.site});
     const Node& producer = graph_.producer(path.source);
-    if (!views->empty() || (producer.op != Op::concat && producer.op != Op::pad)) return;
+    if (!views->empty() || !has(producer.op, Trait::Moves)) return;
     for (const TensorId input : producer.inputs) find(user, operand, input);
   }
 

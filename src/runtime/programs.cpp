@@ -62,7 +62,7 @@ Session Session::load_program(const std::filesystem::path& path, Device device, 
   Session session(std::move(device), options);
   if (session.shared_->checks.any())
     throw UsageError(
-        fmt::format("{} is compiled already, so that its tensors cannot be checked: load it without "
+        fmt::format("{} is already compiled, so its tensors cannot be checked: load it without "
                     "check_finite, check_indices and JERBOA_CHECK, or check the graph it was made from",
                     path.string()));
   for (const PersistentTensor& tensor : file.storage) {

@@ -102,7 +102,7 @@ void Session::Shared::add(const std::string& name, Slot slot) {
 }
 
 void Session::Shared::initialize(const std::string& name, Slot& slot) {
-  slot.filled = true;
+  slot.filled = true;     // from the start: what a copy is made of may fill all others
   if (slot.tied) return;  // its memory belongs to another tensor
   try {
     if (const auto source = half_copy_source(name)) {
@@ -121,6 +121,9 @@ void Session::Shared::initialize(const std::string& name, Slot& slot) {
   } catch (const std::bad_alloc&) {
     slot.filled = all_filled = false;
     throw_no_room(name, slot.type);
+  } catch (...) {
+    slot.filled = all_filled = false;
+    throw;
   }
 }
 

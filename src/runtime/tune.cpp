@@ -1,7 +1,4 @@
 #include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -14,19 +11,18 @@
 #include <jerboa/runtime/tune.h>
 #include <jerboa/wgsl/emit_wgsl.h>
 
+#include "runtime/form_contest.h"
 #include "wgsl/product/tuned.h"
 
 namespace jerboa {
 namespace {
 
+using detail::CompiledProduct;
+using detail::FormContest;
+using detail::MeasuredForm;
 using wgsl::ProductForm;
 using wgsl::ProductShape;
 using wgsl::TunedFile;
-
-// Forms that are less than this much faster are not worth an entry: measurements vary by as much.
-constexpr double worthwhile = 0.97;
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // A product of this shape alone. All of it is computed, but only some rows are read where it is timed.
 Graph graph_of(const ProductShape& shape) {
@@ -80,128 +76,69 @@ std::map<std::string, std::shared_ptr<DeviceTensor>> parameters_of(const Graph& 
   return tensors;
 }
 
-// One product in several forms.
-class Contest {
+// A product on a device, of which only some rows are read where it is timed.
+class LoadedProduct final : public CompiledProduct {
  public:
-  using Skipped = std::function<void(const std::string& form, const std::string& reason)>;
-  Contest(Backend& backend, const ProductShape& shape, const Skipped& skipped)
-      : backend_(backend),
-        shape_(shape),
-        skipped_(skipped),
-        graph_(graph_of(shape)),
-        parameters_(parameters_of(graph_, backend)) {}
+  explicit LoadedProduct(std::unique_ptr<Executable> executable) : executable_(std::move(executable)) {}
 
-  // Compiles a form; none: the one that is chosen without measuring. Returns whether the product is computed in it.
-  bool add(const std::optional<ProductForm>& form) {
-    bool is_computed = false;
-    attempt(form, [&] { is_computed = compile(form); });
-    return is_computed;
+  HostTensor result() override { return executable_->run({{}, {}, {"all"}})->read("all"); }
+
+  double run() override {
+    executable_->set_profiling(true);
+    const double start = detail::steady_seconds();
+    executable_->run({{}, {}, {}})->read("some");
+    const double waited = detail::steady_seconds() - start;
+    double total = 0;
+    for (const KernelTime& time : executable_->profile()) total += time.seconds;
+    executable_->set_profiling(false);
+    return total > 0 ? total : waited;  // a device may have no timestamps
   }
-
-  // Times all of them, the first of which is the form chosen without measuring. Returns the fastest whose results agree
-  // with those of the first.
-  TunedFile::Product run(double seconds) {
-    const HostTensor expected = result_of(entrants_.front());
-    for (Entrant& entrant : entrants_)
-      attempt(entrant.form, [&] {
-        if (&entrant == &entrants_.front() || agree(result_of(entrant), expected)) measure(entrant, seconds);
-      });
-    const Entrant& first = entrants_.front();
-    const Entrant* best = &first;
-    for (const Entrant& entrant : entrants_)
-      if (entrant.seconds < best->seconds) best = &entrant;
-    if (best->seconds > worthwhile * first.seconds) best = &first;
-    TunedFile::Product product{shape_, {}, best->seconds, first.seconds};
-    if (best->form) product.form = *best->form;
-    is_improved = best != &first;
-    return product;
-  }
-
-  int forms() const { return static_cast<int>(entrants_.size()) - 1; }
-  bool is_improved = false;
 
  private:
-  struct Entrant {
-    std::optional<ProductForm> form;
-    std::unique_ptr<Executable> executable;
-    double seconds;
-  };
+  std::unique_ptr<Executable> executable_;
+};
 
-  static constexpr std::size_t least_samples = 3, most_samples = 15;
-  static constexpr double unmeasured = std::numeric_limits<double>::infinity();
+// One product, to be compiled in several forms.
+class ProductCompiler {
+ public:
+  ProductCompiler(Backend& backend, const ProductShape& shape)
+      : backend_(backend), shape_(shape), graph_(graph_of(shape)), parameters_(parameters_of(graph_, backend)) {}
 
-  // What fails in one form alone must not cost what was measured of the others; a lost device has no others.
-  template <class Try>
-  void attempt(const std::optional<ProductForm>& form, const Try& run) const try {
-    run();
-  } catch (const DeviceLostError&) {
-    throw;
-  } catch (const Error& error) {
-    if (!form) throw;
-    const std::string reason = error.what();  // of which the rest may be the text of a shader
-    if (skipped_) skipped_(describe(*form), reason.substr(0, reason.find('\n')));
-  }
-
-  bool compile(const std::optional<ProductForm>& form) {
+  // Without a form: in the one that is chosen without measuring. Null if something else is computed instead, or the
+  // same as in a form before.
+  std::unique_ptr<CompiledProduct> compile(const std::optional<ProductForm>& form) {
     Target target = webgpu_target(backend_);
     target.tuned = nullptr;
     if (form) target.tuned = std::make_shared<wgsl::TunedForms>(std::map<ProductShape, ProductForm>{{shape_, *form}});
     Program program = lower(graph_, target);
     const std::vector<ProductShape> shapes = wgsl::product_shapes(program, target);
-    if (std::find(shapes.begin(), shapes.end(), shape_) == shapes.end()) return false;
+    if (std::find(shapes.begin(), shapes.end(), shape_) == shapes.end()) return nullptr;
     emit_wgsl(program, target);
-    // Forms that come to the same are measured once.
-    if (!texts_.insert(print_gpu(program)).second) return false;
-    entrants_.push_back(
-        {form, backend_.load(program, [&](const std::string& name) { return parameters_.at(name); }), unmeasured});
-    return true;
+    if (!texts_.insert(print_gpu(program)).second) return nullptr;
+    return std::make_unique<LoadedProduct>(
+        backend_.load(program, [&](const std::string& name) { return parameters_.at(name); }));
   }
 
-  // All of the product.
-  static HostTensor result_of(const Entrant& entrant) {
-    return entrant.executable->run({{}, {}, {"all"}})->read("all");
-  }
-
-  void measure(Entrant& entrant, double seconds) const {
-    Executable& executable = *entrant.executable;
-    const std::map<std::string, HostTensor> inputs;
-    const auto run = [&] { executable.run({inputs, {}, {}})->read("some"); };
-    run();  // the first run of a kernel takes longer
-    std::vector<double> samples;
-    const double end = now() + seconds;
-    while (samples.size() < least_samples || (now() < end && samples.size() < most_samples)) {
-      executable.set_profiling(true);
-      const double start = now();
-      run();
-      const double waited = now() - start;
-      double total = 0;
-      for (const KernelTime& time : executable.profile()) total += time.seconds;
-      samples.push_back(total > 0 ? total : waited);  // a device may have no timestamps
-      executable.set_profiling(false);
-    }
-    std::nth_element(samples.begin(), samples.begin() + samples.size() / 2, samples.end());
-    entrant.seconds = samples[samples.size() / 2];
-  }
-
-  // Sums are taken in another order, and some forms round to f16 where others do not.
-  bool agree(const HostTensor& a, const HostTensor& b) const {
-    const bool rounded = shape_.a == DType::f16 || shape_.is_quantised();
-    double largest = 1e-6;
-    for (std::int64_t i = 0; i < b.size(); ++i) largest = std::max(largest, std::abs(b.number(i)));
-    const double limit = (rounded ? 2e-2 : 1e-4) * largest;
-    for (std::int64_t i = 0; i < a.size(); ++i)
-      if (!(std::abs(a.number(i) - b.number(i)) <= limit)) return false;  // NaN included
-    return true;
-  }
-
+ private:
   Backend& backend_;
   ProductShape shape_;
-  const Skipped& skipped_;
   Graph graph_;
   std::map<std::string, std::shared_ptr<DeviceTensor>> parameters_;
   std::set<std::string> texts_;
-  std::vector<Entrant> entrants_;
 };
+
+// What fails in one form alone must not cost what was measured of the others; a lost device has no others.
+void measure(ProductCompiler& compiler, FormContest& contest, const ProductForm& form, const TuneOptions& options) try {
+  if (std::unique_ptr<CompiledProduct> product = compiler.compile(form)) contest.measure(form, std::move(product));
+} catch (const DeviceLostError&) {
+  throw;
+} catch (const Error& error) {
+  const std::string reason = error.what();  // of which the rest may be the text of a shader
+  if (options.skipped) options.skipped(describe(form), reason.substr(0, reason.find('\n')));
+}
+
+// Sums are taken in another order, and some forms round to f16 where others do not.
+double tolerance_of(const ProductShape& shape) { return shape.a == DType::f16 || shape.is_quantised() ? 2e-2 : 1e-4; }
 
 std::vector<ProductShape> shapes_of(const std::vector<Graph>& graphs, Target target) {
   target.tuned = nullptr;
@@ -210,6 +147,13 @@ std::vector<ProductShape> shapes_of(const std::vector<Graph>& graphs, Target tar
     for (const ProductShape& shape : wgsl::product_shapes(lower(graph, target), target))
       if (std::find(all.begin(), all.end(), shape) == all.end()) all.push_back(shape);
   return all;
+}
+
+TunedProduct reported(const ProductShape& shape, FormContest& contest, const MeasuredForm* best) {
+  const auto forms = static_cast<int>(contest.measured().size());
+  if (best != nullptr) return {shape.str(), describe(best->form), forms, best->seconds, best->untuned_seconds};
+  const double seconds = contest.untuned_seconds();
+  return {shape.str(), "as chosen without measuring", forms, seconds, seconds};
 }
 
 }  // namespace
@@ -222,15 +166,14 @@ std::string tune_products(const Device& device, const std::vector<Graph>& graphs
   for (const ProductShape& shape : shapes_of(graphs, target)) {
     const std::vector<ProductForm> forms = wgsl::candidates(target, shape);
     if (forms.empty()) continue;
-    Contest contest(backend, shape, options.skipped);
-    if (!contest.add(std::nullopt)) continue;  // fusion makes something else of the product alone
-    for (const ProductForm& form : forms) contest.add(form);
-    if (options.warm) options.warm();
-    const TunedFile::Product best = contest.run(options.seconds);
-    if (contest.is_improved) file.products.push_back(best);
-    if (options.report)
-      options.report({shape.str(), contest.is_improved ? describe(best.form) : "as chosen without measuring",
-                      contest.forms(), best.seconds, best.untuned_seconds});
+    ProductCompiler compiler(backend, shape);
+    std::unique_ptr<CompiledProduct> untuned = compiler.compile(std::nullopt);
+    if (!untuned) continue;  // fusion makes something else of the product alone
+    FormContest contest(std::move(untuned), {tolerance_of(shape), options.seconds, options.warm});
+    for (const ProductForm& form : forms) measure(compiler, contest, form, options);
+    const MeasuredForm* best = best_of(contest.measured());
+    if (best != nullptr) file.products.push_back({shape, best->form, best->seconds, best->untuned_seconds});
+    if (options.report) options.report(reported(shape, contest, best));
   }
   return to_json(file);
 }

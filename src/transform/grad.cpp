@@ -64,13 +64,14 @@ class ReverseWalk {
     const auto found = std::find(earlier_.begin(), earlier_.end(), id);
     return found == earlier_.end() ? no_slot : static_cast<std::size_t>(found - earlier_.begin());
   }
-  // Whether what a node stores in 8 bits, or moves, depends on a tensor whose gradient is wanted. Attention must know,
-  // because no gradient comes back from there.
+  // Whether a node rounds to 8 bits, or moves there, what depends on a tensor whose gradient is wanted. An op that
+  // reads floats from there must know, because no gradient comes back. An op that rounds has none itself; in a cast to
+  // integers, which has one, nothing is lost.
   bool is_rounded(const Node& node) const {
     if (graph_.type(node.outputs[0]).dtype != packed_cache) return false;
-    if (node.op == Op::cache_append && reaches(node.inputs[1])) return true;
+    const bool rounds = info(node.op).gradient == Gradient::None;
     return std::any_of(node.inputs.begin(), node.inputs.end(), [&](TensorId input) {
-      return input != no_tensor && graph_.type(input).dtype == packed_cache && reaches(input);
+      return input != no_tensor && reaches(input) && (rounds || graph_.type(input).dtype == packed_cache);
     });
   }
   detail::Cotangent& at(TensorId id) { return states_[slot_of(id)].cotangent; }
@@ -101,6 +102,7 @@ class ReverseWalk {
       y.push_back(handle(id));
       dys.push_back(at(id).total(y.back().shape()));
     }
+    refuse_rounded(node, x, wanted);
     const std::size_t before = graph_.nodes.size();
     const detail::Grads grads = column == Gradient::Decompose
                                     ? through_decomposition(node, x, dys, wanted)
@@ -112,6 +114,15 @@ class ReverseWalk {
     for (std::size_t i = 0; i < grads.size(); ++i)
       if (grads[i] && wanted[i] && is_float(x[i].dtype()))
         at(node.inputs[i]).add(grads[i].is_part() ? grads[i] : sum_to_shape(grads[i].tensor, x[i].shape()));
+  }
+
+  // Rounding to 8 bits passes nothing back. That must not go unnoticed where it happens in the graph itself.
+  static void refuse_rounded(const Node& node, const std::vector<Tensor>& x, const std::vector<bool>& wanted) {
+    for (std::size_t i = 0; i < x.size(); ++i)
+      if (wanted[i] && x[i].dtype() == packed_cache)
+        throw GraphError(
+            fmt::format("{}: what is rounded to 8 bits cannot be differentiated; use a cache of f32 or f16{}",
+                        name(node.op), node.site.empty() ? "" : " (" + node.site + ")"));
   }
 
   // Whether nodes from `first` on read an operand or a result of the node. The gradient of a cast, for one, does not.

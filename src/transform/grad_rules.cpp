@@ -494,14 +494,6 @@ Grads gradient<Op::rope>(G g) {
   attrs.inverse = !attrs.inverse;
   return {rope(g.dy, maybe(g.x[1]), attrs), {}};
 }
-// Rounding to 8 bits passes nothing back. That must not go unnoticed where it happens in the graph itself.
-void refuse_rounded(G g) {
-  throw GraphError(
-      "attention: keys and values that are rounded to 8 bits cannot be differentiated; use a cache of "
-      "f32 or f16" +
-      (g.node.site.empty() ? "" : " (" + g.node.site + ")"));
-}
-
 template <>
 Grads gradient<Op::attention>(G g) {
   const auto& attrs = g.as<AttentionAttrs>();
@@ -513,7 +505,6 @@ Grads gradient<Op::attention>(G g) {
   const Tensor& table = g.x[7];
   const DType dtype = g.x[0].dtype();
   const bool packed = g.x[1].dtype() == packed_cache;
-  if (packed && (g.wanted[1] || g.wanted[2])) refuse_rounded(g);
   const Tensor k = unpacked(table ? unpaged(g.x[1], table) : g.x[1], dtype);
   const Tensor v = unpacked(table ? unpaged(g.x[2], table) : g.x[2], dtype);
   auto parts = apply(

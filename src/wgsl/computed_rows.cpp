@@ -18,6 +18,15 @@ bool is_computed_by_fours(const KernelSpec& loop, const Dim& length) {
   });
 }
 
+bool has_rows_of(const TensorAccess& operand, const Dim& length) {
+  const auto is_whole = [&](const Dim& elements) { return divide_exactly(elements, length).has_value(); };
+  if (!(operand.shape.back() == length) || !(operand.strides.back() == Dim(1)) || !is_whole(operand.offset))
+    return false;
+  for (std::size_t axis = 0; axis + 1 < operand.shape.size(); ++axis)
+    if (!(operand.shape[axis] == Dim(1)) && !is_whole(operand.strides[axis])) return false;
+  return true;
+}
+
 ComputedFours::ComputedFours(Shader& shader, const KernelSpec& loop, const std::vector<std::string>& places)
     : shader_(shader), loop_(loop) {
   for (const std::string& place : places) {

@@ -15,6 +15,10 @@ namespace jerboa::wgsl {
 /// row except through sums.
 bool is_computed_by_fours(const KernelSpec& loop, const Dim& length);
 
+/// Whether an operand's rows are those of a contiguous tensor with rows of `length`: none is strided, or begins within
+/// another.
+bool has_rows_of(const TensorAccess& operand, const Dim& length);
+
 /// A thread's elements of a row of such a result, by fours of adjacent ones. Everything is loaded when it is
 /// constructed, without branches, and computed at the end, so that all loads are on their way at once.
 class ComputedFours {

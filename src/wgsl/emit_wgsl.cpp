@@ -97,12 +97,7 @@ class Emitter {
 
   // Whether two of a kernel's bindings are the same tensor, or a tensor and a part of it.
   bool buffers_overlap(const FoldedPart& part) const {
-    const auto is_bound = [&](std::size_t memory) {
-      const auto number = static_cast<int>(memory);
-      const auto finished = part.folded.finished.find(number);
-      return !part.folded.computed.contains(number) &&
-             (finished == part.folded.finished.end() || finished->second.stores);
-    };
+    const auto is_bound = [&](std::size_t memory) { return part.folded.needs_buffer(static_cast<int>(memory)); };
     for (std::size_t i = 0; i < part.buffers.size(); ++i)
       for (std::size_t j = 0; j < i; ++j) {
         if (!is_bound(i) || !is_bound(j)) continue;

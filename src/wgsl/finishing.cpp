@@ -71,12 +71,13 @@ bool takes_elements(const KernelSpec& loop, int memory) {
          });
 }
 
-bool convolves_elements(const KernelSpec& convolution, const Dim& columns) {
+bool convolves_elements(const KernelSpec& convolution, const Shape& domain) {
   if (convolution.kind != KernelSpec::Kind::whole || convolution.op != Op::causal_conv1d) return false;
   const TensorAccess &state = convolution.operands[0], &x = convolution.operands[1], &y = convolution.results[1];
-  const Dim end = x.offset + x.shape[2];
+  const Dim end = x.offset + x.shape[2], columns = domain.back();
+  const bool is_of_each_row = x.strides[0] == columns && element_count(domain) == x.shape[0] * columns;
   return state.binding >= 0 && state.binding == convolution.results[0].binding && x.shape[1] == Dim(1) &&
-         (x.shape[0] == Dim(1) || x.strides[0] == columns) && x.strides[2] == Dim(1) && columns.is_constant() &&
+         (x.shape[0] == Dim(1) || is_of_each_row) && x.strides[2] == Dim(1) && columns.is_constant() &&
          end.is_constant() && end.value() <= columns.value() && y.offset == Dim(0);
 }
 

@@ -1,9 +1,9 @@
 #include "wgsl/fold.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
 #include <set>
 
+#include "lower/index.h"
 #include "wgsl/attention_stream.h"
 #include "wgsl/body.h"
 #include "wgsl/computed_rows.h"
@@ -16,7 +16,7 @@
 namespace jerboa::wgsl {
 namespace {
 
-std::size_t index(int number) { return static_cast<std::size_t>(number); }
+using detail::index;
 
 class Folder {
  public:
@@ -35,23 +35,14 @@ class Folder {
  private:
   const KernelSpec& kernel_of(std::size_t part) const { return uses_.kernel_of(part); }
 
-  // The bindings of a part's kernel as memories of another, and that one's buffers with what is missing. What the part
-  // reads in place of its result is a memory apart: there the result is not.
-  struct Joined {
-    std::vector<int> numbers, buffers;
-  };
-  Joined join(std::size_t part, std::size_t into, int in_place) const {
-    Joined joined{{}, uses_.at(into).buffers};
-    for (const int buffer : uses_.at(part).buffers) {
-      const auto known =
-          buffer == in_place ? joined.buffers.end() : std::find(joined.buffers.begin(), joined.buffers.end(), buffer);
-      joined.numbers.push_back(static_cast<int>(known - joined.buffers.begin()));
-      if (known == joined.buffers.end()) joined.buffers.push_back(buffer);
-    }
-    return joined;
+  // The memories of a part that hold its result.
+  std::set<int> memories_of_result(std::size_t part, int result) const {
+    std::set<int> memories;
+    const std::vector<int>& buffers = uses_.at(part).buffers;
+    for (std::size_t i = 0; i < buffers.size(); ++i)
+      if (buffers[i] == result) memories.insert(static_cast<int>(i));
+    return memories;
   }
-
-  bool fits(const Joined& joined) const { return static_cast<int>(joined.buffers.size()) <= target_.max_bindings; }
 
   void fold(std::size_t part) {
     const int result = uses_.only_result(part);
@@ -61,19 +52,18 @@ class Folder {
     if (readers.empty()) return;
     const KernelSpec& kernel = kernel_of(part);
     if (in_place && kernel.kind != KernelSpec::Kind::loop) return;
+    // What the part reads in place of its result stays where it is; the result is nowhere.
+    const std::set<int> separate = in_place ? memories_of_result(part, result) : std::set<int>();
     std::vector<std::pair<std::size_t, FoldedPart>> changed;
     for (const std::size_t reader : readers) {
       if (!uses_.can_run_later(part, reader)) return;
-      const Joined joined = join(part, reader, in_place ? result : -1);
-      if (!fits(joined)) return;
-      FoldedPart with = uses_.at(reader);
-      with.buffers = joined.buffers;
-      const KernelSpec own = renumbered(kernel, joined.numbers);
-      const bool folds = kernel.kind == KernelSpec::Kind::matmul ? fold_companion(part, reader, result, own, with)
-                         : kernel.row_axes > 0                   ? fold_scaled_rows(reader, result, own, with)
-                                                                 : fold_computed(reader, result, own, with);
+      auto [with, numbers] = join_memories(uses_.at(reader), uses_.at(part), separate);
+      if (with.buffers.size() > index(target_.max_bindings)) return;
+      const KernelSpec folded = renumbered(kernel, numbers);
+      const bool folds = kernel.kind == KernelSpec::Kind::matmul ? fold_companion(part, reader, result, folded, with)
+                         : kernel.row_axes > 0                   ? fold_scaled_rows(reader, result, folded, with)
+                                                                 : fold_computed(reader, result, folded, with);
       if (!folds) return;
-      with.key += fmt::format(" +{}({})", uses_.at(part).kernel, fmt::join(joined.numbers, " "));
       changed.emplace_back(reader, std::move(with));
     }
     uses_.drop(part);
@@ -164,7 +154,12 @@ class Folder {
     FoldedPart with;
     std::vector<std::size_t> absorbed;
 
-    bool is_computed(int memory) const { return with.folded.computed.contains(memory); }
+    // The numbers of another part's memories, of which those that are missing are added.
+    std::vector<int> add_memories(const FoldedPart& other) {
+      JoinedPart joined = join_memories(with, other);
+      with = std::move(joined.part);
+      return std::move(joined.numbers);
+    }
   };
 
   // Attention of one query for each head computes its queries itself, and puts keys and values into their caches.
@@ -176,42 +171,25 @@ class Folder {
     if (attention.queries().upper_bound() == 0 || choose_attention_form(writer, attention) != AttentionForm::stream)
       return;
     Absorbing with_queries{part, uses_.at(part), {}};
-    if (absorb_loop(with_queries, attention.q->binding, part, attention.size)) take_over(with_queries);
+    if (absorb_loop(with_queries, *attention.q, part, attention.size)) take_over(with_queries);
     if (!AttentionStream::can_append(attention)) return;
     Absorbing with_appends{part, uses_.at(part), {}};
     if (absorb_append(with_appends, attention, *attention.k) && absorb_append(with_appends, attention, *attention.v))
       take_over(with_appends);
   }
 
-  // The numbers of another part's memories, of which those that are missing are added.
-  std::vector<int> add_memories(Absorbing& absorbing, const FoldedPart& other) const {
-    std::vector<int>& buffers = absorbing.with.buffers;
-    std::vector<int> numbers;
-    std::set<int> computed;
-    for (std::size_t i = 0; i < other.buffers.size(); ++i) {
-      const bool is_computed = other.folded.computed.contains(static_cast<int>(i));
-      int number = 0;
-      while (index(number) < buffers.size() && (is_computed || buffers[index(number)] != other.buffers[i] ||
-                                                absorbing.is_computed(number) || computed.contains(number)))
-        ++number;
-      if (index(number) == buffers.size()) buffers.push_back(other.buffers[i]);
-      if (is_computed) computed.insert(number);
-      numbers.push_back(number);
-    }
-    absorbing.with.key += fmt::format(" +{}{}({})", other.kernel, other.key, fmt::join(numbers, " "));
-    return numbers;
-  }
-
-  // The loop whose result only one part, the reader, reads through this memory, as rows of this length.
-  bool absorb_loop(Absorbing& absorbing, int memory, std::size_t reader, const Dim& length) const {
-    const int result = absorbing.with.buffers[index(memory)];
+  // The loop whose result only one part, the reader, reads, as an operand with rows of this length.
+  bool absorb_loop(Absorbing& absorbing, const TensorAccess& operand, std::size_t reader, const Dim& length) const {
+    if (!has_rows_of(operand, length)) return false;
+    const int result = absorbing.with.buffers[index(operand.binding)];
     const std::optional<std::size_t> source = uses_.last_writer(result, reader);
     if (!source || uses_.only_result(*source) != result || uses_.reads(*source, result) ||
         uses_.readers_of(*source, result) != std::vector{reader} || !uses_.at(*source).folded.empty() ||
         !is_computed_by_fours(kernel_of(*source), length) || !uses_.can_run_later(*source, absorbing.part))
       return false;
-    const std::vector<int> numbers = add_memories(absorbing, uses_.at(*source));
-    absorbing.with.folded.computed.emplace(memory, with_rounded_result(renumbered(kernel_of(*source), numbers)));
+    const std::vector<int> numbers = absorbing.add_memories(uses_.at(*source));
+    absorbing.with.folded.computed.emplace(operand.binding,
+                                           with_rounded_result(renumbered(kernel_of(*source), numbers)));
     absorbing.absorbed.push_back(*source);
     return true;
   }
@@ -227,24 +205,24 @@ class Folder {
         kernel.operands[0].binding != kernel.results[0].binding || !(kernel.operands[1].shape[2] == Dim(1)) ||
         uses_.next_reader(buffer, *source) != absorbing.part || !uses_.can_run_later(*source, absorbing.part))
       return false;
-    const std::vector<int> numbers = add_memories(absorbing, append);
-    const KernelSpec own = renumbered(kernel, numbers);
-    const TensorAccess &values = own.operands[1], &positions = own.operands[2], &table = own.operands[3];
+    const std::vector<int> numbers = absorbing.add_memories(append);
+    const KernelSpec appended = renumbered(kernel, numbers);
+    const TensorAccess &values = appended.operands[1], &positions = appended.operands[2], &table = appended.operands[3];
     const int attended = attention.table == nullptr ? -1 : attention.table->binding;
     std::vector<KernelSpec>& appends = absorbing.with.folded.appends;
-    if (own.results[0].binding != cache.binding || table.binding != attended ||
+    if (appended.results[0].binding != cache.binding || table.binding != attended ||
         (!appends.empty() &&
          (appends.front().operands[2].binding != positions.binding ||
-          std::get<CacheAppendAttrs>(appends.front().attrs).ring != std::get<CacheAppendAttrs>(own.attrs).ring)))
+          std::get<CacheAppendAttrs>(appends.front().attrs).ring != std::get<CacheAppendAttrs>(appended.attrs).ring)))
       return false;
     if (append.folded.computed.empty()) {
-      absorb_loop(absorbing, values.binding, *source, attention.size);
+      absorb_loop(absorbing, values, *source, attention.size);
     } else {
       const KernelSpec& computed = append.folded.computed.at(kernel.operands[1].binding);
-      if (!is_computed_by_fours(computed, attention.size)) return false;
+      if (!is_computed_by_fours(computed, attention.size) || !has_rows_of(values, attention.size)) return false;
       absorbing.with.folded.computed.emplace(values.binding, renumbered(computed, numbers));
     }
-    appends.push_back(own);
+    appends.push_back(appended);
     absorbing.absorbed.push_back(*source);
     return true;
   }

@@ -1,8 +1,8 @@
 #include "wgsl/fold_recurrences.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
 
+#include "lower/index.h"
 #include "wgsl/attention.h"
 #include "wgsl/body.h"
 #include "wgsl/computed_rows.h"
@@ -14,7 +14,7 @@
 namespace jerboa::wgsl {
 namespace {
 
-std::size_t at(int number) { return static_cast<std::size_t>(number); }
+using detail::index;
 
 bool is_whole(const KernelSpec& kernel, Op op) { return kernel.kind == KernelSpec::Kind::whole && kernel.op == op; }
 
@@ -43,37 +43,12 @@ class RecurrenceFolder {
            suits_linear_attention_steps(target_, LinearAttention(kernel, true));
   }
 
-  // One part with the memories of another behind its own, and their numbers.
-  struct Joined {
-    FoldedPart with;
-    std::vector<int> numbers;
-  };
-  // What is in `apart` gets numbers of its own, although the buffer may be known.
-  Joined join(std::size_t into, const FoldedPart& other, const std::vector<int>& apart = {}) const {
-    Joined joined{uses_.at(into), {}};
-    std::vector<int>& buffers = joined.with.buffers;
-    const std::vector<int> known = buffers;
-    for (std::size_t i = 0; i < other.buffers.size(); ++i) {
-      const auto found = std::find(known.begin(), known.end(), other.buffers[i]);
-      const bool is_apart = std::find(apart.begin(), apart.end(), static_cast<int>(i)) != apart.end();
-      if (found != known.end() && !is_apart && !joined.with.folded.computed.contains(number(found - known.begin()))) {
-        joined.numbers.push_back(number(found - known.begin()));
-      } else {
-        joined.numbers.push_back(static_cast<int>(buffers.size()));
-        buffers.push_back(other.buffers[i]);
-      }
-    }
-    joined.with.key += fmt::format(" +{}{}({})", other.kernel, other.key, fmt::join(joined.numbers, " "));
-    return joined;
-  }
-  static int number(std::ptrdiff_t place) { return static_cast<int>(place); }
-
   // Shaders may have small operands share a binding, but not many.
   bool fits(const FoldedPart& part) const {
-    const auto is_absent = [](const auto& finished) { return !finished.second.stores; };
-    const auto finished = std::count_if(part.folded.finished.begin(), part.folded.finished.end(), is_absent);
-    const std::size_t absent = part.folded.computed.size() + static_cast<std::size_t>(finished);
-    return part.buffers.size() <= at(target_.max_bindings) + absent;
+    int bound = 0;
+    for (int memory = 0; memory < static_cast<int>(part.buffers.size()); ++memory)
+      bound += static_cast<int>(part.folded.needs_buffer(memory));
+    return bound <= target_.max_bindings;
   }
 
   // What a part stores element by element, so that another loop can take it; null: nothing.
@@ -95,28 +70,28 @@ class RecurrenceFolder {
     if (stored == nullptr) return;
     const KernelSpec& kernel = kernel_of(part);
     const TensorAccess& y = *stored;
-    const int result = uses_.at(part).buffers[at(y.binding)];
+    const int result = uses_.at(part).buffers[index(y.binding)];
     if (!uses_.is_internal(result)) return;
     const std::vector<std::size_t> readers = uses_.readers_of(part, result);
     if (readers.size() != 1 || !uses_.at(readers[0]).folded.empty()) return;
     const FoldedPart& follower = uses_.at(readers[0]);
     const KernelSpec& loop = kernel_of(readers[0]);
     const auto binding = std::find(follower.buffers.begin(), follower.buffers.end(), result);
-    const int read = number(binding - follower.buffers.begin());
+    const int read = static_cast<int>(binding - follower.buffers.begin());
     if (!takes_elements(loop, read) || !(element_count(loop.domain) == element_count(y.shape)) ||
         !uses_.can_run_earlier(readers[0], part, result))
       return;
     if (loop.row_axes > 0 && !takes_rows(kernel, loop)) return;
     // What is stored in place of y has memory of its own: y has none.
     const bool in_place = uses_.written_buffers(readers[0]).contains(result);
-    Joined joined = join(part, follower, in_place ? std::vector{read} : std::vector<int>());
-    KernelSpec own = renumbered(loop, joined.numbers);
-    for (Load& load : own.loads)
-      if (load.binding == joined.numbers[at(read)]) load.binding = y.binding;
-    joined.with.folded.finished.emplace(y.binding, Finishing{std::move(own)});
-    if (!fits(joined.with)) return;
+    auto [with, numbers] = join_memories(uses_.at(part), follower, in_place ? std::set{read} : std::set<int>());
+    KernelSpec renumbered_loop = renumbered(loop, numbers);
+    for (Load& load : renumbered_loop.loads)
+      if (load.binding == numbers[index(read)]) load.binding = y.binding;
+    with.folded.finished.emplace(y.binding, Finishing{std::move(renumbered_loop)});
+    if (!fits(with)) return;
     uses_.drop(readers[0]);
-    uses_.replace(part, std::move(joined.with));
+    uses_.replace(part, std::move(with));
   }
 
   bool takes_rows(const KernelSpec& kernel, const KernelSpec& loop) const {
@@ -134,9 +109,9 @@ class RecurrenceFolder {
     for (const Instruction& instruction : loop.body) {
       bool any = false;
       for (const int operand : {instruction.a, instruction.b, instruction.c})
-        any = any || (operand >= 0 && on_sums[at(operand)]);
+        any = any || (operand >= 0 && on_sums[index(operand)]);
       if (instruction.kind == Instruction::Kind::load)
-        if (const int from = loop.loads[at(instruction.index)].indirect; from >= 0) any = on_sums[at(from)];
+        if (const int from = loop.loads[index(instruction.index)].indirect; from >= 0) any = on_sums[index(from)];
       if (instruction.kind == Instruction::Kind::reduce) {
         if (any || instruction.op != Op::sum || instruction.dtype != DType::f32) return false;
         any = true;
@@ -159,7 +134,7 @@ class RecurrenceFolder {
   bool fold_source(std::size_t part, int memory) {
     const FoldedKernels& folded = uses_.at(part).folded;
     if (folded.computed.contains(memory) || folded.finished.contains(memory)) return false;
-    const int buffer = uses_.at(part).buffers[at(memory)];
+    const int buffer = uses_.at(part).buffers[index(memory)];
     if (!uses_.reads(part, buffer)) return false;
     const auto source = uses_.last_writer(buffer, part);
     if (!source || !uses_.at(*source).folded.empty() || !uses_.can_run_later(*source, part)) return false;
@@ -169,17 +144,17 @@ class RecurrenceFolder {
       if (!uses_.is_internal(result) || uses_.reads(*source, result) ||
           uses_.readers_of(*source, result) != std::vector{part} || uses_.written_buffers(part).contains(result))
         return false;
-    Joined joined = join(part, uses_.at(*source));
-    const KernelSpec own = renumbered(loop, joined.numbers);
-    for (const Store& store : own.stores) {
-      KernelSpec single = own;
+    auto [with, numbers] = join_memories(uses_.at(part), uses_.at(*source));
+    const KernelSpec renumbered_loop = renumbered(loop, numbers);
+    for (const Store& store : renumbered_loop.stores) {
+      KernelSpec single = renumbered_loop;
       single.stores = {store};
       if (!is_read_by_elements(part, store.binding, loop)) return false;
-      joined.with.folded.computed.emplace(store.binding, with_rounded_result(std::move(single)));
+      with.folded.computed.emplace(store.binding, with_rounded_result(std::move(single)));
     }
-    if (!fits(joined.with)) return false;
+    if (!fits(with)) return false;
     uses_.drop(*source);
-    uses_.replace(part, std::move(joined.with));
+    uses_.replace(part, std::move(with));
     return true;
   }
 
@@ -194,50 +169,64 @@ class RecurrenceFolder {
     if (loop.row_axes == 0) return true;
     const LinearAttention attention(kernel_of(part), true);
     const auto is_other = [&](const TensorAccess& operand) {
-      return operand.binding == memory && &operand != &attention.q && &operand != &attention.k;
+      return operand.binding == memory &&
+             ((&operand != &attention.q && &operand != &attention.k) || !has_rows_of(operand, attention.key_size));
     };
     const std::vector<TensorAccess>& operands = kernel_of(part).operands;
     if (attention.q.binding == attention.k.binding || std::any_of(operands.begin(), operands.end(), is_other))
       return false;
-    const auto loads = [&](const KernelSpec& kernel) {
-      return std::any_of(kernel.loads.begin(), kernel.loads.end(),
-                         [&](const Load& load) { return load.binding == memory; });
-    };
     for (const auto& [key, computed] : uses_.at(part).folded.computed)
-      if (loads(computed)) return false;
+      if (loads(computed, memory)) return false;
     for (const auto& [key, finishing] : uses_.at(part).folded.finished)
-      if (loads(finishing.kernel)) return false;
+      if (loads(finishing.kernel, memory)) return false;
     return sums_rows(loop, attention.key_size);
+  }
+
+  static bool loads(const KernelSpec& kernel, int memory) {
+    return std::any_of(kernel.loads.begin(), kernel.loads.end(),
+                       [&](const Load& load) { return load.binding == memory; });
   }
 
   // A convolution of one token per sequence needs but one element of the product that gives its input.
   void fold_into_product(std::size_t part) {
     const KernelSpec& convolution = kernel_of(part);
     if (!is_whole(convolution, Op::causal_conv1d)) return;
-    const FoldedPart& own = uses_.at(part);
-    const int x = own.buffers[at(convolution.operands[1].binding)];
+    const FoldedPart& convolution_part = uses_.at(part);
+    const int x = convolution_part.buffers[index(convolution.operands[1].binding)];
     const auto source = uses_.last_writer(x, part);
-    if (!source || uses_.only_result(*source) != x) return;
+    if (!source || uses_.only_result(*source) != x || reads_input_elsewhere(convolution_part, convolution)) return;
     const KernelSpec& product = kernel_of(*source);
     if (product.kind != KernelSpec::Kind::matmul || !uses_.at(*source).folded.finished.empty() ||
         product.stores.size() != 1 || !is_row_major(product.domain, product.stores.front().map) ||
-        !convolves_elements(convolution, product.domain.back()) || !finishes_elements(*source) ||
+        !convolves_elements(convolution, product.domain) || !finishes_elements(*source) ||
         !uses_.can_run_earlier(part, *source, x))
       return;
-    std::vector<int> apart;  // y, where another loop takes it, has no memory
-    for (const auto& [memory, finishing] : own.folded.finished) apart.push_back(memory);
-    Joined joined = join(*source, own, apart);
+    auto [with, numbers] = join_memories(uses_.at(*source), convolution_part);
     const int given = product.stores.front().binding;
     const bool stores = uses_.readers_of(*source, x) != std::vector{part};
-    auto& finished = joined.with.folded.finished;
-    finished.emplace(given, Finishing{renumbered(convolution, joined.numbers), stores});
-    for (const auto& [memory, finishing] : own.folded.finished)
-      finished.emplace(joined.numbers[at(memory)],
-                       Finishing{renumbered(finishing.kernel, joined.numbers), finishing.stores});
-    if (!fits(joined.with)) return;
-    joined.with.label += ", " + own.label;
+    if (stores) with.key += " stored";
+    auto& finished = with.folded.finished;
+    finished.emplace(given, Finishing{renumbered(convolution, numbers), stores});
+    for (const auto& [memory, finishing] : convolution_part.folded.finished)
+      finished.emplace(numbers[index(memory)], Finishing{renumbered(finishing.kernel, numbers), finishing.stores});
+    if (!fits(with)) return;
+    with.label += ", " + convolution_part.label;
     uses_.drop(part);
-    uses_.replace(*source, std::move(joined.with));
+    uses_.replace(*source, std::move(with));
+  }
+
+  // Whether a convolution reads its input as another operand too, or the loop that takes its results reads it. A
+  // product that finishes each of its elements by itself may not have stored those, or not yet.
+  static bool reads_input_elsewhere(const FoldedPart& part, const KernelSpec& convolution) {
+    constexpr std::size_t input = 1;
+    const int x = part.buffers[index(convolution.operands[input].binding)];
+    const auto is_input = [&](int memory) { return memory >= 0 && part.buffers[index(memory)] == x; };
+    for (std::size_t i = 0; i < convolution.operands.size(); ++i)
+      if (i != input && is_input(convolution.operands[i].binding)) return true;
+    for (const auto& [memory, finishing] : part.folded.finished)
+      for (const Load& load : finishing.kernel.loads)
+        if (is_input(load.binding)) return true;
+    return false;
   }
 
   // Whether each result of a product is stored by itself.

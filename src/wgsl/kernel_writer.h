@@ -30,6 +30,11 @@ struct FoldedKernels {
   std::map<int, Finishing> finished;
 
   bool empty() const { return !scaled_rows && !companion && computed.empty() && appends.empty() && finished.empty(); }
+  /// Whether a memory's elements are in a buffer: not if they are only computed here, or only finished.
+  bool needs_buffer(int memory) const {
+    const auto found = finished.find(memory);
+    return !computed.contains(memory) && (found == finished.end() || found->second.stores);
+  }
 };
 
 /// What one kernel becomes: shaders that run one after another, and memory between them.

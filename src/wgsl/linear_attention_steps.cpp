@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "base/integers.h"
+#include "wgsl/computed_rows.h"
 #include "wgsl/four_writer.h"
 #include "wgsl/linear_attention.h"
 
@@ -222,7 +223,7 @@ class Steps {
   std::string value(const std::vector<std::string>& indices) {
     const auto& computed = writer_.folded().computed;
     const auto found = computed.find(a_.v.binding);
-    if (found == computed.end() || !(found->second.domain.back() == a_.value_size))
+    if (found == computed.end() || !(found->second.domain.back() == a_.value_size) || !has_rows_of(a_.v, a_.value_size))
       return LinearAttention::load_four(shader_, a_.v, indices);
     const KernelSpec& loop = found->second;
     const std::string place = shader_.let("place", shader_.place(a_.v.offset, a_.v.strides, indices));

@@ -1,11 +1,14 @@
 #include "wgsl/part_uses.h"
 
 #include <algorithm>
+#include <fmt/ranges.h>
+
+#include "lower/index.h"
 
 namespace jerboa::wgsl {
 namespace {
 
-std::size_t index(int number) { return static_cast<std::size_t>(number); }
+using detail::index;
 
 // Memories that a kernel reads, and that it writes.
 void add_reads(const KernelSpec& kernel, std::set<int>& memories) {
@@ -31,6 +34,25 @@ KernelSpec renumbered(KernelSpec kernel, const std::vector<int>& numbers) {
   for (auto* list : {&kernel.operands, &kernel.results})
     for (TensorAccess& access : *list) renumber(access.binding);
   return kernel;
+}
+
+JoinedPart join_memories(const FoldedPart& part, const FoldedPart& other, const std::set<int>& separate) {
+  JoinedPart joined{part, {}};
+  std::vector<int>& buffers = joined.part.buffers;
+  std::set<int> unshared;
+  for (int i = 0; i < static_cast<int>(other.buffers.size()); ++i) {
+    const int buffer = other.buffers[index(i)];
+    const bool shares = other.folded.needs_buffer(i) && !separate.contains(i);
+    int number = 0;
+    while (index(number) < buffers.size() && (!shares || buffers[index(number)] != buffer ||
+                                              !part.folded.needs_buffer(number) || unshared.contains(number)))
+      ++number;
+    if (index(number) == buffers.size()) buffers.push_back(buffer);
+    if (!shares) unshared.insert(number);
+    joined.numbers.push_back(number);
+  }
+  joined.part.key += fmt::format(" +{}{}({})", other.kernel, other.key, fmt::join(joined.numbers, " "));
+  return joined;
 }
 
 PartUses::PartUses(const Program& program)

@@ -11,6 +11,15 @@ namespace jerboa::wgsl {
 /// The same kernel with other numbers for its bindings.
 KernelSpec renumbered(KernelSpec kernel, const std::vector<int>& numbers);
 
+/// A part with the memories of another behind its own, and the numbers that those have in it.
+struct JoinedPart {
+  FoldedPart part;
+  std::vector<int> numbers;
+};
+/// Each buffer is one memory, except where a part computes or finishes its elements itself, so that nothing is there.
+/// The memories of `other` in `separate` are not those of `part` either.
+JoinedPart join_memories(const FoldedPart& part, const FoldedPart& other, const std::set<int>& separate = {});
+
 /// The parts of a program as kernels are folded into others: which of them read and write each buffer.
 class PartUses {
  public:

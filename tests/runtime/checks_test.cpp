@@ -76,7 +76,7 @@ TEST(Checks, AreNotPartOfSavedProgramsAndRefusedForLoadedOnes) {
   EXPECT_EQ(loaded.entries().at(0).outputs.size(), 1u);
   EXPECT_TRUE(std::isnan(loaded.run("run", {{"x", HostTensor({1}, {-1})}}).get("y").item()));
   expect_error<UsageError>([&] { Session::load_program(path, Device::cpu(), {.check_finite = true}); },
-                           "run.jerboa is compiled already, so that its tensors cannot be checked");
+                           "run.jerboa is already compiled, so its tensors cannot be checked");
 }
 
 // Indices in inputs are always checked, on every device.

@@ -76,8 +76,10 @@ TEST(Session, StatesNamedAsCopiesMustBeCopies) {
                       const Tensor copy = state_input("f16/w", {1000}, DType::f16), w = param_input("w", {1});
                       output("y", cast(copy, DType::f32) * w);
                     }));
-  expect_error<UsageError>([&] { session.run("run", {}); },
-                           "f16/w is f16[1000], which is not an f16 copy of w (f32[1]); give the state another name");
+  // Every time: no run computes with what could not be filled. Only the first one fills w itself.
+  for (int run = 0; run < 3; ++run)
+    expect_error<UsageError>([&] { session.run("run", {}); },
+                             "f16/w is f16[1000], which is not an f16 copy of w (f32[1]); give the state another name");
   Session empty(Device::reference());
   empty.add_entry("run", trace([] { output("y", cast(state_input("rng", {0}, DType::u32), DType::f32)); }));
   EXPECT_EQ(empty.run("run", {}).get("y").size(), 0);

@@ -181,8 +181,7 @@ TEST(Grad, RefusesTheLogSumExpOfAttention) {
 // The gradient of the queries is there, but that of keys and values would be lost.
 TEST(Grad, RefusesKeysThatAreRoundedTo8Bits) {
   constexpr const char* refused =
-      "attention: keys and values that are rounded to 8 bits cannot be differentiated; use a cache of f32 or f16 "
-      "(model.cpp:7)";
+      "attention: what is rounded to 8 bits cannot be differentiated; use a cache of f32 or f16 (model.cpp:7)";
   // Of queries and of what is appended, with respect to one of them.
   const auto differentiate = [](bool to_appended, const std::function<Tensor(const Tensor&)>& seen) {
     trace([&] {
@@ -198,6 +197,22 @@ TEST(Grad, RefusesKeysThatAreRoundedTo8Bits) {
   EXPECT_EQ(message_of<GraphError>([&] { differentiate(true, through_views); }), refused);
   EXPECT_NO_THROW(differentiate(false, as_it_is)) << "nothing flows through the keys";
   EXPECT_NO_THROW(differentiate(false, through_views));
+}
+
+// Ops that are differentiated by their decomposition lose no gradient either.
+TEST(Grad, RefusesWeightsOfKeysThatAreRoundedTo8Bits) {
+  const auto differentiate = [](bool to_appended) {
+    trace([&] {
+      const Tensor q = tensor_input("q", {1, 1, 2, 4}), x = tensor_input("x", {1, 1, 2, 4});
+      const Tensor cache = state_input("cache", {1, 1, 2, 2}, DType::u32);
+      const Tensor keys = cache_append(cache, x, tensor_input("positions", {1, 2}, DType::i32));
+      EXPECT_EQ(grad(sum(attention_weights(Operand(q, "model.cpp", 7), keys)), {to_appended ? x : q}).size(), 1u);
+    });
+  };
+  EXPECT_EQ(message_of<GraphError>([&] { differentiate(true); }),
+            "attention_weights: what is rounded to 8 bits cannot be differentiated; use a cache of f32 or f16 "
+            "(model.cpp:7)");
+  EXPECT_NO_THROW(differentiate(false));
 }
 
 TEST(AppendGrad, GivesOneForEachTrainableParameter) {

@@ -1,3 +1,6 @@
+#include <array>
+#include <functional>
+
 #include "wgsl/folding.h"
 
 // Layers of recurrent decoders that are fed one token, or a few: a product, linear attention, and a product.
@@ -151,6 +154,78 @@ TEST(FoldingRecurrences, ResultsThatAreReadTwiceStay) {
     output("plain", y);
   });
   expect_reference_on(gpu(32), graph, inputs_of_layer(graph, layer), 2, 5e-5);
+}
+
+void expect_graph(const Layer& layer, std::size_t wanted_dispatches, const std::function<void(const States&)>& build) {
+  const Graph graph = trace([&] { build(States(layer)); });
+  EXPECT_EQ(dispatches(graph, gpu_target(32)), wanted_dispatches);
+  expect_reference_on(gpu(32), graph, inputs_of_layer(graph, layer), 3, 5e-5);
+}
+
+Tensor product_of(const Layer& layer, const std::string& name, int out) {
+  return linear(name, tensor_input("x of " + name, {layer.batch, layer.time, layer.width}), out, layer.weights);
+}
+
+// A product that finishes each element by itself has no other for the loop behind the convolution.
+TEST(FoldingRecurrences, FollowersMayReadTheProductToo) {
+  for (const int batch : {1, 3}) {
+    const Layer layer{.batch = batch};
+    expect_graph(layer, 3, [&](const States& states) {
+      const auto parts = split(product_of(layer, "in", 64), {32, 32});
+      output("y", linear("out", silu(convolved(states, "conv", parts[0])) * parts[1], 8, layer.weights));
+    });
+    expect_graph(layer, 3, [&](const States& states) {
+      const Tensor x = product_of(layer, "in", 32);
+      output("y", linear("out", convolved(states, "conv", x) + x, 8, layer.weights));
+    });
+  }
+}
+
+// The rows past the last sequence have no state.
+TEST(FoldingRecurrences, ConvolutionsOfSomeRowsFollowTheProduct) {
+  const Layer layer{.batch = 2}, rows{.batch = 4};
+  expect_graph(layer, 3, [&](const States& states) {
+    output("y", silu(convolved(states, "conv", slice(product_of(rows, "in", 24), 0, 0, 2))));
+  });
+}
+
+// Both have the same kernels, but the second product is stored as well.
+TEST(FoldingRecurrences, ProductsThatAreReadTwiceAreStored) {
+  const Layer layer;
+  expect_graph(layer, 3, [&](const States& states) {
+    output("a", silu(convolved(states, "conv a", product_of(layer, "in a", 32))));
+    const Tensor x = product_of(layer, "in b", 32);
+    output("b", silu(convolved(states, "conv b", x)));
+    output("c", linear("out", x, 8, layer.weights));
+  });
+}
+
+// Linear attention of one token whose operands are given.
+void expect_attention(const Layer& layer, std::size_t wanted_dispatches,
+                      const std::function<std::array<Tensor, 3>()>& operands) {
+  expect_graph(layer, wanted_dispatches, [&](const States& states) {
+    const auto [q, k, v] = operands();
+    output("y", remembered(states, layer, q, k, v, -exp(tensor_input("decay", {layer.batch, 1, layer.heads})), {}));
+  });
+}
+
+// What is computed in rows may be read across them, or from the middle of one to the middle of the next.
+TEST(FoldingRecurrences, RowsAreThoseOfTheOperand) {
+  const Layer layer{.heads = 8, .groups = 8, .key_size = 8, .value_size = 8};
+  const auto input = [](const char* name, int heads = 8) { return tensor_input(name, {1, 1, heads, 8}); };
+  const auto computed = [&](const char* name, int heads = 8) {
+    return norm(std::string(name) + ".norm", input(name, heads));
+  };
+  expect_attention(layer, 1, [&] { return std::array{computed("q"), input("k"), exp(input("v"))}; });
+  expect_attention(layer, 2, [&] { return std::array{swap_axes(computed("q"), 2, 3), input("k"), input("v")}; });
+  expect_attention(layer, 2, [&] {
+    return std::array{input("q"), reshape(slice(reshape(computed("k", 9), {1, 1, 72}), 2, 4, 68), {1, 1, 8, 8}),
+                      input("v")};
+  });
+  expect_attention(layer, 1, [&] {
+    const Tensor v = exp(input("v") * tensor_input("factors", {8}));
+    return std::array{input("q"), input("k"), swap_axes(v, 2, 3)};
+  });
 }
 
 }  // namespace

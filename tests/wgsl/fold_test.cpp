@@ -249,6 +249,15 @@ TEST(FoldingAttention, AppendsToCachesIn8BitsComeFirst) {
   }
 }
 
+// The rows of a norm are not those of queries that are read across them.
+TEST(FoldingAttention, LeavesQueriesThatAreReadAcrossTheirRows) {
+  const Graph graph = trace([] {
+    const Tensor x = tensor_input("x", {1, 16, 1, 16}), k = tensor_input("k", {1, 16, 40, 16});
+    output("y", attention(swap_axes(norm("norm", x), 1, 3), k, tensor_input("v", {1, 16, 40, 16})));
+  });
+  expect_reference_with_subgroups(graph, inputs_of(graph), 1);
+}
+
 // Threads have eight features each of large heads, and gates of the results are part of attention too.
 TEST(FoldingAttention, LargeHeadsWithGatesAreTheSame) {
   const Attending form{

@@ -40,8 +40,8 @@ class RunResults {
   virtual ~RunResults() = default;
   /// An output, or a capture that was requested.
   virtual HostTensor read(const std::string& name) = 0;
-  /// Returns when the run has ended, and throws what went wrong in it. Devices that run at once need no more than this.
-  virtual void wait() {}
+  /// Returns when the run has ended, and throws what went wrong in it.
+  virtual void wait() {}  ///< Does nothing by default: for devices whose run() returns when the run has ended.
 };
 
 struct RunRequest {

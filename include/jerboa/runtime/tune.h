@@ -18,7 +18,7 @@ struct TunedProduct {
 
 struct TuneOptions {
   double seconds = 0.1;  ///< at most, for each form
-  /// Called before each product is measured, to bring a GPU's clock up.
+  /// Called before each form is measured, to bring a GPU's clock up, which drops while the form is compiled.
   std::function<void()> warm = {};
   /// Called with what was measured of each product.
   std::function<void(const TunedProduct&)> report = {};

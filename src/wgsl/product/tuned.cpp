@@ -116,7 +116,7 @@ struct Read {
   }
   std::string text(const char* key) const {
     const Json& value = field(key);
-    if (!value.is_string()) refuse(key, "a text");
+    if (!value.is_string()) refuse(key, "a string");
     return value.get<std::string>();
   }
   [[noreturn]] static void refuse(const char* key, const char* wanted) {
@@ -149,7 +149,7 @@ ProductForm form_from(const Json& json) {
   }
   const auto* known =
       std::find_if(std::begin(kinds), std::end(kinds), [&](const auto& one) { return one.second == kind; });
-  if (known == std::end(kinds)) throw FileError(fmt::format("there is no form named {}", kind));
+  if (known == std::end(kinds)) throw FileError(fmt::format("there is no form named {}", in_quotes(kind)));
   MatmulForm form{.kind = known->first};
   visit_form(form, read);
   return form;
@@ -173,6 +173,11 @@ const ProductForm* find(const Target& target, const MatmulProblem& problem) {
   if (!shape) return nullptr;
   const auto found = tuned->forms.find(*shape);
   return found == tuned->forms.end() ? nullptr : &found->second;
+}
+
+// A shape has the types that are multiplied, but not whether a prologue gives them: then tiles hold f32.
+bool suits_tiles(const Target& target, const MatmulProblem& problem, const MatmulForm& form) {
+  return form.workgroup_bytes(problem.halves ? 2 : 4) <= target.workgroup_bytes && !(problem.halves && form.teams > 1);
 }
 
 }  // namespace
@@ -230,13 +235,14 @@ std::string describe(const ProductForm& form) {
   return text;
 }
 
-const TunedForms* tuned_forms(const Target& target) { return static_cast<const TunedForms*>(target.tuned.get()); }
+const TunedForms* tuned_forms(const Target& target) { return dynamic_cast<const TunedForms*>(target.tuned.get()); }
 
 const MatmulForm* tuned_form(const Target& target, const MatmulProblem& problem) {
   const ProductForm* found = find(target, problem);
   const auto* form = found == nullptr ? nullptr : std::get_if<MatmulForm>(found);
   if (form == nullptr || (form->kind == Kind::vectors) != problem.suits_vectors) return nullptr;
-  return form->kind == Kind::matrices && !problem.suits_matrices ? nullptr : form;
+  if (form->kind == Kind::matrices && !problem.suits_matrices) return nullptr;
+  return form->kind == Kind::tiles && !suits_tiles(target, problem, *form) ? nullptr : form;
 }
 
 const QuantisedForm* tuned_quantised(const Target& target, const MatmulProblem& problem) {
@@ -267,10 +273,10 @@ TunedFile parse_tuned_file(std::string_view text, const std::string& name) {
       throw FileError(fmt::format("{}; {}", error.what(), remedy));
     }
   }();
-  if (!json.is_object() || !json.contains("jerboa_tuned_forms")) refuse("not a file of jerboa tune");
+  if (!json.is_object() || !json.contains("jerboa_tuned_forms")) refuse("not a file written by jerboa tune");
   if (json["jerboa_tuned_forms"] != version)
-    refuse(fmt::format("written by another version of jerboa (format {}, not {})", json["jerboa_tuned_forms"].dump(),
-                       version));
+    refuse(fmt::format("written by another version of jerboa (format {}, not {})",
+                       shortened(json["jerboa_tuned_forms"].dump(), 40), version));
   TunedFile file;
   try {
     const Read read{json};

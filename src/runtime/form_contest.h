@@ -1,0 +1,60 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <jerboa/base/host_tensor.h>
+
+#include "wgsl/product/tuned.h"
+
+namespace jerboa::detail {
+
+/// The time of a steady clock, in seconds.
+double steady_seconds();
+
+/// A matrix product that is compiled in one form.
+class CompiledProduct {
+ public:
+  virtual ~CompiledProduct() = default;
+  /// All of it.
+  virtual HostTensor result() = 0;
+  /// Computes it once and returns how many seconds that took.
+  virtual double run() = 0;
+};
+
+/// What was measured of a form. The two times were taken in turns: a GPU's clock changes from one form to the next.
+struct MeasuredForm {
+  wgsl::ProductForm form;
+  bool agrees = false;                      ///< with the results of the form that is chosen without measuring
+  double seconds = 0, untuned_seconds = 0;  ///< of this form, and of the one that is chosen without measuring
+};
+
+/// The one that saves most, of those whose results agree; null if none is worth an entry in a file.
+const MeasuredForm* best_of(const std::vector<MeasuredForm>& forms);
+
+/// Compares forms with the one that is chosen without measuring, one at a time: no more than two are in memory.
+class FormContest {
+ public:
+  struct Options {
+    double tolerance = 0;             ///< of results that agree, relative to the largest
+    double seconds = 0;               ///< at most, for each form
+    std::function<void()> warm = {};  ///< called before each form is measured
+  };
+  FormContest(std::unique_ptr<CompiledProduct> untuned, Options options);
+
+  void measure(const wgsl::ProductForm& form, std::unique_ptr<CompiledProduct> product);
+  const std::vector<MeasuredForm>& measured() const { return measured_; }
+  /// Measures the form that is chosen without measuring, by itself.
+  double untuned_seconds();
+
+ private:
+  bool agrees(const HostTensor& result) const;
+
+  std::unique_ptr<CompiledProduct> untuned_;
+  Options options_;
+  HostTensor expected_;
+  std::vector<MeasuredForm> measured_;
+};
+
+}  // namespace jerboa::detail
