@@ -144,6 +144,18 @@ std::string in_quotes(std::string_view name) {
   return nlohmann::json(shortened(name, 120)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+std::string printable_line(std::string_view text) {
+  std::string line;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
+    const bool is_pair = byte == 0xc2 && next >= 0x80 && next < 0xa0;  // U+0080 to U+009F
+    line += byte < 0x20 || byte == 0x7f || is_pair ? ' ' : text[i];
+    i += is_pair;
+  }
+  return line;
+}
+
 std::string json_reason(const std::exception& error) {
   std::string_view text = error.what();
   if (const auto end = text.find("] "); end != std::string_view::npos) text.remove_prefix(end + 2);

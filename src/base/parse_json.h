@@ -30,6 +30,8 @@ std::optional<std::int64_t> json_integer(const nlohmann::json& value);
 
 /// A name from a file, quoted for an error message: always one printable line of bounded length.
 std::string in_quotes(std::string_view name);
+/// A text from elsewhere in one line without control characters, which a terminal would obey.
+std::string printable_line(std::string_view text);
 /// At most `limit` bytes of UTF-8, truncated between characters, with an ellipsis if anything was removed.
 std::string shortened(std::string_view text, std::size_t limit);
 /// The message of an nlohmann exception without its prefixes.

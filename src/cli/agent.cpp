@@ -16,20 +16,21 @@ server::ServerTool callable(const mcp::Tool& tool) {
           }};
 }
 
-mcp::Json assistant_message(const ToolAnswer& answer, int round) {
+mcp::Json assistant_message(const ChatAnswer& answer, int round) {
   std::vector<std::string> ids;
   for (std::size_t i = 0; i < answer.calls.size(); ++i) ids.push_back(fmt::format("call_{}_{}", round, i));
   return server::assistant_message(answer.text, answer.calls, ids);
 }
 
-ToolAnswer answer_with_tools(Json& messages, const std::vector<server::ServerTool>& tools, const AgentOptions& options,
+ChatAnswer answer_with_tools(Json& messages, const std::vector<server::ServerTool>& tools, const AgentOptions& options,
                              const AgentParts& parts) {
   bool has_room = true;
   for (int round = 0;; ++round) {
-    const Calls calls = round == options.rounds || !has_room  ? Calls::forbidden
+    const Calls calls = round >= options.rounds || !has_room  ? Calls::forbidden
                         : round == 0 && options.requires_call ? Calls::required
                                                               : Calls::allowed;
-    ToolAnswer answer = parts.ask(messages, calls);
+    ChatAnswer answer = parts.ask(messages, calls);
+    if (calls == Calls::forbidden) answer.calls.clear();
     const Json message = assistant_message(answer, round);
     messages.push_back(message);
     if (answer.calls.empty()) return answer;

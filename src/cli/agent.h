@@ -17,7 +17,7 @@ using server::WrittenCall;
 server::ServerTool callable(const mcp::Tool& tool);
 
 /// An answer of a model that knows tools.
-struct ToolAnswer {
+struct ChatAnswer {
   std::string text;
   std::vector<WrittenCall> calls = {};
   Generation generation = {};
@@ -26,14 +26,14 @@ struct ToolAnswer {
   bool is_empty() const { return text.empty() && calls.empty(); }
 };
 /// As a message of the conversation; calls are numbered by their round.
-mcp::Json assistant_message(const ToolAnswer& answer, int round = 0);
+mcp::Json assistant_message(const ChatAnswer& answer, int round = 0);
 
 enum class Calls { allowed, required, forbidden };
 
 /// What surrounds the loop of questions and calls.
 struct AgentParts {
   /// The model's next message.
-  std::function<ToolAnswer(const mcp::Json& messages, Calls calls)> ask;
+  std::function<ChatAnswer(const mcp::Json& messages, Calls calls)> ask;
   std::function<void(const WrittenCall& call)> on_call = [](const WrittenCall&) {};
   std::function<void(const server::ToolOutput& output)> on_result = [](const server::ToolOutput&) {};
   /// Appends the results of a round to the messages, and may shorten them; false if there is no room for another round.
@@ -49,7 +49,7 @@ struct AgentOptions {
 /// Lets a model answer the last message, calling tools and reading their results as often as it likes. Everything that
 /// is said is appended to the messages, in OpenAI's form. What goes wrong with a call is its result, so that the model
 /// can do better.
-ToolAnswer answer_with_tools(mcp::Json& messages, const std::vector<server::ServerTool>& tools,
+ChatAnswer answer_with_tools(mcp::Json& messages, const std::vector<server::ServerTool>& tools,
                              const AgentOptions& options, const AgentParts& parts);
 
 }  // namespace jerboa::cli

@@ -29,7 +29,7 @@ class Answers {
 struct AnswerDetails {
   std::optional<int> index = {};
   bool log_probabilities = false;  ///< with those that GenerateOptions::logprobs asked for
-  const ToolAnswer* read = nullptr;
+  const ChatAnswer* read = nullptr;
 };
 /// An answer for programs. With what was read of it, the text is that without calls and thoughts, which are added.
 nlohmann::ordered_json answer_json(const Generation& answer, const AnswerDetails& details = {});

@@ -13,12 +13,12 @@
 #include "base/json_value.h"
 #include "cli/answers.h"
 #include "cli/arguments.h"
+#include "cli/chat_asker.h"
 #include "cli/chat_template_check.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/store.h"
 #include "cli/terminal.h"
-#include "cli/tool_model.h"
 
 namespace jerboa::cli {
 namespace {
@@ -124,7 +124,7 @@ class BatchRun {
  private:
   struct Running {
     Json id;
-    std::optional<ToolModel::Prepared> question;  // if it is messages
+    std::optional<ChatAsker::Prepared> question;  // if it is messages
     language::Stream stream;
     std::string error;
   };
@@ -151,7 +151,7 @@ class BatchRun {
     return running;
   }
 
-  ToolModel::Prepared prepare(const BatchRequest& request, const GenerateOptions& options) {
+  ChatAsker::Prepared prepare(const BatchRequest& request, const GenerateOptions& options) {
     if (!asked_) throw UsageError("the model has no chat template, so it cannot answer messages");
     const Json messages =
         request.messages.is_null() ? Json::array({{{"role", "user"}, {"content", request.prompt}}}) : request.messages;
@@ -162,7 +162,7 @@ class BatchRun {
 
   Json describe_answer(const Running& running, const Generation& result) {
     AnswerDetails details{.log_probabilities = log_probabilities_};
-    ToolAnswer answer;
+    ChatAnswer answer;
     if (running.question) {
       answer = asked_->read(*running.question, result);
       details.read = &answer;
@@ -188,7 +188,7 @@ class BatchRun {
 
   LanguageModel& model_;
   const LanguageFlags& flags_;
-  std::optional<ToolModel> asked_;  // none if the model has no chat template
+  std::optional<ChatAsker> asked_;  // none if the model has no chat template
   bool log_probabilities_, has_failed_ = false;
   std::size_t cut_ = 0;
   std::deque<Running> running_;
@@ -200,7 +200,7 @@ void check_chat_template(const std::string& model, const std::string& file, cons
   const auto has_messages = [](const BatchRequest& request) { return !request.messages.is_null(); };
   const auto asking = std::find_if(requests.begin(), requests.end(), has_messages);
   if ((asking == requests.end() && flags.tool_list().empty()) || has_chat_template(model_path(model))) return;
-  if (asking == requests.end()) throw UsageError("--tools are for the model's chat template, but it has none");
+  if (asking == requests.end()) throw no_tools_without_template(model, "--tools");
   throw UsageError(fmt::format("{} has no chat template, so it cannot answer messages, which {} holds; use prompts",
                                model, file == "-" ? "standard input" : file));
 }

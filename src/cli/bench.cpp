@@ -94,9 +94,6 @@ Workload matmul_workload(const std::string& name, const ProductName& product, co
   return work;
 }
 
-// Workloads with this suffix train in mixed precision.
-constexpr std::string_view mixed_suffix = "_mixed";
-
 template <class Model, class Loss, class Optimizer = Adam>
 Workload training_workload(const std::string& name, Model model, Loss loss, const Batch& batch, const Device& device,
                            const Optimizer& optimizer = Optimizer{.lr = 1e-4}) {
@@ -113,18 +110,22 @@ Workload training_workload(const std::string& name, Model model, Loss loss, cons
   return work;
 }
 
-Workload gpt_workload(const std::string& name, Gpt model, int batch, int length, const Device& device,
-                      const Adam& optimizer = {.lr = 1e-4}) {
-  const Batch data{{"ids", random_ids({batch, length}, model.vocab, 1)},
-                   {"targets", random_ids({batch, length}, model.vocab, 2)}};
-  return training_workload(name, std::move(model), next_token_loss, data, device, optimizer);
+template <class Optimizer>
+Workload gpt_workload(const std::string& name, TrainingShape shape, const Device& device, const Optimizer& optimizer) {
+  const Sizes sizes{shape.batch, shape.length};
+  const Batch data{{"ids", random_ids(sizes, shape.model.vocab, 1)},
+                   {"targets", random_ids(sizes, shape.model.vocab, 2)}};
+  return training_workload(name, std::move(shape.model), next_token_loss, data, device, optimizer);
 }
 
-// GPT-2 with 124 million parameters (and as many again for its head, which is not tied here).
-Workload gpt2_workload(const std::string& name, const Device& device) {
-  Gpt model{.vocab = 50304, .width = 768, .layers = 12, .heads = 12, .context = 1024};
-  const Batch data{{"ids", random_ids({8, 1024}, model.vocab, 1)}, {"targets", random_ids({8, 1024}, model.vocab, 2)}};
-  return training_workload(name, std::move(model), next_token_loss, data, device, AdamW{.lr = 1e-4});
+std::optional<Workload> gpt_workload(const std::string& name, const Device& device) {
+  for (const TrainingShape& shape : training_shapes()) {
+    const bool is_plain = name == shape.name || name == shape.name + std::string(mixed_suffix);
+    if (is_plain && shape.decays_weights) return gpt_workload(name, shape, device, AdamW{.lr = 1e-4});
+    if (is_plain) return gpt_workload(name, shape, device, Adam{.lr = 1e-4});
+    if (name == shape.name + "_clipped") return gpt_workload(name, shape, device, Adam{.lr = 1e-4, .clip_norm = 1});
+  }
+  return std::nullopt;
 }
 
 // A Llama of 8 layers × 512 (peers measure the same): many tokens at once into an empty cache, or one after 512.
@@ -202,17 +203,12 @@ std::string weights_suffix(DType weights) {
 
 Workload make(const std::string& name, const Device& device) {
   if (const auto product = product_of(name)) return matmul_workload(name, *product, device);
-  if (name == "gpt2" || name == "gpt2_mixed") return gpt2_workload(name, device);
+  if (auto training = gpt_workload(name, device)) return *std::move(training);
   for (const DType weights : {DType::f32, DType::f16, DType::bf16, DType::i8, DType::i4}) {
     const std::string suffix = weights_suffix(weights);
     if (name == "llama_prefill" + suffix) return llama_workload(name, 512, device, weights);
     if (name == "llama_decode" + suffix) return llama_workload(name, 1, device, weights);
   }
-  if (name == "small" || name == "small_mixed") return gpt_workload(name, Gpt{}, 8, 128, device);
-  if (name == "small_clipped") return gpt_workload(name, Gpt{}, 8, 128, device, {.lr = 1e-4, .clip_norm = 1});
-  const Gpt tiny{.width = 64, .layers = 2, .heads = 4, .context = 32};
-  if (name == "tiny" || name == "tiny_mixed") return gpt_workload(name, tiny, 16, 32, device);
-  if (name == "tiny_clipped") return gpt_workload(name, tiny, 16, 32, device, {.lr = 1e-4, .clip_norm = 1});
   if (name == "mlp") {
     const Batch data{{"images", random_floats({128, 784}, 1)}, {"labels", random_ids({128}, 10, 2)}};
     return training_workload(name, Perceptron{}, classification_loss, data, device);

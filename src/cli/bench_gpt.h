@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <jerboa/frontend/nn.h>
@@ -33,5 +35,23 @@ struct Gpt {
     return head(norm(x));
   }
 };
+
+/// A training step that `bench` measures, and whose products `tune` measures.
+struct TrainingShape {
+  std::string name;
+  Gpt model;
+  int batch = 0, length = 0;
+  bool decays_weights = false;  ///< AdamW instead of Adam
+};
+
+/// With this suffix, a step runs in mixed precision.
+inline constexpr std::string_view mixed_suffix = "_mixed";
+
+/// The last is GPT-2 with 124 million parameters, and as many again for its head, which is not tied here.
+inline std::vector<TrainingShape> training_shapes() {
+  return {{"tiny", {.width = 64, .layers = 2, .heads = 4, .context = 32}, 16, 32},
+          {"small", {}, 8, 128},
+          {"gpt2", {.vocab = 50304, .width = 768, .layers = 12, .heads = 12, .context = 1024}, 8, 1024, true}};
+}
 
 }  // namespace jerboa::cli

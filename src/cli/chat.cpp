@@ -100,10 +100,9 @@ Chat::Chat(LanguageModel& model, LanguageFlags flags, Thinking thinking, ToolFla
       thinking_(thinking),
       tool_flags_(std::move(tool_flags)),
       tools_(std::move(tools)),
-      tool_model_(model, tools_.empty() ? flags_.tool_list() : server::tools_json(tools_)),
-      variables_(template_variables(thinking, tool_model_.template_source())),
-      conversation_(model.context(),
-                    [this](const mcp::Json& messages) { return tool_model_.tokens(messages, variables_); }),
+      asker_(model, tools_.empty() ? flags_.tool_list() : server::tools_json(tools_)),
+      variables_(template_variables(thinking, asker_.template_source())),
+      conversation_(model.context(), [this](const mcp::Json& messages) { return asker_.tokens(messages, variables_); }),
       is_interactive_(is_terminal(STDIN_FILENO) && is_terminal(STDOUT_FILENO)),
       colours_(has_colours(STDOUT_FILENO)) {}
 
@@ -131,7 +130,7 @@ void Chat::say(const std::string& message) {
 }
 
 bool Chat::answer() {
-  const ToolAnswer answer = answer_calling_tools();
+  const ChatAnswer answer = answer_calling_tools();
   const Generation& result = answer.generation;
   if (result.reason == StopReason::cancelled && answer.is_empty()) {
     if (is_interactive_)
@@ -155,7 +154,7 @@ void Chat::make_room() {
              has_colours(STDERR_FILENO)));
 }
 
-ToolAnswer Chat::answer_calling_tools() {
+ChatAnswer Chat::answer_calling_tools() {
   mcp::Json& messages = conversation_.messages();
   AgentParts parts;
   parts.ask = [this](const mcp::Json& so_far, Calls calls) { return ask(so_far, calls); };
@@ -164,11 +163,11 @@ ToolAnswer Chat::answer_calling_tools() {
     note(dim(shown_result(output), has_colours(STDERR_FILENO)));
   };
   parts.add_results = [this](mcp::Json& so_far, mcp::Json results) {
-    return tool_model_.add_results(so_far, std::move(results), variables_, room_for_answer(),
-                                   [this](const mcp::Json&) { return conversation_.last_turn_alone(); });
+    return asker_.add_results(so_far, std::move(results), variables_, room_for_answer(),
+                              [this](const mcp::Json&) { return conversation_.last_turn_alone(); });
   };
   parts.is_cancelled = CatchInterrupts::is_set;
-  ToolAnswer answer;
+  ChatAnswer answer;
   if (!tools_.empty()) {
     answer = answer_with_tools(messages, tools_, tool_flags_.agent(), parts);
   } else {  // tools that --tools describes are for somebody else to call
@@ -180,7 +179,7 @@ ToolAnswer Chat::answer_calling_tools() {
   return answer;
 }
 
-ToolAnswer Chat::ask(const mcp::Json& messages, Calls calls) {
+ChatAnswer Chat::ask(const mcp::Json& messages, Calls calls) {
   make_room();
   ThoughtView view(thinking_, colours_);
   bool is_shown = false;
@@ -191,14 +190,14 @@ ToolAnswer Chat::ask(const mcp::Json& messages, Calls calls) {
     is_shown = true;
     write_text(text);
   };
-  ToolAnswer answer =
-      tool_model_.ask({.messages = messages,
-                       .calls = calls,
-                       .required_tool = tool_flags_.required_tool(),
-                       .variables = variables_,
-                       .options = flags_.generation(model_),
-                       .on_text = [&](std::string_view text, bool is_thought) { show(view.show(text, is_thought)); },
-                       .is_cancelled = CatchInterrupts::is_set});
+  ChatAnswer answer =
+      asker_.ask({.messages = messages,
+                  .calls = calls,
+                  .required_tool = tool_flags_.required_tool(),
+                  .variables = variables_,
+                  .options = flags_.generation(model_),
+                  .on_text = [&](std::string_view text, bool is_thought) { show(view.show(text, is_thought)); },
+                  .is_cancelled = CatchInterrupts::is_set});
   show(view.finish());
   waiting.reset();
   if (is_shown || answer.calls.empty()) write_text("\n");

@@ -39,8 +39,8 @@ class Chat {
 
  private:
   bool answer();  // false if it was stopped before there was any of it
-  ToolAnswer answer_calling_tools();
-  ToolAnswer ask(const mcp::Json& messages, Calls calls);
+  ChatAnswer answer_calling_tools();
+  ChatAnswer ask(const mcp::Json& messages, Calls calls);
   int room_for_answer() const;
   void make_room();
   void print_status(const Generation& result) const;
@@ -53,7 +53,7 @@ class Chat {
   Thinking thinking_;
   ToolFlags tool_flags_;
   std::vector<server::ServerTool> tools_;
-  ToolModel tool_model_;
+  ChatAsker asker_;
   JsonValue variables_;  // of the template
   Conversation conversation_;
   std::string draft_;

@@ -1,7 +1,9 @@
 #include "cli/chat_template_check.h"
 
+#include <fmt/format.h>
+
 #include <jerboa/io/gguf.h>
-#include <jerboa/models/config.h>
+#include <jerboa/text/chat_template.h>
 
 namespace jerboa::cli {
 
@@ -11,9 +13,11 @@ bool has_chat_template(const fs::path& model) {
   if (model.extension() == ".gguf" && fs::is_regular_file(model))
     return Gguf::open(model).has("tokenizer.chat_template");
   if (!fs::is_directory(model) || !fs::exists(model / "config.json")) return true;
-  if (fs::exists(model / "chat_template.jinja") || fs::exists(model / "chat_template.json")) return true;
-  const fs::path config = model / "tokenizer_config.json";
-  return fs::exists(config) && models::Config::open(config).has("chat_template");
+  return ChatTemplate::is_in(model);
+}
+
+UsageError no_tools_without_template(const std::string& model, const std::string& flags) {
+  return UsageError(fmt::format("{} has no chat template, so it cannot call tools; leave out {}", model, flags));
 }
 
 }  // namespace jerboa::cli

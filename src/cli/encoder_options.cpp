@@ -51,7 +51,8 @@ void add_format_to(CLI::App& command, std::string& format) {
   command.add_flag("--json", help)->excludes(option);
 }
 
-void TextFlags::add_to(CLI::App& command, const std::string& name) {
+void TextFlags::add_to(CLI::App& command, const std::string& called) {
+  name = called;
   command.add_option(name, texts, fmt::format("The {}", name));
   command.add_option("-f,--file", file, fmt::format("More {}, one per line; - reads standard input", name))
       ->check(file_or_input());
@@ -61,7 +62,7 @@ std::vector<std::string> TextFlags::read() const {
   std::vector<std::string> all = texts;
   if (!file.empty())
     for (std::string& line : read_lines(file)) all.push_back(std::move(line));
-  if (all.empty()) throw BadArguments("no texts are given; name some, or a file of lines with --file");
+  if (all.empty()) throw BadArguments(fmt::format("no {} are given; name some, or a file of lines with --file", name));
   return all;
 }
 

@@ -27,10 +27,10 @@ void add_format_to(CLI::App& command, std::string& format);
 /// Texts on the command line, and those of a file.
 struct TextFlags {
   std::vector<std::string> texts;
-  std::string file;
+  std::string file, name = "texts";
 
-  /// `name` is what the texts are called: texts, documents.
-  void add_to(CLI::App& command, const std::string& name);
+  /// `called` is what the texts are called: texts, documents.
+  void add_to(CLI::App& command, const std::string& called);
   /// All of them. Throws BadArguments if there are none.
   std::vector<std::string> read() const;
 };

@@ -32,8 +32,7 @@ struct GenerateCommand {
     if (!batch.empty()) return run_batch(path, batch, flags, log_probabilities);
     const std::string text = read_prompt();
     if ((tool_flags.has_tools() || !flags.tool_list().empty()) && !has_chat_template(model_path(path)))
-      throw UsageError(fmt::format("{} are for the model's chat template, but it has none",
-                                   tool_flags.has_tools() ? "tools" : "--tools"));
+      throw no_tools_without_template(path, tool_flags.has_tools() ? tool_flags.typed() : "--tools");
     if (tool_flags.has_tools()) return run_with_tools(text);
     LanguageModel model = flags.open(path);
     if (echo) write_text(text);
@@ -78,7 +77,7 @@ struct GenerateCommand {
     tool_flags.check_choice(tools);
     LanguageModel model = flags.open(path);
     const CatchInterrupts catching;
-    ToolModel asked(model, server::tools_json(tools));
+    ChatAsker asked(model, server::tools_json(tools));
     mcp::Json messages = mcp::Json::array({{{"role", "user"}, {"content", text}}});
     AgentParts parts;
     parts.is_cancelled = CatchInterrupts::is_set;
@@ -95,7 +94,7 @@ struct GenerateCommand {
       return asked.add_results(so_far, std::move(results), {}, flags.max_tokens.value_or(model.context()),
                                [](const mcp::Json& all) { return all; });
     };
-    const ToolAnswer answer = answer_with_tools(messages, tools, tool_flags.agent(), parts);
+    const ChatAnswer answer = answer_with_tools(messages, tools, tool_flags.agent(), parts);
     end_if_interrupted();
     flags.write_trace(model);
     write_text((json ? to_line(messages, answer) : answer.text) + "\n");
@@ -103,7 +102,7 @@ struct GenerateCommand {
     if (flags.stats) print_stats(model, answer.generation);
   }
 
-  static std::string to_line(const mcp::Json& messages, const ToolAnswer& answer) {
+  static std::string to_line(const mcp::Json& messages, const ChatAnswer& answer) {
     const mcp::Json line{{"text", answer.text},
                          {"stopped_by", name(answer.generation.reason)},
                          {"prompt_tokens", answer.generation.prompt_tokens},
@@ -145,19 +144,19 @@ struct GenerateCommand {
 
   // The prompt is a user's message, which the model may answer with calls of the tools that --tools describes.
   std::vector<Generation> answer_message(LanguageModel& model, const std::string& text) const {
-    ToolModel asked(model, flags.tool_list());
+    ChatAsker asked(model, flags.tool_list());
     const mcp::Json messages = mcp::Json::array({{{"role", "user"}, {"content", text}}});
-    ToolModel::Question message{.messages = messages,
+    ChatAsker::Question message{.messages = messages,
                                 .calls = flags.is_constrained() ? Calls::forbidden : Calls::allowed,
                                 .options = generation(model)};
     if (count == 1 && !json) return {stream_answer(asked, std::move(message))};
-    const ToolModel::Prepared question = asked.prepare(message);
+    const ChatAsker::Prepared question = asked.prepare(message);
     Answers answers(model, question.tokens, question.options, count);
     answers.wait();
     std::vector<Generation> results = answers.results();
     for (int i = 0; i < count; ++i) {
       const Generation& result = results[static_cast<std::size_t>(i)];
-      const ToolAnswer answer = asked.read(question, result);
+      const ChatAnswer answer = asked.read(question, result);
       AnswerDetails all = details(i);
       all.read = &answer;
       print(i, answer.text + shown_calls(answer), json ? answer_json(result, all) : mcp::Json());
@@ -165,18 +164,18 @@ struct GenerateCommand {
     return results;
   }
 
-  static Generation stream_answer(ToolModel& asked, ToolModel::Question message) {
+  static Generation stream_answer(ChatAsker& asked, ChatAsker::Question message) {
     message.on_text = [](std::string_view part, bool is_thought) {
       if (!is_thought) write_text(part);
     };
     message.is_cancelled = CatchInterrupts::is_set;
-    const ToolAnswer answer = asked.ask(message);
+    const ChatAnswer answer = asked.ask(message);
     write_text(shown_calls(answer) + "\n");
     return answer.generation;
   }
 
   // What follows the text.
-  static std::string shown_calls(const ToolAnswer& answer) {
+  static std::string shown_calls(const ChatAnswer& answer) {
     std::string shown;
     for (const WrittenCall& call : answer.calls)
       shown += fmt::format("{}{}", answer.text.empty() && shown.empty() ? "" : "\n", shown_call(call));

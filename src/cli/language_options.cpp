@@ -10,9 +10,9 @@
 
 #include "base/parse_json.h"
 #include "cli/arguments.h"
+#include "cli/chat_asker.h"
 #include "cli/store.h"
 #include "cli/terminal.h"
-#include "cli/tool_model.h"
 
 namespace jerboa::cli {
 namespace {
@@ -91,14 +91,14 @@ LanguageModel DecoderFlags::open(const std::string& model) const {
   return LanguageModel::load(path, options());
 }
 
-void DraftFlags::add_drafts_to(CLI::App& command) {
+void DraftFlags::add_drafts_to(CLI::App& command, const std::string& whose) {
   command
       .add_option("--drafts", drafts,
                   "Guess up to so many tokens per step, from what followed the same words before or with "
                   "--draft-model; the text stays the same. By default 0, or 4 with --draft-model")
       ->check(whole_number(0, 64));
   command.add_option("--draft-model", draft_model,
-                     "A smaller model with the same tokenizer, by name or path, that makes the guesses");
+                     "A smaller model with the same tokenizer, by name or path, that makes the guesses" + whose);
 }
 
 void DraftFlags::check_drafts() const {

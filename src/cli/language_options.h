@@ -45,7 +45,8 @@ struct DraftFlags {
   std::string draft_model;
   std::optional<int> drafts;
 
-  void add_drafts_to(CLI::App& command);
+  /// `whose` says which texts --draft-model guesses for, if not all.
+  void add_drafts_to(CLI::App& command, const std::string& whose = "");
   void check_drafts() const;
   /// GenerateOptions::drafts.
   int most_drafts() const { return drafts.value_or(draft_model.empty() ? 0 : 4); }

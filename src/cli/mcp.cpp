@@ -87,7 +87,7 @@ struct McpCommand {
     messages.push_back({{"role", "user"}, {"content", prompt}});
     std::int64_t pieces = 0;
     const auto count = [&](std::string_view, bool) { context.on_progress(static_cast<double>(++pieces), 0); };
-    ToolModel chat(*language_);
+    ChatAsker chat(*language_);
     return {chat.ask({.messages = messages,
                       .calls = Calls::forbidden,
                       .options = options,

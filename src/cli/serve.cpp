@@ -200,7 +200,7 @@ void add_serve(CLI::App& app) {
   sub->add_flag("--lazy", command->lazy, "Load even the first model only when it is asked for");
   sub->add_flag("--quiet", command->quiet, "Write no line for each request and each model that is loaded");
   command->flags.add_to(*sub, "Maximum tokens of prompt and answer; by default the model's limit, at most 4096");
-  command->drafting.add_drafts_to(*sub);
+  command->drafting.add_drafts_to(*sub, " for the first of the models");
   add_examples(*sub,
                {"jerboa serve minimind2-small", "jerboa serve chat=minimind2-small minilm --port 8000 --weights int8",
                 "jerboa serve FOLDER --host 0.0.0.0 --api-key SECRET"});

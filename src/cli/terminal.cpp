@@ -82,18 +82,6 @@ std::string read_input() {
 
 void note(std::string_view text) { fmt::print(stderr, "{}\n", text); }
 
-std::string printable_line(std::string_view text) {
-  std::string line;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
-    const bool is_pair = byte == 0xc2 && next >= 0x80 && next < 0xa0;  // U+0080 to U+009F
-    line += byte < 0x20 || byte == 0x7f || is_pair ? ' ' : text[i];
-    i += is_pair;
-  }
-  return line;
-}
-
 std::string counted(std::int64_t count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }

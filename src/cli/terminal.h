@@ -28,9 +28,6 @@ std::string read_input();
 /// A line on standard error.
 void note(std::string_view text);
 
-/// A text from elsewhere in one line without control characters, which a terminal would obey.
-std::string printable_line(std::string_view text);
-
 /// "1 token", "2 tokens"
 std::string counted(std::int64_t count, std::string_view what);
 /// "12.3 MB"

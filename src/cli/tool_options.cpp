@@ -80,6 +80,11 @@ void ToolFlags::check() {
   }
 }
 
+std::string ToolFlags::typed() const {
+  if (config.empty()) return "--memory";
+  return memory.empty() ? "--mcp" : "--mcp and --memory";
+}
+
 std::vector<server::ServerTool> ToolFlags::open() const {
   const CatchInterrupts catching;
   std::vector<mcp::Tool> tools;

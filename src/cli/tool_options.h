@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli/agent.h"
-#include "cli/tool_model.h"
+#include "cli/chat_asker.h"
 #include "mcp/config.h"
 
 namespace jerboa::cli {
@@ -19,6 +19,8 @@ struct ToolFlags {
   /// Reads the configuration; throws BadArguments.
   void check();
   bool has_tools() const { return !config.empty() || !memory.empty(); }
+  /// The flags that give the tools, for messages.
+  std::string typed() const;
   /// Starts the servers, which live as long as their tools. Ctrl-C ends it.
   std::vector<server::ServerTool> open() const;
   /// Throws BadArguments if --tool-choice names a tool that is not there.

@@ -16,6 +16,7 @@
 #include "cli/bench_gpt.h"
 #include "cli/commands.h"
 #include "cli/gpu_clock.h"
+#include "cli/language_options.h"
 #include "cli/product_name.h"
 #include "cli/store.h"
 #include "cli/terminal.h"
@@ -23,29 +24,32 @@
 namespace jerboa::cli {
 namespace {
 
-// The training steps that `bench` measures.
-struct TrainingShape {
-  const char* name;
-  Gpt model;
-  int batch, length;
-  Precision precision;
-};
-
-std::vector<TrainingShape> training_shapes() {
-  const Gpt tiny{.width = 64, .layers = 2, .heads = 4, .context = 32};
-  const Gpt gpt2{.vocab = 50304, .width = 768, .layers = 12, .heads = 12, .context = 1024};
-  return {{"tiny", tiny, 16, 32, Precision::full},   {"tiny_mixed", tiny, 16, 32, Precision::mixed_f16},
-          {"small", Gpt{}, 8, 128, Precision::full}, {"small_mixed", Gpt{}, 8, 128, Precision::mixed_f16},
-          {"gpt2", gpt2, 8, 1024, Precision::full},  {"gpt2_mixed", gpt2, 8, 1024, Precision::mixed_f16}};
+std::vector<std::string> training_names() {
+  std::vector<std::string> names;
+  for (const TrainingShape& shape : training_shapes())
+    for (const std::string_view suffix : {std::string_view(), mixed_suffix})
+      names.push_back(shape.name + std::string(suffix));
+  return names;
 }
 
-Graph training_graph_of(TrainingShape shape) {
+Graph training_graph_of(TrainingShape shape, Precision chosen) {
   assign_paths(shape.model);
   const Shape ids{shape.batch, shape.length};
   const Loss loss = [&](const Inputs& in) { return next_token_loss(std::as_const(shape.model), in); };
   PrecisionOptions precision;
-  precision.precision = shape.precision;
+  precision.precision = chosen;
   return training_graph({{"ids", ids, DType::i32}, {"targets", ids, DType::i32}}, loss, Adam{}, {}, precision);
+}
+
+// Throws BadArguments that suggests what may have been meant.
+std::filesystem::path path_of_model(const std::string& name) {
+  try {
+    return model_path(name);
+  } catch (const BadArguments& error) {
+    const std::string meant = nearest(name, training_names());
+    throw BadArguments(meant.empty() ? fmt::format("--shapes: {}", error.what())
+                                     : fmt::format("--shapes: there is no {}; did you mean {}?", name, meant));
+  }
 }
 
 constexpr std::string_view webgpu = "webgpu";
@@ -107,14 +111,17 @@ struct TuneCommand {
 
   void add_graphs(const std::string& name, std::vector<Graph>& graphs) const {
     if (const auto product = product_of(name)) return graphs.push_back(product->graph());
-    for (const TrainingShape& shape : training_shapes())
-      if (name == shape.name) return graphs.push_back(training_graph_of(shape));
+    for (const TrainingShape& shape : training_shapes()) {
+      if (name == shape.name) return graphs.push_back(training_graph_of(shape, Precision::full));
+      if (name == shape.name + std::string(mixed_suffix))
+        return graphs.push_back(training_graph_of(shape, Precision::mixed_f16));
+    }
     add_model(name, graphs);
   }
 
   // A decoder's steps: one token, and a prompt.
   void add_model(const std::string& name, std::vector<Graph>& graphs) const {
-    const std::filesystem::path path = model_path(name);
+    const std::filesystem::path path = path_of_model(name);
     const models::ModelFolder folder = models::open_model_folder(path);
     const auto config = models::Config::parse(folder.files.at("config.json"), (path / "config.json").string());
     if (models::family_of(config).graphs.decoder == nullptr)
@@ -129,8 +136,7 @@ struct TuneCommand {
   std::vector<DType> types_of(const models::ModelFolder& folder) const {
     if (weights.empty()) return {models::quantised_type(*folder.weights).value_or(DType::f16)};
     std::vector<DType> types;
-    for (const std::string& type : weights)
-      types.push_back(type == "int8" ? DType::i8 : type == "int4" ? DType::i4 : *dtype_from_name(type));
+    for (const std::string& type : weights) types.push_back(*weights_type(type));
     return types;
   }
 };
@@ -141,12 +147,10 @@ void add_tune(CLI::App& app) {
   auto command = std::make_shared<TuneCommand>();
   auto* sub = app.add_subcommand(
       "tune", "Measure which kernels multiply matrices fastest on this GPU, and use them from now on");
-  std::vector<std::string> names;
-  for (const TrainingShape& shape : training_shapes()) names.emplace_back(shape.name);
   sub->add_option("--shapes", command->shapes,
                   fmt::format("Whose products to measure, one or more of: a training step ({}), a model by its name or "
                               "folder, or a product such as matmul1024x256x768_f16_weights",
-                              fmt::join(names, ", ")))
+                              fmt::join(training_names(), ", ")))
       ->capture_default_str();
   sub->add_option("--weights", command->weights,
                   "For models, one or more types of the weights; by default int8 or int4 if it is stored so, else f16")

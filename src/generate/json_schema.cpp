@@ -59,7 +59,7 @@ class Compiler {
   Compiler(Grammar& grammar, const Json& root, const JsonSchemaOptions& options)
       : root_(root), options_(options), grammar_(&grammar) {}
 
-  Rule run() { return value(root_, "#", 0); }
+  Rule run(const std::string& place) { return value(root_.at(Json::json_pointer(place)), "#" + place, 0); }
 
  private:
   [[noreturn]] static void fail(const std::string& path, const std::string& what) {
@@ -620,9 +620,10 @@ class Compiler {
 
 }  // namespace
 
-Grammar::Rule add_json_schema(Grammar& grammar, const JsonValue& schema, const JsonSchemaOptions& options) {
+Grammar::Rule add_json_schema(Grammar& grammar, const JsonValue& schema, const JsonSchemaOptions& options,
+                              const std::string& place) {
   try {
-    return Compiler(grammar, json_value(schema), options).run();
+    return Compiler(grammar, json_value(schema), options).run(place);
   } catch (const nlohmann::ordered_json::exception& error) {  // a keyword's value has the wrong type
     throw ConstraintError(fmt::format("the schema is malformed: {}", error.what()));
   }

@@ -16,7 +16,7 @@ void require(bool holds, const char* option, double value, const char* wanted) {
 
 }  // namespace
 
-bool penalizes(const SamplerOptions& options) {
+bool penalises(const SamplerOptions& options) {
   return options.repetition_penalty != 1 || options.presence_penalty != 0 || options.frequency_penalty != 0;
 }
 
@@ -56,7 +56,7 @@ int Sampler::sample(std::span<float> logits, int tokens_left) {
     for (std::size_t i = 0; i < logits.size(); ++i)
       if (i / 64 >= words.size() || (words[i / 64] >> (i % 64) & 1) == 0) logits[i] = excluded;
   }
-  penalize(logits);
+  penalise(logits);
   gather(logits);
   int token = 0;
   if (options_.temperature == 0) {
@@ -79,8 +79,8 @@ int Sampler::sample(std::span<float> logits, int tokens_left) {
   return token;
 }
 
-void Sampler::penalize(std::span<float> logits) const {
-  if (!penalizes(options_)) return;
+void Sampler::penalise(std::span<float> logits) const {
+  if (!penalises(options_)) return;
   std::unordered_map<int, int> generated;  // occurrences of each; 0 if only in the prompt
   const std::size_t window = static_cast<std::size_t>(options_.penalty_window);
   const std::size_t begin = window > 0 && history_.size() > window ? history_.size() - window : 0;

@@ -43,7 +43,7 @@ State add_form(Grammar& grammar, State from, const TextForm& form) {
     case TextForm::Kind::until: return add_until(grammar, from, form.content);
     case TextForm::Kind::json: {
       const State to = grammar.add_state();
-      grammar.add_call(from, to, add_json_schema(grammar, form.schema, {}));
+      grammar.add_call(from, to, add_json_schema(grammar, form.schema, {}, form.content));
       return to;
     }
     case TextForm::Kind::sequence:

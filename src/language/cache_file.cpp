@@ -24,6 +24,13 @@ TensorMap chosen(const TensorMap& values, const std::vector<serving::RestoredBlo
   return out;
 }
 
+void fill(const serving::Restored& restored, const CacheContent& content, Model& model) {
+  std::vector<serving::Block> blocks;
+  for (const serving::RestoredBlock& each : restored.blocks) blocks.push_back(each.block);
+  model.write_blocks(blocks, chosen(content.blocks, restored.blocks));
+  if (restored.state != serving::no_slot) model.write_states(std::span(&restored.state, 1), content.states);
+}
+
 }  // namespace
 
 std::int64_t write_cache_file(const std::filesystem::path& path, std::span<const std::int32_t> tokens,
@@ -55,10 +62,12 @@ std::int64_t read_cache_file(const std::filesystem::path& path, serving::Schedul
       .blocks = std::vector<serving::Block>(tokens.size() / static_cast<std::size_t>(block)),
       .state = content.states.empty() ? serving::no_slot : 0};
   const serving::Restored restored = scheduler.restore("", tokens, saved);
-  std::vector<serving::Block> blocks;
-  for (const serving::RestoredBlock& each : restored.blocks) blocks.push_back(each.block);
-  model.write_blocks(blocks, chosen(content.blocks, restored.blocks));
-  if (restored.state != serving::no_slot) model.write_states(std::span(&restored.state, 1), content.states);
+  try {
+    fill(restored, content, model);
+  } catch (...) {
+    scheduler.clear_prefixes();  // texts would find blocks there that hold nothing
+    throw;
+  }
   return std::ssize(restored.blocks) * block;
 }
 

@@ -8,6 +8,8 @@
 #include <jerboa/base/error.h>
 #include <jerboa/generate/constraint.h>
 
+#include "base/parse_json.h"
+
 namespace jerboa::language {
 namespace {
 
@@ -18,10 +20,10 @@ void check_same_tokens(const Model& drafts_with, const Model& drafts_for) {
   const auto shared = static_cast<int>(std::min(ours->size(), theirs->size()));
   for (int token = 0; token < shared; ++token)
     if (ours->bytes(token) != theirs->bytes(token))
-      throw UsageError(fmt::format(
-          "the draft model's tokenizer differs from the model's: token {} is \"{}\" instead of \"{}\"; use a "
-          "draft model of the same family",
-          token, ours->bytes(token), theirs->bytes(token)));
+      throw UsageError(
+          fmt::format("the draft model's tokenizer differs from the model's: token {} is {} instead of {}; use a draft "
+                      "model of the same family",
+                      token, in_quotes(ours->bytes(token)), in_quotes(theirs->bytes(token))));
 }
 
 }  // namespace

@@ -66,7 +66,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
     double start;
   };
   using Lock = std::unique_lock<std::mutex>;
-  /// Of the thread that drives, from one end of its turn to the other, however it ends: others wait for it.
+  /// Marks the engine as driven for as long as it lives, also when the turn ends with an exception; other threads wait
+  /// for its end.
   class Turn {
    public:
     Turn(Engine& engine, Lock& lock) : engine_(engine), lock_(lock) { engine_.is_driven_ = true; }

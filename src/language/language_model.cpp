@@ -1,7 +1,12 @@
+#include <algorithm>
+
 #include <jerboa/base/error.h>
 #include <jerboa/language/language_model.h>
+#include <jerboa/language/model.h>
 #include <jerboa/language/runner.h>
 
+#include "language/model_files.h"
+#include "steps/model_sizes.h"
 #include "steps/text_options.h"
 
 namespace jerboa {
@@ -54,7 +59,9 @@ LanguageModel LanguageModel::load(const std::filesystem::path& path, const Langu
 void LanguageModel::draft_with(const std::filesystem::path& path, LanguageModelOptions options) {
   // Every guess begins with a prompt, of which all whole blocks are still in the cache.
   if (options.block == 0) options.block = 8;
-  runner_->draft_with(language::Model::load(path, options));
+  detail::ModelFiles files = detail::open_model(path);
+  if (options.context == 0) options.context = std::min(language::longest_context(files.config), context());
+  runner_->draft_with(language::Model::load(std::move(files), options));
 }
 
 language::Stream LanguageModel::submit(std::vector<std::int32_t> prompt, const GenerateOptions& options) {

@@ -43,7 +43,10 @@ Model::Model(Session session, Tokenizer tokenizer, std::unique_ptr<const ModelPl
 Model::~Model() = default;
 
 std::shared_ptr<Model> Model::load(const std::filesystem::path& path, const LanguageModelOptions& options) {
-  detail::ModelFiles files = detail::open_model(path);
+  return load(detail::open_model(path), options);
+}
+
+std::shared_ptr<Model> Model::load(detail::ModelFiles files, const LanguageModelOptions& options) {
   const models::Family& family = models::family_of(files.config);
   const Device device = options.device ? *options.device : Device::best();
   const DType type = options.weights.value_or(files.usual_weights);

@@ -14,15 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The chat template, if the folder has one.
-std::optional<ChatTemplate> template_of(const fs::path& folder) {
-  const auto config = folder / "tokenizer_config.json";
-  const bool named = fs::exists(folder / "chat_template.jinja") || fs::exists(folder / "chat_template.json") ||
-                     (fs::exists(config) && models::Config::open(config).has("chat_template"));
-  if (!named) return std::nullopt;
-  return ChatTemplate::load(folder);
-}
-
 // Truncation and padding, which a file may ask for, are meant for batches of texts.
 Tokenizer whole_texts(Tokenizer tokenizer) {
   tokenizer.set_truncation({});
@@ -38,7 +29,7 @@ ModelFiles open_folder(const fs::path& folder) {
   models::check_layers(*weights, config, models::family_of(config));
   const DType usual = models::usual_weights(*weights);
   Tokenizer tokenizer = whole_texts(Tokenizer::load(folder));
-  auto chat_template = template_of(folder);
+  auto chat_template = ChatTemplate::is_in(folder) ? std::optional(ChatTemplate::load(folder)) : std::nullopt;
   return {std::move(config),    std::move(generation),   std::move(weights), usual,
           std::move(tokenizer), std::move(chat_template)};
 }

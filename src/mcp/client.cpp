@@ -60,17 +60,25 @@ Client::Client(std::unique_ptr<Transport> transport, ClientOptions options, cons
 
 void Client::fail(const std::string& problem) const { throw McpError(fmt::format("{}: {}", options_.name, problem)); }
 
+// The caller is told why the call was given up, whether or not the server can be.
 void Client::cancel(std::int64_t id, const std::string& reason) {
-  transport_->send(make_notification("notifications/cancelled", {{"requestId", id}, {"reason", reason}}));
+  try {
+    transport_->send(make_notification("notifications/cancelled", {{"requestId", id}, {"reason", reason}}));
+  } catch (const McpError&) {
+  }
 }
 
 // What a server asks of a client: whether it is there, and things that this one does not offer.
 void Client::answer(const Json& message) {
   if (!message.contains("id")) return;
   const std::string method = text_of(message, "method");
-  transport_->send(method == "ping"
-                       ? make_result(message["id"], Json::object())
-                       : make_error(message["id"], method_not_found, fmt::format("jerboa does not offer {}", method)));
+  try {
+    transport_->send(method == "ping" ? make_result(message["id"], Json::object())
+                                      : make_error(message["id"], method_not_found,
+                                                   fmt::format("jerboa does not offer {}", method)));
+  } catch (const ConnectionLost& error) {
+    throw McpError(error.what());  // the request that is waited for did reach the server
+  }
 }
 
 Json Client::request(const std::string& method, Json params, const CallContext& context) {

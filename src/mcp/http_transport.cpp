@@ -22,7 +22,7 @@ void append(Headers& headers, const std::string& line) {
   headers.reset(curl_slist_append(headers.release(), line.c_str()));
 }
 
-enum class Purpose : std::uint8_t { request, notification, listening, ending };
+enum class Purpose : std::uint8_t { request, given_up, notification, listening, ending };
 
 // A request that is under way, and what has come of its answer.
 struct Exchange {
@@ -88,6 +88,7 @@ class HttpTransport final : public Transport {
   void send(const Json& message) override {
     const bool expects_answer = message.contains("method") && message.contains("id");
     const std::string text = message.dump(-1, ' ', false, Json::error_handler_t::replace);
+    if (expects_answer) give_up_earlier();
     Exchange& exchange = start(expects_answer ? Purpose::request : Purpose::notification, text);
     if (!expects_answer) run_to_end(exchange, seconds_to_notify);
   }
@@ -110,6 +111,14 @@ class HttpTransport final : public Transport {
   }
 
  private:
+  // Nobody waits for what was sent before a request any more, and how it ends says nothing about the request.
+  void give_up_earlier() {
+    for (Exchange& exchange : exchanges_)
+      if (exchange.purpose != Purpose::listening) exchange.purpose = Purpose::given_up;
+    failure_.clear();
+    is_lost_ = false;
+  }
+
   Exchange& start(Purpose purpose, const std::string& body) {
     Exchange& exchange = exchanges_.emplace_back();
     exchange.easy.reset(curl_easy_init());
@@ -185,21 +194,28 @@ class HttpTransport final : public Transport {
   }
 
   void finish(Exchange& exchange, CURLcode code) {
-    if (exchange.purpose == Purpose::listening || exchange.purpose == Purpose::ending) return;
+    const bool is_request = exchange.purpose == Purpose::request;
+    if (!is_request && exchange.purpose != Purpose::notification) return;
     const long status = exchange.status();
-    // By the protocol, 404 says that the session has ended.
-    is_lost_ = code == CURLE_COULDNT_CONNECT || (status == 404 && !session_.empty());
-    if (code != CURLE_OK && !exchange.has_answered)
-      failure_ = fmt::format("{}: {}", options_.url, curl_easy_strerror(code));
-    else if (status == 401 || status == 403)
-      failure_ = fmt::format("{}: access was denied ({}); the headers in the configuration may hold a token",
-                             options_.url, status);
-    else if (status >= 400)
-      failure_ = fmt::format("{}: the server answered with {}{}", options_.url, status, reason_in(exchange.received));
-    else if (!exchange.received.empty())
-      add_message(exchange, exchange.received);
-    if (exchange.purpose == Purpose::request && failure_.empty() && !exchange.has_answered)
+    if ((code != CURLE_OK && !exchange.has_answered) || status >= 400) {
+      failure_ = reason_of(exchange, code);
+      // By the protocol, 404 says that the session has ended.
+      is_lost_ = is_request && (code == CURLE_COULDNT_CONNECT || (status == 404 && !session_.empty()));
+      return;
+    }
+    if (!exchange.received.empty()) add_message(exchange, exchange.received);
+    if (is_request && failure_.empty() && !exchange.has_answered)
       failure_ = fmt::format("{}: the connection ended without an answer", options_.url);
+  }
+
+  std::string reason_of(const Exchange& exchange, CURLcode code) const {
+    const long status = exchange.status();
+    if (code != CURLE_OK && !exchange.has_answered)
+      return fmt::format("{}: {}", options_.url, curl_easy_strerror(code));
+    if (status == 401 || status == 403)
+      return fmt::format("{}: access was denied ({}); the headers in the configuration may hold a token", options_.url,
+                         status);
+    return fmt::format("{}: the server answered with {}{}", options_.url, status, reason_in(exchange.received));
   }
 
   // Errors may be JSON-RPC's, or any text.

@@ -18,7 +18,29 @@ class TemporaryFolder {
   void take_name();
 
  private:
+  /// The lock on a folder that some process uses. A process number would not do: on a volume that containers share, it
+  /// is that of another process, or of none.
+  class Lock {
+   public:
+    Lock() = default;
+    /// Locks the folder, if no other process has and the file system can.
+    explicit Lock(const std::filesystem::path& folder);
+    Lock(Lock&& other) noexcept;
+    Lock& operator=(Lock&& other) noexcept;
+    ~Lock();
+    bool is_held() const { return descriptor_ >= 0; }
+    bool is_held_by_another() const { return is_held_by_another_; }
+
+   private:
+    int descriptor_ = -1;
+    bool is_held_by_another_ = false;
+  };
+
+  void remove_abandoned() const;
+  bool make_folder();
+
   std::filesystem::path target_, path_;
+  Lock lock_;
 };
 
 }  // namespace jerboa::models

@@ -103,7 +103,9 @@ class ChatReply final : public Reply {
       case Kind::content: choice.content += event.text; break;
       case Kind::reasoning: choice.reasoning += event.text; break;
       case Kind::call: choice.calls.push_back({make_id("call_"), event.text, ""}); break;
-      case Kind::arguments: choice.calls.back().arguments += event.text; break;
+      case Kind::arguments:
+        if (!choice.calls.empty()) choice.calls.back().arguments += event.text;
+        break;
     }
   }
 

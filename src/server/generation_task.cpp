@@ -119,10 +119,13 @@ class GenerationTask : public Task {
   void begin_reply(LoadedModel& model, const std::vector<std::string>& openings) {
     model_ = &model;
     reply_->begin(model.name());
-    for (std::size_t i = 0; i < choices_.size(); ++i) {
-      const std::string& opening = openings[i * openings.size() / choices_.size()];
-      if (!opening.empty()) reply_->add(choices_[i].index, parsed(choices_[i], opening), {});
-    }
+    add_openings(openings);
+  }
+
+  // The parts of the prompts that are also the beginnings of the answers.
+  void add_openings(const std::vector<std::string>& openings) {
+    for (std::size_t i = 0; i < choices_.size(); ++i)
+      pass_on(choices_[i], parsed(choices_[i], openings[i * openings.size() / choices_.size()]), {});
   }
 
  private:
@@ -139,9 +142,13 @@ class GenerationTask : public Task {
     const bool goes_on = has_ended && choice.chooses_tool && choice.stream.result().reason == StopReason::end;
     if (goes_on) append(events, parsed(choice, call_chosen(choice)));
     if (has_ended && !goes_on) append(events, finished(choice));
+    pass_on(choice, std::move(events), logprobs);
+    if (has_ended && !goes_on) end(choice);
+  }
+
+  void pass_on(const Choice& choice, OutputEvents events, const std::vector<TokenLogprob>& logprobs) {
     filter(events);
     if (!events.empty() || !logprobs.empty()) reply_->add(choice.index, events, logprobs);
-    if (has_ended && !goes_on) end(choice);
   }
 
   static std::string text_of(Choice& choice, const TextPiece& piece) {
@@ -300,6 +307,7 @@ class AgentTask final : public ChatTask {
     ChatTask::start(model);
   }
   bool is_waiting() const override { return running_ != nullptr; }
+  std::unique_ptr<RunningCalls> take_calls() override { return std::move(running_); }
 
  private:
   void filter(OutputEvents& events) override {
@@ -308,7 +316,7 @@ class AgentTask final : public ChatTask {
       if (event.kind == OutputEvent::Kind::call) {
         calls_.push_back({event.text, ""});
       } else if (event.kind == OutputEvent::Kind::arguments) {
-        calls_.back().arguments += event.text;
+        if (!calls_.empty()) calls_.back().arguments += event.text;
       } else {
         if (event.kind == OutputEvent::Kind::content) said_ += event.text;
         shown.push_back(std::move(event));
@@ -319,9 +327,9 @@ class AgentTask final : public ChatTask {
 
   bool goes_on_after(const Generation& result) override {
     const bool is_complete = result.reason == StopReason::end || result.reason == StopReason::stop;
-    if (calls_.empty() || !is_complete) return false;
-    running_ = std::make_unique<RunningCalls>(tools_, std::exchange(calls_, {}), seconds_left(),
-                                              [reply = reply_.get()] { return reply->is_abandoned(); });
+    const bool may_call = !request_.tools.empty();
+    if (calls_.empty() || !may_call || !is_complete) return false;
+    running_ = std::make_unique<RunningCalls>(tools_, std::exchange(calls_, {}), seconds_left());
     return true;
   }
 
@@ -338,6 +346,7 @@ class AgentTask final : public ChatTask {
     }
     choices_.clear();
     begin_text(*model_);
+    add_openings({opening_});
     return true;
   }
 

@@ -70,8 +70,7 @@ class Metrics::CountedExchange final : public Exchange {
  public:
   CountedExchange(Metrics& metrics, const HttpRequest& request, std::string route, std::shared_ptr<Exchange> exchange)
       : metrics_(metrics), route_(std::move(route)), exchange_(std::move(exchange)) {
-    if (metrics_.logs_requests_ && !is_polled(request.path))
-      line_ = fmt::format("{} {}", request.method, request.path.substr(0, most_logged));
+    if (metrics_.logs_requests_ && !is_polled(request.path)) line_ = logged(request);
     metrics_.begin();
   }
   ~CountedExchange() override {
@@ -100,8 +99,6 @@ class Metrics::CountedExchange final : public Exchange {
   void note(std::string text) override { note_ = std::move(text); }
 
  private:
-  static constexpr std::size_t most_logged = 200;  // characters of a path
-
   // What programs and the page ask for every few seconds.
   static bool is_polled(const std::string& path) {
     return path == "/health" || path == "/metrics" || path == "/v1/metrics";

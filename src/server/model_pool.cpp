@@ -34,6 +34,8 @@ ModelPool::~ModelPool() {
   }
   ended_.notify_all();
   watch_.join();
+  // One that needs room asks the others for it, so all of them are there until the last has stopped.
+  for (const auto& worker : workers_) worker->stop();
 }
 
 void ModelPool::look_after_all() {

@@ -45,13 +45,17 @@ ModelWorker::ModelWorker(ServedModel served, WorkerOptions options, MemoryBudget
     : served_(std::move(served)), options_(std::move(options)), budget_(budget), make_room_(std::move(make_room)) {}
 
 ModelWorker::~ModelWorker() {
+  stop();
+  unload();
+}
+
+void ModelWorker::stop() {
   {
     const std::lock_guard lock(mutex_);
     is_stopped_ = true;
   }
   changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
-  unload();
+  if (thread_.joinable()) thread_.join();  // which no other thread touches once it is stopped
 }
 
 void ModelWorker::reserve(std::int64_t bytes, const std::function<bool()>& gives_up) {
@@ -118,6 +122,7 @@ void ModelWorker::load() {
 
 void ModelWorker::submit(std::shared_ptr<Task> task) {
   const std::lock_guard lock(mutex_);
+  if (is_stopped_) throw ApiError(503, "the server is shutting down");
   if (unfinished_ >= static_cast<std::size_t>(options_.queue))
     throw ApiError(429, fmt::format("{} requests are unfinished, which is the limit; try again later", unfinished_), "",
                    "queue_full");
@@ -134,7 +139,7 @@ void ModelWorker::start_thread() {
 
 bool ModelWorker::ask_to_unload() {
   const std::lock_guard lock(mutex_);
-  if (!model_ || unfinished_ > 0 || is_unloading_) return false;
+  if (!model_ || unfinished_ > 0 || is_unloading_ || is_stopped_) return false;
   is_unloading_ = true;
   start_thread();
   changed_.notify_all();
@@ -172,7 +177,9 @@ void ModelWorker::run() {
     pump_tasks();
     rest();
   }
+  for (const std::shared_ptr<Task>& task : active_) cancel_calls(*task);
   active_.clear();
+  left_calls_.clear();
 }
 
 // While tools are called, there may be nothing to compute.
@@ -185,8 +192,13 @@ void ModelWorker::rest() {
 
 // False once it is over.
 bool ModelWorker::wait_for_work() {
+  forget_ended_calls();
   std::unique_lock lock(mutex_);
-  if (active_.empty()) changed_.wait(lock, [this] { return is_stopped_ || is_unloading_ || !arrived_.empty(); });
+  const auto has_work = [this] { return is_stopped_ || is_unloading_ || !arrived_.empty(); };
+  if (active_.empty() && !left_calls_.empty())
+    changed_.wait_for(lock, rest_period, has_work);
+  else if (active_.empty())
+    changed_.wait(lock, has_work);
   if (is_stopped_) return false;
   const bool unloads = std::exchange(is_unloading_, false) && arrived_.empty() && active_.empty();
   lock.unlock();
@@ -260,10 +272,32 @@ void ModelWorker::pump_tasks() {
       return true;
     }
   };
-  const std::size_t finished = std::erase_if(active_, is_finished);
-  if (finished == 0) return;
+  const std::size_t calls_before = left_calls_.size();
+  for (std::shared_ptr<Task>& task : active_) {
+    if (!is_finished(task)) continue;
+    cancel_calls(*task);
+    task.reset();
+  }
+  const std::size_t ended = std::erase(active_, nullptr);
+  if (ended == 0) return;
   const std::lock_guard lock(mutex_);
-  unfinished_ -= finished;
+  unfinished_ -= ended - (left_calls_.size() - calls_before);
+}
+
+// Texts of other requests must not wait until tools hear of it.
+void ModelWorker::cancel_calls(Task& task) {
+  std::unique_ptr<RunningCalls> calls = task.take_calls();
+  if (!calls) return;
+  calls->cancel();
+  left_calls_.push_back(std::move(calls));
+}
+
+// A request is unfinished as long as its calls are, so that the queue limits them as well.
+void ModelWorker::forget_ended_calls() {
+  const std::size_t ended = std::erase_if(left_calls_, [](const auto& calls) { return calls->are_done(); });
+  if (ended == 0) return;
+  const std::lock_guard lock(mutex_);
+  unfinished_ -= ended;
 }
 
 }  // namespace jerboa::server

@@ -52,10 +52,12 @@ class ModelWorker {
   ModelWorker(const ModelWorker&) = delete;
   ModelWorker& operator=(const ModelWorker&) = delete;
 
+  /// Ends the thread, and whatever it is doing. Nothing is computed, loaded or unloaded after that.
+  void stop();
   const ServedModel& served() const { return served_; }
   /// Loads the model, if it is not loaded, before there is work; throws what went wrong.
   void load();
-  /// Throws ApiError 429 if too many requests are unfinished.
+  /// Throws ApiError 429 if too many requests are unfinished, and 503 once it is stopped.
   void submit(std::shared_ptr<Task> task);
   /// If it is idle, gives the model's memory back soon.
   bool ask_to_unload();
@@ -81,6 +83,8 @@ class ModelWorker {
   bool load_for_tasks();
   void start_tasks();
   void pump_tasks();
+  void cancel_calls(Task& task);
+  void forget_ended_calls();
   void rest();
   void ensure_loaded(const std::function<bool()>& gives_up);
   void reserve(std::int64_t bytes, const std::function<bool()>& gives_up);
@@ -102,7 +106,8 @@ class ModelWorker {
   std::shared_ptr<LoadedModel> model_;
   std::atomic<double> last_used_ = 0;
 
-  Tasks active_;  // of the thread alone
+  Tasks active_;                                           // of the thread alone
+  std::vector<std::unique_ptr<RunningCalls>> left_calls_;  // the same: cancelled, and not ended yet
   std::int64_t taken_bytes_ = 0;
   std::thread thread_;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "server/element_reader.h"
 #include "server/marks.h"
@@ -14,7 +15,7 @@ using Kind = OutputEvent::Kind;
 constexpr std::string_view think_open = "<think>", think_close = "</think>";
 
 void emit(OutputEvents& out, Kind kind, std::string text) {
-  if (text.empty()) return;
+  if (text.empty() && kind != Kind::call) return;
   if (!out.empty() && out.back().kind == kind && kind != Kind::call)
     out.back().text += text;
   else
@@ -184,6 +185,11 @@ class MarkedParser final : public OutputParser {
     name.resize(std::min(name.find("[ARGS]"), name.size()));
     name.resize(std::min(name.find("[CALL_ID]"), name.size()));
     name.erase(std::min(name.find_last_not_of(white_space) + 1, name.size()));
+    if (name.empty()) {
+      emit(out, Kind::content, std::exchange(mark_, {}));
+      state_ = State::text;
+      return true;
+    }
     pending_.erase(0, brace);
     start_reader();
     is_value_alone_ = true;
@@ -254,6 +260,7 @@ class MarkedParser final : public OutputParser {
 // <|constrain|>json<|message|>…<|call|>: heads and bodies in turn, beginning with a head.
 class ChannelParser final : public OutputParser {
  public:
+  explicit ChannelParser(bool has_tools) : has_tools_(has_tools) {}
   bool is_in_thoughts() const override { return is_in_body_ && kind_ == Kind::reasoning; }
 
  private:
@@ -274,14 +281,19 @@ class ChannelParser final : public OutputParser {
     const std::string head = pending_.substr(0, end);
     pending_.erase(0, end + message_mark.size());
     is_in_body_ = has_read_head_ = true;
-    const std::string recipient = word_after(head, "to=");
     kind_ = word_after(head, "<|channel|>") == "analysis" ? Kind::reasoning : Kind::content;
-    if (!recipient.empty()) {
+    if (const std::string tool = has_tools_ ? tool_in(head) : ""; !tool.empty()) {
       kind_ = Kind::arguments;
-      constexpr std::string_view functions = "functions.";
-      out.push_back({Kind::call, starts_with(recipient, functions) ? recipient.substr(functions.size()) : recipient});
+      emit(out, Kind::call, tool);
     }
     return true;
+  }
+
+  // The tool that a message is for; "" if it is for the user.
+  static std::string tool_in(const std::string& head) {
+    constexpr std::string_view functions = "functions.";
+    const std::string recipient = word_after(head, "to=");
+    return starts_with(recipient, functions) ? recipient.substr(functions.size()) : recipient;
   }
 
   static std::string word_after(const std::string& head, std::string_view mark) {
@@ -311,7 +323,7 @@ class ChannelParser final : public OutputParser {
     return true;
   }
 
-  bool is_in_body_ = false, has_read_head_ = false;
+  bool has_tools_, is_in_body_ = false, has_read_head_ = false;
   Kind kind_ = Kind::content;
 };
 
@@ -335,7 +347,7 @@ OutputEvents OutputParser::finish() {
 }
 
 std::unique_ptr<OutputParser> make_output_parser(const ToolFormat& format, const OutputParserOptions& options) {
-  if (format.syntax == CallSyntax::channels) return std::make_unique<ChannelParser>();
+  if (format.syntax == CallSyntax::channels) return std::make_unique<ChannelParser>(options.has_tools);
   return std::make_unique<MarkedParser>(format, options);
 }
 

@@ -37,7 +37,7 @@ struct Server::Parts {
   Screening screened(const HttpRequest& head) const {
     Screening out = screen(head, access);
     if (!is_quiet && out.answer && out.answer->status >= 400)
-      log_line(fmt::format("{} {} {}", head.method, head.path, out.answer->status));
+      log_line(fmt::format("{} {}", logged(head), out.answer->status));
     return out;
   }
 

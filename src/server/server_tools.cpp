@@ -64,10 +64,9 @@ Json tool_message(const std::string& id, const WrittenCall& call, const ToolOutp
           {"content", output.is_error ? "error: " + output.text : output.text}};
 }
 
-RunningCalls::RunningCalls(const ServerTools& tools, std::vector<WrittenCall> calls, double seconds,
-                           std::function<bool()> is_abandoned) {
-  const auto is_cancelled = [this, deadline = steady_seconds() + seconds, is_abandoned = std::move(is_abandoned)] {
-    return is_cancelled_ || steady_seconds() > deadline || is_abandoned();
+RunningCalls::RunningCalls(const ServerTools& tools, std::vector<WrittenCall> calls, double seconds) {
+  const auto is_cancelled = [this, deadline = steady_seconds() + seconds] {
+    return is_cancelled_ || steady_seconds() > deadline;
   };
   calls_ = std::async(std::launch::async, [&tools, calls = std::move(calls), is_cancelled] {
     std::vector<ServerCall> performed;
@@ -79,7 +78,7 @@ RunningCalls::RunningCalls(const ServerTools& tools, std::vector<WrittenCall> ca
 }
 
 RunningCalls::~RunningCalls() {
-  is_cancelled_ = true;
+  cancel();
   if (calls_.valid()) calls_.wait();
 }
 

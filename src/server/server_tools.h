@@ -50,17 +50,17 @@ Json assistant_message(const std::string& text, const std::vector<WrittenCall>& 
 /// What a call returned, as a message in OpenAI's form.
 Json tool_message(const std::string& id, const WrittenCall& call, const ToolOutput& output);
 
-/// Calls that are performed on a thread of their own, one after another. Those that nobody waits for are cancelled.
+/// Calls that are performed on a thread of their own, one after another.
 class RunningCalls {
  public:
-  /// They are cancelled too after so many seconds, and once nobody waits, which any thread may ask. The tools must
-  /// outlive it.
-  RunningCalls(const ServerTools& tools, std::vector<WrittenCall> calls, double seconds,
-               std::function<bool()> is_abandoned);
+  /// They are cancelled after so many seconds. The tools must outlive it.
+  RunningCalls(const ServerTools& tools, std::vector<WrittenCall> calls, double seconds);
+  /// Cancels them, and waits for their end, which may take a while.
   ~RunningCalls();
   RunningCalls(const RunningCalls&) = delete;
   RunningCalls& operator=(const RunningCalls&) = delete;
 
+  void cancel() { is_cancelled_ = true; }
   bool are_done() const;
   /// With their outputs.
   std::vector<ServerCall> take() { return calls_.get(); }

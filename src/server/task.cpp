@@ -35,7 +35,10 @@ LoadedModel::LoadedModel(ServedModel served, LanguageModelOptions options, Reser
     : served_(std::move(served)), options_(std::move(options)), reserve_(std::move(reserve)) {
   if (is_encoder(served_.path)) {
     if (!served_.draft_model.empty())
-      throw UsageError(fmt::format("{} is an encoder, for which a draft model has nothing to guess", served_.name));
+      throw UsageError(
+          fmt::format("{} is an encoder, which does not generate text; --draft-model guesses for the first model, so "
+                      "name a decoder first",
+                      served_.name));
     encoder();
     return;
   }

@@ -12,6 +12,7 @@
 
 #include "server/api_error.h"
 #include "server/chat_prompt.h"
+#include "server/server_tools.h"
 
 namespace jerboa::server {
 
@@ -78,6 +79,8 @@ class Task {
   virtual bool pump() = 0;
   /// It waits for something other than the model.
   virtual bool is_waiting() const { return false; }
+  /// Calls of tools that have not ended, for whoever ends the task to wait for: cancelling them takes time.
+  virtual std::unique_ptr<RunningCalls> take_calls() { return nullptr; }
   virtual void fail(const ApiError& error) = 0;
   /// Nobody waits for it any more.
   virtual bool is_abandoned() const = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
+#include <set>
 
 #include <jerboa/generate/text_form.h>
 
@@ -46,17 +47,9 @@ void move_references(Json& schema, const std::string& prefix) {
   }
 }
 
-// The schema of a parameter, with all that it may refer to.
-Json parameter_schema(const Tool& tool, const std::string& key) {
-  Json root = tool.parameters;
-  move_references(root, "#/$defs/tool");
-  const Json::json_pointer place = Json::json_pointer("/$defs/tool/properties") / key;
-  return {{"$ref", "#" + place.to_string()}, {"$defs", {{"tool", std::move(root)}}}};
-}
-
-TextForm value_form(const Tool& tool, const std::string& key) {
+// `root` is the schema of all parameters, into which the references of this one point.
+TextForm value_form(const JsonValue& root, const std::string& key, const Json& schema) {
   const std::string close = "</parameter>", end = "\n" + close + "\n";
-  const Json& schema = tool.parameters["properties"][key];
   const Json* constants = schema.is_object() && schema.contains("enum") ? &schema["enum"] : nullptr;
   if (constants != nullptr && constants->is_array()) {
     std::vector<TextForm> texts;
@@ -64,24 +57,27 @@ TextForm value_form(const Tool& tool, const std::string& key) {
       texts.push_back(TextForm::text((value.is_string() ? value.get<std::string>() : dump(value)) + end));
     return TextForm::any_of(std::move(texts));
   }
-  const ValueTypes types = value_types(schema, tool.parameters);
+  const ValueTypes types = value_types(schema, json_value(root));
   if (types.empty() || types.contains("string")) {
     // Who reads it ends the value at the first of them.
     return TextForm::sequence({TextForm::until(close), TextForm::text("\n")});
   }
-  return TextForm::sequence({TextForm::json(make_json(parameter_schema(tool, key))), TextForm::text(end)});
+  const std::string place = (Json::json_pointer("/properties") / key).to_string();
+  return TextForm::sequence({TextForm::json(root, place), TextForm::text(end)});
 }
 
 TextForm element_form(const Tool& tool) {
   Json properties = tool.parameters.value("properties", Json::object());
   if (!properties.is_object()) properties = Json::object();
-  const Json required = tool.parameters.value("required", Json::array());
+  const JsonValue root = make_json(tool.parameters);
+  std::set<std::string> required;
+  for (const Json& name : tool.parameters.value("required", Json::array()))
+    if (name.is_string()) required.insert(name.get<std::string>());
   std::vector<TextForm> parts = {TextForm::text(fmt::format("<function={}>\n", tool.name))};
   for (const auto& [key, schema] : properties.items()) {
     const TextForm one =
-        TextForm::sequence({TextForm::text(fmt::format("<parameter={}>\n", key)), value_form(tool, key)});
-    const bool is_required = std::find(required.begin(), required.end(), key) != required.end();
-    parts.push_back(is_required ? one : TextForm::any_of({one, TextForm::text("")}));
+        TextForm::sequence({TextForm::text(fmt::format("<parameter={}>\n", key)), value_form(root, key, schema)});
+    parts.push_back(required.contains(key) ? one : TextForm::any_of({one, TextForm::text("")}));
   }
   parts.push_back(TextForm::text("</function>\n</tool_call>"));
   return TextForm::sequence(std::move(parts));

@@ -5,7 +5,7 @@
 namespace jerboa::server {
 namespace {
 
-constexpr int most_references = 32;
+constexpr int most_schemas = 100;  // that a value's types are collected from; beyond them, any type is allowed
 
 std::string type_of(const Json& value) {
   if (value.is_number()) return value.is_number_integer() ? "integer" : "number";
@@ -25,45 +25,61 @@ Json parsed(const std::string& text) {
   return Json::parse(text, nullptr, false);
 }
 
-void add_types(const Json& schema, const Json& root, int references, ValueTypes& out, bool& is_any) {
-  const auto add_all = [&](const Json& branches) {
-    for (const Json& branch : branches) add_types(branch, root, references, out, is_any);
-  };
-  if (!schema.is_object()) {
-    is_any = true;
-  } else if (const auto reference = schema.find("$ref"); reference != schema.end()) {
-    const std::string target = reference->is_string() ? reference->get<std::string>() : "";
-    const bool is_pointer = target.rfind("#/", 0) == 0 && references < most_references;
-    try {
-      add_types(is_pointer ? root.at(Json::json_pointer(target.substr(1))) : Json(), root, references + 1, out, is_any);
-    } catch (const Json::exception&) {
-      is_any = true;
+// Collects the types that a schema allows, each schema that it refers to once.
+class TypeCollector {
+ public:
+  explicit TypeCollector(const Json& root) : root_(root) {}
+
+  void add(const Json& schema) {
+    if (is_any_) return;
+    if (!schema.is_object() || ++schemas_ > most_schemas) {
+      is_any_ = true;
+    } else if (const auto reference = schema.find("$ref"); reference != schema.end()) {
+      add_target(reference->is_string() ? reference->get<std::string>() : "");
+    } else if (schema.contains("const")) {
+      types_.insert(type_of(schema["const"]));
+    } else if (schema.contains("enum")) {
+      for (const Json& value : schema["enum"]) types_.insert(type_of(value));
+    } else if (schema.contains("anyOf")) {
+      for (const Json& branch : schema["anyOf"]) add(branch);
+    } else if (schema.contains("oneOf")) {
+      for (const Json& branch : schema["oneOf"]) add(branch);
+    } else {
+      add_named(schema.value("type", Json()));
     }
-  } else if (schema.contains("const")) {
-    out.insert(type_of(schema["const"]));
-  } else if (schema.contains("enum")) {
-    for (const Json& value : schema["enum"]) out.insert(type_of(value));
-  } else if (schema.contains("anyOf")) {
-    add_all(schema["anyOf"]);
-  } else if (schema.contains("oneOf")) {
-    add_all(schema["oneOf"]);
-  } else if (schema.contains("type") && schema["type"].is_string()) {
-    out.insert(schema["type"].get<std::string>());
-  } else if (schema.contains("type") && schema["type"].is_array()) {
-    for (const Json& type : schema["type"])
-      if (type.is_string()) out.insert(type.get<std::string>());
-  } else {
-    is_any = true;
   }
-}
+
+  ValueTypes types() const { return is_any_ ? ValueTypes() : types_; }
+
+ private:
+  void add_target(const std::string& target) {
+    if (!visited_.insert(target).second) return;
+    try {
+      if (target.starts_with("#/")) return add(root_.at(Json::json_pointer(target.substr(1))));
+    } catch (const Json::exception&) {  // it points nowhere
+    }
+    is_any_ = true;
+  }
+
+  void add_named(const Json& type) {
+    is_any_ = !type.is_string() && !type.is_array();
+    for (const Json& name : type.is_array() ? type : Json::array({type}))
+      if (name.is_string()) types_.insert(name.get<std::string>());
+  }
+
+  const Json& root_;
+  std::set<std::string> visited_;
+  int schemas_ = 0;
+  ValueTypes types_;
+  bool is_any_ = false;
+};
 
 }  // namespace
 
 ValueTypes value_types(const Json& schema, const Json& root) {
-  ValueTypes out;
-  bool is_any = false;
-  add_types(schema, root, 0, out, is_any);
-  return is_any ? ValueTypes() : out;
+  TypeCollector collector(root);
+  collector.add(schema);
+  return collector.types();
 }
 
 std::string escaped_part(std::string_view text) {

@@ -44,8 +44,8 @@ std::int64_t context_of(const SchedulerOptions& options) {
 bool needs_host(const SequenceOptions& sequence, const SchedulerOptions& options) {
   const SamplerOptions& sampling = sequence.sampling;
   const bool bans = !sampling.banned_tokens.empty();
-  const bool adjusts = penalizes(sampling) || !sampling.logit_bias.empty() || bans;
-  return sequence.sampler || !options.device_samples || (adjusts && !options.device_penalizes) ||
+  const bool adjusts = penalises(sampling) || !sampling.logit_bias.empty() || bans;
+  return sequence.sampler || !options.device_samples || (adjusts && !options.device_penalises) ||
          sampling.typical_p < 1 || (sequence.constraint && (!options.device_masks || bans));
 }
 

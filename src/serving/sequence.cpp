@@ -41,7 +41,7 @@ Sequence::Sequence(SequenceId id, std::vector<std::int32_t> prompt, SequenceOpti
   } else {
     constraint_ = std::move(constraint);
     if (constraint_) options_.drafts = 0;  // a mask holds for one token
-    if (penalizes(options_.sampling)) seen_.emplace(tokens_, options_.sampling.penalty_window);
+    if (penalises(options_.sampling)) seen_.emplace(tokens_, options_.sampling.penalty_window);
   }
   if (options_.text) text_ = options_.text(tokens_);
   statistics_.arrived = now;

@@ -62,9 +62,13 @@ void check_options(const PlanOptions& options) {
   require(options.block >= 0, "block", options.block, "at least 1, or 0 for the default");
 }
 
-int context_of(const models::Config& config, int requested) {
+int longest_context(const models::Config& config) {
   // Recurrent models name no limit.
-  const int most = config.size("max_position_embeddings", config.size("n_positions", models::Config::largest_size));
+  return config.size("max_position_embeddings", config.size("n_positions", models::Config::largest_size));
+}
+
+int context_of(const models::Config& config, int requested) {
+  const int most = longest_context(config);
   if (requested < 0 || requested > most)
     throw UsageError(
         fmt::format("{}: the model supports at most {} tokens of context, not {}", config.origin(), most, requested));
@@ -111,7 +115,7 @@ serving::SchedulerOptions scheduling_for(const PlanOptions& options, const Cache
   out.pipelined = options.pipelined.value_or(is_gpu);
   out.vocabulary = vocabulary;
   out.device_masks = true;
-  out.device_penalizes = samples_on_device(options);
+  out.device_penalises = samples_on_device(options);
   out.state_slots = state_slots;
   out.row_buckets = powers_of_two(sequences);
   out.time_buckets = time_sizes(out.chunk);

@@ -28,6 +28,8 @@ inline constexpr int usual_block = 32;
 /// Throws UsageError if an option is out of range.
 void check_options(const PlanOptions& options);
 
+/// The maximum length of a sequence that the model supports.
+int longest_context(const models::Config& config);
 /// The maximum length of a sequence. Throws UsageError if the model does not support as much.
 int context_of(const models::Config& config, int requested);
 

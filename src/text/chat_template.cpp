@@ -95,6 +95,15 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
   return out;
 }
 
+bool ChatTemplate::is_in(const std::filesystem::path& folder) {
+  for (const char* file : {"chat_template.jinja", "chat_template.json"})
+    if (std::filesystem::exists(folder / file)) return true;
+  const auto path = folder / "tokenizer_config.json";
+  if (!std::filesystem::exists(path)) return false;
+  const OrderedJson config = read_json(path);
+  return config.is_object() && config.contains("chat_template") && !config["chat_template"].is_null();
+}
+
 std::optional<ChatTemplate> ChatTemplate::from_config(std::string_view text, const std::string& name) {
   const OrderedJson config = parse_ordered_json(text, name);
   if (!config.is_object() || !config.contains("chat_template")) return std::nullopt;

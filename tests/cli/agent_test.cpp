@@ -8,7 +8,7 @@ namespace jerboa::test::agent_test {
 namespace {
 
 using cli::Calls;
-using cli::ToolAnswer;
+using cli::ChatAnswer;
 using mcp::Json;
 
 class AgentTest : public testing::Test {
@@ -24,11 +24,11 @@ class AgentTest : public testing::Test {
     tools = {cli::callable(add), cli::callable(fail)};
   }
 
-  ToolAnswer run(std::deque<ToolAnswer> says, const cli::AgentOptions& options = {}, bool is_cancelled = false) {
+  ChatAnswer run(std::deque<ChatAnswer> says, const cli::AgentOptions& options = {}, bool is_cancelled = false) {
     cli::AgentParts parts;
     parts.ask = [&](const Json&, Calls calls) {
       asked.push_back(calls);
-      ToolAnswer next = says.front();
+      ChatAnswer next = says.front();
       says.pop_front();
       return next;
     };
@@ -47,7 +47,7 @@ class AgentTest : public testing::Test {
 };
 
 TEST_F(AgentTest, CallsAndReadsTheResult) {
-  const ToolAnswer answer = run({{"Let me see.", {{"add", R"({"a": 2, "b": 40})"}}}, {"It is 42."}});
+  const ChatAnswer answer = run({{"Let me see.", {{"add", R"({"a": 2, "b": 40})"}}}, {"It is 42."}});
   EXPECT_EQ(answer.text, "It is 42.");
   EXPECT_EQ(messages, Json::parse(R"([{"role": "user", "content": "2 + 40?"},
     {"role": "assistant", "content": "Let me see.", "tool_calls": [
@@ -76,9 +76,23 @@ TEST_F(AgentTest, CallsNoMoreWhenTheContextIsFull) {
 }
 
 TEST_F(AgentTest, EndsAfterSoManyRounds) {
-  const ToolAnswer call{"", {{"add", R"({"a": 1, "b": 1})"}}};
+  const ChatAnswer call{"", {{"add", R"({"a": 1, "b": 1})"}}};
   EXPECT_EQ(run({call, call, {"Enough."}}, {.rounds = 2, .requires_call = true}).text, "Enough.");
   EXPECT_EQ(asked, (std::vector<Calls>{Calls::required, Calls::allowed, Calls::forbidden}));
+}
+
+TEST_F(AgentTest, PerformsNoCallsThatWereForbidden) {
+  const ChatAnswer call{"Once more.", {{"add", R"({"a": 1, "b": 1})"}}};
+  for (const int rounds : {1, 0}) {
+    asked.clear();
+    const ChatAnswer answer = run({call, call}, {.rounds = rounds});
+    EXPECT_EQ(answer.text, "Once more.");
+    EXPECT_TRUE(answer.calls.empty());
+    EXPECT_EQ(asked.size(), static_cast<std::size_t>(rounds) + 1);
+    EXPECT_EQ(asked.back(), Calls::forbidden);
+    // Without calls that have no results, so that the conversation can go on.
+    EXPECT_EQ(messages.back(), (Json{{"role", "assistant"}, {"content", "Once more."}}));
+  }
 }
 
 TEST_F(AgentTest, EndsWhenItIsCancelled) {

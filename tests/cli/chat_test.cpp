@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdlib>
 #include <gtest/gtest.h>
 #include <thread>
@@ -23,8 +24,14 @@ class ChatTest : public testing::Test {
   // Keys that are typed before the prompt is there belong to the terminal, not to the editor.
   static void enter(PseudoTerminal& terminal, const std::string& keys) {
     EXPECT_TRUE(terminal.expect("\033[?2004h> ")) << terminal.shown();
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the editor takes the terminal over after the prompt
+    EXPECT_TRUE(terminal.wait_for_editor()) << terminal.shown();  // it takes the terminal over after the prompt
     terminal.type(keys);
+  }
+
+  // Without a long message before it.
+  static std::string last_shown(const PseudoTerminal& terminal) {
+    const std::string& shown = terminal.shown();
+    return shown.substr(shown.size() - std::min<std::size_t>(shown.size(), 2000));
   }
 
   ChatModel model_;
@@ -50,10 +57,10 @@ TEST_F(ChatTest, KeepsTheConversation) {
 }
 
 TEST_F(ChatTest, CtrlCStopsTheAnswerAlone) {
-  PseudoTerminal terminal(chat({"--context", "60000"}), variables());
+  PseudoTerminal terminal(chat({"--context", "60000", "--regex", "ready[a-c]*"}), variables());
   enter(terminal, "go on for long\r");
   ASSERT_TRUE(terminal.expect("go on for long\r\n"));
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  ASSERT_TRUE(terminal.expect("ready")) << terminal.shown();
   terminal.type("\x03");
   ASSERT_TRUE(terminal.expect("stopped")) << terminal.shown();
   enter(terminal, save_to("saved.json"));
@@ -203,14 +210,12 @@ TEST_F(ChatTest, NothingIsLostByWhatIsNotFinished) {
 
 TEST_F(ChatTest, AMessageWithoutAnyAnswerIsLeftOut) {
   PseudoTerminal terminal(chat({"--context", "60000", "--max-tokens", "3"}), variables());
-  enter(terminal, "\033[200~" + std::string(30000, 'x') + "\033[201~");
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  terminal.type("\r");
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  enter(terminal, "\033[200~" + std::string(30000, 'x') + "\033[201~\r");
+  ASSERT_TRUE(terminal.expect("reading …")) << last_shown(terminal);
   terminal.type("\x03");
-  ASSERT_TRUE(terminal.expect("stopped before the answer began")) << terminal.shown().substr(30000);
+  ASSERT_TRUE(terminal.expect("stopped before the answer began")) << last_shown(terminal);
   enter(terminal, "/tokens\r");
-  ASSERT_TRUE(terminal.expect("by 0 messages")) << terminal.shown().substr(30000);
+  ASSERT_TRUE(terminal.expect("by 0 messages")) << last_shown(terminal);
 }
 
 TEST_F(ChatTest, NeedsNoHome) {
@@ -267,7 +272,7 @@ TEST_F(ChatTest, WideCharactersAreInTheirPlaces) {
     return read_text(home_ / "screen");
   };
   const auto wait_for = [&](const std::string& text) {
-    for (int i = 0; i < 200; ++i) {
+    for (int i = 0; i < 600; ++i) {
       if (screen().find(text) != std::string::npos) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }

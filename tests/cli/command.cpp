@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <thread>
 #include <unistd.h>
 
@@ -98,6 +99,16 @@ PseudoTerminal::~PseudoTerminal() {
 void PseudoTerminal::type(const std::string& keys) const {
   if (write(terminal_, keys.data(), keys.size()) != static_cast<ssize_t>(keys.size()))
     throw std::runtime_error("cannot type into the pseudo-terminal");
+}
+
+bool PseudoTerminal::wait_for_editor() const {
+  const auto end = Clock::now() + std::chrono::seconds(60);
+  termios settings{};
+  while (Clock::now() < end) {
+    if (tcgetattr(terminal_, &settings) == 0 && (settings.c_lflag & ICANON) == 0) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
 }
 
 bool PseudoTerminal::read_some(double seconds) {

@@ -35,6 +35,8 @@ class PseudoTerminal {
 
   /// Types keys; "\x03" is Ctrl-C, "\x04" Ctrl-D.
   void type(const std::string& keys) const;
+  /// Waits until the program reads keys one by one, as line editors do; returns whether it does.
+  bool wait_for_editor() const;
   /// Waits until the text appears after what was expected before; returns whether it did.
   bool expect(const std::string& text, double seconds = 60);
   /// Waits for the end; returns the exit status, or minus the signal, or -1000 if it does not end.

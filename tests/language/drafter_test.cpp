@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <jerboa/base/error.h>
 #include <jerboa/language/model.h>
@@ -71,6 +72,31 @@ TEST(DraftModel, LeavesLongTextsToTheModel) {
   const Generation result = model.continue_tokens(folder.prompt(), guessing(greedy(20)));
   EXPECT_EQ(result.tokens, plain.continue_tokens(folder.prompt(), greedy(20)).tokens);
   EXPECT_LE(result.drafted, 6);
+}
+
+// Most models load with a shorter context than they support, which must not be that of the guesses.
+TEST(DraftModel, GuessesAsFarAsTheModelWrites) {
+  const ModelFolder folder("llama"), shorter("llama");
+  const auto set_context = [](const ModelFolder& changed, int context) {
+    auto config = nlohmann::json::parse(test::read_text(changed.path() / "config.json"));
+    config["max_position_embeddings"] = context;
+    changed.write("config.json", config.dump());
+  };
+  constexpr int context = 4200, usual = 4096;
+  set_context(folder, 2 * context);
+  set_context(shorter, usual);
+  std::vector<std::int32_t> prompt(usual + 10, folder.prompt().back());
+  const auto drafted = [&](const ModelFolder& drafts_with, int draft_context) {
+    LanguageModelOptions options = on_the_cpu();
+    options.context = context;
+    LanguageModel model = folder.open(options);
+    options.context = draft_context;
+    model.draft_with(drafts_with.path(), options);
+    return model.continue_tokens(prompt, guessing(greedy(8))).drafted;
+  };
+  EXPECT_GT(drafted(folder, 0), 0);
+  EXPECT_EQ(drafted(folder, usual), 0);
+  EXPECT_EQ(drafted(shorter, 0), 0);  // which supports no more
 }
 
 TEST(DraftModel, IsRefusedIfItsTokensDiffer) {

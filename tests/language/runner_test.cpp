@@ -5,8 +5,10 @@
 #include <thread>
 
 #include <jerboa/base/error.h>
+#include <jerboa/frontend/compile.h>
 #include <jerboa/io/safetensors_writer.h>
 #include <jerboa/language/runner.h>
+#include <jerboa/ops/ops.h>
 
 #include "language/model_folder.h"
 #include "support/expect_error.h"
@@ -483,6 +485,24 @@ TEST(Runner, SavesWhatIsCached) {
   EXPECT_EQ(narrow_too.continue_tokens(prompt, folder.as_golden()).tokens, written);
   test::write_text(files / "cache.safetensors", "not one");
   refused(folder.open(), "cache.safetensors");
+}
+
+// Blocks that were never filled would be taken for those of the text.
+TEST(Runner, ForgetsACacheThatCouldNotBeLoaded) {
+  const ModelFolder folder("llama");
+  const test::TempFolder files;
+  const Tokens prompt = folder.prompt();
+  LanguageModel model = folder.open({.block = 4});
+  model.continue_tokens(prompt, folder.as_golden());
+  model.runner().save_cache(files / "cache.safetensors", prompt);
+  LanguageModel other = folder.open({.block = 4});
+  // What would fill the blocks fails, because this expects something else.
+  other.session().add_entry(
+      "write blocks", forward_graph({{"x", {1}, DType::f32}}, [](const Inputs& in) { return in["x"] + in["x"]; }));
+  EXPECT_THROW(other.runner().load_cache(files / "cache.safetensors"), Error);
+  const Generation result = other.continue_tokens(prompt, folder.as_golden());
+  EXPECT_EQ(result.reused, 0);
+  EXPECT_EQ(result.tokens, folder.continuation());
 }
 
 TEST(Runner, CountsWhatItDoes) {

@@ -39,13 +39,13 @@ overBoth("errors of a tool and of the protocol are told", async (path) => {
 });
 
 overBoth("a call that takes too long is given up", async (path) => {
-  const slow = await jerboa(["tools", path, "trigger-long-running-operation", '{"duration": 60, "steps": 1}', "--timeout", "1"]);
+  const slow = await jerboa(["tools", path, "trigger-long-running-operation", '{"duration": 60, "steps": 1}', "--timeout", "5"]);
   assert.equal(slow.code, 1);
-  assert.equal(slow.err, "jerboa: everything: no answer to tools/call within 1 seconds\n");
+  assert.equal(slow.err, "jerboa: everything: no answer to tools/call within 5 seconds\n");
 });
 
 test("progress starts the time for an answer again", async () => {
-  const steps = await jerboa(["tools", config(stdio), "trigger-long-running-operation", '{"duration": 3, "steps": 6}', "--timeout", "2"]);
+  const steps = await jerboa(["tools", config(stdio), "trigger-long-running-operation", '{"duration": 6, "steps": 12}', "--timeout", "5"]);
   assert.equal(steps.code, 0, steps.err);
   assert.match(steps.out, /completed/);
 });
@@ -132,6 +132,49 @@ test("http: what a server refuses is told, headers are sent, and the session is 
   assert.match(server.log(), /Received session termination request/);
 });
 
+test("http: a call is repeated if its session had ended, and not if it reached the server", async (t) => {
+  const heard = [];
+  let forgetful = false; // of the session, when it is called next
+  const lossy = http.createServer(async (request, response) => {
+    let body = "";
+    for await (const part of request) body += part;
+    const { id, method } = body ? JSON.parse(body) : {};
+    heard.push(method ?? request.method);
+    const say = (message) => response.end(JSON.stringify({ jsonrpc: "2.0", ...message }));
+    response.setHeader("Content-Type", "application/json");
+    if (method === "initialize") {
+      response.setHeader("Mcp-Session-Id", "one");
+      return say({ id, result: { protocolVersion: "2025-06-18", capabilities: {} } });
+    }
+    if (method === "tools/list") return say({ id, result: { tools: [{ name: "pay", inputSchema: { type: "object" } }] } });
+    if (method === "tools/call" && forgetful) {
+      forgetful = false;
+      return response.writeHead(404).end();
+    }
+    if (method === "tools/call") { // it asks something before it answers, and does not take the answer to that
+      response.writeHead(200, { "Content-Type": "text/event-stream" });
+      return response.write(`data: ${JSON.stringify({ jsonrpc: "2.0", id: 7, method: "ping" })}\n\n`);
+    }
+    response.writeHead(method === "notifications/initialized" ? 202 : 404).end();
+  });
+  await new Promise((resolve) => lossy.listen(0, "127.0.0.1", resolve));
+  t.after(() => {
+    lossy.closeAllConnections();
+    lossy.close();
+  });
+  const path = config({ lossy: { url: `http://127.0.0.1:${lossy.address().port}/mcp` } }, "lossy.json");
+  const calls = async () => {
+    heard.length = 0;
+    const { code, err } = await jerboa(["tools", path, "pay", "--timeout", "20"]);
+    assert.equal(code, 1);
+    assert.match(err, /the server answered with 404/);
+    return heard.filter((method) => method === "tools/call").length;
+  };
+  assert.equal(await calls(), 1);
+  forgetful = true;
+  assert.equal(await calls(), 2);
+});
+
 test("a model calls a tool, reads the result and answers", async () => {
   const model = makeModel();
   const path = config(stdio);
@@ -156,7 +199,7 @@ test("a model chooses among tools that it must call one of, where the format wri
   const path = scripted({ "tools/list": { result: { tools } }, "tools/call": { result: { content: [{ type: "text", text: "fine" }] } } });
   const model = makeModel();
   writeFileSync(join(model, "chat_template.jinja"), "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}{# tools <|channel|> #}assistant: ");
-  const result = await jerboa(["generate", model, "Go", "--mcp", path, "--tool-choice", "required", "--max-calls", "1", "--max-tokens", "60", "--device", "cpu", "--threads", "1"]);
+  const result = await jerboa(["generate", model, "Go", "--mcp", path, "--tool-choice", "required", "--max-calls", "1", "--max-tokens", "200", "--seed", "1", "--device", "cpu", "--threads", "1"]);
   assert.equal(result.code, 0, result.err);
   assert.match(result.err, /^→ (first|second) \{"n": ?\d\}\n← fine\n/);
 });

@@ -1,6 +1,8 @@
 #include "mcp/client.h"
 
+#include <cstdint>
 #include <deque>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "mcp/protocol.h"
@@ -15,12 +17,16 @@ using mcp::Json;
 struct Script {
   std::vector<Json> sent;
   std::deque<std::pair<std::size_t, Json>> answers;
+  std::size_t gone_after = SIZE_MAX;  // so many messages, the server no longer receives any
 };
 
 class ScriptedTransport final : public mcp::Transport {
  public:
   explicit ScriptedTransport(Script& script) : script_(script) {}
-  void send(const Json& message) override { script_.sent.push_back(message); }
+  void send(const Json& message) override {
+    if (script_.sent.size() >= script_.gone_after) throw mcp::ConnectionLost("the server is gone");
+    script_.sent.push_back(message);
+  }
   std::optional<Json> receive(double) override {
     if (script_.answers.empty() || script_.answers.front().first > script_.sent.size()) return std::nullopt;
     Json message = script_.answers.front().second;
@@ -115,6 +121,29 @@ TEST_F(McpClientTest, CancelsWhatTakesTooLongOrIsCancelled) {
   EXPECT_EQ(script.sent[3]["method"], "notifications/cancelled");
   EXPECT_EQ(script.sent[3]["params"]["requestId"], script.sent[2]["id"]);
   EXPECT_EQ(script.sent[5]["params"]["requestId"], script.sent[4]["id"]);
+}
+
+// Whoever hears of a lost connection may call again, which must not happen to a call that arrived.
+TEST_F(McpClientTest, LosesOnlyCallsThatDidNotArrive) {
+  mcp::Client client = connect();
+  const auto problem = [&](const mcp::CallContext& context = {}) -> std::string {
+    try {
+      client.call_tool("a", Json::object(), context);
+    } catch (const mcp::ConnectionLost& error) {
+      return fmt::format("lost: {}", error.what());
+    } catch (const mcp::McpError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  script.gone_after = 3;
+  after(3, mcp::make_request("x", "ping", Json::object()));
+  EXPECT_EQ(problem(), "server: the server is gone");
+  EXPECT_EQ(problem(), "lost: server: the server is gone");
+  script.gone_after = 4;
+  mcp::CallContext cancelled;
+  cancelled.is_cancelled = [] { return true; };
+  EXPECT_EQ(problem(cancelled), "server: the call was cancelled");
 }
 
 TEST_F(McpClientTest, PassesProgressOn) {

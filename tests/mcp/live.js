@@ -45,10 +45,22 @@ const freePort = () =>
 
 /** The reference server over streamable HTTP. */
 export async function serveEverything() {
-  const port = await freePort();
+  // Another program may take the port before the server does.
+  for (let attempt = 0; attempt < 5; ++attempt) {
+    const server = await tryToServe(await freePort());
+    if (server) return server;
+  }
+  throw new Error("the reference server finds no free port");
+}
+
+async function tryToServe(port) {
   const child = spawn("node", [everything, "streamableHttp"], { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, PORT: String(port) } });
   let log = "";
   child.stdout.on("data", (data) => (log += data));
-  await new Promise((resolve) => child.stderr.on("data", (data) => String(data).includes("listening") && resolve()));
+  const listens = await new Promise((resolve) => {
+    child.stderr.on("data", (data) => String(data).includes("listening") && resolve(true));
+    child.on("exit", () => resolve(false));
+  });
+  if (!listens) return undefined;
   return { url: `http://127.0.0.1:${port}/mcp`, log: () => log, stop: () => child.kill("SIGKILL") };
 }

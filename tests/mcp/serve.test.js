@@ -129,7 +129,7 @@ test("a call that takes too long ends with its request, and one that nobody wait
   const body = JSON.stringify({ ...asked, tool_choice: "required" });
   const ask = (server, signal) => fetch(`${server.address}/v1/chat/completions`, { method: "POST", body, signal });
 
-  const impatient = await serve("--mcp", waiting, "--timeout", "2");
+  const impatient = await serve("--mcp", waiting, "--timeout", "10");
   t.after(() => impatient.stop());
   assert.equal((await ask(impatient)).status, 504);
   await until(() => heard("notifications/cancelled") === 1);

@@ -1,6 +1,8 @@
 #include <cmath>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <limits>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -150,21 +152,26 @@ TEST(QuantisedFile, NeverReplacesAFolder) {
 
 TEST(QuantisedFile, RemovesWhatAKilledProcessLeft) {
   const test::TempFolder folder;
-  const pid_t gone = ::fork();
-  if (gone == 0) ::_exit(0);
-  ASSERT_EQ(::waitpid(gone, nullptr, 0), gone);
   const auto left_by = [&](const std::string& name) {
     std::filesystem::create_directories(folder / name);
     test::write_text(folder / name / "model.safetensors", "a part");
     return folder / name;
   };
-  const auto abandoned = left_by(".int8." + std::to_string(gone) + ".tmp");
-  const std::vector<std::filesystem::path> kept{
-      left_by(".int8." + std::to_string(::getppid()) + ".tmp"),  // is being written
-      left_by(".int4." + std::to_string(gone) + ".tmp"), left_by(".int8.mine.tmp")};
+  const pid_t gone = ::fork();
+  if (gone == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(gone, nullptr, 0), gone);
+  const std::vector<std::filesystem::path> abandoned{left_by(".int8.0123456789abcdef.tmp"),
+                                                     left_by(".int8." + std::to_string(::getppid()) + ".tmp")};
+  // As a process in another container, whose number says nothing here.
+  const auto being_written = left_by(".int8." + std::to_string(gone) + ".tmp");
+  const int lock = ::open(being_written.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_EQ(::flock(lock, LOCK_EX | LOCK_NB), 0);
+  const std::vector<std::filesystem::path> kept{being_written, left_by(".int4.0123456789abcdef.tmp"),
+                                                left_by(".int8.mine.tmp")};
   quantise_folder(goldens / "llama", folder / "int8", DType::i8);
-  EXPECT_FALSE(std::filesystem::exists(abandoned));
+  for (const auto& path : abandoned) EXPECT_FALSE(std::filesystem::exists(path)) << path;
   for (const auto& path : kept) EXPECT_TRUE(std::filesystem::exists(path)) << path;
+  ::close(lock);
 }
 
 TEST(QuantisedFile, KeepsTheModulesOfAnEncoder) {

@@ -95,7 +95,7 @@ test("a second signal, or the end of --drain, ends a server with answers to fini
     const start = Date.now();
     for (const signal of signals) server.signal(signal);
     assert.equal(await server.exited, 0);
-    assert.ok(Date.now() - start < 10_000, "it finished the answer");
+    assert.ok(Date.now() - start < 60_000, "it finished the answer");
     assert.ok(!(await answer).includes("[DONE]"));
   }
 });

@@ -173,21 +173,23 @@ TEST(HttpServer, LimitsRequests) {
 }
 
 TEST(HttpServer, LimitsTime) {
-  Echo echo({.read_seconds = 1});
-  SocketClient silent(echo.port()), slow(echo.port()), loris(echo.port());
+  Echo echo({.read_seconds = 2});
+  SocketClient slow(echo.port());
   slow.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc");
+  SocketClient loris(echo.port());
   loris.send("GET / HTTP/1.1\r\nHo");
+  SocketClient silent(echo.port());
   EXPECT_EQ(silent.read(), "");
   EXPECT_EQ(status_of(slow.read()), 408);
   EXPECT_EQ(status_of(loris.read()), 408);
   SocketClient dripping(echo.port());  // a byte now and then does not extend the time
   const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < 30; ++i) {
+  for (int i = 0; i < 50; ++i) {
     dripping.send("G");
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   dripping.read();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
 }
 
 TEST(HttpServer, ClosesOnClientsThatDoNotRead) {

@@ -1,11 +1,14 @@
 #include "server/model_pool.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <gtest/gtest.h>
 #include <regex>
 
+#include "server/fake_exchange.h"
+#include "server/generation_task.h"
 #include "server/live_server.h"
 
 // Which models are in memory, for how long requests wait for them, and what the log says.
@@ -58,7 +61,8 @@ TEST(ModelPool, KeepsToTheMemoryThatModelsTake) {
   };
   const auto ask = [&](const char* name) {
     EXPECT_EQ(live.json("/v1/chat/completions", with(question, "model", name))["model"], name);
-    while (is_busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (int i = 0; i < 10'000 && is_busy(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ASSERT_FALSE(is_busy()) << "a request that was answered is still unfinished";
   };
   ask("a");
   ask("b");
@@ -66,6 +70,37 @@ TEST(ModelPool, KeepsToTheMemoryThatModelsTake) {
   ask("a");
   ask("c");  // b was not used for longest
   EXPECT_EQ(loaded(live), (std::vector<bool>{true, false, true}));
+}
+
+// While the pool ends, a worker asks the others for room: also one that has stopped.
+TEST(ModelPool, IsAskedForRoomUntilTheEnd) {
+  WorkerOptions options;
+  options.model.device = Device::cpu(1);
+  options.model.cache_tokens = 4096;
+  const ChatFolder folder;
+  const std::int64_t one = bytes_of(options.model);
+  MemoryBudget budget(one + one / 2);
+  std::function<bool()> make_room = [] { return false; };
+  ModelWorker first({"first", folder.path()}, options, budget, [&] { return make_room(); });
+  first.load();
+  first.stop();
+  EXPECT_TRUE(first.is_idle());
+  EXPECT_FALSE(first.ask_to_unload());  // there is no thread that could, and none begins
+  EXPECT_THROW(first.submit(nullptr), ApiError);
+
+  std::atomic<int> asked = 0;
+  ModelWorker second({"second", folder.path()}, options, budget, [&] { return make_room(); });
+  make_room = [&] {
+    ++asked;
+    return first.ask_to_unload();
+  };
+  const auto exchange = std::make_shared<test::FakeExchange>();
+  const ChatRequest request = parse_chat_request(question, {});
+  second.submit(make_chat_task(request, make_chat_reply(exchange, request), {}));
+  for (int i = 0; i < 10'000 && asked == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_GT(asked, 0);
+  second.stop();
+  EXPECT_EQ(exchange->response.status, 503);
 }
 
 TEST(ModelPool, RefusesWhatCanNeverFit) {
@@ -102,7 +137,7 @@ TEST(ModelPool, UnloadsAfterIdleTime) {
   const Live live(options);
   for (int round = 0; round < 2; ++round) {
     live.json("/v1/chat/completions", question);
-    for (int i = 0; i < 500 && loaded(live)[0]; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    for (int i = 0; i < 6000 && loaded(live)[0]; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_FALSE(loaded(live)[0]);
   }
 }
@@ -137,6 +172,31 @@ TEST(ModelPool, TellsItsLogWhatClientsAreNotToKnow) {
     }
   }
   EXPECT_NE(testing::internal::GetCapturedStderr().find(path + "/config.json"), std::string::npos);
+}
+
+TEST(ModelPool, LogsNothingThatATerminalObeys) {
+  testing::internal::CaptureStderr();
+  {
+    ServerOptions options;
+    options.is_quiet = false;
+    options.api_key = "secret";
+    const Live live(options);
+    for (const char* key : {"Connection: close\r\n", "Authorization: Bearer secret\r\nConnection: close\r\n"}) {
+      live.ask(
+          get("/a\xc2\x9b"
+              "31mb",
+              key));
+      live.ask(get("/" + std::string(5000, 'x'), key));
+    }
+    live.ask("GE\033T / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  }
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("GET /a 31mb 401\n"), std::string::npos) << log;
+  EXPECT_NE(log.find("GET /a 31mb 404 "), std::string::npos) << log;
+  EXPECT_EQ(log.find('\033'), std::string::npos) << log;
+  EXPECT_EQ(log.find('\x9b'), std::string::npos) << log;
+  EXPECT_EQ(log.find(std::string(201, 'x')), std::string::npos) << log;
+  EXPECT_NE(log.find(std::string(150, 'x')), std::string::npos) << log;
 }
 
 TEST(ModelPool, LogsRequestsUnlessItIsQuiet) {

@@ -170,6 +170,12 @@ TEST(OutputParser, ReadsMistral) {
                 {"", "Let me see.", {weather}});
 }
 
+TEST(OutputParser, TakesMistralCallsOfNothingForText) {
+  const std::string text = "[TOOL_CALLS]{\"a\": 1}";
+  expect_parsed("mistral", text, {"", text, {}});
+  expect_parsed("mistral", text + "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}]", {"", text, {{"f", "{}"}}});
+}
+
 TEST(OutputParser, ReadsHarmony) {
   expect_parsed("harmony",
                 "<|channel|>analysis<|message|>Need the weather.<|end|><|start|>assistant<|channel|>commentary "
@@ -184,6 +190,25 @@ TEST(OutputParser, ReadsHarmony) {
       "json<|message|>{}<|call|>",
       {"", "I will look.", {{"f", "{}"}}});
   expect_parsed("harmony", "plain text", {"", "plain text", {}});
+}
+
+TEST(OutputParser, TakesHarmonyToNobodyForText) {
+  const std::string text = "<|channel|>commentary to=functions.<|message|>x";
+  expect_parsed("harmony", text, {"", "x", {}});
+  expect_parsed("harmony", text + "<|end|>" + text, {"", "xx", {}}, {.has_tools = false});
+  const std::string call = "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>";
+  expect_parsed("harmony", call, {"", "", {{"f", "{}"}}});
+  expect_parsed("harmony", call, {"", "{}", {}}, {.has_tools = false});
+  expect_parsed("harmony", "<|channel|>analysis to=f<|message|>Hm.", {"Hm.", "", {}}, {.has_tools = false});
+}
+
+TEST(OutputParser, AppendsCallsWithoutANameToo) {
+  OutputEvents events = {{OutputEvent::Kind::content, "a"}};
+  append(events, {{OutputEvent::Kind::content, ""}, {OutputEvent::Kind::content, "b"}});
+  append(events, {{OutputEvent::Kind::call, ""}, {OutputEvent::Kind::arguments, "{}"}});
+  EXPECT_EQ(events, (OutputEvents{{OutputEvent::Kind::content, "ab"},
+                                  {OutputEvent::Kind::call, ""},
+                                  {OutputEvent::Kind::arguments, "{}"}}));
 }
 
 TEST(OutputParser, StreamsArguments) {

@@ -106,7 +106,7 @@ test("it chats with the model, stops and regenerates", async () => {
   await page.click("#stop");
   await page.waitForSelector("#send:not([hidden])");
   const unfinished = async () => (await (await fetch(`${server.address}/v1/metrics`)).json()).models[0].requests_unfinished;
-  for (let i = 0; i < 100 && (await unfinished()) > 0; ++i) await new Promise((resolve) => setTimeout(resolve, 20));
+  for (let i = 0; i < 1000 && (await unfinished()) > 0; ++i) await new Promise((resolve) => setTimeout(resolve, 20));
   assert.equal(await unfinished(), 0);
 
   await page.reload();

@@ -72,6 +72,18 @@ TEST(ChatReply, Streams) {
   EXPECT_EQ(events[11]["usage"]["completion_tokens"], 4);
 }
 
+TEST(ChatReply, DropsArgumentsOfNoCall) {
+  const auto exchange = std::make_shared<FakeExchange>();
+  const auto reply = make_chat_reply(exchange, {});
+  reply->begin("m");
+  reply->add(0, {{Kind::content, "a"}, {Kind::arguments, "{}"}}, {});
+  reply->end(0, StopReason::end);
+  reply->finish({});
+  const auto message = exchange->json()["choices"][0]["message"];
+  EXPECT_EQ(message["content"], "a");
+  EXPECT_FALSE(message.contains("tool_calls"));
+}
+
 TEST(ChatReply, HasLogprobs) {
   ChatRequest request;
   request.logprobs = 1;

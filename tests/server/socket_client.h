@@ -32,7 +32,7 @@ class SocketClient {
     if (socket_ >= 0) ::close(std::exchange(socket_, -1));
   }
   /// Reads until the server closes, or until `end` was read, or for some seconds at most.
-  std::string read(const std::string& end = {}, double seconds = 20) {
+  std::string read(const std::string& end = {}, double seconds = 120) {
     std::string out;
     char buffer[4096];
     pollfd ready{socket_, POLLIN, 0};

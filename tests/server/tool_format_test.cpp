@@ -4,6 +4,8 @@
 
 #include <jerboa/generate/constraint.h>
 
+#include "server/value_types.h"
+
 namespace jerboa::server::tool_format_test {
 namespace {
 
@@ -99,6 +101,41 @@ TEST(ToolFormat, ForcesCallsInElements) {
   EXPECT_FALSE(accepts(call, query + "x" + end + "<parameter=kind>\nold" + end + close));
   EXPECT_FALSE(accepts(call, query + "x" + end + "<parameter=count>\n77" + end + close));
   EXPECT_FALSE(accepts(call, query + "x" + end + "<parameter=tree>\n{}" + end + close));
+}
+
+// Both would take for ever if every path through the references were followed, or the schema copied for each parameter.
+TEST(ToolFormat, ReadsSchemasOnce) {
+  Tool twice{"f", Json::parse(R"({"type": "object", "properties": {"x": {"$ref": "#/$defs/a"}}, "required": ["x"],
+      "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}, {"type": "null"}]}}})")};
+  const ForcedCall call = force_call(tool_format_named("qwen3_coder"), {twice}, true, false);
+  const std::string head = "<function=f>\n<parameter=x>\n", end = "\n</parameter>\n</function>\n</tool_call>";
+  EXPECT_TRUE(accepts(call, head + "null" + end));
+  EXPECT_FALSE(accepts(call, head + "1" + end));
+
+  Tool wide{"g", {{"type", "object"}}};
+  for (int i = 0; i < 1000; ++i) {
+    const std::string name = "p" + std::to_string(i);
+    wide.parameters["$defs"][name] = {{"description", std::string(2000, 'x')}, {"type", "boolean"}};
+    wide.parameters["properties"][name] = {{"$ref", "#/$defs/" + name}};
+  }
+  EXPECT_TRUE(accepts(force_call(tool_format_named("qwen3_coder"), {wide}, true, false),
+                      "<function=g>\n<parameter=p7>\ntrue" + end));
+}
+
+TEST(ValueTypes, AreThoseOfAllBranches) {
+  const Json root = Json::parse(R"({"$defs": {
+      "list": {"oneOf": [{"type": "array"}, {"$ref": "#/$defs/list"}, {"$ref": "#/$defs/one"}]},
+      "one": {"enum": [1, "a"]}, "lost": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/none"}]}}})");
+  const auto types = [&](const char* schema) { return value_types(Json::parse(schema), root); };
+  EXPECT_EQ(types(R"({"$ref": "#/$defs/list"})"), (ValueTypes{"array", "integer", "string"}));
+  EXPECT_EQ(types(R"({"anyOf": [{"$ref": "#/$defs/one"}, {"$ref": "#/$defs/one"}]})"),
+            (ValueTypes{"integer", "string"}));
+  EXPECT_EQ(types(R"({"type": ["null", "boolean"]})"), (ValueTypes{"boolean", "null"}));
+  for (const char* any : {"true", "{}", R"({"$ref": "#/$defs/lost"})", R"({"$ref": "other.json"})", R"({"$ref": 1})"})
+    EXPECT_EQ(types(any), ValueTypes()) << any;
+  Json many = {{"anyOf", Json::array()}};
+  for (int i = 0; i < 10'000; ++i) many["anyOf"].push_back({{"type", "null"}});
+  EXPECT_EQ(value_types(many, root), ValueTypes());  // more than it looks at
 }
 
 TEST(ToolFormat, DescribesTools) {

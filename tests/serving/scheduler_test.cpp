@@ -840,11 +840,11 @@ TEST(Scheduler, ASamplerThatThrowsEndsItsTextAlone) {
 
 // Only what the device cannot do is left to the host; a window alone penalises nothing.
 TEST(Scheduler, KnowsWhatTheDeviceCanDraw) {
-  const auto is_on_host = [](const SamplerOptions& sampling, bool penalizes, bool constrained = false) {
+  const auto is_on_host = [](const SamplerOptions& sampling, bool penalises, bool constrained = false) {
     SchedulerOptions options;
     options.vocabulary = vocabulary;
     options.device_masks = true;
-    options.device_penalizes = penalizes;
+    options.device_penalises = penalises;
     Scheduler scheduler(options);
     SequenceOptions sequence{.sampling = sampling};
     if (constrained) sequence.constraint = [] { return std::make_unique<NoRepetition>(); };

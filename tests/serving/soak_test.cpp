@@ -75,7 +75,7 @@ class Schedule {
     options.vocabulary = vocabulary;
     options.device_samples = below(8) != 0;
     options.device_masks = below(2) == 0;
-    options.device_penalizes = below(2) == 0;
+    options.device_penalises = below(2) == 0;
     options.state_slots = below(4) == 0 ? 1 + below(2 * options.max_rows) : 0;
     options.window = options.state_slots == 0 && below(3) == 0 ? 1 + below(16) : 0;
     if (below(4) == 0) options.row_buckets = {3, options.max_rows + 3};
@@ -302,7 +302,7 @@ TEST(Soak, SixtyFourSequencesAtOnce) {
                                              .mixed_time = seed % 2 == 0 ? 0 : 4,
                                              .vocabulary = vocabulary,
                                              .device_masks = seed % 3 == 0,
-                                             .device_penalizes = seed % 5 != 0,
+                                             .device_penalises = seed % 5 != 0,
                                              .state_slots = seed % 4 == 3 ? 80 : 0});
     schedule.run(400, 64);
     if (HasFailure()) return;

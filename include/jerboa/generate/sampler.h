@@ -30,7 +30,7 @@ struct SamplerOptions {
   std::uint64_t seed = 0;
 };
 /// Whether any penalty changes logits.
-bool penalizes(const SamplerOptions& options);
+bool penalises(const SamplerOptions& options);
 
 /// Draws tokens from logits, in this order: bias, bans, the caller's processors, the constraint, penalties,
 /// temperature, top-k, top-p, min-p, typical, draw. The same seed and logits give the same tokens.
@@ -70,7 +70,7 @@ class Sampler {
 
   static bool likelier(const Candidate& a, const Candidate& b);
   static bool comes_before(const Candidate& a, const Candidate& b);
-  void penalize(std::span<float> logits) const;
+  void penalise(std::span<float> logits) const;
   void gather(std::span<const float> logits);
   void softmax();
   void keep_nucleus();

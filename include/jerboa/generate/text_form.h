@@ -17,8 +17,10 @@ struct TextForm {
 
   /// A text as it is.
   static TextForm text(std::string content) { return {.kind = Kind::text, .content = std::move(content)}; }
-  /// JSON that is valid under a schema.
-  static TextForm json(JsonValue schema) { return {.kind = Kind::json, .schema = std::move(schema)}; }
+  /// JSON that is valid under a schema, or under the part of it at a JSON pointer, such as "/properties/city".
+  static TextForm json(JsonValue schema, std::string place = "") {
+    return {.kind = Kind::json, .content = std::move(place), .schema = std::move(schema)};
+  }
   /// Any text up to the first `mark`, and the mark.
   static TextForm until(std::string mark) { return {.kind = Kind::until, .content = std::move(mark)}; }
   /// One after another.

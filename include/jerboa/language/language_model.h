@@ -74,8 +74,9 @@ class LanguageModel {
   bool poll(double seconds);
 
   /// From now on a smaller model of the same family makes the guesses of texts with GenerateOptions::drafts: it writes
-  /// a few tokens, and this one confirms or corrects them in one step. Throws UsageError if its tokens are not this
-  /// model's, or while texts are being generated.
+  /// a few tokens, and this one confirms or corrects them in one step. Its context is this model's, unless the options
+  /// name one, as far as it supports that; longer texts go on without guesses. Throws UsageError if its tokens are not
+  /// this model's, or while texts are being generated.
   void draft_with(const std::filesystem::path& path, LanguageModelOptions options = {});
 
   /// The tokens of a prompt. Throws UsageError for a text that is far longer than the context, before all of it is

@@ -20,6 +20,10 @@
 #include <jerboa/text/chat_template.h>
 #include <jerboa/text/tokenizer.h>
 
+namespace jerboa::detail {
+struct ModelFiles;
+}
+
 namespace jerboa::language {
 
 class ModelPlan;
@@ -30,6 +34,8 @@ class Model {
  public:
   /// A Hugging Face folder or a .gguf file, as in LanguageModel::load.
   static std::shared_ptr<Model> load(const std::filesystem::path& path, const LanguageModelOptions& options = {});
+  /// One whose files are open.
+  static std::shared_ptr<Model> load(detail::ModelFiles files, const LanguageModelOptions& options);
   ~Model();
 
   const Tokenizer& tokenizer() const { return tokenizer_; }

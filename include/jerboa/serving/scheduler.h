@@ -37,7 +37,7 @@ struct SchedulerOptions {
   bool device_samples = true;  ///< otherwise the host draws every token from logits
   bool device_masks = false;   ///< otherwise sequences with a constraint are sampled on the host; needs `vocabulary`
   /// Otherwise sequences with penalties, biases or banned tokens are sampled on the host.
-  bool device_penalizes = false;
+  bool device_penalises = false;
   /// How many of the latest positions a token sees, itself included, if every layer of the model has a window (then the
   /// largest); 0: all. What lies before it is given back when the cache is full. Not with state_slots.
   int window = 0;

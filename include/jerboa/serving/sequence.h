@@ -175,7 +175,7 @@ class Sequence {
   std::unique_ptr<TokenDistribution> distribution_;  // that the sampler drew from, if log-probabilities are wanted
   std::int32_t sampled_ = 0;
   std::unique_ptr<Constraint> constraint_;  // if the device draws under a mask
-  std::optional<SeenTokens> seen_;          // if the device penalizes
+  std::optional<SeenTokens> seen_;          // if the device penalises
   std::unique_ptr<TextStream> text_;
   StopMatcher stop_;
   PromptLookup lookup_;

@@ -60,6 +60,8 @@ class ChatTemplate {
   /// The same from the text of a tokenizer_config.json, or nothing if it has no template; errors call the file `name`.
   static std::optional<ChatTemplate> from_config(std::string_view text,
                                                  const std::string& name = "tokenizer_config.json");
+  /// Whether a folder has a template, in any of the files that load() reads.
+  static bool is_in(const std::filesystem::path& folder);
 
   std::string render(const std::vector<ChatMessage>& messages, const ChatTemplateOptions& options = {}) const;
   /// `messages` is a list of objects with "role", "content" and whatever else the template reads.

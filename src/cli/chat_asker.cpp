@@ -1,4 +1,4 @@
-#include "cli/tool_model.h"
+#include "cli/chat_asker.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -32,9 +32,9 @@ Json tool_choice(Calls calls, const std::string& required_tool) {
 }  // namespace
 
 // Separates an answer into its parts as it comes.
-class ToolModel::Reader {
+class ChatAsker::Reader {
  public:
-  Reader(const ToolModel& model, const Prepared& question, const OnShown& on_text)
+  Reader(const ChatAsker& model, const Prepared& question, const OnShown& on_text)
       : on_text_(on_text),
         parser_(server::make_output_parser(*model.format_.tools, {.has_tools = question.has_tools,
                                                                   .is_in_thoughts = question.prompt.is_in_thoughts,
@@ -56,7 +56,7 @@ class ToolModel::Reader {
     for (const std::int32_t token : tokens) push({.token = token});
   }
 
-  ToolAnswer finish(Generation generation) {
+  ChatAnswer finish(Generation generation) {
     if (marked_) take(parser_->feed(marked_->finish()));
     take(parser_->finish());
     answer_.generation = std::move(generation);
@@ -80,11 +80,13 @@ class ToolModel::Reader {
           if (on_text_) on_text_(event.text, false);
           break;
         case OutputEvent::Kind::call: answer_.calls.push_back({event.text, ""}); break;
-        case OutputEvent::Kind::arguments: answer_.calls.back().arguments += event.text; break;
+        case OutputEvent::Kind::arguments:
+          if (!answer_.calls.empty()) answer_.calls.back().arguments += event.text;
+          break;
       }
   }
 
-  ToolAnswer answer_;
+  ChatAnswer answer_;
   const OnShown& on_text_;
   std::unique_ptr<server::OutputParser> parser_;
   std::optional<server::MarkedText> marked_;
@@ -99,14 +101,14 @@ void check_described(const mcp::Json& tools, const std::string& flag) {
   }
 }
 
-ToolModel::ToolModel(LanguageModel& model, mcp::Json tools) : model_(model), tools_json_(std::move(tools)) {
-  if (!model.has_chat_template()) throw UsageError("tools are for the model's chat template, but it has none");
+ChatAsker::ChatAsker(LanguageModel& model, mcp::Json tools) : model_(model), tools_json_(std::move(tools)) {
+  if (!model.has_chat_template()) throw UsageError("the model has no chat template, so it cannot answer messages");
   format_ = server::chat_format_of(template_source());
 }
 
-const std::string& ToolModel::template_source() const { return model_.model().chat_template()->source(); }
+const std::string& ChatAsker::template_source() const { return model_.model().chat_template()->source(); }
 
-server::ChatRequest ToolModel::request_of(const Json& messages, Calls calls, const std::string& required_tool,
+server::ChatRequest ChatAsker::request_of(const Json& messages, Calls calls, const std::string& required_tool,
                                           const JsonValue& variables, bool is_constrained) const {
   Json body{{"messages", messages}};
   if (!tools_json_.empty()) {
@@ -122,11 +124,11 @@ server::ChatRequest ToolModel::request_of(const Json& messages, Calls calls, con
   return request;
 }
 
-server::ChatPrompt ToolModel::prompt_of(const server::ChatRequest& request) const {
+server::ChatPrompt ChatAsker::prompt_of(const server::ChatRequest& request) const {
   return server::make_chat_prompt(*model_.model().chat_template(), format_, request);
 }
 
-ToolModel::Prepared ToolModel::prepare(const Question& question) const {
+ChatAsker::Prepared ChatAsker::prepare(const Question& question) const {
   server::ChatRequest request = request_of(question.messages, question.calls, question.required_tool,
                                            question.variables, question.options.grammar != nullptr);
   Prepared prepared{.prompt = prompt_of(request),
@@ -139,7 +141,7 @@ ToolModel::Prepared ToolModel::prepare(const Question& question) const {
   return prepared;
 }
 
-ToolAnswer ToolModel::read(const Prepared& question, Generation generation) const {
+ChatAnswer ChatAsker::read(const Prepared& question, Generation generation) const {
   const OnShown nobody;
   Reader reader(*this, question, nobody);
   if (question.prompt.shows_marks)
@@ -149,12 +151,12 @@ ToolAnswer ToolModel::read(const Prepared& question, Generation generation) cons
   return reader.finish(std::move(generation));
 }
 
-std::vector<std::int32_t> ToolModel::tokens(const Json& messages, const JsonValue& variables) const {
+std::vector<std::int32_t> ChatAsker::tokens(const Json& messages, const JsonValue& variables) const {
   return model_.encode_prompt(prompt_of(request_of(messages, Calls::allowed, "", variables, false)).text,
                               {.add_special = false});
 }
 
-bool ToolModel::add_results(Json& messages, Json results, const JsonValue& variables, int max_tokens,
+bool ChatAsker::add_results(Json& messages, Json results, const JsonValue& variables, int max_tokens,
                             const std::function<Json(const Json& messages)>& read) const {
   const Tokenizer& tokenizer = model_.tokenizer();
   const auto count = [&](const Json& all) {
@@ -164,7 +166,7 @@ bool ToolModel::add_results(Json& messages, Json results, const JsonValue& varia
   return server::add_results(messages, std::move(results), {tokenizer, model_.context(), max_tokens, count});
 }
 
-Generation ToolModel::generated(const std::vector<std::int32_t>& prompt, const GenerateOptions& options,
+Generation ChatAsker::generated(const std::vector<std::int32_t>& prompt, const GenerateOptions& options,
                                 const std::function<bool()>& is_cancelled,
                                 const std::function<void(const TextPiece&)>& take) {
   language::Stream stream = model_.submit(prompt, options);
@@ -179,7 +181,7 @@ Generation ToolModel::generated(const std::vector<std::int32_t>& prompt, const G
   return result;
 }
 
-ToolAnswer ToolModel::ask(const Question& question) {
+ChatAnswer ChatAsker::ask(const Question& question) {
   Prepared prepared = prepare(question);
   Reader reader(*this, prepared, question.on_text);
   const auto next = [&] {

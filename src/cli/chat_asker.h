@@ -17,10 +17,10 @@ using OnShown = std::function<void(std::string_view text, bool is_thought)>;
 
 /// A model that answers messages. Its thoughts and its calls of tools are recognised, in the formats that the server
 /// knows.
-class ToolModel {
+class ChatAsker {
  public:
   /// `tools` is a list in OpenAI's form. Throws UsageError if the model has no chat template.
-  explicit ToolModel(LanguageModel& model, mcp::Json tools = mcp::Json::array());
+  explicit ChatAsker(LanguageModel& model, mcp::Json tools = mcp::Json::array());
 
   /// What is asked of the model.
   struct Question {
@@ -32,7 +32,7 @@ class ToolModel {
     OnShown on_text = {};
     std::function<bool()> is_cancelled = [] { return false; };
   };
-  ToolAnswer ask(const Question& question);
+  ChatAnswer ask(const Question& question);
 
   /// A question as the model reads it, for callers that generate the answer themselves and read it afterwards.
   struct Prepared {
@@ -43,7 +43,7 @@ class ToolModel {
     bool has_tools = false;
   };
   Prepared prepare(const Question& question) const;
-  ToolAnswer read(const Prepared& question, Generation generation) const;
+  ChatAnswer read(const Prepared& question, Generation generation) const;
 
   /// The tokens of a question, without an answer to it.
   std::vector<std::int32_t> tokens(const mcp::Json& messages, const JsonValue& variables) const;
