@@ -53,6 +53,15 @@ Attrs default_attrs() {
   return T{};
 }
 
+// Pages have no use for it, and every visitor would download it.
+constexpr std::string_view documented([[maybe_unused]] std::string_view doc) {
+#ifdef __EMSCRIPTEN__
+  return {};
+#else
+  return doc;
+#endif
+}
+
 // A row as it is written: constants alone, since code that builds each row separately is large.
 struct OpRow {
   Op op;
@@ -68,7 +77,15 @@ constexpr auto op_rows = [] {
   using enum Trait;
   return std::to_array<OpRow>({
 #define OP(name, operands, attrs, rule, lowering, traits, gradient, doc) \
-  {Op::name, #name, operands, #attrs, Lowering::lowering, traits, Gradient::gradient, doc, default_attrs<attrs>},
+  {Op::name,                                                             \
+   #name,                                                                \
+   operands,                                                             \
+   #attrs,                                                               \
+   Lowering::lowering,                                                   \
+   traits,                                                               \
+   Gradient::gradient,                                                   \
+   documented(doc),                                                      \
+   default_attrs<attrs>},
 #include <jerboa/ir/ops.def>
 #undef OP
   });

@@ -56,9 +56,13 @@ std::string translated(std::string_view pattern) {
 }
 
 std::string message_of(int code) {
+#ifdef __EMSCRIPTEN__  // the messages would be downloaded by every visitor, for patterns that are in tokenizers alone
+  return fmt::format("PCRE2's error {}", code);
+#else
   PCRE2_UCHAR buffer[256];
   pcre2_get_error_message(code, buffer, sizeof buffer);
   return reinterpret_cast<const char*>(buffer);
+#endif
 }
 
 struct FreeMatchData {

@@ -52,15 +52,16 @@ class Shader {
   const Target& target() const { return target_; }
   int threads() const { return threads_; }
 
-  /// A line of main, indented.
+  /// A line of main, indented. Arguments are constant references: each combination of others would be a function more,
+  /// which WASM would have to carry.
   template <class... Args>
-  void line(fmt::format_string<Args...> format, Args&&... args) {
-    append(fmt::format(format, std::forward<Args>(args)...));
+  void line(fmt::format_string<Args...> format, const Args&... args) {
+    append(fmt::vformat(format, fmt::make_format_args(args...)));
   }
   /// A line that opens a block, which close() ends.
   template <class... Args>
-  void open(fmt::format_string<Args...> format, Args&&... args) {
-    append(fmt::format(format, std::forward<Args>(args)...));
+  void open(fmt::format_string<Args...> format, const Args&... args) {
+    line(format, args...);
     ++depth_;
   }
   void close(const std::string& text = "}");

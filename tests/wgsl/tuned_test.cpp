@@ -309,7 +309,7 @@ TEST(TunedFiles, AreLoadedByTheirDevice) {
   write_text(path, to_json(file));
   const auto backend = opened();
   ASSERT_NE(webgpu_target(*backend).tuned, nullptr);
-  EXPECT_EQ(wgsl::tuned_forms(webgpu_target(*backend))->forms.at(file.products[0].shape), file.products[0].form);
+  EXPECT_EQ(webgpu_target(*backend).tuned->forms.at(file.products[0].shape), file.products[0].form);
   std::get<MatmulForm>(file.products[0].form).part_rows = 7;
   write_text(path, to_json(file));
   EXPECT_THROW(opened(), FileError) << "a form does not fit";

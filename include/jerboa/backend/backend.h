@@ -40,8 +40,9 @@ class RunResults {
   virtual ~RunResults() = default;
   /// An output, or a capture that was requested.
   virtual HostTensor read(const std::string& name) = 0;
-  /// Returns when the run has ended, and throws what went wrong in it.
-  virtual void wait() {}  ///< Does nothing by default: for devices whose run() returns when the run has ended.
+  /// Returns when the run has ended, and throws what went wrong in it. Does nothing by default: for devices whose run()
+  /// returns when the run has ended.
+  virtual void wait() {}
 };
 
 struct RunRequest {

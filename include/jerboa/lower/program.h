@@ -20,11 +20,9 @@ enum class SubgroupMatrices : std::uint8_t {
   native
 };
 
-/// What was measured on a device. Only the stage that emits its code knows what that is.
-class Tuning {
- public:
-  virtual ~Tuning() = default;
-};
+namespace wgsl {
+struct TunedForms;  // what was measured on a device: only the stage that emits its code knows what that is
+}
 
 /// What the compiler must know about a device.
 struct Target {
@@ -51,7 +49,7 @@ struct Target {
   bool software = false;        ///< a software driver: kernels without workgroup memory are faster there
   /// The forms of products that were fastest on this device (`jerboa tune`), which take precedence over those chosen
   /// from the facts above; null: none were measured.
-  std::shared_ptr<const Tuning> tuned = {};
+  std::shared_ptr<const wgsl::TunedForms> tuned = {};
 
   static Target cpu() { return {}; }
   /// The limits that every WebGPU device has.

@@ -33,7 +33,8 @@ bool is_for(const wgsl::TunedFile& file, const AdapterInfo& adapter, const std::
 
 // Nobody asked for the default file, which another release may have written, so that it must not keep a device from
 // opening.
-std::shared_ptr<const Tuning> load_default(const fs::path& path, const AdapterInfo& adapter, const Target& target) try {
+std::shared_ptr<const wgsl::TunedForms> load_default(const fs::path& path, const AdapterInfo& adapter,
+                                                     const Target& target) try {
   const std::string name = path.string();
   const wgsl::TunedFile file = wgsl::parse_tuned_file(FileContent(path).text(), name);
   if (!is_for(file, adapter, name)) return nullptr;
@@ -51,8 +52,8 @@ std::shared_ptr<const Tuning> load_default(const fs::path& path, const AdapterIn
 
 }  // namespace
 
-std::shared_ptr<const Tuning> load_tuned_forms(const WebGpuOptions& options, const AdapterInfo& adapter,
-                                               const Target& target) {
+std::shared_ptr<const wgsl::TunedForms> load_tuned_forms(const WebGpuOptions& options, const AdapterInfo& adapter,
+                                                         const Target& target) {
   const std::optional<fs::path> path = wanted_file(options);
   if (!path) {
     const std::optional<fs::path> usual = default_tuned_forms(adapter);

@@ -2,57 +2,38 @@
 
 #include <algorithm>
 
-#include "wgsl/product/epilogue.h"
-#include "wgsl/product/writers.h"
+#include "wgsl/product/block_results.h"
 
 namespace jerboa::wgsl {
 namespace {
 
-// Each thread computes a block of some rows and four columns, directly from memory, one group of weights after another:
-// what it costs to unpack them is shared by the rows. The threads of a subgroup have the same rows, and share what it
-// costs to load those (see blocks.cpp).
+// One group of weights after another: what it costs to unpack them is shared by the rows of a block.
 class QuantisedBlocks {
  public:
-  QuantisedBlocks(KernelWriter& writer, const MatmulProblem& problem, int lanes)
+  QuantisedBlocks(KernelWriter& writer, const MatmulProblem& problem)
       : writer_(writer),
         problem_(problem),
-        lanes_(lanes),
         is_int4_(problem.b->dtype == DType::i4),
-        shader_(writer.shader("quantised_blocks", threads)) {}
+        shader_(writer.shader("quantised_blocks", threads)),
+        results_(shader_, writer.kernel(), problem) {}
 
   void write() {
-    if (lanes_ > 1) shader_.use_subgroups();
     write_prologue(shader_, *problem_.a, "a");
-    Epilogue(shader_, writer_.kernel(), problem_).write_four();
-    const Dim down = groups_of(problem_.rows, rows), across = groups_of(problem_.columns, columns * lanes_);
-    const int teams = threads / lanes_;
-    shader_.line("let wanted = group * {}u + lane / {}u; let is_block = wanted < {};", teams, lanes_,
-                 shader_.size(down * across));
-    shader_.line("let number = min(wanted, {} - 1u);", shader_.size(down * across));
-    shader_.line("let column = ((number % {0}) * {1}u + lane % {1}u) * {2}u; let row = (number / {0}) * {3}u;",
-                 shader_.size(across), lanes_, columns, rows);
-    // Rows and columns past the end repeat the last one, and are not stored.
-    for (int i = 0; i < rows; ++i) {
-      const std::string row = fmt::format("min(row + {}u, {} - 1u)", i, shader_.size(problem_.rows));
-      shader_.line("let a_{} = {};", i, shader_.place(problem_.a->offset, {problem_.a_row}, {row}));
-      shader_.line("var sum_{} = vec4f();", i);
-    }
-    const Dim groups(problem_.inner.value() / group_size);
-    for (int i = 0; i < columns; ++i)
-      shader_.line("let groups_{0} = min(column + {0}u, {1} - 1u) * {2};", i, shader_.size(problem_.columns),
-                   shader_.size(groups));
-    shader_.open("for (var part = 0u; part < {}; part++) {{", shader_.size(groups));
+    const Dim workgroups = results_.write_place();
+    for (int i = 0; i < rows; ++i)
+      shader_.line("let a_{} = {};", i,
+                   shader_.place(problem_.a->offset, {problem_.a_row}, {fmt::format("row_{}", i)}));
+    const std::string groups = shader_.size(Dim(problem_.inner.value() / group_size));
+    for (int i = 0; i < columns; ++i) shader_.line("let groups_{0} = column_{0} * {1};", i, groups);
+    shader_.open("for (var part = 0u; part < {}; part++) {{", groups);
     write_group();
     shader_.close();
-    for (int i = 0; i < rows; ++i)
-      shader_.line(
-          "if (is_block && row + {0}u < {1} && column < {2}) {{ finish_four(0u, row + {0}u, column, sum_{0}); }}", i,
-          shader_.size(problem_.rows), shader_.size(problem_.columns));
-    writer_.add(shader_, groups_of(down * across, teams));
+    results_.write_results();
+    writer_.add(shader_, workgroups);
   }
 
  private:
-  static constexpr int threads = 32, rows = 8, columns = 4;
+  static constexpr int threads = 32, rows = BlockResults::rows, columns = BlockResults::columns;
   static constexpr int group_size = static_cast<int>(quantised_group), fours = group_size / 4;
 
   void write_group() {
@@ -77,7 +58,7 @@ class QuantisedBlocks {
   }
 
   int blocks() const { return is_int4_ ? 1 : 2; }  // of 16 bytes, in a group
-  int sharers() const { return std::min(lanes_, fours); }
+  int sharers() const { return std::min(results_.lanes(), fours); }
 
   // x_ROW_0 …: the fours of the row's values that this thread loads, every sharers-th.
   void read_row(int i) {
@@ -95,7 +76,7 @@ class QuantisedBlocks {
                  weights(3, four));
     for (int i = 0; i < rows; ++i) {
       std::string x = fmt::format("x_{}_{}", i, four / sharers());
-      if (lanes_ > 1) x = shader_.let("x", fmt::format("subgroupBroadcast({}, {}u)", x, four % sharers()));
+      if (results_.are_shared()) x = shader_.let("x", fmt::format("subgroupBroadcast({}, {}u)", x, four % sharers()));
       shader_.line("part_{} += {} * matrix;", i, x);
       if (problem_.mins != nullptr) shader_.line("values_{} += {};", i, x);
     }
@@ -117,22 +98,22 @@ class QuantisedBlocks {
 
   KernelWriter& writer_;
   const MatmulProblem& problem_;
-  int lanes_;
   bool is_int4_;
   Shader shader_;
+  BlockResults results_;
 };
 
 }  // namespace
 
 bool suits_quantised_blocks(const KernelWriter& writer, const MatmulProblem& problem) {
   const Shader shader = writer.shader("matmul", 1);
-  return problem.scales != nullptr && problem.batch.empty() && is_multiple(problem.columns, 4) &&
-         is_multiple(problem.inner, quantised_group) && shader.can_load_blocks(problem.b->binding) &&
-         problem.a_inner == Dim(1) && is_multiple(problem.a_row, 4) && begins_in_fours(shader, *problem.a, {});
+  return problem.scales != nullptr && problem.batch.empty() && is_multiple(problem.inner, quantised_group) &&
+         shader.can_load_blocks(problem.b->binding) && problem.a_inner == Dim(1) && is_multiple(problem.a_row, 4) &&
+         begins_in_fours(shader, *problem.a, {});
 }
 
 void write_quantised_blocks(KernelWriter& writer, const MatmulProblem& problem) {
-  QuantisedBlocks(writer, problem, sharing_lanes(writer.target(), problem)).write();
+  QuantisedBlocks(writer, problem).write();
 }
 
 }  // namespace jerboa::wgsl

@@ -167,7 +167,7 @@ TunedFile::Product product_from(const Json& json) {
 }
 
 const ProductForm* find(const Target& target, const MatmulProblem& problem) {
-  const TunedForms* tuned = tuned_forms(target);
+  const TunedForms* tuned = target.tuned.get();  // null: none were measured
   if (tuned == nullptr) return nullptr;
   const std::optional<ProductShape> shape = shape_of(problem);
   if (!shape) return nullptr;
@@ -234,8 +234,6 @@ std::string describe(const ProductForm& form) {
   if (matmul.chunks > 1) text += fmt::format(", {} chunks", matmul.chunks);
   return text;
 }
-
-const TunedForms* tuned_forms(const Target& target) { return dynamic_cast<const TunedForms*>(target.tuned.get()); }
 
 const MatmulForm* tuned_form(const Target& target, const MatmulProblem& problem) {
   const ProductForm* found = find(target, problem);

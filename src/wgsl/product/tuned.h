@@ -41,12 +41,10 @@ std::string describe(const ProductForm& form);
 std::vector<ProductForm> candidates(const Target& target, const ProductShape& shape);
 
 /// What Target::tuned is.
-struct TunedForms final : Tuning {
+struct TunedForms {
   explicit TunedForms(std::map<ProductShape, ProductForm> measured) : forms(std::move(measured)) {}
   std::map<ProductShape, ProductForm> forms;
 };
-/// Null: none were measured.
-const TunedForms* tuned_forms(const Target& target);
 
 /// The form that was tuned for a problem; null if there is none, or if the problem does not suit it.
 const MatmulForm* tuned_form(const Target& target, const MatmulProblem& problem);

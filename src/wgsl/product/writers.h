@@ -12,7 +12,4 @@ void write_blocks(KernelWriter& writer, const MatmulProblem& problem);
 void write_tiles(KernelWriter& writer, const MatmulProblem& problem, const MatmulForm& form);
 void write_matrices(KernelWriter& writer, const MatmulProblem& problem, const MatmulForm& form);
 
-/// How many threads of a subgroup share what it costs to load the rows of a block; 1: each loads its own.
-int sharing_lanes(const Target& target, const MatmulProblem& problem);
-
 }  // namespace jerboa::wgsl

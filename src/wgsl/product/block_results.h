@@ -1,0 +1,34 @@
+#pragma once
+
+#include "wgsl/product/problem.h"
+
+namespace jerboa::wgsl {
+
+/// Products in the form for software drivers: each thread computes a block of some rows and four columns, directly from
+/// memory, since such drivers have no faster memory than that. They load the values of a subgroup's threads one by one,
+/// which takes several times as long as to multiply them. So the threads of a subgroup have the same rows, where it
+/// pays, and each loads a part of the rows for all of them.
+class BlockResults {
+ public:
+  static constexpr int rows = 8, columns = 4;  ///< of a thread
+
+  BlockResults(Shader& shader, const KernelSpec& kernel, const MatmulProblem& problem);
+
+  /// How many threads share rows; 1: each loads its own.
+  int lanes() const { return lanes_; }
+  bool are_shared() const { return lanes_ > 1; }
+
+  /// Declares the `row`, `column` and `batch` of this thread's first result, `row_0` … and `column_0` …, which repeat
+  /// the last one past the end, and `sum_0` …, a vec4f for each row; returns the number of workgroups.
+  Dim write_place();
+  /// Finishes the sums that this thread has a result for.
+  void write_results();
+
+ private:
+  Shader& shader_;
+  const MatmulProblem& problem_;
+  int lanes_;
+  bool in_fours_;
+};
+
+}  // namespace jerboa::wgsl
