@@ -5,6 +5,7 @@ import { describeAdapter, showAdapter } from "./adapter.js";
 import { byId, make, makeSvg } from "./dom.js";
 import { type Layout, layOut, nodeSize } from "./graph_layout.js";
 import { type TracedGraph, type ViewNode, viewNodes } from "./graph_model.js";
+import { OpeningOrder } from "./opening_order.js";
 import { guarded, hideProblem, showProblem } from "./problem.js";
 import "./shared/theme.js";
 import { showBusy, showReady } from "./status.js";
@@ -27,7 +28,7 @@ let kernel: number | undefined;
 let node: number | undefined;
 const times = new Map<string, StepTimes>();
 let sessions = new Map<string, Session>();
-let opening = 0; // counts what was asked to be opened: an older one that finishes later is dropped
+const order = new OpeningOrder();
 
 // ---- the graph
 
@@ -185,11 +186,12 @@ function showEntry(name: string): void {
   showDetails();
 }
 
-async function open(given: Readonly<Record<string, unknown>>, name: string): Promise<void> {
+/** Gives whether it is shown: not if something that was asked for later can be. */
+async function open(given: Readonly<Record<string, unknown>>, name: string, ticket: number): Promise<boolean> {
   if (Object.keys(given).length === 0) throw new UsageError(`${name} has no graphs`);
   for (const graph of Object.values(given) as Partial<TracedGraph>[])
     if (!Array.isArray(graph?.nodes) || !Array.isArray(graph.tensors)) throw new UsageError(`${name} has no graphs: it must be {"NAME": GRAPH, …}, each as to_json writes it`);
-  const number = ++opening; // not before: what cannot be opened leaves alone what is being opened
+  if (!order.accept(ticket)) return false; // not before: what cannot be opened leaves alone what is being opened
   showBusy(`Compiling for ${describeAdapter(device).name}`);
   try {
     const compiler = await openCompiler();
@@ -197,27 +199,32 @@ async function open(given: Readonly<Record<string, unknown>>, name: string): Pro
     const bytes = await compiler.call("bytes", "jerboa_compile_graphs", JSON.stringify({ device: describeDevice(device), entries: given })).finally(() => compiler.close());
     const seconds = (performance.now() - began) / 1000;
     const loaded = await Program.load(device, bytes);
-    if (number !== opening) return;
-    program = loaded;
-    for (const session of sessions.values()) session.destroy();
-    sessions = new Map();
-    times.clear();
-    graphs = given as Readonly<Record<string, TracedGraph>>;
-    byId("entries").replaceChildren(
-      ...program.entries.map(({ name: title }) => {
-        const tab = make("button", "tab", title);
-        tab.type = "button";
-        tab.onclick = () => showEntry(title);
-        return tab;
-      }),
-    );
-    showEntry((program.entries.find(({ name: title }) => title === "decode") ?? program.entries[0]!).name);
+    if (order.isOutdated(ticket)) return false;
+    showProgram(loaded, given as Readonly<Record<string, TracedGraph>>);
     showReady(`Compiled for this device in ${seconds.toFixed(1)} s, ${Math.round(bytes.length / 1000)} kB`);
+    return true;
   } catch (error) {
-    if (number !== opening) return;
+    if (order.isOutdated(ticket)) return false;
     showReady("");
     throw error;
   }
+}
+
+function showProgram(loaded: Program, given: Readonly<Record<string, TracedGraph>>): void {
+  program = loaded;
+  for (const session of sessions.values()) session.destroy();
+  sessions = new Map();
+  times.clear();
+  graphs = given;
+  byId("entries").replaceChildren(
+    ...program.entries.map(({ name: title }) => {
+      const tab = make("button", "tab", title);
+      tab.type = "button";
+      tab.onclick = () => showEntry(title);
+      return tab;
+    }),
+  );
+  showEntry((program.entries.find(({ name: title }) => title === "decode") ?? program.entries[0]!).name);
 }
 
 /** Inputs of the largest size, with zeros. */
@@ -267,8 +274,7 @@ async function profile(): Promise<void> {
   }
 }
 
-async function take(files: readonly File[]): Promise<void> {
-  const file = files[0]!;
+async function graphsIn(file: File): Promise<Readonly<Record<string, unknown>>> {
   let given: unknown;
   try {
     given = JSON.parse(await file.text());
@@ -276,8 +282,14 @@ async function take(files: readonly File[]): Promise<void> {
     throw new UsageError(`${file.name} is not valid JSON: this page shows graphs as to_json writes them`);
   }
   if (typeof given !== "object" || given === null || Array.isArray(given)) throw new UsageError(`${file.name} is not a graph: this page shows graphs as to_json writes them`);
-  await open("nodes" in given ? { graph: given } : (given as Record<string, unknown>), file.name);
-  hideProblem();
+  return "nodes" in given ? { graph: given } : (given as Record<string, unknown>);
+}
+
+async function take(files: readonly File[]): Promise<void> {
+  const ticket = order.ask();
+  const file = files[0]!;
+  const isShown = await open(await graphsIn(file), file.name, ticket);
+  if (isShown && order.isLatest(ticket)) hideProblem();
 }
 
 byId("graph").addEventListener("click", (event) => {
@@ -298,8 +310,9 @@ try {
   showBusy("Looking for WebGPU");
   device = await openDevice();
   showAdapter(describeAdapter(device));
+  const ticket = order.ask();
   const response = await fetch(graphsAddress);
-  if (response.ok) await open((await response.json()) as Record<string, unknown>, "graphs.json");
+  if (response.ok) await open((await response.json()) as Record<string, unknown>, "graphs.json", ticket);
   else showReady("There are no graphs here: ./dev web exports some, or open a file that to_json wrote.");
 } catch (error) {
   showReady("");

@@ -42,8 +42,8 @@ const countText = (parameters: number) => (parameters >= 1e9 ? `${(parameters / 
 
 export class ModelLoader {
   model: LanguageModel | undefined;
-  private name = ""; // of the model
-  private last: Choice | undefined;
+  private loaded: Choice | undefined; // the last that became a model
+  private loading: Choice | undefined;
   private control: AbortController | undefined;
   private device: GPUDevice | undefined;
   private readonly lossTimes: number[] = [];
@@ -90,8 +90,7 @@ export class ModelLoader {
   private async load(choice: Choice): Promise<void> {
     this.control?.abort();
     const control = (this.control = new AbortController());
-    const before = this.last;
-    this.last = choice;
+    this.loading = choice;
     this.showState("loading", choice.name);
     try {
       this.device ??= await this.open();
@@ -109,7 +108,7 @@ export class ModelLoader {
       if (control.signal.aborted) model.dispose();
       control.signal.throwIfAborted();
       this.model = model;
-      this.name = choice.name;
+      this.loaded = choice;
       if (typeof choice.files === "string") store("model", { address: choice.files, weights });
       this.showState("choosing");
       this.showModel(choice.name, model);
@@ -117,10 +116,10 @@ export class ModelLoader {
       void this.list();
     } catch (error) {
       if (this.control !== control) return;
-      if (this.model !== undefined) this.last = before;
       this.showState("choosing");
       if (!control.signal.aborted) this.showError(`${choice.name} could not be loaded: ${(error as Error).message}`);
     } finally {
+      if (this.control === control) this.loading = undefined;
       this.onChange();
     }
   }
@@ -131,16 +130,20 @@ export class ModelLoader {
     this.onChange();
   }
 
-  /** All that was on the device is gone: loads the model again. The conversations are not on the device. */
+  /**
+   * All that was on the device is gone: loads the model again, or goes on with the one that was being loaded. The
+   * conversations are not on the device.
+   */
   private async recover(message: string): Promise<void> {
+    const choice = this.loading ?? (this.model === undefined ? undefined : this.loaded);
     const now = performance.now();
     this.lossTimes.push(now);
     this.device = undefined;
     this.release();
     this.show(true);
-    if (this.last === undefined) return;
+    if (choice === undefined) return;
     if (this.lossTimes.filter((time) => now - time < 60_000).length > quickLosses) this.showError(`The graphics device is lost again and again${message === "" ? "" : `: ${message}`}. Reload the page to try once more.`);
-    else await this.load(this.last);
+    else await this.load(choice);
   }
 
   // ---- what the panel shows
@@ -153,7 +156,7 @@ export class ModelLoader {
   private showState(state: "choosing" | "loading", name = ""): void {
     byId("loader").dataset["state"] = state;
     if (state === "choosing") {
-      byId("choose-model").textContent = this.model === undefined ? "Choose a model" : this.name;
+      byId("choose-model").textContent = this.model === undefined ? "Choose a model" : this.loaded!.name;
       if (this.model === undefined) byId("model-facts").textContent = "";
       return;
     }

@@ -5,6 +5,7 @@ import { type AdapterFacts, describeAdapter, showAdapter } from "./adapter.js";
 import { type SavedRun, becomeSaver, forgetRun, loadRun } from "./autosave.js";
 import { byId, download, make } from "./dom.js";
 import { LossCurve } from "./loss_curve.js";
+import { OpeningOrder } from "./opening_order.js";
 import { guarded, hideProblem, showProblem } from "./problem.js";
 import { showBusy, showReady } from "./status.js";
 import "./shared/theme.js";
@@ -35,7 +36,8 @@ let model: ModelSource | undefined;
 let text: NamedText | undefined;
 let run: TrainingRun | undefined;
 let isSaver = true;
-let opening = 0; // counts what was asked to be opened: an older one that finishes later is dropped
+const order = new OpeningOrder();
+let openings = 0; // models that are being compiled
 const lossTimes: number[] = [];
 
 const writing = new WritingView();
@@ -144,71 +146,83 @@ async function reopenDevice(): Promise<GPUDevice> {
 }
 
 /** Compiles a model for the device, and replaces the run by one of it. Leaves everything as it was if that fails. */
-async function open(source: ModelSource, given: NamedText, saved?: SavedRun): Promise<TrainingRun | undefined> {
-  const number = ++opening;
+async function open(source: ModelSource, given: NamedText, ticket: number, saved?: SavedRun): Promise<TrainingRun | undefined> {
   let made: Trainee | undefined;
+  ++openings;
   try {
     device ??= await reopenDevice();
     if (compiler === undefined) showBusy("Loading the compiler");
     compiler ??= await openCompiler();
     made = await Trainee.compile(device, source, compiler, (doing) => showBusy(`${doing} for ${adapter!.name}`));
     const fresh = new TrainingRun(made, given.name, given.bytes, view, isSaver, saved);
-    if (number !== opening) return void made.destroy(); // another one has been chosen since
+    if (saved === undefined && source.parameters !== undefined) await fresh.takeSteps();
+    if (!order.accept(ticket)) return void made.destroy(); // another one has been chosen since
     const old = run;
     run = fresh;
     model = source;
     text = given;
     void old?.close().then(() => old.trainee.destroy());
-    hideProblem();
+    if (order.isLatest(ticket)) hideProblem();
     showRun(fresh);
     return fresh;
   } catch (error) {
     if (run?.trainee !== made) made?.destroy();
+    if (order.isOutdated(ticket)) return undefined;
     throw error;
   } finally {
-    if (number === opening) showReady(run === undefined ? "" : `${run.trainee.source.name} · ${run.trainee.kernels} kernels compiled for this device`);
+    if (--openings === 0) showReady(run === undefined ? "" : `${run.trainee.source.name} · ${run.trainee.kernels} kernels compiled for this device`);
     update();
   }
 }
 
 /** Begins anew with the model, on this text. */
-async function begin(given: NamedText): Promise<void> {
+async function begin(given: NamedText, ticket: number): Promise<void> {
   if (run === undefined || model === undefined) throw new UsageError("there is no model to train yet");
   const old = run;
   const fresh = new TrainingRun(old.trainee, given.name, given.bytes, view, isSaver);
+  if (!order.accept(ticket)) return; // another one has been chosen since
+  const { parameters, fingerprint } = model;
   run = fresh;
   await old.close();
-  fresh.trainee.session.reset();
-  if (model.parameters !== undefined) fresh.trainee.session.load(model.parameters);
+  if (run !== fresh) return;
   text = given;
-  if (isSaver) await forgetRun(model.fingerprint);
+  fresh.trainee.session.reset();
+  if (parameters !== undefined) {
+    fresh.trainee.load(parameters);
+    await fresh.takeSteps();
+  }
+  if (isSaver) await forgetRun(fingerprint);
+  if (run !== fresh) return;
   byId("saved").textContent = "";
-  hideProblem();
+  if (order.isLatest(ticket)) hideProblem();
   writing.showSample("", "");
   showRun(fresh);
 }
 
 /** Goes on from a checkpoint, with its steps, on the same text. */
-async function beginFrom(checkpoint: Uint8Array<ArrayBuffer>): Promise<void> {
+async function beginFrom(checkpoint: Uint8Array<ArrayBuffer>, ticket: number): Promise<void> {
   if (run === undefined || text === undefined) throw new UsageError("there is no model to load the checkpoint into yet");
+  if (order.isOutdated(ticket)) return;
   const old = run;
   await old.stop();
+  if (run !== old || order.isOutdated(ticket)) return; // another one has been opened since
   const fresh = await TrainingRun.fromCheckpoint(old.trainee, text.name, text.bytes, view, isSaver, checkpoint);
-  if (run !== old) return; // another one has been opened since
+  if (run !== old || !order.accept(ticket)) return;
   run = fresh;
   void old.close();
-  hideProblem();
+  if (order.isLatest(ticket)) hideProblem();
   writing.showSample("", "");
   showRun(fresh);
 }
 
-/** Whether the training may be given up: asks if that would lose more than `steps`. */
+/** Whether the training may be given up: asks if that would lose at least `steps`. */
 function mayForget(steps: number): boolean {
   return run === undefined || run.step < steps || confirm(`Forget the training of ${run.step.toLocaleString("en")} steps?`);
 }
 
 /** The device is gone, and with it all that was on it: goes on from the last autosave. */
 async function recover(message: string): Promise<void> {
+  const ticket = order.ask();
   const now = performance.now();
   lossTimes.push(now);
   const wasRunning = run?.running ?? false;
@@ -221,7 +235,7 @@ async function recover(message: string): Promise<void> {
     throw new UsageError(`the graphics device is lost again and again${message === "" ? "" : `: ${message}`}; reload the page to try once more`);
   if (model === undefined || text === undefined) return;
   showBusy("The graphics device was lost: opening it again");
-  const fresh = await open(model, text, saved);
+  const fresh = await open(model, text, ticket, saved);
   if (fresh === undefined) return;
   showReady(saved === undefined ? "The graphics device was lost before the first autosave: training begins anew." : `The graphics device was lost: training goes on from step ${saved.losses.length.toLocaleString("en")}, the last autosave.`);
   if (wasRunning) start();
@@ -259,6 +273,7 @@ async function bundled(): Promise<{ source: ModelSource; text: NamedText } | und
 
 /** Programs, checkpoints and texts that a visitor chose. */
 async function take(files: readonly File[]): Promise<void> {
+  const ticket = order.ask();
   const ending = (...endings: string[]) => files.find((file) => endings.some((one) => file.name.endsWith(one)));
   const bytesOf = async (file: File | undefined) => (file === undefined ? undefined : new Uint8Array(await file.arrayBuffer()));
   const [program, parameters] = [ending(".jerboa"), ending(".safetensors")];
@@ -267,13 +282,14 @@ async function take(files: readonly File[]): Promise<void> {
   if (program !== undefined) {
     const bytes = (await bytesOf(program))!;
     const source = { name: program.name, program: bytes, parameters: await bytesOf(parameters), fingerprint: crc32(bytes).toString(16) };
-    const saved = isSaver ? await loadRun(source.fingerprint) : undefined;
+    // A checkpoint that was opened with the program is what to go on from, not what the browser has kept.
+    const saved = isSaver && parameters === undefined ? await loadRun(source.fingerprint) : undefined;
     const kept = saved === undefined ? undefined : { name: saved.textName, bytes: saved.text };
-    await open(source, given ?? kept ?? text ?? pastedText(document.body.innerText.repeat(8)), given === undefined ? saved : undefined);
+    await open(source, given ?? kept ?? text ?? pastedText(document.body.innerText.repeat(8)), ticket, given === undefined ? saved : undefined);
     return;
   }
-  if (given !== undefined) await begin(given);
-  if (parameters !== undefined) await beginFrom((await bytesOf(parameters))!);
+  if (given !== undefined) await begin(given, ticket);
+  if (parameters !== undefined) await beginFrom((await bytesOf(parameters))!, ticket);
   if (given === undefined && parameters === undefined) throw new UsageError("none of the files is a text, a program (.jerboa) or a checkpoint (.safetensors)");
 }
 
@@ -285,13 +301,14 @@ async function main(): Promise<void> {
   if (!isSaver) byId("saved").textContent = "Another page trains already: this one is not kept in the browser.";
   await reopenDevice();
   filesField.disabled = false;
+  const ticket = order.ask();
   const first = await bundled();
   if (first === undefined) {
     showReady("There is no model here: ./dev web exports one, or open a program (.jerboa).");
     return;
   }
   const saved = isSaver ? await loadRun(first.source.fingerprint) : undefined;
-  await open(first.source, saved === undefined ? first.text : { name: saved.textName, bytes: saved.text }, saved);
+  await open(first.source, saved === undefined ? first.text : { name: saved.textName, bytes: saved.text }, ticket, saved);
   if (saved !== undefined) showSaved(saved.savedAt);
 }
 
@@ -302,7 +319,7 @@ trainButton.onclick = () => {
 };
 writeButton.onclick = () => void guarded(run?.write() ?? Promise.resolve());
 resetButton.onclick = () => {
-  if (run !== undefined && text !== undefined && mayForget(manySteps)) void guarded(begin(text));
+  if (run !== undefined && text !== undefined && mayForget(manySteps)) void guarded(begin(text, order.ask()));
 };
 saveButton.onclick = () => void guarded((run?.checkpoint() ?? Promise.reject(new UsageError("there is nothing to save"))).then((bytes) => download(bytes, "model.safetensors")));
 filesField.onchange = () => {
@@ -315,12 +332,12 @@ byId("paste").onclick = () => {
   textDialog.showModal();
 };
 textDialog.onclose = () => {
-  if (textDialog.returnValue === "train" && textField.value.trim() !== "" && mayForget(manySteps)) void guarded(begin(pastedText(textField.value)).then(start));
+  if (textDialog.returnValue === "train" && textField.value.trim() !== "" && mayForget(manySteps)) void guarded(begin(pastedText(textField.value), order.ask()).then(start));
 };
 // What is dropped or pasted may have been meant for something else, so every step is worth a question.
 onGiven({
   files: (files) => void (mayForget(1) && guarded(take(files))),
-  text: (given) => void (mayForget(1) && guarded(begin(pastedText(given)))),
+  text: (given) => void (mayForget(1) && guarded(begin(pastedText(given), order.ask()))),
 });
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) run?.requestSave();

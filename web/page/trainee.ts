@@ -59,6 +59,7 @@ export class Trainee {
       bytes = await compiler.call("bytes", "jerboa_compile_graphs", JSON.stringify({ device: describeDevice(device), entries }));
     }
     if (bytes === undefined) throw new UsageError(`${source.name} has neither graphs nor a program`);
+    if (source.parameters !== undefined) checkSteps(source.parameters);
     const program = await Program.load(device, bytes);
     const step = program.entries.find((entry) => entry.name === "step");
     const decode = program.entries.find((entry) => entry.name === "decode");

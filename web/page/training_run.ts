@@ -57,12 +57,17 @@ export class TrainingRun {
     this.saved = saved;
   }
 
-  /** Goes on from a checkpoint of another run. The losses of its steps are not known. */
+  /** Goes on from a checkpoint of another run. */
   static async fromCheckpoint(trainee: Trainee, textName: string, text: Uint8Array<ArrayBuffer>, view: RunView, isKept: boolean, checkpoint: Uint8Array<ArrayBuffer>): Promise<TrainingRun> {
     const run = new TrainingRun(trainee, textName, text, view, isKept);
     trainee.load(checkpoint);
-    run.losses = new Array<number>(await trainee.steps()).fill(NaN);
+    await run.takeSteps();
     return run;
+  }
+
+  /** Counts the steps that the model has had before this run. Their losses are not known. */
+  async takeSteps(): Promise<void> {
+    this.losses = new Array<number>(await this.trainee.steps()).fill(NaN);
   }
 
   get step(): number {

@@ -50,6 +50,7 @@ const checkpointFormat = "jerboa.checkpoint";
 export class Session {
   private readonly slots = new Map<string, Slot>();
   private readonly executables = new Map<string, Executable>();
+  private readonly reserved = new Set<string>(); // names of entries that are being added
   private readonly memory: BufferSet;
   private adding: Promise<void> = Promise.resolve();
   private moves = 0; // of parameters and states so far
@@ -91,13 +92,14 @@ export class Session {
     const stored = this.adding.then(() => this.addChecked(file));
     this.adding = stored.catch(() => undefined);
     await stored;
-    await this.addExecutables(file.entries);
+    await this.addExecutables(file.entries).finally(() => this.release(file.entries));
   }
 
+  // Reserves the names of the entries, unless it throws.
   private async addChecked(file: ProgramFile): Promise<void> {
     this.check();
     for (const { name } of file.entries)
-      if (this.executables.has(name)) throw new UsageError(`the session already has an entry ${name}`);
+      if (this.executables.has(name) || this.reserved.has(name)) throw new UsageError(`the session already has an entry ${name}`);
     for (const tensor of file.storage) {
       const known = this.slots.get(tensor.name)?.tensor;
       if (known !== undefined && (known.dtype !== tensor.dtype || shapeText(known.shape) !== shapeText(tensor.shape)))
@@ -105,7 +107,17 @@ export class Session {
           `${tensor.name} is ${typeText(known.dtype, known.shape)} in the session but ${typeText(tensor.dtype, tensor.shape)} in the program`,
         );
     }
-    await this.addStorage(file, file.entries);
+    for (const { name } of file.entries) this.reserved.add(name);
+    try {
+      await this.addStorage(file, file.entries);
+    } catch (error) {
+      this.release(file.entries);
+      throw error;
+    }
+  }
+
+  private release(entries: readonly Entry[]): void {
+    for (const { name } of entries) this.reserved.delete(name);
   }
 
   get entryNames(): string[] {
@@ -292,18 +304,24 @@ export class Session {
 
   private readonly place = (name: string): Place => this.slots.get(name)!;
 
+  // All of them, or if one fails none.
   private async addExecutables(entries: readonly Entry[]): Promise<void> {
     const before = this.moves;
-    const made = await Promise.allSettled(entries.map((entry) => Executable.create(this.gpu, entry, this.place)));
-    for (const outcome of made) {
-      if (outcome.status !== "fulfilled") continue;
-      if (this.destroyed) outcome.value.destroy();
-      else this.executables.set(outcome.value.entry.name, outcome.value);
+    const outcomes = await Promise.allSettled(entries.map((entry) => Executable.create(this.gpu, entry, this.place)));
+    const made = outcomes.flatMap((outcome) => (outcome.status === "fulfilled" ? [outcome.value] : []));
+    try {
+      this.check();
+      const failed = outcomes.find((outcome) => outcome.status === "rejected");
+      if (failed !== undefined) throw failed.reason;
+      for (const executable of made) this.executables.set(executable.entry.name, executable);
+      if (this.moves !== before) await this.gpu.validated("binding parameters that have moved", () => this.bindAll());
+    } catch (error) {
+      for (const executable of made) {
+        this.executables.delete(executable.entry.name);
+        executable.destroy();
+      }
+      throw error;
     }
-    this.check();
-    if (this.moves !== before) await this.gpu.validated("binding parameters that have moved", () => this.bindAll());
-    const failed = made.find((outcome) => outcome.status === "rejected");
-    if (failed !== undefined) throw failed.reason;
   }
 
   private bindAll(): void {

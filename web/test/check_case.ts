@@ -1,4 +1,4 @@
-import { Program, type Tensor, openDevice, readSafetensors } from "../src/index.js";
+import { Program, type Tensor, readSafetensors } from "../src/index.js";
 
 // Runs a case that tests/web exported, under Node or in a page, and compares it with what the native hosts gave.
 
@@ -26,38 +26,33 @@ function difference(name: string, computed: Tensor, wanted: Tensor): number {
   return most;
 }
 
-export async function checkCase(gpu: GPU | undefined, read: ReadFile): Promise<CaseReport> {
+export async function checkCase(device: GPUDevice, read: ReadFile): Promise<CaseReport> {
   const began = performance.now();
-  const device = await openDevice({ gpu });
-  try {
-    const program = await Program.load(device, await read("program.jerboa"));
-    const session = await program.createSession({ parameters: await read("parameters.safetensors") });
-    const inputs = readSafetensors(await read("inputs.safetensors"));
-    const results = new Map<string, Tensor>();
-    const entries = inputs.metadata.get("entries")!.split(" ");
-    for (const [number, entry] of entries.entries()) {
-      const runInputs: Record<string, Tensor> = {};
-      for (const [name, values] of inputs.tensors)
-        if (name.startsWith(`${number}/`)) runInputs[name.slice(name.indexOf("/") + 1)] = values;
-      const out = await session.run(entry, runInputs);
-      for (const name of out.names) results.set(`${number}/${name}`, await out.read(name));
-    }
-    for (const [name, values] of await session.downloadParameters()) results.set(`final/${name}`, values);
-    session.destroy();
-    const compare = async (file: string) => {
-      const wanted = readSafetensors(await read(file)).tensors;
-      if ([...wanted.keys()].sort().join() !== [...results.keys()].sort().join()) throw new Error(`${file} has other results`);
-      return Math.max(...[...wanted].map(([name, values]) => difference(name, results.get(name)!, values)));
-    };
-    const losses = [...results].filter(([name]) => name.endsWith("/loss")).map(([, loss]) => loss.data[0]!);
-    return {
-      runs: entries.length,
-      fromWebgpu: await compare("webgpu.safetensors"),
-      fromCpu: await compare("cpu.safetensors"),
-      losses,
-      milliseconds: performance.now() - began,
-    };
-  } finally {
-    device.destroy();
+  const program = await Program.load(device, await read("program.jerboa"));
+  const session = await program.createSession({ parameters: await read("parameters.safetensors") });
+  const inputs = readSafetensors(await read("inputs.safetensors"));
+  const results = new Map<string, Tensor>();
+  const entries = inputs.metadata.get("entries")!.split(" ");
+  for (const [number, entry] of entries.entries()) {
+    const runInputs: Record<string, Tensor> = {};
+    for (const [name, values] of inputs.tensors)
+      if (name.startsWith(`${number}/`)) runInputs[name.slice(name.indexOf("/") + 1)] = values;
+    const out = await session.run(entry, runInputs);
+    for (const name of out.names) results.set(`${number}/${name}`, await out.read(name));
   }
+  for (const [name, values] of await session.downloadParameters()) results.set(`final/${name}`, values);
+  session.destroy();
+  const compare = async (file: string) => {
+    const wanted = readSafetensors(await read(file)).tensors;
+    if ([...wanted.keys()].sort().join() !== [...results.keys()].sort().join()) throw new Error(`${file} has other results`);
+    return Math.max(...[...wanted].map(([name, values]) => difference(name, results.get(name)!, values)));
+  };
+  const losses = [...results].filter(([name]) => name.endsWith("/loss")).map(([, loss]) => loss.data[0]!);
+  return {
+    runs: entries.length,
+    fromWebgpu: await compare("webgpu.safetensors"),
+    fromCpu: await compare("cpu.safetensors"),
+    losses,
+    milliseconds: performance.now() - began,
+  };
 }

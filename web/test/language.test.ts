@@ -6,27 +6,30 @@ import { test } from "node:test";
 import { f16ToF32 } from "../src/float16.js";
 import { DeviceError, DeviceLostError, FileError, JerboaError, LanguageModel, type LoadOptions, OutOfMemoryError, type Sampling, type Tensor, UsageError, openDevice, writeSafetensors } from "../src/index.js";
 import { checkLogprobs, goldenFiles, goldenText, readGolden as read, tokenizer } from "./golden_model.js";
-import { goldensFolder, gpu } from "./support.js";
+import { goldensFolder, gpu, withDevice } from "./support.js";
 
 // Whole models: configuration, tokenizer and weights go in, and text comes out. The goldens' tokens were computed by
 // transformers, so that every part in between must be right: the compiler in WASM, the weights, the steps, the sampler.
 
-const small: LoadOptions = { gpu, context: 64, sequences: 2 };
+const small: LoadOptions = { context: 64, sequences: 2 };
 
-async function withModel(files: Map<string, Blob>, options: LoadOptions, body: (model: LanguageModel) => Promise<void>): Promise<void> {
-  const model = await LanguageModel.load(files, options);
-  try {
-    await body(model);
-  } finally {
-    model.dispose();
-  }
+/** With the device that tests share, unless the options name another. */
+function withModel(files: Map<string, Blob>, options: LoadOptions, body: (model: LanguageModel) => Promise<void>): Promise<void> {
+  return withDevice(async (device) => {
+    const model = await LanguageModel.load(files, options.gpu === undefined ? { device, ...options } : options);
+    try {
+      await body(model);
+    } finally {
+      model.dispose();
+    }
+  });
 }
 
 const greedy: Sampling = { temperature: 0 };
 
-async function checkFamily(family: string): Promise<void> {
+async function checkFamily(family: string, options: LoadOptions = small): Promise<void> {
   const { prompt, wanted } = goldenText(family);
-  await withModel(goldenFiles(family), small, async (model) => {
+  await withModel(goldenFiles(family), options, async (model) => {
     const { tokens, reason, promptTokens } = await model.continueTokens(prompt, { maxTokens: wanted.length, sampling: greedy }).result;
     assert.deepEqual(tokens, wanted, family);
     assert.equal(reason, "length");
@@ -40,6 +43,8 @@ const decoders = readdirSync(goldensFolder)
   .sort();
 for (const family of process.env["JERBOA_ALL_FAMILIES"] === "1" ? decoders : ["llama", "mamba2", "olmoe"])
   test(`${family} writes what transformers writes`, () => checkFamily(family));
+
+test("a model opens a device of the WebGPU that it is given", () => checkFamily("llama", { ...small, gpu }));
 
 test("texts are streamed, sampled, stopped and cancelled", async () => {
   const progress: string[] = [];
@@ -112,30 +117,25 @@ async function checkpointOf(model: LanguageModel): Promise<Uint8Array<ArrayBuffe
 }
 
 /** A model of quantised weights says what one of the values that they stand for says. */
-async function checkQuantised(model: LanguageModel, device: GPUDevice, prompt: readonly number[]): Promise<void> {
+async function checkQuantised(model: LanguageModel, prompt: readonly number[]): Promise<void> {
   const options = { maxTokens: 8, sampling: greedy, logprobs: 5 };
   const files = goldenFiles("llama");
   files.set("model.safetensors", new Blob([await checkpointOf(model)]));
   const got = await model.continueTokens(prompt, options).result;
-  await withModel(files, { ...small, device, weights: "f32" }, async (plain) => checkLogprobs(got, await plain.continueTokens(prompt, options).result, 2e-3));
+  await withModel(files, { ...small, weights: "f32" }, async (plain) => checkLogprobs(got, await plain.continueTokens(prompt, options).result, 2e-3));
 }
 
 test("weights are rounded and quantised while they are loaded", async () => {
   const { prompt, wanted } = goldenText("llama");
-  const device = await openDevice({ gpu });
   const bytes: number[] = [];
-  try {
-    for (const weights of ["f32", "f16", "int8", "int4"] as const)
-      await withModel(goldenFiles("llama"), { ...small, device, weights }, async (model) => {
-        const { tokens } = await model.continueTokens(prompt, { maxTokens: wanted.length, sampling: greedy }).result;
-        assert.equal(model.weights, weights);
-        bytes.push(model.weightBytes);
-        if (weights === "f32" || weights === "f16") assert.deepEqual(tokens, wanted, weights);
-        else await checkQuantised(model, device, prompt);
-      });
-  } finally {
-    device.destroy();
-  }
+  for (const weights of ["f32", "f16", "int8", "int4"] as const)
+    await withModel(goldenFiles("llama"), { ...small, weights }, async (model) => {
+      const { tokens } = await model.continueTokens(prompt, { maxTokens: wanted.length, sampling: greedy }).result;
+      assert.equal(model.weights, weights);
+      bytes.push(model.weightBytes);
+      if (weights === "f32" || weights === "f16") assert.deepEqual(tokens, wanted, weights);
+      else await checkQuantised(model, prompt);
+    });
   assert.deepEqual(bytes, bytes.toSorted((a, b) => b - a));
   assert.ok(bytes[3]! < 0.5 * bytes[0]!, bytes.join(" "));
 });
@@ -182,7 +182,7 @@ test("a text that fails says why, and the next one is written", async () => {
   });
 });
 
-test("a text that is submitted while others are given up is written", { timeout: 60_000 }, async () => {
+test("a text that is submitted while others are given up is written", { timeout: 600_000 }, async () => {
   const { prompt, wanted } = goldenText("llama");
   await withModel(goldenFiles("llama"), small, async (model) => {
     const write = () => model.continueTokens(prompt, { maxTokens: wanted.length, sampling: greedy }).result;
@@ -208,7 +208,7 @@ test("a text that is submitted while others are given up is written", { timeout:
   });
 });
 
-test("a compiler that is gone ends a text that is cancelled without another error", { timeout: 60_000 }, async () => {
+test("a compiler that is gone ends a text that is cancelled without another error", { timeout: 600_000 }, async () => {
   const unhandled: unknown[] = [];
   const listen = (reason: unknown) => void unhandled.push(reason);
   process.on("unhandledRejection", listen);
@@ -250,10 +250,9 @@ test("the loss of the device is what its texts fail with", async () => {
   model.dispose();
 });
 
-test("what is wrong with a model is said before it is loaded", async () => {
-  const device = await openDevice({ gpu });
-  const refused = (files: Map<string, Blob>, options: LoadOptions, error: object) => assert.rejects(LanguageModel.load(files, { ...small, device, ...options }), error);
-  try {
+test("what is wrong with a model is said before it is loaded", () =>
+  withDevice(async (device) => {
+    const refused = (files: Map<string, Blob>, options: LoadOptions, error: object) => assert.rejects(LanguageModel.load(files, { ...small, device, ...options }), error);
     await refused(new Map([["tokenizer.json", new Blob([tokenizer])]]), {}, FileError);
     await refused(goldenFiles("llama", { "config.json": "{not JSON" }), {}, FileError);
     await refused(goldenFiles("llama", { "model.safetensors": "short" }), {}, FileError);
@@ -262,7 +261,4 @@ test("what is wrong with a model is said before it is loaded", async () => {
     await refused(goldenFiles("llama"), { context: 100_000 }, /supports at most/);
     const aborted = AbortSignal.abort();
     await refused(goldenFiles("llama"), { signal: aborted }, { name: "AbortError" });
-  } finally {
-    device.destroy();
-  }
-});
+  }));

@@ -5,9 +5,9 @@ import { fileURLToPath } from "node:url";
 
 import { Gpt, nextTokenLoss } from "../examples/gpt.js";
 import { Trainer, adamW } from "../src/graph/index.js";
-import { DeviceError, LanguageModel, OutOfMemoryError, Program, type RunResult, TextData, tensor } from "../src/index.js";
+import { DeviceError, LanguageModel, OutOfMemoryError, Program, type RunResult, ShaderError, TextData, tensor } from "../src/index.js";
 import { goldenFiles } from "./golden_model.js";
-import { onlyEntry, readCase, withOwnDevice } from "./support.js";
+import { changed, onlyEntry, readCase, withOwnDevice } from "./support.js";
 
 // What a page that stays open for hours needs: memory that stays where it was, one submit per step, and no error that
 // nobody hears of.
@@ -104,6 +104,26 @@ test("an addition to a session for which there is no room leaves no buffers behi
     device.popErrorScope = pop;
     await step.addTo(session);
     assert.deepEqual(session.entryNames, ["forward", "step"]);
+    session.destroy();
+    assert.equal(buffers.live(), 0);
+  }));
+
+test("of entries that are added together, none stays if one fails, and they can be added again", () =>
+  withOwnDevice(async (device) => {
+    const buffers = countBuffers(device);
+    const good = await Program.load(device, program);
+    const session = await good.createSession({ entries: [] });
+    const before = buffers.live();
+    const broken = changed(program, ({ programs, code }) => {
+      const step = programs.entries.findIndex((entry: { name: string }) => entry.name === "step");
+      for (const shader of code[step].shaders) shader.source = shader.source.replace("let group =", "let group = nonsense;\n  let rest =");
+    });
+    await assert.rejects((await Program.load(device, broken)).addTo(session), ShaderError);
+    assert.deepEqual(session.entryNames, []);
+    assert.equal(buffers.live(), before);
+    await Promise.allSettled([good.addTo(session), good.addTo(session)]);
+    assert.equal(session.entryNames.length, good.entries.length);
+    await (await session.run("step", { x, y })).number("loss");
     session.destroy();
     assert.equal(buffers.live(), 0);
   }));

@@ -7,6 +7,7 @@ import { type ReactTestRenderer, act, create } from "react-test-renderer";
 import { UsageError } from "../src/errors.js";
 import type { Batch, Trainer } from "../src/graph/index.js";
 import type { LanguageModel, LoadOptions, LoadProgress } from "../src/language/language_model.js";
+import { FileSource, UrlSource } from "../src/language/source.js";
 import { type LanguageModelHandle, type TrainerHandle, useLanguageModel, useTrainer } from "../src/react/index.js";
 
 (globalThis as { IS_REACT_ACT_ENVIRONMENT?: boolean }).IS_REACT_ACT_ENVIRONMENT = true;
@@ -37,9 +38,9 @@ class FakeTrainer {
 
 const batchOf = (step: number): Batch => ({ x: { dtype: "i32", shape: [1], data: Int32Array.of(step) } });
 
-/** Lets the page go on until something is so. */
+/** Lets the page go on until something is so; a test that waits in vain ends at its own limit. */
 async function until(isSo: () => boolean): Promise<void> {
-  for (let i = 0; i < 2000 && !isSo(); ++i) await act(() => new Promise<void>((resolve) => setTimeout(resolve, 1)));
+  for (const began = performance.now(); performance.now() - began < 60_000 && !isSo(); ) await act(() => new Promise<void>((resolve) => setTimeout(resolve, 1)));
   assert.ok(isSo());
 }
 
@@ -207,4 +208,29 @@ test("useLanguageModel loads again when files or options change, and not when th
   await render("https://models.test/one/", "f32");
   assert.equal(loads.length, 5);
   await act(() => root.unmount());
+});
+
+test("useLanguageModel loads a source that is made in every render once", async () => {
+  const file = new File([], "config.json");
+  const sources = [() => new UrlSource("https://models.test/one/"), () => new FileSource([file]), () => new Set([file])];
+  for (const make of sources) {
+    let loads = 0;
+    const load = async () => (++loads, { dispose: () => undefined } as unknown as LanguageModel);
+    let handle!: LanguageModelHandle;
+    let renders = 0;
+    function Page(): null {
+      ++renders;
+      handle = useLanguageModel(make(), { load });
+      return null;
+    }
+    let root!: ReactTestRenderer;
+    await act(() => {
+      root = create(createElement(Page));
+    });
+    await until(() => handle.status === "ready");
+    for (let i = 0; i < 3; ++i) await act(() => root.update(createElement(Page)));
+    assert.equal(loads, 1, String(make));
+    assert.ok(renders < 12, `${renders} renders`);
+    await act(() => root.unmount());
+  }
 });

@@ -7,13 +7,13 @@ import { fileURLToPath } from "node:url";
 import { serve } from "../tools/serve.js";
 
 const program = fileURLToPath(new URL("../tools/serve.js", import.meta.url));
-const run = (...given: string[]) => spawnSync(process.execPath, [program, ...given], { encoding: "utf8", timeout: 20_000 });
+const run = (...given: string[]) => spawnSync(process.execPath, [program, ...given], { encoding: "utf8", timeout: 120_000 });
 
 test("a port that is in use, or is none, is one line", async () => {
   const { server } = await serve({});
   const { port } = server.address() as AddressInfo;
   const busy = run(".", String(port));
-  const asWeb = spawnSync(process.execPath, [program, ".", ""], { encoding: "utf8", timeout: 20_000, env: { ...process.env, PORT: String(port) } });
+  const asWeb = spawnSync(process.execPath, [program, ".", ""], { encoding: "utf8", timeout: 120_000, env: { ...process.env, PORT: String(port) } });
   server.close();
   assert.equal(busy.status, 1);
   assert.equal(asWeb.stderr, `serve: port ${port} is in use: choose another one, as in PORT=${port + 1} ./dev web\n`);

@@ -87,6 +87,17 @@ test("entries of another program are added to a session, in any order", () =>
     }
   }));
 
+test("entries that are added twice at once are added once", () =>
+  withDevice(async (device) => {
+    const loaded = await Program.load(device, program);
+    const session = await loaded.createSession({ seed: 3, entries: [] });
+    const [first, second] = await Promise.allSettled([loaded.addTo(session), loaded.addTo(session)]);
+    assert.equal(first.status, "fulfilled");
+    assert.ok(second.status === "rejected" && second.reason instanceof UsageError && /already has an entry/.test(second.reason.message));
+    assert.ok((await (await session.run("step", { x, y })).number("loss")) > 0);
+    session.destroy();
+  }));
+
 test("what is uploaded while entries are added that move parameters is what they then have", () =>
   withDevice(async (device) => {
     const gpt = await readCase("gpt")("program.jerboa");

@@ -87,15 +87,25 @@ test("waiting for a server ends with the signal", async () => {
 });
 
 test("a network that is down is an error of this package", async () => {
-  const { source } = serverOf(() => new TypeError("fetch failed"));
-  await assert.rejects(source.inspect("config.json"), (error) => error instanceof NetworkError && error instanceof JerboaError && /tiny\/config.json: fetch failed/.test(error.message));
+  const { requests, source } = serverOf(() => new TypeError("fetch failed"));
+  await assert.rejects(source.inspect("config.json", undefined, false), (error) => error instanceof NetworkError && error instanceof JerboaError && /tiny\/config.json: fetch failed/.test(error.message));
+  assert.equal(requests.length, 1, "it is not asked again");
+});
+
+test("a connection that is reset does not end a first load", async () => {
+  const { requests, source } = serverOf((number) => (number === 1 ? new TypeError("ECONNRESET") : undefined));
+  assert.deepEqual(await source.inspect("config.json"), { bytes: content.length, version: '"one"' });
+  assert.equal(requests.length, 2);
 });
 
 test("a server that knows no ranges is refused for what is not at the beginning", async () => {
   const { source } = serverOf(() => new Response(content, { headers: { "content-length": String(content.length) } }));
   assert.equal((await source.inspect("model.safetensors"))!.bytes, content.length);
   assert.deepEqual(await source.range("model.safetensors", 0, 10), content.slice(0, 10));
-  await assert.rejects(source.range("model.safetensors", 10, 20), (error) => error instanceof FileError && /does not answer requests for parts/.test(error.message));
+  let cancelled = 0;
+  const { source: endless } = serverOf(() => new Response(new ReadableStream({ cancel: () => void ++cancelled })));
+  await assert.rejects(endless.range("model.safetensors", 10, 20), (error) => error instanceof FileError && /does not answer requests for parts/.test(error.message));
+  assert.equal(cancelled, 1, "the rest is not downloaded");
 });
 
 test("an address keeps its query, which is that of every file", async () => {

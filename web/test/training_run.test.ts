@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { smoothed } from "../page/loss_curve.js";
+import { OpeningOrder } from "../page/opening_order.js";
 import { type Trainee, checkSteps } from "../page/trainee.js";
 import { type RunView, TrainingRun } from "../page/training_run.js";
 import { FileError, tensor, writeSafetensors } from "../src/index.js";
@@ -41,7 +42,7 @@ function begun(): { trainee: FakeTrainee; run: TrainingRun } {
 }
 
 const until = async (isSo: () => boolean) => {
-  for (let i = 0; i < 2000 && !isSo(); ++i) await new Promise((resolve) => setTimeout(resolve, 1));
+  for (const began = performance.now(); performance.now() - began < 60_000 && !isSo(); ) await new Promise((resolve) => setTimeout(resolve, 1));
   assert.ok(isSo());
 };
 
@@ -93,4 +94,15 @@ test("the curve is drawn where losses are known", () => {
   const drawn = smoothed(losses);
   assert.ok(drawn.slice(0, 40).every(Number.isNaN));
   assert.ok(drawn.slice(60).every((value) => value === 2));
+});
+
+test("of what is asked to be opened, the last that can be is shown", () => {
+  const order = new OpeningOrder();
+  const [slow, quick] = [order.ask(), order.ask()];
+  assert.ok(order.accept(quick), "it is read first");
+  assert.ok(order.isOutdated(slow) && !order.accept(slow));
+  assert.ok(order.accept(quick) && order.isLatest(quick));
+  const [good, refused] = [order.ask(), order.ask()];
+  assert.ok(order.accept(good), "what cannot be opened leaves alone what can");
+  assert.ok(!order.isLatest(good) && order.isLatest(refused), "whose problem is shown on");
 });

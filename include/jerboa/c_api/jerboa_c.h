@@ -71,11 +71,14 @@ const char* jerboa_last_error(void);
  *                 "drawing": "none", "masked": false}]}      or "greedy", "sampled"
  *
  * With "is_prompt" an entry takes any number of tokens up to "time"; "outputs" are the positions at the end whose
- * logits are computed, 0 for all. An entry {"encoder": true, "rows": 1, "time": 1, "pooling": "none",
- * "normalise": false}
+ * logits are computed, 0 for all. An entry
+ *
+ *   {"encoder": true, "rows": 1, "time": 1, "pooling": "none", "normalise": false}
+ *
  * reads whole texts of up to "time" tokens without a cache: ids and for families that are encoders token_types
  * i32[rows, time], padded at the end, and lengths i32[rows]. Its outputs are "hidden", with the pooling "cls", "last",
- * "mean" or "max" also "pooled", and of a model that classifies texts "logits".
+ * "mean" or "max" also "pooled", whose vectors have the length 1 with "normalise", and of a model that classifies texts
+ * "logits".
  */
 jerboa_status jerboa_compile_model(const char* config, size_t config_size, const char* options, size_t options_size,
                                    jerboa_buffer** program);
@@ -149,10 +152,11 @@ typedef struct jerboa_language jerboa_language;
  *
  *   {"files": [{"name": "config.json"}, {"name": "model.safetensors", "size": bytes of the whole file}, …],
  *    "device": {…}, "weights": "int4", "cache": "f16", "context": 0, "chunk": 0, "sequences": 0, "block": 0,
- *    "cache_tokens": 0, "pipelined": true, "device_sampling": true, "deterministic": false}
+ *    "cache_tokens": 0, "deterministic": false, "pipelined": true or false, "device_sampling": true or false}
  *
- * where everything but the files may be left out. With "device_sampling" the device draws tokens even where that is
- * slower than reading its logits, on software drivers; without it only the likeliest token is found there.
+ * where everything but the files may be left out. "pipelined" says whether a step begins before the tokens of the one
+ * before are read, and "device_sampling" whether the device draws tokens or only finds the likeliest; by default both
+ * are true, except on software drivers, where reading the logits is faster.
  */
 jerboa_status jerboa_language_create(const uint8_t* model, size_t model_size, jerboa_language** language);
 void jerboa_language_free(jerboa_language* language);

@@ -25,9 +25,9 @@ const tokensPerSecond = (tokens, milliseconds) => `${tokens} tokens, ${((1000 * 
 
 /**
  * Begins the page. `answer(messages, settings, signal)` gives the pieces of an answer as they arrive:
- * { content, reasoning, tokens, isCut }, each optional, where `tokens` is how many there are so far. `maxTokens` and
- * `passwords` and `switches` are those of addSettings; the page is told when settings have changed. `mayAsk` says whether there is someone
- * to ask.
+ * { content, reasoning, tokens, isCut }, each optional, where `tokens` is how many there are so far. `maxTokens`, `passwords`
+ * and `switches` are those of addSettings; `onSettings` is called with the settings before they change. `mayAsk` says whether
+ * there is someone to ask.
  *
  * @param {{
  *   answer: (messages: { role: string, content: string }[], settings: Record<string, any>, signal: AbortSignal) =>

@@ -178,6 +178,7 @@ export class LanguageModel {
       const onBytes = (bytes: number, total: number) => report("weights", bytes, total);
       const { language, session, description } = model;
       await folder?.keepParametersOf(parametersText(description), filesKey);
+      signal?.throwIfAborted();
       // Whatever is compiled first, the device and the network have something to do.
       const weights = loadWeights({ client, language, source, folder, session, signal, onBytes }, description.reads);
       await unlessAborted(Promise.all([weights, ...description.entries.map((entry) => model!.compile(entry))]), signal);
@@ -190,6 +191,7 @@ export class LanguageModel {
         void opening.client.then((client) => client.close(), () => undefined);
         if (options.device === undefined) void opening.device.then((device) => device.destroy(), () => undefined);
       }
+      await folder?.close(); // what was given up must not write into the folder of the next load
       throw error;
     }
   }

@@ -96,6 +96,8 @@ export class ModelFolder {
   private readonly names = new Map<string, string>(); // a parameter's file by its key
   private hasFailed = false; // something was left out
   private isBroken = false; // and not for want of room, of which there may be enough for smaller parts
+  private isClosed = false;
+  private changing: Promise<void> = Promise.resolve(); // one change after another; none of them rejects
 
   private constructor(
     private readonly folder: Directory,
@@ -119,14 +121,23 @@ export class ModelFolder {
     const found = await readFacts(folder);
     const isCurrent = found?.format === cacheFormat;
     const opened = new ModelFolder(folder, isCurrent ? found : { source, weights, format: cacheFormat });
-    for await (const [name] of folder.entries()) {
-      const [key, hash] = name.split(".");
-      if (name.endsWith(".bin") && key !== undefined && hash !== undefined) opened.names.set(key, name);
-    }
+    await opened.findFiles();
     if (isCurrent) return opened;
     await opened.clear(); // what another version has left
     await writeFacts(folder, opened.facts);
     return opened;
+  }
+
+  // Of several files under one key, nobody knows which is the right one.
+  private async findFiles(): Promise<void> {
+    const found = new Map<string, string[]>();
+    for await (const [name] of this.folder.entries()) {
+      const [key, hash] = name.split(".");
+      if (name.endsWith(".bin") && key !== undefined && hash !== undefined) found.set(key, [...(found.get(key) ?? []), name]);
+    }
+    for (const [key, [first, ...others]] of found)
+      if (others.length === 0) this.names.set(key, first!);
+      else await this.remove([completeName, first!, ...others]);
   }
 
   /**
@@ -136,15 +147,13 @@ export class ModelFolder {
   async keepParametersOf(description: string, keptKey: string): Promise<void> {
     const parameters = await hashOf(new TextEncoder().encode(description));
     if (this.facts.parameters === parameters) return;
-    try {
+    await this.change(async () => {
       await this.remove([completeName, ...[...this.names].flatMap(([key, name]) => (key === keptKey ? [] : [name]))]);
       for (const key of [...this.names.keys()]) if (key !== keptKey) this.names.delete(key);
       const facts = { ...this.facts, parameters };
       await writeFacts(this.folder, facts);
       this.facts = facts;
-    } catch (error) {
-      this.fail(error);
-    }
+    });
   }
 
   /** What was put under this key, if it is undamaged. */
@@ -158,22 +167,36 @@ export class ModelFolder {
   /** Keys are letters, digits and hyphens. Leaves out what there is no room for, and everything once the disk fails. */
   async put(key: string, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
     if (this.isBroken) return;
-    try {
+    await this.change(async () => {
       const name = `${key}.${await hashOf(bytes)}.bin`;
       const old = this.names.get(key);
+      this.names.delete(key);
       if (old !== undefined && old !== name) await this.folder.removeEntry(old);
       await writeFile(this.folder, name, bytes);
       this.names.set(key, name);
-    } catch (error) {
-      this.fail(error);
-      this.names.delete(key);
-    }
+    });
   }
 
   async clear(): Promise<void> {
-    const names = [completeName, ...this.names.values()];
-    this.names.clear();
-    await this.remove(names);
+    await this.change(async () => {
+      const names = [completeName, ...this.names.values()];
+      this.names.clear();
+      await this.remove(names);
+    });
+  }
+
+  /**
+   * Ends all changes: those that are asked for from now on do nothing, and this resolves when the one under way is done.
+   * A load that was given up calls it before another one may use the folder.
+   */
+  async close(): Promise<void> {
+    this.isClosed = true;
+    await this.changing;
+  }
+
+  private change(work: () => Promise<void>): Promise<void> {
+    this.changing = this.changing.then(() => (this.isClosed ? undefined : work())).catch((error: unknown) => this.fail(error));
+    return this.changing;
   }
 
   private async remove(names: readonly string[]): Promise<void> {
@@ -182,7 +205,7 @@ export class ModelFolder {
 
   /** Does nothing if not all of it is there: the next load fetches what is missing. */
   async markComplete(): Promise<void> {
-    if (!this.hasFailed) await writeFile(this.folder, completeName, new Uint8Array()).catch((error: unknown) => this.fail(error));
+    if (!this.hasFailed) await this.change(() => writeFile(this.folder, completeName, new Uint8Array()));
   }
 
   private fail(error: unknown): void {

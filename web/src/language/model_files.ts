@@ -70,7 +70,7 @@ export const filesKey = "files";
 
 /** Whether the source has another version of the file; if it cannot be asked, the cache is all there is. */
 async function hasChanged(source: ModelSource, { name, version }: Omit<LoadedFile, "bytes">, signal: AbortSignal | undefined): Promise<boolean> {
-  const facts = await source.inspect(name, signal).catch(() => undefined);
+  const facts = await source.inspect(name, signal, false).catch(() => undefined);
   return facts !== undefined && versionOf(facts) !== version;
 }
 

@@ -8,8 +8,11 @@ export interface ModelSource {
   readonly name: string;
   /** The whole file; undefined if there is none of this name. */
   read(file: string, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer> | undefined>;
-  /** The size of a file, and what tells versions of it apart; undefined if there is none of this name. */
-  inspect(file: string, signal?: AbortSignal): Promise<FileFacts | undefined>;
+  /**
+   * The size of a file, and what tells versions of it apart; undefined if there is none of this name. `isPatient` says
+   * whether a server that fails is asked again, by default it is; a model in the cache need not wait for one.
+   */
+  inspect(file: string, signal?: AbortSignal, isPatient?: boolean): Promise<FileFacts | undefined>;
   /** The bytes from `begin` to `end`. */
   range(file: string, begin: number, end: number, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer>>;
 }
@@ -21,7 +24,6 @@ export interface FileFacts {
 }
 
 const retries = 5; // in a row, without any progress
-const inspectionRetries = 2; // so that a model in the cache need not wait long for a server that is down
 const firstPause = 200; // milliseconds, which double
 const longestPause = 10_000;
 
@@ -90,8 +92,8 @@ export class UrlSource implements ModelSource {
     });
   }
 
-  async inspect(file: string, signal?: AbortSignal): Promise<FileFacts | undefined> {
-    const response = await this.retried(inspectionRetries, signal, () => this.fetch(file, signal, { range: "bytes=0-0" }), isBusyError);
+  async inspect(file: string, signal?: AbortSignal, isPatient = true): Promise<FileFacts | undefined> {
+    const response = await this.retried(isPatient ? retries : 0, signal, () => this.fetch(file, signal, { range: "bytes=0-0" }));
     if (response === undefined) return undefined;
     await response.body?.cancel();
     const total = response.status === 206 ? response.headers.get("content-range")?.split("/")[1] : response.headers.get("content-length");
@@ -104,7 +106,7 @@ export class UrlSource implements ModelSource {
     const bytes = new Uint8Array(end - begin);
     const progress = { done: 0 };
     // A connection that breaks off is taken up again where it ended.
-    if (bytes.length > 0) await this.retried(retries, signal, () => this.readInto(file, begin, bytes, progress, signal), isNetworkError, () => progress.done);
+    if (bytes.length > 0) await this.retried(retries, signal, () => this.readInto(file, begin, bytes, progress, signal), () => progress.done);
     return bytes;
   }
 
@@ -112,7 +114,10 @@ export class UrlSource implements ModelSource {
     const from = begin + progress.done;
     const response = await this.fetch(file, signal, { range: `bytes=${from}-${begin + into.length - 1}` });
     if (response === undefined) throw new FileError(`${this.address(file)}: the file is gone`);
-    if (response.status !== 206 && from > 0) throw new FileError(`${this.address(file)}: the server does not answer requests for parts of a file`);
+    if (response.status !== 206 && from > 0) {
+      await response.body?.cancel(); // or the browser would go on to download all of it
+      throw new FileError(`${this.address(file)}: the server does not answer requests for parts of a file`);
+    }
     const reader = response.body!.getReader();
     while (progress.done < into.length) {
       const { done, value } = await this.unbroken(file, reader.read());
@@ -125,7 +130,7 @@ export class UrlSource implements ModelSource {
   }
 
   /** Tries again after failures that may pass; `progressOf` says how far it has come, which counts as a new beginning. */
-  private async retried<T>(most: number, signal: AbortSignal | undefined, body: () => Promise<T>, mayPass: (error: unknown) => boolean = isNetworkError, progressOf = () => 0): Promise<T> {
+  private async retried<T>(most: number, signal: AbortSignal | undefined, body: () => Promise<T>, progressOf = () => 0): Promise<T> {
     let reached = progressOf();
     for (let failures = 1; ; ++failures)
       try {
@@ -134,7 +139,7 @@ export class UrlSource implements ModelSource {
         signal?.throwIfAborted();
         if (progressOf() > reached) failures = 1;
         reached = progressOf();
-        if (!mayPass(error) || failures > most) throw error;
+        if (!(error instanceof NetworkError) || failures > most) throw error;
         const asked = error instanceof BusyError ? error.pause : undefined;
         await pause(Math.min(longestPause, asked ?? firstPause * 2 ** (failures - 1)), signal);
       }
@@ -168,8 +173,6 @@ export class UrlSource implements ModelSource {
 
 /** What servers of applications, such as Vite's, answer for files that do not exist: no file of a model is a page. */
 const isPage = (response: Response) => response.headers.get("content-type")?.toLowerCase().startsWith("text/html") ?? false;
-const isNetworkError = (error: unknown) => error instanceof NetworkError;
-const isBusyError = (error: unknown) => error instanceof BusyError;
 
 /** How deep in the folder that a user picked. */
 const depthOf = (file: File) => (file.webkitRelativePath ?? "").split("/").length;
@@ -188,7 +191,8 @@ function byName(files: Iterable<File>): Map<string, Blob> {
 /** Files that a user picked or dropped. */
 export class FileSource implements ModelSource {
   readonly name = "the files";
-  private readonly files: ReadonlyMap<string, Blob>;
+  /** By name. */
+  readonly files: ReadonlyMap<string, Blob>;
 
   constructor(files: Iterable<File> | ReadonlyMap<string, Blob>) {
     this.files = files instanceof Map ? files : byName(files as Iterable<File>);

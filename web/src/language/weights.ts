@@ -98,12 +98,17 @@ export async function loadWeights(job: WeightsJob, reads: readonly ParameterRead
     return cached === undefined ? { tensors: await fetched(job, part) } : { cached };
   };
   let done = 0;
-  let ahead = begin(parts[0]); // while one part is converted, the next is on its way
+  // While one part is converted, the next is on its way. Nobody may be left to hear that it fails.
+  const beginAhead = (part: Part | undefined) => {
+    const content = begin(part);
+    content.catch(() => undefined);
+    return content;
+  };
+  let ahead = beginAhead(parts[0]);
   for (const [i, part] of parts.entries()) {
     job.signal?.throwIfAborted();
     const content = (await ahead)!;
-    ahead = begin(parts[i + 1]);
-    ahead.catch(() => undefined);
+    ahead = beginAhead(parts[i + 1]);
     upload(job.session, part, content.cached ?? (await converted(job, part, content.tensors)));
     done += sizeOf(part);
     job.onBytes(done, total);

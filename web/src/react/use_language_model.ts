@@ -1,7 +1,7 @@
 import { useCallback, useEffect, useRef, useState } from "react";
 
 import { type ChatOptions, LanguageModel, type LoadOptions, type LoadProgress } from "../language/language_model.js";
-import type { ModelFiles } from "../language/source.js";
+import { FileSource, type ModelFiles, UrlSource } from "../language/source.js";
 
 export type LanguageModelStatus = "idle" | "loading" | "ready" | "writing" | "failed";
 
@@ -29,8 +29,10 @@ export interface UseLanguageModelOptions extends Omit<LoadOptions, "onProgress" 
  *     const { status, progress, text, chat } = useLanguageModel("https://…/SmolLM2-135M-Instruct/", { weights: "int4" });
  *
  * `files` decides which model, and the options how it is loaded: another one is loaded when they change, and none while
- * `files` is undefined. An address or a list of files that is made anew in every render is the same if it has the same
- * contents. The model before is disposed of then, as it is when the component goes away.
+ * `files` is undefined. What is made anew in every render is the same if it has the same contents: an address, files, and
+ * sources of this package; a source of your own must be the same object. `compiler` and `load` are those of the render in
+ * which loading begins, and changing them alone loads nothing. The model before is disposed of when another one is loaded,
+ * and when the component goes away.
  */
 export function useLanguageModel(files: ModelFiles | undefined, options: UseLanguageModelOptions = {}): LanguageModelHandle {
   const [status, setStatus] = useState<LanguageModelStatus>(files === undefined ? "idle" : "loading");
@@ -38,9 +40,7 @@ export function useLanguageModel(files: ModelFiles | undefined, options: UseLang
   const [error, setError] = useState<Error>();
   const [model, setModel] = useState<LanguageModel>();
   const [text, setText] = useState("");
-  const [chosen, setChosen] = useState(files);
-  const same = isSame(chosen, files) ? chosen : files;
-  if (same !== chosen) setChosen(same);
+  const same = useSame(files);
   const { weights, context, sequences, cacheType, deviceSampling, device, gpu, cache } = options;
   const latestOptions = useRef(options);
   useEffect(() => {
@@ -115,6 +115,13 @@ export function useLanguageModel(files: ModelFiles | undefined, options: UseLang
   return { status, progress, error, model, text, chat, stop };
 }
 
+/** The first of the values so far that stand for the same files. A state in its place would render once more each time. */
+function useSame(files: ModelFiles | undefined): ModelFiles | undefined {
+  const first = useRef(files);
+  if (!isSame(first.current, files)) first.current = files;
+  return first.current;
+}
+
 /** Whether two values stand for the same files. */
 function isSame(a: ModelFiles | undefined, b: ModelFiles | undefined): boolean {
   if (a === b) return true;
@@ -122,11 +129,15 @@ function isSame(a: ModelFiles | undefined, b: ModelFiles | undefined): boolean {
   return first !== undefined && first.length === second?.length && first.every((one, i) => one === second[i]);
 }
 
-/** What an address or a list of files consists of; undefined for what is the same only if it is the same object. */
+/** What an address, files or a source consists of; undefined for what is the same only if it is the same object. */
 function contentsOf(files: ModelFiles | undefined): readonly unknown[] | undefined {
   if (typeof files === "string" || files instanceof URL) return [String(files)];
+  if (files instanceof UrlSource) return [files.name];
+  if (files instanceof FileSource) return [...files.files].flat();
   if (files instanceof Map) return [...files].flat();
-  return typeof files === "object" && files !== null && "length" in files ? [...(files as Iterable<File>)] : undefined;
+  // Others that can be iterated over, such as generators, may be so only once.
+  const isList = files instanceof Set || (typeof files === "object" && files !== null && "length" in files);
+  return isList ? [...(files as Iterable<File>)] : undefined;
 }
 
 function asError(reason: unknown): Error {

@@ -1,18 +1,12 @@
-// Every test that runs under Node: node --test dist/test/all.js
+// The tests under Node, of programs and of the compiler. Those of models are in another process, so that both cores of a
+// small machine have something to do; in each, tests share a device: node --test --test-concurrency=2 dist/test/{programs,models}.js
 import "./arguments.test.js";
-import "./cache.test.js";
 import "./cases.test.js";
 import "./compiler.test.js";
 import "./dim.test.js";
-import "./encoder.test.js";
 import "./graph.test.js";
-import "./memory.test.js";
-import "./language.test.js";
-import "./loading.test.js";
 import "./mutation.test.js";
-import "./react.test.js";
 import "./same_graphs.test.js";
-import "./sampling.test.js";
 import "./serve.test.js";
 import "./session.test.js";
 import "./source.test.js";

@@ -1,0 +1,8 @@
+// The tests under Node, of models and of what pages do with them. Those of programs are in programs.ts.
+import "./cache.test.js";
+import "./encoder.test.js";
+import "./language.test.js";
+import "./loading.test.js";
+import "./memory.test.js";
+import "./react.test.js";
+import "./sampling.test.js";
