@@ -81,7 +81,7 @@ TEST(RowsOfBlocks, AreSharedInSubgroups) {
   };
   const Trial whole{"", {20, 48}, {48, 36}, {}};
   for (const int lanes : {4, 8, 16}) EXPECT_TRUE(shares(whole, lanes)) << lanes;
-  for (const int lanes : {0, 1, 32}) EXPECT_FALSE(shares(whole, lanes)) << lanes;
+  for (const int lanes : {0, 1, 2, 12, 32}) EXPECT_FALSE(shares(whole, lanes)) << lanes;
   EXPECT_FALSE(shares({"", {20, 44}, {44, 36}, {}}, 8));  // inner elements are left over
   EXPECT_FALSE(shares({"", {20, 48}, {48, 12}, {}}, 8));  // most threads would have no column
 }

@@ -9,8 +9,7 @@ namespace {
 int sharing_lanes(const Target& target, const MatmulProblem& problem) {
   constexpr int most_lanes = 16;
   const int lanes = target.subgroup_size;
-  const bool is_power = lanes > 1 && (lanes & (lanes - 1)) == 0;
-  if (!is_power || lanes > most_lanes || !is_multiple(problem.inner, lanes)) return 1;
+  if (!has_subgroups(target) || lanes > most_lanes || !is_multiple(problem.inner, lanes)) return 1;
   return problem.columns.upper_bound() * 2 >= lanes * BlockResults::columns ? lanes : 1;
 }
 

@@ -44,6 +44,12 @@ inline constexpr std::int64_t most_vector_rows = 4;
 /// rounded is little next to what quantisation has rounded. In smaller ones there is nothing to gain.
 inline constexpr std::int64_t many_weights = 1 << 15;
 
+/// Whether threads can exchange values in subgroups of a known size, and in fours.
+inline bool has_subgroups(const Target& target) {
+  const int size = target.subgroup_size;
+  return size >= 4 && (size & (size - 1)) == 0;
+}
+
 /// Whether a size is a compile-time constant and a multiple of the given number.
 inline bool is_multiple(const Dim& size, std::int64_t of) { return size.is_constant() && size.value() % of == 0; }
 

@@ -20,11 +20,6 @@ bool multiplies_halves(const Target& target, DType weights) {
   return weights == DType::i4 && target.f16 && target.f16_arithmetic && !target.software;
 }
 
-bool has_subgroups(const Target& target) {
-  const int size = target.subgroup_size;
-  return size >= at_once && (size & (size - 1)) == 0;
-}
-
 // Adjacent nibbles or bytes of a word as pairs of f16, exactly: with the right bits in front they are the low digits of
 // 1024. Nibble j of a word is value j / 2 of its group, or 16 values later if j is odd.
 constexpr const char* pairs_of_nibbles =
