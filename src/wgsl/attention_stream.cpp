@@ -5,7 +5,10 @@
 namespace jerboa::wgsl {
 namespace {
 
-constexpr std::int64_t wanted_workgroups = 128, least_keys = 32;
+constexpr std::int64_t least_keys = 32;
+
+// As a phase, a combination of few parts is worth more than many workgroups.
+std::int64_t wanted_workgroups(const Target& target) { return target.fixed_threads > 0 ? 64 : 128; }
 
 // Each takes registers of a thread, as do queries. With caches that it writes to as well, and as f32, four are faster
 // on an H200, otherwise eight.
@@ -34,7 +37,7 @@ bool AttentionStream::suits(const Target& target, const Attention& attention) {
   const std::int64_t size = attention.size.value();
   const bool power_of_two = size >= 4 && (size & (size - 1)) == 0;
   return power_of_two && size <= 256 && attention.rows().upper_bound() <= 16 &&
-         size / 4 / vectors_for(attention) >= queries_for(attention) && threads <= target.max_invocations;
+         size / 4 / vectors_for(attention) >= queries_for(attention) && threads_for(target) <= target.max_invocations;
 }
 
 bool AttentionStream::can_append(const Attention& attention) {
@@ -47,17 +50,18 @@ bool AttentionStream::can_append(const Attention& attention) {
 AttentionStream::AttentionStream(KernelWriter& writer, const Attention& attention)
     : writer_(writer),
       attention_(attention),
+      threads_(threads_for(writer.target())),
       queries_(queries_for(attention)),
       vectors_(vectors_for(attention)),
       lanes_(static_cast<int>(attention.size.value() / 4 / vectors_)),
-      slots_(threads / lanes_),
+      slots_(threads_ / lanes_),
       at_a_time_(keys_at_a_time(writer, attention, queries_, vectors_)),
       blocks_(groups_of(attention.rows(), queries_)),
       parts_(writer, attention,
-             parts_in_whole_passes(parts_of(attention.batch * attention.key_heads * blocks_, wanted_workgroups,
-                                            attention.keys, least_keys),
+             parts_in_whole_passes(parts_of(attention.batch * attention.key_heads * blocks_,
+                                            wanted_workgroups(writer.target()), attention.keys, least_keys),
                                    attention.keys, std::int64_t{slots_} * at_a_time_)),
-      shader_(writer.shader("attention_stream", threads)) {}
+      shader_(writer.shader("attention_stream", threads_)) {}
 
 void AttentionStream::write() {
   write_score_functions(shader_, attention_);
@@ -94,7 +98,7 @@ void AttentionStream::write_take() {
   if (by_subgroups)
     shader_.use_subgroups();
   else
-    shader_.shared_array("lane_values", "f32", threads);
+    shader_.shared_array("lane_values", "f32", threads_);
   shader_.begin_function("fn take(lane: u32, value: f32, other: u32) -> f32");
   if (by_subgroups) {
     shader_.line("return subgroupShuffle(value, other % {}u);", size);
@@ -368,7 +372,7 @@ void AttentionStream::write_results() {
   write_query_reduction("total", true);
   shader_.shared_array("slot_tops", "f32", std::int64_t{queries_} * slots_);
   shader_.shared_array("slot_totals", "f32", std::int64_t{queries_} * slots_);
-  shader_.shared_array("slot_sums", "vec4f", std::int64_t{threads} * vectors_);
+  shader_.shared_array("slot_sums", "vec4f", std::int64_t{threads_} * vectors_);
   shader_.open("if (feature_lane % {}u == 0u) {{", query_lanes());
   shader_.line("slot_tops[own_query * {0}u + slot] = top; slot_totals[own_query * {0}u + slot] = total;", slots_);
   shader_.close();
@@ -387,14 +391,14 @@ void AttentionStream::write_results() {
     shader_.line("for (var i = {0}u; i < {1}u; i++) {{ all_total += slot_totals[i] * exp(slot_tops[i] - all_top); }}",
                  i * slots_, (i + 1) * slots_);
     for (int vector = 0; vector < vectors_; ++vector)
-      shader_.line("slot_sums[{}u + lane] = {} * exp(slot_tops[{}u + slot] - all_top);", vector * threads,
+      shader_.line("slot_sums[{}u + lane] = {} * exp(slot_tops[{}u + slot] - all_top);", vector * threads_,
                    vector_of(fmt::format("sum_{}", i), vector), i * slots_);
     shader_.barrier();
     shader_.open("if (slot == 0u && first_row + {}u < {}) {{", i, rows);
     for (int vector = 0; vector < vectors_; ++vector) {
-      const std::string sum = shader_.var("row_sum", "vec4f", fmt::format("slot_sums[{}u + lane]", vector * threads));
+      const std::string sum = shader_.var("row_sum", "vec4f", fmt::format("slot_sums[{}u + lane]", vector * threads_));
       shader_.line("for (var i = 1u; i < {}u; i++) {{ {} += slot_sums[{}u + lane + i * {}u]; }}", slots_, sum,
-                   vector * threads, lanes_);
+                   vector * threads_, lanes_);
       for (int k = 0; k < 4; ++k)
         parts_.store_sum(shader_, "batch", "head", "time", "part", fmt::format("({} + {}u)", feature_of(vector), k),
                          fmt::format("{}.{}", sum, "xyzw"[k]), "all_total");

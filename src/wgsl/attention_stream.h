@@ -28,7 +28,7 @@ class AttentionStream {
   void write();
 
  private:
-  static constexpr int threads = 128;
+  static int threads_for(const Target& target) { return target.fixed_threads > 0 ? target.fixed_threads : 128; }
   static int queries_for(const Attention& attention);
   static int vectors_for(const Attention& attention) { return attention.size.value() > 128 ? 2 : 1; }
 
@@ -59,6 +59,7 @@ class AttentionStream {
 
   KernelWriter& writer_;
   const Attention& attention_;
+  int threads_;
   int queries_;        // of a workgroup, a power of two
   int vectors_;        // of four features in a thread
   int lanes_, slots_;  // threads that share a key, and keys at a time

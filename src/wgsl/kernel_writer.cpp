@@ -3,7 +3,7 @@
 namespace jerboa::wgsl {
 
 int KernelWriter::workspace(DType dtype, const Dim& elements) {
-  memories_.push_back({dtype, elements.upper_bound() * bits(dtype) / 8, "workspace"});
+  memories_.push_back({dtype, elements.upper_bound() * bits(dtype) / 8, "workspace", workspace_access_});
   return static_cast<int>(memories_.size()) - 1;
 }
 

@@ -56,6 +56,8 @@ class KernelWriter {
   /// Scratch memory for intermediate results, sized for `elements` at the symbols' bounds. Its number is used like that
   /// of a binding.
   int workspace(DType dtype, const Dim& elements);
+  /// Workspace is passed between the phases of a dispatch, as other activations are.
+  void pass_workspaces() { workspace_access_ = MemoryAccess::passed; }
   Shader shader(const std::string& name, int threads) const {
     return {target_, name, memories_, threads, &folded_.computed, &folded_.finished};
   }
@@ -79,6 +81,7 @@ class KernelWriter {
   const KernelSpec& kernel_;
   const Target& target_;
   std::vector<ShaderMemory> memories_;
+  MemoryAccess workspace_access_ = MemoryAccess::bound;
   bool memories_overlap_;
   FoldedKernels folded_;
   std::vector<Step> steps_;

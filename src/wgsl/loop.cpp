@@ -56,7 +56,9 @@ class RowsWriter {
         row_(kernel.domain.end() - kernel.row_axes, kernel.domain.end()),
         width_(fours_of(writer, kernel) ? 4 : 1),
         lanes_(lanes_for(detail::divide_up(element_count(row_).upper_bound(), width_), writer.target())),
-        threads_(std::max(lanes_, std::min(loop_threads, writer.target().max_invocations))),
+        threads_(writer.target().fixed_threads > 0
+                     ? writer.target().fixed_threads
+                     : std::max(lanes_, std::min(loop_threads, writer.target().max_invocations))),
         shader_(writer.shader(width_ == 4 ? "rows_fours" : "rows", threads_)),
         body_(shader_, kernel_, {}) {}
 

@@ -88,6 +88,7 @@ class Merging {
       step.workgroups = step.workgroups + part.step.workgroups;
       step.operations = step.operations + part.step.operations;
       step.label += (i == 0 ? "" : " + ") + part.step.label;
+      merged.operations_of.insert(part.operations_of.begin(), part.operations_of.end());
     }
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const Dim& count = parts_[i].step.workgroups;

@@ -110,31 +110,38 @@ bool Shader::can_be_wide(int memory) const {
 }
 
 std::string Shader::load_four(int memory, const std::string& index) {
-  if (is_half(memory)) return fmt::format("vec4f({})", load_four_halves(memory, index));
+  if (is_half(memory) && !is_passed(memory)) return fmt::format("vec4f({})", load_four_halves(memory, index));
   use_of(memory).read = use_of(memory).wide = true;
-  return fmt::format("buffer_{}[({}) / 4u]", memory, index);
+  if (is_passed(memory)) return fmt::format("load_four_{}({})", memory, index);
+  return at(memory, buffer_name(memory), fmt::format("({}) / 4u", index));
 }
 
 std::string Shader::load_four_halves(int memory, const std::string& index) {
+  if (is_passed(memory)) return fmt::format("vec4<f16>({})", load_four(memory, index));
   use_of(memory).read = use_of(memory).wide = true;
-  return fmt::format("buffer_{}[({}) / 4u]", memory, index);
+  return at(memory, buffer_name(memory), fmt::format("({}) / 4u", index));
 }
 
 std::string Shader::load_words(int memory, const std::string& number) {
   use_of(memory).read = use_of(memory).wide = true;
   if (is_half(memory)) use_of(memory).words = true;
-  return fmt::format("buffer_{}[{}]", memory, number);
+  if (!is_passed(memory)) return at(memory, buffer_name(memory), number);
+  return is_half(memory) ? fmt::format("load_words_{}({})", memory, number)
+                         : fmt::format("load_four_{}(({}) * 4u)", memory, number);
 }
 
 bool Shader::can_be_read_in_sixteens(int memory) const {
   const ShaderMemory& shader_memory = memories_[static_cast<std::size_t>(memory)];
   return is_float(shader_memory.dtype) && shader_memory.bytes % 16 == 0 && segments(memory) == 1 &&
-         !is_computed(memory);
+         !is_computed(memory) && !(is_passed(memory) && is_packed_pair(memory));
 }
 
 std::string Shader::load_sixteen_bytes(int memory, const std::string& number) {
   use_of(memory).sixteens = true;
-  return fmt::format("buffer_{}[{}]", memory, number);
+  if (!is_passed(memory)) return at(memory, buffer_name(memory), number);
+  use_of(memory).read = use_of(memory).wide = true;
+  if (is_half(memory)) use_of(memory).words = true;
+  return fmt::format("load_sixteen_bytes_{}({})", memory, number);
 }
 
 bool Shader::can_load_blocks(int memory) const {
@@ -144,17 +151,32 @@ bool Shader::can_load_blocks(int memory) const {
 
 std::string Shader::load_block(int memory, const std::string& number) {
   use_of(memory).read = use_of(memory).words = true;
-  return fmt::format("buffer_{}[{}]", memory, number);
+  return at(memory, buffer_name(memory), number);
 }
 
 void Shader::store_four(int memory, const std::string& index, const std::string& value) {
   use_of(memory).written = use_of(memory).wide = true;
-  line("buffer_{}[({}) / 4u] = {};", memory, index, is_half(memory) ? fmt::format("vec4<f16>({})", value) : value);
+  const std::string rounded = is_half(memory) ? fmt::format("vec4<f16>({})", value) : value;
+  if (is_passed(memory))
+    line("store_four_{}({}, {});", memory, index, is_half(memory) ? fmt::format("vec4f({})", rounded) : value);
+  else
+    line("{} = {};", at(memory, buffer_name(memory), fmt::format("({}) / 4u", index)), rounded);
+}
+
+std::string Shader::at(int memory, const std::string& buffer, const std::string& number) const {
+  const bool is_placed = memories_[static_cast<std::size_t>(memory)].access == MemoryAccess::placed;
+  return is_placed ? fmt::format("{}[read_at_{} + ({})]", buffer, memory, number)
+                   : fmt::format("{}[{}]", buffer, number);
 }
 
 void Shader::begin_function(const std::string& signature) {
   main_body_ = std::move(body_);
   body_ = signature + " {\n";
+}
+
+void Shader::begin_touch() {
+  touches_ = true;
+  begin_function("fn touch(group: u32, lane: u32)");
 }
 
 void Shader::end_function() {
@@ -238,24 +260,26 @@ std::string Shader::buffer_type(int memory) const {
 
 std::string Shader::load_from(int memory, const std::string& buffer, const std::string& index) const {
   const DType dtype = memories_[static_cast<std::size_t>(memory)].dtype;
-  if (uses_.at(memory).sixteens && bits(dtype) == 32)
-    return fmt::format("bitcast<f32>({0}[({1}) >> 2u][({1}) & 3u])", buffer, index);
-  if (uses_.at(memory).sixteens) {
-    const std::string word = fmt::format("{0}[({1}) >> 3u][(({1}) >> 1u) & 3u]", buffer, index);
+  const Use& use = uses_.at(memory);
+  const auto element = [&](const char* number) { return at(memory, buffer, fmt::format(fmt::runtime(number), index)); };
+  if (use.sixteens && bits(dtype) == 32)
+    return fmt::format("bitcast<f32>({}[({}) & 3u])", element("({}) >> 2u"), index);
+  if (use.sixteens) {
+    const std::string word = fmt::format("{}[(({}) >> 1u) & 3u]", element("({}) >> 3u"), index);
     if (dtype == DType::f16) return fmt::format("unpack2x16float({})[({}) & 1u]", word, index);
     return fmt::format("bitcast<f32>(({} >> ((({}) & 1u) * 16u)) << 16u)", word, index);
   }
   if (is_packed_pair(memory)) {
-    const std::string word = uses_.at(memory).written ? fmt::format("atomicLoad(&{}[({}) >> 1u])", buffer, index)
-                                                      : fmt::format("{}[({}) >> 1u]", buffer, index);
+    std::string word = element("({}) >> 1u");
+    if (use.written) word = fmt::format("atomicLoad(&{})", word);
     const std::string half = fmt::format("(({} >> ((({}) & 1u) * 16u)) & 0xffffu)", word, index);
     return dtype == DType::f16 ? fmt::format("unpack2x16float{}.x", half)
                                : fmt::format("bitcast<f32>({} << 16u)", half);
   }
-  if (dtype == DType::boolean) return fmt::format("({}[{}] != 0u)", buffer, index);
+  if (dtype == DType::boolean) return fmt::format("({} != 0u)", element("{}"));
   const auto word_at = [&](const std::string& number) {
-    return uses_.at(memory).words ? fmt::format("{0}[({1}) >> 2u][({1}) & 3u]", buffer, number)
-                                  : fmt::format("{}[{}]", buffer, number);
+    return use.words ? fmt::format("{}[({}) & 3u]", at(memory, buffer, fmt::format("({}) >> 2u", number)), number)
+                     : at(memory, buffer, number);
   };
   if (dtype == DType::i8)
     return fmt::format("f32(extractBits(bitcast<i32>({0}), (({1}) & 3u) * 8u, 8u))",
@@ -264,11 +288,11 @@ std::string Shader::load_from(int memory, const std::string& buffer, const std::
   if (dtype == DType::i4)
     return fmt::format("f32(i32(extractBits({0}, (({1}) & 3u) * 8u + ((({1}) >> 4u) & 1u) * 4u, 4u)) - 8)",
                        word_at(fmt::format("(({0}) >> 5u) * 4u + ((({0}) & 15u) >> 2u)", index)), index);
-  if (uses_.at(memory).words && is_half(memory))
-    return fmt::format("unpack2x16float({0}[({1}) >> 2u][(({1}) >> 1u) & 1u])[({1}) & 1u]", buffer, index);
-  const std::string element = is_wide(memory) ? fmt::format("{0}[({1}) >> 2u][({1}) & 3u]", buffer, index)
-                                              : fmt::format("{}[{}]", buffer, index);
-  return dtype == DType::f16 ? fmt::format("f32({})", element) : element;
+  if (use.words && is_half(memory))
+    return fmt::format("unpack2x16float({0}[(({1}) >> 1u) & 1u])[({1}) & 1u]", element("({}) >> 2u"), index);
+  const std::string value =
+      is_wide(memory) ? fmt::format("{}[({}) & 3u]", element("({}) >> 2u"), index) : element("{}");
+  return dtype == DType::f16 ? fmt::format("f32({})", value) : value;
 }
 
 std::string Shader::store_to(int memory, const std::string& buffer, const std::string& index) const {
@@ -277,14 +301,73 @@ std::string Shader::store_to(int memory, const std::string& buffer, const std::s
     // Two threads may write the two halves of a word: each changes only its half.
     const std::string half = dtype == DType::f16 ? "pack2x16float(vec2f(value, 0.0))" : "(round_bf16(value) >> 16u)";
     return fmt::format(
-        "let shift = (({1}) & 1u) * 16u; atomicAnd(&{0}[({1}) >> 1u], ~(0xffffu << shift)); "
-        "atomicOr(&{0}[({1}) >> 1u], ({2} & 0xffffu) << shift);",
-        buffer, index, half);
+        "let shift = (({1}) & 1u) * 16u; atomicAnd(&{0}, ~(0xffffu << shift)); "
+        "atomicOr(&{0}, ({2} & 0xffffu) << shift);",
+        at(memory, buffer, fmt::format("({}) >> 1u", index)), index, half);
   }
-  if (dtype == DType::boolean) return fmt::format("{}[{}] = select(0u, 1u, value);", buffer, index);
+  if (dtype == DType::boolean) return fmt::format("{} = select(0u, 1u, value);", at(memory, buffer, index));
   const char* value = dtype == DType::f16 ? "f16(value)" : "value";
-  if (is_wide(memory)) return fmt::format("{0}[({1}) >> 2u][({1}) & 3u] = {2};", buffer, index, value);
-  return fmt::format("{}[{}] = {};", buffer, index, value);
+  if (is_wide(memory))
+    return fmt::format("{}[({}) & 3u] = {};", at(memory, buffer, fmt::format("({}) >> 2u", index)), index, value);
+  return fmt::format("{} = {};", at(memory, buffer, index), value);
+}
+
+std::int64_t Shader::staged(int memory) const {
+  constexpr std::int64_t most = 8192;
+  const ShaderMemory& shader_memory = memories_[static_cast<std::size_t>(memory)];
+  const Use& use = uses_.at(memory);
+  const std::int64_t elements = shader_memory.bytes * 8 / bits(shader_memory.dtype);
+  return is_passed(memory) && use.read && use.wide && elements <= most ? elements : 0;
+}
+
+// An element is a word with the bits of its value in the shader. What reads and writes words is declared by
+// assemble_phases.
+std::string Shader::passed_functions(int memory) const {
+  const DType dtype = memories_[static_cast<std::size_t>(memory)].dtype;
+  const Use& use = uses_.at(memory);
+  const std::string type = value_type(dtype);
+  std::string text;
+  const auto add = [&](fmt::string_view format) {
+    text += fmt::format(fmt::runtime(format), fmt::arg("m", memory), fmt::arg("type", type));
+  };
+  const bool is_boolean = dtype == DType::boolean;
+  const bool is_staged = staged(memory) > 0;
+  if (use.read && is_staged)
+    add("fn load_{m}(index: u32) -> {type} {{ return bitcast<{type}>(staged_buffer_{m}[index >> 2u][index & 3u]); "
+        "}}\n");
+  else if (use.read)
+    add(is_boolean
+            ? "fn load_{m}(index: u32) -> bool {{ return passed_word(read_at_{m} + index) != 0u; }}\n"
+            : "fn load_{m}(index: u32) -> {type} {{ return bitcast<{type}>(passed_word(read_at_{m} + index)); }}\n");
+  const char* four = is_staged ? "staged_buffer_{m}[{place} >> 2u]" : "passed_four(read_at_{m} + {place})";
+  const auto four_at = [&](const char* place) {
+    return fmt::format(fmt::runtime(four), fmt::arg("m", memory), fmt::arg("place", place));
+  };
+  if (use.read && use.wide)
+    text += fmt::format("fn load_four_{}(index: u32) -> vec4f {{ return bitcast<vec4f>({}); }}\n", memory,
+                        four_at("index"));
+  if (use.words)
+    add("fn load_words_{m}(number: u32) -> vec2u {{\n"
+        "  let four = load_four_{m}(number * 4u);\n"
+        "  return vec2u(pack2x16float(four.xy), pack2x16float(four.zw));\n}}\n");
+  if (use.sixteens && is_half(memory))
+    add("fn load_sixteen_bytes_{m}(number: u32) -> vec4u {{\n"
+        "  return vec4u(load_words_{m}(number * 2u), load_words_{m}(number * 2u + 1u));\n}}\n");
+  else if (use.sixteens)
+    text += fmt::format("fn load_sixteen_bytes_{}(number: u32) -> vec4u {{ return {}; }}\n", memory,
+                        four_at("(number * 4u)"));
+  if (!use.written) return text;
+  const char* word = dtype == DType::f16    ? "bitcast<u32>(unpack2x16float(pack2x16float(vec2f(value, 0.0))).x)"
+                     : dtype == DType::bf16 ? "round_bf16(value) & 0xffff0000u"
+                     : is_boolean           ? "select(0u, 1u, value)"
+                                            : "bitcast<u32>(value)";
+  text += fmt::format("fn store_{0}(index: u32, value: {1}) {{ pass_word(write_at_{0} + index, {2}); }}\n", memory,
+                      type, word);
+  if (use.wide)
+    add("fn store_four_{m}(index: u32, value: vec4f) {{\n"
+        "  let words = bitcast<vec4u>(value);\n"
+        "  for (var i = 0u; i < 4u; i++) {{ pass_word(write_at_{m} + index + i, words[i]); }}\n}}\n");
+  return text;
 }
 
 std::string Shader::load_function(int memory, const std::vector<std::string>& buffers) const {
@@ -394,12 +477,23 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
   for (const auto& [memory, use] : uses_) {
     if (is_computed(memory) || std::find(packed.begin(), packed.end(), memory) != packed.end()) continue;
     std::vector<std::string> buffers;
-    const std::int64_t bytes = memories_[static_cast<std::size_t>(memory)].bytes;
+    const ShaderMemory& shader_memory = memories_[static_cast<std::size_t>(memory)];
+    const std::int64_t bytes = shader_memory.bytes;
+    if (shader_memory.access == MemoryAccess::passed) {
+      text.buffers.push_back({buffer_name(memory), "passed", use.written,
+                              use.read ? fmt::format("read_at_{}", memory) : "",
+                              use.written ? fmt::format("write_at_{}", memory) : ""});
+      text.buffers.back().staged = staged(memory);
+      finished.bindings.push_back({memory, 0, bytes, use.written, false, {}});
+      text.functions += passed_functions(memory);
+      continue;
+    }
     const int count = segments(memory);
     for (int i = 0; i < count; ++i) {
       buffers.push_back(count == 1 ? fmt::format("buffer_{}", memory) : fmt::format("buffer_{}_{}", memory, i));
       const bool read_write = keeps_loads_in_place_ || use.read_write;
       text.buffers.push_back({buffers.back(), buffer_type(memory), use.written || read_write});
+      if (shader_memory.access == MemoryAccess::placed) text.buffers.back().read_at = fmt::format("read_at_{}", memory);
       const std::int64_t offset = target_.max_binding_bytes * i;
       finished.bindings.push_back(
           {memory, offset, std::min(bytes - offset, target_.max_binding_bytes), use.written, read_write, {}});
@@ -433,6 +527,7 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
   for (const std::string& declaration : declarations_) text.functions += declaration;
   text.functions += kernel_functions_;
   text.body += body_;
+  text.touches = touches_;
   text.uses_f16 = uses_f16_;
   text.uses_subgroups = uses_subgroups_;
   text.uses_subgroup_matrices = uses_subgroup_matrices_;

@@ -13,12 +13,20 @@
 
 namespace jerboa::wgsl {
 
+/// How a shader reaches its memory. All but `bound` is for the phases of one dispatch (persistent.h).
+enum class MemoryAccess : std::uint8_t {
+  bound,   ///< in buffers of its own
+  placed,  ///< somewhere in a buffer that it shares with others: private variables say where
+  passed   ///< in words that other workgroups of the same dispatch write or read, one for each element
+};
+
 /// Memory that a shader may bind: a binding of the kernel, or workspace. f16 and bf16 values become f32 in the shader,
 /// booleans become bool.
 struct ShaderMemory {
   DType dtype = DType::f32;
   std::int64_t bytes = 0;
   std::string name = {};  ///< for errors
+  MemoryAccess access = MemoryAccess::bound;
 };
 
 /// What takes the elements that a kernel would store to a memory: an element-wise loop over them, whose results are
@@ -72,6 +80,8 @@ class Shader {
   /// What follows, up to end_function(), is the body of this function instead of main's.
   void begin_function(const std::string& signature);
   void end_function();
+  /// The same for what is read ahead of a phase (ShaderText::touches).
+  void begin_touch();
 
   /// A unique name.
   std::string fresh(const std::string& prefix);
@@ -160,6 +170,15 @@ class Shader {
   struct Use {
     bool read = false, written = false, wide = false, words = false, sixteens = false, read_write = false;
   };
+  bool is_passed(int memory) const {
+    return memories_[static_cast<std::size_t>(memory)].access == MemoryAccess::passed;
+  }
+  /// The element of a buffer's array with this number.
+  std::string at(int memory, const std::string& buffer, const std::string& number) const;
+  /// Elements of memory that is passed, which a phase copies to workgroup memory: all, if they are read in fours and
+  /// few. Words that others wrote come from the device's shared cache each time, a sector for each word of a four.
+  std::int64_t staged(int memory) const;
+  std::string passed_functions(int memory) const;
   void append(const std::string& text);
   Use& use_of(int memory);
   bool is_computed(int memory) const { return computed_ != nullptr && computed_->contains(memory); }
@@ -192,7 +211,8 @@ class Shader {
   std::vector<ShaderText::WorkgroupArray> shared_;
   std::string body_, main_body_, kernel_functions_;
   int depth_ = 1, next_name_ = 0;
-  bool uses_subgroups_ = false, uses_subgroup_matrices_ = false, uses_f16_ = false, keeps_loads_in_place_ = false;
+  bool uses_subgroups_ = false, uses_subgroup_matrices_ = false, uses_f16_ = false, keeps_loads_in_place_ = false,
+       touches_ = false;
 };
 
 }  // namespace jerboa::wgsl

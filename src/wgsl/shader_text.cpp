@@ -9,13 +9,26 @@
 namespace jerboa::wgsl {
 namespace {
 
-using Names = std::map<std::string, std::string, std::less<>>;
-
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '_'; }
 
-// Replaces whole identifiers that are not fields. Every shader passes through here, so that a tenth of the compiler's
-// time was spent on it: what stays as it is is copied in one piece, and numbers are not looked up.
+// The words after each occurrence of a keyword.
+std::vector<std::string> names_after(const std::string& text, std::string_view keyword) {
+  std::vector<std::string> names;
+  for (std::size_t at = text.find(keyword); at != std::string::npos; at = text.find(keyword, at + 1)) {
+    std::size_t end = at + keyword.size();
+    while (end < text.size() && is_word(text[end])) ++end;
+    names.push_back(text.substr(at + keyword.size(), end - at - keyword.size()));
+  }
+  return names;
+}
+
+constexpr const char* parameters = "group: u32, lane: u32";
+
+}  // namespace
+
+// Every shader passes through here, so that a tenth of the compiler's time was spent on it: what stays as it is is
+// copied in one piece, and numbers are not looked up.
 std::string renamed(std::string_view text, const Names& names) {
   std::string result;
   result.reserve(text.size() + text.size() / 4);
@@ -38,18 +51,6 @@ std::string renamed(std::string_view text, const Names& names) {
   return result;
 }
 
-// The words after each occurrence of a keyword.
-std::vector<std::string> names_after(const std::string& text, std::string_view keyword) {
-  std::vector<std::string> names;
-  for (std::size_t at = text.find(keyword); at != std::string::npos; at = text.find(keyword, at + 1)) {
-    std::size_t end = at + keyword.size();
-    while (end < text.size() && is_word(text[end])) ++end;
-    names.push_back(text.substr(at + keyword.size(), end - at - keyword.size()));
-  }
-  return names;
-}
-
-// "sizes[2]" becomes "sizes[2 + first]".
 std::string with_sizes_from(const std::string& text, std::size_t first) {
   constexpr std::string_view sizes = "sizes[";
   std::string result;
@@ -64,7 +65,6 @@ std::string with_sizes_from(const std::string& text, std::size_t first) {
   return result + text.substr(at);
 }
 
-// The name says what the elements are, so that arrays of one name and type meet.
 std::string merged_name(const ShaderText::WorkgroupArray& array) {
   std::string name = array.name;
   for (const char c : array.type)
@@ -72,9 +72,6 @@ std::string merged_name(const ShaderText::WorkgroupArray& array) {
   return name;
 }
 
-constexpr const char* parameters = "group: u32, lane: u32";
-
-// What main takes from the subgroup, as parameters or as arguments.
 std::string subgroup_parameters(const ShaderText& text, const char* format) {
   std::string list;
   if (text.uses_subgroups) list += fmt::format(fmt::runtime(format), "subgroup_lane");
@@ -82,7 +79,20 @@ std::string subgroup_parameters(const ShaderText& text, const char* format) {
   return list;
 }
 
-}  // namespace
+void rename_declared(const ShaderText& text, const std::string& prefix, Names& names) {
+  for (const char* keyword : {"fn ", "const ", "var<private> "})
+    for (const std::string& name : names_after(text.functions, keyword)) names[name] = prefix + name;
+}
+
+std::string enabled_features(const ShaderText& text) {
+  std::string lines;
+  if (text.uses_f16) lines += "enable f16;\n";
+  if (text.uses_subgroups) lines += "enable subgroups;\n";
+  // The compiler cannot tell that the subgroup index is uniform within a subgroup.
+  if (text.uses_subgroup_matrices)
+    lines += "enable chromium_experimental_subgroup_matrix;\ndiagnostic(off, chromium.subgroup_matrix_uniformity);\n";
+  return lines;
+}
 
 std::int64_t workgroup_bytes(const std::vector<ShaderText::WorkgroupArray>& arrays) {
   std::int64_t bytes = 0;
@@ -106,12 +116,7 @@ std::vector<ShaderText::WorkgroupArray> shared(const std::vector<ShaderText::Wor
 }
 
 std::string assemble(const ShaderText& text, int threads) {
-  std::string source;
-  if (text.uses_f16) source += "enable f16;\n";
-  if (text.uses_subgroups) source += "enable subgroups;\n";
-  // The compiler cannot tell that the subgroup index is uniform within a subgroup.
-  if (text.uses_subgroup_matrices)
-    source += "enable chromium_experimental_subgroup_matrix;\ndiagnostic(off, chromium.subgroup_matrix_uniformity);\n";
+  std::string source = enabled_features(text);
   for (std::size_t i = 0; i < text.buffers.size(); ++i)
     source +=
         fmt::format("@group(0) @binding({}) var<storage, {}> {}: array<{}>;\n", i,
@@ -134,7 +139,7 @@ std::string assemble(const ShaderText& text, int threads) {
 
 ShaderText merge(const std::vector<ShaderPart>& parts) {
   ShaderText merged;
-  std::string first = "0u";
+  std::string first = "0u", touch_body;
   for (std::size_t number = 0; number < parts.size(); ++number) {
     const ShaderPart& part = parts[number];
     const ShaderText& text = *part.text;
@@ -143,12 +148,18 @@ ShaderText merge(const std::vector<ShaderPart>& parts) {
       const auto binding = static_cast<std::size_t>(part.bindings[i]);
       if (merged.buffers.size() <= binding) merged.buffers.resize(binding + 1);
       const std::string name = fmt::format("bound_{}", binding);
-      merged.buffers[binding] = {name, text.buffers[i].element, text.buffers[i].read_write};
-      names[text.buffers[i].name] = name;
+      const ShaderText::Buffer& buffer = text.buffers[i];
+      ShaderText::Buffer& shared_buffer = merged.buffers[binding];
+      shared_buffer.name = name;
+      shared_buffer.element = buffer.element;
+      shared_buffer.read_write = buffer.read_write;
+      names[buffer.name] = name;
+      if (!buffer.read_at.empty()) names[buffer.read_at] = shared_buffer.read_at = "read_at_" + name;
+      shared_buffer.staged = buffer.staged;
+      if (buffer.staged > 0) names["staged_" + buffer.name] = "staged_" + name;
+      if (!buffer.write_at.empty()) names[buffer.write_at] = shared_buffer.write_at = "write_at_" + name;
     }
-    for (const char* keyword : {"fn ", "const ", "var<private> "})
-      for (const std::string& name : names_after(text.functions, keyword))
-        names[name] = fmt::format("part_{}_{}", number, name);
+    rename_declared(text, fmt::format("part_{}_", number), names);
     for (const ShaderText::WorkgroupArray& array : text.workgroup_memory) names[array.name] = merged_name(array);
     merged.workgroup_memory = shared(merged.workgroup_memory, text.workgroup_memory);
     merged.library.insert(text.library.begin(), text.library.end());
@@ -164,9 +175,16 @@ ShaderText merge(const std::vector<ShaderPart>& parts) {
                                          number == 0 ? std::string("group") : fmt::format("group - {}", first),
                                          subgroup_parameters(text, ", {}"));
     merged.body += fmt::format("  {}if (group < {}) {{ {} }}\n", number == 0 ? "" : "else ", end, call);
+    if (text.touches) {
+      const std::string touch = fmt::format("part_{}_touch({}, lane);", number,
+                                            number == 0 ? std::string("group") : fmt::format("group - {}", first));
+      touch_body += fmt::format("  if (group >= {} && group < {}) {{ {} }}\n", first, end, touch);
+      merged.touches = true;
+    }
     first = end;
   }
   for (ShaderText::WorkgroupArray& array : merged.workgroup_memory) array.name = merged_name(array);
+  if (merged.touches) merged.functions += "fn touch(group: u32, lane: u32) {\n" + touch_body + "}\n";
   return merged;
 }
 

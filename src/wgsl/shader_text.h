@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace jerboa::wgsl {
@@ -12,6 +14,11 @@ struct ShaderText {
   struct Buffer {
     std::string name, element;  ///< of an array
     bool read_write = false;
+    /// In phases of a dispatch, private variables that say where it begins in the array, of words that are passed where
+    /// what is read does and where what is written does; empty if nothing is.
+    std::string read_at = {}, write_at = {};
+    std::int64_t staged = 0;  ///< elements that a phase copies to workgroup memory before it begins: staged_NAME
+    bool is_passed() const { return element == "passed"; }
   };
   std::vector<Buffer> buffers;   ///< by binding
   std::size_t size_vectors = 0;  ///< length of the uniform buffer `sizes`, in vec4u
@@ -24,6 +31,9 @@ struct ShaderText {
   std::string functions;
   std::string body;  ///< of main, in terms of group, lane, subgroup_lane and subgroup
   bool uses_f16 = false, uses_subgroups = false, uses_subgroup_matrices = false;
+  /// Whether the functions include touch(group, lane), which reads what a workgroup will read first of parameters, so
+  /// that it is in caches by the time that the rest is there; adds to the private variable `touched`.
+  bool touches = false;
 };
 
 /// In bytes.
@@ -43,5 +53,19 @@ struct ShaderPart {
   std::string workgroups;      ///< WGSL expression of their number
 };
 ShaderText merge(const std::vector<ShaderPart>& parts);
+
+using Names = std::map<std::string, std::string, std::less<>>;
+/// Replaces whole identifiers that are not fields.
+std::string renamed(std::string_view text, const Names& names);
+/// New names for what a text declares itself, beginning with `prefix`.
+void rename_declared(const ShaderText& text, const std::string& prefix, Names& names);
+/// "sizes[2]" becomes "sizes[2 + first]".
+std::string with_sizes_from(const std::string& text, std::size_t first);
+/// The name says what the elements are, so that arrays of one name and type meet.
+std::string merged_name(const ShaderText::WorkgroupArray& array);
+/// What main takes from the subgroup, in this format: ", {}" for arguments.
+std::string subgroup_parameters(const ShaderText& text, const char* format);
+/// The lines that enable what a shader uses.
+std::string enabled_features(const ShaderText& text);
 
 }  // namespace jerboa::wgsl

@@ -14,13 +14,16 @@ using Tokens = std::vector<std::int32_t>;
 
 const std::filesystem::path goldens = JERBOA_SOURCE_DIR "/tests/data/goldens";
 
-// "gpu": the kernels for GPUs, whatever the driver.
+// "gpu": the kernels for GPUs, whatever the driver. "persistent": these as phases of one dispatch, of one workgroup,
+// because software drivers run workgroups one after another; "unsound": of several.
 Device device_named(const std::string& name) {
 #ifdef JERBOA_WEBGPU
-  if (name == "gpu") {
+  if (name == "gpu" || name == "persistent" || name == "unsound") {
     Target target = Target::webgpu_default();
     target.max_bindings = 16;
     target.subgroup_size = 32;
+    if (name == "persistent") target.persistent_workgroups = 1;
+    if (name == "unsound") target.persistent_workgroups = 64;
     return Device::webgpu({.target = target});
   }
 #endif
@@ -57,6 +60,11 @@ class GreedyOnDevice : public testing::TestWithParam<std::tuple<const char*, std
       result = session_.run("prompt", {{"ids", ids}, {"positions", positions}, {"lengths", lengths}});
     }
     return static_cast<std::int32_t>(result.get("token").item());
+  }
+
+  void SetUp() override {
+    const bool is_one_dispatch = session_.kernel_count("step") == 1;
+    EXPECT_EQ(is_one_dispatch, std::string(std::get<0>(GetParam())) == "persistent");
   }
 
   // All steps are submitted before the first result is read.
@@ -96,6 +104,12 @@ INSTANTIATE_TEST_SUITE_P(Families, GreedyOnDevice,
 INSTANTIATE_TEST_SUITE_P(WebGpu, GreedyOnDevice,
                          testing::Combine(testing::Values("webgpu"), testing::Values("llama", "qwen3", "gemma2")),
                          device_and_family);
+INSTANTIATE_TEST_SUITE_P(Persistent, GreedyOnDevice,
+                         testing::Combine(testing::Values("persistent"), testing::Values("llama", "qwen3")),
+                         device_and_family);
+// Its workgroups do not run at the same time there, which is found before it is used.
+INSTANTIATE_TEST_SUITE_P(Unsound, GreedyOnDevice,
+                         testing::Combine(testing::Values("unsound"), testing::Values("llama")), device_and_family);
 // Recurrences compute what surrounds them there.
 INSTANTIATE_TEST_SUITE_P(GpuKernels, GreedyOnDevice,
                          testing::Combine(testing::Values("gpu"), testing::Values("mamba2")), device_and_family);

@@ -36,7 +36,10 @@ struct WebGpuOptions {
   /// Without it a device runs only shaders that this process emitted, which stay in bounds by construction. Software
   /// drivers always check. For a caller-supplied device: whether it checks.
   bool robust = false;
-  bool validation = true;       ///< off: the library does not validate calls, which saves some time
+  bool validation = true;  ///< off: the library does not validate calls, which saves some time
+  /// Steps of decoding are phases of one dispatch, where a probe shows that the device's workgroups run at the same
+  /// time and see each other's writes (docs/devices.md). JERBOA_PERSISTENT=1 turns it on, too.
+  bool persistent = false;
   bool default_limits = false;  ///< request only the limits that every WebGPU device has
   /// The folder that compiled pipelines are kept in, so that the next start need not compile them; by default one in
   /// the user's cache folder (docs/devices.md). An empty path: nowhere.

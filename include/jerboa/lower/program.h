@@ -47,6 +47,11 @@ struct Target {
   int resident_workgroups = 0;  ///< workgroups of 128 threads and 24 KiB that run concurrently; 0: unknown
   int unroll = 4;               ///< copies of a loop's body in a shader; software drivers compile them slowly
   bool software = false;        ///< a software driver: kernels without workgroup memory are faster there
+  /// Workgroups that run at the same time and see what the others wrote to atomic words, so that a program's steps can
+  /// be phases of one dispatch; 0: unknown, or not to be relied on.
+  int persistent_workgroups = 0;
+  int persistent_threads = 256;  ///< of each of them
+  int fixed_threads = 0;  ///< of every shader that shares workgroup memory, where they are phases of one dispatch
   /// The forms of products that were fastest on this device (`jerboa tune`), which take precedence over those chosen
   /// from the facts above; null: none were measured.
   std::shared_ptr<const wgsl::TunedForms> tuned = {};
@@ -235,6 +240,17 @@ struct SubgroupMatrix {
   friend bool operator==(const SubgroupMatrix&, const SubgroupMatrix&) = default;
 };
 
+/// All steps of a program as phases of one dispatch, whose workgroups wait for each other between phases. Its bindings
+/// are those of control words, of the words that are passed between workgroups, those listed here, and the table.
+struct PersistentDispatch {
+  ShaderSource shader;
+  std::vector<GpuStep::Binding> bindings;
+  std::vector<Dim> table;  ///< a uniform buffer of u32: what each phase runs, and where its memory is
+  std::int64_t words = 0;
+  int phases = 0;
+  std::map<int, std::int64_t> words_of;  ///< by buffer: the first word of what is in it after a run
+};
+
 /// What a GPU host runs, natively or in a browser: the work of the dispatches as shaders and bindings.
 struct GpuCode {
   std::vector<ShaderSource> shaders;
@@ -242,6 +258,8 @@ struct GpuCode {
   std::vector<GpuStep> steps;
   bool uses_f16 = false, uses_subgroups = false;
   std::vector<SubgroupMatrix> subgroup_matrices;  ///< that its shaders use
+  /// The same work in one dispatch, for devices on which that is sound; null: there is none. Files do not hold it.
+  std::shared_ptr<const PersistentDispatch> persistent = {};
   bool foreign = false;  ///< not emitted by this process: only for devices that bounds-check every index in a shader
 };
 

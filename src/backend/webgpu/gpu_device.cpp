@@ -72,6 +72,12 @@ void log(WGPULoggingType type, WGPUStringView message, void*, void*) {
   if (wanted || type == WGPULoggingType_Error) fmt::print(stderr, "WebGPU: {}\n", text(message));
 }
 
+// Whether a program may be one dispatch.
+bool wants_persistent(const WebGpuOptions& options) {
+  const char* chosen = std::getenv("JERBOA_PERSISTENT");
+  return options.persistent || (chosen != nullptr && std::string_view(chosen) == "1");
+}
+
 Handle<WGPUInstance> create_instance(const Dawn& dawn) {
   WGPUDawnTogglesDescriptor chosen = toggles(common_toggles);
   const WGPUInstanceFeatureName feature = WGPUInstanceFeatureName_TimedWaitAny;
@@ -255,6 +261,11 @@ std::shared_ptr<GpuDevice> GpuDevice::open(const WebGpuOptions& options) {
     target.resident_workgroups =
         resident_workgroups(*device, folder.empty() ? nullptr : &PipelineCache::shared(folder));
   }
+  if (device->info_.kind != "CPU" && !device->robust_ && !options.target && wants_persistent(options)) {
+    // One on each multiprocessor, of which resident workgroups are two.
+    target.persistent_threads = std::min(512, static_cast<int>(device->limits_.maxComputeInvocationsPerWorkgroup));
+    target.persistent_workgroups = target.resident_workgroups / 2;
+  }
   // A target of a test says itself which forms it has.
   target.tuned =
       options.target ? options.target->tuned : load_tuned_forms(options, device->info_, std::as_const(target));
@@ -430,6 +441,7 @@ void GpuDevice::make_target(const WebGpuOptions& options) {
     if (wanted.subgroup_matrices != SubgroupMatrices::native) target.subgroup_matrices = wanted.subgroup_matrices;
     if (wanted.resident_workgroups > 0) target.resident_workgroups = wanted.resident_workgroups;
     target.software = wanted.software;
+    target.persistent_workgroups = wanted.persistent_workgroups;
   }
   target_ = target;
 }

@@ -10,6 +10,7 @@ namespace jerboa::webgpu {
 namespace {
 
 constexpr std::int64_t uniform_alignment = 256;
+constexpr int failure_buffer = -1;  // stands for the word that says that a persistent run failed
 
 }  // namespace
 
@@ -26,6 +27,7 @@ GpuExecutable::GpuExecutable(std::shared_ptr<GpuDevice> device, Program program,
     place_storage();
     compile();
     make_bind_groups();
+    make_persistent();
     device_->check();
   } catch (...) {
     release();
@@ -42,6 +44,7 @@ GpuExecutable::~GpuExecutable() {
 void GpuExecutable::release() {
   forget_next();
   steps_.clear();
+  persistent_.reset();
   queries_ = {};
   for (Handle<WGPUBuffer>* buffer : {&query_values_, &query_readback_, &sizes_}) *buffer = {};
   owned_.clear();
@@ -209,6 +212,16 @@ void GpuExecutable::make_bind_groups() {
   }
 }
 
+PersistentRun::FindPlace GpuExecutable::places() const {
+  return [this](int buffer) {
+    return PersistentRun::Place{buffers_[static_cast<std::size_t>(buffer)], start_of(buffer)};
+  };
+}
+
+void GpuExecutable::make_persistent() {
+  if (program_.gpu.persistent) persistent_ = PersistentRun::make(*device_, *program_.gpu.persistent, places());
+}
+
 void GpuExecutable::set_symbols(const SymbolValues& symbols) {
   if (symbols_set_ && symbols == symbols_) return;
   symbols_ = symbols;
@@ -226,6 +239,7 @@ void GpuExecutable::set_symbols(const SymbolValues& symbols) {
           static_cast<std::uint32_t>(step.sizes[k].evaluate(symbols));
   }
   if (sizes_bytes_ > 0) device_->write(sizes_, 0, values.data(), sizes_bytes_);
+  if (persistent_) persistent_->set_symbols(symbols);
 }
 
 void GpuExecutable::upload_inputs(const RunRequest& request) {
@@ -289,6 +303,12 @@ void GpuExecutable::encode(WGPUCommandEncoder encoder, std::size_t first, std::s
   end_pass(pass);
 }
 
+void GpuExecutable::encode_persistent(WGPUCommandEncoder encoder) const {
+  WGPUComputePassEncoder pass = device_->dawn().CommandEncoderBeginComputePass(encoder, nullptr);
+  persistent_->encode(pass);
+  end_pass(pass);
+}
+
 void GpuExecutable::resolve_times(WGPUCommandEncoder encoder) {
   if (!profiling_ || queries_ == nullptr) return;
   const auto count = static_cast<std::uint32_t>(2 * steps_.size());
@@ -299,11 +319,20 @@ void GpuExecutable::resolve_times(WGPUCommandEncoder encoder) {
 
 void GpuExecutable::copy_results(WGPUCommandEncoder encoder, Recording& recording) {
   const Wanted& wanted = recording.wanted;
+  const auto place_of = [&](int buffer) {
+    if (wanted.persistent) {
+      if (buffer == failure_buffer) return PersistentRun::Place{persistent_->control(), PersistentRun::failure_offset};
+      const auto& words_of = program_.gpu.persistent->words_of;
+      const auto found = words_of.find(buffer);
+      if (found != words_of.end()) return PersistentRun::Place{persistent_->words(), 4 * found->second};
+    }
+    return PersistentRun::Place{buffers_[static_cast<std::size_t>(buffer)], start_of(buffer)};
+  };
   const auto keep = [&](const Readable& readable) {
     Readback readback(readable, wanted.symbols, *readbacks_);
-    const std::int64_t base = start_of(readable.buffer);
+    const auto [buffer, base] = place_of(readable.buffer);
     if (readback.bytes > 0)
-      device_->dawn().CommandEncoderCopyBufferToBuffer(encoder, buffers_[static_cast<std::size_t>(readable.buffer)],
+      device_->dawn().CommandEncoderCopyBufferToBuffer(encoder, buffer,
                                                        static_cast<std::uint64_t>(base + readback.from),
                                                        readback.buffer, 0, static_cast<std::uint64_t>(readback.bytes));
     recording.results.emplace(readable.name, std::move(readback));
@@ -311,6 +340,12 @@ void GpuExecutable::copy_results(WGPUCommandEncoder encoder, Recording& recordin
   for (const Readable& output : program_.outputs) keep(output);
   for (const Readable& capture : program_.captures)
     if (std::find(wanted.captures.begin(), wanted.captures.end(), capture.name) != wanted.captures.end()) keep(capture);
+  if (!wanted.persistent) return;
+  Readable failure;
+  failure.name = GpuResults::failure;
+  failure.dtype = DType::u32;
+  failure.buffer = failure_buffer;
+  keep(failure);
 }
 
 GpuExecutable::Recording GpuExecutable::record(const Wanted& wanted) {
@@ -318,7 +353,7 @@ GpuExecutable::Recording GpuExecutable::record(const Wanted& wanted) {
   Recording recording{wanted, {}, {}};
   // Of many steps the first take long enough for the others to be translated meanwhile (GpuDevice::submit).
   constexpr std::size_t many = 24, part = 4;
-  const std::size_t first = steps_.size() < many || profiling_ ? 0 : steps_.size() / part;
+  const std::size_t first = steps_.size() < many || profiling_ || wanted.persistent ? 0 : steps_.size() / part;
   const auto add = [&](const auto& encode_into) {
     const Handle<WGPUCommandEncoder> encoder{dawn.DeviceCreateCommandEncoder(device_->device(), nullptr),
                                              dawn.CommandEncoderRelease};
@@ -327,7 +362,10 @@ GpuExecutable::Recording GpuExecutable::record(const Wanted& wanted) {
   };
   if (first > 0) add([&](WGPUCommandEncoder encoder) { encode(encoder, 0, first); });
   add([&](WGPUCommandEncoder encoder) {
-    encode(encoder, first, steps_.size());
+    if (wanted.persistent)
+      encode_persistent(encoder);
+    else
+      encode(encoder, first, steps_.size());
     resolve_times(encoder);
     copy_results(encoder, recording);
   });
@@ -365,8 +403,10 @@ std::unique_ptr<RunResults> GpuExecutable::run(const RunRequest& request) {
     forget_next();
     place_storage();
     make_bind_groups();
+    if (persistent_) persistent_->bind(places());
   }
-  const Wanted wanted{request.symbols, request.captures};
+  if (*failed_) persistent_.reset();
+  const Wanted wanted{request.symbols, request.captures, persistent_ && !profiling_ && request.captures.empty()};
   set_symbols(wanted.symbols);
   if (sentinel_) fill_arenas();
   upload_inputs(request);
@@ -376,7 +416,7 @@ std::unique_ptr<RunResults> GpuExecutable::run(const RunRequest& request) {
   if (profiling_ && queries_ != nullptr) read_times();
   if (last_ == wanted && !profiling_) record_next(wanted);
   last_ = wanted;
-  return std::make_unique<GpuResults>(device_, readbacks_, std::move(recording.results));
+  return std::make_unique<GpuResults>(device_, readbacks_, std::move(recording.results), failed_);
 }
 
 MemoryReport GpuExecutable::memory_report() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "backend/webgpu/gpu_device.h"
 #include "backend/webgpu/gpu_results.h"
 #include "backend/webgpu/gpu_tensor.h"
+#include "backend/webgpu/persistent_run.h"
 
 namespace jerboa::webgpu {
 
@@ -22,7 +24,7 @@ class GpuExecutable final : public Executable {
   ~GpuExecutable() override;
 
   std::unique_ptr<RunResults> run(const RunRequest& request) override;
-  int kernel_count() const override { return static_cast<int>(program_.gpu.steps.size()); }
+  int kernel_count() const override { return persistent_ ? 1 : static_cast<int>(program_.gpu.steps.size()); }
   const Program* program() const override { return &program_; }
   MemoryReport memory_report() const override;
   void set_profiling(bool on) override;
@@ -38,6 +40,7 @@ class GpuExecutable final : public Executable {
   struct Wanted {
     SymbolValues symbols;
     std::vector<std::string> captures;
+    bool persistent = false;
     bool operator==(const Wanted&) const = default;
   };
   // Commands to be submitted once, and where their results will be read.
@@ -63,6 +66,8 @@ class GpuExecutable final : public Executable {
   void release();
   void compile();
   void make_bind_groups();
+  void make_persistent();
+  PersistentRun::FindPlace places() const;
   void set_symbols(const SymbolValues& symbols);
   void upload_inputs(const RunRequest& request);
   void fill_arenas();
@@ -71,6 +76,7 @@ class GpuExecutable final : public Executable {
   void record_next(const Wanted& wanted);
   void forget_next();
   void encode(WGPUCommandEncoder encoder, std::size_t first, std::size_t end);
+  void encode_persistent(WGPUCommandEncoder encoder) const;
   void resolve_times(WGPUCommandEncoder encoder);
   void encode_step(std::size_t number, WGPUCommandEncoder encoder, WGPUComputePassEncoder& pass);
   WGPUComputePassEncoder begin_pass(WGPUCommandEncoder encoder, std::size_t step);
@@ -93,6 +99,8 @@ class GpuExecutable final : public Executable {
   Handle<WGPUBuffer> sizes_;
   std::int64_t sizes_bytes_ = 0;
   std::vector<Step> steps_;
+  std::unique_ptr<PersistentRun> persistent_;  // all steps in one dispatch, where the device can
+  std::shared_ptr<std::atomic<bool>> failed_ = std::make_shared<std::atomic<bool>>(false);  // such a dispatch
   std::shared_ptr<ReadbackPool> readbacks_;
   SymbolValues symbols_;
   bool symbols_set_ = false;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include <jerboa/base/error.h>
+
 #include "backend/webgpu/gpu_tensor.h"
 
 namespace jerboa::webgpu {
@@ -86,14 +88,29 @@ GpuResults::~GpuResults() {
 HostTensor GpuResults::read(const std::string& name) {
   if (const auto found = known_.find(name); found != known_.end()) return found->second;
   const std::scoped_lock lock(device_->mutex());
+  check_failure();
   HostTensor tensor = values_.at(name).read(*device_);
   known_.emplace(name, tensor);
   return tensor;
 }
 
+void GpuResults::check_failure() {
+  const auto found = values_.find(failure);
+  if (checked_ || found == values_.end()) return;
+  checked_ = true;
+  std::uint32_t word = 0;
+  std::memcpy(&word, device_->read(found->second.buffer, sizeof word).data(), sizeof word);
+  if (word == 0) return;
+  *failed_ = true;
+  throw DeviceError(
+      "WebGPU: workgroups of one dispatch waited for each other in vain, so that this run and those after it did not "
+      "finish; from now on each step is a dispatch of its own. Reset the session's states, or load them again");
+}
+
 // A result is copied as the run ends, so that the smallest one to arrive says that it has; later runs need not have.
 void GpuResults::wait() {
   const std::scoped_lock lock(device_->mutex());
+  check_failure();
   const auto bytes_of = [](const auto& value) { return value.second.bytes; };
   const auto smallest = std::ranges::min_element(values_, {}, bytes_of);
   if (smallest == values_.end() || smallest->second.bytes == 0) return device_->wait_for_all();

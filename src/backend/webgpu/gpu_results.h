@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -52,9 +53,14 @@ void give_back(Readbacks& readbacks, ReadbackPool& pool);
 /// The results of a run, copied on the device when it ended, read back on request.
 class GpuResults final : public RunResults {
  public:
-  GpuResults(std::shared_ptr<GpuDevice> device, std::shared_ptr<ReadbackPool> pool, Readbacks values)
-      : device_(std::move(device)), pool_(std::move(pool)), values_(std::move(values)) {}
+  /// `failed` is set if a persistent dispatch failed.
+  GpuResults(std::shared_ptr<GpuDevice> device, std::shared_ptr<ReadbackPool> pool, Readbacks values,
+             std::shared_ptr<std::atomic<bool>> failed)
+      : device_(std::move(device)), pool_(std::move(pool)), values_(std::move(values)), failed_(std::move(failed)) {}
   ~GpuResults() override;
+
+  /// The name of the result that is not 0 if a persistent dispatch failed, which no output can have.
+  static constexpr const char* failure = "";
 
   HostTensor read(const std::string& name) override;
   void wait() override;
@@ -64,6 +70,10 @@ class GpuResults final : public RunResults {
   std::shared_ptr<ReadbackPool> pool_;
   Readbacks values_;
   std::map<std::string, HostTensor> known_;
+  std::shared_ptr<std::atomic<bool>> failed_;
+  bool checked_ = false;
+
+  void check_failure();
 };
 
 }  // namespace jerboa::webgpu

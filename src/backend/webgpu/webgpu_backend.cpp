@@ -1,3 +1,5 @@
+#include <cstdio>
+#include <cstdlib>
 #include <fmt/format.h>
 
 #include <jerboa/backend/webgpu.h>
@@ -6,6 +8,7 @@
 #include <jerboa/wgsl/emit_wgsl.h>
 
 #include "backend/webgpu/gpu_executable.h"
+#include "wgsl/persistent.h"
 
 namespace jerboa {
 namespace {
@@ -45,6 +48,7 @@ class WebGpuBackend final : public Backend {
   std::unique_ptr<Executable> compile(const Graph& graph, const FindStorage& storage) override {
     Program program = lower(graph, device_->target());
     emit_wgsl(program, device_->target());
+    add_persistent_dispatch(program);
     return load(program, storage);
   }
   std::unique_ptr<Executable> load(const Program& program, const FindStorage& storage) override {
@@ -71,6 +75,16 @@ class WebGpuBackend final : public Backend {
   webgpu::GpuDevice& device() const { return *device_; }
 
  private:
+  // Decoding is many small steps; others gain nothing.
+  void add_persistent_dispatch(Program& program) const {
+    constexpr std::size_t many_steps = 8;
+    if (device_->target().persistent_workgroups == 0 || options_.sentinel || program.gpu.steps.size() < many_steps)
+      return;
+    const std::string refusal = wgsl::make_persistent(program, device_->target());
+    if (!refusal.empty() && std::getenv("JERBOA_DEBUG") != nullptr)
+      fmt::print(stderr, "WebGPU: {} steps stay dispatches of their own: {}\n", program.gpu.steps.size(), refusal);
+  }
+
   void check(const Program& program) const {
     if (program.gpu.foreign && !device_->is_robust())
       throw UsageError(

@@ -50,6 +50,40 @@ double multiprocessors_of(const Target& target) {
   return target.resident_workgroups > 0 ? target.resident_workgroups / 2.0 : unknown;
 }
 
+// As a phase, where every workgroup runs all the time: each has its share of the columns and reads the first operand
+// once. None where its threads cannot share a row of weights evenly.
+std::optional<MatmulForm> choose_phase_vectors(const Target& target, const Sizes& sizes, const MatmulProblem& problem) {
+  constexpr std::int64_t most_reads = 4, most_columns = 12;  // that a thread holds of the first operand, and computes
+  // µs: of each block, until its weights arrive and to add up its sums; of 16 bytes of weights for each thread; and of
+  // reading as much of the first operand.
+  constexpr double block_cost = 0.8, read_cost = 0.25, held_cost = 0.1;
+  const std::int64_t bits_of_row = sizes.inner * bits(problem.b->dtype);
+  if (bits_of_row % 128 != 0 || sizes.rows > 2) return std::nullopt;
+  const std::int64_t reads = bits_of_row / 128;
+  const std::int64_t share =
+      detail::divide_up(sizes.columns * sizes.batch, std::max<std::int64_t>(1, target.persistent_workgroups));
+  std::optional<MatmulForm> best;
+  double least = std::numeric_limits<double>::max();
+  for (int lanes = 32; lanes <= target.fixed_threads; lanes *= 2) {
+    const std::int64_t each = reads / lanes, teams = target.fixed_threads / lanes;
+    if (reads % lanes != 0 || each > most_reads) continue;
+    for (std::int64_t columns = 1; columns * problem.products <= most_columns; ++columns) {
+      const std::int64_t blocks = detail::divide_up(share, teams * columns);
+      const auto read = static_cast<double>(each * columns * problem.products);
+      const double cost = static_cast<double>(blocks) * (block_cost + read * read_cost) +
+                          held_cost * static_cast<double>(each * sizes.rows);
+      if (cost >= least) continue;
+      least = cost;
+      best = MatmulForm{.kind = Kind::vectors};
+      best->part_columns = static_cast<int>(columns);
+      best->lanes = lanes;
+      best->columns = static_cast<int>(teams * columns);
+      best->blocks = static_cast<int>(blocks);
+    }
+  }
+  return best;
+}
+
 // A few rows times weights. A thread reads 16 bytes at a time: a team has as many threads
 // as leave each about four reads, or fewer where there are too few columns to keep the device busy, and computes
 // several columns where there are more than enough.
@@ -57,6 +91,8 @@ MatmulForm choose_vectors(const Target& target, const Sizes& sizes, const Matmul
   constexpr std::int64_t enough_reads = 4, most_share = 8;
   MatmulForm form{.kind = Kind::vectors};
   form.part_columns = 1;
+  if (target.fixed_threads > 0)
+    if (const std::optional<MatmulForm> phase = choose_phase_vectors(target, sizes, problem)) return *phase;
   if (target.software) {
     form.columns = 1;
     return form;

@@ -34,6 +34,9 @@ struct MatmulForm {
   bool fetches_ahead = false;
   /// For vectors: threads of a team, which computes part_columns columns of all rows.
   int lanes = 32;
+  /// For vectors as a phase of a dispatch: blocks of columns that a workgroup computes one after another, with the
+  /// first operand in registers; 0: it is read again for each.
+  int blocks = 0;
   std::int64_t chunks = 1;  ///< parts of the inner dimension; a second shader sums their results
 
   bool operator==(const MatmulForm&) const = default;

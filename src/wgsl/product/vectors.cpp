@@ -42,24 +42,80 @@ class VectorProduct {
 
   void write() {
     write_functions();
-    const Dim across = groups_of(problem_.columns, form_.columns);
-    shader_.line("let batch = group / {0}; let first_column = group % {0} * {1}u;", shader_.size(across),
-                 form_.columns);
+    const bool holds_rows = form_.blocks > 0;
+    const Dim across = groups_of(problem_.columns, std::int64_t{form_.columns} * std::max(1, form_.blocks));
+    shader_.line("let batch = group / {0};", shader_.size(across));
+    if (!holds_rows) shader_.line("let first_column = group % {} * {}u;", shader_.size(across), form_.columns);
     write_batch_offsets(shader_, problem_);
     shader_.line("let team = lane / {0}u; let part = lane % {0}u;", form_.lanes);
-    for (int product = 0; product < products(); ++product) write_places(product);
+    if (!holds_rows)
+      for (int product = 0; product < products(); ++product) write_places(product);
     for (int row = 0; row < rows_; ++row) {
       if (scaled_)
         scaled_->begin(row);
       else
         shader_.line("let a_{0} = (a_start + {0}u * {1}) / {2}u;", row, shader_.size(problem_.a_row), a_step());
     }
-    write_sums();
-    write_results();
+    if (holds_rows) {
+      write_blocks(across);
+    } else {
+      write_sums();
+      write_results();
+    }
     writer_.add(shader_, element_count(problem_.batch) * across);
   }
 
  private:
+  // What the first block of columns reads of its weights.
+  void write_touch(const Dim& across) {
+    shader_.begin_touch();
+    shader_.line("let batch = group / {};", shader_.size(across));
+    write_batch_offsets(shader_, problem_);
+    shader_.line("let team = lane / {0}u; let part = lane % {0}u;", form_.lanes);
+    shader_.line("let first_column = group % {} * {}u;", shader_.size(across), form_.blocks * form_.columns);
+    for (int product = 0; product < products(); ++product) write_places(product, false);
+    const std::int64_t each = loads_ / form_.lanes;
+    write_loads("part", 0, each);
+    std::vector<std::string> loaded;
+    for (std::int64_t k = 0; k < each; ++k)
+      for_each_column([&](int product, int i) { loaded.push_back(fmt::format("w_{}_{}_{}.x", product, i, k)); });
+    shader_.line("touched ^= {};", fmt::join(loaded, " ^ "));
+    shader_.end_function();
+  }
+
+  // The first operand is read once, and is multiplied with one block of columns after another.
+  void write_blocks(const Dim& across) {
+    const std::int64_t each = loads_ / form_.lanes;
+    for (std::int64_t k = 0; k < each; ++k)
+      for (int four = 0; four < step_ / 4; ++four)
+        for (int row = 0; row < rows_; ++row) {
+          const std::string at = fmt::format("(part + {}u)", k * form_.lanes);
+          const std::string number = fmt::format("({} * {}u + {}u)", at, step_ / 4, four);
+          shader_.line("let held_{}_{}_{} = {};", row, k, four,
+                       scaled_ ? scaled_->read_four(row, number) : read_four(row, number, four));
+        }
+    shader_.line("let first_block = group % {} * {}u;", shader_.size(across), form_.blocks);
+    shader_.open("for (var block = first_block; block < min(first_block + {}u, {}); block++) {{", form_.blocks,
+                 shader_.size(groups_of(problem_.columns, form_.columns)));
+    shader_.line("let first_column = block * {}u;", form_.columns);
+    for (int product = 0; product < products(); ++product) write_places(product);
+    const std::int64_t in_pass = std::max<std::int64_t>(1, most_in_flight() / (form_.part_columns * products()));
+    for (std::int64_t first = 0; first < each; first += in_pass) {
+      const std::int64_t count = std::min(in_pass, each - first);
+      shader_.open("{{");
+      write_loads("part", first, count);
+      for (std::int64_t k = first; k < first + count; ++k)
+        for (int four = 0; four < step_ / 4; ++four) {
+          write_weights(k, four);
+          for (int row = 0; row < rows_; ++row) write_dots(row, k, four, fmt::format("held_{}_{}_{}", row, k, four));
+        }
+      shader_.close();
+    }
+    write_results();
+    shader_.barrier();
+    shader_.close();
+  }
+
   // The product itself is number 0, its companion number 1.
   int products() const { return companion_ ? 2 : 1; }
   const TensorAccess& weights(int product) const { return product == 0 ? *problem_.b : *companion_->b; }
@@ -80,7 +136,7 @@ class VectorProduct {
   }
 
   // Where each column's weights begin, in 16 bytes. Columns past the last are the last, and are not stored.
-  void write_places(int product) {
+  void write_places(int product, bool with_sums = true) {
     const bool partial = !is_multiple(problem_.columns, form_.columns);
     const std::string start = product == 0 ? "b_start" : shader_.size(companion_->b->offset);
     const Dim& stride = product == 0 ? problem_.b_column : companion_->b_column;
@@ -89,16 +145,15 @@ class VectorProduct {
       const std::string safe =
           partial ? fmt::format("min({}, {} - 1u)", column, shader_.size(problem_.columns)) : "(" + column + ")";
       shader_.line("let weights_{}_{} = ({} + {} * {}) / {}u;", product, i, start, safe, shader_.size(stride), step_);
-      for (int row = 0; row < rows_; ++row) shader_.line("var sum_{}_{}_{} = 0.0;", product, row, i);
+      for (int row = 0; with_sums && row < rows_; ++row) shader_.line("var sum_{}_{}_{} = 0.0;", product, row, i);
     }
   }
 
   // Each thread reads every lanes-th 16 bytes of a row, some of them in one pass.
   void write_sums() {
-    const std::int64_t most_in_flight = shader_.target().software ? 2 : 16;
     const std::int64_t each = loads_ / form_.lanes;  // that every thread has
     const std::int64_t in_pass =
-        std::max<std::int64_t>(1, std::min(each, most_in_flight / (form_.part_columns * products())));
+        std::max<std::int64_t>(1, std::min(each, most_in_flight() / (form_.part_columns * products())));
     if (each >= 2 * in_pass) {
       shader_.open("for (var begin = part; begin < {}u; begin += {}u) {{", each / in_pass * in_pass * form_.lanes,
                    in_pass * form_.lanes);
@@ -126,14 +181,21 @@ class VectorProduct {
       for (int i = 0; i < form_.part_columns; ++i) f(product, i);
   }
 
-  // Reads the 16 bytes numbered `from` and every lanes-th after them, `count` in all.
-  void write_pass(const std::string& from, std::int64_t count) {
-    for (std::int64_t k = 0; k < count; ++k)
+  std::int64_t most_in_flight() const { return shader_.target().software ? 2 : 16; }
+
+  // `count` times 16 bytes of each column, of which number k is `from` and k times as many as there are lanes.
+  void write_loads(const std::string& from, std::int64_t first, std::int64_t count) {
+    for (std::int64_t k = first; k < first + count; ++k)
       for_each_column([&](int product, int i) {
         const std::string place = fmt::format("weights_{}_{} + {} + {}u", product, i, from, k * form_.lanes);
         shader_.line("let w_{}_{}_{} = {};", product, i, k,
                      shader_.load_sixteen_bytes(weights(product).binding, place));
       });
+  }
+
+  // Reads the 16 bytes numbered `from` and every lanes-th after them, `count` in all.
+  void write_pass(const std::string& from, std::int64_t count) {
+    write_loads(from, 0, count);
     for (std::int64_t k = 0; k < count; ++k)
       for (int four = 0; four < step_ / 4; ++four)
         write_products(fmt::format("({} + {}u)", from, k * form_.lanes), k, four);
@@ -141,18 +203,26 @@ class VectorProduct {
 
   // Multiplies four weights of each column; `at`: the number of their 16 bytes.
   void write_products(const std::string& at, std::int64_t k, int four) {
+    write_weights(k, four);
+    for (int row = 0; row < rows_; ++row) {
+      const std::string number = fmt::format("({} * {}u + {}u)", at, step_ / 4, four);
+      const std::string x = shader_.let("x", scaled_ ? scaled_->read_four(row, number) : read_four(row, number, four));
+      write_dots(row, k, four, x);
+    }
+  }
+
+  void write_weights(std::int64_t k, int four) {
     for_each_column([&](int product, int i) {
       const TensorAccess& operand = weights(product);
       const std::string given = four_of(operand.dtype, fmt::format("w_{}_{}_{}", product, i, k), four);
       shader_.line("let v_{}_{}_{}_{} = {};", product, i, k, four, prepared(operand, name_of(product), given));
     });
-    for (int row = 0; row < rows_; ++row) {
-      const std::string number = fmt::format("({} * {}u + {}u)", at, step_ / 4, four);
-      const std::string x = shader_.let("x", scaled_ ? scaled_->read_four(row, number) : read_four(row, number, four));
-      for_each_column([&](int product, int i) {
-        shader_.line("sum_{0}_{1}_{2} += dot(v_{0}_{2}_{3}_{4}, {5});", product, row, i, k, four, x);
-      });
-    }
+  }
+
+  void write_dots(int row, std::int64_t k, int four, const std::string& x) {
+    for_each_column([&](int product, int i) {
+      shader_.line("sum_{0}_{1}_{2} += dot(v_{0}_{2}_{3}_{4}, {5});", product, row, i, k, four, x);
+    });
   }
 
   // Four elements of a row of the first operand, by the number of the four, which neighbouring threads read side by

@@ -1,0 +1,119 @@
+#include "backend/webgpu/persistent_run.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/integers.h"
+
+namespace jerboa::webgpu {
+namespace {
+
+constexpr std::int64_t control_bytes = 16;
+
+}  // namespace
+
+PersistentRun::PersistentRun(GpuDevice& device, const PersistentDispatch& dispatch)
+    : device_(device), dispatch_(dispatch), workgroups_(device.target().persistent_workgroups) {
+  using Kind = GpuDevice::BindingKind;
+  GpuDevice::ShaderRequest request{&dispatch.shader, {Kind::write, Kind::write}};
+  for (const GpuStep::Binding& binding : dispatch.bindings)
+    request.bindings.push_back(binding.written ? Kind::write : Kind::read);
+  request.bindings.push_back(Kind::uniform);
+  pipeline_ = device.compile({request}).front();
+  control_ = device.create_buffer(control_bytes, storage_usage, "what the phases of a dispatch wait for");
+  // The probe passes two words for each thread.
+  const std::int64_t probed = std::int64_t{2} * workgroups_ * dispatch.shader.threads;
+  words_ = device.create_buffer(4 * std::max(dispatch.words, probed), storage_usage, "activations that phases pass on");
+  table_ = device.create_buffer(static_cast<std::int64_t>(4 * dispatch.table.size()),
+                                WGPUBufferUsage_Uniform | WGPUBufferUsage_CopyDst, "the table of phases");
+}
+
+std::unique_ptr<PersistentRun> PersistentRun::make(GpuDevice& device, const PersistentDispatch& dispatch,
+                                                   const FindPlace& find) {
+  std::unique_ptr<PersistentRun> run(new PersistentRun(device, dispatch));
+  run->bind(find);
+  // Its registers and memory may leave room for fewer workgroups at a time.
+  for (const int halvings : {0, 1}) {
+    const int workgroups = device.target().persistent_workgroups >> halvings;
+    if (workgroups > 0 && run->is_sound(workgroups)) {
+      run->workgroups_ = workgroups;
+      return run;
+    }
+  }
+  return nullptr;
+}
+
+void PersistentRun::bind(const FindPlace& find) {
+  std::vector<WGPUBindGroupEntry> entries;
+  const auto add = [&](WGPUBuffer buffer, std::int64_t offset, std::int64_t bytes) {
+    WGPUBindGroupEntry entry{};
+    entry.binding = static_cast<std::uint32_t>(entries.size());
+    entry.buffer = buffer;
+    entry.offset = static_cast<std::uint64_t>(offset);
+    entry.size = static_cast<std::uint64_t>(bytes);
+    entries.push_back(entry);
+  };
+  add(control_, 0, control_bytes);
+  add(words_, 0, 4 * std::max<std::int64_t>(4, dispatch_.words));
+  for (const GpuStep::Binding& binding : dispatch_.bindings) {
+    const Place place = find(binding.buffer);
+    add(place.buffer, place.offset, std::max<std::int64_t>(16, whole_words(binding.bytes)));
+  }
+  add(table_, 0, static_cast<std::int64_t>(4 * dispatch_.table.size()));
+  WGPUBindGroupDescriptor descriptor{};
+  descriptor.layout = pipeline_.layout;
+  descriptor.entryCount = entries.size();
+  descriptor.entries = entries.data();
+  bindings_ = {device_.dawn().DeviceCreateBindGroup(device_.device(), &descriptor), device_.dawn().BindGroupRelease};
+}
+
+// Runs phases that only pass words on and check them. They are those of no kernel: rows of the table that are past its
+// end would be, and so are rows whose first number is.
+bool PersistentRun::is_sound(int workgroups) {
+  constexpr std::uint32_t no_kernel = 0xffffffffu, rounds = 256;
+  std::vector<std::uint32_t> table(dispatch_.table.size(), no_kernel);
+  const std::size_t phases = std::min<std::size_t>(rounds, (table.size() - 8) / 2);
+  table[0] = static_cast<std::uint32_t>(workgroups);
+  table[1] = static_cast<std::uint32_t>(phases);
+  const auto row = static_cast<std::uint32_t>(table.size() / 4 - 1);
+  std::fill_n(table.begin() + 4, phases, row);
+  device_.write(table_, 0, table.data(), static_cast<std::int64_t>(4 * table.size()));
+  constexpr std::array<std::uint32_t, control_bytes / 4> zeros{};
+  device_.write(control_, 0, zeros.data(), control_bytes);
+  const int wanted = std::exchange(workgroups_, workgroups);
+  const Dawn& dawn = device_.dawn();
+  const Handle<WGPUBuffer> readback =
+      device_.create_buffer(control_bytes, readback_usage, "what the phases of a dispatch wait for");
+  const Handle<WGPUCommandEncoder> encoder{dawn.DeviceCreateCommandEncoder(device_.device(), nullptr),
+                                           dawn.CommandEncoderRelease};
+  WGPUComputePassEncoder pass = dawn.CommandEncoderBeginComputePass(encoder, nullptr);
+  encode(pass);
+  dawn.ComputePassEncoderEnd(pass);
+  dawn.ComputePassEncoderRelease(pass);
+  dawn.CommandEncoderCopyBufferToBuffer(encoder, control_, 0, readback, 0, control_bytes);
+  const Handle<WGPUCommandBuffer> commands{dawn.CommandEncoderFinish(encoder, nullptr), dawn.CommandBufferRelease};
+  device_.submit({commands});
+  std::array<std::uint32_t, control_bytes / 4> found{};
+  std::memcpy(found.data(), device_.read(readback, control_bytes).data(), control_bytes);
+  workgroups_ = wanted;
+  device_.write(control_, 0, zeros.data(), control_bytes);
+  return found[failure_offset / 4] == 0 && found[0] == phases * static_cast<std::uint32_t>(workgroups);
+}
+
+void PersistentRun::set_symbols(const SymbolValues& symbols) {
+  std::vector<std::uint32_t> table;
+  table.reserve(dispatch_.table.size());
+  for (const Dim& value : dispatch_.table) table.push_back(static_cast<std::uint32_t>(value.evaluate(symbols)));
+  table[0] = static_cast<std::uint32_t>(workgroups_);
+  device_.write(table_, 0, table.data(), static_cast<std::int64_t>(4 * table.size()));
+}
+
+void PersistentRun::encode(WGPUComputePassEncoder pass) const {
+  const Dawn& dawn = device_.dawn();
+  dawn.ComputePassEncoderSetPipeline(pass, pipeline_.pipeline);
+  dawn.ComputePassEncoderSetBindGroup(pass, 0, bindings_, 0, nullptr);
+  dawn.ComputePassEncoderDispatchWorkgroups(pass, static_cast<std::uint32_t>(workgroups_), 1, 1);
+}
+
+}  // namespace jerboa::webgpu

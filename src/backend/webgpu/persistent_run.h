@@ -1,0 +1,50 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <jerboa/lower/program.h>
+
+#include "backend/webgpu/gpu_device.h"
+
+namespace jerboa::webgpu {
+
+/// Runs a program as one dispatch whose workgroups wait for each other (PersistentDispatch). WebGPU does not promise
+/// that they run at the same time, nor that one sees what another wrote: a probe with the program's own pipeline shows
+/// both before it is used, all waits are bounded, and a run that waited in vain says so in a word.
+class PersistentRun {
+ public:
+  struct Place {
+    WGPUBuffer buffer = nullptr;
+    std::int64_t offset = 0;
+  };
+  using FindPlace = std::function<Place(int)>;  ///< of a buffer of the program
+
+  /// Null if the device does not run it as it must.
+  static std::unique_ptr<PersistentRun> make(GpuDevice& device, const PersistentDispatch& dispatch,
+                                             const FindPlace& find);
+
+  /// After storage was moved.
+  void bind(const FindPlace& find);
+  void set_symbols(const SymbolValues& symbols);
+  void encode(WGPUComputePassEncoder pass) const;
+
+  WGPUBuffer words() const { return words_; }
+  /// Holds, at failure_offset, a u32 that is 0 unless a run has failed: then no later one does anything.
+  WGPUBuffer control() const { return control_; }
+  static constexpr std::int64_t failure_offset = 4;
+
+ private:
+  PersistentRun(GpuDevice& device, const PersistentDispatch& dispatch);
+  bool is_sound(int workgroups);
+
+  GpuDevice& device_;
+  const PersistentDispatch& dispatch_;
+  int workgroups_;
+  GpuDevice::Pipeline pipeline_;
+  Handle<WGPUBuffer> control_, words_, table_;
+  Handle<WGPUBindGroup> bindings_;
+};
+
+}  // namespace jerboa::webgpu
