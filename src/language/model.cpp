@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <fmt/format.h>
 
@@ -35,6 +36,22 @@ class Fingerprint {
   std::uint64_t hash_ = 0;
 };
 
+class Stopwatch {
+ public:
+  /// Since it was made, or since the last lap ended.
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+  double lap() {
+    const double seconds = this->seconds();
+    start_ = std::chrono::steady_clock::now();
+    return seconds;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
 }  // namespace
 
 Model::Model(Session session, Tokenizer tokenizer, std::unique_ptr<const ModelPlan> plan)
@@ -43,10 +60,18 @@ Model::Model(Session session, Tokenizer tokenizer, std::unique_ptr<const ModelPl
 Model::~Model() = default;
 
 std::shared_ptr<Model> Model::load(const std::filesystem::path& path, const LanguageModelOptions& options) {
-  return load(detail::open_model(path), options);
+  const Stopwatch watch;
+  detail::ModelFiles files = detail::open_model(path);
+  const double opening = watch.seconds();
+  std::shared_ptr<Model> model = load(std::move(files), options);
+  model->load_seconds_.opening = opening;
+  model->load_seconds_.whole += opening;
+  return model;
 }
 
 std::shared_ptr<Model> Model::load(detail::ModelFiles files, const LanguageModelOptions& options) {
+  const Stopwatch whole;
+  Stopwatch watch;
   const models::Family& family = models::family_of(files.config);
   const Device device = options.device ? *options.device : Device::best();
   const DType type = options.weights.value_or(files.usual_weights);
@@ -78,17 +103,33 @@ std::shared_ptr<Model> Model::load(detail::ModelFiles files, const LanguageModel
   fingerprint.mix(model->plan_->config().to_json());
   // Frequencies of rotary positions, which may depend on the context.
   for (const HostTensor& constant : model->plan_->outline().constants) fingerprint.mix_samples(constant.bytes());
-  models::for_each_param(*files.weights, model->plan_->outline(), family, [&](const models::ParamValues& values) {
-    session.upload_param(values.name, values.bytes);
+  LoadSeconds& seconds = model->load_seconds_;
+  seconds.planning = watch.lap();
+  models::ReadSeconds reads;
+  const std::int64_t bytes = model->weight_bytes();
+  std::int64_t done = 0;
+  const auto put = [&](const models::ParamValues& values) {
+    Stopwatch upload;
+    if (!values.is_in_place) session.upload_param(values.name, values.bytes);
+    seconds.uploading += upload.seconds();
     fingerprint.mix(values.name);
     fingerprint.mix_samples(values.bytes);
-  });
+    done += std::ssize(values.bytes);
+    if (options.on_weights) options.on_weights(done, bytes);
+  };
+  const auto memory = [&](const std::string& name) { return session.overwrite_param(name); };
+  models::for_each_param(*files.weights, model->plan_->outline(), family, put, {.memory = memory, .seconds = &reads});
   model->hash_ = fingerprint.hash();
+  seconds.weights = watch.lap();
+  seconds.reading = reads.reading;
+  seconds.converting = reads.converting;
   // What nearly every text needs, so that the first one does not wait for it.
   for (const Entry& entry : model->plan_->usual_entries(model->sampling_))
     model->add_entry_once(entry.name, entry.graph);
   const auto& caches = model->plan_->caches();
   if (!caches.empty()) session.storage(caches.front().name);  // clears the cache, before anyone waits
+  seconds.compiling = watch.lap();
+  seconds.whole = whole.seconds();
   return model;
 }
 

@@ -17,6 +17,7 @@
 #include <jerboa/runtime/session.h>
 #include <jerboa/serving/scheduler.h>
 #include <jerboa/steps/cache_size.h>
+#include <jerboa/language/statistics.h>
 #include <jerboa/text/chat_template.h>
 #include <jerboa/text/tokenizer.h>
 
@@ -54,6 +55,7 @@ class Model {
   bool samples_on_device() const;
   std::int64_t parameters() const;
   std::int64_t weight_bytes() const;
+  const LoadSeconds& load_seconds() const { return load_seconds_; }
   /// The memory that the largest of the programs so far needs while it runs.
   std::int64_t activation_bytes() const;
   /// Differs between models, as far as their norms and the sizes of everything do.
@@ -117,6 +119,7 @@ class Model {
   std::optional<ChatTemplate> template_;
   std::vector<int> end_tokens_;
   SamplerOptions sampling_;
+  LoadSeconds load_seconds_;
   std::uint64_t hash_ = 0;    // of the config, of samples of the weights, and of what the context decides
   mutable std::mutex mutex_;  // of what follows
   mutable std::shared_ptr<const Vocabulary> vocabulary_;

@@ -154,13 +154,28 @@ std::map<std::string, HostTensor> read_params(const TensorSource& weights, const
 
 /// A parameter's values, valid until the next parameter is read.
 struct ParamValues {
-  const std::string& name;
+  std::string name;
   DType dtype;
   Sizes shape;
-  std::span<const std::byte> bytes;  ///< the file's own bytes, where it holds the values in this type
+  std::span<const std::byte> bytes;
+  bool is_in_place = false;  ///< they are in the memory that ReadOptions::memory gave
 };
-/// The same, one parameter at a time, without copying those that the file already holds in the graph's type.
+
+/// What threads did, added up over all of them.
+struct ReadSeconds {
+  double reading = 0, converting = 0;
+};
+
+struct ReadOptions {
+  KnownInputs inputs = {};
+  /// Where a parameter is wanted, so that it need not be copied there; nothing if anywhere will do.
+  std::function<std::span<std::byte>(const std::string& name)> memory = {};
+  ReadSeconds* seconds = nullptr;
+};
+
+/// The same, one parameter at a time. All threads share the reading and converting of each, and the next is read while
+/// one is used.
 void for_each_param(const TensorSource& weights, const Graph& graph, const Family& family,
-                    const std::function<void(const ParamValues& values)>& use, const KnownInputs& inputs = {});
+                    const std::function<void(const ParamValues& values)>& use, const ReadOptions& options = {});
 
 }  // namespace jerboa::models
