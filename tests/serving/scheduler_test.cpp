@@ -72,7 +72,7 @@ class Host {
     }
   }
   Text alone(const Tokens& prompt, const SequenceOptions& options) const {
-    return write_alone(prompt, options, false, scheduler.context(), options_.state_slots > 0, options_.window);
+    return write_alone(prompt, options, false, scheduler.context(), options_.state_slots > 0, windows_of(options_));
   }
 
  private:
@@ -752,7 +752,7 @@ TEST(Scheduler, ReservesBlocksBesideTheSequences) {
   {
     const auto table = host.scheduler.reserve(25);  // seven blocks: what is cached gives way
     ASSERT_TRUE(table.has_value());
-    EXPECT_EQ(table->blocks().size(), 7u);
+    EXPECT_EQ(table->table().size(), 7u);
     EXPECT_EQ(host.scheduler.prefixes().blocks(), 1);
     EXPECT_FALSE(host.scheduler.reserve(9).has_value());
   }
