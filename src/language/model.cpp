@@ -160,45 +160,49 @@ serving::StepResults Model::Running::read(const serving::Step& step) const {
   return results_of(step, outputs);
 }
 
-TensorMap Model::text_inputs(const serving::PageTable& table, std::int64_t start,
+TensorMap Model::text_inputs(const serving::TextBlocks& blocks, std::int64_t start,
                              std::span<const std::int32_t> tokens) const {
   const std::int64_t count = std::ssize(tokens);
   HostTensor positions(DType::i32, {1, count});
   for (std::int64_t i = 0; i < count; ++i) positions.set_number(i, static_cast<double>(start + i));
-  std::vector<std::int32_t> blocks(table.blocks().begin(), table.blocks().end());
-  blocks.resize(static_cast<std::size_t>(scheduling().block_buckets.back()), 0);
+  const auto table_of = [&](std::vector<std::int32_t> table) {
+    table.resize(static_cast<std::size_t>(scheduling().block_buckets.back()), 0);
+    return integers({1, std::ssize(table)}, table);
+  };
   TensorMap inputs{{"ids", integers({1, count}, tokens)},
                    {"positions", std::move(positions)},
                    {"lengths", integers({1}, std::vector<std::int32_t>{static_cast<std::int32_t>(start + count)})},
-                   {"table", integers({1, std::ssize(blocks)}, blocks)}};
+                   {"table", table_of(blocks.table())}};
+  for (std::size_t group = 0; group < cache().windowed.size(); ++group)
+    inputs.emplace(models::table_name(cache().windowed[group].window), table_of(blocks.windowed(group)));
   if (scheduling().state_slots > 0)
     inputs.emplace("slots", integers({1}, std::vector<std::int32_t>{scheduling().state_slots}));
   return inputs;
 }
 
-std::vector<float> Model::score(const serving::PageTable& table, std::int64_t start,
+std::vector<float> Model::score(const serving::TextBlocks& blocks, std::int64_t start,
                                 std::span<const std::int32_t> tokens, std::span<const std::int32_t> next) {
   add_entry_once("score", [&] {
     return score_graph(plan_->graph_settings(), scheduling().chunk, scheduling().block_buckets.back());
   });
-  TensorMap inputs = text_inputs(table, start, tokens);
+  TensorMap inputs = text_inputs(blocks, start, tokens);
   inputs.emplace("targets", integers({1, std::ssize(next)}, next));
   const HostTensor result = session_.run("score", inputs).get("output");
   return {result.f32().begin(), result.f32().end()};
 }
 
-HostTensor Model::logits(const serving::PageTable& table, std::int64_t start, std::span<const std::int32_t> tokens) {
+HostTensor Model::logits(const serving::TextBlocks& blocks, std::int64_t start, std::span<const std::int32_t> tokens) {
   add_entry_once("logits", [&] {
     return logits_graph(plan_->graph_settings(), scheduling().chunk, scheduling().block_buckets.back());
   });
-  return session_.run("logits", text_inputs(table, start, tokens)).get("output");
+  return session_.run("logits", text_inputs(blocks, start, tokens)).get("output");
 }
 
-HostTensor Model::hidden(const serving::PageTable& table, std::int64_t start, std::span<const std::int32_t> tokens) {
+HostTensor Model::hidden(const serving::TextBlocks& blocks, std::int64_t start, std::span<const std::int32_t> tokens) {
   add_entry_once("hidden", [&] {
     return hidden_graph(plan_->graph_settings(), scheduling().chunk, scheduling().block_buckets.back());
   });
-  return session_.run("hidden", text_inputs(table, start, tokens)).get("output");
+  return session_.run("hidden", text_inputs(blocks, start, tokens)).get("output");
 }
 
 void Model::add_entry_once(const std::string& name, const std::function<Graph()>& make_graph) {
@@ -206,12 +210,25 @@ void Model::add_entry_once(const std::string& name, const std::function<Graph()>
   if (!session_.has_entry(name)) session_.add_entry(name, make_graph());
 }
 
-TensorMap Model::read_blocks(std::span<const serving::Block> blocks) {
-  return read_rows("read blocks", plan_->caches(), blocks);
+const std::vector<CacheSpec>& Model::caches_of(std::optional<std::size_t> group) const {
+  return group ? plan_->windowed_caches().at(*group) : plan_->caches();
 }
 
-void Model::write_blocks(std::span<const serving::Block> blocks, const TensorMap& values) {
-  write_rows("write blocks", plan_->caches(), blocks, values);
+namespace {
+
+std::string entry_for(const char* what, std::optional<std::size_t> group) {
+  return group ? fmt::format("{} of group {}", what, *group) : what;
+}
+
+}  // namespace
+
+TensorMap Model::read_blocks(std::span<const serving::Block> blocks, std::optional<std::size_t> group) {
+  return read_rows(entry_for("read blocks", group), caches_of(group), blocks);
+}
+
+void Model::write_blocks(std::span<const serving::Block> blocks, const TensorMap& values,
+                         std::optional<std::size_t> group) {
+  write_rows(entry_for("write blocks", group), caches_of(group), blocks, values);
 }
 
 TensorMap Model::read_states(std::span<const std::int32_t> slots) {

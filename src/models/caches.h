@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 
 #include <jerboa/models/family.h>
@@ -22,6 +23,7 @@ class Caches {
   struct KeysAndValues {
     Tensor keys, values;
     bool ring = false;  ///< positions are modulo the size of the cache
+    Tensor table = {};  ///< through which they are read; empty if the cache is not paged
   };
   /// Appends those of this run to the layer's cache. With a window, older ones may be dropped.
   KeysAndValues append(int layer, const Tensor& keys, const Tensor& values, int window) const;
@@ -43,14 +45,19 @@ class Caches {
 
  private:
   void check(const GraphInputs& inputs) const;
-  Tensor appended(const std::string& name, const Tensor& values, int capacity, CacheKind kind) const;
-  Tensor allocate(const std::string& name, CacheKind kind, const Shape& shape, DType dtype) const;
+  Tensor appended(const std::string& name, const Tensor& values, int capacity, CacheKind kind,
+                  const WindowedBlocks& blocks) const;
+  Tensor allocate(const std::string& name, CacheKind kind, const Shape& shape, DType dtype, int window = 0) const;
+  /// The blocks of layers with this window: those of all, where they have none of their own.
+  WindowedBlocks blocks_of(int window) const;
+  Tensor table_of(const WindowedBlocks& blocks) const;
   /// [slots, 1, 1, size]
   Tensor state_of(const std::string& name, const Dim& size) const;
   Dim batch() const { return positions_.dim(0); }
 
   CacheOptions options_;
   Tensor positions_, lengths_, table_, slots_;
+  std::map<int, Tensor> windowed_tables_;
   std::vector<CacheSpec>* specs_;
 };
 
