@@ -121,6 +121,10 @@ void PrefixTree::keep_end(Node& node) {
   }
 }
 
+void PrefixTree::keep_end(const Path& path) {
+  if (path) keep_end(*path.node_);
+}
+
 int PrefixTree::evict_windowed(std::size_t group, int blocks) {
   const PagePool& pool = (*windowed_)[group]->pool;
   int dropped = 0;

@@ -395,6 +395,8 @@ void Scheduler::publish(Sequence& sequence) {
       const Block kept = place.path.last_windowed(group);
       if (windowed[group] != no_block && kept != windowed[group]) place.windowed[group].replace(index, kept);
     }
+    if (std::cmp_equal((index + 1) * size, (sequence.prompt_tokens() - 1) / pool_.block_size() * pool_.block_size()))
+      tree_.keep_end(place.path);
     if (place.snapshot && place.snapshot_at == static_cast<std::int64_t>((index + 1) * size))
       tree_.keep_state(place.path, std::move(place.snapshot));
   }

@@ -81,6 +81,8 @@ class PrefixTree {
   /// tree shares from now on. `windowed` has a block for each group of layers with windows, or no_block; the tree
   /// shares those that it lacks.
   Block append(Path& path, std::span<const std::int32_t> tokens, Block block, std::span<const Block> windowed = {});
+  /// Other texts are likely to go on from the end of this path: what windows see from there is dropped late.
+  void keep_end(const Path& path);
   /// Keeps a snapshot of the recurrent states at the end of a path; one that is there already stays.
   void keep_state(Path& path, StateSlot slot);
 
