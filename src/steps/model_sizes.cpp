@@ -103,12 +103,12 @@ int chunk_of(const PlanOptions& options, int context) {
 // Of layers with a window: as large a share of what all texts need at most as the other layers have, but enough for as
 // many short texts as may run at once. More than the other layers have would be of no use.
 int windowed_blocks(const PlanOptions& options, int context, int sequences, int block, int window, int others) {
-  constexpr int short_text = 256;
+  const int short_text = std::clamp(context / 16, 1, 256);
   const serving::SchedulerOptions sizes{
       .block_size = block, .chunk = chunk_of(options, context), .pipelined = is_pipelined(options)};
   const std::int64_t one = serving::most_blocks(sizes, window), whole = detail::divide_up(context, block);
   const std::int64_t share = detail::divide_up(others * one, whole);
-  const std::int64_t several = std::int64_t{sequences} * detail::divide_up(std::min(short_text, context), block);
+  const std::int64_t several = std::int64_t{sequences} * detail::divide_up(short_text, block);
   return static_cast<int>(std::min<std::int64_t>(others, std::max({one, share, several})));
 }
 
