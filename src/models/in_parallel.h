@@ -14,7 +14,10 @@ namespace jerboa::models {
 /// which takes the next part when it is done with one. The first exception is thrown here, and the parts not yet begun
 /// are left out.
 template <class Work>
-void in_parallel(std::int64_t count, std::int64_t least, const Work& work) {
+void in_parallel(std::int64_t count, [[maybe_unused]] std::int64_t least, const Work& work) {
+#ifdef __EMSCRIPTEN__  // there are no threads
+  work(std::int64_t{0}, count);
+#else
   constexpr std::int64_t parts_per_thread = 8;  // so that a thread that others slow down does not delay all
   const std::int64_t cores = std::max(1U, std::thread::hardware_concurrency());
   const std::int64_t parts = std::clamp<std::int64_t>(count / least, 1, cores * parts_per_thread);
@@ -37,6 +40,7 @@ void in_parallel(std::int64_t count, std::int64_t least, const Work& work) {
   take_parts();
   for (std::thread& thread : threads) thread.join();
   if (error) std::rethrow_exception(error);
+#endif
 }
 
 }  // namespace jerboa::models

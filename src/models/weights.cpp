@@ -235,7 +235,7 @@ class ReusedBytes {
   std::span<std::byte> of(std::size_t bytes) {
     if (bytes > size_) {
       memory_.reset();
-      memory_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+      memory_.reset(new std::byte[bytes]);  // without clearing it
       size_ = bytes;
     }
     return {memory_.get(), bytes};

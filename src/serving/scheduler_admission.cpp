@@ -104,7 +104,8 @@ std::int32_t Scheduler::enter_cache(Sequence& sequence) {
   }
   std::int32_t state = place.path.state();
   if (const Sequence* parent = sequence.parent ? find(*sequence.parent) : nullptr) {
-    const auto [common, from] = shared_with(parent->place, sequence.length() - 1);
+    const auto [length, from] = shared_with(parent->place, sequence.length() - 1);
+    const std::int64_t common = length;
     const auto sees = [&](const PageTable& table, int window) {
       return table.first() <= (window > 0 ? std::max<std::int64_t>(common - window + 1, 0) : 0);
     };
