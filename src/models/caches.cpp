@@ -32,7 +32,7 @@ Caches::Caches(const GraphInputs& inputs)
       specs_(inputs.cache_specs) {
   check(inputs);
   for (const WindowedBlocks& layers : options_.windowed)
-    windowed_tables_[layers.window] = inputs.find(table_name(layers.window));
+    windowed_tables_.push_back(inputs.find(table_name(layers.window)));
 }
 
 void Caches::check(const GraphInputs& inputs) const {
@@ -65,18 +65,14 @@ Tensor Caches::allocate(const std::string& name, CacheKind kind, const Shape& sh
   return state_input(name, shape, dtype);
 }
 
-WindowedBlocks Caches::blocks_of(int window) const {
-  for (const WindowedBlocks& layers : options_.windowed)
-    if (layers.window == window) return layers;
-  return {0, options_.blocks};
-}
-
-Tensor Caches::table_of(const WindowedBlocks& blocks) const {
-  return blocks.window > 0 ? windowed_tables_.at(blocks.window) : table();
+Caches::Paged Caches::paged(int window) const {
+  for (std::size_t group = 0; group < options_.windowed.size(); ++group)
+    if (options_.windowed[group].window == window) return {options_.windowed[group], windowed_tables_[group]};
+  return {{0, options_.blocks}, table()};
 }
 
 Tensor Caches::appended(const std::string& name, const Tensor& values, int capacity, CacheKind kind,
-                        const WindowedBlocks& blocks) const {
+                        const Paged& paged) const {
   const bool packs = options_.dtype == DType::i8 && kind != CacheKind::latent;
   // Latent vectors are read as keys and as values: they stay floats.
   const DType dtype = packs ? packed_cache : options_.dtype == DType::i8 ? DType::f16 : options_.dtype;
@@ -84,11 +80,11 @@ Tensor Caches::appended(const std::string& name, const Tensor& values, int capac
   CacheAppendOptions append{.ring = kind == CacheKind::ring};
   Shape shape{values.dim(0), values.dim(1), capacity, packs ? packed_row(values.dim(3)) : values.dim(3)};
   if (options_.block > 0) {
-    append.table = table_of(blocks);
-    shape[0] = blocks.blocks > 0 ? Dim(blocks.blocks) : values.dim(0) * Dim(capacity / options_.block);
+    append.table = paged.table;
+    shape[0] = paged.blocks.blocks > 0 ? Dim(paged.blocks.blocks) : values.dim(0) * Dim(capacity / options_.block);
     shape[2] = options_.block;
   }
-  const Tensor cache = allocate(name, kind, shape, dtype, blocks.window);
+  const Tensor cache = allocate(name, kind, shape, dtype, paged.blocks.window);
   const Tensor next = cache_append(cache, stored, positions_, append);
   update(cache, next);
   return next;
@@ -99,14 +95,14 @@ Caches::KeysAndValues Caches::append(int layer, const Tensor& keys, const Tensor
   const bool ring = options_.ring && options_.block == 0 && window > 0 && reach < options_.capacity;
   const int capacity = ring ? reach : options_.capacity;
   const CacheKind kind = ring ? CacheKind::ring : CacheKind::kv;
-  const WindowedBlocks blocks = blocks_of(window);
-  const Tensor all_keys = appended(cache_name(layer, "k"), keys, capacity, kind, blocks);
-  const Tensor all_values = appended(cache_name(layer, "v"), values, capacity, kind, blocks);
-  return {all_keys, all_values, ring, table_of(blocks)};
+  const Paged own = paged(window);
+  const Tensor all_keys = appended(cache_name(layer, "k"), keys, capacity, kind, own);
+  const Tensor all_values = appended(cache_name(layer, "v"), values, capacity, kind, own);
+  return {all_keys, all_values, ring, own.table};
 }
 
 Tensor Caches::append_latent(int layer, const Tensor& values) const {
-  return appended(cache_name(layer, "latent"), values, options_.capacity, CacheKind::latent, blocks_of(0));
+  return appended(cache_name(layer, "latent"), values, options_.capacity, CacheKind::latent, paged(0));
 }
 
 Tensor Caches::state_of(const std::string& name, const Dim& size) const {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <map>
 #include <string>
+#include <vector>
 
 #include <jerboa/models/family.h>
 #include <jerboa/ops/ops.h>
@@ -45,19 +45,22 @@ class Caches {
 
  private:
   void check(const GraphInputs& inputs) const;
+  /// The blocks of layers with this window, and the table: those of all, where they have none of their own.
+  struct Paged {
+    WindowedBlocks blocks;
+    Tensor table;
+  };
+  Paged paged(int window) const;
   Tensor appended(const std::string& name, const Tensor& values, int capacity, CacheKind kind,
-                  const WindowedBlocks& blocks) const;
+                  const Paged& paged) const;
   Tensor allocate(const std::string& name, CacheKind kind, const Shape& shape, DType dtype, int window = 0) const;
-  /// The blocks of layers with this window: those of all, where they have none of their own.
-  WindowedBlocks blocks_of(int window) const;
-  Tensor table_of(const WindowedBlocks& blocks) const;
   /// [slots, 1, 1, size]
   Tensor state_of(const std::string& name, const Dim& size) const;
   Dim batch() const { return positions_.dim(0); }
 
   CacheOptions options_;
   Tensor positions_, lengths_, table_, slots_;
-  std::map<int, Tensor> windowed_tables_;
+  std::vector<Tensor> windowed_tables_;  // by group
   std::vector<CacheSpec>* specs_;
 };
 

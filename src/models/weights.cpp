@@ -251,9 +251,13 @@ class Stopwatch {
  public:
   template <class Work>
   void time(const Work& work) {
+#ifdef __EMSCRIPTEN__  // nobody asks
+    work();
+#else
     const auto start = std::chrono::steady_clock::now();
     work();
     nanoseconds_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
+#endif
   }
   double seconds() const { return static_cast<double>(nanoseconds_) * 1e-9; }
 
@@ -281,6 +285,11 @@ std::span<std::uint16_t> halves(std::span<std::byte> bytes) {
   return {reinterpret_cast<std::uint16_t*>(bytes.data()), bytes.size() / sizeof(std::uint16_t)};
 }
 
+/// Called for pieces of a tensor in f32, from its element `first` on.
+using UsePiece = std::function<void(std::size_t first, std::span<const float> values)>;
+/// Quantises whole rows with what they are multiplied with in view.
+using RoundRows = std::function<void(std::span<const float> values, std::int64_t in, const GroupWriter& writer)>;
+
 /// Reads parameters into reused memory, or into that of the caller. All threads share the elements of a tensor: each
 /// reads a piece of it, which stays in its cache until it is converted.
 class Reader {
@@ -289,7 +298,7 @@ class Reader {
 
   /// The values are valid until the next call.
   std::vector<ParamValues> read(const TensorInfo& param, const Stored& stored, const PartMemory& memory,
-                                const ProductInputs* inputs) {
+                                const RoundRows& round = {}) {
     std::vector<ParamValues> parts = parts_of(param);
     PartMemory to;
     for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -303,7 +312,7 @@ class Reader {
     else if (jerboa::is_float(param.type.dtype))
       read_floats(stored, param.type.dtype, to[0]);
     else
-      quantise(stored, parts[0].shape.back(), {param.type.dtype, to[0], halves(to[1]), halves(to[2])}, inputs);
+      quantise(stored, parts[0].shape.back(), {param.type.dtype, to[0], halves(to[1]), halves(to[2])}, round);
     return parts;
   }
 
@@ -326,7 +335,7 @@ class Reader {
       return read_bytes(stored.names[0], to);
     const std::size_t size = bits(dtype) / 8;
     std::size_t done = 0;
-    const auto put = [&](std::size_t at, std::span<const float> values) {
+    const UsePiece put = [&](std::size_t at, std::span<const float> values) {
       const auto place = to.subspan((done + at) * size, values.size() * size);
       if (dtype == DType::f16) return detail::narrow_to_f16(values, place);
       if (dtype == DType::bf16) return detail::narrow_to_bf16(values, place);
@@ -335,19 +344,19 @@ class Reader {
     for_each_tensor(stored, [&](const Stored& tensor) { done += for_each_piece(tensor, put); });
   }
 
-  void quantise(const Stored& stored, std::int64_t in, const QuantisedView& to, const ProductInputs* inputs) {
+  void quantise(const Stored& stored, std::int64_t in, const QuantisedView& to, const RoundRows& round) {
     const GroupWriter writer(to, 0);
     std::size_t done = 0;
-    const auto put = [&](std::size_t at, std::span<const float> values) {
+    const UsePiece put = [&](std::size_t at, std::span<const float> values) {
       quantise_groups(values, static_cast<std::int64_t>((done + at) / quantised_group), writer);
     };
     for_each_tensor(stored, [&](const Stored& tensor) {
       const bool is_plain = !tensor.packed && !tensor.transposed && !tensor.mxfp4;
       if (is_plain && keep_blocks(weights_, tensor.names[0], done, to)) {
         done += weights_.entry(tensor.names[0]).elements();
-      } else if (inputs != nullptr && !tensor.mxfp4) {
+      } else if (round && !tensor.mxfp4) {
         const auto values = wide(tensor);
-        round_for_products(values, in, *inputs, {to, static_cast<std::int64_t>(done / quantised_group)});
+        round(values, in, {to, static_cast<std::int64_t>(done / quantised_group)});
         done += values.size();
       } else {
         done += for_each_piece(tensor, put);
@@ -365,9 +374,8 @@ class Reader {
     }
   }
 
-  /// Calls use(first element, values in f32) for pieces of a tensor, on all threads. Returns the number of elements.
-  template <class Use>
-  std::size_t for_each_piece(const Stored& tensor, const Use& use) {
+  /// Goes through a tensor on all threads. Returns the number of elements.
+  std::size_t for_each_piece(const Stored& tensor, const UsePiece& use) {
     if (tensor.mxfp4) {
       std::size_t done = 0;
       for_each_expert(tensor, [&](std::span<const float> values) {
@@ -400,8 +408,7 @@ class Reader {
     return elements;
   }
 
-  template <class Use>
-  void use_pieces(std::span<const float> values, const Use& use) {
+  void use_pieces(std::span<const float> values, const UsePiece& use) {
     in_parallel(pieces_of(values.size()), 1, [&](std::int64_t number, std::int64_t end) {
       const std::size_t first = static_cast<std::size_t>(number) * piece;
       const std::size_t last = std::min(static_cast<std::size_t>(end) * piece, values.size());
@@ -561,7 +568,10 @@ void for_each_param(const TensorSource& weights, const Graph& graph, const Famil
   const auto read = [&](std::size_t i, const PartMemory& memory) {
     const auto& [param, stored] = params[i];
     const ProductInputs* inputs = options.inputs ? options.inputs(original_name(param->name)) : nullptr;
-    return readers[i % 2].read(*param, stored, memory, inputs);
+    if (inputs == nullptr) return readers[i % 2].read(*param, stored, memory);
+    return readers[i % 2].read(*param, stored, memory, [&](auto matrix, std::int64_t in, const GroupWriter& writer) {
+      round_for_products(matrix, in, *inputs, writer);
+    });
   };
   const bool reads_ahead = !options.inputs;  // they are computed when they are asked for, on all threads
   std::vector<ParamValues> values;
@@ -599,7 +609,7 @@ std::vector<ParamReads> param_reads(const TensorSource& weights, const Graph& gr
 void read_param(const TensorSource& weights, const TensorInfo& param, const Family& family,
                 const std::function<void(const ParamValues& values)>& use) {
   Reader reader(weights);
-  for (const ParamValues& values : reader.read(param, stored_as(weights, family, param), {}, nullptr)) use(values);
+  for (const ParamValues& values : reader.read(param, stored_as(weights, family, param), {})) use(values);
 }
 
 DType usual_weights(const TensorSource& weights) {

@@ -95,14 +95,14 @@ bool PrefixTree::can_continue(const std::vector<int>& there, int depth) const {
 
 void PrefixTree::keep_windowed(Node& node, std::size_t group, Block block) {
   (*windowed_)[group]->pool.share(block);
-  node.windowed[group] = {block, false, ++clock_};
-  kept_[group].emplace(false, clock_, &node);
+  node.windowed[group] = {block, ++clock_};
+  kept_[group].insert({clock_, &node});
 }
 
 void PrefixTree::drop_windowed(Node& node, std::size_t group) {
   const auto kept = std::exchange(node.windowed[group], {});
   if (kept.block == no_block) return;
-  kept_[group].erase({kept.is_end, kept.used, &node});
+  kept_[group].erase({kept.worth, &node});
   (*windowed_)[group]->pool.release(kept.block);
 }
 
@@ -113,10 +113,9 @@ void PrefixTree::keep_end(Node& node) {
     for (Node* at = &node; left-- > 0 && at->parent != nullptr; at = at->parent) {
       Node::Kept& kept = at->windowed[group];
       if (kept.block == no_block) continue;
-      kept_[group].erase({kept.is_end, kept.used, at});
-      kept.is_end = true;
-      kept.used = ++clock_;
-      kept_[group].emplace(true, kept.used, at);
+      kept_[group].erase({kept.worth, at});
+      kept.worth = is_end | ++clock_;
+      kept_[group].insert({kept.worth, at});
     }
   }
 }
@@ -129,7 +128,7 @@ int PrefixTree::evict_windowed(std::size_t group, int blocks) {
   const PagePool& pool = (*windowed_)[group]->pool;
   int dropped = 0;
   for (auto next = kept_[group].begin(); dropped < blocks && next != kept_[group].end();) {
-    Node& node = *std::get<Node*>(*next++);
+    Node& node = *(next++)->second;
     if (pool.references(node.windowed[group].block) > 1) continue;
     drop_windowed(node, group);
     ++dropped;
@@ -141,7 +140,7 @@ int PrefixTree::evict_windowed(std::size_t group, int blocks) {
 int PrefixTree::reclaimable_windowed(std::size_t group) const {
   const PagePool& pool = (*windowed_)[group]->pool;
   return static_cast<int>(std::count_if(kept_[group].begin(), kept_[group].end(), [&](const auto& kept) {
-    return pool.references(std::get<Node*>(kept)->windowed[group].block) == 1;
+    return pool.references(kept.second->windowed[group].block) == 1;
   }));
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <limits>
 
 #include <jerboa/models/quantise.h>
 
@@ -15,13 +16,15 @@ constexpr int slots_beside = 2;  // the scheduler's: for texts that are scored, 
 // The windows of all attentions, the largest first; 0 is that of those without one, or with one that no text exceeds.
 std::vector<int> windows_of(const Graph& graph, int context) {
   std::vector<int> windows;
+  const auto reach = [](int window) { return window == 0 ? std::numeric_limits<int>::max() : window; };
   for (const Node& node : graph.nodes) {
     if (node.op != Op::attention) continue;
-    const int window = node.as<AttentionAttrs>().window;
-    windows.push_back(window < context ? window : 0);
+    int window = node.as<AttentionAttrs>().window;
+    if (window >= context) window = 0;
+    auto at = windows.begin();
+    while (at != windows.end() && reach(*at) > reach(window)) ++at;
+    if (at == windows.end() || *at != window) windows.insert(at, window);
   }
-  std::sort(windows.begin(), windows.end(), [](int a, int b) { return b != 0 && (a == 0 || a > b); });
-  windows.erase(std::unique(windows.begin(), windows.end()), windows.end());
   return windows;
 }
 

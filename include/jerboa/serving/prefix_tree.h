@@ -7,7 +7,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -120,12 +119,11 @@ class PrefixTree {
     std::uint64_t state_used = 0;
     struct Kept {
       Block block = no_block;
-      bool is_end = false;     // a text has ended, or gone on, where it sees this one
-      std::uint64_t used = 0;  // when that was, or when it came into the tree
+      std::uint64_t worth = 0;  // when it came into the tree; or `is_end`, and when a text ended or went on that sees it
     };
     std::vector<Kept> windowed = {};  // by group
   };
-  using ByWorth = std::set<std::tuple<bool, std::uint64_t, Node*>>;  // that of dropping a node's block last
+  static constexpr std::uint64_t is_end = std::uint64_t{1} << 63;
   using ByUse = std::set<std::pair<std::uint64_t, Node*>>;
 
   void pin(Node& node);
@@ -142,7 +140,7 @@ class PrefixTree {
   PagePool* pool_;
   bool needs_states_;
   const WindowedPools* windowed_;
-  std::vector<ByWorth> kept_;  // by group
+  std::vector<ByUse> kept_;  // by group, what is worth least first
   std::map<std::string, std::unique_ptr<Node>, std::less<>> roots_;
   ByUse idle_leaves_, states_;
   std::uint64_t clock_ = 0;
