@@ -9,7 +9,8 @@ namespace {
 
 constexpr std::uint32_t magnitude_bits = 0x7fffffffU, infinity_bits = 0x7f800000U;
 
-// All ones where a < b, both below 2^31: from the sign of the difference, because compilers make branches of comparisons.
+// All ones where a < b, both below 2^31: from the sign of the difference, because compilers make branches of
+// comparisons.
 constexpr std::uint32_t below(std::uint32_t a, std::uint32_t b) {
   return static_cast<std::uint32_t>(static_cast<std::int32_t>(a - b) >> 31);
 }
@@ -42,8 +43,7 @@ float wide_bf16(std::uint16_t half) { return bit_cast<float>(static_cast<std::ui
 std::uint16_t narrow_bf16(float value) {
   const auto bits = bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
-  return static_cast<std::uint16_t>(
-      select(below(infinity_bits, bits & magnitude_bits), (bits >> 16) | 0x40U, rounded));
+  return static_cast<std::uint16_t>(select(below(infinity_bits, bits & magnitude_bits), (bits >> 16) | 0x40U, rounded));
 }
 
 template <auto convert>

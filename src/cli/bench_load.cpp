@@ -192,7 +192,7 @@ struct Loads {
   double cached = 0;  // share of the files in memory before the last of them
   std::int64_t device_bytes = 0;
 
-  double median_of(double LoadSeconds::* phase) const {
+  double median_of(double LoadSeconds::*phase) const {
     std::vector<double> values;
     for (const LoadSeconds& load : seconds) values.push_back(load.*phase);
     return median(values);
@@ -282,7 +282,8 @@ void run_bench_load(const LoadOptions& options) {
 void add_bench_load(CLI::App& bench) {
   auto* command = bench.add_subcommand(
       "load",
-      "Measure how long a language model takes to load: writes one with random weights in the shapes of a real one to a "
+      "Measure how long a language model takes to load: writes one with random weights in the shapes of a real one to "
+      "a "
       "temporary folder, loads it in turns and removes it. Prints medians; reading and converting weights are added up "
       "over all threads, and happen at the same time as uploading. «cached» is how much of the files the system had in "
       "memory before the last load");

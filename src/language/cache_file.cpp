@@ -69,14 +69,14 @@ std::int64_t read_cache_file(const std::filesystem::path& path, serving::Schedul
     form.windowed.push_back({model.read_blocks({}, group), scheduler.reach(group)});
   const CacheContent content = cache_content(SafeTensors::open(path), form);
   const std::vector<std::int32_t>& tokens = content.tokens;
-  serving::SavedTable saved{
-      .length = std::ssize(tokens),
-      .block_size = block,
-      .blocks = std::vector<serving::Block>(tokens.size() / static_cast<std::size_t>(block)),
-      .state = content.states.empty() ? serving::no_slot : 0};
+  serving::SavedTable saved{.length = std::ssize(tokens),
+                            .block_size = block,
+                            .blocks = std::vector<serving::Block>(tokens.size() / static_cast<std::size_t>(block)),
+                            .state = content.states.empty() ? serving::no_slot : 0};
   for (const CacheForm::Windowed& layers : form.windowed) {
     const std::int64_t count = std::min<std::int64_t>(std::ssize(saved.blocks), layers.reach);
-    saved.windowed.push_back({std::ssize(saved.blocks) - count, std::vector<serving::Block>(static_cast<std::size_t>(count))});
+    saved.windowed.push_back(
+        {std::ssize(saved.blocks) - count, std::vector<serving::Block>(static_cast<std::size_t>(count))});
   }
   const serving::Restored restored = scheduler.restore("", tokens, saved);
   try {

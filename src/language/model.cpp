@@ -39,9 +39,7 @@ class Fingerprint {
 class Stopwatch {
  public:
   /// Since it was made, or since the last lap ended.
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
   double lap() {
     const double seconds = this->seconds();
     start_ = std::chrono::steady_clock::now();

@@ -627,14 +627,13 @@ DType usual_weights(const TensorSource& weights) {
 std::map<std::string, HostTensor> read_params(const TensorSource& weights, const Graph& graph, const Family& family,
                                               const KnownInputs& inputs) {
   std::map<std::string, HostTensor> params;
-  for_each_param(
-      weights, graph, family,
-      [&](const ParamValues& values) {
-        HostTensor copy(values.dtype, values.shape);
-        std::copy(values.bytes.begin(), values.bytes.end(), copy.bytes().begin());
-        params.emplace(values.name, std::move(copy));
-      },
-      {.inputs = inputs});
+  for_each_param(weights, graph, family,
+                 [&](const ParamValues& values) {
+                   HostTensor copy(values.dtype, values.shape);
+                   std::copy(values.bytes.begin(), values.bytes.end(), copy.bytes().begin());
+                   params.emplace(values.name, std::move(copy));
+                 },
+                 {.inputs = inputs});
   return params;
 }
 

@@ -161,10 +161,10 @@ std::vector<Run> ModelPlan::runs_of(const serving::Step& step) const {
                .biased = step.sampling.bias.size,
                .logprobs = logprobs_of(step)};
   if (key.is_prompt) key.time = prompt_time(scheduling_, step.rows);
-  runs.push_back({entry_of(key),
-                  inputs_of(step, key, scheduling_.pipelined && !key.is_prompt, scheduling_.state_slots + 1,
-                            cache_.windowed),
-                  outputs_to_read(step, key)});
+  runs.push_back(
+      {entry_of(key),
+       inputs_of(step, key, scheduling_.pipelined && !key.is_prompt, scheduling_.state_slots + 1, cache_.windowed),
+       outputs_to_read(step, key)});
   return runs;
 }
 

@@ -75,7 +75,7 @@ class ModelPlan {
   CacheSize cache_;
   serving::SchedulerOptions scheduling_;
   std::int64_t vocabulary_size_ = 0;  // may exceed the tokenizer's vocabulary
-  int window_ = 0;  // of the layers that see most, if they have one
+  int window_ = 0;                    // of the layers that see most, if they have one
   std::vector<models::CacheSpec> caches_, states_;
   std::vector<std::vector<models::CacheSpec>> windowed_caches_;
   Graph outline_;

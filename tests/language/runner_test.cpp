@@ -422,8 +422,8 @@ TEST(Runner, GivesBackWhatLiesBeforeTheWindow) {
   EXPECT_EQ(together.statistics().preempted, 0) << "four texts of 60 tokens in a cache of 96";
 }
 
-// Models of which some layers have windows, in fewer blocks for these than a text has, beside one whose cache is a single
-// block for a text.
+// Models of which some layers have windows, in fewer blocks for these than a text has, beside one whose cache is a
+// single block for a text.
 TEST(Runner, KeepsOfLayersWithWindowsWhatTheySee) {
   std::int64_t preempted = 0;
   for (const char* family : {"cohere2", "exaone4", "gemma2", "gemma3_text", "gemma4_text", "gpt_oss", "olmo3"}) {
@@ -445,7 +445,8 @@ TEST(Runner, KeepsOfLayersWithWindowsWhatTheySee) {
     Stream fork = model.runner().fork(first, greedy(length - 7));
     EXPECT_EQ(first.wait().tokens, wanted);
     EXPECT_EQ(second.wait().tokens, wanted_too);
-    EXPECT_EQ(fork.wait().tokens, Tokens(wanted.begin() + std::ssize(wanted) - std::ssize(fork.result().tokens), wanted.end()));
+    EXPECT_EQ(fork.wait().tokens,
+              Tokens(wanted.begin() + std::ssize(wanted) - std::ssize(fork.result().tokens), wanted.end()));
     GenerateOptions guessing = greedy(length);
     guessing.drafts = 3;
     EXPECT_EQ(model.continue_tokens(prompt, guessing).tokens, wanted);

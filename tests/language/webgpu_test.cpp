@@ -61,7 +61,8 @@ TEST(WebGpuLanguage, KeepsOfLayersWithWindowsWhatTheySee) {
   for (const char* family : {"gemma2", "gpt_oss"}) {
     SCOPED_TRACE(family);
     const ModelFolder folder(family);
-    LanguageModel model = on_webgpu(folder, {.context = 128, .chunk = 4, .sequences = 3, .block = 4, .pipelined = true});
+    LanguageModel model =
+        on_webgpu(folder, {.context = 128, .chunk = 4, .sequences = 3, .block = 4, .pipelined = true});
     LanguageModel whole = folder.open({.context = 128, .block = 128});
     EXPECT_LT(model.model().cache().windowed.at(0).blocks, model.model().cache().blocks / 2);
     const Tokens prompt = folder.prompt();

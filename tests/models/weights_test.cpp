@@ -125,20 +125,19 @@ TEST(Weights, AreReadWhereTheyAreWanted) {
   const auto params = read_params(parts, graph_of_all(), family());
   std::vector<std::string> order, in_place;
   ReadSeconds seconds;
-  for_each_param(
-      parts, graph_of_all(), family(),
-      [&](const ParamValues& values) {
-        order.push_back(values.name);
-        if (values.is_in_place) in_place.push_back(values.name);
-        EXPECT_EQ(std::vector(values.bytes.begin(), values.bytes.end()),
-                  std::vector(params.at(values.name).bytes().begin(), params.at(values.name).bytes().end()));
-      },
-      {.memory =
-           [&](const std::string& name) {
-             const auto found = memory.find(name);
-             return found == memory.end() ? std::span<std::byte>() : found->second.bytes();
-           },
-       .seconds = &seconds});
+  for_each_param(parts, graph_of_all(), family(),
+                 [&](const ParamValues& values) {
+                   order.push_back(values.name);
+                   if (values.is_in_place) in_place.push_back(values.name);
+                   EXPECT_EQ(std::vector(values.bytes.begin(), values.bytes.end()),
+                             std::vector(params.at(values.name).bytes().begin(), params.at(values.name).bytes().end()));
+                 },
+                 {.memory =
+                      [&](const std::string& name) {
+                        const auto found = memory.find(name);
+                        return found == memory.end() ? std::span<std::byte>() : found->second.bytes();
+                      },
+                  .seconds = &seconds});
   EXPECT_EQ(order, (std::vector<std::string>{"a", "b", "c", "d.quantised", "d.scales", "d.mins", "e"}));
   EXPECT_EQ(in_place, (std::vector<std::string>{"a", "d.scales"}));
   EXPECT_EQ(memory.at("a"), params.at("a"));
@@ -160,9 +159,7 @@ TEST(Weights, ErrorsComeToTheCaller) {
       "it is broken");
   EXPECT_EQ(used, (std::vector<std::string>{"a", "b"}));
   expect_error<UsageError>(
-      [&] {
-        for_each_param(parts, graph_of_all(), family(), [](const ParamValues&) { throw UsageError("enough"); });
-      },
+      [&] { for_each_param(parts, graph_of_all(), family(), [](const ParamValues&) { throw UsageError("enough"); }); },
       "enough");
 }
 

@@ -176,7 +176,8 @@ void FakeDevice::check_shapes(const Step& step) const {
   ASSERT_EQ(step.sampling.temperature.size(), rows);
   ASSERT_EQ(step.sampling.seed.size(), 2 * rows);
   for (const Layer& layer : layers_) {
-    const auto& table = layer.group == no_group ? step.table : step.windowed.at(static_cast<std::size_t>(layer.group)).table;
+    const auto& table =
+        layer.group == no_group ? step.table : step.windowed.at(static_cast<std::size_t>(layer.group)).table;
     ASSERT_EQ(table.size(), step.table.size());
     for (const Block block : table) {
       ASSERT_GE(block, 0);

@@ -122,11 +122,7 @@ TEST(Scheduler, ChecksItsOptions) {
       },
       "row_buckets must ascend from at least 1 to at least 8, not be 1, 4");
   expect_error<UsageError>([] { Scheduler({.chunk = 8, .time_buckets = {4, 1, 8}}); }, "time_buckets");
-  expect_error<UsageError>(
-      [] {
-        Scheduler({.windowed = {{0, 4}}});
-      },
-      "windowed.window is 0");
+  expect_error<UsageError>([] { Scheduler({.windowed = {{0, 4}}}); }, "windowed.window is 0");
   expect_error<UsageError>(
       [] {
         Scheduler({.windowed = {{4, 4}}, .state_slots = 2});
@@ -164,9 +160,7 @@ SchedulerOptions with_windows(int blocks = 64) {
 TEST(Scheduler, LayersWithWindowsKeepWhatTheySee) {
   Host host(with_windows());
   const SequenceId id = host.scheduler.add(prompt_of(30), greedy(150), 0);
-  const auto held = [&](std::size_t group) {
-    return host.scheduler.find(id)->place.windowed[group].held();
-  };
+  const auto held = [&](std::size_t group) { return host.scheduler.find(id)->place.windowed[group].held(); };
   while (host.texts[id].tokens.size() < 120) {
     host.step();
     for (const std::size_t group : {0u, 1u})
@@ -272,8 +266,8 @@ TEST(Scheduler, SavesAndRestoresWhatWindowsSee) {
     const auto g = static_cast<std::size_t>(group);
     EXPECT_EQ(restored.windowed[g].size(), running.windowed[g].blocks.size());
     for (const RestoredBlock& block : restored.windowed[g])
-      other.device().write_block(block.block,
-                                 host.device().read_block(running.windowed[g].blocks[block.saved], group), group);
+      other.device().write_block(block.block, host.device().read_block(running.windowed[g].blocks[block.saved], group),
+                                 group);
   }
   const SequenceId continued = other.scheduler.add(tokens, greedy(5), 0);
   other.run();

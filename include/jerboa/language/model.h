@@ -13,11 +13,11 @@
 
 #include <jerboa/generate/sampler.h>
 #include <jerboa/language/options.h>
+#include <jerboa/language/statistics.h>
 #include <jerboa/models/family.h>
 #include <jerboa/runtime/session.h>
 #include <jerboa/serving/scheduler.h>
 #include <jerboa/steps/cache_size.h>
-#include <jerboa/language/statistics.h>
 #include <jerboa/text/chat_template.h>
 #include <jerboa/text/tokenizer.h>
 

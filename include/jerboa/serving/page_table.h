@@ -30,7 +30,7 @@ struct SavedTable {
   int block_size = 0;
   std::vector<Block> blocks;
   std::vector<SavedWindow> windowed = {};  ///< of layers with windows: what is still seen from the end
-  std::int32_t state = no_slot;  ///< where the states of recurrent layers at its end are, if there are any
+  std::int32_t state = no_slot;            ///< where the states of recurrent layers at its end are, if there are any
 
   friend bool operator==(const SavedTable&, const SavedTable&) = default;
 };

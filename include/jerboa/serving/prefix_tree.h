@@ -119,7 +119,8 @@ class PrefixTree {
     std::uint64_t state_used = 0;
     struct Kept {
       Block block = no_block;
-      std::uint64_t worth = 0;  // when it came into the tree; or `is_end`, and when a text ended or went on that sees it
+      std::uint64_t worth =
+          0;  // when it came into the tree; or `is_end`, and when a text ended or went on that sees it
     };
     std::vector<Kept> windowed = {};  // by group
   };

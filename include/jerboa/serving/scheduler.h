@@ -30,10 +30,10 @@ struct SchedulerOptions {
   int blocks = 256, block_size = 16;  ///< of the key/value cache
   /// Groups of layers with windows, where others have none or larger ones. Not with state_slots.
   std::vector<WindowedLayers> windowed = {};
-  int context = 0;                    ///< the most tokens of a sequence; 0, or more than the cache holds: what it holds
-  int max_rows = 64;                  ///< of a step, and the most sequences that run at once
-  int chunk = 128;                    ///< the most prompt tokens of a row
-  int prefill_tokens = 512;           ///< the most prompt tokens of a step
+  int context = 0;           ///< the most tokens of a sequence; 0, or more than the cache holds: what it holds
+  int max_rows = 64;         ///< of a step, and the most sequences that run at once
+  int chunk = 128;           ///< the most prompt tokens of a row
+  int prefill_tokens = 512;  ///< the most prompt tokens of a step
   /// How many tokens wide the rows of mixed steps are: long prompts take several rows there. 0: prompts and decoding
   /// take turns.
   int mixed_time = 0;
@@ -89,13 +89,14 @@ struct RestoredBlock {
 struct Restored {
   std::vector<RestoredBlock> blocks = {};
   std::vector<std::vector<RestoredBlock>> windowed = {};  ///< by group; indices into SavedWindow::blocks
-  std::int32_t state = no_slot;  ///< the slot for the saved states of recurrent layers
+  std::int32_t state = no_slot;                           ///< the slot for the saved states of recurrent layers
 };
 
 /// Blocks for a text that a host computes beside the sequences, a chunk after another.
 class TextBlocks {
  public:
-  TextBlocks(PageTable whole, std::vector<PageTable> windowed) : whole_(std::move(whole)), rings_(std::move(windowed)) {}
+  TextBlocks(PageTable whole, std::vector<PageTable> windowed)
+      : whole_(std::move(whole)), rings_(std::move(windowed)) {}
 
   const std::vector<Block>& table() const { return whole_.blocks(); }
   /// Those of layers with a window, of which few take turns.
@@ -276,10 +277,10 @@ class Scheduler {
   std::set<std::pair<double, SequenceId>> deadlines_;
   std::deque<InFlight> in_flight_;
   std::vector<Event> events_;
-  std::vector<BlockCopy> copies_;             // before the next step
+  std::vector<BlockCopy> copies_;                        // before the next step
   std::vector<std::vector<BlockCopy>> windowed_copies_;  // the same, by group
-  std::vector<SlotCopy> state_copies_;        // before the next step
-  std::vector<SlotCopy> later_state_copies_;  // before the one after it
+  std::vector<SlotCopy> state_copies_;                   // before the next step
+  std::vector<SlotCopy> later_state_copies_;             // before the one after it
   std::int64_t step_number_ = 0;
   SequenceId next_id_ = 1;
   SequenceId last_prefilled_ = 0;

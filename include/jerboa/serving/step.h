@@ -68,9 +68,9 @@ struct WindowedStep {
 /// programs are needed. Rows are aligned at their ends: the last column holds each row's last token, and columns before
 /// its first are padding, as are rows from plan.size() on.
 ///
-/// A host makes state_copies and all copies first, each list in order, then runs the step; it executes steps in the order in
-/// which next() returned them. Every layer writes all rows to its cache before it reads any, because a row may attend
-/// to another row of the same sequence.
+/// A host makes state_copies and all copies first, each list in order, then runs the step; it executes steps in the
+/// order in which next() returned them. Every layer writes all rows to its cache before it reads any, because a row may
+/// attend to another row of the same sequence.
 struct Step {
   std::int64_t number = 0;
   StepKind kind = StepKind::decode;
@@ -91,7 +91,7 @@ struct Step {
   std::vector<SlotCopy> state_copies;
   std::vector<BlockCopy> copies;
   std::vector<WindowedStep> windowed;  ///< by group: SchedulerOptions::windowed
-  std::vector<Row> plan;  ///< the rows that are not padding
+  std::vector<Row> plan;               ///< the rows that are not padding
 };
 
 /// What a host reads back of a step.
