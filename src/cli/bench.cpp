@@ -397,6 +397,7 @@ void add_bench(CLI::App& app) {
                       "Write a kernel trace of one run of each workload, for ui.perfetto.dev");
   add_examples(*command, {"jerboa bench small --device cpu --threads 2", "jerboa bench --json >results.json"});
   add_bench_llm(*command);
+  add_bench_load(*command);
   command->callback([options, command] {
     if (command->get_subcommands().empty()) run_bench(*options);
   });

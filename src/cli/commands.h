@@ -26,6 +26,8 @@ struct Exit {
 void add_bench(CLI::App& app);
 /// `bench llm`.
 void add_bench_llm(CLI::App& bench);
+/// `bench load`.
+void add_bench_load(CLI::App& bench);
 void add_chat(CLI::App& app);
 void add_classify(CLI::App& app);
 void add_completion(CLI::App& app);

@@ -4,9 +4,9 @@
 
 #include <jerboa/base/atomic_file.h>
 #include <jerboa/base/error.h>
-#include <jerboa/base/float16.h>
 #include <jerboa/io/safetensors_writer.h>
 
+#include "base/convert_floats.h"
 #include "io/safetensors_header.h"
 
 namespace jerboa {
@@ -39,10 +39,9 @@ void write_tensor(AtomicFile& file, const TensorSource& tensors, const io::Tenso
   std::vector<float> values(entry.elements());
   tensors.read_f32(place.name, values);
   if (place.type == StoredType::F32) return file.write(std::as_bytes(std::span(values)));
-  std::vector<std::uint16_t> halves(values.size());
-  std::transform(values.begin(), values.end(), halves.begin(),
-                 place.type == StoredType::BF16 ? f32_to_bf16 : f32_to_f16);
-  file.write(std::as_bytes(std::span(halves)));
+  std::vector<std::byte> halves(values.size() * sizeof(std::uint16_t));
+  (place.type == StoredType::BF16 ? detail::narrow_to_bf16 : detail::narrow_to_f16)(values, halves);
+  file.write(halves);
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <jerboa/base/float16.h>
 #include <jerboa/io/tensor_view.h>
 
+#include "base/convert_floats.h"
+
 namespace jerboa {
 namespace {
 
@@ -117,11 +119,16 @@ std::optional<StoredType> stored_type_from_string(std::string_view name) {
 
 std::vector<float> to_f32(const TensorView& tensor) {
   std::vector<float> values(tensor.elements());
-  to_floating<float>(tensor, values);
+  to_f32(tensor, values);
   return values;
 }
 
-void to_f32(const TensorView& tensor, std::span<float> values) { to_floating<float>(tensor, values); }
+void to_f32(const TensorView& tensor, std::span<float> values) {
+  const bool fits = values.size() == tensor.elements();
+  if (fits && tensor.type == StoredType::BF16) return detail::widen_bf16(tensor.bytes, values);
+  if (fits && tensor.type == StoredType::F16) return detail::widen_f16(tensor.bytes, values);
+  to_floating<float>(tensor, values);
+}
 
 std::vector<double> to_f64(const TensorView& tensor) {
   std::vector<double> values(tensor.elements());

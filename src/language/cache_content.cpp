@@ -1,5 +1,6 @@
 #include "language/cache_content.h"
 
+#include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
 
@@ -71,9 +72,11 @@ StoredType stored_type_of_cache(DType dtype) {
 
 CacheContent cache_content(const SafeTensors& file, const CacheForm& form) {
   check_model(file, form);
-  CacheContent content{.tokens = tokens_in(file, form), .blocks = {}, .states = {}};
+  CacheContent content{.tokens = tokens_in(file, form), .blocks = {}, .states = {}, .windowed = {}};
   const std::int64_t count = std::ssize(content.tokens) / form.block;
   content.blocks = layers_in(file, form.blocks, count);
+  for (const CacheForm::Windowed& layers : form.windowed)
+    content.windowed.push_back(layers_in(file, layers.blocks, std::min<std::int64_t>(count, layers.reach)));
   if (count > 0) content.states = layers_in(file, form.states, 1);
   return content;
 }

@@ -17,6 +17,12 @@ struct CacheForm {
   int block = 0;  ///< tokens
   /// By name, for any number of blocks, and for one text: the first size does not count.
   std::map<std::string, HostTensor> blocks, states;
+  /// Layers with windows, of which a text has its last blocks, at most `reach` of them.
+  struct Windowed {
+    std::map<std::string, HostTensor> blocks;
+    int reach = 0;
+  };
+  std::vector<Windowed> windowed = {};
 };
 
 /// What a file of save_cache holds: whole blocks of tokens, and for each layer the blocks and, if the model has
@@ -24,6 +30,7 @@ struct CacheForm {
 struct CacheContent {
   std::vector<std::int32_t> tokens;
   std::map<std::string, HostTensor> blocks, states;
+  std::vector<std::map<std::string, HostTensor>> windowed = {};
 };
 
 inline constexpr const char* cache_format = "jerboa.cache";

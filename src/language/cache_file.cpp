@@ -1,5 +1,6 @@
 #include "language/cache_file.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include <jerboa/io/safetensors.h>
@@ -24,10 +25,18 @@ TensorMap chosen(const TensorMap& values, const std::vector<serving::RestoredBlo
   return out;
 }
 
-void fill(const serving::Restored& restored, const CacheContent& content, Model& model) {
+std::vector<serving::Block> places_of(const std::vector<serving::RestoredBlock>& restored) {
   std::vector<serving::Block> blocks;
-  for (const serving::RestoredBlock& each : restored.blocks) blocks.push_back(each.block);
-  model.write_blocks(blocks, chosen(content.blocks, restored.blocks));
+  for (const serving::RestoredBlock& each : restored) blocks.push_back(each.block);
+  return blocks;
+}
+
+void fill(const serving::Restored& restored, const CacheContent& content, Model& model) {
+  model.write_blocks(places_of(restored.blocks), chosen(content.blocks, restored.blocks));
+  for (std::size_t group = 0; group < content.windowed.size(); ++group) {
+    const auto& some = restored.windowed[group];
+    model.write_blocks(places_of(some), chosen(content.windowed[group], some), group);
+  }
   if (restored.state != serving::no_slot) model.write_states(std::span(&restored.state, 1), content.states);
 }
 
@@ -37,6 +46,8 @@ std::int64_t write_cache_file(const std::filesystem::path& path, std::span<const
                               serving::Scheduler& scheduler, Model& model) {
   const serving::SavedTable saved = scheduler.save("", tokens);
   TensorMap values = model.read_blocks(saved.blocks);
+  for (std::size_t group = 0; group < saved.windowed.size(); ++group)
+    values.merge(model.read_blocks(saved.windowed[group].blocks, group));
   if (saved.state != serving::no_slot) values.merge(model.read_states(std::span(&saved.state, 1)));
   const auto known = tokens.first(static_cast<std::size_t>(saved.length));
   std::vector<TensorView> views{view_of(tokens_of_cache, {saved.length}, known)};
@@ -49,18 +60,24 @@ std::int64_t write_cache_file(const std::filesystem::path& path, std::span<const
 std::int64_t read_cache_file(const std::filesystem::path& path, serving::Scheduler& scheduler, Model& model) {
   const int block = model.cache().block;
   const bool is_recurrent = model.scheduling().state_slots > 0;
-  const CacheContent content =
-      cache_content(SafeTensors::open(path), {.model = model.fingerprint(),
-                                              .vocabulary = model.vocabulary_size(),
-                                              .block = block,
-                                              .blocks = model.read_blocks({}),
-                                              .states = is_recurrent ? model.read_states({}) : TensorMap()});
+  CacheForm form{.model = model.fingerprint(),
+                 .vocabulary = model.vocabulary_size(),
+                 .block = block,
+                 .blocks = model.read_blocks({}),
+                 .states = is_recurrent ? model.read_states({}) : TensorMap()};
+  for (std::size_t group = 0; group < model.cache().windowed.size(); ++group)
+    form.windowed.push_back({model.read_blocks({}, group), scheduler.reach(group)});
+  const CacheContent content = cache_content(SafeTensors::open(path), form);
   const std::vector<std::int32_t>& tokens = content.tokens;
-  const serving::SavedTable saved{
-      .length = std::ssize(tokens),
-      .block_size = block,
-      .blocks = std::vector<serving::Block>(tokens.size() / static_cast<std::size_t>(block)),
-      .state = content.states.empty() ? serving::no_slot : 0};
+  serving::SavedTable saved{.length = std::ssize(tokens),
+                            .block_size = block,
+                            .blocks = std::vector<serving::Block>(tokens.size() / static_cast<std::size_t>(block)),
+                            .state = content.states.empty() ? serving::no_slot : 0};
+  for (const CacheForm::Windowed& layers : form.windowed) {
+    const std::int64_t count = std::min<std::int64_t>(std::ssize(saved.blocks), layers.reach);
+    saved.windowed.push_back(
+        {std::ssize(saved.blocks) - count, std::vector<serving::Block>(static_cast<std::size_t>(count))});
+  }
   const serving::Restored restored = scheduler.restore("", tokens, saved);
   try {
     fill(restored, content, model);

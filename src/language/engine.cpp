@@ -275,19 +275,19 @@ ReservedBlocks Engine::reserve(std::int64_t tokens) {
           "state; destroy them before reserving others");
     changed_.wait(lock, [&] { return !state_holder_; });
   }
-  std::optional<serving::PageTable> table = scheduler_.reserve(tokens);
-  if (!table)
+  std::optional<serving::TextBlocks> blocks = scheduler_.reserve(tokens);
+  if (!blocks)
     throw UsageError(
         fmt::format("the cache has no room for {} tokens beside the texts that are being generated; wait until they "
                     "have ended, or load the model with more cache_tokens",
                     tokens));
   if (has_states) state_holder_ = std::this_thread::get_id();
-  return {shared_from_this(), std::move(*table)};
+  return {shared_from_this(), std::move(*blocks)};
 }
 
-void Engine::give_back(std::unique_ptr<serving::PageTable> table) {
+void Engine::give_back(std::unique_ptr<serving::TextBlocks> blocks) {
   const Lock lock(mutex_);
-  table.reset();
+  blocks.reset();
   state_holder_.reset();
   changed_.notify_all();
 }

@@ -47,7 +47,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void draft_with(std::shared_ptr<Model> model);
 
   ReservedBlocks reserve(std::int64_t tokens);
-  void give_back(std::unique_ptr<serving::PageTable> table);
+  void give_back(std::unique_ptr<serving::TextBlocks> blocks);
   /// Calls `use` with the scheduler while no thread drives it or uses it and no step is in flight.
   template <class Use>
   auto exclusively(const Use& use);

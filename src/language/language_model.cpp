@@ -49,6 +49,7 @@ std::shared_ptr<const Vocabulary> LanguageModel::vocabulary() { return model_->v
 int LanguageModel::context() const { return model_->context(); }
 std::int64_t LanguageModel::parameters() const { return model_->parameters(); }
 language::Statistics LanguageModel::statistics() const { return runner_->statistics(); }
+const language::LoadSeconds& LanguageModel::load_seconds() const { return model_->load_seconds(); }
 Session& LanguageModel::session() { return model_->session(); }
 bool LanguageModel::poll(double seconds) { return runner_->poll(seconds); }
 

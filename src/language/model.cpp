@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <fmt/format.h>
 
@@ -35,6 +36,20 @@ class Fingerprint {
   std::uint64_t hash_ = 0;
 };
 
+class Stopwatch {
+ public:
+  /// Since it was made, or since the last lap ended.
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+  double lap() {
+    const double seconds = this->seconds();
+    start_ = std::chrono::steady_clock::now();
+    return seconds;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
 }  // namespace
 
 Model::Model(Session session, Tokenizer tokenizer, std::unique_ptr<const ModelPlan> plan)
@@ -43,10 +58,18 @@ Model::Model(Session session, Tokenizer tokenizer, std::unique_ptr<const ModelPl
 Model::~Model() = default;
 
 std::shared_ptr<Model> Model::load(const std::filesystem::path& path, const LanguageModelOptions& options) {
-  return load(detail::open_model(path), options);
+  const Stopwatch watch;
+  detail::ModelFiles files = detail::open_model(path);
+  const double opening = watch.seconds();
+  std::shared_ptr<Model> model = load(std::move(files), options);
+  model->load_seconds_.opening = opening;
+  model->load_seconds_.whole += opening;
+  return model;
 }
 
 std::shared_ptr<Model> Model::load(detail::ModelFiles files, const LanguageModelOptions& options) {
+  const Stopwatch whole;
+  Stopwatch watch;
   const models::Family& family = models::family_of(files.config);
   const Device device = options.device ? *options.device : Device::best();
   const DType type = options.weights.value_or(files.usual_weights);
@@ -78,17 +101,33 @@ std::shared_ptr<Model> Model::load(detail::ModelFiles files, const LanguageModel
   fingerprint.mix(model->plan_->config().to_json());
   // Frequencies of rotary positions, which may depend on the context.
   for (const HostTensor& constant : model->plan_->outline().constants) fingerprint.mix_samples(constant.bytes());
-  models::for_each_param(*files.weights, model->plan_->outline(), family, [&](const models::ParamValues& values) {
-    session.upload_param(values.name, values.bytes);
+  LoadSeconds& seconds = model->load_seconds_;
+  seconds.planning = watch.lap();
+  models::ReadSeconds reads;
+  const std::int64_t bytes = model->weight_bytes();
+  std::int64_t done = 0;
+  const auto put = [&](const models::ParamValues& values) {
+    Stopwatch upload;
+    if (!values.is_in_place) session.upload_param(values.name, values.bytes);
+    seconds.uploading += upload.seconds();
     fingerprint.mix(values.name);
     fingerprint.mix_samples(values.bytes);
-  });
+    done += std::ssize(values.bytes);
+    if (options.on_weights) options.on_weights(done, bytes);
+  };
+  const auto memory = [&](const std::string& name) { return session.overwrite_param(name); };
+  models::for_each_param(*files.weights, model->plan_->outline(), family, put, {.memory = memory, .seconds = &reads});
   model->hash_ = fingerprint.hash();
+  seconds.weights = watch.lap();
+  seconds.reading = reads.reading;
+  seconds.converting = reads.converting;
   // What nearly every text needs, so that the first one does not wait for it.
   for (const Entry& entry : model->plan_->usual_entries(model->sampling_))
     model->add_entry_once(entry.name, entry.graph);
   const auto& caches = model->plan_->caches();
   if (!caches.empty()) session.storage(caches.front().name);  // clears the cache, before anyone waits
+  seconds.compiling = watch.lap();
+  seconds.whole = whole.seconds();
   return model;
 }
 
@@ -119,45 +158,49 @@ serving::StepResults Model::Running::read(const serving::Step& step) const {
   return results_of(step, outputs);
 }
 
-TensorMap Model::text_inputs(const serving::PageTable& table, std::int64_t start,
+TensorMap Model::text_inputs(const serving::TextBlocks& blocks, std::int64_t start,
                              std::span<const std::int32_t> tokens) const {
   const std::int64_t count = std::ssize(tokens);
   HostTensor positions(DType::i32, {1, count});
   for (std::int64_t i = 0; i < count; ++i) positions.set_number(i, static_cast<double>(start + i));
-  std::vector<std::int32_t> blocks(table.blocks().begin(), table.blocks().end());
-  blocks.resize(static_cast<std::size_t>(scheduling().block_buckets.back()), 0);
+  const auto table_of = [&](std::vector<std::int32_t> table) {
+    table.resize(static_cast<std::size_t>(scheduling().block_buckets.back()), 0);
+    return integers({1, std::ssize(table)}, table);
+  };
   TensorMap inputs{{"ids", integers({1, count}, tokens)},
                    {"positions", std::move(positions)},
                    {"lengths", integers({1}, std::vector<std::int32_t>{static_cast<std::int32_t>(start + count)})},
-                   {"table", integers({1, std::ssize(blocks)}, blocks)}};
+                   {"table", table_of(blocks.table())}};
+  for (std::size_t group = 0; group < cache().windowed.size(); ++group)
+    inputs.emplace(models::table_name(cache().windowed[group].window), table_of(blocks.windowed(group)));
   if (scheduling().state_slots > 0)
     inputs.emplace("slots", integers({1}, std::vector<std::int32_t>{scheduling().state_slots}));
   return inputs;
 }
 
-std::vector<float> Model::score(const serving::PageTable& table, std::int64_t start,
+std::vector<float> Model::score(const serving::TextBlocks& blocks, std::int64_t start,
                                 std::span<const std::int32_t> tokens, std::span<const std::int32_t> next) {
   add_entry_once("score", [&] {
     return score_graph(plan_->graph_settings(), scheduling().chunk, scheduling().block_buckets.back());
   });
-  TensorMap inputs = text_inputs(table, start, tokens);
+  TensorMap inputs = text_inputs(blocks, start, tokens);
   inputs.emplace("targets", integers({1, std::ssize(next)}, next));
   const HostTensor result = session_.run("score", inputs).get("output");
   return {result.f32().begin(), result.f32().end()};
 }
 
-HostTensor Model::logits(const serving::PageTable& table, std::int64_t start, std::span<const std::int32_t> tokens) {
+HostTensor Model::logits(const serving::TextBlocks& blocks, std::int64_t start, std::span<const std::int32_t> tokens) {
   add_entry_once("logits", [&] {
     return logits_graph(plan_->graph_settings(), scheduling().chunk, scheduling().block_buckets.back());
   });
-  return session_.run("logits", text_inputs(table, start, tokens)).get("output");
+  return session_.run("logits", text_inputs(blocks, start, tokens)).get("output");
 }
 
-HostTensor Model::hidden(const serving::PageTable& table, std::int64_t start, std::span<const std::int32_t> tokens) {
+HostTensor Model::hidden(const serving::TextBlocks& blocks, std::int64_t start, std::span<const std::int32_t> tokens) {
   add_entry_once("hidden", [&] {
     return hidden_graph(plan_->graph_settings(), scheduling().chunk, scheduling().block_buckets.back());
   });
-  return session_.run("hidden", text_inputs(table, start, tokens)).get("output");
+  return session_.run("hidden", text_inputs(blocks, start, tokens)).get("output");
 }
 
 void Model::add_entry_once(const std::string& name, const std::function<Graph()>& make_graph) {
@@ -165,12 +208,25 @@ void Model::add_entry_once(const std::string& name, const std::function<Graph()>
   if (!session_.has_entry(name)) session_.add_entry(name, make_graph());
 }
 
-TensorMap Model::read_blocks(std::span<const serving::Block> blocks) {
-  return read_rows("read blocks", plan_->caches(), blocks);
+const std::vector<CacheSpec>& Model::caches_of(std::optional<std::size_t> group) const {
+  return group ? plan_->windowed_caches().at(*group) : plan_->caches();
 }
 
-void Model::write_blocks(std::span<const serving::Block> blocks, const TensorMap& values) {
-  write_rows("write blocks", plan_->caches(), blocks, values);
+namespace {
+
+std::string entry_for(const char* what, std::optional<std::size_t> group) {
+  return group ? fmt::format("{} of group {}", what, *group) : what;
+}
+
+}  // namespace
+
+TensorMap Model::read_blocks(std::span<const serving::Block> blocks, std::optional<std::size_t> group) {
+  return read_rows(entry_for("read blocks", group), caches_of(group), blocks);
+}
+
+void Model::write_blocks(std::span<const serving::Block> blocks, const TensorMap& values,
+                         std::optional<std::size_t> group) {
+  write_rows(entry_for("write blocks", group), caches_of(group), blocks, values);
 }
 
 TensorMap Model::read_states(std::span<const std::int32_t> slots) {

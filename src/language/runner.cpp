@@ -36,11 +36,11 @@ bool Stream::ended() const { return engine_->ended(*state_); }
 
 Generation Stream::result() const { return engine_->result(*state_); }
 
-ReservedBlocks::ReservedBlocks(std::shared_ptr<Engine> engine, serving::PageTable table)
-    : engine_(std::move(engine)), table_(std::make_unique<serving::PageTable>(std::move(table))) {}
+ReservedBlocks::ReservedBlocks(std::shared_ptr<Engine> engine, serving::TextBlocks blocks)
+    : engine_(std::move(engine)), blocks_(std::make_unique<serving::TextBlocks>(std::move(blocks))) {}
 
 ReservedBlocks::~ReservedBlocks() {
-  if (table_) engine_->give_back(std::move(table_));
+  if (blocks_) engine_->give_back(std::move(blocks_));
 }
 
 Runner::Runner(std::shared_ptr<Model> model) : engine_(std::make_shared<Engine>(std::move(model))) {}

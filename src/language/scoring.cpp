@@ -19,14 +19,14 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 // The log-probability of each token of a window but the first.
-std::vector<float> scores_of(language::Model& model, const serving::PageTable& table,
+std::vector<float> scores_of(language::Model& model, const serving::TextBlocks& blocks,
                              std::span<const std::int32_t> seen) {
   std::vector<float> found;
   const auto chunk = static_cast<std::size_t>(model.scheduling().chunk);
   for (std::size_t at = 0; at + 1 < seen.size(); at += chunk) {
     const std::size_t count = std::min(seen.size() - 1 - at, chunk);
     const std::vector<float> some =
-        model.score(table, static_cast<std::int64_t>(at), seen.subspan(at, count), seen.subspan(at + 1, count));
+        model.score(blocks, static_cast<std::int64_t>(at), seen.subspan(at, count), seen.subspan(at + 1, count));
     found.insert(found.end(), some.begin(), some.end());
   }
   return found;
@@ -44,7 +44,7 @@ void for_each_chunk(language::Model& model, language::Runner& runner, std::span<
   const language::ReservedBlocks blocks = runner.reserve(std::ssize(tokens));
   const auto chunk = static_cast<std::size_t>(model.scheduling().chunk);
   for (std::size_t at = 0; at < tokens.size(); at += chunk)
-    use(blocks.table(), at, tokens.subspan(at, std::min(chunk, tokens.size() - at)));
+    use(blocks.text(), at, tokens.subspan(at, std::min(chunk, tokens.size() - at)));
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ Perplexity LanguageModel::perplexity(std::span<const std::int32_t> tokens,
     // The token after the window is predicted too, where there is one.
     const bool ends = begin + length == tokens.size();
     if (!ends) seen.push_back(tokens[begin + length]);
-    const std::vector<float> found = scores_of(*model_, blocks.table(), seen);
+    const std::vector<float> found = scores_of(*model_, blocks.text(), seen);
     const std::size_t last = begin + length - (ends ? 1 : 0);
     const std::size_t fresh = std::min(found.size(), last - scored);
     for (const float value : std::span(found).last(fresh)) sum -= static_cast<double>(value);
@@ -93,16 +93,16 @@ std::vector<float> LanguageModel::score(std::span<const std::int32_t> prompt, st
     throw UsageError(fmt::format("{} tokens exceed the context of {}", seen.size() - 1, context()));
   model_->check_tokens(seen);
   const language::ReservedBlocks blocks = runner_->reserve(std::ssize(seen) - 1);
-  const std::vector<float> found = scores_of(*model_, blocks.table(), seen);
+  const std::vector<float> found = scores_of(*model_, blocks.text(), seen);
   return {found.end() - std::ssize(tokens), found.end()};
 }
 
 HostTensor LanguageModel::logits(std::span<const std::int32_t> tokens) {
   HostTensor all(DType::f32, {0});
   std::size_t filled = 0;  // bytes
-  for_each_chunk(*model_, *runner_, tokens, [&](const serving::PageTable& table, std::size_t at, auto some) {
+  for_each_chunk(*model_, *runner_, tokens, [&](const serving::TextBlocks& blocks, std::size_t at, auto some) {
     if (at == 0) all = HostTensor(DType::f32, {std::ssize(tokens), model_->vocabulary_size()});
-    const HostTensor found = model_->logits(table, static_cast<std::int64_t>(at), some);
+    const HostTensor found = model_->logits(blocks, static_cast<std::int64_t>(at), some);
     std::memcpy(all.bytes().data() + filled, found.bytes().data(), found.bytes().size());
     filled += found.bytes().size();
   });
@@ -113,8 +113,8 @@ std::vector<float> LanguageModel::embed(std::span<const std::int32_t> tokens, mo
   if (pooling != models::Pooling::last && pooling != models::Pooling::mean)
     throw UsageError("a language model's embedding is that of the last token or the mean of all");
   std::vector<double> sum;
-  for_each_chunk(*model_, *runner_, tokens, [&](const serving::PageTable& table, std::size_t at, auto some) {
-    const HostTensor found = model_->hidden(table, static_cast<std::int64_t>(at), some);
+  for_each_chunk(*model_, *runner_, tokens, [&](const serving::TextBlocks& blocks, std::size_t at, auto some) {
+    const HostTensor found = model_->hidden(blocks, static_cast<std::int64_t>(at), some);
     const auto width = static_cast<std::size_t>(found.shape().back());
     const std::span<const float> all = found.f32();
     if (pooling == models::Pooling::last || at == 0) sum.assign(width, 0);

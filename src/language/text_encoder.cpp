@@ -165,7 +165,10 @@ TextEncoder TextEncoder::load(const std::filesystem::path& path, const TextEncod
   session.declare(own);
   session.declare(whole);
   models::for_each_param(*files.weights, own, family,
-                         [&](const models::ParamValues& values) { session.upload_param(values.name, values.bytes); });
+                         [&](const models::ParamValues& values) {
+                           if (!values.is_in_place) session.upload_param(values.name, values.bytes);
+                         },
+                         {.memory = [&](const std::string& name) { return session.overwrite_param(name); }});
   upload(session, modules);
 
   TextEncoder encoder(std::move(session), std::move(files.tokenizer), std::move(files.config));

@@ -13,6 +13,10 @@ std::vector<CacheSpec> cache_specs(const Config& config, const CacheOptions& opt
     inputs.tensors["lengths"] = tensor_input("lengths", {1}, DType::i32);
     if (options.block > 0)
       inputs.tensors["table"] = tensor_input("table", {1, options.capacity / options.block}, DType::i32);
+    for (const WindowedBlocks& layers : options.windowed) {
+      const std::string table = table_name(layers.window);
+      inputs.tensors[table] = tensor_input(table, {1, options.capacity / options.block}, DType::i32);
+    }
     if (options.slots > 0) inputs.tensors["slots"] = tensor_input("slots", {1}, DType::i32);
     output("logits", family_of(config).logits(config, inputs));
   });

@@ -19,6 +19,8 @@ Dim packed_row(const Dim& size) {
 
 }  // namespace
 
+std::string table_name(int window) { return fmt::format("table.{}", window); }
+
 std::string cache_name(int layer, const std::string& name) { return fmt::format("cache.{}.{}", layer, name); }
 
 Caches::Caches(const GraphInputs& inputs)
@@ -29,6 +31,8 @@ Caches::Caches(const GraphInputs& inputs)
       slots_(inputs.find("slots")),
       specs_(inputs.cache_specs) {
   check(inputs);
+  for (const WindowedBlocks& layers : options_.windowed)
+    windowed_tables_.push_back(inputs.find(table_name(layers.window)));
 }
 
 void Caches::check(const GraphInputs& inputs) const {
@@ -45,6 +49,10 @@ void Caches::check(const GraphInputs& inputs) const {
                                  options_.capacity, options_.block));
   if (options_.block > 0 && !table_)
     throw UsageError("a decoder with a paged cache needs a table, which says where each sequence's blocks are");
+  for (const WindowedBlocks& layers : options_.windowed)
+    if (options_.block == 0 || layers.window < 1 || layers.blocks < 1 || !inputs.find(table_name(layers.window)))
+      throw UsageError(fmt::format("layers with a window of {} cannot have {} blocks of their own without a table",
+                                   layers.window, layers.blocks));
   if (options_.slots < 0 || (options_.slots > 0 && !slots_))
     throw UsageError("a decoder with slots for recurrent states needs the input slots, which says whose is where");
   // A paged cache has a size of its own.
@@ -52,12 +60,19 @@ void Caches::check(const GraphInputs& inputs) const {
     throw UsageError("a decoder with a cache needs a batch of a fixed size, because the cache is kept between runs");
 }
 
-Tensor Caches::allocate(const std::string& name, CacheKind kind, const Shape& shape, DType dtype) const {
-  if (specs_) specs_->push_back({name, kind, dtype, shape});
+Tensor Caches::allocate(const std::string& name, CacheKind kind, const Shape& shape, DType dtype, int window) const {
+  if (specs_) specs_->push_back({name, kind, dtype, shape, window});
   return state_input(name, shape, dtype);
 }
 
-Tensor Caches::appended(const std::string& name, const Tensor& values, int capacity, CacheKind kind) const {
+Caches::Paged Caches::paged(int window) const {
+  for (std::size_t group = 0; group < options_.windowed.size(); ++group)
+    if (options_.windowed[group].window == window) return {options_.windowed[group], windowed_tables_[group]};
+  return {{0, options_.blocks}, table()};
+}
+
+Tensor Caches::appended(const std::string& name, const Tensor& values, int capacity, CacheKind kind,
+                        const Paged& paged) const {
   const bool packs = options_.dtype == DType::i8 && kind != CacheKind::latent;
   // Latent vectors are read as keys and as values: they stay floats.
   const DType dtype = packs ? packed_cache : options_.dtype == DType::i8 ? DType::f16 : options_.dtype;
@@ -65,11 +80,11 @@ Tensor Caches::appended(const std::string& name, const Tensor& values, int capac
   CacheAppendOptions append{.ring = kind == CacheKind::ring};
   Shape shape{values.dim(0), values.dim(1), capacity, packs ? packed_row(values.dim(3)) : values.dim(3)};
   if (options_.block > 0) {
-    append.table = table_;
-    shape[0] = options_.blocks > 0 ? Dim(options_.blocks) : values.dim(0) * Dim(capacity / options_.block);
+    append.table = paged.table;
+    shape[0] = paged.blocks.blocks > 0 ? Dim(paged.blocks.blocks) : values.dim(0) * Dim(capacity / options_.block);
     shape[2] = options_.block;
   }
-  const Tensor cache = allocate(name, kind, shape, dtype);
+  const Tensor cache = allocate(name, kind, shape, dtype, paged.blocks.window);
   const Tensor next = cache_append(cache, stored, positions_, append);
   update(cache, next);
   return next;
@@ -80,13 +95,14 @@ Caches::KeysAndValues Caches::append(int layer, const Tensor& keys, const Tensor
   const bool ring = options_.ring && options_.block == 0 && window > 0 && reach < options_.capacity;
   const int capacity = ring ? reach : options_.capacity;
   const CacheKind kind = ring ? CacheKind::ring : CacheKind::kv;
-  const Tensor all_keys = appended(cache_name(layer, "k"), keys, capacity, kind);
-  const Tensor all_values = appended(cache_name(layer, "v"), values, capacity, kind);
-  return {all_keys, all_values, ring};
+  const Paged own = paged(window);
+  const Tensor all_keys = appended(cache_name(layer, "k"), keys, capacity, kind, own);
+  const Tensor all_values = appended(cache_name(layer, "v"), values, capacity, kind, own);
+  return {all_keys, all_values, ring, own.table};
 }
 
 Tensor Caches::append_latent(int layer, const Tensor& values) const {
-  return appended(cache_name(layer, "latent"), values, options_.capacity, CacheKind::latent);
+  return appended(cache_name(layer, "latent"), values, options_.capacity, CacheKind::latent, paged(0));
 }
 
 Tensor Caches::state_of(const std::string& name, const Dim& size) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <jerboa/models/family.h>
 #include <jerboa/ops/ops.h>
@@ -22,6 +23,7 @@ class Caches {
   struct KeysAndValues {
     Tensor keys, values;
     bool ring = false;  ///< positions are modulo the size of the cache
+    Tensor table = {};  ///< through which they are read; empty if the cache is not paged
   };
   /// Appends those of this run to the layer's cache. With a window, older ones may be dropped.
   KeysAndValues append(int layer, const Tensor& keys, const Tensor& values, int window) const;
@@ -43,14 +45,22 @@ class Caches {
 
  private:
   void check(const GraphInputs& inputs) const;
-  Tensor appended(const std::string& name, const Tensor& values, int capacity, CacheKind kind) const;
-  Tensor allocate(const std::string& name, CacheKind kind, const Shape& shape, DType dtype) const;
+  /// The blocks of layers with this window, and the table: those of all, where they have none of their own.
+  struct Paged {
+    WindowedBlocks blocks;
+    Tensor table;
+  };
+  Paged paged(int window) const;
+  Tensor appended(const std::string& name, const Tensor& values, int capacity, CacheKind kind,
+                  const Paged& paged) const;
+  Tensor allocate(const std::string& name, CacheKind kind, const Shape& shape, DType dtype, int window = 0) const;
   /// [slots, 1, 1, size]
   Tensor state_of(const std::string& name, const Dim& size) const;
   Dim batch() const { return positions_.dim(0); }
 
   CacheOptions options_;
   Tensor positions_, lengths_, table_, slots_;
+  std::vector<Tensor> windowed_tables_;  // by group
   std::vector<CacheSpec>* specs_;
 };
 

@@ -65,12 +65,13 @@ AttentionOptions Decoder::attention_options(const ScoreOptions& scores) const {
 }
 
 Caches::KeysAndValues Decoder::remember(int layer, const Tensor& k, const Tensor& v, int window) const {
-  return caches_.any() ? caches_.append(layer, k, v, window) : Caches::KeysAndValues{k, v};
+  return caches_.any() ? caches_.append(layer, k, v, window) : Caches::KeysAndValues{.keys = k, .values = v};
 }
 
 Tensor Decoder::attend_to(const Caches::KeysAndValues& seen, const Tensor& q, const ScoreOptions& scores) const {
   AttentionOptions options = attention_options(scores);
   options.ring = seen.ring;
+  options.table = seen.table;
   if (!caches_.any()) return attention(q, seen.keys, seen.values, options);
   // Queries of keys in 8 bits keep their type.
   const Tensor queries = cache_type_ == DType::i8 ? q : cast(q, cache_type_);

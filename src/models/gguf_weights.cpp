@@ -77,6 +77,8 @@ class GgufWeights final : public ListedTensors<GgufItem> {
       halves_of_pairs(std::as_bytes(std::span(stored)), std::as_writable_bytes(values), head_count(item), heads_->size);
   }
 
+  bool reads_parts(std::string_view name) const override { return is_in_order(find(name)); }
+
   bool read_quantised(std::string_view name, DType dtype, std::span<std::byte> weights, std::span<std::uint16_t> scales,
                       std::span<std::uint16_t> mins) const override {
     const GgufItem& item = find(name);
@@ -91,14 +93,17 @@ class GgufWeights final : public ListedTensors<GgufItem> {
   void read_checked_part(std::string_view name, std::span<std::byte> bytes, std::size_t from) const override {
     const GgufItem& item = find(name);
     const std::size_t values = block_values(item.type), block = values * sizeof(float);
-    const bool is_stored_in_order = item.change == GgufChange::none || item.change == GgufChange::experts;
-    if (is_stored_in_order && item.entry.type != StoredType::F32)
+    if (is_in_order(item) && item.entry.type != StoredType::F32)
       return file_->read(item.stored, bytes, item.first / values * block_bytes(item.type) + from);
-    if (!is_stored_in_order || from % block != 0 || bytes.size() % block != 0)
+    if (!is_in_order(item) || from % block != 0 || bytes.size() % block != 0)
       return TensorSource::read_checked_part(name, bytes, from);
     std::vector<float> part(bytes.size() / sizeof(float));
     file_->read_f32(item.stored, part, item.first + from / sizeof(float));
     std::memcpy(bytes.data(), part.data(), bytes.size());
+  }
+
+  static bool is_in_order(const GgufItem& item) {
+    return item.change == GgufChange::none || item.change == GgufChange::experts;
   }
 
   void add(const std::string& name) {

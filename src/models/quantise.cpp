@@ -5,6 +5,7 @@
 #include <jerboa/ir/dim.h>
 #include <jerboa/models/quantise.h>
 
+#include "models/in_parallel.h"
 #include "models/quantise_group.h"
 #include "models/round_for_products.h"
 
@@ -23,23 +24,23 @@ Quantised::Quantised(const std::vector<std::int64_t>& shape, DType dtype) {
   if (dtype == DType::i4) mins.emplace(DType::f16, groups);
 }
 
+QuantisedView Quantised::view() {
+  return {weight.dtype(), weight.bytes(), scales.as<std::uint16_t>(),
+          mins ? mins->as<std::uint16_t>() : std::span<std::uint16_t>()};
+}
+
 void quantise_rows(std::span<const float> values, std::int64_t first_row, Quantised& to, const ProductInputs* inputs) {
   const std::int64_t in = to.weight.shape().back(), count = std::ssize(values) / quantised_group;
   if (std::ssize(values) % in != 0 || first_row * in + std::ssize(values) > to.weight.size())
     throw UsageError(fmt::format("{} weights are not whole rows of {} from row {} on", values.size(),
                                  to_string(to.weight.shape()), first_row));
-  const GroupWriter writer(to, first_row * in / quantised_group);
+  const GroupWriter writer(to.view(), first_row * in / quantised_group);
   if (inputs != nullptr) return round_for_products(values, in, *inputs, writer);
   constexpr std::int64_t least_groups = 1024;  // for which a thread pays
   in_parallel(count, least_groups, [&](std::int64_t first, std::int64_t end) {
-    for (std::int64_t number = first; number < end; ++number) {
-      Group group, integers;
-      std::copy_n(values.begin() + number * quantised_group, group_size, group.begin());
-      const GroupScale scale = fit_group(group, writer.dtype());
-      const Rounding rounding = writer.rounding(scale);
-      for (std::size_t i = 0; i < group_size; ++i) integers[i] = rounding(group[i]);
-      writer.write(number, scale, integers);
-    }
+    const auto part = values.subspan(static_cast<std::size_t>(first * quantised_group),
+                                     static_cast<std::size_t>((end - first) * quantised_group));
+    quantise_groups(part, first, writer);
   });
 }
 

@@ -5,25 +5,25 @@
 
 #include <jerboa/base/float16.h>
 
-// Loops run over a whole group, with sums in several lanes, so that compilers turn them into vector instructions.
+// Each loop does one thing with a whole group and has no branches, so that compilers turn it into vector instructions.
 namespace jerboa::models {
 namespace {
 
-constexpr std::size_t lane_count = 8;
-using Lanes = std::array<float, lane_count>;
-
-float sum_of(const Lanes& lane_sums) {
-  float sum = 0;
-  for (const float part : lane_sums) sum += part;
-  return sum;
+// In eight lanes, whose order of addition does not depend on the instructions.
+float sum_of(const Group& values) {
+  constexpr std::size_t lanes = 8;
+  static_assert(group_size == 4 * lanes);
+  std::array<float, lanes> sums;
+  for (std::size_t i = 0; i < lanes; ++i)
+    sums[i] = values[i] + values[i + lanes] + values[i + 2 * lanes] + values[i + 3 * lanes];
+  return ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
 }
 
 template <class Term>
 float sum_over_group(Term term) {
-  Lanes sums{};
-  for (std::size_t i = 0; i < group_size; i += lane_count)
-    for (std::size_t lane = 0; lane < lane_count; ++lane) sums[lane] += term(i + lane);
-  return sum_of(sums);
+  Group terms;
+  for (std::size_t i = 0; i < group_size; ++i) terms[i] = term(i);
+  return sum_of(terms);
 }
 
 struct Fit {
@@ -82,15 +82,12 @@ class Fitting {
   // The best fit to the integers that these would give.
   void consider(float scale, float min) {
     const Rounding rounding(scale, min, range_);
-    Lanes sums{}, squares{}, products{};
-    for (std::size_t i = 0; i < group_size; i += lane_count)
-      for (std::size_t lane = 0; lane < lane_count; ++lane) {
-        const float integer = rounding(values_[i + lane]), weighted = integer * importance_[i + lane];
-        sums[lane] += weighted;
-        squares[lane] += weighted * integer;
-        products[lane] += weighted * values_[i + lane];
-      }
-    const float sum = sum_of(sums), square = sum_of(squares), product = sum_of(products);
+    Group integers, weighted, squares, products;
+    for (std::size_t i = 0; i < group_size; ++i) integers[i] = rounding(values_[i]);
+    for (std::size_t i = 0; i < group_size; ++i) weighted[i] = integers[i] * importance_[i];
+    for (std::size_t i = 0; i < group_size; ++i) squares[i] = weighted[i] * integers[i];
+    for (std::size_t i = 0; i < group_size; ++i) products[i] = weighted[i] * values_[i];
+    const float sum = sum_of(weighted), square = sum_of(squares), product = sum_of(products);
     Fit found;
     const float spread = with_min_ ? square - sum * sum / total_ : square;
     if (!(spread > 0)) return;

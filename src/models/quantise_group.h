@@ -4,9 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <system_error>
-#include <thread>
-#include <vector>
 
 #include <jerboa/base/dtype.h>
 
@@ -55,23 +52,5 @@ class Rounding {
 
 /// Stores whole numbers in the order that DType describes.
 void pack_group(const Group& integers, DType dtype, std::uint8_t* to);
-
-/// Calls work(first, end) for parts of [0, count) of at least `least`, on as many threads as there are cores.
-template <class Work>
-void in_parallel(std::int64_t count, std::int64_t least, const Work& work) {
-  const std::int64_t cores = std::max(1U, std::thread::hardware_concurrency());
-  const std::int64_t parts = std::clamp<std::int64_t>(count / least, 1, cores);
-  std::vector<std::thread> threads;
-  for (std::int64_t part = 1; part < parts; ++part) {
-    const std::int64_t first = count * part / parts, end = count * (part + 1) / parts;
-    try {
-      threads.emplace_back([&work, first, end] { work(first, end); });
-    } catch (const std::system_error&) {  // no more threads, or none at all
-      work(first, end);
-    }
-  }
-  work(std::int64_t{0}, count / parts);
-  for (std::thread& thread : threads) thread.join();
-}
 
 }  // namespace jerboa::models

@@ -5,6 +5,8 @@
 #include <jerboa/base/error.h>
 #include <jerboa/base/float16.h>
 
+#include "models/in_parallel.h"
+
 // The method is GPTQ's (arXiv 2210.17323) without the inverse: rounding in the opposite order needs only U.
 namespace jerboa::models {
 namespace {
@@ -116,12 +118,12 @@ class RowBlock {
 
 }  // namespace
 
-GroupWriter::GroupWriter(Quantised& to, std::int64_t first_group)
-    : dtype_(to.weight.dtype()),
+GroupWriter::GroupWriter(const QuantisedView& to, std::int64_t first_group)
+    : dtype_(to.dtype),
       group_bytes_(quantised_group * bits(dtype_) / 8),
-      weights_(reinterpret_cast<std::uint8_t*>(to.weight.bytes().data()) + first_group * group_bytes_),
-      scales_(to.scales.as<std::uint16_t>().data() + first_group),
-      mins_(to.mins ? to.mins->as<std::uint16_t>().data() + first_group : nullptr) {}
+      weights_(reinterpret_cast<std::uint8_t*>(to.weight.data()) + first_group * group_bytes_),
+      scales_(to.scales.data() + first_group),
+      mins_(to.mins.empty() ? nullptr : to.mins.data() + first_group) {}
 
 Rounding GroupWriter::rounding(GroupScale scale) const {
   return {f16_to_f32(scale.scale), f16_to_f32(scale.min), range_of(dtype_)};
@@ -131,6 +133,17 @@ void GroupWriter::write(std::int64_t group, GroupScale scale, const Group& integ
   pack_group(integers, dtype_, weights_ + group * group_bytes_);
   scales_[group] = scale.scale;
   if (mins_ != nullptr) mins_[group] = scale.min;
+}
+
+void quantise_groups(std::span<const float> values, std::int64_t first_group, const GroupWriter& writer) {
+  for (std::size_t at = 0; at < values.size(); at += group_size) {
+    Group group, integers;
+    std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(at), group_size, group.begin());
+    const GroupScale scale = fit_group(group, writer.dtype());
+    const Rounding rounding = writer.rounding(scale);
+    for (std::size_t i = 0; i < group_size; ++i) integers[i] = rounding(group[i]);
+    writer.write(first_group++, scale, integers);
+  }
 }
 
 void round_for_products(std::span<const float> values, std::int64_t in, const ProductInputs& inputs,

@@ -11,7 +11,7 @@ namespace jerboa::models {
 /// Puts groups where they belong in a quantised weight, counted from one of its groups.
 class GroupWriter {
  public:
-  GroupWriter(Quantised& to, std::int64_t first_group);
+  GroupWriter(const QuantisedView& to, std::int64_t first_group);
 
   DType dtype() const { return dtype_; }
   Rounding rounding(GroupScale scale) const;
@@ -23,6 +23,9 @@ class GroupWriter {
   std::uint8_t* weights_;
   std::uint16_t *scales_, *mins_;  // no minimums: null
 };
+
+/// Quantises whole groups with the least squared error, on the calling thread; `first_group` is where they begin.
+void quantise_groups(std::span<const float> values, std::int64_t first_group, const GroupWriter& writer);
 
 /// Quantises whole rows of `in` weights so that their products with such inputs have a small squared error. With U the
 /// Cholesky factor of the inputs' sums, Uᵀ U, that error is the squared length of U (w - q). Weights are rounded from

@@ -1,18 +1,29 @@
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <charconv>
+#include <chrono>
+#include <exception>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <memory>
 #include <optional>
+#include <system_error>
+#include <thread>
 
 #include <jerboa/base/error.h>
 #include <jerboa/base/float16.h>
 #include <jerboa/models/family.h>
 #include <jerboa/models/quantise.h>
 
+#include "base/convert_floats.h"
+#include "base/integers.h"
 #include "base/parse_json.h"
+#include "models/in_parallel.h"
 #include "models/mxfp4.h"
 #include "models/original_name.h"
 #include "models/param_reads.h"
+#include "models/round_for_products.h"
 #include "models/transpose_matrices.h"
 
 // From the tensors of a checkpoint to the parameters of a graph.
@@ -198,17 +209,15 @@ std::int64_t layers_in(const TensorSource& weights, const Family& family) {
   return layers;
 }
 
-/// Reads rows as the checkpoint holds them, if they are quantised there in the form that the graph needs.
-bool keep_blocks(const TensorSource& weights, const std::string& name, std::int64_t first_row, Quantised& to) {
+/// Reads a tensor as the checkpoint holds it, if it is quantised there in the form that the graph needs.
+bool keep_blocks(const TensorSource& weights, const std::string& name, std::size_t first, const QuantisedView& to) {
   const std::size_t elements = weights.entry(name).elements();
-  const std::size_t first = static_cast<std::size_t>(first_row * to.weight.shape().back());
-  const std::size_t group = quantised_group, per_byte = to.weight.dtype() == DType::i4 ? 2 : 1;
-  const auto groups_of = [&](HostTensor& parts) {
-    return parts.as<std::uint16_t>().subspan(first / group, elements / group);
+  const std::size_t group = quantised_group, per_byte = to.dtype == DType::i4 ? 2 : 1;
+  const auto groups_of = [&](std::span<std::uint16_t> parts) {
+    return parts.empty() ? parts : parts.subspan(first / group, elements / group);
   };
-  return weights.read_quantised(name, to.weight.dtype(),
-                                to.weight.bytes().subspan(first / per_byte, elements / per_byte), groups_of(to.scales),
-                                to.mins ? groups_of(*to.mins) : std::span<std::uint16_t>());
+  return weights.read_quantised(name, to.dtype, to.weight.subspan(first / per_byte, elements / per_byte),
+                                groups_of(to.scales), groups_of(to.mins));
 }
 
 std::optional<StoredType> stored_as_is(DType dtype) {
@@ -220,71 +229,203 @@ std::optional<StoredType> stored_as_is(DType dtype) {
   }
 }
 
-/// Reads parameters one after another into reused memory.
+/// Memory for one parameter after another. What was there before is lost.
+class ReusedBytes {
+ public:
+  std::span<std::byte> of(std::size_t bytes) {
+    if (bytes > size_) {
+      memory_.reset();
+      memory_.reset(new std::byte[bytes]);  // without clearing it
+      size_ = bytes;
+    }
+    return {memory_.get(), bytes};
+  }
+
+ private:
+  std::unique_ptr<std::byte[]> memory_;
+  std::size_t size_ = 0;
+};
+
+/// The time that threads spend on one kind of work.
+class Stopwatch {
+ public:
+  template <class Work>
+  void time(const Work& work) {
+#ifdef __EMSCRIPTEN__  // nobody asks
+    work();
+#else
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    nanoseconds_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
+#endif
+  }
+  double seconds() const { return static_cast<double>(nanoseconds_) * 1e-9; }
+
+ private:
+  std::atomic<std::int64_t> nanoseconds_ = 0;
+};
+
+constexpr std::size_t most_parts = 3;  // a quantised weight with its scales and minimums
+using PartMemory = std::array<std::span<std::byte>, most_parts>;
+
+/// What is put on the device for a parameter: of a quantised weight also its scales and minimums.
+std::vector<ParamValues> parts_of(const TensorInfo& param) {
+  const Sizes sizes = evaluate(param.type.shape, {});
+  const DType dtype = param.type.dtype;
+  std::vector<ParamValues> parts{{param.name, dtype, sizes, {}}};
+  if (jerboa::is_float(dtype)) return parts;
+  const std::string original = original_name(param.name);
+  parts.push_back({original + std::string(scales_suffix), DType::f16, shape_of_groups(sizes), {}});
+  if (dtype == DType::i4)
+    parts.push_back({original + std::string(mins_suffix), DType::f16, shape_of_groups(sizes), {}});
+  return parts;
+}
+
+std::span<std::uint16_t> halves(std::span<std::byte> bytes) {
+  return {reinterpret_cast<std::uint16_t*>(bytes.data()), bytes.size() / sizeof(std::uint16_t)};
+}
+
+/// Called for pieces of a tensor in f32, from its element `first` on.
+using UsePiece = std::function<void(std::size_t first, std::span<const float> values)>;
+/// Quantises whole rows with what they are multiplied with in view.
+using RoundRows = std::function<void(std::span<const float> values, std::int64_t in, const GroupWriter& writer)>;
+
+/// Reads parameters into reused memory, or into that of the caller. All threads share the elements of a tensor: each
+/// reads a piece of it, which stays in its cache until it is converted.
 class Reader {
  public:
   explicit Reader(const TensorSource& weights) : weights_(weights) {}
 
-  /// The values in f32, in the parameter's order.
-  std::span<const float> wide(const Stored& stored) {
-    if (stored.mxfp4) return from_mxfp4(stored);
-    const auto values = in_order_of_file(stored);
-    return stored.transposed ? turned(values, stored.shape[stored.shape.size() - 2], stored.shape.back()) : values;
-  }
-
-  /// The weight, part by part, so that no more than one of them is in memory as f32.
-  Quantised quantised(const Stored& stored, const Sizes& sizes, DType dtype, const ProductInputs* inputs) {
-    Quantised result(sizes, dtype);
-    std::int64_t row = 0;
-    if (stored.mxfp4) {
-      for_each_expert(stored, [&](std::span<const float> values) {
-        quantise_rows(values, row, result);
-        row += sizes[1];
-      });
-      return result;
+  /// The values are valid until the next call.
+  std::vector<ParamValues> read(const TensorInfo& param, const Stored& stored, const PartMemory& memory,
+                                const RoundRows& round = {}) {
+    std::vector<ParamValues> parts = parts_of(param);
+    PartMemory to;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const auto bytes = static_cast<std::size_t>(bytes_of(parts[i].dtype, element_count(parts[i].shape)));
+      parts[i].is_in_place = memory[i].size() == bytes && bytes > 0;
+      to[i] = parts[i].is_in_place ? memory[i] : buffers_[i].of(bytes);
+      parts[i].bytes = to[i];
     }
-    for (const std::string& name : stored.names) {
-      const std::int64_t rows = static_cast<std::int64_t>(weights_.entry(name).elements()) / sizes.back();
-      if (stored.packed || stored.transposed || !keep_blocks(weights_, name, row, result)) {
-        Stored part = stored;
-        part.names = {name};
-        quantise_rows(wide(part), row, result, inputs);
-      }
-      row += rows;
-    }
-    return result;
-  }
-
-  /// The file's own bytes.
-  std::span<const std::byte> raw(const std::string& name) {
-    bytes_.resize(weights_.entry(name).bytes);
-    weights_.read(name, bytes_);
-    return bytes_;
-  }
-
-  /// The bytes in f32 or a 16-bit type, without a copy if the file has that type.
-  std::span<const std::byte> bytes(const Stored& stored, DType dtype) {
-    const TensorEntry& first = weights_.entry(stored.names[0]);
-    if (stored.names.size() == 1 && first.type == stored_as_is(dtype)) return raw(stored.names[0]);
-    if (dtype == DType::f32) return std::as_bytes(wide(stored));
-    std::size_t done = 0;
-    const auto narrow = [&](std::span<const float> values) {
-      narrow_.resize(std::max(narrow_.size(), done + values.size()));
-      const auto to = narrow_.begin() + static_cast<std::ptrdiff_t>(done);
-      if (dtype == DType::bf16)  // each in a loop of its own, which inlines the conversion
-        std::transform(values.begin(), values.end(), to, [](float value) { return f32_to_bf16(value); });
-      else
-        std::transform(values.begin(), values.end(), to, [](float value) { return f32_to_f16(value); });
-      done += values.size();
-    };
-    if (stored.mxfp4)
-      for_each_expert(stored, narrow);
+    if (stored.quantised)
+      for (std::size_t i = 0; i < parts.size(); ++i) read_bytes(parts[i].name, to[i]);
+    else if (jerboa::is_float(param.type.dtype))
+      read_floats(stored, param.type.dtype, to[0]);
     else
-      narrow(wide(stored));
-    return std::as_bytes(std::span(narrow_).first(done));
+      quantise(stored, parts[0].shape.back(), {param.type.dtype, to[0], halves(to[1]), halves(to[2])}, round);
+    return parts;
   }
+
+  ReadSeconds seconds() const { return {reading_.seconds(), converting_.seconds()}; }
 
  private:
+  static constexpr std::size_t piece = std::size_t{1} << 15;  // elements: whole blocks of every type
+
+  void read_bytes(const std::string& name, std::span<std::byte> to) {
+    constexpr std::int64_t least_bytes = 1 << 18;  // for which a thread pays
+    if (!weights_.reads_parts(name)) return reading_.time([&] { weights_.read(name, to); });
+    in_parallel(std::ssize(to), least_bytes, [&](std::int64_t first, std::int64_t end) {
+      const auto part = to.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(end - first));
+      reading_.time([&] { weights_.read_part(name, part, static_cast<std::size_t>(first)); });
+    });
+  }
+
+  void read_floats(const Stored& stored, DType dtype, std::span<std::byte> to) {
+    if (stored.names.size() == 1 && weights_.entry(stored.names[0]).type == stored_as_is(dtype))
+      return read_bytes(stored.names[0], to);
+    const std::size_t size = bits(dtype) / 8;
+    std::size_t done = 0;
+    const UsePiece put = [&](std::size_t at, std::span<const float> values) {
+      const auto place = to.subspan((done + at) * size, values.size() * size);
+      if (dtype == DType::f16) return detail::narrow_to_f16(values, place);
+      if (dtype == DType::bf16) return detail::narrow_to_bf16(values, place);
+      std::copy_n(std::as_bytes(values).begin(), place.size(), place.begin());
+    };
+    for_each_tensor(stored, [&](const Stored& tensor) { done += for_each_piece(tensor, put); });
+  }
+
+  void quantise(const Stored& stored, std::int64_t in, const QuantisedView& to, const RoundRows& round) {
+    const GroupWriter writer(to, 0);
+    std::size_t done = 0;
+    const UsePiece put = [&](std::size_t at, std::span<const float> values) {
+      quantise_groups(values, static_cast<std::int64_t>((done + at) / quantised_group), writer);
+    };
+    for_each_tensor(stored, [&](const Stored& tensor) {
+      const bool is_plain = !tensor.packed && !tensor.transposed && !tensor.mxfp4;
+      if (is_plain && keep_blocks(weights_, tensor.names[0], done, to)) {
+        done += weights_.entry(tensor.names[0]).elements();
+      } else if (round && !tensor.mxfp4) {
+        const auto values = wide(tensor);
+        round(values, in, {to, static_cast<std::int64_t>(done / quantised_group)});
+        done += values.size();
+      } else {
+        done += for_each_piece(tensor, put);
+      }
+    });
+  }
+
+  template <class Use>
+  static void for_each_tensor(const Stored& stored, const Use& use) {
+    if (stored.mxfp4) return use(stored);
+    for (const std::string& name : stored.names) {
+      Stored one = stored;
+      one.names = {name};
+      use(one);
+    }
+  }
+
+  /// Goes through a tensor on all threads. Returns the number of elements.
+  std::size_t for_each_piece(const Stored& tensor, const UsePiece& use) {
+    if (tensor.mxfp4) {
+      std::size_t done = 0;
+      for_each_expert(tensor, [&](std::span<const float> values) {
+        use_pieces(values, [&](std::size_t at, std::span<const float> part) { use(done + at, part); });
+        done += values.size();
+      });
+      return done;
+    }
+    const std::string& name = tensor.names[0];
+    if (tensor.packed || tensor.transposed || !weights_.reads_parts(name)) {
+      const auto values = wide(tensor);
+      use_pieces(values, use);
+      return values.size();
+    }
+    const TensorEntry& entry = weights_.entry(name);
+    const std::size_t elements = entry.elements(), size = size_of(entry.type);
+    in_parallel(pieces_of(elements), 1, [&](std::int64_t number, std::int64_t end) {
+      std::vector<std::byte> bytes(std::min(piece, elements) * size);
+      std::vector<float> values(std::min(piece, elements));
+      for (; number < end; ++number) {
+        const std::size_t first = static_cast<std::size_t>(number) * piece, count = std::min(piece, elements - first);
+        const auto stored = std::span(bytes).first(count * size);
+        reading_.time([&] { weights_.read_part(name, stored, first * size); });
+        converting_.time([&] {
+          to_f32({name, entry.type, {static_cast<std::int64_t>(count)}, stored}, std::span(values).first(count));
+          use(first, std::span<const float>(values).first(count));
+        });
+      }
+    });
+    return elements;
+  }
+
+  void use_pieces(std::span<const float> values, const UsePiece& use) {
+    in_parallel(pieces_of(values.size()), 1, [&](std::int64_t number, std::int64_t end) {
+      const std::size_t first = static_cast<std::size_t>(number) * piece;
+      const std::size_t last = std::min(static_cast<std::size_t>(end) * piece, values.size());
+      converting_.time([&] { use(first, values.subspan(first, last - first)); });
+    });
+  }
+
+  static std::int64_t pieces_of(std::size_t elements) {
+    return static_cast<std::int64_t>(detail::divide_up(elements, piece));
+  }
+
+  /// A whole tensor in f32, in the parameter's order.
+  std::span<const float> wide(const Stored& tensor) {
+    const auto values = in_order_of_file(tensor);
+    return tensor.transposed ? turned(values, tensor.shape[tensor.shape.size() - 2], tensor.shape.back()) : values;
+  }
+
   /// Matrices one after another, each transposed.
   std::span<const float> turned(std::span<const float> values, std::int64_t rows, std::int64_t columns) {
     turned_.resize(values.size());
@@ -294,10 +435,10 @@ class Reader {
 
   /// Calls use(values) for each expert of a stack in MXFP4, so that only one of them is in memory as f32.
   template <class Use>
-  void for_each_expert(const Stored& stored, Use use) {
-    std::vector<std::byte> scales(weights_.entry(stored.names[1]).bytes);
-    weights_.read(stored.names[1], scales);
+  void for_each_expert(const Stored& stored, const Use& use) {
     const auto blocks = raw(stored.names[0]);
+    std::vector<std::byte> scales(weights_.entry(stored.names[1]).bytes);
+    read_bytes(stored.names[1], scales);
     const auto count = static_cast<std::size_t>(stored.shape[0]);
     const std::size_t block_bytes = blocks.size() / count, scale_bytes = scales.size() / count;
     std::vector<float> expert(2 * block_bytes);
@@ -308,36 +449,30 @@ class Reader {
     }
   }
 
-  std::span<const float> from_mxfp4(const Stored& stored) {
-    wide_.clear();
-    for_each_expert(stored,
-                    [&](std::span<const float> values) { wide_.insert(wide_.end(), values.begin(), values.end()); });
-    return wide_;
+  std::span<const std::byte> raw(const std::string& name) {
+    const auto bytes = raw_.of(weights_.entry(name).bytes);
+    read_bytes(name, bytes);
+    return bytes;
   }
 
-  std::span<const float> in_order_of_file(const Stored& stored) {
-    if (stored.packed) {
-      const auto packed = raw(stored.names[0]);
+  std::span<const float> in_order_of_file(const Stored& tensor) {
+    const std::string& name = tensor.names[0];
+    if (tensor.packed) {
+      const auto packed = raw(name);
       wide_.resize(4 * packed.size());
       unpack_ternary(packed, wide_);
       return wide_;
     }
-    std::size_t count = 0;
-    for (const std::string& name : stored.names) count += weights_.entry(name).elements();
-    wide_.resize(count);
-    std::span<float> rest = wide_;
-    for (const std::string& name : stored.names) {
-      const std::size_t elements = weights_.entry(name).elements();
-      weights_.read_f32(name, rest.first(elements));
-      rest = rest.subspan(elements);
-    }
+    wide_.resize(weights_.entry(name).elements());
+    reading_.time([&] { weights_.read_f32(name, wide_); });
     return wide_;
   }
 
   const TensorSource& weights_;
+  std::array<ReusedBytes, most_parts> buffers_;
+  ReusedBytes raw_;
   std::vector<float> wide_, turned_;
-  std::vector<std::uint16_t> narrow_;
-  std::vector<std::byte> bytes_;
+  Stopwatch reading_, converting_;
 };
 
 }  // namespace
@@ -378,39 +513,81 @@ void check_params(const TensorSource& weights, const Graph& graph, const Family&
 
 namespace {
 
-/// Reads one parameter: of a quantised weight also its scales and minimums.
-void use_param(Reader& reader, const TensorInfo& param, const Stored& stored,
-               const std::function<void(const ParamValues& values)>& use, const KnownInputs& inputs) {
-  const Sizes sizes = evaluate(param.type.shape, {});
-  const DType dtype = param.type.dtype;
-  const std::string original = original_name(param.name);
-  const auto use_part = [&](const std::string& name, std::span<const std::byte> bytes) {
-    use({name, DType::f16, shape_of_groups(sizes), bytes});
-  };
-  const std::string scales = original + std::string(scales_suffix), mins = original + std::string(mins_suffix);
-  if (stored.quantised) {
-    use({param.name, dtype, sizes, reader.raw(param.name)});
-    use_part(scales, reader.raw(scales));
-    if (dtype == DType::i4) use_part(mins, reader.raw(mins));
-  } else if (jerboa::is_float(dtype)) {
-    use({param.name, dtype, sizes, reader.bytes(stored, dtype)});
-  } else {
-    const Quantised quantised = reader.quantised(stored, sizes, dtype, inputs ? inputs(original) : nullptr);
-    use({param.name, dtype, sizes, quantised.weight.bytes()});
-    use_part(scales, quantised.scales.bytes());
-    if (quantised.mins) use_part(mins, quantised.mins->bytes());
+/// Reads a parameter on a thread of its own, so that the one before it can be used meanwhile. Without threads it is
+/// read at once.
+class ReadAhead {
+ public:
+  template <class Read>
+  explicit ReadAhead(const Read& read) {
+    const auto work = [this, read] {
+      try {
+        values_ = read();
+      } catch (...) {
+        error_ = std::current_exception();
+      }
+    };
+    try {
+      thread_ = std::thread(work);
+    } catch (const std::system_error&) {
+      work();
+    }
   }
-}
+  ReadAhead(const ReadAhead&) = delete;
+  ~ReadAhead() {
+    if (thread_.joinable()) thread_.join();
+  }
+
+  std::vector<ParamValues> take() {
+    if (thread_.joinable()) thread_.join();
+    if (error_) std::rethrow_exception(error_);
+    return std::move(values_);
+  }
+
+ private:
+  std::vector<ParamValues> values_;
+  std::exception_ptr error_;
+  std::thread thread_;
+};
 
 }  // namespace
 
 void for_each_param(const TensorSource& weights, const Graph& graph, const Family& family,
-                    const std::function<void(const ParamValues& values)>& use, const KnownInputs& inputs) {
+                    const std::function<void(const ParamValues& values)>& use, const ReadOptions& options) {
   check_params(weights, graph, family);
-  Reader reader(weights);
-  for_each_stored(weights, graph, family, [&](const TensorInfo& param, const Stored& stored) {
-    use_param(reader, param, stored, use, inputs);
-  });
+  std::vector<std::pair<const TensorInfo*, Stored>> params;
+  for_each_stored(weights, graph, family,
+                  [&](const TensorInfo& param, Stored stored) { params.emplace_back(&param, std::move(stored)); });
+  std::array<Reader, 2> readers{Reader(weights), Reader(weights)};  // of the parameter in use, and of the next
+  const auto memory_for = [&](std::size_t i) {
+    PartMemory memory;
+    if (!options.memory || i >= params.size()) return memory;
+    const std::vector<ParamValues> parts = parts_of(*params[i].first);
+    for (std::size_t part = 0; part < parts.size(); ++part) memory[part] = options.memory(parts[part].name);
+    return memory;
+  };
+  const auto read = [&](std::size_t i, const PartMemory& memory) {
+    const auto& [param, stored] = params[i];
+    const ProductInputs* inputs = options.inputs ? options.inputs(original_name(param->name)) : nullptr;
+    if (inputs == nullptr) return readers[i % 2].read(*param, stored, memory);
+    return readers[i % 2].read(*param, stored, memory, [&](auto matrix, std::int64_t in, const GroupWriter& writer) {
+      round_for_products(matrix, in, *inputs, writer);
+    });
+  };
+  const bool reads_ahead = !options.inputs;  // they are computed when they are asked for, on all threads
+  std::vector<ParamValues> values;
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    if (i == 0 || !reads_ahead) values = read(i, memory_for(i));
+    std::optional<ReadAhead> next;
+    if (reads_ahead && i + 1 < params.size())
+      next.emplace([&read, i, memory = memory_for(i + 1)] { return read(i + 1, memory); });
+    for (const ParamValues& part : values) use(part);
+    if (next) values = next->take();
+  }
+  if (options.seconds == nullptr) return;
+  for (const Reader& reader : readers) {
+    options.seconds->reading += reader.seconds().reading;
+    options.seconds->converting += reader.seconds().converting;
+  }
 }
 
 std::vector<ParamReads> param_reads(const TensorSource& weights, const Graph& graph, const Family& family) {
@@ -432,7 +609,7 @@ std::vector<ParamReads> param_reads(const TensorSource& weights, const Graph& gr
 void read_param(const TensorSource& weights, const TensorInfo& param, const Family& family,
                 const std::function<void(const ParamValues& values)>& use) {
   Reader reader(weights);
-  use_param(reader, param, stored_as(weights, family, param), use, {});
+  for (const ParamValues& values : reader.read(param, stored_as(weights, family, param), {})) use(values);
 }
 
 DType usual_weights(const TensorSource& weights) {
@@ -450,14 +627,13 @@ DType usual_weights(const TensorSource& weights) {
 std::map<std::string, HostTensor> read_params(const TensorSource& weights, const Graph& graph, const Family& family,
                                               const KnownInputs& inputs) {
   std::map<std::string, HostTensor> params;
-  for_each_param(
-      weights, graph, family,
-      [&](const ParamValues& values) {
-        HostTensor copy(values.dtype, values.shape);
-        std::copy(values.bytes.begin(), values.bytes.end(), copy.bytes().begin());
-        params.emplace(values.name, std::move(copy));
-      },
-      inputs);
+  for_each_param(weights, graph, family,
+                 [&](const ParamValues& values) {
+                   HostTensor copy(values.dtype, values.shape);
+                   std::copy(values.bytes.begin(), values.bytes.end(), copy.bytes().begin());
+                   params.emplace(values.name, std::move(copy));
+                 },
+                 {.inputs = inputs});
   return params;
 }
 

@@ -478,6 +478,17 @@ void Session::upload_param(const std::string& name, std::span<const std::byte> b
   shared_->upload(name, bytes);
 }
 
+std::span<std::byte> Session::overwrite_param(const std::string& name) {
+  const std::lock_guard lock(*shared_->mutex);
+  const auto found = shared_->slots.find(name);
+  if (found == shared_->slots.end() || found->second.storage != Storage::param || found->second.tied) return {};
+  const std::span<std::byte> memory = found->second.memory->host_memory();
+  if (memory.empty()) return {};
+  found->second.filled = true;
+  shared_->forget_copy(name);
+  return memory;
+}
+
 HostTensor Session::download_param(const std::string& name) const {
   const std::lock_guard lock(*shared_->mutex);
   return shared_->find(name, "parameter", Storage::param).memory->download();

@@ -15,6 +15,10 @@ PagePool::PagePool(int blocks, int block_size) : block_size_(block_size) {
   for (Block block = blocks; block-- > 0;) free_.push_back(block);
 }
 
+WindowedPool::WindowedPool(int window, int blocks, int block_size) : window(window), pool(blocks, block_size) {
+  if (window < 1) throw UsageError(fmt::format("a window must see at least one position, not {}", window));
+}
+
 std::optional<Block> PagePool::allocate() {
   if (free_.empty()) {
     ++statistics_.refusals;

@@ -57,6 +57,13 @@ void PageTable::append_shared(Block block) {
   length_ += pool_->block_size();
 }
 
+void PageTable::skip(std::int64_t blocks) {
+  if (length_ > 0) throw UsageError("only an empty table can begin with blocks that are not there");
+  released_ = static_cast<std::size_t>(blocks);
+  blocks_.assign(released_, no_block);
+  length_ = blocks * pool_->block_size();
+}
+
 void PageTable::truncate(std::int64_t length) {
   if (length >= length_) return;
   length_ = length;

@@ -31,6 +31,18 @@ std::vector<Block> PrefixTree::Path::blocks() const {
   return out;
 }
 
+std::vector<Block> PrefixTree::Path::windowed(std::size_t group) const {
+  std::vector<Block> out(static_cast<std::size_t>(size()), no_block);
+  int left = node_ != nullptr ? (*tree_->windowed_)[group]->reach() : 0;
+  for (const Node* node = node_; left-- > 0 && node->parent != nullptr; node = node->parent)
+    out[static_cast<std::size_t>(node->depth - 1)] = node->windowed[group].block;
+  return out;
+}
+
+Block PrefixTree::Path::last_windowed(std::size_t group) const {
+  return size() > 0 ? node_->windowed[group].block : no_block;
+}
+
 std::int32_t PrefixTree::Path::state() const { return node_ != nullptr ? node_->state.number() : no_slot; }
 
 PrefixTree::~PrefixTree() { clear(); }
@@ -43,6 +55,7 @@ void PrefixTree::pin(Node& node) {
 }
 
 void PrefixTree::unpin(Node& node) {
+  keep_end(node);
   for (Node* at = &node; at->parent != nullptr; at = at->parent) {
     at->last_used = ++clock_;  // later than those below, which are to be evicted first
     if (--at->users > 0) continue;
@@ -54,22 +67,85 @@ void PrefixTree::unpin(Node& node) {
 PrefixTree::Path PrefixTree::find(std::string_view name_space, std::span<const std::int32_t> tokens) {
   auto root = roots_.find(name_space);
   if (root == roots_.end()) root = roots_.emplace(name_space, std::make_unique<Node>()).first;
-  Node* node = root->second.get();
+  Node *node = root->second.get(), *last = node;
   const auto size = static_cast<std::size_t>(pool_->block_size());
+  std::vector<int> there(groups());  // how many blocks of each group are there without a gap, up to here
   for (std::size_t at = 0; at + size <= tokens.size(); at += size) {
-    const auto child = node->children.find(tokens.subspan(at, size));
-    if (child == node->children.end()) break;
-    node = child->second.get();
+    const auto child = last->children.find(tokens.subspan(at, size));
+    if (child == last->children.end()) break;
+    last = child->second.get();
+    for (std::size_t group = 0; group < groups(); ++group)
+      there[group] = last->windowed[group].block == no_block ? 0 : there[group] + 1;
+    if (can_continue(there, last->depth)) node = last;
   }
   while (needs_states_ && node->parent != nullptr && !node->state) node = node->parent;
   if (node->state) touch_state(*node);
+  keep_end(*node);
   ++statistics_.lookups;
   statistics_.tokens += std::ssize(tokens);
   statistics_.hits += static_cast<std::int64_t>(node->depth) * pool_->block_size();
   return Path(*this, *node);
 }
 
-Block PrefixTree::append(Path& path, std::span<const std::int32_t> tokens, Block block) {
+bool PrefixTree::can_continue(const std::vector<int>& there, int depth) const {
+  for (std::size_t group = 0; group < groups(); ++group)
+    if (there[group] < std::min((*windowed_)[group]->reach(), depth)) return false;
+  return true;
+}
+
+void PrefixTree::keep_windowed(Node& node, std::size_t group, Block block) {
+  (*windowed_)[group]->pool.share(block);
+  node.windowed[group] = {block, ++clock_};
+  kept_[group].insert({clock_, &node});
+}
+
+void PrefixTree::drop_windowed(Node& node, std::size_t group) {
+  const auto kept = std::exchange(node.windowed[group], {});
+  if (kept.block == no_block) return;
+  kept_[group].erase({kept.worth, &node});
+  (*windowed_)[group]->pool.release(kept.block);
+}
+
+// What is seen from the end of a node is dropped later than what lies between.
+void PrefixTree::keep_end(Node& node) {
+  for (std::size_t group = 0; group < groups(); ++group) {
+    int left = (*windowed_)[group]->reach();
+    for (Node* at = &node; left-- > 0 && at->parent != nullptr; at = at->parent) {
+      Node::Kept& kept = at->windowed[group];
+      if (kept.block == no_block) continue;
+      kept_[group].erase({kept.worth, at});
+      kept.worth = is_end | ++clock_;
+      kept_[group].insert({kept.worth, at});
+    }
+  }
+}
+
+void PrefixTree::keep_end(const Path& path) {
+  if (path) keep_end(*path.node_);
+}
+
+int PrefixTree::evict_windowed(std::size_t group, int blocks) {
+  const PagePool& pool = (*windowed_)[group]->pool;
+  int dropped = 0;
+  for (auto next = kept_[group].begin(); dropped < blocks && next != kept_[group].end();) {
+    Node& node = *(next++)->second;
+    if (pool.references(node.windowed[group].block) > 1) continue;
+    drop_windowed(node, group);
+    ++dropped;
+  }
+  statistics_.evictions += dropped;
+  return dropped;
+}
+
+int PrefixTree::reclaimable_windowed(std::size_t group) const {
+  const PagePool& pool = (*windowed_)[group]->pool;
+  return static_cast<int>(std::count_if(kept_[group].begin(), kept_[group].end(), [&](const auto& kept) {
+    return pool.references(kept.second->windowed[group].block) == 1;
+  }));
+}
+
+Block PrefixTree::append(Path& path, std::span<const std::int32_t> tokens, Block block,
+                         std::span<const Block> windowed) {
   if (!path || std::ssize(tokens) != pool_->block_size())
     throw UsageError(fmt::format("a path in the prefix tree continues by whole blocks of {} tokens, not by {}",
                                  pool_->block_size(), tokens.size()));
@@ -84,12 +160,16 @@ Block PrefixTree::append(Path& path, std::span<const std::int32_t> tokens, Block
     added.tokens = &child->first;
     added.block = block;
     added.depth = node.depth + 1;
+    added.windowed.resize(groups());
     ++blocks_;
     ++reclaimable_;  // until the path pins it below
   } else if (is_idle_leaf(*child->second)) {
     idle_leaves_.erase({child->second->last_used, child->second.get()});
   }
   Node& next = *child->second;
+  for (std::size_t group = 0; group < windowed.size(); ++group)
+    if (windowed[group] != no_block && next.windowed[group].block == no_block)
+      keep_windowed(next, group, windowed[group]);
   if (next.users++ == 0) --reclaimable_;  // those above are pinned by this path already
   path.node_ = &next;
   return next.block;
@@ -110,6 +190,7 @@ void PrefixTree::keep_state(Path& path, StateSlot slot) {
 void PrefixTree::remove(Node& leaf) {
   idle_leaves_.erase({leaf.last_used, &leaf});
   if (leaf.state) states_.erase({leaf.state_used, &leaf});
+  for (std::size_t group = 0; group < groups(); ++group) drop_windowed(leaf, group);
   pool_->release(leaf.block);
   --blocks_;
   --reclaimable_;

@@ -32,12 +32,28 @@ SchedulerOptions checked(SchedulerOptions options) {
   if (options.device_masks) require(options.vocabulary > 0, "vocabulary", options.vocabulary, "given for device_masks");
   require(options.window >= 0, "window", options.window, "0 or more");
   require(options.state_slots >= 0, "state_slots", options.state_slots, "0 or more");
-  if (options.window > 0) require(options.state_slots == 0, "state_slots", options.state_slots, "0 with a window");
+  const bool has_windows = options.window > 0 || !options.windowed.empty();
+  if (has_windows) require(options.state_slots == 0, "state_slots", options.state_slots, "0 with a window");
+  for (const WindowedLayers& layers : options.windowed) {
+    require(layers.window > 0, "windowed.window", layers.window, "positive");
+    require(layers.blocks > 0, "windowed.blocks", layers.blocks, "positive");
+  }
   return options;
 }
 
+WindowedPools pools_of(const SchedulerOptions& options) {
+  WindowedPools pools;
+  for (const WindowedLayers& layers : options.windowed)
+    pools.push_back(std::make_unique<WindowedPool>(layers.window, layers.blocks, options.block_size));
+  return pools;
+}
+
+// Texts longer than that would not go on by themselves.
 std::int64_t context_of(const SchedulerOptions& options) {
-  const std::int64_t capacity = static_cast<std::int64_t>(options.blocks) * options.block_size;
+  std::int64_t blocks = options.blocks;
+  for (const WindowedLayers& layers : options.windowed)
+    if (layers.blocks < most_blocks(options, layers.window)) blocks = std::min<std::int64_t>(blocks, layers.blocks);
+  const std::int64_t capacity = blocks * options.block_size;
   return options.context > 0 ? std::min<std::int64_t>(options.context, capacity) : capacity;
 }
 
@@ -51,16 +67,24 @@ bool needs_host(const SequenceOptions& sequence, const SchedulerOptions& options
 
 }  // namespace
 
+// What it sees of the last whole block's end, what steps in flight add, and blocks that are begun.
+int most_blocks(const SchedulerOptions& options, int window) {
+  const std::int64_t in_flight = std::int64_t{options.pipelined ? 2 : 1} * options.chunk;
+  return static_cast<int>((window + in_flight + options.block_size - 2) / options.block_size + 2);
+}
+
 Scheduler::Scheduler(SchedulerOptions options)
     : options_(checked(std::move(options))),
       context_(context_of(options_)),
       pool_(options_.blocks, options_.block_size),
+      windowed_(pools_of(options_)),
       slots_(options_.state_slots),
-      tree_(pool_, options_.state_slots > 0),
+      tree_(pool_, options_.state_slots > 0, &windowed_),
       sizes_(std::make_unique<StepSizes>(
           StepSizes{{options_.row_buckets, options_.max_rows, "row_buckets"},
                     {options_.time_buckets, options_.chunk, "time_buckets"},
-                    {options_.block_buckets, pool_.blocks_for(context_), "block_buckets"}})) {}
+                    {options_.block_buckets, pool_.blocks_for(context_), "block_buckets"}})),
+      windowed_copies_(windowed_.size()) {}
 
 Scheduler::~Scheduler() = default;
 
@@ -103,7 +127,7 @@ SequenceId Scheduler::insert(std::vector<std::int32_t> prompt, SequenceOptions o
     check(prompt, options);
     const Sampler valid(options.sampling);  // throws if a setting is out of range, wherever it is sampled
     const bool on_host = needs_host(options, options_);
-    Sequence sequence(id, std::move(prompt), std::move(options), on_host, now, pool_);
+    Sequence sequence(id, std::move(prompt), std::move(options), on_host, now, new_place());
     sequences_.try_emplace(id, std::move(sequence));
   } catch (...) {
     ++statistics_.refused;
@@ -294,6 +318,7 @@ void Scheduler::settle(const Planned& planned, std::size_t row, int outputs, Ste
   if (is_placed) sequence.place.written = planned.row.start + planned.row.count - planned.row.drafts;
   if (planned.row.wanted == Wanted::nothing) {
     if (is_placed) publish(sequence);
+    if (is_placed) release_passed(sequence);
     return;
   }
   --sequence.pending;
@@ -331,6 +356,7 @@ void Scheduler::settle(const Planned& planned, std::size_t row, int outputs, Ste
   if (!is_placed) return;
   if (planned.row.drafts > 0) keep_accepted(sequence, planned, accepted);
   publish(sequence);
+  release_passed(sequence);
 }
 
 void Scheduler::count_drafts(Sequence& sequence, int drafted, int accepted) {
@@ -350,6 +376,7 @@ void Scheduler::keep_accepted(Sequence& sequence, const Planned& planned, int ac
   }
   place.computed = place.written = kept;
   place.table.truncate(kept);
+  for (PageTable& table : place.windowed) table.truncate(kept);
 }
 
 // Puts the whole blocks that are written, and whose tokens are certain, into the prefix tree.
@@ -360,8 +387,16 @@ void Scheduler::publish(Sequence& sequence) {
   const auto known = static_cast<std::size_t>(std::min(place.written, sequence.length()));
   for (auto index = static_cast<std::size_t>(place.path.size()); (index + 1) * size <= known; ++index) {
     const Block own = place.table.blocks()[index];
-    const Block shared = tree_.append(place.path, sequence.tokens().subspan(index * size, size), own);
+    std::vector<Block> windowed;
+    for (const PageTable& table : place.windowed) windowed.push_back(table.blocks()[index]);
+    const Block shared = tree_.append(place.path, sequence.tokens().subspan(index * size, size), own, windowed);
     if (shared != own) place.table.replace(index, shared);
+    for (std::size_t group = 0; group < windowed.size(); ++group) {
+      const Block kept = place.path.last_windowed(group);
+      if (windowed[group] != no_block && kept != windowed[group]) place.windowed[group].replace(index, kept);
+    }
+    if (std::cmp_equal((index + 1) * size, (sequence.prompt_tokens() - 1) / pool_.block_size() * pool_.block_size()))
+      tree_.keep_end(place.path);
     if (place.snapshot && place.snapshot_at == static_cast<std::int64_t>((index + 1) * size))
       tree_.keep_state(place.path, std::move(place.snapshot));
   }
@@ -382,12 +417,34 @@ SavedTable Scheduler::save(SequenceId id) const {
   SavedTable out = sequence->place.table.save();
   out.blocks.resize(whole);
   out.length = static_cast<std::int64_t>(whole) * pool_.block_size();
+  for (std::size_t group = 0; group < windowed_.size(); ++group) {
+    const std::vector<Block>& blocks = sequence->place.windowed[group].blocks();
+    const auto first = static_cast<std::ptrdiff_t>(whole) - std::min<std::ptrdiff_t>(windowed_[group]->reach(), whole);
+    out.windowed.push_back({first, {blocks.begin() + first, blocks.begin() + static_cast<std::ptrdiff_t>(whole)}});
+  }
   return out;
 }
 
 SavedTable Scheduler::save(const std::string& name_space, std::span<const std::int32_t> tokens) {
   const PrefixTree::Path path = tree_.find(name_space, tokens);
-  return {static_cast<std::int64_t>(path.size()) * pool_.block_size(), pool_.block_size(), path.blocks(), path.state()};
+  SavedTable out{.length = static_cast<std::int64_t>(path.size()) * pool_.block_size(),
+                 .block_size = pool_.block_size(),
+                 .blocks = path.blocks(),
+                 .state = path.state()};
+  for (std::size_t group = 0; group < windowed_.size(); ++group) {
+    const std::vector<Block> blocks = path.windowed(group);
+    const auto first = std::ssize(blocks) - std::min<std::ptrdiff_t>(windowed_[group]->reach(), std::ssize(blocks));
+    out.windowed.push_back({first, {blocks.begin() + first, blocks.end()}});
+  }
+  return out;
+}
+
+// A block, or no_block if there is none.
+Block Scheduler::allocate_windowed(std::size_t group) {
+  PagePool& pool = windowed_[group]->pool;
+  std::optional<Block> block = pool.allocate();
+  if (!block && tree_.evict_windowed(group, 1) > 0) block = pool.allocate();
+  return block.value_or(no_block);
 }
 
 Restored Scheduler::restore(const std::string& name_space, std::span<const std::int32_t> tokens,
@@ -401,16 +458,29 @@ Restored Scheduler::restore(const std::string& name_space, std::span<const std::
         fmt::format("the saved cache has {} blocks of {} tokens and {} tokens, but this cache has blocks of "
                     "{}; load the model with the same block size",
                     saved.blocks.size(), saved.block_size, tokens.size(), size));
+  if (saved.windowed.size() != windowed_.size())
+    throw UsageError("the saved cache has layers with other windows than the model");
   Restored out;
+  out.windowed.resize(windowed_.size());
   PrefixTree::Path path = tree_.find(name_space, tokens.first(saved.blocks.size() * size));
   if (path.size() == std::ssize(saved.blocks)) return out;
   for (auto index = static_cast<std::size_t>(path.size()); index < saved.blocks.size(); ++index) {
     std::optional<Block> block = pool_.allocate();
     if (!block && tree_.evict(1) > 0) block = pool_.allocate();
     if (!block) return out;
-    const Block kept = tree_.append(path, tokens.subspan(index * size, size), *block);
+    std::vector<Block> windowed;
+    for (std::size_t group = 0; group < windowed_.size(); ++group)
+      windowed.push_back(std::cmp_less(index, saved.windowed[group].first) ? no_block : allocate_windowed(group));
+    const Block kept = tree_.append(path, tokens.subspan(index * size, size), *block, windowed);
     pool_.release(*block);  // the tree holds it now, or has had another
     if (kept == *block) out.blocks.push_back({index, *block});
+    for (std::size_t group = 0; group < windowed_.size(); ++group) {
+      if (windowed[group] == no_block) continue;
+      windowed_[group]->pool.release(windowed[group]);
+      if (path.last_windowed(group) != windowed[group]) continue;
+      const auto first = static_cast<std::size_t>(saved.windowed[group].first);
+      out.windowed[group].push_back({index - first, windowed[group]});
+    }
   }
   if (options_.state_slots == 0) return out;
   if (std::optional<StateSlot> slot = take_slot()) {

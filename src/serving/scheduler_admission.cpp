@@ -34,6 +34,34 @@ int Scheduler::promised_blocks() const {
   return blocks;
 }
 
+// The blocks of layers with a window that a place needs until its text has this length.
+int Scheduler::needed_windowed(const CachePlace& place, std::size_t group, std::int64_t length) const {
+  const PageTable& table = place.windowed[group];
+  const int all = table.blocks_to_append(std::max<std::int64_t>(length - table.length(), 0));
+  const int most = most_blocks(options_, windowed_[group]->window) - table.held();
+  return std::clamp(most, 0, all);
+}
+
+int Scheduler::promised_windowed(std::size_t group) const {
+  int blocks = 0;
+  for (const SequenceId id : running_) blocks += needed_windowed(find(id)->place, group, find(id)->length() + 1);
+  return blocks;
+}
+
+// One more for each that runs, so that a newcomer is not thrown out as soon as they grow. A sequence by itself always
+// fits.
+bool Scheduler::has_room_for(const CachePlace& place, std::int64_t length) const {
+  if (running_.empty()) return true;
+  const int others = static_cast<int>(running_.size());
+  const int needed = place.table.blocks_to_append(length - place.table.length());
+  if (needed + promised_blocks() + others > pool_.free_blocks() + tree_.reclaimable()) return false;
+  for (std::size_t group = 0; group < windowed_.size(); ++group) {
+    const int wanted = needed_windowed(place, group, length) + promised_windowed(group) + others;
+    if (wanted > windowed_[group]->pool.free_blocks() + tree_.reclaimable_windowed(group)) return false;
+  }
+  return true;
+}
+
 bool Scheduler::try_admit(Sequence& sequence) {
   std::optional<StateSlot> slot;
   if (options_.state_slots > 0) {
@@ -42,13 +70,9 @@ bool Scheduler::try_admit(Sequence& sequence) {
   }
   const std::int32_t state = enter_cache(sequence);
   CachePlace& place = sequence.place;
-  const int needed = place.table.blocks_to_append(sequence.length() + 1 - place.table.length());
-  // One more for each that runs, so that a newcomer is not thrown out as soon as they grow. A sequence by itself always
-  // fits.
-  const int wanted = needed + promised_blocks() + static_cast<int>(running_.size());
-  const auto has_room = [&] { return running_.empty() || wanted <= pool_.free_blocks() + tree_.reclaimable(); };
+  const auto has_room = [&] { return has_room_for(place, sequence.length() + 1); };
   if (!has_room() && !(release_before_windows() && has_room())) {
-    place = CachePlace(pool_);
+    place = new_place();
     return false;
   }
   if (slot) place.states.emplace(std::move(*slot), place.computed, state, state_copies_);
@@ -71,14 +95,31 @@ std::int32_t Scheduler::enter_cache(Sequence& sequence) {
   if (options_.prefix_cache) {
     place.path = tree_.find(sequence.options().name_space, known);
     for (const Block block : place.path.blocks()) place.table.append_shared(block);
+    for (std::size_t group = 0; group < windowed_.size(); ++group) {
+      const std::vector<Block> blocks = place.path.windowed(group);
+      const auto first = std::find_if(blocks.begin(), blocks.end(), [](Block block) { return block != no_block; });
+      place.windowed[group].skip(first - blocks.begin());
+      std::for_each(first, blocks.end(), [&](Block block) { place.windowed[group].append_shared(block); });
+    }
   }
   std::int32_t state = place.path.state();
   if (const Sequence* parent = sequence.parent ? find(*sequence.parent) : nullptr) {
-    const auto [common, from] = shared_with(parent->place, sequence.length() - 1);
-    const std::int64_t seen = options_.window > 0 ? std::max<std::int64_t>(common - options_.window + 1, 0) : 0;
-    if (common > place.table.length() && parent->place.table.first() <= seen) {
-      place.table = parent->place.table.fork();
-      place.table.truncate(common);
+    const auto [length, from] = shared_with(parent->place, sequence.length() - 1);
+    const std::int64_t common = length;
+    const auto sees = [&](const PageTable& table, int window) {
+      return table.first() <= (window > 0 ? std::max<std::int64_t>(common - window + 1, 0) : 0);
+    };
+    bool is_there = common > place.table.length() && sees(parent->place.table, options_.window);
+    for (std::size_t group = 0; is_there && group < windowed_.size(); ++group)
+      is_there = sees(parent->place.windowed[group], windowed_[group]->window);
+    if (is_there) {
+      const auto take = [&](PageTable& to, const PageTable& from) {
+        to = from.fork();
+        to.truncate(common);
+      };
+      take(place.table, parent->place.table);
+      for (std::size_t group = 0; group < windowed_.size(); ++group)
+        take(place.windowed[group], parent->place.windowed[group]);
       if (place.table.first() > path_length(place)) place.path.reset();  // the tree cannot go on without what is gone
       state = from;
     }
@@ -96,12 +137,27 @@ std::pair<std::int64_t, std::int32_t> Scheduler::shared_with(const CachePlace& p
   return {0, no_slot};
 }
 
-std::optional<PageTable> Scheduler::reserve(std::int64_t positions) {
+std::optional<TextBlocks> Scheduler::reserve(std::int64_t positions) {
+  std::vector<BlockCopy> none;  // there is nothing to copy in tables of its own
   PageTable table(pool_);
-  std::vector<BlockCopy> none;  // there is nothing to copy in a table of its own
-  while (!table.append(positions, none))
-    if (tree_.evict(table.blocks_to_append(positions) - pool_.free_blocks()) == 0) return std::nullopt;
-  return table;
+  if (!make_room(table, positions)) return std::nullopt;
+  table.append(positions, none);
+  std::vector<PageTable> rings;
+  for (std::size_t group = 0; group < windowed_.size(); ++group) {
+    // What a chunk sees, and itself.
+    const std::int64_t most = (most_blocks(options_, windowed_[group]->window)) * std::int64_t{options_.block_size};
+    PageTable& ring = rings.emplace_back(windowed_[group]->pool);
+    if (!make_windowed_room(ring, group, std::min(positions, most))) return std::nullopt;
+    ring.append(std::min(positions, most), none);
+  }
+  return TextBlocks(std::move(table), std::move(rings));
+}
+
+std::vector<Block> TextBlocks::windowed(std::size_t group) const {
+  const std::vector<Block>& ring = rings_[group].blocks();
+  std::vector<Block> blocks(whole_.blocks().size());
+  for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i] = ring[i % ring.size()];
+  return blocks;
 }
 
 std::int64_t Scheduler::path_length(const CachePlace& place) const {
@@ -129,13 +185,35 @@ bool Scheduler::release_before_windows() {
   return any;
 }
 
+// Layers with windows keep only what the next tokens see, and what lies before it is the prefix tree's to keep or drop.
+void Scheduler::release_passed(Sequence& sequence) {
+  const std::int64_t known = std::min(sequence.place.written, sequence.length());
+  for (std::size_t group = 0; group < windowed_.size(); ++group)
+    sequence.place.windowed[group].release_before(windowed_[group]->first_seen(known));
+}
+
+bool Scheduler::make_room(PageTable& table, std::int64_t more) {
+  for (int missing = 0; (missing = table.blocks_to_append(more) - pool_.free_blocks()) > 0;)
+    if (tree_.evict(missing) == 0 && !release_before_windows()) return false;
+  return true;
+}
+
+bool Scheduler::make_windowed_room(PageTable& table, std::size_t group, std::int64_t more) {
+  const PagePool& pool = windowed_[group]->pool;
+  for (int missing = 0; (missing = table.blocks_to_append(more) - pool.free_blocks()) > 0;)
+    if (tree_.evict_windowed(group, missing) == 0) return false;
+  return true;
+}
+
 bool Scheduler::grow_without_preemption(Sequence& sequence, std::int64_t length) {
-  PageTable& table = sequence.place.table;
-  const std::int64_t more = std::max<std::int64_t>(length - table.length(), 0);
-  while (!table.append(more, copies_)) {
-    const bool evicted = tree_.evict(table.blocks_to_append(more) - pool_.free_blocks()) > 0;
-    if (!evicted && !release_before_windows()) return false;
-  }
+  CachePlace& place = sequence.place;
+  const std::int64_t more = std::max<std::int64_t>(length - place.table.length(), 0);
+  if (!make_room(place.table, more)) return false;
+  for (std::size_t group = 0; group < windowed_.size(); ++group)
+    if (!make_windowed_room(place.windowed[group], group, more)) return false;
+  place.table.append(more, copies_);
+  for (std::size_t group = 0; group < windowed_.size(); ++group)
+    place.windowed[group].append(more, windowed_copies_[group]);
   return true;
 }
 
@@ -158,7 +236,7 @@ bool Scheduler::preempt_younger(const Sequence& sequence) {
 
 // It waits with the tokens that it has. Results of its steps in flight still count, but their cache entries do not.
 void Scheduler::preempt(Sequence& sequence) {
-  sequence.place = CachePlace(pool_);
+  sequence.place = new_place();
   sequence.running = false;
   sequence.parent.reset();  // it has tokens of its own by now, which the prefix tree may know
   ++sequence.epoch;

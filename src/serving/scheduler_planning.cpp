@@ -198,13 +198,16 @@ Step Scheduler::build(Plan& plan, double now) {
                     .draw = planned.draw,
                     .carried = planned.carried,
                     .state = sequence.place.states ? sequence.place.states->live() : no_slot});
+    for (const PageTable& table : sequence.place.windowed) rows.back().windowed.emplace_back(table.blocks());
     (row.count - row.drafts > 1 || row.wanted == Wanted::nothing ? has_prompts : has_next) = true;
   }
-  Step step = build_step(rows, *sizes_, options_.state_slots > 0);
+  Step step = build_step(rows, *sizes_, options_.state_slots > 0, windowed_.size());
   if (options_.device_masks) set_mask(step, now);
   step.number = step_number_++;
   step.kind = !has_prompts ? StepKind::decode : has_next ? StepKind::mixed : StepKind::prefill;
   step.copies = std::exchange(copies_, {});
+  for (std::size_t group = 0; group < windowed_.size(); ++group)
+    step.windowed[group].copies = std::exchange(windowed_copies_[group], {});
   step.state_copies = std::exchange(state_copies_, std::exchange(later_state_copies_, {}));
   prefill_is_due_ = step.kind == StepKind::decode;
   ++statistics_.steps;

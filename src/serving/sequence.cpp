@@ -19,8 +19,8 @@ std::string_view name(FinishReason reason) {
 }
 
 Sequence::Sequence(SequenceId id, std::vector<std::int32_t> prompt, SequenceOptions options, bool samples_on_host,
-                   double now, PagePool& pool)
-    : place(pool),
+                   double now, CachePlace place)
+    : place(std::move(place)),
       id_(id),
       tokens_(std::move(prompt)),
       options_(std::move(options)),

@@ -25,12 +25,13 @@ int Buckets::size_for(int count) const { return *std::lower_bound(sizes_.begin()
 
 namespace {
 
-void allocate(Step& step, bool has_states) {
+void allocate(Step& step, bool has_states, std::size_t windowed) {
   const auto rows = static_cast<std::size_t>(step.rows), cells = rows * static_cast<std::size_t>(step.time);
   step.ids.assign(cells, 0);
   step.positions.assign(cells, -1);
   step.lengths.assign(rows, 0);
   step.table.assign(rows * static_cast<std::size_t>(step.blocks), 0);
+  step.windowed.assign(windowed, {step.table, {}});
   step.carried.assign(rows, -1);
   if (has_states) step.states.assign(rows, no_slot);
   SamplingInputs& sampling = step.sampling;
@@ -134,9 +135,13 @@ void set_row(Step& step, std::size_t row, const RowInput& input) {
     step.positions[first + i] = static_cast<std::int32_t>(input.row.start + static_cast<std::int64_t>(i));
   step.lengths[row] = static_cast<std::int32_t>(input.row.start + input.row.count);
   // Attention sees nothing of a block that was given back, but may read it: it must be one that is there.
-  std::transform(input.table.begin(), input.table.end(),
-                 step.table.begin() + static_cast<std::ptrdiff_t>(row) * step.blocks,
-                 [](Block block) { return block == no_block ? 0 : block; });
+  const auto set_table = [&](std::span<const Block> from, std::vector<std::int32_t>& to) {
+    std::transform(from.begin(), from.end(), to.begin() + static_cast<std::ptrdiff_t>(row) * step.blocks,
+                   [](Block block) { return block == no_block ? 0 : block; });
+  };
+  set_table(input.table, step.table);
+  for (std::size_t group = 0; group < input.windowed.size(); ++group)
+    set_table(input.windowed[group], step.windowed[group].table);
   step.carried[row] = input.carried;
   if (!step.states.empty()) step.states[row] = input.state;
   set_sampling(step.sampling, row, input);
@@ -144,7 +149,7 @@ void set_row(Step& step, std::size_t row, const RowInput& input) {
 
 }  // namespace
 
-Step build_step(std::span<const RowInput> rows, const StepSizes& sizes, bool has_states) {
+Step build_step(std::span<const RowInput> rows, const StepSizes& sizes, bool has_states, std::size_t windowed) {
   int time = 1, blocks = 1, outputs = 1;
   for (const RowInput& input : rows) {
     time = std::max(time, input.row.count);
@@ -156,7 +161,7 @@ Step build_step(std::span<const RowInput> rows, const StepSizes& sizes, bool has
   step.time = sizes.time.size_for(time);
   step.blocks = sizes.blocks.size_for(blocks);
   step.outputs = outputs > 1 ? sizes.time.size_for(outputs) : 1;
-  allocate(step, has_states);
+  allocate(step, has_states, windowed);
   for (std::size_t row = 0; row < rows.size(); ++row) {
     set_row(step, row, rows[row]);
     step.plan.push_back(rows[row].row);

@@ -28,6 +28,7 @@ struct RowInput {
   std::span<const std::int32_t> ids;    ///< of its tokens; one fewer if the last one is carried
   std::span<const std::int32_t> draft;  ///< after them
   std::span<const Block> table;
+  std::vector<std::span<const Block>> windowed = {};  ///< of the layers with windows
   const SamplerOptions* sampling = nullptr;
   const SeenTokens* seen = nullptr;  ///< if there are penalties
   std::uint32_t draw = 0;
@@ -40,6 +41,6 @@ struct StepSizes {
 };
 
 /// The arrays of a step.
-Step build_step(std::span<const RowInput> rows, const StepSizes& sizes, bool has_states);
+Step build_step(std::span<const RowInput> rows, const StepSizes& sizes, bool has_states, std::size_t windowed);
 
 }  // namespace jerboa::serving

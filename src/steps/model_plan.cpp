@@ -1,6 +1,8 @@
 #include "steps/model_plan.h"
 
 #include <algorithm>
+#include <fmt/format.h>
+#include <limits>
 
 #include <jerboa/models/quantise.h>
 
@@ -11,16 +13,19 @@ namespace {
 
 constexpr int slots_beside = 2;  // the scheduler's: for texts that are scored, and for padding
 
-// The largest window, if every attention has one; 0 otherwise.
-int window_of(const Graph& graph) {
-  int largest = 0;
+// The windows of all attentions, the largest first; 0 is that of those without one, or with one that no text exceeds.
+std::vector<int> windows_of(const Graph& graph, int context) {
+  std::vector<int> windows;
+  const auto reach = [](int window) { return window == 0 ? std::numeric_limits<int>::max() : window; };
   for (const Node& node : graph.nodes) {
     if (node.op != Op::attention) continue;
-    const int window = node.as<AttentionAttrs>().window;
-    if (window == 0) return 0;
-    largest = std::max(largest, window);
+    int window = node.as<AttentionAttrs>().window;
+    if (window >= context) window = 0;
+    auto at = windows.begin();
+    while (at != windows.end() && reach(*at) > reach(window)) ++at;
+    if (at == windows.end() || *at != window) windows.insert(at, window);
   }
-  return largest;
+  return windows;
 }
 
 }  // namespace
@@ -42,25 +47,49 @@ ModelPlan::ModelPlan(models::Config config, const PlanOptions& options)
   const EntryKey first{.drawing = Drawing::none};
   outline_ = step_graph(graph_settings(), first);
   vocabulary_size_ = outline_.shape(outline_.find("logits")).back().upper_bound();
+  choose_groups();
   choose_sizes();
   outline_ = step_graph(graph_settings(), first);
-  for (const models::CacheSpec& cache : cache_specs(graph_settings()))
-    (cache.kind == models::CacheKind::state ? states_ : caches_).push_back(cache);
+  windowed_caches_.resize(cache_.windowed.size());
+  for (const models::CacheSpec& cache : cache_specs(graph_settings())) {
+    const auto group = std::find_if(cache_.windowed.begin(), cache_.windowed.end(),
+                                    [&](const auto& layers) { return layers.window == cache.window; });
+    if (cache.kind == models::CacheKind::state)
+      states_.push_back(cache);
+    else if (group == cache_.windowed.end())
+      caches_.push_back(cache);
+    else
+      windowed_caches_[static_cast<std::size_t>(group - cache_.windowed.begin())].push_back(cache);
+  }
+}
+
+// Layers that see less than others keep less, in blocks of their own. States cannot go back to where a window ends.
+void ModelPlan::choose_groups() {
+  const std::vector<models::CacheSpec> specs = cache_specs(graph_settings());
+  const auto is_state = [](const models::CacheSpec& cache) { return cache.kind == models::CacheKind::state; };
+  if (std::any_of(specs.begin(), specs.end(), is_state)) return;
+  const std::vector<int> windows = windows_of(outline_, context_);
+  for (std::size_t i = 1; i < windows.size(); ++i) cache_.windowed.push_back({windows[i], 1});
+  window_ = windows.empty() ? 0 : windows[0];
 }
 
 // Of the cache, and of the steps over it.
 void ModelPlan::choose_sizes() {
-  std::int64_t block_bytes = 0, slot_bytes = 0;  // of all layers together
-  for (const models::CacheSpec& cache : cache_specs(graph_settings()))
-    (cache.kind == models::CacheKind::state ? slot_bytes : block_bytes) +=
-        element_count(cache.shape).value() * bits(cache.dtype) / 8;
-  const auto [sequences, slots] = state_sizes(options_, slot_bytes, block_bytes > 0);
+  std::int64_t slot_bytes = 0;
+  std::vector<BlockBytes> groups{{}};
+  for (const models::WindowedBlocks& layers : cache_.windowed) groups.push_back({layers.window, 0});
+  for (const models::CacheSpec& cache : cache_specs(graph_settings())) {
+    const std::int64_t bytes = element_count(cache.shape).value() * bits(cache.dtype) / 8;
+    const auto group = std::find_if(groups.begin(), groups.end(),
+                                    [&](const BlockBytes& layers) { return layers.window == cache.window; });
+    (cache.kind == models::CacheKind::state ? slot_bytes : group->bytes) += bytes;
+  }
+  const auto [sequences, slots] = state_sizes(options_, slot_bytes, groups[0].bytes > 0);
   const std::int64_t state_bytes = slots > 0 ? slot_bytes * (slots + slots_beside) : 0;
-  cache_.blocks = cache_blocks(options_, context_, cache_.block, sequences, block_bytes, state_bytes);
-  cache_.bytes = block_bytes * cache_.blocks + state_bytes;
+  choose_blocks(options_, context_, sequences, groups, state_bytes, cache_);
   context_ = static_cast<int>(std::min<std::int64_t>(context_, std::int64_t{cache_.blocks} * cache_.block));
   scheduling_ = scheduling_for(options_, cache_, context_, sequences, static_cast<int>(vocabulary_size_), slots);
-  if (slots == 0) scheduling_.window = window_of(outline_);
+  scheduling_.window = window_;
 }
 
 GraphSettings ModelPlan::graph_settings() const {
@@ -69,6 +98,7 @@ GraphSettings ModelPlan::graph_settings() const {
           .cache = cache_.dtype,
           .blocks = cache_.blocks,
           .block = cache_.block,
+          .windowed = cache_.windowed,
           .context = context_,
           .slots = scheduling_.state_slots > 0 ? scheduling_.state_slots + slots_beside : 0,
           .carried_rows = scheduling_.pipelined ? scheduling_.max_rows : 0,
@@ -115,6 +145,11 @@ std::vector<Run> ModelPlan::runs_of(const serving::Step& step) const {
   for (const serving::SlotCopy& copy : step.state_copies) state_copies.push_back({copy.from, copy.to});
   add_copies(runs, {"copy states", [this] { return copy_graph(states_); }}, state_copies);
   add_copies(runs, {"copy blocks", [this] { return copy_graph(caches_); }}, step.copies);
+  for (std::size_t group = 0; group < step.windowed.size(); ++group)
+    add_copies(runs,
+               {fmt::format("copy blocks of window {}", cache_.windowed[group].window),
+                [this, group] { return copy_graph(windowed_caches_[group]); }},
+               step.windowed[group].copies);
   EntryKey key{.rows = step.rows,
                .time = step.time,
                .table = step.blocks,
@@ -126,9 +161,10 @@ std::vector<Run> ModelPlan::runs_of(const serving::Step& step) const {
                .biased = step.sampling.bias.size,
                .logprobs = logprobs_of(step)};
   if (key.is_prompt) key.time = prompt_time(scheduling_, step.rows);
-  runs.push_back({entry_of(key),
-                  inputs_of(step, key, scheduling_.pipelined && !key.is_prompt, scheduling_.state_slots + 1),
-                  outputs_to_read(step, key)});
+  runs.push_back(
+      {entry_of(key),
+       inputs_of(step, key, scheduling_.pipelined && !key.is_prompt, scheduling_.state_slots + 1, cache_.windowed),
+       outputs_to_read(step, key)});
   return runs;
 }
 

@@ -51,6 +51,8 @@ class ModelPlan {
   const Graph& outline() const { return outline_; }
   /// Of positions, and of recurrent layers.
   const std::vector<models::CacheSpec>& caches() const { return caches_; }
+  /// Of the layers of each group with windows.
+  const std::vector<std::vector<models::CacheSpec>>& windowed_caches() const { return windowed_caches_; }
   const std::vector<models::CacheSpec>& states() const { return states_; }
   std::int64_t parameters() const;
   std::int64_t weight_bytes() const;
@@ -62,6 +64,7 @@ class ModelPlan {
   std::vector<Run> runs_of(const serving::Step& step) const;
 
  private:
+  void choose_groups();
   void choose_sizes();
   Entry entry_of(const EntryKey& key) const;
   static void add_copies(std::vector<Run>& runs, const Entry& entry, std::span<const serving::BlockCopy> copies);
@@ -72,7 +75,9 @@ class ModelPlan {
   CacheSize cache_;
   serving::SchedulerOptions scheduling_;
   std::int64_t vocabulary_size_ = 0;  // may exceed the tokenizer's vocabulary
+  int window_ = 0;                    // of the layers that see most, if they have one
   std::vector<models::CacheSpec> caches_, states_;
+  std::vector<std::vector<models::CacheSpec>> windowed_caches_;
   Graph outline_;
 };
 

@@ -51,6 +51,8 @@ std::vector<int> table_sizes(int most, int block, bool is_gpu) {
   return sizes;
 }
 
+bool is_pipelined(const PlanOptions& options) { return options.pipelined.value_or(options.is_gpu); }
+
 }  // namespace
 
 void check_options(const PlanOptions& options) {
@@ -92,13 +94,48 @@ StateSizes state_sizes(const PlanOptions& options, std::int64_t slot_bytes, bool
   return out;
 }
 
-int cache_blocks(const PlanOptions& options, int context, int block, int sequences, std::int64_t block_bytes,
-                 std::int64_t spent_bytes) {
-  const auto blocks_for = [&](std::int64_t tokens) { return detail::divide_up(tokens, block); };
-  if (options.cache_tokens > 0) return static_cast<int>(blocks_for(options.cache_tokens));
-  const std::int64_t one = blocks_for(context), all = one * sequences;
-  const std::int64_t within_budget = block_bytes > 0 ? (cache_budget(options) - spent_bytes) / block_bytes : all;
-  return static_cast<int>(std::clamp(within_budget, one, all));
+namespace {
+
+int chunk_of(const PlanOptions& options, int context) {
+  return std::min(options.chunk > 0 ? options.chunk : options.is_gpu ? gpu_chunk : cpu_chunk, context);
+}
+
+// Of layers with a window: as large a share of what all texts need at most as the other layers have, but enough for as
+// many short texts as may run at once. More than the other layers have would be of no use.
+int windowed_blocks(const PlanOptions& options, int context, int sequences, int block, int window, int others) {
+  const int short_text = std::clamp(context / 16, 1, 256);
+  const serving::SchedulerOptions sizes{
+      .block_size = block, .chunk = chunk_of(options, context), .pipelined = is_pipelined(options)};
+  const std::int64_t one = serving::most_blocks(sizes, window), whole = detail::divide_up(context, block);
+  const std::int64_t share = detail::divide_up(others * one, whole);
+  const std::int64_t several = std::int64_t{sequences} * detail::divide_up(short_text, block);
+  return static_cast<int>(std::min<std::int64_t>(others, std::max({one, share, several})));
+}
+
+}  // namespace
+
+void choose_blocks(const PlanOptions& options, int context, int sequences, std::span<const BlockBytes> groups,
+                   std::int64_t spent_bytes, CacheSize& cache) {
+  const auto choose = [&](std::int64_t blocks) {
+    cache.blocks = static_cast<int>(blocks);
+    cache.windowed.clear();
+    cache.bytes = spent_bytes + blocks * groups.front().bytes;
+    for (const BlockBytes& group : groups.subspan(1)) {
+      const int own = windowed_blocks(options, context, sequences, cache.block, group.window, cache.blocks);
+      cache.windowed.push_back({group.window, own});
+      cache.bytes += own * group.bytes;
+    }
+  };
+  const auto blocks_for = [&](std::int64_t tokens) { return detail::divide_up(tokens, cache.block); };
+  if (options.cache_tokens > 0) return choose(blocks_for(options.cache_tokens));
+  std::int64_t least = blocks_for(context), most = least * sequences;
+  if (groups.front().bytes == 0) return choose(most);
+  while (least < most) {  // the most that fit into the budget
+    const std::int64_t middle = (least + most + 1) / 2;
+    choose(middle);
+    (cache.bytes <= cache_budget(options) ? least : most) = cache.bytes <= cache_budget(options) ? middle : middle - 1;
+  }
+  choose(least);
 }
 
 serving::SchedulerOptions scheduling_for(const PlanOptions& options, const CacheSize& cache, int context, int sequences,
@@ -109,10 +146,11 @@ serving::SchedulerOptions scheduling_for(const PlanOptions& options, const Cache
   out.block_size = cache.block;
   out.context = context;
   out.max_rows = sequences;
-  out.chunk = std::min(options.chunk > 0 ? options.chunk : is_gpu ? gpu_chunk : cpu_chunk, context);
+  for (const models::WindowedBlocks& layers : cache.windowed) out.windowed.push_back({layers.window, layers.blocks});
+  out.chunk = chunk_of(options, context);
   out.prefill_tokens = std::max(is_gpu ? gpu_chunks * out.chunk : out.chunk, out.max_rows);
   out.prefill_cells = 2 * out.prefill_tokens;
-  out.pipelined = options.pipelined.value_or(is_gpu);
+  out.pipelined = is_pipelined(options);
   out.vocabulary = vocabulary;
   out.device_masks = true;
   out.device_penalises = samples_on_device(options);

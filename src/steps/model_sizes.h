@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include <jerboa/models/config.h>
 #include <jerboa/serving/scheduler.h>
@@ -48,10 +49,15 @@ struct StateSizes {
 /// budget.
 StateSizes state_sizes(const PlanOptions& options, std::int64_t slot_bytes, bool has_blocks);
 
-/// The blocks of the cache, each of which takes `block_bytes` in all layers together. States have taken `spent_bytes`
-/// of the budget.
-int cache_blocks(const PlanOptions& options, int context, int block, int sequences, std::int64_t block_bytes,
-                 std::int64_t spent_bytes = 0);
+/// What a block takes in all layers of a group together.
+struct BlockBytes {
+  int window = 0;  ///< 0: what all layers without a window, or with the largest, keep
+  std::int64_t bytes = 0;
+};
+/// Chooses the blocks of the cache: of the first group of layers, and of each group with windows. States have taken
+/// `spent_bytes` of the budget. `cache` says how many tokens a block has.
+void choose_blocks(const PlanOptions& options, int context, int sequences, std::span<const BlockBytes> groups,
+                   std::int64_t spent_bytes, CacheSize& cache);
 
 serving::SchedulerOptions scheduling_for(const PlanOptions& options, const CacheSize& cache, int context, int sequences,
                                          int vocabulary, int state_slots);

@@ -19,6 +19,8 @@ InputSpecs text_specs(const GraphSettings& settings, const Dim& rows, const Dim&
                    {"positions", {rows, time}, DType::i32},
                    {"lengths", {rows}, DType::i32},
                    {"table", {rows, table}, DType::i32}};
+  for (const models::WindowedBlocks& layers : settings.windowed)
+    specs.push_back({models::table_name(layers.window), {rows, table}, DType::i32});
   if (settings.slots > 0) specs.push_back({"slots", {rows}, DType::i32});
   return specs;
 }
@@ -29,6 +31,7 @@ models::CacheOptions cache_options(const GraphSettings& settings, int time, int 
           .chunk = time,
           .block = settings.block,
           .blocks = settings.blocks,
+          .windowed = settings.windowed,
           .dtype = settings.cache,
           .slots = settings.slots};
 }
@@ -39,6 +42,10 @@ models::GraphInputs decoder_inputs(const GraphSettings& settings, const Inputs& 
   models::NamedTensors tensors{{"ids", ids}};
   for (const char* name : {"positions", "lengths", "table", "slots"})
     if (in.has(name)) tensors.emplace(name, in[name]);
+  for (const models::WindowedBlocks& layers : settings.windowed) {
+    const std::string name = models::table_name(layers.window);
+    tensors.emplace(name, in[name]);
+  }
   const auto table = static_cast<int>(tensors.at("table").dim(1).value());
   return {.tensors = std::move(tensors),
           .cache = cache_options(settings, time, table),

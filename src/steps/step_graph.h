@@ -44,10 +44,11 @@ struct EntryKey {
 struct GraphSettings {
   const models::Config& config;
   DType weights = DType::f32, cache = DType::f32;
-  int blocks = 0, block = 0;  ///< of the cache
-  int context = 0;            ///< the longest text, for which any table may be too short or have more room
-  int slots = 0;              ///< for recurrent states
-  int carried_rows = 0;       ///< the most rows of a step whose tokens the next one may take over; 0: none does
+  int blocks = 0, block = 0;                          ///< of the cache
+  std::vector<models::WindowedBlocks> windowed = {};  ///< layers with blocks of their own
+  int context = 0;       ///< the longest text, for which any table may be too short or have more room
+  int slots = 0;         ///< for recurrent states
+  int carried_rows = 0;  ///< the most rows of a step whose tokens the next one may take over; 0: none does
   Precision precision = Precision::full;  ///< of steps of more than a few tokens
   bool is_gpu = false;
 };
@@ -58,10 +59,10 @@ std::vector<models::CacheSpec> cache_specs(const GraphSettings& settings);
 /// The state i32[carried_rows] in which a step leaves the last token of each of its rows for the next.
 inline constexpr const char* carried_tokens = "language.tokens";
 
-/// Inputs: ids and positions i32[rows, time], lengths i32[rows], table i32[rows, table]; slots
-/// i32[rows] with recurrent states; carried i32[rows] if tokens
-/// are carried over and the step is not a prompt's; those of sampling_graph.h. Outputs: "logits" f32[rows, outputs,
-/// vocabulary], and those of draw_tokens, unless none are drawn.
+/// Inputs: ids and positions i32[rows, time], lengths i32[rows], table i32[rows, table], and such a table for each
+/// group of layers with windows (models::table_name); slots i32[rows] with recurrent states; carried i32[rows] if
+/// tokens are carried over and the step is not a prompt's; those of sampling_graph.h. Outputs: "logits" f32[rows,
+/// outputs, vocabulary], and those of draw_tokens, unless none are drawn.
 Graph step_graph(const GraphSettings& settings, const EntryKey& key);
 
 /// The logits after each token of one sequence, "output" f32[1, T, vocabulary], T up to `time`.

@@ -45,12 +45,16 @@ Logprobs logprobs_of(const serving::Step& step) {
   return most;
 }
 
-RunInputs inputs_of(const serving::Step& step, const EntryKey& key, bool carries, std::int32_t padding_slot) {
+RunInputs inputs_of(const serving::Step& step, const EntryKey& key, bool carries, std::int32_t padding_slot,
+                    std::span<const models::WindowedBlocks> windowed) {
   const std::int64_t rows = step.rows, time = step.time;
   RunInputs inputs{{"ids", integers({rows, time}, step.ids)},
                    {"positions", integers({rows, time}, step.positions)},
                    {"lengths", integers({rows}, step.lengths)},
                    {"table", integers({rows, step.blocks}, step.table)}};
+  for (std::size_t group = 0; group < windowed.size(); ++group)
+    inputs.emplace(models::table_name(windowed[group].window),
+                   integers({rows, step.blocks}, step.windowed[group].table));
   if (!step.states.empty()) {
     std::vector<std::int32_t> slots = step.states;
     std::replace(slots.begin(), slots.end(), serving::no_slot, padding_slot);

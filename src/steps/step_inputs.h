@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,9 @@ Drawing drawing_of(const serving::Step& step);
 Logprobs logprobs_of(const serving::Step& step);
 
 /// The inputs of a step's graph. `carries`: it takes over tokens of the previous step; `padding_slot` is where padding
-/// keeps its recurrent states.
-RunInputs inputs_of(const serving::Step& step, const EntryKey& key, bool carries, std::int32_t padding_slot);
+/// keeps its recurrent states; `windowed` are the groups of layers with windows.
+RunInputs inputs_of(const serving::Step& step, const EntryKey& key, bool carries, std::int32_t padding_slot,
+                    std::span<const models::WindowedBlocks> windowed);
 
 /// The outputs of a step's graph that its rows want.
 std::vector<std::string> outputs_to_read(const serving::Step& step, const EntryKey& key);

@@ -23,6 +23,7 @@ class CommandsTest : public testing::Test {
     for (std::string line; std::getline(stream, line);) lines.push_back(Json::parse(line));
     return lines;
   }
+  static std::int64_t load_bytes(const Json& json, std::size_t load) { return json["loads"][load]["loaded_bytes"]; }
   static std::string generated(const std::string& model) {
     return output({"generate", model, "Once", "--max-tokens", "8", "--greedy", "--device", "cpu"});
   }
@@ -36,6 +37,26 @@ class CommandsTest : public testing::Test {
   ModelFolder encoder_{"bert"};
   TempFolder folder_;
 };
+
+TEST_F(CommandsTest, MeasuresHowLongAModelTakesToLoad) {
+  const Json json = Json::parse(output({"bench", "load", "--model", "llama8x512", "--weights", "f16", "int4", "--turns",
+                                        "1", "--folder", folder_.path().string(), "--json"}));
+  EXPECT_NEAR(json["file_gigabytes"], 0.111, 0.001);
+  ASSERT_EQ(json["loads"].size(), 2u);
+  for (const Json& load : json["loads"]) {
+    for (const char* phase : {"reading", "converting", "weights", "compiling", "opening"})
+      EXPECT_GT(load[std::string(phase) + "_seconds"], 0) << phase;
+    EXPECT_GT(load["whole_seconds"], load["weights_seconds"]);
+    EXPECT_EQ(load["uploading_seconds"].get<double>() < 0.01, true) << "threads write where the engine reads";
+    EXPECT_GE(load["share_in_page_cache"], 0);
+  }
+  EXPECT_LT(load_bytes(json, 1), load_bytes(json, 0));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path())) << "the model is removed";
+  EXPECT_NE(output({"bench", "load", "--model", "llama8x512", "--weights", "int8", "--turns", "1", "--cold", "--folder",
+                    folder_.path().string()})
+                .find("int8"),
+            std::string::npos);
+}
 
 TEST_F(CommandsTest, EmbedsComparesAndSearches) {
   const std::string encoder = encoder_.path().string();

@@ -15,7 +15,7 @@ using namespace jerboa;
 
 // A model with keys in f16, values in 8 bits, and a recurrent state.
 language::CacheForm form() {
-  language::CacheForm form{.model = "some", .vocabulary = 100, .block = 2, .blocks = {}, .states = {}};
+  language::CacheForm form{.model = "some", .vocabulary = 100, .block = 2, .blocks = {}, .states = {}, .windowed = {}};
   form.blocks.emplace("keys", HostTensor(DType::f16, {0, 1, 2, 4}));
   form.blocks.emplace("values", HostTensor(DType::u32, {0, 1, 2, 2}));
   form.states.emplace("state", HostTensor(DType::f32, {0, 3}));

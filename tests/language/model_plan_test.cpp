@@ -62,7 +62,37 @@ TEST(ModelPlan, HasAWindowIfEveryLayerHas) {
     return ModelPlan(Config::open(test::goldens / golden / "config.json"), {}).scheduling().window;
   };
   EXPECT_EQ(window_of("mistral"), 8);
+  // Where some see everything, the others have blocks of their own.
+  const ModelPlan mixed(Config::open(test::goldens / "gemma2" / "config.json"), {});
+  ASSERT_EQ(mixed.cache().windowed.size(), 1u);
+  EXPECT_EQ(mixed.cache().windowed[0].window, 8);
+  EXPECT_EQ(mixed.caches().size(), 2u) << "keys and values of one layer";
+  EXPECT_EQ(mixed.windowed_caches().at(0).size(), 2u);
   for (const char* golden : {"gemma2", "llama", "mamba2", "gpt_oss", "deepseek_v3"}) EXPECT_EQ(window_of(golden), 0);
+}
+
+// Gemma 3 with a billion parameters: 4 layers see everything, 22 the latest 512 tokens.
+TEST(ModelPlan, LayersWithWindowsTakeLittleOfALongContext) {
+  const char* json = R"({"model_type": "gemma3_text", "hidden_size": 1152, "num_hidden_layers": 26,
+      "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 256, "intermediate_size": 6912,
+      "vocab_size": 262144, "sliding_window": 512, "sliding_window_pattern": 6, "max_position_embeddings": 32768,
+      "query_pre_attn_scalar": 256, "hidden_activation": "gelu_pytorch_tanh", "rms_norm_eps": 1e-6})";
+  constexpr std::int64_t token = 2 * 256 * 4;  // bytes in a layer
+  const auto cache_of = [&](int sequences, std::int64_t blocks) {
+    const ModelPlan plan(Config::parse(json), {.context = 32768, .sequences = sequences});
+    EXPECT_EQ(plan.cache().blocks, 1024);
+    EXPECT_EQ(plan.cache().windowed.at(0).blocks, blocks);
+    EXPECT_EQ(plan.cache().bytes, token * 32 * (4 * 1024 + 22 * blocks));
+    std::int64_t allocated = 0;
+    for (const TensorInfo& tensor : plan.outline().tensors)
+      if (tensor.storage == Storage::state && tensor.name.starts_with("cache."))
+        allocated += element_count(tensor.type.shape).value() * bits(tensor.type.dtype) / 8;
+    EXPECT_EQ(allocated, plan.cache().bytes);
+    return plan.cache().bytes;
+  };
+  // The window, a chunk of 128 tokens, and blocks that are begun; or a short text of each sequence.
+  EXPECT_LT(cache_of(1, 22), token * 32768 * 5);
+  EXPECT_LT(cache_of(16, 128), token * 32768 * 7) << "instead of 26";
 }
 
 serving::SequenceOptions greedy(int tokens) {

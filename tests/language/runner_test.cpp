@@ -422,6 +422,60 @@ TEST(Runner, GivesBackWhatLiesBeforeTheWindow) {
   EXPECT_EQ(together.statistics().preempted, 0) << "four texts of 60 tokens in a cache of 96";
 }
 
+// Models of which some layers have windows, in fewer blocks for these than a text has, beside one whose cache is a
+// single block for a text.
+TEST(Runner, KeepsOfLayersWithWindowsWhatTheySee) {
+  std::int64_t preempted = 0;
+  for (const char* family : {"cohere2", "exaone4", "gemma2", "gemma3_text", "gemma4_text", "gpt_oss", "olmo3"}) {
+    SCOPED_TRACE(family);
+    const ModelFolder folder(family);
+    const test::TempFolder files;
+    const LanguageModelOptions options{.context = 128, .chunk = 4, .sequences = 3, .block = 4};
+    LanguageModel model = folder.open(options), whole = folder.open({.context = 128, .chunk = 4, .block = 128});
+    const CacheSize& cache = model.model().cache();
+    ASSERT_EQ(cache.windowed.size(), 1u);
+    EXPECT_LT(cache.windowed[0].blocks, cache.blocks / 3);
+    const Tokens prompt = folder.prompt(), other = beginning(folder, 9);
+    const int length = 110 - static_cast<int>(prompt.size());
+    const Tokens wanted = whole.continue_tokens(prompt, greedy(length)).tokens;
+    const Tokens wanted_too = whole.continue_tokens(other, sampled(3, 60)).tokens;
+    // Together, a fork, guesses, from the cache, and after preemption.
+    Stream first = model.submit(prompt, greedy(length)), second = model.submit(other, sampled(3, 60));
+    for (int i = 0; i < 7; ++i) first.next();
+    Stream fork = model.runner().fork(first, greedy(length - 7));
+    EXPECT_EQ(first.wait().tokens, wanted);
+    EXPECT_EQ(second.wait().tokens, wanted_too);
+    EXPECT_EQ(fork.wait().tokens,
+              Tokens(wanted.begin() + std::ssize(wanted) - std::ssize(fork.result().tokens), wanted.end()));
+    GenerateOptions guessing = greedy(length);
+    guessing.drafts = 3;
+    EXPECT_EQ(model.continue_tokens(prompt, guessing).tokens, wanted);
+    const Generation again = model.continue_tokens(prompt, greedy(length));
+    EXPECT_EQ(again.tokens, wanted);
+    EXPECT_EQ(again.reused, (std::ssize(prompt) - 1) / 4 * 4) << "where its prompt ended";
+    LanguageModel small = folder.open({.context = 128, .chunk = 4, .sequences = 8, .cache_tokens = 132, .block = 4});
+    std::vector<Stream> crowd;
+    std::vector<Tokens> prompts(3, prompt);
+    for (int i = 0; i < 3; ++i) prompts[static_cast<std::size_t>(i)].front() = 10 + i;
+    for (const Tokens& each : prompts) crowd.push_back(small.submit(each, greedy(length)));
+    for (std::size_t i = 0; i < 3; ++i)
+      EXPECT_EQ(crowd[i].wait().tokens, whole.continue_tokens(prompts[i], greedy(length)).tokens) << i;
+    preempted += small.statistics().preempted;
+    // A cache in a file, and texts beside the sequences.
+    Tokens text = prompt;
+    text.insert(text.end(), wanted.begin(), wanted.end());
+    LanguageModel loaded = folder.open(options);
+    const std::int64_t saved = model.runner().save_cache(files / "cache.safetensors", prompt);
+    EXPECT_EQ(saved, std::ssize(prompt) / 4 * 4);
+    EXPECT_EQ(loaded.runner().load_cache(files / "cache.safetensors"), saved);
+    const Generation from_file = loaded.continue_tokens(prompt, greedy(length));
+    EXPECT_EQ(from_file.tokens, wanted);
+    EXPECT_EQ(from_file.reused, (std::ssize(prompt) - 1) / 4 * 4);
+    EXPECT_NEAR(model.perplexity(text).value, whole.perplexity(text).value, 1e-3);
+  }
+  EXPECT_GT(preempted, 3);
+}
+
 // Blocks may be given back by another thread, and asking for a second state is refused instead of waiting for ever.
 TEST(Runner, ReservesOneRecurrentStateAtATime) {
   const ModelFolder folder("mamba2");

@@ -57,6 +57,29 @@ TEST(WebGpuLanguage, WritesTogetherWhatTheCpuWritesAlone) {
   EXPECT_GE(forked.tokens.size(), 10u);
 }
 
+TEST(WebGpuLanguage, KeepsOfLayersWithWindowsWhatTheySee) {
+  for (const char* family : {"gemma2", "gpt_oss"}) {
+    SCOPED_TRACE(family);
+    const ModelFolder folder(family);
+    LanguageModel model =
+        on_webgpu(folder, {.context = 128, .chunk = 4, .sequences = 3, .block = 4, .pipelined = true});
+    LanguageModel whole = folder.open({.context = 128, .block = 128});
+    EXPECT_LT(model.model().cache().windowed.at(0).blocks, model.model().cache().blocks / 2);
+    const Tokens prompt = folder.prompt();
+    const int length = 100 - static_cast<int>(prompt.size());
+    const Tokens wanted = whole.continue_tokens(prompt, greedy(length)).tokens;
+    Stream first = model.submit(prompt, greedy(length));
+    for (int i = 0; i < 7; ++i) first.next();
+    Stream fork = model.runner().fork(first, greedy(20));
+    EXPECT_EQ(first.wait().tokens, wanted);
+    const Generation forked = fork.wait();
+    const auto from = wanted.begin() + (forked.prompt_tokens - std::ssize(prompt));
+    EXPECT_EQ(forked.tokens, Tokens(from, std::min(from + 20, wanted.end())));
+    EXPECT_EQ(model.continue_tokens(prompt, greedy(length)).tokens, wanted);
+    EXPECT_GT(model.statistics().reused, 0);
+  }
+}
+
 // Texts go on with guesses from the prompt, and the draft model is not asked again.
 TEST(WebGpuLanguage, GoesOnWithoutADraftModelThatFails) {
   const ModelFolder folder("llama");

@@ -36,9 +36,20 @@ std::span<const std::uint64_t> seen_of(std::span<const std::uint64_t> keys, int 
 
 std::uint64_t Context::push(std::int32_t token) {
   if (uses_state) state = mix(state, static_cast<std::uint64_t>(token));
-  first.push_back(first_key(token, std::ssize(first), state));
-  second.push_back(fold(seen_of(first, window)));
-  return fold(seen_of(second, window));
+  keys.resize(windows.size());
+  std::uint64_t value = first_key(token, std::ssize(keys[0]), state);
+  for (std::size_t layer = 0; layer < windows.size(); ++layer) {
+    keys[layer].push_back(value);
+    value = fold(seen_of(keys[layer], windows[layer]));
+  }
+  return value;
+}
+
+std::vector<int> windows_of(const SchedulerOptions& options) {
+  std::vector<int> windows{options.window};
+  for (const WindowedLayers& layers : options.windowed) windows.push_back(layers.window);
+  if (options.windowed.empty()) windows.push_back(options.window);
+  return windows;
 }
 
 std::vector<float> logits_of(std::uint64_t output, std::int32_t token) {
@@ -95,10 +106,8 @@ void NoRepetition::accept(int token) {
 }
 
 Text write_alone(std::span<const std::int32_t> prompt, const SequenceOptions& options, bool on_host,
-                 std::int64_t context, bool uses_state, int window) {
-  Context model;
-  model.uses_state = uses_state;
-  model.window = window;
+                 std::int64_t context, bool uses_state, const std::vector<int>& windows) {
+  Context model{.windows = windows, .uses_state = uses_state};
   std::uint64_t output = 0;
   std::int32_t last = 0;
   for (const std::int32_t token : prompt) output = model.push(last = token);
@@ -138,14 +147,17 @@ Text write_alone(std::span<const std::int32_t> prompt, const SequenceOptions& op
 }
 
 FakeDevice::FakeDevice(const SchedulerOptions& options, std::uint64_t seed)
-    : blocks_(options.blocks),
-      block_size_(options.block_size),
-      window_(options.window),
-      uses_state_(options.state_slots > 0) {
+    : block_size_(options.block_size), uses_state_(options.state_slots > 0) {
+  layers_.push_back({no_group, options.window, options.blocks, {}});
+  for (int group = 0; group < static_cast<int>(options.windowed.size()); ++group) {
+    const WindowedLayers& layers = options.windowed[static_cast<std::size_t>(group)];
+    layers_.push_back({group, layers.window, layers.blocks, {}});
+  }
+  if (options.windowed.empty()) layers_.push_back(layers_.front());
   SplitMix random(seed);
-  for (auto* cells : {&first_, &second_}) {
-    cells->resize(index_of(blocks_, block_size_, 0));
-    for (std::uint64_t& value : *cells) value = random.next();
+  for (Layer& layer : layers_) {
+    layer.cells.resize(index_of(layer.blocks, block_size_, 0));
+    for (std::uint64_t& value : layer.cells) value = random.next();
   }
   states_.resize(static_cast<std::size_t>(options.state_slots));
   for (std::uint64_t& value : states_) value = random.next();
@@ -163,9 +175,14 @@ void FakeDevice::check_shapes(const Step& step) const {
   ASSERT_EQ(step.states.size(), uses_state_ ? rows : 0);
   ASSERT_EQ(step.sampling.temperature.size(), rows);
   ASSERT_EQ(step.sampling.seed.size(), 2 * rows);
-  for (const Block block : step.table) {
-    ASSERT_GE(block, 0);
-    ASSERT_LT(block, blocks_);
+  for (const Layer& layer : layers_) {
+    const auto& table =
+        layer.group == no_group ? step.table : step.windowed.at(static_cast<std::size_t>(layer.group)).table;
+    ASSERT_EQ(table.size(), step.table.size());
+    for (const Block block : table) {
+      ASSERT_GE(block, 0);
+      ASSERT_LT(block, layer.blocks);
+    }
   }
   for (std::size_t row = 0; row < rows; ++row) {
     const std::int64_t count = row < step.plan.size() ? step.plan[row].count : 0;
@@ -177,13 +194,13 @@ void FakeDevice::check_shapes(const Step& step) const {
   }
 }
 
-std::uint64_t& FakeDevice::cell(std::vector<std::uint64_t>& layer, const Step& step, int row,
-                                std::int32_t position) const {
-  const Block block = step.table.at(index_of(row, step.blocks, position / block_size_));
-  return layer.at(index_of(block, block_size_, position % block_size_));
+std::uint64_t& FakeDevice::cell(Layer& layer, const Step& step, int row, std::int32_t position) const {
+  const auto& table = layer.group == no_group ? step.table : step.windowed[static_cast<std::size_t>(layer.group)].table;
+  const Block block = table.at(index_of(row, step.blocks, position / block_size_));
+  return layer.cells.at(index_of(block, block_size_, position % block_size_));
 }
 
-void FakeDevice::write(std::vector<std::uint64_t>& layer, const Step& step, const std::vector<std::uint64_t>& values) {
+void FakeDevice::write(Layer& layer, const Step& step, const std::vector<std::uint64_t>& values) {
   std::set<const std::uint64_t*> written;
   for (int row = 0; row < step.rows; ++row)
     for (int i = 0; i < step.time; ++i) {
@@ -196,14 +213,14 @@ void FakeDevice::write(std::vector<std::uint64_t>& layer, const Step& step, cons
 }
 
 // Every query sees the keys up to its own position that its window has.
-std::vector<std::uint64_t> FakeDevice::attend(std::vector<std::uint64_t>& layer, const Step& step) {
+std::vector<std::uint64_t> FakeDevice::attend(Layer& layer, const Step& step) {
   std::vector<std::uint64_t> out(step.ids.size());
   for (int row = 0; row < step.rows; ++row)
     for (int i = 0; i < step.time; ++i) {
       const auto at = index_of(row, step.time, i);
       const std::int32_t seen = std::min(step.positions[at] + 1, step.lengths[static_cast<std::size_t>(row)]);
       std::vector<std::uint64_t> keys;
-      const std::int32_t first = window_ > 0 ? std::max(step.positions[at] - window_ + 1, 0) : 0;
+      const std::int32_t first = layer.window > 0 ? std::max(step.positions[at] - layer.window + 1, 0) : 0;
       for (std::int32_t position = first; position < seen; ++position) keys.push_back(cell(layer, step, row, position));
       out[at] = fold(keys);
     }
@@ -237,6 +254,9 @@ void FakeDevice::submit(const Step& step) {
   for (const SlotCopy& copy : step.state_copies)
     states_.at(static_cast<std::size_t>(copy.to)) = states_.at(static_cast<std::size_t>(copy.from));
   for (const BlockCopy& copy : step.copies) write_block(copy.to, read_block(copy.from));
+  for (int group = 0; group < static_cast<int>(step.windowed.size()); ++group)
+    for (const BlockCopy& copy : step.windowed[static_cast<std::size_t>(group)].copies)
+      write_block(copy.to, read_block(copy.from, group), group);
 
   std::vector<std::int32_t> ids = step.ids;
   std::vector<std::uint64_t> keys(ids.size());
@@ -256,9 +276,11 @@ void FakeDevice::submit(const Step& step) {
       keys[at] = first_key(ids[at], step.positions[at], state);
     }
   }
-  write(first_, step, keys);
-  write(second_, step, attend(first_, step));
-  const std::vector<std::uint64_t> out = attend(second_, step);
+  for (Layer& layer : layers_) {
+    write(layer, step, keys);
+    keys = attend(layer, step);
+  }
+  const std::vector<std::uint64_t>& out = keys;
 
   StepResults results;
   results.tokens.assign(index_of(step.rows, step.outputs, 0), -1);
@@ -301,18 +323,19 @@ StepResults FakeDevice::wait() {
   return out;
 }
 
-std::vector<std::uint64_t> FakeDevice::read_block(Block block) const {
+std::vector<std::uint64_t> FakeDevice::read_block(Block block, int group) const {
   std::vector<std::uint64_t> out;
-  for (const auto* layer : {&first_, &second_})
-    for (int i = 0; i < block_size_; ++i) out.push_back((*layer)[index_of(block, block_size_, i)]);
+  for (const Layer& layer : layers_)
+    for (int i = 0; layer.group == group && i < block_size_; ++i)
+      out.push_back(layer.cells[index_of(block, block_size_, i)]);
   return out;
 }
 
-void FakeDevice::write_block(Block block, std::span<const std::uint64_t> content) {
-  for (int i = 0; i < block_size_; ++i) {
-    first_[index_of(block, block_size_, i)] = content[static_cast<std::size_t>(i)];
-    second_[index_of(block, block_size_, i)] = content[index_of(1, block_size_, i)];
-  }
+void FakeDevice::write_block(Block block, std::span<const std::uint64_t> content, int group) {
+  std::size_t next = 0;
+  for (Layer& layer : layers_)
+    for (int i = 0; layer.group == group && i < block_size_; ++i)
+      layer.cells[index_of(block, block_size_, i)] = content[next++];
 }
 
 }  // namespace jerboa::serving::test

@@ -8,19 +8,23 @@
 
 #include <jerboa/serving/scheduler.h>
 
-// A model without weights whose text depends on every key of its two layers, read through the step's table from a paged
-// cache that the step's own inputs have written: a wrong table, position, copy or truncation changes the text.
+// A model without weights whose text depends on every key that its layers see, read through the step's tables from a
+// paged cache that the step's own inputs have written: a wrong table, position, copy or truncation changes the text. It
+// has one layer, and another for each group of layers with windows, or a second one like the first.
 namespace jerboa::serving::test {
 
 constexpr std::int32_t end_token = 0;
 constexpr int vocabulary = 12;
 
+/// The windows of its layers.
+std::vector<int> windows_of(const SchedulerOptions& options);
+
 /// What the text after `tokens` depends on: a hash of them, computed without any cache.
 struct Context {
-  std::vector<std::uint64_t> first, second;  // the keys of each layer
+  std::vector<int> windows;
+  std::vector<std::vector<std::uint64_t>> keys = {};  // of each layer
   std::uint64_t state = 0;
   bool uses_state = false;
-  int window = 0;  ///< SchedulerOptions::window
 
   /// The model's output after one more token.
   std::uint64_t push(std::int32_t token);
@@ -58,11 +62,13 @@ struct Text {
   friend bool operator==(const Text&, const Text&) = default;
 };
 Text write_alone(std::span<const std::int32_t> prompt, const SequenceOptions& options, bool on_host,
-                 std::int64_t context, bool uses_state, int window = 0);
+                 std::int64_t context, bool uses_state, const std::vector<int>& windows = {0, 0});
 
 /// Runs steps on a simulated cache, and checks that each is well-formed.
 class FakeDevice {
  public:
+  static constexpr int no_group = -1;
+
   FakeDevice(const SchedulerOptions& options, std::uint64_t seed);
 
   /// Runs a step. Its results can be read later.
@@ -70,21 +76,26 @@ class FakeDevice {
   /// The results of the oldest step that was not read yet.
   StepResults wait();
 
-  /// A block's content, and a place to put it, for saving and restoring.
-  std::vector<std::uint64_t> read_block(Block block) const;
-  void write_block(Block block, std::span<const std::uint64_t> content);
+  /// A block's content, and a place to put it, for saving and restoring: of the layers of a group with windows, or of
+  /// the others.
+  std::vector<std::uint64_t> read_block(Block block, int group = no_group) const;
+  void write_block(Block block, std::span<const std::uint64_t> content, int group = no_group);
   std::uint64_t& state(std::int32_t slot) { return states_.at(static_cast<std::size_t>(slot)); }
 
  private:
-  std::uint64_t& cell(std::vector<std::uint64_t>& layer, const Step& step, int row, std::int32_t position) const;
-  void write(std::vector<std::uint64_t>& layer, const Step& step, const std::vector<std::uint64_t>& values);
-  std::vector<std::uint64_t> attend(std::vector<std::uint64_t>& layer, const Step& step);
+  struct Layer {
+    int group, window, blocks;
+    std::vector<std::uint64_t> cells;  // [blocks, block_size]
+  };
+  std::uint64_t& cell(Layer& layer, const Step& step, int row, std::int32_t position) const;
+  void write(Layer& layer, const Step& step, const std::vector<std::uint64_t>& values);
+  std::vector<std::uint64_t> attend(Layer& layer, const Step& step);
   void check_shapes(const Step& step) const;
   void adjust_logits(std::span<float> logits, const Step& step, std::size_t row, int output) const;
 
-  int blocks_, block_size_, window_;
+  int block_size_;
   bool uses_state_;
-  std::vector<std::uint64_t> first_, second_;  // [blocks, block_size]
+  std::vector<Layer> layers_;
   std::vector<std::uint64_t> states_;
   std::vector<std::int32_t> last_tokens_;  // of the last step, by row
   std::deque<StepResults> results_;

@@ -72,7 +72,7 @@ class Host {
     }
   }
   Text alone(const Tokens& prompt, const SequenceOptions& options) const {
-    return write_alone(prompt, options, false, scheduler.context(), options_.state_slots > 0, options_.window);
+    return write_alone(prompt, options, false, scheduler.context(), options_.state_slots > 0, windows_of(options_));
   }
 
  private:
@@ -122,6 +122,12 @@ TEST(Scheduler, ChecksItsOptions) {
       },
       "row_buckets must ascend from at least 1 to at least 8, not be 1, 4");
   expect_error<UsageError>([] { Scheduler({.chunk = 8, .time_buckets = {4, 1, 8}}); }, "time_buckets");
+  expect_error<UsageError>([] { Scheduler({.windowed = {{0, 4}}}); }, "windowed.window is 0");
+  expect_error<UsageError>(
+      [] {
+        Scheduler({.windowed = {{4, 4}}, .state_slots = 2});
+      },
+      "state_slots is 2, but must be 0 with a window");
 }
 
 // Three texts of 28 tokens each in a cache of 40.
@@ -142,6 +148,148 @@ TEST(Scheduler, GivesBackWhatLiesBeforeTheWindow) {
   EXPECT_GT(preemptions(0), 0);
   EXPECT_GT(preemptions(28), 0) << "nothing lies before such a window";
   EXPECT_EQ(preemptions(4), 0);
+}
+
+// Three groups of layers: one sees everything, two have windows.
+SchedulerOptions with_windows(int blocks = 64) {
+  SchedulerOptions options{.blocks = blocks, .block_size = 4, .max_rows = 4, .chunk = 4, .pipelined = false};
+  for (const int window : {6, 11}) options.windowed.push_back({window, most_blocks(options, window)});
+  return options;
+}
+
+TEST(Scheduler, LayersWithWindowsKeepWhatTheySee) {
+  Host host(with_windows());
+  const SequenceId id = host.scheduler.add(prompt_of(30), greedy(150), 0);
+  const auto held = [&](std::size_t group) { return host.scheduler.find(id)->place.windowed[group].held(); };
+  while (host.texts[id].tokens.size() < 120) {
+    host.step();
+    for (const std::size_t group : {0u, 1u})
+      EXPECT_LE(held(group), host.scheduler.windowed_pool(group).blocks()) << host.texts[id].tokens.size();
+  }
+  // What the end of the last whole block sees, position 148: from 143 and 138 on, in blocks of 4.
+  EXPECT_EQ(host.scheduler.find(id)->place.table.blocks().size(), 38u);
+  EXPECT_EQ(held(0), 3);
+  EXPECT_EQ(held(1), 4);
+  EXPECT_EQ(host.scheduler.statistics().preemptions, 0);
+  host.run();
+  EXPECT_EQ(host.texts[id], host.alone(prompt_of(30), greedy(150)));
+}
+
+// The blocks of layers with windows are too few for all, those of the others are not.
+TEST(Scheduler, WindowsDecideWhoRuns) {
+  SchedulerOptions options = with_windows();
+  Host host(options);
+  std::map<SequenceId, Tokens> prompts;
+  for (const std::int32_t first : {1, 4, 7}) {
+    const Tokens prompt = prompt_of(9, first);
+    prompts[host.scheduler.add(prompt, greedy(24), 0)] = prompt;
+  }
+  host.step();
+  EXPECT_EQ(host.scheduler.running(), 1u);
+  EXPECT_EQ(host.scheduler.waiting(), 2u);
+  host.run();
+  for (const auto& [id, prompt] : prompts) EXPECT_EQ(host.texts[id], host.alone(prompt, greedy(24)));
+}
+
+// A prefix can be continued where what its windows see is still there, even if nothing before that is.
+TEST(Scheduler, ContinuesPrefixesFromWhatWindowsSee) {
+  SchedulerOptions options = with_windows();
+  for (WindowedLayers& layers : options.windowed) layers.blocks += 2;
+  Host host(options);
+  const Tokens prompt = prompt_of(60);
+  host.scheduler.add(prompt, greedy(1), 0);
+  host.run();
+  EXPECT_EQ(host.scheduler.prefixes().blocks(), 15);
+  EXPECT_LT(host.scheduler.prefixes().reclaimable_windowed(0), 15);
+  Tokens longer = prompt;
+  longer.push_back(3);
+  const SequenceId second = host.scheduler.add(longer, greedy(9), 0);
+  host.run();
+  EXPECT_EQ(host.ends[second].statistics.reused, 60);
+  EXPECT_EQ(host.texts[second], host.alone(longer, greedy(9)));
+  // What lies in the middle has been dropped, so that a text which parts from it there begins anew.
+  Tokens other(prompt.begin(), prompt.begin() + 20);
+  other.push_back(5);
+  const SequenceId third = host.scheduler.add(other, greedy(9), 0);
+  host.run();
+  EXPECT_EQ(host.ends[third].statistics.reused, 0);
+  EXPECT_EQ(host.texts[third], host.alone(other, greedy(9)));
+  const SequenceId fourth = host.scheduler.add(other, greedy(9), 0);
+  host.run();
+  EXPECT_EQ(host.ends[fourth].statistics.reused, 20) << "it has put them there again";
+  EXPECT_EQ(host.texts[fourth], host.alone(other, greedy(9)));
+}
+
+TEST(Scheduler, ForksAndCopiesBlocksOfWindows) {
+  SchedulerOptions options = with_windows();
+  for (WindowedLayers& layers : options.windowed) layers.blocks *= 4;
+  Host host(options);
+  const SequenceId parent = host.scheduler.add(prompt_of(30), greedy(20), 0);
+  while (host.texts[parent].tokens.size() < 4) host.step();
+  SequenceOptions sampled = greedy(12);
+  sampled.sampling = {.temperature = 0.8f, .seed = 3};
+  const Tokens now(host.scheduler.find(parent)->tokens().begin(), host.scheduler.find(parent)->tokens().end());
+  const SequenceId fork = host.scheduler.fork(parent, sampled, 0);
+  const Step step = host.next();
+  EXPECT_EQ(step.copies.size(), 1u);
+  for (const WindowedStep& windowed : step.windowed) EXPECT_EQ(windowed.copies.size(), 1u);
+  host.complete(step);
+  host.run();
+  EXPECT_EQ(host.ends[fork].statistics.reused, std::ssize(now) - 1);
+  EXPECT_EQ(host.texts[fork], host.alone(now, sampled));
+  EXPECT_EQ(host.texts[parent], host.alone(prompt_of(30), greedy(20)));
+}
+
+TEST(Scheduler, SavesAndRestoresWhatWindowsSee) {
+  SchedulerOptions options = with_windows();
+  for (WindowedLayers& layers : options.windowed) layers.blocks *= 2;
+  Host host(options), other(options);
+  const SequenceId id = host.scheduler.add(prompt_of(50), greedy(9), 0);
+  while (host.texts[id].tokens.size() < 3) host.step();
+  const auto text = host.scheduler.find(id)->tokens();
+  const Tokens tokens(text.begin(), text.end());
+  const SavedTable running = host.scheduler.save(id), cached = host.scheduler.save("", tokens);
+  EXPECT_EQ(running, cached);
+  EXPECT_EQ(running.length, 52);
+  ASSERT_EQ(running.windowed.size(), 2u);
+  EXPECT_EQ(running.windowed[0].first, 11);
+  EXPECT_EQ(running.windowed[0].blocks.size(), 2u);
+  EXPECT_EQ(running.windowed[1].first, 10);
+
+  other.scheduler.add(prompt_of(3, 7), greedy(1), 0);  // so that blocks get other numbers
+  other.step();
+  const Restored restored = other.scheduler.restore("", tokens, running);
+  ASSERT_EQ(restored.blocks.size(), 13u);
+  for (const RestoredBlock& block : restored.blocks)
+    other.device().write_block(block.block, host.device().read_block(running.blocks[block.saved]));
+  for (int group = 0; group < 2; ++group) {
+    const auto g = static_cast<std::size_t>(group);
+    EXPECT_EQ(restored.windowed[g].size(), running.windowed[g].blocks.size());
+    for (const RestoredBlock& block : restored.windowed[g])
+      other.device().write_block(block.block, host.device().read_block(running.windowed[g].blocks[block.saved], group),
+                                 group);
+  }
+  const SequenceId continued = other.scheduler.add(tokens, greedy(5), 0);
+  other.run();
+  EXPECT_EQ(other.ends[continued].statistics.reused, 52);
+  EXPECT_EQ(other.texts[continued], host.alone(tokens, greedy(5)));
+  SavedTable without = running;
+  without.windowed.clear();
+  expect_error<UsageError>([&] { other.scheduler.restore("", tokens, without); }, "other windows");
+}
+
+TEST(Scheduler, TextsBesideTheSequencesTakeTurnsInTheBlocksOfWindows) {
+  Host host(with_windows());
+  const auto text = host.scheduler.reserve(100);
+  ASSERT_TRUE(text.has_value());
+  EXPECT_EQ(text->table().size(), 25u);
+  const std::vector<Block> windowed = text->windowed(0);
+  ASSERT_EQ(windowed.size(), 25u);
+  const int most = most_blocks(with_windows(), 6);
+  EXPECT_EQ(host.scheduler.windowed_pool(0).used_blocks(), most);
+  for (std::size_t i = 0; i + 1 < 25; ++i)
+    for (std::size_t j = i + 1; j < std::min<std::size_t>(25, i + static_cast<std::size_t>(most)); ++j)
+      EXPECT_NE(windowed[i], windowed[j]);
 }
 
 // A fork of what is no longer there computes it again.
@@ -752,7 +900,7 @@ TEST(Scheduler, ReservesBlocksBesideTheSequences) {
   {
     const auto table = host.scheduler.reserve(25);  // seven blocks: what is cached gives way
     ASSERT_TRUE(table.has_value());
-    EXPECT_EQ(table->blocks().size(), 7u);
+    EXPECT_EQ(table->table().size(), 7u);
     EXPECT_EQ(host.scheduler.prefixes().blocks(), 1);
     EXPECT_FALSE(host.scheduler.reserve(9).has_value());
   }

@@ -50,6 +50,8 @@ class Schedule {
     EXPECT_EQ(scheduler_.prefixes().reclaimable(), scheduler_.prefixes().blocks());
     scheduler_.clear_prefixes();
     EXPECT_EQ(scheduler_.pool().used_blocks(), 0) << "blocks leak";
+    for (std::size_t group = 0; group < options_.windowed.size(); ++group)
+      EXPECT_EQ(scheduler_.windowed_pool(group).used_blocks(), 0) << "blocks of windows leak";
     EXPECT_EQ(scheduler_.slots().used_slots(), 0) << "state slots leak";
   }
 
@@ -78,9 +80,18 @@ class Schedule {
     options.device_penalises = below(2) == 0;
     options.state_slots = below(4) == 0 ? 1 + below(2 * options.max_rows) : 0;
     options.window = options.state_slots == 0 && below(3) == 0 ? 1 + below(16) : 0;
+    if (options.state_slots == 0 && below(2) == 0) add_windowed(options);
     if (below(4) == 0) options.row_buckets = {3, options.max_rows + 3};
     if (below(4) == 0) options.time_buckets = {1, 5, options.chunk + 5};
     return options;
+  }
+
+  // One or two groups of layers with windows, some of them with room for hardly more than one text.
+  void add_windowed(SchedulerOptions& options) {
+    for (int groups = 1 + below(2); groups > 0; --groups) {
+      const int window = 1 + below(16), most = most_blocks(options, window);
+      options.windowed.push_back({window, std::min(options.blocks, most + below(3 * most))});
+    }
   }
 
   std::vector<std::int32_t> random_prompt() {
@@ -135,7 +146,7 @@ class Schedule {
     }
     const bool on_host = scheduler_.find(id)->samples_on_host();
     const Text text =
-        write_alone(prompt, options, on_host, scheduler_.context(), options_.state_slots > 0, options_.window);
+        write_alone(prompt, options, on_host, scheduler_.context(), options_.state_slots > 0, windows_of(options_));
     texts_[id] = {
         .text = text, .prompt = prompt, .options = options, .seen = {}, .added_in = steps_, .on_host = on_host};
   }
@@ -200,8 +211,11 @@ class Schedule {
       for (std::int64_t position = step.plan[row].start; position < step.plan[row].start + step.plan[row].count;
            ++position) {
         const auto index = static_cast<std::size_t>(position / options_.block_size);
-        const Block block = step.table.at(row * static_cast<std::size_t>(step.blocks) + index);
-        EXPECT_EQ(scheduler_.pool().references(block), 1) << "a step writes to a shared block";
+        const std::size_t at = row * static_cast<std::size_t>(step.blocks) + index;
+        EXPECT_EQ(scheduler_.pool().references(step.table.at(at)), 1) << "a step writes to a shared block";
+        for (std::size_t group = 0; group < step.windowed.size(); ++group)
+          EXPECT_EQ(scheduler_.windowed_pool(group).references(step.windowed[group].table.at(at)), 1)
+              << "a step writes to a shared block of layers with a window";
       }
   }
 

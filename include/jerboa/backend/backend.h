@@ -27,6 +27,8 @@ class DeviceTensor {
   }
   void upload(const HostTensor& values) { upload(values.bytes()); }
   virtual HostTensor download() const = 0;
+  /// The tensor's bytes, if they are in memory that the host may write to; otherwise nothing.
+  virtual std::span<std::byte> host_memory() { return {}; }
   /// Of the tensor's elements, without any padding.
   virtual std::int64_t bytes() const = 0;
 

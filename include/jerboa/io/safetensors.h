@@ -42,6 +42,7 @@ class SafeTensors final : public TensorSource {
   const TensorView& view(std::string_view name) const;
   void read(std::string_view name, std::span<std::byte> bytes) const override;
   void read_f32(std::string_view name, std::span<float> values) const override;
+  bool reads_parts(std::string_view) const override { return true; }
   /// The file's `__metadata__`; for shards, merged from all of them.
   const Metadata& metadata() const override;
   const std::filesystem::path& path() const override;

@@ -43,6 +43,9 @@ class TensorSource {
   virtual void read(std::string_view name, std::span<std::byte> bytes) const = 0;
   /// Copies some of a tensor's bytes, from the byte `from` on. Throws UsageError if it has fewer.
   void read_part(std::string_view name, std::span<std::byte> bytes, std::size_t from) const;
+  /// Whether parts of whole blocks of 256 elements are read without the rest of the tensor, from several threads at
+  /// once if need be.
+  virtual bool reads_parts(std::string_view /*name*/) const { return false; }
   /// The same as read, with the values converted as to_f32 does.
   virtual void read_f32(std::string_view name, std::span<float> values) const = 0;
   /// A matrix in the quantised form of int8 or int4 weights (DType), if it is stored in groups that fit it: the weights

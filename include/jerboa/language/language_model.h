@@ -107,6 +107,7 @@ class LanguageModel {
   int context() const;
   std::int64_t parameters() const;
   language::Statistics statistics() const;
+  const language::LoadSeconds& load_seconds() const;
   /// The parts (language/model.h, language/runner.h): weights with their programs, and the loop that runs them for many
   /// texts.
   language::Model& model() { return *model_; }

@@ -13,6 +13,7 @@
 
 #include <jerboa/generate/sampler.h>
 #include <jerboa/language/options.h>
+#include <jerboa/language/statistics.h>
 #include <jerboa/models/family.h>
 #include <jerboa/runtime/session.h>
 #include <jerboa/serving/scheduler.h>
@@ -54,6 +55,7 @@ class Model {
   bool samples_on_device() const;
   std::int64_t parameters() const;
   std::int64_t weight_bytes() const;
+  const LoadSeconds& load_seconds() const { return load_seconds_; }
   /// The memory that the largest of the programs so far needs while it runs.
   std::int64_t activation_bytes() const;
   /// Differs between models, as far as their norms and the sizes of everything do.
@@ -78,18 +80,20 @@ class Model {
 
   /// The log-probability of each of `next` after the tokens up to the one at the same index of `tokens`, which are put
   /// into a table's blocks from position `start` on.
-  std::vector<float> score(const serving::PageTable& table, std::int64_t start, std::span<const std::int32_t> tokens,
+  std::vector<float> score(const serving::TextBlocks& blocks, std::int64_t start, std::span<const std::int32_t> tokens,
                            std::span<const std::int32_t> next);
   /// The logits after each of `tokens`, [tokens, vocabulary], in the same way. With recurrent layers, one text at a
   /// time can be scored, which ReservedBlocks sees to.
-  HostTensor logits(const serving::PageTable& table, std::int64_t start, std::span<const std::int32_t> tokens);
+  HostTensor logits(const serving::TextBlocks& blocks, std::int64_t start, std::span<const std::int32_t> tokens);
 
   /// The last layer's output for each of `tokens`, after its norm, [tokens, width], in the same way.
-  HostTensor hidden(const serving::PageTable& table, std::int64_t start, std::span<const std::int32_t> tokens);
+  HostTensor hidden(const serving::TextBlocks& blocks, std::int64_t start, std::span<const std::int32_t> tokens);
 
-  /// Blocks of all layers as tensors [n, heads, block, size] by the cache's names, and back into other blocks.
-  TensorMap read_blocks(std::span<const serving::Block> blocks);
-  void write_blocks(std::span<const serving::Block> blocks, const TensorMap& values);
+  /// Blocks of layers as tensors [n, heads, block, size] by the cache's names, and back into other blocks: of those in
+  /// a group with windows (SchedulerOptions::windowed), or of all others.
+  TensorMap read_blocks(std::span<const serving::Block> blocks, std::optional<std::size_t> group = {});
+  void write_blocks(std::span<const serving::Block> blocks, const TensorMap& values,
+                    std::optional<std::size_t> group = {});
   /// The same for slots of recurrent states.
   TensorMap read_states(std::span<const std::int32_t> slots);
   void write_states(std::span<const std::int32_t> slots, const TensorMap& values);
@@ -108,7 +112,8 @@ class Model {
                       std::span<const std::int32_t> rows);
   void write_rows(const std::string& entry, const std::vector<models::CacheSpec>& caches,
                   std::span<const std::int32_t> rows, const TensorMap& values);
-  TensorMap text_inputs(const serving::PageTable& table, std::int64_t start,
+  const std::vector<models::CacheSpec>& caches_of(std::optional<std::size_t> group) const;
+  TensorMap text_inputs(const serving::TextBlocks& blocks, std::int64_t start,
                         std::span<const std::int32_t> tokens) const;
 
   Session session_;
@@ -117,6 +122,7 @@ class Model {
   std::optional<ChatTemplate> template_;
   std::vector<int> end_tokens_;
   SamplerOptions sampling_;
+  LoadSeconds load_seconds_;
   std::uint64_t hash_ = 0;    // of the config, of samples of the weights, and of what the context decides
   mutable std::mutex mutex_;  // of what follows
   mutable std::shared_ptr<const Vocabulary> vocabulary_;

@@ -37,6 +37,8 @@ struct LanguageModelOptions {
   bool deterministic = false;
   /// Called before anything is allocated, with the bytes of all weights, caches and recurrent states; it may throw.
   std::function<void(std::int64_t bytes)> before_allocation = {};
+  /// Called as weights are put on the device, with the bytes so far and those of all; it may throw to stop.
+  std::function<void(std::int64_t done, std::int64_t bytes)> on_weights = {};
 };
 
 }  // namespace jerboa

@@ -20,14 +20,14 @@ class ReservedBlocks {
   ReservedBlocks(ReservedBlocks&&) noexcept = default;
   ReservedBlocks& operator=(ReservedBlocks&&) = delete;
   ~ReservedBlocks();
-  const serving::PageTable& table() const { return *table_; }
+  const serving::TextBlocks& text() const { return *blocks_; }
 
  private:
   friend class Engine;
-  ReservedBlocks(std::shared_ptr<Engine> engine, serving::PageTable table);
+  ReservedBlocks(std::shared_ptr<Engine> engine, serving::TextBlocks blocks);
 
   std::shared_ptr<Engine> engine_;
-  std::unique_ptr<serving::PageTable> table_;
+  std::unique_ptr<serving::TextBlocks> blocks_;
 };
 
 /// Generates many texts at once with one model: a Scheduler decides what each step computes, the model computes it.

@@ -6,6 +6,18 @@
 
 namespace jerboa::language {
 
+/// How long it took to load a model. Weights are read, converted and uploaded at the same time, so that what follows
+/// them does not add up to them.
+struct LoadSeconds {
+  double opening = 0;                  ///< configuration, tokenizer and the headers of weights
+  double planning = 0;                 ///< sizes and graphs, and allocating what they need
+  double weights = 0;                  ///< until all are on the device
+  double reading = 0, converting = 0;  ///< of the weights: added up over all threads
+  double uploading = 0;                ///< of the weights: copying them to a device with memory of its own
+  double compiling = 0;                ///< the programs that nearly every text needs, and clearing the cache
+  double whole = 0;
+};
+
 /// What a runner has done so far.
 struct Statistics {
   std::int64_t submitted = 0, refused = 0, ended = 0, preempted = 0;  ///< texts

@@ -14,6 +14,14 @@
 
 namespace jerboa::models {
 
+/// Of a paged cache: layers with this window, which have blocks of their own.
+struct WindowedBlocks {
+  int window = 0;
+  int blocks = 0;  ///< for all sequences
+};
+/// The name of the table through which they are read: "table.512".
+std::string table_name(int window);
+
 /// How what a model keeps between runs is stored. Key/value caches are states "cache.LAYER.k" and "cache.LAYER.v";
 /// recurrent layers have states "cache.LAYER.NAME".
 struct CacheOptions {
@@ -26,10 +34,12 @@ struct CacheOptions {
   bool ring = false;
   int chunk = 1;  ///< the maximum number of tokens per sequence in one run
   /// Positions per block of a paged cache, [blocks, heads, block, size] and read through the input `table`; 0: a
-  /// straight cache [batch, heads, capacity, size]. The capacity must be a multiple of it, and ring has no effect:
-  /// layers with a window share the table with the others.
+  /// straight cache [batch, heads, capacity, size]. The capacity must be a multiple of it, and ring has no effect.
   int block = 0;
   int blocks = 0;  ///< of a paged cache, for all sequences; 0: as many as fill the table
+  /// Layers of a paged cache that do not share the table with the others, so that blocks before their windows can be
+  /// used again.
+  std::vector<WindowedBlocks> windowed = {};
   /// Of the key/value cache: f32, f16 or i8 (ir/packed_cache.h). With i8, what keys and values are computed from
   /// (CacheKind::latent) is f16. Recurrent states are f32.
   DType dtype = DType::f32;
@@ -49,7 +59,8 @@ struct CacheSpec {
   std::string name;  ///< of the state
   CacheKind kind = CacheKind::kv;
   DType dtype = DType::f32;
-  Shape shape;  ///< as it is allocated
+  Shape shape;     ///< as it is allocated
+  int window = 0;  ///< of a paged cache: that of the layers whose table it is read through; 0: `table`
 };
 
 /// Tensors by name.
@@ -66,6 +77,7 @@ using NamedTensors = std::map<std::string, Tensor, std::less<>>;
 /// encoder's rows, which are padded at the end, how many are text |
 /// | table     | i32[batch, capacity / block]| with a paged cache: the block of the positions from i * block on.
 /// Entries past a sequence's length may be negative. Sequences may share blocks, but not write to the same position |
+/// | table.W   | the same                    | for layers with window W, with CacheOptions::windowed |
 /// | slots     | i32[batch]                  | with CacheOptions::slots: where a row's recurrent states are |
 /// | token_types | i32[batch, time]          | of encoders that tell texts of a pair apart; by default 0 |
 struct GraphInputs {
@@ -154,13 +166,28 @@ std::map<std::string, HostTensor> read_params(const TensorSource& weights, const
 
 /// A parameter's values, valid until the next parameter is read.
 struct ParamValues {
-  const std::string& name;
+  std::string name;
   DType dtype;
   Sizes shape;
-  std::span<const std::byte> bytes;  ///< the file's own bytes, where it holds the values in this type
+  std::span<const std::byte> bytes;
+  bool is_in_place = false;  ///< they are in the memory that ReadOptions::memory gave
 };
-/// The same, one parameter at a time, without copying those that the file already holds in the graph's type.
+
+/// What threads did, added up over all of them.
+struct ReadSeconds {
+  double reading = 0, converting = 0;
+};
+
+struct ReadOptions {
+  KnownInputs inputs = {};
+  /// Where a parameter is wanted, so that it need not be copied there; nothing if anywhere will do.
+  std::function<std::span<std::byte>(const std::string& name)> memory = {};
+  ReadSeconds* seconds = nullptr;
+};
+
+/// The same, one parameter at a time. All threads share the reading and converting of each, and the next is read while
+/// one is used.
 void for_each_param(const TensorSource& weights, const Graph& graph, const Family& family,
-                    const std::function<void(const ParamValues& values)>& use, const KnownInputs& inputs = {});
+                    const std::function<void(const ParamValues& values)>& use, const ReadOptions& options = {});
 
 }  // namespace jerboa::models

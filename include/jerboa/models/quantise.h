@@ -15,6 +15,13 @@ inline constexpr std::string_view quantised_suffix = ".quantised";
 inline constexpr std::string_view scales_suffix = ".scales";
 inline constexpr std::string_view mins_suffix = ".mins";
 
+/// Where a quantised weight is, in the layout of HostTensor.
+struct QuantisedView {
+  DType dtype = DType::i4;
+  std::span<std::byte> weight;
+  std::span<std::uint16_t> scales, mins;  ///< no minimums: empty
+};
+
 /// A weight […, in], most often [out, in] as matmul_quantised takes it.
 struct Quantised {
   HostTensor weight;                    ///< i8 or i4
@@ -23,6 +30,8 @@ struct Quantised {
 
   /// Zeros. Throws UsageError unless `in` is a multiple of 32 and the type int8 or int4.
   Quantised(const std::vector<std::int64_t>& shape, DType dtype);
+
+  QuantisedView view();
 };
 
 /// Rounds each group of 32 weights of a row to integers times a shared scale, from -127 to 127 for int8; for int4 from

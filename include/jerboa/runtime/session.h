@@ -121,6 +121,9 @@ class Session {
   void upload_params(const TensorMap& params, UploadOptions options = {});
   /// One parameter from memory that the caller owns, such as a loaded file, with elements of the parameter's type.
   void upload_param(const std::string& name, std::span<const std::byte> bytes);
+  /// The memory of a parameter whose values the caller is about to write there before anything runs, where the device
+  /// shares its memory with the host; nothing elsewhere, and for unknown names.
+  std::span<std::byte> overwrite_param(const std::string& name);
   TensorMap download_params() const;
   HostTensor download_param(const std::string& name) const;
   /// Gradients of the last step by parameter name; empty before an entry that keeps them was added. With accumulation

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -8,6 +9,7 @@ namespace jerboa::serving {
 
 /// The number of a block of a paged key/value cache.
 using Block = std::int32_t;
+inline constexpr Block no_block = -1;  ///< in a table: one that was given back, or never taken
 
 struct PagePoolStatistics {
   std::int64_t allocations = 0;
@@ -49,5 +51,24 @@ class PagePool {
   std::vector<Block> free_;  // the next one to allocate is at the end
   PagePoolStatistics statistics_;
 };
+
+/// The blocks of layers that see only the latest positions, and so give back those before their window.
+struct WindowedPool {
+  /// Throws UsageError unless all are positive.
+  WindowedPool(int window, int blocks, int block_size);
+
+  /// The whole blocks that a text needs which goes on at the end of a block.
+  int reach() const { return pool.blocks_for(window - 1); }
+  /// The first position that is still seen from any of those after `known` ones, and from the end of the last whole
+  /// block among them, where other texts may go on.
+  std::int64_t first_seen(std::int64_t known) const {
+    const std::int64_t size = pool.block_size();
+    return known / size * size - window + 1;
+  }
+
+  int window;  ///< how many of the latest positions a token sees, itself included
+  PagePool pool;
+};
+using WindowedPools = std::vector<std::unique_ptr<WindowedPool>>;
 
 }  // namespace jerboa::serving

@@ -16,17 +16,24 @@ struct BlockCopy {
   friend bool operator==(const BlockCopy&, const BlockCopy&) = default;
 };
 
+/// Blocks from one of a table on.
+struct SavedWindow {
+  std::int64_t first = 0;
+  std::vector<Block> blocks;
+
+  friend bool operator==(const SavedWindow&, const SavedWindow&) = default;
+};
+
 /// What must be known of a table to write its blocks to a file.
 struct SavedTable {
   std::int64_t length = 0;
   int block_size = 0;
   std::vector<Block> blocks;
-  std::int32_t state = no_slot;  ///< where the states of recurrent layers at its end are, if there are any
+  std::vector<SavedWindow> windowed = {};  ///< of layers with windows: what is still seen from the end
+  std::int32_t state = no_slot;            ///< where the states of recurrent layers at its end are, if there are any
 
   friend bool operator==(const SavedTable&, const SavedTable&) = default;
 };
-
-inline constexpr Block no_block = -1;  ///< in a table: one that was given back
 
 /// The blocks that hold a sequence's positions: position p is in blocks()[p / block_size]. The table holds a reference
 /// to each of them until it is given back or the table is truncated, moved from or destroyed; the pool must outlive it.
@@ -45,6 +52,8 @@ class PageTable {
   int blocks_to_append(std::int64_t positions) const;
   /// Appends a whole block that someone else filled. The length must be a multiple of the block size.
   void append_shared(Block block);
+  /// Lets an empty table begin with so many blocks that nobody will read.
+  void skip(std::int64_t blocks);
   /// Forgets the positions from `length` on.
   void truncate(std::int64_t length);
   /// Gives back the blocks of which every position is before this one, because nobody will read them again. Returns
@@ -52,6 +61,8 @@ class PageTable {
   int release_before(std::int64_t position);
   /// The first position that is still there.
   std::int64_t first() const { return static_cast<std::int64_t>(released_) * pool_->block_size(); }
+  /// The blocks that are still there.
+  int held() const { return static_cast<int>(blocks_.size() - released_); }
   /// A table of the same positions that shares every block.
   PageTable fork() const;
   /// Uses another block of the same content for the positions from index * block_size on.

@@ -26,6 +26,9 @@ struct PrefixTreeStatistics {
 /// the way to it from the root spells its tokens; the tree holds a reference to every block in it. Nodes that no
 /// sequence uses are evicted when the pool runs short, the least recently used leaf first.
 ///
+/// Layers with windows have blocks of their own in a node, which may be gone: a text goes on where those before it that
+/// it still sees are there. They are dropped one by one, first those that no text has ended at or gone on from.
+///
 /// Texts of different name spaces never share: a name space stands for everything else that the cache depends on, the
 /// model and the adapter.
 class PrefixTree {
@@ -46,6 +49,10 @@ class PrefixTree {
     int size() const;
     /// The blocks from the root.
     std::vector<Block> blocks() const;
+    /// Those of layers with a window that are seen from the end of the path, as many as blocks(): no_block before them.
+    std::vector<Block> windowed(std::size_t group) const;
+    /// That of the last node, or no_block.
+    Block last_windowed(std::size_t group) const;
     /// The snapshot of the recurrent states at the end of the path, or no_slot.
     std::int32_t state() const;
 
@@ -59,7 +66,8 @@ class PrefixTree {
 
   /// If a model has recurrent layers, a prefix can only be continued where there is a snapshot of their states:
   /// `needs_states`.
-  explicit PrefixTree(PagePool& pool, bool needs_states = false) : pool_(&pool), needs_states_(needs_states) {}
+  explicit PrefixTree(PagePool& pool, bool needs_states = false, const WindowedPools* windowed = nullptr)
+      : pool_(&pool), needs_states_(needs_states), windowed_(windowed), kept_(windowed ? windowed->size() : 0) {}
   PrefixTree(const PrefixTree&) = delete;
   PrefixTree& operator=(const PrefixTree&) = delete;
   /// Every path must be gone.
@@ -69,13 +77,21 @@ class PrefixTree {
   Path find(std::string_view name_space, std::span<const std::int32_t> tokens);
   /// Continues a path by one whole block. If the tree has a block of these tokens already, the path continues there,
   /// and that block is returned, which the caller should use instead of its own; otherwise `block` itself, which the
-  /// tree shares from now on.
-  Block append(Path& path, std::span<const std::int32_t> tokens, Block block);
+  /// tree shares from now on. `windowed` has a block for each group of layers with windows, or no_block; the tree
+  /// shares those that it lacks.
+  Block append(Path& path, std::span<const std::int32_t> tokens, Block block, std::span<const Block> windowed = {});
+  /// Other texts are likely to go on from the end of this path: what windows see from there is dropped late.
+  void keep_end(const Path& path);
   /// Keeps a snapshot of the recurrent states at the end of a path; one that is there already stays.
   void keep_state(Path& path, StateSlot slot);
 
   /// Forgets leaves that nobody uses until this many blocks have left the tree or none is left; returns how many have.
   int evict(int blocks);
+  /// Drops blocks of layers with a window that only the tree holds, until so many are free or none is left; returns how
+  /// many were dropped.
+  int evict_windowed(std::size_t group, int blocks);
+  /// The blocks that this can get.
+  int reclaimable_windowed(std::size_t group) const;
   /// Forgets the least recently used snapshot of states; false if there is none.
   bool evict_state();
   /// Forgets everything that nobody uses.
@@ -101,17 +117,31 @@ class PrefixTree {
     std::uint64_t last_used = 0;  // when the last of them left
     StateSlot state = {};
     std::uint64_t state_used = 0;
+    struct Kept {
+      Block block = no_block;
+      std::uint64_t worth =
+          0;  // when it came into the tree; or `is_end`, and when a text ended or went on that sees it
+    };
+    std::vector<Kept> windowed = {};  // by group
   };
+  static constexpr std::uint64_t is_end = std::uint64_t{1} << 63;
   using ByUse = std::set<std::pair<std::uint64_t, Node*>>;
 
   void pin(Node& node);
   void unpin(Node& node);
   bool is_idle_leaf(const Node& node) const { return node.parent && node.users == 0 && node.children.empty(); }
   void touch_state(Node& node);
+  std::size_t groups() const { return kept_.size(); }
+  bool can_continue(const std::vector<int>& there, int depth) const;
+  void keep_windowed(Node& node, std::size_t group, Block block);
+  void drop_windowed(Node& node, std::size_t group);
+  void keep_end(Node& node);
   void remove(Node& leaf);
 
   PagePool* pool_;
   bool needs_states_;
+  const WindowedPools* windowed_;
+  std::vector<ByUse> kept_;  // by group, what is worth least first
   std::map<std::string, std::unique_ptr<Node>, std::less<>> roots_;
   ByUse idle_leaves_, states_;
   std::uint64_t clock_ = 0;

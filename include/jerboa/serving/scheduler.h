@@ -19,12 +19,21 @@
 
 namespace jerboa::serving {
 
+/// Layers that see only the latest positions, beside others that see more. They have blocks of their own, and keep of a
+/// text what its next tokens still see.
+struct WindowedLayers {
+  int window = 0;  ///< how many of the latest positions a token sees, itself included
+  int blocks = 0;
+};
+
 struct SchedulerOptions {
   int blocks = 256, block_size = 16;  ///< of the key/value cache
-  int context = 0;                    ///< the most tokens of a sequence; 0, or more than the cache holds: what it holds
-  int max_rows = 64;                  ///< of a step, and the most sequences that run at once
-  int chunk = 128;                    ///< the most prompt tokens of a row
-  int prefill_tokens = 512;           ///< the most prompt tokens of a step
+  /// Groups of layers with windows, where others have none or larger ones. Not with state_slots.
+  std::vector<WindowedLayers> windowed = {};
+  int context = 0;           ///< the most tokens of a sequence; 0, or more than the cache holds: what it holds
+  int max_rows = 64;         ///< of a step, and the most sequences that run at once
+  int chunk = 128;           ///< the most prompt tokens of a row
+  int prefill_tokens = 512;  ///< the most prompt tokens of a step
   /// How many tokens wide the rows of mixed steps are: long prompts take several rows there. 0: prompts and decoding
   /// take turns.
   int mixed_time = 0;
@@ -67,6 +76,9 @@ struct SchedulerStatistics {
 
 struct StepSizes;
 
+/// The most blocks of windowed layers that one sequence needs at any time.
+int most_blocks(const SchedulerOptions& options, int window);
+
 /// A block to be filled with the content of a saved one.
 struct RestoredBlock {
   std::size_t saved = 0;  ///< an index into the blocks that save() listed
@@ -76,7 +88,23 @@ struct RestoredBlock {
 /// What the host must fill before the next step.
 struct Restored {
   std::vector<RestoredBlock> blocks = {};
-  std::int32_t state = no_slot;  ///< the slot for the saved states of recurrent layers
+  std::vector<std::vector<RestoredBlock>> windowed = {};  ///< by group; indices into SavedWindow::blocks
+  std::int32_t state = no_slot;                           ///< the slot for the saved states of recurrent layers
+};
+
+/// Blocks for a text that a host computes beside the sequences, a chunk after another.
+class TextBlocks {
+ public:
+  TextBlocks(PageTable whole, std::vector<PageTable> windowed)
+      : whole_(std::move(whole)), rings_(std::move(windowed)) {}
+
+  const std::vector<Block>& table() const { return whole_.blocks(); }
+  /// Those of layers with a window, of which few take turns.
+  std::vector<Block> windowed(std::size_t group) const;
+
+ private:
+  PageTable whole_;
+  std::vector<PageTable> rings_;
 };
 
 /// Runs many sequences over one paged cache. It decides what to compute next and does all the bookkeeping, but runs
@@ -136,12 +164,16 @@ class Scheduler {
   std::int64_t context() const { return context_; }
   const SchedulerStatistics& statistics() const { return statistics_; }
   const PagePool& pool() const { return pool_; }
+  /// That of layers with a window.
+  const PagePool& windowed_pool(std::size_t group) const { return windowed_.at(group)->pool; }
+  /// The most whole blocks of such layers that a text needs to go on.
+  int reach(std::size_t group) const { return windowed_.at(group)->reach(); }
   const PrefixTree& prefixes() const { return tree_; }
   const StateSlots& slots() const { return slots_; }
 
   /// Blocks for a text that the host computes beside the sequences, with room for this many tokens; nothing if the
-  /// cache is full. The scheduler must outlive the table.
-  std::optional<PageTable> reserve(std::int64_t positions);
+  /// cache is full. The scheduler must outlive them.
+  std::optional<TextBlocks> reserve(std::int64_t positions);
   /// Forgets cached prefixes that no sequence uses.
   void clear_prefixes() { tree_.clear(); }
   /// The whole blocks that a running sequence has computed so far: length and blocks, to be read by the host before the
@@ -184,12 +216,20 @@ class Scheduler {
   bool try_admit(Sequence& sequence);
   std::int32_t enter_cache(Sequence& sequence);
   std::pair<std::int64_t, std::int32_t> shared_with(const CachePlace& parent, std::int64_t most) const;
+  CachePlace new_place() { return {pool_, windowed_}; }
   int promised_blocks() const;
+  int promised_windowed(std::size_t group) const;
+  int needed_windowed(const CachePlace& place, std::size_t group, std::int64_t length) const;
+  bool has_room_for(const CachePlace& place, std::int64_t length) const;
   std::int64_t path_length(const CachePlace& place) const;
   std::optional<StateSlot> take_slot();
+  Block allocate_windowed(std::size_t group);
 
   // Room
   bool release_before_windows();
+  void release_passed(Sequence& sequence);
+  bool make_room(PageTable& table, std::int64_t more);
+  bool make_windowed_room(PageTable& table, std::size_t group, std::int64_t more);
   bool grow(Sequence& sequence, std::int64_t length);
   bool grow_without_preemption(Sequence& sequence, std::int64_t length);
   bool preempt_younger(const Sequence& sequence);
@@ -228,6 +268,7 @@ class Scheduler {
   std::int64_t context_;
   // In this order, because sequences hold blocks and slots, and paths in the tree.
   PagePool pool_;
+  WindowedPools windowed_;
   StateSlots slots_;
   PrefixTree tree_;
   std::unique_ptr<const StepSizes> sizes_;
@@ -236,9 +277,10 @@ class Scheduler {
   std::set<std::pair<double, SequenceId>> deadlines_;
   std::deque<InFlight> in_flight_;
   std::vector<Event> events_;
-  std::vector<BlockCopy> copies_;             // before the next step
-  std::vector<SlotCopy> state_copies_;        // before the next step
-  std::vector<SlotCopy> later_state_copies_;  // before the one after it
+  std::vector<BlockCopy> copies_;                        // before the next step
+  std::vector<std::vector<BlockCopy>> windowed_copies_;  // the same, by group
+  std::vector<SlotCopy> state_copies_;                   // before the next step
+  std::vector<SlotCopy> later_state_copies_;             // before the one after it
   std::int64_t step_number_ = 0;
   SequenceId next_id_ = 1;
   SequenceId last_prefilled_ = 0;

@@ -87,9 +87,12 @@ struct SequenceStatistics {
 
 /// Where a sequence is in the cache. Nothing here is released by hand: an empty place holds nothing.
 struct CachePlace {
-  explicit CachePlace(PagePool& pool) : table(pool) {}
+  CachePlace(PagePool& pool, const WindowedPools& windows) : table(pool) {
+    for (const auto& each : windows) windowed.emplace_back(each->pool);
+  }
 
   PageTable table;
+  std::vector<PageTable> windowed = {};   ///< of layers with windows, of the same length
   PrefixTree::Path path = {};             ///< the part of the table that is in the prefix tree
   std::optional<StateTrack> states = {};  ///< of recurrent layers
   StateSlot snapshot = {};                ///< the states at `snapshot_at`, on their way into the tree
@@ -102,7 +105,7 @@ struct CachePlace {
 class Sequence {
  public:
   Sequence(SequenceId id, std::vector<std::int32_t> prompt, SequenceOptions options, bool samples_on_host, double now,
-           PagePool& pool);
+           CachePlace place);
   Sequence(Sequence&&) = default;
 
   SequenceId id() const { return id_; }

@@ -58,13 +58,19 @@ struct SamplingInputs {
 inline constexpr float only_in_prompt = 0.5f;
 inline constexpr auto banned_bias = static_cast<float>(lowest_score);
 
+/// What a step has for layers with a window, which have blocks of their own.
+struct WindowedStep {
+  std::vector<std::int32_t> table;  ///< [rows, blocks], as Step::table
+  std::vector<BlockCopy> copies;
+};
+
 /// One run of a model over a batch, as plain arrays in row-major order. Sizes are rounded up to buckets, so that few
 /// programs are needed. Rows are aligned at their ends: the last column holds each row's last token, and columns before
 /// its first are padding, as are rows from plan.size() on.
 ///
-/// A host makes state_copies and copies first, each in order, then runs the step; it executes steps in the order in
-/// which next() returned them. Every layer writes all rows to its cache before it reads any, because a row may attend
-/// to another row of the same sequence.
+/// A host makes state_copies and all copies first, each list in order, then runs the step; it executes steps in the
+/// order in which next() returned them. Every layer writes all rows to its cache before it reads any, because a row may
+/// attend to another row of the same sequence.
 struct Step {
   std::int64_t number = 0;
   StepKind kind = StepKind::decode;
@@ -84,7 +90,8 @@ struct Step {
 
   std::vector<SlotCopy> state_copies;
   std::vector<BlockCopy> copies;
-  std::vector<Row> plan;  ///< the rows that are not padding
+  std::vector<WindowedStep> windowed;  ///< by group: SchedulerOptions::windowed
+  std::vector<Row> plan;               ///< the rows that are not padding
 };
 
 /// What a host reads back of a step.

@@ -67,6 +67,7 @@ class CpuTensor final : public DeviceTensor {
     std::copy_n(memory_.data(), bytes_, values.bytes().data());
     return values;
   }
+  std::span<std::byte> host_memory() override { return {memory_.data(), bytes_}; }
   std::byte* data() { return memory_.data(); }
   std::int64_t padded_size() const { return memory_.size(); }
   std::int64_t bytes() const override { return static_cast<std::int64_t>(bytes_); }

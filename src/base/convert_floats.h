@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace jerboa::detail {
+
+// The conversions of float16.h for whole arrays, bit for bit, in loops without branches that compilers turn into vector
+// instructions. The 16-bit floats may have any alignment; there are as many as values in f32.
+
+void widen_f16(std::span<const std::byte> from, std::span<float> to);
+void widen_bf16(std::span<const std::byte> from, std::span<float> to);
+void narrow_to_f16(std::span<const float> from, std::span<std::byte> to);
+void narrow_to_bf16(std::span<const float> from, std::span<std::byte> to);
+
+}  // namespace jerboa::detail

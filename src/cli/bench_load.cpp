@@ -1,0 +1,311 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <fcntl.h>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sys/mman.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include <jerboa/base/error.h>
+#include <jerboa/base/float16.h>
+#include <jerboa/base/random.h>
+#include <jerboa/frontend/compile.h>
+#include <jerboa/language/language_model.h>
+#include <jerboa/models/family.h>
+
+#include "cli/arguments.h"
+#include "cli/bench_shapes.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/language_options.h"
+#include "cli/timing.h"
+#include "io/safetensors_header.h"
+#include "models/in_parallel.h"
+#include "models/temporary_folder.h"
+
+// How long it takes to load language models with random weights, in the shapes of real ones.
+namespace jerboa::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using language::LoadSeconds;
+
+struct LoadOptions {
+  std::string model = "llama-8b", device = "cpu";
+  std::vector<std::string> weights{"f16", "int4"};
+  fs::path folder = fs::temp_directory_path();
+  int turns = 3;
+  bool cold = false, json = false;
+};
+
+// The tensors of a checkpoint of this model, in bf16.
+std::vector<io::TensorPlace> tensors_of(const models::Config& config) {
+  const Graph graph = trace([&] {
+    const models::GraphInputs inputs{.tensors = {{"ids", tensor_input("ids", {1, 1}, DType::i32)}},
+                                     .weights = DType::bf16};
+    for (const auto& [name, tensor] : models::family_of(config).graphs.decoder(config, inputs)) output(name, tensor);
+  });
+  std::vector<io::TensorPlace> tensors;
+  for (const TensorInfo& tensor : graph.tensors) {
+    if (tensor.storage != Storage::param || !tensor.tied_to.empty()) continue;
+    const Sizes shape = evaluate(tensor.type.shape, {});
+    const auto bytes = static_cast<std::uint64_t>(element_count(shape)) * sizeof(std::uint16_t);
+    tensors.push_back({tensor.name, StoredType::BF16, shape, 0, bytes});
+  }
+  return tensors;
+}
+
+std::uint64_t bytes_of(const std::vector<io::TensorPlace>& tensors) {
+  std::uint64_t bytes = 0;
+  for (const io::TensorPlace& tensor : tensors) bytes += tensor.bytes;
+  return bytes;
+}
+
+// Several files for each thread that writes, but none that is needlessly small.
+std::vector<std::vector<io::TensorPlace>> in_shards(const std::vector<io::TensorPlace>& tensors) {
+  constexpr std::uint64_t least_bytes = 64 << 20;
+  const std::uint64_t threads = std::max(1U, std::thread::hardware_concurrency());
+  const std::uint64_t most = std::max(least_bytes, bytes_of(tensors) / (4 * threads));
+  std::vector<std::vector<io::TensorPlace>> shards(1);
+  for (const io::TensorPlace& tensor : tensors) {
+    if (!shards.back().empty() && bytes_of(shards.back()) + tensor.bytes > most) shards.emplace_back();
+    shards.back().push_back(tensor);
+  }
+  return shards;
+}
+
+// Written again and again: billions of random numbers would take longer than all else. Its length is odd, so that the
+// rows of a matrix differ.
+std::vector<std::uint16_t> random_block() {
+  constexpr std::size_t values = (1U << 20) + 7;
+  constexpr double spread = 0.07;
+  std::vector<std::uint16_t> block(values);
+  SplitMix random(1);
+  for (std::uint16_t& value : block) value = f32_to_bf16(static_cast<float>((random.uniform() - 0.5) * spread));
+  return block;
+}
+
+void write_shard(const fs::path& path, const std::vector<io::TensorPlace>& tensors,
+                 const std::vector<std::uint16_t>& block) {
+  std::ofstream file(path, std::ios::binary);
+  const std::string header = io::encode_header(tensors, {});
+  file.write(header.data(), static_cast<std::streamsize>(header.size()));
+  const auto block_bytes = static_cast<std::uint64_t>(block.size() * sizeof(block[0]));
+  for (std::uint64_t left = bytes_of(tensors); left > 0;) {
+    const std::uint64_t some = std::min(left, block_bytes);
+    file.write(reinterpret_cast<const char*>(block.data()), static_cast<std::streamsize>(some));
+    left -= some;
+    end_if_interrupted();
+  }
+  file.close();
+  if (!file) throw FileError(fmt::format("{}: cannot write (is the disk full?)", path.string()));
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  if (!file.flush()) throw FileError(fmt::format("{}: cannot write", path.string()));
+}
+
+// As many tokens as the model has, made up, so that it takes its time to read them.
+std::string tokenizer_file(std::int64_t tokens) {
+  nlohmann::json vocabulary;
+  for (std::int64_t i = 0; i < tokens; ++i) vocabulary[fmt::format("t{}", i)] = i;
+  return nlohmann::json{{"version", "1.0"},
+                        {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", nlohmann::json::array()}}},
+                        {"decoder", {{"type", "ByteLevel"}}}}
+      .dump();
+}
+
+// A Hugging Face folder of the model, with random weights. Returns its weights' files.
+std::vector<fs::path> write_model(const fs::path& folder, const models::Config& config,
+                                  const std::vector<io::TensorPlace>& tensors) {
+  write_text(folder / "config.json", config.to_json());
+  write_text(folder / "tokenizer.json", tokenizer_file(config.size("vocab_size")));
+  const auto shards = in_shards(tensors);
+  std::vector<fs::path> files;
+  nlohmann::json places = nlohmann::json::object();
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    files.push_back(folder / fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size()));
+    for (const io::TensorPlace& tensor : shards[i]) places[tensor.name] = files.back().filename().string();
+  }
+  write_text(folder / "model.safetensors.index.json", nlohmann::json{{"weight_map", places}}.dump());
+  const std::vector<std::uint16_t> block = random_block();
+  models::in_parallel(std::ssize(shards), 1, [&](std::int64_t first, std::int64_t end) {
+    for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(end); ++i)
+      write_shard(files[i], shards[i], block);
+  });
+  return files;
+}
+
+class OpenFile {
+ public:
+  explicit OpenFile(const fs::path& path) : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (descriptor_ < 0) throw FileError(fmt::format("{}: cannot open", path.string()));
+  }
+  ~OpenFile() { ::close(descriptor_); }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  int get() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+// Has the system forget what it keeps of these files in memory.
+void drop_from_page_cache(const std::vector<fs::path>& files) {
+  for (const fs::path& path : files) {
+    const OpenFile file(path);
+    ::fsync(file.get());
+    ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
+  }
+}
+
+// The share of these files that the system keeps in memory.
+double share_in_page_cache(const std::vector<fs::path>& files) {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  std::size_t cached = 0, all = 0;
+  for (const fs::path& path : files) {
+    const OpenFile file(path);
+    const auto bytes = static_cast<std::size_t>(fs::file_size(path));
+    void* mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.get(), 0);
+    if (mapped == MAP_FAILED) continue;
+    std::vector<unsigned char> pages((bytes + page - 1) / page);
+    if (::mincore(mapped, bytes, pages.data()) == 0) {
+      all += pages.size();
+      cached += static_cast<std::size_t>(
+          std::count_if(pages.begin(), pages.end(), [](unsigned char flags) { return (flags & 1) != 0; }));
+    }
+    ::munmap(mapped, bytes);
+  }
+  return all == 0 ? 0 : static_cast<double>(cached) / static_cast<double>(all);
+}
+
+struct Loads {
+  std::vector<LoadSeconds> seconds;
+  double cached = 0;  // share of the files in memory before the last of them
+  std::int64_t device_bytes = 0;
+
+  double median_of(double LoadSeconds::*phase) const {
+    std::vector<double> values;
+    for (const LoadSeconds& load : seconds) values.push_back(load.*phase);
+    return median(values);
+  }
+};
+
+constexpr std::pair<const char*, double LoadSeconds::*> phases[] = {
+    {"whole", &LoadSeconds::whole},         {"opening", &LoadSeconds::opening},
+    {"planning", &LoadSeconds::planning},   {"weights", &LoadSeconds::weights},
+    {"reading", &LoadSeconds::reading},     {"converting", &LoadSeconds::converting},
+    {"uploading", &LoadSeconds::uploading}, {"compiling", &LoadSeconds::compiling}};
+
+void print_table(const std::map<std::string, Loads>& loads, const std::vector<std::string>& order, double gigabytes) {
+  fmt::print("{:<8} {:>8} {:>8}", "weights", "seconds", "GB/s");
+  for (const auto& [name, phase] : phases)
+    if (phase != &LoadSeconds::whole) fmt::print(" {:>10}", name);
+  fmt::print(" {:>10} {:>8}\n", "GB loaded", "cached");
+  for (const std::string& weights : order) {
+    const Loads& of = loads.at(weights);
+    const double whole = of.median_of(&LoadSeconds::whole);
+    fmt::print("{:<8} {:>8.2f} {:>8.2f}", weights, whole, gigabytes / whole);
+    for (const auto& [name, phase] : phases)
+      if (phase != &LoadSeconds::whole) fmt::print(" {:>10.2f}", of.median_of(phase));
+    fmt::print(" {:>10.2f} {:>6.0f} %\n", static_cast<double>(of.device_bytes) * 1e-9, of.cached * 100);
+  }
+}
+
+nlohmann::ordered_json json_of(const std::map<std::string, Loads>& loads, const std::vector<std::string>& order,
+                               const LoadOptions& options, double gigabytes, double writing) {
+  nlohmann::ordered_json json{{"model", options.model},
+                              {"device", options.device},
+                              {"threads", std::thread::hardware_concurrency()},
+                              {"file_gigabytes", gigabytes},
+                              {"writing_seconds", writing},
+                              {"cold", options.cold},
+                              {"loads", nlohmann::ordered_json::array()}};
+  for (const std::string& weights : order) {
+    const Loads& of = loads.at(weights);
+    nlohmann::ordered_json row{{"weights", weights}, {"turns", of.seconds.size()}};
+    for (const auto& [name, phase] : phases) row[fmt::format("{}_seconds", name)] = of.median_of(phase);
+    row["gigabytes_per_second"] = gigabytes / of.median_of(&LoadSeconds::whole);
+    row["loaded_bytes"] = of.device_bytes;
+    row["share_in_page_cache"] = of.cached;
+    json["loads"].push_back(row);
+  }
+  return json;
+}
+
+void run_bench_load(const LoadOptions& options) {
+  const CatchInterrupts interrupts;  // so that the folder is removed
+  const models::Config config = shape_config(options.model);
+  const std::vector<io::TensorPlace> tensors = tensors_of(config);
+  const double gigabytes = static_cast<double>(bytes_of(tensors)) * 1e-9;
+  const Device device = Device::by_name(options.device);
+  if (std::error_code error; fs::space(options.folder, error).available < bytes_of(tensors) && !error)
+    throw UsageError(fmt::format("{} has no room for {:.1f} GB; name another folder with --folder",
+                                 options.folder.string(), gigabytes));
+  const models::TemporaryFolder made(options.folder / "jerboa-bench-load");
+  const double start = now();
+  const std::vector<fs::path> files = write_model(made.path(), config, tensors);
+  const double writing = now() - start;
+  if (!options.json)
+    fmt::print("device: {}\n{}: {:.2f} GB in bf16, written to {} in {:.1f} s; {} threads\n", device.description(),
+               options.model, gigabytes, options.folder.string(), writing, std::thread::hardware_concurrency());
+  std::map<std::string, Loads> loads;
+  for (int turn = 0; turn < options.turns; ++turn)
+    for (const std::string& weights : options.weights) {
+      if (options.cold) drop_from_page_cache(files);
+      Loads& of = loads[weights];
+      of.cached = share_in_page_cache(files);
+      const LanguageModel model =
+          LanguageModel::load(made.path(), {.device = device,
+                                            .weights = weights_type(weights),
+                                            .on_weights = [](std::int64_t, std::int64_t) { end_if_interrupted(); }});
+      of.seconds.push_back(model.load_seconds());
+      of.device_bytes = model.statistics().weight_bytes;
+      end_if_interrupted();
+    }
+  if (options.json)
+    fmt::print("{}\n", json_of(loads, options.weights, options, gigabytes, writing).dump(1));
+  else
+    print_table(loads, options.weights, gigabytes);
+}
+
+}  // namespace
+
+void add_bench_load(CLI::App& bench) {
+  auto* command = bench.add_subcommand(
+      "load",
+      "Measure how long a language model takes to load: writes one with random weights in the shapes of a real one to "
+      "a "
+      "temporary folder, loads it in turns and removes it. Prints medians; reading and converting weights are added up "
+      "over all threads, and happen at the same time as uploading. «cached» is how much of the files the system had in "
+      "memory before the last load");
+  auto options = std::make_shared<LoadOptions>();
+  command->add_option("--model", options->model, "The shapes")->check(one_of(shape_names()))->capture_default_str();
+  command->add_option("--weights", options->weights, "One or more types of the weights")
+      ->check(one_of({"f32", "f16", "bf16", "int8", "int4"}))
+      ->capture_default_str();
+  command->add_option("--device", options->device, "cpu, webgpu or webgpu:NAME")
+      ->check(device_name())
+      ->capture_default_str();
+  command->add_option("--folder", options->folder, "Where the model is written, below this folder")
+      ->check(CLI::ExistingDirectory)
+      ->capture_default_str();
+  command->add_option("--turns", options->turns, "How often to load each; medians are printed")
+      ->check(whole_number(1, 1 << 20))
+      ->capture_default_str();
+  command->add_flag("--cold", options->cold, "Have the system forget the files before each load");
+  command->add_flag("--json", options->json, "Print JSON");
+  add_examples(*command, {"jerboa bench load --model llama-1b --weights f16 int4",
+                          "jerboa bench load --model llama-8b --device webgpu --cold --json"});
+  command->callback([options] { run_bench_load(*options); });
+}
+
+}  // namespace jerboa::cli

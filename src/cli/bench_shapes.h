@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <jerboa/models/config.h>
+
+// Language models in the shapes of real ones, for benchmarks with random weights.
+namespace jerboa::cli {
+
+std::vector<std::string> shape_names();
+/// One of them.
+models::Config shape_config(const std::string& name);
+
+}  // namespace jerboa::cli
