@@ -57,13 +57,14 @@ function(jerboa_optimize_least target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-Og>)
 endfunction()
 
-# Shares out the tests that a GoogleTest filter selects among several processes, each one test of CTest.
+# Shares out the tests that a GoogleTest filter selects among several processes, each one test of CTest. CTest begins with
+# those of a high COST, so that the last ones to run are short.
 function(jerboa_share_tests name group filter processes)
   foreach(process RANGE 1 ${processes})
     math(EXPR index "${process} - 1")
     set(test ${name}/${group}.${process}_of_${processes})
     add_test(NAME ${test} COMMAND ${name}_test --gtest_filter=${filter})
-    set_tests_properties(${test} PROPERTIES TIMEOUT 1800
+    set_tests_properties(${test} PROPERTIES TIMEOUT 1800 COST 100
       ENVIRONMENT "GTEST_TOTAL_SHARDS=${processes};GTEST_SHARD_INDEX=${index}")
   endforeach()
 endfunction()
