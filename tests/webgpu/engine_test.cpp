@@ -90,9 +90,21 @@ std::string op_name(const ::testing::TestParamInfo<Op>& param) { return std::str
 // and the CPU engine's tests have them all. Software drivers take minutes to compile the rest.
 enum class Gradients { of_the_first_case, of_every_case };
 
-void check(Op op, WebGpuOptions (*options)(), const char* what, Gradients gradients) {
+bool is_each(Op, const Case&) { return true; }
+
+// Attention binds the same for heads of any size: the operands of the cases with large heads that are not paged are
+// those of cases with small ones, whose shaders compile in a fraction of the time.
+bool binds_as_no_other(Op op, const Case& one) {
+  if (op != Op::attention && op != Op::attention_weights) return true;
+  const Draw &q = one.operands.front(), &table = one.operands.back();
+  return q.shape.back().upper_bound() < 64 || table.kind != Draw::Kind::absent;
+}
+
+void check(Op op, WebGpuOptions (*options)(), const char* what, Gradients gradients,
+           bool (*is_wanted)(Op, const Case&) = is_each) {
   const auto& cases = cases_of(op);
   for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (!is_wanted(op, cases[i])) continue;
     SCOPED_TRACE(describe(op, i, cases[i]));
     const bool with_gradient = i == 0 || gradients == Gradients::of_every_case;
     const Sample sample = with_gradient ? sample_of(op, cases[i]) : forward_sample_of(op, cases[i], DType::f32);
@@ -114,7 +126,8 @@ TEST_P(WebGpuOp, EqualsTheReferenceAsAPlainGpu) {
   check(GetParam(), as_a_plain_gpu, "as a plain GPU", Gradients::of_the_first_case);
 }
 TEST_P(WebGpuOp, EqualsTheReferenceWithFewBindingsAndWorkgroups) {
-  check(GetParam(), with_few_bindings_and_workgroups, "with few bindings and workgroups", Gradients::of_the_first_case);
+  check(GetParam(), with_few_bindings_and_workgroups, "with few bindings and workgroups", Gradients::of_the_first_case,
+        binds_as_no_other);
 }
 // One case of each op, since shaders take long to compile.
 TEST_P(WebGpuOp, EqualsTheReferenceInSixteenBits) {
@@ -140,6 +153,9 @@ TEST_P(WebGpuOpElsewhere, EqualsTheReferenceInSixteenBits) {
 
 TEST_P(WebGpuOpElsewhere, EqualsTheReferenceAsARichGpu) {
   check(GetParam(), as_a_rich_gpu, "as a rich GPU", Gradients::of_every_case);
+}
+TEST_P(WebGpuOpElsewhere, EqualsTheReferenceWithFewBindingsAndWorkgroups) {
+  check(GetParam(), with_few_bindings_and_workgroups, "with few bindings and workgroups", Gradients::of_the_first_case);
 }
 TEST_P(WebGpuOpElsewhere, EqualsTheReferenceUnfused) {
   check(GetParam(), with_one_kernel_per_node, "unfused", Gradients::of_every_case);

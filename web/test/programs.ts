@@ -1,5 +1,5 @@
 // The tests under Node, of programs and of the compiler. Those of models are in another process, so that both cores of a
-// small machine have something to do; in each, tests share a device: node --test --test-concurrency=2 dist/test/{programs,models}.js
+// small machine have something to do; in each, tests share a device: node --test dist/test/programs.js
 import "./arguments.test.js";
 import "./cases.test.js";
 import "./compiler.test.js";
