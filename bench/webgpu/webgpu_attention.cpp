@@ -91,7 +91,8 @@ Program program_of(const Size& size, const Variant& variant, const Target& targe
       write_attention_matrices(writer, attention, forms.forward);
     } else {
       const wgsl::AttentionGrad attention(writer);
-      write_attention_grad_matrices(writer, attention, changed(choose_matrix_forms(writer, attention, {}, true)));
+      const AttentionMatrixForms forms = changed(choose_matrix_forms(writer, attention, {}, true));
+      write_attention_grad_matrices(writer, attention, forms.dq, forms.dkv);
     }
   });
   return program;

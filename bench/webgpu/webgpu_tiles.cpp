@@ -179,7 +179,7 @@ std::vector<MatmulForm> forms_for(const Size& size, const Target& target) {
   if (size.dtype == DType::f16 && target.subgroup_matrices != SubgroupMatrices::none) {
     const auto matrices = [&](int rows, int columns, int part_rows, int part_columns, bool ahead) {
       MatmulForm form{Kind::matrices, rows, columns, 32, part_rows, part_columns, 8};
-      form.fetches_ahead = ahead;
+      form.ahead = ahead ? 1 : 0;
       add(form);
     };
     matrices(128, 128, 64, 64, true);
@@ -209,9 +209,9 @@ std::vector<MatmulForm> forms_for(const Size& size, const Target& target) {
 std::string label_of(const MatmulForm& form) {
   return fmt::format("{} {}x{}x{} part {}x{} pad {}{} chunks {}", form.kind == Kind::matrices ? "matrices" : "tiles",
                      form.rows, form.columns, form.inner, form.part_rows, form.part_columns, form.padding,
-                     form.two_buffers     ? " two buffers"
-                     : form.fetches_ahead ? " ahead"
-                                          : "",
+                     form.two_buffers ? " two buffers"
+                     : form.ahead > 0 ? " ahead"
+                                      : "",
                      form.chunks);
 }
 

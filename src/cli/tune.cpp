@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include <jerboa/base/file.h>
 #include <jerboa/frontend/trainer.h>
@@ -54,8 +55,20 @@ std::filesystem::path path_of_model(const std::string& name) {
 
 constexpr std::string_view webgpu = "webgpu";
 
+constexpr std::pair<const char*, TunedKind> kind_names[] = {{"products", TunedKind::products},
+                                                            {"attention", TunedKind::attention},
+                                                            {"rows", TunedKind::rows},
+                                                            {"columns", TunedKind::columns}};
+
+std::set<TunedKind> kinds_of(const std::vector<std::string>& names) {
+  std::set<TunedKind> kinds;
+  for (const auto& [name, kind] : kind_names)
+    if (std::find(names.begin(), names.end(), name) != names.end()) kinds.insert(kind);
+  return kinds;
+}
+
 struct TuneCommand {
-  std::vector<std::string> shapes{"small"}, weights;
+  std::vector<std::string> shapes{"small"}, kinds{"products", "attention", "rows", "columns"}, weights;
   std::string device = "webgpu", output;
   int prompt = 512;
   double seconds = 0.1;
@@ -71,17 +84,21 @@ struct TuneCommand {
     const Device chosen = Device::webgpu({.adapter = adapter, .tuned_forms = ""});
     const std::filesystem::path file = output_file(chosen);
     GpuClock clock(chosen);
-    const auto report = [this](const TunedProduct& product) {
-      write_text((json ? json_of(product) : row_of(product)) + "\n");
+    const auto report = [this](const TunedKernel& kernel) {
+      write_text((json ? json_of(kernel) : row_of(kernel)) + "\n");
     };
     const auto skipped = [](const std::string& form, const std::string& reason) {
       note(fmt::format("left out: {}: {}", form, reason));
     };
     if (!json)
-      write_text(fmt::format("device: {}\n{:<44} {:>12} {:>12} {:>5} {}\n", chosen.description(), "product", "untuned",
+      write_text(fmt::format("device: {}\n{:<60} {:>12} {:>12} {:>5} {}\n", chosen.description(), "kernel", "untuned",
                              "tuned", "forms", "form"));
-    const std::string text = tune_products(
-        chosen, graphs, {.seconds = seconds, .warm = [&] { clock.warm(); }, .report = report, .skipped = skipped});
+    const std::string text = tune_kernels(chosen, graphs,
+                                          {.kinds = kinds_of(kinds),
+                                           .seconds = seconds,
+                                           .warm = [&] { clock.warm(); },
+                                           .report = report,
+                                           .skipped = skipped});
     if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
     write_file_atomically(file, text);
     note(fmt::format("{}: written; WebGPU devices of this kind use it from now on{}", file.string(),
@@ -89,16 +106,16 @@ struct TuneCommand {
   }
 
  private:
-  static std::string row_of(const TunedProduct& product) {
-    return fmt::format("{:<44} {:>9.1f} us {:>9.1f} us {:>5} {}", product.shape, product.untuned_seconds * 1e6,
-                       product.seconds * 1e6, product.forms, product.form);
+  static std::string row_of(const TunedKernel& kernel) {
+    return fmt::format("{:<60} {:>9.1f} us {:>9.1f} us {:>5} {}", kernel.shape, kernel.untuned_seconds * 1e6,
+                       kernel.seconds * 1e6, kernel.forms, kernel.form);
   }
-  static std::string json_of(const TunedProduct& product) {
-    return nlohmann::ordered_json{{"product", product.shape},
-                                  {"untuned_seconds", product.untuned_seconds},
-                                  {"seconds", product.seconds},
-                                  {"forms", product.forms},
-                                  {"form", product.form}}
+  static std::string json_of(const TunedKernel& kernel) {
+    return nlohmann::ordered_json{{"kernel", kernel.shape},
+                                  {"untuned_seconds", kernel.untuned_seconds},
+                                  {"seconds", kernel.seconds},
+                                  {"forms", kernel.forms},
+                                  {"form", kernel.form}}
         .dump();
   }
 
@@ -145,12 +162,17 @@ struct TuneCommand {
 
 void add_tune(CLI::App& app) {
   auto command = std::make_shared<TuneCommand>();
-  auto* sub = app.add_subcommand(
-      "tune", "Measure which kernels multiply matrices fastest on this GPU, and use them from now on");
+  auto* sub =
+      app.add_subcommand("tune", "Measure which forms of kernels are fastest on this GPU, and use them from now on");
   sub->add_option("--shapes", command->shapes,
-                  fmt::format("Whose products to measure, one or more of: a training step ({}), a model by its name or "
+                  fmt::format("Whose kernels to measure, one or more of: a training step ({}), a model by its name or "
                               "folder, or a product such as matmul1024x256x768_f16_weights",
                               fmt::join(training_names(), ", ")))
+      ->capture_default_str();
+  sub->add_option("--kinds", command->kinds,
+                  "Which kernels to measure, one or more of: products of matrices, attention and its gradient, rows "
+                  "that are reduced (norms, softmax, losses), columns that are summed up")
+      ->check(one_of({"products", "attention", "rows", "columns"}))
       ->capture_default_str();
   sub->add_option("--weights", command->weights,
                   "For models, one or more types of the weights; by default int8 or int4 if it is stored so, else f16")
@@ -166,7 +188,7 @@ void add_tune(CLI::App& app) {
       ->capture_default_str();
   sub->add_option("--output", command->output,
                   "The file to write; by default the one that devices of this kind load by themselves");
-  sub->add_flag("--json", command->json, "Print each product as a line of JSON");
+  sub->add_flag("--json", command->json, "Print each kernel as a line of JSON");
   add_examples(*sub, {"jerboa tune --shapes small gpt2_mixed", "jerboa tune --shapes FOLDER --weights f16 int4",
                       "jerboa tune --shapes small --output tuned.json; JERBOA_TUNED=tuned.json jerboa bench small "
                       "--device webgpu"});

@@ -11,17 +11,17 @@ namespace {
 constexpr double worthwhile = 0.97;
 constexpr std::size_t least_samples = 3, most_samples = 15;
 
-// The median of what each of some products takes, in turns.
-std::vector<double> medians_in_turns(const std::vector<CompiledProduct*>& products, double seconds) {
-  for (CompiledProduct* product : products) product->run();  // the first run of a kernel takes longer
-  std::vector<std::vector<double>> samples(products.size());
+// The median of what each of some kernels takes, in turns.
+std::vector<double> medians_in_turns(const std::vector<CompiledKernel*>& kernels, double seconds) {
+  for (CompiledKernel* kernel : kernels) kernel->run();  // the first run of a kernel takes longer
+  std::vector<std::vector<double>> samples(kernels.size());
   const double end = steady_seconds() + seconds;
   for (std::size_t turn = 0; turn < least_samples || (steady_seconds() < end && turn < most_samples); ++turn)
-    for (std::size_t i = 0; i < products.size(); ++i) samples[i].push_back(products[i]->run());
+    for (std::size_t i = 0; i < kernels.size(); ++i) samples[i].push_back(kernels[i]->run());
   std::vector<double> medians;
-  for (std::vector<double>& of_product : samples) {
-    const auto middle = of_product.begin() + static_cast<std::ptrdiff_t>(of_product.size() / 2);
-    std::nth_element(of_product.begin(), middle, of_product.end());
+  for (std::vector<double>& of_kernel : samples) {
+    const auto middle = of_kernel.begin() + static_cast<std::ptrdiff_t>(of_kernel.size() / 2);
+    std::nth_element(of_kernel.begin(), middle, of_kernel.end());
     medians.push_back(*middle);
   }
   return medians;
@@ -44,14 +44,14 @@ const MeasuredForm* best_of(const std::vector<MeasuredForm>& forms) {
   return best;
 }
 
-FormContest::FormContest(std::unique_ptr<CompiledProduct> untuned, Options options)
+FormContest::FormContest(std::unique_ptr<CompiledKernel> untuned, Options options)
     : untuned_(std::move(untuned)), options_(std::move(options)), expected_(untuned_->result()) {}
 
-void FormContest::measure(const wgsl::ProductForm& form, std::unique_ptr<CompiledProduct> product) {
-  MeasuredForm measured{form, agrees(product->result())};
+void FormContest::measure(const wgsl::KernelForm& form, std::unique_ptr<CompiledKernel> kernel) {
+  MeasuredForm measured{form, agrees(kernel->result())};
   if (measured.agrees) {
     if (options_.warm) options_.warm();
-    const std::vector<double> medians = medians_in_turns({untuned_.get(), product.get()}, options_.seconds);
+    const std::vector<double> medians = medians_in_turns({untuned_.get(), kernel.get()}, options_.seconds);
     measured.untuned_seconds = medians[0];
     measured.seconds = medians[1];
   }

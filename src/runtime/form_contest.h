@@ -6,17 +6,17 @@
 
 #include <jerboa/base/host_tensor.h>
 
-#include "wgsl/product/tuned.h"
+#include "wgsl/tuning/form_table.h"
 
 namespace jerboa::detail {
 
 /// The time of a steady clock, in seconds.
 double steady_seconds();
 
-/// A matrix product that is compiled in one form.
-class CompiledProduct {
+/// A kernel that is compiled in one form.
+class CompiledKernel {
  public:
-  virtual ~CompiledProduct() = default;
+  virtual ~CompiledKernel() = default;
   /// All of it.
   virtual HostTensor result() = 0;
   /// Computes it once and returns how many seconds that took.
@@ -25,7 +25,7 @@ class CompiledProduct {
 
 /// What was measured of a form. The two times were taken in turns: a GPU's clock changes from one form to the next.
 struct MeasuredForm {
-  wgsl::ProductForm form;
+  wgsl::KernelForm form;
   bool agrees = false;                      ///< with the results of the form that is chosen without measuring
   double seconds = 0, untuned_seconds = 0;  ///< of this form, and of the one that is chosen without measuring
 };
@@ -41,9 +41,9 @@ class FormContest {
     double seconds = 0;               ///< at most, for each form
     std::function<void()> warm = {};  ///< called before each form is measured
   };
-  FormContest(std::unique_ptr<CompiledProduct> untuned, Options options);
+  FormContest(std::unique_ptr<CompiledKernel> untuned, Options options);
 
-  void measure(const wgsl::ProductForm& form, std::unique_ptr<CompiledProduct> product);
+  void measure(const wgsl::KernelForm& form, std::unique_ptr<CompiledKernel> kernel);
   const std::vector<MeasuredForm>& measured() const { return measured_; }
   /// Measures the form that is chosen without measuring, by itself.
   double untuned_seconds();
@@ -51,7 +51,7 @@ class FormContest {
  private:
   bool agrees(const HostTensor& result) const;
 
-  std::unique_ptr<CompiledProduct> untuned_;
+  std::unique_ptr<CompiledKernel> untuned_;
   Options options_;
   HostTensor expected_;
   std::vector<MeasuredForm> measured_;

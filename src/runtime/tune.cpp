@@ -9,49 +9,111 @@
 #include <jerboa/lower/lower.h>
 #include <jerboa/ops/ops.h>
 #include <jerboa/runtime/tune.h>
+#include <jerboa/transform/grad.h>
 #include <jerboa/wgsl/emit_wgsl.h>
 
 #include "runtime/form_contest.h"
-#include "wgsl/product/tuned.h"
+#include "wgsl/tuning/tuned_file.h"
 
 namespace jerboa {
 namespace {
 
-using detail::CompiledProduct;
+using detail::CompiledKernel;
 using detail::FormContest;
 using detail::MeasuredForm;
-using wgsl::ProductForm;
+using wgsl::AttentionPart;
+using wgsl::AttentionShape;
+using wgsl::ColumnShape;
+using wgsl::KernelForm;
+using wgsl::KernelShape;
 using wgsl::ProductShape;
+using wgsl::RowShape;
 using wgsl::TunedFile;
 
-// A product of this shape alone. All of it is computed, but only some rows are read where it is timed.
-Graph graph_of(const ProductShape& shape) {
+// A result, all of which is computed, and some rows of it, which are read where it is timed.
+void give(Tensor y) {
   constexpr std::int64_t rows_read = 8;
-  return trace([&] {
-    const Tensor a = param_input(
-        "a", shape.transpose_a ? Shape{shape.inner, shape.rows} : Shape{shape.rows, shape.inner}, {.dtype = shape.a});
-    const auto product = [&](const std::string& name) {
-      if (!shape.is_quantised()) {
-        const Tensor b =
-            param_input(name, shape.transpose_b ? Shape{shape.columns, shape.inner} : Shape{shape.inner, shape.columns},
-                        {.dtype = shape.b});
-        return matmul(a, b, {.transpose_a = shape.transpose_a, .transpose_b = shape.transpose_b});
-      }
-      const Shape groups{shape.columns, shape.inner / quantised_group};
-      const Tensor weight = param_input(name, {shape.columns, shape.inner}, {.dtype = shape.b});
-      const Tensor scales = param_input(name + ".scales", groups, {.dtype = DType::f16});
-      if (!shape.mins) return matmul_quantised(a, weight, scales);
-      return matmul_quantised(a, weight, scales, param_input(name + ".mins", groups, {.dtype = DType::f16}));
-    };
-    Tensor y = product("b");
-    if (shape.products == 2) {
-      const Tensor other = product("c");
-      y = mul(silu(y), other);
+  const auto axis = static_cast<int>(y.shape().size()) - 2;
+  const std::int64_t rows = axis < 0 ? 1 : y.dim(axis).value(), step = std::max<std::int64_t>(1, rows / rows_read);
+  y = capture(y, "all");
+  output("some", step == 1 ? y : slice(y, axis, 0, rows, step));
+}
+
+// Graphs of one kernel of a shape alone.
+void trace_kernel(const ProductShape& shape) {
+  const Tensor a = param_input("a", shape.transpose_a ? Shape{shape.inner, shape.rows} : Shape{shape.rows, shape.inner},
+                               {.dtype = shape.a});
+  const auto product = [&](const std::string& name) {
+    if (!shape.is_quantised()) {
+      const Tensor b =
+          param_input(name, shape.transpose_b ? Shape{shape.columns, shape.inner} : Shape{shape.inner, shape.columns},
+                      {.dtype = shape.b});
+      return matmul(a, b, {.transpose_a = shape.transpose_a, .transpose_b = shape.transpose_b});
     }
-    const std::int64_t step = std::max<std::int64_t>(1, shape.rows / rows_read);
-    y = capture(y, "all");
-    output("some", step == 1 ? y : slice(y, 0, 0, shape.rows, step));
-  });
+    const Shape groups{shape.columns, shape.inner / quantised_group};
+    const Tensor weight = param_input(name, {shape.columns, shape.inner}, {.dtype = shape.b});
+    const Tensor scales = param_input(name + ".scales", groups, {.dtype = DType::f16});
+    if (!shape.mins) return matmul_quantised(a, weight, scales);
+    return matmul_quantised(a, weight, scales, param_input(name + ".mins", groups, {.dtype = DType::f16}));
+  };
+  Tensor y = product("b");
+  if (shape.products == 2) {
+    const Tensor other = product("c");
+    y = mul(silu(y), other);
+  }
+  give(y);
+}
+
+// Over caches, each sequence sees all keys up to its queries, which are the last.
+AttentionOptions options_of(const AttentionShape& shape) {
+  AttentionOptions options;
+  options.causal = shape.causal;
+  if (!shape.cached) return options;
+  const Dim batch(shape.batch);
+  const Tensor times = arange(Dim(shape.time)) + static_cast<double>(shape.keys - shape.time);
+  options.positions = broadcast_to(times, {batch, Dim(shape.time)});
+  options.lengths = arange(batch) * 0 + static_cast<double>(shape.keys);
+  if (shape.page_size > 0) {
+    const std::int64_t pages = shape.keys / shape.page_size;
+    options.table = reshape(arange(Dim(shape.batch * pages)), {batch, Dim(pages)});
+  }
+  return options;
+}
+
+void trace_kernel(const AttentionShape& shape) {
+  const auto keys = [&](std::int64_t size) {
+    return shape.page_size > 0
+               ? Shape{shape.batch * (shape.keys / shape.page_size), shape.key_heads, shape.page_size, size}
+               : Shape{shape.batch, shape.key_heads, shape.keys, size};
+  };
+  // As projections give them: the features of all heads side by side.
+  const auto of_queries = [&](const std::string& name, std::int64_t size) {
+    const Tensor rows = param_input(name, {shape.batch, shape.time, shape.heads * size}, {.dtype = shape.dtype});
+    return split_heads(rows, static_cast<int>(shape.heads));
+  };
+  const Tensor q = of_queries("q", shape.size);
+  const Tensor k = param_input("k", keys(shape.size), {.dtype = shape.key_dtype});
+  const Tensor v = param_input("v", keys(shape.value_size), {.dtype = shape.key_dtype});
+  const Tensor out = attention(q, k, v, options_of(shape));
+  if (shape.part == AttentionPart::forward) return give(out);
+  const Tensor dout = of_queries("dout", shape.value_size);
+  const auto gradients = vector_jacobian({out}, {dout}, {q, k, v});
+  give(shape.part == AttentionPart::dq ? gradients[0] : concat({gradients[1], gradients[2]}, 3));
+}
+
+void trace_kernel(const RowShape& shape) {
+  const Tensor x = param_input("x", {shape.rows, shape.columns});
+  const Tensor weight = param_input("weight", {shape.columns}), bias = param_input("bias", {shape.columns});
+  give(layer_norm(x, weight, bias));
+}
+
+void trace_kernel(const ColumnShape& shape) {
+  const Tensor x = param_input("x", {shape.rows, shape.columns});
+  give(sum(x, {0}));
+}
+
+Graph graph_of(const KernelShape& shape) {
+  return trace([&] { std::visit([](const auto& one) { trace_kernel(one); }, shape); });
 }
 
 // Random values for every parameter of such a graph, on the device.
@@ -76,10 +138,10 @@ std::map<std::string, std::shared_ptr<DeviceTensor>> parameters_of(const Graph& 
   return tensors;
 }
 
-// A product on a device, of which only some rows are read where it is timed.
-class LoadedProduct final : public CompiledProduct {
+// A kernel on a device, of whose results only some rows are read where it is timed.
+class LoadedKernel final : public CompiledKernel {
  public:
-  explicit LoadedProduct(std::unique_ptr<Executable> executable) : executable_(std::move(executable)) {}
+  explicit LoadedKernel(std::unique_ptr<Executable> executable) : executable_(std::move(executable)) {}
 
   HostTensor result() override { return executable_->run({{}, {}, {"all"}})->read("all"); }
 
@@ -98,38 +160,38 @@ class LoadedProduct final : public CompiledProduct {
   std::unique_ptr<Executable> executable_;
 };
 
-// One product, to be compiled in several forms.
-class ProductCompiler {
+// One kernel, to be compiled in several forms.
+class KernelCompiler {
  public:
-  ProductCompiler(Backend& backend, const ProductShape& shape)
+  KernelCompiler(Backend& backend, const KernelShape& shape)
       : backend_(backend), shape_(shape), graph_(graph_of(shape)), parameters_(parameters_of(graph_, backend)) {}
 
   // Without a form: in the one that is chosen without measuring. Null if something else is computed instead, or the
   // same as in a form before.
-  std::unique_ptr<CompiledProduct> compile(const std::optional<ProductForm>& form) {
+  std::unique_ptr<CompiledKernel> compile(const std::optional<KernelForm>& form) {
     Target target = webgpu_target(backend_);
     target.tuned = nullptr;
-    if (form) target.tuned = std::make_shared<wgsl::TunedForms>(std::map<ProductShape, ProductForm>{{shape_, *form}});
+    if (form) target.tuned = std::make_shared<wgsl::FormTable>(wgsl::FormTable::Forms{{shape_, *form}});
     Program program = lower(graph_, target);
-    const std::vector<ProductShape> shapes = wgsl::product_shapes(program, target);
+    const std::vector<KernelShape> shapes = wgsl::kernel_shapes(program, target);
     if (std::find(shapes.begin(), shapes.end(), shape_) == shapes.end()) return nullptr;
     emit_wgsl(program, target);
     if (!texts_.insert(print_gpu(program)).second) return nullptr;
-    return std::make_unique<LoadedProduct>(
+    return std::make_unique<LoadedKernel>(
         backend_.load(program, [&](const std::string& name) { return parameters_.at(name); }));
   }
 
  private:
   Backend& backend_;
-  ProductShape shape_;
+  KernelShape shape_;
   Graph graph_;
   std::map<std::string, std::shared_ptr<DeviceTensor>> parameters_;
   std::set<std::string> texts_;
 };
 
 // What fails in one form alone must not cost what was measured of the others; a lost device has no others.
-void measure(ProductCompiler& compiler, FormContest& contest, const ProductForm& form, const TuneOptions& options) try {
-  if (std::unique_ptr<CompiledProduct> product = compiler.compile(form)) contest.measure(form, std::move(product));
+void measure(KernelCompiler& compiler, FormContest& contest, const KernelForm& form, const TuneOptions& options) try {
+  if (std::unique_ptr<CompiledKernel> kernel = compiler.compile(form)) contest.measure(form, std::move(kernel));
 } catch (const DeviceLostError&) {
   throw;
 } catch (const Error& error) {
@@ -138,41 +200,53 @@ void measure(ProductCompiler& compiler, FormContest& contest, const ProductForm&
 }
 
 // Sums are taken in another order, and some forms round to f16 where others do not.
-double tolerance_of(const ProductShape& shape) { return shape.a == DType::f16 || shape.is_quantised() ? 2e-2 : 1e-4; }
+double tolerance_of(const KernelShape& shape) {
+  constexpr double f32 = 1e-4, halves = 2e-2;
+  if (const auto* product = std::get_if<ProductShape>(&shape))
+    return product->a == DType::f16 || product->is_quantised() ? halves : f32;
+  const auto* attention = std::get_if<AttentionShape>(&shape);
+  return attention != nullptr && (attention->dtype == DType::f16 || attention->key_dtype == DType::f16) ? halves : f32;
+}
 
-std::vector<ProductShape> shapes_of(const std::vector<Graph>& graphs, Target target) {
+TunedKind kind_of(const KernelShape& shape) {
+  if (std::holds_alternative<ProductShape>(shape)) return TunedKind::products;
+  if (std::holds_alternative<AttentionShape>(shape)) return TunedKind::attention;
+  return std::holds_alternative<RowShape>(shape) ? TunedKind::rows : TunedKind::columns;
+}
+
+std::vector<KernelShape> shapes_of(const std::vector<Graph>& graphs, Target target, const std::set<TunedKind>& kinds) {
   target.tuned = nullptr;
-  std::vector<ProductShape> all;
+  std::vector<KernelShape> all;
   for (const Graph& graph : graphs)
-    for (const ProductShape& shape : wgsl::product_shapes(lower(graph, target), target))
-      if (std::find(all.begin(), all.end(), shape) == all.end()) all.push_back(shape);
+    for (const KernelShape& shape : wgsl::kernel_shapes(lower(graph, target), target))
+      if (kinds.contains(kind_of(shape)) && std::find(all.begin(), all.end(), shape) == all.end()) all.push_back(shape);
   return all;
 }
 
-TunedProduct reported(const ProductShape& shape, FormContest& contest, const MeasuredForm* best) {
+TunedKernel reported(const KernelShape& shape, FormContest& contest, const MeasuredForm* best) {
   const auto forms = static_cast<int>(contest.measured().size());
-  if (best != nullptr) return {shape.str(), describe(best->form), forms, best->seconds, best->untuned_seconds};
+  if (best != nullptr) return {str(shape), describe(best->form), forms, best->seconds, best->untuned_seconds};
   const double seconds = contest.untuned_seconds();
-  return {shape.str(), "as chosen without measuring", forms, seconds, seconds};
+  return {str(shape), "as chosen without measuring", forms, seconds, seconds};
 }
 
 }  // namespace
 
-std::string tune_products(const Device& device, const std::vector<Graph>& graphs, const TuneOptions& options) {
+std::string tune_kernels(const Device& device, const std::vector<Graph>& graphs, const TuneOptions& options) {
   Backend& backend = device.backend();
   const Target& target = webgpu_target(backend);
   const AdapterInfo& adapter = webgpu_adapter(backend);
   TunedFile file{adapter.name, adapter.driver, {}};
-  for (const ProductShape& shape : shapes_of(graphs, target)) {
-    const std::vector<ProductForm> forms = wgsl::candidates(target, shape);
+  for (const KernelShape& shape : shapes_of(graphs, target, options.kinds)) {
+    const std::vector<KernelForm> forms = wgsl::candidates(target, shape);
     if (forms.empty()) continue;
-    ProductCompiler compiler(backend, shape);
-    std::unique_ptr<CompiledProduct> untuned = compiler.compile(std::nullopt);
-    if (!untuned) continue;  // fusion makes something else of the product alone
+    KernelCompiler compiler(backend, shape);
+    std::unique_ptr<CompiledKernel> untuned = compiler.compile(std::nullopt);
+    if (!untuned) continue;  // fusion makes something else of the kernel alone
     FormContest contest(std::move(untuned), {tolerance_of(shape), options.seconds, options.warm});
-    for (const ProductForm& form : forms) measure(compiler, contest, form, options);
+    for (const KernelForm& form : forms) measure(compiler, contest, form, options);
     const MeasuredForm* best = best_of(contest.measured());
-    if (best != nullptr) file.products.push_back({shape, best->form, best->seconds, best->untuned_seconds});
+    if (best != nullptr) file.kernels.push_back({shape, best->form, best->seconds, best->untuned_seconds});
     if (options.report) options.report(reported(shape, contest, best));
   }
   return to_json(file);

@@ -65,16 +65,21 @@ Tensor parts_of_words(const Tensor& words, int parts) {
   return reshape(bit_and(shifted, (1 << width) - 1), shape);
 }
 
-// A positive bf16 from its bits: 1.fraction times a power of two, of which each bit of the exponent is a factor.
+// A positive bf16 from its bits: 1.fraction times a power of two, of which each bit of the exponent is a factor. Above
+// 1 they multiply where they are set, below 1 they divide where they are not. Numbers on the way are normal if the
+// result is, whatever the order in which a compiler multiplies: GPUs may take subnormal ones for 0.
 Tensor float_of_bits(const Tensor& bits) {
   const Tensor fraction = cast(bit_and(bits, 127), DType::f32);
   Tensor value = (fraction + 128) * 0x1p-7;
+  const Tensor is_large = bits >= 128 << 7;
   for (int bit = 0; bit < 7; ++bit) {
     const Tensor is_set = bit_and(bits, 128 << bit) > 0;
-    value = where(is_set, value * std::exp2(1 << bit), value);
+    const double factor = std::exp2(1 << bit);
+    const Tensor above = where(is_set, value * factor, value);
+    const Tensor below = where(is_set, value, value / factor);
+    value = where(is_large, above, below);
   }
-  const Tensor is_large = bits >= 128 << 7;
-  value = where(is_large, value * 2, value * 0x1p-64 * 0x1p-63);
+  value = where(is_large, value * 2, value);
   return where(bits > 0, value, 0.0);
 }
 

@@ -9,7 +9,7 @@
 #include "wgsl/attention_tiles.h"
 #include "wgsl/whole_kernels.h"
 
-// Attention. The form is a function of target and sizes alone:
+// Attention. The form is a function of target and sizes alone (choose_attention.cpp):
 // - a driver on the CPU: each thread some queries that share a key head, straight from memory;
 // - few queries that share a key head: each workgroup all of them, or eight, and keys stream past its threads, which
 //   stand along features (attention_stream.cpp), or along keys, then along features (attention_decode.cpp);
@@ -22,12 +22,12 @@ namespace jerboa::wgsl {
 namespace {
 
 // Each thread up to four queries side by side.
-void write_rows(KernelWriter& writer, const Attention& attention) {
+void write_rows(KernelWriter& writer, const Attention& attention, const AttentionForm& form) {
   constexpr int threads = 32;
   const Lanes lanes(attention.rows().upper_bound());
   const Dim blocks = groups_of(attention.rows(), lanes.count());
   const Dim all_blocks = attention.batch * attention.key_heads * blocks;
-  const AttentionParts parts(writer, attention, parts_of(all_blocks, threads, attention.keys, 16));
+  const AttentionParts parts(writer, attention, form.parts);
   Shader shader = writer.shader("attention_rows", threads);
   write_score_functions(shader, attention);
   const Dim count = all_blocks * Dim(parts.count());
@@ -105,14 +105,13 @@ void write_rows(KernelWriter& writer, const Attention& attention) {
 }
 
 // Each workgroup a tile of queries, against tiles of keys and values in workgroup memory.
-void write_tiles(KernelWriter& writer, const Attention& attention) {
-  const int tile_rows = AttentionTiles::rows_for(writer.target());
-  const Dim tiles = groups_of(attention.rows(), tile_rows);
+void write_tiles(KernelWriter& writer, const Attention& attention, const AttentionForm& form) {
+  const Dim tiles = groups_of(attention.rows(), form.tile_rows);
   const Dim all_tiles = attention.batch * attention.key_heads * tiles;
-  const AttentionParts parts(writer, attention, parts_of(all_tiles, 128, attention.keys, 256));
-  Shader shader = writer.shader("attention", AttentionTiles::threads_for(writer.target()));
+  const AttentionParts parts(writer, attention, form.parts);
+  Shader shader = writer.shader("attention", AttentionTiles::threads_for(form));
   write_score_functions(shader, attention);
-  AttentionTiles tile(shader, attention);
+  AttentionTiles tile(shader, attention, form);
   write_fetch(shader, attention, {attention.q, TileRows::Of::queries, "fetch_q"});
   write_fetch(shader, attention, {attention.k, TileRows::Of::keys, "fetch_k"});
   write_fetch(shader, attention, {attention.v, TileRows::Of::keys, "fetch_v"});
@@ -182,27 +181,17 @@ void write_tiles(KernelWriter& writer, const Attention& attention) {
 
 }  // namespace
 
-AttentionForm choose_attention_form(const KernelWriter& writer, const Attention& attention) {
-  const Target& target = writer.target();
-  if (choose_matrix_forms(writer, attention, {writer.kernel().results.data()}, false)) return AttentionForm::matrices;
-  if (target.software || !AttentionTiles::suit(target, attention)) return AttentionForm::rows;
-  if (AttentionStream::suits(target, attention)) return AttentionForm::stream;
-  return AttentionDecode::suits(target, attention) ? AttentionForm::decode : AttentionForm::tiles;
-}
-
 template <>
 void write_whole_op<Op::attention>(KernelWriter& writer) {
   const Attention attention(writer.kernel(), 3, std::get<AttentionAttrs>(writer.kernel().attrs));
   if (attention.queries().upper_bound() == 0) return;
-  switch (choose_attention_form(writer, attention)) {
-    case AttentionForm::matrices: {
-      const auto forms = choose_matrix_forms(writer, attention, {writer.kernel().results.data()}, false);
-      return write_attention_matrices(writer, attention, forms->forward);
-    }
-    case AttentionForm::rows: return write_rows(writer, attention);
-    case AttentionForm::stream: return AttentionStream(writer, attention).write();
-    case AttentionForm::decode: return AttentionDecode(writer, attention).write();
-    case AttentionForm::tiles: return write_tiles(writer, attention);
+  const AttentionForm form = choose_attention(writer, attention);
+  switch (form.kind) {
+    case AttentionForm::Kind::matrices: return write_attention_matrices(writer, attention, form.matrices);
+    case AttentionForm::Kind::rows: return write_rows(writer, attention, form);
+    case AttentionForm::Kind::stream: return AttentionStream(writer, attention, form).write();
+    case AttentionForm::Kind::decode: return AttentionDecode(writer, attention, form).write();
+    case AttentionForm::Kind::tiles: return write_tiles(writer, attention, form);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "wgsl/attention_form.h"
 #include "wgsl/kernel_writer.h"
 #include "wgsl/packed_rows.h"
 
@@ -33,11 +34,6 @@ struct Attention {
   std::vector<Dim> mask_strides() const { return broadcast_strides(*mask); }
   std::vector<Dim> broadcast_strides(const TensorAccess& tensor) const;
 };
-
-/// How attention is computed (attention.cpp).
-enum class AttentionForm { matrices, rows, stream, decode, tiles };
-/// A function of target and sizes alone. The kernel's op is attention.
-AttentionForm choose_attention_form(const KernelWriter& writer, const Attention& attention);
 
 /// Below all scores: that of a key that is not seen.
 inline const std::string unseen_score = "-0x1.fffffep+127f";

@@ -9,28 +9,30 @@ std::int64_t vectors_of(const Dim& size) { return (size.upper_bound() + 3) / 4; 
 
 }  // namespace
 
-int AttentionDecode::queries_for(const Attention& attention) {
+AttentionForm AttentionDecode::form_for(const Attention& attention) {
+  AttentionForm form{.kind = AttentionForm::Kind::decode};
   // A large head leaves room for fewer of them.
   const std::int64_t most = attention.size.upper_bound() > 128 ? 4 : 8;
-  int queries = 1;
-  while (queries < most && queries < attention.rows().upper_bound()) queries *= 2;
-  return queries;
+  while (form.queries < most && form.queries < attention.rows().upper_bound()) form.queries *= 2;
+  const Dim blocks = groups_of(attention.rows(), form.queries);
+  form.parts = parts_of(attention.batch * attention.key_heads * blocks, 256, attention.keys, pass);
+  return form;
 }
 
 bool AttentionDecode::suits(const Target& target, const Attention& attention) {
-  const std::int64_t queries = queries_for(attention);
+  const std::int64_t queries = form_for(attention).queries;
   const std::int64_t bytes = (queries * vectors_of(attention.size) + threads) * 16 + queries * (pass + threads + 3) * 4;
   return attention.rows().upper_bound() <= 16 && vectors_of(attention.value_size) <= threads &&
          threads <= target.max_invocations && bytes <= target.workgroup_bytes;
 }
 
-AttentionDecode::AttentionDecode(KernelWriter& writer, const Attention& attention)
+AttentionDecode::AttentionDecode(KernelWriter& writer, const Attention& attention, const AttentionForm& form)
     : writer_(writer),
       attention_(attention),
-      queries_(queries_for(attention)),
+      queries_(form.queries),
       row_lanes_(threads / queries_),
       blocks_(groups_of(attention.rows(), queries_)),
-      parts_(writer, attention, parts_of(attention.batch * attention.key_heads * blocks_, 256, attention.keys, pass)),
+      parts_(writer, attention, form.parts),
       shader_(writer.shader("attention_decode", threads)) {}
 
 void AttentionDecode::write() {

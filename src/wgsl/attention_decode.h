@@ -10,13 +10,14 @@ class AttentionDecode {
  public:
   /// Whether this form is the best for these sizes.
   static bool suits(const Target& target, const Attention& attention);
+  /// The form that is chosen without measuring.
+  static AttentionForm form_for(const Attention& attention);
 
-  AttentionDecode(KernelWriter& writer, const Attention& attention);
+  AttentionDecode(KernelWriter& writer, const Attention& attention, const AttentionForm& form);
   void write();
 
  private:
   static constexpr int threads = 128, lanes_per_key = 4, keys_at_a_time = threads / lanes_per_key, pass = 128;
-  static int queries_for(const Attention& attention);
 
   void write_queries();
   void write_scores();

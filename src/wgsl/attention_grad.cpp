@@ -289,15 +289,14 @@ void write_attention_grad_rows(KernelWriter& writer, const AttentionGrad& attent
 
 }  // namespace
 
-AttentionGrad::AttentionGrad(KernelWriter& writer)
+AttentionGrad::AttentionGrad(const KernelWriter& writer)
     : Attention(writer.kernel(), 6, forward_attrs(writer.kernel())),
       out(&writer.kernel().operands[3]),
       lse(&writer.kernel().operands[4]),
       dout(&writer.kernel().operands[5]),
       dq(writer.kernel().results.data()),
       dk(&writer.kernel().results[1]),
-      dv(&writer.kernel().results[2]),
-      row_terms(writer.workspace(DType::f32, queries() * Dim(2))) {
+      dv(&writer.kernel().results[2]) {
   std::size_t next = 3;
   if (sinks != nullptr) dsinks = &writer.kernel().results[next++];
   if (std::get<AttentionGradAttrs>(writer.kernel().attrs).mask_grad) dmask = &writer.kernel().results[next];
@@ -305,16 +304,17 @@ AttentionGrad::AttentionGrad(KernelWriter& writer)
 
 template <>
 void write_whole_op<Op::attention_grad>(KernelWriter& writer) {
-  const AttentionGrad attention(writer);
-  if (attention.queries().upper_bound() > 0)
-    if (const auto forms = choose_matrix_forms(
-            writer, attention, {attention.out, attention.dout, attention.dq, attention.dk, attention.dv}, true))
-      return write_attention_grad_matrices(writer, attention, *forms);
-  if (attention.queries().upper_bound() > 0) write_row_terms(writer, attention);
-  if (writer.target().software || !AttentionTiles::suit(writer.target(), attention))
+  AttentionGrad attention(writer);
+  const AttentionGradForms forms = choose_attention_grad(writer, attention);
+  if (forms.dq.kind != AttentionForm::Kind::tiles || !attention.has_few_terms(writer.target()))
+    attention.row_terms = writer.workspace(DType::f32, attention.queries() * Dim(2));
+  if (forms.dq.kind == AttentionForm::Kind::matrices)
+    return write_attention_grad_matrices(writer, attention, forms.dq.matrices, forms.dkv.matrices);
+  if (attention.row_terms >= 0 && attention.queries().upper_bound() > 0) write_row_terms(writer, attention);
+  if (forms.dq.kind == AttentionForm::Kind::rows)
     write_attention_grad_rows(writer, attention);
   else
-    write_attention_grad_tiles(writer, attention);
+    write_attention_grad_tiles(writer, attention, forms);
   if (attention.dsinks != nullptr) write_sinks(writer, attention);
   if (attention.dmask != nullptr) write_mask(writer, attention);
 }

@@ -9,14 +9,20 @@ struct AttentionGrad : Attention {
   const TensorAccess *out = nullptr, *lse = nullptr, *dout = nullptr;
   const TensorAccess *dq = nullptr, *dk = nullptr, *dv = nullptr;
   const TensorAccess *dsinks = nullptr, *dmask = nullptr;  ///< null: not wanted
-  int row_terms = -1;  ///< workspace [query, 2]: the log-sum-exp, and Σ dout · out
+  int row_terms = -1;  ///< workspace [query, 2]: the log-sum-exp, and Σ dout · out; -1: readers compute them
 
-  explicit AttentionGrad(KernelWriter& writer);
+  explicit AttentionGrad(const KernelWriter& writer);
 
   /// Text of a query's number.
   std::string query(Shader& shader, const std::string& b, const std::string& h, const std::string& t) const {
     return fmt::format("(({} * {} + {}) * {} + {})", b, shader.size(heads), h, shader.size(time), t);
   }
+  /// Whether tiles compute the terms themselves, which costs less than the dispatch before them where there are few.
+  bool has_few_terms(const Target& target) const {
+    constexpr std::int64_t few = 256, bindings = 10;
+    return time.upper_bound() <= few && mask == nullptr && sinks == nullptr && target.max_bindings >= bindings;
+  }
+
   /// A query's terms as text.
   std::string lse_of(Shader& shader, const std::string& b, const std::string& h, const std::string& t) const {
     return shader.load(row_terms, query(shader, b, h, t) + " * 2u");
@@ -27,6 +33,6 @@ struct AttentionGrad : Attention {
 };
 
 /// The gradients for q, and for k and v, from tiles in workgroup memory.
-void write_attention_grad_tiles(KernelWriter& writer, const AttentionGrad& attention);
+void write_attention_grad_tiles(KernelWriter& writer, const AttentionGrad& attention, const AttentionGradForms& forms);
 
 }  // namespace jerboa::wgsl

@@ -273,11 +273,11 @@ class KeyGradients {
 
 }  // namespace
 
-void write_attention_grad_matrices(KernelWriter& writer, const AttentionGrad& attention,
-                                   const AttentionMatrixForms& forms) {
+void write_attention_grad_matrices(KernelWriter& writer, const AttentionGrad& attention, const AttentionMatrixForm& dq,
+                                   const AttentionMatrixForm& dkv) {
   write_row_terms(writer, attention);
-  QueryGradients(writer, attention, forms.dq).write();
-  KeyGradients(writer, attention, forms.dkv).write();
+  QueryGradients(writer, attention, dq).write();
+  KeyGradients(writer, attention, dkv).write();
 }
 
 }  // namespace jerboa::wgsl

@@ -11,12 +11,24 @@ void write_functions(Shader& shader, const AttentionGrad& attention) {
   write_fetch(shader, attention, {attention.dout, TileRows::Of::queries, "fetch_dout"});
   write_fetch(shader, attention, {attention.k, TileRows::Of::keys, "fetch_k"});
   write_fetch(shader, attention, {attention.v, TileRows::Of::keys, "fetch_v"});
+  if (attention.row_terms < 0) write_fetch(shader, attention, {attention.out, TileRows::Of::queries, "fetch_out"});
+}
+
+// Text of Σ dout · out over every `step`-th four features of a row from `first` on, which `sum` accumulates.
+void write_part_of_mean(Shader& shader, const AttentionGrad& attention, const std::string& sum, const std::string& row,
+                        const std::string& first, int step) {
+  shader.line("var {} = 0.0;", sum);
+  shader.open("for (var feature = ({}) * 4u; feature < {}; feature += {}u) {{", first,
+              shader.size(attention.value_size), 4 * step);
+  shader.line("{} += dot(fetch_out(batch, key_head, {}, feature), fetch_dout(batch, key_head, {}, feature));", sum, row,
+              row);
+  shader.close();
 }
 
 // Each workgroup the gradient of a tile of queries, against tiles of keys and values.
-void write_query_tiles(KernelWriter& writer, const AttentionGrad& attention) {
-  Shader shader = writer.shader("attention_dq", AttentionTiles::threads_for(writer.target()));
-  AttentionTiles tile(shader, attention);
+void write_query_tiles(KernelWriter& writer, const AttentionGrad& attention, const AttentionForm& form) {
+  Shader shader = writer.shader("attention_dq", AttentionTiles::threads_for(form));
+  AttentionTiles tile(shader, attention, form);
   write_functions(shader, attention);
   write_put(shader, attention, {attention.dq, TileRows::Of::queries, "put_dq"});
   const Dim tiles = groups_of(attention.rows(), tile.rows());
@@ -25,9 +37,16 @@ void write_query_tiles(KernelWriter& writer, const AttentionGrad& attention) {
   tile.write_queries("tile_row + thread_row * 4u");
   for (int i = 0; i < 4; ++i) {
     const std::string head = fmt::format("head_{}", i), time = fmt::format("time_{}", i);
+    if (attention.row_terms < 0) {
+      shader.line("let lse_{} = {};", i, shader.load(*attention.lse, {"batch", head, time}));
+      write_part_of_mean(shader, attention, fmt::format("mean_{}", i),
+                         fmt::format("(tile_row + thread_row * 4u + {}u)", i), "thread_column", AttentionTiles::across);
+      continue;
+    }
     shader.line("let lse_{} = {};", i, attention.lse_of(shader, "batch", head, time));
     shader.line("let mean_{} = {};", i, attention.mean_of(shader, "batch", head, time));
   }
+  if (attention.row_terms < 0) tile.write_row_reduction("mean", true);
   tile.declare_sums("dq", attention.size);
   shader.open("for (var tile_key = range.x; tile_key < range.y; tile_key += {}u) {{", AttentionTiles::others);
   tile.write_product("product", "fetch_q", "fetch_k", "tile_key", attention.size);
@@ -57,9 +76,9 @@ void write_query_tiles(KernelWriter& writer, const AttentionGrad& attention) {
 }
 
 // Each workgroup the gradients of a tile of keys and values, against tiles of all queries that share them.
-void write_key_tiles(KernelWriter& writer, const AttentionGrad& attention) {
-  Shader shader = writer.shader("attention_dkv", AttentionTiles::threads_for(writer.target()));
-  AttentionTiles tile(shader, attention);
+void write_key_tiles(KernelWriter& writer, const AttentionGrad& attention, const AttentionForm& form) {
+  Shader shader = writer.shader("attention_dkv", AttentionTiles::threads_for(form));
+  AttentionTiles tile(shader, attention, form);
   write_functions(shader, attention);
   write_put(shader, attention, {attention.dk, TileRows::Of::keys, "put_dk"});
   write_put(shader, attention, {attention.dv, TileRows::Of::keys, "put_dv"});
@@ -84,7 +103,21 @@ void write_key_tiles(KernelWriter& writer, const AttentionGrad& attention) {
     shader.line("let first_row = 0u; let end_row = {};", shader.size(attention.rows()));
   }
   shader.open("for (var tile_query = first_row; tile_query < end_row; tile_query += {}u) {{", AttentionTiles::others);
+  const int sharers = shader.threads() / AttentionTiles::others;  // threads for each query's mean: 2 or 4
+  if (attention.row_terms < 0) {
+    // Until the weights are put there, their matrix has the parts of Σ dout · out.
+    shader.line("let sharer = lane % {0}u; let shared_query = lane / {0}u;", sharers);
+    write_part_of_mean(shader, attention, "part_of_mean", "(tile_query + shared_query)", "sharer", sharers);
+    shader.line("weights[shared_query][sharer] = part_of_mean;");
+  }
   tile.write_product("product", "fetch_k", "fetch_q", "tile_query", attention.size);
+  if (attention.row_terms < 0)
+    for (int j = 0; j < 4; ++j) {
+      shader.line("let parts_{0} = weights[thread_column * 4u + {0}u];", j);
+      shader.line("let mean_{0} = {1};", j,
+                  sharers == 4 ? fmt::format("(parts_{0}.x + parts_{0}.y) + (parts_{0}.z + parts_{0}.w)", j)
+                               : fmt::format("parts_{0}.x + parts_{0}.y", j));
+    }
   tile.write_product("dweight", "fetch_v", "fetch_dout", "tile_query", attention.value_size);
   tile.write_queries("tile_query + thread_column * 4u");
   for (int i = 0; i < 4; ++i) shader.line("var weight_{} = vec4f();", i);
@@ -93,8 +126,11 @@ void write_key_tiles(KernelWriter& writer, const AttentionGrad& attention) {
     shader.open("{{");
     // Rows behind the last of this head are the next one's, which takes them itself.
     shader.line("let visible = select(vec2i(), visible_{0}, tile_query + thread_column * 4u + {0}u < end_row);", j);
-    shader.line("let lse = {}; let mean = {};", attention.lse_of(shader, "batch", head, time),
-                attention.mean_of(shader, "batch", head, time));
+    if (attention.row_terms < 0)
+      shader.line("let lse = {}; let mean = mean_{};", shader.load(*attention.lse, {"batch", head, time}), j);
+    else
+      shader.line("let lse = {}; let mean = {};", attention.lse_of(shader, "batch", head, time),
+                  attention.mean_of(shader, "batch", head, time));
     for (int i = 0; i < 4; ++i) {
       shader.line("let own_{0} = score(visible, batch, head_{1}, time_{1}, key_{0}, position_{0}, product_{0}.{2});", i,
                   j, "xyzw"[j]);
@@ -122,9 +158,9 @@ void write_key_tiles(KernelWriter& writer, const AttentionGrad& attention) {
 
 }  // namespace
 
-void write_attention_grad_tiles(KernelWriter& writer, const AttentionGrad& attention) {
-  if (attention.queries().upper_bound() > 0) write_query_tiles(writer, attention);
-  if (attention.keys.upper_bound() > 0) write_key_tiles(writer, attention);
+void write_attention_grad_tiles(KernelWriter& writer, const AttentionGrad& attention, const AttentionGradForms& forms) {
+  if (attention.queries().upper_bound() > 0) write_query_tiles(writer, attention, forms.dq);
+  if (attention.keys.upper_bound() > 0) write_key_tiles(writer, attention, forms.dkv);
 }
 
 }  // namespace jerboa::wgsl

@@ -57,13 +57,8 @@ AttentionMatrixForms forms_for(std::int64_t size) {
 bool fit(AttentionMatrixForm& form, std::int64_t size, const Target& target) {
   if (form.workgroup_bytes(size) > target.workgroup_bytes) form.tile_rows = matrix;
   if (form.workgroup_bytes(size) > target.workgroup_bytes) form.blocks = 1;
-  // All threads fetch equally much of a tile.
-  const auto fits = [&] {
-    return form.workgroup_bytes(size) <= target.workgroup_bytes && form.threads() <= target.max_invocations &&
-           form.tile_rows * size / 4 % form.threads() == 0;
-  };
-  while (!fits() && form.subgroups > 1) form.subgroups /= 2;
-  return fits();
+  while (!form.fits(size, target) && form.subgroups > 1) form.subgroups /= 2;
+  return form.fits(size, target);
 }
 
 }  // namespace
@@ -71,6 +66,11 @@ bool fit(AttentionMatrixForm& form, std::int64_t size, const Target& target) {
 std::int64_t AttentionMatrixForm::workgroup_bytes(std::int64_t size) const {
   const std::int64_t tiles = std::int64_t{2} * tile_rows * (size + 8) * 2;
   return tiles + std::int64_t{subgroups} * matrix * (columns() + 8) * (4 + 2);
+}
+
+bool AttentionMatrixForm::fits(std::int64_t size, const Target& target) const {
+  return workgroup_bytes(size) <= target.workgroup_bytes && threads() <= target.max_invocations &&
+         tile_rows * size / 4 % threads() == 0;
 }
 
 std::optional<AttentionMatrixForms> choose_matrix_forms(const KernelWriter& writer, const Attention& attention,

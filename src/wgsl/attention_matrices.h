@@ -17,23 +17,6 @@
 // is kept.
 namespace jerboa::wgsl {
 
-/// How one of the shaders is cut: plain data, so that measurements can replace what is chosen.
-struct AttentionMatrixForm {
-  int blocks = 2;             ///< of 16 columns, that a subgroup owns: 1 or 2
-  int subgroups = 4;          ///< of a workgroup
-  int tile_rows = 32;         ///< that are in workgroup memory at a time: a multiple of 16
-  int lane_columns = 4;       ///< neighbouring columns of the scores that a thread takes: 1, 2 or 4
-  bool fetches_ahead = true;  ///< the next tile is fetched while this one is multiplied
-  /// Barriers wherever the threads of a subgroup exchange data through workgroup memory, as WGSL asks for. Without
-  /// them, it is up to the device that a subgroup's accesses stay in order.
-  bool barriers = true;
-
-  int columns() const { return blocks * MatrixWriter::size; }
-  int workgroup_columns() const { return columns() * subgroups; }
-  int threads() const { return subgroups * MatrixWriter::subgroup_size; }
-  std::int64_t workgroup_bytes(std::int64_t size) const;
-};
-
 struct AttentionMatrixForms {
   AttentionMatrixForm forward, dq, dkv;
 };
@@ -46,8 +29,8 @@ std::optional<AttentionMatrixForms> choose_matrix_forms(const KernelWriter& writ
                                                         bool with_gradient);
 
 void write_attention_matrices(KernelWriter& writer, const Attention& attention, const AttentionMatrixForm& form);
-void write_attention_grad_matrices(KernelWriter& writer, const AttentionGrad& attention,
-                                   const AttentionMatrixForms& forms);
+void write_attention_grad_matrices(KernelWriter& writer, const AttentionGrad& attention, const AttentionMatrixForm& dq,
+                                   const AttentionMatrixForm& dkv);
 
 /// What the shaders share.
 class AttentionMatrices {

@@ -40,27 +40,37 @@ bool AttentionStream::suits(const Target& target, const Attention& attention) {
          size / 4 / vectors_for(attention) >= queries_for(attention) && threads_for(target) <= target.max_invocations;
 }
 
-bool AttentionStream::can_append(const Attention& attention) {
+bool AttentionStream::can_append(const Attention& attention, const AttentionForm& form) {
   // Sequences may share the blocks of a paged cache; a row in 8 bits is rounded as a whole, by a shader of its own.
-  return attention.time == Dim(1) && !is_packed(*attention.k) &&
-         attention.rows().upper_bound() <= queries_for(attention) &&
+  return attention.time == Dim(1) && !is_packed(*attention.k) && attention.rows().upper_bound() <= form.queries &&
          (attention.table == nullptr || attention.batch == Dim(1));
 }
 
-AttentionStream::AttentionStream(KernelWriter& writer, const Attention& attention)
+AttentionForm AttentionStream::form_for(const KernelWriter& writer, const Attention& attention) {
+  AttentionForm form{.kind = AttentionForm::Kind::stream};
+  const int vectors = vectors_for(attention);
+  form.queries = queries_for(attention);
+  form.keys_at_a_time = keys_at_a_time(writer, attention, form.queries, vectors);
+  const std::int64_t slots = threads_for(writer.target()) / (attention.size.value() / 4 / vectors);
+  const Dim blocks = groups_of(attention.rows(), form.queries);
+  form.parts = parts_in_whole_passes(
+      parts_of(attention.batch * attention.key_heads * blocks, wanted_workgroups(writer.target()), attention.keys,
+               least_keys),
+      attention.keys, slots * form.keys_at_a_time);
+  return form;
+}
+
+AttentionStream::AttentionStream(KernelWriter& writer, const Attention& attention, const AttentionForm& form)
     : writer_(writer),
       attention_(attention),
       threads_(threads_for(writer.target())),
-      queries_(queries_for(attention)),
+      queries_(form.queries),
       vectors_(vectors_for(attention)),
       lanes_(static_cast<int>(attention.size.value() / 4 / vectors_)),
       slots_(threads_ / lanes_),
-      at_a_time_(keys_at_a_time(writer, attention, queries_, vectors_)),
+      at_a_time_(form.keys_at_a_time),
       blocks_(groups_of(attention.rows(), queries_)),
-      parts_(writer, attention,
-             parts_in_whole_passes(parts_of(attention.batch * attention.key_heads * blocks_,
-                                            wanted_workgroups(writer.target()), attention.keys, least_keys),
-                                   attention.keys, std::int64_t{slots_} * at_a_time_)),
+      parts_(writer, attention, form.parts),
       shader_(writer.shader("attention_stream", threads_)) {}
 
 void AttentionStream::write() {

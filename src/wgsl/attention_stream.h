@@ -22,9 +22,11 @@ class AttentionStream {
   /// Whether this form is the best for these sizes.
   static bool suits(const Target& target, const Attention& attention);
   /// Whether workgroups can append the keys and values of their queries' time: each key is read by one alone.
-  static bool can_append(const Attention& attention);
+  static bool can_append(const Attention& attention, const AttentionForm& form);
+  /// The form that is chosen without measuring.
+  static AttentionForm form_for(const KernelWriter& writer, const Attention& attention);
 
-  AttentionStream(KernelWriter& writer, const Attention& attention);
+  AttentionStream(KernelWriter& writer, const Attention& attention, const AttentionForm& form);
   void write();
 
  private:

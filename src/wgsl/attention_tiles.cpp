@@ -92,9 +92,10 @@ bool AttentionTiles::suit(const Target& target, const Attention& attention) {
   if (attention.keys.upper_bound() <= 8) return false;
   const std::int64_t widest = std::max(columns_of(attention.size), columns_of(attention.value_size)) * std::int64_t{64};
   return workgroup_bytes(rows_for(target), depth_for(target)) <= target.workgroup_bytes &&
-         threads_for(target) <= target.max_invocations && widest <= 512;
+         rows_for(target) / 4 * across <= target.max_invocations && widest <= 512;
 }
 
+// The more features are in workgroup memory at a time, the fewer barriers.
 int AttentionTiles::depth_for(const Target& target) {
   // Two workgroups of this size fit on an NVIDIA multiprocessor.
   constexpr std::int64_t good_workgroup_bytes = 24576;
@@ -115,8 +116,8 @@ void AttentionTiles::write_steps(int count, const std::string& steps, bool in_fo
   shader_.close();
 }
 
-AttentionTiles::AttentionTiles(Shader& shader, const Attention& attention)
-    : shader_(shader), attention_(attention), rows_(rows_for(shader.target())), depth_(depth_for(shader.target())) {
+AttentionTiles::AttentionTiles(Shader& shader, const Attention& attention, const AttentionForm& form)
+    : shader_(shader), attention_(attention), rows_(form.tile_rows), depth_(form.depth) {
   shader_.shared_array("stage", "vec4f", stage_floats() / 4);
   shader_.shared_array("weights", "vec4f", others * rows_ / 4);
 }

@@ -32,12 +32,17 @@ class AttentionTiles {
 
   /// Whether tiles pay for these sizes, and the target can hold them.
   static bool suit(const Target& target, const Attention& attention);
+  /// The tiles that are chosen without measuring.
   static int rows_for(const Target& target) {
     return target.workgroup_bytes >= workgroup_bytes(64, 16) && target.max_invocations >= 256 ? 64 : 32;
   }
-  static int threads_for(const Target& target) { return rows_for(target) / 4 * across; }
+  static int depth_for(const Target& target);
+  static int threads_for(const AttentionForm& form) { return form.tile_rows / 4 * across; }
+  static std::int64_t workgroup_bytes(int rows, int depth) {
+    return std::int64_t{4} * (depth * (rows + others) + others * rows);
+  }
 
-  AttentionTiles(Shader& shader, const Attention& attention);
+  AttentionTiles(Shader& shader, const Attention& attention, const AttentionForm& form);
 
   int rows() const { return rows_; }
   /// Names what a workgroup works on, for `tiles` tiles of rows for each batch entry and key head: batch, key_head,
@@ -77,11 +82,6 @@ class AttentionTiles {
   static int columns_of(const Dim& size) { return static_cast<int>((size.upper_bound() + 63) / 64); }
   // Where features are so few that half of the threads would have none, two threads share the others of each.
   static int shares_of(const Dim& size) { return size.upper_bound() <= 2 * across ? 2 : 1; }
-  // Features that are in workgroup memory at a time: the more, the fewer barriers.
-  static int depth_for(const Target& target);
-  static std::int64_t workgroup_bytes(int rows, int depth) {
-    return std::int64_t{4} * (depth * (rows + others) + others * rows);
-  }
   int stage_floats() const { return depth_ * (rows_ + others); }
   // Vectors are displaced within their line so that a subgroup's stores fall into different banks of workgroup memory.
   // Both give the text of a vector's number in the line of a feature, or of an other; `quarter`: that line's number

@@ -168,11 +168,12 @@ class Folder {
     if (kernel.kind != KernelSpec::Kind::whole || kernel.op != Op::attention) return;
     const KernelWriter writer(kernel, target_, memories_of(program_, uses_.at(part).buffers));
     const Attention attention(kernel, 3, std::get<AttentionAttrs>(kernel.attrs));
-    if (attention.queries().upper_bound() == 0 || choose_attention_form(writer, attention) != AttentionForm::stream)
-      return;
+    if (attention.queries().upper_bound() == 0) return;
+    const AttentionForm form = choose_attention(writer, attention);
+    if (form.kind != AttentionForm::Kind::stream) return;
     Absorbing with_queries{part, uses_.at(part), {}};
     if (absorb_loop(with_queries, *attention.q, part, attention.size)) take_over(with_queries);
-    if (!AttentionStream::can_append(attention)) return;
+    if (!AttentionStream::can_append(attention, form)) return;
     Absorbing with_appends{part, uses_.at(part), {}};
     if (absorb_append(with_appends, attention, *attention.k) && absorb_append(with_appends, attention, *attention.v))
       take_over(with_appends);

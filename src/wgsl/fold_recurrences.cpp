@@ -59,8 +59,8 @@ class RecurrenceFolder {
     const Attention attention(kernel, 3, std::get<AttentionAttrs>(kernel.attrs));
     if (attention.queries().upper_bound() == 0) return nullptr;
     const KernelWriter writer(kernel, target_, memories_of(program_, uses_.at(part).buffers));
-    const AttentionForm form = choose_attention_form(writer, attention);
-    return form == AttentionForm::stream || form == AttentionForm::decode ? kernel.results.data() : nullptr;
+    const AttentionForm::Kind kind = choose_attention(writer, attention).kind;
+    return kind == AttentionForm::Kind::stream || kind == AttentionForm::Kind::decode ? kernel.results.data() : nullptr;
   }
 
   // The loop that alone reads the results of a part, element by element or, for linear attention of few tokens, row by

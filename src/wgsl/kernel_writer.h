@@ -62,6 +62,10 @@ class KernelWriter {
     return {target_, name, memories_, threads, &folded_.computed, &folded_.finished};
   }
   const FoldedKernels& folded() const { return folded_; }
+  /// Threads of a workgroup that reduces rows or columns: as many as most products of the program have, whose dispatch
+  /// it can then share.
+  int row_threads() const { return row_threads_; }
+  void set_row_threads(int threads) { row_threads_ = threads; }
   /// A shader without workgroups is skipped.
   void add(Shader shader, const Dim& workgroups);
   /// The same for one that neither reads nor writes any element that the shader before it writes, so that both can run
@@ -84,6 +88,7 @@ class KernelWriter {
   MemoryAccess workspace_access_ = MemoryAccess::bound;
   bool memories_overlap_;
   FoldedKernels folded_;
+  int row_threads_ = 128;
   std::vector<Step> steps_;
 };
 

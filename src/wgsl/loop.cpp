@@ -6,6 +6,7 @@
 #include "wgsl/four_writer.h"
 #include "wgsl/kernel_writer.h"
 #include "wgsl/row_reduction.h"
+#include "wgsl/tuned.h"
 
 namespace jerboa::wgsl {
 namespace {
@@ -55,10 +56,11 @@ class RowsWriter {
         outer_(kernel.domain.begin(), kernel.domain.end() - kernel.row_axes),
         row_(kernel.domain.end() - kernel.row_axes, kernel.domain.end()),
         width_(fours_of(writer, kernel) ? 4 : 1),
-        lanes_(lanes_for(detail::divide_up(element_count(row_).upper_bound(), width_), writer.target())),
+        lanes_(lanes_of(writer.target(), kernel, width_)),
         threads_(writer.target().fixed_threads > 0
                      ? writer.target().fixed_threads
-                     : std::max(lanes_, std::min(loop_threads, writer.target().max_invocations))),
+                     : std::max(lanes_, std::min(writer.target().software ? loop_threads : writer.row_threads(),
+                                                 writer.target().max_invocations))),
         shader_(writer.shader(width_ == 4 ? "rows_fours" : "rows", threads_)),
         body_(shader_, kernel_, {}) {}
 
@@ -83,6 +85,13 @@ class RowsWriter {
   static bool fours_of(const KernelWriter& writer, const KernelSpec& kernel) {
     Shader shader = writer.shader("rows", 1);
     return suits_fours(shader, kernel, kernel.domain.size() - 1);
+  }
+
+  static int lanes_of(const Target& target, const KernelSpec& kernel, int width) {
+    const RowShape shape = *row_shape_of(kernel);
+    if (target.tuned != nullptr && !target.software && target.fixed_threads == 0)
+      if (const RowForm* tuned = target.tuned->form_of(shape)) return tuned->lanes;
+    return lanes_for(detail::divide_up(shape.columns, width), target);
   }
 
   // An instruction is per row (the same for all its elements) or per element. Its phase is the number of reductions
@@ -208,6 +217,24 @@ class RowsWriter {
 };
 
 }  // namespace
+
+std::string RowShape::str() const { return fmt::format("{} rows of {}", rows, columns); }
+
+std::optional<RowShape> row_shape_of(const KernelSpec& kernel) {
+  if (kernel.kind != KernelSpec::Kind::loop || kernel.row_axes == 0) return std::nullopt;
+  const auto row = kernel.domain.end() - kernel.row_axes;
+  return RowShape{element_count(std::vector<Dim>(kernel.domain.begin(), row)).upper_bound(),
+                  element_count(std::vector<Dim>(row, kernel.domain.end())).upper_bound()};
+}
+
+std::vector<RowForm> row_candidates(const Target& target, const RowShape& shape) {
+  std::vector<RowForm> forms;
+  if (target.software) return forms;
+  // A thread takes 4 elements at once, or more than once.
+  for (int lanes = 1; lanes <= target.max_invocations && std::int64_t{lanes} < shape.columns; lanes *= 2)
+    if (std::int64_t{lanes} * 128 >= shape.columns) forms.push_back({lanes});
+  return forms;
+}
 
 void write_loop(KernelWriter& writer) {
   const KernelSpec kernel = merge_axes(writer.kernel());

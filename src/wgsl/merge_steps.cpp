@@ -48,15 +48,17 @@ struct Occupied {
 // Steps that become one, with the bindings of the result.
 class Merging {
  public:
-  Merging(const Program& program, const Target& target, WrittenStep first)
-      : program_(program), target_(target), parts_{std::move(first)}, occupied_(parts_.front()) {
+  Merging(const Program& program, const Target& target, bool splits, WrittenStep first)
+      : program_(program), target_(target), splits_(splits), parts_{std::move(first)}, occupied_(parts_.front()) {
     if (is_shader(parts_.front())) bindings_of_.push_back(add_bindings(parts_.front(), bindings_).value_or(empty()));
   }
 
   bool add(WrittenStep& other) {
-    const ShaderSource &source = other.shader.source, &first = parts_.front().shader.source;
-    if (!is_shader(parts_.front()) || !is_shader(other) || source.threads != first.threads ||
-        text_ + source.source.size() > most_text)
+    const ShaderSource& source = other.shader.source;
+    if (!is_shader(parts_.front()) || !is_shader(other) || text_ + source.source.size() > most_text) return false;
+    const int threads = std::max(threads_, source.threads);
+    if (!can_have(other, threads) ||
+        !std::all_of(parts_.begin(), parts_.end(), [&](const WrittenStep& part) { return can_have(part, threads); }))
       return false;
     const Occupied occupied = occupied_with(other);
     if (!occupied.can_merge(target_)) return false;
@@ -66,6 +68,7 @@ class Merging {
     bindings_ = std::move(bindings);
     bindings_of_.push_back(*own);
     text_ += source.source.size();
+    threads_ = threads;
     occupied_ = occupied;
     memory_ = shared(memory_, other.shader.text.workgroup_memory);
     parts_.push_back(std::move(other));
@@ -85,13 +88,16 @@ class Merging {
       parts.push_back({&part.shader.text, bindings_of_[i], step.sizes.size() / 4, {}});
       step.sizes.insert(step.sizes.end(), part.step.sizes.begin(), part.step.sizes.end());
       while (step.sizes.size() % 4 != 0) step.sizes.emplace_back(0);
-      step.workgroups = step.workgroups + part.step.workgroups;
+      step.workgroups = step.workgroups + workgroups_of(part);
       step.operations = step.operations + part.step.operations;
       step.label += (i == 0 ? "" : " + ") + part.step.label;
       merged.operations_of.insert(part.operations_of.begin(), part.operations_of.end());
     }
     for (std::size_t i = 0; i < parts_.size(); ++i) {
-      const Dim& count = parts_[i].step.workgroups;
+      const Dim count = workgroups_of(parts_[i]);
+      parts[i].threads = parts_[i].shader.source.threads;
+      parts[i].split = threads_ / parts[i].threads;
+      if (parts[i].split > 1) parts[i].own_workgroups = fmt::format("{}u", parts_[i].step.workgroups.value());
       if (count.is_constant()) {
         parts[i].workgroups = fmt::format("{}u", count.value());
       } else {
@@ -101,12 +107,13 @@ class Merging {
     }
     Shader::Finished& shader = merged.shader;
     shader.text = merge(parts);
+    for (std::size_t i = 0; i < bindings_.size(); ++i)
+      shader.text.buffers[i].read_write = bindings_[i].binding.is_read_write();
     shader.text.size_vectors = (step.sizes.size() + 3) / 4;
-    const ShaderSource& first = parts_.front().shader.source;
+    const ShaderSource first = parts_.front().shader.source;
     const bool alike = std::all_of(parts_.begin(), parts_.end(),
                                    [&](const WrittenStep& part) { return part.shader.source.name == first.name; });
-    shader.source = {alike ? first.name : "several", assemble(shader.text, first.threads), first.threads,
-                     occupied_.bytes};
+    shader.source = {alike ? first.name : "several", assemble(shader.text, threads_), threads_, occupied_.bytes};
     return merged;
   }
 
@@ -133,6 +140,16 @@ class Merging {
     }
     parts_ = std::move(parts);
     bindings_of_ = std::move(bindings_of);
+  }
+
+  // Whether a part can run in workgroups of so many threads, in each of which it may have several of its own.
+  bool can_have(const WrittenStep& part, int threads) const {
+    const int own = part.shader.source.threads;
+    return own == threads || (splits_ && threads % own == 0 && part.step.workgroups.is_constant() &&
+                              has_independent_threads(part.shader.text));
+  }
+  Dim workgroups_of(const WrittenStep& part) const {
+    return groups_of(part.step.workgroups, threads_ / part.shader.source.threads);
   }
 
   static std::vector<int> empty() { return {}; }
@@ -174,35 +191,58 @@ class Merging {
       for (std::size_t k = 0; k < others; ++k) {
         const GpuStep::Binding& other = bindings[k].binding;
         if (memory_of(other.buffer) != memory_of(binding.buffer)) continue;
-        if (other.is_read_write() != binding.is_read_write()) return std::nullopt;
+        if (other.written != binding.written) return std::nullopt;
         const bool same = other.buffer == binding.buffer && other.offset == binding.offset &&
                           other.bytes == binding.bytes && bindings[k].element == element;
         const bool are_beside = written.beside >= 0 && bindings[k].beside == written.beside;
-        if (other.is_read_write() && overlap(other, binding) && !(same && are_beside)) return std::nullopt;
-        if (same && (are_beside || !binding.is_read_write())) known = k;
+        if (other.written && overlap(other, binding) && !(same && are_beside)) return std::nullopt;
+        if (same && (are_beside || !binding.written)) known = k;
       }
       if (!known) {
         known = bindings.size();
         bindings.push_back({binding, element, written.beside});
       }
+      bindings[*known].binding.read_write |= binding.read_write;
       numbers.push_back(static_cast<int>(*known));
     }
+    bind_alike(bindings);
     return numbers;
+  }
+
+  // Memory that is only read is bound for reading and writing in all places or in none, and not where these overlap.
+  void bind_alike(std::vector<Bound>& bindings) const {
+    const auto is_only_read = [](const Bound& bound) { return !bound.binding.written; };
+    for (const Bound& bound : bindings) {
+      if (!is_only_read(bound)) continue;
+      std::vector<GpuStep::Binding*> alike;
+      for (Bound& other : bindings)
+        if (is_only_read(other) && memory_of(other.binding.buffer) == memory_of(bound.binding.buffer))
+          alike.push_back(&other.binding);
+      bool read_write = false, overlaps = false;
+      for (std::size_t i = 0; i < alike.size(); ++i) {
+        read_write |= alike[i]->read_write;
+        for (std::size_t k = 0; k < i; ++k) overlaps |= overlap(*alike[i], *alike[k]);
+      }
+      for (GpuStep::Binding* binding : alike) binding->read_write = read_write && !overlaps;
+    }
   }
 
   const Program& program_;
   const Target& target_;
+  bool splits_;
   std::vector<WrittenStep> parts_;
   std::vector<Bound> bindings_;
   std::vector<std::vector<int>> bindings_of_;  // by part
   std::size_t text_ = parts_.front().shader.source.source.size();
+  int threads_ = parts_.front().shader.source.threads;
   Occupied occupied_;
   std::vector<ShaderText::WorkgroupArray> memory_ = parts_.front().shader.text.workgroup_memory;
 };
 
 }  // namespace
 
-std::vector<WrittenStep> order_and_merge(const Program& program, std::vector<WrittenStep> steps, const Target& target) {
+std::vector<WrittenStep> order_and_merge(const Program& program, std::vector<WrittenStep> steps, const Target& target,
+                                         bool splits) {
   std::vector<const GpuStep*> plain;
   std::vector<int> beside;
   for (const WrittenStep& written : steps) {
@@ -221,7 +261,7 @@ std::vector<WrittenStep> order_and_merge(const Program& program, std::vector<Wri
       WrittenStep& written = steps[order[end]];
       const bool added = target.fuse && std::any_of(merged.begin(), merged.end(),
                                                     [&](Merging& merging) { return merging.add(written); });
-      if (!added) merged.emplace_back(program, target, std::move(written));
+      if (!added) merged.emplace_back(program, target, splits, std::move(written));
     }
     for (Merging& merging : merged) result.push_back(merging.finish());
     begin = end;

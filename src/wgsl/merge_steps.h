@@ -19,6 +19,9 @@ struct WrittenStep {
 
 /// Orders the steps so that independent ones follow each other, and merges those of them that are small into one
 /// dispatch: on a GPU each dispatch that writes waits for the one before, about 2 µs on an H200, whatever it does.
-std::vector<WrittenStep> order_and_merge(const Program& program, std::vector<WrittenStep> steps, const Target& target);
+/// `splits`: steps of fewer threads, which do not depend on each other, may run several workgroups in one of a step of
+/// more.
+std::vector<WrittenStep> order_and_merge(const Program& program, std::vector<WrittenStep> steps, const Target& target,
+                                         bool splits);
 
 }  // namespace jerboa::wgsl

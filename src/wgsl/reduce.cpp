@@ -7,6 +7,7 @@
 #include "wgsl/four_writer.h"
 #include "wgsl/kernel_writer.h"
 #include "wgsl/row_reduction.h"
+#include "wgsl/tuned.h"
 
 // Reductions of whole tensors, or over axes that are not the last. A workgroup is a block of kept elements × threads
 // that share each one's reduced elements. Where few elements are kept and many reduced, the latter are cut into chunks
@@ -22,17 +23,20 @@ struct Split {
   int threads() const { return kept_lanes * reduced_lanes; }
 };
 
-Split split(Op op, bool along_kept, int width, std::int64_t kept, std::int64_t reduced, const Target& target) {
+Split split(Op op, bool along_kept, int width, std::int64_t kept, std::int64_t reduced, const KernelWriter& writer) {
+  const Target& target = writer.target();
   Split split;
   split.width = width;
-  // Small reductions have as many threads as loops and most products, whose dispatch they can then share.
   const bool is_small = !target.software && kept * reduced <= std::int64_t{1} << 21;
-  const int threads = std::min(target.max_invocations, target.software ? 32 : is_small ? 128 : 256);
+  const int threads = std::min(target.max_invocations, target.software ? 32 : is_small ? writer.row_threads() : 256);
   const std::int64_t kept_groups = detail::divide_up(kept, width);
   if (along_kept)
     while (split.kept_lanes < std::min<std::int64_t>(threads, 32) && split.kept_lanes < kept_groups)
       split.kept_lanes *= 2;
   while (split.threads() < threads && std::int64_t{split.reduced_lanes} * 4 < reduced) split.reduced_lanes *= 2;
+  // As many as those whose dispatch they can then share.
+  if (along_kept && !target.software)
+    while (split.threads() < threads && split.kept_lanes < kept_groups) split.kept_lanes *= 2;
   if (op == Op::argmax) return split;
   // For few elements a second shader would cost more than it saves.
   constexpr std::int64_t few = 2048;
@@ -65,7 +69,19 @@ class ReduceWriter {
         dtype_(kernel_.body[static_cast<std::size_t>(operand_)].dtype),
         elements_(detail::split_reduce(kernel_).elements),
         split_(split(op_, detail::runs_along_kept(elements_), width(), element_count(kept_).upper_bound(),
-                     element_count(reduced_).upper_bound(), writer.target())) {}
+                     element_count(reduced_).upper_bound(), writer)) {
+    const Target& target = writer.target();
+    const std::optional<ColumnShape> columns = target.tuned != nullptr && target.fixed_threads == 0 ? shape() : std::nullopt;
+    const ColumnForm* tuned = columns ? target.tuned->form_of(*columns) : nullptr;
+    // The number of threads stays, so that the shader can share a dispatch with the same others.
+    if (tuned != nullptr && split_.threads() % tuned->kept_lanes == 0)
+      split_ = {split_.width, tuned->kept_lanes, split_.threads() / tuned->kept_lanes, tuned->chunks};
+  }
+
+  std::optional<ColumnShape> shape() const {
+    if (writer_.target().software || op_ == Op::argmax || !detail::runs_along_kept(elements_)) return std::nullopt;
+    return ColumnShape{element_count(kept_).upper_bound(), element_count(reduced_).upper_bound(), split_.width};
+  }
 
   void write() {
     if (split_.chunks > 1) partials_ = writer_.workspace(partial_type(), element_count(kept_) * Dim(split_.chunks));
@@ -192,5 +208,23 @@ class ReduceWriter {
 }  // namespace
 
 void write_reduce(KernelWriter& writer) { ReduceWriter(writer).write(); }
+
+std::string ColumnShape::str() const {
+  return fmt::format("{} columns of {}{}", columns, rows, width > 1 ? fmt::format(", {} at once", width) : "");
+}
+
+std::optional<ColumnShape> column_shape_of(KernelWriter& writer) { return ReduceWriter(writer).shape(); }
+
+std::vector<ColumnForm> column_candidates(const Target& target, const ColumnShape& shape) {
+  if (target.software || shape.columns <= 0 || shape.rows <= 0 || (shape.width != 1 && shape.width != 4)) return {};
+  const int threads = std::min(256, target.max_invocations);
+  constexpr std::int64_t least_rows = 2;  // of a thread
+  const std::int64_t groups = detail::divide_up(shape.columns, shape.width);
+  std::vector<ColumnForm> forms;
+  for (int kept = 1; kept <= 32 && kept < 2 * groups && kept <= threads; kept *= 2)
+    for (std::int64_t chunks = 1; chunks <= 64; chunks *= 2)
+      if (threads / kept * chunks * least_rows <= shape.rows) forms.push_back({kept, chunks});
+  return forms;
+}
 
 }  // namespace jerboa::wgsl

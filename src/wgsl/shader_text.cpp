@@ -137,6 +137,11 @@ std::string assemble(const ShaderText& text, int threads) {
   return source + text.body + "}\n";
 }
 
+bool has_independent_threads(const ShaderText& text) {
+  return text.workgroup_memory.empty() && !text.uses_subgroups && !text.uses_subgroup_matrices &&
+         text.body.find("Barrier(") == std::string::npos && text.functions.find("Barrier(") == std::string::npos;
+}
+
 ShaderText merge(const std::vector<ShaderPart>& parts) {
   ShaderText merged;
   std::string first = "0u", touch_body;
@@ -171,9 +176,13 @@ ShaderText merge(const std::vector<ShaderPart>& parts) {
         fmt::format("fn part_{}({}{}) {{\n{}}}\n", number, parameters, subgroup_parameters(text, ", {}: u32"),
                     renamed(with_sizes_from(text.body, part.first_size), names));
     const std::string end = number == 0 ? part.workgroups : fmt::format("({} + {})", first, part.workgroups);
-    const std::string call = fmt::format("part_{}({}, lane{});", number,
-                                         number == 0 ? std::string("group") : fmt::format("group - {}", first),
-                                         subgroup_parameters(text, ", {}"));
+    const std::string own = number == 0 ? "group" : fmt::format("(group - {})", first);
+    std::string call = fmt::format("part_{}({}, lane{});", number, own, subgroup_parameters(text, ", {}"));
+    if (part.split > 1) {
+      const std::string split = fmt::format("{} * {}u + lane / {}u", own, part.split, part.threads);
+      call = fmt::format("if ({0} < {1}) {{ part_{2}({0}, lane % {3}u); }}", split, part.own_workgroups, number,
+                         part.threads);
+    }
     merged.body += fmt::format("  {}if (group < {}) {{ {} }}\n", number == 0 ? "" : "else ", end, call);
     if (text.touches) {
       const std::string touch = fmt::format("part_{}_touch({}, lane);", number,

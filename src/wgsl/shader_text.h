@@ -50,8 +50,16 @@ struct ShaderPart {
   const ShaderText* text = nullptr;
   std::vector<int> bindings;   ///< of the merged shader, for each of its buffers
   std::size_t first_size = 0;  ///< where its sizes begin, in vec4u
-  std::string workgroups;      ///< WGSL expression of their number
+  std::string workgroups;      ///< WGSL expression of their number in the merged shader
+  /// Its own workgroups in one of these, for a shader whose threads do not depend on each other, their threads, and a
+  /// WGSL expression of the number of all of them.
+  int split = 1, threads = 0;
+  std::string own_workgroups = {};
 };
+
+/// Whether the threads of a workgroup neither wait for each other nor exchange values.
+bool has_independent_threads(const ShaderText& text);
+
 ShaderText merge(const std::vector<ShaderPart>& parts);
 
 using Names = std::map<std::string, std::string, std::less<>>;

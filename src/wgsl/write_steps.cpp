@@ -54,11 +54,27 @@ class StepsWriter {
     workgroups_ = std::move(workgroups);
     const std::vector<FoldedPart> parts = fold_kernels(program_, target_);
     idle_.emplace(program_, parts, target_.offset_alignment);
+    if (!in_phases_) row_threads_ = threads_of_products(parts);
     for (std::size_t i = 0; i < parts.size(); ++i) add_part(parts[i], i);
-    return order_and_merge(program_, std::move(steps_), target_);
+    return order_and_merge(program_, std::move(steps_), target_, row_threads_ > few_threads);
   }
 
  private:
+  // How many threads most of the products that are computed in tiles have in a workgroup.
+  int threads_of_products(const std::vector<FoldedPart>& parts) {
+    constexpr int many = 256;
+    int more_with_many = 0;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (program_.cpu.kernels[static_cast<std::size_t>(parts[i].kernel)].kind != KernelSpec::Kind::matmul) continue;
+      for (const KernelWriter::Step& step : written(parts[i], i).steps()) {
+        const ShaderSource& source = step.shader.source;
+        if (source.name != "matmul" && source.name != "matmul_matrices") continue;
+        more_with_many += source.threads == many ? 1 : source.threads == few_threads ? -1 : 0;
+      }
+    }
+    return more_with_many > 0 ? many : few_threads;
+  }
+
   // Kernels that bind memory of the same sizes share their shaders.
   const KernelWriter& written(const FoldedPart& part, std::size_t number_of_part) {
     std::vector<ShaderMemory> memories = memories_of(program_, part.buffers);
@@ -83,6 +99,7 @@ class StepsWriter {
     const Target& target = shared == workgroups_.end() ? target_ : target_with(shared->second);
     KernelWriter writer(kernel, target, std::move(memories), overlap, part.folded);
     if (in_phases_) writer.pass_workspaces();
+    writer.set_row_threads(row_threads_);
     write_kernel(writer);
     for (const ShaderMemory& memory : writer.memories())
       refuse_more_than_u32_counts(memory.name.empty() ? "memory between the shaders of " + part.label : memory.name,
@@ -224,7 +241,7 @@ class StepsWriter {
     return found->second;
   }
 
-  static constexpr int packing_slot = -1;
+  static constexpr int packing_slot = -1, few_threads = 128;
   static constexpr std::int64_t small_workspace = std::int64_t{8} << 20;
   Program& program_;
   const Target& target_;
@@ -234,6 +251,7 @@ class StepsWriter {
   std::map<std::string, KernelWriter> written_;
   std::vector<WrittenStep> steps_;
   std::map<std::pair<int, int>, int> workspaces_;
+  int row_threads_ = few_threads;
   std::optional<IdleArenas> idle_;
   int kernels_ = 0;
 };

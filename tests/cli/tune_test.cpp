@@ -34,7 +34,7 @@ TEST_F(Tune, WritesTheFileThatDevicesLoad) {
   const std::filesystem::path file = default_file();
   ASSERT_FALSE(file.empty());
   EXPECT_NE(outcome.err.find(file.string() + ": written"), std::string::npos) << outcome.err;
-  EXPECT_EQ(nlohmann::json::parse(read_text(file)).at("jerboa_tuned_forms"), 1);
+  EXPECT_EQ(nlohmann::json::parse(read_text(file)).at("jerboa_tuned_forms"), 2);
   // Every WebGPU device loads it now, and goes without what it cannot use.
   const auto bench = [&] {
     return run_command({"bench", "matmul8", "--device", "webgpu", "--seconds", "0.001", "--turns", "1"},
@@ -44,8 +44,9 @@ TEST_F(Tune, WritesTheFileThatDevicesLoad) {
   EXPECT_EQ(intact.code, 0);
   EXPECT_EQ(intact.err.find(file.string()), std::string::npos) << intact.err;
   nlohmann::json unfit = nlohmann::json::parse(read_text(file));
-  unfit["products"] = {
-      {{"shape",
+  unfit["kernels"] = {
+      {{"kind", "product"},
+       {"shape",
         {{"rows", 64},
          {"inner", 64},
          {"columns", 64},
@@ -61,7 +62,7 @@ TEST_F(Tune, WritesTheFileThatDevicesLoad) {
   write_text(file, unfit.dump());
   const Outcome ignored = bench();
   EXPECT_EQ(ignored.code, 0);
-  EXPECT_NE(ignored.err.find(file.string() + ": 1 of 1 products are ignored"), std::string::npos) << ignored.err;
+  EXPECT_NE(ignored.err.find(file.string() + ": 1 of 1 kernels are ignored"), std::string::npos) << ignored.err;
   write_text(file, "{");
   const Outcome damaged = bench();
   EXPECT_EQ(damaged.code, 0);
@@ -75,7 +76,7 @@ TEST_F(Tune, PrintsJson) {
   const Outcome outcome = tune({"--shapes", "matmul8x32x12", "--json"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const auto row = nlohmann::json::parse(outcome.out);
-  EXPECT_EQ(row.at("product"), "8x32x12 f32");
+  EXPECT_EQ(row.at("kernel"), "8x32x12 f32");
   EXPECT_GT(row.at("untuned_seconds"), 0);
   EXPECT_LE(row.at("seconds"), row.at("untuned_seconds"));
 }
@@ -85,7 +86,7 @@ TEST_F(Tune, WritesWhereItIsTold) {
   const Outcome outcome = tune({"--shapes", "matmul8x32x12", "--output", file});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(outcome.err.find("if JERBOA_TUNED names it"), std::string::npos) << outcome.err;
-  EXPECT_EQ(nlohmann::json::parse(read_text(file)).at("jerboa_tuned_forms"), 1);
+  EXPECT_EQ(nlohmann::json::parse(read_text(file)).at("jerboa_tuned_forms"), 2);
   EXPECT_TRUE(default_file().empty());
 }
 

@@ -7,7 +7,7 @@
 
 #include <jerboa/base/error.h>
 
-#include "wgsl/product/tuned.h"
+#include "wgsl/tuning/tuned_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace jerboa;
@@ -16,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const wgsl::TunedFile file = wgsl::parse_tuned_file({reinterpret_cast<const char*>(data), size}, "tuned.json");
     const std::string again = wgsl::to_json(file);
     if (wgsl::to_json(wgsl::parse_tuned_file(again, "again.json")) != again) std::abort();
-    if (wgsl::forms_of(file, target)->forms.size() > file.products.size()) std::abort();
+    if (wgsl::forms_of(file, target)->forms().size() > file.kernels.size()) std::abort();
     wgsl::check_forms(file, target, "tuned.json");
   } catch (const FileError&) {
   }

@@ -197,7 +197,7 @@ Program program_as(const Graph& graph, const Target& target, const wgsl::MatmulF
 // Which only the largest tiles do otherwise.
 TEST(ProductsOnMatricesFetchedAhead, EqualTheReference) {
   wgsl::MatmulForm form{wgsl::MatmulForm::Kind::matrices, 32, 64, 32, 16, 32, 8};
-  form.fetches_ahead = true;
+  form.ahead = 1;
   const Device& this_device = device(SubgroupMatrices::emulated, Size::small_tiles);
   for (const MatmulAttrs& attrs : {MatmulAttrs{}, MatmulAttrs{true, true}}) {
     const Sample sample = with_inputs(product(36, 100, 68, attrs));

@@ -51,6 +51,50 @@ TEST(MergedSteps, TrainLikeTheCpu) {
   EXPECT_LE(dispatches, 8);
 }
 
+struct WidePerceptron {
+  nn::Linear hidden{256, 512}, out{512, 64};
+  JERBOA_FIELDS(hidden, out)
+  Tensor operator()(Tensor x) const { return out(relu(hidden(x))); }
+};
+
+// Products in eight teams of 256 threads: rows and sums have as many, and loops of 128 two workgroups in one.
+TEST(MergedSteps, WithLargeProductsTrainLikeTheCpu) {
+  HostTensor images(DType::f32, {256, 256}), labels(DType::i32, {256});
+  SplitMix random(1);
+  for (float& value : images.f32()) value = static_cast<float>(random.uniform() - 0.5);
+  for (std::int32_t& label : labels.as<std::int32_t>()) label = static_cast<std::int32_t>(random.below(64));
+  const Batch batch{{"images", images}, {"labels", labels}};
+  const auto losses = [&](const Device& device) {
+    Module module =
+        compile_module(WidePerceptron{}, classification_loss, specs_of(batch), Adam{.lr = 1e-2}, {.device = device});
+    std::vector<double> losses;
+    for (int i = 0; i < 3; ++i) losses.push_back(module.step(batch).loss());
+    return losses;
+  };
+  const std::vector<double> computed = losses(Device::webgpu({.target = gpu_target(), .sentinel = 7e8F}));
+  const std::vector<double> wanted = losses(Device::cpu());
+  for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(computed[i], wanted[i], 1e-4 * wanted[i]) << i;
+}
+
+// Threads that wait for none of the others can be those of several workgroups.
+TEST(MergedSteps, HaveSeveralWorkgroupsOfIndependentThreadsInOne) {
+  wgsl::ShaderText loop, sum;
+  loop.body = "  out[group * 64u + lane] = 1.0;\n";
+  sum.workgroup_memory = {{"parts", "f32", 256, 1024}};
+  sum.body = "  parts[lane] = 1.0; workgroupBarrier();\n";
+  EXPECT_TRUE(wgsl::has_independent_threads(loop));
+  EXPECT_FALSE(wgsl::has_independent_threads(sum));
+  wgsl::ShaderPart of_sum{&sum, {}, 0, "3u"}, of_loop{&loop, {}, 0, "2u"};
+  of_loop.split = 4;
+  of_loop.threads = 64;
+  of_loop.own_workgroups = "7u";
+  const std::string text = wgsl::assemble(wgsl::merge({of_sum, of_loop}), 256);
+  EXPECT_NE(
+      text.find("if ((group - 3u) * 4u + lane / 64u < 7u) { part_1((group - 3u) * 4u + lane / 64u, lane % 64u); }"),
+      std::string::npos)
+      << text;
+}
+
 // A workgroup runs one part, so that parts need no more than the largest of each array.
 TEST(MergedSteps, ShareWorkgroupMemoryOfOneNameAndType) {
   const wgsl::ShaderText::WorkgroupArray small{"tile_a", "vec4f", 64, 1024}, large{"tile_a", "vec4f", 256, 4096},

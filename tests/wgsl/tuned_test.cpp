@@ -1,5 +1,3 @@
-#include "wgsl/product/tuned.h"
-
 #include <cmath>
 #include <gtest/gtest.h>
 #include <random>
@@ -8,6 +6,7 @@
 #include <jerboa/frontend/compile.h>
 #include <jerboa/lower/lower.h>
 #include <jerboa/runtime/tune.h>
+#include <jerboa/transform/grad.h>
 #include <jerboa/wgsl/emit_wgsl.h>
 
 #include "ops/sample.h"
@@ -16,16 +15,26 @@
 #include "verify/compare.h"
 #include "wgsl/half_products.h"
 #include "wgsl/shared_device.h"
+#include "wgsl/tuning/tuned_file.h"
 
-// Forms of products that were measured: their file, their choice, and that each computes what the reference does.
+// Forms of kernels that were measured: their file, their choice, and that each computes what the reference does.
 // Without an adapter the tests fail and say why.
 namespace jerboa::test::tuned_test {
 namespace {
 
+using wgsl::AttentionForm;
+using wgsl::AttentionPart;
+using wgsl::AttentionShape;
+using wgsl::ColumnForm;
+using wgsl::ColumnShape;
+using wgsl::FormTable;
+using wgsl::KernelForm;
+using wgsl::KernelShape;
 using wgsl::MatmulForm;
-using wgsl::ProductForm;
 using wgsl::ProductShape;
 using wgsl::QuantisedForm;
+using wgsl::RowForm;
+using wgsl::RowShape;
 using wgsl::TunedFile;
 
 // The kernels for GPUs, whatever the driver.
@@ -34,6 +43,7 @@ Target gpu_target() {
   target.f16 = true;
   target.subgroup_matrices = SubgroupMatrices::emulated;
   target.resident_workgroups = 264;
+  target.workgroup_bytes = 32768;
   return target;
 }
 
@@ -41,9 +51,8 @@ const Device& device() {
   return shared_device(0, [](int) { return WebGpuOptions{.target = gpu_target()}; });
 }
 
-Target tuned_for(const ProductShape& shape, const ProductForm& form) {
-  Target target = gpu_target();
-  target.tuned = std::make_shared<wgsl::TunedForms>(std::map<ProductShape, ProductForm>{{shape, form}});
+Target tuned_for(const KernelShape& shape, const KernelForm& form, Target target = gpu_target()) {
+  target.tuned = std::make_shared<FormTable>(FormTable::Forms{{shape, form}});
   return target;
 }
 
@@ -51,22 +60,62 @@ ProductShape f32_shape(std::int64_t rows, std::int64_t inner, std::int64_t colum
   return {.transpose_b = true, .rows = rows, .inner = inner, .columns = columns};
 }
 
-Sample sample_of(const ProductShape& shape) {
+void trace_sample(const ProductShape& shape) {
+  const Tensor a =
+      tensor_input("a", shape.transpose_a ? Shape{shape.inner, shape.rows} : Shape{shape.rows, shape.inner}, shape.a);
+  if (shape.b == DType::i4 || shape.b == DType::i8) {
+    const Shape groups{shape.columns, shape.inner / quantised_group};
+    const Tensor weight = tensor_input("b", {shape.columns, shape.inner}, shape.b);
+    const Tensor scales = tensor_input("scales", groups, DType::f16), mins = tensor_input("mins", groups, DType::f16);
+    output("y", matmul_quantised(a, weight, scales, mins));
+    return;
+  }
+  const Tensor b = tensor_input(
+      "b", shape.transpose_b ? Shape{shape.columns, shape.inner} : Shape{shape.inner, shape.columns}, shape.b);
+  output("y", matmul(a, b, {.transpose_a = shape.transpose_a, .transpose_b = shape.transpose_b}));
+}
+
+// The sequences of a batch see fewer and fewer keys of a cache, whose pages are in reverse order.
+void trace_sample(const AttentionShape& shape) {
+  const Dim batch(shape.batch), time(shape.time);
+  AttentionOptions options{.causal = shape.causal};
+  Shape keys{shape.batch, shape.key_heads, shape.keys, shape.size};
+  if (shape.cached) {
+    const Tensor lengths = arange(batch) * -3 + static_cast<double>(shape.keys - 2);
+    options.lengths = lengths;
+    options.positions = arange(time) + unsqueeze(lengths, {-1}) - static_cast<double>(shape.time);
+  }
+  if (shape.page_size > 0) {
+    const std::int64_t pages = shape.keys / shape.page_size, blocks = shape.batch * pages;
+    options.table = reshape(static_cast<double>(blocks - 1) - arange(Dim(blocks)), {batch, Dim(pages)});
+    keys = {blocks, shape.key_heads, shape.page_size, shape.size};
+  }
+  const Shape queries{shape.batch, shape.heads, shape.time, shape.size};
+  const Tensor q = tensor_input("q", queries, shape.dtype), k = tensor_input("k", keys, shape.key_dtype);
+  keys.back() = shape.value_size;
+  const Tensor v = tensor_input("v", keys, shape.key_dtype);
+  const Tensor out = attention(q, k, v, options);
+  if (shape.part == AttentionPart::forward) return output("y", out);
+  const Tensor dout = tensor_input("dout", out.shape(), shape.dtype);
+  const auto gradients = vector_jacobian({out}, {dout}, {q, k, v});
+  if (shape.part == AttentionPart::dq) return output("y", gradients[0]);
+  output("y", gradients[1]);
+  output("dv", gradients[2]);
+}
+
+void trace_sample(const RowShape& shape) {
+  const Tensor x = tensor_input("x", {shape.rows, shape.columns}, DType::f32);
+  output("y", softmax(x, -1));
+}
+
+void trace_sample(const ColumnShape& shape) {
+  const Tensor x = tensor_input("x", {shape.rows, shape.columns}, DType::f32);
+  output("y", sum(x, {0}));
+}
+
+Sample sample_of(const KernelShape& shape) {
   Sample sample;
-  sample.graph = trace([&] {
-    const Tensor a =
-        tensor_input("a", shape.transpose_a ? Shape{shape.inner, shape.rows} : Shape{shape.rows, shape.inner}, shape.a);
-    if (shape.b == DType::i4 || shape.b == DType::i8) {
-      const Shape groups{shape.columns, shape.inner / quantised_group};
-      const Tensor weight = tensor_input("b", {shape.columns, shape.inner}, shape.b);
-      const Tensor scales = tensor_input("scales", groups, DType::f16), mins = tensor_input("mins", groups, DType::f16);
-      output("y", matmul_quantised(a, weight, scales, mins));
-      return;
-    }
-    const Tensor b = tensor_input(
-        "b", shape.transpose_b ? Shape{shape.columns, shape.inner} : Shape{shape.inner, shape.columns}, shape.b);
-    output("y", matmul(a, b, {.transpose_a = shape.transpose_a, .transpose_b = shape.transpose_b}));
-  });
+  sample.graph = trace([&] { std::visit([](const auto& one) { trace_sample(one); }, shape); });
   std::mt19937 random(1);
   for (const TensorInfo& tensor : sample.graph.tensors) {
     if (tensor.storage != Storage::input) continue;
@@ -80,7 +129,7 @@ Sample sample_of(const ProductShape& shape) {
   return sample;
 }
 
-std::string text_of(const ProductShape& shape, const Target& target) {
+std::string text_of(const KernelShape& shape, const Target& target) {
   Program program = lower(sample_of(shape).graph, target);
   emit_wgsl(program, target);
   return print_gpu(program);
@@ -92,22 +141,24 @@ TensorMap computed(const Sample& sample, const Target& target) {
   std::map<std::string, HostTensor> inputs;
   for (const auto& [name, value] : sample.inputs) inputs.emplace(name, to_host(value));
   const auto executable = device().backend().load(program, [](const std::string&) { return nullptr; });
-  return {{"y", executable->run({inputs, {}, {}})->read("y")}};
+  const auto results = executable->run({inputs, {}, {}});
+  TensorMap computed;
+  for (const NamedTensor& output : sample.graph.outputs) computed.emplace(output.name, results->read(output.name));
+  return computed;
 }
 
 // Every `every`-th form; software drivers compile slowly. Sizes fill no tile.
-void expect_reference_in_all_forms(const ProductShape& shape, const Tolerance& tolerance, std::size_t every = 1) {
+void expect_reference_in_all_forms(const KernelShape& shape, const Tolerance& tolerance, std::size_t every = 1) {
   const Sample sample = sample_of(shape);
   const Target target = webgpu_target(device().backend());
-  const std::vector<ProductForm> forms = wgsl::candidates(target, shape);
-  ASSERT_FALSE(forms.empty());
+  const std::vector<KernelForm> forms = wgsl::candidates(target, shape);
+  ASSERT_FALSE(forms.empty()) << str(shape);
   std::set<std::string> texts;
   for (std::size_t i = 0; i < forms.size(); i += every) {
-    SCOPED_TRACE(shape.str() + ": " + describe(forms[i]));
-    Target tuned = target;
-    tuned.tuned = std::make_shared<wgsl::TunedForms>(std::map<ProductShape, ProductForm>{{shape, forms[i]}});
-    Program program = lower(sample.graph, tuned);
-    EXPECT_EQ(wgsl::product_shapes(program, tuned), std::vector{shape});
+    SCOPED_TRACE(str(shape) + ": " + describe(forms[i]));
+    const Target tuned = tuned_for(shape, forms[i], target);
+    const std::vector<KernelShape> shapes = wgsl::kernel_shapes(lower(sample.graph, tuned), tuned);
+    EXPECT_NE(std::find(shapes.begin(), shapes.end(), shape), shapes.end());
     texts.insert(text_of(shape, tuned));
     expect_reference(sample, computed(sample, tuned), "in a tuned form", tolerance);
   }
@@ -133,10 +184,10 @@ TEST(TunedForms, OfHalvesEqualTheReference) {
   ProductShape shape = f32_shape(36, 100, 68);
   shape.a = shape.b = DType::f16;
   // The last forms are tiles, which multiply in f16 and are tested elsewhere.
-  const auto is_on_matrices = [](const ProductForm& form) {
+  const auto is_on_matrices = [](const KernelForm& form) {
     return std::get<MatmulForm>(form).kind == MatmulForm::Kind::matrices;
   };
-  const std::vector<ProductForm> forms = wgsl::candidates(webgpu_target(device().backend()), shape);
+  const std::vector<KernelForm> forms = wgsl::candidates(webgpu_target(device().backend()), shape);
   const Sample sample = sample_of(shape);
   const auto smallest = std::find_if(forms.rbegin(), forms.rend(), is_on_matrices);
   if (!webgpu_target(device().backend()).f16) GTEST_SKIP() << "the device has no f16";
@@ -153,6 +204,96 @@ TEST(TunedForms, OfQuantisedWeightsEqualTheReference) {
     shape.mins = true;
     expect_reference_in_all_forms(shape, Tolerance{2e-2, 2e-2, 2e-3}, 7);
   }
+}
+
+AttentionShape attention_shape(AttentionPart part, std::int64_t time, std::int64_t keys, std::int64_t size) {
+  return {.part = part,
+          .batch = 2,
+          .heads = 4,
+          .key_heads = 2,
+          .time = time,
+          .keys = keys,
+          .size = size,
+          .value_size = size,
+          .causal = true};
+}
+
+TEST(TunedForms, OfAttentionEqualTheReference) {
+  AttentionShape shape = attention_shape(AttentionPart::forward, 70, 70, 24);
+  shape.value_size = 40;
+  expect_reference_in_all_forms(shape, f32_tolerance);
+}
+
+TEST(TunedForms, OfAttentionOverCachesEqualTheReference) {
+  AttentionShape shape = attention_shape(AttentionPart::forward, 2, 120, 32);
+  shape.cached = true;
+  expect_reference_in_all_forms(shape, f32_tolerance, 3);
+  shape.page_size = 24;
+  expect_reference_in_all_forms(shape, f32_tolerance, 11);
+}
+
+TEST(TunedForms, OfAttentionOnMatricesEqualTheReference) {
+  if (!webgpu_target(device().backend()).f16) GTEST_SKIP() << "the device has no f16";
+  for (const AttentionPart part : {AttentionPart::forward, AttentionPart::dq, AttentionPart::dkv}) {
+    AttentionShape shape = attention_shape(part, 40, 40, 32);
+    shape.dtype = shape.key_dtype = DType::f16;
+    expect_reference_in_all_forms(shape, Tolerance{1e-2, 3e-3, 1e-2}, 19);
+  }
+}
+
+TEST(TunedForms, OfAttentionsGradientEqualTheReference) {
+  for (const AttentionPart part : {AttentionPart::dq, AttentionPart::dkv})
+    for (const std::int64_t time : {70, 300})  // terms of rows are computed where they are needed, or before
+      expect_reference_in_all_forms(attention_shape(part, time, time, 24), f32_tolerance, time > 256 ? 3 : 1);
+}
+
+TEST(TunedForms, OfRowsAndColumnsEqualTheReference) {
+  expect_reference_in_all_forms(RowShape{9, 200}, f32_tolerance);
+  expect_reference_in_all_forms(RowShape{3, 1030}, f32_tolerance);
+  expect_reference_in_all_forms(ColumnShape{130, 700, 1}, Tolerance{1e-4, 1e-4, 2e-5}, 2);
+  expect_reference_in_all_forms(ColumnShape{1024, 1024, 4}, Tolerance{1e-4, 1e-4, 2e-5}, 9);
+}
+
+// Attention with anything that a shape does not tell has the form that is chosen without measuring.
+TEST(TunedForms, AreNotUsedForOtherAttention) {
+  const AttentionShape shape = attention_shape(AttentionPart::forward, 70, 70, 24);
+  const auto text = [&](const Target& target, double soft_cap) {
+    Program program = lower(trace([&] {
+                              const Tensor q = tensor_input("q", {2, 4, 70, 24}), k = tensor_input("k", {2, 2, 70, 24});
+                              output("y", attention(q, k, k, {.causal = true, .soft_cap = soft_cap}));
+                            }),
+                            target);
+    emit_wgsl(program, target);
+    return print_gpu(program);
+  };
+  const Target tuned =
+      tuned_for(shape, AttentionForm{.kind = AttentionForm::Kind::tiles, .tile_rows = 32, .depth = 16});
+  EXPECT_NE(text(tuned, 0), text(gpu_target(), 0));
+  EXPECT_EQ(text(tuned, 3), text(gpu_target(), 3));
+}
+
+// A form on subgroup matrices needs what a shape does not tell, such as rows that begin at multiples of four.
+TEST(TunedForms, OnMatricesAreNotUsedForRowsThatTheyCannotRead) {
+  AttentionShape shape = attention_shape(AttentionPart::forward, 40, 40, 32);
+  shape.dtype = shape.key_dtype = DType::f16;
+  shape.batch = 1;
+  const auto text = [&](const Target& target, std::int64_t width) {
+    Program program = lower(trace([&] {
+                              const Tensor rows = tensor_input("q", {1, 4, 40, width}, DType::f16);
+                              const Tensor q = slice(rows, 3, 0, 32);
+                              const Tensor k = tensor_input("k", {1, 2, 40, 32}, DType::f16);
+                              output("y", attention(q, k, k, {.causal = true}));
+                            }),
+                            target);
+    EXPECT_EQ(wgsl::kernel_shapes(program, target).front(), KernelShape(shape));
+    emit_wgsl(program, target);
+    return print_gpu(program);
+  };
+  AttentionForm form{.kind = AttentionForm::Kind::matrices};
+  form.matrices.blocks = 1;
+  const Target tuned = tuned_for(shape, form);
+  EXPECT_NE(text(tuned, 36), text(gpu_target(), 36));
+  EXPECT_EQ(text(tuned, 33), text(gpu_target(), 33));
 }
 
 TEST(TunedForms, AreChosenForTheirShapeAlone) {
@@ -173,7 +314,7 @@ TEST(TunedForms, ForVectorsAndQuantisedWeightsAreChosen) {
   quantised.mins = true;
   for (const ProductShape& shape : {vector, quantised}) {
     std::set<std::string> texts{text_of(shape, gpu_target())};
-    for (const ProductForm& form : wgsl::candidates(gpu_target(), shape))
+    for (const KernelForm& form : wgsl::candidates(gpu_target(), shape))
       texts.insert(text_of(shape, tuned_for(shape, form)));
     EXPECT_GT(texts.size(), 3u) << shape.str();
   }
@@ -183,7 +324,7 @@ TEST(TunedForms, ForVectorsAndQuantisedWeightsAreChosen) {
 TEST(TunedForms, AreNotUsedForProblemsThatTheyDoNotSuit) {
   ProductShape shape = f32_shape(64, 66, 64);
   shape.a = shape.b = DType::f16;
-  const ProductForm form = MatmulForm{MatmulForm::Kind::matrices, 32, 64, 32, 16, 32, 8};
+  const KernelForm form = MatmulForm{MatmulForm::Kind::matrices, 32, 64, 32, 16, 32, 8};
   EXPECT_EQ(text_of(shape, tuned_for(shape, form)), text_of(shape, gpu_target()));
 }
 
@@ -193,17 +334,19 @@ TEST(TunedForms, AreNotUsedIfTheirTilesDoNotFit) {
   shape.a = shape.b = DType::f16;
   shape.transpose_a = true;
   const MatmulForm form{MatmulForm::Kind::tiles, 128, 128, 16, 8, 8};
-  const Target target = tuned_for(shape, form);
+  Target untuned = gpu_target();
+  untuned.workgroup_bytes = 16384;
+  const Target target = tuned_for(shape, form, untuned);
   ASSERT_LE(form.workgroup_bytes(2), target.workgroup_bytes);
   ASSERT_GT(form.workgroup_bytes(4), target.workgroup_bytes);
-  EXPECT_NE(text_of(shape, target), text_of(shape, gpu_target()));
+  EXPECT_NE(text_of(shape, target), text_of(shape, untuned));
   Program program = lower(trace([&] {
                             const Tensor a = tensor_input("a", {shape.inner, shape.rows}, DType::f16);
                             const Tensor b = tensor_input("b", {shape.columns, shape.inner}, DType::f16);
                             output("y", matmul(relu(a), b, {.transpose_a = true, .transpose_b = true}));
                           }),
                           target);
-  ASSERT_EQ(wgsl::product_shapes(program, target), std::vector{shape});
+  ASSERT_EQ(wgsl::kernel_shapes(program, target), std::vector<KernelShape>{shape});
   emit_wgsl(program, target);
   for (const ShaderSource& shader : program.gpu.shaders) EXPECT_LE(shader.workgroup_bytes, target.workgroup_bytes);
 }
@@ -220,9 +363,14 @@ TEST(TunedForms, OfTeamsAreNotUsedForHalves) {
 TunedFile example() {
   TunedFile file{"A GPU", "its driver 1.2", {}};
   MatmulForm tiles{MatmulForm::Kind::tiles, 64, 64, 16, 8, 4};
-  file.products.push_back({f32_shape(1024, 256, 768), tiles, 1e-5, 2e-5});
+  file.kernels.push_back({f32_shape(1024, 256, 768), tiles, 1e-5, 2e-5});
   ProductShape quantised{DType::f16, DType::i4, true, false, true, 1, 4096, 1024, 2};
-  file.products.push_back({quantised, wgsl::candidates(gpu_target(), quantised).at(3), 1.5e-6, 2.5e-6});
+  file.kernels.push_back({quantised, wgsl::candidates(gpu_target(), quantised).at(3), 1.5e-6, 2.5e-6});
+  const KernelShape others[] = {attention_shape(AttentionPart::forward, 1, 500, 64),
+                                attention_shape(AttentionPart::dkv, 128, 128, 32), RowShape{1024, 256},
+                                ColumnShape{256, 1024, 1}};
+  for (const KernelShape& shape : others)
+    file.kernels.push_back({shape, wgsl::candidates(gpu_target(), shape).at(1), 1e-6, 2e-6});
   return file;
 }
 
@@ -232,8 +380,8 @@ TEST(TunedFiles, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read, file);
   wgsl::check_forms(read, gpu_target(), "tuned.json");
   const auto forms = wgsl::forms_of(read, gpu_target());
-  ASSERT_EQ(forms->forms.size(), 2u);
-  EXPECT_EQ(forms->forms.at(file.products[0].shape), file.products[0].form);
+  ASSERT_EQ(forms->forms().size(), 6u);
+  for (const TunedFile::Kernel& kernel : file.kernels) EXPECT_EQ(forms->forms().at(kernel.shape), kernel.form);
 }
 
 std::string with(std::string text, const std::string& part, const std::string& other) {
@@ -250,19 +398,24 @@ TEST(TunedFiles, AreRefusedIfTheyAreDamaged) {
       {"{\"device\": \"A GPU\", \"device\": \"B\"}", "the key \"device\" occurs twice"},
       {"[]", "not a file written by jerboa tune"},
       {"{}", "not a file written by jerboa tune"},
-      {with(text, "forms\": 1", "forms\": 7"), "written by another version of jerboa (format 7, not 1)"},
-      {with(text, "forms\": 1", "forms\": \"a\\n" + std::string(200, 'b') + "\""),
-       "written by another version of jerboa (format \"a\\n" + std::string(36, 'b') + "…, not 1)"},
+      {with(text, "forms\": 2", "forms\": 7"), "written by another version of jerboa (format 7, not 2)"},
+      {with(text, "forms\": 2", "forms\": 1"), "written by another version of jerboa (format 1, not 2)"},
+      {with(text, "forms\": 2", "forms\": \"a\\n" + std::string(200, 'b') + "\""),
+       "written by another version of jerboa (format \"a\\n" + std::string(36, 'b') + "…, not 2)"},
       {with(text, "\"A GPU\"", "3"), "device is not a string"},
       {with(text, "\"device\": \"A GPU\",", ""), "device is missing"},
-      {with(text, "\"products\"", "\"product\""), "products is not a list"},
-      {with(text, "\"rows\": 1024", "\"rows\": -1"), "product 0: rows is not a whole number"},
-      {with(text, "\"rows\": 1024", "\"rows\": 1e99"), "product 0: rows is not a whole number"},
-      {with(text, "\"f32\"", "\"f33\""), "product 0: a is not the name of an element type"},
-      {with(text, "\"mins\": false", "\"mins\": 0"), "product 0: mins is not true or false"},
-      {with(text, "\"tiles\"", "\"bricks\\n\""), "product 0: there is no form named \"bricks\\n\""},
-      {with(text, "\"results\"", "\"result\""), "product 1: results is missing"},
-      {with(text, "\"seconds\": 1e-05", "\"seconds\": \"soon\""), "product 0: seconds is not a number"}};
+      {with(text, "\"kernels\"", "\"kernel\""), "kernels is not a list"},
+      {with(text, "\"rows\": 1024", "\"rows\": -1"), "kernel 0: rows is not a whole number"},
+      {with(text, "\"rows\": 1024", "\"rows\": 1e99"), "kernel 0: rows is not a whole number"},
+      {with(text, "\"f32\"", "\"f33\""), "kernel 0: a is not the name of an element type"},
+      {with(text, "\"mins\": false", "\"mins\": 0"), "kernel 0: mins is not true or false"},
+      {with(text, "\"tiles\"", "\"bricks\\n\""), "kernel 0: there is no kind named \"bricks\\n\""},
+      {with(text, "\"results\"", "\"result\""), "kernel 1: results is missing"},
+      {with(text, "\"product\"", "\"produce\""), "kernel 0: there is no kind of kernel named \"produce\""},
+      {with(text, "\"dkv\"", "\"dk\""), "kernel 3: there is no part named \"dk\""},
+      {with(text, "\"keys_at_a_time\": 4,", ""), "kernel 2: keys_at_a_time is missing"},
+      {with(text, "\"kept_lanes\"", "\"lanes\""), "kernel 5: kept_lanes is missing"},
+      {with(text, "\"seconds\": 1e-05", "\"seconds\": \"soon\""), "kernel 0: seconds is not a number"}};
   for (const auto& [damaged, message] : table) try {
       wgsl::parse_tuned_file(damaged, "tuned.json");
       ADD_FAILURE() << "accepted, though " << message;
@@ -276,14 +429,38 @@ TEST(TunedFiles, AreRefusedIfTheyAreDamaged) {
 // A form that the emitter cannot write, or that the device cannot run.
 TEST(TunedFiles, AreRefusedIfAFormIsNotThere) {
   TunedFile file = example();
-  std::get<MatmulForm>(file.products[0].form).part_rows = 7;
-  EXPECT_THROW(wgsl::check_forms(file, gpu_target(), "tuned.json"), FileError);
+  std::get<MatmulForm>(file.kernels[0].form).part_rows = 7;
+  try {
+    wgsl::check_forms(file, gpu_target(), "tuned.json");
+    ADD_FAILURE() << "accepted";
+  } catch (const FileError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "tuned.json: there is no form tiles of 64x64x16, parts of 7x4 for 1024x256x768 f32, transposed b; run "
+              "jerboa tune again, or remove the file");
+  }
   const auto fitting = wgsl::forms_of(file, gpu_target());
-  EXPECT_EQ(fitting->forms.size(), 1u) << "the other one is still there";
-  EXPECT_TRUE(fitting->forms.contains(file.products[1].shape));
+  EXPECT_EQ(fitting->forms().size(), 5u) << "the other ones are still there";
+  EXPECT_TRUE(fitting->forms().contains(file.kernels[1].shape));
   Target small = gpu_target();
   small.workgroup_bytes = 2048;
   EXPECT_THROW(wgsl::check_forms(example(), small, "tuned.json"), FileError);
+}
+
+// Forms of every kind that a damaged file may ask for.
+TEST(TunedFiles, AreRefusedIfAFormOfAnyKindIsNotThere) {
+  const TunedFile file = example();
+  const auto refused = [&](std::size_t number, const auto& damage) {
+    TunedFile damaged = file;
+    damage(damaged.kernels[number]);
+    return !fits(damaged.kernels[number], gpu_target()) && fits(file.kernels[number], gpu_target());
+  };
+  EXPECT_TRUE(refused(2, [](auto& kernel) { std::get<AttentionForm>(kernel.form).keys_at_a_time = 3; }));
+  EXPECT_TRUE(refused(2, [](auto& kernel) { std::get<AttentionForm>(kernel.form).parts = 1000; }));
+  EXPECT_TRUE(refused(2, [](auto& kernel) { std::get<AttentionShape>(kernel.shape).key_heads = 0; }));
+  EXPECT_TRUE(refused(2, [](auto& kernel) { kernel.form = RowForm{8}; }));
+  EXPECT_TRUE(refused(3, [](auto& kernel) { std::get<AttentionForm>(kernel.form).tile_rows = 128; }));
+  EXPECT_TRUE(refused(4, [](auto& kernel) { std::get<RowForm>(kernel.form).lanes = 48; }));
+  EXPECT_TRUE(refused(5, [](auto& kernel) { std::get<ColumnForm>(kernel.form).kept_lanes = 3; }));
 }
 
 // Devices load the file that they are given, refuse a damaged one and ignore one of another device.
@@ -305,12 +482,13 @@ TEST(TunedFiles, AreLoadedByTheirDevice) {
   const AdapterInfo adapter = webgpu_adapter(*make_webgpu_backend({.tuned_forms = ""}));
   file.device = adapter.name;
   file.driver = adapter.driver;
-  file.products.resize(1);
+  file.kernels.resize(1);
   write_text(path, to_json(file));
   const auto backend = opened();
   ASSERT_NE(webgpu_target(*backend).tuned, nullptr);
-  EXPECT_EQ(webgpu_target(*backend).tuned->forms.at(file.products[0].shape), file.products[0].form);
-  std::get<MatmulForm>(file.products[0].form).part_rows = 7;
+  const auto& loaded = static_cast<const FormTable&>(*webgpu_target(*backend).tuned);
+  EXPECT_EQ(loaded.forms().at(file.kernels[0].shape), file.kernels[0].form);
+  std::get<MatmulForm>(file.kernels[0].form).part_rows = 7;
   write_text(path, to_json(file));
   EXPECT_THROW(opened(), FileError) << "a form does not fit";
 }
@@ -345,12 +523,12 @@ struct FakeClock {
   int alive = 0, most_alive = 0;
 };
 
-class FakeProduct final : public detail::CompiledProduct {
+class FakeKernel final : public detail::CompiledKernel {
  public:
-  FakeProduct(FakeClock& clock, double seconds, double value) : clock_(clock), seconds_(seconds), value_(value) {
+  FakeKernel(FakeClock& clock, double seconds, double value) : clock_(clock), seconds_(seconds), value_(value) {
     clock_.most_alive = std::max(clock_.most_alive, ++clock_.alive);
   }
-  ~FakeProduct() override { --clock_.alive; }
+  ~FakeKernel() override { --clock_.alive; }
   HostTensor result() override {
     HostTensor result(DType::f32, {2});
     result.set_number(1, value_);
@@ -367,7 +545,7 @@ class FakeProduct final : public detail::CompiledProduct {
 TEST(FormContest, ComparesTwoFormsAtATimeInTurns) {
   FakeClock clock;
   const auto product = [&](double seconds, double value) {
-    return std::make_unique<FakeProduct>(clock, seconds, value);
+    return std::make_unique<FakeKernel>(clock, seconds, value);
   };
   int warmed = 0;
   detail::FormContest contest(product(1, 100), {.tolerance = 1e-3, .seconds = 0, .warm = [&] { ++warmed; }});
@@ -383,29 +561,43 @@ TEST(FormContest, ComparesTwoFormsAtATimeInTurns) {
   EXPECT_FALSE(contest.measured()[1].agrees) << "it is not a number";
   const MeasuredForm* best = best_of(contest.measured());
   ASSERT_NE(best, nullptr);
-  EXPECT_EQ(best->form, ProductForm(form(40))) << "although the clock was faster for the others";
+  EXPECT_EQ(best->form, KernelForm(form(40))) << "although the clock was faster for the others";
   EXPECT_NEAR(best->seconds / best->untuned_seconds, 0.9, 0.01);
   EXPECT_GT(contest.untuned_seconds(), best->untuned_seconds);
 }
 
-TEST(TuneProducts, MeasuresThoseOfAGraphAndWritesAFile) {
+TEST(TuneKernels, MeasuresThoseOfAGraphAndWritesAFile) {
   const Graph graph = trace([] {
     const Tensor x = tensor_input("x", {16, 32}), w = tensor_input("w", {24, 32});
     output("y", relu(matmul(x, w, {.transpose_b = true})));
     output("z", matmul(x, w, {.transpose_b = true}) + 1);
+    output("rows", softmax(x, -1));
+    const Tensor q = tensor_input("q", {1, 20, 24});
+    output("attention", attention(q, q, q, {.heads = 2, .causal = true}));
   });
-  std::vector<TunedProduct> reported;
-  const Device chosen = Device::webgpu({.tuned_forms = ""});
-  const std::string text = tune_products(
-      chosen, {graph}, {.seconds = 1e-3, .report = [&](const TunedProduct& product) { reported.push_back(product); }});
-  ASSERT_EQ(reported.size(), 1u);
-  EXPECT_EQ(reported[0].shape, "16x32x24 f32, transposed b");
-  EXPECT_GT(reported[0].forms, 1);
-  EXPECT_GT(reported[0].seconds, 0);
+  std::map<std::string, TunedKernel> reported;
+  WebGpuOptions of_device{.tuned_forms = ""};
+  of_device.target = gpu_target();
+  const Device chosen = Device::webgpu(of_device);
+  const auto tune = [&](const TuneOptions& options) {
+    TuneOptions with_report = options;
+    with_report.seconds = 1e-3;
+    with_report.report = [&](const TunedKernel& kernel) { reported.emplace(kernel.shape, kernel); };
+    with_report.skipped = [](const std::string& form, const std::string& why) { ADD_FAILURE() << form << ": " << why; };
+    return tune_kernels(chosen, {graph}, with_report);
+  };
+  const std::string text = tune({.kinds = {TunedKind::rows, TunedKind::attention}});
+  ASSERT_EQ(reported.size(), 2u);
+  EXPECT_TRUE(reported.contains("attention: 1x2 heads of 12, 20 queries on 20 keys, f32, causal"));
+  ASSERT_TRUE(reported.contains("16 rows of 32"));
+  for (const auto& [shape, kernel] : reported) {
+    EXPECT_GT(kernel.forms, 1) << shape;
+    EXPECT_GT(kernel.seconds, 0) << shape;
+  }
   const TunedFile file = wgsl::parse_tuned_file(text, "what was tuned");
   EXPECT_EQ(file.device, webgpu_adapter(chosen.backend()).name);
   wgsl::check_forms(file, webgpu_target(chosen.backend()), "what was tuned");
-  EXPECT_THROW(tune_products(Device::cpu(), {graph}), UsageError);
+  EXPECT_THROW(tune_kernels(Device::cpu(), {graph}), UsageError);
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ enum class SubgroupMatrices : std::uint8_t {
 };
 
 namespace wgsl {
-struct TunedForms;  // what was measured on a device: only the stage that emits its code knows what that is
+class TunedForms;  // what was measured on a device: only the stage that emits its code knows what that is
 }
 
 /// What the compiler must know about a device.

@@ -9,7 +9,7 @@
 
 #include "backend/webgpu/pipeline_cache.h"
 #include "base/crc32.h"
-#include "wgsl/product/tuned.h"
+#include "wgsl/tuning/tuned_file.h"
 
 namespace jerboa {
 namespace webgpu {
@@ -39,11 +39,11 @@ std::shared_ptr<const wgsl::TunedForms> load_default(const fs::path& path, const
   const wgsl::TunedFile file = wgsl::parse_tuned_file(FileContent(path).text(), name);
   if (!is_for(file, adapter, name)) return nullptr;
   const auto forms = wgsl::forms_of(file, target);
-  if (const std::size_t unfit = file.products.size() - forms->forms.size(); unfit > 0)
+  if (const std::size_t unfit = file.kernels.size() - forms->forms().size(); unfit > 0)
     fmt::print(stderr,
-               "jerboa: {}: {} of {} products are ignored, whose forms do not fit this device; run jerboa tune "
+               "jerboa: {}: {} of {} kernels are ignored, whose forms do not fit this device; run jerboa tune "
                "again\n",
-               name, unfit, file.products.size());
+               name, unfit, file.kernels.size());
   return forms;
 } catch (const FileError& error) {
   fmt::print(stderr, "jerboa: ignored: {}\n", error.what());

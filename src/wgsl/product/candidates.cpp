@@ -2,7 +2,7 @@
 
 #include "base/integers.h"
 #include "wgsl/product/problem.h"
-#include "wgsl/product/tuned.h"
+#include "wgsl/product/shape.h"
 
 namespace jerboa::wgsl {
 namespace {
@@ -64,7 +64,7 @@ void add_matrices(const Target& target, const ProductShape& shape, std::vector<P
 
 }  // namespace
 
-std::vector<ProductForm> candidates(const Target& target, const ProductShape& shape) {
+std::vector<ProductForm> product_candidates(const Target& target, const ProductShape& shape) {
   std::vector<ProductForm> forms;
   if (shape.is_quantised() && shape.rows <= most_vector_rows) {
     for (const QuantisedForm& form : quantised_candidates(target, shape.b, shape.inner, shape.products))

@@ -28,10 +28,11 @@ struct MatmulForm {
   /// For tiles with one buffer: the inner steps are unrolled too.
   bool unrolled = false;
   /// For tiles of f32: teams of threads, each of which multiplies its part of the inner elements of every tile: a power
-  /// of two, at most 4. More threads hide latency where there are too few workgroups to do so.
+  /// of two, at most 8. More threads hide latency where there are too few workgroups to do so.
   int teams = 1;
-  /// For matrices: the next tiles are prefetched while these are multiplied. Operands are bound read_write for it.
-  bool fetches_ahead = false;
+  /// Tiles that are fetched while these are multiplied: 0, 1 or, for tiles of f32, 2. Operands are bound read_write for
+  /// it: compilers move loads of memory that nothing writes down to where they are used, and so undo the prefetching.
+  int ahead = 0;
   /// For vectors: threads of a team, which computes part_columns columns of all rows.
   int lanes = 32;
   /// For vectors as a phase of a dispatch: blocks of columns that a workgroup computes one after another, with the
@@ -46,6 +47,8 @@ struct MatmulForm {
     return across() * (rows / part_rows) * (kind == Kind::matrices ? 32 : teams);
   }
   int pitch() const { return rows + padding; }
+  /// For tiles: inner elements for each iteration of the loop over them.
+  int round_inner() const { return inner * (two_buffers || ahead > 1 ? 2 : 1); }
   /// An upper bound; `element_bytes`: of a tile's elements, which are f16 for matrices.
   std::int64_t workgroup_bytes(int element_bytes = 4) const;
 };

@@ -63,7 +63,7 @@ class MatrixMatmul {
 
   void write() {
     Shader& shader = *shader_;
-    if (form_.fetches_ahead && !writer_.memories_overlap()) shader.keep_loads_in_place();
+    if (form_.ahead > 0 && !writer_.memories_overlap()) shader.keep_loads_in_place();
     declare();
     write_prologues(shader, problem_);
     write_finish();
@@ -204,7 +204,7 @@ class MatrixMatmul {
       for (int j = 0; j < columns_of_matrices(); ++j) matrices_->declare_sums(sum_of(i, j));
     if (ends_within_tile()) shader.line("var k = first_inner;");
     shader.line("let steps = min({}u, {}u - first_step);", steps_of_chunk(), steps());
-    if (form_.fetches_ahead)
+    if (form_.ahead > 0)
       multiply_and_fetch_ahead();
     else
       multiply_as_fetched();

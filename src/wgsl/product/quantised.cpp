@@ -6,7 +6,7 @@
 #include "base/integers.h"
 #include "wgsl/product/epilogue.h"
 #include "wgsl/product/scaled_rows.h"
-#include "wgsl/product/tuned.h"
+#include "wgsl/tuned.h"
 
 namespace jerboa::wgsl {
 namespace {
@@ -401,7 +401,8 @@ std::optional<QuantisedForm> choose_quantised(const KernelWriter& writer, const 
   if (!shader.can_load_blocks(problem.b->binding) || !(problem.a_inner == Dim(1)) || !is_multiple(problem.a_row, 4) ||
       !begins_in_fours(shader, *problem.a, {}))
     return std::nullopt;
-  if (const QuantisedForm* tuned = tuned_quantised(target, problem)) return *tuned;
+  if (target.tuned != nullptr && target.fixed_threads == 0)
+    if (const QuantisedForm* tuned = target.tuned->quantised_form_of(problem)) return *tuned;
 
   // A team of some subgroups, such that as few threads as possible are left without work.
   const int groups = static_cast<int>(problem.inner.value() / group_size);

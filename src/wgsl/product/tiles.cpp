@@ -22,6 +22,7 @@ class TiledMatmul {
       : writer_(writer), problem_(problem), form_(form) {
     if (form.chunks > 1) partials_.emplace(writer, problem, form.chunks);
     shader_.emplace(writer.shader("matmul", form.threads()));
+    if (form.ahead > 0 && !writer.memories_overlap()) shader_->keep_loads_in_place();
   }
 
   void write() {
@@ -74,11 +75,25 @@ class TiledMatmul {
   int team_threads() const { return form_.threads() / form_.teams; }
   // Inner elements of a tile that a team multiplies.
   int team_inner() const { return form_.inner / form_.teams; }
+  // Sets of variables that hold tiles between memory and workgroup memory.
+  int held_tiles() const { return form_.ahead > 1 ? 2 : 1; }
+  // An inner element among those that a team multiplies: its text, and its number where that is known.
+  struct Inner {
+    std::string text;
+    std::optional<int> number;
+  };
   std::string in_team(const std::string& k) const {
     return form_.teams == 1 ? k : fmt::format("team * {}u + {}", team_inner(), k);
   }
-  // Inner elements per iteration of the loop.
-  int round_inner() const { return form_.inner * buffers(); }
+  // A quarter of it. Compilers do not see that it is the same for four inner elements of a team.
+  std::string quarter_in_team(const Inner& k) const {
+    if (!k.number || team_inner() % 4 != 0) return fmt::format("({}) / 4u", in_team(k.text));
+    return in_quarters(*k.number / 4);
+  }
+  std::string in_quarters(int quarter) const {
+    return form_.teams == 1 ? fmt::format("{}u", quarter)
+                            : fmt::format("(team * {}u + {}u)", team_inner() / 4, quarter);
+  }
 
   void write_product() {
     const char* vector = problem_.halves ? "vec4<f16>" : "vec4f";
@@ -89,7 +104,8 @@ class TiledMatmul {
     if (form_.chunks == 1) {
       shader_->line("let inner_start = 0u; let inner_end = {};", shader_->size(problem_.inner));
     } else {
-      const Dim per_chunk = groups_of(groups_of(problem_.inner, form_.chunks), round_inner()) * Dim(round_inner());
+      const Dim per_chunk =
+          groups_of(groups_of(problem_.inner, form_.chunks), form_.round_inner()) * Dim(form_.round_inner());
       shader_->line("let inner_start = chunk * {0}; let inner_end = min(inner_start + {0}, {1});",
                     shader_->size(per_chunk), shader_->size(problem_.inner));
     }
@@ -100,47 +116,63 @@ class TiledMatmul {
       multiply_in_one_buffer();
   }
 
-  // The next tiles are prefetched while these are multiplied.
-  void multiply_in_one_buffer() {
-    fetch_both("inner_start");
-    shader_->open("for (var inner = inner_start; inner < inner_end; inner += {}u) {{", form_.inner);
-    put_into_tiles(0);
-    shader_->barrier();
-    shader_->open("if (inner + {}u < inner_end) {{", form_.inner);
-    fetch_both(fmt::format("inner + {}u", form_.inner));
-    shader_->close();
-    if (form_.unrolled)
+  void multiply() {
+    if (form_.unrolled || form_.two_buffers)
       multiply_written_out(0);
     else
       multiply_in_loop();
-    shader_->barrier();
+  }
+
+  // The next tiles are prefetched while these are multiplied.
+  void multiply_in_one_buffer() {
+    const int sets = held_tiles();
+    for (int set = 0; set < sets; ++set) fetch_both(fmt::format("inner_start + {}u", set * form_.inner), set);
+    shader_->open("for (var inner = inner_start; inner < inner_end; inner += {}u) {{", form_.round_inner());
+    if (sets > 1) shader_->line("let more = inner + {}u < inner_end;", form_.round_inner());
+    for (int set = 0; set < sets; ++set) {
+      put_into_tiles(0, set);
+      shader_->barrier();
+      shader_->open("if ({}) {{", sets > 1 ? "more" : fmt::format("inner + {}u < inner_end", form_.inner));
+      fetch_both(fmt::format("inner + {}u", (sets + set) * form_.inner), set);
+      shader_->close();
+      multiply();
+      shader_->barrier();
+    }
     shader_->close();
   }
 
   void multiply_in_loop() {
     const int depth = problem_.multiplies_in_f16 ? products_in_f16 : 1;
     shader_->open("for (var k = 0u; k < {}u; k += {}u) {{", team_inner(), depth);
-    multiply_step(in_team("k"), depth, 0);
+    multiply_step({"k", std::nullopt}, depth, 0);
     shader_->close();
   }
 
   // Two tiles per iteration, one in each buffer. The last may be past the end, and is zero then.
   void multiply_in_two_buffers() {
-    fetch_both("inner_start");
-    put_into_tiles(0);
+    const int other = held_tiles() - 1;  // the tiles of the second buffer are held there
+    fetch_both("inner_start", 0);
+    if (other > 0) fetch_both(fmt::format("inner_start + {}u", form_.inner), other);
+    put_into_tiles(0, 0);
     shader_->barrier();
-    shader_->open("for (var inner = inner_start; inner < inner_end; inner += {}u) {{", round_inner());
-    fetch_both(fmt::format("inner + {}u", form_.inner));
+    shader_->open("for (var inner = inner_start; inner < inner_end; inner += {}u) {{", form_.round_inner());
+    shader_->line("let more = inner + {}u < inner_end;", form_.round_inner());
+    const auto fetch_more = [&](int tile, int set) {
+      shader_->open("if (more) {{");
+      fetch_both(fmt::format("inner + {}u", tile * form_.inner), set);
+      shader_->close();
+    };
+    if (other > 0)
+      fetch_more(2, 0);
+    else
+      fetch_both(fmt::format("inner + {}u", form_.inner), 0);
     multiply_written_out(0);
-    put_into_tiles(1);
+    put_into_tiles(1, other);
     shader_->barrier();
-    shader_->line("let more = inner + {}u < inner_end;", round_inner());
-    shader_->open("if (more) {{");
-    fetch_both(fmt::format("inner + {}u", round_inner()));
-    shader_->close();
+    fetch_more(other > 0 ? 3 : 2, other);
     multiply_written_out(1);
     shader_->open("if (more) {{");
-    put_into_tiles(0);
+    put_into_tiles(0, 0);
     shader_->close();
     shader_->barrier();
     shader_->close();
@@ -151,23 +183,21 @@ class TiledMatmul {
     const int depth = problem_.multiplies_in_f16 ? products_in_f16 : 1;
     for (int k = 0; k < team_inner(); k += depth) {
       shader_->open("{{");
-      multiply_step(in_team(fmt::format("{}u", k)), depth, buffer);
+      multiply_step({fmt::format("{}u", k), k}, depth, buffer);
       shader_->close();
     }
   }
 
-  void multiply_step(const std::string& k, int depth, int buffer) {
+  void multiply_step(const Inner& k, int depth, int buffer) {
     const char* as_vector = problem_.halves && !problem_.multiplies_in_f16 ? "vec4f" : "";
     for (int i = 0; i < form_.part_rows / 4; ++i)
       for (int d = 0; d < depth; ++d)
         shader_->line("let a_{}_{} = {}({});", i, d, as_vector,
-                      in_tile(a_, fmt::format("({} + {}u)", k, d),
-                              fmt::format("thread_row * {}u + {}u", form_.part_rows / 4, i), buffer));
+                      in_tile(a_, k, d, fmt::format("thread_row * {}u + {}u", form_.part_rows / 4, i), buffer));
     for (int j = 0; j < form_.part_columns / 4; ++j) {
       for (int d = 0; d < depth; ++d)
         shader_->line("let b_{}_{} = {}({});", j, d, as_vector,
-                      in_tile(b_, fmt::format("({} + {}u)", k, d),
-                              fmt::format("thread_column + {}u", j * form_.across()), buffer));
+                      in_tile(b_, k, d, fmt::format("thread_column + {}u", j * form_.across()), buffer));
       for (int i = 0; i < form_.part_rows; ++i) {
         const auto factors = [&](int d) {
           return fmt::format("{}(a_{}_{}.{}), b_{}_{}", problem_.multiplies_in_f16 ? "vec4<f16>" : "vec4f", i / 4, d,
@@ -181,44 +211,51 @@ class TiledMatmul {
     }
   }
 
-  // The vector of four at number `four` of the row of inner element `k`.
-  std::string in_tile(const Operand& operand, const std::string& k, const std::string& four, int buffer) const {
+  // The vector of four at number `four` of the row of inner element `k` + `more`.
+  std::string in_tile(const Operand& operand, const Inner& k, int more, const std::string& four, int buffer) const {
     const std::string at =
-        is_swizzled(operand) ? fmt::format("(({}) ^ ({} / 4u * {}u))", four, k, swizzle() / 4) : four;
-    return fmt::format("tile_{}[{} * {}u + {} + {}u]", operand.name, k, pitch(operand) / 4, at, buffer * size(operand));
+        is_swizzled(operand) ? fmt::format("(({}) ^ ({} * {}u))", four, quarter_in_team(k), swizzle() / 4) : four;
+    return fmt::format("tile_{}[({} + {}u) * {}u + {} + {}u]", operand.name, in_team(k.text), more, pitch(operand) / 4,
+                       at, buffer * size(operand));
   }
   // By how many elements the rows of four inner elements are rotated against those of the four before.
   int swizzle() const { return banks / (form_.inner / 4); }
 
-  // Adds up the teams' sums through the tiles, which nobody reads any more: in each round as many teams as the tiles
-  // hold the sums of give theirs to the first ones.
+  // Adds up the teams' sums through the tiles, which nobody reads any more. In each round a team and its counterpart
+  // give each other half of what they have, so that in the end each team has the sums of some rows.
   void join_teams() {
-    const int per_row = form_.part_columns / 4, sums = form_.part_rows * per_row;
-    const auto in_a = static_cast<int>(size(a_) * buffers() / team_threads()),
-               in_b = static_cast<int>(size(b_) * buffers() / team_threads());
-    const int at_once = std::max(1, (in_a + in_b) / sums);
-    const auto for_each_sum = [&](int team, int slot, const auto& write) {
-      shader_->open("if (team == {}u) {{", team);
-      for (int i = 0; i < sums; ++i) {
-        const int place = slot * sums + i;
-        write(fmt::format("tile_{}[{}u + member]", place < in_b ? "b" : "a",
-                          (place < in_b ? place : place - in_b) * team_threads()),
-              fmt::format("sum_{}_{}", i / per_row, i % per_row));
-      }
-      shader_->close();
+    const int threads = form_.threads();
+    const auto in_a = static_cast<int>(size(a_) * buffers() / threads),
+               in_b = static_cast<int>(size(b_) * buffers() / threads);
+    const int at_once = in_a + in_b;
+    const auto place = [&](int slot, const std::string& thread) {
+      return fmt::format("tile_{}[{}u + {}]", slot < in_b ? "b" : "a", (slot < in_b ? slot : slot - in_b) * threads,
+                         thread);
     };
-    for (int left = form_.teams; left > 1;) {
-      const int giving = std::min(left / 2, at_once);
-      left -= giving;
-      for (int i = 0; i < giving; ++i)
-        for_each_sum(left + i, i,
-                     [&](const std::string& place, const std::string& sum) { shader_->line("{} = {};", place, sum); });
-      shader_->barrier();
-      for (int i = 0; i < giving; ++i)
-        for_each_sum(i, i,
-                     [&](const std::string& place, const std::string& sum) { shader_->line("{} += {};", sum, place); });
-      if (left > 1) shader_->barrier();
+    std::vector<std::string> sums;
+    for_each_vector([&](const std::string&, const std::string&, const std::string& sum) { sums.push_back(sum); });
+    for (int distance = form_.teams / 2; distance > 0; distance /= 2) {
+      const auto kept = static_cast<int>(sums.size() / 2);
+      shader_->line("let is_later_{0} = (team & {0}u) != 0u; let other_{0} = lane ^ {1}u;", distance,
+                    distance * team_threads());
+      std::vector<std::string> next;
+      for (int i = 0; i < kept; ++i) {
+        next.push_back(fmt::format("sum_of_{}_{}", form_.teams / distance, i));
+        shader_->line("var {} = select({}, {}, is_later_{});", next.back(), sums[i], sums[i + kept], distance);
+      }
+      for (int begin = 0; begin < kept; begin += at_once) {
+        const int end = std::min(kept, begin + at_once);
+        if (distance < form_.teams / 2 || begin > 0) shader_->barrier();
+        for (int i = begin; i < end; ++i)
+          shader_->line("{} = select({}, {}, is_later_{});", place(i - begin, "lane"), sums[i + kept], sums[i],
+                        distance);
+        shader_->barrier();
+        for (int i = begin; i < end; ++i)
+          shader_->line("{} += {};", next[i], place(i - begin, fmt::format("other_{}", distance)));
+      }
+      sums = std::move(next);
     }
+    team_sums_ = std::move(sums);
   }
 
   // Whether four elements can be read at once.
@@ -236,6 +273,11 @@ class TiledMatmul {
     return !is_wide(operand) ? "f32" : problem_.halves ? "vec4<f16>" : "vec4f";
   }
 
+  // The variable that holds what fetch `i` read.
+  static std::string held(const Operand& operand, int i, int set) {
+    return fmt::format("{}_{}{}", operand.name, i, set == 0 ? "" : "_later");
+  }
+
   int fetches(const Operand& operand) const {
     const int total = operand.width * form_.inner / (is_wide(operand) ? 4 : 1);
     return static_cast<int>(detail::divide_up(total, form_.threads()));
@@ -245,7 +287,8 @@ class TiledMatmul {
     const int step = is_wide(operand) ? 4 : 1,
               per_row = operand.along_inner() ? form_.inner / step : operand.width / step;
     for (int i = 0; i < fetches(operand); ++i) {
-      shader_->line("var {}_{} = {}();", operand.name, i, fetched_type(operand));
+      for (int set = 0; set < held_tiles(); ++set)
+        shader_->line("var {} = {}();", held(operand, i, set), fetched_type(operand));
       // Neighbouring threads read neighbouring elements.
       const char* first = operand.along_inner() ? "inside" : "across";
       const char* second = operand.along_inner() ? "across" : "inside";
@@ -272,16 +315,16 @@ class TiledMatmul {
     return operand.tensor->prologue.empty() ? four : fmt::format("prepare_four_{}({})", operand.name, four);
   }
 
-  void fetch_both(const std::string& inner) {
-    for (const Operand* operand : {&a_, &b_}) fetch(*operand, inner);
+  void fetch_both(const std::string& inner, int set) {
+    for (const Operand* operand : {&a_, &b_}) fetch(*operand, inner, set);
   }
-  void put_into_tiles(int buffer) {
-    for (const Operand* operand : {&a_, &b_}) put_into_tile(*operand, buffer * size(*operand));
+  void put_into_tiles(int buffer, int set) {
+    for (const Operand* operand : {&a_, &b_}) put_into_tile(*operand, buffer * size(*operand), set);
   }
 
-  void fetch(const Operand& operand, const std::string& inner) {
+  void fetch(const Operand& operand, const std::string& inner, int set) {
     const bool checks_count = !is_multiple(operand.count, operand.width);
-    const bool checks_inner = !is_multiple(problem_.inner, form_.chunks * round_inner());
+    const bool checks_inner = !is_multiple(problem_.inner, form_.chunks * form_.round_inner());
     const int total = operand.width * form_.inner / (is_wide(operand) ? 4 : 1);
     for (int i = 0; i < fetches(operand); ++i) {
       shader_->open("{{");
@@ -300,33 +343,33 @@ class TiledMatmul {
           : problem_.halves       ? shader_->load_four_halves(operand.tensor->binding, from)
                                   : read_four_of_operand(*shader_, *operand.tensor, operand.name, from);
       if (conditions.empty()) {
-        shader_->line("{}_{} = {};", operand.name, i, fetched);
+        shader_->line("{} = {};", held(operand, i, set), fetched);
       } else {
-        shader_->line("{}_{} = {}();", operand.name, i, fetched_type(operand));
-        shader_->line("if ({}) {{ {}_{} = {}; }}", fmt::join(conditions, " && "), operand.name, i, fetched);
+        shader_->line("{} = {}();", held(operand, i, set), fetched_type(operand));
+        shader_->line("if ({}) {{ {} = {}; }}", fmt::join(conditions, " && "), held(operand, i, set), fetched);
       }
       shader_->close();
     }
   }
 
-  void put_into_tile(const Operand& operand, std::int64_t start) {
+  void put_into_tile(const Operand& operand, std::int64_t start, int set) {
     const int total = operand.width * form_.inner / (is_wide(operand) ? 4 : 1);
     for (int i = 0; i < fetches(operand); ++i) {
       const bool partial = (i + 1) * form_.threads() > total;
       if (partial) shader_->open("if (lane + {}u < {}u) {{", i * form_.threads(), total);
-      const std::string inside = fmt::format("{}_inside_{}", operand.name, i);
+      const std::string inside = fmt::format("{}_inside_{}", operand.name, i), from = held(operand, i, set);
       std::string across = fmt::format("{}_across_{}", operand.name, i);
       if (is_swizzled(operand)) across = fmt::format("({} ^ ({} / 4u * {}u))", across, inside, swizzle());
       if (!is_wide(operand)) {
-        shader_->line("tile_{0}[({1} * {3}u + {2}) / 4u + {6}u][{2} % 4u] = {5}({0}_{4});", operand.name, inside,
-                      across, pitch(operand), i, problem_.halves ? "f16" : "", start);
+        shader_->line("tile_{0}[({1} * {3}u + {2}) / 4u + {6}u][{2} % 4u] = {5}({4});", operand.name, inside, across,
+                      pitch(operand), from, problem_.halves ? "f16" : "", start);
       } else if (operand.along_inner()) {
         for (int j = 0; j < 4; ++j)
-          shader_->line("tile_{0}[(({1} + {5}u) * {3}u + {2}) / 4u + {7}u][{2} % 4u] = {0}_{4}.{6};", operand.name,
-                        inside, across, pitch(operand), i, j, "xyzw"[j], start);
+          shader_->line("tile_{0}[(({1} + {5}u) * {3}u + {2}) / 4u + {7}u][{2} % 4u] = {4}.{6};", operand.name, inside,
+                        across, pitch(operand), from, j, "xyzw"[j], start);
       } else {
-        shader_->line("tile_{0}[({1} * {3}u + {2}) / 4u + {5}u] = {0}_{4};", operand.name, inside, across,
-                      pitch(operand), i, start);
+        shader_->line("tile_{0}[({1} * {3}u + {2}) / 4u + {5}u] = {4};", operand.name, inside, across, pitch(operand),
+                      from, start);
       }
       if (partial) shader_->close();
     }
@@ -337,16 +380,29 @@ class TiledMatmul {
     return std::any_of(stores.begin(), stores.end(), [&](const Store& store) { return store.binding == binding; });
   }
 
-  // Calls `f` for each vector of results that the thread holds, with expressions of its row and first column.
+  // Rows of results that the thread holds in the end.
+  int own_rows() const { return form_.part_rows / form_.teams; }
+
+  // Calls `f` for each vector of results that the thread has before teams are joined, with expressions of its row and
+  // first column.
   template <class F>
   void for_each_vector(F f) {
     for (int i = 0; i < form_.part_rows; ++i)
       for (int j = 0; j < form_.part_columns / 4; ++j)
         f(fmt::format("row_{}", i), fmt::format("column_{}", j), fmt::format("sum_{}_{}", i, j));
   }
+  // The same for those that it stores.
+  template <class F>
+  void for_each_result(F f) {
+    if (form_.teams == 1) return for_each_vector(f);
+    const int per_row = form_.part_columns / 4;
+    for (int i = 0; i < static_cast<int>(team_sums_.size()); ++i)
+      f(fmt::format("row_{}", i / per_row), fmt::format("column_{}", i % per_row), team_sums_[i]);
+  }
   void name_places() {
-    for (int i = 0; i < form_.part_rows; ++i)
-      shader_->line("let row_{0} = tile_row + thread_row * {1}u + {0}u;", i, form_.part_rows);
+    const std::string team = form_.teams == 1 ? "" : fmt::format(" + team * {}u", own_rows());
+    for (int i = 0; i < own_rows(); ++i)
+      shader_->line("let row_{0} = tile_row + thread_row * {1}u{2} + {0}u;", i, form_.part_rows, team);
     for (int j = 0; j < form_.part_columns / 4; ++j)
       shader_->line("let column_{0} = tile_column + (thread_column + {1}u) * 4u;", j, j * form_.across());
   }
@@ -367,15 +423,9 @@ class TiledMatmul {
     return text.empty() ? "true" : text;
   }
 
-  void write_results() {
-    if (form_.teams > 1) shader_->open("if (team == 0u) {{");
-    write_team_results();
-    if (form_.teams > 1) shader_->close();
-  }
-
   // What the epilogue loads for all of the thread's results, before the first of them is stored.
   void load_early() {
-    for_each_vector([&](const std::string& row, const std::string& column, const std::string& sum) {
+    for_each_result([&](const std::string& row, const std::string& column, const std::string& sum) {
       const auto bounded = [&](const std::string& index, const Dim& count, int tile, int step) {
         return is_multiple(count, tile) ? index : fmt::format("min({}, {} - {}u)", index, shader_->size(count), step);
       };
@@ -385,10 +435,10 @@ class TiledMatmul {
     });
   }
 
-  void write_team_results() {
+  void write_results() {
     name_places();
     if (early_loads_ > 0) load_early();
-    for_each_vector([&](const std::string& row, const std::string& column, const std::string& sum) {
+    for_each_result([&](const std::string& row, const std::string& column, const std::string& sum) {
       if (in_fours_) {
         shader_->open("if ({}) {{", inside(row, column));
         if (partials_)
@@ -419,8 +469,9 @@ class TiledMatmul {
                    "tile_column", problem_.columns, problem_.b_column, problem_.b_inner};
   std::optional<PartialResults> partials_;
   std::optional<Shader> shader_;
-  bool in_fours_ = false;  // results are stored in fours
-  int early_loads_ = 0;    // of the epilogue, for each vector of results
+  bool in_fours_ = false;               // results are stored in fours
+  int early_loads_ = 0;                 // of the epilogue, for each vector of results
+  std::vector<std::string> team_sums_;  // what a thread has once teams are joined, by row
 };
 
 }  // namespace
