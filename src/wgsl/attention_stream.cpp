@@ -53,10 +53,9 @@ AttentionForm AttentionStream::form_for(const KernelWriter& writer, const Attent
   form.keys_at_a_time = keys_at_a_time(writer, attention, form.queries, vectors);
   const std::int64_t slots = threads_for(writer.target()) / (attention.size.value() / 4 / vectors);
   const Dim blocks = groups_of(attention.rows(), form.queries);
-  form.parts = parts_in_whole_passes(
-      parts_of(attention.batch * attention.key_heads * blocks, wanted_workgroups(writer.target()), attention.keys,
-               least_keys),
-      attention.keys, slots * form.keys_at_a_time);
+  form.parts = parts_in_whole_passes(parts_of(attention.batch * attention.key_heads * blocks,
+                                              wanted_workgroups(writer.target()), attention.keys, least_keys),
+                                     attention.keys, slots * form.keys_at_a_time);
   return form;
 }
 

@@ -91,7 +91,8 @@ class Merging {
       step.workgroups = step.workgroups + workgroups_of(part);
       step.operations = step.operations + part.step.operations;
       step.label += (i == 0 ? "" : " + ") + part.step.label;
-      merged.operations_of.insert(part.operations_of.begin(), part.operations_of.end());
+      if constexpr (has_phases)
+        merged.operations_of.insert(merged.operations_of.end(), part.operations_of.begin(), part.operations_of.end());
     }
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const Dim count = workgroups_of(parts_[i]);

@@ -71,7 +71,8 @@ class ReduceWriter {
         split_(split(op_, detail::runs_along_kept(elements_), width(), element_count(kept_).upper_bound(),
                      element_count(reduced_).upper_bound(), writer)) {
     const Target& target = writer.target();
-    const std::optional<ColumnShape> columns = target.tuned != nullptr && target.fixed_threads == 0 ? shape() : std::nullopt;
+    const std::optional<ColumnShape> columns =
+        target.tuned != nullptr && target.fixed_threads == 0 ? shape() : std::nullopt;
     const ColumnForm* tuned = columns ? target.tuned->form_of(*columns) : nullptr;
     // The number of threads stays, so that the shader can share a dispatch with the same others.
     if (tuned != nullptr && split_.threads() % tuned->kept_lanes == 0)

@@ -164,9 +164,8 @@ void Shader::store_four(int memory, const std::string& index, const std::string&
 }
 
 std::string Shader::at(int memory, const std::string& buffer, const std::string& number) const {
-  const bool is_placed = memories_[static_cast<std::size_t>(memory)].access == MemoryAccess::placed;
-  return is_placed ? fmt::format("{}[read_at_{} + ({})]", buffer, memory, number)
-                   : fmt::format("{}[{}]", buffer, number);
+  return is_placed(memory) ? fmt::format("{}[read_at_{} + ({})]", buffer, memory, number)
+                           : fmt::format("{}[{}]", buffer, number);
 }
 
 void Shader::begin_function(const std::string& signature) {
@@ -479,7 +478,7 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
     std::vector<std::string> buffers;
     const ShaderMemory& shader_memory = memories_[static_cast<std::size_t>(memory)];
     const std::int64_t bytes = shader_memory.bytes;
-    if (shader_memory.access == MemoryAccess::passed) {
+    if (is_passed(memory)) {
       text.buffers.push_back({buffer_name(memory), "passed", use.written,
                               use.read ? fmt::format("read_at_{}", memory) : "",
                               use.written ? fmt::format("write_at_{}", memory) : ""});
@@ -493,7 +492,7 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
       buffers.push_back(count == 1 ? fmt::format("buffer_{}", memory) : fmt::format("buffer_{}_{}", memory, i));
       const bool read_write = keeps_loads_in_place_ || use.read_write;
       text.buffers.push_back({buffers.back(), buffer_type(memory), use.written || read_write});
-      if (shader_memory.access == MemoryAccess::placed) text.buffers.back().read_at = fmt::format("read_at_{}", memory);
+      if (is_placed(memory)) text.buffers.back().read_at = fmt::format("read_at_{}", memory);
       const std::int64_t offset = target_.max_binding_bytes * i;
       finished.bindings.push_back(
           {memory, offset, std::min(bytes - offset, target_.max_binding_bytes), use.written, read_write, {}});

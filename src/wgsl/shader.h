@@ -171,7 +171,10 @@ class Shader {
     bool read = false, written = false, wide = false, words = false, sixteens = false, read_write = false;
   };
   bool is_passed(int memory) const {
-    return memories_[static_cast<std::size_t>(memory)].access == MemoryAccess::passed;
+    return has_phases && memories_[static_cast<std::size_t>(memory)].access == MemoryAccess::passed;
+  }
+  bool is_placed(int memory) const {
+    return has_phases && memories_[static_cast<std::size_t>(memory)].access == MemoryAccess::placed;
   }
   /// The element of a buffer's array with this number.
   std::string at(int memory, const std::string& buffer, const std::string& number) const;

@@ -159,10 +159,12 @@ ShaderText merge(const std::vector<ShaderPart>& parts) {
       shared_buffer.element = buffer.element;
       shared_buffer.read_write = buffer.read_write;
       names[buffer.name] = name;
-      if (!buffer.read_at.empty()) names[buffer.read_at] = shared_buffer.read_at = "read_at_" + name;
-      shared_buffer.staged = buffer.staged;
-      if (buffer.staged > 0) names["staged_" + buffer.name] = "staged_" + name;
-      if (!buffer.write_at.empty()) names[buffer.write_at] = shared_buffer.write_at = "write_at_" + name;
+      if constexpr (has_phases) {
+        if (!buffer.read_at.empty()) names[buffer.read_at] = shared_buffer.read_at = "read_at_" + name;
+        shared_buffer.staged = buffer.staged;
+        if (buffer.staged > 0) names["staged_" + buffer.name] = "staged_" + name;
+        if (!buffer.write_at.empty()) names[buffer.write_at] = shared_buffer.write_at = "write_at_" + name;
+      }
     }
     rename_declared(text, fmt::format("part_{}_", number), names);
     for (const ShaderText::WorkgroupArray& array : text.workgroup_memory) names[array.name] = merged_name(array);
@@ -184,7 +186,7 @@ ShaderText merge(const std::vector<ShaderPart>& parts) {
                          part.threads);
     }
     merged.body += fmt::format("  {}if (group < {}) {{ {} }}\n", number == 0 ? "" : "else ", end, call);
-    if (text.touches) {
+    if (has_phases && text.touches) {
       const std::string touch = fmt::format("part_{}_touch({}, lane);", number,
                                             number == 0 ? std::string("group") : fmt::format("group - {}", first));
       touch_body += fmt::format("  if (group >= {} && group < {}) {{ {} }}\n", first, end, touch);
@@ -193,7 +195,7 @@ ShaderText merge(const std::vector<ShaderPart>& parts) {
     first = end;
   }
   for (ShaderText::WorkgroupArray& array : merged.workgroup_memory) array.name = merged_name(array);
-  if (merged.touches) merged.functions += "fn touch(group: u32, lane: u32) {\n" + touch_body + "}\n";
+  if (has_phases && merged.touches) merged.functions += "fn touch(group: u32, lane: u32) {\n" + touch_body + "}\n";
   return merged;
 }
 

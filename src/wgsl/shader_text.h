@@ -9,6 +9,13 @@
 
 namespace jerboa::wgsl {
 
+/// Whether steps can be phases of one dispatch. Not in browsers, whose compiler need not carry what that takes.
+#ifdef __EMSCRIPTEN__
+inline constexpr bool has_phases = false;
+#else
+inline constexpr bool has_phases = true;
+#endif
+
 /// The parts of a shader's text, kept apart so that shaders can be merged.
 struct ShaderText {
   struct Buffer {

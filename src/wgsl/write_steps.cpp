@@ -78,12 +78,13 @@ class StepsWriter {
   // Kernels that bind memory of the same sizes share their shaders.
   const KernelWriter& written(const FoldedPart& part, std::size_t number_of_part) {
     std::vector<ShaderMemory> memories = memories_of(program_, part.buffers);
-    for (std::size_t i = 0; in_phases_ && i < memories.size(); ++i) memories[i].access = access_to(part.buffers[i]);
+    for (std::size_t i = 0; has_phases && in_phases_ && i < memories.size(); ++i)
+      memories[i].access = access_to(part.buffers[i]);
     std::string key = fmt::format("{}{}", part.kernel, part.key);
     for (const ShaderMemory& memory : memories)
       key += fmt::format(" {}{}", memory.bytes, memory.access == MemoryAccess::passed ? "p" : "");
-    const auto shared = workgroups_.find(number_of_part);
-    if (shared != workgroups_.end()) key += fmt::format(" of {}", shared->second);
+    const std::optional<int> shared = workgroups_of(number_of_part);
+    if (shared) key += fmt::format(" of {}", *shared);
     const bool overlap = buffers_overlap(part);
     if (overlap) key += " overlap";
     const auto found = written_.find(key);
@@ -96,15 +97,21 @@ class StepsWriter {
     for (const auto* list : {&kernel.operands, &kernel.results})
       for (const TensorAccess& access : *list)
         refuse(kernel.kind == KernelSpec::Kind::matmul ? without_repetition(access) : access.shape);
-    const Target& target = shared == workgroups_.end() ? target_ : target_with(shared->second);
+    const Target& target = shared ? target_with(*shared) : target_;
     KernelWriter writer(kernel, target, std::move(memories), overlap, part.folded);
-    if (in_phases_) writer.pass_workspaces();
+    if (has_phases && in_phases_) writer.pass_workspaces();
     writer.set_row_threads(row_threads_);
     write_kernel(writer);
     for (const ShaderMemory& memory : writer.memories())
       refuse_more_than_u32_counts(memory.name.empty() ? "memory between the shaders of " + part.label : memory.name,
                                   memory.bytes * 8 / bits(memory.dtype));
     return written_.emplace(key, std::move(writer)).first->second;
+  }
+
+  std::optional<int> workgroups_of(std::size_t part) const {
+    if constexpr (!has_phases) return std::nullopt;
+    const auto found = workgroups_.find(part);
+    return found == workgroups_.end() ? std::nullopt : std::optional(found->second);
   }
 
   // Writers keep a reference to their target.
@@ -179,7 +186,7 @@ class StepsWriter {
       }
       const auto multiplied = static_cast<double>(step.operations.upper_bound());
       steps_.push_back({std::move(step), written.shader, beside});
-      if (in_phases_) steps_.back().operations_of = {{number_of_part, multiplied}};
+      if (has_phases && in_phases_) steps_.back().operations_of = {{number_of_part, multiplied}};
     }
   }
 

@@ -91,7 +91,7 @@ MatmulForm choose_vectors(const Target& target, const Sizes& sizes, const Matmul
   constexpr std::int64_t enough_reads = 4, most_share = 8;
   MatmulForm form{.kind = Kind::vectors};
   form.part_columns = 1;
-  if (target.fixed_threads > 0)
+  if (has_phases && target.fixed_threads > 0)
     if (const std::optional<MatmulForm> phase = choose_phase_vectors(target, sizes, problem)) return *phase;
   if (target.software) {
     form.columns = 1;

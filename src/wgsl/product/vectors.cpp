@@ -42,7 +42,7 @@ class VectorProduct {
 
   void write() {
     write_functions();
-    const bool holds_rows = form_.blocks > 0;
+    const bool holds_rows = has_phases && form_.blocks > 0;
     const Dim across = groups_of(problem_.columns, std::int64_t{form_.columns} * std::max(1, form_.blocks));
     shader_.line("let batch = group / {0};", shader_.size(across));
     if (!holds_rows) shader_.line("let first_column = group % {} * {}u;", shader_.size(across), form_.columns);
