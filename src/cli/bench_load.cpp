@@ -107,7 +107,7 @@ void write_shard(const fs::path& path, const std::vector<io::TensorPlace>& tenso
   if (!file) throw FileError(fmt::format("{}: cannot write (is the disk full?)", path.string()));
 }
 
-void write_text(const fs::path& path, const std::string& text) {
+void write_file(const fs::path& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file << text;
   if (!file.flush()) throw FileError(fmt::format("{}: cannot write", path.string()));
@@ -126,8 +126,8 @@ std::string tokenizer_file(std::int64_t tokens) {
 // A Hugging Face folder of the model, with random weights. Returns its weights' files.
 std::vector<fs::path> write_model(const fs::path& folder, const models::Config& config,
                                   const std::vector<io::TensorPlace>& tensors) {
-  write_text(folder / "config.json", config.to_json());
-  write_text(folder / "tokenizer.json", tokenizer_file(config.size("vocab_size")));
+  write_file(folder / "config.json", config.to_json());
+  write_file(folder / "tokenizer.json", tokenizer_file(config.size("vocab_size")));
   const auto shards = in_shards(tensors);
   std::vector<fs::path> files;
   nlohmann::json places = nlohmann::json::object();
@@ -135,7 +135,7 @@ std::vector<fs::path> write_model(const fs::path& folder, const models::Config& 
     files.push_back(folder / fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size()));
     for (const io::TensorPlace& tensor : shards[i]) places[tensor.name] = files.back().filename().string();
   }
-  write_text(folder / "model.safetensors.index.json", nlohmann::json{{"weight_map", places}}.dump());
+  write_file(folder / "model.safetensors.index.json", nlohmann::json{{"weight_map", places}}.dump());
   const std::vector<std::uint16_t> block = random_block();
   models::in_parallel(std::ssize(shards), 1, [&](std::int64_t first, std::int64_t end) {
     for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(end); ++i)
