@@ -4,6 +4,8 @@
 
 #include <jerboa/ir/op.h>
 
+#include "base/browser_build.h"
+
 namespace jerboa {
 namespace {
 
@@ -55,11 +57,7 @@ Attrs default_attrs() {
 
 // Pages have no use for it, and every visitor would download it.
 constexpr std::string_view documented([[maybe_unused]] std::string_view doc) {
-#ifdef __EMSCRIPTEN__
-  return {};
-#else
-  return doc;
-#endif
+  return detail::is_browser_build ? std::string_view() : doc;
 }
 
 // A row as it is written: constants alone, since code that builds each row separately is large.

@@ -16,6 +16,7 @@
 #include <jerboa/models/family.h>
 #include <jerboa/models/quantise.h>
 
+#include "base/browser_build.h"
 #include "base/convert_floats.h"
 #include "base/integers.h"
 #include "base/parse_json.h"
@@ -251,13 +252,10 @@ class Stopwatch {
  public:
   template <class Work>
   void time(const Work& work) {
-#ifdef __EMSCRIPTEN__  // nobody asks
-    work();
-#else
+    if (detail::is_browser_build) return work();  // nobody asks
     const auto start = std::chrono::steady_clock::now();
     work();
     nanoseconds_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
-#endif
   }
   double seconds() const { return static_cast<double>(nanoseconds_) * 1e-9; }
 

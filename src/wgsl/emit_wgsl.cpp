@@ -6,6 +6,7 @@
 
 #include <jerboa/wgsl/emit_wgsl.h>
 
+#include "base/browser_build.h"
 #include "lower/verify_gpu.h"
 #include "wgsl/write_steps.h"
 
@@ -39,6 +40,7 @@ void emit_wgsl(Program& program, const Target& target) {
     }
     program.gpu.steps.push_back(std::move(written.step));
   }
+  if (detail::is_browser_build) return;
   detail::verify_gpu(program, program.gpu);
   const char* wanted = std::getenv("JERBOA_DUMP");
   if (wanted != nullptr && std::string_view(wanted).find("wgsl") != std::string_view::npos)

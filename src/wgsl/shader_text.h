@@ -7,14 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "base/browser_build.h"
+
 namespace jerboa::wgsl {
 
 /// Whether steps can be phases of one dispatch. Not in browsers, whose compiler need not carry what that takes.
-#ifdef __EMSCRIPTEN__
-inline constexpr bool has_phases = false;
-#else
-inline constexpr bool has_phases = true;
-#endif
+inline constexpr bool has_phases = !detail::is_browser_build;
 
 /// The parts of a shader's text, kept apart so that shaders can be merged.
 struct ShaderText {

@@ -75,7 +75,7 @@ Outcome run_command(const std::vector<std::string>& arguments, const RunSettings
 }
 
 PseudoTerminal::PseudoTerminal(const std::vector<std::string>& arguments,
-                               const std::map<std::string, std::string>& variables) {
+                               const std::map<std::string, std::string>& variables, CtrlC ctrl_c) {
   winsize size{};
   size.ws_row = 40;
   size.ws_col = 100;
@@ -84,6 +84,7 @@ PseudoTerminal::PseudoTerminal(const std::vector<std::string>& arguments,
   if (child_ == 0) {
     setenv("TERM", "xterm-256color", 1);
     setenv("LC_ALL", "C.UTF-8", 1);
+    std::signal(SIGINT, ctrl_c == CtrlC::is_ignored ? SIG_IGN : SIG_DFL);
     become(arguments, variables);
   }
 }

@@ -27,8 +27,12 @@ Outcome run_command(const std::vector<std::string>& arguments, const RunSettings
 /// `jerboa` in a pseudo-terminal, as a user sees it.
 class PseudoTerminal {
  public:
+  /// What the program inherits: Ctrl-C is ignored in the background of a shell without job control. The tests may have
+  /// been started there, too.
+  enum class CtrlC { interrupts, is_ignored };
+
   explicit PseudoTerminal(const std::vector<std::string>& arguments,
-                          const std::map<std::string, std::string>& variables = {});
+                          const std::map<std::string, std::string>& variables = {}, CtrlC ctrl_c = CtrlC::interrupts);
   ~PseudoTerminal();
   PseudoTerminal(const PseudoTerminal&) = delete;
   PseudoTerminal& operator=(const PseudoTerminal&) = delete;

@@ -1,5 +1,4 @@
 #include <cmath>
-#include <csignal>
 #include <gtest/gtest.h>
 #include <thread>
 
@@ -200,13 +199,11 @@ TEST_F(GenerateCommandTest, AHugePromptIsRefusedBeforeItIsTokenised) {
   EXPECT_NE(outcome.err.find("67108864 bytes, far more than the 256 tokens"), std::string::npos) << outcome.err;
 }
 
-// As in the background of a shell without job control, where Ctrl-C is for others.
 TEST_F(GenerateCommandTest, AnIgnoredCtrlCStaysIgnored) {
-  const auto inherited = std::signal(SIGINT, SIG_IGN);
   const ChatModel endless(1 << 16);
   PseudoTerminal terminal(
-      {"generate", endless.name(), "Once", "--device", "cpu", "--threads", "1", "--max-tokens", "1000"});
-  std::signal(SIGINT, inherited);
+      {"generate", endless.name(), "Once", "--device", "cpu", "--threads", "1", "--max-tokens", "1000"}, {},
+      PseudoTerminal::CtrlC::is_ignored);
   ASSERT_TRUE(terminal.expect("a")) << terminal.shown();
   terminal.type("\x03");
   EXPECT_EQ(terminal.wait(), 0) << terminal.shown();

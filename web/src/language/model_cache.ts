@@ -5,8 +5,8 @@ import { UsageError } from "../errors.js";
 // one that was cut off or damaged is noticed, and what is there already need not be loaded again after an interruption.
 // The cache is never why a model cannot be loaded: where it fails, loading goes on without it.
 
-/** Of the files in a folder. Raise it when they are named or bundled in another way. */
-export const cacheFormat = 1;
+/** Of the files in a folder. Raise it when they are named, bundled or computed in another way. */
+export const cacheFormat = 2;
 
 /** A model in the cache. */
 export interface CachedModel {
