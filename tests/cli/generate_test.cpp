@@ -202,9 +202,9 @@ TEST_F(GenerateCommandTest, AHugePromptIsRefusedBeforeItIsTokenised) {
 TEST_F(GenerateCommandTest, AnIgnoredCtrlCStaysIgnored) {
   const ChatModel endless(1 << 16);
   PseudoTerminal terminal(
-      {"generate", endless.name(), "Once", "--device", "cpu", "--threads", "1", "--max-tokens", "1000"}, {},
+      {"generate", endless.name(), "Once", "--echo", "--device", "cpu", "--threads", "1", "--max-tokens", "1000"}, {},
       PseudoTerminal::CtrlC::is_ignored);
-  ASSERT_TRUE(terminal.expect("a")) << terminal.shown();
+  ASSERT_TRUE(terminal.expect("Once")) << terminal.shown();
   terminal.type("\x03");
   EXPECT_EQ(terminal.wait(), 0) << terminal.shown();
 }
@@ -212,8 +212,8 @@ TEST_F(GenerateCommandTest, AnIgnoredCtrlCStaysIgnored) {
 TEST_F(GenerateCommandTest, CtrlCEndsItWith130) {
   ChatModel endless(1 << 16);
   PseudoTerminal terminal(
-      {"generate", endless.name(), "Once", "--device", "cpu", "--threads", "1", "--context", "60000"});
-  ASSERT_TRUE(terminal.expect("a")) << terminal.shown();
+      {"generate", endless.name(), "Once", "--echo", "--device", "cpu", "--threads", "1", "--context", "60000"});
+  ASSERT_TRUE(terminal.expect("Once")) << terminal.shown();
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   terminal.type("\x03");
   EXPECT_EQ(terminal.wait(), 130) << terminal.shown();
