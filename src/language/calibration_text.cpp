@@ -12,8 +12,10 @@ constexpr int question_tokens = 48, answer_tokens = 220;
 
 class TextWriter {
  public:
+  // All texts are written at once, so that each step reads the weights for all of them.
   TextWriter(const std::filesystem::path& folder, const WrittenTextOptions& options)
-      : model_(LanguageModel::load(folder, {.device = options.device})), options_(options) {}
+      : model_(LanguageModel::load(folder, {.device = options.device, .sequences = options.texts})),
+        options_(options) {}
 
   std::string write() {
     const std::string before = before_question();
