@@ -1,5 +1,5 @@
 // Dot products of many rows with one vector, compiled once for each instruction set and chosen at run time.
-#include "backend/cpu/simd_targets.h"
+#include "base/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "memory/dot_products.cpp"

@@ -39,25 +39,26 @@ class Fitting {
       importance_ = *importance;
     else
       importance_.fill(1);
-    const auto [least, greatest] = std::minmax_element(values.begin(), values.end());
+    float least = values[0], greatest = values[0];  // compared in an order that decides about NaN, too
+    for (const float value : values) {
+      least = value < least ? value : least;
+      greatest = greatest < value ? value : greatest;
+    }
     if (with_min_) {
-      middle_ = (*least + *greatest) / 2;
+      middle_ = (least + greatest) / 2;
       for (float& value : values_) value -= middle_;  // for less rounding in the sums below
     }
     total_ = sum_over_group([&](std::size_t i) { return importance_[i]; });
     sum_ = sum_over_group([&](std::size_t i) { return importance_[i] * values_[i]; });
     squares_ = sum_over_group([&](std::size_t i) { return importance_[i] * values_[i] * values_[i]; });
-    step_ = with_min_ ? (*greatest - *least) / 15 : std::max(std::abs(*least), std::abs(*greatest)) / 127;
+    step_ = with_min_ ? (greatest - least) / 15 : std::max(std::abs(least), std::abs(greatest)) / 127;
   }
 
   Fit best() {
     if (step_ == 0) return {0, middle_, 0};
     if (with_min_) {
-      // Integers that span a little more than the values on either side, or a little less. Which fits best differs from
-      // group to group, as it depends on where all values lie between the steps, so that trying more than a few pays.
-      constexpr std::array margins{-0.4F, 0.0F, 0.4F, 0.8F};
-      for (const float below : margins)
-        for (const float above : margins) {
+      for (const float below : range_margins)
+        for (const float above : range_margins) {
           const float scale = (15 + below + above) / 15 * step_;
           consider(scale, (-7.5F - below) * step_ - range_.low * scale);
         }
@@ -70,9 +71,8 @@ class Fitting {
   }
 
  private:
-  // Integers and fit improve each other: a few times are enough.
   void refine() {
-    for (int time = 0; time < 3; ++time) {
+    for (int time = 0; time < refinements; ++time) {
       const float error = best_.error;
       consider(best_.scale, best_.min);
       if (best_.error == error) return;
@@ -116,7 +116,8 @@ GroupScale fit_group(const Group& values, DType dtype, const Group* importance) 
   const auto importance_of = [&](std::size_t i) { return importance == nullptr ? 1.0F : (*importance)[i]; };
   const float rest =
       sum_over_group([&](std::size_t i) { return importance_of(i) * (values[i] - rounding(values[i]) * scale); });
-  stored.min = f32_to_f16(rest / sum_over_group(importance_of));
+  const float min = rest / sum_over_group(importance_of);
+  stored.min = std::isnan(min) ? f16_nan : f32_to_f16(min);
   return stored;
 }
 

@@ -22,6 +22,16 @@ struct GroupScale {
 /// many times; none may be negative, nor all of them zero.
 GroupScale fit_group(const Group& values, DType dtype, const Group* importance = nullptr);
 
+/// How far the ranges that are tried for int4 go beyond the values on either side, in steps: integers span a little
+/// more than the values, or a little less. Which fits best differs from group to group, as it depends on where all
+/// values lie between the steps, so that trying more than a few pays.
+inline constexpr std::array range_margins{-0.4F, 0.0F, 0.4F, 0.8F};
+/// Integers and fit improve each other: a few times are enough.
+inline constexpr int refinements = 3;
+
+/// The minimum of a group with NaN or infinite values: which NaN arithmetic gives depends on the CPU.
+inline constexpr std::uint16_t f16_nan = 0x7e00;
+
 struct IntegerRange {
   float low, high;
 };

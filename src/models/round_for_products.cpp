@@ -135,7 +135,19 @@ void GroupWriter::write(std::int64_t group, GroupScale scale, const Group& integ
   if (mins_ != nullptr) mins_[group] = scale.min;
 }
 
+GroupMemory GroupWriter::from(std::int64_t group) const {
+  return {weights_ + group * group_bytes_, scales_ + group, mins_ == nullptr ? nullptr : mins_ + group};
+}
+
 void quantise_groups(std::span<const float> values, std::int64_t first_group, const GroupWriter& writer) {
+  std::size_t done = 0;
+#ifndef __EMSCRIPTEN__  // whose build has no groups_in_lanes.cpp
+  done = quantise_in_lanes(values, writer.dtype(), writer.from(first_group));
+#endif
+  quantise_one_by_one(values.subspan(done * group_size), first_group + static_cast<std::int64_t>(done), writer);
+}
+
+void quantise_one_by_one(std::span<const float> values, std::int64_t first_group, const GroupWriter& writer) {
   for (std::size_t at = 0; at < values.size(); at += group_size) {
     Group group, integers;
     std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(at), group_size, group.begin());

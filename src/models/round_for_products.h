@@ -4,6 +4,7 @@
 
 #include <jerboa/models/quantise.h>
 
+#include "models/groups_in_lanes.h"
 #include "models/quantise_group.h"
 
 namespace jerboa::models {
@@ -16,6 +17,7 @@ class GroupWriter {
   DType dtype() const { return dtype_; }
   Rounding rounding(GroupScale scale) const;
   void write(std::int64_t group, GroupScale scale, const Group& integers) const;
+  GroupMemory from(std::int64_t group) const;
 
  private:
   DType dtype_;
@@ -26,6 +28,8 @@ class GroupWriter {
 
 /// Quantises whole groups with the least squared error, on the calling thread; `first_group` is where they begin.
 void quantise_groups(std::span<const float> values, std::int64_t first_group, const GroupWriter& writer);
+/// The same, several times slower and without vector instructions of its own.
+void quantise_one_by_one(std::span<const float> values, std::int64_t first_group, const GroupWriter& writer);
 
 /// Quantises whole rows of `in` weights so that their products with such inputs have a small squared error. With U the
 /// Cholesky factor of the inputs' sums, Uᵀ U, that error is the squared length of U (w - q). Weights are rounded from

@@ -9,7 +9,7 @@
 #include <jerboa/base/random.h>
 
 #include "backend/cpu/matmul.h"
-#include "backend/cpu/simd_targets.h"
+#include "base/simd_targets.h"
 // After simd_targets.h:
 #include <hwy/targets.h>
 

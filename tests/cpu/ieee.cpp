@@ -6,7 +6,7 @@
 
 #include <jerboa/backend/cpu.h>
 
-#include "backend/cpu/simd_targets.h"
+#include "base/simd_targets.h"
 // After simd_targets.h:
 #include <hwy/targets.h>
 

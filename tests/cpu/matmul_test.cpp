@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/simd_targets.h"
+#include "base/simd_targets.h"
 #include "hwy/targets.h"
 
 namespace jerboa::cpu {

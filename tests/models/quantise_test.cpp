@@ -5,6 +5,7 @@
 #include <jerboa/base/random.h>
 #include <jerboa/models/quantise.h>
 
+#include "base/crc32.h"
 #include "support/expect_error.h"
 
 namespace jerboa::models {
@@ -94,6 +95,22 @@ TEST(Quantise, GivesEachRowWhatItGetsAlone) {
     for (std::int64_t i = 0; i < columns; ++i)
       ASSERT_EQ(value_at(one, i), value_at(all, row * columns + i)) << row << ", " << i;
   }
+}
+
+TEST(Quantise, GivesTheSameWeightsOnAllMachines) {
+  const auto checksum = [](const Quantised& quantised) {
+    std::string bytes;
+    const auto add = [&](const HostTensor& tensor) {
+      bytes.append(reinterpret_cast<const char*>(tensor.bytes().data()), tensor.bytes().size());
+    };
+    add(quantised.weight);
+    add(quantised.scales);
+    if (quantised.mins) add(*quantised.mins);
+    return crc32(bytes);
+  };
+  const auto values = random_values(96 * 400);
+  EXPECT_EQ(checksum(quantise(values, 400, 96, DType::i4)), 3519345497u);
+  EXPECT_EQ(checksum(quantise(values, 400, 96, DType::i8)), 191958494u);
 }
 
 TEST(Quantise, TakesSomeRowsAtATime) {

@@ -5,7 +5,7 @@
 
 #include <jerboa/base/float16.h>
 
-#include "backend/cpu/simd_targets.h"
+#include "base/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/compact_weights.cpp"

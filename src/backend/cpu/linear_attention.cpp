@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "backend/cpu/linear_attention_chunk.h"
-#include "backend/cpu/simd_targets.h"
+#include "base/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/linear_attention.cpp"

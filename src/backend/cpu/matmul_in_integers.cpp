@@ -8,8 +8,8 @@
 #include "backend/cpu/matmul_tasks.h"
 #include "backend/cpu/rounded_rows.h"
 #include "backend/cpu/scratch.h"
-#include "backend/cpu/simd_targets.h"
 #include "base/integers.h"
+#include "base/simd_targets.h"
 // After simd_targets.h:
 #include <hwy/base.h>
 #include <hwy/detect_targets.h>

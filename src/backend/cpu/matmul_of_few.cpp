@@ -3,7 +3,7 @@
 
 #include "backend/cpu/matmul_tasks.h"
 #include "backend/cpu/scratch.h"
-#include "backend/cpu/simd_targets.h"
+#include "base/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/matmul_of_few.cpp"

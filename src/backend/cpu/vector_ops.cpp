@@ -1,5 +1,5 @@
 // Element-wise f32 ops and reductions on SIMD registers, compiled once for each instruction set and chosen at run time.
-#include "backend/cpu/simd_targets.h"
+#include "base/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/vector_ops.cpp"
