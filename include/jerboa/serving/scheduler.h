@@ -90,6 +90,7 @@ struct Restored {
   std::vector<RestoredBlock> blocks = {};
   std::vector<std::vector<RestoredBlock>> windowed = {};  ///< by group; indices into SavedWindow::blocks
   std::int32_t state = no_slot;                           ///< the slot for the saved states of recurrent layers
+  std::int64_t tokens = 0;  ///< by how many the beginning from which texts go on has become longer
 };
 
 /// Blocks for a text that a host computes beside the sequences, a chunk after another.
@@ -184,7 +185,8 @@ class Scheduler {
   /// The same for what is cached of these tokens, whoever computed it, with the states of recurrent layers.
   SavedTable save(const std::string& name_space, std::span<const std::int32_t> tokens);
   /// Puts saved blocks into the prefix tree, where sequences that begin with these tokens find them. Returns what the
-  /// host must fill before the next step: nothing that is there already, or that the cache has no room for.
+  /// host must fill before the next step: nothing that is there already, or that the cache has no room for. With
+  /// recurrent states or groups of layers with windows, texts go on from the end alone, so that it is all or nothing.
   Restored restore(const std::string& name_space, std::span<const std::int32_t> tokens, const SavedTable& saved);
 
  private:
@@ -223,7 +225,6 @@ class Scheduler {
   bool has_room_for(const CachePlace& place, std::int64_t length) const;
   std::int64_t path_length(const CachePlace& place) const;
   std::optional<StateSlot> take_slot();
-  Block allocate_windowed(std::size_t group);
 
   // Room
   bool release_before_windows();
@@ -234,6 +235,13 @@ class Scheduler {
   bool grow_without_preemption(Sequence& sequence, std::int64_t length);
   bool preempt_younger(const Sequence& sequence);
   void preempt(Sequence& sequence);
+
+  // Restoring
+  void check_saved(std::span<const std::int32_t> tokens, const SavedTable& saved) const;
+  std::vector<PageTable> seen_from_end(const PrefixTree::Path& path, const SavedTable& saved);
+  bool has_room_for_rest(std::int64_t missing, const std::vector<PageTable>& ends, std::int64_t length) const;
+  void append_restored(PrefixTree::Path& path, std::span<const std::int32_t> tokens, Block block,
+                       std::vector<PageTable>& ends, const SavedTable& saved, Restored& restored);
 
   // Planning
   bool can_decode(const Sequence& sequence) const;
