@@ -31,18 +31,37 @@ SavedTable Scheduler::save(SequenceId id) const {
   return out;
 }
 
+// Where a slot's content is until the copies before the next step are made.
+std::int32_t Scheduler::holder_of(std::int32_t slot) const {
+  for (auto copy = state_copies_.rbegin(); copy != state_copies_.rend(); ++copy)
+    if (copy->to == slot) slot = copy->from;
+  return slot;
+}
+
 SavedTable Scheduler::save(const std::string& name_space, std::span<const std::int32_t> tokens) {
   const PrefixTree::Path path = tree_.find(name_space, tokens);
   SavedTable out{.length = static_cast<std::int64_t>(path.size()) * pool_.block_size(),
                  .block_size = pool_.block_size(),
                  .blocks = path.blocks(),
-                 .state = path.state()};
+                 .state = holder_of(path.state())};
   for (std::size_t group = 0; group < windowed_.size(); ++group) {
     const std::vector<Block> blocks = path.windowed(group);
     const auto first = std::ssize(blocks) - std::min<std::ptrdiff_t>(windowed_[group]->reach(), std::ssize(blocks));
     out.windowed.push_back({first, {blocks.begin() + first, blocks.end()}});
   }
   return out;
+}
+
+// A slot that no copy before the next step reads or writes, because the host fills it before they are made.
+std::optional<StateSlot> Scheduler::take_slot_to_fill() {
+  const auto is_copied = [&](std::int32_t slot) {
+    return std::any_of(state_copies_.begin(), state_copies_.end(),
+                       [&](const SlotCopy& copy) { return copy.from == slot || copy.to == slot; });
+  };
+  std::vector<StateSlot> copied;  // held so that they are not found again
+  std::optional<StateSlot> slot;
+  while ((slot = take_slot()) && is_copied(slot->number())) copied.push_back(std::move(*slot));
+  return slot;
 }
 
 void Scheduler::check_saved(std::span<const std::int32_t> tokens, const SavedTable& saved) const {
@@ -125,7 +144,7 @@ Restored Scheduler::restore(const std::string& name_space, std::span<const std::
   const bool needs_all = options_.state_slots > 0 || !windowed_.empty();
   if (needs_all && !has_room_for_rest(whole - known.size(), ends, length)) return out;
   std::optional<StateSlot> slot;
-  if (options_.state_slots > 0 && !(slot = take_slot())) return out;
+  if (options_.state_slots > 0 && !(slot = take_slot_to_fill())) return out;
   std::vector<BlockCopy> none;  // whole blocks are never copied
   for (std::size_t group = 0; group < ends.size(); ++group) {
     const std::int64_t more = length - ends[group].length();

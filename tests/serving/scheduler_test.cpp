@@ -1182,6 +1182,37 @@ TEST(Scheduler, ContinuesRecurrentStatesFromSnapshots) {
   expect_error<UsageError>([&] { host.scheduler.restore("", longer, without); }, "has no recurrent states");
 }
 
+// The snapshot is made before the step after the one that computed it.
+TEST(Scheduler, SavesStatesThatAreStillToBeCopied) {
+  Host host({.blocks = 64, .block_size = 4, .chunk = 8, .pipelined = false, .state_slots = 4});
+  host.scheduler.add(prompt_of(22), greedy(4), 0);
+  for (int i = 0; i < 3; ++i) host.step();
+  const auto saved_state = [&] {
+    const SavedTable saved = host.scheduler.save("", prompt_of(22));
+    EXPECT_EQ(saved.length, 20);
+    return host.device().state(saved.state);
+  };
+  const std::uint64_t before = saved_state();
+  host.run();
+  EXPECT_EQ(saved_state(), before);
+}
+
+// Neither what a pending copy reads nor what it writes can hold a restored state.
+TEST(Scheduler, RestoresStatesBesideThoseThatAreStillToBeCopied) {
+  const SchedulerOptions options{.blocks = 64, .block_size = 4, .chunk = 8, .pipelined = false, .state_slots = 2};
+  Host host(options), other(options);
+  host.scheduler.add(prompt_of(22, 5), greedy(4), 0);
+  host.run();
+  const SavedTable saved = host.scheduler.save("", prompt_of(22, 5));
+  const SequenceId id = other.scheduler.add(prompt_of(22), greedy(4), 0);
+  for (int i = 0; i < 3; ++i) other.step();
+  other.scheduler.cancel(id, 0);  // its live state and the snapshot are free, or can be evicted
+  EXPECT_EQ(other.scheduler.restore("", prompt_of(22, 5), saved).state, no_slot);
+  other.scheduler.add({1}, greedy(1), 0);
+  other.run();
+  EXPECT_NE(other.scheduler.restore("", prompt_of(22, 5), saved).state, no_slot);
+}
+
 TEST(Scheduler, SequencesWaitForStateSlots) {
   Host host({.blocks = 64, .block_size = 4, .state_slots = 1});
   const SequenceId a = host.scheduler.add(prompt_of(9), greedy(4), 0),

@@ -198,7 +198,7 @@ class Schedule {
 
   // Reads what is cached of a text and puts it back, possibly after it was forgotten, or into another name space.
   void save_and_restore() {
-    if (!submitted_.empty() || texts_.empty() || options_.state_slots > 0) return;
+    if (!submitted_.empty() || texts_.empty()) return;
     const Expected& of = texts_.at(random_id());
     std::vector<std::int32_t> tokens = of.prompt;
     tokens.insert(tokens.end(), of.text.tokens.begin(), of.text.tokens.end());

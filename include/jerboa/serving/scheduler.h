@@ -236,7 +236,9 @@ class Scheduler {
   bool preempt_younger(const Sequence& sequence);
   void preempt(Sequence& sequence);
 
-  // Restoring
+  // Saving and restoring
+  std::int32_t holder_of(std::int32_t slot) const;
+  std::optional<StateSlot> take_slot_to_fill();
   void check_saved(std::span<const std::int32_t> tokens, const SavedTable& saved) const;
   std::vector<PageTable> seen_from_end(const PrefixTree::Path& path, const SavedTable& saved);
   bool has_room_for_rest(std::int64_t missing, const std::vector<PageTable>& ends, std::int64_t length) const;
