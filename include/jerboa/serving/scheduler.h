@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -142,8 +143,9 @@ class Scheduler {
   /// All sequences guess by prompt lookup from now on, because the host no longer does.
   void draft_by_lookup();
 
-  /// The next step, or nothing: no sequence is left, or all wait for steps in flight or for drafts of the host. If
-  /// has_work(), nothing is in flight and no draft is awaited, there is a step.
+  /// The next step, or nothing: no sequence is left, or all wait for steps in flight, for drafts of the host, or for
+  /// blocks that a TextBlocks holds. If has_work(), nothing is in flight, no draft is awaited and no TextBlocks exists,
+  /// there is a step.
   std::optional<Step> next(double now);
   /// Takes the results of the oldest step in flight; returns what happened since the last call. Throws UsageError, and
   /// changes nothing, if it is another step or results are missing.
@@ -155,6 +157,11 @@ class Scheduler {
   std::vector<Event> refuse(const Step& step, const std::string& error, double now);
   /// What happened since the last call, for hosts that wait without a step: cancellations, deadlines.
   std::vector<Event> take_events() { return std::exchange(events_, {}); }
+
+  /// When the first of the sequences that have a deadline ends by it; infinity if none has.
+  double next_deadline() const {
+    return deadlines_.empty() ? std::numeric_limits<double>::infinity() : deadlines_.begin()->first;
+  }
 
   bool has_work() const { return !sequences_.empty(); }
   std::size_t in_flight() const { return in_flight_.size(); }
@@ -173,7 +180,7 @@ class Scheduler {
   const StateSlots& slots() const { return slots_; }
 
   /// Blocks for a text that the host computes beside the sequences, with room for this many tokens; nothing if the
-  /// cache is full. The scheduler must outlive them.
+  /// cache is full. Sequences may have to wait until they are given back. The scheduler must outlive them.
   std::optional<TextBlocks> reserve(std::int64_t positions);
   /// Forgets cached prefixes that no sequence uses.
   void clear_prefixes() { tree_.clear(); }
