@@ -52,7 +52,8 @@ WindowedPools pools_of(const SchedulerOptions& options) {
 std::int64_t context_of(const SchedulerOptions& options) {
   std::int64_t blocks = options.blocks;
   for (const WindowedLayers& layers : options.windowed)
-    if (layers.blocks < most_blocks(options, layers.window)) blocks = std::min<std::int64_t>(blocks, layers.blocks);
+    if (layers.blocks < most_windowed_blocks(options, layers.window))
+      blocks = std::min<std::int64_t>(blocks, layers.blocks);
   const std::int64_t capacity = blocks * options.block_size;
   return options.context > 0 ? std::min<std::int64_t>(options.context, capacity) : capacity;
 }
@@ -68,9 +69,12 @@ bool needs_host(const SequenceOptions& sequence, const SchedulerOptions& options
 }  // namespace
 
 // What it sees of the last whole block's end, what steps in flight add, and blocks that are begun.
-int most_blocks(const SchedulerOptions& options, int window) {
-  const std::int64_t in_flight = std::int64_t{options.pipelined ? 2 : 1} * options.chunk;
+int most_windowed_blocks(const SchedulerOptions& options, int window, std::int64_t in_flight) {
   return static_cast<int>((window + in_flight + options.block_size - 2) / options.block_size + 2);
+}
+
+int most_windowed_blocks(const SchedulerOptions& options, int window) {
+  return most_windowed_blocks(options, window, std::int64_t{options.pipelined ? 2 : 1} * options.chunk);
 }
 
 Scheduler::Scheduler(SchedulerOptions options)

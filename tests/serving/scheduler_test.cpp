@@ -154,7 +154,7 @@ TEST(Scheduler, GivesBackWhatLiesBeforeTheWindow) {
 // Three groups of layers: one sees everything, two have windows.
 SchedulerOptions with_windows(int blocks = 64) {
   SchedulerOptions options{.blocks = blocks, .block_size = 4, .max_rows = 4, .chunk = 4, .pipelined = false};
-  for (const int window : {6, 11}) options.windowed.push_back({window, most_blocks(options, window)});
+  for (const int window : {6, 11}) options.windowed.push_back({window, most_windowed_blocks(options, window)});
   return options;
 }
 
@@ -359,17 +359,24 @@ TEST(Scheduler, RestoresNothingWhereTheBlocksOfWindowsAreTaken) {
 }
 
 TEST(Scheduler, TextsBesideTheSequencesTakeTurnsInTheBlocksOfWindows) {
-  Host host(with_windows());
-  const auto text = host.scheduler.reserve(100);
-  ASSERT_TRUE(text.has_value());
-  EXPECT_EQ(text->table().size(), 25u);
-  const std::vector<Block> windowed = text->windowed(0);
-  ASSERT_EQ(windowed.size(), 25u);
-  const int most = most_blocks(with_windows(), 6);
-  EXPECT_EQ(host.scheduler.windowed_pool(0).used_blocks(), most);
-  for (std::size_t i = 0; i + 1 < 25; ++i)
-    for (std::size_t j = i + 1; j < std::min<std::size_t>(25, i + static_cast<std::size_t>(most)); ++j)
-      EXPECT_NE(windowed[i], windowed[j]);
+  for (const bool pipelined : {false, true}) {
+    SchedulerOptions options = with_windows();
+    options.pipelined = pipelined;
+    for (WindowedLayers& layers : options.windowed) layers.blocks = most_windowed_blocks(options, layers.window);
+    Host host(options);
+    const auto text = host.scheduler.reserve(100);
+    ASSERT_TRUE(text.has_value());
+    EXPECT_EQ(text->table().size(), 25u);
+    const std::vector<Block> windowed = text->windowed(0);
+    ASSERT_EQ(windowed.size(), 25u);
+    // Their chunks follow each other, unlike those of sequences.
+    const int most = most_windowed_blocks(with_windows(), 6);
+    EXPECT_EQ(host.scheduler.windowed_pool(0).used_blocks(), most);
+    EXPECT_EQ(host.scheduler.windowed_pool(0).free_blocks(), pipelined ? 1 : 0);
+    for (std::size_t i = 0; i + 1 < 25; ++i)
+      for (std::size_t j = i + 1; j < std::min<std::size_t>(25, i + static_cast<std::size_t>(most)); ++j)
+        EXPECT_NE(windowed[i], windowed[j]);
+  }
 }
 
 // A fork of what is no longer there computes it again.

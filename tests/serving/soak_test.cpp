@@ -93,7 +93,7 @@ class Schedule {
   // One or two groups of layers with windows, some of them with room for hardly more than one text.
   void add_windowed(SchedulerOptions& options) {
     for (int groups = 1 + below(2); groups > 0; --groups) {
-      const int window = 1 + below(16), most = most_blocks(options, window);
+      const int window = 1 + below(16), most = most_windowed_blocks(options, window);
       options.windowed.push_back({window, std::min(options.blocks, most + below(3 * most))});
     }
   }

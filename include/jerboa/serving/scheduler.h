@@ -77,8 +77,10 @@ struct SchedulerStatistics {
 
 struct StepSizes;
 
-/// The most blocks of windowed layers that one sequence needs at any time.
-int most_blocks(const SchedulerOptions& options, int window);
+/// The most blocks of windowed layers that a text needs at any time, if steps in flight compute so many of its tokens.
+int most_windowed_blocks(const SchedulerOptions& options, int window, std::int64_t in_flight);
+/// The same for a sequence.
+int most_windowed_blocks(const SchedulerOptions& options, int window);
 
 /// A block to be filled with the content of a saved one.
 struct RestoredBlock {
