@@ -15,19 +15,20 @@ SavedTable Scheduler::save(SequenceId id) const {
   if (options_.state_slots > 0)
     throw UsageError(
         "a sequence with recurrent states has them only in the prefix tree; save what is cached of its tokens");
-  if (sequence->place.table.first() > 0)
+  const std::int64_t whole = std::min(sequence->place.written, sequence->length()) / pool_.block_size();
+  SavedTable out = sequence->place.table.save();
+  out.blocks.resize(static_cast<std::size_t>(whole));
+  out.length = whole * pool_.block_size();
+  bool is_there = sequence->place.table.first() == 0;
+  for (std::size_t group = 0; group < windowed_.size(); ++group) {
+    const PageTable& table = sequence->place.windowed[group];
+    const std::int64_t first = whole - std::min<std::int64_t>(windowed_[group]->reach(), whole);
+    is_there &= table.first() <= first * pool_.block_size();  // a fork shares what its parent still had
+    out.windowed.push_back({first, {table.blocks().begin() + first, table.blocks().begin() + whole}});
+  }
+  if (!is_there)
     throw UsageError(
         fmt::format("sequence {} has given back what lies before its window, so that it cannot be saved", id));
-  const auto whole =
-      static_cast<std::size_t>(std::min(sequence->place.written, sequence->length()) / pool_.block_size());
-  SavedTable out = sequence->place.table.save();
-  out.blocks.resize(whole);
-  out.length = static_cast<std::int64_t>(whole) * pool_.block_size();
-  for (std::size_t group = 0; group < windowed_.size(); ++group) {
-    const std::vector<Block>& blocks = sequence->place.windowed[group].blocks();
-    const auto first = static_cast<std::ptrdiff_t>(whole) - std::min<std::ptrdiff_t>(windowed_[group]->reach(), whole);
-    out.windowed.push_back({first, {blocks.begin() + first, blocks.begin() + static_cast<std::ptrdiff_t>(whole)}});
-  }
   return out;
 }
 

@@ -287,6 +287,24 @@ TEST(Scheduler, SavesAndRestoresWhatWindowsSee) {
   expect_error<UsageError>([&] { other.scheduler.restore("", tokens, without); }, "other windows");
 }
 
+// It shares what its parent still had by then, which is less than the end of its last whole block sees.
+TEST(Scheduler, RefusesToSaveAForkWhoseParentHadGivenBackWhatItSees) {
+  SchedulerOptions options{.blocks = 64, .block_size = 4, .max_rows = 2, .chunk = 4, .pipelined = false};
+  options.windowed.push_back({6, 40});
+  Host host(options);
+  const SequenceId parent = host.scheduler.add(prompt_of(20), greedy(60), 0);
+  const SequenceId other = host.scheduler.add(prompt_of(5, 5), greedy(100), 0);
+  while (host.scheduler.find(parent)->length() < 35) host.step();
+  const SequenceId child = host.scheduler.fork(parent, greedy(30), 0);
+  while (host.scheduler.find(parent)->place.written < 36) host.step();
+  host.scheduler.cancel(other, 0);  // there is a row for the fork
+  while (!host.scheduler.find(child)->running) host.step();
+  expect_error<UsageError>([&] { host.scheduler.save(child); }, "has given back what lies before its window");
+  while (host.scheduler.find(child)->length() < 45) host.step();
+  const SavedTable saved = host.scheduler.save(child);
+  for (const Block block : saved.windowed[0].blocks) EXPECT_NE(block, no_block);
+}
+
 // Short texts until the blocks of layers with windows are full of what their ends see.
 void fill_with_texts(Host& host) {
   for (std::int32_t i = 0; i < 40; ++i) {

@@ -188,8 +188,8 @@ class Scheduler {
   void clear_prefixes() { tree_.clear(); }
   /// The whole blocks that a running sequence has computed so far: length and blocks, to be read by the host before the
   /// next step. The tokens are the first `length` of the sequence's. Throws UsageError if it does not run, if its first
-  /// blocks were given back, or if the model has recurrent layers, whose states are kept only at the end of a prompt's
-  /// whole blocks.
+  /// blocks, or those that windows see from its end, were given back, or if the model has recurrent layers, whose
+  /// states are kept only at the end of a prompt's whole blocks.
   SavedTable save(SequenceId id) const;
   /// The same for what is cached of these tokens, whoever computed it, with the states of recurrent layers.
   SavedTable save(const std::string& name_space, std::span<const std::int32_t> tokens);
