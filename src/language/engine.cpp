@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <fmt/format.h>
+#include <limits>
 
 #include <jerboa/base/error.h>
 
@@ -65,7 +66,7 @@ Stream Engine::add_stream(serving::SequenceId id, const GenerateOptions& options
   auto state = std::make_shared<StreamState>(StreamState{.id = id, .arrived = now, .on_token = options.on_token});
   state->result.prompt_tokens = scheduler_.find(id)->prompt_tokens();
   streams_.emplace(id, state);
-  changed_.notify_all();
+  note_change();
   return {shared_from_this(), std::move(state)};
 }
 
@@ -105,8 +106,8 @@ std::optional<TextPiece> Engine::next(StreamState& state) {
     if (state.ended) return std::nullopt;
     if (is_driven_)
       changed_.wait(lock);
-    else
-      drive(lock);
+    else if (!drive(lock))
+      wait_for_change(lock, std::numeric_limits<double>::infinity());
   }
 }
 
@@ -114,7 +115,7 @@ bool Engine::poll(double seconds) {
   const double end = seconds_now() + seconds;
   Lock lock(mutex_);
   while (!is_driven_ && scheduler_.has_work()) {
-    drive(lock);
+    if (!drive(lock)) wait_for_change(lock, end);
     if (seconds_now() >= end) break;
   }
   return scheduler_.has_work();
@@ -124,7 +125,7 @@ void Engine::cancel(StreamState& state) {
   const Lock lock(mutex_);
   scheduler_.cancel(state.id, seconds_now());
   deliver(scheduler_.take_events());
-  changed_.notify_all();
+  note_change();
 }
 
 bool Engine::ended(const StreamState& state) const {
@@ -140,10 +141,27 @@ Generation Engine::result(const StreamState& state) const {
 bool Engine::drive(Lock& lock) {
   const Turn turn(*this, lock);
   submit_next(lock);
-  deliver(scheduler_.take_events());
+  const std::vector<serving::Event> events = scheduler_.take_events();
+  deliver(events);
   const bool is_busy = !submitted_.empty();
   if (is_busy) complete_oldest(lock);
-  return is_busy;
+  if (!is_busy && events.empty()) return false;
+  note_change();
+  return true;
+}
+
+// Texts may all wait for room that texts beside the sequences have. Then a thread has to let go of the lock, or these
+// could never be given back; and it must not wake others in turns, although each turn ends with a notification.
+void Engine::wait_for_change(Lock& lock, double until) {
+  const auto has_changed = [this, before = changes_] { return changes_ != before; };
+  constexpr double longest = 3600;  // of what a clock can add to its time
+  const double seconds = std::min(until, scheduler_.next_deadline()) - seconds_now();
+  changed_.wait_for(lock, std::chrono::duration<double>(std::clamp(seconds, 0.0, longest)), has_changed);
+}
+
+void Engine::note_change() {
+  ++changes_;
+  changed_.notify_all();
 }
 
 Engine::Turn::~Turn() {
@@ -194,18 +212,25 @@ void Engine::draft_with(std::shared_ptr<Model> model) {
 }
 
 void Engine::submit_next(Lock& lock) {
-  suggest_drafts(lock);
-  while (std::optional<serving::Step> step = scheduler_.next(seconds_now())) {
-    Submitted submitted{.step = std::move(*step), .running = {}, .error = {}, .start = seconds_now()};
-    lock.unlock();
-    try {
-      submitted.running = model_->run(submitted.step);
-    } catch (...) {
-      submitted.error = std::current_exception();
-    }
-    lock.lock();
-    submitted_.push_back(std::move(submitted));
+  bool any_admitted = false;
+  do {
+    suggest_drafts(lock);
+    const std::size_t waiting = scheduler_.waiting();
+    while (std::optional<serving::Step> step = scheduler_.next(seconds_now())) submit_step(lock, std::move(*step));
+    any_admitted = scheduler_.waiting() < waiting;
+  } while (submitted_.empty() && any_admitted);  // which may await a draft
+}
+
+void Engine::submit_step(Lock& lock, serving::Step step) {
+  Submitted submitted{.step = std::move(step), .running = {}, .error = {}, .start = seconds_now()};
+  lock.unlock();
+  try {
+    submitted.running = model_->run(submitted.step);
+  } catch (...) {
+    submitted.error = std::current_exception();
   }
+  lock.lock();
+  submitted_.push_back(std::move(submitted));
 }
 
 void Engine::complete_oldest(Lock& lock) {
@@ -289,7 +314,7 @@ void Engine::give_back(std::unique_ptr<serving::TextBlocks> blocks) {
   const Lock lock(mutex_);
   blocks.reset();
   state_holder_.reset();
-  changed_.notify_all();
+  note_change();
 }
 
 void Engine::clear_cache() {

@@ -84,10 +84,14 @@ class Engine : public std::enable_shared_from_this<Engine> {
   serving::SequenceOptions sequence_options(const GenerateOptions& options, double now) const;
   void draft_by(serving::SequenceOptions& options) const;
   Stream add_stream(serving::SequenceId id, const GenerateOptions& options, double now);
-  /// Submits what can be submitted and completes the oldest step; returns false if there was nothing to do. The caller
-  /// holds the lock, and drives.
+  /// Submits what can be submitted, completes the oldest step and delivers events; returns false if there was nothing
+  /// to do. The caller holds the lock, and drives.
   bool drive(Lock& lock);
+  /// Waits until drive() may have something to do again, or until this time.
+  void wait_for_change(Lock& lock, double until);
+  void note_change();
   void submit_next(Lock& lock);
+  void submit_step(Lock& lock, serving::Step step);
   /// Lets the draft model guess for the texts that wait for it.
   void suggest_drafts(Lock& lock);
   void give_up_drafter(const std::string& failure);
@@ -99,6 +103,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool is_driven_ = false;
+  std::uint64_t changes_ = 0;                    // counts what threads wait for that found nothing to do
   std::optional<std::thread::id> state_holder_;  // which has ReservedBlocks of a model with recurrent layers
   serving::Scheduler scheduler_;
   std::unique_ptr<Drafter> drafter_;  // if a model makes the guesses; used by the thread that drives

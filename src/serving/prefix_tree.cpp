@@ -64,16 +64,24 @@ void PrefixTree::unpin(Node& node) {
   }
 }
 
-PrefixTree::Path PrefixTree::find(std::string_view name_space, std::span<const std::int32_t> tokens) {
+PrefixTree::Node& PrefixTree::root_of(std::string_view name_space) {
   auto root = roots_.find(name_space);
   if (root == roots_.end()) root = roots_.emplace(name_space, std::make_unique<Node>()).first;
-  Node *node = root->second.get(), *last = node;
+  return *root->second;
+}
+
+PrefixTree::Node* PrefixTree::child_of(const Node& node, std::span<const std::int32_t> tokens) {
+  const auto child = node.children.find(tokens);
+  return child == node.children.end() ? nullptr : child->second.get();
+}
+
+PrefixTree::Path PrefixTree::find(std::string_view name_space, std::span<const std::int32_t> tokens) {
+  Node *node = &root_of(name_space), *last = node;
   const auto size = static_cast<std::size_t>(pool_->block_size());
   std::vector<int> there(groups());  // how many blocks of each group are there without a gap, up to here
   for (std::size_t at = 0; at + size <= tokens.size(); at += size) {
-    const auto child = last->children.find(tokens.subspan(at, size));
-    if (child == last->children.end()) break;
-    last = child->second.get();
+    last = child_of(*last, tokens.subspan(at, size));
+    if (last == nullptr) break;
     for (std::size_t group = 0; group < groups(); ++group)
       there[group] = last->windowed[group].block == no_block ? 0 : there[group] + 1;
     if (can_continue(there, last->depth)) node = last;
@@ -84,6 +92,17 @@ PrefixTree::Path PrefixTree::find(std::string_view name_space, std::span<const s
   ++statistics_.lookups;
   statistics_.tokens += std::ssize(tokens);
   statistics_.hits += static_cast<std::int64_t>(node->depth) * pool_->block_size();
+  return Path(*this, *node);
+}
+
+PrefixTree::Path PrefixTree::longest(std::string_view name_space, std::span<const std::int32_t> tokens) {
+  Node* node = &root_of(name_space);
+  const auto size = static_cast<std::size_t>(pool_->block_size());
+  for (std::size_t at = 0; at + size <= tokens.size(); at += size) {
+    Node* const next = child_of(*node, tokens.subspan(at, size));
+    if (next == nullptr) break;
+    node = next;
+  }
   return Path(*this, *node);
 }
 

@@ -38,7 +38,7 @@ int Scheduler::promised_blocks() const {
 int Scheduler::needed_windowed(const CachePlace& place, std::size_t group, std::int64_t length) const {
   const PageTable& table = place.windowed[group];
   const int all = table.blocks_to_append(std::max<std::int64_t>(length - table.length(), 0));
-  const int most = most_blocks(options_, windowed_[group]->window) - table.held();
+  const int most = most_windowed_blocks(options_, windowed_[group]->window) - table.held();
   return std::clamp(most, 0, all);
 }
 
@@ -144,11 +144,12 @@ std::optional<TextBlocks> Scheduler::reserve(std::int64_t positions) {
   table.append(positions, none);
   std::vector<PageTable> rings;
   for (std::size_t group = 0; group < windowed_.size(); ++group) {
-    // What a chunk sees, and itself.
-    const std::int64_t most = (most_blocks(options_, windowed_[group]->window)) * std::int64_t{options_.block_size};
+    // What a chunk sees, and itself: the next one is computed after it.
+    const int blocks = most_windowed_blocks(options_, windowed_[group]->window, options_.chunk);
+    const std::int64_t length = std::min(positions, std::int64_t{blocks} * options_.block_size);
     PageTable& ring = rings.emplace_back(windowed_[group]->pool);
-    if (!make_windowed_room(ring, group, std::min(positions, most))) return std::nullopt;
-    ring.append(std::min(positions, most), none);
+    if (!make_windowed_room(ring, group, length)) return std::nullopt;
+    ring.append(length, none);
   }
   return TextBlocks(std::move(table), std::move(rings));
 }

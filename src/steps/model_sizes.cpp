@@ -106,7 +106,7 @@ int windowed_blocks(const PlanOptions& options, int context, int sequences, int 
   const int short_text = std::clamp(context / 16, 1, 256);
   const serving::SchedulerOptions sizes{
       .block_size = block, .chunk = chunk_of(options, context), .pipelined = is_pipelined(options)};
-  const std::int64_t one = serving::most_blocks(sizes, window), whole = detail::divide_up(context, block);
+  const std::int64_t one = serving::most_windowed_blocks(sizes, window), whole = detail::divide_up(context, block);
   const std::int64_t share = detail::divide_up(others * one, whole);
   const std::int64_t several = std::int64_t{sequences} * detail::divide_up(short_text, block);
   return static_cast<int>(std::min<std::int64_t>(others, std::max({one, share, several})));

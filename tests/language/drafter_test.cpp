@@ -47,6 +47,17 @@ TEST(DraftModel, DoesNotChangeTheText) {
   }
 }
 
+// A text of one token has no prompt to compute before its first guesses.
+TEST(DraftModel, GuessesFromTheFirstTokenOn) {
+  const ModelFolder folder("llama");
+  LanguageModel plain = folder.open(), model = folder.open();
+  model.draft_with(folder.path(), on_the_cpu());
+  const test::Tokens prompt{folder.prompt().front()};
+  const Generation result = model.continue_tokens(prompt, guessing(greedy(12)));
+  EXPECT_EQ(result.tokens, plain.continue_tokens(prompt, greedy(12)).tokens);
+  EXPECT_GT(result.accepted, 0);
+}
+
 TEST(DraftModel, GuessesForSeveralTextsAtOnce) {
   const ModelFolder folder("llama");
   LanguageModel plain = folder.open(), model = folder.open();

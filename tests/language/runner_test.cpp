@@ -464,16 +464,76 @@ TEST(Runner, KeepsOfLayersWithWindowsWhatTheySee) {
     // A cache in a file, and texts beside the sequences.
     Tokens text = prompt;
     text.insert(text.end(), wanted.begin(), wanted.end());
-    LanguageModel loaded = folder.open(options);
+    LanguageModelOptions pipelined = options;
+    pipelined.pipelined = true;
+    LanguageModel loaded = folder.open(pipelined);
     const std::int64_t saved = model.runner().save_cache(files / "cache.safetensors", prompt);
     EXPECT_EQ(saved, std::ssize(prompt) / 4 * 4);
     EXPECT_EQ(loaded.runner().load_cache(files / "cache.safetensors"), saved);
     const Generation from_file = loaded.continue_tokens(prompt, greedy(length));
     EXPECT_EQ(from_file.tokens, wanted);
     EXPECT_EQ(from_file.reused, (std::ssize(prompt) - 1) / 4 * 4);
-    EXPECT_NEAR(model.perplexity(text).value, whole.perplexity(text).value, 1e-3);
+    EXPECT_NEAR(loaded.perplexity(text).value, whole.perplexity(text).value, 1e-3);
   }
   EXPECT_GT(preempted, 3);
+}
+
+// A text beside the sequences has all blocks of layers with windows, so that the one that is to be written has to wait.
+class RunnerWithoutRoom : public ::testing::Test {
+ protected:
+  RunnerWithoutRoom() {
+    while (long_text_.size() < 40) long_text_.push_back(5 + static_cast<std::int32_t>(long_text_.size()) % 40);
+  }
+  Generation write(double seconds = 0) {
+    GenerateOptions options = greedy(10);
+    if (seconds > 0) options.seconds = seconds;
+    return model_.continue_tokens(folder_.prompt(), options);
+  }
+
+  const ModelFolder folder_{"gemma2"};
+  const LanguageModelOptions options_{.context = 128, .chunk = 4, .sequences = 1, .block = 4};
+  LanguageModel model_ = folder_.open(options_);
+  const Tokens wanted_ = folder_.open(options_).continue_tokens(folder_.prompt(), greedy(10)).tokens;
+  Tokens long_text_;
+};
+
+TEST_F(RunnerWithoutRoom, TextsWaitForThoseThatAreScored) {
+  std::vector<std::thread> writers;
+  std::atomic<int> right = 0;
+  const auto start_writers = [&](std::int64_t) {
+    const std::int64_t submitted = model_.statistics().submitted;
+    for (int i = 0; i < 2; ++i) writers.emplace_back([&] { right += write().tokens == wanted_ ? 1 : 0; });
+    while (model_.statistics().submitted < submitted + 2) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // so that they wait
+  };
+  model_.perplexity(long_text_, start_writers);
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_EQ(right, 2);
+
+  const std::function<void()> uses[] = {[&] { model_.score(folder_.prompt(), long_text_); },
+                                        [&] { model_.logits(long_text_); },
+                                        [&] { model_.embed(long_text_, models::Pooling::mean); }};
+  for (const auto& use : uses) {
+    std::thread writer([&] { right += write().tokens == wanted_ ? 1 : 0; });
+    for (bool is_done = false; !is_done;) try {
+        use();
+        is_done = true;
+      } catch (const UsageError&) {  // the text has the blocks
+        std::this_thread::yield();
+      }
+    writer.join();
+  }
+  EXPECT_EQ(right, 5);
+}
+
+TEST_F(RunnerWithoutRoom, TextsEndByTheirDeadlines) {
+  std::optional<ReservedBlocks> blocks(model_.runner().reserve(40));
+  EXPECT_EQ(write(0.01).reason, StopReason::deadline);
+  Stream stream = model_.submit(folder_.prompt(), greedy(10));
+  EXPECT_TRUE(model_.poll(0.01));
+  EXPECT_FALSE(stream.take().has_value());
+  blocks.reset();
+  EXPECT_EQ(stream.wait().tokens, wanted_);
 }
 
 // Blocks may be given back by another thread, and asking for a second state is refused instead of waiting for ever.

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include <jerboa/base/error.h>
 #include <jerboa/generate/constraint.h>
@@ -153,7 +154,7 @@ TEST(Scheduler, GivesBackWhatLiesBeforeTheWindow) {
 // Three groups of layers: one sees everything, two have windows.
 SchedulerOptions with_windows(int blocks = 64) {
   SchedulerOptions options{.blocks = blocks, .block_size = 4, .max_rows = 4, .chunk = 4, .pipelined = false};
-  for (const int window : {6, 11}) options.windowed.push_back({window, most_blocks(options, window)});
+  for (const int window : {6, 11}) options.windowed.push_back({window, most_windowed_blocks(options, window)});
   return options;
 }
 
@@ -240,6 +241,20 @@ TEST(Scheduler, ForksAndCopiesBlocksOfWindows) {
   EXPECT_EQ(host.texts[parent], host.alone(prompt_of(30), greedy(20)));
 }
 
+// Puts what one device holds of a text into another.
+Restored copy_cache(Host& from, Host& to, const Tokens& tokens, const SavedTable& saved) {
+  Restored restored = to.scheduler.restore("", tokens, saved);
+  for (const RestoredBlock& block : restored.blocks)
+    to.device().write_block(block.block, from.device().read_block(saved.blocks[block.saved]));
+  for (int group = 0; group < static_cast<int>(saved.windowed.size()); ++group) {
+    const auto g = static_cast<std::size_t>(group);
+    for (const RestoredBlock& block : restored.windowed[g])
+      to.device().write_block(block.block, from.device().read_block(saved.windowed[g].blocks[block.saved], group),
+                              group);
+  }
+  return restored;
+}
+
 TEST(Scheduler, SavesAndRestoresWhatWindowsSee) {
   SchedulerOptions options = with_windows();
   for (WindowedLayers& layers : options.windowed) layers.blocks *= 2;
@@ -258,17 +273,11 @@ TEST(Scheduler, SavesAndRestoresWhatWindowsSee) {
 
   other.scheduler.add(prompt_of(3, 7), greedy(1), 0);  // so that blocks get other numbers
   other.step();
-  const Restored restored = other.scheduler.restore("", tokens, running);
-  ASSERT_EQ(restored.blocks.size(), 13u);
-  for (const RestoredBlock& block : restored.blocks)
-    other.device().write_block(block.block, host.device().read_block(running.blocks[block.saved]));
-  for (int group = 0; group < 2; ++group) {
-    const auto g = static_cast<std::size_t>(group);
-    EXPECT_EQ(restored.windowed[g].size(), running.windowed[g].blocks.size());
-    for (const RestoredBlock& block : restored.windowed[g])
-      other.device().write_block(block.block, host.device().read_block(running.windowed[g].blocks[block.saved], group),
-                                 group);
-  }
+  const Restored restored = copy_cache(host, other, tokens, running);
+  EXPECT_EQ(restored.blocks.size(), 13u);
+  EXPECT_EQ(restored.tokens, 52);
+  for (const std::size_t group : {0u, 1u})
+    EXPECT_EQ(restored.windowed[group].size(), running.windowed[group].blocks.size());
   const SequenceId continued = other.scheduler.add(tokens, greedy(5), 0);
   other.run();
   EXPECT_EQ(other.ends[continued].statistics.reused, 52);
@@ -278,18 +287,114 @@ TEST(Scheduler, SavesAndRestoresWhatWindowsSee) {
   expect_error<UsageError>([&] { other.scheduler.restore("", tokens, without); }, "other windows");
 }
 
-TEST(Scheduler, TextsBesideTheSequencesTakeTurnsInTheBlocksOfWindows) {
-  Host host(with_windows());
-  const auto text = host.scheduler.reserve(100);
+// It shares what its parent still had by then, which is less than the end of its last whole block sees.
+TEST(Scheduler, RefusesToSaveAForkWhoseParentHadGivenBackWhatItSees) {
+  SchedulerOptions options{.blocks = 64, .block_size = 4, .max_rows = 2, .chunk = 4, .pipelined = false};
+  options.windowed.push_back({6, 40});
+  Host host(options);
+  const SequenceId parent = host.scheduler.add(prompt_of(20), greedy(60), 0);
+  const SequenceId other = host.scheduler.add(prompt_of(5, 5), greedy(100), 0);
+  while (host.scheduler.find(parent)->length() < 35) host.step();
+  const SequenceId child = host.scheduler.fork(parent, greedy(30), 0);
+  while (host.scheduler.find(parent)->place.written < 36) host.step();
+  host.scheduler.cancel(other, 0);  // there is a row for the fork
+  while (!host.scheduler.find(child)->running) host.step();
+  expect_error<UsageError>([&] { host.scheduler.save(child); }, "has given back what lies before its window");
+  while (host.scheduler.find(child)->length() < 45) host.step();
+  const SavedTable saved = host.scheduler.save(child);
+  for (const Block block : saved.windowed[0].blocks) EXPECT_NE(block, no_block);
+}
+
+// Short texts until the blocks of layers with windows are full of what their ends see.
+void fill_with_texts(Host& host) {
+  for (std::int32_t i = 0; i < 40; ++i) {
+    Tokens prompt = prompt_of(13, i % 11);
+    prompt[0] = i / 11 + 1;
+    host.scheduler.add(prompt, greedy(1), 0);
+    host.run();
+  }
+  for (const std::size_t group : {0u, 1u}) EXPECT_LT(host.scheduler.windowed_pool(group).free_blocks(), 2);
+}
+
+TEST(Scheduler, RestoresBesideTheEndsOfOtherTexts) {
+  Host host(with_windows(256)), other(with_windows(256));
+  const Tokens prompt = prompt_of(50, 5);
+  host.scheduler.add(prompt, greedy(1), 0);
+  host.run();
+  const SavedTable saved = host.scheduler.save("", prompt);
+  fill_with_texts(other);
+  const Restored restored = copy_cache(host, other, prompt, saved);
+  EXPECT_EQ(restored.blocks.size(), 12u);
+  EXPECT_EQ(restored.tokens, 48);
+  for (const std::size_t group : {0u, 1u}) {
+    std::set<Block> distinct;
+    for (const RestoredBlock& block : restored.windowed[group]) distinct.insert(block.block);
+    EXPECT_EQ(distinct.size(), restored.windowed[group].size());
+    EXPECT_EQ(distinct.size(), saved.windowed[group].blocks.size());
+  }
+  Tokens longer = prompt;
+  longer.push_back(3);
+  const SequenceId id = other.scheduler.add(longer, greedy(12), 0);
+  other.run();
+  EXPECT_EQ(other.ends[id].statistics.reused, 48);
+  EXPECT_EQ(other.texts[id], other.alone(longer, greedy(12)));
+}
+
+// The end sees some of what was there before, which must not make room for the rest.
+TEST(Scheduler, RestoresTheRestOfAText) {
+  Host host(with_windows()), other(with_windows());
+  const Tokens prompt = prompt_of(50);
+  host.scheduler.add(prompt, greedy(1), 0);
+  host.run();
+  other.scheduler.add(Tokens(prompt.begin(), prompt.begin() + 41), greedy(1), 0);
+  other.run();
+  {
+    const auto text = other.scheduler.reserve(12);  // it leaves what the end of the 40 tokens sees
+    EXPECT_EQ(other.scheduler.save("", prompt).length, 40);
+    EXPECT_EQ(copy_cache(host, other, prompt, host.scheduler.save("", prompt)).tokens, 8);
+    EXPECT_EQ(other.scheduler.save("", prompt).length, 48);
+  }
+  const SequenceId id = other.scheduler.add(prompt, greedy(12), 0);
+  other.run();
+  EXPECT_EQ(other.ends[id].statistics.reused, 48);
+  EXPECT_EQ(other.texts[id], other.alone(prompt, greedy(12)));
+}
+
+// No text could go on from a part of it, which would take the place of others for nothing.
+TEST(Scheduler, RestoresNothingWhereTheBlocksOfWindowsAreTaken) {
+  Host host(with_windows(256)), other(with_windows(256));
+  const Tokens prompt = prompt_of(50, 5);
+  host.scheduler.add(prompt, greedy(1), 0);
+  host.run();
+  fill_with_texts(other);
+  const int cached = other.scheduler.prefixes().blocks();
+  const auto text = other.scheduler.reserve(100);
   ASSERT_TRUE(text.has_value());
-  EXPECT_EQ(text->table().size(), 25u);
-  const std::vector<Block> windowed = text->windowed(0);
-  ASSERT_EQ(windowed.size(), 25u);
-  const int most = most_blocks(with_windows(), 6);
-  EXPECT_EQ(host.scheduler.windowed_pool(0).used_blocks(), most);
-  for (std::size_t i = 0; i + 1 < 25; ++i)
-    for (std::size_t j = i + 1; j < std::min<std::size_t>(25, i + static_cast<std::size_t>(most)); ++j)
-      EXPECT_NE(windowed[i], windowed[j]);
+  const Restored restored = copy_cache(host, other, prompt, host.scheduler.save("", prompt));
+  EXPECT_TRUE(restored.blocks.empty());
+  EXPECT_EQ(restored.tokens, 0);
+  EXPECT_EQ(other.scheduler.prefixes().blocks(), cached);
+}
+
+TEST(Scheduler, TextsBesideTheSequencesTakeTurnsInTheBlocksOfWindows) {
+  for (const bool pipelined : {false, true}) {
+    SchedulerOptions options = with_windows();
+    options.pipelined = pipelined;
+    for (WindowedLayers& layers : options.windowed) layers.blocks = most_windowed_blocks(options, layers.window);
+    Host host(options);
+    const auto text = host.scheduler.reserve(100);
+    ASSERT_TRUE(text.has_value());
+    EXPECT_EQ(text->table().size(), 25u);
+    const std::vector<Block> windowed = text->windowed(0);
+    ASSERT_EQ(windowed.size(), 25u);
+    // Their chunks follow each other, unlike those of sequences.
+    const int most = most_windowed_blocks(with_windows(), 6);
+    EXPECT_EQ(host.scheduler.windowed_pool(0).used_blocks(), most);
+    EXPECT_EQ(host.scheduler.windowed_pool(0).free_blocks(), pipelined ? 1 : 0);
+    for (std::size_t i = 0; i + 1 < 25; ++i)
+      for (std::size_t j = i + 1; j < std::min<std::size_t>(25, i + static_cast<std::size_t>(most)); ++j)
+        EXPECT_NE(windowed[i], windowed[j]);
+  }
 }
 
 // A fork of what is no longer there computes it again.
@@ -1100,6 +1205,37 @@ TEST(Scheduler, ContinuesRecurrentStatesFromSnapshots) {
   SavedTable without = saved;
   without.state = no_slot;
   expect_error<UsageError>([&] { host.scheduler.restore("", longer, without); }, "has no recurrent states");
+}
+
+// The snapshot is made before the step after the one that computed it.
+TEST(Scheduler, SavesStatesThatAreStillToBeCopied) {
+  Host host({.blocks = 64, .block_size = 4, .chunk = 8, .pipelined = false, .state_slots = 4});
+  host.scheduler.add(prompt_of(22), greedy(4), 0);
+  for (int i = 0; i < 3; ++i) host.step();
+  const auto saved_state = [&] {
+    const SavedTable saved = host.scheduler.save("", prompt_of(22));
+    EXPECT_EQ(saved.length, 20);
+    return host.device().state(saved.state);
+  };
+  const std::uint64_t before = saved_state();
+  host.run();
+  EXPECT_EQ(saved_state(), before);
+}
+
+// Neither what a pending copy reads nor what it writes can hold a restored state.
+TEST(Scheduler, RestoresStatesBesideThoseThatAreStillToBeCopied) {
+  const SchedulerOptions options{.blocks = 64, .block_size = 4, .chunk = 8, .pipelined = false, .state_slots = 2};
+  Host host(options), other(options);
+  host.scheduler.add(prompt_of(22, 5), greedy(4), 0);
+  host.run();
+  const SavedTable saved = host.scheduler.save("", prompt_of(22, 5));
+  const SequenceId id = other.scheduler.add(prompt_of(22), greedy(4), 0);
+  for (int i = 0; i < 3; ++i) other.step();
+  other.scheduler.cancel(id, 0);  // its live state and the snapshot are free, or can be evicted
+  EXPECT_EQ(other.scheduler.restore("", prompt_of(22, 5), saved).state, no_slot);
+  other.scheduler.add({1}, greedy(1), 0);
+  other.run();
+  EXPECT_NE(other.scheduler.restore("", prompt_of(22, 5), saved).state, no_slot);
 }
 
 TEST(Scheduler, SequencesWaitForStateSlots) {

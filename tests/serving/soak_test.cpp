@@ -1,15 +1,16 @@
-#include <chrono>
+#include <functional>
 #include <gtest/gtest.h>
 #include <map>
 #include <optional>
+#include <set>
 
 #include <jerboa/base/random.h>
 #include <jerboa/serving/scheduler.h>
 
 #include "serving/fake_model.h"
 
-// Random schedules: whatever arrives, forks, is cancelled, preempted, guessed or carried over, every text is the one
-// that the model writes by itself, and in the end nothing is left in the cache.
+// Random schedules: whatever arrives, forks, is cancelled, preempted, guessed, carried over, saved or restored, every
+// text is the one that the model writes by itself, and in the end nothing is left in the cache.
 namespace jerboa::serving::test {
 namespace {
 
@@ -44,6 +45,7 @@ class Schedule {
       ASSERT_LT(now_, 20000) << "it does not come to an end";
     }
     while (!submitted_.empty()) complete();
+    give_back();
     take(scheduler_.take_events());
     for (const auto& [id, expected] : texts_) EXPECT_TRUE(expected.is_finished) << "sequence " << id;
     EXPECT_EQ(scheduler_.running() + scheduler_.waiting(), 0u);
@@ -57,6 +59,8 @@ class Schedule {
 
   const SchedulerStatistics& statistics() const { return scheduler_.statistics(); }
   std::size_t peak() const { return peak_; }
+  std::int64_t restored() const { return restored_; }  // tokens
+  int reserved() const { return reserved_count_; }
 
  private:
   int below(int bound) { return static_cast<int>(random_.below(static_cast<std::uint64_t>(bound))); }
@@ -89,7 +93,7 @@ class Schedule {
   // One or two groups of layers with windows, some of them with room for hardly more than one text.
   void add_windowed(SchedulerOptions& options) {
     for (int groups = 1 + below(2); groups > 0; --groups) {
-      const int window = 1 + below(16), most = most_blocks(options, window);
+      const int window = 1 + below(16), most = most_windowed_blocks(options, window);
       options.windowed.push_back({window, std::min(options.blocks, most + below(3 * most))});
     }
   }
@@ -174,12 +178,88 @@ class Schedule {
     }
   }
 
+  // What a host reads of the blocks that a scheduler lists, and writes into those of another.
+  using Content = std::vector<std::vector<std::uint64_t>>;
+  Content read(const std::vector<Block>& blocks, int group = FakeDevice::no_group) {
+    Content content;
+    for (const Block block : blocks) {
+      EXPECT_NE(block, no_block);
+      if (block != no_block) content.push_back(device_.read_block(block, group));
+    }
+    return content;
+  }
+  void write(const std::vector<RestoredBlock>& blocks, const Content& content, int group = FakeDevice::no_group) {
+    std::set<Block> written;
+    for (const RestoredBlock& block : blocks) {
+      EXPECT_TRUE(written.insert(block.block).second) << "two blocks go into one";
+      device_.write_block(block.block, content.at(block.saved), group);
+    }
+  }
+
+  // Reads what is cached of a text and puts it back, possibly after it was forgotten, or into another name space.
+  void save_and_restore() {
+    if (!submitted_.empty() || texts_.empty()) return;
+    const Expected& of = texts_.at(random_id());
+    std::vector<std::int32_t> tokens = of.prompt;
+    tokens.insert(tokens.end(), of.text.tokens.begin(), of.text.tokens.end());
+    tokens.resize(static_cast<std::size_t>(below(static_cast<int>(tokens.size()) + 1)));
+    const SavedTable saved = scheduler_.save(of.options.name_space, tokens);
+    const Content blocks = read(saved.blocks);
+    std::vector<Content> windowed;
+    for (const SavedWindow& window : saved.windowed)
+      windowed.push_back(read(window.blocks, static_cast<int>(windowed.size())));
+    const std::uint64_t state = saved.state == no_slot ? 0 : device_.state(saved.state);
+    tokens.resize(static_cast<std::size_t>(saved.length));
+
+    if (below(2) == 0) scheduler_.clear_prefixes();
+    const std::string name_space = below(2) == 0 ? of.options.name_space : "adapter";
+    const std::int64_t before = scheduler_.save(name_space, tokens).length;
+    const Restored restored = scheduler_.restore(name_space, tokens, saved);
+    EXPECT_EQ(scheduler_.save(name_space, tokens).length, before + restored.tokens);
+    write(restored.blocks, blocks);
+    for (std::size_t group = 0; group < windowed.size(); ++group)
+      write(restored.windowed.at(group), windowed[group], static_cast<int>(group));
+    if (restored.state != no_slot) device_.state(restored.state) = state;
+    restored_ += restored.tokens;
+  }
+
+  // Blocks for a text beside the sequences, which nobody else writes to until they are given back.
+  void reserve() {
+    if (reserved_ || !(reserved_ = scheduler_.reserve(1 + below(static_cast<int>(scheduler_.context()))))) return;
+    ++reserved_count_;
+    reserved_until_ = steps_ + below(4);
+    mark_reserved([this](Block block, int group) {
+      const std::vector<std::uint64_t> mark(device_.read_block(block, group).size(), random_.next());
+      device_.write_block(block, mark, group);
+      marks_[{group, block}] = mark;
+    });
+  }
+
+  void give_back() {
+    if (!reserved_) return;
+    mark_reserved([this](Block block, int group) {
+      EXPECT_EQ(device_.read_block(block, group), (marks_[{group, block}])) << "a sequence has written to it";
+    });
+    marks_.clear();
+    reserved_.reset();
+  }
+
+  void mark_reserved(const std::function<void(Block block, int group)>& visit) {
+    for (const Block block : reserved_->table()) visit(block, FakeDevice::no_group);
+    for (std::size_t group = 0; group < options_.windowed.size(); ++group)
+      for (const Block block : reserved_->windowed(group)) visit(block, static_cast<int>(group));
+  }
+
   void step() {
+    if (below(6) == 0) save_and_restore();
+    if (below(40) == 0) reserve();
+    if (steps_ >= reserved_until_) give_back();
     suggest();
     const bool was_idle = submitted_.empty();
     std::optional<Step> next = scheduler_.next(now_);
     take(scheduler_.take_events());
     if (!next) {
+      if (was_idle && reserved_) return give_back();
       if (was_idle) {
         ASSERT_TRUE(!scheduler_.has_work() || !scheduler_.awaiting_drafts().empty()) << "stuck";
       }
@@ -271,6 +351,11 @@ class Schedule {
   Scheduler scheduler_;
   FakeDevice device_;
   std::deque<Step> submitted_;
+  std::optional<TextBlocks> reserved_;
+  std::int64_t reserved_until_ = 0;  // this step
+  std::map<std::pair<int, Block>, std::vector<std::uint64_t>> marks_;
+  int reserved_count_ = 0;
+  std::int64_t restored_ = 0;
   std::map<SequenceId, Expected> texts_;
   double now_ = 0;
   std::int64_t steps_ = 0;
@@ -281,6 +366,7 @@ class Schedule {
 
 TEST(Soak, EveryTextIsTheOneWrittenAlone) {
   SchedulerStatistics sum;
+  std::int64_t restored = 0, reserved = 0;
   for (std::uint64_t seed = 0; seed < 6000; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Schedule schedule(seed);
@@ -292,6 +378,8 @@ TEST(Soak, EveryTextIsTheOneWrittenAlone) {
     sum.drafted += schedule.statistics().drafted;
     sum.reused += schedule.statistics().reused;
     sum.steps += schedule.statistics().steps;
+    restored += schedule.restored();
+    reserved += schedule.reserved();
   }
   // The schedules must meet what they are meant to test.
   EXPECT_GT(sum.finished, 60000);
@@ -299,9 +387,12 @@ TEST(Soak, EveryTextIsTheOneWrittenAlone) {
   EXPECT_GT(sum.accepted, 10000);
   EXPECT_GT(sum.drafted, sum.accepted + 10000);
   EXPECT_GT(sum.reused, 10000);
+  EXPECT_GT(restored, 10000);
+  EXPECT_GT(reserved, 1000);
   RecordProperty("steps", std::to_string(sum.steps));
   std::cout << sum.finished << " texts in " << sum.steps << " steps, " << sum.preemptions << " preemptions, "
-            << sum.accepted << " of " << sum.drafted << " guesses accepted, " << sum.reused << " tokens reused\n";
+            << sum.accepted << " of " << sum.drafted << " guesses accepted, " << sum.reused << " tokens reused, "
+            << restored << " restored, " << reserved << " texts beside them\n";
 }
 
 TEST(Soak, SixtyFourSequencesAtOnce) {

@@ -58,7 +58,9 @@ class Runner {
   void draft_with(std::shared_ptr<Model> model);
 
   /// Room in the cache for a text that the caller computes with the model itself. Throws UsageError if there is none.
-  /// With recurrent layers it waits until no other thread has such a text, and throws UsageError if this one has.
+  /// Texts that are being generated may have to wait until it is given back, so that a thread which holds it must not
+  /// wait for one. With recurrent layers it waits until no other thread has such a text, and throws UsageError if this
+  /// one has.
   ReservedBlocks reserve(std::int64_t tokens);
   /// Writes what is cached of a text, in whole blocks, to a safetensors file; returns how many tokens that is.
   std::int64_t save_cache(const std::filesystem::path& path, std::span<const std::int32_t> tokens);

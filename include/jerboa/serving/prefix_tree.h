@@ -75,6 +75,9 @@ class PrefixTree {
 
   /// The longest known beginning of a text in whole blocks.
   Path find(std::string_view name_space, std::span<const std::int32_t> tokens);
+  /// The longest beginning of which the tree has the blocks, even if no text can go on from its end: find() gives one
+  /// that has what windows see, and states.
+  Path longest(std::string_view name_space, std::span<const std::int32_t> tokens);
   /// Continues a path by one whole block. If the tree has a block of these tokens already, the path continues there,
   /// and that block is returned, which the caller should use instead of its own; otherwise `block` itself, which the
   /// tree shares from now on. `windowed` has a block for each group of layers with windows, or no_block; the tree
@@ -127,6 +130,8 @@ class PrefixTree {
   static constexpr std::uint64_t is_end = std::uint64_t{1} << 63;
   using ByUse = std::set<std::pair<std::uint64_t, Node*>>;
 
+  Node& root_of(std::string_view name_space);
+  static Node* child_of(const Node& node, std::span<const std::int32_t> tokens);
   void pin(Node& node);
   void unpin(Node& node);
   bool is_idle_leaf(const Node& node) const { return node.parent && node.users == 0 && node.children.empty(); }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -76,8 +77,10 @@ struct SchedulerStatistics {
 
 struct StepSizes;
 
-/// The most blocks of windowed layers that one sequence needs at any time.
-int most_blocks(const SchedulerOptions& options, int window);
+/// The most blocks of windowed layers that a text needs at any time, if steps in flight compute so many of its tokens.
+int most_windowed_blocks(const SchedulerOptions& options, int window, std::int64_t in_flight);
+/// The same for a sequence.
+int most_windowed_blocks(const SchedulerOptions& options, int window);
 
 /// A block to be filled with the content of a saved one.
 struct RestoredBlock {
@@ -90,6 +93,7 @@ struct Restored {
   std::vector<RestoredBlock> blocks = {};
   std::vector<std::vector<RestoredBlock>> windowed = {};  ///< by group; indices into SavedWindow::blocks
   std::int32_t state = no_slot;                           ///< the slot for the saved states of recurrent layers
+  std::int64_t tokens = 0;  ///< by how many the beginning from which texts go on has become longer
 };
 
 /// Blocks for a text that a host computes beside the sequences, a chunk after another.
@@ -141,8 +145,9 @@ class Scheduler {
   /// All sequences guess by prompt lookup from now on, because the host no longer does.
   void draft_by_lookup();
 
-  /// The next step, or nothing: no sequence is left, or all wait for steps in flight or for drafts of the host. If
-  /// has_work(), nothing is in flight and no draft is awaited, there is a step.
+  /// The next step, or nothing: no sequence is left, or all wait for steps in flight, for drafts of the host, or for
+  /// blocks that a TextBlocks holds. If has_work(), nothing is in flight, no draft is awaited and no TextBlocks exists,
+  /// there is a step.
   std::optional<Step> next(double now);
   /// Takes the results of the oldest step in flight; returns what happened since the last call. Throws UsageError, and
   /// changes nothing, if it is another step or results are missing.
@@ -154,6 +159,11 @@ class Scheduler {
   std::vector<Event> refuse(const Step& step, const std::string& error, double now);
   /// What happened since the last call, for hosts that wait without a step: cancellations, deadlines.
   std::vector<Event> take_events() { return std::exchange(events_, {}); }
+
+  /// When the first of the sequences that have a deadline ends by it; infinity if none has.
+  double next_deadline() const {
+    return deadlines_.empty() ? std::numeric_limits<double>::infinity() : deadlines_.begin()->first;
+  }
 
   bool has_work() const { return !sequences_.empty(); }
   std::size_t in_flight() const { return in_flight_.size(); }
@@ -172,19 +182,20 @@ class Scheduler {
   const StateSlots& slots() const { return slots_; }
 
   /// Blocks for a text that the host computes beside the sequences, with room for this many tokens; nothing if the
-  /// cache is full. The scheduler must outlive them.
+  /// cache is full. Sequences may have to wait until they are given back. The scheduler must outlive them.
   std::optional<TextBlocks> reserve(std::int64_t positions);
   /// Forgets cached prefixes that no sequence uses.
   void clear_prefixes() { tree_.clear(); }
   /// The whole blocks that a running sequence has computed so far: length and blocks, to be read by the host before the
   /// next step. The tokens are the first `length` of the sequence's. Throws UsageError if it does not run, if its first
-  /// blocks were given back, or if the model has recurrent layers, whose states are kept only at the end of a prompt's
-  /// whole blocks.
+  /// blocks, or those that windows see from its end, were given back, or if the model has recurrent layers, whose
+  /// states are kept only at the end of a prompt's whole blocks.
   SavedTable save(SequenceId id) const;
   /// The same for what is cached of these tokens, whoever computed it, with the states of recurrent layers.
   SavedTable save(const std::string& name_space, std::span<const std::int32_t> tokens);
   /// Puts saved blocks into the prefix tree, where sequences that begin with these tokens find them. Returns what the
-  /// host must fill before the next step: nothing that is there already, or that the cache has no room for.
+  /// host must fill before the next step: nothing that is there already, or that the cache has no room for. With
+  /// recurrent states or groups of layers with windows, texts go on from the end alone, so that it is all or nothing.
   Restored restore(const std::string& name_space, std::span<const std::int32_t> tokens, const SavedTable& saved);
 
  private:
@@ -223,7 +234,6 @@ class Scheduler {
   bool has_room_for(const CachePlace& place, std::int64_t length) const;
   std::int64_t path_length(const CachePlace& place) const;
   std::optional<StateSlot> take_slot();
-  Block allocate_windowed(std::size_t group);
 
   // Room
   bool release_before_windows();
@@ -234,6 +244,15 @@ class Scheduler {
   bool grow_without_preemption(Sequence& sequence, std::int64_t length);
   bool preempt_younger(const Sequence& sequence);
   void preempt(Sequence& sequence);
+
+  // Saving and restoring
+  std::int32_t holder_of(std::int32_t slot) const;
+  std::optional<StateSlot> take_slot_to_fill();
+  void check_saved(std::span<const std::int32_t> tokens, const SavedTable& saved) const;
+  std::vector<PageTable> seen_from_end(const PrefixTree::Path& path, const SavedTable& saved);
+  bool has_room_for_rest(std::int64_t missing, const std::vector<PageTable>& ends, std::int64_t length) const;
+  void append_restored(PrefixTree::Path& path, std::span<const std::int32_t> tokens, Block block,
+                       std::vector<PageTable>& ends, const SavedTable& saved, Restored& restored);
 
   // Planning
   bool can_decode(const Sequence& sequence) const;
