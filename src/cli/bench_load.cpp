@@ -18,7 +18,9 @@
 #include <jerboa/frontend/compile.h>
 #include <jerboa/language/language_model.h>
 #include <jerboa/models/family.h>
+#include <jerboa/ops/ops.h>
 
+#include "base/in_parallel.h"
 #include "cli/arguments.h"
 #include "cli/bench_shapes.h"
 #include "cli/commands.h"
@@ -26,7 +28,6 @@
 #include "cli/language_options.h"
 #include "cli/timing.h"
 #include "io/safetensors_header.h"
-#include "models/in_parallel.h"
 #include "models/temporary_folder.h"
 
 // How long it takes to load language models with random weights, in the shapes of real ones.
@@ -137,7 +138,7 @@ std::vector<fs::path> write_model(const fs::path& folder, const models::Config& 
   }
   write_file(folder / "model.safetensors.index.json", nlohmann::json{{"weight_map", places}}.dump());
   const std::vector<std::uint16_t> block = random_block();
-  models::in_parallel(std::ssize(shards), 1, [&](std::int64_t first, std::int64_t end) {
+  detail::in_parallel(std::ssize(shards), 1, [&](std::int64_t first, std::int64_t end) {
     for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(end); ++i)
       write_shard(files[i], shards[i], block);
   });

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
+#include "backend/webgpu/gpu_tensor.h"
 #include "base/integers.h"
 
 namespace jerboa::webgpu {
