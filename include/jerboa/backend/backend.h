@@ -102,12 +102,15 @@ class Backend {
   /// Throws OutOfMemoryError that names the tensor.
   virtual std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes, const std::string& name) = 0;
   virtual std::unique_ptr<Executable> compile(const Graph& graph, const FindStorage& storage) = 0;
-  /// A device like this one that may run code from files; null if this one may. The two share no storage.
-  virtual std::shared_ptr<Backend> for_foreign_code() { return nullptr; }
-  /// The same from a program that was compiled for such a device before.
+  /// What takes most of the time of compile() and needs no storage, for load(). May be called while other threads use
+  /// the device. Null on a device that runs graphs as they are.
+  virtual std::shared_ptr<const Program> prepare(const Graph&) { return nullptr; }
+  /// The rest, from what prepare() made or from a program that was compiled for such a device before.
   virtual std::unique_ptr<Executable> load(const Program&, const FindStorage&) {
     throw UsageError("the device " + name() + " runs graphs, not programs");
   }
 };
 
+  /// A device like this one that may run code from files; null if this one may. The two share no storage.
+  virtual std::shared_ptr<Backend> for_foreign_code() { return nullptr; }
 }  // namespace jerboa

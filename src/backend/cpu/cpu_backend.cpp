@@ -312,7 +312,10 @@ class CpuBackend final : public Backend {
     return std::make_shared<CpuTensor>(dtype, sizes);
   }
   std::unique_ptr<Executable> compile(const Graph& graph, const FindStorage& storage) override {
-    return load(lower(graph, options_.target), storage);
+    return load(*prepare(graph), storage);
+  }
+  std::shared_ptr<const Program> prepare(const Graph& graph) override {
+    return std::make_shared<Program>(lower(graph, options_.target));
   }
   std::unique_ptr<Executable> load(const Program& program, const FindStorage& storage) override {
     const auto is_pool = [](const Buffer& buffer) { return buffer.where == Buffer::Where::pool; };
