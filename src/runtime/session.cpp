@@ -114,9 +114,13 @@ void Session::Shared::initialize(const std::string& name, Slot& slot) {
       slot.filled = true;  // again: a parameter that is drawn now makes its copy outdated
       return;
     }
-    HostTensor values = detail::initial_values(name, slot.type.dtype, slot.sizes(), slot.init, seed);
-    if (name == random_state && values.size() > 0) values.set_number(0, static_cast<double>(seed & 0xffffffffu));
-    slot.memory->upload(values);
+    if (name != random_state && slot.init.kind == Init::Kind::constant && slot.init.mean == 0) {
+      slot.memory->clear();
+    } else {
+      HostTensor values = detail::initial_values(name, slot.type.dtype, slot.sizes(), slot.init, seed);
+      if (name == random_state && values.size() > 0) values.set_number(0, static_cast<double>(seed & 0xffffffffu));
+      slot.memory->upload(values);
+    }
     if (slot.storage == Storage::param) forget_copy(name);
   } catch (const std::bad_alloc&) {
     slot.filled = all_filled = false;

@@ -26,6 +26,8 @@ class DeviceTensor {
     write(values);
   }
   void upload(const HostTensor& values) { upload(values.bytes()); }
+  /// Sets every element to zero.
+  virtual void clear() { write(std::vector<std::byte>(static_cast<std::size_t>(bytes()))); }
   virtual HostTensor download() const = 0;
   /// The tensor's bytes, if they are in memory that the host may write to; otherwise nothing.
   virtual std::span<std::byte> host_memory() { return {}; }
@@ -109,8 +111,8 @@ class Backend {
   virtual std::unique_ptr<Executable> load(const Program&, const FindStorage&) {
     throw UsageError("the device " + name() + " runs graphs, not programs");
   }
-};
-
   /// A device like this one that may run code from files; null if this one may. The two share no storage.
   virtual std::shared_ptr<Backend> for_foreign_code() { return nullptr; }
+};
+
 }  // namespace jerboa
