@@ -18,7 +18,9 @@
 #include <jerboa/frontend/compile.h>
 #include <jerboa/language/language_model.h>
 #include <jerboa/models/family.h>
+#include <jerboa/ops/ops.h>
 
+#include "base/in_parallel.h"
 #include "cli/arguments.h"
 #include "cli/bench_shapes.h"
 #include "cli/commands.h"
@@ -26,7 +28,6 @@
 #include "cli/language_options.h"
 #include "cli/timing.h"
 #include "io/safetensors_header.h"
-#include "models/in_parallel.h"
 #include "models/temporary_folder.h"
 
 // How long it takes to load language models with random weights, in the shapes of real ones.
@@ -137,7 +138,7 @@ std::vector<fs::path> write_model(const fs::path& folder, const models::Config& 
   }
   write_file(folder / "model.safetensors.index.json", nlohmann::json{{"weight_map", places}}.dump());
   const std::vector<std::uint16_t> block = random_block();
-  models::in_parallel(std::ssize(shards), 1, [&](std::int64_t first, std::int64_t end) {
+  detail::in_parallel(std::ssize(shards), 1, [&](std::int64_t first, std::int64_t end) {
     for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(end); ++i)
       write_shard(files[i], shards[i], block);
   });
@@ -203,7 +204,8 @@ constexpr std::pair<const char*, double LoadSeconds::*> phases[] = {
     {"whole", &LoadSeconds::whole},         {"opening", &LoadSeconds::opening},
     {"planning", &LoadSeconds::planning},   {"weights", &LoadSeconds::weights},
     {"reading", &LoadSeconds::reading},     {"converting", &LoadSeconds::converting},
-    {"uploading", &LoadSeconds::uploading}, {"compiling", &LoadSeconds::compiling}};
+    {"uploading", &LoadSeconds::uploading}, {"compiling", &LoadSeconds::compiling},
+    {"finishing", &LoadSeconds::finishing}};
 
 void print_table(const std::map<std::string, Loads>& loads, const std::vector<std::string>& order, double gigabytes) {
   fmt::print("{:<8} {:>8} {:>8}", "weights", "seconds", "GB/s");
@@ -246,7 +248,7 @@ void run_bench_load(const LoadOptions& options) {
   const models::Config config = shape_config(options.model);
   const std::vector<io::TensorPlace> tensors = tensors_of(config);
   const double gigabytes = static_cast<double>(bytes_of(tensors)) * 1e-9;
-  const Device device = Device::by_name(options.device);
+  const std::string device = Device::by_name(options.device).description();
   if (std::error_code error; fs::space(options.folder, error).available < bytes_of(tensors) && !error)
     throw UsageError(fmt::format("{} has no room for {:.1f} GB; name another folder with --folder",
                                  options.folder.string(), gigabytes));
@@ -255,16 +257,17 @@ void run_bench_load(const LoadOptions& options) {
   const std::vector<fs::path> files = write_model(made.path(), config, tensors);
   const double writing = now() - start;
   if (!options.json)
-    fmt::print("device: {}\n{}: {:.2f} GB in bf16, written to {} in {:.1f} s; {} threads\n", device.description(),
-               options.model, gigabytes, options.folder.string(), writing, std::thread::hardware_concurrency());
+    fmt::print("device: {}\n{}: {:.2f} GB in bf16, written to {} in {:.1f} s; {} threads\n", device, options.model,
+               gigabytes, options.folder.string(), writing, std::thread::hardware_concurrency());
   std::map<std::string, Loads> loads;
   for (int turn = 0; turn < options.turns; ++turn)
     for (const std::string& weights : options.weights) {
       if (options.cold) drop_from_page_cache(files);
       Loads& of = loads[weights];
       of.cached = share_in_page_cache(files);
+      // A device of its own, because one that has compiled a shader does not compile it again.
       const LanguageModel model =
-          LanguageModel::load(made.path(), {.device = device,
+          LanguageModel::load(made.path(), {.device = Device::by_name(options.device),
                                             .weights = weights_type(weights),
                                             .on_weights = [](std::int64_t, std::int64_t) { end_if_interrupted(); }});
       of.seconds.push_back(model.load_seconds());
@@ -283,10 +286,10 @@ void add_bench_load(CLI::App& bench) {
   auto* command = bench.add_subcommand(
       "load",
       "Measure how long a language model takes to load: writes one with random weights in the shapes of a real one to "
-      "a "
-      "temporary folder, loads it in turns and removes it. Prints medians; reading and converting weights are added up "
-      "over all threads, and happen at the same time as uploading. «cached» is how much of the files the system had in "
-      "memory before the last load");
+      "a temporary folder, loads it in turns, each on a new device, and removes it. Prints medians; opening, planning, "
+      "weights and finishing add up to the whole. Reading and converting weights are added up over all threads, and "
+      "happen at the same time as uploading and compiling. «cached» is how much of the files the system had in memory "
+      "before the last load; compiled shaders stay on disk for the next load unless JERBOA_CACHE is empty");
   auto options = std::make_shared<LoadOptions>();
   command->add_option("--model", options->model, "The shapes")->check(one_of(shape_names()))->capture_default_str();
   command->add_option("--weights", options->weights, "One or more types of the weights")

@@ -9,6 +9,7 @@
 #include <jerboa/models/family.h>
 #include <jerboa/runtime/device_kind.h>
 
+#include "language/entries_ahead.h"
 #include "language/model_files.h"
 #include "language/storage_bytes.h"
 #include "steps/cache_graphs.h"
@@ -96,6 +97,8 @@ std::shared_ptr<Model> Model::load(detail::ModelFiles files, const LanguageModel
   model->end_tokens_ = files.generation.end_tokens;
   model->sampling_ = files.generation.sampling;
   Session& session = model->session_;
+  // What nearly every text needs, so that the first one does not wait for it.
+  const EntriesAhead usual(session, model->plan_->usual_entries(model->sampling_));
   session.declare(model->plan_->outline());
   Fingerprint fingerprint;
   fingerprint.mix(model->plan_->config().to_json());
@@ -107,6 +110,7 @@ std::shared_ptr<Model> Model::load(detail::ModelFiles files, const LanguageModel
   const std::int64_t bytes = model->weight_bytes();
   std::int64_t done = 0;
   const auto put = [&](const models::ParamValues& values) {
+    usual.check();
     Stopwatch upload;
     if (!values.is_in_place) session.upload_param(values.name, values.bytes);
     seconds.uploading += upload.seconds();
@@ -121,12 +125,11 @@ std::shared_ptr<Model> Model::load(detail::ModelFiles files, const LanguageModel
   seconds.weights = watch.lap();
   seconds.reading = reads.reading;
   seconds.converting = reads.converting;
-  // What nearly every text needs, so that the first one does not wait for it.
-  for (const Entry& entry : model->plan_->usual_entries(model->sampling_))
-    model->add_entry_once(entry.name, entry.graph);
+  for (const PreparedEntry& entry : usual.entries()) session.add_entry(entry);
+  seconds.compiling = usual.seconds();
   const auto& caches = model->plan_->caches();
   if (!caches.empty()) session.storage(caches.front().name);  // clears the cache, before anyone waits
-  seconds.compiling = watch.lap();
+  seconds.finishing = watch.lap();
   seconds.whole = whole.seconds();
   return model;
 }

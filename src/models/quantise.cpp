@@ -5,7 +5,7 @@
 #include <jerboa/ir/dim.h>
 #include <jerboa/models/quantise.h>
 
-#include "models/in_parallel.h"
+#include "base/in_parallel.h"
 #include "models/quantise_group.h"
 #include "models/round_for_products.h"
 
@@ -37,7 +37,7 @@ void quantise_rows(std::span<const float> values, std::int64_t first_row, Quanti
   const GroupWriter writer(to.view(), first_row * in / quantised_group);
   if (inputs != nullptr) return round_for_products(values, in, *inputs, writer);
   constexpr std::int64_t least_groups = 1024;  // for which a thread pays
-  in_parallel(count, least_groups, [&](std::int64_t first, std::int64_t end) {
+  detail::in_parallel(count, least_groups, [&](std::int64_t first, std::int64_t end) {
     const auto part = values.subspan(static_cast<std::size_t>(first * quantised_group),
                                      static_cast<std::size_t>((end - first) * quantised_group));
     quantise_groups(part, first, writer);

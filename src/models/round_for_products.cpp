@@ -5,7 +5,7 @@
 #include <jerboa/base/error.h>
 #include <jerboa/base/float16.h>
 
-#include "models/in_parallel.h"
+#include "base/in_parallel.h"
 
 // The method is GPTQ's (arXiv 2210.17323) without the inverse: rounding in the opposite order needs only U.
 namespace jerboa::models {
@@ -27,7 +27,7 @@ void factor(std::vector<float>& matrix, std::size_t size) {
       for (std::size_t i = k + 1; i < end; ++i)
         for (std::size_t j = i; j < size; ++j) row(i)[j] -= row(k)[i] * row(k)[j];
     }
-    in_parallel(static_cast<std::int64_t>(size - end), 64, [&](std::int64_t begin, std::int64_t stop) {
+    detail::in_parallel(static_cast<std::int64_t>(size - end), 64, [&](std::int64_t begin, std::int64_t stop) {
       for (std::size_t i = end + static_cast<std::size_t>(begin); i < end + static_cast<std::size_t>(stop); ++i)
         for (std::size_t k = first; k < end; ++k) {
           const float factor = row(k)[i];
@@ -166,7 +166,7 @@ void round_for_products(std::span<const float> values, std::int64_t in, const Pr
     const std::int64_t size = std::min(ProductInputs::block, in - first);
     if (block >= inputs.sums.size()) throw UsageError("the sums of a product's inputs do not fit its weight");
     const Compensation compensation(inputs.sums[block], static_cast<std::size_t>(size));
-    in_parallel(rows, 1, [&](std::int64_t begin, std::int64_t end) {
+    detail::in_parallel(rows, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const auto at = static_cast<std::size_t>(row * in + first);
         RowBlock(values.subspan(at, static_cast<std::size_t>(size)), compensation)

@@ -18,9 +18,9 @@
 
 #include "base/browser_build.h"
 #include "base/convert_floats.h"
+#include "base/in_parallel.h"
 #include "base/integers.h"
 #include "base/parse_json.h"
-#include "models/in_parallel.h"
 #include "models/mxfp4.h"
 #include "models/original_name.h"
 #include "models/param_reads.h"
@@ -322,7 +322,7 @@ class Reader {
   void read_bytes(const std::string& name, std::span<std::byte> to) {
     constexpr std::int64_t least_bytes = 1 << 18;  // for which a thread pays
     if (!weights_.reads_parts(name)) return reading_.time([&] { weights_.read(name, to); });
-    in_parallel(std::ssize(to), least_bytes, [&](std::int64_t first, std::int64_t end) {
+    detail::in_parallel(std::ssize(to), least_bytes, [&](std::int64_t first, std::int64_t end) {
       const auto part = to.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(end - first));
       reading_.time([&] { weights_.read_part(name, part, static_cast<std::size_t>(first)); });
     });
@@ -390,7 +390,7 @@ class Reader {
     }
     const TensorEntry& entry = weights_.entry(name);
     const std::size_t elements = entry.elements(), size = size_of(entry.type);
-    in_parallel(pieces_of(elements), 1, [&](std::int64_t number, std::int64_t end) {
+    detail::in_parallel(pieces_of(elements), 1, [&](std::int64_t number, std::int64_t end) {
       std::vector<std::byte> bytes(std::min(piece, elements) * size);
       std::vector<float> values(std::min(piece, elements));
       for (; number < end; ++number) {
@@ -407,7 +407,7 @@ class Reader {
   }
 
   void use_pieces(std::span<const float> values, const UsePiece& use) {
-    in_parallel(pieces_of(values.size()), 1, [&](std::int64_t number, std::int64_t end) {
+    detail::in_parallel(pieces_of(values.size()), 1, [&](std::int64_t number, std::int64_t end) {
       const std::size_t first = static_cast<std::size_t>(number) * piece;
       const std::size_t last = std::min(static_cast<std::size_t>(end) * piece, values.size());
       converting_.time([&] { use(first, values.subspan(first, last - first)); });

@@ -114,9 +114,13 @@ void Session::Shared::initialize(const std::string& name, Slot& slot) {
       slot.filled = true;  // again: a parameter that is drawn now makes its copy outdated
       return;
     }
-    HostTensor values = detail::initial_values(name, slot.type.dtype, slot.sizes(), slot.init, seed);
-    if (name == random_state && values.size() > 0) values.set_number(0, static_cast<double>(seed & 0xffffffffu));
-    slot.memory->upload(values);
+    if (name != random_state && slot.init.kind == Init::Kind::constant && slot.init.mean == 0) {
+      slot.memory->clear();
+    } else {
+      HostTensor values = detail::initial_values(name, slot.type.dtype, slot.sizes(), slot.init, seed);
+      if (name == random_state && values.size() > 0) values.set_number(0, static_cast<double>(seed & 0xffffffffu));
+      slot.memory->upload(values);
+    }
     if (slot.storage == Storage::param) forget_copy(name);
   } catch (const std::bad_alloc&) {
     slot.filled = all_filled = false;
@@ -282,7 +286,23 @@ std::set<std::string> updated_storage(const Graph& graph) {
 
 }  // namespace
 
-void Session::add_entry(const std::string& name, const Graph& graph) {
+PreparedEntry Session::prepare_entry(const std::string& name, Graph graph) const {
+  Checks checks;
+  {
+    const std::lock_guard lock(*shared_->mutex);
+    checks = shared_->checks;
+  }
+  verify(graph);
+  auto program = with_room(
+      name, graph, [&] { return device_.backend().prepare(checks.any() ? with_checks(graph, checks).graph : graph); });
+  return {name, std::move(graph), std::move(program)};
+}
+
+void Session::add_entry(const std::string& name, const Graph& graph) { add_entry(name, graph, nullptr); }
+
+void Session::add_entry(const PreparedEntry& entry) { add_entry(entry.name, entry.graph, entry.program.get()); }
+
+void Session::add_entry(const std::string& name, const Graph& graph, const Program* program) {
   const std::lock_guard lock(*shared_->mutex);
   if (entries_.contains(name)) throw UsageError(fmt::format("the session already has an entry {}", name));
   verify(graph);
@@ -306,7 +326,10 @@ void Session::add_entry(const std::string& name, const Graph& graph) {
     entry->params_without_copies = shared_->without_copies(updated_storage(graph));
     if (shared_->checks.any()) entry->checks = with_checks(graph, shared_->checks);
     const Graph& compiled = entry->checks ? entry->checks->graph : graph;
-    entry->executable = with_room(name, graph, [&] { return device_.backend().compile(compiled, finder()); });
+    entry->executable = with_room(name, graph, [&] {
+      Backend& backend = device_.backend();
+      return program == nullptr ? backend.compile(compiled, finder()) : backend.load(*program, finder());
+    });
     entries_.emplace(name, std::move(entry));
     shared_->optimizers = std::move(optimizers);
     for (const std::string& tensor_name : declared) shared_->waiting.erase(tensor_name);

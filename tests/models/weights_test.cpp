@@ -9,7 +9,7 @@
 #include <jerboa/models/quantise.h>
 #include <jerboa/ops/ops.h>
 
-#include "models/in_parallel.h"
+#include "base/in_parallel.h"
 #include "support/expect_error.h"
 
 // Reading parameters in pieces, on all threads, the next while one is used.
@@ -165,13 +165,13 @@ TEST(Weights, ErrorsComeToTheCaller) {
 
 TEST(InParallel, GivesEveryPartToOneThread) {
   std::vector<int> seen(1000);
-  in_parallel(1000, 7, [&](std::int64_t first, std::int64_t end) {
+  detail::in_parallel(1000, 7, [&](std::int64_t first, std::int64_t end) {
     EXPECT_GE(end - first, 7);
     for (std::int64_t i = first; i < end; ++i) ++seen[static_cast<std::size_t>(i)];
   });
   EXPECT_EQ(seen, std::vector<int>(1000, 1));
-  expect_error<UsageError>([] { in_parallel(64, 1, [](std::int64_t, std::int64_t) { throw UsageError("no"); }); },
-                           "no");
+  expect_error<UsageError>(
+      [] { detail::in_parallel(64, 1, [](std::int64_t, std::int64_t) { throw UsageError("no"); }); }, "no");
 }
 
 }  // namespace

@@ -60,5 +60,23 @@ TEST(SessionThreads, EntriesAreAddedWhileOthersRun) {
   EXPECT_TRUE(session.has_entry("forward9"));
 }
 
+TEST(SessionThreads, EntriesArePreparedWhileParametersAreUploaded) {
+  for (const Device& device : {Device::cpu(2), Device::reference()}) {
+    Session session(device);
+    session.declare(test::regression_forward());
+    std::vector<PreparedEntry> entries;
+    std::thread preparer([&] {
+      for (int i = 0; i < 10; ++i)
+        entries.push_back(session.prepare_entry("forward" + std::to_string(i), test::regression_forward()));
+    });
+    HostTensor w({3}, {1, 2, 3}), b(DType::f32, Sizes{});
+    b.set_number(0, 4);
+    for (int i = 0; i < 100; ++i) session.upload_params({{"w", w}, {"b", b}});
+    preparer.join();
+    for (const PreparedEntry& entry : entries) session.add_entry(entry);
+    EXPECT_EQ(session.run("forward9", {{"x", HostTensor({1, 3}, {1, 1, 1})}}).get("output").number(0), 10);
+  }
+}
+
 }  // namespace
 }  // namespace jerboa

@@ -156,5 +156,20 @@ TEST(WebGpuPool, HoldsAccumulatedGradients) {
   expect_near(train(Device::webgpu()), train(Device::reference()));
 }
 
+// What lies beside a moment in the same memory stays as it is when moments are set to zero.
+TEST(WebGpuPool, ClearsTheStatesThatAreResetAndNothingElse) {
+  Session session(Device::webgpu(), {.seed = 3});
+  session.add_entry("step", clipped_step());
+  session.run("step", small_batch(0)).get("loss");
+  const TensorMap params = session.download_params();
+  session.reset_optimizer_state();
+  EXPECT_TRUE(session.download_params() == params);
+  for (const std::string& name : session.state_names()) {
+    if (name == random_state) continue;
+    const HostTensor state = session.download_state(name);
+    for (std::int64_t i = 0; i < state.size(); ++i) ASSERT_EQ(state.number(i), 0) << name << " " << i;
+  }
+}
+
 }  // namespace
 }  // namespace jerboa::test

@@ -26,6 +26,8 @@ class DeviceTensor {
     write(values);
   }
   void upload(const HostTensor& values) { upload(values.bytes()); }
+  /// Sets every element to zero.
+  virtual void clear() { write(std::vector<std::byte>(static_cast<std::size_t>(bytes()))); }
   virtual HostTensor download() const = 0;
   /// The tensor's bytes, if they are in memory that the host may write to; otherwise nothing.
   virtual std::span<std::byte> host_memory() { return {}; }
@@ -102,12 +104,15 @@ class Backend {
   /// Throws OutOfMemoryError that names the tensor.
   virtual std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes, const std::string& name) = 0;
   virtual std::unique_ptr<Executable> compile(const Graph& graph, const FindStorage& storage) = 0;
-  /// A device like this one that may run code from files; null if this one may. The two share no storage.
-  virtual std::shared_ptr<Backend> for_foreign_code() { return nullptr; }
-  /// The same from a program that was compiled for such a device before.
+  /// What takes most of the time of compile() and needs no storage, for load(). May be called while other threads use
+  /// the device. Null on a device that runs graphs as they are.
+  virtual std::shared_ptr<const Program> prepare(const Graph&) { return nullptr; }
+  /// The rest, from what prepare() made or from a program that was compiled for such a device before.
   virtual std::unique_ptr<Executable> load(const Program&, const FindStorage&) {
     throw UsageError("the device " + name() + " runs graphs, not programs");
   }
+  /// A device like this one that may run code from files; null if this one may. The two share no storage.
+  virtual std::shared_ptr<Backend> for_foreign_code() { return nullptr; }
 };
 
 }  // namespace jerboa

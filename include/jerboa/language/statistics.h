@@ -6,15 +6,16 @@
 
 namespace jerboa::language {
 
-/// How long it took to load a model. Weights are read, converted and uploaded at the same time, so that what follows
-/// them does not add up to them.
+/// How long it took to load a model: opening, planning, weights and finishing, one after another. Weights are read,
+/// converted and uploaded at the same time, and programs are compiled meanwhile, so that these do not add up to them.
 struct LoadSeconds {
   double opening = 0;                  ///< configuration, tokenizer and the headers of weights
   double planning = 0;                 ///< sizes and graphs, and allocating what they need
   double weights = 0;                  ///< until all are on the device
   double reading = 0, converting = 0;  ///< of the weights: added up over all threads
   double uploading = 0;                ///< of the weights: copying them to a device with memory of its own
-  double compiling = 0;                ///< the programs that nearly every text needs, and clearing the cache
+  double compiling = 0;                ///< the programs that nearly every text needs, from planning on
+  double finishing = 0;                ///< after the weights: what is left of compiling, and clearing the cache
   double whole = 0;
 };
 

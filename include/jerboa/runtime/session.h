@@ -90,6 +90,13 @@ struct EntryInfo {
   std::vector<Port> inputs, outputs, captures;
 };
 
+/// A graph that was compiled as far as that needs no storage (Session::prepare_entry).
+struct PreparedEntry {
+  std::string name;
+  Graph graph;
+  std::shared_ptr<const Program> program;  ///< null on a device that runs graphs as they are
+};
+
 /// Named persistent tensors on a device (parameters, gradients, states) and the entries that run over them. Calls from
 /// several threads, including those on siblings, are serialised.
 class Session {
@@ -99,6 +106,10 @@ class Session {
   /// Compiles a graph under a name. Its parameters and states become storage, shared by name with other entries; their
   /// types must agree. Throws UsageError if they do not, or if the name is taken, and leaves the session unchanged.
   void add_entry(const std::string& name, const Graph& graph);
+  /// Does first what takes most of the time of add_entry and changes nothing, while other threads use the session. The
+  /// result is for this session.
+  PreparedEntry prepare_entry(const std::string& name, Graph graph) const;
+  void add_entry(const PreparedEntry& entry);
   /// Allocates storage for a graph's parameters and states without compiling it, so that they can be loaded first.
   void declare(const Graph& graph);
   bool has_entry(const std::string& name) const;
@@ -176,6 +187,7 @@ class Session {
   struct Entry;
 
   Session(Device device, std::shared_ptr<Shared> shared);
+  void add_entry(const std::string& name, const Graph& graph, const Program* program);
   const Entry& entry(const std::string& name) const;
   FindStorage finder() const;
   /// Whether the storage is new.

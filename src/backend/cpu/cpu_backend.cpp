@@ -15,6 +15,7 @@
 #include "backend/cpu/guard.h"
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/pack.h"
+#include "base/in_parallel.h"
 #include "lower/cost.h"
 #include "lower/verify_access.h"
 
@@ -66,6 +67,13 @@ class CpuTensor final : public DeviceTensor {
     HostTensor values(dtype_, sizes_);
     std::copy_n(memory_.data(), bytes_, values.bytes().data());
     return values;
+  }
+  // On several threads, because memory that was not used before costs most.
+  void clear() override {
+    constexpr std::int64_t least_bytes = 16 << 20;  // for which a thread pays
+    detail::in_parallel(bytes(), least_bytes, [&](std::int64_t first, std::int64_t end) {
+      std::fill_n(memory_.data() + first, end - first, std::byte{0});
+    });
   }
   std::span<std::byte> host_memory() override { return {memory_.data(), bytes_}; }
   std::byte* data() { return memory_.data(); }
@@ -312,7 +320,10 @@ class CpuBackend final : public Backend {
     return std::make_shared<CpuTensor>(dtype, sizes);
   }
   std::unique_ptr<Executable> compile(const Graph& graph, const FindStorage& storage) override {
-    return load(lower(graph, options_.target), storage);
+    return load(*prepare(graph), storage);
+  }
+  std::shared_ptr<const Program> prepare(const Graph& graph) override {
+    return std::make_shared<Program>(lower(graph, options_.target));
   }
   std::unique_ptr<Executable> load(const Program& program, const FindStorage& storage) override {
     const auto is_pool = [](const Buffer& buffer) { return buffer.where == Buffer::Where::pool; };

@@ -11,20 +11,20 @@ namespace jerboa::webgpu {
 // clang-format off
 #define JERBOA_WEBGPU_FUNCTIONS(F) \
   F(AdapterGetInfo) F(AdapterGetLimits) F(AdapterHasFeature) F(AdapterInfoFreeMembers) \
-  F(AdapterPropertiesSubgroupMatrixConfigsFreeMembers) F(AdapterRelease) \
-  F(AdapterRequestDevice) F(BindGroupLayoutRelease) F(BindGroupRelease) F(BufferDestroy) \
-  F(BufferGetConstMappedRange) F(BufferMapAsync) F(BufferRelease) F(BufferUnmap) F(CommandBufferRelease) \
-  F(CommandEncoderBeginComputePass) F(CommandEncoderCopyBufferToBuffer) F(CommandEncoderFinish) \
-  F(CommandEncoderRelease) F(CommandEncoderResolveQuerySet) F(ComputePassEncoderDispatchWorkgroups) \
-  F(ComputePassEncoderEnd) F(ComputePassEncoderRelease) F(ComputePassEncoderSetBindGroup) \
-  F(ComputePassEncoderSetPipeline) F(ComputePipelineRelease) F(CreateInstance) F(DeviceAddRef) \
-  F(DeviceCreateBindGroup) F(DeviceCreateBindGroupLayout) F(DeviceCreateBuffer) F(DeviceCreateCommandEncoder) \
-  F(DeviceCreateComputePipelineAsync) F(DeviceCreatePipelineLayout) F(DeviceCreateQuerySet) \
-  F(DeviceCreateShaderModule) F(DeviceForceLoss) F(DeviceGetAdapter) F(DeviceGetLimits) F(DeviceGetLostFuture) \
-  F(DeviceGetQueue) F(DeviceHasFeature) F(DevicePopErrorScope) F(DevicePushErrorScope) F(DeviceRelease) \
-  F(DeviceSetLoggingCallback) F(DeviceTick) F(InstanceAddRef) F(InstanceRelease) F(InstanceRequestAdapter) \
-  F(InstanceWaitAny) F(PipelineLayoutRelease) F(QuerySetRelease) F(QueueOnSubmittedWorkDone) F(QueueRelease) \
-  F(QueueSubmit) F(QueueWriteBuffer) F(ShaderModuleGetCompilationInfo) F(ShaderModuleRelease)
+  F(AdapterPropertiesSubgroupMatrixConfigsFreeMembers) F(AdapterRelease) F(AdapterRequestDevice) \
+  F(BindGroupLayoutRelease) F(BindGroupRelease) F(BufferDestroy) F(BufferGetConstMappedRange) F(BufferMapAsync) \
+  F(BufferRelease) F(BufferUnmap) F(CommandBufferRelease) F(CommandEncoderBeginComputePass) \
+  F(CommandEncoderClearBuffer) F(CommandEncoderCopyBufferToBuffer) F(CommandEncoderFinish) F(CommandEncoderRelease) \
+  F(CommandEncoderResolveQuerySet) F(ComputePassEncoderDispatchWorkgroups) F(ComputePassEncoderEnd) \
+  F(ComputePassEncoderRelease) F(ComputePassEncoderSetBindGroup) F(ComputePassEncoderSetPipeline) \
+  F(ComputePipelineRelease) F(CreateInstance) F(DeviceAddRef) F(DeviceCreateBindGroup) F(DeviceCreateBindGroupLayout) \
+  F(DeviceCreateBuffer) F(DeviceCreateCommandEncoder) F(DeviceCreateComputePipeline) F(DeviceCreatePipelineLayout) \
+  F(DeviceCreateQuerySet) F(DeviceCreateShaderModule) F(DeviceForceLoss) F(DeviceGetAdapter) F(DeviceGetLimits) \
+  F(DeviceGetLostFuture) F(DeviceGetQueue) F(DeviceHasFeature) F(DevicePopErrorScope) F(DevicePushErrorScope) \
+  F(DeviceRelease) F(DeviceSetLoggingCallback) F(DeviceTick) F(InstanceAddRef) F(InstanceRelease) \
+  F(InstanceRequestAdapter) F(InstanceWaitAny) F(PipelineLayoutRelease) F(QuerySetRelease) \
+  F(QueueOnSubmittedWorkDone) F(QueueRelease) F(QueueSubmit) F(QueueWriteBuffer) F(ShaderModuleGetCompilationInfo) \
+  F(ShaderModuleRelease)
 // clang-format on
 
 /// The WebGPU library, opened at run time.

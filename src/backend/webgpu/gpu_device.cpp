@@ -18,6 +18,7 @@
 #include "backend/webgpu/pipeline_cache.h"
 #include "backend/webgpu/resident_workgroups.h"
 #include "backend/webgpu/tuned_forms.h"
+#include "base/in_parallel.h"
 #include "base/integers.h"
 #include "wgsl/webgpu_target.h"
 
@@ -252,7 +253,11 @@ std::shared_ptr<GpuDevice> GpuDevice::open(const WebGpuOptions& options) {
   else
     device->request(options);
   device->queue_ = {device->dawn_->DeviceGetQueue(device->device_), device->dawn_->QueueRelease};
-  device->timestamps_ = device->dawn_->DeviceHasFeature(device->device_, WGPUFeatureName_TimestampQuery) != 0;
+  const auto has = [&](WGPUFeatureName feature) {
+    return device->dawn_->DeviceHasFeature(device->device_, feature) != 0;
+  };
+  device->timestamps_ = has(WGPUFeatureName_TimestampQuery);
+  device->synchronised_ = has(WGPUFeatureName_ImplicitDeviceSynchronization);
   device->dawn_->DeviceGetLimits(device->device_, &device->limits_);
   device->make_target(options);
   Target& target = device->target_;
@@ -334,6 +339,8 @@ void GpuDevice::request(const WebGpuOptions& options) {
   const bool matrices = info_.subgroup_matrices && options.use_f16 && options.use_subgroups;
   if (matrices && options.use_subgroup_matrices) features.push_back(WGPUFeatureName_ChromiumExperimentalSubgroupMatrix);
   if (info_.timestamps) features.push_back(WGPUFeatureName_TimestampQuery);
+  if (dawn_->AdapterHasFeature(adapter_, WGPUFeatureName_ImplicitDeviceSynchronization) != 0)
+    features.push_back(WGPUFeatureName_ImplicitDeviceSynchronization);
   WGPULimits limits{};
   dawn_->AdapterGetLimits(adapter_, &limits);
   limits.nextInChain = nullptr;
@@ -624,57 +631,63 @@ Handle<WGPUShaderModule> GpuDevice::module(const ShaderSource& source) {
   return module;
 }
 
-// A pipeline that is being compiled.
-struct GpuDevice::Pending {
-  const ShaderSource* source = nullptr;
-  Handle<WGPUShaderModule> module;
-  WGPUPipelineLayout layout = nullptr;
-  WGPUFuture future{};
-  Handle<WGPUComputePipeline> pipeline;
-  std::string error;
-};
+template <class Call>
+std::string GpuDevice::error_of(const Call& call) const {
+  constexpr WGPUErrorFilter filters[] = {WGPUErrorFilter_OutOfMemory, WGPUErrorFilter_Internal,
+                                         WGPUErrorFilter_Validation};
+  for (const WGPUErrorFilter filter : filters) dawn_->DevicePushErrorScope(device_, filter);
+  call();
+  std::string errors;
+  for (std::size_t i = 0; i < std::size(filters); ++i) errors += pop_error_scope();
+  return errors;
+}
 
-std::vector<GpuDevice::Pipeline> GpuDevice::compile(const std::vector<ShaderRequest>& requests) {
-  const bool first = pipelines_.empty();
-  std::vector<std::unique_ptr<Pending>> pending;
+std::vector<const GpuDevice::ShaderRequest*> GpuDevice::missing_of(const std::vector<ShaderRequest>& requests) {
+  const std::scoped_lock lock(pipelines_mutex_);
+  std::vector<const ShaderRequest*> missing;
+  std::set<std::string_view> sources;
   for (const ShaderRequest& request : requests) {
-    if (pipelines_.contains(request.source->source)) continue;
-    if (std::any_of(pending.begin(), pending.end(),
-                    [&](const auto& other) { return other->source->source == request.source->source; }))
-      continue;
-    auto& compilation = *pending.emplace_back(std::make_unique<Pending>());
-    compilation.source = request.source;
-    compilation.module = module(*request.source);
-    compilation.layout = layout(request.bindings).pipeline;
+    layout(request.bindings);
+    if (!pipelines_.contains(request.source->source) && sources.insert(request.source->source).second)
+      missing.push_back(&request);
   }
-  // From here on nothing throws until all have been waited for: callbacks write to `pending`.
-  for (const auto& compilation : pending) {
-    WGPUComputePipelineDescriptor descriptor{};
-    descriptor.label = text(compilation->source->name);
-    descriptor.layout = compilation->layout;
-    descriptor.compute.module = compilation->module;
-    descriptor.compute.entryPoint = text("main");
-    WGPUCreateComputePipelineAsyncCallbackInfo callback{};
-    callback.mode = WGPUCallbackMode_WaitAnyOnly;
-    callback.userdata1 = compilation.get();
-    callback.userdata2 = const_cast<Dawn*>(dawn_.get());
-    callback.callback = [](WGPUCreatePipelineAsyncStatus status, WGPUComputePipeline pipeline, WGPUStringView message,
-                           void* to, void* library) {
-      auto& result = *static_cast<Pending*>(to);
-      result.pipeline = {pipeline, static_cast<const Dawn*>(library)->ComputePipelineRelease};
-      if (status != WGPUCreatePipelineAsyncStatus_Success) result.error = text(message) + " ";
-    };
-    compilation->future = dawn_->DeviceCreateComputePipelineAsync(device_, &descriptor, callback);
+  return missing;
+}
+
+void GpuDevice::make_pipeline(const ShaderRequest& request) {
+  const Handle<WGPUShaderModule> module = this->module(*request.source);
+  WGPUComputePipelineDescriptor descriptor{};
+  descriptor.label = text(request.source->name);
+  descriptor.compute.module = module;
+  descriptor.compute.entryPoint = text("main");
+  {
+    const std::scoped_lock lock(pipelines_mutex_);
+    descriptor.layout = layout(request.bindings).pipeline;
   }
-  for (const auto& compilation : pending) wait(compilation->future);
+  Handle<WGPUComputePipeline> pipeline;
+  const std::string error = error_of([&] {
+    pipeline = {dawn_->DeviceCreateComputePipeline(device_, &descriptor), dawn_->ComputePipelineRelease};
+  });
   check();
-  for (const auto& compilation : pending) {
-    if (compilation->pipeline == nullptr)
-      throw ShaderError(fmt::format("the kernel {} does not compile: {}\n{}", compilation->source->name,
-                                    compilation->error, compilation->source->source));
-    pipelines_[compilation->source->source] = std::move(compilation->pipeline);
-  }
-  if (first) watch_process_end();  // drivers may load their compiler only now
+  if (!error.empty() || pipeline == nullptr)
+    throw ShaderError(
+        fmt::format("the kernel {} does not compile: {}\n{}", request.source->name, error, request.source->source));
+  const std::scoped_lock lock(pipelines_mutex_);
+  pipelines_.emplace(request.source->source, std::move(pipeline));  // unless another thread was faster
+}
+
+// The library's own threads, of which it has two for pipelines that are created asynchronously, are too few.
+std::vector<GpuDevice::Pipeline> GpuDevice::compile(const std::vector<ShaderRequest>& requests) {
+  const std::vector<const ShaderRequest*> missing = missing_of(requests);
+  const auto make = [&](std::int64_t first, std::int64_t end) {
+    for (std::int64_t i = first; i < end; ++i) make_pipeline(*missing[static_cast<std::size_t>(i)]);
+  };
+  if (is_synchronised())
+    detail::in_parallel(std::ssize(missing), 1, make);
+  else
+    make(0, std::ssize(missing));
+  if (!missing.empty()) std::call_once(compiled_, watch_process_end);  // drivers may load their compiler only now
+  const std::scoped_lock lock(pipelines_mutex_);
   std::vector<Pipeline> result;
   for (const ShaderRequest& request : requests)
     result.push_back({pipelines_.at(request.source->source), layout(request.bindings).bindings});

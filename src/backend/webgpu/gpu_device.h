@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <limits>
 #include <map>
 #include <memory>
@@ -51,7 +52,7 @@ struct Reports {
 };
 
 /// A device with its queue, its pipelines and its pending errors. Only one thread at a time may call into a device:
-/// hold `mutex` around calls.
+/// hold `mutex` around calls. `compile` needs it only on a device that is not synchronised.
 class GpuDevice {
  public:
   static std::shared_ptr<GpuDevice> open(const WebGpuOptions& options);
@@ -68,6 +69,8 @@ class GpuDevice {
   bool has_timestamps() const { return timestamps_; }
   /// Whether it may run untrusted shaders (WebGpuOptions::robust).
   bool is_robust() const { return robust_; }
+  /// Whether the library lets several threads call into the device. It holds no lock while the driver compiles.
+  bool is_synchronised() const { return synchronised_; }
   std::mutex& mutex() { return mutex_; }
 
   /// Throws what the device reported since the last call: a loss, or an error that no call expected.
@@ -91,13 +94,12 @@ class GpuDevice {
     WGPUComputePipeline pipeline = nullptr;
     WGPUBindGroupLayout layout = nullptr;
   };
-  /// Compiles shaders in parallel and waits for them. Identical source is compiled once per device.
+  /// Compiles shaders, on all cores if the device is synchronised. Identical source is compiled once per device.
   struct ShaderRequest {
     const ShaderSource* source = nullptr;
     std::vector<BindingKind> bindings;
   };
   std::vector<Pipeline> compile(const std::vector<ShaderRequest>& requests);
-  int pipeline_count() const { return static_cast<int>(pipelines_.size()); }
 
   void lose();
   void refuse_buffers_above(std::int64_t bytes) { refused_above_ = bytes; }
@@ -108,7 +110,6 @@ class GpuDevice {
     Handle<WGPUBindGroupLayout> bindings;
     Handle<WGPUPipelineLayout> pipeline;
   };
-  struct Pending;
 
   void wait_for_queue() const;
   bool is_lost();
@@ -118,9 +119,15 @@ class GpuDevice {
   void describe(WGPUAdapter adapter);
   void make_target(const WebGpuOptions& options);
   const Layout& layout(const std::vector<BindingKind>& bindings);
+  /// One request for each source that has no pipeline yet, after making the layouts of all.
+  std::vector<const ShaderRequest*> missing_of(const std::vector<ShaderRequest>& requests);
+  void make_pipeline(const ShaderRequest& request);
   Handle<WGPUShaderModule> module(const ShaderSource& source);
   [[noreturn]] void refuse(const ShaderSource& source, WGPUShaderModule module, const std::string& message) const;
   std::string pop_error_scope() const;
+  /// What goes wrong in this thread's calls meanwhile.
+  template <class Call>
+  std::string error_of(const Call& call) const;
 
   std::shared_ptr<const Dawn> dawn_;
   Handle<WGPUInstance> instance_;
@@ -130,13 +137,15 @@ class GpuDevice {
   AdapterInfo info_;
   WGPULimits limits_{};
   Target target_;
-  bool timestamps_ = false, robust_ = false;
-  mutable bool can_sleep_ = true;  // while it waits; a caller-supplied instance may not be able to
+  bool timestamps_ = false, robust_ = false, synchronised_ = false;
+  mutable std::atomic<bool> can_sleep_ = true;  // while it waits; a caller-supplied instance may not be able to
   std::int64_t refused_above_ = std::numeric_limits<std::int64_t>::max();
   bool is_idle_ = true;  // nothing was submitted since something was read
   bool taken_ = false;   // the caller's, with the caller's callbacks
   std::mutex mutex_;
   std::shared_ptr<Reports> reports_ = std::make_shared<Reports>();
+  std::once_flag compiled_;     // anything at all
+  std::mutex pipelines_mutex_;  // of what follows
   std::map<std::vector<BindingKind>, Layout> layouts_;
   std::map<std::string, Handle<WGPUComputePipeline>> pipelines_;
 };

@@ -12,7 +12,23 @@ namespace {
 constexpr std::int64_t uniform_alignment = 256;
 constexpr int failure_buffer = -1;  // stands for the word that says that a persistent run failed
 
+GpuDevice::ShaderRequest shader_request(const Program& program, const GpuStep& step) {
+  GpuDevice::ShaderRequest request{&program.gpu.shaders[static_cast<std::size_t>(step.shader)], {}};
+  for (const auto& binding : step.bindings)
+    request.bindings.push_back(binding.is_read_write() ? GpuDevice::BindingKind::write : GpuDevice::BindingKind::read);
+  if (!step.sizes.empty()) request.bindings.push_back(GpuDevice::BindingKind::uniform);
+  return request;
+}
+
 }  // namespace
+
+std::vector<GpuDevice::ShaderRequest> shader_requests(const Program& program) {
+  std::vector<GpuDevice::ShaderRequest> requests;
+  for (const GpuStep& step : program.gpu.steps)
+    if (step.shader >= 0) requests.push_back(shader_request(program, step));
+  if (program.gpu.persistent) requests.push_back(PersistentRun::shader_request(*program.gpu.persistent));
+  return requests;
+}
 
 GpuExecutable::GpuExecutable(std::shared_ptr<GpuDevice> device, Program program, const FindStorage& storage,
                              std::optional<float> sentinel)
@@ -165,21 +181,10 @@ std::int64_t GpuExecutable::start_of(int buffer) const {
 }
 
 void GpuExecutable::compile() {
-  std::vector<GpuDevice::ShaderRequest> requests;
-  std::vector<std::size_t> numbers;
-  for (std::size_t i = 0; i < steps_.size(); ++i) {
-    const GpuStep& step = program_.gpu.steps[i];
-    if (step.shader < 0) continue;
-    GpuDevice::ShaderRequest request{&program_.gpu.shaders[static_cast<std::size_t>(step.shader)], {}};
-    for (const auto& binding : step.bindings)
-      request.bindings.push_back(binding.is_read_write() ? GpuDevice::BindingKind::write
-                                                         : GpuDevice::BindingKind::read);
-    if (!step.sizes.empty()) request.bindings.push_back(GpuDevice::BindingKind::uniform);
-    requests.push_back(std::move(request));
-    numbers.push_back(i);
-  }
-  const auto pipelines = device_->compile(requests);
-  for (std::size_t i = 0; i < numbers.size(); ++i) steps_[numbers[i]].pipeline = pipelines[i];
+  const auto pipelines = device_->compile(shader_requests(program_));
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < steps_.size(); ++i)
+    if (program_.gpu.steps[i].shader >= 0) steps_[i].pipeline = pipelines[next++];
 }
 
 void GpuExecutable::make_bind_groups() {

@@ -14,6 +14,9 @@
 
 namespace jerboa::webgpu {
 
+/// What a program's steps and its persistent dispatch have to be compiled for.
+std::vector<GpuDevice::ShaderRequest> shader_requests(const Program& program);
+
 /// Runs the steps of a program: one pass and one submission per run, with bind groups that are created once. Where runs
 /// repeat, the commands of the next are recorded while the device works on this one, which saves a good part of a small
 /// model's step.

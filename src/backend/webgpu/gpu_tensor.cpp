@@ -7,17 +7,25 @@
 namespace jerboa::webgpu {
 namespace {
 
-// Copies whole words from one buffer to another.
-void copy(GpuDevice& device, WGPUBuffer from, std::int64_t from_offset, WGPUBuffer to, std::int64_t to_offset,
-          std::int64_t bytes) {
+// Submits what encode(encoder) adds.
+template <class Encode>
+void submit(GpuDevice& device, const Encode& encode) {
   const Dawn& dawn = device.dawn();
   const Handle<WGPUCommandEncoder> encoder{dawn.DeviceCreateCommandEncoder(device.device(), nullptr),
                                            dawn.CommandEncoderRelease};
-  dawn.CommandEncoderCopyBufferToBuffer(encoder, from, static_cast<std::uint64_t>(from_offset), to,
-                                        static_cast<std::uint64_t>(to_offset),
-                                        static_cast<std::uint64_t>(whole_words(bytes)));
+  encode(encoder);
   const Handle<WGPUCommandBuffer> commands{dawn.CommandEncoderFinish(encoder, nullptr), dawn.CommandBufferRelease};
   device.submit({commands});
+}
+
+// Copies whole words from one buffer to another.
+void copy(GpuDevice& device, WGPUBuffer from, std::int64_t from_offset, WGPUBuffer to, std::int64_t to_offset,
+          std::int64_t bytes) {
+  submit(device, [&](WGPUCommandEncoder encoder) {
+    device.dawn().CommandEncoderCopyBufferToBuffer(encoder, from, static_cast<std::uint64_t>(from_offset), to,
+                                                   static_cast<std::uint64_t>(to_offset),
+                                                   static_cast<std::uint64_t>(whole_words(bytes)));
+  });
 }
 
 }  // namespace
@@ -44,6 +52,15 @@ GpuTensor::GpuTensor(std::shared_ptr<GpuDevice> device, DType dtype, const Sizes
 void GpuTensor::write(std::span<const std::byte> bytes) {
   const std::scoped_lock lock(device_->mutex());
   device_->write(buffer(), offset_, bytes.data(), bytes_);
+  device_->check();
+}
+
+void GpuTensor::clear() {
+  const std::scoped_lock lock(device_->mutex());
+  submit(*device_, [&](WGPUCommandEncoder encoder) {
+    device_->dawn().CommandEncoderClearBuffer(encoder, buffer(), static_cast<std::uint64_t>(offset_),
+                                              static_cast<std::uint64_t>(whole_words(bytes_)));
+  });
   device_->check();
 }
 

@@ -37,6 +37,7 @@ class GpuTensor final : public DeviceTensor {
  public:
   GpuTensor(std::shared_ptr<GpuDevice> device, DType dtype, const Sizes& sizes, const std::string& name);
   HostTensor download() const override;
+  void clear() override;
 
   const std::string& name() const { return name_; }
   const GpuDevice& device() const { return *device_; }

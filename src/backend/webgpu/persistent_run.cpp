@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
+#include "backend/webgpu/gpu_tensor.h"
 #include "base/integers.h"
 
 namespace jerboa::webgpu {
@@ -13,14 +15,18 @@ constexpr std::int64_t control_bytes = 16;
 
 }  // namespace
 
-PersistentRun::PersistentRun(GpuDevice& device, const PersistentDispatch& dispatch)
-    : device_(device), dispatch_(dispatch), workgroups_(device.target().persistent_workgroups) {
+GpuDevice::ShaderRequest PersistentRun::shader_request(const PersistentDispatch& dispatch) {
   using Kind = GpuDevice::BindingKind;
   GpuDevice::ShaderRequest request{&dispatch.shader, {Kind::write, Kind::write}};
   for (const GpuStep::Binding& binding : dispatch.bindings)
     request.bindings.push_back(binding.written ? Kind::write : Kind::read);
   request.bindings.push_back(Kind::uniform);
-  pipeline_ = device.compile({request}).front();
+  return request;
+}
+
+PersistentRun::PersistentRun(GpuDevice& device, const PersistentDispatch& dispatch)
+    : device_(device), dispatch_(dispatch), workgroups_(device.target().persistent_workgroups) {
+  pipeline_ = device.compile({shader_request(dispatch)}).front();
   control_ = device.create_buffer(control_bytes, storage_usage, "what the phases of a dispatch wait for");
   // The probe passes two words for each thread.
   const std::int64_t probed = std::int64_t{2} * workgroups_ * dispatch.shader.threads;

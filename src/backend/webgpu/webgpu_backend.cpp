@@ -46,15 +46,21 @@ class WebGpuBackend final : public Backend {
     return std::make_shared<webgpu::GpuTensor>(device_, dtype, sizes, name);
   }
   std::unique_ptr<Executable> compile(const Graph& graph, const FindStorage& storage) override {
-    Program program = lower(graph, device_->target());
-    emit_wgsl(program, device_->target());
-    add_persistent_dispatch(program);
-    return load(program, storage);
+    return load(*prepare(graph), storage);
+  }
+  std::shared_ptr<const Program> prepare(const Graph& graph) override {
+    auto program = std::make_shared<Program>(lower(graph, device_->target()));
+    emit_wgsl(*program, device_->target());
+    add_persistent_dispatch(*program);
+    check(*program);
+    compile_shaders(*program);
+    return program;
   }
   std::unique_ptr<Executable> load(const Program& program, const FindStorage& storage) override {
     if (!program.gpu.emitted)
       throw UsageError("this program was compiled for the CPU; compile it for WebGPU to run it there");
     check(program);
+    compile_shaders(program);
     return std::make_unique<webgpu::GpuExecutable>(device_, program, storage, options_.sentinel);
   }
   std::shared_ptr<Backend> for_foreign_code() override {
@@ -83,6 +89,11 @@ class WebGpuBackend final : public Backend {
     const std::string refusal = wgsl::make_persistent(program, device_->target());
     if (!refusal.empty() && std::getenv("JERBOA_DEBUG") != nullptr)
       fmt::print(stderr, "WebGPU: {} steps stay dispatches of their own: {}\n", program.gpu.steps.size(), refusal);
+  }
+
+  // While others may use the device. Where they may not, GpuExecutable does it.
+  void compile_shaders(const Program& program) const {
+    if (device_->is_synchronised()) device_->compile(webgpu::shader_requests(program));
   }
 
   void check(const Program& program) const {

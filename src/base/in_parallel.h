@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace jerboa::models {
+namespace jerboa::detail {
 
 /// Calls work(first, end) for parts of [0, count) of at least `least`, on as many threads as there are cores, each of
 /// which takes the next part when it is done with one. The first exception is thrown here, and the parts not yet begun
@@ -43,4 +43,4 @@ void in_parallel(std::int64_t count, [[maybe_unused]] std::int64_t least, const 
 #endif
 }
 
-}  // namespace jerboa::models
+}  // namespace jerboa::detail
