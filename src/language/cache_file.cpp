@@ -73,8 +73,8 @@ std::int64_t read_cache_file(const std::filesystem::path& path, serving::Schedul
                             .block_size = block,
                             .blocks = std::vector<serving::Block>(tokens.size() / static_cast<std::size_t>(block)),
                             .state = content.states.empty() ? serving::no_slot : 0};
-  for (const CacheForm::Windowed& layers : form.windowed) {
-    const std::int64_t count = std::min<std::int64_t>(std::ssize(saved.blocks), layers.reach);
+  for (const TensorMap& layers : content.windowed) {
+    const std::int64_t count = layers.begin()->second.shape()[0];
     saved.windowed.push_back(
         {std::ssize(saved.blocks) - count, std::vector<serving::Block>(static_cast<std::size_t>(count))});
   }
@@ -85,7 +85,7 @@ std::int64_t read_cache_file(const std::filesystem::path& path, serving::Schedul
     scheduler.clear_prefixes();  // texts would find blocks there that hold nothing
     throw;
   }
-  return std::ssize(restored.blocks) * block;
+  return restored.tokens;
 }
 
 }  // namespace jerboa::language

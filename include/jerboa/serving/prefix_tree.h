@@ -49,8 +49,9 @@ class PrefixTree {
     int size() const;
     /// The blocks from the root.
     std::vector<Block> blocks() const;
-    /// Those of layers with a window that are seen from the end of the path, as many as blocks(): no_block before them.
-    std::vector<Block> windowed(std::size_t group) const;
+    /// Those of layers with a window that are seen from the end of the path, and `more` before them where they are
+    /// there, in a list as long as blocks(): no_block before them.
+    std::vector<Block> windowed(std::size_t group, int more = 0) const;
     /// That of the last node, or no_block.
     Block last_windowed(std::size_t group) const;
     /// The snapshot of the recurrent states at the end of the path, or no_slot.
