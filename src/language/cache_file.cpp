@@ -13,6 +13,7 @@ namespace {
 // Those blocks of every layer that are to be loaded, in their order.
 TensorMap chosen(const TensorMap& values, const std::vector<serving::RestoredBlock>& restored) {
   TensorMap out;
+  if (restored.empty()) return out;
   for (const auto& [name, all] : values) {
     Sizes shape = all.shape();
     const std::size_t bytes = all.bytes().size() / static_cast<std::size_t>(shape[0]);

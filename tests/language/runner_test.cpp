@@ -673,6 +673,14 @@ TEST(Runner, SavesWhatIsCached) {
   refused(folder.open(), "cache.safetensors");
 }
 
+TEST(Runner, SavesNothingAsWell) {
+  const ModelFolder folder("gemma2");
+  const test::TempFolder files;
+  LanguageModel model = folder.open({.context = 128, .block = 4});
+  EXPECT_EQ(model.runner().save_cache(files / "empty.safetensors", folder.prompt()), 0);
+  EXPECT_EQ(model.runner().load_cache(files / "empty.safetensors"), 0);
+}
+
 // Blocks that were never filled would be taken for those of the text.
 TEST(Runner, ForgetsACacheThatCouldNotBeLoaded) {
   const ModelFolder folder("llama");
