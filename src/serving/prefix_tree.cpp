@@ -152,7 +152,7 @@ int PrefixTree::evict_windowed(std::size_t group, int blocks) {
     drop_windowed(node, group);
     ++dropped;
   }
-  statistics_.evictions += dropped;
+  statistics_.windowed_evictions[group] += dropped;
   return dropped;
 }
 

@@ -598,6 +598,25 @@ TEST_F(RunnerWithoutRoom, TextsWaitForThoseThatAreScored) {
   EXPECT_EQ(right, 5);
 }
 
+TEST_F(RunnerWithoutRoom, StatisticsShowTheLayersThatHaveNone) {
+  for (int i = 0; i < 3; ++i) write();
+  Statistics statistics = model_.statistics();
+  ASSERT_EQ(statistics.windowed.size(), 1u);
+  EXPECT_EQ(statistics.windowed[0].window, 8);
+  EXPECT_EQ(statistics.windowed[0].blocks, model_.model().cache().windowed[0].blocks);
+  EXPECT_EQ(statistics.windowed[0].used, statistics.windowed[0].cached);
+  EXPECT_EQ(statistics.windowed[0].peak, statistics.windowed[0].blocks);
+  EXPECT_GT(statistics.windowed[0].evictions, 0);
+  EXPECT_EQ(statistics.evictions, 0) << "the other layers have room";
+  EXPECT_EQ(statistics.cache_usage(), 0);
+  const ReservedBlocks blocks = model_.runner().reserve(40);
+  statistics = model_.statistics();
+  EXPECT_LT(2 * (statistics.used_blocks - statistics.cached_blocks), statistics.cache_blocks);
+  EXPECT_EQ(statistics.cache_usage(), 1);
+  const std::string line = fmt::format("{0} of {0} blocks of window 8 in use, 0 kept", statistics.windowed[0].blocks);
+  EXPECT_NE(print(statistics).find(line), std::string::npos) << print(statistics);
+}
+
 TEST_F(RunnerWithoutRoom, TextsEndByTheirDeadlines) {
   std::optional<ReservedBlocks> blocks(model_.runner().reserve(40));
   EXPECT_EQ(write(0.01).reason, StopReason::deadline);

@@ -17,9 +17,10 @@ namespace jerboa::serving {
 
 struct PrefixTreeStatistics {
   std::int64_t lookups = 0;
-  std::int64_t tokens = 0;  ///< looked up
-  std::int64_t hits = 0;    ///< tokens that were found
-  std::int64_t evictions = 0;
+  std::int64_t tokens = 0;                            ///< looked up
+  std::int64_t hits = 0;                              ///< tokens that were found
+  std::int64_t evictions = 0;                         ///< of nodes
+  std::vector<std::int64_t> windowed_evictions = {};  ///< of blocks of layers with windows alone, by group
 };
 
 /// The blocks of texts that were computed before, found by their tokens. Each node below a root is one whole block, and
@@ -68,7 +69,9 @@ class PrefixTree {
   /// If a model has recurrent layers, a prefix can only be continued where there is a snapshot of their states:
   /// `needs_states`.
   explicit PrefixTree(PagePool& pool, bool needs_states = false, const WindowedPools* windowed = nullptr)
-      : pool_(&pool), needs_states_(needs_states), windowed_(windowed), kept_(windowed ? windowed->size() : 0) {}
+      : pool_(&pool), needs_states_(needs_states), windowed_(windowed), kept_(windowed ? windowed->size() : 0) {
+    statistics_.windowed_evictions.resize(kept_.size());
+  }
   PrefixTree(const PrefixTree&) = delete;
   PrefixTree& operator=(const PrefixTree&) = delete;
   /// Every path must be gone.
