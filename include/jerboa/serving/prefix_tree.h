@@ -97,7 +97,7 @@ class PrefixTree {
   /// Drops blocks of layers with a window that only the tree holds, until so many are free or none is left; returns how
   /// many were dropped.
   int evict_windowed(std::size_t group, int blocks);
-  /// The blocks that this can get.
+  /// How many blocks evict_windowed could free.
   int reclaimable_windowed(std::size_t group) const;
   /// Forgets the least recently used snapshot of states; false if there is none.
   bool evict_state();
@@ -126,8 +126,9 @@ class PrefixTree {
     std::uint64_t state_used = 0;
     struct Kept {
       Block block = no_block;
-      std::uint64_t worth =
-          0;  // when it came into the tree; or `is_end`, and when a text ended or went on that sees it
+      /// Eviction order: the time of insertion; with is_end set, the time when a text that sees the block last ended or
+      /// was continued.
+      std::uint64_t worth = 0;
     };
     std::vector<Kept> windowed = {};  // by group
   };

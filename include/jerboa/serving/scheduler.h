@@ -176,7 +176,7 @@ class Scheduler {
   const PagePool& pool() const { return pool_; }
   /// That of layers with a window.
   const PagePool& windowed_pool(std::size_t group) const { return windowed_.at(group)->pool; }
-  /// The most whole blocks of such layers that a text needs to go on.
+  /// The number of such blocks before its end that a text needs to continue.
   int reach(std::size_t group) const { return windowed_.at(group)->reach(); }
   const PrefixTree& prefixes() const { return tree_; }
   const StateSlots& slots() const { return slots_; }
