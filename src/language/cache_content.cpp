@@ -44,10 +44,10 @@ std::vector<std::int32_t> tokens_in(const SafeTensors& file, const CacheForm& fo
 }
 
 // What the file has of every layer, as many of its blocks or states, checked against what the model has.
-std::map<std::string, HostTensor> layers_in(const SafeTensors& file, const std::map<std::string, HostTensor>& own,
+std::map<std::string, HostTensor> layers_in(const SafeTensors& file, const std::map<std::string, HostTensor>& layers,
                                             std::int64_t count) {
   std::map<std::string, HostTensor> values;
-  for (const auto& [name, like] : own) {
+  for (const auto& [name, like] : layers) {
     Sizes shape = like.shape();
     shape[0] = count;
     const TensorView& view = view_in(file, name);
@@ -63,6 +63,15 @@ std::map<std::string, HostTensor> layers_in(const SafeTensors& file, const std::
   return values;
 }
 
+// Of layers with windows a file has the last blocks, at least those that a text needs to go on. Files of versions in
+// which these layers kept whole texts have all, as do those of models whose context was no longer than the window.
+std::map<std::string, HostTensor> windowed_in(const SafeTensors& file, const CacheForm::Windowed& layers,
+                                              std::int64_t count) {
+  const std::int64_t needed = std::min<std::int64_t>(count, layers.reach);
+  const Sizes& shape = view_in(file, layers.blocks.begin()->first).shape;
+  return layers_in(file, layers.blocks, shape.empty() ? needed : std::clamp(shape[0], needed, count));
+}
+
 }  // namespace
 
 StoredType stored_type_of_cache(DType dtype) {
@@ -75,8 +84,7 @@ CacheContent cache_content(const SafeTensors& file, const CacheForm& form) {
   CacheContent content{.tokens = tokens_in(file, form), .blocks = {}, .states = {}, .windowed = {}};
   const std::int64_t count = std::ssize(content.tokens) / form.block;
   content.blocks = layers_in(file, form.blocks, count);
-  for (const CacheForm::Windowed& layers : form.windowed)
-    content.windowed.push_back(layers_in(file, layers.blocks, std::min<std::int64_t>(count, layers.reach)));
+  for (const CacheForm::Windowed& layers : form.windowed) content.windowed.push_back(windowed_in(file, layers, count));
   if (count > 0) content.states = layers_in(file, form.states, 1);
   return content;
 }

@@ -17,7 +17,7 @@ struct CacheForm {
   int block = 0;  ///< tokens
   /// By name, for any number of blocks, and for one text: the first size does not count.
   std::map<std::string, HostTensor> blocks, states;
-  /// Layers with windows, of which a text has its last blocks, at most `reach` of them.
+  /// Layers with windows, of which a text needs its last `reach` blocks to go on.
   struct Windowed {
     std::map<std::string, HostTensor> blocks;
     int reach = 0;
@@ -26,7 +26,8 @@ struct CacheForm {
 };
 
 /// What a file of save_cache holds: whole blocks of tokens, and for each layer the blocks and, if the model has
-/// recurrent layers and there are any blocks, the states after them.
+/// recurrent layers and there are any blocks, the states after them. Of layers with windows it may have the last blocks
+/// alone.
 struct CacheContent {
   std::vector<std::int32_t> tokens;
   std::map<std::string, HostTensor> blocks, states;

@@ -13,6 +13,7 @@ namespace {
 // Those blocks of every layer that are to be loaded, in their order.
 TensorMap chosen(const TensorMap& values, const std::vector<serving::RestoredBlock>& restored) {
   TensorMap out;
+  if (restored.empty()) return out;
   for (const auto& [name, all] : values) {
     Sizes shape = all.shape();
     const std::size_t bytes = all.bytes().size() / static_cast<std::size_t>(shape[0]);
@@ -73,8 +74,8 @@ std::int64_t read_cache_file(const std::filesystem::path& path, serving::Schedul
                             .block_size = block,
                             .blocks = std::vector<serving::Block>(tokens.size() / static_cast<std::size_t>(block)),
                             .state = content.states.empty() ? serving::no_slot : 0};
-  for (const CacheForm::Windowed& layers : form.windowed) {
-    const std::int64_t count = std::min<std::int64_t>(std::ssize(saved.blocks), layers.reach);
+  for (const TensorMap& layers : content.windowed) {
+    const std::int64_t count = layers.begin()->second.shape()[0];
     saved.windowed.push_back(
         {std::ssize(saved.blocks) - count, std::vector<serving::Block>(static_cast<std::size_t>(count))});
   }
@@ -85,7 +86,7 @@ std::int64_t read_cache_file(const std::filesystem::path& path, serving::Schedul
     scheduler.clear_prefixes();  // texts would find blocks there that hold nothing
     throw;
   }
-  return std::ssize(restored.blocks) * block;
+  return restored.tokens;
 }
 
 }  // namespace jerboa::language

@@ -343,6 +343,15 @@ Statistics Engine::statistics() const {
   out.peak_blocks = pool.statistics().peak;
   out.cached_blocks = scheduler_.prefixes().reclaimable();
   out.evictions = scheduler_.prefixes().statistics().evictions;
+  for (std::size_t group = 0; group < model_->cache().windowed.size(); ++group) {
+    const serving::PagePool& blocks = scheduler_.windowed_pool(group);
+    out.windowed.push_back({.window = model_->cache().windowed[group].window,
+                            .blocks = blocks.blocks(),
+                            .used = blocks.used_blocks(),
+                            .peak = blocks.statistics().peak,
+                            .cached = scheduler_.prefixes().reclaimable_windowed(group),
+                            .evictions = scheduler_.prefixes().statistics().windowed_evictions[group]});
+  }
   out.cache_bytes = model_->cache().bytes;
   out.weight_bytes = model_->weight_bytes();
   out.activation_bytes = model_->activation_bytes();

@@ -39,6 +39,13 @@ double Statistics::mean_batch() const {
   return share(rows, batches);
 }
 
+double Statistics::cache_usage() const {
+  double largest = share(used_blocks - cached_blocks, cache_blocks);
+  for (const WindowedStatistics& layers : windowed)
+    largest = std::max(largest, share(layers.used - layers.cached, layers.blocks));
+  return largest;
+}
+
 double Statistics::hit_rate() const { return share(reused, prompt_tokens); }
 
 double Statistics::acceptance() const { return share(accepted, drafted); }
@@ -59,6 +66,9 @@ std::string print(const Statistics& s) {
   text += fmt::format("drafts      {} tokens, {:.1f} % of them accepted\n", s.drafted, 100 * s.acceptance());
   text += fmt::format("cache       {} of {} blocks in use, {} kept for reuse, {} at most, {} evicted\n", s.used_blocks,
                       s.cache_blocks, s.cached_blocks, s.peak_blocks, s.evictions);
+  for (const WindowedStatistics& layers : s.windowed)
+    text += fmt::format("windows     {} of {} blocks of window {} in use, {} kept for reuse, {} at most, {} evicted\n",
+                        layers.used, layers.blocks, layers.window, layers.cached, layers.peak, layers.evictions);
   text += fmt::format("memory      {:.1f} MiB of weights, {:.1f} of cache, {:.1f} of activations\n",
                       mib(s.weight_bytes), mib(s.cache_bytes), mib(s.activation_bytes));
   return text;

@@ -49,10 +49,18 @@ void Caches::check(const GraphInputs& inputs) const {
                                  options_.capacity, options_.block));
   if (options_.block > 0 && !table_)
     throw UsageError("a decoder with a paged cache needs a table, which says where each sequence's blocks are");
-  for (const WindowedBlocks& layers : options_.windowed)
-    if (options_.block == 0 || layers.window < 1 || layers.blocks < 1 || !inputs.find(table_name(layers.window)))
-      throw UsageError(fmt::format("layers with a window of {} cannot have {} blocks of their own without a table",
-                                   layers.window, layers.blocks));
+  for (const WindowedBlocks& layers : options_.windowed) {
+    if (options_.block == 0)
+      throw UsageError(
+          fmt::format("layers with a window of {} have blocks of their own in a paged cache only", layers.window));
+    if (layers.window < 1)
+      throw UsageError(fmt::format("layers with blocks of their own need a window, which {} is not", layers.window));
+    if (layers.blocks < 1)
+      throw UsageError(fmt::format("layers with a window of {} cannot have {} blocks", layers.window, layers.blocks));
+    if (!inputs.find(table_name(layers.window)))
+      throw UsageError(fmt::format("layers with a window of {} need the input {}, which says where their blocks are",
+                                   layers.window, table_name(layers.window)));
+  }
   if (options_.slots < 0 || (options_.slots > 0 && !slots_))
     throw UsageError("a decoder with slots for recurrent states needs the input slots, which says whose is where");
   // A paged cache has a size of its own.
@@ -95,10 +103,10 @@ Caches::KeysAndValues Caches::append(int layer, const Tensor& keys, const Tensor
   const bool ring = options_.ring && options_.block == 0 && window > 0 && reach < options_.capacity;
   const int capacity = ring ? reach : options_.capacity;
   const CacheKind kind = ring ? CacheKind::ring : CacheKind::kv;
-  const Paged own = paged(window);
-  const Tensor all_keys = appended(cache_name(layer, "k"), keys, capacity, kind, own);
-  const Tensor all_values = appended(cache_name(layer, "v"), values, capacity, kind, own);
-  return {all_keys, all_values, ring, own.table};
+  const Paged layer_blocks = paged(window);
+  const Tensor all_keys = appended(cache_name(layer, "k"), keys, capacity, kind, layer_blocks);
+  const Tensor all_values = appended(cache_name(layer, "v"), values, capacity, kind, layer_blocks);
+  return {all_keys, all_values, ring, layer_blocks.table};
 }
 
 Tensor Caches::append_latent(int layer, const Tensor& values) const {

@@ -16,8 +16,6 @@ struct Reported {
   std::function<double(const ModelWorker::Status& status)> value;
 };
 
-double ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
-
 const std::vector<Reported>& reported() {
   using Status = ModelWorker::Status;
   static const std::vector<Reported> all = {
@@ -43,10 +41,8 @@ const std::vector<Reported>& reported() {
        [](const Status& s) { return s.statistics->first_token_seconds; }},
       {"preemptions_total", "counter", "Texts that had to give up their place in the cache",
        [](const Status& s) { return static_cast<double>(s.statistics->preempted); }},
-      {"cache_usage_ratio", "gauge", "Share of the cache's blocks that texts in progress use",
-       [](const Status& s) {
-         return ratio(s.statistics->used_blocks - s.statistics->cached_blocks, s.statistics->cache_blocks);
-       }},
+      {"cache_usage_ratio", "gauge", "Share of the cache's blocks that texts in progress use, of the layers with most",
+       [](const Status& s) { return s.statistics->cache_usage(); }},
       {"weight_bytes", "gauge", "Memory of the weights",
        [](const Status& s) { return static_cast<double>(s.statistics->weight_bytes); }},
       {"cache_bytes", "gauge", "Memory of the key/value cache",

@@ -31,9 +31,9 @@ std::vector<Block> PrefixTree::Path::blocks() const {
   return out;
 }
 
-std::vector<Block> PrefixTree::Path::windowed(std::size_t group) const {
+std::vector<Block> PrefixTree::Path::windowed(std::size_t group, int more) const {
   std::vector<Block> out(static_cast<std::size_t>(size()), no_block);
-  int left = node_ != nullptr ? (*tree_->windowed_)[group]->reach() : 0;
+  int left = node_ != nullptr ? (*tree_->windowed_)[group]->reach() + more : 0;
   for (const Node* node = node_; left-- > 0 && node->parent != nullptr; node = node->parent)
     out[static_cast<std::size_t>(node->depth - 1)] = node->windowed[group].block;
   return out;
@@ -152,7 +152,7 @@ int PrefixTree::evict_windowed(std::size_t group, int blocks) {
     drop_windowed(node, group);
     ++dropped;
   }
-  statistics_.evictions += dropped;
+  statistics_.windowed_evictions[group] += dropped;
   return dropped;
 }
 

@@ -7,6 +7,13 @@
 
 // Parts of the cache on their way to other schedulers and back.
 namespace jerboa::serving {
+namespace {
+
+// Blocks before those that windows see from the end of a text: one that ends with the last block goes on from the end
+// of the block before, because its last token is always computed.
+constexpr int also_saved = 1;
+
+}  // namespace
 
 SavedTable Scheduler::save(SequenceId id) const {
   const Sequence* sequence = find(id);
@@ -46,9 +53,9 @@ SavedTable Scheduler::save(const std::string& name_space, std::span<const std::i
                  .blocks = path.blocks(),
                  .state = holder_of(path.state())};
   for (std::size_t group = 0; group < windowed_.size(); ++group) {
-    const std::vector<Block> blocks = path.windowed(group);
-    const auto first = std::ssize(blocks) - std::min<std::ptrdiff_t>(windowed_[group]->reach(), std::ssize(blocks));
-    out.windowed.push_back({first, {blocks.begin() + first, blocks.end()}});
+    const std::vector<Block> blocks = path.windowed(group, also_saved);
+    const auto first = std::find_if(blocks.begin(), blocks.end(), [](Block block) { return block != no_block; });
+    out.windowed.push_back({first - blocks.begin(), {first, blocks.end()}});
   }
   return out;
 }
@@ -85,13 +92,15 @@ void Scheduler::check_saved(std::span<const std::int32_t> tokens, const SavedTab
   if (!fits) throw UsageError("the saved cache has layers with other windows than the model");
 }
 
-// For each group of layers with windows, what the end of a restored text sees of it, as far as it is there. A path does
-// not keep that in the tree.
-std::vector<PageTable> Scheduler::seen_from_end(const PrefixTree::Path& path, const SavedTable& saved) {
+// For each group of layers with windows, what the end of a restored text sees of it, and `more` before, as far as it is
+// there. A path does not keep that in the tree.
+std::vector<PageTable> Scheduler::seen_from_end(const PrefixTree::Path& path, const SavedTable& saved,
+                                                std::int64_t more) {
   std::vector<PageTable> ends;
   for (std::size_t group = 0; group < windowed_.size(); ++group) {
     const std::vector<Block> blocks = path.windowed(group);
-    auto next = static_cast<std::size_t>(saved.windowed[group].first);
+    const std::int64_t seen = windowed_[group]->reach() + more;
+    auto next = static_cast<std::size_t>(std::max(saved.windowed[group].first, std::ssize(saved.blocks) - seen));
     while (next < blocks.size() && blocks[next] == no_block) ++next;
     PageTable& end = ends.emplace_back(windowed_[group]->pool);
     end.skip(static_cast<std::int64_t>(next));
@@ -141,9 +150,13 @@ Restored Scheduler::restore(const std::string& name_space, std::span<const std::
 
   // All that the end needs is held until it is in the tree, where one block must not make room for the next.
   const PrefixTree::Path known = tree_.longest(name_space, tokens);
-  std::vector<PageTable> ends = seen_from_end(path, saved);
+  std::vector<PageTable> ends = seen_from_end(path, saved, also_saved);
+  const auto has_room = [&] { return has_room_for_rest(whole - known.size(), ends, length); };
   const bool needs_all = options_.state_slots > 0 || !windowed_.empty();
-  if (needs_all && !has_room_for_rest(whole - known.size(), ends, length)) return out;
+  if (needs_all && !has_room()) {
+    ends = seen_from_end(path, saved, 0);
+    if (!has_room()) return out;
+  }
   std::optional<StateSlot> slot;
   if (options_.state_slots > 0 && !(slot = take_slot_to_fill())) return out;
   std::vector<BlockCopy> none;  // whole blocks are never copied
@@ -161,6 +174,7 @@ Restored Scheduler::restore(const std::string& name_space, std::span<const std::
   blocks.insert(blocks.end(), added.blocks().begin(), added.blocks().end());
   for (auto index = static_cast<std::size_t>(found); index < blocks.size(); ++index) {
     append_restored(path, tokens.subspan(index * size, size), blocks[index], ends, saved, out);
+    if (index + 2 == blocks.size()) tree_.keep_end(path);  // that of a text which ends with the last block
     if (std::cmp_greater_equal(index, known.size())) out.blocks.push_back({index, blocks[index]});
   }
   out.tokens = (path.size() - found) * pool_.block_size();

@@ -146,10 +146,10 @@ std::vector<Run> ModelPlan::runs_of(const serving::Step& step) const {
   add_copies(runs, {"copy states", [this] { return copy_graph(states_); }}, state_copies);
   add_copies(runs, {"copy blocks", [this] { return copy_graph(caches_); }}, step.copies);
   for (std::size_t group = 0; group < step.windowed.size(); ++group)
-    add_copies(runs,
-               {fmt::format("copy blocks of window {}", cache_.windowed[group].window),
-                [this, group] { return copy_graph(windowed_caches_[group]); }},
-               step.windowed[group].copies);
+    add_copies(
+        runs,
+        {fmt::format("copy blocks of group {}", group), [this, group] { return copy_graph(windowed_caches_[group]); }},
+        step.windowed[group].copies);
   EntryKey key{.rows = step.rows,
                .time = step.time,
                .table = step.blocks,

@@ -121,9 +121,9 @@ void choose_blocks(const PlanOptions& options, int context, int sequences, std::
     cache.windowed.clear();
     cache.bytes = spent_bytes + blocks * groups.front().bytes;
     for (const BlockBytes& group : groups.subspan(1)) {
-      const int own = windowed_blocks(options, context, sequences, cache.block, group.window, cache.blocks);
-      cache.windowed.push_back({group.window, own});
-      cache.bytes += own * group.bytes;
+      const int count = windowed_blocks(options, context, sequences, cache.block, group.window, cache.blocks);
+      cache.windowed.push_back({group.window, count});
+      cache.bytes += count * group.bytes;
     }
   };
   const auto blocks_for = [&](std::int64_t tokens) { return detail::divide_up(tokens, cache.block); };

@@ -1,5 +1,6 @@
 // Whatever a file of a text's cache holds, it is refused with a FileError, or gives tokens that the model has and as
 // many blocks and states as its layers need for them.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -13,11 +14,15 @@ namespace {
 
 using namespace jerboa;
 
-// A model with keys in f16, values in 8 bits, and a recurrent state.
+constexpr int reach = 1;
+
+// A model with keys in f16, values in 8 bits, a layer with a window, and a recurrent state.
 language::CacheForm form() {
   language::CacheForm form{.model = "some", .vocabulary = 100, .block = 2, .blocks = {}, .states = {}, .windowed = {}};
   form.blocks.emplace("keys", HostTensor(DType::f16, {0, 1, 2, 4}));
   form.blocks.emplace("values", HostTensor(DType::u32, {0, 1, 2, 2}));
+  form.windowed.push_back({.blocks = {}, .reach = reach});
+  form.windowed[0].blocks.emplace("local", HostTensor(DType::f32, {0, 1, 2, 2}));
   form.states.emplace("state", HostTensor(DType::f32, {0, 3}));
   return form;
 }
@@ -36,6 +41,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::int64_t blocks = std::ssize(content.tokens) / 2;
     require(blocks * 2 == std::ssize(content.tokens));
     for (const auto& [name, layer] : content.blocks) require(layer.shape()[0] == blocks);
+    require(content.windowed.size() == 1 && content.windowed[0].size() == 1);
+    const std::int64_t last = content.windowed[0].at("local").shape()[0];
+    require(std::min<std::int64_t>(blocks, reach) <= last && last <= blocks);
     require(content.blocks.size() == 2 && content.states.size() == (blocks > 0 ? 1 : 0));
   } catch (const FileError&) {
   }

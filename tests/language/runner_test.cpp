@@ -478,6 +478,78 @@ TEST(Runner, KeepsOfLayersWithWindowsWhatTheySee) {
   EXPECT_GT(preempted, 3);
 }
 
+// Whether or not other texts have filled the cache before, and whether or not the text ends with a block: then its last
+// token, which is always computed, lies before the end of what is loaded.
+TEST(Runner, LoadsCachesOfLayersWithWindowsBesideOtherTexts) {
+  for (const char* family : {"gemma2", "gpt_oss"})
+    for (const std::size_t length : {60, 62}) {
+      SCOPED_TRACE(fmt::format("{}, {} tokens", family, length));
+      const ModelFolder folder(family);
+      const test::TempFolder files;
+      const LanguageModelOptions options{.context = 128, .chunk = 4, .sequences = 2, .cache_tokens = 512, .block = 4};
+      LanguageModel model = folder.open(options), used = folder.open(options);
+      Tokens text = folder.prompt();
+      while (text.size() < length) text.push_back(5 + static_cast<std::int32_t>(text.size()) % 40);
+      text.resize(length);
+      const Tokens wanted = model.continue_tokens(text, greedy(20)).tokens;
+      EXPECT_EQ(model.runner().save_cache(files / "cache.safetensors", text), 60);
+      for (std::int32_t i = 0; i < 30; ++i) {
+        Tokens other = folder.prompt();
+        other[0] = 10 + i;
+        used.continue_tokens(other, greedy(3));
+      }
+      EXPECT_EQ(used.runner().load_cache(files / "cache.safetensors"), 60);
+      EXPECT_EQ(used.runner().load_cache(files / "cache.safetensors"), 0) << "it is there already";
+      const Generation result = used.continue_tokens(text, greedy(20));
+      EXPECT_EQ(result.reused, (std::ssize(text) - 1) / 4 * 4);
+      EXPECT_EQ(result.tokens, wanted);
+    }
+}
+
+TEST(Runner, LoadsNothingThatNoTextCouldContinue) {
+  const ModelFolder folder("gemma2");
+  const test::TempFolder files;
+  const LanguageModelOptions options{.context = 128, .chunk = 4, .sequences = 1, .block = 4};
+  LanguageModel model = folder.open(options), used = folder.open(options);
+  model.continue_tokens(folder.prompt(), greedy(1));
+  EXPECT_GT(model.runner().save_cache(files / "cache.safetensors", folder.prompt()), 0);
+  const ReservedBlocks blocks = used.runner().reserve(40);
+  const int before = used.statistics().used_blocks;
+  EXPECT_EQ(used.runner().load_cache(files / "cache.safetensors"), 0);
+  EXPECT_EQ(used.statistics().used_blocks, before);
+}
+
+// As files had them before layers with windows kept less: all blocks of all layers.
+TEST(Runner, LoadsCachesThatHaveAllBlocksOfLayersWithWindows) {
+  const ModelFolder folder("gemma2");
+  const test::TempFolder files;
+  const LanguageModelOptions options{.context = 128, .chunk = 4, .sequences = 2, .cache_tokens = 512, .block = 4};
+  LanguageModel model = folder.open(options), other = folder.open(options);
+  const Tokens prompt = folder.prompt();
+  const Tokens wanted = model.continue_tokens(prompt, greedy(12)).tokens;
+  const std::int64_t saved = model.runner().save_cache(files / "cache.safetensors", prompt), count = saved / 4;
+  const SafeTensors file = SafeTensors::open(files / "cache.safetensors");
+  std::vector<TensorView> views;
+  std::vector<std::vector<std::byte>> longer;
+  for (const std::string& name : file.names()) {
+    TensorView view = file.view(name);
+    if (view.shape.size() == 4 && view.shape[0] < count) {
+      const std::size_t row = view.bytes.size() / static_cast<std::size_t>(view.shape[0]);
+      std::vector<std::byte>& all = longer.emplace_back(row * static_cast<std::size_t>(count));
+      std::copy(view.bytes.begin(), view.bytes.end(), all.end() - std::ssize(view.bytes));
+      view.shape[0] = count;
+      view.bytes = all;
+    }
+    views.push_back(view);
+  }
+  EXPECT_EQ(longer.size(), 2u) << "keys and values of one layer";
+  write_safetensors(files / "all.safetensors", views, file.metadata());
+  EXPECT_EQ(other.runner().load_cache(files / "all.safetensors"), saved);
+  const Generation result = other.continue_tokens(prompt, greedy(12));
+  EXPECT_EQ(result.reused, (std::ssize(prompt) - 1) / 4 * 4);
+  EXPECT_EQ(result.tokens, wanted);
+}
+
 // A text beside the sequences has all blocks of layers with windows, so that the one that is to be written has to wait.
 class RunnerWithoutRoom : public ::testing::Test {
  protected:
@@ -524,6 +596,25 @@ TEST_F(RunnerWithoutRoom, TextsWaitForThoseThatAreScored) {
     writer.join();
   }
   EXPECT_EQ(right, 5);
+}
+
+TEST_F(RunnerWithoutRoom, StatisticsShowTheLayersThatHaveNone) {
+  for (int i = 0; i < 3; ++i) write();
+  Statistics statistics = model_.statistics();
+  ASSERT_EQ(statistics.windowed.size(), 1u);
+  EXPECT_EQ(statistics.windowed[0].window, 8);
+  EXPECT_EQ(statistics.windowed[0].blocks, model_.model().cache().windowed[0].blocks);
+  EXPECT_EQ(statistics.windowed[0].used, statistics.windowed[0].cached);
+  EXPECT_EQ(statistics.windowed[0].peak, statistics.windowed[0].blocks);
+  EXPECT_GT(statistics.windowed[0].evictions, 0);
+  EXPECT_EQ(statistics.evictions, 0) << "the other layers have room";
+  EXPECT_EQ(statistics.cache_usage(), 0);
+  const ReservedBlocks blocks = model_.runner().reserve(40);
+  statistics = model_.statistics();
+  EXPECT_LT(2 * (statistics.used_blocks - statistics.cached_blocks), statistics.cache_blocks);
+  EXPECT_EQ(statistics.cache_usage(), 1);
+  const std::string line = fmt::format("{0} of {0} blocks of window 8 in use, 0 kept", statistics.windowed[0].blocks);
+  EXPECT_NE(print(statistics).find(line), std::string::npos) << print(statistics);
 }
 
 TEST_F(RunnerWithoutRoom, TextsEndByTheirDeadlines) {
@@ -599,6 +690,14 @@ TEST(Runner, SavesWhatIsCached) {
   EXPECT_EQ(narrow_too.continue_tokens(prompt, folder.as_golden()).tokens, written);
   test::write_text(files / "cache.safetensors", "not one");
   refused(folder.open(), "cache.safetensors");
+}
+
+TEST(Runner, SavesNothingAsWell) {
+  const ModelFolder folder("gemma2");
+  const test::TempFolder files;
+  LanguageModel model = folder.open({.context = 128, .block = 4});
+  EXPECT_EQ(model.runner().save_cache(files / "empty.safetensors", folder.prompt()), 0);
+  EXPECT_EQ(model.runner().load_cache(files / "empty.safetensors"), 0);
 }
 
 // Blocks that were never filled would be taken for those of the text.

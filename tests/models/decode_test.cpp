@@ -461,6 +461,13 @@ TEST(DecodeInputs, ThatDoNotFitTogetherAreRefused) {
   test::expect_error<UsageError>(build({.capacity = 8, .block = 4}, 1, true), "needs a table");
   test::expect_error<UsageError>(build({.capacity = 8, .block = 3}, 1, true, true), "blocks of 3");
   test::expect_error<UsageError>(build({.capacity = 8, .dtype = DType::i32}, 1, true), "f32, f16 or int8, not i32");
+  test::expect_error<UsageError>(build({.capacity = 8, .windowed = {{2, 3}}}, 1, true), "in a paged cache only");
+  test::expect_error<UsageError>(build({.capacity = 8, .block = 4, .windowed = {{0, 3}}}, 1, true, true),
+                                 "need a window, which 0 is not");
+  test::expect_error<UsageError>(build({.capacity = 8, .block = 4, .windowed = {{2, 0}}}, 1, true, true),
+                                 "a window of 2 cannot have 0 blocks");
+  test::expect_error<UsageError>(build({.capacity = 8, .block = 4, .windowed = {{2, 3}}}, 1, true, true),
+                                 "need the input table.2");
   build({.capacity = 8}, 1, true)();
   build({.capacity = 8, .block = 4, .blocks = 5}, Dim::symbol("B", 4), true, true)();
   build({}, Dim::symbol("B", 4), false)();

@@ -264,12 +264,17 @@ TEST(Scheduler, SavesAndRestoresWhatWindowsSee) {
   const auto text = host.scheduler.find(id)->tokens();
   const Tokens tokens(text.begin(), text.end());
   const SavedTable running = host.scheduler.save(id), cached = host.scheduler.save("", tokens);
-  EXPECT_EQ(running, cached);
   EXPECT_EQ(running.length, 52);
+  EXPECT_EQ(cached.length, 52);
+  EXPECT_EQ(running.blocks, cached.blocks);
   ASSERT_EQ(running.windowed.size(), 2u);
   EXPECT_EQ(running.windowed[0].first, 11);
   EXPECT_EQ(running.windowed[0].blocks.size(), 2u);
   EXPECT_EQ(running.windowed[1].first, 10);
+  // One more, for a text that ends there.
+  EXPECT_EQ(cached.windowed[0].first, 10);
+  EXPECT_EQ(cached.windowed[0].blocks.back(), running.windowed[0].blocks.back());
+  EXPECT_EQ(cached.windowed[1].first, 9);
 
   other.scheduler.add(prompt_of(3, 7), greedy(1), 0);  // so that blocks get other numbers
   other.step();

@@ -64,8 +64,9 @@ class Runner {
   ReservedBlocks reserve(std::int64_t tokens);
   /// Writes what is cached of a text, in whole blocks, to a safetensors file; returns how many tokens that is.
   std::int64_t save_cache(const std::filesystem::path& path, std::span<const std::int32_t> tokens);
-  /// Puts such a file back into the cache, where texts that begin with its tokens find it; returns how many tokens were
-  /// loaded. Throws FileError if the file is of another model or another size of blocks.
+  /// Puts such a file back into the cache, where texts that begin with its tokens find it; returns how many more of
+  /// them need not be computed now: none if they were in the cache already, or if it has no room. Throws FileError if
+  /// the file is of another model or another size of blocks.
   std::int64_t load_cache(const std::filesystem::path& path);
   /// Forgets texts that have ended.
   void clear_cache();

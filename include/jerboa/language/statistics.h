@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace jerboa::language {
 
@@ -17,6 +18,14 @@ struct LoadSeconds {
   double compiling = 0;                ///< the programs that nearly every text needs, from planning on
   double finishing = 0;                ///< after the weights: what is left of compiling, and clearing the cache
   double whole = 0;
+};
+
+/// The blocks of layers with a window, where others see more.
+struct WindowedStatistics {
+  int window = 0;
+  int blocks = 0, used = 0, peak = 0;
+  int cached = 0;  ///< which only texts that have ended need
+  std::int64_t evictions = 0;
 };
 
 /// What a runner has done so far.
@@ -35,11 +44,14 @@ struct Statistics {
   int cache_blocks = 0, used_blocks = 0, peak_blocks = 0;
   int cached_blocks = 0;  ///< of texts that have ended, kept for reuse
   std::int64_t evictions = 0;
+  std::vector<WindowedStatistics> windowed;  ///< layers with blocks of their own; the others have those above
   std::int64_t cache_bytes = 0, weight_bytes = 0;
   std::int64_t activation_bytes = 0;  ///< of the entry that needs most
 
   double tokens_per_second() const { return seconds > 0 ? static_cast<double>(generated) / seconds : 0; }
   double mean_batch() const;
+  /// The share of blocks that texts in progress use, of those layers where it is largest.
+  double cache_usage() const;
   /// The share of prompt tokens that were in the cache, and of guesses that the model confirmed.
   double hit_rate() const;
   double acceptance() const;

@@ -57,10 +57,9 @@ struct WindowedPool {
   /// Throws UsageError unless all are positive.
   WindowedPool(int window, int blocks, int block_size);
 
-  /// The whole blocks that a text needs which goes on at the end of a block.
+  /// The number of whole blocks before its end that a text needs to continue.
   int reach() const { return pool.blocks_for(window - 1); }
-  /// The first position that is still seen from any of those after `known` ones, and from the end of the last whole
-  /// block among them, where other texts may go on.
+  /// The earliest position visible from position `known` or from the end of the last whole block before it.
   std::int64_t first_seen(std::int64_t known) const {
     const std::int64_t size = pool.block_size();
     return known / size * size - window + 1;

@@ -17,9 +17,10 @@ namespace jerboa::serving {
 
 struct PrefixTreeStatistics {
   std::int64_t lookups = 0;
-  std::int64_t tokens = 0;  ///< looked up
-  std::int64_t hits = 0;    ///< tokens that were found
-  std::int64_t evictions = 0;
+  std::int64_t tokens = 0;                            ///< looked up
+  std::int64_t hits = 0;                              ///< tokens that were found
+  std::int64_t evictions = 0;                         ///< of nodes
+  std::vector<std::int64_t> windowed_evictions = {};  ///< of blocks of layers with windows alone, by group
 };
 
 /// The blocks of texts that were computed before, found by their tokens. Each node below a root is one whole block, and
@@ -49,8 +50,9 @@ class PrefixTree {
     int size() const;
     /// The blocks from the root.
     std::vector<Block> blocks() const;
-    /// Those of layers with a window that are seen from the end of the path, as many as blocks(): no_block before them.
-    std::vector<Block> windowed(std::size_t group) const;
+    /// Those of layers with a window that are seen from the end of the path, and `more` before them where they are
+    /// there, in a list as long as blocks(): no_block before them.
+    std::vector<Block> windowed(std::size_t group, int more = 0) const;
     /// That of the last node, or no_block.
     Block last_windowed(std::size_t group) const;
     /// The snapshot of the recurrent states at the end of the path, or no_slot.
@@ -67,7 +69,9 @@ class PrefixTree {
   /// If a model has recurrent layers, a prefix can only be continued where there is a snapshot of their states:
   /// `needs_states`.
   explicit PrefixTree(PagePool& pool, bool needs_states = false, const WindowedPools* windowed = nullptr)
-      : pool_(&pool), needs_states_(needs_states), windowed_(windowed), kept_(windowed ? windowed->size() : 0) {}
+      : pool_(&pool), needs_states_(needs_states), windowed_(windowed), kept_(windowed ? windowed->size() : 0) {
+    statistics_.windowed_evictions.resize(kept_.size());
+  }
   PrefixTree(const PrefixTree&) = delete;
   PrefixTree& operator=(const PrefixTree&) = delete;
   /// Every path must be gone.
@@ -93,7 +97,7 @@ class PrefixTree {
   /// Drops blocks of layers with a window that only the tree holds, until so many are free or none is left; returns how
   /// many were dropped.
   int evict_windowed(std::size_t group, int blocks);
-  /// The blocks that this can get.
+  /// How many blocks evict_windowed could free.
   int reclaimable_windowed(std::size_t group) const;
   /// Forgets the least recently used snapshot of states; false if there is none.
   bool evict_state();
@@ -122,8 +126,9 @@ class PrefixTree {
     std::uint64_t state_used = 0;
     struct Kept {
       Block block = no_block;
-      std::uint64_t worth =
-          0;  // when it came into the tree; or `is_end`, and when a text ended or went on that sees it
+      /// Eviction order: the time of insertion; with is_end set, the time when a text that sees the block last ended or
+      /// was continued.
+      std::uint64_t worth = 0;
     };
     std::vector<Kept> windowed = {};  // by group
   };

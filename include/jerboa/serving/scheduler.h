@@ -176,7 +176,7 @@ class Scheduler {
   const PagePool& pool() const { return pool_; }
   /// That of layers with a window.
   const PagePool& windowed_pool(std::size_t group) const { return windowed_.at(group)->pool; }
-  /// The most whole blocks of such layers that a text needs to go on.
+  /// The number of such blocks before its end that a text needs to continue.
   int reach(std::size_t group) const { return windowed_.at(group)->reach(); }
   const PrefixTree& prefixes() const { return tree_; }
   const StateSlots& slots() const { return slots_; }
@@ -249,7 +249,7 @@ class Scheduler {
   std::int32_t holder_of(std::int32_t slot) const;
   std::optional<StateSlot> take_slot_to_fill();
   void check_saved(std::span<const std::int32_t> tokens, const SavedTable& saved) const;
-  std::vector<PageTable> seen_from_end(const PrefixTree::Path& path, const SavedTable& saved);
+  std::vector<PageTable> seen_from_end(const PrefixTree::Path& path, const SavedTable& saved, std::int64_t more);
   bool has_room_for_rest(std::int64_t missing, const std::vector<PageTable>& ends, std::int64_t length) const;
   void append_restored(PrefixTree::Path& path, std::span<const std::int32_t> tokens, Block block,
                        std::vector<PageTable>& ends, const SavedTable& saved, Restored& restored);
