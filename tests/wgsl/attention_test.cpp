@@ -7,6 +7,7 @@
 #include "ops/gradient_check.h"
 #include "ops/sample.h"
 #include "verify/compare.h"
+#include "wgsl/folding.h"
 #include "wgsl/shared_device.h"
 
 // The shaders of attention and its gradient against the reference in f64, at sizes that make several tiles and do not
@@ -159,6 +160,29 @@ TEST_P(AttentionShaders, EqualTheReferenceAndThemselves) {
   for (std::size_t i = 0; i < keep.size(); ++i) {
     const std::string& name = sample.graph.outputs[i].name;
     EXPECT_EQ(difference(to_value(computed.at(name)).data, wanted[i].data, tolerance), std::nullopt) << name;
+  }
+}
+
+// Of the values of so many features, only two rows fit the tile that a loop of four copies goes through otherwise.
+TEST(AttentionTiles, HoldLargeHeadsInLittleMemory) {
+  const Target target = Target::webgpu_default();
+  ASSERT_EQ(target.workgroup_bytes, 16384);
+  ASSERT_EQ(target.unroll, 4);
+  for (const std::int64_t size : {384, 448, 512}) {
+    const Graph graph = trace([&] {
+      const auto heads = [&](const char* name) { return tensor_input(name, {1, 1, 40, size}); };
+      output("y", attention(heads("q"), heads("k"), heads("v"), {.causal = true}));
+    });
+    Program program = lower(graph, target);
+    emit_wgsl(program, target);
+    EXPECT_NE(program.gpu.shaders.front().source.find("thread_row"), std::string::npos) << "not in tiles";
+    const TensorMap inputs = inputs_of(graph);
+    const auto executable = device(Form::plain_gpu).backend().load(program, [](const std::string&) { return nullptr; });
+    const HostTensor computed = executable->run({{inputs.begin(), inputs.end()}, {}, {}})->read("y");
+    Session reference(Device::reference());
+    reference.add_entry("run", graph);
+    const HostTensor wanted = reference.run("run", inputs).get("y");
+    for (std::int64_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(computed.number(i), wanted.number(i), 1e-5) << size;
   }
 }
 
