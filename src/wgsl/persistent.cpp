@@ -161,7 +161,6 @@ class Pools {
 
 // What shaders of all phases share, and what runs them. The host gives the table's first vector: workgroups, phases.
 constexpr const char* runner = R"(var<private> answers: u32;
-var<private> touched: u32;
 var<workgroup> goes_on: u32;
 fn passed_word(place: u32) -> u32 {{ return atomicLoad(&words[place]); }}
 fn passed_four(place: u32) -> vec4u {{
@@ -175,8 +174,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index
   if (lane == 0u) {{ goes_on = select(0u, 1u, atomicLoad(&control[1]) == 0u); }}
   if (workgroupUniformLoad(&goes_on) == 0u) {{ return; }}
   var expected = atomicLoad(&control[2]);
-  find_phase(0u);
   for (var phase = 0u; phase < table[0].y; phase++) {{
+    find_phase(phase);
     let row = table[1u + phase / 4u][phase % 4u];
     let count = table[row].y;
     switch (table[row].x) {{
@@ -190,19 +189,11 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index
       }}
     }}
     // The answers must have arrived before this workgroup does.
-    if (answers == 0x9e3779b9u) {{ atomicStore(&control[3], touched); }}
+    if (answers == 0x9e3779b9u) {{ atomicStore(&control[3], answers); }}
     answers = 0u;
     workgroupBarrier();
-    if (lane == 0u) {{ atomicAdd(&control[0], 1u); }}
-    // While the others finish: what the next phase needs that does not depend on this one.
-    if (phase + 1u < table[0].y) {{
-      find_phase(phase + 1u);
-      let next = table[1u + (phase + 1u) / 4u][(phase + 1u) % 4u];
-      switch (table[next].x) {{
-{touches}        default: {{}}
-      }}
-    }}
     if (lane == 0u) {{
+      atomicAdd(&control[0], 1u);
       expected += groups;
       goes_on = 1u;
       for (var polls = 0u; i32(atomicLoad(&control[0]) - expected) < 0; polls++) {{
@@ -403,16 +394,7 @@ class PersistentWriter {
       }
       functions += phase_function(i);
     }
-    std::string touches;
-    for (std::size_t i = 0; i < texts_.size(); ++i) {
-      cases += phase_case(i);
-      if (texts_[i].first->shader.text.touches)
-        touches += fmt::format(
-            "        case {0}u: {{\n          for (var group = workgroup.x; group < min(table[next].y, 2u * groups); "
-            "group += groups) "
-            "{{ phase_{0}_touch(group, lane); }}\n        }}\n",
-            i);
-    }
+    for (std::size_t i = 0; i < texts_.size(); ++i) cases += phase_case(i);
     std::string source = enabled_features(all);
     // Where a phase's memory is comes from private variables, which are taken to differ between threads.
     if (all.uses_subgroups) source += "diagnostic(off, subgroup_uniformity);\n";
@@ -433,7 +415,7 @@ class PersistentWriter {
         (all.uses_subgroup_matrices ? ", @builtin(subgroup_id) subgroup: u32" : "");
     return source + function_texts(all.library) + find_function() + functions +
            fmt::format(fmt::runtime(runner), fmt::arg("threads", threads_), fmt::arg("subgroup_builtins", builtins),
-                       fmt::arg("cases", cases), fmt::arg("touches", touches));
+                       fmt::arg("cases", cases));
   }
 
   // Where the next phase's memory is: the numbers of its row behind the first two.

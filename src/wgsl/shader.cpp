@@ -173,11 +173,6 @@ void Shader::begin_function(const std::string& signature) {
   body_ = signature + " {\n";
 }
 
-void Shader::begin_touch() {
-  touches_ = true;
-  begin_function("fn touch(group: u32, lane: u32)");
-}
-
 void Shader::end_function() {
   kernel_functions_ += body_ + "}\n";
   body_ = std::move(main_body_);
@@ -526,7 +521,6 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
   for (const std::string& declaration : declarations_) text.functions += declaration;
   text.functions += kernel_functions_;
   text.body += body_;
-  text.touches = touches_;
   text.uses_f16 = uses_f16_;
   text.uses_subgroups = uses_subgroups_;
   text.uses_subgroup_matrices = uses_subgroup_matrices_;

@@ -80,8 +80,6 @@ class Shader {
   /// What follows, up to end_function(), is the body of this function instead of main's.
   void begin_function(const std::string& signature);
   void end_function();
-  /// The same for what is read ahead of a phase (ShaderText::touches).
-  void begin_touch();
 
   /// A unique name.
   std::string fresh(const std::string& prefix);
@@ -214,8 +212,7 @@ class Shader {
   std::vector<ShaderText::WorkgroupArray> shared_;
   std::string body_, main_body_, kernel_functions_;
   int depth_ = 1, next_name_ = 0;
-  bool uses_subgroups_ = false, uses_subgroup_matrices_ = false, uses_f16_ = false, keeps_loads_in_place_ = false,
-       touches_ = false;
+  bool uses_subgroups_ = false, uses_subgroup_matrices_ = false, uses_f16_ = false, keeps_loads_in_place_ = false;
 };
 
 }  // namespace jerboa::wgsl

@@ -144,7 +144,7 @@ bool has_independent_threads(const ShaderText& text) {
 
 ShaderText merge(const std::vector<ShaderPart>& parts) {
   ShaderText merged;
-  std::string first = "0u", touch_body;
+  std::string first = "0u";
   for (std::size_t number = 0; number < parts.size(); ++number) {
     const ShaderPart& part = parts[number];
     const ShaderText& text = *part.text;
@@ -186,16 +186,9 @@ ShaderText merge(const std::vector<ShaderPart>& parts) {
                          part.threads);
     }
     merged.body += fmt::format("  {}if (group < {}) {{ {} }}\n", number == 0 ? "" : "else ", end, call);
-    if (has_phases && text.touches) {
-      const std::string touch = fmt::format("part_{}_touch({}, lane);", number,
-                                            number == 0 ? std::string("group") : fmt::format("group - {}", first));
-      touch_body += fmt::format("  if (group >= {} && group < {}) {{ {} }}\n", first, end, touch);
-      merged.touches = true;
-    }
     first = end;
   }
   for (ShaderText::WorkgroupArray& array : merged.workgroup_memory) array.name = merged_name(array);
-  if (has_phases && merged.touches) merged.functions += "fn touch(group: u32, lane: u32) {\n" + touch_body + "}\n";
   return merged;
 }
 

@@ -36,9 +36,6 @@ struct ShaderText {
   std::string functions;
   std::string body;  ///< of main, in terms of group, lane, subgroup_lane and subgroup
   bool uses_f16 = false, uses_subgroups = false, uses_subgroup_matrices = false;
-  /// Whether the functions include touch(group, lane), which reads what a workgroup will read first of parameters, so
-  /// that it is in caches by the time that the rest is there; adds to the private variable `touched`.
-  bool touches = false;
 };
 
 /// In bytes.
