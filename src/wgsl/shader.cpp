@@ -211,21 +211,8 @@ std::vector<std::string> Shader::split_index(const std::string& number, const st
 
 const std::string& Shader::use(const std::string& function) { return *functions_.insert(function).first; }
 
-namespace {
-
-// The bytes of an element of an array of this type.
-std::int64_t stride_of(const std::string& type) {
-  if (type == "vec4f" || type == "vec4u" || type == "vec4i" || type == "vec4<f32>") return 16;
-  if (type == "vec2f" || type == "vec2u" || type == "vec2i" || type == "vec4<f16>") return 8;
-  if (type == "f16") return 2;
-  if (type == "f32" || type == "u32" || type == "i32" || type == "bool" || type == "vec2<f16>") return 4;
-  throw GraphError(fmt::format("internal: the size of {} is unknown", type));
-}
-
-}  // namespace
-
 void Shader::shared_array(const std::string& name, const std::string& type, std::int64_t count) {
-  shared_.push_back({name, type, count, (stride_of(type) * count + 15) / 16 * 16});
+  shared_.push_back({name, type, count, workgroup_array_bytes(type, count)});
 }
 
 bool Shader::is_half(int memory) const {
@@ -315,7 +302,7 @@ std::int64_t Shader::staged(int memory) const {
 }
 
 // An element is a word with the bits of its value in the shader. What reads and writes words is declared by
-// assemble_phases.
+// phases_source.
 std::string Shader::passed_functions(int memory) const {
   const DType dtype = memories_[static_cast<std::size_t>(memory)].dtype;
   const Use& use = uses_.at(memory);
@@ -348,7 +335,7 @@ std::string Shader::passed_functions(int memory) const {
     add("fn load_sixteen_bytes_{m}(number: u32) -> vec4u {{\n"
         "  return vec4u(load_words_{m}(number * 2u), load_words_{m}(number * 2u + 1u));\n}}\n");
   else if (use.sixteens)
-    text += fmt::format("fn load_sixteen_bytes_{}(number: u32) -> vec4u {{ return {}; }}\n", memory,
+    text += fmt::format("fn load_sixteen_bytes_{}(number: u32) -> vec4u {{ return bitcast<vec4u>({}); }}\n", memory,
                         four_at("(number * 4u)"));
   if (!use.written) return text;
   const char* word = dtype == DType::f16    ? "bitcast<u32>(unpack2x16float(pack2x16float(vec2f(value, 0.0))).x)"

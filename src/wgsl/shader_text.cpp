@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 #include <map>
 
+#include <jerboa/base/error.h>
+
+#include "base/integers.h"
 #include "wgsl/functions.h"
 
 namespace jerboa::wgsl {
@@ -92,6 +95,19 @@ std::string enabled_features(const ShaderText& text) {
   if (text.uses_subgroup_matrices)
     lines += "enable chromium_experimental_subgroup_matrix;\ndiagnostic(off, chromium.subgroup_matrix_uniformity);\n";
   return lines;
+}
+
+std::int64_t element_bytes(const std::string& type) {
+  if (type == "vec4f" || type == "vec4u" || type == "vec4i" || type == "vec4<f32>") return 16;
+  if (type == "vec2f" || type == "vec2u" || type == "vec2i" || type == "vec4<f16>") return 8;
+  if (type == "f16") return 2;
+  if (type == "f32" || type == "u32" || type == "i32" || type == "bool" || type == "vec2<f16>" || type == "atomic<u32>")
+    return 4;
+  throw GraphError(fmt::format("internal: the size of {} is unknown", type));
+}
+
+std::int64_t workgroup_array_bytes(const std::string& type, std::int64_t count) {
+  return detail::round_up(element_bytes(type) * count, 16);
 }
 
 std::int64_t workgroup_bytes(const std::vector<ShaderText::WorkgroupArray>& arrays) {

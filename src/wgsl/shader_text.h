@@ -22,7 +22,8 @@ struct ShaderText {
     /// In phases of a dispatch, private variables that say where it begins in the array, of words that are passed where
     /// what is read does and where what is written does; empty if nothing is.
     std::string read_at = {}, write_at = {};
-    std::int64_t staged = 0;  ///< elements that a phase copies to workgroup memory before it begins: staged_NAME
+    /// Elements that a phase copies to workgroup memory before it begins: staged_NAME, an array of vec4f.
+    std::int64_t staged = 0;
     bool is_passed() const { return element == "passed"; }
   };
   std::vector<Buffer> buffers;   ///< by binding
@@ -38,7 +39,9 @@ struct ShaderText {
   bool uses_f16 = false, uses_subgroups = false, uses_subgroup_matrices = false;
 };
 
-/// In bytes.
+/// The bytes of an element of an array of this type, and of such an array in workgroup memory.
+std::int64_t element_bytes(const std::string& type);
+std::int64_t workgroup_array_bytes(const std::string& type, std::int64_t count);
 std::int64_t workgroup_bytes(const std::vector<ShaderText::WorkgroupArray>& arrays);
 /// What parts of a shader need, of which a workgroup runs only one: those of one name and type share the largest.
 std::vector<ShaderText::WorkgroupArray> shared(const std::vector<ShaderText::WorkgroupArray>& some,

@@ -1,12 +1,14 @@
 #include "wgsl/persistent.h"
 
 #include <gtest/gtest.h>
+#include <set>
 
 #include <jerboa/backend/webgpu.h>
 #include <jerboa/models/family.h>
 #include <jerboa/models/greedy.h>
 
 #include "wgsl/folding.h"
+#include "wgsl/shader_text.h"
 
 // Steps of a program as phases of one dispatch: the same results as from one dispatch for each. Drivers on the CPU run
 // one workgroup, and some of them two, at the same time.
@@ -21,6 +23,13 @@ Target phase_target(int workgroups, int subgroup_size = 0) {
 }
 
 Device device_with(const Target& target) { return Device::webgpu({.target = target}); }
+
+models::Config small_llama() {
+  return models::Config::parse(R"({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96, "vocab_size": 320,
+      "hidden_act": "silu", "rms_norm_eps": 1e-5, "max_position_embeddings": 4096})",
+                               "config.json");
+}
 
 Tensor chain(Tensor x, int layers, std::int64_t width) {
   for (int i = 0; i < layers; ++i) x = softmax(tanh(linear("w" + std::to_string(i), x, width, DType::f32)), -1) * 64.0;
@@ -60,43 +69,142 @@ TEST(PersistentDispatch, StagesWhatOnlyOnePartOfAPhaseReadsInFours) {
   expect_one_dispatch(graph, phase_target(1));
 }
 
-struct Greedy {
+struct Emitted {
+  std::string refusal;
+  std::shared_ptr<const PersistentDispatch> dispatch;
+};
+
+Emitted emitted(const Graph& graph, const Target& target) {
+  Program program = lower(graph, target);
+  emit_wgsl(program, target);
+  std::string refusal = wgsl::make_persistent(program, target);
+  return {std::move(refusal), program.gpu.persistent};
+}
+
+// The probe passes two words for each thread, whatever the program needs, and a driver that checks indices would move
+// what is outside.
+TEST(PersistentDispatch, IsProbedWithAsManyWordsAsItNeeds) {
+  const Graph graph = chain_graph(6, 32);
+  const Target target = phase_target(2);
+  ASSERT_LT(emitted(graph, target).dispatch->words, 2 * target.persistent_threads);
+  expect_one_dispatch(graph, target);
+}
+
+TEST(PersistentDispatch, ReadsRowsWithinItsTable) {
+  const auto dispatch = emitted(chain_graph(6, 32), phase_target(1)).dispatch;
+  const std::string& source = dispatch->shader.source;
+  std::size_t most = 0;
+  while (source.find("memory_start_" + std::to_string(most) + " =") != std::string::npos) ++most;
+  ASSERT_GT(most, 0U);
+  EXPECT_EQ(dispatch->table.size(), static_cast<std::size_t>(dispatch->probe_row) * 4 + (most + 2 + 3) / 4 * 4);
+}
+
+// The names after a keyword, up to a character that no name has.
+std::set<std::string> names_after(const std::string& text, const std::string& keyword) {
+  std::set<std::string> names;
+  for (std::size_t at = text.find(keyword); at != std::string::npos; at = text.find(keyword, at + 1)) {
+    const std::size_t begin = at + keyword.size();
+    names.insert(text.substr(begin, text.find_first_of(": =<", begin) - begin));
+  }
+  return names;
+}
+
+// Loads are written out where they are used, so that a variable there must not have the name of what says where.
+TEST(PersistentDispatch, HidesNoneOfItsNames) {
+  const Graph graph = trace([] {
+    const Tensor x = chain(tensor_input("x", {1, 64}), 5, 64);
+    Tensor sum = x;
+    for (int i = 0; i < 8; ++i) sum = sum + param_input("p" + std::to_string(i), {64});
+    output("largest", max(sum, {-1}));
+    output("where", argmax(sum, -1));
+  });
+  const std::string source = emitted(graph, phase_target(1)).dispatch->shader.source;
+  std::set<std::string> shared = names_after(source, "var<private> ");
+  for (const char* keyword : {"var<workgroup> ", "var<storage, read> ", "var<storage, read_write> ", "var<uniform> "})
+    shared.merge(names_after(source, keyword));
+  EXPECT_TRUE(shared.contains("table") && shared.contains("memory_start_14"));
+  for (const char* keyword : {" let ", " var "})
+    for (const std::string& name : names_after(source, keyword)) EXPECT_FALSE(shared.contains(name)) << name;
+  expect_one_dispatch(graph, phase_target(1));
+}
+
+// Words are not shared by tensors that live one after another.
+TEST(PersistentDispatch, IsRefusedIfItsWordsDoNotFitABinding) {
+  const Graph graph = trace([] {
+    Tensor x = tensor_input("x", {512, 256});
+    for (int i = 0; i < 10; ++i) x = swap_axes(softmax(x, -1), 0, 1) * 300.0;
+    output("y", x);
+  });
+  Target target = phase_target(1);
+  EXPECT_EQ(emitted(graph, target).refusal, "");
+  target.max_binding_bytes = 1 << 20;
+  EXPECT_NE(emitted(graph, target).refusal.find("as words"), std::string::npos);
+}
+
+// A pool is bound for writing if anything in it is written, so that it must not be bound as another type as well.
+TEST(PersistentDispatch, IsRefusedIfAPoolIsReadAndWrittenAsDifferentTypes) {
+  const Graph graph = trace([] {
+    // Weights in sixteens and a row in single elements, before the same text reads a row of what is written in the end.
+    const Tensor first = param_input("first", {64, 64}), second = param_input("second", {4, 64});
+    const auto add_row = [](const Tensor& x, const Tensor& rows) {
+      return softmax(softmax(x, -1) + slice(rows, 0, 3, 4), -1);
+    };
+    const Tensor x = add_row(matmul(tensor_input("x", {1, 64}), first, {.transpose_b = true}), first);
+    output("y", add_row(linear("w", x, 64, DType::f32), second));
+    update(second, linear("new", tensor_input("z", {4, 64}), 64, DType::f32));
+  });
+  EXPECT_EQ(emitted(graph, phase_target(1)).refusal, "storage is written as another type");
+}
+
+// Of arrays that phases use one after another, there is the largest; the runner has a word of its own.
+TEST(PersistentDispatch, CountsSharedWorkgroupMemoryOnce) {
+  const auto dispatch =
+      emitted(models::greedy_step_graph(small_llama(), {.cache = {.capacity = 32, .chunk = 8}}), phase_target(2, 32))
+          .dispatch;
+  ASSERT_NE(dispatch, nullptr);
+  const std::string& source = dispatch->shader.source;
+  std::int64_t bytes = 16;
+  for (std::size_t at = source.find("var<workgroup> memory_"); at != std::string::npos;
+       at = source.find("var<workgroup> memory_", at + 1)) {
+    const std::size_t type = source.find("array<", at) + 6, count = source.find(", ", type) + 2;
+    bytes += wgsl::workgroup_array_bytes(source.substr(type, count - 2 - type), std::stoll(source.substr(count)));
+  }
+  EXPECT_EQ(dispatch->shader.workgroup_bytes, bytes);
+}
+
+struct Weights {
   DType weights, cache;
   bool f16;
 };
 
-// A decoder's step, whose states are updated in place.
-TEST(PersistentDispatch, WritesTheTokensOfSeparateDispatches) {
-  const models::Config config = models::Config::parse(R"({"model_type": "llama", "hidden_size": 64,
-      "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
-      "intermediate_size": 96, "vocab_size": 320, "hidden_act": "silu", "rms_norm_eps": 1e-5,
-      "max_position_embeddings": 4096})",
-                                                      "config.json");
-  for (const Greedy& form : {Greedy{DType::f32, DType::f32, false}, Greedy{DType::f16, DType::f16, true},
-                             Greedy{DType::bf16, DType::f32, true}}) {
-    SCOPED_TRACE(name(form.weights));
-    const models::GreedyOptions options{.cache = {.capacity = 64, .chunk = 8, .dtype = form.cache},
-                                        .weights = form.weights};
-    const Graph graph = models::greedy_step_graph(config, options);
-    std::vector<std::vector<int>> tokens;
-    for (const int workgroups : {0, 2}) {
-      Target target = phase_target(workgroups, 32);
-      target.f16 = form.f16;
-      Session session(device_with(target));
-      session.add_entry("step", graph);
-      EXPECT_EQ(session.kernel_count("step") == 1, workgroups > 0);
-      std::uint64_t seed = 1;
-      for (const TensorInfo& tensor : graph.tensors) {
-        if (tensor.storage != Storage::param || !tensor.tied_to.empty()) continue;
+class PersistentDecoder : public ::testing::TestWithParam<Weights> {};
+INSTANTIATE_TEST_SUITE_P(Weights, PersistentDecoder,
+                         ::testing::Values(Weights{DType::f32, DType::f32, false},
+                                           Weights{DType::f16, DType::f16, true},
+                                           Weights{DType::bf16, DType::f32, true}),
+                         [](const auto& param) { return std::string(name(param.param.weights)); });
+
+// A decoder's step, which updates its caches and counters in place.
+TEST_P(PersistentDecoder, WritesTheTokensOfSeparateDispatches) {
+  const models::GreedyOptions options{.cache = {.capacity = 32, .chunk = 8, .dtype = GetParam().cache},
+                                      .weights = GetParam().weights};
+  const Graph graph = models::greedy_step_graph(small_llama(), options);
+  const auto write = [&](int workgroups) {
+    Target target = phase_target(workgroups, 32);
+    target.f16 = GetParam().f16;
+    Session session(device_with(target));
+    session.add_entry("step", graph);
+    EXPECT_EQ(session.kernel_count("step") == 1, workgroups > 0);
+    std::uint64_t seed = 1;
+    for (const TensorInfo& tensor : graph.tensors)
+      if (tensor.storage == Storage::param && tensor.tied_to.empty())
         session.upload_param(tensor.name,
                              random_values(tensor.type.dtype, evaluate(tensor.type.shape, {}), seed++).bytes());
-      }
-      tokens.emplace_back();
-      for (int i = 0; i < 20; ++i)
-        tokens.back().push_back(static_cast<int>(session.run("step", {}).get("token").item()));
-    }
-    EXPECT_EQ(tokens[0], tokens[1]);
-  }
+    std::vector<double> tokens;
+    for (int i = 0; i < 12; ++i) tokens.push_back(session.run("step", {}).get("token").item());
+    return tokens;
+  };
+  EXPECT_EQ(write(2), write(0));
 }
 
 }  // namespace

@@ -42,6 +42,7 @@ class PersistentRun {
   GpuDevice& device_;
   const PersistentDispatch& dispatch_;
   int workgroups_;
+  std::int64_t words_bytes_ = 0;
   GpuDevice::Pipeline pipeline_;
   Handle<WGPUBuffer> control_, words_, table_;
   Handle<WGPUBindGroup> bindings_;
