@@ -171,16 +171,19 @@ class PhasesSource {
     const ShaderText& text = *phase.text;
     Names& names = names_[number];
     names["sizes"] = "table";
-    std::vector<ShaderText::WorkgroupArray> memory = text.workgroup_memory;
+    std::int64_t staged = 0;  // vectors
     for (std::size_t i = 0; i < text.buffers.size(); ++i) {
       const ShaderText::Buffer& buffer = text.buffers[i];
       if (!buffer.is_passed()) names[buffer.name] = fmt::format("bound_{}", phase.bindings[i]);
       if (!buffer.read_at.empty()) names[buffer.read_at] = start_of_memory(2 * i);
       if (!buffer.write_at.empty()) names[buffer.write_at] = start_of_memory(2 * i + 1);
-      if (buffer.staged > 0)
-        memory.push_back({"staged_" + buffer.name, "vec4f", detail::divide_up(buffer.staged, 4), 0});
+      if (buffer.staged == 0) continue;
+      names["staged_" + buffer.name] = fmt::format("{}u", staged);
+      staged += detail::divide_up(buffer.staged, 4);
     }
     rename_declared(text, fmt::format("phase_{}_", number), names);
+    std::vector<ShaderText::WorkgroupArray> memory = text.workgroup_memory;
+    if (staged > 0) memory.push_back({"staged", "vec4f", staged, 0});
     memory_.add(std::move(memory), names);
   }
 
@@ -197,6 +200,7 @@ class PhasesSource {
   // Copies operands to workgroup memory. All words are asked for before the first is needed.
   std::string stage(std::size_t number) const {
     const ShaderText& text = *texts_[number].text;
+    const Names& names = names_[number];
     std::string loads, stores;
     for (std::size_t i = 0; i < text.buffers.size(); ++i) {
       const std::int64_t elements = text.buffers[i].staged;
@@ -205,8 +209,9 @@ class PhasesSource {
         const std::string place = fmt::format("lane + {}u", first), word = fmt::format("word_{}_{}", i, first);
         loads += fmt::format("        let {} = passed_word({} + {});\n", word, start_of_memory(2 * i),
                              is_whole ? place : fmt::format("min({}, {}u)", place, elements - 1));
-        const std::string store = fmt::format("{0}[({1}) >> 2u][({1}) & 3u] = bitcast<f32>({2});",
-                                              names_[number].at("staged_" + text.buffers[i].name), place, word);
+        const std::string store =
+            fmt::format("{0}[{1} + (({2}) >> 2u)][({2}) & 3u] = bitcast<f32>({3});", names.at("staged"),
+                        names.at("staged_" + text.buffers[i].name), place, word);
         stores += is_whole ? fmt::format("        {}\n", store)
                            : fmt::format("        if ({} < {}u) {{ {} }}\n", place, elements, store);
       }

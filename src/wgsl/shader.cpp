@@ -314,13 +314,13 @@ std::string Shader::passed_functions(int memory) const {
   const bool is_boolean = dtype == DType::boolean;
   const bool is_staged = staged(memory) > 0;
   if (use.read && is_staged)
-    add("fn load_{m}(index: u32) -> {type} {{ return bitcast<{type}>(staged_buffer_{m}[index >> 2u][index & 3u]); "
-        "}}\n");
+    add("fn load_{m}(index: u32) -> {type} {{ return bitcast<{type}>(staged[staged_buffer_{m} + (index >> "
+        "2u)][index & 3u]); }}\n");
   else if (use.read)
     add(is_boolean
             ? "fn load_{m}(index: u32) -> bool {{ return passed_word(read_at_{m} + index) != 0u; }}\n"
             : "fn load_{m}(index: u32) -> {type} {{ return bitcast<{type}>(passed_word(read_at_{m} + index)); }}\n");
-  const char* four = is_staged ? "staged_buffer_{m}[{place} >> 2u]" : "passed_four(read_at_{m} + {place})";
+  const char* four = is_staged ? "staged[staged_buffer_{m} + ({place} >> 2u)]" : "passed_four(read_at_{m} + {place})";
   const auto four_at = [&](const char* place) {
     return fmt::format(fmt::runtime(four), fmt::arg("m", memory), fmt::arg("place", place));
   };

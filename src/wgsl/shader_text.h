@@ -22,7 +22,7 @@ struct ShaderText {
     /// In phases of a dispatch, private variables that say where it begins in the array, of words that are passed where
     /// what is read does and where what is written does; empty if nothing is.
     std::string read_at = {}, write_at = {};
-    /// Elements that a phase copies to workgroup memory before it begins: staged_NAME, an array of vec4f.
+    /// Elements that a phase copies to the array `staged` of vec4f, from staged_NAME on, before it begins.
     std::int64_t staged = 0;
     bool is_passed() const { return element == "passed"; }
   };

@@ -99,14 +99,14 @@ TEST(MergedSteps, HaveSeveralWorkgroupsOfIndependentThreadsInOne) {
 TEST(MergedSteps, StageWhatAnyOfThemReadsFromWorkgroupMemory) {
   wgsl::ShaderText in_fours, alone;
   in_fours.buffers = {{"buffer_0", "passed", false, "read_at_0", "", 64}};
-  in_fours.functions = "fn load_0(index: u32) -> u32 { return staged_buffer_0[index >> 2u][index & 3u]; }\n";
+  in_fours.functions = "fn load_0(index: u32) -> u32 { return staged[staged_buffer_0 + (index >> 2u)][index & 3u]; }\n";
   alone.buffers = {{"buffer_0", "passed", false, "read_at_0", "", 0}};
   alone.functions = "fn load_0(index: u32) -> u32 { return passed_word(read_at_0 + index); }\n";
   const wgsl::ShaderPart first{&in_fours, {0}, 0, "1u"}, second{&alone, {0}, 0, "1u"};
   for (const auto& parts : {std::vector{first, second}, std::vector{second, first}}) {
     const wgsl::ShaderText merged = wgsl::merge(parts);
     EXPECT_EQ(merged.buffers[0].staged, 64);
-    EXPECT_NE(merged.functions.find("staged_bound_0[index"), std::string::npos);
+    EXPECT_NE(merged.functions.find("staged[staged_bound_0 + "), std::string::npos);
     EXPECT_NE(merged.functions.find("read_at_bound_0 + index"), std::string::npos);
   }
 }

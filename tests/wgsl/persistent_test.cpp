@@ -172,6 +172,27 @@ TEST(PersistentDispatch, CountsSharedWorkgroupMemoryOnce) {
   EXPECT_EQ(dispatch->shader.workgroup_bytes, bytes);
 }
 
+// Products of 8,192 inner elements, in the workgroup memory of a GPU that would run it. Nothing is run here.
+TEST(PersistentDispatch, HoldsTheStepOfLlama1b) {
+  const models::Config config = models::Config::parse(R"({"model_type": "llama", "hidden_size": 2048,
+      "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
+      "intermediate_size": 8192, "vocab_size": 128256, "hidden_act": "silu", "rms_norm_eps": 1e-5,
+      "rope_theta": 500000, "max_position_embeddings": 131072, "tie_word_embeddings": true})",
+                                                      "config.json");
+  const models::GreedyOptions options{.cache = {.capacity = 800, .chunk = 512, .dtype = DType::f16},
+                                      .weights = DType::f16};
+  Target target = phase_target(132, 32);
+  target.persistent_threads = 512;
+  target.resident_workgroups = 264;
+  target.f16 = true;
+  target.workgroup_bytes = 48 << 10;
+  target.max_buffer_bytes = target.max_binding_bytes = (std::int64_t{2} << 30) - 256;
+  const Emitted step = emitted(models::greedy_step_graph(config, options), target);
+  EXPECT_EQ(step.refusal, "");
+  ASSERT_NE(step.dispatch, nullptr);
+  EXPECT_LT(step.dispatch->phases, 7 * 16);
+}
+
 struct Weights {
   DType weights, cache;
   bool f16;
