@@ -69,6 +69,9 @@ class PersistentWriter {
     const int used = written.shader.source.threads;
     if (used != threads_ && (!has_independent_threads(text) || threads_ % used != 0))
       throw Refusal{fmt::format("{} has workgroups of {} threads", written.shader.source.name, used)};
+    // A shader cannot be shown that all its threads read the same, where variables say where that is.
+    if (text.loops_over_data && waits_in_loops(text))
+      throw Refusal{fmt::format("threads of {} wait in loops over data", written.shader.source.name)};
     std::string key = written.shader.source.source;
     for (const Dim& size : written.step.sizes) key += size.str() + ",";
     const auto [found, is_new] = numbers_.emplace(key, texts_.size());

@@ -508,6 +508,7 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
   for (const std::string& declaration : declarations_) text.functions += declaration;
   text.functions += kernel_functions_;
   text.body += body_;
+  text.loops_over_data = loops_over_data_;
   text.uses_f16 = uses_f16_;
   text.uses_subgroups = uses_subgroups_;
   text.uses_subgroup_matrices = uses_subgroup_matrices_;

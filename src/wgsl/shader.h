@@ -145,6 +145,8 @@ class Shader {
   void keep_loads_in_place() { keeps_loads_in_place_ = true; }
   /// The same for one memory alone, so that dispatches that read the others stay independent.
   void keep_loads_in_place(int memory) { use_of(memory).read_write = true; }
+  /// Says that some loops go as far as data says (ShaderText::loops_over_data).
+  void loop_over_data() { loops_over_data_ = true; }
   bool uses_subgroups() const { return uses_subgroups_; }
   bool uses_f16() const { return uses_f16_; }
 
@@ -212,7 +214,8 @@ class Shader {
   std::vector<ShaderText::WorkgroupArray> shared_;
   std::string body_, main_body_, kernel_functions_;
   int depth_ = 1, next_name_ = 0;
-  bool uses_subgroups_ = false, uses_subgroup_matrices_ = false, uses_f16_ = false, keeps_loads_in_place_ = false;
+  bool uses_subgroups_ = false, uses_subgroup_matrices_ = false, uses_f16_ = false, keeps_loads_in_place_ = false,
+       loops_over_data_ = false;
 };
 
 }  // namespace jerboa::wgsl

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
+#include <utility>
 
 #include <jerboa/base/error.h>
 
@@ -158,6 +159,30 @@ bool has_independent_threads(const ShaderText& text) {
          text.body.find("Barrier(") == std::string::npos && text.functions.find("Barrier(") == std::string::npos;
 }
 
+bool waits_in_loops(const ShaderText& text) {
+  const std::string all = text.functions + "fn main() {\n" + text.body + "}\n";
+  std::set<std::string, std::less<>> waiting;  // functions, each declared before those that call it
+  std::string function;
+  std::vector<bool> is_loop;  // by block that is open
+  bool is_named_next = false, is_loop_next = false;
+  for (std::size_t at = 0; at < all.size(); ++at) {
+    if (all[at] == '{') is_loop.push_back(std::exchange(is_loop_next, false));
+    if (all[at] == '}') is_loop.pop_back();
+    if (!is_word(all[at])) continue;
+    const std::size_t start = at;
+    while (is_word(all[at + 1])) ++at;
+    const std::string_view word = std::string_view(all).substr(start, at + 1 - start);
+    if (std::exchange(is_named_next, word == "fn")) {
+      function = word;
+    } else if (word.ends_with("Barrier") || waiting.contains(word)) {
+      if (std::find(is_loop.begin(), is_loop.end(), true) != is_loop.end()) return true;
+      waiting.insert(function);
+    }
+    is_loop_next |= word == "for" || word == "while" || word == "loop";
+  }
+  return false;
+}
+
 ShaderText merge(const std::vector<ShaderPart>& parts) {
   ShaderText merged;
   std::string first = "0u";
@@ -186,6 +211,7 @@ ShaderText merge(const std::vector<ShaderPart>& parts) {
     for (const ShaderText::WorkgroupArray& array : text.workgroup_memory) names[array.name] = merged_name(array);
     merged.workgroup_memory = shared(merged.workgroup_memory, text.workgroup_memory);
     merged.library.insert(text.library.begin(), text.library.end());
+    if constexpr (has_phases) merged.loops_over_data |= text.loops_over_data;
     merged.uses_f16 |= text.uses_f16;
     merged.uses_subgroups |= text.uses_subgroups;
     merged.uses_subgroup_matrices |= text.uses_subgroup_matrices;

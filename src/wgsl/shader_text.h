@@ -37,6 +37,7 @@ struct ShaderText {
   std::string functions;
   std::string body;  ///< of main, in terms of group, lane, subgroup_lane and subgroup
   bool uses_f16 = false, uses_subgroups = false, uses_subgroup_matrices = false;
+  bool loops_over_data = false;  ///< whether what it reads says how far some loops go
 };
 
 /// The bytes of an element of an array of this type, and of such an array in workgroup memory.
@@ -64,6 +65,9 @@ struct ShaderPart {
 
 /// Whether the threads of a workgroup neither wait for each other nor exchange values.
 bool has_independent_threads(const ShaderText& text);
+
+/// Whether threads wait for each other in a loop, or in a function that one calls.
+bool waits_in_loops(const ShaderText& text);
 
 ShaderText merge(const std::vector<ShaderPart>& parts);
 

@@ -95,6 +95,21 @@ TEST(MergedSteps, HaveSeveralWorkgroupsOfIndependentThreadsInOne) {
       << text;
 }
 
+TEST(ShaderTexts, KnowWhetherThreadsWaitInLoops) {
+  wgsl::ShaderText text;
+  text.functions = "fn take(value: f32) -> f32 {\n  workgroupBarrier();\n  return value;\n}\n";
+  const auto waits = [&](const char* body) {
+    text.body = body;
+    return wgsl::waits_in_loops(text);
+  };
+  EXPECT_TRUE(waits("  for (var i = 0u; i < 4u; i++) {\n    if (true) { workgroupBarrier(); }\n  }\n"));
+  EXPECT_TRUE(waits("  for (var i = 0u; i < 4u; i++) {\n    let x = take(1.0);\n  }\n"));
+  EXPECT_FALSE(waits("  for (var i = 0u; i < 4u; i++) { taken += 1.0; }\n  workgroupBarrier();\n"));
+  EXPECT_FALSE(waits("  let x = take(1.0);\n  for (var i = 0u; i < 4u; i++) {}\n  let y = take(x);\n"));
+  text.functions += "fn twice(value: f32) -> f32 { return take(take(value)); }\n";
+  EXPECT_TRUE(waits("  for (var i = 0u; i < 4u; i++) { let x = twice(1.0); }\n"));
+}
+
 // As a phase, one part may read in fours what another reads element by element.
 TEST(MergedSteps, StageWhatAnyOfThemReadsFromWorkgroupMemory) {
   wgsl::ShaderText in_fours, alone;

@@ -128,6 +128,105 @@ TEST(PersistentDispatch, HidesNoneOfItsNames) {
   expect_one_dispatch(graph, phase_target(1));
 }
 
+// A program whose one dispatch was changed, with parameters of its own.
+class Changed {
+ public:
+  template <class Change>
+  Changed(const Graph& graph, const Change& change) : device_(device_with(phase_target(1))), inputs_(inputs_of(graph)) {
+    const Target& target = webgpu_target(device_.backend());
+    program_ = lower(graph, target);
+    emit_wgsl(program_, target);
+    EXPECT_EQ(wgsl::make_persistent(program_, target), "");
+    PersistentDispatch dispatch = *program_.gpu.persistent;
+    change(dispatch);
+    program_.gpu.persistent = std::make_shared<const PersistentDispatch>(std::move(dispatch));
+    std::uint64_t seed = 1;
+    for (const TensorInfo& tensor : graph.tensors) {
+      if (tensor.storage != Storage::param) continue;
+      const Sizes sizes = evaluate(tensor.type.shape, {});
+      const auto storage = device_.backend().allocate(tensor.type.dtype, sizes, tensor.name);
+      storage->upload(random_values(tensor.type.dtype, sizes, seed++));
+      storage_.emplace(tensor.name, storage);
+    }
+    executable_ = device_.backend().load(program_, [&](const std::string& name) { return storage_.at(name); });
+  }
+
+  Executable& executable() { return *executable_; }
+  std::size_t steps() const { return program_.gpu.steps.size(); }
+  std::unique_ptr<RunResults> run(const std::vector<std::string>& captures = {}) {
+    return executable_->run({inputs_, {}, captures});
+  }
+
+ private:
+  Device device_;
+  std::map<std::string, HostTensor> inputs_;
+  Program program_;
+  std::map<std::string, std::shared_ptr<DeviceTensor>> storage_;
+  std::unique_ptr<Executable> executable_;
+};
+
+TEST(PersistentDispatch, LeavesStepsThatADriverDoesNotCompileAsOneWhatTheyAre) {
+  const Graph graph = chain_graph(5, 64);
+  Changed whole(graph, [](PersistentDispatch&) {});
+  EXPECT_EQ(whole.executable().kernel_count(), 1);
+  const HostTensor wanted = whole.run()->read("y");
+  for (const char* wrong : {"const wrong: f32 = no_such_name;\n", "/*"}) {
+    Changed changed(graph, [&](PersistentDispatch& dispatch) { dispatch.shader.source.insert(0, wrong); });
+    EXPECT_EQ(changed.executable().kernel_count(), static_cast<int>(changed.steps()));
+    const HostTensor computed = changed.run()->read("y");
+    for (std::int64_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(computed.number(i), wanted.number(i), 1e-4);
+  }
+}
+
+// As if workgroups had waited in vain.
+void fail_in_first_phase(PersistentDispatch& dispatch) {
+  std::string& source = dispatch.shader.source;
+  source.insert(source.find("case 0u: {") + 10, " atomicStore(&control[1], 1u);");
+}
+
+TEST(PersistentDispatch, ThatFailedGivesNoResultsHoweverOftenTheyAreRead) {
+  Changed changed(chain_graph(5, 64), fail_in_first_phase);
+  EXPECT_EQ(changed.executable().kernel_count(), 1);
+  const auto first = changed.run(), second = changed.run();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THROW(first->read("y"), DeviceError);
+    EXPECT_THROW(second->read("y"), DeviceError);
+    EXPECT_THROW(second->wait(), DeviceError);
+  }
+  EXPECT_NO_THROW(changed.run()->read("y"));
+  EXPECT_EQ(changed.executable().kernel_count(), static_cast<int>(changed.steps()));
+}
+
+// Such runs are dispatches, over states that a failed run may have left half updated.
+TEST(PersistentDispatch, ThatFailedFailsRunsWithCapturesToo) {
+  const Graph graph = trace([] {
+    const Tensor x = capture(chain(tensor_input("x", {1, 64}), 4, 64), "inside");
+    output("y", softmax(linear("last", x, 64, DType::f32), -1));
+  });
+  Changed changed(graph, fail_in_first_phase);
+  const auto captured_before = changed.run({"inside"});
+  EXPECT_NO_THROW(captured_before->read("inside"));
+  const auto failed = changed.run();
+  const auto captured = changed.run({"inside"});
+  EXPECT_THROW(captured->read("inside"), DeviceError);
+  EXPECT_THROW(captured->read("y"), DeviceError);
+  EXPECT_THROW(failed->read("y"), DeviceError);
+  EXPECT_NO_THROW(changed.run({"inside"})->read("inside"));
+}
+
+// Data says how many keys there are, in words of which a compiler cannot know that all threads read the same.
+TEST(PersistentDispatch, IsRefusedIfThreadsWaitInLoopsOverData) {
+  const Graph graph = trace([] {
+    const Tensor q = reshape(chain(tensor_input("x", {1, 64}), 5, 64), {1, 1, 1, 64});
+    AttentionOptions options{.causal = true};
+    options.lengths = tensor_input("lengths", {1}, DType::i32);
+    options.positions = tensor_input("positions", {1, 1}, DType::i32);
+    output("y", attention(q, param_input("k", {1, 1, 64, 64}), param_input("v", {1, 1, 64, 64}), options));
+  });
+  EXPECT_EQ(emitted(graph, phase_target(1)).refusal, "threads of attention_stream wait in loops over data");
+  EXPECT_EQ(emitted(graph, phase_target(1, 32)).refusal, "") << "they need not wait with subgroups";
+}
+
 // Words are not shared by tensors that live one after another.
 TEST(PersistentDispatch, IsRefusedIfItsWordsDoNotFitABinding) {
   const Graph graph = trace([] {

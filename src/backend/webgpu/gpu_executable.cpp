@@ -218,8 +218,20 @@ PersistentRun::FindPlace GpuExecutable::places() const {
   };
 }
 
+// Whatever keeps the steps from being one dispatch, they are there: drivers may refuse so long a shader.
 void GpuExecutable::make_persistent() {
-  if (program_.gpu.persistent) persistent_ = PersistentRun::make(*device_, *program_.gpu.persistent, places());
+  if (!program_.gpu.persistent) return;
+  std::string reason = "its workgroups do not run at the same time, or do not see what others write";
+  try {
+    persistent_ = PersistentRun::make(*device_, *program_.gpu.persistent, places());
+    device_->check();
+  } catch (const DeviceLostError&) {
+    throw;
+  } catch (const std::exception& error) {
+    persistent_.reset();
+    reason = error.what();
+  }
+  if (!persistent_) note_separate_steps(program_.gpu.steps.size(), reason);
 }
 
 void GpuExecutable::set_symbols(const SymbolValues& symbols) {
@@ -320,8 +332,8 @@ void GpuExecutable::resolve_times(WGPUCommandEncoder encoder) {
 void GpuExecutable::copy_results(WGPUCommandEncoder encoder, Recording& recording) {
   const Wanted& wanted = recording.wanted;
   const auto place_of = [&](int buffer) {
+    if (buffer == failure_buffer) return PersistentRun::Place{persistent_->control(), PersistentRun::failure_offset};
     if (wanted.persistent) {
-      if (buffer == failure_buffer) return PersistentRun::Place{persistent_->control(), PersistentRun::failure_offset};
       const auto& words_of = program_.gpu.persistent->words_of;
       const auto found = words_of.find(buffer);
       if (found != words_of.end()) return PersistentRun::Place{persistent_->words(), 4 * found->second};
@@ -340,7 +352,8 @@ void GpuExecutable::copy_results(WGPUCommandEncoder encoder, Recording& recordin
   for (const Readable& output : program_.outputs) keep(output);
   for (const Readable& capture : program_.captures)
     if (std::find(wanted.captures.begin(), wanted.captures.end(), capture.name) != wanted.captures.end()) keep(capture);
-  if (!wanted.persistent) return;
+  // The states of other runs are those that a run as one dispatch may have left half updated.
+  if (!persistent_) return;
   Readable failure;
   failure.name = GpuResults::failure;
   failure.dtype = DType::u32;
@@ -405,7 +418,10 @@ std::unique_ptr<RunResults> GpuExecutable::run(const RunRequest& request) {
     make_bind_groups();
     if (persistent_) persistent_->bind(places());
   }
-  if (*failed_) persistent_.reset();
+  if (*failed_ && persistent_) {
+    forget_next();
+    persistent_.reset();
+  }
   const Wanted wanted{request.symbols, request.captures, persistent_ && !profiling_ && request.captures.empty()};
   set_symbols(wanted.symbols);
   if (sentinel_) fill_arenas();

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <fmt/format.h>
 
 #include "base/integers.h"
 
@@ -117,6 +120,11 @@ void PersistentRun::encode(WGPUComputePassEncoder pass) const {
   dawn.ComputePassEncoderSetPipeline(pass, pipeline_.pipeline);
   dawn.ComputePassEncoderSetBindGroup(pass, 0, bindings_, 0, nullptr);
   dawn.ComputePassEncoderDispatchWorkgroups(pass, static_cast<std::uint32_t>(workgroups_), 1, 1);
+}
+
+void note_separate_steps(std::size_t steps, const std::string& reason) {
+  if (std::getenv("JERBOA_DEBUG") != nullptr)
+    fmt::print(stderr, "WebGPU: {} steps stay dispatches of their own: {}\n", steps, reason);
 }
 
 }  // namespace jerboa::webgpu

@@ -1,5 +1,3 @@
-#include <cstdio>
-#include <cstdlib>
 #include <fmt/format.h>
 
 #include <jerboa/backend/webgpu.h>
@@ -81,8 +79,7 @@ class WebGpuBackend final : public Backend {
     if (device_->target().persistent_workgroups == 0 || options_.sentinel || program.gpu.steps.size() < many_steps)
       return;
     const std::string refusal = wgsl::make_persistent(program, device_->target());
-    if (!refusal.empty() && std::getenv("JERBOA_DEBUG") != nullptr)
-      fmt::print(stderr, "WebGPU: {} steps stay dispatches of their own: {}\n", program.gpu.steps.size(), refusal);
+    if (!refusal.empty()) webgpu::note_separate_steps(program.gpu.steps.size(), refusal);
   }
 
   void check(const Program& program) const {
