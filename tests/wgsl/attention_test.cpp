@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <set>
 
 #include <jerboa/backend/webgpu.h>
 #include <jerboa/frontend/compile.h>
+#include <jerboa/transform/grad.h>
 
 #include "ops/gradient_check.h"
 #include "ops/sample.h"
@@ -184,6 +186,30 @@ TEST(AttentionTiles, HoldLargeHeadsInLittleMemory) {
     const HostTensor wanted = reference.run("run", inputs).get("y");
     for (std::int64_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(computed.number(i), wanted.number(i), 1e-5) << size;
   }
+}
+
+// Parts of tensors leave no bindings for what tiles would need to compute the terms of rows themselves.
+TEST(AttentionTiles, BindNoMoreWhereTensorsAreInParts) {
+  constexpr std::int64_t time = 64;
+  Target target = Target::webgpu_default();
+  target.max_bindings = 13;
+  const Graph graph = trace([] {
+    const auto heads = [](const char* name) { return tensor_input(name, {2, 4, time, 16}); };
+    const Tensor q = heads("q"), k = heads("k"), v = heads("v"), dout = heads("dout");
+    int number = 0;
+    for (const Tensor& grad : vector_jacobian({attention(q, k, v, {.causal = true})}, {dout}, {q, k, v}))
+      output(std::to_string(number++), grad);
+  });
+  const auto has_row_terms = [&] {
+    Program program = lower(graph, target);
+    emit_wgsl(program, target);
+    const std::vector<ShaderSource>& shaders = program.gpu.shaders;
+    return std::any_of(shaders.begin(), shaders.end(),
+                       [](const ShaderSource& shader) { return shader.name == "attention_row_terms"; });
+  };
+  EXPECT_FALSE(has_row_terms());
+  target.max_binding_bytes = 2 * 4 * time * 16 * 4 / 2;
+  EXPECT_TRUE(has_row_terms());
 }
 
 }  // namespace
