@@ -463,6 +463,14 @@ TEST(TunedFiles, AreRefusedIfAFormOfAnyKindIsNotThere) {
   EXPECT_TRUE(refused(5, [](auto& kernel) { std::get<ColumnForm>(kernel.form).kept_lanes = 3; }));
 }
 
+TEST(TunedFiles, MayHaveSizesThatCannotBeMultiplied) {
+  constexpr std::int64_t most = (std::int64_t{1} << 31) - 1;
+  AttentionShape shape = attention_shape(AttentionPart::forward, most, 64, 64);
+  EXPECT_FALSE(wgsl::candidates(gpu_target(), shape).empty());
+  shape.batch = shape.heads = shape.key_heads = most;
+  EXPECT_TRUE(wgsl::candidates(gpu_target(), shape).empty());
+}
+
 // Devices load the file that they are given, refuse a damaged one and ignore one of another device.
 TEST(TunedFiles, AreLoadedByTheirDevice) {
   const TempFolder folder;
