@@ -214,6 +214,42 @@ TEST(PersistentDispatch, ThatFailedFailsRunsWithCapturesToo) {
   EXPECT_NO_THROW(changed.run({"inside"})->read("inside"));
 }
 
+// Each would move the parameters of the other.
+TEST(PersistentDispatch, IsRefusedIfAnotherEntryHasItsParametersInOtherPools) {
+  Session session(device_with(phase_target(1)));
+  const auto graph = [](int layers) { return chain_graph(layers, 128); };
+  session.add_entry("six", graph(6));
+  session.add_entry("six as well", graph(6));
+  session.add_entry("five", graph(5));
+  EXPECT_EQ(session.kernel_count("six"), 1);
+  EXPECT_EQ(session.kernel_count("six as well"), 1);
+  EXPECT_GT(session.kernel_count("five"), 1);
+  const TensorMap inputs = inputs_of(graph(6));
+  const auto place = [&](const char* entry) {
+    session.run(entry, inputs).get("y");
+    const WebGpuBuffer weights = webgpu_buffer(*session.storage("w1"));
+    return std::pair(weights.buffer, weights.offset);
+  };
+  const auto first = place("six");
+  for (const char* entry : {"five", "six as well", "six", "five"}) EXPECT_EQ(place(entry), first) << entry;
+}
+
+TEST(PersistentDispatch, MayPoolParametersAnewOnceNoOtherEntryIsLeft) {
+  const Graph six = chain_graph(6, 128), five = chain_graph(5, 128);
+  const Device device = device_with(phase_target(1));
+  std::map<std::string, std::shared_ptr<DeviceTensor>> storage;
+  const auto find = [&](const std::string& name) {
+    auto& tensor = storage[name];
+    if (tensor == nullptr) tensor = device.backend().allocate(DType::f32, {128, 128}, name);
+    return tensor;
+  };
+  auto executable = device.backend().compile(six, find);
+  EXPECT_EQ(executable->kernel_count(), 1);
+  EXPECT_GT(device.backend().compile(five, find)->kernel_count(), 1);
+  executable.reset();
+  EXPECT_EQ(device.backend().compile(five, find)->kernel_count(), 1);
+}
+
 // Data says how many keys there are, in words of which a compiler cannot know that all threads read the same.
 TEST(PersistentDispatch, IsRefusedIfThreadsWaitInLoopsOverData) {
   const Graph graph = trace([] {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
+#include <map>
 
 #include "base/integers.h"
 
@@ -38,6 +39,25 @@ GpuExecutable::GpuExecutable(std::shared_ptr<GpuDevice> device, Program program,
 GpuExecutable::~GpuExecutable() {
   const std::scoped_lock lock(device_->mutex());
   release();
+}
+
+bool are_pooled_otherwise(GpuDevice& device, const Program& program, const FindStorage& storage) {
+  std::vector<std::pair<const Buffer*, std::shared_ptr<GpuTensor>>> members;
+  for (const Buffer& buffer : program.buffers)
+    if (buffer.where == Buffer::Where::storage && buffer.within >= 0)
+      members.emplace_back(&buffer, std::dynamic_pointer_cast<GpuTensor>(storage(buffer.name)));
+  const std::scoped_lock lock(device.mutex());
+  std::map<int, const GpuMemory*> memory_of;  // by pool
+  for (const auto& [buffer, tensor] : members) {
+    if (tensor == nullptr) continue;
+    const GpuMemory* there = tensor->memory().get();
+    const GpuMemory* of_others = memory_of.emplace(buffer->within, there).first->second;
+    const std::int64_t bytes = program.buffers[static_cast<std::size_t>(buffer->within)].bytes;
+    if ((there->is_pool() || of_others->is_pool()) &&
+        (there != of_others || tensor->offset() != buffer->inside || there->bytes() != bytes))
+      return true;
+  }
+  return false;
 }
 
 // The library's objects are released while we hold the device; those of storage take care of that themselves.
@@ -115,7 +135,7 @@ void GpuExecutable::find_pools() {
 
 // Storage belongs to a session, and its programs may need different layouts: each run moves it to where it needs it.
 void GpuExecutable::place_storage() {
-  for (const Pool& pool : pools_) place(pool);
+  for (Pool& pool : pools_) place(pool);
   part_readers_from_writers();
   moves_.clear();
   for (std::size_t i = 0; i < storage_.size(); ++i) {
@@ -125,7 +145,7 @@ void GpuExecutable::place_storage() {
 }
 
 // Holds no memory itself: the last tensor that leaves a pool frees it.
-void GpuExecutable::place(const Pool& pool) {
+void GpuExecutable::place(Pool& pool) {
   const Buffer& whole = program_.buffers[pool.buffer];
   const GpuMemory* there = pool.members.front().first->memory().get();
   const bool placed =
@@ -136,6 +156,7 @@ void GpuExecutable::place(const Pool& pool) {
     const auto fresh = std::make_shared<GpuMemory>(device_, whole.bytes, whole.name);
     for (const auto& [tensor, offset] : pool.members) tensor->move_to(fresh, offset);
   }
+  pool.use = pool.members.front().first->memory()->pool_use();
   buffers_[pool.buffer] = pool.members.front().first->buffer();
 }
 

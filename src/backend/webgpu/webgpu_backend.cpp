@@ -46,7 +46,7 @@ class WebGpuBackend final : public Backend {
   std::unique_ptr<Executable> compile(const Graph& graph, const FindStorage& storage) override {
     Program program = lower(graph, device_->target());
     emit_wgsl(program, device_->target());
-    add_persistent_dispatch(program);
+    add_persistent_dispatch(program, storage);
     return load(program, storage);
   }
   std::unique_ptr<Executable> load(const Program& program, const FindStorage& storage) override {
@@ -74,11 +74,17 @@ class WebGpuBackend final : public Backend {
 
  private:
   // Decoding is many small steps; others gain nothing.
-  void add_persistent_dispatch(Program& program) const {
+  void add_persistent_dispatch(Program& program, const FindStorage& storage) const {
     constexpr std::size_t many_steps = 8;
     if (device_->target().persistent_workgroups == 0 || options_.sentinel || program.gpu.steps.size() < many_steps)
       return;
-    const std::string refusal = wgsl::make_persistent(program, device_->target());
+    const std::vector<Buffer> buffers = program.buffers;
+    std::string refusal = wgsl::make_persistent(program, device_->target());
+    if (program.gpu.persistent && webgpu::are_pooled_otherwise(*device_, program, storage)) {
+      refusal = "another program of the session has its parameters in other pools";
+      program.gpu.persistent = nullptr;
+      program.buffers = buffers;
+    }
     if (!refusal.empty()) webgpu::note_separate_steps(program.gpu.steps.size(), refusal);
   }
 
