@@ -17,7 +17,7 @@ class Candidates {
   Candidates(const Target& target, const AttentionShape& shape) : target_(target), shape_(shape) {}
 
   std::vector<AttentionForm> all() {
-    if (target_.software || !is_positive() || !holds_tiles()) return {};
+    if (target_.software || !has_sizes() || !holds_tiles()) return {};
     add_matrices();
     if (shape_.part != AttentionPart::forward) {
       add_gradient_tiles();
@@ -32,10 +32,12 @@ class Candidates {
 
  private:
   std::int64_t rows() const { return shape_.heads / shape_.key_heads * shape_.time; }
-  // Sizes come from a file.
-  bool is_positive() const {
+  // They come from a file: each fits 31 bits, and all queries together must be counted.
+  bool has_sizes() const {
+    constexpr std::int64_t most = std::int64_t{1} << 40;
     return shape_.batch > 0 && shape_.heads > 0 && shape_.key_heads > 0 && shape_.time > 0 && shape_.keys > 0 &&
-           shape_.size > 0 && shape_.value_size > 0 && shape_.heads % shape_.key_heads == 0;
+           shape_.size > 0 && shape_.value_size > 0 && shape_.heads % shape_.key_heads == 0 &&
+           shape_.heads <= most / shape_.batch && shape_.time <= most / (shape_.batch * shape_.heads);
   }
   bool holds_tiles() const {
     return shape_.keys > 8 && std::max(shape_.size, shape_.value_size) <= 512 && holds_tiles(32, 16);

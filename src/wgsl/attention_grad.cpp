@@ -287,6 +287,17 @@ void write_attention_grad_rows(KernelWriter& writer, const AttentionGrad& attent
   write_key_rows(writer, attention, false, true);
 }
 
+// Whether tiles compute the terms of rows themselves, which costs less than the dispatch before them where there are
+// few. They bind more tensors then, of which none may need several bindings.
+bool computes_terms_in_tiles(const KernelWriter& writer, const AttentionGrad& attention, const AttentionForm& form) {
+  constexpr std::int64_t few = 256, bindings = 10;
+  const Target& target = writer.target();
+  return form.kind == AttentionForm::Kind::tiles && attention.time.upper_bound() <= few && attention.mask == nullptr &&
+         attention.sinks == nullptr && target.max_bindings >= bindings &&
+         std::all_of(writer.memories().begin(), writer.memories().end(),
+                     [&](const ShaderMemory& memory) { return memory.bytes <= target.max_binding_bytes; });
+}
+
 }  // namespace
 
 AttentionGrad::AttentionGrad(const KernelWriter& writer)
@@ -306,7 +317,7 @@ template <>
 void write_whole_op<Op::attention_grad>(KernelWriter& writer) {
   AttentionGrad attention(writer);
   const AttentionGradForms forms = choose_attention_grad(writer, attention);
-  if (forms.dq.kind != AttentionForm::Kind::tiles || !attention.has_few_terms(writer.target()))
+  if (!computes_terms_in_tiles(writer, attention, forms.dq))
     attention.row_terms = writer.workspace(DType::f32, attention.queries() * Dim(2));
   if (forms.dq.kind == AttentionForm::Kind::matrices)
     return write_attention_grad_matrices(writer, attention, forms.dq.matrices, forms.dkv.matrices);

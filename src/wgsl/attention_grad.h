@@ -17,12 +17,6 @@ struct AttentionGrad : Attention {
   std::string query(Shader& shader, const std::string& b, const std::string& h, const std::string& t) const {
     return fmt::format("(({} * {} + {}) * {} + {})", b, shader.size(heads), h, shader.size(time), t);
   }
-  /// Whether tiles compute the terms themselves, which costs less than the dispatch before them where there are few.
-  bool has_few_terms(const Target& target) const {
-    constexpr std::int64_t few = 256, bindings = 10;
-    return time.upper_bound() <= few && mask == nullptr && sinks == nullptr && target.max_bindings >= bindings;
-  }
-
   /// A query's terms as text.
   std::string lse_of(Shader& shader, const std::string& b, const std::string& h, const std::string& t) const {
     return shader.load(row_terms, query(shader, b, h, t) + " * 2u");

@@ -145,6 +145,7 @@ std::vector<Dim> Attention::broadcast_strides(const TensorAccess& tensor) const 
 }
 
 void write_score_functions(Shader& shader, const Attention& attention) {
+  if (attention.lengths != nullptr || attention.positions != nullptr) shader.loop_over_data();
   write_visible_range(shader, attention);
   write_score(shader, attention);
   write_ranges(shader, attention);

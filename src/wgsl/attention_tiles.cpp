@@ -104,13 +104,14 @@ int AttentionTiles::depth_for(const Target& target) {
 
 template <class F>
 void AttentionTiles::write_steps(int count, const std::string& steps, bool in_fours, F f) {
-  const int copies = in_fours && shader_.target().unroll >= 4 ? 4 : 1;
+  int copies = in_fours && shader_.target().unroll >= 4 ? 4 : 1;
+  while (count % copies != 0) copies /= 2;
   shader_.line("let steps = min({}u, {});", count, steps);
   shader_.open("for (var k = 0u; k < steps; k += {}u) {{", copies);
   for (int i = 0; i < copies; ++i) {
     shader_.open("{{");
     shader_.line("let at = k + {}u;", i);
-    f("at", copies == 4 ? "k / 4u" : "at / 4u");
+    f("at", copies > 1 ? "k / 4u" : "at / 4u");
     shader_.close();
   }
   shader_.close();

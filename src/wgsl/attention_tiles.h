@@ -92,8 +92,9 @@ class AttentionTiles {
   std::string in_weights(const std::string& vector, const std::string& quarter) const {
     return fmt::format("({} ^ ({} % {}u))", vector, quarter, rows_ / 4);
   }
-  // A loop over `count` steps, four at a time in the text: a loop of known length would be unrolled as a whole, which
-  // takes some compilers long. `f` gets the texts of a step's number and of a quarter of it.
+  // A loop over `count` steps, four at a time in the text, or as many as divide `count`: a loop of known length would
+  // be unrolled as a whole, which takes some compilers long. `f` gets the texts of a step's number and of a quarter of
+  // it.
   template <class F>
   void write_steps(int count, const std::string& steps, bool in_fours, F f);
 

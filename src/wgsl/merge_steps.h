@@ -14,8 +14,8 @@ struct WrittenStep {
   GpuStep step;
   Shader::Finished shader;  ///< empty for copies
   int beside = -1;  ///< steps with the same number use no element that another of them writes; -1: no other step
-  std::vector<std::pair<std::size_t, double>> operations_of =
-      {};  ///< of the program's parts that it computes, in phases
+  /// Of the program's parts that it computes, in phases.
+  std::vector<std::pair<std::size_t, double>> operations_of = {};
 };
 
 /// Orders the steps so that independent ones follow each other, and merges those of them that are small into one

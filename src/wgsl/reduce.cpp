@@ -15,6 +15,8 @@
 namespace jerboa::wgsl {
 namespace {
 
+constexpr int small_threads = 128;  // of a workgroup, where the elements are few
+
 // How the work is divided. `width` kept elements, adjacent in memory, are reduced together by a thread.
 struct Split {
   int width = 1, kept_lanes = 1, reduced_lanes = 1;
@@ -23,18 +25,17 @@ struct Split {
   int threads() const { return kept_lanes * reduced_lanes; }
 };
 
-Split split(Op op, bool along_kept, int width, std::int64_t kept, std::int64_t reduced, const KernelWriter& writer) {
-  const Target& target = writer.target();
+Split split(Op op, bool along_kept, int width, std::int64_t kept, std::int64_t reduced, const Target& target) {
   Split split;
   split.width = width;
   const bool is_small = !target.software && kept * reduced <= std::int64_t{1} << 21;
-  const int threads = std::min(target.max_invocations, target.software ? 32 : is_small ? writer.row_threads() : 256);
+  const int threads = std::min(target.max_invocations, target.software ? 32 : is_small ? small_threads : 256);
   const std::int64_t kept_groups = detail::divide_up(kept, width);
   if (along_kept)
     while (split.kept_lanes < std::min<std::int64_t>(threads, 32) && split.kept_lanes < kept_groups)
       split.kept_lanes *= 2;
   while (split.threads() < threads && std::int64_t{split.reduced_lanes} * 4 < reduced) split.reduced_lanes *= 2;
-  // As many as those whose dispatch they can then share.
+  // A whole workgroup, whose dispatch others can share.
   if (along_kept && !target.software)
     while (split.threads() < threads && split.kept_lanes < kept_groups) split.kept_lanes *= 2;
   if (op == Op::argmax) return split;
@@ -56,6 +57,14 @@ Split split(Op op, bool along_kept, int width, std::int64_t kept, std::int64_t r
   return split;
 }
 
+// More of the kept elements for workgroups that share the dispatch of products with more threads: how the elements of a
+// sum are split does not depend on what else there is.
+Split widened(Split split, const KernelWriter& writer) {
+  if (split.kept_lanes > 1 && split.threads() == small_threads && writer.row_threads() > small_threads)
+    split.kept_lanes *= writer.row_threads() / small_threads;
+  return split;
+}
+
 class ReduceWriter {
  public:
   explicit ReduceWriter(KernelWriter& writer)
@@ -69,7 +78,7 @@ class ReduceWriter {
         dtype_(kernel_.body[static_cast<std::size_t>(operand_)].dtype),
         elements_(detail::split_reduce(kernel_).elements),
         split_(split(op_, detail::runs_along_kept(elements_), width(), element_count(kept_).upper_bound(),
-                     element_count(reduced_).upper_bound(), writer)) {
+                     element_count(reduced_).upper_bound(), writer.target())) {
     const Target& target = writer.target();
     const std::optional<ColumnShape> columns =
         target.tuned != nullptr && target.fixed_threads == 0 ? shape() : std::nullopt;
@@ -77,6 +86,7 @@ class ReduceWriter {
     // The number of threads stays, so that the shader can share a dispatch with the same others.
     if (tuned != nullptr && split_.threads() % tuned->kept_lanes == 0)
       split_ = {split_.width, tuned->kept_lanes, split_.threads() / tuned->kept_lanes, tuned->chunks};
+    split_ = widened(split_, writer);
   }
 
   std::optional<ColumnShape> shape() const {

@@ -173,11 +173,6 @@ void Shader::begin_function(const std::string& signature) {
   body_ = signature + " {\n";
 }
 
-void Shader::begin_touch() {
-  touches_ = true;
-  begin_function("fn touch(group: u32, lane: u32)");
-}
-
 void Shader::end_function() {
   kernel_functions_ += body_ + "}\n";
   body_ = std::move(main_body_);
@@ -216,21 +211,8 @@ std::vector<std::string> Shader::split_index(const std::string& number, const st
 
 const std::string& Shader::use(const std::string& function) { return *functions_.insert(function).first; }
 
-namespace {
-
-// The bytes of an element of an array of this type.
-std::int64_t stride_of(const std::string& type) {
-  if (type == "vec4f" || type == "vec4u" || type == "vec4i" || type == "vec4<f32>") return 16;
-  if (type == "vec2f" || type == "vec2u" || type == "vec2i" || type == "vec4<f16>") return 8;
-  if (type == "f16") return 2;
-  if (type == "f32" || type == "u32" || type == "i32" || type == "bool" || type == "vec2<f16>") return 4;
-  throw GraphError(fmt::format("internal: the size of {} is unknown", type));
-}
-
-}  // namespace
-
 void Shader::shared_array(const std::string& name, const std::string& type, std::int64_t count) {
-  shared_.push_back({name, type, count, (stride_of(type) * count + 15) / 16 * 16});
+  shared_.push_back({name, type, count, workgroup_array_bytes(type, count)});
 }
 
 bool Shader::is_half(int memory) const {
@@ -320,7 +302,7 @@ std::int64_t Shader::staged(int memory) const {
 }
 
 // An element is a word with the bits of its value in the shader. What reads and writes words is declared by
-// assemble_phases.
+// phases_source.
 std::string Shader::passed_functions(int memory) const {
   const DType dtype = memories_[static_cast<std::size_t>(memory)].dtype;
   const Use& use = uses_.at(memory);
@@ -332,13 +314,13 @@ std::string Shader::passed_functions(int memory) const {
   const bool is_boolean = dtype == DType::boolean;
   const bool is_staged = staged(memory) > 0;
   if (use.read && is_staged)
-    add("fn load_{m}(index: u32) -> {type} {{ return bitcast<{type}>(staged_buffer_{m}[index >> 2u][index & 3u]); "
-        "}}\n");
+    add("fn load_{m}(index: u32) -> {type} {{ return bitcast<{type}>(staged[staged_buffer_{m} + (index >> "
+        "2u)][index & 3u]); }}\n");
   else if (use.read)
     add(is_boolean
             ? "fn load_{m}(index: u32) -> bool {{ return passed_word(read_at_{m} + index) != 0u; }}\n"
             : "fn load_{m}(index: u32) -> {type} {{ return bitcast<{type}>(passed_word(read_at_{m} + index)); }}\n");
-  const char* four = is_staged ? "staged_buffer_{m}[{place} >> 2u]" : "passed_four(read_at_{m} + {place})";
+  const char* four = is_staged ? "staged[staged_buffer_{m} + ({place} >> 2u)]" : "passed_four(read_at_{m} + {place})";
   const auto four_at = [&](const char* place) {
     return fmt::format(fmt::runtime(four), fmt::arg("m", memory), fmt::arg("place", place));
   };
@@ -353,7 +335,7 @@ std::string Shader::passed_functions(int memory) const {
     add("fn load_sixteen_bytes_{m}(number: u32) -> vec4u {{\n"
         "  return vec4u(load_words_{m}(number * 2u), load_words_{m}(number * 2u + 1u));\n}}\n");
   else if (use.sixteens)
-    text += fmt::format("fn load_sixteen_bytes_{}(number: u32) -> vec4u {{ return {}; }}\n", memory,
+    text += fmt::format("fn load_sixteen_bytes_{}(number: u32) -> vec4u {{ return bitcast<vec4u>({}); }}\n", memory,
                         four_at("(number * 4u)"));
   if (!use.written) return text;
   const char* word = dtype == DType::f16    ? "bitcast<u32>(unpack2x16float(pack2x16float(vec2f(value, 0.0))).x)"
@@ -526,7 +508,7 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
   for (const std::string& declaration : declarations_) text.functions += declaration;
   text.functions += kernel_functions_;
   text.body += body_;
-  text.touches = touches_;
+  text.loops_over_data = loops_over_data_;
   text.uses_f16 = uses_f16_;
   text.uses_subgroups = uses_subgroups_;
   text.uses_subgroup_matrices = uses_subgroup_matrices_;

@@ -80,8 +80,6 @@ class Shader {
   /// What follows, up to end_function(), is the body of this function instead of main's.
   void begin_function(const std::string& signature);
   void end_function();
-  /// The same for what is read ahead of a phase (ShaderText::touches).
-  void begin_touch();
 
   /// A unique name.
   std::string fresh(const std::string& prefix);
@@ -147,6 +145,8 @@ class Shader {
   void keep_loads_in_place() { keeps_loads_in_place_ = true; }
   /// The same for one memory alone, so that dispatches that read the others stay independent.
   void keep_loads_in_place(int memory) { use_of(memory).read_write = true; }
+  /// Says that some loops go as far as data says (ShaderText::loops_over_data).
+  void loop_over_data() { loops_over_data_ = true; }
   bool uses_subgroups() const { return uses_subgroups_; }
   bool uses_f16() const { return uses_f16_; }
 
@@ -215,7 +215,7 @@ class Shader {
   std::string body_, main_body_, kernel_functions_;
   int depth_ = 1, next_name_ = 0;
   bool uses_subgroups_ = false, uses_subgroup_matrices_ = false, uses_f16_ = false, keeps_loads_in_place_ = false,
-       touches_ = false;
+       loops_over_data_ = false;
 };
 
 }  // namespace jerboa::wgsl

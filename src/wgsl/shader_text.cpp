@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
+#include <utility>
 
+#include <jerboa/base/error.h>
+
+#include "base/integers.h"
 #include "wgsl/functions.h"
 
 namespace jerboa::wgsl {
@@ -94,6 +98,19 @@ std::string enabled_features(const ShaderText& text) {
   return lines;
 }
 
+std::int64_t element_bytes(const std::string& type) {
+  if (type == "vec4f" || type == "vec4u" || type == "vec4i" || type == "vec4<f32>") return 16;
+  if (type == "vec2f" || type == "vec2u" || type == "vec2i" || type == "vec4<f16>") return 8;
+  if (type == "f16") return 2;
+  if (type == "f32" || type == "u32" || type == "i32" || type == "bool" || type == "vec2<f16>" || type == "atomic<u32>")
+    return 4;
+  throw GraphError(fmt::format("internal: the size of {} is unknown", type));
+}
+
+std::int64_t workgroup_array_bytes(const std::string& type, std::int64_t count) {
+  return detail::round_up(element_bytes(type) * count, 16);
+}
+
 std::int64_t workgroup_bytes(const std::vector<ShaderText::WorkgroupArray>& arrays) {
   std::int64_t bytes = 0;
   for (const ShaderText::WorkgroupArray& array : arrays) bytes += array.bytes;
@@ -142,9 +159,33 @@ bool has_independent_threads(const ShaderText& text) {
          text.body.find("Barrier(") == std::string::npos && text.functions.find("Barrier(") == std::string::npos;
 }
 
+bool waits_in_loops(const ShaderText& text) {
+  const std::string all = text.functions + "fn main() {\n" + text.body + "}\n";
+  std::set<std::string, std::less<>> waiting;  // functions, each declared before those that call it
+  std::string function;
+  std::vector<bool> is_loop;  // by block that is open
+  bool is_named_next = false, is_loop_next = false;
+  for (std::size_t at = 0; at < all.size(); ++at) {
+    if (all[at] == '{') is_loop.push_back(std::exchange(is_loop_next, false));
+    if (all[at] == '}') is_loop.pop_back();
+    if (!is_word(all[at])) continue;
+    const std::size_t start = at;
+    while (is_word(all[at + 1])) ++at;
+    const std::string_view word = std::string_view(all).substr(start, at + 1 - start);
+    if (std::exchange(is_named_next, word == "fn")) {
+      function = word;
+    } else if (word.ends_with("Barrier") || waiting.contains(word)) {
+      if (std::find(is_loop.begin(), is_loop.end(), true) != is_loop.end()) return true;
+      waiting.insert(function);
+    }
+    is_loop_next |= word == "for" || word == "while" || word == "loop";
+  }
+  return false;
+}
+
 ShaderText merge(const std::vector<ShaderPart>& parts) {
   ShaderText merged;
-  std::string first = "0u", touch_body;
+  std::string first = "0u";
   for (std::size_t number = 0; number < parts.size(); ++number) {
     const ShaderPart& part = parts[number];
     const ShaderText& text = *part.text;
@@ -161,7 +202,7 @@ ShaderText merge(const std::vector<ShaderPart>& parts) {
       names[buffer.name] = name;
       if constexpr (has_phases) {
         if (!buffer.read_at.empty()) names[buffer.read_at] = shared_buffer.read_at = "read_at_" + name;
-        shared_buffer.staged = buffer.staged;
+        shared_buffer.staged = std::max(shared_buffer.staged, buffer.staged);
         if (buffer.staged > 0) names["staged_" + buffer.name] = "staged_" + name;
         if (!buffer.write_at.empty()) names[buffer.write_at] = shared_buffer.write_at = "write_at_" + name;
       }
@@ -170,6 +211,7 @@ ShaderText merge(const std::vector<ShaderPart>& parts) {
     for (const ShaderText::WorkgroupArray& array : text.workgroup_memory) names[array.name] = merged_name(array);
     merged.workgroup_memory = shared(merged.workgroup_memory, text.workgroup_memory);
     merged.library.insert(text.library.begin(), text.library.end());
+    if constexpr (has_phases) merged.loops_over_data |= text.loops_over_data;
     merged.uses_f16 |= text.uses_f16;
     merged.uses_subgroups |= text.uses_subgroups;
     merged.uses_subgroup_matrices |= text.uses_subgroup_matrices;
@@ -186,16 +228,9 @@ ShaderText merge(const std::vector<ShaderPart>& parts) {
                          part.threads);
     }
     merged.body += fmt::format("  {}if (group < {}) {{ {} }}\n", number == 0 ? "" : "else ", end, call);
-    if (has_phases && text.touches) {
-      const std::string touch = fmt::format("part_{}_touch({}, lane);", number,
-                                            number == 0 ? std::string("group") : fmt::format("group - {}", first));
-      touch_body += fmt::format("  if (group >= {} && group < {}) {{ {} }}\n", first, end, touch);
-      merged.touches = true;
-    }
     first = end;
   }
   for (ShaderText::WorkgroupArray& array : merged.workgroup_memory) array.name = merged_name(array);
-  if (has_phases && merged.touches) merged.functions += "fn touch(group: u32, lane: u32) {\n" + touch_body + "}\n";
   return merged;
 }
 

@@ -22,7 +22,8 @@ struct ShaderText {
     /// In phases of a dispatch, private variables that say where it begins in the array, of words that are passed where
     /// what is read does and where what is written does; empty if nothing is.
     std::string read_at = {}, write_at = {};
-    std::int64_t staged = 0;  ///< elements that a phase copies to workgroup memory before it begins: staged_NAME
+    /// Elements that a phase copies to the array `staged` of vec4f, from staged_NAME on, before it begins.
+    std::int64_t staged = 0;
     bool is_passed() const { return element == "passed"; }
   };
   std::vector<Buffer> buffers;   ///< by binding
@@ -36,12 +37,12 @@ struct ShaderText {
   std::string functions;
   std::string body;  ///< of main, in terms of group, lane, subgroup_lane and subgroup
   bool uses_f16 = false, uses_subgroups = false, uses_subgroup_matrices = false;
-  /// Whether the functions include touch(group, lane), which reads what a workgroup will read first of parameters, so
-  /// that it is in caches by the time that the rest is there; adds to the private variable `touched`.
-  bool touches = false;
+  bool loops_over_data = false;  ///< whether what it reads says how far some loops go
 };
 
-/// In bytes.
+/// The bytes of an element of an array of this type, and of such an array in workgroup memory.
+std::int64_t element_bytes(const std::string& type);
+std::int64_t workgroup_array_bytes(const std::string& type, std::int64_t count);
 std::int64_t workgroup_bytes(const std::vector<ShaderText::WorkgroupArray>& arrays);
 /// What parts of a shader need, of which a workgroup runs only one: those of one name and type share the largest.
 std::vector<ShaderText::WorkgroupArray> shared(const std::vector<ShaderText::WorkgroupArray>& some,
@@ -64,6 +65,9 @@ struct ShaderPart {
 
 /// Whether the threads of a workgroup neither wait for each other nor exchange values.
 bool has_independent_threads(const ShaderText& text);
+
+/// Whether threads wait for each other in a loop, or in a function that one calls.
+bool waits_in_loops(const ShaderText& text);
 
 ShaderText merge(const std::vector<ShaderPart>& parts);
 

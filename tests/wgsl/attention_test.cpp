@@ -1,12 +1,15 @@
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <set>
 
 #include <jerboa/backend/webgpu.h>
 #include <jerboa/frontend/compile.h>
+#include <jerboa/transform/grad.h>
 
 #include "ops/gradient_check.h"
 #include "ops/sample.h"
 #include "verify/compare.h"
+#include "wgsl/folding.h"
 #include "wgsl/shared_device.h"
 
 // The shaders of attention and its gradient against the reference in f64, at sizes that make several tiles and do not
@@ -160,6 +163,53 @@ TEST_P(AttentionShaders, EqualTheReferenceAndThemselves) {
     const std::string& name = sample.graph.outputs[i].name;
     EXPECT_EQ(difference(to_value(computed.at(name)).data, wanted[i].data, tolerance), std::nullopt) << name;
   }
+}
+
+// Of the values of so many features, only two rows fit the tile that a loop of four copies goes through otherwise.
+TEST(AttentionTiles, HoldLargeHeadsInLittleMemory) {
+  const Target target = Target::webgpu_default();
+  ASSERT_EQ(target.workgroup_bytes, 16384);
+  ASSERT_EQ(target.unroll, 4);
+  for (const std::int64_t size : {384, 448, 512}) {
+    const Graph graph = trace([&] {
+      const auto heads = [&](const char* name) { return tensor_input(name, {1, 1, 40, size}); };
+      output("y", attention(heads("q"), heads("k"), heads("v"), {.causal = true}));
+    });
+    Program program = lower(graph, target);
+    emit_wgsl(program, target);
+    EXPECT_NE(program.gpu.shaders.front().source.find("thread_row"), std::string::npos) << "not in tiles";
+    const TensorMap inputs = inputs_of(graph);
+    const auto executable = device(Form::plain_gpu).backend().load(program, [](const std::string&) { return nullptr; });
+    const HostTensor computed = executable->run({{inputs.begin(), inputs.end()}, {}, {}})->read("y");
+    Session reference(Device::reference());
+    reference.add_entry("run", graph);
+    const HostTensor wanted = reference.run("run", inputs).get("y");
+    for (std::int64_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(computed.number(i), wanted.number(i), 1e-5) << size;
+  }
+}
+
+// Parts of tensors leave no bindings for what tiles would need to compute the terms of rows themselves.
+TEST(AttentionTiles, BindNoMoreWhereTensorsAreInParts) {
+  constexpr std::int64_t time = 64;
+  Target target = Target::webgpu_default();
+  target.max_bindings = 13;
+  const Graph graph = trace([] {
+    const auto heads = [](const char* name) { return tensor_input(name, {2, 4, time, 16}); };
+    const Tensor q = heads("q"), k = heads("k"), v = heads("v"), dout = heads("dout");
+    int number = 0;
+    for (const Tensor& grad : vector_jacobian({attention(q, k, v, {.causal = true})}, {dout}, {q, k, v}))
+      output(std::to_string(number++), grad);
+  });
+  const auto has_row_terms = [&] {
+    Program program = lower(graph, target);
+    emit_wgsl(program, target);
+    const std::vector<ShaderSource>& shaders = program.gpu.shaders;
+    return std::any_of(shaders.begin(), shaders.end(),
+                       [](const ShaderSource& shader) { return shader.name == "attention_row_terms"; });
+  };
+  EXPECT_FALSE(has_row_terms());
+  target.max_binding_bytes = 2 * 4 * time * 16 * 4 / 2;
+  EXPECT_TRUE(has_row_terms());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <jerboa/lower/lower.h>
 #include <jerboa/wgsl/emit_wgsl.h>
 
+#include "wgsl/emulated_matrices.h"
 #include "wgsl/idle_arenas.h"
 #include "wgsl/shader_text.h"
 
@@ -52,7 +53,7 @@ TEST(MergedSteps, TrainLikeTheCpu) {
 }
 
 struct WidePerceptron {
-  nn::Linear hidden{256, 512}, out{512, 64};
+  nn::Linear hidden{256, 1024}, out{1024, 256};
   JERBOA_FIELDS(hidden, out)
   Tensor operator()(Tensor x) const { return out(relu(hidden(x))); }
 };
@@ -62,18 +63,57 @@ TEST(MergedSteps, WithLargeProductsTrainLikeTheCpu) {
   HostTensor images(DType::f32, {256, 256}), labels(DType::i32, {256});
   SplitMix random(1);
   for (float& value : images.f32()) value = static_cast<float>(random.uniform() - 0.5);
-  for (std::int32_t& label : labels.as<std::int32_t>()) label = static_cast<std::int32_t>(random.below(64));
+  for (std::int32_t& label : labels.as<std::int32_t>()) label = static_cast<std::int32_t>(random.below(256));
   const Batch batch{{"images", images}, {"labels", labels}};
-  const auto losses = [&](const Device& device) {
-    Module module =
-        compile_module(WidePerceptron{}, classification_loss, specs_of(batch), Adam{.lr = 1e-2}, {.device = device});
-    std::vector<double> losses;
-    for (int i = 0; i < 3; ++i) losses.push_back(module.step(batch).loss());
-    return losses;
+  const auto module_on = [&](const Device& device) {
+    return compile_module(WidePerceptron{}, classification_loss, specs_of(batch), Adam{.lr = 1e-2}, {.device = device});
   };
-  const std::vector<double> computed = losses(Device::webgpu({.target = gpu_target(), .sentinel = 7e8F}));
-  const std::vector<double> wanted = losses(Device::cpu());
-  for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(computed[i], wanted[i], 1e-4 * wanted[i]) << i;
+  Module ours = module_on(Device::webgpu({.target = gpu_target(), .sentinel = 7e8F})),
+         wanted = module_on(Device::cpu());
+  for (int i = 0; i < 3; ++i) {
+    const double loss = wanted.step(batch).loss();
+    EXPECT_NEAR(ours.step(batch).loss(), loss, 1e-4 * loss) << i;
+  }
+  Program program = lower(ours.ir(), gpu_target());
+  emit_wgsl(program, gpu_target());
+  int rows = 0, split_parts = 0;
+  for (const ShaderSource& shader : program.gpu.shaders) {
+    rows += shader.name == "rows" && shader.threads == 256 ? 1 : 0;
+    split_parts += shader.threads == 256 ? count_of(shader.source, ", lane % 128u); }") : 0;
+  }
+  EXPECT_GT(rows, 0);
+  EXPECT_GT(split_parts, 0);
+}
+
+// Beside a product in eight teams, sums have as many threads, but add the same elements in the same order.
+TEST(MergedSteps, AddColumnsAsTheyDoAlone) {
+  const Device device = Device::webgpu({.target = gpu_target()});
+  for (const auto& [rows, columns] :
+       {std::pair(1024, 256), std::pair(300, 40), std::pair(100, 6), std::pair(2500, 68)}) {
+    const auto run = [&, rows = rows, columns = columns](bool beside_product) {
+      const Graph graph = trace([&] {
+        output("sums", sum(tensor_input("x", {rows, columns}), {0}));
+        if (beside_product)
+          output("y", matmul(tensor_input("a", {1024, 1024}), tensor_input("w", {256, 1024}), {.transpose_b = true}));
+      });
+      Program program = lower(graph, gpu_target());
+      emit_wgsl(program, gpu_target());
+      EXPECT_TRUE(!beside_product || program.gpu.shaders.front().threads == 256);
+      TensorMap inputs;
+      SplitMix random(1);
+      for (const TensorInfo& tensor : graph.tensors) {
+        if (tensor.storage != Storage::input) continue;
+        HostTensor values(DType::f32, evaluate(tensor.type.shape, {}));
+        for (float& value : values.f32()) value = static_cast<float>(random.uniform() - 0.5);
+        inputs.emplace(tensor.name, std::move(values));
+      }
+      Session session(device);
+      session.add_entry("run", graph);
+      return session.run("run", inputs).get("sums");
+    };
+    const HostTensor alone = run(false), beside = run(true);
+    for (std::int64_t i = 0; i < alone.size(); ++i) ASSERT_EQ(alone.number(i), beside.number(i)) << rows << " " << i;
+  }
 }
 
 // Threads that wait for none of the others can be those of several workgroups.
@@ -93,6 +133,37 @@ TEST(MergedSteps, HaveSeveralWorkgroupsOfIndependentThreadsInOne) {
       text.find("if ((group - 3u) * 4u + lane / 64u < 7u) { part_1((group - 3u) * 4u + lane / 64u, lane % 64u); }"),
       std::string::npos)
       << text;
+}
+
+TEST(ShaderTexts, KnowWhetherThreadsWaitInLoops) {
+  wgsl::ShaderText text;
+  text.functions = "fn take(value: f32) -> f32 {\n  workgroupBarrier();\n  return value;\n}\n";
+  const auto waits = [&](const char* body) {
+    text.body = body;
+    return wgsl::waits_in_loops(text);
+  };
+  EXPECT_TRUE(waits("  for (var i = 0u; i < 4u; i++) {\n    if (true) { workgroupBarrier(); }\n  }\n"));
+  EXPECT_TRUE(waits("  for (var i = 0u; i < 4u; i++) {\n    let x = take(1.0);\n  }\n"));
+  EXPECT_FALSE(waits("  for (var i = 0u; i < 4u; i++) { taken += 1.0; }\n  workgroupBarrier();\n"));
+  EXPECT_FALSE(waits("  let x = take(1.0);\n  for (var i = 0u; i < 4u; i++) {}\n  let y = take(x);\n"));
+  text.functions += "fn twice(value: f32) -> f32 { return take(take(value)); }\n";
+  EXPECT_TRUE(waits("  for (var i = 0u; i < 4u; i++) { let x = twice(1.0); }\n"));
+}
+
+// As a phase, one part may read in fours what another reads element by element.
+TEST(MergedSteps, StageWhatAnyOfThemReadsFromWorkgroupMemory) {
+  wgsl::ShaderText in_fours, alone;
+  in_fours.buffers = {{"buffer_0", "passed", false, "read_at_0", "", 64}};
+  in_fours.functions = "fn load_0(index: u32) -> u32 { return staged[staged_buffer_0 + (index >> 2u)][index & 3u]; }\n";
+  alone.buffers = {{"buffer_0", "passed", false, "read_at_0", "", 0}};
+  alone.functions = "fn load_0(index: u32) -> u32 { return passed_word(read_at_0 + index); }\n";
+  const wgsl::ShaderPart first{&in_fours, {0}, 0, "1u"}, second{&alone, {0}, 0, "1u"};
+  for (const auto& parts : {std::vector{first, second}, std::vector{second, first}}) {
+    const wgsl::ShaderText merged = wgsl::merge(parts);
+    EXPECT_EQ(merged.buffers[0].staged, 64);
+    EXPECT_NE(merged.functions.find("staged[staged_bound_0 + "), std::string::npos);
+    EXPECT_NE(merged.functions.find("read_at_bound_0 + index"), std::string::npos);
+  }
 }
 
 // A workgroup runs one part, so that parts need no more than the largest of each array.

@@ -463,6 +463,14 @@ TEST(TunedFiles, AreRefusedIfAFormOfAnyKindIsNotThere) {
   EXPECT_TRUE(refused(5, [](auto& kernel) { std::get<ColumnForm>(kernel.form).kept_lanes = 3; }));
 }
 
+TEST(TunedFiles, MayHaveSizesThatCannotBeMultiplied) {
+  constexpr std::int64_t most = (std::int64_t{1} << 31) - 1;
+  AttentionShape shape = attention_shape(AttentionPart::forward, most, 64, 64);
+  EXPECT_FALSE(wgsl::candidates(gpu_target(), shape).empty());
+  shape.batch = shape.heads = shape.key_heads = most;
+  EXPECT_TRUE(wgsl::candidates(gpu_target(), shape).empty());
+}
+
 // Devices load the file that they are given, refuse a damaged one and ignore one of another device.
 TEST(TunedFiles, AreLoadedByTheirDevice) {
   const TempFolder folder;
@@ -573,7 +581,15 @@ TEST(TuneKernels, MeasuresThoseOfAGraphAndWritesAFile) {
     output("z", matmul(x, w, {.transpose_b = true}) + 1);
     output("rows", softmax(x, -1));
     const Tensor q = tensor_input("q", {1, 20, 24});
-    output("attention", attention(q, q, q, {.heads = 2, .causal = true}));
+    const Tensor attended = attention(q, q, q, {.heads = 2, .causal = true});
+    output("attention", attended);
+    output("gradient", vector_jacobian({attended}, {tensor_input("dout", {1, 20, 24})}, {q})[0]);
+    output("columns", sum(tensor_input("long", {200, 12}), {0}));
+    AttentionOptions cached{.causal = true};
+    cached.lengths = tensor_input("lengths", {1}, DType::i32);
+    cached.positions = tensor_input("positions", {1, 1}, DType::i32);
+    const Tensor cache = tensor_input("cache", {1, 2, 16, 8});
+    output("cached", attention(tensor_input("query", {1, 2, 1, 8}), cache, cache, cached));
   });
   std::map<std::string, TunedKernel> reported;
   WebGpuOptions of_device{.tuned_forms = ""};
@@ -586,10 +602,14 @@ TEST(TuneKernels, MeasuresThoseOfAGraphAndWritesAFile) {
     with_report.skipped = [](const std::string& form, const std::string& why) { ADD_FAILURE() << form << ": " << why; };
     return tune_kernels(chosen, {graph}, with_report);
   };
-  const std::string text = tune({.kinds = {TunedKind::rows, TunedKind::attention}});
-  ASSERT_EQ(reported.size(), 2u);
-  EXPECT_TRUE(reported.contains("attention: 1x2 heads of 12, 20 queries on 20 keys, f32, causal"));
-  ASSERT_TRUE(reported.contains("16 rows of 32"));
+  const std::string text = tune({.kinds = {TunedKind::rows, TunedKind::columns, TunedKind::attention}});
+  for (const char* shape :
+       {"16 rows of 32", "12 columns of 200", "attention: 1x2 heads of 12, 20 queries on 20 keys, f32, causal",
+        "gradient of attention for queries: 1x2 heads of 12, 20 queries on 20 keys, f32, causal",
+        "gradient of attention for keys: 1x2 heads of 12, 20 queries on 20 keys, f32, causal",
+        "attention: 1x2 heads of 8, 1 queries on 16 keys, f32, causal, cached"})
+    EXPECT_TRUE(reported.contains(shape)) << shape;
+  EXPECT_EQ(reported.size(), 6u);
   for (const auto& [shape, kernel] : reported) {
     EXPECT_GT(kernel.forms, 1) << shape;
     EXPECT_GT(kernel.seconds, 0) << shape;

@@ -44,7 +44,7 @@ struct WebGpuOptions {
   /// The folder that compiled pipelines are kept in, so that the next start need not compile them; by default one in
   /// the user's cache folder (docs/devices.md). An empty path: nowhere.
   std::optional<std::filesystem::path> pipeline_cache = {};
-  /// A file that `jerboa tune` wrote, whose forms the compiler uses for the products that were measured; one for
+  /// A file that `jerboa tune` wrote, whose forms the compiler uses for the kernels that were measured; one for
   /// another device or driver is ignored. By default the file for this device in the user's cache folder, if there is
   /// one, as far as it is intact and fits the device (docs/devices.md). An empty path: none.
   std::optional<std::filesystem::path> tuned_forms = {};

@@ -52,7 +52,7 @@ struct Target {
   int persistent_workgroups = 0;
   int persistent_threads = 256;  ///< of each of them
   int fixed_threads = 0;  ///< of every shader that shares workgroup memory, where they are phases of one dispatch
-  /// The forms of products that were fastest on this device (`jerboa tune`), which take precedence over those chosen
+  /// The forms of kernels that were fastest on this device (`jerboa tune`), which take precedence over those chosen
   /// from the facts above; null: none were measured.
   std::shared_ptr<const wgsl::TunedForms> tuned = {};
 
@@ -248,7 +248,9 @@ struct PersistentDispatch {
   std::vector<Dim> table;  ///< a uniform buffer of u32: what each phase runs, and where its memory is
   std::int64_t words = 0;
   int phases = 0;
+  int probe_row = 0;  ///< of the table, in vectors of four: a row as long as any phase's that none uses
   std::map<int, std::int64_t> words_of;  ///< by buffer: the first word of what is in it after a run
+  std::vector<Buffer> unpooled;          ///< those of the program before, for a host that runs its steps after all
 };
 
 /// What a GPU host runs, natively or in a browser: the work of the dispatches as shaders and bindings.

@@ -449,6 +449,8 @@ void GpuDevice::make_target(const WebGpuOptions& options) {
     if (wanted.resident_workgroups > 0) target.resident_workgroups = wanted.resident_workgroups;
     target.software = wanted.software;
     target.persistent_workgroups = wanted.persistent_workgroups;
+    target.persistent_threads =
+        std::min(wanted.persistent_threads, static_cast<int>(limits_.maxComputeInvocationsPerWorkgroup));
   }
   target_ = target;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
+#include <map>
 
 #include "base/integers.h"
 
@@ -54,6 +55,25 @@ GpuExecutable::GpuExecutable(std::shared_ptr<GpuDevice> device, Program program,
 GpuExecutable::~GpuExecutable() {
   const std::scoped_lock lock(device_->mutex());
   release();
+}
+
+bool are_pooled_otherwise(GpuDevice& device, const Program& program, const FindStorage& storage) {
+  std::vector<std::pair<const Buffer*, std::shared_ptr<GpuTensor>>> members;
+  for (const Buffer& buffer : program.buffers)
+    if (buffer.where == Buffer::Where::storage && buffer.within >= 0)
+      members.emplace_back(&buffer, std::dynamic_pointer_cast<GpuTensor>(storage(buffer.name)));
+  const std::scoped_lock lock(device.mutex());
+  std::map<int, const GpuMemory*> memory_of;  // by pool
+  for (const auto& [buffer, tensor] : members) {
+    if (tensor == nullptr) continue;
+    const GpuMemory* there = tensor->memory().get();
+    const GpuMemory* of_others = memory_of.emplace(buffer->within, there).first->second;
+    const std::int64_t bytes = program.buffers[static_cast<std::size_t>(buffer->within)].bytes;
+    if ((there->is_pool() || of_others->is_pool()) &&
+        (there != of_others || tensor->offset() != buffer->inside || there->bytes() != bytes))
+      return true;
+  }
+  return false;
 }
 
 // The library's objects are released while we hold the device; those of storage take care of that themselves.
@@ -131,7 +151,7 @@ void GpuExecutable::find_pools() {
 
 // Storage belongs to a session, and its programs may need different layouts: each run moves it to where it needs it.
 void GpuExecutable::place_storage() {
-  for (const Pool& pool : pools_) place(pool);
+  for (Pool& pool : pools_) place(pool);
   part_readers_from_writers();
   moves_.clear();
   for (std::size_t i = 0; i < storage_.size(); ++i) {
@@ -141,7 +161,7 @@ void GpuExecutable::place_storage() {
 }
 
 // Holds no memory itself: the last tensor that leaves a pool frees it.
-void GpuExecutable::place(const Pool& pool) {
+void GpuExecutable::place(Pool& pool) {
   const Buffer& whole = program_.buffers[pool.buffer];
   const GpuMemory* there = pool.members.front().first->memory().get();
   const bool placed =
@@ -152,6 +172,7 @@ void GpuExecutable::place(const Pool& pool) {
     const auto fresh = std::make_shared<GpuMemory>(device_, whole.bytes, whole.name);
     for (const auto& [tensor, offset] : pool.members) tensor->move_to(fresh, offset);
   }
+  pool.use = pool.members.front().first->memory()->pool_use();
   buffers_[pool.buffer] = pool.members.front().first->buffer();
 }
 
@@ -223,8 +244,20 @@ PersistentRun::FindPlace GpuExecutable::places() const {
   };
 }
 
+// Whatever keeps the steps from being one dispatch, they are there: drivers may refuse so long a shader.
 void GpuExecutable::make_persistent() {
-  if (program_.gpu.persistent) persistent_ = PersistentRun::make(*device_, *program_.gpu.persistent, places());
+  if (!program_.gpu.persistent) return;
+  std::string reason = "its workgroups do not run at the same time, or do not see what others write";
+  try {
+    persistent_ = PersistentRun::make(*device_, *program_.gpu.persistent, places());
+    device_->check();
+  } catch (const DeviceLostError&) {
+    throw;
+  } catch (const std::exception& error) {
+    persistent_.reset();
+    reason = error.what();
+  }
+  if (!persistent_) note_separate_steps(program_.gpu.steps.size(), reason);
 }
 
 void GpuExecutable::set_symbols(const SymbolValues& symbols) {
@@ -325,8 +358,8 @@ void GpuExecutable::resolve_times(WGPUCommandEncoder encoder) {
 void GpuExecutable::copy_results(WGPUCommandEncoder encoder, Recording& recording) {
   const Wanted& wanted = recording.wanted;
   const auto place_of = [&](int buffer) {
+    if (buffer == failure_buffer) return PersistentRun::Place{persistent_->control(), PersistentRun::failure_offset};
     if (wanted.persistent) {
-      if (buffer == failure_buffer) return PersistentRun::Place{persistent_->control(), PersistentRun::failure_offset};
       const auto& words_of = program_.gpu.persistent->words_of;
       const auto found = words_of.find(buffer);
       if (found != words_of.end()) return PersistentRun::Place{persistent_->words(), 4 * found->second};
@@ -345,7 +378,8 @@ void GpuExecutable::copy_results(WGPUCommandEncoder encoder, Recording& recordin
   for (const Readable& output : program_.outputs) keep(output);
   for (const Readable& capture : program_.captures)
     if (std::find(wanted.captures.begin(), wanted.captures.end(), capture.name) != wanted.captures.end()) keep(capture);
-  if (!wanted.persistent) return;
+  // The states of other runs are those that a run as one dispatch may have left half updated.
+  if (!persistent_) return;
   Readable failure;
   failure.name = GpuResults::failure;
   failure.dtype = DType::u32;
@@ -410,7 +444,10 @@ std::unique_ptr<RunResults> GpuExecutable::run(const RunRequest& request) {
     make_bind_groups();
     if (persistent_) persistent_->bind(places());
   }
-  if (*failed_) persistent_.reset();
+  if (*failed_ && persistent_) {
+    forget_next();
+    persistent_.reset();
+  }
   const Wanted wanted{request.symbols, request.captures, persistent_ && !profiling_ && request.captures.empty()};
   set_symbols(wanted.symbols);
   if (sentinel_) fill_arenas();

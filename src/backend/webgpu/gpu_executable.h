@@ -57,12 +57,13 @@ class GpuExecutable final : public Executable {
   struct Pool {
     std::size_t buffer = 0;
     std::vector<std::pair<std::shared_ptr<GpuTensor>, std::int64_t>> members;  // with their offsets
+    std::shared_ptr<const void> use = {};                                      // GpuMemory::pool_use
   };
 
   void allocate(const FindStorage& storage);
   void find_pools();
   void place_storage();
-  void place(const Pool& pool);
+  void place(Pool& pool);
   void part_readers_from_writers();
   bool was_moved() const;
   std::int64_t start_of(int buffer) const;
@@ -116,5 +117,9 @@ class GpuExecutable final : public Executable {
   std::vector<KernelTime> times_;
   std::optional<std::uint64_t> first_stamp_;
 };
+
+/// Whether another program has the members of this one's pools in pools that differ: then each run of one after one of
+/// the other would move them.
+bool are_pooled_otherwise(GpuDevice& device, const Program& program, const FindStorage& storage);
 
 }  // namespace jerboa::webgpu

@@ -96,11 +96,13 @@ HostTensor GpuResults::read(const std::string& name) {
 
 void GpuResults::check_failure() {
   const auto found = values_.find(failure);
-  if (checked_ || found == values_.end()) return;
-  checked_ = true;
-  std::uint32_t word = 0;
-  std::memcpy(&word, device_->read(found->second.buffer, sizeof word).data(), sizeof word);
-  if (word == 0) return;
+  if (found == values_.end()) return;
+  if (!has_failed_) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, device_->read(found->second.buffer, sizeof word).data(), sizeof word);
+    has_failed_ = word != 0;
+  }
+  if (!*has_failed_) return;
   *failed_ = true;
   throw DeviceError(
       "WebGPU: workgroups of one dispatch waited for each other in vain, so that this run and those after it did not "

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,7 +54,7 @@ void give_back(Readbacks& readbacks, ReadbackPool& pool);
 /// The results of a run, copied on the device when it ended, read back on request.
 class GpuResults final : public RunResults {
  public:
-  /// `failed` is set if a persistent dispatch failed.
+  /// `failed` is set if a persistent dispatch failed: then nothing can be read.
   GpuResults(std::shared_ptr<GpuDevice> device, std::shared_ptr<ReadbackPool> pool, Readbacks values,
              std::shared_ptr<std::atomic<bool>> failed)
       : device_(std::move(device)), pool_(std::move(pool)), values_(std::move(values)), failed_(std::move(failed)) {}
@@ -71,7 +72,7 @@ class GpuResults final : public RunResults {
   Readbacks values_;
   std::map<std::string, HostTensor> known_;
   std::shared_ptr<std::atomic<bool>> failed_;
-  bool checked_ = false;
+  std::optional<bool> has_failed_;  // unknown until something is read
 
   void check_failure();
 };

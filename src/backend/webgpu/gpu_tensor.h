@@ -25,11 +25,15 @@ class GpuMemory {
   void release() { buffer_ = {}; }
   WGPUBuffer buffer() const { return buffer_; }
   std::int64_t bytes() const { return bytes_; }
+  /// What a program holds that has tensors pooled here, for others to know.
+  std::shared_ptr<const void> pool_use() const { return pool_use_; }
+  bool is_pool() const { return pool_use_.use_count() > 1; }
 
  private:
   std::shared_ptr<GpuDevice> device_;
   std::int64_t bytes_;
   Handle<WGPUBuffer> buffer_;
+  std::shared_ptr<const void> pool_use_ = std::make_shared<char>();
 };
 
 /// A parameter or state on the device.

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <fmt/format.h>
 #include <utility>
 
 #include "backend/webgpu/gpu_tensor.h"
@@ -30,7 +33,8 @@ PersistentRun::PersistentRun(GpuDevice& device, const PersistentDispatch& dispat
   control_ = device.create_buffer(control_bytes, storage_usage, "what the phases of a dispatch wait for");
   // The probe passes two words for each thread.
   const std::int64_t probed = std::int64_t{2} * workgroups_ * dispatch.shader.threads;
-  words_ = device.create_buffer(4 * std::max(dispatch.words, probed), storage_usage, "activations that phases pass on");
+  words_bytes_ = 4 * std::max(dispatch.words, probed);
+  words_ = device.create_buffer(words_bytes_, storage_usage, "activations that phases pass on");
   table_ = device.create_buffer(static_cast<std::int64_t>(4 * dispatch.table.size()),
                                 WGPUBufferUsage_Uniform | WGPUBufferUsage_CopyDst, "the table of phases");
 }
@@ -61,7 +65,7 @@ void PersistentRun::bind(const FindPlace& find) {
     entries.push_back(entry);
   };
   add(control_, 0, control_bytes);
-  add(words_, 0, 4 * std::max<std::int64_t>(4, dispatch_.words));
+  add(words_, 0, words_bytes_);
   for (const GpuStep::Binding& binding : dispatch_.bindings) {
     const Place place = find(binding.buffer);
     add(place.buffer, place.offset, std::max<std::int64_t>(16, whole_words(binding.bytes)));
@@ -74,16 +78,18 @@ void PersistentRun::bind(const FindPlace& find) {
   bindings_ = {device_.dawn().DeviceCreateBindGroup(device_.device(), &descriptor), device_.dawn().BindGroupRelease};
 }
 
-// Runs phases that only pass words on and check them. They are those of no kernel: rows of the table that are past its
-// end would be, and so are rows whose first number is.
+// Runs phases that only pass words on and check them. A row whose first number is no kernel's selects the probe. These
+// phases take microseconds, so that a workgroup that does not run is found before a driver takes the wait for a hang.
 bool PersistentRun::is_sound(int workgroups) {
-  constexpr std::uint32_t no_kernel = 0xffffffffu, rounds = 256;
+  constexpr std::uint32_t no_kernel = 0xffffffffu, polls = 20'000;
+  constexpr std::size_t rounds = 256;
   std::vector<std::uint32_t> table(dispatch_.table.size(), no_kernel);
-  const std::size_t phases = std::min<std::size_t>(rounds, (table.size() - 8) / 2);
+  const auto row = static_cast<std::size_t>(dispatch_.probe_row);
+  const std::size_t phases = std::min(rounds, 4 * row - 4);
   table[0] = static_cast<std::uint32_t>(workgroups);
   table[1] = static_cast<std::uint32_t>(phases);
-  const auto row = static_cast<std::uint32_t>(table.size() / 4 - 1);
-  std::fill_n(table.begin() + 4, phases, row);
+  table[2] = polls;
+  std::fill_n(table.begin() + 4, phases, static_cast<std::uint32_t>(row));
   device_.write(table_, 0, table.data(), static_cast<std::int64_t>(4 * table.size()));
   constexpr std::array<std::uint32_t, control_bytes / 4> zeros{};
   device_.write(control_, 0, zeros.data(), control_bytes);
@@ -120,6 +126,11 @@ void PersistentRun::encode(WGPUComputePassEncoder pass) const {
   dawn.ComputePassEncoderSetPipeline(pass, pipeline_.pipeline);
   dawn.ComputePassEncoderSetBindGroup(pass, 0, bindings_, 0, nullptr);
   dawn.ComputePassEncoderDispatchWorkgroups(pass, static_cast<std::uint32_t>(workgroups_), 1, 1);
+}
+
+void note_separate_steps(std::size_t steps, const std::string& reason) {
+  if (std::getenv("JERBOA_DEBUG") != nullptr)
+    fmt::print(stderr, "WebGPU: {} steps stay dispatches of their own: {}\n", steps, reason);
 }
 
 }  // namespace jerboa::webgpu

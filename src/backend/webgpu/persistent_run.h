@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <jerboa/lower/program.h>
@@ -44,9 +45,13 @@ class PersistentRun {
   GpuDevice& device_;
   const PersistentDispatch& dispatch_;
   int workgroups_;
+  std::int64_t words_bytes_ = 0;
   GpuDevice::Pipeline pipeline_;
   Handle<WGPUBuffer> control_, words_, table_;
   Handle<WGPUBindGroup> bindings_;
 };
+
+/// Says under JERBOA_DEBUG=1 why a program's steps do not become one dispatch.
+void note_separate_steps(std::size_t steps, const std::string& reason);
 
 }  // namespace jerboa::webgpu

@@ -1,5 +1,3 @@
-#include <cstdio>
-#include <cstdlib>
 #include <fmt/format.h>
 
 #include <jerboa/backend/webgpu.h>
@@ -59,6 +57,8 @@ class WebGpuBackend final : public Backend {
   std::unique_ptr<Executable> load(const Program& program, const FindStorage& storage) override {
     if (!program.gpu.emitted)
       throw UsageError("this program was compiled for the CPU; compile it for WebGPU to run it there");
+    if (program.gpu.persistent && webgpu::are_pooled_otherwise(*device_, program, storage))
+      return load(without_persistent_dispatch(program), storage);
     check(program);
     compile_shaders(program);
     return std::make_unique<webgpu::GpuExecutable>(device_, program, storage, options_.sentinel);
@@ -87,8 +87,16 @@ class WebGpuBackend final : public Backend {
     if (device_->target().persistent_workgroups == 0 || options_.sentinel || program.gpu.steps.size() < many_steps)
       return;
     const std::string refusal = wgsl::make_persistent(program, device_->target());
-    if (!refusal.empty() && std::getenv("JERBOA_DEBUG") != nullptr)
-      fmt::print(stderr, "WebGPU: {} steps stay dispatches of their own: {}\n", program.gpu.steps.size(), refusal);
+    if (!refusal.empty()) webgpu::note_separate_steps(program.gpu.steps.size(), refusal);
+  }
+
+  // The program as it was before its storage was pooled.
+  static Program without_persistent_dispatch(Program program) {
+    webgpu::note_separate_steps(program.gpu.steps.size(),
+                                "another program of the session has its parameters in other pools");
+    program.buffers = program.gpu.persistent->unpooled;
+    program.gpu.persistent = nullptr;
+    return program;
   }
 
   // While others may use the device. Where they may not, GpuExecutable does it.

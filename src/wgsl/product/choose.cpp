@@ -84,9 +84,9 @@ std::optional<MatmulForm> choose_phase_vectors(const Target& target, const Sizes
   return best;
 }
 
-// A few rows times weights. A thread reads 16 bytes at a time: a team has as many threads
-// as leave each about four reads, or fewer where there are too few columns to keep the device busy, and computes
-// several columns where there are more than enough.
+// A few rows times weights. A thread reads 16 bytes at a time: a team has as many threads as leave each about four
+// reads, or fewer where there are too few columns to keep the device busy, and computes several columns where there are
+// more than enough.
 MatmulForm choose_vectors(const Target& target, const Sizes& sizes, const MatmulProblem& problem) {
   constexpr std::int64_t enough_reads = 4, most_share = 8;
   MatmulForm form{.kind = Kind::vectors};
@@ -183,8 +183,8 @@ std::optional<MatmulForm> choose_eight_teams(const Target& target, const Sizes& 
   return form;
 }
 
-// For smaller products of f32. Workgroups have as many threads as those of sums and
-// norms, so that independent ones share a dispatch.
+// For smaller products of f32. Workgroups have as many threads as those of sums and norms, so that independent ones
+// share a dispatch.
 std::optional<MatmulForm> choose_medium(const Target& target, const Sizes& sizes, bool a_along_inner) {
   const auto unrolled = [](MatmulForm form) {
     form.unrolled = true;

@@ -66,23 +66,6 @@ class VectorProduct {
   }
 
  private:
-  // What the first block of columns reads of its weights.
-  void write_touch(const Dim& across) {
-    shader_.begin_touch();
-    shader_.line("let batch = group / {};", shader_.size(across));
-    write_batch_offsets(shader_, problem_);
-    shader_.line("let team = lane / {0}u; let part = lane % {0}u;", form_.lanes);
-    shader_.line("let first_column = group % {} * {}u;", shader_.size(across), form_.blocks * form_.columns);
-    for (int product = 0; product < products(); ++product) write_places(product, false);
-    const std::int64_t each = loads_ / form_.lanes;
-    write_loads("part", 0, each);
-    std::vector<std::string> loaded;
-    for (std::int64_t k = 0; k < each; ++k)
-      for_each_column([&](int product, int i) { loaded.push_back(fmt::format("w_{}_{}_{}.x", product, i, k)); });
-    shader_.line("touched ^= {};", fmt::join(loaded, " ^ "));
-    shader_.end_function();
-  }
-
   // The first operand is read once, and is multiplied with one block of columns after another.
   void write_blocks(const Dim& across) {
     const std::int64_t each = loads_ / form_.lanes;
@@ -136,7 +119,7 @@ class VectorProduct {
   }
 
   // Where each column's weights begin, in 16 bytes. Columns past the last are the last, and are not stored.
-  void write_places(int product, bool with_sums = true) {
+  void write_places(int product) {
     const bool partial = !is_multiple(problem_.columns, form_.columns);
     const std::string start = product == 0 ? "b_start" : shader_.size(companion_->b->offset);
     const Dim& stride = product == 0 ? problem_.b_column : companion_->b_column;
@@ -145,7 +128,7 @@ class VectorProduct {
       const std::string safe =
           partial ? fmt::format("min({}, {} - 1u)", column, shader_.size(problem_.columns)) : "(" + column + ")";
       shader_.line("let weights_{}_{} = ({} + {} * {}) / {}u;", product, i, start, safe, shader_.size(stride), step_);
-      for (int row = 0; with_sums && row < rows_; ++row) shader_.line("var sum_{}_{}_{} = 0.0;", product, row, i);
+      for (int row = 0; row < rows_; ++row) shader_.line("var sum_{}_{}_{} = 0.0;", product, row, i);
     }
   }
 
