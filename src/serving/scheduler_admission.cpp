@@ -113,8 +113,8 @@ std::int32_t Scheduler::enter_cache(Sequence& sequence) {
     for (std::size_t group = 0; is_there && group < windowed_.size(); ++group)
       is_there = sees(parent->place.windowed[group], windowed_[group]->window);
     if (is_there) {
-      const auto take = [&](PageTable& to, const PageTable& from) {
-        to = from.fork();
+      const auto take = [&](PageTable& to, const PageTable& shared) {
+        to = shared.fork();
         to.truncate(common);
       };
       take(place.table, parent->place.table);
