@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Checks and measures a build on the GPU of this machine: op and training goldens, whole models, the op suite with its
-# 16-bit cases, kernels, texts and training tests, then the benchmarks: workloads, language models, and 64 texts at once
-# where serving_bench was built. Prints one table and writes a JSON record.
+# 16-bit cases, kernels, texts and training tests, then the benchmarks: workloads, language models, and 64 texts at once.
+# Prints one table and writes a JSON record. A program that is missing fails, and so does a check that checks nothing.
 # usage: check_gpu.sh BIN GOLDENS RECORD [WORKLOAD…]
-# BENCH_SECONDS: of each workload, 1 by default; LLM_MODELS, LLM_WEIGHTS: of `bench llm`
+# BENCH_SECONDS: of each workload, 1 by default; LLM_MODELS, LLM_WEIGHTS: of `bench llm`; SOFTWARE=1: on a software
+# driver, too
 set -uo pipefail
 bin=$1 goldens=$2 record=$3
 shift 3
@@ -17,16 +18,34 @@ trap 'rm -rf "$work"' EXIT
 failures=0
 checks=""
 
-check() {  # NAME COMMAND…: runs it, keeps the last line that counts tests
-  local name=$1 start=$SECONDS outcome
+plain() { tr -d '"\\\n'; }  # for a JSON string
+
+# The first adapter that is not a driver on the CPU, whose checks and times would say nothing about a GPU.
+adapters=$("$bin/jerboa" devices | grep '^webgpu .*(.*, .*)')
+adapter=$(grep -v '(CPU, ' <<<"$adapters" | head -1)
+if [[ ! $adapter && ${SOFTWARE:-} == 1 ]]; then adapter=$(head -1 <<<"$adapters"); fi
+if [[ ! $adapter ]]; then
+  echo "there is no GPU here: ${adapters:-no adapter} (SOFTWARE=1 accepts software drivers)" >&2
+  exit 1
+fi
+echo "$adapter"
+
+check() {  # NAME PROGRAM ARGUMENT…: runs it, keeps the last line that counts tests
+  local name=$1 start=$SECONDS outcome code=127
   shift
-  "$@" >"$work/log" 2>&1
-  local code=$?
-  outcome=$(grep -E '[0-9]+ passed|PASSED|FAILED  \]' "$work/log" | tail -1 | tr -d '"\\')
+  if [[ -x $1 ]]; then
+    "$@" >"$work/log" 2>&1
+    code=$?
+  else
+    echo "there is no $1" >"$work/log"
+  fi
+  outcome=$(grep -E '[0-9]+ passed|PASSED|FAILED  \]' "$work/log" | tail -1 | plain)
   # Some drivers crash as the process ends, after every test has reported.
-  if ((code != 0)) && ! { grep -q 'PASSED' "$work/log" && ! grep -q 'FAILED' "$work/log"; }; then
+  if ! [[ $outcome =~ [1-9][0-9]*\ (passed|test) ]] ||
+    { ((code != 0)) && ! { grep -q 'PASSED' "$work/log" && ! grep -q 'FAILED' "$work/log"; }; }; then
     ((failures++))
     tail -25 "$work/log"
+    outcome="failed: ${outcome:-no test was run}"
   fi
   printf '%-28s exit %-3s %4s s  %s\n' "$name" "$code" "$((SECONDS - start))" "$outcome"
   checks+="${checks:+,}{\"name\":\"$name\",\"exit\":$code,\"outcome\":\"$outcome\"}"
@@ -38,43 +57,55 @@ for folder in "$goldens"/*/; do
   case $model in moonshine | vit | whisper) continue ;; esac  # families that are not there yet
   check "$model" "$bin/jerboa" verify "$folder" --device webgpu
 done
-if [[ -x $bin/wgsl_test ]]; then check "kernels" "$bin/wgsl_test" --gtest_brief=1; fi
-if [[ -x $bin/webgpu_test ]]; then
-  check "op suite, 16 bits" "$bin/webgpu_test" --gtest_brief=1 \
-    --gtest_filter='*WebGpuOp.EqualsTheReference/*:*SixteenBits/*:WebGpuTraining.*:*RandomGraph*'
-fi
-if [[ -x $bin/language_test ]]; then
-  check "texts" "$bin/language_test" --gtest_brief=1 --gtest_filter='*WebGpu*:*SamplingGraph*'
-fi
+check "kernels" "$bin/wgsl_test" --gtest_brief=1
+check "op suite, 16 bits" "$bin/webgpu_test" --gtest_brief=1 \
+  --gtest_filter='*WebGpuOp.EqualsTheReference/*:*SixteenBits/*:WebGpuTraining.*:*RandomGraph*'
+check "texts" "$bin/language_test" --gtest_brief=1 --gtest_filter='*WebGpu*:*SamplingGraph*'
 
-measure() {  # FILE ARGUMENT…: what `jerboa bench` measures, as JSON; an empty list if it fails
-  local file=$1
-  shift
-  "$bin/jerboa" bench "$@" --json >"$file" 2>"$work/bench.log" ||
-    { ((failures++)); tail -5 "$work/bench.log"; echo '[]' >"$file"; }
-  cat "$file"
+if ! "$bin/jerboa" bench --device webgpu "${workloads[@]}" --seconds "${BENCH_SECONDS:-1}" --json >"$work/bench.json" \
+  2>"$work/bench.log"; then
+  ((failures++))
+  tail -5 "$work/bench.log"
+  echo '[]' >"$work/bench.json"
+fi
+cat "$work/bench.json"
+
+# Each model and type of weights by itself: one that the device has no room for must not cost the others.
+llm=""
+measure_llm() {  # MODEL WEIGHTS
+  local reason
+  if "$bin/jerboa" bench llm --device webgpu --precision mixed --cache f16 --model "$1" --weights "$2" --tokens 128 \
+    --turns 3 --json >"$work/llm.json" 2>"$work/llm.log"; then
+    sed -i '1s/^\[//; $s/\]$//' "$work/llm.json"
+  else
+    reason=$(tail -1 "$work/llm.log" | plain)
+    if ! grep -qE 'out of memory|allows buffers of|too many for the device|not enough host memory' <<<"$reason"; then
+      ((failures++))
+      tail -5 "$work/llm.log"
+    fi
+    printf '{"model":"%s","weights":"%s","skipped":"%s"}\n' "$1" "$2" "$reason" >"$work/llm.json"
+  fi
+  cat "$work/llm.json"
+  llm+="${llm:+,}$(cat "$work/llm.json")"
 }
-measure "$work/bench.json" --device webgpu "${workloads[@]}" --seconds "${BENCH_SECONDS:-1}"
 read -ra models <<<"${LLM_MODELS:-qwen3-0.6b llama-1b llama-8b qwen3.5-0.8b llama-0.8b mamba2-130m llama-130m}"
 read -ra weights <<<"${LLM_WEIGHTS:-f16 int8 int4}"
-measure "$work/llm.json" llm --device webgpu --precision mixed --cache f16 --model "${models[@]}" \
-  --weights "${weights[@]}" --tokens 128 --turns 3
+for model in "${models[@]}"; do
+  for type in "${weights[@]}"; do measure_llm "$model" "$type"; done
+done
 
-serving=""
-if [[ -x $bin/serving_bench ]]; then
-  mkdir "$work/llama"
-  cat >"$work/llama/config.json" <<'CONFIG'
+mkdir "$work/llama"
+cat >"$work/llama/config.json" <<'CONFIG'
 {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
  "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 8192, "vocab_size": 128256, "hidden_act": "silu",
  "rms_norm_eps": 1e-5, "rope_theta": 500000, "max_position_embeddings": 131072, "tie_word_embeddings": true}
 CONFIG
-  "$bin/serving_bench" "$work/llama" --random --device webgpu --sequences 1 64 --prompt 128 --tokens 256 \
-    >"$work/serving.log" 2>&1 || ((failures++))
-  cat "$work/serving.log"
-  serving=$(tr -d '"\\' <"$work/serving.log" | tr '\t' ' ' | awk '{printf "%s\"%s\"", NR > 1 ? "," : "", $0}')
-fi
-printf '{"date":"%s","devices":"%s","checks":[%s],"bench":%s,"llm":%s,"serving":[%s]}\n' "$(date -u +%FT%TZ)" \
-  "$("$bin/jerboa" devices 2>/dev/null | grep -m1 -i webgpu | tr -d '"\\')" "$checks" "$(cat "$work/bench.json")" \
-  "$(cat "$work/llm.json")" "$serving" >"$record"
+"$bin/serving_bench" "$work/llama" --random --device webgpu --sequences 1 64 --prompt 128 --tokens 256 \
+  >"$work/serving.log" 2>&1 || ((failures++))
+cat "$work/serving.log"
+serving=$(tr -d '"\\' <"$work/serving.log" | tr '\t' ' ' | awk '{printf "%s\"%s\"", (NR > 1 ? "," : ""), $0}')
+
+printf '{"date":"%s","devices":"%s","checks":[%s],"bench":%s,"llm":[%s],"serving":[%s]}\n' "$(date -u +%FT%TZ)" \
+  "$(plain <<<"$adapter")" "$checks" "$(cat "$work/bench.json")" "$llm" "$serving" >"$record"
 echo "$failures failures, record in $record"
 ((failures == 0))

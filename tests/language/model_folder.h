@@ -9,13 +9,14 @@
 #include <jerboa/language/language_model.h>
 
 #include "support/byte_tokenizer.h"
+#include "support/source_folder.h"
 #include "support/temp_folder.h"
 
 namespace jerboa::test {
 
 using Tokens = std::vector<std::int32_t>;
 
-inline const std::filesystem::path goldens = JERBOA_SOURCE_DIR "/tests/data/goldens";
+inline const std::filesystem::path goldens = source_folder(JERBOA_SOURCE_DIR) / "tests/data/goldens";
 
 // A golden model's folder with a tokenizer, and possibly other files.
 class ModelFolder {

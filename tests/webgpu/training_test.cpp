@@ -5,6 +5,7 @@
 #include "support/mixed_training.h"
 #include "support/run_checks.h"
 #include "support/small_gpt.h"
+#include "support/source_folder.h"
 #include "support/temp_folder.h"
 #include "verify/train_goldens.h"
 
@@ -50,8 +51,9 @@ TEST(WebGpuTraining, MixedPrecisionFollowsFullPrecision) { expect_mixed_follows_
 TEST(WebGpuTraining, MixedPrecisionSkipsOverflowsAndRecovers) { expect_overflow_is_skipped(Device::webgpu()); }
 
 TEST(WebGpuTraining, MixedPrecisionHoldsTheGoldens) {
-  for (const CaseReport& report : verify_train_goldens(JERBOA_SOURCE_DIR "/tests/data/goldens/train_gpt2",
-                                                       Device::webgpu(), {}, Precision::mixed_f16))
+  for (const CaseReport& report :
+       verify_train_goldens(source_folder(JERBOA_SOURCE_DIR) / "tests/data/goldens/train_gpt2", Device::webgpu(), {},
+                            Precision::mixed_f16))
     EXPECT_TRUE(report.ok) << report.name << ": " << report.message;
 }
 
