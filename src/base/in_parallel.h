@@ -32,9 +32,11 @@ void in_parallel(std::int64_t count, [[maybe_unused]] std::int64_t least, const 
         next = parts;
       }
   };
+  const std::int64_t helpers = std::min(parts, cores) - 1;
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(helpers));  // now: without memory later, threads would be lost that run
   try {
-    while (std::ssize(threads) + 1 < std::min(parts, cores)) threads.emplace_back(take_parts);
+    while (std::ssize(threads) < helpers) threads.emplace_back(take_parts);
   } catch (const std::system_error&) {  // no more threads, or none at all
   }
   take_parts();

@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
@@ -40,7 +41,7 @@ using language::LoadSeconds;
 struct LoadOptions {
   std::string model = "llama-8b", device = "cpu";
   std::vector<std::string> weights{"f16", "int4"};
-  fs::path folder = fs::temp_directory_path();
+  fs::path folder;
   int turns = 3;
   bool cold = false, json = false;
 };
@@ -243,22 +244,33 @@ nlohmann::ordered_json json_of(const std::map<std::string, Loads>& loads, const 
   return json;
 }
 
+fs::path chosen_folder(const LoadOptions& options) {
+  if (!options.folder.empty()) return options.folder;
+  std::error_code error;
+  const fs::path folder = fs::temp_directory_path(error);
+  if (!error) return folder;
+  const char* asked = std::getenv("TMPDIR");
+  throw UsageError(fmt::format("there is no folder for temporary files: {}; name another one with --folder",
+                               asked == nullptr ? "/tmp" : asked));
+}
+
 void run_bench_load(const LoadOptions& options) {
   const CatchInterrupts interrupts;  // so that the folder is removed
   const models::Config config = shape_config(options.model);
   const std::vector<io::TensorPlace> tensors = tensors_of(config);
   const double gigabytes = static_cast<double>(bytes_of(tensors)) * 1e-9;
   const std::string device = Device::by_name(options.device).description();
-  if (std::error_code error; fs::space(options.folder, error).available < bytes_of(tensors) && !error)
-    throw UsageError(fmt::format("{} has no room for {:.1f} GB; name another folder with --folder",
-                                 options.folder.string(), gigabytes));
-  const models::TemporaryFolder made(options.folder / "jerboa-bench-load");
+  const fs::path folder = chosen_folder(options);
+  if (std::error_code error; fs::space(folder, error).available < bytes_of(tensors) && !error)
+    throw UsageError(
+        fmt::format("{} has no room for {:.1f} GB; name another folder with --folder", folder.string(), gigabytes));
+  const models::TemporaryFolder made(folder / "jerboa-bench-load");
   const double start = now();
   const std::vector<fs::path> files = write_model(made.path(), config, tensors);
   const double writing = now() - start;
   if (!options.json)
     fmt::print("device: {}\n{}: {:.2f} GB in bf16, written to {} in {:.1f} s; {} threads\n", device, options.model,
-               gigabytes, options.folder.string(), writing, std::thread::hardware_concurrency());
+               gigabytes, folder.string(), writing, std::thread::hardware_concurrency());
   std::map<std::string, Loads> loads;
   for (int turn = 0; turn < options.turns; ++turn)
     for (const std::string& weights : options.weights) {
@@ -298,9 +310,10 @@ void add_bench_load(CLI::App& bench) {
   command->add_option("--device", options->device, "cpu, webgpu or webgpu:NAME")
       ->check(device_name())
       ->capture_default_str();
-  command->add_option("--folder", options->folder, "Where the model is written, below this folder")
-      ->check(CLI::ExistingDirectory)
-      ->capture_default_str();
+  command
+      ->add_option("--folder", options->folder,
+                   "Where the model is written, below this folder; by default the system's for temporary files")
+      ->check(CLI::ExistingDirectory);
   command->add_option("--turns", options->turns, "How often to load each; medians are printed")
       ->check(whole_number(1, 1 << 20))
       ->capture_default_str();

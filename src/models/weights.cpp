@@ -320,11 +320,15 @@ class Reader {
   static constexpr std::size_t piece = std::size_t{1} << 15;  // elements: whole blocks of every type
 
   void read_bytes(const std::string& name, std::span<std::byte> to) {
-    constexpr std::int64_t least_bytes = 1 << 18;  // for which a thread pays
+    constexpr std::int64_t least_pieces = 4;  // for which a thread pays
     if (!weights_.reads_parts(name)) return reading_.time([&] { weights_.read(name, to); });
-    detail::in_parallel(std::ssize(to), least_bytes, [&](std::int64_t first, std::int64_t end) {
-      const auto part = to.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(end - first));
-      reading_.time([&] { weights_.read_part(name, part, static_cast<std::size_t>(first)); });
+    const TensorEntry& entry = weights_.entry(name);
+    const std::size_t piece_bytes = piece * size_of(entry.type);
+    const auto pieces = static_cast<std::int64_t>(detail::divide_up(to.size(), piece_bytes));
+    detail::in_parallel(pieces, least_pieces, [&](std::int64_t number, std::int64_t end) {
+      const std::size_t first = static_cast<std::size_t>(number) * piece_bytes;
+      const auto part = to.subspan(first, std::min(static_cast<std::size_t>(end) * piece_bytes, to.size()) - first);
+      reading_.time([&] { weights_.read_part(name, part, first); });
     });
   }
 

@@ -24,6 +24,16 @@ TEST(Manners, SaysItsVersion) {
   EXPECT_EQ(outcome.out.find("jerboa "), 0u) << outcome.out;
 }
 
+TEST(Manners, NeedsNoTemporaryFolderUntilSomethingIsWrittenThere) {
+  const RunSettings settings{.variables = {{"TMPDIR", "/nonexistent"}}};
+  EXPECT_EQ(run_command({"--version"}, settings).code, 0);
+  const Outcome outcome = run_command({"bench", "load", "--model", "llama8x512"}, settings);
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("no folder for temporary files: /nonexistent; name another one with --folder"),
+            std::string::npos)
+      << outcome.err;
+}
+
 TEST(Manners, HelpsWithEveryCommand) {
   for (const std::string& command : commands) {
     const Outcome flag = run_command({command, "--help"}), word = run_command({"help", command});

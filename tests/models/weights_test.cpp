@@ -18,7 +18,7 @@ namespace {
 
 using test::expect_error;
 
-constexpr std::int64_t rows = 301, columns = 256;  // more than a piece, and not a whole number of them
+constexpr std::int64_t rows = 1501, columns = 256;  // more than a piece, and not a whole number of them
 
 // Matrices in bf16, and one in f32.
 class File {
@@ -52,7 +52,7 @@ class File {
 };
 
 // One that can only be read as a whole, and one tensor of it perhaps not at all.
-class WholeTensors final : public TensorSource {
+class WholeTensors : public TensorSource {
  public:
   explicit WholeTensors(const SafeTensors& file, std::string broken = "") : file_(file), broken_(std::move(broken)) {}
   std::vector<std::string> names() const override { return file_.names(); }
@@ -74,6 +74,21 @@ class WholeTensors final : public TensorSource {
   }
   const SafeTensors& file_;
   std::string broken_;
+};
+
+// Whose parts are whole blocks of 256 elements, as in a file that keeps them packed.
+class TensorsInBlocks final : public WholeTensors {
+ public:
+  using WholeTensors::WholeTensors;
+  bool reads_parts(std::string_view) const override { return true; }
+
+ private:
+  void read_checked_part(std::string_view name, std::span<std::byte> bytes, std::size_t from) const override {
+    const TensorEntry& tensor = entry(name);
+    const std::size_t block = 256 * size_of(tensor.type), end = from + bytes.size();
+    if (from % block != 0 || (end % block != 0 && end != tensor.bytes)) throw FileError("a part of a block");
+    TensorSource::read_checked_part(name, bytes, from);
+  }
 };
 
 Graph graph_of_all() {
@@ -100,6 +115,7 @@ TEST(Weights, AreTheSameInPiecesAndAsAWhole) {
   const Graph graph = graph_of_all();
   const auto params = read_params(parts, graph, family());
   EXPECT_EQ(read_params(WholeTensors(parts), graph, family()), params);
+  EXPECT_EQ(read_params(TensorsInBlocks(parts), graph, family()), params);
   ASSERT_EQ(params.size(), 7u);
   HostTensor a(DType::f16, {rows, columns}), b(DType::bf16, {rows, columns});
   for (std::size_t i = 0; i < file.halves("a").size(); ++i) {
