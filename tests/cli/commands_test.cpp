@@ -44,7 +44,7 @@ TEST_F(CommandsTest, MeasuresHowLongAModelTakesToLoad) {
   EXPECT_NEAR(json["file_gigabytes"], 0.116, 0.001);
   ASSERT_EQ(json["loads"].size(), 2u);
   for (const Json& load : json["loads"]) {
-    for (const char* phase : {"reading", "converting", "weights", "compiling", "opening"})
+    for (const char* phase : {"reading", "converting", "weights", "compiling", "finishing", "opening"})
       EXPECT_GT(load[std::string(phase) + "_seconds"], 0) << phase;
     EXPECT_GT(load["whole_seconds"], load["weights_seconds"]);
     EXPECT_EQ(load["uploading_seconds"].get<double>() < 0.01, true) << "threads write where the engine reads";
