@@ -27,7 +27,6 @@ std::vector<GpuDevice::ShaderRequest> shader_requests(const Program& program) {
   std::vector<GpuDevice::ShaderRequest> requests;
   for (const GpuStep& step : program.gpu.steps)
     if (step.shader >= 0) requests.push_back(shader_request(program, step));
-  if (program.gpu.persistent) requests.push_back(PersistentRun::shader_request(*program.gpu.persistent));
   return requests;
 }
 

@@ -14,7 +14,8 @@
 
 namespace jerboa::webgpu {
 
-/// What a program's steps and its persistent dispatch have to be compiled for.
+/// What a program's steps have to be compiled for. The dispatch that has them as phases is compiled apart: where that
+/// fails, they stay dispatches.
 std::vector<GpuDevice::ShaderRequest> shader_requests(const Program& program);
 
 /// Runs the steps of a program: one pass and one submission per run, with bind groups that are created once. Where runs

@@ -16,9 +16,7 @@ namespace {
 
 constexpr std::int64_t control_bytes = 16;
 
-}  // namespace
-
-GpuDevice::ShaderRequest PersistentRun::shader_request(const PersistentDispatch& dispatch) {
+GpuDevice::ShaderRequest shader_request(const PersistentDispatch& dispatch) {
   using Kind = GpuDevice::BindingKind;
   GpuDevice::ShaderRequest request{&dispatch.shader, {Kind::write, Kind::write}};
   for (const GpuStep::Binding& binding : dispatch.bindings)
@@ -26,6 +24,8 @@ GpuDevice::ShaderRequest PersistentRun::shader_request(const PersistentDispatch&
   request.bindings.push_back(Kind::uniform);
   return request;
 }
+
+}  // namespace
 
 PersistentRun::PersistentRun(GpuDevice& device, const PersistentDispatch& dispatch)
     : device_(device), dispatch_(dispatch), workgroups_(device.target().persistent_workgroups) {

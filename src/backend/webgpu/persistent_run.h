@@ -22,8 +22,6 @@ class PersistentRun {
   };
   using FindPlace = std::function<Place(int)>;  ///< of a buffer of the program
 
-  /// What has to be compiled.
-  static GpuDevice::ShaderRequest shader_request(const PersistentDispatch& dispatch);
   /// Null if the device does not run it as it must.
   static std::unique_ptr<PersistentRun> make(GpuDevice& device, const PersistentDispatch& dispatch,
                                              const FindPlace& find);
