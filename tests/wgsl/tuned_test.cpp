@@ -234,11 +234,11 @@ TEST(TunedForms, OfAttentionOverCachesEqualTheReference) {
 
 // A test for each part, so that processes share them: software drivers take longer to compile these forms than any
 // other.
-class AttentionOnMatrices : public ::testing::TestWithParam<AttentionPart> {};
-INSTANTIATE_TEST_SUITE_P(Parts, AttentionOnMatrices,
+class TunedAttentionOnMatrices : public ::testing::TestWithParam<AttentionPart> {};
+INSTANTIATE_TEST_SUITE_P(Parts, TunedAttentionOnMatrices,
                          ::testing::Values(AttentionPart::forward, AttentionPart::dq, AttentionPart::dkv));
 
-TEST_P(AttentionOnMatrices, EqualsTheReferenceInTunedForms) {
+TEST_P(TunedAttentionOnMatrices, EqualsTheReferenceInTunedForms) {
   if (!webgpu_target(device().backend()).f16) GTEST_SKIP() << "the device has no f16";
   AttentionShape shape = attention_shape(GetParam(), 40, 40, 32);
   shape.dtype = shape.key_dtype = DType::f16;
