@@ -324,8 +324,7 @@ class Reader {
     if (!weights_.reads_parts(name)) return reading_.time([&] { weights_.read(name, to); });
     const TensorEntry& entry = weights_.entry(name);
     const std::size_t piece_bytes = piece * size_of(entry.type);
-    const auto pieces = static_cast<std::int64_t>(detail::divide_up(to.size(), piece_bytes));
-    detail::in_parallel(pieces, least_pieces, [&](std::int64_t number, std::int64_t end) {
+    detail::in_parallel(pieces_of(entry.elements()), least_pieces, [&](std::int64_t number, std::int64_t end) {
       const std::size_t first = static_cast<std::size_t>(number) * piece_bytes;
       const auto part = to.subspan(first, std::min(static_cast<std::size_t>(end) * piece_bytes, to.size()) - first);
       reading_.time([&] { weights_.read_part(name, part, first); });
