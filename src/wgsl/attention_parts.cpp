@@ -70,6 +70,16 @@ void AttentionParts::store_row(Shader& shader, const std::string& batch, const s
   shader.store(rows_, number(shader, batch, head, time, part) + " * 2u + 1u", total);
 }
 
+bool AttentionParts::is_in_order() const {
+  const Dim sizes[] = {attention_.batch, attention_.heads, attention_.time, attention_.value_size};
+  Dim stride = 1;
+  for (std::size_t axis = std::size(sizes); axis-- > 0;) {
+    if (!(sizes[axis] == Dim(1)) && !(out_.strides[axis] == stride)) return false;
+    stride = stride * sizes[axis];
+  }
+  return out_.offset == Dim(0) && stride.is_constant();
+}
+
 void AttentionParts::write_combine(KernelWriter& writer) const {
   if (parts_ == 1) return;
   constexpr int threads = 64;
@@ -96,6 +106,9 @@ void AttentionParts::write_combine(KernelWriter& writer) const {
   shader.open("if ({} == 0u) {{", index[3]);
   whole.store_row(shader, index[0], index[1], index[2], "0u", "top", "total");
   shader.close();
+  if (is_in_order() && writer.folded().finished.empty())
+    shader.set_combination({sums_, rows_, out_.binding, lse_.binding, attention_.queries().value(), parts_,
+                            attention_.value_size.value(), out_.dtype});
   writer.add(shader, groups_of(count, threads));
 }
 

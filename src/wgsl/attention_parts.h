@@ -35,6 +35,8 @@ class AttentionParts {
  private:
   AttentionParts(const AttentionParts& other, std::int64_t parts)
       : attention_(other.attention_), out_(other.out_), lse_(other.lse_), parts_(parts) {}
+  /// Whether results lie one after the other in the order of queries and features.
+  bool is_in_order() const;
   std::string number(Shader& shader, const std::string& batch, const std::string& head, const std::string& time,
                      const std::string& part) const;
 

@@ -248,6 +248,7 @@ std::vector<ShaderMemory> memories_of(const Program& program, const std::vector<
   for (const int number : buffers) {
     const Buffer& buffer = program.buffers[index(number)];
     memories.push_back({buffer.dtype, buffer.bytes, buffer.name});
+    memories.back().has_fixed_size = buffer.elements.is_constant();
   }
   return memories;
 }

@@ -3,7 +3,8 @@
 namespace jerboa::wgsl {
 
 int KernelWriter::workspace(DType dtype, const Dim& elements) {
-  memories_.push_back({dtype, elements.upper_bound() * bits(dtype) / 8, "workspace", workspace_access_});
+  memories_.push_back(
+      {dtype, elements.upper_bound() * bits(dtype) / 8, "workspace", workspace_access_, elements.is_constant()});
   return static_cast<int>(memories_.size()) - 1;
 }
 

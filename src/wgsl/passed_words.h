@@ -33,7 +33,7 @@ class PassedWords {
 
   const Program& program_;
   std::vector<Version> current_;  // by buffer
-  std::int64_t count_ = 0;
+  std::int64_t count_ = PersistentDispatch::counter_words;
 };
 
 }  // namespace jerboa::wgsl

@@ -37,12 +37,11 @@ class PersistentWriter {
   }
 
   std::shared_ptr<PersistentDispatch> write() {
-    for (const Dispatch& dispatch : program_.cpu.dispatches)
-      for (const Dispatch::Part& part : dispatch.parts)
-        if (!can_be_phase(program_.cpu.kernels[index(part.kernel)])) throw Refusal{"an op is not written as a phase"};
+    check_kernels();
     steps_ = write_phases(scratch_, target_);
     if (steps_.empty()) throw Refusal{"there is nothing to do"};
-    for (const WrittenStep& written : steps_) find_text(written);
+    find_phases();
+    for (Phase& phase : phases_) find_text(phase);
     check_storage();
     pools_.make(placed_, written_, target_);
     words_.emplace(scratch_);
@@ -50,20 +49,97 @@ class PersistentWriter {
     find_readable();
     check_words();
     dispatch_.words = words_->count();
-    dispatch_.phases = static_cast<int>(steps_.size());
+    dispatch_.phases = static_cast<int>(phases_.size());
     write_shader();
     return std::make_shared<PersistentDispatch>(std::move(dispatch_));
   }
 
  private:
-  // Steps with the same text are the same phase of different layers.
+  // A step, and those before it that put the parts of attention together, by the buffer of its text that has them.
+  struct Phase {
+    const WrittenStep* written = nullptr;
+    std::map<int, const WrittenStep*> combined = {};
+    std::size_t text = 0;
+  };
+
+  // Phases with the same text are the same phase of different layers.
   struct Text {
-    const WrittenStep* first = nullptr;
+    const Phase* first = nullptr;
     std::vector<int> bindings = {};  // of the dispatch, by the text's buffer
     std::size_t first_size = 0;      // in vectors of the table
   };
 
-  void find_text(const WrittenStep& written) {
+  // What would be refused anyway is not written first. A token's products have a row or two.
+  void check_kernels() const {
+    bool has_products = false;
+    for (const Dispatch& dispatch : program_.cpu.dispatches)
+      for (const Dispatch::Part& part : dispatch.parts) {
+        const KernelSpec& kernel = program_.cpu.kernels[index(part.kernel)];
+        if (!can_be_phase(kernel)) throw Refusal{"an op is not written as a phase"};
+        if (kernel.kind != KernelSpec::Kind::matmul) continue;
+        constexpr std::int64_t most_rows = 2;
+        has_products = true;
+        if (kernel.domain[kernel.domain.size() - 2].upper_bound() > most_rows)
+          throw Refusal{"its products have many rows"};
+      }
+    if (!has_products) throw Refusal{"it has no products"};
+  }
+
+  void find_phases() {
+    std::map<const WrittenStep*, std::pair<const WrittenStep*, int>> readers;  // of steps that are left out
+    for (const WrittenStep& written : steps_)
+      if (const auto reader = find_combining_reader(written)) readers.emplace(&written, *reader);
+    for (const WrittenStep& written : steps_) {
+      if (readers.contains(&written)) continue;
+      phases_.push_back({&written});
+      for (const auto& [combination, reader] : readers)
+        if (reader.first == &written) phases_.back().combined.emplace(reader.second, combination);
+    }
+  }
+
+  // The only step that reads what this one puts together, if it copies all of it to workgroup memory, and which of its
+  // buffers that is.
+  std::optional<std::pair<const WrittenStep*, int>> find_combining_reader(const WrittenStep& written) const {
+    constexpr std::int64_t most_words = 32 << 10;  // which each workgroup reads
+    const std::optional<Combination>& combination = written.shader.text.combination;
+    if (!combination || combination->queries * combination->parts * combination->size > most_words) return std::nullopt;
+    const auto buffer_of = [&](int binding) { return written.step.bindings[index(binding)].buffer; };
+    if (is_used_after(written, buffer_of(combination->lse), nullptr)) return std::nullopt;
+    const int out = buffer_of(combination->out);
+    for (const WrittenStep* step = &written + 1; step != steps_.data() + steps_.size(); ++step)
+      for (std::size_t i = 0; i < step->step.bindings.size(); ++i) {
+        const GpuStep::Binding& binding = step->step.bindings[i];
+        if (root_of(scratch_, binding.buffer) != root_of(scratch_, out)) continue;
+        const bool is_whole = binding.buffer == out && !binding.written && binding.offset == 0 &&
+                              step->step.shader >= 0 &&
+                              step->shader.text.buffers[i].staged == combination->queries * combination->size;
+        if (!is_whole || is_used_after(written, out, step)) return std::nullopt;
+        for (const int parts : {buffer_of(combination->sums), buffer_of(combination->rows)})
+          if (is_written_between(written, *step, parts)) return std::nullopt;
+        return std::pair(step, static_cast<int>(i));
+      }
+    return std::nullopt;
+  }
+
+  bool is_written_between(const WrittenStep& from, const WrittenStep& to, int buffer) const {
+    for (const WrittenStep* step = &from; step <= &to; ++step)
+      for (const GpuStep::Binding& binding : step->step.bindings)
+        if (binding.written && root_of(scratch_, binding.buffer) == root_of(scratch_, buffer)) return true;
+    return false;
+  }
+
+  // Whether a step after this one, apart from one of them, uses a tensor that it writes, or a host does.
+  bool is_used_after(const WrittenStep& written, int buffer, const WrittenStep* apart_from) const {
+    const int root = root_of(scratch_, buffer);
+    for (const WrittenStep* step = &written + 1; step != steps_.data() + steps_.size(); ++step)
+      for (const GpuStep::Binding& binding : step->step.bindings)
+        if (step != apart_from && root_of(scratch_, binding.buffer) == root) return true;
+    return std::any_of(program_.outputs.begin(), program_.outputs.end(),
+                       [&](const Readable& readable) { return root_of(scratch_, readable.buffer) == root; });
+  }
+
+  void find_text(Phase& phase) {
+    const WrittenStep& written = *phase.written;
     if (written.step.shader < 0) throw Refusal{"it copies small operands into one buffer"};
     const ShaderText& text = written.shader.text;
     const int used = written.shader.source.threads;
@@ -74,10 +150,14 @@ class PersistentWriter {
       throw Refusal{fmt::format("threads of {} wait in loops over data", written.shader.source.name)};
     std::string key = written.shader.source.source;
     for (const Dim& size : written.step.sizes) key += size.str() + ",";
+    for (const auto& [buffer, step] : phase.combined) {
+      const Combination& combination = *step->shader.text.combination;
+      key += fmt::format("{}: {} of {} x {};", buffer, combination.parts, combination.queries, combination.size);
+    }
     const auto [found, is_new] = numbers_.emplace(key, texts_.size());
-    if (is_new) texts_.push_back({&written, std::vector<int>(text.buffers.size(), -1), 0});
-    text_of_.push_back(found->second);
-    const WrittenStep& first = *texts_[found->second].first;
+    if (is_new) texts_.push_back({&phase, std::vector<int>(text.buffers.size(), -1), 0});
+    phase.text = found->second;
+    const WrittenStep& first = *texts_[found->second].first->written;
     for (std::size_t i = 0; i < text.buffers.size(); ++i) {
       if (text.buffers[i].is_passed()) continue;
       const int buffer = written.step.bindings[i].buffer;
@@ -92,7 +172,8 @@ class PersistentWriter {
   // No later phase may use storage that a phase writes: plain stores are visible only to the next dispatch.
   void check_storage() const {
     std::set<int> gone;
-    for (const WrittenStep& written : steps_) {
+    for (const Phase& phase : phases_) {
+      const WrittenStep& written = *phase.written;
       std::set<int> put;
       for (const GpuStep::Binding& binding : written.step.bindings) {
         if (gone.contains(binding.buffer))
@@ -123,27 +204,28 @@ class PersistentWriter {
 
   // Sizes stand between the rows' numbers and the rows (phase_source.h).
   void add_table() {
-    constexpr std::int64_t most_polls = 2'000'000;  // seconds, in which any phase has ended
+    constexpr std::int64_t most_polls = 2'000'000;    // seconds, in which any phase has ended
+    constexpr std::int64_t most_word_polls = 20'000;  // milliseconds, in which any store has arrived
     std::vector<Dim>& table = dispatch_.table;
-    table = {Dim(target_.persistent_workgroups), Dim(std::ssize(steps_)), Dim(most_polls)};
-    pad();
+    table = {Dim(target_.persistent_workgroups), Dim(std::ssize(phases_)), Dim(most_polls), Dim(most_word_polls)};
     const std::size_t first_row = table.size();
-    table.resize(first_row + steps_.size(), Dim(0));
+    table.resize(first_row + phases_.size(), Dim(0));
     pad();
     for (Text& text : texts_) {
       text.first_size = table.size() / 4;
-      const std::vector<Dim>& sizes = text.first->step.sizes;
+      const std::vector<Dim>& sizes = text.first->written->step.sizes;
       table.insert(table.end(), sizes.begin(), sizes.end());
       pad();
     }
-    for (std::size_t i = 0; i < steps_.size(); ++i) {
+    for (std::size_t i = 0; i < phases_.size(); ++i) {
       table[first_row + i] = Dim(std::ssize(table) / 4);
-      add_row(steps_[i], text_of_[i]);
+      add_row(phases_[i]);
     }
     // Of every phase, and of a probe, as many numbers are read as of that with the most.
     dispatch_.probe_row = static_cast<int>(table.size() / 4);
     std::size_t longest = 0;
-    for (const Text& text : texts_) longest = std::max(longest, 2 + 2 * text.first->shader.text.buffers.size());
+    for (const Text& text : texts_)
+      longest = std::max(longest, row_header + 2 * text.first->written->shader.text.buffers.size());
     table.resize(table.size() + (longest + 3) / 4 * 4, Dim(0));
     constexpr std::size_t most = (64 << 10) / sizeof(std::uint32_t);
     if (table.size() > most) throw Refusal{"it has too many phases"};
@@ -151,7 +233,9 @@ class PersistentWriter {
     if (std::ssize(dispatch_.bindings) + always > most_bindings_) throw Refusal{"it needs too many bindings"};
   }
 
-  void add_row(const WrittenStep& written, std::size_t number) {
+  void add_row(const Phase& phase) {
+    const WrittenStep& written = *phase.written;
+    const std::size_t number = phase.text;
     std::vector<Dim>& table = dispatch_.table;
     const std::vector<ShaderText::Buffer>& buffers = written.shader.text.buffers;
     table.insert(table.end(), {Dim(static_cast<std::int64_t>(number)), written.step.workgroups});
@@ -160,6 +244,13 @@ class PersistentWriter {
     // Everything that is read is found before anything is written anew.
     for (std::size_t i = 0; i < buffers.size(); ++i) {
       const GpuStep::Binding& binding = written.step.bindings[i];
+      if (const auto combined = phase.combined.find(static_cast<int>(i)); combined != phase.combined.end()) {
+        const GpuStep& step = combined->second->step;
+        const Combination& combination = *combined->second->shader.text.combination;
+        table[places + 2 * i] = Dim(words_->place_to_read(step.bindings[index(combination.sums)]));
+        table[places + 2 * i + 1] = Dim(words_->place_to_read(step.bindings[index(combination.rows)]));
+        continue;
+      }
       if (buffers[i].is_passed()) {
         if (!buffers[i].read_at.empty()) table[places + 2 * i] = Dim(words_->place_to_read(binding));
         continue;
@@ -187,8 +278,12 @@ class PersistentWriter {
 
   void write_shader() {
     std::vector<PhaseText> texts;
-    for (const Text& text : texts_)
-      texts.push_back({&text.first->shader.text, text.first->shader.source.threads, text.bindings, text.first_size});
+    for (const Text& text : texts_) {
+      const Shader::Finished& shader = text.first->written->shader;
+      texts.push_back({&shader.text, shader.source.threads, text.bindings, text.first_size});
+      for (const auto& [buffer, step] : text.first->combined)
+        texts.back().combined.emplace(buffer, *step->shader.text.combination);
+    }
     dispatch_.shader = phases_source(texts, bindings_, dispatch_.table.size() / 4, threads_);
     if (dispatch_.shader.workgroup_bytes > target_.workgroup_bytes)
       throw Refusal{fmt::format("its phases need {} bytes of workgroup memory, of which there are {}",
@@ -211,10 +306,10 @@ class PersistentWriter {
   Program scratch_;  // to which the kernels' workspaces are added
   StoragePools pools_;
   std::vector<WrittenStep> steps_;
+  std::vector<Phase> phases_;
   std::vector<Text> texts_;
   std::map<std::string, std::size_t> numbers_;
-  std::vector<std::size_t> text_of_;  // by step
-  std::set<int> placed_, written_;    // buffers
+  std::set<int> placed_, written_;  // buffers
   std::optional<PassedWords> words_;
   PersistentDispatch dispatch_;
   std::vector<PhaseBinding> bindings_;  // of the dispatch

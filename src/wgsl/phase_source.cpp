@@ -6,59 +6,85 @@
 #include <map>
 
 #include "base/integers.h"
+#include "wgsl/attention.h"
 #include "wgsl/functions.h"
+#include "wgsl/shader.h"
 
 namespace jerboa::wgsl {
 namespace {
 
 // What the texts of all phases share, and what runs them.
-constexpr const char* runner = R"(var<private> answers: u32;
+// A word is loaded until it was written. The counter says when that is worth while, and nothing else: its additions may
+// overtake the words. Integers may be what words hold before they are written; by then all others have arrived, so that
+// it is taken for written after the last look.
+constexpr const char* runner = R"(const unwritten = {unwritten}u;
 var<workgroup> goes_on: u32;
-fn passed_word(place: u32) -> u32 {{ return atomicLoad(&words[place]); }}
-fn passed_four(place: u32) -> vec4u {{
-  return vec4u(atomicLoad(&words[place]), atomicLoad(&words[place + 1u]), atomicLoad(&words[place + 2u]),
-               atomicLoad(&words[place + 3u]));
+fn has_failed(polls: u32) -> bool {{ return (polls & 63u) == 63u && atomicLoad(&control[1]) != 0u; }}
+fn gives_up(polls: u32) -> bool {{
+  if (polls < table[0].w) {{ return has_failed(polls); }}
+  atomicStore(&control[1], 3u);
+  return true;
 }}
-fn pass_word(place: u32, word: u32) {{ answers |= atomicExchange(&words[place], word); }}
-@compute @workgroup_size({threads})
+fn wait_for_arrivals(lane: u32, expected: u32) {{
+  if (lane == 0u) {{
+    for (var polls = 0u; i32(atomicLoad(&words[0]) - expected) < 0 && !has_failed(polls); polls++) {{
+      if (polls >= table[0].z) {{ atomicStore(&control[1], 1u); }}
+    }}
+  }}
+  workgroupBarrier();
+}}
+fn passed_word(place: u32) -> u32 {{
+  for (var polls = 0u; ; polls++) {{
+    let word = atomicLoad(&words[place]);
+    if (word != unwritten || gives_up(polls)) {{ return word; }}
+  }}
+}}
+fn passed_integer(place: u32) -> u32 {{
+  for (var polls = 0u; ; polls++) {{
+    let word = atomicLoad(&words[place]);
+    if (word != unwritten || polls >= table[0].w || has_failed(polls)) {{ return word; }}
+  }}
+}}
+fn passed_four(place: u32) -> vec4u {{
+  for (var polls = 0u; ; polls++) {{
+    let four = vec4u(atomicLoad(&words[place]), atomicLoad(&words[place + 1u]), atomicLoad(&words[place + 2u]),
+                     atomicLoad(&words[place + 3u]));
+    if (all(four != vec4u(unwritten)) || gives_up(polls)) {{ return four; }}
+  }}
+}}
+fn pass_word(place: u32, word: u32) {{ atomicStore(&words[place], word); }}
+fn pass_float(place: u32, value: f32) {{
+  let word = bitcast<u32>(value);
+  pass_word(place, select(word, 0x7fc00000u, word == unwritten));
+}}
+)";
+
+// After a failure the phases go on without waiting, because all threads must meet at the barriers.
+constexpr const char* main_function = R"(@compute @workgroup_size({threads})
 fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index) lane: u32{subgroup_builtins}) {{
   let groups = table[0].x;
   if (lane == 0u) {{ goes_on = select(0u, 1u, atomicLoad(&control[1]) == 0u); }}
   if (workgroupUniformLoad(&goes_on) == 0u) {{ return; }}
-  var expected = atomicLoad(&control[2]);
   for (var phase = 0u; phase < table[0].y; phase++) {{
-    find_phase(phase);
     let row = table[1u + phase / 4u][phase % 4u];
     let count = table[row].y;
+    find_phase(row);
+    wait_for_arrivals(lane, unwritten + groups * phase);
     switch (table[row].x) {{
 {cases}      default: {{
         // A probe: each thread passes a word on, and checks one of another workgroup.
         let all = groups * {threads}u;
         let thread = workgroup.x * {threads}u + lane;
         let other = (thread + all / 3u + phase * 77u) % all;
-        if (phase > 0u && passed_word(((phase + 1u) & 1u) * all + other) != phase + other) {{ atomicStore(&control[1], 2u); }}
-        pass_word((phase & 1u) * all + thread, phase + 1u + thread);
-      }}
-    }}
-    // The answers must have arrived before this workgroup does.
-    if (answers == 0x9e3779b9u) {{ atomicStore(&control[3], answers); }}
-    answers = 0u;
-    workgroupBarrier();
-    if (lane == 0u) {{
-      atomicAdd(&control[0], 1u);
-      expected += groups;
-      goes_on = 1u;
-      for (var polls = 0u; i32(atomicLoad(&control[0]) - expected) < 0; polls++) {{
-        if (polls >= table[0].z) {{
-          atomicStore(&control[1], 1u);
-          goes_on = 0u;
-          break;
+        if (phase > 0u && passed_word({first_word}u + (phase - 1u) * all + other) != phase + other) {{
+          atomicStore(&control[1], 2u);
         }}
+        pass_word({first_word}u + phase * all + thread, phase + 1u + thread);
       }}
     }}
-    if (workgroupUniformLoad(&goes_on) == 0u) {{ return; }}
+    workgroupBarrier();
+    if (lane == 0u) {{ atomicAdd(&words[0], 1u); }}
   }}
-  if (workgroup.x == 0u && lane == 0u) {{ atomicStore(&control[2], expected); }}
 }}
 )";
 
@@ -124,6 +150,8 @@ class PhasesSource {
       all.uses_subgroups |= text.uses_subgroups;
       all.uses_subgroup_matrices |= text.uses_subgroup_matrices;
       all.library.insert(text.library.begin(), text.library.end());
+      for (const auto& [buffer, combination] : texts_[i].combined)
+        if (combination.dtype == DType::bf16) all.library.insert("round_bf16");
       name(i);
       functions += function(i);
       cases += run(i);
@@ -135,9 +163,11 @@ class PhasesSource {
     const std::string builtins =
         std::string(all.uses_subgroups ? ", @builtin(subgroup_invocation_id) subgroup_lane: u32" : "") +
         (all.uses_subgroup_matrices ? ", @builtin(subgroup_id) subgroup: u32" : "");
-    source += function_texts(all.library) + find_function() + functions +
-              fmt::format(fmt::runtime(runner), fmt::arg("threads", threads_), fmt::arg("subgroup_builtins", builtins),
-                          fmt::arg("cases", cases));
+    source += fmt::format(fmt::runtime(runner), fmt::arg("unwritten", PersistentDispatch::unwritten)) +
+              function_texts(all.library) + find_function() + functions +
+              fmt::format(fmt::runtime(main_function), fmt::arg("threads", threads_),
+                          fmt::arg("first_word", PersistentDispatch::counter_words),
+                          fmt::arg("subgroup_builtins", builtins), fmt::arg("cases", cases));
     return {"persistent", std::move(source), threads_, memory_.bytes()};
   }
 
@@ -154,16 +184,17 @@ class PhasesSource {
     return lines + memory_.declarations();
   }
 
-  // Where a phase's memory is: the numbers of its row behind the first two.
+  // Where a phase's memory is: the numbers of its row behind the first ones.
   std::string find_function() const {
     std::string variables, lines;
     std::size_t most = 0;
     for (const PhaseText& text : texts_) most = std::max(most, 2 * text.text->buffers.size());
     for (std::size_t i = 0; i < most; ++i) {
       variables += fmt::format("var<private> {}: u32;\n", start_of_memory(i));
-      lines += fmt::format("  {} = table[row + {}u].{};\n", start_of_memory(i), (i + 2) / 4, "xyzw"[(i + 2) % 4]);
+      lines += fmt::format("  {} = table[row + {}u].{};\n", start_of_memory(i), (i + row_header) / 4,
+                           "xyzw"[(i + row_header) % 4]);
     }
-    return variables + "fn find_phase(phase: u32) {\n  let row = table[1u + phase / 4u][phase % 4u];\n" + lines + "}\n";
+    return variables + "fn find_phase(row: u32) {\n" + lines + "}\n";
   }
 
   void name(std::size_t number) {
@@ -184,6 +215,9 @@ class PhasesSource {
     rename_declared(text, fmt::format("phase_{}_", number), names);
     std::vector<ShaderText::WorkgroupArray> memory = text.workgroup_memory;
     if (staged > 0) memory.push_back({"staged", "vec4f", staged, 0});
+    for (const auto& [buffer, combination] : phase.combined)
+      for (const char* array : {"part_tops", "part_totals"})
+        memory.push_back({array, "f32", combination.queries * combination.parts, 0});
     memory_.add(std::move(memory), names);
   }
 
@@ -193,30 +227,120 @@ class PhasesSource {
     const auto renamed_text = [&](const std::string& part) {
       return renamed(with_sizes_from(part, texts_[number].first_size), names_[number]);
     };
-    return renamed_text(text.functions) + fmt::format("fn phase_{}(group: u32, lane: u32{}) {{\n{}}}\n", number,
-                                                      subgroup_parameters(text, ", {}: u32"), renamed_text(text.body));
+    return fmt::format("fn stage_{}(lane: u32) {{\n{}}}\n", number, stage(number)) + renamed_text(text.functions) +
+           fmt::format("fn phase_{}(group: u32, lane: u32{}) {{\n{}}}\n", number,
+                       subgroup_parameters(text, ", {}: u32"), renamed_text(text.body));
   }
 
   // Copies operands to workgroup memory. All words are asked for before the first is needed.
   std::string stage(std::size_t number) const {
     const ShaderText& text = *texts_[number].text;
-    const Names& names = names_[number];
-    std::string loads, stores;
+    Staging staging;
     for (std::size_t i = 0; i < text.buffers.size(); ++i) {
-      const std::int64_t elements = text.buffers[i].staged;
-      for (std::int64_t first = 0; first < elements; first += threads_) {
-        const bool is_whole = first + threads_ <= elements;
-        const std::string place = fmt::format("lane + {}u", first), word = fmt::format("word_{}_{}", i, first);
-        loads += fmt::format("        let {} = passed_word({} + {});\n", word, start_of_memory(2 * i),
-                             is_whole ? place : fmt::format("min({}, {}u)", place, elements - 1));
-        const std::string store =
-            fmt::format("{0}[{1} + (({2}) >> 2u)][({2}) & 3u] = bitcast<f32>({3});", names.at("staged"),
-                        names.at("staged_" + text.buffers[i].name), place, word);
-        stores += is_whole ? fmt::format("        {}\n", store)
-                           : fmt::format("        if ({} < {}u) {{ {} }}\n", place, elements, store);
-      }
+      if (text.buffers[i].staged == 0) continue;
+      const Staged staged{names_[number].at("staged"), names_[number].at("staged_" + text.buffers[i].name),
+                          text.buffers[i].staged, i};
+      const auto combined = texts_[number].combined.find(static_cast<int>(i));
+      if (combined == texts_[number].combined.end())
+        stage_words(staged, staging);
+      else
+        stage_parts(staged, combined->second, names_[number], staging);
     }
-    return stores.empty() ? "" : loads + stores + "        workgroupBarrier();\n";
+    if (staging.stores.empty()) return "";
+    return staging.declarations + "  for (var polls = 0u; ; polls++) {\n" + staging.loads +
+           fmt::format("    if (!({}) || gives_up(polls)) {{ break; }}\n  }}\n", staging.check) + staging.prepares +
+           staging.stores + "  workgroupBarrier();\n";
+  }
+
+  // What a phase does before it begins, in this order.
+  struct Staging {
+    std::string declarations;
+    std::string loads;     // of words that others wrote
+    std::string check;     // whether any was not written yet
+    std::string prepares;  // makes factors of some
+    std::string stores;    // to workgroup memory
+
+    void load(const std::string& name, const std::string& place) {
+      declarations += fmt::format("  var {}: u32;\n", name);
+      loads += fmt::format("    {} = atomicLoad(&words[{}]);\n", name, place);
+      check += fmt::format("{}({} == unwritten)", check.empty() ? "" : " | ", name);
+    }
+  };
+
+  // A buffer that is copied.
+  struct Staged {
+    std::string array, first;
+    std::int64_t elements = 0;
+    std::size_t buffer = 0;
+
+    // Stores an element, where there is one.
+    std::string store(const std::string& place, std::int64_t first_of_all, std::int64_t threads,
+                      const std::string& value) const {
+      const std::string line = fmt::format("{0}[{1} + (({2}) >> 2u)][({2}) & 3u] = {3};", array, first, place, value);
+      return first_of_all + threads <= elements ? fmt::format("  {}\n", line)
+                                                : fmt::format("  if ({} < {}u) {{ {} }}\n", place, elements, line);
+    }
+  };
+
+  // Calls `f` with the place of the element that a thread copies next, one that exists, and the first thread's.
+  template <class F>
+  void for_each_place(std::int64_t elements, F f) const {
+    for (std::int64_t first = 0; first < elements; first += threads_) {
+      const std::string place = fmt::format("lane + {}u", first);
+      f(place, first + threads_ <= elements ? place : fmt::format("min({}, {}u)", place, elements - 1), first);
+    }
+  }
+
+  void stage_words(const Staged& staged, Staging& staging) const {
+    for_each_place(staged.elements, [&](const std::string& place, const std::string& safe, std::int64_t first) {
+      const std::string word = fmt::format("word_{}_{}", staged.buffer, first);
+      staging.load(word, fmt::format("{} + {}", start_of_memory(2 * staged.buffer), safe));
+      staging.stores += staged.store(place, first, threads_, fmt::format("bitcast<f32>({})", word));
+    });
+  }
+
+  // Puts the parts of attention together as its own shader does (attention_parts.cpp).
+  void stage_parts(const Staged& staged, const Combination& combination, const Names& names, Staging& staging) const {
+    const std::int64_t parts = combination.parts, size = combination.size;
+    const std::string sums = start_of_memory(2 * staged.buffer), rows = start_of_memory(2 * staged.buffer + 1);
+    const std::string &tops = names.at("part_tops"), &totals = names.at("part_totals");
+    std::string scores, weights;
+    for_each_place(combination.queries * parts, [&](const std::string&, const std::string& safe, std::int64_t first) {
+      const std::string top = fmt::format("top_{}_{}", staged.buffer, first);
+      const std::string total = fmt::format("total_{}_{}", staged.buffer, first);
+      staging.load(top, fmt::format("{} + ({}) * 2u", rows, safe));
+      staging.load(total, fmt::format("{} + ({}) * 2u + 1u", rows, safe));
+      // Threads past the last repeat it.
+      scores += fmt::format("  {0}[{1}] = bitcast<f32>({2}); {3}[{1}] = bitcast<f32>({4});\n", tops, safe, top, totals,
+                            total);
+      weights += fmt::format(
+          "  let first_part_{0} = ({1}) / {2}u * {2}u;\n  var all_top_{0} = {3};\n"
+          "  for (var part = 0u; part < {2}u; part++) {{ all_top_{0} = max(all_top_{0}, {4}[first_part_{0} + "
+          "part]); }}\n"
+          "  let weight_{0} = exp({4}[{1}] - all_top_{0});\n",
+          first, safe, parts, unseen_score, tops);
+    });
+    const std::int64_t pairs = combination.queries * parts;
+    staging.prepares += scores + "  workgroupBarrier();\n" + weights + "  workgroupBarrier();\n";
+    for_each_place(pairs, [&](const std::string&, const std::string& safe, std::int64_t first) {
+      staging.prepares += fmt::format("  {}[{}] = weight_{};\n", tops, safe, first);
+    });
+    staging.prepares += "  workgroupBarrier();\n";
+    for_each_place(staged.elements, [&](const std::string& place, const std::string& safe, std::int64_t first) {
+      const std::string query = fmt::format("query_{}_{}", staged.buffer, first);
+      staging.declarations += fmt::format("  let {} = ({}) / {}u * {}u;\n", query, safe, size, parts);
+      std::string lines = fmt::format("  var all_total_{0} = 0.0; var all_sum_{0} = 0.0;\n", first);
+      for (std::int64_t part = 0; part < parts; ++part) {
+        const std::string word = fmt::format("sum_{}_{}_{}", staged.buffer, first, part);
+        staging.load(word, fmt::format("{} + ({} + {}u) * {}u + ({}) % {}u", sums, query, part, size, safe, size));
+        lines += fmt::format(
+            "  all_total_{0} += {1}[{2} + {3}u] * {4}[{2} + {3}u];\n  all_sum_{0} += {1}[{2} + {3}u] * "
+            "bitcast<f32>({5});\n",
+            first, tops, query, part, totals, word);
+      }
+      const std::string value = fmt::format("select(0.0, all_sum_{0} / all_total_{0}, all_total_{0} > 0.0)", first);
+      staging.stores += lines + staged.store(place, first, threads_, rounded_value(value, combination.dtype));
+    });
   }
 
   // Runs a phase's workgroups one after another.
@@ -235,7 +359,7 @@ class PhasesSource {
                   "        for (var group = workgroup.x; group < count; group += groups) {{\n          phase_{}(group, "
                   "lane{});\n{}        }}\n",
                   number, arguments, text.workgroup_memory.empty() ? "" : "          workgroupBarrier();\n");
-    return fmt::format("      case {}u: {{\n{}{}      }}\n", number, stage(number), groups);
+    return fmt::format("      case {0}u: {{\n        stage_{0}(lane);\n{1}      }}\n", number, groups);
   }
 
   const std::vector<PhaseText>& texts_;

@@ -35,6 +35,12 @@ std::string literal(double value, DType dtype) {
   return fmt::format("{:.9g}f", static_cast<double>(static_cast<float>(value)));
 }
 
+std::string rounded_value(const std::string& value, DType dtype) {
+  if (dtype == DType::f16) return fmt::format("unpack2x16float(pack2x16float(vec2f({}, 0.0))).x", value);
+  if (dtype == DType::bf16) return fmt::format("bitcast<f32>(round_bf16({}) & 0xffff0000u)", value);
+  return value;
+}
+
 Shader::Shader(Target target, std::string name, std::vector<ShaderMemory> memories, int threads,
                const std::map<int, KernelSpec>* computed, const std::map<int, Finishing>* finished)
     : target_(std::move(target)),
@@ -298,7 +304,7 @@ std::int64_t Shader::staged(int memory) const {
   const ShaderMemory& shader_memory = memories_[static_cast<std::size_t>(memory)];
   const Use& use = uses_.at(memory);
   const std::int64_t elements = shader_memory.bytes * 8 / bits(shader_memory.dtype);
-  return is_passed(memory) && use.read && use.wide && elements <= most ? elements : 0;
+  return is_passed(memory) && use.read && use.wide && shader_memory.has_fixed_size && elements <= most ? elements : 0;
 }
 
 // An element is a word with the bits of its value in the shader. What reads and writes words is declared by
@@ -317,9 +323,10 @@ std::string Shader::passed_functions(int memory) const {
     add("fn load_{m}(index: u32) -> {type} {{ return bitcast<{type}>(staged[staged_buffer_{m} + (index >> "
         "2u)][index & 3u]); }}\n");
   else if (use.read)
-    add(is_boolean
-            ? "fn load_{m}(index: u32) -> bool {{ return passed_word(read_at_{m} + index) != 0u; }}\n"
-            : "fn load_{m}(index: u32) -> {type} {{ return bitcast<{type}>(passed_word(read_at_{m} + index)); }}\n");
+    add(is_boolean ? "fn load_{m}(index: u32) -> bool {{ return passed_word(read_at_{m} + index) != 0u; }}\n"
+        : is_float(dtype)
+            ? "fn load_{m}(index: u32) -> {type} {{ return bitcast<{type}>(passed_word(read_at_{m} + index)); }}\n"
+            : "fn load_{m}(index: u32) -> {type} {{ return bitcast<{type}>(passed_integer(read_at_{m} + index)); }}\n");
   const char* four = is_staged ? "staged[staged_buffer_{m} + ({place} >> 2u)]" : "passed_four(read_at_{m} + {place})";
   const auto four_at = [&](const char* place) {
     return fmt::format(fmt::runtime(four), fmt::arg("m", memory), fmt::arg("place", place));
@@ -338,17 +345,27 @@ std::string Shader::passed_functions(int memory) const {
     text += fmt::format("fn load_sixteen_bytes_{}(number: u32) -> vec4u {{ return bitcast<vec4u>({}); }}\n", memory,
                         four_at("(number * 4u)"));
   if (!use.written) return text;
-  const char* word = dtype == DType::f16    ? "bitcast<u32>(unpack2x16float(pack2x16float(vec2f(value, 0.0))).x)"
-                     : dtype == DType::bf16 ? "round_bf16(value) & 0xffff0000u"
-                     : is_boolean           ? "select(0u, 1u, value)"
-                                            : "bitcast<u32>(value)";
-  text += fmt::format("fn store_{0}(index: u32, value: {1}) {{ pass_word(write_at_{0} + index, {2}); }}\n", memory,
-                      type, word);
+  const std::string pass = is_boolean        ? "pass_word(write_at_{0} + index, select(0u, 1u, value))"
+                           : is_float(dtype) ? "pass_float(write_at_{0} + index, " + rounded_value("value", dtype) + ")"
+                                             : "pass_word(write_at_{0} + index, bitcast<u32>(value))";
+  text += fmt::format("fn store_{0}(index: u32, value: {1}) {{ {2}; }}\n", memory, type,
+                      fmt::format(fmt::runtime(pass), memory));
   if (use.wide)
     add("fn store_four_{m}(index: u32, value: vec4f) {{\n"
-        "  let words = bitcast<vec4u>(value);\n"
-        "  for (var i = 0u; i < 4u; i++) {{ pass_word(write_at_{m} + index + i, words[i]); }}\n}}\n");
+        "  for (var i = 0u; i < 4u; i++) {{ pass_float(write_at_{m} + index + i, value[i]); }}\n}}\n");
   return text;
+}
+
+// What the shader before the merge has as memories, it has as buffers.
+void Shader::add_combination(Finished& finished) const {
+  if (!combination_) return;
+  Combination combination = *combination_;
+  for (int* memory : {&combination.sums, &combination.rows, &combination.out, &combination.lse}) {
+    const auto found = std::find_if(finished.bindings.begin(), finished.bindings.end(),
+                                    [&](const Binding& binding) { return binding.memory == *memory; });
+    *memory = static_cast<int>(found - finished.bindings.begin());
+  }
+  finished.text.combination = combination;
 }
 
 std::string Shader::load_function(int memory, const std::vector<std::string>& buffers) const {
@@ -509,6 +526,7 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
   text.functions += kernel_functions_;
   text.body += body_;
   text.loops_over_data = loops_over_data_;
+  add_combination(finished);
   text.uses_f16 = uses_f16_;
   text.uses_subgroups = uses_subgroups_;
   text.uses_subgroup_matrices = uses_subgroup_matrices_;

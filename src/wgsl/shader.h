@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <fmt/format.h>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -27,6 +28,7 @@ struct ShaderMemory {
   std::int64_t bytes = 0;
   std::string name = {};  ///< for errors
   MemoryAccess access = MemoryAccess::bound;
+  bool has_fixed_size = true;  ///< otherwise a run may use less of it
 };
 
 /// What takes the elements that a kernel would store to a memory: an element-wise loop over them, whose results are
@@ -38,6 +40,8 @@ struct Finishing {
 
 /// The WGSL type that values of this type have in a shader: f32, i32, u32 or bool.
 std::string value_type(DType dtype);
+/// An f32 as it is after it was stored as a float of this type; bf16 needs the function round_bf16.
+std::string rounded_value(const std::string& value, DType dtype);
 /// A WGSL literal.
 std::string literal(double value, DType dtype);
 
@@ -147,6 +151,8 @@ class Shader {
   void keep_loads_in_place(int memory) { use_of(memory).read_write = true; }
   /// Says that some loops go as far as data says (ShaderText::loops_over_data).
   void loop_over_data() { loops_over_data_ = true; }
+  /// Says that the shader only puts parts of attention together; its buffers by the number of their memory.
+  void set_combination(const Combination& combination) { combination_ = combination; }
   bool uses_subgroups() const { return uses_subgroups_; }
   bool uses_f16() const { return uses_f16_; }
 
@@ -179,13 +185,15 @@ class Shader {
   /// The element of a buffer's array with this number.
   std::string at(int memory, const std::string& buffer, const std::string& number) const;
   /// Elements of memory that is passed, which a phase copies to workgroup memory: all, if they are read in fours and
-  /// few. Words that others wrote come from the device's shared cache each time, a sector for each word of a four.
+  /// few, and always the same number. Words that others wrote come from the device's shared cache each time, a sector
+  /// for each word of a four.
   std::int64_t staged(int memory) const;
   std::string passed_functions(int memory) const;
   void append(const std::string& text);
   Use& use_of(int memory);
   bool is_computed(int memory) const { return computed_ != nullptr && computed_->contains(memory); }
   bool is_finished(int memory) const { return finished_ != nullptr && finished_->contains(memory); }
+  void add_combination(Finished& finished) const;
   void write_finishing();
   void write_computed_loads();
   bool is_half(int memory) const;  // f16 that needs no unpacking
@@ -214,6 +222,7 @@ class Shader {
   std::vector<ShaderText::WorkgroupArray> shared_;
   std::string body_, main_body_, kernel_functions_;
   int depth_ = 1, next_name_ = 0;
+  std::optional<Combination> combination_;
   bool uses_subgroups_ = false, uses_subgroup_matrices_ = false, uses_f16_ = false, keeps_loads_in_place_ = false,
        loops_over_data_ = false;
 };

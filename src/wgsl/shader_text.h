@@ -2,10 +2,13 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <jerboa/base/dtype.h>
 
 #include "base/browser_build.h"
 
@@ -13,6 +16,16 @@ namespace jerboa::wgsl {
 
 /// Whether steps can be phases of one dispatch. Not in browsers, whose compiler need not carry what that takes.
 inline constexpr bool has_phases = !detail::is_browser_build;
+
+/// The parts of attention put together, as a shader does that writes nothing else. A phase that copies the results to
+/// workgroup memory can do it meanwhile.
+struct Combination {
+  int sums = 0, rows = 0,
+      out = 0;  ///< buffers of the shader: [query, part, feature], [query, part, 2], and the results
+  int lse = 0;
+  std::int64_t queries = 0, parts = 0, size = 0;
+  DType dtype = DType::f32;  ///< of the results
+};
 
 /// The parts of a shader's text, kept apart so that shaders can be merged.
 struct ShaderText {
@@ -38,6 +51,7 @@ struct ShaderText {
   std::string body;  ///< of main, in terms of group, lane, subgroup_lane and subgroup
   bool uses_f16 = false, uses_subgroups = false, uses_subgroup_matrices = false;
   bool loops_over_data = false;  ///< whether what it reads says how far some loops go
+  std::optional<Combination> combination = {};
 };
 
 /// The bytes of an element of an array of this type, and of such an array in workgroup memory.

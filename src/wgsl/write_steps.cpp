@@ -82,7 +82,8 @@ class StepsWriter {
       memories[i].access = access_to(part.buffers[i]);
     std::string key = fmt::format("{}{}", part.kernel, part.key);
     for (const ShaderMemory& memory : memories)
-      key += fmt::format(" {}{}", memory.bytes, memory.access == MemoryAccess::passed ? "p" : "");
+      key += fmt::format(" {}{}{}", memory.bytes, memory.access == MemoryAccess::passed ? "p" : "",
+                         memory.has_fixed_size ? "" : "~");
     const std::optional<int> shared = workgroups_of(number_of_part);
     if (shared) key += fmt::format(" of {}", *shared);
     const bool overlap = buffers_overlap(part);

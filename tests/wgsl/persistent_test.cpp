@@ -8,6 +8,7 @@
 #include <jerboa/models/greedy.h>
 
 #include "wgsl/folding.h"
+#include "wgsl/phase_source.h"
 #include "wgsl/shader_text.h"
 
 // Steps of a program as phases of one dispatch: the same results as from one dispatch for each. Drivers on the CPU run
@@ -24,9 +25,10 @@ Target phase_target(int workgroups, int subgroup_size = 0) {
 
 Device device_with(const Target& target) { return Device::webgpu({.target = target}); }
 
-models::Config small_llama() {
-  return models::Config::parse(R"({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3,
-      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96, "vocab_size": 320,
+models::Config small_llama(int key_heads = 2) {
+  const std::string heads = R"("num_attention_heads": 4, "num_key_value_heads": )" + std::to_string(key_heads);
+  return models::Config::parse(R"({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, )" + heads +
+                                   R"(, "head_dim": 16, "intermediate_size": 96, "vocab_size": 320,
       "hidden_act": "silu", "rms_norm_eps": 1e-5, "max_position_embeddings": 4096})",
                                "config.json");
 }
@@ -81,12 +83,12 @@ Emitted emitted(const Graph& graph, const Target& target) {
   return {std::move(refusal), program.gpu.persistent};
 }
 
-// The probe passes two words for each thread, whatever the program needs, and a driver that checks indices would move
-// what is outside.
+// The probe passes a word for each thread in several phases, whatever the program needs, and a driver that checks
+// indices would move what is outside.
 TEST(PersistentDispatch, IsProbedWithAsManyWordsAsItNeeds) {
   const Graph graph = chain_graph(6, 32);
   const Target target = phase_target(2);
-  ASSERT_LT(emitted(graph, target).dispatch->words, 2 * target.persistent_threads);
+  ASSERT_LT(emitted(graph, target).dispatch->words, 8 * target.persistent_threads);
   expect_one_dispatch(graph, target);
 }
 
@@ -96,7 +98,8 @@ TEST(PersistentDispatch, ReadsRowsWithinItsTable) {
   std::size_t most = 0;
   while (source.find("memory_start_" + std::to_string(most) + " =") != std::string::npos) ++most;
   ASSERT_GT(most, 0U);
-  EXPECT_EQ(dispatch->table.size(), static_cast<std::size_t>(dispatch->probe_row) * 4 + (most + 2 + 3) / 4 * 4);
+  EXPECT_EQ(dispatch->table.size(),
+            static_cast<std::size_t>(dispatch->probe_row) * 4 + (most + wgsl::row_header + 3) / 4 * 4);
 }
 
 // The names after a keyword, up to a character that no name has.
@@ -197,6 +200,22 @@ TEST(PersistentDispatch, ThatFailedGivesNoResultsHoweverOftenTheyAreRead) {
   EXPECT_EQ(changed.executable().kernel_count(), static_cast<int>(changed.steps()));
 }
 
+// As if a store never arrived.
+TEST(PersistentDispatch, ThatFindsAWordUnwrittenFails) {
+  Changed changed(chain_graph(5, 64), [](PersistentDispatch& dispatch) {
+    std::string& source = dispatch.shader.source;
+    const std::string start = "fn pass_word(place: u32, word: u32) {";
+    source.insert(source.find(start) + start.size(),
+                  " if (place == " + std::to_string(PersistentDispatch::counter_words + 5) +
+                      "u && table[0].y == " + std::to_string(dispatch.phases) + "u) { return; }");
+  });
+  EXPECT_EQ(changed.executable().kernel_count(), 1) << "the probe passes all of its words";
+  const auto run = changed.run();
+  EXPECT_THROW(run->read("y"), DeviceError);
+  EXPECT_NO_THROW(changed.run()->read("y"));
+  EXPECT_EQ(changed.executable().kernel_count(), static_cast<int>(changed.steps()));
+}
+
 // Such runs are dispatches, over states that a failed run may have left half updated.
 TEST(PersistentDispatch, ThatFailedFailsRunsWithCapturesToo) {
   const Graph graph = trace([] {
@@ -268,7 +287,7 @@ TEST(PersistentDispatch, IsRefusedIfItsWordsDoNotFitABinding) {
   const Graph graph = trace([] {
     Tensor x = tensor_input("x", {512, 256});
     for (int i = 0; i < 10; ++i) x = swap_axes(softmax(x, -1), 0, 1) * 300.0;
-    output("y", x);
+    output("y", linear("w", slice(x, 0, 0, 1), 64, DType::f32));
   });
   Target target = phase_target(1);
   EXPECT_EQ(emitted(graph, target).refusal, "");
@@ -280,13 +299,13 @@ TEST(PersistentDispatch, IsRefusedIfItsWordsDoNotFitABinding) {
 TEST(PersistentDispatch, IsRefusedIfAPoolIsReadAndWrittenAsDifferentTypes) {
   const Graph graph = trace([] {
     // Weights in sixteens and a row in single elements, before the same text reads a row of what is written in the end.
-    const Tensor first = param_input("first", {64, 64}), second = param_input("second", {4, 64});
+    const Tensor first = param_input("first", {64, 64}), second = param_input("second", {2, 64});
     const auto add_row = [](const Tensor& x, const Tensor& rows) {
-      return softmax(softmax(x, -1) + slice(rows, 0, 3, 4), -1);
+      return softmax(softmax(x, -1) + slice(rows, 0, 1, 2), -1);
     };
     const Tensor x = add_row(matmul(tensor_input("x", {1, 64}), first, {.transpose_b = true}), first);
     output("y", add_row(linear("w", x, 64, DType::f32), second));
-    update(second, linear("new", tensor_input("z", {4, 64}), 64, DType::f32));
+    update(second, linear("new", tensor_input("z", {2, 64}), 64, DType::f32));
   });
   EXPECT_EQ(emitted(graph, phase_target(1)).refusal, "storage is written as another type");
 }
@@ -328,23 +347,40 @@ TEST(PersistentDispatch, HoldsTheStepOfLlama1b) {
   EXPECT_LT(step.dispatch->phases, 7 * 16);
 }
 
+// The parts of attention are put together by the product that reads them.
+TEST(PersistentDispatch, CombinesPartsOfAttentionWhereTheyAreRead) {
+  const auto phases = [](int capacity) {
+    return emitted(models::greedy_step_graph(small_llama(1), {.cache = {.capacity = capacity, .chunk = 8}}),
+                   phase_target(2, 32))
+        .dispatch;
+  };
+  const auto one_part = phases(32), parts = phases(1024);
+  ASSERT_TRUE(one_part != nullptr && parts != nullptr);
+  EXPECT_EQ(one_part->phases, parts->phases);
+  EXPECT_EQ(one_part->shader.source.find("all_top_"), std::string::npos);
+  EXPECT_NE(parts->shader.source.find("all_top_"), std::string::npos);
+}
+
 struct Weights {
   DType weights, cache;
   bool f16;
+  int capacity = 32, key_heads = 2;
 };
 
 class PersistentDecoder : public ::testing::TestWithParam<Weights> {};
-INSTANTIATE_TEST_SUITE_P(Weights, PersistentDecoder,
-                         ::testing::Values(Weights{DType::f32, DType::f32, false},
-                                           Weights{DType::f16, DType::f16, true},
-                                           Weights{DType::bf16, DType::f32, true}),
-                         [](const auto& param) { return std::string(name(param.param.weights)); });
+INSTANTIATE_TEST_SUITE_P(
+    Weights, PersistentDecoder,
+    ::testing::Values(Weights{DType::f32, DType::f32, false}, Weights{DType::f16, DType::f16, true},
+                      Weights{DType::bf16, DType::f32, true}, Weights{DType::f16, DType::f16, true, 1024, 1}),
+    [](const auto& param) {
+      return std::string(name(param.param.weights)) + "_of_" + std::to_string(param.param.capacity);
+    });
 
 // A decoder's step, which updates its caches and counters in place.
 TEST_P(PersistentDecoder, WritesTheTokensOfSeparateDispatches) {
-  const models::GreedyOptions options{.cache = {.capacity = 32, .chunk = 8, .dtype = GetParam().cache},
+  const models::GreedyOptions options{.cache = {.capacity = GetParam().capacity, .chunk = 8, .dtype = GetParam().cache},
                                       .weights = GetParam().weights};
-  const Graph graph = models::greedy_step_graph(small_llama(), options);
+  const Graph graph = models::greedy_step_graph(small_llama(GetParam().key_heads), options);
   const auto write = [&](int workgroups) {
     Target target = phase_target(workgroups, 32);
     target.f16 = GetParam().f16;

@@ -243,10 +243,14 @@ struct SubgroupMatrix {
 /// All steps of a program as phases of one dispatch, whose workgroups wait for each other between phases. Its bindings
 /// are those of control words, of the words that are passed between workgroups, those listed here, and the table.
 struct PersistentDispatch {
+  /// What all words hold before a run: the bits of a NaN that no arithmetic gives. Who reads it reads again.
+  static constexpr std::uint32_t unwritten = 0x7fa5c3e1;
+  /// The first words, which hold the counter of workgroups that have arrived.
+  static constexpr std::int64_t counter_words = 32;
   ShaderSource shader;
   std::vector<GpuStep::Binding> bindings;
   std::vector<Dim> table;  ///< a uniform buffer of u32: what each phase runs, and where its memory is
-  std::int64_t words = 0;
+  std::int64_t words = 0;  ///< those of the counter included
   int phases = 0;
   int probe_row = 0;  ///< of the table, in vectors of four: a row as long as any phase's that none uses
   std::map<int, std::int64_t> words_of;  ///< by buffer: the first word of what is in it after a run

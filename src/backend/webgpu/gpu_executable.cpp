@@ -340,12 +340,6 @@ void GpuExecutable::encode(WGPUCommandEncoder encoder, std::size_t first, std::s
   end_pass(pass);
 }
 
-void GpuExecutable::encode_persistent(WGPUCommandEncoder encoder) const {
-  WGPUComputePassEncoder pass = device_->dawn().CommandEncoderBeginComputePass(encoder, nullptr);
-  persistent_->encode(pass);
-  end_pass(pass);
-}
-
 void GpuExecutable::resolve_times(WGPUCommandEncoder encoder) {
   if (!profiling_ || queries_ == nullptr) return;
   const auto count = static_cast<std::uint32_t>(2 * steps_.size());
@@ -401,7 +395,7 @@ GpuExecutable::Recording GpuExecutable::record(const Wanted& wanted) {
   if (first > 0) add([&](WGPUCommandEncoder encoder) { encode(encoder, 0, first); });
   add([&](WGPUCommandEncoder encoder) {
     if (wanted.persistent)
-      encode_persistent(encoder);
+      persistent_->encode(encoder);
     else
       encode(encoder, first, steps_.size());
     resolve_times(encoder);

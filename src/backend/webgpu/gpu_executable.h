@@ -81,7 +81,6 @@ class GpuExecutable final : public Executable {
   void record_next(const Wanted& wanted);
   void forget_next();
   void encode(WGPUCommandEncoder encoder, std::size_t first, std::size_t end);
-  void encode_persistent(WGPUCommandEncoder encoder) const;
   void resolve_times(WGPUCommandEncoder encoder);
   void encode_step(std::size_t number, WGPUCommandEncoder encoder, WGPUComputePassEncoder& pass);
   WGPUComputePassEncoder begin_pass(WGPUCommandEncoder encoder, std::size_t step);

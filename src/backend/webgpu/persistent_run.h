@@ -13,7 +13,8 @@ namespace jerboa::webgpu {
 
 /// Runs a program as one dispatch whose workgroups wait for each other (PersistentDispatch). WebGPU does not promise
 /// that they run at the same time, nor that one sees what another wrote: a probe with the program's own pipeline shows
-/// both before it is used, all waits are bounded, and a run that waited in vain says so in a word.
+/// both before it is used, a reader sees whether a word was written, all waits are bounded, and a run that waited in
+/// vain says so in a word.
 class PersistentRun {
  public:
   struct Place {
@@ -29,7 +30,7 @@ class PersistentRun {
   /// After storage was moved.
   void bind(const FindPlace& find);
   void set_symbols(const SymbolValues& symbols);
-  void encode(WGPUComputePassEncoder pass) const;
+  void encode(WGPUCommandEncoder encoder) const;
 
   WGPUBuffer words() const { return words_; }
   /// Holds, at failure_offset, a u32 that is 0 unless a run has failed: then no later one does anything.
@@ -39,13 +40,14 @@ class PersistentRun {
  private:
   PersistentRun(GpuDevice& device, const PersistentDispatch& dispatch);
   bool is_sound(int workgroups);
+  bool passes_words(std::uint32_t workgroups, std::uint32_t phases);
 
   GpuDevice& device_;
   const PersistentDispatch& dispatch_;
   int workgroups_;
   std::int64_t words_bytes_ = 0;
   GpuDevice::Pipeline pipeline_;
-  Handle<WGPUBuffer> control_, words_, table_;
+  Handle<WGPUBuffer> control_, words_, marks_, table_;  // marks: what words hold before a run
   Handle<WGPUBindGroup> bindings_;
 };
 

@@ -58,10 +58,18 @@ class WebGpuBackend final : public Backend {
     if (!program.gpu.emitted)
       throw UsageError("this program was compiled for the CPU; compile it for WebGPU to run it there");
     if (program.gpu.persistent && webgpu::are_pooled_otherwise(*device_, program, storage))
-      return load(without_persistent_dispatch(program), storage);
+      return load(
+          without_persistent_dispatch(program, "another program of the session has its parameters in other pools"),
+          storage);
     check(program);
     compile_shaders(program);
-    return std::make_unique<webgpu::GpuExecutable>(device_, program, storage, options_.sentinel);
+    try {
+      return std::make_unique<webgpu::GpuExecutable>(device_, program, storage, options_.sentinel);
+    } catch (const OutOfMemoryError& error) {
+      // Parameters are moved into pools, for which there must be as much memory once more.
+      if (!program.gpu.persistent) throw;
+      return load(without_persistent_dispatch(program, error.what()), storage);
+    }
   }
   std::shared_ptr<Backend> for_foreign_code() override {
     if (device_->is_robust()) return nullptr;
@@ -91,9 +99,8 @@ class WebGpuBackend final : public Backend {
   }
 
   // The program as it was before its storage was pooled.
-  static Program without_persistent_dispatch(Program program) {
-    webgpu::note_separate_steps(program.gpu.steps.size(),
-                                "another program of the session has its parameters in other pools");
+  static Program without_persistent_dispatch(Program program, const std::string& reason) {
+    webgpu::note_separate_steps(program.gpu.steps.size(), reason);
     program.buffers = program.gpu.persistent->unpooled;
     program.gpu.persistent = nullptr;
     return program;
