@@ -1,5 +1,8 @@
 #include "wgsl/attention_stream.h"
 
+#include <cmath>
+
+#include "base/integers.h"
 #include "wgsl/attention_tiles.h"
 
 namespace jerboa::wgsl {
@@ -7,8 +10,12 @@ namespace {
 
 constexpr std::int64_t least_keys = 32;
 
-// As a phase, a combination of few parts is worth more than many workgroups.
-std::int64_t wanted_workgroups(const Target& target) { return target.fixed_threads > 0 ? 64 : 128; }
+// As a phase, each part costs those that put them together about a third of what a pass over keys takes.
+std::int64_t wanted_workgroups(const Target& target, std::int64_t blocks, std::int64_t passes) {
+  if (target.fixed_threads == 0) return 128;
+  const auto parts = static_cast<std::int64_t>(std::lround(std::sqrt(3.0 * static_cast<double>(passes))));
+  return std::min<std::int64_t>(blocks * parts, std::max(1, target.persistent_workgroups));
+}
 
 // Each takes registers of a thread, as do queries. With caches that it writes to as well, and as f32, four are faster
 // on an H200, otherwise eight.
@@ -52,10 +59,11 @@ AttentionForm AttentionStream::form_for(const KernelWriter& writer, const Attent
   form.queries = queries_for(attention);
   form.keys_at_a_time = keys_at_a_time(writer, attention, form.queries, vectors);
   const std::int64_t slots = threads_for(writer.target()) / (attention.size.value() / 4 / vectors);
-  const Dim blocks = groups_of(attention.rows(), form.queries);
-  form.parts = parts_in_whole_passes(parts_of(attention.batch * attention.key_heads * blocks,
-                                              wanted_workgroups(writer.target()), attention.keys, least_keys),
-                                     attention.keys, slots * form.keys_at_a_time);
+  const std::int64_t pass = slots * form.keys_at_a_time;
+  const Dim blocks = attention.batch * attention.key_heads * groups_of(attention.rows(), form.queries);
+  const std::int64_t wanted =
+      wanted_workgroups(writer.target(), blocks.upper_bound(), detail::divide_up(attention.keys.upper_bound(), pass));
+  form.parts = parts_in_whole_passes(parts_of(blocks, wanted, attention.keys, least_keys), attention.keys, pass);
   return form;
 }
 
@@ -84,12 +92,14 @@ void AttentionStream::write() {
   shader_.line("let batch = {}; let key_head = {}; let first_row = {} * {}u; let part = {};", index[0], index[1],
                index[2], queries_, index[3]);
   shader_.line("let slot = lane / {0}u; let feature_lane = lane % {0}u; let feature = feature_lane * 4u;", lanes_);
+  write_range();
   write_loads();
   write_queries();
   write_appends();
   write_own();
   shader_.open("for (var tile = first; tile < end; tile += {}u) {{", slots_ * at_a_time_);
   write_keys();
+  write_newest_key();
   write_products();
   write_weights();
   write_sums();
@@ -146,8 +156,6 @@ std::string AttentionStream::take(const std::string& value, const std::string& f
 }
 
 void AttentionStream::write_queries() {
-  const std::string rows = shader_.size(attention_.rows()), time = shader_.size(attention_.time);
-  shader_.line("var least = 0x7fffffff; var most = 0;");
   for (int i = 0; i < queries_; ++i) {
     std::vector<std::string> query;
     if (computed_queries_.empty())
@@ -158,12 +166,20 @@ void AttentionStream::write_queries() {
           [&](const std::string& part) { return sum_of_lanes(part); });
     for (int vector = 0; vector < vectors_; ++vector)
       shader_.line("let {} = {};", vector_of(fmt::format("q_{}", i), vector), query[static_cast<std::size_t>(vector)]);
+    for (int vector = 0; vector < vectors_; ++vector)
+      shader_.line("var {} = vec4f();", vector_of(fmt::format("sum_{}", i), vector));
+  }
+}
+
+// The keys that the queries see, and this part of them.
+void AttentionStream::write_range() {
+  const std::string rows = shader_.size(attention_.rows()), time = shader_.size(attention_.time);
+  shader_.line("var least = 0x7fffffff; var most = 0;");
+  for (int i = 0; i < queries_; ++i) {
     shader_.open("if (first_row + {}u < {}) {{", i, rows);
     shader_.line("let seen = visible_range(batch, (first_row + {}u) % {});", i, time);
     shader_.line("least = min(least, seen.x); most = max(most, seen.y);");
     shader_.close();
-    for (int vector = 0; vector < vectors_; ++vector)
-      shader_.line("var {} = vec4f();", vector_of(fmt::format("sum_{}", i), vector));
   }
   shader_.line("let range = key_range(batch, least, most);");
   parts_.write_range(shader_, "range.x", "range.y", "part");
@@ -271,7 +287,41 @@ void AttentionStream::write_appends() {
       }
     }
   shader_.close();
-  shader_.line("storageBarrier();");
+  for (std::size_t i = 0; i < appends.size(); ++i)
+    for (int vector = 0; vector < vectors_; ++vector)
+      shader_.line("let {} = {};", vector_of(fmt::format("newest_{}", name_of(appends[i])), vector),
+                   rounded_four(values[i][static_cast<std::size_t>(vector)], appends[i].results[0].dtype));
+}
+
+// Whether keys or values are appended.
+const char* AttentionStream::name_of(const KernelSpec& append) const {
+  return append.results[0].binding == attention_.k->binding ? "k" : "v";
+}
+
+// Four values as a cache gives them.
+std::string AttentionStream::rounded_four(const std::string& four, DType dtype) {
+  if (dtype == DType::bf16) shader_.use("round_bf16");
+  std::string text = "vec4f(";
+  for (int k = 0; k < 4; ++k)
+    text += (k == 0 ? "" : ", ") + rounded_value(fmt::format("{}.{}", four, "xyzw"[k]), dtype);
+  return text + ")";
+}
+
+// The newest key and value need not be in the caches yet when they are loaded.
+void AttentionStream::write_newest_key() {
+  const std::vector<KernelSpec>& appends = writer_.folded().appends;
+  if (appends.empty()) return;
+  shader_.open("if (appends) {{");
+  for (int u = 0; u < at_a_time_; ++u) {
+    const std::string is_newest = shader_.let("is_newest", fmt::format("tile + {}u + slot == new_key", u * slots_));
+    for (const KernelSpec& append : appends)
+      for (int vector = 0; vector < vectors_; ++vector) {
+        const std::string loaded = vector_of(fmt::format("{}_{}", name_of(append), u), vector);
+        shader_.line("{0} = select({0}, {1}, {2});", loaded,
+                     vector_of(fmt::format("newest_{}", name_of(append)), vector), is_newest);
+      }
+  }
+  shader_.close();
 }
 
 // The query whose weights a thread makes. Rows past the last see nothing.
@@ -294,7 +344,7 @@ void AttentionStream::write_keys() {
   for (const char* name : {"k", "v"})
     for (int u = 0; u < at_a_time_; ++u)
       for (int vector = 0; vector < vectors_; ++vector)
-        shader_.line("let {} = fetch_{}(batch, key_head, min(tile + {}u + slot, {} - 1u), {});",
+        shader_.line("var {} = fetch_{}(batch, key_head, min(tile + {}u + slot, {} - 1u), {});",
                      vector_of(fmt::format("{}_{}", name, u), vector), name, u * slots_, keys, feature_of(vector));
 }
 
@@ -376,49 +426,80 @@ void AttentionStream::write_sums() {
   }
 }
 
-// Puts together what the threads of all slots have, one query after the other.
+// Puts together what the threads of all slots have, for as many queries at once as there is memory for.
 void AttentionStream::write_results() {
   write_query_reduction("total", true);
   shader_.shared_array("slot_tops", "f32", std::int64_t{queries_} * slots_);
   shader_.shared_array("slot_totals", "f32", std::int64_t{queries_} * slots_);
-  shader_.shared_array("slot_sums", "vec4f", std::int64_t{threads_} * vectors_);
+  const std::int64_t bytes_of_query = std::int64_t{threads_} * vectors_ * 16;
+  const auto most =
+      static_cast<int>(std::clamp<std::int64_t>(shader_.target().workgroup_bytes / 4 / bytes_of_query, 1, queries_));
+  const int rounds = (queries_ + most - 1) / most, at_once = (queries_ + rounds - 1) / rounds;
+  shader_.shared_array("slot_sums", "vec4f", std::int64_t{at_once} * threads_ * vectors_);
   shader_.open("if (feature_lane % {}u == 0u) {{", query_lanes());
   shader_.line("slot_tops[own_query * {0}u + slot] = top; slot_totals[own_query * {0}u + slot] = total;", slots_);
   shader_.close();
   shader_.barrier();
-  const std::string rows = shader_.size(attention_.rows()), time = shader_.size(attention_.time);
-  for (int i = 0; i < queries_; ++i) {
-    shader_.open("{{");
-    shader_.line("let row = min(first_row + {}u, {} - 1u);", i, rows);
-    shader_.line("let head = key_head * {} + row / {}; let time = row % {};", shader_.size(attention_.group), time,
-                 time);
-    shader_.line("let first_top = {};", parts_.first_top(shader_, "head", "part"));
-    shader_.line("var all_top = first_top;");
-    shader_.line("for (var i = {0}u; i < {1}u; i++) {{ all_top = max(all_top, slot_tops[i]); }}", i * slots_,
-                 (i + 1) * slots_);
-    shader_.line("var all_total = {} * exp(first_top - all_top);", parts_.first_total("part"));
-    shader_.line("for (var i = {0}u; i < {1}u; i++) {{ all_total += slot_totals[i] * exp(slot_tops[i] - all_top); }}",
-                 i * slots_, (i + 1) * slots_);
-    for (int vector = 0; vector < vectors_; ++vector)
-      shader_.line("slot_sums[{}u + lane] = {} * exp(slot_tops[{}u + slot] - all_top);", vector * threads_,
-                   vector_of(fmt::format("sum_{}", i), vector), i * slots_);
+  for (int first = 0; first < queries_; first += at_once) {
+    const int count = std::min(at_once, queries_ - first);
+    for (int i = 0; i < count; ++i) write_slot_sums(first + i, i);
     shader_.barrier();
-    shader_.open("if (slot == 0u && first_row + {}u < {}) {{", i, rows);
-    for (int vector = 0; vector < vectors_; ++vector) {
-      const std::string sum = shader_.var("row_sum", "vec4f", fmt::format("slot_sums[{}u + lane]", vector * threads_));
-      shader_.line("for (var i = 1u; i < {}u; i++) {{ {} += slot_sums[{}u + lane + i * {}u]; }}", slots_, sum,
-                   vector * threads_, lanes_);
-      for (int k = 0; k < 4; ++k)
-        parts_.store_sum(shader_, "batch", "head", "time", "part", fmt::format("({} + {}u)", feature_of(vector), k),
-                         fmt::format("{}.{}", sum, "xyzw"[k]), "all_total");
-    }
-    shader_.open("if (feature == 0u) {{");
-    parts_.store_row(shader_, "batch", "head", "time", "part", "all_top", "all_total");
-    shader_.close();
-    shader_.close();
-    shader_.barrier();
-    shader_.close();
+    write_rows(first, count);
+    if (first + count < queries_) shader_.barrier();
   }
+}
+
+// Head and time of a query, and `all_top`, the greatest score of all slots.
+void AttentionStream::write_top_of(const std::string& query) {
+  const std::string rows = shader_.size(attention_.rows()), time = shader_.size(attention_.time);
+  shader_.line("let row = min(first_row + {}, {} - 1u);", query, rows);
+  shader_.line("let head = key_head * {} + row / {}; let time = row % {};", shader_.size(attention_.group), time, time);
+  shader_.line("let first_top = {};", parts_.first_top(shader_, "head", "part"));
+  shader_.line("var all_top = first_top;");
+  shader_.line("for (var i = 0u; i < {0}u; i++) {{ all_top = max(all_top, slot_tops[{1} * {0}u + i]); }}", slots_,
+               query);
+}
+
+// What a thread has of a query, as number `place` of those that are put together at once.
+void AttentionStream::write_slot_sums(int query, int place) {
+  shader_.open("{{");
+  write_top_of(fmt::format("{}u", query));
+  shader_.line("let shrink = exp(slot_tops[{}u + slot] - all_top);", query * slots_);
+  for (int vector = 0; vector < vectors_; ++vector)
+    shader_.line("slot_sums[{}u + lane] = {} * shrink;", (place * vectors_ + vector) * threads_,
+                 vector_of(fmt::format("sum_{}", query), vector));
+  shader_.close();
+}
+
+// Each thread adds up a feature of a query at a time.
+void AttentionStream::write_rows(int first, int count) {
+  const int size = lanes_ * vectors_ * 4;
+  shader_.open("for (var number = lane; number < {}u; number += {}u) {{", count * size, threads_);
+  shader_.line("let query = {}u + number / {}u; let own_feature = number % {}u;", first, size, size);
+  write_top_of("query");
+  shader_.line("let at = number / {0}u * {1}u + own_feature / {2}u * {3}u + own_feature / 4u % {4}u;", size,
+               vectors_ * threads_, lanes_ * 4, threads_, lanes_);
+  shader_.line("var row_sum = 0.0;");
+  shader_.line("for (var i = 0u; i < {}u; i++) {{ row_sum += slot_sums[at + i * {}u][own_feature & 3u]; }}", slots_,
+               lanes_);
+  // Parts are divided by their sum where they are put together.
+  const bool needs_total = parts_.count() == 1;
+  if (needs_total) write_total();
+  shader_.open("if (first_row + query < {}) {{", shader_.size(attention_.rows()));
+  parts_.store_sum(shader_, "batch", "head", "time", "part", "own_feature", "row_sum", "all_total");
+  shader_.open("if (own_feature == 0u) {{");
+  if (!needs_total) write_total();
+  parts_.store_row(shader_, "batch", "head", "time", "part", "all_top", "all_total");
+  shader_.close();
+  shader_.close();
+  shader_.close();
+}
+
+void AttentionStream::write_total() {
+  shader_.line("var all_total = {} * exp(first_top - all_top);", parts_.first_total("part"));
+  shader_.line("for (var i = query * {0}u; i < (query + 1u) * {0}u; i++) {{", slots_);
+  shader_.line("  all_total += slot_totals[i] * exp(slot_tops[i] - all_top);");
+  shader_.line("}}");
 }
 
 }  // namespace jerboa::wgsl

@@ -16,7 +16,7 @@ namespace jerboa::wgsl {
 /// those alone. The keys are cut into so many parts that the device is busy.
 ///
 /// Queries, and the keys and values of this step, may be computed here (FoldedKernels): then a workgroup puts what lies
-/// in its part of the keys into the caches before it reads them, and needs no dispatch before it.
+/// in its part of the keys into the caches, takes it from its registers itself, and needs no dispatch before it.
 class AttentionStream {
  public:
   /// Whether this form is the best for these sizes.
@@ -41,11 +41,19 @@ class AttentionStream {
   ComputedFours computed_query(const KernelSpec& loop, int number);
   std::vector<std::string> appended(const KernelSpec& append);
   void write_own();
+  void write_range();
   void write_keys();
+  const char* name_of(const KernelSpec& append) const;
+  std::string rounded_four(const std::string& four, DType dtype);
+  void write_newest_key();
   void write_products();
   void write_weights();
   void write_sums();
   void write_results();
+  void write_top_of(const std::string& query);
+  void write_slot_sums(int query, int place);
+  void write_rows(int first, int count);
+  void write_total();
   std::string take(const std::string& value, const std::string& from) const;
   /// The sum of a value over all threads that share a key.
   std::string sum_of_lanes(const std::string& value);
