@@ -1,9 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
@@ -11,7 +9,6 @@
 #include <set>
 
 #include <jerboa/base/float16.h>
-#include <jerboa/base/random.h>
 #include <jerboa/frontend/compile.h>
 #include <jerboa/models/greedy.h>
 #include <jerboa/models/quantise.h>
@@ -23,59 +20,12 @@
 #include "cli/language_options.h"
 #include "cli/llama_peer.h"
 #include "cli/profile_table.h"
+#include "cli/random_weights.h"
 #include "cli/timing.h"
 
 // Decoding and prefill of decoders with random weights, in the shapes of real ones.
 namespace jerboa::cli {
 namespace {
-
-// Random weights of any type as bytes, made by copying one block of random values again and again: billions of weights
-// take seconds. The block's length is odd, so that rows of a matrix differ.
-class RandomWeights {
- public:
-  std::span<const std::byte> bytes(DType dtype, bool is_scale, std::int64_t count) {
-    Block& block = block_of(dtype, is_scale);
-    values_.resize(static_cast<std::size_t>(count));
-    for (std::size_t at = 0; at < values_.size();) {
-      const std::size_t length = std::min(values_.size() - at, block.bytes.size() - block.next);
-      std::memcpy(values_.data() + at, block.bytes.data() + block.next, length);
-      at += length;
-      block.next = (block.next + length) % block.bytes.size();
-    }
-    return values_;
-  }
-
- private:
-  struct Block {
-    std::string bytes;
-    std::size_t next = 0;  // to copy
-  };
-  static constexpr std::size_t block_values = (1u << 20) + 7;
-  static constexpr double deviation = 0.02, scale = 0.002;
-
-  Block& block_of(DType dtype, bool is_scale) {
-    Block& block = blocks_[{dtype, is_scale}];
-    if (!block.bytes.empty()) return block;
-    SplitMix random(1);
-    const auto append = [&](auto value) { block.bytes.append(reinterpret_cast<const char*>(&value), sizeof value); };
-    for (std::size_t i = 0; i < block_values; ++i) {
-      const double spread = (random.uniform() - 0.5) * std::sqrt(12.0) * deviation;
-      const auto value = static_cast<float>(is_scale ? scale : spread);
-      if (dtype == DType::f32)
-        append(value);
-      else if (dtype == DType::f16)
-        append(f32_to_f16(value));
-      else if (dtype == DType::bf16)
-        append(f32_to_bf16(value));
-      else
-        append(static_cast<std::uint8_t>(random.next()));
-    }
-    return block;
-  }
-
-  std::map<std::pair<DType, bool>, Block> blocks_;
-  std::vector<std::byte> values_;
-};
 
 // Vectors keep their initial values: norms 1, biases 0.
 void fill_weights(Session& session, const Graph& graph) {

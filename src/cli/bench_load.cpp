@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sys/mman.h>
@@ -14,21 +13,15 @@
 #include <vector>
 
 #include <jerboa/base/error.h>
-#include <jerboa/base/float16.h>
-#include <jerboa/base/random.h>
-#include <jerboa/frontend/compile.h>
 #include <jerboa/language/language_model.h>
-#include <jerboa/models/family.h>
-#include <jerboa/ops/ops.h>
 
-#include "base/in_parallel.h"
 #include "cli/arguments.h"
 #include "cli/bench_shapes.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/language_options.h"
+#include "cli/random_model.h"
 #include "cli/timing.h"
-#include "io/safetensors_header.h"
 #include "models/temporary_folder.h"
 
 // How long it takes to load language models with random weights, in the shapes of real ones.
@@ -45,106 +38,6 @@ struct LoadOptions {
   int turns = 3;
   bool cold = false, json = false;
 };
-
-// The tensors of a checkpoint of this model, in bf16.
-std::vector<io::TensorPlace> tensors_of(const models::Config& config) {
-  const Graph graph = trace([&] {
-    const models::GraphInputs inputs{.tensors = {{"ids", tensor_input("ids", {1, 1}, DType::i32)}},
-                                     .weights = DType::bf16};
-    for (const auto& [name, tensor] : models::family_of(config).graphs.decoder(config, inputs)) output(name, tensor);
-  });
-  std::vector<io::TensorPlace> tensors;
-  for (const TensorInfo& tensor : graph.tensors) {
-    if (tensor.storage != Storage::param || !tensor.tied_to.empty()) continue;
-    const Sizes shape = evaluate(tensor.type.shape, {});
-    const auto bytes = static_cast<std::uint64_t>(element_count(shape)) * sizeof(std::uint16_t);
-    tensors.push_back({tensor.name, StoredType::BF16, shape, 0, bytes});
-  }
-  return tensors;
-}
-
-std::uint64_t bytes_of(const std::vector<io::TensorPlace>& tensors) {
-  std::uint64_t bytes = 0;
-  for (const io::TensorPlace& tensor : tensors) bytes += tensor.bytes;
-  return bytes;
-}
-
-// Several files for each thread that writes, but none that is needlessly small.
-std::vector<std::vector<io::TensorPlace>> in_shards(const std::vector<io::TensorPlace>& tensors) {
-  constexpr std::uint64_t least_bytes = 64 << 20;
-  const std::uint64_t threads = std::max(1U, std::thread::hardware_concurrency());
-  const std::uint64_t most = std::max(least_bytes, bytes_of(tensors) / (4 * threads));
-  std::vector<std::vector<io::TensorPlace>> shards(1);
-  for (const io::TensorPlace& tensor : tensors) {
-    if (!shards.back().empty() && bytes_of(shards.back()) + tensor.bytes > most) shards.emplace_back();
-    shards.back().push_back(tensor);
-  }
-  return shards;
-}
-
-// Written again and again: billions of random numbers would take longer than all else. Its length is odd, so that the
-// rows of a matrix differ.
-std::vector<std::uint16_t> random_block() {
-  constexpr std::size_t values = (1U << 20) + 7;
-  constexpr double spread = 0.07;
-  std::vector<std::uint16_t> block(values);
-  SplitMix random(1);
-  for (std::uint16_t& value : block) value = f32_to_bf16(static_cast<float>((random.uniform() - 0.5) * spread));
-  return block;
-}
-
-void write_shard(const fs::path& path, const std::vector<io::TensorPlace>& tensors,
-                 const std::vector<std::uint16_t>& block) {
-  std::ofstream file(path, std::ios::binary);
-  const std::string header = io::encode_header(tensors, {});
-  file.write(header.data(), static_cast<std::streamsize>(header.size()));
-  const auto block_bytes = static_cast<std::uint64_t>(block.size() * sizeof(block[0]));
-  for (std::uint64_t left = bytes_of(tensors); left > 0;) {
-    const std::uint64_t some = std::min(left, block_bytes);
-    file.write(reinterpret_cast<const char*>(block.data()), static_cast<std::streamsize>(some));
-    left -= some;
-    end_if_interrupted();
-  }
-  file.close();
-  if (!file) throw FileError(fmt::format("{}: cannot write (is the disk full?)", path.string()));
-}
-
-void write_file(const fs::path& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  if (!file.flush()) throw FileError(fmt::format("{}: cannot write", path.string()));
-}
-
-// As many tokens as the model has, made up, so that it takes its time to read them.
-std::string tokenizer_file(std::int64_t tokens) {
-  nlohmann::json vocabulary;
-  for (std::int64_t i = 0; i < tokens; ++i) vocabulary[fmt::format("t{}", i)] = i;
-  return nlohmann::json{{"version", "1.0"},
-                        {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", nlohmann::json::array()}}},
-                        {"decoder", {{"type", "ByteLevel"}}}}
-      .dump();
-}
-
-// A Hugging Face folder of the model, with random weights. Returns its weights' files.
-std::vector<fs::path> write_model(const fs::path& folder, const models::Config& config,
-                                  const std::vector<io::TensorPlace>& tensors) {
-  write_file(folder / "config.json", config.to_json());
-  write_file(folder / "tokenizer.json", tokenizer_file(config.size("vocab_size")));
-  const auto shards = in_shards(tensors);
-  std::vector<fs::path> files;
-  nlohmann::json places = nlohmann::json::object();
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    files.push_back(folder / fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size()));
-    for (const io::TensorPlace& tensor : shards[i]) places[tensor.name] = files.back().filename().string();
-  }
-  write_file(folder / "model.safetensors.index.json", nlohmann::json{{"weight_map", places}}.dump());
-  const std::vector<std::uint16_t> block = random_block();
-  detail::in_parallel(std::ssize(shards), 1, [&](std::int64_t first, std::int64_t end) {
-    for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(end); ++i)
-      write_shard(files[i], shards[i], block);
-  });
-  return files;
-}
 
 class OpenFile {
  public:
@@ -256,17 +149,16 @@ fs::path chosen_folder(const LoadOptions& options) {
 
 void run_bench_load(const LoadOptions& options) {
   const CatchInterrupts interrupts;  // so that the folder is removed
-  const models::Config config = shape_config(options.model);
-  const std::vector<io::TensorPlace> tensors = tensors_of(config);
-  const double gigabytes = static_cast<double>(bytes_of(tensors)) * 1e-9;
+  const RandomModel model(shape_config(options.model));
+  const double gigabytes = static_cast<double>(model.bytes()) * 1e-9;
   const std::string device = Device::by_name(options.device).description();
   const fs::path folder = chosen_folder(options);
-  if (std::error_code error; fs::space(folder, error).available < bytes_of(tensors) && !error)
+  if (std::error_code error; fs::space(folder, error).available < model.bytes() && !error)
     throw UsageError(
         fmt::format("{} has no room for {:.1f} GB; name another folder with --folder", folder.string(), gigabytes));
   const models::TemporaryFolder made(folder / "jerboa-bench-load");
   const double start = now();
-  const std::vector<fs::path> files = write_model(made.path(), config, tensors);
+  const std::vector<fs::path> files = model.write(made.path());
   const double writing = now() - start;
   if (!options.json)
     fmt::print("device: {}\n{}: {:.2f} GB in bf16, written to {} in {:.1f} s; {} threads\n", device, options.model,
@@ -278,12 +170,12 @@ void run_bench_load(const LoadOptions& options) {
       Loads& of = loads[weights];
       of.cached = share_in_page_cache(files);
       // A device of its own, because one that has compiled a shader does not compile it again.
-      const LanguageModel model =
+      const LanguageModel loaded =
           LanguageModel::load(made.path(), {.device = Device::by_name(options.device),
                                             .weights = weights_type(weights),
                                             .on_weights = [](std::int64_t, std::int64_t) { end_if_interrupted(); }});
-      of.seconds.push_back(model.load_seconds());
-      of.device_bytes = model.statistics().weight_bytes;
+      of.seconds.push_back(loaded.load_seconds());
+      of.device_bytes = loaded.statistics().weight_bytes;
       end_if_interrupted();
     }
   if (options.json)
