@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::int64_t least_keys = 32;
 
-// As a phase, each part costs those that put them together about a third of what a pass over keys takes.
+// In a phase, putting one part together costs about a third of a pass over keys, so p parts take n / p + p / 3 passes,
+// which is least for p = √(3n).
 std::int64_t wanted_workgroups(const Target& target, std::int64_t blocks, std::int64_t passes) {
   if (target.fixed_threads == 0) return 128;
   const auto parts = static_cast<std::int64_t>(std::lround(std::sqrt(3.0 * static_cast<double>(passes))));
@@ -240,8 +241,8 @@ std::vector<std::string> AttentionStream::appended(const KernelSpec& append) {
   return loaded;
 }
 
-// The key and the value of this step go into the caches. Only this workgroup reads them, or none does: then the first
-// part writes them.
+// The key and the value of this step go into the caches. One workgroup writes them: the one whose part holds the new
+// key or, if no query sees it, the first. Others may load the slot meanwhile, but give it no weight.
 void AttentionStream::write_appends() {
   const std::vector<KernelSpec>& appends = writer_.folded().appends;
   if (appends.empty()) return;
@@ -287,19 +288,22 @@ void AttentionStream::write_appends() {
       }
     }
   shader_.close();
-  for (std::size_t i = 0; i < appends.size(); ++i)
-    for (int vector = 0; vector < vectors_; ++vector)
-      shader_.line("let {} = {};", vector_of(fmt::format("newest_{}", name_of(appends[i])), vector),
-                   rounded_four(values[i][static_cast<std::size_t>(vector)], appends[i].results[0].dtype));
+  for (const auto& [name, cache] : appended_operands())
+    for (std::size_t i = 0; i < appends.size(); ++i)
+      for (int vector = 0; vector < vectors_ && appends[i].results[0].binding == cache->binding; ++vector)
+        shader_.line("let {} = {};", vector_of(fmt::format("newest_{}", name), vector),
+                     rounded_four(values[i][static_cast<std::size_t>(vector)], cache->dtype));
 }
 
-// Whether keys or values are appended.
-const char* AttentionStream::name_of(const KernelSpec& append) const {
-  return append.results[0].binding == attention_.k->binding ? "k" : "v";
+// Keys and values, which may be the same cache, by their names in the shader.
+std::array<std::pair<const char*, const TensorAccess*>, 2> AttentionStream::appended_operands() const {
+  return {{{"k", attention_.k}, {"v", attention_.v}}};
 }
 
-// Four values as a cache gives them.
+// Four values as they are when read back from a cache of this type. Some drivers take a conversion to f16 and back for
+// nothing; quantizeToF16 is slow on others, but this is done once.
 std::string AttentionStream::rounded_four(const std::string& four, DType dtype) {
+  if (dtype == DType::f16) return fmt::format("quantizeToF16({})", four);
   if (dtype == DType::bf16) shader_.use("round_bf16");
   std::string text = "vec4f(";
   for (int k = 0; k < 4; ++k)
@@ -309,17 +313,14 @@ std::string AttentionStream::rounded_four(const std::string& four, DType dtype) 
 
 // The newest key and value need not be in the caches yet when they are loaded.
 void AttentionStream::write_newest_key() {
-  const std::vector<KernelSpec>& appends = writer_.folded().appends;
-  if (appends.empty()) return;
+  if (writer_.folded().appends.empty()) return;
   shader_.open("if (appends) {{");
   for (int u = 0; u < at_a_time_; ++u) {
     const std::string is_newest = shader_.let("is_newest", fmt::format("tile + {}u + slot == new_key", u * slots_));
-    for (const KernelSpec& append : appends)
-      for (int vector = 0; vector < vectors_; ++vector) {
-        const std::string loaded = vector_of(fmt::format("{}_{}", name_of(append), u), vector);
-        shader_.line("{0} = select({0}, {1}, {2});", loaded,
-                     vector_of(fmt::format("newest_{}", name_of(append)), vector), is_newest);
-      }
+    for (const auto& operand : appended_operands())
+      for (int vector = 0; vector < vectors_; ++vector)
+        shader_.line("{0} = select({0}, {1}, {2});", vector_of(fmt::format("{}_{}", operand.first, u), vector),
+                     vector_of(fmt::format("newest_{}", operand.first), vector), is_newest);
   }
   shader_.close();
 }
@@ -460,7 +461,7 @@ void AttentionStream::write_top_of(const std::string& query) {
                query);
 }
 
-// What a thread has of a query, as number `place` of those that are put together at once.
+// Stores a thread's sums of a query in place number `place` of those that are put together at once.
 void AttentionStream::write_slot_sums(int query, int place) {
   shader_.open("{{");
   write_top_of(fmt::format("{}u", query));

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <optional>
+#include <utility>
 
 #include "wgsl/attention_parts.h"
 #include "wgsl/computed_rows.h"
@@ -15,8 +17,8 @@ namespace jerboa::wgsl {
 /// and queries are added up, each thread is left with one of them or a few, all of one query, and makes weights of
 /// those alone. The keys are cut into so many parts that the device is busy.
 ///
-/// Queries, and the keys and values of this step, may be computed here (FoldedKernels): then a workgroup puts what lies
-/// in its part of the keys into the caches, takes it from its registers itself, and needs no dispatch before it.
+/// Queries, and the keys and values of this step, may be computed here (FoldedKernels): then the workgroup whose part
+/// of the keys holds them writes them to the caches, but uses its own copies, and no dispatch is needed before it.
 class AttentionStream {
  public:
   /// Whether this form is the best for these sizes.
@@ -43,7 +45,7 @@ class AttentionStream {
   void write_own();
   void write_range();
   void write_keys();
-  const char* name_of(const KernelSpec& append) const;
+  std::array<std::pair<const char*, const TensorAccess*>, 2> appended_operands() const;
   std::string rounded_four(const std::string& four, DType dtype);
   void write_newest_key();
   void write_products();

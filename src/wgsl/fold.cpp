@@ -195,11 +195,20 @@ class Folder {
     return true;
   }
 
+  // Whether attention reads the cache as it is: of a part of one it would put the newest row into that part alone.
+  static bool is_all_of(const TensorAccess& operand, const TensorAccess& cache) {
+    return operand.binding == cache.binding && operand.dtype == cache.dtype && operand.shape == cache.shape &&
+           operand.offset == cache.offset && operand.strides == cache.strides;
+  }
+
   // What is put into a cache just before attention reads it, for one position of each sequence.
   bool absorb_append(Absorbing& absorbing, const Attention& attention, const TensorAccess& cache) const {
     const int buffer = absorbing.with.buffers[index(cache.binding)];
     const std::optional<std::size_t> source = uses_.last_writer(buffer, absorbing.part);
     if (!source) return false;
+    // One cache may hold what attention reads as both keys and values.
+    if (std::find(absorbing.absorbed.begin(), absorbing.absorbed.end(), *source) != absorbing.absorbed.end())
+      return is_all_of(cache, absorbing.with.folded.appends.front().results[0]);
     const FoldedPart& append = uses_.at(*source);
     const KernelSpec& kernel = kernel_of(*source);
     if (kernel.kind != KernelSpec::Kind::whole || kernel.op != Op::cache_append ||
@@ -211,7 +220,7 @@ class Folder {
     const TensorAccess &values = appended.operands[1], &positions = appended.operands[2], &table = appended.operands[3];
     const int attended = attention.table == nullptr ? -1 : attention.table->binding;
     std::vector<KernelSpec>& appends = absorbing.with.folded.appends;
-    if (appended.results[0].binding != cache.binding || table.binding != attended ||
+    if (!is_all_of(cache, appended.results[0]) || table.binding != attended ||
         (!appends.empty() &&
          (appends.front().operands[2].binding != positions.binding ||
           std::get<CacheAppendAttrs>(appends.front().attrs).ring != std::get<CacheAppendAttrs>(appended.attrs).ring)))

@@ -9,7 +9,8 @@
 namespace jerboa::wgsl {
 
 /// Where each version of each activation is among the words that the phases of a dispatch pass on: one that is written
-/// again gets new ones, so that no word is written twice, and a line of a cache that was read never changes afterwards.
+/// again after it was read gets new ones. Kernels write each element once, so no word is written twice, and a line of a
+/// cache that was read never changes afterwards.
 class PassedWords {
  public:
   explicit PassedWords(const Program& program) : program_(program), current_(program.buffers.size()) {}

@@ -18,9 +18,13 @@ namespace {
 
 using detail::index;
 
-// Such kernels write every element of their results, and nothing else.
-bool can_be_phase(const KernelSpec& kernel) {
-  return kernel.kind != KernelSpec::Kind::whole || kernel.op == Op::attention || kernel.op == Op::cache_append;
+// Such kernels write every element of their results once, and nothing else. Values are put into a cache that is an
+// activation after all of it was copied, which would write words twice.
+bool can_be_phase(const KernelSpec& kernel, const Dispatch::Part& part, const Program& program) {
+  if (kernel.kind != KernelSpec::Kind::whole || kernel.op == Op::attention) return true;
+  if (kernel.op != Op::cache_append) return false;
+  const int cache = part.buffers[index(kernel.results[0].binding)];
+  return program.buffers[index(cache)].where == Buffer::Where::storage;
 }
 
 class PersistentWriter {
@@ -55,7 +59,7 @@ class PersistentWriter {
   }
 
  private:
-  // A step, and those before it that put the parts of attention together, by the buffer of its text that has them.
+  // A step, and the combinations of attention's parts that it does itself, by the buffer of its text that they fill.
   struct Phase {
     const WrittenStep* written = nullptr;
     std::map<int, const WrittenStep*> combined = {};
@@ -75,7 +79,7 @@ class PersistentWriter {
     for (const Dispatch& dispatch : program_.cpu.dispatches)
       for (const Dispatch::Part& part : dispatch.parts) {
         const KernelSpec& kernel = program_.cpu.kernels[index(part.kernel)];
-        if (!can_be_phase(kernel)) throw Refusal{"an op is not written as a phase"};
+        if (!can_be_phase(kernel, part, program_)) throw Refusal{"an op is not written as a phase"};
         if (kernel.kind != KernelSpec::Kind::matmul) continue;
         constexpr std::int64_t most_rows = 2;
         has_products = true;
@@ -87,8 +91,10 @@ class PersistentWriter {
 
   void find_phases() {
     std::map<const WrittenStep*, std::pair<const WrittenStep*, int>> readers;  // of steps that are left out
+    std::set<const WrittenStep*> combining;
     for (const WrittenStep& written : steps_)
-      if (const auto reader = find_combining_reader(written)) readers.emplace(&written, *reader);
+      if (const auto reader = find_combining_reader(written); reader && combining.insert(reader->first).second)
+        readers.emplace(&written, *reader);
     for (const WrittenStep& written : steps_) {
       if (readers.contains(&written)) continue;
       phases_.push_back({&written});
@@ -102,23 +108,30 @@ class PersistentWriter {
   std::optional<std::pair<const WrittenStep*, int>> find_combining_reader(const WrittenStep& written) const {
     constexpr std::int64_t most_words = 32 << 10;  // which each workgroup reads
     const std::optional<Combination>& combination = written.shader.text.combination;
-    if (!combination || combination->queries * combination->parts * combination->size > most_words) return std::nullopt;
+    if (!combination || combination->queries * combination->parts * combination->size > most_words) return {};
     const auto buffer_of = [&](int binding) { return written.step.bindings[index(binding)].buffer; };
-    if (is_used_after(written, buffer_of(combination->lse), nullptr)) return std::nullopt;
+    if (is_used_after(written, buffer_of(combination->lse), nullptr)) return {};
     const int out = buffer_of(combination->out);
     for (const WrittenStep* step = &written + 1; step != steps_.data() + steps_.size(); ++step)
       for (std::size_t i = 0; i < step->step.bindings.size(); ++i) {
         const GpuStep::Binding& binding = step->step.bindings[i];
         if (root_of(scratch_, binding.buffer) != root_of(scratch_, out)) continue;
-        const bool is_whole = binding.buffer == out && !binding.written && binding.offset == 0 &&
-                              step->step.shader >= 0 &&
-                              step->shader.text.buffers[i].staged == combination->queries * combination->size;
-        if (!is_whole || is_used_after(written, out, step)) return std::nullopt;
+        if (step->step.shader < 0 || binding.buffer != out || binding.written || binding.offset != 0) return {};
+        const ShaderText::Buffer& buffer = step->shader.text.buffers[i];
+        if (buffer.staged != combination->queries * combination->size || buffer.is_read_elsewhere ||
+            count_bindings(step->step, out) != 1 || is_used_after(written, out, step))
+          return {};
         for (const int parts : {buffer_of(combination->sums), buffer_of(combination->rows)})
-          if (is_written_between(written, *step, parts)) return std::nullopt;
+          if (is_written_between(written, *step, parts)) return {};
         return std::pair(step, static_cast<int>(i));
       }
-    return std::nullopt;
+    return {};
+  }
+
+  std::ptrdiff_t count_bindings(const GpuStep& step, int buffer) const {
+    return std::count_if(step.bindings.begin(), step.bindings.end(), [&](const GpuStep::Binding& binding) {
+      return root_of(scratch_, binding.buffer) == root_of(scratch_, buffer);
+    });
   }
 
   bool is_written_between(const WrittenStep& from, const WrittenStep& to, int buffer) const {
@@ -128,12 +141,12 @@ class PersistentWriter {
     return false;
   }
 
-  // Whether a step after this one, apart from one of them, uses a tensor that it writes, or a host does.
-  bool is_used_after(const WrittenStep& written, int buffer, const WrittenStep* apart_from) const {
+  // Whether a later step other than `except`, or a host, uses a tensor that this step writes.
+  bool is_used_after(const WrittenStep& written, int buffer, const WrittenStep* except) const {
     const int root = root_of(scratch_, buffer);
     for (const WrittenStep* step = &written + 1; step != steps_.data() + steps_.size(); ++step)
       for (const GpuStep::Binding& binding : step->step.bindings)
-        if (step != apart_from && root_of(scratch_, binding.buffer) == root) return true;
+        if (step != except && root_of(scratch_, binding.buffer) == root) return true;
     return std::any_of(program_.outputs.begin(), program_.outputs.end(),
                        [&](const Readable& readable) { return root_of(scratch_, readable.buffer) == root; });
   }
@@ -150,9 +163,11 @@ class PersistentWriter {
       throw Refusal{fmt::format("threads of {} wait in loops over data", written.shader.source.name)};
     std::string key = written.shader.source.source;
     for (const Dim& size : written.step.sizes) key += size.str() + ",";
+    for (const ShaderText::Buffer& buffer : text.buffers) key += fmt::format("{};", buffer.staged);
     for (const auto& [buffer, step] : phase.combined) {
       const Combination& combination = *step->shader.text.combination;
-      key += fmt::format("{}: {} of {} x {};", buffer, combination.parts, combination.queries, combination.size);
+      key += fmt::format("{}: {} of {} x {} {};", buffer, combination.parts, combination.queries, combination.size,
+                         name(combination.dtype));
     }
     const auto [found, is_new] = numbers_.emplace(key, texts_.size());
     if (is_new) texts_.push_back({&phase, std::vector<int>(text.buffers.size(), -1), 0});
@@ -204,8 +219,8 @@ class PersistentWriter {
 
   // Sizes stand between the rows' numbers and the rows (phase_source.h).
   void add_table() {
-    constexpr std::int64_t most_polls = 2'000'000;    // seconds, in which any phase has ended
-    constexpr std::int64_t most_word_polls = 20'000;  // milliseconds, in which any store has arrived
+    constexpr std::int64_t most_polls = 2'000'000;    // some seconds: any phase has ended by then
+    constexpr std::int64_t most_word_polls = 20'000;  // some milliseconds: any store has arrived by then
     std::vector<Dim>& table = dispatch_.table;
     table = {Dim(target_.persistent_workgroups), Dim(std::ssize(phases_)), Dim(most_polls), Dim(most_word_polls)};
     const std::size_t first_row = table.size();

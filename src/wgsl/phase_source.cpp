@@ -14,9 +14,9 @@ namespace jerboa::wgsl {
 namespace {
 
 // What the texts of all phases share, and what runs them.
-// A word is loaded until it was written. The counter says when that is worth while, and nothing else: its additions may
-// overtake the words. Integers may be what words hold before they are written; by then all others have arrived, so that
-// it is taken for written after the last look.
+// A word is polled until it has been written. The counter says when that is worth trying, and nothing else: its
+// additions may overtake the words. An integer that equals the mark of unwritten words fails the run, as if it had
+// never arrived.
 constexpr const char* runner = R"(const unwritten = {unwritten}u;
 var<workgroup> goes_on: u32;
 fn has_failed(polls: u32) -> bool {{ return (polls & 63u) == 63u && atomicLoad(&control[1]) != 0u; }}
@@ -37,12 +37,6 @@ fn passed_word(place: u32) -> u32 {{
   for (var polls = 0u; ; polls++) {{
     let word = atomicLoad(&words[place]);
     if (word != unwritten || gives_up(polls)) {{ return word; }}
-  }}
-}}
-fn passed_integer(place: u32) -> u32 {{
-  for (var polls = 0u; ; polls++) {{
-    let word = atomicLoad(&words[place]);
-    if (word != unwritten || polls >= table[0].w || has_failed(polls)) {{ return word; }}
   }}
 }}
 fn passed_four(place: u32) -> vec4u {{

@@ -32,8 +32,8 @@ struct PhaseBinding {
 /// workgroups, that of phases, how often a workgroup looks whether the others have finished one, and how often a thread
 /// looks whether a word was written; then, for each phase, the row where it begins. There are the number of its text,
 /// that of the text's workgroups and, for each of the text's buffers, where what it reads begins and where what it
-/// writes does; of one whose parts are put together, where the sums and the rows begin. The row of a text that does not
-/// exist is that of a probe.
+/// writes does; of one whose parts are put together, where the sums and the rows begin. A row that names no
+/// text is the probe's.
 ///
 /// The second control word says what went wrong: 1: workgroups did not arrive, 2: a probe read what was not written, 3:
 /// a word was never written.

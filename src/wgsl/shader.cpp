@@ -323,10 +323,9 @@ std::string Shader::passed_functions(int memory) const {
     add("fn load_{m}(index: u32) -> {type} {{ return bitcast<{type}>(staged[staged_buffer_{m} + (index >> "
         "2u)][index & 3u]); }}\n");
   else if (use.read)
-    add(is_boolean ? "fn load_{m}(index: u32) -> bool {{ return passed_word(read_at_{m} + index) != 0u; }}\n"
-        : is_float(dtype)
-            ? "fn load_{m}(index: u32) -> {type} {{ return bitcast<{type}>(passed_word(read_at_{m} + index)); }}\n"
-            : "fn load_{m}(index: u32) -> {type} {{ return bitcast<{type}>(passed_integer(read_at_{m} + index)); }}\n");
+    add(is_boolean
+            ? "fn load_{m}(index: u32) -> bool {{ return passed_word(read_at_{m} + index) != 0u; }}\n"
+            : "fn load_{m}(index: u32) -> {type} {{ return bitcast<{type}>(passed_word(read_at_{m} + index)); }}\n");
   const char* four = is_staged ? "staged[staged_buffer_{m} + ({place} >> 2u)]" : "passed_four(read_at_{m} + {place})";
   const auto four_at = [&](const char* place) {
     return fmt::format(fmt::runtime(four), fmt::arg("m", memory), fmt::arg("place", place));
@@ -482,6 +481,7 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
                               use.read ? fmt::format("read_at_{}", memory) : "",
                               use.written ? fmt::format("write_at_{}", memory) : ""});
       text.buffers.back().staged = staged(memory);
+      text.buffers.back().is_read_elsewhere = use.read && staged(memory) == 0;
       finished.bindings.push_back({memory, 0, bytes, use.written, false, {}});
       text.functions += passed_functions(memory);
       continue;

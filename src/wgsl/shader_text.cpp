@@ -203,6 +203,7 @@ ShaderText merge(const std::vector<ShaderPart>& parts) {
       if constexpr (has_phases) {
         if (!buffer.read_at.empty()) names[buffer.read_at] = shared_buffer.read_at = "read_at_" + name;
         shared_buffer.staged = std::max(shared_buffer.staged, buffer.staged);
+        shared_buffer.is_read_elsewhere |= buffer.is_read_elsewhere;
         if (buffer.staged > 0) names["staged_" + buffer.name] = "staged_" + name;
         if (!buffer.write_at.empty()) names[buffer.write_at] = shared_buffer.write_at = "write_at_" + name;
       }

@@ -17,12 +17,13 @@ namespace jerboa::wgsl {
 /// Whether steps can be phases of one dispatch. Not in browsers, whose compiler need not carry what that takes.
 inline constexpr bool has_phases = !detail::is_browser_build;
 
-/// The parts of attention put together, as a shader does that writes nothing else. A phase that copies the results to
-/// workgroup memory can do it meanwhile.
+/// What a shader does that only puts the parts of attention together; a phase that copies the results to workgroup
+/// memory can do it instead. The first members are buffers of the shader.
 struct Combination {
-  int sums = 0, rows = 0,
-      out = 0;  ///< buffers of the shader: [query, part, feature], [query, part, 2], and the results
-  int lse = 0;
+  int sums = 0;  ///< [query, part, feature]
+  int rows = 0;  ///< [query, part, 2]: the greatest score and the sum of the weights
+  int out = 0;   ///< the results
+  int lse = 0;   ///< the logarithms of the sums, which training reads
   std::int64_t queries = 0, parts = 0, size = 0;
   DType dtype = DType::f32;  ///< of the results
 };
@@ -37,6 +38,7 @@ struct ShaderText {
     std::string read_at = {}, write_at = {};
     /// Elements that a phase copies to the array `staged` of vec4f, from staged_NAME on, before it begins.
     std::int64_t staged = 0;
+    bool is_read_elsewhere = false;  ///< some of what is read is not read from there
     bool is_passed() const { return element == "passed"; }
   };
   std::vector<Buffer> buffers;   ///< by binding

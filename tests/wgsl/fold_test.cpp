@@ -278,6 +278,83 @@ TEST(FoldingAttention, DropsWhatHasNoPlaceInTheCache) {
     }
 }
 
+// A step whose caches, or parts of them, are read as keys and values. `read` makes these of a cache after the append.
+template <class Read>
+Graph cache_graph(int cache_heads, int caches, const Read& read) {
+  return trace([&] {
+    const Tensor x = tensor_input("x", {1, 1, 64});
+    const Tensor position = state_input("position", {1, 1}, DType::i32, Init::constant(38));
+    const Tensor length = state_input("length", {1}, DType::i32, Init::constant(39));
+    std::vector<Tensor> seen;
+    for (int i = 0; i < caches; ++i) {
+      const std::string number = std::to_string(i);
+      const Tensor cache = state_input("cache." + number, {1, cache_heads, cache_keys, 16});
+      const Tensor values = split_heads(linear("kv" + number, x, cache_heads * 16, DType::f16), cache_heads);
+      const Tensor next = cache_append(cache, values, position);
+      update(cache, next);
+      for (const Tensor& part : read(next)) seen.push_back(part);
+      output("all." + number, sum(next * 1.0, {-1}));
+    }
+    const Tensor q = split_heads(linear("q", x, 64, DType::f16), 4);
+    const AttentionOptions options{.causal = true, .lengths = minimum(length, 40), .positions = position};
+    output("y", merge_heads(attention(q, seen.front(), seen.back(), options)));
+    update(position, position + 1);
+    update(length, length + 1);
+  });
+}
+
+// As where keys and values are computed from one latent vector.
+TEST(FoldingAttention, ReadsOneCacheAsKeysAndValues) {
+  const Graph graph = cache_graph(1, 1, [](const Tensor& cache) { return std::vector{cache}; });
+  expect_reference_with_subgroups(graph, inputs_of(graph), 3);
+}
+
+// Attention of a part would put the newest row into that part alone.
+TEST(FoldingAttention, AppendsToCachesOfWhichItReadsAPartComeFirst) {
+  const Graph places = cache_graph(2, 2, [](const Tensor& cache) { return std::vector{slice(cache, 2, 0, 40)}; });
+  const Graph heads = cache_graph(4, 1, [](const Tensor& cache) {
+    return std::vector{slice(cache, 1, 0, 2), slice(cache, 1, 2, 4)};
+  });
+  for (const Graph* graph : {&places, &heads}) expect_reference_with_subgroups(*graph, inputs_of(*graph), 4);
+}
+
+// The step that appends a key computes with the same bits as the steps that read it.
+TEST(FoldingAttention, SeesTheNewestKeyAsLaterStepsDo) {
+  const auto step = [](bool appends) {
+    return trace([&] {
+      const Tensor x = tensor_input("x", {1, 1, 64});
+      const Tensor position = state_input("position", {1, 1}, DType::i32, Init::constant(0));
+      const auto cached = [&](const std::string& name) {
+        const Tensor cache = state_input("cache." + name, {1, 2, cache_keys, 16}, DType::f16);
+        if (!appends) return cache;
+        const Tensor heads = split_heads(linear(name, x, 32, DType::f32), 2);
+        const Tensor next = cache_append(cache, cast(rope(heads, position), DType::f16), position);
+        update(cache, next);
+        return next;
+      };
+      const Tensor q = cast(split_heads(linear("q", x, 64, DType::f32), 4), DType::f16);
+      const Tensor k = cached("k"), v = cached("v"), length = reshape(position + 1, {1});
+      output("y", attention(q, k, v, {.causal = true, .lengths = length, .positions = position}));
+    });
+  };
+  Target target = gpu_target(32);
+  target.f16 = true;  // where drivers may take a conversion to f16 and back for nothing
+  Session session(Device::webgpu({.target = target}));
+  const Graph with = step(true);
+  session.add_entry("appends", with);
+  session.add_entry("reads", step(false));
+  std::uint64_t seed = 1;
+  for (const TensorInfo& tensor : with.tensors)
+    if (tensor.storage == Storage::param)
+      session.upload_param(tensor.name,
+                           random_values(tensor.type.dtype, evaluate(tensor.type.shape, {}), seed++).bytes());
+  for (int i = 0; i < 4; ++i) {
+    const TensorMap inputs = inputs_of(with);
+    const HostTensor first = session.run("appends", inputs).get("y"), later = session.run("reads", inputs).get("y");
+    for (std::int64_t k = 0; k < first.size(); ++k) ASSERT_EQ(first.number(k), later.number(k)) << k;
+  }
+}
+
 // With several tokens, or more queries of a key head than a workgroup has, appends precede attention.
 TEST(FoldingAttention, AppendsComeFirstWhereSeveralWorkgroupsReadAKey) {
   for (const Attending& form : {Attending{.head_norm = true, .time = 2}, Attending{.head_norm = true, .heads = 24}})

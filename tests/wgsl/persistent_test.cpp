@@ -200,20 +200,51 @@ TEST(PersistentDispatch, ThatFailedGivesNoResultsHoweverOftenTheyAreRead) {
   EXPECT_EQ(changed.executable().kernel_count(), static_cast<int>(changed.steps()));
 }
 
-// As if a store never arrived.
+// As if the store of a word never arrived, except in the probe. `before` runs first.
+void pass_nothing_at(PersistentDispatch& dispatch, std::int64_t place, const std::string& before = "") {
+  const std::string start = "fn pass_word(place: u32, word: u32) {";
+  dispatch.shader.source.insert(dispatch.shader.source.find(start) + start.size(),
+                                " if (place == " + std::to_string(place) + "u && table[0].y == " +
+                                    std::to_string(dispatch.phases) + "u) { " + before + "return; }");
+}
+
 TEST(PersistentDispatch, ThatFindsAWordUnwrittenFails) {
   Changed changed(chain_graph(5, 64), [](PersistentDispatch& dispatch) {
-    std::string& source = dispatch.shader.source;
-    const std::string start = "fn pass_word(place: u32, word: u32) {";
-    source.insert(source.find(start) + start.size(),
-                  " if (place == " + std::to_string(PersistentDispatch::counter_words + 5) +
-                      "u && table[0].y == " + std::to_string(dispatch.phases) + "u) { return; }");
+    pass_nothing_at(dispatch, PersistentDispatch::counter_words + 5);
   });
   EXPECT_EQ(changed.executable().kernel_count(), 1) << "the probe passes all of its words";
   const auto run = changed.run();
   EXPECT_THROW(run->read("y"), DeviceError);
   EXPECT_NO_THROW(changed.run()->read("y"));
   EXPECT_EQ(changed.executable().kernel_count(), static_cast<int>(changed.steps()));
+}
+
+TEST(PersistentDispatch, ThatFindsAnIntegerUnwrittenFails) {
+  const Graph graph = trace([] {
+    const Tensor largest = argmax(chain(tensor_input("x", {1, 64}), 4, 64), -1);
+    // Of two rows, so that another kernel reads it.
+    const Tensor rows = embedding(param_input("table", {72, 64}), arange(2) + largest);
+    output("y", linear("last", softmax(rows, -1), 64, DType::f32));
+    output("largest", largest);
+  });
+  Changed changed(graph, [](PersistentDispatch& dispatch) {
+    for (const auto& [buffer, first] : dispatch.words_of) pass_nothing_at(dispatch, first);
+  });
+  EXPECT_EQ(changed.executable().kernel_count(), 1);
+  const auto run = changed.run();
+  EXPECT_THROW(run->read("y"), DeviceError);
+  EXPECT_NO_THROW(changed.run()->read("y"));
+}
+
+// A word that only the first run writes must not be found by the second one.
+TEST(PersistentDispatch, FindsNoWordsOfTheRunBefore) {
+  Changed changed(chain_graph(5, 64), [](PersistentDispatch& dispatch) {
+    pass_nothing_at(dispatch, PersistentDispatch::counter_words + 5,
+                    "if (atomicExchange(&control[2], 1u) == 0u) { atomicStore(&words[place], word); } ");
+  });
+  EXPECT_NO_THROW(changed.run()->read("y"));
+  const auto second = changed.run();
+  EXPECT_THROW(second->read("y"), DeviceError);
 }
 
 // Such runs are dispatches, over states that a failed run may have left half updated.
@@ -345,6 +376,56 @@ TEST(PersistentDispatch, HoldsTheStepOfLlama1b) {
   EXPECT_EQ(step.refusal, "");
   ASSERT_NE(step.dispatch, nullptr);
   EXPECT_LT(step.dispatch->phases, 7 * 16);
+}
+
+// A decoder's attention over a cache of so many places, in parts if there are many.
+Tensor attend(const Tensor& x, int places) {
+  const Tensor position = state_input("position", {1, 1}, DType::i32, Init::constant(places - 20));
+  const Tensor length = state_input("length", {1}, DType::i32, Init::constant(places - 19));
+  const auto cached = [&](const std::string& name) {
+    const Tensor cache = state_input("cache." + name, {1, 1, places, 16});
+    const Tensor next = cache_append(cache, split_heads(linear(name, x, 16, DType::f32), 1), position);
+    update(cache, next);
+    return next;
+  };
+  const Tensor k = cached("k"), v = cached("v"), q = split_heads(linear("q", x, 64, DType::f32), 4);
+  const Tensor seen = attention(q, k, v, {.causal = true, .lengths = length, .positions = position});
+  update(position, position + 1);
+  update(length, length + 1);
+  return merge_heads(seen);
+}
+
+// The softmax that shares a phase with the product reads elements of attention's results, not what the product copies.
+TEST(PersistentDispatch, CombinesNoPartsThatAnotherPartOfTheReaderReads) {
+  const Graph graph = trace([] {
+    const Tensor seen = attend(chain(tensor_input("x", {1, 1, 64}), 3, 64), 1024);
+    output("o", linear("o", seen, 64, DType::f32));
+    output("z", softmax(slice(seen, 2, 1, 64) * 10.0, -1));
+  });
+  EXPECT_EQ(emitted(graph, phase_target(2, 32)).dispatch->shader.source.find("all_top_"), std::string::npos);
+  expect_one_dispatch(graph, phase_target(2, 32));
+}
+
+// The same text reads a row of two, and a whole tensor of one row.
+TEST(PersistentDispatch, StagesNoMoreThanATensorHas) {
+  const Graph graph = trace([] {
+    const Tensor rows = softmax(tanh(linear("rows", tensor_input("x", {2, 64}), 64, DType::f32)), -1) * 64.0;
+    const Tensor first = softmax(linear("a", slice(rows, 0, 0, 1), 64, DType::f32), -1) * 64.0;
+    const Tensor second = softmax(linear("b", first, 64, DType::f32), -1) * 64.0;
+    output("y", softmax(linear("c", second, 64, DType::f32), -1));
+  });
+  expect_one_dispatch(graph, phase_target(1, 32));
+}
+
+// All of the cache is copied before a row is put into it, so that words would be written twice.
+TEST(PersistentDispatch, IsRefusedIfACacheIsAnActivation) {
+  const Graph graph = trace([] {
+    const Tensor x = chain(tensor_input("x", {1, 64}), 4, 64);
+    const Tensor next = cache_append(state_input("cache", {1, 1, 32, 64}), reshape(x, {1, 1, 1, 64}),
+                                     tensor_input("position", {1, 1}, DType::i32));
+    output("y", linear("last", reshape(next, {1, 2048}), 64, DType::f32));
+  });
+  EXPECT_EQ(emitted(graph, phase_target(1)).refusal, "an op is not written as a phase");
 }
 
 // The parts of attention are put together by the product that reads them.

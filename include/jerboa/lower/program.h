@@ -243,7 +243,7 @@ struct SubgroupMatrix {
 /// All steps of a program as phases of one dispatch, whose workgroups wait for each other between phases. Its bindings
 /// are those of control words, of the words that are passed between workgroups, those listed here, and the table.
 struct PersistentDispatch {
-  /// What all words hold before a run: the bits of a NaN that no arithmetic gives. Who reads it reads again.
+  /// What all words hold before a run: the bits of a NaN that arithmetic never produces. A reader that finds it polls.
   static constexpr std::uint32_t unwritten = 0x7fa5c3e1;
   /// The first words, which hold the counter of workgroups that have arrived.
   static constexpr std::int64_t counter_words = 32;

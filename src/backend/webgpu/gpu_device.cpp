@@ -30,6 +30,9 @@ constexpr const char* common_toggles[] = {"allow_unsafe_apis", "vulkan_enable_f1
 // Unless the device is to be robust: no bounds checks, and no zeroing of workgroup memory before a kernel starts, which
 // kernels emitted by this process do not need. A software driver always checks, so that tests catch a kernel that does.
 constexpr const char* trusting_toggles[] = {"disable_robustness", "disable_workgroup_init"};
+// The threads of a subgroup may wait for words for different numbers of rounds, and must meet again after that, because
+// they exchange values.
+constexpr const char* persistent_toggle = "use_spirv_reconvergence_mode";
 
 // Valid as long as the names are.
 WGPUDawnTogglesDescriptor toggles(std::span<const char* const> names) {
@@ -76,7 +79,8 @@ void log(WGPULoggingType type, WGPUStringView message, void*, void*) {
 // Whether a program may be one dispatch.
 bool wants_persistent(const WebGpuOptions& options) {
   const char* chosen = std::getenv("JERBOA_PERSISTENT");
-  return options.persistent || (chosen != nullptr && std::string_view(chosen) == "1");
+  return options.persistent || (chosen != nullptr && std::string_view(chosen) == "1") ||
+         (options.target && options.target->persistent_workgroups > 0);
 }
 
 Handle<WGPUInstance> create_instance(const Dawn& dawn) {
@@ -347,6 +351,7 @@ void GpuDevice::request(const WebGpuOptions& options) {
   std::vector<const char*> toggles_wanted(std::begin(common_toggles), std::end(common_toggles));
   if (info_.kind != "CPU" && !options.robust)
     toggles_wanted.insert(toggles_wanted.end(), std::begin(trusting_toggles), std::end(trusting_toggles));
+  if (wants_persistent(options)) toggles_wanted.push_back(persistent_toggle);
   if (!options.validation) toggles_wanted.push_back("skip_validation");
   WGPUDawnTogglesDescriptor chosen = toggles(toggles_wanted);
   const auto folder = cache_folder(options);

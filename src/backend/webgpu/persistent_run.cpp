@@ -30,7 +30,7 @@ GpuDevice::ShaderRequest shader_request(const PersistentDispatch& dispatch) {
 PersistentRun::PersistentRun(GpuDevice& device, const PersistentDispatch& dispatch)
     : device_(device), dispatch_(dispatch), workgroups_(device.target().persistent_workgroups) {
   pipeline_ = device.compile({shader_request(dispatch)}).front();
-  control_ = device.create_buffer(control_bytes, storage_usage, "what the phases of a dispatch wait for");
+  control_ = device.create_buffer(control_bytes, storage_usage, "whether a dispatch of phases failed");
   // The probe passes a word for each thread in each of some phases.
   constexpr std::int64_t least_probed = 8;
   const std::int64_t probed = PersistentDispatch::counter_words + least_probed * workgroups_ * dispatch.shader.threads;
@@ -39,7 +39,7 @@ PersistentRun::PersistentRun(GpuDevice& device, const PersistentDispatch& dispat
   const std::vector<std::uint32_t> marks(static_cast<std::size_t>(std::min(words_bytes_, most_marks_bytes) / 4),
                                          PersistentDispatch::unwritten);
   const auto marks_bytes = static_cast<std::int64_t>(4 * marks.size());
-  marks_ = device.create_buffer(marks_bytes, storage_usage, "words that were not written yet");
+  marks_ = device.create_buffer(marks_bytes, storage_usage, "marks of unwritten words");
   device.write(marks_, 0, marks.data(), marks_bytes);
   constexpr std::array<std::uint32_t, control_bytes / 4> zeros{};
   device.write(control_, 0, zeros.data(), control_bytes);
@@ -87,7 +87,7 @@ void PersistentRun::bind(const FindPlace& find) {
 }
 
 // Runs phases that only pass words on and check them, as many at a time as there are words for. A row whose first
-// number is no kernel's selects the probe. These phases take microseconds, so that a workgroup that does not run is
+// number is not a kernel's selects the probe. These phases take microseconds, so that a workgroup that does not run is
 // found before a driver takes the wait for a hang.
 bool PersistentRun::is_sound(int workgroups) {
   constexpr std::uint32_t no_kernel = 0xffffffffu, polls = 20'000, phases = 256;
@@ -114,7 +114,7 @@ bool PersistentRun::is_sound(int workgroups) {
 bool PersistentRun::passes_words(std::uint32_t workgroups, std::uint32_t phases) {
   const Dawn& dawn = device_.dawn();
   const Handle<WGPUBuffer> readback =
-      device_.create_buffer(2 * control_bytes, readback_usage, "what the phases of a dispatch wait for");
+      device_.create_buffer(2 * control_bytes, readback_usage, "whether a dispatch of phases failed");
   const Handle<WGPUCommandEncoder> encoder{dawn.DeviceCreateCommandEncoder(device_.device(), nullptr),
                                            dawn.CommandEncoderRelease};
   encode(encoder);
