@@ -7,8 +7,8 @@
 
 namespace jerboa::cli {
 
-/// Whether a model has a chat template, found without loading it. True for what is no model, about which loading says
-/// more.
+/// Whether a model has a chat template, found without loading it. True if the path is not a model, about which
+/// loading says more.
 bool has_chat_template(const std::filesystem::path& model);
 
 /// A model without a chat template was given tools by some flags.

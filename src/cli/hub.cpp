@@ -52,7 +52,7 @@ struct HubFile {
   bool is_git_hash = false;
 };
 
-// Throws what nlohmann's library throws if it is no listing.
+// Throws what nlohmann's library throws if it is not a listing.
 std::vector<HubFile> read_listing(const nlohmann::json& listing) {
   std::vector<HubFile> files;
   for (const auto& sibling : listing.at("siblings")) {

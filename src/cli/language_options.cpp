@@ -94,15 +94,15 @@ LanguageModel DecoderFlags::open(const std::string& model) const {
 void DraftFlags::add_drafts_to(CLI::App& command, const std::string& whose) {
   command
       .add_option("--drafts", drafts,
-                  "Guess up to so many tokens per step, from what followed the same words before or with "
+                  "Draft up to this many tokens per step, from what followed the same words before or with "
                   "--draft-model; the text stays the same. By default 0, or 4 with --draft-model")
       ->check(whole_number(0, 64));
   command.add_option("--draft-model", draft_model,
-                     "A smaller model with the same tokenizer, by name or path, that makes the guesses" + whose);
+                     "A smaller model with the same tokenizer, by name or path, used as the draft model" + whose);
 }
 
 void DraftFlags::check_drafts() const {
-  if (!draft_model.empty() && drafts == 0) throw BadArguments("--draft-model makes no guesses with --drafts 0");
+  if (!draft_model.empty() && drafts == 0) throw BadArguments("--draft-model drafts nothing with --drafts 0");
 }
 
 std::filesystem::path DraftFlags::draft_path() const {

@@ -19,7 +19,7 @@ void remove_models(const std::vector<std::string>& names) {
   for (const StoredModel& model : models) {
     const std::int64_t bytes = folder_bytes(model.folder);
     std::error_code error;
-    std::filesystem::remove(model.folder / record_name, error);  // first: what is left of it is no model
+    std::filesystem::remove(model.folder / record_name, error);  // first, so that what is left is not listed as a model
     if (!error) std::filesystem::remove_all(model.folder, error);
     if (error) throw FileError(fmt::format("{}: {}", model.folder.string(), error.message()));
     note(fmt::format("{} is removed: {}", model.name, readable_bytes(bytes)));

@@ -110,7 +110,7 @@ namespace {
 
 // Without the logits of tokens, and so without the head that computes them.
 NamedTensors encode_by_decoder(GraphBuilder decoder, const Config& config, const GraphInputs& inputs) {
-  // What follows a token does not change what a decoder makes of it, so that padding needs no mask.
+  // What follows a token does not affect its output in a decoder, so padding needs no mask.
   const GraphInputs text{.tensors = {{"ids", inputs.find("ids")}}, .last = 1, .weights = inputs.weights};
   const Tensor hidden = decoder(config, text).at("hidden");
   NamedTensors results{{"hidden", hidden}};

@@ -40,7 +40,7 @@ class Stopwatch {
  public:
   template <class Work>
   void time(const Work& work) {
-    if (detail::is_browser_build) return work();  // nobody asks
+    if (detail::is_browser_build) return work();  // browsers do not report timings
     const auto start = std::chrono::steady_clock::now();
     work();
     nanoseconds_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
@@ -54,7 +54,7 @@ class Stopwatch {
 inline constexpr std::size_t most_parts = 3;  // a quantised weight with its scales and minimums
 using PartMemory = std::array<std::span<std::byte>, most_parts>;
 
-/// What is put on the device for a parameter: of a quantised weight also its scales and minimums.
+/// The data uploaded for a parameter; for a quantised weight, its scales and minimums too.
 std::vector<ParamValues> parts_of(const TensorInfo& param);
 
 /// Quantises whole rows with what they are multiplied with in view.

@@ -22,8 +22,8 @@ double steady_seconds();
 struct ServedModel {
   std::string name;
   std::filesystem::path path;
-  int drafts = 0;                          ///< the most tokens that are guessed per step
-  std::filesystem::path draft_model = {};  ///< that makes the guesses; by default what followed the same words does
+  int drafts = 0;                          ///< the most tokens that are drafted per step
+  std::filesystem::path draft_model = {};  ///< by default drafts are looked up in the text so far
 };
 
 /// A model that is loaded, with what the server knows about it: a decoder, which generates text, or an encoder, which

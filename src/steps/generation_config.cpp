@@ -50,8 +50,8 @@ std::vector<int> end_tokens(const models::Config& config, int vocabulary) {
 
 GenerationConfig generation_config(const std::optional<models::Config>& file, const models::Config& config) {
   GenerationConfig result;
-  const bool own_ends = file && file->has("eos_token_id");
-  result.end_tokens = end_tokens(own_ends ? *file : config, config.size("vocab_size"));
+  const bool file_has_ends = file && file->has("eos_token_id");
+  result.end_tokens = end_tokens(file_has_ends ? *file : config, config.size("vocab_size"));
   if (file) result.sampling = sampling_of(*file);
   return result;
 }

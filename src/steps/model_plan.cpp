@@ -11,7 +11,7 @@
 namespace jerboa::language {
 namespace {
 
-constexpr int slots_beside = 2;  // the scheduler's: for texts that are scored, and for padding
+constexpr int reserved_slots = 2;  // the scheduler's: for texts that are scored, and for padding
 
 // The windows of all attentions, the largest first; 0 is that of those without one, or with one that no text exceeds.
 std::vector<int> windows_of(const Graph& graph, int context) {
@@ -85,7 +85,7 @@ void ModelPlan::choose_sizes() {
     (cache.kind == models::CacheKind::state ? slot_bytes : group->bytes) += bytes;
   }
   const auto [sequences, slots] = state_sizes(options_, slot_bytes, groups[0].bytes > 0);
-  const std::int64_t state_bytes = slots > 0 ? slot_bytes * (slots + slots_beside) : 0;
+  const std::int64_t state_bytes = slots > 0 ? slot_bytes * (slots + reserved_slots) : 0;
   choose_blocks(options_, context_, sequences, groups, state_bytes, cache_);
   context_ = static_cast<int>(std::min<std::int64_t>(context_, std::int64_t{cache_.blocks} * cache_.block));
   scheduling_ = scheduling_for(options_, cache_, context_, sequences, static_cast<int>(vocabulary_size_), slots);
@@ -100,7 +100,7 @@ GraphSettings ModelPlan::graph_settings() const {
           .block = cache_.block,
           .windowed = cache_.windowed,
           .context = context_,
-          .slots = scheduling_.state_slots > 0 ? scheduling_.state_slots + slots_beside : 0,
+          .slots = scheduling_.state_slots > 0 ? scheduling_.state_slots + reserved_slots : 0,
           .carried_rows = scheduling_.pipelined ? scheduling_.max_rows : 0,
           .precision = options_.precision,
           .is_gpu = options_.is_gpu};

@@ -333,7 +333,7 @@ NamedOutputs draw_tokens(const Tensor& all_logits, const EntryKey& key, const Te
   const std::int64_t count = all_logits.dim(2).value();
   Tensor logits = reshape(all_logits, {in.rows * in.outputs, count});
   if (key.biased > 0) logits = biased(logits, in, key.biased);
-  const Tensor own_logits = logits;
+  const Tensor unpenalised_logits = logits;
   if (key.penalised > 0) logits = penalised(logits, in, key.penalised, taken);
   Parts parts = in_parts(logits, count);
   if (key.masked) {
@@ -354,7 +354,8 @@ NamedOutputs draw_tokens(const Tensor& all_logits, const EntryKey& key, const Te
     tokens = where(temperature > 0, drawn, tokens);
   }
   NamedOutputs results{{"tokens", reshape(tokens, {in.rows, in.outputs})}};
-  if (key.logprobs != Logprobs::none) add_logprobs(results, own_logits, tokens, in, key.logprobs == Logprobs::listed);
+  if (key.logprobs != Logprobs::none)
+    add_logprobs(results, unpenalised_logits, tokens, in, key.logprobs == Logprobs::listed);
   return results;
 }
 

@@ -25,7 +25,7 @@ class ForwardMatrices {
   void write() {
     const auto q = matrices_.operand("q", *attention_.q, "batch", "head");
     const AttentionMatrices::Stream keys = queries_.keys_and_values(matrices_);
-    matrices_.write_own("query", q, "own_query");
+    matrices_.declare_columns("query", q, "own_query");
     matrices_.declare_results("sum");
     for_each_column([&](int i) {
       shader_.line("let seen_{} = {};", i, queries_.seen_by(fmt::format("own_query + lane_column + {}u", i)));

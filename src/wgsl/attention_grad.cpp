@@ -10,7 +10,7 @@
 
 // The gradient of attention, with p = exp(score - lse):
 //   dp = dout · v,  dscore = p (dp - Σ dout · out),  dq = Σ dscore slope k,  dk = Σ dscore slope q,  dv = Σ p dout.
-// Probabilities are computed again; who stores a result also sums it, over all heads that share a key head.
+// Probabilities are computed again; the thread that stores a result also sums it, over all heads that share a key head.
 namespace jerboa::wgsl {
 namespace {
 

@@ -69,8 +69,8 @@ class QueryGradients {
     const auto q = matrices_.operand("q", *attention_.q, "batch", "head");
     const auto dout = matrices_.operand("dout", *attention_.dout, "batch", "head");
     const AttentionMatrices::Stream keys = queries_.keys_and_values(matrices_);
-    matrices_.write_own("query", q, "own_query");
-    matrices_.write_own("gradient", dout, "own_query");
+    matrices_.declare_columns("query", q, "own_query");
+    matrices_.declare_columns("gradient", dout, "own_query");
     matrices_.declare_results("sum");
     for (int i = 0; i < form_.lane_columns; ++i) {
       shader_.line("let time_{0} = min(own_query + lane_column + {0}u, {1} - 1u);", i, shader_.size(attention_.time));
@@ -146,8 +146,8 @@ class KeyGradients {
     write_place(heads);
     const auto k = matrices_.operand("k", *attention_.k, "batch", "key_head");
     const auto v = matrices_.operand("v", *attention_.v, "batch", "key_head");
-    matrices_.write_own("key", k, "own_key");
-    matrices_.write_own("value", v, "own_key");
+    matrices_.declare_columns("key", k, "own_key");
+    matrices_.declare_columns("value", v, "own_key");
     matrices_.declare_results("dk");
     matrices_.declare_results("dv");
     matrices_.write_stream(queries(), [&] {

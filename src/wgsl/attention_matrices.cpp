@@ -146,7 +146,7 @@ void AttentionMatrices::put_four(const std::string& array, const std::string& pl
       array, place, words);
 }
 
-void AttentionMatrices::write_own(const std::string& name, const Operand& operand, const std::string& first) {
+void AttentionMatrices::declare_columns(const std::string& name, const Operand& operand, const std::string& first) {
   // 16 rows at a time and as many features as the weights, which are not there yet, have columns. All is fetched before
   // any of it is needed.
   struct Part {

@@ -57,7 +57,7 @@ class AttentionMatrices {
                   const std::string& head);
 
   /// Declares NAME_k_j: the operands of the columns from `first`, for each 16 features k and each block j.
-  void write_own(const std::string& name, const Operand& operand, const std::string& first);
+  void declare_columns(const std::string& name, const Operand& operand, const std::string& first);
   /// Declares SUMS_j_k, results for each block of columns and each 16 features.
   void declare_results(const std::string& sums);
   void clear_results(const std::string& sums);

@@ -64,8 +64,8 @@ class Shader {
   const Target& target() const { return target_; }
   int threads() const { return threads_; }
 
-  /// A line of main, indented. Arguments are constant references: each combination of others would be a function more,
-  /// which WASM would have to carry.
+  /// A line of main, indented. Arguments are constant references: each combination of others would instantiate another
+  /// function, which WASM would have to carry.
   template <class... Args>
   void line(fmt::format_string<Args...> format, const Args&... args) {
     append(fmt::vformat(format, fmt::make_format_args(args...)));

@@ -40,7 +40,7 @@ void expect_reference_in_every_way(const Sample& sample, const Tolerance& tolera
   expect_reference(sample, fused, "fused", tolerance);
   expect_same_bits(fused, on_cpu(sample, with(true, true, 1, -3e-9f)), "other garbage in memory");
   expect_same_bits(fused, on_cpu(sample, guarded(true, true, 3)), "three threads");
-  expect_same_bits(fused, on_cpu(sample, guarded(true, false, 1)), "a buffer a tensor");
+  expect_same_bits(fused, on_cpu(sample, guarded(true, false, 1)), "one buffer per tensor");
   expect_reference(sample, on_cpu(sample, guarded(false, true, 2)), "unfused", tolerance);
   CpuOptions limited = with(true, true, 2, 7e8f);
   limited.target = Target::webgpu_default();

@@ -14,7 +14,7 @@ const auto forward = [](const nn::Linear& model, const Inputs& in) { return mode
 
 const CompileOptions on_reference{.device = Device::reference(), .seed = 3};
 
-TEST(Compile, AModuleTellsOfItself) {
+TEST(Compile, ModuleReportsItsProperties) {
   Module module = compile_module(nn::Linear(2, 3), loss, {{"x", {4, 2}}}, Sgd{.lr = 0.001}, on_reference);
   EXPECT_TRUE(module.ir().training);
   EXPECT_EQ(module.output_shape("loss"), Shape{});

@@ -187,7 +187,7 @@ TEST(Misuse, AModuleLeftOutOfItsFields) {
       << message;
 }
 
-TEST(Misuse, ALossThatIsNoScalar) {
+TEST(Misuse, NonScalarLoss) {
   const auto train = [](auto loss) { return [loss] { compile_module(nn::Linear(2, 3), loss, {{"x", {4, 2}}}); }; };
   int line = 0;
   expect_error_at<GraphError>(train([&](const nn::Linear& model, const Inputs& in) {

@@ -200,7 +200,7 @@ Optimizer lion(LearningRate lr, double weight_decay) {
           }};
 }
 
-TEST(OwnOptimizer, LionFollowsItsFormula) {
+TEST(CustomOptimizer, LionFollowsItsFormula) {
   Descent descent(lion(0.1, 0.2));
   double w = 1, m = 0;
   descent.at(1);
@@ -233,7 +233,7 @@ Optimizer muon(LearningRate lr) {
           }};
 }
 
-TEST(OwnOptimizer, MuonStepsByOrthogonalMatrices) {
+TEST(CustomOptimizer, MuonStepsByOrthogonalMatrices) {
   Descent descent(muon(1), {3, 4});
   const HostTensor w = descent.step(HostTensor({3, 4}, {5, 1, 0, 2, -1, 0.5, 3, 0, 0.25, 0.5, 0, -2}));
   for (std::size_t a = 0; a < 3; ++a)
@@ -244,7 +244,7 @@ TEST(OwnOptimizer, MuonStepsByOrthogonalMatrices) {
     }
 }
 
-TEST(OwnOptimizer, MayStartItsStateAnywhere) {
+TEST(CustomOptimizer, MayStartItsStateAnywhere) {
   const Optimizer custom{.lr = 1, .update = [](ParamUpdate& p) -> Tensor {
                            const Tensor scale = p.state("scale", Init::constant(8));
                            p.set_state("scale", scale / 2);

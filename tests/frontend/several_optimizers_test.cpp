@@ -120,7 +120,7 @@ TEST(SeveralOptimizers, MayTakeOneRateFromTheHost) {
   EXPECT_NEAR(session.download_param("critic.w").item(), -0.4 - 0.25 * critic_gradient(0.7, -0.4, 1), 1e-6);
 }
 
-TEST(SeveralOptimizers, SaveAndLoadEachItsOwn) {
+TEST(SeveralOptimizers, SaveAndLoadSeparateStates) {
   const test::TempFolder folder;
   const auto make = [] {
     return create_session({{"generator", step_graph(true, false, generator, critic)},

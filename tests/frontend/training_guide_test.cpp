@@ -129,7 +129,7 @@ TEST(TrainingGuide, AdversarialPairs) {
   EXPECT_EQ(session.download_state("generator/step").item(), 1);
 }
 
-TEST(TrainingGuide, TheLevelBelow) {
+TEST(TrainingGuide, LowLevelApi) {
   Graph graph = trace([] {
     Tensor x = tensor_input("x", {Dim::symbol("N", 64), 2});
     Tensor w = param_input("w", {2}, {.init = Init::normal(1)});

@@ -58,7 +58,7 @@ TEST(MixedPrecisionStep, KeepsLogitsInHalfPrecisionOnly) {
   EXPECT_GE(halves, 1);
 }
 
-TEST(MixedPrecisionStep, ConvertsNothingInAKernelOfItsOwn) {
+TEST(MixedPrecisionStep, FusesAllConversions) {
   for_each_part(step(), [](const KernelSpec& kernel, const Dispatch::Part& part) {
     EXPECT_FALSE(only_converts(kernel)) << part.label;
   });

@@ -73,7 +73,7 @@ TEST_F(McpClientTest, FollowsThePagesOfTheTools) {
   EXPECT_EQ(script.sent[3]["params"]["cursor"], "more");
 }
 
-TEST_F(McpClientTest, ListsNothingForEver) {
+TEST_F(McpClientTest, StopsEndlessToolLists) {
   Json same = page({"a"});
   same["nextCursor"] = "again";
   for (std::size_t i = 0; i < 1000; ++i) after(3 + i, mcp::make_result(2 + i, same));

@@ -61,7 +61,7 @@ TEST(Chunks, KnowTheFullStopsOfOtherScripts) {
             (Texts{"これは本です。", "それは何ですか？"}));
 }
 
-TEST(Chunks, OfNothingAreNone) {
+TEST(Chunks, EmptyTextHasNoChunks) {
   EXPECT_TRUE(split("", {}).empty());
   EXPECT_TRUE(split(" \n\n\t ", {}).empty());
 }

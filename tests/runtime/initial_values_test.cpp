@@ -88,7 +88,7 @@ TEST(InitialValues, AreNotDrawnForWhatIsLoaded) {
   EXPECT_EQ(test::everything(made.session), test::everything(saved));
 }
 
-TEST(InitialValues, AreThereWhereverSomethingLooks) {
+TEST(InitialValues, AreDrawnOnAnyAccess) {
   Session eager = test::regression_session(5);
   eager.reset();
   for (const char* name : {"w", "b"}) {

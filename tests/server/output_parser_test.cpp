@@ -170,7 +170,7 @@ TEST(OutputParser, ReadsMistral) {
                 {"", "Let me see.", {weather}});
 }
 
-TEST(OutputParser, TakesMistralCallsOfNothingForText) {
+TEST(OutputParser, TreatsEmptyMistralCallsAsText) {
   const std::string text = "[TOOL_CALLS]{\"a\": 1}";
   expect_parsed("mistral", text, {"", text, {}});
   expect_parsed("mistral", text + "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}]", {"", text, {{"f", "{}"}}});

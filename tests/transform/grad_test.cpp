@@ -132,7 +132,7 @@ TEST(Grad, OfATensorInTheMiddle) {
             Numbers{12});
 }
 
-TEST(Grad, RefusesALossThatIsNoScalar) {
+TEST(Grad, RefusesNonScalarLosses) {
   const std::string message = refusal([](Tensor x) { grad(exp(x), {x}); });
   EXPECT_EQ(message.substr(0, 59), "the loss must be a float scalar, not f32[2] (grad_test.cpp:");
   EXPECT_NE(message.find("); take its mean or sum"), std::string::npos) << message;

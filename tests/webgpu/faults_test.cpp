@@ -168,7 +168,7 @@ void ask_for_more_than_there_is() {
   std::_Exit(5);
 }
 
-TEST(WebGpuMemory, ThatADriverReallyHasNotIsNamedToo) {
+TEST(WebGpuMemory, RealDriverOutOfMemoryNamesTheTensor) {
   if (!std::filesystem::exists(swiftshader)) GTEST_SKIP() << "there is no " << swiftshader;
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(ask_for_more_than_there_is(), testing::ExitedWithCode(3),
@@ -179,7 +179,7 @@ TEST(WebGpuMemory, ThatADriverReallyHasNotIsNamedToo) {
 
 // The allocators of sanitizers end the process instead.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST(WebGpuMemory, OfTheHostIsToldLikeThatOfADevice) {
+TEST(WebGpuMemory, HostOutOfMemoryIsReportedAlike) {
   Session session(Device::cpu(1));
   expect_error<OutOfMemoryError>(
       [&] { session.add_entry("run", trace([] { output("y", sum(param_input("table", {std::int64_t{1} << 46}))); })); },

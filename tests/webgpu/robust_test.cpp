@@ -63,7 +63,7 @@ TEST_F(ForeignPrograms, ShareNoStorageWithOtherDevices) {
       "is on another device; devices share no storage");
 }
 
-TEST_F(ForeignPrograms, NeedTheWordOfWhoeverOwnsTheDevice) {
+TEST_F(ForeignPrograms, NeedTheOwnersConfirmation) {
   const WebGpuHandles handles = webgpu_handles(device.backend());
   WebGpuOptions options;
   options.device = handles.device;

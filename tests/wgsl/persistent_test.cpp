@@ -181,7 +181,7 @@ TEST(PersistentDispatch, LeavesStepsThatADriverDoesNotCompileAsOneWhatTheyAre) {
   }
 }
 
-// As if workgroups had waited in vain.
+// As if workgroups had timed out.
 void fail_in_first_phase(PersistentDispatch& dispatch) {
   std::string& source = dispatch.shader.source;
   source.insert(source.find("case 0u: {") + 10, " atomicStore(&control[1], 1u);");

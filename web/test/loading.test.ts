@@ -118,7 +118,7 @@ test("a header of an absurd length is not fetched", () => withDevice(async (devi
   assert.deepEqual(asked, [8]);
 }));
 
-test("what is no model, and options that are none, are named", () => withDevice(async (device) => {
+test("invalid models and options are named", () => withDevice(async (device) => {
   const refused = (files: unknown, options: unknown, text: RegExp) => assert.rejects(LanguageModel.load(files as string, options as LoadOptions), (error) => error instanceof UsageError && text.test(error.message), String(text));
   await refused(null, {}, /a model is the address of a folder, or files, not null/);
   await refused(undefined, {}, /not undefined/);

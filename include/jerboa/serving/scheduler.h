@@ -96,7 +96,7 @@ struct Restored {
   std::int64_t tokens = 0;  ///< by how many the beginning from which texts go on has become longer
 };
 
-/// Blocks for a text that a host computes beside the sequences, a chunk after another.
+/// Blocks for a text that a host computes alongside the sequences, one chunk at a time.
 class TextBlocks {
  public:
   TextBlocks(PageTable whole, std::vector<PageTable> windowed)
@@ -181,7 +181,7 @@ class Scheduler {
   const PrefixTree& prefixes() const { return tree_; }
   const StateSlots& slots() const { return slots_; }
 
-  /// Blocks for a text that the host computes beside the sequences, with room for this many tokens; nothing if the
+  /// Blocks for a text that the host computes alongside the sequences, with room for this many tokens; nothing if the
   /// cache is full. Sequences may have to wait until they are given back. The scheduler must outlive them.
   std::optional<TextBlocks> reserve(std::int64_t positions);
   /// Forgets cached prefixes that no sequence uses.

@@ -19,7 +19,7 @@ class SeenTokens {
   /// Forgets what one more token would push out of the window.
   void leave_room();
 
-  /// Whether a token more may push another out.
+  /// Whether one more token may evict another.
   bool has_window() const { return window_ > 0; }
   std::size_t size() const { return counts_.size(); }
   /// Lists them as TokenValues does; both have room for size() elements.

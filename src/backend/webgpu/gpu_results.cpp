@@ -105,7 +105,7 @@ void GpuResults::check_failure() {
   if (!*has_failed_) return;
   *failed_ = true;
   throw DeviceError(
-      "WebGPU: workgroups of one dispatch waited for each other in vain, so that this run and those after it did not "
+      "WebGPU: workgroups of one dispatch timed out waiting for each other, so this run and those after it did not "
       "finish; from now on each step is a dispatch of its own. Reset the session's states, or load them again");
 }
 
