@@ -1,3 +1,4 @@
+#include <jerboa/base/lowest_score.h>
 #include <jerboa/models/pooling.h>
 #include <jerboa/ops/ops.h>
 
@@ -42,7 +43,7 @@ Tensor pool(const Tensor& hidden, const Tensor& given, Pooling kind, const Tenso
   const Tensor mask = text_mask(hidden, given, skipped);
   const double least = skipped ? 1e-9 : 0;
   switch (kind) {
-    case Pooling::max: return max(where(greater(mask, 0), hidden, -1e9), {1});
+    case Pooling::max: return max(where(greater(mask, 0), hidden, lowest_score), {1});
     case Pooling::weighted_mean: {
       const Tensor number = reshape(cast(arange(time), DType::f32) + 1, {1, time, 1});
       return weighted(hidden, mask * number, false, least);

@@ -22,8 +22,6 @@ constexpr std::int64_t part_length = 512, long_part_length = 2048, long_row = 1 
 // How finely thresholds are found: 28 bits of the range, where f32 has 24 of each value.
 constexpr int threshold_bits = 28;
 
-constexpr std::uint64_t first_factor = 0xbf58476d1ce4e5b9u, second_factor = 0x94d049bb133111ebu;  // of split_mix
-
 // A 64-bit number as two words.
 struct Wide {
   Tensor low, high;
@@ -322,8 +320,8 @@ Tensor uniform_draws(const Tensor& seed, const Tensor& draw) {
   const Wide first{slice(seed, 1, 0, 1), slice(seed, 1, 1, 2)};
   const Wide count{draw + word(1), zeros_like(draw)};
   Wide mixed = wide_add(wide_multiply(count, split_mix_step), first);
-  mixed = wide_multiply(xor_shifted(mixed, 30), first_factor);
-  mixed = wide_multiply(xor_shifted(mixed, 27), second_factor);
+  mixed = wide_multiply(xor_shifted(mixed, 30), split_mix_factors[0]);
+  mixed = wide_multiply(xor_shifted(mixed, 27), split_mix_factors[1]);
   mixed = xor_shifted(mixed, 31);
   return cast(shift_right(mixed.high, word(8)), DType::f32) * 0x1p-24;
 }

@@ -4,12 +4,11 @@
 
 #include <jerboa/transform/precision.h>
 
+#include "base/value_range.h"
 #include "transform/rewrite.h"
 
 namespace jerboa {
 namespace {
-
-constexpr double largest_f16 = 65504;
 
 class MixedPrecision {
  public:
@@ -83,7 +82,10 @@ class MixedPrecision {
     constexpr std::size_t mask = 3;
     // The f32 masking value exceeds the range of f16.
     if (node.op == Op::attention && operand == mask && to_.type(now).dtype == DType::f32)
-      return cast(to_.add_node(Op::clamp, {now}, ClampAttrs{-largest_f16, largest_f16}, node.site)[0], DType::f16);
+      return cast(
+          to_.add_node(Op::clamp, {now},
+                       ClampAttrs{detail::lowest_value(DType::f16), detail::highest_value(DType::f16)}, node.site)[0],
+          DType::f16);
     return cast(now, DType::f16);
   }
 

@@ -37,7 +37,7 @@ struct Attention {
 
 /// Below all scores: that of a key that is not seen.
 inline const std::string unseen_score = "-0x1.fffffep+127f";
-/// The log-sum-exp of a query that sees nothing: low, but finite.
+/// jerboa::unseen_lse.
 inline const std::string unseen_lse = "-3.4e38f";
 
 /// Writes the functions that tell which keys a query sees, and that turn products into scores:

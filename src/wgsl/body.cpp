@@ -6,6 +6,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "base/value_range.h"
 #include "lower/axes.h"
 
 namespace jerboa::wgsl {
@@ -138,16 +139,7 @@ std::string neutral(Op reduction, DType dtype) {
   if (reduction == Op::all_finite) return "true";
   const bool highest = reduction == Op::min;
   if (!highest && reduction != Op::max && reduction != Op::argmax) return literal(0, dtype);
-  const double sign = highest ? 1 : -1;
-  switch (dtype) {
-    case DType::f16: return literal(sign * 65504, dtype);
-    case DType::bf16: return literal(sign * 0x1.fep127, dtype);
-    case DType::i32:
-      return literal(highest ? std::numeric_limits<std::int32_t>::max() : std::numeric_limits<std::int32_t>::min(),
-                     dtype);
-    case DType::u32: return highest ? "4294967295u" : "0u";
-    default: return literal(sign * static_cast<double>(std::numeric_limits<float>::max()), dtype);
-  }
+  return literal(highest ? detail::highest_value(dtype) : detail::lowest_value(dtype), dtype);
 }
 
 std::string combine(Op reduction, DType, const std::string& a, const std::string& b) {

@@ -7,9 +7,10 @@ namespace jerboa {
 
 /// The step of SplitMix64's counter, and its mixing function.
 inline constexpr std::uint64_t split_mix_step = 0x9e3779b97f4a7c15u;
+inline constexpr std::uint64_t split_mix_factors[] = {0xbf58476d1ce4e5b9u, 0x94d049bb133111ebu};
 constexpr std::uint64_t split_mix(std::uint64_t counter) {
-  counter = (counter ^ (counter >> 30)) * 0xbf58476d1ce4e5b9u;
-  counter = (counter ^ (counter >> 27)) * 0x94d049bb133111ebu;
+  counter = (counter ^ (counter >> 30)) * split_mix_factors[0];
+  counter = (counter ^ (counter >> 27)) * split_mix_factors[1];
   return counter ^ (counter >> 31);
 }
 

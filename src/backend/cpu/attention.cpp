@@ -3,6 +3,8 @@
 #include <type_traits>
 #include <vector>
 
+#include <jerboa/base/lowest_score.h>
+
 #include "backend/cpu/attention_tiles.h"
 #include "backend/cpu/scratch.h"
 #include "base/simd_targets.h"
@@ -89,7 +91,7 @@ void finish_rows(const Running& running, float* lse, float* inverse) {
     const auto seen = ieee::differ(total, hn::Zero(d));
     const Floats some = hn::IfThenElse(seen, total, hn::Set(d, 1.0F));
     const Floats sum = hn::Add(hn::LoadU(d, running.top + r), ieee::log(d, some));
-    hn::StoreU(hn::IfThenElse(seen, sum, hn::Set(d, -3.4e38F)), d, lse + r);
+    hn::StoreU(hn::IfThenElse(seen, sum, hn::Set(d, static_cast<float>(unseen_lse))), d, lse + r);
     hn::StoreU(hn::IfThenElseZero(seen, hn::Div(hn::Set(d, 1.0F), some)), d, inverse + r);
   }
 }

@@ -9,6 +9,7 @@
 
 #include "backend/cpu/math-inl.h"
 #include "backend/cpu/vector_ops.h"
+#include "base/value_range.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace jerboa::cpu::HWY_NAMESPACE {
@@ -567,10 +568,7 @@ VectorFunction mul_add_function(MulAdd form) {
 
 float neutral_f32(Op op, DType dtype) {
   if (op != Op::max && op != Op::min) return 0;
-  const float highest = dtype == DType::f16    ? 65504.0F
-                        : dtype == DType::bf16 ? 0x1.fep127F
-                                               : std::numeric_limits<float>::max();
-  return op == Op::max ? -highest : highest;
+  return static_cast<float>(op == Op::max ? detail::lowest_value(dtype) : detail::highest_value(dtype));
 }
 
 float start_f32(Op op) {

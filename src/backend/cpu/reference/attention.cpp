@@ -2,6 +2,8 @@
 #include <cmath>
 #include <limits>
 
+#include <jerboa/base/lowest_score.h>
+
 #include "backend/cpu/reference/evaluate.h"
 #include "backend/cpu/reference/loops.h"
 #include "backend/cpu/reference/packed_rows.h"
@@ -9,9 +11,6 @@
 // Attention and its gradient, from the dense formulas.
 namespace jerboa::reference {
 namespace {
-
-// The log-sum-exp of a row that sees nothing: low, but finite.
-constexpr double unseen = -3.4e38;
 
 // The operands of attention by name, whatever the op, and where their elements are.
 struct Attention {
@@ -90,7 +89,7 @@ struct Row {
   std::vector<double> probability;
   std::vector<double> slope;  // of the soft cap at each score
   double sink = 0;            // the sink's probability
-  double lse = unseen;
+  double lse = unseen_lse;
 };
 
 // `lse`, where it is known already, is that of the row.

@@ -7,10 +7,14 @@
 #include "backend/cpu/reference/evaluate.h"
 #include "backend/cpu/reference/loops.h"
 #include "backend/cpu/reference/scalar_ops.h"
+#include "base/value_range.h"
 
 // Reductions, scans and sorts.
 namespace jerboa::reference {
 namespace {
+
+using detail::highest_value;
+using detail::lowest_value;
 
 // Folds x over the axes of a ReduceAttrs into the output, which starts at `start`.
 template <class Fold>
@@ -29,28 +33,12 @@ void reduce(const Call& call, double start, Fold fold) {
   });
 }
 
-// The highest finite value of a type; the lowest is its negative, or nearly so.
-double highest(DType dtype) {
-  switch (dtype) {
-    case DType::f16: return 65504;
-    case DType::bf16: return 0x1.fep127;
-    case DType::i32: return std::numeric_limits<std::int32_t>::max();
-    case DType::u32: return std::numeric_limits<std::uint32_t>::max();
-    default: return FLT_MAX;
-  }
-}
-
-double lowest(DType dtype) {
-  if (dtype == DType::u32) return 0;
-  return dtype == DType::i32 ? std::numeric_limits<std::int32_t>::lowest() : -highest(dtype);
-}
-
 // What the largest value is compared with first: the lowest value of all, or the result where there is nothing.
 double start_of_max(const Value& x) {
-  return is_float(x.dtype) && !x.data.empty() ? -std::numeric_limits<double>::infinity() : lowest(x.dtype);
+  return is_float(x.dtype) && !x.data.empty() ? -std::numeric_limits<double>::infinity() : lowest_value(x.dtype);
 }
 double start_of_min(const Value& x) {
-  return is_float(x.dtype) && !x.data.empty() ? std::numeric_limits<double>::infinity() : highest(x.dtype);
+  return is_float(x.dtype) && !x.data.empty() ? std::numeric_limits<double>::infinity() : highest_value(x.dtype);
 }
 
 // The positions along a line of x, sorted stably by value.
