@@ -59,6 +59,7 @@ TEST(WebGpuTraining, MixedPrecisionHoldsTheGoldens) {
 
 TEST(WebGpuTraining, ChecksNameWhatIsNotFiniteOrOutOfRange) {
   expect_finite_check(Device::webgpu());
+  expect_finite_check_of_functions(Device::webgpu());
   expect_index_check(Device::webgpu());
 }
 
