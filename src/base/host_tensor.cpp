@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <fmt/format.h>
 #include <limits>
 
@@ -23,6 +24,16 @@ std::int64_t count(const std::vector<std::int64_t>& shape) {
   return total;
 }
 
+std::vector<std::byte> zeros(DType dtype, const std::vector<std::int64_t>& shape) {
+  const std::int64_t bytes = bytes_of(dtype, count(shape));
+  try {
+    return std::vector<std::byte>(static_cast<std::size_t>(bytes), std::byte{0});
+  } catch (const std::exception&) {  // bad_alloc or length_error
+    throw HostMemoryError(fmt::format("not enough host memory for a tensor {}[{}] ({} bytes)", name(dtype),
+                                      fmt::join(shape, ", "), bytes));
+  }
+}
+
 // The position of an int4 value; see DType.
 std::size_t i4_byte(std::int64_t i) { return static_cast<std::size_t>(i / 32 * 16 + i % 16); }
 int i4_shift(std::int64_t i) { return i % 32 < 16 ? 0 : 4; }
@@ -30,9 +41,7 @@ int i4_shift(std::int64_t i) { return i % 32 < 16 ? 0 : 4; }
 }  // namespace
 
 HostTensor::HostTensor(DType dtype, std::vector<std::int64_t> shape)
-    : dtype_(dtype),
-      shape_(std::move(shape)),
-      bytes_(static_cast<std::size_t>(bytes_of(dtype, count(shape_))), std::byte{0}) {
+    : dtype_(dtype), shape_(std::move(shape)), bytes_(zeros(dtype, shape_)) {
   if (dtype == DType::i4 && count(shape_) % 32 != 0)
     throw UsageError(fmt::format("an int4 tensor must have a multiple of 32 elements, not {}", count(shape_)));
 }

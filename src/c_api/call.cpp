@@ -26,6 +26,8 @@ jerboa_status status_of(const std::function<void()>& body) {
     return failed(JERBOA_GRAPH_ERROR, error.what());
   } catch (const ShapeError& error) {
     return failed(JERBOA_SHAPE_ERROR, error.what());
+  } catch (const OutOfMemoryError& error) {
+    return failed(JERBOA_OUT_OF_MEMORY, error.what());
   } catch (const std::bad_alloc&) {
     return failed(JERBOA_OUT_OF_MEMORY, "out of memory");
   } catch (const std::exception& error) {

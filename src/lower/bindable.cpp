@@ -43,6 +43,18 @@ void refuse_unbindable_tensors(const Program& program, const Graph& graph, const
     }
 }
 
+void refuse_tensors_without_room(const Program& program, const Graph& graph) {
+  const Buffer* largest = nullptr;
+  for (const Buffer& buffer : program.buffers)
+    if (largest == nullptr || buffer.bytes > largest->bytes) largest = &buffer;
+  std::int64_t all = 0;
+  for (const std::int64_t bytes : program.arenas) all += bytes;
+  if (largest == nullptr || (largest->bytes <= most_bytes && all <= most_bytes)) return;
+  const std::string total = all == 0 ? "" : fmt::format("; the activations take {} bytes in all", all);
+  throw OutOfMemoryError(
+      fmt::format("not enough memory for {}, {} bytes{}", describe(*largest, graph), largest->bytes, total));
+}
+
 void refuse_binding(const std::string& tensor, std::int64_t bytes, const std::string& kernel, int bindings,
                     const Target& target) {
   throw UsageError(fmt::format(

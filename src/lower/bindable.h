@@ -12,4 +12,8 @@ void refuse_unbindable_tensors(const Program& program, const Graph& graph, const
 [[noreturn]] void refuse_binding(const std::string& tensor, std::int64_t bytes, const std::string& kernel, int bindings,
                                  const Target& target);
 
+/// Throws OutOfMemoryError where a tensor, or what is planned of the activations, is larger than any memory: the
+/// message names the largest tensor.
+void refuse_tensors_without_room(const Program& program, const Graph& graph);
+
 }  // namespace jerboa::detail

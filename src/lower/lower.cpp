@@ -59,7 +59,9 @@ Program lower(const Graph& graph, const Target& target) {
   // 5. Activations get their offsets, reusing the memory of operands that die where possible.
   if (target.plan) detail::take_over_buffers(program);
   detail::refuse_unbindable_tensors(program, viewed, target);
+  detail::refuse_tensors_without_room(program, viewed);  // before the plan adds up their sizes, and the whole plan
   detail::plan_memory(program, target);
+  detail::refuse_tensors_without_room(program, viewed);
   if (!detail::is_browser_build) verify(program, target);
   stages.done("plan", [&] { return print(program) + detail::print_plan(program, target); });
   return program;

@@ -39,7 +39,7 @@ void bind(const Shape& shape, const Sizes& sizes, SymbolValues& symbols) {
 }
 
 // Names the largest tensor that the graph computes.
-[[noreturn]] void throw_no_room_for(const std::string& entry, const Graph& graph) {
+[[noreturn]] void throw_no_room_for(const Graph& graph) {
   const TensorInfo* largest = nullptr;
   const auto bytes = [](const TensorInfo& tensor) {
     return element_count(tensor.type.shape).upper_bound() * bits(tensor.type.dtype) / 8;
@@ -50,17 +50,29 @@ void bind(const Shape& shape, const Sizes& sizes, SymbolValues& symbols) {
   const std::string what =
       largest == nullptr ? "its tensors"
                          : fmt::format("{} ({}, {} bytes)", largest->name, to_string(largest->type), bytes(*largest));
-  throw OutOfMemoryError(fmt::format("entry {}: not enough host memory for {}", entry, what));
+  throw OutOfMemoryError(fmt::format("not enough host memory for {}", what));
 }
 
 template <class Action>
-auto with_room(const std::string& entry, const Graph& graph, Action&& action) {
+auto with_room(const Graph& graph, Action&& action) {
   try {
     return action();
+  } catch (const HostMemoryError&) {
+    throw_no_room_for(graph);
   } catch (const std::bad_alloc&) {
-    throw_no_room_for(entry, graph);
+    throw_no_room_for(graph);
   } catch (const std::length_error&) {
-    throw_no_room_for(entry, graph);
+    throw_no_room_for(graph);
+  }
+}
+
+// The same, and an error that there is no room names the entry.
+template <class Action>
+auto with_room(const std::string& entry, const Graph& graph, Action&& action) {
+  try {
+    return with_room(graph, action);
+  } catch (const OutOfMemoryError& error) {
+    throw OutOfMemoryError(fmt::format("entry {}: {}", entry, error.what()));
   }
 }
 
@@ -122,6 +134,9 @@ void Session::Shared::initialize(const std::string& name, Slot& slot) {
       slot.memory->upload(values);
     }
     if (slot.storage == Storage::param) forget_copy(name);
+  } catch (const HostMemoryError&) {
+    slot.filled = all_filled = false;
+    throw_no_room(name, slot.type);
   } catch (const std::bad_alloc&) {
     slot.filled = all_filled = false;
     throw_no_room(name, slot.type);
@@ -326,7 +341,7 @@ void Session::add_entry(const std::string& name, const Graph& graph, const Progr
     entry->params_without_copies = shared_->without_copies(updated_storage(graph));
     if (shared_->checks.any()) entry->checks = with_checks(graph, shared_->checks);
     const Graph& compiled = entry->checks ? entry->checks->graph : graph;
-    entry->executable = with_room(name, graph, [&] {
+    entry->executable = with_room(graph, [&] {
       Backend& backend = device_.backend();
       return program == nullptr ? backend.compile(compiled, finder()) : backend.load(*program, finder());
     });

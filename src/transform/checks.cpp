@@ -1,10 +1,13 @@
+#include <algorithm>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <iterator>
 #include <string_view>
 
 #include <jerboa/base/error.h>
 #include <jerboa/ir/shapes.h>
 #include <jerboa/transform/checks.h>
+#include <jerboa/transform/loss_scaling.h>
 
 #include "transform/rewrite.h"
 
@@ -54,6 +57,7 @@ class Checker {
   Checker(const Graph& from, const Checks& checks) : from_(from), checks_(checks), rewriter_(from, result_.graph) {}
 
   CheckedGraph run() {
+    if (checks_.finite) find_scaled();
     for (const Node& node : from_.nodes) {
       rewriter_.copy(node);
       const auto index = index_operands(from_, node);
@@ -63,8 +67,8 @@ class Checker {
         if (checks_.finite && is_float(from_.type(output).dtype)) check_finite(node, output);
     }
     rewriter_.finish();
-    const TensorId flags = add_output(finite_flags, flags_);
-    add_output(index_extremes, extremes_);
+    const TensorId flags = add_output(finite_flags, {in_line(flags_), scaled_flags()});
+    add_output(index_extremes, {in_line(extremes_)});
     gate_updates(flags);
     return std::move(result_);
   }
@@ -87,8 +91,43 @@ class Checker {
     if (node.op == Op::const_scalar) return;
     const TensorId finite = add(Op::all_finite, {rewriter_.at(output)});
     graph().rename(finite, from_.tensor(output).name + check_suffix);  // so that its kernel's label names the tensor
-    flags_.push_back(as_i32(finite));
-    result_.finite.push_back(describe(output));
+    const bool is_scaled = scaled_[static_cast<std::size_t>(output)];
+    (is_scaled ? scaled_flags_ : flags_).push_back(as_i32(finite));
+    (is_scaled ? scaled_values_ : result_.finite).push_back(describe(output));
+  }
+
+  // What follows from the loss scale, and the gradients kept between runs, which do although other graphs scaled them.
+  // What an update takes only if the gradients are finite has to be finite again.
+  void find_scaled() {
+    scaled_.assign(from_.tensors.size(), false);
+    const TensorId scale = from_.find(loss_scale_state);
+    if (scale == no_tensor) return;
+    for (const Update& update : from_.updates)
+      if (update.target == scale) scale_update_ = &update;
+    if (scale_update_ != nullptr) {
+      const Node& choice = from_.producer(scale_update_->value);  // see update_loss_scale
+      if (choice.op == Op::where) gradients_finite_ = choice.inputs[0];
+    }
+    const auto is_scaled = [&](TensorId id) { return id != no_tensor && scaled_[static_cast<std::size_t>(id)]; };
+    for (const Node& node : from_.nodes) {
+      const std::string& name = from_.tensor(node.outputs[0]).name;
+      const bool is_source =
+          node.op == Op::state_input && (node.outputs[0] == scale || name.starts_with(gradient_prefix));
+      const bool is_tested = node.op == Op::where && node.inputs[0] == gradients_finite_;
+      const bool follows = std::any_of(node.inputs.begin(), node.inputs.end(), is_scaled) && !is_tested;
+      for (const TensorId output : node.outputs) scaled_[static_cast<std::size_t>(output)] = is_source || follows;
+    }
+  }
+
+  // A scaled tensor may overflow unless that reaches the gradients and the scale cannot fall any further. (A 16-bit
+  // tensor may overflow where it is stored for its check, while its reader has it unrounded.) A run that only adds up
+  // gradients leaves the scale to the one that applies them.
+  TensorId scaled_flags() {
+    if (scaled_flags_.empty() || scale_update_ == nullptr) return no_tensor;
+    std::move(scaled_values_.begin(), scaled_values_.end(), std::back_inserter(result_.finite));
+    TensorId holds = add(Op::less, {rewriter_.at(scale_update_->value), rewriter_.at(scale_update_->target)});
+    if (gradients_finite_ != no_tensor) holds = add(Op::logical_or, {holds, rewriter_.at(gradients_finite_)});
+    return add(Op::maximum, {in_line(scaled_flags_), as_i32(holds)});
   }
 
   void check_indices(const Node& node, const IndexOperand& operand) {
@@ -107,13 +146,20 @@ class Checker {
     if (element_count(graph().shape(indices)).upper_bound() > 0) conditions_.push_back(holds);
   }
 
-  // The numbers concatenated, as an output.
-  TensorId add_output(const char* name, const std::vector<TensorId>& numbers) {
-    if (numbers.empty()) return no_tensor;
+  TensorId in_line(const std::vector<TensorId>& numbers) {
     std::vector<TensorId> lines;
     for (const TensorId id : numbers) lines.push_back(add(Op::reshape, {id}, ShapeAttrs{{Dim(1)}}));
-    const TensorId all = lines.size() == 1 ? lines[0] : add(Op::concat, lines, AxisAttrs{0});
-    graph().outputs.push_back({name, all});
+    return joined(lines);
+  }
+  TensorId joined(const std::vector<TensorId>& lines) {
+    if (lines.empty()) return no_tensor;
+    return lines.size() == 1 ? lines[0] : add(Op::concat, lines, AxisAttrs{0});
+  }
+  // The lines that there are, as one output.
+  TensorId add_output(const char* name, std::vector<TensorId> lines) {
+    std::erase(lines, no_tensor);
+    const TensorId all = joined(lines);
+    if (all != no_tensor) graph().outputs.push_back({name, all});
     return all;
   }
 
@@ -131,6 +177,13 @@ class Checker {
   CheckedGraph result_;
   detail::GraphRewriter rewriter_;
   std::vector<TensorId> flags_, extremes_, conditions_;
+  // Of a graph that scales its loss: which tensors are scaled, and the next scale and whether the gradients are finite
+  // where it updates its scale.
+  std::vector<bool> scaled_;
+  const Update* scale_update_ = nullptr;
+  TensorId gradients_finite_ = no_tensor;
+  std::vector<TensorId> scaled_flags_;
+  std::vector<CheckedGraph::Value> scaled_values_;
 };
 
 }  // namespace

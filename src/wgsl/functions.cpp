@@ -39,9 +39,10 @@ fn log1p_f32(x: f32) -> f32 {
 }
 )"},
     {"log_f32", "", R"(
-// The mantissa between sqrt(1/2) and sqrt(2) by the same series; the exponent separately.
+// The mantissa between sqrt(1/2) and sqrt(2) by the same series; the exponent separately. The logarithm of 0 is minus
+// infinity and that of less is NaN, as bits chosen at run time: a constant may be neither.
 fn log_f32(x: f32) -> f32 {
-  if (x <= 0.0) { return -0x1.fffffep+127f; }
+  if (x <= 0.0) { return bitcast<f32>(select(0x7fc00000u, 0xff800000u, x == 0.0)); }
   var mantissa = frexp(x).fract;
   var exponent = f32(frexp(x).exp);
   if (mantissa < 0.707106769f) { mantissa = mantissa * 2.0; exponent = exponent - 1.0; }
@@ -123,9 +124,13 @@ fn sin_f32(x: f32) -> f32 { let at = quadrant(x); return sine_in_quadrant(at.x, 
 fn cos_f32(x: f32) -> f32 { let at = quadrant(x); return sine_in_quadrant(at.x, i32(at.y) + 1); }
 )"},
     {"pow_f32", "", R"(
+// What is not finite comes from bits chosen at run time: a constant may be neither NaN nor infinite.
 fn pow_f32(base: f32, exponent: f32) -> f32 {
   if (exponent == 0.0) { return 1.0; }
-  if (base <= 0.0) { return 0.0; }
+  if (base <= 0.0) {
+    let at_zero = select(0u, 0x7f800000u, exponent < 0.0);
+    return bitcast<f32>(select(at_zero, 0x7fc00000u, base < 0.0));
+  }
   return pow(base, exponent);
 }
 )"},

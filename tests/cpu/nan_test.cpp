@@ -435,5 +435,62 @@ TEST(Nan, ComesThroughTheGradientOfAttention) {
   }
 }
 
+// Elements are NaN where the reference's are. With an infinity an engine may add products in another order, so that NaN
+// takes the place of an infinity; what is finite stays so, with the same value.
+void expect_as_far_as_the_reference(const Sample& sample, bool with_infinity, const std::string& what) {
+  Numbers wanted;
+  for_each_engine(sample, [&](const Numbers& values, const std::string& engine) {
+    if (wanted.empty()) wanted = values;  // of the reference, which comes first
+    ASSERT_EQ(values.size(), wanted.size()) << engine;
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      const bool neither_is_finite = with_infinity && !std::isfinite(values[i]) && !std::isfinite(wanted[i]);
+      EXPECT_TRUE(neither_is_finite || agrees(values[i], wanted[i], 1e-4, 1e-4))
+          << fmt::format("{}, {}: element {} is {} instead of {}", engine, what, i, values[i], wanted[i]);
+    }
+  });
+}
+
+constexpr std::int64_t recurrent_times[] = {5, 9, 70};  // token by token, one chunk, several chunks
+
+TEST(Nan, ReachesOnlyLaterTokensOfLinearAttention) {
+  constexpr std::int64_t keys = 8, values = 20;
+  for (const std::int64_t time : recurrent_times)
+    for (const bool is_delta : {false, true})
+      for (const double special : {nan, infinity, -infinity})
+        for (const char operand : {'q', 'k', 'v'})
+          for (const std::int64_t at : {std::int64_t{0}, time / 2, time - 1}) {
+            const auto drawn = [&](char name, std::int64_t size) {
+              const Numbers plain = random_numbers(time * size, static_cast<std::uint32_t>(name));
+              const auto place = static_cast<std::size_t>(at * size + size / 2);
+              Numbers numbers = name == operand ? with(plain, place, special) : plain;
+              for (double& x : numbers) x *= 0.2;
+              return floats_of({1, time, 1, size}, numbers);
+            };
+            const Sample sample = sample_with(
+                {drawn('q', keys), drawn('k', keys), drawn('v', values),
+                 floats_of({1, time, 1}, Numbers(static_cast<std::size_t>(time), -0.1))},
+                [&](Xs x) {
+                  return linear_attention(x[0], x[1], x[2], x[3], is_delta ? Operand(exp(x[3])) : Operand()).y;
+                });
+            expect_as_far_as_the_reference(
+                sample, std::isinf(special),
+                fmt::format("{} in {} of token {} of {}{}", special, operand, at, time, is_delta ? ", delta" : ""));
+          }
+}
+
+TEST(Nan, ReachesOnlyLaterTokensOfCausalConvolutions) {
+  constexpr std::int64_t channels = 70, taps = 4;  // more channels than a task has
+  for (const std::int64_t time : recurrent_times)
+    for (const double special : {nan, infinity, -infinity})
+      for (const std::int64_t at : {std::int64_t{0}, time / 2, time - 1}) {
+        const Numbers x =
+            with(random_numbers(time * channels, 1), static_cast<std::size_t>(at * channels + 65), special);
+        expect_like_the_reference(sample_with({floats_of({1, time, channels}, x),
+                                               floats_of({channels, taps}, random_numbers(channels * taps, 2))},
+                                              [](Xs in) { return causal_conv1d(in[0], in[1]).y; }),
+                                  1e-4, 1e-4);
+      }
+}
+
 }  // namespace
 }  // namespace jerboa::test

@@ -12,6 +12,12 @@ TEST(MixedPrecision, FollowsFullPrecision) { expect_mixed_follows_full(Device::c
 
 TEST(MixedPrecision, SkipsUpdatesThatOverflowAndRecovers) { expect_overflow_is_skipped(Device::cpu()); }
 
+TEST(MixedPrecision, FiniteChecksLeaveOverflowsToTheScale) {
+  expect_check_lets_the_scale_fall(Device::cpu(), 1);
+  expect_check_lets_the_scale_fall(Device::cpu(), 2);
+  expect_check_stops_at_the_least_scale(Device::cpu());
+}
+
 TEST(MixedPrecision, DoublesTheScaleAfterEnoughUpdates) { expect_scale_grows(Device::cpu()); }
 
 TEST(MixedPrecision, AccumulatesGradients) {

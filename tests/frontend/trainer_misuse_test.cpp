@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <jerboa/jerboa.h>
 
@@ -224,6 +225,76 @@ TEST(OutOfMemory, NamesTheTensor) {
         },
         "large.weight (f32[1048576, 1048576])");
   }
+}
+
+TEST(OutOfMemory, NamesTheLargestActivation) {
+  const auto message_of_graph = [](const std::function<void()>& build) {
+    Session session(Device::cpu(1));
+    const Graph graph = trace(build);
+    EXPECT_THROW((void)session.prepare_entry("run", graph).program, OutOfMemoryError) << "or no error";
+    std::string message = message_of<OutOfMemoryError>([&] { session.add_entry("run", graph); });
+    EXPECT_EQ(message.find("entry run: "), 0u) << message;
+    EXPECT_EQ(message.rfind("entry run: "), 0u) << message;
+    EXPECT_TRUE(session.entries().empty());
+    return message;
+  };
+  constexpr std::int64_t large = 1 << 20;
+  const auto expect_in = [](const std::string& message, const std::string& part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  expect_in(message_of_graph([] {
+              output("y", (zeros({large, large}) + 1).named("a_large_one"));
+            }),
+            "not enough memory for a_large_one (f32[1048576, 1048576], trainer_misuse_test.cpp:");
+  expect_in(message_of_graph([] {
+              const Tensor x = tensor_input("x", {large, 1}), y = matmul(x, tensor_input("y", {1, large}));
+              output("y", sum(cumsum(tanh(y).named("bent"), -1)));
+            }),
+            "(f32[1048576, 1048576], trainer_misuse_test.cpp:");
+  // Each would fit by itself.
+  expect_in(message_of_graph([] {
+              const Tensor x = tensor_input("x", {large, 1}) * tensor_input("y", {1, 3 * (large >> 4)});
+              output("y", sum(cumsum(x, -1) + cumsum(x, 0) + cumsum(exp(x), -1) + cumsum(exp(x), 0)));
+              for (int i = 0; i < 8; ++i) output("y" + std::to_string(i), cumsum(sin(x + i), -1));
+            }),
+            "; the activations take ");
+}
+
+// Limits this process's memory until the end of the scope.
+class LimitedMemory {
+ public:
+  explicit LimitedMemory(rlim_t bytes) {
+    getrlimit(RLIMIT_AS, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_AS, &limit);
+  }
+  ~LimitedMemory() { setrlimit(RLIMIT_AS, &before_); }
+  LimitedMemory(const LimitedMemory&) = delete;
+  LimitedMemory& operator=(const LimitedMemory&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST(OutOfMemory, NamesTheLargestActivationThatTheHostHasNoRoomFor) {
+  const LimitedMemory limited(rlim_t{64} << 30);
+  Session session(Device::cpu(1));
+  const std::string message = message_of<OutOfMemoryError>([&] {
+    session.add_entry("run", trace([] {
+                        const Tensor x = tensor_input("x", {1 << 18, 1}) * tensor_input("y", {1, 1 << 18});
+                        output("y", sum(cumsum(capture(exp(x), "table"), -1)));
+                      }));
+  });
+  EXPECT_EQ(message.rfind("entry run: not enough host memory for "), 0u) << message;
+  EXPECT_NE(message.find(" (274877906944 bytes); the activations take "), std::string::npos) << message;
+}
+
+TEST(OutOfMemory, NamesTheTypeAndShapeOfAHostTensor) {
+  expect_error<OutOfMemoryError>(
+      [] {
+        const HostTensor tensor(DType::f32, {1 << 20, 1 << 20});
+      },
+      "not enough host memory for a tensor f32[1048576, 1048576] (4398046511104 bytes)");
 }
 #endif
 

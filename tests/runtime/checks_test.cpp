@@ -18,6 +18,10 @@ using test::expect_error;
 
 TEST(FiniteCheck, NamesTheFirstTensorItsOpAndTheLine) { test::expect_finite_check(Device::cpu()); }
 TEST(FiniteCheck, WorksOnTheReference) { test::expect_finite_check(Device::reference()); }
+TEST(FiniteCheck, NamesFunctionsOutsideTheirDomain) {
+  test::expect_finite_check_of_functions(Device::cpu());
+  test::expect_finite_check_of_functions(Device::reference());
+}
 TEST(IndexCheck, NamesIndicesThatTheGraphComputes) { test::expect_index_check(Device::cpu()); }
 
 TEST(FiniteCheck, NamesConstants) {

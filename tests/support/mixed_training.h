@@ -3,6 +3,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
+#include "support/expect_error.h"
 #include "support/small_gpt.h"
 #include "support/temp_folder.h"
 
@@ -10,13 +11,14 @@
 namespace jerboa::test {
 
 inline Trainer<SmallGpt> mixed_trainer(const Device& device, Precision precision, LossScaling scaling = {},
-                                       int accumulate = 1) {
+                                       int accumulate = 1, bool check_finite = false) {
   return {SmallGpt{},
           next_token_loss,
           {.optimizer = AdamW{.lr = 1e-2, .clip_norm = 1},
            .device = device,
            .seed = 5,
            .accumulate = accumulate,
+           .check_finite = check_finite,
            .precision = precision,
            .loss_scaling = scaling}};
 }
@@ -53,6 +55,31 @@ inline void expect_overflow_is_skipped(const Device& device) {
   EXPECT_LT(skipped, 40);
   for (const auto& [name, tensor] : session.download_params())
     for (const float value : tensor.f32()) ASSERT_TRUE(std::isfinite(value)) << name;
+}
+
+/// A finite check leaves gradients that overflow to the scale, and still finds everything else.
+inline void expect_check_lets_the_scale_fall(const Device& device, int accumulate) {
+  auto trainer = mixed_trainer(device, Precision::mixed_f16, {.initial = 1e9}, accumulate, true);
+  trainer.prepare(small_batch(0));
+  Session& session = trainer.session();
+  const TensorMap before = session.download_params();
+  for (int step = 0; step < 40 * accumulate && session.download_params() == before; ++step)
+    ASSERT_NO_THROW(trainer.step(small_batch(0)));
+  EXPECT_FALSE(session.download_params() == before);
+  EXPECT_LT(session.download_state(loss_scale_state).item(), 1e9f);
+
+  HostTensor table = session.download_param("tok.weight");
+  table.set_number(0, NAN);
+  session.upload_params({{"tok.weight", table}}, {.partial = true});
+  expect_error<NotFiniteError>([&] { trainer.step(small_batch(0)); },
+                               "tok.weight holds NaN or infinity before the run: it is a parameter");
+}
+
+/// Where the scale cannot fall any further, a gradient that is not finite stops the run.
+inline void expect_check_stops_at_the_least_scale(const Device& device) {
+  auto trainer = mixed_trainer(device, Precision::mixed_f16, {.initial = 1e12, .least = 5e11}, 1, true);
+  ASSERT_NO_THROW(trainer.step(small_batch(0)));
+  expect_error<NotFiniteError>([&] { trainer.step(small_batch(0)); }, " produced NaN or infinity");
 }
 
 inline void expect_scale_grows(const Device& device) {

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <functional>
 #include <gtest/gtest.h>
+#include <initializer_list>
+#include <string>
 
 #include <jerboa/ops/ops.h>
 #include <jerboa/runtime/session.h>
@@ -36,6 +39,41 @@ inline void expect_finite_check(const Device& device) {
   EXPECT_NE(message.find(wanted), std::string::npos) << message;
   EXPECT_NE(message.find("run_checks.h:"), std::string::npos) << message;
   EXPECT_EQ(session.download_state("count").item(), 1) << "a run that failed changed a state";
+}
+
+// The finite check names `wanted`, which is not finite at one element of x, whatever hides it from the output.
+inline void expect_not_finite(const Device& device, const std::string& wanted,
+                              const std::function<Tensor(const Tensor&)>& function, float x) {
+  Session session(device, {.check_finite = true});
+  session.add_entry("run", trace([&] {
+                      const Tensor input = tensor_input("x", {4});
+                      const Tensor computed = function(input).named("computed");
+                      output("largest", argmax(where(equal(input, x), 0, computed), 0));
+                    }));
+  session.run("run", {{"x", HostTensor({4}, {1, 2, 0.5f, 3})}});
+  const std::string message = message_of<NotFiniteError>([&] {
+    session.run("run", {{"x", HostTensor({4}, {1, 2, x, 3})}});
+  });
+  EXPECT_NE(message.find("computed is not finite: " + wanted + " produced NaN or infinity"), std::string::npos)
+      << wanted << " of " << x << ": " << message;
+}
+
+inline void expect_finite_check_of_functions(const Device& device) {
+  const auto expect = [&](const std::string& wanted, const std::function<Tensor(const Tensor&)>& function,
+                          std::initializer_list<float> places) {
+    for (const float x : places) expect_not_finite(device, wanted, function, x);
+  };
+  expect("log", [](const Tensor& x) { return log(x); }, {0, -1});
+  expect("exp", [](const Tensor& x) { return exp(x); }, {89, 1e30f});
+  expect("sqrt", [](const Tensor& x) { return sqrt(x); }, {-1});
+  expect("rsqrt", [](const Tensor& x) { return rsqrt(x); }, {0, -1});
+  expect("div", [](const Tensor& x) { return 2 / x; }, {0});
+  expect("div", [](const Tensor& x) { return x / (x + 7); }, {-7});
+  expect("mul", [](const Tensor& x) { return x * 1e30; }, {1e30f});
+  expect("pow", [](const Tensor& x) { return pow(x, -2); }, {0});
+  expect("pow", [](const Tensor& x) { return pow(x, 0.3); }, {-1});
+  expect("pow", [](const Tensor& x) { return pow(x, -0.3); }, {0, -1});
+  expect("pow", [](const Tensor& x) { return pow(2, x); }, {200});
 }
 
 inline void expect_index_check(const Device& device) {

@@ -50,6 +50,10 @@ TEST(WebGpuTraining, MixedPrecisionFollowsFullPrecision) { expect_mixed_follows_
 
 TEST(WebGpuTraining, MixedPrecisionSkipsOverflowsAndRecovers) { expect_overflow_is_skipped(Device::webgpu()); }
 
+TEST(WebGpuTraining, FiniteChecksLeaveOverflowsOfMixedPrecisionToTheScale) {
+  expect_check_lets_the_scale_fall(Device::webgpu(), 1);
+}
+
 TEST(WebGpuTraining, MixedPrecisionHoldsTheGoldens) {
   for (const CaseReport& report :
        verify_train_goldens(source_folder(JERBOA_SOURCE_DIR) / "tests/data/goldens/train_gpt2", Device::webgpu(), {},
@@ -59,6 +63,7 @@ TEST(WebGpuTraining, MixedPrecisionHoldsTheGoldens) {
 
 TEST(WebGpuTraining, ChecksNameWhatIsNotFiniteOrOutOfRange) {
   expect_finite_check(Device::webgpu());
+  expect_finite_check_of_functions(Device::webgpu());
   expect_index_check(Device::webgpu());
 }
 

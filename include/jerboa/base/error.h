@@ -54,6 +54,12 @@ class OutOfMemoryError : public DeviceError {
   using DeviceError::DeviceError;
 };
 
+/// The host itself does not.
+class HostMemoryError : public OutOfMemoryError {
+ public:
+  using OutOfMemoryError::OutOfMemoryError;
+};
+
 /// A tensor that holds NaN or infinity, found by a finite check (SessionOptions::check_finite).
 class NotFiniteError : public Error {
  public:

@@ -14,9 +14,6 @@
 
 namespace jerboa {
 
-/// The prefix of the states that hold the last gradients.
-inline constexpr const char* gradient_prefix = "grad/";
-
 /// An input that a graph is compiled for.
 struct InputSpec {
   std::string name;

@@ -47,8 +47,9 @@ class Result {
 struct SessionOptions {
   std::uint64_t seed = 0;  ///< of initial values and of random ops
   /// Runs check every tensor for NaN and infinity, by bit pattern, and throw NotFiniteError that names the first one,
-  /// its op and the user's line; parameters and states stay as they were. Slow; meant for debugging. The environment
-  /// variable JERBOA_CHECK=finite turns it on for every session.
+  /// its op and the user's line; parameters and states stay as they were. Gradients that overflow in mixed precision
+  /// are left to the loss scaling while it can reduce the scale. Slow; meant for debugging. The environment variable
+  /// JERBOA_CHECK=finite turns it on for every session.
   bool check_finite = false;
   /// The same for indices that the graph computes: indices out of range throw UsageError. Inputs used as indices are
   /// always checked before a run. JERBOA_CHECK=indices, or finite,indices for both.

@@ -18,6 +18,9 @@ std::vector<Tensor> grad(Operand loss, const std::vector<Tensor>& wrt);
 std::vector<Tensor> vector_jacobian(const std::vector<Tensor>& outputs, const std::vector<Tensor>& cotangents,
                                     const std::vector<Tensor>& wrt);
 
+/// The prefix of the states that hold the last gradients.
+inline constexpr const char* gradient_prefix = "grad/";
+
 struct ParamGrad {
   Tensor param, grad;
 };

@@ -164,8 +164,17 @@ class CpuExecutable final : public Executable {
     try {
       arenas_.emplace_back(bytes);
     } catch (const std::bad_alloc&) {
-      throw OutOfMemoryError(fmt::format("not enough host memory for {} bytes of activations", bytes));
+      throw_no_room();
     }
+  }
+
+  // Names the largest activation.
+  [[noreturn]] void throw_no_room() const {
+    const MemoryReport report = memory_report();
+    const auto largest = std::max_element(report.tensors.begin(), report.tensors.end(),
+                                          [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+    throw OutOfMemoryError(fmt::format("not enough host memory for {} ({} bytes); the activations take {} bytes in all",
+                                       largest->name, largest->bytes, report.activations));
   }
 
   bool program_is_static() const {

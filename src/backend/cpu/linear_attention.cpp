@@ -116,11 +116,11 @@ void in_chunks(const LinearAttentionProblem& p, std::int64_t b, std::int64_t hea
     const std::int64_t n = chunk.count;
     // y serves as r, which the output does not need.
     solve_chunk(chunk, p, state, products, {scaled, square}, y, u);
-    scale_rows(chunk.q, chunk.since_start, n, p.key_size, scaled);
-    products.multiply(n, p.value_size, p.key_size, scaled, state, y);
     products.multiply_transposed(n, n, p.key_size, chunk.q, chunk.k, square);
     chunk.apply_decay(square, true);
-    products.multiply(n, p.value_size, n, square, u, y, true);
+    products.lower_multiply(n, p.value_size, square, u, y);
+    scale_rows(chunk.q, chunk.since_start, n, p.key_size, scaled);
+    products.multiply(n, p.value_size, p.key_size, scaled, state, y, true);
     for (std::int64_t i = 0; i < n; ++i)
       std::copy_n(y + i * p.value_size, p.value_size, p.y + p.gate_at(b, chunk.time[i], head) * p.value_size);
     advance_state(chunk, p, u, products, scaled, state);

@@ -22,6 +22,17 @@ void ChunkProducts::transposed_multiply(std::int64_t rows, std::int64_t columns,
   run_small_matmul({rows, columns, inner, a, 1, rows, b, columns, 1, c, columns, scale, accumulate}, scratch);
 }
 
+void ChunkProducts::lower_multiply(std::int64_t rows, std::int64_t columns, const float* lower, const float* b,
+                                   float* c) {
+  multiply(rows, columns, rows, lower, b, c);
+  // The last row has something of every row of b, so it tells whether a zero met NaN or infinity.
+  const auto is_finite = [](float x) { return std::isfinite(x); };
+  if (std::all_of(c + (rows - 1) * columns, c + rows * columns, is_finite)) return;
+  for (std::int64_t row = 0; row < rows; ++row)
+    run_small_matmul({1, columns, row + 1, lower + row * rows, rows, 1, b, columns, 1, c + row * columns, columns},
+                     scratch);
+}
+
 void Chunk::load(const LinearAttentionInputs& a, std::int64_t b, std::int64_t head,
                  const std::vector<std::int64_t>& times, std::int64_t first) {
   count = std::min<std::int64_t>(chunk_tokens, static_cast<std::int64_t>(times.size()) - first);

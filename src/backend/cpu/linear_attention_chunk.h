@@ -39,6 +39,9 @@ struct ChunkProducts {
   /// c [rows, columns] = (a [inner, rows])ᵀ b [inner, columns]
   void transposed_multiply(std::int64_t rows, std::int64_t columns, std::int64_t inner, const float* a, const float* b,
                            float* c, bool accumulate = false, float scale = 1);
+  /// c [rows, columns] = lower [rows, rows] b [rows, columns], where lower is zero above its diagonal: NaN and infinity
+  /// in a row of b reach only the rows of c from there on.
+  void lower_multiply(std::int64_t rows, std::int64_t columns, const float* lower, const float* b, float* c);
 };
 
 /// Up to chunk_tokens tokens of one sequence and head, packed; skipped tokens are left out.

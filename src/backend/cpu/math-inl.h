@@ -100,11 +100,12 @@ HWY_INLINE V softplus(D d, V x) {
   return hn::Add(relu(d, x), hn::Log1p(d, hn::Exp(d, hn::Neg(hn::Abs(x)))));
 }
 
-// A rational function of x, good to a few units in the last place on the range where tanh is not 1 in f32.
+// A rational function of |x|, good to a few units in the last place where tanh is not 1 in f32. It goes on to rise
+// slowly, and at the bound is above 1 by more than its rounding errors, so that the minimum is exactly 1 there.
 template <class D, class V>
 HWY_INLINE V tanh(D d, V x) {
-  constexpr float bound = 7.90531110763549805F;
-  const V bounded = hn::Min(hn::Max(x, hn::Set(d, -bound)), hn::Set(d, bound));
+  constexpr float bound = 10;
+  const V size = hn::Abs(x), bounded = hn::Min(size, hn::Set(d, bound));
   const V square = hn::Mul(bounded, bounded);
   V top = hn::Set(d, -2.76076847742355e-16F);
   for (const float k : {2.00018790482477e-13F, -8.60467152213735e-11F, 5.12229709037114e-08F, 1.48572235717979e-05F,
@@ -113,8 +114,8 @@ HWY_INLINE V tanh(D d, V x) {
   V bottom = hn::Set(d, 1.19825839466702e-06F);
   for (const float k : {1.18534705686654e-04F, 2.26843463243900e-03F, 4.89352518554385e-03F})
     bottom = hn::MulAdd(bottom, square, hn::Set(d, k));
-  const V value = hn::Div(hn::Mul(bounded, top), bottom);
-  return hn::IfThenElse(hn::Ge(hn::Abs(x), hn::Set(d, 0.0004F)), value, x);
+  const V value = hn::Min(hn::Div(hn::Mul(bounded, top), bottom), hn::Set(d, 1.0F));
+  return hn::IfThenElse(hn::Ge(size, hn::Set(d, 0.0004F)), hn::CopySign(value, x), x);
 }
 
 // A rational function of x², good to a few units in the last place on the range where erf is not 1 in f32.
