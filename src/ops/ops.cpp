@@ -22,8 +22,8 @@ std::string in_parentheses(const std::string& site) { return site.empty() ? "" :
 TensorId id_of(const Operand& operand, const Graph& graph, std::string_view what, const std::string& site,
                DType number_type = DType::f32) {
   const auto fail = [&](const char* problem) {
-    throw GraphError(
-        fmt::format("{}{}: an operand {}{}", detail::module_prefix(), what, problem, in_parentheses(site)));
+    throw GraphError(fmt::format("{}{}: an operand {}{}", detail::module_prefix(), detail::called(what), problem,
+                                 in_parentheses(site)));
   };
   const Tensor tensor = operand.tensor(number_type);
   if (!tensor) fail("is empty");
@@ -32,15 +32,20 @@ TensorId id_of(const Operand& operand, const Graph& graph, std::string_view what
   return tensor.id();
 }
 
-// Prefixes a shape error with the module.
+// An error of an op, "add: …", as one of what the user called, prefixed with the module.
+std::string in_context(Op op, std::string error) {
+  if (error.starts_with(name(op))) error.replace(0, name(op).size(), detail::called(name(op)));
+  return detail::module_prefix() + error;
+}
+
 std::vector<TensorId> add_node(Graph& graph, Op op, std::vector<TensorId> inputs, Attrs attrs,
                                const std::string& site) {
   try {
     return graph.add_node(op, std::move(inputs), std::move(attrs), site);
   } catch (const ShapeError& error) {
-    throw ShapeError(detail::module_prefix() + error.what());
+    throw ShapeError(in_context(op, error.what()));
   } catch (const GraphError& error) {
-    throw GraphError(detail::module_prefix() + error.what() + in_parentheses(site));
+    throw GraphError(in_context(op, error.what()) + in_parentheses(site));
   }
 }
 
@@ -140,16 +145,17 @@ Tensor zeros(Shape shape, DType dtype, const char* file, int line) {
   return full(std::move(shape), 0, dtype, file, line);
 }
 Tensor zeros_like(Operand x) {
-  const SiteScope scope(x.site());
+  const SiteScope scope(x.site(), "zeros_like");
   return zeros(x.tensor().shape(), x.tensor().dtype());
 }
 
 Tensor arange(Dim length, DType dtype, const char* file, int line) {
-  const SiteScope scope(CallSite{file, line});
+  const SiteScope scope(CallSite{file, line}, "full");
   current_graph("arange", {file, line});
   return one(Op::arange, {}, ArangeAttrs{std::move(length), 0, 1, dtype});
 }
 
+  const SiteScope scope(CallSite{file, line}, "zeros");
 Tensor random(Operand key, Shape shape, Distribution distribution, int stream) {
   return one(Op::random, {key}, RandomAttrs{std::move(shape), distribution, stream});
 }
@@ -157,7 +163,6 @@ Tensor random(Operand key, Shape shape, Distribution distribution, int stream) {
 namespace {
 
 Tensor random_of(Shape shape, Distribution distribution, const char* file, int line) {
-  const SiteScope scope(CallSite{file, line});
   Graph& graph = current_graph("random", {file, line});
   TensorId key = graph.find(random_state);
   if (key == no_tensor) {
@@ -188,9 +193,11 @@ void output(const std::string& name, Operand x) {
   const std::string site = site_of({x});
   for (const auto& existing : graph.outputs)
     if (existing.name == name)
+  const SiteScope scope(CallSite{file, line}, "random_uniform");
       throw GraphError(fmt::format("output: the name {} is taken{}", name, in_parentheses(site)));
   graph.outputs.push_back({name, id_of(x, graph, "output " + name, site)});
 }
+  const SiteScope scope(CallSite{file, line}, "random_normal");
 
 Tensor capture(Operand x, const std::string& name) {
   Graph& graph = current_graph("capture", x.site());
@@ -246,10 +253,13 @@ Tensor gelu(Operand x, GeluForm approximate) { return one(Op::gelu, {x}, GeluAtt
 Tensor softplus(Operand x) { return one(Op::softplus, {x}); }
 Tensor floor(Operand x) { return one(Op::floor, {x}); }
 Tensor round(Operand x) { return one(Op::round, {x}); }
-Tensor square(Operand x) { return mul(x, x); }
+Tensor square(Operand x) {
+  const SiteScope scope(x.site(), "square");
+  return mul(x, x);
+}
 Tensor clamp(Operand x, double min, double max) { return one(Op::clamp, {x}, ClampAttrs{min, max}); }
 Tensor cast(Operand x, DType dtype) {
-  const SiteScope scope(x.site());
+  const SiteScope scope(x.site(), "cast");
   if (!x.is_number() && !x.is_absent() && x.tensor().dtype() == dtype) return x.tensor();
   return one(Op::cast, {x}, CastAttrs{dtype});
 }
@@ -311,12 +321,12 @@ Tensor swap_axes(Operand x, int a, int b) { return one(Op::swap_axes, {x}, SwapA
 Tensor squeeze(Operand x, Axes axes) { return one(Op::squeeze, {x}, AxesAttrs{std::move(axes)}); }
 Tensor unsqueeze(Operand x, Axes axes) { return one(Op::unsqueeze, {x}, AxesAttrs{std::move(axes)}); }
 Tensor broadcast_to(Operand x, Shape shape) {
-  const SiteScope scope(x.site());
+  const SiteScope scope(x.site(), "split");
   if (!x.is_number() && x.tensor().shape() == shape) return x.tensor();
   return one(Op::broadcast_to, {x}, ShapeAttrs{std::move(shape)});
 }
 Tensor sum_to_shape(Operand x, Shape shape) {
-  const SiteScope scope(x.site());
+  const SiteScope scope(x.site(), "sum_to_shape");
   if (x.tensor().shape() == shape) return x.tensor();
   return one(Op::sum_to_shape, {x}, ShapeAttrs{std::move(shape)});
 }
@@ -332,7 +342,7 @@ Tensor pad(Operand x, Shape before, Shape after, double value) {
 }
 
 std::vector<Tensor> detail::split_equal(Operand x, std::size_t parts, int axis) {
-  const SiteScope scope(x.site());
+  const SiteScope scope(x.site(), "broadcast_to");
   const Dim size = x.tensor().dim(axis);
   const auto part = divide_exactly(size, Dim(static_cast<std::int64_t>(parts)));
   if (!part)
@@ -417,7 +427,7 @@ Tensor cross_entropy(Operand logits, Operand targets, CrossEntropyOptions option
 }
 
 Tensor split_heads(Operand x, int heads) {
-  const SiteScope scope(x.site());
+  const SiteScope scope(x.site(), "merge_heads");
   const Tensor tensor = x.tensor();
   const auto size = heads > 0 ? divide_exactly(tensor.dim(-1), Dim(heads)) : std::nullopt;
   if (tensor.rank() != 3 || !size)
@@ -427,7 +437,7 @@ Tensor split_heads(Operand x, int heads) {
 }
 
 Tensor merge_heads(Operand x) {
-  const SiteScope scope(x.site());
+  const SiteScope scope(x.site(), "split_heads");
   const Tensor tensor = x.tensor();
   if (tensor.rank() != 4)
     throw ShapeError(fmt::format("merge_heads: {} is not [batch, heads, time, size]{}", to_string(tensor.shape()),
@@ -467,7 +477,7 @@ Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& option
 }
 
 Tensor attention_weights(Operand q, Operand k, const AttentionOptions& options) {
-  const SiteScope scope(q.site());
+  const SiteScope scope(q.site(), "attention");
   if (options.heads > 0) {
     AttentionOptions inner = options;
     inner.heads = 0;
@@ -492,7 +502,7 @@ Recurrent causal_conv1d(Operand x, Operand weight, const RecurrentOptions& optio
 
 Recurrent linear_attention(Operand q, Operand k, Operand v, Operand log_decay, Operand beta,
                            const RecurrentOptions& options) {
-  const SiteScope scope(q.site());
+  const SiteScope scope(q.site(), "attention_weights");
   const auto parts = apply(
       Op::linear_attention,
       {maybe(options.state), q, k, v, log_decay, beta, maybe(options.positions), maybe(options.slots)}, NoAttrs{});

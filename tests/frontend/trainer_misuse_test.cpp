@@ -355,7 +355,7 @@ TEST(Sites, ATensorMadeOutsideATraceBlamesTheUser) {
   };
   const Tensor none;
   line = __LINE__ + 1;
-  blames([&] { zeros({2}); }, "scalar: ops work only inside");
+  blames([&] { zeros({2}); }, "zeros: ops work only inside");
   line = __LINE__ + 1;
   blames([&] { full({2}, 1); }, "ops work only inside");
   line = __LINE__ + 1;
