@@ -5,6 +5,7 @@
 #include <jerboa/compile/graphs.h>
 #include <jerboa/compile/training_step.h>
 #include <jerboa/ops/ops.h>
+#include <jerboa/ops/reserved_state.h>
 #include <jerboa/transform/half_copies.h>
 
 namespace jerboa {
@@ -57,7 +58,7 @@ namespace {
 
 // f32 regardless of the parameter's type, so that small gradients are not lost in long sums.
 Tensor gradient_slot(const std::string& param, const Shape& shape) {
-  return state_input(gradient_prefix + param, shape, DType::f32);
+  return detail::reserved_state(gradient_prefix + param, shape, DType::f32);
 }
 
 Graph trace_training(const std::function<void()>& body) {
@@ -139,6 +140,14 @@ Graph training_graph(const InputSpecs& inputs, const Loss& loss, const Optimizer
   return training_graph(loss_graph(inputs, loss, site), optimizer, site, precision);
 }
 
+void keep_gradients(const std::vector<ParamGrad>& grads, const char* file, int line) {
+  const SiteScope scope(CallSite{file, line});
+  for (const auto& [param, grad] : grads) {
+    const Tensor slot = gradient_slot(param.name(), param.shape());
+    update(slot, cast(grad, DType::f32));
+  }
+}
+
 Graph training_graph(const Graph& traced, const Optimizer& optimizer, const CallSite& site,
                      const PrecisionOptions& precision) {
   Graph graph = with_precision(traced, precision.precision);
@@ -147,8 +156,9 @@ Graph training_graph(const Graph& traced, const Optimizer& optimizer, const Call
     const auto grads = gradients(value, 1, site, precision);
     {
       const SiteScope scope(site);
-      for (const auto& [param, grad] : grads.list)
-        update(gradient_slot(param.name(), param.shape()), grads.unscaled(grad));
+      std::vector<ParamGrad> kept;
+      for (const auto& [param, grad] : grads.list) kept.push_back({param, grads.unscaled(grad)});
+      keep_gradients(kept);
     }
     const Tensor lr = optimize(grads, optimizer, site, precision);
     const SiteScope scope(site);

@@ -15,7 +15,7 @@
 namespace jerboa {
 namespace {
 
-constexpr std::string_view state_prefix = "jerboa.state/";
+constexpr std::string_view state_prefix = stored_state_prefix;
 constexpr const char* format_name = "jerboa.checkpoint";
 
 bool read_number(const std::string& text, std::uint64_t& number) {

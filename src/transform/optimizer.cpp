@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <jerboa/ops/ops.h>
+#include <jerboa/ops/reserved_state.h>
 #include <jerboa/transform/optimizer.h>
 
 namespace jerboa {
@@ -8,6 +9,8 @@ namespace jerboa {
 namespace {
 
 std::string prefix_of(const std::string& optimizer) { return optimizer.empty() ? "" : optimizer + "/"; }
+
+std::string in_parentheses(const std::string& site) { return site.empty() ? "" : " (" + site + ")"; }
 
 }  // namespace
 
@@ -89,16 +92,22 @@ Tensor global_norm(const std::vector<ParamGrad>& grads, const char* file, int li
 
 namespace {
 
+void check_name(const std::string& optimizer, const std::string& site) {
+  if (const std::string why = detail::why_reserved(prefix_of(optimizer)); !why.empty())
+    throw UsageError(fmt::format("append_optimizer: the optimizer's name {} is reserved: {}; choose another{}",
+                                 optimizer, why, in_parentheses(site)));
+}
+
 // Increments the step counter and returns it.
 Tensor count_step(const Optimizer& optimizer, const std::string& site) {
   const std::string counter = step_state_of(optimizer.name);
   const Graph& graph = current_graph("append_optimizer");
-  if (graph.find(counter) != no_tensor)
-    throw UsageError(fmt::format(
-        "append_optimizer: the graph already has an optimizer {}; give each its own name: Adam{{.name = "
-        "\"generator\"}}{}",
-        optimizer.name.empty() ? "without a name" : "named " + optimizer.name, site.empty() ? "" : " (" + site + ")"));
-  const Tensor last = state_input(counter, {}, DType::i32);
+  if (const TensorId known = graph.find(counter); known != no_tensor && graph.tensor(known).storage == Storage::state)
+    throw UsageError(
+        fmt::format("append_optimizer: the graph already has an optimizer {}; give each its own name: Adam{{.name = "
+                    "\"generator\"}}{}",
+                    optimizer.name.empty() ? "without a name" : "named " + optimizer.name, in_parentheses(site)));
+  const Tensor last = detail::reserved_state(counter, {}, DType::i32);
   const Tensor step = last + 1;
   update(last, step);
   return step;
@@ -129,6 +138,7 @@ Tensor append_optimizer(const std::vector<ParamGrad>& grads, const Optimizer& op
     const SiteScope scope(site);
     common.optimizer = optimizer.name;
     common.site = detail::site_text(site);
+    check_name(optimizer.name, common.site);
     common.step = count_step(optimizer, common.site);
     common.lr = std::holds_alternative<Schedule>(optimizer.lr)
                     ? std::get<Schedule>(optimizer.lr).at(Operand(common.step))

@@ -165,5 +165,59 @@ TEST(SeveralOptimizers, OfOneNameAreRefused) {
   session.add_entry("critic", step_graph(false, true, plain, Adam{.name = "critic"}));
 }
 
+// Names by which sessions know the library's own states.
+
+Graph descent(const std::string& param, const Optimizer& optimizer) {
+  return trace([&] { append_optimizer(append_grad(sum(square(param_input(param, {2})))), optimizer); });
+}
+
+TEST(ReservedNames, AreRefusedForOptimizers) {
+  for (const char* name : {"grad", "f16", "grad/critic", "jerboa.state"}) {
+    const std::string message = test::message_of<UsageError>([&] { descent("w", Adam{.name = name}); });
+    EXPECT_NE(message.find("the optimizer's name " + std::string(name) + " is reserved: names that begin with "),
+              std::string::npos)
+        << message;
+    EXPECT_NE(message.find("several_optimizers_test.cpp:"), std::string::npos) << message;
+  }
+  for (const char* name : {"gradual", "f16_critic", "step", "rng"}) descent("w", Adam{.name = name});
+}
+
+TEST(ReservedNames, AreRefusedForParametersAndStates) {
+  const auto of_gradients =
+      "the name grad/x is reserved: names that begin with grad/ are those of gradients; choose "
+      "another (several_optimizers_test.cpp:";
+  expect_error<GraphError>([] { descent("grad/x", Sgd{}); }, std::string("param_input: ") + of_gradients);
+  expect_error<GraphError>([] { trace([] { state_input("grad/x", {2}); }); },
+                           std::string("state_input: ") + of_gradients);
+  for (const char* name : {"f16/x", "step", "critic/step", "jerboa.state/x", "loss_scale", "loss_scale_age"}) {
+    const std::string reserved = "the name " + std::string(name) + " is reserved: ";
+    expect_error<GraphError>([&] { descent(name, Adam{}); }, reserved);
+    expect_error<GraphError>([&] { trace([&] { state_input(name, {2}); }); }, reserved);
+  }
+  expect_error<GraphError>([] { descent("rng", Adam{}); },
+                           "the name rng is reserved: it is that of the state of random");
+  descent("steps", Adam{});
+  descent("blocks.0.step", Adam{});
+}
+
+TEST(ReservedNames, AreRefusedForStatesOfCustomOptimizers) {
+  const auto keeps = [](const std::string& state) {
+    return Optimizer{.update = [state](ParamUpdate& p) -> Tensor {
+      p.set_state(state, p.state(state) + p.grad);
+      return p.param;
+    }};
+  };
+  expect_error<GraphError>([&] { descent("w", keeps("grad")); }, "state_input: the name grad/w is reserved");
+  descent("w", keeps("gradients"));
+}
+
+// Only a state is a counter: an intermediate result may have any name.
+TEST(ReservedNames, AreFreeForActivations) {
+  trace([] {
+    const Tensor w = param_input("w", {2});
+    append_optimizer(append_grad(sum(square(w).named("step"))), Adam{});
+  });
+}
+
 }  // namespace
 }  // namespace jerboa::several_optimizers_test

@@ -7,15 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include <jerboa/ir/reserved_names.h>
 #include <jerboa/ops/tensor.h>
 #include <jerboa/transform/loss_scaling.h>
 #include <jerboa/transform/optimizer.h>
 #include <jerboa/transform/precision.h>
 
 namespace jerboa {
-
-/// The prefix of the states that hold the last gradients.
-inline constexpr const char* gradient_prefix = "grad/";
 
 /// An input that a graph is compiled for.
 struct InputSpec {
@@ -84,6 +82,9 @@ Graph training_graph(const InputSpecs& inputs, const Loss& loss, const Optimizer
 /// For gradient accumulation: adds the gradients of loss / parts to those in storage, without an update.
 Graph accumulation_graph(const InputSpecs& inputs, const Loss& loss, int parts, const CallSite& site = {},
                          const PrecisionOptions& precision = {});
+/// Inside a trace: keeps gradients where training_graph does, for Session::download_param_grads.
+void keep_gradients(const std::vector<ParamGrad>& grads, const char* file = __builtin_FILE(),
+                    int line = __builtin_LINE());
 /// Updates the parameters from the gradients in storage and zeroes the gradients. `like` is an accumulation graph.
 Graph apply_graph(const Graph& like, const Optimizer& optimizer, const CallSite& site = {},
                   const PrecisionOptions& precision = {});

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include <jerboa/ir/reserved_names.h>
 #include <jerboa/transform/grad.h>
 #include <jerboa/transform/schedule.h>
 
@@ -56,7 +57,8 @@ struct Optimizer {
   LearningRate lr = Schedule(1e-3);
   UpdateRule update;
   double clip_norm = 0;  ///< gradients are scaled down to this global norm; 0: off
-  /// Prefixes its step counter and states. Of the optimizers over one session, at most one may be unnamed.
+  /// Prefixes its step counter and states. Of the optimizers over one session, at most one may be unnamed. "grad" and
+  /// "f16" are reserved.
   std::string name = {};
 };
 
@@ -92,8 +94,6 @@ struct Sgd {
   operator Optimizer() const;  // NOLINT
 };
 
-/// The state that counts the steps of an optimizer without a name.
-inline constexpr const char* step_state = "step";
 /// The state that counts the steps of the optimizer of this name: "step", or "NAME/step".
 std::string step_state_of(const std::string& optimizer);
 /// Whether a state of this name counts an optimizer's steps.
