@@ -165,6 +165,60 @@ TEST(SeveralOptimizers, OfOneNameAreRefused) {
   session.add_entry("critic", step_graph(false, true, plain, Adam{.name = "critic"}));
 }
 
+// A step that trains the parameters p0, p1, … of a batch of any size.
+Graph shared_step(int params, const Optimizer& optimizer, int batch = 1, Precision precision = Precision::full) {
+  const Loss loss = [&](const Inputs& in) {
+    Tensor total = scalar(0);
+    for (int i = 0; i < params; ++i) total = total + mean(param_input("p" + std::to_string(i), {1}) * in["x"]);
+    return total;
+  };
+  return training_graph({{"x", {batch}}}, loss, optimizer, {}, {.precision = precision});
+}
+
+std::string refusal_of(const Graph& first, const Graph& second) {
+  Session session = create_session({{"a", first}}, {.device = Device::reference()});
+  return test::message_of<UsageError>([&] { session.add_entry("b", second); });
+}
+
+// A counter says for all parameters of an optimizer how many steps they have made.
+TEST(SeveralOptimizers, OfOtherParametersOrSettingsDoNotShareACounter) {
+  const Adam adam{.lr = 1};
+  const auto differs = [](const std::string& how) {
+    return "entry b: its optimizer differs from that of entry a: " + how +
+           ", but both count their steps in the state step; give each its own name: Adam{.name = \"generator\"}";
+  };
+  EXPECT_EQ(refusal_of(shared_step(1, adam), shared_step(2, adam)), differs("p1 is updated by entry b alone"));
+  EXPECT_EQ(refusal_of(shared_step(2, adam), shared_step(1, adam)), differs("p1 is updated by entry a alone"));
+  const std::string settings = differs("they update p0 with different settings");
+  EXPECT_EQ(refusal_of(shared_step(1, adam), shared_step(1, Adam{.lr = 1, .beta1 = 0.5})), settings);
+  EXPECT_EQ(refusal_of(shared_step(1, adam), shared_step(1, Adam{.lr = 0.5})), settings);
+  EXPECT_EQ(refusal_of(shared_step(1, Adam{.lr = warmup_cosine(1, 2, 9)}),
+                       shared_step(1, Adam{.lr = warmup_cosine(1, 3, 9)})),
+            settings);
+}
+
+TEST(SeveralOptimizers, TheSameOneMayBeInSeveralEntries) {
+  const Loss loss = [](const Inputs& in) { return mean(param_input("p0", {1}) * in["x"]); };
+  for (const Optimizer& optimizer :
+       {Optimizer(AdamW{.lr = warmup_cosine(1, 2, 9), .clip_norm = 1}), Optimizer(Adam{.lr = HostRate{}}),
+        Optimizer(Sgd{.lr = warmup_linear(1, 2, 9), .momentum = 0.9}), Optimizer(Sgd{})}) {
+    const Graph parts = accumulation_graph({{"x", {2}}}, loss, 2);
+    create_session({{"one", shared_step(1, optimizer)},
+                    {"three", shared_step(1, optimizer, 3)},
+                    {"mixed", shared_step(1, optimizer, 3, Precision::mixed_f16)},
+                    {"parts", parts},
+                    {"apply", apply_graph(parts, optimizer)},
+                    {"evaluate", forward_graph({{"x", {3}}}, [&](const Inputs& in) { return loss(in); })}},
+                   {.device = Device::reference()});
+  }
+}
+
+TEST(SeveralOptimizers, MayDifferInWhatDoesNotDependOnTheirCounter) {
+  create_session({{"plain", shared_step(1, Adam{.lr = 1})},
+                  {"decaying", shared_step(1, AdamW{.lr = 1, .weight_decay = 0.1, .clip_norm = 1})}},
+                 {.device = Device::reference()});
+}
+
 // Names by which sessions know the library's own states.
 
 Graph descent(const std::string& param, const Optimizer& optimizer) {
