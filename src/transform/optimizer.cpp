@@ -1,3 +1,4 @@
+#include <cmath>
 #include <fmt/format.h>
 
 #include <jerboa/ops/ops.h>
@@ -47,7 +48,27 @@ double decay_of(const ParamUpdate& p, double weight_decay, const DecayFilter& fi
   return wanted ? weight_decay : 0;
 }
 
+struct OptionRange {
+  const char* option;
+  double value;
+  const char* range;
+  bool within;
+};
+
+void check_options(const ParamUpdate& p, std::initializer_list<OptionRange> options) {
+  for (const auto& [option, value, range, within] : options)
+    if (!within || !std::isfinite(value))
+      throw UsageError(
+          fmt::format("append_optimizer: {} is {}, but must be {}{}", option, value, range, in_parentheses(p.site)));
+}
+
+OptionRange at_least_0(const char* option, double value) { return {option, value, "0 or more and finite", value >= 0}; }
+OptionRange below_1(const char* option, double value) {
+  return {option, value, "at least 0 and less than 1", value >= 0 && value < 1};
+}
+
 Tensor adam_rule(ParamUpdate& p, const AdamAttrs& attrs) {
+  check_options(p, {below_1("beta1", attrs.beta1), below_1("beta2", attrs.beta2), at_least_0("eps", attrs.eps)});
   const SiteScope scope(p.site);
   const Tensor m = p.state("adam_m");
   const Tensor v = p.state("adam_v");
@@ -66,6 +87,7 @@ Adam::operator Optimizer() const {
 
 AdamW::operator Optimizer() const {
   const auto rule = [options = *this](ParamUpdate& p) {
+    check_options(p, {at_least_0("weight_decay", options.weight_decay)});
     return adam_rule(p, {options.beta1, options.beta2, options.eps, decay_of(p, options.weight_decay, options.decay)});
   };
   return {lr, rule, clip_norm, name};
@@ -73,6 +95,7 @@ AdamW::operator Optimizer() const {
 
 Sgd::operator Optimizer() const {
   const auto rule = [options = *this](ParamUpdate& p) {
+    check_options(p, {below_1("momentum", options.momentum), at_least_0("weight_decay", options.weight_decay)});
     const SiteScope scope(p.site);
     const SgdAttrs attrs{options.momentum, decay_of(p, options.weight_decay, options.decay), options.nesterov};
     if (options.momentum == 0) return sgd_update(p.param, p.grad, p.lr, {}, attrs).param;
@@ -128,9 +151,6 @@ Tensor host_rate(const std::string& input) {
 Tensor append_optimizer(const std::vector<ParamGrad>& grads, const Optimizer& optimizer, const char* file, int line,
                         const Tensor& factor) {
   if (!optimizer.update) throw UsageError("the optimizer has no update rule");
-  if (optimizer.clip_norm < 0)
-    throw UsageError(
-        fmt::format("clip_norm is {}, but must not be negative; 0 turns clipping off", optimizer.clip_norm));
   const CallSite site{file, line};
   ParamUpdate common;
   Tensor scale = factor;
@@ -139,6 +159,7 @@ Tensor append_optimizer(const std::vector<ParamGrad>& grads, const Optimizer& op
     common.optimizer = optimizer.name;
     common.site = detail::site_text(site);
     check_name(optimizer.name, common.site);
+    check_options(common, {at_least_0("clip_norm", optimizer.clip_norm)});
     common.step = count_step(optimizer, common.site);
     common.lr = std::holds_alternative<Schedule>(optimizer.lr)
                     ? std::get<Schedule>(optimizer.lr).at(Operand(common.step))

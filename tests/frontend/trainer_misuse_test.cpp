@@ -207,6 +207,51 @@ TEST(TrainerMisuse, ARateThatIsNegativeOrNotFinite) {
 
 // Memory
 
+TEST(TrainerMisuse, OptionsOfOptimizersOutOfRange) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const std::vector<std::pair<Optimizer, std::string>> cases = {
+      {AdamW{.weight_decay = -1}, "weight_decay is -1, but must be 0 or more and finite"},
+      {AdamW{.weight_decay = -1, .decay = [](const std::string&) { return false; }}, "weight_decay is -1"},
+      {Adam{.beta1 = 1}, "beta1 is 1, but must be at least 0 and less than 1"},
+      {Adam{.beta1 = -0.1}, "beta1 is -0.1"},
+      {AdamW{.beta2 = 2}, "beta2 is 2, but must be at least 0 and less than 1"},
+      {Adam{.eps = -1}, "eps is -1, but must be 0 or more and finite"},
+      {Adam{.eps = nan}, "eps is nan"},
+      {Sgd{.momentum = -1}, "momentum is -1, but must be at least 0 and less than 1"},
+      {Sgd{.weight_decay = nan}, "weight_decay is nan"},
+      {Sgd{.clip_norm = nan}, "clip_norm is nan, but must be 0 or more and finite"}};
+  for (const auto& [optimizer, text] : cases) {
+    Trainer trainer(Net{}, squared_error, {.optimizer = optimizer, .device = Device::reference()});
+    const std::string message = message_of<UsageError>([&] { trainer.step(rows()); });
+    EXPECT_NE(message.find("append_optimizer: " + text), std::string::npos) << message;
+    EXPECT_NE(message.find("(trainer_misuse_test.cpp:"), std::string::npos) << message;
+  }
+}
+
+// Without a trainer the session knows which inputs are rates.
+TEST(TrainerMisuse, ARateOfASessionThatIsNegativeOrNotFinite) {
+  for (const Optimizer& optimizer : {Optimizer(Sgd{.lr = HostRate{"rate"}}), Optimizer(Adam{.lr = HostRate{"rate"}})}) {
+    Session session = create_session({{"step", trace([&] {
+                                         const Tensor w = param_input("w", {2});
+                                         append_optimizer(append_grad(sum(square(w - 1))), optimizer);
+                                       })}},
+                                     {.device = Device::reference()});
+    const TensorMap before = session.download_params();
+    expect_error<UsageError>(
+        [&] {
+          session.step({{"rate", HostTensor(-1.0f)}});
+        },
+        "entry step: input rate: a learning rate must be 0 or more and finite, not -1");
+    expect_error<UsageError>(
+        [&] {
+          session.step({{"rate", HostTensor(std::numeric_limits<float>::infinity())}});
+        },
+        "not inf");
+    EXPECT_EQ(session.download_params(), before);
+    session.step({{"rate", HostTensor(0.0f)}});
+  }
+}
+
 // The allocators of sanitizers end the process instead.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST(OutOfMemory, NamesTheTensor) {

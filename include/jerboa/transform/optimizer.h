@@ -68,7 +68,7 @@ using DecayFilter = std::function<bool(const std::string& name)>;
 
 struct Adam {
   LearningRate lr = Schedule(1e-3);
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  ///< 0 ≤ beta < 1; eps ≥ 0
   double clip_norm = 0;
   std::string name = {};
   operator Optimizer() const;  // NOLINT: an Adam is an optimizer
@@ -76,8 +76,8 @@ struct Adam {
 /// Adam with decoupled weight decay.
 struct AdamW {
   LearningRate lr = Schedule(1e-3);
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  double weight_decay = 0.01;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  ///< as in Adam
+  double weight_decay = 0.01;                     ///< ≥ 0
   DecayFilter decay = {};
   double clip_norm = 0;
   std::string name = {};
@@ -85,9 +85,9 @@ struct AdamW {
 };
 struct Sgd {
   LearningRate lr = Schedule(1e-2);
-  double momentum = 0;
+  double momentum = 0;  ///< 0 ≤ momentum < 1
   bool nesterov = false;
-  double weight_decay = 0;
+  double weight_decay = 0;  ///< ≥ 0
   DecayFilter decay = {};
   double clip_norm = 0;
   std::string name = {};
