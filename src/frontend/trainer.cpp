@@ -153,7 +153,7 @@ void TrainerCore::reset(std::optional<std::uint64_t> seed) {
 Result ForwardPass::operator()(const TensorMap& inputs, const RunOptions& options) {
   const std::string entry = "forward " + signature(inputs);
   if (!session_.has_entry(entry))
-    session_.add_entry(entry, forward_graph(specs_of(inputs), forward_, site_, precision_));
+    session_.add_entry(entry, forward_graph(specs_of(inputs), using_all_inputs(forward_), site_, precision_));
   return session_.run(entry, inputs, options);
 }
 

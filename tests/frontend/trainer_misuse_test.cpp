@@ -378,6 +378,23 @@ TEST(TrainerForward, GivesSeveralOutputs) {
 TEST(TrainerForward, EntriesListWhatASessionCanRun) {
   Trainer trainer(Net{}, squared_error, plain);
   EXPECT_TRUE(trainer.session().entries().empty());
+TEST(TrainerForward, RefusesInputsThatItDoesNotUse) {
+  Trainer trainer(Net{}, squared_error, plain);
+  trainer.step(rows());
+  ForwardPass forward = trainer.compile_forward("x");
+  const std::string message = message_of<UsageError>([&] { forward(rows()); });
+  EXPECT_EQ(message.substr(0, message.rfind(':')),
+            "the forward pass does not use y of its inputs; leave out what is not needed, or check for a misspelt name "
+            "(trainer_misuse_test.cpp");
+  forward({{"x", rows().at("x")}});
+  const auto predict = [](const Net& model, const Inputs& in) { return model(in["x"]); };
+  const InputSpecs specs{{"x", {2, 3}}, {"positions", {2}}};
+  expect_error<UsageError>([&] { compile_forward(Net{}, predict, specs, {.device = Device::reference()}); },
+                           "does not use positions of its inputs");
+  expect_error<UsageError>([&] { compile_forward(Net{}, predict, specs, trainer.session()); },
+                           "does not use positions of its inputs");
+}
+
   trainer.prepare(rows());
   const std::vector<EntryInfo> entries = trainer.session().entries();
   ASSERT_EQ(entries.size(), 1u);
