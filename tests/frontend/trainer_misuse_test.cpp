@@ -54,6 +54,8 @@ TEST(TrainerMisuse, SaveBeforeThereIsSomething) {
   Trainer trainer(Net{}, squared_error, plain);
   expect_error<UsageError>([&] { trainer.save(folder / "run"); },
                            "save: there is nothing to save yet; call step, prepare(batch) or load first");
+  expect_error<UsageError>([&] { trainer.session().save(folder / "run"); },
+                           "save: the session has no parameters or states");
   EXPECT_FALSE(std::filesystem::exists(folder / "run"));
   trainer.prepare(rows());
   trainer.save(folder / "run");
