@@ -78,22 +78,24 @@ void TrainerCore::prepare(const Batch& batch) {
 }
 
 StepResult TrainerCore::step(const Batch& batch, const RunOptions& options) {
+  if (options_.accumulate > 1) return accumulate(batch, options);
   Batch data = batch;
   Batch rate = take_rate(data);
   const std::string entry = entry_for(data);
-  if (options_.accumulate > 1) return accumulate(entry, data, rate, options);
   data.merge(rate);
   Result result = session_.run(entry, data, options);
   return {std::move(result), ++steps_};
 }
 
-StepResult TrainerCore::accumulate(const std::string& entry, const Batch& data, const Batch& rate,
-                                   const RunOptions& options) {
-  if (stale_) {
-    session_.reset_gradients();
-    stale_ = false;
-  }
+StepResult TrainerCore::accumulate(const Batch& batch, const RunOptions& options) {
   try {
+    Batch data = batch;
+    const Batch rate = take_rate(data);
+    const std::string entry = entry_for(data);
+    if (stale_) {
+      session_.reset_gradients();
+      stale_ = false;
+    }
     Result result = session_.run(entry, data, options);
     if (++parts_done_ == options_.accumulate) {
       session_.run("apply", rate);

@@ -207,8 +207,6 @@ TEST(TrainerMisuse, ARateThatIsNegativeOrNotFinite) {
   expect_error<UsageError>([&] { clipped.step(rows()); }, "clip_norm is -1");
 }
 
-// Memory
-
 TEST(TrainerMisuse, OptionsOfOptimizersOutOfRange) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const std::vector<std::pair<Optimizer, std::string>> cases = {
@@ -253,6 +251,8 @@ TEST(TrainerMisuse, ARateOfASessionThatIsNegativeOrNotFinite) {
     session.step({{"rate", HostTensor(0.0f)}});
   }
 }
+
+// Memory
 
 // The allocators of sanitizers end the process instead.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -349,7 +349,51 @@ TEST(TrainerMisuse, AnUpdateThatFailsLeavesNoGradientsBehind) {
   EXPECT_EQ(trainer.session().download_params(), clean.session().download_params());
 }
 
+// However a batch is wrong.
+TEST(TrainerMisuse, ABatchThatIsRefusedDiscardsTheUpdate) {
+  const auto trainer_with = [](const Optimizer& optimizer) {
+    return Trainer(Steady{}, squared_error, {.optimizer = optimizer, .device = Device::reference(), .accumulate = 2});
+  };
+  const auto with_rate = [](Batch batch) {
+    batch["lr"] = HostTensor(0.1f);
+    return batch;
+  };
+  Batch unknown = rows(), wrong_rate = with_rate(rows());
+  unknown["z"] = HostTensor(1.0f);
+  wrong_rate["lr"] = HostTensor(-1.0f);
+  for (const Batch& refused : {unknown, Batch{}, Batch{{"x", rows().at("x")}}, rows(), wrong_rate}) {
+    const bool takes_rate = refused.contains("lr") || refused == rows();
+    const auto good = [&](double shift) { return takes_rate ? with_rate(rows(shift)) : rows(shift); };
+    const Optimizer optimizer = takes_rate ? Sgd{.lr = HostRate{}} : Sgd{.lr = 0.1};
+    auto trainer = trainer_with(optimizer), clean = trainer_with(optimizer);
+    trainer.step(good(3));
+    EXPECT_THROW(trainer.step(refused), UsageError);
+    for (auto* each : {&trainer, &clean}) {
+      EXPECT_EQ(each->step(good(0)).step, 0);
+      EXPECT_EQ(each->step(good(1)).step, 1);
+    }
+    EXPECT_EQ(trainer.session().download_params(), clean.session().download_params());
+  }
+}
+
 // Forward passes
+
+TEST(TrainerForward, RefusesInputsThatItDoesNotUse) {
+  Trainer trainer(Net{}, squared_error, plain);
+  trainer.step(rows());
+  ForwardPass forward = trainer.compile_forward("x");
+  const std::string message = message_of<UsageError>([&] { forward(rows()); });
+  EXPECT_EQ(message.substr(0, message.rfind(':')),
+            "the forward pass does not use y of its inputs; leave out what is not needed, or check for a misspelt name "
+            "(trainer_misuse_test.cpp");
+  forward({{"x", rows().at("x")}});
+  const auto predict = [](const Net& model, const Inputs& in) { return model(in["x"]); };
+  const InputSpecs specs{{"x", {2, 3}}, {"positions", {2}}};
+  expect_error<UsageError>([&] { compile_forward(Net{}, predict, specs, {.device = Device::reference()}); },
+                           "does not use positions of its inputs");
+  expect_error<UsageError>([&] { compile_forward(Net{}, predict, specs, trainer.session()); },
+                           "does not use positions of its inputs");
+}
 
 TEST(TrainerForward, GivesSeveralOutputs) {
   Trainer trainer(Net{}, squared_error, plain);
@@ -380,23 +424,6 @@ TEST(TrainerForward, GivesSeveralOutputs) {
 TEST(TrainerForward, EntriesListWhatASessionCanRun) {
   Trainer trainer(Net{}, squared_error, plain);
   EXPECT_TRUE(trainer.session().entries().empty());
-TEST(TrainerForward, RefusesInputsThatItDoesNotUse) {
-  Trainer trainer(Net{}, squared_error, plain);
-  trainer.step(rows());
-  ForwardPass forward = trainer.compile_forward("x");
-  const std::string message = message_of<UsageError>([&] { forward(rows()); });
-  EXPECT_EQ(message.substr(0, message.rfind(':')),
-            "the forward pass does not use y of its inputs; leave out what is not needed, or check for a misspelt name "
-            "(trainer_misuse_test.cpp");
-  forward({{"x", rows().at("x")}});
-  const auto predict = [](const Net& model, const Inputs& in) { return model(in["x"]); };
-  const InputSpecs specs{{"x", {2, 3}}, {"positions", {2}}};
-  expect_error<UsageError>([&] { compile_forward(Net{}, predict, specs, {.device = Device::reference()}); },
-                           "does not use positions of its inputs");
-  expect_error<UsageError>([&] { compile_forward(Net{}, predict, specs, trainer.session()); },
-                           "does not use positions of its inputs");
-}
-
   trainer.prepare(rows());
   const std::vector<EntryInfo> entries = trainer.session().entries();
   ASSERT_EQ(entries.size(), 1u);
