@@ -23,6 +23,18 @@ void check_batch(const Batch& batch) {
           fmt::format("the batch is empty: {} is {}{}", name, jerboa::name(tensor.dtype()), to_string(tensor.shape())));
 }
 
+// The update is compiled for the parameters of the first batch: gradients of others would add up without an end.
+void check_all_updated(const std::string& entry, const Graph& accumulation, const Graph& apply) {
+  for (const Update& update : accumulation.updates) {
+    const std::string& name = accumulation.tensor(update.target).name;
+    if (name.starts_with(gradient_prefix) && apply.find(name) == no_tensor)
+      throw UsageError(
+          fmt::format("entry {}: the loss trains {}, which it did not for the first batch; let it use the same "
+                      "parameters for all batches that are accumulated",
+                      entry, name.substr(std::string_view(gradient_prefix).size())));
+  }
+}
+
 }  // namespace
 
 TrainerCore::TrainerCore(Loss loss, std::vector<Parameter> parameters, TrainerOptions options, const CallSite& site)
@@ -55,6 +67,7 @@ std::string TrainerCore::entry_for(const Batch& data) {
   }
   const Graph graph = accumulation_graph(specs_of(data), loss_, options_.accumulate, site_, precision);
   if (!session_.has_entry("apply")) add_entry("apply", apply_graph(graph, options_.optimizer, site_, precision));
+  check_all_updated(entry, graph, session_.graph("apply"));
   add_entry(entry, graph);
   return entry;
 }

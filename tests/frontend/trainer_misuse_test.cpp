@@ -376,6 +376,31 @@ TEST(TrainerMisuse, ABatchThatIsRefusedDiscardsTheUpdate) {
   }
 }
 
+struct TwoHeads {
+  nn::Linear one{3, 1}, two{3, 1};
+  JERBOA_FIELDS(one, two)
+};
+
+// One optimizer counts the steps of all parameters.
+TEST(TrainerMisuse, BatchesThatTrainOtherParameters) {
+  const auto loss = [](const TwoHeads& model, const Inputs& in) {
+    const Tensor first = mean(square(model.one(in["x"])));
+    return in.has("z") ? first + mean(square(model.two(in["z"]))) : first;
+  };
+  const Batch fewer{{"x", rows().at("x")}}, more{{"x", rows().at("x")}, {"z", rows().at("x")}};
+  Trainer each(TwoHeads{}, loss, {.optimizer = Adam{}, .device = Device::reference()});
+  each.step(fewer);
+  expect_error<UsageError>([&] { each.step(more); }, "two.bias is updated by entry step x:f32[4, 3] z:f32[4, 3] alone");
+  Trainer parts(TwoHeads{}, loss, {.optimizer = Adam{}, .device = Device::reference(), .accumulate = 2});
+  parts.step(fewer);
+  expect_error<UsageError>([&] { parts.step(more); },
+                           "entry grad x:f32[4, 3] z:f32[4, 3]: the loss trains two.weight, which it did not for the "
+                           "first batch");
+  Trainer whole_first(TwoHeads{}, loss, {.optimizer = Adam{}, .device = Device::reference(), .accumulate = 2});
+  whole_first.step(more);
+  EXPECT_EQ(whole_first.step(fewer).step, 1);  // a gradient of 0 for the rest
+}
+
 // Forward passes
 
 TEST(TrainerForward, RefusesInputsThatItDoesNotUse) {
