@@ -5,6 +5,7 @@
 #include <jerboa/compile/graphs.h>
 #include <jerboa/compile/training_step.h>
 #include <jerboa/ops/ops.h>
+#include <jerboa/ops/reserved_state.h>
 #include <jerboa/transform/half_copies.h>
 
 namespace jerboa {
@@ -57,7 +58,7 @@ namespace {
 
 // f32 regardless of the parameter's type, so that small gradients are not lost in long sums.
 Tensor gradient_slot(const std::string& param, const Shape& shape) {
-  return state_input(gradient_prefix + param, shape, DType::f32);
+  return detail::reserved_state(gradient_prefix + param, shape, DType::f32);
 }
 
 Graph trace_training(const std::function<void()>& body) {
@@ -67,13 +68,18 @@ Graph trace_training(const std::function<void()>& body) {
   return graph;
 }
 
+// `what` computes from the inputs, which it calls `whole`.
+void check_all_used(const Inputs& inputs, const char* what, const char* whole) {
+  if (const auto unused = inputs.unused(); !unused.empty())
+    throw UsageError(
+        fmt::format("{} does not use {} of {}; leave out what is not needed, or check for a misspelt name{}", what,
+                    fmt::join(unused, ", "), whole, in_parentheses(inputs.site())));
+}
+
 Tensor trace_loss(const InputSpecs& specs, const Loss& loss, const CallSite& site) {
   const Inputs inputs(specs, site);
   const Tensor value = loss(inputs);
-  if (const auto unused = inputs.unused(); value && !unused.empty())
-    throw UsageError(fmt::format(
-        "the loss does not use {} of the batch; leave out what is not needed, or check for a misspelt name{}",
-        fmt::join(unused, ", "), in_parentheses(site)));
+  if (value) check_all_used(inputs, "the loss", "the batch");
   return value;
 }
 
@@ -134,6 +140,14 @@ Tensor optimize(const Gradients& grads, const Optimizer& optimizer, const CallSi
 
 }  // namespace
 
+void keep_gradients(const std::vector<ParamGrad>& grads, const char* file, int line) {
+  const SiteScope scope(CallSite{file, line});
+  for (const auto& [param, grad] : grads) {
+    const Tensor slot = gradient_slot(param.name(), param.shape());
+    update(slot, cast(grad, DType::f32));
+  }
+}
+
 Graph training_graph(const InputSpecs& inputs, const Loss& loss, const Optimizer& optimizer, const CallSite& site,
                      const PrecisionOptions& precision) {
   return training_graph(loss_graph(inputs, loss, site), optimizer, site, precision);
@@ -147,8 +161,9 @@ Graph training_graph(const Graph& traced, const Optimizer& optimizer, const Call
     const auto grads = gradients(value, 1, site, precision);
     {
       const SiteScope scope(site);
-      for (const auto& [param, grad] : grads.list)
-        update(gradient_slot(param.name(), param.shape()), grads.unscaled(grad));
+      std::vector<ParamGrad> kept;
+      for (const auto& [param, grad] : grads.list) kept.push_back({param, grads.unscaled(grad)});
+      keep_gradients(kept);
     }
     const Tensor lr = optimize(grads, optimizer, site, precision);
     const SiteScope scope(site);
@@ -201,6 +216,14 @@ Graph forward_graph(const InputSpecs& inputs, const Forward& forward, const Call
         for (const auto& [name, tensor] : outputs.list()) output(name, tensor);
       }),
       precision);
+}
+
+Forward using_all_inputs(const Forward& forward) {
+  return [forward](const Inputs& inputs) {
+    Outputs outputs = forward(inputs);
+    check_all_used(inputs, "the forward pass", "its inputs");
+    return outputs;
+  };
 }
 
 }  // namespace jerboa

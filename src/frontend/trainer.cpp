@@ -23,6 +23,18 @@ void check_batch(const Batch& batch) {
           fmt::format("the batch is empty: {} is {}{}", name, jerboa::name(tensor.dtype()), to_string(tensor.shape())));
 }
 
+// The update is compiled for the parameters of the first batch: gradients of others would add up without an end.
+void check_all_updated(const std::string& entry, const Graph& accumulation, const Graph& apply) {
+  for (const Update& update : accumulation.updates) {
+    const std::string& name = accumulation.tensor(update.target).name;
+    if (name.starts_with(gradient_prefix) && apply.find(name) == no_tensor)
+      throw UsageError(
+          fmt::format("entry {}: the loss trains {}, which it did not for the first batch; let it use the same "
+                      "parameters for all batches that are accumulated",
+                      entry, name.substr(std::string_view(gradient_prefix).size())));
+  }
+}
+
 }  // namespace
 
 TrainerCore::TrainerCore(Loss loss, std::vector<Parameter> parameters, TrainerOptions options, const CallSite& site)
@@ -55,6 +67,7 @@ std::string TrainerCore::entry_for(const Batch& data) {
   }
   const Graph graph = accumulation_graph(specs_of(data), loss_, options_.accumulate, site_, precision);
   if (!session_.has_entry("apply")) add_entry("apply", apply_graph(graph, options_.optimizer, site_, precision));
+  check_all_updated(entry, graph, session_.graph("apply"));
   add_entry(entry, graph);
   return entry;
 }
@@ -78,22 +91,24 @@ void TrainerCore::prepare(const Batch& batch) {
 }
 
 StepResult TrainerCore::step(const Batch& batch, const RunOptions& options) {
+  if (options_.accumulate > 1) return accumulate(batch, options);
   Batch data = batch;
   Batch rate = take_rate(data);
   const std::string entry = entry_for(data);
-  if (options_.accumulate > 1) return accumulate(entry, data, rate, options);
   data.merge(rate);
   Result result = session_.run(entry, data, options);
   return {std::move(result), ++steps_};
 }
 
-StepResult TrainerCore::accumulate(const std::string& entry, const Batch& data, const Batch& rate,
-                                   const RunOptions& options) {
-  if (stale_) {
-    session_.reset_gradients();
-    stale_ = false;
-  }
+StepResult TrainerCore::accumulate(const Batch& batch, const RunOptions& options) {
   try {
+    Batch data = batch;
+    const Batch rate = take_rate(data);
+    const std::string entry = entry_for(data);
+    if (stale_) {
+      session_.reset_gradients();
+      stale_ = false;
+    }
     Result result = session_.run(entry, data, options);
     if (++parts_done_ == options_.accumulate) {
       session_.run("apply", rate);
@@ -153,7 +168,7 @@ void TrainerCore::reset(std::optional<std::uint64_t> seed) {
 Result ForwardPass::operator()(const TensorMap& inputs, const RunOptions& options) {
   const std::string entry = "forward " + signature(inputs);
   if (!session_.has_entry(entry))
-    session_.add_entry(entry, forward_graph(specs_of(inputs), forward_, site_, precision_));
+    session_.add_entry(entry, forward_graph(specs_of(inputs), using_all_inputs(forward_), site_, precision_));
   return session_.run(entry, inputs, options);
 }
 

@@ -3,6 +3,7 @@
 
 #include <jerboa/ir/shapes.h>
 #include <jerboa/ops/ops.h>
+#include <jerboa/ops/reserved_state.h>
 
 namespace jerboa {
 namespace {
@@ -22,8 +23,8 @@ std::string in_parentheses(const std::string& site) { return site.empty() ? "" :
 TensorId id_of(const Operand& operand, const Graph& graph, std::string_view what, const std::string& site,
                DType number_type = DType::f32) {
   const auto fail = [&](const char* problem) {
-    throw GraphError(
-        fmt::format("{}{}: an operand {}{}", detail::module_prefix(), what, problem, in_parentheses(site)));
+    throw GraphError(fmt::format("{}{}: an operand {}{}", detail::module_prefix(), detail::called(what), problem,
+                                 in_parentheses(site)));
   };
   const Tensor tensor = operand.tensor(number_type);
   if (!tensor) fail("is empty");
@@ -32,15 +33,20 @@ TensorId id_of(const Operand& operand, const Graph& graph, std::string_view what
   return tensor.id();
 }
 
-// Prefixes a shape error with the module.
+// An error of an op, "add: …", as one of what the user called, prefixed with the module.
+std::string in_context(Op op, std::string error) {
+  if (error.starts_with(name(op))) error.replace(0, name(op).size(), detail::called(name(op)));
+  return detail::module_prefix() + error;
+}
+
 std::vector<TensorId> add_node(Graph& graph, Op op, std::vector<TensorId> inputs, Attrs attrs,
                                const std::string& site) {
   try {
     return graph.add_node(op, std::move(inputs), std::move(attrs), site);
   } catch (const ShapeError& error) {
-    throw ShapeError(detail::module_prefix() + error.what());
+    throw ShapeError(in_context(op, error.what()));
   } catch (const GraphError& error) {
-    throw GraphError(detail::module_prefix() + error.what() + in_parentheses(site));
+    throw GraphError(in_context(op, error.what()) + in_parentheses(site));
   }
 }
 
@@ -48,9 +54,9 @@ Tensor one(Op op, const std::vector<Operand>& operands, Attrs attrs = NoAttrs{})
   return apply(op, operands, std::move(attrs)).front();
 }
 
-Tensor leaf(Op op, const std::string& name, const TensorType& type, Storage storage, const char* file, int line) {
-  const std::string site = site_of(file, line);
-  Graph& graph = current_graph(jerboa::name(op), {file, line});
+Tensor leaf(Op op, const std::string& name, const TensorType& type, Storage storage, const CallSite& at) {
+  const std::string site = detail::site_text(at);
+  Graph& graph = current_graph(jerboa::name(op), at);
   if (name.empty()) throw GraphError(fmt::format("{}: a name is required{}", jerboa::name(op), in_parentheses(site)));
   if (const TensorId holder = graph.find(name);
       holder != no_tensor && graph.tensor(holder).storage != Storage::activation)
@@ -62,6 +68,12 @@ Tensor leaf(Op op, const std::string& name, const TensorType& type, Storage stor
   const TensorId id = graph.add_node(op, {}, NoAttrs{}, site, &type, storage).front();
   graph.rename(id, name);
   return {graph.identity(), id};
+}
+
+void refuse_reserved(Op op, const std::string& name, const CallSite& at) {
+  if (const std::string why = detail::why_reserved(name); !why.empty())
+    throw GraphError(fmt::format("{}{}: the name {} is reserved: {}; choose another{}", detail::module_prefix(),
+                                 jerboa::name(op), name, why, in_parentheses(detail::site_text(at))));
 }
 
 }  // namespace
@@ -98,7 +110,8 @@ std::vector<Tensor> apply(Op op, const std::vector<Operand>& operands, Attrs att
 // Leaves
 
 Tensor param_input(const std::string& name, Shape shape, ParamOptions options, const char* file, int line) {
-  const Tensor result = leaf(Op::param_input, name, {options.dtype, std::move(shape)}, Storage::param, file, line);
+  refuse_reserved(Op::param_input, name, {file, line});
+  const Tensor result = leaf(Op::param_input, name, {options.dtype, std::move(shape)}, Storage::param, {file, line});
   TensorInfo& info = current_graph("param_input").tensor(result.id());
   info.init = options.init;
   info.trainable = options.trainable;
@@ -108,11 +121,16 @@ Tensor param_input(const std::string& name, Shape shape, ParamOptions options, c
 }
 
 Tensor tensor_input(const std::string& name, Shape shape, DType dtype, const char* file, int line) {
-  return leaf(Op::tensor_input, name, {dtype, std::move(shape)}, Storage::input, file, line);
+  return leaf(Op::tensor_input, name, {dtype, std::move(shape)}, Storage::input, {file, line});
 }
 
 Tensor state_input(const std::string& name, Shape shape, DType dtype, Init init, const char* file, int line) {
-  const Tensor result = leaf(Op::state_input, name, {dtype, std::move(shape)}, Storage::state, file, line);
+  if (name != random_state) refuse_reserved(Op::state_input, name, {file, line});  // random() takes that one as its key
+  return detail::reserved_state(name, std::move(shape), dtype, init, {file, line});
+}
+
+Tensor detail::reserved_state(const std::string& name, Shape shape, DType dtype, Init init, const CallSite& site) {
+  const Tensor result = leaf(Op::state_input, name, {dtype, std::move(shape)}, Storage::state, site);
   current_graph("state_input").tensor(result.id()).init = init;
   return result;
 }
@@ -133,14 +151,15 @@ Tensor constant(HostTensor values, const char* file, int line) {
 }
 
 Tensor full(Shape shape, double value, DType dtype, const char* file, int line) {
-  const SiteScope scope(CallSite{file, line});
+  const SiteScope scope(CallSite{file, line}, "full");
   return broadcast_to(scalar(value, dtype), std::move(shape));
 }
 Tensor zeros(Shape shape, DType dtype, const char* file, int line) {
+  const SiteScope scope(CallSite{file, line}, "zeros");
   return full(std::move(shape), 0, dtype, file, line);
 }
 Tensor zeros_like(Operand x) {
-  const SiteScope scope(x.site());
+  const SiteScope scope(x.site(), "zeros_like");
   return zeros(x.tensor().shape(), x.tensor().dtype());
 }
 
@@ -157,7 +176,6 @@ Tensor random(Operand key, Shape shape, Distribution distribution, int stream) {
 namespace {
 
 Tensor random_of(Shape shape, Distribution distribution, const char* file, int line) {
-  const SiteScope scope(CallSite{file, line});
   Graph& graph = current_graph("random", {file, line});
   TensorId key = graph.find(random_state);
   if (key == no_tensor) {
@@ -175,9 +193,11 @@ Tensor random_of(Shape shape, Distribution distribution, const char* file, int l
 }  // namespace
 
 Tensor random_uniform(Shape shape, const char* file, int line) {
+  const SiteScope scope(CallSite{file, line}, "random_uniform");
   return random_of(std::move(shape), Distribution::uniform, file, line);
 }
 Tensor random_normal(Shape shape, const char* file, int line) {
+  const SiteScope scope(CallSite{file, line}, "random_normal");
   return random_of(std::move(shape), Distribution::normal, file, line);
 }
 
@@ -246,10 +266,13 @@ Tensor gelu(Operand x, GeluForm approximate) { return one(Op::gelu, {x}, GeluAtt
 Tensor softplus(Operand x) { return one(Op::softplus, {x}); }
 Tensor floor(Operand x) { return one(Op::floor, {x}); }
 Tensor round(Operand x) { return one(Op::round, {x}); }
-Tensor square(Operand x) { return mul(x, x); }
+Tensor square(Operand x) {
+  const SiteScope scope(x.site(), "square");
+  return mul(x, x);
+}
 Tensor clamp(Operand x, double min, double max) { return one(Op::clamp, {x}, ClampAttrs{min, max}); }
 Tensor cast(Operand x, DType dtype) {
-  const SiteScope scope(x.site());
+  const SiteScope scope(x.site(), "cast");
   if (!x.is_number() && !x.is_absent() && x.tensor().dtype() == dtype) return x.tensor();
   return one(Op::cast, {x}, CastAttrs{dtype});
 }
@@ -311,12 +334,12 @@ Tensor swap_axes(Operand x, int a, int b) { return one(Op::swap_axes, {x}, SwapA
 Tensor squeeze(Operand x, Axes axes) { return one(Op::squeeze, {x}, AxesAttrs{std::move(axes)}); }
 Tensor unsqueeze(Operand x, Axes axes) { return one(Op::unsqueeze, {x}, AxesAttrs{std::move(axes)}); }
 Tensor broadcast_to(Operand x, Shape shape) {
-  const SiteScope scope(x.site());
+  const SiteScope scope(x.site(), "broadcast_to");
   if (!x.is_number() && x.tensor().shape() == shape) return x.tensor();
   return one(Op::broadcast_to, {x}, ShapeAttrs{std::move(shape)});
 }
 Tensor sum_to_shape(Operand x, Shape shape) {
-  const SiteScope scope(x.site());
+  const SiteScope scope(x.site(), "sum_to_shape");
   if (x.tensor().shape() == shape) return x.tensor();
   return one(Op::sum_to_shape, {x}, ShapeAttrs{std::move(shape)});
 }
@@ -332,7 +355,7 @@ Tensor pad(Operand x, Shape before, Shape after, double value) {
 }
 
 std::vector<Tensor> detail::split_equal(Operand x, std::size_t parts, int axis) {
-  const SiteScope scope(x.site());
+  const SiteScope scope(x.site(), "split");
   const Dim size = x.tensor().dim(axis);
   const auto part = divide_exactly(size, Dim(static_cast<std::int64_t>(parts)));
   if (!part)
@@ -417,7 +440,7 @@ Tensor cross_entropy(Operand logits, Operand targets, CrossEntropyOptions option
 }
 
 Tensor split_heads(Operand x, int heads) {
-  const SiteScope scope(x.site());
+  const SiteScope scope(x.site(), "split_heads");
   const Tensor tensor = x.tensor();
   const auto size = heads > 0 ? divide_exactly(tensor.dim(-1), Dim(heads)) : std::nullopt;
   if (tensor.rank() != 3 || !size)
@@ -427,7 +450,7 @@ Tensor split_heads(Operand x, int heads) {
 }
 
 Tensor merge_heads(Operand x) {
-  const SiteScope scope(x.site());
+  const SiteScope scope(x.site(), "merge_heads");
   const Tensor tensor = x.tensor();
   if (tensor.rank() != 4)
     throw ShapeError(fmt::format("merge_heads: {} is not [batch, heads, time, size]{}", to_string(tensor.shape()),
@@ -448,7 +471,7 @@ AttentionAttrs attention_attrs(const AttentionOptions& options, const Dim& head_
 }  // namespace
 
 Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& options) {
-  const SiteScope scope(q.site());
+  const SiteScope scope(q.site(), "attention");
   if (options.heads == 0) {
     if (!options.capture.empty()) capture(attention_weights(q, k, options), options.capture);
     return one(Op::attention,
@@ -467,7 +490,7 @@ Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& option
 }
 
 Tensor attention_weights(Operand q, Operand k, const AttentionOptions& options) {
-  const SiteScope scope(q.site());
+  const SiteScope scope(q.site(), "attention_weights");
   if (options.heads > 0) {
     AttentionOptions inner = options;
     inner.heads = 0;

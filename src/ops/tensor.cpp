@@ -13,6 +13,7 @@ thread_local Graph* traced = nullptr;
 
 // The user's line from the outermost SiteScope; empty outside of one.
 thread_local std::optional<std::string> scoped_site;
+thread_local std::string_view scoped_call;  // a literal
 thread_local std::string scoped_module;
 
 std::string at(const CallSite& site) {
@@ -23,7 +24,8 @@ std::string at(const CallSite& site) {
 const TensorInfo& look_up(const Tensor& tensor, std::string_view what, const CallSite& site) {
   const Graph& graph = current_graph(what, site);
   const auto fail = [&](const char* problem) {
-    throw GraphError(fmt::format("{}{}: the tensor {}{}", detail::module_prefix(), what, problem, at(site)));
+    throw GraphError(
+        fmt::format("{}{}: the tensor {}{}", detail::module_prefix(), detail::called(what), problem, at(site)));
   };
   if (!tensor) fail("is empty");
   if (tensor.graph() != graph.identity()) fail("belongs to another graph");
@@ -68,8 +70,8 @@ Dim Tensor::dim(int axis, const char* file, int line) const {
   const Shape shape = look_up(*this, "dim", {file, line}).type.shape;
   const int rank = static_cast<int>(shape.size()), resolved = axis < 0 ? axis + rank : axis;
   if (resolved < 0 || resolved >= rank)
-    throw ShapeError(fmt::format("{}dim: axis {} is out of range for {}{}", detail::module_prefix(), axis,
-                                 to_string(shape), at({file, line})));
+    throw ShapeError(fmt::format("{}{}: axis {} is out of range for {}{}", detail::module_prefix(),
+                                 detail::called("dim"), axis, to_string(shape), at({file, line})));
   return shape[static_cast<std::size_t>(resolved)];
 }
 
@@ -87,12 +89,16 @@ Tensor Operand::tensor(DType dtype) const {
   return tensor_;
 }
 
-SiteScope::SiteScope(const CallSite& site) : SiteScope(site.str()) {}
-SiteScope::SiteScope(std::string site) : outermost_(!scoped_site) {
-  if (outermost_) scoped_site = std::move(site);
+SiteScope::SiteScope(const CallSite& site, std::string_view called) : SiteScope(site.str(), called) {}
+SiteScope::SiteScope(std::string site, std::string_view called) : outermost_(!scoped_site) {
+  if (!outermost_) return;
+  scoped_site = std::move(site);
+  scoped_call = called;
 }
 SiteScope::~SiteScope() {
-  if (outermost_) scoped_site.reset();
+  if (!outermost_) return;
+  scoped_site.reset();
+  scoped_call = {};
 }
 
 ModuleScope::ModuleScope(std::string module) : outer_(std::exchange(scoped_module, std::move(module))) {}
@@ -103,12 +109,13 @@ std::string detail::site_text(const CallSite& site) {
   const bool is_ours = std::string_view(site.file).find("include/jerboa/") != std::string_view::npos;
   return scoped_site.value_or(is_ours ? "" : site.str());
 }
+std::string_view detail::called(std::string_view op) { return scoped_call.empty() ? op : scoped_call; }
 std::string detail::module_prefix() { return scoped_module.empty() ? "" : scoped_module + ": "; }
 
 Graph& current_graph(std::string_view what, const CallSite& site) {
   if (traced == nullptr)
     throw GraphError(fmt::format("{}{}: ops work only inside trace(), a model's forward function or a loss{}",
-                                 detail::module_prefix(), what, at(site)));
+                                 detail::module_prefix(), detail::called(what), at(site)));
   return *traced;
 }
 

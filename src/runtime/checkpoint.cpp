@@ -15,7 +15,7 @@
 namespace jerboa {
 namespace {
 
-constexpr std::string_view state_prefix = "jerboa.state/";
+constexpr std::string_view state_prefix = stored_state_prefix;
 constexpr const char* format_name = "jerboa.checkpoint";
 
 bool read_number(const std::string& text, std::uint64_t& number) {
@@ -37,6 +37,8 @@ void Session::save(const std::filesystem::path& path) const {
   const std::lock_guard lock(*shared_->mutex);
   TensorMap tensors = download_params();
   for (const std::string& name : state_names()) tensors.emplace(stored_name(name, false), download_state(name));
+  if (tensors.empty() && shared_->waiting.empty())
+    throw UsageError("save: the session has no parameters or states to save; add the entries that declare them first");
   std::vector<TensorView> views;
   for (const auto& [name, tensor] : tensors)
     views.push_back({name, detail::stored_type(tensor.dtype()), tensor.shape(), tensor.bytes()});

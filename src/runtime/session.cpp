@@ -12,6 +12,7 @@
 #include "compile/stored_type.h"
 #include "lower/input_indices.h"
 #include "runtime/index_checks.h"
+#include "runtime/rate_checks.h"
 #include "runtime/run_checks.h"
 #include "runtime/session_state.h"
 
@@ -338,6 +339,7 @@ void Session::add_entry(const std::string& name, const Graph& graph, const Progr
     for (const NamedTensor& capture : graph.captures)
       entry->captures.push_back({capture.name, graph.type(capture.tensor)});
     entry->indices = detail::find_input_indices(graph);
+    entry->rates = detail::find_rates(graph);
     entry->params_without_copies = shared_->without_copies(updated_storage(graph));
     if (shared_->checks.any()) entry->checks = with_checks(graph, shared_->checks);
     const Graph& compiled = entry->checks ? entry->checks->graph : graph;
@@ -458,6 +460,7 @@ Result Session::run(const std::string& entry_name, const TensorMap& inputs, cons
   const Entry& found = entry(entry_name);
   const SymbolValues symbols = check_inputs(entry_name, found.inputs, inputs);
   detail::check_input_indices(found.indices, inputs, symbols);
+  detail::check_rates(entry_name, found.rates, inputs);
   const auto captures = wanted_captures(entry_name, found.captures, options);
   std::map<std::string, Sizes> shapes;
   for (const Port& output : found.outputs) shapes[output.name] = evaluate(output.type.shape, symbols);

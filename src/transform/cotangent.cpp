@@ -1,41 +1,71 @@
 #include "transform/cotangent.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include <jerboa/ops/ops.h>
 
 namespace jerboa::detail {
 namespace {
 
+Dim size_of(const Contribution& part, std::size_t axis) { return part.tensor.dim(static_cast<int>(axis)); }
+bool covers(const Contribution& part, std::size_t axis, const Shape& shape) {
+  return size_of(part, axis) == shape[axis];
+}
+std::int64_t start_of(const Contribution& part, std::size_t axis) { return part.starts[axis].value(); }
+std::int64_t end_of(const Contribution& part, std::size_t axis) {
+  return start_of(part, axis) + size_of(part, axis).value();
+}
+
+// Symbolic offsets cannot be sorted.
+bool is_known(const Contribution& part, const Shape& shape) {
+  for (std::size_t axis = 0; axis < shape.size(); ++axis)
+    if (!covers(part, axis, shape) &&
+        !(part.starts[axis].is_constant() && size_of(part, axis).is_constant() && shape[axis].is_constant()))
+      return false;
+  return true;
+}
+
+// Where a part lies along the other axes. Parts that agree in this are in one row.
+std::vector<std::int64_t> row_of(const Contribution& part, std::size_t axis, const Shape& shape) {
+  std::vector<std::int64_t> row;
+  for (std::size_t other = 0; other < shape.size(); ++other) {
+    if (other == axis) continue;
+    const bool whole = covers(part, other, shape);
+    row.push_back(whole ? -1 : start_of(part, other));
+    row.push_back(whole ? -1 : end_of(part, other));
+  }
+  return row;
+}
+
 Tensor padded(const Contribution& part, const Shape& shape) {
   Shape before(shape.size(), Dim(0)), after = before;
-  const auto axis = static_cast<std::size_t>(part.axis);
-  before[axis] = part.start;
-  after[axis] = shape[axis] - part.start - part.tensor.dim(part.axis);
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    if (covers(part, axis, shape)) continue;
+    before[axis] = part.starts[axis];
+    after[axis] = shape[axis] - part.starts[axis] - size_of(part, axis);
+  }
   return pad(part.tensor, before, after);
 }
 
-std::int64_t start_of(const Contribution& part) { return part.start.value(); }
-std::int64_t end_of(const Contribution& part) { return part.start.value() + part.tensor.dim(part.axis).value(); }
-
-// Parts that do not overlap, in order, with zeros in between.
-Tensor concatenated(const std::vector<Contribution>& parts, const Shape& shape) {
-  const int axis = parts.front().axis;
+// Parts of a row that do not overlap, in order, with zeros in between.
+Tensor concatenated(const std::vector<Contribution>& parts, const Shape& row, std::size_t axis) {
   std::vector<Operand> pieces;
   std::int64_t end = 0;
   const auto fill_up_to = [&](std::int64_t start) {
     if (start == end) return;
-    Shape gap = shape;
-    gap[static_cast<std::size_t>(axis)] = start - end;
+    Shape gap = row;
+    gap[axis] = start - end;
     pieces.emplace_back(zeros(gap, parts.front().tensor.dtype()));
   };
   for (const Contribution& part : parts) {
-    fill_up_to(start_of(part));
+    fill_up_to(start_of(part, axis));
     pieces.emplace_back(part.tensor);
-    end = end_of(part);
+    end = end_of(part, axis);
   }
-  fill_up_to(shape[static_cast<std::size_t>(axis)].value());
-  return concat(pieces, axis);
+  fill_up_to(row[axis].value());
+  return concat(pieces, static_cast<int>(axis));
 }
 
 }  // namespace
@@ -49,37 +79,55 @@ void Cotangent::add(const Contribution& more) {
 
 void Cotangent::add_whole(const Tensor& more) { whole_ = whole_ ? whole_ + more : more; }
 
-Tensor Cotangent::total(const Shape& shape) {
-  for (int axis = 0; axis < static_cast<int>(shape.size()); ++axis) add_parts_along(axis, shape);
-  parts_.clear();
-  return whole_;
+std::optional<Contribution> Cotangent::single_part() const {
+  if (whole_ || parts_.size() != 1) return std::nullopt;
+  return parts_.front();
 }
 
-void Cotangent::add_parts_along(int axis, const Shape& shape) {
-  std::vector<Contribution> open;
-  for (const Contribution& part : parts_) {
-    if (part.axis != axis) continue;
-    // Symbolic offsets cannot be sorted.
-    const bool known = part.start.is_constant() && part.tensor.dim(axis).is_constant() &&
-                       shape[static_cast<std::size_t>(axis)].is_constant();
-    if (known)
-      open.push_back(part);
+Tensor Cotangent::total(const Shape& shape) {
+  const bool alone = parts_.size() == 1;
+  for (const Contribution& part : std::exchange(parts_, {})) {
+    if (!alone && is_known(part, shape))
+      parts_.push_back(part);
     else
       add_whole(padded(part, shape));
   }
-  std::stable_sort(open.begin(), open.end(),
-                   [](const Contribution& a, const Contribution& b) { return start_of(a) < start_of(b); });
+  // Rows along the last axes are short, and contiguous in what they are joined to.
+  for (std::size_t axis = shape.size(); axis-- > 0;) join_parts_along(axis, shape);
+  for (const Contribution& part : std::exchange(parts_, {})) add_whole(part.tensor);
+  return whole_;
+}
+
+// Replaces the parts that cover only some of an axis by ones that cover all of it.
+void Cotangent::join_parts_along(std::size_t axis, const Shape& shape) {
+  std::map<std::vector<std::int64_t>, std::vector<Contribution>> rows;
+  for (const Contribution& part : std::exchange(parts_, {}))
+    (covers(part, axis, shape) ? parts_ : rows[row_of(part, axis, shape)]).push_back(part);
+  for (auto& [place, row] : rows) {
+    std::stable_sort(row.begin(), row.end(), [&](const Contribution& a, const Contribution& b) {
+      return start_of(a, axis) < start_of(b, axis);
+    });
+    join(std::move(row), axis, shape);
+  }
+}
+
+void Cotangent::join(std::vector<Contribution> row, std::size_t axis, const Shape& shape) {
   // If slices overlap, one concatenation takes as many as it can, and the next takes the rest.
-  while (!open.empty()) {
+  while (!row.empty()) {
     std::vector<Contribution> layer, left;
     std::int64_t end = 0;
-    for (const Contribution& part : open) {
-      const bool free = start_of(part) >= end;
+    for (const Contribution& part : row) {
+      const bool free = start_of(part, axis) >= end;
       (free ? layer : left).push_back(part);
-      if (free) end = end_of(part);
+      if (free) end = end_of(part, axis);
     }
-    add_whole(layer.size() == 1 ? padded(layer.front(), shape) : concatenated(layer, shape));
-    open = std::move(left);
+    Contribution joined = layer.front();
+    Shape whole_row = joined.tensor.shape();
+    whole_row[axis] = shape[axis];
+    joined.tensor = layer.size() == 1 ? padded(joined, whole_row) : concatenated(layer, whole_row, axis);
+    joined.starts[axis] = 0;
+    parts_.push_back(joined);
+    row = std::move(left);
   }
 }
 

@@ -98,15 +98,18 @@ class ReverseWalk {
       x.push_back(handle(id));
       wanted.push_back(id != no_tensor && reaches(id));
     }
+    // A slice passes a part of its result on as a part of its operand, without padding it twice.
+    const auto part = is_range(node) ? at(node.outputs[0]).single_part() : std::nullopt;
     for (const TensorId id : node.outputs) {
       y.push_back(handle(id));
-      dys.push_back(at(id).total(y.back().shape()));
+      dys.push_back(part ? part->tensor : at(id).total(y.back().shape()));
     }
     refuse_rounded(node, x, wanted);
     const std::size_t before = graph_.nodes.size();
-    const detail::Grads grads = column == Gradient::Decompose
-                                    ? through_decomposition(node, x, dys, wanted)
-                                    : detail::apply_gradient_rule({node, x, y, dys, wanted, dys[0]});
+    detail::Grads grads = column == Gradient::Decompose
+                              ? through_decomposition(node, x, dys, wanted)
+                              : detail::apply_gradient_rule({node, x, y, dys, wanted, dys[0]});
+    if (part) grads[0] = within(*part, grads[0]);
     // Recompute statistics of norms and slopes of activations from x, which is kept anyway: cheaper than keeping them.
     const bool activation = info(node.op).lowering == Lowering::Loop && node.inputs.size() == 1;
     if ((activation && reads_any_of(before, node)) || has(node.op, Trait::Recomputable))
@@ -114,6 +117,15 @@ class ReverseWalk {
     for (std::size_t i = 0; i < grads.size(); ++i)
       if (grads[i] && wanted[i] && is_float(x[i].dtype()))
         at(node.inputs[i]).add(grads[i].is_part() ? grads[i] : sum_to_shape(grads[i].tensor, x[i].shape()));
+  }
+
+  static bool is_range(const Node& node) { return node.op == Op::slice && node.as<SliceAttrs>().step == 1; }
+
+  // A part of a part, which is of the inner one's shape.
+  static detail::Contribution within(const detail::Contribution& inner, const detail::Contribution& outer) {
+    detail::Contribution part(outer);
+    for (std::size_t i = 0; i < part.starts.size(); ++i) part.starts[i] = part.starts[i] + inner.starts[i];
+    return part;
   }
 
   // Rounding to 8 bits passes nothing back. That must not go unnoticed where it happens in the graph itself.

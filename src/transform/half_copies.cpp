@@ -2,14 +2,13 @@
 #include <map>
 
 #include <jerboa/ops/ops.h>
+#include <jerboa/ops/reserved_state.h>
 #include <jerboa/transform/half_copies.h>
 
 #include "transform/rewrite.h"
 
 namespace jerboa {
 namespace {
-
-constexpr std::string_view prefix = "f16/";
 
 // By node: whether it converts a parameter to f16 for a product.
 std::vector<bool> find_copies(const Graph& graph) {
@@ -28,11 +27,11 @@ std::vector<bool> find_copies(const Graph& graph) {
 
 }  // namespace
 
-std::string half_copy_of(const std::string& param) { return std::string(prefix) + param; }
+std::string half_copy_of(const std::string& param) { return half_copy_prefix + param; }
 
 std::optional<std::string> half_copy_source(const std::string& state) {
-  if (!state.starts_with(prefix)) return std::nullopt;
-  return state.substr(prefix.size());
+  if (!state.starts_with(half_copy_prefix)) return std::nullopt;
+  return state.substr(std::string_view(half_copy_prefix).size());
 }
 
 Graph with_half_copies(const Graph& graph) {
@@ -51,7 +50,7 @@ Graph with_half_copies(const Graph& graph) {
       const SiteScope scope(node.site);
       const std::string name = half_copy_of(graph.tensor(node.inputs[0]).name);
       const auto [known, fresh] = kept.emplace(name, no_tensor);
-      if (fresh) known->second = state_input(name, graph.shape(node.outputs[0]), DType::f16).id();
+      if (fresh) known->second = detail::reserved_state(name, graph.shape(node.outputs[0]), DType::f16).id();
       rewriter.replace(node, {known->second}, out.tensors.size());
     }
     rewriter.finish();
@@ -68,8 +67,8 @@ void update_half_copies(const Graph& with) {
     const std::string name = half_copy_of(param.name);
     if (param.storage != Storage::param || with.find(name) == no_tensor) continue;
     const TensorId known = graph.find(name);
-    const Tensor copy =
-        known == no_tensor ? state_input(name, param.type.shape, DType::f16) : Tensor(graph.identity(), known);
+    const Tensor copy = known == no_tensor ? detail::reserved_state(name, param.type.shape, DType::f16)
+                                           : Tensor(graph.identity(), known);
     update(copy, cast(Tensor(graph.identity(), made.value), DType::f16));
   }
 }

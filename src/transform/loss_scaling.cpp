@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <jerboa/ops/ops.h>
+#include <jerboa/ops/reserved_state.h>
 #include <jerboa/transform/loss_scaling.h>
 
 namespace jerboa {
@@ -10,7 +11,7 @@ Tensor scale_state(const LossScaling& scaling) {
   const Graph& graph = current_graph("loss_scale");
   const TensorId known = graph.find(loss_scale_state);
   if (known != no_tensor) return {graph.identity(), known};
-  return state_input(loss_scale_state, {}, DType::f32, Init::constant(scaling.initial));
+  return detail::reserved_state(loss_scale_state, {}, DType::f32, Init::constant(scaling.initial));
 }
 
 }  // namespace
@@ -32,7 +33,7 @@ Tensor are_finite(const std::vector<ParamGrad>& grads) {
 
 void update_loss_scale(const Tensor& finite, const LossScaling& scaling) {
   const Tensor scale = scale_state(scaling);
-  const Tensor age = state_input(loss_scale_age_state, {}, DType::i32);
+  const Tensor age = detail::reserved_state(loss_scale_age_state, {}, DType::i32);
   const Tensor older = age + 1;
   const Tensor grows = older >= scaling.growth_interval;
   update(scale, where(finite, where(grows, scale * 2, scale), maximum(scale * 0.5, scaling.least)));

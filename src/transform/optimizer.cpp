@@ -1,6 +1,8 @@
+#include <cmath>
 #include <fmt/format.h>
 
 #include <jerboa/ops/ops.h>
+#include <jerboa/ops/reserved_state.h>
 #include <jerboa/transform/optimizer.h>
 
 namespace jerboa {
@@ -8,6 +10,8 @@ namespace jerboa {
 namespace {
 
 std::string prefix_of(const std::string& optimizer) { return optimizer.empty() ? "" : optimizer + "/"; }
+
+std::string in_parentheses(const std::string& site) { return site.empty() ? "" : " (" + site + ")"; }
 
 }  // namespace
 
@@ -44,7 +48,27 @@ double decay_of(const ParamUpdate& p, double weight_decay, const DecayFilter& fi
   return wanted ? weight_decay : 0;
 }
 
+struct OptionRange {
+  const char* option;
+  double value;
+  const char* range;
+  bool within;
+};
+
+void check_options(const ParamUpdate& p, std::initializer_list<OptionRange> options) {
+  for (const auto& [option, value, range, within] : options)
+    if (!within || !std::isfinite(value))
+      throw UsageError(
+          fmt::format("append_optimizer: {} is {}, but must be {}{}", option, value, range, in_parentheses(p.site)));
+}
+
+OptionRange at_least_0(const char* option, double value) { return {option, value, "0 or more and finite", value >= 0}; }
+OptionRange below_1(const char* option, double value) {
+  return {option, value, "at least 0 and less than 1", value >= 0 && value < 1};
+}
+
 Tensor adam_rule(ParamUpdate& p, const AdamAttrs& attrs) {
+  check_options(p, {below_1("beta1", attrs.beta1), below_1("beta2", attrs.beta2), at_least_0("eps", attrs.eps)});
   const SiteScope scope(p.site);
   const Tensor m = p.state("adam_m");
   const Tensor v = p.state("adam_v");
@@ -63,6 +87,7 @@ Adam::operator Optimizer() const {
 
 AdamW::operator Optimizer() const {
   const auto rule = [options = *this](ParamUpdate& p) {
+    check_options(p, {at_least_0("weight_decay", options.weight_decay)});
     return adam_rule(p, {options.beta1, options.beta2, options.eps, decay_of(p, options.weight_decay, options.decay)});
   };
   return {lr, rule, clip_norm, name};
@@ -70,6 +95,7 @@ AdamW::operator Optimizer() const {
 
 Sgd::operator Optimizer() const {
   const auto rule = [options = *this](ParamUpdate& p) {
+    check_options(p, {below_1("momentum", options.momentum), at_least_0("weight_decay", options.weight_decay)});
     const SiteScope scope(p.site);
     const SgdAttrs attrs{options.momentum, decay_of(p, options.weight_decay, options.decay), options.nesterov};
     if (options.momentum == 0) return sgd_update(p.param, p.grad, p.lr, {}, attrs).param;
@@ -89,16 +115,22 @@ Tensor global_norm(const std::vector<ParamGrad>& grads, const char* file, int li
 
 namespace {
 
+void check_name(const std::string& optimizer, const std::string& site) {
+  if (const std::string why = detail::why_reserved(prefix_of(optimizer)); !why.empty())
+    throw UsageError(fmt::format("append_optimizer: the optimizer's name {} is reserved: {}; choose another{}",
+                                 optimizer, why, in_parentheses(site)));
+}
+
 // Increments the step counter and returns it.
 Tensor count_step(const Optimizer& optimizer, const std::string& site) {
   const std::string counter = step_state_of(optimizer.name);
   const Graph& graph = current_graph("append_optimizer");
-  if (graph.find(counter) != no_tensor)
-    throw UsageError(fmt::format(
-        "append_optimizer: the graph already has an optimizer {}; give each its own name: Adam{{.name = "
-        "\"generator\"}}{}",
-        optimizer.name.empty() ? "without a name" : "named " + optimizer.name, site.empty() ? "" : " (" + site + ")"));
-  const Tensor last = state_input(counter, {}, DType::i32);
+  if (const TensorId known = graph.find(counter); known != no_tensor && graph.tensor(known).storage == Storage::state)
+    throw UsageError(
+        fmt::format("append_optimizer: the graph already has an optimizer {}; give each its own name: Adam{{.name = "
+                    "\"generator\"}}{}",
+                    optimizer.name.empty() ? "without a name" : "named " + optimizer.name, in_parentheses(site)));
+  const Tensor last = detail::reserved_state(counter, {}, DType::i32);
   const Tensor step = last + 1;
   update(last, step);
   return step;
@@ -119,9 +151,6 @@ Tensor host_rate(const std::string& input) {
 Tensor append_optimizer(const std::vector<ParamGrad>& grads, const Optimizer& optimizer, const char* file, int line,
                         const Tensor& factor) {
   if (!optimizer.update) throw UsageError("the optimizer has no update rule");
-  if (optimizer.clip_norm < 0)
-    throw UsageError(
-        fmt::format("clip_norm is {}, but must not be negative; 0 turns clipping off", optimizer.clip_norm));
   const CallSite site{file, line};
   ParamUpdate common;
   Tensor scale = factor;
@@ -129,6 +158,8 @@ Tensor append_optimizer(const std::vector<ParamGrad>& grads, const Optimizer& op
     const SiteScope scope(site);
     common.optimizer = optimizer.name;
     common.site = detail::site_text(site);
+    check_name(optimizer.name, common.site);
+    check_options(common, {at_least_0("clip_norm", optimizer.clip_norm)});
     common.step = count_step(optimizer, common.site);
     common.lr = std::holds_alternative<Schedule>(optimizer.lr)
                     ? std::get<Schedule>(optimizer.lr).at(Operand(common.step))

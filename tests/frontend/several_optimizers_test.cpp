@@ -165,5 +165,113 @@ TEST(SeveralOptimizers, OfOneNameAreRefused) {
   session.add_entry("critic", step_graph(false, true, plain, Adam{.name = "critic"}));
 }
 
+// A step that trains the parameters p0, p1, … of a batch of any size.
+Graph shared_step(int params, const Optimizer& optimizer, int batch = 1, Precision precision = Precision::full) {
+  const Loss loss = [&](const Inputs& in) {
+    Tensor total = scalar(0);
+    for (int i = 0; i < params; ++i) total = total + mean(param_input("p" + std::to_string(i), {1}) * in["x"]);
+    return total;
+  };
+  return training_graph({{"x", {batch}}}, loss, optimizer, {}, {.precision = precision});
+}
+
+std::string refusal_of(const Graph& first, const Graph& second) {
+  Session session = create_session({{"a", first}}, {.device = Device::reference()});
+  return test::message_of<UsageError>([&] { session.add_entry("b", second); });
+}
+
+// A counter says for all parameters of an optimizer how many steps they have made.
+TEST(SeveralOptimizers, OfOtherParametersOrSettingsDoNotShareACounter) {
+  const Adam adam{.lr = 1};
+  const auto differs = [](const std::string& how) {
+    return "entry b: its optimizer differs from that of entry a: " + how +
+           ", but both count their steps in the state step; give each its own name: Adam{.name = \"generator\"}";
+  };
+  EXPECT_EQ(refusal_of(shared_step(1, adam), shared_step(2, adam)), differs("p1 is updated by entry b alone"));
+  EXPECT_EQ(refusal_of(shared_step(2, adam), shared_step(1, adam)), differs("p1 is updated by entry a alone"));
+  const std::string settings = differs("they update p0 with different settings");
+  EXPECT_EQ(refusal_of(shared_step(1, adam), shared_step(1, Adam{.lr = 1, .beta1 = 0.5})), settings);
+  EXPECT_EQ(refusal_of(shared_step(1, adam), shared_step(1, Adam{.lr = 0.5})), settings);
+  EXPECT_EQ(refusal_of(shared_step(1, Adam{.lr = warmup_cosine(1, 2, 9)}),
+                       shared_step(1, Adam{.lr = warmup_cosine(1, 3, 9)})),
+            settings);
+}
+
+TEST(SeveralOptimizers, TheSameOneMayBeInSeveralEntries) {
+  const Loss loss = [](const Inputs& in) { return mean(param_input("p0", {1}) * in["x"]); };
+  for (const Optimizer& optimizer :
+       {Optimizer(AdamW{.lr = warmup_cosine(1, 2, 9), .clip_norm = 1}), Optimizer(Adam{.lr = HostRate{}}),
+        Optimizer(Sgd{.lr = warmup_linear(1, 2, 9), .momentum = 0.9}), Optimizer(Sgd{})}) {
+    const Graph parts = accumulation_graph({{"x", {2}}}, loss, 2);
+    create_session({{"one", shared_step(1, optimizer)},
+                    {"three", shared_step(1, optimizer, 3)},
+                    {"mixed", shared_step(1, optimizer, 3, Precision::mixed_f16)},
+                    {"parts", parts},
+                    {"apply", apply_graph(parts, optimizer)},
+                    {"evaluate", forward_graph({{"x", {3}}}, [&](const Inputs& in) { return loss(in); })}},
+                   {.device = Device::reference()});
+  }
+}
+
+TEST(SeveralOptimizers, MayDifferInWhatDoesNotDependOnTheirCounter) {
+  create_session({{"plain", shared_step(1, Adam{.lr = 1})},
+                  {"decaying", shared_step(1, AdamW{.lr = 1, .weight_decay = 0.1, .clip_norm = 1})}},
+                 {.device = Device::reference()});
+}
+
+// Names by which sessions know the library's own states.
+
+Graph descent(const std::string& param, const Optimizer& optimizer) {
+  return trace([&] { append_optimizer(append_grad(sum(square(param_input(param, {2})))), optimizer); });
+}
+
+TEST(ReservedNames, AreRefusedForOptimizers) {
+  for (const char* name : {"grad", "f16", "grad/critic", "jerboa.state"}) {
+    const std::string message = test::message_of<UsageError>([&] { descent("w", Adam{.name = name}); });
+    EXPECT_NE(message.find("the optimizer's name " + std::string(name) + " is reserved: names that begin with "),
+              std::string::npos)
+        << message;
+    EXPECT_NE(message.find("several_optimizers_test.cpp:"), std::string::npos) << message;
+  }
+  for (const char* name : {"gradual", "f16_critic", "step", "rng"}) descent("w", Adam{.name = name});
+}
+
+TEST(ReservedNames, AreRefusedForParametersAndStates) {
+  const auto of_gradients =
+      "the name grad/x is reserved: names that begin with grad/ are those of gradients; choose "
+      "another (several_optimizers_test.cpp:";
+  expect_error<GraphError>([] { descent("grad/x", Sgd{}); }, std::string("param_input: ") + of_gradients);
+  expect_error<GraphError>([] { trace([] { state_input("grad/x", {2}); }); },
+                           std::string("state_input: ") + of_gradients);
+  for (const char* name : {"f16/x", "step", "critic/step", "jerboa.state/x", "loss_scale", "loss_scale_age"}) {
+    const std::string reserved = "the name " + std::string(name) + " is reserved: ";
+    expect_error<GraphError>([&] { descent(name, Adam{}); }, reserved);
+    expect_error<GraphError>([&] { trace([&] { state_input(name, {2}); }); }, reserved);
+  }
+  expect_error<GraphError>([] { descent("rng", Adam{}); },
+                           "the name rng is reserved: it is that of the state of random");
+  descent("steps", Adam{});
+  descent("blocks.0.step", Adam{});
+}
+
+TEST(ReservedNames, AreRefusedForStatesOfCustomOptimizers) {
+  const auto keeps = [](const std::string& state) {
+    return Optimizer{.update = [state](ParamUpdate& p) -> Tensor {
+      p.set_state(state, p.state(state) + p.grad);
+      return p.param;
+    }};
+  };
+  expect_error<GraphError>([&] { descent("w", keeps("grad")); }, "state_input: the name grad/w is reserved");
+  descent("w", keeps("gradients"));
+}
+
+// Only a state is a counter: an intermediate result may have any name.
+TEST(ReservedNames, AreFreeForActivations) {
+  trace([] {
+    const Tensor w = param_input("w", {2});
+    append_optimizer(append_grad(sum(square(w).named("step"))), Adam{});
+  });
+}
+
 }  // namespace
 }  // namespace jerboa::several_optimizers_test

@@ -55,6 +55,8 @@ TEST(TrainerMisuse, SaveBeforeThereIsSomething) {
   Trainer trainer(Net{}, squared_error, plain);
   expect_error<UsageError>([&] { trainer.save(folder / "run"); },
                            "save: there is nothing to save yet; call step, prepare(batch) or load first");
+  expect_error<UsageError>([&] { trainer.session().save(folder / "run"); },
+                           "save: the session has no parameters or states");
   EXPECT_FALSE(std::filesystem::exists(folder / "run"));
   trainer.prepare(rows());
   trainer.save(folder / "run");
@@ -204,6 +206,51 @@ TEST(TrainerMisuse, ARateThatIsNegativeOrNotFinite) {
   EXPECT_EQ(trainer.step(batch).step, 1);
   Trainer clipped(Net{}, squared_error, {.optimizer = Sgd{.clip_norm = -1}, .device = Device::reference()});
   expect_error<UsageError>([&] { clipped.step(rows()); }, "clip_norm is -1");
+}
+
+TEST(TrainerMisuse, OptionsOfOptimizersOutOfRange) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const std::vector<std::pair<Optimizer, std::string>> cases = {
+      {AdamW{.weight_decay = -1}, "weight_decay is -1, but must be 0 or more and finite"},
+      {AdamW{.weight_decay = -1, .decay = [](const std::string&) { return false; }}, "weight_decay is -1"},
+      {Adam{.beta1 = 1}, "beta1 is 1, but must be at least 0 and less than 1"},
+      {Adam{.beta1 = -0.1}, "beta1 is -0.1"},
+      {AdamW{.beta2 = 2}, "beta2 is 2, but must be at least 0 and less than 1"},
+      {Adam{.eps = -1}, "eps is -1, but must be 0 or more and finite"},
+      {Adam{.eps = nan}, "eps is nan"},
+      {Sgd{.momentum = -1}, "momentum is -1, but must be at least 0 and less than 1"},
+      {Sgd{.weight_decay = nan}, "weight_decay is nan"},
+      {Sgd{.clip_norm = nan}, "clip_norm is nan, but must be 0 or more and finite"}};
+  for (const auto& [optimizer, text] : cases) {
+    Trainer trainer(Net{}, squared_error, {.optimizer = optimizer, .device = Device::reference()});
+    const std::string message = message_of<UsageError>([&] { trainer.step(rows()); });
+    EXPECT_NE(message.find("append_optimizer: " + text), std::string::npos) << message;
+    EXPECT_NE(message.find("(trainer_misuse_test.cpp:"), std::string::npos) << message;
+  }
+}
+
+// Without a trainer the session knows which inputs are rates.
+TEST(TrainerMisuse, ARateOfASessionThatIsNegativeOrNotFinite) {
+  for (const Optimizer& optimizer : {Optimizer(Sgd{.lr = HostRate{"rate"}}), Optimizer(Adam{.lr = HostRate{"rate"}})}) {
+    Session session = create_session({{"step", trace([&] {
+                                         const Tensor w = param_input("w", {2});
+                                         append_optimizer(append_grad(sum(square(w - 1))), optimizer);
+                                       })}},
+                                     {.device = Device::reference()});
+    const TensorMap before = session.download_params();
+    expect_error<UsageError>(
+        [&] {
+          session.step({{"rate", HostTensor(-1.0f)}});
+        },
+        "entry step: input rate: a learning rate must be 0 or more and finite, not -1");
+    expect_error<UsageError>(
+        [&] {
+          session.step({{"rate", HostTensor(std::numeric_limits<float>::infinity())}});
+        },
+        "not inf");
+    EXPECT_EQ(session.download_params(), before);
+    session.step({{"rate", HostTensor(0.0f)}});
+  }
 }
 
 // Memory
@@ -373,7 +420,76 @@ TEST(TrainerMisuse, AnUpdateThatFailsLeavesNoGradientsBehind) {
   EXPECT_EQ(trainer.session().download_params(), clean.session().download_params());
 }
 
+// However a batch is wrong.
+TEST(TrainerMisuse, ABatchThatIsRefusedDiscardsTheUpdate) {
+  const auto trainer_with = [](const Optimizer& optimizer) {
+    return Trainer(Steady{}, squared_error, {.optimizer = optimizer, .device = Device::reference(), .accumulate = 2});
+  };
+  const auto with_rate = [](Batch batch) {
+    batch["lr"] = HostTensor(0.1f);
+    return batch;
+  };
+  Batch unknown = rows(), wrong_rate = with_rate(rows());
+  unknown["z"] = HostTensor(1.0f);
+  wrong_rate["lr"] = HostTensor(-1.0f);
+  for (const Batch& refused : {unknown, Batch{}, Batch{{"x", rows().at("x")}}, rows(), wrong_rate}) {
+    const bool takes_rate = refused.contains("lr") || refused == rows();
+    const auto good = [&](double shift) { return takes_rate ? with_rate(rows(shift)) : rows(shift); };
+    const Optimizer optimizer = takes_rate ? Sgd{.lr = HostRate{}} : Sgd{.lr = 0.1};
+    auto trainer = trainer_with(optimizer), clean = trainer_with(optimizer);
+    trainer.step(good(3));
+    EXPECT_THROW(trainer.step(refused), UsageError);
+    for (auto* each : {&trainer, &clean}) {
+      EXPECT_EQ(each->step(good(0)).step, 0);
+      EXPECT_EQ(each->step(good(1)).step, 1);
+    }
+    EXPECT_EQ(trainer.session().download_params(), clean.session().download_params());
+  }
+}
+
+struct TwoHeads {
+  nn::Linear one{3, 1}, two{3, 1};
+  JERBOA_FIELDS(one, two)
+};
+
+// One optimizer counts the steps of all parameters.
+TEST(TrainerMisuse, BatchesThatTrainOtherParameters) {
+  const auto loss = [](const TwoHeads& model, const Inputs& in) {
+    const Tensor first = mean(square(model.one(in["x"])));
+    return in.has("z") ? first + mean(square(model.two(in["z"]))) : first;
+  };
+  const Batch fewer{{"x", rows().at("x")}}, more{{"x", rows().at("x")}, {"z", rows().at("x")}};
+  Trainer each(TwoHeads{}, loss, {.optimizer = Adam{}, .device = Device::reference()});
+  each.step(fewer);
+  expect_error<UsageError>([&] { each.step(more); }, "two.bias is updated by entry step x:f32[4, 3] z:f32[4, 3] alone");
+  Trainer parts(TwoHeads{}, loss, {.optimizer = Adam{}, .device = Device::reference(), .accumulate = 2});
+  parts.step(fewer);
+  expect_error<UsageError>([&] { parts.step(more); },
+                           "entry grad x:f32[4, 3] z:f32[4, 3]: the loss trains two.weight, which it did not for the "
+                           "first batch");
+  Trainer whole_first(TwoHeads{}, loss, {.optimizer = Adam{}, .device = Device::reference(), .accumulate = 2});
+  whole_first.step(more);
+  EXPECT_EQ(whole_first.step(fewer).step, 1);  // a gradient of 0 for the rest
+}
+
 // Forward passes
+
+TEST(TrainerForward, RefusesInputsThatItDoesNotUse) {
+  Trainer trainer(Net{}, squared_error, plain);
+  trainer.step(rows());
+  ForwardPass forward = trainer.compile_forward("x");
+  const std::string message = message_of<UsageError>([&] { forward(rows()); });
+  EXPECT_EQ(message.substr(0, message.rfind(':')),
+            "the forward pass does not use y of its inputs; leave out what is not needed, or check for a misspelt name "
+            "(trainer_misuse_test.cpp");
+  forward({{"x", rows().at("x")}});
+  const auto predict = [](const Net& model, const Inputs& in) { return model(in["x"]); };
+  const InputSpecs specs{{"x", {2, 3}}, {"positions", {2}}};
+  expect_error<UsageError>([&] { compile_forward(Net{}, predict, specs, {.device = Device::reference()}); },
+                           "does not use positions of its inputs");
+  expect_error<UsageError>([&] { compile_forward(Net{}, predict, specs, trainer.session()); },
+                           "does not use positions of its inputs");
+}
 
 TEST(TrainerForward, GivesSeveralOutputs) {
   Trainer trainer(Net{}, squared_error, plain);
@@ -426,7 +542,7 @@ TEST(Sites, ATensorMadeOutsideATraceBlamesTheUser) {
   };
   const Tensor none;
   line = __LINE__ + 1;
-  blames([&] { zeros({2}); }, "scalar: ops work only inside");
+  blames([&] { zeros({2}); }, "zeros: ops work only inside");
   line = __LINE__ + 1;
   blames([&] { full({2}, 1); }, "ops work only inside");
   line = __LINE__ + 1;

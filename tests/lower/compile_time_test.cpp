@@ -49,6 +49,22 @@ TEST(CompileTime, OfAChainIsLinearForGpus) { expect_linear(test::chain_of_links,
 TEST(CompileTime, OfAnUnrolledLstmIsLinear) { expect_linear(test::unrolled_lstm, 128, Target::cpu()); }
 TEST(CompileTime, OfAnUnrolledLstmIsLinearForGpus) { expect_linear(test::unrolled_lstm, 128, gpu()); }
 
+Graph grid_of_slices(int blocks) {
+  const int columns = 16, rows = blocks / columns;
+  return trace([&] {
+    const Tensor grid = param_input("grid", {rows, columns, 4});
+    Tensor loss = scalar(0);
+    for (int i = 0; i < blocks; ++i) {
+      const Tensor row = slice(grid, 0, i / columns, i / columns + 1);
+      loss = loss + sum(exp(slice(row, 1, i % columns, i % columns + 1)));
+    }
+    output("d_grid", append_grad(loss)[0].grad);
+  });
+}
+
+TEST(CompileTime, OfAGridOfSlicesIsLinear) { expect_linear(grid_of_slices, 128, Target::cpu()); }
+TEST(CompileTime, OfAGridOfSlicesIsLinearForGpus) { expect_linear(grid_of_slices, 128, gpu()); }
+
 // Expressions of constants are inlined where they are used: sums of sums must not be computed twice at each level.
 TEST(CompileTime, DoesNotGrowWithThePathsThroughAGraph) {
   const Build doubled = [](int levels) {

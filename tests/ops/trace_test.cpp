@@ -29,11 +29,33 @@ TEST(Trace, OpsOutsideAreRefused) {
   expect_graph_error([&] { scalar(1); }, "scalar" + where);
   expect_graph_error([&] { constant(HostTensor(1.0f)); }, "constant" + where);
   expect_graph_error([&] { arange(3); }, "arange" + where);
-  expect_graph_error([&] { random_normal({3}); }, "random" + where);
+  expect_graph_error([&] { random_normal({3}); }, "random_normal" + where);
   expect_graph_error([&] { output("y", kept); }, "output" + where);
   expect_graph_error([&] { capture(kept, "y"); }, "capture" + where);
   expect_graph_error([&] { update(kept, kept); }, "update" + where);
   expect_error<GraphError>([&] { kept.shape(); }, "shape" + where);
+}
+
+// Not the ops that it consists of.
+TEST(Trace, ErrorsNameWhatTheUserCalled) {
+  const Tensor none;
+  const std::string where = ": ops work only inside trace(), a model's forward function or a loss";
+  expect_graph_error([] { zeros({2}); }, "zeros" + where);
+  expect_graph_error([] { full({2}, 1); }, "full" + where);
+  expect_graph_error([&] { zeros_like(none); }, "zeros_like" + where);
+  expect_graph_error([&] { split<3>(none); }, "split" + where);
+  expect_graph_error([&] { square(none); }, "square" + where);
+  expect_graph_error([&] { cast(none, DType::f16); }, "cast" + where);
+  expect_graph_error([&] { split_heads(none, 2); }, "split_heads" + where);
+  expect_graph_error([&] { attention(none, none, none, {.heads = 2}); }, "attention" + where);
+
+  const auto refusal = [](auto body) { return message_of<ShapeError>([&] { trace([&] { body(); }); }); };
+  const Dim large = std::int64_t{1} << 40;
+  EXPECT_EQ(refusal([&] { zeros({large, large}); }).find("zeros: f32["), 0u);
+  EXPECT_EQ(refusal([&] { full({large, large}, 1); }).find("full: f32["), 0u);
+  EXPECT_EQ(refusal([] { zeros({-1, 3}); }).find("zeros: "), 0u);
+  EXPECT_EQ(refusal([] { split<3>(tensor_input("x", {2, 8}), 5); }).find("split: axis 5 is out of range"), 0u);
+  EXPECT_EQ(refusal([] { zeros({2}) + zeros({3}); }).find("add: "), 0u);
 }
 
 TEST(Trace, TensorsOfAnotherGraphAreRefused) {

@@ -112,6 +112,16 @@ TEST(SessionCheckpoint, ThatDoesNotFitIsRefusedAndChangesNothing) {
   EXPECT_EQ(everything(session), before);
 }
 
+TEST(SessionCheckpoint, OfNothingIsRefused) {
+  const test::TempFolder folder;
+  Session session(Device::reference());
+  const std::string nothing = "save: the session has no parameters or states to save";
+  expect_error<UsageError>([&] { session.save(folder / "run"); }, nothing);
+  session.add_entry("run", trace([] { output("y", zeros({2})); }));
+  expect_error<UsageError>([&] { session.save(folder / "run"); }, nothing);
+  EXPECT_FALSE(std::filesystem::exists(folder / "run"));
+}
+
 TEST(SessionCheckpoint, CannotBeWrittenWhereAFileStands) {
   const test::TempFolder folder;
   test::write_text(folder / "file", "x");

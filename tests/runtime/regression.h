@@ -21,7 +21,7 @@ inline Graph regression_step(bool dropout = false, const Optimizer& optimizer = 
     const Tensor prediction = capture(sum(x * w, {-1}) + b, "prediction");
     const Tensor loss = mean(square(capture(prediction - y, "error")));
     const auto grads = append_grad(loss);
-    for (const auto& [param, grad] : grads) update(state_input(gradient_prefix + param.name(), param.shape()), grad);
+    keep_gradients(grads);
     append_optimizer(grads, optimizer);
     output("loss", loss);
   });

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <jerboa/base/error.h>
+#include <jerboa/ops/reserved_state.h>
 #include <jerboa/runtime/session.h>
 
 #include "runtime/regression.h"
@@ -73,7 +74,8 @@ TEST(Session, TheSameStepTwiceGivesTheSameBits) {
 TEST(Session, StatesNamedAsCopiesMustBeCopies) {
   Session session(Device::reference());
   session.add_entry("run", trace([] {
-                      const Tensor copy = state_input("f16/w", {1000}, DType::f16), w = param_input("w", {1});
+                      const Tensor copy = detail::reserved_state("f16/w", {1000}, DType::f16),
+                                   w = param_input("w", {1});
                       output("y", cast(copy, DType::f32) * w);
                     }));
   // Every time: no run computes with what could not be filled. Only the first one fills w itself.

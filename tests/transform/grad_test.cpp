@@ -85,6 +85,59 @@ TEST(Grad, OfManySlicesIsOneConcatenation) {
   EXPECT_EQ(count(graph, Op::pad), 0);
 }
 
+// Blocks of a grid: a concatenation for each row of blocks, and one of the rows.
+TEST(Grad, OfSlicesOfSlicesIsAConcatenationOfConcatenations) {
+  const auto blocks = [](const Tensor& x, int size) {
+    Tensor loss = scalar(0);
+    for (int i = 0; i < 8; ++i)
+      for (int j = 0; j < 8; ++j) {
+        const Tensor row = slice(x, 0, i * size, (i + 1) * size);
+        loss = loss + sum(exp(slice(row, 1, j * size, (j + 1) * size)));
+      }
+    return loss;
+  };
+  const Graph graph = trace([&] {
+    const Tensor x = tensor_input("x", {16, 16, 3});
+    output("dx", grad(blocks(x, 2), {x})[0]);
+  });
+  EXPECT_EQ(count(graph, Op::concat), 8 + 1);
+  EXPECT_EQ(count(graph, Op::pad), 0);
+}
+
+TEST(Grad, PutsSlicesOfSlicesBackWhereTheyWereTaken) {
+  const auto x = floats({1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
+  struct Block {
+    int top, bottom, left, right;
+    double weight;
+  };
+  const auto of_blocks = [&](const std::vector<Block>& blocks) {
+    return gradient({x}, [&](Xs in) {
+      const Tensor table = reshape(in[0], {3, 4});
+      Tensor loss = scalar(0);
+      for (const auto& [top, bottom, left, right, weight] : blocks)
+        loss = loss + weight * sum(slice(slice(table, 1, left, right), 0, top, bottom));
+      return loss;
+    });
+  };
+  EXPECT_EQ(of_blocks({{1, 2, 2, 4, 1}}), (Numbers{0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0}));
+  // In rows of different heights, with gaps, on a diagonal and overlapping.
+  EXPECT_EQ(of_blocks({{0, 1, 0, 2, 1}, {0, 1, 3, 4, 2}, {1, 3, 1, 2, 4}, {1, 3, 2, 4, 8}}),
+            (Numbers{1, 1, 0, 2, 0, 4, 8, 8, 0, 4, 8, 8}));
+  EXPECT_EQ(of_blocks({{0, 1, 0, 1, 1}, {1, 2, 1, 2, 2}, {2, 3, 2, 3, 4}}),
+            (Numbers{1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 4, 0}));
+  EXPECT_EQ(of_blocks({{0, 2, 0, 3, 1}, {1, 3, 1, 4, 2}, {0, 3, 0, 4, 4}}),
+            (Numbers{5, 5, 5, 4, 5, 7, 7, 6, 4, 6, 6, 6}));
+  // Twice along one axis, and through a slice with other uses.
+  EXPECT_EQ(gradient({x}, [](Xs in) { return sum(slice(slice(in[0], 0, 2, 10), 0, 3, 5)); }),
+            (Numbers{0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(gradient({x},
+                     [](Xs in) {
+                       const Tensor row = slice(reshape(in[0], {3, 4}), 0, 1, 2);
+                       return sum(slice(row, 1, 0, 1)) + 2 * sum(slice(row, 1, 2, 4)) + 4 * sum(row);
+                     }),
+            (Numbers{0, 0, 0, 0, 5, 4, 6, 6, 0, 0, 0, 0}));
+}
+
 // One concatenation for the outputs of all steps, one for the gradient of what they read, and one for the four gates of
 // each step.
 TEST(Grad, OfAnUnrolledLstmAddsNoPaddedSlices) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <jerboa/ir/reserved_names.h>
 #include <jerboa/ops/tensor.h>
 #include <jerboa/transform/loss_scaling.h>
 #include <jerboa/transform/optimizer.h>
@@ -72,12 +73,18 @@ struct PrecisionOptions {
   LossScaling loss_scaling = {};
 };
 
+/// The same forward pass, which throws UsageError that names the inputs that it does not use.
+Forward using_all_inputs(const Forward& forward);
+
 /// Graphs of a training step. Gradients are kept in storage under "grad/NAME", in f32. Throws UsageError that names the
 /// inputs that the loss does not use. `site` is the user's line, for errors.
 /// "loss" is the output; the optimizer's learning rate is the output "lr", the scale of the loss in mixed precision
 /// "loss_scale".
 Graph training_graph(const InputSpecs& inputs, const Loss& loss, const Optimizer& optimizer, const CallSite& site = {},
                      const PrecisionOptions& precision = {});
+/// Inside a trace: keeps gradients where training_graph does, for Session::download_param_grads.
+void keep_gradients(const std::vector<ParamGrad>& grads, const char* file = __builtin_FILE(),
+                    int line = __builtin_LINE());
 /// For gradient accumulation: adds the gradients of loss / parts to those in storage, without an update.
 Graph accumulation_graph(const InputSpecs& inputs, const Loss& loss, int parts, const CallSite& site = {},
                          const PrecisionOptions& precision = {});

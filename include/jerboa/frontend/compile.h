@@ -52,13 +52,15 @@ Module compile_module(Model model, LossFunction loss, const InputSpecs& inputs, 
   return compile(training_graph(inputs, bound_loss, optimizer, {file, line}, options.precision), options);
 }
 
-/// A forward pass of a model with its own storage. The function returns a tensor or several Outputs.
+/// A forward pass of a model with its own storage. The function returns a tensor or several Outputs, and must use every
+/// input.
 template <class Model, class Function>
 Module compile_forward(Model model, Function function, const InputSpecs& inputs, const CompileOptions& options = {},
                        const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   assign_paths(model);
   const Forward bound_function = [&](const Inputs& in) { return function(std::as_const(model), in); };
-  return compile(forward_graph(inputs, bound_function, {file, line}, options.precision.precision), options);
+  return compile(forward_graph(inputs, using_all_inputs(bound_function), {file, line}, options.precision.precision),
+                 options);
 }
 /// A sibling of a module or session that shares its parameters.
 template <class Model, class Function>
@@ -66,7 +68,7 @@ Module compile_forward(Model model, Function function, const InputSpecs& inputs,
                        const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   assign_paths(model);
   const Forward bound_function = [&](const Inputs& in) { return function(std::as_const(model), in); };
-  return compile(forward_graph(inputs, bound_function, {file, line}), shared);
+  return compile(forward_graph(inputs, using_all_inputs(bound_function), {file, line}), shared);
 }
 
 /// A session with one entry per graph.

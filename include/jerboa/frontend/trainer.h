@@ -57,7 +57,7 @@ class TrainerCore {
   void add_entry(const std::string& entry, const Graph& graph);
   /// Allocates storage for the model's parameters that a checkpoint holds, and for their optimizer.
   void declare_like(const std::filesystem::path& path);
-  StepResult accumulate(const std::string& entry, const Batch& data, const Batch& rate, const RunOptions& options);
+  StepResult accumulate(const Batch& batch, const RunOptions& options);
 
   Loss loss_;
   std::vector<Parameter> parameters_;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include <jerboa/ir/reserved_names.h>
 #include <jerboa/ops/tensor.h>
 
 namespace jerboa {
@@ -42,8 +43,6 @@ Tensor zeros_like(Operand x);
 /// 0, 1, … length - 1
 Tensor arange(Dim length, DType dtype = DType::i32, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 Tensor random(Operand key, Shape shape, Distribution distribution = Distribution::uniform, int stream = 0);
-/// The state that random ops draw from: u32[2], the session's seed and a count of steps.
-inline constexpr const char* random_state = "rng";
 /// Random numbers that differ at every step and reproduce with the session's seed.
 Tensor random_uniform(Shape shape, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 Tensor random_normal(Shape shape, const char* file = __builtin_FILE(), int line = __builtin_LINE());

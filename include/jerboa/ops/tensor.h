@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include <jerboa/base/error.h>
@@ -83,11 +84,12 @@ Graph& current_graph(std::string_view what, const CallSite& site = {});
 bool is_tracing();
 
 /// While in scope, ops are attributed to this line of user code: this is how a module or a composite op keeps library
-/// lines out of errors. The outermost scope wins; an empty site means that the user's line is unknown.
+/// lines out of errors. The outermost scope wins; an empty site means that the user's line is unknown. With `called`,
+/// the name of a composite op that the user calls there, errors name that instead of the ops that it consists of.
 class SiteScope {
  public:
-  explicit SiteScope(const CallSite& site);
-  explicit SiteScope(std::string site);
+  explicit SiteScope(const CallSite& site, std::string_view called = {});
+  explicit SiteScope(std::string site, std::string_view called = {});
   ~SiteScope();
   SiteScope(const SiteScope&) = delete;
   SiteScope& operator=(const SiteScope&) = delete;
@@ -113,6 +115,8 @@ namespace detail {
 std::string site_text(const CallSite& site);
 /// "blocks.3.qkv: " inside a ModuleScope, else empty: the prefix of errors.
 std::string module_prefix();
+/// What errors name for an op: the composite op that the user called, or the op itself.
+std::string_view called(std::string_view op);
 }  // namespace detail
 
 }  // namespace jerboa

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include <jerboa/ir/reserved_names.h>
 #include <jerboa/transform/grad.h>
 
 namespace jerboa {
@@ -14,10 +15,6 @@ struct LossScaling {
   int growth_interval = 2000;
   double least = 1;
 };
-
-/// States of the loss scaling, which are saved in checkpoints.
-inline constexpr const char* loss_scale_state = "loss_scale";
-inline constexpr const char* loss_scale_age_state = "loss_scale_age";  ///< updates since it last changed
 
 /// The scale of this step's loss: an f32 scalar.
 Tensor loss_scale(const LossScaling& scaling);

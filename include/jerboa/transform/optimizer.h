@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include <jerboa/ir/reserved_names.h>
 #include <jerboa/transform/grad.h>
 #include <jerboa/transform/schedule.h>
 
@@ -56,7 +57,8 @@ struct Optimizer {
   LearningRate lr = Schedule(1e-3);
   UpdateRule update;
   double clip_norm = 0;  ///< gradients are scaled down to this global norm; 0: off
-  /// Prefixes its step counter and states. Of the optimizers over one session, at most one may be unnamed.
+  /// Prefixes its step counter and states. Of the optimizers over one session, at most one may be unnamed. "grad" and
+  /// "f16" are reserved.
   std::string name = {};
 };
 
@@ -66,7 +68,7 @@ using DecayFilter = std::function<bool(const std::string& name)>;
 
 struct Adam {
   LearningRate lr = Schedule(1e-3);
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  ///< 0 ≤ beta < 1; eps ≥ 0
   double clip_norm = 0;
   std::string name = {};
   operator Optimizer() const;  // NOLINT: an Adam is an optimizer
@@ -74,8 +76,8 @@ struct Adam {
 /// Adam with decoupled weight decay.
 struct AdamW {
   LearningRate lr = Schedule(1e-3);
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  double weight_decay = 0.01;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  ///< as in Adam
+  double weight_decay = 0.01;                     ///< ≥ 0
   DecayFilter decay = {};
   double clip_norm = 0;
   std::string name = {};
@@ -83,17 +85,15 @@ struct AdamW {
 };
 struct Sgd {
   LearningRate lr = Schedule(1e-2);
-  double momentum = 0;
+  double momentum = 0;  ///< 0 ≤ momentum < 1
   bool nesterov = false;
-  double weight_decay = 0;
+  double weight_decay = 0;  ///< ≥ 0
   DecayFilter decay = {};
   double clip_norm = 0;
   std::string name = {};
   operator Optimizer() const;  // NOLINT
 };
 
-/// The state that counts the steps of an optimizer without a name.
-inline constexpr const char* step_state = "step";
 /// The state that counts the steps of the optimizer of this name: "step", or "NAME/step".
 std::string step_state_of(const std::string& optimizer);
 /// Whether a state of this name counts an optimizer's steps.
