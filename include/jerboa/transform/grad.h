@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <jerboa/ir/reserved_names.h>
 #include <jerboa/ops/tensor.h>
 
 namespace jerboa {
@@ -17,9 +18,6 @@ std::vector<Tensor> grad(Operand loss, const std::vector<Tensor>& wrt);
 /// tensor means a gradient of zero.
 std::vector<Tensor> vector_jacobian(const std::vector<Tensor>& outputs, const std::vector<Tensor>& cotangents,
                                     const std::vector<Tensor>& wrt);
-
-/// The prefix of the states that hold the last gradients.
-inline constexpr const char* gradient_prefix = "grad/";
 
 struct ParamGrad {
   Tensor param, grad;
