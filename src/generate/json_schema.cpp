@@ -130,7 +130,7 @@ class Compiler {
   void add_reference(Rule rule, const Json& schema, const std::string& path, int depth) {
     const Json& target = find_reference(schema, path);
     const Json rest = without(schema, "$ref");
-    if (!asks_nothing(rest)) return add_value(rule, merge_schemas(resolved(target, path), rest, path), path, depth + 1);
+    if (!asks_nothing(rest)) return add_value(rule, merged(resolved(target, path), rest, path), path, depth + 1);
     const auto& name = schema["$ref"].get_ref<const std::string&>();
     const auto [found, added] = references_.try_emplace(name, Rule{});
     if (added) {
@@ -142,14 +142,42 @@ class Compiler {
     grammar_->add_call(rule.start, rule.end, references_.at(name));
   }
 
+  void spend(std::size_t parts, const std::string& path) {
+    budget_.spend(parts, path,
+                  "the schema has too many parts once 'allOf', 'anyOf' and '$ref' are resolved: refer to large schemas "
+                  "from fewer places");
+  }
+
+  static std::size_t parts(const Json& schema) {
+    if (schema.is_string()) return 1 + schema.get_ref<const std::string&>().size() / 64;
+    std::size_t total = 1;
+    if (schema.is_structured())
+      for (const Json& item : schema) total += parts(item);
+    return total;
+  }
+
+  Json merged(const Json& a, const Json& b, const std::string& path) {
+    std::size_t work = parts(a) + parts(b);
+    for (const char* key : {"properties", "required", "enum"}) {  // each item is searched for among all others
+      const auto count = [&](const Json& schema) {
+        return schema.is_object() && schema.contains(key) ? schema[key].size() : 0;
+      };
+      const std::size_t items = count(a) + count(b);
+      work += items * items / 16;
+    }
+    spend(work, path);
+    return merge_schemas(a, b, path);
+  }
+
   // The schema at the end of a chain of $ref.
-  Json resolved(const Json& schema, const std::string& path) const {
+  Json resolved(const Json& schema, const std::string& path) {
     Json out = schema;
     for (int hops = 0; out.is_object() && out.contains("$ref"); ++hops) {
       if (hops > max_depth) fail(path, "'$ref' refers to itself");
       const Json rest = without(out, "$ref");
-      const Json target = find_reference(out, path);
-      out = asks_nothing(rest) ? target : merge_schemas(target, rest, path);
+      const Json& target = find_reference(out, path);
+      spend(parts(target), path);
+      out = asks_nothing(rest) ? target : merged(target, rest, path);
     }
     return out;
   }
@@ -166,7 +194,7 @@ class Compiler {
       }
       if (!next.is_object() && !next.is_boolean()) fail(path, "a schema must be an object or a boolean");
       if (next.is_object()) check_keywords(next, path);
-      out = merge_schemas(out, next, path);
+      out = merged(out, next, path);
     }
     return out;
   }
@@ -176,7 +204,7 @@ class Compiler {
     if (!branches.is_array() || branches.empty()) fail(path, fmt::format("'{}' must be a list", keyword));
     if (keyword == "oneOf") {
       const auto resolve = [&](const Json& branch) { return resolved(branch, path); };
-      if (const auto both = find_overlap(branches, resolve))
+      if (const auto both = find_overlap(branches, resolve, budget_, path))
         fail(path,
              fmt::format("'oneOf': a value may be valid under both {} and {}; use anyOf, or a constant that tells "
                          "them apart",
@@ -185,9 +213,8 @@ class Compiler {
     const Json rest = without(schema, keyword);
     for (std::size_t i = 0; i < branches.size(); ++i) {
       const std::string place = fmt::format("{}/{}/{}", path, keyword, i);
-      const Rule one = asks_nothing(rest)
-                           ? value(branches[i], place, depth + 1)
-                           : value(merge_schemas(rest, resolved(branches[i], place), place), place, depth + 1);
+      const Rule one = asks_nothing(rest) ? value(branches[i], place, depth + 1)
+                                          : value(merged(rest, resolved(branches[i], place), place), place, depth + 1);
       grammar_->add_call(rule.start, rule.end, one);
     }
   }
@@ -616,6 +643,7 @@ class Compiler {
   std::map<std::string, Rule> references_;
   std::optional<Rule> any_, space_, character_, key_character_;
   int schemas_ = 0, merged_ = 0;
+  SchemaBudget budget_;
 };
 
 }  // namespace
