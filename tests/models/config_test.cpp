@@ -290,6 +290,18 @@ TEST(Weights, AreHeldAgainstTheConfigBeforeAnythingIsMade) {
       [&] { check_layers(weights, with_layers(60), family); },
       "config.json: n_layer is 60, but " + folder.path().string() +
           " has the weights transformer.h.N.… of 1 layers (its first tensor is \"h.0.attn.c_attn.bias\"");
+  // Layers 0 and 59, of a model of 60.
+  std::vector<TensorView> views;
+  for (const std::string& name : weights.names()) {
+    views.push_back(weights.view(name));
+    if (!name.starts_with("h.0.")) continue;
+    views.push_back(weights.view(name));
+    views.back().name = "h.59." + name.substr(4);
+  }
+  const test::TempFolder sparse;
+  write_safetensors(sparse / "model.safetensors", views);
+  expect_error<FileError>([&] { check_layers(SafeTensors::open(sparse.path()), with_layers(60), family); },
+                          " has the weights transformer.h.N.… of 2 layers, but not of layer 1 (");
   expect_error<FileError>([&] { check_layers(weights, with_layers(2147483647), family); },
                           "config.json: n_layer is 2147483647, which is not from 1 to 4096");
   const std::string message =
