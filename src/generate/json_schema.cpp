@@ -11,6 +11,7 @@
 #include "base/parse_json.h"
 #include "generate/json_number.h"
 #include "generate/regex.h"
+#include "generate/schema_error.h"
 #include "generate/schema_merge.h"
 #include "generate/schema_overlap.h"
 
@@ -62,9 +63,7 @@ class Compiler {
   Rule run(const std::string& place) { return value(root_.at(Json::json_pointer(place)), "#" + place, 0); }
 
  private:
-  [[noreturn]] static void fail(const std::string& path, const std::string& what) {
-    throw ConstraintError(fmt::format("{}: {}", path, what));
-  }
+  [[noreturn]] static void fail(const std::string& path, const std::string& what) { refuse_schema(path, what); }
 
   // ---- schemas
 
@@ -97,7 +96,7 @@ class Compiler {
       if (annotations.contains(key) || combining.contains(key) || key.rfind("x-", 0) == 0) continue;
       const bool known = std::any_of(keywords.begin(), keywords.end(),
                                      [&, name = key](const auto& type) { return type.second.contains(name); });
-      if (!known) fail(path, fmt::format("'{}' is not supported", key));
+      if (!known) fail(path, fmt::format("'{}' is not supported", shown(key)));
     }
     if (schema.contains("nullable") && schema["nullable"] != Json(false))
       fail(path, "'nullable' is not supported: use \"type\": [..., \"null\"]");
@@ -108,11 +107,11 @@ class Compiler {
     const auto& target = schema["$ref"].get_ref<const std::string&>();
     if (target.empty() || target[0] != '#' || (target.size() > 1 && target[1] != '/'))
       fail(path, fmt::format("'$ref' to '{}' is not supported: it must point into the same schema, as in #/$defs/name",
-                             target));
+                             shown(target)));
     try {
       return root_.at(Json::json_pointer(target.substr(1)));
     } catch (const Json::exception&) {
-      fail(path, fmt::format("'$ref' to '{}', which does not exist", target));
+      fail(path, fmt::format("'$ref' to '{}', which does not exist", shown(target)));
     }
   }
 
@@ -267,7 +266,7 @@ class Compiler {
     }
     for (const std::string& type : types) {
       if (std::find(all_types.begin(), all_types.end(), type) == all_types.end())
-        fail(path, fmt::format("'type' is '{}', which is not a JSON type", type));
+        fail(path, fmt::format("'type' is '{}', which is not a JSON type", shown(type)));
       if (type == "object") {
         add_object(rule, schema, path, depth);
       } else if (type == "array") {
@@ -552,7 +551,7 @@ class Compiler {
       if (!schema[key].is_string()) fail(path, fmt::format("'{}' must be a string", key));
       const auto& text = schema[key].get_ref<const std::string&>();
       const auto known = formats.find(text);
-      if (has_format && known == formats.end()) fail(path, fmt::format("'format': '{}' is not supported", text));
+      if (has_format && known == formats.end()) fail(path, fmt::format("'format': '{}' is not supported", shown(text)));
       try {
         add_regex(*grammar_, at, end, has_pattern ? std::string_view(text) : known->second, Encoding::json_string,
                   has_pattern);
@@ -653,7 +652,7 @@ Grammar::Rule add_json_schema(Grammar& grammar, const JsonValue& schema, const J
   try {
     return Compiler(grammar, json_value(schema), options).run(place);
   } catch (const nlohmann::ordered_json::exception& error) {  // a keyword's value has the wrong type
-    throw ConstraintError(fmt::format("the schema is malformed: {}", error.what()));
+    throw ConstraintError(fmt::format("the schema is malformed: {}", json_reason(error)));
   }
 }
 

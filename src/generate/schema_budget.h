@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include <jerboa/generate/constraint.h>
+#include "generate/schema_error.h"
 
 namespace jerboa {
 
@@ -15,7 +15,7 @@ class SchemaBudget {
   void spend(std::size_t parts, const std::string& path, std::string_view reason) {
     constexpr std::size_t most = 5'000'000;  // about a second
     spent_ += parts;
-    if (spent_ > most) throw ConstraintError(path + ": " + std::string(reason));
+    if (spent_ > most) refuse_schema(path, reason);
   }
 
  private:

@@ -10,6 +10,8 @@
 #include <jerboa/ops/ops.h>
 #include <jerboa/transform/grad.h>
 
+#include "base/parse_json.h"
+
 namespace jerboa {
 namespace {
 
@@ -51,7 +53,7 @@ class Case {
   Case(const SafeTensors& file, std::string name, const Json& description) : file_(file), name_(std::move(name)) {
     const auto op_name = description.at("op").get<std::string>();
     const auto op = op_from_name(op_name);
-    if (!op) throw UsageError(fmt::format("unknown op {}", op_name));
+    if (!op) throw UsageError(fmt::format("unknown op {}", in_quotes(op_name)));
     op_ = *op;
     attrs_ = attrs_from_json(op_, description.value("attrs", Json::object()).dump());
   }

@@ -528,6 +528,25 @@ TEST(Budget, TellsAlternativesApartByAnyOfTheirProperties) {
             "compiled");
 }
 
+TEST(JsonSchema, ErrorsQuoteBrieflyAndInOneLine) {
+  const std::string text = "\\u001b[2J\\n" + std::string(1'000'000, 'k');  // clears a terminal
+  for (const std::string& schema : {
+           R"({"type": "string", ")" + text + R"(": 1})",
+           R"({"$ref": ")" + text + R"("})",
+           R"({"$ref": "#/)" + text + R"("})",
+           R"({"type": ")" + text + R"("})",
+           R"({"type": "string", "format": ")" + text + R"("})",
+           R"({"type": "string", "pattern": "()" + text + R"("})",
+           R"({"properties": {")" + text + R"(": {"not": {}}}})",
+           R"({"properties": {")" + text + R"(": {"allOf": [{"const": 1}, {"oneOf": [true, true]}, {"oneOf": [1]}]}}})",
+       }) {
+    const std::string error = error_of(schema);
+    EXPECT_LT(error.size(), 800U) << schema.substr(0, 60);
+    EXPECT_EQ(error.find_first_of("\033\n"), std::string::npos) << error;
+    EXPECT_NE(error.find("k…"), std::string::npos) << error;
+  }
+}
+
 TEST(Constraint, SaysWhereTheVocabularyCannotGoOn) {
   const auto vocabulary = std::make_shared<const Vocabulary>(std::vector<std::string>{"a", ""}, std::vector<int>{1});
   const auto constraint = make_constraint(compile_regex("ab"), vocabulary);

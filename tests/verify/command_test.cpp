@@ -93,7 +93,7 @@ TEST(VerifyCommand, NamesAnUnknownOp) {
   copy_changed(goldens / "ops.safetensors", folder / "ops.safetensors", metadata, "", 0);
   const Outcome outcome = verify(folder / "ops.safetensors");
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_NE(outcome.text.find("unknown op no_such_"), std::string::npos) << outcome.text;
+  EXPECT_NE(outcome.text.find("unknown op \"no_such_"), std::string::npos) << outcome.text;
   EXPECT_EQ(last_line(outcome.text), "96 passed, 1 failed");
 }
 

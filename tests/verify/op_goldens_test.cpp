@@ -63,7 +63,8 @@ TEST(OpGoldens, ReportsTheError) {
 }
 
 TEST(OpGoldens, AnUnknownOpOrAttributeFails) {
-  EXPECT_EQ(only_report(R"({"a": {"op": "blend", "attrs": {}}})", {pair("a/out", two)}).message, "unknown op blend");
+  EXPECT_EQ(only_report(R"({"a": {"op": "blend", "attrs": {}}})", {pair("a/out", two)}).message,
+            "unknown op \"blend\"");
   EXPECT_EQ(only_report(R"({"a": {"op": "exp", "attrs": {"base": 2}}})", {pair("a/out", two)}).message,
             "exp has no attribute base");
 }
