@@ -375,6 +375,33 @@ TEST(Budget, BoundsTheStepsOfAToken) {
   });
 }
 
+TEST(Budget, BoundsTheStepsOfAText) {
+  // Each token takes a tenth of what one token may, and a text of them takes minutes.
+  const auto constraint = make_constraint(compile_regex("(\\p{L}{0,500}){0,500}"), test_vocabulary());
+  int tokens = 0;
+  const auto refusal = [&] {
+    try {
+      for (; tokens < 1000; ++tokens) {
+        constraint->allowed();
+        constraint->accept('a');
+      }
+    } catch (const ConstraintError& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  expect_within(60, [&] {
+    EXPECT_EQ(refusal().find("the pattern or schema is too ambiguous: the text so far takes more than "), 0U);
+  });
+  EXPECT_LT(tokens, 60);
+  // Ambiguous, but in proportion.
+  const auto words = make_constraint(compile_regex("(\\w{1,30}[ ,.]?){1,100}"), test_vocabulary());
+  for (int i = 0; i < 200; ++i) {
+    words->allowed();
+    words->accept(i % 9 == 8 ? ' ' : 'a');
+  }
+}
+
 TEST(Budget, BoundsTheStatesOfAGrammar) {
   std::string pattern;
   for (int i = 0; i < 50; ++i) pattern += "a{10000}";
