@@ -141,7 +141,8 @@ std::string shortened(std::string_view text, std::size_t limit) {
 }
 
 std::string in_quotes(std::string_view name) {
-  return nlohmann::json(shortened(name, 120)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return printable_line(
+      nlohmann::json(shortened(name, 120)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 std::string printable_line(std::string_view text) {

@@ -17,8 +17,10 @@ struct ConvertCommand {
 
   void run() const {
     const Waiting waiting("converting " + model);
-    models::save_folder(folder, models::open_model_folder(model_path(model)),
-                        weights.empty() ? std::nullopt : dtype_from_name(weights));
+    const auto path = model_path(model);
+    const models::ModelFolder original = models::open_model_folder(path);
+    models::check_folder(original, path);
+    models::save_folder(folder, original, weights.empty() ? std::nullopt : dtype_from_name(weights));
   }
 };
 

@@ -2,8 +2,10 @@
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/parse_json.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
@@ -25,8 +27,20 @@ void add_commands(CLI::App& app) {
                      "jerboa generate stories15m \"Once upon a time\"", "jerboa help generate"});
 }
 
+// Whatever a message quotes from a file or a server must not control the terminal, or fill it.
+std::string printable(std::string_view message) {
+  constexpr std::size_t longest = 8000;
+  const std::string text = shortened(message, longest);
+  std::string lines;
+  for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = text.find('\n', begin);
+    lines += (begin == 0 ? "" : "\n") + printable_line(std::string_view(text).substr(begin, end - begin));
+  }
+  return lines;
+}
+
 int fail(const std::string& message, ExitCode code) {
-  std::fprintf(stderr, "%s\n", message.c_str());
+  std::fprintf(stderr, "%s\n", printable(message).c_str());
   return static_cast<int>(code);
 }
 

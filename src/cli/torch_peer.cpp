@@ -1,9 +1,11 @@
 #include "cli/torch_peer.h"
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fmt/format.h>
-#include <memory>
+#include <sys/wait.h>
 #include <thread>
 
 #include <jerboa/base/error.h>
@@ -149,26 +151,39 @@ std::string python() {
   return std::system("/usr/bin/python3 -c 'import torch' 2>/dev/null") == 0 ? "/usr/bin/python3" : "python3";
 }
 
+// How a process ended that a shell ran; a shell returns 128 and the signal of a command that one ended.
+std::string ending(int status) {
+  int signal = 0;
+  if (WIFSIGNALED(status)) signal = WTERMSIG(status);
+  if (WIFEXITED(status) && WEXITSTATUS(status) > 128) signal = WEXITSTATUS(status) - 128;
+  if (signal != 0)
+    return fmt::format("was ended by signal {} ({}); it may be built for another processor", signal, strsignal(signal));
+  return fmt::format(
+      "did not run (exit status {}): install Debian's python3-torch, or set JERBOA_PYTHON to a Python that has it",
+      WEXITSTATUS(status));
+}
+
 }  // namespace
 
 std::vector<double> torch_samples(const TorchRun& run) {
   static const std::string interpreter = python();
   const int threads = run.threads > 0 ? run.threads : static_cast<int>(std::thread::hardware_concurrency());
-  const std::string command = fmt::format("{} -c {} {} {} {} {} {}", for_shell(interpreter), for_shell(program),
+  const std::string command = fmt::format("exec {} -c {} {} {} {} {} {}", for_shell(interpreter), for_shell(program),
                                           run.work, run.form, run.precision, threads, run.seconds);
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  std::FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) throw Error(fmt::format("PyTorch cannot be started: {}", std::strerror(errno)));
   std::vector<double> samples;
-  double sample = 0;
-  while (pipe && std::fscanf(pipe.get(), "%lf", &sample) == 1) samples.push_back(sample);
-  if (pipe && samples.empty() && std::fscanf(pipe.get(), "slow %lf", &sample) == 1)
+  double sample = 0, slow = 0;
+  while (std::fscanf(pipe, "%lf", &sample) == 1) samples.push_back(sample);
+  const bool is_slow = samples.empty() && std::fscanf(pipe, "slow %lf", &slow) == 1;
+  const int status = pclose(pipe);
+  if (status != 0) throw Error(fmt::format("PyTorch ({}, {}) {}", run.form, run.precision, ending(status)));
+  if (is_slow)
     throw Error(
         fmt::format("PyTorch's own matrix product reaches only {:.1f} GFLOP/s per thread: it found no fast BLAS, so a "
                     "comparison would be meaningless; install libopenblas0-pthread",
-                    sample));
-  if (samples.empty())
-    throw Error(fmt::format(
-        "PyTorch ({}, {}) did not run: install Debian's python3-torch, or set JERBOA_PYTHON to a Python that has it",
-        run.form, run.precision));
+                    slow));
+  if (samples.empty()) throw Error(fmt::format("PyTorch ({}, {}) measured nothing", run.form, run.precision));
   return samples;
 }
 

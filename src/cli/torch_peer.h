@@ -16,7 +16,7 @@ struct TorchRun {
 };
 
 /// The duration in seconds of each run of a workload in PyTorch, in a separate process. Throws Error if Python or
-/// PyTorch is missing.
+/// PyTorch is missing or fails, even if it has measured some runs by then.
 std::vector<double> torch_samples(const TorchRun& run);
 
 }  // namespace jerboa::cli

@@ -5,6 +5,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "base/parse_json.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
@@ -30,7 +31,8 @@ void run(const VerifyOptions& options) {
     ++(report.ok ? passed : failed);
     if (report.ok) continue;
     failures.push_back({{"name", report.name}, {"message", report.message}});
-    if (!options.json) fmt::print("{}: {}\n", report.name, report.message);
+    if (!options.json)
+      fmt::print("{}: {}\n", printable_line(shortened(report.name, 200)), printable_line(report.message));
   }
   if (options.json)
     write_text(nlohmann::ordered_json{{"passed", passed}, {"failed", failed}, {"failures", failures}}.dump(1) + "\n");

@@ -83,8 +83,10 @@ ImageData::ImageData(std::span<const std::byte> images, const std::string& image
   width_ = static_cast<int>(pixels.shape[2]);
   pixels_ = std::make_shared<const std::vector<std::uint8_t>>(pixels.values.begin(), pixels.values.end());
   labels_ = std::make_shared<const std::vector<std::uint8_t>>(classes.values.begin(), classes.values.end());
-  if (options_.batch < 1 || options_.batch > count_)
-    throw UsageError(fmt::format("ImageData: a batch of {} is not possible with {} images", options_.batch, count_));
+  if (options_.batch < 1)
+    throw UsageError(fmt::format("ImageData: a batch must have at least one image, not {}", options_.batch));
+  if (options_.batch > count_)
+    throw UsageError(fmt::format("ImageData: a batch of {} needs more than {} images", options_.batch, count_));
 }
 
 Batch ImageData::gather(const std::vector<std::int64_t>& which) const {

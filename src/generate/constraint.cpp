@@ -57,6 +57,7 @@ class GrammarConstraint : public Constraint {
     const Matcher::Position to = within_budget([&] { return position_after(bytes); });
     if (to == Matcher::dead) throw ConstraintError(fmt::format("token {} is not allowed here", token));
     position_ = to;
+    matcher_.extend_allowance();
   }
 
   bool complete() const override { return matcher_.complete(position_); }

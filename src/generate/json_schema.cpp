@@ -11,6 +11,7 @@
 #include "base/parse_json.h"
 #include "generate/json_number.h"
 #include "generate/regex.h"
+#include "generate/schema_error.h"
 #include "generate/schema_merge.h"
 #include "generate/schema_overlap.h"
 
@@ -62,9 +63,7 @@ class Compiler {
   Rule run(const std::string& place) { return value(root_.at(Json::json_pointer(place)), "#" + place, 0); }
 
  private:
-  [[noreturn]] static void fail(const std::string& path, const std::string& what) {
-    throw ConstraintError(fmt::format("{}: {}", path, what));
-  }
+  [[noreturn]] static void fail(const std::string& path, const std::string& what) { refuse_schema(path, what); }
 
   // ---- schemas
 
@@ -97,7 +96,7 @@ class Compiler {
       if (annotations.contains(key) || combining.contains(key) || key.rfind("x-", 0) == 0) continue;
       const bool known = std::any_of(keywords.begin(), keywords.end(),
                                      [&, name = key](const auto& type) { return type.second.contains(name); });
-      if (!known) fail(path, fmt::format("'{}' is not supported", key));
+      if (!known) fail(path, fmt::format("'{}' is not supported", shown(key)));
     }
     if (schema.contains("nullable") && schema["nullable"] != Json(false))
       fail(path, "'nullable' is not supported: use \"type\": [..., \"null\"]");
@@ -108,11 +107,11 @@ class Compiler {
     const auto& target = schema["$ref"].get_ref<const std::string&>();
     if (target.empty() || target[0] != '#' || (target.size() > 1 && target[1] != '/'))
       fail(path, fmt::format("'$ref' to '{}' is not supported: it must point into the same schema, as in #/$defs/name",
-                             target));
+                             shown(target)));
     try {
       return root_.at(Json::json_pointer(target.substr(1)));
     } catch (const Json::exception&) {
-      fail(path, fmt::format("'$ref' to '{}', which does not exist", target));
+      fail(path, fmt::format("'$ref' to '{}', which does not exist", shown(target)));
     }
   }
 
@@ -130,7 +129,7 @@ class Compiler {
   void add_reference(Rule rule, const Json& schema, const std::string& path, int depth) {
     const Json& target = find_reference(schema, path);
     const Json rest = without(schema, "$ref");
-    if (!asks_nothing(rest)) return add_value(rule, merge_schemas(resolved(target, path), rest, path), path, depth + 1);
+    if (!asks_nothing(rest)) return add_value(rule, merged(resolved(target, path), rest, path), path, depth + 1);
     const auto& name = schema["$ref"].get_ref<const std::string&>();
     const auto [found, added] = references_.try_emplace(name, Rule{});
     if (added) {
@@ -142,14 +141,42 @@ class Compiler {
     grammar_->add_call(rule.start, rule.end, references_.at(name));
   }
 
+  void spend(std::size_t parts, const std::string& path) {
+    budget_.spend(parts, path,
+                  "the schema has too many parts once 'allOf', 'anyOf' and '$ref' are resolved: refer to large schemas "
+                  "from fewer places");
+  }
+
+  static std::size_t parts(const Json& schema) {
+    if (schema.is_string()) return 1 + schema.get_ref<const std::string&>().size() / 64;
+    std::size_t total = 1;
+    if (schema.is_structured())
+      for (const Json& item : schema) total += parts(item);
+    return total;
+  }
+
+  Json merged(const Json& a, const Json& b, const std::string& path) {
+    std::size_t work = parts(a) + parts(b);
+    for (const char* key : {"properties", "required", "enum"}) {  // each item is searched for among all others
+      const auto count = [&](const Json& schema) {
+        return schema.is_object() && schema.contains(key) ? schema[key].size() : 0;
+      };
+      const std::size_t items = count(a) + count(b);
+      work += items * items / 16;
+    }
+    spend(work, path);
+    return merge_schemas(a, b, path);
+  }
+
   // The schema at the end of a chain of $ref.
-  Json resolved(const Json& schema, const std::string& path) const {
+  Json resolved(const Json& schema, const std::string& path) {
     Json out = schema;
     for (int hops = 0; out.is_object() && out.contains("$ref"); ++hops) {
       if (hops > max_depth) fail(path, "'$ref' refers to itself");
       const Json rest = without(out, "$ref");
-      const Json target = find_reference(out, path);
-      out = asks_nothing(rest) ? target : merge_schemas(target, rest, path);
+      const Json& target = find_reference(out, path);
+      spend(parts(target), path);
+      out = asks_nothing(rest) ? target : merged(target, rest, path);
     }
     return out;
   }
@@ -166,7 +193,7 @@ class Compiler {
       }
       if (!next.is_object() && !next.is_boolean()) fail(path, "a schema must be an object or a boolean");
       if (next.is_object()) check_keywords(next, path);
-      out = merge_schemas(out, next, path);
+      out = merged(out, next, path);
     }
     return out;
   }
@@ -176,7 +203,7 @@ class Compiler {
     if (!branches.is_array() || branches.empty()) fail(path, fmt::format("'{}' must be a list", keyword));
     if (keyword == "oneOf") {
       const auto resolve = [&](const Json& branch) { return resolved(branch, path); };
-      if (const auto both = find_overlap(branches, resolve))
+      if (const auto both = find_overlap(branches, resolve, budget_, path))
         fail(path,
              fmt::format("'oneOf': a value may be valid under both {} and {}; use anyOf, or a constant that tells "
                          "them apart",
@@ -185,9 +212,8 @@ class Compiler {
     const Json rest = without(schema, keyword);
     for (std::size_t i = 0; i < branches.size(); ++i) {
       const std::string place = fmt::format("{}/{}/{}", path, keyword, i);
-      const Rule one = asks_nothing(rest)
-                           ? value(branches[i], place, depth + 1)
-                           : value(merge_schemas(rest, resolved(branches[i], place), place), place, depth + 1);
+      const Rule one = asks_nothing(rest) ? value(branches[i], place, depth + 1)
+                                          : value(merged(rest, resolved(branches[i], place), place), place, depth + 1);
       grammar_->add_call(rule.start, rule.end, one);
     }
   }
@@ -240,7 +266,7 @@ class Compiler {
     }
     for (const std::string& type : types) {
       if (std::find(all_types.begin(), all_types.end(), type) == all_types.end())
-        fail(path, fmt::format("'type' is '{}', which is not a JSON type", type));
+        fail(path, fmt::format("'type' is '{}', which is not a JSON type", shown(type)));
       if (type == "object") {
         add_object(rule, schema, path, depth);
       } else if (type == "array") {
@@ -525,7 +551,7 @@ class Compiler {
       if (!schema[key].is_string()) fail(path, fmt::format("'{}' must be a string", key));
       const auto& text = schema[key].get_ref<const std::string&>();
       const auto known = formats.find(text);
-      if (has_format && known == formats.end()) fail(path, fmt::format("'format': '{}' is not supported", text));
+      if (has_format && known == formats.end()) fail(path, fmt::format("'format': '{}' is not supported", shown(text)));
       try {
         add_regex(*grammar_, at, end, has_pattern ? std::string_view(text) : known->second, Encoding::json_string,
                   has_pattern);
@@ -616,6 +642,7 @@ class Compiler {
   std::map<std::string, Rule> references_;
   std::optional<Rule> any_, space_, character_, key_character_;
   int schemas_ = 0, merged_ = 0;
+  SchemaBudget budget_;
 };
 
 }  // namespace
@@ -625,7 +652,7 @@ Grammar::Rule add_json_schema(Grammar& grammar, const JsonValue& schema, const J
   try {
     return Compiler(grammar, json_value(schema), options).run(place);
   } catch (const nlohmann::ordered_json::exception& error) {  // a keyword's value has the wrong type
-    throw ConstraintError(fmt::format("the schema is malformed: {}", error.what()));
+    throw ConstraintError(fmt::format("the schema is malformed: {}", json_reason(error)));
   }
 }
 

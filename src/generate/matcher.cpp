@@ -29,6 +29,8 @@ std::pair<Matcher, Matcher::Position> Matcher::continued(const Matcher& other, P
   for (const Frame item : old.frames) reached.frames.push_back(fresh.adopt(other, item, known));
   std::sort(reached.frames.begin(), reached.frames.end());
   const Position here = fresh.intern(std::move(reached));
+  fresh.spent_ = other.spent_ + other.work_;
+  fresh.allowance_ = other.allowance_;
   return {std::move(fresh), here};
 }
 
@@ -61,6 +63,15 @@ Matcher::Frame Matcher::frame(State state, Frame below) {
   return found->second;
 }
 
+void Matcher::refuse() const {
+  const std::string cost = limit_ == max_work ? fmt::format("one token takes more than {} steps", max_work)
+                                              : fmt::format("the text so far takes more than {} steps", allowance_);
+  throw ConstraintError(
+      fmt::format("the pattern or schema is too ambiguous: {}; use fewer alternatives with a common beginning, or "
+                  "smaller nested counts",
+                  cost));
+}
+
 // Follows all edges that consume no byte: empty edges, calls, and returns at the end of an automaton.
 void Matcher::close(std::vector<Frame>& pending, Reached& out) {
   ++closure_;
@@ -68,11 +79,7 @@ void Matcher::close(std::vector<Frame>& pending, Reached& out) {
     const Frame current = pending.back();
     pending.pop_back();
     if (std::exchange(visited_[static_cast<std::size_t>(current)], closure_) == closure_) continue;
-    if (++work_ > max_work)
-      throw ConstraintError(
-          fmt::format("the pattern or schema is too ambiguous: one token takes more than {} steps; use fewer "
-                      "alternatives with a common beginning, or smaller nested counts",
-                      max_work));
+    if (++work_ > limit_) refuse();
     const auto [state, below, distance] = frames_[static_cast<std::size_t>(current)];
     const Grammar::Node& node = (*grammar_)[state];
     if (!node.bytes.empty()) out.frames.push_back(current);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -16,13 +17,15 @@ namespace jerboa {
 /// are computed once.
 ///
 /// The cost is bounded at run time: next() throws TooManyPositions if it would keep more than max_positions, and
-/// ConstraintError if more than max_work steps follow a call of start_work().
+/// ConstraintError if more than max_work steps follow a call of start_work(), or if all steps exceed an allowance that
+/// grows with the text.
 class Matcher {
  public:
   using Position = std::int32_t;
   static constexpr Position dead = -1;
   static constexpr std::size_t max_positions = 30'000;  // of 1 KB
-  static constexpr std::size_t max_work = 10'000'000;   // less than a second
+  static constexpr std::size_t max_work = 10'000'000;   // about a second
+  static constexpr std::size_t first_allowance = 15'000'000, allowance_per_token = 1'500'000;
 
   class TooManyPositions : public ConstraintError {
    public:
@@ -33,7 +36,12 @@ class Matcher {
   /// A matcher that keeps only one position of another, besides the start. Transitions from there are computed again.
   static std::pair<Matcher, Position> continued(const Matcher& other, Position position);
 
-  void start_work() { work_ = 0; }
+  void start_work() {
+    spent_ += std::exchange(work_, 0);
+    limit_ = std::min(max_work, allowance_ - std::min(allowance_, spent_));
+  }
+  /// The text is a token longer.
+  void extend_allowance() { allowance_ += allowance_per_token; }
 
   Position start() const { return start_; }
   Position next(Position from, std::uint8_t byte) {
@@ -64,6 +72,7 @@ class Matcher {
   };
 
   Frame frame(State state, Frame below);
+  [[noreturn]] void refuse() const;
   void close(std::vector<Frame>& pending, Reached& out);
   Frame adopt(const Matcher& other, Frame frame, std::unordered_map<Frame, Frame>& known);
   Position intern(Reached reached);
@@ -76,7 +85,8 @@ class Matcher {
   std::unordered_multimap<std::uint64_t, Position> position_of_;
   std::vector<std::uint32_t> visited_;  // per frame: the closure that saw it last
   std::uint32_t closure_ = 0;
-  std::size_t work_ = 0;
+  std::size_t work_ = 0, limit_ = max_work;              // since start_work()
+  std::size_t spent_ = 0, allowance_ = first_allowance;  // before it, and in all
   Position start_ = 0;
 };
 

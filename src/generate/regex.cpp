@@ -77,7 +77,7 @@ class Parser {
 
  private:
   [[noreturn]] void fail(std::string_view what) const {
-    throw ConstraintError(fmt::format("the pattern /{}/ {}", shortened(pattern_, 200), what));
+    throw ConstraintError(fmt::format("the pattern /{}/ {}", printable_line(shortened(pattern_, 200)), what));
   }
   bool done() const { return position_ >= text_.size(); }
   char32_t peek() const { return done() ? U'\0' : text_[position_]; }

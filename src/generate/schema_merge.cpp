@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <fmt/core.h>
 
-#include <jerboa/generate/constraint.h>
+#include "generate/schema_error.h"
 
 namespace jerboa {
 namespace {
@@ -98,13 +98,13 @@ Json merge_schemas(const Json& a, const Json& b, const std::string& path) {
       return false;
     } else if (key == "items") {
       if (out.contains("prefixItems") || b.contains("prefixItems"))
-        throw ConstraintError(fmt::format("{}: 'items' and 'prefixItems' from two schemas that must both hold", path));
+        refuse_schema(path, "'items' and 'prefixItems' from two schemas that must both hold");
       mine = both(mine, value);
     } else if (key == "anyOf") {
       constexpr std::size_t most = 10'000;
       if (mine.size() * value.size() > most)
-        throw ConstraintError(fmt::format("{}: two 'anyOf' of {} and {} alternatives that both hold make more than {}",
-                                          path, mine.size(), value.size(), most));
+        refuse_schema(path, fmt::format("two 'anyOf' of {} and {} alternatives that both hold make more than {}",
+                                        mine.size(), value.size(), most));
       Json pairs = Json::array();
       for (const Json& x : mine)
         for (const Json& y : value) pairs.push_back(both(x, y));
@@ -114,7 +114,7 @@ Json merge_schemas(const Json& a, const Json& b, const std::string& path) {
     } else if (key == "pattern" || key == "format" || key == "prefixItems" || key == "multipleOf" || key == "oneOf" ||
                key == "$ref" || key == "not" || key == "if" || key == "then" || key == "else" ||
                key == "patternProperties" || key == "propertyNames" || key == "contains") {
-      throw ConstraintError(fmt::format("{}: two different '{}' that both hold are not supported", path, key));
+      refuse_schema(path, fmt::format("two different '{}' that both hold are not supported", key));
     }
   }
   if (a.contains("properties") || b.contains("properties")) out["properties"] = merge_properties(a, b);

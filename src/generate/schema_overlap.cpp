@@ -7,6 +7,8 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <utility>
 
 #include <jerboa/generate/constraint.h>
 
@@ -51,16 +53,20 @@ std::string canonical(const Json& value) {
 
 using Constants = std::set<std::string>;
 
+/// Counts what is compared.
+using Spend = std::function<void(std::size_t)>;
+
 const Json* constant_list(const Json& schema, Json& single) {
   if (!schema.is_object()) return nullptr;
   if (schema.contains("const")) return &(single = Json::array({schema["const"]}));
   return schema.contains("enum") && schema["enum"].is_array() ? &schema["enum"] : nullptr;
 }
 
-std::optional<Constants> constants_of(const Json& schema) {
+std::optional<Constants> constants_of(const Json& schema, const Spend& spend) {
   Json single;
   const Json* list = constant_list(schema, single);
   if (list == nullptr) return std::nullopt;
+  spend(list->size());
   Constants out;
   for (const Json& value : *list) out.insert(canonical(value));
   return out;
@@ -84,20 +90,20 @@ unsigned types_in(const Json& schema) {
   return types;
 }
 
-Facts facts_of(const Json& schema, const std::function<Json(const Json&)>& resolve) {
+Facts facts_of(const Json& schema, const std::function<Json(const Json&)>& resolve, const Spend& spend) {
   Facts facts;
   if (!schema.is_object()) {
     facts.types = schema == Json(false) ? 0 : all_bits;
     return facts;
   }
   facts.types = types_in(schema);
-  facts.constants = constants_of(schema);
+  facts.constants = constants_of(schema, spend);
   const bool named = schema.contains("required") && schema["required"].is_array() && schema.contains("properties") &&
                      schema["properties"].is_object();
   if (facts.types != object_bit || !named) return facts;
   for (const Json& name : schema["required"]) {
     if (!name.is_string() || !schema["properties"].contains(name.get<std::string>())) continue;
-    auto constants = constants_of(resolve(schema["properties"][name.get<std::string>()]));
+    auto constants = constants_of(resolve(schema["properties"][name.get<std::string>()]), spend);
     if (constants) facts.tags.emplace(name.get<std::string>(), std::move(*constants));
   }
   return facts;
@@ -105,7 +111,7 @@ Facts facts_of(const Json& schema, const std::function<Json(const Json&)>& resol
 
 class OverlapFinder {
  public:
-  explicit OverlapFinder(std::vector<Facts> facts) : facts_(std::move(facts)) {}
+  OverlapFinder(std::vector<Facts> facts, Spend spend) : facts_(std::move(facts)), spend_(std::move(spend)) {}
 
   Overlap run() {
     for (unsigned bit = 1; bit <= all_bits; bit <<= 1) {
@@ -133,39 +139,58 @@ class OverlapFinder {
     return by_tags(other, {});
   }
 
-  // Schemas of objects, some of which agree in the properties compared so far.
-  Overlap by_tags(const Members& members, std::set<std::string> looked_at) {
-    if (members.size() < 2) return std::nullopt;
-    std::map<std::string, std::size_t> count;
-    for (const std::size_t i : members)
-      for (const auto& [name, constants] : facts_[i].tags)
-        if (!looked_at.contains(name)) ++count[name];
-    const auto most =
-        std::max_element(count.begin(), count.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-    if (most == count.end() || most->second < 2) return pair(members[0], members[1]);
-    const std::string name = most->first;
+  // Schemas of objects, which agree in the properties compared so far. Few are compared in pairs; many are divided by
+  // the values of a property, which takes linear time if those tell most of them apart.
+  Overlap by_tags(const Members& members, std::set<std::string> compared) {
+    constexpr std::size_t few = 64;
+    const std::optional<std::string> name = members.size() > few ? dividing_tag(members, compared) : std::nullopt;
     Members with, without;
-    for (const std::size_t i : members) (facts_[i].tags.contains(name) ? with : without).push_back(i);
+    for (const std::size_t i : members) (name && facts_[i].tags.contains(*name) ? with : without).push_back(i);
     for (std::size_t k = 0; k < without.size(); ++k) {
       for (const std::size_t j : with)
         if (!told_apart(without[k], j)) return pair(without[k], j);
       for (std::size_t m = k + 1; m < without.size(); ++m)
         if (!told_apart(without[k], without[m])) return pair(without[k], without[m]);
     }
-    looked_at.insert(name);
-    const auto further = [&](const Members& alike) { return by_tags(alike, looked_at); };
+    if (!name) return std::nullopt;
+    compared.insert(*name);
+    const auto further = [&](const Members& alike) { return by_tags(alike, compared); };
     return by_values(
-        with, [&](std::size_t i) { return &facts_[i].tags.at(name); }, further);
+        with, [&](std::size_t i) { return &facts_[i].tags.at(*name); }, further);
+  }
+
+  // The property that most of the members have and, of several, the one with the fewest values.
+  std::optional<std::string> dividing_tag(const Members& members, const std::set<std::string>& compared) {
+    struct Use {
+      std::size_t members = 0, values = 0;
+      auto rank() const { return std::pair(members, ~values); }
+    };
+    std::map<std::string_view, Use> uses;
+    for (const std::size_t i : members) {
+      spend_(facts_[i].tags.size() + 1);
+      for (const auto& [name, constants] : facts_[i].tags) {
+        if (compared.contains(name)) continue;
+        ++uses[name].members;
+        uses[name].values += constants.size();
+      }
+    }
+    const auto best = std::max_element(uses.begin(), uses.end(),
+                                       [](const auto& a, const auto& b) { return a.second.rank() < b.second.rank(); });
+    if (best == uses.end() || best->second.members < 2) return std::nullopt;
+    return std::string(best->first);
   }
 
   // Those that share a value overlap, unless `further` distinguishes them.
   template <class Values>
   Overlap by_values(const Members& members, Values values, const std::function<Overlap(const Members&)>& further) {
     std::map<std::string_view, Members> having;
-    for (const std::size_t i : members)
+    for (const std::size_t i : members) {
+      spend_(values(i)->size());
       for (const std::string& value : *values(i)) having[value].push_back(i);
+    }
+    std::set<Members> compared;  // several values may be common to the same members
     for (const auto& [value, alike] : having) {
-      if (alike.size() < 2) continue;
+      if (alike.size() < 2 || !compared.insert(alike).second) continue;
       const Overlap found = further ? further(alike) : pair(alike[0], alike[1]);
       if (found) return found;
     }
@@ -173,32 +198,39 @@ class OverlapFinder {
   }
 
   bool told_apart(std::size_t i, std::size_t j) {
-    constexpr std::size_t most = 200'000;
-    if (++compared_ > most)
-      throw ConstraintError(
-          "'oneOf' has too many alternatives without a common required constant that tells them apart; give them one, "
-          "such as "
-          "\"kind\": {\"const\": \"circle\"}, or use anyOf");
+    spend_(1);
     return std::any_of(facts_[i].tags.begin(), facts_[i].tags.end(), [&](const auto& tag) {
       const auto other = facts_[j].tags.find(tag.first);
-      return other != facts_[j].tags.end() &&
-             std::none_of(tag.second.begin(), tag.second.end(),
-                          [&](const std::string& value) { return other->second.contains(value); });
+      spend_(1);
+      return other != facts_[j].tags.end() && nothing_common(tag.second, other->second);
     });
+  }
+
+  bool nothing_common(const Constants& a, const Constants& b) {
+    const auto& [fewer, more] = a.size() < b.size() ? std::tie(a, b) : std::tie(b, a);
+    spend_(fewer.size());
+    return std::none_of(fewer.begin(), fewer.end(),
+                        [&, &set = more](const auto& value) { return set.contains(value); });
   }
 
   static Overlap pair(std::size_t a, std::size_t b) { return std::pair(std::min(a, b), std::max(a, b)); }
 
   std::vector<Facts> facts_;
-  std::size_t compared_ = 0;
+  Spend spend_;
 };
 
 }  // namespace
 
-Overlap find_overlap(const Json& schemas, const std::function<Json(const Json&)>& resolve) {
+Overlap find_overlap(const Json& schemas, const std::function<Json(const Json&)>& resolve, SchemaBudget& budget,
+                     const std::string& path) {
+  const Spend spend = [&](std::size_t parts) {
+    budget.spend(parts, path,
+                 "'oneOf' has too many alternatives without a common required constant that tells them apart; give "
+                 "them one, such as \"kind\": {\"const\": \"circle\"}, or use anyOf");
+  };
   std::vector<Facts> facts;
-  for (const Json& schema : schemas) facts.push_back(facts_of(resolve(schema), resolve));
-  return OverlapFinder(std::move(facts)).run();
+  for (const Json& schema : schemas) facts.push_back(facts_of(resolve(schema), resolve, spend));
+  return OverlapFinder(std::move(facts), spend).run();
 }
 
 }  // namespace jerboa

@@ -187,7 +187,7 @@ std::size_t bytes_of(const GgufTensor& tensor, const GgufReader& reader) {
   overflow =
       overflow || __builtin_mul_overflow(values / block, static_cast<std::int64_t>(block_bytes(tensor.type)), &bytes);
   if (overflow)
-    reader.fail(fmt::format("{}: [{}] of {} is not a possible size", reader.context, fmt::join(tensor.shape, ", "),
+    reader.fail(fmt::format("{}: [{}] of {} is not a valid shape", reader.context, fmt::join(tensor.shape, ", "),
                             to_string(tensor.type)));
   return empty ? 0 : static_cast<std::size_t>(bytes);
 }

@@ -12,6 +12,7 @@
 #include <jerboa/ops/ops.h>
 #include <jerboa/runtime/device_kind.h>
 
+#include "base/parse_json.h"
 #include "language/embedding_modules.h"
 #include "language/model_files.h"
 #include "language/storage_bytes.h"
@@ -197,9 +198,9 @@ std::string TextEncoder::prompt_for(const EmbedOptions& options) const {
   if (name.empty()) return "";
   if (const auto found = prompts().find(name); found != prompts().end()) return found->second;
   std::vector<std::string> known;
-  for (const auto& [known_name, text] : prompts()) known.push_back(known_name);
-  throw UsageError(fmt::format("the model has no prompt named {}; available: {}", name,
-                               known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
+  for (const auto& [known_name, text] : prompts()) known.push_back(in_quotes(known_name));
+  throw UsageError(fmt::format("the model has no prompt named {}; available: {}", in_quotes(name),
+                               known.empty() ? "none" : shortened(fmt::format("{}", fmt::join(known, ", ")), 400)));
 }
 
 std::string TextEncoder::entry_for(std::int64_t time, bool classify) {

@@ -2,6 +2,7 @@
 #include <charconv>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <set>
 #include <system_error>
 
 #include <jerboa/base/error.h>
@@ -69,9 +70,9 @@ void check_mxfp4(const TensorSource& weights, const StoredParam& stored) {
   want_entry(weights, stored.names[1], StoredType::U8, groups);
 }
 
-/// One more than the largest number of a layer in the names of a checkpoint's tensors.
-std::int64_t layers_in(const TensorSource& weights, const Family& family) {
-  std::int64_t layers = 0;
+/// The numbers of the layers in the names of a checkpoint's tensors.
+std::set<std::int64_t> layers_in(const TensorSource& weights, const Family& family) {
+  std::set<std::int64_t> layers;
   const std::vector<std::string> prefixes = possible_names(std::string(family.layer_prefix), family);
   for (const std::string& name : weights.names()) {
     std::string_view rest = name;
@@ -81,8 +82,7 @@ std::int64_t layers_in(const TensorSource& weights, const Family& family) {
     rest.remove_prefix(prefix->size());
     std::int32_t layer = 0;
     const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
-    if (error == std::errc() && layer >= 0 && end != rest.data() + rest.size() && *end == '.')
-      layers = std::max(layers, std::int64_t{layer} + 1);
+    if (error == std::errc() && layer >= 0 && end != rest.data() + rest.size() && *end == '.') layers.insert(layer);
   }
   return layers;
 }
@@ -92,12 +92,17 @@ std::int64_t layers_in(const TensorSource& weights, const Family& family) {
 void check_layers(const TensorSource& weights, const Config& config, const Family& family) {
   const std::string key(family.layer_count);
   if (!config.has(key)) return;  // the graph says so, unless it counts its layers otherwise
-  const std::int64_t stored = layers_in(weights, family);
-  if (config.count(key) <= stored) return;
+  const std::set<std::int64_t> stored = layers_in(weights, family);
+  std::int64_t whole = 0;  // how many there are before the first that is missing
+  while (stored.contains(whole)) ++whole;
+  if (config.count(key) <= whole) return;
   const auto names = weights.names();
   const std::string example = names.empty() ? "it has no tensors" : "its first tensor is " + in_quotes(names.front());
-  throw FileError(fmt::format("{}: {} is {}, but {} has the weights {}N.… of {} layers ({})", config.origin(), key,
-                              config.count(key), weights.path().string(), family.layer_prefix, stored, example));
+  const std::string gap =
+      static_cast<std::int64_t>(stored.size()) > whole ? fmt::format(", but not of layer {}", whole) : "";
+  throw FileError(fmt::format("{}: {} is {}, but {} has the weights {}N.… of {} layers{} ({})", config.origin(), key,
+                              config.count(key), weights.path().string(), family.layer_prefix, stored.size(), gap,
+                              example));
 }
 
 void check_params(const TensorSource& weights, const Graph& graph, const Family& family) {
@@ -120,7 +125,7 @@ void check_params(const TensorSource& weights, const Graph& graph, const Family&
       "{}: has no {}{}{}", weights.path().string(), fmt::join(missing, ", "),
       missing_count > most_shown ? fmt::format(" and {} more that config.json asks for", missing_count - most_shown)
                                  : "",
-      type ? fmt::format("; its weights are {} and cannot be had in another type", quantised_name(*type)) : ""));
+      type ? fmt::format("; its weights are {} and cannot be converted to another type", quantised_name(*type)) : ""));
 }
 
 }  // namespace jerboa::models

@@ -110,7 +110,7 @@ T Config::get(const std::string& key, const char* kind) const {
 }
 
 void Config::fail(const std::string& key, std::string_view reason) const {
-  const std::string value = has(key) ? shortened(json_->value.at(key).dump(), 80) : "missing";
+  const std::string value = has(key) ? printable_line(shortened(json_->value.at(key).dump(), 80)) : "missing";
   throw FileError(fmt::format("{}: {} is {}, which {}", origin_, key, value, reason));
 }
 

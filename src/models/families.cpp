@@ -5,6 +5,7 @@
 #include <jerboa/base/error.h>
 #include <jerboa/models/family.h>
 
+#include "base/parse_json.h"
 #include "models/classification.h"
 #include "models/decoder.h"
 #include "models/experts.h"
@@ -169,8 +170,8 @@ const Family& family_of(const Config& config) {
     }
     known.push_back(family.model_type);
   }
-  throw UsageError(
-      fmt::format("{}: no model family is named {}; available: {}", config.origin(), type, fmt::join(known, ", ")));
+  throw UsageError(fmt::format("{}: no model family is named {}; available: {}", config.origin(), in_quotes(type),
+                               fmt::join(known, ", ")));
 }
 
 }  // namespace jerboa::models

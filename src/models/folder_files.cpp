@@ -45,7 +45,7 @@ std::vector<std::string> module_folders(const fs::path& folder) {
         item.is_object() && item.contains("path") && item["path"].is_string() ? item["path"].get<std::string>() : "";
     if (path.empty()) continue;  // the folder itself
     if (!is_inside(path))
-      throw FileError(fmt::format("{}: the module \"{}\" is not in its folder", file.string(), path));
+      throw FileError(fmt::format("{}: the module {} is not in its folder", file.string(), in_quotes(path)));
     folders.push_back(path);
   }
   return folders;

@@ -5,6 +5,8 @@
 #include <jerboa/base/error.h>
 #include <jerboa/models/quantise.h>
 
+#include "base/parse_json.h"
+
 namespace jerboa::models {
 namespace {
 
@@ -174,7 +176,7 @@ Tensor activation(const Config& config, const std::string& key, const Tensor& x)
     const Tensor positive = relu(x);
     return positive * positive;
   }
-  throw FileError(fmt::format("{}: unknown activation {} in {}", config.origin(), name, key));
+  throw FileError(fmt::format("{}: unknown activation {} in {}", config.origin(), in_quotes(name), key));
 }
 
 }  // namespace jerboa::models

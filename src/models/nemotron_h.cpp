@@ -2,6 +2,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "base/parse_json.h"
 #include "models/allowed_settings.h"
 #include "models/deepseek_experts.h"
 #include "models/family_graphs.h"
@@ -19,7 +20,7 @@ Block block_named(const Config& config, const std::string& type) {
   if (type == "full_attention" || type == "attention" || type == "*") return Block::attention;
   if (type == "mlp" || type == "-") return Block::mlp;
   if (type == "moe" || type == "E") return Block::experts;
-  throw FileError(fmt::format("{}: unknown type of layer {}", config.origin(), type));
+  throw FileError(fmt::format("{}: unknown type of layer {}", config.origin(), in_quotes(type)));
 }
 
 // Older files write a letter per layer.

@@ -4,9 +4,9 @@
 #include <jerboa/models/family.h>
 #include <jerboa/models/quantise.h>
 #include <jerboa/models/save_folder.h>
-#include <jerboa/ops/ops.h>
 
 #include "models/folder_files.h"
+#include "models/model_graph.h"
 #include "models/temporary_folder.h"
 
 // Checkpoints of quantised weights (docs/quantised-weights.md).
@@ -18,16 +18,6 @@ namespace fs = std::filesystem;
 constexpr const char* format_key = "jerboa.quantised.format";
 constexpr const char* type_key = "jerboa.quantised.type";
 constexpr const char* format_version = "2";
-
-// The graph whose parameters are those of the model.
-Graph graph_of(const Config& config, const Family& family, DType weights) {
-  return trace([&] {
-    const GraphInputs inputs{.tensors = {{"ids", tensor_input("ids", {1, 1}, DType::i32)}}, .weights = weights};
-    const bool writes = family.graphs.decoder && !classifies(config);
-    const auto results = writes ? family.graphs.decoder(config, inputs) : family.encode(config, inputs);
-    for (const auto& [name, tensor] : results) output(name, tensor);
-  });
-}
 
 TensorView view_of_param(const std::string& name, const HostTensor& values) {
   Sizes shape = values.shape();

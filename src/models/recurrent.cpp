@@ -5,6 +5,8 @@
 
 #include <jerboa/base/error.h>
 
+#include "base/parse_json.h"
+
 namespace jerboa::models {
 
 Tensor causal_convolution(const Decoder& decoder, int layer, const std::string& name, const Tensor& x, int taps,
@@ -37,7 +39,7 @@ std::vector<bool> attending_layers(const Config& config, const std::function<boo
   for (const std::string& type : config.texts(key)) {
     const bool attends = type == "full_attention" || type == "attention";
     if (!attends && type != "linear_attention" && type != "mamba" && type != "conv")
-      throw FileError(fmt::format("{}: unknown entry {} in {}", config.origin(), type, key));
+      throw FileError(fmt::format("{}: unknown entry {} in {}", config.origin(), in_quotes(type), key));
     attending.push_back(attends);
   }
   if (attending.size() != static_cast<std::size_t>(layers))

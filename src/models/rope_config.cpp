@@ -7,6 +7,8 @@
 
 #include <jerboa/base/error.h>
 
+#include "base/parse_json.h"
+
 namespace jerboa::models {
 namespace {
 
@@ -51,7 +53,7 @@ void read_scaling(const Config& scaling, const std::string& type, int longest, R
   else if (type == "yarn")
     read_yarn(scaling, attrs);
   else
-    throw FileError(fmt::format("{}: unknown type of rotary embedding {}", scaling.origin(), type));
+    throw FileError(fmt::format("{}: unknown type of rotary embedding {}", scaling.origin(), in_quotes(type)));
   attrs.factor = scaling.positive("factor");
   attrs.original_context = scaling.size("original_max_position_embeddings", longest);
   if (attrs.original_context == 0 && type != "linear")

@@ -8,12 +8,14 @@
 #include <jerboa/io/safetensors_writer.h>
 #include <jerboa/models/family.h>
 #include <jerboa/models/gguf_model.h>
+#include <jerboa/models/quantise.h>
 #include <jerboa/models/save_folder.h>
 
 #include "base/parse_json.h"
 #include "models/checkpoint_form.h"
 #include "models/folder_files.h"
 #include "models/listed_tensors.h"
+#include "models/model_graph.h"
 #include "models/mxfp4.h"
 #include "models/temporary_folder.h"
 
@@ -153,6 +155,16 @@ ModelFolder open_model_folder(const fs::path& path) {
 
 ModelFolder make_model_folder(std::map<std::string, HostTensor> params, std::map<std::string, std::string> files) {
   return {std::move(files), std::make_unique<const HostTensors>(std::move(params))};
+}
+
+void check_folder(const ModelFolder& model, const fs::path& path) {
+  const auto text = model.files.find("config.json");
+  if (text == model.files.end()) throw FileError(fmt::format("{}: there is no config.json", path.string()));
+  const Config config = Config::parse(text->second, (path / "config.json").string());
+  const Family& family = family_of(config);
+  check_layers(*model.weights, config, family);
+  if (!family.graphs.decoder && !family.graphs.encoder) return;  // it reads pictures or sounds
+  check_params(*model.weights, graph_of(config, family, quantised_type(*model.weights).value_or(DType::f32)), family);
 }
 
 void save_folder(const fs::path& folder, const ModelFolder& model, std::optional<DType> weights) {

@@ -4,12 +4,14 @@
 
 #include <jerboa/base/error.h>
 
+#include "base/parse_json.h"
+
 namespace jerboa::models {
 namespace {
 
 bool slides(const Config& config, const std::string& type) {
   if (type != "sliding_attention" && type != "full_attention")
-    throw FileError(fmt::format("{}: unknown entry {} in layer_types", config.origin(), type));
+    throw FileError(fmt::format("{}: unknown entry {} in layer_types", config.origin(), in_quotes(type)));
   return type == "sliding_attention";
 }
 

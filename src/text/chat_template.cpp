@@ -85,8 +85,9 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const std::
   const auto chosen = found.find(wanted);
   if (chosen == found.end()) {
     std::string names;
-    for (const auto& entry : found) names += (names.empty() ? "" : ", ") + entry.first;
-    throw UsageError(fmt::format("{}: has no chat template '{}', but {}", folder.string(), wanted, names));
+    for (const auto& entry : found) names += (names.empty() ? "" : ", ") + in_quotes(entry.first);
+    throw UsageError(
+        fmt::format("{}: has no chat template {}, but {}", folder.string(), in_quotes(wanted), shortened(names, 400)));
   }
   ChatTemplate out(chosen->second);
   if (const auto tools = found.find("tool_use"); name.empty() && tools != found.end())

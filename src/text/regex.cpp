@@ -6,6 +6,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "base/parse_json.h"
 #include "text/utf8.h"
 
 namespace jerboa {
@@ -84,8 +85,8 @@ Regex::Regex(std::string_view pattern) : pattern_(pattern) {
   pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(ours.data()), ours.size(),
                                    PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &place, nullptr);
   if (!code)
-    throw UsageError(
-        fmt::format("regular expression \"{}\": {} (at byte {} of \"{}\")", pattern, message_of(error), place, ours));
+    throw UsageError(fmt::format("regular expression {}: {} (at byte {} of {})", in_quotes(pattern), message_of(error),
+                                 place, in_quotes(ours)));
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without a JIT, the interpreter runs
   code_ = std::shared_ptr<const void>(
       code, [](const void* p) { pcre2_code_free(static_cast<pcre2_code*>(const_cast<void*>(p))); });
@@ -121,11 +122,11 @@ std::vector<Range> Regex::find_all(std::string_view text) const {
           pcre2_match(code, subject, text.size(), at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data.get(), context.get());
     if (result == PCRE2_ERROR_NOMATCH) break;
     if (result < 0) {
-      throw UsageError(fmt::format("regular expression \"{}\" gave up at byte {} of the text: {}", pattern_, at,
+      throw UsageError(fmt::format("regular expression {} gave up at byte {} of the text: {}", in_quotes(pattern_), at,
                                    message_of(result)));
     }
     if (ends[1] < ends[0] || ends[0] < at) {  // \K in a look-around
-      throw UsageError(fmt::format("regular expression \"{}\" matches backwards", pattern_));
+      throw UsageError(fmt::format("regular expression {} matches backwards", in_quotes(pattern_)));
     }
     matches.push_back({static_cast<std::uint32_t>(ends[0]), static_cast<std::uint32_t>(ends[1])});
     at = ends[1];

@@ -10,6 +10,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "base/parse_json.h"
 #include "text/byte_alphabet.h"
 #include "text/protobuf.h"
 #include "text/tokenizer_parts.h"
@@ -46,7 +47,7 @@ Piece read_piece(std::string_view message, std::string_view name) {
   }
   if (!utf8::is_valid(piece.text)) throw FileError(fmt::format("{}: a piece is not UTF-8", name));
   if (!std::isfinite(piece.score))
-    throw FileError(fmt::format("{}: the score of \"{}\" is not a number", name, piece.text));
+    throw FileError(fmt::format("{}: the score of {} is not a number", name, in_quotes(piece.text)));
   return piece;
 }
 

@@ -61,7 +61,9 @@ class EncoderGoldens : GoldenFolder {
       outputs.emplace_back("pooled", models::unit_rows(mean));
       return Outputs(std::move(outputs));
     };
-    Module module = compile(forward_graph(specs_of(inputs), forward), {.device = device});
+    const Graph graph = forward_graph(specs_of(inputs), forward);
+    check(graph);
+    Module module = compile(graph, {.device = device});
     module.session().upload_params(models::read_params(weights, module.ir(), family));
     return module.run(inputs);
   }

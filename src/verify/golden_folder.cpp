@@ -11,11 +11,15 @@ GoldenFolder::GoldenFolder(const std::filesystem::path& folder, Device where)
       config(models::Config::open(folder)),
       family(models::family_of(config)),
       weights(SafeTensors::open(folder)),
-      device(std::move(where)) {}
+      device(std::move(where)) {
+  models::check_layers(weights, config, family);
+}
 
 void GoldenFolder::refuse(const std::string& problem) const {
   throw FileError(fmt::format("{}: {}", goldens.path().string(), problem));
 }
+
+void GoldenFolder::check(const Graph& graph) const { models::check_params(weights, graph, family); }
 
 HostTensor GoldenFolder::integers(const std::string& name) const {
   const TensorView& view = goldens.view(name);

@@ -15,6 +15,8 @@ struct GoldenFolder {
 
   /// FileError, for goldens that would pass whatever the engine computes.
   [[noreturn]] void refuse(const std::string& problem) const;
+  /// Holds the weights against what config.json asks for: before anything is allocated for the graph.
+  void check(const Graph& graph) const;
   /// A tensor of the goldens, which must be [batch, time].
   HostTensor integers(const std::string& name) const;
 

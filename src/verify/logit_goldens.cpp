@@ -40,11 +40,11 @@ class LogitGoldens : GoldenFolder {
 
   HostTensor logits_of(const HostTensor& ids) const {
     const InputSpecs specs{{"ids", to_shape(ids.shape()), DType::i32}};
-    Module module = compile(forward_graph(specs,
-                                          [&](const Inputs& in) {
-                                            return family.logits(config, {.tensors = {{"ids", in["ids"]}}});
-                                          }),
-                            {.device = device});
+    const Graph graph = forward_graph(specs, [&](const Inputs& in) {
+      return family.logits(config, {.tensors = {{"ids", in["ids"]}}});
+    });
+    check(graph);
+    Module module = compile(graph, {.device = device});
     module.session().upload_params(models::read_params(weights, module.ir(), family));
     return module.run({{"ids", ids}}).get("output");
   }

@@ -1,5 +1,6 @@
 #include "verify/op_goldens.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -8,6 +9,8 @@
 #include <jerboa/base/error.h>
 #include <jerboa/ops/ops.h>
 #include <jerboa/transform/grad.h>
+
+#include "base/parse_json.h"
 
 namespace jerboa {
 namespace {
@@ -50,7 +53,7 @@ class Case {
   Case(const SafeTensors& file, std::string name, const Json& description) : file_(file), name_(std::move(name)) {
     const auto op_name = description.at("op").get<std::string>();
     const auto op = op_from_name(op_name);
-    if (!op) throw UsageError(fmt::format("unknown op {}", op_name));
+    if (!op) throw UsageError(fmt::format("unknown op {}", in_quotes(op_name)));
     op_ = *op;
     attrs_ = attrs_from_json(op_, description.value("attrs", Json::object()).dump());
   }
@@ -114,13 +117,29 @@ class Case {
           fmt::format("{} inputs and {} integer inputs are more than {} takes", floats.size(), ints.size(), name(op_)));
     const auto outputs = apply(op_, operands, attrs_);
     keep(outputs.front(), "out");
-    for (std::size_t i = 1; i < outputs.size(); ++i)
-      if (const std::string part = fmt::format("out{}", i); has(part)) keep(outputs[i], part);
-    if (has("cotangent")) differentiate(outputs.front(), sources);
+    for (std::size_t i = 1; i < outputs.size(); ++i) {
+      const std::string part = fmt::format("out{}", i);
+      if (!has(part))
+        throw UsageError(fmt::format("{} has {} results, but {} is missing", name(op_), outputs.size(), part));
+      keep(outputs[i], part);
+    }
+    if (has("cotangent"))
+      differentiate(outputs.front(), sources);
+    else if (has_gradient(outputs.front(), sources))
+      throw UsageError(fmt::format("{} has a gradient, but cotangent is missing", name(op_)));
+  }
+
+  bool has_gradient(const Tensor& out, const std::vector<Tensor>& sources) const {
+    const Gradient rule = info(op_).gradient;
+    return (rule == Gradient::Rule || rule == Gradient::Decompose) && is_float(out.dtype()) &&
+           std::any_of(sources.begin(), sources.end(), [](const Tensor& source) { return is_float(source.dtype()); });
   }
 
   void differentiate(const Tensor& out, const std::vector<Tensor>& sources) {
     const Tensor weight = input("cotangent", {});
+    const auto weights = to_f64(view("cotangent"));
+    if (std::all_of(weights.begin(), weights.end(), [](double value) { return value == 0; }))
+      throw UsageError("the cotangent is zero, so any gradient that is a multiple of it would pass");
     const auto grads = grad(sum(weight * out), sources);
     for (std::size_t i = 0; i < grads.size(); ++i) {
       const std::string part = fmt::format("grad{}", i);

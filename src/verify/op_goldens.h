@@ -28,8 +28,9 @@ struct CaseReport {
 
 /// Runs every case of an op-golden file, forward and backward. The file's metadata says `cases`, as JSON {NAME: {"op":
 /// …, "attrs": {…}}}; its tensors are NAME/in0…, NAME/int0…, NAME/out (and NAME/out1… of an op with several results),
-/// NAME/cotangent and NAME/grad0… A case fails if it has an unknown op or attribute, lacks tensors that it needs (with
-/// a cotangent, the gradient of every float operand), has an unused tensor, or compares no elements. Throws FileError
+/// NAME/cotangent and NAME/grad0… A case fails if it has an unknown op or attribute, lacks tensors that it needs (all
+/// results and, if the op has a gradient, a cotangent and the gradient of every float operand), has an unused tensor or
+/// a cotangent of zeros, or compares no elements. Throws FileError
 /// for a file that has no cases.
 std::vector<CaseReport> verify_op_goldens(const SafeTensors& file, const EvaluateGraph& evaluate,
                                           const Tolerance& tolerance = {});

@@ -42,6 +42,7 @@ class TrainGoldens {
         device_(std::move(device)),
         tolerance_(tolerance),
         precision_(precision) {
+    models::check_layers(weights_, config_, family_);
     const auto& shape = golden_.view("ids").shape;
     if (shape.size() != 3 || shape[0] < 1 || shape[2] < 2)
       throw FileError(
@@ -83,7 +84,9 @@ class TrainGoldens {
                           .eps = 1e-8,
                           .weight_decay = 0.1,
                           .decay = [](const std::string&) { return true; }};
-    return compile(training_graph(specs, loss, optimizer, {}, {.precision = precision_}), {.device = device_});
+    const auto graph = training_graph(specs, loss, optimizer, {}, {.precision = precision_});
+    models::check_params(weights_, graph, family_);  // before allocating what config.json asks for
+    return compile(graph, {.device = device_});
   }
 
   // Inputs and targets of a step: all tokens but the last, and all but the first.

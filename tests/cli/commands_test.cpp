@@ -136,6 +136,27 @@ TEST_F(CommandsTest, ConvertsAndQuantises) {
   EXPECT_NE(again.err.find("already exists"), std::string::npos) << again.err;
 }
 
+TEST_F(CommandsTest, ConvertsNothingThatItsConfigDoesNotDescribe) {
+  const auto original = goldens / "llama";
+  const auto refusal = [&](const std::string& key, const Json& value) {
+    const auto changed = folder_ / "changed";
+    std::filesystem::create_directories(changed);
+    Json config = Json::parse(read_text(original / "config.json"));
+    config.erase("rope_parameters");
+    config[key] = value;
+    write_text(changed / "config.json", config.dump());
+    if (!std::filesystem::exists(changed / "model.safetensors"))
+      std::filesystem::copy(original / "model.safetensors", changed / "model.safetensors");
+    const Outcome outcome = run_command({"convert", changed.string(), (folder_ / "copy").string()});
+    EXPECT_EQ(outcome.code, 1) << outcome.out;
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "copy"));
+    return outcome.err;
+  };
+  EXPECT_NE(refusal("rope_theta", 0).find("rope_theta"), std::string::npos);
+  EXPECT_NE(refusal("num_hidden_layers", 61).find("num_hidden_layers is 61"), std::string::npos);
+  EXPECT_NE(refusal("vocab_size", 1000000).find("config.json requires [1000000"), std::string::npos);
+}
+
 TEST_F(CommandsTest, ListsDevices) {
   EXPECT_TRUE(output({"devices"}).starts_with("cpu     "));
   EXPECT_EQ(Json::parse(output({"devices", "--json"}))[0]["device"], "cpu");

@@ -24,6 +24,21 @@ TEST(Manners, SaysItsVersion) {
   EXPECT_EQ(outcome.out.find("jerboa "), 0u) << outcome.out;
 }
 
+TEST(Manners, PrintsNothingFromFilesThatATerminalWouldObey) {
+  const TempFolder folder;
+  write_text(folder / "config.json", "{\"model_type\": \"\\u001b[2J" + std::string(100'000, 'z') + "\"}");
+  std::filesystem::copy(std::filesystem::path(JERBOA_SOURCE_DIR) / "tests/data/goldens/llama/model.safetensors",
+                        folder / "model.safetensors");
+  const Outcome outcome = run_command({"inspect", folder.path().string()});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_LT(outcome.err.size(), 2000U);
+  EXPECT_EQ(outcome.err.find('\033'), std::string::npos) << outcome.err;
+  const Outcome argument = run_command({"inspect", "no\033[2J" + std::string(20'000, 'z')});
+  EXPECT_EQ(argument.code, 2);
+  EXPECT_LT(argument.err.size(), 10'000U);
+  EXPECT_EQ(argument.err.find('\033'), std::string::npos) << argument.err;
+}
+
 TEST(Manners, NeedsNoTemporaryFolderUntilSomethingIsWrittenThere) {
   const RunSettings settings{.variables = {{"TMPDIR", "/nonexistent"}}};
   EXPECT_EQ(run_command({"--version"}, settings).code, 0);

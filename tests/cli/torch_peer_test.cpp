@@ -45,7 +45,21 @@ TEST_F(TorchPeer, IsRefusedIfItHasNoFastBlas) {
 TEST_F(TorchPeer, IsNamedIfItDoesNotRun) {
   const Outcome outcome = bench("exit 3");
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_NE(outcome.err.find("PyTorch (cpu, f32) did not run"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("PyTorch (cpu, f32) did not run (exit status 3)"), std::string::npos) << outcome.err;
+}
+
+TEST_F(TorchPeer, IsNotComparedWithIfItFails) {
+  const std::string half = "echo 1000; echo 1000; ";
+  const Outcome exits = bench(half + "exit 1");
+  EXPECT_EQ(exits.code, 1) << exits.out;
+  EXPECT_NE(exits.err.find("(exit status 1)"), std::string::npos) << exits.err;
+  for (const std::string& before : {std::string(), half}) {
+    const Outcome dies = bench(before + "kill -ILL $$");
+    EXPECT_EQ(dies.code, 1) << dies.out;
+    EXPECT_NE(dies.err.find("PyTorch (cpu, f32) was ended by signal 4 (Illegal instruction)"), std::string::npos)
+        << dies.err;
+    EXPECT_EQ(dies.err.find("python3-torch"), std::string::npos) << dies.err;
+  }
 }
 
 }  // namespace

@@ -150,7 +150,8 @@ TEST_F(ImageFiles, ThatAreMalformedAreRefused) {
   refuses(header({0xffffffffu, 0xffffffffu, 0xffffffffu}) + "x", labels, "need more than the file's");
   refuses(pixels, header({4}) + "abcd", "holds 5 images");
   write(pixels, labels);
-  expect_error<UsageError>([&] { open(6); }, "a batch of 6 is not possible with 5 images");
+  expect_error<UsageError>([&] { open(6); }, "a batch of 6 needs more than 5 images");
+  expect_error<UsageError>([&] { open(0); }, "a batch must have at least one image, not 0");
   expect_error<FileError>([&] { ImageData(folder / "none", folder / "labels"); }, "none");
   const auto from_bytes = [&](const std::string& images) {
     return ImageData::from_bytes(std::as_bytes(std::span(images)), std::as_bytes(std::span(labels)), {.batch = 2});

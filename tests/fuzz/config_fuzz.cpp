@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <fmt/format.h>
 #include <iterator>
 #include <span>
 #include <string>
@@ -46,8 +47,12 @@ Graph graph_of(const models::Config& config, const models::Family& family, DType
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const std::vector<std::byte> file = [] {
     const std::vector<float> values(8);
-    return encode_safetensors(std::vector{view_of("model.layers.2.mlp.up_proj.weight", {2, 4}, std::span(values)),
-                                          view_of("h.2.ln_1.weight", {8}, std::span(values))});
+    std::vector<TensorView> views;
+    for (const char* layer : {"0", "1", "2"}) {
+      views.push_back(view_of(fmt::format("model.layers.{}.mlp.up_proj.weight", layer), {2, 4}, std::span(values)));
+      views.push_back(view_of(fmt::format("h.{}.ln_1.weight", layer), {8}, std::span(values)));
+    }
+    return encode_safetensors(views);
   }();
   static const SafeTensors weights = SafeTensors::from_bytes(file);
   const std::string_view input(reinterpret_cast<const char*>(data), size);

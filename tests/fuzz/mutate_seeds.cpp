@@ -22,6 +22,7 @@ extern "C" [[gnu::weak]] std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data,
 namespace {
 
 constexpr int mutations_per_seed = 300;
+constexpr std::size_t room = 1 << 20;  // for fuzzers whose seeds stand for files that are made
 
 jerboa::SplitMix& random_numbers() {
   static jerboa::SplitMix random(1);
@@ -62,7 +63,7 @@ int main(int count, char** arguments) {
     LLVMFuzzerTestOneInput(seed.data(), seed.size());
     for (int i = 0; i < mutations_per_seed; ++i) {
       std::vector<std::uint8_t> changed = seed;
-      changed.resize(seed.size() + 64);
+      changed.resize(seed.size() + (LLVMFuzzerCustomMutator != nullptr ? room : 64));
       const auto mutate = LLVMFuzzerCustomMutator ? &LLVMFuzzerCustomMutator : nullptr;
       std::size_t size = mutate ? mutate(changed.data(), seed.size(), changed.size(), static_cast<unsigned>(i))
                                 : LLVMFuzzerMutate(changed.data(), seed.size(), changed.size());

@@ -1,6 +1,7 @@
 // A program file is untrusted code: whatever it holds, it is refused with an Error, or runs on the CPU engine without
-// accessing memory outside its buffers. An input of one byte selects one of the programs that are compiled here;
-// mutations change the JSON of a file's sections and recompute the checksums, so that they get past those.
+// accessing memory outside its buffers; one for GPUs is proved to stay within them, or refused. An input of one byte
+// selects one of the programs that are compiled here; mutations change the JSON of a file's sections and recompute the
+// checksums, so that they get past those.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -9,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <vector>
 
 #include <jerboa/backend/cpu.h>
 #include <jerboa/base/error.h>
@@ -16,6 +18,7 @@
 #include <jerboa/lower/lower.h>
 #include <jerboa/lower/program_file.h>
 #include <jerboa/ops/ops.h>
+#include <jerboa/wgsl/emit_wgsl.h>
 
 #include "compile/initialize.h"
 #include "lower/input_indices.h"
@@ -143,10 +146,12 @@ void grouped_products() {
                                             param_input("mins", {3, 5, 1}, {.dtype = DType::f16}), offsets));
 }
 
-std::string compile(void (*body)()) {
+std::string compile(void (*body)(), const Target& target) {
   const Graph graph = trace(body);
   ProgramFile file;
-  ProgramEntry entry{"run", {}, detail::find_input_indices(graph), lower(graph, Target::cpu())};
+  file.target = target.name;
+  ProgramEntry entry{"run", {}, detail::find_input_indices(graph), lower(graph, target)};
+  if (target.name == Target::webgpu_default().name) emit_wgsl(entry.program, target);
   for (const TensorInfo& tensor : graph.tensors) {
     if (tensor.storage == Storage::param || tensor.storage == Storage::state)
       file.storage.push_back(
@@ -157,17 +162,16 @@ std::string compile(void (*body)()) {
   return encode_program(file);
 }
 
-const std::array<std::string, 10>& seeds() {
-  static const std::array<std::string, 10> files{compile(perceptron),
-                                                 compile(lookups),
-                                                 compile(attention_over_a_cache),
-                                                 compile(images),
-                                                 compile(sorts),
-                                                 compile(narrow_types),
-                                                 compile(attention_over_a_paged_cache),
-                                                 compile(attention_over_an_8_bit_cache),
-                                                 compile(recurrences),
-                                                 compile(grouped_products)};
+const std::vector<std::string>& seeds() {
+  static const std::vector<std::string> files = [] {
+    std::vector<std::string> compiled;
+    for (const Target& target : {Target::cpu(), Target::webgpu_default()})
+      for (void (*body)() :
+           {perceptron, lookups, attention_over_a_cache, images, sorts, narrow_types, attention_over_a_paged_cache,
+            attention_over_an_8_bit_cache, recurrences, grouped_products})
+        compiled.push_back(compile(body, target));
+    return compiled;
+  }();
   return files;
 }
 
@@ -311,9 +315,9 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
   std::string file = file_of(data, size);
   try {
     auto sections = detail::read_sections(file);
-    const std::size_t chosen = random() % 3;
+    const std::size_t chosen = random() % sections.size();
     std::string text;
-    if (chosen < sections.size() && random() % 20 != 0) {
+    if (sections[chosen].kind != detail::section::data && random() % 20 != 0) {
       Json json = Json::parse(sections[chosen].bytes);
       for (std::size_t i = 1 + random() % 3; i > 0; --i) mutate(json, random);
       text = json.dump();

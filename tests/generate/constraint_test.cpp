@@ -375,6 +375,33 @@ TEST(Budget, BoundsTheStepsOfAToken) {
   });
 }
 
+TEST(Budget, BoundsTheStepsOfAText) {
+  // Each token takes a tenth of what one token may, and a text of them takes minutes.
+  const auto constraint = make_constraint(compile_regex("(\\p{L}{0,500}){0,500}"), test_vocabulary());
+  int tokens = 0;
+  const auto refusal = [&] {
+    try {
+      for (; tokens < 1000; ++tokens) {
+        constraint->allowed();
+        constraint->accept('a');
+      }
+    } catch (const ConstraintError& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  expect_within(60, [&] {
+    EXPECT_EQ(refusal().find("the pattern or schema is too ambiguous: the text so far takes more than "), 0U);
+  });
+  EXPECT_LT(tokens, 60);
+  // Ambiguous, but in proportion.
+  const auto words = make_constraint(compile_regex("(\\w{1,30}[ ,.]?){1,100}"), test_vocabulary());
+  for (int i = 0; i < 200; ++i) {
+    words->allowed();
+    words->accept(i % 9 == 8 ? ' ' : 'a');
+  }
+}
+
 TEST(Budget, BoundsTheStatesOfAGrammar) {
   std::string pattern;
   for (int i = 0; i < 50; ++i) pattern += "a{10000}";
@@ -399,6 +426,27 @@ TEST(Budget, BoundsWhatSchemasMultiplyTo) {
         fmt::format(R"("{}": {{"allOf": [{{"$ref": "#/$defs/{}"}}, {{"$ref": "#/$defs/{}"}}]}},)", i, i + 1, i + 1);
   doubled += R"("60": {"type": "null"}}})";
   expect_within(60, [&] { EXPECT_NE(error_of(doubled).find("'allOf' merges more than"), std::string::npos); });
+}
+
+TEST(Budget, BoundsWhatReferencesCopy) {
+  std::string references, fields, values;
+  for (int i = 0; i < 600; ++i) references += fmt::format(R"({}{{"$ref": "#/$defs/large"}})", i == 0 ? "" : ",");
+  for (int i = 0; i < 3000; ++i) {
+    fields += fmt::format(R"({}"p{}": true)", i == 0 ? "" : ",", i);
+    values += fmt::format("{}{}", i == 0 ? "" : ",", i);
+  }
+  const auto refuse = [&](const std::string& keyword, const std::string& large, const std::string& message) {
+    expect_within(20, [&] {
+      const std::string error =
+          error_of(fmt::format(R"({{"{}": [{}], "$defs": {{"large": {}}}}})", keyword, references, large));
+      EXPECT_EQ(error.substr(0, message.size()), message);
+    });
+  };
+  refuse("allOf", R"({"type": "object", "properties": {)" + fields + "}}",
+         "#: the schema has too many parts once 'allOf', 'anyOf' and '$ref' are resolved");
+  refuse("allOf", R"({"enum": [)" + values + "]}",
+         "#: the schema has too many parts once 'allOf', 'anyOf' and '$ref' are resolved");
+  refuse("oneOf", R"({"enum": [)" + values + "]}", "#: 'oneOf'");
 }
 
 TEST(Budget, MeasuresChainsOfRulesInOnePass) {
@@ -438,6 +486,51 @@ TEST(Budget, ComparesAlternativesInProportion) {
   EXPECT_EQ(error_of(one_of(1000, same)).substr(0, 51), "#: 'oneOf': a value may be valid under both 4 and 9");
 }
 
+// An alternative of objects with required properties of six values each, the same in all alternatives.
+std::string with_shared_values(int properties, const std::string& own) {
+  std::string fields = own, names = R"("zone")";
+  for (int i = 0; i < properties; ++i) {
+    fields += fmt::format(R"(,"p{}": {{"enum": [0, 1, 2, 3, 4, 5]}})", i);
+    names += fmt::format(R"(,"p{}")", i);
+  }
+  return R"({"type": "object", "properties": {)" + fields + R"(}, "required": [)" + names + "]}";
+}
+
+TEST(Budget, DoesNotMultiplyTheValuesThatAlternativesShare) {
+  const auto own = [](int i) { return fmt::format(R"("zone": {{"const": {}}})", i); };
+  for (const int alternatives : {2, 40})
+    expect_within(5, [&] {
+      EXPECT_EQ(error_of(one_of(alternatives, [&](int i) { return with_shared_values(12, own(i)); })), "compiled");
+      EXPECT_EQ(error_of(one_of(alternatives, [&](int i) { return with_shared_values(12, own(i / 2)); })),
+                "#: 'oneOf': a value may be valid under both 0 and 1; use anyOf, or a constant that tells them apart");
+    });
+}
+
+TEST(Budget, RefusesAlternativesWhoseCombinationsMultiply) {
+  // Three groups, which differ in pairs: no property that tells them apart is common to all. What is common has values
+  // that nearly all alternatives allow.
+  const auto alternative = [](int i) {
+    static const char* const differences[] = {R"("ab":1,"ac":1)", R"("ab":2,"bc":1)", R"("ac":2,"bc":2)"};
+    Json values = Json::parse("{" + std::string(differences[i % 3]) + "}");
+    values[fmt::format("zone{}", i % 3)] = i;
+    Json schema = {{"type", "object"}, {"properties", Json::object()}, {"required", Json::array()}};
+    for (const auto& [name, value] : values.items()) {
+      schema["properties"][name] = {{"const", value}};
+      schema["required"].push_back(name);
+    }
+    for (int k = 0; k < 12; ++k) {
+      Json& shared = schema["properties"][fmt::format("p{}", k)]["enum"] = Json::array();
+      for (int v = 0; v < 6; ++v)
+        if ((i + k) % 6 != v) shared.push_back(v);
+      schema["required"].push_back(fmt::format("p{}", k));
+    }
+    return schema.dump();
+  };
+  expect_within(30, [&] {
+    EXPECT_EQ(error_of(one_of(600, alternative)).substr(0, 48), "#: 'oneOf' has too many alternatives without a c");
+  });
+}
+
 TEST(Budget, TellsAlternativesApartByAnyOfTheirProperties) {
   const auto object = [](const std::string& properties, const std::string& required) {
     return R"({"type": "object", "properties": {)" + properties + R"(}, "required": [)" + required + "]}";
@@ -460,6 +553,25 @@ TEST(Budget, TellsAlternativesApartByAnyOfTheirProperties) {
   EXPECT_NE(error_of(R"({"oneOf": [{"const": "x"}, {"type": "string"}]})"), "compiled");
   EXPECT_EQ(error_of(R"({"oneOf": [{"const": "x"}, {"type": "integer"}, false, {"type": ["null", "array"]}]})"),
             "compiled");
+}
+
+TEST(JsonSchema, ErrorsQuoteBrieflyAndInOneLine) {
+  const std::string text = "\\u001b[2J\\n" + std::string(1'000'000, 'k');  // clears a terminal
+  for (const std::string& schema : {
+           R"({"type": "string", ")" + text + R"(": 1})",
+           R"({"$ref": ")" + text + R"("})",
+           R"({"$ref": "#/)" + text + R"("})",
+           R"({"type": ")" + text + R"("})",
+           R"({"type": "string", "format": ")" + text + R"("})",
+           R"({"type": "string", "pattern": "()" + text + R"("})",
+           R"({"properties": {")" + text + R"(": {"not": {}}}})",
+           R"({"properties": {")" + text + R"(": {"allOf": [{"const": 1}, {"oneOf": [true, true]}, {"oneOf": [1]}]}}})",
+       }) {
+    const std::string error = error_of(schema);
+    EXPECT_LT(error.size(), 800U) << schema.substr(0, 60);
+    EXPECT_EQ(error.find_first_of("\033\n"), std::string::npos) << error;
+    EXPECT_NE(error.find("k…"), std::string::npos) << error;
+  }
 }
 
 TEST(Constraint, SaysWhereTheVocabularyCannotGoOn) {

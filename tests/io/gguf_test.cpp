@@ -201,10 +201,10 @@ TEST(Gguf, ChecksCountsAndSizesBeforeItTakesMemory) {
   };
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
   refuse(described({most, most}, 0, 32), "tensor \"big\": [9223372036854775807, 9223372036854775807] of F32");
-  refuse(described({most}, 0, 32), "tensor \"big\": [9223372036854775807] of F32 is not a possible size");
+  refuse(described({most}, 0, 32), "tensor \"big\": [9223372036854775807] of F32 is not a valid shape");
   refuse(described({-1}, 0, 32), "tensor \"big\": the size 18446744073709551615 is too large");
   refuse(described({0, most, most}, 0, 32),
-         "tensor \"big\": [0, 9223372036854775807, 9223372036854775807] of F32 is not a possible");
+         "tensor \"big\": [0, 9223372036854775807, 9223372036854775807] of F32 is not a valid");
   refuse(described({1, 1, 1, 1, 1}, 0, 32), "tensor \"big\" has 5 axes, more than 4");
   refuse(described({1 << 20}, 0, 32), "tensor \"big\": its 4194304 bytes at 32 reach beyond the end of the data");
   refuse(described({1}, 0, huge - 31),
@@ -212,7 +212,7 @@ TEST(Gguf, ChecksCountsAndSizesBeforeItTakesMemory) {
   refuse(described({1}, 0, 4), "tensor \"big\": its offset 4 is not a multiple of the alignment 32");
   refuse(described({2}, 0, 0), "the tensors \"big\" and \"weight\" overlap");
   refuse(described({2, 48}, 8, 32), "tensor \"big\" has rows of 48 values, but Q8_0 stores blocks of 32");
-  refuse(described({}, 8, 32), "tensor \"big\": [] of Q8_0 is not a possible size");
+  refuse(described({}, 8, 32), "tensor \"big\": [] of Q8_0 is not a valid shape");
   refuse(described({32}, 4, 32),
          "tensor \"big\" has type 4, which is not supported; convert the model to one of F32, F16");
 }

@@ -226,7 +226,7 @@ TEST(SentenceTransformers, PromptsComeBeforeTexts) {
   EXPECT_EQ(encoder.embed({"w60 w61"}, {.prompt = "w40 w41 "}).values, prompted);
   EXPECT_NE(plain, prompted);
   expect_error<UsageError>([&] { encoder.embed({"w60"}, {.prompt_name = "title"}); },
-                           "no prompt named title; available: passage, query");
+                           "no prompt named \"title\"; available: \"passage\", \"query\"");
   folder.write("config_sentence_transformers.json",
                R"({"prompts": {"query": "w40 w41 "}, "default_prompt_name": "query"})");
   EXPECT_EQ(folder.open().embed({"w60 w61"}).values, prompted);

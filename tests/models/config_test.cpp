@@ -137,7 +137,7 @@ TEST(Families, AreATable) {
   for (const Family& family : families())
     EXPECT_EQ(&family_of(Config::parse(R"({"model_type": ")" + std::string(family.model_type) + "\"}")), &family);
   expect_error<UsageError>([] { family_of(Config::parse(R"({"model_type": "perceptron"})")); },
-                           "no model family is named perceptron; available: " + first_families());
+                           "no model family is named \"perceptron\"; available: " + first_families());
   expect_error<FileError>([] { family_of(Config::parse("{}")); }, "model_type is missing");
 }
 
@@ -178,7 +178,7 @@ TEST(RopeConfig, ReadsOldAndNewFilesAlike) {
       [] { rope_of(R"({"partial_rotary_factor": 0.11, "rope_scaling": {"type": "linear", "factor": 2}})"); },
       "rope_type linear cannot be combined with an odd number of rotated features, 7");
   expect_error<FileError>([] { rope_of(R"({"rope_scaling": {"type": "longrope"}})"); },
-                          "config.json: rope_scaling: unknown type of rotary embedding longrope");
+                          "config.json: rope_scaling: unknown type of rotary embedding \"longrope\"");
   expect_error<FileError>([] { rope_of(R"({"rope_scaling": {"type": "llama3", "factor": 2}})"); },
                           "low_freq_factor is missing");
 }
@@ -196,7 +196,7 @@ TEST(Windows, OfLayersComeFromTheirTypesOrARule) {
   expect_error<FileError>([&] { windows(R"({"num_hidden_layers": 2, "layer_types": ["full_attention"]})"); },
                           "config.json: 1 layer_types for 2 layers");
   expect_error<FileError>([&] { windows(R"({"num_hidden_layers": 1, "layer_types": ["linear_attention"]})"); },
-                          "config.json: unknown entry linear_attention");
+                          "config.json: unknown entry \"linear_attention\"");
   expect_error<FileError>([&] { windows(R"({"num_hidden_layers": 1, "sliding_window": -1})"); },
                           "config.json: sliding_window is -1");
 }
@@ -276,6 +276,30 @@ TEST(Weights, ThatAreNotFloatsAreRefused) {
                           "transformer.wpe.weight is I32, but weights must be F64, F32, F16 or BF16");
 }
 
+TEST(Config, ErrorsQuoteItsTextsBrieflyAndInOneLine) {
+  const std::string text = "\\u001b[2J" + std::string(100'000, 'z');  // clears a terminal
+  const std::string llama = R"({"model_type": "llama",)",
+                    sizes = R"("hidden_size": 8, "num_attention_heads": 2, "vocab_size": 9,
+      "num_hidden_layers": 1, "intermediate_size": 8, "rms_norm_eps": 1e-5,)";
+  for (const std::string& json : {
+           R"({"model_type": ")" + text + R"("})",
+           llama + sizes + R"("hidden_act": ")" + text + R"("})",
+           llama + sizes + R"("hidden_act": "silu", "rope_scaling": {"rope_type": ")" + text + R"(", "factor": 2}})",
+           R"({"model_type": "olmo3",)" + sizes + R"("hidden_act": "silu", "layer_types": [")" + text + R"("]})",
+       }) {
+    try {
+      const Config config = Config::parse(json, "config.json");
+      trace([&] { family_of(config).logits(config, {.tensors = {{"ids", tensor_input("ids", {1, 1}, DType::i32)}}}); });
+      ADD_FAILURE() << json.substr(0, 40);
+    } catch (const Error& error) {
+      const std::string message = error.what();
+      EXPECT_LT(message.size(), 1200U) << json.substr(0, 40);
+      EXPECT_EQ(message.find('\033'), std::string::npos) << message;
+      EXPECT_NE(message.find("zzz…"), std::string::npos) << message;
+    }
+  }
+}
+
 // However much is missing or wrong, the message is a few lines long.
 TEST(Weights, AreHeldAgainstTheConfigBeforeAnythingIsMade) {
   const test::TempFolder folder;
@@ -290,6 +314,18 @@ TEST(Weights, AreHeldAgainstTheConfigBeforeAnythingIsMade) {
       [&] { check_layers(weights, with_layers(60), family); },
       "config.json: n_layer is 60, but " + folder.path().string() +
           " has the weights transformer.h.N.… of 1 layers (its first tensor is \"h.0.attn.c_attn.bias\"");
+  // Layers 0 and 59, of a model of 60.
+  std::vector<TensorView> views;
+  for (const std::string& name : weights.names()) {
+    views.push_back(weights.view(name));
+    if (!name.starts_with("h.0.")) continue;
+    views.push_back(weights.view(name));
+    views.back().name = "h.59." + name.substr(4);
+  }
+  const test::TempFolder sparse;
+  write_safetensors(sparse / "model.safetensors", views);
+  expect_error<FileError>([&] { check_layers(SafeTensors::open(sparse.path()), with_layers(60), family); },
+                          " has the weights transformer.h.N.… of 2 layers, but not of layer 1 (");
   expect_error<FileError>([&] { check_layers(weights, with_layers(2147483647), family); },
                           "config.json: n_layer is 2147483647, which is not from 1 to 4096");
   const std::string message =

@@ -195,13 +195,13 @@ TEST(DenseFamilies, RefuseByNameWhatTheyDoNotHave) {
   refuse("llama", R"("rope_parameters": {"rope_type": "yarn", "truncate": false})",
          "rope_parameters: truncate is false");
   refuse("cohere2", R"("layer_types": ["chunked_attention", "full_attention", "full_attention"])",
-         "unknown entry chunked_attention in layer_types");
+         "unknown entry \"chunked_attention\" in layer_types");
   refuse("exaone4", R"("sliding_window_pattern": "LXG")", "sliding_window_pattern is \"LXG\", which is not a sequence");
   refuse("granite", R"("attention_multiplier": 0)", "attention_multiplier is 0, which is not above zero");
   refuse("granite", R"("logits_scaling": 0)", "logits_scaling is 0, which is not above zero");
   refuse("nanochat", R"("final_logit_softcapping": 0)", "final_logit_softcapping is 0, which is not above zero");
   refuse("hunyuan_v1_dense", R"("rope_scaling": {"type": "dynamic", "alpha": -1})", "rope_scaling: alpha is -1");
-  refuse("arcee", R"("hidden_act": "maxout")", "unknown activation maxout in hidden_act");
+  refuse("arcee", R"("hidden_act": "maxout")", "unknown activation \"maxout\" in hidden_act");
   for (const char* type : {"cohere", "cohere2", "ernie4_5", "glm", "glm4", "nanochat"})
     refuse(type,
            R"("rope_parameters": {"rope_type": "longrope", "short_factor": [1, 1], "long_factor": [1, 1],

@@ -277,14 +277,14 @@ TEST(EncoderConfigs, ThatAreNotSupportedAreRefusedByName) {
     refuse(type, R"("is_decoder": true)", "is_decoder is true");
     refuse(type, R"("add_cross_attention": true)", "add_cross_attention is true");
     refuse(type, R"("num_attention_heads": 3)", "num_attention_heads is 3, which does not divide hidden_size 8");
-    refuse(type, R"("hidden_act": "cubic")", "unknown activation cubic in hidden_act");
+    refuse(type, R"("hidden_act": "cubic")", "unknown activation \"cubic\" in hidden_act");
     refuse(type, R"("type_vocab_size": 0)", "type_vocab_size is 0");
     refuse(type, R"("layer_norm_eps": 1)", "layer_norm_eps is 1");
   }
   refuse("roberta", R"("pad_token_id": -1)", "pad_token_id is -1");
   refuse("roberta", R"("pad_token_id": null)", "pad_token_id is missing");
   refuse("distilbert", R"("n_heads": 3)", "n_heads is 3, which does not divide dim 8");
-  refuse("distilbert", R"("activation": "cubic")", "unknown activation cubic in activation");
+  refuse("distilbert", R"("activation": "cubic")", "unknown activation \"cubic\" in activation");
   refuse("mpnet", R"("relative_attention_num_buckets": 16)", "relative_attention_num_buckets is 16");
   refuse("modernbert", R"("local_attention": 0)", "local_attention is 0");
   refuse("modernbert", R"("global_attn_every_n_layers": 0)", "global_attn_every_n_layers is 0");

@@ -109,7 +109,7 @@ TEST(LongRope, ThatDoesNotFitIsRefused) {
   refuse(R"("short_factor": [1, 1], "long_factor": [1, 1], "attention_factor": 0)", "attention_factor is 0");
   expect_error<FileError>(
       [] { test::tiny_graph("phi3", R"("rope_scaling": {"type": "su"}, "max_position_embeddings": 64)"); },
-      "unknown type of rotary embedding su");
+      "unknown type of rotary embedding \"su\"");
 }
 
 }  // namespace

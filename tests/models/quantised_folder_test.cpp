@@ -199,7 +199,7 @@ TEST(QuantisedFile, RefusesWhatDoesNotFit) {
   test::expect_error<FileError>([&] { params_of(int4, DType::i8); },
                                 "holds int4 weights, but int8 ones were asked for");
   test::expect_error<FileError>([&] { params_of(int4, DType::f32); },
-                                "its weights are int4 and cannot be had in another type");
+                                "its weights are int4 and cannot be converted to another type");
   test::expect_error<UsageError>([&] { quantise_folder(int4, folder / "again", DType::i4); },
                                  "holds int4 weights already");
   test::expect_error<UsageError>([&] { quantise_folder(int4, int4, DType::i4); }, "name another folder");

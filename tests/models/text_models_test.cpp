@@ -47,7 +47,7 @@ TEST_P(TextModels, ReadWhatStandsBeforePictures) {
 
 TEST(TextModel, OfAnUnknownFamilyIsNotTaken) {
   const Config config = Config::parse(R"({"model_type": "sees", "text_config": {"model_type": "unheard_of"}})");
-  test::expect_error<UsageError>([&] { models::family_of(config); }, "no model family is named sees");
+  test::expect_error<UsageError>([&] { models::family_of(config); }, "no model family is named \"sees\"");
 }
 
 TEST(TextModel, HasTheHeadAndTheMarksOfTheWholeModel) {

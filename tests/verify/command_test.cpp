@@ -93,7 +93,7 @@ TEST(VerifyCommand, NamesAnUnknownOp) {
   copy_changed(goldens / "ops.safetensors", folder / "ops.safetensors", metadata, "", 0);
   const Outcome outcome = verify(folder / "ops.safetensors");
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_NE(outcome.text.find("unknown op no_such_"), std::string::npos) << outcome.text;
+  EXPECT_NE(outcome.text.find("unknown op \"no_such_"), std::string::npos) << outcome.text;
   EXPECT_EQ(last_line(outcome.text), "96 passed, 1 failed");
 }
 
@@ -121,6 +121,29 @@ TEST(VerifyCommand, NamesTheParameterThatDoesNotHold) {
   const Outcome outcome = verify(folder.path());
   EXPECT_EQ(outcome.code, 1);
   EXPECT_EQ(outcome.text.find("after3/transformer.wte.weight: 1 of 16384"), 0u) << outcome.text;
+}
+
+// Before anything is built or allocated.
+TEST(VerifyCommand, RefusesAConfigThatDoesNotDescribeTheWeights) {
+  for (const char* model : {"llama", "train_llama", "bert"}) {
+    const std::string config = test::read_text(goldens / model / "config.json");
+    const auto refused = [&](const std::string& key, const std::string& value) {
+      const test::TempFolder folder;
+      for (const auto& file : std::filesystem::directory_iterator(goldens / model))
+        std::filesystem::copy(file.path(), folder / file.path().filename().string());
+      std::string changed = config;
+      const auto at = changed.find('"' + key + "\": ") + key.size() + 4;
+      changed.replace(at, changed.find_first_of(",\n}", at) - at, value);
+      test::write_text(folder / "config.json", changed);
+      const Outcome outcome = verify(folder.path());
+      EXPECT_EQ(outcome.code, 1) << model;
+      return outcome.text;
+    };
+    const std::string layers = refused("num_hidden_layers", "4096");
+    EXPECT_NE(layers.find("num_hidden_layers is 4096, but"), std::string::npos) << layers;
+    const std::string vocabulary = refused("vocab_size", "268435456");
+    EXPECT_NE(vocabulary.find(", but config.json requires [268435456, "), std::string::npos) << vocabulary;
+  }
 }
 
 // One line on stderr, whatever the file's fault.

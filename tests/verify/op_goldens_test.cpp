@@ -52,14 +52,19 @@ TEST(OpGoldens, EveryCaseNoticesAWrongEngine) {
 
 TEST(OpGoldens, ReportsTheError) {
   const std::string cases = R"({"a": {"op": "add", "attrs": {}}})";
-  EXPECT_TRUE(only_report(cases, {pair("a/in0", two), pair("a/in1", two), pair("a/out", doubled)}).ok);
-  const auto wrong = only_report(cases, {pair("a/in0", two), pair("a/in1", two), pair("a/out", two)});
+  const auto sum = [&](std::span<const float> out) {
+    return only_report(cases, {pair("a/in0", two), pair("a/in1", two), pair("a/out", out), pair("a/cotangent", two),
+                               pair("a/grad0", two), pair("a/grad1", two)});
+  };
+  EXPECT_TRUE(sum(doubled).ok);
+  const auto wrong = sum(two);
   EXPECT_FALSE(wrong.ok);
   EXPECT_EQ(wrong.message, "out: 2 of 2 values differ, the most at 1: 4 instead of 2");
 }
 
 TEST(OpGoldens, AnUnknownOpOrAttributeFails) {
-  EXPECT_EQ(only_report(R"({"a": {"op": "blend", "attrs": {}}})", {pair("a/out", two)}).message, "unknown op blend");
+  EXPECT_EQ(only_report(R"({"a": {"op": "blend", "attrs": {}}})", {pair("a/out", two)}).message,
+            "unknown op \"blend\"");
   EXPECT_EQ(only_report(R"({"a": {"op": "exp", "attrs": {"base": 2}}})", {pair("a/out", two)}).message,
             "exp has no attribute base");
 }
@@ -81,8 +86,15 @@ TEST(OpGoldens, ChecksEveryOutputAndGradient) {
   constexpr std::int32_t at[] = {1}, elsewhere[] = {0};
   const auto value = view_of("a/out", {1}, std::span<const float>(largest));
   const auto index = [](std::span<const std::int32_t> values) { return view_of("a/out1", {1}, values); };
-  EXPECT_TRUE(only_report(top, {pair("a/in0", two), value, index(at)}).ok);
-  EXPECT_FALSE(only_report(top, {pair("a/in0", two), value, index(elsewhere)}).ok);
+  constexpr float to_largest[] = {0, 2};
+  const auto cotangent = view_of("a/cotangent", {1}, std::span<const float>(largest));
+  const auto top_of = [&](const TensorView& indices) {
+    return only_report(top, {pair("a/in0", two), value, indices, cotangent, pair("a/grad0", to_largest)});
+  };
+  EXPECT_TRUE(top_of(index(at)).ok);
+  EXPECT_FALSE(top_of(index(elsewhere)).ok);
+  EXPECT_EQ(only_report(top, {pair("a/in0", two), value, cotangent, pair("a/grad0", to_largest)}).message,
+            "top_k has 2 results, but out1 is missing");
 
   const std::string product = R"({"a": {"op": "mul"}})";
   constexpr float squares[] = {1, 4};
@@ -100,8 +112,26 @@ TEST(OpGoldens, GoldensThatCouldNotFailAreRefused) {
   EXPECT_EQ(only_report(cases, {empty("a/in0"), empty("a/out")}).message,
             "out has no elements, so anything would pass");
   constexpr float zeros[] = {0, 0}, ones[] = {1, 1};
-  EXPECT_EQ(only_report(cases, {pair("a/in0", zeros), pair("a/out", ones), pair("a/grad0", ones)}).message,
-            "grad0 is in the file, but the case does not use it");
+  const std::vector<TensorView> forward{pair("a/in0", zeros), pair("a/out", ones)};
+  const auto message = [](const std::string& of, std::vector<TensorView> tensors, const std::vector<TensorView>& more) {
+    tensors.insert(tensors.end(), more.begin(), more.end());
+    return only_report(of, tensors).message;
+  };
+  EXPECT_EQ(message(cases, forward, {pair("a/cotangent", ones), pair("a/grad0", ones)}), "");
+  EXPECT_EQ(message(cases, forward, {pair("a/cotangent", ones), pair("a/grad0", ones), pair("a/grad1", ones)}),
+            "grad1 is in the file, but the case does not use it");
+  EXPECT_EQ(message(cases, forward, {}), "exp has a gradient, but cotangent is missing");
+  EXPECT_EQ(message(cases, forward, {pair("a/cotangent", zeros), pair("a/grad0", zeros)}),
+            "the cotangent is zero, so any gradient that is a multiple of it would pass");
+}
+
+TEST(OpGoldens, WithoutAGradientNeedNoCotangent) {
+  EXPECT_TRUE(only_report(R"({"a": {"op": "floor"}})", {pair("a/in0", two), pair("a/out", two)}).ok);
+  constexpr std::int32_t whole[] = {1, 2};
+  const auto integers = [&](const std::string& name) {
+    return view_of(name, {2}, std::span<const std::int32_t>(whole));
+  };
+  EXPECT_TRUE(only_report(R"({"a": {"op": "abs"}})", {integers("a/in0"), integers("a/out")}).ok);
 }
 
 TEST(OpGoldens, AFileWithoutCasesIsRefused) {

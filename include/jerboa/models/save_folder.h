@@ -21,6 +21,9 @@ struct ModelFolder {
 /// From a Hugging Face folder or a .gguf file. Throws FileError or UsageError.
 ModelFolder open_model_folder(const std::filesystem::path& path);
 
+/// Throws FileError if config.json does not describe these weights. `path` is named in errors.
+void check_folder(const ModelFolder& model, const std::filesystem::path& path);
+
 /// From parameters, such as those that Session::download_params returns for a family's graph after training, and the
 /// files of the model that they belong to.
 ModelFolder make_model_folder(std::map<std::string, HostTensor> params, std::map<std::string, std::string> files);
