@@ -97,7 +97,8 @@ ForcedCall choose_tool(const ChatFormat& format, const ChatRequest& request, con
   const std::string name = chosen.substr(0, chosen.find(' '));
   const auto tool =
       std::find_if(request.tools.begin(), request.tools.end(), [&](const Tool& one) { return one.name == name; });
-  if (tool == request.tools.end()) throw Error(fmt::format("the model called {}, which is not a tool", in_quotes(name)));
+  if (tool == request.tools.end())
+    throw Error(fmt::format("the model called {}, which is not a tool", in_quotes(name)));
   ForcedCall call = force({*tool});
   call.opening.erase(0, force(request.tools).opening.size() + chosen.size());
   return call;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "wgsl/kernel_writer.h"
 #include "wgsl/order_steps.h"
 
 namespace jerboa::wgsl {

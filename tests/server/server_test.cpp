@@ -7,6 +7,7 @@
 
 #include <jerboa/language/text_encoder.h>
 
+#include "server/fake_exchange.h"
 #include "server/live_server.h"
 
 // A server with a small model, asked over sockets.
