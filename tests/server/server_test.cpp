@@ -8,7 +8,9 @@
 #include <jerboa/language/text_encoder.h>
 
 #include "server/fake_exchange.h"
+#include "server/generation_task.h"
 #include "server/live_server.h"
+#include "server/reply.h"
 
 // A server with a small model, asked over sockets.
 namespace jerboa::server::server_test {
