@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "wgsl/attention.h"
@@ -81,7 +82,7 @@ class AttentionTiles {
  private:
   static int columns_of(const Dim& size) { return static_cast<int>((size.upper_bound() + 63) / 64); }
   // Where features are so few that half of the threads would have none, two threads share the others of each.
-  static int shares_of(const Dim& size) { return size.upper_bound() <= 2 * across ? 2 : 1; }
+  static int shares_of(const Dim& size) { return size.upper_bound() <= std::int64_t{2} * across ? 2 : 1; }
   int stage_floats() const { return depth_ * (rows_ + others); }
   // Vectors are displaced within their line so that a subgroup's stores fall into different banks of workgroup memory.
   // Both give the text of a vector's number in the line of a feature, or of an other; `quarter`: that line's number
