@@ -7,13 +7,12 @@
 #include <thread>
 
 #include <jerboa/base/error.h>
-#include <jerboa/frontend/compile.h>
 #include <jerboa/models/family.h>
-#include <jerboa/ops/ops.h>
 
 #include "base/in_parallel.h"
 #include "cli/interrupt.h"
 #include "cli/random_weights.h"
+#include "models/model_graph.h"
 
 namespace jerboa::cli {
 namespace {
@@ -22,11 +21,7 @@ namespace fs = std::filesystem;
 
 // The tensors of a checkpoint of this model, in bf16.
 std::vector<io::TensorPlace> tensors_of(const models::Config& config) {
-  const Graph graph = trace([&] {
-    const models::GraphInputs inputs{.tensors = {{"ids", tensor_input("ids", {1, 1}, DType::i32)}},
-                                     .weights = DType::bf16};
-    for (const auto& [name, tensor] : models::family_of(config).graphs.decoder(config, inputs)) output(name, tensor);
-  });
+  const Graph graph = models::graph_of(config, models::family_of(config), DType::bf16);
   std::vector<io::TensorPlace> tensors;
   for (const TensorInfo& tensor : graph.tensors) {
     if (tensor.storage != Storage::param || !tensor.tied_to.empty()) continue;
