@@ -86,14 +86,15 @@ void write_rows(KernelWriter& writer, const Attention& attention, const Attentio
                 unseen_score);
     shader.line("total += weight_{};", j);
   }
-  shader.open("for (var feature = 0u; feature < {}; feature++) {{", shader.size(attention.value_size));
+  shader.open("for (var feature = 0u; feature < {}; feature++) {{", shader.loop_end(shader.size(attention.value_size)));
   shader.line("sums[feature] *= shrink;");
   shader.close();
   write_sums(shader, "sums", "weight", attention.value_size, of_key(*attention.v));
   shader.close();
   for (int i = 0; i < lanes.count(); ++i) {
     shader.open("if (row_{} < {}) {{", i, shader.size(attention.rows()));
-    shader.open("for (var feature = 0u; feature < {}; feature++) {{", shader.size(attention.value_size));
+    shader.open("for (var feature = 0u; feature < {}; feature++) {{",
+                shader.loop_end(shader.size(attention.value_size)));
     parts.store_sum(shader, "batch", head(i), time(i), "part", "feature", lanes.at("sums[feature]", i),
                     lanes.at("total", i));
     shader.close();

@@ -157,8 +157,8 @@ void AttentionDecode::write_results() {
     shader_.barrier();
     shader_.open("if (slice == 0u && first_row + {}u < {}) {{", i, rows);
     shader_.line("var sum = slice_sums[lane];");
-    shader_.line("for (var other = 1u; other < {0}u; other++) {{ sum += slice_sums[lane + other * {1}u]; }}", slices,
-                 vectors);
+    shader_.line("for (var other = 1u; other < {}; other++) {{ sum += slice_sums[lane + other * {}u]; }}",
+                 shader_.loop_end(fmt::format("{}u", slices)), vectors);
     shader_.line("let row = first_row + {}u;", i);
     shader_.line("let row_head = key_head * {} + row / {};", shader_.size(attention_.group),
                  shader_.size(attention_.time));

@@ -33,7 +33,7 @@ class ForwardMatrices {
       shader_.line("var reference_{0} = -1e20; var top_{0} = -1e20; var total_{0} = 0.0;", i);
     });
     shader_.line("if (lane == 0u) {{ {} = 0.0; }}", matrices_.flag());
-    shader_.open("for (var attempt = 0u; attempt < 2u; attempt++) {{");
+    shader_.open("for (var attempt = 0u; attempt < {}; attempt++) {{", shader_.loop_end("2u"));
     matrices_.clear_results("sum");
     for_each_column([&](int i) { shader_.line("total_{} = 0.0;", i); });
     matrices_.write_stream(keys, [&] { write_tile(); });

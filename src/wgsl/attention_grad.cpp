@@ -27,7 +27,7 @@ void write_row_terms(KernelWriter& writer, const AttentionGrad& attention) {
   shader.line("if (query >= {}) {{ return; }}", shader.size(attention.queries()));
   const auto index = shader.split_index("query", {attention.batch, attention.heads, attention.time});
   shader.line("var mean = 0.0;");
-  shader.open("for (var feature = 0u; feature < {}; feature++) {{", shader.size(attention.value_size));
+  shader.open("for (var feature = 0u; feature < {}; feature++) {{", shader.loop_end(shader.size(attention.value_size)));
   const std::vector<std::string> at{index[0], index[1], index[2], "feature"};
   shader.line("mean += {} * {};", shader.load(*attention.out, at), shader.load(*attention.dout, at));
   shader.close();
@@ -78,7 +78,7 @@ void write_mask(KernelWriter& writer, const AttentionGrad& attention) {
   const auto own_index = shader.split_index("element", own);
   shader.line("var sum = 0.0;");
   if (each.upper_bound() > 0) {
-    shader.open("for (var number = 0u; number < {}; number++) {{", shader.size(each));
+    shader.open("for (var number = 0u; number < {}; number++) {{", shader.loop_end(shader.size(each)));
     const auto summed_index = shader.split_index("number", summed);
     const char* names[] = {"batch", "head", "time", "key"};
     for (std::size_t i = 0; i < 4; ++i)
@@ -87,11 +87,12 @@ void write_mask(KernelWriter& writer, const AttentionGrad& attention) {
     shader.open("if (position >= visible.x && position < visible.y) {{");
     shader.line("let key_head = head / {};", shader.size(attention.group));
     shader.line("var product = 0.0; var dweight = 0.0;");
-    shader.open("for (var feature = 0u; feature < {}; feature++) {{", shader.size(attention.size));
+    shader.open("for (var feature = 0u; feature < {}; feature++) {{", shader.loop_end(shader.size(attention.size)));
     shader.line("product += {} * {};", shader.load(*attention.q, {"batch", "head", "time", "feature"}),
                 shader.load(*attention.k, {"batch", "key_head", "key", "feature"}));
     shader.close();
-    shader.open("for (var feature = 0u; feature < {}; feature++) {{", shader.size(attention.value_size));
+    shader.open("for (var feature = 0u; feature < {}; feature++) {{",
+                shader.loop_end(shader.size(attention.value_size)));
     shader.line("dweight += {} * {};", shader.load(*attention.dout, {"batch", "head", "time", "feature"}),
                 shader.load(*attention.v, {"batch", "key_head", "key", "feature"}));
     shader.close();
@@ -128,7 +129,7 @@ void declare_weights(Shader& shader, const Lanes& lanes) {
 }
 
 void open_feature_loop(Shader& shader, const Dim& size) {
-  shader.open("for (var feature = 0u; feature < {}; feature++) {{", shader.size(size));
+  shader.open("for (var feature = 0u; feature < {}; feature++) {{", shader.loop_end(shader.size(size)));
 }
 
 void write_query_rows(KernelWriter& writer, const AttentionGrad& attention) {
@@ -219,7 +220,7 @@ void write_key_rows(KernelWriter& writer, const AttentionGrad& attention, bool w
   };
   if (wants_dk) shader.line("var dk = array<{}, {}>();", lanes.type(), attention.size.upper_bound());
   if (wants_dv) shader.line("var dv = array<{}, {}>();", lanes.type(), attention.value_size.upper_bound());
-  shader.open("for (var member = 0u; member < {}; member++) {{", shader.size(attention.group));
+  shader.open("for (var member = 0u; member < {}; member++) {{", shader.loop_end(shader.size(attention.group)));
   shader.line("let head = key_head * {} + member;", shader.size(attention.group));
   shader.open("for (var time = range.x; time < range.y; time += {}u) {{", others_at_a_time);
   for (int j = 0; j < others_at_a_time; ++j) {

@@ -241,7 +241,7 @@ void AttentionMatrices::write_stream(const Stream& stream, const std::function<v
     shader_.close();
   };
   if (form_.fetches_ahead) fetch_tile("0u");
-  shader_.open("for (var tile = 0u; tile < {}; tile++) {{", stream.tiles);
+  shader_.open("for (var tile = 0u; tile < {}; tile++) {{", shader_.loop_end(stream.tiles));
   if (!form_.fetches_ahead) fetch_tile("tile");
   put("first", 0);
   put("second", 1);

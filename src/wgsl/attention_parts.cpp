@@ -91,11 +91,12 @@ void AttentionParts::write_combine(KernelWriter& writer) const {
       shader.split_index("element", {attention_.batch, attention_.heads, attention_.time, attention_.value_size});
   shader.line("let query = (element / {}) * {}u;", shader.size(attention_.value_size), parts_);
   shader.line("var top = {};", unseen_score);
-  shader.open("for (var part = 0u; part < {}u; part++) {{", parts_);
+  const std::string parts = shader.loop_end(fmt::format("{}u", parts_));
+  shader.open("for (var part = 0u; part < {}; part++) {{", parts);
   shader.line("top = max(top, {});", shader.load(rows_, "(query + part) * 2u"));
   shader.close();
   shader.line("var total = 0.0; var sum = 0.0;");
-  shader.open("for (var part = 0u; part < {}u; part++) {{", parts_);
+  shader.open("for (var part = 0u; part < {}; part++) {{", parts);
   shader.line("let weight = exp({} - top);", shader.load(rows_, "(query + part) * 2u"));
   shader.line("total += weight * {};", shader.load(rows_, "(query + part) * 2u + 1u"));
   shader.line("sum += weight * {};", shader.load(sums_, fmt::format("(query + part) * {} + {}",

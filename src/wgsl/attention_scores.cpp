@@ -155,7 +155,7 @@ void write_score_functions(Shader& shader, const Attention& attention) {
 void write_products(Shader& shader, const std::string& name, const Lanes& lanes, const Dim& size,
                     const std::function<std::string(int)>& mine, const std::function<std::string(int)>& other) {
   for (int j = 0; j < others_at_a_time; ++j) shader.line("var {}_{} = {}();", name, j, lanes.type());
-  shader.open("for (var feature = 0u; feature < {}; feature++) {{", shader.size(size));
+  shader.open("for (var feature = 0u; feature < {}; feature++) {{", shader.loop_end(shader.size(size)));
   shader.line("let mine = {};", lanes.each(mine));
   for (int j = 0; j < others_at_a_time; ++j) shader.line("{}_{} += mine * {};", name, j, other(j));
   shader.close();
@@ -163,7 +163,7 @@ void write_products(Shader& shader, const std::string& name, const Lanes& lanes,
 
 void write_sums(Shader& shader, const std::string& sums, const std::string& weight, const Dim& size,
                 const std::function<std::string(int)>& other) {
-  shader.open("for (var feature = 0u; feature < {}; feature++) {{", shader.size(size));
+  shader.open("for (var feature = 0u; feature < {}; feature++) {{", shader.loop_end(shader.size(size)));
   shader.line("var sum = {}[feature];", sums);
   for (int j = 0; j < others_at_a_time; ++j) shader.line("sum += {}_{} * {};", weight, j, other(j));
   shader.line("{}[feature] = sum;", sums);

@@ -457,8 +457,8 @@ void AttentionStream::write_top_of(const std::string& query) {
   shader_.line("let head = key_head * {} + row / {}; let time = row % {};", shader_.size(attention_.group), time, time);
   shader_.line("let first_top = {};", parts_.first_top(shader_, "head", "part"));
   shader_.line("var all_top = first_top;");
-  shader_.line("for (var i = 0u; i < {0}u; i++) {{ all_top = max(all_top, slot_tops[{1} * {0}u + i]); }}", slots_,
-               query);
+  shader_.line("for (var i = 0u; i < {}; i++) {{ all_top = max(all_top, slot_tops[{} * {}u + i]); }}",
+               shader_.loop_end(fmt::format("{}u", slots_)), query, slots_);
 }
 
 // Stores a thread's sums of a query in place number `place` of those that are put together at once.

@@ -106,7 +106,7 @@ template <class F>
 void AttentionTiles::write_steps(int count, const std::string& steps, bool in_fours, F f) {
   int copies = in_fours && shader_.target().unroll >= 4 ? 4 : 1;
   while (count % copies != 0) copies /= 2;
-  shader_.line("let steps = min({}u, {});", count, steps);
+  shader_.line("let steps = {};", shader_.loop_end(fmt::format("min({}u, {})", count, steps)));
   shader_.open("for (var k = 0u; k < steps; k += {}u) {{", copies);
   for (int i = 0; i < copies; ++i) {
     shader_.open("{{");
@@ -162,7 +162,7 @@ void AttentionTiles::write_product(const std::string& name, const std::string& m
                                    const std::string& first, const Dim& size) {
   const int others_at = depth_ * rows_ / 4, threads = shader_.threads();
   for (int i = 0; i < 4; ++i) shader_.line("var {}_{} = vec4f();", name, i);
-  shader_.open("for (var start = 0u; start < {}; start += {}u) {{", shader_.size(size), depth_);
+  shader_.open("for (var start = 0u; start < {}; start += {}u) {{", shader_.loop_end(shader_.size(size)), depth_);
   // Four features of a row become one element each of four rows of the stage.
   const auto load = [&](int count, int at, const std::string& function, const std::string& from) {
     shader_.open("for (var number = lane; number < {}u; number += {}u) {{", count * depth_ / 4, threads);
@@ -205,7 +205,8 @@ void AttentionTiles::write_sums(const std::string& sums, const std::string& othe
   const int own = taken / shares;  // of a thread
   const std::string column = shares == 1 ? "thread_column" : fmt::format("thread_column % {}u", width);
   const std::string skipped = shares == 1 ? "0u" : fmt::format("thread_column / {}u * {}u", width, own);
-  shader_.open("for (var start = 0u; start < {}u; start += {}u) {{", others, taken);
+  shader_.open("for (var start = 0u; start < {}; start += {}u) {{", shader_.loop_end(fmt::format("{}u", others)),
+               taken);
   shader_.open("for (var number = lane; number < {}u; number += {}u) {{", taken * width, shader_.threads());
   shader_.line("let row = number / {0}u; let column = number % {0}u;", width);
   shader_.line("stage[number] = {}(batch, key_head, {} + start + row, column * 4u);", other, first);

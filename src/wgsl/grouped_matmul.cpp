@@ -47,7 +47,7 @@ void write_grouped(KernelWriter& writer, const std::string& name, const TensorAc
   product.rows_of_tiles = [&](int tile_rows) { return groups_of(rows, tile_rows) + groups; };
   product.find = [&](Shader& shader, const std::string& number, int tile_rows) -> ImplicitProduct::Place {
     shader.line("var tiles = {}; var batch = 0u; var first_row = 0u; var row_end = 0u;", number);
-    shader.open("for (var number = 0u; number < {}; number++) {{", shader.size(groups));
+    shader.open("for (var number = 0u; number < {}; number++) {{", shader.loop_end(shader.size(groups)));
     write_group_rows(shader, offsets, "number", rows);
     shader.line("let group_tiles = (end - begin + {0}u) / {1}u;", tile_rows - 1, tile_rows);
     shader.open("if (tiles < group_tiles) {{");

@@ -143,7 +143,7 @@ class ProductWriter {
     load_a();
     load_b();
     shader.barrier();
-    shader.open("for (var k = 0u; k < {}u; k++) {{", tile_inner);
+    shader.open("for (var k = 0u; k < {}; k++) {{", shader.loop_end(fmt::format("{}u", tile_inner)));
     shader.line("let a = tile_a[k * {0}u + thread_row]; let b = tile_b[k * {0}u + thread_column];", pitch / 4);
     for (int i = 0; i < block; ++i) shader.line("sum_{0} = fma(vec4f(a.{1}), b, sum_{0});", i, "xyzw"[i]);
     shader.close();

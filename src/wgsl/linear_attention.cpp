@@ -143,7 +143,7 @@ void StateColumn::set(Shader& shader, const std::string& feature, const std::str
 }
 
 void StateColumn::open_loop(Shader& shader) const {
-  shader.open("for (var feature = 0u; feature < {}; feature++) {{", shader.size(key_size_));
+  shader.open("for (var feature = 0u; feature < {}; feature++) {{", shader.loop_end(shader.size(key_size_)));
 }
 
 namespace {

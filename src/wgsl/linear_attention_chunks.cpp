@@ -81,7 +81,7 @@ class Chunks {
     shader.line("let t = min(start + row, last); let s = min(start + column, last);");
     shader.line("var score = 0.0; var overlap = 0.0;");
     shader.open("if (column <= row) {{");
-    shader.open("for (var feature = 0u; feature < {}u; feature += 4u) {{", a_.key_size.value());
+    shader.open("for (var feature = 0u; feature < {}; feature += 4u) {{", shader.loop_end(shader.size(a_.key_size)));
     shader.line("let other = {};", LinearAttention::load_four(shader, a_.k, {"batch", "s", "key_head", "feature"}));
     shader.line("score += dot({}, other);",
                 LinearAttention::load_four(shader, a_.q, {"batch", "t", "key_head", "feature"}));
@@ -109,7 +109,7 @@ class Chunks {
     shader.open("if (lane < {}u) {{", chunk);
     shader.line("let factor = select(0.0, {}, start + lane <= last);",
                 gate(shader, Gate::factor, "min(start + lane, last)"));
-    shader.open("for (var row = 0u; row < {}u; row++) {{", chunk);
+    shader.open("for (var row = 0u; row < {}; row++) {{", shader.loop_end(fmt::format("{}u", chunk)));
     shader.line("var value = select(0.0, 1.0, row == lane);");
     shader.open("for (var other = lane; other < row; other++) {{");
     shader.line("value -= overlaps[row * {0}u + other] * columns[other * {0}u + lane];", chunk);
@@ -171,7 +171,7 @@ class Chunks {
       return LinearAttention::load_four(shader, tensor, {"batch", "own_time", "key_head", "feature"});
     };
     shader.line("var read = vec4f(); var y = vec4f();");
-    shader.open("for (var feature = 0u; feature < {}u; feature += 4u) {{", a_.key_size.value());
+    shader.open("for (var feature = 0u; feature < {}; feature += 4u) {{", shader.loop_end(shader.size(a_.key_size)));
     shader.line("let query = {};", row_of(a_.q));
     if (a_.beta != nullptr) shader.line("let key = {};", row_of(a_.k));
     for (int i = 0; i < 4; ++i) {

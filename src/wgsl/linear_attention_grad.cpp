@@ -98,7 +98,7 @@ class LinearAttentionGrad {
     shader.line("let start = chunk * {0}u; let end = min(start + {0}u, {1});", chunk_, shader.size(a_.time));
   }
   void open_columns(Shader& shader) const {
-    shader.open("for (var column = 0u; column < {}; column++) {{", shader.size(a_.value_size));
+    shader.open("for (var column = 0u; column < {}; column++) {{", shader.loop_end(shader.size(a_.value_size)));
   }
 
   void store_state(Shader& shader, const StateColumn& state, States which, const std::string& number) {
@@ -120,7 +120,7 @@ class LinearAttentionGrad {
       shader.close();
     }
     const std::vector<std::string> key{"batch", "time", "key_head", "feature"};
-    shader.open("for (var time = 0u; time < {}; time++) {{", shader.size(a_.time));
+    shader.open("for (var time = 0u; time < {}; time++) {{", shader.loop_end(shader.size(a_.time)));
     shader.open("if (time % {}u == 0u) {{", chunk_);
     store_state(shader, state, States::s, fmt::format("time / {}u", chunk_));
     shader.close();

@@ -57,7 +57,7 @@ class Steps {
     // What is loaded early must not be moved to where it is used, behind the barriers.
     if (!writer_.memories_overlap()) shader_.keep_loads_in_place();
     write_state();
-    shader_.open("for (var time = 0u; time < {}; time++) {{", shader_.size(a_.time));
+    shader_.open("for (var time = 0u; time < {}; time++) {{", shader_.loop_end(shader_.size(a_.time)));
     write_token();
     shader_.close();
     write_next();
@@ -177,8 +177,8 @@ class Steps {
     shader_.line("sums[lane] = {};", name);
     shader_.barrier();
     shader_.line("{} = sums[own_lane];", name);
-    shader_.line("for (var other = 1u; other < {0}u; other++) {{ {1} += sums[other * {2}u + own_lane]; }}",
-                 layout_.parts, name, layout_.lanes);
+    shader_.line("for (var other = 1u; other < {}; other++) {{ {} += sums[other * {}u + own_lane]; }}",
+                 shader_.loop_end(fmt::format("{}u", layout_.parts)), name, layout_.lanes);
     shader_.barrier();
   }
 
@@ -264,8 +264,8 @@ class Steps {
       shader_.line("sums[lane].x = {};", own);
       shader_.barrier();
       const std::string total = shader_.var("total", "f32", "0.0");
-      shader_.line("for (var other = 0u; other < {0}u; other++) {{ {1} += sums[part * {0}u + other].x; }}",
-                   layout_.lanes, total);
+      shader_.line("for (var other = 0u; other < {}; other++) {{ {} += sums[part * {}u + other].x; }}",
+                   shader_.loop_end(fmt::format("{}u", layout_.lanes)), total, layout_.lanes);
       shader_.barrier();
       four.set_common(static_cast<int>(i), total);
     }

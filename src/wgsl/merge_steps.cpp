@@ -38,8 +38,7 @@ struct Occupied {
     constexpr std::int64_t resident_bytes = 24 << 10, resident_threads = 512, few = 128;
     const std::int64_t residents = target.resident_workgroups > 0 ? target.resident_workgroups : few;
     const std::int64_t rounds = uses_subgroup_matrices ? 1 : 2;
-    return !target.software && bytes <= target.workgroup_bytes &&
-           workgroups_of_largest * bytes <= residents * resident_bytes &&
+    return bytes <= target.workgroup_bytes && workgroups_of_largest * bytes <= residents * resident_bytes &&
            workgroups * bytes <= rounds * residents * resident_bytes &&
            threads_of_largest <= residents * resident_threads && threads <= rounds * residents * resident_threads;
   }
@@ -255,14 +254,16 @@ std::vector<WrittenStep> order_and_merge(const Program& program, std::vector<Wri
   std::vector<std::size_t> order(steps.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return waves[a] < waves[b]; });
+  // Drivers on the CPU take several times longer to compile a merged shader than its parts, and start dispatches fast.
+  const bool merges = target.fuse && !target.software;
   std::vector<WrittenStep> result;
   for (std::size_t begin = 0; begin < order.size();) {
     std::size_t end = begin;
     std::vector<Merging> merged;
     for (; end < order.size() && waves[order[end]] == waves[order[begin]]; ++end) {
       WrittenStep& written = steps[order[end]];
-      const bool added = target.fuse && std::any_of(merged.begin(), merged.end(),
-                                                    [&](Merging& merging) { return merging.add(written); });
+      const bool added =
+          merges && std::any_of(merged.begin(), merged.end(), [&](Merging& merging) { return merging.add(written); });
       if (!added) merged.emplace_back(program, target, splits, std::move(written));
     }
     for (Merging& merging : merged) result.push_back(merging.finish());

@@ -40,7 +40,7 @@ class Cumsum {
     // Sums of runs, and of what precedes each: one long sum would lose more precision.
     shader.line("let line = element;");
     shader.line("var before = {0}(0); var total = {0}(0);", type_);
-    shader.open("for (var place = 0u; place < {}; place++) {{", shader.size(lines_.length));
+    shader.open("for (var place = 0u; place < {}; place++) {{", shader.loop_end(shader.size(lines_.length)));
     shader.line("if (place % 64u == 0u) {{ before += total; total = {}(0); }}", type_);
     const auto at = indices(shader, "place");
     shader.line("total += {};", shader.load(x_, at));
@@ -137,7 +137,7 @@ void write_cummax(KernelWriter& writer) {
   const Lines lines(x.shape, attrs.axis);
   Shader shader = shader_of_elements(writer, "cummax", lines.count());
   shader.line("var best = {}(0); var found = 0u;", value_type(x.dtype));
-  shader.open("for (var step = 0u; step < {}; step++) {{", shader.size(lines.length));
+  shader.open("for (var step = 0u; step < {}; step++) {{", shader.loop_end(shader.size(lines.length)));
   shader.line("let place = {};", attrs.reverse ? fmt::format("{} - 1u - step", shader.size(lines.length)) : "step");
   const auto at = lines.indices(shader, "element", "place");
   shader.line("let value = {};", shader.load(x, at));

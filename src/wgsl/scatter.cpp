@@ -52,7 +52,7 @@ class EmbeddingGrad {
     Shader shader = shader_of_elements(writer_, "embedding_grad_small", rows_ * width_);
     shader.line("let row = element / {0}; let column = element % {0};", shader.size(width_));
     shader.line("var sum = 0.0;");
-    shader.open("for (var position = 0u; position < {}; position++) {{", shader.size(count_));
+    shader.open("for (var position = 0u; position < {}; position++) {{", shader.loop_end(shader.size(count_)));
     shader.open("if ({} == row) {{", id(shader, "position"));
     const std::string place = dy_place(shader, "position", "column");
     shader.line("sum += {};", shader.load(dy_.binding, place));

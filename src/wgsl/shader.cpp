@@ -81,6 +81,11 @@ std::string Shader::var(const std::string& prefix, const std::string& type, cons
   return name;
 }
 
+// The number of a workgroup is below 2^31, because tensors have at most 2^32 elements.
+std::string Shader::loop_end(const std::string& count) const {
+  return target_.unroll == 1 ? fmt::format("{} + (group >> 31u)", count) : count;
+}
+
 std::string Shader::size(const Dim& size) {
   if (size.is_constant()) return fmt::format("{}u", static_cast<std::uint32_t>(size.value()));
   const auto [found, fresh] = size_numbers_.emplace(size.str(), static_cast<int>(sizes_.size()));

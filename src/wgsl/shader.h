@@ -94,6 +94,9 @@ class Shader {
 
   /// WGSL expression of a size as u32: a number, or a field of the uniform buffer if it depends on symbols.
   std::string size(const Dim& size);
+  /// The end of a loop, which drivers on the CPU must not know: they unroll whatever they can, and then take many times
+  /// longer to compile the shader. Where `group` is known.
+  std::string loop_end(const std::string& count) const;
   /// WGSL expression that reads an element; `index` is u32.
   std::string load(int memory, const std::string& index);
   void store(int memory, const std::string& index, const std::string& value);

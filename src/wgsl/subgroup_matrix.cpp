@@ -16,7 +16,7 @@ MatrixWriter::MatrixWriter(Shader& shader)
   shader.use_f16();
   // Compilers must not know how often loops run: with all of them unrolled, drivers on the CPU take minutes.
   shader.declare("var<private> sixteen: u32;\n");
-  shader.line("sixteen = min(16u, 16u + group);");  // which no compiler can know to be 16
+  shader.line("sixteen = 16u + (group >> 31u);");  // which no compiler can know to be 16
   shader.line("let subgroup = lane / {0}u; let subgroup_lane = lane % {0}u;", subgroup_size);
 }
 

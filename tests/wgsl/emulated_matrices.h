@@ -12,6 +12,6 @@ inline int count_of(const std::string& text, const std::string& part) {
 
 /// How many shaders of a program use emulated subgroup matrices. Steps that share a dispatch have one name, so that
 /// names do not tell: each such shader, or part of one, sets the number of times that its loops run.
-inline int emulated_matrix_shaders(const std::string& text) { return count_of(text, "sixteen = min("); }
+inline int emulated_matrix_shaders(const std::string& text) { return count_of(text, "sixteen = 16u + "); }
 
 }  // namespace jerboa::test

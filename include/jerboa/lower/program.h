@@ -45,7 +45,7 @@ struct Target {
   bool f16_arithmetic = true;  ///< with f16: products of f16 that give f16 are multiplied in f16
   SubgroupMatrices subgroup_matrices = SubgroupMatrices::none;
   int resident_workgroups = 0;  ///< workgroups of 128 threads and 24 KiB that run concurrently; 0: unknown
-  int unroll = 4;               ///< copies of a loop's body in a shader; software drivers compile them slowly
+  int unroll = 4;               ///< copies of a loop's body in a shader; 1: drivers must not unroll loops either
   bool software = false;        ///< a software driver: kernels without workgroup memory are faster there
   /// Workgroups that run at the same time and see what the others wrote to atomic words, so that a program's steps can
   /// be phases of one dispatch; 0: unknown, or not to be relied on.

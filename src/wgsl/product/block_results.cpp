@@ -43,17 +43,17 @@ Dim BlockResults::write_place() {
   return groups_of(count, teams);
 }
 
-// In loops, whose ends drivers do not know: they would repeat the epilogue for every result, and take long to compile
-// it.
 void BlockResults::write_results() {
   shader_.line("var sums: array<vec4f, {}>;", rows);
   for (int i = 0; i < rows; ++i) shader_.line("sums[{0}] = sum_{0};", i);
   shader_.open("if (is_block && column < {}) {{", shader_.size(problem_.columns));
-  shader_.open("for (var i = 0u; i < min({}u, {} - row); i++) {{", rows, shader_.size(problem_.rows));
+  shader_.open("for (var i = 0u; i < {}; i++) {{",
+               shader_.loop_end(fmt::format("min({}u, {} - row)", rows, shader_.size(problem_.rows))));
   if (in_fours_) {
     shader_.line("finish_four(batch, row + i, column, sums[i]);");
   } else {
-    shader_.open("for (var j = 0u; j < min({}u, {} - column); j++) {{", columns, shader_.size(problem_.columns));
+    shader_.open("for (var j = 0u; j < {}; j++) {{",
+                 shader_.loop_end(fmt::format("min({}u, {} - column)", columns, shader_.size(problem_.columns))));
     shader_.line("finish(batch, row + i, column + j, sums[i][j]);");
     shader_.close();
   }

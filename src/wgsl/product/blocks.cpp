@@ -60,7 +60,8 @@ class BlockProduct {
   // One long sum would round more than sums of sums do, and drivers on the CPU have no fused multiply-add.
   void write_sums() {
     const int part = std::max(8, step());
-    shader_.open("for (var part = 0u; part < {}; part += {}u) {{", shader_.size(problem_.inner), part);
+    shader_.open("for (var part = 0u; part < {}; part += {}u) {{", shader_.loop_end(shader_.size(problem_.inner)),
+                 part);
     for (int i = 0; i < rows; ++i) shader_.line("var part_{} = vec4f();", i);
     shader_.open("for (var k = part; k < min(part + {}u, {}); k += {}u) {{", part, shader_.size(problem_.inner),
                  step());

@@ -25,7 +25,7 @@ class QuantisedBlocks {
                    shader_.place(problem_.a->offset, {problem_.a_row}, {fmt::format("row_{}", i)}));
     const std::string groups = shader_.size(Dim(problem_.inner.value() / group_size));
     for (int i = 0; i < columns; ++i) shader_.line("let groups_{0} = column_{0} * {1};", i, groups);
-    shader_.open("for (var part = 0u; part < {}; part++) {{", groups);
+    shader_.open("for (var part = 0u; part < {}; part++) {{", shader_.loop_end(groups));
     write_group();
     shader_.close();
     results_.write_results();

@@ -102,7 +102,7 @@ class TiledMatmul {
     for (int i = 0; i < form_.part_rows; ++i)
       for (int j = 0; j < form_.part_columns / 4; ++j) shader_->line("var sum_{}_{} = vec4f();", i, j);
     if (form_.chunks == 1) {
-      shader_->line("let inner_start = 0u; let inner_end = {};", shader_->size(problem_.inner));
+      shader_->line("let inner_start = 0u; let inner_end = {};", shader_->loop_end(shader_->size(problem_.inner)));
     } else {
       const Dim per_chunk =
           groups_of(groups_of(problem_.inner, form_.chunks), form_.round_inner()) * Dim(form_.round_inner());
@@ -143,7 +143,7 @@ class TiledMatmul {
 
   void multiply_in_loop() {
     const int depth = problem_.multiplies_in_f16 ? products_in_f16 : 1;
-    shader_->open("for (var k = 0u; k < {}u; k += {}u) {{", team_inner(), depth);
+    shader_->open("for (var k = 0u; k < {}; k += {}u) {{", shader_->loop_end(fmt::format("{}u", team_inner())), depth);
     multiply_step({"k", std::nullopt}, depth, 0);
     shader_->close();
   }
