@@ -38,7 +38,7 @@ std::int64_t PassedWords::inside(const GpuStep::Binding& binding) const {
 }
 
 void PassedWords::open(Version& version, std::size_t buffer) {
-  constexpr std::int64_t alignment = 32;  // a line of a cache
+  constexpr std::int64_t alignment = 32;  // a cache line
   const Buffer& root = program_.buffers[buffer];
   version = {count_, false};
   count_ += detail::round_up(detail::divide_up(root.bytes * 8, bits(root.dtype)), alignment);

@@ -5,13 +5,13 @@
 #include "wgsl/whole_kernels.h"
 
 // Scatters without atomics: each written element has exactly one thread that writes it. Updates with equal indices are
-// found by scanning the whole line where it is short, otherwise in lists sorted by index.
+// found by scanning the whole line if it is short, otherwise in lists sorted by index.
 namespace jerboa::wgsl {
 namespace {
 
 bool is_multiple(const Dim& size, std::int64_t of) { return size.is_constant() && size.value() % of == 0; }
 
-// Rows of dy by the id of their position.
+// Adds the rows of dy by the id of their position.
 class EmbeddingGrad {
  public:
   explicit EmbeddingGrad(KernelWriter& writer)
@@ -62,7 +62,7 @@ class EmbeddingGrad {
     add_shader_of_elements(writer_, std::move(shader), rows_ * width_);
   }
 
-  // Where each row's positions begin in the sorted list.
+  // Computes where each row's positions begin in the sorted list.
   int write_starts(const SortedLines& sorted) {
     const Dim count = rows_ + Dim(1);
     const int starts = writer_.workspace(DType::u32, count);
@@ -89,7 +89,7 @@ class EmbeddingGrad {
 
   Dim across() const { return wide_ ? groups_of(width_, 4) : width_; }
 
-  // `row` and `column` of the thread, which has one column or four, and its `sum`.
+  // Declares `row` and `column` of the thread, which has one column or four, and its `sum`.
   void write_own_columns(Shader& shader) const {
     shader.line("let row = element / {0}; let column = element % {0}{1};", shader.size(across()), wide_ ? " * 4u" : "");
     shader.line("var sum = {};", wide_ ? "vec4f()" : "0.0");
@@ -121,7 +121,7 @@ class EmbeddingGrad {
     shader.close();
   }
 
-  // One id may occur at most positions: sums of blocks of sorted positions with the same id.
+  // One id may occur at most positions, so blocks of sorted positions with the same id are summed first.
   int write_block_sums(const SortedLines& sorted) {
     const Dim blocks = floor_divide(count_, block), count = blocks * across();
     const int sums = writer_.workspace(DType::f32, groups_of(count_, block) * width_);
@@ -159,8 +159,8 @@ class EmbeddingGrad {
   bool wide_ = false;
 };
 
-// Updates along an axis. Of those that share an index, one thread does the work: it overwrites with the last, or adds
-// all in order.
+// Updates along an axis. Among those that share an index, one thread does the work: it overwrites with the last, or
+// adds all in order.
 class ScatterAlong {
  public:
   ScatterAlong(KernelWriter& writer, bool adds)
@@ -202,7 +202,7 @@ class ScatterAlong {
     shader.line("let index = {};", index(shader, "line", "place"));
     shader.line("if (index >= {}) {{ return; }}", shader.size(size_));
     const std::string length = shader.size(lines_.length);
-    // The last writes; the first adds.
+    // When overwriting, the last update writes; when adding, the first adds them all.
     shader.open("for (var other = {}; other < {}; other++) {{", adds_ ? "0u" : "place + 1u", adds_ ? "place" : length);
     shader.line("if ({} == index) {{ return; }}", index(shader, "line", "other"));
     shader.close();
