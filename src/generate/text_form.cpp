@@ -53,9 +53,9 @@ State add_form(Grammar& grammar, State from, const TextForm& form) {
   }
   const State to = grammar.add_state();
   for (const TextForm& part : form.parts) {
-    const State own = grammar.add_state();
-    grammar.add_empty(from, own);
-    grammar.add_empty(add_form(grammar, own, part), to);
+    const State start = grammar.add_state();
+    grammar.add_empty(from, start);
+    grammar.add_empty(add_form(grammar, start, part), to);
   }
   return to;
 }

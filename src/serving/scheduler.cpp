@@ -390,11 +390,11 @@ void Scheduler::publish(Sequence& sequence) {
   const auto size = static_cast<std::size_t>(pool_.block_size());
   const auto known = static_cast<std::size_t>(std::min(place.written, sequence.length()));
   for (auto index = static_cast<std::size_t>(place.path.size()); (index + 1) * size <= known; ++index) {
-    const Block own = place.table.blocks()[index];
+    const Block block = place.table.blocks()[index];
     std::vector<Block> windowed;
     for (const PageTable& table : place.windowed) windowed.push_back(table.blocks()[index]);
-    const Block shared = tree_.append(place.path, sequence.tokens().subspan(index * size, size), own, windowed);
-    if (shared != own) place.table.replace(index, shared);
+    const Block shared = tree_.append(place.path, sequence.tokens().subspan(index * size, size), block, windowed);
+    if (shared != block) place.table.replace(index, shared);
     for (std::size_t group = 0; group < windowed.size(); ++group) {
       const Block kept = place.path.last_windowed(group);
       if (windowed[group] != no_block && kept != windowed[group]) place.windowed[group].replace(index, kept);
