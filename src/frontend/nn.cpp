@@ -49,7 +49,7 @@ Tensor named_after(const Tensor& result, const Parameter& weight) {
   return result.named(module.empty() ? weight.path + "_out" : module);
 }
 
-// A parameter in the type that the module computes in: that of its input.
+// A parameter cast to the type that the module computes in: that of its input.
 Operand in_type_of(const Operand& x, const Parameter& parameter) {
   const Operand operand(parameter);
   if (x.is_number() || x.is_absent()) return operand;

@@ -185,7 +185,7 @@ void Gguf::read_f32(std::string_view name, std::span<float> values, std::uint64_
     throw UsageError(fmt::format("tensor \"{}\" has {} values in blocks of {}: {} from {} on cannot be read", name,
                                  tensor.elements(), block, values.size(), first));
   if (tensor.type == GgmlType::F32) return read(name, std::as_writable_bytes(values), first * sizeof(float));
-  constexpr std::size_t values_at_once = 1u << 17;  // a multiple of every block that stays in the cache
+  constexpr std::size_t values_at_once = 1u << 17;  // a multiple of every block size, small enough for the cache
   std::vector<std::byte> buffer(std::min(values_at_once, values.size()) / block * bytes);
   std::uint64_t from = first / block * bytes;
   while (!values.empty()) {
