@@ -21,7 +21,7 @@ SavedTable Scheduler::save(SequenceId id) const {
     throw UsageError(fmt::format("sequence {} has no cache to save: it {}", id, sequence ? "waits" : "has ended"));
   if (options_.state_slots > 0)
     throw UsageError(
-        "a sequence with recurrent states has them only in the prefix tree; save what is cached of its tokens");
+        "the recurrent states of a sequence are kept only in the prefix tree; save the cache of its tokens instead");
   const std::int64_t whole = std::min(sequence->place.written, sequence->length()) / pool_.block_size();
   SavedTable out = sequence->place.table.save();
   out.blocks.resize(static_cast<std::size_t>(whole));
@@ -34,8 +34,7 @@ SavedTable Scheduler::save(SequenceId id) const {
     out.windowed.push_back({first, {table.blocks().begin() + first, table.blocks().begin() + whole}});
   }
   if (!is_there)
-    throw UsageError(
-        fmt::format("sequence {} has given back what lies before its window, so that it cannot be saved", id));
+    throw UsageError(fmt::format("sequence {} has given back the blocks before its window, so it cannot be saved", id));
   return out;
 }
 

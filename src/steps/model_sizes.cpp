@@ -56,8 +56,8 @@ bool is_pipelined(const PlanOptions& options) { return options.pipelined.value_o
 }  // namespace
 
 void check_options(const PlanOptions& options) {
-  require(options.chunk >= 0, "chunk", options.chunk, "at least 1, or 0 for what suits the device");
-  require(options.sequences >= 0, "sequences", options.sequences, "at least 1, or 0 for what suits the device");
+  require(options.chunk >= 0, "chunk", options.chunk, "at least 1, or 0 for a value that suits the device");
+  require(options.sequences >= 0, "sequences", options.sequences, "at least 1, or 0 for a value that suits the device");
   require(options.cache_tokens >= 0, "cache_tokens", options.cache_tokens, "at least 1, or 0 for the default");
   if (!is_float(options.weights) && options.weights != DType::i8 && options.weights != DType::i4)
     throw UsageError(fmt::format("weights can be f32, f16, bf16, int8 or int4, not {}", name(options.weights)));

@@ -33,7 +33,8 @@ std::size_t PassedWords::root(const GpuStep::Binding& binding) const {
 
 std::int64_t PassedWords::inside(const GpuStep::Binding& binding) const {
   const Buffer& buffer = program_.buffers[index(binding.buffer)];
-  if (buffer.dtype != program_.buffers[root(binding)].dtype) throw Refusal{"a tensor is part of one of another type"};
+  if (buffer.dtype != program_.buffers[root(binding)].dtype)
+    throw Refusal{"a tensor is part of another one with a different type"};
   return (buffer.inside + binding.offset) * 8 / bits(buffer.dtype);
 }
 

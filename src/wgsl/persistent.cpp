@@ -43,7 +43,7 @@ class PersistentWriter {
   std::shared_ptr<PersistentDispatch> write() {
     check_kernels();
     steps_ = write_phases(scratch_, target_);
-    if (steps_.empty()) throw Refusal{"there is nothing to do"};
+    if (steps_.empty()) throw Refusal{"the program has no steps"};
     find_phases();
     for (Phase& phase : phases_) find_text(phase);
     check_storage();
@@ -79,7 +79,7 @@ class PersistentWriter {
     for (const Dispatch& dispatch : program_.cpu.dispatches)
       for (const Dispatch::Part& part : dispatch.parts) {
         const KernelSpec& kernel = program_.cpu.kernels[index(part.kernel)];
-        if (!can_be_phase(kernel, part, program_)) throw Refusal{"an op is not written as a phase"};
+        if (!can_be_phase(kernel, part, program_)) throw Refusal{"an op cannot run as a phase"};
         if (kernel.kind != KernelSpec::Kind::matmul) continue;
         constexpr std::int64_t most_rows = 2;
         has_products = true;
@@ -211,7 +211,7 @@ class PersistentWriter {
     for (std::size_t i = 0; i < dispatch_.bindings.size(); ++i) {
       if (dispatch_.bindings[i].buffer != bound) continue;
       if (bindings_[i].element == element) return static_cast<int>(i);
-      if (is_written) throw Refusal{"storage is written as another type"};
+      if (is_written) throw Refusal{"storage is written as a different type"};
     }
     dispatch_.bindings.push_back({bound, 0, program_.buffers[index(bound)].bytes, is_written});
     bindings_.push_back({element, is_written});
@@ -302,7 +302,7 @@ class PersistentWriter {
     }
     dispatch_.shader = phases_source(texts, bindings_, dispatch_.table.size() / 4, threads_);
     if (dispatch_.shader.workgroup_bytes > target_.workgroup_bytes)
-      throw Refusal{fmt::format("its phases need {} bytes of workgroup memory, of which there are {}",
+      throw Refusal{fmt::format("its phases need {} bytes of workgroup memory, but the device has {}",
                                 dispatch_.shader.workgroup_bytes, target_.workgroup_bytes)};
   }
 

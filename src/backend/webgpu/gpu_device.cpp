@@ -337,7 +337,7 @@ void GpuDevice::request(const WebGpuOptions& options) {
   }
   if (adapter_ == nullptr)
     throw DeviceError(
-        fmt::format("no WebGPU adapter is named {}; there are: {}", options.adapter, fmt::join(names, ", ")));
+        fmt::format("no WebGPU adapter is named {}; available: {}", options.adapter, fmt::join(names, ", ")));
   std::vector<WGPUFeatureName> features;
   if (info_.f16 && options.use_f16) features.push_back(WGPUFeatureName_ShaderF16);
   if (info_.subgroup_max > 0 && options.use_subgroups) features.push_back(WGPUFeatureName_Subgroups);
@@ -497,7 +497,7 @@ void GpuDevice::check() {
 
 void GpuDevice::lose() {
   const std::scoped_lock lock(mutex_);
-  dawn_->DeviceForceLoss(device_, WGPUDeviceLostReason_Unknown, text("a loss was asked for"));
+  dawn_->DeviceForceLoss(device_, WGPUDeviceLostReason_Unknown, text("a loss was requested"));
 }
 
 std::string GpuDevice::pop_error_scope() const {
@@ -620,7 +620,7 @@ void GpuDevice::refuse(const ShaderSource& source, WGPUShaderModule module, cons
   for (std::uint64_t number = 1; number < found.line && start != std::string::npos; ++number)
     start = source.source.find('\n', start) + 1;
   if (found.line > 0) line = source.source.substr(start, source.source.find('\n', start) - start);
-  throw ShaderError(fmt::format("the kernel {} does not compile: line {}: {}\n  {}\n{}\nThe whole text:\n{}",
+  throw ShaderError(fmt::format("the kernel {} does not compile: line {}: {}\n  {}\n{}\nThe complete source:\n{}",
                                 source.name, found.line, found.text, line, message, source.source));
 }
 

@@ -246,7 +246,7 @@ PersistentRun::FindPlace GpuExecutable::places() const {
 // The separate steps remain as a fallback: drivers may refuse such a long shader.
 void GpuExecutable::make_persistent() {
   if (!program_.gpu.persistent) return;
-  std::string reason = "its workgroups do not run at the same time, or do not see what others write";
+  std::string reason = "its workgroups do not run concurrently, or do not see each other's writes";
   try {
     persistent_ = PersistentRun::make(*device_, *program_.gpu.persistent, places());
     device_->check();

@@ -30,12 +30,12 @@ GpuDevice::ShaderRequest shader_request(const PersistentDispatch& dispatch) {
 PersistentRun::PersistentRun(GpuDevice& device, const PersistentDispatch& dispatch)
     : device_(device), dispatch_(dispatch), workgroups_(device.target().persistent_workgroups) {
   pipeline_ = device.compile({shader_request(dispatch)}).front();
-  control_ = device.create_buffer(control_bytes, storage_usage, "whether a dispatch of phases failed");
+  control_ = device.create_buffer(control_bytes, storage_usage, "the control words of a dispatch");
   // The probe passes a word for each thread in each of its phases.
   constexpr std::int64_t least_probed = 8;
   const std::int64_t probed = PersistentDispatch::counter_words + least_probed * workgroups_ * dispatch.shader.threads;
   words_bytes_ = 4 * std::max(dispatch.words, probed);
-  words_ = device.create_buffer(words_bytes_, storage_usage, "activations that phases pass on");
+  words_ = device.create_buffer(words_bytes_, storage_usage, "the words that phases pass on");
   const std::vector<std::uint32_t> marks(static_cast<std::size_t>(std::min(words_bytes_, most_marks_bytes) / 4),
                                          PersistentDispatch::unwritten);
   const auto marks_bytes = static_cast<std::int64_t>(4 * marks.size());
@@ -114,7 +114,7 @@ bool PersistentRun::is_sound(int workgroups) {
 bool PersistentRun::passes_words(std::uint32_t workgroups, std::uint32_t phases) {
   const Dawn& dawn = device_.dawn();
   const Handle<WGPUBuffer> readback =
-      device_.create_buffer(2 * control_bytes, readback_usage, "whether a dispatch of phases failed");
+      device_.create_buffer(2 * control_bytes, readback_usage, "the control words of a dispatch");
   const Handle<WGPUCommandEncoder> encoder{dawn.DeviceCreateCommandEncoder(device_.device(), nullptr),
                                            dawn.CommandEncoderRelease};
   encode(encoder);
@@ -151,7 +151,7 @@ void PersistentRun::encode(WGPUCommandEncoder encoder) const {
 
 void note_separate_steps(std::size_t steps, const std::string& reason) {
   if (std::getenv("JERBOA_DEBUG") != nullptr)
-    fmt::print(stderr, "WebGPU: {} steps stay dispatches of their own: {}\n", steps, reason);
+    fmt::print(stderr, "WebGPU: {} steps remain separate dispatches: {}\n", steps, reason);
 }
 
 }  // namespace jerboa::webgpu

@@ -41,7 +41,7 @@ std::shared_ptr<const wgsl::TunedForms> load_default(const fs::path& path, const
   const auto forms = wgsl::forms_of(file, target);
   if (const std::size_t unfit = file.kernels.size() - forms->forms().size(); unfit > 0)
     fmt::print(stderr,
-               "jerboa: {}: {} of {} kernels are ignored, whose forms do not fit this device; run jerboa tune "
+               "jerboa: {}: {} of {} kernels are ignored because their forms do not fit this device; run jerboa tune "
                "again\n",
                name, unfit, file.kernels.size());
   return forms;
