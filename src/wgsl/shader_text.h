@@ -60,8 +60,8 @@ struct ShaderText {
 std::int64_t element_bytes(const std::string& type);
 std::int64_t workgroup_array_bytes(const std::string& type, std::int64_t count);
 std::int64_t workgroup_bytes(const std::vector<ShaderText::WorkgroupArray>& arrays);
-/// Merged needs of parts of a shader, of which a workgroup runs only one: arrays of one name and type share the
-/// largest.
+/// The combined workgroup memory of parts of a shader, of which a workgroup runs only one: arrays of one name and type
+/// share the largest.
 std::vector<ShaderText::WorkgroupArray> shared(const std::vector<ShaderText::WorkgroupArray>& some,
                                                const std::vector<ShaderText::WorkgroupArray>& others);
 
