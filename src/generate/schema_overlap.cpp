@@ -148,9 +148,9 @@ class OverlapFinder {
     for (const std::size_t i : members) (name && facts_[i].tags.contains(*name) ? with : without).push_back(i);
     for (std::size_t k = 0; k < without.size(); ++k) {
       for (const std::size_t j : with)
-        if (!told_apart(without[k], j)) return pair(without[k], j);
+        if (!are_distinguished(without[k], j)) return pair(without[k], j);
       for (std::size_t m = k + 1; m < without.size(); ++m)
-        if (!told_apart(without[k], without[m])) return pair(without[k], without[m]);
+        if (!are_distinguished(without[k], without[m])) return pair(without[k], without[m]);
     }
     if (!name) return std::nullopt;
     compared.insert(*name);
@@ -197,7 +197,7 @@ class OverlapFinder {
     return std::nullopt;
   }
 
-  bool told_apart(std::size_t i, std::size_t j) {
+  bool are_distinguished(std::size_t i, std::size_t j) {
     spend_(1);
     return std::any_of(facts_[i].tags.begin(), facts_[i].tags.end(), [&](const auto& tag) {
       const auto other = facts_[j].tags.find(tag.first);

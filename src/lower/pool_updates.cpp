@@ -74,9 +74,9 @@ class UpdatePooler {
  private:
   bool pool_some() {
     for (auto& [key, updates] : find()) {
-      drop_those_that_must_not_move(updates);
+      drop_immovable(updates);
       drop_conflicts(updates);
-      keep_those_of_one_pool(updates);
+      keep_one_pool(updates);
       if (updates.size() < fewest_updates) continue;
       pool(updates);
       return true;
@@ -149,7 +149,7 @@ class UpdatePooler {
 
   // All of them run where the last one did: until then no other kernel may use what one writes, or write what one
   // reads.
-  void drop_those_that_must_not_move(std::vector<UpdateKernel>& updates) const {
+  void drop_immovable(std::vector<UpdateKernel>& updates) const {
     int last = 0;
     std::set<std::pair<int, int>> update_parts;
     for (const UpdateKernel& update : updates) {
@@ -210,7 +210,7 @@ class UpdatePooler {
 
   // Sorted by name, which is the same in every program over the same storage. Updates that do not fit go into the next
   // pool.
-  void keep_those_of_one_pool(std::vector<UpdateKernel>& updates) const {
+  void keep_one_pool(std::vector<UpdateKernel>& updates) const {
     std::stable_sort(updates.begin(), updates.end(),
                      [&](const UpdateKernel& a, const UpdateKernel& b) { return name_of(a) < name_of(b); });
     const std::int64_t most = std::min(target_.max_binding_bytes, target_.max_buffer_bytes) / 4;
@@ -254,7 +254,7 @@ class UpdatePooler {
     KernelSpec kernel = first.kernel;
     kernel.domain = {Dim(total)};
     part.kernel = add_kernel(std::move(kernel));
-    put_in_place_of(updates, part, cleared);
+    replace(updates, part, cleared);
   }
 
   int put_side_by_side(const std::vector<int>& members, const std::vector<std::int64_t>& places, std::int64_t total) {
@@ -344,8 +344,7 @@ class UpdatePooler {
   }
 
   // The pooled kernel replaces the last of them. Buffers that must be cleared are cleared before their first use.
-  void put_in_place_of(const std::vector<UpdateKernel>& updates, const Dispatch::Part& part,
-                       const std::vector<int>& cleared) {
+  void replace(const std::vector<UpdateKernel>& updates, const Dispatch::Part& part, const std::vector<int>& cleared) {
     std::set<std::pair<int, int>> removed;
     int last = 0;
     for (const UpdateKernel& update : updates) {

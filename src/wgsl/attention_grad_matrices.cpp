@@ -140,7 +140,7 @@ class KeyGradients {
         time_(shader_.size(attention.time)),
         first_(form.barriers ? "first_key" : "subgroup_key"),
         width_(form.barriers ? form.workgroup_columns() : form.columns()) {
-    if (attention.attrs.causal) behind_ = shader_.size(attention.keys - attention.time);
+    if (attention.attrs.causal) key_offset_ = shader_.size(attention.keys - attention.time);
   }
 
   void write() {
@@ -178,7 +178,7 @@ class KeyGradients {
     shader_.line("let subgroup_key = first_key + subgroup * {}u;", form_.columns());
     // Only queries that see some of the keys count: tiles start with the first that contains such a query.
     shader_.line("let first_tile = {};",
-                 behind_ ? fmt::format("(max(first_key, {0}) - {0}) / {1}u", *behind_, form_.tile_rows) : "0u");
+                 key_offset_ ? fmt::format("(max(first_key, {0}) - {0}) / {1}u", *key_offset_, form_.tile_rows) : "0u");
     shader_.line("let head_tiles = ({} + {}u) / {}u - first_tile;", time_, form_.tile_rows - 1, form_.tile_rows);
     shader_.line("let query_tiles = head_tiles * {};", shader_.size(attention_.group));
   }
@@ -205,7 +205,8 @@ class KeyGradients {
 
   void write_piece(int piece) {
     shader_.line("let query = tile_query + {}u;", piece * matrix);
-    shader_.open("if ({}) {{", behind_ ? fmt::format("query + {}u + {} >= {}", matrix - 1, *behind_, first_) : "true");
+    shader_.open("if ({}) {{",
+                 key_offset_ ? fmt::format("query + {}u + {} >= {}", matrix - 1, *key_offset_, first_) : "true");
     write_terms();
     matrices_.write_products("products", 0, "key", piece);
     matrices_.write_exchange("products", "weight");
@@ -249,13 +250,13 @@ class KeyGradients {
   // Zeroes the weights of queries past the end, and of those that do not see the key.
   void write_mask() {
     const std::string past_end = fmt::format("query + {}u > {}", matrix, time_);
-    shader_.open("if ({}) {{", behind_
-                                   ? fmt::format("{} || query + {} < {} + {}u", past_end, *behind_, first_, width_ - 1)
-                                   : past_end);
+    shader_.open("if ({}) {{",
+                 key_offset_ ? fmt::format("{} || query + {} < {} + {}u", past_end, *key_offset_, first_, width_ - 1)
+                             : past_end);
     matrices_.for_each_value([&](int r, int i) {
       std::string seen = fmt::format("query + lane_row + {}u < {}", r, time_);
-      if (behind_)
-        seen += fmt::format(" && query + lane_row + {}u + {} >= subgroup_key + lane_column + {}u", r, *behind_, i);
+      if (key_offset_)
+        seen += fmt::format(" && query + lane_row + {}u + {} >= subgroup_key + lane_column + {}u", r, *key_offset_, i);
       shader_.line("weight_{0}_{1} = select(0.0, weight_{0}_{1}, {2});", r, i, seen);
     });
     shader_.close();
@@ -267,7 +268,7 @@ class KeyGradients {
   AttentionMatrices matrices_;
   Shader& shader_;
   std::string time_;
-  std::optional<std::string> behind_;  // keys before the first query's key; none where all keys are seen
+  std::optional<std::string> key_offset_;  // keys minus queries; none if all keys are seen
   // The first key of the subgroups that must branch alike, and how many keys they have: with barriers, the whole
   // workgroup's.
   std::string first_;

@@ -34,8 +34,8 @@ bool sees_run_of_keys(const Attention& attention) {
   // A symbolic number of keys equals that of queries, so that there is a key wherever there is a query.
   const bool is_empty = attention.keys.is_constant() && attention.keys.value() == 0;
   if (is_empty || (!attention.keys.is_constant() && !(attention.keys == attention.time))) return false;
-  const Dim behind = attention.keys - attention.time;
-  return !attrs.causal || (behind.is_constant() && behind.value() >= 0);
+  const Dim offset = attention.keys - attention.time;
+  return !attrs.causal || (offset.is_constant() && offset.value() >= 0);
 }
 
 // Whether each query sees a contiguous run of a cache's keys from the first on, possibly empty, given by lengths and
@@ -358,7 +358,7 @@ MatrixQueries::MatrixQueries(Shader& shader, const Attention& attention, const A
       tile_rows_(form.tile_rows),
       keys_(shader.size(attention.keys)),
       workgroups_(attention.batch * attention.heads * groups_of(attention.time, form.workgroup_columns())) {
-  if (attention.attrs.causal) behind_ = shader.size(attention.keys - attention.time);
+  if (attention.attrs.causal) key_offset_ = shader.size(attention.keys - attention.time);
   write_places(shader, form);
   if (see_by_data(attention))
     write_seen_by_data(shader, form);
@@ -426,7 +426,7 @@ void MatrixQueries::write_seen_by_data(Shader& shader, const AttentionMatrixForm
 
 std::string MatrixQueries::seen_by(const std::string& query) const {
   if (see_by_data(attention_)) return fmt::format("seen_keys(batch, {})", query);
-  return behind_ ? fmt::format("min({} + {} + 1u, {})", query, *behind_, keys_) : keys_;
+  return key_offset_ ? fmt::format("min({} + {} + 1u, {})", query, *key_offset_, keys_) : keys_;
 }
 
 AttentionMatrices::Stream MatrixQueries::keys_and_values(AttentionMatrices& matrices) const {

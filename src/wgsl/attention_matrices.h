@@ -147,7 +147,7 @@ class MatrixQueries {
   const Attention& attention_;
   int tile_rows_;
   std::string keys_;
-  std::optional<std::string> behind_;  // keys before the first query's key; none where all keys are seen
+  std::optional<std::string> key_offset_;  // keys minus queries; none if all keys are seen
   Dim workgroups_;
 };
 

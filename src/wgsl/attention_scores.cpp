@@ -84,12 +84,12 @@ void write_ranges(Shader& shader, const Attention& attention) {
   shader.begin_function("fn time_range(key: u32, end: u32) -> vec2u");
   const std::string time = shader.size(attention.time);
   if (attention.has_fixed_visibility() && attention.attrs.causal) {
-    // A query at time t has position t + behind, and sees positions from its own minus the window up to its own.
-    shader.line("let behind = i32({}) - i32({});", shader.size(attention.keys), time);
+    // A query at time t has position t + key_offset, and sees positions from its own minus the window up to its own.
+    shader.line("let key_offset = i32({}) - i32({});", shader.size(attention.keys), time);
     const int window = attention.attrs.window;
-    shader.line("let start = u32(clamp(i32(key) - behind, 0, i32({})));", time);
+    shader.line("let start = u32(clamp(i32(key) - key_offset, 0, i32({})));", time);
     if (window > 0)
-      shader.line("return vec2u(start, u32(clamp(i32(end) - 1 + {} - behind, 0, i32({}))));", window, time);
+      shader.line("return vec2u(start, u32(clamp(i32(end) - 1 + {} - key_offset, 0, i32({}))));", window, time);
     else
       shader.line("return vec2u(start, {});", time);
   } else {

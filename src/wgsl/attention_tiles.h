@@ -81,7 +81,7 @@ class AttentionTiles {
 
  private:
   static int columns_of(const Dim& size) { return static_cast<int>((size.upper_bound() + 63) / 64); }
-  // With so few features that half of the threads would be idle, two threads share the others of each.
+  // With so few features that half of the threads would be idle, two threads split each sum over the others.
   static int shares_of(const Dim& size) { return size.upper_bound() <= std::int64_t{2} * across ? 2 : 1; }
   int stage_floats() const { return depth_ * (rows_ + others); }
   // Vectors are permuted within their line so that a subgroup's stores fall into different banks of workgroup memory.

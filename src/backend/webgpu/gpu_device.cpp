@@ -287,7 +287,7 @@ std::shared_ptr<GpuDevice> GpuDevice::open(const WebGpuOptions& options) {
 
 void GpuDevice::finish() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock) return;  // a thread that was in the middle of a call no longer is
+  if (!lock) return;  // the thread that held it has been ended
   wait_for_queue();
 }
 

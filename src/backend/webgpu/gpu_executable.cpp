@@ -56,7 +56,7 @@ GpuExecutable::~GpuExecutable() {
   release();
 }
 
-bool are_pooled_otherwise(GpuDevice& device, const Program& program, const FindStorage& storage) {
+bool are_pooled_differently(GpuDevice& device, const Program& program, const FindStorage& storage) {
   std::vector<std::pair<const Buffer*, std::shared_ptr<GpuTensor>>> members;
   for (const Buffer& buffer : program.buffers)
     if (buffer.where == Buffer::Where::storage && buffer.within >= 0)
@@ -151,7 +151,7 @@ void GpuExecutable::find_pools() {
 // Storage belongs to a session, and its programs may need different layouts: each run moves it to the layout it needs.
 void GpuExecutable::place_storage() {
   for (Pool& pool : pools_) place(pool);
-  part_readers_from_writers();
+  separate_readers_from_writers();
   moves_.clear();
   for (std::size_t i = 0; i < storage_.size(); ++i) {
     moves_.push_back(storage_[i] ? storage_[i]->moves() : 0);
@@ -176,7 +176,7 @@ void GpuExecutable::place(Pool& pool) {
 }
 
 // A dispatch must not bind one buffer for both reading and writing, which another program's pool could cause.
-void GpuExecutable::part_readers_from_writers() {
+void GpuExecutable::separate_readers_from_writers() {
   for (const GpuStep& step : program_.gpu.steps)
     for (const auto& written : step.bindings)
       for (const auto& read : step.bindings) {

@@ -65,7 +65,7 @@ class GpuExecutable final : public Executable {
   void find_pools();
   void place_storage();
   void place(Pool& pool);
-  void part_readers_from_writers();
+  void separate_readers_from_writers();
   bool was_moved() const;
   std::int64_t start_of(int buffer) const;
   void release();
@@ -120,6 +120,6 @@ class GpuExecutable final : public Executable {
 
 /// Whether another program has the members of this one's pools in different pools: running the two alternately would
 /// then move them each time.
-bool are_pooled_otherwise(GpuDevice& device, const Program& program, const FindStorage& storage);
+bool are_pooled_differently(GpuDevice& device, const Program& program, const FindStorage& storage);
 
 }  // namespace jerboa::webgpu

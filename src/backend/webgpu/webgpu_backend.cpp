@@ -57,7 +57,7 @@ class WebGpuBackend final : public Backend {
   std::unique_ptr<Executable> load(const Program& program, const FindStorage& storage) override {
     if (!program.gpu.emitted)
       throw UsageError("this program was compiled for the CPU; compile it for WebGPU to run it there");
-    if (program.gpu.persistent && webgpu::are_pooled_otherwise(*device_, program, storage))
+    if (program.gpu.persistent && webgpu::are_pooled_differently(*device_, program, storage))
       return load(
           without_persistent_dispatch(program, "another program of the session has its parameters in other pools"),
           storage);

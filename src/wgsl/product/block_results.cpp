@@ -43,8 +43,8 @@ Dim BlockResults::write_place() {
   return groups_of(count, teams);
 }
 
-// Uses loops whose bounds drivers do not know: they would repeat the epilogue for every result, and take long to
-// compile it.
+// In loops whose bounds drivers do not know: unrolled, the epilogue would be repeated for every result and take long to
+// compile.
 void BlockResults::write_results() {
   shader_.line("var sums: array<vec4f, {}>;", rows);
   for (int i = 0; i < rows; ++i) shader_.line("sums[{0}] = sum_{0};", i);
